@@ -1,0 +1,167 @@
+package histogram
+
+import "time"
+
+// Histogram counts values in the buckets of a scheme. Make it with New.
+//
+//	bucket   0                                               last
+//	         .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .
+//	                    +-----------------------+
+//	weights             |  ~  #  #  .  #  ~  #  |
+//	                    +-----------------------+
+//	                    base  min            max
+//
+// Only the window of weights is stored; buckets outside weigh exactly 0. [min,max]
+// reaches from the first to the last bucket of at least epsilon (#); if there is
+// none, min is the last bucket and max the first. Outside of it may be lighter
+// ones (~) that only the total knows.
+type Histogram struct {
+	scheme    *Scheme
+	halfLife  time.Duration // 0 = no decay, times are ignored
+	reference int64         // when a sample would weigh just its own weight; Never = no sample yet
+	total     float64       // sum of weights; Subtract may let the two drift apart
+	weights   []float64
+	base      int32 // bucket of weights[0]
+	min, max  int32
+}
+
+// New returns an empty histogram. If the half-life is 0, nothing decays.
+func New(scheme *Scheme, halfLife time.Duration) Histogram {
+	h := Histogram{scheme: scheme, halfLife: halfLife}
+	h.Reset()
+	return h
+}
+
+// Reset empties h but keeps its memory for what is added next.
+func (h *Histogram) Reset() {
+	h.reference, h.total, h.weights = Never, 0, h.weights[:0]
+	h.min, h.max = int32(h.scheme.Buckets()-1), 0
+}
+
+// Add counts value with the given weight, seen at an instant.
+func (h *Histogram) Add(value, weight float64, at time.Time) {
+	weight *= h.factor(at)
+	bucket := int32(h.scheme.Find(value))
+	h.cover(bucket, bucket)
+	w := &h.weights[bucket-h.base]
+	*w += weight
+	h.total += weight
+	if *w >= h.scheme.epsilon {
+		h.min, h.max = min(h.min, bucket), max(h.max, bucket)
+	}
+}
+
+// Subtract takes back what Add counted. A rest below epsilon becomes 0.
+func (h *Histogram) Subtract(value, weight float64, at time.Time) {
+	weight *= h.factor(at)
+	h.take(weight, &h.total)
+	if bucket := int32(h.scheme.Find(value)); h.weight(bucket) != 0 {
+		h.take(weight, &h.weights[bucket-h.base])
+	}
+	h.trim()
+}
+
+func (h *Histogram) take(weight float64, from *float64) {
+	if *from -= weight; *from < h.scheme.epsilon {
+		*from = 0
+	}
+}
+
+// Empty tells whether no bucket weighs epsilon or more.
+func (h *Histogram) Empty() bool { return h.weight(h.min) < h.scheme.epsilon }
+
+// Quantile returns the end of the bucket at which the share q (0 to 1) of the
+// total is reached, the start if it is the last of the scheme, and 0 if h is
+// empty. It does not interpolate.
+func (h *Histogram) Quantile(q float64) float64 {
+	if h.Empty() {
+		return 0
+	}
+	bucket, threshold, sum := h.min, q*h.total, 0.0
+	for ; bucket < h.max; bucket++ {
+		if sum += h.weights[bucket-h.base]; sum >= threshold {
+			break
+		}
+	}
+	return h.scheme.Start(min(int(bucket)+1, h.scheme.Buckets()-1))
+}
+
+// MergeInto adds h to dst, aligned to the later reference of the two, and only
+// reads h. It panics if schemes or half-lives differ: the sum would be nonsense.
+func (h *Histogram) MergeInto(dst *Histogram) {
+	if h.halfLife != dst.halfLife || !h.scheme.equal(dst.scheme) {
+		panic("histogram: merge of different schemes or half-lives")
+	}
+	scale := 1.0
+	if h.reference > dst.reference {
+		dst.shift(h.reference)
+	} else if h.reference < dst.reference {
+		_, scale = h.shifted(dst.reference)
+	}
+	dst.total += float64(h.total * scale)
+	low, high := h.visible(scale)
+	if low > high {
+		return
+	}
+	dst.cover(low, high)
+	for bucket := low; bucket <= high; bucket++ {
+		dst.weights[bucket-dst.base] += float64(h.weights[bucket-h.base] * scale)
+	}
+	dst.min, dst.max = min(dst.min, low), max(dst.max, high)
+}
+
+// visible returns min and max as they would be after scaling.
+func (h *Histogram) visible(scale float64) (low, high int32) {
+	low, high = h.min, h.max
+	for int(low) < h.scheme.Buckets()-1 && h.weight(low)*scale < h.scheme.epsilon {
+		low++
+	}
+	for high > 0 && h.weight(high)*scale < h.scheme.epsilon {
+		high--
+	}
+	return low, high
+}
+
+// weight returns what a bucket weighs, whether it is stored or not.
+func (h *Histogram) weight(bucket int32) float64 {
+	if i := int(bucket - h.base); i >= 0 && i < len(h.weights) {
+		return h.weights[i]
+	}
+	return 0
+}
+
+// cover widens the window so that it includes the buckets from low to high.
+func (h *Histogram) cover(low, high int32) {
+	old := h.weights
+	if len(old) == 0 {
+		h.base = low
+	}
+	base, end := min(low, h.base), max(high+1, h.base+int32(len(old)))
+	size, lead := int(end-base), int(h.base-base)
+	if size == len(old) {
+		return
+	} else if size <= cap(old) {
+		h.weights = old[:size]
+	} else {
+		h.weights = make([]float64, size, (size+3)/4*4) // lest a slowly widening window allocates each time
+	}
+	copy(h.weights[lead:], old)
+	clear(h.weights[:lead])
+	clear(h.weights[lead+len(old):])
+	h.base = base
+}
+
+// trim moves min and max past buckets that have become too light, and gives up
+// ends of the window that weigh nothing at all.
+func (h *Histogram) trim() {
+	h.min, h.max = h.visible(1)
+	first, end := 0, len(h.weights)
+	for end > 0 && h.weights[end-1] == 0 {
+		end--
+	}
+	for first < end && h.weights[first] == 0 {
+		first++
+	}
+	h.weights = h.weights[:copy(h.weights, h.weights[first:end])]
+	h.base += int32(first)
+}

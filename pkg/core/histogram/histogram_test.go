@@ -1,0 +1,256 @@
+package histogram
+
+import (
+	"math"
+	"math/rand"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+const day = 24 * time.Hour
+
+func instant(t testing.TB, text string) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, text)
+	require.NoError(t, err)
+	return at
+}
+
+func TestFind(t *testing.T) {
+	cpu, memory := CPUScheme(), MemoryScheme()
+	require.Equal(t, 176, cpu.Buckets())
+	require.Equal(t, 176, memory.Buckets())
+	for v, want := range map[float64]int{
+		0: 0, -1: 0, 0.00999999: 0, 0.01: 1, 0.0205: 1, 1: 36, 1000: 174, 5000: 175, math.Inf(1): 175, math.Inf(-1): 0,
+	} {
+		require.Equal(t, want, cpu.Find(v), "cores %v", v)
+	}
+	require.Equal(t, 0, cpu.Find(math.NaN()))
+	require.Equal(t, 17, memory.Find(262144000))
+	require.Equal(t, 174, memory.Find(1e12))
+	require.Equal(t, 0.020499999999999987, cpu.Start(2))
+	require.Equal(t, 1021.1094089048601, cpu.Start(175))
+}
+
+// The short cut through the leading bits must not be visible, least of all next
+// to the start of a bucket, where the logarithm itself is off by one.
+func TestFindEqualsTheLogarithm(t *testing.T) {
+	for _, s := range []*Scheme{CPUScheme(), MemoryScheme(), Exponential(1, 1.01, 100, 0.1), Exponential(3, 2.5, 1e6, 0.1)} {
+		model := newDense(s, 0)
+		for i := range s.Buckets() {
+			bits := math.Float64bits(s.Start(i))
+			for near := -300; near <= 300 && i > 0; near++ {
+				v := math.Float64frombits(bits + uint64(near))
+				if model.find(v) != s.Find(v) {
+					require.Equal(t, model.find(v), s.Find(v), "%v", v)
+				}
+			}
+		}
+		rapid.Check(t, func(t *rapid.T) {
+			v := rapid.Float64Range(0, 2*s.Start(s.Buckets()-1)).Draw(t, "value")
+			require.Equal(t, model.find(v), s.Find(v))
+		})
+	}
+}
+
+func TestLinearScheme(t *testing.T) {
+	s := Linear(0.3, 5, 0.001)
+	require.Equal(t, 18, s.Buckets())
+	require.Equal(t, 1, s.Find(0.3))
+	require.Equal(t, 17, s.Find(6))
+	require.Equal(t, 5.1, s.Start(17))
+}
+
+func TestQuantileTiesPickTheLowerBucket(t *testing.T) {
+	h := New(Linear(1, 10, 0.001), 0)
+	require.True(t, h.Empty())
+	require.Zero(t, h.Quantile(0.5))
+	for v := 1.0; v <= 4; v++ {
+		h.Add(v, 1, time.Time{})
+	}
+	for q, want := range map[float64]float64{0: 2, 0.25: 2, 0.2500001: 3, 0.75: 4, 1: 5} {
+		require.Equal(t, want, h.Quantile(q), "quantile %v", q)
+	}
+}
+
+func TestQuantileOfTheLastBucketIsItsStart(t *testing.T) {
+	h := New(Linear(1, 10, 0.001), 0)
+	h.Add(2.5, 0.5, time.Time{})
+	h.Add(500, 3, time.Time{})
+	require.Equal(t, 3.0, h.Quantile(0.1))
+	require.Equal(t, 10.0, h.Quantile(0.15))
+}
+
+func TestReferenceIsTheNearestMultipleOfTheHalfLife(t *testing.T) {
+	h := New(CPUScheme(), day)
+	require.True(t, h.Image().Reference.IsZero())
+	h.Add(0.3, 0.1, instant(t, "2024-03-10T13:30:00Z"))
+	require.Equal(t, instant(t, "2024-03-11T00:00:00Z"), h.Image().Reference)
+	require.InDelta(t, 0.0738, h.Image().Total, 1e-4)
+	h.Add(0.9, 0.1, instant(t, "2024-03-11T13:30:00Z"))
+	require.Equal(t, Image{
+		Reference: instant(t, "2024-03-11T00:00:00Z"),
+		Total:     0.2215239218909249,
+		Weights:   map[int]uint32{18: 5000, 34: 10000},
+	}, h.Image())
+}
+
+func TestWeightDoublesEveryHalfLife(t *testing.T) {
+	h := New(MemoryScheme(), day)
+	for i := range 4 {
+		h.Add(1e8*float64(4-i), 1, instant(t, "2024-01-01T00:00:00Z").Add(time.Duration(i)*day))
+	}
+	require.Equal(t, 15.0, h.Image().Total)
+}
+
+func TestReferenceMovesAfterAHundredHalfLives(t *testing.T) {
+	h := New(CPUScheme(), time.Hour)
+	h.Add(2, 1, instant(t, "2024-05-01T00:10:00Z"))
+	h.Add(4, 1, instant(t, "2024-05-05T04:00:00Z"))
+	require.Equal(t, instant(t, "2024-05-01T00:00:00Z"), h.Image().Reference, "100 are not more than 100")
+	h.Add(4, 1, instant(t, "2024-05-05T04:20:00Z"))
+	image := h.Image()
+	require.Equal(t, instant(t, "2024-05-05T04:00:00Z"), image.Reference)
+	require.Equal(t, map[int]uint32{62: 10000}, image.Weights, "the first sample has vanished")
+}
+
+func TestTooLightASampleCountsInTheTotalOnly(t *testing.T) {
+	h := New(CPUScheme(), day)
+	h.Add(1, 0.1, instant(t, "2024-05-20T00:00:00Z"))
+	h.Add(8, 0.1, instant(t, "2024-05-08T00:00:00Z"))
+	require.Equal(t, 0.10002441406250001, h.Image().Total)
+	require.Equal(t, map[int]uint32{36: 10000}, h.Image().Weights)
+	require.Equal(t, CPUScheme().Start(37), h.Quantile(1))
+}
+
+func TestSubtractUndoesAdd(t *testing.T) {
+	at := instant(t, "2024-05-20T07:00:00Z")
+	h := New(MemoryScheme(), day)
+	h.Add(3e8, 1, at)
+	h.Add(9e8, 1, at)
+	h.Subtract(9e8, 1, at)
+	require.Equal(t, MemoryScheme().Start(MemoryScheme().Find(3e8)+1), h.Quantile(1))
+	h.Subtract(3e8, 1, at)
+	require.True(t, h.Empty())
+	require.Zero(t, h.Image().Total)
+	h.Subtract(5e8, 1, at) // never added
+	require.True(t, h.Empty())
+}
+
+func TestMergeOfDifferentHistogramsPanics(t *testing.T) {
+	a, b, c := New(CPUScheme(), day), New(CPUScheme(), time.Hour), New(MemoryScheme(), day)
+	require.Panics(t, func() { a.MergeInto(&b) })
+	require.Panics(t, func() { a.MergeInto(&c) })
+	d := New(CPUScheme(), day)
+	require.NotPanics(t, func() { a.MergeInto(&d) }, "schemes need not be the same object")
+}
+
+func TestOneAfterTheOtherEqualsBothAtOnce(t *testing.T) {
+	scheme := CPUScheme()
+	rapid.Check(t, func(t *rapid.T) {
+		both, left, right := New(scheme, day), New(scheme, day), New(scheme, day)
+		at := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+		for _, mcpu := range rapid.SliceOf(rapid.IntRange(0, 4000)).Draw(t, "millicores") {
+			h := &left
+			if mcpu%2 == 1 {
+				h = &right
+			}
+			h.Add(float64(mcpu)/1000, 1, at)
+			both.Add(float64(mcpu)/1000, 1, at)
+		}
+		merged := New(scheme, day)
+		left.MergeInto(&merged)
+		right.MergeInto(&merged)
+		for _, q := range []float64{0, 0.5, 0.9, 1} {
+			require.Equal(t, both.Quantile(q), merged.Quantile(q))
+		}
+	})
+}
+
+func TestTimesBeyondNanosecondsAreKeptInOrder(t *testing.T) {
+	for _, year := range []int{2, 1000, 1677} {
+		at := time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC)
+		require.Equal(t, Never, Nanoseconds(at), "year %d", year)
+	}
+	require.Equal(t, int64(math.MaxInt64), Nanoseconds(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)))
+	require.Equal(t, Never, Nanoseconds(time.Time{}))
+	require.True(t, Time(Never).IsZero())
+	at := instant(t, "2024-05-20T07:00:00Z")
+	require.Equal(t, at, Time(Nanoseconds(at)))
+
+	h := New(CPUScheme(), day)
+	for _, year := range []int{2024, 9999, 1, 1000} {
+		h.Add(1, 1, time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
+		require.False(t, math.IsNaN(h.Image().Total) || math.IsInf(h.Image().Total, 0))
+	}
+}
+
+// A histogram of a container must be a fraction of the 1408 bytes of a dense one.
+func TestWindowIsSmall(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	h := New(CPUScheme(), day)
+	at := instant(t, "2024-05-20T00:00:00Z")
+	for i := range 8 * 1440 {
+		h.Add(0.2*math.Exp(r.NormFloat64()/4), 0.1, at.Add(time.Duration(i)*time.Minute))
+	}
+	require.Less(t, cap(h.weights)*8, 300)
+}
+
+func TestAddDoesNotAllocateOnceWarm(t *testing.T) {
+	h, scratch := New(CPUScheme(), day), New(CPUScheme(), day)
+	at := instant(t, "2024-05-20T00:00:00Z")
+	for i := range 40 {
+		h.Add(float64(i)/10, 1, at)
+	}
+	h.MergeInto(&scratch)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		at = at.Add(time.Hour)
+		h.Add(1.5, 1, at)
+		h.Subtract(1.5, 1, at)
+		scratch.Reset()
+		h.MergeInto(&scratch)
+		scratch.Quantile(0.9)
+	}))
+}
+
+func BenchmarkAdd(b *testing.B) {
+	values := make([]float64, 1024)
+	r := rand.New(rand.NewSource(1))
+	for i := range values {
+		values[i] = 0.2 * math.Exp(r.NormFloat64())
+	}
+	at := instant(b, "2024-05-20T00:00:00Z")
+	b.Run("window", func(b *testing.B) {
+		b.ReportAllocs()
+		h := New(CPUScheme(), day)
+		for i := range b.N {
+			h.Add(values[i%1024], 0.1, at.Add(time.Duration(i)*time.Millisecond))
+		}
+	})
+	b.Run("dense", func(b *testing.B) {
+		b.ReportAllocs()
+		d := newDense(CPUScheme(), day)
+		for i := range b.N {
+			d.add(values[i%1024], 0.1, at.Add(time.Duration(i)*time.Millisecond))
+		}
+	})
+}
+
+func BenchmarkMergeAndThreeQuantiles(b *testing.B) {
+	h, scratch := New(CPUScheme(), day), New(CPUScheme(), day)
+	at := instant(b, "2024-05-20T00:00:00Z")
+	for i := range 100 {
+		h.Add(float64(i)/50, 0.1, at)
+	}
+	b.ReportAllocs()
+	for range b.N {
+		scratch.Reset()
+		h.MergeInto(&scratch)
+		scratch.Quantile(0.5)
+		scratch.Quantile(0.9)
+		scratch.Quantile(0.95)
+	}
+}

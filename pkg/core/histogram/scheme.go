@@ -1,0 +1,81 @@
+package histogram
+
+import "math"
+
+// band is the relative distance from the start of a bucket in which Find asks
+// for the logarithm. It is some hundred times the error of that.
+const band = 1e-12
+
+// Scheme says where buckets begin. It never changes, so it may be shared.
+type Scheme struct {
+	first, ratio float64   // size of the first bucket; growth from one to the next, 1 = none
+	epsilon      float64   // what weighs less counts as empty
+	growthBits   float64   // by how much the bits of a float64 grow from one bucket to the next, on average
+	starts       []float64 // where each bucket begins
+}
+
+// CPUScheme returns a scheme for cores: 176 buckets, the first of 0.01. Like that
+// for memory it has the constants of the reference recommender.
+func CPUScheme() *Scheme { return Exponential(0.01, 1.05, 1000, 0.001*0.1) }
+
+// MemoryScheme returns a scheme for bytes: 176 buckets, the first of 10 MB.
+func MemoryScheme() *Scheme { return Exponential(1e7, 1.05, 1e12, 0.001*0.1) }
+
+// Linear returns a scheme of buckets of equal size; see Exponential.
+func Linear(size, max, epsilon float64) *Scheme { return Exponential(size, 1, max, epsilon) }
+
+// Exponential returns a scheme up to max in which each bucket is ratio (1 or
+// above) times as large as the one before. A bucket that weighs less than epsilon
+// counts as empty. Sizes and epsilon must be above 0.
+func Exponential(first, ratio, max, epsilon float64) *Scheme {
+	s := &Scheme{first: first, ratio: ratio, epsilon: epsilon, growthBits: math.Log2(ratio) * (1 << 52)}
+	s.starts = make([]float64, int(math.Ceil(s.position(max)))+1)
+	for i := range s.starts {
+		s.starts[i] = float64(i) * first
+		if ratio != 1 {
+			s.starts[i] = first * (math.Pow(ratio, float64(i)) - 1) / (ratio - 1)
+		}
+	}
+	return s
+}
+
+// position returns how many buckets lie below v. At the very start of a bucket
+// the quotient of logarithms may be slightly too low.
+func (s *Scheme) position(v float64) float64 {
+	if s.ratio == 1 {
+		return v / s.first
+	}
+	return math.Log(v*(s.ratio-1)/s.first+1) / math.Log(s.ratio)
+}
+
+// Buckets returns the number of buckets.
+func (s *Scheme) Buckets() int { return len(s.starts) }
+
+// Start returns the value at which bucket i begins.
+func (s *Scheme) Start(i int) float64 { return s.starts[i] }
+
+// Find returns the bucket of v: the last for values beyond it, the first for
+// what is no number. position defines it, but is asked only where it may err.
+func (s *Scheme) Find(v float64) int {
+	last := len(s.starts) - 1
+	if !(v >= s.first) {
+		return 0
+	} else if s.ratio == 1 {
+		return int(min(s.position(v), float64(last)))
+	}
+	// The bits of a float64, read as an integer, grow with its logarithm: linearly
+	// from one power of two to the next, and so stay below it by 0.09 at most.
+	bits := math.Float64bits(v*(s.ratio-1)/s.first+1) - math.Float64bits(1)
+	bucket := min(int(float64(bits)/s.growthBits), last)
+	for bucket < last && v >= s.starts[bucket+1]*(1-band) {
+		bucket++
+	}
+	if v < s.starts[bucket]*(1+band) {
+		return int(min(s.position(v), float64(last)))
+	}
+	return bucket
+}
+
+func (s *Scheme) equal(t *Scheme) bool {
+	return s.first == t.first && s.ratio == t.ratio && s.epsilon == t.epsilon && len(s.starts) == len(t.starts)
+}

@@ -1,0 +1,108 @@
+package usage
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// window is the time in which a container's highest memory use counts as one
+// peak in its series. Peaks are entered at the end of the window, which may be
+// a whole interval ahead. Instants are nanoseconds since 1970.
+type window struct {
+	last  int64         // last memory sample; none = no window yet
+	end   int64         // end of the window
+	usage amount.Amount // highest use seen; none = none yet
+	oom   amount.Amount // highest need after an OOM; none = none yet
+}
+
+func newWindow() window { return window{last: none, usage: none, oom: none} }
+
+// peak returns the peak that is in the series, or none.
+func (w *window) peak() amount.Amount { return max(w.usage, w.oom) }
+
+func (w *window) forgetPeak() { w.usage, w.oom = none, none }
+
+// instant returns at as nanoseconds, and whether it is a time that samples can
+// have. Within these bounds no window can end beyond what fits.
+func instant(at time.Time) (int64, bool) {
+	const last = 220 * 365 * 24 * 3600 // early November 2189, in seconds since 1970
+	return at.UnixNano(), 0 <= at.Unix() && at.Unix() < last
+}
+
+// Observe takes one sample of a tracked container. CPU samples must be newer
+// than the last one, memory samples not older.
+func (s *Store) Observe(sample Sample) Reason {
+	slot, known := s.byContainerKey[sample.Container]
+	at, inRange := instant(sample.At)
+	switch {
+	case !known:
+		return UnknownContainer
+	case sample.Amount < 0:
+		return NegativeAmount
+	case !inRange:
+		return OutOfRange
+	}
+	c := &s.containers[slot]
+	if sample.Kind == amount.Memory {
+		if at < c.window.last {
+			return NotNewer
+		}
+		s.enter(c, at, sample.Amount, &c.window.usage)
+		return Accepted
+	}
+	if at <= c.lastCPU {
+		return NotNewer
+	}
+	c.lastCPU = at
+	s.series[c.series].profile.AddCPU(float64(sample.Amount)/1000, sample.At)
+	return Accepted
+}
+
+// ObserveOOM takes the report that a tracked container was killed for want of
+// memory: from then on it is taken to need more than it had.
+func (s *Store) ObserveOOM(oom OOM) Reason {
+	slot, known := s.byContainerKey[oom.Container]
+	at, inRange := instant(oom.At)
+	switch {
+	case !known:
+		return UnknownContainer
+	case oom.Memory < 0:
+		return NegativeAmount
+	case !inRange:
+		return OutOfRange
+	}
+	c := &s.containers[slot]
+	rules := s.rules(&s.series[c.series])
+	if c.window.last != none && at < c.window.last-int64(rules.Interval) {
+		return TooOld
+	}
+	s.enter(c, at, rules.needed(max(oom.Memory, c.window.usage)), &c.window.oom)
+	return Accepted
+}
+
+// enter lets value, a use or a need of memory, become the peak of the window if
+// it is higher. peak is where the window keeps peaks of that sort. An OOM may be
+// older than the last sample and then sets the clock back.
+func (s *Store) enter(c *container, at int64, value amount.Amount, peak *amount.Amount) {
+	h, w := &s.series[c.series], &c.window
+	if w.last == none {
+		w.end = at
+	}
+	w.last = at
+	if at >= w.end {
+		interval := int64(s.rules(h).Interval)
+		w.end += (at-w.end)/interval*interval + interval
+		w.forgetPeak()
+	}
+	replaced := w.peak()
+	if value <= replaced {
+		return
+	}
+	end := time.Unix(0, w.end)
+	if replaced != none {
+		h.profile.RemovePeak(float64(replaced), end)
+	}
+	h.profile.AddPeak(float64(value), end)
+	*peak = value
+}

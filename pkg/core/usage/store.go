@@ -1,0 +1,196 @@
+package usage
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/profile"
+)
+
+// none stands for an instant, an amount or a slot that there is not.
+const none = -1
+
+// Store holds all series and tracked containers. Make it with New.
+//
+//	series      [ 0: a/app | 1: b/app | 2: free | 3: a/db ]
+//	                |          |                    |
+//	                v first    v                    v
+//	containers  [ 0 <-> 3 ]  [ 1 ]                [ 4 ]      2 is free
+//
+// Each series heads a list, linked by slots, of the containers that feed it.
+type Store struct {
+	config         Config
+	series         []history
+	containers     []container
+	freeSeries     []Series
+	freeContainers []int32
+	bySeriesKey    map[SeriesKey]Series
+	byContainerKey map[ContainerKey]int32
+}
+
+// history is one series.
+type history struct {
+	key     SeriesKey
+	profile profile.Profile
+	created time.Time
+	rules   *Rules // nil = those of the store
+	first   int32  // container that feeds it, none = nothing does
+	live    bool   // false = the slot is free
+}
+
+// container is one running container.
+type container struct {
+	key            ContainerKey
+	series         Series
+	previous, next int32 // containers that feed the same series
+	lastCPU        int64 // instant of the last CPU sample
+	window         window
+}
+
+// New returns an empty store.
+func New(c Config) *Store {
+	c.Rules = c.Rules.sound()
+	return &Store{config: c, bySeriesKey: map[SeriesKey]Series{}, byContainerKey: map[ContainerKey]int32{}}
+}
+
+// Track makes a running container known or, when the labels of its pod changed,
+// lets it feed another series. It returns the series, which it creates if needed,
+// and whether it did. Repeating it changes nothing.
+func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Series, created bool) {
+	slot, known := s.byContainerKey[c]
+	if known && s.series[s.containers[slot].series].key == key {
+		return s.containers[slot].series, false
+	}
+	series, found := s.bySeriesKey[key]
+	if !found {
+		series = s.addSeries(key, now)
+	}
+	if known {
+		s.unlink(slot)
+		s.containers[slot].window.forgetPeak() // it belongs to the other series
+	} else {
+		slot = s.addContainer(c)
+	}
+	s.link(slot, series)
+	return series, !found
+}
+
+func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
+	var slot Series
+	if n := len(s.freeSeries); n > 0 {
+		slot, s.freeSeries = s.freeSeries[n-1], s.freeSeries[:n-1]
+	} else {
+		slot = Series(len(s.series))
+		s.series = append(s.series, history{})
+	}
+	s.series[slot] = history{key: key, profile: profile.New(s.config.Shape), created: now, first: none, live: true}
+	s.bySeriesKey[key] = slot
+	return slot
+}
+
+func (s *Store) addContainer(key ContainerKey) int32 {
+	var slot int32
+	if n := len(s.freeContainers); n > 0 {
+		slot, s.freeContainers = s.freeContainers[n-1], s.freeContainers[:n-1]
+	} else {
+		slot = int32(len(s.containers))
+		s.containers = append(s.containers, container{})
+	}
+	s.containers[slot] = container{key: key, lastCPU: none, window: newWindow()}
+	s.byContainerKey[key] = slot
+	return slot
+}
+
+func (s *Store) link(slot int32, series Series) {
+	c, h := &s.containers[slot], &s.series[series]
+	c.series, c.previous, c.next = series, none, h.first
+	if h.first != none {
+		s.containers[h.first].previous = slot
+	}
+	h.first = slot
+}
+
+func (s *Store) unlink(slot int32) {
+	c := &s.containers[slot]
+	if c.previous == none {
+		s.series[c.series].first = c.next
+	} else {
+		s.containers[c.previous].next = c.next
+	}
+	if c.next != none {
+		s.containers[c.next].previous = c.previous
+	}
+}
+
+// Forget drops a container that no longer runs and tells whether it was known.
+// Its series stays until it expires.
+func (s *Store) Forget(c ContainerKey) bool {
+	slot, known := s.byContainerKey[c]
+	if !known {
+		return false
+	}
+	s.unlink(slot)
+	delete(s.byContainerKey, c)
+	s.containers[slot] = container{}
+	s.freeContainers = append(s.freeContainers, slot)
+	return true
+}
+
+// Rules returns the rules of series without override.
+func (s *Store) Rules() Rules { return s.config.Rules }
+
+// SetRules gives a series its own rules from now on; SetRules(x, s.Rules())
+// removes them again. An interval below a second or above 68 years, a count
+// below 1 and a negative bump are brought into range.
+func (s *Store) SetRules(series Series, r Rules) {
+	h := &s.series[series]
+	switch r = r.sound(); {
+	case r == s.config.Rules:
+		h.rules = nil
+	case h.rules == nil || *h.rules != r:
+		h.rules = new(r)
+	}
+}
+
+func (s *Store) rules(h *history) Rules {
+	if h.rules != nil {
+		return *h.rules
+	}
+	return s.config.Rules
+}
+
+// Expire removes idle series and returns their handles in ascending order. Drop
+// them before the next Track, which may give them to other series. Idle is a
+// series whose last CPU sample is Interval·Count old or, if it has none, one
+// that was created as long ago or of which contributes says that nothing is to
+// be expected. An idle series that containers still feed is emptied instead and
+// keeps its handle.
+func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
+	var gone []Series
+	for i := range s.series {
+		h, series := &s.series[i], Series(i)
+		if !h.live || !s.idle(series, now, contributes) {
+			continue
+		}
+		if h.first != none {
+			h.profile, h.created = profile.New(s.config.Shape), now
+			for slot := h.first; slot != none; slot = s.containers[slot].next {
+				s.containers[slot].window.forgetPeak()
+			}
+			continue
+		}
+		delete(s.bySeriesKey, h.key)
+		*h = history{}
+		s.freeSeries = append(s.freeSeries, series)
+		gone = append(gone, series)
+	}
+	return gone
+}
+
+func (s *Store) idle(series Series, now time.Time, contributes func(Series) bool) bool {
+	h := &s.series[series]
+	age := s.rules(h).age()
+	if !h.profile.Empty() {
+		return now.Sub(h.profile.Last()) >= age
+	}
+	return now.Sub(h.created) >= age || !contributes(series)
+}

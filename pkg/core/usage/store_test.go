@@ -1,0 +1,389 @@
+package usage
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/profile"
+)
+
+const (
+	day = 24 * time.Hour
+	mi  = amount.Amount(1 << 20)
+)
+
+var (
+	morning = time.Date(2024, 1, 1, 10, 0, 0, 0, time.UTC)
+	app     = ContainerKey{"ns", "p1", "app"}
+	appKey  = SeriesKey{"ns", "app", "app=x,h=1"}
+)
+
+// clock returns a time of the first day: "10:05" or "10:05:30".
+func clock(t testing.TB, text string) time.Time {
+	t.Helper()
+	if strings.Count(text, ":") == 1 {
+		text += ":00"
+	}
+	at, err := time.Parse(time.DateTime, "2024-01-01 "+text)
+	require.NoError(t, err)
+	return at
+}
+
+func tracking(config Config) *Store {
+	s := New(config)
+	s.Track(app, appKey, morning)
+	return s
+}
+
+func (s *Store) use(kind amount.Kind, at time.Time, a amount.Amount) Reason {
+	return s.Observe(Sample{app, kind, at, a})
+}
+
+func (s *Store) peakOf(t testing.TB, c ContainerKey) amount.Amount {
+	t.Helper()
+	peak, _, ok := s.Peak(c)
+	require.True(t, ok)
+	return peak
+}
+
+func (s *Store) image(series ...Series) profile.Image {
+	p := profile.New(s.config.Shape)
+	s.Profile(&p, series...)
+	return p.Image()
+}
+
+func TestMemoryWindows(t *testing.T) {
+	s := tracking(DefaultConfig())
+	_, _, ok := s.Peak(app)
+	require.False(t, ok)
+	for _, c := range []struct {
+		at      time.Time
+		use     amount.Amount
+		reason  Reason
+		peak    amount.Amount
+		ends    time.Time
+		purpose string
+	}{
+		{morning, 300 * mi, Accepted, 300 * mi, morning.Add(day), "opens a window"},
+		{morning.Add(time.Hour), 500 * mi, Accepted, 500 * mi, morning.Add(day), "raises the peak"},
+		{morning.Add(2 * time.Hour), 400 * mi, Accepted, 500 * mi, morning.Add(day), "is below the peak"},
+		{morning.Add(90 * time.Minute), 900 * mi, NotNewer, 500 * mi, morning.Add(day), "is late"},
+		{morning.Add(2 * time.Hour), 600 * mi, Accepted, 600 * mi, morning.Add(day), "is as old as the last one"},
+		{morning.Add(day), 100 * mi, Accepted, 100 * mi, morning.Add(2 * day), "opens the next window"},
+		{morning.Add(5*day - time.Hour), 120 * mi, Accepted, 120 * mi, morning.Add(5 * day), "windows stay aligned to the first"},
+		{morning.Add(5 * day), -1, NegativeAmount, 120 * mi, morning.Add(5 * day), "is negative"},
+	} {
+		require.Equal(t, c.reason, s.use(amount.Memory, c.at, c.use), c.purpose)
+		peak, ends, ok := s.Peak(app)
+		require.True(t, ok)
+		require.Equal(t, c.peak, peak, c.purpose)
+		require.Equal(t, c.ends, ends, c.purpose)
+	}
+	require.Len(t, s.image(0).Memory.Weights, 3, "one entry a window")
+}
+
+func TestCPUSamplesMustBeNewer(t *testing.T) {
+	s := tracking(DefaultConfig())
+	require.Equal(t, Accepted, s.use(amount.CPU, morning, 100))
+	require.Equal(t, NotNewer, s.use(amount.CPU, morning, 900))
+	require.Equal(t, Accepted, s.use(amount.CPU, morning.Add(time.Minute), 200))
+	require.Equal(t, NegativeAmount, s.use(amount.CPU, morning.Add(2*time.Minute), -5))
+	got := s.image(0)
+	require.EqualValues(t, 2, got.Samples)
+	require.Equal(t, morning, got.First)
+	require.Equal(t, morning.Add(time.Minute), got.Last)
+}
+
+func TestRefusals(t *testing.T) {
+	s := tracking(DefaultConfig())
+	stranger := ContainerKey{"ns", "p1", "other"}
+	require.Equal(t, UnknownContainer, s.Observe(Sample{stranger, amount.CPU, morning, 1}))
+	require.Equal(t, UnknownContainer, s.ObserveOOM(OOM{stranger, morning, 1}))
+	require.Equal(t, NegativeAmount, s.ObserveOOM(OOM{app, morning, -1}))
+	for _, at := range []time.Time{{}, time.Unix(-1, 0), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		require.Equal(t, OutOfRange, s.use(amount.CPU, at, 1), "%v", at)
+		require.Equal(t, OutOfRange, s.use(amount.Memory, at, 1), "%v", at)
+		require.Equal(t, OutOfRange, s.ObserveOOM(OOM{app, at, 1}), "%v", at)
+	}
+	require.Equal(t, profile.Image{}.Samples, s.image(0).Samples)
+	require.Empty(t, s.image(0).Memory.Weights)
+}
+
+func TestOOMSequence(t *testing.T) {
+	s := tracking(DefaultConfig())
+	yesterday := func(text string) time.Time { return clock(t, text).Add(-day) }
+	for _, c := range []struct {
+		oom    bool
+		at     time.Time
+		memory amount.Amount
+		reason Reason
+		peak   amount.Amount
+	}{
+		{false, clock(t, "10:00"), 200 * mi, Accepted, 209715200},
+		{true, clock(t, "10:05"), 256 * mi, Accepted, 373293056}, // + 100 Mi
+		{true, clock(t, "10:10"), 256 * mi, Accepted, 373293056},
+		{false, clock(t, "10:11"), 300 * mi, Accepted, 373293056},
+		{true, clock(t, "10:20"), 1024 * mi, Accepted, 1288490188}, // · 1.2
+		{true, clock(t, "10:15"), 2048 * mi, Accepted, 2576980377}, // sets the clock back
+		{false, clock(t, "10:16"), 3000 * mi, Accepted, 3145728000},
+		{true, yesterday("10:15:59"), 9000 * mi, TooOld, 3145728000},
+		{true, yesterday("10:16"), 9000 * mi, Accepted, 11324620800},
+	} {
+		var got Reason
+		if c.oom {
+			got = s.ObserveOOM(OOM{app, c.at, c.memory})
+		} else {
+			got = s.use(amount.Memory, c.at, c.memory)
+		}
+		require.Equal(t, c.reason, got, "%v", c)
+		require.Equal(t, c.peak, s.peakOf(t, app), "%v", c)
+	}
+}
+
+func TestOOMTakesTheHigherOfReportAndUse(t *testing.T) {
+	s := tracking(DefaultConfig())
+	s.use(amount.Memory, morning, 400*mi)
+	require.Equal(t, Accepted, s.ObserveOOM(OOM{app, morning, 0}), "a container without request")
+	require.Equal(t, 500*mi, s.peakOf(t, app))
+}
+
+func TestOOMMayOpenAWindow(t *testing.T) {
+	s := tracking(DefaultConfig())
+	require.Equal(t, Accepted, s.ObserveOOM(OOM{app, morning, 500 * mi}))
+	require.Equal(t, 600*mi, s.peakOf(t, app))
+	s.use(amount.Memory, morning, 100*mi)
+	require.Equal(t, 600*mi, s.peakOf(t, app))
+}
+
+// The reference recommender loses every later peak and OOM of such a window.
+func TestAWindowThatBeginsWithZeroTakesLaterPeaks(t *testing.T) {
+	s := tracking(DefaultConfig())
+	s.use(amount.Memory, morning, 0)
+	require.Zero(t, s.peakOf(t, app))
+	s.use(amount.Memory, morning.Add(time.Hour), 800*mi)
+	require.Equal(t, 800*mi, s.peakOf(t, app))
+	s.ObserveOOM(OOM{app, morning.Add(2 * time.Hour), 800 * mi})
+	require.Equal(t, 960*mi, s.peakOf(t, app))
+	require.Len(t, s.image(0).Memory.Weights, 1, "the 0 is replaced like any other peak")
+}
+
+func TestRulesOfASeries(t *testing.T) {
+	s := tracking(DefaultConfig())
+	own := Rules{OOMRatio: 2, OOMMinBump: 0, Interval: time.Hour, Count: 2}
+	s.SetRules(0, own)
+	s.use(amount.Memory, morning, 100*mi)
+	_, ends, _ := s.Peak(app)
+	require.Equal(t, morning.Add(time.Hour), ends)
+	s.ObserveOOM(OOM{app, morning, 100 * mi})
+	require.Equal(t, 200*mi, s.peakOf(t, app))
+
+	s.SetRules(0, s.Rules()) // the override is removed: the default is back
+	s.ObserveOOM(OOM{app, morning, 500 * mi})
+	require.Equal(t, 600*mi, s.peakOf(t, app))
+	s.use(amount.Memory, morning.Add(time.Hour), 100*mi)
+	_, ends, _ = s.Peak(app)
+	require.Equal(t, morning.Add(time.Hour+day), ends)
+}
+
+func TestSenselessRulesAreBroughtIntoRange(t *testing.T) {
+	s := New(Config{Shape: profile.NewShape(day, day)})
+	s.Track(app, appKey, morning)
+	for _, r := range []Rules{{}, {Interval: -day, Count: -1, OOMMinBump: -5}, {Interval: 1 << 62, Count: 1 << 62, OOMRatio: 1e300}} {
+		s.SetRules(0, r)
+		require.Equal(t, Accepted, s.use(amount.Memory, morning, 100*mi))
+		require.Equal(t, Accepted, s.ObserveOOM(OOM{app, morning, 100 * mi}))
+		require.GreaterOrEqual(t, s.peakOf(t, app), 100*mi)
+		s.Expire(morning, func(Series) bool { return true })
+		require.Equal(t, 1, s.Len())
+	}
+}
+
+func TestPodsWithEqualLabelsShareASeries(t *testing.T) {
+	s := tracking(DefaultConfig())
+	twin := ContainerKey{"ns", "p2", "app"}
+	series, created := s.Track(twin, appKey, morning)
+	require.False(t, created)
+	require.Equal(t, Series(0), series)
+	s.use(amount.Memory, morning, 100*mi)
+	s.Observe(Sample{twin, amount.Memory, morning, 900 * mi})
+	require.Equal(t, 100*mi, s.peakOf(t, app), "each has its own window")
+	require.InDelta(t, 2*1.33484, s.image(0).Memory.Total, 1e-5, "both peaks are in the series")
+	require.Equal(t, 1, s.Len())
+	require.Equal(t, 2, s.Containers())
+}
+
+func TestRelabelledPodFeedsAnotherSeries(t *testing.T) {
+	s := tracking(DefaultConfig())
+	s.use(amount.Memory, morning, 500*mi)
+	s.use(amount.CPU, morning, 100)
+	other := SeriesKey{"ns", "app", "app=y"}
+	series, created := s.Track(app, other, morning)
+	require.True(t, created)
+	before := s.image(0)
+	s.use(amount.Memory, morning.Add(time.Hour), 100*mi)
+	require.Equal(t, NotNewer, s.use(amount.CPU, morning, 100), "the clock goes on")
+	require.Equal(t, before, s.image(0), "what was seen under the old labels stays there")
+	require.Len(t, s.image(series).Memory.Weights, 1)
+	got, ok := s.Tracked(app)
+	require.True(t, ok)
+	require.Equal(t, series, got)
+	require.Equal(t, other, s.Key(got))
+}
+
+func TestForget(t *testing.T) {
+	s := tracking(DefaultConfig())
+	s.use(amount.CPU, morning, 100)
+	require.True(t, s.Forget(app))
+	require.False(t, s.Forget(app))
+	require.Equal(t, UnknownContainer, s.use(amount.CPU, morning.Add(1), 100))
+	_, ok := s.Tracked(app)
+	require.False(t, ok)
+	require.Equal(t, 1, s.Len(), "the history outlives the container")
+	series, created := s.Track(app, appKey, morning)
+	require.False(t, created)
+	require.EqualValues(t, 1, s.image(series).Samples)
+	_, _, ok = s.Peak(app)
+	require.False(t, ok, "a new instance has no window")
+}
+
+func TestCheckpointLeavesOpenWindowsOut(t *testing.T) {
+	s := tracking(DefaultConfig())
+	s.use(amount.Memory, morning, 300*mi)
+	s.use(amount.Memory, morning.Add(day), 700*mi)
+	p := profile.New(s.config.Shape)
+	s.Profile(&p, 0)
+	s.RemovePeaks(&p, morning.Add(2*day), 0)
+	require.Equal(t, s.image(0), p.Image(), "that window is over")
+	s.RemovePeaks(&p, morning.Add(2*day-1), 0)
+	require.Equal(t, map[int]uint32{19: 10000}, p.Image().Memory.Weights)
+	require.Len(t, s.image(0).Memory.Weights, 2, "the series is as before")
+}
+
+func TestExpire(t *testing.T) {
+	yes, no := func(Series) bool { return true }, func(Series) bool { return false }
+	s := New(DefaultConfig())
+	for i, name := range []string{"sampled", "silent", "pointless", "fed"} {
+		series, created := s.Track(ContainerKey{"ns", name, "app"}, SeriesKey{"ns", "app", name}, morning)
+		require.True(t, created)
+		require.Equal(t, Series(i), series)
+	}
+	s.Observe(Sample{ContainerKey{"ns", "sampled", "app"}, amount.CPU, morning.Add(day), 5})
+	s.Observe(Sample{ContainerKey{"ns", "fed", "app"}, amount.Memory, morning.Add(day), 5 * mi})
+	for _, name := range []string{"sampled", "silent", "pointless"} {
+		s.Forget(ContainerKey{"ns", name, "app"})
+	}
+
+	require.Empty(t, s.Expire(morning.Add(8*day-1), yes))
+	require.Equal(t, []Series{2}, s.Expire(morning, func(x Series) bool { return x != 2 }))
+	require.Equal(t, []Series{1}, s.Expire(morning.Add(8*day), yes), "created 8 days ago and never sampled")
+	require.Empty(t, s.image(3).Memory.Weights, "a series that is fed is emptied")
+	fed := ContainerKey{"ns", "fed", "app"}
+	s.Observe(Sample{fed, amount.Memory, morning.Add(day), 3 * mi})
+	require.Equal(t, 3*mi, s.peakOf(t, fed), "and begins anew")
+	require.Empty(t, s.Expire(morning.Add(9*day-1), no), "CPU samples of the last 8 days keep a series")
+	require.Equal(t, []Series{0}, s.Expire(morning.Add(9*day), no))
+	require.Equal(t, 1, s.Len())
+	_, ok := s.Find(SeriesKey{"ns", "app", "sampled"})
+	require.False(t, ok)
+
+	s.SetRules(3, Rules{Interval: time.Hour, Count: 2})
+	s.Forget(fed)
+	require.Equal(t, []Series{3}, s.Expire(morning.Add(20*day), yes), "by its own rules")
+}
+
+// A cluster that runs one job after the other must not make the store grow.
+func TestSlotsAreReused(t *testing.T) {
+	s := New(DefaultConfig())
+	now := morning
+	for i := range 1000 {
+		now = now.Add(time.Hour)
+		job := ContainerKey{"ns", fmt.Sprint("job-", i), "app"}
+		s.Track(job, SeriesKey{"ns", "app", fmt.Sprint("job=", i)}, now)
+		s.Observe(Sample{job, amount.CPU, now, 5})
+		s.Forget(job)
+		s.Expire(now, func(Series) bool { return true })
+	}
+	require.LessOrEqual(t, s.Len(), 8*24)
+	require.LessOrEqual(t, len(s.series), 8*24+1)
+	require.Len(t, s.containers, 1)
+	n := 0
+	for series, key := range s.All() {
+		n++
+		found, ok := s.Find(key)
+		require.True(t, ok)
+		require.Equal(t, series, found)
+		require.Equal(t, key, s.Key(series))
+	}
+	require.Equal(t, s.Len(), n)
+	for range s.All() {
+		break
+	}
+}
+
+// The lists of feeders must survive any order of coming, moving and going.
+func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := New(DefaultConfig())
+		want := map[ContainerKey]SeriesKey{}
+		for range rapid.IntRange(0, 100).Draw(t, "steps") {
+			c := ContainerKey{"ns", rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "pod"), "app"}
+			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			case 0:
+				_, known := want[c]
+				require.Equal(t, known, s.Forget(c))
+				delete(want, c)
+			case 1:
+				s.Expire(morning, func(Series) bool { return false })
+			default:
+				want[c] = SeriesKey{"ns", "app", rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "labels")}
+				series, _ := s.Track(c, want[c], morning)
+				require.Equal(t, want[c], s.Key(series))
+			}
+		}
+		got := map[ContainerKey]SeriesKey{}
+		for series, key := range s.All() {
+			for slot := s.series[series].first; slot != none; slot = s.containers[slot].next {
+				require.NotContains(t, got, s.containers[slot].key)
+				got[s.containers[slot].key] = key
+			}
+		}
+		require.Equal(t, want, got)
+		require.Equal(t, len(want), s.Containers())
+	})
+}
+
+// Whatever comes in, the memory histogram holds one entry of weight 1 for each
+// window with samples, at the end of the window and of the height of its peak.
+func TestSeriesHoldsOnePeakAWindow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		config := DefaultConfig()
+		s := tracking(config)
+		want := profile.New(config.Shape)
+		at := morning // of the first sample, to which windows are aligned
+		peaks := map[int]amount.Amount{}
+		for range rapid.IntRange(1, 60).Draw(t, "samples") {
+			use := amount.Amount(rapid.IntRange(0, 4000).Draw(t, "MiB")) * mi
+			require.Equal(t, Accepted, s.use(amount.Memory, at, use))
+			w := int(at.Sub(morning) / day)
+			peaks[w] = max(peaks[w], use)
+			at = at.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "hours")) * time.Hour)
+		}
+		for w := range int(at.Sub(morning)/day) + 1 {
+			if peak, ok := peaks[w]; ok {
+				want.AddPeak(float64(peak), morning.Add(time.Duration(w+1)*day))
+			}
+		}
+		got := s.image(0).Memory.Weights
+		require.Len(t, got, len(want.Image().Memory.Weights))
+		for bucket, weight := range want.Image().Memory.Weights {
+			require.InDelta(t, weight, got[bucket], 1)
+		}
+		require.InEpsilon(t, want.Image().Memory.Total, s.image(0).Memory.Total, 1e-9)
+	})
+}

@@ -1,0 +1,102 @@
+package usage
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/profile"
+)
+
+// Series is the handle of one history. It is valid until Expire returns it.
+type Series int32
+
+// SeriesKey names a series.
+type SeriesKey struct {
+	Namespace string
+	Container string // name of the container
+	Labels    string // labels of the pod: sorted k=v, joined with commas
+}
+
+// ContainerKey names a running container.
+type ContainerKey struct {
+	Namespace string
+	Pod       string // name of the pod
+	Container string // name of the container
+}
+
+// Sample is one measurement of a container: CPU use in millicores or memory use
+// in bytes, at the end of the time it was measured over.
+type Sample struct {
+	Container ContainerKey
+	Kind      amount.Kind
+	At        time.Time
+	Amount    amount.Amount
+}
+
+// OOM is the report that a container was killed for want of memory.
+type OOM struct {
+	Container ContainerKey
+	At        time.Time
+	Memory    amount.Amount // bytes: the request, or the use when the pod was evicted; 0 = unknown
+}
+
+// Rules are the settings of a series that a VPA may override.
+type Rules struct {
+	OOMRatio   float64       // after an OOM a container needs at least this multiple of what it had
+	OOMMinBump amount.Amount // bytes; and at least this much more
+	Interval   time.Duration // length of a memory window, in which only the highest use counts
+	Count      int64         // an idle series expires after Interval·Count
+}
+
+// Config is what a store needs to know from the start.
+type Config struct {
+	Shape profile.Shape // of all series
+	Rules Rules         // of series without override
+}
+
+// DefaultConfig returns the defaults of the reference recommender.
+func DefaultConfig() Config {
+	const day = 24 * time.Hour
+	return Config{
+		Shape: profile.NewShape(day, day),
+		Rules: Rules{OOMRatio: 1.2, OOMMinBump: 100 << 20, Interval: day, Count: 8},
+	}
+}
+
+// Reason says why a sample was not taken. Accepted, the empty one, says it was.
+type Reason string
+
+// The reasons.
+const (
+	Accepted         Reason = ""
+	UnknownContainer Reason = "the container is not tracked"
+	NegativeAmount   Reason = "the amount is negative"
+	NotNewer         Reason = "the container has a newer sample already"
+	TooOld           Reason = "the OOM is more than one memory window older than the last memory sample"
+	OutOfRange       Reason = "the time is not between the years 1970 and 2190"
+)
+
+// maxInterval is what the API can express in seconds as int32.
+const maxInterval = (1<<31 - 1) * time.Second
+
+// sound returns r with what makes no sense brought into range.
+func (r Rules) sound() Rules {
+	r.OOMMinBump = max(r.OOMMinBump, 0)
+	r.Interval = min(max(r.Interval, time.Second), maxInterval)
+	r.Count = max(r.Count, 1)
+	return r
+}
+
+// age returns the age at which an idle series expires.
+func (r Rules) age() time.Duration {
+	const longest = 1<<63 - 1
+	if r.Count > longest/int64(r.Interval) {
+		return longest
+	}
+	return r.Interval * time.Duration(r.Count)
+}
+
+// needed returns the memory that a container needs which was killed with used.
+func (r Rules) needed(used amount.Amount) amount.Amount {
+	return max(used.Add(r.OOMMinBump), used.Scale(r.OOMRatio))
+}
