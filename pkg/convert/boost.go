@@ -1,0 +1,72 @@
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// original is the value of a boost annotation. Both lists are always there.
+type original struct {
+	Requests corev1.ResourceList `json:"requests"`
+	Limits   corev1.ResourceList `json:"limits"`
+}
+
+// BoostAnnotation prints the annotation that marks a boosted container and
+// keeps its original CPU and memory.
+func BoostAnnotation(c corev1.Container) (key, value string) {
+	var text strings.Builder
+	text.WriteString(`{"requests":`)
+	writeList(&text, c.Resources.Requests)
+	text.WriteString(`,"limits":`)
+	writeList(&text, c.Resources.Limits)
+	text.WriteByte('}')
+	return BoostAnnotationPrefix + c.Name, text.String()
+}
+
+// writeList prints CPU and memory of a list as JSON. Quantities print as
+// strings without characters that need an escape.
+func writeList(text *strings.Builder, list corev1.ResourceList) {
+	separator := byte('{')
+	for k := range amount.Kind(amount.Kinds) {
+		q, ok := list[ResourceName(k)]
+		if !ok {
+			continue
+		}
+		text.WriteByte(separator)
+		fmt.Fprintf(text, "%q:%q", ResourceName(k), q.String())
+		separator = ','
+	}
+	if separator == '{' {
+		text.WriteByte('{')
+	}
+	text.WriteByte('}')
+}
+
+// Boosted returns the containers of a pod that carry a boost annotation with
+// their original resources. An annotation that cannot be read gives an error
+// and empty resources, so that the container still counts as boosted.
+func Boosted(pod *corev1.Pod) (map[string]corev1.ResourceRequirements, error) {
+	var boosted map[string]corev1.ResourceRequirements
+	var broken error
+	for key, value := range pod.Annotations {
+		name, ok := strings.CutPrefix(key, BoostAnnotationPrefix)
+		if !ok {
+			continue
+		}
+		var o original
+		if err := json.Unmarshal([]byte(value), &o); err != nil {
+			broken = fmt.Errorf("pod %s/%s: annotation %s: %w", pod.Namespace, pod.Name, key, err)
+			o = original{}
+		}
+		if boosted == nil {
+			boosted = map[string]corev1.ResourceRequirements{}
+		}
+		boosted[name] = corev1.ResourceRequirements{Requests: o.Requests, Limits: o.Limits}
+	}
+	return boosted, broken
+}

@@ -1,0 +1,215 @@
+package convert_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+func TestAmountRoundsUpAndSaturates(t *testing.T) {
+	for _, c := range []struct {
+		kind amount.Kind
+		text string
+		want amount.Amount
+	}{
+		{amount.CPU, "250m", 250}, {amount.CPU, "2", 2000}, {amount.CPU, "1500u", 2}, {amount.CPU, "0", 0}, {amount.CPU, "-1", 0},
+		{amount.CPU, "100G", 1e14}, {amount.CPU, "10E", math.MaxInt64}, {amount.CPU, "1e30", math.MaxInt64},
+		{amount.Memory, "200Mi", 200 << 20}, {amount.Memory, "262144k", 262144000}, {amount.Memory, "1500m", 2}, {amount.Memory, "7E", 7e18},
+		{amount.Memory, "100E", math.MaxInt64}, {amount.Memory, "-5Mi", 0}, {amount.Memory, "1320702443520m", 1320702444},
+	} {
+		require.Equal(t, c.want, convert.Amount(c.kind, resource.MustParse(c.text)), "%s %s", c.kind, c.text)
+	}
+}
+
+func TestResourcesIgnoresOtherResources(t *testing.T) {
+	require.Equal(t, amount.Of(100, 1), convert.Resources(testkit.List("cpu=100m memory=1 example.com/gpu=2")))
+	require.True(t, convert.Resources(nil).Empty())
+	require.Nil(t, convert.List(amount.Resources{}))
+}
+
+func text(list corev1.ResourceList) map[string]string {
+	if list == nil {
+		return nil
+	}
+	texts := map[string]string{}
+	for name, q := range list {
+		texts[string(name)] = q.String()
+	}
+	return texts
+}
+
+func TestFormat(t *testing.T) {
+	for _, c := range []struct {
+		format      convert.Format
+		cpu, memory amount.Amount
+		want        map[string]string
+	}{
+		{convert.Format{CPUStep: 1, MemoryStep: 1}, 11, 262144000, map[string]string{"cpu": "11m", "memory": "250Mi"}},
+		{convert.Format{CPUStep: 100, MemoryStep: 1 << 20}, 101, 262144001, map[string]string{"cpu": "200m", "memory": "251Mi"}},
+		{convert.Format{CPUStep: 100, MemoryStep: 1 << 20, HumanizeMemory: true}, 0, 0, map[string]string{"cpu": "0", "memory": "0"}},
+		{convert.Format{HumanizeMemory: true}, 1500, 1320702443, map[string]string{"cpu": "1500m", "memory": "1320702443520m"}},
+		{convert.Format{}, 1e14, 1e14, map[string]string{"cpu": "100G", "memory": "97656250000Ki"}},
+		{convert.Format{CPUStep: -1, HumanizeMemory: true}, 37, 5000, map[string]string{"cpu": "37m", "memory": "4997120m"}},
+		{convert.Format{HumanizeMemory: true}, 1, 1023, map[string]string{"cpu": "1m", "memory": "1023"}},
+	} {
+		require.Equal(t, c.want, text(c.format.List(amount.Of(c.cpu, c.memory))))
+	}
+}
+
+func TestWrittenFormsAreKept(t *testing.T) {
+	got := convert.Written(amount.Of(1000, 262144000), testkit.List("cpu=5"), testkit.List("memory=262144k"))
+	require.Equal(t, map[string]string{"cpu": "1", "memory": "262144k"}, text(got), "the same value: as written")
+	got = convert.Written(amount.Of(1000, 131072000), nil, testkit.List("memory=262144k"))
+	require.Equal(t, map[string]string{"cpu": "1", "memory": "131072k"}, text(got), "another value: the same number format")
+	got = convert.Written(amount.Of(1, 131072000))
+	require.Equal(t, map[string]string{"cpu": "1m", "memory": "125Mi"}, text(got))
+}
+
+func TestSizesFollowWhatDecided(t *testing.T) {
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=250m memory=262144k"),
+		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "*", MaxAllowed: testkit.List("memory=300M")}))
+	current := testkit.Container("c", "cpu=100m memory=100Mi", "cpu=300m memory=200Mi").Resources
+	ranges := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("memory=2G")})})
+	size := func(requests, limits amount.Resources) (r, l map[string]string) {
+		s := convert.Sizes(policy.Fitted{Name: "c", Requests: requests, Limits: limits}, current, vpa, ranges)
+		return text(s.Requests), text(s.Limits)
+	}
+	r, l := size(amount.Of(250, 262144000), amount.Of(750, 524288000))
+	require.Equal(t, map[string]string{"cpu": "250m", "memory": "262144k"}, r)
+	require.Equal(t, map[string]string{"cpu": "750m", "memory": "500Mi"}, l, "in the format of the limit it came from")
+	r, l = size(amount.Of(250, 300e6), amount.Of(250, 300e6))
+	require.Equal(t, map[string]string{"cpu": "250m", "memory": "300M"}, r)
+	require.Equal(t, r, l, "a limit equal to the request is written like it")
+	r, _ = size(amount.Of(250, 2e9), amount.Resources{})
+	require.Equal(t, "2G", r["memory"])
+	r, l = size(amount.Resources{}, amount.Resources{})
+	require.Nil(t, r)
+	require.Nil(t, l)
+}
+
+func TestFractionsOfAByteKeepRequestAndLimitEqual(t *testing.T) {
+	vpa := testkit.VPA("v", testkit.Recommend("c", "memory=1320702443520m"))
+	current := testkit.Container("c", "memory=1Gi", "memory=1Gi").Resources
+	fitted := policy.Fit(policy.Pod{Containers: []policy.Container{{Name: "c", Requests: convert.Resources(current.Requests), Limits: convert.Resources(current.Limits)}}},
+		convert.Recommendation(vpa.Status.Recommendation), convert.Rules(vpa), policy.Ranges{}).Containers[0]
+	sizes := convert.Sizes(fitted, current, vpa, convert.LimitRanges{})
+	require.Zero(t, sizes.Requests.Memory().Cmp(*sizes.Limits.Memory()), "otherwise the pod would lose the Guaranteed class")
+}
+
+func TestCurrentResourcesComeFromTheStatus(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("a", "cpu=1", ""), testkit.Container("b", "cpu=1", "cpu=2"), testkit.Container("c", "cpu=1", ""))
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{
+		{Name: "a", Resources: &corev1.ResourceRequirements{Requests: testkit.List("cpu=300m"), Limits: testkit.List("cpu=400m")}},
+		{Name: "b", Resources: &corev1.ResourceRequirements{}},
+		{Name: "c"},
+	}
+	got := convert.Pod(pod).Containers
+	require.Equal(t, amount.Amount(300), got[0].Requests.Value(amount.CPU))
+	require.Equal(t, amount.Amount(400), got[0].Limits.Value(amount.CPU))
+	require.True(t, got[1].Requests.Empty() && got[1].Limits.Empty(), "an empty status counts")
+	require.Equal(t, amount.Amount(1000), got[2].Requests.Value(amount.CPU))
+	require.Equal(t, amount.Amount(1000), convert.NewPod(pod).Containers[0].Requests.Value(amount.CPU), "a new pod has no status worth reading")
+}
+
+func TestRules(t *testing.T) {
+	off, only := vpav1.ContainerScalingModeOff, vpav1.ContainerControlledValuesRequestsOnly
+	memory, nothing := []corev1.ResourceName{"memory"}, []corev1.ResourceName{}
+	factor, seconds := int32(3), int32(20)
+	vpa := testkit.VPA("v",
+		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "off", Mode: &off}),
+		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "only", ControlledValues: &only, ControlledResources: &memory, MinAllowed: testkit.List("cpu=1")}),
+		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "none", ControlledResources: &nothing, StartupBoost: &vpav1.StartupBoost{}}),
+	)
+	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Factor: &factor, DurationSeconds: &seconds}}
+	rules := convert.Rules(vpa)
+	require.True(t, rules.For("off").Off)
+	require.True(t, rules.For("only").RequestsOnly)
+	require.Equal(t, [amount.Kinds]bool{false, true}, rules.For("only").Controlled)
+	require.Equal(t, amount.Amount(1000), rules.For("only").Min.Value(amount.CPU))
+	require.Equal(t, [amount.Kinds]bool{}, rules.For("none").Controlled, "an empty list controls nothing")
+	require.Equal(t, [amount.Kinds]bool{true, true}, rules.For("other").Controlled, "an absent list controls both")
+	require.Equal(t, policy.Boost{Type: policy.BoostFactor, Factor: 3, Duration: 20 * time.Second}, rules.For("none").Boost, "D12: a boost without cpu counts as absent")
+	require.True(t, convert.HasBoost(vpa))
+	require.False(t, convert.HasBoost(testkit.VPA("v", testkit.Policy(vpav1.ContainerResourcePolicy{StartupBoost: &vpav1.StartupBoost{}}))))
+}
+
+func TestMode(t *testing.T) {
+	require.Equal(t, vpav1.UpdateModeRecreate, convert.Mode(testkit.VPA("v")))
+	require.Equal(t, vpav1.UpdateModeRecreate, convert.Mode(testkit.VPA("v", testkit.Mode(""))))
+	require.Equal(t, vpav1.UpdateModeInPlace, convert.Mode(testkit.VPA("v", testkit.Mode("InPlace"))))
+}
+
+func TestContainerPolicyAgreesWithRules(t *testing.T) {
+	vpa := testkit.VPA("v")
+	for i, name := range []string{"*", "a", "a", "*"} {
+		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: name, MinAllowed: corev1.ResourceList{"cpu": *resource.NewMilliQuantity(int64(i+1), resource.DecimalSI)}})(vpa)
+	}
+	for _, name := range []string{"a", "b"} {
+		require.Equal(t, convert.Rules(vpa).For(name).Min, convert.Resources(convert.ContainerPolicy(vpa, name).MinAllowed), name)
+	}
+	require.Nil(t, convert.ContainerPolicy(testkit.VPA("v"), "a"))
+}
+
+func TestRanges(t *testing.T) {
+	container := corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=1"), Default: testkit.List("cpu=500m")}
+	other := corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=1500m memory=1Gi"), Min: testkit.List("cpu=10m"), Default: testkit.List("cpu=300m")}
+	pod := corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: testkit.List("cpu=4"), Default: testkit.List("cpu=1")}
+	volume := corev1.LimitRangeItem{Type: corev1.LimitTypePersistentVolumeClaim, Max: testkit.List("cpu=1m")}
+	got := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("a", container, pod), testkit.LimitRange("b", other, volume)})
+	require.Equal(t, amount.Of(1000, 1<<30), got.Container.Max)
+	require.Equal(t, amount.Amount(10), got.Container.Min.Value(amount.CPU))
+	require.Equal(t, amount.Amount(300), got.Container.Default.Value(amount.CPU))
+	require.Equal(t, amount.Amount(4000), got.Pod.Max.Value(amount.CPU))
+	require.True(t, got.Pod.Default.Empty())
+	back := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("b", other, volume), testkit.LimitRange("a", container, pod)})
+	require.Equal(t, got.Ranges, back.Ranges, "the order does not matter")
+}
+
+func TestObserved(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("a", "", ""), testkit.Container("b", "", ""))
+	_, ok := convert.Observed(pod)
+	require.False(t, ok)
+	for value, want := range map[string][]string{convert.Observation(pod): {"a", "b"}, "": nil} {
+		pod.Annotations = map[string]string{convert.ObservedAnnotation: value}
+		got, ok := convert.Observed(pod)
+		require.True(t, ok)
+		require.Equal(t, want, got)
+	}
+	pod.Annotations[convert.ObservedAnnotation] = "a,b"
+	_, ok = convert.Observed(pod)
+	require.False(t, ok, "no list of container names: as if it were absent")
+}
+
+func TestBoostAnnotation(t *testing.T) {
+	key, value := convert.BoostAnnotation(testkit.Container("c", "cpu=100m memory=100Mi example.com/gpu=1", ""))
+	require.Equal(t, "vpaCpuStartupBoost/c", key)
+	require.Equal(t, `{"requests":{"cpu":"100m","memory":"100Mi"},"limits":{}}`, value)
+	pod := testkit.Pod("p")
+	pod.Annotations = map[string]string{key: value, "other": "x"}
+	got, err := convert.Boosted(pod)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"cpu": "100m", "memory": "100Mi"}, text(got["c"].Requests))
+
+	pod.Annotations[key] = "{"
+	got, err = convert.Boosted(pod)
+	require.ErrorContains(t, err, "pod default/p: annotation vpaCpuStartupBoost/c")
+	require.Contains(t, got, "c", "it still counts as boosted")
+}
+
+func TestRecommendation(t *testing.T) {
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"), testkit.Recommend("c", "cpu=2"))
+	got := convert.Recommendation(vpa.Status.Recommendation)
+	require.Equal(t, amount.Amount(1000), got["c"].Target.Value(amount.CPU), "the first entry of a name counts")
+	require.True(t, got["c"].Lower.Empty())
+	require.Empty(t, convert.Recommendation(nil))
+}

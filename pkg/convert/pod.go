@@ -1,0 +1,83 @@
+package convert
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"loadline.dev/loadline/pkg/core/policy"
+)
+
+// Annotations of a pod that the VPA components exchange.
+const (
+	// UpdatesAnnotation tells people what the webhook changed.
+	UpdatesAnnotation = "vpaUpdates"
+	// ObservedAnnotation lists the containers that the webhook saw; containers
+	// that another webhook added later are missing in it.
+	ObservedAnnotation = "vpaObservedContainers"
+	// ResizedAnnotation marks a pod that was resized in place.
+	ResizedAnnotation = "vpaInPlaceUpdated"
+	// BoostAnnotationPrefix, followed by a container name, marks a boosted
+	// container and holds its original resources.
+	BoostAnnotationPrefix = "vpaCpuStartupBoost/"
+)
+
+const observedSeparator = ", "
+
+// Pod reads the containers of a running pod with their present resources: what
+// the status says is in force, else what the spec asks for.
+func Pod(pod *corev1.Pod) policy.Pod {
+	return corePod(pod, func(i int) corev1.ResourceRequirements { return Current(pod, pod.Spec.Containers[i]) })
+}
+
+// NewPod reads the containers of a pod that is just being created, so that
+// only its spec counts.
+func NewPod(pod *corev1.Pod) policy.Pod {
+	return corePod(pod, func(i int) corev1.ResourceRequirements { return pod.Spec.Containers[i].Resources })
+}
+
+func corePod(pod *corev1.Pod, resources func(int) corev1.ResourceRequirements) policy.Pod {
+	containers := make([]policy.Container, len(pod.Spec.Containers))
+	for i, c := range pod.Spec.Containers {
+		r := resources(i)
+		containers[i] = policy.Container{Name: c.Name, Requests: Resources(r.Requests), Limits: Resources(r.Limits)}
+	}
+	return policy.Pod{Containers: containers}
+}
+
+// Current returns the resources of a container that are in force: those of
+// its status when it has them, even if empty, else those of its spec.
+func Current(pod *corev1.Pod, container corev1.Container) corev1.ResourceRequirements {
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name == container.Name && s.Resources != nil {
+			return *s.Resources
+		}
+	}
+	return container.Resources
+}
+
+// Observation prints the value of ObservedAnnotation for a pod.
+func Observation(pod *corev1.Pod) string {
+	names := make([]string, len(pod.Spec.Containers))
+	for i, c := range pod.Spec.Containers {
+		names[i] = c.Name
+	}
+	return strings.Join(names, observedSeparator)
+}
+
+// Observed returns the containers that the webhook saw when the pod was
+// created. It is false when the annotation is missing or not a list of
+// container names; an empty value is an empty list.
+func Observed(pod *corev1.Pod) (containers []string, ok bool) {
+	value, ok := pod.Annotations[ObservedAnnotation]
+	if !ok || value == "" {
+		return nil, ok
+	}
+	containers = strings.Split(value, observedSeparator)
+	if slices.ContainsFunc(containers, func(name string) bool { return len(validation.IsDNS1123Label(name)) > 0 }) {
+		return nil, false
+	}
+	return containers, true
+}

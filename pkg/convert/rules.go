@@ -1,0 +1,107 @@
+package convert
+
+import (
+	"slices"
+	"time"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/policy"
+)
+
+// Mode returns the update mode of a VPA: Recreate where it says nothing.
+func Mode(vpa *vpav1.VerticalPodAutoscaler) vpav1.UpdateMode {
+	p := vpa.Spec.UpdatePolicy
+	if p == nil || p.UpdateMode == nil || *p.UpdateMode == "" {
+		return vpav1.UpdateModeRecreate
+	}
+	return *p.UpdateMode
+}
+
+// HasBoost tells whether a VPA has a startup boost, for the pod or for any
+// container.
+func HasBoost(vpa *vpav1.VerticalPodAutoscaler) bool {
+	if hasBoost(vpa.Spec.StartupBoost) {
+		return true
+	}
+	return slices.ContainsFunc(containerPolicies(vpa), func(c vpav1.ContainerResourcePolicy) bool { return hasBoost(c.StartupBoost) })
+}
+
+func hasBoost(b *vpav1.StartupBoost) bool { return b != nil && b.CPU != nil }
+
+func containerPolicies(vpa *vpav1.VerticalPodAutoscaler) []vpav1.ContainerResourcePolicy {
+	if vpa.Spec.ResourcePolicy == nil {
+		return nil
+	}
+	return vpa.Spec.ResourcePolicy.ContainerPolicies
+}
+
+// ContainerPolicy returns the policy of a container as its VPA has it, nil if
+// there is none: the first entry with its name, else the last wildcard.
+func ContainerPolicy(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.ContainerResourcePolicy {
+	var found *vpav1.ContainerResourcePolicy
+	policies := containerPolicies(vpa)
+	for i := range policies {
+		switch policies[i].ContainerName {
+		case container:
+			return &policies[i]
+		case vpav1.DefaultContainerResourcePolicy:
+			found = &policies[i]
+		}
+	}
+	return found
+}
+
+// Rules reads the policies of a VPA. Controlled resources that are absent mean
+// CPU and memory; an empty list means none. A startupBoost without cpu is
+// treated as absent.
+func Rules(vpa *vpav1.VerticalPodAutoscaler) policy.Rules {
+	rules := policy.Rules{Boost: boost(vpa.Spec.StartupBoost)}
+	for _, c := range containerPolicies(vpa) {
+		rules.Entries = append(rules.Entries, policy.Entry{
+			Container: c.ContainerName,
+			Rule:      rule(c),
+			OwnBoost:  hasBoost(c.StartupBoost),
+		})
+	}
+	return rules
+}
+
+func rule(c vpav1.ContainerResourcePolicy) policy.Rule {
+	r := policy.Default()
+	r.Off = c.Mode != nil && *c.Mode == vpav1.ContainerScalingModeOff
+	r.RequestsOnly = c.ControlledValues != nil && *c.ControlledValues == vpav1.ContainerControlledValuesRequestsOnly
+	r.Min, r.Max = Resources(c.MinAllowed), Resources(c.MaxAllowed)
+	r.Boost = boost(c.StartupBoost)
+	if c.ControlledResources != nil {
+		for k := range amount.Kind(amount.Kinds) {
+			r.Controlled[k] = slices.Contains(*c.ControlledResources, ResourceName(k))
+		}
+	}
+	return r
+}
+
+// boost reads a startup boost. Without a type it is a factor, as in the
+// reference VPA; with an unknown one it is none.
+func boost(b *vpav1.StartupBoost) policy.Boost {
+	if !hasBoost(b) {
+		return policy.Boost{}
+	}
+	var read policy.Boost
+	switch b.CPU.Type {
+	case "", vpav1.StartupBoostTypeFactor:
+		read.Type = policy.BoostFactor
+	case vpav1.StartupBoostTypeQuantity:
+		read.Type = policy.BoostQuantity
+	}
+	if b.CPU.Factor != nil {
+		read.Factor = int64(*b.CPU.Factor)
+	}
+	if b.CPU.Quantity != nil {
+		read.Quantity = Amount(amount.CPU, *b.CPU.Quantity)
+	}
+	if b.CPU.DurationSeconds != nil {
+		read.Duration = time.Duration(*b.CPU.DurationSeconds) * time.Second
+	}
+	return read
+}

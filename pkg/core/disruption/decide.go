@@ -1,0 +1,152 @@
+package disruption
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/policy"
+)
+
+// Decision is what can be done with a pod in place.
+type Decision uint8
+
+// The decisions. All but Go and Evict come with a Reason.
+const (
+	Wait  Decision = iota // not now
+	Go                    // resize
+	Busy                  // a resize is under way; only another target may replace it
+	Again                 // the node refused a resize as infeasible; another target may replace it
+	Hold                  // the node is known to refuse the present target
+	Evict                 // evict: a resize did not come about
+)
+
+// Memory is what one plan must know of earlier ones. It is keyed by the UID of
+// pods; entries of pods that a View no longer has are dropped.
+type Memory struct {
+	// Resizing is when a pod was first seen in its resize, for pods that do not
+	// tell since when.
+	Resizing map[string]time.Time
+	// Refused holds what a node refused to give as infeasible, by container.
+	Refused map[string]map[string]amount.Resources
+}
+
+// Refuse records that the node of a pod can never grant these sizes.
+func (m *Memory) Refuse(uid string, wanted []policy.Fitted) {
+	if m.Refused == nil {
+		m.Refused = map[string]map[string]amount.Resources{}
+	}
+	m.Refused[uid] = make(map[string]amount.Resources, len(wanted))
+	for _, f := range wanted {
+		m.Refused[uid][f.Name] = f.Requests
+	}
+}
+
+// granted tells whether the pod has got what its node once refused.
+func (m Memory) granted(p *Pod) bool {
+	refused := m.Refused[p.UID]
+	return p.Resize == NotResizing && !p.any(func(c *Container, k amount.Kind) bool {
+		return c.Current.Requests.Value(k) < refused[c.Fitted.Name].Value(k)
+	})
+}
+
+// refuses tells whether the node is known to refuse the targets of the pod. A
+// lower target for any container gives it another chance.
+func (m Memory) refuses(p *Pod) bool {
+	refused, known := m.Refused[p.UID]
+	return known && !p.any(func(c *Container, k amount.Kind) bool {
+		was, had := refused[c.Fitted.Name].Get(k)
+		target, has := c.Fitted.Requests.Get(k)
+		return had && has && target < was
+	})
+}
+
+// since is when the pod entered the present state of its resize.
+func (m Memory) since(p *Pod, now time.Time) time.Time {
+	if !p.ResizeSince.IsZero() {
+		return p.ResizeSince
+	}
+	if first, known := m.Resizing[p.UID]; known {
+		return first
+	}
+	return now
+}
+
+// Situation is what Decide needs besides the pod.
+type Situation struct {
+	Mode   Mode
+	Budget *Budget
+	Memory Memory
+	Config Config
+	Now    time.Time
+}
+
+// Decide says what can be done with the pod in place, the first match of the
+// table in the contract of the updater, section 2.8.2.
+func (s Situation) Decide(p *Pod) (Decision, Reason) {
+	free := s.free(p)
+	problem := s.Budget.problem(p)
+	switch {
+	case s.Mode == InPlace && !s.Config.InPlaceMode:
+		return Wait, ModeNotEnabled
+	case problem == NoOwner, problem != "" && !free && !s.Config.FreeResizes:
+		return Wait, problem
+	case p.Pending:
+		return Wait, NotRunning
+	case s.Mode == InPlace && s.Memory.refuses(p):
+		return Hold, Infeasible
+	case s.Mode == InPlace && p.Resize == ResizeInfeasible:
+		return Again, Infeasible
+	case s.Mode == InPlace && p.Resize != NotResizing:
+		return Busy, p.Resize.reason()
+	case p.Resize != NotResizing, s.Memory.refuses(p):
+		return s.fallback(p)
+	case free:
+		return Go, ""
+	}
+	if reason := s.Budget.Refuses(p); reason != "" {
+		return Wait, reason
+	}
+	return Go, ""
+}
+
+// free tells whether a resize of the pod needs no budget. It is still counted
+// against the budget of others, as in the reference VPA.
+func (s Situation) free(p *Pod) bool {
+	return p.cured() || s.Config.FreeResizes && !p.restarts()
+}
+
+// Evictable returns why the pod may not be evicted now, empty if it may.
+func (s Situation) Evictable(p *Pod) Reason {
+	if p.Pending || p.Resize == NotResizing {
+		return s.Budget.Refuses(p)
+	}
+	_, reason := s.fallback(p)
+	return reason
+}
+
+// fallback says whether a pod whose resize did not come about is evicted.
+func (s Situation) fallback(p *Pod) (Decision, Reason) {
+	age := s.Now.Sub(s.Memory.since(p, s.Now))
+	waits := p.Resize == ResizeDeferred && age <= DeferredTimeout ||
+		p.Resize == ResizeInProgress && age <= InProgressTimeout
+	if waits {
+		return Wait, p.Resize.reason()
+	}
+	if reason := s.Budget.Refuses(p); reason != "" {
+		return Wait, reason
+	}
+	return Evict, ""
+}
+
+// reason says why a pod in this state is left alone.
+func (r ResizeState) reason() Reason {
+	switch r {
+	case ResizeDeferred:
+		return Deferred
+	case ResizeInfeasible:
+		return Infeasible
+	case ResizeError, ResizeUnclear:
+		return ResizeFailed
+	}
+	return WaitingForNode
+}

@@ -1,0 +1,167 @@
+package disruption
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/policy"
+)
+
+// Mode is what a VPA allows to be done with running pods.
+type Mode uint8
+
+// The modes. Off and Initial leave running pods alone.
+const (
+	Off Mode = iota
+	Initial
+	Recreate          // evict
+	InPlaceOrRecreate // resize, or else evict
+	InPlace           // resize, never evict
+)
+
+func (m Mode) resizes() bool { return m == InPlaceOrRecreate || m == InPlace }
+
+// View is the part of the cluster that a plan is made for.
+type View struct {
+	VPAs []VPA
+}
+
+// VPA is one VerticalPodAutoscaler with the pods it controls.
+type VPA struct {
+	Namespace, Name string
+	Mode            Mode
+	MinReplicas     int           // live pods that an owner must have; 0: Config.MinReplicas
+	QuickOOM        time.Duration // 0: Config.QuickOOM
+	Requirements    []Requirement // all must hold for one container of a pod
+	Groups          []Group       // the owners of the pods
+	Pods            []Pod
+}
+
+// Requirement is a direction in which at least one of the named kinds must
+// change. A requirement that names no kind is never met.
+type Requirement struct {
+	Kinds  [amount.Kinds]bool
+	Higher bool // the target must be above the request, else below
+}
+
+// Unknown is the number of replicas of an owner that does not tell it. The
+// live pods count instead.
+const Unknown = -1
+
+// Group is the direct owner of pods, for example a ReplicaSet.
+type Group struct {
+	Replicas int // wanted; Unknown, or 0 if it wants none or was not found
+}
+
+// Pod is one live pod.
+type Pod struct {
+	Namespace, Name, UID string
+	Group                int  // index into VPA.Groups; out of range: no known owner
+	Pending              bool // phase Pending; every other pod counts as running
+	Ready                bool
+	Started              time.Time // zero: not known
+	Resize               ResizeState
+	ResizeSince          time.Time // when the pod entered that state, zero: not known
+	Containers           []Container
+}
+
+// ResizeState is what the node says about a resize that is under way.
+type ResizeState uint8
+
+// The states. All but NotResizing mean that what runs is not what was asked.
+const (
+	NotResizing      ResizeState = iota
+	ResizeDeferred               // possible, but the node has no room now
+	ResizeInfeasible             // never possible on this node
+	ResizeInProgress             // the node is at it
+	ResizeError                  // the node tried and failed
+	ResizeUnclear                // a state that this version does not know
+)
+
+// Container is one ordinary container of a pod.
+type Container struct {
+	Observed bool               // the webhook saw it when the pod was created
+	Off      bool               // its policy leaves it alone
+	Current  policy.Container   // what it runs with
+	Asked    policy.Container   // what its spec asks for; differs from Current during a resize
+	Fitted   policy.Fitted      // what it would get
+	Restarts [amount.Kinds]bool // changing this kind restarts it
+	OOM      OOM                // its last termination, if it was out of memory
+}
+
+// OOM is the time from start to end of a container that ran out of memory. The
+// zero value means that the last termination was something else.
+type OOM struct{ Started, Ended time.Time }
+
+// recommended tells whether the container has a recommendation.
+func (c *Container) recommended() bool { return !c.Fitted.Bounds.Target.Empty() }
+
+// changes tells for kind k whether the fitted values differ from others.
+func (c *Container) changes(k amount.Kind, from policy.Container) bool {
+	return differs(c.Fitted.Requests, from.Requests, k) || differs(c.Fitted.Limits, from.Limits, k)
+}
+
+// differs tells whether wanted names an amount of kind k that has lacks.
+func differs(wanted, has amount.Resources, k amount.Kind) bool {
+	a, ok := wanted.Get(k)
+	if !ok {
+		return false
+	}
+	b, ok := has.Get(k)
+	return !ok || a != b
+}
+
+// The following look only at containers that the webhook saw: those that
+// another webhook added later would not be sized by ours either.
+
+// changed tells whether the pod would get something else than it runs with.
+func (p *Pod) changed() bool {
+	return p.any(func(c *Container, k amount.Kind) bool { return c.changes(k, c.Current) })
+}
+
+// asks tells whether a resize would write something new into the spec.
+func (p *Pod) asks() bool {
+	return p.any(func(c *Container, k amount.Kind) bool { return c.changes(k, c.Asked) })
+}
+
+// restarts tells whether a resize would restart a container.
+func (p *Pod) restarts() bool {
+	return p.any(func(c *Container, k amount.Kind) bool {
+		return c.Restarts[k] && (c.changes(k, c.Current) || c.changes(k, c.Asked))
+	})
+}
+
+// cured tells whether more memory would help a pod that does not work anyway:
+// it is not ready, and a container that would grow was out of memory last.
+func (p *Pod) cured() bool {
+	return !p.Ready && p.any(func(c *Container, k amount.Kind) bool {
+		return k == amount.Memory && !c.OOM.Ended.IsZero() && c.Fitted.Requests.Value(k) > c.Current.Requests.Value(k)
+	})
+}
+
+func (p *Pod) any(holds func(*Container, amount.Kind) bool) bool {
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.Observed && (holds(c, amount.CPU) || holds(c, amount.Memory)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Config holds the settings of a plan.
+type Config struct {
+	MinReplicas int           // live pods that an owner must have before any is disrupted
+	Tolerance   float64       // part of the wanted replicas that may be away, rounded down
+	Threshold   float64       // least relative change of a pod that is within its bounds
+	Lifetime    time.Duration // least age of a pod that is within its bounds
+	QuickOOM    time.Duration // out of memory within this time after the start: age does not matter
+	FreeResizes bool          // resizes that restart nothing need no budget and no minimum
+	InPlaceMode bool          // mode InPlace is allowed
+}
+
+// How long a resize may stay under way before mode InPlaceOrRecreate evicts.
+const (
+	DeferredTimeout   = 5 * time.Minute
+	InProgressTimeout = time.Hour
+)

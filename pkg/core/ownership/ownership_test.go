@@ -1,0 +1,95 @@
+package ownership
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+var (
+	jan1 = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	pod  = Pod{Namespace: "default", Labels: map[string]string{"app": "a"}, ControllerKind: "Deployment", ControllerName: "d"}
+)
+
+func selects(app string) func(map[string]string) bool {
+	return func(labels map[string]string) bool { return labels["app"] == app }
+}
+
+func vpa(name string, days int) VPA {
+	return VPA{Namespace: "default", Name: name, TargetKind: "Deployment", TargetName: "d", Created: jan1.AddDate(0, 0, days), Selects: selects("a")}
+}
+
+func controlling(t *testing.T, p Pod, all ...VPA) string {
+	t.Helper()
+	var x Index
+	for _, v := range all {
+		x.Put(v)
+	}
+	found, ok := x.Controlling(p)
+	require.Equal(t, ok, found.Name != "")
+	return found.Name
+}
+
+func TestTheOldestVPAControls(t *testing.T) {
+	require.Equal(t, "old", controlling(t, pod, vpa("young", 2), vpa("old", 1), vpa("middle", 1).with(func(v *VPA) { v.Created = v.Created.Add(time.Hour) })))
+}
+
+func (v VPA) with(change func(*VPA)) VPA {
+	change(&v)
+	return v
+}
+
+func TestTheSmallerNameBreaksATie(t *testing.T) {
+	require.Equal(t, "a", controlling(t, pod, vpa("b", 1), vpa("a", 1), vpa("c", 1)))
+}
+
+func TestOnlyVPAsOfTheControllerCount(t *testing.T) {
+	for name, other := range map[string]VPA{
+		"other namespace":  vpa("x", 0).with(func(v *VPA) { v.Namespace = "ns2" }),
+		"other target":     vpa("x", 0).with(func(v *VPA) { v.TargetName = "e" }),
+		"other kind":       vpa("x", 0).with(func(v *VPA) { v.TargetKind = "StatefulSet" }),
+		"other labels":     vpa("x", 0).with(func(v *VPA) { v.Selects = selects("b") }),
+		"unknown selector": vpa("x", 0).with(func(v *VPA) { v.Selects = nil }),
+	} {
+		require.Equal(t, "mine", controlling(t, pod, other, vpa("mine", 5)), name)
+		require.Empty(t, controlling(t, pod, other), name)
+	}
+	require.Empty(t, controlling(t, Pod{}, vpa("mine", 5)))
+}
+
+func TestPutReplacesAndRemoveForgets(t *testing.T) {
+	var x Index
+	x.Remove("default", "never there")
+	x.Put(vpa("a", 1))
+	x.Put(vpa("a", 1).with(func(v *VPA) { v.TargetName = "e" }))
+	require.Equal(t, 1, x.Len())
+	_, found := x.Controlling(pod)
+	require.False(t, found, "the VPA points elsewhere now")
+	x.Remove("default", "a")
+	require.Zero(t, x.Len())
+	require.Empty(t, x.Targeting("default", "Deployment", "e"))
+}
+
+func TestTheOrderOfArrivalDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var all []VPA
+		for _, n := range rapid.SliceOfNDistinct(rapid.IntRange(0, 30), 1, 8, rapid.ID[int]).Draw(t, "names") {
+			all = append(all, vpa(string(rune('a'+n)), rapid.IntRange(0, 2).Draw(t, "days")))
+		}
+		var x, y Index
+		for _, v := range all {
+			x.Put(v)
+		}
+		for _, v := range rapid.Permutation(all).Draw(t, "order") {
+			y.Put(v)
+		}
+		first, _ := x.Controlling(pod)
+		second, _ := y.Controlling(pod)
+		require.Equal(t, first.Name, second.Name)
+		for _, v := range all {
+			require.GreaterOrEqual(t, stronger(v, first), 0)
+		}
+	})
+}

@@ -1,0 +1,93 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// BoostType is how a startup boost is computed.
+type BoostType uint8
+
+// The boost types. A boost without a type acts as Factor in the reference VPA,
+// so package convert makes it one.
+const (
+	NoBoost BoostType = iota
+	BoostFactor
+	BoostQuantity
+)
+
+// Boost is extra CPU while a container starts.
+type Boost struct {
+	Type     BoostType
+	Factor   int64         // for BoostFactor, at least 1
+	Quantity amount.Amount // for BoostQuantity, in millicores
+	Duration time.Duration // how long after the pod became ready
+}
+
+// ErrBoost is the error of a boost that cannot be computed.
+var ErrBoost = errors.New("startup boost cannot be computed")
+
+// Boosted returns f with the CPU of c boosted as r demands; the boosted
+// request is at most the given amount of millicores unless that is 0. The
+// base is the request in f, or else the present request of c. LimitRange and
+// maxAllowed do not hold for a boost. Without a boost, or for a container that
+// is Off, f is returned as it is.
+func (r Rule) Boosted(c Container, f Fitted, most amount.Amount) (Fitted, error) {
+	if r.Off || r.Boost.Type == NoBoost {
+		return f, nil
+	}
+	base := f.Requests.Value(amount.CPU)
+	if base <= 0 {
+		base = max(c.Requests.Value(amount.CPU), 0)
+	}
+	boosted, err := r.Boost.apply(base)
+	if err != nil {
+		return f, fmt.Errorf("container %q: %w", c.Name, err)
+	}
+	if most > 0 {
+		boosted = min(boosted, most)
+	}
+	limit := max(c.Limits.Value(amount.CPU), 0)
+	if r.RequestsOnly {
+		f.Requests = f.Requests.With(amount.CPU, belowLimit(boosted, limit))
+		return f, nil
+	}
+	f.Requests = f.Requests.With(amount.CPU, boosted)
+	limit, reason := scaleLimit(limit, c.Requests.Value(amount.CPU), boosted)
+	switch derived := f.Limits.Value(amount.CPU); {
+	case limit > 0:
+		f.Limits = f.Limits.With(amount.CPU, limit)
+	case derived > 0: // from the default of the namespace
+		f.Limits = f.Limits.With(amount.CPU, max(derived, boosted))
+	}
+	if reason == LimitOverflow {
+		f.Notes = append(f.Notes, Note{amount.CPU, reason})
+	}
+	return f, nil
+}
+
+// belowLimit keeps a boosted request one millicore below a fixed limit, where
+// that leaves anything.
+func belowLimit(request, limit amount.Amount) amount.Amount {
+	switch {
+	case limit == 0 || request <= limit:
+		return request
+	case limit > 1:
+		return limit - 1
+	}
+	return limit
+}
+
+func (b Boost) apply(base amount.Amount) (amount.Amount, error) {
+	if b.Type == BoostQuantity {
+		return base.Add(max(b.Quantity, 0)), nil
+	}
+	if b.Factor < 1 {
+		return 0, fmt.Errorf("%w: factor is %d, must be at least 1", ErrBoost, b.Factor)
+	}
+	boosted, _ := base.Proportion(amount.Amount(b.Factor), 1)
+	return boosted, nil
+}

@@ -1,0 +1,284 @@
+package policy
+
+import (
+	"math"
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// Container is a container of a pod with its present resources.
+type Container struct {
+	Name             string
+	Requests, Limits amount.Resources
+}
+
+// Pod is the part of a pod that Fit needs: its ordinary containers in order.
+// Init containers and native sidecars are not sized.
+type Pod struct {
+	Containers []Container
+}
+
+// Fitted is what one container would get.
+type Fitted struct {
+	Name             string
+	Requests, Limits amount.Resources // to be written; absent kinds stay as they are
+	Bounds           amount.Bounds    // the recommendation after all cuts; empty without recommendation
+	Notes            []Note
+}
+
+// Result has one entry for each container of the pod, in the pod's order.
+type Result struct {
+	Containers []Fitted
+}
+
+// settle is how often Fit may look at its own result again.
+const settle = 4
+
+// Fit returns what a pod would get from a recommendation, given the rules of
+// its VPA and the LimitRanges of its namespace. In this order: the pod range
+// scales all containers in proportion, the container range and then the rule
+// bound each of them, limits follow their requests. Where a later step undid
+// what the pod range demands, the slack of the other containers is used.
+//
+// A container without recommendation, or whose rule is Off, is left alone but
+// counts in the sums of the pod. Notes tell the cuts of the target; where no
+// result is possible the nearest one is returned with a Note that Refused.
+//
+// Fit is pure and does not depend on the order of the containers. It is
+// idempotent: a pod that has the result gets the same result. Rounding of
+// limits could undo that by a unit, so with LimitRanges Fit repeats itself on
+// its own result until that is stable.
+func Fit(pod Pod, recommendation map[string]amount.Bounds, rules Rules, ranges Ranges) Result {
+	p := newProblem(pod, recommendation, rules, ranges)
+	result := p.solve()
+	if ranges == (Ranges{}) {
+		return result
+	}
+	for range settle {
+		p.adopt(result)
+		again := p.solve()
+		if sameAmounts(result, again) {
+			break
+		}
+		result = again
+	}
+	return result
+}
+
+func sameAmounts(a, b Result) bool {
+	return slices.EqualFunc(a.Containers, b.Containers, func(x, y Fitted) bool {
+		return x.Requests == y.Requests && x.Limits == y.Limits && x.Bounds == y.Bounds
+	})
+}
+
+// problem is one pod under calculation.
+type problem struct {
+	parts  []part
+	ranges Ranges
+}
+
+// part is one container of the problem.
+type part struct {
+	container Container
+	rule      Rule
+	given     amount.Bounds // the recommendation, empty if the container is left alone
+}
+
+func newProblem(pod Pod, recommendation map[string]amount.Bounds, rules Rules, ranges Ranges) *problem {
+	p := &problem{parts: make([]part, len(pod.Containers)), ranges: ranges}
+	for i, c := range pod.Containers {
+		p.parts[i] = part{container: c, rule: rules.For(c.Name)}
+		if !p.parts[i].rule.Off {
+			p.parts[i].given = recommendation[c.Name]
+		}
+	}
+	return p
+}
+
+// adopt makes the result the present resources of the pod.
+func (p *problem) adopt(r Result) {
+	for i, f := range r.Containers {
+		c := &p.parts[i].container
+		for k := range amount.Kind(amount.Kinds) {
+			if a, ok := f.Requests.Get(k); ok {
+				c.Requests = c.Requests.With(k, a)
+			}
+			if a, ok := f.Limits.Get(k); ok {
+				c.Limits = c.Limits.With(k, a)
+			}
+		}
+	}
+}
+
+func (p *problem) solve() Result {
+	result := Result{Containers: make([]Fitted, len(p.parts))}
+	for i, part := range p.parts {
+		result.Containers[i] = Fitted{Name: part.container.Name, Bounds: part.given}
+	}
+	for k := range amount.Kind(amount.Kinds) {
+		p.fitKind(result.Containers, k)
+	}
+	for i := range result.Containers {
+		f := &result.Containers[i]
+		f.Requests = f.Bounds.Target
+		p.setLimits(i, f)
+	}
+	p.judge(result.Containers)
+	return result
+}
+
+// fitKind moves one kind of all containers, first the target and then the
+// bounds, and keeps the bounds around the target where the pod range moved
+// them apart.
+func (p *problem) fitKind(out []Fitted, k amount.Kind) {
+	least, most := p.ranges.Pod.Min.Value(k), p.ranges.Pod.Max.Value(k)
+	moved := make([]bool, len(out))
+	for number := range len(roles(&amount.Bounds{})) {
+		members := make([]member, len(out))
+		for i := range out {
+			members[i] = p.member(i, k, *roles(&out[i].Bounds)[number])
+		}
+		balance(members, k, least, most)
+		for i := range members {
+			if m := &members[i]; m.free {
+				m.enclose(p, i, k)
+				if number == 0 {
+					out[i].Notes = append(out[i].Notes, m.notes...)
+				}
+			}
+		}
+		balance(members, k, least, most)
+		for i, m := range members {
+			if !m.free {
+				continue
+			}
+			role := roles(&out[i].Bounds)[number]
+			*role = role.With(k, m.value)
+			moved[i] = moved[i] || m.moved
+			if number == 0 && m.moved {
+				out[i].Notes = append(out[i].Notes, Note{k, MovedToPodRange})
+			}
+		}
+	}
+	for i := range out {
+		if moved[i] {
+			out[i].Bounds = ordered(out[i].Bounds, k)
+		}
+	}
+}
+
+// ordered keeps lower <= target <= upper: a bound on the wrong side of the
+// target would call a pod that has exactly its target out of range.
+func ordered(b amount.Bounds, k amount.Kind) amount.Bounds {
+	target, ok := b.Target.Get(k)
+	if !ok {
+		return b
+	}
+	if b.Lower.Value(k) > target {
+		b.Lower = b.Lower.With(k, target)
+	}
+	if upper, ok := b.Upper.Get(k); ok && upper < target {
+		b.Upper = b.Upper.With(k, target)
+	}
+	return b
+}
+
+// member returns the part that container i plays in the sums of kind k when
+// the given role (target or a bound) is what it gets.
+func (p *problem) member(i int, k amount.Kind, role amount.Resources) member {
+	part := p.parts[i]
+	m := member{
+		name:    part.container.Name,
+		value:   max(part.container.Requests.Value(k), 0),
+		most:    math.MaxInt64,
+		limit:   p.ranges.limitBasis(part.container, k),
+		request: max(part.container.Requests.Value(k), 0),
+		pinned:  true,
+	}
+	if value, ok := role.Get(k); ok {
+		m.value, m.free, m.pinned = max(value, 0), true, part.rule.RequestsOnly
+	}
+	return m
+}
+
+// setLimits derives the limits of container i from its new requests.
+func (p *problem) setLimits(i int, f *Fitted) {
+	part := p.parts[i]
+	if part.rule.RequestsOnly || f.Requests.Empty() {
+		return
+	}
+	var reasons [amount.Kinds]Reason
+	for k := range amount.Kind(amount.Kinds) {
+		limit, reason := scaleLimit(p.ranges.limitBasis(part.container, k), part.container.Requests.Value(k), f.Requests.Value(k))
+		if limit > 0 {
+			f.Limits = f.Limits.With(k, limit)
+		}
+		reasons[k] = reason
+	}
+	if f.Limits.Empty() {
+		return
+	}
+	for k, reason := range reasons {
+		if reason != 0 {
+			f.Notes = append(f.Notes, Note{amount.Kind(k), reason})
+		}
+	}
+}
+
+// scaleLimit returns the limit that is to a wanted request what limit is to
+// request, rounded down, and 0 with a reason where there is none.
+func scaleLimit(limit, request, wanted amount.Amount) (amount.Amount, Reason) {
+	switch {
+	case limit <= 0:
+		return 0, NoOriginalLimit
+	case wanted <= 0:
+		return 0, NoRequest
+	case request <= 0 || request == limit:
+		return wanted, 0
+	}
+	scaled, ok := limit.Proportion(wanted, request)
+	if !ok {
+		return scaled, LimitOverflow
+	}
+	return scaled, 0
+}
+
+// judge adds a Note where the LimitRanges will refuse the result.
+func (p *problem) judge(out []Fitted) {
+	for k := range amount.Kind(amount.Kinds) {
+		requests, limits, limited := amount.Amount(0), amount.Amount(0), false
+		for i := range out {
+			f, c := &out[i], p.parts[i].container
+			request, written := f.Requests.Get(k)
+			if !written {
+				request = max(c.Requests.Value(k), 0)
+			}
+			limit, ok := f.Limits.Get(k)
+			if !ok {
+				limit = p.ranges.limitBasis(c, k)
+			}
+			requests, limits, limited = requests.Add(request), limits.Add(limit), limited || limit > 0
+			if written && outside(p.ranges.Container, k, request, limit) {
+				f.Notes = append(f.Notes, Note{k, OutsideRange})
+			}
+		}
+		if !outside(p.ranges.Pod, k, requests, limits) {
+			continue
+		}
+		for i := range out {
+			if out[i].Requests.Has(k) {
+				out[i].Notes = append(out[i].Notes, Note{k, OutsidePodRange})
+			}
+		}
+	}
+}
+
+// outside tells whether a request and a limit (0 for none) break a range.
+func outside(r Range, k amount.Kind, request, limit amount.Amount) bool {
+	least, most := r.Min.Value(k), r.Max.Value(k)
+	if least > 0 && (request < least || limit > 0 && limit < least) {
+		return true
+	}
+	return most > 0 && (limit > most || request > most)
+}

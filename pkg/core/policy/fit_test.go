@@ -1,0 +1,377 @@
+package policy
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+const mi = amount.Amount(1 << 20)
+
+// pair is a container with requests and limits; 0 means absent.
+func pair(name string, cpu, cpuLimit, memory, memoryLimit amount.Amount) Container {
+	return Container{Name: name, Requests: some(cpu, memory), Limits: some(cpuLimit, memoryLimit)}
+}
+
+// some is Resources in which 0 means absent.
+func some(cpu, memory amount.Amount) amount.Resources {
+	var r amount.Resources
+	if cpu != 0 {
+		r = r.With(amount.CPU, cpu)
+	}
+	if memory != 0 {
+		r = r.With(amount.Memory, memory)
+	}
+	return r
+}
+
+func target(cpu, memory amount.Amount) amount.Bounds { return amount.Bounds{Target: some(cpu, memory)} }
+
+// same is a recommendation whose bounds equal the target.
+func same(cpu, memory amount.Amount) amount.Bounds {
+	r := some(cpu, memory)
+	return amount.Bounds{Lower: r, Target: r, Upper: r}
+}
+
+func rules(rule Rule) Rules { return Rules{Entries: []Entry{{Container: Wildcard, Rule: rule}}} }
+
+func bounded(least, most amount.Resources) Rule {
+	r := Default()
+	r.Min, r.Max = least, most
+	return r
+}
+
+func requestsOnly() Rule {
+	r := Default()
+	r.RequestsOnly = true
+	return r
+}
+
+func fitOne(c Container, b amount.Bounds, rule Rule, ranges Ranges) Fitted {
+	return Fit(Pod{[]Container{c}}, map[string]amount.Bounds{c.Name: b}, rules(rule), ranges).Containers[0]
+}
+
+func TestLimitsKeepTheirProportionToRequests(t *testing.T) {
+	for name, c := range map[string]struct {
+		container Container
+		target    amount.Bounds
+		requests  amount.Resources
+		limits    amount.Resources
+	}{
+		"rounded down":           {pair("c", 300, 1000, 300*mi, 1000*mi), target(100, 100000001), some(100, 100000001), some(333, 333333336)},
+		"equal stays equal":      {pair("c", 100, 100, 100*mi, 100*mi), target(255, 262144000), some(255, 262144000), some(255, 262144000)},
+		"limit without request":  {pair("c", 0, 500, 0, 500*mi), target(250, 200*mi), some(250, 200*mi), some(250, 200*mi)},
+		"no limit":               {pair("c", 100, 0, 100*mi, 0), target(250, 200*mi), some(250, 200*mi), some(0, 0)},
+		"nothing at all":         {pair("c", 0, 0, 0, 0), target(250, 200*mi), some(250, 200*mi), some(0, 0)},
+		"only CPU recommended":   {pair("c", 100, 200, 100*mi, 200*mi), target(150, 0), some(150, 0), some(300, 0)},
+		"recommended nothing":    {pair("c", 100, 200, 100*mi, 200*mi), amount.Bounds{Target: amount.Of(0, 10*mi)}, amount.Of(0, 10*mi), some(0, 20*mi)},
+		"no overflow in between": {pair("c", 1, 2, 1<<40, 1<<41), target(5, 1<<60), some(5, 1<<60), some(10, 1<<61)},
+		"saturates":              {pair("c", 1, 2, 1, 1<<40), target(5, 1<<60), some(5, 1<<60), some(10, math.MaxInt64)},
+	} {
+		got := fitOne(c.container, c.target, Default(), Ranges{})
+		require.Equal(t, c.requests, got.Requests, name)
+		require.Equal(t, c.limits, got.Limits, name)
+	}
+}
+
+func notes(f Fitted) (all []string) {
+	for _, n := range f.Notes {
+		all = append(all, n.String())
+	}
+	return all
+}
+
+func TestNotesUseTheWordsOfTheReference(t *testing.T) {
+	c := pair("c", 100, 200, 100*mi, 0)
+	require.Equal(t, []string{"cpu capped to minAllowed", "memory capped to maxAllowed", "memory: limit NOT set since originalLimit is nil or 0"},
+		notes(fitOne(c, target(50, 200*mi), bounded(some(70, 0), some(0, 150*mi)), Ranges{})))
+	require.Equal(t, []string{"cpu: limit NOT set since recommendedRequest is nil or 0"},
+		notes(fitOne(pair("c", 100, 200, 100*mi, 200*mi), target(0, 200*mi), Default(), Ranges{})))
+	require.Empty(t, notes(fitOne(pair("c", 100, 0, 100*mi, 0), target(50, 200*mi), Default(), Ranges{})), "no limit at all needs no note")
+	require.Equal(t, []string{"memory: failed to keep limit to request ratio; capping limit to int64"},
+		notes(fitOne(pair("c", 1, 2, 1, 1<<40), target(5, 1<<60), Default(), Ranges{})))
+}
+
+func TestContainerRangeBoundsTheRequestThroughTheLimit(t *testing.T) {
+	got := fitOne(pair("c", 100, 300, 100*mi, 150*mi), target(250, 200*mi), Default(), Ranges{Container: Range{Max: some(500, 225*mi)}})
+	require.Equal(t, some(166, 150*mi), got.Requests)
+	require.Equal(t, some(498, 225*mi), got.Limits)
+	require.Equal(t, []string{"cpu capped to fit Max in container LimitRange", "memory capped to fit Max in container LimitRange"}, notes(got))
+
+	got = fitOne(pair("c", 100, 150, 100*mi, 200*mi), target(50, 60*mi), Default(), Ranges{Container: Range{Min: some(100, 100*mi)}})
+	require.Equal(t, some(100, 100*mi), got.Requests)
+	require.Equal(t, some(150, 200*mi), got.Limits)
+	require.Equal(t, []string{"cpu capped to fit Min in container LimitRange", "memory capped to fit Min in container LimitRange"}, notes(got))
+}
+
+func TestNamespaceDefaultActsAsLimit(t *testing.T) {
+	got := fitOne(pair("c", 100, 0, 100*mi, 0), target(250, 200*mi), Default(), Ranges{Container: Range{Default: some(300, 200*mi)}})
+	require.Equal(t, some(750, 400*mi), got.Limits)
+}
+
+func TestContainerWithoutLimitHasNoMaximum(t *testing.T) {
+	got := fitOne(pair("c", 100, 0, 0, 0), target(900, 0), Default(), Ranges{Container: Range{Max: some(500, 0)}})
+	require.Equal(t, some(900, 0), got.Requests, "the API server asks for a limit, whatever the request is")
+	require.True(t, slices.ContainsFunc(got.Notes, Note.Refused))
+}
+
+func TestPolicyBeatsTheLimitRangeAndSaysSo(t *testing.T) {
+	got := fitOne(pair("c", 100, 100, 0, 0), target(250, 0), bounded(some(700, 0), some(0, 0)), Ranges{Container: Range{Max: some(500, 0)}})
+	require.Equal(t, some(700, 0), got.Requests)
+	require.Equal(t, some(700, 0), got.Limits)
+	require.Contains(t, notes(got), "cpu does not fit the container LimitRange")
+}
+
+func TestMaximumWinsOverMinimum(t *testing.T) {
+	got := fitOne(pair("c", 100, 0, 0, 0), target(250, 0), bounded(some(700, 0), some(300, 0)), Ranges{})
+	require.Equal(t, some(300, 0), got.Requests)
+	require.Equal(t, []string{"cpu capped to maxAllowed"}, notes(got))
+}
+
+func TestRequestsOnlyKeepsLimitsAndStaysBelowThem(t *testing.T) {
+	got := fitOne(pair("c", 100, 300, 100*mi, 150*mi), target(250, 200*mi), requestsOnly(), Ranges{})
+	require.Equal(t, some(250, 150*mi), got.Requests)
+	require.True(t, got.Limits.Empty())
+	require.Equal(t, []string{"memory capped to container limit"}, notes(got))
+}
+
+func TestRequestsOnlyIsNotCutByARangeOnLimitsThatStay(t *testing.T) {
+	c := pair("c", 100, 300, 0, 0)
+	got := fitOne(c, target(250, 0), requestsOnly(), Ranges{Container: Range{Max: some(500, 0)}, Pod: Range{Max: some(500, 0)}})
+	require.Equal(t, some(250, 0), got.Requests, "the limit of 300m fits and does not move")
+}
+
+func three(cpu, memory amount.Amount) (Pod, func(b amount.Bounds) map[string]amount.Bounds) {
+	pod := Pod{[]Container{pair("a", cpu, cpu, memory, memory), pair("b", cpu, cpu, memory, memory), pair("d", cpu, cpu, memory, memory)}}
+	return pod, func(b amount.Bounds) map[string]amount.Bounds {
+		return map[string]amount.Bounds{"a": b, "b": b, "d": b}
+	}
+}
+
+func TestPodMaximumShrinksAllInProportion(t *testing.T) {
+	pod, all := three(100, 100*mi)
+	got := Fit(pod, all(same(200, 200*mi)), Rules{}, Ranges{Pod: Range{Max: some(500, 500*mi)}})
+	for _, f := range got.Containers {
+		require.Equal(t, some(166, 174762666), f.Requests)
+		require.Equal(t, some(166, 174762666), f.Limits)
+		require.Equal(t, f.Requests, f.Bounds.Lower)
+		require.Equal(t, f.Requests, f.Bounds.Upper)
+	}
+}
+
+func TestD5PodMinimumIsMetToTheByte(t *testing.T) {
+	pod, all := three(50, 50*mi)
+	got := Fit(pod, all(same(100, 100*mi)), Rules{}, Ranges{Pod: Range{Min: some(1000, 1e9)}})
+	require.Equal(t, some(334, 333333334), got.Containers[0].Requests)
+	require.Equal(t, some(334, 333333333), got.Containers[1].Requests)
+	require.Equal(t, some(334, 333333333), got.Containers[2].Requests)
+}
+
+func TestPodMinimumHoldsWithoutLimitsToo(t *testing.T) {
+	got := Fit(Pod{[]Container{pair("c", 200, 0, 0, 0)}}, map[string]amount.Bounds{"c": same(50, 0)}, Rules{}, Ranges{Pod: Range{Min: some(150, 0)}})
+	require.Equal(t, some(150, 0), got.Containers[0].Requests, "the API server compares the sum of requests with the minimum")
+}
+
+func TestD12AbsentNeverPanics(t *testing.T) {
+	ranges := Ranges{Pod: Range{Min: some(1000, 1e9), Max: some(2000, 2e9)}, Container: Range{Min: some(1, 1), Max: some(1, 1), Default: some(1, 1)}}
+	pod := Pod{[]Container{pair("bare", 0, 0, 0, 0), pair("full", 1, 2, 3, 4), {}}}
+	for _, b := range []amount.Bounds{{}, {Lower: some(1, 1)}, target(1, 0), target(0, 1), {Target: amount.Of(0, 0)}, {Target: amount.Of(-5, math.MaxInt64)}} {
+		Fit(pod, map[string]amount.Bounds{"full": b, "ghost": b}, Rules{}, ranges)
+		Fit(pod, map[string]amount.Bounds{"bare": b, "": b}, Rules{}, ranges)
+	}
+	require.Empty(t, Fit(Pod{}, nil, Rules{}, ranges).Containers)
+}
+
+func TestD14ContainersWithoutRecommendationAreLeftAlone(t *testing.T) {
+	off := Rules{Entries: []Entry{{Container: "off", Rule: Rule{Off: true}}}}
+	pod := Pod{[]Container{pair("a", 900, 900, 0, 0), pair("b", 100, 0, 0, 0), pair("off", 100, 100, 0, 0), pair("free", 200, 0, 0, 0)}}
+	recommendation := map[string]amount.Bounds{"a": same(900, 0), "off": same(700, 0), "free": same(300, 0)}
+	got := Fit(pod, recommendation, off, Ranges{Pod: Range{Max: some(500, 0)}})
+	require.Equal(t, some(400, 0), got.Containers[0].Requests, "what the limit of the container that is off leaves")
+	require.Equal(t, some(400, 0), got.Containers[0].Limits)
+	require.Equal(t, Fitted{Name: "b"}, got.Containers[1])
+	require.Equal(t, Fitted{Name: "off"}, got.Containers[2])
+	require.Equal(t, some(300, 0), got.Containers[3].Requests, "without a limit it is not part of the sum that is too high")
+}
+
+func TestSlackOfOthersMakesRoomForABound(t *testing.T) {
+	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("b", 100, 100, 0, 0)}}
+	got := Fit(pod, map[string]amount.Bounds{"a": same(50, 0), "b": same(600, 0)}, Rules{},
+		Ranges{Pod: Range{Max: some(500, 0)}, Container: Range{Min: some(200, 0)}})
+	require.Equal(t, some(200, 0), got.Containers[0].Requests)
+	require.Equal(t, some(300, 0), got.Containers[1].Requests)
+	for _, f := range got.Containers {
+		require.False(t, slices.ContainsFunc(f.Notes, Note.Refused), "%v", notes(f))
+	}
+}
+
+func TestBoundsStayAroundATargetThatThePodRangeMoved(t *testing.T) {
+	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("b", 100, 100, 0, 0)}}
+	got := Fit(pod, map[string]amount.Bounds{
+		"a": {Lower: some(90, 0), Target: some(100, 0), Upper: some(200, 0)},
+		"b": {Lower: some(300, 0), Target: some(900, 0), Upper: some(1000, 0)},
+	}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}})
+	require.Equal(t, some(50, 0), got.Containers[0].Requests)
+	for _, f := range got.Containers {
+		require.LessOrEqual(t, f.Bounds.Lower.Value(amount.CPU), f.Requests.Value(amount.CPU), "a pod with its target must not be out of range")
+		require.GreaterOrEqual(t, f.Bounds.Upper.Value(amount.CPU), f.Requests.Value(amount.CPU))
+	}
+}
+
+func TestImpossiblePodRangeIsToldAndChangesNothing(t *testing.T) {
+	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("fixed", 600, 600, 0, 0)}}
+	got := Fit(pod, map[string]amount.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}})
+	require.Equal(t, some(200, 0), got.Containers[0].Requests)
+	require.Contains(t, notes(got.Containers[0]), "cpu does not fit the pod LimitRange")
+}
+
+// world is a random pod with everything that bears on it.
+type world struct {
+	pod            Pod
+	recommendation map[string]amount.Bounds
+	rules          Rules
+	ranges         Ranges
+}
+
+func drawWorld(t *rapid.T) world {
+	value := func(label string) amount.Amount {
+		return amount.Amount(rapid.OneOf(rapid.Int64Range(0, 5), rapid.Int64Range(0, 2000), rapid.Int64Range(0, 1<<36)).Draw(t, label))
+	}
+	pairOf := func(label string) amount.Resources { return some(value(label), value(label)) }
+	w := world{recommendation: map[string]amount.Bounds{}}
+	for i := range rapid.IntRange(0, 4).Draw(t, "containers") {
+		c := Container{Name: string(rune('a' + i)), Requests: pairOf("request"), Limits: pairOf("limit")}
+		for k := range amount.Kind(amount.Kinds) {
+			if limit, ok := c.Limits.Get(k); ok {
+				c.Limits = c.Limits.With(k, max(limit, c.Requests.Value(k)))
+			}
+		}
+		w.pod.Containers = append(w.pod.Containers, c)
+		if rapid.IntRange(0, 3).Draw(t, "recommended") > 0 {
+			lower, more, most := pairOf("lower"), value("more"), value("most")
+			b := amount.Bounds{Lower: lower}
+			for k := range amount.Kind(amount.Kinds) {
+				if a, ok := lower.Get(k); ok {
+					b.Target, b.Upper = b.Target.With(k, a+more), b.Upper.With(k, a+more+most)
+				}
+			}
+			w.recommendation[c.Name] = b
+		}
+		if rapid.IntRange(0, 3).Draw(t, "ruled") == 0 {
+			r := Default()
+			r.Off, r.RequestsOnly = rapid.IntRange(0, 5).Draw(t, "off") == 0, rapid.Bool().Draw(t, "only")
+			r.Min, r.Max = pairOf("min"), pairOf("max")
+			w.rules.Entries = append(w.rules.Entries, Entry{Container: c.Name, Rule: r})
+		}
+	}
+	drawRange := func(label string) (r Range) {
+		if rapid.Bool().Draw(t, label) {
+			r.Min = pairOf("range min")
+		}
+		if rapid.Bool().Draw(t, label) {
+			r.Max = pairOf("range max")
+			for k := range amount.Kind(amount.Kinds) {
+				if a, ok := r.Max.Get(k); ok {
+					r.Max = r.Max.With(k, max(a, r.Min.Value(k)))
+				}
+			}
+		}
+		return r
+	}
+	w.ranges = Ranges{Container: drawRange("container"), Pod: drawRange("pod")}
+	return w
+}
+
+func (w world) fit() Result { return Fit(w.pod, w.recommendation, w.rules, w.ranges) }
+
+// after is the pod that has the result.
+func (w world) after(r Result) Pod {
+	p := newProblem(Pod{slices.Clone(w.pod.Containers)}, nil, Rules{}, Ranges{})
+	p.adopt(r)
+	var pod Pod
+	for _, part := range p.parts {
+		pod.Containers = append(pod.Containers, part.container)
+	}
+	return pod
+}
+
+func checkWorld(t *rapid.T) {
+	w := drawWorld(t)
+	result := w.fit()
+	require.Equal(t, result, w.fit(), "deterministic")
+
+	mirrored := w
+	mirrored.pod.Containers = slices.Clone(w.pod.Containers)
+	slices.Reverse(mirrored.pod.Containers)
+	other := mirrored.fit()
+	slices.Reverse(other.Containers)
+	require.Equal(t, result, other, "the order of containers does not matter")
+
+	applied := w
+	applied.pod = w.after(result)
+	again := applied.fit()
+	require.True(t, sameAmounts(result, again), "idempotent: %+v, then %+v", result, again)
+
+	for i, f := range result.Containers {
+		c, rule := w.pod.Containers[i], w.rules.For(f.Name)
+		_, recommended := w.recommendation[f.Name]
+		if !recommended || rule.Off {
+			require.Equal(t, Fitted{Name: f.Name}, f, "left alone")
+		}
+		for k := range amount.Kind(amount.Kinds) {
+			checkKind(t, c, f, rule, k)
+		}
+	}
+}
+
+func checkKind(t *rapid.T, c Container, f Fitted, rule Rule, k amount.Kind) {
+	request, ok := f.Requests.Get(k)
+	if !ok {
+		require.False(t, f.Limits.Has(k), "a limit never comes without a request")
+		return
+	}
+	limit := f.Limits.Value(k)
+	if !f.Limits.Has(k) {
+		limit = c.Limits.Value(k)
+	}
+	require.GreaterOrEqual(t, request, amount.Amount(0))
+	require.True(t, limit == 0 || request <= limit, "%s: request %d above limit %d", k, request, limit)
+	require.False(t, rule.RequestsOnly && f.Limits.Has(k))
+	if most := rule.Max.Value(k); most > 0 {
+		require.LessOrEqual(t, request, most)
+	}
+	if lower, ok := f.Bounds.Lower.Get(k); ok {
+		require.LessOrEqual(t, lower, request)
+		require.GreaterOrEqual(t, f.Bounds.Upper.Value(k), request)
+	}
+}
+
+func TestFitKeepsItsPromises(t *testing.T) { rapid.Check(t, checkWorld) }
+
+func FuzzFit(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkWorld)) }
+
+// With containers that all have a limit and a recommendation and with nothing
+// else in the way, every pod range that can be met is met.
+func TestPodRangeIsMetWhenItCanBe(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var pod Pod
+		recommendation := map[string]amount.Bounds{}
+		for i := range rapid.IntRange(1, 5).Draw(t, "containers") {
+			name := string(rune('a' + i))
+			request := amount.Amount(rapid.Int64Range(1, 5000).Draw(t, "request"))
+			pod.Containers = append(pod.Containers, pair(name, request, request, request, request))
+			recommendation[name] = same(amount.Amount(rapid.Int64Range(1, 50000).Draw(t, "cpu")), amount.Amount(rapid.Int64Range(1, 1<<40).Draw(t, "memory")))
+		}
+		least := amount.Amount(rapid.Int64Range(0, 100000).Draw(t, "least"))
+		most := amount.Amount(rapid.Int64Range(int64(least)+int64(len(pod.Containers)), 200000).Draw(t, "most"))
+		ranges := Ranges{Pod: Range{Min: some(least, least), Max: some(most, most)}}
+		for _, f := range Fit(pod, recommendation, Rules{}, ranges).Containers {
+			require.False(t, slices.ContainsFunc(f.Notes, Note.Refused), "%v", notes(f))
+		}
+	})
+}

@@ -1,0 +1,73 @@
+package policy
+
+import "loadline.dev/loadline/pkg/core/amount"
+
+// Reason is why an amount differs from the recommendation, or why a limit was
+// not written. The set is closed.
+type Reason uint8
+
+// The reasons. The first block is told in the annotation vpaUpdates as the
+// reference VPA does; RaisedToPodRange and later are told as warnings.
+const (
+	RaisedToMin Reason = iota + 1
+	CutToMax
+	CutToLimit
+	CutToRange
+	RaisedToRange
+	NoOriginalLimit
+	NoRequest
+	LimitOverflow
+
+	MovedToPodRange
+	OutsideRange
+	OutsidePodRange
+)
+
+// Note tells one reason for one kind.
+type Note struct {
+	Kind   amount.Kind
+	Reason Reason
+}
+
+// AboutLimit tells whether the note is about a limit and not about a request.
+func (n Note) AboutLimit() bool {
+	return n.Reason == NoOriginalLimit || n.Reason == NoRequest || n.Reason == LimitOverflow
+}
+
+// Refused tells whether the API server will refuse a pod with this result.
+func (n Note) Refused() bool { return n.Reason == OutsideRange || n.Reason == OutsidePodRange }
+
+// Annotated tells whether the reference VPA has this note, so that it belongs
+// in the annotation vpaUpdates.
+func (n Note) Annotated() bool { return n.Reason < MovedToPodRange }
+
+// String returns the note for people; for annotated notes exactly the words of
+// the reference VPA.
+func (n Note) String() string {
+	kind := n.Kind.String()
+	switch n.Reason {
+	case RaisedToMin:
+		return kind + " capped to minAllowed"
+	case CutToMax:
+		return kind + " capped to maxAllowed"
+	case CutToLimit:
+		return kind + " capped to container limit"
+	case CutToRange:
+		return kind + " capped to fit Max in container LimitRange"
+	case RaisedToRange:
+		return kind + " capped to fit Min in container LimitRange"
+	case NoOriginalLimit:
+		return kind + ": limit NOT set since originalLimit is nil or 0"
+	case NoRequest:
+		return kind + ": limit NOT set since recommendedRequest is nil or 0"
+	case LimitOverflow:
+		return kind + ": failed to keep limit to request ratio; capping limit to int64"
+	case MovedToPodRange:
+		return kind + " scaled to fit the pod LimitRange"
+	case OutsideRange:
+		return kind + " does not fit the container LimitRange"
+	case OutsidePodRange:
+		return kind + " does not fit the pod LimitRange"
+	}
+	return kind
+}

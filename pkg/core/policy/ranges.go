@@ -1,0 +1,71 @@
+package policy
+
+import "loadline.dev/loadline/pkg/core/amount"
+
+// Range is what LimitRange items of one type demand. An absent or zero amount
+// is no demand.
+type Range struct {
+	Min, Max amount.Resources
+	Default  amount.Resources // the limit of a container that has none
+}
+
+// And returns the combination of two ranges: the highest minimum, the lowest
+// maximum and the lowest default. The order does not matter.
+func (r Range) And(other Range) Range {
+	for k := range amount.Kind(amount.Kinds) {
+		if a := other.Min.Value(k); a > r.Min.Value(k) {
+			r.Min = r.Min.With(k, a)
+		}
+		r.Max = lowest(r.Max, other.Max, k)
+		r.Default = lowest(r.Default, other.Default, k)
+	}
+	return r
+}
+
+func lowest(into, other amount.Resources, k amount.Kind) amount.Resources {
+	if a := other.Value(k); a > 0 && (into.Value(k) <= 0 || a < into.Value(k)) {
+		return into.With(k, a)
+	}
+	return into
+}
+
+// Ranges are the combined LimitRanges of one namespace. The zero value demands
+// nothing.
+type Ranges struct {
+	Container Range
+	Pod       Range // its Default is not used
+}
+
+// limitBasis is the limit that a new limit is derived from: the container's
+// own, or else the default of the namespace; 0 if there is neither.
+func (r Ranges) limitBasis(c Container, k amount.Kind) amount.Amount {
+	if own := c.Limits.Value(k); own > 0 {
+		return own
+	}
+	return max(r.Container.Default.Value(k), 0)
+}
+
+// requestBounds translates the container range into bounds on the request of
+// c. A limit grows with its request, so a bound on the limit is also a bound on
+// the request; the request itself must not be below the minimum either. A
+// container without limit has no maximum. Where the limit stays as it is
+// (RequestsOnly) the bounds hold for the request alone.
+func (r Ranges) requestBounds(c Container, k amount.Kind, rule Rule) (least, most amount.Amount) {
+	lowest, highest := r.Container.Min.Value(k), r.Container.Max.Value(k)
+	if rule.RequestsOnly {
+		return lowest, highest
+	}
+	basis, request := r.limitBasis(c, k), c.Requests.Value(k)
+	return max(boundOnRequest(lowest, basis, request), lowest), boundOnRequest(highest, basis, request)
+}
+
+func boundOnRequest(bound, limit, request amount.Amount) amount.Amount {
+	switch {
+	case bound <= 0 || limit <= 0:
+		return 0
+	case request <= 0:
+		return bound
+	}
+	translated, _ := request.Proportion(bound, limit)
+	return max(translated, 1) // 0 would mean "no bound"
+}

@@ -1,0 +1,110 @@
+package policy
+
+import "loadline.dev/loadline/pkg/core/amount"
+
+// Wildcard is the container name of an entry that is the fallback for all
+// containers without an entry of their own.
+const Wildcard = "*"
+
+// Rule is the effective policy of one container. Start from Default: in the
+// zero value nothing is controlled.
+type Rule struct {
+	Off          bool               // the container is left alone
+	Controlled   [amount.Kinds]bool // kinds that are recommended
+	RequestsOnly bool               // limits are never written
+	Min, Max     amount.Resources   // an absent or zero amount is no bound
+	Boost        Boost
+}
+
+// Default is the rule of a container that no policy mentions.
+func Default() Rule { return Rule{Controlled: [amount.Kinds]bool{true, true}} }
+
+// OrMax returns r with the amounts of most where r itself has no maximum.
+// The recommender passes its global maximum.
+func (r Rule) OrMax(most amount.Resources) Rule {
+	for k := range amount.Kind(amount.Kinds) {
+		if r.Max.Has(k) {
+			continue
+		}
+		if bound, ok := most.Get(k); ok {
+			r.Max = r.Max.With(k, bound)
+		}
+	}
+	return r
+}
+
+// Entry is one item of a VPA's list of container policies.
+type Entry struct {
+	Container string // a container name or Wildcard
+	Rule      Rule
+	OwnBoost  bool // Rule.Boost replaces the boost of the whole pod
+}
+
+// Rules is the policy part of one VPA. The zero value leaves everything at
+// its default.
+type Rules struct {
+	Entries []Entry
+	Boost   Boost // for containers whose entry has none of its own
+}
+
+// For returns the rule of a container: the first entry with its name wins,
+// then the last Wildcard, then Default.
+func (r Rules) For(container string) Rule {
+	found := Entry{Rule: Default()}
+	for _, e := range r.Entries {
+		if e.Container == container {
+			found = e
+			break
+		}
+		if e.Container == Wildcard {
+			found = e
+		}
+	}
+	if !found.OwnBoost {
+		found.Rule.Boost = r.Boost
+	}
+	return found.Rule
+}
+
+// Cap moves b into the bounds of r: up to the minimum, then down to the
+// maximum, so the maximum wins where the two contradict. Kinds that b lacks
+// are not added.
+func Cap(b amount.Bounds, r Rule) amount.Bounds {
+	for _, role := range roles(&b) {
+		for k := range amount.Kind(amount.Kinds) {
+			if a, ok := role.Get(k); ok {
+				a, _ = clamp(a, r.Min.Value(k), r.Max.Value(k))
+				*role = role.With(k, a)
+			}
+		}
+	}
+	return b
+}
+
+// roles lists the parts of b with the target first, because only the cuts of
+// the target are told.
+func roles(b *amount.Bounds) [3]*amount.Resources {
+	return [3]*amount.Resources{&b.Target, &b.Lower, &b.Upper}
+}
+
+// side tells which bound moved an amount.
+type side int8
+
+const (
+	inside side = iota
+	raised
+	cut
+)
+
+// clamp raises a to least and cuts it to most; a bound of 0 or below is none.
+// The side is the bound that decided.
+func clamp(a, least, most amount.Amount) (amount.Amount, side) {
+	moved := inside
+	if least > 0 && a < least {
+		a, moved = least, raised
+	}
+	if most > 0 && a > most {
+		a, moved = most, cut
+	}
+	return a, moved
+}

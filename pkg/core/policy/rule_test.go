@@ -1,0 +1,99 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+func TestRuleLookup(t *testing.T) {
+	named := func(name string, cpu amount.Amount) Entry {
+		return Entry{Container: name, Rule: bounded(some(cpu, 0), some(0, 0))}
+	}
+	r := Rules{Entries: []Entry{named(Wildcard, 1), named("a", 2), named("a", 3), named(Wildcard, 4)}}
+	require.Equal(t, some(2, 0), r.For("a").Min, "the first entry with the name wins")
+	require.Equal(t, some(4, 0), r.For("b").Min, "the last wildcard wins")
+	require.Equal(t, Default(), Rules{}.For("b"))
+	require.Equal(t, [amount.Kinds]bool{true, true}, Default().Controlled)
+}
+
+func TestOwnBoostReplacesTheBoostOfThePod(t *testing.T) {
+	podBoost, own := Boost{Type: BoostFactor, Factor: 2}, Boost{Type: BoostQuantity, Quantity: 100}
+	ruled := Default()
+	ruled.Boost = own
+	r := Rules{Boost: podBoost, Entries: []Entry{{Container: "own", Rule: ruled, OwnBoost: true}, {Container: "plain", Rule: Default()}}}
+	require.Equal(t, own, r.For("own").Boost)
+	require.Equal(t, podBoost, r.For("plain").Boost)
+	require.Equal(t, podBoost, r.For("other").Boost)
+}
+
+func TestCap(t *testing.T) {
+	b := amount.Bounds{Lower: some(100, 512*mi), Target: some(1100, 1024*mi), Upper: some(6300, 9216*mi)}
+	got := Cap(b, bounded(some(500, 3072*mi), some(2000, 0)).OrMax(some(3000, 2048*mi)))
+	require.Equal(t, amount.Bounds{Lower: some(500, 2048*mi), Target: some(1100, 2048*mi), Upper: some(2000, 2048*mi)}, got,
+		"the own maximum shadows the global one; the maximum beats the minimum")
+	require.Equal(t, b, Cap(b, Default()))
+	require.Equal(t, b, Cap(b, bounded(amount.Of(0, 0), amount.Of(0, 0))), "a zero bound is none")
+	require.Equal(t, amount.Bounds{}, Cap(amount.Bounds{}, bounded(some(1, 1), some(0, 0))), "nothing is added")
+}
+
+func TestRangesCombine(t *testing.T) {
+	a := Range{Min: some(10, 0), Max: some(1000, 900), Default: some(500, 0)}
+	b := Range{Min: some(5, 7), Max: some(1500, 800), Default: some(400, 300)}
+	want := Range{Min: some(10, 7), Max: some(1000, 800), Default: some(400, 300)}
+	require.Equal(t, want, a.And(b))
+	require.Equal(t, want, b.And(a))
+	require.Equal(t, a, a.And(Range{Max: amount.Of(0, 0)}), "a zero maximum is none")
+}
+
+func TestBoost(t *testing.T) {
+	factor := func(n int64) Boost { return Boost{Type: BoostFactor, Factor: n} }
+	quantity := func(a amount.Amount) Boost { return Boost{Type: BoostQuantity, Quantity: a} }
+	for name, c := range map[string]struct {
+		boost     Boost
+		only      bool
+		container Container
+		fitted    amount.Resources
+		most      amount.Amount
+		request   amount.Amount
+		limit     amount.Amount
+	}{
+		"factor keeps the limit's proportion":    {factor(3), false, pair("c", 100, 150, 0, 0), some(121, 0), 0, 363, 544},
+		"from the pod's own request":             {factor(2), false, pair("c", 100, 200, 0, 0), some(0, 0), 0, 200, 400},
+		"quantity":                               {quantity(700), false, pair("c", 100, 0, 0, 0), some(120, 0), 0, 820, 0},
+		"just below a limit that stays":          {quantity(700), true, pair("c", 100, 500, 0, 0), some(120, 0), 0, 499, 0},
+		"the limit itself when it is one":        {quantity(700), true, pair("c", 1, 1, 0, 0), some(1, 0), 0, 1, 0},
+		"below a limit that stays":               {quantity(100), true, pair("c", 100, 500, 0, 0), some(120, 0), 0, 220, 0},
+		"process-wide maximum":                   {factor(4), false, pair("c", 400, 0, 0, 0), some(500, 0), 900, 900, 0},
+		"nothing to start from":                  {factor(4), false, pair("c", 0, 300, 0, 0), some(0, 0), 0, 0, 0},
+		"a factor cannot overflow":               {factor(1 << 40), false, pair("c", 1<<40, 0, 0, 0), some(0, 0), 0, 1<<63 - 1, 0},
+		"requests only without a limit":          {factor(2), true, pair("c", 100, 0, 0, 0), some(0, 0), 0, 200, 0},
+		"namespace default does not count":       {factor(2), false, pair("c", 100, 0, 0, 0), some(150, 0), 0, 300, 0},
+		"no request: the limit follows directly": {factor(2), false, pair("c", 0, 300, 0, 0), some(100, 0), 0, 200, 200},
+	} {
+		r := Default()
+		r.Boost, r.RequestsOnly = c.boost, c.only
+		got, err := r.Boosted(c.container, Fitted{Name: "c", Requests: c.fitted}, c.most)
+		require.NoError(t, err, name)
+		require.True(t, got.Requests.Has(amount.CPU), name)
+		require.Equal(t, c.request, got.Requests.Value(amount.CPU), name)
+		require.Equal(t, c.limit, got.Limits.Value(amount.CPU), name)
+	}
+}
+
+func TestBoostThatCannotBeComputed(t *testing.T) {
+	r := Default()
+	r.Boost = Boost{Type: BoostFactor}
+	_, err := r.Boosted(pair("web", 1, 1, 1, 1), Fitted{}, 0)
+	require.ErrorIs(t, err, ErrBoost)
+	require.ErrorContains(t, err, `container "web": startup boost cannot be computed: factor is 0, must be at least 1`)
+}
+
+func TestNoBoostForContainersThatAreOff(t *testing.T) {
+	r := Rule{Off: true, Boost: Boost{Type: BoostFactor, Factor: 2}}
+	got, err := r.Boosted(pair("c", 1, 1, 1, 1), Fitted{Name: "c"}, 0)
+	require.NoError(t, err)
+	require.Equal(t, Fitted{Name: "c"}, got)
+}

@@ -1,0 +1,7 @@
+// Package testkit builds objects for tests. A test states only the fields it
+// cares about; the builders fill in the rest.
+//
+// Pod, VPA and LimitRange build API objects from short texts such as
+// "cpu=100m memory=200Mi". A text that cannot be read panics: it is a mistake
+// in the test. Production code must not import the package.
+package testkit
