@@ -1,0 +1,56 @@
+package flags
+
+import (
+	"errors"
+	"math"
+
+	"github.com/spf13/pflag"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+)
+
+// Estimate holds the settings of the recipes that turn usage into a
+// recommendation.
+type Estimate struct{ estimate.Config }
+
+// DefaultEstimate returns the defaults of the reference recommender.
+func DefaultEstimate() Estimate { return Estimate{estimate.DefaultConfig()} }
+
+// AddFlags binds the group to fs.
+func (e *Estimate) AddFlags(fs *pflag.FlagSet) {
+	fs.Float64Var(&e.Margin, "recommendation-margin-fraction", e.Margin, "Added to every estimate, as a fraction of it.")
+	fs.Float64Var(&e.PodMinCPU, "pod-recommendation-min-cpu-millicores", e.PodMinCPU, "Least CPU recommended for a pod, shared by its containers.")
+	fs.Float64Var(&e.PodMinMemory, "pod-recommendation-min-memory-mb", e.PodMinMemory, "Least memory recommended for a pod in MiB, shared by its containers.")
+	for k, name := range kindNames() {
+		fs.Float64Var(&e.Target[k], "target-"+name+"-percentile", e.Target[k], "Share of the "+name+" usage, 0 to 1, that the target covers.")
+		fs.Float64Var(&e.Lower[k], "recommendation-lower-bound-"+name+"-percentile", e.Lower[k], "Share of the "+name+" usage, 0 to 1, that the lower bound covers.")
+		fs.Float64Var(&e.Upper[k], "recommendation-upper-bound-"+name+"-percentile", e.Upper[k], "Share of the "+name+" usage, 0 to 1, that the upper bound covers.")
+		fs.DurationVar(&e.Confidence[k], "confidence-interval-"+name, e.Confidence[k], "History that gives the "+name+" bounds confidence 1; more narrows them.")
+	}
+}
+
+// Validate returns all problems of the group.
+func (e *Estimate) Validate() error {
+	var problems []error
+	share := func(name string, value float64) {
+		problems = append(problems, Check(value >= 0 && value <= 1, name, value, "must be from 0 to 1"))
+	}
+	least := func(name string, value float64) {
+		problems = append(problems, Check(value >= 0 && !math.IsInf(value, 0), name, value, "must be a number from 0 up"))
+	}
+	for k, name := range kindNames() {
+		share("target-"+name+"-percentile", e.Target[k])
+		share("recommendation-lower-bound-"+name+"-percentile", e.Lower[k])
+		share("recommendation-upper-bound-"+name+"-percentile", e.Upper[k])
+		problems = append(problems, Check(e.Confidence[k] > 0, "confidence-interval-"+name, e.Confidence[k], "must be longer than 0"))
+	}
+	least("recommendation-margin-fraction", e.Margin)
+	least("pod-recommendation-min-cpu-millicores", e.PodMinCPU)
+	least("pod-recommendation-min-memory-mb", e.PodMinMemory)
+	return errors.Join(problems...)
+}
+
+func kindNames() [amount.Kinds]string {
+	return [amount.Kinds]string{amount.CPU: "cpu", amount.Memory: "memory"}
+}

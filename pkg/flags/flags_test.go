@@ -1,0 +1,207 @@
+package flags
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+)
+
+// config is a small program's configuration.
+type config struct {
+	Kube     Kube
+	Logging  Logging
+	Election Election
+	Serving  Serving
+	Gates    Gates
+	Estimate Estimate
+	Cap      Quantity
+}
+
+func newConfig() *config {
+	return &config{Kube: DefaultKube(), Logging: DefaultLogging(), Election: DefaultElection("lease"), Serving: Serving{Address: ":1"}, Estimate: DefaultEstimate()}
+}
+
+func (c *config) AddFlags(fs *pflag.FlagSet) {
+	c.Kube.AddFlags(fs)
+	c.Logging.AddFlags(fs)
+	c.Election.AddFlags(fs)
+	c.Serving.AddFlags(fs)
+	c.Gates.AddFlags(fs)
+	c.Estimate.AddFlags(fs)
+	fs.Var(&c.Cap, "cap", "a cap")
+}
+
+func (c *config) Complete() error { return nil }
+
+func (c *config) Validate() error {
+	return errors.Join(c.Kube.Validate(), c.Election.Validate(), c.Serving.Validate(), c.Estimate.Validate(), c.Cap.Check("cap"))
+}
+
+func parse(args ...string) (*config, error) {
+	c := newConfig()
+	fs := New("test")
+	c.AddFlags(fs)
+	return c, fs.Parse(args)
+}
+
+func TestUnderscoreIsDash(t *testing.T) {
+	c, err := parse("--kube_api_qps=7", "--add_dir_header", "--leader-elect_resource-name=x")
+	require.NoError(t, err)
+	require.Equal(t, 7.0, c.Kube.QPS)
+	require.Equal(t, "x", c.Election.Name)
+}
+
+func TestEmptyItemsOfListsAreDropped(t *testing.T) {
+	require.Empty(t, List(""))
+	require.Equal(t, []string{"a", " b"}, List(",a,, b,"))
+	k := Kube{IgnoredNamespaces: ",a,"}
+	require.True(t, k.Serves("b"))
+	require.False(t, k.Serves("a"))
+	require.True(t, (&Kube{}).Serves("a"))
+	only := Kube{Namespace: "a"}
+	require.True(t, only.Serves("a"))
+	require.False(t, only.Serves("b"))
+}
+
+func TestBlanksInListsAreWarnedOf(t *testing.T) {
+	k := Kube{IgnoredNamespaces: "a, b"}
+	require.NoError(t, k.Validate())
+	require.Len(t, k.Warnings(), 1)
+	require.Contains(t, k.Warnings()[0], `" b"`)
+	require.Empty(t, (&Kube{IgnoredNamespaces: "a,b"}).Warnings())
+}
+
+func TestGates(t *testing.T) {
+	for args, want := range map[string]Gates{
+		"":                                   {},
+		"PerVPAConfig=true":                  {PerVPAConfig: true},
+		"CPUStartupBoost=true, InPlace=true": {CPUStartupBoost: true, InPlace: true},
+		"AllAlpha=true":                      {true, true, true},
+		"AllAlpha=true,InPlace=false":        {true, true, false},
+		"AllBeta=true":                       {},
+		"InPlace=1,,":                        {InPlace: true},
+	} {
+		c, err := parse("--feature-gates=" + args)
+		require.NoError(t, err, args)
+		require.Equal(t, want, c.Gates, args)
+	}
+	c, err := parse("--feature-gates=InPlace=false", "--feature-gates=AllAlpha=true")
+	require.NoError(t, err)
+	require.Equal(t, Gates{PerVPAConfig: true, CPUStartupBoost: true}, c.Gates, "several flags add up")
+	for args, want := range map[string]string{
+		"InPlaceOrRecreate=true": "removed with VPA 1.7",
+		"Nonsense=true":          "unknown gate Nonsense; known are PerVPAConfig",
+		"InPlace":                "want InPlace=true or InPlace=false",
+		"InPlace=maybe":          "want InPlace=true or InPlace=false",
+	} {
+		_, err := parse("--feature-gates=" + args)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestBadLoggingFlags(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--v=much":                  "want a number",
+		"--stderrthreshold=LOUD":    "want INFO, WARNING",
+		"--vmodule=loop":            "want pattern=N",
+		"--log-backtrace-at=loop:4": "want file.go:line",
+		"--logtostderr=perhaps":     "invalid syntax",
+		"--log-file-max-size=-1":    "invalid syntax",
+	} {
+		_, err := parse(arg)
+		require.ErrorContains(t, err, want, arg)
+	}
+}
+
+func TestLoggingIsAppliedToKlog(t *testing.T) {
+	c, err := parse("-v=3", "--vmodule=loop=6", "--stderrthreshold=info", "--logtostderr")
+	require.NoError(t, err)
+	require.NoError(t, c.Logging.Apply())
+	require.True(t, klog.V(3).Enabled())
+	require.False(t, klog.V(4).Enabled())
+	c, err = parse()
+	require.NoError(t, err)
+	require.NoError(t, c.Logging.Apply())
+	require.True(t, klog.V(4).Enabled())
+}
+
+func TestProblemsNameFlagValueAndRemedy(t *testing.T) {
+	c, err := parse("--kube-api-burst=-1", "--address=nowhere", "--leader-elect", "--leader-elect-renew-deadline=20s", "--leader-elect-resource-lock=configmaps", "--cap=-3", "--target-memory-percentile=1.5")
+	require.NoError(t, err)
+	problems := c.Validate()
+	for _, want := range []string{
+		"--kube-api-burst=-1: must be 0 or more",
+		"--address=nowhere: must be host:port",
+		"--leader-elect-lease-duration=15s: must be longer than --leader-elect-renew-deadline=20s",
+		`--leader-elect-resource-lock=configmaps: must be "leases"`,
+		"--cap=-3: must not be negative",
+		"--target-memory-percentile=1.5: must be from 0 to 1",
+	} {
+		require.ErrorContains(t, problems, want)
+	}
+	c, err = parse("--leader-elect-resource-lock=configmaps")
+	require.NoError(t, err)
+	require.NoError(t, c.Validate(), "what is switched off is not checked")
+}
+
+func TestQuantity(t *testing.T) {
+	c, err := parse("--cap=1500m")
+	require.NoError(t, err)
+	require.True(t, c.Cap.Given)
+	require.EqualValues(t, 1500, c.Cap.Value.MilliValue())
+	c, err = parse("--cap=1", "--cap=")
+	require.NoError(t, err)
+	require.False(t, c.Cap.Given)
+	_, err = parse("--cap=1x")
+	require.ErrorContains(t, err, "want a quantity")
+}
+
+// main runs a program and returns exit code, output and error output.
+func main(run func(context.Context) error, args ...string) (int, string, string) {
+	c := newConfig()
+	var out, errOut bytes.Buffer
+	code := Program{Name: "test", Version: "v1", Config: c, Logging: &c.Logging, Run: run}.Main(append(args, "-v=0"), &out, &errOut)
+	return code, out.String(), errOut.String()
+}
+
+func TestExitCodes(t *testing.T) {
+	fine := func(context.Context) error { return nil }
+	code, out, errOut := main(fine)
+	require.Equal(t, []any{OK, "", ""}, []any{code, out, errOut})
+
+	code, _, errOut = main(fine, "--no-such-flag=1")
+	require.Equal(t, Usage, code)
+	require.Equal(t, "test: unknown flag: --no-such-flag (see test --help)\n", errOut)
+
+	code, _, errOut = main(fine, "--address=x", "--kube-api-burst=-1")
+	require.Equal(t, Usage, code)
+	require.Equal(t, 2, strings.Count(errOut, "\n"), "one line for each problem")
+
+	code, _, errOut = main(func(context.Context) error { return errors.New("the server is gone") })
+	require.Equal(t, Failed, code)
+	require.Equal(t, "test: the server is gone\n", errOut)
+
+	code, _, _ = main(func(ctx context.Context) error { return context.Canceled })
+	require.Equal(t, OK, code, "to be stopped is no failure")
+
+	code, out, _ = main(fine, "--version")
+	require.Equal(t, OK, code)
+	require.Equal(t, "test v1\n", out)
+
+	code, out, _ = main(fine, "--help")
+	require.Equal(t, OK, code)
+	require.Contains(t, out, "--kubeconfig")
+}
+
+func TestStrayWordsDoNotStopAProgram(t *testing.T) {
+	ran := false
+	code, _, _ := main(func(context.Context) error { ran = true; return nil }, "--leader-elect", "false")
+	require.Equal(t, OK, code)
+	require.True(t, ran)
+}

@@ -1,0 +1,168 @@
+package flags
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+)
+
+// Logging holds the flags of klog, with the verbosity raised to 4. They are
+// kept as texts until Apply gives them to klog, so that parsing changes nothing
+// in the process.
+type Logging struct {
+	values []*logValue
+}
+
+// logValue is one flag of klog.
+type logValue struct {
+	name, kind, text string
+	check            func(string) error
+	changed          bool
+}
+
+// DefaultLogging returns klog's defaults with verbosity 4.
+func DefaultLogging() Logging {
+	boolean := func(s string) error { _, err := strconv.ParseBool(s); return err }
+	text := func(string) error { return nil }
+	return Logging{values: []*logValue{
+		{name: "v", kind: "level", text: "4", check: number, changed: true},
+		{name: "vmodule", kind: "moduleSpec", check: modules},
+		{name: "logtostderr", kind: "bool", text: "true", check: boolean},
+		{name: "alsologtostderr", kind: "bool", text: "false", check: boolean},
+		{name: "alsologtostderrthreshold", kind: "severity", check: severity},
+		{name: "stderrthreshold", kind: "severity", text: "0", check: severity},
+		{name: "legacy-stderr-threshold-behavior", kind: "bool", text: "true", check: boolean},
+		{name: "log-dir", kind: "string", check: text},
+		{name: "log-file", kind: "string", check: text},
+		{name: "log-file-max-size", kind: "uint64", text: "1800", check: func(s string) error { _, err := strconv.ParseUint(s, 10, 64); return err }},
+		{name: "log-backtrace-at", kind: "traceLocation", text: ":0", check: location},
+		{name: "add-dir-header", kind: "bool", text: "false", check: boolean},
+		{name: "skip-headers", kind: "bool", text: "false", check: boolean},
+		{name: "skip-log-headers", kind: "bool", text: "false", check: boolean},
+		{name: "one-output", kind: "bool", text: "false", check: boolean},
+	}}
+}
+
+// usage is the help text of a flag of klog.
+func usage(name string) string {
+	switch name {
+	case "v":
+		return "Verbosity: 0 what needs a human, 1 start and configuration, 2 a pod was changed, 4 why one was not, 6 single samples."
+	case "vmodule":
+		return "Verbosity for single source files: pattern=N, separated by commas."
+	case "logtostderr":
+		return "Log to standard error instead of files."
+	case "alsologtostderr":
+		return "Log to standard error as well as to files. No effect while --logtostderr is on."
+	case "alsologtostderrthreshold":
+		return "Least severity of the copy that --alsologtostderr writes."
+	case "stderrthreshold":
+		return "Least severity (INFO, WARNING, ERROR, FATAL or 0 to 3) that goes to standard error when logging to files."
+	case "legacy-stderr-threshold-behavior":
+		return "Ignore --stderrthreshold while --logtostderr is on."
+	case "log-dir":
+		return "Directory of the log files. No effect while --logtostderr is on."
+	case "log-file":
+		return "Single log file. No effect while --logtostderr is on."
+	case "log-file-max-size":
+		return "Largest size of a log file in MB. 0: unlimited."
+	case "log-backtrace-at":
+		return "Write a stack trace when logging reaches file.go:line."
+	case "add-dir-header":
+		return "Add the directory of the source file to the header of each line."
+	case "skip-headers":
+		return "Write lines without header."
+	case "skip-log-headers":
+		return "Write no header when a log file is opened."
+	}
+	return "Write a line only at its own severity, not at the lower ones too."
+}
+
+// AddFlags binds the group to fs.
+func (l *Logging) AddFlags(fs *pflag.FlagSet) {
+	for _, v := range l.values {
+		shorthand := ""
+		if v.name == "v" {
+			shorthand = "v"
+		}
+		f := fs.VarPF(v, v.name, shorthand, usage(v.name))
+		if v.kind == "bool" {
+			f.NoOptDefVal = "true"
+		}
+	}
+}
+
+// Apply configures klog.
+func (l *Logging) Apply() error {
+	known := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(known)
+	var problems []error
+	for _, v := range l.values {
+		if !v.changed {
+			continue
+		}
+		if err := known.Set(strings.ReplaceAll(v.name, "-", "_"), v.text); err != nil {
+			problems = append(problems, Problem(v.name, v.text, err.Error()))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// String returns the present text.
+func (v *logValue) String() string { return v.text }
+
+// Type names the type in help texts.
+func (v *logValue) Type() string { return v.kind }
+
+// Set takes a text that klog will understand.
+func (v *logValue) Set(s string) error {
+	if err := v.check(s); err != nil {
+		return err
+	}
+	v.text, v.changed = s, true
+	return nil
+}
+
+func number(s string) error {
+	if _, err := strconv.ParseInt(s, 10, 32); err != nil {
+		return errors.New("want a number, for example 4")
+	}
+	return nil
+}
+
+func severity(s string) error {
+	switch strings.ToUpper(s) {
+	case "INFO", "WARNING", "ERROR", "FATAL":
+		return nil
+	}
+	if number(s) != nil {
+		return errors.New("want INFO, WARNING, ERROR, FATAL or 0 to 3")
+	}
+	return nil
+}
+
+func modules(s string) error {
+	for _, item := range List(s) {
+		pattern, level, found := strings.Cut(item, "=")
+		if !found || pattern == "" || number(level) != nil {
+			return fmt.Errorf("%q: want pattern=N, for example loop=6", item)
+		}
+	}
+	return nil
+}
+
+func location(s string) error {
+	file, line, found := strings.Cut(s, ":")
+	if s == "" || s == ":0" {
+		return nil
+	}
+	if n, err := strconv.Atoi(line); !found || err != nil || n <= 0 || !strings.Contains(file, ".") {
+		return errors.New("want file.go:line, for example loop.go:42")
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+)
+
+// Clients talk to the API server, each with its own rate limit.
+type Clients struct {
+	Kube kubernetes.Interface
+	VPA  versioned.Interface
+
+	host string
+}
+
+// Load builds the rest configuration. The agent is the first part of the user
+// agent, so that audit logs tell the programs apart.
+func Load(kube flags.Kube, agent string) (*rest.Config, error) {
+	config, err := load(kube.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Burst = float32(kube.QPS), int(kube.Burst)
+	config.UserAgent = agent + " " + rest.DefaultKubernetesUserAgent()
+	return config, nil
+}
+
+func load(path string) (*rest.Config, error) {
+	if path == "" {
+		config, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, errors.New(`--kubeconfig="": this is no pod of a cluster: give the path of a kubeconfig file`)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the service account of the pod: %w", err)
+		}
+		return config, nil
+	}
+	if _, err := os.Stat(path); err != nil {
+		return nil, flags.Problem("kubeconfig", path, "must be a readable kubeconfig file: "+err.Error())
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, flags.Problem("kubeconfig", path, "must be a valid kubeconfig file: "+err.Error())
+	}
+	return config, nil
+}
+
+// New builds the clients. Core objects travel as protobuf, which costs the
+// server and us a fraction of JSON.
+func New(config *rest.Config) (*Clients, error) {
+	core := rest.CopyConfig(config)
+	core.ContentType = runtime.ContentTypeProtobuf
+	core.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	kube, err := newGroups(core)
+	if err != nil {
+		return nil, fmt.Errorf("build the client for %s: %w", config.Host, err)
+	}
+	vpa, err := versioned.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("build the VPA client for %s: %w", config.Host, err)
+	}
+	return &Clients{Kube: kube, VPA: vpa, host: config.Host}, nil
+}
+
+const (
+	pingTimeout = 5 * time.Second
+	pingPause   = 2 * time.Second
+)
+
+// WaitForServer returns when the API server answers. It says so once when it
+// does not, retries, and after patience returns an error with server and cause,
+// so that a restart policy sees what happens instead of a silent wait.
+func (c *Clients) WaitForServer(ctx context.Context, patience time.Duration) error {
+	deadline := time.Now().Add(patience)
+	for first := true; ; first = false {
+		err := c.ping(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case time.Now().Add(pingPause).After(deadline):
+			return fmt.Errorf("API server %s did not answer for %s: %w", c.host, patience, err)
+		case first:
+			klog.FromContext(ctx).Error(err, "API server does not answer, retrying", "server", c.host, "for", patience)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pingPause):
+		}
+	}
+}
+
+func (c *Clients) ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	return c.Kube.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
+}

@@ -1,0 +1,188 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/flags"
+)
+
+func TestKubeconfigThatPointsNowhere(t *testing.T) {
+	_, err := Load(flags.Kube{Kubeconfig: "/no/such/file"}, "test")
+	require.ErrorContains(t, err, "--kubeconfig=/no/such/file: must be a readable kubeconfig file")
+	bad := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(bad, []byte("{{"), 0o600))
+	_, err = Load(flags.Kube{Kubeconfig: bad}, "test")
+	require.ErrorContains(t, err, "must be a valid kubeconfig file")
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	_, err = Load(flags.Kube{}, "test")
+	require.ErrorContains(t, err, "this is no pod of a cluster: give the path of a kubeconfig file")
+}
+
+func TestConfigTakesLimitsAndAgent(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(file, []byte(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"k"}}],"clusters":[{"name":"k","cluster":{"server":"http://127.0.0.1:1"}}]}`), 0o600))
+	config, err := Load(flags.Kube{Kubeconfig: file, QPS: 5, Burst: 7.9}, "loadline-test")
+	require.NoError(t, err)
+	require.EqualValues(t, 5, config.QPS)
+	require.Equal(t, 7, config.Burst)
+	require.Contains(t, config.UserAgent, "loadline-test ")
+	_, err = New(config)
+	require.NoError(t, err)
+	config.Burst = 0
+	_, err = New(config)
+	require.ErrorContains(t, err, "--kube-api-burst=0")
+}
+
+func TestUnreachableServerIsNamedAfterAWhile(t *testing.T) {
+	clients, err := New(&rest.Config{Host: "http://127.0.0.1:1"})
+	require.NoError(t, err)
+	err = clients.WaitForServer(t.Context(), time.Second)
+	require.ErrorContains(t, err, "API server http://127.0.0.1:1 did not answer for 1s")
+	require.ErrorContains(t, err, "connection refused")
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	require.ErrorIs(t, clients.WaitForServer(ctx, time.Minute), context.Canceled)
+}
+
+// server answers discovery of one custom kind and its scale subresource.
+func server(t *testing.T) *Clients {
+	answers := map[string]string{
+		"/version":             `{"major":"1","minor":"36"}`,
+		"/api":                 `{"kind":"APIVersions","versions":["v1"]}`,
+		"/api/v1":              `{"kind":"APIResourceList","groupVersion":"v1","resources":[]}`,
+		"/apis":                `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"example.com","versions":[{"groupVersion":"example.com/v1","version":"v1"}],"preferredVersion":{"groupVersion":"example.com/v1","version":"v1"}}]}`,
+		"/apis/example.com/v1": `{"kind":"APIResourceList","groupVersion":"example.com/v1","resources":[{"name":"things","kind":"Thing","namespaced":true,"verbs":["get"]}]}`,
+		"/apis/example.com/v1/namespaces/ns/things/one/scale": `{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"one"},"spec":{"replicas":3},"status":{"selector":"app=x"}}`,
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		text, found := answers[r.URL.Path]
+		if !found {
+			w.WriteHeader(http.StatusNotFound)
+			text = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
+		}
+		_, _ = w.Write([]byte(text))
+	}))
+	t.Cleanup(s.Close)
+	clients, err := New(&rest.Config{Host: s.URL})
+	require.NoError(t, err)
+	return clients
+}
+
+func TestScaleIsFoundThroughDiscovery(t *testing.T) {
+	clients := server(t)
+	require.NoError(t, clients.WaitForServer(t.Context(), time.Second))
+	scales := NewScales(clients.Kube)
+	scale, err := scales.Scale(t.Context(), "ns", schema.GroupKind{Group: "example.com", Kind: "Thing"}, "one")
+	require.NoError(t, err)
+	require.Equal(t, &autoscalingv1.Scale{
+		TypeMeta:   metav1.TypeMeta{Kind: "Scale", APIVersion: "autoscaling/v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "one"},
+		Spec:       autoscalingv1.ScaleSpec{Replicas: 3},
+		Status:     autoscalingv1.ScaleStatus{Selector: "app=x"},
+	}, scale)
+	_, err = scales.Scale(t.Context(), "ns", schema.GroupKind{Group: "example.com", Kind: "Thing"}, "two")
+	require.Error(t, err)
+	_, err = scales.Scale(t.Context(), "ns", schema.GroupKind{Group: "example.com", Kind: "Nothing"}, "one")
+	require.ErrorContains(t, err, "find the resource of kind Nothing.example.com")
+	scales.Reset()
+	_, err = scales.Scale(t.Context(), "ns", schema.GroupKind{Group: "example.com", Kind: "Thing"}, "one")
+	require.NoError(t, err)
+}
+
+func TestCachesHoldTrimmedObjects(t *testing.T) {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", Labels: map[string]string{"a": "b"},
+			Annotations:   map[string]string{"vpaUpdates": "x", "loadline.dev/y": "z", "kubectl.kubernetes.io/last-applied-configuration": "long"},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
+		Spec: corev1.PodSpec{NodeName: "n", Volumes: []corev1.Volume{{Name: "v"}}, Containers: []corev1.Container{{
+			Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "e"}},
+			Resources:    corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
+			ResizePolicy: []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU}}}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "1.2.3.4", ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "c", ImageID: "long", ContainerID: "id", RestartCount: 2,
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", Message: "long"}}}}},
+	}
+	f := Factory(fake.NewClientset(pod), "", time.Hour, "")
+	lister := f.Core().V1().Pods().Lister()
+	synced := map[string]cache.InformerSynced{"pods": f.Core().V1().Pods().Informer().HasSynced}
+	ctx, stop := context.WithCancel(t.Context())
+	f.Start(ctx.Done())
+	defer f.Shutdown()
+	defer stop()
+	require.NoError(t, Sync(ctx, synced))
+	got, err := lister.Pods("ns").Get("p")
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"vpaUpdates": "x", "loadline.dev/y": "z"}, got.Annotations)
+	require.Equal(t, map[string]string{"a": "b"}, got.Labels)
+	require.Nil(t, got.ManagedFields)
+	require.Nil(t, got.Spec.Volumes)
+	require.Equal(t, "n", got.Spec.NodeName)
+	c := got.Spec.Containers[0]
+	require.Empty(t, c.Image)
+	require.Empty(t, c.Env)
+	require.Equal(t, pod.Spec.Containers[0].Resources, c.Resources)
+	require.Equal(t, pod.Spec.Containers[0].ResizePolicy, c.ResizePolicy)
+	s := got.Status.ContainerStatuses[0]
+	require.Empty(t, s.ImageID)
+	require.Equal(t, "id", s.ContainerID)
+	require.Equal(t, "OOMKilled", s.LastTerminationState.Terminated.Reason)
+	require.Empty(t, s.LastTerminationState.Terminated.Message)
+	require.Equal(t, "long", pod.Status.ContainerStatuses[0].LastTerminationState.Terminated.Message, "the original is untouched")
+}
+
+func TestTrimKeepsSelectorsOwnersAndReplicas(t *testing.T) {
+	yes, n := true, int32(4)
+	meta := metav1.ObjectMeta{Name: "x", OwnerReferences: []metav1.OwnerReference{{Kind: "Y", Controller: &yes}}, ManagedFields: []metav1.ManagedFieldsEntry{{}}}
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	trim := func(o any) any {
+		got, err := Trim(o)
+		require.NoError(t, err)
+		return got
+	}
+	d := trim(&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Selector: selector, Replicas: &n, Paused: true}}).(*appsv1.Deployment)
+	require.Equal(t, selector, d.Spec.Selector)
+	require.Equal(t, &n, d.Spec.Replicas)
+	require.Len(t, d.OwnerReferences, 1)
+	require.Nil(t, d.ManagedFields)
+	require.False(t, d.Spec.Paused)
+	require.Equal(t, selector, trim(&appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: selector}}).(*appsv1.ReplicaSet).Spec.Selector)
+	require.Equal(t, selector, trim(&appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Selector: selector}}).(*appsv1.StatefulSet).Spec.Selector)
+	require.EqualValues(t, 9, trim(&appsv1.DaemonSet{Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 9}}).(*appsv1.DaemonSet).Status.DesiredNumberScheduled)
+	require.Equal(t, selector.MatchLabels, trim(&corev1.ReplicationController{Spec: corev1.ReplicationControllerSpec{Selector: selector.MatchLabels}}).(*corev1.ReplicationController).Spec.Selector)
+	require.Equal(t, selector, trim(&batchv1.Job{Spec: batchv1.JobSpec{Selector: selector}}).(*batchv1.Job).Spec.Selector)
+	cron := &batchv1.CronJob{}
+	cron.Spec.JobTemplate.Spec.Template.Labels = selector.MatchLabels
+	require.Equal(t, selector.MatchLabels, trim(cron).(*batchv1.CronJob).Spec.JobTemplate.Spec.Template.Labels)
+	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"any": "thing"}, ManagedFields: []metav1.ManagedFieldsEntry{{}}}}
+	require.Equal(t, map[string]string{"any": "thing"}, trim(vpa).(*vpav1.VerticalPodAutoscaler).Annotations)
+	require.Nil(t, vpa.ManagedFields)
+	tombstone := cache.DeletedFinalStateUnknown{Key: "ns/p"}
+	require.Equal(t, tombstone, trim(tombstone))
+}
+
+func TestSyncEndsWithItsContextAndNamesWhatIsMissing(t *testing.T) {
+	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	err := Sync(ctx, map[string]cache.InformerSynced{"pods": func() bool { return false }, "jobs": func() bool { return true }})
+	require.ErrorContains(t, err, "wait for the caches of pods")
+}

@@ -1,0 +1,79 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	admissionregistrationv1 "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	batchv1 "k8s.io/client-go/kubernetes/typed/batch/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// groups is a kubernetes.Interface that has only the API groups which some
+// program of ours uses. The full clientset has about fifty, and the linker
+// cannot tell that they are not needed; without them the binaries stay under
+// their budget. A group that is missing here is a nil interface, and calling it
+// panics at the first use: add it to this file.
+type groups struct {
+	kubernetes.Interface
+
+	admissionregistration *admissionregistrationv1.AdmissionregistrationV1Client
+	apps                  *appsv1.AppsV1Client
+	batch                 *batchv1.BatchV1Client
+	coordination          *coordinationv1.CoordinationV1Client
+	core                  *corev1.CoreV1Client
+	discovery             *discovery.DiscoveryClient
+}
+
+// newGroups builds the clients of all groups with one connection pool and one
+// rate limit.
+func newGroups(config *rest.Config) (*groups, error) {
+	shared := rest.CopyConfig(config)
+	if shared.QPS > 0 {
+		if shared.Burst <= 0 {
+			return nil, fmt.Errorf("--kube-api-burst=%d: must be at least 1 while --kube-api-qps limits the rate", shared.Burst)
+		}
+		shared.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(shared.QPS, shared.Burst)
+	}
+	http, err := rest.HTTPClientFor(shared)
+	if err != nil {
+		return nil, err
+	}
+	var g groups
+	var problems [6]error
+	g.admissionregistration, problems[0] = admissionregistrationv1.NewForConfigAndClient(shared, http)
+	g.apps, problems[1] = appsv1.NewForConfigAndClient(shared, http)
+	g.batch, problems[2] = batchv1.NewForConfigAndClient(shared, http)
+	g.coordination, problems[3] = coordinationv1.NewForConfigAndClient(shared, http)
+	g.core, problems[4] = corev1.NewForConfigAndClient(shared, http)
+	g.discovery, problems[5] = discovery.NewDiscoveryClientForConfigAndClient(shared, http)
+	return &g, errors.Join(problems[:]...)
+}
+
+// AdmissionregistrationV1 returns the client of webhook configurations.
+func (g *groups) AdmissionregistrationV1() admissionregistrationv1.AdmissionregistrationV1Interface {
+	return g.admissionregistration
+}
+
+// AppsV1 returns the client of Deployments, ReplicaSets, StatefulSets and
+// DaemonSets.
+func (g *groups) AppsV1() appsv1.AppsV1Interface { return g.apps }
+
+// BatchV1 returns the client of Jobs and CronJobs.
+func (g *groups) BatchV1() batchv1.BatchV1Interface { return g.batch }
+
+// CoordinationV1 returns the client of Leases.
+func (g *groups) CoordinationV1() coordinationv1.CoordinationV1Interface { return g.coordination }
+
+// CoreV1 returns the client of pods, their evictions, events, secrets and the
+// like.
+func (g *groups) CoreV1() corev1.CoreV1Interface { return g.core }
+
+// Discovery returns the client that learns what the server has.
+func (g *groups) Discovery() discovery.DiscoveryInterfaces { return g.discovery }

@@ -1,0 +1,87 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/generated/informers/externalversions"
+)
+
+// How often informers hand out all their objects again.
+const (
+	ControllerResync = 10 * time.Minute
+	ObjectResync     = time.Hour // pods, VPAs and checkpoints
+)
+
+// Field selectors of the pod informers.
+const (
+	NotPending = "status.phase!=Pending"                                        // recommender
+	Running    = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed" // updater
+)
+
+// Factory returns a factory of informers for core objects of one namespace, or
+// of all when it is empty, that stores objects as Trim leaves them. A field
+// selector, if given, holds for every informer of the factory.
+func Factory(kube kubernetes.Interface, namespace string, resync time.Duration, fieldSelector string) informers.SharedInformerFactory {
+	return informers.NewSharedInformerFactoryWithOptions(kube, resync,
+		informers.WithNamespace(namespace),
+		informers.WithTransform(Trim),
+		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = fieldSelector }),
+	)
+}
+
+// VPAFactory returns a factory of informers for VPAs and checkpoints of one
+// namespace, or of all when it is empty.
+func VPAFactory(vpa versioned.Interface, namespace string) externalversions.SharedInformerFactory {
+	return externalversions.NewSharedInformerFactoryWithOptions(vpa, ObjectResync,
+		externalversions.WithNamespace(namespace),
+		externalversions.WithTransform(Trim),
+	)
+}
+
+// syncNotice is how often a start that waits for its caches says so.
+const syncNotice = 30 * time.Second
+
+// Sync waits until the named caches have seen all objects once. While it waits
+// it says every half minute for which ones; it returns an error only when ctx
+// ends.
+func Sync(ctx context.Context, caches map[string]cache.InformerSynced) error {
+	notice := time.NewTicker(syncNotice)
+	defer notice.Stop()
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		waiting := missing(caches)
+		if len(waiting) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the caches of %s: %w", strings.Join(waiting, ", "), ctx.Err())
+		case <-notice.C:
+			klog.FromContext(ctx).Info("Still waiting for the API server to list objects: are the custom resource definitions installed, and may this program list them?", "objects", waiting)
+		case <-poll.C:
+		}
+	}
+}
+
+func missing(caches map[string]cache.InformerSynced) []string {
+	var waiting []string
+	for name, synced := range caches {
+		if !synced() {
+			waiting = append(waiting, name)
+		}
+	}
+	slices.Sort(waiting)
+	return waiting
+}

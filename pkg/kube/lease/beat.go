@@ -1,0 +1,137 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+)
+
+// Beat is the heartbeat of the admission controller: a Lease that it renews.
+type Beat struct {
+	Client    coordinationclient.LeasesGetter
+	Namespace string
+	Name      string
+	Holder    string        // host name of the writer; not needed for reading
+	Interval  time.Duration // between two writes; not needed for reading
+}
+
+// Namespace returns where the heartbeat lives: the flag, else the NAMESPACE
+// variable of the pod, else kube-system.
+func Namespace(flag string) string {
+	if flag != "" {
+		return flag
+	}
+	if env := os.Getenv("NAMESPACE"); env != "" {
+		return env
+	}
+	return "kube-system"
+}
+
+// Write renews the Lease at now, and creates it if it is missing. That another
+// replica was faster is success. It takes at most one interval.
+func (b *Beat) Write(ctx context.Context, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, b.Interval)
+	defer cancel()
+	err := retry(ctx, func() error { return b.write(ctx, now) })
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("renew the heartbeat lease %s/%s: %w", b.Namespace, b.Name, err)
+	}
+	return nil
+}
+
+func (b *Beat) write(ctx context.Context, now time.Time) error {
+	leases := b.Client.Leases(b.Namespace)
+	lease, err := leases.Get(ctx, b.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		seconds := int32(b.Interval / time.Second)
+		_, err = leases.Create(ctx, &coordinationv1.Lease{
+			ObjectMeta: meta(b.Namespace, b.Name),
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &b.Holder, LeaseDurationSeconds: &seconds},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	lease.Spec.RenewTime = &metav1.MicroTime{Time: now}
+	lease.Spec.HolderIdentity = &b.Holder
+	_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+	return err
+}
+
+// Expire makes the Lease look stale at once if this process was the last to
+// renew it, so that readers need not wait for it to age. Another replica's next
+// beat revives it. It does nothing to a Lease younger than what readers accept
+// by age alone.
+func (b *Beat) Expire(ctx context.Context) error {
+	leases := b.Client.Leases(b.Namespace)
+	lease, err := leases.Get(ctx, b.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err == nil {
+		if holder := lease.Spec.HolderIdentity; holder == nil || *holder != b.Holder {
+			return nil
+		}
+		lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Unix(0, 0)}
+		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+	}
+	if err != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("expire the heartbeat lease %s/%s: %w", b.Namespace, b.Name, err)
+	}
+	return nil
+}
+
+// Alive reads the Lease and reports whether it was created or renewed less than
+// timeout before now. A Lease that is missing or cannot be read is an error.
+func (b *Beat) Alive(ctx context.Context, timeout time.Duration, now time.Time) (bool, error) {
+	var lease *coordinationv1.Lease
+	err := retry(ctx, func() (err error) {
+		lease, err = b.Client.Leases(b.Namespace).Get(ctx, b.Name, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("read the heartbeat lease %s/%s: %w", b.Namespace, b.Name, err)
+	}
+	if lease.CreationTimestamp.Add(timeout).After(now) {
+		return true, nil
+	}
+	renewed := lease.Spec.RenewTime
+	return renewed != nil && renewed.Add(timeout).After(now), nil
+}
+
+// retry calls do up to three times, while it fails for a passing reason.
+func retry(ctx context.Context, do func() error) error {
+	err := do()
+	for _, pause := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond} {
+		if !passing(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
+		err = do()
+	}
+	return err
+}
+
+// passing reports whether an error of an API call may be gone a moment later.
+func passing(err error) bool {
+	if err == nil {
+		return false
+	}
+	if _, delayed := apierrors.SuggestsClientDelay(err); delayed {
+		return true
+	}
+	return apierrors.IsInternalError(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTooManyRequests(err) || utilnet.IsProbableEOF(err) || utilnet.IsConnectionReset(err) || utilnet.IsTimeout(err)
+}

@@ -1,0 +1,196 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"loadline.dev/loadline/pkg/flags"
+)
+
+func election() flags.Election {
+	e := flags.DefaultElection("test")
+	e.Enabled = true
+	return e
+}
+
+func TestWithoutElectionWorkSimplyRuns(t *testing.T) {
+	boom := errors.New("boom")
+	require.ErrorIs(t, Lead(t.Context(), fake.NewClientset(), flags.DefaultElection("x"), func(context.Context) error { return boom }), boom)
+}
+
+func TestOnlyOneOfTwoWorksAndTheOtherTakesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset()
+		working := 0
+		replica := func(ctx context.Context) error {
+			return Lead(ctx, kube, election(), func(ctx context.Context) error {
+				working++
+				<-ctx.Done()
+				time.Sleep(3 * time.Second) // the last pass takes its time
+				working--
+				return nil
+			})
+		}
+		first, stopFirst := context.WithCancel(t.Context())
+		second, stopSecond := context.WithCancel(t.Context())
+		results := make(chan error, 2)
+		go func() { results <- replica(first) }()
+		time.Sleep(time.Second)
+		go func() { results <- replica(second) }()
+		time.Sleep(time.Minute)
+		require.Equal(t, 1, working)
+		stopFirst()
+		for range 60 {
+			time.Sleep(time.Second / 2)
+			require.LessOrEqual(t, working, 1, "the lease is held until work has ended")
+		}
+		require.NoError(t, <-results)
+		require.Equal(t, 1, working)
+		stopSecond()
+		require.NoError(t, <-results)
+	})
+}
+
+func TestLostLeaseIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset()
+		away := false
+		kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return away, nil, errors.New("the API server is gone")
+		})
+		ended := false
+		result := make(chan error, 1)
+		go func() {
+			result <- Lead(t.Context(), kube, election(), func(ctx context.Context) error {
+				<-ctx.Done()
+				ended = true
+				return nil
+			})
+		}()
+		time.Sleep(time.Minute)
+		away = true
+		err := <-result
+		require.ErrorContains(t, err, "lost the lease kube-system/test")
+		synctest.Wait()
+		require.True(t, ended)
+	})
+}
+
+func TestStandbyEndsWithoutEverWorking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset()
+		kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("no rights")
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() {
+			result <- Lead(ctx, kube, election(), func(context.Context) error { return errors.New("never") })
+		}()
+		time.Sleep(time.Minute)
+		stop()
+		require.NoError(t, <-result)
+	})
+}
+
+func beat(kube *fake.Clientset) *Beat {
+	return &Beat{Client: kube.CoordinationV1(), Namespace: "ns", Name: "beat", Holder: "me", Interval: 10 * time.Second}
+}
+
+func stored(t *testing.T, kube *fake.Clientset) *coordinationv1.Lease {
+	l, err := kube.CoordinationV1().Leases("ns").Get(t.Context(), "beat", metav1.GetOptions{})
+	require.NoError(t, err)
+	return l
+}
+
+func TestHeartbeat(t *testing.T) {
+	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
+	kube := fake.NewClientset()
+	b := beat(kube)
+	_, err := b.Alive(t.Context(), time.Minute, now)
+	require.ErrorContains(t, err, "read the heartbeat lease ns/beat")
+
+	require.NoError(t, b.Write(t.Context(), now))
+	l := stored(t, kube)
+	require.Equal(t, "me", *l.Spec.HolderIdentity)
+	require.EqualValues(t, 10, *l.Spec.LeaseDurationSeconds)
+	require.Nil(t, l.Spec.RenewTime, "the first write only creates")
+
+	require.NoError(t, b.Write(t.Context(), now))
+	for age, want := range map[time.Duration]bool{0: true, time.Minute - 1: true, time.Minute: false, time.Hour: false} {
+		alive, err := b.Alive(t.Context(), time.Minute, now.Add(age))
+		require.NoError(t, err)
+		require.Equal(t, want, alive, age)
+	}
+
+	other := beat(kube)
+	other.Holder = "somebody else"
+	require.NoError(t, other.Expire(t.Context()), "that of another replica is left alone")
+	alive, _ := b.Alive(t.Context(), time.Minute, now)
+	require.True(t, alive)
+	require.NoError(t, b.Expire(t.Context()))
+	alive, _ = b.Alive(t.Context(), time.Minute, now)
+	require.False(t, alive)
+}
+
+func TestAYoungLeaseIsAliveBeforeItsFirstRenewal(t *testing.T) {
+	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
+	kube := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "beat", CreationTimestamp: metav1.NewTime(now)}})
+	for age, want := range map[time.Duration]bool{59 * time.Second: true, time.Minute: false} {
+		alive, err := beat(kube).Alive(t.Context(), time.Minute, now.Add(age))
+		require.NoError(t, err)
+		require.Equal(t, want, alive)
+	}
+}
+
+func TestHeartbeatRetriesPassingErrorsOnly(t *testing.T) {
+	resource := schema.GroupResource{Resource: "leases"}
+	for _, c := range []struct {
+		err   error
+		calls int
+	}{
+		{apierrors.NewInternalError(errors.New("x")), 3},
+		{apierrors.NewTooManyRequests("x", 0), 3},
+		{apierrors.NewForbidden(resource, "beat", errors.New("x")), 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			kube := fake.NewClientset()
+			calls := 0
+			kube.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+				calls++
+				return true, nil, c.err
+			})
+			require.Error(t, beat(kube).Write(t.Context(), time.Now()))
+			require.Equal(t, c.calls, calls)
+		})
+	}
+}
+
+func TestFasterReplicaIsNoFailure(t *testing.T) {
+	kube := fake.NewClientset()
+	b := beat(kube)
+	kube.PrependReactor("create", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "leases"}, "beat")
+	})
+	require.NoError(t, b.Write(t.Context(), time.Now()))
+}
+
+func TestNamespace(t *testing.T) {
+	t.Setenv("NAMESPACE", "")
+	require.Equal(t, "kube-system", Namespace(""))
+	t.Setenv("NAMESPACE", "mine")
+	require.Equal(t, "mine", Namespace(""))
+	require.Equal(t, "flag", Namespace("flag"))
+}

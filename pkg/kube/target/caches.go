@@ -1,0 +1,116 @@
+package target
+
+import (
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// caches are the informer caches of the well-known kinds.
+type caches struct {
+	deployments  appslisters.DeploymentLister
+	replicaSets  appslisters.ReplicaSetLister
+	statefulSets appslisters.StatefulSetLister
+	daemonSets   appslisters.DaemonSetLister
+	controllers  corelisters.ReplicationControllerLister
+	jobs         batchlisters.JobLister
+	cronJobs     batchlisters.CronJobLister
+
+	synced map[string]cache.InformerSynced
+}
+
+func newCaches(f informers.SharedInformerFactory) caches {
+	apps, batch, core := f.Apps().V1(), f.Batch().V1(), f.Core().V1()
+	return caches{
+		deployments:  apps.Deployments().Lister(),
+		replicaSets:  apps.ReplicaSets().Lister(),
+		statefulSets: apps.StatefulSets().Lister(),
+		daemonSets:   apps.DaemonSets().Lister(),
+		controllers:  core.ReplicationControllers().Lister(),
+		jobs:         batch.Jobs().Lister(),
+		cronJobs:     batch.CronJobs().Lister(),
+		synced: map[string]cache.InformerSynced{
+			"deployments":            apps.Deployments().Informer().HasSynced,
+			"replicasets":            apps.ReplicaSets().Informer().HasSynced,
+			"statefulsets":           apps.StatefulSets().Informer().HasSynced,
+			"daemonsets":             apps.DaemonSets().Informer().HasSynced,
+			"replicationcontrollers": core.ReplicationControllers().Informer().HasSynced,
+			"jobs":                   batch.Jobs().Informer().HasSynced,
+			"cronjobs":               batch.CronJobs().Informer().HasSynced,
+		},
+	}
+}
+
+// Synced returns, by resource name, what tells whether a cache is filled.
+func (r *Resolver) Synced() map[string]cache.InformerSynced { return r.caches.synced }
+
+// workload is what the package needs of an object of a well-known kind.
+type workload struct {
+	selector *metav1.LabelSelector
+	owners   []metav1.OwnerReference
+	replicas *int32 // nil: not said
+}
+
+// lookup reads an object of a well-known kind from its cache.
+func (c *caches) lookup(key Key) (workload, error) {
+	w, err := c.read(key)
+	if apierrors.IsNotFound(err) {
+		return workload{}, fmt.Errorf("%s does not exist in namespace %s", key, key.Namespace)
+	}
+	if err != nil {
+		return workload{}, fmt.Errorf("read %s in namespace %s: %w", key, key.Namespace, err)
+	}
+	return w, nil
+}
+
+func (c *caches) read(key Key) (workload, error) {
+	switch key.Kind {
+	case "Deployment":
+		o, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
+		if err != nil {
+			return workload{}, err
+		}
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas}, nil
+	case "ReplicaSet":
+		o, err := c.replicaSets.ReplicaSets(key.Namespace).Get(key.Name)
+		if err != nil {
+			return workload{}, err
+		}
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas}, nil
+	case "StatefulSet":
+		o, err := c.statefulSets.StatefulSets(key.Namespace).Get(key.Name)
+		if err != nil {
+			return workload{}, err
+		}
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas}, nil
+	case "DaemonSet":
+		o, err := c.daemonSets.DaemonSets(key.Namespace).Get(key.Name)
+		if err != nil {
+			return workload{}, err
+		}
+		return workload{o.Spec.Selector, o.OwnerReferences, &o.Status.DesiredNumberScheduled}, nil
+	case "ReplicationController":
+		o, err := c.controllers.ReplicationControllers(key.Namespace).Get(key.Name)
+		if err != nil {
+			return workload{}, err
+		}
+		return workload{metav1.SetAsLabelSelector(o.Spec.Selector), o.OwnerReferences, o.Spec.Replicas}, nil
+	case "Job":
+		o, err := c.jobs.Jobs(key.Namespace).Get(key.Name)
+		if err != nil {
+			return workload{}, err
+		}
+		return workload{o.Spec.Selector, o.OwnerReferences, nil}, nil
+	}
+	o, err := c.cronJobs.CronJobs(key.Namespace).Get(key.Name)
+	if err != nil {
+		return workload{}, err
+	}
+	return workload{metav1.SetAsLabelSelector(o.Spec.JobTemplate.Spec.Template.Labels), o.OwnerReferences, nil}, nil
+}

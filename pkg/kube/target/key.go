@@ -1,0 +1,79 @@
+package target
+
+import (
+	"slices"
+	"strings"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Key names a workload.
+type Key struct {
+	Namespace string
+	Group     string // empty for the well-known kinds
+	Kind      string
+	Name      string
+}
+
+// String is the form for messages: Kind name, or Kind.group name.
+func (k Key) String() string {
+	if k.Group == "" {
+		return k.Kind + " " + k.Name
+	}
+	return k.Kind + "." + k.Group + " " + k.Name
+}
+
+// node is the kind of the owner of static pods, which is no workload.
+const node = "Node"
+
+// NewKey returns the key of a workload as a reference spells it. The version is
+// left out: all versions show the same object. For the well-known kinds the
+// group is left out too, so that "apps/v1", the long gone "extensions/v1beta1"
+// and no apiVersion at all mean the same.
+func NewKey(namespace, apiVersion, kind, name string) Key {
+	group := ""
+	if before, _, found := strings.Cut(apiVersion, "/"); found {
+		group = before
+	}
+	if wellKnownKind(kind) && builtIn(group) {
+		group = ""
+	}
+	return Key{Namespace: namespace, Group: group, Kind: kind, Name: name}
+}
+
+// RefKey returns the key of a VPA's target; the reference must not be nil.
+func RefKey(namespace string, ref *autoscalingv1.CrossVersionObjectReference) Key {
+	return NewKey(namespace, ref.APIVersion, ref.Kind, ref.Name)
+}
+
+// Controller returns the key of the controlling owner among references of an
+// object in namespace; of several the last counts. A Node is no owner.
+func Controller(namespace string, owners []metav1.OwnerReference) (Key, bool) {
+	for _, owner := range slices.Backward(owners) {
+		if owner.Controller == nil || !*owner.Controller {
+			continue
+		}
+		return NewKey(namespace, owner.APIVersion, owner.Kind, owner.Name), owner.Kind != node
+	}
+	return Key{}, false
+}
+
+// builtIn reports whether a group comes with Kubernetes. The group of a custom
+// resource must contain a dot, so there is no other group without one.
+func builtIn(group string) bool { return !strings.Contains(group, ".") }
+
+// wellKnown reports whether k is read from an informer cache.
+func (k Key) wellKnown() bool { return k.Group == "" && wellKnownKind(k.Kind) }
+
+func wellKnownKind(kind string) bool {
+	switch kind {
+	case "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController", "Job", "CronJob":
+		return true
+	}
+	return false
+}
+
+// groupKind is what discovery is asked for.
+func (k Key) groupKind() schema.GroupKind { return schema.GroupKind{Group: k.Group, Kind: k.Kind} }

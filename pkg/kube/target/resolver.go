@@ -1,0 +1,177 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+)
+
+// Resolver finds the selector and the topmost owner of workloads. It is safe for
+// concurrent use.
+type Resolver struct {
+	caches caches
+	scales *scaleCache
+}
+
+// New returns a resolver that registers its informers with the factory, which
+// the caller then starts, and reads scale subresources through scale. The
+// factory's transform must keep what client.Trim keeps.
+func New(factory informers.SharedInformerFactory, scale Scale) *Resolver {
+	return &Resolver{caches: newCaches(factory), scales: newScaleCache(scale)}
+}
+
+// Run keeps the answers about scale subresources fresh until ctx ends. It calls
+// forget every five minutes, so that kinds are looked up again; forget may be
+// nil. Without Run every answer stays as it was first given.
+func (r *Resolver) Run(ctx context.Context, forget func()) { r.scales.run(ctx, forget) }
+
+// Resolve returns the label selector of a VPA's target if the target is one that
+// a VPA may have: it exists, has a selector, and no other controller above it.
+func (r *Resolver) Resolve(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+	selector, err := r.Selector(ctx, namespace, ref)
+	if err != nil {
+		return nil, err
+	}
+	key := RefKey(namespace, ref)
+	top, found, err := r.Topmost(ctx, key)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("cannot find out whether another controller owns the target %s: %w", key, err)
+	case !found:
+		return nil, fmt.Errorf("the target %s is no controller with a scale subresource: name one in spec.targetRef", key)
+	case top != key:
+		return nil, fmt.Errorf("the target %s is owned by %s: name that one in spec.targetRef", key, top)
+	}
+	return selector, nil
+}
+
+// Selector returns the label selector of a VPA's target, whoever owns it.
+func (r *Resolver) Selector(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+	if ref == nil || ref.Kind == "" || ref.Name == "" {
+		return nil, errors.New("spec.targetRef names no target: give apiVersion, kind and name of the controller of the pods")
+	}
+	key := RefKey(namespace, ref)
+	selector, err := r.selector(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	if selector.Empty() {
+		return nil, fmt.Errorf("the target %s has an empty label selector, which would mean every pod of the namespace: give its pods labels of their own", key)
+	}
+	return selector, nil
+}
+
+func (r *Resolver) selector(ctx context.Context, key Key) (labels.Selector, error) {
+	if key.wellKnown() {
+		w, err := r.caches.lookup(key)
+		if err != nil {
+			return nil, err
+		}
+		if w.selector == nil {
+			return nil, fmt.Errorf("the target %s has no label selector: give it one that matches its pods", key)
+		}
+		selector, err := metav1.LabelSelectorAsSelector(w.selector)
+		if err != nil {
+			return nil, fmt.Errorf("the label selector of the target %s is invalid: %w", key, err)
+		}
+		return selector, nil
+	}
+	scale, err := r.scales.get(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the scale subresource of the target %s, whose kind is none that is known without it: %w", key, err)
+	}
+	if scale.selector == "" {
+		return nil, fmt.Errorf("the scale subresource of the target %s has an empty status.selector: its custom resource definition needs labelSelectorPath", key)
+	}
+	selector, err := labels.Parse(scale.selector)
+	if err != nil {
+		return nil, fmt.Errorf("status.selector %q in the scale subresource of the target %s is invalid: %w", scale.selector, key, err)
+	}
+	return selector, nil
+}
+
+// longestWalk bounds the walk up the owners; real chains have two or three
+// links, and a cycle is an error, not a hang.
+const longestWalk = 20
+
+// Topmost walks from a workload up its controlling owners and returns the last
+// that is well known or has a scale subresource. The answer is false when there
+// is none. It is an error when an owner cannot be read, since the answer could
+// then be wrong.
+func (r *Resolver) Topmost(ctx context.Context, start Key) (top Key, found bool, err error) {
+	path := []string{}
+	for key := start; ; {
+		path = append(path, key.String())
+		if len(path) > longestWalk {
+			return Key{}, false, fmt.Errorf("the owners form a circle: %s", strings.Join(path[:4], ", "))
+		}
+		step, err := r.step(ctx, key)
+		if err != nil {
+			return Key{}, false, err
+		}
+		if step.counts {
+			top, found = key, true
+		}
+		if !step.hasParent {
+			return top, found, nil
+		}
+		key = step.parent
+	}
+}
+
+// step is what one link of the walk tells: whether the workload may be the
+// topmost, and who owns it.
+type step struct {
+	counts    bool
+	parent    Key
+	hasParent bool
+}
+
+func (r *Resolver) step(ctx context.Context, key Key) (step, error) {
+	if key.Kind == node && key.Group == "" {
+		return step{}, nil
+	}
+	if key.wellKnown() {
+		w, err := r.caches.lookup(key)
+		if err != nil {
+			return step{}, err
+		}
+		parent, ok := Controller(key.Namespace, w.owners)
+		return step{counts: true, parent: parent, hasParent: ok}, nil
+	}
+	scale, err := r.scales.get(ctx, key)
+	if apierrors.IsNotFound(err) {
+		// The kind has no scale subresource, or the object is gone.
+		return step{}, nil
+	}
+	if err != nil {
+		return step{}, fmt.Errorf("read the scale subresource of %s: %w", key, err)
+	}
+	parent, ok := Controller(key.Namespace, scale.owners)
+	return step{counts: true, parent: parent, hasParent: ok}, nil
+}
+
+// Replicas returns how many pods a workload wants, and false if that is not
+// known: it does not exist, says nothing, or cannot be read now. For a Job and a
+// CronJob it is never known.
+func (r *Resolver) Replicas(ctx context.Context, key Key) (int32, bool) {
+	if key.wellKnown() {
+		w, err := r.caches.lookup(key)
+		if err != nil || w.replicas == nil {
+			return 0, false
+		}
+		return *w.replicas, true
+	}
+	scale, err := r.scales.get(ctx, key)
+	if err != nil {
+		return 0, false
+	}
+	return scale.replicas, true
+}

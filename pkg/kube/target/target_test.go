@@ -1,0 +1,240 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"loadline.dev/loadline/pkg/kube/client"
+)
+
+// scaled answers for custom kinds by name; what it does not know is not found.
+type scaled map[string]*autoscalingv1.Scale
+
+func (s scaled) scale(_ context.Context, _ string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
+	if found := s[kind.Kind+"."+kind.Group+"/"+name]; found != nil {
+		return found, nil
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Group: kind.Group, Resource: kind.Kind}, name)
+}
+
+func scale(selector string, owners ...metav1.OwnerReference) *autoscalingv1.Scale {
+	return &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{OwnerReferences: owners},
+		Spec: autoscalingv1.ScaleSpec{Replicas: 5}, Status: autoscalingv1.ScaleStatus{Selector: selector}}
+}
+
+func newResolver(t *testing.T, scale Scale, objects ...runtime.Object) *Resolver {
+	f := client.Factory(fake.NewClientset(objects...), "", time.Hour, "")
+	r := New(f, scale)
+	ctx, stop := context.WithCancel(t.Context())
+	f.Start(ctx.Done())
+	t.Cleanup(func() { stop(); f.Shutdown() })
+	require.NoError(t, client.Sync(ctx, r.Synced()))
+	return r
+}
+
+func owner(apiVersion, kind, name string) metav1.OwnerReference {
+	yes := true
+	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, Controller: &yes}
+}
+
+func named(name string, owners ...metav1.OwnerReference) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "ns", Name: name, OwnerReferences: owners}
+}
+
+func selector() *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}
+}
+
+func ref(apiVersion, kind, name string) *autoscalingv1.CrossVersionObjectReference {
+	return &autoscalingv1.CrossVersionObjectReference{APIVersion: apiVersion, Kind: kind, Name: name}
+}
+
+func TestSelectorsOfTheWellKnownKinds(t *testing.T) {
+	cron := &batchv1.CronJob{ObjectMeta: named("x")}
+	cron.Spec.JobTemplate.Spec.Template.Labels = selector().MatchLabels
+	n := int32(3)
+	r := newResolver(t, scaled{}.scale,
+		&appsv1.Deployment{ObjectMeta: named("x"), Spec: appsv1.DeploymentSpec{Selector: selector(), Replicas: &n}},
+		&appsv1.ReplicaSet{ObjectMeta: named("x"), Spec: appsv1.ReplicaSetSpec{Selector: selector(), Replicas: &n}},
+		&appsv1.StatefulSet{ObjectMeta: named("x"), Spec: appsv1.StatefulSetSpec{Selector: selector(), Replicas: &n}},
+		&appsv1.DaemonSet{ObjectMeta: named("x"), Spec: appsv1.DaemonSetSpec{Selector: selector()}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 3, NumberReady: 1}},
+		&corev1.ReplicationController{ObjectMeta: named("x"), Spec: corev1.ReplicationControllerSpec{Selector: selector().MatchLabels, Replicas: &n}},
+		&batchv1.Job{ObjectMeta: named("x"), Spec: batchv1.JobSpec{Selector: selector()}}, cron)
+	for kind, version := range map[string]string{"Deployment": "apps/v1", "ReplicaSet": "", "StatefulSet": "apps/v1", "DaemonSet": "extensions/v1beta1",
+		"ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1beta1"} {
+		got, err := r.Resolve(t.Context(), "ns", ref(version, kind, "x"))
+		require.NoError(t, err, kind)
+		require.Equal(t, "app=x", got.String(), kind)
+		replicas, known := r.Replicas(t.Context(), RefKey("ns", ref(version, kind, "x")))
+		require.Equal(t, kind != "Job" && kind != "CronJob", known, kind)
+		if known {
+			require.EqualValues(t, 3, replicas, kind)
+		}
+	}
+}
+
+func TestKindOfAnotherGroupIsReadThroughItsScale(t *testing.T) {
+	r := newResolver(t, scaled{"StatefulSet.example.com/x": scale("app=custom")}.scale,
+		&appsv1.StatefulSet{ObjectMeta: named("x"), Spec: appsv1.StatefulSetSpec{Selector: selector()}})
+	got, err := r.Resolve(t.Context(), "ns", ref("example.com/v1", "StatefulSet", "x"))
+	require.NoError(t, err)
+	require.Equal(t, "app=custom", got.String())
+	replicas, known := r.Replicas(t.Context(), RefKey("ns", ref("example.com/v1", "StatefulSet", "x")))
+	require.True(t, known)
+	require.EqualValues(t, 5, replicas)
+}
+
+func TestTargetsThatCannotBeUsedSayWhyAndWhatToDo(t *testing.T) {
+	cron := &batchv1.CronJob{ObjectMeta: named("nolabels")}
+	forbidden := func(ctx context.Context, ns string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
+		if kind.Kind == "Secret" {
+			return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, name, errors.New("not allowed"))
+		}
+		return scaled{"Thing.example.com/noselector": scale(""), "Thing.example.com/bad": scale("a in ("), "Thing.example.com/all": scale(" ")}.scale(ctx, ns, kind, name)
+	}
+	r := newResolver(t, forbidden, cron,
+		&appsv1.Deployment{ObjectMeta: named("d"), Spec: appsv1.DeploymentSpec{Selector: selector()}},
+		&appsv1.ReplicaSet{ObjectMeta: named("rs", owner("apps/v1", "Deployment", "d")), Spec: appsv1.ReplicaSetSpec{Selector: selector()}},
+		&appsv1.ReplicaSet{ObjectMeta: named("lost", owner("apps/v1", "Deployment", "gone")), Spec: appsv1.ReplicaSetSpec{Selector: selector()}},
+		&appsv1.Deployment{ObjectMeta: named("none")},
+		&appsv1.Deployment{ObjectMeta: named("broken"), Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Perhaps"}}}}},
+		&appsv1.Deployment{ObjectMeta: named("all"), Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{}}})
+	for _, c := range []struct {
+		ref  *autoscalingv1.CrossVersionObjectReference
+		want string
+	}{
+		{nil, "spec.targetRef names no target"},
+		{ref("apps/v1", "Deployment", ""), "spec.targetRef names no target"},
+		{ref("apps/v1", "Deployment", "nowhere"), "Deployment nowhere does not exist in namespace ns"},
+		{ref("apps/v1", "ReplicaSet", "rs"), "the target ReplicaSet rs is owned by Deployment d: name that one in spec.targetRef"},
+		{ref("apps/v1", "ReplicaSet", "lost"), "cannot find out whether another controller owns the target ReplicaSet lost: Deployment gone does not exist"},
+		{ref("apps/v1", "Deployment", "none"), "has no label selector"},
+		{ref("apps/v1", "Deployment", "broken"), "is invalid"},
+		{ref("apps/v1", "Deployment", "all"), "empty label selector, which would mean every pod"},
+		{ref("batch/v1", "CronJob", "nolabels"), "label selector"},
+		{ref("example.com/v1", "Thing", "nowhere"), "cannot read the scale subresource of the target Thing.example.com nowhere"},
+		{ref("example.com/v1", "Thing", "noselector"), "empty status.selector: its custom resource definition needs labelSelectorPath"},
+		{ref("example.com/v1", "Thing", "bad"), "is invalid"},
+		{ref("example.com/v1", "Thing", "all"), "empty label selector"},
+		{ref("v1", "Secret", "s"), "not allowed"},
+	} {
+		_, err := r.Resolve(t.Context(), "ns", c.ref)
+		require.ErrorContains(t, err, c.want)
+	}
+	got, err := r.Selector(t.Context(), "ns", ref("apps/v1", "ReplicaSet", "rs"))
+	require.NoError(t, err, "the selector alone does not ask for owners")
+	require.Equal(t, "app=x", got.String())
+}
+
+func TestTopmost(t *testing.T) {
+	r := newResolver(t, scaled{
+		"Rollout.argoproj.io/roll": scale("app=x", owner("example.com/v1", "Fleet", "fleet")),
+		"Circle.example.com/a":     scale("app=x", owner("example.com/v1", "Circle", "b")),
+		"Circle.example.com/b":     scale("app=x", owner("example.com/v1", "Circle", "a")),
+	}.scale,
+		&appsv1.Deployment{ObjectMeta: named("d"), Spec: appsv1.DeploymentSpec{Selector: selector()}},
+		&appsv1.Deployment{ObjectMeta: named("plain", owner("example.com/v1", "App", "unscalable")), Spec: appsv1.DeploymentSpec{Selector: selector()}},
+		&appsv1.ReplicaSet{ObjectMeta: named("rs", owner("apps/v1", "Deployment", "d"))},
+		&appsv1.ReplicaSet{ObjectMeta: named("rolled", owner("argoproj.io/v1alpha1", "Rollout", "roll"))},
+		&appsv1.ReplicaSet{ObjectMeta: named("orphan", owner("apps/v1", "Deployment", "gone"))})
+	top := func(apiVersion, kind, name string) (Key, bool, error) {
+		return r.Topmost(t.Context(), NewKey("ns", apiVersion, kind, name))
+	}
+	for _, c := range []struct{ kind, name, want string }{
+		{"ReplicaSet", "rs", "Deployment d"},
+		{"Deployment", "d", "Deployment d"},
+		{"Deployment", "plain", "Deployment plain"},
+		{"ReplicaSet", "rolled", "Rollout.argoproj.io roll"},
+	} {
+		got, found, err := top("apps/v1", c.kind, c.name)
+		require.NoError(t, err)
+		require.True(t, found)
+		require.Equal(t, c.want, got.String())
+	}
+	_, found, err := top("v1", "Node", "n")
+	require.NoError(t, err)
+	require.False(t, found)
+	_, found, err = top("example.com/v1", "Fleet", "fleet")
+	require.NoError(t, err)
+	require.False(t, found)
+	_, _, err = top("apps/v1", "ReplicaSet", "orphan")
+	require.ErrorContains(t, err, "Deployment gone does not exist")
+	_, _, err = top("example.com/v1", "Circle", "a")
+	require.ErrorContains(t, err, "circle")
+}
+
+func TestControllerOfAPod(t *testing.T) {
+	no := false
+	key, found := Controller("ns", []metav1.OwnerReference{owner("apps/v1", "ReplicaSet", "first"), {Kind: "Thing"}, owner("apps/v1", "ReplicaSet", "last"), {Kind: "Thing", Controller: &no}})
+	require.True(t, found)
+	require.Equal(t, NewKey("ns", "apps/v1", "ReplicaSet", "last"), key)
+	_, found = Controller("ns", []metav1.OwnerReference{owner("v1", "Node", "n")})
+	require.False(t, found)
+	_, found = Controller("ns", nil)
+	require.False(t, found)
+}
+
+func TestScaleAnswersAreKeptAndRefreshed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls, text, fails := 0, "app=x", error(nil)
+		c := newScaleCache(func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
+			calls++
+			return scale(text), fails
+		})
+		forgotten := 0
+		ctx, stop := context.WithCancel(t.Context())
+		go c.run(ctx, func() { forgotten++ })
+		read := func() (string, error) {
+			a, err := c.get(t.Context(), Key{Kind: "Thing"})
+			return a.selector, err
+		}
+		for range 100 {
+			_, _ = read()
+		}
+		require.Equal(t, 1, calls)
+
+		text = "app=y"
+		time.Sleep(21 * time.Minute)
+		got, _ := read()
+		require.Equal(t, "app=y", got)
+
+		// A server in trouble is no news about the workload ...
+		fails = errors.New("timeout")
+		time.Sleep(25 * time.Minute)
+		got, err := read()
+		require.NoError(t, err)
+		require.Equal(t, "app=y", got)
+		// ... but that it is gone is.
+		fails = apierrors.NewNotFound(schema.GroupResource{}, "x")
+		time.Sleep(11 * time.Minute)
+		_, err = read()
+		require.Error(t, err)
+		// Failures are asked for again soon.
+		fails = nil
+		time.Sleep(11 * time.Minute)
+		_, err = read()
+		require.NoError(t, err)
+
+		before := calls
+		time.Sleep(3 * time.Hour)
+		require.LessOrEqual(t, calls-before, 7, "what nobody reads is dropped")
+		require.Empty(t, c.entries)
+		require.Positive(t, forgotten)
+		stop()
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,47 @@
+package serving
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Health watches a loop: once active, it reports trouble when the last pass
+// ended too long ago. It is safe for concurrent use.
+type Health struct {
+	timeout time.Duration
+
+	mu     sync.Mutex
+	active bool
+	last   time.Time // end of the last pass
+}
+
+// NewHealth returns a Health that is not active yet. The timeout is the longest
+// time between two passes that counts as healthy; the programs use five times
+// their interval.
+func NewHealth(timeout time.Duration) *Health { return &Health{timeout: timeout} }
+
+// Activate starts watching; until then Check always succeeds. So a standby
+// replica, or one that still loads its history, is healthy.
+func (h *Health) Activate() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.active, h.last = true, time.Now()
+}
+
+// Tick records that a pass has ended.
+func (h *Health) Tick() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = time.Now()
+}
+
+// Check returns an error that says for how long no pass has ended.
+func (h *Health) Check() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if age := time.Since(h.last); h.active && age > h.timeout {
+		return fmt.Errorf("no pass has ended for %s; at most %s is healthy", age.Round(time.Second), h.timeout)
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/klog/v2"
+)
+
+// NewRegistry returns a registry that holds the metrics of the process and of
+// the Go runtime.
+func NewRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return registry
+}
+
+// Server answers /metrics and /health-check on one address.
+type Server struct {
+	address  string
+	handler  http.Handler
+	listener net.Listener
+}
+
+// New returns a server for the address host:port that shows the registry and
+// answers /health-check with "OK", or with status 500 and the error that health
+// returns. With profiling it also serves /debug/pprof/.
+func New(address string, profiling bool, registry *prometheus.Registry, health func() error) *Server {
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.InstrumentMetricHandler(registry, promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
+	mux.HandleFunc("/health-check", func(w http.ResponseWriter, _ *http.Request) {
+		if err := health(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		// A client that went away needs no answer.
+		_, _ = w.Write([]byte("OK"))
+	})
+	if profiling {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	return &Server{address: address, handler: mux}
+}
+
+// Listen opens the port, so that a port in use is known before anything else
+// starts. Run calls it if nobody did.
+func (s *Server) Listen() error {
+	listener, err := net.Listen("tcp", s.address)
+	if err != nil {
+		return fmt.Errorf("serve metrics and health on --address=%s: %w", s.address, err)
+	}
+	s.listener = listener
+	return nil
+}
+
+// Address returns where the server listens, or nil before Listen.
+func (s *Server) Address() net.Addr {
+	if s.listener == nil {
+		return nil
+	}
+	return s.listener.Addr()
+}
+
+// shutdownTime is how long open requests may take to end when the context ends.
+const shutdownTime = 2 * time.Second
+
+// Run serves until ctx ends; then it lets open requests end and returns nil. It
+// returns an error when the port cannot be opened or fails later.
+func (s *Server) Run(ctx context.Context) error {
+	if s.listener == nil {
+		if err := s.Listen(); err != nil {
+			return err
+		}
+	}
+	server := &http.Server{Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(s.listener) }()
+	klog.FromContext(ctx).V(1).Info("Serving metrics and health", "address", s.listener.Addr().String())
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve metrics and health on --address=%s: %w", s.address, err)
+	case <-ctx.Done():
+	}
+	quiet, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	defer cancel()
+	if err := server.Shutdown(quiet); err != nil {
+		// A profile may run longer than we are willing to wait.
+		return errors.Join(server.Close(), drain(ended))
+	}
+	return drain(ended)
+}
+
+// drain waits for Serve to return; that it was closed is what we wanted.
+func drain(ended <-chan error) error {
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

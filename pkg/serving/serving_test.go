@@ -1,0 +1,91 @@
+package serving
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func get(t *testing.T, s *Server, path string) (int, string) {
+	response, err := http.Get("http://" + s.Address().String() + path)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return response.StatusCode, string(body)
+}
+
+// serve runs a server until the test ends, and checks that it ends well.
+func serve(t *testing.T, profiling bool, health func() error) *Server {
+	s := New("127.0.0.1:0", profiling, NewRegistry(), health)
+	require.NoError(t, s.Listen())
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	return s
+}
+
+func TestMetricsAndHealth(t *testing.T) {
+	var trouble error
+	s := serve(t, false, func() error { return trouble })
+	code, body := get(t, s, "/health-check")
+	require.Equal(t, http.StatusOK, code)
+	require.Equal(t, "OK", body)
+	code, body = get(t, s, "/metrics")
+	require.Equal(t, http.StatusOK, code)
+	for _, name := range []string{"go_goroutines", "process_start_time_seconds", "promhttp_metric_handler_requests_total"} {
+		require.Contains(t, body, name)
+	}
+	trouble = errors.New("stuck")
+	code, body = get(t, s, "/health-check")
+	require.Equal(t, http.StatusInternalServerError, code)
+	require.Equal(t, "stuck\n", body)
+}
+
+func TestProfilesOnlyOnDemand(t *testing.T) {
+	fine := func() error { return nil }
+	code, _ := get(t, serve(t, false, fine), "/debug/pprof/")
+	require.Equal(t, http.StatusNotFound, code)
+	code, _ = get(t, serve(t, true, fine), "/debug/pprof/cmdline")
+	require.Equal(t, http.StatusOK, code)
+}
+
+func TestPortInUseIsOneClearError(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	err = New(taken.Addr().String(), false, NewRegistry(), nil).Run(t.Context())
+	require.ErrorContains(t, err, "serve metrics and health on --address="+taken.Addr().String())
+	require.ErrorContains(t, err, "address already in use")
+}
+
+func TestHealthWatchesOnlyActiveLoops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHealth(5 * time.Minute)
+		time.Sleep(time.Hour)
+		require.NoError(t, h.Check(), "a standby is healthy")
+		h.Activate()
+		time.Sleep(5 * time.Minute)
+		require.NoError(t, h.Check())
+		time.Sleep(time.Second)
+		require.EqualError(t, h.Check(), "no pass has ended for 5m1s; at most 5m0s is healthy")
+		h.Tick()
+		require.NoError(t, h.Check())
+	})
+}
+
+func TestVersionNamesTheGoVersion(t *testing.T) {
+	require.True(t, strings.Contains(Version(), "go1."), Version())
+}

@@ -1,0 +1,124 @@
+package metricsserver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// podMetrics is what is read of one item of the list.
+type podMetrics struct {
+	Metadata struct {
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
+	} `json:"metadata"`
+	Timestamp  time.Time `json:"timestamp"`
+	Containers []struct {
+		Name  string            `json:"name"`
+		Usage map[string]string `json:"usage"`
+	} `json:"containers"`
+}
+
+// Decode reads a PodMetricsList and calls yield for each sample in it. Amounts
+// are rounded up; a negative one is passed on as -1, so that the store rejects
+// it, and one that is no quantity is left out. Anything else that is no such
+// list is an error.
+func Decode(r io.Reader, yield func(usage.Sample)) error {
+	d := json.NewDecoder(r)
+	if err := expect(d, json.Delim('{')); err != nil {
+		return err
+	}
+	found := false
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		if key == "items" {
+			found = true
+			if err := items(d, yield); err != nil {
+				return err
+			}
+			continue
+		}
+		var skipped json.RawMessage
+		if err := d.Decode(&skipped); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return errors.New("the answer has no items: is it a PodMetricsList?")
+	}
+	return expect(d, json.Delim('}'))
+}
+
+// items reads the list of pods; null is an empty one.
+func items(d *json.Decoder, yield func(usage.Sample)) error {
+	start, err := d.Token()
+	if err != nil || start == nil {
+		return err
+	}
+	if start != json.Delim('[') {
+		return fmt.Errorf("items is %v: want a list", start)
+	}
+	var pod podMetrics
+	for d.More() {
+		pod = podMetrics{} // a reused slice would carry values over from the pod before
+		if err := d.Decode(&pod); err != nil {
+			return err
+		}
+		each(&pod, yield)
+	}
+	return expect(d, json.Delim(']'))
+}
+
+func expect(d *json.Decoder, want json.Delim) error {
+	token, err := d.Token()
+	if err != nil {
+		return err
+	}
+	if token != want {
+		return fmt.Errorf("the answer has %v where %v must be: is it a PodMetricsList?", token, want)
+	}
+	return nil
+}
+
+func each(pod *podMetrics, yield func(usage.Sample)) {
+	for i := range pod.Containers {
+		container := &pod.Containers[i]
+		for k := range amount.Kind(amount.Kinds) {
+			a, found := measured(k, container.Usage[k.String()])
+			if !found {
+				continue
+			}
+			yield(usage.Sample{
+				Container: usage.ContainerKey{Namespace: pod.Metadata.Namespace, Pod: pod.Metadata.Name, Container: container.Name},
+				Kind:      k,
+				At:        pod.Timestamp,
+				Amount:    a,
+			})
+		}
+	}
+}
+
+func measured(k amount.Kind, text string) (amount.Amount, bool) {
+	if text == "" {
+		return 0, false
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0, false
+	}
+	if q.Sign() < 0 {
+		return -1, true
+	}
+	return convert.Amount(k, q), true
+}

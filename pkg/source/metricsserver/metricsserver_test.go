@@ -1,0 +1,105 @@
+package metricsserver
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+const two = `{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":[
+ {"metadata":{"name":"p1","namespace":"ns","labels":{"a":"b"}},"timestamp":"2026-03-02T08:00:00Z","window":"15s","containers":[
+  {"name":"a","usage":{"cpu":"250500001n","memory":"1025Ki"}},
+  {"name":"b","usage":{"cpu":"1"}}]},
+ {"metadata":{"name":"p2","namespace":"ns"},"timestamp":"2026-03-02T08:00:01Z","containers":[
+  {"name":"a","usage":{"memory":"-5","cpu":"lots"}},{"name":"c","usage":{}},{"name":"d"}]}]}`
+
+func decode(text string) ([]usage.Sample, error) {
+	var samples []usage.Sample
+	err := Decode(strings.NewReader(text), func(s usage.Sample) { samples = append(samples, s) })
+	return samples, err
+}
+
+func TestEachPresentResourceIsASample(t *testing.T) {
+	got, err := decode(two)
+	require.NoError(t, err)
+	at := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
+	key := func(pod, c string) usage.ContainerKey {
+		return usage.ContainerKey{Namespace: "ns", Pod: pod, Container: c}
+	}
+	require.Equal(t, []usage.Sample{
+		{Container: key("p1", "a"), Kind: amount.CPU, At: at, Amount: 251},
+		{Container: key("p1", "a"), Kind: amount.Memory, At: at, Amount: 1025 << 10},
+		{Container: key("p1", "b"), Kind: amount.CPU, At: at, Amount: 1000},
+		{Container: key("p2", "a"), Kind: amount.Memory, At: at.Add(time.Second), Amount: -1},
+	}, got)
+}
+
+func TestAnswersThatAreNoListAreErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                               "EOF",
+		"[]":                             "is it a PodMetricsList?",
+		`{"kind":"Status"}`:              "no items",
+		`{"items":{}}`:                   "want a list",
+		`{"items":[{"containers":3}]}`:   "containers",
+		two[:len(two)-20]:                "EOF",
+		`{"items":[{"timestamp":"no"}]}`: "parsing time",
+	} {
+		_, err := decode(text)
+		require.ErrorContains(t, err, want, text)
+	}
+	for _, text := range []string{`{"items":null}`, `{"items":[]}`} {
+		got, err := decode(text)
+		require.NoError(t, err)
+		require.Empty(t, got)
+	}
+}
+
+func TestSourceAsksForOneNamespaceOrAll(t *testing.T) {
+	var path string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path = r.URL.Path
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, two)
+	}))
+	defer server.Close()
+	for namespace, want := range map[string]string{"": "/apis/metrics.k8s.io/v1beta1/pods", "ns": "/apis/metrics.k8s.io/v1beta1/namespaces/ns/pods"} {
+		source, err := New(&rest.Config{Host: server.URL}, namespace)
+		require.NoError(t, err)
+		n := 0
+		require.NoError(t, source.Samples(t.Context(), func(usage.Sample) { n++ }))
+		require.Equal(t, want, path)
+		require.Equal(t, 4, n)
+	}
+}
+
+func TestMissingMetricsAPIIsAClearError(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"the server could not find the requested resource","code":404}`)
+	}))
+	defer server.Close()
+	source, err := New(&rest.Config{Host: server.URL}, "")
+	require.NoError(t, err)
+	err = source.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
+	require.ErrorContains(t, err, "list pod metrics (metrics.k8s.io): the server could not find the requested resource")
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(two)
+	f.Add(`{"items":null}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		_ = Decode(strings.NewReader(text), func(s usage.Sample) {
+			require.GreaterOrEqual(t, int64(s.Amount), int64(-1))
+		})
+	})
+}
