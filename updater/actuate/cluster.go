@@ -1,0 +1,130 @@
+package actuate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"golang.org/x/time/rate"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/updater/view"
+)
+
+// Change is an Action with the objects it concerns.
+type Change struct {
+	disruption.Action
+	Target  *corev1.Pod
+	Reading view.Reading // of the VPA
+}
+
+// ErrRateLimited is the error of a change that the rate limit does not allow
+// before the pass ends.
+var ErrRateLimited = errors.New("the rate limit allows no change before the pass ends")
+
+// ErrRehearsed is the error of a change that was only rehearsed.
+var ErrRehearsed = errors.New("a dry run changes nothing")
+
+// Reasons of the events.
+const (
+	EventEvicted      = "EvictedByVPA"         // on the pod
+	EventEvictedPod   = "EvictedPod"           // on the VPA
+	EventResized      = "InPlaceResizedByVPA"  // on the pod
+	EventNotResizable = "InPlaceResizeSkipped" // on the pod
+)
+
+// Cluster carries changes out on the API server.
+type Cluster struct {
+	Kube      kubernetes.Interface
+	Events    record.EventRecorder
+	Resizes   *rate.Limiter
+	Evictions *rate.Limiter
+}
+
+// Limiter returns a limiter of changes a second that lets burst through at
+// once. A rate of 0 or below limits nothing.
+func Limiter(perSecond float64, burst int) *rate.Limiter {
+	if perSecond <= 0 {
+		return rate.NewLimiter(rate.Inf, 0)
+	}
+	return rate.NewLimiter(rate.Limit(perSecond), burst)
+}
+
+// Resize asks the API server for the new sizes and marks the pod.
+func (c *Cluster) Resize(ctx context.Context, change Change) error {
+	patch, err := ResizePatch(change)
+	if err != nil {
+		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
+	}
+	if c.Resizes.Wait(ctx) != nil {
+		return ErrRateLimited
+	}
+	pods := c.Kube.CoreV1().Pods(change.Namespace)
+	if _, err := pods.Patch(ctx, change.Pod, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize"); err != nil {
+		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
+	}
+	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
+	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
+	mark, err := MarkPatch(change.Target)
+	if err == nil {
+		_, err = pods.Patch(ctx, change.Pod, types.JSONPatchType, mark, metav1.PatchOptions{})
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Resized pod could not be marked with an annotation", "pod", klog.KObj(change.Target))
+	}
+	return nil
+}
+
+// Evict asks the API server to evict the pod, which respects
+// PodDisruptionBudgets.
+func (c *Cluster) Evict(ctx context.Context, change Change) error {
+	if c.Evictions.Wait(ctx) != nil {
+		return ErrRateLimited
+	}
+	err := c.Kube.CoreV1().Pods(change.Namespace).EvictV1(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: change.Namespace, Name: change.Pod},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &change.Target.UID}},
+	})
+	if err != nil {
+		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), err)
+	}
+	klog.FromContext(ctx).V(2).Info("Pod evicted", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
+	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventEvicted, "Evicted so that it comes back as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
+	c.Events.Eventf(change.Reading.Object, corev1.EventTypeNormal, EventEvictedPod, "Evicted pod %s (%s): %s", change.Pod, change.Cause, Sizes(change))
+	return nil
+}
+
+// NotResizable tells on the pod that its node cannot grant what is recommended.
+func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
+	c.Events.Event(pod, corev1.EventTypeNormal, EventNotResizable,
+		"Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended")
+}
+
+// Gone tells whether the pod of a change does not exist any more.
+func Gone(err error) bool { return apierrors.IsNotFound(err) }
+
+// Refused tells whether the API server understood a resize and will not do it,
+// or does not know resizes at all. Other errors may be over a moment later.
+func Refused(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// nodeCapacity is the cause that the API server gives when a resize exceeds
+// what the node can ever give.
+const nodeCapacity metav1.CauseType = "NodeCapacity"
+
+// NoCapacity tells whether a resize was refused because the node can never
+// grant it.
+func NoCapacity(err error) bool {
+	return apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, nodeCapacity)
+}

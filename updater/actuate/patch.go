@@ -1,0 +1,90 @@
+package actuate
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// step is one operation of a JSON patch (RFC 6902).
+type step struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// path joins segments to a JSON pointer.
+func path(segments ...string) string {
+	escape := strings.NewReplacer("~", "~0", "/", "~1")
+	var b strings.Builder
+	for _, s := range segments {
+		b.WriteByte('/')
+		b.WriteString(escape.Replace(s))
+	}
+	return b.String()
+}
+
+// errNothing is the error of a resize that would write nothing.
+var errNothing = errors.New("no container of the pod would get other resources")
+
+// ResizePatch returns the JSON patch for the resize subresource. It demands the
+// UID of the pod and the names of the containers, which it must address by
+// their position. A change that gives nothing to any container is an error.
+func ResizePatch(c Change) ([]byte, error) {
+	steps := []step{{"test", "/metadata/uid", string(c.Target.UID)}}
+	first := len(steps)
+	for i := range c.Target.Spec.Containers {
+		container := &c.Target.Spec.Containers[i]
+		for _, f := range c.Containers {
+			if f.Name == container.Name {
+				sizes := convert.Sizes(f, convert.Current(c.Target, *container), c.Reading.Object, c.Reading.Ranges)
+				steps = append(steps, resizeSteps(strconv.Itoa(i), container, sizes)...)
+			}
+		}
+	}
+	if len(steps) == first {
+		return nil, errNothing
+	}
+	return json.Marshal(steps)
+}
+
+func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceRequirements) []step {
+	if len(sizes.Requests) == 0 && len(sizes.Limits) == 0 {
+		return nil
+	}
+	steps := []step{{"test", path("spec", "containers", i, "name"), container.Name}}
+	if container.Resources.Requests == nil && container.Resources.Limits == nil {
+		steps = append(steps, step{"add", path("spec", "containers", i, "resources"), struct{}{}})
+	}
+	lists := []struct {
+		name        string
+		has, wanted corev1.ResourceList
+	}{{"requests", container.Resources.Requests, sizes.Requests}, {"limits", container.Resources.Limits, sizes.Limits}}
+	for _, l := range lists {
+		if len(l.wanted) > 0 && l.has == nil {
+			steps = append(steps, step{"add", path("spec", "containers", i, "resources", l.name), struct{}{}})
+		}
+		for k := range amount.Kind(amount.Kinds) {
+			name := convert.ResourceName(k)
+			if q, ok := l.wanted[name]; ok {
+				steps = append(steps, step{"add", path("spec", "containers", i, "resources", l.name, string(name)), q.String()})
+			}
+		}
+	}
+	return steps
+}
+
+// MarkPatch returns the JSON patch that marks a pod as resized.
+func MarkPatch(pod *corev1.Pod) ([]byte, error) {
+	steps := []step{{"test", "/metadata/uid", string(pod.UID)}}
+	if pod.Annotations == nil {
+		steps = append(steps, step{"add", "/metadata/annotations", struct{}{}})
+	}
+	return json.Marshal(append(steps, step{"add", path("metadata", "annotations", convert.ResizedAnnotation), "true"}))
+}

@@ -1,0 +1,100 @@
+package actuate
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/updater/view"
+)
+
+func change(pod *corev1.Pod, fitted ...policy.Fitted) Change {
+	return Change{
+		Action:  disruption.Action{Containers: fitted},
+		Target:  pod,
+		Reading: view.NewReading(&vpav1.VerticalPodAutoscaler{}, convert.LimitRanges{}),
+	}
+}
+
+func twoContainers() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: "u"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{
+			{Name: "side", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}},
+			{Name: "app"},
+		}},
+	}
+}
+
+func TestResizePatchCreatesWhatIsMissing(t *testing.T) {
+	cpu := amount.Resources{}.With(amount.CPU, 250)
+	patch, err := ResizePatch(change(twoContainers(),
+		policy.Fitted{Name: "app", Requests: cpu}, policy.Fitted{Name: "side", Requests: cpu, Limits: cpu.With(amount.CPU, 500)}))
+	require.NoError(t, err)
+	require.JSONEq(t, `[
+		{"op":"test","path":"/metadata/uid","value":"u"},
+		{"op":"test","path":"/spec/containers/0/name","value":"side"},
+		{"op":"add","path":"/spec/containers/0/resources/requests","value":{}},
+		{"op":"add","path":"/spec/containers/0/resources/requests/cpu","value":"250m"},
+		{"op":"add","path":"/spec/containers/0/resources/limits/cpu","value":"500m"},
+		{"op":"test","path":"/spec/containers/1/name","value":"app"},
+		{"op":"add","path":"/spec/containers/1/resources","value":{}},
+		{"op":"add","path":"/spec/containers/1/resources/requests","value":{}},
+		{"op":"add","path":"/spec/containers/1/resources/requests/cpu","value":"250m"}
+	]`, string(patch))
+}
+
+func TestResizePatchOfNothingIsAnError(t *testing.T) {
+	for _, fitted := range [][]policy.Fitted{nil, {{Name: "app"}}, {{Name: "gone", Requests: amount.Of(1, 1)}}} {
+		_, err := ResizePatch(change(twoContainers(), fitted...))
+		require.ErrorIs(t, err, errNothing)
+	}
+}
+
+func TestMarkPatchKeepsOtherAnnotations(t *testing.T) {
+	pod := twoContainers()
+	patch, err := MarkPatch(pod)
+	require.NoError(t, err)
+	require.JSONEq(t, `[{"op":"test","path":"/metadata/uid","value":"u"},{"op":"add","path":"/metadata/annotations","value":{}},
+		{"op":"add","path":"/metadata/annotations/vpaInPlaceUpdated","value":"true"}]`, string(patch))
+	pod.Annotations = map[string]string{}
+	patch, err = MarkPatch(pod)
+	require.NoError(t, err)
+	require.NotContains(t, string(patch), `"path":"/metadata/annotations","value":{}`)
+}
+
+func TestSizesTellsWhatChanges(t *testing.T) {
+	require.Equal(t, "side cpu none -> 250m, side limit cpu 1 -> 500m, app memory none -> 1Gi", Sizes(change(twoContainers(),
+		policy.Fitted{Name: "side", Requests: amount.Resources{}.With(amount.CPU, 250), Limits: amount.Resources{}.With(amount.CPU, 500)},
+		policy.Fitted{Name: "app", Requests: amount.Resources{}.With(amount.Memory, 1<<30)})))
+	require.Empty(t, Sizes(change(twoContainers(), policy.Fitted{Name: "side", Limits: amount.Resources{}.With(amount.CPU, 1000)})))
+}
+
+func TestNoCapacity(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	full := apierrors.NewForbidden(pods, "p", errors.New("full"))
+	require.False(t, NoCapacity(full))
+	full.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "NodeCapacity"}}
+	require.True(t, NoCapacity(full))
+	require.False(t, NoCapacity(nil))
+}
+
+func TestLimiter(t *testing.T) {
+	now := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	require.True(t, Limiter(-1, 0).AllowN(now, 1000), "no limit, whatever the burst")
+	limited := Limiter(0.001, 2)
+	require.True(t, limited.AllowN(now, 2))
+	require.False(t, limited.AllowN(now, 1))
+}

@@ -1,0 +1,71 @@
+package actuate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// Rehearsal carries nothing out. It prints one line for each change, and every
+// change ends with ErrRehearsed.
+type Rehearsal struct {
+	Out io.Writer
+}
+
+// Resize prints the change.
+func (r *Rehearsal) Resize(_ context.Context, c Change) error { return r.print("resize", c) }
+
+// Evict prints the change.
+func (r *Rehearsal) Evict(_ context.Context, c Change) error { return r.print("evict", c) }
+
+// NotResizable prints nothing: the pod is among those left alone.
+func (r *Rehearsal) NotResizable(context.Context, *corev1.Pod) {}
+
+func (r *Rehearsal) print(verb string, c Change) error {
+	fmt.Fprintf(r.Out, "would %s pod %s (VPA %s, %s): %s\n", verb, klog.KObj(c.Target), c.VPA, c.Cause, Sizes(c))
+	return ErrRehearsed
+}
+
+// Sizes describes for people what a change gives: for each container that
+// changes, each kind from what it has to what it gets.
+func Sizes(c Change) string {
+	var parts []string
+	current := convert.Pod(c.Target)
+	for i, has := range current.Containers {
+		for _, f := range c.Containers {
+			if f.Name != has.Name {
+				continue
+			}
+			sizes := convert.Sizes(f, convert.Current(c.Target, c.Target.Spec.Containers[i]), c.Reading.Object, c.Reading.Ranges)
+			parts = append(parts, changes(f.Name+" ", f.Requests, has.Requests, sizes.Requests)...)
+			parts = append(parts, changes(f.Name+" limit ", f.Limits, has.Limits, sizes.Limits)...)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func changes(what string, wanted, has amount.Resources, printed corev1.ResourceList) []string {
+	var parts []string
+	for k := range amount.Kind(amount.Kinds) {
+		to, ok := wanted.Get(k)
+		from, had := has.Get(k)
+		if !ok || had && from == to {
+			continue
+		}
+		before := "none"
+		if had {
+			q := convert.Quantity(k, from)
+			before = q.String()
+		}
+		q := printed[convert.ResourceName(k)]
+		parts = append(parts, fmt.Sprintf("%s%s %s -> %s", what, k, before, q.String()))
+	}
+	return parts
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/flags"
+)
+
+// Config is everything that can be set on the command line.
+type Config struct {
+	Kube     flags.Kube
+	Logging  flags.Logging
+	Election flags.Election
+	Serving  flags.Serving
+	Gates    flags.Gates
+
+	Interval   time.Duration // between two passes, and the deadline of one
+	Disruption Disruption
+	Heartbeat  Heartbeat
+	BoostSyncs int // workers that take startup boosts back
+
+	DryRun bool // print what would be done, write nothing
+}
+
+// Disruption says which pods are changed and how fast.
+type Disruption struct {
+	disruption.Config
+	Rate  float64 // evictions a second, and resizes a second; 0 or below: no limit
+	Burst int
+}
+
+// Heartbeat says whether and where the admission controller shows that it works.
+type Heartbeat struct {
+	Required  bool
+	Name      string // of the Lease
+	Namespace string // of the Lease; empty: that of the pod
+	Timeout   time.Duration
+}
+
+// Default returns the configuration without any flag.
+func Default() *Config {
+	return &Config{
+		Kube:     flags.DefaultKube(),
+		Logging:  flags.DefaultLogging(),
+		Election: flags.DefaultElection("vpa-updater"),
+		Serving:  flags.Serving{Address: ":8943"},
+		Interval: time.Minute,
+		Disruption: Disruption{
+			Config: disruption.Config{MinReplicas: 2, Tolerance: 0.5, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute},
+			Rate:   -1,
+			Burst:  1,
+		},
+		Heartbeat:  Heartbeat{Required: true, Name: "vpa-admission-controller", Timeout: time.Minute},
+		BoostSyncs: 1,
+	}
+}
+
+// AddFlags binds every flag to fs.
+func (c *Config) AddFlags(fs *pflag.FlagSet) {
+	c.Kube.AddFlags(fs)
+	c.Logging.AddFlags(fs)
+	c.Election.AddFlags(fs)
+	c.Serving.AddFlags(fs)
+	c.Gates.AddFlags(fs)
+	fs.DurationVar(&c.Interval, "updater-interval", c.Interval, "Time between two passes, and the longest that one may take. /health-check fails after five times this without one.")
+	fs.IntVar(&c.BoostSyncs, "concurrent-cpu-startup-boost-syncs", c.BoostSyncs, "Parallel workers that take startup boosts back. Without feature gate CPUStartupBoost there is nothing to take back.")
+	c.Disruption.addFlags(fs)
+	c.Heartbeat.addFlags(fs)
+	c.addOwnFlags(fs)
+}
+
+func (d *Disruption) addFlags(fs *pflag.FlagSet) {
+	fs.IntVar(&d.MinReplicas, "min-replicas", d.MinReplicas, "Live pods that an owner must have before any of them is disrupted. spec.updatePolicy.minReplicas of a VPA goes first.")
+	fs.Float64Var(&d.Tolerance, "eviction-tolerance", d.Tolerance, "Part of the wanted replicas of an owner that may be away at once, rounded down.")
+	fs.Float64Var(&d.Rate, "eviction-rate-limit", d.Rate, "Evictions a second and, apart, resizes a second. 0 or below: no limit.")
+	fs.IntVar(&d.Burst, "eviction-rate-burst", d.Burst, "Evictions, and resizes, that may exceed the rate at once.")
+	fs.Float64Var(&d.Threshold, "pod-update-threshold", d.Threshold, "Least relative change for which a pod within its recommended bounds is updated.")
+	fs.DurationVar(&d.Lifetime, "in-recommendation-bounds-eviction-lifetime-threshold", d.Lifetime, "Least age at which a pod within its recommended bounds is updated.")
+	fs.DurationVar(&d.QuickOOM, "evict-after-oom-threshold", d.QuickOOM, "A container that ran out of memory within this time after its start makes its pod eligible whatever its age.")
+	fs.BoolVar(&d.FreeResizes, "in-place-skip-disruption-budget", d.FreeResizes, "Resizes that restart no container need neither --min-replicas nor --eviction-tolerance.")
+}
+
+func (h *Heartbeat) addFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&h.Required, "use-admission-controller-status", h.Required, "Change pods only while the admission controller shows that it works.")
+	fs.StringVar(&h.Name, "admission-controller-status-lease-name", h.Name, "Name of the Lease with which it does.")
+	fs.StringVar(&h.Namespace, "admission-controller-status-lease-namespace", h.Namespace, "Namespace of that Lease. Empty: variable NAMESPACE, or else kube-system.")
+	fs.DurationVar(&h.Timeout, "admission-controller-status-lease-timeout", h.Timeout, "Age from which that Lease counts as stale.")
+}
+
+// addOwnFlags adds the flags that the reference VPA does not have.
+func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&c.DryRun, "dry-run", c.DryRun, "Print what would be done to standard output and write nothing to the cluster, no Lease either.")
+}
+
+// Complete reads what flags refer to; those of the updater refer to nothing
+// that must be read before it runs.
+func (c *Config) Complete() error { return nil }
+
+// Validate returns all problems joined.
+func (c *Config) Validate() error {
+	return errors.Join(
+		c.Kube.Validate(),
+		c.Election.Validate(),
+		c.Serving.Validate(),
+		flags.Check(!c.Gates.CPUStartupBoost, "feature-gates", "CPUStartupBoost=true",
+			"startup boosts are not available in this version: leave the gate off, here and in the admission controller"),
+		flags.Check(c.Interval > 0, "updater-interval", c.Interval, "must be longer than 0"),
+		flags.Check(c.BoostSyncs > 0, "concurrent-cpu-startup-boost-syncs", c.BoostSyncs, "must be at least 1"),
+		c.Disruption.validate(),
+		flags.Check(c.Heartbeat.Timeout > 0, "admission-controller-status-lease-timeout", c.Heartbeat.Timeout, "must be longer than 0"),
+		flags.Check(c.Heartbeat.Name != "" || !c.Heartbeat.Required, "admission-controller-status-lease-name", `""`, "must be the name of a Lease"),
+	)
+}
+
+func (d *Disruption) validate() error {
+	return errors.Join(
+		flags.Check(d.MinReplicas >= 0, "min-replicas", d.MinReplicas, "must not be negative"),
+		flags.Check(d.Tolerance >= 0 && d.Tolerance <= 1, "eviction-tolerance", d.Tolerance, "must be between 0 and 1"),
+		flags.Check(!math.IsNaN(d.Rate), "eviction-rate-limit", d.Rate, "must be a number"),
+		flags.Check(d.Burst > 0 || d.Rate <= 0, "eviction-rate-burst", d.Burst, "must be at least 1 while --eviction-rate-limit limits the rate, or no pod is ever changed"),
+		flags.Check(d.Threshold >= 0, "pod-update-threshold", d.Threshold, "must not be negative"),
+		flags.Check(d.Lifetime >= 0, "in-recommendation-bounds-eviction-lifetime-threshold", d.Lifetime, "must not be negative"),
+		flags.Check(d.QuickOOM >= 0, "evict-after-oom-threshold", d.QuickOOM, "must not be negative"),
+	)
+}
+
+// planning returns the settings of a plan.
+func (c *Config) planning() disruption.Config {
+	settings := c.Disruption.Config
+	settings.InPlaceMode = c.Gates.InPlace
+	return settings
+}

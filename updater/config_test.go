@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/flags"
+)
+
+// The names, types and defaults of the reference VPA are frozen; own flags are
+// listed apart.
+func TestFlagsAreFrozen(t *testing.T) {
+	own := flags.New("own")
+	Default().addOwnFlags(own)
+	all := flags.New("updater")
+	Default().AddFlags(all)
+	var upstream, ours []string
+	all.VisitAll(func(f *pflag.Flag) {
+		line := fmt.Sprintf("%s %s %q", f.Name, f.Value.Type(), f.DefValue)
+		if own.Lookup(f.Name) != nil {
+			ours = append(ours, line)
+		} else {
+			upstream = append(upstream, line)
+		}
+	})
+	golden(t, "flags.golden", upstream)
+	golden(t, "flags-own.golden", ours)
+}
+
+func TestMetricsAreFrozen(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	m := newMetrics(registry)
+	s := &score{name: cache.NewObjectName("shop", "web"), mode: vpav1.UpdateModeRecreate, pods: 1 << 20}
+	require.Equal(t, "19", s.size(), "D10")
+	m.begin(s)
+	m.failedEviction(s, "EvictionError")
+	m.failedResize(s, "InPlaceUpdateError")
+	m.infeasible.WithLabelValues(s.size(), "web", "shop")
+	m.heartbeat.WithLabelValues("error")
+	m.stopwatch().total()
+	m.publish([]*score{s}, map[disruption.Reason]int{})
+	golden(t, "metrics.golden", describe(registry, t))
+	for pods, want := range map[int]int{0: 0, 1: 0, 2: 1, 3: 1, 4: 2, 1 << 19: 19, 1 << 30: 19} {
+		require.Equal(t, want, sizeOf(pods))
+	}
+}
+
+// golden compares lines with a file in testdata. UPDATE_GOLDEN=1 writes it.
+func golden(t *testing.T, name string, lines []string) {
+	t.Helper()
+	slices.Sort(lines)
+	path := filepath.Join("testdata", name)
+	text := strings.Join(lines, "\n") + "\n"
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), text)
+}
+
+func start(args ...string) (code int, stderr string) {
+	config := Default()
+	var out, errOut bytes.Buffer
+	program := flags.Program{Name: "updater", Config: config, Logging: &config.Logging,
+		Run: func(ctx context.Context) error { return run(ctx, config, &out) }}
+	code = program.Main(args, &out, &errOut)
+	return code, errOut.String()
+}
+
+func TestBadInputGivesOneLineEach(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, listener.Close()) }()
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--no-such-flag"}, flags.Usage, "unknown flag: --no-such-flag"},
+		{[]string{"--vpa-object-namespace=a", "--ignored_vpa_object_namespaces=b"}, flags.Usage, "give only one of the two"},
+		{[]string{"--admission-controller-status-lease-timeout=0s"}, flags.Usage, "must be longer than 0"},
+		{[]string{"--feature-gates=CPUStartupBoost=true"}, flags.Usage, "startup boosts are not available in this version"},
+		{[]string{"--concurrent-cpu-startup-boost-syncs=0"}, flags.Usage, "must be at least 1"},
+		{[]string{"--eviction-rate-limit=1", "--eviction-rate-burst=0"}, flags.Usage, "no pod is ever changed"},
+		{[]string{"--eviction-tolerance=NaN"}, flags.Usage, "must be between 0 and 1"},
+		{[]string{"--address=" + listener.Addr().String()}, flags.Failed, "address already in use"},
+		{[]string{"--address=127.0.0.1:0", "--kubeconfig=/no/such/file"}, flags.Failed, "must be a readable kubeconfig file"},
+	} {
+		code, stderr := start(append(c.args, "--v=0")...)
+		require.Equal(t, c.code, code, "%v: %s", c.args, stderr)
+		require.Contains(t, stderr, c.want)
+		require.Equal(t, 1, strings.Count(strings.TrimSpace(stderr), "\n")+1, stderr)
+	}
+	code, stderr := start("--updater-interval=0s", "--eviction-tolerance=2")
+	require.Equal(t, flags.Usage, code)
+	require.Equal(t, 2, strings.Count(stderr, "\n"), "all problems at once: %s", stderr)
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/view"
+)
+
+// carrier carries changes out: actuate.Cluster, or actuate.Rehearsal in a dry
+// run.
+type carrier interface {
+	Resize(ctx context.Context, c actuate.Change) error
+	Evict(ctx context.Context, c actuate.Change) error
+	NotResizable(ctx context.Context, pod *corev1.Pod)
+}
+
+// Loop makes passes.
+type Loop struct {
+	config  disruption.Config
+	reader  *view.Reader
+	carrier carrier
+	metrics *metrics
+	// planner is disruption.Plan.
+	planner func(disruption.View, disruption.Memory, disruption.Config, time.Time) disruption.Result
+	// alive tells whether the admission controller works; nil: not asked.
+	alive func(ctx context.Context, now time.Time) (bool, error)
+
+	memory disruption.Memory
+	told   map[string]disruption.Reason // by UID: why the last pass left a pod alone
+	known  map[cache.ObjectName]bool    // VPAs that have counters
+}
+
+func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
+	return &Loop{config: config, reader: reader, metrics: m, planner: disruption.Plan, known: map[cache.ObjectName]bool{}}
+}
+
+// RunOnce makes one pass: it looks at all pods that a VPA controls and changes
+// those that the plan names. It ends early when ctx does.
+func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
+	watch := l.metrics.stopwatch()
+	defer watch.total()
+	if !l.admitted(ctx, now) {
+		return
+	}
+	snapshot, err := l.reader.Read(ctx, watch.step)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Pass skipped: the caches cannot be read")
+		return
+	}
+	plan := l.plan(ctx, snapshot, now)
+	l.memory = plan.Memory
+	watch.step("AdmissionInit")
+
+	p := l.begin(snapshot, plan)
+	p.carryOut(ctx, plan.Actions)
+	watch.step("EvictPods")
+	p.explain(ctx)
+	p.report()
+}
+
+// admitted tells whether the admission controller is there to give evicted pods
+// their new sizes.
+func (l *Loop) admitted(ctx context.Context, now time.Time) bool {
+	if l.alive == nil {
+		return true
+	}
+	alive, err := l.alive(ctx, now)
+	switch {
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "Pass skipped: it is not known whether the admission controller works, so evicted pods might come back unchanged. Start it, or set --use-admission-controller-status=false")
+		l.metrics.heartbeat.WithLabelValues("error").Inc()
+	case !alive:
+		klog.FromContext(ctx).Info("Pass skipped: the admission controller has not shown for a while that it works, so evicted pods might come back unchanged")
+		l.metrics.heartbeat.WithLabelValues("invalid").Inc()
+	}
+	return err == nil && alive
+}
+
+// plan plans for all VPAs. If that panics, the VPAs at fault are found by
+// planning for each alone, and left out.
+func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disruption.Result {
+	log := klog.FromContext(ctx)
+	plan := func(vpas ...disruption.VPA) (r disruption.Result, err error) {
+		err = view.Guard(func() error {
+			r = l.planner(disruption.View{VPAs: vpas}, l.memory, l.config, now)
+			return nil
+		})
+		return r, err
+	}
+	result, err := plan(s.View.VPAs...)
+	if err == nil {
+		return result
+	}
+	var sound []disruption.VPA
+	for _, v := range s.View.VPAs {
+		if _, err := plan(v); err != nil {
+			log.Error(err, "VPA skipped: no plan can be made for its pods", "vpa", klog.KRef(v.Namespace, v.Name))
+			s.Broken = append(s.Broken, broken(v)...)
+			continue
+		}
+		sound = append(sound, v)
+	}
+	if result, err = plan(sound...); err != nil {
+		log.Error(err, "Pass without changes: no plan can be made")
+		return disruption.Result{Memory: l.memory}
+	}
+	return result
+}
+
+func broken(v disruption.VPA) (skips []disruption.Skip) {
+	for _, p := range v.Pods {
+		skips = append(skips, disruption.Skip{Reason: disruption.Broken,
+			Subject: disruption.Subject{Namespace: v.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}})
+	}
+	return skips
+}

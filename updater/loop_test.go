@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ktesting "k8s.io/client-go/testing"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/updater/actuate"
+)
+
+func TestResizeInPlace(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
+	w.pass(noon)
+
+	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes(), "one of two may be away at once")
+	pod := w.pod("web-1-0")
+	resources := pod.Spec.Containers[0].Resources
+	require.Equal(t, "200m", resources.Requests.Cpu().String())
+	require.Equal(t, "200Mi", resources.Requests.Memory().String())
+	require.Equal(t, "400Mi", resources.Limits.Memory().String(), "the limit keeps its proportion")
+	require.NotContains(t, resources.Limits, corev1.ResourceCPU)
+	require.Equal(t, "true", pod.Annotations["vpaInPlaceUpdated"])
+	events := w.told()
+	require.Len(t, events, 1)
+	require.True(t, strings.HasPrefix(events[0], "Normal InPlaceResizedByVPA "), events[0])
+	require.Contains(t, events[0], "app cpu 100m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi")
+
+	labels := []string{"vpa_size_log2", "1", "vpa_name", "web-vpa", "vpa_namespace", "shop"}
+	require.EqualValues(t, 1, w.value("vpa_updater_in_place_updated_pods_total", labels...))
+	require.EqualValues(t, 2, w.value("vpa_updater_in_place_updatable_pods_total", "vpa_size_log2", "1"))
+	require.EqualValues(t, 2, w.value("vpa_updater_controlled_pods_total", "update_mode", "InPlaceOrRecreate"))
+	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "BudgetSpent"))
+
+	w.await("the resize", func(p *corev1.Pod) bool { return p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() == 200 }, "web-1-0")
+	w.kube.ClearActions()
+	w.pass(noon.Add(time.Minute))
+	require.Equal(t, "200m", w.pod("web-1-1").Spec.Containers[0].Resources.Requests.Cpu().String())
+	w.kube.ClearActions()
+	w.await("the resize", func(p *corev1.Pod) bool { return p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() == 200 }, "web-1-1")
+	w.pass(noon.Add(2 * time.Minute))
+	require.Empty(t, w.writes(), "nothing is left to do")
+	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "Unchanged"))
+}
+
+func TestRecreateEvictsWithUID(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeAuto, 4)...)
+	w.pass(noon)
+	require.Equal(t, []string{"web-1-0", "web-1-1"}, w.evictions())
+	require.EqualValues(t, "uid-0", *w.evicted[0].DeleteOptions.Preconditions.UID, "D19")
+	events := strings.Join(w.told(), "\n")
+	require.Contains(t, events, "Normal EvictedByVPA ")
+	require.Contains(t, events, "Normal EvictedPod Evicted pod web-1-1 ")
+	require.EqualValues(t, 2, w.value("vpa_updater_evicted_pods_total", "update_mode", "Auto", "vpa_size_log2", "2"))
+	require.EqualValues(t, 4, w.value("vpa_updater_evictable_pods_total", "update_mode", "Auto"))
+	require.EqualValues(t, 1, w.value("vpa_updater_vpas_with_evicted_pods_total", "update_mode", "Auto"))
+}
+
+func invalid(name string) error {
+	return apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, name, nil)
+}
+
+func TestRefusedResizeEvictsInTheSamePass(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
+	w.refuse("patch", "pods", invalid("web-1-0"))
+	w.pass(noon)
+	require.Equal(t, []string{"web-1-0"}, w.evictions(), "the budget is for one")
+	require.EqualValues(t, 1, w.value("vpa_updater_failed_in_place_update_attempts_total", "reason", "InPlaceUpdateError"))
+}
+
+func TestTroubleOfTheServerIsNoReasonToEvict(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
+	w.refuse("patch", "pods", apierrors.NewInternalError(errors.New("etcd is away")))
+	w.pass(noon)
+	require.Empty(t, w.evictions())
+	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "ResizeRefused"))
+}
+
+func TestInPlaceNeverEvicts(t *testing.T) {
+	config := Default()
+	config.Gates.InPlace = true
+	w := newWorld(t, config, web(vpav1.UpdateModeInPlace, 2)...)
+	full := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-1-0", errors.New("node n1 is too small"))
+	full.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "NodeCapacity"}}
+	w.refuse("patch", "pods", full)
+	w.pass(noon)
+	require.Empty(t, w.evictions())
+	require.EqualValues(t, 1, w.value("vpa_updater_failed_in_place_update_attempts_total", "reason", "InPlaceUpdateInfeasible"))
+
+	w.kube.ClearActions()
+	w.pass(noon.Add(time.Minute))
+	require.Equal(t, []string{"patch pods resize"}, w.writes(), "the first pod is not asked for again, the second is")
+	require.EqualValues(t, 1, w.value("vpa_updater_in_place_infeasible_skip_pods_total", "vpa_name", "web-vpa"))
+	require.Contains(t, w.told()[0], "Normal InPlaceResizeSkipped ")
+}
+
+func TestTheNodeIsTooSmall(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 1)...)
+	w.loop.config.MinReplicas = 1
+	full := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-1-0", errors.New("node n1 is too small"))
+	full.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "NodeCapacity"}}
+	w.refuse("patch", "pods", full)
+	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
+	w.pass(noon)
+	w.kube.ClearActions()
+	w.pass(noon.Add(time.Minute))
+	require.Equal(t, []string{"create pods eviction"}, w.writes(), "the resize is known to be refused")
+}
+
+func TestEvictionBlockedByDisruptionBudgetIsRetried(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
+	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("Cannot evict pod as it would violate the pod's disruption budget."))
+	w.pass(noon)
+	require.EqualValues(t, 1, w.value("vpa_updater_failed_eviction_attempts_total", "reason", "EvictionError"))
+	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "EvictionRefused"))
+	require.Empty(t, w.told())
+
+	w.kube.ReactionChain = w.kube.ReactionChain[1:]
+	w.pass(noon.Add(time.Minute))
+	require.Equal(t, []string{"web-1-0"}, w.evictions())
+}
+
+func TestNoPassWithoutAdmissionController(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
+	beat := lease.Beat{Client: w.kube.CoordinationV1(), Namespace: "kube-system", Name: "vpa-admission-controller"}
+	w.loop.alive = func(ctx context.Context, now time.Time) (bool, error) { return beat.Alive(ctx, time.Minute, now) }
+	w.pass(noon)
+	require.EqualValues(t, 1, w.value("vpa_updater_admission_controller_status_invalid_total", "reason", "error"))
+
+	stale := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-admission-controller", CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour))},
+		Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: noon.Add(-time.Minute)}}}
+	require.NoError(t, w.kube.Tracker().Add(stale))
+	w.pass(noon)
+	require.EqualValues(t, 1, w.value("vpa_updater_admission_controller_status_invalid_total", "reason", "invalid"))
+	require.Empty(t, w.evictions())
+
+	w.pass(noon.Add(-time.Nanosecond))
+	require.Len(t, w.evictions(), 1)
+}
+
+func TestRateLimitEndsThePass(t *testing.T) {
+	config := Default()
+	config.Disruption.Rate, config.Disruption.Burst = 0.0001, 1
+	w := newWorld(t, config, web(vpav1.UpdateModeRecreate, 8)...)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	w.loop.RunOnce(ctx, noon)
+	require.Equal(t, []string{"web-1-0"}, w.evictions())
+	require.EqualValues(t, 3, w.value("loadline_updater_skipped_pods", "reason", "RateLimited"))
+	require.EqualValues(t, 1, w.value("vpa_updater_failed_eviction_attempts_total", "reason", "EvictionRateLimiterWaitFailed"))
+}
+
+func TestDryRunWritesNothing(t *testing.T) {
+	var out strings.Builder
+	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
+	w.loop.carrier = &actuate.Rehearsal{Out: &out}
+	w.pass(noon)
+	require.Empty(t, w.writes())
+	require.Empty(t, w.told())
+	require.Equal(t, "would resize pod shop/web-1-0 (VPA web-vpa, OutOfBounds): app cpu 100m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi\n", out.String())
+	require.Zero(t, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
+}
+
+// D12: what panics is left out, the rest goes on.
+func TestPanicOfOnePlanStopsNoOther(t *testing.T) {
+	other := autoscaler(vpav1.UpdateModeRecreate)
+	other.Name, other.Spec.TargetRef.Name = "bad-vpa", "bad"
+	objects := web(vpav1.UpdateModeRecreate, 2)
+	for _, o := range deployment(1, func(p *corev1.Pod) { p.Name, p.UID = "bad-1-0", "bad" }) {
+		if m := o.(metav1.Object); !strings.HasPrefix(m.GetName(), "bad") {
+			m.SetName(strings.Replace(m.GetName(), "web", "bad", 1))
+		}
+		for i := range o.(metav1.Object).GetOwnerReferences() {
+			ref := &o.(metav1.Object).GetOwnerReferences()[i]
+			ref.Name = strings.Replace(ref.Name, "web", "bad", 1)
+		}
+		objects = append(objects, o)
+	}
+	w := newWorld(t, Default(), append(objects, other)...)
+	w.loop.planner = func(v disruption.View, m disruption.Memory, c disruption.Config, now time.Time) disruption.Result {
+		for _, vpa := range v.VPAs {
+			if vpa.Name == "bad-vpa" {
+				panic("a bug")
+			}
+		}
+		return disruption.Plan(v, m, c, now)
+	}
+	w.pass(noon)
+	require.Equal(t, []string{"web-1-0"}, w.evictions())
+	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "Broken"))
+
+	w.loop.planner = func(disruption.View, disruption.Memory, disruption.Config, time.Time) disruption.Result {
+		panic("a bug")
+	}
+	require.NotPanics(t, func() { w.pass(noon) })
+}
+
+func TestPodThatIsGoneIsNoFailure(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
+	w.refuse("create", "pods/eviction", apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "web-1-0"))
+	w.pass(noon)
+	require.Zero(t, w.value("vpa_updater_failed_eviction_attempts_total", "reason", "EvictionError"))
+	require.Empty(t, w.told())
+}
+
+// cursed panics when it evicts the first pod.
+type cursed struct{ carrier }
+
+func (c cursed) Evict(ctx context.Context, change actuate.Change) error {
+	if change.Pod == "web-1-0" {
+		panic("a bug")
+	}
+	return c.carrier.Evict(ctx, change)
+}
+
+func TestPanicOfOneChangeStopsNoOther(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
+	w.loop.carrier = cursed{w.loop.carrier}
+	w.pass(noon)
+	require.Equal(t, []string{"web-1-1"}, w.evictions())
+	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "Broken"))
+}
+
+func TestCountersOfDeletedVPAsGo(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
+	w.pass(noon)
+	require.EqualValues(t, 1, w.value("vpa_updater_evicted_pods_total", "vpa_name", "web-vpa"))
+	require.NoError(t, w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Delete(t.Context(), "web-vpa", metav1.DeleteOptions{}))
+	lister := w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister()
+	require.Eventually(t, func() bool {
+		_, err := lister.VerticalPodAutoscalers("shop").Get("web-vpa")
+		return apierrors.IsNotFound(err)
+	}, 10*time.Second, 5*time.Millisecond)
+	w.pass(noon)
+	require.Zero(t, w.value("vpa_updater_evicted_pods_total", "vpa_name", "web-vpa"))
+	require.Zero(t, w.value("vpa_updater_controlled_pods_total", "update_mode", "Recreate"))
+}
+
+func TestPatchNamesThePodItMeans(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
+	w.pass(noon)
+	patch := string(w.kube.Actions()[0].(ktesting.PatchAction).GetPatch())
+	require.Contains(t, patch, `{"op":"test","path":"/metadata/uid","value":"uid-0"}`)
+	require.Contains(t, patch, `{"op":"test","path":"/spec/containers/0/name","value":"app"}`)
+}
+
+func TestRefused(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for err, want := range map[error]bool{
+		invalid("p"):                             true,
+		apierrors.NewForbidden(pods, "p", nil):   true,
+		apierrors.NewNotFound(pods, "p"):         true,
+		apierrors.NewBadRequest("no"):            true,
+		apierrors.NewConflict(pods, "p", nil):    false,
+		apierrors.NewTooManyRequests("later", 1): false,
+		apierrors.NewTimeoutError("slow", 1):     false,
+		context.DeadlineExceeded:                 false,
+		apierrors.NewGenericServerResponse(http.StatusBadGateway, "patch", pods, "p", "", 0, false): false,
+	} {
+		require.Equal(t, want, actuate.Refused(err), "%v", err)
+	}
+}

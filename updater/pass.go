@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/view"
+)
+
+// pass is one pass under way.
+type pass struct {
+	*Loop
+	snapshot *view.Snapshot
+	scores   map[cache.ObjectName]*score
+	order    []*score
+	skipped  []disruption.Skip
+}
+
+// begin counts what is planned.
+func (l *Loop) begin(snapshot *view.Snapshot, plan disruption.Result) *pass {
+	p := &pass{Loop: l, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, skipped: append(plan.Skipped, snapshot.Broken...)}
+	for _, v := range snapshot.View.VPAs {
+		name := cache.NewObjectName(v.Namespace, v.Name)
+		s := &score{name: name, pods: len(v.Pods), mode: convert.Mode(snapshot.Reading(name).Object)}
+		p.scores[name], p.order = s, append(p.order, s)
+		l.metrics.begin(s)
+	}
+	for _, a := range plan.Actions {
+		if a.Evict {
+			p.score(a.Subject).evictable++
+		} else {
+			p.score(a.Subject).updatable++
+		}
+	}
+	for _, s := range plan.Skipped {
+		if s.Reason != disruption.BudgetSpent {
+			continue
+		}
+		if score := p.score(s.Subject); resizes(score.mode) {
+			score.updatable++
+		} else {
+			score.evictable++
+		}
+	}
+	return p
+}
+
+func (p *pass) score(of disruption.Subject) *score {
+	return p.scores[vpaOf(of)]
+}
+
+func vpaOf(s disruption.Subject) cache.ObjectName { return cache.NewObjectName(s.Namespace, s.VPA) }
+
+func resizes(m vpav1.UpdateMode) bool {
+	return m == vpav1.UpdateModeInPlaceOrRecreate || m == vpav1.UpdateModeInPlace
+}
+
+// carryOut carries the plan out until the rate limit ends the pass.
+func (p *pass) carryOut(ctx context.Context, actions []disruption.Action) {
+	for i, a := range actions {
+		reason := disruption.Broken
+		err := view.Guard(func() error {
+			reason = p.change(ctx, actuate.Change{Action: a, Target: p.snapshot.Pod(a.Subject), Reading: p.snapshot.Reading(vpaOf(a.Subject))})
+			return nil
+		})
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Pod skipped: its change failed in an unforeseen way", "pod", klog.KRef(a.Namespace, a.Pod), "vpa", a.VPA)
+		}
+		if reason == disruption.RateLimited {
+			klog.FromContext(ctx).V(1).Info("Pass ended: the rate limit allows no further change before the next one", "left", len(actions)-i)
+			for _, left := range actions[i:] {
+				p.skip(left.Subject, reason)
+			}
+			return
+		}
+		if reason != "" {
+			p.skip(a.Subject, reason)
+		}
+	}
+}
+
+func (p *pass) skip(s disruption.Subject, reason disruption.Reason) {
+	p.skipped = append(p.skipped, disruption.Skip{Subject: s, Reason: reason})
+}
+
+// change makes one change and returns why it did not come about, or nothing.
+func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
+	if c.Evict {
+		return p.evict(ctx, c)
+	}
+	score := p.score(c.Subject)
+	err := p.carrier.Resize(ctx, c)
+	switch {
+	case err == nil:
+		score.resized++
+		p.metrics.updated.WithLabelValues(score.size(), score.name.Name, score.name.Namespace).Inc()
+		return ""
+	case errors.Is(err, actuate.ErrRehearsed):
+		return ""
+	case errors.Is(err, actuate.ErrRateLimited):
+		p.metrics.failedResize(score, "InPlaceUpdateRateLimiterWaitFailed")
+		return disruption.RateLimited
+	}
+	klog.FromContext(ctx).V(2).Info("Pod could not be resized", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
+	reason := "InPlaceUpdateError"
+	if actuate.NoCapacity(err) {
+		p.memory.Refuse(c.UID, c.Containers)
+		if score.mode == vpav1.UpdateModeInPlace {
+			reason = "InPlaceUpdateInfeasible"
+		}
+	}
+	p.metrics.failedResize(score, reason)
+	if c.MayEvict && actuate.Refused(err) {
+		c.Cause = disruption.ResizeStuck
+		return p.evict(ctx, c)
+	}
+	return disruption.ResizeRefused
+}
+
+func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
+	score := p.score(c.Subject)
+	err := p.carrier.Evict(ctx, c)
+	switch {
+	case err == nil:
+		score.evicted++
+		p.metrics.evicted.WithLabelValues(score.size(), string(score.mode), score.name.Name, score.name.Namespace).Inc()
+		return ""
+	case errors.Is(err, actuate.ErrRehearsed), actuate.Gone(err):
+		return ""
+	case errors.Is(err, actuate.ErrRateLimited):
+		p.metrics.failedEviction(score, "EvictionRateLimiterWaitFailed")
+		return disruption.RateLimited
+	}
+	klog.FromContext(ctx).V(2).Info("Pod could not be evicted", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
+	p.metrics.failedEviction(score, "EvictionError")
+	return disruption.EvictionRefused
+}
+
+// explain says why pods were left alone, each time the reason changes.
+func (p *pass) explain(ctx context.Context) {
+	log := klog.FromContext(ctx).V(4)
+	told := make(map[string]disruption.Reason, len(p.skipped))
+	for _, s := range p.skipped {
+		told[s.UID] = s.Reason
+		if p.told[s.UID] != s.Reason {
+			log.Info("Pod left alone", "pod", klog.KRef(s.Namespace, s.Pod), "vpa", s.VPA, "reason", s.Reason)
+		}
+		if s.Reason == disruption.Infeasible {
+			score := p.score(s.Subject)
+			p.metrics.infeasible.WithLabelValues(score.size(), score.name.Name, score.name.Namespace).Inc()
+			p.carrier.NotResizable(ctx, p.snapshot.Pod(s.Subject))
+		}
+	}
+	p.told = told
+}
+
+// report publishes the gauges and drops the counters of deleted VPAs.
+func (p *pass) report() {
+	skipped := map[disruption.Reason]int{}
+	for _, s := range p.skipped {
+		skipped[s.Reason]++
+	}
+	p.metrics.publish(p.order, skipped)
+	for name := range p.known {
+		if !p.snapshot.Exists(name) {
+			p.metrics.forget(name)
+			delete(p.known, name)
+		}
+	}
+	for name := range p.scores {
+		p.known[name] = true
+	}
+}

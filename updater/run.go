@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/updater/actuate"
+)
+
+// patience is how long a start waits for the API server.
+const patience = time.Minute
+
+// run works until ctx ends, or until it cannot go on.
+func run(ctx context.Context, config *Config, out io.Writer) error {
+	for _, line := range config.Kube.Warnings() {
+		klog.FromContext(ctx).Info("Questionable setting", "flag", line)
+	}
+	registry := serving.NewRegistry()
+	health := serving.NewHealth(5 * config.Interval)
+	server := serving.New(config.Serving.Address, config.Serving.Profiling, registry, health.Check)
+	if err := server.Listen(); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	served := make(chan error, 1)
+	go func() {
+		err := server.Run(ctx)
+		stop(err)
+		served <- err
+	}()
+	err := connect(ctx, config, out, parts{health: health, metrics: newMetrics(registry)})
+	stop(nil)
+	if served := <-served; served != nil {
+		return served
+	}
+	return err
+}
+
+// parts are made before there is a connection.
+type parts struct {
+	health  *serving.Health
+	metrics *metrics
+}
+
+// connect reaches the API server and works while this process leads.
+func connect(ctx context.Context, config *Config, out io.Writer, p parts) error {
+	rest, err := client.Load(config.Kube, "loadline-updater")
+	if err != nil {
+		return err
+	}
+	clients, err := client.New(rest)
+	if err != nil {
+		return err
+	}
+	if err := clients.WaitForServer(ctx, patience); err != nil {
+		return err
+	}
+	tellResize(ctx, clients.Kube)
+	election := config.Election
+	if config.DryRun {
+		election.Enabled = false
+	}
+	return lease.Lead(ctx, clients.Kube, election, func(ctx context.Context) error { return work(ctx, config, out, p, clients) })
+}
+
+// tellResize says at the start when the server cannot resize pods.
+func tellResize(ctx context.Context, kube kubernetes.Interface) {
+	resources, err := kube.Discovery().ServerResourcesForGroupVersion(corev1.SchemeGroupVersion.String())
+	if err != nil {
+		klog.FromContext(ctx).V(1).Info("It is not known whether the API server resizes pods in place", "reason", err)
+		return
+	}
+	if !slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/resize" }) {
+		klog.FromContext(ctx).Info("The API server does not resize pods in place: that needs Kubernetes 1.33. Mode InPlaceOrRecreate evicts instead, mode InPlace does nothing")
+	}
+}
+
+// work fills the caches and makes a pass at every interval.
+func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *client.Clients) error {
+	// Everything that was started ends before the lease is given back.
+	ctx, stop := context.WithCancel(ctx)
+	caches := newCaches(config, clients)
+	defer caches.shutdown()
+	defer stop()
+	if err := caches.fill(ctx); err != nil {
+		return err
+	}
+	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
+	if config.DryRun {
+		loop.carrier = &actuate.Rehearsal{Out: out}
+	} else {
+		events := record.NewBroadcaster(record.WithContext(ctx))
+		defer events.Shutdown()
+		recorder, err := recordEvents(events, clients.Kube)
+		if err != nil {
+			return err
+		}
+		loop.carrier = &actuate.Cluster{
+			Kube: clients.Kube, Events: recorder,
+			Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
+			Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
+		}
+	}
+	if h := config.Heartbeat; h.Required {
+		beat := &lease.Beat{Client: clients.Kube.CoordinationV1(), Namespace: lease.Namespace(h.Namespace), Name: h.Name}
+		loop.alive = func(ctx context.Context, now time.Time) (bool, error) { return beat.Alive(ctx, h.Timeout, now) }
+	}
+	p.health.Activate()
+	return tick(ctx, config.Interval, func(ctx context.Context, now time.Time) {
+		loop.RunOnce(ctx, now)
+		p.health.Tick()
+	})
+}
+
+// recordEvents returns a recorder whose events reach the API server.
+func recordEvents(events record.EventBroadcaster, kube kubernetes.Interface) (record.EventRecorder, error) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), vpav1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
+	events.StartStructuredLogging(6)
+	return events.NewRecorder(scheme, corev1.EventSource{Component: "vpa-updater"}), nil
+}
+
+// tick calls pass at every interval, the first time after one, and gives each
+// call one interval of time. A call that takes longer delays the next one.
+func tick(ctx context.Context, interval time.Duration, pass func(context.Context, time.Time)) error {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case now := <-ticker.C:
+			one, cancel := context.WithTimeout(ctx, interval)
+			pass(one, now)
+			cancel()
+		}
+	}
+}

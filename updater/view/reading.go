@@ -1,0 +1,169 @@
+package view
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+)
+
+// Reading is one VPA, read once for all its pods.
+type Reading struct {
+	Object *vpav1.VerticalPodAutoscaler
+	Ranges convert.LimitRanges // of its namespace
+
+	rules          policy.Rules
+	recommendation map[string]amount.Bounds
+}
+
+// NewReading reads a VPA.
+func NewReading(vpa *vpav1.VerticalPodAutoscaler, ranges convert.LimitRanges) Reading {
+	return Reading{
+		Object: vpa, Ranges: ranges,
+		rules:          convert.Rules(vpa),
+		recommendation: convert.Recommendation(vpa.Status.Recommendation),
+	}
+}
+
+// VPA returns the core value without pods. The per-VPA time of a quick OOM
+// counts only with the feature gate PerVPAConfig.
+func (r Reading) VPA(perVPAConfig bool) disruption.VPA {
+	v := disruption.VPA{Namespace: r.Object.Namespace, Name: r.Object.Name, Mode: mode(convert.Mode(r.Object))}
+	p := r.Object.Spec.UpdatePolicy
+	if p == nil {
+		return v
+	}
+	if p.MinReplicas != nil {
+		v.MinReplicas = int(*p.MinReplicas)
+	}
+	if p.EvictAfterOOMSeconds != nil && perVPAConfig {
+		v.QuickOOM = time.Duration(*p.EvictAfterOOMSeconds) * time.Second
+	}
+	for _, e := range p.EvictionRequirements {
+		if e == nil {
+			continue
+		}
+		requirement := disruption.Requirement{Higher: e.ChangeRequirement == vpav1.TargetHigherThanRequests}
+		for k := range amount.Kind(amount.Kinds) {
+			requirement.Kinds[k] = slices.Contains(e.Resources, convert.ResourceName(k))
+		}
+		v.Requirements = append(v.Requirements, requirement)
+	}
+	return v
+}
+
+func mode(m vpav1.UpdateMode) disruption.Mode {
+	switch m {
+	case vpav1.UpdateModeRecreate, vpav1.UpdateModeAuto:
+		return disruption.Recreate
+	case vpav1.UpdateModeInPlaceOrRecreate:
+		return disruption.InPlaceOrRecreate
+	case vpav1.UpdateModeInPlace:
+		return disruption.InPlace
+	case vpav1.UpdateModeInitial:
+		return disruption.Initial
+	}
+	return disruption.Off
+}
+
+// Pod returns the core value of a pod that belongs to the group of that index.
+func (r Reading) Pod(pod *corev1.Pod, group int) disruption.Pod {
+	p := disruption.Pod{
+		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Group: group,
+		Pending:    pod.Status.Phase == corev1.PodPending,
+		Containers: make([]disruption.Container, len(pod.Spec.Containers)),
+	}
+	if pod.Status.StartTime != nil {
+		p.Started = pod.Status.StartTime.Time
+	}
+	p.Ready, p.Resize, p.ResizeSince = conditions(pod)
+	current := convert.Pod(pod)
+	asked := convert.NewPod(pod)
+	fitted := policy.Fit(current, r.recommendation, r.rules, r.Ranges.Ranges)
+	observed, known := convert.Observed(pod)
+	for i := range p.Containers {
+		c := &pod.Spec.Containers[i]
+		p.Containers[i] = disruption.Container{
+			Observed: !known || slices.Contains(observed, c.Name),
+			Off:      r.rules.For(c.Name).Off,
+			Current:  current.Containers[i],
+			Asked:    asked.Containers[i],
+			Fitted:   fitted.Containers[i],
+			Restarts: restarts(c),
+			OOM:      outOfMemory(pod, c.Name),
+		}
+	}
+	return p
+}
+
+// conditions reads whether a pod is ready, and the state of its resize. A
+// pending resize counts more than one in progress, because it is the newer.
+func conditions(pod *corev1.Pod) (ready bool, state disruption.ResizeState, since time.Time) {
+	for _, c := range pod.Status.Conditions {
+		if c.Status != corev1.ConditionTrue {
+			continue
+		}
+		switch c.Type {
+		case corev1.PodReady:
+			ready = true
+		case corev1.PodResizePending:
+			state, since = pending(c.Reason), c.LastTransitionTime.Time
+		case corev1.PodResizeInProgress:
+			if state == disruption.NotResizing {
+				state, since = inProgress(c), c.LastTransitionTime.Time
+			}
+		}
+	}
+	return ready, state, since
+}
+
+func pending(reason string) disruption.ResizeState {
+	switch reason {
+	case corev1.PodReasonDeferred:
+		return disruption.ResizeDeferred
+	case corev1.PodReasonInfeasible:
+		return disruption.ResizeInfeasible
+	}
+	return disruption.ResizeUnclear
+}
+
+func inProgress(c corev1.PodCondition) disruption.ResizeState {
+	switch {
+	case c.Reason == "" && c.Message == "":
+		return disruption.ResizeInProgress
+	case c.Reason == corev1.PodReasonError:
+		return disruption.ResizeError
+	}
+	return disruption.ResizeUnclear
+}
+
+// restarts tells which kinds the resize policy of a container restarts it for.
+func restarts(c *corev1.Container) (kinds [amount.Kinds]bool) {
+	for _, p := range c.ResizePolicy {
+		for k := range amount.Kind(amount.Kinds) {
+			if p.ResourceName == convert.ResourceName(k) {
+				kinds[k] = p.RestartPolicy == corev1.RestartContainer
+			}
+		}
+	}
+	return kinds
+}
+
+// oomKilled is the reason the kubelet gives for such a termination.
+const oomKilled = "OOMKilled"
+
+func outOfMemory(pod *corev1.Pod, container string) disruption.OOM {
+	for i := range pod.Status.ContainerStatuses {
+		s := &pod.Status.ContainerStatuses[i]
+		if t := s.LastTerminationState.Terminated; s.Name == container && t != nil && t.Reason == oomKilled {
+			return disruption.OOM{Started: t.StartedAt.Time, Ended: t.FinishedAt.Time}
+		}
+	}
+	return disruption.OOM{}
+}

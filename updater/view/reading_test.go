@@ -1,0 +1,135 @@
+package view
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+)
+
+var noon = metav1.NewTime(time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))
+
+func quantities(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
+
+func pod(containers ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: "u"}}
+	for _, name := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Requests: quantities("100m", "100Mi")}})
+	}
+	return p
+}
+
+func vpa(containers ...string) *vpav1.VerticalPodAutoscaler {
+	v := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "v"}}
+	v.Status.Recommendation = &vpav1.RecommendedPodResources{}
+	for _, name := range containers {
+		v.Status.Recommendation.ContainerRecommendations = append(v.Status.Recommendation.ContainerRecommendations,
+			vpav1.RecommendedContainerResources{ContainerName: name, Target: quantities("200m", "200Mi")})
+	}
+	return v
+}
+
+func TestPodDuringResize(t *testing.T) {
+	p := pod("app", "side")
+	p.Annotations = map[string]string{convert.ObservedAnnotation: "app"}
+	p.Spec.Containers[0].Resources.Requests = quantities("200m", "200Mi")
+	p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{
+		{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.NotRequired}, {ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &noon, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "app", Resources: &corev1.ResourceRequirements{Requests: quantities("100m", "100Mi")},
+		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", StartedAt: noon, FinishedAt: noon}},
+	}}}
+	off := vpav1.ContainerScalingModeOff
+	v := vpa("app", "side")
+	v.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "side", Mode: &off}}}
+	got := NewReading(v, convert.LimitRanges{}).Pod(p, 3)
+
+	require.Equal(t, 3, got.Group)
+	require.Equal(t, noon.Time, got.Started)
+	app, side := got.Containers[0], got.Containers[1]
+	require.Equal(t, amount.Of(100, 100<<20), app.Current.Requests, "what the status says is in force")
+	require.Equal(t, amount.Of(200, 200<<20), app.Asked.Requests)
+	require.Equal(t, amount.Of(200, 200<<20), app.Fitted.Requests)
+	require.Equal(t, [amount.Kinds]bool{amount.Memory: true}, app.Restarts)
+	require.Equal(t, disruption.OOM{Started: noon.Time, Ended: noon.Time}, app.OOM)
+	require.True(t, app.Observed)
+	require.False(t, side.Observed)
+	require.True(t, side.Off)
+	require.Equal(t, policy.Fitted{Name: "side"}, side.Fitted)
+}
+
+func TestConditions(t *testing.T) {
+	type condition = corev1.PodCondition
+	const pending, progress, ready = corev1.PodResizePending, corev1.PodResizeInProgress, corev1.PodReady
+	yes, no := corev1.ConditionTrue, corev1.ConditionFalse
+	earlier := metav1.NewTime(noon.Add(-time.Hour))
+	for name, c := range map[string]struct {
+		all   []condition
+		state disruption.ResizeState
+		since time.Time
+		ready bool
+	}{
+		"none":                   {nil, disruption.NotResizing, time.Time{}, false},
+		"ready":                  {[]condition{{Type: ready, Status: yes}}, disruption.NotResizing, time.Time{}, true},
+		"not ready":              {[]condition{{Type: ready, Status: no}}, disruption.NotResizing, time.Time{}, false},
+		"deferred":               {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, disruption.ResizeDeferred, noon.Time, false},
+		"infeasible":             {[]condition{{Type: pending, Status: yes, Reason: "Infeasible"}}, disruption.ResizeInfeasible, time.Time{}, false},
+		"unknown reason":         {[]condition{{Type: pending, Status: yes, Reason: "New"}}, disruption.ResizeUnclear, time.Time{}, false},
+		"over":                   {[]condition{{Type: pending, Status: no, Reason: "Infeasible"}}, disruption.NotResizing, time.Time{}, false},
+		"in progress":            {[]condition{{Type: progress, Status: yes}}, disruption.ResizeInProgress, time.Time{}, false},
+		"error":                  {[]condition{{Type: progress, Status: yes, Reason: "Error", Message: "m"}}, disruption.ResizeError, time.Time{}, false},
+		"unknown progress":       {[]condition{{Type: progress, Status: yes, Message: "m"}}, disruption.ResizeUnclear, time.Time{}, false},
+		"one after the other":    {[]condition{{Type: progress, Status: yes, LastTransitionTime: earlier}, {Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, disruption.ResizeDeferred, noon.Time, false},
+		"one before the other":   {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}, {Type: progress, Status: yes, LastTransitionTime: earlier}}, disruption.ResizeDeferred, noon.Time, false},
+		"another kind of status": {[]condition{{Type: pending, Status: "", Reason: "Deferred"}}, disruption.NotResizing, time.Time{}, false},
+	} {
+		p := pod("app")
+		p.Status.Conditions = c.all
+		ready, state, since := conditions(p)
+		require.Equal(t, c.state, state, name)
+		require.Equal(t, c.since, since, name)
+		require.Equal(t, c.ready, ready, name)
+	}
+}
+
+func TestUpdatePolicy(t *testing.T) {
+	v := vpa()
+	require.Equal(t, disruption.VPA{Namespace: "shop", Name: "v", Mode: disruption.Recreate}, NewReading(v, convert.LimitRanges{}).VPA(true))
+
+	v.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{
+		UpdateMode: new(vpav1.UpdateModeInPlace), MinReplicas: new(int32(3)), EvictAfterOOMSeconds: new(int32(30)),
+		EvictionRequirements: []*vpav1.EvictionRequirement{nil, {Resources: []corev1.ResourceName{"memory", "gpu"}, ChangeRequirement: vpav1.TargetHigherThanRequests}},
+	}
+	want := disruption.VPA{Namespace: "shop", Name: "v", Mode: disruption.InPlace, MinReplicas: 3,
+		Requirements: []disruption.Requirement{{Kinds: [amount.Kinds]bool{amount.Memory: true}, Higher: true}}}
+	require.Equal(t, want, NewReading(v, convert.LimitRanges{}).VPA(false))
+	want.QuickOOM = 30 * time.Second
+	require.Equal(t, want, NewReading(v, convert.LimitRanges{}).VPA(true))
+	for text, want := range map[vpav1.UpdateMode]disruption.Mode{"Auto": disruption.Recreate, "Initial": disruption.Initial, "Off": disruption.Off,
+		"InPlaceOrRecreate": disruption.InPlaceOrRecreate, "Future": disruption.Off} {
+		require.Equal(t, want, mode(text))
+	}
+}
+
+func BenchmarkPod(b *testing.B) {
+	p := pod("app")
+	p.Annotations = map[string]string{convert.ObservedAnnotation: "app"}
+	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &noon, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "app", Resources: &corev1.ResourceRequirements{Requests: quantities("200m", "200Mi")}}}}
+	r := NewReading(vpa("app"), convert.LimitRanges{})
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Pod(p, 0)
+	}
+}

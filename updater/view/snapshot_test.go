@@ -1,0 +1,171 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/disruption"
+	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// ranges lists LimitRanges; the one of namespace "cursed" has a bug.
+type ranges struct{ corelisters.LimitRangeLister }
+
+func (r ranges) LimitRanges(namespace string) corelisters.LimitRangeNamespaceLister {
+	if namespace == "cursed" {
+		panic("a bug")
+	}
+	return r.LimitRangeLister.LimitRanges(namespace)
+}
+
+// newReader fills caches with the objects. There is one custom workload,
+// "Room/blue" with four replicas.
+func newReader(t *testing.T, objects ...runtime.Object) *Reader {
+	t.Helper()
+	vpas := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	var core []runtime.Object
+	for _, o := range objects {
+		if v, ok := o.(*vpav1.VerticalPodAutoscaler); ok {
+			require.NoError(t, vpas.Add(v))
+		} else {
+			core = append(core, o)
+		}
+	}
+	factory := client.Factory(fake.NewClientset(core...), "", time.Hour, "")
+	scale := func(_ context.Context, _ string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
+		if kind.Kind != "Room" || name != "blue" {
+			return nil, errors.New("no such scale")
+		}
+		return &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 4}, Status: autoscalingv1.ScaleStatus{Selector: "app=web"}}, nil
+	}
+	r := &Reader{
+		VPAs: vpalisters.NewVerticalPodAutoscalerLister(vpas), Pods: factory.Core().V1().Pods().Lister(),
+		LimitRanges: ranges{factory.Core().V1().LimitRanges().Lister()}, Targets: target.New(factory, scale), Serves: func(ns string) bool { return ns != "ignored" },
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	factory.Start(ctx.Done())
+	t.Cleanup(factory.Shutdown)
+	t.Cleanup(cancel)
+	factory.WaitForCacheSync(ctx.Done())
+	return r
+}
+
+func controlled(namespace, name, apiVersion, kind, owner string) *corev1.Pod {
+	p := pod("app")
+	p.Namespace, p.Name, p.UID, p.Labels = namespace, name, types.UID(namespace+name), map[string]string{"app": "web"}
+	p.OwnerReferences = []metav1.OwnerReference{
+		{APIVersion: "v1", Kind: "ConfigMap", Name: "not-a-controller"}, // D12: no controller field
+		{APIVersion: apiVersion, Kind: kind, Name: owner, Controller: new(true)},
+	}
+	return p
+}
+
+func targeting(name, namespace, apiVersion, kind, target string) *vpav1.VerticalPodAutoscaler {
+	v := vpa("app")
+	v.Name, v.Namespace = name, namespace
+	v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: apiVersion, Kind: kind, Name: target}
+	return v
+}
+
+func meta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}
+
+func selector() *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+}
+
+func read(t *testing.T, r *Reader) *Snapshot {
+	t.Helper()
+	s, err := r.Read(t.Context(), func(string) {})
+	require.NoError(t, err)
+	return s
+}
+
+func TestReplicasOfOwners(t *testing.T) {
+	replicas := int32(5)
+	r := newReader(t,
+		&appsv1.ReplicaSet{ObjectMeta: meta("a", "web"), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: selector()}},
+		controlled("a", "rs", "apps/v1", "ReplicaSet", "web"), targeting("v", "a", "apps/v1", "ReplicaSet", "web"),
+		&appsv1.DaemonSet{ObjectMeta: meta("b", "web"), Spec: appsv1.DaemonSetSpec{Selector: selector()}, Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 7, NumberReady: 1}},
+		controlled("b", "ds", "apps/v1", "DaemonSet", "web"), targeting("v", "b", "apps/v1", "DaemonSet", "web"),
+		&batchv1.Job{ObjectMeta: meta("c", "web"), Spec: batchv1.JobSpec{Selector: selector()}},
+		controlled("c", "job", "batch/v1", "Job", "web"), targeting("v", "c", "batch/v1", "Job", "web"),
+		controlled("d", "room", "example.com/v1", "Room", "blue"), targeting("v", "d", "example.com/v1", "Room", "blue"),
+		&appsv1.StatefulSet{ObjectMeta: meta("e", "web"), Spec: appsv1.StatefulSetSpec{Selector: selector()}},
+		controlled("e", "sts", "apps/v1", "StatefulSet", "web"), targeting("v", "e", "apps/v1", "StatefulSet", "web"),
+	)
+	var got []disruption.Group
+	for _, v := range read(t, r).View.VPAs {
+		require.Len(t, v.Pods, 1, v.Namespace)
+		got = append(got, v.Groups...)
+	}
+	require.Equal(t, []disruption.Group{
+		{Replicas: 5}, {Replicas: 7}, {Replicas: disruption.Unknown},
+		{Replicas: 4}, {Replicas: 0},
+	}, got, "D1, D3")
+}
+
+func TestWhatIsLeftOut(t *testing.T) {
+	off := targeting("off", "a", "apps/v1", "StatefulSet", "web")
+	off.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour)) // older, but it changes nothing
+	off.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
+	going := controlled("a", "going", "apps/v1", "StatefulSet", "web")
+	going.DeletionTimestamp, going.Finalizers = &noon, []string{"example.com/f"}
+	alone := controlled("a", "alone", "apps/v1", "StatefulSet", "web")
+	alone.OwnerReferences = alone.OwnerReferences[:1]
+	other := controlled("a", "other", "apps/v1", "StatefulSet", "web")
+	other.Labels = nil
+	objects := []runtime.Object{off, going, alone, other,
+		targeting("on", "a", "apps/v1", "StatefulSet", "web"), targeting("lost", "a", "apps/v1", "StatefulSet", "gone"),
+		&vpav1.VerticalPodAutoscaler{ObjectMeta: meta("a", "without-target")}}
+	for _, namespace := range []string{"a", "ignored", "cursed"} {
+		objects = append(objects, controlled(namespace, "web-0", "apps/v1", "StatefulSet", "web"),
+			&appsv1.StatefulSet{ObjectMeta: meta(namespace, "web"), Spec: appsv1.StatefulSetSpec{Selector: selector(), Replicas: new(int32(2))}})
+		if namespace != "a" {
+			objects = append(objects, targeting("on", namespace, "apps/v1", "StatefulSet", "web"))
+		}
+	}
+	s := read(t, newReader(t, objects...))
+	require.Len(t, s.View.VPAs, 1, "D12: the VPA of the cursed namespace does not stop the others")
+	require.Equal(t, "on", s.View.VPAs[0].Name)
+	require.Len(t, s.View.VPAs[0].Pods, 1)
+	of := disruption.Subject{Namespace: "a", VPA: "on", Pod: "web-0", UID: "aweb-0"}
+	require.Equal(t, "web-0", s.Pod(of).Name)
+	require.Equal(t, "on", s.Reading(cache.NewObjectName("a", "on")).Object.Name)
+	require.True(t, s.Exists(cache.NewObjectName("a", "off")))
+	require.False(t, s.Exists(cache.NewObjectName("a", "never")))
+}
+
+type failing struct{ corelisters.PodLister }
+
+func (failing) List(labels.Selector) ([]*corev1.Pod, error) { return nil, errors.New("no cache") }
+
+func TestErrorsAreNamed(t *testing.T) {
+	r := newReader(t, targeting("v", "d", "example.com/v1", "Room", "blue"))
+	r.Pods = failing{}
+	_, err := r.Read(t.Context(), func(string) {})
+	require.EqualError(t, err, "list pods: no cache")
+	err = Guard(func() error { panic("a bug") })
+	require.True(t, strings.HasPrefix(err.Error(), "panic: a bug\n"))
+}

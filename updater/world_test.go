@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/updater/actuate"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// world is a cluster with one Deployment "web" in namespace "shop", as the
+// updater sees it through real informers.
+type world struct {
+	t        *testing.T
+	kube     *fake.Clientset
+	vpa      *vpafake.Clientset
+	registry *prometheus.Registry
+	events   *record.FakeRecorder
+	loop     *Loop
+	caches   *caches
+
+	mu      sync.Mutex
+	evicted []policyv1.Eviction
+}
+
+// newWorld starts caches on the objects. The pods of the Deployment request 100m
+// and 100Mi; the VPA recommends 200m and 200Mi.
+func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
+	t.Helper()
+	w := &world{t: t, registry: prometheus.NewPedanticRegistry(), events: record.NewFakeRecorder(100)}
+	var core, vpas []runtime.Object
+	for _, o := range objects {
+		if _, ok := o.(*vpav1.VerticalPodAutoscaler); ok {
+			vpas = append(vpas, o)
+		} else {
+			core = append(core, o)
+		}
+	}
+	w.kube, w.vpa = fake.NewClientset(core...), vpafake.NewClientset(vpas...)
+	w.kube.PrependReactor("create", "pods/eviction", func(a ktesting.Action) (bool, runtime.Object, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.evicted = append(w.evicted, *a.(ktesting.CreateAction).GetObject().(*policyv1.Eviction))
+		return true, nil, nil
+	})
+	w.caches = newCaches(config, &client.Clients{Kube: w.kube, VPA: w.vpa})
+	t.Cleanup(w.caches.shutdown)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	require.NoError(t, w.caches.fill(ctx))
+	w.loop = newLoop(config.planning(), w.caches.reader(config), newMetrics(w.registry))
+	w.loop.carrier = &actuate.Cluster{Kube: w.kube, Events: w.events,
+		Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
+		Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst)}
+	w.kube.ClearActions()
+	return w
+}
+
+func (w *world) pass(now time.Time) { w.loop.RunOnce(w.t.Context(), now) }
+
+// refuse makes a call on pods fail from now on.
+func (w *world) refuse(verb, resource string, err error) {
+	w.kube.PrependReactor(verb, resource, func(a ktesting.Action) (bool, runtime.Object, error) {
+		if resource == "pods/eviction" || a.GetSubresource() == "resize" {
+			return true, nil, err
+		}
+		return false, nil, nil
+	})
+}
+
+func (w *world) evictions() (names []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.evicted {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+// writes lists what was asked of the API server besides reading.
+func (w *world) writes() (calls []string) {
+	for _, a := range w.kube.Actions() {
+		if !slices.Contains([]string{"get", "list", "watch"}, a.GetVerb()) {
+			calls = append(calls, a.GetVerb()+" "+a.GetResource().Resource+" "+a.GetSubresource())
+		}
+	}
+	return calls
+}
+
+func (w *world) pod(name string) *corev1.Pod {
+	pod, err := w.kube.CoreV1().Pods("shop").Get(w.t.Context(), name, metav1.GetOptions{})
+	require.NoError(w.t, err)
+	return pod
+}
+
+func (w *world) told() (lines []string) {
+	for {
+		select {
+		case e := <-w.events.Events:
+			lines = append(lines, e)
+		default:
+			return lines
+		}
+	}
+}
+
+// value is a metric; labels are pairs.
+func (w *world) value(name string, labels ...string) float64 {
+	families, err := w.registry.Gather()
+	require.NoError(w.t, err)
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			has := map[string]string{}
+			for _, l := range m.GetLabel() {
+				has[l.GetName()] = l.GetValue()
+			}
+			all := true
+			for i := 0; i < len(labels); i += 2 {
+				all = all && has[labels[i]] == labels[i+1]
+			}
+			if all {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+func list(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
+
+func owner(kind, name string) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, Controller: new(true)}}
+}
+
+func deployment(pods int, change func(*corev1.Pod)) []runtime.Object {
+	labels := map[string]string{"app": "web"}
+	selector := &metav1.LabelSelector{MatchLabels: labels}
+	replicas := int32(pods)
+	objects := []runtime.Object{
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: appsv1.DeploymentSpec{Selector: selector, Replicas: &replicas}},
+		&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", OwnerReferences: owner("Deployment", "web")},
+			Spec: appsv1.ReplicaSetSpec{Selector: selector, Replicas: &replicas}},
+	}
+	for i := range pods {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("web-1-%d", i), UID: types.UID(fmt.Sprintf("uid-%d", i)),
+				Labels: labels, OwnerReferences: owner("ReplicaSet", "web-1")},
+			Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "app", Resources: corev1.ResourceRequirements{
+				Requests: list("100m", "100Mi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("200Mi")}}}}},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &metav1.Time{Time: noon.Add(-24 * time.Hour)},
+				Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+		}
+		if change != nil {
+			change(pod)
+		}
+		objects = append(objects, pod)
+	}
+	return objects
+}
+
+func autoscaler(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
+	return &vpav1.VerticalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-vpa", UID: "uid-vpa"},
+		Spec: vpav1.VerticalPodAutoscalerSpec{
+			TargetRef:    &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+			UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: &mode},
+		},
+		Status: vpav1.VerticalPodAutoscalerStatus{Recommendation: &vpav1.RecommendedPodResources{
+			ContainerRecommendations: []vpav1.RecommendedContainerResources{{ContainerName: "app",
+				LowerBound: list("150m", "150Mi"), Target: list("200m", "200Mi"), UpperBound: list("400m", "400Mi")}},
+		}},
+	}
+}
+
+func web(mode vpav1.UpdateMode, pods int) []runtime.Object {
+	return append(deployment(pods, nil), autoscaler(mode))
+}
+
+// await waits until the caches have what the API server has.
+func (w *world) await(what string, holds func(*corev1.Pod) bool, name string) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		pod, err := w.caches.pods.Core().V1().Pods().Lister().Pods("shop").Get(name)
+		return err == nil && holds(pod)
+	}, 10*time.Second, 5*time.Millisecond, what)
+}
+
+func describe(registry *prometheus.Registry, t *testing.T) []string {
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	var lines []string
+	for _, f := range families {
+		labels := map[string]bool{}
+		buckets := ""
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = true
+			}
+			if h := m.GetHistogram(); h != nil {
+				var bounds []float64
+				for _, b := range h.GetBucket() {
+					bounds = append(bounds, b.GetUpperBound())
+				}
+				text, err := json.Marshal(bounds)
+				require.NoError(t, err)
+				buckets = " " + string(text)
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%s %s %v%s", f.GetName(), f.GetType(), slices.Sorted(maps.Keys(labels)), buckets))
+	}
+	return lines
+}
