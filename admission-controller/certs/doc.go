@@ -1,0 +1,17 @@
+// Package certs holds the serving certificate of the webhook and the CAs that
+// the API server must trust.
+//
+// There are two sources. Store keeps them in a Secret: whichever replica comes
+// first creates it, and before a certificate expires the next one is issued,
+// published, and only then used. Files reads mounted files, which somebody else
+// renews. Both give a Serving, which is handed to connections through a Holder.
+// Keeper repeats that, and has the CAs published whenever they changed.
+//
+//	issued            2/3 of its life        + overlap               end
+//	|-- serve A, trust A --|-- serve A, trust A+B --|-- serve B, trust A+B --|-- B --
+//
+// Each certificate has a CA of its own whose key is thrown away at once, so no
+// key that could sign anything is ever stored. Issuing and rotating are pure
+// functions of the time; Store does the I/O. The package does not publish the
+// CAs itself; package register does.
+package certs

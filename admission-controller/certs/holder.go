@@ -1,0 +1,44 @@
+package certs
+
+import (
+	"crypto/tls"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// Serving is what one replica serves and wants the API server to trust.
+type Serving struct {
+	Certificate tls.Certificate
+	CAs         []byte // PEM
+	NotAfter    time.Time
+}
+
+func newServing(cert, key, cas []byte) (*Serving, error) {
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	return &Serving{Certificate: pair, CAs: cas, NotAfter: pair.Leaf.NotAfter}, nil
+}
+
+// Holder gives the present certificate to new connections. It is safe for
+// concurrent use; the zero value has no certificate yet.
+type Holder struct{ now atomic.Pointer[Serving] }
+
+// Set replaces the certificate.
+func (h *Holder) Set(s *Serving) { h.now.Store(s) }
+
+// Current returns what is served, nil before the first Set.
+func (h *Holder) Current() *Serving { return h.now.Load() }
+
+var errNoCertificate = errors.New("no serving certificate yet")
+
+// ForConnection is the GetCertificate of a tls.Config.
+func (h *Holder) ForConnection(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	s := h.Current()
+	if s == nil {
+		return nil, errNoCertificate
+	}
+	return &s.Certificate, nil
+}

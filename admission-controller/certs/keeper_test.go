@@ -1,0 +1,86 @@
+package certs
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// Over two rotations, with two replicas that poll at different times, every
+// replica always serves a certificate that the API server trusts.
+func TestRotationNeverBreaksTheTrust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		store := Store{Secrets: fake.NewClientset().CoreV1(), Namespace: "kube-system", Name: "vpa-tls-certs",
+			Hosts: hosts, Schedule: Schedule{Life: 3 * time.Hour, Overlap: 10 * time.Minute}}
+		var mu sync.Mutex
+		var known []byte // what the API server trusts
+		var replicas []*Keeper
+		ends := map[time.Time]bool{}
+		for range 2 {
+			k := &Keeper{Source: store.Load, Holder: &Holder{}, Expiry: func(end time.Time) {
+				mu.Lock()
+				defer mu.Unlock()
+				ends[end] = true
+			},
+				Publish: func(_ context.Context, cas []byte) error {
+					mu.Lock()
+					defer mu.Unlock()
+					known = cas
+					return nil
+				}}
+			replicas = append(replicas, k)
+			k.Run(ctx, true)
+			go k.Run(ctx, false)
+			time.Sleep(3 * time.Second)
+		}
+		for range 6 * 60 {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			mu.Lock()
+			for _, k := range replicas {
+				roots := x509.NewCertPool()
+				require.True(t, roots.AppendCertsFromPEM(known))
+				_, err := k.Holder.Current().Certificate.Leaf.Verify(x509.VerifyOptions{DNSName: hosts[0], Roots: roots, CurrentTime: time.Now()})
+				require.NoError(t, err, "at %s", time.Now())
+			}
+			mu.Unlock()
+		}
+		stop()
+		synctest.Wait()
+		require.GreaterOrEqual(t, len(ends), 3, "the certificate was rotated")
+	})
+}
+
+func TestAFailureLeavesWhatIsThere(t *testing.T) {
+	var fails error
+	store := Store{Secrets: fake.NewClientset().CoreV1(), Namespace: "n", Name: "s", Hosts: hosts, Schedule: DefaultSchedule()}
+	published := 0
+	k := &Keeper{Holder: &Holder{}, Expiry: func(time.Time) {},
+		Source: func(ctx context.Context, now time.Time, cas []byte) (*Serving, error) {
+			if fails != nil {
+				return nil, fails
+			}
+			return store.Load(ctx, now, cas)
+		},
+		Publish: func(context.Context, []byte) error { published++; return nil },
+	}
+	now := time.Now()
+	require.NoError(t, k.RunOnce(t.Context(), now))
+	serving := k.Holder.Current()
+	require.NoError(t, k.RunOnce(t.Context(), now.Add(time.Minute)))
+	require.Equal(t, 1, published, "nothing changed")
+	fails = errors.New("no API server")
+	require.ErrorIs(t, k.RunOnce(t.Context(), now.Add(2*time.Minute)), fails)
+	require.True(t, serving.Certificate.Leaf.Equal(k.Holder.Current().Certificate.Leaf))
+	fails = nil
+	require.NoError(t, k.RunOnce(t.Context(), now.Add(republish)))
+	require.Equal(t, 2, published, "somebody may have damaged the registration")
+}

@@ -1,0 +1,90 @@
+package certs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+// Store keeps the certificate in a Secret that all replicas share.
+type Store struct {
+	Secrets   corev1client.SecretsGetter
+	Namespace string
+	Name      string
+	Hosts     []string // DNS names and IP addresses of the webhook; at least one
+	Schedule  Schedule
+}
+
+// attempts is how often Load starts again when another replica was faster.
+const attempts = 5
+
+// Load returns what the Secret says should be served at now. It creates the
+// Secret if it is missing and rotates the certificate when it is time; of
+// several replicas one writes and the others take what it wrote. Published
+// are the CAs that the API server was last told, nil for none.
+func (s *Store) Load(ctx context.Context, now time.Time, published []byte) (*Serving, error) {
+	var lost error
+	for range attempts {
+		serving, err := s.load(ctx, now, published)
+		if err == nil {
+			return serving, nil
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			return nil, fmt.Errorf("keep the serving certificate in secret %s/%s: %w", s.Namespace, s.Name, err)
+		}
+		lost = err
+	}
+	return nil, fmt.Errorf("keep the serving certificate in secret %s/%s: other replicas keep changing it: %w", s.Namespace, s.Name, lost)
+}
+
+func (s *Store) load(ctx context.Context, now time.Time, published []byte) (*Serving, error) {
+	secret, err := s.Secrets.Secrets(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return nil, err
+	}
+	if missing {
+		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}, Type: corev1.SecretTypeOpaque}
+	}
+	data, changed, err := rotate(secret.Data, s.Hosts, s.Schedule, now, published)
+	if err != nil {
+		return nil, err
+	}
+	if changed {
+		secret = secret.DeepCopy()
+		secret.Data = merged(secret.Data, data)
+		if err := s.write(ctx, secret, missing); err != nil {
+			return nil, err
+		}
+	}
+	return newServing(data[certKey], data[keyKey], data[bundleKey])
+}
+
+// merged keeps entries of the Secret that are not ours, except the CA key that
+// the reference VPA's script leaves there: nobody needs it any more.
+func merged(old, ours map[string][]byte) map[string][]byte {
+	all := maps.Clone(old)
+	if all == nil {
+		all = map[string][]byte{}
+	}
+	for _, key := range []string{"caKey.pem", nextCertKey, nextKeyKey} {
+		delete(all, key)
+	}
+	maps.Copy(all, ours)
+	return all
+}
+
+func (s *Store) write(ctx context.Context, secret *corev1.Secret, create bool) (err error) {
+	if create {
+		_, err = s.Secrets.Secrets(s.Namespace).Create(ctx, secret, metav1.CreateOptions{})
+	} else {
+		_, err = s.Secrets.Secrets(s.Namespace).Update(ctx, secret, metav1.UpdateOptions{})
+	}
+	return err
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/admission-controller/server"
+	"loadline.dev/loadline/pkg/flags"
+)
+
+// The names, types and defaults of the reference VPA are frozen; own flags are
+// listed apart.
+func TestFlagsAreFrozen(t *testing.T) {
+	config := Default()
+	own, all := flags.New("own"), flags.New("admission-controller")
+	config.addOwnFlags(own)
+	config.AddFlags(all)
+	var upstream, ours []string
+	all.VisitAll(func(f *pflag.Flag) {
+		line := fmt.Sprintf("%s %s %q", f.Name, f.Value.Type(), f.DefValue)
+		if own.Lookup(f.Name) != nil {
+			ours = append(ours, line)
+		} else {
+			upstream = append(upstream, line)
+		}
+	})
+	golden(t, "flags.golden", upstream)
+	golden(t, "flags-own.golden", ours)
+}
+
+// Names, types, labels and buckets of the reference VPA are frozen.
+func TestMetricsAreFrozen(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	m := newMetrics(registry)
+	m.Request("applied", "Pod", time.Second)
+	m.Step(server.StepTotal, time.Second)
+	m.Problem(server.CausePanic)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	var lines []string
+	for _, f := range families {
+		var labels, buckets []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		for _, b := range f.GetMetric()[0].GetHistogram().GetBucket() {
+			buckets = append(buckets, fmt.Sprint(b.GetUpperBound()))
+		}
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %v %s", f.GetName(), f.GetType(), labels, strings.Join(buckets, " "))))
+	}
+	golden(t, "metrics.golden", lines)
+}
+
+func TestPodsAreCountedByWhetherTheyWereChanged(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	m := newMetrics(registry)
+	for _, status := range []string{"applied", "skipped", "error"} {
+		m.Request(status, "Pod", 0)
+		m.Request(status, "VPA", 0)
+	}
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	counts := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() == "vpa_admission_controller_admission_pods_total" {
+			for _, metric := range f.GetMetric() {
+				counts[metric.GetLabel()[0].GetValue()] = metric.GetCounter().GetValue()
+			}
+		}
+	}
+	require.Equal(t, map[string]float64{"true": 1, "false": 2}, counts)
+}
+
+// golden compares lines with a file in testdata. UPDATE_GOLDEN=1 writes it.
+func golden(t *testing.T, name string, lines []string) {
+	t.Helper()
+	slices.Sort(lines)
+	path := filepath.Join("testdata", name)
+	text := strings.Join(lines, "\n") + "\n"
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), text)
+}
+
+func start(args ...string) (code int, stderr string) {
+	config := Default()
+	var out, errOut bytes.Buffer
+	program := flags.Program{Name: "admission-controller", Config: &config, Logging: &config.Logging,
+		Run: func(ctx context.Context) error { return run(ctx, config) }}
+	code = program.Main(args, &out, &errOut)
+	return code, errOut.String()
+}
+
+// freePort is a port that nobody used a moment ago.
+func freePort(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", ":0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, listener.Close()) }()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	require.NoError(t, err)
+	return port
+}
+
+func TestBadInputGivesOneLineEach(t *testing.T) {
+	taken, err := net.Listen("tcp", ":0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, taken.Close()) }()
+	_, port, err := net.SplitHostPort(taken.Addr().String())
+	require.NoError(t, err)
+	free := freePort(t)
+	broken := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(broken, []byte("{"), 0o600))
+	dead := filepath.Join(t.TempDir(), "dead")
+	require.NoError(t, os.WriteFile(dead, []byte(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}],"current-context":"c"}`), 0o600))
+	half := filepath.Join(t.TempDir(), "cert")
+	require.NoError(t, os.WriteFile(half, []byte("x"), 0o600))
+	for _, c := range []struct {
+		args []string
+		code int
+		want []string
+	}{
+		{[]string{"--nonsense"}, flags.Usage, []string{"unknown flag: --nonsense"}},
+		{[]string{"--port=0", "--min-tls-version=ssl3"}, flags.Usage, []string{"--port=0: must be a port number", "--min-tls-version=ssl3: must be tls1_2 or tls1_3"}},
+		{[]string{"--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b"}, flags.Usage, []string{"give only one of the two"}},
+		{[]string{"--register-by-url"}, flags.Usage, []string{`--webhook-address="": --register-by-url needs an address that starts with https://`}},
+		{[]string{"--register_by_url", "--webhook_address=10.0.0.1"}, flags.Usage, []string{`starts with https://`}},
+		{[]string{"--webhook-timeout-seconds=31"}, flags.Usage, []string{"must be from 1 to 30"}},
+		{[]string{"--status-lease-update-interval=0s"}, flags.Usage, []string{"must be longer than 0"}},
+		{[]string{"--port=8944"}, flags.Usage, []string{"--port=8944: is also the port of --address=:8944: give them different ports"}},
+		{[]string{"--max-allowed-cpu-boost=much"}, flags.Usage, []string{`want a quantity`}},
+		{[]string{"--feature-gates=InPlaceOrRecreate=true"}, flags.Usage, []string{"InPlaceOrRecreate"}},
+		{[]string{"--address=127.0.0.1:0", "--port=" + port}, flags.Failed, []string{"serve the webhook on --port=" + port + ": listen tcp :" + port + ": bind: address already in use"}},
+		{[]string{"--address=:" + port, "--port=" + free}, flags.Failed, []string{"address already in use"}},
+		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=/nowhere"}, flags.Failed, []string{"--kubeconfig=/nowhere"}},
+		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + broken}, flags.Failed, []string{"must be a valid kubeconfig file"}},
+		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + dead, "--register-webhook=false"}, flags.Failed, []string{"do not exist: mount them, or let the program issue"}},
+		{[]string{"--address=127.0.0.1:0", "--port=" + free, "--kubeconfig=" + dead, "--tls-cert-file=" + half}, flags.Failed, []string{"serverKey.pem: no such file"}},
+	} {
+		code, stderr := start(append(c.args, "--stderrthreshold=3", "--logtostderr=false", "--log-file="+filepath.Join(t.TempDir(), "log"))...)
+		require.Equal(t, c.code, code, "%v: %s", c.args, stderr)
+		for _, want := range c.want {
+			require.Contains(t, stderr, want, "%v", c.args)
+		}
+		require.NotContains(t, stderr, "goroutine", "%v", c.args)
+	}
+}
+
+func TestAnAPIServerThatDoesNotAnswerIsOneLine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for the patience of the start")
+	}
+	dead := filepath.Join(t.TempDir(), "dead")
+	require.NoError(t, os.WriteFile(dead, []byte(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}],"current-context":"c"}`), 0o600))
+	t.Parallel()
+	code, stderr := start("--address=127.0.0.1:0", "--port="+freePort(t), "--kubeconfig="+dead)
+	require.Equal(t, flags.Failed, code)
+	require.Contains(t, stderr, "API server https://127.0.0.1:1 did not answer for 30s")
+}
+
+func TestURLAndHost(t *testing.T) {
+	t.Setenv("NAMESPACE", "vpa")
+	config := Default()
+	require.Equal(t, "vpa-webhook.vpa.svc", config.host())
+	require.Empty(t, config.registration().URL)
+	config.ByURL, config.WebhookAddress, config.WebhookPort = true, "https://127.0.0.1", "9443"
+	require.NoError(t, config.Validate())
+	require.Equal(t, "127.0.0.1", config.host())
+	require.Equal(t, "https://127.0.0.1:9443", config.registration().URL)
+	config.WebhookAddress, config.WebhookPort = "https://[::1]:9443", ""
+	require.Equal(t, "::1", config.host())
+}
+
+func TestWarningsNameWhatHasNoEffect(t *testing.T) {
+	config := Default()
+	require.Empty(t, config.Warnings())
+	config.ByURL, config.Register, config.WebhookLabels = true, false, "x"
+	config.Ciphers = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256:NOPE"
+	lines := strings.Join(config.Warnings(), "\n")
+	require.Contains(t, lines, "--register-by-url=true: has no effect")
+	require.Contains(t, lines, `--webhook-labels=x: ignored: "x" is no label`)
+	require.Contains(t, lines, "no such secure suite: NOPE")
+	require.Len(t, config.tls().CipherSuites, 1)
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/admission-controller/mutate"
+	"loadline.dev/loadline/admission-controller/server"
+	"loadline.dev/loadline/admission-controller/validate"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+)
+
+// finder finds the VPA of a pod; lookup.Finder does it.
+type finder interface {
+	Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error)
+}
+
+// podHandler answers about new pods.
+type podHandler struct {
+	serves      func(namespace string) bool
+	finder      finder
+	limitRanges corelisters.LimitRangeLister
+	mutation    mutate.Config
+}
+
+func (h podHandler) handler() server.Handler {
+	return server.Handler{Resource: metav1.GroupResource{Resource: "pods"}, Label: labelPod, Answer: h.answer}
+}
+
+func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRequest) server.Answer {
+	if request.Resource.Version != "v1" || request.SubResource != "" {
+		return server.Answer{Cause: server.CauseResource, Err: fmt.Errorf("only pods of version v1 are known, not %s %s", request.Resource, request.SubResource)}
+	}
+	if !h.serves(request.Namespace) {
+		return server.Answer{}
+	}
+	var pod corev1.Pod
+	if err := json.Unmarshal(request.Object.Raw, &pod); err != nil {
+		return server.Answer{Cause: server.CauseObject, Err: fmt.Errorf("not a pod: %w", err)}
+	}
+	pod.Namespace = request.Namespace
+	if pod.Name == "" {
+		pod.Name = pod.GenerateName + "%" // the API server has not chosen it yet
+	}
+	vpa, err := h.finder.Find(ctx, request.Namespace, &pod)
+	if err != nil {
+		return server.Answer{Cause: server.CauseOwner, Err: err}
+	}
+	if vpa == nil {
+		return server.Answer{}
+	}
+	objects, err := h.limitRanges.LimitRanges(request.Namespace).List(labels.Everything())
+	if err != nil {
+		return server.Answer{Cause: server.CauseLimitRange, Err: fmt.Errorf("list the LimitRanges of namespace %s: %w", request.Namespace, err)}
+	}
+	mutation, err := h.mutation.Patch(&pod, vpa, convert.Ranges(objects))
+	if err != nil {
+		return server.Answer{Cause: server.CauseBoost, Err: fmt.Errorf("VerticalPodAutoscaler %s: %w", klog.KObj(vpa), err)}
+	}
+	if mutation.Resized {
+		klog.FromContext(ctx).V(2).Info("New pod gets the resources of its VPA", "pod", klog.KObj(&pod), "vpa", klog.KObj(vpa))
+	} else {
+		klog.FromContext(ctx).V(4).Info("New pod keeps its resources: its VPA recommends none", "pod", klog.KObj(&pod), "vpa", klog.KObj(vpa))
+	}
+	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings}
+}
+
+// vpaHandler answers about VPA objects.
+func vpaHandler(config validate.Config) server.Handler {
+	return server.Handler{
+		Resource: metav1.GroupResource{Group: vpav1.SchemeGroupVersion.Group, Resource: "verticalpodautoscalers"},
+		Label:    "VPA",
+		Answer: func(ctx context.Context, request *admissionv1.AdmissionRequest) server.Answer {
+			var old []byte
+			if request.Operation == admissionv1.Update {
+				old = request.OldObject.Raw
+			}
+			verdict := config.Check(request.Object.Raw, old)
+			if refusal := verdict.Status(request.Name); refusal != nil {
+				klog.FromContext(ctx).V(4).Info("VPA refused", "reason", errors.Join(verdict.Errors.ToAggregate()))
+				return server.Answer{Refusal: refusal, Warnings: verdict.Warnings}
+			}
+			return server.Answer{Patch: verdict.Patch, Warnings: verdict.Warnings}
+		},
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/admission-controller/mutate"
+	"loadline.dev/loadline/admission-controller/patch"
+	"loadline.dev/loadline/admission-controller/server"
+	"loadline.dev/loadline/admission-controller/validate"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+// found is a finder with one answer.
+type found struct {
+	vpa *vpav1.VerticalPodAutoscaler
+	err error
+}
+
+func (f found) Find(context.Context, string, *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error) {
+	return f.vpa, f.err
+}
+
+func handlerOf(t *testing.T, f finder, ranges ...*corev1.LimitRange) podHandler {
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	for _, r := range ranges {
+		require.NoError(t, indexer.Add(r))
+	}
+	return podHandler{
+		serves:      func(namespace string) bool { return namespace != "ignored" },
+		finder:      f,
+		limitRanges: corelisters.NewLimitRangeLister(indexer),
+		mutation:    mutate.Config{Boost: true},
+	}
+}
+
+func ask(t *testing.T, pod any) *admissionv1.AdmissionRequest {
+	raw, err := json.Marshal(pod)
+	require.NoError(t, err)
+	request := &admissionv1.AdmissionRequest{Namespace: testkit.Namespace, Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"}}
+	request.Object.Raw = raw
+	return request
+}
+
+func TestPodsGetTheResourcesOfTheirVPAInsideTheLimitRangesOfTheirNamespace(t *testing.T) {
+	pod := testkit.Pod("", testkit.Container("c", "cpu=100m", "cpu=100m"))
+	pod.GenerateName = "web-"
+	elsewhere := testkit.LimitRange("other", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=1m")})
+	elsewhere.Namespace = "elsewhere"
+	h := handlerOf(t, found{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))}, elsewhere,
+		testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")}))
+	answer := h.answer(t.Context(), ask(t, pod))
+	require.NoError(t, answer.Err)
+	require.Contains(t, answer.Patch, patch.Add("/spec/containers/0/resources/requests/cpu", "500m"))
+}
+
+func TestPodsThatAreLeftAlone(t *testing.T) {
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=2"))
+	boost := testkit.VPA("v")
+	boost.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{}}
+	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
+	for name, c := range map[string]struct {
+		finder found
+		object any
+		change func(*admissionv1.AdmissionRequest)
+		cause  server.Cause
+		want   string
+	}{
+		"no VPA":            {found{}, pod, nil, "", ""},
+		"ignored namespace": {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }, "", ""},
+		"other version":     {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" }, server.CauseResource, "only pods of version v1"},
+		"no pod":            {found{vpa: vpa}, 7, nil, server.CauseObject, "not a pod"},
+		"owner unknown":     {found{err: errors.New("no such owner")}, pod, nil, server.CauseOwner, "no such owner"},
+		"boost impossible":  {found{vpa: boost}, pod, nil, server.CauseBoost, "VerticalPodAutoscaler default/v: container \"c\": startup boost cannot be computed"},
+	} {
+		request := ask(t, c.object)
+		if c.change != nil {
+			c.change(request)
+		}
+		answer := handlerOf(t, c.finder).answer(t.Context(), request)
+		require.Empty(t, answer.Patch, name)
+		require.Nil(t, answer.Refusal, name)
+		require.Equal(t, c.cause, answer.Cause, name)
+		if c.want != "" {
+			require.ErrorContains(t, answer.Err, c.want, name)
+		}
+	}
+}
+
+func TestVPAsAreCheckedAgainstTheOldObjectOnUpdatesOnly(t *testing.T) {
+	inPlace, err := json.Marshal(testkit.VPA("v", testkit.Mode(vpav1.UpdateModeInPlace)))
+	require.NoError(t, err)
+	request := &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Name: "v"}
+	request.Object.Raw, request.OldObject.Raw = inPlace, inPlace
+	answer := vpaHandler(validate.Config{}).Answer(t.Context(), request)
+	require.Equal(t, int32(422), answer.Refusal.Code)
+	require.Contains(t, answer.Refusal.Message, `VerticalPodAutoscaler.autoscaling.k8s.io "v" is invalid: spec.updatePolicy.updateMode`)
+	request.Operation = admissionv1.Update
+	require.Nil(t, vpaHandler(validate.Config{}).Answer(t.Context(), request).Refusal)
+}

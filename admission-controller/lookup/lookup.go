@@ -1,0 +1,169 @@
+package lookup
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/ownership"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// Resolver reads controllers; target.Resolver does it from informer caches.
+type Resolver interface {
+	// Topmost returns the topmost controller above (or equal to) a workload.
+	Topmost(ctx context.Context, start target.Key) (top target.Key, found bool, err error)
+	// Selector returns the label selector of a VPA's target.
+	Selector(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
+}
+
+// Finder finds the VPA of a pod. It is safe for concurrent use.
+type Finder struct {
+	resolver Resolver
+	selects  func(vpa *vpav1.VerticalPodAutoscaler, labels map[string]string) bool
+
+	mu         sync.RWMutex
+	index      ownership.Index
+	vpas       map[cache.ObjectName]*vpav1.VerticalPodAutoscaler
+	namespaces map[string]int // number of VPAs in each
+}
+
+// New returns a Finder without VPAs. Selectors that take an API call are
+// fetched until ctx ends.
+func New(ctx context.Context, resolver Resolver) *Finder {
+	selects := func(vpa *vpav1.VerticalPodAutoscaler, podLabels map[string]string) bool {
+		selector, err := resolver.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
+		if err != nil {
+			klog.FromContext(ctx).V(4).Info("VPA skipped: its target cannot be read", "vpa", klog.KObj(vpa), "reason", err)
+			return false
+		}
+		return selector.Matches(labels.Set(podLabels))
+	}
+	return &Finder{
+		resolver:   resolver,
+		selects:    selects,
+		vpas:       map[cache.ObjectName]*vpav1.VerticalPodAutoscaler{},
+		namespaces: map[string]int{},
+	}
+}
+
+// Handler feeds the Finder from an informer of VPAs.
+func (f *Finder) Handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    f.observe,
+		UpdateFunc: func(_, object any) { f.observe(object) },
+		DeleteFunc: func(object any) {
+			if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
+				f.Remove(name)
+			}
+		},
+	}
+}
+
+func (f *Finder) observe(object any) {
+	if vpa, ok := object.(*vpav1.VerticalPodAutoscaler); ok {
+		f.Put(vpa)
+	}
+}
+
+// Put adds a VPA or replaces it. A VPA that never changes new pods (mode Off
+// without a startup boost) or has no target is left out.
+func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
+	name := cache.MetaObjectToName(vpa)
+	if vpa.Spec.TargetRef == nil || convert.Mode(vpa) == vpav1.UpdateModeOff && !convert.HasBoost(vpa) {
+		f.Remove(name)
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.vpas[name]; !known {
+		f.namespaces[vpa.Namespace]++
+	}
+	f.vpas[name] = vpa
+	f.index.Put(ownership.VPA{
+		Namespace:  vpa.Namespace,
+		Name:       vpa.Name,
+		TargetKind: vpa.Spec.TargetRef.Kind,
+		TargetName: vpa.Spec.TargetRef.Name,
+		Created:    vpa.CreationTimestamp.Time,
+		Selects:    func(podLabels map[string]string) bool { return f.selects(vpa, podLabels) },
+	})
+}
+
+// Remove forgets a VPA; an unknown one is no error.
+func (f *Finder) Remove(name cache.ObjectName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.vpas[name]; !known {
+		return
+	}
+	delete(f.vpas, name)
+	f.index.Remove(name.Namespace, name.Name)
+	if f.namespaces[name.Namespace]--; f.namespaces[name.Namespace] == 0 {
+		delete(f.namespaces, name.Namespace)
+	}
+}
+
+// Find returns the VPA that controls a pod about to be created in a namespace,
+// nil if there is none. It fails when an owner cannot be read.
+func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error) {
+	owner, ok := target.Controller(namespace, pod.OwnerReferences)
+	if !ok || !f.anyIn(namespace) {
+		return nil, nil
+	}
+	top, found, err := f.topmost(ctx, owner)
+	if err != nil {
+		return nil, fmt.Errorf("find the topmost controller above %s: %w", owner, err)
+	}
+	if !found {
+		return nil, nil
+	}
+	return f.controlling(ownership.Pod{Namespace: namespace, Labels: pod.Labels, ControllerKind: top.Kind, ControllerName: top.Name}), nil
+}
+
+// pauses are the waits before an owner is looked up again: a pod can arrive
+// some milliseconds before the news that its new owner exists.
+var pauses = [...]time.Duration{20 * time.Millisecond, 60 * time.Millisecond, 120 * time.Millisecond}
+
+func (f *Finder) topmost(ctx context.Context, owner target.Key) (top target.Key, found bool, err error) {
+	for _, pause := range pauses {
+		if top, found, err = f.resolver.Topmost(ctx, owner); err == nil {
+			return top, found, nil
+		}
+		select {
+		case <-ctx.Done():
+			return top, found, err
+		case <-time.After(pause):
+		}
+	}
+	return f.resolver.Topmost(ctx, owner)
+}
+
+func (f *Finder) anyIn(namespace string) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.namespaces[namespace] > 0
+}
+
+func (f *Finder) controlling(pod ownership.Pod) *vpav1.VerticalPodAutoscaler {
+	f.mu.RLock()
+	candidates := slices.Clone(f.index.Targeting(pod.Namespace, pod.ControllerKind, pod.ControllerName))
+	f.mu.RUnlock()
+	chosen, ok := ownership.First(candidates, pod.Labels)
+	if !ok {
+		return nil
+	}
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.vpas[cache.NewObjectName(chosen.Namespace, chosen.Name)]
+}

@@ -1,0 +1,101 @@
+package lookup
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+// cluster is a resolver that knows one Deployment.
+type cluster struct {
+	failures int // of Topmost before it answers
+	calls    int
+}
+
+func (c *cluster) Topmost(_ context.Context, start target.Key) (target.Key, bool, error) {
+	c.calls++
+	if c.calls <= c.failures {
+		return target.Key{}, false, errors.New("ReplicaSet web-1 does not exist")
+	}
+	return target.Key{Namespace: start.Namespace, Kind: "Deployment", Name: "web"}, true, nil
+}
+
+func (c *cluster) Selector(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+	return labels.SelectorFromSet(labels.Set{"app": "web"}), nil
+}
+
+func TestFind(t *testing.T) {
+	pod := testkit.Pod("p")
+	f := New(t.Context(), &cluster{})
+	h := f.Handler()
+	vpa := testkit.VPA("v")
+	h.OnAdd(vpa, true)
+	got, err := f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.Same(t, vpa, got)
+
+	newer := testkit.VPA("v", testkit.Recommend("c", "cpu=1"))
+	h.OnUpdate(vpa, newer)
+	got, err = f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.Same(t, newer, got)
+
+	h.OnUpdate(newer, testkit.VPA("v", testkit.Mode(vpav1.UpdateModeOff)))
+	got, err = f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.Nil(t, got, "mode Off gives new pods nothing")
+
+	h.OnAdd(vpa, false)
+	h.OnDelete(cache.DeletedFinalStateUnknown{Key: "default/v", Obj: vpa})
+	h.OnDelete(vpa)
+	got, err = f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.Nil(t, got)
+	require.Empty(t, f.namespaces)
+}
+
+func TestAPodWithoutVPAInItsNamespaceCostsNothing(t *testing.T) {
+	c := &cluster{}
+	f := New(t.Context(), c)
+	f.Put(testkit.VPA("v"))
+	got, err := f.Find(t.Context(), "elsewhere", testkit.Pod("p"))
+	require.NoError(t, err)
+	require.Nil(t, got)
+	orphan := testkit.Pod("p")
+	orphan.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "no controller field"}}
+	got, err = f.Find(t.Context(), testkit.Namespace, orphan)
+	require.NoError(t, err, "D12: an owner that is no controller counts as none")
+	require.Nil(t, got)
+	require.Zero(t, c.calls)
+}
+
+func TestAnOwnerThatIsNotKnownYetIsLookedUpAgain(t *testing.T) {
+	f := New(t.Context(), &cluster{failures: 2})
+	f.Put(testkit.VPA("v"))
+	got, err := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+	require.NoError(t, err)
+	require.NotNil(t, got)
+
+	f = New(t.Context(), &cluster{failures: 100})
+	f.Put(testkit.VPA("v"))
+	_, err = f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+	require.ErrorContains(t, err, "find the topmost controller above ReplicaSet web-1: ReplicaSet web-1 does not exist")
+}
+
+func TestAVPAWithoutTargetIsNoCandidate(t *testing.T) {
+	f := New(t.Context(), &cluster{})
+	f.Put(testkit.VPA("v", func(v *vpav1.VerticalPodAutoscaler) { v.Spec.TargetRef = nil }))
+	got, err := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+	require.NoError(t, err)
+	require.Nil(t, got)
+}

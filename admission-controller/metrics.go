@@ -1,0 +1,69 @@
+package main
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"loadline.dev/loadline/admission-controller/server"
+)
+
+// labelPod is the value of the label "resource" for pods.
+const labelPod = "Pod"
+
+// metrics are the collectors of this program. Names, labels and buckets of the
+// prefix vpa_ are those of the reference VPA; those of loadline_ are ours.
+type metrics struct {
+	pods      *prometheus.CounterVec
+	latency   *prometheus.HistogramVec
+	execution *prometheus.HistogramVec
+
+	problems *prometheus.CounterVec
+	notAfter prometheus.Gauge
+}
+
+func newMetrics(registerer prometheus.Registerer) *metrics {
+	m := &metrics{
+		pods: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "vpa_admission_controller_admission_pods_total",
+			Help: "Pods that the webhook was asked about, by whether it changed them.",
+		}, []string{"applied"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "vpa_admission_controller_admission_latency_seconds",
+			Help:    "Time an admission request took, by outcome and resource.",
+			Buckets: []float64{.01, .02, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1, 2, 5, 10, 20, 30, 60, 120, 300},
+		}, []string{"status", "resource"}),
+		execution: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "vpa_admission_controller_execution_latency_seconds",
+			Help:    "Time spent in the steps of an admission request.",
+			Buckets: []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 120, 150, 240, 300},
+		}, []string{"step"}),
+		problems: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "loadline_admission_controller_problems_total",
+			Help: "Admission requests that were allowed without being looked at, by cause.",
+		}, []string{"cause"}),
+		notAfter: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "loadline_admission_controller_certificate_expiry_timestamp_seconds",
+			Help: "When the serving certificate expires, as a Unix time.",
+		}),
+	}
+	registerer.MustRegister(m.pods, m.latency, m.execution, m.problems, m.notAfter)
+	return m
+}
+
+// Request counts an answered request.
+func (m *metrics) Request(status, resource string, took time.Duration) {
+	m.latency.WithLabelValues(status, resource).Observe(took.Seconds())
+	if resource == labelPod {
+		m.pods.WithLabelValues(strconv.FormatBool(status == "applied")).Inc()
+	}
+}
+
+// Step records a step of a request.
+func (m *metrics) Step(step string, took time.Duration) {
+	m.execution.WithLabelValues(step).Observe(took.Seconds())
+}
+
+// Problem counts a request that could not be handled.
+func (m *metrics) Problem(cause server.Cause) { m.problems.WithLabelValues(string(cause)).Inc() }

@@ -1,0 +1,138 @@
+package mutate
+
+import (
+	"encoding/json"
+	"testing"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"loadline.dev/loadline/admission-controller/patch"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+func TestThePatchTestsTheContainerBeforeItChangesIt(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("plain", "cpu=100m", ""), testkit.Container("c", "cpu=100m", "cpu=200m"))
+	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=150m")), convert.LimitRanges{})
+	require.NoError(t, err)
+	require.True(t, m.Resized)
+	require.Equal(t, []patch.Operation{
+		patch.Add("/metadata/annotations", map[string]string{}),
+		patch.Test("/spec/containers/1/name", "c"),
+		patch.Add("/spec/containers/1/resources/requests/cpu", "150m"),
+		patch.Add("/spec/containers/1/resources/limits/cpu", "300m"),
+		patch.Add("/metadata/annotations/vpaUpdates", "Pod resources updated by v: container 1: memory: limit NOT set since originalLimit is nil or 0, cpu request, cpu limit"),
+		patch.Add("/metadata/annotations/vpaObservedContainers", "plain, c"),
+	}, m.Patch)
+}
+
+// apply puts a patch on a pod with an independent library.
+func apply(t *testing.T, pod *corev1.Pod, operations []patch.Operation) *corev1.Pod {
+	t.Helper()
+	raw, err := json.Marshal(operations)
+	require.NoError(t, err)
+	before, err := json.Marshal(pod)
+	require.NoError(t, err)
+	decoded, err := jsonpatch.DecodePatch(raw)
+	require.NoError(t, err)
+	after, err := decoded.Apply(before)
+	require.NoError(t, err)
+	var patched corev1.Pod
+	require.NoError(t, json.Unmarshal(after, &patched))
+	return &patched
+}
+
+func TestAPodThatHasTheRecommendationKeepsItsResources(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("c", "cpu=300m memory=300Mi", "cpu=1 memory=1000Mi"))
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=100m memory=100000001"))
+	ranges := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=300m")})})
+	first, err := Config{}.Patch(pod, vpa, ranges)
+	require.NoError(t, err)
+	once := apply(t, pod, first.Patch)
+	second, err := Config{}.Patch(once, vpa, ranges)
+	require.NoError(t, err)
+	require.Equal(t, once.Spec, apply(t, once, second.Patch).Spec)
+}
+
+func TestInitContainersAndSidecarsAreLeftAlone(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
+	sidecar := testkit.Container("side", "cpu=100m", "")
+	sidecar.RestartPolicy = &always
+	pod.Spec.InitContainers = []corev1.Container{testkit.Container("init", "cpu=100m", ""), sidecar}
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"), testkit.Recommend("init", "cpu=1"), testkit.Recommend("side", "cpu=1"))
+	m, err := Config{}.Patch(pod, vpa, convert.LimitRanges{})
+	require.NoError(t, err)
+	require.Equal(t, pod.Spec.InitContainers, apply(t, pod, m.Patch).Spec.InitContainers)
+}
+
+func TestAContainerThatIsOffIsLeftAloneAtOnce(t *testing.T) {
+	off := vpav1.ContainerScalingModeOff
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", Mode: &off}))
+	m, err := Config{Boost: true}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "")), vpa, convert.LimitRanges{})
+	require.NoError(t, err)
+	require.False(t, m.Resized, "even while the status still has a recommendation")
+}
+
+func TestABoostThatCannotBeComputedChangesNothing(t *testing.T) {
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"))
+	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor}}
+	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
+	m, err := Config{Boost: true}.Patch(pod, vpa, convert.LimitRanges{})
+	require.ErrorIs(t, err, policy.ErrBoost)
+	require.Empty(t, m.Patch)
+	m, err = Config{}.Patch(pod, vpa, convert.LimitRanges{})
+	require.NoError(t, err, "without the feature the boost is not looked at")
+	require.True(t, m.Resized)
+}
+
+func TestD12AStartupBoostWithoutCPUIsNone(t *testing.T) {
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"))
+	vpa.Spec.StartupBoost = &vpav1.StartupBoost{}
+	m, err := Config{Boost: true}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "")), vpa, convert.LimitRanges{})
+	require.NoError(t, err)
+	require.True(t, m.Resized)
+}
+
+func TestAPodThatWillBeRefusedComesWithAWarning(t *testing.T) {
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=250m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", MinAllowed: testkit.List("cpu=700m")}))
+	ranges := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")})})
+	m, err := Config{}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "cpu=100m")), vpa, ranges)
+	require.NoError(t, err)
+	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu does not fit the container LimitRange; the pod will probably be refused"}, m.Warnings)
+}
+
+func TestNamesAreEscapedInPaths(t *testing.T) {
+	require.Equal(t, "/metadata/annotations/vpaCpuStartupBoost~1a~0b", patch.Path("metadata", "annotations", "vpaCpuStartupBoost/a~b"))
+}
+
+func BenchmarkPatch(b *testing.B) {
+	pod := testkit.Pod("p", testkit.Container("a", "cpu=100m memory=100Mi", "cpu=200m memory=200Mi"), testkit.Container("b", "cpu=100m memory=100Mi", ""))
+	vpa := testkit.VPA("v", testkit.Recommend("a", "cpu=150m memory=120Mi"), testkit.Recommend("b", "cpu=150m memory=120Mi"))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := (Config{}).Patch(pod, vpa, convert.LimitRanges{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func FuzzPatch(f *testing.F) {
+	f.Add(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"},"limits":{"cpu":"2"}}}]}}`,
+		`{"spec":{"resourcePolicy":{"containerPolicies":[{"containerName":"*","maxAllowed":{"cpu":"1"}}]}},"status":{"recommendation":{"containerRecommendations":[{"containerName":"c","target":{"cpu":"3"}}]}}}`)
+	f.Fuzz(func(t *testing.T, rawPod, rawVPA string) {
+		var pod corev1.Pod
+		var vpa vpav1.VerticalPodAutoscaler
+		if json.Unmarshal([]byte(rawPod), &pod) != nil || json.Unmarshal([]byte(rawVPA), &vpa) != nil {
+			t.Skip()
+		}
+		m, err := Config{Boost: true}.Patch(&pod, &vpa, convert.LimitRanges{})
+		if err == nil && len(m.Patch) == 0 {
+			t.Fatal("the observed containers are always noted")
+		}
+	})
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/admission-controller/certs"
+	"loadline.dev/loadline/admission-controller/lookup"
+	"loadline.dev/loadline/admission-controller/register"
+	"loadline.dev/loadline/admission-controller/server"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/serving"
+)
+
+// patience is how long the start waits for an API server.
+const patience = 30 * time.Second
+
+// run works until ctx ends.
+func run(ctx context.Context, config Config) error {
+	log := klog.FromContext(ctx)
+	for _, line := range config.Warnings() {
+		log.Info(line)
+	}
+	registry := serving.NewRegistry()
+	m := newMetrics(registry)
+	h := newHealth(time.Now())
+	status := serving.New(config.Serving.Address, config.Serving.Profiling, registry, h.Check)
+	if err := errors.Join(status.Listen(), portFree(config.Port)); err != nil {
+		return err
+	}
+	rest, err := client.Load(config.Kube, "admission-controller")
+	if err != nil {
+		return err
+	}
+	clients, err := client.New(rest)
+	if err != nil {
+		return err
+	}
+	k, err := newKeeper(config, clients, m)
+	if err != nil {
+		return err
+	}
+	return together(ctx, status.Run, func(ctx context.Context) error {
+		return serve(ctx, config, clients, webhook{metrics: m, health: h, keeper: k})
+	})
+}
+
+// portFree tells early whether the webhook's port can be opened; it is opened
+// for good when there is something to answer with.
+func portFree(port int) error {
+	s := server.New(server.Config{Port: port})
+	if err := s.Listen(); err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+// newKeeper chooses where the certificate comes from.
+func newKeeper(config Config, clients *client.Clients, m *metrics) (*certs.Keeper, error) {
+	k := &certs.Keeper{Holder: &certs.Holder{}, Expiry: func(end time.Time) { m.notAfter.Set(float64(end.Unix())) }}
+	if config.Register {
+		registrar := register.Registrar{Client: clients.Kube.AdmissionregistrationV1(), Config: config.registration()}
+		k.Publish = registrar.Apply
+	}
+	files := config.Files
+	if !config.Register {
+		files.CA = ""
+	}
+	switch {
+	case files.Present():
+		serving, err := files.Load()
+		if err != nil {
+			return nil, err
+		}
+		k.Source = func(context.Context, time.Time, []byte) (*certs.Serving, error) {
+			if config.ReloadCert {
+				return files.Load()
+			}
+			return serving, nil
+		}
+	case config.Register:
+		store := certs.Store{
+			Secrets:   clients.Kube.CoreV1(),
+			Namespace: config.namespace(),
+			Name:      config.Secret,
+			Hosts:     []string{config.host()},
+			Schedule:  certs.DefaultSchedule(),
+		}
+		k.Source = store.Load
+	default:
+		return nil, fmt.Errorf("--tls-cert-file=%s and --tls-private-key=%s do not exist: mount them, or let the program issue and publish a certificate with --register-webhook=true", files.Cert, files.Key)
+	}
+	return k, nil
+}
+
+// webhook are the parts that exist before the caches are filled.
+type webhook struct {
+	metrics *metrics
+	health  *health
+	keeper  *certs.Keeper
+}
+
+// serve fills the caches and then answers admission requests until ctx ends.
+func serve(ctx context.Context, config Config, clients *client.Clients, w webhook) error {
+	if err := clients.WaitForServer(ctx, patience); err != nil {
+		return err
+	}
+	pods, resolve, err := fillCaches(ctx, config, clients)
+	if err != nil {
+		return err
+	}
+	w.keeper.Run(ctx, true)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	tls := config.tls()
+	tls.GetCertificate = w.keeper.Holder.ForConnection
+	s := server.New(server.Config{
+		Port:     config.Port,
+		TLS:      tls,
+		Handlers: []server.Handler{pods.handler(), vpaHandler(config.validation())},
+		Recorder: w.metrics,
+		Drain:    config.Drain,
+	})
+	if err := s.Listen(); err != nil {
+		return err
+	}
+	b := beater{lease: heartbeat(config, clients), alive: w.health.alive, probe: func(ctx context.Context) error {
+		return probe(ctx, s, config, w.keeper)
+	}}
+	return together(ctx, resolve, s.Run, b.Run, func(ctx context.Context) error {
+		w.keeper.Run(ctx, false)
+		return nil
+	})
+}
+
+func probe(ctx context.Context, s *server.Server, config Config, k *certs.Keeper) error {
+	ctx, cancel := context.WithTimeout(ctx, config.LeaseInterval)
+	defer cancel()
+	return s.Probe(ctx, config.host(), k.Holder.Current().CAs)
+}
+
+func heartbeat(config Config, clients *client.Clients) *lease.Beat {
+	holder, err := os.Hostname()
+	if err != nil {
+		holder = "admission-controller"
+	}
+	return &lease.Beat{
+		Client:    clients.Kube.CoordinationV1(),
+		Namespace: lease.Namespace(config.LeaseNamespace),
+		Name:      config.LeaseName,
+		Holder:    holder,
+		Interval:  config.LeaseInterval,
+	}
+}
+
+// fillCaches starts the informers and waits until they are filled. It returns
+// the handler of pods that reads them, and what keeps the answers about other
+// kinds of controllers fresh.
+func fillCaches(ctx context.Context, config Config, clients *client.Clients) (podHandler, func(context.Context) error, error) {
+	core := client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "")
+	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace)
+	scales := client.NewScales(clients.Kube)
+	resolver := target.New(core, scales.Scale)
+	finder := lookup.New(ctx, resolver)
+	registration, err := vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().AddEventHandler(finder.Handler())
+	if err != nil {
+		return podHandler{}, nil, fmt.Errorf("watch VerticalPodAutoscalers: %w", err)
+	}
+	limitRanges := core.Core().V1().LimitRanges()
+	caches := map[string]cache.InformerSynced{
+		"verticalpodautoscalers": registration.HasSynced,
+		"limitranges":            limitRanges.Informer().HasSynced,
+	}
+	maps.Copy(caches, resolver.Synced())
+	core.Start(ctx.Done())
+	vpas.Start(ctx.Done())
+	if err := client.Sync(ctx, caches); err != nil {
+		return podHandler{}, nil, err
+	}
+	pods := podHandler{serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), mutation: config.mutation()}
+	return pods, func(ctx context.Context) error {
+		resolver.Run(ctx, scales.Reset)
+		return nil
+	}, nil
+}
+
+// together runs tasks until all have returned. The first error ends the others
+// and is returned.
+func together(ctx context.Context, tasks ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan error)
+	for _, task := range tasks {
+		go func() { ended <- task(ctx) }()
+	}
+	var first error
+	for range tasks {
+		if err := <-ended; err != nil && first == nil {
+			first = err
+			cancel(err)
+		}
+	}
+	return first
+}

@@ -1,0 +1,244 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/admission-controller/patch"
+)
+
+// Answer is what a Handler decides about one object. The zero value allows it
+// unchanged.
+type Answer struct {
+	Refusal  *metav1.Status // nil: allowed
+	Patch    []patch.Operation
+	Warnings []string
+	// Err is why the object is allowed without having been looked at, and Cause
+	// the label it is counted under.
+	Err   error
+	Cause Cause
+}
+
+// Handler decides about one object.
+type Handler struct {
+	Resource metav1.GroupResource
+	Label    string // value of the metric label "resource"
+	Answer   func(ctx context.Context, request *admissionv1.AdmissionRequest) Answer
+}
+
+// Cause is why a request could not be handled. The set is closed.
+type Cause string
+
+// The causes.
+const (
+	CauseContentType Cause = "content_type" // the body is not JSON
+	CauseTooLarge    Cause = "too_large"    // the body exceeds MaxBody
+	CauseBody        Cause = "body"         // the body is no AdmissionReview
+	CauseResource    Cause = "resource"     // no handler for the resource or version
+	CauseObject      Cause = "object"       // the object cannot be read
+	CauseOwner       Cause = "owner"        // the owners of a pod cannot be read
+	CauseBoost       Cause = "boost"        // a startup boost cannot be computed
+	CauseLimitRange  Cause = "limit_range"  // LimitRanges cannot be listed
+	CausePanic       Cause = "panic"        // a defect of ours
+	CauseResponse    Cause = "response"     // the answer cannot be written
+)
+
+// Values of the metric labels.
+const (
+	statusError   = "error"
+	statusSkipped = "skipped"
+	statusApplied = "applied"
+
+	labelUnknown = "unknown"
+
+	StepRead  = "read_request"
+	StepAdmit = "admit"
+	StepBuild = "build_response"
+	StepWrite = "write_response"
+	StepTotal = "total"
+)
+
+// Recorder counts what happens.
+type Recorder interface {
+	Request(status, resource string, took time.Duration)
+	Step(step string, took time.Duration)
+	Problem(cause Cause)
+}
+
+// MaxBody is the largest request body in bytes.
+const MaxBody = 5 << 20
+
+// reviewer is the handler of all paths.
+type reviewer struct {
+	handlers []Handler
+	recorder Recorder
+	log      klog.Logger
+}
+
+// exchange is one request on its way.
+type exchange struct {
+	*reviewer
+	started, step time.Time
+	status, label string
+}
+
+// took records the step that just ended.
+func (x *exchange) took(step string) {
+	now := time.Now()
+	x.recorder.Step(step, now.Sub(x.step))
+	x.step = now
+}
+
+func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	now := time.Now()
+	x := &exchange{reviewer: r, started: now, step: now, status: statusError, label: labelUnknown}
+	defer func() {
+		total := time.Since(x.started)
+		r.recorder.Step(StepTotal, total)
+		r.recorder.Request(x.status, x.label, total)
+	}()
+	body, code := x.read(w, request)
+	x.took(StepRead)
+	if code != 0 {
+		w.WriteHeader(code)
+		return
+	}
+	response := x.admit(request.Context(), body)
+	x.took(StepAdmit)
+	answer, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
+		Response: response,
+	})
+	x.took(StepBuild)
+	if err == nil {
+		w.Header().Set("Content-Type", "application/json")
+		_, err = w.Write(answer)
+	}
+	x.took(StepWrite)
+	if err != nil {
+		x.problem(CauseResponse, err)
+	}
+}
+
+// read returns the body, or the HTTP code of an empty answer.
+func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []byte, code int) {
+	if kind := request.Header.Get("Content-Type"); kind != "application/json" {
+		x.problem(CauseContentType, fmt.Errorf("content type is %q, must be application/json", kind))
+		return nil, http.StatusOK
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, MaxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		x.problem(CauseTooLarge, fmt.Errorf("the body exceeds %d bytes", MaxBody))
+		return nil, http.StatusRequestEntityTooLarge
+	case err != nil:
+		x.problem(CauseBody, err)
+		return nil, http.StatusBadRequest
+	}
+	return body, 0
+}
+
+// admit returns the response to one review.
+func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
+	response := &admissionv1.AdmissionResponse{Allowed: true}
+	var review admissionv1.AdmissionReview
+	if err := json.Unmarshal(body, &review); err != nil {
+		x.problem(CauseBody, fmt.Errorf("not an AdmissionReview: %w", err))
+		return response
+	}
+	request := review.Request
+	if request == nil {
+		x.problem(CauseBody, errors.New("the AdmissionReview has no request"))
+		return response
+	}
+	response.UID = request.UID
+	handler, ok := x.find(request)
+	if !ok {
+		x.problem(CauseResource, fmt.Errorf("no handler for %s", request.Resource))
+		return response
+	}
+	x.label = handler.Label
+	answer := x.call(ctx, handler, request)
+	if err := x.fill(response, answer); err != nil {
+		x.problem(CauseResponse, err)
+	}
+	if answer.Err != nil {
+		x.status = statusError
+	}
+	return response
+}
+
+func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {
+	for _, h := range x.handlers {
+		if h.Resource.Group == request.Resource.Group && h.Resource.Resource == request.Resource.Resource {
+			return h, true
+		}
+	}
+	return Handler{}, false
+}
+
+// call runs the handler and turns a panic into an answer.
+func (x *exchange) call(ctx context.Context, h Handler, request *admissionv1.AdmissionRequest) (answer Answer) {
+	log := x.log.WithValues("resource", request.Resource.Resource, "namespace", request.Namespace, "name", request.Name, "uid", request.UID)
+	defer func() {
+		if cause := recover(); cause != nil {
+			log.Info("The stack of the panic", "stack", string(debug.Stack()))
+			answer = Answer{Err: fmt.Errorf("panic: %v", cause), Cause: CausePanic}
+		}
+		if answer.Err != nil {
+			x.recorder.Problem(answer.Cause)
+			log.Error(answer.Err, "Allowed unchanged because of a problem", "cause", answer.Cause)
+			answer.Patch = nil
+			answer.Warnings = append(answer.Warnings, warning("VPA admission controller: left unchanged: "+answer.Err.Error()))
+		}
+	}()
+	return h.Answer(klog.NewContext(ctx, log), request)
+}
+
+// longestWarning is what clients are sure to show.
+const longestWarning = 256
+
+// warning shortens a text to one line that clients show.
+func warning(text string) string {
+	if len(text) <= longestWarning {
+		return text
+	}
+	return text[:longestWarning-3] + "..."
+}
+
+func (x *exchange) fill(response *admissionv1.AdmissionResponse, answer Answer) error {
+	x.status = statusSkipped
+	response.Warnings = answer.Warnings
+	if answer.Refusal != nil {
+		response.Allowed, response.Result = false, answer.Refusal
+		return nil
+	}
+	if len(answer.Patch) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(answer.Patch)
+	if err != nil {
+		x.status = statusError
+		return fmt.Errorf("encode the patch: %w", err)
+	}
+	kind := admissionv1.PatchTypeJSONPatch
+	response.Patch, response.PatchType = raw, &kind
+	x.status = statusApplied
+	return nil
+}
+
+func (x *exchange) problem(cause Cause, err error) {
+	x.recorder.Problem(cause)
+	x.log.Error(err, "Request allowed without being looked at", "cause", cause)
+}

@@ -1,0 +1,153 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	stdlog "log"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// Config is what a Server is built from.
+type Config struct {
+	Port     int // of all addresses
+	TLS      *tls.Config
+	Handlers []Handler
+	Recorder Recorder
+	// Drain is how long the server still answers after its context ended, so
+	// that the cluster can take this replica out of the Service first.
+	Drain time.Duration
+}
+
+// Server answers admission requests on all paths and "OK" on ProbePath.
+type Server struct {
+	config   Config
+	listener net.Listener
+}
+
+// ProbePath is answered without an admission request.
+const ProbePath = "/probe"
+
+// Time limits of one connection.
+const (
+	headerTime = 5 * time.Second
+	bodyTime   = 15 * time.Second
+	answerTime = 35 * time.Second // the API server waits 30 s at most
+	idleTime   = 3 * time.Minute
+	endTime    = 10 * time.Second // for open requests at the end
+)
+
+// New returns a server that does not listen yet.
+func New(config Config) *Server { return &Server{config: config} }
+
+// Listen opens the port, so that a port in use is known before anything else
+// starts.
+func (s *Server) Listen() error {
+	listener, err := net.Listen("tcp", ":"+strconv.Itoa(s.config.Port))
+	if err != nil {
+		return fmt.Errorf("serve the webhook on --port=%d: %w", s.config.Port, err)
+	}
+	s.listener = listener
+	return nil
+}
+
+// Close gives the port back if Run was never called.
+func (s *Server) Close() error { return s.listener.Close() }
+
+// Handler returns what the server answers with.
+func (s *Server) Handler(log klog.Logger) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+ProbePath, func(w http.ResponseWriter, _ *http.Request) {
+		// A client that went away needs no answer.
+		_, _ = io.WriteString(w, "OK")
+	})
+	mux.Handle("/", &reviewer{handlers: s.config.Handlers, recorder: s.config.Recorder, log: log})
+	return mux
+}
+
+// Run serves until ctx ends, goes on for the drain time, and lets open requests
+// end. Listen must have been called.
+func (s *Server) Run(ctx context.Context) error {
+	log := klog.FromContext(ctx)
+	server := &http.Server{
+		Handler:           s.Handler(log),
+		TLSConfig:         s.config.TLS,
+		ReadHeaderTimeout: headerTime,
+		ReadTimeout:       bodyTime,
+		WriteTimeout:      answerTime,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          stdlog.New(lines{log}, "", 0),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.ServeTLS(s.listener, "", "") }()
+	log.V(1).Info("Serving the webhook", "address", s.listener.Addr().String())
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve the webhook on --port=%d: %w", s.config.Port, err)
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve the webhook on --port=%d: %w", s.config.Port, err)
+	case <-time.After(s.config.Drain):
+	}
+	quiet, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	if err := server.Shutdown(quiet); err != nil {
+		return errors.Join(fmt.Errorf("end open requests: %w", err), server.Close())
+	}
+	return nil
+}
+
+// lines writes the HTTP server's own messages, such as failed handshakes.
+type lines struct{ log klog.Logger }
+
+// Write logs one message.
+func (l lines) Write(message []byte) (int, error) {
+	l.log.V(4).Info("HTTP server", "message", string(message))
+	return len(message), nil
+}
+
+// Probe asks the server over its own port and certificate whether it answers:
+// the connection is made as the API server would make it, for the given host
+// name and trusting only the given CAs. Without CAs, because somebody else
+// publishes them, any certificate will do.
+func (s *Server) Probe(ctx context.Context, host string, cas []byte) error {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(cas)
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: len(cas) == 0},
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			_, port, err := net.SplitHostPort(s.listener.Addr().String())
+			if err != nil {
+				return nil, err
+			}
+			return dialer.DialContext(ctx, network, net.JoinHostPort("127.0.0.1", port))
+		},
+	}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(host, "443")+ProbePath, nil)
+	if err != nil {
+		return err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return fmt.Errorf("the webhook does not answer its own probe: %w", err)
+	}
+	defer func() { _ = response.Body.Close() }() // nothing of it is read
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the webhook answers its own probe with %s", response.Status)
+	}
+	return nil
+}

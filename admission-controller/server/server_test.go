@@ -1,0 +1,190 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/admission-controller/patch"
+)
+
+// recorder remembers what was counted.
+type recorder struct {
+	mu       sync.Mutex
+	requests []string
+	steps    map[string]int
+	causes   []Cause
+}
+
+func (r *recorder) Request(status, resource string, _ time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.requests = append(r.requests, status+" "+resource)
+}
+
+func (r *recorder) Step(step string, _ time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.steps == nil {
+		r.steps = map[string]int{}
+	}
+	r.steps[step]++
+}
+
+func (r *recorder) Problem(cause Cause) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.causes = append(r.causes, cause)
+}
+
+func pods(answer func() Answer) Handler {
+	return Handler{Resource: metav1.GroupResource{Resource: "pods"}, Label: "Pod", Answer: func(context.Context, *admissionv1.AdmissionRequest) Answer { return answer() }}
+}
+
+const review = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u1","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"ns","object":{}}}`
+
+func TestAnswers(t *testing.T) {
+	refusal := &metav1.Status{Status: "Failure", Code: 422, Reason: metav1.StatusReasonInvalid}
+	for name, c := range map[string]struct {
+		contentType, body string
+		answer            func() Answer
+		code              int
+		want              string // "" for an empty body
+		request           string
+		causes            []Cause
+	}{
+		"wrong content type":        {"text/plain", review, nil, 200, "", "error unknown", []Cause{CauseContentType}},
+		"content type with charset": {"application/json; charset=utf-8", review, nil, 200, "", "error unknown", []Cause{CauseContentType}},
+		"too large":                 {"application/json", strings.Repeat(" ", MaxBody+1), nil, 413, "", "error unknown", []Cause{CauseTooLarge}},
+		"not JSON":                  {"application/json", "nonsense", nil, 200, `{"uid":"","allowed":true}`, "error unknown", []Cause{CauseBody}},
+		"empty body":                {"application/json", "", nil, 200, `{"uid":"","allowed":true}`, "error unknown", []Cause{CauseBody}},
+		"D12 no request":            {"application/json", `{"kind":"AdmissionReview"}`, nil, 200, `{"uid":"","allowed":true}`, "error unknown", []Cause{CauseBody}},
+		"other resource":            {"application/json", strings.ReplaceAll(review, "pods", "services"), nil, 200, `{"uid":"u1","allowed":true}`, "error unknown", []Cause{CauseResource}},
+		"nothing to do":             {"application/json", review, func() Answer { return Answer{} }, 200, `{"uid":"u1","allowed":true}`, "skipped Pod", nil},
+		"patch": {"application/json", review, func() Answer { return Answer{Patch: []patch.Operation{patch.Add("/a", "b")}, Warnings: []string{"w"}} }, 200,
+			`{"uid":"u1","allowed":true,"patch":"W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6ImIifV0=","patchType":"JSONPatch","warnings":["w"]}`, "applied Pod", nil},
+		"refused": {"application/json", review, func() Answer { return Answer{Refusal: refusal} }, 200,
+			`{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Invalid","code":422}}`, "skipped Pod", nil},
+		"D18 problem": {"application/json", review, func() Answer { return Answer{Err: errors.New("no owner"), Cause: CauseOwner} }, 200,
+			`{"uid":"u1","allowed":true,"warnings":["VPA admission controller: left unchanged: no owner"]}`, "error Pod", []Cause{CauseOwner}},
+		"panic": {"application/json", review, func() Answer { panic("boom") }, 200,
+			`{"uid":"u1","allowed":true,"warnings":["VPA admission controller: left unchanged: panic: boom"]}`, "error Pod", []Cause{CausePanic}},
+	} {
+		r := &recorder{}
+		h := New(Config{Handlers: []Handler{pods(c.answer)}, Recorder: r}).Handler(klog.Background())
+		request := httptest.NewRequest(http.MethodPost, "/any/path", strings.NewReader(c.body))
+		request.Header.Set("Content-Type", c.contentType)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, request)
+		require.Equal(t, c.code, w.Code, name)
+		require.Equal(t, []string{c.request}, r.requests, name)
+		require.Equal(t, c.causes, r.causes, name)
+		require.Equal(t, 1, r.steps[StepTotal], name)
+		if c.want == "" {
+			require.Empty(t, w.Body.String(), name)
+			continue
+		}
+		var got struct {
+			APIVersion, Kind string
+			Response         json.RawMessage
+		}
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got), name)
+		require.Equal(t, "admission.k8s.io/v1 AdmissionReview", got.APIVersion+" "+got.Kind)
+		require.JSONEq(t, c.want, string(got.Response), name)
+	}
+}
+
+func TestD17NothingButTheWebhookIsServed(t *testing.T) {
+	h := New(Config{Recorder: &recorder{}}).Handler(klog.Background())
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/", nil))
+	require.Empty(t, w.Body.String())
+	w = httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, ProbePath, nil))
+	require.Equal(t, "OK", w.Body.String())
+}
+
+// selfSigned is a certificate for 127.0.0.1 that is its own CA.
+func selfSigned(t *testing.T) (tls.Certificate, []byte) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func TestServesTLSProbesItselfAndDrains(t *testing.T) {
+	cert, cas := selfSigned(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s := New(Config{
+		TLS:      &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
+		Recorder: &recorder{},
+		Handlers: []Handler{pods(func() Answer { close(entered); <-leave; return Answer{} })},
+		Drain:    50 * time.Millisecond,
+	})
+	require.NoError(t, s.Listen())
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+
+	require.NoError(t, s.Probe(ctx, "127.0.0.1", cas))
+	require.NoError(t, s.Probe(ctx, "any.name", nil), "without CAs the certificate is not looked at")
+	require.ErrorContains(t, s.Probe(ctx, "10.1.1.1", cas), "does not answer its own probe")
+	_, others := selfSigned(t)
+	require.Error(t, s.Probe(ctx, "127.0.0.1", others))
+
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(cas)
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	answered := make(chan string)
+	go func() {
+		response, err := client.Post("https://"+strings.Replace(s.listener.Addr().String(), "[::]", "127.0.0.1", 1)+"/", "application/json", bytes.NewBufferString(review))
+		if err != nil {
+			answered <- err.Error()
+			return
+		}
+		body, _ := io.ReadAll(response.Body)
+		answered <- string(body)
+	}()
+	<-entered
+	stop()
+	require.NoError(t, s.Probe(context.Background(), "127.0.0.1", cas), "still answers while it drains")
+	time.AfterFunc(200*time.Millisecond, func() { close(leave) })
+	require.Contains(t, <-answered, `"allowed":true`, "an open request is answered")
+	require.NoError(t, <-ended)
+	require.Error(t, s.Probe(context.Background(), "127.0.0.1", cas))
+}
+
+func TestPortInUse(t *testing.T) {
+	taken := New(Config{})
+	require.NoError(t, taken.Listen())
+	defer func() { require.NoError(t, taken.Close()) }()
+	port := taken.listener.Addr().(*net.TCPAddr).Port
+	require.ErrorContains(t, New(Config{Port: port}).Listen(), "address already in use")
+}
+
+func TestLongWarningsAreShortened(t *testing.T) {
+	require.Len(t, warning(strings.Repeat("x", 1000)), longestWarning)
+}

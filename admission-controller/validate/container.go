@@ -1,0 +1,132 @@
+package validate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+func (ch *checker) containerPolicy(p *vpav1.ContainerResourcePolicy, at *field.Path) {
+	if p.ContainerName == "" {
+		ch.refuse(field.Required(at.Child("containerName"), `must be the name of a container, or "*" for all others`))
+	}
+	off := false
+	if p.Mode != nil {
+		off = *p.Mode == vpav1.ContainerScalingModeOff
+		ch.oneOf(at.Child("mode"), *p.Mode, vpav1.ContainerScalingModeAuto, vpav1.ContainerScalingModeOff)
+	}
+	ch.bounds(p, at)
+	if off && p.ControlledValues != nil && *p.ControlledValues == vpav1.ContainerControlledValuesRequestsAndLimits {
+		ch.refuse(field.Forbidden(at.Child("controlledValues"), "RequestsAndLimits has no meaning with mode Off: leave out one of the two"))
+	}
+	if p.ControlledResources != nil {
+		for i, name := range *p.ControlledResources {
+			ch.controlled(name, at.Child("controlledResources").Index(i))
+		}
+	}
+	ch.memorySettings(p, at)
+	ch.startupBoost(p.StartupBoost, at.Child("startupBoost"))
+}
+
+// bounds checks minAllowed and maxAllowed.
+func (ch *checker) bounds(p *vpav1.ContainerResourcePolicy, at *field.Path) {
+	minima, maxima := at.Child("minAllowed"), at.Child("maxAllowed")
+	for _, name := range sortedNames(p.MinAllowed) {
+		ch.whole(minima.Key(string(name)), name, p.MinAllowed[name])
+	}
+	for _, name := range sortedNames(p.MaxAllowed) {
+		most := p.MaxAllowed[name]
+		ch.whole(maxima.Key(string(name)), name, most)
+		if least, ok := p.MinAllowed[name]; ok && most.Cmp(least) < 0 {
+			ch.refuse(field.Invalid(maxima.Key(string(name)), most.String(), "must not be less than minAllowed, which is "+least.String()))
+		}
+	}
+}
+
+func (ch *checker) whole(at *field.Path, name corev1.ResourceName, q resource.Quantity) {
+	switch name {
+	case corev1.ResourceCPU:
+		ch.wholeCPU(at, q)
+	case corev1.ResourceMemory:
+		if q.Cmp(*resource.NewQuantity(q.Value(), resource.BinarySI)) != 0 {
+			ch.refuse(field.Invalid(at, q.String(), "must be a whole number of bytes, for example 250Mi"))
+		}
+	}
+}
+
+func (ch *checker) wholeCPU(at *field.Path, q resource.Quantity) {
+	if q.Cmp(*resource.NewMilliQuantity(q.MilliValue(), resource.DecimalSI)) != 0 {
+		ch.refuse(field.Invalid(at, q.String(), "must be a whole number of millicores, for example 250m"))
+	}
+}
+
+func (ch *checker) controlled(name corev1.ResourceName, at *field.Path) {
+	switch {
+	case name == corev1.ResourceCPU || name == corev1.ResourceMemory:
+	case ch.had.controlled[string(name)]:
+		ch.warnings = append(ch.warnings, fmt.Sprintf("%s: %q is ignored: only cpu and memory can be controlled", at, name))
+	default:
+		ch.refuse(field.NotSupported(at, name, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}))
+	}
+}
+
+// memorySettings checks the fields of the gate PerVPAConfig.
+func (ch *checker) memorySettings(p *vpav1.ContainerResourcePolicy, at *field.Path) {
+	ratio, bump := at.Child("oomBumpUpRatio"), at.Child("oomMinBumpUp")
+	if q := p.OOMBumpUpRatio; q != nil {
+		switch {
+		case !ch.allowsPerVPA():
+			ch.refuse(field.Forbidden(ratio, gateOff("PerVPAConfig")))
+		case q.MilliValue() < 1000:
+			ch.refuse(field.Invalid(ratio, q.String(), "must be at least 1"))
+		}
+	}
+	if q := p.OOMMinBumpUp; q != nil {
+		switch {
+		case !ch.allowsPerVPA():
+			ch.refuse(field.Forbidden(bump, gateOff("PerVPAConfig")))
+		case q.Sign() < 0:
+			ch.refuse(field.Invalid(bump, q.String(), "must not be negative"))
+		}
+	}
+	if n := p.MemoryAggregationIntervalSeconds; n != nil {
+		ch.perVPA(at.Child("memoryAggregationIntervalSeconds"), int64(*n))
+	}
+	if n := p.MemoryAggregationIntervalCount; n != nil {
+		ch.perVPA(at.Child("memoryAggregationIntervalCount"), *n)
+	}
+}
+
+// invalid is the status of the API for an object with errors.
+func invalid(name string, errs field.ErrorList) *metav1.Status {
+	status := apierrors.NewInvalid(schema.GroupKind{Group: vpav1.SchemeGroupVersion.Group, Kind: "VerticalPodAutoscaler"}, name, errs).Status()
+	return &status
+}
+
+func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
+	return slices.Sorted(maps.Keys(list))
+}
+
+// oneOf refuses a value that is not among the known ones.
+func (ch *checker) oneOf(at *field.Path, value any, known ...any) {
+	if !slices.Contains(known, value) {
+		ch.refuse(field.NotSupported(at, fmt.Sprint(value), texts(known)))
+	}
+}
+
+func texts(values []any) []string {
+	all := make([]string, len(values))
+	for i, v := range values {
+		all[i] = fmt.Sprint(v)
+	}
+	return all
+}

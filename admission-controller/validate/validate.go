@@ -1,0 +1,182 @@
+package validate
+
+import (
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"loadline.dev/loadline/admission-controller/patch"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+// Config tells which alpha features are switched on. A field of a feature that
+// is off is refused, unless the old object has a field of that feature already.
+type Config struct {
+	InPlace      bool // update mode InPlace
+	PerVPAConfig bool // memory aggregation and OOM settings of single VPAs
+	Boost        bool // CPU startup boosts
+}
+
+// Verdict is the answer about one object.
+type Verdict struct {
+	Errors   field.ErrorList // in the order of the fields; empty: the object is fine
+	Warnings []string
+	Patch    []patch.Operation // defaults; empty if there are errors
+}
+
+// Check judges an object. Old is the raw stored object of an update, else nil;
+// one that cannot be read counts as none, so that it can be repaired.
+func (c Config) Check(raw, old []byte) Verdict {
+	var object vpav1.VerticalPodAutoscaler
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return Verdict{Errors: field.ErrorList{field.InternalError(field.NewPath("."), fmt.Errorf("not a VerticalPodAutoscaler: %w", err))}}
+	}
+	ch := checker{config: c}
+	var stored vpav1.VerticalPodAutoscaler
+	if len(old) > 0 && json.Unmarshal(old, &stored) == nil {
+		ch.had = featuresOf(&stored)
+	}
+	ch.spec(&object.Spec)
+	if len(ch.errors) == 0 && object.Spec.UpdatePolicy == nil {
+		recreate := vpav1.UpdateModeRecreate
+		ch.defaults = append(ch.defaults, patch.Add("/spec/updatePolicy", vpav1.PodUpdatePolicy{UpdateMode: &recreate}))
+	}
+	return Verdict{Errors: ch.errors, Warnings: ch.warnings, Patch: ch.defaults}
+}
+
+// features are the fields of an object that need a gate or are no longer
+// accepted for new objects.
+type features struct {
+	inPlace, perVPA, boost bool
+	controlled             map[string]bool // resources in any controlledResources
+}
+
+func featuresOf(vpa *vpav1.VerticalPodAutoscaler) features {
+	f := features{boost: vpa.Spec.StartupBoost != nil, controlled: map[string]bool{}}
+	if p := vpa.Spec.UpdatePolicy; p != nil {
+		f.inPlace = p.UpdateMode != nil && *p.UpdateMode == vpav1.UpdateModeInPlace
+		f.perVPA = p.EvictAfterOOMSeconds != nil
+	}
+	if vpa.Spec.ResourcePolicy == nil {
+		return f
+	}
+	for _, c := range vpa.Spec.ResourcePolicy.ContainerPolicies {
+		f.boost = f.boost || c.StartupBoost != nil
+		f.perVPA = f.perVPA || c.OOMBumpUpRatio != nil || c.OOMMinBumpUp != nil ||
+			c.MemoryAggregationIntervalSeconds != nil || c.MemoryAggregationIntervalCount != nil
+		if c.ControlledResources != nil {
+			for _, name := range *c.ControlledResources {
+				f.controlled[string(name)] = true
+			}
+		}
+	}
+	return f
+}
+
+// checker collects what is found in one object.
+type checker struct {
+	config   Config
+	had      features
+	errors   field.ErrorList
+	warnings []string
+	defaults []patch.Operation
+}
+
+func (ch *checker) refuse(e *field.Error) { ch.errors = append(ch.errors, e) }
+
+func (ch *checker) spec(spec *vpav1.VerticalPodAutoscalerSpec) {
+	root := field.NewPath("spec")
+	if spec.UpdatePolicy != nil {
+		ch.updatePolicy(spec.UpdatePolicy, root.Child("updatePolicy"))
+	}
+	if spec.ResourcePolicy != nil {
+		for i := range spec.ResourcePolicy.ContainerPolicies {
+			ch.containerPolicy(&spec.ResourcePolicy.ContainerPolicies[i], root.Child("resourcePolicy", "containerPolicies").Index(i))
+		}
+	}
+	ch.startupBoost(spec.StartupBoost, root.Child("startupBoost"))
+	if n := len(spec.Recommenders); n > 1 {
+		ch.refuse(field.TooMany(root.Child("recommenders"), n, 1))
+	}
+}
+
+func (ch *checker) updatePolicy(p *vpav1.PodUpdatePolicy, at *field.Path) {
+	mode := at.Child("updateMode")
+	switch {
+	case p.UpdateMode == nil:
+		ch.refuse(field.Required(mode, "an updatePolicy must name its mode, for example Recreate; leave out updatePolicy to get the default"))
+	case *p.UpdateMode == vpav1.UpdateModeInPlace && !ch.config.InPlace && !ch.had.inPlace:
+		ch.refuse(field.Forbidden(mode, gateOff("InPlace")+", or use InPlaceOrRecreate"))
+	case *p.UpdateMode == vpav1.UpdateModeAuto:
+		ch.warnings = append(ch.warnings, `spec.updatePolicy.updateMode: "Auto" is deprecated and acts as "Recreate": write "Recreate", or "InPlaceOrRecreate" to resize without a restart`)
+	default:
+		ch.oneOf(mode, *p.UpdateMode, vpav1.UpdateModeOff, vpav1.UpdateModeInitial, vpav1.UpdateModeRecreate,
+			vpav1.UpdateModeInPlaceOrRecreate, vpav1.UpdateModeInPlace, vpav1.UpdateModeAuto)
+	}
+	if p.MinReplicas != nil && *p.MinReplicas <= 0 {
+		ch.refuse(field.Invalid(at.Child("minReplicas"), *p.MinReplicas, "must be at least 1"))
+	}
+	if s := p.EvictAfterOOMSeconds; s != nil {
+		ch.perVPA(at.Child("evictAfterOOMSeconds"), int64(*s))
+	}
+}
+
+// gateOff says how to switch a feature on.
+func gateOff(gate string) string {
+	return "needs the alpha feature " + gate + ": start the VPA components with --feature-gates=" + gate + "=true"
+}
+
+// perVPA checks a number that needs the gate PerVPAConfig.
+func (ch *checker) perVPA(at *field.Path, value int64) {
+	switch {
+	case !ch.allowsPerVPA():
+		ch.refuse(field.Forbidden(at, gateOff("PerVPAConfig")))
+	case value < 1:
+		ch.refuse(field.Invalid(at, value, "must be at least 1"))
+	}
+}
+
+func (ch *checker) allowsPerVPA() bool { return ch.config.PerVPAConfig || ch.had.perVPA }
+
+func (ch *checker) startupBoost(b *vpav1.StartupBoost, at *field.Path) {
+	if b == nil {
+		return
+	}
+	if !ch.config.Boost && !ch.had.boost {
+		ch.refuse(field.Forbidden(at, gateOff("CPUStartupBoost")))
+		return
+	}
+	if b.CPU == nil {
+		return
+	}
+	at = at.Child("cpu")
+	switch b.CPU.Type {
+	case "":
+		ch.refuse(field.Required(at.Child("type"), "must be Factor or Quantity"))
+	case vpav1.StartupBoostTypeFactor:
+		if b.CPU.Factor == nil {
+			ch.refuse(field.Required(at.Child("factor"), "a boost of type Factor needs a factor, for example 2"))
+		} else if *b.CPU.Factor < 1 {
+			ch.refuse(field.Invalid(at.Child("factor"), *b.CPU.Factor, "must be at least 1"))
+		}
+	case vpav1.StartupBoostTypeQuantity:
+		if b.CPU.Quantity == nil {
+			ch.refuse(field.Required(at.Child("quantity"), "a boost of type Quantity needs a quantity, for example 500m"))
+		} else {
+			ch.wholeCPU(at.Child("quantity"), *b.CPU.Quantity)
+		}
+	default:
+		ch.oneOf(at.Child("type"), b.CPU.Type, vpav1.StartupBoostTypeFactor, vpav1.StartupBoostTypeQuantity)
+	}
+}
+
+// Status returns the answer for an object with errors: 422 with one cause for
+// each error, nil without errors.
+func (v Verdict) Status(name string) *metav1.Status {
+	if len(v.Errors) == 0 {
+		return nil
+	}
+	return invalid(name, v.Errors)
+}

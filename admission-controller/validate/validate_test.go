@@ -1,0 +1,132 @@
+package validate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func object(spec string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"autoscaling.k8s.io/v1","kind":"VerticalPodAutoscaler","metadata":{"name":"v"},"spec":{"targetRef":{"kind":"Deployment","name":"d"},%s}}`, spec)
+}
+
+func policies(policy string) string {
+	return `"updatePolicy":{"updateMode":"Recreate"},"resourcePolicy":{"containerPolicies":[` + policy + `]}`
+}
+
+func check(c Config, spec, old string) (errors, warnings []string) {
+	var oldRaw []byte
+	if old != "" {
+		oldRaw = object(old)
+	}
+	v := c.Check(object(spec), oldRaw)
+	for _, e := range v.Errors {
+		errors = append(errors, e.Error())
+	}
+	return errors, v.Warnings
+}
+
+var everything = Config{InPlace: true, PerVPAConfig: true, Boost: true}
+
+func TestMessagesSayWhatIsWrongAndWhatWouldBeRight(t *testing.T) {
+	const at = "spec.resourcePolicy.containerPolicies[0]."
+	for spec, want := range map[string]string{
+		`"updatePolicy":{}`:                                            `spec.updatePolicy.updateMode: Required value: an updatePolicy must name its mode, for example Recreate; leave out updatePolicy to get the default`,
+		`"updatePolicy":{"updateMode":"Bogus"}`:                        `spec.updatePolicy.updateMode: Unsupported value: "Bogus": supported values: "Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace", "Auto"`,
+		`"updatePolicy":{"updateMode":"Off","minReplicas":0}`:          `spec.updatePolicy.minReplicas: Invalid value: 0: must be at least 1`,
+		`"updatePolicy":{"updateMode":"Off","evictAfterOOMSeconds":0}`: `spec.updatePolicy.evictAfterOOMSeconds: Invalid value: 0: must be at least 1`,
+		policies(`{}`): at + `containerName: Required value: must be the name of a container, or "*" for all others`,
+		policies(`{"containerName":"c","mode":"Maybe"}`):                                      at + `mode: Unsupported value: "Maybe": supported values: "Auto", "Off"`,
+		policies(`{"containerName":"c","minAllowed":{"memory":"1500m"}}`):                     at + `minAllowed[memory]: Invalid value: "1500m": must be a whole number of bytes, for example 250Mi`,
+		policies(`{"containerName":"c","maxAllowed":{"cpu":"1500u"}}`):                        at + `maxAllowed[cpu]: Invalid value: "1500u": must be a whole number of millicores, for example 250m`,
+		policies(`{"containerName":"c","minAllowed":{"cpu":"2"},"maxAllowed":{"cpu":"1"}}`):   at + `maxAllowed[cpu]: Invalid value: "1": must not be less than minAllowed, which is 2`,
+		policies(`{"containerName":"c","mode":"Off","controlledValues":"RequestsAndLimits"}`): at + `controlledValues: Forbidden: RequestsAndLimits has no meaning with mode Off: leave out one of the two`,
+		policies(`{"containerName":"c","controlledResources":["gpu"]}`):                       at + `controlledResources[0]: Unsupported value: "gpu": supported values: "cpu", "memory"`,
+		policies(`{"containerName":"c","oomBumpUpRatio":"0.9"}`):                              at + `oomBumpUpRatio: Invalid value: "900m": must be at least 1`,
+		policies(`{"containerName":"c","oomMinBumpUp":"-1"}`):                                 at + `oomMinBumpUp: Invalid value: "-1": must not be negative`,
+		policies(`{"containerName":"c","memoryAggregationIntervalSeconds":0}`):                at + `memoryAggregationIntervalSeconds: Invalid value: 0: must be at least 1`,
+		policies(`{"containerName":"c","memoryAggregationIntervalCount":-1}`):                 at + `memoryAggregationIntervalCount: Invalid value: -1: must be at least 1`,
+		policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Twice"}}}`):             at + `startupBoost.cpu.type: Unsupported value: "Twice": supported values: "Factor", "Quantity"`,
+		policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Factor"}}}`):            at + `startupBoost.cpu.factor: Required value: a boost of type Factor needs a factor, for example 2`,
+		`"updatePolicy":{"updateMode":"Off"},"startupBoost":{"cpu":{"type":"Quantity"}}`:      `spec.startupBoost.cpu.quantity: Required value: a boost of type Quantity needs a quantity, for example 500m`,
+		`"updatePolicy":{"updateMode":"Off"},"recommenders":[{"name":"a"},{"name":"b"}]`:      `spec.recommenders: Too many: 2: must have at most 1 item`,
+	} {
+		errors, warnings := check(everything, spec, "")
+		require.Equal(t, []string{want}, errors, spec)
+		require.Empty(t, warnings, spec)
+	}
+}
+
+func TestGatedFieldsAreRefusedUnlessTheOldObjectHasTheFeature(t *testing.T) {
+	perVPA := policies(`{"containerName":"c","oomMinBumpUp":"1"}`)
+	otherPerVPA := policies(`{"containerName":"d","memoryAggregationIntervalCount":2}`)
+	boost := policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Factor","factor":2}}}`)
+	inPlace := `"updatePolicy":{"updateMode":"InPlace"}`
+	for _, c := range []struct{ spec, old, gate string }{
+		{perVPA, otherPerVPA, "PerVPAConfig"}, {boost, boost, "CPUStartupBoost"}, {inPlace, inPlace, "InPlace"},
+	} {
+		errors, _ := check(Config{}, c.spec, "")
+		require.Len(t, errors, 1)
+		require.Contains(t, errors[0], "--feature-gates="+c.gate+"=true")
+		errors, _ = check(Config{}, c.spec, policies(`{"containerName":"c"}`))
+		require.Len(t, errors, 1, "an old object without the feature does not help")
+		errors, _ = check(Config{}, c.spec, c.old)
+		require.Empty(t, errors)
+		errors, _ = check(everything, c.spec, "")
+		require.Empty(t, errors)
+	}
+}
+
+func TestUnsupportedResourcesOfTheOldObjectAreKeptWithAWarning(t *testing.T) {
+	gpu := policies(`{"containerName":"c","controlledResources":["cpu","gpu"]}`)
+	errors, warnings := check(Config{}, gpu, gpu)
+	require.Empty(t, errors)
+	require.Equal(t, []string{`spec.resourcePolicy.containerPolicies[0].controlledResources[1]: "gpu" is ignored: only cpu and memory can be controlled`}, warnings)
+}
+
+func TestAutoIsDeprecated(t *testing.T) {
+	errors, warnings := check(Config{}, `"updatePolicy":{"updateMode":"Auto"}`, "")
+	require.Empty(t, errors)
+	require.Len(t, warnings, 1)
+	require.Contains(t, warnings[0], "InPlaceOrRecreate")
+}
+
+func TestAllProblemsAtOnce(t *testing.T) {
+	errors, _ := check(Config{}, policies(`{"mode":"Maybe"},{"containerName":"c","minAllowed":{"cpu":"1u","memory":"1m"}}`), "")
+	require.Len(t, errors, 4)
+}
+
+func TestAnUnreadableOldObjectDoesNotStopARepair(t *testing.T) {
+	verdict := Config{}.Check(object(policies(`{"containerName":"c"}`)), []byte("{"))
+	require.Empty(t, verdict.Errors)
+}
+
+func TestAnUnreadableObjectIsRefused(t *testing.T) {
+	for _, raw := range []string{"", "{", `{"spec":{"targetRef":7}}`, "null7"} {
+		status := Config{}.Check([]byte(raw), nil).Status("v")
+		require.NotNil(t, status, raw)
+		require.Equal(t, int32(422), status.Code)
+		require.Contains(t, status.Message, "not a VerticalPodAutoscaler", raw)
+	}
+}
+
+func TestDefaultModeIsFilledInOnce(t *testing.T) {
+	verdict := Config{}.Check([]byte(`{"spec":{}}`), nil)
+	require.Len(t, verdict.Patch, 1)
+	require.Empty(t, Config{}.Check(object(policies(`{"containerName":"c"}`)), nil).Patch)
+	require.Empty(t, Config{}.Check(object(`"recommenders":[{},{}]`), nil).Patch, "nothing is filled in where something is wrong")
+}
+
+func FuzzCheck(f *testing.F) {
+	f.Add(string(object(policies(`{"containerName":"c","minAllowed":{"cpu":"1"}}`))), "")
+	f.Fuzz(func(t *testing.T, raw, old string) {
+		for _, c := range []Config{{}, everything} {
+			v := c.Check([]byte(raw), []byte(old))
+			if len(v.Errors) > 0 && (len(v.Patch) > 0 || !strings.Contains(v.Status("v").Message, "invalid")) {
+				t.Fatalf("verdict %+v", v)
+			}
+		}
+	})
+}
