@@ -1,0 +1,108 @@
+package instance
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"loadline.dev/loadline/hack/cluster/pki"
+)
+
+// The first address of the service range is the API server's own.
+const (
+	ServiceRange = "10.96.0.0/16"
+	serviceIP    = "10.96.0.1"
+)
+
+// FrontProxy is the name by which the API server is known to aggregated ones.
+const FrontProxy = "front-proxy-client"
+
+const (
+	// admin is the user of the kubeconfig that is for people and programs.
+	admin = "kubernetes-admin"
+	// masters is the group that may do everything.
+	masters = "system:masters"
+)
+
+// users are the clients of the API server and their groups. The controllers and
+// the scheduler have just the roles that every cluster gives them.
+func users() map[string][]string {
+	return map[string][]string{
+		admin:                            {masters},
+		"system:kube-controller-manager": nil,
+		"system:kube-scheduler":          nil,
+		"kwok":                           {masters},
+		"player":                         {masters},
+		"metrics-server":                 {masters},
+	}
+}
+
+// KubeconfigOf returns the path of a component's kubeconfig.
+func (f Folder) KubeconfigOf(user string) string {
+	if user == admin {
+		return f.Kubeconfig()
+	}
+	return f.Path("kubeconfigs", user)
+}
+
+// WriteKubeconfigs writes one self-contained kubeconfig per user.
+func (f Folder) WriteKubeconfigs(authority *pki.Authority, name string, port int, now time.Time) error {
+	if err := os.MkdirAll(f.Path("kubeconfigs"), 0o700); err != nil {
+		return fmt.Errorf("write kubeconfigs: %w", err)
+	}
+	for user, groups := range users() {
+		pair, err := authority.Client(user, now, groups...)
+		if err != nil {
+			return err
+		}
+		config := api.NewConfig()
+		config.Clusters[name] = &api.Cluster{
+			Server:                   fmt.Sprintf("https://%s:%d", Loopback, port),
+			CertificateAuthorityData: authority.PEM,
+		}
+		config.AuthInfos[user] = &api.AuthInfo{ClientCertificateData: pair.Cert, ClientKeyData: pair.Key}
+		config.Contexts[name] = &api.Context{Cluster: name, AuthInfo: user}
+		config.CurrentContext = name
+		if err := clientcmd.WriteToFile(*config, f.KubeconfigOf(user)); err != nil {
+			return fmt.Errorf("write kubeconfig of %s: %w", user, err)
+		}
+	}
+	return nil
+}
+
+// servingNames are all names under which a server of the instance is called:
+// the API server from outside and inside, and metrics-server by the API server.
+func servingNames() []string {
+	return []string{"localhost", Loopback, "kubernetes", "kubernetes.default", "kubernetes.default.svc", serviceIP, "*.kube-system.svc"}
+}
+
+// WritePKI issues everything the components need and writes it to pki/.
+func (f Folder) WritePKI(authority *pki.Authority, now time.Time) error {
+	server, err := authority.Server(now, servingNames()...)
+	if err != nil {
+		return err
+	}
+	proxy, err := authority.Client(FrontProxy, now)
+	if err != nil {
+		return err
+	}
+	_, accounts, err := pki.NewKey()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(f.Path("pki"), 0o700); err != nil {
+		return fmt.Errorf("write certificates: %w", err)
+	}
+	for name, data := range map[string][]byte{
+		"ca.crt": authority.PEM, "server.crt": server.Cert, "server.key": server.Key,
+		"front-proxy.crt": proxy.Cert, "front-proxy.key": proxy.Key, "service-accounts.key": accounts,
+	} {
+		if err := os.WriteFile(f.Path("pki", name), data, 0o600); err != nil {
+			return fmt.Errorf("write certificates: %w", err)
+		}
+	}
+	return nil
+}

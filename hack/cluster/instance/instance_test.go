@@ -1,0 +1,151 @@
+package instance
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"loadline.dev/loadline/hack/cluster/pki"
+)
+
+func TestFilesOfAnInstance(t *testing.T) {
+	folder, now := Folder(t.TempDir()), time.Now()
+	authority, err := pki.NewAuthority(now)
+	require.NoError(t, err)
+	require.NoError(t, folder.WritePKI(authority, now))
+	require.NoError(t, folder.WriteKubeconfigs(authority, "shop", 4711, now))
+	for _, name := range []string{"ca.crt", "server.crt", "server.key", "front-proxy.crt", "front-proxy.key", "service-accounts.key"} {
+		info, err := os.Stat(folder.Path("pki", name))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode())
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", folder.Kubeconfig())
+	require.NoError(t, err)
+	require.Equal(t, "https://127.0.0.1:4711", config.Host)
+	raw, err := clientcmd.LoadFromFile(folder.Kubeconfig())
+	require.NoError(t, err)
+	require.Equal(t, "shop", raw.CurrentContext)
+
+	require.NoError(t, folder.WriteTools(State{Program: "/a b/it's"}))
+	script, err := os.ReadFile(folder.Path("bin", "kubectl"))
+	require.NoError(t, err)
+	require.Contains(t, string(script), `exec '/a b/it'\''s' kubectl --dir '`+string(folder)+`'`)
+}
+
+func TestPortsAreFreeAndDiffer(t *testing.T) {
+	names := []string{"a", "b", "c", "d"}
+	ports, err := FreePorts(names)
+	require.NoError(t, err)
+	seen := map[int]bool{}
+	for _, name := range names {
+		require.False(t, seen[ports[name]])
+		seen[ports[name]] = true
+		listener, err := net.Listen("tcp", fmt.Sprintf("%s:%d", Loopback, ports[name]))
+		require.NoError(t, err)
+		require.NoError(t, listener.Close())
+	}
+}
+
+// sleeper starts a process that would live long and collects it when it ends.
+func sleeper(t *testing.T) Process {
+	t.Helper()
+	cmd := exec.Command("sleep", "60")
+	require.NoError(t, cmd.Start())
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
+	process, err := ProcessOf(cmd.Process.Pid)
+	require.NoError(t, err)
+	return process
+}
+
+func TestRecycledProcessNumberIsNotKilled(t *testing.T) {
+	folder := Folder(t.TempDir())
+	ours, stranger := sleeper(t), sleeper(t)
+	require.NoError(t, folder.SavePID("etcd", ours.PID))
+	require.NoError(t, folder.SavePID("kwok", stranger.PID))
+	// As if kwok had ended and its number belonged to somebody else now.
+	old := fmt.Sprintf("%d %d\n", stranger.PID, stranger.Start-1)
+	require.NoError(t, os.WriteFile(folder.Path(pidsDir, "kwok.pid"), []byte(old), 0o644))
+
+	require.NoError(t, folder.KillLeftovers())
+	require.Eventually(t, func() bool { return !ours.Alive() }, 5*time.Second, 5*time.Millisecond)
+	require.True(t, stranger.Alive())
+	require.NoError(t, ours.Signal(syscall.SIGKILL), "a second time is no error")
+}
+
+func TestBadPidFilesKillNothing(t *testing.T) {
+	folder := Folder(t.TempDir())
+	require.NoError(t, os.Mkdir(folder.Path(pidsDir), 0o755))
+	for _, text := range []string{"", "abc", "-1 5", "1 5", "0 0"} {
+		require.NoError(t, os.WriteFile(folder.Path(pidsDir, "etcd.pid"), []byte(text), 0o644))
+		require.ErrorContains(t, folder.KillLeftovers(), "want a process number and its start time", text)
+	}
+}
+
+func TestFolderOfSomethingElseIsNotTouched(t *testing.T) {
+	folder := Folder(t.TempDir())
+	require.NoError(t, folder.Claim(), "an empty folder is fine")
+	precious := folder.Path("thesis.txt")
+	require.NoError(t, os.WriteFile(precious, []byte("x"), 0o644))
+	require.ErrorContains(t, folder.Claim(), "holds files of something else")
+
+	file := Folder(precious)
+	require.ErrorContains(t, file.Claim(), "choose another one with --dir")
+}
+
+func TestLockHasOneOwnerAndEndsWithIt(t *testing.T) {
+	folder := Folder(t.TempDir())
+	lock, err := folder.Lock()
+	require.NoError(t, err)
+	_, err = folder.Lock()
+	require.ErrorIs(t, err, ErrRunning)
+	time.AfterFunc(50*time.Millisecond, func() { _ = lock.Close() })
+	second, err := folder.Await(5 * time.Second)
+	require.NoError(t, err)
+	require.NoError(t, second.Close())
+}
+
+func TestAllBadOptionsAreNamedAtOnce(t *testing.T) {
+	traces := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(traces, "bad.csv"), []byte("time,cpu_cores,memory_bytes\nx,1,1\n"), 0o644))
+	o := Options{Name: "No Name", Nodes: 0, NodeCPU: "many", NodeMemory: "-1", Traces: traces, Scrape: time.Second}
+	err := o.Validate()
+	for _, want := range []string{
+		"--name: want", "--nodes: want 1 to 5000, got 0", "--node-cpu: want a quantity above 0, such as 8 or 32Gi, got many",
+		"--node-memory: want", "--node-pods: want 1 or more", "--speed: want", "--metrics-every: want 10s or more",
+		"--traces: " + filepath.Join(traces, "bad.csv") + " line 2: time: want a number",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	o.Traces = filepath.Join(traces, "nothing")
+	require.ErrorContains(t, o.Validate(), "--traces: want a folder, got "+o.Traces)
+}
+
+func TestKubectlFindsItsInstance(t *testing.T) {
+	folder := Folder(t.TempDir())
+	require.NoError(t, os.WriteFile(folder.Kubeconfig(), nil, 0o600))
+	t.Setenv("KUBECONFIG", "mine")
+	t.Setenv("KUBECACHEDIR", "")
+	t.Setenv(DirVariable, "")
+	args, err := KubectlTarget([]string{"kubectl", "get", "pods", "--dir", "x"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"kubectl", "get", "pods", "--dir", "x"}, args)
+	require.Equal(t, "mine", os.Getenv("KUBECONFIG"))
+	for _, form := range [][]string{{"--dir", string(folder)}, {"--dir=" + string(folder)}} {
+		args, err = KubectlTarget(append(append([]string{"kubectl"}, form...), "get", "pods"))
+		require.NoError(t, err)
+		require.Equal(t, []string{"kubectl", "get", "pods"}, args)
+		require.Equal(t, folder.Kubeconfig(), os.Getenv("KUBECONFIG"))
+	}
+	_, err = KubectlTarget([]string{"kubectl", "--dir", "/nowhere", "get"})
+	require.ErrorContains(t, err, "no cluster in /nowhere")
+}

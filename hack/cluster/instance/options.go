@@ -1,0 +1,93 @@
+package instance
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"loadline.dev/loadline/hack/cluster/trace"
+)
+
+// Options are the wishes for one instance.
+type Options struct {
+	Name       string        `json:"name"` // of cluster and context in the kubeconfig
+	Nodes      int           `json:"nodes"`
+	NodeCPU    string        `json:"nodeCPU"`    // a quantity
+	NodeMemory string        `json:"nodeMemory"` // a quantity
+	NodePods   int           `json:"nodePods"`
+	Traces     string        `json:"traces,omitempty"` // folder; none if empty
+	Speed      float64       `json:"speed"`            // seconds of a trace per second
+	Scrape     time.Duration `json:"scrape"`           // of metrics-server
+	Audit      bool          `json:"audit,omitempty"`  // log every request
+}
+
+// leastScrape is the shortest interval that metrics-server accepts.
+const leastScrape = 10 * time.Second
+
+// AddFlags binds the options, with their defaults, to fs.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Name, "name", "loadline", "name of the cluster and the context in the kubeconfig")
+	fs.IntVar(&o.Nodes, "nodes", 3, "number of simulated nodes")
+	fs.StringVar(&o.NodeCPU, "node-cpu", "8", "cpu of each node")
+	fs.StringVar(&o.NodeMemory, "node-memory", "32Gi", "memory of each node")
+	fs.IntVar(&o.NodePods, "node-pods", 110, "pods that fit on each node")
+	fs.StringVar(&o.Traces, "traces", "", "folder of recorded usage (.csv, .csv.gz) that pods can play")
+	fs.Float64Var(&o.Speed, "speed", 1, "seconds of a trace that pass per second, unless a pod says otherwise")
+	fs.DurationVar(&o.Scrape, "metrics-every", leastScrape, "how often metrics-server scrapes; a new pod shows usage after one to two intervals")
+	fs.BoolVar(&o.Audit, "audit", false, "write who asked the API server for what to logs/audit.log, one JSON object per line")
+}
+
+// Complete makes paths absolute, as the supervisor may run elsewhere.
+func (o *Options) Complete() error {
+	if o.Traces == "" {
+		return nil
+	}
+	absolute, err := filepath.Abs(o.Traces)
+	if err != nil {
+		return fmt.Errorf("--traces: %w", err)
+	}
+	o.Traces = absolute
+	return nil
+}
+
+// Validate returns everything that is wrong, joined. It reads all traces.
+func (o *Options) Validate() error {
+	var problems []error
+	wrong := func(flag, want string, got any) {
+		problems = append(problems, fmt.Errorf("--%s: want %s, got %v", flag, want, got))
+	}
+	if len(validation.IsDNS1123Subdomain(o.Name)) > 0 {
+		wrong("name", "a name of lower case letters, digits, - and .", o.Name)
+	}
+	if o.Nodes < 1 || o.Nodes > 5000 {
+		wrong("nodes", "1 to 5000", o.Nodes)
+	}
+	if o.NodePods < 1 {
+		wrong("node-pods", "1 or more", o.NodePods)
+	}
+	if o.Speed <= 0 {
+		wrong("speed", "a number above 0", o.Speed)
+	}
+	if o.Scrape < leastScrape {
+		wrong("metrics-every", leastScrape.String()+" or more (metrics-server refuses less)", o.Scrape)
+	}
+	for _, q := range [][2]string{{"node-cpu", o.NodeCPU}, {"node-memory", o.NodeMemory}} {
+		if amount, err := resource.ParseQuantity(q[1]); err != nil || amount.Sign() <= 0 {
+			wrong(q[0], "a quantity above 0, such as 8 or 32Gi", q[1])
+		}
+	}
+	if o.Traces != "" {
+		if info, err := os.Stat(o.Traces); err != nil || !info.IsDir() {
+			wrong("traces", "a folder", o.Traces)
+		} else if err := trace.NewLibrary(o.Traces).Check(); err != nil {
+			problems = append(problems, fmt.Errorf("--traces: %w", err))
+		}
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,247 @@
+package supervise
+
+import (
+	"context"
+	"embed"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/kwok/kustomize/crd"
+	"sigs.k8s.io/yaml"
+
+	"loadline.dev/loadline/hack/cluster/instance"
+)
+
+//go:embed stages/*.yaml
+var stages embed.FS
+
+// bootTime is how long the whole start may take before something is wrong; a
+// machine that compiles on all cores at the same time needs tens of seconds.
+const bootTime = 4 * time.Minute
+
+// bootstrap fills a fresh API server.
+type bootstrap struct {
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+	metrics int // port of metrics-server
+	ca      []byte
+}
+
+func newBootstrap(folder instance.Folder, metricsPort int, ca []byte) (*bootstrap, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", folder.Kubeconfig())
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	config.QPS, config.Burst = 200, 400
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	return &bootstrap{client: client, dynamic: dyn, metrics: metricsPort, ca: ca}, nil
+}
+
+// await asks until the answer is yes. The last error is what a timeout reports.
+func await(ctx context.Context, ask func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, bootTime)
+	defer cancel()
+	var last error
+	const interval = 50 * time.Millisecond
+	err := wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+		var ok bool
+		ok, last = ask(ctx)
+		return ok && last == nil, nil
+	})
+	if err == nil {
+		return nil
+	}
+	return errors.Join(context.Cause(ctx), last)
+}
+
+func (b *bootstrap) awaitServer(ctx context.Context) error {
+	return await(ctx, func(ctx context.Context) (bool, error) {
+		_, err := b.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		return err == nil, err
+	})
+}
+
+// apply creates or replaces one object given as YAML, by server-side apply.
+func (b *bootstrap) apply(ctx context.Context, resource schema.GroupVersionResource, namespace string, document []byte) error {
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(document, &object.Object); err != nil {
+		return fmt.Errorf("decode object: %w", err)
+	}
+	_, err := b.dynamic.Resource(resource).Namespace(namespace).Apply(ctx, object.GetName(), object,
+		metav1.ApplyOptions{FieldManager: "loadline-cluster", Force: true})
+	if err != nil {
+		return fmt.Errorf("apply %s %s: %w", object.GetKind(), object.GetName(), err)
+	}
+	return nil
+}
+
+// applyStages declares kwok's Stage type and applies ours. kwok reads them when
+// it starts.
+func (b *bootstrap) applyStages(ctx context.Context) error {
+	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	if err := b.apply(ctx, crds, "", crd.Stage); err != nil {
+		return err
+	}
+	files, err := fs.Glob(stages, "stages/*.yaml")
+	if err != nil {
+		return fmt.Errorf("list stages: %w", err)
+	}
+	resource := schema.GroupVersionResource{Group: "kwok.x-k8s.io", Version: "v1alpha1", Resource: "stages"}
+	for _, file := range files {
+		document, err := stages.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read stage: %w", err)
+		}
+		// Right after its declaration a type is unknown for a moment.
+		err = await(ctx, func(ctx context.Context) (bool, error) {
+			err := b.apply(ctx, resource, "", document)
+			return err == nil, err
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return nil
+}
+
+// createNodes makes the nodes, some at a time.
+func (b *bootstrap) createNodes(ctx context.Context, o instance.Options) error {
+	const atOnce = 16
+	names := make(chan string)
+	go func() {
+		defer close(names)
+		for i := range o.Nodes {
+			names <- fmt.Sprintf("node-%d", i+1)
+		}
+	}()
+	problems := make([]error, atOnce)
+	var workers sync.WaitGroup
+	for worker := range atOnce {
+		workers.Go(func() {
+			for name := range names {
+				_, err := b.client.CoreV1().Nodes().Create(ctx, node(name, o), metav1.CreateOptions{})
+				if err != nil && !apierrors.IsAlreadyExists(err) {
+					problems[worker] = fmt.Errorf("create node %s: %w", name, err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	return errors.Join(problems...)
+}
+
+// node is a machine that kwok keeps alive and whose page the player serves.
+func node(name string, o instance.Options) *corev1.Node {
+	size := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse(o.NodeCPU),
+		corev1.ResourceMemory: resource.MustParse(o.NodeMemory),
+		corev1.ResourcePods:   *resource.NewQuantity(int64(o.NodePods), resource.DecimalSI),
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name,
+			Labels: map[string]string{
+				corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+			},
+			Annotations: map[string]string{
+				"kwok.x-k8s.io/node":                   "fake",
+				"metrics.k8s.io/resource-metrics-path": "/metrics/nodes/" + name + "/metrics/resource",
+			},
+		},
+		Status: corev1.NodeStatus{
+			Capacity: size, Allocatable: size,
+			NodeInfo: corev1.NodeSystemInfo{Architecture: "amd64", OperatingSystem: "linux", KubeletVersion: "v1.36.3"},
+		},
+	}
+}
+
+// registerMetrics tells the API server where metrics-server is. A service with
+// an external name needs no endpoints and no pod network.
+func (b *bootstrap) registerMetrics(ctx context.Context) error {
+	service := fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: metrics-server},
+  spec: {type: ExternalName, externalName: localhost, ports: [{port: %d}]}}`, b.metrics)
+	services := schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	if err := b.apply(ctx, services, metav1.NamespaceSystem, []byte(service)); err != nil {
+		return err
+	}
+	api := fmt.Sprintf(`{apiVersion: apiregistration.k8s.io/v1, kind: APIService, metadata: {name: v1beta1.metrics.k8s.io},
+  spec: {group: metrics.k8s.io, version: v1beta1, groupPriorityMinimum: 100, versionPriority: 100, caBundle: %s,
+    service: {name: metrics-server, namespace: kube-system, port: %d}}}`, base64.StdEncoding.EncodeToString(b.ca), b.metrics)
+	return b.apply(ctx, apiServices(), "", []byte(api))
+}
+
+func apiServices() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+}
+
+func (b *bootstrap) awaitNodes(ctx context.Context, count int) error {
+	return await(ctx, func(ctx context.Context) (bool, error) {
+		nodes, err := b.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, fmt.Errorf("list nodes: %w", err)
+		}
+		ready := 0
+		for _, n := range nodes.Items {
+			for _, c := range n.Status.Conditions {
+				// The taint goes a moment after the condition; before, no pod is placed.
+				if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && len(n.Spec.Taints) == 0 {
+					ready++
+				}
+			}
+		}
+		if ready < count {
+			return false, fmt.Errorf("%d of %d nodes are ready", ready, count)
+		}
+		return true, nil
+	})
+}
+
+func (b *bootstrap) awaitServiceAccount(ctx context.Context) error {
+	return await(ctx, func(ctx context.Context) (bool, error) {
+		_, err := b.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		return err == nil, err
+	})
+}
+
+func (b *bootstrap) awaitMetrics(ctx context.Context) error {
+	return await(ctx, func(ctx context.Context) (bool, error) {
+		service, err := b.dynamic.Resource(apiServices()).Get(ctx, "v1beta1.metrics.k8s.io", metav1.GetOptions{})
+		if err != nil {
+			return false, fmt.Errorf("get APIService: %w", err)
+		}
+		conditions, _, err := unstructured.NestedSlice(service.Object, "status", "conditions")
+		if err != nil {
+			return false, fmt.Errorf("read APIService: %w", err)
+		}
+		for _, c := range conditions {
+			if c, ok := c.(map[string]any); ok && c["type"] == "Available" {
+				if c["status"] == "True" {
+					return true, nil
+				}
+				return false, fmt.Errorf("metrics API: %v", c["message"])
+			}
+		}
+		return false, errors.New("metrics API: no status yet")
+	})
+}

@@ -1,0 +1,131 @@
+package supervise
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"loadline.dev/loadline/hack/cluster/instance"
+)
+
+const (
+	podRange = "10.244.0.0/16"
+	// The API server wants to advertise an address that is not instance.Loopback, even
+	// if nobody uses it. This one is reserved for documentation.
+	advertised = "192.0.2.1"
+)
+
+// component is one server: the program's first argument, and its flags.
+type component struct {
+	name  string
+	flags []string
+}
+
+// portNames are the ports an instance needs. The controllers and the scheduler
+// serve nothing.
+func portNames() []string {
+	return []string{"etcd", "etcd-peer", "kube-apiserver", "kwok", "player", "metrics-server"}
+}
+
+// plan knows the flags of every component of one instance.
+type plan struct {
+	folder  instance.Folder
+	options instance.Options
+	ports   map[string]int
+}
+
+func (p plan) port(name string) string { return strconv.Itoa(p.ports[name]) }
+
+func (p plan) address(name string) string { return instance.Loopback + ":" + p.port(name) }
+
+func (p plan) pki(name string) string { return p.folder.Path("pki", name) }
+
+func (p plan) serving() []string {
+	return []string{"--tls-cert-file=" + p.pki("server.crt"), "--tls-private-key-file=" + p.pki("server.key")}
+}
+
+func (p plan) etcd() component {
+	client, peer := "http://"+p.address("etcd"), "http://"+p.address("etcd-peer")
+	return component{"etcd", []string{
+		"--data-dir=" + p.folder.Path("etcd"),
+		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
+		// The data is thrown away with the instance, so it need not survive a power cut.
+		"--unsafe-no-fsync", "--quota-backend-bytes=4294967296", "--log-level=warn",
+	}}
+}
+
+func (p plan) apiServer() component {
+	flags := p.serving()
+	if p.options.Audit {
+		flags = append(flags, "--audit-policy-file="+p.folder.Path(instance.AuditPolicyFile), "--audit-log-path="+p.folder.Path(instance.LogsDir, "audit.log"))
+	}
+	return component{"kube-apiserver", append(flags,
+		"--etcd-servers=http://"+p.address("etcd"),
+		"--bind-address="+instance.Loopback, "--secure-port="+p.port("kube-apiserver"),
+		"--advertise-address="+advertised, "--endpoint-reconciler-type=none",
+		"--client-ca-file="+p.pki("ca.crt"),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file="+p.pki("service-accounts.key"),
+		"--service-account-signing-key-file="+p.pki("service-accounts.key"),
+		"--service-cluster-ip-range="+instance.ServiceRange,
+		"--authorization-mode=Node,RBAC",
+		"--requestheader-client-ca-file="+p.pki("ca.crt"), "--requestheader-allowed-names="+instance.FrontProxy,
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+p.pki("front-proxy.crt"), "--proxy-client-key-file="+p.pki("front-proxy.key"),
+		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
+		"--allow-privileged",
+	)}
+}
+
+func (p plan) controllers() component {
+	config := p.folder.KubeconfigOf("system:kube-controller-manager")
+	return component{"kube-controller-manager", []string{
+		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
+		"--leader-elect=false", "--secure-port=0",
+		"--service-account-private-key-file=" + p.pki("service-accounts.key"), "--root-ca-file=" + p.pki("ca.crt"),
+		"--use-service-account-credentials", "--kube-api-qps=500", "--kube-api-burst=1000",
+		"--controllers=*,-nodeipam,-node-route-controller,-cloud-node-lifecycle-controller,-service-lb-controller",
+	}}
+}
+
+func (p plan) scheduler() component {
+	config := p.folder.KubeconfigOf("system:kube-scheduler")
+	return component{"kube-scheduler", []string{
+		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
+		"--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000",
+	}}
+}
+
+// kwok simulates nodes and the life of pods. Nodes announce the player's port,
+// so metrics-server asks the player for usage.
+func (p plan) kwok() component {
+	return component{"kwok", append(p.serving(),
+		"--kubeconfig="+p.folder.KubeconfigOf("kwok"),
+		"--manage-all-nodes=true", "--node-ip="+instance.Loopback, "--node-port="+p.port("player"),
+		"--server-address="+p.address("kwok"), "--cidr="+podRange,
+		"--node-lease-duration-seconds=40", "--enable-crds=Stage",
+	)}
+}
+
+func (p plan) player() component {
+	return component{"player", append(p.serving(),
+		"--kubeconfig="+p.folder.KubeconfigOf("player"), "--address="+p.address("player"),
+		"--traces="+p.options.Traces, fmt.Sprintf("--speed=%g", p.options.Speed),
+	)}
+}
+
+// metricsServer scrapes as often as it is told. A scrape may take half of that,
+// as metrics-server wants the request timeout to be shorter.
+func (p plan) metricsServer() component {
+	config := p.folder.KubeconfigOf("metrics-server")
+	return component{"metrics-server", append(p.serving(),
+		"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
+		"--bind-address="+instance.Loopback, "--secure-port="+p.port("metrics-server"),
+		"--kubelet-preferred-address-types=InternalIP", "--kubelet-use-node-status-port",
+		"--kubelet-certificate-authority="+p.pki("ca.crt"),
+		"--metric-resolution="+p.options.Scrape.String(),
+		"--kubelet-request-timeout="+(p.options.Scrape/2).Round(time.Second).String(),
+	)}
+}

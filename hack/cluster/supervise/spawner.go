@@ -1,0 +1,113 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"loadline.dev/loadline/hack/cluster/instance"
+)
+
+// errPortTaken says that somebody took a port before its component listened.
+var errPortTaken = errors.New("a port was taken by another program")
+
+// patience is how long a component may take to end after SIGTERM. There is
+// nothing to save: the data goes with the instance.
+const patience = 2 * time.Second
+
+// child is a running component.
+type child struct {
+	name  string
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when it ended; err is set then
+	err   error
+}
+
+// spawner starts children that die with this process. The kernel ties that to
+// the thread that started them, so all are started on one thread that stays.
+type spawner struct {
+	folder  instance.Folder
+	program string
+	work    chan func()
+	ended   chan *child
+}
+
+func newSpawner(ctx context.Context, folder instance.Folder) *spawner {
+	// The file may be replaced by a newer build while the instance runs.
+	s := &spawner{folder: folder, program: "/proc/self/exe", work: make(chan func()), ended: make(chan *child, 16)}
+	go func() {
+		runtime.LockOSThread()
+		for {
+			select {
+			case do := <-s.work:
+				do()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// start runs a component with its output in its log file.
+func (s *spawner) start(c component) (*child, error) {
+	log, err := os.Create(s.folder.Log(c.name))
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.name, err)
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(s.program, append([]string{c.name}, c.flags...)...)
+	cmd.Args[0] = "loadline-cluster"
+	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, string(s.folder)
+	// Nothing of the user's own configuration may leak in.
+	cmd.Env = []string{"HOME=" + string(s.folder), "PATH=" + os.Getenv("PATH"), "TZ=UTC"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	s.work <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.name, err)
+	}
+	ch := &child{name: c.name, cmd: cmd, ended: make(chan struct{})}
+	go func() {
+		ch.err = cmd.Wait()
+		close(ch.ended)
+		s.ended <- ch
+	}()
+	return ch, s.folder.SavePID(c.name, cmd.Process.Pid)
+}
+
+// failure describes the unexpected end of a child by the end of its log.
+func (s *spawner) failure(ch *child) error {
+	end := "it ended by itself"
+	if ch.err != nil {
+		end = ch.err.Error()
+	}
+	const lines = 15
+	tail := s.folder.Tail(ch.name, lines)
+	err := fmt.Errorf("%s died: %s; the end of %s:\n%s", ch.name, end, s.folder.Log(ch.name), tail)
+	if strings.Contains(tail, "address already in use") {
+		return errors.Join(errPortTaken, err)
+	}
+	return err
+}
+
+// stop ends children in reverse order of their start.
+func stop(children []*child) {
+	for i := len(children) - 1; i >= 0; i-- {
+		ch := children[i]
+		// An error means that it ended just now; the wait below sees that.
+		_ = ch.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ch.ended:
+		case <-time.After(patience):
+			_ = ch.cmd.Process.Kill()
+			<-ch.ended
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"loadline.dev/loadline/hack/cluster/instance"
+	"loadline.dev/loadline/hack/cluster/pki"
+)
+
+// File descriptors that `up` hands to the supervisor besides its output.
+const (
+	ProgressFD = 3 // the supervisor writes what it does, line by line
+	LeaseFD    = 4 // `up` writes ReleaseByte to let go; end of file means it died
+	LockFD     = 5 // the lock on the folder
+)
+
+const (
+	// ReleaseByte is what `up` writes to the lease.
+	ReleaseByte = 'r'
+	// ReadyLine is the last line of progress when all is well.
+	ReadyLine = "READY"
+	// startAttempts is how often a start is tried with other ports.
+	startAttempts = 3
+)
+
+// supervisor runs one instance.
+type supervisor struct {
+	folder   instance.Folder
+	state    instance.State
+	progress io.Writer
+	began    time.Time
+	children []*child
+	spawner  *spawner
+}
+
+// Main is the supervisor's main: it starts everything, watches, stops. It
+// returns the exit code.
+func Main(folder instance.Folder) int {
+	for _, fd := range []int{ProgressFD, LeaseFD, LockFD} {
+		// No child may hold these open: the lock must end with this process.
+		syscall.CloseOnExec(fd)
+	}
+	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer cancel()
+	ctx, abandon := context.WithCancelCause(ctx)
+	go watchLease(os.NewFile(LeaseFD, "lease"), abandon)
+
+	progress := os.NewFile(ProgressFD, "progress")
+	s := &supervisor{folder: folder, progress: io.MultiWriter(os.Stdout, &untilGone{progress}), began: time.Now()}
+	err := s.run(ctx, func() { _ = progress.Close() })
+	if err == nil {
+		s.say("stopped")
+		return 0
+	}
+	s.say("%v", err)
+	s.state.Ready, s.state.Stopped = false, err.Error()
+	if err := folder.Save(s.state); err != nil {
+		s.say("%v", err)
+	}
+	return 1
+}
+
+// watchLease stops the instance when the command that started it dies before
+// it let go.
+func watchLease(lease io.Reader, abandon context.CancelCauseFunc) {
+	if n, _ := lease.Read(make([]byte, 1)); n == 0 {
+		abandon(errors.New("the command that started it is gone"))
+	}
+}
+
+// untilGone forgets about the command at the other end of the pipe when it is gone.
+type untilGone struct{ out io.Writer }
+
+func (u *untilGone) Write(p []byte) (int, error) {
+	if _, err := u.out.Write(p); err != nil {
+		u.out = io.Discard
+	}
+	return len(p), nil
+}
+
+func (s *supervisor) say(format string, args ...any) {
+	fmt.Fprintf(s.progress, "%5.1fs  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// run returns nil when it was asked to stop, and otherwise why it stopped.
+func (s *supervisor) run(ctx context.Context, ready func()) error {
+	var err error
+	if s.state, err = s.folder.State(); err != nil {
+		return err
+	}
+	for attempt := 1; ; attempt++ {
+		err := s.attempt(ctx, ready)
+		if !errors.Is(err, errPortTaken) || attempt == startAttempts || s.state.Ready {
+			return err
+		}
+		s.say("%v: trying other ports", strings.SplitN(err.Error(), "\n", 2)[0])
+	}
+}
+
+// attempt starts everything once and, if that works, stays until the end.
+func (s *supervisor) attempt(ctx context.Context, ready func()) error {
+	all, cancel := context.WithCancelCause(ctx)
+	// The thread that started the children must outlive them.
+	keep, release := context.WithCancel(context.Background())
+	defer release()
+	s.children, s.spawner = nil, newSpawner(keep, s.folder)
+	defer func() { stop(s.children) }()
+	watched := make(chan error, 1)
+	go func() {
+		select {
+		case ch := <-s.spawner.ended:
+			err := s.spawner.failure(ch)
+			watched <- err
+			cancel(err)
+		case <-all.Done():
+			watched <- nil
+		}
+	}()
+	err := s.bringUp(all)
+	if err == nil {
+		s.state.Ready = true
+		err = s.folder.Save(s.state)
+	}
+	if err == nil {
+		fmt.Fprintln(s.progress, ReadyLine)
+		ready()
+		<-all.Done()
+	}
+	cancel(err)
+	switch died := <-watched; {
+	case died != nil:
+		return died
+	case ctx.Err() != nil:
+		s.state.Ready, s.state.Stopped = false, context.Cause(ctx).Error()
+		s.say("stopping: %s", s.state.Stopped)
+		return s.folder.Save(s.state)
+	default:
+		return err
+	}
+}
+
+// prepare clears the folder and writes everything the components read.
+func (s *supervisor) prepare(now time.Time) (*pki.Authority, error) {
+	if err := s.folder.Clear(true); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(s.folder.Path(instance.LogsDir), 0o755); err != nil {
+		return nil, fmt.Errorf("make log folder: %w", err)
+	}
+	if err := s.folder.SavePID("supervisor", os.Getpid()); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.state.Ports, err = instance.FreePorts(portNames()); err != nil {
+		return nil, err
+	}
+	authority, err := pki.NewAuthority(now)
+	if err != nil {
+		return nil, err
+	}
+	return authority, errors.Join(
+		s.folder.WritePKI(authority, now),
+		s.folder.WriteKubeconfigs(authority, s.state.Options.Name, s.state.Ports["kube-apiserver"], now),
+		s.folder.WriteTools(s.state),
+		s.folder.Save(s.state),
+	)
+}
+
+// bringUp goes from nothing to a cluster with ready nodes and metrics.
+func (s *supervisor) bringUp(ctx context.Context) error {
+	authority, err := s.prepare(time.Now())
+	if err != nil {
+		return err
+	}
+	p := plan{folder: s.folder, options: s.state.Options, ports: s.state.Ports}
+	if err := s.start(p.etcd(), p.apiServer()); err != nil {
+		return err
+	}
+	cluster, err := newBootstrap(s.folder, s.state.Ports["metrics-server"], authority.PEM)
+	if err != nil {
+		return err
+	}
+	steps := []struct {
+		done string
+		do   func(context.Context) error
+	}{
+		{"API server ready", cluster.awaitServer},
+		{"controllers, scheduler started", func(context.Context) error { return s.start(p.controllers(), p.scheduler()) }},
+		{"stages of the simulation applied", cluster.applyStages},
+		{"kwok, player, metrics-server started", func(context.Context) error { return s.start(p.kwok(), p.player(), p.metricsServer()) }},
+		{fmt.Sprintf("%d nodes created", s.state.Options.Nodes), func(ctx context.Context) error { return cluster.createNodes(ctx, s.state.Options) }},
+		{"metrics API registered", cluster.registerMetrics},
+		{"nodes ready", func(ctx context.Context) error { return cluster.awaitNodes(ctx, s.state.Options.Nodes) }},
+		{"default service account there", cluster.awaitServiceAccount},
+		{"metrics API available", cluster.awaitMetrics},
+	}
+	for _, step := range steps {
+		if err := step.do(ctx); err != nil {
+			return fmt.Errorf("waiting for %q: %w", step.done, err)
+		}
+		s.say("%s", step.done)
+	}
+	return nil
+}
+
+func (s *supervisor) start(components ...component) error {
+	for _, c := range components {
+		ch, err := s.spawner.start(c)
+		if ch != nil {
+			s.children = append(s.children, ch)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

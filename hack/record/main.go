@@ -1,0 +1,138 @@
+package main
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "record:", err)
+		os.Exit(1)
+	}
+}
+
+// config is a checked command line.
+type config struct {
+	out                   string
+	every, duration, wait time.Duration
+	choice                choice
+}
+
+func parse(args []string) (config, error) {
+	var c config
+	fs := flag.NewFlagSet("record", flag.ContinueOnError)
+	fs.StringVar(&c.out, "out", "", "file to write, .csv or .csv.gz")
+	fs.DurationVar(&c.every, "every", time.Second, "time between samples")
+	fs.DurationVar(&c.duration, "for", 0, "length of the recording; 0 means until the processes end")
+	fs.DurationVar(&c.wait, "wait", 0, "how long to wait for the first process to appear")
+	pid := fs.Int("pid", 0, "process to record")
+	match := fs.String("match", "", "record the processes whose command line matches this regular expression")
+	if err := fs.Parse(args); err != nil {
+		return c, err
+	}
+	var problems []error
+	if fs.NArg() > 0 {
+		problems = append(problems, fmt.Errorf("want flags only, got %q", fs.Arg(0)))
+	}
+	if !strings.HasSuffix(strings.TrimSuffix(c.out, ".gz"), ".csv") {
+		problems = append(problems, fmt.Errorf("-out: want a file name that ends in .csv or .csv.gz, got %q", c.out))
+	}
+	if c.every < 10*time.Millisecond {
+		problems = append(problems, fmt.Errorf("-every: want 10ms or more, got %v", c.every))
+	}
+	if (*pid == 0) == (*match == "") {
+		problems = append(problems, errors.New("want either -pid or -match"))
+	}
+	pattern, err := regexp.Compile(*match)
+	if err != nil {
+		problems = append(problems, fmt.Errorf("-match: %w", err))
+	}
+	c.choice = choice{pid: *pid, pattern: pattern, not: os.Getpid()}
+	return c, errors.Join(problems...)
+}
+
+func run(args []string) error {
+	c, err := parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	file, err := os.Create(c.out)
+	if err != nil {
+		return fmt.Errorf("make recording: %w", err)
+	}
+	var out io.Writer = file
+	closers := []io.Closer{file}
+	if strings.HasSuffix(c.out, ".gz") {
+		zip, err := gzip.NewWriterLevel(file, gzip.BestCompression)
+		if err != nil {
+			return fmt.Errorf("make recording: %w", err)
+		}
+		out, closers = zip, []io.Closer{zip, file}
+	}
+	lines, err := c.record(ctx, out)
+	for _, closer := range closers {
+		err = errors.Join(err, closer.Close())
+	}
+	fmt.Printf("%s: %d samples\n", c.out, lines)
+	return err
+}
+
+// record writes samples until the end and returns how many.
+func (c config) record(ctx context.Context, out io.Writer) (lines int, err error) {
+	if _, err := fmt.Fprintln(out, "time,cpu_cores,memory_bytes"); err != nil {
+		return 0, fmt.Errorf("write recording: %w", err)
+	}
+	proc := os.DirFS("/proc")
+	ticker := time.NewTicker(c.every)
+	defer ticker.Stop()
+	started, before := time.Now(), reading(nil)
+	var began time.Time // of the stretch that ends at the next tick
+	for {
+		now := time.Now()
+		found, err := read(proc, c.choice)
+		if err != nil {
+			return lines, err
+		}
+		switch {
+		case before != nil && len(found) == 0:
+			return lines, nil
+		case before != nil:
+			cores := found.since(before) / now.Sub(began).Seconds()
+			_, err = fmt.Fprintf(out, "%.1f,%.3f,%d\n", began.Sub(started).Seconds(), cores, found.memory())
+			if lines++; err != nil {
+				return lines, fmt.Errorf("write recording: %w", err)
+			}
+		case len(found) > 0:
+			started = now
+		case now.Sub(started) >= c.wait:
+			return 0, errors.New("no process found to record")
+		}
+		if len(found) > 0 {
+			before, began = found, now
+		}
+		if before != nil && c.duration > 0 && now.Sub(started) >= c.duration {
+			return lines, nil
+		}
+		select {
+		case <-ctx.Done():
+			return lines, nil
+		case <-ticker.C:
+		}
+	}
+}

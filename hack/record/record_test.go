@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/csv"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+)
+
+// entry is a process in a made-up /proc.
+type entry struct {
+	pid, parent, start, user, system, pages int
+	name, command                           string
+}
+
+func procFS(entries ...entry) fstest.MapFS {
+	files := fstest.MapFS{"uptime": {Data: []byte("1 1")}}
+	for _, e := range entries {
+		line := fmt.Sprintf("%d (%s) S %d 0 0 0 0 0 0 0 0 0 %d %d 0 0 20 0 1 0 %d 0 %d 0", e.pid, e.name, e.parent, e.user, e.system, e.start, e.pages)
+		files[fmt.Sprintf("%d/stat", e.pid)] = &fstest.MapFile{Data: []byte(line)}
+		files[fmt.Sprintf("%d/cmdline", e.pid)] = &fstest.MapFile{Data: []byte(e.command)}
+	}
+	return files
+}
+
+func TestMatchingProcessesAreAddedUp(t *testing.T) {
+	c := choice{pattern: regexp.MustCompile(`server --port`), not: 9}
+	before, err := read(procFS(
+		entry{pid: 5, start: 50, user: 100, system: 20, pages: 10, name: "a (b) c", command: "server\x00--port"},
+		entry{pid: 6, start: 60, user: 7, pages: 3, name: "other", command: "other"},
+		entry{pid: 8, start: 61, name: "sh", command: "sh -c record server --port"},
+		entry{pid: 9, parent: 8, start: 70, name: "record", command: "record server --port"},
+	), c)
+	require.NoError(t, err)
+	require.Len(t, before, 1)
+	require.Equal(t, int64(10*os.Getpagesize()), before.memory())
+
+	after, err := read(procFS(
+		entry{pid: 5, start: 50, user: 130, system: 40, pages: 20, name: "a (b) c", command: "server\x00--port"},
+		entry{pid: 7, start: 90, user: 25, pages: 1, name: "new", command: "server\x00--port"},
+	), c)
+	require.NoError(t, err)
+	require.InDelta(t, 0.75, after.since(before), 1e-9)
+	require.Equal(t, int64(21*os.Getpagesize()), after.memory())
+}
+
+func TestReusedNumberIsAnotherProcess(t *testing.T) {
+	before, err := read(procFS(entry{pid: 5, start: 50, user: 1000, name: "x"}), choice{pid: 5})
+	require.NoError(t, err)
+	after, err := read(procFS(entry{pid: 5, start: 99, user: 10, name: "x"}), choice{pid: 5})
+	require.NoError(t, err)
+	require.InDelta(t, 0.1, after.since(before), 1e-9)
+}
+
+func TestBadFlags(t *testing.T) {
+	_, err := parse([]string{"-out", "x.txt", "-every", "1ms", "-pid", "1", "-match", "("})
+	for _, want := range []string{"-out: want a file name that ends in .csv", "-every: want 10ms or more", "either -pid or -match", "-match: error parsing regexp"} {
+		require.ErrorContains(t, err, want)
+	}
+	err = run([]string{"-out", filepath.Join(t.TempDir(), "x.csv"), "-match", "no process has this command line"})
+	require.ErrorContains(t, err, "no process found to record")
+}
+
+func TestRecordsARealProcess(t *testing.T) {
+	cmd := exec.Command("sleep", "0.5")
+	require.NoError(t, cmd.Start())
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	out := filepath.Join(t.TempDir(), "sleep.csv.gz")
+	require.NoError(t, run([]string{"-out", out, "-every", "50ms", "-pid", strconv.Itoa(cmd.Process.Pid)}))
+	require.NoError(t, <-done)
+
+	data, err := os.ReadFile(out)
+	require.NoError(t, err)
+	zip, err := gzip.NewReader(bytes.NewReader(data))
+	require.NoError(t, err)
+	rows, err := csv.NewReader(zip).ReadAll()
+	require.NoError(t, err)
+	require.Equal(t, []string{"time", "cpu_cores", "memory_bytes"}, rows[0])
+	require.Greater(t, len(rows), 3)
+	require.Equal(t, "0.0", rows[1][0])
+	memory, err := strconv.Atoi(rows[1][2])
+	require.NoError(t, err)
+	require.Positive(t, memory)
+}
