@@ -14,10 +14,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/admission-controller/mutate"
-	"loadline.dev/loadline/admission-controller/patch"
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/validate"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/patch"
 	"loadline.dev/loadline/pkg/testkit"
 )
 

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"loadline.dev/loadline/admission-controller/patch"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/patch"
 	"loadline.dev/loadline/pkg/testkit"
 )
 

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/admission-controller/patch"
+	"loadline.dev/loadline/pkg/patch"
 )
 
 // Answer is what a Handler decides about one object. The zero value allows it

@@ -4,31 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/patch"
 )
-
-// step is one operation of a JSON patch (RFC 6902).
-type step struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
-// path joins segments to a JSON pointer.
-func path(segments ...string) string {
-	escape := strings.NewReplacer("~", "~0", "/", "~1")
-	var b strings.Builder
-	for _, s := range segments {
-		b.WriteByte('/')
-		b.WriteString(escape.Replace(s))
-	}
-	return b.String()
-}
 
 // errNothing is the error of a resize that would write nothing.
 var errNothing = errors.New("no container of the pod would get other resources")
@@ -37,7 +19,7 @@ var errNothing = errors.New("no container of the pod would get other resources")
 // UID of the pod and the names of the containers, which it must address by
 // their position. A change that gives nothing to any container is an error.
 func ResizePatch(c Change) ([]byte, error) {
-	steps := []step{{"test", "/metadata/uid", string(c.Target.UID)}}
+	steps := []patch.Operation{patch.Test("/metadata/uid", string(c.Target.UID))}
 	first := len(steps)
 	for i := range c.Target.Spec.Containers {
 		container := &c.Target.Spec.Containers[i]
@@ -54,13 +36,13 @@ func ResizePatch(c Change) ([]byte, error) {
 	return json.Marshal(steps)
 }
 
-func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceRequirements) []step {
+func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceRequirements) []patch.Operation {
 	if len(sizes.Requests) == 0 && len(sizes.Limits) == 0 {
 		return nil
 	}
-	steps := []step{{"test", path("spec", "containers", i, "name"), container.Name}}
+	steps := []patch.Operation{patch.Test(patch.Path("spec", "containers", i, "name"), container.Name)}
 	if container.Resources.Requests == nil && container.Resources.Limits == nil {
-		steps = append(steps, step{"add", path("spec", "containers", i, "resources"), struct{}{}})
+		steps = append(steps, patch.Add(patch.Path("spec", "containers", i, "resources"), struct{}{}))
 	}
 	lists := []struct {
 		name        string
@@ -68,12 +50,12 @@ func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceReq
 	}{{"requests", container.Resources.Requests, sizes.Requests}, {"limits", container.Resources.Limits, sizes.Limits}}
 	for _, l := range lists {
 		if len(l.wanted) > 0 && l.has == nil {
-			steps = append(steps, step{"add", path("spec", "containers", i, "resources", l.name), struct{}{}})
+			steps = append(steps, patch.Add(patch.Path("spec", "containers", i, "resources", l.name), struct{}{}))
 		}
 		for k := range amount.Kind(amount.Kinds) {
 			name := convert.ResourceName(k)
 			if q, ok := l.wanted[name]; ok {
-				steps = append(steps, step{"add", path("spec", "containers", i, "resources", l.name, string(name)), q.String()})
+				steps = append(steps, patch.Add(patch.Path("spec", "containers", i, "resources", l.name, string(name)), q.String()))
 			}
 		}
 	}
@@ -82,9 +64,9 @@ func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceReq
 
 // MarkPatch returns the JSON patch that marks a pod as resized.
 func MarkPatch(pod *corev1.Pod) ([]byte, error) {
-	steps := []step{{"test", "/metadata/uid", string(pod.UID)}}
+	steps := []patch.Operation{patch.Test("/metadata/uid", string(pod.UID))}
 	if pod.Annotations == nil {
-		steps = append(steps, step{"add", "/metadata/annotations", struct{}{}})
+		steps = append(steps, patch.Add("/metadata/annotations", struct{}{}))
 	}
-	return json.Marshal(append(steps, step{"add", path("metadata", "annotations", convert.ResizedAnnotation), "true"}))
+	return json.Marshal(append(steps, patch.Add(patch.Path("metadata", "annotations", convert.ResizedAnnotation), "true")))
 }

@@ -1,4 +1,5 @@
-// Package patch is the JSON patch (RFC 6902) that the webhook answers with.
+// Package patch builds JSON patches (RFC 6902): the answer of the webhook, and
+// what the updater sends.
 //
 // Operation is one step; Add and Test build steps and Path builds their
 // pointers, with names escaped. The package only writes patches; the API server
