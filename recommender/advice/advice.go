@@ -1,0 +1,136 @@
+package advice
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// Advisor makes recommendations and checkpoint images. Its fields are set once.
+type Advisor struct {
+	Store    *usage.Store
+	Shape    profile.Shape // of the store's profiles
+	Recipe   estimate.Recipe
+	Estimate estimate.Config // for the floors
+	Format   convert.Format
+	Limits   status.Limits
+}
+
+// history fills dst with all that is known about a container of a VPA.
+func (a *Advisor) history(dst *profile.Profile, v *feed.VPA, container string) {
+	dst.Reset()
+	a.Store.Profile(dst, v.Series(container)...)
+	if restored := v.Restored[container]; restored != nil {
+		restored.MergeInto(dst)
+	}
+}
+
+// Recommend returns the recommendation for the containers of a VPA, sorted by
+// name. A kind of which nothing is known keeps what was published for it, if
+// anything was: a floor made of no data would shrink pods after a restart, since
+// a checkpoint lacks the peak of the window that was running. A container of
+// which nothing at all is known and published gets none.
+func (a *Advisor) Recommend(v *feed.VPA, scratch *profile.Profile) []status.Recommended {
+	containers := slices.DeleteFunc(v.Containers(), func(c string) bool { return v.Rules.For(c).Off })
+	minimum := a.Estimate.Minimum(len(containers))
+	var list []status.Recommended
+	for _, container := range containers {
+		a.history(scratch, v, container)
+		known := [amount.Kinds]bool{amount.CPU: !scratch.Empty(), amount.Memory: !scratch.Memory.Empty()}
+		before, published := published(v, container)
+		if known == [amount.Kinds]bool{} && !published {
+			continue
+		}
+		c := raw(container, a.Recipe.Bounds(scratch, minimum), v.Rules.For(container).Controlled, a.Format)
+		if published {
+			keep(&c, before, known)
+		}
+		list = append(list, c)
+	}
+	list = status.PostProcess(list, v.Object, a.Limits)
+	slices.SortFunc(list, byName)
+	return list
+}
+
+// published returns what the status of a VPA has for a container, before
+// capping as far as it tells.
+func published(v *feed.VPA, container string) (c status.Recommended, found bool) {
+	if !status.Provided(v.Object) {
+		return c, false
+	}
+	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
+		if c.ContainerName == container {
+			if c.UncappedTarget != nil {
+				c.Target = c.UncappedTarget
+			}
+			return c, true
+		}
+	}
+	return c, false
+}
+
+// keep puts the values that were published before into c for the kinds of which
+// nothing is known now. Kinds that c lacks, because the VPA does not control
+// them, stay absent.
+func keep(c *status.Recommended, before status.Recommended, known [amount.Kinds]bool) {
+	for k := range amount.Kind(amount.Kinds) {
+		name := convert.ResourceName(k)
+		if _, controlled := c.Target[name]; known[k] || !controlled {
+			continue
+		}
+		for _, list := range []struct{ now, before corev1.ResourceList }{
+			{c.Target, before.Target}, {c.LowerBound, before.LowerBound}, {c.UpperBound, before.UpperBound}, {c.UncappedTarget, before.UncappedTarget},
+		} {
+			if q, found := list.before[name]; found {
+				list.now[name] = q
+			}
+		}
+	}
+}
+
+// raw prints the bounds of a container, without the kinds that its VPA does not
+// control.
+func raw(container string, b amount.Bounds, controlled [amount.Kinds]bool, f convert.Format) status.Recommended {
+	for k := range amount.Kind(amount.Kinds) {
+		if !controlled[k] {
+			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
+		}
+	}
+	target := f.List(b.Target)
+	return status.Recommended{
+		ContainerName:  container,
+		Target:         target,
+		LowerBound:     f.List(b.Lower),
+		UpperBound:     f.List(b.Upper),
+		UncappedTarget: target.DeepCopy(),
+	}
+}
+
+func byName(a, b status.Recommended) int { return cmp.Compare(a.ContainerName, b.ContainerName) }
+
+// Images returns what the checkpoints of a VPA hold: all that is known, without
+// the peaks of windows that still run, because a restart would count those
+// twice. A container of which nothing is known gets none.
+func (a *Advisor) Images(v *feed.VPA, now time.Time) map[string]profile.Image {
+	scratch := profile.New(a.Shape)
+	images := map[string]profile.Image{}
+	for _, container := range v.Containers() {
+		a.history(&scratch, v, container)
+		if scratch.Empty() && scratch.Memory.Empty() {
+			continue
+		}
+		a.Store.RemovePeaks(&scratch, now, v.Series(container)...)
+		images[container] = scratch.Image()
+	}
+	return images
+}

@@ -1,0 +1,130 @@
+package advice
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/status"
+)
+
+func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
+
+// desk is an advisor with one VPA over a pod with containers a, b and c.
+type desk struct {
+	*Advisor
+	vpa *feed.VPA
+}
+
+func newDesk(t *testing.T, policies ...vpav1.ContainerResourcePolicy) desk {
+	config := usage.DefaultConfig()
+	store := usage.New(config)
+	recipe, err := estimate.ForName("vpa", estimate.DefaultConfig())
+	require.NoError(t, err)
+	model := feed.NewModel(feed.Config{Store: store})
+	model.PutPod(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}, {Name: "b"}, {Name: "c"}}},
+	}, now())
+	model.SyncVPAs([]feed.Observed{{Selector: labels.Everything(), Object: &vpav1.VerticalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"},
+		Spec: vpav1.VerticalPodAutoscalerSpec{
+			TargetRef:      &autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "d"},
+			ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: policies},
+		}}}}, now())
+	return desk{&Advisor{Store: store, Shape: config.Shape, Recipe: recipe, Estimate: estimate.DefaultConfig()}, model.Find("ns", "v")}
+}
+
+func (d desk) uses(t *testing.T, container string, cpu, memory amount.Amount) {
+	for k, a := range []amount.Amount{cpu, memory} {
+		require.Equal(t, usage.Accepted, d.Store.Observe(usage.Sample{
+			Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: container}, Kind: amount.Kind(k), At: now(), Amount: a}))
+	}
+}
+
+func (d desk) recommend() []status.Recommended {
+	scratch := profile.New(d.Shape)
+	return d.Recommend(d.vpa, &scratch)
+}
+
+func TestOneSampleGivesTheNumbersOfTheReference(t *testing.T) {
+	off := vpav1.ContainerScalingModeOff
+	d := newDesk(t, vpav1.ContainerResourcePolicy{ContainerName: "b", Mode: &off}, vpav1.ContainerResourcePolicy{ContainerName: "c", Mode: &off})
+	d.uses(t, "a", 1500, 2e9)
+	d.uses(t, "b", 1500, 2e9)
+	got := d.recommend()
+	require.Len(t, got, 1, "mode Off removes a container, also from the division of the floor")
+	text := func(l corev1.ResourceList) string { return l.Cpu().String() + " " + l.Memory().String() }
+	require.Equal(t, "1737m 2407501950", text(got[0].Target))
+	require.Equal(t, "25m 250Mi", text(got[0].LowerBound))
+	require.Equal(t, "100G 97656250000Ki", text(got[0].UpperBound))
+	require.Equal(t, "1737m 2407501950", text(got[0].UncappedTarget))
+}
+
+func TestContainersWithoutSamplesCountForTheFloorButGetNone(t *testing.T) {
+	d := newDesk(t)
+	d.uses(t, "a", 1, 1)
+	got := d.recommend()
+	require.Len(t, got, 1)
+	require.Equal(t, "8m", got[0].LowerBound.Cpu().String())
+	require.EqualValues(t, 87381333, got[0].LowerBound.Memory().Value())
+}
+
+func TestOnlyControlledResourcesAreRecommended(t *testing.T) {
+	cpu, none := []corev1.ResourceName{corev1.ResourceCPU}, []corev1.ResourceName{}
+	d := newDesk(t, vpav1.ContainerResourcePolicy{ContainerName: "a", ControlledResources: &cpu}, vpav1.ContainerResourcePolicy{ContainerName: "b", ControlledResources: &none})
+	d.uses(t, "a", 100, 1e9)
+	d.uses(t, "b", 100, 1e9)
+	got := d.recommend()
+	require.Len(t, got, 2)
+	require.Len(t, got[0].Target, 1)
+	require.Len(t, got[0].UpperBound, 1)
+	require.Empty(t, got[1].Target)
+}
+
+func TestBoundsCapAllButTheUncappedTarget(t *testing.T) {
+	d := newDesk(t, vpav1.ContainerResourcePolicy{ContainerName: "*", MaxAllowed: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("0.5")}})
+	d.Limits.MaxAllowed = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
+	d.uses(t, "a", 1500, 2e9)
+	got := d.recommend()[0]
+	require.Equal(t, "500m", got.Target.Cpu().String())
+	require.Equal(t, "1Gi", got.Target.Memory().String())
+	require.Equal(t, "500m", got.UpperBound.Cpu().String())
+	require.Equal(t, "1737m", got.UncappedTarget.Cpu().String())
+}
+
+func TestRestoredHistoryCountsAlsoForContainersThatAreGone(t *testing.T) {
+	d := newDesk(t)
+	old := profile.New(d.Shape)
+	old.AddCPU(2, now().Add(-time.Hour))
+	old.AddPeak(1e9, now().Add(-time.Hour))
+	d.vpa.Restored = map[string]*profile.Profile{"gone": &old}
+	got := d.recommend()
+	require.Len(t, got, 1)
+	require.Equal(t, "gone", got[0].ContainerName)
+	images := d.Images(d.vpa, now())
+	require.Len(t, images, 1)
+	require.EqualValues(t, 1, images["gone"].Samples)
+}
+
+func TestImagesLeaveOutThePeakOfTheRunningWindow(t *testing.T) {
+	d := newDesk(t)
+	d.uses(t, "a", 100, 1e9)
+	image := d.Images(d.vpa, now())["a"]
+	require.EqualValues(t, 1, image.Samples)
+	require.Empty(t, image.Memory.Weights)
+	image = d.Images(d.vpa, now().Add(25*time.Hour))["a"]
+	require.Len(t, image.Memory.Weights, 1, "once the window has ended its peak is history")
+}

@@ -1,0 +1,81 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+// Fate is what becomes of a checkpoint.
+type Fate int
+
+// The fates.
+const (
+	Keep Fate = iota
+	Orphan
+	Expired // its VPA lives, but the container has been gone for too long
+)
+
+// Collect deletes the checkpoints for which fate is not Keep. One that cannot be
+// deleted does not stop the others. It returns how many were deleted.
+func (s *Saver) Collect(ctx context.Context, fate func(*vpav1.VerticalPodAutoscalerCheckpoint) Fate) (int, error) {
+	stored, err := s.Lister.List(labels.Everything())
+	if err != nil {
+		return 0, fmt.Errorf("list checkpoints: %w", err)
+	}
+	deleted := 0
+	var problems []error
+	for _, c := range stored {
+		if fate(c) == Keep {
+			continue
+		}
+		err := s.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(c.Namespace).Delete(ctx, c.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			problems = append(problems, fmt.Errorf("delete checkpoint %s/%s: %w", c.Namespace, c.Name, err))
+			continue
+		}
+		deleted++
+		s.mu.Lock()
+		delete(s.written, name{c.Namespace, c.Name})
+		delete(s.known, name{c.Namespace, c.Name})
+		s.mu.Unlock()
+	}
+	return deleted, errors.Join(problems...)
+}
+
+// Stale tells whether the last sample of a checkpoint, or its last write where
+// it has no sample, is older than age.
+func Stale(c *vpav1.VerticalPodAutoscalerCheckpoint, age time.Duration, now time.Time) bool {
+	last := c.Status.LastSampleStart.Time
+	if last.IsZero() {
+		last = c.Status.LastUpdateTime.Time
+	}
+	return !last.IsZero() && now.Sub(last) >= age
+}
+
+// Trim is a cache.TransformFunc that drops the histograms of checkpoints: only
+// Load needs them.
+func Trim(object any) (any, error) {
+	c, ok := object.(*vpav1.VerticalPodAutoscalerCheckpoint)
+	if !ok {
+		return object, nil
+	}
+	return &vpav1.VerticalPodAutoscalerCheckpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion},
+		Spec:       c.Spec,
+		Status: vpav1.VerticalPodAutoscalerCheckpointStatus{
+			Version:           c.Status.Version,
+			LastUpdateTime:    c.Status.LastUpdateTime,
+			LastSampleStart:   c.Status.LastSampleStart,
+			TotalSamplesCount: c.Status.TotalSamplesCount,
+		},
+	}, nil
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/flags"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got, "the names, types and defaults are frozen; run with -update only for a flag or metric of our own")
+}
+
+func TestFlagsAreFrozen(t *testing.T) {
+	fs := flags.New("recommender")
+	Default().AddFlags(fs)
+	var list strings.Builder
+	fs.VisitAll(func(f *pflag.Flag) { fmt.Fprintf(&list, "%s\t%s\t%s\n", f.Name, f.Value.Type(), f.DefValue) })
+	golden(t, "testdata/flags.golden", list.String())
+}
+
+func parse(args ...string) (*Config, error) {
+	c := Default()
+	fs := flags.New("recommender")
+	c.AddFlags(fs)
+	if err := fs.Parse(args); err != nil {
+		return c, err
+	}
+	return c, c.Validate()
+}
+
+func TestDefaultsAreValid(t *testing.T) {
+	_, err := parse()
+	require.NoError(t, err)
+}
+
+func TestCommandLinesOfInstallersParse(t *testing.T) {
+	for name, args := range map[string]string{
+		"chart": "--v=4 --stderrthreshold=info --leader-elect=true --leader-elect-resource-namespace=kube-system --leader-elect-resource-name=vpa-recommender-lease --leader-elect-lease-duration=15s --leader-elect-renew-deadline=10s --leader-elect-retry-period=2s",
+		"gardener": "--v=3 --stderrthreshold=info --pod-recommendation-min-cpu-millicores=5 --pod-recommendation-min-memory-mb=10 --recommendation-margin-fraction=0.15 --recommender-interval=1m0s --kube-api-qps=100 --kube-api-burst=120 " +
+			"--memory-saver=true --target-cpu-percentile=0.9 --recommendation-lower-bound-cpu-percentile=0.5 --recommendation-upper-bound-cpu-percentile=0.95 --target-memory-percentile=0.9 --recommendation-lower-bound-memory-percentile=0.5 " +
+			"--recommendation-upper-bound-memory-percentile=0.95 --cpu-histogram-decay-half-life=24h0m0s --memory-histogram-decay-half-life=24h0m0s --memory-aggregation-interval=24h0m0s --memory-aggregation-interval-count=8 --leader-elect=true " +
+			"--leader-elect-resource-name=vpa-recommender --leader-elect-resource-namespace=garden --update-worker-count=20 --container-recommendation-max-allowed-cpu=4 --container-recommendation-max-allowed-memory=16Gi",
+		"underscores": "--add_dir_header --recommender_name=own --memory_saver",
+	} {
+		_, err := parse(strings.Fields(args)...)
+		require.NoError(t, err, name)
+	}
+}
+
+func TestBadFlagsAreNamedWithValueAndRemedy(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"--vpa-object-namespace=a --ignored-vpa-object-namespaces=b", "--vpa-object-namespace=a: excludes --ignored-vpa-object-namespaces=b"},
+		{"--storage=prometheus", "--storage=prometheus: history from Prometheus is not available in this version"},
+		{"--use-external-metrics", "--use-external-metrics=true: external metrics are not available in this version"},
+		{"--target-cpu-percentile=90", "--target-cpu-percentile=90: must be from 0 to 1"},
+		{"--recommender-interval=0s", "--recommender-interval=0s: must be longer than 0"},
+		{"--update-worker-count=0", "--update-worker-count=0: must be at least 1"},
+		{"--oom-bump-up-ratio=0.5", "--oom-bump-up-ratio=0.5: must be at least 1"},
+		{"--address=8942", "--address=8942: must be host:port"},
+		{"--memory-aggregation-interval-count=0", "--memory-aggregation-interval-count=0: must be at least 1"},
+		{"--leader-elect --leader-elect-lease-duration=5s", "--leader-elect-lease-duration=5s: must be longer than --leader-elect-renew-deadline=10s"},
+		{"--prometheus-bearer-token=secret --prometheus-bearer-token-file=/f", "excludes --prometheus-bearer-token-file=/f"},
+		{"--username=u --prometheus-bearer-token=secret", "--username=u: excludes a bearer token"},
+		{"--container-recommendation-max-allowed-cpu=-1", "--container-recommendation-max-allowed-cpu=-1: must not be negative"},
+		{"--container-recommendation-max-allowed-cpu=lots", "want a quantity"},
+		{"--feature-gates=InPlaceOrRecreate=true", "removed with VPA 1.7"},
+	} {
+		_, err := parse(strings.Fields(c.args)...)
+		require.ErrorContains(t, err, c.want, c.args)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+func TestAllProblemsAreTold(t *testing.T) {
+	_, err := parse("--update-worker-count=-1", "--recommender-interval=-1s", "--storage=prometheus")
+	require.ErrorContains(t, err, "update-worker-count")
+	require.ErrorContains(t, err, "recommender-interval")
+	require.ErrorContains(t, err, "storage")
+}
+
+func TestStartWithoutClusterEndsWithOneLine(t *testing.T) {
+	c := Default()
+	p := flags.Program{Name: "recommender", Config: c, Logging: &c.Logging, Run: func(ctx context.Context) error { return run(ctx, c) }}
+	var out, errOut bytes.Buffer
+	code := p.Main([]string{"--kubeconfig=/does/not/exist", "--address=127.0.0.1:0", "--v=0"}, &out, &errOut)
+	require.Equal(t, flags.Failed, code)
+	require.Equal(t, 1, strings.Count(errOut.String(), "\n"), errOut.String())
+	require.Contains(t, errOut.String(), "--kubeconfig=/does/not/exist: must be a readable kubeconfig file")
+}

@@ -1,0 +1,12 @@
+// Package feed brings the objects of the cluster into the usage store: which
+// pods run, which VPA selects them, and which of their containers ran out of
+// memory.
+//
+// PodOOMs and EvictionOOMs are the rules by which a kill is recognised. Model
+// holds the indexes: by namespace, and within it by distinct label set, so that
+// no step compares all pods with all VPAs; the pods of a label set feed the same
+// series, and its VPAs are known.
+//
+// Model belongs to the goroutine of the loop. The package makes no
+// recommendation, watches nothing and writes nothing.
+package feed

@@ -1,0 +1,116 @@
+package intake
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// queueLimit is how many kills may wait for a pass.
+const queueLimit = 5000
+
+// OOMs holds the kills that wait for the next pass. Adding never blocks: what
+// comes while the queue is full is dropped and counted.
+type OOMs struct {
+	mu      sync.Mutex
+	waiting []usage.OOM
+	dropped int
+}
+
+// Add puts kills into the queue.
+func (q *OOMs) Add(ooms ...usage.OOM) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	room := min(queueLimit-len(q.waiting), len(ooms))
+	q.waiting = append(q.waiting, ooms[:room]...)
+	q.dropped += len(ooms) - room
+}
+
+// Drain empties the queue; dropped is how many found no room since the last
+// time.
+func (q *OOMs) Drain() (ooms []usage.OOM, dropped int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ooms, dropped = q.waiting, q.dropped
+	q.waiting, q.dropped = nil, 0
+	return ooms, dropped
+}
+
+// Changes collects what a pod informer reports, one entry a pod, until the next
+// pass takes it. It is a cache.ResourceEventHandler.
+type Changes struct {
+	ooms *OOMs
+
+	mu   sync.Mutex
+	pods map[cache.ObjectName]*corev1.Pod // nil: deleted
+}
+
+// NewChanges returns an empty collection that passes kills on to ooms.
+func NewChanges(ooms *OOMs) *Changes {
+	return &Changes{ooms: ooms, pods: map[cache.ObjectName]*corev1.Pod{}}
+}
+
+// OnAdd takes a pod that the informer saw for the first time.
+func (c *Changes) OnAdd(object any, _ bool) {
+	if pod, ok := object.(*corev1.Pod); ok {
+		c.put(cache.MetaObjectToName(pod), pod)
+	}
+}
+
+// OnUpdate takes a new state of a pod.
+func (c *Changes) OnUpdate(older, newer any) {
+	before, ok1 := older.(*corev1.Pod)
+	now, ok2 := newer.(*corev1.Pod)
+	if !ok1 || !ok2 || before.ResourceVersion == now.ResourceVersion && now.ResourceVersion != "" {
+		return
+	}
+	c.put(cache.MetaObjectToName(now), now)
+	// A pod that replaced another of the same name did not restart.
+	if before.UID == now.UID {
+		c.ooms.Add(feed.PodOOMs(before, now)...)
+	}
+}
+
+// OnDelete takes the end of a pod.
+func (c *Changes) OnDelete(object any) {
+	if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
+		c.put(name, nil)
+	}
+}
+
+func (c *Changes) put(name cache.ObjectName, pod *corev1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pods[name] = pod
+}
+
+// Change is the latest state of a pod that changed.
+type Change struct {
+	Name cache.ObjectName
+	Pod  *corev1.Pod // nil: deleted
+}
+
+// Drain returns what changed since the last time, sorted by name.
+func (c *Changes) Drain() []Change {
+	c.mu.Lock()
+	pods := c.pods
+	c.pods = map[cache.ObjectName]*corev1.Pod{}
+	c.mu.Unlock()
+	changes := make([]Change, 0, len(pods))
+	for name, pod := range pods {
+		changes = append(changes, Change{name, pod})
+	}
+	slices.SortFunc(changes, func(a, b Change) int {
+		if a.Name.Namespace != b.Name.Namespace {
+			return strings.Compare(a.Name.Namespace, b.Name.Namespace)
+		}
+		return strings.Compare(a.Name.Name, b.Name.Name)
+	})
+	return changes
+}

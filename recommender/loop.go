@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/usage"
+	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/recommender/advice"
+	"loadline.dev/loadline/recommender/checkpoint"
+	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/ingest"
+	"loadline.dev/loadline/recommender/intake"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// Loop brings usage in and recommendations out. Its fields are set once; only
+// one RunOnce runs at a time.
+type Loop struct {
+	Config  *Config
+	Metrics *metrics
+
+	VPAs    listers.VerticalPodAutoscalerLister
+	Resolve func(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
+	Changes *intake.Changes
+
+	Store       *usage.Store
+	Model       *feed.Model
+	Ingester    *ingest.Ingester
+	Advisor     *advice.Advisor
+	Publisher   *status.Publisher
+	Checkpoints *checkpoint.Saver
+	Restored    checkpoint.History // handed over to the VPAs of the first pass
+
+	removed   []cache.ObjectName // pods that vanished in this pass
+	started   time.Time          // first pass
+	collected time.Time          // last clean-up of histories
+	orphans   time.Time          // last clean-up of checkpoints
+}
+
+// RunOnce is one pass: what changed is read, usage is added, and every VPA gets
+// what follows from it. A VPA, pod or sample that makes trouble stops nothing
+// else.
+func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
+	defer l.Metrics.since(stepTotal, time.Now())
+	if l.started.IsZero() {
+		l.started = now
+	}
+	l.step(stepVPAs, func() { l.loadVPAs(ctx, now) })
+	l.step(stepPods, func() { l.loadPods(now) })
+	l.step(stepMetrics, func() { l.addUsage(ctx, now) })
+	l.step(stepRemoved, l.deleteRemovedPods)
+	l.step(stepUpdate, func() { l.publish(ctx, now) })
+	l.step(stepCheckpoints, func() { l.maintainCheckpoints(ctx, now) })
+	l.step(stepCollect, func() { l.garbageCollect(now) })
+}
+
+func (l *Loop) step(name string, do func()) {
+	defer l.Metrics.since(name, time.Now())
+	do()
+}
+
+// loadVPAs makes the model follow the VPAs that this recommender serves.
+func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
+	log := klog.FromContext(ctx)
+	objects, err := l.VPAs.List(labels.Everything())
+	if err != nil {
+		log.Error(err, "Cannot list VPAs, going on with those of the last pass")
+		return
+	}
+	objects = slices.DeleteFunc(objects, func(v *vpav1.VerticalPodAutoscaler) bool { return !l.Config.serves(v) })
+	slices.SortFunc(objects, func(a, b *vpav1.VerticalPodAutoscaler) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	before := l.troubles()
+	observed := make([]feed.Observed, len(objects))
+	for i, object := range objects {
+		selector, err := l.Resolve(ctx, object.Namespace, object.Spec.TargetRef)
+		observed[i] = feed.Observed{Object: object, Selector: selector, Err: err}
+		if key := klog.KObj(object).String(); err != nil && before[key] != err.Error() {
+			log.Info("VPA has no usable target", "vpa", key, "reason", err.Error())
+		}
+	}
+	for _, v := range l.Model.SyncVPAs(observed, now) {
+		owner := checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}
+		v.Restored = l.Restored[owner]
+		v.Recommended = status.Provided(v.Object)
+		v.Complained = now
+	}
+	// What no VPA took in the first pass is of no use later.
+	l.Restored = nil
+}
+
+// serves tells whether a VPA is this recommender's.
+func (c *Config) serves(v *vpav1.VerticalPodAutoscaler) bool {
+	if !c.Kube.Serves(v.Namespace) {
+		return false
+	}
+	if len(v.Spec.Recommenders) == 0 {
+		return c.Name == "default"
+	}
+	return slices.ContainsFunc(v.Spec.Recommenders, func(r *vpav1.VerticalPodAutoscalerRecommenderSelector) bool {
+		return r != nil && r.Name == c.Name
+	})
+}
+
+// troubles returns what was wrong with targets in the last pass.
+func (l *Loop) troubles() map[string]string {
+	troubles := map[string]string{}
+	for _, v := range l.Model.VPAs() {
+		if v.Trouble != nil {
+			troubles[klog.KObj(v.Object).String()] = v.Trouble.Error()
+		}
+	}
+	return troubles
+}
+
+// loadPods takes the pods that changed since the last pass.
+func (l *Loop) loadPods(now time.Time) {
+	for _, change := range l.Changes.Drain() {
+		if change.Pod == nil {
+			l.removed = append(l.removed, change.Name)
+			continue
+		}
+		ingest.CountSources(l.Metrics.resources, change.Pod)
+		l.Model.PutPod(change.Pod, now)
+	}
+}
+
+// addUsage adds one sample of each container, then the kills that were seen.
+func (l *Loop) addUsage(ctx context.Context, now time.Time) {
+	l.Ingester.Once(ctx, now)
+	l.Metrics.series.Set(float64(l.Store.Len()))
+}
+
+// deleteRemovedPods forgets the pods that vanished; not earlier, so that their
+// last kills were still taken.
+func (l *Loop) deleteRemovedPods() {
+	for _, name := range l.removed {
+		l.Model.RemovePod(name.Namespace, name.Name)
+	}
+	l.removed = l.removed[:0]
+}
+
+// collectInterval is the least time between two clean-ups of histories.
+const collectInterval = time.Hour
+
+// garbageCollect drops histories that have been idle for too long, now and then.
+func (l *Loop) garbageCollect(now time.Time) {
+	if !l.collected.IsZero() && now.Sub(l.collected) < collectInterval {
+		return
+	}
+	l.collected = now
+	l.Model.Expire(now)
+	for _, v := range l.Model.VPAs() {
+		for container, restored := range v.Restored {
+			last := restored.Last()
+			if last.IsZero() {
+				last = l.started
+			}
+			if len(v.Series(container)) == 0 && now.Sub(last) >= l.age(v, container) {
+				delete(v.Restored, container)
+			}
+		}
+	}
+}
+
+// age is how old the last sample of a container may become before its history
+// expires.
+func (l *Loop) age(v *feed.VPA, container string) time.Duration {
+	rules := l.Model.RulesOf(v, container)
+	return rules.Interval * time.Duration(rules.Count)
+}
+
+// publish computes and publishes a recommendation for every VPA.
+func (l *Loop) publish(ctx context.Context, now time.Time) {
+	l.Publisher.Publish(ctx, l.Model.VPAs(), now)
+	status.Census(l.Metrics.objects, l.Model.VPAs())
+}

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+const provided = vpav1.RecommendationProvided
+
+func TestUsageBecomesARecommendation(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "b", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 700, 600)
+	w.uses("web-1", "b", 5, 20)
+	w.passes(31)
+
+	list := w.recommendations("web")
+	require.Len(t, list, 2)
+	require.Equal(t, "a", list[0].ContainerName)
+	require.Equal(t, "b", list[1].ContainerName)
+	require.Equal(t, "12m", list[1].Target.Cpu().String())
+	require.Equal(t, "125Mi", list[1].Target.Memory().String())
+	for _, c := range list {
+		for _, quantities := range []corev1.ResourceList{c.Target, c.LowerBound, c.UpperBound, c.UncappedTarget} {
+			require.Len(t, quantities, 2)
+		}
+	}
+	require.Positive(t, list[0].Target.Cpu().MilliValue()-700)
+	status, _ := w.condition("web", provided)
+	require.Equal(t, corev1.ConditionTrue, status)
+	require.EqualValues(t, 7, w.vpa("web").Status.ObservedGeneration)
+	none, _ := w.condition("web", vpav1.NoPodsMatched)
+	require.Empty(t, none)
+}
+
+func TestUnchangedStatusIsNotWritten(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.passes(1)
+	w.vpas.ClearActions()
+	w.passes(3)
+	for _, action := range w.vpas.Actions() {
+		require.NotEqual(t, "patch", action.GetVerb(), "nothing was measured, so nothing is new")
+	}
+}
+
+func TestRestartKeepsTheRecommendation(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 700, 600)
+	w.passes(60 * 26) // the first memory window has ended, so its peak is in the checkpoint
+	before := w.recommendations("web")
+	require.Len(t, before, 1)
+
+	w.begin()
+	w.fails = errors.New("no metrics yet")
+	w.passes(2)
+	after := w.recommendations("web")
+	require.Equal(t, before[0].Target.Cpu().MilliValue(), after[0].Target.Cpu().MilliValue())
+	require.Equal(t, before[0].Target.Memory().Value(), after[0].Target.Memory().Value())
+	status, _ := w.condition("web", provided)
+	require.Equal(t, corev1.ConditionTrue, status)
+}
+
+func TestRestartInTheFirstMemoryWindowKeepsMemoryToo(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 700, 600)
+	w.passes(5)
+	before := w.recommendations("web")[0]
+	require.Empty(t, w.checkpoint("web-a").Status.MemoryHistogram.BucketWeights, "the running window is not in the checkpoint")
+
+	w.begin()
+	w.fails = errors.New("no metrics yet")
+	w.passes(3)
+	after := w.recommendations("web")[0]
+	require.Equal(t, before.Target.Memory().Value(), after.Target.Memory().Value())
+	require.Equal(t, before.UncappedTarget.Memory().Value(), after.UncappedTarget.Memory().Value())
+	require.Equal(t, before.Target.Cpu().MilliValue(), after.Target.Cpu().MilliValue())
+
+	w.fails = nil
+	w.passes(2)
+	require.Equal(t, before.Target.Memory().Value(), w.recommendations("web")[0].Target.Memory().Value())
+}
+
+func TestRestartWhileTheTargetIsGoneChangesNothingForAWhile(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 700, 600)
+	w.passes(5)
+	before := w.recommendations("web")
+	require.NoError(t, w.kube.AppsV1().Deployments("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	w.begin()
+	w.passes(3)
+	require.Equal(t, before, w.recommendations("web"))
+	w.passes(31)
+	require.Empty(t, w.recommendations("web"), "although history is left")
+}
+
+func TestRestartWithoutAnyHistoryDoesNotShrinkToTheFloor(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 700, 600)
+	w.passes(5)
+	before := w.recommendations("web")
+	require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Delete(t.Context(), "web-a", metav1.DeleteOptions{}))
+
+	w.begin()
+	w.fails = errors.New("metrics API is down")
+	w.passes(3)
+	require.Equal(t, before[0].Target.Cpu().MilliValue(), w.recommendations("web")[0].Target.Cpu().MilliValue())
+}
+
+func TestAPodWithoutSamplesGetsNoFloor(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.passes(2)
+	require.Empty(t, w.recommendations("web"))
+	status, _ := w.condition("web", provided)
+	require.Equal(t, corev1.ConditionFalse, status)
+}
+
+func TestMetricsOutageIsCountedAndNothingIsTakenBack(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 300, 400)
+	w.passes(2)
+	before := w.recommendations("web")
+	w.fails = errors.New("no endpoints")
+	w.passes(3)
+	require.Equal(t, before, w.recommendations("web"))
+	require.Equal(t, 3.0, testutil.ToFloat64(w.metrics.responses.WithLabelValues("true", "default-metrics-client")))
+	require.Equal(t, 2.0, testutil.ToFloat64(w.metrics.responses.WithLabelValues("false", "default-metrics-client")))
+}
+
+func TestBadTargetsAreReportedAndOthersServed(t *testing.T) {
+	without := aVPA("without", "x", time.Hour)
+	without.Spec.TargetRef = nil
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"),
+		aVPA("web", "web", time.Hour), aVPA("gone", "nowhere", time.Hour), without).begin()
+	w.uses("web-1", "a", 300, 400)
+	w.passes(2)
+
+	require.Len(t, w.recommendations("web"), 1)
+	status, message := w.condition("gone", vpav1.ConfigUnsupported)
+	require.Equal(t, corev1.ConditionTrue, status)
+	require.Equal(t, "Deployment nowhere does not exist in namespace ns", message)
+	_, message = w.condition("without", vpav1.ConfigUnsupported)
+	require.Contains(t, message, "spec.targetRef names no target")
+	for _, name := range []string{"gone", "without"} {
+		status, _ = w.condition(name, provided)
+		require.Equal(t, corev1.ConditionFalse, status)
+		status, _ = w.condition(name, vpav1.NoPodsMatched)
+		require.Equal(t, corev1.ConditionTrue, status)
+	}
+}
+
+func TestTargetThatVanishesForAMomentKeepsItsRecommendation(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 300, 400)
+	w.passes(3)
+	require.NoError(t, w.kube.AppsV1().Deployments("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool {
+		_, err := w.loop.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
+		return err != nil
+	}, time.Second, time.Millisecond)
+	w.passes(2)
+	status, _ := w.condition("web", vpav1.ConfigUnsupported)
+	require.Equal(t, corev1.ConditionTrue, status)
+	require.Len(t, w.recommendations("web"), 1, "published values stay for a while")
+	status, _ = w.condition("web", provided)
+	require.Equal(t, corev1.ConditionTrue, status)
+
+	samples := w.checkpoint("web-a").Status.TotalSamplesCount
+	w.passes(40)
+	require.Empty(t, w.recommendations("web"), "but not for ever")
+	require.GreaterOrEqual(t, w.checkpoint("web-a").Status.TotalSamplesCount, samples, "and the history is never overwritten with less")
+
+	w.create(deployment("web"))
+	require.Eventually(t, func() bool {
+		_, err := w.loop.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
+		return err == nil
+	}, time.Second, time.Millisecond)
+	w.passes(1)
+	require.Len(t, w.recommendations("web"), 1)
+	status, _ = w.condition("web", vpav1.ConfigUnsupported)
+	require.Empty(t, status)
+}
+
+func (w *world) checkpoint(name string) *vpav1.VerticalPodAutoscalerCheckpoint {
+	w.t.Helper()
+	c, err := w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Get(w.t.Context(), name, metav1.GetOptions{})
+	require.NoError(w.t, err)
+	return c
+}
+
+func TestTwoVPAsOnOneTargetTheOlderControls(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"),
+		aVPA("a-younger", "web", time.Hour), aVPA("older", "web", 2*time.Hour)).begin()
+	w.uses("web-1", "a", 300, 400)
+	w.passes(2)
+	status, message := w.condition("a-younger", "TargetConflict")
+	require.Equal(t, corev1.ConditionTrue, status)
+	require.Contains(t, message, "VPA older selects the same pods and controls them because it is older")
+	status, _ = w.condition("older", "TargetConflict")
+	require.Empty(t, status)
+	require.Equal(t, w.recommendations("older"), w.recommendations("a-younger"))
+
+	require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(t.Context(), "older", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool {
+		_, err := w.loop.VPAs.VerticalPodAutoscalers("ns").Get("older")
+		return err != nil
+	}, time.Second, time.Millisecond)
+	w.passes(1)
+	status, _ = w.condition("a-younger", "TargetConflict")
+	require.Empty(t, status)
+}
+
+func TestOutOfMemoryKillRaisesTheRecommendation(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 300, 200)
+	w.passes(2)
+	before := w.recommendations("web")[0].Target.Memory().Value()
+
+	killed := aPod("web-1", "web", "a")
+	killed.ResourceVersion = "2"
+	killed.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		Reason: "OOMKilled", FinishedAt: metav1.NewTime(w.now)}}
+	_, err := w.kube.CoreV1().Pods("ns").Update(t.Context(), killed, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		w.passes(1)
+		return w.recommendations("web")[0].Target.Memory().Value() > before
+	}, time.Second, time.Millisecond)
+	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.ooms.WithLabelValues("taken")))
+}
+
+func TestOrphanCheckpointIsDeletedAndOthersStay(t *testing.T) {
+	orphan := &vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gone-a"},
+		Spec: vpav1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: "gone", ContainerName: "a"}}
+	ignored := orphan.DeepCopy()
+	ignored.Namespace = "ignored"
+	w := newWorld(t, orphan, ignored, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
+	w.config.Kube.IgnoredNamespaces = "ignored"
+	w.begin()
+	w.uses("web-1", "a", 300, 200)
+	w.passes(2)
+	list, err := w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var names []string
+	for _, c := range list.Items {
+		names = append(names, c.Namespace+"/"+c.Name)
+	}
+	require.ElementsMatch(t, []string{"ignored/gone-a", "ns/web-a"}, names)
+}
+
+func TestOnlyVPAsOfThisRecommenderAreServed(t *testing.T) {
+	other := aVPA("other", "web", time.Hour)
+	other.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "special"}}
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour), other).begin()
+	w.uses("web-1", "a", 300, 200)
+	w.passes(2)
+	require.Len(t, w.recommendations("web"), 1)
+	require.Empty(t, w.vpa("other").Status.Conditions)
+}
+
+func TestWorkEndsWithItsContext(t *testing.T) {
+	w := newWorld(t, deployment("web"))
+	w.begin()
+	done := make(chan struct{})
+	go func() { w.stop(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		t.Fatal("something still runs")
+	}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"loadline.dev/loadline/recommender/ingest"
+)
+
+// Steps of a pass, as the execution latency names them.
+const (
+	stepVPAs        = "LoadVPAs"
+	stepPods        = "LoadPods"
+	stepMetrics     = "LoadMetrics"
+	stepRemoved     = "DeleteRemovedPods"
+	stepUpdate      = "UpdateVPAs"
+	stepCheckpoints = "MaintainCheckpoints"
+	stepCollect     = "GarbageCollect"
+	stepTotal       = "total"
+)
+
+// metrics are the collectors of the recommender.
+type metrics struct {
+	objects            *prometheus.GaugeVec
+	latency            prometheus.Histogram
+	execution          *prometheus.HistogramVec
+	series             prometheus.Gauge
+	responses          *prometheus.CounterVec
+	prometheusRequests *prometheus.CounterVec
+	prometheusDuration *prometheus.HistogramVec
+	resources          *prometheus.CounterVec
+	quality            *ingest.Quality
+
+	samples     *prometheus.CounterVec
+	ooms        *prometheus.CounterVec
+	statuses    *prometheus.CounterVec
+	checkpoints *prometheus.CounterVec
+}
+
+func newMetrics(registry prometheus.Registerer) *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		objects: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "vpa_recommender_vpa_objects_count",
+			Help: "VPA objects served by this recommender.",
+		}, []string{"update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config"}),
+		latency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "vpa_recommender_recommendation_latency_seconds",
+			Help:    "Time from the creation of a VPA to its first recommendation.",
+			Buckets: []float64{1, 2, 5, 7.5, 10, 20, 30, 40, 50, 60, 90, 120, 150, 180, 240, 300, 600, 900, 1800},
+		}),
+		execution: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "vpa_recommender_execution_latency_seconds",
+			Help:    "Duration of each step of a pass.",
+			Buckets: []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 120, 150, 240, 300},
+		}, []string{"step"}),
+		series: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "vpa_recommender_aggregate_container_states_count",
+			Help: "Aggregated histories, one for each namespace, container name and set of pod labels.",
+		}),
+		responses: counter("vpa_recommender_metric_server_responses", "Answers of the metrics API.", "is_error", "client_name"),
+		prometheusRequests: counter("vpa_recommender_prometheus_client_api_requests_count",
+			"Requests to Prometheus.", "code", "method"),
+		prometheusDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "vpa_recommender_prometheus_client_api_requests_duration_seconds",
+			Help:    "Duration of requests to Prometheus.",
+			Buckets: []float64{.01, .02, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1, 2, 5, 10, 20, 30, 60, 120, 300},
+		}, []string{"code", "method"}),
+		resources: counter("vpa_resources_get_resources_count", "Where the resources of containers were read.", "source"),
+		quality:   ingest.NewQuality(registry),
+
+		samples: counter("loadline_recommender_samples_total",
+			`Usage samples, by what became of them; "taken" means they count.`, "result"),
+		ooms: counter("loadline_recommender_ooms_total",
+			`Out-of-memory kills and evictions, by what became of them; "taken" means they count.`, "result"),
+		statuses:    counter("loadline_recommender_status_writes_total", "Status patches of VPAs, by result.", "result"),
+		checkpoints: counter("loadline_recommender_checkpoint_writes_total", "Checkpoint writes, deletions and rejected checkpoints, by result.", "result"),
+	}
+	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests,
+		m.prometheusDuration, m.resources, m.samples, m.ooms, m.statuses, m.checkpoints)
+	return m
+}
+
+// since records how long a step took.
+func (m *metrics) since(step string, start time.Time) {
+	m.execution.WithLabelValues(step).Observe(time.Since(start).Seconds())
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// touch gives every vector one series, because only those are gathered.
+func touch(m *metrics) {
+	status.Census(m.objects, nil)
+	for _, v := range []*prometheus.CounterVec{m.resources, m.samples, m.ooms, m.statuses, m.checkpoints} {
+		v.WithLabelValues("x").Inc()
+	}
+	for _, v := range []*prometheus.CounterVec{m.responses, m.prometheusRequests} {
+		v.WithLabelValues("x", "x").Inc()
+	}
+	m.execution.WithLabelValues("x").Observe(1)
+	m.prometheusDuration.WithLabelValues("x", "x").Observe(1)
+	model := feed.NewModel(feed.Config{Store: usage.New(usage.DefaultConfig())})
+	model.PutPod(aPod("p", "web", "a"), start())
+	model.SyncVPAs([]feed.Observed{{Object: aVPA("v", "web", 0), Selector: labels.Everything()}}, start())
+	linked := model.Find("ns", "v")
+	linked.Uncapped = map[string]amount.Resources{"a": amount.Of(5, 5)}
+	m.quality.Changed(linked, "a", amount.Of(9, 9))
+	// A container with a recommendation, above and below its usage, and one
+	// without.
+	v := &feed.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Uncapped: map[string]amount.Resources{"a": amount.Of(5, 5)}}
+	for k := range amount.Kind(amount.Kinds) {
+		for _, used := range []amount.Amount{1, 9} {
+			m.quality.Observe(v, usage.ContainerKey{Container: "a"}, k, used, false)
+		}
+		m.quality.Observe(v, usage.ContainerKey{Container: "b"}, k, 1, false)
+	}
+}
+
+func TestMetricsAreFrozen(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	touch(newMetrics(registry))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	var list strings.Builder
+	for _, f := range families {
+		first := f.GetMetric()[0]
+		var labels, buckets []string
+		for _, l := range first.GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		for _, b := range first.GetHistogram().GetBucket() {
+			buckets = append(buckets, fmt.Sprint(b.GetUpperBound()))
+		}
+		fmt.Fprintf(&list, "%s\t%s\t%s\t%s\n", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, ","), strings.Join(buckets, " "))
+	}
+	golden(t, "testdata/metrics.golden", list.String())
+}

@@ -1,0 +1,56 @@
+package options
+
+import (
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/spf13/pflag"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// Output says how recommendations are rounded and capped.
+type Output struct {
+	CPUStep, MemoryStep int
+	HumanizeMemory      bool
+	IntegerCPU          bool // honour the integer CPU annotation
+	MaxCPU, MaxMemory   flags.Quantity
+}
+
+// AddFlags binds the group to fs.
+func (o *Output) AddFlags(fs *pflag.FlagSet) {
+	fs.IntVar(&o.CPUStep, "round-cpu-millicores", o.CPUStep, "Round CPU up to a multiple of this.")
+	fs.IntVar(&o.MemoryStep, "round-memory-bytes", o.MemoryStep, "Round memory up to a multiple of this.")
+	fs.BoolVar(&o.HumanizeMemory, "humanize-memory", o.HumanizeMemory, "Deprecated: write memory with two decimals in the largest unit.")
+	fs.BoolVar(&o.IntegerCPU, "cpu-integer-post-processor-enabled", o.IntegerCPU, "Round CPU up to whole cores where a VPA has the annotation vpa-post-processor.kubernetes.io/<container>_integerCPU=true.")
+	fs.Var(&o.MaxCPU, "container-recommendation-max-allowed-cpu", "Most CPU recommended for a container whose policy has no maxAllowed. Unset: no limit.")
+	fs.Var(&o.MaxMemory, "container-recommendation-max-allowed-memory", "Most memory recommended for a container whose policy has no maxAllowed. Unset: no limit.")
+}
+
+// Validate returns all problems of the group.
+func (o *Output) Validate() error {
+	return errors.Join(
+		o.MaxCPU.Check("container-recommendation-max-allowed-cpu"),
+		o.MaxMemory.Check("container-recommendation-max-allowed-memory"),
+	)
+}
+
+// Format returns how amounts are printed.
+func (o *Output) Format() convert.Format {
+	return convert.Format{CPUStep: int64(o.CPUStep), MemoryStep: int64(o.MemoryStep), HumanizeMemory: o.HumanizeMemory}
+}
+
+// Limits returns the settings of post-processing.
+func (o *Output) Limits() status.Limits {
+	most := corev1.ResourceList{}
+	if o.MaxCPU.Given {
+		most[corev1.ResourceCPU] = o.MaxCPU.Value
+	}
+	if o.MaxMemory.Given {
+		most[corev1.ResourceMemory] = o.MaxMemory.Value
+	}
+	return status.Limits{IntegerCPU: o.IntegerCPU, MaxAllowed: most}
+}

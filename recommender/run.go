@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/pkg/source/metricsserver"
+	"loadline.dev/loadline/recommender/checkpoint"
+)
+
+const (
+	startPatience = 30 * time.Second // for the API server
+	healthFactor  = 5                // intervals without a pass that are healthy
+)
+
+// run builds every part, starts them, and works until ctx ends.
+func run(ctx context.Context, c *Config) error {
+	for _, line := range c.warnings() {
+		klog.FromContext(ctx).Info("Questionable setting", "setting", line)
+	}
+	registry := serving.NewRegistry()
+	m := newMetrics(registry)
+	health := serving.NewHealth(healthFactor * c.Interval)
+	server := serving.New(c.Serving.Address, c.Serving.Profiling, registry, health.Check)
+	if err := server.Listen(); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if err := server.Run(ctx); err != nil {
+			stop(err)
+		}
+	}()
+	err := lead(ctx, c, m, health)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	stop(nil)
+	<-served
+	return err
+}
+
+// lead connects, and works while this replica is the leader.
+func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) error {
+	config, err := client.Load(c.Kube, "loadline-recommender")
+	if err != nil {
+		return err
+	}
+	clients, err := client.New(config)
+	if err != nil {
+		return err
+	}
+	if err := clients.WaitForServer(ctx, startPatience); err != nil {
+		return err
+	}
+	source, err := metricsserver.New(config, c.Kube.Namespace)
+	if err != nil {
+		return err
+	}
+	return lease.Lead(ctx, clients.Kube, c.Election, func(ctx context.Context) error {
+		return work(ctx, c, parts{clients: clients, samples: source.Samples, scale: client.NewScales(clients.Kube), metrics: m, health: health})
+	})
+}
+
+// parts are what work is given; tests give it fakes.
+type parts struct {
+	clients *client.Clients
+	samples func(context.Context, func(usage.Sample)) error
+	scale   *client.Scales
+	metrics *metrics
+	health  *serving.Health
+}
+
+// work fills the caches, loads history, and passes until ctx ends.
+func work(ctx context.Context, c *Config, p parts) error {
+	a := newAssembly(ctx, c, p)
+	defer a.stop()
+	loop, err := a.start()
+	if err != nil {
+		return err
+	}
+	p.health.Activate()
+	tick(ctx, c.Interval, func(now time.Time) {
+		loop.RunOnce(ctx, now)
+		p.health.Tick()
+	})
+	return nil
+}
+
+// load reads the checkpoints of the VPAs that are served, however long it takes:
+// without them every recommendation would begin anew.
+func (l *Loop) load(ctx context.Context, clients *client.Clients) error {
+	loader := checkpoint.Loader{
+		Client:    clients.VPA,
+		Namespace: l.Config.Kube.Namespace,
+		Shape:     l.Config.Aggregation.Store().Shape,
+		Wanted: func(o checkpoint.Owner) bool {
+			object, err := l.VPAs.VerticalPodAutoscalers(o.Namespace).Get(o.VPA)
+			return err == nil && l.Config.serves(object)
+		},
+		Report: func(object string, err error) {
+			l.Metrics.checkpoints.WithLabelValues("rejected").Inc()
+			klog.FromContext(ctx).Error(err, "Checkpoint cannot be used, its history is lost", "checkpoint", object)
+		},
+	}
+	history, err := loader.LoadInTheEnd(ctx)
+	if err != nil {
+		return err
+	}
+	l.Restored = history
+	l.Checkpoints.Know(history)
+	return nil
+}
+
+// tick calls pass after each interval until ctx ends. A slow pass makes ticks
+// drop; passes never overlap.
+func tick(ctx context.Context, interval time.Duration, pass func(now time.Time)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			if ctx.Err() == nil {
+				pass(now)
+			}
+		}
+	}
+}

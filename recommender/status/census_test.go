@@ -1,0 +1,22 @@
+package status
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+func TestCensusHasAllCombinations(t *testing.T) {
+	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "x"}, []string{"update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config"})
+	vpa := &feed.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Recommended: true}
+	Census(gauge, []*feed.VPA{vpa, vpa})
+	require.Equal(t, 144, testutil.CollectAndCount(gauge))
+	require.Equal(t, 2.0, testutil.ToFloat64(gauge.WithLabelValues("Recreate", "true", "v1", "false", "false")), "no mode counts as Recreate")
+	Census(gauge, nil)
+	require.Zero(t, testutil.ToFloat64(gauge.WithLabelValues("Recreate", "true", "v1", "false", "false")))
+}

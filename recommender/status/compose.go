@@ -1,0 +1,109 @@
+package status
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+// TargetConflict is a condition of ours: another VPA controls the same pods. Its
+// name sorts after RecommendationProvided, because clients read the first
+// conditions by position.
+const TargetConflict vpav1.VerticalPodAutoscalerConditionType = "TargetConflict"
+
+// Outcome is what a pass found out about a VPA.
+type Outcome struct {
+	Recommendation []Recommended // as published; sorted by container name
+	Pods           int           // pods that the VPA selects
+	Trouble        error         // why the target cannot be used
+	Conflict       string        // why another VPA controls the same pods; empty: none does
+}
+
+const noPods = "NoPodsMatched"
+
+// Compose returns the new status of a VPA. Conditions that are not the
+// recommender's stay.
+func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.VerticalPodAutoscalerStatus {
+	c := conditions{list: slices.Clone(vpa.Status.Conditions), now: metav1.NewTime(now.Truncate(time.Second))}
+	if len(o.Recommendation) > 0 {
+		c.set(vpav1.RecommendationProvided, corev1.ConditionTrue, "", "")
+	} else if o.Pods == 0 {
+		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, noPods, "no pod matches the target and no history is left, so there is nothing to recommend from")
+	} else {
+		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "", "")
+	}
+	c.keep(o.Pods == 0, vpav1.NoPodsMatched, noPods, "no pod matches the selector of the target")
+	c.keep(false, vpav1.ConfigDeprecated, "", "")
+	trouble := ""
+	if o.Trouble != nil {
+		trouble = o.Trouble.Error()
+	}
+	c.keep(o.Trouble != nil, vpav1.ConfigUnsupported, "", trouble)
+	c.keep(o.Conflict != "", TargetConflict, "OtherVPAControls", o.Conflict)
+	slices.SortFunc(c.list, func(a, b vpav1.VerticalPodAutoscalerCondition) int { return cmp.Compare(a.Type, b.Type) })
+	return vpav1.VerticalPodAutoscalerStatus{
+		Recommendation:     &vpav1.RecommendedPodResources{ContainerRecommendations: o.Recommendation},
+		Conditions:         c.list,
+		ObservedGeneration: vpa.Generation,
+	}
+}
+
+// conditions is a list in the making.
+type conditions struct {
+	list []vpav1.VerticalPodAutoscalerCondition
+	now  metav1.Time
+}
+
+func (c *conditions) find(t vpav1.VerticalPodAutoscalerConditionType) int {
+	return slices.IndexFunc(c.list, func(x vpav1.VerticalPodAutoscalerCondition) bool { return x.Type == t })
+}
+
+// set rewrites a condition; the time of its last transition stays if its status
+// does.
+func (c *conditions) set(t vpav1.VerticalPodAutoscalerConditionType, status corev1.ConditionStatus, reason, message string) {
+	fresh := vpav1.VerticalPodAutoscalerCondition{Type: t, Status: status, Reason: reason, Message: message, LastTransitionTime: c.now}
+	at := c.find(t)
+	if at < 0 {
+		c.list = append(c.list, fresh)
+		return
+	}
+	if c.list[at].Status == status {
+		fresh.LastTransitionTime = c.list[at].LastTransitionTime
+	}
+	c.list[at] = fresh
+}
+
+// keep sets a condition to true while it holds, and removes it otherwise.
+func (c *conditions) keep(holds bool, t vpav1.VerticalPodAutoscalerConditionType, reason, message string) {
+	if holds {
+		c.set(t, corev1.ConditionTrue, reason, message)
+		return
+	}
+	c.list = slices.DeleteFunc(c.list, func(x vpav1.VerticalPodAutoscalerCondition) bool { return x.Type == t })
+}
+
+// Provided tells whether the status of a VPA has a recommendation that counts.
+func Provided(vpa *vpav1.VerticalPodAutoscaler) bool {
+	return holds(vpa, vpav1.RecommendationProvided) && vpa.Status.Recommendation != nil
+}
+
+// FetchingHistory tells whether somebody still fills in the history of a VPA, so
+// that its checkpoints must not be written.
+func FetchingHistory(vpa *vpav1.VerticalPodAutoscaler) bool {
+	return holds(vpa, vpav1.FetchingHistory)
+}
+
+// Conflicts tells whether the status says already that another VPA controls the
+// pods.
+func Conflicts(vpa *vpav1.VerticalPodAutoscaler) bool { return holds(vpa, TargetConflict) }
+
+func holds(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerConditionType) bool {
+	c := conditions{list: vpa.Status.Conditions}
+	at := c.find(t)
+	return at >= 0 && c.list[at].Status == corev1.ConditionTrue
+}

@@ -1,0 +1,129 @@
+package status
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+)
+
+func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
+
+func list(cpu, memory string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+}
+
+func recommended(name string) Recommended {
+	return Recommended{ContainerName: name, Target: list("1", "1Gi"), LowerBound: list("500m", "512Mi"), UpperBound: list("2", "2Gi"), UncappedTarget: list("1", "1Gi")}
+}
+
+func TestPostProcessOfTheVectors(t *testing.T) {
+	raw, err := os.ReadFile("../../testdata/vectors/recommender.json")
+	require.NoError(t, err)
+	var file struct {
+		Vectors []struct {
+			Kind  string
+			Input struct {
+				IntegerCPU       bool
+				Annotations      map[string]string
+				GlobalMaxAllowed corev1.ResourceList
+				ResourcePolicy   *vpav1.PodResourcePolicy
+				Recommendation   vpav1.RecommendedPodResources
+			}
+			Expected struct{ Recommendations []json.RawMessage }
+		}
+	}
+	// Other kinds have other fields of the same name; only ours is read.
+	var kinds struct{ Vectors []json.RawMessage }
+	require.NoError(t, json.Unmarshal(raw, &kinds))
+	tested := 0
+	for _, v := range kinds.Vectors {
+		var kind struct{ Kind string }
+		require.NoError(t, json.Unmarshal(v, &kind))
+		if kind.Kind != "postprocess" {
+			continue
+		}
+		one := file.Vectors
+		require.NoError(t, json.Unmarshal([]byte("["+string(v)+"]"), &one))
+		in := one[0].Input
+		vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: in.Annotations}, Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: in.ResourcePolicy}}
+		got := PostProcess(in.Recommendation.ContainerRecommendations, vpa, Limits{IntegerCPU: in.IntegerCPU, MaxAllowed: in.GlobalMaxAllowed})
+		for i, want := range one[0].Expected.Recommendations {
+			text, err := json.Marshal(got[i])
+			require.NoError(t, err)
+			require.JSONEq(t, string(want), string(text))
+			tested++
+		}
+	}
+	require.Positive(t, tested)
+}
+
+func TestConditionsOfAHealthyVPA(t *testing.T) {
+	old := metav1.NewTime(now().Add(-time.Hour))
+	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Generation: 4}}
+	vpa.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{
+		{Type: "Zebra", Status: corev1.ConditionTrue, LastTransitionTime: old},
+		{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue, LastTransitionTime: old, ObservedGeneration: 3, Message: "stale"},
+		{Type: vpav1.ConfigDeprecated, Status: corev1.ConditionTrue},
+		{Type: vpav1.ConfigUnsupported, Status: corev1.ConditionTrue},
+		{Type: vpav1.NoPodsMatched, Status: corev1.ConditionTrue},
+		{Type: TargetConflict, Status: corev1.ConditionTrue},
+	}
+	s := Compose(vpa, Outcome{Recommendation: []Recommended{recommended("a")}, Pods: 1}, now())
+	require.Equal(t, []vpav1.VerticalPodAutoscalerCondition{
+		{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue, LastTransitionTime: old},
+		{Type: "Zebra", Status: corev1.ConditionTrue, LastTransitionTime: old},
+	}, s.Conditions)
+	require.EqualValues(t, 4, s.ObservedGeneration)
+	require.Len(t, vpa.Status.Conditions, 6, "the object of the cache is not touched")
+}
+
+func TestConditionsInTrouble(t *testing.T) {
+	s := Compose(&vpav1.VerticalPodAutoscaler{}, Outcome{Trouble: errors.New("the target is gone"), Conflict: "VPA x is older"}, now())
+	types := []vpav1.VerticalPodAutoscalerConditionType{}
+	for _, c := range s.Conditions {
+		types = append(types, c.Type)
+		require.True(t, c.LastTransitionTime.Time.Equal(now()))
+	}
+	require.Equal(t, []vpav1.VerticalPodAutoscalerConditionType{vpav1.ConfigUnsupported, vpav1.NoPodsMatched, vpav1.RecommendationProvided, TargetConflict}, types)
+	require.Equal(t, "the target is gone", s.Conditions[0].Message)
+	require.Equal(t, "NoPodsMatched", s.Conditions[2].Reason)
+	require.Equal(t, corev1.ConditionFalse, s.Conditions[2].Status)
+	require.NotNil(t, s.Recommendation)
+
+	s = Compose(&vpav1.VerticalPodAutoscaler{}, Outcome{Pods: 1}, now())
+	require.Len(t, s.Conditions, 1)
+	require.Empty(t, s.Conditions[0].Reason)
+}
+
+func TestOnlyNewsIsWritten(t *testing.T) {
+	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
+	client := fake.NewSimpleClientset(vpa)
+	w := Writer{Client: client}
+	o := Outcome{Recommendation: []Recommended{recommended("a")}, Pods: 1}
+	written, err := w.Write(t.Context(), vpa, Compose(vpa, o, now()))
+	require.NoError(t, err)
+	require.True(t, written)
+	require.Equal(t, "status", client.Actions()[0].GetSubresource())
+
+	stored, err := client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	same := o
+	same.Recommendation = []Recommended{recommended("a")}
+	same.Recommendation[0].Target = list("1000m", "1024Mi")
+	written, err = w.Write(t.Context(), stored, Compose(stored, same, now().Add(time.Hour)))
+	require.NoError(t, err)
+	require.False(t, written, "the same values, written differently")
+
+	_, err = w.Write(t.Context(), &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gone"}}, Compose(stored, o, now()))
+	require.ErrorContains(t, err, "write the status of VPA ns/gone")
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
+	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/serving"
+)
+
+// start is the time of the first pass in these tests.
+func start() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
+
+// world is a recommender with fake API servers and a fake metrics API, whose
+// passes the test makes.
+type world struct {
+	t       *testing.T
+	kube    *kubefake.Clientset
+	vpas    *vpafake.Clientset
+	config  *Config
+	metrics *metrics
+	loop    *Loop
+	now     time.Time
+
+	use   map[usage.ContainerKey][amount.Kinds]amount.Amount
+	fails error
+	stop  func()
+}
+
+func newWorld(t *testing.T, objects ...runtime.Object) *world {
+	w := &world{t: t, config: Default(), now: start(), use: map[usage.ContainerKey][amount.Kinds]amount.Amount{}}
+	var kube, vpas []runtime.Object
+	for _, o := range objects {
+		switch o.(type) {
+		case *vpav1.VerticalPodAutoscaler, *vpav1.VerticalPodAutoscalerCheckpoint:
+			vpas = append(vpas, o)
+		default:
+			kube = append(kube, o)
+		}
+	}
+	w.kube, w.vpas = kubefake.NewClientset(kube...), vpafake.NewSimpleClientset(vpas...)
+	return w
+}
+
+// begin starts the program, as after a restart: only the API objects remain.
+func (w *world) begin() *world {
+	w.t.Helper()
+	if w.stop != nil {
+		w.stop()
+	}
+	clients := &client.Clients{Kube: w.kube, VPA: w.vpas}
+	w.metrics = newMetrics(prometheus.NewRegistry())
+	a := newAssembly(w.t.Context(), w.config, parts{
+		clients: clients, samples: w.samples, scale: client.NewScales(w.kube), metrics: w.metrics, health: serving.NewHealth(time.Hour)})
+	w.stop = a.stop
+	w.t.Cleanup(a.stop)
+	loop, err := a.start()
+	require.NoError(w.t, err)
+	w.loop = loop
+	return w
+}
+
+func (w *world) samples(_ context.Context, yield func(usage.Sample)) error {
+	if w.fails != nil {
+		return w.fails
+	}
+	for key, use := range w.use {
+		for k := range amount.Kind(amount.Kinds) {
+			yield(usage.Sample{Container: key, Kind: k, At: w.now, Amount: use[k]})
+		}
+	}
+	return nil
+}
+
+// uses sets what a container uses from now on, in millicores and MiB.
+func (w *world) uses(pod, container string, cpu, mib amount.Amount) {
+	w.use[usage.ContainerKey{Namespace: "ns", Pod: pod, Container: container}] = [amount.Kinds]amount.Amount{cpu, mib << 20}
+}
+
+// passes makes n passes, a minute apart.
+func (w *world) passes(n int) {
+	w.t.Helper()
+	for range n {
+		w.now = w.now.Add(time.Minute)
+		w.loop.RunOnce(w.t.Context(), w.now)
+		w.settle()
+	}
+}
+
+// settle waits until the caches have what was written.
+func (w *world) settle() {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		list, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("").List(w.t.Context(), metav1.ListOptions{})
+		require.NoError(w.t, err)
+		for i := range list.Items {
+			cached, err := w.loop.VPAs.VerticalPodAutoscalers(list.Items[i].Namespace).Get(list.Items[i].Name)
+			if err != nil || !sameStatus(cached, &list.Items[i]) {
+				return false
+			}
+		}
+		return true
+	}, 5*time.Second, time.Millisecond)
+}
+
+func sameStatus(a, b *vpav1.VerticalPodAutoscaler) bool {
+	return equality.Semantic.DeepEqual(a.Status, b.Status) && equality.Semantic.DeepEqual(a.Spec, b.Spec)
+}
+
+func (w *world) vpa(name string) *vpav1.VerticalPodAutoscaler {
+	w.t.Helper()
+	v, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Get(w.t.Context(), name, metav1.GetOptions{})
+	require.NoError(w.t, err)
+	return v
+}
+
+func (w *world) recommendations(name string) []vpav1.RecommendedContainerResources {
+	w.t.Helper()
+	r := w.vpa(name).Status.Recommendation
+	if r == nil {
+		return nil
+	}
+	return r.ContainerRecommendations
+}
+
+// condition returns the status and message of a condition; it fails the test
+// when the list is not sorted.
+func (w *world) condition(name string, t vpav1.VerticalPodAutoscalerConditionType) (corev1.ConditionStatus, string) {
+	w.t.Helper()
+	conditions := w.vpa(name).Status.Conditions
+	require.True(w.t, slices.IsSortedFunc(conditions, func(a, b vpav1.VerticalPodAutoscalerCondition) int {
+		if a.Type < b.Type {
+			return -1
+		}
+		return 1
+	}))
+	for _, c := range conditions {
+		if c.Type == t {
+			return c.Status, c.Message
+		}
+	}
+	return "", ""
+}
+
+func (w *world) create(o runtime.Object) {
+	w.t.Helper()
+	var err error
+	switch o := o.(type) {
+	case *vpav1.VerticalPodAutoscaler:
+		_, err = w.vpas.AutoscalingV1().VerticalPodAutoscalers(o.Namespace).Create(w.t.Context(), o, metav1.CreateOptions{})
+	case *corev1.Pod:
+		_, err = w.kube.CoreV1().Pods(o.Namespace).Create(w.t.Context(), o, metav1.CreateOptions{})
+	case *appsv1.Deployment:
+		_, err = w.kube.AppsV1().Deployments(o.Namespace).Create(w.t.Context(), o, metav1.CreateOptions{})
+	default:
+		err = errors.New("unknown kind")
+	}
+	require.NoError(w.t, err)
+}
+
+func deployment(name string) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+		Spec:       appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}},
+	}
+}
+
+func aPod(name, app string, containers ...string) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: "1", Labels: map[string]string{"app": app}},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	for _, c := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c, Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")}}})
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}})
+	}
+	return p
+}
+
+// aVPA returns a VPA on a Deployment; age is how long before the start it was
+// created.
+func aVPA(name, target string, age time.Duration) *vpav1.VerticalPodAutoscaler {
+	return &vpav1.VerticalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Generation: 7, CreationTimestamp: metav1.NewTime(start().Add(-age))},
+		Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: target}},
+	}
+}
