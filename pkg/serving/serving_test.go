@@ -58,8 +58,25 @@ func TestProfilesOnlyOnDemand(t *testing.T) {
 	fine := func() error { return nil }
 	code, _ := get(t, serve(t, false, fine), "/debug/pprof/")
 	require.Equal(t, http.StatusNotFound, code)
-	code, _ = get(t, serve(t, true, fine), "/debug/pprof/cmdline")
-	require.Equal(t, http.StatusOK, code)
+	s := serve(t, true, fine)
+	for path, says := range map[string]string{
+		"/debug/pprof/":                        "goroutine\n",
+		"/debug/pprof/cmdline":                 "serving.test",
+		"/debug/pprof/goroutine?debug=1":       "goroutine profile:",
+		"/debug/pprof/heap?gc=1":               "\x1f\x8b",
+		"/debug/pprof/profile?seconds=0.05":    "\x1f\x8b",
+		"/debug/pprof/trace?seconds=0.05":      "go 1.",
+		"/debug/pprof/symbol?0x1+notanaddress": "num_symbols: 1",
+		"/debug/pprof/no-such-profile":         "there is no profile \"no-such-profile\"",
+	} {
+		code, body := get(t, s, path)
+		if strings.Contains(path, "no-such") {
+			require.Equal(t, http.StatusNotFound, code, path)
+		} else {
+			require.Equal(t, http.StatusOK, code, path)
+		}
+		require.Contains(t, body, says, path)
+	}
 }
 
 func TestPortInUseIsOneClearError(t *testing.T) {

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,13 +34,13 @@ func TestWithoutElectionWorkSimplyRuns(t *testing.T) {
 func TestOnlyOneOfTwoWorksAndTheOtherTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
-		working := 0
+		var working atomic.Int32
 		replica := func(ctx context.Context) error {
 			return Lead(ctx, kube, election(), func(ctx context.Context) error {
-				working++
+				working.Add(1)
 				<-ctx.Done()
 				time.Sleep(3 * time.Second) // the last pass takes its time
-				working--
+				working.Add(-1)
 				return nil
 			})
 		}
@@ -50,14 +51,14 @@ func TestOnlyOneOfTwoWorksAndTheOtherTakesOver(t *testing.T) {
 		time.Sleep(time.Second)
 		go func() { results <- replica(second) }()
 		time.Sleep(time.Minute)
-		require.Equal(t, 1, working)
+		require.EqualValues(t, 1, working.Load())
 		stopFirst()
 		for range 60 {
 			time.Sleep(time.Second / 2)
-			require.LessOrEqual(t, working, 1, "the lease is held until work has ended")
+			require.LessOrEqual(t, working.Load(), int32(1), "the lease is held until work has ended")
 		}
 		require.NoError(t, <-results)
-		require.Equal(t, 1, working)
+		require.EqualValues(t, 1, working.Load())
 		stopSecond()
 		require.NoError(t, <-results)
 	})
@@ -66,25 +67,24 @@ func TestOnlyOneOfTwoWorksAndTheOtherTakesOver(t *testing.T) {
 func TestLostLeaseIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
-		away := false
+		var away, ended atomic.Bool
 		kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return away, nil, errors.New("the API server is gone")
+			return away.Load(), nil, errors.New("the API server is gone")
 		})
-		ended := false
 		result := make(chan error, 1)
 		go func() {
 			result <- Lead(t.Context(), kube, election(), func(ctx context.Context) error {
 				<-ctx.Done()
-				ended = true
+				ended.Store(true)
 				return nil
 			})
 		}()
 		time.Sleep(time.Minute)
-		away = true
+		away.Store(true)
 		err := <-result
 		require.ErrorContains(t, err, "lost the lease kube-system/test")
 		synctest.Wait()
-		require.True(t, ended)
+		require.True(t, ended.Load())
 	})
 }
 

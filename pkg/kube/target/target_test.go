@@ -3,6 +3,8 @@ package target
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -190,14 +192,23 @@ func TestControllerOfAPod(t *testing.T) {
 
 func TestScaleAnswersAreKeptAndRefreshed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		calls, text, fails := 0, "app=x", error(nil)
 		c := newScaleCache(func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			calls++
 			return scale(text), fails
 		})
-		forgotten := 0
+		answer := func(with string, err error) (soFar int) {
+			mu.Lock()
+			defer mu.Unlock()
+			text, fails = with, err
+			return calls
+		}
+		var forgotten atomic.Int32
 		ctx, stop := context.WithCancel(t.Context())
-		go c.run(ctx, func() { forgotten++ })
+		go c.run(ctx, func() { forgotten.Add(1) })
 		read := func() (string, error) {
 			a, err := c.get(t.Context(), Key{Kind: "Thing"})
 			return a.selector, err
@@ -205,35 +216,33 @@ func TestScaleAnswersAreKeptAndRefreshed(t *testing.T) {
 		for range 100 {
 			_, _ = read()
 		}
-		require.Equal(t, 1, calls)
+		require.Equal(t, 1, answer("app=y", nil))
 
-		text = "app=y"
 		time.Sleep(21 * time.Minute)
 		got, _ := read()
 		require.Equal(t, "app=y", got)
 
 		// A server in trouble is no news about the workload ...
-		fails = errors.New("timeout")
+		answer("app=y", errors.New("timeout"))
 		time.Sleep(25 * time.Minute)
 		got, err := read()
 		require.NoError(t, err)
 		require.Equal(t, "app=y", got)
 		// ... but that it is gone is.
-		fails = apierrors.NewNotFound(schema.GroupResource{}, "x")
+		answer("", apierrors.NewNotFound(schema.GroupResource{}, "x"))
 		time.Sleep(11 * time.Minute)
 		_, err = read()
 		require.Error(t, err)
 		// Failures are asked for again soon.
-		fails = nil
+		before := answer("app=y", nil)
 		time.Sleep(11 * time.Minute)
 		_, err = read()
 		require.NoError(t, err)
 
-		before := calls
 		time.Sleep(3 * time.Hour)
-		require.LessOrEqual(t, calls-before, 7, "what nobody reads is dropped")
-		require.Empty(t, c.entries)
-		require.Positive(t, forgotten)
+		require.LessOrEqual(t, answer("", nil)-before, 8, "what nobody reads is asked for no more")
+		require.Empty(t, c.snapshot(), "and dropped")
+		require.Positive(t, forgotten.Load())
 		stop()
 		synctest.Wait()
 	})

@@ -1,0 +1,20 @@
+package patch
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPathEscapesNames(t *testing.T) {
+	require.Equal(t, "/metadata/annotations/vpaCpuStartupBoost~1app", Path("metadata", "annotations", "vpaCpuStartupBoost/app"))
+	require.Equal(t, "/a/x~0~1y", Path("a", "x~/y"))
+	require.Equal(t, "", Path())
+}
+
+func TestOperationsAreWrittenAsRFC6902Demands(t *testing.T) {
+	text, err := json.Marshal([]Operation{Test("/a", "b"), Add("/c", struct{}{}), Add("/d", nil)})
+	require.NoError(t, err)
+	require.JSONEq(t, `[{"op":"test","path":"/a","value":"b"},{"op":"add","path":"/c","value":{}},{"op":"add","path":"/d","value":null}]`, string(text))
+}
