@@ -1,0 +1,341 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"loadline.dev/loadline/admission-controller/lookup"
+	"loadline.dev/loadline/admission-controller/mutate"
+	"loadline.dev/loadline/pkg/patch"
+	"loadline.dev/loadline/admission-controller/validate"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/testkit/vectors"
+)
+
+// admissionHandlers run the kinds of admission.json.
+func admissionHandlers() map[string]vectors.Handler {
+	return map[string]vectors.Handler{
+		"pod_mutation":   podMutation,
+		"vpa_validation": vectors.Typed(vpaValidation),
+		"vpa_matching":   vectors.Typed(vpaMatching),
+	}
+}
+
+// admissionByDesign are the cases of admission.json in which ours is better.
+func admissionByDesign() map[string]vectors.Deviation {
+	return map[string]vectors.Deviation{
+		"mut-pod-min-undershoot": {
+			Reason: "D5: the minimum of a pod LimitRange is met to the byte",
+			Expected: `{
+				"patch": [
+					{"op": "add", "path": "/metadata/annotations", "value": {}},
+					{"op": "add", "path": "/spec/containers/0/resources/requests/cpu", "value": "334m"},
+					{"op": "add", "path": "/spec/containers/0/resources/requests/memory", "value": "333333334"},
+					{"op": "add", "path": "/spec/containers/0/resources/limits/cpu", "value": "334m"},
+					{"op": "add", "path": "/spec/containers/0/resources/limits/memory", "value": "333333334"},
+					{"op": "add", "path": "/spec/containers/1/resources/requests/cpu", "value": "334m"},
+					{"op": "add", "path": "/spec/containers/1/resources/requests/memory", "value": "333333333"},
+					{"op": "add", "path": "/spec/containers/1/resources/limits/cpu", "value": "334m"},
+					{"op": "add", "path": "/spec/containers/1/resources/limits/memory", "value": "333333333"},
+					{"op": "add", "path": "/spec/containers/2/resources/requests/cpu", "value": "334m"},
+					{"op": "add", "path": "/spec/containers/2/resources/requests/memory", "value": "333333333"},
+					{"op": "add", "path": "/spec/containers/2/resources/limits/cpu", "value": "334m"},
+					{"op": "add", "path": "/spec/containers/2/resources/limits/memory", "value": "333333333"},
+					{"op": "add", "path": "/metadata/annotations/vpaUpdates", "value": "Pod resources updated by vpa1: container 0: cpu request, memory request, cpu limit, memory limit; container 1: cpu request, memory request, cpu limit, memory limit; container 2: cpu request, memory request, cpu limit, memory limit"},
+					{"op": "add", "path": "/metadata/annotations/vpaObservedContainers", "value": "a, b, d"}
+				],
+				"result": {"containers": [
+					{"name": "a", "requests": {"cpu": "334m", "memory": "333333334"}, "limits": {"cpu": "334m", "memory": "333333334"}},
+					{"name": "b", "requests": {"cpu": "334m", "memory": "333333333"}, "limits": {"cpu": "334m", "memory": "333333333"}},
+					{"name": "d", "requests": {"cpu": "334m", "memory": "333333333"}, "limits": {"cpu": "334m", "memory": "333333333"}}
+				]}
+			}`,
+		},
+		"mut-no-recommendation": {
+			Reason: "D15: a container without recommendation is not touched at all",
+			Expected: `{
+				"patch": [{"op": "add", "path": "/metadata/annotations/vpaObservedContainers", "value": "a, b"}],
+				"result": {"annotations": {"vpaUpdates": null}}
+			}`,
+		},
+	}
+}
+
+type mutationInput struct {
+	Pod                json.RawMessage             `json:"pod"`
+	VPA                vpav1.VerticalPodAutoscaler `json:"vpa"`
+	LimitRanges        [][]corev1.LimitRangeItem   `json:"limitRanges"`
+	FeatureGates       map[string]bool             `json:"featureGates"`
+	MaxAllowedCPUBoost *resource.Quantity          `json:"maxAllowedCPUBoost"`
+}
+
+type sizedContainer struct {
+	Name     string              `json:"name"`
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+	Limits   corev1.ResourceList `json:"limits,omitempty"`
+}
+
+type mutationOutput struct {
+	Allowed bool              `json:"allowed"`
+	Patch   []patch.Operation `json:"patch"`
+	Result  struct {
+		Annotations map[string]string `json:"annotations,omitempty"`
+		Containers  []sizedContainer  `json:"containers,omitempty"`
+	} `json:"result"`
+}
+
+// podMutation compares up to the order of resources in one group and of notes
+// in one container, which the vectors leave open.
+func podMutation(c vectors.Case) error {
+	var in mutationInput
+	if err := json.Unmarshal(c.Input, &in); err != nil {
+		return fmt.Errorf("input: %w", err)
+	}
+	var expected mutationOutput
+	if err := json.Unmarshal(c.Expected, &expected); err != nil {
+		return fmt.Errorf("expected output: %w", err)
+	}
+	out, err := mutation(in)
+	if err != nil {
+		return err
+	}
+	expected.reorder()
+	out.reorder()
+	want, err := json.Marshal(expected)
+	if err != nil {
+		return err
+	}
+	return vectors.Compare(want, out, c.Tolerance)
+}
+
+func mutation(in mutationInput) (out mutationOutput, err error) {
+	var pod corev1.Pod
+	if err := json.Unmarshal(in.Pod, &pod); err != nil {
+		return out, fmt.Errorf("input: %w", err)
+	}
+	var objects []*corev1.LimitRange
+	for _, items := range in.LimitRanges {
+		objects = append(objects, &corev1.LimitRange{Spec: corev1.LimitRangeSpec{Limits: items}})
+	}
+	config := mutate.Config{Boost: in.FeatureGates["CPUStartupBoost"]}
+	if in.MaxAllowedCPUBoost != nil {
+		config.MaxBoost = convert.Amount(amount.CPU, *in.MaxAllowedCPUBoost)
+	}
+	mutation, err := config.Patch(&pod, &in.VPA, convert.Ranges(objects))
+	if err != nil {
+		return out, err
+	}
+	patched, err := patchedPod(in.Pod, mutation.Patch)
+	if err != nil {
+		return out, err
+	}
+	out.Allowed, out.Patch, out.Result.Annotations = true, mutation.Patch, patched.Annotations
+	for _, c := range patched.Spec.Containers {
+		out.Result.Containers = append(out.Result.Containers, sizedContainer{c.Name, c.Resources.Requests, c.Resources.Limits})
+	}
+	return out, nil
+}
+
+// patchedPod applies a patch with a library that is not ours.
+func patchedPod(pod json.RawMessage, operations []patch.Operation) (patched corev1.Pod, err error) {
+	raw, err := json.Marshal(operations)
+	if err != nil {
+		return patched, err
+	}
+	decoded, err := jsonpatch.DecodePatch(raw)
+	if err != nil {
+		return patched, fmt.Errorf("our patch: %w", err)
+	}
+	after, err := decoded.Apply(pod)
+	if err != nil {
+		return patched, fmt.Errorf("our patch: %w", err)
+	}
+	return patched, json.Unmarshal(after, &patched)
+}
+
+// reorder sorts what may come in any order. Tests of container names, which the
+// reference does not send, are dropped: they change nothing.
+func (o *mutationOutput) reorder() {
+	o.Patch = slices.DeleteFunc(slices.Clone(o.Patch), func(p patch.Operation) bool { return p.Op == "test" })
+	for start := 0; start < len(o.Patch); {
+		end := start + 1
+		for end < len(o.Patch) && group(o.Patch[end].Path) == group(o.Patch[start].Path) {
+			end++
+		}
+		slices.SortFunc(o.Patch[start:end], func(a, b patch.Operation) int { return strings.Compare(a.Path, b.Path) })
+		start = end
+	}
+	for i, p := range o.Patch {
+		if text, ok := p.Value.(string); ok && strings.HasSuffix(p.Path, "/"+convert.UpdatesAnnotation) {
+			o.Patch[i].Value = sortedNotes(text)
+		}
+	}
+	if text, ok := o.Result.Annotations[convert.UpdatesAnnotation]; ok {
+		o.Result.Annotations[convert.UpdatesAnnotation] = sortedNotes(text)
+	}
+}
+
+// group is the list of resources that a path adds to, or the path itself.
+func group(path string) string {
+	for _, list := range []string{"/resources/requests/", "/resources/limits/"} {
+		if before, _, ok := strings.Cut(path, list); ok {
+			return before + list
+		}
+	}
+	return path
+}
+
+// sortedNotes sorts the notes of each container in the text of vpaUpdates.
+func sortedNotes(text string) string {
+	containers := strings.Split(text, "; ")
+	for i, c := range containers {
+		at := strings.LastIndex(c, "container ")
+		head, notes, ok := strings.Cut(c[at:], ": ")
+		if !ok {
+			continue
+		}
+		sorted := strings.Split(notes, ", ")
+		slices.Sort(sorted)
+		containers[i] = c[:at] + head + ": " + strings.Join(sorted, ", ")
+	}
+	return strings.Join(containers, "; ")
+}
+
+type validationInput struct {
+	Operation    string          `json:"operation"`
+	Object       json.RawMessage `json:"object"`
+	OldObject    json.RawMessage `json:"oldObject"`
+	FeatureGates map[string]bool `json:"featureGates"`
+}
+
+type cause struct {
+	Field string `json:"field"`
+	Type  string `json:"type"`
+}
+
+type validationOutput struct {
+	Allowed      bool                `json:"allowed"`
+	Patch        []patch.Operation   `json:"patch"`
+	WarningCount int                 `json:"warningCount"`
+	Code         int32               `json:"code,omitempty"`
+	Reason       metav1.StatusReason `json:"reason,omitempty"`
+	Causes       []cause             `json:"causes,omitempty"`
+}
+
+func vpaValidation(in validationInput) (validationOutput, error) {
+	config := validate.Config{
+		InPlace:      in.FeatureGates["InPlace"],
+		PerVPAConfig: in.FeatureGates["PerVPAConfig"],
+		Boost:        in.FeatureGates["CPUStartupBoost"],
+	}
+	if in.Operation != "UPDATE" {
+		in.OldObject = nil
+	}
+	verdict := config.Check(in.Object, in.OldObject)
+	out := validationOutput{Allowed: true, Patch: append([]patch.Operation{}, verdict.Patch...), WarningCount: len(verdict.Warnings)}
+	if refusal := verdict.Status(""); refusal != nil {
+		out.Allowed, out.Code, out.Reason = false, refusal.Code, refusal.Reason
+		for _, c := range refusal.Details.Causes {
+			out.Causes = append(out.Causes, cause{c.Field, string(c.Type)})
+		}
+		slices.SortFunc(out.Causes, func(a, b cause) int { return strings.Compare(a.Field, b.Field) })
+	}
+	return out, nil
+}
+
+type reference struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+type matchingInput struct {
+	PodNamespace      string            `json:"podNamespace"`
+	PodLabels         map[string]string `json:"podLabels"`
+	TopmostController *reference        `json:"topmostController"`
+	VPAs              []struct {
+		Name              string            `json:"name"`
+		Namespace         string            `json:"namespace"`
+		Target            reference         `json:"target"`
+		UpdateMode        *vpav1.UpdateMode `json:"updateMode"`
+		CreationTimestamp time.Time         `json:"creationTimestamp"`
+		Selector          map[string]string `json:"selector"`
+		SelectorError     bool              `json:"selectorError"`
+		StartupBoost      bool              `json:"startupBoost"`
+	} `json:"vpas"`
+}
+
+type matchingOutput struct {
+	VPA *string `json:"vpa"`
+}
+
+func vpaMatching(in matchingInput) (matchingOutput, error) {
+	targets := givenTargets{selectors: map[string]labels.Selector{}}
+	if top := in.TopmostController; top != nil {
+		targets.top = &target.Key{Namespace: in.PodNamespace, Kind: top.Kind, Name: top.Name}
+	}
+	finder := lookup.New(context.Background(), targets)
+	for _, v := range in.VPAs {
+		vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.Name, CreationTimestamp: metav1.NewTime(v.CreationTimestamp)}}
+		id := v.Namespace + "/" + v.Name
+		vpa.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: id, Kind: v.Target.Kind, Name: v.Target.Name}
+		vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: v.UpdateMode}
+		if v.StartupBoost {
+			vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{}}
+		}
+		if !v.SelectorError {
+			targets.selectors[id] = labels.SelectorFromSet(v.Selector)
+		}
+		finder.Put(vpa)
+	}
+	isController := true
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Labels:          in.PodLabels,
+		OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "any", Controller: &isController}},
+	}}
+	vpa, err := finder.Find(context.Background(), in.PodNamespace, pod)
+	if err != nil || vpa == nil {
+		return matchingOutput{}, err
+	}
+	return matchingOutput{&vpa.Name}, nil
+}
+
+// givenTargets is a lookup.Resolver with the answers of a case. It tells the
+// VPAs of one target apart by the apiVersion of their reference, which the
+// choice of the VPA ignores.
+type givenTargets struct {
+	top       *target.Key
+	selectors map[string]labels.Selector
+}
+
+// Topmost returns the given controller.
+func (g givenTargets) Topmost(context.Context, target.Key) (target.Key, bool, error) {
+	if g.top == nil {
+		return target.Key{}, false, nil
+	}
+	return *g.top, true, nil
+}
+
+var errNoSelector = errors.New("the target has no selector")
+
+// Selector returns the given selector.
+func (g givenTargets) Selector(_ context.Context, _ string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+	if s, ok := g.selectors[ref.APIVersion]; ok {
+		return s, nil
+	}
+	return nil, errNoSelector
+}

@@ -1,0 +1,90 @@
+package recommending
+
+import (
+	"fmt"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/testkit/vectors"
+)
+
+// aggregation holds settings that differ from the flag defaults.
+type aggregation struct {
+	MemoryAggregationIntervalSeconds *float64 `json:"memoryAggregationIntervalSeconds"`
+	MemoryAggregationIntervalCount   *int64   `json:"memoryAggregationIntervalCount"`
+	MemoryHalfLifeSeconds            *float64 `json:"memoryHalfLifeSeconds"`
+	CPUHalfLifeSeconds               *float64 `json:"cpuHalfLifeSeconds"`
+	OOMBumpUpRatio                   *float64 `json:"oomBumpUpRatio"`
+	OOMMinBumpUpBytes                *float64 `json:"oomMinBumpUpBytes"`
+}
+
+func (a aggregation) config() usage.Config {
+	const day = 24 * time.Hour
+	c := usage.DefaultConfig()
+	c.Shape = profile.NewShape(vectors.SecondsOr(a.CPUHalfLifeSeconds, day), vectors.SecondsOr(a.MemoryHalfLifeSeconds, day))
+	c.Rules.Interval = vectors.SecondsOr(a.MemoryAggregationIntervalSeconds, c.Rules.Interval)
+	c.Rules.Count = vectors.Or(a.MemoryAggregationIntervalCount, c.Rules.Count)
+	c.Rules.OOMRatio = vectors.Or(a.OOMBumpUpRatio, c.Rules.OOMRatio)
+	c.Rules.OOMMinBump = amount.FromFloat(vectors.Or(a.OOMMinBumpUpBytes, float64(c.Rules.OOMMinBump)))
+	return c
+}
+
+type event struct {
+	Type   string        `json:"type"`
+	Time   time.Time     `json:"time"`
+	Amount amount.Amount `json:"amount"`
+}
+
+// feed lets a store observe an event of a container.
+func (e event) feed(store *usage.Store, c usage.ContainerKey) (usage.Reason, error) {
+	switch e.Type {
+	case "cpu":
+		return store.Observe(usage.Sample{Container: c, Kind: amount.CPU, At: e.Time, Amount: e.Amount}), nil
+	case "usage":
+		return store.Observe(usage.Sample{Container: c, Kind: amount.Memory, At: e.Time, Amount: e.Amount}), nil
+	case "oom":
+		return store.ObserveOOM(usage.OOM{Container: c, At: e.Time, Memory: e.Amount}), nil
+	}
+	return "", fmt.Errorf("input: event type %q is unknown", e.Type)
+}
+
+type containerInput struct {
+	Aggregation aggregation `json:"aggregation"`
+	Events      []event     `json:"events"`
+	Percentiles []float64   `json:"percentiles"`
+}
+
+type containerStep struct {
+	Accepted    bool          `json:"accepted"`
+	CurrentPeak amount.Amount `json:"currentPeak"`
+	WindowEnd   time.Time     `json:"windowEnd"`
+}
+
+type containerOutput struct {
+	Steps             []containerStep `json:"steps"`
+	Memory            histogramOutput `json:"memory"`
+	CPU               histogramOutput `json:"cpu"`
+	TotalSamplesCount int64           `json:"totalSamplesCount"`
+}
+
+func container(in containerInput) (out containerOutput, err error) {
+	config := in.Aggregation.config()
+	store := usage.New(config)
+	key := usage.ContainerKey{Namespace: "ns", Pod: "pod", Container: "app"}
+	series, _ := store.Track(key, usage.SeriesKey{Namespace: "ns", Container: "app"}, time.Time{})
+	for _, e := range in.Events {
+		reason, err := e.feed(store, key)
+		if err != nil {
+			return out, err
+		}
+		peak, end, _ := store.Peak(key)
+		out.Steps = append(out.Steps, containerStep{reason == usage.Accepted, peak, end})
+	}
+	p := profile.New(config.Shape)
+	store.Profile(&p, series)
+	out.Memory, out.CPU = dump(&p.Memory, in.Percentiles), dump(&p.CPU, in.Percentiles)
+	out.TotalSamplesCount = p.Samples()
+	return out, nil
+}

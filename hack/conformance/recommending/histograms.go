@@ -1,0 +1,169 @@
+package recommending
+
+import (
+	"fmt"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/histogram"
+	"loadline.dev/loadline/pkg/testkit/vectors"
+)
+
+type options struct {
+	Scheme          string  `json:"scheme"`
+	MaxValue        float64 `json:"maxValue"`
+	FirstBucketSize float64 `json:"firstBucketSize"`
+	Ratio           float64 `json:"ratio"`
+	Epsilon         float64 `json:"epsilon"`
+}
+
+func (o options) build() (*histogram.Scheme, error) {
+	switch o.Scheme {
+	case "exponential":
+		return histogram.Exponential(o.FirstBucketSize, o.Ratio, o.MaxValue, o.Epsilon), nil
+	case "linear":
+		return histogram.Linear(o.FirstBucketSize, o.MaxValue, o.Epsilon), nil
+	}
+	return nil, fmt.Errorf("input: scheme %q is unknown", o.Scheme)
+}
+
+type bucketingInput struct {
+	Options options   `json:"options"`
+	Values  []float64 `json:"values"`
+	Buckets []int     `json:"buckets"`
+}
+
+type found struct {
+	Value  float64 `json:"value"`
+	Bucket int     `json:"bucket"`
+}
+
+type started struct {
+	Bucket int     `json:"bucket"`
+	Start  float64 `json:"start"`
+}
+
+type bucketingOutput struct {
+	NumBuckets  int       `json:"numBuckets"`
+	FindBucket  []found   `json:"findBucket"`
+	BucketStart []started `json:"bucketStart"`
+}
+
+func bucketing(in bucketingInput) (out bucketingOutput, err error) {
+	scheme, err := in.Options.build()
+	if err != nil {
+		return out, err
+	}
+	out.NumBuckets = scheme.Buckets()
+	for _, v := range in.Values {
+		out.FindBucket = append(out.FindBucket, found{v, scheme.Find(v)})
+	}
+	for _, b := range in.Buckets {
+		out.BucketStart = append(out.BucketStart, started{b, scheme.Start(b)})
+	}
+	return out, nil
+}
+
+// histogramState is a histogram as checkpoints write it; null is the zero time.
+type histogramState struct {
+	ReferenceTimestamp *time.Time     `json:"referenceTimestamp"`
+	TotalWeight        float64        `json:"totalWeight"`
+	BucketWeights      map[int]uint32 `json:"bucketWeights"`
+}
+
+func (s histogramState) image() histogram.Image {
+	return histogram.Image{Reference: value(s.ReferenceTimestamp), Total: s.TotalWeight, Weights: s.BucketWeights}
+}
+
+func stateOf(i histogram.Image) histogramState {
+	return histogramState{ReferenceTimestamp: nullable(i.Reference), TotalWeight: i.Total, BucketWeights: i.Weights}
+}
+
+func value(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
+func nullable(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+type operation struct {
+	Op     string    `json:"op"`
+	Value  float64   `json:"value"`
+	Weight float64   `json:"weight"`
+	Time   time.Time `json:"time"`
+}
+
+type histogramInput struct {
+	Options         options         `json:"options"`
+	HalfLifeSeconds float64         `json:"halfLifeSeconds"`
+	Checkpoint      *histogramState `json:"checkpoint"`
+	Operations      []operation     `json:"operations"`
+	MergeWith       []operation     `json:"mergeWith"`
+	Percentiles     []float64       `json:"percentiles"`
+}
+
+type percentile struct {
+	Percentile float64 `json:"percentile"`
+	Value      float64 `json:"value"`
+}
+
+type histogramOutput struct {
+	Error       bool            `json:"error,omitempty"`
+	IsEmpty     *bool           `json:"isEmpty,omitempty"`
+	Percentiles []percentile    `json:"percentiles,omitempty"`
+	Checkpoint  *histogramState `json:"checkpoint,omitempty"`
+}
+
+func dump(h *histogram.Histogram, percentiles []float64) histogramOutput {
+	empty, state := h.Empty(), stateOf(h.Image())
+	out := histogramOutput{IsEmpty: &empty, Checkpoint: &state}
+	for _, p := range percentiles {
+		out.Percentiles = append(out.Percentiles, percentile{p, h.Quantile(p)})
+	}
+	return out
+}
+
+func histograms(in histogramInput) (out histogramOutput, err error) {
+	scheme, err := in.Options.build()
+	if err != nil {
+		return out, err
+	}
+	halfLife := vectors.Seconds(in.HalfLifeSeconds)
+	h := histogram.New(scheme, halfLife)
+	if in.Checkpoint != nil {
+		if h.Load(in.Checkpoint.image()) != nil {
+			return histogramOutput{Error: true}, nil
+		}
+	}
+	if err := apply(&h, in.Operations); err != nil {
+		return out, err
+	}
+	if len(in.MergeWith) > 0 {
+		other := histogram.New(scheme, halfLife)
+		if err := apply(&other, in.MergeWith); err != nil {
+			return out, err
+		}
+		other.MergeInto(&h)
+	}
+	return dump(&h, in.Percentiles), nil
+}
+
+func apply(h *histogram.Histogram, operations []operation) error {
+	for _, o := range operations {
+		switch o.Op {
+		case "add":
+			h.Add(o.Value, o.Weight, o.Time)
+		case "subtract":
+			h.Subtract(o.Value, o.Weight, o.Time)
+		default:
+			return fmt.Errorf("input: operation %q is unknown", o.Op)
+		}
+	}
+	return nil
+}

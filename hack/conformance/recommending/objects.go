@@ -1,0 +1,136 @@
+package recommending
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/checkpoint"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+type oom struct {
+	Namespace   string        `json:"namespace"`
+	Pod         string        `json:"pod"`
+	Container   string        `json:"container"`
+	Timestamp   time.Time     `json:"timestamp"`
+	MemoryBytes amount.Amount `json:"memoryBytes"`
+}
+
+func printOOMs(ooms []usage.OOM) []oom {
+	printed := []oom{}
+	for _, o := range ooms {
+		printed = append(printed, oom{o.Container.Namespace, o.Container.Pod, o.Container.Container, o.At.UTC(), o.Memory})
+	}
+	return printed
+}
+
+type evictionInput struct {
+	Event corev1.Event `json:"event"`
+}
+
+type evictionOutput struct {
+	OOMs []oom `json:"ooms"`
+}
+
+func evictionEvent(in evictionInput) (evictionOutput, error) {
+	return evictionOutput{printOOMs(feed.EvictionOOMs(&in.Event))}, nil
+}
+
+type podUpdateInput struct {
+	Updates []struct {
+		Old corev1.Pod `json:"old"`
+		New corev1.Pod `json:"new"`
+	} `json:"updates"`
+}
+
+type podUpdateOutput struct {
+	OOMsPerUpdate [][]oom `json:"oomsPerUpdate"`
+}
+
+func podUpdate(in podUpdateInput) (out podUpdateOutput, err error) {
+	for i := range in.Updates {
+		out.OOMsPerUpdate = append(out.OOMsPerUpdate, printOOMs(feed.PodOOMs(&in.Updates[i].Old, &in.Updates[i].New)))
+	}
+	return out, nil
+}
+
+type checkpointInput struct {
+	Aggregation aggregation                                  `json:"aggregation"`
+	Selector    map[string]string                            `json:"selector"`
+	Restored    *vpav1.VerticalPodAutoscalerCheckpointStatus `json:"restored"`
+	Pods        []struct {
+		Name   string            `json:"name"`
+		Labels map[string]string `json:"labels"`
+		Events []event           `json:"events"`
+	} `json:"pods"`
+}
+
+type writtenCheckpoint struct {
+	Name string                                    `json:"name"`
+	Spec vpav1.VerticalPodAutoscalerCheckpointSpec `json:"spec"`
+	vpav1.VerticalPodAutoscalerCheckpointStatus
+	LastUpdateTime *struct{} `json:"lastUpdateTime,omitempty"` // hides that of the status, which no case expects
+}
+
+type checkpointOutput struct {
+	Checkpoints     []writtenCheckpoint `json:"checkpoints"`
+	AggregateStates int                 `json:"aggregateStates"`
+	PodCount        int                 `json:"podCount"`
+}
+
+const app = "app"
+
+func checkpointWrite(in checkpointInput) (out checkpointOutput, err error) {
+	config := in.Aggregation.config()
+	store := usage.New(config)
+	model := feed.NewModel(feed.Config{Store: store, PerVPA: true})
+	var now time.Time // the clock that writes is earlier than all windows
+	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
+	model.SyncVPAs([]feed.Observed{{Object: vpa, Selector: labels.SelectorFromSet(in.Selector)}}, now)
+	v := model.VPAs()[0]
+	if in.Restored != nil {
+		image, err := checkpoint.Image(in.Restored)
+		if err != nil {
+			return out, err
+		}
+		p := profile.New(config.Shape)
+		if err := p.Load(image); err != nil {
+			return out, err
+		}
+		v.Restored = map[string]*profile.Profile{app: &p}
+	}
+	for _, pod := range in.Pods {
+		model.PutPod(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: pod.Name, Labels: pod.Labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: app}}},
+		}, now)
+		for _, e := range pod.Events {
+			if _, err := e.feed(store, usage.ContainerKey{Namespace: "ns", Pod: pod.Name, Container: app}); err != nil {
+				return out, err
+			}
+		}
+	}
+	for _, name := range v.Containers() {
+		p := profile.New(config.Shape)
+		store.Profile(&p, v.Series(name)...)
+		if restored := v.Restored[name]; restored != nil {
+			restored.MergeInto(&p)
+		}
+		store.RemovePeaks(&p, now, v.Series(name)...)
+		out.Checkpoints = append(out.Checkpoints, writtenCheckpoint{
+			Name: vpa.Name + "-" + name,
+			Spec: vpav1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: vpa.Name, ContainerName: name},
+
+			VerticalPodAutoscalerCheckpointStatus: checkpoint.Status(p.Image(), now),
+		})
+	}
+	out.AggregateStates, out.PodCount = store.Len(), v.Pods()
+	return out, nil
+}

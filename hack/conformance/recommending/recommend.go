@@ -1,0 +1,199 @@
+package recommending
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/testkit/vectors"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// estimation holds options that differ from the flag defaults.
+type estimation struct {
+	SafetyMarginFraction            *float64 `json:"safetyMarginFraction"`
+	PodMinCPUMillicores             *float64 `json:"podMinCPUMillicores"`
+	PodMinMemoryMb                  *float64 `json:"podMinMemoryMb"`
+	TargetCPUPercentile             *float64 `json:"targetCPUPercentile"`
+	LowerBoundCPUPercentile         *float64 `json:"lowerBoundCPUPercentile"`
+	UpperBoundCPUPercentile         *float64 `json:"upperBoundCPUPercentile"`
+	TargetMemoryPercentile          *float64 `json:"targetMemoryPercentile"`
+	LowerBoundMemoryPercentile      *float64 `json:"lowerBoundMemoryPercentile"`
+	UpperBoundMemoryPercentile      *float64 `json:"upperBoundMemoryPercentile"`
+	ConfidenceIntervalCPUSeconds    *float64 `json:"confidenceIntervalCPUSeconds"`
+	ConfidenceIntervalMemorySeconds *float64 `json:"confidenceIntervalMemorySeconds"`
+}
+
+func (e estimation) config() estimate.Config {
+	d := estimate.DefaultConfig()
+	return estimate.Config{
+		Target:     [amount.Kinds]float64{vectors.Or(e.TargetCPUPercentile, d.Target[amount.CPU]), vectors.Or(e.TargetMemoryPercentile, d.Target[amount.Memory])},
+		Lower:      [amount.Kinds]float64{vectors.Or(e.LowerBoundCPUPercentile, d.Lower[amount.CPU]), vectors.Or(e.LowerBoundMemoryPercentile, d.Lower[amount.Memory])},
+		Upper:      [amount.Kinds]float64{vectors.Or(e.UpperBoundCPUPercentile, d.Upper[amount.CPU]), vectors.Or(e.UpperBoundMemoryPercentile, d.Upper[amount.Memory])},
+		Margin:     vectors.Or(e.SafetyMarginFraction, d.Margin),
+		PodMinCPU:  vectors.Or(e.PodMinCPUMillicores, d.PodMinCPU),
+		Confidence: [amount.Kinds]time.Duration{vectors.SecondsOr(e.ConfidenceIntervalCPUSeconds, d.Confidence[amount.CPU]), vectors.SecondsOr(e.ConfidenceIntervalMemorySeconds, d.Confidence[amount.Memory])},
+
+		PodMinMemory: vectors.Or(e.PodMinMemoryMb, d.PodMinMemory),
+	}
+}
+
+type rounding struct {
+	HumanizeMemory     bool  `json:"humanizeMemory"`
+	RoundCPUMillicores int64 `json:"roundCPUMillicores"`
+	RoundMemoryBytes   int64 `json:"roundMemoryBytes"`
+}
+
+func (r rounding) format() convert.Format {
+	return convert.Format{CPUStep: r.RoundCPUMillicores, MemoryStep: r.RoundMemoryBytes, HumanizeMemory: r.HumanizeMemory}
+}
+
+type sampleSeries struct {
+	Start       time.Time `json:"start"`
+	StepSeconds float64   `json:"stepSeconds"`
+	Count       int       `json:"count"`
+	Cycle       []float64 `json:"cycle"`
+}
+
+// each calls f with every sample in the order of time.
+func (s sampleSeries) each(f func(value float64, at time.Time)) {
+	for i := range s.Count {
+		f(s.Cycle[i%len(s.Cycle)], s.Start.Add(time.Duration(i)*vectors.Seconds(s.StepSeconds)))
+	}
+}
+
+type recommendationInput struct {
+	Aggregation aggregation `json:"aggregation"`
+	Config      estimation  `json:"config"`
+	Format      rounding    `json:"format"`
+	Containers  map[string]struct {
+		CPUSeries           []sampleSeries         `json:"cpuSeries"`
+		MemorySeries        []sampleSeries         `json:"memorySeries"`
+		ControlledResources *[]corev1.ResourceName `json:"controlledResources"`
+	} `json:"containers"`
+}
+
+type rawBounds struct {
+	Target     map[string]amount.Amount `json:"target"`
+	LowerBound map[string]amount.Amount `json:"lowerBound"`
+	UpperBound map[string]amount.Amount `json:"upperBound"`
+}
+
+func raw(r amount.Resources) map[string]amount.Amount {
+	m := map[string]amount.Amount{}
+	for k := range amount.Kind(amount.Kinds) {
+		if a, ok := r.Get(k); ok {
+			m[k.String()] = a
+		}
+	}
+	return m
+}
+
+type recommendationOutput struct {
+	Raw             map[string]rawBounds `json:"raw"`
+	Recommendations []status.Recommended `json:"recommendations"`
+}
+
+func recommendation(in recommendationInput) (out recommendationOutput, err error) {
+	config, shape := in.Config.config(), in.Aggregation.config().Shape
+	recipe, err := estimate.ForName("vpa", config)
+	if err != nil {
+		return out, err
+	}
+	out.Raw = map[string]rawBounds{}
+	minimum, format := config.Minimum(len(in.Containers)), in.Format.format()
+	for _, name := range slices.Sorted(maps.Keys(in.Containers)) {
+		c := in.Containers[name]
+		past := profile.New(shape)
+		for _, s := range c.CPUSeries {
+			s.each(func(millicores float64, at time.Time) { past.AddCPU(millicores/1000, at) })
+		}
+		for _, s := range c.MemorySeries {
+			s.each(past.AddPeak)
+		}
+		vpa := withPolicies(vpav1.ContainerResourcePolicy{ContainerName: name, ControlledResources: c.ControlledResources})
+		b := keep(convert.Rules(vpa).For(name), recipe.Bounds(&past, minimum))
+		out.Raw[name] = rawBounds{Target: raw(b.Target), LowerBound: raw(b.Lower), UpperBound: raw(b.Upper)}
+		out.Recommendations = append(out.Recommendations, status.Recommended{
+			ContainerName:  name,
+			Target:         format.List(b.Target),
+			LowerBound:     format.List(b.Lower),
+			UpperBound:     format.List(b.Upper),
+			UncappedTarget: format.List(b.Target),
+		})
+	}
+	return out, nil
+}
+
+func withPolicies(policies ...vpav1.ContainerResourcePolicy) *vpav1.VerticalPodAutoscaler {
+	return &vpav1.VerticalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"},
+		Spec: vpav1.VerticalPodAutoscalerSpec{
+			ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: policies},
+		},
+	}
+}
+
+type formatInput struct {
+	Cases []struct {
+		CPUMillicores amount.Amount `json:"cpuMillicores"`
+		MemoryBytes   amount.Amount `json:"memoryBytes"`
+		rounding
+	} `json:"cases"`
+}
+
+type formatOutput struct {
+	Results []corev1.ResourceList `json:"results"`
+}
+
+func format(in formatInput) (out formatOutput, err error) {
+	for _, c := range in.Cases {
+		out.Results = append(out.Results, c.format().List(amount.Of(c.CPUMillicores, c.MemoryBytes)))
+	}
+	return out, nil
+}
+
+type postprocessInput struct {
+	IntegerCPU       bool                           `json:"integerCPU"`
+	Annotations      map[string]string              `json:"annotations"`
+	GlobalMaxAllowed map[corev1.ResourceName]string `json:"globalMaxAllowed"`
+	ResourcePolicy   *vpav1.PodResourcePolicy       `json:"resourcePolicy"`
+	Recommendation   vpav1.RecommendedPodResources  `json:"recommendation"`
+}
+
+type postprocessOutput struct {
+	Recommendations []status.Recommended `json:"recommendations"`
+}
+
+func postprocess(in postprocessInput) (out postprocessOutput, err error) {
+	limits := status.Limits{IntegerCPU: in.IntegerCPU, MaxAllowed: corev1.ResourceList{}}
+	for name, text := range in.GlobalMaxAllowed {
+		if limits.MaxAllowed[name], err = resource.ParseQuantity(text); err != nil {
+			return out, err
+		}
+	}
+	vpa := withPolicies()
+	vpa.Annotations, vpa.Spec.ResourcePolicy = in.Annotations, in.ResourcePolicy
+	out.Recommendations = status.PostProcess(in.Recommendation.ContainerRecommendations, vpa, limits)
+	return out, nil
+}
+
+// keep drops the kinds that a rule does not control.
+func keep(rule policy.Rule, b amount.Bounds) amount.Bounds {
+	for k := range amount.Kind(amount.Kinds) {
+		if !rule.Controlled[k] {
+			b.Target, b.Lower, b.Upper = b.Target.Without(k), b.Lower.Without(k), b.Upper.Without(k)
+		}
+	}
+	return b
+}

@@ -1,0 +1,189 @@
+package updating
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/testkit/vectors"
+)
+
+type budgetPod struct {
+	Name            string          `json:"name"`
+	Phase           corev1.PodPhase `json:"phase"`
+	ResizeCondition *struct {
+		Type    corev1.PodConditionType `json:"type"`
+		Reason  string                  `json:"reason"`
+		Message string                  `json:"message"`
+		Status  corev1.ConditionStatus  `json:"status"`
+	} `json:"resizeCondition"`
+	FirstSeenResizing   *float64                           `json:"firstSeenResizingSecondsAgo"`
+	Boosted             bool                               `json:"boosted"`
+	ReadySecondsAgo     *float64                           `json:"readySecondsAgo"`
+	ResizeRestartPolicy corev1.ResourceResizeRestartPolicy `json:"resizeRestartPolicy"`
+	LastInfeasible      corev1.ResourceList                `json:"lastInfeasibleTarget"`
+}
+
+type budgetOp struct {
+	Op  string `json:"op"`
+	Pod string `json:"pod"`
+}
+
+type budgetInput struct {
+	OwnerKind          string              `json:"ownerKind"`
+	ConfiguredReplicas int                 `json:"configuredReplicas"`
+	Pods               []budgetPod         `json:"pods"`
+	MinReplicasFlag    int                 `json:"minReplicasFlag"`
+	VPAMinReplicas     *int32              `json:"vpaMinReplicas"`
+	EvictionTolerance  float64             `json:"evictionTolerance"`
+	UpdateMode         vpav1.UpdateMode    `json:"updateMode"`
+	SkipBudget         bool                `json:"inPlaceSkipDisruptionBudget"`
+	Target             corev1.ResourceList `json:"target"`
+	Ops                []budgetOp          `json:"ops"`
+	FeatureGates       gates               `json:"featureGates"`
+}
+
+type budgetResult struct {
+	budgetOp
+	Done     *bool  `json:"done,omitempty"`
+	Decision string `json:"decision,omitempty"`
+}
+
+type budgetOutput struct {
+	Results []budgetResult `json:"results"`
+	Evicted int            `json:"evictedCount"`
+}
+
+// evaluated is when the cases are evaluated; their times are relative to it.
+func evaluated() time.Time { return time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) }
+
+func ago(s float64) time.Time { return evaluated().Add(-vectors.Seconds(s)) }
+
+const sized = "c" // the container of the cases about budgets
+
+func (p budgetPod) object() *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: p.Name, UID: types.UID(p.Name)},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: sized, Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("100Mi")}}}}},
+		Status: corev1.PodStatus{Phase: p.Phase, StartTime: &metav1.Time{Time: evaluated().Add(-24 * time.Hour)}},
+	}
+	if p.Phase == "" {
+		pod.Status.Phase = corev1.PodRunning
+	}
+	if p.ResizeRestartPolicy != "" {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			pod.Spec.Containers[0].ResizePolicy = append(pod.Spec.Containers[0].ResizePolicy,
+				corev1.ContainerResizePolicy{ResourceName: name, RestartPolicy: p.ResizeRestartPolicy})
+		}
+	}
+	if c := p.ResizeCondition; c != nil {
+		condition := corev1.PodCondition{Type: c.Type, Reason: c.Reason, Message: c.Message, Status: c.Status}
+		if c.Status == "" {
+			condition.Status = corev1.ConditionTrue
+		}
+		pod.Status.Conditions = append(pod.Status.Conditions, condition)
+	}
+	if p.ReadySecondsAgo != nil {
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady,
+			Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(ago(*p.ReadySecondsAgo))})
+	}
+	return pod
+}
+
+func (in *budgetInput) vpa() *vpav1.VerticalPodAutoscaler {
+	if in.Target == nil {
+		in.Target = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("200m"), corev1.ResourceMemory: resource.MustParse("200Mi")}
+	}
+	return &vpav1.VerticalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "v"},
+		Spec:       vpav1.VerticalPodAutoscalerSpec{UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: &in.UpdateMode, MinReplicas: in.VPAMinReplicas}},
+		Status: vpav1.VerticalPodAutoscalerStatus{Recommendation: &vpav1.RecommendedPodResources{
+			ContainerRecommendations: []vpav1.RecommendedContainerResources{{ContainerName: sized, Target: in.Target}}}},
+	}
+}
+
+// replicas is what the view reads from the owner.
+func (in *budgetInput) replicas() int {
+	switch in.OwnerKind {
+	case "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet":
+		return in.ConfiguredReplicas
+	}
+	return disruption.Unknown
+}
+
+func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
+	if err := in.FeatureGates.supported(); err != nil {
+		return out, err
+	}
+	read := reading(in.vpa(), nil)
+	v := read.VPA(false)
+	v.Groups = []disruption.Group{{Replicas: in.replicas()}}
+	memory := disruption.Memory{Resizing: map[string]time.Time{}}
+	byName := map[string]int{}
+	for i, p := range in.Pods {
+		byName[p.Name] = i
+		v.Pods = append(v.Pods, read.Pod(p.object(), 0))
+		if p.FirstSeenResizing != nil {
+			memory.Resizing[p.Name] = ago(*p.FirstSeenResizing)
+		}
+		if p.LastInfeasible != nil {
+			refused := v.Pods[i].Fitted()
+			refused[0].Requests = convert.Resources(p.LastInfeasible)
+			memory.Refuse(p.Name, refused)
+		}
+	}
+	ops := in.Ops
+	if ops == nil {
+		for _, p := range in.Pods {
+			ops = append(ops, budgetOp{"evict", p.Name})
+		}
+	}
+	config := disruption.Config{MinReplicas: in.MinReplicasFlag, Tolerance: in.EvictionTolerance, FreeResizes: in.SkipBudget, InPlaceMode: in.FeatureGates["InPlace"]}
+	s := disruption.Situation{Mode: v.Mode, Budget: disruption.NewBudget(&v, config), Memory: memory, Config: config, Now: evaluated()}
+	for _, op := range ops {
+		pod := &v.Pods[byName[op.Pod]]
+		result := budgetResult{budgetOp: op}
+		switch op.Op {
+		case "evict":
+			done := s.Evictable(pod) == ""
+			result.Done = &done
+			if done {
+				s.Budget.Spend(pod)
+				out.Evicted++
+			}
+		case "inplace":
+			decision, _ := s.Decide(pod)
+			if decision == disruption.Go {
+				s.Budget.Spend(pod)
+			}
+			result.Decision = decisionName(decision)
+		default:
+			return out, fmt.Errorf("unknown op %q", op.Op)
+		}
+		out.Results = append(out.Results, result)
+	}
+	return out, nil
+}
+
+// decisionName is the name of a decision in the vectors.
+func decisionName(d disruption.Decision) string {
+	switch d {
+	case disruption.Go:
+		return "InPlaceApproved"
+	case disruption.Again:
+		return "InPlaceInfeasible"
+	case disruption.Hold:
+		return "InPlaceInfeasibleCached"
+	case disruption.Evict:
+		return "InPlaceEvict"
+	}
+	return "InPlaceDeferred"
+}

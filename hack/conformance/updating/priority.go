@@ -1,0 +1,66 @@
+package updating
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/testkit/vectors"
+)
+
+type priorityInput struct {
+	Config struct {
+		PodUpdateThreshold      *float64 `json:"podUpdateThreshold"`
+		InBoundsLifetimeSeconds *float64 `json:"inBoundsLifetimeSeconds"`
+		EvictAfterOOMSeconds    *float64 `json:"evictAfterOOMSeconds"`
+	} `json:"config"`
+	Now          time.Time                    `json:"now"`
+	Pods         []corev1.Pod                 `json:"pods"`
+	VPA          *vpav1.VerticalPodAutoscaler `json:"vpa"`
+	LimitRanges  [][]corev1.LimitRangeItem    `json:"limitRanges"`
+	FeatureGates gates                        `json:"featureGates"`
+}
+
+type priority struct {
+	Pod         string  `json:"pod"`
+	OutOfBounds bool    `json:"outsideRecommendedRange"`
+	Grows       bool    `json:"scaleUp"`
+	Change      float64 `json:"resourceDiff"`
+	Accepted    bool    `json:"accepted"`
+	Admitted    bool    `json:"admittedByEvictionRequirements"`
+}
+
+type priorityOutput struct {
+	Pods  []priority `json:"pods"`
+	Order []string   `json:"updateOrder"`
+}
+
+// updatePriority takes the order from a plan in which every pod may be evicted.
+func updatePriority(in priorityInput) (out priorityOutput, err error) {
+	config := disruption.Config{
+		Tolerance: 1,
+		Threshold: vectors.Or(in.Config.PodUpdateThreshold, 0.1),
+		Lifetime:  vectors.SecondsOr(in.Config.InBoundsLifetimeSeconds, 12*time.Hour),
+		QuickOOM:  vectors.SecondsOr(in.Config.EvictAfterOOMSeconds, 10*time.Minute),
+	}
+	read := reading(in.VPA, in.LimitRanges)
+	v := read.VPA(in.FeatureGates["PerVPAConfig"])
+	v.Mode, v.Groups = disruption.Recreate, []disruption.Group{{Replicas: disruption.Unknown}}
+	for i := range in.Pods {
+		in.Pods[i].UID = types.UID(in.Pods[i].Name)
+		v.Pods = append(v.Pods, read.Pod(&in.Pods[i], 0))
+	}
+	for i := range v.Pods {
+		a := disruption.Assess(&v, &v.Pods[i], config, in.Now)
+		out.Pods = append(out.Pods, priority{Pod: v.Pods[i].Name, OutOfBounds: a.OutOfBounds, Grows: a.Grows, Change: a.Change,
+			Accepted: a.Reason == "" || a.Reason == disruption.RequirementsNotMet, Admitted: a.Reason == ""})
+	}
+	out.Order = []string{}
+	for _, a := range disruption.Plan(disruption.View{VPAs: []disruption.VPA{v}}, disruption.Memory{}, config, in.Now).Actions {
+		out.Order = append(out.Order, a.Pod)
+	}
+	return out, nil
+}

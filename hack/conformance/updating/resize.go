@@ -1,0 +1,104 @@
+package updating
+
+import (
+	"encoding/json"
+	"fmt"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	corev1 "k8s.io/api/core/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/updater/actuate"
+)
+
+type resizeInput struct {
+	Pod             corev1.Pod                   `json:"pod"`
+	VPA             *vpav1.VerticalPodAutoscaler `json:"vpa"`
+	LimitRanges     [][]corev1.LimitRangeItem    `json:"limitRanges"`
+	ReadySecondsAgo *float64                     `json:"readySecondsAgo"`
+	FeatureGates    gates                        `json:"featureGates"`
+}
+
+type patchStep struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+type resizedContainer struct {
+	Name     string              `json:"name"`
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+	Limits   corev1.ResourceList `json:"limits,omitempty"`
+}
+
+type resizeResult struct {
+	Annotations map[string]string  `json:"annotations"`
+	Containers  []resizedContainer `json:"containers"`
+}
+
+type resizeOutput struct {
+	Error       bool          `json:"error"`
+	ResizePatch []patchStep   `json:"resizePatch,omitempty"`
+	PodPatch    []patchStep   `json:"podPatch,omitempty"`
+	Result      *resizeResult `json:"result,omitempty"`
+}
+
+func resizePatch(in resizeInput) (out resizeOutput, err error) {
+	if err := in.FeatureGates.supported(); err != nil {
+		return out, err
+	}
+	in.Pod.UID = "uid" // as every pod of a cluster has one
+	read := reading(in.VPA, in.LimitRanges)
+	pod := read.Pod(&in.Pod, 0)
+	change := actuate.Change{Action: disruption.Action{Containers: pod.Fitted()}, Target: &in.Pod, Reading: read}
+	resize, err := actuate.ResizePatch(change)
+	if err != nil {
+		return resizeOutput{Error: true}, nil //nolint:nilerr // the case expects that there is an error
+	}
+	mark, err := actuate.MarkPatch(&in.Pod)
+	if err != nil {
+		return out, err
+	}
+	text, err := json.Marshal(in.Pod)
+	if err != nil {
+		return out, err
+	}
+	for _, patch := range [][]byte{resize, mark} {
+		decoded, err := jsonpatch.DecodePatch(patch)
+		if err != nil {
+			return out, err
+		}
+		if text, err = decoded.Apply(text); err != nil {
+			return out, fmt.Errorf("apply %s: %w", patch, err)
+		}
+	}
+	var after corev1.Pod
+	if err := json.Unmarshal(text, &after); err != nil {
+		return out, err
+	}
+	out.Result = &resizeResult{Annotations: after.Annotations}
+	for _, c := range after.Spec.Containers {
+		out.Result.Containers = append(out.Result.Containers, resizedContainer{c.Name, c.Resources.Requests, c.Resources.Limits})
+	}
+	out.ResizePatch, err = changes(resize)
+	if err != nil {
+		return out, err
+	}
+	out.PodPatch, err = changes(mark)
+	return out, err
+}
+
+// changes leaves out the tests of a patch: the reference has none (D19).
+func changes(patch []byte) (steps []patchStep, err error) {
+	var all []patchStep
+	if err := json.Unmarshal(patch, &all); err != nil {
+		return nil, err
+	}
+	for _, s := range all {
+		if s.Op != "test" {
+			steps = append(steps, s)
+		}
+	}
+	return steps, nil
+}
