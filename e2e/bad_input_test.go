@@ -1,0 +1,164 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+var programs = []string{"recommender", "updater", "admission-controller"}
+
+// A program that cannot start says why in one line that names what is wrong,
+// and ends with an exit code that is not 0.
+func TestProgramsSayWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { taken.Close() })
+	nowhere := filepath.Join(t.TempDir(), "nowhere")
+	for _, program := range programs {
+		for name, c := range map[string]struct {
+			args []string
+			says []string
+		}{
+			"unknown flag":        {[]string{"--no-such-flag=1"}, []string{"no-such-flag"}},
+			"bad value":           {[]string{"--kube-api-qps=fast"}, []string{"kube-api-qps", "fast"}},
+			"contradictory flags": {[]string{"--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b"}, []string{"--vpa-object-namespace", "--ignored-vpa-object-namespaces"}},
+			"kubeconfig nowhere":  {[]string{"--kubeconfig=" + nowhere, "--address=127.0.0.1:0"}, []string{"kubeconfig", nowhere}},
+			"port in use":         {[]string{"--kubeconfig=" + cluster.Kubeconfig(), "--address=" + taken.Addr().String()}, []string{taken.Addr().String(), "in use"}},
+			"unknown gate":        {[]string{"--feature-gates=NoSuchGate=true"}, []string{"NoSuchGate"}},
+		} {
+			t.Run(program+"/"+name, func(t *testing.T) {
+				out, code := runProgram(t, program, c.args...)
+				require.NotZero(t, code, out)
+				require.NotContains(t, out, "goroutine ", "a stack trace is no message")
+				require.True(t, oneLineSays(out, c.says), "no line names %v in:\n%s", c.says, out)
+			})
+		}
+	}
+}
+
+// Without an API server a program says which one it cannot reach.
+func TestProgramsNameTheServerTheyCannotReach(t *testing.T) {
+	t.Parallel()
+	address, err := harness.FreeAddress()
+	require.NoError(t, err)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, harness.WriteKubeconfig(kubeconfig, "https://"+address))
+	for _, program := range programs {
+		t.Run(program, func(t *testing.T) {
+			t.Parallel()
+			out, code := runProgram(t, program, "--kubeconfig="+kubeconfig, "--address=127.0.0.1:0")
+			require.NotZero(t, code, out)
+			require.NotContains(t, out, "goroutine ")
+			require.True(t, oneLineSays(out, []string{address}), "no line names the server %s in:\n%s", address, out)
+		})
+	}
+}
+
+func oneLineSays(out string, words []string) bool {
+	for line := range strings.Lines(out) {
+		all := true
+		for _, word := range words {
+			all = all && strings.Contains(line, word)
+		}
+		if all {
+			return true
+		}
+	}
+	return false
+}
+
+// runProgram runs a program that is expected to end by itself.
+func runProgram(t *testing.T, program string, args ...string) (output string, code int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join("..", "bin", program), args...)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, ctx.Err(), "%s %v did not end:\n%s", program, args, out)
+	if exit, ok := err.(*exec.ExitError); ok {
+		return string(out), exit.ExitCode()
+	}
+	require.NoError(t, err)
+	return string(out), 0
+}
+
+// A VPA without a target is refused by the schema; one whose target does not
+// exist says so in a condition, and its neighbours are served.
+func TestBadTargets(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t, "bad-targets")
+	err := cluster.CreateVPA(t.Context(), harness.Workload{Namespace: ns, Name: "no-target"}, vpav1.UpdateModeOff,
+		func(vpa *vpav1.VerticalPodAutoscaler) { vpa.Spec.TargetRef = nil })
+	require.ErrorContains(t, err, "spec.targetRef")
+
+	missing := harness.Workload{Namespace: ns, Name: "missing"}
+	require.NoError(t, cluster.CreateVPA(t.Context(), missing, vpav1.UpdateModeInPlaceOrRecreate))
+	good := harness.Workload{
+		Namespace: ns, Name: "good", Replicas: 1,
+		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi"}},
+		Annotations: harness.Uses("app", "200m", "300Mi"),
+	}
+	require.NoError(t, cluster.CreateWorkload(t.Context(), good))
+	require.NoError(t, cluster.CreateVPA(t.Context(), good, vpav1.UpdateModeOff))
+	awaitRecommendation(t, good)
+	eventually(t, "condition on the VPA without a target object", func() error {
+		for _, condition := range getVPA(t, missing).Status.Conditions {
+			if condition.Type == vpav1.ConfigUnsupported && condition.Status == corev1.ConditionTrue && strings.Contains(condition.Message, "missing") {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions are %+v", getVPA(t, missing).Status.Conditions)
+	})
+}
+
+// Of two VPAs on one target the older controls the pods; the younger says so.
+func TestTwoVPAsOnOneTarget(t *testing.T) {
+	t.Parallel()
+	w := harness.Workload{
+		Namespace: namespace(t, "two-vpas"), Name: "contested", Replicas: 2,
+		Containers:  []harness.Container{{Name: "app", CPU: "50m", Memory: "300Mi"}},
+		Annotations: harness.Uses("app", "400m", "320Mi"),
+	}
+	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
+	awaitRunning(t, w)
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, func(vpa *vpav1.VerticalPodAutoscaler) {
+		vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
+			{ContainerName: "*", MaxAllowed: corev1.ResourceList{corev1.ResourceCPU: *quantity("100m")}},
+		}}
+	}))
+	time.Sleep(1100 * time.Millisecond) // creation times have a resolution of one second
+	younger := w
+	younger.Name = "aaa-younger"
+	require.NoError(t, cluster.CreateVPA(t.Context(), younger, vpav1.UpdateModeInPlaceOrRecreate, func(vpa *vpav1.VerticalPodAutoscaler) {
+		vpa.Spec.TargetRef.Name = w.Name
+	}))
+	eventually(t, "the younger VPA names the older", func() error {
+		for _, condition := range getVPA(t, younger).Status.Conditions {
+			if strings.Contains(condition.Message, "contested") {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions are %+v", getVPA(t, younger).Status.Conditions)
+	})
+	eventually(t, "the pods follow the older VPA, whose maximum is 100m", func() error {
+		for _, pod := range pods(t, w) {
+			if cpu := pod.Spec.Containers[0].Resources.Requests.Cpu(); cpu.MilliValue() != 100 {
+				return fmt.Errorf("%s requests %s", pod.Name, cpu)
+			}
+		}
+		return nil
+	})
+}

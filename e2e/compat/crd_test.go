@@ -1,0 +1,219 @@
+package compat
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	extensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	extensionsvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	strictyaml "sigs.k8s.io/yaml"
+)
+
+const (
+	upstreamModule = "k8s.io/autoscaler/vertical-pod-autoscaler"
+	upstreamCRDs   = "deploy/vpa-v1-crd-gen.yaml"
+	ourCRDs        = "../../deploy/crds/autoscaling.k8s.io_*.yaml"
+
+	vpaCRD        = "verticalpodautoscalers.autoscaling.k8s.io"
+	checkpointCRD = "verticalpodautoscalercheckpoints.autoscaling.k8s.io"
+
+	// generatorAnnotation names the version of the generator; it differs by
+	// release of that tool and means nothing to clients.
+	generatorAnnotation = "controller-gen.kubebuilder.io/version"
+)
+
+// addedShortNames are the only intended differences: short names that Loadline
+// has and upstream has not, appended to upstream's.
+var addedShortNames = map[string][]string{
+	vpaCRD:        nil,
+	checkpointCRD: {"checkpoint", "checkpoints"},
+}
+
+func TestCRDsEqualUpstream(t *testing.T) {
+	upstream, ours := upstreamDefinitions(t), ourDefinitions(t)
+	require.ElementsMatch(t, []string{vpaCRD, checkpointCRD}, slices.Collect(maps.Keys(upstream)), "upstream's definitions")
+	require.ElementsMatch(t, []string{vpaCRD, checkpointCRD}, slices.Collect(maps.Keys(ours)), "our definitions")
+
+	for name, want := range upstream {
+		t.Run(name, func(t *testing.T) {
+			got := ours[name]
+			require.Equal(t, append(slices.Clone(want.Spec.Names.ShortNames), addedShortNames[name]...), got.Spec.Names.ShortNames)
+			want.Spec.Names.ShortNames, got.Spec.Names.ShortNames = nil, nil
+
+			normalise(want)
+			normalise(got)
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s differs from upstream (- upstream, + ours):\n%s", name, diff)
+			}
+		})
+	}
+}
+
+// A definition that differs must be reported: the comparison itself is tested
+// with each kind of difference a client would notice.
+func TestCRDComparisonNotices(t *testing.T) {
+	type change struct {
+		name  string
+		apply func(crd *extensionsv1.CustomResourceDefinition)
+	}
+	spec := func(crd *extensionsv1.CustomResourceDefinition) map[string]extensionsv1.JSONSchemaProps {
+		return crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties
+	}
+	for _, c := range []change{
+		{"printer column order", func(crd *extensionsv1.CustomResourceDefinition) {
+			columns := crd.Spec.Versions[0].AdditionalPrinterColumns
+			columns[0], columns[1] = columns[1], columns[0]
+		}},
+		{"missing enum value", func(crd *extensionsv1.CustomResourceDefinition) {
+			mode := spec(crd)["updatePolicy"].Properties["updateMode"]
+			mode.Enum = mode.Enum[1:]
+			spec(crd)["updatePolicy"].Properties["updateMode"] = mode
+		}},
+		{"map type", func(crd *extensionsv1.CustomResourceDefinition) {
+			target := spec(crd)["targetRef"]
+			target.XMapType = nil
+			spec(crd)["targetRef"] = target
+		}},
+		{"rule", func(crd *extensionsv1.CustomResourceDefinition) {
+			cpu := spec(crd)["startupBoost"].Properties["cpu"]
+			cpu.XValidations = cpu.XValidations[1:]
+			spec(crd)["startupBoost"].Properties["cpu"] = cpu
+		}},
+		{"additional field", func(crd *extensionsv1.CustomResourceDefinition) {
+			spec(crd)["surprise"] = extensionsv1.JSONSchemaProps{Type: "string"}
+		}},
+		{"subresource", func(crd *extensionsv1.CustomResourceDefinition) {
+			crd.Spec.Versions[0].Subresources = nil
+		}},
+		{"deprecation", func(crd *extensionsv1.CustomResourceDefinition) {
+			crd.Spec.Versions[1].Deprecated = false
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want, got := ourDefinitions(t)[vpaCRD], ourDefinitions(t)[vpaCRD]
+			c.apply(got)
+			normalise(want)
+			normalise(got)
+			require.NotEmpty(t, cmp.Diff(want, got, cmpopts.EquateEmpty()))
+		})
+	}
+}
+
+func TestCRDsAreAcceptedByTheAPIServer(t *testing.T) {
+	for name, crd := range ourDefinitions(t) {
+		t.Run(name, func(t *testing.T) {
+			extensionsv1.SetDefaults_CustomResourceDefinition(crd)
+			extensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
+			internal := &apiextensions.CustomResourceDefinition{}
+			require.NoError(t, extensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, internal, nil))
+			// The API server fills this in itself on creation.
+			internal.Status.StoredVersions = []string{"v1"}
+			require.Empty(t, extensionsvalidation.ValidateCustomResourceDefinition(t.Context(), internal))
+		})
+	}
+}
+
+// kubectl explain shows the descriptions, so every field needs one.
+func TestEveryFieldIsExplained(t *testing.T) {
+	for name, crd := range ourDefinitions(t) {
+		for _, version := range crd.Spec.Versions {
+			visit(version.Schema.OpenAPIV3Schema, "", func(path string, schema *extensionsv1.JSONSchemaProps) {
+				// The API server explains metadata itself.
+				if path != "metadata" && !strings.HasSuffix(path, "[]") && !strings.HasSuffix(path, ".*") {
+					require.NotEmpty(t, schema.Description, "%s %s: field %s has no description", name, version.Name, path)
+				}
+			})
+		}
+	}
+}
+
+// upstreamDefinitions reads the definitions that lie in the upstream module.
+func upstreamDefinitions(t *testing.T) map[string]*extensionsv1.CustomResourceDefinition {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", upstreamModule)
+	command.Stderr = os.Stderr
+	dir, err := command.Output()
+	require.NoError(t, err, "find module %s", upstreamModule)
+	return definitions(t, filepath.Join(strings.TrimSpace(string(dir)), upstreamCRDs))
+}
+
+// ourDefinitions reads the definitions in deploy/crds.
+func ourDefinitions(t *testing.T) map[string]*extensionsv1.CustomResourceDefinition {
+	t.Helper()
+	files, err := filepath.Glob(ourCRDs)
+	require.NoError(t, err)
+	require.NotEmpty(t, files, "no file matches %s", ourCRDs)
+	return definitions(t, files...)
+}
+
+// definitions reads files of custom resource definitions, by name. An unknown
+// field in a file fails the test, since the API server would drop it.
+func definitions(t *testing.T, files ...string) map[string]*extensionsv1.CustomResourceDefinition {
+	t.Helper()
+	found := map[string]*extensionsv1.CustomResourceDefinition{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		documents := yaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(content)))
+		buffer := make([]byte, len(content))
+		for {
+			n, err := documents.Read(buffer)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err, "read %s", file)
+			crd := &extensionsv1.CustomResourceDefinition{}
+			require.NoError(t, strictyaml.UnmarshalStrict(buffer[:n], crd), "parse %s", file)
+			if crd.Name != "" {
+				found[crd.Name] = crd
+			}
+		}
+	}
+	return found
+}
+
+// normalise removes what no client acts on (descriptions, the generator's
+// version, the order within sets) and fills in the API server's defaults.
+func normalise(crd *extensionsv1.CustomResourceDefinition) {
+	extensionsv1.SetDefaults_CustomResourceDefinition(crd)
+	extensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
+	delete(crd.Annotations, generatorAnnotation)
+	for i := range crd.Spec.Versions {
+		visit(crd.Spec.Versions[i].Schema.OpenAPIV3Schema, "", func(_ string, schema *extensionsv1.JSONSchemaProps) {
+			schema.Description = ""
+			slices.Sort(schema.Required)
+			slices.SortFunc(schema.Enum, func(a, b extensionsv1.JSON) int { return bytes.Compare(a.Raw, b.Raw) })
+		})
+	}
+}
+
+// visit calls do for schema and every schema below it. Paths are dotted names,
+// with [] for the items of a list and * for the values of a map; the root has
+// the empty path. What do changes in its argument is kept.
+func visit(schema *extensionsv1.JSONSchemaProps, path string, do func(path string, schema *extensionsv1.JSONSchemaProps)) {
+	do(path, schema)
+	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
+		property := schema.Properties[name]
+		visit(&property, strings.TrimPrefix(path+"."+name, "."), do)
+		schema.Properties[name] = property
+	}
+	if schema.Items != nil && schema.Items.Schema != nil {
+		visit(schema.Items.Schema, path+"[]", do)
+	}
+	if schema.AdditionalProperties != nil && schema.AdditionalProperties.Schema != nil {
+		visit(schema.AdditionalProperties.Schema, path+".*", do)
+	}
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"loadline.dev/loadline/e2e/harness"
+)
+
+func main() {
+	keep := flag.Bool("keep", false, "leave the control plane and the programs running until ctrl-C")
+	patience := flag.Duration("patience", 8*time.Minute, "how long the workloads may take to be put right")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *keep, *patience); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, keep bool, patience time.Duration) (err error) {
+	binary := os.Getenv("LOADLINE_CLUSTER")
+	if binary == "" {
+		return errors.New("the variable LOADLINE_CLUSTER must name the program of the local control plane; `make demo` builds it and sets it")
+	}
+	dir, err := os.MkdirTemp("", "loadline-demo-")
+	if err != nil {
+		return err
+	}
+	cluster, err := harness.Start(ctx, harness.Options{Binary: binary, Root: "..", Dir: filepath.Join(dir, "cluster"), Nodes: 3, Out: os.Stdout})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, cluster.Down(), os.RemoveAll(dir))
+	}()
+	if err := startPrograms(ctx, cluster); err != nil {
+		return fmt.Errorf("%w\nlogs are in %s", err, cluster.KeepLogs())
+	}
+	if err := show(ctx, cluster, patience); err != nil {
+		return fmt.Errorf("%w\nlogs are in %s", err, cluster.KeepLogs())
+	}
+	if keep {
+		fmt.Printf("\nLeft running; ctrl-C ends it. Play with it:\n  export KUBECONFIG=%s\n  kubectl -n %s get vpa,pods   (or: %s kubectl ...)\n", cluster.Kubeconfig(), namespace, binary)
+		<-ctx.Done()
+	}
+	return nil
+}
+
+// startPrograms runs the three programs. The flags only make time pass faster:
+// short passes, and no wait of 12 hours before a pod inside its bounds is
+// improved.
+func startPrograms(ctx context.Context, cluster *harness.Cluster) error {
+	admission, err := cluster.AdmissionController(ctx)
+	if err != nil {
+		return err
+	}
+	recommender, err := cluster.Daemon(ctx, "recommender", "recommender", "--recommender-interval=5s")
+	if err != nil {
+		return err
+	}
+	updater, err := cluster.Daemon(ctx, "updater", "updater",
+		"--updater-interval=5s", "--in-recommendation-bounds-eviction-lifetime-threshold=1m")
+	if err != nil {
+		return err
+	}
+	for _, d := range []*harness.Daemon{admission, recommender, updater} {
+		fmt.Printf("start %s\n", d.Name)
+		if err := d.Start(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// show creates the workloads, shows what happens to them until they are put
+// right, and checks the claims.
+func show(ctx context.Context, cluster *harness.Cluster, patience time.Duration) error {
+	if err := createWorkloads(ctx, cluster); err != nil {
+		return err
+	}
+	before, err := awaitPods(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	var view view = &lines{out: os.Stdout}
+	if term.IsTerminal(int(os.Stdout.Fd())) {
+		view = &table{out: os.Stdout}
+	}
+	after, err := watch(ctx, cluster, view, patience)
+	if err != nil {
+		return err
+	}
+	summarise(os.Stdout, before, after)
+	return check(before, after)
+}

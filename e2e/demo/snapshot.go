@@ -1,0 +1,128 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	metricsclient "k8s.io/metrics/pkg/client/clientset/versioned"
+
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// amounts are CPU in millicores and memory in bytes.
+type amounts struct{ cpu, memory int64 }
+
+// podState is one pod at one moment. Each pod of the demo has one container.
+type podState struct {
+	workload, name string
+	uid            types.UID
+	phase          corev1.PodPhase
+	request, limit amounts
+	usage          *amounts // nil until the metrics API knows it
+	restarts       int32
+	oomKilled      bool // the last restart was an OOM kill
+	resized        bool // in place, by the updater
+}
+
+// bounds are a VPA's recommendation for the container.
+type bounds struct{ lower, target, upper amounts }
+
+// snapshot is what the demo looks at once a second.
+type snapshot struct {
+	at   time.Time
+	pods []podState
+	vpas map[string]bounds // by workload; missing until there is a recommendation
+}
+
+func (s snapshot) running() (n int) {
+	for _, p := range s.pods {
+		if p.phase == corev1.PodRunning {
+			n++
+		}
+	}
+	return n
+}
+
+// look asks the API server for the present state.
+func look(ctx context.Context, cluster *harness.Cluster) (snapshot, error) {
+	s := snapshot{at: time.Now(), vpas: map[string]bounds{}}
+	usage := currentUsage(ctx, cluster)
+	for _, w := range workloads() {
+		list, err := cluster.Pods(ctx, w.Workload)
+		if err != nil {
+			return s, err
+		}
+		for _, pod := range list {
+			s.pods = append(s.pods, stateOf(w.Name, &pod, usage))
+		}
+		vpa, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(namespace).Get(ctx, w.Name, metav1.GetOptions{})
+		if err != nil {
+			return s, fmt.Errorf("get VPA %s: %w", w.Name, err)
+		}
+		if r := vpa.Status.Recommendation; r != nil && len(r.ContainerRecommendations) == 1 {
+			c := r.ContainerRecommendations[0]
+			s.vpas[w.Name] = bounds{lower: amountsOf(c.LowerBound), target: amountsOf(c.Target), upper: amountsOf(c.UpperBound)}
+		}
+	}
+	slices.SortFunc(s.pods, func(a, b podState) int {
+		return cmp.Or(cmp.Compare(a.workload, b.workload), cmp.Compare(a.name, b.name))
+	})
+	return s, nil
+}
+
+func stateOf(workload string, pod *corev1.Pod, usage map[string]amounts) podState {
+	p := podState{
+		workload: workload, name: pod.Name, uid: pod.UID, phase: pod.Status.Phase,
+		request: amountsOf(pod.Spec.Containers[0].Resources.Requests),
+		limit:   amountsOf(pod.Spec.Containers[0].Resources.Limits),
+		resized: pod.Annotations["vpaInPlaceUpdated"] == "true",
+	}
+	if u, ok := usage[pod.Name]; ok {
+		p.usage = &u
+	}
+	for _, status := range pod.Status.ContainerStatuses {
+		p.restarts += status.RestartCount
+		last := status.LastTerminationState.Terminated
+		p.oomKilled = p.oomKilled || last != nil && last.Reason == "OOMKilled"
+	}
+	return p
+}
+
+func amountsOf(list corev1.ResourceList) amounts {
+	return amounts{cpu: list.Cpu().MilliValue(), memory: list.Memory().Value()}
+}
+
+// currentUsage asks the metrics API, which may have nothing to say yet.
+func currentUsage(ctx context.Context, cluster *harness.Cluster) map[string]amounts {
+	usage := map[string]amounts{}
+	client, err := metricsclient.NewForConfig(cluster.Config)
+	if err != nil {
+		return usage
+	}
+	list, err := client.MetricsV1beta1().PodMetricses(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return usage
+	}
+	for _, pod := range list.Items {
+		for _, container := range pod.Containers {
+			usage[pod.Name] = amountsOf(container.Usage)
+		}
+	}
+	return usage
+}
+
+// cpuText and memoryText print as kubectl does.
+func cpuText(milli int64) string {
+	return resource.NewMilliQuantity(milli, resource.DecimalSI).String()
+}
+
+func memoryText(bytes int64) string {
+	return fmt.Sprintf("%dMi", (bytes+1<<19)>>20)
+}

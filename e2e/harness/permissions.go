@@ -1,0 +1,167 @@
+package harness
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PermissionUse compares what the programs asked for with what deploy/ grants.
+type PermissionUse struct {
+	Requests  int      // by the programs, in the audit log
+	Granted   int      // permissions: account, verb, resource
+	Forbidden []string // requests that the API server refused for want of a permission
+	Unused    []string // permissions that no request needed
+}
+
+// permission is one verb on one resource for one service account.
+type permission struct{ account, verb, group, resource string }
+
+func (p permission) String() string {
+	resource := p.resource
+	if p.group != "" {
+		resource += "." + p.group
+	}
+	return fmt.Sprintf("%s: %s %s", p.account, p.verb, resource)
+}
+
+// auditEvent is what is read of a line of the audit log.
+type auditEvent struct {
+	Verb string
+	User struct{ Username string }
+	// ObjectRef is absent for paths such as /version.
+	ObjectRef   *struct{ APIGroup, Resource, Subresource string }
+	RequestURI  string
+	Annotations map[string]string
+}
+
+const accountPrefix = "system:serviceaccount:" + SystemNamespace + ":"
+
+// Permissions reads the audit log of the cluster up to now.
+func (c *Cluster) Permissions() (PermissionUse, error) {
+	granted, err := c.granted(context.Background())
+	if err != nil {
+		return PermissionUse{}, err
+	}
+	use := PermissionUse{Granted: len(granted)}
+	used := map[permission]bool{}
+	log, err := os.Open(filepath.Join(c.Dir, "logs", "audit.log"))
+	if err != nil {
+		return use, fmt.Errorf("open the audit log: %w", err)
+	}
+	defer log.Close()
+	lines := bufio.NewScanner(log)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var event auditEvent
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			return use, fmt.Errorf("audit log: %w", err)
+		}
+		account, ours := strings.CutPrefix(event.User.Username, accountPrefix)
+		if !ours || !strings.HasPrefix(account, "vpa-") {
+			continue
+		}
+		use.Requests++
+		if event.Annotations["authorization.k8s.io/decision"] == "forbid" {
+			use.Forbidden = append(use.Forbidden, fmt.Sprintf("%s: %s %s", account, event.Verb, event.RequestURI))
+		}
+		if ref := event.ObjectRef; ref != nil {
+			resource := ref.Resource
+			if ref.Subresource != "" {
+				resource += "/" + ref.Subresource
+			}
+			used[permission{account, event.Verb, ref.APIGroup, resource}] = true
+		}
+	}
+	for p := range granted {
+		if !covered(p, used) {
+			use.Unused = append(use.Unused, p.String())
+		}
+	}
+	slices.Sort(use.Unused)
+	slices.Sort(use.Forbidden)
+	use.Forbidden = slices.Compact(use.Forbidden)
+	return use, lines.Err()
+}
+
+// covered tells whether some request needed the permission, which may hold
+// wildcards. Informers get their first list through a watch where the API server
+// can stream it, and fall back to list where it cannot: a watch needs both.
+func covered(p permission, used map[permission]bool) bool {
+	for u := range used {
+		verb := u.verb == p.verb || u.verb == "watch" && p.verb == "list"
+		if u.account == p.account && verb && matches(p.group, u.group) && matchesResource(p.resource, u.resource) {
+			return true
+		}
+	}
+	return false
+}
+
+func matches(granted, asked string) bool { return granted == "*" || granted == asked }
+
+func matchesResource(granted, asked string) bool {
+	if suffix, ok := strings.CutPrefix(granted, "*/"); ok {
+		return strings.HasSuffix(asked, "/"+suffix)
+	}
+	return matches(granted, asked)
+}
+
+// granted lists what the bindings of deploy/ give to the programs.
+func (c *Cluster) granted(ctx context.Context) (map[permission]bool, error) {
+	all := map[permission]bool{}
+	add := func(subjects []rbacv1.Subject, rules []rbacv1.PolicyRule) {
+		for _, subject := range subjects {
+			if subject.Kind != rbacv1.ServiceAccountKind || subject.Namespace != SystemNamespace || !strings.HasPrefix(subject.Name, "vpa-") {
+				continue
+			}
+			for _, rule := range rules {
+				for _, group := range rule.APIGroups {
+					for _, resource := range rule.Resources {
+						for _, verb := range rule.Verbs {
+							all[permission{subject.Name, verb, group, resource}] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	clusterRoles, err := c.Kube.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	rules := map[string][]rbacv1.PolicyRule{}
+	for _, role := range clusterRoles.Items {
+		rules[role.Name] = role.Rules
+	}
+	clusterBindings, err := c.Kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, binding := range clusterBindings.Items {
+		add(binding.Subjects, rules[binding.RoleRef.Name])
+	}
+	roles, err := c.Kube.RbacV1().Roles(SystemNamespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	rules = map[string][]rbacv1.PolicyRule{}
+	for _, role := range roles.Items {
+		rules[role.Name] = role.Rules
+	}
+	bindings, err := c.Kube.RbacV1().RoleBindings(SystemNamespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, binding := range bindings.Items {
+		add(binding.Subjects, rules[binding.RoleRef.Name])
+	}
+	return all, nil
+}

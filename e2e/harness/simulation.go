@@ -1,0 +1,75 @@
+package harness
+
+import (
+	"context"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// ResizeAnnotation tells the simulated node what to answer to a resize of the
+// pod: "defer", "infeasible" or "error". Without it a resize succeeds.
+const ResizeAnnotation = "sim.loadline.dev/resize"
+
+// Uses makes a container use constant CPU and memory, as quantities.
+func Uses(container, cpu, memory string) map[string]string {
+	return map[string]string{
+		"sim.loadline.dev/cpu." + container:    cpu,
+		"sim.loadline.dev/memory." + container: memory,
+	}
+}
+
+// Plays makes a container use what testdata/traces/<trace>.csv.gz recorded,
+// played the given number of times faster, from its beginning.
+func Plays(container, trace string, speed int) map[string]string {
+	return map[string]string{
+		"sim.loadline.dev/trace." + container: trace,
+		"sim.loadline.dev/speed":              strconv.Itoa(speed),
+	}
+}
+
+// With returns annotations and one more.
+func With(annotations map[string]string, key, value string) map[string]string {
+	return Merge(annotations, map[string]string{key: value})
+}
+
+// Merge returns all the annotations together.
+func Merge(parts ...map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, part := range parts {
+		maps.Copy(all, part)
+	}
+	return all
+}
+
+// AdmissionController prepares the admission controller with a webhook that the
+// API server reaches by URL: the local control plane has no pod network, so a
+// Service could not lead to a process of this machine.
+func (c *Cluster) AdmissionController(ctx context.Context, args ...string) (*Daemon, error) {
+	webhook, err := FreeAddress()
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := net.SplitHostPort(webhook)
+	if err != nil {
+		return nil, err
+	}
+	return c.Daemon(ctx, "admission-controller", "admission-controller", append([]string{
+		"--port=" + port, "--register-by-url", "--webhook-address=https://" + host, "--webhook-port=" + port, "--webhook-timeout-seconds=5",
+	}, args...)...)
+}
+
+// KeepLogs moves the logs out of the state folder, which Down removes, and
+// returns where they are.
+func (c *Cluster) KeepLogs() string {
+	kept, err := os.MkdirTemp("", "loadline-logs-")
+	if err != nil {
+		return "nowhere: " + err.Error()
+	}
+	if err := os.CopyFS(kept, os.DirFS(filepath.Join(c.Dir, "logs"))); err != nil {
+		return kept + " (incomplete: " + err.Error() + ")"
+	}
+	return kept
+}

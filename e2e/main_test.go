@@ -1,0 +1,203 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// The cluster and the programs that all promises share. They are set once,
+// before the first test runs.
+var (
+	cluster     *harness.Cluster
+	recommender *harness.Daemon
+	updater     *harness.Daemon
+	admission   *harness.Daemon
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(runAll(m))
+}
+
+func runAll(m *testing.M) (code int) {
+	binary := os.Getenv("LOADLINE_CLUSTER")
+	if binary == "" {
+		fmt.Println("skipped: the promises need the local control plane; run `make e2e`, which builds it and sets LOADLINE_CLUSTER")
+		return 0
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	dir, err := os.MkdirTemp("", "loadline-e2e-")
+	if err == nil {
+		cluster, err = harness.Start(ctx, harness.Options{Binary: binary, Root: "..", Dir: filepath.Join(dir, "cluster"), Nodes: 4, Out: os.Stdout})
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	interrupted := context.AfterFunc(ctx, func() {
+		// ctrl-C in the middle of a test leaves nothing running.
+		_ = cluster.Down()
+		os.Exit(130)
+	})
+	defer interrupted()
+	defer func() {
+		if code != 0 {
+			fmt.Println("logs of the programs and the control plane are in", cluster.KeepLogs())
+		}
+		if err := cluster.Down(); err != nil {
+			fmt.Println(err)
+			code = 1
+		}
+	}()
+	if err := startPrograms(ctx); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	if code := m.Run(); code != 0 {
+		return code
+	}
+	return checkPermissions()
+}
+
+// startPrograms runs the three programs with short intervals and otherwise
+// their defaults.
+func startPrograms(ctx context.Context) (err error) {
+	if recommender, err = cluster.Daemon(ctx, "recommender", "recommender",
+		"--recommender-interval=3s", "--checkpoints-gc-interval=10s", "--leader-elect=true"); err != nil {
+		return err
+	}
+	if updater, err = cluster.Daemon(ctx, "updater", "updater",
+		"--updater-interval=3s", "--leader-elect=true", "--in-recommendation-bounds-eviction-lifetime-threshold=30s"); err != nil {
+		return err
+	}
+	if admission, err = cluster.AdmissionController(ctx); err != nil {
+		return err
+	}
+	for _, d := range []*harness.Daemon{admission, recommender, updater} {
+		if err := d.Start(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// patience is how long a promise may take: a new pod's first usage arrives
+// after two scrapes of metrics-server, and the machine may be busy.
+const patience = 3 * time.Minute
+
+// namespace creates the test's own namespace.
+func namespace(t *testing.T, name string) string {
+	t.Helper()
+	require.NoError(t, cluster.CreateNamespace(t.Context(), name))
+	return name
+}
+
+// eventually asks condition again and again until it returns nil; the last
+// answer explains a failure.
+func eventually(t *testing.T, what string, condition func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s: %v", what, patience, err)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("%s: interrupted: %v", what, err)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}
+
+func getVPA(t *testing.T, w harness.Workload) *vpav1.VerticalPodAutoscaler {
+	t.Helper()
+	vpa, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).Get(t.Context(), w.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return vpa
+}
+
+func pods(t *testing.T, w harness.Workload) []corev1.Pod {
+	t.Helper()
+	list, err := cluster.Pods(t.Context(), w)
+	require.NoError(t, err)
+	return list
+}
+
+// awaitRunning waits until all replicas run and are ready.
+func awaitRunning(t *testing.T, w harness.Workload) []corev1.Pod {
+	t.Helper()
+	var found []corev1.Pod
+	eventually(t, "pods of "+w.Name+" run", func() error {
+		found = pods(t, w)
+		ready := 0
+		for _, pod := range found {
+			if isReady(&pod) {
+				ready++
+			}
+		}
+		if ready != int(w.Replicas) || len(found) != int(w.Replicas) {
+			return fmt.Errorf("%d of %d ready, %d there", ready, w.Replicas, len(found))
+		}
+		return nil
+	})
+	return found
+}
+
+func isReady(pod *corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// awaitRecommendation waits until the VPA recommends something for every
+// container of the workload.
+func awaitRecommendation(t *testing.T, w harness.Workload) *vpav1.VerticalPodAutoscaler {
+	t.Helper()
+	var vpa *vpav1.VerticalPodAutoscaler
+	eventually(t, "recommendation for "+w.Name, func() error {
+		vpa = getVPA(t, w)
+		if vpa.Status.Recommendation == nil || len(vpa.Status.Recommendation.ContainerRecommendations) != len(w.Containers) {
+			return fmt.Errorf("status is %+v", vpa.Status)
+		}
+		return nil
+	})
+	return vpa
+}
+
+func restarts(pod *corev1.Pod) (n int32) {
+	for _, status := range pod.Status.ContainerStatuses {
+		n += status.RestartCount
+	}
+	return n
+}
+
+func atLeast(t *testing.T, want string, got resource.Quantity, what string) {
+	t.Helper()
+	require.GreaterOrEqual(t, got.Cmp(resource.MustParse(want)), 0, "%s is %s, expected at least %s", what, got.String(), want)
+}
+
+func atMost(t *testing.T, want string, got resource.Quantity, what string) {
+	t.Helper()
+	require.LessOrEqual(t, got.Cmp(resource.MustParse(want)), 0, "%s is %s, expected at most %s", what, got.String(), want)
+}
