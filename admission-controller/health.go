@@ -8,10 +8,12 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// startGrace is how long a program that is not ready yet says so. Longer would
-// make the liveness probe of the reference manifest, which asks the same path,
-// restart a program that waits for a slow API server.
-const startGrace = 25 * time.Second
+// startGrace is how long a program that is not ready yet says so. The liveness
+// probe asks the same path, in our manifest and in that of the reference, and
+// gives up with the third failure, 25 seconds after the start at the earliest.
+// Any longer, or just as long, could restart a program that waits for a slow
+// API server.
+const startGrace = 20 * time.Second
 
 // silence is the longest time without an answered probe that counts as healthy.
 const silence = 5 * time.Minute

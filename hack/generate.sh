@@ -108,3 +108,20 @@ settle
 
 replace "$work/crds" deploy/crds
 replace "$out" pkg/generated
+
+# flags prints the documentation of the command lines, as the programs give it.
+flags() {
+	echo '# Flags'
+	echo
+	echo 'Generated: this is what each program prints with `--help`. `_` may be written for'
+	echo '`-`. Upstream flags keep their names, meanings and defaults; those that only'
+	echo 'Loadline has are listed in [compatibility.md](compatibility.md).'
+	local program
+	for program in recommender updater admission-controller; do
+		printf '\n## %s\n\n```\n' "$program"
+		go run "./$program" --help
+		echo '```'
+	done
+}
+flags >"$work/flags.md"
+cmp -s "$work/flags.md" docs/flags.md || cp "$work/flags.md" docs/flags.md

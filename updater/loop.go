@@ -35,6 +35,9 @@ type Loop struct {
 	memory disruption.Memory
 	told   map[string]disruption.Reason // by UID: why the last pass left a pod alone
 	known  map[cache.ObjectName]bool    // VPAs that have counters
+	// turn is the VPA that was served last when a pass ended early; the next
+	// pass begins behind it, so that none waits for ever.
+	turn cache.ObjectName
 }
 
 func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {

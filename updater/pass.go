@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -62,8 +64,21 @@ func resizes(m vpav1.UpdateMode) bool {
 	return m == vpav1.UpdateModeInPlaceOrRecreate || m == vpav1.UpdateModeInPlace
 }
 
+// fromTurn moves the actions of the VPAs up to the one that had its turn last
+// behind all others.
+func (l *Loop) fromTurn(actions []disruption.Action) []disruption.Action {
+	next := slices.IndexFunc(actions, func(a disruption.Action) bool {
+		return cmp.Or(cmp.Compare(a.Namespace, l.turn.Namespace), cmp.Compare(a.VPA, l.turn.Name)) > 0
+	})
+	if next <= 0 {
+		return actions
+	}
+	return slices.Concat(actions[next:], actions[:next])
+}
+
 // carryOut carries the plan out until the rate limit ends the pass.
 func (p *pass) carryOut(ctx context.Context, actions []disruption.Action) {
+	actions = p.fromTurn(actions)
 	for i, a := range actions {
 		reason := disruption.Broken
 		err := view.Guard(func() error {
@@ -74,7 +89,10 @@ func (p *pass) carryOut(ctx context.Context, actions []disruption.Action) {
 			klog.FromContext(ctx).Error(err, "Pod skipped: its change failed in an unforeseen way", "pod", klog.KRef(a.Namespace, a.Pod), "vpa", a.VPA)
 		}
 		if reason == disruption.RateLimited {
-			klog.FromContext(ctx).V(1).Info("Pass ended: the rate limit allows no further change before the next one", "left", len(actions)-i)
+			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further change before the next one", "left", len(actions)-i)
+			if i > 0 {
+				p.turn = vpaOf(actions[i-1].Subject)
+			}
 			for _, left := range actions[i:] {
 				p.skip(left.Subject, reason)
 			}

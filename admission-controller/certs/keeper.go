@@ -15,8 +15,10 @@ import (
 type Source func(ctx context.Context, now time.Time, published []byte) (*Serving, error)
 
 // republish is how often the registration is written again although nothing
-// changed, in case somebody damaged it.
-const republish = 10 * time.Minute
+// changed, in case somebody damaged it: while it is gone, evicted pods come back
+// unchanged and are evicted again. A write that changes nothing costs the API
+// server no write of its own.
+const republish = time.Minute
 
 // Keeper keeps the serving certificate and the registration of the webhook up to
 // date. It is used by one goroutine.

@@ -38,6 +38,10 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, ranges 
 	current := convert.NewPod(pod)
 	rules := convert.Rules(vpa)
 	for i, fitted := range m.fit(current, rules) {
+		if convert.SizedAsWhole(pod) {
+			m.warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": containers left unchanged, because spec.resources of the pod bounds them"}
+			break
+		}
 		if err := m.container(i, current.Containers[i], fitted, rules.For(fitted.Name)); err != nil {
 			return Mutation{}, err
 		}
@@ -95,7 +99,7 @@ func (m *mutation) container(i int, current policy.Container, fitted policy.Fitt
 	if boosted {
 		m.annotate(convert.BoostAnnotation(container))
 	}
-	if container.Resources.Requests == nil && container.Resources.Limits == nil {
+	if !convert.HasResources(&container) {
 		m.add(map[string]string{}, "spec", "containers", index, "resources")
 	}
 	notes := m.notes(fitted)

@@ -58,6 +58,20 @@ func Current(pod *corev1.Pod, container corev1.Container) corev1.ResourceRequire
 	return container.Resources
 }
 
+// HasResources tells whether the container has a resources object. A patch that
+// adds one must not replace it: it may hold nothing but claims on devices.
+func HasResources(c *corev1.Container) bool {
+	return c.Resources.Requests != nil || c.Resources.Limits != nil || c.Resources.Claims != nil
+}
+
+// SizedAsWhole tells whether a pod has CPU or memory of its own besides that of
+// its containers. The API server refuses containers that sum up to more, so
+// their sizes must not be changed alone.
+func SizedAsWhole(pod *corev1.Pod) bool {
+	r := pod.Spec.Resources
+	return r != nil && !(Resources(r.Requests).Empty() && Resources(r.Limits).Empty())
+}
+
 // Observation prints the value of ObservedAnnotation for a pod.
 func Observation(pod *corev1.Pod) string {
 	names := make([]string, len(pod.Spec.Containers))

@@ -76,7 +76,7 @@ func (c *Cluster) Resize(ctx context.Context, change Change) error {
 	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
 	mark, err := MarkPatch(change.Target)
 	if err == nil {
-		_, err = pods.Patch(ctx, change.Pod, types.JSONPatchType, mark, metav1.PatchOptions{})
+		_, err = pods.Patch(ctx, change.Pod, types.MergePatchType, mark, metav1.PatchOptions{})
 	}
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Resized pod could not be marked with an annotation", "pod", klog.KObj(change.Target))

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
@@ -41,7 +42,7 @@ func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceReq
 		return nil
 	}
 	steps := []patch.Operation{patch.Test(patch.Path("spec", "containers", i, "name"), container.Name)}
-	if container.Resources.Requests == nil && container.Resources.Limits == nil {
+	if !convert.HasResources(container) {
 		steps = append(steps, patch.Add(patch.Path("spec", "containers", i, "resources"), struct{}{}))
 	}
 	lists := []struct {
@@ -62,11 +63,11 @@ func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceReq
 	return steps
 }
 
-// MarkPatch returns the JSON patch that marks a pod as resized.
+// MarkPatch returns the merge patch that marks a pod as resized. It never
+// replaces annotations that the cache has not seen yet, and the API server
+// refuses it for another pod of that name, because a UID cannot change.
 func MarkPatch(pod *corev1.Pod) ([]byte, error) {
-	steps := []patch.Operation{patch.Test("/metadata/uid", string(pod.UID))}
-	if pod.Annotations == nil {
-		steps = append(steps, patch.Add("/metadata/annotations", struct{}{}))
-	}
-	return json.Marshal(append(steps, patch.Add(patch.Path("metadata", "annotations", convert.ResizedAnnotation), "true")))
+	return json.Marshal(map[string]metav1.ObjectMeta{"metadata": {
+		UID: pod.UID, Annotations: map[string]string{convert.ResizedAnnotation: "true"},
+	}})
 }

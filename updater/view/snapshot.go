@@ -168,7 +168,7 @@ func (r *Reader) add(ctx context.Context, s *Snapshot, name cache.ObjectName, po
 	slices.SortFunc(pods, func(a, b owned) int { return cmp.Compare(a.pod.Name, b.pod.Name) })
 	reading := s.readings[name]
 	v := reading.VPA(r.PerVPAConfig)
-	groups := map[target.Key]int{}
+	groups, live := map[target.Key]int{}, map[target.Key]int{}
 	for _, o := range pods {
 		err := Guard(func() error {
 			group, known := groups[o.owner]
@@ -178,6 +178,7 @@ func (r *Reader) add(ctx context.Context, s *Snapshot, name cache.ObjectName, po
 				v.Groups = append(v.Groups, r.group(ctx, o.owner))
 			}
 			v.Pods = append(v.Pods, reading.Pod(o.pod, group))
+			live[o.owner]++
 			s.pods[o.pod.UID] = o.pod
 			return nil
 		})
@@ -185,6 +186,13 @@ func (r *Reader) add(ctx context.Context, s *Snapshot, name cache.ObjectName, po
 			log.Error(err, "Pod skipped: it cannot be understood", "pod", klog.KObj(o.pod), "vpa", name)
 			s.Broken = append(s.Broken, disruption.Skip{Reason: disruption.Broken, Subject: disruption.Subject{
 				Namespace: o.pod.Namespace, VPA: name.Name, Pod: o.pod.Name, UID: string(o.pod.UID)}})
+		}
+	}
+	for owner, group := range groups {
+		// The scale of a custom workload is remembered for minutes. If there are
+		// more pods meanwhile, the old number would let too many of them go.
+		if g := &v.Groups[group]; owner.Group != "" && g.Replicas > 0 {
+			g.Replicas = max(g.Replicas, live[owner])
 		}
 	}
 	s.View.VPAs = append(s.View.VPAs, v)

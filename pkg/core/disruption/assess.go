@@ -57,6 +57,8 @@ func (a Assessment) judge(p *Pod, c Config, now time.Time) Reason {
 	switch {
 	case !slices.ContainsFunc(p.Containers, func(c Container) bool { return c.recommended() }):
 		return NoRecommendation
+	case p.Whole:
+		return PodLevelResources
 	case !p.changed():
 		return Unchanged
 	case p.refused():

@@ -10,6 +10,7 @@ const (
 	ModeOff            Reason = "ModeOff"            // the update mode does not change running pods
 	ModeNotEnabled     Reason = "ModeNotEnabled"     // mode InPlace needs a feature gate that is off
 	NoRecommendation   Reason = "NoRecommendation"   // no container of the pod has one
+	PodLevelResources  Reason = "PodLevelResources"  // spec.resources of the pod bounds its containers, so they are not sized
 	Unchanged          Reason = "Unchanged"          // the pod has what it would get
 	OutsideLimitRange  Reason = "OutsideLimitRange"  // a LimitRange would refuse the recommended sizes
 	TooYoung           Reason = "TooYoung"           // within its bounds and not running for long enough
@@ -36,8 +37,8 @@ func (r Reason) String() string { return string(r) }
 
 // Reasons returns all reasons in the order of their declaration.
 func Reasons() []Reason {
-	return []Reason{ModeOff, ModeNotEnabled, NoRecommendation, Unchanged, OutsideLimitRange, TooYoung, SmallChange,
-		RequirementsNotMet, NoOwner, BelowMinReplicas, NoBudget, BudgetSpent, NotRunning, WaitingForNode, Deferred,
+	return []Reason{ModeOff, ModeNotEnabled, NoRecommendation, PodLevelResources, Unchanged, OutsideLimitRange, TooYoung,
+		SmallChange, RequirementsNotMet, NoOwner, BelowMinReplicas, NoBudget, BudgetSpent, NotRunning, WaitingForNode, Deferred,
 		Infeasible, ResizeFailed, RateLimited, ResizeRefused, EvictionRefused, Broken}
 }
 

@@ -126,7 +126,7 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 		c := &containers[i]
 		trimmed[i] = corev1.Container{
 			Name:          c.Name,
-			Resources:     corev1.ResourceRequirements{Requests: c.Resources.Requests, Limits: c.Resources.Limits},
+			Resources:     c.Resources,
 			ResizePolicy:  c.ResizePolicy,
 			RestartPolicy: c.RestartPolicy,
 		}

@@ -1,0 +1,92 @@
+# Everything a contributor runs. `make help` lists it.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+DAEMONS := recommender updater admission-controller
+BIN     := bin
+VECTORS ?= testdata/vectors
+# Go test's cache key includes the files a test reads, so unit tests repeat only what changed.
+GOTEST  := go test
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# A daemon's stripped binary may have so many bytes.
+BUDGET  := 33000000
+LDFLAGS := -s -w -X loadline.dev/loadline/pkg/serving.version=$(VERSION)
+# The local control plane keeps its state here; it is ignored by git.
+CLUSTER := .cluster
+TOOL    := go tool -modfile=hack/tools/go.mod
+LINT    := go tool -modfile=hack/tools/lint/go.mod golangci-lint
+
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the three daemons into bin/
+	@for d in $(DAEMONS); do \
+		CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/$$d ./$$d; \
+		size=$$(stat -c %s $(BIN)/$$d); echo "build $(BIN)/$$d: $$size bytes"; \
+		if [ $$size -gt $(BUDGET) ]; then echo "build: $(BIN)/$$d is larger than $(BUDGET) bytes; see docs/decisions" >&2; exit 1; fi; \
+	done
+
+.PHONY: generate
+generate: ## regenerate clients, deep copies and custom resource definitions
+	hack/generate.sh
+
+.PHONY: verify
+verify: ## regenerate and fail when a generated file was stale
+	hack/verify.sh
+
+.PHONY: lint
+lint: ## static checks of all our modules
+	$(LINT) run ./...
+	cd e2e && $(patsubst hack/%,../hack/%,$(subst =hack,=../hack,$(LINT))) run ./...
+
+.PHONY: unit
+unit: ## unit tests of the root module, with the race detector
+	$(GOTEST) -race ./...
+
+.PHONY: conformance
+conformance: ## run every vector file in VECTORS=<dir>
+	@go run ./hack/conformance -vectors $(VECTORS)
+
+.PHONY: compat
+compat: ## compare with the upstream VPA module
+	cd e2e && $(GOTEST) ./compat/...
+
+.PHONY: cluster-binary
+cluster-binary: ## build the local control plane (8 to 13 minutes the first time, then cached)
+	@hack/cluster/build.sh
+
+.PHONY: cluster-up
+cluster-up: ## start a local control plane and print its kubeconfig
+	@"$$(hack/cluster/build.sh | tail -n 1)" up --dir $(CLUSTER)
+
+.PHONY: cluster-down
+cluster-down: ## stop the local control plane and remove its state
+	@"$$(hack/cluster/build.sh | tail -n 1)" down --dir $(CLUSTER)
+
+.PHONY: e2e
+e2e: build ## user-visible promises on the local control plane
+	cd e2e && LOADLINE_CLUSTER="$$(../hack/cluster/build.sh | tail -n 1)" $(GOTEST) -count=1 -timeout 30m ./promises/...
+
+.PHONY: demo
+demo: build ## show workloads being put right on a local control plane (KEEP=1 leaves it running)
+	@cd e2e && LOADLINE_CLUSTER="$$(../hack/cluster/build.sh | tail -n 1)" go run ./demo $(if $(KEEP),-keep)
+
+.PHONY: bench
+bench: ## benchmarks with allocations
+	go test -run '^$$' -bench . -benchmem ./pkg/core/... ./pkg/convert/... ./admission-controller/...
+
+.PHONY: test
+test: ## everything that must pass before a change lands
+	$(MAKE) verify
+	$(MAKE) lint
+	$(MAKE) unit
+	$(MAKE) conformance
+	$(MAKE) compat
+	$(MAKE) e2e
+
+.PHONY: clean
+clean: ## remove what was built here
+	rm -rf $(BIN)

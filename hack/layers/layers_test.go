@@ -1,0 +1,139 @@
+package layers
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "loadline.dev/loadline/"
+
+// listed is what these tests need of one package, as `go list -json` tells it.
+type listed struct {
+	ImportPath string
+	Name       string
+	Dir        string
+	Standard   bool
+	GoFiles    []string
+	Imports    []string
+	Deps       []string
+}
+
+// inner is the path of the package inside the module.
+func (l listed) inner() string { return strings.TrimPrefix(l.ImportPath, module) }
+
+// listPackages returns the packages that match patterns, relative to the root
+// of the module.
+func listPackages(t *testing.T, patterns ...string) []listed {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Dir,Standard,GoFiles,Imports,Deps"}, patterns...)...)
+	cmd.Dir = "../.."
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, "%s: %s", cmd, stderr.String())
+	var all []listed
+	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
+		var one listed
+		err := decoder.Decode(&one)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		require.NoError(t, err)
+		all = append(all, one)
+	}
+}
+
+// coreImports is the table of docs/architecture.md: each core package may
+// import those core packages and the standard library, nothing else.
+var coreImports = map[string][]string{
+	"amount":     {},
+	"histogram":  {},
+	"ownership":  {},
+	"profile":    {"histogram"},
+	"usage":      {"amount", "histogram", "profile"},
+	"estimate":   {"amount", "profile"},
+	"policy":     {"amount"},
+	"disruption": {"amount", "policy"},
+}
+
+// impure are the parts of the standard library that reach outside the process
+// or hide concurrency.
+var impure = []string{"net", "os", "sync", "log", "syscall", "math/rand", "crypto/rand", "context"}
+
+func TestCoreImportsOnlyTheStandardLibraryAndLowerCore(t *testing.T) {
+	standard := map[string]bool{}
+	for _, p := range listPackages(t, "std") {
+		standard[p.ImportPath] = true
+	}
+	for _, p := range listPackages(t, "./pkg/core/...") {
+		name := path.Base(p.ImportPath)
+		allowed, known := coreImports[name]
+		require.True(t, known, "%s is not in the table of core packages: add it there and to docs/architecture.md", p.inner())
+		for _, imported := range p.Imports {
+			if other, isCore := strings.CutPrefix(imported, module+"pkg/core/"); isCore {
+				require.Contains(t, allowed, other, "core rule: %s must not import core package %s", p.inner(), other)
+				continue
+			}
+			require.True(t, standard[imported], "core rule: %s imports %s, which is not in the standard library", p.inner(), imported)
+			for _, forbidden := range impure {
+				require.False(t, imported == forbidden || strings.HasPrefix(imported, forbidden+"/"),
+					"core rule: %s imports %s; the core does no I/O, no locking and no logging", p.inner(), imported)
+			}
+		}
+	}
+}
+
+// binaries are the folders of the programs; code in them belongs to one
+// program only.
+var binaries = []string{"recommender", "updater", "admission-controller", "kubectl-loadline"}
+
+func binaryOf(inner string) string {
+	first, _, _ := strings.Cut(inner, "/")
+	if slices.Contains(binaries, first) {
+		return first
+	}
+	return ""
+}
+
+func TestImportsPointInwards(t *testing.T) {
+	for _, p := range listPackages(t, "./...") {
+		if strings.HasPrefix(p.inner(), "hack/") {
+			continue // checks may look at everything
+		}
+		for _, imported := range p.Imports {
+			inner, ours := strings.CutPrefix(imported, module)
+			if !ours {
+				continue
+			}
+			if owner := binaryOf(inner); owner != "" {
+				require.Equal(t, owner, binaryOf(p.inner()),
+					"ring rule: %s imports %s, which belongs to the program %s; code for two programs goes to pkg", p.inner(), inner, owner)
+			}
+			require.False(t, strings.HasPrefix(inner, "pkg/testkit"), "ring rule: %s imports %s outside a test", p.inner(), inner)
+			if strings.HasPrefix(p.inner(), "apis/") {
+				require.True(t, strings.HasPrefix(inner, "apis/"), "ring rule: %s imports %s; wire types stand alone", p.inner(), inner)
+			}
+		}
+	}
+}
+
+func TestDaemonsLinkNoTemplates(t *testing.T) {
+	for _, p := range listPackages(t, "./recommender", "./updater", "./admission-controller") {
+		for _, forbidden := range []string{"text/template", "html/template"} {
+			require.NotContains(t, p.Deps, forbidden,
+				"size rule: %s links %s, and with it every exported method of every type", p.inner(), forbidden)
+		}
+		for _, dep := range p.Deps {
+			require.False(t, strings.HasPrefix(dep, "sigs.k8s.io/controller-runtime"), "dependency rule: %s links %s", p.inner(), dep)
+		}
+	}
+}
