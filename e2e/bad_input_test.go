@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os/exec"
@@ -88,7 +89,8 @@ func runProgram(t *testing.T, program string, args ...string) (output string, co
 	cmd := exec.CommandContext(ctx, filepath.Join("..", "bin", program), args...)
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, ctx.Err(), "%s %v did not end:\n%s", program, args, out)
-	if exit, ok := err.(*exec.ExitError); ok {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
 		return string(out), exit.ExitCode()
 	}
 	require.NoError(t, err)

@@ -137,8 +137,9 @@ func histograms(in histogramInput) (out histogramOutput, err error) {
 	halfLife := vectors.Seconds(in.HalfLifeSeconds)
 	h := histogram.New(scheme, halfLife)
 	if in.Checkpoint != nil {
-		if h.Load(in.Checkpoint.image()) != nil {
-			return histogramOutput{Error: true}, nil
+		refused := h.Load(in.Checkpoint.image())
+		if refused != nil {
+			return histogramOutput{Error: true}, nil //nolint:nilerr // that it is refused is the expected output
 		}
 	}
 	if err := apply(&h, in.Operations); err != nil {

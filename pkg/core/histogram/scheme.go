@@ -22,14 +22,14 @@ func CPUScheme() *Scheme { return Exponential(0.01, 1.05, 1000, 0.001*0.1) }
 func MemoryScheme() *Scheme { return Exponential(1e7, 1.05, 1e12, 0.001*0.1) }
 
 // Linear returns a scheme of buckets of equal size; see Exponential.
-func Linear(size, max, epsilon float64) *Scheme { return Exponential(size, 1, max, epsilon) }
+func Linear(size, most, epsilon float64) *Scheme { return Exponential(size, 1, most, epsilon) }
 
-// Exponential returns a scheme up to max in which each bucket is ratio (1 or
+// Exponential returns a scheme up to most in which each bucket is ratio (1 or
 // above) times as large as the one before. A bucket that weighs less than epsilon
 // counts as empty. Sizes and epsilon must be above 0.
-func Exponential(first, ratio, max, epsilon float64) *Scheme {
+func Exponential(first, ratio, most, epsilon float64) *Scheme {
 	s := &Scheme{first: first, ratio: ratio, epsilon: epsilon, growthBits: math.Log2(ratio) * (1 << 52)}
-	s.starts = make([]float64, int(math.Ceil(s.position(max)))+1)
+	s.starts = make([]float64, int(math.Ceil(s.position(most)))+1)
 	for i := range s.starts {
 		s.starts[i] = float64(i) * first
 		if ratio != 1 {
