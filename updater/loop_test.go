@@ -15,11 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/view"
 )
 
 func TestResizeInPlace(t *testing.T) {
@@ -272,4 +274,37 @@ func TestRefused(t *testing.T) {
 	} {
 		require.Equal(t, want, actuate.Refused(err), "%v", err)
 	}
+}
+
+// D20: a VPA that always has something to do must not use up the rate for ever.
+func TestEachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
+	w := newWorld(t, Default())
+	turns, scores := map[string]int{}, map[cache.ObjectName]*score{}
+	var actions []disruption.Action
+	for _, name := range []string{"a", "a", "b", "c", "d"} {
+		actions = append(actions, disruption.Action{Evict: true, Subject: disruption.Subject{Namespace: "shop", VPA: name}})
+		scores[cache.NewObjectName("shop", name)] = &score{}
+	}
+	for range 12 {
+		w.loop.carrier = &limited{left: 1, turns: turns}
+		one := pass{Loop: w.loop, snapshot: &view.Snapshot{}, scores: scores}
+		one.carryOut(t.Context(), actions)
+	}
+	require.Equal(t, map[string]int{"a": 3, "b": 3, "c": 3, "d": 3}, turns)
+}
+
+// limited allows a number of evictions and counts them by VPA.
+type limited struct {
+	carrier
+	left  int
+	turns map[string]int
+}
+
+func (l *limited) Evict(_ context.Context, c actuate.Change) error {
+	if l.left == 0 {
+		return actuate.ErrRateLimited
+	}
+	l.left--
+	l.turns[c.VPA]++
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +60,26 @@ func TestRotationNeverBreaksTheTrust(t *testing.T) {
 	})
 }
 
+func TestADeletedRegistrationIsSoonBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		store := Store{Secrets: fake.NewClientset().CoreV1(), Namespace: "n", Name: "s", Hosts: hosts, Schedule: DefaultSchedule()}
+		var there atomic.Bool
+		k := &Keeper{Source: store.Load, Holder: &Holder{}, Expiry: func(time.Time) {}, Publish: func(context.Context, []byte) error {
+			there.Store(true)
+			return nil
+		}}
+		go k.Run(ctx, false)
+		time.Sleep(5 * time.Minute)
+		there.Store(false)
+		time.Sleep(republish + keepInterval)
+		require.True(t, there.Load())
+		require.LessOrEqual(t, republish+keepInterval, 2*time.Minute, "the updater makes a pass every minute and goes on evicting")
+		stop()
+		synctest.Wait()
+	})
+}
+
 func TestAFailureLeavesWhatIsThere(t *testing.T) {
 	var fails error
 	store := Store{Secrets: fake.NewClientset().CoreV1(), Namespace: "n", Name: "s", Hosts: hosts, Schedule: DefaultSchedule()}
@@ -75,10 +96,10 @@ func TestAFailureLeavesWhatIsThere(t *testing.T) {
 	now := time.Now()
 	require.NoError(t, k.RunOnce(t.Context(), now))
 	serving := k.Holder.Current()
-	require.NoError(t, k.RunOnce(t.Context(), now.Add(time.Minute)))
+	require.NoError(t, k.RunOnce(t.Context(), now.Add(republish/3)))
 	require.Equal(t, 1, published, "nothing changed")
 	fails = errors.New("no API server")
-	require.ErrorIs(t, k.RunOnce(t.Context(), now.Add(2*time.Minute)), fails)
+	require.ErrorIs(t, k.RunOnce(t.Context(), now.Add(republish/2)), fails)
 	require.True(t, serving.Certificate.Leaf.Equal(k.Holder.Current().Certificate.Leaf))
 	fails = nil
 	require.NoError(t, k.RunOnce(t.Context(), now.Add(republish)))

@@ -136,3 +136,41 @@ func FuzzPatch(f *testing.F) {
 		}
 	})
 }
+
+func TestDeviceClaimsOfAContainerAreKept(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("c", "", ""))
+	pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}}
+	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=1")), convert.LimitRanges{})
+	require.NoError(t, err)
+	got := apply(t, pod, m.Patch).Spec.Containers[0].Resources
+	require.Equal(t, pod.Spec.Containers[0].Resources.Claims, got.Claims)
+	require.Equal(t, "1", got.Requests.Cpu().String())
+}
+
+func TestContainersOfAPodWithItsOwnSizeAreLeftAlone(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
+	pod.Spec.Resources = &corev1.ResourceRequirements{Limits: testkit.List("cpu=200m")}
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"))
+	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
+	m, err := Config{Boost: true}.Patch(pod, vpa, convert.LimitRanges{})
+	require.NoError(t, err)
+	require.False(t, m.Resized, "the API server would refuse containers that need more than their pod has")
+	require.Equal(t, pod.Spec, apply(t, pod, m.Patch).Spec)
+	require.Equal(t, []string{"VerticalPodAutoscaler v: containers left unchanged, because spec.resources of the pod bounds them"}, m.Warnings)
+}
+
+func TestAFixedLimitKeepsTheRatioThatALimitRangeDemands(t *testing.T) {
+	only := vpav1.ContainerControlledValuesRequestsOnly
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=100m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", ControlledValues: &only}))
+	ranges := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: testkit.List("cpu=4")})})
+	pod := testkit.Pod("p", testkit.Container("c", "cpu=500m", "cpu=1"))
+	m, err := Config{}.Patch(pod, vpa, ranges)
+	require.NoError(t, err)
+	require.Equal(t, "250m", apply(t, pod, m.Patch).Spec.Containers[0].Resources.Requests.Cpu().String())
+	require.Empty(t, m.Warnings)
+
+	vpa.Spec.ResourcePolicy.ContainerPolicies[0].MaxAllowed = testkit.List("cpu=200m")
+	m, err = Config{}.Patch(pod, vpa, ranges)
+	require.NoError(t, err)
+	require.Len(t, m.Warnings, 1, "maxAllowed goes last, and the pod will be refused")
+}

@@ -19,6 +19,9 @@ import (
 const (
 	ConfigurationName = "vpa-webhook-config"
 	WebhookName       = "vpa.k8s.io"
+	// OwnWebhookName is the one for the namespace of the program where others
+	// fail.
+	OwnWebhookName = "own.vpa.k8s.io"
 
 	fieldManager = "vpa-admission-controller"
 )
@@ -30,7 +33,9 @@ type Config struct {
 	Service        string            // used without URL, on port 443
 	Namespace      string            // of the Service
 	TimeoutSeconds int32
-	Fail           bool // refuse pods while the webhook does not answer
+	// Fail refuses pods while the webhook does not answer, but not those of the
+	// program's own namespace: it could never start again.
+	Fail bool
 
 	// Only pods and VPAs of OnlyNamespace, or not those of IgnoredNamespaces,
 	// are sent. At most one of the two is set.
@@ -55,12 +60,21 @@ func (r *Registrar) Apply(ctx context.Context, cas []byte) error {
 }
 
 func (c Config) build(cas []byte) *apply.MutatingWebhookConfigurationApplyConfiguration {
-	policy := admissionv1.Ignore
-	if c.Fail {
-		policy = admissionv1.Fail
+	configuration := apply.MutatingWebhookConfiguration(ConfigurationName).WithLabels(c.Labels)
+	if !c.Fail {
+		return configuration.WithWebhooks(c.webhook(WebhookName, admissionv1.Ignore, c.namespaces(), cas))
 	}
-	webhook := apply.MutatingWebhook().
-		WithName(WebhookName).
+	others := c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpNotIn, c.Namespace))
+	own := c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpIn, c.Namespace))
+	return configuration.WithWebhooks(
+		c.webhook(WebhookName, admissionv1.Fail, others, cas),
+		c.webhook(OwnWebhookName, admissionv1.Ignore, own, cas),
+	)
+}
+
+func (c Config) webhook(name string, policy admissionv1.FailurePolicyType, namespaces *metaapply.LabelSelectorApplyConfiguration, cas []byte) *apply.MutatingWebhookApplyConfiguration {
+	return apply.MutatingWebhook().
+		WithName(name).
 		WithAdmissionReviewVersions("v1").
 		WithRules(
 			rule("", "v1", "pods", admissionv1.Create),
@@ -70,8 +84,7 @@ func (c Config) build(cas []byte) *apply.MutatingWebhookConfigurationApplyConfig
 		WithSideEffects(admissionv1.SideEffectClassNone).
 		WithTimeoutSeconds(c.TimeoutSeconds).
 		WithClientConfig(c.clientConfig(cas)).
-		WithNamespaceSelector(c.namespaces())
-	return apply.MutatingWebhookConfiguration(ConfigurationName).WithLabels(c.Labels).WithWebhooks(webhook)
+		WithNamespaceSelector(namespaces)
 }
 
 func rule(group, version, resource string, operations ...admissionv1.OperationType) *apply.RuleWithOperationsApplyConfiguration {
@@ -94,14 +107,17 @@ func (c Config) clientConfig(cas []byte) *apply.WebhookClientConfigApplyConfigur
 // restriction it is empty, which selects all.
 func (c Config) namespaces() *metaapply.LabelSelectorApplyConfiguration {
 	selector := metaapply.LabelSelector()
-	requirement := metaapply.LabelSelectorRequirement().WithKey(corev1.LabelMetadataName)
 	switch {
 	case len(c.IgnoredNamespaces) > 0:
-		return selector.WithMatchExpressions(requirement.WithOperator(metav1.LabelSelectorOpNotIn).WithValues(c.IgnoredNamespaces...))
+		return selector.WithMatchExpressions(namespace(metav1.LabelSelectorOpNotIn, c.IgnoredNamespaces...))
 	case c.OnlyNamespace != "":
-		return selector.WithMatchExpressions(requirement.WithOperator(metav1.LabelSelectorOpIn).WithValues(c.OnlyNamespace))
+		return selector.WithMatchExpressions(namespace(metav1.LabelSelectorOpIn, c.OnlyNamespace))
 	}
 	return selector
+}
+
+func namespace(operator metav1.LabelSelectorOperator, names ...string) *metaapply.LabelSelectorRequirementApplyConfiguration {
+	return metaapply.LabelSelectorRequirement().WithKey(corev1.LabelMetadataName).WithOperator(operator).WithValues(names...)
 }
 
 // ParseLabels reads "key:value,key2:value2".

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -76,6 +77,33 @@ func TestURLInsteadOfService(t *testing.T) {
 	require.Equal(t, "https://127.0.0.1:9443", *hook.ClientConfig.URL)
 	require.Nil(t, hook.ClientConfig.Service)
 	require.Equal(t, admissionv1.Fail, *hook.FailurePolicy)
+}
+
+func TestAFailingWebhookDoesNotKeepItsOwnPodsFromStarting(t *testing.T) {
+	c := config()
+	c.Fail, c.IgnoredNamespaces = true, []string{"a"}
+	selected := func(hook admissionv1.MutatingWebhook, name string) bool {
+		selector, err := metav1.LabelSelectorAsSelector(hook.NamespaceSelector)
+		require.NoError(t, err)
+		return selector.Matches(labels.Set{"kubernetes.io/metadata.name": name})
+	}
+	client := fake.NewClientset()
+	policies := func() map[string][]admissionv1.FailurePolicyType {
+		got := map[string][]admissionv1.FailurePolicyType{}
+		for _, hook := range registered(t, client).Webhooks {
+			for _, name := range []string{"a", "kube-system", "shop"} {
+				if selected(hook, name) {
+					got[name] = append(got[name], *hook.FailurePolicy)
+				}
+			}
+		}
+		return got
+	}
+	written(t, client, c, "CA")
+	require.Equal(t, map[string][]admissionv1.FailurePolicyType{"kube-system": {admissionv1.Ignore}, "shop": {admissionv1.Fail}}, policies())
+	c.Fail = false
+	written(t, client, c, "CA")
+	require.Equal(t, map[string][]admissionv1.FailurePolicyType{"kube-system": {admissionv1.Ignore}, "shop": {admissionv1.Ignore}}, policies(), "once each")
 }
 
 func TestD7OnlyTheChosenNamespacesAreSent(t *testing.T) {

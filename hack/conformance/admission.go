@@ -18,12 +18,12 @@ import (
 
 	"loadline.dev/loadline/admission-controller/lookup"
 	"loadline.dev/loadline/admission-controller/mutate"
-	"loadline.dev/loadline/pkg/patch"
 	"loadline.dev/loadline/admission-controller/validate"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/patch"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 

@@ -69,7 +69,7 @@ func HasResources(c *corev1.Container) bool {
 // their sizes must not be changed alone.
 func SizedAsWhole(pod *corev1.Pod) bool {
 	r := pod.Spec.Resources
-	return r != nil && !(Resources(r.Requests).Empty() && Resources(r.Limits).Empty())
+	return r != nil && (!Resources(r.Requests).Empty() || !Resources(r.Limits).Empty())
 }
 
 // Observation prints the value of ObservedAnnotation for a pod.

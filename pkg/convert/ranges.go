@@ -17,12 +17,12 @@ type LimitRanges struct {
 }
 
 // Ranges combines LimitRange objects: highest minimum, lowest maximum, lowest
-// default. Items for other things than pods and containers are ignored.
+// default and ratio. Items for other things than pods and containers are ignored.
 func Ranges(objects []*corev1.LimitRange) LimitRanges {
 	var all LimitRanges
 	for _, object := range objects {
 		for _, item := range object.Spec.Limits {
-			r := policy.Range{Min: Resources(item.Min), Max: Resources(item.Max)}
+			r := policy.Range{Min: Resources(item.Min), Max: Resources(item.Max), MaxRatio: ratios(item.MaxLimitRequestRatio)}
 			switch item.Type {
 			case corev1.LimitTypePod:
 				all.Pod = all.Pod.And(r)
@@ -35,6 +35,16 @@ func Ranges(objects []*corev1.LimitRange) LimitRanges {
 		}
 	}
 	return all
+}
+
+// ratios reads plain numbers in thousandths, rounded down.
+func ratios(list corev1.ResourceList) (r amount.Resources) {
+	for k := range amount.Kind(amount.Kinds) {
+		if q, ok := list[ResourceName(k)]; ok {
+			r = r.With(k, amount.FromFloat(q.AsApproximateFloat64()*1000))
+		}
+	}
+	return r
 }
 
 // Sizes prints what Fit (or a boost) returned for one container, in the number

@@ -1,10 +1,12 @@
 package actuate
 
 import (
+	"encoding/json"
 	"errors"
 	"testing"
 	"time"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,16 +65,30 @@ func TestResizePatchOfNothingIsAnError(t *testing.T) {
 	}
 }
 
-func TestMarkPatchKeepsOtherAnnotations(t *testing.T) {
+func TestResizePatchKeepsDeviceClaims(t *testing.T) {
 	pod := twoContainers()
-	patch, err := MarkPatch(pod)
+	pod.Spec.Containers[1].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
+	patch, err := ResizePatch(change(pod, policy.Fitted{Name: "app", Requests: amount.Of(1, 1)}))
 	require.NoError(t, err)
-	require.JSONEq(t, `[{"op":"test","path":"/metadata/uid","value":"u"},{"op":"add","path":"/metadata/annotations","value":{}},
-		{"op":"add","path":"/metadata/annotations/vpaInPlaceUpdated","value":"true"}]`, string(patch))
-	pod.Annotations = map[string]string{}
-	patch, err = MarkPatch(pod)
+	require.NotContains(t, string(patch), `"path":"/spec/containers/1/resources","value":{}`)
+}
+
+// The cache may not have seen the annotations that another program set a moment
+// ago.
+func TestMarkPatchKeepsAnnotationsThatTheCacheHasNotSeen(t *testing.T) {
+	cached := twoContainers()
+	patch, err := MarkPatch(cached)
 	require.NoError(t, err)
-	require.NotContains(t, string(patch), `"path":"/metadata/annotations","value":{}`)
+	require.JSONEq(t, `{"metadata":{"uid":"u","annotations":{"vpaInPlaceUpdated":"true"}}}`, string(patch), "the UID cannot be changed, so another pod refuses it")
+	now := cached.DeepCopy()
+	now.Annotations = map[string]string{"cni.example.com/ip": "10.0.0.1"}
+	stored, err := json.Marshal(now)
+	require.NoError(t, err)
+	marked, err := jsonpatch.MergePatch(stored, patch)
+	require.NoError(t, err)
+	var after corev1.Pod
+	require.NoError(t, json.Unmarshal(marked, &after))
+	require.Equal(t, map[string]string{"cni.example.com/ip": "10.0.0.1", "vpaInPlaceUpdated": "true"}, after.Annotations)
 }
 
 func TestSizesTellsWhatChanges(t *testing.T) {

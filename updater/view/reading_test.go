@@ -14,6 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 var noon = metav1.NewTime(time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC))
@@ -132,4 +133,17 @@ func BenchmarkPod(b *testing.B) {
 	for b.Loop() {
 		r.Pod(p, 0)
 	}
+}
+
+func TestAPodWithItsOwnSize(t *testing.T) {
+	p := pod("app")
+	require.False(t, NewReading(vpa("app"), convert.LimitRanges{}).Pod(p, 0).Whole)
+	p.Spec.Resources = &corev1.ResourceRequirements{Requests: quantities("1", "1Gi")}
+	trimmed, err := client.Trim(p)
+	require.NoError(t, err)
+	v := NewReading(vpa("app"), convert.LimitRanges{})
+	got := v.Pod(trimmed.(*corev1.Pod), 0)
+	core := v.VPA(false)
+	require.Equal(t, disruption.PodLevelResources, disruption.Assess(&core, &got, disruption.Config{}, noon.Time).Reason,
+		"a resize would be refused, and so would the pod that comes after an eviction")
 }

@@ -3,6 +3,7 @@ package view
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -124,6 +125,15 @@ func TestReplicasOfOwners(t *testing.T) {
 		{Replicas: 5}, {Replicas: 7}, {Replicas: disruption.Unknown},
 		{Replicas: 4}, {Replicas: 0},
 	}, got, "D1, D3")
+}
+
+// The scale of a custom workload is cached: it said 4 when there were 4 pods.
+func TestAnOldScaleDoesNotEnlargeTheBudget(t *testing.T) {
+	objects := []runtime.Object{targeting("v", "d", "example.com/v1", "Room", "blue")}
+	for i := range 10 {
+		objects = append(objects, controlled("d", fmt.Sprintf("room-%d", i), "example.com/v1", "Room", "blue"))
+	}
+	require.Equal(t, []disruption.Group{{Replicas: 10}}, read(t, newReader(t, objects...)).View.VPAs[0].Groups)
 }
 
 func TestWhatIsLeftOut(t *testing.T) {

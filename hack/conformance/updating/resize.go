@@ -3,12 +3,15 @@ package updating
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	corev1 "k8s.io/api/core/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/patch"
 	"loadline.dev/loadline/updater/actuate"
 )
 
@@ -64,14 +67,15 @@ func resizePatch(in resizeInput) (out resizeOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	for _, patch := range [][]byte{resize, mark} {
-		decoded, err := jsonpatch.DecodePatch(patch)
-		if err != nil {
-			return out, err
-		}
-		if text, err = decoded.Apply(text); err != nil {
-			return out, fmt.Errorf("apply %s: %w", patch, err)
-		}
+	decoded, err := jsonpatch.DecodePatch(resize)
+	if err != nil {
+		return out, err
+	}
+	if text, err = decoded.Apply(text); err != nil {
+		return out, fmt.Errorf("apply %s: %w", resize, err)
+	}
+	if text, err = jsonpatch.MergePatch(text, mark); err != nil {
+		return out, fmt.Errorf("apply %s: %w", mark, err)
 	}
 	var after corev1.Pod
 	if err := json.Unmarshal(text, &after); err != nil {
@@ -85,8 +89,24 @@ func resizePatch(in resizeInput) (out resizeOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	out.PodPatch, err = changes(mark)
+	out.PodPatch, err = asSteps(mark, in.Pod.Annotations)
 	return out, err
+}
+
+// asSteps writes the merge patch that marks a pod as the reference does, which
+// sends a JSON patch of the same effect.
+func asSteps(mark []byte, present map[string]string) (steps []patchStep, err error) {
+	var pod corev1.Pod
+	if err := json.Unmarshal(mark, &pod); err != nil {
+		return nil, err
+	}
+	if present == nil {
+		steps = append(steps, patchStep{"add", "/metadata/annotations", map[string]any{}})
+	}
+	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
+		steps = append(steps, patchStep{"add", patch.Path("metadata", "annotations", key), pod.Annotations[key]})
+	}
+	return steps, nil
 }
 
 // changes leaves out the tests of a patch: the reference has none (D19).

@@ -293,7 +293,7 @@ func TestReasonsAreDistinct(t *testing.T) {
 		require.False(t, seen[r.String()])
 		seen[r.String()] = true
 	}
-	require.Len(t, seen, 21)
+	require.Len(t, seen, 22)
 }
 
 // Nothing is to be done, as most of the time.

@@ -62,7 +62,7 @@ type Pod struct {
 	Started              time.Time // zero: not known
 	Resize               ResizeState
 	ResizeSince          time.Time // when the pod entered that state, zero: not known
-	Whole                bool // has sizes of its own, which bound those of its containers
+	Whole                bool      // has sizes of its own, which bound those of its containers
 	Containers           []Container
 }
 

@@ -280,5 +280,10 @@ func outside(r Range, k amount.Kind, request, limit amount.Amount) bool {
 	if least > 0 && (request < least || limit > 0 && limit < least) {
 		return true
 	}
+	if ratio := r.MaxRatio.Value(k); ratio > 0 && limit > 0 {
+		if smallest, _ := limit.ProportionUp(1000, ratio); request < smallest {
+			return true
+		}
+	}
 	return most > 0 && (limit > most || request > most)
 }

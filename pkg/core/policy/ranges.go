@@ -7,6 +7,7 @@ import "loadline.dev/loadline/pkg/core/amount"
 type Range struct {
 	Min, Max amount.Resources
 	Default  amount.Resources // the limit of a container that has none
+	MaxRatio amount.Resources // of a limit to its request, in thousandths
 }
 
 // And returns the combination of two ranges: the highest minimum, the lowest
@@ -18,6 +19,7 @@ func (r Range) And(other Range) Range {
 		}
 		r.Max = lowest(r.Max, other.Max, k)
 		r.Default = lowest(r.Default, other.Default, k)
+		r.MaxRatio = lowest(r.MaxRatio, other.MaxRatio, k)
 	}
 	return r
 }
@@ -49,13 +51,18 @@ func (r Ranges) limitBasis(c Container, k amount.Kind) amount.Amount {
 // c. A limit grows with its request, so a bound on the limit is also a bound on
 // the request; the request itself must not be below the minimum either. A
 // container without limit has no maximum. Where the limit stays as it is
-// (RequestsOnly) the bounds hold for the request alone.
+// (RequestsOnly) the bounds hold for the request alone, which must also not
+// become too small for its limit.
 func (r Ranges) requestBounds(c Container, k amount.Kind, rule Rule) (least, most amount.Amount) {
 	lowest, highest := r.Container.Min.Value(k), r.Container.Max.Value(k)
+	basis, request := r.limitBasis(c, k), c.Requests.Value(k)
 	if rule.RequestsOnly {
+		if ratio := r.Container.MaxRatio.Value(k); ratio > 0 {
+			smallest, _ := basis.ProportionUp(1000, ratio)
+			lowest = max(lowest, smallest)
+		}
 		return lowest, highest
 	}
-	basis, request := r.limitBasis(c, k), c.Requests.Value(k)
 	return max(boundOnRequest(lowest, basis, request), lowest), boundOnRequest(highest, basis, request)
 }
 
