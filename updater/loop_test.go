@@ -261,9 +261,17 @@ func TestPatchNamesThePodItMeans(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
+	forbidden := func(cause metav1.CauseType) error {
+		err := apierrors.NewForbidden(pods, "p", errors.New("no"))
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: cause}}
+		return err
+	}
 	for err, want := range map[error]bool{
-		invalid("p"):                             true,
-		apierrors.NewForbidden(pods, "p", nil):   true,
+		invalid("p"):                     true,
+		forbidden("NodeCapacity"):        true,
+		forbidden("UnsupportedPlatform"): true,
+		// A missing permission, a quota or a LimitRange would meet a new pod as well.
+		apierrors.NewForbidden(pods, "p", nil):   false,
 		apierrors.NewNotFound(pods, "p"):         true,
 		apierrors.NewBadRequest("no"):            true,
 		apierrors.NewConflict(pods, "p", nil):    false,

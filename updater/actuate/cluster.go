@@ -112,16 +112,22 @@ func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
 // Gone tells whether the pod of a change does not exist any more.
 func Gone(err error) bool { return apierrors.IsNotFound(err) }
 
-// Refused tells whether the API server understood a resize and will not do it,
-// or does not know resizes at all. Other errors may be over a moment later.
+// Refused tells whether the API server understood a resize and this pod can
+// never get it, or it does not know resizes at all. Other errors may be over a
+// moment later, or would meet a new pod as well: a quota, a LimitRange, or a
+// missing permission of ours are no reason to evict.
 func Refused(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) ||
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || NoCapacity(err) ||
+		apierrors.HasStatusCause(err, unsupportedPlatform) ||
 		apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// nodeCapacity is the cause that the API server gives when a resize exceeds
-// what the node can ever give.
-const nodeCapacity metav1.CauseType = "NodeCapacity"
+// Causes that the API server gives when it forbids a resize because of the
+// node: it can never give so much, or cannot resize at all.
+const (
+	nodeCapacity        metav1.CauseType = "NodeCapacity"
+	unsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
+)
 
 // NoCapacity tells whether a resize was refused because the node can never
 // grant it.
