@@ -21,6 +21,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build the three daemons into bin/
+	@echo "build: the three daemons; the first time this compiles their libraries for a few minutes"
 	@for d in $(DAEMONS); do \
 		CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/$$d ./$$d; \
 		size=$$(stat -c %s $(BIN)/$$d); echo "build $(BIN)/$$d: $$size bytes"; \
@@ -60,19 +61,19 @@ cluster-binary: ## build the local control plane (8 to 13 minutes the first time
 
 .PHONY: cluster-up
 cluster-up: ## start a local control plane and print its kubeconfig
-	@"$$(hack/cluster/build.sh | tail -n 1)" up --dir $(CLUSTER)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); "$$binary" up --dir $(CLUSTER) --traces testdata/traces
 
 .PHONY: cluster-down
 cluster-down: ## stop the local control plane and remove its state
-	@"$$(hack/cluster/build.sh | tail -n 1)" down --dir $(CLUSTER)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); "$$binary" down --dir $(CLUSTER)
 
 .PHONY: e2e
 e2e: build ## user-visible promises on the local control plane
-	cd e2e && LOADLINE_CLUSTER="$$(../hack/cluster/build.sh | tail -n 1)" go test -count=1 -parallel 8 -timeout 20m .
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -count=1 -parallel 8 -timeout 20m .
 
 .PHONY: demo
 demo: build ## show workloads being put right on a local control plane (KEEP=1 leaves it running)
-	@cd e2e && LOADLINE_CLUSTER="$$(../hack/cluster/build.sh | tail -n 1)" go run ./demo $(if $(KEEP),-keep)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./demo $(if $(KEEP),-keep)
 
 .PHONY: bench
 bench: ## benchmarks with allocations

@@ -48,6 +48,7 @@ func runAll(m *testing.M) (code int) {
 		fmt.Println(err)
 		return 1
 	}
+	defer func() { _ = os.RemoveAll(dir) }()
 	interrupted := context.AfterFunc(ctx, func() {
 		// ctrl-C in the middle of a test leaves nothing running.
 		_ = cluster.Down()

@@ -1,13 +1,15 @@
 package harness
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
+	"syscall"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -35,15 +37,20 @@ type Cluster struct {
 	Kube   kubernetes.Interface
 	VPA    vpaclient.Interface
 
-	daemons []*Daemon
+	lifeline *exec.Cmd     // holds the control plane
+	release  io.Closer     // ends lifeline
+	copied   chan struct{} // closed when all that lifeline prints is shown
+	down     sync.Once
+	downErr  error
+	daemons  []*Daemon
 }
 
 // Start brings a control plane up and applies deploy/ to it with strict field
 // validation. The Deployments in there are then scaled to nothing: their pods
 // would only be simulated, and the programs run as processes instead.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
-	c := &Cluster{Options: o}
-	if err := c.command(ctx, "up", "--dir", o.Dir, "--nodes", fmt.Sprint(o.Nodes), "--audit", "--traces", filepath.Join(o.Root, "testdata", "traces")); err != nil {
+	c := &Cluster{Options: o, copied: make(chan struct{})}
+	if err := c.launch(ctx); err != nil {
 		return nil, fmt.Errorf("start the local control plane: %w", err)
 	}
 	if err := c.connect(); err != nil {
@@ -56,6 +63,46 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, errors.Join(fmt.Errorf("scale the simulated programs to nothing: %w", err), c.Down())
 	}
 	return c, nil
+}
+
+// readyLine is what the command printed that the control plane runs for us.
+const readyLine = "the control plane is ready"
+
+// launch starts the control plane for as long as this process lives: it runs a
+// command that waits for the end of its input, which is ours to close and which
+// the kernel closes when we are killed.
+func (c *Cluster) launch(ctx context.Context) error {
+	c.lifeline = exec.Command(c.Binary, "run", "--dir", c.Dir, "--nodes", fmt.Sprint(c.Nodes), "--audit",
+		"--traces", filepath.Join(c.Root, "testdata", "traces"), "--", "sh", "-c", "echo "+readyLine+"; exec cat")
+	// ctrl-C reaches only us; we stop things in order.
+	c.lifeline.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.lifeline.Stderr = c.Out
+	input, err := c.lifeline.StdinPipe()
+	if err != nil {
+		return err
+	}
+	output, err := c.lifeline.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	c.release = input
+	if err := c.lifeline.Start(); err != nil {
+		return err
+	}
+	interrupted := context.AfterFunc(ctx, func() { _ = c.lifeline.Process.Signal(syscall.SIGTERM) })
+	defer interrupted()
+	lines := bufio.NewScanner(output)
+	for lines.Scan() {
+		if lines.Text() == readyLine {
+			go func() {
+				defer close(c.copied)
+				_, _ = io.Copy(c.Out, output)
+			}()
+			return ctx.Err()
+		}
+		fmt.Fprintln(c.Out, lines.Text())
+	}
+	return errors.Join(ctx.Err(), c.lifeline.Wait())
 }
 
 // Kubeconfig is the path of the administrator's kubeconfig.
@@ -96,13 +143,17 @@ func (c *Cluster) command(ctx context.Context, args ...string) error {
 }
 
 // Down stops the programs and the control plane and removes their state. It
-// works after the context of Start has ended, too.
+// works after the context of Start has ended, too; a second call does nothing.
 func (c *Cluster) Down() error {
 	for _, d := range c.daemons {
 		d.Stop()
 	}
-	if err := c.command(context.Background(), "down", "--dir", c.Dir); err != nil {
-		return fmt.Errorf("stop the local control plane in %s: %w", c.Dir, err)
-	}
-	return os.RemoveAll(c.Dir)
+	c.down.Do(func() {
+		_ = c.release.Close()
+		<-c.copied // Wait would cut the last lines off
+		if err := c.lifeline.Wait(); err != nil {
+			c.downErr = fmt.Errorf("stop the local control plane in %s: %w", c.Dir, err)
+		}
+	})
+	return c.downErr
 }
