@@ -59,7 +59,7 @@ var coreImports = map[string][]string{
 	"histogram":  {},
 	"ownership":  {},
 	"profile":    {"histogram"},
-	"usage":      {"amount", "histogram", "profile"},
+	"usage":      {"amount", "profile"},
 	"estimate":   {"amount", "profile"},
 	"policy":     {"amount"},
 	"disruption": {"amount", "policy"},
