@@ -44,6 +44,8 @@ type Loop struct {
 	started   time.Time          // first pass
 	collected time.Time          // last clean-up of histories
 	orphans   time.Time          // last clean-up of checkpoints
+
+	unsaved, undeleted checkpoint.Complaint // about checkpoints
 }
 
 // RunOnce is one pass: what changed is read, usage is added, and every VPA gets
@@ -176,8 +178,7 @@ func (l *Loop) garbageCollect(now time.Time) {
 // age is how old the last sample of a container may become before its history
 // expires.
 func (l *Loop) age(v *feed.VPA, container string) time.Duration {
-	rules := l.Model.RulesOf(v, container)
-	return rules.Interval * time.Duration(rules.Count)
+	return l.Model.RulesOf(v, container).Age()
 }
 
 // publish computes and publishes a recommendation for every VPA.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,8 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/recommender/checkpoint"
 )
 
 const provided = vpav1.RecommendationProvided
@@ -274,4 +279,44 @@ func TestWorkEndsWithItsContext(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("something still runs")
 	}
+}
+
+func TestHistoryThatIsKeptForEverDoesNotExpireAtOnce(t *testing.T) {
+	v := aVPA("web", "web", time.Hour)
+	v.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
+		{ContainerName: "*", MemoryAggregationIntervalCount: new(int64(1 << 62))}}}
+	past := profile.New(profile.NewShape(24*time.Hour, 24*time.Hour))
+	past.AddCPU(0.5, start().Add(-time.Hour))
+	old := &vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-old"},
+		Spec:   vpav1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: "web", ContainerName: "old"},
+		Status: checkpoint.Status(past.Image(), start().Add(-time.Hour))}
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), v, old)
+	w.config.Gates.PerVPAConfig = true
+	w.begin()
+	w.passes(20)
+	require.Equal(t, 1, w.checkpoint("web-old").Status.TotalSamplesCount)
+	require.Len(t, w.recommendations("web"), 1)
+}
+
+func TestALastingProblemWithACheckpointIsNotLoggedInEachPass(t *testing.T) {
+	taken := &vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-a"},
+		Spec: vpav1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: "other", ContainerName: "web-a"}}
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour), aVPA("other", "none", time.Hour), taken).begin()
+	w.uses("web-1", "a", 300, 200)
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	said := func() int {
+		return strings.Count(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "Cannot save some checkpoints")
+	}
+	pass := func(n int) {
+		for range n {
+			w.now = w.now.Add(time.Minute)
+			w.loop.RunOnce(klog.NewContext(t.Context(), logger), w.now)
+			w.settle()
+		}
+	}
+	pass(9)
+	require.Equal(t, 1, said())
+	pass(9)
+	require.Equal(t, 2, said(), "but it is not forgotten")
+	require.Equal(t, 18.0, testutil.ToFloat64(w.metrics.checkpoints.WithLabelValues("error")))
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,7 +32,7 @@ func (l *Loop) maintainCheckpoints(ctx context.Context, now time.Time) {
 	l.Metrics.checkpoints.WithLabelValues("written").Add(float64(result.Written))
 	l.Metrics.checkpoints.WithLabelValues("unchanged").Add(float64(result.Unchanged))
 	l.Metrics.checkpoints.WithLabelValues("late").Add(float64(result.Late))
-	l.report(ctx, result.Err, "Cannot save some checkpoints, trying again in the next pass")
+	l.report(ctx, &l.unsaved, result.Err, "Cannot save some checkpoints, trying again in each pass", now)
 	log.V(4).Info("Checkpoints", "written", result.Written, "unchanged", result.Unchanged, "late", result.Late)
 
 	if !l.orphans.IsZero() && now.Sub(l.orphans) <= l.Config.Checkpoints.CollectInterval {
@@ -42,17 +41,16 @@ func (l *Loop) maintainCheckpoints(ctx context.Context, now time.Time) {
 	l.orphans = now
 	deleted, err := l.Checkpoints.Collect(ctx, func(c *vpav1.VerticalPodAutoscalerCheckpoint) checkpoint.Fate { return l.fate(c, now) })
 	l.Metrics.checkpoints.WithLabelValues("deleted").Add(float64(deleted))
-	l.report(ctx, err, "Cannot delete some checkpoints without VPA, trying again later")
+	l.report(ctx, &l.undeleted, err, "Cannot delete some checkpoints without VPA, trying again later", now)
 }
 
-// report logs joined errors, and counts each.
-func (l *Loop) report(ctx context.Context, err error, message string) {
-	if err == nil || ctx.Err() != nil {
-		return
+// report logs joined errors, unless they are those of the last time, and counts
+// each.
+func (l *Loop) report(ctx context.Context, last *checkpoint.Complaint, err error, message string, now time.Time) {
+	if ctx.Err() == nil {
+		problems := last.Note(klog.FromContext(ctx), err, message, now)
+		l.Metrics.checkpoints.WithLabelValues("error").Add(float64(problems))
 	}
-	problems := strings.Count(err.Error(), "\n") + 1
-	l.Metrics.checkpoints.WithLabelValues("error").Add(float64(problems))
-	klog.FromContext(ctx).Error(err, message, "problems", problems)
 }
 
 // fate tells what becomes of a checkpoint: it is an orphan when its VPA is gone,

@@ -38,22 +38,25 @@ func (a *Advisor) history(dst *profile.Profile, v *feed.VPA, container string) {
 // Recommend returns the recommendation for the containers of a VPA, sorted by
 // name. A kind of which nothing is known keeps what was published for it, if
 // anything was: a floor made of no data would shrink pods after a restart, since
-// a checkpoint lacks the peak of the window that was running. A container of
-// which nothing at all is known and published gets none.
+// a checkpoint lacks the peak of the window that was running. A kind of which
+// nothing is known and published, such as the CPU of a container that was killed
+// before its first sample, is left out; a container without any gets none.
 func (a *Advisor) Recommend(v *feed.VPA, scratch *profile.Profile) []status.Recommended {
 	containers := slices.DeleteFunc(v.Containers(), func(c string) bool { return v.Rules.For(c).Off })
 	minimum := a.Estimate.Minimum(len(containers))
 	var list []status.Recommended
 	for _, container := range containers {
 		a.history(scratch, v, container)
-		known := [amount.Kinds]bool{amount.CPU: !scratch.Empty(), amount.Memory: !scratch.Memory.Empty()}
+		known := [amount.Kinds]bool{amount.CPU: !scratch.CPU.Empty(), amount.Memory: !scratch.Memory.Empty()}
 		before, published := published(v, container)
 		if known == [amount.Kinds]bool{} && !published {
 			continue
 		}
 		c := raw(container, a.Recipe.Bounds(scratch, minimum), v.Rules.For(container).Controlled, a.Format)
-		if published {
-			keep(&c, before, known)
+		asked := len(c.Target)
+		keep(&c, before, known)
+		if asked > 0 && len(c.Target) == 0 {
+			continue
 		}
 		list = append(list, c)
 	}
@@ -80,8 +83,8 @@ func published(v *feed.VPA, container string) (c status.Recommended, found bool)
 }
 
 // keep puts the values that were published before into c for the kinds of which
-// nothing is known now. Kinds that c lacks, because the VPA does not control
-// them, stay absent.
+// nothing is known now, and takes out what was not published either. Kinds that
+// c lacks, because the VPA does not control them, stay absent.
 func keep(c *status.Recommended, before status.Recommended, known [amount.Kinds]bool) {
 	for k := range amount.Kind(amount.Kinds) {
 		name := convert.ResourceName(k)
@@ -93,6 +96,8 @@ func keep(c *status.Recommended, before status.Recommended, known [amount.Kinds]
 		} {
 			if q, found := list.before[name]; found {
 				list.now[name] = q
+			} else {
+				delete(list.now, name)
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package advice
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -127,4 +128,37 @@ func TestImagesLeaveOutThePeakOfTheRunningWindow(t *testing.T) {
 	require.Empty(t, image.Memory.Weights)
 	image = d.Images(d.vpa, now().Add(25*time.Hour))["a"]
 	require.Len(t, image.Memory.Weights, 1, "once the window has ended its peak is history")
+}
+
+func TestAKindWithoutDataGetsNoFloor(t *testing.T) {
+	d := newDesk(t)
+	a := usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}
+	require.Equal(t, usage.Accepted, d.Store.ObserveOOM(usage.OOM{Container: a, At: now(), Memory: 1 << 30}))
+	require.Equal(t, usage.Accepted, d.Store.Observe(usage.Sample{
+		Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "b"}, Kind: amount.CPU, At: now(), Amount: 100}))
+	got := d.recommend()
+	require.Len(t, got, 2)
+	for _, list := range []corev1.ResourceList{got[0].Target, got[0].LowerBound, got[0].UpperBound, got[0].UncappedTarget} {
+		require.Contains(t, list, corev1.ResourceMemory, "a was killed")
+		require.NotContains(t, list, corev1.ResourceCPU, "before its first CPU sample")
+	}
+	require.Contains(t, got[1].Target, corev1.ResourceCPU)
+	require.NotContains(t, got[1].Target, corev1.ResourceMemory)
+}
+
+func TestAContainerWhoseControlledKindIsUnknownGetsNone(t *testing.T) {
+	cpu := []corev1.ResourceName{corev1.ResourceCPU}
+	d := newDesk(t, vpav1.ContainerResourcePolicy{ContainerName: "a", ControlledResources: &cpu})
+	a := usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}
+	require.Equal(t, usage.Accepted, d.Store.ObserveOOM(usage.OOM{Container: a, At: now(), Memory: 1 << 30}))
+	require.Empty(t, d.recommend())
+}
+
+func TestAContainerThatControlsNothingStillHasATarget(t *testing.T) {
+	none := []corev1.ResourceName{}
+	d := newDesk(t, vpav1.ContainerResourcePolicy{ContainerName: "a", ControlledResources: &none})
+	d.uses(t, "a", 100, 1e9)
+	raw, err := json.Marshal(d.recommend())
+	require.NoError(t, err)
+	require.JSONEq(t, `[{"containerName":"a","target":{}}]`, string(raw), "the API server refuses a null")
 }

@@ -237,3 +237,20 @@ func TestTrimKeepsWhatDecidesWithoutTheHistograms(t *testing.T) {
 	require.True(t, Stale(c, time.Hour, now().Add(2*time.Hour)))
 	require.False(t, Stale(c, time.Hour, now().Add(time.Minute)))
 }
+
+func TestWhatIsKnownOfCheckpointsEndsWithThem(t *testing.T) {
+	b := newBench()
+	require.NoError(t, b.Save(t.Context(), []Item{item("web", map[string]profile.Image{"a": image(3)})}, now(), time.Minute).Err)
+	b.Know(History{Owner{"ns", "web"}: {"b": nil}})
+	require.NoError(t, b.cache.Add(b.stored(t, "web-a")))
+	keep := func(*vpav1.VerticalPodAutoscalerCheckpoint) Fate { return Keep }
+	_, err := b.Collect(t.Context(), keep)
+	require.NoError(t, err)
+	require.Len(t, b.written, 1)
+	require.Empty(t, b.known, "there is no web-b")
+
+	require.NoError(t, b.cache.Delete(b.stored(t, "web-a"))) // with its namespace
+	_, err = b.Collect(t.Context(), keep)
+	require.NoError(t, err)
+	require.Empty(t, b.written)
+}

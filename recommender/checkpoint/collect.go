@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,24 +32,34 @@ func (s *Saver) Collect(ctx context.Context, fate func(*vpav1.VerticalPodAutosca
 		return 0, fmt.Errorf("list checkpoints: %w", err)
 	}
 	deleted := 0
+	kept := make(map[name]bool, len(stored))
 	var problems []error
 	for _, c := range stored {
+		key := name{c.Namespace, c.Name}
 		if fate(c) == Keep {
+			kept[key] = true
 			continue
 		}
 		err := s.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(c.Namespace).Delete(ctx, c.Name,
 			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			problems = append(problems, fmt.Errorf("delete checkpoint %s/%s: %w", c.Namespace, c.Name, err))
+			kept[key] = true
 			continue
 		}
 		deleted++
-		s.mu.Lock()
-		delete(s.written, name{c.Namespace, c.Name})
-		delete(s.known, name{c.Namespace, c.Name})
-		s.mu.Unlock()
 	}
+	s.forget(kept)
 	return deleted, errors.Join(problems...)
+}
+
+// forget drops what is known of checkpoints that are gone, also of those that
+// went with their namespace.
+func (s *Saver) forget(kept map[name]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.written, func(key name, _ uint64) bool { return !kept[key] })
+	maps.DeleteFunc(s.known, func(key name, _ bool) bool { return !kept[key] })
 }
 
 // Stale tells whether the last sample of a checkpoint, or its last write where

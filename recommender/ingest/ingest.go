@@ -28,7 +28,16 @@ type Ingester struct {
 	Responses *prometheus.CounterVec // by whether the source failed, and its name
 
 	outage outage
+	skewed bool // the last pass had samples from the future
 }
+
+// ahead is how far the clock of a node may be ahead of ours. What is newer still
+// is not taken: next to it all other samples of a history would weigh nothing,
+// and the container would get no new ones until then.
+const ahead = time.Hour
+
+// inFuture is the reason for that.
+const inFuture usage.Reason = "the time is more than an hour ahead of ours"
 
 // sourceName is the name of the only source in metrics.
 const sourceName = "default-metrics-client"
@@ -39,30 +48,48 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 	log := klog.FromContext(ctx)
 	limited, cancel := context.WithTimeout(ctx, i.Timeout)
 	defer cancel()
-	err := i.Source(limited, i.sample)
+	var future usage.ContainerKey
+	err := i.Source(limited, func(s usage.Sample) {
+		if i.sample(s, now) == inFuture {
+			future = s.Container
+		}
+	})
 	i.Responses.WithLabelValues(strconv.FormatBool(err != nil), sourceName).Inc()
 	if ctx.Err() == nil {
 		i.outage.note(log, err, now)
 	}
-	i.kills(log)
+	skewed := future != usage.ContainerKey{}
+	if skewed && !i.skewed {
+		log.Info("Samples from the future are not taken: compare the clock of the node with ours",
+			"pod", klog.KRef(future.Namespace, future.Pod), "now", now)
+	}
+	i.skewed = skewed
+	i.kills(log, now)
 }
 
-func (i *Ingester) sample(s usage.Sample) {
-	reason := i.Store.Observe(s)
+func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
+	reason := inFuture
+	if s.At.Sub(now) <= ahead {
+		reason = i.Store.Observe(s)
+	}
 	i.Samples.WithLabelValues(result(reason)).Inc()
 	if reason == usage.Accepted {
 		i.Quality.Observe(i.Model.Controlling(s.Container), s.Container, s.Kind, s.Amount, false)
 	}
+	return reason
 }
 
-func (i *Ingester) kills(log klog.Logger) {
+func (i *Ingester) kills(log klog.Logger, now time.Time) {
 	ooms, dropped := i.OOMs.Drain()
 	if dropped > 0 {
 		i.Kills.WithLabelValues("dropped").Add(float64(dropped))
 		log.Info("More out-of-memory kills than fit between two passes, some were dropped", "dropped", dropped)
 	}
 	for _, oom := range ooms {
-		reason := i.Store.ObserveOOM(oom)
+		reason := inFuture
+		if oom.At.Sub(now) <= ahead {
+			reason = i.Store.ObserveOOM(oom)
+		}
 		i.Kills.WithLabelValues(result(reason)).Inc()
 		log.V(2).Info("Out of memory", "pod", klog.KRef(oom.Container.Namespace, oom.Container.Pod), "container", oom.Container.Container,
 			"at", oom.At, "bytes", int64(oom.Memory), "ignored", string(reason))
@@ -85,6 +112,8 @@ func result(reason usage.Reason) string {
 		return "not_newer"
 	case usage.TooOld:
 		return "too_old"
+	case inFuture:
+		return "in_future"
 	}
 	return "out_of_range"
 }

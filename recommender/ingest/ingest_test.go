@@ -78,3 +78,24 @@ func TestSizeLabel(t *testing.T) {
 		require.Equal(t, want, size(pods))
 	}
 }
+
+// A node whose clock is ahead would otherwise make all that was seen before, and
+// all that comes until then, weigh nothing.
+func TestWhatComesFromTheFutureDoesNotCount(t *testing.T) {
+	ahead := now().Add(365 * 24 * time.Hour)
+	i := newIngester(func(_ context.Context, yield func(usage.Sample)) error {
+		for k := range amount.Kind(amount.Kinds) {
+			yield(usage.Sample{Container: key("a"), Kind: k, At: ahead, Amount: 5})
+			yield(usage.Sample{Container: key("a"), Kind: k, At: now().Add(time.Minute), Amount: 5})
+		}
+		return nil
+	})
+	i.OOMs.Add(usage.OOM{Container: key("a"), At: ahead, Memory: 1 << 30})
+	i.Once(t.Context(), now())
+	require.Equal(t, 2.0, testutil.ToFloat64(i.Samples.WithLabelValues("taken")), "a little ahead is no harm")
+	require.Equal(t, 2.0, testutil.ToFloat64(i.Samples.WithLabelValues("in_future")))
+	require.Equal(t, 1.0, testutil.ToFloat64(i.Kills.WithLabelValues("in_future")))
+	_, end, found := i.Store.Peak(key("a"))
+	require.True(t, found)
+	require.True(t, end.Before(ahead))
+}

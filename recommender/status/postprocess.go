@@ -52,6 +52,9 @@ func capped(c Recommended, rule policy.Rule, bounds []corev1.ResourceList) Recom
 	}
 	c.LowerBound = convert.Written(b.Lower, written(c.LowerBound)...)
 	c.Target = convert.Written(b.Target, written(c.Target)...)
+	if c.Target == nil {
+		c.Target = corev1.ResourceList{} // required, and the API server refuses a null
+	}
 	c.UpperBound = convert.Written(b.Upper, written(c.UpperBound)...)
 	return c
 }

@@ -188,7 +188,7 @@ func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
 
 func (s *Store) idle(series Series, now time.Time, contributes func(Series) bool) bool {
 	h := &s.series[series]
-	age := s.rules(h).age()
+	age := s.rules(h).Age()
 	if !h.profile.Empty() {
 		return now.Sub(h.profile.Last()) >= age
 	}

@@ -87,9 +87,11 @@ func (r Rules) sound() Rules {
 	return r
 }
 
-// age returns the age at which an idle series expires.
-func (r Rules) age() time.Duration {
+// Age returns the age at which an idle series expires: Interval·Count, or the
+// longest duration where that overflows.
+func (r Rules) Age() time.Duration {
 	const longest = 1<<63 - 1
+	r = r.sound()
 	if r.Count > longest/int64(r.Interval) {
 		return longest
 	}

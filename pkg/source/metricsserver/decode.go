@@ -29,8 +29,9 @@ type podMetrics struct {
 
 // Decode reads a PodMetricsList and calls yield for each sample in it. Amounts
 // are rounded up; a negative one is passed on as -1, so that the store rejects
-// it, and one that is no quantity is left out. Anything else that is no such
-// list is an error.
+// it, and one that is no quantity is left out. A pod that cannot be read is an
+// error, after the samples of the others. Anything else that is no such list is
+// an error at once.
 func Decode(r io.Reader, yield func(usage.Sample)) error {
 	d := json.NewDecoder(r)
 	if err := expect(d, json.Delim('{')); err != nil {
@@ -70,14 +71,32 @@ func items(d *json.Decoder, yield func(usage.Sample)) error {
 		return fmt.Errorf("items is %v: want a list", start)
 	}
 	var pod podMetrics
+	var last error
+	unusable := 0
 	for d.More() {
 		pod = podMetrics{} // a reused slice would carry values over from the pod before
-		if err := d.Decode(&pod); err != nil {
+		switch err := d.Decode(&pod); {
+		case err == nil:
+			each(&pod, yield)
+		case wrongValue(err):
+			unusable++
+			last = fmt.Errorf("pod %s/%s: %w", pod.Metadata.Namespace, pod.Metadata.Name, err)
+		default:
 			return err
 		}
-		each(&pod, yield)
 	}
-	return expect(d, json.Delim(']'))
+	if err := expect(d, json.Delim(']')); err != nil || last == nil {
+		return err
+	}
+	return fmt.Errorf("%d pods of the answer cannot be read, such as %w", unusable, last)
+}
+
+// wrongValue tells whether only a value is wrong. The decoder has read it whole
+// then, and can go on.
+func wrongValue(err error) bool {
+	var kind *json.UnmarshalTypeError
+	var instant *time.ParseError
+	return errors.As(err, &kind) || errors.As(err, &instant)
 }
 
 func expect(d *json.Decoder, want json.Delim) error {

@@ -103,3 +103,15 @@ func FuzzDecode(f *testing.F) {
 		})
 	})
 }
+
+func TestOnePodThatCannotBeReadDoesNotStopTheOthers(t *testing.T) {
+	var pods []string
+	err := Decode(strings.NewReader(`{"items": [
+		{"metadata": {"namespace": "ns", "name": "a"}, "timestamp": "yesterday", "containers": [{"name": "c", "usage": {"cpu": "1"}}]},
+		{"metadata": {"namespace": "ns", "name": "b"}, "timestamp": "2026-03-02T08:00:00Z", "containers": [{"name": "c", "usage": {"cpu": 1}}]},
+		{"metadata": {"namespace": "ns", "name": "c"}, "timestamp": "2026-03-02T08:00:00Z", "containers": [{"name": "c", "usage": {"cpu": "1"}}]}
+	]}`), func(s usage.Sample) { pods = append(pods, s.Container.Pod) })
+	require.Equal(t, []string{"c"}, pods)
+	require.ErrorContains(t, err, "2 pods")
+	require.ErrorContains(t, err, "ns/b")
+}
