@@ -53,7 +53,7 @@ conformance: ## run every vector file in VECTORS=<dir>
 
 .PHONY: compat
 compat: ## compare with the upstream VPA module
-	cd e2e && go test ./compat/...
+	cd e2e && go test -race ./compat/...
 
 .PHONY: cluster-binary
 cluster-binary: ## build the local control plane (8 to 13 minutes the first time, then cached)
@@ -69,7 +69,7 @@ cluster-down: ## stop the local control plane and remove its state
 
 .PHONY: e2e
 e2e: build ## user-visible promises on the local control plane
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -count=1 -parallel 8 -timeout 20m .
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -race -count=1 -parallel 8 -timeout 20m .
 
 .PHONY: demo
 demo: build ## show workloads being put right on a local control plane (KEEP=1 leaves it running)
