@@ -118,11 +118,17 @@ func currentUsage(ctx context.Context, cluster *harness.Cluster) map[string]amou
 	return usage
 }
 
-// cpuText and memoryText print as kubectl does.
+// cpuText and memoryText print an amount; there is none of 0.
 func cpuText(milli int64) string {
+	if milli == 0 {
+		return "-"
+	}
 	return resource.NewMilliQuantity(milli, resource.DecimalSI).String()
 }
 
 func memoryText(bytes int64) string {
+	if bytes == 0 {
+		return "-"
+	}
 	return fmt.Sprintf("%dMi", (bytes+1<<19)>>20)
 }

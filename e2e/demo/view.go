@@ -28,27 +28,32 @@ func (t *table) update(s snapshot, happened []string) {
 	t.recent = t.recent[max(0, len(t.recent)-remembered):]
 	rows := append(tableRows(s), "")
 	rows = append(rows, t.recent...)
+	// Without line wrapping a row is one line on a narrow terminal, too.
+	fmt.Fprint(t.out, "\x1b[?7l")
 	if t.drawn > 0 {
 		fmt.Fprintf(t.out, "\x1b[%dA", t.drawn)
 	}
 	for _, row := range rows {
 		fmt.Fprintf(t.out, "\x1b[2K%s\n", row)
 	}
+	fmt.Fprint(t.out, "\x1b[?7h")
 	t.drawn = len(rows)
 }
 
 func tableRows(s snapshot) []string {
-	rows := []string{fmt.Sprintf("%-26s %17s %17s %17s %24s %8s  %s", "POD", "REQUEST", "USAGE", "TARGET", "BOUNDS (CPU)", "RESTARTS", "DONE")}
+	const form = "%-24s %15s %15s %15s %15s %15s %8v  %s"
+	rows := []string{fmt.Sprintf(form, "POD", "REQUEST", "USAGE", "TARGET", "CPU BOUNDS", "MEMORY BOUNDS", "RESTARTS", "DONE")}
 	for _, p := range s.pods {
-		usage, target, span := "-", "-", "-"
+		usage, target, cpu, memory := "-", "-", "-", "-"
 		if p.usage != nil {
 			usage = pair(*p.usage)
 		}
 		if b, ok := s.vpas[p.workload]; ok {
 			target = pair(b.target)
-			span = fmt.Sprintf("%s..%s", cpuText(b.lower.cpu), cpuText(b.upper.cpu))
+			cpu = cpuText(b.lower.cpu) + ".." + cpuText(b.upper.cpu)
+			memory = memoryText(b.lower.memory) + ".." + memoryText(b.upper.memory)
 		}
-		rows = append(rows, fmt.Sprintf("%-26s %17s %17s %17s %24s %8d  %s", p.name, pair(p.request), usage, target, span, p.restarts, done(p)))
+		rows = append(rows, fmt.Sprintf(form, p.name, pair(p.request), usage, target, cpu, memory, p.restarts, done(p)))
 	}
 	return rows
 }

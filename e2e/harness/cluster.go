@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -56,10 +57,12 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if err := c.connect(); err != nil {
 		return nil, errors.Join(err, c.Down())
 	}
-	if err := c.Kubectl(ctx, "apply", "--validate=strict", "-k", filepath.Join(o.Root, "deploy")); err != nil {
+	applied, err := c.KubectlOutput(ctx, "apply", "--validate=strict", "-k", filepath.Join(o.Root, "deploy"))
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("apply deploy/: %w", err), c.Down())
 	}
-	if err := c.Kubectl(ctx, "-n", SystemNamespace, "scale", "--replicas=0", "deployment/vpa-recommender", "deployment/vpa-updater", "deployment/vpa-admission-controller"); err != nil {
+	fmt.Fprintf(o.Out, "kubectl apply --validate=strict -k deploy: %d objects\n", strings.Count(applied, "\n"))
+	if _, err := c.KubectlOutput(ctx, "-n", SystemNamespace, "scale", "--replicas=0", "deployment/vpa-recommender", "deployment/vpa-updater", "deployment/vpa-admission-controller"); err != nil {
 		return nil, errors.Join(fmt.Errorf("scale the simulated programs to nothing: %w", err), c.Down())
 	}
 	return c, nil

@@ -40,7 +40,10 @@ func runWith(c command) (int, error) {
 	if s == nil {
 		return 1, fmt.Errorf("the cluster in %s runs already; run would stop it at the end, so it wants a folder of its own", c.folder)
 	}
-	// The supervisor keeps the lease: should this process be killed, it stops.
+	// Should this process be killed, the supervisor sees the end of the lease and
+	// stops. The lease must stay reachable until then: the garbage collector
+	// closes files that nobody can reach any more.
+	defer func() { _ = s.lease.Close() }()
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	cmd := exec.Command(c.rest[0], c.rest[1:]...)
