@@ -59,7 +59,10 @@ func TestRecommenderRestartKeepsTheRecommendation(t *testing.T) {
 		require.NotNil(t, status.Recommendation, "the recommendation was taken away")
 		require.Len(t, status.Recommendation.ContainerRecommendations, 1)
 		after := status.Recommendation.ContainerRecommendations[0]
-		require.GreaterOrEqual(t, after.Target.Cpu().Cmp(*before.Target.Cpu()), 0, "the CPU target fell from %v to %v", before.Target[corev1.ResourceCPU], after.Target[corev1.ResourceCPU])
+		for _, kind := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			was, is := before.Target[kind], after.Target[kind]
+			require.GreaterOrEqual(t, is.Cmp(was), 0, "the %s target fell from %s to %s", kind, was.String(), is.String())
+		}
 	}
 	require.True(t, own.Running())
 }
