@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
@@ -257,6 +259,17 @@ func TestPatchNamesThePodItMeans(t *testing.T) {
 	patch := string(w.kube.Actions()[0].(ktesting.PatchAction).GetPatch())
 	require.Contains(t, patch, `{"op":"test","path":"/metadata/uid","value":"uid-0"}`)
 	require.Contains(t, patch, `{"op":"test","path":"/spec/containers/0/name","value":"app"}`)
+}
+
+// A client without time for a request has asked nothing: no pod failed, and the
+// rest waits for the next pass.
+func TestAClientWithoutTimeEndsThePass(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 4)...)
+	w.refuse("patch", "pods", fmt.Errorf("client rate limiter Wait returned an error: %w", client.ErrThrottled))
+	w.pass(noon)
+	require.Empty(t, w.evictions())
+	require.Zero(t, w.value("vpa_updater_failed_in_place_update_attempts_total", "reason", "InPlaceUpdateError"))
+	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "RateLimited"))
 }
 
 func TestRefused(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -27,8 +29,8 @@ type Change struct {
 	Reading view.Reading // of the VPA
 }
 
-// ErrRateLimited is the error of a change that the rate limit does not allow
-// before the pass ends.
+// ErrRateLimited is the error of a change that a rate limit, ours or that of the
+// client, does not allow before the pass ends.
 var ErrRateLimited = errors.New("the rate limit allows no change before the pass ends")
 
 // ErrRehearsed is the error of a change that was only rehearsed.
@@ -59,6 +61,9 @@ func Limiter(perSecond float64, burst int) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), burst)
 }
 
+// markTimeout is how long marking a resized pod may take.
+const markTimeout = 10 * time.Second
+
 // Resize asks the API server for the new sizes and marks the pod.
 func (c *Cluster) Resize(ctx context.Context, change Change) error {
 	patch, err := ResizePatch(change)
@@ -69,13 +74,18 @@ func (c *Cluster) Resize(ctx context.Context, change Change) error {
 		return ErrRateLimited
 	}
 	pods := c.Kube.CoreV1().Pods(change.Namespace)
-	if _, err := pods.Patch(ctx, change.Pod, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize"); err != nil {
+	if _, err := pods.Patch(ctx, change.Pod, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize"); errors.Is(err, client.ErrThrottled) {
+		return ErrRateLimited
+	} else if err != nil {
 		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
 	}
 	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
 	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
 	mark, err := MarkPatch(change.Target)
 	if err == nil {
+		// What was begun is finished, even if the pass has no time left.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
+		defer cancel()
 		_, err = pods.Patch(ctx, change.Pod, types.MergePatchType, mark, metav1.PatchOptions{})
 	}
 	if err != nil {
@@ -94,6 +104,9 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 		ObjectMeta:    metav1.ObjectMeta{Namespace: change.Namespace, Name: change.Pod},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &change.Target.UID}},
 	})
+	if errors.Is(err, client.ErrThrottled) {
+		return ErrRateLimited
+	}
 	if err != nil {
 		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), err)
 	}

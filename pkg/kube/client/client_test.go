@@ -63,6 +63,16 @@ func TestUnreachableServerIsNamedAfterAWhile(t *testing.T) {
 	require.ErrorIs(t, clients.WaitForServer(ctx, time.Minute), context.Canceled)
 }
 
+func TestRequestsWithoutTimeAreNotMistakenForAnswers(t *testing.T) {
+	clients, err := New(&rest.Config{Host: "http://127.0.0.1:1", QPS: 0.01, Burst: 1})
+	require.NoError(t, err)
+	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	pods := clients.Kube.CoreV1().Pods("ns")
+	require.NotErrorIs(t, pods.Delete(ctx, "first", metav1.DeleteOptions{}), ErrThrottled, "there is a token for it")
+	require.ErrorIs(t, pods.Delete(ctx, "second", metav1.DeleteOptions{}), ErrThrottled)
+}
+
 // server answers discovery of one custom kind and its scale subresource.
 func server(t *testing.T) *Clients {
 	answers := map[string]string{

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -31,6 +32,21 @@ type groups struct {
 	discovery             *discovery.DiscoveryClient
 }
 
+// ErrThrottled is the error of a request that was not sent, because the rate of
+// --kube-api-qps leaves no time for it before its context ends.
+var ErrThrottled = errors.New("no time left under --kube-api-qps")
+
+// limiter tells its own errors from those of a server.
+type limiter struct{ flowcontrol.RateLimiter }
+
+// Wait waits for a token, or returns ErrThrottled.
+func (l limiter) Wait(ctx context.Context) error {
+	if err := l.RateLimiter.Wait(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrThrottled, err)
+	}
+	return nil
+}
+
 // newGroups builds the clients of all groups with one connection pool and one
 // rate limit.
 func newGroups(config *rest.Config) (*groups, error) {
@@ -39,7 +55,7 @@ func newGroups(config *rest.Config) (*groups, error) {
 		if shared.Burst <= 0 {
 			return nil, fmt.Errorf("--kube-api-burst=%d: must be at least 1 while --kube-api-qps limits the rate", shared.Burst)
 		}
-		shared.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(shared.QPS, shared.Burst)
+		shared.RateLimiter = limiter{flowcontrol.NewTokenBucketRateLimiter(shared.QPS, shared.Burst)}
 	}
 	http, err := rest.HTTPClientFor(shared)
 	if err != nil {
