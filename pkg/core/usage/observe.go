@@ -6,23 +6,6 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 )
 
-// window is the time in which a container's highest memory use counts as one
-// peak in its series. Peaks are entered at the end of the window, which may be
-// a whole interval ahead. Instants are nanoseconds since 1970.
-type window struct {
-	last  int64         // last memory sample; none = no window yet
-	end   int64         // end of the window
-	usage amount.Amount // highest use seen; none = none yet
-	oom   amount.Amount // highest need after an OOM; none = none yet
-}
-
-func newWindow() window { return window{last: none, usage: none, oom: none} }
-
-// peak returns the peak that is in the series, or none.
-func (w *window) peak() amount.Amount { return max(w.usage, w.oom) }
-
-func (w *window) forgetPeak() { w.usage, w.oom = none, none }
-
 // instant returns at as nanoseconds, and whether it is a time that samples can
 // have. Within these bounds no window can end beyond what fits.
 func instant(at time.Time) (int64, bool) {
@@ -55,6 +38,7 @@ func (s *Store) Observe(sample Sample) Reason {
 		return NotNewer
 	}
 	c.lastCPU = at
+	s.series[c.series].version++
 	s.series[c.series].profile.AddCPU(float64(sample.Amount)/1000, sample.At)
 	return Accepted
 }
@@ -99,6 +83,7 @@ func (s *Store) enter(c *container, at int64, value amount.Amount, peak *amount.
 	if value <= replaced {
 		return
 	}
+	h.version++
 	end := time.Unix(0, w.end)
 	if replaced != none {
 		h.profile.RemovePeak(float64(replaced), end)

@@ -2,9 +2,7 @@ package usage
 
 import (
 	"iter"
-	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/profile"
 )
 
@@ -15,30 +13,9 @@ func (s *Store) Profile(dst *profile.Profile, series ...Series) {
 	}
 }
 
-// RemovePeaks takes out of dst, into which series were merged, the peaks of
-// windows that are open at now. A checkpoint is written without them, so that a
-// program that restarts within a window does not count it twice.
-func (s *Store) RemovePeaks(dst *profile.Profile, now time.Time, series ...Series) {
-	for _, i := range series {
-		for slot := s.series[i].first; slot != none; slot = s.containers[slot].next {
-			w := &s.containers[slot].window
-			if end := time.Unix(0, w.end); w.peak() != none && now.Before(end) {
-				dst.RemovePeak(float64(w.peak()), end)
-			}
-		}
-	}
-}
-
-// Peak returns the peak of a container's memory window in bytes and the end of
-// the window, or false if it has none.
-func (s *Store) Peak(c ContainerKey) (peak amount.Amount, end time.Time, ok bool) {
-	slot, known := s.byContainerKey[c]
-	if !known || s.containers[slot].window.peak() == none {
-		return 0, time.Time{}, false
-	}
-	w := &s.containers[slot].window
-	return w.peak(), time.Unix(0, w.end).UTC(), true
-}
+// Version returns a number that grows whenever the history of a series changes. A
+// handle that is used again goes on from there.
+func (s *Store) Version(series Series) uint64 { return s.series[series].version }
 
 // Find returns the series with a key, if there is one.
 func (s *Store) Find(key SeriesKey) (Series, bool) {

@@ -35,6 +35,7 @@ type history struct {
 	rules   *Rules // nil = those of the store
 	first   int32  // container that feeds it, none = nothing does
 	live    bool   // false = the slot is free
+	version uint64 // grows with each change, also over uses of the slot
 }
 
 // container is one running container.
@@ -82,7 +83,10 @@ func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
 		slot = Series(len(s.series))
 		s.series = append(s.series, history{})
 	}
-	s.series[slot] = history{key: key, profile: profile.New(s.config.Shape), created: now, first: none, live: true}
+	s.series[slot] = history{
+		key: key, profile: profile.New(s.config.Shape), created: now, first: none, live: true,
+		version: s.series[slot].version + 1,
+	}
 	s.bySeriesKey[key] = slot
 	return slot
 }
@@ -172,14 +176,14 @@ func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
 			continue
 		}
 		if h.first != none {
-			h.profile, h.created = profile.New(s.config.Shape), now
+			h.profile, h.created, h.version = profile.New(s.config.Shape), now, h.version+1
 			for slot := h.first; slot != none; slot = s.containers[slot].next {
 				s.containers[slot].window.forgetPeak()
 			}
 			continue
 		}
 		delete(s.bySeriesKey, h.key)
-		*h = history{}
+		*h = history{version: h.version}
 		s.freeSeries = append(s.freeSeries, series)
 		gone = append(gone, series)
 	}

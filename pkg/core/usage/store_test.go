@@ -104,12 +104,12 @@ func TestRefusals(t *testing.T) {
 	s := tracking(DefaultConfig())
 	stranger := ContainerKey{"ns", "p1", "other"}
 	require.Equal(t, UnknownContainer, s.Observe(Sample{stranger, amount.CPU, morning, 1}))
-	require.Equal(t, UnknownContainer, s.ObserveOOM(OOM{stranger, morning, 1}))
-	require.Equal(t, NegativeAmount, s.ObserveOOM(OOM{app, morning, -1}))
+	require.Equal(t, UnknownContainer, s.ObserveOOM(OOM{Container: stranger, At: morning, Memory: 1}))
+	require.Equal(t, NegativeAmount, s.ObserveOOM(OOM{Container: app, At: morning, Memory: -1}))
 	for _, at := range []time.Time{{}, time.Unix(-1, 0), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		require.Equal(t, OutOfRange, s.use(amount.CPU, at, 1), "%v", at)
 		require.Equal(t, OutOfRange, s.use(amount.Memory, at, 1), "%v", at)
-		require.Equal(t, OutOfRange, s.ObserveOOM(OOM{app, at, 1}), "%v", at)
+		require.Equal(t, OutOfRange, s.ObserveOOM(OOM{Container: app, At: at, Memory: 1}), "%v", at)
 	}
 	require.Equal(t, profile.Image{}.Samples, s.image(0).Samples)
 	require.Empty(t, s.image(0).Memory.Weights)
@@ -137,7 +137,7 @@ func TestOOMSequence(t *testing.T) {
 	} {
 		var got Reason
 		if c.oom {
-			got = s.ObserveOOM(OOM{app, c.at, c.memory})
+			got = s.ObserveOOM(OOM{Container: app, At: c.at, Memory: c.memory})
 		} else {
 			got = s.use(amount.Memory, c.at, c.memory)
 		}
@@ -149,13 +149,13 @@ func TestOOMSequence(t *testing.T) {
 func TestOOMTakesTheHigherOfReportAndUse(t *testing.T) {
 	s := tracking(DefaultConfig())
 	s.use(amount.Memory, morning, 400*mi)
-	require.Equal(t, Accepted, s.ObserveOOM(OOM{app, morning, 0}), "a container without request")
+	require.Equal(t, Accepted, s.ObserveOOM(OOM{Container: app, At: morning, Memory: 0}), "a container without request")
 	require.Equal(t, 500*mi, s.peakOf(t, app))
 }
 
 func TestOOMMayOpenAWindow(t *testing.T) {
 	s := tracking(DefaultConfig())
-	require.Equal(t, Accepted, s.ObserveOOM(OOM{app, morning, 500 * mi}))
+	require.Equal(t, Accepted, s.ObserveOOM(OOM{Container: app, At: morning, Memory: 500 * mi}))
 	require.Equal(t, 600*mi, s.peakOf(t, app))
 	s.use(amount.Memory, morning, 100*mi)
 	require.Equal(t, 600*mi, s.peakOf(t, app))
@@ -168,7 +168,7 @@ func TestAWindowThatBeginsWithZeroTakesLaterPeaks(t *testing.T) {
 	require.Zero(t, s.peakOf(t, app))
 	s.use(amount.Memory, morning.Add(time.Hour), 800*mi)
 	require.Equal(t, 800*mi, s.peakOf(t, app))
-	s.ObserveOOM(OOM{app, morning.Add(2 * time.Hour), 800 * mi})
+	s.ObserveOOM(OOM{Container: app, At: morning.Add(2 * time.Hour), Memory: 800 * mi})
 	require.Equal(t, 960*mi, s.peakOf(t, app))
 	require.Len(t, s.image(0).Memory.Weights, 1, "the 0 is replaced like any other peak")
 }
@@ -180,11 +180,11 @@ func TestRulesOfASeries(t *testing.T) {
 	s.use(amount.Memory, morning, 100*mi)
 	_, ends, _ := s.Peak(app)
 	require.Equal(t, morning.Add(time.Hour), ends)
-	s.ObserveOOM(OOM{app, morning, 100 * mi})
+	s.ObserveOOM(OOM{Container: app, At: morning, Memory: 100 * mi})
 	require.Equal(t, 200*mi, s.peakOf(t, app))
 
 	s.SetRules(0, s.Rules()) // the override is removed: the default is back
-	s.ObserveOOM(OOM{app, morning, 500 * mi})
+	s.ObserveOOM(OOM{Container: app, At: morning, Memory: 500 * mi})
 	require.Equal(t, 600*mi, s.peakOf(t, app))
 	s.use(amount.Memory, morning.Add(time.Hour), 100*mi)
 	_, ends, _ = s.Peak(app)
@@ -197,7 +197,7 @@ func TestSenselessRulesAreBroughtIntoRange(t *testing.T) {
 	for _, r := range []Rules{{}, {Interval: -day, Count: -1, OOMMinBump: -5}, {Interval: 1 << 62, Count: 1 << 62, OOMRatio: 1e300}} {
 		s.SetRules(0, r)
 		require.Equal(t, Accepted, s.use(amount.Memory, morning, 100*mi))
-		require.Equal(t, Accepted, s.ObserveOOM(OOM{app, morning, 100 * mi}))
+		require.Equal(t, Accepted, s.ObserveOOM(OOM{Container: app, At: morning, Memory: 100 * mi}))
 		require.GreaterOrEqual(t, s.peakOf(t, app), 100*mi)
 		s.Expire(morning, func(Series) bool { return true })
 		require.Equal(t, 1, s.Len())
@@ -386,4 +386,61 @@ func TestSeriesHoldsOnePeakAWindow(t *testing.T) {
 		}
 		require.InEpsilon(t, want.Image().Memory.Total, s.image(0).Memory.Total, 1e-9)
 	})
+}
+
+// A restart inside a window: what the new process resumes is what the old one
+// had, so the peak counts once, however often it restarts.
+func TestResumedWindowCountsOnce(t *testing.T) {
+	day := 24 * time.Hour
+	before := New(DefaultConfig())
+	series, _ := before.Track(app, SeriesKey{"ns", "app", "a=b"}, morning)
+	before.Observe(Sample{app, amount.Memory, morning, 300 * mi})
+	before.Observe(Sample{app, amount.Memory, morning.Add(time.Hour), 700 * mi})
+	for range 3 {
+		after := New(DefaultConfig())
+		after.Track(app, SeriesKey{"ns", "app", "a=b"}, morning)
+		for c, w := range before.Windows(morning.Add(2*time.Hour), series) {
+			require.Equal(t, morning.Add(day), w.End)
+			require.True(t, after.Resume(c, w))
+			require.False(t, after.Resume(c, w), "it has a window now")
+		}
+		was, is := profile.New(before.config.Shape), profile.New(before.config.Shape)
+		before.Profile(&was, series)
+		after.Profile(&is, 0)
+		require.Equal(t, was.Memory.Image(), is.Memory.Image())
+		require.Equal(t, Accepted, after.Observe(Sample{app, amount.Memory, morning.Add(3 * time.Hour), 500 * mi}), "below the peak")
+		after.RemovePeaks(&is, morning.Add(3*time.Hour), 0)
+		require.True(t, is.Memory.Empty(), "the peak is the open window's")
+		before = after
+	}
+	for range before.Windows(morning.Add(day), 0) {
+		require.Fail(t, "the window has ended")
+	}
+	require.False(t, before.Resume(ContainerKey{"ns", "stranger", "app"}, Window{End: morning.Add(day), Usage: 1}))
+}
+
+func TestVersionGrowsWithEachChange(t *testing.T) {
+	s := New(DefaultConfig())
+	series, _ := s.Track(app, SeriesKey{"ns", "app", "a=b"}, morning)
+	last := s.Version(series)
+	grows := func(what string, changes bool) {
+		t.Helper()
+		require.Equal(t, changes, s.Version(series) > last, what)
+		last = s.Version(series)
+	}
+	s.Observe(Sample{app, amount.CPU, morning, 100})
+	grows("CPU sample", true)
+	s.Observe(Sample{app, amount.CPU, morning, 100})
+	grows("refused sample", false)
+	s.Observe(Sample{app, amount.Memory, morning, 100 * mi})
+	grows("first peak", true)
+	s.Observe(Sample{app, amount.Memory, morning.Add(time.Minute), 90 * mi})
+	grows("use below the peak", false)
+	s.ObserveOOM(OOM{Container: app, At: morning.Add(time.Minute), Memory: 100 * mi})
+	grows("kill", true)
+	s.Forget(app)
+	s.Expire(morning.Add(30*24*time.Hour), func(Series) bool { return true })
+	again, _ := s.Track(app, SeriesKey{"ns", "app", "c=d"}, morning)
+	require.Equal(t, series, again)
+	grows("another series in the slot", true)
 }

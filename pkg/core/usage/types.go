@@ -38,6 +38,8 @@ type OOM struct {
 	Container ContainerKey
 	At        time.Time
 	Memory    amount.Amount // bytes: the request, or the use when the pod was evicted; 0 = unknown
+	Limit     amount.Amount // bytes: the limit that the container ran into; 0 = none, or unknown
+	ID        string        // tells this kill from others of the container; empty = unknown, and repeats count
 }
 
 // Rules are the settings of a series that a VPA may override.
