@@ -134,8 +134,8 @@ func histograms(in histogramInput) (out histogramOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	halfLife := vectors.Seconds(in.HalfLifeSeconds)
-	h := histogram.New(scheme, halfLife)
+	decay := histogram.NewDecay(vectors.Seconds(in.HalfLifeSeconds))
+	h := histogram.New(scheme, decay)
 	if in.Checkpoint != nil {
 		refused := h.Load(in.Checkpoint.image())
 		if refused != nil {
@@ -146,7 +146,7 @@ func histograms(in histogramInput) (out histogramOutput, err error) {
 		return out, err
 	}
 	if len(in.MergeWith) > 0 {
-		other := histogram.New(scheme, halfLife)
+		other := histogram.New(scheme, decay)
 		if err := apply(&other, in.MergeWith); err != nil {
 			return out, err
 		}

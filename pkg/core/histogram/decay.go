@@ -2,6 +2,7 @@ package histogram
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 )
 
@@ -12,7 +13,7 @@ const Never int64 = math.MinInt64
 // Never, one after 2261 as the last that fits.
 func Nanoseconds(t time.Time) int64 {
 	if s := t.Unix(); -9e9 < s && s < 9e9 {
-		return t.UnixNano()
+		return s*1e9 + int64(t.Nanosecond())
 	}
 	return int64(t.Sub(time.Unix(0, 0)))
 }
@@ -25,18 +26,57 @@ func Time(nanoseconds int64) time.Time {
 	return time.Unix(0, nanoseconds).UTC()
 }
 
+// Decay says how fast weights lose their influence. Histograms share it. It
+// remembers powers of two: the samples of a pass are taken at a few instants, to
+// the second, and nearly all histograms refer to the same one, so that most
+// factors were asked for a moment ago.
+//
+//	memory   [ age XOR factor | factor ]   as bits, at a hash of the age
+//
+// It may be used side by side without a lock: an entry of which one half is older
+// than the other does not give the age back, and counts as absent.
+type Decay struct {
+	halfLife time.Duration
+	most     int64 // age at which the reference moves, see factor
+	memory   [1 << memoryBits]struct{ check, factor atomic.Uint64 }
+}
+
+const (
+	memoryBits = 12
+	golden     = 0x9e3779b97f4a7c15 // 2^64 over the golden ratio: multiples of it are spread evenly
+)
+
+// NewDecay returns a decay by half in each halfLife; 0 means none, and times are
+// ignored.
+func NewDecay(halfLife time.Duration) *Decay {
+	return &Decay{halfLife: halfLife, most: int64(100 * halfLife)}
+}
+
+// power returns 2^(age/halfLife).
+func (d *Decay) power(age int64) float64 {
+	entry := &d.memory[uint64(age)*golden>>(64-memoryBits)]
+	if known := entry.factor.Load(); known != 0 && entry.check.Load()^known == uint64(age) {
+		return math.Float64frombits(known)
+	}
+	factor := math.Exp2(float64(age) / float64(d.halfLife))
+	entry.factor.Store(math.Float64bits(factor))
+	entry.check.Store(math.Float64bits(factor) ^ uint64(age))
+	return factor
+}
+
 // factor returns 2^((at-reference)/halfLife). It moves the reference first if at
 // is more than 100 half-lives later, a product that overflows above 2.9 years as
 // it does in the reference recommender.
-func (h *Histogram) factor(at time.Time) float64 {
-	if h.halfLife == 0 {
+func (h *Histogram) factor(at int64) float64 {
+	if h.decay.halfLife == 0 {
 		return 1
 	}
-	now := Nanoseconds(at)
-	if difference(now, h.reference) > int64(100*h.halfLife) {
-		h.shift(now)
+	age := difference(at, h.reference)
+	if age > h.decay.most {
+		h.shift(at)
+		age = difference(at, h.reference)
 	}
-	return math.Exp2(float64(difference(now, h.reference)) / float64(h.halfLife))
+	return h.decay.power(age)
 }
 
 // shift moves the reference near an instant and scales weights accordingly.
@@ -53,8 +93,8 @@ func (h *Histogram) shift(to int64) {
 // nearest to an instant (perhaps after it), and by which power of two weights
 // change when that becomes the reference.
 func (h *Histogram) shifted(to int64) (reference int64, scale float64) {
-	reference = Nanoseconds(Time(to).Round(h.halfLife))
-	exponent := math.Floor(float64(difference(h.reference, reference))/float64(h.halfLife) + 0.5)
+	reference = Nanoseconds(Time(to).Round(h.decay.halfLife))
+	exponent := math.Floor(float64(difference(h.reference, reference))/float64(h.decay.halfLife) + 0.5)
 	return reference, math.Ldexp(1, int(exponent))
 }
 

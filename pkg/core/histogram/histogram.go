@@ -17,17 +17,17 @@ import "time"
 // ones (~) that only the total knows.
 type Histogram struct {
 	scheme    *Scheme
-	halfLife  time.Duration // 0 = no decay, times are ignored
-	reference int64         // when a sample would weigh just its own weight; Never = no sample yet
-	total     float64       // sum of weights; Subtract may let the two drift apart
+	decay     *Decay
+	reference int64   // when a sample would weigh just its own weight; Never = no sample yet
+	total     float64 // sum of weights; Subtract may let the two drift apart
 	weights   []float64
 	base      int32 // bucket of weights[0]
 	min, max  int32
 }
 
-// New returns an empty histogram. If the half-life is 0, nothing decays.
-func New(scheme *Scheme, halfLife time.Duration) Histogram {
-	h := Histogram{scheme: scheme, halfLife: halfLife}
+// New returns an empty histogram.
+func New(scheme *Scheme, decay *Decay) Histogram {
+	h := Histogram{scheme: scheme, decay: decay}
 	h.Reset()
 	return h
 }
@@ -40,9 +40,16 @@ func (h *Histogram) Reset() {
 
 // Add counts value with the given weight, seen at an instant.
 func (h *Histogram) Add(value, weight float64, at time.Time) {
+	h.AddAt(value, weight, Nanoseconds(at))
+}
+
+// AddAt is Add with an instant as Nanoseconds gives it.
+func (h *Histogram) AddAt(value, weight float64, at int64) {
 	weight *= h.factor(at)
 	bucket := int32(h.scheme.Find(value))
-	h.cover(bucket, bucket)
+	if uint(bucket-h.base) >= uint(len(h.weights)) {
+		h.cover(bucket, bucket)
+	}
 	w := &h.weights[bucket-h.base]
 	*w += weight
 	h.total += weight
@@ -53,7 +60,7 @@ func (h *Histogram) Add(value, weight float64, at time.Time) {
 
 // Subtract takes back what Add counted. A rest below epsilon becomes 0.
 func (h *Histogram) Subtract(value, weight float64, at time.Time) {
-	weight *= h.factor(at)
+	weight *= h.factor(Nanoseconds(at))
 	h.take(weight, &h.total)
 	if bucket := int32(h.scheme.Find(value)); h.weight(bucket) != 0 {
 		h.take(weight, &h.weights[bucket-h.base])
@@ -89,7 +96,7 @@ func (h *Histogram) Quantile(q float64) float64 {
 // MergeInto adds h to dst, aligned to the later reference of the two, and only
 // reads h. It panics if schemes or half-lives differ: the sum would be nonsense.
 func (h *Histogram) MergeInto(dst *Histogram) {
-	if h.halfLife != dst.halfLife || !h.scheme.equal(dst.scheme) {
+	if h.decay.halfLife != dst.decay.halfLife || !h.scheme.equal(dst.scheme) {
 		panic("histogram: merge of different schemes or half-lives")
 	}
 	scale := 1.0

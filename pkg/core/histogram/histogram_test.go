@@ -3,9 +3,11 @@ package histogram
 import (
 	"math"
 	"math/rand"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -38,7 +40,7 @@ func TestFind(t *testing.T) {
 // The short cut through the leading bits must not be visible, least of all next
 // to the start of a bucket, where the logarithm itself is off by one.
 func TestFindEqualsTheLogarithm(t *testing.T) {
-	for _, s := range []*Scheme{CPUScheme(), MemoryScheme(), Exponential(1, 1.01, 100, 0.1), Exponential(3, 2.5, 1e6, 0.1)} {
+	for _, s := range []*Scheme{CPUScheme(), MemoryScheme(), Exponential(1, 1.01, 100, 0.1), Exponential(1, 1.002, 9, 0.1), Exponential(3, 2.5, 1e6, 0.1)} {
 		model := newDense(s, 0)
 		for i := range s.Buckets() {
 			bits := math.Float64bits(s.Start(i))
@@ -65,7 +67,7 @@ func TestLinearScheme(t *testing.T) {
 }
 
 func TestQuantileTiesPickTheLowerBucket(t *testing.T) {
-	h := New(Linear(1, 10, 0.001), 0)
+	h := New(Linear(1, 10, 0.001), NewDecay(0))
 	require.True(t, h.Empty())
 	require.Zero(t, h.Quantile(0.5))
 	for v := 1.0; v <= 4; v++ {
@@ -77,7 +79,7 @@ func TestQuantileTiesPickTheLowerBucket(t *testing.T) {
 }
 
 func TestQuantileOfTheLastBucketIsItsStart(t *testing.T) {
-	h := New(Linear(1, 10, 0.001), 0)
+	h := New(Linear(1, 10, 0.001), NewDecay(0))
 	h.Add(2.5, 0.5, time.Time{})
 	h.Add(500, 3, time.Time{})
 	require.Equal(t, 3.0, h.Quantile(0.1))
@@ -85,7 +87,7 @@ func TestQuantileOfTheLastBucketIsItsStart(t *testing.T) {
 }
 
 func TestReferenceIsTheNearestMultipleOfTheHalfLife(t *testing.T) {
-	h := New(CPUScheme(), day)
+	h := New(CPUScheme(), NewDecay(day))
 	require.True(t, h.Image().Reference.IsZero())
 	h.Add(0.3, 0.1, instant(t, "2024-03-10T13:30:00Z"))
 	require.Equal(t, instant(t, "2024-03-11T00:00:00Z"), h.Image().Reference)
@@ -99,7 +101,7 @@ func TestReferenceIsTheNearestMultipleOfTheHalfLife(t *testing.T) {
 }
 
 func TestWeightDoublesEveryHalfLife(t *testing.T) {
-	h := New(MemoryScheme(), day)
+	h := New(MemoryScheme(), NewDecay(day))
 	for i := range 4 {
 		h.Add(1e8*float64(4-i), 1, instant(t, "2024-01-01T00:00:00Z").Add(time.Duration(i)*day))
 	}
@@ -107,7 +109,7 @@ func TestWeightDoublesEveryHalfLife(t *testing.T) {
 }
 
 func TestReferenceMovesAfterAHundredHalfLives(t *testing.T) {
-	h := New(CPUScheme(), time.Hour)
+	h := New(CPUScheme(), NewDecay(time.Hour))
 	h.Add(2, 1, instant(t, "2024-05-01T00:10:00Z"))
 	h.Add(4, 1, instant(t, "2024-05-05T04:00:00Z"))
 	require.Equal(t, instant(t, "2024-05-01T00:00:00Z"), h.Image().Reference, "100 are not more than 100")
@@ -118,7 +120,7 @@ func TestReferenceMovesAfterAHundredHalfLives(t *testing.T) {
 }
 
 func TestTooLightASampleCountsInTheTotalOnly(t *testing.T) {
-	h := New(CPUScheme(), day)
+	h := New(CPUScheme(), NewDecay(day))
 	h.Add(1, 0.1, instant(t, "2024-05-20T00:00:00Z"))
 	h.Add(8, 0.1, instant(t, "2024-05-08T00:00:00Z"))
 	require.Equal(t, 0.10002441406250001, h.Image().Total)
@@ -128,7 +130,7 @@ func TestTooLightASampleCountsInTheTotalOnly(t *testing.T) {
 
 func TestSubtractUndoesAdd(t *testing.T) {
 	at := instant(t, "2024-05-20T07:00:00Z")
-	h := New(MemoryScheme(), day)
+	h := New(MemoryScheme(), NewDecay(day))
 	h.Add(3e8, 1, at)
 	h.Add(9e8, 1, at)
 	h.Subtract(9e8, 1, at)
@@ -140,18 +142,36 @@ func TestSubtractUndoesAdd(t *testing.T) {
 	require.True(t, h.Empty())
 }
 
+// Workers share a decay; what one remembers must be what another would compute.
+func TestDecayRemembersForAll(t *testing.T) {
+	decay := NewDecay(day)
+	var workers sync.WaitGroup
+	for worker := range 4 {
+		workers.Go(func() {
+			for i := range 20_000 {
+				age := int64(i*7919+worker) % 9973 * int64(time.Minute)
+				if got, want := decay.power(age), math.Exp2(float64(age)/float64(day)); got != want {
+					assert.Equal(t, want, got, "age %d", age)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	require.Equal(t, 1.0, decay.power(0))
+}
+
 func TestMergeOfDifferentHistogramsPanics(t *testing.T) {
-	a, b, c := New(CPUScheme(), day), New(CPUScheme(), time.Hour), New(MemoryScheme(), day)
+	a, b, c := New(CPUScheme(), NewDecay(day)), New(CPUScheme(), NewDecay(time.Hour)), New(MemoryScheme(), NewDecay(day))
 	require.Panics(t, func() { a.MergeInto(&b) })
 	require.Panics(t, func() { a.MergeInto(&c) })
-	d := New(CPUScheme(), day)
+	d := New(CPUScheme(), NewDecay(day))
 	require.NotPanics(t, func() { a.MergeInto(&d) }, "schemes need not be the same object")
 }
 
 func TestOneAfterTheOtherEqualsBothAtOnce(t *testing.T) {
 	scheme := CPUScheme()
 	rapid.Check(t, func(t *rapid.T) {
-		both, left, right := New(scheme, day), New(scheme, day), New(scheme, day)
+		both, left, right := New(scheme, NewDecay(day)), New(scheme, NewDecay(day)), New(scheme, NewDecay(day))
 		at := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 		for _, mcpu := range rapid.SliceOf(rapid.IntRange(0, 4000)).Draw(t, "millicores") {
 			h := &left
@@ -161,7 +181,7 @@ func TestOneAfterTheOtherEqualsBothAtOnce(t *testing.T) {
 			h.Add(float64(mcpu)/1000, 1, at)
 			both.Add(float64(mcpu)/1000, 1, at)
 		}
-		merged := New(scheme, day)
+		merged := New(scheme, NewDecay(day))
 		left.MergeInto(&merged)
 		right.MergeInto(&merged)
 		for _, q := range []float64{0, 0.5, 0.9, 1} {
@@ -181,7 +201,7 @@ func TestTimesBeyondNanosecondsAreKeptInOrder(t *testing.T) {
 	at := instant(t, "2024-05-20T07:00:00Z")
 	require.Equal(t, at, Time(Nanoseconds(at)))
 
-	h := New(CPUScheme(), day)
+	h := New(CPUScheme(), NewDecay(day))
 	for _, year := range []int{2024, 9999, 1, 1000} {
 		h.Add(1, 1, time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC))
 		require.False(t, math.IsNaN(h.Image().Total) || math.IsInf(h.Image().Total, 0))
@@ -191,7 +211,7 @@ func TestTimesBeyondNanosecondsAreKeptInOrder(t *testing.T) {
 // A histogram of a container must be a fraction of the 1408 bytes of a dense one.
 func TestWindowIsSmall(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
-	h := New(CPUScheme(), day)
+	h := New(CPUScheme(), NewDecay(day))
 	at := instant(t, "2024-05-20T00:00:00Z")
 	for i := range 8 * 1440 {
 		h.Add(0.2*math.Exp(r.NormFloat64()/4), 0.1, at.Add(time.Duration(i)*time.Minute))
@@ -200,7 +220,7 @@ func TestWindowIsSmall(t *testing.T) {
 }
 
 func TestAddDoesNotAllocateOnceWarm(t *testing.T) {
-	h, scratch := New(CPUScheme(), day), New(CPUScheme(), day)
+	h, scratch := New(CPUScheme(), NewDecay(day)), New(CPUScheme(), NewDecay(day))
 	at := instant(t, "2024-05-20T00:00:00Z")
 	for i := range 40 {
 		h.Add(float64(i)/10, 1, at)
@@ -225,7 +245,7 @@ func BenchmarkAdd(b *testing.B) {
 	at := instant(b, "2024-05-20T00:00:00Z")
 	b.Run("window", func(b *testing.B) {
 		b.ReportAllocs()
-		h := New(CPUScheme(), day)
+		h := New(CPUScheme(), NewDecay(day))
 		for i := range b.N {
 			h.Add(values[i%1024], 0.1, at.Add(time.Duration(i)*time.Millisecond))
 		}
@@ -240,7 +260,7 @@ func BenchmarkAdd(b *testing.B) {
 }
 
 func BenchmarkMergeAndThreeQuantiles(b *testing.B) {
-	h, scratch := New(CPUScheme(), day), New(CPUScheme(), day)
+	h, scratch := New(CPUScheme(), NewDecay(day)), New(CPUScheme(), NewDecay(day))
 	at := instant(b, "2024-05-20T00:00:00Z")
 	for i := range 100 {
 		h.Add(float64(i)/50, 0.1, at)

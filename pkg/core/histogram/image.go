@@ -48,7 +48,7 @@ func (h *Histogram) Load(i Image) (err error) {
 		return err
 	}
 	h.Reset()
-	if h.halfLife != 0 {
+	if h.decay.halfLife != 0 {
 		h.reference = Nanoseconds(i.Reference)
 	}
 	if sum == 0 {

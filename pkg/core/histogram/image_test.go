@@ -9,7 +9,7 @@ import (
 )
 
 func TestLoadAddSave(t *testing.T) {
-	h := New(CPUScheme(), day)
+	h := New(CPUScheme(), NewDecay(day))
 	stored := Image{instant(t, "2024-06-01T00:00:00Z"), 37.25, map[int]uint32{3: 10000, 7: 3217, 12: 41, 20: 1}}
 	require.NoError(t, h.Load(stored))
 	require.Equal(t, stored, h.Image())
@@ -19,7 +19,7 @@ func TestLoadAddSave(t *testing.T) {
 }
 
 func TestLoadDropsOuterBucketsBelowEpsilon(t *testing.T) {
-	h := New(CPUScheme(), day)
+	h := New(CPUScheme(), NewDecay(day))
 	require.NoError(t, h.Load(Image{instant(t, "2024-06-01T00:00:00Z"), 0.9, map[int]uint32{1: 1, 9: 10000, 30: 1}}))
 	require.Equal(t, map[int]uint32{9: 10000}, h.Image().Weights)
 	require.Equal(t, 0.9, h.Image().Total)
@@ -28,7 +28,7 @@ func TestLoadDropsOuterBucketsBelowEpsilon(t *testing.T) {
 func TestLoadOfNothingKeepsTheReference(t *testing.T) {
 	at := instant(t, "2024-06-01T00:00:00Z")
 	for _, weights := range []map[int]uint32{nil, {}, {5: 0}} {
-		h := New(CPUScheme(), day)
+		h := New(CPUScheme(), NewDecay(day))
 		require.NoError(t, h.Load(Image{at, 12, weights}))
 		require.True(t, h.Empty())
 		require.Zero(t, h.Image().Total)
@@ -37,7 +37,7 @@ func TestLoadOfNothingKeepsTheReference(t *testing.T) {
 }
 
 func TestLoadWithoutReferenceFadesAtTheFirstSample(t *testing.T) {
-	h := New(CPUScheme(), day)
+	h := New(CPUScheme(), NewDecay(day))
 	require.NoError(t, h.Load(Image{Total: 10, Weights: map[int]uint32{40: 10000}}))
 	require.Equal(t, CPUScheme().Start(41), h.Quantile(0.5))
 	h.Add(0.5, 0.1, instant(t, "2024-06-01T00:00:00Z"))
@@ -46,7 +46,7 @@ func TestLoadWithoutReferenceFadesAtTheFirstSample(t *testing.T) {
 }
 
 func TestLoadRefusesWithAllReasonsAndChangesNothing(t *testing.T) {
-	h := New(CPUScheme(), day)
+	h := New(CPUScheme(), NewDecay(day))
 	h.Add(1, 1, instant(t, "2024-06-01T00:00:00Z"))
 	before := h.Image()
 	for _, c := range []struct {
@@ -78,7 +78,7 @@ func FuzzLoad(f *testing.F) {
 			image.Weights[bucket] = uint32(pairs[2])<<24>>(pairs[3]&31) | uint32(pairs[3])
 			valid = valid && bucket >= 0 && bucket < 176
 		}
-		h := New(MemoryScheme(), day)
+		h := New(MemoryScheme(), NewDecay(day))
 		h.Add(1e9, 1, time.Unix(1700000000, 0))
 		before := h.Image()
 		if err := h.Load(image); err != nil {
@@ -92,7 +92,7 @@ func FuzzLoad(f *testing.F) {
 			model.load(image)
 			requireSame(t, model, &h)
 		}
-		again := New(MemoryScheme(), day)
+		again := New(MemoryScheme(), NewDecay(day))
 		require.NoError(t, again.Load(h.Image()), "what is saved can be loaded")
 		h.Add(2e9, 1, time.Unix(1710000000, 0))
 		again.MergeInto(&h)

@@ -194,7 +194,7 @@ func play(t require.TestingT, scheme *Scheme, halfLife time.Duration, script []b
 	}
 	twins := [2]twin{}
 	for i := range twins {
-		twins[i] = twin{newDense(scheme, halfLife), New(scheme, halfLife)}
+		twins[i] = twin{newDense(scheme, halfLife), New(scheme, NewDecay(halfLife))}
 	}
 	now := origin
 	for ; len(script) >= 4; script = script[4:] {

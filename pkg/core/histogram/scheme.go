@@ -9,10 +9,20 @@ const band = 1e-12
 // Scheme says where buckets begin. It never changes, so it may be shared.
 type Scheme struct {
 	first, ratio float64   // size of the first bucket; growth from one to the next, 1 = none
+	growth       float64   // (ratio-1)/first
 	epsilon      float64   // what weighs less counts as empty
-	growthBits   float64   // by how much the bits of a float64 grow from one bucket to the next, on average
 	starts       []float64 // where each bucket begins
+	edges        []edge    // of each bucket
+	cells        []uint16  // bucket at the start of each cell
 }
+
+// edge is the start of a bucket, less and plus what its logarithm may be wrong
+// by.
+type edge struct{ below, above float64 }
+
+// cellBits is the number of leading bits of a float64's fraction that tell its
+// cell: 64 cells from one power of two to the next, each 1.6 % wide at most.
+const cellBits = 6
 
 // CPUScheme returns a scheme for cores: 176 buckets, the first of 0.01. Like that
 // for memory it has the constants of the reference recommender.
@@ -28,15 +38,33 @@ func Linear(size, most, epsilon float64) *Scheme { return Exponential(size, 1, m
 // above) times as large as the one before. A bucket that weighs less than epsilon
 // counts as empty. Sizes and epsilon must be above 0.
 func Exponential(first, ratio, most, epsilon float64) *Scheme {
-	s := &Scheme{first: first, ratio: ratio, epsilon: epsilon, growthBits: math.Log2(ratio) * (1 << 52)}
+	s := &Scheme{first: first, ratio: ratio, growth: (ratio - 1) / first, epsilon: epsilon}
 	s.starts = make([]float64, int(math.Ceil(s.position(most)))+1)
+	s.edges = make([]edge, len(s.starts)+1)
 	for i := range s.starts {
 		s.starts[i] = float64(i) * first
 		if ratio != 1 {
 			s.starts[i] = first * (math.Pow(ratio, float64(i)) - 1) / (ratio - 1)
 		}
+		s.edges[i] = edge{s.starts[i] * (1 - band), s.starts[i] * (1 + band)}
+	}
+	last := len(s.starts) - 1
+	s.edges[last+1].below = math.NaN() // nothing is beyond the last
+	s.cells = make([]uint16, s.cell(s.starts[last])+1)
+	for c, bucket := 0, 0; c < len(s.cells); c++ {
+		start := math.Float64frombits(math.Float64bits(1)+uint64(c)<<(52-cellBits)) - 1
+		for bucket < last && s.starts[bucket+1]*s.growth < start*(1-band) {
+			bucket++
+		}
+		s.cells[c] = uint16(bucket)
 	}
 	return s
+}
+
+// cell returns in which cell v lies, counted from that of 0. The leading bits of
+// a float64 grow with its logarithm.
+func (s *Scheme) cell(v float64) uint64 {
+	return (math.Float64bits(v*s.growth+1) - math.Float64bits(1)) >> (52 - cellBits)
 }
 
 // position returns how many buckets lie below v. At the very start of a bucket
@@ -63,17 +91,29 @@ func (s *Scheme) Find(v float64) int {
 	} else if s.ratio == 1 {
 		return int(min(s.position(v), float64(last)))
 	}
-	// The bits of a float64, read as an integer, grow with its logarithm: linearly
-	// from one power of two to the next, and so stay below it by 0.09 at most.
-	bits := math.Float64bits(v*(s.ratio-1)/s.first+1) - math.Float64bits(1)
-	bucket := min(int(float64(bits)/s.growthBits), last)
-	for bucket < last && v >= s.starts[bucket+1]*(1-band) {
+	bucket := last
+	if cell := s.cell(v); cell < uint64(len(s.cells)) {
+		bucket = int(s.cells[cell])
+	}
+	// Whether v lies in the cell's first or second bucket no processor can foresee;
+	// this way it need not.
+	bucket += beyond(v, s.edges[bucket+1].below)
+	for v >= s.edges[bucket+1].below {
 		bucket++
 	}
-	if v < s.starts[bucket]*(1+band) {
+	if v < s.edges[bucket].above {
 		return int(min(s.position(v), float64(last)))
 	}
 	return bucket
+}
+
+// beyond returns 1 if v is at least the edge, and otherwise 0.
+func beyond(v, edge float64) int {
+	n := 0
+	if v >= edge {
+		n = 1
+	}
+	return n
 }
 
 func (s *Scheme) equal(t *Scheme) bool {

@@ -14,14 +14,14 @@ const cpuWeight, peakWeight = 0.1, 1
 // Shape is what profiles must have in common to be merged. It does not change
 // once made; make one and share it.
 type Shape struct {
-	cpu, memory                 *histogram.Scheme
-	cpuHalfLife, memoryHalfLife time.Duration
+	cpu, memory           *histogram.Scheme
+	cpuDecay, memoryDecay *histogram.Decay
 }
 
 // NewShape returns the shape of profiles in which CPU samples and memory peaks
 // lose half of their influence in the given times (0 = they never lose any).
 func NewShape(cpuHalfLife, memoryHalfLife time.Duration) Shape {
-	return Shape{histogram.CPUScheme(), histogram.MemoryScheme(), cpuHalfLife, memoryHalfLife}
+	return Shape{histogram.CPUScheme(), histogram.MemoryScheme(), histogram.NewDecay(cpuHalfLife), histogram.NewDecay(memoryHalfLife)}
 }
 
 // Profile is the past of a container, or of several merged. Make it with New.
@@ -36,8 +36,8 @@ type Profile struct {
 // New returns an empty profile.
 func New(shape Shape) Profile {
 	p := Profile{
-		CPU:    histogram.New(shape.cpu, shape.cpuHalfLife),
-		Memory: histogram.New(shape.memory, shape.memoryHalfLife),
+		CPU:    histogram.New(shape.cpu, shape.cpuDecay),
+		Memory: histogram.New(shape.memory, shape.memoryDecay),
 	}
 	p.Reset()
 	return p
@@ -52,8 +52,9 @@ func (p *Profile) Reset() {
 
 // AddCPU records one sample of CPU use, in cores.
 func (p *Profile) AddCPU(cores float64, at time.Time) {
-	p.CPU.Add(cores, cpuWeight, at)
-	p.cover(histogram.Nanoseconds(at))
+	instant := histogram.Nanoseconds(at)
+	p.CPU.AddAt(cores, cpuWeight, instant)
+	p.cover(instant)
 	p.samples++
 }
 
