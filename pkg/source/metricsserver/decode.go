@@ -22,8 +22,11 @@ type podMetrics struct {
 	} `json:"metadata"`
 	Timestamp  time.Time `json:"timestamp"`
 	Containers []struct {
-		Name  string            `json:"name"`
-		Usage map[string]string `json:"usage"`
+		Name  string `json:"name"`
+		Usage struct {
+			CPU    string `json:"cpu"`
+			Memory string `json:"memory"`
+		} `json:"usage"`
 	} `json:"containers"`
 }
 
@@ -113,8 +116,9 @@ func expect(d *json.Decoder, want json.Delim) error {
 func each(pod *podMetrics, yield func(usage.Sample)) {
 	for i := range pod.Containers {
 		container := &pod.Containers[i]
+		texts := [amount.Kinds]string{amount.CPU: container.Usage.CPU, amount.Memory: container.Usage.Memory}
 		for k := range amount.Kind(amount.Kinds) {
-			a, found := measured(k, container.Usage[k.String()])
+			a, found := measured(k, texts[k])
 			if !found {
 				continue
 			}

@@ -115,3 +115,25 @@ func TestOnePodThatCannotBeReadDoesNotStopTheOthers(t *testing.T) {
 	require.ErrorContains(t, err, "2 pods")
 	require.ErrorContains(t, err, "ns/b")
 }
+
+// What a cluster of 50,000 pods answers is fifty times this.
+func BenchmarkDecode(b *testing.B) {
+	var text strings.Builder
+	text.WriteString(`{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":[`)
+	for pod := range 1000 {
+		if pod > 0 {
+			text.WriteByte(',')
+		}
+		fmt.Fprintf(&text, `{"metadata":{"name":"web-6d5f7c9b8-%05d","namespace":"team-%d","creationTimestamp":"2026-03-02T08:00:09Z","labels":{"app":"web","pod-template-hash":"6d5f7c9b8"}},
+			"timestamp":"2026-03-02T08:00:00Z","window":"15.03s","containers":[{"name":"app","usage":{"cpu":"%dn","memory":"%dKi"}},{"name":"proxy","usage":{"cpu":"1201n","memory":"2048Ki"}}]}`,
+			pod, pod%20, pod*1000003, pod+4096)
+	}
+	text.WriteString("]}")
+	b.SetBytes(int64(text.Len()))
+	for b.Loop() {
+		if err := Decode(strings.NewReader(text.String()), func(usage.Sample) {}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2000, "ns/container")
+}
