@@ -21,15 +21,44 @@ type OOMs struct {
 	mu      sync.Mutex
 	waiting []usage.OOM
 	dropped int
+	wake    chan struct{} // made when somebody first needs it
 }
 
 // Add puts kills into the queue.
 func (q *OOMs) Add(ooms ...usage.OOM) {
+	if len(ooms) == 0 {
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	room := min(queueLimit-len(q.waiting), len(ooms))
 	q.waiting = append(q.waiting, ooms[:room]...)
 	q.dropped += len(ooms) - room
+	q.signal()
+}
+
+// Wake returns a channel that receives after kills came in. One signal may stand
+// for many kills, and may come late: the queue can be empty by then.
+func (q *OOMs) Wake() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.bell()
+}
+
+// bell returns the channel of Wake. The caller holds the lock.
+func (q *OOMs) bell() chan struct{} {
+	if q.wake == nil {
+		q.wake = make(chan struct{}, 1)
+	}
+	return q.wake
+}
+
+// signal wakes who waits for kills. The caller holds the lock.
+func (q *OOMs) signal() {
+	select {
+	case q.bell() <- struct{}{}:
+	default:
+	}
 }
 
 // Drain empties the queue; dropped is how many found no room since the last

@@ -45,3 +45,17 @@ func TestChangesKeepTheLatestStateOfAPod(t *testing.T) {
 	require.Nil(t, changes[2].Pod)
 	require.Empty(t, c.Drain())
 }
+
+func TestKillsWake(t *testing.T) {
+	var q OOMs
+	q.Add()
+	require.Empty(t, q.Wake())
+	q.Add(usage.OOM{Memory: 1}) // nobody listened yet
+	q.Add(usage.OOM{Memory: 2})
+	require.Len(t, q.Wake(), 1, "one signal for all that wait")
+	<-q.Wake()
+	q.Drain()
+	require.Empty(t, q.Wake())
+	q.Add(usage.OOM{Memory: 3})
+	require.Len(t, q.Wake(), 1)
+}
