@@ -43,28 +43,6 @@ func (s *Store) Observe(sample Sample) Reason {
 	return Accepted
 }
 
-// ObserveOOM takes the report that a tracked container was killed for want of
-// memory: from then on it is taken to need more than it had.
-func (s *Store) ObserveOOM(oom OOM) Reason {
-	slot, known := s.byContainerKey[oom.Container]
-	at, inRange := instant(oom.At)
-	switch {
-	case !known:
-		return UnknownContainer
-	case oom.Memory < 0:
-		return NegativeAmount
-	case !inRange:
-		return OutOfRange
-	}
-	c := &s.containers[slot]
-	rules := s.rules(&s.series[c.series])
-	if c.window.last != none && at < c.window.last-int64(rules.Interval) {
-		return TooOld
-	}
-	s.enter(c, at, rules.needed(max(oom.Memory, c.window.usage)), &c.window.oom)
-	return Accepted
-}
-
 // enter lets value, a use or a need of memory, become the peak of the window if
 // it is higher. peak is where the window keeps peaks of that sort. An OOM may be
 // older than the last sample and then sets the clock back.

@@ -45,6 +45,7 @@ type container struct {
 	previous, next int32 // containers that feed the same series
 	lastCPU        int64 // instant of the last CPU sample
 	window         window
+	kill           *kill // nil = none that could be told from others
 }
 
 // New returns an empty store.
@@ -66,7 +67,7 @@ func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Seri
 		series = s.addSeries(key, now)
 	}
 	if known {
-		s.unlink(slot)
+		s.leave(slot)
 		s.containers[slot].window.forgetPeak() // it belongs to the other series
 	} else {
 		slot = s.addContainer(c)
@@ -125,6 +126,15 @@ func (s *Store) unlink(slot int32) {
 	}
 }
 
+// leave lets a container feed its series no more. The peak of its window, if it
+// has one, is final from now on.
+func (s *Store) leave(slot int32) {
+	if c := &s.containers[slot]; c.window.peak() != none {
+		s.series[c.series].version++
+	}
+	s.unlink(slot)
+}
+
 // Forget drops a container that no longer runs and tells whether it was known.
 // Its series stays until it expires.
 func (s *Store) Forget(c ContainerKey) bool {
@@ -132,7 +142,7 @@ func (s *Store) Forget(c ContainerKey) bool {
 	if !known {
 		return false
 	}
-	s.unlink(slot)
+	s.leave(slot)
 	delete(s.byContainerKey, c)
 	s.containers[slot] = container{}
 	s.freeContainers = append(s.freeContainers, slot)
