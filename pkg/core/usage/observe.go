@@ -37,7 +37,7 @@ func (s *Store) Observe(sample Sample) Reason {
 	if at <= c.lastCPU {
 		return NotNewer
 	}
-	c.lastCPU = at
+	c.lastCPU, s.newest = at, max(s.newest, at)
 	s.series[c.series].version++
 	s.series[c.series].profile.AddCPU(float64(sample.Amount)/1000, sample.At)
 	return Accepted

@@ -25,6 +25,9 @@ type Store struct {
 	freeContainers []int32
 	bySeriesKey    map[SeriesKey]Series
 	byContainerKey map[ContainerKey]int32
+	forgotten      int    // containers since the last compaction
+	floor          uint64 // highest version of a slot that was given back
+	newest         int64  // instant of the newest CPU sample
 }
 
 // history is one series.
@@ -51,7 +54,7 @@ type container struct {
 // New returns an empty store.
 func New(c Config) *Store {
 	c.Rules = c.Rules.sound()
-	return &Store{config: c, bySeriesKey: map[SeriesKey]Series{}, byContainerKey: map[ContainerKey]int32{}}
+	return &Store{config: c, bySeriesKey: map[SeriesKey]Series{}, byContainerKey: map[ContainerKey]int32{}, newest: none}
 }
 
 // Track makes a running container known or, when the labels of its pod changed,
@@ -82,7 +85,7 @@ func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
 		slot, s.freeSeries = s.freeSeries[n-1], s.freeSeries[:n-1]
 	} else {
 		slot = Series(len(s.series))
-		s.series = append(s.series, history{})
+		s.series = append(s.series, history{version: s.floor})
 	}
 	s.series[slot] = history{
 		key: key, profile: profile.New(s.config.Shape), created: now, first: none, live: true,
@@ -146,6 +149,7 @@ func (s *Store) Forget(c ContainerKey) bool {
 	delete(s.byContainerKey, c)
 	s.containers[slot] = container{}
 	s.freeContainers = append(s.freeContainers, slot)
+	s.forgotten++
 	return true
 }
 
@@ -192,11 +196,10 @@ func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
 			}
 			continue
 		}
-		delete(s.bySeriesKey, h.key)
-		*h = history{version: h.version}
-		s.freeSeries = append(s.freeSeries, series)
+		s.remove(series)
 		gone = append(gone, series)
 	}
+	s.compact()
 	return gone
 }
 
