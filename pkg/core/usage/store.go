@@ -112,7 +112,7 @@ func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
 		s.series = append(s.series, history{version: s.floor})
 	}
 	s.series[slot] = history{
-		key: key, profile: profile.New(s.config.Shape), created: now, first: none, live: true,
+		key: key, profile: profile.New(s.config.Shape), created: s.Credible(now), first: none, live: true,
 		version: s.series[slot].version + 1,
 	}
 	s.bySeriesKey[key] = slot
@@ -227,14 +227,29 @@ func (s *Store) rules(h *history) Rules {
 	return s.config.Rules
 }
 
+// patience is how far our clock may run ahead of the samples.
+const patience = time.Hour
+
+// Credible returns a time or, if that is more than an hour after the newest CPU
+// sample of all, that hour. Where nothing comes in any more, nothing must expire
+// either: our clock may have jumped, or the source of samples failed for days.
+func (s *Store) Credible(now time.Time) time.Time {
+	latest := time.Unix(0, s.newest).Add(patience)
+	if s.newest == none || now.Before(latest) {
+		return now
+	}
+	return latest.UTC()
+}
+
 // Expire removes idle series and returns their handles in ascending order. Drop
 // them before the next Track, which may give them to other series. Idle is a
 // series whose last CPU sample is Interval·Count old or, if it has none, one
 // that was created as long ago or of which contributes says that nothing is to
 // be expected. An idle series that containers still feed is emptied instead and
-// keeps its handle.
+// keeps its handle. A time that is not credible counts as the latest that is.
 func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
 	var gone []Series
+	now = s.Credible(now)
 	for i := range s.series {
 		h, series := &s.series[i], Series(i)
 		if !h.live || !s.idle(series, now, contributes) {
