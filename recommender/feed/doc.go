@@ -5,7 +5,9 @@
 // PodOOMs and EvictionOOMs are the rules by which a kill is recognised. Model
 // holds the indexes: by namespace, and within it by distinct label set, so that
 // no step compares all pods with all VPAs; the pods of a label set feed the same
-// series, and its VPAs are known.
+// series, and its VPAs are known. When the last pod of a label set goes, its
+// history becomes part of that of its successors. A VPA has a revision, which
+// changes when there is something new to compute.
 //
 // Model belongs to the goroutine of the loop. The package makes no
 // recommendation, watches nothing and writes nothing.

@@ -190,9 +190,9 @@ func TestExpiredHistoryIsNotServed(t *testing.T) {
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
 	store.Observe(usage.Sample{Container: usage.ContainerKey{Namespace: "ns", Pod: "p1", Container: "a"}, At: now(), Amount: 100})
 	m.RemovePod("ns", "p1")
-	m.Expire(now().Add(7 * 24 * time.Hour))
+	elapse(t, m, 7*24*time.Hour)
 	require.Len(t, m.Find("ns", "v").Series("a"), 1)
-	m.Expire(now().Add(8 * 24 * time.Hour))
+	elapse(t, m, 8*24*time.Hour)
 	require.Empty(t, m.Find("ns", "v").Series("a"))
 	require.Empty(t, m.Find("ns", "v").Containers())
 	// The handle may serve another series now.

@@ -57,7 +57,7 @@ func TestRevisionChangesWithWhatARecommendationIsMadeOf(t *testing.T) {
 	changes("something restored", true)
 	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
 	changes("another version of the VPA", true)
-	m.Expire(now().Add(100 * day))
+	elapse(t, m, 100*day)
 	changes("expiry", true)
 	m.SyncVPAs(nil, now())
 	m.SyncVPAs([]Observed{object}, now())

@@ -68,7 +68,7 @@ func TestObserveDoesNotAllocateOnceWarm(t *testing.T) {
 
 func sizes(b *testing.B, run func(b *testing.B, l *load)) {
 	for _, n := range []int{1000, 10000, 100000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+		b.Run(fmt.Sprint("containers=", n), func(b *testing.B) {
 			l := newLoad(n)
 			for range 48 {
 				l.tick(time.Hour)
@@ -117,7 +117,7 @@ func BenchmarkTrack(b *testing.B) {
 // Live heap of a store after two days, without the strings of the keys.
 func BenchmarkMemory(b *testing.B) {
 	for _, n := range []int{1000, 10000, 100000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+		b.Run(fmt.Sprint("containers=", n), func(b *testing.B) {
 			for range b.N {
 				l := newLoad(n)
 				for range 48 {

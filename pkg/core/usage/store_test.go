@@ -279,6 +279,7 @@ func TestExpire(t *testing.T) {
 		s.Forget(ContainerKey{"ns", name, "app"})
 	}
 
+	s.newest = morning.Add(100 * day).UnixNano() // of others
 	require.Empty(t, s.Expire(morning.Add(8*day-1), yes))
 	require.Equal(t, []Series{2}, s.Expire(morning, func(x Series) bool { return x != 2 }))
 	require.Equal(t, []Series{1}, s.Expire(morning.Add(8*day), yes), "created 8 days ago and never sampled")
@@ -332,7 +333,7 @@ func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
 		s := New(DefaultConfig())
 		want := map[ContainerKey]SeriesKey{}
 		for range rapid.IntRange(0, 100).Draw(t, "steps") {
-			c := ContainerKey{"ns", rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "pod"), "app"}
+			c := ContainerKey{"ns", rapid.SampledFrom([]string{"a", "b"}).Draw(t, "pod"), rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "container")}
 			switch rapid.IntRange(0, 5).Draw(t, "what") {
 			case 0:
 				_, known := want[c]
@@ -341,7 +342,7 @@ func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
 			case 1:
 				s.Expire(morning, func(Series) bool { return false })
 			default:
-				want[c] = SeriesKey{"ns", "app", rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "labels")}
+				want[c] = SeriesKey{"ns", c.Container, rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "labels")}
 				series, _ := s.Track(c, want[c], morning)
 				require.Equal(t, want[c], s.Key(series))
 			}
@@ -349,8 +350,12 @@ func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
 		got := map[ContainerKey]SeriesKey{}
 		for series, key := range s.All() {
 			for slot := s.series[series].first; slot != none; slot = s.containers[slot].next {
-				require.NotContains(t, got, s.containers[slot].key)
-				got[s.containers[slot].key] = key
+				c := s.key(&s.containers[slot])
+				require.NotContains(t, got, c)
+				found, known := s.slot(c)
+				require.True(t, known)
+				require.Equal(t, slot, found)
+				got[c] = key
 			}
 		}
 		require.Equal(t, want, got)
@@ -439,8 +444,34 @@ func TestVersionGrowsWithEachChange(t *testing.T) {
 	s.ObserveOOM(OOM{Container: app, At: morning.Add(time.Minute), Memory: 100 * mi})
 	grows("kill", true)
 	s.Forget(app)
+	s.newest = morning.Add(30 * day).UnixNano()
 	s.Expire(morning.Add(30*24*time.Hour), func(Series) bool { return true })
 	again, _ := s.Track(app, SeriesKey{"ns", "app", "c=d"}, morning)
 	require.Equal(t, series, again)
 	grows("another series in the slot", true)
+}
+
+// A clock that jumps a year ahead and back must not empty the store.
+func TestOurClockMayJump(t *testing.T) {
+	s := tracking(DefaultConfig())
+	yes := func(Series) bool { return true }
+	other := ContainerKey{"ns", "p2", "app"}
+	s.Track(other, SeriesKey{"ns", "app", "app=y"}, morning)
+	s.use(amount.CPU, morning, 100)
+	s.use(amount.Memory, morning, 100*mi)
+	s.Forget(app)
+	before := s.image(0)
+	for _, jump := range []time.Duration{365 * day, -365 * day} {
+		require.Empty(t, s.Expire(morning.Add(jump), yes))
+		require.Equal(t, before, s.image(0))
+		late := ContainerKey{"ns", jump.String(), "app"}
+		s.Track(late, SeriesKey{"ns", "app", jump.String()}, morning.Add(jump))
+		s.Forget(late)
+	}
+	require.Equal(t, morning.Add(time.Minute), s.Credible(morning.Add(time.Minute)))
+	s.Observe(Sample{other, amount.CPU, morning.Add(8 * day), 100})
+	require.Len(t, s.Expire(morning.Add(8*day), yes), 2, "time has passed: samples say so")
+	s.Observe(Sample{other, amount.CPU, morning.Add(9 * day), 100})
+	require.Len(t, s.Expire(morning.Add(9*day), yes), 1, "what began while the clock was ahead goes, too")
+	require.Equal(t, 1, s.Len())
 }
