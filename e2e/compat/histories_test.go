@@ -49,7 +49,7 @@ func TestRandomHistories(t *testing.T) {
 		total.add(seen)
 	}
 	t.Log(total)
-	require.Less(t, total.near*100, total.weights, "weights that are one off because floats are added in another order")
+	require.LessOrEqual(t, total.near*1000, total.weights, "weights that are one off because floats are added in another order")
 }
 
 // tally counts what was compared.
@@ -110,11 +110,7 @@ func shorten(t *testing.T, h history) history {
 // upstream asks the clock when it writes checkpoints.
 func replay(t *testing.T, h history) (difference string, seen tally) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &pair{
-			history: h, begin: time.Now(),
-			theirs: newUpstream(h.options), ours: newLoadline(t, h.options),
-			running: map[string]event{}, objects: map[int]*upstreamv1.VerticalPodAutoscaler{}, mirror: map[*upstreamv1.VerticalPodAutoscaler]*v1.VerticalPodAutoscaler{},
-		}
+		r := newPair(t, h)
 		for _, e := range h.events {
 			if wait := time.Until(r.begin.Add(e.at)); wait > 0 {
 				time.Sleep(wait)
@@ -139,6 +135,15 @@ type pair struct {
 	objects map[int]*upstreamv1.VerticalPodAutoscaler
 	mirror  map[*upstreamv1.VerticalPodAutoscaler]*v1.VerticalPodAutoscaler
 	seen    tally
+}
+
+// newPair returns both recommenders before anything happens.
+func newPair(t *testing.T, h history) *pair {
+	return &pair{
+		history: h, begin: time.Now(),
+		theirs: newUpstream(h.options), ours: newLoadline(t, h.options),
+		running: map[string]event{}, objects: map[int]*upstreamv1.VerticalPodAutoscaler{}, mirror: map[*upstreamv1.VerticalPodAutoscaler]*v1.VerticalPodAutoscaler{},
+	}
 }
 
 func (r *pair) take(t *testing.T, e event) string {

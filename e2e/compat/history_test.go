@@ -41,6 +41,16 @@ type vpaPlan struct {
 	versions        []*upstreamv1.VerticalPodAutoscaler
 }
 
+// bare returns the object without any policy.
+func (p vpaPlan) bare() *upstreamv1.VerticalPodAutoscaler {
+	return &upstreamv1.VerticalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name, Annotations: map[string]string{}},
+		Spec: upstreamv1.VerticalPodAutoscalerSpec{
+			TargetRef: &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: p.name},
+		},
+	}
+}
+
 func (p vpaPlan) selector() labels.Selector { return labels.SelectorFromSet(labels.Set{"app": p.name}) }
 
 // eventKind says what an event does.
@@ -211,12 +221,7 @@ func (d *dice) tuning(before map[string]upstreamv1.ContainerResourcePolicy) map[
 }
 
 func (d *dice) object(p vpaPlan, tuned map[string]upstreamv1.ContainerResourcePolicy) *upstreamv1.VerticalPodAutoscaler {
-	v := &upstreamv1.VerticalPodAutoscaler{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name, Annotations: map[string]string{}},
-		Spec: upstreamv1.VerticalPodAutoscalerSpec{
-			TargetRef: &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: p.name},
-		},
-	}
+	v := p.bare()
 	for _, name := range containers {
 		if d.chance(0.3) {
 			v.Annotations["vpa-post-processor.kubernetes.io/"+name+"_integerCPU"] = one(d, "true", "false")
