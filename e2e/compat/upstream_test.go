@@ -89,7 +89,7 @@ func (u *upstream) states(p vpaPlan) model.ContainerNameToAggregateStateMap {
 }
 
 // recommend returns what is published for a VPA.
-func (u *upstream) recommend(t *testing.T, p vpaPlan, object *upstreamv1.VerticalPodAutoscaler) []upstreamv1.RecommendedContainerResources {
+func (u *upstream) recommend(t testing.TB, p vpaPlan, object *upstreamv1.VerticalPodAutoscaler) []upstreamv1.RecommendedContainerResources {
 	resources := logic.CreatePodResourceRecommender(u.options.estimate).GetRecommendedPodResources(u.states(p))
 	list := logic.MapToListOfRecommendedContainerResources(resources, u.options.format)
 	if u.options.integerCPU {
