@@ -23,7 +23,7 @@ import (
 )
 
 // histories is how many random histories are tried: go test ./compat -histories=10000
-var histories = flag.Int("histories", 1000, "number of random histories")
+var histories = flag.Int("histories", 300, "number of random histories")
 
 // firstSeed is the seed of the first history unless -seed says otherwise.
 const firstSeed = 1
