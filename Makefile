@@ -52,8 +52,9 @@ conformance: ## run every vector file in VECTORS=<dir>
 	@go run ./hack/conformance -vectors $(VECTORS)
 
 .PHONY: compat
-compat: ## compare with the upstream VPA module
+compat: ## compare with the upstream VPA module, over 10,000 random histories
 	cd e2e && go test -race ./compat/...
+	cd e2e && go test -count=1 -run TestRandomHistories ./compat -histories=10000
 
 .PHONY: cluster-binary
 cluster-binary: ## build the local control plane (8 to 13 minutes the first time, then cached)
@@ -77,7 +78,16 @@ demo: build ## show workloads being put right on a local control plane (KEEP=1 l
 
 .PHONY: bench
 bench: ## benchmarks with allocations
-	go test -run '^$$' -bench . -benchmem ./pkg/core/... ./pkg/convert/... ./admission-controller/...
+	go test -run '^$$' -bench . -benchmem ./pkg/core/... ./pkg/convert/... ./recommender/... ./admission-controller/...
+
+.PHONY: bench-compat
+bench-compat: ## benchmarks side by side with the upstream VPA module, and a table of ratios
+	@cd e2e; { \
+		go test -run '^$$' -bench HistogramAdd -benchmem -benchtime 5ms -count 60 ./compat; \
+		go test -run '^$$' -bench 'Recommend|NothingNew|AddPods' -benchmem -benchtime 300ms -count 3 ./compat; \
+		go test -run '^$$' -bench IngestTick -benchmem -benchtime 2x -count 3 ./compat; \
+		go test -run '^$$' -bench 'CheckpointsIdle|Heap' -benchmem -benchtime 1x ./compat; \
+	} | go run ./compat/ratios
 
 .PHONY: test
 test: ## everything that must pass before a change lands

@@ -7,6 +7,12 @@
 // our definitions are tried with good and bad objects, one bad object for each
 // rule.
 //
-// It has tests only, needs no cluster, and runs with
-// `cd e2e && go test ./compat/...`.
+// The recommenders of both sides live through the same random histories and must
+// recommend the same and write the same checkpoints (TestRandomHistories); where
+// they differ on purpose the histories avoid it and a scene shows both ways. The
+// metrics of our programs must be upstream's and some with our prefix. Benchmarks
+// give both sides the same input; `make bench-compat` ends with their ratios.
+//
+// It has tests only, needs no cluster, and runs with `make compat`, or with
+// `cd e2e && go test ./compat/...` for fewer histories.
 package compat

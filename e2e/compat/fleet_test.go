@@ -1,0 +1,140 @@
+package compat
+
+import (
+	"fmt"
+	"math"
+	"math/rand"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
+
+	"loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// A fleet is the input of the benchmarks: pods of two containers, five for each
+// VPA, with log-normal usage. Pods of a VPA have equal labels, as those of a
+// Deployment have.
+type fleet struct {
+	vpas []vpaPlan
+	pods []event
+}
+
+const podsPerVPA, containersPerPod = 5, 2
+
+func newFleet(pods int) fleet {
+	var f fleet
+	for i := range pods / podsPerVPA {
+		p := vpaPlan{namespace: fmt.Sprint("team-", i%100), name: fmt.Sprint("web", i)}
+		p.versions = append(p.versions, p.bare())
+		f.vpas = append(f.vpas, p)
+	}
+	for i := range pods {
+		vpa := i / podsPerVPA
+		name := f.vpas[vpa].name
+		f.pods = append(f.pods, event{
+			kind: appears, vpa: vpa, pod: fmt.Sprintf("%s-6d5f7c9b8-%d", name, i),
+			labels: labels.Set{"app": name, "pod-template-hash": "6d5f7c9b8", "tier": "backend"}, names: containers[:containersPerPod],
+		})
+	}
+	return f
+}
+
+// samples calls one for each container of a tick: CPU in millicores and memory
+// in bytes. The same tick is the same for both sides.
+func (f fleet) samples(tick int, one func(pod *event, container string, at time.Time, cpu, memory int64)) {
+	random := rand.New(rand.NewSource(int64(tick)))
+	now := dayOne.Add(time.Duration(tick) * time.Minute)
+	for i := range f.pods {
+		pod := &f.pods[i]
+		at := now.Add(-time.Duration(i%15) * time.Second)
+		for _, container := range pod.names {
+			noise := math.Exp(random.NormFloat64())
+			one(pod, container, at, int64(200*noise), int64(3e8*noise))
+		}
+	}
+}
+
+var dayOne = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+
+// upstreamFleet returns upstream's model with the VPAs of a fleet, or without.
+func upstreamFleet(b *testing.B, f fleet, withVPAs bool) *upstream {
+	u := newUpstream(defaults())
+	if withVPAs {
+		for _, p := range f.vpas {
+			require.NoError(b, u.cluster.AddOrUpdateVpa(p.versions[0], p.selector()))
+		}
+	}
+	return u
+}
+
+func (f fleet) addToUpstream(u *upstream) {
+	for i := range f.pods {
+		p := &f.pods[i]
+		id := podID(f.vpas[p.vpa], p.pod)
+		u.cluster.AddOrUpdatePod(id, p.labels, corev1.PodRunning)
+		for _, name := range p.names {
+			_ = u.cluster.AddOrUpdateContainer(model.ContainerID{PodID: id, ContainerName: name}, nil)
+		}
+	}
+}
+
+func (f fleet) tickUpstream(u *upstream, tick int) {
+	f.samples(tick, func(pod *event, container string, at time.Time, cpu, memory int64) {
+		id := model.ContainerID{PodID: podID(f.vpas[pod.vpa], pod.pod), ContainerName: container}
+		_ = u.cluster.AddSample(&model.ContainerUsageSampleWithKey{Container: id,
+			ContainerUsageSample: model.ContainerUsageSample{MeasureStart: at, Usage: model.ResourceAmount(cpu), Resource: model.ResourceCPU}})
+		_ = u.cluster.AddSample(&model.ContainerUsageSampleWithKey{Container: id,
+			ContainerUsageSample: model.ContainerUsageSample{MeasureStart: at, Usage: model.ResourceAmount(memory), Resource: model.ResourceMemory}})
+	})
+}
+
+// loadlineFleet returns our model with the VPAs of a fleet, or without.
+func loadlineFleet(b *testing.B, f fleet, withVPAs bool) *loadline {
+	l := newLoadline(b, defaults())
+	if !withVPAs {
+		return l
+	}
+	var seen []feed.Observed
+	for _, p := range f.vpas {
+		object := &v1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name}}
+		object.Spec.TargetRef = p.versions[0].Spec.TargetRef
+		seen = append(seen, feed.Observed{Object: object, Selector: p.selector()})
+	}
+	l.model.SyncVPAs(seen, dayOne)
+	return l
+}
+
+// objects returns the pods of a fleet as the informer has them, trimmed.
+func (f fleet) objects() []*corev1.Pod {
+	list := make([]*corev1.Pod, len(f.pods))
+	for i := range f.pods {
+		p := &f.pods[i]
+		list[i] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: f.vpas[p.vpa].namespace, Name: p.pod, Labels: p.labels}}
+		for _, name := range p.names {
+			list[i].Spec.Containers = append(list[i].Spec.Containers, corev1.Container{Name: name})
+		}
+	}
+	return list
+}
+
+func addToLoadline(l *loadline, pods []*corev1.Pod) {
+	for _, p := range pods {
+		l.model.PutPod(p, dayOne)
+	}
+}
+
+func (f fleet) tickLoadline(l *loadline, tick int) {
+	f.samples(tick, func(pod *event, container string, at time.Time, cpu, memory int64) {
+		key := usage.ContainerKey{Namespace: f.vpas[pod.vpa].namespace, Pod: pod.pod, Container: container}
+		l.store.Observe(usage.Sample{Container: key, Kind: amount.CPU, At: at, Amount: amount.Amount(cpu)})
+		l.store.Observe(usage.Sample{Container: key, Kind: amount.Memory, At: at, Amount: amount.Amount(memory)})
+	})
+}

@@ -1,0 +1,378 @@
+package compat
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	upstreamv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
+	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/features"
+	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
+
+	"loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+// histories is how many random histories are tried: go test ./compat -histories=10000
+var histories = flag.Int("histories", 300, "number of random histories")
+
+// firstSeed is the seed of the first history unless -seed says otherwise.
+const firstSeed = 1
+
+// Both recommenders see the same pods, samples, kills, policies and restarts and
+// must recommend the same and write the same checkpoints.
+func TestRandomHistories(t *testing.T) {
+	require.NoError(t, features.MutableFeatureGate.Set("PerVPAConfig=true"))
+	first := int64(firstSeed)
+	if *seed != 0 {
+		first = *seed
+	}
+	t.Logf("%d histories from seed %d", *histories, first)
+	var total tally
+	for s := first; s < first+int64(*histories); s++ {
+		h := newHistory(s)
+		difference, seen := replay(t, h)
+		if difference != "" {
+			h = shorten(t, h)
+			difference, _ = replay(t, h)
+			t.Fatalf("history of seed %d (repeat: go test ./compat -run TestRandomHistories -seed=%d -histories=1)\n%s\n%s", s, s, h, difference)
+		}
+		total.add(seen)
+	}
+	t.Log(total)
+	require.LessOrEqual(t, total.near*1000, total.weights, "weights that are one off because floats are added in another order")
+}
+
+// tally counts what was compared.
+type tally struct{ recommendations, checkpoints, weights, near, moved int }
+
+func (a *tally) add(b tally) {
+	a.recommendations += b.recommendations
+	a.checkpoints += b.checkpoints
+	a.weights += b.weights
+	a.near += b.near
+	a.moved += b.moved
+}
+
+func (a tally) String() string {
+	return fmt.Sprintf("%d recommendations and %d checkpoints compared; of %d weights %d differ by one; %d histograms refer to another time", a.recommendations, a.checkpoints, a.weights, a.near, a.moved)
+}
+
+func (h history) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%+v\n", h.options)
+	for i, p := range h.vpas {
+		for j, v := range p.versions {
+			fmt.Fprintf(&text, "VPA %d version %d: %s/%s %v %s\n", i, j, p.namespace, p.name, v.Annotations, policies(v))
+		}
+	}
+	for _, e := range h.events {
+		fmt.Fprintln(&text, e)
+	}
+	return text.String()
+}
+
+func policies(v *upstreamv1.VerticalPodAutoscaler) string {
+	text, err := json.Marshal(v.Spec.ResourcePolicy)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// shorten leaves out events as long as a difference remains.
+func shorten(t *testing.T, h history) history {
+	for size := len(h.events) / 2; size > 0; size /= 2 {
+		for at := 0; at+size <= len(h.events); {
+			shorter := h
+			shorter.events = slices.Delete(slices.Clone(h.events), at, at+size)
+			if difference, _ := replay(t, shorter); difference != "" {
+				h = shorter
+			} else {
+				at += size
+			}
+		}
+	}
+	return h
+}
+
+// replay lets a history happen to both recommenders and returns the first
+// difference, empty if there is none. It runs in a time of its own, because
+// upstream asks the clock when it writes checkpoints.
+func replay(t *testing.T, h history) (difference string, seen tally) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newPair(t, h)
+		for _, e := range h.events {
+			if wait := time.Until(r.begin.Add(e.at)); wait > 0 {
+				time.Sleep(wait)
+			}
+			if difference = r.take(t, e); difference != "" {
+				difference = e.String() + ": " + difference
+				break
+			}
+		}
+		seen = r.seen
+	})
+	return difference, seen
+}
+
+// pair is both recommenders over the same cluster.
+type pair struct {
+	history history
+	begin   time.Time
+	theirs  *upstream
+	ours    *loadline
+	running map[string]event // by pod, with which it appeared
+	objects map[int]*upstreamv1.VerticalPodAutoscaler
+	mirror  map[*upstreamv1.VerticalPodAutoscaler]*v1.VerticalPodAutoscaler
+	seen    tally
+}
+
+// newPair returns both recommenders before anything happens.
+func newPair(t *testing.T, h history) *pair {
+	return &pair{
+		history: h, begin: time.Now(),
+		theirs: newUpstream(h.options), ours: newLoadline(t, h.options),
+		running: map[string]event{}, objects: map[int]*upstreamv1.VerticalPodAutoscaler{}, mirror: map[*upstreamv1.VerticalPodAutoscaler]*v1.VerticalPodAutoscaler{},
+	}
+}
+
+func (r *pair) take(t *testing.T, e event) string {
+	p := r.history.vpas[e.vpa]
+	switch e.kind {
+	case changes:
+		r.objects[e.vpa] = p.versions[e.version]
+		r.see(t)
+		return ""
+	case passes:
+		return r.pass(t, e)
+	case restarts:
+		return r.restart(t, e)
+	case appears:
+		r.running[e.pod] = e
+	case vanishes:
+		e.vpa = r.running[e.pod].vpa
+		delete(r.running, e.pod)
+	case uses:
+		if r.opensWithZero(e) {
+			return ""
+		}
+	}
+	p = r.history.vpas[e.vpa]
+	r.theirs.take(t, r.begin, p, e)
+	r.ours.take(r.begin, time.Now(), p, e)
+	return ""
+}
+
+// opensWithZero tells whether a memory window would begin with 0, after which
+// upstream refuses all that follows in the window (Q4).
+func (r *pair) opensWithZero(e event) bool {
+	if e.resource != model.ResourceMemory || e.amount != 0 {
+		return false
+	}
+	c := r.theirs.cluster.GetContainer(model.ContainerID{PodID: podID(r.history.vpas[e.vpa], e.pod), ContainerName: e.container})
+	return c == nil || c.GetMaxMemoryPeak() == 0 || !r.begin.Add(e.sampled).Before(c.WindowEnd)
+}
+
+func (r *pair) see(t *testing.T) {
+	for i, object := range r.objects {
+		r.theirs.see(t, r.history.vpas[i], object)
+	}
+	r.ours.see(t, r.history.vpas, r.objects, r.mirror, time.Now())
+}
+
+func (r *pair) pass(t *testing.T, e event) string {
+	r.see(t)
+	for i, p := range r.history.vpas {
+		if object := r.objects[i]; object != nil {
+			if d := r.compareRecommendations(t, p, object); d != "" {
+				return d
+			}
+		}
+	}
+	if e.saves {
+		if d := r.compareCheckpoints(r.theirs.save(t), r.ours.save(t, r.history.vpas, time.Now())); d != "" {
+			return d
+		}
+	}
+	if e.cleans && r.mayClean() {
+		r.theirs.clean(t.Context(), time.Now())
+		r.ours.model.Expire(time.Now())
+	}
+	return ""
+}
+
+// mayClean tells whether both sides drop the same histories. They do not for
+// pods that still run: upstream keeps the peak of the running window, which the
+// history then lacks; ours begins the window anew. And a history without CPU
+// samples goes at once upstream when its pods are gone; ours keeps it as long as
+// any other while a VPA selects it, because it may hold an OOM kill.
+func (r *pair) mayClean() bool {
+	for _, pod := range r.running {
+		p := r.history.vpas[pod.vpa]
+		for _, name := range pod.names {
+			c := r.theirs.cluster.GetContainer(model.ContainerID{PodID: podID(p, pod.pod), ContainerName: name})
+			if c == nil || time.Since(c.LastCPUSampleStart) > time.Hour {
+				return false
+			}
+		}
+	}
+	for series := range r.ours.store.All() {
+		r.ours.scratch.Reset()
+		r.ours.store.Profile(&r.ours.scratch, series)
+		if r.ours.scratch.Empty() {
+			return false
+		}
+	}
+	return true
+}
+
+// restart lets both sides write checkpoints, forget everything and begin again
+// with what was written, by themselves or by the other side.
+func (r *pair) restart(t *testing.T, e event) string {
+	r.see(t)
+	theirs, ours := maps.Clone(r.theirs.save(t)), r.ours.save(t, r.history.vpas, time.Now())
+	if d := r.compareCheckpoints(theirs, ours); d != "" {
+		return d
+	}
+	// Upstream counts a container of which only an empty checkpoint is left as one
+	// that shares the pod's minimum, for ever (Q2).
+	maps.DeleteFunc(theirs, func(name string, _ *upstreamv1.VerticalPodAutoscalerCheckpoint) bool { return ours[name] == nil })
+	theirs = *through[checkpoints](t, theirs)
+	r.theirs, r.ours = newUpstream(r.history.options), newLoadline(t, r.history.options)
+	r.see(t)
+	if e.crossed {
+		theirs, ours = ours, theirs
+	}
+	for i := range r.objects {
+		r.theirs.load(t, r.history.vpas[i], theirs)
+		r.ours.load(t, r.history.vpas[i], ours)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.running)) {
+		pod := r.running[name]
+		r.theirs.take(t, r.begin, r.history.vpas[pod.vpa], pod)
+		r.ours.take(r.begin, time.Now(), r.history.vpas[pod.vpa], pod)
+	}
+	return ""
+}
+
+// compareRecommendations returns how the recommendations for a VPA differ. Of a
+// kind of which nothing is known upstream publishes the floor, and ours nothing.
+func (r *pair) compareRecommendations(t *testing.T, p vpaPlan, object *upstreamv1.VerticalPodAutoscaler) string {
+	got := map[string]upstreamv1.RecommendedContainerResources{}
+	for _, c := range r.ours.recommend(p) {
+		got[c.ContainerName] = c
+	}
+	states := r.theirs.states(p)
+	for _, want := range r.theirs.recommend(t, p, object) {
+		state := states[want.ContainerName]
+		for _, list := range lists(want) {
+			if state.AggregateCPUUsage.IsEmpty() {
+				delete(list, corev1.ResourceCPU)
+			}
+			if state.AggregateMemoryPeaks.IsEmpty() {
+				delete(list, corev1.ResourceMemory)
+			}
+		}
+		for i, list := range lists(want) {
+			if other := lists(got[want.ContainerName])[i]; !equalLists(list, other) {
+				return fmt.Sprintf("container %s of %s\nupstream: %v\nloadline: %v", want.ContainerName, p.name, lists(want), lists(got[want.ContainerName]))
+			}
+		}
+		delete(got, want.ContainerName)
+		r.seen.recommendations++
+	}
+	if len(got) > 0 {
+		return fmt.Sprintf("only Loadline recommends for %s: %v", p.name, got)
+	}
+	return ""
+}
+
+func lists(c upstreamv1.RecommendedContainerResources) []corev1.ResourceList {
+	return []corev1.ResourceList{c.Target, c.LowerBound, c.UpperBound, c.UncappedTarget}
+}
+
+func equalLists(a, b corev1.ResourceList) bool {
+	return maps.EqualFunc(a, b, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
+}
+
+// compareCheckpoints returns how checkpoints differ. Ours are not written where
+// nothing is known.
+func (r *pair) compareCheckpoints(theirs, ours checkpoints) string {
+	for _, name := range slices.Sorted(maps.Keys(theirs)) {
+		want, got := theirs[name], ours[name]
+		if got == nil {
+			if want.Status.TotalSamplesCount != 0 || len(want.Status.MemoryHistogram.BucketWeights) > 0 {
+				return fmt.Sprintf("no checkpoint %s, upstream's: %+v", name, want.Status)
+			}
+			continue
+		}
+		if want.Spec != got.Spec || !r.equalStatus(&want.Status, &got.Status) {
+			return fmt.Sprintf("checkpoint %s\nupstream: %+v %+v\nloadline: %+v %+v", name, want.Spec, want.Status, got.Spec, got.Status)
+		}
+		r.seen.checkpoints++
+	}
+	for name := range ours {
+		if theirs[name] == nil {
+			return "only Loadline writes the checkpoint " + name
+		}
+	}
+	return ""
+}
+
+func (r *pair) equalStatus(a, b *upstreamv1.VerticalPodAutoscalerCheckpointStatus) bool {
+	return a.Version == b.Version && a.TotalSamplesCount == b.TotalSamplesCount &&
+		sameSecond(a.LastUpdateTime.Time, b.LastUpdateTime.Time) &&
+		sameSecond(a.FirstSampleStart.Time, b.FirstSampleStart.Time) && sameSecond(a.LastSampleStart.Time, b.LastSampleStart.Time) &&
+		r.equalHistogram(&a.CPUHistogram, &b.CPUHistogram, r.history.options.aggregation.CPUHistogramDecayHalfLife) &&
+		r.equalHistogram(&a.MemoryHistogram, &b.MemoryHistogram, r.history.options.aggregation.MemoryHistogramDecayHalfLife)
+}
+
+// sameSecond compares times as they are written.
+func sameSecond(a, b time.Time) bool { return a.IsZero() == b.IsZero() && a.Unix() == b.Unix() }
+
+// equalHistogram compares what is written of two histograms. Upstream adds up the
+// histories of a VPA in the order of a map, so the last bits of its own sums
+// change from run to run, and a weight just between two integers is rounded
+// either way. To add them up it also gives all of them the latest of their
+// reference times, in place (Q13), even one that is empty yet and in ours begins
+// with its first sample: then the total refers to another time.
+func (r *pair) equalHistogram(a, b *upstreamv1.HistogramCheckpoint, halfLife time.Duration) bool {
+	total := a.TotalWeight
+	if later := b.ReferenceTimestamp.Sub(a.ReferenceTimestamp.Time); later != 0 && total != 0 {
+		r.seen.moved++
+		total *= math.Exp2(-float64(later) / float64(halfLife))
+	}
+	if math.Abs(total-b.TotalWeight) > 1e-9*total {
+		return false
+	}
+	for bucket := range union(a.BucketWeights, b.BucketWeights) {
+		x, y := int(a.BucketWeights[bucket]), int(b.BucketWeights[bucket])
+		r.seen.weights++
+		if x != y {
+			r.seen.near++
+		}
+		if x < y-1 || x > y+1 {
+			return false
+		}
+	}
+	return true
+}
+
+func union(a, b map[int]uint32) map[int]uint32 {
+	all := maps.Clone(a)
+	if all == nil {
+		all = map[int]uint32{}
+	}
+	maps.Copy(all, b)
+	return all
+}

@@ -1,0 +1,155 @@
+package compat
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	upstreamv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
+	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
+
+	"loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/advice"
+	"loadline.dev/loadline/recommender/checkpoint"
+	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// loadline is our recommender without its connections.
+type loadline struct {
+	store   *usage.Store
+	model   *feed.Model
+	advisor *advice.Advisor
+	scratch profile.Profile
+}
+
+func newLoadline(t testing.TB, o options) *loadline {
+	config := usage.Config{
+		Shape: profile.NewShape(o.aggregation.CPUHistogramDecayHalfLife, o.aggregation.MemoryHistogramDecayHalfLife),
+		Rules: usage.Rules{
+			OOMRatio: o.aggregation.OOMBumpUpRatio, OOMMinBump: amount.FromFloat(o.aggregation.OOMMinBumpUp),
+			Interval: o.aggregation.MemoryAggregationIntervalDuration, Count: o.aggregation.MemoryAggregationIntervalCount,
+		},
+	}
+	e := estimate.Config{
+		Target:     [amount.Kinds]float64{o.estimate.TargetCPUPercentile, o.estimate.TargetMemoryPercentile},
+		Lower:      [amount.Kinds]float64{o.estimate.LowerBoundCPUPercentile, o.estimate.LowerBoundMemoryPercentile},
+		Upper:      [amount.Kinds]float64{o.estimate.UpperBoundCPUPercentile, o.estimate.UpperBoundMemoryPercentile},
+		Margin:     o.estimate.SafetyMarginFraction,
+		Confidence: [amount.Kinds]time.Duration{o.estimate.ConfidenceIntervalCPU, o.estimate.ConfidenceIntervalMemory},
+		PodMinCPU:  o.estimate.PodMinCPUMillicores, PodMinMemory: o.estimate.PodMinMemoryMb,
+	}
+	recipe, err := estimate.ForName("vpa", e)
+	require.NoError(t, err)
+	store := usage.New(config)
+	return &loadline{
+		store: store,
+		model: feed.NewModel(feed.Config{Store: store, PerVPA: true}),
+		advisor: &advice.Advisor{
+			Store: store, Shape: config.Shape, Recipe: recipe, Estimate: e,
+			Format: convert.Format{CPUStep: int64(o.format.RoundCPUMillicores), MemoryStep: int64(o.format.RoundMemoryBytes), HumanizeMemory: o.format.HumanizeMemory},
+			Limits: status.Limits{IntegerCPU: o.integerCPU, MaxAllowed: o.maxAllowed},
+		},
+		scratch: profile.New(config.Shape),
+	}
+}
+
+// kindOf is our name of a resource.
+func kindOf(r model.ResourceName) amount.Kind {
+	if r == model.ResourceCPU {
+		return amount.CPU
+	}
+	return amount.Memory
+}
+
+// take lets an event happen that is no pass and no restart.
+func (l *loadline) take(begin, now time.Time, p vpaPlan, e event) {
+	container := usage.ContainerKey{Namespace: p.namespace, Pod: e.pod, Container: e.container}
+	switch e.kind {
+	case appears:
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: e.pod, Labels: e.labels}}
+		for _, name := range e.names {
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: name})
+		}
+		pod.Status.Phase = corev1.PodRunning
+		l.model.PutPod(pod, now)
+	case vanishes:
+		l.model.RemovePod(p.namespace, e.pod)
+	case uses:
+		l.store.Observe(usage.Sample{Container: container, Kind: kindOf(e.resource), At: begin.Add(e.sampled), Amount: amount.Amount(e.amount)})
+	case killed:
+		// Without limit and identity a kill counts as it does upstream.
+		l.store.ObserveOOM(usage.OOM{Container: container, At: begin.Add(e.sampled), Memory: amount.Amount(e.amount)})
+	}
+}
+
+// see makes the model know all VPAs as they are now.
+func (l *loadline) see(t *testing.T, plans []vpaPlan, objects map[int]*upstreamv1.VerticalPodAutoscaler, mirror map[*upstreamv1.VerticalPodAutoscaler]*v1.VerticalPodAutoscaler, now time.Time) {
+	var seen []feed.Observed
+	for i, object := range objects {
+		if mirror[object] == nil {
+			mirror[object] = through[v1.VerticalPodAutoscaler](t, object)
+		}
+		seen = append(seen, feed.Observed{Object: mirror[object], Selector: plans[i].selector()})
+	}
+	l.model.SyncVPAs(seen, now)
+}
+
+// recommend returns what is published for a VPA.
+func (l *loadline) recommend(p vpaPlan) []upstreamv1.RecommendedContainerResources {
+	var list []upstreamv1.RecommendedContainerResources
+	for _, c := range l.advisor.Recommend(l.model.Find(p.namespace, p.name), &l.scratch) {
+		list = append(list, upstreamv1.RecommendedContainerResources(c))
+	}
+	return list
+}
+
+// save returns what we write for the VPAs of plans, in upstream's types.
+func (l *loadline) save(t *testing.T, plans []vpaPlan, now time.Time) checkpoints {
+	saved := checkpoints{}
+	for _, p := range plans {
+		v := l.model.Find(p.namespace, p.name)
+		if v == nil {
+			continue
+		}
+		for container, image := range l.advisor.Images(v, now) {
+			c := &v1.VerticalPodAutoscalerCheckpoint{
+				ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name + "-" + container},
+				Spec:       v1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: p.name, ContainerName: container},
+				Status:     checkpoint.Status(image, now),
+			}
+			saved[p.namespace+"/"+c.Name] = through[upstreamv1.VerticalPodAutoscalerCheckpoint](t, c)
+		}
+	}
+	return saved
+}
+
+// load gives a VPA the histories of checkpoints.
+func (l *loadline) load(t *testing.T, p vpaPlan, saved checkpoints) {
+	v := l.model.Find(p.namespace, p.name)
+	v.Restored = map[string]*profile.Profile{}
+	for _, c := range saved {
+		if c.Namespace != p.namespace || c.Spec.VPAObjectName != p.name {
+			continue
+		}
+		image, err := checkpoint.Image(&through[v1.VerticalPodAutoscalerCheckpoint](t, c).Status)
+		require.NoError(t, err)
+		restored := profile.New(l.advisor.Shape)
+		require.NoError(t, restored.Load(image))
+		v.Restored[c.Spec.ContainerName] = &restored
+	}
+}
+
+// through sends a value through its text: what another program reads of it.
+func through[To any](t *testing.T, value any) *To {
+	var to To
+	decode(t, encode(t, value), &to)
+	return &to
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+)
+
+// requirements are those of the issue that asked for the benchmarks.
+var requirements = []requirement{
+	{what: "one histogram sample", subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "ns/op", faster: 4},
+	{what: "  its allocations", subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "allocs/op", most: new(0.0)},
+	{what: "a tick of 200,000 samples", subject: "IngestTick/loadline", reference: "IngestTick/upstream", unit: "ns/op", faster: 4},
+	{what: "  its allocations", subject: "IngestTick/loadline", reference: "IngestTick/upstream", unit: "allocs/op", most: new(200.0)},
+	{what: "recommendation of a VPA", subject: "Recommend/loadline", reference: "Recommend/upstream", unit: "ns/VPA", faster: 4},
+	{what: "  without new data", subject: "NothingNew/loadline", reference: "NothingNew/upstream", unit: "ns/VPA", faster: 50},
+	{what: "adding 5,000 pods, 1,000 VPAs", subject: "AddPods/5000/loadline", reference: "AddPods/5000/upstream", unit: "ns/op", faster: 1},
+	{what: "  10 times as many of ours", subject: "AddPods/50000/loadline", reference: "AddPods/5000/loadline", unit: "ns/op", faster: 1. / 12},
+	{what: "checkpoints of an unchanged VPA", subject: "CheckpointsIdle/loadline", reference: "CheckpointsIdle/upstream", unit: "ns/VPA", most: new(2000.0)},
+	{what: "heap after a day", subject: "Heap/loadline", reference: "Heap/upstream", unit: "B/container", most: new(120 * 1024 * 1024 / 100_000.0)},
+}
+
+func main() {
+	results, err := read(io.TeeReader(os.Stdin, os.Stdout))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "ratios: read standard input:", err)
+		os.Exit(2)
+	}
+	if !report(os.Stdout, results) {
+		os.Exit(1)
+	}
+}
+
+// report prints the table and tells whether all requirements are met.
+func report(w io.Writer, r results) bool {
+	met := true
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nbenchmark\treference\tloadline\tunit\tratio\trequired\tresult")
+	for _, q := range requirements {
+		line, ok := q.line(r)
+		fmt.Fprintln(table, line)
+		met = met && ok
+	}
+	return table.Flush() == nil && met
+}
+
+// read takes benchmark lines: a name, a number of rounds, then pairs of value and
+// unit.
+func read(from io.Reader) (results, error) {
+	found := results{}
+	lines := bufio.NewScanner(from)
+	for lines.Scan() {
+		words := strings.Fields(lines.Text())
+		if len(words) < 4 || !strings.HasPrefix(words[0], "Benchmark") {
+			continue
+		}
+		found.add(words[0], words[2:])
+	}
+	return found, lines.Err()
+}
