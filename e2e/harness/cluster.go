@@ -28,6 +28,7 @@ type Options struct {
 	Root   string    // the checkout: deploy/ and bin/ lie there
 	Dir    string    // state and logs; created, and removed by Down
 	Nodes  int       // simulated nodes
+	Args   []string  // more arguments of the program
 	Out    io.Writer // progress for people
 }
 
@@ -43,6 +44,7 @@ type Cluster struct {
 	copied   chan struct{} // closed when all that lifeline prints is shown
 	down     sync.Once
 	downErr  error
+	mu       sync.Mutex // daemons: tests that run side by side add theirs
 	daemons  []*Daemon
 }
 
@@ -75,8 +77,9 @@ const readyLine = "the control plane is ready"
 // command that waits for the end of its input, which is ours to close and which
 // the kernel closes when we are killed.
 func (c *Cluster) launch(ctx context.Context) error {
-	c.lifeline = exec.Command(c.Binary, "run", "--dir", c.Dir, "--nodes", fmt.Sprint(c.Nodes), "--audit",
-		"--traces", filepath.Join(c.Root, "testdata", "traces"), "--", "sh", "-c", "echo "+readyLine+"; exec cat")
+	args := append([]string{"run", "--dir", c.Dir, "--nodes", fmt.Sprint(c.Nodes), "--audit",
+		"--traces", filepath.Join(c.Root, "testdata", "traces")}, c.Args...)
+	c.lifeline = exec.Command(c.Binary, append(args, "--", "sh", "-c", "echo "+readyLine+"; exec cat")...)
 	// ctrl-C reaches only us; we stop things in order.
 	c.lifeline.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.lifeline.Stderr = c.Out
@@ -107,6 +110,9 @@ func (c *Cluster) launch(ctx context.Context) error {
 	}
 	return errors.Join(ctx.Err(), c.lifeline.Wait())
 }
+
+// AuditLog is the path of the API server's log of who asked for what.
+func (c *Cluster) AuditLog() string { return filepath.Join(c.Dir, "logs", "audit.log") }
 
 // Kubeconfig is the path of the administrator's kubeconfig.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Dir, "kubeconfig") }
@@ -148,6 +154,8 @@ func (c *Cluster) command(ctx context.Context, args ...string) error {
 // Down stops the programs and the control plane and removes their state. It
 // works after the context of Start has ended, too; a second call does nothing.
 func (c *Cluster) Down() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, d := range c.daemons {
 		d.Stop()
 	}

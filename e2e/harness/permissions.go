@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -53,7 +52,7 @@ func (c *Cluster) Permissions() (PermissionUse, error) {
 	}
 	use := PermissionUse{Granted: len(granted)}
 	used := map[permission]bool{}
-	log, err := os.Open(filepath.Join(c.Dir, "logs", "audit.log"))
+	log, err := os.Open(c.AuditLog())
 	if err != nil {
 		return use, fmt.Errorf("open the audit log: %w", err)
 	}
