@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	metricsclient "k8s.io/metrics/pkg/client/clientset/versioned"
 
 	vpaclient "loadline.dev/loadline/pkg/generated/clientset/versioned"
 )
@@ -38,6 +39,7 @@ type Cluster struct {
 	Config *rest.Config // of an administrator
 	Kube   kubernetes.Interface
 	VPA    vpaclient.Interface
+	Usage  metricsclient.Interface
 
 	lifeline *exec.Cmd     // holds the control plane
 	release  io.Closer     // ends lifeline
@@ -125,7 +127,10 @@ func (c *Cluster) connect() (err error) {
 	if c.Kube, err = kubernetes.NewForConfig(c.Config); err != nil {
 		return err
 	}
-	c.VPA, err = vpaclient.NewForConfig(c.Config)
+	if c.VPA, err = vpaclient.NewForConfig(c.Config); err != nil {
+		return err
+	}
+	c.Usage, err = metricsclient.NewForConfig(c.Config)
 	return err
 }
 

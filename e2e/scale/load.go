@@ -7,7 +7,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metricsclient "k8s.io/metrics/pkg/client/clientset/versioned"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/e2e/harness"
@@ -99,12 +98,8 @@ func (l load) fill(ctx context.Context, cluster *harness.Cluster) (f filled, err
 		return f, err
 	}
 	f.running = time.Since(start)
-	usage, err := metricsclient.NewForConfig(cluster.Config)
-	if err != nil {
-		return f, err
-	}
 	err = await(ctx, "pods with usage", l.pods, func() (int, error) {
-		list, err := usage.MetricsV1beta1().PodMetricses("").List(ctx, metav1.ListOptions{})
+		list, err := cluster.Usage.MetricsV1beta1().PodMetricses("").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return 0, err
 		}

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -34,7 +32,7 @@ func (o observation) spent(step string) time.Duration {
 }
 
 func observe(ctx context.Context, cluster *harness.Cluster, d *harness.Daemon) (o observation, err error) {
-	if o.metrics, err = scrape(ctx, d.Address); err != nil {
+	if o.metrics, err = d.Metrics(ctx); err != nil {
 		return o, err
 	}
 	if o.cpu, err = processorTime(d.PID()); err != nil {
@@ -49,31 +47,6 @@ func observe(ctx context.Context, cluster *harness.Cluster, d *harness.Daemon) (
 	}
 	o.audited = log.Size()
 	return o, nil
-}
-
-// scrape reads the metrics that a program serves.
-func scrape(ctx context.Context, address string) (map[string]float64, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("read metrics: %w", err)
-	}
-	defer response.Body.Close()
-	metrics := map[string]float64{}
-	lines := bufio.NewScanner(response.Body)
-	for lines.Scan() {
-		name, value, _ := strings.Cut(lines.Text(), "} ")
-		if value == "" || !strings.HasPrefix(name, latency) {
-			continue
-		}
-		if metrics[name+"}"], err = strconv.ParseFloat(value, 64); err != nil {
-			return nil, fmt.Errorf("read metrics: %q: %w", lines.Text(), err)
-		}
-	}
-	return metrics, lines.Err()
 }
 
 // tick is the unit of processor time in /proc.
