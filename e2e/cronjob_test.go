@@ -68,21 +68,17 @@ func TestCronJobTarget(t *testing.T) {
 // createCronJob creates the workload as a CronJob that never runs by itself.
 func createCronJob(t *testing.T, w harness.Workload) {
 	t.Helper()
-	c := w.Containers[0]
 	_, err := cluster.Kube.BatchV1().CronJobs(w.Namespace).Create(t.Context(), &batchv1.CronJob{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name},
-		Spec: batchv1.CronJobSpec{
-			Schedule: "0 0 31 2 *",
-			JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": w.Name}, Annotations: w.Annotations},
-				Spec: corev1.PodSpec{
-					RestartPolicy:                 corev1.RestartPolicyNever,
-					TerminationGracePeriodSeconds: new(int64),
-					Containers: []corev1.Container{{Name: c.Name, Image: "simulated",
-						Resources: corev1.ResourceRequirements{Requests: pair(c.CPU, c.Memory)}}},
-				},
-			}}},
-		},
+		Spec:       batchv1.CronJobSpec{Schedule: "0 0 31 2 *", JobTemplate: jobTemplate(w)},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
+}
+
+// jobTemplate returns what Jobs of the workload are made from. A pod that fails
+// is not tried again.
+func jobTemplate(w harness.Workload) batchv1.JobTemplateSpec {
+	template := w.Template()
+	template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	return batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template, BackoffLimit: new(int32)}}
 }

@@ -1,14 +1,17 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/e2e/harness"
@@ -106,8 +109,46 @@ func TestPodThatDiesAtOnceGetsARecommendation(t *testing.T) {
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff))
 	awaitRunning(t, w)
 	annotate(t, w, map[string]string{"sim.loadline.dev/oom": "app"})
+	got := onlyContainer(t, awaitRecommendationWithin(t, 15*time.Second, w))
+	atLeast(t, "400Mi", got.Target[corev1.ResourceMemory], "memory target")
+}
+
+// So does a pod that is never seen alive: of a Job, whose pods are not
+// restarted.
+func TestJobPodThatDiesAtOnceGetsARecommendation(t *testing.T) {
+	t.Parallel()
+	w := harness.Workload{
+		Namespace: namespace(t, "oom-job"), Name: "import", Replicas: 1,
+		Containers: []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi", MemoryLimit: "300Mi"}},
+	}
+	template := jobTemplate(w)
+	// No node takes the pod; its end is written by hand below.
+	template.Spec.Template.Spec.SchedulerName = "nobody"
+	_, err := cluster.Kube.BatchV1().Jobs(w.Namespace).Create(t.Context(), &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}, Spec: template.Spec,
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, func(vpa *vpav1.VerticalPodAutoscaler) {
+		vpa.Spec.TargetRef.APIVersion, vpa.Spec.TargetRef.Kind = "batch/v1", "Job"
+	}))
+	eventually(t, "status of the VPA and pod of the Job", func() error {
+		if len(pods(t, w)) == 0 || len(getVPA(t, w).Status.Conditions) == 0 {
+			return errors.New("not there")
+		}
+		return nil
+	})
 	killed := time.Now()
-	got := onlyContainer(t, awaitRecommendation(t, w))
-	require.Less(t, time.Since(killed), 15*time.Second)
+	pod := pods(t, w)[0]
+	pod.Status.Phase = corev1.PodFailed
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "app", ContainerID: "containerd://" + string(pod.UID),
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			ExitCode: 137, Reason: "OOMKilled", ContainerID: "containerd://" + string(pod.UID),
+			StartedAt: metav1.NewTime(killed.Add(-time.Second)), FinishedAt: metav1.NewTime(killed),
+		}},
+	}}
+	_, err = cluster.Kube.CoreV1().Pods(w.Namespace).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	got := onlyContainer(t, awaitRecommendationWithin(t, 15*time.Second, w))
 	atLeast(t, "400Mi", got.Target[corev1.ResourceMemory], "memory target")
 }

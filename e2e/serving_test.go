@@ -92,6 +92,9 @@ func TestMetricsAPIGoneAndBack(t *testing.T) {
 	const service = "apiservice/v1beta1.metrics.k8s.io"
 	definition, err := cluster.KubectlOutput(t.Context(), "get", service, "-o=json")
 	require.NoError(t, err)
+	w := modest(namespace(t, "outage"), "web")
+	missing := harness.Workload{Namespace: w.Namespace, Name: "missing"}
+	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	logged := logSize(t, recommender)
 	require.NoError(t, cluster.Kubectl(t.Context(), "delete", service))
 	back := false
@@ -103,7 +106,6 @@ func TestMetricsAPIGoneAndBack(t *testing.T) {
 	}
 	defer restore()
 
-	w := modest(namespace(t, "outage"), "web")
 	eventually(t, "the recommender notices", func() error {
 		if n := logLines(t, recommender, logged, outageLine); n != 1 {
 			return fmt.Errorf("%d lines say so", n)
@@ -111,17 +113,17 @@ func TestMetricsAPIGoneAndBack(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff))
+	require.NoError(t, cluster.CreateVPA(t.Context(), missing, vpav1.UpdateModeOff))
 	eventually(t, "status of a new VPA", func() error {
-		for _, condition := range getVPA(t, w).Status.Conditions {
+		for _, condition := range getVPA(t, missing).Status.Conditions {
 			if condition.Type == vpav1.ConfigUnsupported && condition.Status == corev1.ConditionTrue {
 				return nil
 			}
 		}
-		return fmt.Errorf("conditions are %+v", getVPA(t, w).Status.Conditions)
+		return fmt.Errorf("conditions are %+v", getVPA(t, missing).Status.Conditions)
 	})
 	during(t, 7*time.Second, func() {})
 	require.Equal(t, 1, logLines(t, recommender, logged, outageLine), "one line for one outage")
-	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	restore()
 	awaitRecommendation(t, w)
 	require.Equal(t, 1, logLines(t, recommender, logged, "The metrics API answers again"))
