@@ -54,11 +54,10 @@ func TestRecommenderRestartKeepsTheRecommendation(t *testing.T) {
 }
 
 // The bounds say how sure the recommender is. It does not become less sure by
-// being killed: what was known is in the checkpoint. What it had learned since
-// that was written may be missing: one pass here, where each pass writes.
+// being killed: what was known is in the checkpoint.
 func TestBoundsDoNotWidenAfterARestart(t *testing.T) {
 	t.Parallel()
-	own := ownRecommender(t, "bounds", everyPass...)
+	own := ownRecommender(t, "bounds")
 	w := harness.Workload{
 		Namespace: namespace(t, "bounds"), Name: "db", Replicas: 2,
 		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi"}},
@@ -111,6 +110,3 @@ func TestMemoryPeakOutlivesARestart(t *testing.T) {
 		notLess(t, before.Target, onlyContainer(t, getVPA(t, w)).Target, corev1.ResourceMemory, "target")
 	})
 }
-
-// everyPass makes a recommender write the checkpoints that changed in each pass.
-var everyPass []string
