@@ -71,7 +71,7 @@ cluster-down: ## stop the local control plane and remove its state
 
 .PHONY: e2e
 e2e: build ## user-visible promises on the local control plane
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -race -count=1 -parallel 16 -timeout 20m .
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -race -count=1 -parallel 16 -timeout 20m . ./harness
 
 .PHONY: scale
 scale: build ## measure a pass with 10,000 pods and write docs/scale.md (an hour; SCALE="-only loadline" and more options)

@@ -113,9 +113,6 @@ func (c *Cluster) launch(ctx context.Context) error {
 	return errors.Join(ctx.Err(), c.lifeline.Wait())
 }
 
-// AuditLog is the path of the API server's log of who asked for what.
-func (c *Cluster) AuditLog() string { return filepath.Join(c.Dir, "logs", "audit.log") }
-
 // Kubeconfig is the path of the administrator's kubeconfig.
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.Dir, "kubeconfig") }
 

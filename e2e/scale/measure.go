@@ -21,6 +21,7 @@ type result struct {
 	calls       calls                    // of all measured passes
 	cpu         time.Duration            // of all measured passes
 	rss, peak   int64                    // bytes, at the end and the most ever
+	load        float64                  // of the machine, mean of the ends of the passes
 }
 
 // measure runs a recommender from nothing until the passes that count are over.
@@ -44,40 +45,41 @@ func measure(ctx context.Context, cluster *harness.Cluster, o options, s subject
 	}
 	r.recommended = time.Since(start)
 	fmt.Printf("  %d passes to warm up, %d that count\n", o.warmUp, o.passes)
-	first, err := observe(ctx, cluster, daemon)
+	first, err := observe(ctx, daemon)
 	if err != nil {
 		return r, err
 	}
 	for range o.warmUp {
-		if first, err = next(ctx, cluster, daemon, first); err != nil {
+		if first, err = next(ctx, daemon, first); err != nil {
 			return r, err
 		}
 	}
 	last := first
 	for range o.passes {
-		now, err := next(ctx, cluster, daemon, last)
+		now, err := next(ctx, daemon, last)
 		if err != nil {
 			return r, err
 		}
 		for _, step := range steps {
 			r.worst[step] = max(r.worst[step], now.spent(step)-last.spent(step))
 		}
+		r.load += now.load / float64(o.passes)
 		last = now
 	}
 	for _, step := range steps {
 		r.mean[step] = (last.spent(step) - first.spent(step)) / time.Duration(last.passes()-first.passes())
 	}
 	r.cpu, r.rss, r.peak = last.cpu-first.cpu, last.rss, last.peak
-	r.calls, err = countCalls(cluster.AuditLog(), account, first.audited, last.audited)
+	r.calls, err = countCalls(cluster, account, first.at, last.at)
 	return r, err
 }
 
 // next waits for the end of the pass after the one that was observed last.
-func next(ctx context.Context, cluster *harness.Cluster, d *harness.Daemon, last observation) (observation, error) {
+func next(ctx context.Context, d *harness.Daemon, last observation) (observation, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		now, err := observe(ctx, cluster, d)
+		now, err := observe(ctx, d)
 		if err != nil {
 			return now, err
 		}

@@ -16,7 +16,8 @@ type observation struct {
 	metrics   map[string]float64 // by name with labels
 	cpu       time.Duration      // processor time since its start
 	rss, peak int64              // bytes
-	audited   int64              // size of the audit log in bytes
+	at        time.Time
+	load      float64 // processes of the machine that run or want to, over the last minute
 }
 
 const latency = "vpa_recommender_execution_latency_seconds"
@@ -31,7 +32,8 @@ func (o observation) spent(step string) time.Duration {
 	return time.Duration(o.metrics[latency+`_sum{step="`+step+`"}`] * float64(time.Second))
 }
 
-func observe(ctx context.Context, cluster *harness.Cluster, d *harness.Daemon) (o observation, err error) {
+func observe(ctx context.Context, d *harness.Daemon) (o observation, err error) {
+	o.at = time.Now()
 	if o.metrics, err = d.Metrics(ctx); err != nil {
 		return o, err
 	}
@@ -41,12 +43,8 @@ func observe(ctx context.Context, cluster *harness.Cluster, d *harness.Daemon) (
 	if o.rss, o.peak, err = memory(d.PID()); err != nil {
 		return o, err
 	}
-	log, err := os.Stat(cluster.AuditLog())
-	if err != nil {
-		return o, err
-	}
-	o.audited = log.Size()
-	return o, nil
+	o.load, err = machineLoad()
+	return o, err
 }
 
 // tick is the unit of processor time in /proc.
@@ -70,6 +68,16 @@ func processorTime(pid int) (time.Duration, error) {
 		sum += time.Duration(ticks) * tick
 	}
 	return sum, nil
+}
+
+// machineLoad reads the load average of the last minute.
+func machineLoad() (load float64, err error) {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0, err
+	}
+	_, err = fmt.Sscan(string(text), &load)
+	return load, err
 }
 
 // memory reads the resident size of a process, now and at most, in bytes.

@@ -53,6 +53,7 @@ func (r report) markdown() string {
 	})
 	row("processor time", func(x result) string { return seconds(x.cpu / time.Duration(r.passes)) })
 	row("resident memory (most)", func(x result) string { return mebibytes(x.rss) + " (" + mebibytes(x.peak) + ")" })
+	row("load average of the machine", func(x result) string { return fmt.Sprintf("%.1f", x.load) })
 	row("all VPAs recommended after", func(x result) string { return fmt.Sprintf("%.0f s", x.recommended.Seconds()) })
 	for _, x := range r.results {
 		if len(x.calls.other) > 0 {
