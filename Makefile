@@ -11,6 +11,8 @@ BUDGET  := 33000000
 LDFLAGS := -s -w
 # The local control plane keeps its state here; it is ignored by git.
 CLUSTER := .cluster
+# More options of `make scale`; `cd e2e && go run ./scale -h` lists them.
+SCALE   ?=
 # What of hack/cluster compiles without all of Kubernetes.
 CLUSTER_PACKAGES := ./instance ./local ./pki ./play ./supervise ./trace
 LINT    := go tool -modfile=$(CURDIR)/hack/tools/lint/go.mod golangci-lint
@@ -70,7 +72,11 @@ cluster-down: ## stop the local control plane and remove its state
 
 .PHONY: e2e
 e2e: build ## user-visible promises on the local control plane
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -race -count=1 -parallel 8 -timeout 20m .
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -race -count=1 -parallel 16 -timeout 20m . ./harness
+
+.PHONY: scale
+scale: build ## measure a pass with 10,000 pods and write docs/scale.md (an hour; SCALE="-only loadline" and more options)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./scale -document ../docs/scale.md $(SCALE)
 
 .PHONY: demo
 demo: build ## show workloads being put right on a local control plane (KEEP=1 leaves it running)

@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,20 +18,15 @@ import (
 func TestCustomControllerWithScale(t *testing.T) {
 	t.Parallel()
 	w := harness.Workload{Namespace: namespace(t, "custom"), Name: "fleet", Replicas: 2, Containers: []harness.Container{{Name: "app"}}}
-	apply := func(manifest string) {
-		file := filepath.Join(t.TempDir(), "manifest.yaml")
-		require.NoError(t, os.WriteFile(file, []byte(manifest), 0o600))
-		require.NoError(t, cluster.Kubectl(t.Context(), "apply", "-f", file))
-	}
-	apply(fleetDefinition)
+	apply(t, fleetDefinition)
 	require.NoError(t, cluster.Kubectl(t.Context(), "wait", "--for=condition=Established", "crd/fleets.example.com"))
-	apply(fleet)
+	apply(t, fleet)
 	uid, err := cluster.KubectlOutput(t.Context(), "-n", "custom", "get", "fleet", "fleet", "-o=jsonpath={.metadata.uid}")
 	require.NoError(t, err)
 	require.NoError(t, cluster.Kubectl(t.Context(), "-n", "custom", "patch", "fleet", "fleet", "--subresource=status", "--type=merge",
 		`-p={"status":{"replicas":2,"selector":"app=fleet"}}`))
 	for i := range w.Replicas {
-		apply(fmt.Sprintf(fleetPod, i, uid))
+		apply(t, fmt.Sprintf(fleetPod, i, uid))
 	}
 	before := awaitRunning(t, w)
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, func(vpa *vpav1.VerticalPodAutoscaler) {
@@ -50,7 +43,7 @@ func TestCustomControllerWithScale(t *testing.T) {
 	for i, pod := range pods(t, w) {
 		require.Equal(t, before[i].UID, pod.UID)
 	}
-	apply(fmt.Sprintf(fleetPod, 2, uid))
+	apply(t, fmt.Sprintf(fleetPod, 2, uid))
 	added, err := cluster.Kube.CoreV1().Pods("custom").Get(t.Context(), "fleet-2", metav1.GetOptions{})
 	require.NoError(t, err)
 	atLeast(t, "400m", added.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU], "CPU request of a new pod of the fleet")

@@ -111,14 +111,20 @@ func namespace(t *testing.T, name string) string {
 // answer explains a failure.
 func eventually(t *testing.T, what string, condition func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	within(t, patience, what, condition)
+}
+
+// within is eventually for a promise that names a time.
+func within(t *testing.T, limit time.Duration, what string, condition func() error) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
 	for {
 		err := condition()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s: %v", what, patience, err)
+			t.Fatalf("%s: not within %s: %v", what, limit, err)
 		}
 		select {
 		case <-t.Context().Done():
@@ -175,8 +181,13 @@ func isReady(pod *corev1.Pod) bool {
 // container of the workload.
 func awaitRecommendation(t *testing.T, w harness.Workload) *vpav1.VerticalPodAutoscaler {
 	t.Helper()
+	return awaitRecommendationWithin(t, patience, w)
+}
+
+func awaitRecommendationWithin(t *testing.T, limit time.Duration, w harness.Workload) *vpav1.VerticalPodAutoscaler {
+	t.Helper()
 	var vpa *vpav1.VerticalPodAutoscaler
-	eventually(t, "recommendation for "+w.Name, func() error {
+	within(t, limit, "recommendation for "+w.Name, func() error {
 		vpa = getVPA(t, w)
 		if vpa.Status.Recommendation == nil || len(vpa.Status.Recommendation.ContainerRecommendations) != len(w.Containers) {
 			return fmt.Errorf("status is %+v", vpa.Status)

@@ -2,12 +2,22 @@ package e2e
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/e2e/harness"
 )
 
@@ -56,4 +66,112 @@ func (w *readyWatch) fewest() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.min
+}
+
+// ownRecommender starts a recommender that serves the VPAs that name it, so that
+// a promise may do to it what would disturb the others.
+func ownRecommender(t *testing.T, name string, args ...string) *harness.Daemon {
+	t.Helper()
+	own, err := cluster.Daemon(t.Context(), "recommender", "recommender-"+name,
+		append([]string{"--recommender-name=" + name, "--recommender-interval=2s"}, args...)...)
+	require.NoError(t, err)
+	require.NoError(t, own.Start(t.Context()))
+	t.Cleanup(own.Stop)
+	return own
+}
+
+// naming makes a VPA name its recommender.
+func naming(recommender string) func(*vpav1.VerticalPodAutoscaler) {
+	return func(vpa *vpav1.VerticalPodAutoscaler) {
+		vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: recommender}}
+	}
+}
+
+// restricting gives a VPA policies for its containers.
+func restricting(policies ...vpav1.ContainerResourcePolicy) func(*vpav1.VerticalPodAutoscaler) {
+	return func(vpa *vpav1.VerticalPodAutoscaler) {
+		vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: policies}
+	}
+}
+
+// onlyContainer returns the recommendation for the one container of a VPA.
+func onlyContainer(t *testing.T, vpa *vpav1.VerticalPodAutoscaler) vpav1.RecommendedContainerResources {
+	t.Helper()
+	require.NotNil(t, vpa.Status.Recommendation, "%s has no recommendation", vpa.Name)
+	require.Len(t, vpa.Status.Recommendation.ContainerRecommendations, 1)
+	return vpa.Status.Recommendation.ContainerRecommendations[0]
+}
+
+// awaitCheckpoint waits until the checkpoint of a container holds so many
+// samples.
+func awaitCheckpoint(t *testing.T, w harness.Workload, container string, samples int) *vpav1.VerticalPodAutoscalerCheckpoint {
+	t.Helper()
+	var found *vpav1.VerticalPodAutoscalerCheckpoint
+	eventually(t, "checkpoint of "+w.Name, func() (err error) {
+		found, err = cluster.VPA.AutoscalingV1().VerticalPodAutoscalerCheckpoints(w.Namespace).Get(t.Context(), w.Name+"-"+container, metav1.GetOptions{})
+		if err == nil && found.Status.TotalSamplesCount < samples {
+			err = fmt.Errorf("%d samples, expected %d", found.Status.TotalSamplesCount, samples)
+		}
+		return err
+	})
+	return found
+}
+
+// annotate changes annotations of all pods of a workload: what they use from
+// now on.
+func annotate(t *testing.T, w harness.Workload, annotations map[string]string) {
+	t.Helper()
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		parts = append(parts, fmt.Sprintf("%q:%q", key, annotations[key]))
+	}
+	patch := []byte(`{"metadata":{"annotations":{` + strings.Join(parts, ",") + `}}}`)
+	for _, pod := range pods(t, w) {
+		_, err := cluster.Kube.CoreV1().Pods(w.Namespace).Patch(t.Context(), pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+}
+
+// awaitMemoryUsage waits until the metrics API shows that no container of the
+// workload uses more than a quantity of memory.
+func awaitMemoryUsage(t *testing.T, w harness.Workload, most string) {
+	t.Helper()
+	limit := quantity(most)
+	eventually(t, "usage of "+w.Name, func() error {
+		list, err := cluster.Usage.MetricsV1beta1().PodMetricses(w.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + w.Name})
+		if err != nil {
+			return err
+		}
+		if len(list.Items) == 0 {
+			return errors.New("none is there")
+		}
+		for _, pod := range list.Items {
+			for _, container := range pod.Containers {
+				if used := container.Usage[corev1.ResourceMemory]; used.Cmp(*limit) > 0 {
+					return fmt.Errorf("%s uses %s of memory", pod.Name, used.String())
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// during asks condition every 200 ms for some time; it must always hold.
+func during(t *testing.T, d time.Duration, condition func()) {
+	t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		condition()
+		select {
+		case <-t.Context().Done():
+			t.Fatal("interrupted")
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// notLess requires that a quantity has not fallen.
+func notLess(t *testing.T, was, is corev1.ResourceList, kind corev1.ResourceName, what string) {
+	t.Helper()
+	before, now := was[kind], is[kind]
+	require.GreaterOrEqual(t, now.Cmp(before), 0, "%s of %s fell from %s to %s", what, kind, before.String(), now.String())
 }

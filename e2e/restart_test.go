@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -12,18 +13,16 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
+// kinds are what is recommended.
+var kinds = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
+
 // A recommender that is killed without warning and comes back goes on from its
 // checkpoints: the recommendation is never taken away and does not fall. It is a
 // recommender of its own, with its own name, so that the others are not
 // disturbed.
 func TestRecommenderRestartKeepsTheRecommendation(t *testing.T) {
 	t.Parallel()
-	own, err := cluster.Daemon(t.Context(), "recommender", "recommender-restarted",
-		"--recommender-name=restarted", "--recommender-interval=2s")
-	require.NoError(t, err)
-	require.NoError(t, own.Start(t.Context()))
-	t.Cleanup(own.Stop)
-
+	own := ownRecommender(t, "restarted")
 	w := harness.Workload{
 		Namespace: namespace(t, "restart"), Name: "db", Replicas: 2,
 		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi"}},
@@ -31,17 +30,9 @@ func TestRecommenderRestartKeepsTheRecommendation(t *testing.T) {
 	}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	awaitRunning(t, w)
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, func(vpa *vpav1.VerticalPodAutoscaler) {
-		vpa.Spec.Recommenders = []*vpav1.VerticalPodAutoscalerRecommenderSelector{{Name: "restarted"}}
-	}))
-	before := awaitRecommendation(t, w).Status.Recommendation.ContainerRecommendations[0]
-	eventually(t, "checkpoint with samples", func() error {
-		out, err := cluster.KubectlOutput(t.Context(), "-n", w.Namespace, "get", "checkpoints", "db-app", "-o=jsonpath={.status.totalSamplesCount}")
-		if err == nil && (out == "" || out == "0") {
-			err = fmt.Errorf("%q samples", out)
-		}
-		return err
-	})
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, naming("restarted")))
+	before := onlyContainer(t, awaitRecommendation(t, w))
+	awaitCheckpoint(t, w, "app", 1)
 
 	// The pods go away as well: what is recommended now comes from the checkpoint alone.
 	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "scale", "deployment", w.Name, "--replicas=0"))
@@ -53,16 +44,69 @@ func TestRecommenderRestartKeepsTheRecommendation(t *testing.T) {
 	})
 	own.Kill()
 	require.NoError(t, own.Start(t.Context()))
-	for range 8 {
-		time.Sleep(time.Second)
-		status := getVPA(t, w).Status
-		require.NotNil(t, status.Recommendation, "the recommendation was taken away")
-		require.Len(t, status.Recommendation.ContainerRecommendations, 1)
-		after := status.Recommendation.ContainerRecommendations[0]
-		for _, kind := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			was, is := before.Target[kind], after.Target[kind]
-			require.GreaterOrEqual(t, is.Cmp(was), 0, "the %s target fell from %s to %s", kind, was.String(), is.String())
+	during(t, 8*time.Second, func() {
+		after := onlyContainer(t, getVPA(t, w))
+		for _, kind := range kinds {
+			notLess(t, before.Target, after.Target, kind, "target")
 		}
-	}
+	})
 	require.True(t, own.Running())
+}
+
+// The bounds say how sure the recommender is. It does not become less sure by
+// being killed: what was known is in the checkpoint.
+func TestBoundsDoNotWidenAfterARestart(t *testing.T) {
+	t.Parallel()
+	own := ownRecommender(t, "bounds")
+	w := harness.Workload{
+		Namespace: namespace(t, "bounds"), Name: "db", Replicas: 2,
+		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi"}},
+		Annotations: harness.Uses("app", "700m", "900Mi"),
+	}
+	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, naming("bounds")))
+	awaitRecommendation(t, w)
+	known := awaitCheckpoint(t, w, "app", 4)
+	own.Kill()
+	before := onlyContainer(t, getVPA(t, w))
+	require.NoError(t, own.Start(t.Context()))
+	eventually(t, "two passes", func() error {
+		if passes(t, own) < 2 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	during(t, 8*time.Second, func() {
+		after := onlyContainer(t, getVPA(t, w))
+		for _, kind := range kinds {
+			lower, wasLower := after.LowerBound[kind], before.LowerBound[kind]
+			upper, wasUpper := after.UpperBound[kind], before.UpperBound[kind]
+			require.GreaterOrEqual(t, lower.AsApproximateFloat64(), 0.99*wasLower.AsApproximateFloat64(), "lower bound of %s, with %d samples in the checkpoint", kind, known.Status.TotalSamplesCount)
+			require.LessOrEqual(t, upper.AsApproximateFloat64(), 1.01*wasUpper.AsApproximateFloat64(), "upper bound of %s, with %d samples in the checkpoint", kind, known.Status.TotalSamplesCount)
+		}
+	})
+}
+
+// A peak of memory counts for its whole window, also when the recommender is
+// killed in the middle of it and sees less from then on.
+func TestMemoryPeakOutlivesARestart(t *testing.T) {
+	t.Parallel()
+	own := ownRecommender(t, "peaks")
+	w := harness.Workload{
+		Namespace: namespace(t, "peaks"), Name: "batch", Replicas: 1,
+		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi"}},
+		Annotations: harness.Uses("app", "200m", "900Mi"),
+	}
+	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, naming("peaks")))
+	before := onlyContainer(t, awaitRecommendation(t, w))
+	atLeast(t, "900Mi", before.Target[corev1.ResourceMemory], "memory target")
+	awaitCheckpoint(t, w, "app", 1)
+	annotate(t, w, harness.Uses("app", "200m", "320Mi"))
+	awaitMemoryUsage(t, w, "400Mi")
+	own.Kill()
+	require.NoError(t, own.Start(t.Context()))
+	during(t, 12*time.Second, func() {
+		notLess(t, before.Target, onlyContainer(t, getVPA(t, w)).Target, corev1.ResourceMemory, "target")
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	metricsclient "k8s.io/metrics/pkg/client/clientset/versioned"
 
 	vpaclient "loadline.dev/loadline/pkg/generated/clientset/versioned"
 )
@@ -28,6 +29,7 @@ type Options struct {
 	Root   string    // the checkout: deploy/ and bin/ lie there
 	Dir    string    // state and logs; created, and removed by Down
 	Nodes  int       // simulated nodes
+	Args   []string  // more arguments of the program
 	Out    io.Writer // progress for people
 }
 
@@ -37,12 +39,14 @@ type Cluster struct {
 	Config *rest.Config // of an administrator
 	Kube   kubernetes.Interface
 	VPA    vpaclient.Interface
+	Usage  metricsclient.Interface
 
 	lifeline *exec.Cmd     // holds the control plane
 	release  io.Closer     // ends lifeline
 	copied   chan struct{} // closed when all that lifeline prints is shown
 	down     sync.Once
 	downErr  error
+	mu       sync.Mutex // daemons: tests that run side by side add theirs
 	daemons  []*Daemon
 }
 
@@ -75,8 +79,9 @@ const readyLine = "the control plane is ready"
 // command that waits for the end of its input, which is ours to close and which
 // the kernel closes when we are killed.
 func (c *Cluster) launch(ctx context.Context) error {
-	c.lifeline = exec.Command(c.Binary, "run", "--dir", c.Dir, "--nodes", fmt.Sprint(c.Nodes), "--audit",
-		"--traces", filepath.Join(c.Root, "testdata", "traces"), "--", "sh", "-c", "echo "+readyLine+"; exec cat")
+	args := append([]string{"run", "--dir", c.Dir, "--nodes", fmt.Sprint(c.Nodes), "--audit",
+		"--traces", filepath.Join(c.Root, "testdata", "traces")}, c.Args...)
+	c.lifeline = exec.Command(c.Binary, append(args, "--", "sh", "-c", "echo "+readyLine+"; exec cat")...)
 	// ctrl-C reaches only us; we stop things in order.
 	c.lifeline.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.lifeline.Stderr = c.Out
@@ -119,7 +124,10 @@ func (c *Cluster) connect() (err error) {
 	if c.Kube, err = kubernetes.NewForConfig(c.Config); err != nil {
 		return err
 	}
-	c.VPA, err = vpaclient.NewForConfig(c.Config)
+	if c.VPA, err = vpaclient.NewForConfig(c.Config); err != nil {
+		return err
+	}
+	c.Usage, err = metricsclient.NewForConfig(c.Config)
 	return err
 }
 
@@ -148,6 +156,8 @@ func (c *Cluster) command(ctx context.Context, args ...string) error {
 // Down stops the programs and the control plane and removes their state. It
 // works after the context of Start has ended, too; a second call does nothing.
 func (c *Cluster) Down() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	for _, d := range c.daemons {
 		d.Stop()
 	}

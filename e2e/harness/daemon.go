@@ -12,6 +12,8 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -38,17 +40,45 @@ func (c *Cluster) Daemon(ctx context.Context, name, label string, args ...string
 	if err != nil {
 		return nil, err
 	}
+	return c.daemon(filepath.Join(c.Root, "bin", name), label, append([]string{"--kubeconfig=" + kubeconfig}, args...))
+}
+
+// Foreign prepares a program that is not Loadline's, for comparison. It gets a
+// service account of its own, vpa-<label>, that may do anything, so that it
+// lacks no permission.
+func (c *Cluster) Foreign(ctx context.Context, binary, label string, args ...string) (*Daemon, error) {
+	account := metav1.ObjectMeta{Namespace: SystemNamespace, Name: "vpa-" + label}
+	if _, err := c.Kube.CoreV1().ServiceAccounts(SystemNamespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: account}, metav1.CreateOptions{}); err != nil {
+		return nil, fmt.Errorf("create service account %s: %w", account.Name, err)
+	}
+	if _, err := c.Kube.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: account.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: account.Name}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+	}, metav1.CreateOptions{}); err != nil {
+		return nil, fmt.Errorf("let %s do anything: %w", account.Name, err)
+	}
+	kubeconfig, err := c.credentials(ctx, label, label)
+	if err != nil {
+		return nil, err
+	}
+	return c.daemon(binary, label, append([]string{"--kubeconfig=" + kubeconfig}, args...))
+}
+
+func (c *Cluster) daemon(binary, label string, args []string) (*Daemon, error) {
 	address, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
 	d := &Daemon{
-		Name:    name,
+		Name:    filepath.Base(binary),
 		Address: address,
 		Log:     filepath.Join(c.Dir, "logs", label+".log"),
-		binary:  filepath.Join(c.Root, "bin", name),
-		args:    append([]string{"--kubeconfig=" + kubeconfig, "--address=" + address}, args...),
+		binary:  binary,
+		args:    append(args, "--address="+address),
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.daemons = append(c.daemons, d)
 	return d, nil
 }
@@ -133,6 +163,9 @@ func (d *Daemon) awaitHealth(ctx context.Context) error {
 		}
 	}
 }
+
+// PID is the number of the process that Start started last.
+func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 
 // Running tells whether the process is there.
 func (d *Daemon) Running() bool {

@@ -1,12 +1,8 @@
 package harness
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -33,18 +29,6 @@ func (p permission) String() string {
 	return fmt.Sprintf("%s: %s %s", p.account, p.verb, resource)
 }
 
-// auditEvent is what is read of a line of the audit log.
-type auditEvent struct {
-	Verb string
-	User struct{ Username string }
-	// ObjectRef is absent for paths such as /version.
-	ObjectRef   *struct{ APIGroup, Resource, Subresource string }
-	RequestURI  string
-	Annotations map[string]string
-}
-
-const accountPrefix = "system:serviceaccount:" + SystemNamespace + ":"
-
 // Permissions reads the audit log of the cluster up to now.
 func (c *Cluster) Permissions() (PermissionUse, error) {
 	granted, err := c.granted(context.Background())
@@ -53,33 +37,14 @@ func (c *Cluster) Permissions() (PermissionUse, error) {
 	}
 	use := PermissionUse{Granted: len(granted)}
 	used := map[permission]bool{}
-	log, err := os.Open(filepath.Join(c.Dir, "logs", "audit.log"))
-	if err != nil {
-		return use, fmt.Errorf("open the audit log: %w", err)
-	}
-	defer log.Close()
-	lines := bufio.NewScanner(log)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var event auditEvent
-		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			return use, fmt.Errorf("audit log: %w", err)
-		}
-		account, ours := strings.CutPrefix(event.User.Username, accountPrefix)
-		if !ours || !strings.HasPrefix(account, "vpa-") {
-			continue
-		}
+	if err := c.Requests(func(r Request) {
 		use.Requests++
-		if event.Annotations["authorization.k8s.io/decision"] == "forbid" {
-			use.Forbidden = append(use.Forbidden, fmt.Sprintf("%s: %s %s", account, event.Verb, event.RequestURI))
+		if r.Forbidden {
+			use.Forbidden = append(use.Forbidden, fmt.Sprintf("%s: %s %s", r.Account, r.Verb, r.URI))
 		}
-		if ref := event.ObjectRef; ref != nil {
-			resource := ref.Resource
-			if ref.Subresource != "" {
-				resource += "/" + ref.Subresource
-			}
-			used[permission{account, event.Verb, ref.APIGroup, resource}] = true
-		}
+		used[permission{r.Account, r.Verb, r.Group, r.Resource}] = true
+	}); err != nil {
+		return use, err
 	}
 	for p := range granted {
 		if !covered(p, used) {
@@ -89,7 +54,7 @@ func (c *Cluster) Permissions() (PermissionUse, error) {
 	slices.Sort(use.Unused)
 	slices.Sort(use.Forbidden)
 	use.Forbidden = slices.Compact(use.Forbidden)
-	return use, lines.Err()
+	return use, nil
 }
 
 // covered tells whether some request needed the permission, which may hold

@@ -40,20 +40,29 @@ func (c *Cluster) CreateNamespace(ctx context.Context, name string) error {
 
 // CreateWorkload creates the Deployment.
 func (c *Cluster) CreateWorkload(ctx context.Context, w Workload) error {
-	labels := map[string]string{"app": w.Name}
+	template := w.Template()
 	deployment := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &w.Replicas,
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: w.Annotations},
-				Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: new(int64)},
-			},
+			Selector: &metav1.LabelSelector{MatchLabels: template.Labels},
+			Template: template,
 		},
 	}
+	if _, err := c.Kube.AppsV1().Deployments(w.Namespace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create deployment %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	return nil
+}
+
+// Template is what the pods of the workload are made from.
+func (w Workload) Template() corev1.PodTemplateSpec {
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": w.Name}, Annotations: w.Annotations},
+		Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: new(int64)},
+	}
 	for _, container := range w.Containers {
-		deployment.Spec.Template.Spec.Containers = append(deployment.Spec.Template.Spec.Containers, corev1.Container{
+		template.Spec.Containers = append(template.Spec.Containers, corev1.Container{
 			Name:  container.Name,
 			Image: "simulated",
 			Resources: corev1.ResourceRequirements{
@@ -62,10 +71,7 @@ func (c *Cluster) CreateWorkload(ctx context.Context, w Workload) error {
 			},
 		})
 	}
-	if _, err := c.Kube.AppsV1().Deployments(w.Namespace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create deployment %s/%s: %w", w.Namespace, w.Name, err)
-	}
-	return nil
+	return template
 }
 
 func resources(cpu, memory string) corev1.ResourceList {

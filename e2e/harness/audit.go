@@ -1,0 +1,100 @@
+package harness
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Request is a line of the audit log: what one of the programs asked the API
+// server for.
+type Request struct {
+	Account         string // name of its service account
+	Verb            string
+	Group, Resource string // with the subresource; empty for paths such as /version
+	URI             string
+	At              time.Time
+	Complete        bool // false: the start of a watch, which has another line when it ends
+	Forbidden       bool
+}
+
+// auditEvent is what is read of a line of the audit log.
+type auditEvent struct {
+	Stage, Verb string
+	User        struct{ Username string }
+	// ObjectRef is absent for paths such as /version.
+	ObjectRef                *struct{ APIGroup, Resource, Subresource string }
+	RequestURI               string
+	RequestReceivedTimestamp time.Time
+	Annotations              map[string]string
+}
+
+const accountPrefix = "system:serviceaccount:" + SystemNamespace + ":"
+
+// Requests calls take for all that the programs asked for up to now. Their
+// accounts are those whose name begins with vpa-.
+func (c *Cluster) Requests(take func(Request)) error {
+	// A full log is renamed to audit-<time>.log, and a new one begun.
+	files, err := filepath.Glob(filepath.Join(c.Dir, "logs", "audit*.log"))
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		return fmt.Errorf("read the audit log: %w in %s", os.ErrNotExist, filepath.Join(c.Dir, "logs"))
+	}
+	for _, file := range files {
+		if err := readAudit(file, take); err != nil {
+			return fmt.Errorf("read the audit log %s: %w", file, err)
+		}
+	}
+	return nil
+}
+
+func readAudit(file string, take func(Request)) error {
+	log, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	for lines := bufio.NewReader(log); ; {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // what is left is a line that is being written
+		}
+		if err != nil {
+			return err
+		}
+		if !bytes.Contains(line, []byte(accountPrefix+"vpa-")) {
+			continue
+		}
+		var event auditEvent
+		if err := json.Unmarshal(line, &event); err != nil {
+			return err
+		}
+		if account, ok := strings.CutPrefix(event.User.Username, accountPrefix); ok && strings.HasPrefix(account, "vpa-") {
+			take(event.request(account))
+		}
+	}
+}
+
+func (e *auditEvent) request(account string) Request {
+	r := Request{
+		Account: account, Verb: e.Verb, URI: e.RequestURI, At: e.RequestReceivedTimestamp,
+		Complete:  e.Stage != "ResponseStarted",
+		Forbidden: e.Annotations["authorization.k8s.io/decision"] == "forbid",
+	}
+	if ref := e.ObjectRef; ref != nil {
+		r.Group, r.Resource = ref.APIGroup, ref.Resource
+		if ref.Subresource != "" {
+			r.Resource += "/" + ref.Subresource
+		}
+	}
+	return r
+}

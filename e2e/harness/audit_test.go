@@ -1,0 +1,38 @@
+package harness
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	statusLine = `{"stage":"ResponseComplete","verb":"patch","user":{"username":"system:serviceaccount:kube-system:vpa-recommender"},` +
+		`"objectRef":{"apiGroup":"autoscaling.k8s.io","resource":"verticalpodautoscalers","subresource":"status"},"requestURI":"/a",` +
+		`"requestReceivedTimestamp":"2026-01-02T03:04:05.000006Z","annotations":{"authorization.k8s.io/decision":"allow"}}` + "\n"
+	watchLine   = `{"stage":"ResponseStarted","verb":"watch","user":{"username":"system:serviceaccount:kube-system:vpa-updater"},"requestURI":"/b","annotations":{"authorization.k8s.io/decision":"forbid"}}` + "\n"
+	foreignLine = `{"verb":"get","user":{"username":"system:admin"},"requestURI":"/c?as=system:serviceaccount:kube-system:vpa-updater"}` + "\n"
+)
+
+// A log that became full and was renamed counts, too; a line that is only half
+// there does not.
+func TestRequestsOfAllAuditLogs(t *testing.T) {
+	c := &Cluster{Options: Options{Dir: t.TempDir()}}
+	require.Error(t, c.Requests(func(Request) {}), "there is no log")
+	logs := filepath.Join(c.Dir, "logs")
+	require.NoError(t, os.Mkdir(logs, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(logs, "audit-2026-01-02T03-04-05.000.log"), []byte(statusLine+foreignLine), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(logs, "audit.log"), []byte(watchLine+statusLine[:100]), 0o600))
+	var got []Request
+	require.NoError(t, c.Requests(func(r Request) { got = append(got, r) }))
+	require.Len(t, got, 2)
+	require.Equal(t, "verticalpodautoscalers/status", got[0].Resource)
+	require.True(t, got[0].Complete)
+	require.False(t, got[0].Forbidden)
+	require.Equal(t, 2026, got[0].At.Year())
+	require.Equal(t, "vpa-updater", got[1].Account)
+	require.False(t, got[1].Complete)
+	require.True(t, got[1].Forbidden)
+}

@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// Of two recommenders one works. When it is killed without warning, the other
+// takes over; what was recommended stays, and a new VPA is served.
+func TestStandbyTakesOver(t *testing.T) {
+	t.Parallel()
+	ns := namespace(t, "standby")
+	allowLeases(t, ns)
+	flags := []string{"--leader-elect=true", "--leader-elect-resource-namespace=" + ns,
+		"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"}
+	pair := []*harness.Daemon{}
+	for _, label := range []string{"first", "second"} {
+		d, err := cluster.Daemon(t.Context(), "recommender", "recommender-standby-"+label,
+			append([]string{"--recommender-name=standby", "--recommender-interval=2s"}, flags...)...)
+		require.NoError(t, err)
+		require.NoError(t, d.Start(t.Context()))
+		t.Cleanup(d.Stop)
+		pair = append(pair, d)
+	}
+	w := harness.Workload{
+		Namespace: ns, Name: "db", Replicas: 1,
+		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi"}},
+		Annotations: harness.Uses("app", "700m", "900Mi"),
+	}
+	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeOff, naming("standby")))
+	before := onlyContainer(t, awaitRecommendation(t, w))
+	awaitCheckpoint(t, w, "app", 1)
+
+	leader, standby := pair[0], pair[1]
+	if passes(t, leader) == 0 {
+		leader, standby = standby, leader
+	}
+	require.Positive(t, passes(t, leader))
+	require.Zero(t, passes(t, standby), "both work at once")
+	leader.Kill()
+	killed := time.Now()
+	later := w
+	later.Name = "later"
+	require.NoError(t, cluster.CreateWorkload(t.Context(), later))
+	require.NoError(t, cluster.CreateVPA(t.Context(), later, vpav1.UpdateModeOff, naming("standby")))
+	eventually(t, "the standby works", func() error {
+		onlyContainer(t, getVPA(t, w))
+		if passes(t, standby) < 2 {
+			return errors.New("no pass yet")
+		}
+		return nil
+	})
+	require.Less(t, time.Since(killed), 40*time.Second)
+	awaitRecommendation(t, later)
+	after := onlyContainer(t, getVPA(t, w))
+	for _, kind := range kinds {
+		notLess(t, before.Target, after.Target, kind, "target")
+	}
+	require.NoError(t, leader.Start(t.Context()))
+	during(t, 4*time.Second, func() { require.Zero(t, passes(t, leader), "both work at once") })
+}
+
+// passes tells how many a recommender has ended.
+func passes(t *testing.T, d *harness.Daemon) int {
+	t.Helper()
+	metrics, err := d.Metrics(t.Context())
+	require.NoError(t, err)
+	return int(metrics[`vpa_recommender_execution_latency_seconds_count{step="total"}`])
+}
+
+// allowLeases lets recommenders elect a leader in a namespace of the test's own;
+// deploy/ lets them do so in one place only.
+func allowLeases(t *testing.T, ns string) {
+	t.Helper()
+	name := metav1.ObjectMeta{Namespace: ns, Name: "leases"}
+	_, err := cluster.Kube.RbacV1().Roles(ns).Create(t.Context(), &rbacv1.Role{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create", "get", "update"}},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = cluster.Kube.RbacV1().RoleBindings(ns).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: name,
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: harness.SystemNamespace, Name: "vpa-recommender"}},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "leases"},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	eventually(t, "the permission is in force", func() error {
+		answer, err := cluster.KubectlOutput(t.Context(), "auth", "can-i", "create", "leases.coordination.k8s.io", "-n", ns,
+			"--as=system:serviceaccount:"+harness.SystemNamespace+":vpa-recommender")
+		if err != nil {
+			return fmt.Errorf("%s: %w", answer, err)
+		}
+		return nil
+	})
+}

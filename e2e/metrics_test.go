@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// silent are metrics that a recommender serves only where a feature is used that
+// the promises do not use.
+var silent = map[string]string{
+	"vpa_recommender_prometheus_client_api_requests_count":            "there is no Prometheus",
+	"vpa_recommender_prometheus_client_api_requests_duration_seconds": "there is no Prometheus",
+}
+
+// Every metric that the recommender promises is on the page of a running one.
+// Some appear when the first event happens that they count; the other promises
+// see to that.
+func TestRecommenderServesAllItsMetrics(t *testing.T) {
+	t.Parallel()
+	golden, err := os.ReadFile("../recommender/testdata/metrics.golden")
+	require.NoError(t, err)
+	w := modest(namespace(t, "metrics"), "web")
+	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, "Off"))
+	awaitRecommendation(t, w)
+	eventually(t, "all metrics", func() error {
+		metrics, err := recommender.Metrics(t.Context())
+		if err != nil {
+			return err
+		}
+		there := map[string]bool{}
+		for name := range metrics {
+			there[metricName(name)] = true
+		}
+		var missing []string
+		for line := range strings.Lines(string(golden)) {
+			name, _, _ := strings.Cut(line, "\t")
+			if !there[name] && silent[name] == "" {
+				missing = append(missing, name)
+			}
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("missing: %s", strings.Join(missing, ", "))
+		}
+		return nil
+	})
+}
+
+// metricName is the name of a series' metric: without labels, and without what
+// histograms append.
+func metricName(series string) string {
+	name, labels, _ := strings.Cut(series, "{")
+	if strings.Contains(labels, "le=") {
+		return strings.TrimSuffix(name, "_bucket")
+	}
+	return name
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// load is what the cluster runs.
+type load struct {
+	vpas, pods, namespaces int
+}
+
+// filled tells how long it took to fill the cluster.
+type filled struct {
+	created, running, metered time.Duration // from the start: Deployments, pods, pods with usage
+}
+
+// creators is how many objects are created at once.
+const creators = 8
+
+// each calls do for every number below n, some at a time, and returns the first
+// error.
+func each(ctx context.Context, n int, do func(context.Context, int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var workers sync.WaitGroup
+	numbers := make(chan int)
+	for range creators {
+		workers.Go(func() {
+			for i := range numbers {
+				if err := do(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := range n {
+		if ctx.Err() != nil {
+			break
+		}
+		numbers <- i
+	}
+	close(numbers)
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+func (l load) namespace(i int) string { return fmt.Sprintf("scale-%d", i%l.namespaces) }
+
+// workload returns Deployment number i. Pods of one Deployment play one
+// recording from the same place, those of the next another one: real usage, with
+// its noise, and no two alike.
+func (l load) workload(i int) harness.Workload {
+	replicas := l.pods / l.vpas
+	if i < l.pods%l.vpas {
+		replicas++
+	}
+	trace := []string{"steady", "spiky", "growing"}[i%3]
+	return harness.Workload{
+		Namespace: l.namespace(i), Name: fmt.Sprintf("app-%d", i), Replicas: int32(replicas),
+		Containers:  []harness.Container{{Name: "app", CPU: "10m", Memory: "64Mi"}},
+		Annotations: harness.With(harness.Plays("app", trace, 1), "sim.loadline.dev/offset", fmt.Sprintf("%ds", i*7%600)),
+	}
+}
+
+// fill creates the Deployments and waits until all their pods run and show
+// usage.
+func (l load) fill(ctx context.Context, cluster *harness.Cluster) (f filled, err error) {
+	start := time.Now()
+	fmt.Printf("create %d Deployments with %d pods in %d namespaces\n", l.vpas, l.pods, l.namespaces)
+	for i := range l.namespaces {
+		if err := cluster.CreateNamespace(ctx, l.namespace(i)); err != nil {
+			return f, err
+		}
+	}
+	if err := each(ctx, l.vpas, func(ctx context.Context, i int) error { return cluster.CreateWorkload(ctx, l.workload(i)) }); err != nil {
+		return f, err
+	}
+	f.created = time.Since(start)
+	if err := await(ctx, "pods that run", l.pods, func() (int, error) {
+		list, err := cluster.Kube.AppsV1().Deployments("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return 0, err
+		}
+		ready := 0
+		for _, d := range list.Items {
+			ready += int(d.Status.ReadyReplicas)
+		}
+		return ready, nil
+	}); err != nil {
+		return f, err
+	}
+	f.running = time.Since(start)
+	err = await(ctx, "pods with usage", l.pods, func() (int, error) {
+		list, err := cluster.Usage.MetricsV1beta1().PodMetricses("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return 0, err
+		}
+		return len(list.Items), nil
+	})
+	f.metered = time.Since(start)
+	return f, err
+}
+
+// serve replaces all VPAs by new ones and removes all checkpoints, so that each
+// recommender begins with nothing.
+func (l load) serve(ctx context.Context, cluster *harness.Cluster) error {
+	api := cluster.VPA.AutoscalingV1()
+	for i := range l.namespaces {
+		if err := api.VerticalPodAutoscalers(l.namespace(i)).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			return fmt.Errorf("delete the VPAs of %s: %w", l.namespace(i), err)
+		}
+		if err := api.VerticalPodAutoscalerCheckpoints(l.namespace(i)).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			return fmt.Errorf("delete the checkpoints of %s: %w", l.namespace(i), err)
+		}
+	}
+	return each(ctx, l.vpas, func(ctx context.Context, i int) error {
+		return cluster.CreateVPA(ctx, l.workload(i), vpav1.UpdateModeOff)
+	})
+}
+
+// recommended counts the VPAs that have a recommendation.
+func recommended(ctx context.Context, cluster *harness.Cluster) (int, error) {
+	list, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, vpa := range list.Items {
+		if r := vpa.Status.Recommendation; r != nil && len(r.ContainerRecommendations) > 0 {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// patience is how long one thing may take to become true.
+const patience = 30 * time.Minute
+
+// await asks every few seconds until count reaches n.
+func await(ctx context.Context, what string, n int, count func() (int, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for start := time.Now(); ; {
+		is, err := count()
+		if err != nil {
+			return fmt.Errorf("count %s: %w", what, err)
+		}
+		fmt.Printf("  %3.0f s: %d of %d %s\n", time.Since(start).Seconds(), is, n, what)
+		if is >= n {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d %s: %w", is, n, what, ctx.Err())
+		case <-time.After(5 * time.Second):
+		}
+	}
+}

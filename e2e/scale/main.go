@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// options are what the command line sets.
+type options struct {
+	load
+	interval time.Duration // between two passes
+	passes   int           // that are measured
+	warmUp   int           // passes before those
+	scrape   time.Duration // of metrics-server
+	limit    time.Duration // a pass of ours may take
+	only     string        // one of the subjects; empty: both
+	document string        // gets the table; empty: none
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.vpas, "vpas", 2000, "VPAs, each with a Deployment")
+	flag.IntVar(&o.pods, "pods", 10000, "pods of all Deployments together")
+	flag.IntVar(&o.namespaces, "namespaces", 10, "namespaces that hold them")
+	flag.DurationVar(&o.interval, "interval", time.Minute, "time between two passes")
+	flag.IntVar(&o.passes, "passes", 10, "passes that are measured")
+	flag.IntVar(&o.warmUp, "warm-up", 3, "passes before those, counted from when every VPA has a recommendation")
+	flag.DurationVar(&o.scrape, "scrape", 15*time.Second, "how often metrics-server scrapes")
+	flag.DurationVar(&o.limit, "limit", 5*time.Second, "what the slowest measured pass of ours may take")
+	flag.StringVar(&o.only, "only", "", `"`+ours+`" or "`+reference+`": leave the other out`)
+	flag.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(1)
+	}
+}
+
+// slotsPerNode is how many pods fit on a simulated node.
+const slotsPerNode = 110
+
+func run(ctx context.Context, o options) (err error) {
+	binary := os.Getenv("LOADLINE_CLUSTER")
+	if binary == "" {
+		return errors.New("the variable LOADLINE_CLUSTER must name the program of the local control plane; `make scale` builds it and sets it")
+	}
+	dir, err := os.MkdirTemp("", "loadline-scale-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	subjects, err := chosen(ctx, o.only, dir)
+	if err != nil {
+		return err
+	}
+	cluster, err := harness.Start(ctx, harness.Options{
+		Binary: binary, Root: "..", Dir: filepath.Join(dir, "cluster"), Out: os.Stdout,
+		Nodes: o.pods/slotsPerNode + 1,
+		Args:  []string{fmt.Sprint("--node-pods=", slotsPerNode), "--node-cpu=64", "--node-memory=256Gi", fmt.Sprint("--metrics-every=", o.scrape)},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cluster.Down()) }()
+	filled, err := o.fill(ctx, cluster)
+	if err != nil {
+		return fmt.Errorf("%w\nlogs are in %s", err, cluster.KeepLogs())
+	}
+	r := report{options: o, filled: filled}
+	for _, s := range subjects {
+		result, err := measure(ctx, cluster, o, s)
+		if err != nil {
+			return fmt.Errorf("%s: %w\nlogs are in %s", s.name, err, cluster.KeepLogs())
+		}
+		r.results = append(r.results, result)
+	}
+	fmt.Print("\n", r.markdown())
+	if o.document != "" {
+		if err := r.into(o.document); err != nil {
+			return err
+		}
+	}
+	return r.judge()
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// steps of a pass, in their order, as both recommenders name them.
+var steps = []string{"LoadVPAs", "LoadPods", "LoadMetrics", "DeleteRemovedPods", "UpdateVPAs", "MaintainCheckpoints", "GarbageCollect", total}
+
+const total = "total"
+
+// result is what was seen of one recommender.
+type result struct {
+	subject     subject
+	recommended time.Duration            // from its start until every VPA has a recommendation
+	mean, worst map[string]time.Duration // of each step
+	calls       calls                    // of all measured passes
+	cpu         time.Duration            // of all measured passes
+	rss, peak   int64                    // bytes, at the end and the most ever
+	load        float64                  // of the machine, mean of the ends of the passes
+}
+
+// measure runs a recommender from nothing until the passes that count are over.
+func measure(ctx context.Context, cluster *harness.Cluster, o options, s subject) (result, error) {
+	r := result{subject: s, mean: map[string]time.Duration{}, worst: map[string]time.Duration{}}
+	fmt.Printf("measure %s: new VPAs\n", s.name)
+	if err := o.serve(ctx, cluster); err != nil {
+		return r, err
+	}
+	daemon, account, err := s.prepare(ctx, cluster, o)
+	if err != nil {
+		return r, err
+	}
+	start := time.Now()
+	if err := daemon.Start(ctx); err != nil {
+		return r, err
+	}
+	defer daemon.Stop()
+	if err := await(ctx, "VPAs with a recommendation", o.vpas, func() (int, error) { return recommended(ctx, cluster) }); err != nil {
+		return r, err
+	}
+	r.recommended = time.Since(start)
+	fmt.Printf("  %d passes to warm up, %d that count\n", o.warmUp, o.passes)
+	first, err := observe(ctx, daemon)
+	if err != nil {
+		return r, err
+	}
+	for range o.warmUp {
+		if first, err = next(ctx, daemon, first); err != nil {
+			return r, err
+		}
+	}
+	last := first
+	for range o.passes {
+		now, err := next(ctx, daemon, last)
+		if err != nil {
+			return r, err
+		}
+		for _, step := range steps {
+			r.worst[step] = max(r.worst[step], now.spent(step)-last.spent(step))
+		}
+		r.load += now.load / float64(o.passes)
+		last = now
+	}
+	for _, step := range steps {
+		r.mean[step] = (last.spent(step) - first.spent(step)) / time.Duration(last.passes()-first.passes())
+	}
+	r.cpu, r.rss, r.peak = last.cpu-first.cpu, last.rss, last.peak
+	r.calls, err = countCalls(cluster, account, first.at, last.at)
+	return r, err
+}
+
+// next waits for the end of the pass after the one that was observed last.
+func next(ctx context.Context, d *harness.Daemon, last observation) (observation, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		now, err := observe(ctx, d)
+		if err != nil {
+			return now, err
+		}
+		if now.passes() > last.passes() {
+			fmt.Printf("  pass %d: %.2f s\n", now.passes(), (now.spent(total) - last.spent(total)).Seconds())
+			return now, nil
+		}
+		select {
+		case <-ctx.Done():
+			return now, fmt.Errorf("wait for the end of pass %d: %w", last.passes()+1, ctx.Err())
+		case <-time.After(time.Second):
+		}
+	}
+}
