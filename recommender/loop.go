@@ -19,6 +19,7 @@ import (
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/ingest"
 	"loadline.dev/loadline/recommender/intake"
+	"loadline.dev/loadline/recommender/rescue"
 	"loadline.dev/loadline/recommender/status"
 	"loadline.dev/loadline/recommender/upkeep"
 )
@@ -26,8 +27,9 @@ import (
 // Loop brings usage in and recommendations out. Its fields are set once; only
 // one RunOnce runs at a time.
 type Loop struct {
-	Config  *Config
-	Metrics *metrics
+	Config   *Config
+	Metrics  *metrics
+	Progress func() // called during long steps
 
 	VPAs    listers.VerticalPodAutoscalerLister
 	Resolve func(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
@@ -44,6 +46,7 @@ type Loop struct {
 	removed   []cache.ObjectName // pods that vanished in this pass
 	started   time.Time          // first pass
 	collected time.Time          // last clean-up of histories
+	complete  bool               // all history was loaded in the last pass
 }
 
 // RunOnce is one pass: what changed is read, usage is added, and every VPA gets
@@ -66,8 +69,40 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 
 func (l *Loop) step(name string, do func()) {
 	defer l.Metrics.since(name, time.Now())
+	defer rescue.From(name, l.Metrics.panics)(nil)
 	do()
 }
+
+// React is a pass for kills: it takes those that wait, with the pods they are in,
+// and what follows from them. Before the first pass there is nothing to compare
+// them with.
+func (l *Loop) React(ctx context.Context, now time.Time) {
+	if l.started.IsZero() {
+		return
+	}
+	began := time.Now()
+	defer rescue.From("React", l.Metrics.panics)(nil)
+	l.loadPods(now)
+	l.Ingester.TakeKills(klog.FromContext(ctx), now)
+	l.deleteRemovedPods()
+	l.Publisher.Publish(ctx, l.Model.VPAs(), now)
+	l.Checkpoints.Save(ctx, upkeep.Urgent, now, 0)
+	klog.FromContext(ctx).V(4).Info("Reacted to out-of-memory kills", "duration", time.Since(began))
+}
+
+// Close saves what changed since it was last saved, before the program ends.
+func (l *Loop) Close(ctx context.Context, now time.Time) {
+	if l.started.IsZero() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	defer rescue.From("Close", l.Metrics.panics)(nil)
+	l.Checkpoints.Save(ctx, upkeep.All, now, closeTime)
+}
+
+// closeTime is how long the last writes may take.
+const closeTime = 5 * time.Second
 
 // loadVPAs makes the model follow the VPAs that this recommender serves.
 func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
@@ -84,6 +119,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 	before := l.troubles()
 	observed := make([]feed.Observed, len(objects))
 	for i, object := range objects {
+		l.Progress()
 		selector, err := l.Resolve(ctx, object.Namespace, object.Spec.TargetRef)
 		observed[i] = feed.Observed{Object: object, Selector: selector, Err: err}
 		if key := klog.KObj(object).String(); err != nil && before[key] != err.Error() {
@@ -93,6 +129,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 	for _, v := range l.Model.SyncVPAs(observed, now) {
 		owner := checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}
 		v.Restored = l.Restored.Profiles(owner)
+		advice.Doubt(v, l.Restored[owner])
 		v.Touch()
 		v.Recommended = status.Provided(v.Object)
 		v.Complained = now
@@ -158,7 +195,7 @@ const collectInterval = time.Hour
 
 // garbageCollect drops histories that have been idle for too long, now and then.
 func (l *Loop) garbageCollect(now time.Time) {
-	if !l.collected.IsZero() && now.Sub(l.collected) < collectInterval {
+	if since := now.Sub(l.collected); !l.collected.IsZero() && 0 <= since && since < collectInterval {
 		return
 	}
 	l.collected = now
@@ -185,7 +222,14 @@ func (l *Loop) age(v *feed.VPA, container string) time.Duration {
 
 // publish computes and publishes a recommendation for every VPA.
 func (l *Loop) publish(ctx context.Context, now time.Time) {
+	if complete := l.Metrics.history.Complete(); complete != l.complete {
+		l.complete = complete
+		for _, v := range l.Model.VPAs() {
+			v.Touch() // what was held may be no more
+		}
+	}
 	l.Publisher.Publish(ctx, l.Model.VPAs(), now)
+	l.Publisher.Depth(l.Metrics.depth)
 	status.Census(l.Metrics.objects, l.Model.VPAs())
 }
 
