@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"loadline.dev/loadline/pkg/core/usage"
@@ -45,13 +44,14 @@ type space struct {
 	selectors index
 	sets      map[string]*labelSet
 	pods      map[string]*pod
+	removed   int // pods, since the map was made
 }
 
 // labelSet stands for all pods of a namespace with the same labels.
 type labelSet struct {
 	space  *space
 	text   string // sorted k=v list
-	labels labels.Set
+	labels list
 	pods   []*pod
 	series []named // by container
 	vpas   []*VPA  // that select it, the controlling one first

@@ -27,7 +27,7 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 	}
 	p.finished = object.Status.Phase == corev1.PodSucceeded || object.Status.Phase == corev1.PodFailed
 	former := p.set
-	if former == nil || !maps.Equal(former.labels, labels.Set(object.Labels)) {
+	if former == nil || !former.labels.equal(object.Labels) {
 		p.stale = true
 		m.move(p, m.set(s, object.Labels))
 	}
@@ -36,7 +36,7 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 	}
 	m.track(p, now)
 	if former != nil && former != p.set {
-		m.abandon(former)
+		m.retire(former)
 	}
 }
 
@@ -86,9 +86,9 @@ func (m *Model) set(s *space, of labels.Set) *labelSet {
 	if set := s.sets[text]; set != nil {
 		return set
 	}
-	set := &labelSet{space: s, text: text, labels: of}
+	set := &labelSet{space: s, text: text, labels: newList(of, text)}
 	s.sets[text] = set
-	s.selectors.matching(of, func(v *VPA) { m.link(v, set) })
+	s.selectors.matching(set.labels, func(v *VPA) { m.link(v, set) })
 	return set
 }
 
@@ -158,9 +158,10 @@ func (m *Model) RemovePod(namespace, name string) {
 		m.forget(p, container)
 	}
 	delete(s.pods, name)
+	s.removed++
 	set := p.set
 	m.move(p, nil)
-	m.abandon(set)
+	m.retire(set)
 }
 
 // abandon drops a label set that no pod has and that has no history.
@@ -198,6 +199,28 @@ func (m *Model) Expire(now time.Time) {
 		m.drop(series)
 		m.changed(set)
 		m.abandon(set)
+	}
+	m.compact()
+}
+
+// compact gives back the memory of pods and series that are gone, where that is
+// much.
+func (m *Model) compact() {
+	for _, s := range m.spaces {
+		if s.removed < 64 || s.removed < len(s.pods)/16 {
+			continue
+		}
+		pods, sets := make(map[string]*pod, len(s.pods)), make(map[string]*labelSet, len(s.sets))
+		maps.Copy(pods, s.pods)
+		maps.Copy(sets, s.sets)
+		s.pods, s.sets, s.removed = pods, sets, 0
+	}
+	end := len(m.places)
+	for end > 0 && m.places[end-1].set == nil {
+		end--
+	}
+	if end < len(m.places)*15/16 {
+		m.places = slices.Clone(m.places[:end])
 	}
 }
 

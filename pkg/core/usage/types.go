@@ -7,7 +7,8 @@ import (
 	"loadline.dev/loadline/pkg/core/profile"
 )
 
-// Series is the handle of one history. It is valid until Expire returns it.
+// Series is the handle of one history. It is valid until Expire returns it or
+// Fold gives it up.
 type Series int32
 
 // SeriesKey names a series.
