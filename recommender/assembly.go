@@ -19,7 +19,9 @@ import (
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/ingest"
 	"loadline.dev/loadline/recommender/intake"
+	"loadline.dev/loadline/recommender/rescue"
 	"loadline.dev/loadline/recommender/status"
+	"loadline.dev/loadline/recommender/upkeep"
 )
 
 // assembly is everything that runs while this replica leads.
@@ -79,7 +81,8 @@ func (a *assembly) start() (*Loop, error) {
 		return nil, err
 	}
 	loop.Resolve, loop.Changes, loop.Ingester.OOMs = resolver.Resolve, changes, ooms
-	return loop, loop.load(a.ctx, a.parts.clients)
+	loop.Checkpoints.Saver.Waiting = func() bool { return len(ooms.Wake()) > 0 }
+	return loop, loop.load(a.ctx, a.parts.clients, a.parts.now)
 }
 
 // register makes the informers of pods and of our own objects, and returns what
@@ -113,29 +116,40 @@ func (a *assembly) loop() (*Loop, error) {
 	model := feed.NewModel(feed.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig})
 	advisor := &advice.Advisor{
 		Store: store, Shape: config.Shape, Recipe: recipe, Estimate: c.Estimate.Config,
-		Format: c.Output.Format(), Limits: c.Output.Limits(),
+		Format: c.Output.Format(), Limits: c.Output.Limits(), Complete: m.history.Complete,
 	}
+	progress := a.parts.health.Tick
 	return &Loop{
-		Config:  c,
-		Metrics: m,
-		VPAs:    own.VerticalPodAutoscalers().Lister(),
-		Store:   store,
-		Model:   model,
+		Config:   c,
+		Metrics:  m,
+		Progress: progress,
+		VPAs:     own.VerticalPodAutoscalers().Lister(),
+		Store:    store,
+		Model:    model,
 		Ingester: &ingest.Ingester{
 			Source: a.parts.samples, Timeout: max(c.Interval, leastTimeout), Store: store, Model: model,
-			Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
+			Progress: progress, Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
 		},
 		Advisor: advisor,
 		Publisher: &status.Publisher{
 			Writer: status.Writer{Client: a.parts.clients.VPA}, Workers: c.Workers, Shape: config.Shape, Recommend: advisor.Recommend,
-			Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses,
+			Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses, Tolerance: c.Output.Tolerance,
+			Progress: progress, Rescue: rescue.From(stepUpdate, m.panics),
 		},
-		Checkpoints: checkpoint.NewSaver(checkpoint.Config{
-			Client:  a.parts.clients.VPA,
-			Lister:  own.VerticalPodAutoscalerCheckpoints().Lister(),
-			Workers: c.Workers,
-			Expiry:  c.Aggregation.Interval * time.Duration(c.Aggregation.Count),
-		}),
+		Checkpoints: &upkeep.Upkeep{
+			Saver: upkeep.NewSaver(upkeep.Config{
+				Client:   a.parts.clients.VPA,
+				Lister:   own.VerticalPodAutoscalerCheckpoints().Lister(),
+				Workers:  c.Workers,
+				Expiry:   c.Aggregation.Interval * time.Duration(c.Aggregation.Count),
+				Interval: c.Checkpoints.Interval,
+				Timeout:  c.Checkpoints.Timeout,
+				Contents: advisor.Contents, Progress: progress, Rescue: rescue.From(stepCheckpoints, m.panics),
+			}),
+			Model: model, VPAs: own.VerticalPodAutoscalers().Lister(), Serves: c.serves,
+			Ignores: func(namespace string) bool { return !c.Kube.Serves(namespace) },
+			Collect: c.Checkpoints.CollectInterval, Results: m.checkpoints,
+		},
 	}, nil
 }
 

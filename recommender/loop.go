@@ -19,14 +19,17 @@ import (
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/ingest"
 	"loadline.dev/loadline/recommender/intake"
+	"loadline.dev/loadline/recommender/rescue"
 	"loadline.dev/loadline/recommender/status"
+	"loadline.dev/loadline/recommender/upkeep"
 )
 
 // Loop brings usage in and recommendations out. Its fields are set once; only
 // one RunOnce runs at a time.
 type Loop struct {
-	Config  *Config
-	Metrics *metrics
+	Config   *Config
+	Metrics  *metrics
+	Progress func() // called during long steps
 
 	VPAs    listers.VerticalPodAutoscalerLister
 	Resolve func(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
@@ -37,22 +40,21 @@ type Loop struct {
 	Ingester    *ingest.Ingester
 	Advisor     *advice.Advisor
 	Publisher   *status.Publisher
-	Checkpoints *checkpoint.Saver
-	Restored    checkpoint.History // handed over to the VPAs of the first pass
+	Checkpoints *upkeep.Upkeep
+	Restored    checkpoint.History // handed over to the VPAs and pods of the first pass
 
 	removed   []cache.ObjectName // pods that vanished in this pass
 	started   time.Time          // first pass
 	collected time.Time          // last clean-up of histories
-	orphans   time.Time          // last clean-up of checkpoints
-
-	unsaved, undeleted checkpoint.Complaint // about checkpoints
+	complete  bool               // all history was loaded in the last pass
 }
 
 // RunOnce is one pass: what changed is read, usage is added, and every VPA gets
 // what follows from it. A VPA, pod or sample that makes trouble stops nothing
 // else.
 func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
-	defer l.Metrics.since(stepTotal, time.Now())
+	began := time.Now()
+	defer l.Metrics.since(stepTotal, began)
 	if l.started.IsZero() {
 		l.started = now
 	}
@@ -61,14 +63,46 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	l.step(stepMetrics, func() { l.addUsage(ctx, now) })
 	l.step(stepRemoved, l.deleteRemovedPods)
 	l.step(stepUpdate, func() { l.publish(ctx, now) })
-	l.step(stepCheckpoints, func() { l.maintainCheckpoints(ctx, now) })
+	l.step(stepCheckpoints, func() { l.maintainCheckpoints(ctx, now, began) })
 	l.step(stepCollect, func() { l.garbageCollect(now) })
 }
 
 func (l *Loop) step(name string, do func()) {
 	defer l.Metrics.since(name, time.Now())
+	defer rescue.From(name, l.Metrics.panics)(nil)
 	do()
 }
+
+// React is a pass for kills: it takes those that wait, with the pods they are in,
+// and what follows from them. Before the first pass there is nothing to compare
+// them with.
+func (l *Loop) React(ctx context.Context, now time.Time) {
+	if l.started.IsZero() {
+		return
+	}
+	began := time.Now()
+	defer rescue.From("React", l.Metrics.panics)(nil)
+	l.loadPods(now)
+	l.Ingester.TakeKills(klog.FromContext(ctx), now)
+	l.deleteRemovedPods()
+	l.Publisher.Publish(ctx, l.Model.VPAs(), now)
+	l.Checkpoints.Save(ctx, upkeep.Urgent, now, 0)
+	klog.FromContext(ctx).V(4).Info("Reacted to out-of-memory kills", "duration", time.Since(began))
+}
+
+// Close saves what changed since it was last saved, before the program ends.
+func (l *Loop) Close(ctx context.Context, now time.Time) {
+	if l.started.IsZero() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	defer rescue.From("Close", l.Metrics.panics)(nil)
+	l.Checkpoints.Save(ctx, upkeep.All, now, closeTime)
+}
+
+// closeTime is how long the last writes may take.
+const closeTime = 5 * time.Second
 
 // loadVPAs makes the model follow the VPAs that this recommender serves.
 func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
@@ -85,6 +119,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 	before := l.troubles()
 	observed := make([]feed.Observed, len(objects))
 	for i, object := range objects {
+		l.Progress()
 		selector, err := l.Resolve(ctx, object.Namespace, object.Spec.TargetRef)
 		observed[i] = feed.Observed{Object: object, Selector: selector, Err: err}
 		if key := klog.KObj(object).String(); err != nil && before[key] != err.Error() {
@@ -93,12 +128,12 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 	}
 	for _, v := range l.Model.SyncVPAs(observed, now) {
 		owner := checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}
-		v.Restored = l.Restored[owner]
+		v.Restored = l.Restored.Profiles(owner)
+		advice.Doubt(v, l.Restored[owner])
+		v.Touch()
 		v.Recommended = status.Provided(v.Object)
 		v.Complained = now
 	}
-	// What no VPA took in the first pass is of no use later.
-	l.Restored = nil
 }
 
 // serves tells whether a VPA is this recommender's.
@@ -135,6 +170,9 @@ func (l *Loop) loadPods(now time.Time) {
 		ingest.CountSources(l.Metrics.resources, change.Pod)
 		l.Model.PutPod(change.Pod, now)
 	}
+	l.Restored.Resume(l.Store, l.Model)
+	// What no VPA took in the first pass is of no use later.
+	l.Restored = nil
 }
 
 // addUsage adds one sample of each container, then the kills that were seen.
@@ -157,7 +195,7 @@ const collectInterval = time.Hour
 
 // garbageCollect drops histories that have been idle for too long, now and then.
 func (l *Loop) garbageCollect(now time.Time) {
-	if !l.collected.IsZero() && now.Sub(l.collected) < collectInterval {
+	if since := now.Sub(l.collected); !l.collected.IsZero() && 0 <= since && since < collectInterval {
 		return
 	}
 	l.collected = now
@@ -170,6 +208,7 @@ func (l *Loop) garbageCollect(now time.Time) {
 			}
 			if len(v.Series(container)) == 0 && now.Sub(last) >= l.age(v, container) {
 				delete(v.Restored, container)
+				v.Touch()
 			}
 		}
 	}
@@ -183,6 +222,20 @@ func (l *Loop) age(v *feed.VPA, container string) time.Duration {
 
 // publish computes and publishes a recommendation for every VPA.
 func (l *Loop) publish(ctx context.Context, now time.Time) {
+	if complete := l.Metrics.history.Complete(); complete != l.complete {
+		l.complete = complete
+		for _, v := range l.Model.VPAs() {
+			v.Touch() // what was held may be no more
+		}
+	}
 	l.Publisher.Publish(ctx, l.Model.VPAs(), now)
+	l.Publisher.Depth(l.Metrics.depth)
 	status.Census(l.Metrics.objects, l.Model.VPAs())
+}
+
+// maintainCheckpoints saves the histories that changed, and deletes those that
+// nobody needs. What can wait ends well before the next pass.
+func (l *Loop) maintainCheckpoints(ctx context.Context, now, began time.Time) {
+	l.Checkpoints.Save(ctx, upkeep.Due, now, l.Config.Interval*3/4-time.Since(began))
+	l.Checkpoints.Clean(ctx, now)
 }

@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/pkg/source/metricsserver"
 	"loadline.dev/loadline/recommender/checkpoint"
+	"loadline.dev/loadline/recommender/pace"
 )
 
 const (
@@ -66,8 +67,8 @@ func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) er
 	if err != nil {
 		return err
 	}
-	return lease.Lead(ctx, clients.Kube, c.Election, func(ctx context.Context) error {
-		return work(ctx, c, parts{clients: clients, samples: source.Samples, scale: client.NewScales(clients.Kube), metrics: m, health: health})
+	return lease.Lead(ctx, clients.Kube, c.Election, func(leading context.Context) error {
+		return work(leading, ctx.Done(), c, parts{clients: clients, samples: source.Samples, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
 	})
 }
 
@@ -78,10 +79,13 @@ type parts struct {
 	scale   *client.Scales
 	metrics *metrics
 	health  *serving.Health
+	now     func() time.Time
 }
 
-// work fills the caches, loads history, and passes until ctx ends.
-func work(ctx context.Context, c *Config, p parts) error {
+// work fills the caches, loads history, and passes until ctx ends. If that is
+// because the program is told to end, it saves once more; a replica that leads no
+// longer writes nothing.
+func work(ctx context.Context, told <-chan struct{}, c *Config, p parts) error {
 	a := newAssembly(ctx, c, p)
 	defer a.stop()
 	loop, err := a.start()
@@ -89,16 +93,21 @@ func work(ctx context.Context, c *Config, p parts) error {
 		return err
 	}
 	p.health.Activate()
-	tick(ctx, c.Interval, func(now time.Time) {
+	pace.Run(ctx, c.Interval, loop.Ingester.OOMs.Wake(), func(now time.Time) {
 		loop.RunOnce(ctx, now)
 		p.health.Tick()
-	})
+	}, func(now time.Time) { loop.React(ctx, now) })
+	select {
+	case <-told:
+		loop.Close(ctx, p.now())
+	default:
+	}
 	return nil
 }
 
 // load reads the checkpoints of the VPAs that are served, however long it takes:
 // without them every recommendation would begin anew.
-func (l *Loop) load(ctx context.Context, clients *client.Clients) error {
+func (l *Loop) load(ctx context.Context, clients *client.Clients, now func() time.Time) error {
 	loader := checkpoint.Loader{
 		Client:    clients.VPA,
 		Namespace: l.Config.Kube.Namespace,
@@ -107,9 +116,15 @@ func (l *Loop) load(ctx context.Context, clients *client.Clients) error {
 			object, err := l.VPAs.VerticalPodAutoscalers(o.Namespace).Get(o.VPA)
 			return err == nil && l.Config.serves(object)
 		},
+		Now:   now,
+		Ahead: l.Config.Aggregation.Ahead(l.Config.Gates.PerVPAConfig),
 		Report: func(object string, err error) {
-			l.Metrics.checkpoints.WithLabelValues("rejected").Inc()
-			klog.FromContext(ctx).Error(err, "Checkpoint cannot be used, its history is lost", "checkpoint", object)
+			result, message := "rejected", "Checkpoint cannot be used, its history is lost"
+			if errors.Is(err, checkpoint.ErrWindows) || errors.Is(err, checkpoint.ErrFuture) {
+				result, message = "mended", "Checkpoint is used, but not all of it as it is"
+			}
+			l.Metrics.checkpoints.WithLabelValues(result).Inc()
+			klog.FromContext(ctx).Error(err, message, "checkpoint", object)
 		},
 	}
 	history, err := loader.LoadInTheEnd(ctx)
@@ -117,23 +132,6 @@ func (l *Loop) load(ctx context.Context, clients *client.Clients) error {
 		return err
 	}
 	l.Restored = history
-	l.Checkpoints.Know(history)
+	l.Checkpoints.Saver.Know(history)
 	return nil
-}
-
-// tick calls pass after each interval until ctx ends. A slow pass makes ticks
-// drop; passes never overlap.
-func tick(ctx context.Context, interval time.Duration, pass func(now time.Time)) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			if ctx.Err() == nil {
-				pass(now)
-			}
-		}
-	}
 }
