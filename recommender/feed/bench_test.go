@@ -57,8 +57,8 @@ func (c *cluster) observed() (list []Observed) {
 			target.ContainerRecommendations = append(target.ContainerRecommendations, vpav1.RecommendedContainerResources{
 				ContainerName: name, Target: values(), LowerBound: values(), UpperBound: values(), UncappedTarget: values()})
 		}
-		list = append(list, Observed{
-			Object: &vpav1.VerticalPodAutoscaler{
+		trimmed, err := client.Trim(
+			&vpav1.VerticalPodAutoscaler{
 				ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace(i), Name: fmt.Sprint("service-", i), UID: types.UID(fmt.Sprintf("7f1c6a52-0000-4000-8000-%012d", i)),
 					ResourceVersion: fmt.Sprint(1000000 + i), Labels: app(i), CreationTimestamp: metav1.NewTime(now())},
 				Spec: vpav1.VerticalPodAutoscalerSpec{
@@ -66,9 +66,11 @@ func (c *cluster) observed() (list []Observed) {
 					UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: &mode},
 				},
 				Status: vpav1.VerticalPodAutoscalerStatus{Recommendation: &target},
-			},
-			Selector: labels.SelectorFromSet(app(i)),
-		})
+			})
+		if err != nil {
+			panic(err)
+		}
+		list = append(list, Observed{Object: trimmed.(*vpav1.VerticalPodAutoscaler), Selector: labels.SelectorFromSet(app(i))})
 	}
 	return list
 }

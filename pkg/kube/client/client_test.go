@@ -14,6 +14,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -183,11 +184,32 @@ func TestTrimKeepsSelectorsOwnersAndReplicas(t *testing.T) {
 	cron := &batchv1.CronJob{}
 	cron.Spec.JobTemplate.Spec.Template.Labels = selector.MatchLabels
 	require.Equal(t, selector.MatchLabels, trim(cron).(*batchv1.CronJob).Spec.JobTemplate.Spec.Template.Labels)
-	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"any": "thing"}, ManagedFields: []metav1.ManagedFieldsEntry{{}}}}
-	require.Equal(t, map[string]string{"any": "thing"}, trim(vpa).(*vpav1.VerticalPodAutoscaler).Annotations)
-	require.Nil(t, vpa.ManagedFields)
 	tombstone := cache.DeletedFinalStateUnknown{Key: "ns/p"}
 	require.Equal(t, tombstone, trim(tombstone))
+}
+
+func TestTrimmedVPAMeansTheSame(t *testing.T) {
+	list := func(cpu string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	}
+	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{
+		Name: "web", Generation: 3, ManagedFields: []metav1.ManagedFieldsEntry{{}},
+		Annotations: map[string]string{"any": "thing", corev1.LastAppliedConfigAnnotation: "{}"},
+	}}
+	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
+		{ContainerName: "same", Target: list("1"), LowerBound: list("1"), UncappedTarget: list("1000m")},
+		{ContainerName: "capped", Target: list("1"), LowerBound: list("500m"), UncappedTarget: list("2")},
+	}}
+	original := vpa.DeepCopy()
+	got, err := Trim(vpa)
+	require.NoError(t, err)
+	require.Equal(t, original, vpa, "the original is untouched")
+	trimmed := got.(*vpav1.VerticalPodAutoscaler)
+	require.True(t, apiequality.Semantic.DeepEqual(original.Status, trimmed.Status))
+	require.True(t, apiequality.Semantic.DeepEqual(original.Spec, trimmed.Spec))
+	require.Equal(t, map[string]string{"any": "thing"}, trimmed.Annotations)
+	require.Nil(t, trimmed.ManagedFields)
+	require.EqualValues(t, 3, trimmed.Generation)
 }
 
 func TestSyncEndsWithItsContextAndNamesWhatIsMissing(t *testing.T) {

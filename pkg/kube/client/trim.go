@@ -1,13 +1,18 @@
 package client
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
 // Trim is a cache.TransformFunc that keeps only what the programs read.
@@ -21,7 +26,8 @@ import (
 //   - controllers: selector, replicas, and the number of pods they want;
 //   - cron jobs: the labels of the pods they make.
 //
-// Other objects, such as VPAs and LimitRanges, stay whole. A trimmed object
+// Of VPAs it drops what kubectl has last applied. Other objects, such as
+// LimitRanges, stay whole. A trimmed object
 // must never be written back with an update; the programs only send patches.
 func Trim(object any) (any, error) {
 	switch o := object.(type) {
@@ -49,6 +55,8 @@ func Trim(object any) (any, error) {
 	case *batchv1.Job:
 		return &batchv1.Job{ObjectMeta: trimMeta(o.ObjectMeta),
 			Spec: batchv1.JobSpec{Selector: o.Spec.Selector, Parallelism: o.Spec.Parallelism}}, nil
+	case *vpav1.VerticalPodAutoscaler:
+		return trimVPA(o), nil
 	case *batchv1.CronJob:
 		trimmed := &batchv1.CronJob{ObjectMeta: trimMeta(o.ObjectMeta)}
 		trimmed.Spec.JobTemplate.Spec.Template.Labels = o.Spec.JobTemplate.Spec.Template.Labels
@@ -92,6 +100,26 @@ func ours(annotations map[string]string) map[string]string {
 		}
 	}
 	return kept
+}
+
+// trimVPA lets equal lists of a recommendation be one: where nothing was capped,
+// the uncapped target is the target. These maps are most of what a VPA takes.
+func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
+	trimmed := &vpav1.VerticalPodAutoscaler{TypeMeta: v.TypeMeta, ObjectMeta: v.ObjectMeta, Spec: v.Spec, Status: v.Status}
+	trimmed.ManagedFields = nil
+	trimmed.Annotations = maps.Clone(v.Annotations)
+	delete(trimmed.Annotations, corev1.LastAppliedConfigAnnotation)
+	if v.Status.Recommendation == nil {
+		return trimmed
+	}
+	list := slices.Clone(v.Status.Recommendation.ContainerRecommendations)
+	for i := range list {
+		if apiequality.Semantic.DeepEqual(list[i].UncappedTarget, list[i].Target) {
+			list[i].UncappedTarget = list[i].Target
+		}
+	}
+	trimmed.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: list}
+	return trimmed
 }
 
 func trimPod(p *corev1.Pod) *corev1.Pod {
