@@ -81,6 +81,10 @@ func newTurn(v *feed.VPA, interval time.Duration, now time.Time) *turn {
 	return t
 }
 
+// wavering is how much the CPU target of a container that is used as ever goes up
+// and down: by one bucket. A memory target rests on few peaks and does not waver.
+const wavering = 1.08
+
 // rose tells whether a target is published that would fall without what is not
 // saved yet.
 func (t *turn) rose() bool {
@@ -89,10 +93,8 @@ func (t *turn) rose() bool {
 		if !found {
 			return true
 		}
-		for k := range amount.Kind(amount.Kinds) {
-			if now.Value(k) > saved.Value(k) {
-				return true
-			}
+		if now.Value(amount.Memory) > saved.Value(amount.Memory) || now.Value(amount.CPU) > saved.Value(amount.CPU).Scale(wavering) {
+			return true
 		}
 	}
 	return false

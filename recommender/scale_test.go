@@ -1,0 +1,268 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
+	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/recommender/advice"
+	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/status"
+	"loadline.dev/loadline/recommender/upkeep"
+)
+
+const (
+	podsPerVPA       = 5
+	containersPerPod = 2
+)
+
+// fleet is many VPAs with pods that use about as much as ever, and an API server
+// that takes every write and counts it.
+type fleet struct {
+	now       time.Time
+	store     *usage.Store
+	model     *feed.Model
+	advisor   *advice.Advisor
+	publisher *status.Publisher
+	saver     *upkeep.Saver
+	random    *rand.Rand
+
+	observed []feed.Observed
+	keys     []usage.ContainerKey
+
+	mu     sync.Mutex
+	fresh  map[string]*vpav1.VerticalPodAutoscaler // written since the last pass
+	writes int
+}
+
+func newFleet(tb testing.TB, containers int) *fleet {
+	config := usage.DefaultConfig()
+	recipe, err := estimate.ForName("vpa", estimate.DefaultConfig())
+	require.NoError(tb, err)
+	f := &fleet{now: start(), store: usage.New(config), random: rand.New(rand.NewPCG(1, 2)), fresh: map[string]*vpav1.VerticalPodAutoscaler{}}
+	f.model = feed.NewModel(feed.Config{Store: f.store})
+	c := Default()
+	f.advisor = &advice.Advisor{Store: f.store, Shape: config.Shape, Recipe: recipe, Estimate: estimate.DefaultConfig(), Format: c.Output.Format()}
+	server := vpafake.NewSimpleClientset()
+	server.PrependReactor("*", "*", f.take)
+	m := newMetrics(prometheus.NewRegistry())
+	f.publisher = &status.Publisher{
+		Writer: status.Writer{Client: server}, Workers: c.Workers, Shape: config.Shape, Tolerance: c.Output.Tolerance,
+		Recommend: f.advisor.Recommend, Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses,
+	}
+	f.saver = upkeep.NewSaver(upkeep.Config{
+		Client: server, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})),
+		Workers: c.Workers, Interval: c.Checkpoints.Interval, Timeout: time.Hour, Contents: f.advisor.Contents,
+	})
+	for i := range containers / podsPerVPA / containersPerPod {
+		f.add(i)
+	}
+	f.model.SyncVPAs(f.observed, f.now)
+	return f
+}
+
+func (f *fleet) add(i int) {
+	namespace, name := fmt.Sprint("ns-", i%100), fmt.Sprint("app-", i)
+	set := labels.Set{"app": name}
+	for p := range podsPerVPA {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint(name, "-", p), Labels: set}}
+		for c := range containersPerPod {
+			container := fmt.Sprint("c", c)
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: container})
+			f.keys = append(f.keys, usage.ContainerKey{Namespace: namespace, Pod: pod.Name, Container: container})
+		}
+		f.model.PutPod(pod, f.now)
+	}
+	f.observed = append(f.observed, feed.Observed{Selector: labels.SelectorFromSet(set), Object: &vpav1.VerticalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Generation: 1},
+		Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}},
+	}})
+}
+
+// take is the API server.
+func (f *fleet) take(a clienttesting.Action) (bool, runtime.Object, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.writes++
+	patch, ok := a.(clienttesting.PatchAction)
+	if !ok || patch.GetSubresource() != "status" {
+		return true, &vpav1.VerticalPodAutoscalerCheckpoint{}, nil
+	}
+	var steps []struct {
+		Value vpav1.VerticalPodAutoscalerStatus `json:"value"`
+	}
+	if err := json.Unmarshal(patch.GetPatch(), &steps); err != nil {
+		return true, nil, err
+	}
+	object := f.model.Find(patch.GetNamespace(), patch.GetName()).Object.DeepCopy()
+	object.Status = steps[0].Value
+	f.fresh[object.Name] = object
+	return true, object, nil
+}
+
+// use adds one sample of each kind to each container: noise around what is usual
+// for it.
+func (f *fleet) use(step time.Duration) {
+	f.now = f.now.Add(step)
+	for i, key := range f.keys {
+		noise := 1 + 0.1*f.random.NormFloat64()
+		usual := 1 + i%97
+		f.store.Observe(usage.Sample{Container: key, Kind: amount.CPU, At: f.now, Amount: amount.FromFloat(max(float64(10*usual)*noise, 0))})
+		f.store.Observe(usage.Sample{Container: key, Kind: amount.Memory, At: f.now, Amount: amount.FromFloat(max(float64(usual<<24)*noise, 0))})
+	}
+}
+
+// pass publishes and saves, and returns how many writes that took.
+func (f *fleet) pass(tb testing.TB) int {
+	for i, o := range f.observed {
+		if object := f.fresh[o.Object.Name]; object != nil {
+			f.observed[i].Object = object
+		}
+	}
+	clear(f.fresh)
+	f.model.SyncVPAs(f.observed, f.now)
+	before := f.writes
+	f.publisher.Publish(tb.Context(), f.model.VPAs(), f.now)
+	f.saver.Save(tb.Context(), f.model.VPAs(), upkeep.Due, f.now, time.Hour)
+	return f.writes - before
+}
+
+func sizes(b *testing.B, run func(b *testing.B, containers int)) {
+	for _, n := range []int{1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprint("containers=", n), func(b *testing.B) { run(b, n) })
+	}
+}
+
+// BenchmarkRecommendations is one pass over all VPAs without writes: with new
+// samples of every container, and with none.
+func BenchmarkRecommendations(b *testing.B) {
+	sizes(b, func(b *testing.B, n int) {
+		f := newFleet(b, n)
+		for range 30 {
+			f.use(time.Hour)
+		}
+		f.pass(b)
+		f.pass(b)
+		vpas := f.model.VPAs()
+		b.Run("new", func(b *testing.B) {
+			b.ReportAllocs()
+			scratch := profile.New(f.advisor.Shape)
+			for b.Loop() {
+				for _, v := range vpas {
+					f.advisor.Recommend(v, &scratch)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(vpas)), "ns/vpa")
+		})
+		b.Run("idle", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				f.publisher.Publish(b.Context(), vpas, f.now)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(vpas)), "ns/vpa")
+		})
+	})
+}
+
+// BenchmarkCheckpointsUnchanged is a checkpoint pass in which nothing changed.
+func BenchmarkCheckpointsUnchanged(b *testing.B) {
+	for _, n := range []int{1_000, 10_000} {
+		b.Run(fmt.Sprint("vpas=", n), func(b *testing.B) {
+			f := newFleet(b, n*podsPerVPA*containersPerPod)
+			f.use(time.Minute)
+			f.pass(b)
+			f.pass(b)
+			vpas, before := f.model.VPAs(), f.writes
+			b.ReportAllocs()
+			for b.Loop() {
+				f.saver.Save(b.Context(), vpas, upkeep.Due, f.now.Add(time.Hour), time.Hour)
+			}
+			require.Equal(b, before, f.writes)
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/vpa")
+		})
+	}
+}
+
+// BenchmarkWritesPerPass counts the writes of a pass in steady state, one and a
+// half days after the start, next to what the reference recommender would write:
+// every checkpoint, and every status that differs.
+func BenchmarkWritesPerPass(b *testing.B) {
+	for _, n := range []int{1_000, 10_000} {
+		b.Run(fmt.Sprint("vpas=", n), func(b *testing.B) {
+			f := newFleet(b, n*podsPerVPA*containersPerPod)
+			for range 36 * 60 {
+				f.use(time.Minute)
+			}
+			for range 45 { // all are published and saved, and have found their moment, and none is young
+				f.use(time.Minute)
+				f.pass(b)
+			}
+			last := map[string][]status.Recommended{}
+			scratch := profile.New(f.advisor.Shape)
+			writes, reference := 0, 0
+			for b.Loop() {
+				f.use(time.Minute)
+				b.StopTimer()
+				for _, v := range f.model.VPAs() {
+					now := f.advisor.Recommend(v, &scratch).Containers
+					if before := last[v.Object.Name]; before != nil && !equality.Semantic.DeepEqual(before, now) {
+						reference++
+					}
+					last[v.Object.Name] = now
+				}
+				reference += n * containersPerPod
+				b.StartTimer()
+				writes += f.pass(b)
+			}
+			b.ReportMetric(float64(writes)/float64(b.N), "writes/pass")
+			b.ReportMetric(float64(reference)/float64(b.N), "reference-writes/pass")
+			b.ReportMetric(float64(writes)/float64(reference), "ratio")
+		})
+	}
+}
+
+func TestSteadyStateCostsATenthOfTheWrites(t *testing.T) {
+	const vpas, passes = 100, 30
+	f := newFleet(t, vpas*podsPerVPA*containersPerPod)
+	for range 36 * 60 {
+		f.use(time.Minute)
+	}
+	for range 45 {
+		f.use(time.Minute)
+		f.pass(t)
+	}
+	writes := 0
+	for range passes {
+		f.use(time.Minute)
+		writes += f.pass(t)
+	}
+	reference := vpas * (containersPerPod + 1) * passes // nearly every status differs in its bounds
+	require.LessOrEqual(t, writes*10, reference)
+	idle := f.writes
+	for range 5 {
+		f.now = f.now.Add(time.Minute)
+		f.pass(t)
+	}
+	require.LessOrEqual(t, f.writes-idle, vpas*containersPerPod, "what was put off is written, and no more")
+}
