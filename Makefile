@@ -55,6 +55,10 @@ conformance: ## run every vector file in VECTORS=<dir>
 compat: ## compare with the upstream VPA module
 	cd e2e && go test -race ./compat/...
 
+.PHONY: prometheus
+prometheus: ## history and live usage from a real Prometheus (the Debian package, unpacked into your cache directory)
+	cd e2e && go test -race ./prometheus/...
+
 .PHONY: cluster-binary
 cluster-binary: ## build the local control plane (8 to 13 minutes the first time, then cached)
 	@hack/cluster/build.sh
@@ -86,6 +90,7 @@ test: ## everything that must pass before a change lands
 	$(MAKE) unit
 	$(MAKE) conformance
 	$(MAKE) compat
+	$(MAKE) prometheus
 	$(MAKE) e2e
 
 .PHONY: clean
