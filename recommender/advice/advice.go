@@ -66,9 +66,10 @@ func (a *Advisor) Recommend(v *feed.VPA, scratch *profile.Profile) []status.Reco
 }
 
 // published returns what the status of a VPA has for a container, before
-// capping as far as it tells.
+// capping as far as it tells. What it had for another target is not about the
+// container, though its name may be the same.
 func published(v *feed.VPA, container string) (c status.Recommended, found bool) {
-	if !status.Provided(v.Object) {
+	if v.Retargeted || !status.Provided(v.Object) {
 		return c, false
 	}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {

@@ -146,6 +146,16 @@ func TestAKindWithoutDataGetsNoFloor(t *testing.T) {
 	require.NotContains(t, got[1].Target, corev1.ResourceMemory)
 }
 
+func TestWhatWasPublishedForAnotherTargetIsNotKept(t *testing.T) {
+	d := newDesk(t)
+	d.vpa.Object.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue}}
+	d.vpa.Object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []status.Recommended{{
+		ContainerName: "a", Target: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}}}}
+	require.Len(t, d.recommend(), 1)
+	d.vpa.Retargeted = true
+	require.Empty(t, d.recommend())
+}
+
 func TestAContainerWhoseControlledKindIsUnknownGetsNone(t *testing.T) {
 	cpu := []corev1.ResourceName{corev1.ResourceCPU}
 	d := newDesk(t, vpav1.ContainerResourcePolicy{ContainerName: "a", ControlledResources: &cpu})

@@ -5,13 +5,10 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
-	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // Grace is how long the pods of a target that cannot be read any more still
@@ -32,33 +29,49 @@ type Config struct {
 //	          └─ label set ── series, one for each container name
 //	                   └ pod ── tracked containers, which feed the series
 type Model struct {
-	config Config
-	spaces map[string]*space
-	vpas   []*VPA   // sorted by namespace and name; nil: must be built again
-	places []*place // by series handle; nil: no such series
+	config   Config
+	spaces   map[string]*space
+	vpas     []*VPA  // sorted by namespace and name; nil: must be built again
+	places   []place // by series handle; without set: no such series
+	departed map[types.UID]departed
+	pass     uint64 // number of calls of SyncVPAs
+	changes  uint64 // number of changes of what VPAs are linked with
 }
 
 // space is what a namespace holds.
 type space struct {
-	vpas map[string]*VPA
-	sets map[string]*labelSet
-	pods map[string]*pod
+	name      string
+	vpas      map[string]*VPA
+	selectors index
+	sets      map[string]*labelSet
+	pods      map[string]*pod
+	removed   int // pods, since the map was made
 }
 
 // labelSet stands for all pods of a namespace with the same labels.
 type labelSet struct {
-	namespace string
-	text      string // sorted k=v list
-	labels    labels.Set
-	pods      map[string]*pod
-	series    map[string]usage.Series // by container
-	vpas      []*VPA                  // that select it, the controlling one first
+	space  *space
+	text   string // sorted k=v list
+	labels labels.Set
+	pods   []*pod
+	series []named // by container
+	vpas   []*VPA  // that select it, the controlling one first
+}
+
+// named is the series of a container.
+type named struct {
+	container string
+	series    usage.Series
 }
 
 type pod struct {
-	object  *corev1.Pod
-	set     *labelSet
-	tracked []string // containers
+	name       string
+	set        *labelSet
+	at         int32 // index in the pods of the set
+	finished   bool
+	tracked    bool // the store knows the containers
+	stale      bool // but not these, or not with these labels
+	containers []string
 }
 
 // place tells where a series belongs.
@@ -68,12 +81,14 @@ type place struct {
 }
 
 // NewModel returns an empty model.
-func NewModel(c Config) *Model { return &Model{config: c, spaces: map[string]*space{}} }
+func NewModel(c Config) *Model {
+	return &Model{config: c, spaces: map[string]*space{}, departed: map[types.UID]departed{}}
+}
 
 func (m *Model) space(namespace string) *space {
 	s := m.spaces[namespace]
 	if s == nil {
-		s = &space{vpas: map[string]*VPA{}, sets: map[string]*labelSet{}, pods: map[string]*pod{}}
+		s = &space{name: namespace, vpas: map[string]*VPA{}, sets: map[string]*labelSet{}, pods: map[string]*pod{}}
 		m.spaces[namespace] = s
 	}
 	return s
@@ -120,128 +135,4 @@ func (m *Model) Find(namespace, name string) *VPA {
 		return s.vpas[name]
 	}
 	return nil
-}
-
-// Observed is a VPA as it was just seen, with what its target resolved to: a
-// selector, or the error that says why not.
-type Observed struct {
-	Object   *vpav1.VerticalPodAutoscaler
-	Selector labels.Selector
-	Err      error
-}
-
-// SyncVPAs makes the VPAs of the model those of the list. It returns those that
-// are new, or point to another target than before, so that the caller can
-// restore their history.
-func (m *Model) SyncVPAs(list []Observed, now time.Time) (fresh []*VPA) {
-	seen := make(map[*VPA]struct{}, len(list))
-	for _, o := range list {
-		v, isNew := m.putVPA(o, now)
-		seen[v] = struct{}{}
-		if isNew {
-			fresh = append(fresh, v)
-		}
-	}
-	for _, v := range m.VPAs() {
-		if _, stays := seen[v]; !stays {
-			m.removeVPA(v)
-		}
-	}
-	return fresh
-}
-
-func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
-	s := m.space(o.Object.Namespace)
-	v = s.vpas[o.Object.Name]
-	var key target.Key
-	if o.Object.Spec.TargetRef != nil {
-		key = target.RefKey(o.Object.Namespace, o.Object.Spec.TargetRef)
-	}
-	if v != nil && v.target != key {
-		m.removeVPA(v)
-		s, v = m.space(o.Object.Namespace), nil
-	}
-	if v == nil {
-		v, fresh = &VPA{target: key, sets: map[*labelSet]struct{}{}}, true
-		s.vpas[o.Object.Name] = v
-		m.vpas = nil
-	}
-	changed := v.Object != o.Object
-	if changed {
-		v.Object, v.Rules = o.Object, convert.Rules(o.Object)
-	}
-	if o.Err == nil {
-		v.Trouble = nil
-		m.selects(v, o.Selector, now)
-	} else {
-		if v.Trouble == nil {
-			v.TroubleSince = now
-		}
-		v.Trouble = o.Err
-		if !v.InGrace(now) {
-			m.selects(v, nil, now)
-		}
-	}
-	if changed {
-		m.reorder(v)
-	}
-	return v, fresh
-}
-
-// InGrace tells whether the target has been in trouble for a short time only, or
-// is in none.
-func (v *VPA) InGrace(now time.Time) bool {
-	return v.Trouble == nil || now.Sub(v.TroubleSince) < Grace
-}
-
-func (m *Model) removeVPA(v *VPA) {
-	m.selects(v, nil, time.Time{})
-	s := m.spaces[v.Object.Namespace]
-	delete(s.vpas, v.Object.Name)
-	m.vpas = nil
-	m.tidy(v.Object.Namespace)
-}
-
-// selects links v with the label sets that a selector matches; nil matches none.
-// Only a selector that differs from the last one costs anything. The time is
-// that of series that begin with it.
-func (m *Model) selects(v *VPA, selector labels.Selector, now time.Time) {
-	if selector == nil && v.selector == nil {
-		return
-	}
-	if selector != nil && v.selector != nil && selector.String() == v.selector.String() {
-		return
-	}
-	v.selector, v.series = selector, nil
-	for _, set := range m.spaces[v.Object.Namespace].sets {
-		_, linked := v.sets[set]
-		matches := selector != nil && selector.Matches(set.labels)
-		switch {
-		case matches && !linked:
-			m.link(v, set)
-			for _, p := range set.pods {
-				m.track(p, now)
-			}
-		case !matches && linked:
-			delete(v.sets, set)
-			set.vpas = slices.DeleteFunc(set.vpas, func(other *VPA) bool { return other == v })
-			m.push(set)
-		}
-	}
-}
-
-func (m *Model) link(v *VPA, set *labelSet) {
-	v.sets[set], v.series = struct{}{}, nil
-	at, _ := slices.BinarySearchFunc(set.vpas, v, stronger)
-	set.vpas = slices.Insert(set.vpas, at, v)
-	m.push(set)
-}
-
-// reorder puts the VPAs of v's label sets in order again and applies the policy
-// of v, which has changed.
-func (m *Model) reorder(v *VPA) {
-	for set := range v.sets {
-		slices.SortFunc(set.vpas, stronger)
-		m.push(set)
-	}
 }

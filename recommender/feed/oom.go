@@ -2,6 +2,7 @@ package feed
 
 import (
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -13,33 +14,63 @@ import (
 
 const oomKilled = "OOMKilled"
 
-// PodOOMs returns the out-of-memory kills that show in the difference between
-// two states of a pod. A kill counts when the container has just ended with it,
-// or when it runs again after a restart whose cause it was; then the memory is
-// the request that the killed container had, that of the older state. A
-// container without memory request gives 0.
+// PodOOMs returns the out-of-memory kills that show in a pod, but not in an older
+// state of it, nil if the pod is seen for the first time. A kill is recognised by
+// the ID of the container that ended, wherever the status names it. Where a
+// status has no such ID, a kill counts when the container has just ended with it,
+// or when it runs again after a restart whose cause it was, and never at first
+// sight. Memory and limit are those that the killed container had: of the older
+// state, if it has been restarted since. A container without them gives 0.
 func PodOOMs(older, newer *corev1.Pod) []usage.OOM {
 	var ooms []usage.OOM
 	for i := range newer.Status.ContainerStatuses {
 		now := &newer.Status.ContainerStatuses[i]
 		before := status(older, now.Name)
-		if before == nil {
-			continue
+		if t := now.LastTerminationState.Terminated; t != nil && t.Reason == oomKilled && newInLast(before, now) {
+			killed := older
+			if before == nil {
+				killed = newer
+			}
+			ooms = append(ooms, oom(killed, now.Name, t))
 		}
-		restarted := now.RestartCount > before.RestartCount
-		if t := now.State.Terminated; t != nil && t.Reason == oomKilled && (before.State.Terminated == nil || restarted) {
+		if t := now.State.Terminated; t != nil && t.Reason == oomKilled && newInState(before, now) {
 			ooms = append(ooms, oom(newer, now.Name, t))
-			continue
-		}
-		running := now.State.Running != nil && before.State.Running != nil
-		if t := now.LastTerminationState.Terminated; running && restarted && t != nil && t.Reason == oomKilled {
-			ooms = append(ooms, oom(older, now.Name, t))
 		}
 	}
 	return ooms
 }
 
+// newInState tells whether the container has ended since the older state.
+func newInState(before, now *corev1.ContainerStatus) bool {
+	if now.State.Terminated.ContainerID != "" {
+		return !shows(before, now.State.Terminated)
+	}
+	return before != nil && (before.State.Terminated == nil || now.RestartCount > before.RestartCount)
+}
+
+// newInLast tells whether the container has ended and was restarted since the
+// older state.
+func newInLast(before, now *corev1.ContainerStatus) bool {
+	if now.LastTerminationState.Terminated.ContainerID != "" {
+		return !shows(before, now.LastTerminationState.Terminated)
+	}
+	running := now.State.Running != nil && before != nil && before.State.Running != nil
+	return running && now.RestartCount > before.RestartCount
+}
+
+// shows tells whether a status names the end of a container.
+func shows(s *corev1.ContainerStatus, end *corev1.ContainerStateTerminated) bool {
+	return s != nil && (same(s.State.Terminated, end) || same(s.LastTerminationState.Terminated, end))
+}
+
+func same(a, b *corev1.ContainerStateTerminated) bool {
+	return a != nil && a.ContainerID == b.ContainerID && a.FinishedAt.Equal(&b.FinishedAt)
+}
+
 func status(pod *corev1.Pod, container string) *corev1.ContainerStatus {
+	if pod == nil {
+		return nil
+	}
 	for i := range pod.Status.ContainerStatuses {
 		if pod.Status.ContainerStatuses[i].Name == container {
 			return &pod.Status.ContainerStatuses[i]
@@ -48,16 +79,20 @@ func status(pod *corev1.Pod, container string) *corev1.ContainerStatus {
 	return nil
 }
 
-// oom describes the kill of a container with the memory request it has in pod.
+// oom describes the kill of a container with the memory it has in pod.
 func oom(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated) usage.OOM {
 	report := usage.OOM{
 		Container: usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: container},
 		At:        end.FinishedAt.Time,
 	}
+	if end.ContainerID != "" {
+		report.ID = end.ContainerID + " " + end.FinishedAt.UTC().Format(time.RFC3339)
+	}
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Name == container {
-			requests := convert.Current(pod, pod.Spec.Containers[i]).Requests
-			report.Memory = convert.Resources(requests).Value(amount.Memory)
+			current := convert.Current(pod, pod.Spec.Containers[i])
+			report.Memory = convert.Resources(current.Requests).Value(amount.Memory)
+			report.Limit = convert.Resources(current.Limits).Value(amount.Memory)
 		}
 	}
 	return report
@@ -96,6 +131,7 @@ func EvictionOOMs(event *corev1.Event) []usage.OOM {
 			Container: usage.ContainerKey{Namespace: event.InvolvedObject.Namespace, Pod: event.InvolvedObject.Name, Container: container},
 			At:        event.CreationTimestamp.Time,
 			Memory:    convert.Amount(amount.Memory, q),
+			ID:        string(event.UID),
 		})
 	}
 	return ooms

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,95 +16,135 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// PutPod takes a pod that is new or changed.
+// PutPod takes a pod that is new or changed. It keeps nothing of the object but
+// strings.
 func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 	s := m.space(object.Namespace)
 	p := s.pods[object.Name]
 	if p == nil {
-		p = &pod{}
-		s.pods[object.Name] = p
+		p = &pod{name: object.Name}
+		s.pods[p.name] = p
 	}
-	p.object = object
-	if p.set == nil || !maps.Equal(p.set.labels, labels.Set(object.Labels)) {
-		former := p.set
-		p.set = m.set(s, object)
-		p.set.pods[object.Name] = p
-		if former != nil {
-			delete(former.pods, object.Name)
-			m.track(p, now)
-			m.tidySet(former)
-			return
-		}
+	p.finished = object.Status.Phase == corev1.PodSucceeded || object.Status.Phase == corev1.PodFailed
+	former := p.set
+	if former == nil || !maps.Equal(former.labels, labels.Set(object.Labels)) {
+		p.stale = true
+		m.move(p, m.set(s, object.Labels))
+	}
+	if !p.runs(object.Spec.Containers) {
+		m.rename(p, object.Spec.Containers)
 	}
 	m.track(p, now)
+	if former != nil && former != p.set {
+		m.retire(former)
+	}
 }
 
-// set returns the label set of a pod, and offers a new one to all VPAs of the
-// namespace.
-func (m *Model) set(s *space, object *corev1.Pod) *labelSet {
-	text := labels.Set(object.Labels).String()
-	if set := s.sets[text]; set != nil {
-		return set
-	}
-	set := &labelSet{
-		namespace: object.Namespace,
-		text:      text,
-		labels:    object.Labels,
-		pods:      map[string]*pod{},
-		series:    map[string]usage.Series{},
-	}
-	s.sets[text] = set
-	for _, v := range s.vpas {
-		if v.selector != nil && v.selector.Matches(set.labels) {
-			m.link(v, set)
-		}
-	}
-	return set
+// runs tells whether a pod has these containers.
+func (p *pod) runs(containers []corev1.Container) bool {
+	return slices.EqualFunc(p.containers, containers, func(name string, c corev1.Container) bool { return name == c.Name })
 }
 
-// track makes the store know the containers of a pod, and forget those it has no
-// more.
-func (m *Model) track(p *pod, now time.Time) {
-	if m.config.MemorySaver && len(p.set.vpas) == 0 && p.tracked == nil {
-		return
+// rename gives a pod the names of its containers, if possible those that another
+// pod of the label set shares, and forgets the containers that it has no more.
+func (m *Model) rename(p *pod, containers []corev1.Container) {
+	former := p.containers
+	p.containers, p.stale = nil, true
+	if twin := p.set.pods[0]; twin.runs(containers) {
+		p.containers = twin.containers
 	}
-	names := make([]string, 0, len(p.object.Spec.Containers))
-	grown := false
-	for i := range p.object.Spec.Containers {
-		name := p.object.Spec.Containers[i].Name
-		names = append(names, name)
-		series, _ := m.config.Store.Track(
-			usage.ContainerKey{Namespace: p.object.Namespace, Pod: p.object.Name, Container: name},
-			usage.SeriesKey{Namespace: p.object.Namespace, Container: name, Labels: p.set.text}, now)
-		if known, found := p.set.series[name]; !found || known != series {
-			p.set.series[name] = series
-			m.place(series, p.set, name)
-			grown = true
+	if p.containers == nil {
+		for i := range containers {
+			p.containers = append(p.containers, strings.Clone(containers[i].Name))
 		}
 	}
-	for _, name := range p.tracked {
-		if !slices.Contains(names, name) {
+	for _, name := range former {
+		if !slices.Contains(p.containers, name) {
 			m.forget(p, name)
 		}
 	}
-	p.tracked = names
-	if grown {
-		for _, v := range p.set.vpas {
-			v.series = nil
-		}
-		m.push(p.set)
+}
+
+// move makes a pod one of a label set; nil: of none.
+func (m *Model) move(p *pod, set *labelSet) {
+	if former := p.set; former != nil {
+		last := former.pods[len(former.pods)-1]
+		former.pods[p.at], last.at = last, p.at
+		former.pods[len(former.pods)-1] = nil
+		former.pods = former.pods[:len(former.pods)-1]
 	}
+	if p.set = set; set != nil {
+		p.at = int32(len(set.pods))
+		set.pods = append(set.pods, p)
+	}
+}
+
+// set returns the label set of a pod, and offers a new one to the VPAs of the
+// namespace.
+func (m *Model) set(s *space, of labels.Set) *labelSet {
+	text := of.String()
+	if set := s.sets[text]; set != nil {
+		return set
+	}
+	set := &labelSet{space: s, text: text, labels: of}
+	s.sets[text] = set
+	s.selectors.matching(of, func(v *VPA) { m.link(v, set) })
+	return set
+}
+
+// track makes the store know the containers of a pod and what they feed, if that
+// is not what it knows.
+func (m *Model) track(p *pod, now time.Time) {
+	if !p.stale || m.config.MemorySaver && len(p.set.vpas) == 0 && !p.tracked {
+		return
+	}
+	p.tracked, p.stale = true, false
+	grown := false
+	for _, name := range p.containers {
+		series, _ := m.config.Store.Track(
+			usage.ContainerKey{Namespace: p.set.space.name, Pod: p.name, Container: name},
+			usage.SeriesKey{Namespace: p.set.space.name, Container: name, Labels: p.set.text}, now)
+		if !p.set.has(series) {
+			m.adopt(p.set, name, series)
+			grown = true
+		}
+	}
+	if grown {
+		m.changed(p.set)
+	}
+}
+
+func (set *labelSet) has(series usage.Series) bool {
+	return slices.ContainsFunc(set.series, func(n named) bool { return n.series == series })
+}
+
+// adopt makes a series one of a label set; changed must follow.
+func (m *Model) adopt(set *labelSet, container string, series usage.Series) {
+	set.series = append(set.series, named{container, series})
+	for int(series) >= len(m.places) {
+		m.places = append(m.places, place{})
+	}
+	m.places[series] = place{set, container}
+}
+
+// drop takes a series that is gone from its label set; changed must follow.
+func (m *Model) drop(series usage.Series) {
+	set := m.places[series].set
+	set.series = slices.DeleteFunc(set.series, func(n named) bool { return n.series == series })
+	m.places[series] = place{}
+}
+
+// changed tells the VPAs of a label set that it has other series than before,
+// and the series which rules they have.
+func (m *Model) changed(set *labelSet) {
+	for _, v := range set.vpas {
+		v.Touch()
+	}
+	m.push(set)
 }
 
 func (m *Model) forget(p *pod, container string) {
-	m.config.Store.Forget(usage.ContainerKey{Namespace: p.object.Namespace, Pod: p.object.Name, Container: container})
-}
-
-func (m *Model) place(series usage.Series, set *labelSet, container string) {
-	for int(series) >= len(m.places) {
-		m.places = append(m.places, nil)
-	}
-	m.places[series] = &place{set, container}
+	m.config.Store.Forget(usage.ContainerKey{Namespace: p.set.space.name, Pod: p.name, Container: container})
 }
 
 // RemovePod drops a pod; its history stays. An unknown pod is no error.
@@ -113,30 +154,33 @@ func (m *Model) RemovePod(namespace, name string) {
 		return
 	}
 	p := s.pods[name]
-	for _, container := range p.tracked {
+	for _, container := range p.containers {
 		m.forget(p, container)
 	}
 	delete(s.pods, name)
-	delete(p.set.pods, name)
-	m.tidySet(p.set)
+	s.removed++
+	set := p.set
+	m.move(p, nil)
+	m.retire(set)
 }
 
-// tidySet drops a label set that no pod has and that has no history.
-func (m *Model) tidySet(set *labelSet) {
+// abandon drops a label set that no pod has and that has no history.
+func (m *Model) abandon(set *labelSet) {
 	if len(set.pods) > 0 || len(set.series) > 0 {
 		return
 	}
 	for _, v := range set.vpas {
 		delete(v.sets, set)
+		v.Touch()
 	}
-	delete(m.spaces[set.namespace].sets, set.text)
-	m.tidy(set.namespace)
+	delete(set.space.sets, set.text)
+	m.tidy(set.space)
 }
 
 // tidy drops a namespace that holds nothing.
-func (m *Model) tidy(namespace string) {
-	if s := m.spaces[namespace]; len(s.vpas)+len(s.sets)+len(s.pods) == 0 {
-		delete(m.spaces, namespace)
+func (m *Model) tidy(s *space) {
+	if len(s.vpas)+len(s.sets)+len(s.pods) == 0 {
+		delete(m.spaces, s.name)
 	}
 }
 
@@ -145,29 +189,44 @@ func (m *Model) tidy(namespace string) {
 // a target.
 func (m *Model) Expire(now time.Time) {
 	expired := m.config.Store.Expire(now, func(series usage.Series) bool {
-		return m.places[series] != nil && m.places[series].set.contributes()
+		return int(series) < len(m.places) && m.places[series].set != nil && m.places[series].set.contributes()
 	})
 	for _, series := range expired {
-		at := m.places[series]
-		if at == nil {
+		if int(series) >= len(m.places) || m.places[series].set == nil {
 			continue
 		}
-		m.places[series] = nil
-		delete(at.set.series, at.container)
-		for _, v := range at.set.vpas {
-			v.series = nil
+		set := m.places[series].set
+		m.drop(series)
+		m.changed(set)
+		m.abandon(set)
+	}
+	m.compact()
+}
+
+// compact gives back the memory of pods and series that are gone, where that is
+// much.
+func (m *Model) compact() {
+	for _, s := range m.spaces {
+		if s.removed < 64 || s.removed < len(s.pods)/16 {
+			continue
 		}
-		m.tidySet(at.set)
+		pods, sets := make(map[string]*pod, len(s.pods)), make(map[string]*labelSet, len(s.sets))
+		maps.Copy(pods, s.pods)
+		maps.Copy(sets, s.sets)
+		s.pods, s.sets, s.removed = pods, sets, 0
+	}
+	end := len(m.places)
+	for end > 0 && m.places[end-1].set == nil {
+		end--
+	}
+	if end < len(m.places)*15/16 {
+		m.places = slices.Clone(m.places[:end])
 	}
 }
 
 func (set *labelSet) contributes() bool {
-	for _, p := range set.pods {
-		if phase := p.object.Status.Phase; phase != corev1.PodSucceeded && phase != corev1.PodFailed {
-			return true
-		}
-	}
-	return slices.ContainsFunc(set.vpas, func(v *VPA) bool { return v.Trouble == nil })
+	return slices.ContainsFunc(set.pods, func(p *pod) bool { return !p.finished }) ||
+		slices.ContainsFunc(set.vpas, func(v *VPA) bool { return v.Trouble == nil })
 }
 
 // push gives the series of a label set the settings of the VPA that controls
@@ -176,12 +235,12 @@ func (m *Model) push(set *labelSet) {
 	if !m.config.PerVPA {
 		return
 	}
-	for container, series := range set.series {
+	for _, n := range set.series {
 		rules := m.config.Store.Rules()
 		if len(set.vpas) > 0 {
-			rules = override(rules, convert.ContainerPolicy(set.vpas[0].Object, container))
+			rules = override(rules, convert.ContainerPolicy(set.vpas[0].Object, n.container))
 		}
-		m.config.Store.SetRules(series, rules)
+		m.config.Store.SetRules(n.series, rules)
 	}
 }
 

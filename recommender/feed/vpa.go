@@ -26,8 +26,12 @@ type VPA struct {
 	TroubleSince time.Time
 
 	// Restored holds the history from before the start, by container. The
-	// caller fills and prunes it; it is kept while the VPA has the same target.
+	// caller fills and prunes it, and calls Touch then; it is kept while the VPA
+	// has the same target.
 	Restored map[string]*profile.Profile
+	// Retargeted tells that the VPA pointed to another target before: what its
+	// status held then is not about the containers of this one.
+	Retargeted bool
 	// Uncapped holds the last recommended target by container, before capping.
 	// The caller keeps it, for the quality metrics.
 	Uncapped map[string]amount.Resources
@@ -37,10 +41,50 @@ type VPA struct {
 	// Recommended tells that a recommendation was seen. The caller keeps it.
 	Recommended bool
 
-	target   target.Key
-	selector labels.Selector // nil selects nothing
-	sets     map[*labelSet]struct{}
-	series   map[string][]usage.Series // by container; nil: must be built again
+	model     *Model
+	target    target.Key
+	selector  labels.Selector // nil selects nothing
+	selects   string          // selector as text
+	under     []label         // where the index has it
+	sets      map[*labelSet]struct{}
+	pass      uint64 // last SyncVPAs that saw it
+	relinking bool
+
+	built      bool      // containers is up to date
+	containers []history // sorted by name
+	structure  uint64    // grows with each change but those of series
+}
+
+// history is where the live history of a container is.
+type history struct {
+	container string
+	series    []usage.Series
+}
+
+// Revision returns a number that changes whenever anything changes that the
+// recommendation or the checkpoints of a VPA are made of: its series, which they
+// are, and what was restored.
+func (v *VPA) Revision() uint64 {
+	const versionBits = 40 // the sum of versions only grows while the structure stays
+	var versions uint64
+	for _, h := range v.histories() {
+		for _, series := range h.series {
+			versions += v.model.config.Store.Version(series)
+		}
+	}
+	return v.structure<<versionBits + versions
+}
+
+// Touch makes the revision another one. Whoever changes Restored calls it; it is
+// not safe for concurrent use.
+func (v *VPA) Touch() {
+	v.built = false
+	if v.model == nil { // not made by one
+		v.structure++
+		return
+	}
+	v.model.changes++
+	v.structure = v.model.changes
 }
 
 // Pods returns how many pods the VPA selects, finished ones included.
@@ -54,9 +98,12 @@ func (v *VPA) Pods() int {
 
 // Containers returns the names of all containers with history, sorted.
 func (v *VPA) Containers() []string {
-	names := slices.Collect(maps.Keys(v.bySeries()))
+	names := make([]string, 0, len(v.histories())+len(v.Restored))
+	for _, h := range v.histories() {
+		names = append(names, h.container)
+	}
 	for name := range v.Restored {
-		if _, live := v.series[name]; !live {
+		if len(v.Series(name)) == 0 {
 			names = append(names, name)
 		}
 	}
@@ -65,8 +112,17 @@ func (v *VPA) Containers() []string {
 }
 
 // Series returns the live histories of a container, in an order that depends on
-// the labels of the pods only.
-func (v *VPA) Series(container string) []usage.Series { return v.bySeries()[container] }
+// the labels of the pods only. The caller must not change the list.
+func (v *VPA) Series(container string) []usage.Series {
+	histories := v.histories()
+	at, found := slices.BinarySearchFunc(histories, container, byContainer)
+	if !found {
+		return nil
+	}
+	return histories[at].series
+}
+
+func byContainer(h history, container string) int { return cmp.Compare(h.container, container) }
 
 // Controller returns the VPA that controls pods which v selects too, and nil
 // where v itself controls all its pods.
@@ -80,18 +136,22 @@ func (v *VPA) Controller() *VPA {
 	return other
 }
 
-func (v *VPA) bySeries() map[string][]usage.Series {
-	if v.series != nil {
-		return v.series
+func (v *VPA) histories() []history {
+	if v.built {
+		return v.containers
 	}
-	v.series = map[string][]usage.Series{}
+	v.built, v.containers = true, nil
 	sets := slices.SortedFunc(maps.Keys(v.sets), func(a, b *labelSet) int { return cmp.Compare(a.text, b.text) })
 	for _, set := range sets {
-		for container, series := range set.series {
-			v.series[container] = append(v.series[container], series)
+		for _, n := range set.series {
+			at, found := slices.BinarySearchFunc(v.containers, n.container, byContainer)
+			if !found {
+				v.containers = slices.Insert(v.containers, at, history{container: n.container})
+			}
+			v.containers[at].series = append(v.containers[at].series, n.series)
 		}
 	}
-	return v.series
+	return v.containers
 }
 
 // Acts tells whether the updater or the webhook does something for a VPA.

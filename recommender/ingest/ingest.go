@@ -112,6 +112,8 @@ func result(reason usage.Reason) string {
 		return "not_newer"
 	case usage.TooOld:
 		return "too_old"
+	case usage.Duplicate:
+		return "duplicate"
 	case inFuture:
 		return "in_future"
 	}

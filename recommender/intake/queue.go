@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -21,15 +22,51 @@ type OOMs struct {
 	mu      sync.Mutex
 	waiting []usage.OOM
 	dropped int
+	wake    chan struct{} // made when somebody first needs it
 }
 
 // Add puts kills into the queue.
 func (q *OOMs) Add(ooms ...usage.OOM) {
+	if len(ooms) == 0 {
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	room := min(queueLimit-len(q.waiting), len(ooms))
 	q.waiting = append(q.waiting, ooms[:room]...)
 	q.dropped += len(ooms) - room
+	q.signal()
+}
+
+// Wake returns a channel that receives after kills came in. One signal may stand
+// for many kills, and may come late: the queue can be empty by then.
+func (q *OOMs) Wake() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.bell()
+}
+
+// Ring wakes who waits for kills, because some will come with the next pods.
+func (q *OOMs) Ring() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.signal()
+}
+
+// bell returns the channel of Wake. The caller holds the lock.
+func (q *OOMs) bell() chan struct{} {
+	if q.wake == nil {
+		q.wake = make(chan struct{}, 1)
+	}
+	return q.wake
+}
+
+// signal wakes who waits for kills. The caller holds the lock.
+func (q *OOMs) signal() {
+	select {
+	case q.bell() <- struct{}{}:
+	default:
+	}
 }
 
 // Drain empties the queue; dropped is how many found no room since the last
@@ -39,6 +76,10 @@ func (q *OOMs) Drain() (ooms []usage.OOM, dropped int) {
 	defer q.mu.Unlock()
 	ooms, dropped = q.waiting, q.dropped
 	q.waiting, q.dropped = nil, 0
+	select {
+	case <-q.bell():
+	default:
+	}
 	return ooms, dropped
 }
 
@@ -47,8 +88,9 @@ func (q *OOMs) Drain() (ooms []usage.OOM, dropped int) {
 type Changes struct {
 	ooms *OOMs
 
-	mu   sync.Mutex
-	pods map[cache.ObjectName]*corev1.Pod // nil: deleted
+	mu    sync.Mutex
+	pods  map[cache.ObjectName]*corev1.Pod // nil: deleted
+	found []usage.OOM                      // in new pods
 }
 
 // NewChanges returns an empty collection that passes kills on to ooms.
@@ -59,8 +101,19 @@ func NewChanges(ooms *OOMs) *Changes {
 // OnAdd takes a pod that the informer saw for the first time.
 func (c *Changes) OnAdd(object any, _ bool) {
 	if pod, ok := object.(*corev1.Pod); ok {
-		c.put(cache.MetaObjectToName(pod), pod)
+		c.put(cache.MetaObjectToName(pod), pod, firstSight(pod))
 	}
+}
+
+// firstSight returns the kills in the status of a pod that is new: one that is
+// never restarted is not seen before it has ended, and others were killed while
+// nobody watched.
+func firstSight(pod *corev1.Pod) []usage.OOM {
+	ooms := feed.PodOOMs(nil, pod)
+	for i := range ooms {
+		ooms[i].Found = time.Now()
+	}
+	return ooms
 }
 
 // OnUpdate takes a new state of a pod.
@@ -70,24 +123,32 @@ func (c *Changes) OnUpdate(older, newer any) {
 	if !ok1 || !ok2 || before.ResourceVersion == now.ResourceVersion && now.ResourceVersion != "" {
 		return
 	}
-	c.put(cache.MetaObjectToName(now), now)
 	// A pod that replaced another of the same name did not restart.
-	if before.UID == now.UID {
-		c.ooms.Add(feed.PodOOMs(before, now)...)
+	if before.UID != now.UID {
+		c.put(cache.MetaObjectToName(now), now, firstSight(now))
+		return
 	}
+	c.put(cache.MetaObjectToName(now), now, nil)
+	c.ooms.Add(feed.PodOOMs(before, now)...)
 }
 
 // OnDelete takes the end of a pod.
 func (c *Changes) OnDelete(object any) {
 	if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
-		c.put(name, nil)
+		c.put(name, nil, nil)
 	}
 }
 
-func (c *Changes) put(name cache.ObjectName, pod *corev1.Pod) {
+// put keeps the state of a pod. Kills found in it wait until it is drained: before
+// that nobody knows its containers.
+func (c *Changes) put(name cache.ObjectName, pod *corev1.Pod, found []usage.OOM) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pods[name] = pod
+	if len(found) > 0 {
+		c.found = append(c.found, found...)
+		c.ooms.Ring()
+	}
 }
 
 // Change is the latest state of a pod that changed.
@@ -96,12 +157,14 @@ type Change struct {
 	Pod  *corev1.Pod // nil: deleted
 }
 
-// Drain returns what changed since the last time, sorted by name.
+// Drain returns what changed since the last time, sorted by name, and puts the
+// kills found in new pods into the queue.
 func (c *Changes) Drain() []Change {
 	c.mu.Lock()
-	pods := c.pods
-	c.pods = map[cache.ObjectName]*corev1.Pod{}
+	pods, found := c.pods, c.found
+	c.pods, c.found = map[cache.ObjectName]*corev1.Pod{}, nil
 	c.mu.Unlock()
+	c.ooms.Add(found...)
 	changes := make([]Change, 0, len(pods))
 	for name, pod := range pods {
 		changes = append(changes, Change{name, pod})

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -44,4 +45,42 @@ func TestChangesKeepTheLatestStateOfAPod(t *testing.T) {
 	require.Same(t, newer, changes[1].Pod)
 	require.Nil(t, changes[2].Pod)
 	require.Empty(t, c.Drain())
+}
+
+func TestKillsWake(t *testing.T) {
+	var q OOMs
+	q.Add()
+	require.Empty(t, q.Wake())
+	q.Add(usage.OOM{Memory: 1}) // nobody listened yet
+	q.Add(usage.OOM{Memory: 2})
+	require.Len(t, q.Wake(), 1, "one signal for all that wait")
+	q.Drain()
+	require.Empty(t, q.Wake())
+	q.Add(usage.OOM{Memory: 3})
+	require.Len(t, q.Wake(), 1)
+}
+
+func TestKillsOfNewPodsComeWithThem(t *testing.T) {
+	ooms := &OOMs{}
+	c := NewChanges(ooms)
+	killed := func(name, uid string) *corev1.Pod {
+		pod := aPod(name)
+		pod.UID, pod.ResourceVersion = types.UID(uid), uid
+		end := &corev1.ContainerStateTerminated{Reason: "OOMKilled", ContainerID: "containerd://" + uid, FinishedAt: metav1.Now()}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", State: corev1.ContainerState{Terminated: end}}}
+		return pod
+	}
+	c.OnAdd(killed("p1", "1"), true)
+	require.Len(t, ooms.Wake(), 1)
+	early, _ := ooms.Drain()
+	require.Empty(t, early, "nobody knows the pod yet")
+	c.OnUpdate(killed("p1", "1"), killed("p1", "2")) // a namesake
+	require.Len(t, c.Drain(), 1)
+	got, _ := ooms.Drain()
+	require.Len(t, got, 2)
+	for _, kill := range got {
+		require.False(t, kill.Found.IsZero())
+		require.NotEmpty(t, kill.ID)
+	}
+	require.NotEqual(t, got[0].ID, got[1].ID)
 }

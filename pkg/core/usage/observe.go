@@ -37,31 +37,9 @@ func (s *Store) Observe(sample Sample) Reason {
 	if at <= c.lastCPU {
 		return NotNewer
 	}
-	c.lastCPU = at
+	c.lastCPU, s.newest = at, max(s.newest, at)
 	s.series[c.series].version++
 	s.series[c.series].profile.AddCPU(float64(sample.Amount)/1000, sample.At)
-	return Accepted
-}
-
-// ObserveOOM takes the report that a tracked container was killed for want of
-// memory: from then on it is taken to need more than it had.
-func (s *Store) ObserveOOM(oom OOM) Reason {
-	slot, known := s.byContainerKey[oom.Container]
-	at, inRange := instant(oom.At)
-	switch {
-	case !known:
-		return UnknownContainer
-	case oom.Memory < 0:
-		return NegativeAmount
-	case !inRange:
-		return OutOfRange
-	}
-	c := &s.containers[slot]
-	rules := s.rules(&s.series[c.series])
-	if c.window.last != none && at < c.window.last-int64(rules.Interval) {
-		return TooOld
-	}
-	s.enter(c, at, rules.needed(max(oom.Memory, c.window.usage)), &c.window.oom)
 	return Accepted
 }
 

@@ -25,6 +25,9 @@ type Store struct {
 	freeContainers []int32
 	bySeriesKey    map[SeriesKey]Series
 	byContainerKey map[ContainerKey]int32
+	forgotten      int    // containers since the last compaction
+	floor          uint64 // highest version of a slot that was given back
+	newest         int64  // instant of the newest CPU sample
 }
 
 // history is one series.
@@ -45,12 +48,13 @@ type container struct {
 	previous, next int32 // containers that feed the same series
 	lastCPU        int64 // instant of the last CPU sample
 	window         window
+	kill           *kill // nil = none that could be told from others
 }
 
 // New returns an empty store.
 func New(c Config) *Store {
 	c.Rules = c.Rules.sound()
-	return &Store{config: c, bySeriesKey: map[SeriesKey]Series{}, byContainerKey: map[ContainerKey]int32{}}
+	return &Store{config: c, bySeriesKey: map[SeriesKey]Series{}, byContainerKey: map[ContainerKey]int32{}, newest: none}
 }
 
 // Track makes a running container known or, when the labels of its pod changed,
@@ -66,7 +70,7 @@ func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Seri
 		series = s.addSeries(key, now)
 	}
 	if known {
-		s.unlink(slot)
+		s.leave(slot)
 		s.containers[slot].window.forgetPeak() // it belongs to the other series
 	} else {
 		slot = s.addContainer(c)
@@ -81,7 +85,7 @@ func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
 		slot, s.freeSeries = s.freeSeries[n-1], s.freeSeries[:n-1]
 	} else {
 		slot = Series(len(s.series))
-		s.series = append(s.series, history{})
+		s.series = append(s.series, history{version: s.floor})
 	}
 	s.series[slot] = history{
 		key: key, profile: profile.New(s.config.Shape), created: now, first: none, live: true,
@@ -125,6 +129,15 @@ func (s *Store) unlink(slot int32) {
 	}
 }
 
+// leave lets a container feed its series no more. The peak of its window, if it
+// has one, is final from now on.
+func (s *Store) leave(slot int32) {
+	if c := &s.containers[slot]; c.window.peak() != none {
+		s.series[c.series].version++
+	}
+	s.unlink(slot)
+}
+
 // Forget drops a container that no longer runs and tells whether it was known.
 // Its series stays until it expires.
 func (s *Store) Forget(c ContainerKey) bool {
@@ -132,10 +145,11 @@ func (s *Store) Forget(c ContainerKey) bool {
 	if !known {
 		return false
 	}
-	s.unlink(slot)
+	s.leave(slot)
 	delete(s.byContainerKey, c)
 	s.containers[slot] = container{}
 	s.freeContainers = append(s.freeContainers, slot)
+	s.forgotten++
 	return true
 }
 
@@ -182,11 +196,10 @@ func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
 			}
 			continue
 		}
-		delete(s.bySeriesKey, h.key)
-		*h = history{version: h.version}
-		s.freeSeries = append(s.freeSeries, series)
+		s.remove(series)
 		gone = append(gone, series)
 	}
+	s.compact()
 	return gone
 }
 

@@ -7,7 +7,8 @@ import (
 	"loadline.dev/loadline/pkg/core/profile"
 )
 
-// Series is the handle of one history. It is valid until Expire returns it.
+// Series is the handle of one history. It is valid until Expire returns it or
+// Fold gives it up.
 type Series int32
 
 // SeriesKey names a series.
@@ -40,6 +41,7 @@ type OOM struct {
 	Memory    amount.Amount // bytes: the request, or the use when the pod was evicted; 0 = unknown
 	Limit     amount.Amount // bytes: the limit that the container ran into; 0 = none, or unknown
 	ID        string        // tells this kill from others of the container; empty = unknown, and repeats count
+	Found     time.Time     // when it was found in a pod seen for the first time; zero = it was seen to happen
 }
 
 // Rules are the settings of a series that a VPA may override.
@@ -74,7 +76,8 @@ const (
 	UnknownContainer Reason = "the container is not tracked"
 	NegativeAmount   Reason = "the amount is negative"
 	NotNewer         Reason = "the container has a newer sample already"
-	TooOld           Reason = "the OOM is more than one memory window older than the last memory sample"
+	TooOld           Reason = "the OOM is more than one memory window older than the last memory sample, or than when it was found"
+	Duplicate        Reason = "the OOM, or a later one of the container, was taken already"
 	OutOfRange       Reason = "the time is not between the years 1970 and 2190"
 )
 
@@ -101,6 +104,11 @@ func (r Rules) Age() time.Duration {
 }
 
 // needed returns the memory that a container needs which was killed with used.
-func (r Rules) needed(used amount.Amount) amount.Amount {
-	return max(used.Add(r.OOMMinBump), used.Scale(r.OOMRatio))
+// For each step the ratio applies once more, until that is twice of what was used.
+func (r Rules) needed(used amount.Amount, steps int) amount.Amount {
+	need := max(used.Add(r.OOMMinBump), used.Scale(r.OOMRatio))
+	for ; steps > 0 && need < used.Add(used); steps-- {
+		need = max(need, need.Scale(r.OOMRatio))
+	}
+	return need
 }

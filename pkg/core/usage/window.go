@@ -27,21 +27,28 @@ func (w *window) forgetPeak() { w.usage, w.oom = none, none }
 
 // Window is the memory window of one container, as it is kept over a restart.
 type Window struct {
-	End   time.Time
+	End   time.Time     // zero = there is no open window, only a kill to remember
 	Usage amount.Amount // bytes: highest use seen; negative = none yet
 	OOM   amount.Amount // bytes: highest need after an OOM; negative = none yet
-	Kill  time.Time     // last kill that was taken; zero = none
+	Kill  time.Time     // of the last kill that had an ID; zero = none within an interval
 }
 
-// Windows yields the windows of the containers that feed series and are open at
-// now, with a peak. The order is not defined.
+// Windows yields what must be kept over a restart of the containers that feed
+// series: windows that are open at now and have a peak, and last kills. The order
+// is not defined.
 func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey, Window] {
 	return func(yield func(ContainerKey, Window) bool) {
 		for _, i := range series {
+			interval := s.rules(&s.series[i]).Interval
 			for slot := s.series[i].first; slot != none; slot = s.containers[slot].next {
-				c := &s.containers[slot]
-				end := time.Unix(0, c.window.end).UTC()
-				if c.window.peak() != none && now.Before(end) && !yield(c.key, Window{End: end, Usage: c.window.usage, OOM: c.window.oom}) {
+				c, w := &s.containers[slot], Window{Usage: none, OOM: none}
+				if end := time.Unix(0, c.window.end).UTC(); c.window.peak() != none && now.Before(end) {
+					w = Window{End: end, Usage: c.window.usage, OOM: c.window.oom}
+				}
+				if c.kill != nil && now.Sub(time.Unix(0, c.kill.at)) <= interval {
+					w.Kill = time.Unix(0, c.kill.at).UTC()
+				}
+				if (!w.End.IsZero() || !w.Kill.IsZero()) && !yield(c.key, w) {
 					return
 				}
 			}
@@ -50,14 +57,22 @@ func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey,
 }
 
 // Resume gives a tracked container back the window that it had before a restart,
-// and its series the peak. It changes nothing, and reports false, if the
-// container is not tracked, has a window already, or if w has no peak or an end
-// that is no time.
+// and its series the peak; from then on kills that are not newer than w.Kill are
+// duplicates. It reports whether it took the peak or, if w has none, the kill.
+// The peak is not taken if the container has a window already, or if w.End is no
+// time; nothing is if the container is not tracked.
 func (s *Store) Resume(c ContainerKey, w Window) bool {
 	slot, known := s.byContainerKey[c]
+	if !known {
+		return false
+	}
+	resumed := s.resumeKill(slot, w)
 	end, inRange := instant(w.End)
 	peak := max(w.Usage, w.OOM)
-	if !known || !inRange || peak < 0 || s.containers[slot].window.last != none {
+	if peak < 0 {
+		return resumed
+	}
+	if !inRange || s.containers[slot].window.last != none {
 		return false
 	}
 	h := &s.series[s.containers[slot].series]
@@ -69,6 +84,16 @@ func (s *Store) Resume(c ContainerKey, w Window) bool {
 	}
 	h.version++
 	h.profile.AddPeak(float64(peak), w.End)
+	return true
+}
+
+func (s *Store) resumeKill(slot int32, w Window) bool {
+	at, inRange := instant(w.Kill)
+	c := &s.containers[slot]
+	if !inRange || c.kill != nil && c.kill.at >= at {
+		return false
+	}
+	c.kill = &kill{at: at, need: max(w.OOM, none)}
 	return true
 }
 

@@ -1,0 +1,84 @@
+package usage
+
+import "time"
+
+// Fold adds a series that no container feeds to the one with another key and
+// gives its handle up, or the other way round where the other does not exist yet:
+// then the series only gets another name. It returns the one that is left, and
+// false, having done nothing, if containers feed the series or have that key.
+func (s *Store) Fold(from Series, key SeriesKey) (Series, bool) {
+	h := &s.series[from]
+	if h.first != none || h.key == key {
+		return from, false
+	}
+	into, found := s.bySeriesKey[key]
+	if !found {
+		delete(s.bySeriesKey, h.key)
+		h.key, h.rules, h.version = key, nil, h.version+1
+		s.bySeriesKey[key] = from
+		return from, true
+	}
+	to := &s.series[into]
+	h.profile.MergeInto(&to.profile)
+	to.version++
+	if to.created.Before(h.created) {
+		to.created = h.created
+	}
+	s.remove(from)
+	return into, true
+}
+
+// remove frees the slot of a series that no container feeds.
+func (s *Store) remove(series Series) {
+	h := &s.series[series]
+	delete(s.bySeriesKey, h.key)
+	*h = history{version: h.version}
+	s.freeSeries = append(s.freeSeries, series)
+}
+
+// Absorb adds a series of another store, which must have the same shape, to the
+// one with the same key here. It returns that, which it creates if needed, and
+// only reads the other store. Where a container is tracked in both and its two
+// windows overlap, they become one, with the higher peak.
+func (s *Store) Absorb(other *Store, from Series, now time.Time) Series {
+	theirs := &other.series[from]
+	into, found := s.bySeriesKey[theirs.key]
+	if !found {
+		into = s.addSeries(theirs.key, now)
+	}
+	h := &s.series[into]
+	theirs.profile.MergeInto(&h.profile)
+	h.version++
+	s.newest = max(s.newest, other.newest)
+	for at := theirs.first; at != none; at = other.containers[at].next {
+		c := &other.containers[at]
+		if slot, known := s.byContainerKey[c.key]; known && s.containers[slot].series == into {
+			s.containers[slot].lastCPU = max(s.containers[slot].lastCPU, c.lastCPU)
+			s.join(h, &s.containers[slot].window, c.window)
+		}
+	}
+	return into
+}
+
+// join makes one window of w and o, the peaks of which are both in h.
+func (s *Store) join(h *history, w *window, o window) {
+	interval := int64(s.rules(h).Interval)
+	switch {
+	case o.last == none || w.last != none && o.end <= w.last:
+		return // o is over: its peak is final
+	case w.last == none || w.end <= o.end-interval:
+		*w = o // w is over, if there was one
+		return
+	}
+	low, high := *w, o
+	if low.peak() > high.peak() {
+		low, high = high, low
+	}
+	if low.peak() != none {
+		h.profile.RemovePeak(float64(low.peak()), time.Unix(0, low.end))
+	}
+	*w = window{
+		last: max(w.last, o.last), end: high.end,
+		usage: max(w.usage, o.usage), oom: max(w.oom, o.oom),
+	}
+}

@@ -1,0 +1,146 @@
+package usage
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/profile"
+)
+
+func TestFold(t *testing.T) {
+	s := tracking(DefaultConfig())
+	s.use(amount.CPU, morning, 100)
+	s.use(amount.Memory, morning, 300*mi)
+	common := SeriesKey{"ns", "app", "app=x"}
+	_, ok := s.Fold(0, common)
+	require.False(t, ok, "it is fed")
+	s.Forget(app)
+	_, ok = s.Fold(0, appKey)
+	require.False(t, ok, "that is itself")
+	before, version := s.image(0), s.Version(0)
+	into, ok := s.Fold(0, common)
+	require.True(t, ok)
+	require.Equal(t, before, s.image(into))
+	require.Equal(t, common, s.Key(into))
+	require.Greater(t, s.Version(into), version)
+	_, found := s.Find(appKey)
+	require.False(t, found)
+
+	s.Track(app, appKey, morning.Add(day))
+	s.use(amount.CPU, morning.Add(day), 300)
+	s.use(amount.Memory, morning.Add(day), 800*mi)
+	from, _ := s.Tracked(app)
+	s.Forget(app)
+	before = s.image(from, into)
+	same, ok := s.Fold(from, common)
+	require.True(t, ok)
+	require.Equal(t, into, same)
+	require.Equal(t, before, s.image(into))
+	require.EqualValues(t, 2, s.image(into).Samples)
+	require.Equal(t, 1, s.Len())
+	again, created := s.Track(app, appKey, morning)
+	require.True(t, created)
+	require.Equal(t, from, again, "the slot is used again")
+}
+
+func TestAbsorbJoinsOpenWindows(t *testing.T) {
+	for name, c := range map[string]struct {
+		ours, theirs   amount.Amount // Mi; negative = no window
+		gap            time.Duration // from the start of theirs to that of ours
+		peaks          int
+		peak           amount.Amount
+		theirsPrevails bool // its window goes on
+	}{
+		"theirs is higher":         {300, 700, time.Hour, 1, 700, true},
+		"ours is higher":           {700, 300, time.Hour, 1, 700, false},
+		"theirs is over":           {300, 700, day, 2, 300, false},
+		"theirs ended within ours": {300, 700, day - time.Minute, 2, 300, false},
+		"only theirs":              {-1, 700, time.Hour, 1, 700, true},
+		"only ours":                {300, -1, time.Hour, 1, 300, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ours, theirs := tracking(DefaultConfig()), tracking(DefaultConfig())
+			began := morning.Add(c.gap)
+			if c.theirs >= 0 {
+				require.Equal(t, Accepted, theirs.use(amount.Memory, morning, c.theirs*mi))
+			}
+			require.Equal(t, Accepted, theirs.use(amount.CPU, morning, 100))
+			if c.ours >= 0 {
+				require.Equal(t, Accepted, ours.use(amount.Memory, began, c.ours*mi))
+				require.Equal(t, Accepted, ours.use(amount.Memory, began.Add(2*time.Minute), 1*mi))
+			}
+			version := ours.Version(0)
+			require.Equal(t, Series(0), ours.Absorb(theirs, 0, began))
+			require.Greater(t, ours.Version(0), version)
+			require.Len(t, ours.image(0).Memory.Weights, c.peaks)
+			require.EqualValues(t, 1, ours.image(0).Samples)
+			peak, end, ok := ours.Peak(app)
+			require.True(t, ok)
+			require.Equal(t, c.peak*mi, peak)
+			if c.theirsPrevails {
+				require.Equal(t, morning.Add(day), end)
+			} else {
+				require.Equal(t, began.Add(day), end)
+			}
+			p := profile.New(ours.config.Shape)
+			ours.Profile(&p, 0)
+			ours.RemovePeaks(&p, end.Add(-1), 0)
+			require.Len(t, p.Image().Memory.Weights, c.peaks-1, "the open one is known to be in the series")
+			require.Equal(t, NotNewer, ours.use(amount.CPU, morning, 100), "that sample counts already")
+		})
+	}
+}
+
+func TestAbsorbBringsWhatWasNotThere(t *testing.T) {
+	ours, theirs := New(DefaultConfig()), tracking(DefaultConfig())
+	theirs.use(amount.CPU, morning, 100)
+	theirs.use(amount.Memory, morning, 100*mi)
+	series := ours.Absorb(theirs, 0, morning)
+	require.Equal(t, theirs.image(0), ours.image(series))
+	require.Zero(t, ours.Containers())
+	require.EqualValues(t, 1, theirs.image(0).Samples, "the other store is as before")
+}
+
+func TestASmallStoreGivesBackWhatALargeOneHad(t *testing.T) {
+	s := New(DefaultConfig())
+	names := func(i int) (ContainerKey, SeriesKey) {
+		return ContainerKey{"ns", fmt.Sprint("p", i), "app"}, SeriesKey{"ns", "app", fmt.Sprint("pod=", i/2)}
+	}
+	stays := func(i int) bool { return i < 200 && i%100 <= 1 }
+	for i := range 1000 {
+		c, key := names(i)
+		s.Track(c, key, morning)
+		s.Observe(Sample{c, amount.Memory, morning, amount.Amount(i) * mi})
+	}
+	for i := range 1000 {
+		if c, _ := names(i); !stays(i) {
+			s.Forget(c)
+		}
+	}
+	version := s.Version(999 / 2)
+	s.Expire(morning, func(Series) bool { return false })
+	require.Equal(t, 4, len(s.containers))
+	require.Equal(t, 51, len(s.series))
+	for i := range 1000 {
+		c, key := names(i)
+		series, known := s.Tracked(c)
+		require.Equal(t, stays(i), known)
+		if known {
+			require.Equal(t, key, s.Key(series))
+			peak, _, ok := s.Peak(c)
+			require.False(t, ok && peak != amount.Amount(i)*mi, "an emptied series has no peaks")
+		}
+	}
+	last := Series(0)
+	for i := range 1000 {
+		c, key := names(i)
+		series, _ := s.Track(c, key, morning)
+		last = max(last, series)
+	}
+	require.Greater(t, s.Version(last), version, "versions go on")
+	require.Equal(t, 500, s.Len())
+}

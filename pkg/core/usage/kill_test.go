@@ -1,0 +1,119 @@
+package usage
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// killed reports a kill of the container app, with its memory and limit in Mi.
+func (s *Store) killed(id string, at time.Time, memory, limit amount.Amount) Reason {
+	return s.ObserveOOM(OOM{Container: app, At: at, Memory: memory * mi, Limit: limit * mi, ID: id})
+}
+
+func TestAKillCountsOnce(t *testing.T) {
+	s := tracking(DefaultConfig())
+	at := clock(t, "10:05")
+	require.Equal(t, Accepted, s.killed("one", at, 1000, 0))
+	version := s.Version(0)
+	require.Equal(t, Duplicate, s.killed("one", at, 3000, 0))
+	require.Equal(t, Duplicate, s.killed("zero", at.Add(-time.Second), 3000, 0), "older than the last one")
+	require.Equal(t, 1200*mi, s.peakOf(t, app))
+	require.Equal(t, version, s.Version(0))
+	require.Equal(t, Accepted, s.killed("two", at, 900, 0), "another in the same second")
+	require.Greater(t, s.Version(0), version, "the kill must be remembered, though the peak stays")
+	require.Equal(t, Accepted, s.killed("", at.Add(-time.Second), 3000, 0), "without an ID each counts")
+	require.Equal(t, 3600*mi, s.peakOf(t, app))
+}
+
+func TestKillsAreRememberedOverARestart(t *testing.T) {
+	s := tracking(DefaultConfig())
+	at := clock(t, "10:05")
+	s.killed("one", at, 1000, 0)
+	for _, later := range []struct {
+		now  time.Time
+		open bool
+	}{{at.Add(time.Minute), true}, {at.Add(day), false}} {
+		again := tracking(DefaultConfig())
+		for c, w := range s.Windows(later.now, 0) {
+			require.Equal(t, at, w.Kill)
+			require.Equal(t, later.open, !w.End.IsZero())
+			require.True(t, again.Resume(c, w))
+			require.False(t, again.Resume(c, w))
+		}
+		require.Equal(t, Duplicate, again.killed("one", at, 3000, 0))
+		require.Equal(t, Duplicate, again.killed("zero", at.Add(-1), 3000, 0))
+		require.Equal(t, Accepted, again.killed("two", at.Add(time.Second), 3000, 0))
+	}
+	for range s.Windows(at.Add(day+1), 0) {
+		require.Fail(t, "an interval later there is nothing to remember")
+	}
+}
+
+func TestFoundKillsMustBeFresh(t *testing.T) {
+	s := tracking(DefaultConfig())
+	now := clock(t, "10:05")
+	found := func(id string, age time.Duration) Reason {
+		return s.ObserveOOM(OOM{Container: app, At: now.Add(-age), Memory: 100 * mi, ID: id, Found: now})
+	}
+	require.Equal(t, TooOld, found("old", day+1))
+	_, _, any := s.Peak(app)
+	require.False(t, any)
+	require.Equal(t, Accepted, found("fresh", day))
+}
+
+func TestTheLimitCountsWhenUseIsUnknown(t *testing.T) {
+	s := tracking(DefaultConfig())
+	require.Equal(t, Accepted, s.killed("one", clock(t, "10:05"), 1000, 2000))
+	require.Equal(t, 2400*mi, s.peakOf(t, app))
+	require.Equal(t, NegativeAmount, s.killed("two", clock(t, "10:06"), 1000, -1))
+
+	s = tracking(DefaultConfig())
+	s.use(amount.Memory, clock(t, "10:00"), 1100*mi)
+	s.killed("one", clock(t, "10:05"), 1000, 2000)
+	require.Equal(t, 1320*mi, s.peakOf(t, app), "the use is known")
+}
+
+// A container that had what it was taken to need, and was killed all the same,
+// needs more than the ratio says.
+func TestRepeatedKillsEscalate(t *testing.T) {
+	s := tracking(DefaultConfig())
+	at, had := clock(t, "10:00"), amount.Amount(1000)
+	for i, want := range []amount.Amount{1200, 1728, 2985} {
+		at = at.Add(time.Minute)
+		require.Equal(t, Accepted, s.killed(at.String(), at, had, 0))
+		require.InDelta(t, float64(want*mi), float64(s.peakOf(t, app)), float64(8*mi), "kill %d", i)
+		had = s.peakOf(t, app)/mi + 1
+	}
+	for range 10 {
+		at = at.Add(time.Minute)
+		before := s.peakOf(t, app)
+		require.Equal(t, Accepted, s.killed(at.String(), at, had, 0))
+		require.Less(t, s.peakOf(t, app), before*5/2, "a step is at most about the double")
+		had = s.peakOf(t, app)/mi + 1
+	}
+}
+
+func TestKillsUnderACapDoNotEscalate(t *testing.T) {
+	s := tracking(DefaultConfig())
+	at := clock(t, "10:00")
+	for range 50 {
+		at = at.Add(10 * time.Minute)
+		require.Equal(t, Accepted, s.killed(at.String(), at, 1000, 1000))
+		require.Equal(t, 1200*mi, s.peakOf(t, app))
+	}
+	at = at.Add(day + time.Minute) // no kill for an interval: nothing of that counts
+	require.Equal(t, Accepted, s.killed("new", at, 1200, 1200))
+	require.Equal(t, 1440*mi, s.peakOf(t, app))
+}
+
+func TestTheEndOfAContainerWithAPeakIsAChange(t *testing.T) {
+	s := tracking(DefaultConfig())
+	s.use(amount.Memory, morning, 100*mi)
+	version := s.Version(0)
+	s.Forget(app)
+	require.Greater(t, s.Version(0), version, "its peak is final, so the checkpoint changes")
+}

@@ -1,0 +1,220 @@
+package feed
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// Observed is a VPA as it was just seen, with what its target resolved to: a
+// selector, or the error that says why not.
+type Observed struct {
+	Object   *vpav1.VerticalPodAutoscaler
+	Selector labels.Selector
+	Err      error
+}
+
+// departed is a VPA that is not in the model any more.
+type departed struct {
+	vpa   *VPA
+	since time.Time
+}
+
+// mostDeparted bounds how many are remembered.
+const mostDeparted = 20000
+
+// SyncVPAs makes the VPAs of the model those of the list. It returns those that
+// are new, or point to another target than before, so that the caller can
+// restore their history. One that comes back within Grace is not new: it has
+// what it had.
+func (m *Model) SyncVPAs(list []Observed, now time.Time) (fresh []*VPA) {
+	m.pass++
+	for uid, d := range m.departed {
+		if now.Sub(d.since) >= Grace {
+			delete(m.departed, uid)
+		}
+	}
+	selecting := map[*space][]*VPA{} // whose selectors changed
+	for _, o := range list {
+		v, isNew := m.putVPA(o, now)
+		if isNew {
+			fresh = append(fresh, v)
+		}
+		if m.selects(v, o, now) {
+			s := m.spaces[v.Object.Namespace]
+			selecting[s] = append(selecting[s], v)
+		}
+	}
+	for _, v := range m.VPAs() {
+		if v.pass != m.pass {
+			m.depart(v, now)
+		}
+	}
+	for s, vpas := range selecting {
+		m.relink(s, vpas, now)
+	}
+	return fresh
+}
+
+func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
+	s := m.space(o.Object.Namespace)
+	v = s.vpas[o.Object.Name]
+	var key target.Key
+	if o.Object.Spec.TargetRef != nil {
+		key = target.RefKey(o.Object.Namespace, o.Object.Spec.TargetRef)
+	}
+	replaced := v != nil && v.Object.UID != o.Object.UID
+	retargeted := v != nil && !replaced && v.target != key
+	switch {
+	case replaced:
+		m.depart(v, now)
+	case retargeted:
+		m.removeVPA(v)
+	}
+	if v == nil || replaced || retargeted {
+		v, fresh = m.addVPA(o.Object, key)
+		v.Retargeted = retargeted
+	}
+	v.pass = m.pass
+	if v.Object != o.Object {
+		v.Object, v.Rules = o.Object, convert.Rules(o.Object)
+		m.reorder(v)
+	}
+	return v, fresh
+}
+
+// addVPA adds a VPA without links, and tells whether it is a new one.
+func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key) (v *VPA, fresh bool) {
+	v = &VPA{}
+	former, back := m.departed[object.UID]
+	if back = back && former.vpa.target == key; back {
+		v = former.vpa
+		delete(m.departed, object.UID)
+	}
+	v.Object, v.Rules = object, convert.Rules(object)
+	v.model, v.target, v.sets = m, key, map[*labelSet]struct{}{}
+	v.Trouble, v.selector, v.selects = nil, nil, ""
+	m.space(object.Namespace).vpas[object.Name] = v
+	m.vpas = nil
+	v.Touch()
+	return v, !back
+}
+
+// depart removes a VPA and remembers it by its UID for a while.
+func (m *Model) depart(v *VPA, now time.Time) {
+	m.removeVPA(v)
+	if v.Object.UID != types.UID("") && len(m.departed) < mostDeparted {
+		m.departed[v.Object.UID] = departed{v, now}
+	}
+}
+
+func (m *Model) removeVPA(v *VPA) {
+	s := m.spaces[v.Object.Namespace]
+	s.selectors.remove(v)
+	for set := range v.sets {
+		m.unlink(v, set)
+	}
+	delete(s.vpas, v.Object.Name)
+	m.vpas = nil
+	m.tidy(s)
+}
+
+// selects gives v the selector that was seen, if that differs from the last one,
+// and tells whether its links must be made again. Trouble changes the selector
+// only when it lasts.
+func (m *Model) selects(v *VPA, o Observed, now time.Time) bool {
+	selector := o.Selector
+	switch {
+	case o.Err == nil:
+		v.Trouble = nil
+	case v.Trouble == nil:
+		v.Trouble, v.TroubleSince = o.Err, now
+	default:
+		v.Trouble = o.Err
+	}
+	if v.Trouble != nil {
+		if v.InGrace(now) {
+			return false
+		}
+		selector = nil
+	}
+	text := ""
+	if selector != nil {
+		text = selector.String()
+	}
+	if (selector == nil) == (v.selector == nil) && text == v.selects {
+		return false
+	}
+	s := m.spaces[v.Object.Namespace]
+	s.selectors.remove(v)
+	v.selector, v.selects = selector, text
+	s.selectors.add(v)
+	return true
+}
+
+// InGrace tells whether the target has been in trouble for a short time only, or
+// is in none.
+func (v *VPA) InGrace(now time.Time) bool {
+	return v.Trouble == nil || now.Sub(v.TroubleSince) < Grace
+}
+
+// relink links VPAs of a namespace, whose selectors changed, with the label sets
+// that they match now. It goes over the label sets once, however many VPAs there
+// are. The time is that of series that begin with it.
+func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
+	for _, v := range vpas {
+		v.relinking = true
+		for set := range v.sets {
+			if v.selector == nil || !v.selector.Matches(set.labels) {
+				m.unlink(v, set)
+			}
+		}
+	}
+	for _, set := range s.sets {
+		before := len(set.vpas)
+		s.selectors.matching(set.labels, func(v *VPA) {
+			if _, linked := v.sets[set]; v.relinking && !linked {
+				m.link(v, set)
+			}
+		})
+		if before == 0 && len(set.vpas) > 0 && m.config.MemorySaver {
+			for _, p := range set.pods {
+				m.track(p, now)
+			}
+		}
+	}
+	for _, v := range vpas {
+		v.relinking = false
+	}
+}
+
+func (m *Model) link(v *VPA, set *labelSet) {
+	v.sets[set] = struct{}{}
+	v.Touch()
+	at, _ := slices.BinarySearchFunc(set.vpas, v, stronger)
+	set.vpas = slices.Insert(set.vpas, at, v)
+	m.push(set)
+}
+
+func (m *Model) unlink(v *VPA, set *labelSet) {
+	delete(v.sets, set)
+	v.Touch()
+	set.vpas = slices.DeleteFunc(set.vpas, func(other *VPA) bool { return other == v })
+	m.push(set)
+}
+
+// reorder puts the VPAs of v's label sets in order again and applies the policy
+// of v, which has changed.
+func (m *Model) reorder(v *VPA) {
+	v.Touch()
+	for set := range v.sets {
+		slices.SortFunc(set.vpas, stronger)
+		m.push(set)
+	}
+}
