@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/recommender/ingest"
 	"loadline.dev/loadline/recommender/intake"
 	"loadline.dev/loadline/recommender/status"
+	"loadline.dev/loadline/recommender/upkeep"
 )
 
 // assembly is everything that runs while this replica leads.
@@ -79,7 +80,7 @@ func (a *assembly) start() (*Loop, error) {
 		return nil, err
 	}
 	loop.Resolve, loop.Changes, loop.Ingester.OOMs = resolver.Resolve, changes, ooms
-	return loop, loop.load(a.ctx, a.parts.clients)
+	return loop, loop.load(a.ctx, a.parts.clients, a.parts.now)
 }
 
 // register makes the informers of pods and of our own objects, and returns what
@@ -130,12 +131,20 @@ func (a *assembly) loop() (*Loop, error) {
 			Writer: status.Writer{Client: a.parts.clients.VPA}, Workers: c.Workers, Shape: config.Shape, Recommend: advisor.Recommend,
 			Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses,
 		},
-		Checkpoints: checkpoint.NewSaver(checkpoint.Config{
-			Client:  a.parts.clients.VPA,
-			Lister:  own.VerticalPodAutoscalerCheckpoints().Lister(),
-			Workers: c.Workers,
-			Expiry:  c.Aggregation.Interval * time.Duration(c.Aggregation.Count),
-		}),
+		Checkpoints: &upkeep.Upkeep{
+			Saver: upkeep.NewSaver(upkeep.Config{
+				Client:   a.parts.clients.VPA,
+				Lister:   own.VerticalPodAutoscalerCheckpoints().Lister(),
+				Workers:  c.Workers,
+				Expiry:   c.Aggregation.Interval * time.Duration(c.Aggregation.Count),
+				Interval: c.Checkpoints.Interval,
+				Timeout:  c.Checkpoints.Timeout,
+				Contents: advisor.Contents,
+			}),
+			Model: model, VPAs: own.VerticalPodAutoscalers().Lister(), Serves: c.serves,
+			Ignores: func(namespace string) bool { return !c.Kube.Serves(namespace) },
+			Collect: c.Checkpoints.CollectInterval, Results: m.checkpoints,
+		},
 	}, nil
 }
 

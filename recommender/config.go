@@ -36,6 +36,7 @@ type Checkpoints struct {
 	Storage         string        // "prometheus", or anything else for checkpoints
 	CollectInterval time.Duration // least time between two clean-ups of orphans
 	Timeout         time.Duration // of writing in one pass
+	Interval        time.Duration // between two writes of a VPA that can wait
 	Min             int           // has no effect
 }
 
@@ -56,6 +57,7 @@ func Default() *Config {
 		Checkpoints: Checkpoints{
 			CollectInterval: 10 * time.Minute,
 			Timeout:         time.Minute,
+			Interval:        10 * time.Minute,
 			Min:             10,
 		},
 		Aggregation: options.DefaultAggregation(),
@@ -81,6 +83,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Checkpoints.Storage, "storage", c.Checkpoints.Storage, `"prometheus" takes history from there; everything else keeps it in checkpoint objects.`)
 	fs.DurationVar(&c.Checkpoints.CollectInterval, "checkpoints-gc-interval", c.Checkpoints.CollectInterval, "Least time between two clean-ups of checkpoints without VPA.")
 	fs.DurationVar(&c.Checkpoints.Timeout, "checkpoints-timeout", c.Checkpoints.Timeout, "How long a pass may write checkpoints; the rest follows in the next.")
+	fs.DurationVar(&c.Checkpoints.Interval, "checkpoints-interval", c.Checkpoints.Interval, "How often the changed history of a VPA is written; what a published target rests on is written at once. 0: in each pass.")
 	fs.IntVar(&c.Checkpoints.Min, "min-checkpoints", c.Checkpoints.Min, "Deprecated, has no effect.")
 
 	c.Aggregation.AddFlags(fs)
@@ -106,6 +109,7 @@ func (c *Config) Validate() error {
 		flags.Check(c.Checkpoints.Storage != storagePrometheus, "storage", c.Checkpoints.Storage,
 			"history from Prometheus is not available in this version: leave the flag out to keep history in checkpoints"),
 		flags.Check(c.Checkpoints.CollectInterval >= 0, "checkpoints-gc-interval", c.Checkpoints.CollectInterval, "must not be negative"),
+		flags.Check(c.Checkpoints.Interval >= 0, "checkpoints-interval", c.Checkpoints.Interval, "must not be negative"),
 		flags.Check(c.Checkpoints.Timeout > 0, "checkpoints-timeout", c.Checkpoints.Timeout, "must be longer than 0"),
 		c.Aggregation.Validate(),
 		c.Output.Validate(),

@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/recommender/ingest"
 	"loadline.dev/loadline/recommender/intake"
 	"loadline.dev/loadline/recommender/status"
+	"loadline.dev/loadline/recommender/upkeep"
 )
 
 // Loop brings usage in and recommendations out. Its fields are set once; only
@@ -37,22 +38,20 @@ type Loop struct {
 	Ingester    *ingest.Ingester
 	Advisor     *advice.Advisor
 	Publisher   *status.Publisher
-	Checkpoints *checkpoint.Saver
-	Restored    checkpoint.History // handed over to the VPAs of the first pass
+	Checkpoints *upkeep.Upkeep
+	Restored    checkpoint.History // handed over to the VPAs and pods of the first pass
 
 	removed   []cache.ObjectName // pods that vanished in this pass
 	started   time.Time          // first pass
 	collected time.Time          // last clean-up of histories
-	orphans   time.Time          // last clean-up of checkpoints
-
-	unsaved, undeleted checkpoint.Complaint // about checkpoints
 }
 
 // RunOnce is one pass: what changed is read, usage is added, and every VPA gets
 // what follows from it. A VPA, pod or sample that makes trouble stops nothing
 // else.
 func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
-	defer l.Metrics.since(stepTotal, time.Now())
+	began := time.Now()
+	defer l.Metrics.since(stepTotal, began)
 	if l.started.IsZero() {
 		l.started = now
 	}
@@ -61,7 +60,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	l.step(stepMetrics, func() { l.addUsage(ctx, now) })
 	l.step(stepRemoved, l.deleteRemovedPods)
 	l.step(stepUpdate, func() { l.publish(ctx, now) })
-	l.step(stepCheckpoints, func() { l.maintainCheckpoints(ctx, now) })
+	l.step(stepCheckpoints, func() { l.maintainCheckpoints(ctx, now, began) })
 	l.step(stepCollect, func() { l.garbageCollect(now) })
 }
 
@@ -93,12 +92,11 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 	}
 	for _, v := range l.Model.SyncVPAs(observed, now) {
 		owner := checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}
-		v.Restored = l.Restored[owner]
+		v.Restored = l.Restored.Profiles(owner)
+		v.Touch()
 		v.Recommended = status.Provided(v.Object)
 		v.Complained = now
 	}
-	// What no VPA took in the first pass is of no use later.
-	l.Restored = nil
 }
 
 // serves tells whether a VPA is this recommender's.
@@ -135,6 +133,9 @@ func (l *Loop) loadPods(now time.Time) {
 		ingest.CountSources(l.Metrics.resources, change.Pod)
 		l.Model.PutPod(change.Pod, now)
 	}
+	l.Restored.Resume(l.Store, l.Model)
+	// What no VPA took in the first pass is of no use later.
+	l.Restored = nil
 }
 
 // addUsage adds one sample of each container, then the kills that were seen.
@@ -170,6 +171,7 @@ func (l *Loop) garbageCollect(now time.Time) {
 			}
 			if len(v.Series(container)) == 0 && now.Sub(last) >= l.age(v, container) {
 				delete(v.Restored, container)
+				v.Touch()
 			}
 		}
 	}
@@ -185,4 +187,11 @@ func (l *Loop) age(v *feed.VPA, container string) time.Duration {
 func (l *Loop) publish(ctx context.Context, now time.Time) {
 	l.Publisher.Publish(ctx, l.Model.VPAs(), now)
 	status.Census(l.Metrics.objects, l.Model.VPAs())
+}
+
+// maintainCheckpoints saves the histories that changed, and deletes those that
+// nobody needs. What can wait ends well before the next pass.
+func (l *Loop) maintainCheckpoints(ctx context.Context, now, began time.Time) {
+	l.Checkpoints.Save(ctx, upkeep.Due, now, l.Config.Interval*3/4-time.Since(began))
+	l.Checkpoints.Clean(ctx, now)
 }

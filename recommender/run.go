@@ -67,7 +67,7 @@ func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) er
 		return err
 	}
 	return lease.Lead(ctx, clients.Kube, c.Election, func(ctx context.Context) error {
-		return work(ctx, c, parts{clients: clients, samples: source.Samples, scale: client.NewScales(clients.Kube), metrics: m, health: health})
+		return work(ctx, c, parts{clients: clients, samples: source.Samples, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
 	})
 }
 
@@ -78,6 +78,7 @@ type parts struct {
 	scale   *client.Scales
 	metrics *metrics
 	health  *serving.Health
+	now     func() time.Time
 }
 
 // work fills the caches, loads history, and passes until ctx ends.
@@ -98,7 +99,7 @@ func work(ctx context.Context, c *Config, p parts) error {
 
 // load reads the checkpoints of the VPAs that are served, however long it takes:
 // without them every recommendation would begin anew.
-func (l *Loop) load(ctx context.Context, clients *client.Clients) error {
+func (l *Loop) load(ctx context.Context, clients *client.Clients, now func() time.Time) error {
 	loader := checkpoint.Loader{
 		Client:    clients.VPA,
 		Namespace: l.Config.Kube.Namespace,
@@ -107,9 +108,15 @@ func (l *Loop) load(ctx context.Context, clients *client.Clients) error {
 			object, err := l.VPAs.VerticalPodAutoscalers(o.Namespace).Get(o.VPA)
 			return err == nil && l.Config.serves(object)
 		},
+		Now:   now,
+		Ahead: l.Config.Aggregation.Ahead(l.Config.Gates.PerVPAConfig),
 		Report: func(object string, err error) {
-			l.Metrics.checkpoints.WithLabelValues("rejected").Inc()
-			klog.FromContext(ctx).Error(err, "Checkpoint cannot be used, its history is lost", "checkpoint", object)
+			result, message := "rejected", "Checkpoint cannot be used, its history is lost"
+			if errors.Is(err, checkpoint.ErrWindows) || errors.Is(err, checkpoint.ErrFuture) {
+				result, message = "mended", "Checkpoint is used, but not all of it as it is"
+			}
+			l.Metrics.checkpoints.WithLabelValues(result).Inc()
+			klog.FromContext(ctx).Error(err, message, "checkpoint", object)
 		},
 	}
 	history, err := loader.LoadInTheEnd(ctx)
@@ -117,7 +124,7 @@ func (l *Loop) load(ctx context.Context, clients *client.Clients) error {
 		return err
 	}
 	l.Restored = history
-	l.Checkpoints.Know(history)
+	l.Checkpoints.Saver.Know(history)
 	return nil
 }
 

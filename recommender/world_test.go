@@ -13,11 +13,14 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/amount"
@@ -58,6 +61,15 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 		}
 	}
 	w.kube, w.vpas = kubefake.NewClientset(kube...), vpafake.NewSimpleClientset(vpas...)
+	// Patches that do not apply are refused as the API server refuses them.
+	patch := clienttesting.ObjectReaction(w.vpas.Tracker())
+	w.vpas.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		_, object, err := patch(a)
+		if err != nil && !apierrors.IsNotFound(err) {
+			err = apierrors.NewGenericServerResponse(422, "", schema.GroupResource{}, "", err.Error(), 0, false)
+		}
+		return true, object, err
+	})
 	return w
 }
 
@@ -70,7 +82,8 @@ func (w *world) begin() *world {
 	clients := &client.Clients{Kube: w.kube, VPA: w.vpas}
 	w.metrics = newMetrics(prometheus.NewRegistry())
 	a := newAssembly(w.t.Context(), w.config, parts{
-		clients: clients, samples: w.samples, scale: client.NewScales(w.kube), metrics: w.metrics, health: serving.NewHealth(time.Hour)})
+		clients: clients, samples: w.samples, scale: client.NewScales(w.kube), metrics: w.metrics, health: serving.NewHealth(time.Hour),
+		now: func() time.Time { return w.now }})
 	w.stop = a.stop
 	w.t.Cleanup(a.stop)
 	loop, err := a.start()
@@ -93,7 +106,7 @@ func (w *world) samples(_ context.Context, yield func(usage.Sample)) error {
 
 // uses sets what a container uses from now on, in millicores and MiB.
 func (w *world) uses(pod, container string, cpu, mib amount.Amount) {
-	w.use[usage.ContainerKey{Namespace: "ns", Pod: pod, Container: container}] = [amount.Kinds]amount.Amount{cpu, mib << 20}
+	w.use[containerKey(pod, container)] = [amount.Kinds]amount.Amount{cpu, mib << 20}
 }
 
 // passes makes n passes, a minute apart.
@@ -205,4 +218,8 @@ func aVPA(name, target string, age time.Duration) *vpav1.VerticalPodAutoscaler {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Generation: 7, CreationTimestamp: metav1.NewTime(start().Add(-age))},
 		Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: target}},
 	}
+}
+
+func containerKey(pod, container string) usage.ContainerKey {
+	return usage.ContainerKey{Namespace: "ns", Pod: pod, Container: container}
 }

@@ -12,6 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -124,19 +125,23 @@ func raw(container string, b amount.Bounds, controlled [amount.Kinds]bool, f con
 
 func byName(a, b status.Recommended) int { return cmp.Compare(a.ContainerName, b.ContainerName) }
 
-// Images returns what the checkpoints of a VPA hold: all that is known, without
-// the peaks of windows that still run, because a restart would count those
-// twice. A container of which nothing is known gets none.
-func (a *Advisor) Images(v *feed.VPA, now time.Time) map[string]profile.Image {
+// Contents returns what the checkpoints of a VPA hold, by container: all that is
+// known, with the windows that still run apart, because a restart would count
+// their peaks twice. A container of which nothing is known gets none.
+func (a *Advisor) Contents(v *feed.VPA, now time.Time) map[string]checkpoint.Content {
 	scratch := profile.New(a.Shape)
-	images := map[string]profile.Image{}
+	contents := map[string]checkpoint.Content{}
 	for _, container := range v.Containers() {
 		a.history(&scratch, v, container)
 		if scratch.Empty() && scratch.Memory.Empty() {
 			continue
 		}
 		a.Store.RemovePeaks(&scratch, now, v.Series(container)...)
-		images[container] = scratch.Image()
+		content := checkpoint.Content{Image: scratch.Image(), Windows: map[string]usage.Window{}}
+		for key, window := range a.Store.Windows(now, v.Series(container)...) {
+			content.Windows[key.Pod] = window
+		}
+		contents[container] = content
 	}
-	return images
+	return contents
 }

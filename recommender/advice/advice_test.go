@@ -115,18 +115,18 @@ func TestRestoredHistoryCountsAlsoForContainersThatAreGone(t *testing.T) {
 	got := d.recommend()
 	require.Len(t, got, 1)
 	require.Equal(t, "gone", got[0].ContainerName)
-	images := d.Images(d.vpa, now())
+	images := d.Contents(d.vpa, now())
 	require.Len(t, images, 1)
-	require.EqualValues(t, 1, images["gone"].Samples)
+	require.EqualValues(t, 1, images["gone"].Image.Samples)
 }
 
 func TestImagesLeaveOutThePeakOfTheRunningWindow(t *testing.T) {
 	d := newDesk(t)
 	d.uses(t, "a", 100, 1e9)
-	image := d.Images(d.vpa, now())["a"]
+	image := d.Contents(d.vpa, now())["a"].Image
 	require.EqualValues(t, 1, image.Samples)
 	require.Empty(t, image.Memory.Weights)
-	image = d.Images(d.vpa, now().Add(25*time.Hour))["a"]
+	image = d.Contents(d.vpa, now().Add(25*time.Hour))["a"].Image
 	require.Len(t, image.Memory.Weights, 1, "once the window has ended its peak is history")
 }
 

@@ -1,6 +1,6 @@
 // Package advice puts together what is known about a VPA's containers, live and
 // restored, and makes of it what goes out: a recommendation for the status, and
-// images for the checkpoints.
+// contents for the checkpoints.
 //
 // Advisor does both. It reads the store and the model and changes neither, so
 // several goroutines may use it at once, each with its own scratch profile. The

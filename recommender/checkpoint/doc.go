@@ -1,12 +1,10 @@
-// Package checkpoint keeps history in VerticalPodAutoscalerCheckpoint objects,
-// so that it survives a restart.
+// Package checkpoint knows VerticalPodAutoscalerCheckpoint objects, in which
+// history survives a restart.
 //
-// Image and Status translate between an object and a profile. Load reads all
-// objects at the start, Saver writes those that changed, and Collect deletes
-// those whose VPA is gone.
+// Image and Status translate between an object and a profile, Record is what is
+// written, and Loader reads all objects at the start. Memory windows that are
+// open when a checkpoint is written are kept in an annotation beside the status,
+// which stays as the reference recommender writes it; Resume puts them back.
 //
-// A good checkpoint is never lost to a poor one: Saver leaves an object alone
-// that another VPA owns, or that holds much more history than it would write
-// and was not read at the start. What goes into a checkpoint is for the caller
-// to say.
+// When what is written, package upkeep decides.
 package checkpoint

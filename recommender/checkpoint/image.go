@@ -22,7 +22,11 @@ func Image(s *vpav1.VerticalPodAutoscalerCheckpointStatus) (profile.Image, error
 		return profile.Image{}, fmt.Errorf("status.version is %q, only %q can be read", s.Version, Version)
 	}
 	if s.TotalSamplesCount < 0 {
-		return profile.Image{}, errors.New("status.totalSamplesCount is negative")
+		return profile.Image{}, fmt.Errorf("status.totalSamplesCount is %d, must not be negative", s.TotalSamplesCount)
+	}
+	err := errors.Join(readable("cpuHistogram", s.CPUHistogram), readable("memoryHistogram", s.MemoryHistogram))
+	if err != nil {
+		return profile.Image{}, err
 	}
 	return profile.Image{
 		CPU:     histogramImage(s.CPUHistogram),
@@ -31,6 +35,20 @@ func Image(s *vpav1.VerticalPodAutoscalerCheckpointStatus) (profile.Image, error
 		Last:    s.LastSampleStart.Time,
 		Samples: int64(s.TotalSamplesCount),
 	}, nil
+}
+
+// maxTotal is more than any sum of weights: within a hundred half-lives the
+// weight of a sample grows to 1e30.
+const maxTotal = 1e60
+
+func readable(field string, h vpav1.HistogramCheckpoint) error {
+	if h.BucketWeights[vpav1.UnreadableBucket] > 0 {
+		return fmt.Errorf("status.%s.bucketWeights cannot be read, must map bucket numbers to whole numbers from 1 to 10000", field)
+	}
+	if h.TotalWeight > maxTotal {
+		return fmt.Errorf("status.%s.totalWeight is %g, must be at most %g", field, h.TotalWeight, maxTotal)
+	}
+	return nil
 }
 
 func histogramImage(h vpav1.HistogramCheckpoint) histogram.Image {

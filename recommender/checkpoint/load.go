@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 )
 
@@ -17,15 +19,40 @@ import (
 type Owner struct{ Namespace, VPA string }
 
 // History is what was kept, by VPA and container.
-type History map[Owner]map[string]*profile.Profile
+type History map[Owner]map[string]Past
+
+// Past is what the checkpoint of a container held.
+type Past struct {
+	Profile *profile.Profile
+	// Windows are the memory windows, by pod, that were open when the checkpoint
+	// was written, and whose peaks Profile lacks; nil if that is not known.
+	Windows map[string]usage.Window
+}
+
+// Profiles returns the histories of a VPA by container, nil if there are none.
+func (h History) Profiles(o Owner) map[string]*profile.Profile {
+	if h[o] == nil {
+		return nil
+	}
+	profiles := make(map[string]*profile.Profile, len(h[o]))
+	for container, past := range h[o] {
+		profiles[container] = past.Profile
+	}
+	return profiles
+}
 
 // Loader reads checkpoints.
 type Loader struct {
 	Client    versioned.Interface
-	Namespace string                         // empty: all
-	Shape     profile.Shape                  // of the profiles
-	Wanted    func(Owner) bool               // whose checkpoints are read
-	Report    func(object string, err error) // called for each that cannot be used
+	Namespace string           // empty: all
+	Shape     profile.Shape    // of the profiles
+	Wanted    func(Owner) bool // whose checkpoints are read
+	Now       func() time.Time
+	Ahead     Ahead
+
+	// Report is called for each checkpoint that cannot be used, or not as it is:
+	// then the error is an ErrWindows or an ErrFuture.
+	Report func(object string, err error)
 }
 
 // pageSize bounds what one answer holds: a checkpoint is some kilobytes.
@@ -35,7 +62,7 @@ const pageSize = 500
 // reported and left out. Should two hold the same container, the one written
 // last counts. An error means that the history is not complete.
 func (l *Loader) Load(ctx context.Context) (History, error) {
-	history, written := History{}, map[*profile.Profile]time.Time{}
+	history, written, now := History{}, map[*profile.Profile]time.Time{}, l.Now()
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		page, err := l.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(l.Namespace).List(ctx, options)
@@ -43,7 +70,7 @@ func (l *Loader) Load(ctx context.Context) (History, error) {
 			return nil, fmt.Errorf("list checkpoints: %w", err)
 		}
 		for i := range page.Items {
-			l.add(history, written, &page.Items[i])
+			l.add(history, written, &page.Items[i], now)
 		}
 		if options.Continue = page.Continue; options.Continue == "" {
 			return history, nil
@@ -74,28 +101,46 @@ func (l *Loader) LoadInTheEnd(ctx context.Context) (History, error) {
 	}
 }
 
-func (l *Loader) add(history History, written map[*profile.Profile]time.Time, c *vpav1.VerticalPodAutoscalerCheckpoint) {
+func (l *Loader) add(history History, written map[*profile.Profile]time.Time, c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) {
 	owner := Owner{c.Namespace, c.Spec.VPAObjectName}
 	if !l.Wanted(owner) {
 		return
 	}
-	image, err := Image(&c.Status)
-	p := profile.New(l.Shape)
-	if err == nil {
-		err = p.Load(image)
-	}
+	past, err := l.read(c, now)
 	if err != nil {
 		l.Report(c.Namespace+"/"+c.Name, err)
+	}
+	if past.Profile == nil {
 		return
 	}
 	containers := history[owner]
 	if containers == nil {
-		containers = map[string]*profile.Profile{}
+		containers = map[string]Past{}
 		history[owner] = containers
 	}
-	if former := containers[c.Spec.ContainerName]; former != nil && written[former].After(c.Status.LastUpdateTime.Time) {
+	if former, twice := containers[c.Spec.ContainerName]; twice && written[former.Profile].After(c.Status.LastUpdateTime.Time) {
 		return
 	}
-	containers[c.Spec.ContainerName] = &p
-	written[&p] = c.Status.LastUpdateTime.Time
+	containers[c.Spec.ContainerName] = past
+	written[past.Profile] = c.Status.LastUpdateTime.Time
+}
+
+// read returns what a checkpoint holds; there is no profile if it cannot be
+// used. The error may also be about a part that was mended or left out.
+func (l *Loader) read(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) (past Past, err error) {
+	image, err := Image(&c.Status)
+	if err != nil {
+		return past, err
+	}
+	problems := l.Ahead.mend(&image, now)
+	p := profile.New(l.Shape)
+	if err := p.Load(image); err != nil {
+		return past, err
+	}
+	past.Profile = &p
+	if text, found := c.Annotations[OpenWindows]; found {
+		past.Windows, err = decode(text, c.Status.LastUpdateTime.Time)
+		problems = errors.Join(problems, err, l.Ahead.close(past.Windows, now))
+	}
+	return past, problems
 }

@@ -10,6 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/recommender/checkpoint"
 )
 
 // Aggregation says how samples become histories.
@@ -74,4 +75,20 @@ func (a *Aggregation) Store() usage.Config {
 			Count:      a.Count,
 		},
 	}
+}
+
+// ahead is how far the clocks of nodes, and of a recommender before us, may be
+// ahead of ours.
+const ahead = time.Hour
+
+// Ahead returns how far the times of a checkpoint can be ahead. The decay refers
+// to a time up to half a half-life after a sample, and a memory peak counts as of
+// the end of its window, which is anywhere if VPAs may set its length.
+func (a *Aggregation) Ahead(perVPA bool) checkpoint.Ahead {
+	most := checkpoint.Ahead{Sample: ahead, CPU: ahead + a.CPUHalfLife}
+	if !perVPA {
+		most.Window = ahead + a.Interval
+		most.Memory = most.Window + a.MemoryHalfLife
+	}
+	return most
 }

@@ -1,4 +1,4 @@
-package checkpoint
+package upkeep
 
 import (
 	"context"
@@ -70,23 +70,4 @@ func Stale(c *vpav1.VerticalPodAutoscalerCheckpoint, age time.Duration, now time
 		last = c.Status.LastUpdateTime.Time
 	}
 	return !last.IsZero() && now.Sub(last) >= age
-}
-
-// Trim is a cache.TransformFunc that drops the histograms of checkpoints: only
-// Load needs them.
-func Trim(object any) (any, error) {
-	c, ok := object.(*vpav1.VerticalPodAutoscalerCheckpoint)
-	if !ok {
-		return object, nil
-	}
-	return &vpav1.VerticalPodAutoscalerCheckpoint{
-		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion},
-		Spec:       c.Spec,
-		Status: vpav1.VerticalPodAutoscalerCheckpointStatus{
-			Version:           c.Status.Version,
-			LastUpdateTime:    c.Status.LastUpdateTime,
-			LastSampleStart:   c.Status.LastSampleStart,
-			TotalSamplesCount: c.Status.TotalSamplesCount,
-		},
-	}, nil
 }

@@ -1,0 +1,86 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"hash/fnv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/patch"
+)
+
+// Content is what is kept of a container.
+type Content struct {
+	Image   profile.Image
+	Windows map[string]usage.Window // open ones by pod, whose peaks Image lacks
+}
+
+// Record is a Content as it is written to an object.
+type Record struct {
+	Namespace, Name string
+	Sum             uint64 // of everything but the time of writing
+
+	spec    vpav1.VerticalPodAutoscalerCheckpointSpec
+	status  vpav1.VerticalPodAutoscalerCheckpointStatus
+	windows string // the annotation
+}
+
+// ObjectName returns the name of a checkpoint.
+func ObjectName(o Owner, container string) string { return o.VPA + "-" + container }
+
+// NewRecord returns the record of a container, written at now.
+func NewRecord(o Owner, container string, c Content, now time.Time) (Record, error) {
+	r := Record{
+		Namespace: o.Namespace,
+		Name:      ObjectName(o, container),
+		spec:      vpav1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: o.VPA, ContainerName: container},
+		status:    Status(c.Image, time.Time{}),
+	}
+	windows, err := encode(c.Windows)
+	if err != nil {
+		return r, err
+	}
+	raw, err := json.Marshal(r.status)
+	if err != nil {
+		return r, err
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(raw) // a hash never fails
+	_, _ = h.Write(windows)
+	r.Sum = h.Sum64()
+	r.status.LastUpdateTime = metav1.NewTime(now.Truncate(time.Second)) // as it is stored
+	r.windows = annotation(windows, now)
+	return r, nil
+}
+
+// Object returns the record as a new object.
+func (r Record) Object() *vpav1.VerticalPodAutoscalerCheckpoint {
+	return &vpav1.VerticalPodAutoscalerCheckpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Annotations: map[string]string{OpenWindows: r.windows}},
+		Spec:       r.spec,
+		Status:     r.status,
+	}
+}
+
+// Patch returns the JSON patch of an object that has annotations, or has none.
+// Where that is not so the API server refuses it, as it does if the object is the
+// checkpoint of another container: no foreign annotation is wiped.
+func (r Record) Patch(annotated bool) ([]byte, error) {
+	steps := []patch.Operation{
+		patch.Test("/spec/vpaObjectName", r.spec.VPAObjectName),
+		patch.Test("/spec/containerName", r.spec.ContainerName),
+		patch.Add("/status", r.status),
+	}
+	if annotated {
+		steps = append(steps, patch.Add(patch.Path("metadata", "annotations", OpenWindows), r.windows))
+	} else {
+		steps = append(steps,
+			patch.Test("/metadata/annotations", nil),
+			patch.Add("/metadata/annotations", map[string]string{OpenWindows: r.windows}))
+	}
+	return json.Marshal(steps)
+}

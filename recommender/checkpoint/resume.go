@@ -1,0 +1,79 @@
+package checkpoint
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// Resume puts back the windows that were open when the history was written, once
+// the VPAs and pods of the model are known and before the first sample. A pod
+// that still is there goes on with its window; the peak of one that is gone is
+// final and goes to the history of its VPA. Every window counts once, however
+// often this happens before the next checkpoint is written.
+func (h History) Resume(store *usage.Store, model *feed.Model) {
+	resumed := h.latest(store)
+	for _, key := range slices.SortedFunc(maps.Keys(resumed), compareKeys) {
+		store.Resume(key, resumed[key])
+	}
+	for owner, containers := range h {
+		v := model.Find(owner.Namespace, owner.VPA)
+		if v == nil {
+			continue
+		}
+		for container, past := range containers {
+			for _, pod := range slices.Sorted(maps.Keys(past.Windows)) {
+				w := past.Windows[pod]
+				key := usage.ContainerKey{Namespace: owner.Namespace, Pod: pod, Container: container}
+				// A VPA whose target is in trouble may select the pod again.
+				series, tracked := store.Tracked(key)
+				lives := tracked && (v.Trouble != nil || slices.Contains(v.Series(container), series))
+				if peak(w) >= 0 && !(lives && resumed[key].End.Equal(w.End)) {
+					past.Profile.AddPeak(float64(peak(w)), w.End)
+				}
+			}
+		}
+	}
+}
+
+// latest returns the windows of pods that are tracked. VPAs that select the same
+// pod may have written at different times: the later window counts, and of the
+// same window the highest that is known.
+func (h History) latest(store *usage.Store) map[usage.ContainerKey]usage.Window {
+	found := map[usage.ContainerKey]usage.Window{}
+	for owner, containers := range h {
+		for container, past := range containers {
+			for pod, w := range past.Windows {
+				key := usage.ContainerKey{Namespace: owner.Namespace, Pod: pod, Container: container}
+				if _, tracked := store.Tracked(key); !tracked {
+					continue
+				}
+				if other, twice := found[key]; twice {
+					w = merge(w, other)
+				}
+				found[key] = w
+			}
+		}
+	}
+	return found
+}
+
+func merge(a, b usage.Window) usage.Window {
+	if a.End.Before(b.End) {
+		a, b = b, a
+	}
+	if a.End.Equal(b.End) {
+		a.Usage, a.OOM = max(a.Usage, b.Usage), max(a.OOM, b.OOM)
+	}
+	if b.Kill.After(a.Kill) {
+		a.Kill = b.Kill
+	}
+	return a
+}
+
+func compareKeys(a, b usage.ContainerKey) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container))
+}

@@ -1,0 +1,126 @@
+package checkpoint
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// OpenWindows is the annotation of a checkpoint that holds the memory windows
+// which were open when it was written. The status lacks their peaks, as with the
+// reference recommender; without the annotation a restart would forget them.
+const OpenWindows = "loadline.dev/open-windows"
+
+// ErrWindows says that this annotation cannot be used. The status can be.
+var ErrWindows = errors.New("the annotation " + OpenWindows + " cannot be used")
+
+// What an annotation may hold. The API server allows 256 KiB for all annotations
+// of an object.
+const (
+	maxWindows     = 1000
+	maxWindowBytes = 128 << 10
+	namedWindows   = 10 // of those that are wrong
+)
+
+// open is the annotation. It counts only beside the status it was written with:
+// another recommender rewrites the status and leaves the annotation alone.
+type open struct {
+	Written string            `json:"written"` // status.lastUpdateTime
+	Windows map[string]window `json:"windows"` // by pod
+}
+
+// window is a usage.Window; what there is not is left out.
+type window struct {
+	End   time.Time      `json:"end,omitzero"`
+	Usage *amount.Amount `json:"usage,omitempty"` // bytes
+	OOM   *amount.Amount `json:"oom,omitempty"`   // bytes
+	Kill  time.Time      `json:"kill,omitzero"`
+}
+
+// stamp prints a time as the API server stores it.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// encode prints windows. When there are too many, those with the highest peaks
+// stay.
+func encode(windows map[string]usage.Window) ([]byte, error) {
+	pods := slices.SortedFunc(maps.Keys(windows), func(a, b string) int {
+		return cmp.Or(cmp.Compare(peak(windows[b]), peak(windows[a])), cmp.Compare(a, b))
+	})
+	const most, overhead = len(`"":{"end":"","usage":,"oom":,"kill":""},`) + 2*len(time.RFC3339Nano) + 2*len("9223372036854775807"), 64
+	list, size := map[string]window{}, overhead
+	for _, pod := range pods[:min(len(pods), maxWindows)] {
+		if size += most + len(pod); size > maxWindowBytes {
+			break
+		}
+		w := windows[pod]
+		list[pod] = window{End: w.End, Usage: known(w.Usage), OOM: known(w.OOM), Kill: w.Kill}
+	}
+	return json.Marshal(list)
+}
+
+// annotation puts encoded windows beside the status that is written at a time.
+func annotation(windows []byte, written time.Time) string {
+	return `{"written":"` + stamp(written) + `","windows":` + string(windows) + `}`
+}
+
+func known(a amount.Amount) *amount.Amount {
+	if a < 0 {
+		return nil
+	}
+	return &a
+}
+
+func peak(w usage.Window) amount.Amount { return max(w.Usage, w.OOM) }
+
+// decode reads the windows by pod. They are nil if the annotation belongs to
+// another status than the one that was written at a time.
+func decode(text string, written time.Time) (map[string]usage.Window, error) {
+	var o open
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrWindows, err)
+	}
+	if o.Written != stamp(written) {
+		return nil, nil
+	}
+	windows := make(map[string]usage.Window, len(o.Windows))
+	var problems []error
+	for _, pod := range slices.Sorted(maps.Keys(o.Windows)) {
+		w, err := o.Windows[pod].read()
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%w: window of pod %q: %w", ErrWindows, pod, err))
+		}
+		windows[pod] = w
+	}
+	if problems != nil {
+		return nil, errors.Join(problems[:min(len(problems), namedWindows)]...)
+	}
+	return windows, nil
+}
+
+func (w window) read() (usage.Window, error) {
+	read := usage.Window{End: w.End, Usage: -1, OOM: -1, Kill: w.Kill}
+	for _, a := range []struct {
+		name string
+		from *amount.Amount
+		to   *amount.Amount
+	}{{"usage", w.Usage, &read.Usage}, {"oom", w.OOM, &read.OOM}} {
+		if a.from == nil {
+			continue
+		}
+		if *a.from < 0 {
+			return read, fmt.Errorf("%s is %d, must not be negative", a.name, *a.from)
+		}
+		*a.to = *a.from
+	}
+	if peak(read) >= 0 && w.End.Unix() < 0 {
+		return read, fmt.Errorf("end is %s, must be after 1970 where there is a peak", stamp(w.End))
+	}
+	return read, nil
+}

@@ -1,0 +1,109 @@
+package checkpoint
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+func TestWindowsSurviveTheAnnotation(t *testing.T) {
+	want := map[string]usage.Window{
+		"a": {End: now().Add(time.Hour + time.Nanosecond), Usage: 0, OOM: -1},
+		"b": {End: now().Add(time.Hour), Usage: -1, OOM: 7 << 30, Kill: now()},
+		"c": {Usage: -1, OOM: -1, Kill: now()},
+	}
+	raw, err := encode(want)
+	require.NoError(t, err)
+	text := annotation(raw, now())
+	got, err := decode(text, now())
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+
+	got, err = decode(text, now().Add(time.Second))
+	require.NoError(t, err)
+	require.Nil(t, got, "another status was written since")
+
+	raw, err = encode(nil)
+	require.NoError(t, err)
+	got, err = decode(annotation(raw, now()), now())
+	require.NoError(t, err)
+	require.NotNil(t, got, "it is known that no window was open")
+}
+
+func TestTheHighestPeaksStayWithinTheLimit(t *testing.T) {
+	for name, long := range map[string]int{"short names": 30, "the longest names": 253} {
+		windows := map[string]usage.Window{}
+		for i := range 5000 {
+			pod := fmt.Sprintf("%0*d", long, i)
+			windows[pod] = usage.Window{End: now().Add(time.Nanosecond), Usage: 1<<62 + 1, OOM: 1<<62 + amount.Amount(i), Kill: now().Add(time.Nanosecond)}
+		}
+		raw, err := encode(windows)
+		require.NoError(t, err, name)
+		text := annotation(raw, now())
+		c := &vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{OpenWindows: text}}}
+		require.Less(t, len(text), maxWindowBytes, name)
+		require.NoError(t, validation.ValidateAnnotationsSize(c.Annotations), name)
+		kept, err := decode(text, now())
+		require.NoError(t, err, name)
+		require.LessOrEqual(t, len(kept), maxWindows, name)
+		require.Greater(t, len(kept), 300, name)
+		for i := range len(kept) {
+			require.Contains(t, kept, fmt.Sprintf("%0*d", long, 4999-i), name)
+		}
+	}
+}
+
+func TestMalformedAnnotationsAreRefusedWithTheField(t *testing.T) {
+	for text, want := range map[string]string{
+		``:            "unexpected end of JSON input",
+		`[]`:          "cannot unmarshal array",
+		`{"windows":`: "unexpected end",
+		`{"written":"W","windows":{"p":{"end":"yesterday","usage":1}}}`:              "yesterday",
+		`{"written":"W","windows":{"p":{"end":"2026-03-02T08:00:00Z","usage":-1}}}`:  `window of pod "p": usage is -1, must not be negative`,
+		`{"written":"W","windows":{"p":{"end":"2026-03-02T08:00:00Z","oom":1e30}}}`:  "oom",
+		`{"written":"W","windows":{"p":{"usage":5}}}`:                                `window of pod "p": end is`,
+		`{"written":"W","windows":{"p":{"end":"0000-01-01T00:00:00Z","usage":"5"}}}`: "usage",
+	} {
+		_, err := decode(strings.ReplaceAll(text, "W", stamp(now())), now())
+		require.ErrorIs(t, err, ErrWindows, text)
+		require.ErrorContains(t, err, want, text)
+	}
+}
+
+func TestTimesFarAheadAreMendedAndTold(t *testing.T) {
+	wrong := object("web", "a", 5)
+	year := metav1.NewTime(now().AddDate(1, 0, 0))
+	wrong.Status.LastSampleStart = year
+	wrong.Status.CPUHistogram.ReferenceTimestamp = year
+	wrong.Status.MemoryHistogram.ReferenceTimestamp = year
+	wrong.Annotations = map[string]string{OpenWindows: fmt.Sprintf(`{"written":%q,"windows":{"p":{"end":%q,"usage":5}}}`,
+		stamp(wrong.Status.LastUpdateTime.Time), stamp(year.Time))}
+	right := object("web", "b", 5)
+	b := newBench(wrong, right)
+	said := map[string]string{}
+	history, err := (&Loader{Client: b.client, Shape: shape(), Now: now, Wanted: func(Owner) bool { return true },
+		Ahead:  Ahead{Sample: time.Hour, CPU: 25 * time.Hour, Memory: 49 * time.Hour, Window: 25 * time.Hour},
+		Report: func(object string, err error) { require.ErrorIs(t, err, ErrFuture); said[object] = err.Error() }}).Load(t.Context())
+	require.NoError(t, err)
+	require.Len(t, said, 1)
+	for _, field := range []string{"status.lastSampleStart", "status.cpuHistogram.referenceTimestamp", "status.memoryHistogram.referenceTimestamp", OpenWindows} {
+		require.Contains(t, said["ns/web-a"], field)
+	}
+	past := history[Owner{"ns", "web"}]["a"]
+	require.True(t, past.Profile.Last().Equal(now()))
+	require.True(t, past.Windows["p"].End.Equal(now()))
+	// What is new counts again.
+	for i := range 60 * 24 * 3 {
+		past.Profile.AddCPU(9, now().Add(time.Duration(i)*time.Minute))
+	}
+	require.Greater(t, past.Profile.CPU.Quantile(0.1), 8.0)
+}

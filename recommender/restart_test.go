@@ -1,0 +1,124 @@
+package main
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/recommender/checkpoint"
+)
+
+// memory returns the memory target of the first container, before capping.
+func (w *world) memory(name string) int64 {
+	w.t.Helper()
+	return w.recommendations(name)[0].UncappedTarget.Memory().Value()
+}
+
+// kill ends the program as kill -9 does, between two passes, and starts it again.
+func (w *world) kill() { w.begin() }
+
+func TestRestartInAWindowKeepsItsPeakEvenIfLessIsUsedThen(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 300, 300)
+	w.passes(60 * 26) // a window that has ended, so that the checkpoint has some memory
+	w.uses("web-1", "a", 300, 900)
+	w.passes(1)
+	before := w.memory("web")
+	require.Greater(t, before, int64(900<<20))
+
+	w.kill()
+	w.uses("web-1", "a", 300, 200)
+	w.passes(5)
+	require.Equal(t, before, w.memory("web"))
+
+	w.passes(60 * 23) // the window goes on where it was, and ends once
+	undisturbed := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	undisturbed.uses("web-1", "a", 300, 300)
+	undisturbed.passes(60 * 26)
+	undisturbed.uses("web-1", "a", 300, 900)
+	undisturbed.passes(1)
+	undisturbed.uses("web-1", "a", 300, 200)
+	undisturbed.passes(5 + 60*23)
+	require.Equal(t, undisturbed.memory("web"), w.memory("web"))
+}
+
+func TestManyRestartsCountAPeakOnce(t *testing.T) {
+	weight := func(restarts int) float64 {
+		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+		w.uses("web-1", "a", 300, 900)
+		w.passes(3)
+		for range restarts {
+			w.kill()
+			w.passes(2)
+		}
+		w.passes(60 * 25)
+		return w.checkpoint("web-a").Status.MemoryHistogram.TotalWeight
+	}
+	never := weight(0)
+	require.Positive(t, never)
+	require.InEpsilon(t, never, weight(2), 1e-6)
+	require.InEpsilon(t, never, weight(10), 1e-6)
+}
+
+func TestPeakOfAPodThatIsGoneAfterTheRestartCountsOnce(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aPod("web-2", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 300, 900)
+	w.uses("web-2", "a", 300, 100)
+	w.passes(3)
+	before := w.memory("web")
+	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "web-1", metav1.DeleteOptions{}))
+	w.loop = nil
+	for range 3 { // killed again and again, before anything is written
+		w.kill()
+		w.uses("web-2", "a", 300, 100)
+	}
+	w.passes(3)
+	require.Equal(t, before, w.memory("web"))
+	w.passes(60 * 25)
+	require.InEpsilon(t, 2, w.checkpoint("web-a").Status.MemoryHistogram.TotalWeight/w.peakWeight(), 1e-6,
+		"one peak of each pod, and the next window of web-2 still runs")
+}
+
+// peakWeight is what a peak weighs that ended a day after the start.
+func (w *world) peakWeight() float64 {
+	reference := w.checkpoint("web-a").Status.MemoryHistogram.ReferenceTimestamp.Time
+	return math.Exp2(start().Add(time.Minute+24*time.Hour).Sub(reference).Hours() / 24)
+}
+
+func TestWindowsOfAStatusThatAnotherRecommenderRewroteAreIgnored(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 300, 900)
+	w.passes(3)
+	c := w.checkpoint("web-a")
+	require.Contains(t, c.Annotations, checkpoint.OpenWindows)
+	c.Status.LastUpdateTime = metav1.NewTime(w.now.Add(time.Minute))
+	_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Update(t.Context(), c, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.kill()
+	w.passes(1)
+	_, _, running := w.loop.Store.Peak(containerKey("web-1", "a"))
+	require.True(t, running)
+	w.use = nil
+	w.kill()
+	w.passes(1)
+	_, _, running = w.loop.Store.Peak(containerKey("web-1", "a"))
+	require.False(t, running)
+}
+
+func TestMalformedWindowsAreReportedAndTheStatusIsUsed(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 300, 900)
+	w.passes(3)
+	c := w.checkpoint("web-a")
+	c.Annotations[checkpoint.OpenWindows] = "{"
+	_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Update(t.Context(), c, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.kill()
+	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.checkpoints.WithLabelValues("mended")))
+	w.passes(1)
+	require.NotNil(t, w.loop.Model.Find("ns", "web").Restored["a"])
+}

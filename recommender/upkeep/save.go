@@ -1,0 +1,258 @@
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/recommender/checkpoint"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// ErrClash says that an object of the name is the checkpoint of another
+// container. Names are put together from that of the VPA and that of the
+// container, so VPA "a" with container "b-c" clashes with VPA "a-b" with
+// container "c".
+var ErrClash = errors.New("the name is taken by another container's checkpoint: rename the VPA or the container")
+
+// ErrPoorer says that the stored checkpoint holds much more history than the one
+// that would replace it.
+var ErrPoorer = errors.New("the stored checkpoint holds much more history and was not written by this process: left alone until ours has caught up or the stored one expires")
+
+// poorer is how many times more samples a stored checkpoint must have to be
+// kept.
+const poorer = 2
+
+// Config is what a Saver needs.
+type Config struct {
+	Client   versioned.Interface
+	Lister   listers.VerticalPodAutoscalerCheckpointLister
+	Workers  int
+	Expiry   time.Duration // age at which history no longer counts
+	Interval time.Duration // between two writes of a VPA that are not urgent; 0: none is put off
+	Timeout  time.Duration // of one Save
+
+	// Contents returns what is to be kept of a VPA, by container. Workers call it,
+	// and only if there is time.
+	Contents func(v *feed.VPA, now time.Time) map[string]checkpoint.Content
+	// Progress is called after each VPA; nil if nobody wants to know.
+	Progress func()
+	// Rescue is deferred around the work on each VPA and may recover; nil if
+	// nothing shall.
+	Rescue func(v *feed.VPA)
+}
+
+// Saver writes checkpoints. Its methods must not run side by side.
+type Saver struct {
+	Config
+
+	turns map[*feed.VPA]*turn
+	queue []*turn // of one Save; kept for its memory
+
+	mu      sync.Mutex
+	written map[name]uint64 // sum of what was last written
+	known   map[name]bool   // what the restored history already contains
+}
+
+type name struct{ namespace, object string }
+
+// NewSaver returns a Saver that has written nothing yet.
+func NewSaver(c Config) *Saver {
+	return &Saver{Config: c, turns: map[*feed.VPA]*turn{}, written: map[name]uint64{}, known: map[name]bool{}}
+}
+
+// Know tells which history was loaded, and will therefore be part of what is
+// saved.
+func (s *Saver) Know(restored checkpoint.History) {
+	for owner, containers := range restored {
+		for container := range containers {
+			s.known[name{owner.Namespace, checkpoint.ObjectName(owner, container)}] = true
+		}
+	}
+}
+
+// Result tells how a Save went.
+type Result struct {
+	Written, Unchanged int   // checkpoints
+	Late               int   // VPAs left for the next pass
+	Err                error // all problems joined
+}
+
+func (r *Result) add(o Result) {
+	r.Written += o.Written
+	r.Unchanged += o.Unchanged
+	r.Err = errors.Join(r.Err, o.Err)
+}
+
+// requestTime is how long a request may last that starts before the deadline.
+const requestTime = 10 * time.Second
+
+// Save writes the VPAs of scope that changed, the urgent ones first, then those
+// whose last turn is the oldest, until ctx ends or the timeout has passed; each
+// worker writes at least one VPA. Writes that are not urgent also end when idle
+// is over: they take only the time that the pass has left.
+func (s *Saver) Save(ctx context.Context, vpas []*feed.VPA, scope Scope, now time.Time, idle time.Duration) Result {
+	urgent := s.plan(vpas, scope, now)
+	began := time.Now()
+	deadline := began.Add(s.Timeout)
+	ctx, cancel := context.WithDeadline(ctx, deadline.Add(requestTime))
+	defer cancel()
+
+	var result Result
+	var mu sync.Mutex
+	queue := make(chan *turn)
+	var workers sync.WaitGroup
+	for range min(s.Workers, len(s.queue)) {
+		workers.Go(func() {
+			for t := range queue {
+				r := s.saveOne(ctx, t, now)
+				mu.Lock()
+				result.add(r)
+				mu.Unlock()
+				if s.Progress != nil {
+					s.Progress()
+				}
+			}
+		})
+	}
+	sent := 0
+	for ; sent < len(s.queue); sent++ {
+		late := !time.Now().Before(deadline) || sent >= urgent && time.Since(began) >= idle
+		if ctx.Err() != nil || sent >= s.Workers && late {
+			break
+		}
+		if !s.send(ctx, queue, s.queue[sent], deadline, sent < s.Workers) {
+			break
+		}
+	}
+	close(queue)
+	workers.Wait()
+	result.Late = len(s.queue) - sent
+	return result
+}
+
+// send gives a turn to the next worker that is free, and reports false if there
+// is none in time. The first of each worker is always sent.
+func (s *Saver) send(ctx context.Context, queue chan<- *turn, t *turn, deadline time.Time, first bool) bool {
+	expired := time.NewTimer(time.Until(deadline))
+	defer expired.Stop()
+	for {
+		select {
+		case queue <- t:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-expired.C:
+			if !first {
+				return false
+			}
+		}
+	}
+}
+
+func (s *Saver) saveOne(ctx context.Context, t *turn, now time.Time) Result {
+	t.taken, t.failed = now, true // a VPA that fails had its turn too
+	if s.Rescue != nil {
+		defer s.Rescue(t.vpa)
+	}
+	var r Result
+	revision, targets := t.vpa.Revision(), t.vpa.Uncapped
+	contents := s.Contents(t.vpa, now)
+	owner := checkpoint.Owner{Namespace: t.vpa.Object.Namespace, VPA: t.vpa.Object.Name}
+	for _, container := range slices.Sorted(maps.Keys(contents)) {
+		written, err := s.save(ctx, owner, container, contents[container], now)
+		switch {
+		case err != nil:
+			r.Err = errors.Join(r.Err, fmt.Errorf("save checkpoint %s/%s: %w", owner.Namespace, checkpoint.ObjectName(owner, container), err))
+		case written:
+			r.Written++
+		default:
+			r.Unchanged++
+		}
+	}
+	if r.Err == nil {
+		t.done(revision, targets)
+	}
+	return r
+}
+
+// save writes one checkpoint, unless it is what was written last.
+func (s *Saver) save(ctx context.Context, owner checkpoint.Owner, container string, content checkpoint.Content, now time.Time) (bool, error) {
+	r, err := checkpoint.NewRecord(owner, container, content, now)
+	if err != nil {
+		return false, err
+	}
+	key := name{r.Namespace, r.Name}
+	stored, err := s.Lister.VerticalPodAutoscalerCheckpoints(key.namespace).Get(key.object)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	annotated := false
+	if err == nil {
+		annotated = len(stored.Annotations) > 0
+		if stored.Spec.VPAObjectName != owner.VPA || stored.Spec.ContainerName != container {
+			return false, fmt.Errorf("%w (VPA %s, container %s)", ErrClash, stored.Spec.VPAObjectName, stored.Spec.ContainerName)
+		}
+		last, ours := s.last(key)
+		if ours && last == r.Sum {
+			return false, nil
+		}
+		if !ours && s.isPoorer(key, stored, int(content.Image.Samples), now) {
+			return false, ErrPoorer
+		}
+	}
+	if err := s.write(ctx, r, annotated); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	s.written[key] = r.Sum
+	s.mu.Unlock()
+	return true, nil
+}
+
+func (s *Saver) last(key name) (uint64, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum, found := s.written[key]
+	return sum, found
+}
+
+func (s *Saver) isPoorer(key name, stored *vpav1.VerticalPodAutoscalerCheckpoint, samples int, now time.Time) bool {
+	return !s.known[key] &&
+		stored.Status.TotalSamplesCount > poorer*samples &&
+		now.Sub(stored.Status.LastUpdateTime.Time) < s.Expiry
+}
+
+// write patches the object, and creates it if there is none. The cache may be
+// behind, so the other patch is tried as well.
+func (s *Saver) write(ctx context.Context, r checkpoint.Record, annotated bool) error {
+	client := s.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(r.Namespace)
+	send := func(annotated bool) error {
+		patch, err := r.Patch(annotated)
+		if err != nil {
+			return err
+		}
+		_, err = client.Patch(ctx, r.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		return err
+	}
+	err := send(annotated)
+	if apierrors.IsInvalid(err) {
+		err = send(!annotated)
+	}
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	_, err = client.Create(ctx, r.Object(), metav1.CreateOptions{})
+	return err
+}

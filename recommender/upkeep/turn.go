@@ -1,0 +1,147 @@
+package upkeep
+
+import (
+	"cmp"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// Scope says which of the VPAs that changed are saved.
+type Scope int
+
+// The scopes.
+const (
+	Urgent Scope = iota // those whose loss would lower a published target
+	Due                 // and those whose time has come
+	All                 // and all others
+)
+
+// turn is what Saver knows of a VPA.
+type turn struct {
+	vpa      *feed.VPA
+	phase    time.Duration               // of its time within the interval
+	revision uint64                      // that was saved
+	targets  map[string]amount.Resources // uncapped, by container, that were saved
+	began    time.Time                   // since when it has history; zero = since before the start
+	taken    time.Time                   // when it last was tried, or was first seen
+	saved    bool                        // by this process
+	failed   bool                        // the last time
+	urgent   bool                        // in this Save
+}
+
+func (t *turn) done(revision uint64, targets map[string]amount.Resources) {
+	t.revision, t.targets, t.saved, t.failed = revision, targets, true, false
+}
+
+// plan fills the queue with the VPAs to be saved, in order, and returns how many
+// of them are urgent. It allocates nothing for a VPA that did not change.
+func (s *Saver) plan(vpas []*feed.VPA, scope Scope, now time.Time) (urgent int) {
+	s.queue = s.queue[:0]
+	for _, v := range vpas {
+		t := s.turns[v]
+		if t == nil {
+			t = newTurn(v, s.Interval, now)
+			s.turns[v] = t
+		}
+		// While its target is in trouble we may see less than there is.
+		clean := t.saved && !t.failed && t.revision == v.Revision()
+		if clean || v.Trouble != nil || status.FetchingHistory(v.Object) {
+			continue
+		}
+		t.urgent = t.rose()
+		if t.urgent || scope == All || scope == Due && t.due(s.Interval, now) {
+			s.queue = append(s.queue, t)
+		}
+		if t.urgent {
+			urgent++
+		}
+	}
+	s.prune(vpas)
+	slices.SortFunc(s.queue, (*turn).before)
+	return urgent
+}
+
+func newTurn(v *feed.VPA, interval time.Duration, now time.Time) *turn {
+	t := &turn{vpa: v, taken: now, began: now}
+	if interval > 0 {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(v.Object.Namespace + "/" + v.Object.Name)) // a hash never fails
+		t.phase = time.Duration(h.Sum64() % uint64(interval))
+	}
+	// What was restored is in a checkpoint.
+	t.targets = make(map[string]amount.Resources, len(v.Restored))
+	for container := range v.Restored {
+		t.targets[container], t.began = v.Uncapped[container], time.Time{}
+	}
+	return t
+}
+
+// rose tells whether a target is published that would fall without what is not
+// saved yet.
+func (t *turn) rose() bool {
+	for container, now := range t.vpa.Uncapped {
+		saved, found := t.targets[container]
+		if !found {
+			return true
+		}
+		for k := range amount.Kind(amount.Kinds) {
+			if now.Value(k) > saved.Value(k) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// young is the part of a history that may be lost: while it is short, it is saved
+// more often.
+const young = 4
+
+// due tells whether it is time for a VPA that is not urgent. Each has its own
+// moment within the interval.
+func (t *turn) due(interval time.Duration, now time.Time) bool {
+	if interval <= 0 || t.failed {
+		return true
+	}
+	if age := now.Sub(t.began); !t.began.IsZero() && age < young*interval && now.Sub(t.taken) >= age/young {
+		return true
+	}
+	slot := func(at time.Time) int64 { return at.Add(-t.phase).UnixNano() / int64(interval) }
+	return slot(now) != slot(t.taken)
+}
+
+// before puts urgent VPAs first, then the longest waiting.
+func (t *turn) before(o *turn) int {
+	if t.urgent != o.urgent {
+		if t.urgent {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(
+		t.taken.Compare(o.taken),
+		cmp.Compare(t.vpa.Object.Namespace, o.vpa.Object.Namespace),
+		cmp.Compare(t.vpa.Object.Name, o.vpa.Object.Name),
+	)
+}
+
+// prune forgets VPAs that are gone.
+func (s *Saver) prune(vpas []*feed.VPA) {
+	if len(s.turns) <= len(vpas) {
+		return
+	}
+	present := make(map[*feed.VPA]bool, len(vpas))
+	for _, v := range vpas {
+		present[v] = true
+	}
+	for v := range s.turns {
+		if !present[v] {
+			delete(s.turns, v)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package upkeep
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// Upkeep saves what changed, and now and then deletes checkpoints that nobody
+// needs any more. Its exported fields are set once.
+type Upkeep struct {
+	Saver   *Saver
+	Model   *feed.Model
+	VPAs    listers.VerticalPodAutoscalerLister
+	Serves  func(*vpav1.VerticalPodAutoscaler) bool // whether a VPA is this recommender's
+	Ignores func(namespace string) bool             // whether a namespace is left alone
+	Collect time.Duration                           // least time between two clean-ups
+	Results *prometheus.CounterVec                  // by what became of a checkpoint
+
+	collected          time.Time // last clean-up
+	unsaved, undeleted Complaint
+}
+
+// Save writes the VPAs of scope; see Saver.
+func (u *Upkeep) Save(ctx context.Context, scope Scope, now time.Time, idle time.Duration) {
+	result := u.Saver.Save(ctx, u.Model.VPAs(), scope, now, idle)
+	u.Results.WithLabelValues("written").Add(float64(result.Written))
+	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
+	u.Results.WithLabelValues("late").Add(float64(result.Late))
+	u.report(ctx, &u.unsaved, result.Err, "Cannot save some checkpoints, trying again in each pass", now)
+	klog.FromContext(ctx).V(4).Info("Checkpoints", "written", result.Written, "unchanged", result.Unchanged, "late", result.Late)
+}
+
+// Clean deletes orphans and what has expired, unless it did so a short time ago.
+func (u *Upkeep) Clean(ctx context.Context, now time.Time) {
+	if since := now.Sub(u.collected); !u.collected.IsZero() && 0 <= since && since <= u.Collect {
+		return
+	}
+	u.collected = now
+	deleted, err := u.Saver.Collect(ctx, func(c *vpav1.VerticalPodAutoscalerCheckpoint) Fate { return u.fate(c, now) })
+	u.Results.WithLabelValues("deleted").Add(float64(deleted))
+	u.report(ctx, &u.undeleted, err, "Cannot delete some checkpoints without VPA, trying again later", now)
+}
+
+// report logs joined errors, unless they are those of the last time, and counts
+// each.
+func (u *Upkeep) report(ctx context.Context, last *Complaint, err error, message string, now time.Time) {
+	if ctx.Err() == nil {
+		problems := last.Note(klog.FromContext(ctx), err, message, now)
+		u.Results.WithLabelValues("error").Add(float64(problems))
+	}
+}
+
+// fate tells what becomes of a checkpoint: it is an orphan when its VPA is gone,
+// and expired when the VPA has not had the container for long.
+func (u *Upkeep) fate(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) Fate {
+	if u.Ignores(c.Namespace) {
+		return Keep
+	}
+	object, err := u.VPAs.VerticalPodAutoscalers(c.Namespace).Get(c.Spec.VPAObjectName)
+	if apierrors.IsNotFound(err) {
+		return Orphan
+	}
+	if err != nil || !u.Serves(object) {
+		return Keep
+	}
+	v, container := u.Model.Find(c.Namespace, c.Spec.VPAObjectName), c.Spec.ContainerName
+	if v == nil || v.Trouble != nil || v.Restored[container] != nil || len(v.Series(container)) > 0 {
+		return Keep
+	}
+	if Stale(c, u.Model.RulesOf(v, container).Age(), now) {
+		return Expired
+	}
+	return Keep
+}

@@ -1,0 +1,255 @@
+package upkeep
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/recommender/checkpoint"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
+
+func shape() profile.Shape { return profile.NewShape(24*time.Hour, 24*time.Hour) }
+
+func image(n int) profile.Image {
+	p := profile.New(shape())
+	for i := range n {
+		p.AddCPU(0.3, now().Add(time.Duration(i)*time.Minute))
+	}
+	p.AddPeak(5e8, now())
+	return p.Image()
+}
+
+func object(vpa, container string, samples int) *vpav1.VerticalPodAutoscalerCheckpoint {
+	return &vpav1.VerticalPodAutoscalerCheckpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: vpa + "-" + container},
+		Spec:       vpav1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: vpa, ContainerName: container},
+		Status:     checkpoint.Status(image(samples), now()),
+	}
+}
+
+type bench struct {
+	*Saver
+	client   *fake.Clientset
+	cache    cache.Indexer
+	vpas     map[string]*feed.VPA
+	contents map[string]map[string]checkpoint.Content
+}
+
+func newBench(objects ...*vpav1.VerticalPodAutoscalerCheckpoint) bench {
+	client := fake.NewSimpleClientset()
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	for _, o := range objects {
+		_ = client.Tracker().Add(o)
+		_ = indexer.Add(o)
+	}
+	asServer(client)
+	b := bench{client: client, cache: indexer, vpas: map[string]*feed.VPA{}, contents: map[string]map[string]checkpoint.Content{}}
+	b.Saver = NewSaver(Config{Client: client, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(indexer), Workers: 2,
+		Expiry: 8 * 24 * time.Hour, Timeout: time.Minute,
+		Contents: func(v *feed.VPA, _ time.Time) map[string]checkpoint.Content { return b.contents[v.Object.Name] }})
+	return b
+}
+
+func asServer(client *fake.Clientset) {
+	patch := clienttesting.ObjectReaction(client.Tracker())
+	client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		_, object, err := patch(a)
+		if err != nil && !apierrors.IsNotFound(err) {
+			err = apierrors.NewGenericServerResponse(422, "", schema.GroupResource{}, "", err.Error(), 0, false)
+		}
+		return true, object, err
+	})
+}
+
+func (b bench) holds(vpa string, contents map[string]checkpoint.Content) *feed.VPA {
+	b.contents[vpa] = contents
+	if b.vpas[vpa] == nil {
+		b.vpas[vpa] = &feed.VPA{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: vpa}}}
+	}
+	b.vpas[vpa].Touch()
+	return b.vpas[vpa]
+}
+
+func content(samples int) checkpoint.Content { return checkpoint.Content{Image: image(samples)} }
+
+func (b bench) save(t *testing.T, at time.Time, vpas ...*feed.VPA) Result {
+	return b.Save(t.Context(), vpas, All, at, time.Minute)
+}
+
+func (b bench) stored(t *testing.T, name string) *vpav1.VerticalPodAutoscalerCheckpoint {
+	c, err := b.client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return c
+}
+
+func TestCreateThenPatchThenNothing(t *testing.T) {
+	b := newBench()
+	vpa := func(n int) *feed.VPA { return b.holds("web", map[string]checkpoint.Content{"a": content(n)}) }
+	r := b.save(t, now(), vpa(10))
+	require.NoError(t, r.Err)
+	require.Equal(t, 1, r.Written)
+	require.Equal(t, 10, b.stored(t, "web-a").Status.TotalSamplesCount)
+	require.NoError(t, b.cache.Add(b.stored(t, "web-a")))
+
+	r = b.save(t, now(), vpa(20))
+	require.NoError(t, r.Err)
+	require.Equal(t, 20, b.stored(t, "web-a").Status.TotalSamplesCount)
+
+	b.client.ClearActions()
+	r = b.save(t, now().Add(time.Hour), vpa(20))
+	require.NoError(t, r.Err)
+	require.Equal(t, 1, r.Unchanged, "it was touched only")
+	r = b.save(t, now().Add(time.Hour), b.vpas["web"])
+	require.Zero(t, r.Unchanged)
+	require.Empty(t, b.client.Actions(), "nothing changed, so there is no call")
+}
+
+func TestNameClashIsToldAndNothingIsOverwritten(t *testing.T) {
+	b := newBench(object("a", "b-c", 500))
+	r := b.save(t, now(), b.holds("a-b", map[string]checkpoint.Content{"c": content(3), "d": content(3)}))
+	require.ErrorIs(t, r.Err, ErrClash)
+	require.ErrorContains(t, r.Err, "ns/a-b-c")
+	require.Equal(t, 1, r.Written, "the other container is saved")
+	require.Equal(t, 500, b.stored(t, "a-b-c").Status.TotalSamplesCount)
+}
+
+func TestNameClashIsFoundEvenIfTheCacheIsBehind(t *testing.T) {
+	b := newBench()
+	require.NoError(t, b.client.Tracker().Add(object("a", "b-c", 500)))
+	r := b.save(t, now(), b.holds("a-b", map[string]checkpoint.Content{"c": content(3)}))
+	require.Error(t, r.Err)
+	require.Equal(t, 500, b.stored(t, "a-b-c").Status.TotalSamplesCount)
+}
+
+func TestPoorHistoryDoesNotReplaceAGoodOne(t *testing.T) {
+	save := func(b bench, at time.Time) Result {
+		return b.save(t, at, b.holds("web", map[string]checkpoint.Content{"a": content(3)}))
+	}
+	b := newBench(object("web", "a", 500))
+	require.ErrorIs(t, save(b, now()).Err, ErrPoorer)
+	require.Equal(t, 500, b.stored(t, "web-a").Status.TotalSamplesCount)
+	require.NoError(t, save(b, now().Add(9*24*time.Hour)).Err, "an old one no longer counts")
+
+	b = newBench(object("web", "a", 500))
+	b.Know(checkpoint.History{checkpoint.Owner{Namespace: "ns", VPA: "web"}: {"a": {}}})
+	require.NoError(t, save(b, now()).Err, "what was loaded is part of what is saved")
+}
+
+func TestSaveStopsAtItsDeadlineAndGoesOnWhereItStopped(t *testing.T) {
+	b := newBench()
+	b.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		time.Sleep(20 * time.Millisecond)
+		return false, nil, nil
+	})
+	var vpas []*feed.VPA
+	for _, name := range strings.Fields("a b c d e f g h") {
+		vpas = append(vpas, b.holds(name, map[string]checkpoint.Content{"x": content(3)}))
+	}
+	b.Timeout = time.Millisecond
+	r := b.save(t, now(), vpas...)
+	require.Equal(t, 2, r.Written, "one for each worker")
+	require.Equal(t, 6, r.Late)
+	b.Timeout = time.Minute
+	r = b.save(t, now().Add(time.Minute), vpas...)
+	require.Equal(t, 6, r.Written, "those that were late")
+	list, err := b.client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 8)
+}
+
+func TestOneFailureDoesNotStopTheOthers(t *testing.T) {
+	b := newBench()
+	b.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return a.(clienttesting.PatchAction).GetName() == "bad-x", nil, errors.New("refused")
+	})
+	r := b.save(t, now(), b.holds("bad", map[string]checkpoint.Content{"x": content(1)}), b.holds("good", map[string]checkpoint.Content{"x": content(1)}))
+	require.ErrorContains(t, r.Err, "save checkpoint ns/bad-x: refused")
+	require.Equal(t, 1, r.Written)
+}
+
+func TestCollectDeletesWhatItIsToldAndGoesOnAfterAFailure(t *testing.T) {
+	b := newBench(object("a", "x", 1), object("b", "x", 1), object("c", "x", 1))
+	b.client.PrependReactor("delete", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return a.(clienttesting.DeleteAction).GetName() == "a-x", nil, errors.New("refused")
+	})
+	n, err := b.Collect(t.Context(), func(c *vpav1.VerticalPodAutoscalerCheckpoint) Fate {
+		if c.Spec.VPAObjectName == "c" {
+			return Keep
+		}
+		return Orphan
+	})
+	require.ErrorContains(t, err, "delete checkpoint ns/a-x: refused")
+	require.Equal(t, 1, n)
+	require.Equal(t, 1, b.stored(t, "c-x").Status.TotalSamplesCount)
+}
+
+func TestWhatIsKnownOfCheckpointsEndsWithThem(t *testing.T) {
+	b := newBench()
+	require.NoError(t, b.save(t, now(), b.holds("web", map[string]checkpoint.Content{"a": content(3)})).Err)
+	b.Know(checkpoint.History{checkpoint.Owner{Namespace: "ns", VPA: "web"}: {"b": {}}})
+	require.NoError(t, b.cache.Add(b.stored(t, "web-a")))
+	keep := func(*vpav1.VerticalPodAutoscalerCheckpoint) Fate { return Keep }
+	_, err := b.Collect(t.Context(), keep)
+	require.NoError(t, err)
+	require.Len(t, b.written, 1)
+	require.Empty(t, b.known, "there is no web-b")
+
+	require.NoError(t, b.cache.Delete(b.stored(t, "web-a"))) // with its namespace
+	_, err = b.Collect(t.Context(), keep)
+	require.NoError(t, err)
+	require.Empty(t, b.written)
+}
+func TestForeignAnnotationsStay(t *testing.T) {
+	for name, cached := range map[string]bool{"the cache knows": true, "the cache is behind": false} {
+		stored := object("web", "a", 1)
+		stored.Annotations = map[string]string{"foreign": "stays"}
+		b := newBench()
+		require.NoError(t, b.client.Tracker().Add(stored))
+		if cached {
+			trimmed, err := checkpoint.Trim(stored)
+			require.NoError(t, err)
+			require.NoError(t, b.cache.Add(trimmed))
+		}
+		require.NoError(t, b.save(t, now(), b.holds("web", map[string]checkpoint.Content{"a": content(9)})).Err, name)
+		got := b.stored(t, "web-a")
+		require.Equal(t, "stays", got.Annotations["foreign"], name)
+		require.Contains(t, got.Annotations, checkpoint.OpenWindows, name)
+		require.Equal(t, 9, got.Status.TotalSamplesCount, name)
+	}
+}
+
+func (b bench) load(t *testing.T) checkpoint.History {
+	history, err := (&checkpoint.Loader{Client: b.client, Shape: shape(), Now: now, Wanted: func(checkpoint.Owner) bool { return true },
+		Report: func(object string, err error) { t.Error(object, err) }}).Load(t.Context())
+	require.NoError(t, err)
+	return history
+}
+
+func TestAnObjectWithoutAnnotationsGetsThem(t *testing.T) {
+	b := newBench(object("web", "a", 1)) // as the reference recommender writes it
+	windows := map[string]usage.Window{"web-1": {End: now().Add(time.Hour), Usage: 5, OOM: -1}}
+	vpa := b.holds("web", map[string]checkpoint.Content{"a": {Image: image(9), Windows: windows}})
+	require.NoError(t, b.save(t, now().Add(123*time.Millisecond), vpa).Err)
+	past := b.load(t)[checkpoint.Owner{Namespace: "ns", VPA: "web"}]["a"]
+	require.Equal(t, windows, past.Windows)
+	b.holds("web", map[string]checkpoint.Content{"a": {Image: image(9)}})
+	require.Equal(t, 1, b.save(t, now().Add(time.Minute), vpa).Written, "windows count as a change")
+	require.Empty(t, b.load(t)[checkpoint.Owner{Namespace: "ns", VPA: "web"}]["a"].Windows)
+}
