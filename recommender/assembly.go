@@ -80,6 +80,9 @@ func (a *assembly) start() (*Loop, error) {
 		return nil, err
 	}
 	loop.Resolve, loop.Changes, loop.Ingester.OOMs = resolver.Resolve, changes, ooms
+	if a.config.fromPrometheus() {
+		return loop, a.backfill(loop)
+	}
 	return loop, loop.load(a.ctx, a.parts.clients, a.parts.now)
 }
 
@@ -112,6 +115,9 @@ func (a *assembly) loop() (*Loop, error) {
 	config := c.Aggregation.Store()
 	store := usage.New(config)
 	model := feed.NewModel(feed.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig})
+	if a.parts.from.attach != nil {
+		a.parts.from.attach(model)
+	}
 	advisor := &advice.Advisor{
 		Store: store, Shape: config.Shape, Recipe: recipe, Estimate: c.Estimate.Config,
 		Format: c.Output.Format(), Limits: c.Output.Limits(),
@@ -123,7 +129,7 @@ func (a *assembly) loop() (*Loop, error) {
 		Store:   store,
 		Model:   model,
 		Ingester: &ingest.Ingester{
-			Source: a.parts.samples, Timeout: max(c.Interval, leastTimeout), Store: store, Model: model,
+			Source: a.parts.samples, Name: a.parts.from.name, Timeout: max(c.Interval, leastTimeout), Store: store, Model: model,
 			Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
 		},
 		Advisor: advisor,
@@ -141,6 +147,7 @@ func (a *assembly) loop() (*Loop, error) {
 				Timeout:  c.Checkpoints.Timeout,
 				Contents: advisor.Contents,
 			}),
+			Off:   c.fromPrometheus(),
 			Model: model, VPAs: own.VerticalPodAutoscalers().Lister(), Serves: c.serves,
 			Ignores: func(namespace string) bool { return !c.Kube.Serves(namespace) },
 			Collect: c.Checkpoints.CollectInterval, Results: m.checkpoints,

@@ -33,6 +33,7 @@ type metrics struct {
 	quality            *ingest.Quality
 
 	samples     *prometheus.CounterVec
+	past        *prometheus.CounterVec
 	ooms        *prometheus.CounterVec
 	statuses    *prometheus.CounterVec
 	checkpoints *prometheus.CounterVec
@@ -74,13 +75,15 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 
 		samples: counter("loadline_recommender_samples_total",
 			`Usage samples, by what became of them; "taken" means they count.`, "result"),
+		past: counter("loadline_recommender_history_samples_total",
+			`Samples of history from Prometheus, by what became of them; "taken" means they count.`, "result"),
 		ooms: counter("loadline_recommender_ooms_total",
 			`Out-of-memory kills and evictions, by what became of them; "taken" means they count.`, "result"),
 		statuses:    counter("loadline_recommender_status_writes_total", "Status patches of VPAs, by result.", "result"),
 		checkpoints: counter("loadline_recommender_checkpoint_writes_total", "Checkpoint writes, deletions and rejected checkpoints, by result.", "result"),
 	}
 	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests,
-		m.prometheusDuration, m.resources, m.samples, m.ooms, m.statuses, m.checkpoints)
+		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints)
 	return m
 }
 

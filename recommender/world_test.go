@@ -46,6 +46,7 @@ type world struct {
 
 	use   map[usage.ContainerKey][amount.Kinds]amount.Amount
 	fails error
+	from  sources // what w.samples is not
 	stop  func()
 }
 
@@ -82,7 +83,7 @@ func (w *world) begin() *world {
 	clients := &client.Clients{Kube: w.kube, VPA: w.vpas}
 	w.metrics = newMetrics(prometheus.NewRegistry())
 	a := newAssembly(w.t.Context(), w.config, parts{
-		clients: clients, samples: w.samples, scale: client.NewScales(w.kube), metrics: w.metrics, health: serving.NewHealth(time.Hour),
+		clients: clients, samples: w.samples, from: w.from, scale: client.NewScales(w.kube), metrics: w.metrics, health: serving.NewHealth(time.Hour),
 		now: func() time.Time { return w.now }})
 	w.stop = a.stop
 	w.t.Cleanup(a.stop)

@@ -25,8 +25,8 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/advice"
+	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/feed"
-	"loadline.dev/loadline/recommender/history"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -157,19 +157,19 @@ func vpas(context.Context) []feed.Observed {
 }
 
 // load loads history with an expression for labels of pods.
-func (w *world) load(t *testing.T, expression string) history.Past {
+func (w *world) load(t *testing.T, expression string) backfill.Past {
 	t.Helper()
 	counts := map[string]int{}
-	loader := history.New(history.Config{
+	loader := backfill.New(backfill.Config{
 		Client: w.client(t), Usage: names(),
-		Labels: history.Labels{Query: expression, Prefix: "label_", Namespace: "ns", Pod: "pod"},
+		Labels: backfill.Labels{Query: expression, Prefix: "label_", Namespace: "ns", Pod: "pod"},
 		Length: length, Step: time.Hour, Store: usage.DefaultConfig(), VPAs: vpas,
 		Pods:  func() []*corev1.Pod { return []*corev1.Pod{aPod(running, "app", "proxy"), aPod("db-0", "app")} },
 		Count: func(result string, n int) { counts[result] += n },
 	}, w.end)
 	loader.Run(t.Context())
 	progress := loader.Progress()
-	require.Equal(t, history.Complete, progress.State)
+	require.Equal(t, backfill.Complete, progress.State)
 	require.Equal(t, map[string]int{"taken": progress.Samples}, counts)
 	parts := loader.Take()
 	require.Len(t, parts, 1)

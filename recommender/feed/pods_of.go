@@ -1,9 +1,6 @@
 package feed
 
-import (
-	"maps"
-	"slices"
-)
+import "slices"
 
 // Selector returns the text of the label selector of v; empty if it selects
 // nothing.
@@ -19,7 +16,9 @@ func (v *VPA) Selector() string {
 func (v *VPA) PodNames() []string {
 	var names []string
 	for set := range v.sets {
-		names = slices.AppendSeq(names, maps.Keys(set.pods))
+		for _, p := range set.pods {
+			names = append(names, p.name)
+		}
 	}
 	slices.Sort(names)
 	return names

@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/source/prometheus"
-	"loadline.dev/loadline/recommender/history"
+	"loadline.dev/loadline/recommender/backfill"
 )
 
 // Sources of live usage, as --usage-source names them.
@@ -187,10 +187,10 @@ func (p *Prometheus) Usage(namespace string) prometheus.Usage {
 }
 
 // History returns the settings of the loader as far as flags tell them.
-func (p *Prometheus) History(namespace string) history.Config {
-	return history.Config{
+func (p *Prometheus) History(namespace string) backfill.Config {
+	return backfill.Config{
 		Usage:  p.Usage(namespace),
-		Labels: history.Labels{Query: p.LabelsMetric, Prefix: p.PodLabelPrefix, Namespace: p.PodNamespaceLabel, Pod: p.PodLabel},
+		Labels: backfill.Labels{Query: p.LabelsMetric, Prefix: p.PodLabelPrefix, Namespace: p.PodNamespaceLabel, Pod: p.PodLabel},
 		Length: span(p.Length), Step: span(p.Resolution),
 	}
 }

@@ -7,5 +7,5 @@
 // their labels: it writes the queries and tells which container a series is of.
 // Live takes the usage of right now, in the shape of the other sources.
 //
-// Loading history, with its retries, is package history's.
+// Loading history, with its retries, is what package backfill does.
 package prometheus

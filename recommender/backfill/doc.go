@@ -1,4 +1,4 @@
-// Package history loads the usage of the past from Prometheus.
+// Package backfill loads the usage of the past from Prometheus.
 //
 // Loader cuts the past into chunks of a day, asks for one after the other, and
 // feeds each into a model and a store of its own under the rules of live
@@ -12,4 +12,4 @@
 // Pods that run now have the labels that they have now; of those that are gone
 // Prometheus knows the labels or, failing that, a pod of the same workload that
 // runs. What the labels mean to VPAs, package feed knows.
-package history
+package backfill
