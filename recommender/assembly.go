@@ -19,6 +19,7 @@ import (
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/ingest"
 	"loadline.dev/loadline/recommender/intake"
+	"loadline.dev/loadline/recommender/rescue"
 	"loadline.dev/loadline/recommender/status"
 	"loadline.dev/loadline/recommender/upkeep"
 )
@@ -80,6 +81,7 @@ func (a *assembly) start() (*Loop, error) {
 		return nil, err
 	}
 	loop.Resolve, loop.Changes, loop.Ingester.OOMs = resolver.Resolve, changes, ooms
+	loop.Checkpoints.Saver.Waiting = func() bool { return len(ooms.Wake()) > 0 }
 	if a.config.fromPrometheus() {
 		return loop, a.backfill(loop)
 	}
@@ -120,22 +122,25 @@ func (a *assembly) loop() (*Loop, error) {
 	}
 	advisor := &advice.Advisor{
 		Store: store, Shape: config.Shape, Recipe: recipe, Estimate: c.Estimate.Config,
-		Format: c.Output.Format(), Limits: c.Output.Limits(),
+		Format: c.Output.Format(), Limits: c.Output.Limits(), Complete: m.history.Complete,
 	}
+	progress := a.parts.health.Tick
 	return &Loop{
-		Config:  c,
-		Metrics: m,
-		VPAs:    own.VerticalPodAutoscalers().Lister(),
-		Store:   store,
-		Model:   model,
+		Config:   c,
+		Metrics:  m,
+		Progress: progress,
+		VPAs:     own.VerticalPodAutoscalers().Lister(),
+		Store:    store,
+		Model:    model,
 		Ingester: &ingest.Ingester{
 			Source: a.parts.samples, Name: a.parts.from.name, Timeout: max(c.Interval, leastTimeout), Store: store, Model: model,
-			Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
+			Progress: progress, Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
 		},
 		Advisor: advisor,
 		Publisher: &status.Publisher{
 			Writer: status.Writer{Client: a.parts.clients.VPA}, Workers: c.Workers, Shape: config.Shape, Recommend: advisor.Recommend,
-			Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses,
+			Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses, Tolerance: c.Output.Tolerance,
+			Progress: progress, Rescue: rescue.From(stepUpdate, m.panics),
 		},
 		Checkpoints: &upkeep.Upkeep{
 			Saver: upkeep.NewSaver(upkeep.Config{
@@ -145,7 +150,7 @@ func (a *assembly) loop() (*Loop, error) {
 				Expiry:   c.Aggregation.Interval * time.Duration(c.Aggregation.Count),
 				Interval: c.Checkpoints.Interval,
 				Timeout:  c.Checkpoints.Timeout,
-				Contents: advisor.Contents,
+				Contents: advisor.Contents, Progress: progress, Rescue: rescue.From(stepCheckpoints, m.panics),
 			}),
 			Off:   c.fromPrometheus(),
 			Model: model, VPAs: own.VerticalPodAutoscalers().Lister(), Serves: c.serves,

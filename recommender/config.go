@@ -61,7 +61,7 @@ func Default() *Config {
 			Min:             10,
 		},
 		Aggregation: options.DefaultAggregation(),
-		Output:      options.Output{CPUStep: 1, MemoryStep: 1},
+		Output:      options.DefaultOutput(),
 		Prometheus:  options.DefaultPrometheus(),
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/ingest"
 	"loadline.dev/loadline/recommender/intake"
+	"loadline.dev/loadline/recommender/rescue"
 	"loadline.dev/loadline/recommender/status"
 	"loadline.dev/loadline/recommender/upkeep"
 )
@@ -27,8 +28,9 @@ import (
 // Loop brings usage in and recommendations out. Its fields are set once; only
 // one RunOnce runs at a time.
 type Loop struct {
-	Config  *Config
-	Metrics *metrics
+	Config   *Config
+	Metrics  *metrics
+	Progress func() // called during long steps
 
 	VPAs    listers.VerticalPodAutoscalerLister
 	Resolve func(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
@@ -46,6 +48,7 @@ type Loop struct {
 	removed   []cache.ObjectName // pods that vanished in this pass
 	started   time.Time          // first pass
 	collected time.Time          // last clean-up of histories
+	complete  bool               // all history was loaded in the last pass
 }
 
 // RunOnce is one pass: what changed is read, usage is added, and every VPA gets
@@ -68,13 +71,45 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 
 func (l *Loop) step(name string, do func()) {
 	defer l.Metrics.since(name, time.Now())
+	defer rescue.From(name, l.Metrics.panics)(nil)
 	do()
 }
+
+// React is a pass for kills: it takes those that wait, with the pods they are in,
+// and what follows from them. Before the first pass there is nothing to compare
+// them with.
+func (l *Loop) React(ctx context.Context, now time.Time) {
+	if l.started.IsZero() {
+		return
+	}
+	began := time.Now()
+	defer rescue.From("React", l.Metrics.panics)(nil)
+	l.loadPods(now)
+	l.Ingester.TakeKills(klog.FromContext(ctx), now)
+	l.deleteRemovedPods()
+	l.Publisher.Publish(ctx, l.Model.VPAs(), now)
+	l.Checkpoints.Save(ctx, upkeep.Urgent, now, 0)
+	klog.FromContext(ctx).V(4).Info("Reacted to out-of-memory kills", "duration", time.Since(began))
+}
+
+// Close saves what changed since it was last saved, before the program ends.
+func (l *Loop) Close(ctx context.Context, now time.Time) {
+	if l.started.IsZero() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
+	defer cancel()
+	defer rescue.From("Close", l.Metrics.panics)(nil)
+	l.Checkpoints.Save(ctx, upkeep.All, now, closeTime)
+}
+
+// closeTime is how long the last writes may take.
+const closeTime = 5 * time.Second
 
 // loadVPAs makes the model follow the VPAs that this recommender serves.
 func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 	log := klog.FromContext(ctx)
-	observed, err := l.observe(ctx)
+	observed, err := l.observe(ctx, l.Progress)
 	if err != nil {
 		log.Error(err, "Cannot list VPAs, going on with those of the last pass")
 		return
@@ -88,6 +123,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 	for _, v := range l.Model.SyncVPAs(observed, now) {
 		owner := checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}
 		v.Restored = l.Restored.Profiles(owner)
+		advice.Doubt(v, l.Restored[owner])
 		v.Touch()
 		v.Recommended = status.Provided(v.Object)
 		v.Complained = now
@@ -95,8 +131,9 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 }
 
 // observe reads the VPAs that this recommender serves, sorted by namespace and
-// name, and what their targets resolve to. It is safe for concurrent use.
-func (l *Loop) observe(ctx context.Context) ([]feed.Observed, error) {
+// name, and what their targets resolve to. It is safe for concurrent use, and calls
+// progress before each VPA.
+func (l *Loop) observe(ctx context.Context, progress func()) ([]feed.Observed, error) {
 	objects, err := l.VPAs.List(labels.Everything())
 	if err != nil {
 		return nil, err
@@ -107,6 +144,7 @@ func (l *Loop) observe(ctx context.Context) ([]feed.Observed, error) {
 	})
 	observed := make([]feed.Observed, len(objects))
 	for i, object := range objects {
+		progress()
 		selector, err := l.Resolve(ctx, object.Namespace, object.Spec.TargetRef)
 		observed[i] = feed.Observed{Object: object, Selector: selector, Err: err}
 	}
@@ -176,7 +214,7 @@ const collectInterval = time.Hour
 
 // garbageCollect drops histories that have been idle for too long, now and then.
 func (l *Loop) garbageCollect(now time.Time) {
-	if !l.collected.IsZero() && now.Sub(l.collected) < collectInterval {
+	if since := now.Sub(l.collected); !l.collected.IsZero() && 0 <= since && since < collectInterval {
 		return
 	}
 	l.collected = now
@@ -203,7 +241,14 @@ func (l *Loop) age(v *feed.VPA, container string) time.Duration {
 
 // publish computes and publishes a recommendation for every VPA.
 func (l *Loop) publish(ctx context.Context, now time.Time) {
+	if complete := l.Metrics.history.Complete(); complete != l.complete {
+		l.complete = complete
+		for _, v := range l.Model.VPAs() {
+			v.Touch() // what was held may be no more
+		}
+	}
 	l.Publisher.Publish(ctx, l.Model.VPAs(), now)
+	l.Publisher.Depth(l.Metrics.depth)
 	status.Census(l.Metrics.objects, l.Model.VPAs())
 }
 

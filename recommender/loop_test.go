@@ -16,6 +16,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/recommender/checkpoint"
+	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/status"
 )
 
 const provided = vpav1.RecommendationProvided
@@ -38,8 +40,8 @@ func TestUsageBecomesARecommendation(t *testing.T) {
 		}
 	}
 	require.Positive(t, list[0].Target.Cpu().MilliValue()-700)
-	status, _ := w.condition("web", provided)
-	require.Equal(t, corev1.ConditionTrue, status)
+	state, _ := w.condition("web", provided)
+	require.Equal(t, corev1.ConditionTrue, state)
 	require.EqualValues(t, 7, w.vpa("web").Status.ObservedGeneration)
 	none, _ := w.condition("web", vpav1.NoPodsMatched)
 	require.Empty(t, none)
@@ -68,8 +70,8 @@ func TestRestartKeepsTheRecommendation(t *testing.T) {
 	after := w.recommendations("web")
 	require.Equal(t, before[0].Target.Cpu().MilliValue(), after[0].Target.Cpu().MilliValue())
 	require.Equal(t, before[0].Target.Memory().Value(), after[0].Target.Memory().Value())
-	status, _ := w.condition("web", provided)
-	require.Equal(t, corev1.ConditionTrue, status)
+	state, _ := w.condition("web", provided)
+	require.Equal(t, corev1.ConditionTrue, state)
 }
 
 func TestRestartInTheFirstMemoryWindowKeepsMemoryToo(t *testing.T) {
@@ -122,8 +124,8 @@ func TestAPodWithoutSamplesGetsNoFloor(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
 	w.passes(2)
 	require.Empty(t, w.recommendations("web"))
-	status, _ := w.condition("web", provided)
-	require.Equal(t, corev1.ConditionFalse, status)
+	state, _ := w.condition("web", provided)
+	require.Equal(t, corev1.ConditionFalse, state)
 }
 
 func TestMetricsOutageIsCountedAndNothingIsTakenBack(t *testing.T) {
@@ -147,16 +149,16 @@ func TestBadTargetsAreReportedAndOthersServed(t *testing.T) {
 	w.passes(2)
 
 	require.Len(t, w.recommendations("web"), 1)
-	status, message := w.condition("gone", vpav1.ConfigUnsupported)
-	require.Equal(t, corev1.ConditionTrue, status)
+	state, message := w.condition("gone", vpav1.ConfigUnsupported)
+	require.Equal(t, corev1.ConditionTrue, state)
 	require.Equal(t, "Deployment nowhere does not exist in namespace ns", message)
 	_, message = w.condition("without", vpav1.ConfigUnsupported)
 	require.Contains(t, message, "spec.targetRef names no target")
 	for _, name := range []string{"gone", "without"} {
-		status, _ = w.condition(name, provided)
-		require.Equal(t, corev1.ConditionFalse, status)
-		status, _ = w.condition(name, vpav1.NoPodsMatched)
-		require.Equal(t, corev1.ConditionTrue, status)
+		state, _ = w.condition(name, provided)
+		require.Equal(t, corev1.ConditionFalse, state)
+		state, _ = w.condition(name, vpav1.NoPodsMatched)
+		require.Equal(t, corev1.ConditionTrue, state)
 	}
 }
 
@@ -170,11 +172,11 @@ func TestTargetThatVanishesForAMomentKeepsItsRecommendation(t *testing.T) {
 		return err != nil
 	}, time.Second, time.Millisecond)
 	w.passes(2)
-	status, _ := w.condition("web", vpav1.ConfigUnsupported)
-	require.Equal(t, corev1.ConditionTrue, status)
+	state, _ := w.condition("web", vpav1.ConfigUnsupported)
+	require.Equal(t, corev1.ConditionTrue, state)
 	require.Len(t, w.recommendations("web"), 1, "published values stay for a while")
-	status, _ = w.condition("web", provided)
-	require.Equal(t, corev1.ConditionTrue, status)
+	state, _ = w.condition("web", provided)
+	require.Equal(t, corev1.ConditionTrue, state)
 
 	samples := w.checkpoint("web-a").Status.TotalSamplesCount
 	w.passes(40)
@@ -188,8 +190,8 @@ func TestTargetThatVanishesForAMomentKeepsItsRecommendation(t *testing.T) {
 	}, time.Second, time.Millisecond)
 	w.passes(1)
 	require.Len(t, w.recommendations("web"), 1)
-	status, _ = w.condition("web", vpav1.ConfigUnsupported)
-	require.Empty(t, status)
+	state, _ = w.condition("web", vpav1.ConfigUnsupported)
+	require.Empty(t, state)
 }
 
 func (w *world) checkpoint(name string) *vpav1.VerticalPodAutoscalerCheckpoint {
@@ -204,11 +206,11 @@ func TestTwoVPAsOnOneTargetTheOlderControls(t *testing.T) {
 		aVPA("a-younger", "web", time.Hour), aVPA("older", "web", 2*time.Hour)).begin()
 	w.uses("web-1", "a", 300, 400)
 	w.passes(2)
-	status, message := w.condition("a-younger", "TargetConflict")
-	require.Equal(t, corev1.ConditionTrue, status)
+	state, message := w.condition("a-younger", "TargetConflict")
+	require.Equal(t, corev1.ConditionTrue, state)
 	require.Contains(t, message, "VPA older selects the same pods and controls them because it is older")
-	status, _ = w.condition("older", "TargetConflict")
-	require.Empty(t, status)
+	state, _ = w.condition("older", "TargetConflict")
+	require.Empty(t, state)
 	require.Equal(t, w.recommendations("older"), w.recommendations("a-younger"))
 
 	require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(t.Context(), "older", metav1.DeleteOptions{}))
@@ -217,8 +219,8 @@ func TestTwoVPAsOnOneTargetTheOlderControls(t *testing.T) {
 		return err != nil
 	}, time.Second, time.Millisecond)
 	w.passes(1)
-	status, _ = w.condition("a-younger", "TargetConflict")
-	require.Empty(t, status)
+	state, _ = w.condition("a-younger", "TargetConflict")
+	require.Empty(t, state)
 }
 
 func TestOutOfMemoryKillRaisesTheRecommendation(t *testing.T) {
@@ -238,6 +240,63 @@ func TestOutOfMemoryKillRaisesTheRecommendation(t *testing.T) {
 		return w.recommendations("web")[0].Target.Memory().Value() > before
 	}, time.Second, time.Millisecond)
 	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.ooms.WithLabelValues("taken")))
+}
+
+func TestAKillIsPublishedAndSavedBeforeTheNextPass(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour),
+		deployment("other"), aPod("other-1", "other", "a"), aVPA("other", "other", time.Hour)).begin()
+	w.loop.React(t.Context(), w.now)
+	w.uses("web-1", "a", 300, 200)
+	w.uses("other-1", "a", 300, 200)
+	w.passes(2)
+	before := w.memory("web")
+	w.passes(1) // the objects that were written have come back
+
+	killed := aPod("web-1", "web", "a")
+	killed.ResourceVersion = "2"
+	killed.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		Reason: "OOMKilled", FinishedAt: metav1.NewTime(w.now), ContainerID: "c1"}}
+	_, err := w.kube.CoreV1().Pods("ns").Update(t.Context(), killed, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	select {
+	case <-w.loop.Ingester.OOMs.Wake():
+	case <-time.After(5 * time.Second):
+		t.Fatal("the kill wakes nobody")
+	}
+	w.vpas.ClearActions()
+	w.loop.React(t.Context(), w.now.Add(2*time.Second))
+	require.Greater(t, w.memory("web"), before)
+	require.Equal(t, []string{"patch verticalpodautoscalers", "patch verticalpodautoscalercheckpoints"}, w.writes())
+
+	after := w.memory("web")
+	w.begin()
+	w.passes(2)
+	require.Equal(t, after, w.memory("web"))
+}
+
+func TestADefectInTheWorkOnOneVPAIsCountedAndTheOthersAreServed(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour),
+		deployment("bad"), aPod("bad-1", "bad", "a"), aVPA("bad", "bad", time.Hour)).begin()
+	w.uses("web-1", "a", 300, 200)
+	w.uses("bad-1", "a", 300, 200)
+	recommend, contents := w.loop.Publisher.Recommend, w.loop.Checkpoints.Saver.Contents
+	w.loop.Publisher.Recommend = func(v *feed.VPA, p *profile.Profile) status.Advice {
+		if v.Object.Name == "bad" {
+			panic("a defect")
+		}
+		return recommend(v, p)
+	}
+	w.loop.Checkpoints.Saver.Contents = func(v *feed.VPA, now time.Time) map[string]checkpoint.Content {
+		if v.Object.Name == "bad" {
+			panic("a defect")
+		}
+		return contents(v, now)
+	}
+	w.passes(2)
+	require.Len(t, w.recommendations("web"), 1)
+	require.Equal(t, 2.0, testutil.ToFloat64(w.metrics.panics.WithLabelValues(stepUpdate)))
+	require.Positive(t, testutil.ToFloat64(w.metrics.panics.WithLabelValues(stepCheckpoints)))
+	require.Positive(t, w.checkpoint("web-a").Status.TotalSamplesCount)
 }
 
 func TestOrphanCheckpointIsDeletedAndOthersStay(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"loadline.dev/loadline/recommender/history"
 	"loadline.dev/loadline/recommender/ingest"
 )
 
@@ -37,6 +38,9 @@ type metrics struct {
 	ooms        *prometheus.CounterVec
 	statuses    *prometheus.CounterVec
 	checkpoints *prometheus.CounterVec
+	panics      *prometheus.CounterVec
+	depth       *prometheus.GaugeVec
+	history     *history.Loading
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -81,9 +85,15 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			`Out-of-memory kills and evictions, by what became of them; "taken" means they count.`, "result"),
 		statuses:    counter("loadline_recommender_status_writes_total", "Status patches of VPAs, by result.", "result"),
 		checkpoints: counter("loadline_recommender_checkpoint_writes_total", "Checkpoint writes, deletions and rejected checkpoints, by result.", "result"),
+		panics:      counter("loadline_recommender_panics_total", "Defects that would have ended the program, by the step of a pass; one VPA missed it.", "step"),
+		depth: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "loadline_recommender_vpas_by_history",
+			Help: "VPAs with a recommendation, by how much usage is behind it at least.",
+		}, []string{"history"}),
+		history: history.New(registry),
 	}
 	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests,
-		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints)
+		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth)
 	return m
 }
 

@@ -19,12 +19,13 @@ import (
 // touch gives every vector one series, because only those are gathered.
 func touch(m *metrics) {
 	status.Census(m.objects, nil)
-	for _, v := range []*prometheus.CounterVec{m.resources, m.samples, m.ooms, m.statuses, m.checkpoints} {
+	for _, v := range []*prometheus.CounterVec{m.resources, m.samples, m.ooms, m.statuses, m.checkpoints, m.panics} {
 		v.WithLabelValues("x").Inc()
 	}
 	for _, v := range []*prometheus.CounterVec{m.responses, m.prometheusRequests} {
 		v.WithLabelValues("x", "x").Inc()
 	}
+	m.depth.WithLabelValues("x").Set(1)
 	m.execution.WithLabelValues("x").Observe(1)
 	m.prometheusDuration.WithLabelValues("x", "x").Observe(1)
 	model := feed.NewModel(feed.Config{Store: usage.New(usage.DefaultConfig())})

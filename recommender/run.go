@@ -12,6 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/recommender/checkpoint"
+	"loadline.dev/loadline/recommender/pace"
 )
 
 const (
@@ -65,8 +66,8 @@ func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) er
 	if err != nil {
 		return err
 	}
-	return lease.Lead(ctx, clients.Kube, c.Election, func(ctx context.Context) error {
-		return work(ctx, c, parts{clients: clients, samples: from.samples, from: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
+	return lease.Lead(ctx, clients.Kube, c.Election, func(leading context.Context) error {
+		return work(leading, ctx.Done(), c, parts{clients: clients, samples: from.samples, from: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
 	})
 }
 
@@ -81,8 +82,10 @@ type parts struct {
 	now     func() time.Time
 }
 
-// work fills the caches, loads history, and passes until ctx ends.
-func work(ctx context.Context, c *Config, p parts) error {
+// work fills the caches, loads history, and passes until ctx ends. If that is
+// because the program is told to end, it saves once more; a replica that leads no
+// longer writes nothing.
+func work(ctx context.Context, told <-chan struct{}, c *Config, p parts) error {
 	a := newAssembly(ctx, c, p)
 	defer a.stop()
 	loop, err := a.start()
@@ -90,10 +93,15 @@ func work(ctx context.Context, c *Config, p parts) error {
 		return err
 	}
 	p.health.Activate()
-	tick(ctx, c.Interval, func(now time.Time) {
+	pace.Run(ctx, c.Interval, loop.Ingester.OOMs.Wake(), func(now time.Time) {
 		loop.RunOnce(ctx, now)
 		p.health.Tick()
-	})
+	}, func(now time.Time) { loop.React(ctx, now) })
+	select {
+	case <-told:
+		loop.Close(ctx, p.now())
+	default:
+	}
 	return nil
 }
 
@@ -126,21 +134,4 @@ func (l *Loop) load(ctx context.Context, clients *client.Clients, now func() tim
 	l.Restored = history
 	l.Checkpoints.Saver.Know(history)
 	return nil
-}
-
-// tick calls pass after each interval until ctx ends. A slow pass makes ticks
-// drop; passes never overlap.
-func tick(ctx context.Context, interval time.Duration, pass func(now time.Time)) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			if ctx.Err() == nil {
-				pass(now)
-			}
-		}
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/external"
 	"loadline.dev/loadline/pkg/source/metricsserver"
@@ -86,7 +87,7 @@ func (a *assembly) backfill(loop *Loop) error {
 	config.Client, config.Store = a.parts.from.client, c.Aggregation.Store()
 	config.MemorySaver, config.PerVPA = c.MemorySaver, c.Gates.PerVPAConfig
 	config.VPAs = func(ctx context.Context) []feed.Observed {
-		observed, err := loop.observe(ctx)
+		observed, err := loop.observe(ctx, func() {})
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot list VPAs, loading history without them")
 		}
@@ -102,6 +103,7 @@ func (a *assembly) backfill(loop *Loop) error {
 	}
 	config.Count = func(result string, n int) { a.parts.metrics.past.WithLabelValues(result).Add(float64(n)) }
 	loop.Backfill = backfill.New(config, a.parts.now())
+	a.parts.metrics.history.Begin(loop.Backfill.Progress().Total)
 	a.background.Go(func() { loop.Backfill.Run(a.ctx) })
 	select {
 	case <-loop.Backfill.First():
@@ -111,9 +113,30 @@ func (a *assembly) backfill(loop *Loop) error {
 	}
 }
 
-// absorb takes what was loaded of the past since the last pass.
+// absorb takes what was loaded of the past since the last pass. When that was all
+// of it, what is known of a container is all that there was.
 func (l *Loop) absorb(now time.Time) {
+	if l.Metrics.history.Complete() {
+		return
+	}
+	progress := l.Backfill.Progress() // before Take: all that it counts can be taken
 	for _, past := range l.Backfill.Take() {
 		l.Model.Absorb(past.Model, now)
+	}
+	if progress.State != backfill.Complete {
+		l.Metrics.history.Loaded(progress.Done)
+		return
+	}
+	l.Metrics.history.Done()
+	scratch := profile.New(l.Config.Aggregation.Store().Shape)
+	for _, v := range l.Model.VPAs() {
+		for container := range v.Doubted {
+			scratch.Reset()
+			l.Store.Profile(&scratch, v.Series(container)...)
+			if !scratch.Empty() {
+				delete(v.Doubted, container)
+				v.Touch()
+			}
+		}
 	}
 }

@@ -13,9 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/backfill"
 )
@@ -80,6 +83,31 @@ func TestHistoryFromPrometheusIsThereInTheFirstPass(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, list.Items, "with Prometheus there are no checkpoints")
 	require.EqualValues(t, 2*193, testutil.ToFloat64(w.metrics.past.WithLabelValues("taken")))
+}
+
+func TestATargetFallsOnlyWhenAllHistoryIsLoaded(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		published := aVPA("v", "x", time.Hour)
+		published.Status = *publishedStatus("a", "4", "4Gi")
+		w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), published), pastOf(t, "p1", func() bool { return away })).begin()
+		w.uses("p1", "a", 100, 100)
+		w.passes(2)
+		want := "1168m"
+		if away {
+			want = "4"
+		}
+		require.Equal(t, want, w.recommendations("v")[0].Target.Cpu().String())
+		require.EqualValues(t, !away, w.metrics.history.Complete())
+	}
+}
+
+func publishedStatus(container, cpu, memory string) *vpav1.VerticalPodAutoscalerStatus {
+	amounts := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	return &vpav1.VerticalPodAutoscalerStatus{
+		Conditions: []vpav1.VerticalPodAutoscalerCondition{{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue}},
+		Recommendation: &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
+			ContainerName: container, Target: amounts, LowerBound: amounts, UpperBound: amounts, UncappedTarget: amounts}}},
+	}
 }
 
 func TestPassesGoOnWithoutPrometheus(t *testing.T) {

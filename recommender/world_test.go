@@ -46,7 +46,8 @@ type world struct {
 
 	use   map[usage.ContainerKey][amount.Kinds]amount.Amount
 	fails error
-	from  sources // what w.samples is not
+	from  sources          // what w.samples is not
+	clock func() time.Time // of the program outside of passes; nil: that of the passes
 	stop  func()
 }
 
@@ -80,11 +81,7 @@ func (w *world) begin() *world {
 	if w.stop != nil {
 		w.stop()
 	}
-	clients := &client.Clients{Kube: w.kube, VPA: w.vpas}
-	w.metrics = newMetrics(prometheus.NewRegistry())
-	a := newAssembly(w.t.Context(), w.config, parts{
-		clients: clients, samples: w.samples, from: w.from, scale: client.NewScales(w.kube), metrics: w.metrics, health: serving.NewHealth(time.Hour),
-		now: func() time.Time { return w.now }})
+	a := newAssembly(w.t.Context(), w.config, w.parts())
 	w.stop = a.stop
 	w.t.Cleanup(a.stop)
 	loop, err := a.start()
@@ -93,13 +90,31 @@ func (w *world) begin() *world {
 	return w
 }
 
+// parts returns what the program is given.
+func (w *world) parts() parts {
+	w.metrics = newMetrics(prometheus.NewRegistry())
+	return parts{
+		clients: &client.Clients{Kube: w.kube, VPA: w.vpas}, samples: w.samples, from: w.from, scale: client.NewScales(w.kube),
+		metrics: w.metrics, health: serving.NewHealth(time.Hour),
+		now: func() time.Time {
+			if w.clock != nil {
+				return w.clock()
+			}
+			return w.now
+		}}
+}
+
 func (w *world) samples(_ context.Context, yield func(usage.Sample)) error {
 	if w.fails != nil {
 		return w.fails
 	}
+	now := w.now
+	if w.clock != nil {
+		now = w.clock()
+	}
 	for key, use := range w.use {
 		for k := range amount.Kind(amount.Kinds) {
-			yield(usage.Sample{Container: key, Kind: k, At: w.now, Amount: use[k]})
+			yield(usage.Sample{Container: key, Kind: k, At: now, Amount: use[k]})
 		}
 	}
 	return nil

@@ -2,7 +2,9 @@ package advice
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,29 +27,37 @@ type Advisor struct {
 	Estimate estimate.Config // for the floors
 	Format   convert.Format
 	Limits   status.Limits
+	Complete func() bool // whether the history that is loaded apart is all there; nil: it is
 }
 
-// history fills dst with all that is known about a container of a VPA.
-func (a *Advisor) history(dst *profile.Profile, v *feed.VPA, container string) {
+// history fills dst with all that is known about a container of a VPA, and
+// returns how many memory intervals the samples since the start cover.
+func (a *Advisor) history(dst *profile.Profile, v *feed.VPA, container string) (live float64) {
 	dst.Reset()
 	a.Store.Profile(dst, v.Series(container)...)
+	if !dst.Empty() {
+		live = float64(dst.Last().Sub(dst.First())) / float64(a.Store.Rules().Interval)
+	}
 	if restored := v.Restored[container]; restored != nil {
 		restored.MergeInto(dst)
 	}
+	return live
 }
 
-// Recommend returns the recommendation for the containers of a VPA, sorted by
-// name. A kind of which nothing is known keeps what was published for it, if
-// anything was: a floor made of no data would shrink pods after a restart, since
-// a checkpoint lacks the peak of the window that was running. A kind of which
-// nothing is known and published, such as the CPU of a container that was killed
-// before its first sample, is left out; a container without any gets none.
-func (a *Advisor) Recommend(v *feed.VPA, scratch *profile.Profile) []status.Recommended {
+// Recommend returns the recommendation for the containers of a VPA. A kind of
+// which nothing is known keeps what was published for it, if anything was: a
+// floor made of no data would shrink pods after a restart. The same holds for a
+// kind of which less may be known than there was, while the target would be
+// lower. A kind of which nothing is known and published, such as the CPU of a
+// container that was killed before its first sample, is left out; a container
+// without any gets none.
+func (a *Advisor) Recommend(v *feed.VPA, scratch *profile.Profile) status.Advice {
 	containers := slices.DeleteFunc(v.Containers(), func(c string) bool { return v.Rules.For(c).Off })
 	minimum := a.Estimate.Minimum(len(containers))
-	var list []status.Recommended
+	advice := status.Advice{History: 1<<63 - 1}
+	var held []string
 	for _, container := range containers {
-		a.history(scratch, v, container)
+		live := a.history(scratch, v, container)
 		known := [amount.Kinds]bool{amount.CPU: !scratch.CPU.Empty(), amount.Memory: !scratch.Memory.Empty()}
 		before, published := published(v, container)
 		if known == [amount.Kinds]bool{} && !published {
@@ -55,15 +65,20 @@ func (a *Advisor) Recommend(v *feed.VPA, scratch *profile.Profile) []status.Reco
 		}
 		c := raw(container, a.Recipe.Bounds(scratch, minimum), v.Rules.For(container).Controlled, a.Format)
 		asked := len(c.Target)
+		if kinds := hold(&known, a.doubts(v, container, live), c, before); kinds != nil {
+			held = append(held, fmt.Sprintf("%s of container %s", strings.Join(kinds, " and "), container))
+		}
 		keep(&c, before, known)
 		if asked > 0 && len(c.Target) == 0 {
 			continue
 		}
-		list = append(list, c)
+		advice.History = min(advice.History, time.Duration(scratch.Confidence(time.Hour)*float64(time.Hour)))
+		advice.Containers = append(advice.Containers, c)
 	}
-	list = status.PostProcess(list, v.Object, a.Limits)
-	slices.SortFunc(list, byName)
-	return list
+	advice.Containers = status.PostProcess(advice.Containers, v.Object, a.Limits)
+	slices.SortFunc(advice.Containers, byName)
+	advice.Held = heldMessage(held)
+	return advice
 }
 
 // published returns what the status of a VPA has for a container, before

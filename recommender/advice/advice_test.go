@@ -57,7 +57,7 @@ func (d desk) uses(t *testing.T, container string, cpu, memory amount.Amount) {
 
 func (d desk) recommend() []status.Recommended {
 	scratch := profile.New(d.Shape)
-	return d.Recommend(d.vpa, &scratch)
+	return d.Recommend(d.vpa, &scratch).Containers
 }
 
 func TestOneSampleGivesTheNumbersOfTheReference(t *testing.T) {

@@ -27,10 +27,7 @@ func (m *Model) retire(set *labelSet) {
 	if len(set.pods) > 0 {
 		return
 	}
-	lasting := maps.Clone(set.labels)
-	for _, key := range volatile {
-		delete(lasting, key)
-	}
+	lasting := set.labels.without(volatile)
 	if len(set.series) == 0 || len(lasting) == len(set.labels) || !m.selectBoth(set, lasting) {
 		m.abandon(set)
 		return
@@ -55,7 +52,7 @@ func (m *Model) retire(set *labelSet) {
 // labels, or neither.
 func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 	both, one := 0, false
-	set.space.selectors.matching(other, func(v *VPA) {
+	set.space.selectors.matching(newList(other, other.String()), func(v *VPA) {
 		if _, linked := v.sets[set]; linked {
 			both++
 		} else {
@@ -74,7 +71,7 @@ func (m *Model) Absorb(other *Model, now time.Time) {
 	for _, theirs := range spaces {
 		s := m.space(theirs.name)
 		for _, text := range slices.Sorted(maps.Keys(theirs.sets)) {
-			m.absorb(m.set(s, theirs.sets[text].labels), other, theirs.sets[text].series, now)
+			m.absorb(m.set(s, theirs.sets[text].labels.without(nil)), other, theirs.sets[text].series, now)
 		}
 		m.tidy(s)
 	}

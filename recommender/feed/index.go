@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -15,6 +16,70 @@ type index struct {
 }
 
 type label struct{ key, value string }
+
+// list are the labels of pods, sorted by key. It takes a third of what a map
+// would take.
+type list []label
+
+// newList returns labels as a list made of their text.
+func newList(of labels.Set, text string) list {
+	l := make(list, 0, len(of))
+	at := 0
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		value := at + len(key) + 1
+		end := value + len(of[key])
+		l = append(l, label{text[at : value-1], text[value:end]})
+		at = end + 1
+	}
+	return l
+}
+
+// Has tells whether there is a label.
+func (l list) Has(key string) bool {
+	_, found := l.Lookup(key)
+	return found
+}
+
+// Get returns the value of a label, empty if there is none. The name is that of
+// labels.Labels.
+func (l list) Get(key string) string {
+	value, _ := l.Lookup(key)
+	return value
+}
+
+// Lookup returns the value of a label and whether there is one.
+func (l list) Lookup(key string) (value string, found bool) {
+	for i := range l {
+		if l[i].key == key {
+			return l[i].value, true
+		}
+	}
+	return "", false
+}
+
+// equal tells whether the labels are those of a map.
+func (l list) equal(of map[string]string) bool {
+	if len(l) != len(of) {
+		return false
+	}
+	for _, x := range l {
+		if value, found := of[x.key]; !found || value != x.value {
+			return false
+		}
+	}
+	return true
+}
+
+// without returns the labels whose keys are not among some.
+func (l list) without(keys []string) labels.Set {
+	rest := labels.Set{}
+	for _, x := range l {
+		if !slices.Contains(keys, x.key) {
+			rest[x.key] = x.value
+		}
+	}
+	return rest
+}
 
 // add keeps a VPA under the values of that of its requirements which the fewest
 // others share. A selector of nil is not kept.
@@ -76,9 +141,9 @@ func (x *index) remove(v *VPA) {
 }
 
 // matching calls f for each VPA whose selector matches a label set, in no order.
-func (x *index) matching(set labels.Set, f func(*VPA)) {
-	for key, value := range set {
-		for _, v := range x.by[label{key, value}] {
+func (x *index) matching(set list, f func(*VPA)) {
+	for _, l := range set {
+		for _, v := range x.by[l] {
 			if v.selector.Matches(set) {
 				f(v)
 			}

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"loadline.dev/loadline/pkg/core/usage"
@@ -52,7 +51,7 @@ type space struct {
 type labelSet struct {
 	space  *space
 	text   string // sorted k=v list
-	labels labels.Set
+	labels list
 	pods   []*pod
 	series []named // by container
 	vpas   []*VPA  // that select it, the controlling one first

@@ -27,7 +27,7 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 	}
 	p.finished = object.Status.Phase == corev1.PodSucceeded || object.Status.Phase == corev1.PodFailed
 	former := p.set
-	if former == nil || !maps.Equal(former.labels, labels.Set(object.Labels)) {
+	if former == nil || !former.labels.equal(object.Labels) {
 		p.stale = true
 		m.move(p, m.set(s, object.Labels))
 	}
@@ -86,9 +86,9 @@ func (m *Model) set(s *space, of labels.Set) *labelSet {
 	if set := s.sets[text]; set != nil {
 		return set
 	}
-	set := &labelSet{space: s, text: text, labels: of}
+	set := &labelSet{space: s, text: text, labels: newList(of, text)}
 	s.sets[text] = set
-	s.selectors.matching(of, func(v *VPA) { m.link(v, set) })
+	s.selectors.matching(set.labels, func(v *VPA) { m.link(v, set) })
 	return set
 }
 

@@ -32,6 +32,9 @@ type VPA struct {
 	// Retargeted tells that the VPA pointed to another target before: what its
 	// status held then is not about the containers of this one.
 	Retargeted bool
+	// Doubted tells of which kinds of a container less history may be known than
+	// there was. The caller fills it.
+	Doubted map[string][amount.Kinds]bool
 	// Uncapped holds the last recommended target by container, before capping.
 	// The caller keeps it, for the quality metrics.
 	Uncapped map[string]amount.Resources

@@ -21,8 +21,11 @@ type Ingester struct {
 	Name    string        // of the source, for people; empty = the metrics API
 	Timeout time.Duration // of one call of Source
 	OOMs    *intake.OOMs
-	Store   *usage.Store
-	Model   *feed.Model
+	// Progress is called now and then while samples come in; nil if nobody wants
+	// to know.
+	Progress func()
+	Store    *usage.Store
+	Model    *feed.Model
 
 	Quality   *Quality
 	Samples   *prometheus.CounterVec // by what became of a sample
@@ -51,7 +54,11 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 	limited, cancel := context.WithTimeout(ctx, i.Timeout)
 	defer cancel()
 	var future usage.ContainerKey
+	seen := 0
 	err := i.Source(limited, func(s usage.Sample) {
+		if seen++; seen%often == 0 && i.Progress != nil {
+			i.Progress()
+		}
 		if i.sample(s, now) == inFuture {
 			future = s.Container
 		}
@@ -66,8 +73,11 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 			"pod", klog.KRef(future.Namespace, future.Pod), "now", now)
 	}
 	i.skewed = skewed
-	i.kills(log, now)
+	i.TakeKills(log, now)
 }
+
+// often is after how many samples progress is told.
+const often = 1000
 
 func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
 	reason := inFuture
@@ -81,7 +91,8 @@ func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
 	return reason
 }
 
-func (i *Ingester) kills(log klog.Logger, now time.Time) {
+// TakeKills adds the kills that wait.
+func (i *Ingester) TakeKills(log klog.Logger, now time.Time) {
 	ooms, dropped := i.OOMs.Drain()
 	if dropped > 0 {
 		i.Kills.WithLabelValues("dropped").Add(float64(dropped))

@@ -18,7 +18,12 @@ type Output struct {
 	HumanizeMemory      bool
 	IntegerCPU          bool // honour the integer CPU annotation
 	MaxCPU, MaxMemory   flags.Quantity
+	Tolerance           float64 // fraction by which a bound may move before it is written at once
 }
+
+// DefaultOutput returns the defaults of the reference recommender, and a
+// tolerance of 1 %.
+func DefaultOutput() Output { return Output{CPUStep: 1, MemoryStep: 1, Tolerance: 0.01} }
 
 // AddFlags binds the group to fs.
 func (o *Output) AddFlags(fs *pflag.FlagSet) {
@@ -26,6 +31,7 @@ func (o *Output) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.MemoryStep, "round-memory-bytes", o.MemoryStep, "Round memory up to a multiple of this.")
 	fs.BoolVar(&o.HumanizeMemory, "humanize-memory", o.HumanizeMemory, "Deprecated: write memory with two decimals in the largest unit.")
 	fs.BoolVar(&o.IntegerCPU, "cpu-integer-post-processor-enabled", o.IntegerCPU, "Round CPU up to whole cores where a VPA has the annotation vpa-post-processor.kubernetes.io/<container>_integerCPU=true.")
+	fs.Float64Var(&o.Tolerance, "status-tolerance", o.Tolerance, "A lower or upper bound that moved by at most this fraction is written within an hour, and at once with any other change. 0: always at once.")
 	fs.Var(&o.MaxCPU, "container-recommendation-max-allowed-cpu", "Most CPU recommended for a container whose policy has no maxAllowed. Unset: no limit.")
 	fs.Var(&o.MaxMemory, "container-recommendation-max-allowed-memory", "Most memory recommended for a container whose policy has no maxAllowed. Unset: no limit.")
 }
@@ -33,6 +39,7 @@ func (o *Output) AddFlags(fs *pflag.FlagSet) {
 // Validate returns all problems of the group.
 func (o *Output) Validate() error {
 	return errors.Join(
+		flags.Check(o.Tolerance >= 0 && o.Tolerance < 1, "status-tolerance", o.Tolerance, "must be at least 0 and less than 1"),
 		o.MaxCPU.Check("container-recommendation-max-allowed-cpu"),
 		o.MaxMemory.Check("container-recommendation-max-allowed-memory"),
 	)

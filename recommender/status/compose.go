@@ -16,12 +16,46 @@ import (
 // conditions by position.
 const TargetConflict vpav1.VerticalPodAutoscalerConditionType = "TargetConflict"
 
+// Two more conditions of ours.
+const (
+	// TargetHeld: something published is not lowered, because history may be lost.
+	TargetHeld vpav1.VerticalPodAutoscalerConditionType = "TargetHeld"
+	// SufficientHistory: how much usage is behind the recommendation.
+	SufficientHistory vpav1.VerticalPodAutoscalerConditionType = "SufficientHistory"
+)
+
 // Outcome is what a pass found out about a VPA.
 type Outcome struct {
 	Recommendation []Recommended // as published; sorted by container name
 	Pods           int           // pods that the VPA selects
 	Trouble        error         // why the target cannot be used
 	Conflict       string        // why another VPA controls the same pods; empty: none does
+	Held           string        // which targets are not lowered, and why; empty: none is held
+	History        time.Duration // that the samples of each container cover at least
+}
+
+// Steps are the amounts of history that are told apart: few, because each means a
+// write of the status.
+var Steps = [...]struct {
+	Name string
+	From time.Duration
+}{
+	{"less than 1 hour", 0}, {"1 hour", time.Hour}, {"6 hours", 6 * time.Hour}, {"1 day", day},
+	{"2 days", 2 * day}, {"4 days", 4 * day}, {"8 days", 8 * day},
+}
+
+const day = 24 * time.Hour
+
+// history returns the step of an outcome, -1 without recommendation.
+func (o *Outcome) history() int {
+	if len(o.Recommendation) == 0 {
+		return -1
+	}
+	step := 0
+	for step+1 < len(Steps) && o.History >= Steps[step+1].From {
+		step++
+	}
+	return step
 }
 
 const noPods = "NoPodsMatched"
@@ -45,6 +79,8 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	}
 	c.keep(o.Trouble != nil, vpav1.ConfigUnsupported, "", trouble)
 	c.keep(o.Conflict != "", TargetConflict, "OtherVPAControls", o.Conflict)
+	c.keep(o.Held != "", TargetHeld, "HistoryIncomplete", o.Held)
+	c.sufficient(o.history())
 	slices.SortFunc(c.list, func(a, b vpav1.VerticalPodAutoscalerCondition) int { return cmp.Compare(a.Type, b.Type) })
 	return vpav1.VerticalPodAutoscalerStatus{
 		Recommendation:     &vpav1.RecommendedPodResources{ContainerRecommendations: o.Recommendation},
@@ -85,6 +121,26 @@ func (c *conditions) keep(holds bool, t vpav1.VerticalPodAutoscalerConditionType
 		return
 	}
 	c.list = slices.DeleteFunc(c.list, func(x vpav1.VerticalPodAutoscalerCondition) bool { return x.Type == t })
+}
+
+// sufficient says how much history there is. A day is enough for the bounds to
+// mean something.
+func (c *conditions) sufficient(step int) {
+	switch {
+	case step < 0:
+		c.keep(false, SufficientHistory, "", "")
+	case Steps[step].From < day:
+		c.set(SufficientHistory, corev1.ConditionFalse, "FewSamples", "the usage seen of some container covers "+atLeast(step)+"; a day is enough")
+	default:
+		c.set(SufficientHistory, corev1.ConditionTrue, "", "the usage seen of every container covers "+atLeast(step))
+	}
+}
+
+func atLeast(step int) string {
+	if step == 0 {
+		return Steps[0].Name
+	}
+	return "at least " + Steps[step].Name
 }
 
 // Provided tells whether the status of a VPA has a recommendation that counts.

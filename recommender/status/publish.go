@@ -15,52 +15,82 @@ import (
 	"loadline.dev/loadline/recommender/feed"
 )
 
-// Publisher brings recommendations into the status of VPAs. Its fields are set
-// once.
+// Publisher brings recommendations into the status of VPAs. Its exported fields
+// are set once.
 type Publisher struct {
 	Writer
 	Workers   int
 	Shape     profile.Shape // of the scratch profiles
-	Recommend func(*feed.VPA, *profile.Profile) []Recommended
+	Tolerance float64       // a bound that moves by a smaller fraction can wait
+	Recommend func(*feed.VPA, *profile.Profile) Advice
 
 	Changed func(v *feed.VPA, container string, now amount.Resources) // told each uncapped target
 	Latency prometheus.Histogram                                      // creation of a VPA to its first recommendation
 	Results *prometheus.CounterVec                                    // of writes
+	// Progress is called after each VPA; nil if nobody wants to know.
+	Progress func()
+	// Rescue is deferred around the work on each VPA and may recover; nil if
+	// nothing shall.
+	Rescue func(*feed.VPA)
+
+	handled map[*feed.VPA]*handled
+}
+
+// Advice is what is recommended for a VPA, and what there is to say about it.
+type Advice struct {
+	Containers []Recommended // sorted by name
+	Held       string        // which targets are not lowered, and why; empty: none is held
+	History    time.Duration // that the samples of each container cover at least
 }
 
 // complainAfter is how long a VPA may go without recommendation before, and
 // between two times that, this is logged.
 const complainAfter = 30 * time.Minute
 
-// Publish computes and publishes a recommendation for every VPA.
+// Publish computes and publishes a recommendation for every VPA of which
+// anything changed since the last time.
 func (p *Publisher) Publish(ctx context.Context, vpas []*feed.VPA, now time.Time) {
-	queue := make(chan *feed.VPA)
+	p.prune(vpas)
+	queue := make(chan *handled)
 	var workers sync.WaitGroup
 	for range p.Workers {
 		workers.Go(func() {
 			scratch := profile.New(p.Shape)
-			for v := range queue {
-				p.one(ctx, v, &scratch, now)
+			for h := range queue {
+				p.one(ctx, h, &scratch, now)
+				if p.Progress != nil {
+					p.Progress()
+				}
 			}
 		})
 	}
 	for _, v := range vpas {
-		queue <- v
+		if h := p.of(v, now); h.stale(inputsOf(v, now), now) {
+			queue <- h
+		}
 	}
 	close(queue)
 	workers.Wait()
 }
 
-func (p *Publisher) one(ctx context.Context, v *feed.VPA, scratch *profile.Profile, now time.Time) {
-	log := klog.FromContext(ctx)
+func (p *Publisher) one(ctx context.Context, h *handled, scratch *profile.Profile, now time.Time) {
+	v := h.vpa
+	if p.Rescue != nil {
+		defer p.Rescue(v)
+	}
+	log, inputs := klog.FromContext(ctx), inputsOf(v, now)
+	h.done = false
+	advice := p.Recommend(v, scratch)
 	outcome := Outcome{
-		Recommendation: p.Recommend(v, scratch),
-		Pods:           v.Pods(),
+		Recommendation: advice.Containers,
+		Pods:           inputs.pods,
 		Trouble:        v.Trouble,
-		Conflict:       conflict(v),
+		Conflict:       inputs.conflict,
+		Held:           advice.Held,
+		History:        advice.History,
 	}
 	switch {
-	case !v.InGrace(now):
+	case !inputs.grace:
 		outcome.Recommendation = nil
 	case v.Trouble != nil && Provided(v.Object):
 		// A target that cannot be read for a moment is no reason to change
@@ -68,16 +98,25 @@ func (p *Publisher) one(ctx context.Context, v *feed.VPA, scratch *profile.Profi
 		outcome.Recommendation = v.Object.Status.Recommendation.ContainerRecommendations
 	}
 	p.remember(log, v, outcome, now)
-	written, err := p.Write(ctx, v.Object, Compose(v.Object, outcome, now))
+	fresh := Compose(v.Object, outcome, now)
+	h.history = outcome.history()
+	if h.putOff = p.canWait(h, v.Object.Status, fresh, now); h.putOff {
+		p.Results.WithLabelValues("put_off").Inc()
+		h.inputs, h.done = inputs, true
+		return
+	}
+	written, err := p.Write(ctx, v.Object, fresh)
 	switch {
 	case err != nil && ctx.Err() == nil:
 		p.Results.WithLabelValues("error").Inc()
 		log.Error(err, "Cannot publish a recommendation, trying again in the next pass", "vpa", klog.KObj(v.Object))
 	case written:
 		p.Results.WithLabelValues("written").Inc()
+		h.written = now
 	case err == nil:
 		p.Results.WithLabelValues("unchanged").Inc()
 	}
+	h.inputs, h.done = inputs, err == nil
 }
 
 // remember keeps what later passes compare with, and speaks up for a VPA that
@@ -87,12 +126,16 @@ func (p *Publisher) remember(log klog.Logger, v *feed.VPA, o Outcome, now time.T
 	if provided && !v.Recommended {
 		p.Latency.Observe(now.Sub(v.Object.CreationTimestamp.Time).Seconds())
 	}
-	v.Recommended = provided
-	if provided {
+	if provided || v.Recommended {
 		v.Complained = now
-	} else if now.Sub(v.Complained) >= complainAfter {
+	}
+	v.Recommended = provided
+	if !provided && now.Sub(v.Complained) >= complainAfter {
 		v.Complained = now
 		log.Info("VPA still has no recommendation", "vpa", klog.KObj(v.Object), "pods", o.Pods, "age", now.Sub(v.Object.CreationTimestamp.Time))
+	}
+	if o.Held != "" && !holds(v.Object, TargetHeld) {
+		log.Info("Targets are held", "vpa", klog.KObj(v.Object), "reason", o.Held)
 	}
 	if o.Conflict != "" && !Conflicts(v.Object) {
 		log.Info("Two VPAs select the same pods", "vpa", klog.KObj(v.Object), "reason", o.Conflict)

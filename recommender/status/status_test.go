@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -77,14 +78,16 @@ func TestConditionsOfAHealthyVPA(t *testing.T) {
 		{Type: vpav1.ConfigUnsupported, Status: corev1.ConditionTrue},
 		{Type: vpav1.NoPodsMatched, Status: corev1.ConditionTrue},
 		{Type: TargetConflict, Status: corev1.ConditionTrue},
+		{Type: TargetHeld, Status: corev1.ConditionTrue},
 	}
-	s := Compose(vpa, Outcome{Recommendation: []Recommended{recommended("a")}, Pods: 1}, now())
+	s := Compose(vpa, Outcome{Recommendation: []Recommended{recommended("a")}, Pods: 1, History: 49 * time.Hour}, now())
 	require.Equal(t, []vpav1.VerticalPodAutoscalerCondition{
 		{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue, LastTransitionTime: old},
+		{Type: SufficientHistory, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now()), Message: "the usage seen of every container covers at least 2 days"},
 		{Type: "Zebra", Status: corev1.ConditionTrue, LastTransitionTime: old},
 	}, s.Conditions)
 	require.EqualValues(t, 4, s.ObservedGeneration)
-	require.Len(t, vpa.Status.Conditions, 6, "the object of the cache is not touched")
+	require.Len(t, vpa.Status.Conditions, 7, "the object of the cache is not touched")
 }
 
 func TestConditionsInTrouble(t *testing.T) {
@@ -126,4 +129,19 @@ func TestOnlyNewsIsWritten(t *testing.T) {
 
 	_, err = w.Write(t.Context(), &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gone"}}, Compose(stored, o, now()))
 	require.ErrorContains(t, err, "write the status of VPA ns/gone")
+}
+
+func TestHistoryChangesTheStatusAHandfulOfTimes(t *testing.T) {
+	vpa := &vpav1.VerticalPodAutoscaler{}
+	writes := 0
+	for minutes := range 10 * 24 * 60 {
+		fresh := Compose(vpa, Outcome{Recommendation: []Recommended{recommended("a")}, Pods: 1, History: time.Duration(minutes) * time.Minute}, now())
+		if !equality.Semantic.DeepEqual(fresh, vpa.Status) {
+			vpa.Status = fresh
+			writes++
+		}
+	}
+	require.Equal(t, len(Steps), writes)
+	require.Equal(t, []vpav1.VerticalPodAutoscalerConditionType{vpav1.RecommendationProvided, SufficientHistory},
+		[]vpav1.VerticalPodAutoscalerConditionType{vpa.Status.Conditions[0].Type, vpa.Status.Conditions[1].Type})
 }

@@ -46,6 +46,9 @@ type Config struct {
 	// Contents returns what is to be kept of a VPA, by container. Workers call it,
 	// and only if there is time.
 	Contents func(v *feed.VPA, now time.Time) map[string]checkpoint.Content
+	// Waiting tells that something more urgent waits than what can be put off; nil
+	// if nothing ever is.
+	Waiting func() bool
 	// Progress is called after each VPA; nil if nobody wants to know.
 	Progress func()
 	// Rescue is deferred around the work on each VPA and may recover; nil if
@@ -128,7 +131,7 @@ func (s *Saver) Save(ctx context.Context, vpas []*feed.VPA, scope Scope, now tim
 	}
 	sent := 0
 	for ; sent < len(s.queue); sent++ {
-		late := !time.Now().Before(deadline) || sent >= urgent && time.Since(began) >= idle
+		late := !time.Now().Before(deadline) || sent >= urgent && (time.Since(began) >= idle || s.Waiting != nil && s.Waiting())
 		if ctx.Err() != nil || sent >= s.Workers && late {
 			break
 		}

@@ -23,6 +23,9 @@ func (s *Store) compact() {
 			}
 		}
 	}
+	if spare := cap(s.series) - len(s.series); spare > leastSpare && spare > len(s.series)/spareShare {
+		s.series = slices.Clone(s.series)
+	}
 	// Low slots are used first, so that the high ones can go some day.
 	slices.SortFunc(s.freeSeries, func(a, b Series) int { return int(b - a) })
 }
@@ -37,15 +40,15 @@ const (
 // slots.
 func (s *Store) compactContainers() {
 	former := s.containers
-	s.containers, s.freeContainers, s.forgotten = make([]container, 0, len(s.byContainerKey)), nil, 0
-	s.byContainerKey = make(map[ContainerKey]int32, len(s.byContainerKey))
+	s.containers, s.freeContainers, s.forgotten = make([]container, 0, s.tracked), nil, 0
+	s.byPod, s.tracked = make(map[podKey]int32, len(s.byPod)), 0
 	for i := range s.series {
 		first := s.series[i].first
 		s.series[i].first = none
 		for at := first; s.series[i].live && at != none; at = former[at].next {
 			slot := int32(len(s.containers))
 			s.containers = append(s.containers, former[at])
-			s.byContainerKey[former[at].key] = slot
+			s.join(slot, podKey{s.series[i].key.Namespace, former[at].pod})
 			s.link(slot, Series(i))
 		}
 	}

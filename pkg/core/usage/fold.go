@@ -52,16 +52,16 @@ func (s *Store) Absorb(other *Store, from Series, now time.Time) Series {
 	s.newest = max(s.newest, other.newest)
 	for at := theirs.first; at != none; at = other.containers[at].next {
 		c := &other.containers[at]
-		if slot, known := s.byContainerKey[c.key]; known && s.containers[slot].series == into {
+		if slot, known := s.slot(other.key(c)); known && s.containers[slot].series == into {
 			s.containers[slot].lastCPU = max(s.containers[slot].lastCPU, c.lastCPU)
-			s.join(h, &s.containers[slot].window, c.window)
+			s.merge(h, &s.containers[slot].window, c.window)
 		}
 	}
 	return into
 }
 
-// join makes one window of w and o, the peaks of which are both in h.
-func (s *Store) join(h *history, w *window, o window) {
+// merge makes one window of w and o, the peaks of which are both in h.
+func (s *Store) merge(h *history, w *window, o window) {
 	interval := int64(s.rules(h).Interval)
 	switch {
 	case o.last == none || w.last != none && o.end <= w.last:

@@ -36,7 +36,7 @@ func (k *kill) next(at int64, had amount.Amount, rules Rules) int {
 // memory: from then on it is taken to need more than it used or, if that is
 // unknown, more than it could have. A kill with an ID counts once.
 func (s *Store) ObserveOOM(oom OOM) Reason {
-	slot, known := s.byContainerKey[oom.Container]
+	slot, known := s.slot(oom.Container)
 	at, inRange := instant(oom.At)
 	switch {
 	case !known:

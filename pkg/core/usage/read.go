@@ -28,7 +28,7 @@ func (s *Store) Key(series Series) SeriesKey { return s.series[series].key }
 
 // Tracked returns the series that a container feeds, if it is tracked.
 func (s *Store) Tracked(c ContainerKey) (Series, bool) {
-	slot, known := s.byContainerKey[c]
+	slot, known := s.slot(c)
 	if !known {
 		return none, false
 	}
@@ -50,4 +50,4 @@ func (s *Store) All() iter.Seq2[Series, SeriesKey] {
 func (s *Store) Len() int { return len(s.bySeriesKey) }
 
 // Containers returns the number of tracked containers.
-func (s *Store) Containers() int { return len(s.byContainerKey) }
+func (s *Store) Containers() int { return s.tracked }

@@ -16,7 +16,9 @@ const none = -1
 //	                v first    v                    v
 //	containers  [ 0 <-> 3 ]  [ 1 ]                [ 4 ]      2 is free
 //
-// Each series heads a list, linked by slots, of the containers that feed it.
+// Each series heads a list, linked by slots, of the containers that feed it. The
+// containers of a pod are another such list. The key of a container is put
+// together from its pod and its series: that of 100,000 would take 10 MB more.
 type Store struct {
 	config         Config
 	series         []history
@@ -24,7 +26,8 @@ type Store struct {
 	freeSeries     []Series
 	freeContainers []int32
 	bySeriesKey    map[SeriesKey]Series
-	byContainerKey map[ContainerKey]int32
+	byPod          map[podKey]int32 // first container
+	tracked        int
 	forgotten      int    // containers since the last compaction
 	floor          uint64 // highest version of a slot that was given back
 	newest         int64  // instant of the newest CPU sample
@@ -43,25 +46,46 @@ type history struct {
 
 // container is one running container.
 type container struct {
-	key            ContainerKey
+	pod            string
 	series         Series
 	previous, next int32 // containers that feed the same series
+	sibling        int32 // next container of the pod
 	lastCPU        int64 // instant of the last CPU sample
 	window         window
 	kill           *kill // nil = none that could be told from others
 }
 
+// podKey names a pod.
+type podKey struct{ namespace, pod string }
+
+// slot finds a tracked container.
+func (s *Store) slot(c ContainerKey) (slot int32, known bool) {
+	slot, known = s.byPod[podKey{c.Namespace, c.Pod}]
+	for known && s.series[s.containers[slot].series].key.Container != c.Container {
+		slot = s.containers[slot].sibling
+		known = slot != none
+	}
+	return slot, known
+}
+
+// key returns the key of a tracked container.
+func (s *Store) key(c *container) ContainerKey {
+	of := &s.series[c.series].key
+	return ContainerKey{Namespace: of.Namespace, Pod: c.pod, Container: of.Container}
+}
+
 // New returns an empty store.
 func New(c Config) *Store {
 	c.Rules = c.Rules.sound()
-	return &Store{config: c, bySeriesKey: map[SeriesKey]Series{}, byContainerKey: map[ContainerKey]int32{}, newest: none}
+	return &Store{config: c, bySeriesKey: map[SeriesKey]Series{}, byPod: map[podKey]int32{}, newest: none}
 }
 
 // Track makes a running container known or, when the labels of its pod changed,
 // lets it feed another series. It returns the series, which it creates if needed,
-// and whether it did. Repeating it changes nothing.
+// and whether it did. Repeating it changes nothing. Namespace and container name
+// of the two keys must be the same.
 func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Series, created bool) {
-	slot, known := s.byContainerKey[c]
+	slot, known := s.slot(c)
 	if known && s.series[s.containers[slot].series].key == key {
 		return s.containers[slot].series, false
 	}
@@ -103,9 +127,36 @@ func (s *Store) addContainer(key ContainerKey) int32 {
 		slot = int32(len(s.containers))
 		s.containers = append(s.containers, container{})
 	}
-	s.containers[slot] = container{key: key, lastCPU: none, window: newWindow()}
-	s.byContainerKey[key] = slot
+	s.containers[slot] = container{pod: key.Pod, lastCPU: none, window: newWindow()}
+	s.join(slot, podKey{key.Namespace, key.Pod})
 	return slot
+}
+
+// join makes a container one of a pod.
+func (s *Store) join(slot int32, pod podKey) {
+	s.containers[slot].sibling = none
+	if first, known := s.byPod[pod]; known {
+		s.containers[slot].sibling = first
+	}
+	s.byPod[pod] = slot
+	s.tracked++
+}
+
+// part takes a container from its pod.
+func (s *Store) part(slot int32, pod podKey) {
+	s.tracked--
+	first, next := s.byPod[pod], s.containers[slot].sibling
+	switch {
+	case first != slot:
+		for s.containers[first].sibling != slot {
+			first = s.containers[first].sibling
+		}
+		s.containers[first].sibling = next
+	case next != none:
+		s.byPod[pod] = next
+	default:
+		delete(s.byPod, pod)
+	}
 }
 
 func (s *Store) link(slot int32, series Series) {
@@ -141,12 +192,12 @@ func (s *Store) leave(slot int32) {
 // Forget drops a container that no longer runs and tells whether it was known.
 // Its series stays until it expires.
 func (s *Store) Forget(c ContainerKey) bool {
-	slot, known := s.byContainerKey[c]
+	slot, known := s.slot(c)
 	if !known {
 		return false
 	}
 	s.leave(slot)
-	delete(s.byContainerKey, c)
+	s.part(slot, podKey{c.Namespace, c.Pod})
 	s.containers[slot] = container{}
 	s.freeContainers = append(s.freeContainers, slot)
 	s.forgotten++

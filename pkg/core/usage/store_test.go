@@ -332,7 +332,7 @@ func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
 		s := New(DefaultConfig())
 		want := map[ContainerKey]SeriesKey{}
 		for range rapid.IntRange(0, 100).Draw(t, "steps") {
-			c := ContainerKey{"ns", rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "pod"), "app"}
+			c := ContainerKey{"ns", rapid.SampledFrom([]string{"a", "b"}).Draw(t, "pod"), rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "container")}
 			switch rapid.IntRange(0, 5).Draw(t, "what") {
 			case 0:
 				_, known := want[c]
@@ -341,7 +341,7 @@ func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
 			case 1:
 				s.Expire(morning, func(Series) bool { return false })
 			default:
-				want[c] = SeriesKey{"ns", "app", rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "labels")}
+				want[c] = SeriesKey{"ns", c.Container, rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "labels")}
 				series, _ := s.Track(c, want[c], morning)
 				require.Equal(t, want[c], s.Key(series))
 			}
@@ -349,8 +349,12 @@ func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
 		got := map[ContainerKey]SeriesKey{}
 		for series, key := range s.All() {
 			for slot := s.series[series].first; slot != none; slot = s.containers[slot].next {
-				require.NotContains(t, got, s.containers[slot].key)
-				got[s.containers[slot].key] = key
+				c := s.key(&s.containers[slot])
+				require.NotContains(t, got, c)
+				found, known := s.slot(c)
+				require.True(t, known)
+				require.Equal(t, slot, found)
+				got[c] = key
 			}
 		}
 		require.Equal(t, want, got)

@@ -48,7 +48,7 @@ func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey,
 				if c.kill != nil && now.Sub(time.Unix(0, c.kill.at)) <= interval {
 					w.Kill = time.Unix(0, c.kill.at).UTC()
 				}
-				if (!w.End.IsZero() || !w.Kill.IsZero()) && !yield(c.key, w) {
+				if (!w.End.IsZero() || !w.Kill.IsZero()) && !yield(s.key(c), w) {
 					return
 				}
 			}
@@ -62,7 +62,7 @@ func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey,
 // The peak is not taken if the container has a window already, or if w.End is no
 // time; nothing is if the container is not tracked.
 func (s *Store) Resume(c ContainerKey, w Window) bool {
-	slot, known := s.byContainerKey[c]
+	slot, known := s.slot(c)
 	if !known {
 		return false
 	}
@@ -114,7 +114,7 @@ func (s *Store) RemovePeaks(dst *profile.Profile, now time.Time, series ...Serie
 // Peak returns the peak of a container's memory window in bytes and the end of
 // the window, or false if it has none.
 func (s *Store) Peak(c ContainerKey) (peak amount.Amount, end time.Time, ok bool) {
-	slot, known := s.byContainerKey[c]
+	slot, known := s.slot(c)
 	if !known || s.containers[slot].window.peak() == none {
 		return 0, time.Time{}, false
 	}

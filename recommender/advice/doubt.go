@@ -1,0 +1,67 @@
+package advice
+
+import (
+	"fmt"
+	"strings"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/recommender/checkpoint"
+	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// Doubt notes which histories of a VPA that was just taken on may be less than
+// there was, because something is published that must have come from more: all of
+// a container without history, and the memory of one whose open windows are not
+// known. Past is what was loaded, by container.
+func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
+	v.Doubted = nil
+	if v.Retargeted || !status.Provided(v.Object) {
+		return
+	}
+	v.Doubted = map[string][amount.Kinds]bool{}
+	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
+		loaded, found := past[c.ContainerName]
+		v.Doubted[c.ContainerName] = [amount.Kinds]bool{
+			amount.CPU:    !found,
+			amount.Memory: !found || loaded.Windows == nil,
+		}
+	}
+}
+
+// doubts tells which kinds of a container may have had more history than is
+// known. A memory interval of samples proves that there is enough.
+func (a *Advisor) doubts(v *feed.VPA, container string, live float64) [amount.Kinds]bool {
+	switch {
+	case live >= 1:
+		return [amount.Kinds]bool{}
+	case a.Complete != nil && !a.Complete():
+		return [amount.Kinds]bool{true, true}
+	}
+	return v.Doubted[container]
+}
+
+// hold marks the kinds as unknown of which a lower target would be published, in
+// doubt, than was before, and returns their names.
+func hold(known *[amount.Kinds]bool, doubt [amount.Kinds]bool, c, before status.Recommended) []string {
+	var held []string
+	for k := range amount.Kind(amount.Kinds) {
+		name := convert.ResourceName(k)
+		now, found := c.Target[name]
+		was, published := before.Target[name]
+		if doubt[k] && found && published && now.Cmp(was) < 0 {
+			known[k] = false
+			held = append(held, string(name))
+		}
+	}
+	return held
+}
+
+// heldMessage names what is held. It does not change while that does not.
+func heldMessage(held []string) string {
+	if len(held) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("not lowered, because the usage of earlier days is not known: %s; until it is loaded, or enough new usage was seen", strings.Join(held, ", "))
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/recommender/checkpoint"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// web is a world with one VPA over one pod that has used much for a while.
+func web(t *testing.T) *world {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 900, 900)
+	w.passes(30)
+	return w
+}
+
+func (w *world) checkpoints() []vpav1.VerticalPodAutoscalerCheckpoint {
+	list, err := w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").List(w.t.Context(), metav1.ListOptions{})
+	require.NoError(w.t, err)
+	return list.Items
+}
+
+func (w *world) update(c *vpav1.VerticalPodAutoscalerCheckpoint) {
+	_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Update(w.t.Context(), c, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+}
+
+func TestNoTargetFallsWhileItsHistoryMayBeLost(t *testing.T) {
+	for name, lose := range map[string]func(*world){
+		"the checkpoint is rejected": func(w *world) {
+			c := w.checkpoint("web-a")
+			c.Status.Version = "v4"
+			w.update(c)
+		},
+		"the checkpoint is gone": func(w *world) {
+			require.NoError(w.t, w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Delete(w.t.Context(), "web-a", metav1.DeleteOptions{}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := web(t)
+			before := w.recommendations("web")[0]
+			lose(w)
+			w.begin()
+			w.uses("web-1", "a", 100, 100)
+			w.passes(60 * 12)
+			after := w.recommendations("web")[0]
+			require.Equal(t, before.Target.Cpu().MilliValue(), after.Target.Cpu().MilliValue())
+			require.Equal(t, before.Target.Memory().Value(), after.Target.Memory().Value())
+			held, message := w.condition("web", status.TargetHeld)
+			require.Equal(t, corev1.ConditionTrue, held)
+			require.Contains(t, message, "cpu and memory of container a")
+
+			w.uses("web-1", "a", 100, 2000)
+			w.passes(1)
+			require.Greater(t, w.memory("web"), before.UncappedTarget.Memory().Value(), "it may rise")
+			_, message = w.condition("web", status.TargetHeld)
+			require.Contains(t, message, "cpu of container a")
+
+			w.passes(60 * 13)
+			require.Less(t, w.recommendations("web")[0].Target.Cpu().MilliValue(), int64(200), "a day of samples proves it")
+			held, _ = w.condition("web", status.TargetHeld)
+			require.Empty(t, held)
+		})
+	}
+}
+
+func TestMemoryIsHeldIfTheOpenWindowsAreNotKnown(t *testing.T) {
+	w := web(t)
+	before := w.recommendations("web")[0]
+	c := w.checkpoint("web-a")
+	c.Annotations = nil // as the reference recommender writes it
+	w.update(c)
+	w.begin()
+	w.uses("web-1", "a", 1, 100)
+	w.passes(60 * 6)
+	after := w.recommendations("web")[0]
+	require.Equal(t, before.Target.Memory().Value(), after.Target.Memory().Value())
+	require.Less(t, after.Target.Cpu().MilliValue(), before.Target.Cpu().MilliValue(), "its history is complete")
+}
+
+func TestNothingFallsWhileHistoryIsLoadedApart(t *testing.T) {
+	w := web(t)
+	before := w.memory("web")
+	w.begin()
+	w.metrics.history.Begin(8)
+	w.loop.Model.SyncVPAs(nil, w.now)
+	w.uses("web-1", "a", 1, 100)
+	w.loop.Restored = nil // nothing was in checkpoints
+	w.passes(20)
+	require.Equal(t, before, w.memory("web"))
+	w.metrics.history.Done()
+	w.loop.Model.Find("ns", "web").Doubted = nil
+	w.passes(1)
+	require.Less(t, w.memory("web"), before)
+}
+
+func TestTargetsOfNewWorkloadsMayFallFromTheBeginning(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 2000, 500)
+	w.passes(1)
+	before := w.recommendations("web")[0].Target.Cpu().MilliValue()
+	w.uses("web-1", "a", 10, 500)
+	w.passes(60)
+	require.Less(t, w.recommendations("web")[0].Target.Cpu().MilliValue(), before)
+	held, _ := w.condition("web", status.TargetHeld)
+	require.Empty(t, held)
+}
+
+func TestHistoryIsSaidInTheStatus(t *testing.T) {
+	w := web(t)
+	enough, message := w.condition("web", status.SufficientHistory)
+	require.Equal(t, corev1.ConditionFalse, enough)
+	require.Contains(t, message, "less than 1 hour")
+	w.passes(60 * 24)
+	enough, message = w.condition("web", status.SufficientHistory)
+	require.Equal(t, corev1.ConditionTrue, enough)
+	require.Contains(t, message, "at least 1 day")
+	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.depth.WithLabelValues("1day")))
+}
+
+func TestTheLastSaveHasWhatTheIntervalPutOff(t *testing.T) {
+	w := web(t)
+	w.passes(60)
+	w.passes(1)
+	lag := func() int64 {
+		total := int64(0)
+		for _, c := range w.checkpoints() {
+			total += int64(c.Status.TotalSamplesCount)
+		}
+		return 91 - total
+	}
+	require.Positive(t, lag(), "not every pass writes it")
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	w.loop.Close(ctx, w.now)
+	require.Zero(t, lag())
+}
+
+func TestAReplicaThatLostItsLeaseWritesNothing(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
+		w.config.Interval = 200 * time.Millisecond
+		w.uses("web-1", "a", 900, 900)
+		w.clock = time.Now
+		attempts := make(chan struct{}, 1000)
+		w.vpas.PrependReactor("*", "verticalpodautoscalercheckpoints", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if v := a.GetVerb(); v != "patch" {
+				return false, nil, nil
+			}
+			attempts <- struct{}{}
+			return true, nil, errors.New("not now") // so that there is always something to save
+		})
+		terminated := make(chan struct{})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- work(ctx, terminated, w.config, w.parts()) }()
+		<-attempts
+		time.Sleep(20 * time.Millisecond) // the pass is over
+		if told {
+			close(terminated)
+		}
+		stop()
+		require.NoError(t, <-ended)
+		require.Equal(t, told, len(attempts) > 0)
+	}
+}
+
+func TestMetricsAPIDownForAnHour(t *testing.T) {
+	w := web(t)
+	before := w.recommendations("web")
+	w.fails = errors.New("503")
+	w.vpas.ClearActions()
+	w.passes(60)
+	require.Equal(t, before, w.recommendations("web"))
+	require.LessOrEqual(t, len(w.writes()), 4, "nothing changed: at most what was put off before")
+	w.fails = nil
+	w.passes(5)
+	require.NotNil(t, w.loop.Model.Find("ns", "web"))
+	w.loop.Close(t.Context(), w.now)
+	require.Equal(t, 35, w.checkpoint("web-a").Status.TotalSamplesCount)
+}
+
+// writes returns the verbs of what was written to the VPA API.
+func (w *world) writes() (verbs []string) {
+	for _, a := range w.vpas.Actions() {
+		if v := a.GetVerb(); v == "patch" || v == "create" || v == "delete" {
+			verbs = append(verbs, v+" "+a.GetResource().Resource)
+		}
+	}
+	return verbs
+}
+
+func TestOurClockMayJumpADayEitherWay(t *testing.T) {
+	for name, jump := range map[string]time.Duration{"ahead": 24 * time.Hour, "behind": -24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			w := web(t)
+			before := w.memory("web")
+			real := w.now
+			w.clock = func() time.Time { return real }
+			tick := func(n int, off time.Duration) {
+				for range n {
+					real = real.Add(time.Minute)
+					w.now = real // the time of samples comes from elsewhere
+					w.loop.RunOnce(t.Context(), real.Add(off))
+					w.settle()
+				}
+			}
+			tick(10, jump)
+			tick(30, 0)
+			require.Equal(t, before, w.memory("web"))
+			peak, end, open := w.loop.Store.Peak(containerKey("web-1", "a"))
+			require.True(t, open)
+			require.Equal(t, amount.Amount(900<<20), peak)
+			require.Less(t, end.Sub(real), 24*time.Hour)
+			w.loop.Close(t.Context(), real)
+			taken := w.checkpoint("web-a").Status.TotalSamplesCount
+			require.GreaterOrEqual(t, taken, 60, "at most the samples of the bad time are missing")
+			tick(5, 0)
+			w.loop.Close(t.Context(), real)
+			require.Equal(t, taken+5, w.checkpoint("web-a").Status.TotalSamplesCount)
+			require.Contains(t, w.checkpoint("web-a").Annotations, checkpoint.OpenWindows)
+		})
+	}
+}

@@ -1,0 +1,28 @@
+package rescue
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// From returns what is deferred around the work on one VPA, or on a whole step,
+// called with nil. It stops a panic, logs it and counts it by step.
+func From(step string, panics *prometheus.CounterVec) func(*feed.VPA) {
+	return func(v *feed.VPA) {
+		defect := recover()
+		if defect == nil {
+			return
+		}
+		panics.WithLabelValues(step).Inc()
+		vpa := "none"
+		if v != nil {
+			vpa = klog.KObj(v.Object).String()
+		}
+		klog.Background().Error(fmt.Errorf("%v", defect), "A defect of the recommender: please report it. Going on with the rest", "step", step, "vpa", vpa, "stack", string(debug.Stack()))
+	}
+}

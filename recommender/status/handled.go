@@ -1,0 +1,128 @@
+package status
+
+import (
+	"hash/fnv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// inputs is all that the status of a VPA is made of, apart from settings.
+type inputs struct {
+	revision uint64
+	object   *vpav1.VerticalPodAutoscaler
+	pods     int
+	trouble  string
+	grace    bool
+	conflict string
+}
+
+func inputsOf(v *feed.VPA, now time.Time) inputs {
+	i := inputs{revision: v.Revision(), object: v.Object, pods: v.Pods(), grace: v.InGrace(now), conflict: conflict(v)}
+	if v.Trouble != nil {
+		i.trouble = v.Trouble.Error()
+	}
+	return i
+}
+
+// handled is what Publisher knows of a VPA.
+type handled struct {
+	vpa     *feed.VPA
+	inputs  inputs // of the last time
+	done    bool   // the last time succeeded
+	phase   time.Duration
+	written time.Time // by this process, or when it first saw the VPA
+	putOff  bool      // the published status is not quite what it would be
+	history int       // step of the history behind the recommendation
+}
+
+// stale tells whether there is anything to do.
+func (h *handled) stale(i inputs, now time.Time) bool {
+	return !h.done || !h.vpa.Recommended || h.inputs != i || h.putOff && h.turn(now)
+}
+
+// turn tells whether the moment of the VPA has come since its last write.
+func (h *handled) turn(now time.Time) bool {
+	slot := func(at time.Time) int64 { return at.Add(-h.phase).UnixNano() / int64(longest) }
+	return slot(now) != slot(h.written)
+}
+
+// of returns what is known of a VPA.
+func (p *Publisher) of(v *feed.VPA, now time.Time) *handled {
+	h := p.handled[v]
+	if h == nil {
+		sum := fnv.New64a()
+		_, _ = sum.Write([]byte(v.Object.Namespace + "/" + v.Object.Name)) // a hash never fails
+		h = &handled{vpa: v, written: now, phase: time.Duration(sum.Sum64() % uint64(longest))}
+		if p.handled == nil {
+			p.handled = map[*feed.VPA]*handled{}
+		}
+		p.handled[v] = h
+	}
+	return h
+}
+
+// prune forgets VPAs that are gone.
+func (p *Publisher) prune(vpas []*feed.VPA) {
+	if len(p.handled) <= len(vpas) {
+		return
+	}
+	present := make(map[*feed.VPA]bool, len(vpas))
+	for _, v := range vpas {
+		present[v] = true
+	}
+	for v := range p.handled {
+		if !present[v] {
+			delete(p.handled, v)
+		}
+	}
+}
+
+// longest is how long a bound may differ from what is published. Each VPA has its
+// own moment within it.
+const longest = time.Hour
+
+// canWait tells whether a status differs from the published one only in bounds,
+// and so little that nobody needs to know at once.
+func (p *Publisher) canWait(h *handled, published, fresh vpav1.VerticalPodAutoscalerStatus, now time.Time) bool {
+	if p.Tolerance <= 0 || h.turn(now) || published.Recommendation == nil ||
+		published.ObservedGeneration != fresh.ObservedGeneration || !equality.Semantic.DeepEqual(published.Conditions, fresh.Conditions) {
+		return false
+	}
+	before, after := published.Recommendation.ContainerRecommendations, fresh.Recommendation.ContainerRecommendations
+	if len(before) != len(after) {
+		return false
+	}
+	differs := false
+	for i := range after {
+		b, a := &before[i], &after[i]
+		if b.ContainerName != a.ContainerName || !equality.Semantic.DeepEqual(b.Target, a.Target) ||
+			!equality.Semantic.DeepEqual(b.UncappedTarget, a.UncappedTarget) {
+			return false
+		}
+		was, is := convert.Bounds(*b), convert.Bounds(*a)
+		if !p.near(was.Lower, is.Lower) || !p.near(was.Upper, is.Upper) {
+			return false
+		}
+		differs = differs || was != is
+	}
+	return differs
+}
+
+// near tells whether two bounds have the same kinds and differ by no more than
+// the tolerance.
+func (p *Publisher) near(was, is amount.Resources) bool {
+	for k := range amount.Kind(amount.Kinds) {
+		a, found := was.Get(k)
+		b, stays := is.Get(k)
+		if found != stays || float64(max(a, b)-min(a, b)) > p.Tolerance*float64(a) {
+			return false
+		}
+	}
+	return true
+}
