@@ -58,6 +58,10 @@ compat: ## compare with the upstream VPA module, over 10,000 random histories
 	cd e2e && go test -race ./compat/...
 	cd e2e && go test -count=1 -run TestRandomHistories ./compat -histories=10000
 
+.PHONY: prometheus
+prometheus: ## history and live usage from a real Prometheus (the Debian package, unpacked into your cache directory)
+	cd e2e && go test -race ./prometheus/...
+
 .PHONY: cluster-binary
 cluster-binary: ## build the local control plane (8 to 13 minutes the first time, then cached)
 	@hack/cluster/build.sh
@@ -102,6 +106,7 @@ test: ## everything that must pass before a change lands
 	$(MAKE) unit
 	$(MAKE) conformance
 	$(MAKE) compat
+	$(MAKE) prometheus
 	$(MAKE) e2e
 
 .PHONY: clean

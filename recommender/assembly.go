@@ -82,6 +82,9 @@ func (a *assembly) start() (*Loop, error) {
 	}
 	loop.Resolve, loop.Changes, loop.Ingester.OOMs = resolver.Resolve, changes, ooms
 	loop.Checkpoints.Saver.Waiting = func() bool { return len(ooms.Wake()) > 0 }
+	if a.config.fromPrometheus() {
+		return loop, a.backfill(loop)
+	}
 	return loop, loop.load(a.ctx, a.parts.clients, a.parts.now)
 }
 
@@ -114,6 +117,9 @@ func (a *assembly) loop() (*Loop, error) {
 	config := c.Aggregation.Store()
 	store := usage.New(config)
 	model := feed.NewModel(feed.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig})
+	if a.parts.from.attach != nil {
+		a.parts.from.attach(model)
+	}
 	advisor := &advice.Advisor{
 		Store: store, Shape: config.Shape, Recipe: recipe, Estimate: c.Estimate.Config,
 		Format: c.Output.Format(), Limits: c.Output.Limits(), Complete: m.history.Complete,
@@ -127,7 +133,7 @@ func (a *assembly) loop() (*Loop, error) {
 		Store:    store,
 		Model:    model,
 		Ingester: &ingest.Ingester{
-			Source: a.parts.samples, Timeout: max(c.Interval, leastTimeout), Store: store, Model: model,
+			Source: a.parts.samples, Name: a.parts.from.name, Timeout: max(c.Interval, leastTimeout), Store: store, Model: model,
 			Progress: progress, Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
 		},
 		Advisor: advisor,
@@ -146,6 +152,7 @@ func (a *assembly) loop() (*Loop, error) {
 				Timeout:  c.Checkpoints.Timeout,
 				Contents: advisor.Contents, Progress: progress, Rescue: rescue.From(stepCheckpoints, m.panics),
 			}),
+			Off:   c.fromPrometheus(),
 			Model: model, VPAs: own.VerticalPodAutoscalers().Lister(), Serves: c.serves,
 			Ignores: func(namespace string) bool { return !c.Kube.Serves(namespace) },
 			Collect: c.Checkpoints.CollectInterval, Results: m.checkpoints,

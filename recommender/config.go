@@ -92,9 +92,11 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.External.AddFlags(fs)
 }
 
-// Complete reads what flags refer to; the recommender refers to nothing that
-// must be read before it runs.
-func (c *Config) Complete() error { return nil }
+// Complete reads what flags refer to.
+func (c *Config) Complete() error { return c.Prometheus.Complete() }
+
+// fromPrometheus tells whether history comes from there, and not from checkpoints.
+func (c *Config) fromPrometheus() bool { return c.Checkpoints.Storage == storagePrometheus }
 
 // Validate returns all problems joined.
 func (c *Config) Validate() error {
@@ -106,14 +108,14 @@ func (c *Config) Validate() error {
 		flags.Check(c.Name != "", "recommender-name", `""`, "must not be empty"),
 		flags.Check(c.Interval > 0, "recommender-interval", c.Interval, "must be longer than 0"),
 		flags.Check(c.Workers > 0, "update-worker-count", c.Workers, "must be at least 1"),
-		flags.Check(c.Checkpoints.Storage != storagePrometheus, "storage", c.Checkpoints.Storage,
-			"history from Prometheus is not available in this version: leave the flag out to keep history in checkpoints"),
+		flags.Check(!c.External.Use || c.Prometheus.UsageSource != options.UsageFromPrometheus, "use-external-metrics", c.External.Use,
+			"excludes --usage-source="+c.Prometheus.UsageSource+": usage comes from one place"),
 		flags.Check(c.Checkpoints.CollectInterval >= 0, "checkpoints-gc-interval", c.Checkpoints.CollectInterval, "must not be negative"),
 		flags.Check(c.Checkpoints.Interval >= 0, "checkpoints-interval", c.Checkpoints.Interval, "must not be negative"),
 		flags.Check(c.Checkpoints.Timeout > 0, "checkpoints-timeout", c.Checkpoints.Timeout, "must be longer than 0"),
 		c.Aggregation.Validate(),
 		c.Output.Validate(),
-		c.Prometheus.Validate(),
+		c.Prometheus.Validate(c.fromPrometheus() || c.Prometheus.UsageSource == options.UsageFromPrometheus),
 		c.External.Validate(),
 	)
 }
@@ -121,7 +123,7 @@ func (c *Config) Validate() error {
 // warnings returns a line for each setting that is accepted but has no effect or
 // probably not the one that was meant.
 func (c *Config) warnings() []string {
-	lines := c.Kube.Warnings()
+	lines := append(c.Kube.Warnings(), c.Prometheus.Warnings()...)
 	if c.Checkpoints.Min != 10 {
 		lines = append(lines, flags.Problem("min-checkpoints", c.Checkpoints.Min, "deprecated, has no effect").Error())
 	}

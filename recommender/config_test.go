@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -42,7 +43,7 @@ func parse(args ...string) (*Config, error) {
 	if err := fs.Parse(args); err != nil {
 		return c, err
 	}
-	return c, c.Validate()
+	return c, errors.Join(c.Complete(), c.Validate())
 }
 
 func TestDefaultsAreValid(t *testing.T) {
@@ -67,8 +68,17 @@ func TestCommandLinesOfInstallersParse(t *testing.T) {
 func TestBadFlagsAreNamedWithValueAndRemedy(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--vpa-object-namespace=a --ignored-vpa-object-namespaces=b", "--vpa-object-namespace=a: excludes --ignored-vpa-object-namespaces=b"},
-		{"--storage=prometheus", "--storage=prometheus: history from Prometheus is not available in this version"},
-		{"--use-external-metrics", "--use-external-metrics=true: external metrics are not available in this version"},
+		{"--use-external-metrics", "--use-external-metrics=true: needs --external-metrics-cpu-metric, --external-metrics-memory-metric or both"},
+		{"--use-external-metrics --external-metrics-cpu-metric=c --usage-source=prometheus", "--use-external-metrics=true: excludes --usage-source=prometheus"},
+		{"--usage-source=tea-leaves", `--usage-source=tea-leaves: must be "metrics" or "prometheus"`},
+		{"--storage=prometheus --prometheus-address=prometheus:9090", "--prometheus-address: prometheus:9090 must be a URL such as http"},
+		{"--storage=prometheus --prometheus-query-timeout=5d", "--prometheus-query-timeout=5d: must be a duration such as 5m"},
+		{"--storage=prometheus --history-length=lots", "--history-length=lots: must be a duration of at least 1s, such as 8d"},
+		{"--storage=prometheus --history-resolution=0s", "--history-resolution=0s: must be a duration of at least 1s"},
+		{"--storage=prometheus --history-resolution=2w", "--history-resolution=2w: must not be longer than --history-length=8d"},
+		{"--storage=prometheus --container-name-label=", `--container-name-label="": must not be empty`},
+		{"--usage-source=prometheus --prometheus-rate-window=0s", "--prometheus-rate-window=0s: must be at least 1s"},
+		{"--prometheus-bearer-token-file=/does/not/exist", "--prometheus-bearer-token-file=/does/not/exist: must be a file with a token"},
 		{"--target-cpu-percentile=90", "--target-cpu-percentile=90: must be from 0 to 1"},
 		{"--recommender-interval=0s", "--recommender-interval=0s: must be longer than 0"},
 		{"--update-worker-count=0", "--update-worker-count=0: must be at least 1"},
@@ -88,11 +98,37 @@ func TestBadFlagsAreNamedWithValueAndRemedy(t *testing.T) {
 	}
 }
 
+func TestPrometheusFlagsThatAreNotUsedAreNotChecked(t *testing.T) {
+	_, err := parse("--prometheus-address=prometheus:9090", "--history-length=lots")
+	require.NoError(t, err, "the reference starts with them")
+}
+
+func TestCredentialsFromTheEnvironment(t *testing.T) {
+	t.Setenv("PROMETHEUS_USERNAME", "user")
+	t.Setenv("PROMETHEUS_PASSWORD", "word")
+	for args, want := range map[string]string{
+		"":                                    "user word",
+		"--username=u":                        "user word",
+		"--username=u --password=p":           "u p",
+		"--prometheus-bearer-token=something": " ",
+	} {
+		c, err := parse(strings.Fields(args)...)
+		require.NoError(t, err)
+		client := c.Prometheus.Client(nil)
+		require.Equal(t, want, client.Username+" "+client.Password, args)
+	}
+	t.Setenv("PROMETHEUS_PASSWORD", "")
+	c, err := parse("--password=p")
+	require.NoError(t, err)
+	require.Empty(t, c.Prometheus.Client(nil).Password)
+	require.Contains(t, c.warnings(), `--username="": has no effect without --password, and the other way round`)
+}
+
 func TestAllProblemsAreTold(t *testing.T) {
-	_, err := parse("--update-worker-count=-1", "--recommender-interval=-1s", "--storage=prometheus")
+	_, err := parse("--update-worker-count=-1", "--recommender-interval=-1s", "--usage-source=x")
 	require.ErrorContains(t, err, "update-worker-count")
 	require.ErrorContains(t, err, "recommender-interval")
-	require.ErrorContains(t, err, "storage")
+	require.ErrorContains(t, err, "usage-source")
 }
 
 func TestStartWithoutClusterEndsWithOneLine(t *testing.T) {

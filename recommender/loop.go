@@ -15,6 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/recommender/advice"
+	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/ingest"
@@ -41,6 +42,7 @@ type Loop struct {
 	Advisor     *advice.Advisor
 	Publisher   *status.Publisher
 	Checkpoints *upkeep.Upkeep
+	Backfill    *backfill.Loader   // of history from Prometheus; nil = history is in checkpoints
 	Restored    checkpoint.History // handed over to the VPAs and pods of the first pass
 
 	removed   []cache.ObjectName // pods that vanished in this pass
@@ -107,23 +109,15 @@ const closeTime = 5 * time.Second
 // loadVPAs makes the model follow the VPAs that this recommender serves.
 func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 	log := klog.FromContext(ctx)
-	objects, err := l.VPAs.List(labels.Everything())
+	observed, err := l.observe(ctx, l.Progress)
 	if err != nil {
 		log.Error(err, "Cannot list VPAs, going on with those of the last pass")
 		return
 	}
-	objects = slices.DeleteFunc(objects, func(v *vpav1.VerticalPodAutoscaler) bool { return !l.Config.serves(v) })
-	slices.SortFunc(objects, func(a, b *vpav1.VerticalPodAutoscaler) int {
-		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
-	})
 	before := l.troubles()
-	observed := make([]feed.Observed, len(objects))
-	for i, object := range objects {
-		l.Progress()
-		selector, err := l.Resolve(ctx, object.Namespace, object.Spec.TargetRef)
-		observed[i] = feed.Observed{Object: object, Selector: selector, Err: err}
-		if key := klog.KObj(object).String(); err != nil && before[key] != err.Error() {
-			log.Info("VPA has no usable target", "vpa", key, "reason", err.Error())
+	for _, o := range observed {
+		if key := klog.KObj(o.Object).String(); o.Err != nil && before[key] != o.Err.Error() {
+			log.Info("VPA has no usable target", "vpa", key, "reason", o.Err.Error())
 		}
 	}
 	for _, v := range l.Model.SyncVPAs(observed, now) {
@@ -134,6 +128,27 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 		v.Recommended = status.Provided(v.Object)
 		v.Complained = now
 	}
+}
+
+// observe reads the VPAs that this recommender serves, sorted by namespace and
+// name, and what their targets resolve to. It is safe for concurrent use, and calls
+// progress before each VPA.
+func (l *Loop) observe(ctx context.Context, progress func()) ([]feed.Observed, error) {
+	objects, err := l.VPAs.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	objects = slices.DeleteFunc(objects, func(v *vpav1.VerticalPodAutoscaler) bool { return !l.Config.serves(v) })
+	slices.SortFunc(objects, func(a, b *vpav1.VerticalPodAutoscaler) int {
+		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
+	})
+	observed := make([]feed.Observed, len(objects))
+	for i, object := range objects {
+		progress()
+		selector, err := l.Resolve(ctx, object.Namespace, object.Spec.TargetRef)
+		observed[i] = feed.Observed{Object: object, Selector: selector, Err: err}
+	}
+	return observed, nil
 }
 
 // serves tells whether a VPA is this recommender's.
@@ -169,6 +184,10 @@ func (l *Loop) loadPods(now time.Time) {
 		}
 		ingest.CountSources(l.Metrics.resources, change.Pod)
 		l.Model.PutPod(change.Pod, now)
+	}
+	if l.Backfill != nil {
+		// Now the model knows the pods of whose history this may be.
+		l.absorb(now)
 	}
 	l.Restored.Resume(l.Store, l.Model)
 	// What no VPA took in the first pass is of no use later.

@@ -34,6 +34,7 @@ type metrics struct {
 	quality            *ingest.Quality
 
 	samples     *prometheus.CounterVec
+	past        *prometheus.CounterVec
 	ooms        *prometheus.CounterVec
 	statuses    *prometheus.CounterVec
 	checkpoints *prometheus.CounterVec
@@ -78,6 +79,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 
 		samples: counter("loadline_recommender_samples_total",
 			`Usage samples, by what became of them; "taken" means they count.`, "result"),
+		past: counter("loadline_recommender_history_samples_total",
+			`Samples of history from Prometheus, by what became of them; "taken" means they count.`, "result"),
 		ooms: counter("loadline_recommender_ooms_total",
 			`Out-of-memory kills and evictions, by what became of them; "taken" means they count.`, "result"),
 		statuses:    counter("loadline_recommender_status_writes_total", "Status patches of VPAs, by result.", "result"),
@@ -90,7 +93,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		history: history.New(registry),
 	}
 	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests,
-		m.prometheusDuration, m.resources, m.samples, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth)
+		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth)
 	return m
 }
 

@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
-	"loadline.dev/loadline/pkg/source/metricsserver"
 	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/pace"
 )
@@ -63,12 +62,12 @@ func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) er
 	if err := clients.WaitForServer(ctx, startPatience); err != nil {
 		return err
 	}
-	source, err := metricsserver.New(config, c.Kube.Namespace)
+	from, err := c.sources(config, m)
 	if err != nil {
 		return err
 	}
 	return lease.Lead(ctx, clients.Kube, c.Election, func(leading context.Context) error {
-		return work(leading, ctx.Done(), c, parts{clients: clients, samples: source.Samples, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
+		return work(leading, ctx.Done(), c, parts{clients: clients, samples: from.samples, from: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
 	})
 }
 
@@ -76,6 +75,7 @@ func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) er
 type parts struct {
 	clients *client.Clients
 	samples func(context.Context, func(usage.Sample)) error
+	from    sources
 	scale   *client.Scales
 	metrics *metrics
 	health  *serving.Health

@@ -46,6 +46,7 @@ type world struct {
 
 	use   map[usage.ContainerKey][amount.Kinds]amount.Amount
 	fails error
+	from  sources          // what w.samples is not
 	clock func() time.Time // of the program outside of passes; nil: that of the passes
 	stop  func()
 }
@@ -93,7 +94,7 @@ func (w *world) begin() *world {
 func (w *world) parts() parts {
 	w.metrics = newMetrics(prometheus.NewRegistry())
 	return parts{
-		clients: &client.Clients{Kube: w.kube, VPA: w.vpas}, samples: w.samples, scale: client.NewScales(w.kube),
+		clients: &client.Clients{Kube: w.kube, VPA: w.vpas}, samples: w.samples, from: w.from, scale: client.NewScales(w.kube),
 		metrics: w.metrics, health: serving.NewHealth(time.Hour),
 		now: func() time.Time {
 			if w.clock != nil {

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -17,6 +18,7 @@ import (
 // Ingester adds usage to a store. Its exported fields are set once.
 type Ingester struct {
 	Source  func(context.Context, func(usage.Sample)) error
+	Name    string        // of the source, for people; empty = the metrics API
 	Timeout time.Duration // of one call of Source
 	OOMs    *intake.OOMs
 	// Progress is called now and then while samples come in; nil if nobody wants
@@ -63,7 +65,7 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 	})
 	i.Responses.WithLabelValues(strconv.FormatBool(err != nil), sourceName).Inc()
 	if ctx.Err() == nil {
-		i.outage.note(log, err, now)
+		i.outage.note(log, cmp.Or(i.Name, metricsAPI), err, now)
 	}
 	skewed := future != usage.ContainerKey{}
 	if skewed && !i.skewed {

@@ -1,17 +1,32 @@
 package options
 
 import (
+	"cmp"
 	"errors"
+	"os"
+	"strings"
+	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/spf13/pflag"
 
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/source/prometheus"
+	"loadline.dev/loadline/recommender/backfill"
 )
 
-// Prometheus says how history is read from Prometheus. This version accepts the
-// flags, so that command lines of the reference recommender parse, and refuses
-// the storage that would use them.
+// Sources of live usage, as --usage-source names them.
+const (
+	UsageFromMetrics    = "metrics"
+	UsageFromPrometheus = "prometheus"
+)
+
+// Prometheus says how Prometheus is asked for history and for live usage.
 type Prometheus struct {
+	UsageSource string        // of live usage: UsageFromMetrics or UsageFromPrometheus
+	RateWindow  time.Duration // of live CPU usage
+
 	Address, CadvisorJob, QueryTimeout string
 	Insecure                           bool
 	Length, Resolution                 string
@@ -27,6 +42,8 @@ type Prometheus struct {
 // DefaultPrometheus returns the defaults of the reference recommender.
 func DefaultPrometheus() Prometheus {
 	return Prometheus{
+		UsageSource:             UsageFromMetrics,
+		RateWindow:              5 * time.Minute,
 		Address:                 "http://prometheus.monitoring.svc",
 		CadvisorJob:             "kubernetes-cadvisor",
 		QueryTimeout:            "5m",
@@ -65,21 +82,120 @@ func (p *Prometheus) AddFlags(fs *pflag.FlagSet) {
 	text(&p.Username, "username", "User for basic authentication; else the variable PROMETHEUS_USERNAME.")
 	text(&p.Password, "password", "Password for basic authentication; else the variable PROMETHEUS_PASSWORD.")
 	text(&p.BearerToken, "prometheus-bearer-token", "Token for bearer authentication.")
-	text(&p.BearerTokenFile, "prometheus-bearer-token-file", "File with that token.")
+	text(&p.BearerTokenFile, "prometheus-bearer-token-file", "File with that token. It is read for each query, so it may rotate.")
+	text(&p.UsageSource, "usage-source", `Where live usage comes from: "metrics", the metrics API, or "prometheus", with the flags for history.`)
+	fs.DurationVar(&p.RateWindow, "prometheus-rate-window", p.RateWindow, "Time over which live CPU usage from Prometheus is a mean: at least four scrapes.")
 }
 
-// Validate checks pairwise that one way of authentication is chosen.
-func (p *Prometheus) Validate() error {
-	return errors.Join(
+// Complete reads what flags leave to the environment, and looks whether the file
+// with the token can be read.
+func (p *Prometheus) Complete() error {
+	if p.BearerToken+p.BearerTokenFile == "" && (p.Username == "" || p.Password == "") {
+		if user, password := os.Getenv("PROMETHEUS_USERNAME"), os.Getenv("PROMETHEUS_PASSWORD"); user != "" && password != "" {
+			p.Username, p.Password = user, password
+		}
+	}
+	if p.BearerTokenFile == "" {
+		return nil
+	}
+	token, err := os.ReadFile(p.BearerTokenFile)
+	if err == nil && strings.TrimSpace(string(token)) == "" {
+		err = errors.New("the file is empty")
+	}
+	if err != nil {
+		return flags.Problem("prometheus-bearer-token-file", p.BearerTokenFile, "must be a file with a token: "+err.Error())
+	}
+	return nil
+}
+
+// Validate checks pairwise that one way of authentication is chosen and, if
+// Prometheus is asked at all, that the other settings make sense.
+func (p *Prometheus) Validate(asked bool) error {
+	problems := []error{
 		flags.Check(p.BearerToken == "" || p.BearerTokenFile == "", "prometheus-bearer-token", "(hidden)",
 			"excludes --prometheus-bearer-token-file="+p.BearerTokenFile+": give only one of the two"),
 		flags.Check(p.Username == "" || p.BearerToken == "" && p.BearerTokenFile == "", "username", p.Username,
 			"excludes a bearer token: give either the user or the token"),
+		flags.Check(p.UsageSource == UsageFromMetrics || p.UsageSource == UsageFromPrometheus, "usage-source", p.UsageSource,
+			`must be "metrics" or "prometheus"`),
+	}
+	if !asked {
+		return errors.Join(problems...)
+	}
+	if _, err := prometheus.ParseAddress(p.Address); err != nil {
+		problems = append(problems, errors.New("--prometheus-address: "+err.Error()))
+	}
+	timeout, err := time.ParseDuration(p.QueryTimeout)
+	problems = append(problems,
+		flags.Check(err == nil && timeout > 0, "prometheus-query-timeout", p.QueryTimeout, "must be a duration such as 5m or 90s"),
+		checkSpan("history-length", p.Length), checkSpan("history-resolution", p.Resolution),
+		flags.Check(p.RateWindow >= time.Second, "prometheus-rate-window", p.RateWindow, "must be at least 1s"),
+		flags.Check(p.RateWindow%time.Millisecond == 0, "prometheus-rate-window", p.RateWindow, "must be whole milliseconds"),
 	)
+	if span(p.Length) < span(p.Resolution) {
+		problems = append(problems, flags.Problem("history-resolution", p.Resolution, "must not be longer than --history-length="+p.Length))
+	}
+	for _, name := range []struct{ flag, value string }{
+		{"history-cpu-metric", p.CPUMetric}, {"history-memory-metric", p.MemoryMetric}, {"metric-for-pod-labels", p.LabelsMetric},
+		{"pod-namespace-label", p.PodNamespaceLabel}, {"pod-name-label", p.PodLabel}, {"container-namespace-label", p.ContainerNamespaceLabel},
+		{"container-pod-name-label", p.ContainerPodLabel}, {"container-name-label", p.ContainerLabel},
+	} {
+		problems = append(problems, flags.Check(name.value != "", name.flag, `""`, "must not be empty"))
+	}
+	return errors.Join(problems...)
 }
 
-// External says which external metrics replace the metrics API. This version
-// refuses to start when they are switched on.
+// Warnings returns a line for each setting that has no effect.
+func (p *Prometheus) Warnings() []string {
+	if (p.Username == "") == (p.Password == "") {
+		return nil
+	}
+	return []string{flags.Problem("username", cmp.Or(p.Username, `""`), "has no effect without --password, and the other way round").Error()}
+}
+
+// span reads a duration as Prometheus writes it, such as 8d; 0 = it is none.
+func span(text string) time.Duration {
+	d, err := model.ParseDuration(text)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(d)
+}
+
+func checkSpan(flag, text string) error {
+	return flags.Check(span(text) >= time.Second, flag, text, "must be a duration of at least 1s, such as 8d, 1h or 90s")
+}
+
+// Client returns the settings of a client that tells observe of its requests.
+func (p *Prometheus) Client(observe func(code, method string, took time.Duration)) prometheus.Config {
+	c := prometheus.Config{
+		Address: p.Address, Insecure: p.Insecure, Token: p.BearerToken, TokenFile: p.BearerTokenFile, Observe: observe,
+	}
+	if p.Username != "" && p.Password != "" {
+		c.Username, c.Password = p.Username, p.Password
+	}
+	c.Timeout, _ = time.ParseDuration(p.QueryTimeout)
+	return c
+}
+
+// Usage returns the names of the metrics of usage, for one namespace or all.
+func (p *Prometheus) Usage(namespace string) prometheus.Usage {
+	return prometheus.Usage{
+		CPUMetric: p.CPUMetric, MemoryMetric: p.MemoryMetric, Job: p.CadvisorJob, Namespace: namespace,
+		NamespaceLabel: p.ContainerNamespaceLabel, PodLabel: p.ContainerPodLabel, ContainerLabel: p.ContainerLabel,
+	}
+}
+
+// History returns the settings of the loader as far as flags tell them.
+func (p *Prometheus) History(namespace string) backfill.Config {
+	return backfill.Config{
+		Usage:  p.Usage(namespace),
+		Labels: backfill.Labels{Query: p.LabelsMetric, Prefix: p.PodLabelPrefix, Namespace: p.PodNamespaceLabel, Pod: p.PodLabel},
+		Length: span(p.Length), Step: span(p.Resolution),
+	}
+}
+
+// External says which external metrics replace the metrics API.
 type External struct {
 	Use                     bool
 	CPUMetric, MemoryMetric string
@@ -92,8 +208,13 @@ func (e *External) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&e.MemoryMetric, "external-metrics-memory-metric", e.MemoryMetric, "Name of the memory metric. Empty: none.")
 }
 
-// Validate refuses external metrics.
+// Validate checks that there is something to ask for.
 func (e *External) Validate() error {
-	return flags.Check(!e.Use, "use-external-metrics", e.Use,
-		"external metrics are not available in this version: leave the flag out to use the metrics API")
+	return flags.Check(!e.Use || e.CPUMetric != "" || e.MemoryMetric != "", "use-external-metrics", e.Use,
+		"needs --external-metrics-cpu-metric, --external-metrics-memory-metric or both")
+}
+
+// Metrics returns the names of the metrics by kind.
+func (e *External) Metrics() [amount.Kinds]string {
+	return [amount.Kinds]string{amount.CPU: e.CPUMetric, amount.Memory: e.MemoryMetric}
 }

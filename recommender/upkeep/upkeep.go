@@ -16,6 +16,7 @@ import (
 // Upkeep saves what changed, and now and then deletes checkpoints that nobody
 // needs any more. Its exported fields are set once.
 type Upkeep struct {
+	Off     bool // history is not in checkpoints: none is written or deleted
 	Saver   *Saver
 	Model   *feed.Model
 	VPAs    listers.VerticalPodAutoscalerLister
@@ -30,6 +31,9 @@ type Upkeep struct {
 
 // Save writes the VPAs of scope; see Saver.
 func (u *Upkeep) Save(ctx context.Context, scope Scope, now time.Time, idle time.Duration) {
+	if u.Off {
+		return
+	}
 	result := u.Saver.Save(ctx, u.Model.VPAs(), scope, now, idle)
 	u.Results.WithLabelValues("written").Add(float64(result.Written))
 	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
@@ -40,7 +44,7 @@ func (u *Upkeep) Save(ctx context.Context, scope Scope, now time.Time, idle time
 
 // Clean deletes orphans and what has expired, unless it did so a short time ago.
 func (u *Upkeep) Clean(ctx context.Context, now time.Time) {
-	if since := now.Sub(u.collected); !u.collected.IsZero() && 0 <= since && since <= u.Collect {
+	if since := now.Sub(u.collected); u.Off || !u.collected.IsZero() && 0 <= since && since <= u.Collect {
 		return
 	}
 	u.collected = now

@@ -1,0 +1,305 @@
+package prometheus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/source/prometheus"
+	"loadline.dev/loadline/recommender/advice"
+	"loadline.dev/loadline/recommender/backfill"
+	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/status"
+)
+
+const (
+	length = 8 * 24 * time.Hour
+	scrape = 5 * time.Minute
+
+	running = "web-7d9f8b6c5d-x2k4p"
+	gone    = "web-66f9d5b7c8-bbbbb" // of an older ReplicaSet
+	appKey  = "app.kubernetes.io/name"
+)
+
+// container is one container in Prometheus. Its use is constant for an hour,
+// from one point of the history to the next, so that a rate over an hour is
+// exact.
+type container struct {
+	pod, name  string
+	from, till time.Time
+	seed       int
+}
+
+// cores returns the use of CPU in the hour that ends at point n before the last;
+// half a millicore keeps it off the edge where fractions are dropped.
+func (c container) cores(hour int) float64 {
+	return float64(50+(max(hour, 0)*37+c.seed*91)%700)/1000 + 0.0005
+}
+
+func (c container) bytes(hour int) int64 {
+	return int64(100+(max(hour, 0)*53+c.seed*17)%900)<<20 + 123
+}
+
+// world is a Prometheus with eight days of usage, and the pods that run.
+type world struct {
+	end        time.Time
+	address    string
+	containers []container
+}
+
+func newWorld(t *testing.T) *world {
+	end := time.Now().UTC().Truncate(scrape)
+	w := &world{end: end}
+	begin, soon := end.Add(-length-time.Hour), end.Add(30*time.Minute)
+	w.containers = []container{
+		{running, "app", begin, soon, 1},
+		{running, "proxy", begin, soon, 2},
+		{gone, "app", begin, end.Add(-4*24*time.Hour - 25*time.Minute), 3},
+		{"db-0", "app", begin, soon, 4},
+	}
+	w.address = start(t, w.openMetrics())
+	return w
+}
+
+// hour is the number of the hour that at is in, counted back from the end.
+func (w *world) hour(at time.Time) int {
+	return int((w.end.Sub(at)) / time.Hour)
+}
+
+func (w *world) openMetrics() string {
+	var text strings.Builder
+	each := func(kind, metric, sample string, value func(c container) func(at time.Time) string) {
+		fmt.Fprintf(&text, "# TYPE %s %s\n", metric, kind)
+		for _, c := range w.containers {
+			next := value(c)
+			for at := c.from; !at.After(c.till); at = at.Add(scrape) {
+				fmt.Fprintf(&text, "%s{job=%q,namespace=%q,pod_name=%q,name=%q,id=%q} %s %d\n", sample, "cadvisor", "ns", c.pod, c.name, "/kubepods/"+c.pod, next(at), at.Unix())
+			}
+		}
+	}
+	each("counter", "cpu_seconds", "cpu_seconds_total", func(c container) func(time.Time) string {
+		total := 0.0
+		return func(at time.Time) string {
+			now := total
+			total += c.cores(w.hour(at.Add(scrape))) * scrape.Seconds()
+			return strconv.FormatFloat(now, 'f', -1, 64)
+		}
+	})
+	each("gauge", "memory_bytes", "memory_bytes", func(c container) func(time.Time) string {
+		return func(at time.Time) string { return strconv.FormatInt(c.bytes(w.hour(at)), 10) }
+	})
+	fmt.Fprintln(&text, "# TYPE pod_labels gauge")
+	for _, c := range w.containers {
+		if c.name != "app" {
+			continue
+		}
+		for at := c.from; !at.After(c.till); at = at.Add(scrape) {
+			fmt.Fprintf(&text, "pod_labels{ns=\"ns\",pod=%q,label_app_kubernetes_io_name=%q} 1 %d\n", c.pod, appOf(c.pod), at.Unix())
+		}
+	}
+	text.WriteString("# EOF\n")
+	return text.String()
+}
+
+func appOf(pod string) string { return strings.SplitN(pod, "-", 2)[0] }
+
+func names() prometheus.Usage {
+	return prometheus.Usage{CPUMetric: "cpu_seconds_total", MemoryMetric: "memory_bytes", Job: "cadvisor",
+		NamespaceLabel: "namespace", PodLabel: "pod_name", ContainerLabel: "name"}
+}
+
+func (w *world) client(t *testing.T) *prometheus.Client {
+	client, err := prometheus.New(prometheus.Config{Address: w.address, Timeout: 30 * time.Second})
+	require.NoError(t, err)
+	return client
+}
+
+func aPod(name string, containers ...string) *corev1.Pod {
+	kind := "ReplicaSet"
+	if strings.HasPrefix(name, "db") {
+		kind = "StatefulSet"
+	}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: labels.Set{appKey: appOf(name)},
+		OwnerReferences: []metav1.OwnerReference{{Kind: kind, Name: "owner", Controller: new(true)}}}}
+	for _, c := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c})
+	}
+	return p
+}
+
+func vpas(context.Context) []feed.Observed {
+	var list []feed.Observed
+	for _, app := range []string{"db", "web"} {
+		list = append(list, feed.Observed{
+			Object:   &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: app}},
+			Selector: labels.SelectorFromSet(labels.Set{appKey: app}),
+		})
+	}
+	return list
+}
+
+// load loads history with an expression for labels of pods.
+func (w *world) load(t *testing.T, expression string) backfill.Past {
+	t.Helper()
+	counts := map[string]int{}
+	loader := backfill.New(backfill.Config{
+		Client: w.client(t), Usage: names(),
+		Labels: backfill.Labels{Query: expression, Prefix: "label_", Namespace: "ns", Pod: "pod"},
+		Length: length, Step: time.Hour, Store: usage.DefaultConfig(), VPAs: vpas,
+		Pods:  func() []*corev1.Pod { return []*corev1.Pod{aPod(running, "app", "proxy"), aPod("db-0", "app")} },
+		Count: func(result string, n int) { counts[result] += n },
+	}, w.end)
+	loader.Run(t.Context())
+	progress := loader.Progress()
+	require.Equal(t, backfill.Complete, progress.State)
+	require.Equal(t, map[string]int{"taken": progress.Samples}, counts)
+	parts := loader.Take()
+	require.Len(t, parts, 1)
+	return parts[0]
+}
+
+// recommendations of both VPAs.
+func recommendations(t *testing.T, model *feed.Model, store *usage.Store) map[string][]status.Recommended {
+	t.Helper()
+	config := estimate.DefaultConfig()
+	recipe, err := estimate.ForName("vpa", config)
+	require.NoError(t, err)
+	shape := usage.DefaultConfig().Shape
+	advisor := &advice.Advisor{Store: store, Shape: shape, Recipe: recipe, Estimate: config, Format: convert.Format{CPUStep: 1, MemoryStep: 1}}
+	got := map[string][]status.Recommended{}
+	for _, v := range model.VPAs() {
+		scratch := profile.New(shape)
+		got[v.Object.Name] = advisor.Recommend(v, &scratch).Containers
+	}
+	return got
+}
+
+// live feeds the points of one query over the whole time, as they would have come
+// from a metrics API, tick by tick.
+func (w *world) live(t *testing.T) (*feed.Model, *usage.Store) {
+	t.Helper()
+	store := usage.New(usage.DefaultConfig())
+	model := feed.NewModel(feed.Config{Store: store})
+	model.SyncVPAs(vpas(t.Context()), w.end)
+	for _, p := range []*corev1.Pod{aPod(running, "app", "proxy"), aPod("db-0", "app"), aPod(gone, "app")} {
+		model.PutPod(p, w.end)
+	}
+	var samples []usage.Sample
+	for k, query := range []string{names().CPU(time.Hour), names().Memory()} {
+		samples = append(samples, w.whole(t, amount.Kind(k), query)...)
+	}
+	slices.SortStableFunc(samples, func(a, b usage.Sample) int { return a.At.Compare(b.At) })
+	for _, s := range samples {
+		require.Equal(t, usage.Accepted, store.Observe(s), s)
+	}
+	return model, store
+}
+
+// whole asks without our client.
+func (w *world) whole(t *testing.T, k amount.Kind, query string) []usage.Sample {
+	t.Helper()
+	form := url.Values{"query": {query}, "start": {fmt.Sprint(w.end.Add(-length).Unix())}, "end": {fmt.Sprint(w.end.Unix())}, "step": {"3600"}}
+	response, err := http.PostForm(w.address+"/api/v1/query_range", form)
+	require.NoError(t, err)
+	defer response.Body.Close()
+	var answer struct {
+		Data struct {
+			Result []struct {
+				Metric map[string]string
+				Values [][2]any
+			}
+		}
+	}
+	require.NoError(t, json.NewDecoder(response.Body).Decode(&answer))
+	var samples []usage.Sample
+	for _, series := range answer.Data.Result {
+		key := usage.ContainerKey{Namespace: "ns", Pod: series.Metric["pod_name"], Container: series.Metric["name"]}
+		for _, point := range series.Values {
+			value, err := strconv.ParseFloat(point[1].(string), 64)
+			require.NoError(t, err)
+			if k == amount.CPU {
+				value *= 1000
+			}
+			samples = append(samples, usage.Sample{Container: key, Kind: k, At: time.Unix(int64(point[0].(float64)), 0).UTC(), Amount: amount.Amount(value)})
+		}
+	}
+	w.known(t, k, samples)
+	return samples
+}
+
+// known checks the points of a pod that runs against what was filled in.
+func (w *world) known(t *testing.T, k amount.Kind, samples []usage.Sample) {
+	t.Helper()
+	c := w.containers[0]
+	n := 0
+	for _, s := range samples {
+		if s.Container.Pod != c.pod || s.Container.Container != c.name {
+			continue
+		}
+		want := amount.Amount(c.bytes(w.hour(s.At)))
+		if k == amount.CPU {
+			want = amount.Amount(c.cores(w.hour(s.At)) * 1000)
+		}
+		require.Equal(t, want, s.Amount, s.At)
+		n++
+	}
+	require.Equal(t, 193, n)
+}
+
+func TestHistoryGivesTheRecommendationOfTheSameSamplesLive(t *testing.T) {
+	w := newWorld(t)
+	model, store := w.live(t)
+	want := recommendations(t, model, store)
+	require.Len(t, want["web"], 2)
+	require.NotEmpty(t, want["web"][0].Target)
+	for name, expression := range map[string]string{
+		"labels over time (a matrix)": "pod_labels[8d]",
+		"labels of now (a vector)":    "pod_labels",
+		"no labels":                   `up{job="kubernetes-pods"}`,
+		"a number for labels":         "1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			past := w.load(t, expression)
+			require.Equal(t, want, recommendations(t, past.Model, past.Store))
+		})
+	}
+}
+
+func TestLiveUsage(t *testing.T) {
+	w := newWorld(t)
+	live := &prometheus.Live{Client: w.client(t), Usage: names(), Window: 15 * time.Minute}
+	got := map[usage.ContainerKey]map[amount.Kind]amount.Amount{}
+	require.NoError(t, live.Samples(t.Context(), func(s usage.Sample) {
+		require.WithinDuration(t, time.Now(), s.At, time.Minute)
+		if got[s.Container] == nil {
+			got[s.Container] = map[amount.Kind]amount.Amount{}
+		}
+		got[s.Container][s.Kind] = s.Amount
+	}))
+	want := map[usage.ContainerKey]map[amount.Kind]amount.Amount{}
+	for _, c := range w.containers {
+		if c.pod != gone {
+			want[usage.ContainerKey{Namespace: "ns", Pod: c.pod, Container: c.name}] = map[amount.Kind]amount.Amount{
+				amount.CPU: amount.Amount(c.cores(0) * 1000), amount.Memory: amount.Amount(c.bytes(0))}
+		}
+	}
+	require.Equal(t, want, got)
+}

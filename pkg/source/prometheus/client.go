@@ -1,0 +1,231 @@
+package prometheus
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Config says where Prometheus is and who asks. At most one way of
+// authentication is set: user and password, the token, or the file with it.
+type Config struct {
+	Address  string // URL; its path, if any, comes before /api/v1
+	Insecure bool   // do not verify the TLS certificate
+
+	Username, Password string
+	Token, TokenFile   string // the file is read for each request: tokens rotate
+
+	Timeout time.Duration // of one query, its answer included
+	Limits  Limits
+
+	// Observe is told of each request, for metrics: the HTTP status code, or
+	// "error" if there was no answer, and the method in lower case. nil = nobody.
+	Observe func(code, method string, took time.Duration)
+}
+
+// Client sends queries. It is safe for concurrent use.
+type Client struct {
+	config  Config
+	base    *url.URL
+	http    *http.Client
+	useGet  atomic.Bool // the server, or a proxy before it, does not take POST
+	maxTime string
+}
+
+// New returns a client. It is an error if the address is no URL.
+func New(c Config) (*Client, error) {
+	base, err := ParseAddress(c.Address)
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if c.Insecure {
+		transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} // what --prometheus-insecure asks for
+	}
+	if c.Limits == (Limits{}) {
+		c.Limits = DefaultLimits()
+	}
+	return &Client{
+		config: c, base: base, http: &http.Client{Transport: transport},
+		maxTime: strconv.FormatFloat(c.Timeout.Seconds(), 'f', -1, 64) + "s",
+	}, nil
+}
+
+// ErrTimeout says that a query took longer than Config.Timeout.
+var ErrTimeout = errors.New("no whole answer")
+
+// ParseAddress reads the URL of a server.
+func ParseAddress(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, errors.New("must be a URL such as http://prometheus.monitoring.svc:9090")
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("%s must be a URL such as http://prometheus.monitoring.svc:9090", u.Redacted())
+	}
+	return u, nil
+}
+
+// Range is a query over a time: its value at Start, and each Step after it, up to
+// and including End.
+type Range struct {
+	Query      string
+	Start, End time.Time
+	Step       time.Duration
+}
+
+// Range sends a range query and visits the series of its answer, as Decode does.
+func (c *Client) Range(ctx context.Context, r Range, visit Visit) (Answer, error) {
+	answer, err := c.query(ctx, "query_range", url.Values{
+		"query": {r.Query}, "start": {seconds(r.Start)}, "end": {seconds(r.End)},
+		"step": {strconv.FormatFloat(r.Step.Seconds(), 'f', -1, 64)},
+	}, visit)
+	if err == nil && answer.Type != "matrix" {
+		err = fmt.Errorf("the query %s gives a %s: want series over time (a matrix)", r.Query, answer.Type)
+	}
+	return answer, err
+}
+
+// Instant sends a query for one time, or for now as the server's clock has it,
+// and visits the series of its answer, which may be a vector or, where the query
+// ends in a range such as [8d], a matrix.
+func (c *Client) Instant(ctx context.Context, query string, at time.Time, visit Visit) (Answer, error) {
+	form := url.Values{"query": {query}}
+	if !at.IsZero() {
+		form.Set("time", seconds(at))
+	}
+	answer, err := c.query(ctx, "query", form, visit)
+	if err == nil && answer.Type != "matrix" && answer.Type != "vector" {
+		err = fmt.Errorf("the query %s gives a %s: want series (a vector or a matrix)", query, answer.Type)
+	}
+	return answer, err
+}
+
+func seconds(at time.Time) string {
+	return strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', -1, 64)
+}
+
+func (c *Client) query(ctx context.Context, path string, form url.Values, visit Visit) (Answer, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Timeout,
+		fmt.Errorf("%w within %s (--prometheus-query-timeout)", ErrTimeout, c.config.Timeout))
+	defer cancel()
+	form.Set("timeout", c.maxTime)
+	answer, err := c.send(ctx, path, form, visit)
+	if err == nil {
+		return answer, nil
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return answer, fmt.Errorf("query %s: %w", c.base.Redacted(), err)
+}
+
+func (c *Client) send(ctx context.Context, path string, form url.Values, visit Visit) (Answer, error) {
+	var response *http.Response
+	var err error
+	if !c.useGet.Load() {
+		response, err = c.request(ctx, http.MethodPost, path, form)
+		if err != nil {
+			return Answer{}, err
+		}
+		if response.StatusCode == http.StatusMethodNotAllowed || response.StatusCode == http.StatusNotImplemented {
+			c.useGet.Store(true)
+			response.Body.Close()
+		}
+	}
+	if c.useGet.Load() {
+		if response, err = c.request(ctx, http.MethodGet, path, form); err != nil {
+			return Answer{}, err
+		}
+	}
+	defer response.Body.Close()
+	if response.StatusCode/100 != 2 {
+		return Answer{}, refusal(response)
+	}
+	return Decode(response.Body, c.config.Limits, visit)
+}
+
+func (c *Client) request(ctx context.Context, method, path string, form url.Values) (*http.Response, error) {
+	target, body := c.base.JoinPath("api/v1", path), ""
+	if method == http.MethodGet {
+		target.RawQuery = form.Encode()
+	} else {
+		body = form.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, method, target.String(), strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if method == http.MethodPost {
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if err := c.authorize(request); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	response, err := c.http.Do(request)
+	if c.config.Observe != nil {
+		code := "error"
+		if err == nil {
+			code = strconv.Itoa(response.StatusCode)
+		}
+		c.config.Observe(code, strings.ToLower(method), time.Since(start))
+	}
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err // without the URL, which may hold a password
+	}
+	return response, err
+}
+
+// authorize says who asks. The header is set on the request and not by the
+// transport, so that the HTTP client drops it when another host redirects.
+func (c *Client) authorize(request *http.Request) error {
+	token := c.config.Token
+	if file := c.config.TokenFile; file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read the token (--prometheus-bearer-token-file): %w", err)
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	switch {
+	case token != "":
+		request.Header.Set("Authorization", "Bearer "+token)
+	case c.config.Username != "":
+		request.SetBasicAuth(c.config.Username, c.config.Password)
+	}
+	return nil
+}
+
+// refusal reads the body of an answer that is an error.
+func refusal(response *http.Response) error {
+	const enough = 64 << 10
+	text, _ := io.ReadAll(io.LimitReader(response.Body, enough))
+	e := &Error{Code: response.StatusCode, Type: http.StatusText(response.StatusCode)}
+	var said struct{ ErrorType, Error string }
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	if json.Unmarshal(text, &said) == nil && said.Error != "" {
+		e.Type, e.Message = said.ErrorType, said.Error
+	} else if kind == "text/plain" {
+		e.Message = fmt.Sprintf("%.200s", strings.TrimSpace(string(text)))
+	}
+	switch response.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		e.Message = strings.TrimSpace(e.Message + " Check --prometheus-bearer-token, its file, or --username and --password.")
+	case http.StatusNotFound:
+		e.Message = strings.TrimSpace(e.Message + " Check --prometheus-address: /api/v1/query must exist below it.")
+	}
+	return e
+}

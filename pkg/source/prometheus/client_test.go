@@ -1,0 +1,254 @@
+package prometheus
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// serve returns a client of a server that handles every request with handle, and
+// the metrics it was told.
+func serve(t *testing.T, c Config, handle http.HandlerFunc) (*Client, *[]string) {
+	t.Helper()
+	server := httptest.NewServer(handle)
+	t.Cleanup(server.Close)
+	var told []string
+	c.Address = server.URL + "/below"
+	if c.Timeout == 0 {
+		c.Timeout = 5 * time.Second
+	}
+	c.Observe = func(code, method string, took time.Duration) {
+		require.GreaterOrEqual(t, took, time.Duration(0))
+		told = append(told, code+" "+method)
+	}
+	client, err := New(c)
+	require.NoError(t, err)
+	return client, &told
+}
+
+func at() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 500e6, time.UTC) }
+
+func ask(t *testing.T, c *Client) error {
+	_, err := c.Instant(t.Context(), "up", at(), func(map[string]string, []Point) {})
+	return err
+}
+
+func TestQueriesAreSentAsTheAPIWantsThem(t *testing.T) {
+	client, told := serve(t, Config{Timeout: 90 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
+		require.NoError(t, r.ParseForm())
+		require.Equal(t, http.MethodPost, r.Method)
+		require.Equal(t, "/below/api/v1/query_range", r.URL.Path)
+		require.Empty(t, r.Header.Get("Authorization"))
+		require.Equal(t, "map[end:[1772438400.5] query:[rate(x[1h])] start:[1772434800.5] step:[3600] timeout:[90s]]", fmt.Sprint(r.PostForm))
+		fmt.Fprint(w, matrix(`{"metric":{"a":"b"},"values":[[1,"1"]]}`))
+	})
+	n := 0
+	answer, err := client.Range(t.Context(), Range{Query: "rate(x[1h])", Start: at().Add(-time.Hour), End: at(), Step: time.Hour}, func(map[string]string, []Point) { n++ })
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.Equal(t, 1, answer.Points)
+	require.Equal(t, []string{"200 post"}, *told)
+}
+
+func TestServersWithoutPOSTAreAskedWithGET(t *testing.T) {
+	client, told := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			http.Error(w, "no", http.StatusMethodNotAllowed)
+			return
+		}
+		require.Equal(t, "up", r.URL.Query().Get("query"))
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+	})
+	require.NoError(t, ask(t, client))
+	require.NoError(t, ask(t, client))
+	require.Equal(t, []string{"405 post", "200 get", "200 get"}, *told)
+}
+
+func TestAuthentication(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(" one\n"), 0o600))
+	var got string
+	handle := func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header.Get("Authorization")
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+	}
+	for want, c := range map[string]Config{
+		"":                   {},
+		"Bearer secret":      {Token: "secret"},
+		"Basic dTpw":         {Username: "u", Password: "p"},
+		"Bearer one":         {TokenFile: file},
+		"Bearer from a file": {TokenFile: filepath.Join(t.TempDir(), "missing")},
+	} {
+		client, _ := serve(t, c, handle)
+		err := ask(t, client)
+		if want == "Bearer from a file" {
+			require.ErrorContains(t, err, "--prometheus-bearer-token-file")
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	client, _ := serve(t, Config{TokenFile: file}, handle)
+	require.NoError(t, ask(t, client))
+	require.NoError(t, os.WriteFile(file, []byte("two"), 0o600))
+	require.NoError(t, ask(t, client))
+	require.Equal(t, "Bearer two", got, "the token was rotated")
+}
+
+func TestCredentialsDoNotFollowARedirectToAnotherHost(t *testing.T) {
+	var got []string
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = append(got, r.Header.Get("Authorization")) }))
+	defer other.Close()
+	client, _ := serve(t, Config{Token: "secret"}, func(w http.ResponseWriter, r *http.Request) {
+		// localhost is another name than 127.0.0.1.
+		http.Redirect(w, r, "http://localhost"+other.URL[len("http://127.0.0.1"):], http.StatusTemporaryRedirect)
+	})
+	require.Error(t, ask(t, client))
+	require.Equal(t, []string{""}, got)
+}
+
+func TestTLS(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+	}))
+	defer server.Close()
+	for insecure, want := range map[bool]string{true: "", false: "certificate"} {
+		client, err := New(Config{Address: server.URL, Insecure: insecure, Timeout: 5 * time.Second})
+		require.NoError(t, err)
+		err = ask(t, client)
+		if want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, want)
+		}
+	}
+}
+
+func TestRefusalsSayWhatPrometheusSays(t *testing.T) {
+	for _, c := range []struct {
+		code             int
+		kind, body, want string
+	}{
+		{400, "application/json", `{"status":"error","errorType":"bad_data","error":"parse error"}`, "refuses the query (400, bad_data): parse error"},
+		{422, "application/json", `{"status":"error","errorType":"execution","error":"too many samples"}`, "(422, execution): too many samples"},
+		{503, "text/plain; charset=utf-8", "starting up\n", "(503, Service Unavailable): starting up"},
+		{500, "text/html", "<html>", "(500, Internal Server Error)"},
+		{401, "", "", "(401, Unauthorized): Check --prometheus-bearer-token"},
+		{404, "", "", "(404, Not Found): Check --prometheus-address"},
+		{200, "", `{"status":"error","errorType":"internal","error":"late"}`, "(internal): late"},
+		{200, "", `{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}`, "gives a scalar: want series"},
+		{200, "", `{"status":"success","data":{"resultType":"vector","result":[`, "ends in the middle"},
+	} {
+		client, told := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", c.kind)
+			w.WriteHeader(c.code)
+			fmt.Fprint(w, c.body)
+		})
+		require.ErrorContains(t, ask(t, client), c.want)
+		require.Equal(t, []string{fmt.Sprint(c.code, " post")}, *told)
+	}
+}
+
+func TestRangeQueriesWantAMatrix(t *testing.T) {
+	client, _ := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+	})
+	_, err := client.Range(t.Context(), Range{Query: "up"}, nil)
+	require.ErrorContains(t, err, "gives a vector: want series over time")
+}
+
+func TestAServerThatIsAwayIsCounted(t *testing.T) {
+	server := httptest.NewServer(nil)
+	server.Close()
+	var told []string
+	client, err := New(Config{Address: "http://u:secret@" + server.Listener.Addr().String(), Timeout: time.Second,
+		Observe: func(code, method string, _ time.Duration) { told = append(told, code+" "+method) }})
+	require.NoError(t, err)
+	err = ask(t, client)
+	require.ErrorContains(t, err, "refused")
+	require.NotContains(t, err.Error(), "secret")
+	require.Equal(t, []string{"error post"}, told)
+}
+
+func TestSlowBodiesEndWithTheTimeOut(t *testing.T) {
+	n := 0
+	client, _ := serve(t, Config{Timeout: 100 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]},`)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	})
+	_, err := client.Instant(t.Context(), "up", time.Time{}, func(map[string]string, []Point) { n++ })
+	require.ErrorContains(t, err, "no whole answer within 100ms (--prometheus-query-timeout)")
+	require.ErrorIs(t, err, ErrTimeout)
+	require.Equal(t, 1, n, "what arrived is handed on")
+}
+
+func TestBadAddresses(t *testing.T) {
+	for _, address := range []string{"", "prometheus:9090", "http://", "ftp://x", "http://u:secret@[", "://"} {
+		_, err := New(Config{Address: address})
+		require.ErrorContains(t, err, "must be a URL such as", address)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+func names() Usage {
+	return Usage{CPUMetric: "cpu_total", MemoryMetric: "mem", Job: "cadvisor", NamespaceLabel: "namespace", PodLabel: "pod_name", ContainerLabel: "name"}
+}
+
+func TestUsageQueries(t *testing.T) {
+	u := names()
+	require.Equal(t, `rate(cpu_total{job="cadvisor", pod_name=~".+", name!="POD", name!=""}[1h])`, u.CPU(time.Hour))
+	require.Equal(t, `mem{job="cadvisor", pod_name=~".+", name!="POD", name!=""}`, u.Memory())
+	u.Job, u.Namespace = "", "ns"
+	require.Equal(t, `mem{pod_name=~".+", name!="POD", name!="", namespace="ns"}`, u.Query(amount.Memory, 0))
+	require.Equal(t, `rate(cpu_total{pod_name=~".+", name!="POD", name!="", namespace="ns"}[1m30s])`, u.Query(amount.CPU, 90*time.Second))
+}
+
+func TestLiveUsage(t *testing.T) {
+	answers := map[string]string{
+		`max by (namespace, pod_name, name) (rate(cpu_total{job="cadvisor", pod_name=~".+", name!="POD", name!=""}[5m]))`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438400,"0.2509"]}`,
+		`max by (namespace, pod_name, name) (mem{job="cadvisor", pod_name=~".+", name!="POD", name!=""})`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438399,"1024.7"]},
+			{"metric":{"namespace":"ns","pod_name":"p"},"value":[1772438399,"1"]},{"metric":{"namespace":"ns","pod_name":"q","name":"c"},"value":[1772438399,"-3"]}`,
+	}
+	down := false
+	client, _ := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		if down {
+			http.Error(w, "away", http.StatusBadGateway)
+			return
+		}
+		text, known := answers[r.FormValue("query")]
+		require.True(t, known, r.FormValue("query"))
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[`+text+`]}}`)
+	})
+	live := &Live{Client: client, Usage: names(), Window: 5 * time.Minute}
+	var got []usage.Sample
+	err := live.Samples(t.Context(), func(s usage.Sample) { got = append(got, s) })
+	require.ErrorContains(t, err, "memory usage from Prometheus: 1 of 3 series lack the label namespace, pod_name or name")
+	c := usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "c"}
+	tick := time.Unix(1772438400, 0).UTC()
+	require.Equal(t, []usage.Sample{
+		{Container: c, Kind: amount.CPU, At: tick, Amount: 250},
+		{Container: c, Kind: amount.Memory, At: tick.Add(-time.Second), Amount: 1024},
+		{Container: usage.ContainerKey{Namespace: "ns", Pod: "q", Container: "c"}, Kind: amount.Memory, At: tick.Add(-time.Second), Amount: -1},
+	}, got)
+
+	for query := range answers {
+		answers[query] = ""
+	}
+	err = live.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
+	require.ErrorContains(t, err, "finds nothing: check the names")
+	down = true
+	err = live.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
+	require.ErrorContains(t, err, "cpu usage from Prometheus: query http://127.0.0.1")
+	require.ErrorContains(t, err, "memory usage from Prometheus")
+	require.ErrorContains(t, err, "502")
+}

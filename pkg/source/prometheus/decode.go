@@ -1,0 +1,249 @@
+package prometheus
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Point is a value at a time. It is finite.
+type Point struct {
+	At    time.Time
+	Value float64
+}
+
+// Visit takes one series: its labels, and its points in the order of the answer.
+// The points are valid until it returns.
+type Visit func(labels map[string]string, points []Point)
+
+// Answer is what an answer tells besides its points.
+type Answer struct {
+	Type     string   // of the result: matrix, vector, scalar or string
+	Series   int      // how many were visited
+	Points   int      // how many were handed on
+	Unusable int      // points that are no number, or infinite
+	Broken   int      // series that cannot be read
+	Last     error    // why the last of them cannot
+	Warnings []string // of the server
+}
+
+// Error is what Prometheus itself says about a query that it cannot answer.
+type Error struct {
+	Code    int    // of HTTP; 0 = unknown
+	Type    string // such as bad_data, execution or timeout
+	Message string
+}
+
+func (e Error) Error() string {
+	what := e.Type
+	if e.Code != 0 {
+		what = fmt.Sprintf("%d, %s", e.Code, e.Type)
+	}
+	if e.Message != "" {
+		e.Message = ": " + e.Message
+	}
+	return "Prometheus refuses the query (" + what + ")" + e.Message
+}
+
+// Limits are how large an answer may be.
+type Limits struct {
+	Bytes       int64 // of the whole answer
+	SeriesBytes int64 // of one series
+	Series      int
+}
+
+// DefaultLimits is enough for a day of 500,000 containers at one point an hour,
+// with labels of 2 KB each.
+func DefaultLimits() Limits {
+	return Limits{Bytes: 2 << 30, SeriesBytes: 16 << 20, Series: 2_000_000}
+}
+
+// TooLarge says that an answer exceeds a limit.
+type TooLarge struct {
+	What  string // what there is too much of
+	Limit int64
+}
+
+func (e *TooLarge) Error() string {
+	return fmt.Sprintf("the answer has more than %d %s: ask for less, such as one namespace or a coarser resolution", e.Limit, e.What)
+}
+
+// Decode reads the answer to a query and visits each series with points in it. A
+// series that cannot be read is counted and left out. What Prometheus says about
+// a query that failed is an *Error. Any other error says that the answer is
+// none, ends in the middle or is too large; the series before were visited.
+func Decode(r io.Reader, limits Limits, visit Visit) (Answer, error) {
+	meter := &meter{reader: r, limits: limits, whole: limits.Bytes, series: limits.SeriesBytes}
+	d := &decoder{Decoder: json.NewDecoder(meter), meter: meter, visit: visit}
+	err := d.answer()
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = fmt.Errorf("the answer ends in the middle: %w", io.ErrUnexpectedEOF)
+	}
+	return d.Answer, err
+}
+
+type decoder struct {
+	*json.Decoder
+	Answer
+	meter *meter
+	visit Visit
+
+	points points
+	labels map[string]string
+}
+
+// answer reads the outermost object.
+func (d *decoder) answer() error {
+	var status string
+	var found bool
+	var failed Error
+	err := d.object(func(key string) error {
+		switch key {
+		case "status":
+			return d.Decode(&status)
+		case "errorType":
+			return d.Decode(&failed.Type)
+		case "error":
+			return d.Decode(&failed.Message)
+		case "warnings":
+			return d.Decode(&d.Warnings)
+		case "data":
+			found = true
+			return d.data()
+		}
+		return d.skip()
+	})
+	switch {
+	case err != nil:
+		return err
+	case status == "error":
+		return &failed
+	case status != "success":
+		return fmt.Errorf("the answer has the status %q: is it Prometheus that answers?", status)
+	case !found:
+		return errors.New("the answer has no data: is it Prometheus that answers?")
+	}
+	return nil
+}
+
+// data reads the object with the result; null stands for an empty one.
+func (d *decoder) data() error {
+	return d.object(func(key string) error {
+		switch key {
+		case "resultType":
+			return d.Decode(&d.Type)
+		case "result":
+			return d.result()
+		}
+		return d.skip()
+	})
+}
+
+// result reads the list of series.
+func (d *decoder) result() error {
+	start, err := d.Token()
+	if err != nil || start == nil {
+		return err
+	}
+	if start != json.Delim('[') {
+		return fmt.Errorf("the result is %v: want a list", start)
+	}
+	for d.More() {
+		d.meter.series = d.meter.limits.SeriesBytes
+		if err := d.one(); err != nil {
+			return err
+		}
+	}
+	return d.expect(json.Delim(']'))
+}
+
+// one reads one series. If only its values are wrong it is counted, and reading
+// goes on behind it.
+func (d *decoder) one() error {
+	d.labels, d.points.list, d.points.unusable = map[string]string{}, d.points.list[:0], 0
+	series := struct {
+		Metric *map[string]string `json:"metric"`
+		Value  *points            `json:"value"`
+		Values *points            `json:"values"`
+	}{&d.labels, &d.points, &d.points}
+	err := d.Decode(&series)
+	var kind *json.UnmarshalTypeError
+	var point *pointError
+	switch {
+	case errors.As(err, &kind), errors.As(err, &point):
+		d.Broken++
+		d.Last = err
+		return nil
+	case err != nil:
+		return err
+	}
+	d.Unusable += d.points.unusable
+	if d.Series++; d.Series > d.meter.limits.Series {
+		return &TooLarge{"series", int64(d.meter.limits.Series)}
+	}
+	if len(d.points.list) > 0 {
+		d.Points += len(d.points.list)
+		d.visit(d.labels, d.points.list)
+	}
+	return nil
+}
+
+// object calls field for each key of the object that comes next; null is an
+// empty one.
+func (d *decoder) object(field func(key string) error) error {
+	d.meter.series = d.meter.limits.SeriesBytes
+	start, err := d.Token()
+	if err != nil || start == nil {
+		return err
+	}
+	if start != json.Delim('{') {
+		return fmt.Errorf("the answer has %v where an object must be: is it Prometheus that answers?", start)
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		if err := field(key.(string)); err != nil {
+			return err
+		}
+	}
+	return d.expect(json.Delim('}'))
+}
+
+func (d *decoder) skip() error {
+	var skipped json.RawMessage
+	return d.Decode(&skipped)
+}
+
+func (d *decoder) expect(want json.Delim) error {
+	token, err := d.Token()
+	if err == nil && token != want {
+		return fmt.Errorf("the answer has %v where %v must be", token, want)
+	}
+	return err
+}
+
+// meter bounds what is read: of the whole, and since a series began.
+type meter struct {
+	reader        io.Reader
+	limits        Limits
+	whole, series int64
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	if m.whole <= 0 {
+		return 0, &TooLarge{"bytes", m.limits.Bytes}
+	}
+	if m.series <= 0 {
+		return 0, &TooLarge{"bytes in one series", m.limits.SeriesBytes}
+	}
+	if most := min(m.whole, m.series); int64(len(p)) > most {
+		p = p[:most]
+	}
+	n, err := m.reader.Read(p)
+	m.whole, m.series = m.whole-int64(n), m.series-int64(n)
+	return n, err
+}

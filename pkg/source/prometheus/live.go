@@ -1,0 +1,58 @@
+package prometheus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// Live takes the usage of right now.
+type Live struct {
+	Client *Client
+	Usage  Usage
+	Window time.Duration // over which the use of CPU is a mean; several scrapes
+}
+
+// Samples asks for CPU and memory and calls yield for each sample. Of several
+// series of a container, such as before and after a restart, the highest counts.
+// One kind that fails does not stop the other; the error names it. Series without
+// namespace, pod or container are an error too, after all samples.
+func (l *Live) Samples(ctx context.Context, yield func(usage.Sample)) error {
+	var errs []error
+	for k := range amount.Kind(amount.Kinds) {
+		if err := l.samples(ctx, k, yield); err != nil {
+			errs = append(errs, fmt.Errorf("%s usage from Prometheus: %w", k, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (l *Live) samples(ctx context.Context, k amount.Kind, yield func(usage.Sample)) error {
+	unlabelled := 0
+	query := "max by (" + l.Usage.NamespaceLabel + ", " + l.Usage.PodLabel + ", " + l.Usage.ContainerLabel + ") (" + l.Usage.Query(k, l.Window) + ")"
+	answer, err := l.Client.Instant(ctx, query, time.Time{}, func(labels map[string]string, points []Point) {
+		container, ok := l.Usage.Container(labels)
+		if !ok {
+			unlabelled++
+			return
+		}
+		last := points[len(points)-1]
+		yield(usage.Sample{Container: container, Kind: k, At: last.At, Amount: Amount(k, last.Value)})
+	})
+	switch {
+	case err != nil:
+		return err
+	case unlabelled > 0:
+		return fmt.Errorf("%d of %d series lack the label %s, %s or %s", unlabelled, answer.Series,
+			l.Usage.NamespaceLabel, l.Usage.PodLabel, l.Usage.ContainerLabel)
+	case answer.Broken > 0:
+		return fmt.Errorf("%d series cannot be read, such as: %w", answer.Broken, answer.Last)
+	case answer.Series == 0:
+		return fmt.Errorf("the query %s finds nothing: check the names of metric, job and labels", query)
+	}
+	return nil
+}

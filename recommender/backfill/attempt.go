@@ -1,0 +1,208 @@
+package backfill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// What becomes of samples, as Count is told.
+const (
+	taken         = "taken"
+	noContainer   = "no_container_label"
+	notNumber     = "not_a_number"
+	unreadable    = "unreadable_series"
+	outside       = "outside_range"
+	negative      = "negative"
+	noLabels      = "unknown_labels"
+	initContainer = "init_container"
+	notSelected   = "not_selected"
+	refused       = "refused"
+)
+
+// patience is how many queries in a row may fail before an attempt gives up: a
+// server that is away would cost a time-out for each.
+const patience = 3
+
+// attempt asks for what is missing and delivers what it gets.
+func (l *Loader) attempt(ctx context.Context, now time.Time) error {
+	directory, err := l.directory(ctx)
+	if err != nil {
+		return err
+	}
+	f := l.feeder(ctx, directory, now)
+	log := klog.FromContext(ctx)
+	var errs []error
+	var missing []chunk
+	loaded, failures := 0, 0
+	for i, c := range l.missing {
+		if failures == patience {
+			missing = append(missing, l.missing[i:]...)
+			break
+		}
+		b, err := l.fetch(ctx, c)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			failures++
+			errs = append(errs, fmt.Errorf("%s usage from %s: %w", c.kind, c.from.UTC().Format(time.RFC3339), err))
+			missing = append(missing, c.halves(err)...)
+			continue
+		}
+		failures = 0
+		loaded++
+		f.feed(b)
+		l.step(b.steps, b.counts[taken])
+		l.count(b.counts)
+		log.V(1).Info("Loading history from Prometheus", "kind", c.kind, "from", c.from, "containers", len(b.containers), "samples", b.counts[taken])
+	}
+	l.missing = missing
+	if loaded > 0 {
+		f.finish()
+		l.deliver(Past{f.model, f.store})
+	}
+	return errors.Join(errs...)
+}
+
+func (l *Loader) count(counts map[string]int) {
+	for result, n := range counts {
+		if l.config.Count != nil && n > 0 {
+			l.config.Count(result, n)
+		}
+	}
+}
+
+// feeder feeds batches into a model and a store of its own.
+type feeder struct {
+	directory *directory
+	model     *feed.Model
+	store     *usage.Store
+	now       time.Time
+	pods      map[podName]*member
+}
+
+// member is a pod in the model, with all its containers that were seen.
+type member struct {
+	identity
+	containers []string // sorted
+	grown      bool     // the model does not know all of them yet
+}
+
+func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feeder {
+	store := usage.New(l.config.Store)
+	f := &feeder{
+		directory: d, store: store, now: now, pods: map[podName]*member{},
+		model: feed.NewModel(feed.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA}),
+	}
+	f.model.SyncVPAs(l.config.VPAs(ctx), now)
+	return f
+}
+
+// feed gives the samples of a batch to the store, one point in time after the
+// other, as they would have come live, and counts what becomes of them.
+func (f *feeder) feed(b *batch) {
+	reasons := f.admit(b)
+	for step := range b.steps {
+		at := b.from.Add(time.Duration(step) * b.step)
+		for i, key := range b.containers {
+			value := b.values[i*b.steps+step]
+			if value == none {
+				continue
+			}
+			reason := reasons[i]
+			if reason == "" {
+				reason = result(f.store.Observe(usage.Sample{Container: key, Kind: b.kind, At: at, Amount: value}))
+			}
+			b.counts[reason]++
+		}
+	}
+}
+
+// admit makes the model know the pods of a batch. It returns, for each container,
+// why it cannot be fed; empty if it can.
+func (f *feeder) admit(b *batch) []string {
+	reasons := make([]string, len(b.containers))
+	var grown []podName
+	for i, key := range b.containers {
+		name := podName{key.Namespace, key.Pod}
+		m := f.pods[name]
+		if m == nil {
+			m = &member{identity: f.directory.identify(name)}
+			f.pods[name] = m
+		}
+		switch {
+		case !m.known:
+			reasons[i] = noLabels
+			continue
+		case m.initContainer(key.Container):
+			reasons[i] = initContainer
+			continue
+		}
+		if at, found := slices.BinarySearch(m.containers, key.Container); !found {
+			m.containers = slices.Insert(m.containers, at, key.Container)
+			if !m.grown {
+				m.grown = true
+				grown = append(grown, name)
+			}
+		}
+	}
+	slices.SortFunc(grown, podName.compare)
+	for _, name := range grown {
+		f.model.PutPod(f.pods[name].object(name), f.now)
+		f.pods[name].grown = false
+	}
+	return reasons
+}
+
+func (m *member) object(name podName) *corev1.Pod {
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name, pod.Labels, pod.Status.Phase = name.namespace, name.pod, m.labels, corev1.PodUnknown
+	for _, c := range m.containers {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: c})
+	}
+	return pod
+}
+
+// finish lets the pods that are gone leave the model. Their history stays.
+func (f *feeder) finish() {
+	var gone []podName
+	for name, m := range f.pods {
+		if m.known && !m.live {
+			gone = append(gone, name)
+		}
+	}
+	slices.SortFunc(gone, podName.compare)
+	for _, name := range gone {
+		f.model.RemovePod(name.namespace, name.pod)
+	}
+}
+
+func result(reason usage.Reason) string {
+	switch reason {
+	case usage.Accepted:
+		return taken
+	case usage.UnknownContainer:
+		return notSelected
+	}
+	return refused
+}
+
+// podName names a pod.
+type podName struct{ namespace, pod string }
+
+func (n podName) compare(other podName) int {
+	if c := strings.Compare(n.namespace, other.namespace); c != 0 {
+		return c
+	}
+	return strings.Compare(n.pod, other.pod)
+}

@@ -1,0 +1,471 @@
+package backfill
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/source/prometheus"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+func now() time.Time { return time.Date(2026, 3, 10, 8, 0, 0, 0, time.UTC) }
+
+// fake is a Prometheus with the series of a test. It answers queries for CPU,
+// memory and labels.
+type fake struct {
+	t      *testing.T
+	series map[string][]fakeSeries // by metric: cpu_total, mem
+	labels string                  // the data of the answer to the query for labels
+	fails  func(query string, start time.Time) (code int, body string)
+	asked  []string // kind and start of each range query
+
+	counts map[string]int
+	config Config
+}
+
+type fakeSeries struct {
+	labels map[string]string
+	value  func(at time.Time) (value string, found bool)
+}
+
+func (f *fake) add(metric string, namespace, pod, container string, value func(at time.Time) (string, bool)) {
+	f.series[metric] = append(f.series[metric], fakeSeries{map[string]string{"namespace": namespace, "pod_name": pod, "name": container}, value})
+}
+
+func always(value string) func(time.Time) (string, bool) {
+	return func(time.Time) (string, bool) { return value, true }
+}
+
+func newFake(t *testing.T, pods ...*corev1.Pod) *fake {
+	f := &fake{t: t, series: map[string][]fakeSeries{}, labels: `{"resultType":"vector","result":[]}`, counts: map[string]int{}}
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	client, err := prometheus.New(prometheus.Config{Address: server.URL, Timeout: 5 * time.Second})
+	require.NoError(t, err)
+	f.config = Config{
+		Client: client,
+		Usage:  prometheus.Usage{CPUMetric: "cpu_total", MemoryMetric: "mem", NamespaceLabel: "namespace", PodLabel: "pod_name", ContainerLabel: "name"},
+		Labels: Labels{Query: "the_labels", Prefix: "pod_label_", Namespace: "ns_label", Pod: "pod_label"},
+		Length: 3 * 24 * time.Hour, Step: time.Hour,
+		Store: usage.DefaultConfig(),
+		VPAs:  func(context.Context) []feed.Observed { return nil },
+		Pods:  func() []*corev1.Pod { return pods },
+		Count: func(result string, n int) { f.counts[result] += n },
+	}
+	return f
+}
+
+func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	query := r.FormValue("query")
+	start := instant(f.t, r.FormValue("start"))
+	if f.fails != nil {
+		if code, body := f.fails(query, start); code != 0 {
+			w.WriteHeader(code)
+			fmt.Fprint(w, body)
+			return
+		}
+	}
+	if query == "the_labels" {
+		fmt.Fprintf(w, `{"status":"success","data":%s}`, f.labels)
+		return
+	}
+	kind := "mem"
+	if strings.Contains(query, "cpu_total") {
+		kind = "cpu_total"
+	}
+	f.asked = append(f.asked, kind+" "+start.Format("02T15:04"))
+	step, err := strconv.Atoi(r.FormValue("step"))
+	require.NoError(f.t, err)
+	type series struct {
+		Metric map[string]string `json:"metric"`
+		Values [][2]any          `json:"values"`
+	}
+	var list []series
+	for _, s := range f.series[kind] {
+		one := series{Metric: s.labels}
+		for at := start; !at.After(instant(f.t, r.FormValue("end"))); at = at.Add(time.Duration(step) * time.Second) {
+			if value, found := s.value(at); found {
+				one.Values = append(one.Values, [2]any{at.Unix(), value})
+			}
+		}
+		list = append(list, one)
+	}
+	text, err := json.Marshal(list)
+	require.NoError(f.t, err)
+	fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":%s}}`, text)
+}
+
+func instant(t *testing.T, text string) time.Time {
+	if text == "" {
+		return time.Time{}
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(t, err)
+	return time.Unix(seconds, 0).UTC()
+}
+
+// load makes one attempt and returns what it gave.
+func (f *fake) load() (*Loader, Past) {
+	l := New(f.config, now())
+	l.end(l.attempt(f.t.Context(), now()))
+	list := l.Take()
+	require.Len(f.t, list, 1)
+	require.Empty(f.t, l.Take())
+	return l, list[0]
+}
+
+// set returns the history of a container with the labels of pods.
+func (p Past) set(t *testing.T, container, labels string) profile.Image {
+	t.Helper()
+	series, found := p.Store.Find(usage.SeriesKey{Namespace: "ns", Container: container, Labels: labels})
+	require.True(t, found, "%v", p.keys())
+	scratch := profile.New(usage.DefaultConfig().Shape)
+	p.Store.Profile(&scratch, series)
+	return scratch.Image()
+}
+
+func (p Past) keys() (keys []usage.SeriesKey) {
+	for _, key := range p.Store.All() {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+func aPod(name string, set labels.Set, containers ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: set}}
+	for _, c := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c})
+	}
+	return p
+}
+
+// wave is some use that differs from hour to hour.
+func wave(at time.Time) int64 { return 100 + at.Unix()/3600*37%400 }
+
+func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
+	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
+	gap := func(at time.Time) bool { return at.Hour() == 3 }
+	f.add("cpu_total", "ns", "p", "c", func(at time.Time) (string, bool) {
+		return fmt.Sprintf("%d.0009e-3", wave(at)), !gap(at)
+	})
+	f.add("mem", "ns", "p", "c", func(at time.Time) (string, bool) {
+		if at.Hour() == 5 {
+			return "NaN", true
+		}
+		return fmt.Sprintf("%d.7", wave(at)<<20), !gap(at)
+	})
+	// What was before a restart overlaps; the higher value counts.
+	f.add("mem", "ns", "p", "c", func(at time.Time) (string, bool) { return "5000", at.Day() == 8 })
+	l, past := f.load()
+
+	store := usage.New(usage.DefaultConfig())
+	live := feed.NewModel(feed.Config{Store: store})
+	live.PutPod(aPod("p", labels.Set{"app": "x"}, "c"), now())
+	key := usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "c"}
+	want := 0
+	for at := now().Add(-72 * time.Hour); !at.After(now()); at = at.Add(time.Hour) {
+		if gap(at) {
+			if at.Day() == 8 {
+				require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: amount.Memory, At: at, Amount: 5000}))
+				want++
+			}
+			continue
+		}
+		memory := amount.Amount(wave(at) << 20)
+		if at.Hour() == 5 {
+			if memory = 5000; at.Day() != 8 {
+				memory = none
+			}
+		}
+		if memory != none {
+			require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: amount.Memory, At: at, Amount: memory}))
+			want++
+		}
+		require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: amount.CPU, At: at, Amount: amount.Amount(wave(at))}))
+		want++
+	}
+	require.Equal(t, Past{live, store}.set(t, "c", "app=x"), past.set(t, "c", "app=x"))
+	gotPeak, gotEnd, _ := past.Store.Peak(key)
+	wantPeak, wantEnd, _ := store.Peak(key)
+	require.Equal(t, wantPeak, gotPeak)
+	require.Equal(t, wantEnd, gotEnd)
+
+	require.Equal(t, Progress{State: Complete, Done: 2 * 73, Total: 2 * 73, Samples: want}, l.Progress())
+	require.Equal(t, map[string]int{taken: want, notNumber: 3}, f.counts)
+	require.Equal(t, []string{"cpu_total 07T08:00", "mem 07T08:00", "cpu_total 08T08:00", "mem 08T08:00",
+		"cpu_total 09T08:00", "mem 09T08:00", "cpu_total 10T08:00", "mem 10T08:00"}, f.asked)
+}
+
+func TestChunksHaveTheTimesOfOneQuery(t *testing.T) {
+	for _, c := range []struct{ length, step time.Duration }{
+		{8 * 24 * time.Hour, time.Hour}, {time.Hour, 7 * time.Minute}, {time.Minute, time.Hour}, {72 * time.Hour, 36 * time.Hour}, {30 * time.Hour, time.Second},
+	} {
+		want := now().Add(-c.length)
+		for _, chunk := range plan(now().Add(300*time.Millisecond), c.length, c.step) {
+			require.LessOrEqual(t, chunk.steps, mostSteps)
+			if chunk.kind == amount.CPU {
+				require.Equal(t, want, chunk.from)
+				want = want.Add(time.Duration(chunk.steps) * c.step)
+			}
+		}
+		require.True(t, want.After(now()))
+		require.False(t, want.Add(-c.step).After(now()))
+	}
+}
+
+func TestWhatIsTooMuchIsAskedForInHalves(t *testing.T) {
+	c := chunk{amount.CPU, now(), time.Hour, 25}
+	heavy := fmt.Errorf("query: %w", &prometheus.Error{Code: 422})
+	require.Equal(t, []chunk{{amount.CPU, now(), time.Hour, 12}, {amount.CPU, now().Add(12 * time.Hour), time.Hour, 13}}, c.halves(heavy))
+	require.Len(t, c.halves(fmt.Errorf("%w within 5m", prometheus.ErrTimeout)), 2)
+	require.Len(t, c.halves(&prometheus.TooLarge{}), 2)
+	require.Equal(t, []chunk{c}, c.halves(&prometheus.Error{Code: 500}))
+	c.steps = 1
+	require.Equal(t, []chunk{c}, c.halves(heavy))
+}
+
+func TestSeriesThatAreNoContainersCostOnlyThemselves(t *testing.T) {
+	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
+	f.config.Length = 2 * time.Hour
+	f.add("cpu_total", "ns", "p", "c", always("1"))
+	f.add("cpu_total", "ns", "", "c", always("1"))
+	f.add("cpu_total", "ns", "p", "c2", always("-1"))
+	f.series["mem"] = append(f.series["mem"], fakeSeries{map[string]string{"other": "x"}, always("1")})
+	_, past := f.load()
+	require.EqualValues(t, 3, past.set(t, "c", "app=x").Samples)
+	require.Equal(t, map[string]int{taken: 3, noContainer: 6, negative: 3}, f.counts)
+}
+
+func TestInitContainersDoNotCount(t *testing.T) {
+	pod := aPod("web-7d9f8b6c5d-x2k4p", labels.Set{"app": "x"}, "c")
+	pod.Spec.InitContainers = []corev1.Container{{Name: "setup"}}
+	f := newFake(t, pod)
+	f.config.Length = time.Hour
+	for _, pod := range []string{"web-7d9f8b6c5d-x2k4p", "web-7d9f8b6c5d-zzzzz"} {
+		f.add("cpu_total", "ns", pod, "c", always("1"))
+		f.add("cpu_total", "ns", pod, "setup", always("1"))
+	}
+	_, past := f.load()
+	require.Len(t, past.keys(), 1)
+	require.Equal(t, map[string]int{taken: 4, initContainer: 4}, f.counts)
+}
+
+func TestMemorySaverFeedsOnlyWhatAVPASelects(t *testing.T) {
+	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"), aPod("q", labels.Set{"app": "y"}, "c"))
+	f.config.Length, f.config.MemorySaver = time.Hour, true
+	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
+	f.config.VPAs = func(context.Context) []feed.Observed {
+		return []feed.Observed{{Object: vpa, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})}}
+	}
+	f.add("cpu_total", "ns", "p", "c", always("1"))
+	f.add("cpu_total", "ns", "q", "c", always("1"))
+	_, past := f.load()
+	require.Equal(t, []usage.SeriesKey{{Namespace: "ns", Container: "c", Labels: "app=x"}}, past.keys())
+	require.Equal(t, map[string]int{taken: 2, notSelected: 2}, f.counts)
+}
+
+func TestLabelsOfPods(t *testing.T) {
+	result := func(kind, value string) string {
+		one := func(pod, more string) string {
+			return `{"metric":{"ns_label":"ns","pod_label":"` + pod + `"` + more + `},` + value + `}`
+		}
+		return `{"resultType":"` + kind + `","result":[` + strings.Join([]string{
+			one("live", `,"pod_label_app":"older"`),
+			one("gone", `,"pod_label_app_kubernetes_io_name":"x","pod_label_other":"y","job":"kube-state-metrics"`),
+			one("bare", ""),
+			one("nobody", ""),
+			`{"metric":{"pod_label":"p"},` + value + `}`,
+		}, ",") + `]}`
+	}
+	live := aPod("live", labels.Set{"app.kubernetes.io/name": "x"}, "c")
+	for name, answer := range map[string]string{
+		"matrix": result("matrix", `"values":[[1,"1"],[2,"1"]]`),
+		"vector": result("vector", `"value":[2,"1"]`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, live)
+			f.config.Length = time.Hour
+			f.labels = answer
+			for _, pod := range []string{"live", "gone", "bare", "nobody"} {
+				f.add("cpu_total", "ns", pod, "c", always("1"))
+			}
+			_, past := f.load()
+			require.EqualValues(t, 2, past.set(t, "c", "app.kubernetes.io/name=x").Samples)
+			require.EqualValues(t, 2, past.set(t, "c", "app.kubernetes.io/name=x,other=y").Samples)
+			require.Equal(t, map[string]int{taken: 4, noLabels: 4}, f.counts)
+		})
+	}
+}
+
+func TestTheNewestSeriesWithLabelsWins(t *testing.T) {
+	f := newFake(t)
+	f.config.Length = time.Hour
+	one := func(app, at string) string {
+		return `{"metric":{"ns_label":"ns","pod_label":"p","pod_label_app":"` + app + `"},"values":[[1,"1"],[` + at + `,"1"]]}`
+	}
+	f.labels = `{"resultType":"matrix","result":[` + one("a", "5") + "," + one("b", "7") + "," + one("c", "6") + `]}`
+	f.add("cpu_total", "ns", "p", "c", always("1"))
+	_, past := f.load()
+	require.EqualValues(t, 2, past.set(t, "c", "app=b").Samples)
+}
+
+func TestPodsWithoutLabelsCountForTheirWorkload(t *testing.T) {
+	owned := func(name, kind string, set labels.Set) *corev1.Pod {
+		p := aPod(name, set, "c")
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: "owner", Controller: new(true)}}
+		return p
+	}
+	f := newFake(t,
+		owned("web-7d9f8b6c5d-x2k4p", "ReplicaSet", labels.Set{"app": "web", "hash": "new"}),
+		owned("web-5c5d7b6f9d-bbbbb", "ReplicaSet", labels.Set{"app": "web", "hash": "old"}),
+		owned("db-0", "StatefulSet", labels.Set{"app": "db"}),
+		owned("agent-x2k4p", "DaemonSet", labels.Set{"app": "agent"}),
+		owned("both-0", "StatefulSet", labels.Set{"app": "both1"}),
+		owned("both-7d9f8b6c5d-x2k4p", "ReplicaSet", labels.Set{"app": "both2"}),
+	)
+	f.config.Length = time.Hour
+	f.fails = func(query string, _ time.Time) (int, string) {
+		if query == "the_labels" {
+			return 400, `{"status":"error","errorType":"bad_data","error":"no such function"}`
+		}
+		return 0, ""
+	}
+	for _, pod := range []string{"web-7d9f8b6c5d-zzzzz", "web-66f9d5b7c8-zzzzz", "db-7", "agent-zzzzz", "both-3", "both-7d9f8b6c5d-zzzzz", "web", "other-0"} {
+		f.add("cpu_total", "ns", pod, "c", always("1"))
+	}
+	l, past := f.load()
+	require.Equal(t, Complete, l.Progress().State)
+	for set, samples := range map[string]int{"app=web,hash=new": 2, "app=web,hash=old": 2, "app=db": 2, "app=agent": 2, "app=both2": 2} {
+		require.EqualValues(t, samples, past.set(t, "c", set).Samples, set)
+	}
+	require.Equal(t, map[string]int{taken: 10, noLabels: 6}, f.counts, "both-3 may be of either, web and other-0 of none")
+}
+
+func TestNamesOfPodsInCommon(t *testing.T) {
+	for name, want := range map[string][]string{
+		"web-7d9f8b6c5d-x2k4p":     {"web-7d9f8b6c5d-", "web"},
+		"nightly-28912345-x2k4p":   {"nightly-28912345-", "nightly"},
+		"a-b-x2k4p":                {"a-b-", "a-b"},
+		"db-0":                     {"db"},
+		"db-main-12":               {"db-main"},
+		"job-x2k4p":                {"job-", "job"},
+		"single":                   nil,
+		"redis-slave":              nil,
+		"-0":                       nil,
+		"x-7d9f8b6c5d-7d9f8b6c5d-": nil,
+	} {
+		require.Equal(t, want, commonNames(name), name)
+	}
+}
+
+func TestLabelNamesFold(t *testing.T) {
+	for name, want := range map[string]string{
+		"app.kubernetes.io/name": "app_kubernetes_io_name", "app_kubernetes_io_name": "app_kubernetes_io_name",
+		"appName": "app_name", "app_name": "app_name", "K8sApp": "k8s_app", "k8s-App": "k8s_app", "": "",
+	} {
+		require.Equal(t, want, fold(name), name)
+	}
+	d := newDirectory([]*corev1.Pod{aPod("p", labels.Set{"a.b": "1", "a/b": "1", "c.d": "1"})})
+	d.remember(podName{"ns", "gone"}, map[string]string{"a_b": "1", "c_d": "1", "__name__": "x"}, "", now())
+	d.restoreNames()
+	require.Equal(t, map[string]string{"a_b": "1", "c.d": "1"}, d.gone[podName{"ns", "gone"}].labels, "what could be two stays as it is")
+}
+
+func TestWhatFailsIsTriedAgainAndTheRestCounts(t *testing.T) {
+	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
+	f.add("cpu_total", "ns", "p", "c", always("1"))
+	f.add("mem", "ns", "p", "c", always("1000"))
+	bad := now().Add(-48 * time.Hour)
+	f.fails = func(query string, start time.Time) (int, string) {
+		if strings.HasPrefix(query, "rate") && start.Equal(bad) {
+			return 500, "out of order"
+		}
+		return 0, ""
+	}
+	l, past := f.load()
+	p := l.Progress()
+	require.ErrorContains(t, p.Err, "cpu usage from 2026-03-08T08:00:00Z: query http://127.0.0.1")
+	p.Err = nil
+	require.Equal(t, Progress{State: Partial, Done: 146 - 24, Total: 146, Samples: 146 - 24}, p)
+	require.EqualValues(t, 49, past.set(t, "c", "app=x").Samples)
+
+	f.fails, f.asked = nil, nil
+	require.NoError(t, l.attempt(t.Context(), now()))
+	require.Equal(t, Progress{State: Complete, Done: 146, Total: 146, Samples: 146}, l.end(nil))
+	require.Equal(t, []string{"cpu_total 08T08:00"}, f.asked)
+	require.EqualValues(t, 24, l.Take()[0].set(t, "c", "app=x").Samples)
+}
+
+func TestAServerThatIsAwayIsNotAskedForEverything(t *testing.T) {
+	f := newFake(t)
+	n := 0
+	f.fails = func(query string, _ time.Time) (int, string) {
+		if query == "the_labels" {
+			return 0, ""
+		}
+		n++
+		return 502, ""
+	}
+	l := New(f.config, now())
+	err := l.attempt(t.Context(), now())
+	require.Error(t, err)
+	require.Equal(t, patience, n)
+	require.Equal(t, Failed, l.end(err).State)
+	require.Len(t, l.missing, 8)
+	require.Empty(t, l.Take())
+
+	f.fails = func(query string, _ time.Time) (int, string) { return 503, "" }
+	require.ErrorContains(t, l.attempt(t.Context(), now()), "labels of pods: query http")
+	require.Len(t, l.missing, 8)
+}
+
+func TestRunEndsWhenAllIsThere(t *testing.T) {
+	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
+	f.add("cpu_total", "ns", "p", "c", always("1"))
+	n := 0
+	f.fails = func(string, time.Time) (int, string) {
+		if n++; n < 3 {
+			return 500, ""
+		}
+		return 0, ""
+	}
+	l := New(f.config, now())
+	l.pause = time.Millisecond
+	require.Equal(t, Loading, l.Progress().State)
+	ended := make(chan struct{})
+	go func() { defer close(ended); l.Run(t.Context()) }()
+	<-l.First()
+	<-ended
+	require.Equal(t, Complete, l.Progress().State)
+	require.NoError(t, l.Progress().Err)
+	require.Len(t, l.Take(), 1)
+}
+
+func TestRunEndsWithTheContext(t *testing.T) {
+	f := newFake(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	f.fails = func(string, time.Time) (int, string) { return 500, "" }
+	l := New(f.config, now())
+	ended := make(chan struct{})
+	go func() { defer close(ended); l.Run(ctx) }()
+	<-l.First()
+	require.Equal(t, Failed, l.Progress().State)
+	cancel()
+	<-ended
+}

@@ -1,0 +1,173 @@
+package backfill
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/source/prometheus"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// Config says what is loaded, and what it is fed into.
+type Config struct {
+	Client *prometheus.Client
+	Usage  prometheus.Usage
+	Labels Labels
+	Length time.Duration // how far back
+	Step   time.Duration // between two samples, and window of the CPU rate
+
+	Store       usage.Config
+	MemorySaver bool // feed only pods that a VPA selects
+	PerVPA      bool // settings of a VPA override those of the store
+
+	VPAs func(context.Context) []feed.Observed // as the next pass will see them
+	Pods func() []*corev1.Pod                  // that exist now
+
+	// Count is told what became of samples: "taken", or why not. nil = nobody.
+	Count func(result string, n int)
+}
+
+// Labels says where the labels of pods are found.
+type Labels struct {
+	Query          string // expression, as it is sent
+	Prefix         string // of the labels of pods
+	Namespace, Pod string // labels that name the pod
+}
+
+// State is how much of the past is loaded.
+type State string
+
+// The states.
+const (
+	Loading  State = "loading"  // the first attempt runs
+	Complete State = "complete" // all that Prometheus has
+	Partial  State = "partial"  // some, and the rest is tried again
+	Failed   State = "failed"   // nothing yet, and all is tried again
+)
+
+// Progress is how far loading is.
+type Progress struct {
+	State       State
+	Done, Total int   // points in time, CPU and memory apart
+	Samples     int   // that were taken
+	Err         error // why the last attempt is not complete
+}
+
+// Past is a part of the past: the model and the store that it was fed into. Pods
+// that are gone are not in the model any more.
+type Past struct {
+	Model *feed.Model
+	Store *usage.Store
+}
+
+const (
+	leastPause = 30 * time.Second // after an attempt that is not complete
+	mostPause  = 10 * time.Minute
+)
+
+// Loader loads the past once. Progress, Take and First are safe for concurrent
+// use with Run.
+type Loader struct {
+	config Config
+	first  chan struct{}
+	once   sync.Once
+
+	pause   time.Duration // after the first attempt, if it is not complete
+	missing []chunk       // Run's own
+
+	mu       sync.Mutex
+	progress Progress
+	loaded   []Past
+}
+
+// New returns a loader of the past of now.
+func New(c Config, now time.Time) *Loader {
+	l := &Loader{config: c, first: make(chan struct{}), pause: leastPause, missing: plan(now, c.Length, c.Step)}
+	l.progress = Progress{State: Loading, Total: points(l.missing)}
+	return l
+}
+
+// Run loads until everything is loaded or ctx ends.
+func (l *Loader) Run(ctx context.Context) {
+	log := klog.FromContext(ctx)
+	for pause := l.pause; ; pause = min(2*pause, mostPause) {
+		start := time.Now()
+		err := l.attempt(ctx, start)
+		if ctx.Err() != nil {
+			return
+		}
+		p := l.end(err)
+		l.once.Do(func() { close(l.first) })
+		switch {
+		case p.State == Complete && p.Samples == 0:
+			log.Info("Prometheus has no usage: history begins now. If it should have some, check --history-cpu-metric, --history-memory-metric, "+
+				"--prometheus-cadvisor-job-name, --container-namespace-label, --container-pod-name-label and --container-name-label",
+				"query", l.config.Usage.Memory())
+			return
+		case p.State == Complete:
+			log.V(1).Info("History from Prometheus is complete", "samples", p.Samples, "took", time.Since(start))
+			return
+		}
+		log.Error(p.Err, "History from Prometheus is not complete, trying again", "done", p.Done, "of", p.Total, "after", pause)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// First is closed when the first attempt has ended, whatever came of it.
+func (l *Loader) First() <-chan struct{} { return l.first }
+
+// Progress tells how far loading is.
+func (l *Loader) Progress() Progress {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.progress
+}
+
+// Take hands over what was loaded since the last time, oldest first.
+func (l *Loader) Take() []Past {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	loaded := l.loaded
+	l.loaded = nil
+	return loaded
+}
+
+// step notes that a chunk was loaded.
+func (l *Loader) step(done, samples int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.progress.Done += done
+	l.progress.Samples += samples
+}
+
+func (l *Loader) deliver(p Past) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.loaded = append(l.loaded, p)
+}
+
+// end notes that an attempt has ended.
+func (l *Loader) end(err error) Progress {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := &l.progress
+	p.Err = err
+	switch {
+	case len(l.missing) == 0:
+		p.State, p.Err = Complete, nil
+	case p.Done > 0:
+		p.State = Partial
+	default:
+		p.State = Failed
+	}
+	return *p
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/backfill"
+)
+
+// pastOf is a Prometheus in which container a of a pod has always used 1 core and
+// 1000 MiB.
+func pastOf(t *testing.T, pod string, fails func() bool) string {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if fails != nil && fails() {
+			http.Error(w, "away", http.StatusServiceUnavailable)
+			return
+		}
+		value := `"1"`
+		if strings.Contains(r.FormValue("query"), "memory") {
+			value = `"1048576000"`
+		}
+		metric := `{"metric":{"namespace":"ns","pod_name":"` + pod + `","name":"a"},`
+		switch {
+		case strings.HasPrefix(r.FormValue("query"), "up"):
+			fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+		case strings.HasSuffix(r.URL.Path, "/query"):
+			fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[%s"value":[%d,%s]}]}}`, metric, start().Unix(), value)
+		default:
+			var values []string
+			from, _ := strconv.Atoi(r.FormValue("start"))
+			till, _ := strconv.Atoi(r.FormValue("end"))
+			for at := from; at <= till; at += 3600 {
+				values = append(values, fmt.Sprintf("[%d,%s]", at, value))
+			}
+			fmt.Fprintf(w, `{"status":"success","data":{"resultType":"matrix","result":[%s"values":[%s]}]}}`, metric, strings.Join(values, ","))
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// withPrometheus lets a world have its history there.
+func withPrometheus(t *testing.T, w *world, address string) *world {
+	w.config.Checkpoints.Storage = storagePrometheus
+	w.config.Prometheus.Address = address
+	require.NoError(t, w.config.Validate())
+	m := newMetrics(prometheus.NewRegistry())
+	from, err := w.config.sources(&rest.Config{Host: "http://127.0.0.1:1"}, m)
+	require.NoError(t, err)
+	w.from = from
+	return w
+}
+
+func TestHistoryFromPrometheusIsThereInTheFirstPass(t *testing.T) {
+	w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), aVPA("v", "x", time.Hour)), pastOf(t, "p1", nil)).begin()
+	require.Equal(t, backfill.Complete, w.loop.Backfill.Progress().State)
+	w.passes(1)
+	got := w.recommendations("v")
+	require.Len(t, got, 1)
+	require.EqualValues(t, 1168, got[0].Target.Cpu().MilliValue(), "1 core in its bucket, plus 15 %")
+	require.Greater(t, got[0].Target.Memory().Value(), int64(1048576000))
+	w.uses("p1", "a", 1000, 1000)
+	w.passes(15)
+	require.EqualValues(t, 1168, w.recommendations("v")[0].Target.Cpu().MilliValue())
+
+	list, err := w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, list.Items, "with Prometheus there are no checkpoints")
+	require.EqualValues(t, 2*193, testutil.ToFloat64(w.metrics.past.WithLabelValues("taken")))
+}
+
+func TestATargetFallsOnlyWhenAllHistoryIsLoaded(t *testing.T) {
+	for _, away := range []bool{false, true} {
+		published := aVPA("v", "x", time.Hour)
+		published.Status = *publishedStatus("a", "4", "4Gi")
+		w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), published), pastOf(t, "p1", func() bool { return away })).begin()
+		w.uses("p1", "a", 100, 100)
+		w.passes(2)
+		want := "1168m"
+		if away {
+			want = "4"
+		}
+		require.Equal(t, want, w.recommendations("v")[0].Target.Cpu().String())
+		require.EqualValues(t, !away, w.metrics.history.Complete())
+	}
+}
+
+func publishedStatus(container, cpu, memory string) *vpav1.VerticalPodAutoscalerStatus {
+	amounts := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	return &vpav1.VerticalPodAutoscalerStatus{
+		Conditions: []vpav1.VerticalPodAutoscalerCondition{{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue}},
+		Recommendation: &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
+			ContainerName: container, Target: amounts, LowerBound: amounts, UpperBound: amounts, UncappedTarget: amounts}}},
+	}
+}
+
+func TestPassesGoOnWithoutPrometheus(t *testing.T) {
+	var mu sync.Mutex
+	asked := 0
+	w := withPrometheus(t, newWorld(t, deployment("x"), aPod("p1", "x", "a"), aVPA("v", "x", time.Hour)), pastOf(t, "p1", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		asked++
+		return true
+	})).begin()
+	require.Positive(t, asked)
+	require.Equal(t, backfill.Failed, w.loop.Backfill.Progress().State)
+	w.uses("p1", "a", 100, 100)
+	w.passes(2)
+	require.Len(t, w.recommendations("v"), 1)
+}
+
+func TestLiveUsageFromPrometheus(t *testing.T) {
+	c := Default()
+	c.Prometheus.UsageSource, c.Prometheus.Address = "prometheus", pastOf(t, "p1", nil)
+	m := newMetrics(prometheus.NewRegistry())
+	from, err := c.sources(&rest.Config{Host: "http://127.0.0.1:1"}, m)
+	require.NoError(t, err)
+	require.Equal(t, "Prometheus", from.name)
+	n := 0
+	require.NoError(t, from.samples(t.Context(), func(s usage.Sample) {
+		n++
+		require.WithinDuration(t, start(), s.At, time.Second)
+	}))
+	require.Equal(t, 2, n)
+	require.EqualValues(t, 2, testutil.ToFloat64(m.prometheusRequests.WithLabelValues("200", "post")))
+}
+
+func TestExternalMetricsOfThePodsOfVPAs(t *testing.T) {
+	var mu sync.Mutex
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, r.URL.Path[len("/apis/external.metrics.k8s.io/v1beta1"):]+"?"+r.URL.Query().Get("labelSelector"))
+		fmt.Fprintf(w, `{"items":[{"metricLabels":{"name":"a"},"timestamp":%q,"value":"1"}]}`, start().Add(time.Minute).Format(time.RFC3339))
+	}))
+	defer server.Close()
+	w := newWorld(t, deployment("x"), aPod("p1", "x", "a"), aPod("p2", "other", "a"), aVPA("v", "x", time.Hour))
+	w.config.External.Use, w.config.External.CPUMetric = true, "cpu_use"
+	require.NoError(t, w.config.Validate())
+	from, err := w.config.sources(&rest.Config{Host: server.URL}, newMetrics(prometheus.NewRegistry()))
+	require.NoError(t, err)
+	w.from = from
+	w.begin()
+	w.loop.Ingester.Source = from.samples
+	w.passes(1)
+	require.Equal(t, []string{"/namespaces/ns/cpu_use?app=x,pod=p1"}, asked)
+	got := w.recommendations("v")
+	require.Len(t, got, 1)
+	require.NotContains(t, got[0].Target, "memory", "a metric that is not configured is no zero")
+}
