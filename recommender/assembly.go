@@ -6,8 +6,11 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -15,11 +18,13 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/recommender/advice"
+	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/ingest"
 	"loadline.dev/loadline/recommender/intake"
 	"loadline.dev/loadline/recommender/rescue"
+	"loadline.dev/loadline/recommender/roster"
 	"loadline.dev/loadline/recommender/status"
 	"loadline.dev/loadline/recommender/upkeep"
 )
@@ -80,9 +85,9 @@ func (a *assembly) start() (*Loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	loop.Resolve, loop.Changes, loop.Ingester.OOMs = resolver.Resolve, changes, ooms
+	loop.Roster.Resolve, loop.Changes, loop.Ingester.OOMs = resolver.Resolve, changes, ooms
 	loop.Checkpoints.Saver.Waiting = func() bool { return len(ooms.Wake()) > 0 }
-	if a.config.fromPrometheus() {
+	if a.config.Checkpoints.InPrometheus() {
 		return loop, a.backfill(loop)
 	}
 	return loop, loop.load(a.ctx, a.parts.clients, a.parts.now)
@@ -117,23 +122,24 @@ func (a *assembly) loop() (*Loop, error) {
 	config := c.Aggregation.Store()
 	store := usage.New(config)
 	model := feed.NewModel(feed.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig})
-	if a.parts.from.attach != nil {
-		a.parts.from.attach(model)
+	if a.parts.origin.Attach != nil {
+		a.parts.origin.Attach(model)
 	}
 	advisor := &advice.Advisor{
 		Store: store, Shape: config.Shape, Recipe: recipe, Estimate: c.Estimate.Config,
 		Format: c.Output.Format(), Limits: c.Output.Limits(), Complete: m.history.Complete,
 	}
 	progress := a.parts.health.Tick
+	roster := &roster.Roster{Name: c.Name, Works: c.Kube.Serves, VPAs: own.VerticalPodAutoscalers().Lister()}
 	return &Loop{
 		Config:   c,
 		Metrics:  m,
 		Progress: progress,
-		VPAs:     own.VerticalPodAutoscalers().Lister(),
+		Roster:   roster,
 		Store:    store,
 		Model:    model,
 		Ingester: &ingest.Ingester{
-			Source: a.parts.samples, Name: a.parts.from.name, Timeout: max(c.Interval, leastTimeout), Store: store, Model: model,
+			Source: a.parts.origin.Samples, Name: a.parts.origin.Name, Timeout: max(c.Interval, leastTimeout), Store: store, Model: model,
 			Progress: progress, Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
 		},
 		Advisor: advisor,
@@ -152,8 +158,8 @@ func (a *assembly) loop() (*Loop, error) {
 				Timeout:  c.Checkpoints.Timeout,
 				Contents: advisor.Contents, Progress: progress, Rescue: rescue.From(stepCheckpoints, m.panics),
 			}),
-			Off:   c.fromPrometheus(),
-			Model: model, VPAs: own.VerticalPodAutoscalers().Lister(), Serves: c.serves,
+			Off:   c.Checkpoints.InPrometheus(),
+			Model: model, VPAs: roster.VPAs, Serves: roster.Serves,
 			Ignores: func(namespace string) bool { return !c.Kube.Serves(namespace) },
 			Collect: c.Checkpoints.CollectInterval, Results: m.checkpoints,
 		},
@@ -162,3 +168,37 @@ func (a *assembly) loop() (*Loop, error) {
 
 // leastTimeout is how long a source may take even when passes are more frequent.
 const leastTimeout = 10 * time.Second
+
+// backfill begins to load history from Prometheus, and waits for the end of the
+// first attempt: what it gives is there for the first pass.
+func (a *assembly) backfill(loop *Loop) error {
+	c := a.config
+	config := c.Prometheus.History(c.Kube.Namespace)
+	config.Client, config.Store = a.parts.origin.Client, c.Aggregation.Store()
+	config.MemorySaver, config.PerVPA = c.MemorySaver, c.Gates.PerVPAConfig
+	config.VPAs = func(ctx context.Context) []feed.Observed {
+		observed, err := loop.Roster.Observe(ctx, func() {})
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot list VPAs, loading history without them")
+		}
+		return observed
+	}
+	pods := a.pods.Core().V1().Pods().Lister()
+	config.Pods = func() []*corev1.Pod {
+		list, err := pods.List(labels.Everything())
+		if err != nil {
+			klog.FromContext(a.ctx).Error(err, "Cannot list pods, loading history without their labels")
+		}
+		return list
+	}
+	config.Count = func(result string, n int) { a.parts.metrics.past.WithLabelValues(result).Add(float64(n)) }
+	loop.Backfill = backfill.New(config, a.parts.now())
+	a.parts.metrics.history.Begin(loop.Backfill.Progress().Total)
+	a.background.Go(func() { loop.Backfill.Run(a.ctx) })
+	select {
+	case <-loop.Backfill.First():
+		return nil
+	case <-a.ctx.Done():
+		return a.ctx.Err()
+	}
+}

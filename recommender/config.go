@@ -2,12 +2,15 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/recommender/options"
+	"loadline.dev/loadline/recommender/origin"
+	"loadline.dev/loadline/recommender/roster"
 )
 
 // Config is everything that can be set on the command line.
@@ -24,42 +27,25 @@ type Config struct {
 	MemorySaver bool          // track only pods that a VPA selects
 	Workers     int           // for status and checkpoint writes
 
-	Checkpoints Checkpoints
+	Checkpoints options.Checkpoints
 	Aggregation options.Aggregation
 	Output      options.Output
 	Prometheus  options.Prometheus
 	External    options.External
 }
 
-// Checkpoints says how history is kept between two runs.
-type Checkpoints struct {
-	Storage         string        // "prometheus", or anything else for checkpoints
-	CollectInterval time.Duration // least time between two clean-ups of orphans
-	Timeout         time.Duration // of writing in one pass
-	Interval        time.Duration // between two writes of a VPA that can wait
-	Min             int           // has no effect
-}
-
-// storagePrometheus is the storage without checkpoints.
-const storagePrometheus = "prometheus"
-
 // Default returns the configuration without any flag.
 func Default() *Config {
 	return &Config{
-		Kube:     flags.DefaultKube(),
-		Logging:  flags.DefaultLogging(),
-		Election: flags.DefaultElection("vpa-recommender-lease"),
-		Serving:  flags.Serving{Address: ":8942"},
-		Estimate: flags.DefaultEstimate(),
-		Name:     "default",
-		Interval: time.Minute,
-		Workers:  10,
-		Checkpoints: Checkpoints{
-			CollectInterval: 10 * time.Minute,
-			Timeout:         time.Minute,
-			Interval:        10 * time.Minute,
-			Min:             10,
-		},
+		Kube:        flags.DefaultKube(),
+		Logging:     flags.DefaultLogging(),
+		Election:    flags.DefaultElection("vpa-recommender-lease"),
+		Serving:     flags.Serving{Address: ":8942"},
+		Estimate:    flags.DefaultEstimate(),
+		Name:        roster.Default,
+		Interval:    time.Minute,
+		Workers:     10,
+		Checkpoints: options.DefaultCheckpoints(),
 		Aggregation: options.DefaultAggregation(),
 		Output:      options.DefaultOutput(),
 		Prometheus:  options.DefaultPrometheus(),
@@ -80,12 +66,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.MemorySaver, "memory-saver", c.MemorySaver, "Keep history only for pods that some VPA selects.")
 	fs.IntVar(&c.Workers, "update-worker-count", c.Workers, "Parallel writes of status and of checkpoints.")
 
-	fs.StringVar(&c.Checkpoints.Storage, "storage", c.Checkpoints.Storage, `"prometheus" takes history from there; everything else keeps it in checkpoint objects.`)
-	fs.DurationVar(&c.Checkpoints.CollectInterval, "checkpoints-gc-interval", c.Checkpoints.CollectInterval, "Least time between two clean-ups of checkpoints without VPA.")
-	fs.DurationVar(&c.Checkpoints.Timeout, "checkpoints-timeout", c.Checkpoints.Timeout, "How long a pass may write checkpoints; the rest follows in the next.")
-	fs.DurationVar(&c.Checkpoints.Interval, "checkpoints-interval", c.Checkpoints.Interval, "How often the changed history of a VPA is written; what a published target rests on is written at once. 0: in each pass.")
-	fs.IntVar(&c.Checkpoints.Min, "min-checkpoints", c.Checkpoints.Min, "Deprecated, has no effect.")
-
+	c.Checkpoints.AddFlags(fs)
 	c.Aggregation.AddFlags(fs)
 	c.Output.AddFlags(fs)
 	c.Prometheus.AddFlags(fs)
@@ -95,8 +76,16 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 // Complete reads what flags refer to.
 func (c *Config) Complete() error { return c.Prometheus.Complete() }
 
-// fromPrometheus tells whether history comes from there, and not from checkpoints.
-func (c *Config) fromPrometheus() bool { return c.Checkpoints.Storage == storagePrometheus }
+// origin returns where usage comes from, with requests counted in m.
+func (c *Config) origin(m *metrics) origin.Config {
+	return origin.Config{
+		Prometheus: c.Prometheus, External: c.External, Namespace: c.Kube.Namespace, History: c.Checkpoints.InPrometheus(),
+		Requested: func(code, method string, took time.Duration) {
+			m.prometheusRequests.WithLabelValues(code, method).Inc()
+			m.prometheusDuration.WithLabelValues(code, method).Observe(took.Seconds())
+		},
+	}
+}
 
 // Validate returns all problems joined.
 func (c *Config) Validate() error {
@@ -110,12 +99,10 @@ func (c *Config) Validate() error {
 		flags.Check(c.Workers > 0, "update-worker-count", c.Workers, "must be at least 1"),
 		flags.Check(!c.External.Use || c.Prometheus.UsageSource != options.UsageFromPrometheus, "use-external-metrics", c.External.Use,
 			"excludes --usage-source="+c.Prometheus.UsageSource+": usage comes from one place"),
-		flags.Check(c.Checkpoints.CollectInterval >= 0, "checkpoints-gc-interval", c.Checkpoints.CollectInterval, "must not be negative"),
-		flags.Check(c.Checkpoints.Interval >= 0, "checkpoints-interval", c.Checkpoints.Interval, "must not be negative"),
-		flags.Check(c.Checkpoints.Timeout > 0, "checkpoints-timeout", c.Checkpoints.Timeout, "must be longer than 0"),
+		c.Checkpoints.Validate(),
 		c.Aggregation.Validate(),
 		c.Output.Validate(),
-		c.Prometheus.Validate(c.fromPrometheus() || c.Prometheus.UsageSource == options.UsageFromPrometheus),
+		c.Prometheus.Validate(c.Checkpoints.InPrometheus() || c.Prometheus.UsageSource == options.UsageFromPrometheus),
 		c.External.Validate(),
 	)
 }
@@ -123,9 +110,5 @@ func (c *Config) Validate() error {
 // warnings returns a line for each setting that is accepted but has no effect or
 // probably not the one that was meant.
 func (c *Config) warnings() []string {
-	lines := append(c.Kube.Warnings(), c.Prometheus.Warnings()...)
-	if c.Checkpoints.Min != 10 {
-		lines = append(lines, flags.Problem("min-checkpoints", c.Checkpoints.Min, "deprecated, has no effect").Error())
-	}
-	return lines
+	return slices.Concat(c.Kube.Warnings(), c.Prometheus.Warnings(), c.Checkpoints.Warnings())
 }

@@ -2,18 +2,12 @@ package main
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"time"
 
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/usage"
-	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/recommender/advice"
 	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/checkpoint"
@@ -21,6 +15,7 @@ import (
 	"loadline.dev/loadline/recommender/ingest"
 	"loadline.dev/loadline/recommender/intake"
 	"loadline.dev/loadline/recommender/rescue"
+	"loadline.dev/loadline/recommender/roster"
 	"loadline.dev/loadline/recommender/status"
 	"loadline.dev/loadline/recommender/upkeep"
 )
@@ -32,8 +27,7 @@ type Loop struct {
 	Metrics  *metrics
 	Progress func() // called during long steps
 
-	VPAs    listers.VerticalPodAutoscalerLister
-	Resolve func(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
+	Roster  *roster.Roster
 	Changes *intake.Changes
 
 	Store       *usage.Store
@@ -109,7 +103,7 @@ const closeTime = 5 * time.Second
 // loadVPAs makes the model follow the VPAs that this recommender serves.
 func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 	log := klog.FromContext(ctx)
-	observed, err := l.observe(ctx, l.Progress)
+	observed, err := l.Roster.Observe(ctx, l.Progress)
 	if err != nil {
 		log.Error(err, "Cannot list VPAs, going on with those of the last pass")
 		return
@@ -128,40 +122,6 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 		v.Recommended = status.Provided(v.Object)
 		v.Complained = now
 	}
-}
-
-// observe reads the VPAs that this recommender serves, sorted by namespace and
-// name, and what their targets resolve to. It is safe for concurrent use, and calls
-// progress before each VPA.
-func (l *Loop) observe(ctx context.Context, progress func()) ([]feed.Observed, error) {
-	objects, err := l.VPAs.List(labels.Everything())
-	if err != nil {
-		return nil, err
-	}
-	objects = slices.DeleteFunc(objects, func(v *vpav1.VerticalPodAutoscaler) bool { return !l.Config.serves(v) })
-	slices.SortFunc(objects, func(a, b *vpav1.VerticalPodAutoscaler) int {
-		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
-	})
-	observed := make([]feed.Observed, len(objects))
-	for i, object := range objects {
-		progress()
-		selector, err := l.Resolve(ctx, object.Namespace, object.Spec.TargetRef)
-		observed[i] = feed.Observed{Object: object, Selector: selector, Err: err}
-	}
-	return observed, nil
-}
-
-// serves tells whether a VPA is this recommender's.
-func (c *Config) serves(v *vpav1.VerticalPodAutoscaler) bool {
-	if !c.Kube.Serves(v.Namespace) {
-		return false
-	}
-	if len(v.Spec.Recommenders) == 0 {
-		return c.Name == "default"
-	}
-	return slices.ContainsFunc(v.Spec.Recommenders, func(r *vpav1.VerticalPodAutoscalerRecommenderSelector) bool {
-		return r != nil && r.Name == c.Name
-	})
 }
 
 // troubles returns what was wrong with targets in the last pass.
@@ -187,7 +147,7 @@ func (l *Loop) loadPods(now time.Time) {
 	}
 	if l.Backfill != nil {
 		// Now the model knows the pods of whose history this may be.
-		l.absorb(now)
+		l.Backfill.Absorb(l.Model, l.Store, l.Metrics.history, now)
 	}
 	l.Restored.Resume(l.Store, l.Model)
 	// What no VPA took in the first pass is of no use later.

@@ -168,7 +168,7 @@ func TestTargetThatVanishesForAMomentKeepsItsRecommendation(t *testing.T) {
 	w.passes(3)
 	require.NoError(t, w.kube.AppsV1().Deployments("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool {
-		_, err := w.loop.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
+		_, err := w.loop.Roster.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
 		return err != nil
 	}, time.Second, time.Millisecond)
 	w.passes(2)
@@ -185,7 +185,7 @@ func TestTargetThatVanishesForAMomentKeepsItsRecommendation(t *testing.T) {
 
 	w.create(deployment("web"))
 	require.Eventually(t, func() bool {
-		_, err := w.loop.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
+		_, err := w.loop.Roster.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
 		return err == nil
 	}, time.Second, time.Millisecond)
 	w.passes(1)
@@ -215,7 +215,7 @@ func TestTwoVPAsOnOneTargetTheOlderControls(t *testing.T) {
 
 	require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(t.Context(), "older", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool {
-		_, err := w.loop.VPAs.VerticalPodAutoscalers("ns").Get("older")
+		_, err := w.loop.Roster.VPAs.VerticalPodAutoscalers("ns").Get("older")
 		return err != nil
 	}, time.Second, time.Millisecond)
 	w.passes(1)

@@ -7,11 +7,11 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/recommender/checkpoint"
+	"loadline.dev/loadline/recommender/origin"
 	"loadline.dev/loadline/recommender/pace"
 )
 
@@ -62,20 +62,19 @@ func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) er
 	if err := clients.WaitForServer(ctx, startPatience); err != nil {
 		return err
 	}
-	from, err := c.sources(config, m)
+	from, err := origin.New(config, c.origin(m))
 	if err != nil {
 		return err
 	}
 	return lease.Lead(ctx, clients.Kube, c.Election, func(leading context.Context) error {
-		return work(leading, ctx.Done(), c, parts{clients: clients, samples: from.samples, from: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
+		return work(leading, ctx.Done(), c, parts{clients: clients, origin: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
 	})
 }
 
 // parts are what work is given; tests give it fakes.
 type parts struct {
 	clients *client.Clients
-	samples func(context.Context, func(usage.Sample)) error
-	from    sources
+	origin  origin.Origin
 	scale   *client.Scales
 	metrics *metrics
 	health  *serving.Health
@@ -112,12 +111,9 @@ func (l *Loop) load(ctx context.Context, clients *client.Clients, now func() tim
 		Client:    clients.VPA,
 		Namespace: l.Config.Kube.Namespace,
 		Shape:     l.Config.Aggregation.Store().Shape,
-		Wanted: func(o checkpoint.Owner) bool {
-			object, err := l.VPAs.VerticalPodAutoscalers(o.Namespace).Get(o.VPA)
-			return err == nil && l.Config.serves(object)
-		},
-		Now:   now,
-		Ahead: l.Config.Aggregation.Ahead(l.Config.Gates.PerVPAConfig),
+		Wanted:    func(o checkpoint.Owner) bool { return l.Roster.Has(o.Namespace, o.VPA) },
+		Now:       now,
+		Ahead:     l.Config.Aggregation.Ahead(l.Config.Gates.PerVPAConfig),
 		Report: func(object string, err error) {
 			result, message := "rejected", "Checkpoint cannot be used, its history is lost"
 			if errors.Is(err, checkpoint.ErrWindows) || errors.Is(err, checkpoint.ErrFuture) {

@@ -28,6 +28,7 @@ import (
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/recommender/origin"
 )
 
 // start is the time of the first pass in these tests.
@@ -46,7 +47,7 @@ type world struct {
 
 	use   map[usage.ContainerKey][amount.Kinds]amount.Amount
 	fails error
-	from  sources          // what w.samples is not
+	from  origin.Origin    // but w.samples are its samples
 	clock func() time.Time // of the program outside of passes; nil: that of the passes
 	stop  func()
 }
@@ -93,8 +94,10 @@ func (w *world) begin() *world {
 // parts returns what the program is given.
 func (w *world) parts() parts {
 	w.metrics = newMetrics(prometheus.NewRegistry())
+	from := w.from
+	from.Samples = w.samples
 	return parts{
-		clients: &client.Clients{Kube: w.kube, VPA: w.vpas}, samples: w.samples, from: w.from, scale: client.NewScales(w.kube),
+		clients: &client.Clients{Kube: w.kube, VPA: w.vpas}, origin: from, scale: client.NewScales(w.kube),
 		metrics: w.metrics, health: serving.NewHealth(time.Hour),
 		now: func() time.Time {
 			if w.clock != nil {
@@ -142,7 +145,7 @@ func (w *world) settle() {
 		list, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("").List(w.t.Context(), metav1.ListOptions{})
 		require.NoError(w.t, err)
 		for i := range list.Items {
-			cached, err := w.loop.VPAs.VerticalPodAutoscalers(list.Items[i].Namespace).Get(list.Items[i].Name)
+			cached, err := w.loop.Roster.VPAs.VerticalPodAutoscalers(list.Items[i].Namespace).Get(list.Items[i].Name)
 			if err != nil || !sameStatus(cached, &list.Items[i]) {
 				return false
 			}

@@ -21,6 +21,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/backfill"
+	"loadline.dev/loadline/recommender/origin"
 )
 
 // pastOf is a Prometheus in which container a of a pod has always used 1 core and
@@ -57,11 +58,11 @@ func pastOf(t *testing.T, pod string, fails func() bool) string {
 
 // withPrometheus lets a world have its history there.
 func withPrometheus(t *testing.T, w *world, address string) *world {
-	w.config.Checkpoints.Storage = storagePrometheus
+	w.config.Checkpoints.Storage = "prometheus"
 	w.config.Prometheus.Address = address
 	require.NoError(t, w.config.Validate())
 	m := newMetrics(prometheus.NewRegistry())
-	from, err := w.config.sources(&rest.Config{Host: "http://127.0.0.1:1"}, m)
+	from, err := origin.New(&rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(m))
 	require.NoError(t, err)
 	w.from = from
 	return w
@@ -130,11 +131,11 @@ func TestLiveUsageFromPrometheus(t *testing.T) {
 	c := Default()
 	c.Prometheus.UsageSource, c.Prometheus.Address = "prometheus", pastOf(t, "p1", nil)
 	m := newMetrics(prometheus.NewRegistry())
-	from, err := c.sources(&rest.Config{Host: "http://127.0.0.1:1"}, m)
+	from, err := origin.New(&rest.Config{Host: "http://127.0.0.1:1"}, c.origin(m))
 	require.NoError(t, err)
-	require.Equal(t, "Prometheus", from.name)
+	require.Equal(t, "Prometheus", from.Name)
 	n := 0
-	require.NoError(t, from.samples(t.Context(), func(s usage.Sample) {
+	require.NoError(t, from.Samples(t.Context(), func(s usage.Sample) {
 		n++
 		require.WithinDuration(t, start(), s.At, time.Second)
 	}))
@@ -155,11 +156,11 @@ func TestExternalMetricsOfThePodsOfVPAs(t *testing.T) {
 	w := newWorld(t, deployment("x"), aPod("p1", "x", "a"), aPod("p2", "other", "a"), aVPA("v", "x", time.Hour))
 	w.config.External.Use, w.config.External.CPUMetric = true, "cpu_use"
 	require.NoError(t, w.config.Validate())
-	from, err := w.config.sources(&rest.Config{Host: server.URL}, newMetrics(prometheus.NewRegistry()))
+	from, err := origin.New(&rest.Config{Host: server.URL}, w.config.origin(newMetrics(prometheus.NewRegistry())))
 	require.NoError(t, err)
 	w.from = from
 	w.begin()
-	w.loop.Ingester.Source = from.samples
+	w.loop.Ingester.Source = from.Samples
 	w.passes(1)
 	require.Equal(t, []string{"/namespaces/ns/cpu_use?app=x,pod=p1"}, asked)
 	got := w.recommendations("v")

@@ -1,0 +1,3 @@
+// Package origin chooses where usage and history come from: the metrics API, the
+// external metrics API or Prometheus, as the flags say.
+package origin

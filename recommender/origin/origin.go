@@ -1,0 +1,81 @@
+package origin
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/source/external"
+	"loadline.dev/loadline/pkg/source/metricsserver"
+	"loadline.dev/loadline/pkg/source/prometheus"
+	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/options"
+)
+
+// Config is what chooses.
+type Config struct {
+	Prometheus options.Prometheus
+	External   options.External
+	Namespace  string                                        // empty: all
+	History    bool                                          // from Prometheus
+	Requested  func(code, method string, took time.Duration) // told each request to Prometheus
+}
+
+// Origin is where usage comes from.
+type Origin struct {
+	Samples func(context.Context, func(usage.Sample)) error // live
+	Name    string                                          // of that, for people; empty = the metrics API
+	Attach  func(*feed.Model)                               // must be told the model whose pods are asked for; nil = nobody needs it
+	Client  *prometheus.Client                              // nil = Prometheus is not asked
+}
+
+// New builds what the settings choose; config is that of the API server.
+func New(config *rest.Config, c Config) (Origin, error) {
+	var o Origin
+	var err error
+	live := c.Prometheus.UsageSource == options.UsageFromPrometheus
+	if live || c.History {
+		o.Client, err = prometheus.New(c.Prometheus.Client(c.Requested))
+		if err != nil {
+			return o, err
+		}
+	}
+	switch {
+	case live:
+		o.Name = "Prometheus"
+		o.Samples = (&prometheus.Live{Client: o.Client, Usage: c.Prometheus.Usage(c.Namespace), Window: c.Prometheus.RateWindow}).Samples
+	case c.External.Use:
+		o.Name = "The external metrics API"
+		pods := &podsOfVPAs{}
+		o.Attach = func(m *feed.Model) { pods.model = m }
+		source, err := external.New(config, external.Config{
+			Metrics: c.External.Metrics(), ContainerLabel: c.Prometheus.ContainerLabel, Pods: pods.each,
+		})
+		if err != nil {
+			return o, err
+		}
+		o.Samples = source.Samples
+	default:
+		source, err := metricsserver.New(config, c.Namespace)
+		if err != nil {
+			return o, err
+		}
+		o.Samples = source.Samples
+	}
+	return o, nil
+}
+
+// podsOfVPAs yields the pods that VPAs select, with the selector.
+type podsOfVPAs struct{ model *feed.Model }
+
+func (p *podsOfVPAs) each(yield func(external.Pod) bool) {
+	for _, v := range p.model.VPAs() {
+		for _, name := range v.PodNames() {
+			if !yield(external.Pod{Namespace: v.Object.Namespace, Name: name, Selector: v.Selector()}) {
+				return
+			}
+		}
+	}
+}
