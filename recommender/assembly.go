@@ -144,8 +144,8 @@ func (a *assembly) loop() (*Loop, error) {
 		},
 		Advisor: advisor,
 		Publisher: &status.Publisher{
-			Writer: status.Writer{Client: a.parts.clients.VPA}, Workers: c.Workers, Shape: config.Shape, Recommend: advisor.Recommend,
-			Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses, Tolerance: c.Output.Tolerance,
+			Writer: status.Writer{Client: a.parts.clients.VPA}, Workers: c.Workers, Shape: config.Shape,
+			Estimate: advisor.Estimates, Advise: advisor.Advise, Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses, Tolerance: c.Output.Tolerance,
 			Progress: progress, Rescue: rescue.From(stepUpdate, m.panics),
 		},
 		Checkpoints: &upkeep.Upkeep{

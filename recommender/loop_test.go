@@ -279,12 +279,12 @@ func TestADefectInTheWorkOnOneVPAIsCountedAndTheOthersAreServed(t *testing.T) {
 		deployment("bad"), aPod("bad-1", "bad", "a"), aVPA("bad", "bad", time.Hour)).begin()
 	w.uses("web-1", "a", 300, 200)
 	w.uses("bad-1", "a", 300, 200)
-	recommend, contents := w.loop.Publisher.Recommend, w.loop.Checkpoints.Saver.Contents
-	w.loop.Publisher.Recommend = func(v *feed.VPA, p *profile.Profile) status.Advice {
+	advise, contents := w.loop.Publisher.Advise, w.loop.Checkpoints.Saver.Contents
+	w.loop.Publisher.Advise = func(v *feed.VPA, e []status.Estimate) status.Advice {
 		if v.Object.Name == "bad" {
 			panic("a defect")
 		}
-		return recommend(v, p)
+		return advise(v, e)
 	}
 	w.loop.Checkpoints.Saver.Contents = func(v *feed.VPA, now time.Time) map[string]checkpoint.Content {
 		if v.Object.Name == "bad" {

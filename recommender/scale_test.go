@@ -69,7 +69,7 @@ func newFleet(tb testing.TB, containers int) *fleet {
 	m := newMetrics(prometheus.NewRegistry())
 	f.publisher = &status.Publisher{
 		Writer: status.Writer{Client: server}, Workers: c.Workers, Shape: config.Shape, Tolerance: c.Output.Tolerance,
-		Recommend: f.advisor.Recommend, Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses,
+		Estimate: f.advisor.Estimates, Advise: f.advisor.Advise, Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses,
 	}
 	f.saver = upkeep.NewSaver(upkeep.Config{
 		Client: server, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})),
@@ -170,7 +170,7 @@ func BenchmarkRecommendations(b *testing.B) {
 			scratch := profile.New(f.advisor.Shape)
 			for b.Loop() {
 				for _, v := range vpas {
-					f.advisor.Recommend(v, &scratch)
+					f.advisor.Advise(v, f.advisor.Estimates(v, &scratch, nil))
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(vpas)), "ns/vpa")
@@ -225,7 +225,7 @@ func BenchmarkWritesPerPass(b *testing.B) {
 				f.use(time.Minute)
 				b.StopTimer()
 				for _, v := range f.model.VPAs() {
-					now := f.advisor.Recommend(v, &scratch).Containers
+					now := f.advisor.Advise(v, f.advisor.Estimates(v, &scratch, nil)).Containers
 					if before := last[v.Object.Name]; before != nil && !equality.Semantic.DeepEqual(before, now) {
 						reference++
 					}

@@ -1,9 +1,8 @@
 package advice
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
+	"maps"
 	"strings"
 	"time"
 
@@ -32,9 +31,9 @@ type Advisor struct {
 
 // history fills dst with all that is known about a container of a VPA, and
 // returns how many memory intervals the samples since the start cover.
-func (a *Advisor) history(dst *profile.Profile, v *feed.VPA, container string) (live float64) {
+func (a *Advisor) history(dst *profile.Profile, v *feed.VPA, container string, series []usage.Series) (live float64) {
 	dst.Reset()
-	a.Store.Profile(dst, v.Series(container)...)
+	a.Store.Profile(dst, series...)
 	if !dst.Empty() {
 		live = float64(dst.Last().Sub(dst.First())) / float64(a.Store.Rules().Interval)
 	}
@@ -44,39 +43,68 @@ func (a *Advisor) history(dst *profile.Profile, v *feed.VPA, container string) (
 	return live
 }
 
-// Recommend returns the recommendation for the containers of a VPA. A kind of
+// Estimates appends to dst what the histories of the containers of a VPA come to,
+// sorted by name, without those that the VPA leaves alone. It needs no memory of
+// its own.
+func (a *Advisor) Estimates(v *feed.VPA, scratch *profile.Profile, dst []status.Estimate) []status.Estimate {
+	served := 0
+	for container := range v.Histories() {
+		if !v.Rules.For(container).Off {
+			served++
+		}
+	}
+	minimum := a.Estimate.Minimum(served)
+	for container, series := range v.Histories() {
+		if v.Rules.For(container).Off {
+			continue
+		}
+		live := a.history(scratch, v, container, series)
+		dst = append(dst, status.Estimate{
+			Container: container,
+			Bounds:    a.Recipe.Bounds(scratch, minimum),
+			Known:     [amount.Kinds]bool{amount.CPU: !scratch.CPU.Empty(), amount.Memory: !scratch.Memory.Empty()},
+			Doubted:   a.doubts(v, container, live),
+			Coarse:    a.coarse(),
+			History:   status.Covered(time.Duration(scratch.Confidence(time.Hour) * float64(time.Hour))),
+		})
+	}
+	return dst
+}
+
+// coarse tells whether amounts are rounded when they are printed.
+func (a *Advisor) coarse() bool {
+	return a.Format.CPUStep > 1 || a.Format.MemoryStep > 1 || a.Format.HumanizeMemory || a.Limits.IntegerCPU
+}
+
+// Advise returns the recommendation for a VPA with these estimates. A kind of
 // which nothing is known keeps what was published for it, if anything was: a
 // floor made of no data would shrink pods after a restart. The same holds for a
 // kind of which less may be known than there was, while the target would be
 // lower. A kind of which nothing is known and published, such as the CPU of a
 // container that was killed before its first sample, is left out; a container
 // without any gets none.
-func (a *Advisor) Recommend(v *feed.VPA, scratch *profile.Profile) status.Advice {
-	containers := slices.DeleteFunc(v.Containers(), func(c string) bool { return v.Rules.For(c).Off })
-	minimum := a.Estimate.Minimum(len(containers))
+func (a *Advisor) Advise(v *feed.VPA, estimates []status.Estimate) status.Advice {
 	advice := status.Advice{History: 1<<63 - 1}
 	var held []string
-	for _, container := range containers {
-		live := a.history(scratch, v, container)
-		known := [amount.Kinds]bool{amount.CPU: !scratch.CPU.Empty(), amount.Memory: !scratch.Memory.Empty()}
-		before, published := published(v, container)
+	for _, e := range estimates {
+		before, published := published(v, e.Container)
+		known := e.Known
 		if known == [amount.Kinds]bool{} && !published {
 			continue
 		}
-		c := raw(container, a.Recipe.Bounds(scratch, minimum), v.Rules.For(container).Controlled, a.Format)
+		c := raw(e.Container, e.Bounds, v.Rules.For(e.Container).Controlled, a.Format)
 		asked := len(c.Target)
-		if kinds := hold(&known, a.doubts(v, container, live), c, before); kinds != nil {
-			held = append(held, fmt.Sprintf("%s of container %s", strings.Join(kinds, " and "), container))
+		if kinds := hold(&known, e.Doubted, c, before); kinds != nil {
+			held = append(held, fmt.Sprintf("%s of container %s", strings.Join(kinds, " and "), e.Container))
 		}
 		keep(&c, before, known)
 		if asked > 0 && len(c.Target) == 0 {
 			continue
 		}
-		advice.History = min(advice.History, time.Duration(scratch.Confidence(time.Hour)*float64(time.Hour)))
+		advice.History = min(advice.History, e.History)
 		advice.Containers = append(advice.Containers, c)
 	}
 	advice.Containers = status.PostProcess(advice.Containers, v.Object, a.Limits)
-	slices.SortFunc(advice.Containers, byName)
 	advice.Held = heldMessage(held)
 	return advice
 }
@@ -103,6 +131,10 @@ func published(v *feed.VPA, container string) (c status.Recommended, found bool)
 // nothing is known now, and takes out what was not published either. Kinds that
 // c lacks, because the VPA does not control them, stay absent.
 func keep(c *status.Recommended, before status.Recommended, known [amount.Kinds]bool) {
+	if known == [amount.Kinds]bool{true, true} {
+		return
+	}
+	c.UncappedTarget = maps.Clone(c.UncappedTarget) // it may differ from the target now
 	for k := range amount.Kind(amount.Kinds) {
 		name := convert.ResourceName(k)
 		if _, controlled := c.Target[name]; known[k] || !controlled {
@@ -134,11 +166,9 @@ func raw(container string, b amount.Bounds, controlled [amount.Kinds]bool, f con
 		Target:         target,
 		LowerBound:     f.List(b.Lower),
 		UpperBound:     f.List(b.Upper),
-		UncappedTarget: target.DeepCopy(),
+		UncappedTarget: target, // the same map; who changes one of the two copies it first
 	}
 }
-
-func byName(a, b status.Recommended) int { return cmp.Compare(a.ContainerName, b.ContainerName) }
 
 // Contents returns what the checkpoints of a VPA hold, by container: all that is
 // known, with the windows that still run apart, because a restart would count
@@ -146,14 +176,14 @@ func byName(a, b status.Recommended) int { return cmp.Compare(a.ContainerName, b
 func (a *Advisor) Contents(v *feed.VPA, now time.Time) map[string]checkpoint.Content {
 	scratch := profile.New(a.Shape)
 	contents := map[string]checkpoint.Content{}
-	for _, container := range v.Containers() {
-		a.history(&scratch, v, container)
+	for container, series := range v.Histories() {
+		a.history(&scratch, v, container, series)
 		if scratch.Empty() && scratch.Memory.Empty() {
 			continue
 		}
-		a.Store.RemovePeaks(&scratch, now, v.Series(container)...)
+		a.Store.RemovePeaks(&scratch, now, series...)
 		content := checkpoint.Content{Image: scratch.Image(), Windows: map[string]usage.Window{}}
-		for key, window := range a.Store.Windows(now, v.Series(container)...) {
+		for key, window := range a.Store.Windows(now, series...) {
 			content.Windows[key.Pod] = window
 		}
 		contents[container] = content

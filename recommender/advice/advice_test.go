@@ -57,7 +57,7 @@ func (d desk) uses(t *testing.T, container string, cpu, memory amount.Amount) {
 
 func (d desk) recommend() []status.Recommended {
 	scratch := profile.New(d.Shape)
-	return d.Recommend(d.vpa, &scratch).Containers
+	return d.Advise(d.vpa, d.Estimates(d.vpa, &scratch, nil)).Containers
 }
 
 func TestOneSampleGivesTheNumbersOfTheReference(t *testing.T) {
@@ -112,6 +112,7 @@ func TestRestoredHistoryCountsAlsoForContainersThatAreGone(t *testing.T) {
 	old.AddCPU(2, now().Add(-time.Hour))
 	old.AddPeak(1e9, now().Add(-time.Hour))
 	d.vpa.Restored = map[string]*profile.Profile{"gone": &old}
+	d.vpa.Touch()
 	got := d.recommend()
 	require.Len(t, got, 1)
 	require.Equal(t, "gone", got[0].ContainerName)

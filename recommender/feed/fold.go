@@ -52,7 +52,7 @@ func (m *Model) retire(set *labelSet) {
 // labels, or neither.
 func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 	both, one := 0, false
-	set.space.selectors.matching(newList(other, other.String()), func(v *VPA) {
+	set.space.selectors.matching(newList(slices.Sorted(maps.Keys(other)), other, other.String()), func(v *VPA) {
 		if _, linked := v.sets[set]; linked {
 			both++
 		} else {

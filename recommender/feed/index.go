@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -21,11 +20,11 @@ type label struct{ key, value string }
 // would take.
 type list []label
 
-// newList returns labels as a list made of their text.
-func newList(of labels.Set, text string) list {
+// newList returns labels, whose keys are sorted, as a list made of their text.
+func newList(keys []string, of labels.Set, text string) list {
 	l := make(list, 0, len(of))
 	at := 0
-	for _, key := range slices.Sorted(maps.Keys(of)) {
+	for _, key := range keys {
 		value := at + len(key) + 1
 		end := value + len(of[key])
 		l = append(l, label{text[at : value-1], text[value:end]})

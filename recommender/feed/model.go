@@ -33,8 +33,10 @@ type Model struct {
 	vpas     []*VPA  // sorted by namespace and name; nil: must be built again
 	places   []place // by series handle; without set: no such series
 	departed map[types.UID]departed
-	pass     uint64 // number of calls of SyncVPAs
-	changes  uint64 // number of changes of what VPAs are linked with
+	pass     uint64   // number of calls of SyncVPAs
+	changes  uint64   // number of changes of what VPAs are linked with
+	keys     []string // of the labels that are looked up; kept for its memory
+	text     []byte   // and their text
 }
 
 // space is what a namespace holds.

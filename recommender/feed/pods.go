@@ -82,11 +82,18 @@ func (m *Model) move(p *pod, set *labelSet) {
 // set returns the label set of a pod, and offers a new one to the VPAs of the
 // namespace.
 func (m *Model) set(s *space, of labels.Set) *labelSet {
-	text := of.String()
-	if set := s.sets[text]; set != nil {
+	m.keys = slices.AppendSeq(m.keys[:0], maps.Keys(of))
+	slices.Sort(m.keys)
+	m.text = m.text[:0]
+	for _, key := range m.keys {
+		m.text = append(append(append(append(m.text, key...), '='), of[key]...), ',')
+	}
+	m.text = m.text[:max(len(m.text)-1, 0)]
+	if set := s.sets[string(m.text)]; set != nil { // nearly always, and then nothing is allocated
 		return set
 	}
-	set := &labelSet{space: s, text: text, labels: newList(of, text)}
+	text := string(m.text)
+	set := &labelSet{space: s, text: text, labels: newList(m.keys, of, text)}
 	s.sets[text] = set
 	s.selectors.matching(set.labels, func(v *VPA) { m.link(v, set) })
 	return set

@@ -99,7 +99,7 @@ func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key) (v *
 	}
 	v.Object, v.Rules = object, convert.Rules(object)
 	v.model, v.target, v.sets = m, key, map[*labelSet]struct{}{}
-	v.Trouble, v.selector, v.selects = nil, nil, ""
+	v.Trouble, v.selector = nil, nil
 	m.space(object.Namespace).vpas[object.Name] = v
 	m.vpas = nil
 	v.Touch()
@@ -144,18 +144,25 @@ func (m *Model) selects(v *VPA, o Observed, now time.Time) bool {
 		}
 		selector = nil
 	}
-	text := ""
-	if selector != nil {
-		text = selector.String()
-	}
-	if (selector == nil) == (v.selector == nil) && text == v.selects {
+	if alike(selector, v.selector) {
 		return false
 	}
 	s := m.spaces[v.Object.Namespace]
 	s.selectors.remove(v)
-	v.selector, v.selects = selector, text
+	v.selector = selector
 	s.selectors.add(v)
 	return true
+}
+
+// alike tells whether two selectors, nil or not, make the same demands. Their text
+// would tell it too, at a price that each VPA had to pay in each pass.
+func alike(a, b labels.Selector) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	these, selectable := a.Requirements()
+	those, other := b.Requirements()
+	return selectable == other && slices.EqualFunc(these, those, labels.Requirement.Equal)
 }
 
 // InGrace tells whether the target has been in trouble for a short time only, or

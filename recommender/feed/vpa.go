@@ -2,6 +2,7 @@ package feed
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -47,14 +48,13 @@ type VPA struct {
 	model     *Model
 	target    target.Key
 	selector  labels.Selector // nil selects nothing
-	selects   string          // selector as text
 	under     []label         // where the index has it
 	sets      map[*labelSet]struct{}
 	pass      uint64 // last SyncVPAs that saw it
 	relinking bool
 
 	built      bool      // containers is up to date
-	containers []history // sorted by name
+	containers []history // sorted by name; without series: only restored
 	structure  uint64    // grows with each change but those of series
 }
 
@@ -101,17 +101,23 @@ func (v *VPA) Pods() int {
 
 // Containers returns the names of all containers with history, sorted.
 func (v *VPA) Containers() []string {
-	names := make([]string, 0, len(v.histories())+len(v.Restored))
-	for _, h := range v.histories() {
-		names = append(names, h.container)
+	names := make([]string, 0, len(v.histories()))
+	for name := range v.Histories() {
+		names = append(names, name)
 	}
-	for name := range v.Restored {
-		if len(v.Series(name)) == 0 {
-			names = append(names, name)
+	return names
+}
+
+// Histories yields the containers with history, sorted by name, each with what
+// Series returns for it. It allocates nothing.
+func (v *VPA) Histories() iter.Seq2[string, []usage.Series] {
+	return func(yield func(string, []usage.Series) bool) {
+		for _, h := range v.histories() {
+			if !yield(h.container, h.series) {
+				return
+			}
 		}
 	}
-	slices.Sort(names)
-	return names
 }
 
 // Series returns the live histories of a container, in an order that depends on
@@ -147,14 +153,23 @@ func (v *VPA) histories() []history {
 	sets := slices.SortedFunc(maps.Keys(v.sets), func(a, b *labelSet) int { return cmp.Compare(a.text, b.text) })
 	for _, set := range sets {
 		for _, n := range set.series {
-			at, found := slices.BinarySearchFunc(v.containers, n.container, byContainer)
-			if !found {
-				v.containers = slices.Insert(v.containers, at, history{container: n.container})
-			}
-			v.containers[at].series = append(v.containers[at].series, n.series)
+			h := v.history(n.container)
+			h.series = append(h.series, n.series)
 		}
 	}
+	for container := range v.Restored {
+		v.history(container)
+	}
 	return v.containers
+}
+
+// history returns the entry of a container, which it adds if there is none.
+func (v *VPA) history(container string) *history {
+	at, found := slices.BinarySearchFunc(v.containers, container, byContainer)
+	if !found {
+		v.containers = slices.Insert(v.containers, at, history{container: container})
+	}
+	return &v.containers[at]
 }
 
 // Acts tells whether the updater or the webhook does something for a VPA.

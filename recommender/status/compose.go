@@ -51,11 +51,7 @@ func (o *Outcome) history() int {
 	if len(o.Recommendation) == 0 {
 		return -1
 	}
-	step := 0
-	for step+1 < len(Steps) && o.History >= Steps[step+1].From {
-		step++
-	}
-	return step
+	return stepOf(o.History)
 }
 
 const noPods = "NoPodsMatched"

@@ -2,13 +2,13 @@ package status
 
 import (
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/recommender/feed"
 )
 
@@ -30,6 +30,12 @@ func inputsOf(v *feed.VPA, now time.Time) inputs {
 	return i
 }
 
+// sameBut tells whether only the histories differ.
+func (i inputs) sameBut(o inputs) bool {
+	o.revision = i.revision
+	return i == o
+}
+
 // handled is what Publisher knows of a VPA.
 type handled struct {
 	vpa     *feed.VPA
@@ -39,6 +45,42 @@ type handled struct {
 	written time.Time // by this process, or when it first saw the VPA
 	putOff  bool      // the published status is not quite what it would be
 	history int       // step of the history behind the recommendation
+
+	// published are the estimates that the published status was made of, or would
+	// be. Not those of the last time: many small changes add up. None = not known.
+	published []Estimate
+}
+
+// settled tells what becomes of estimates for which nothing must be built, because
+// nothing else changed and what they lead to is published, or can wait.
+func (p *Publisher) settled(h *handled, fresh []Estimate, now time.Time) (result, bool) {
+	switch {
+	case len(h.published) == 0:
+		return "", false
+	case slices.Equal(h.published, fresh):
+		return unchanged, true
+	case h.turn(now) || !p.near(h.published, fresh):
+		return "", false
+	}
+	return putOff, true
+}
+
+func (p *Publisher) near(was, is []Estimate) bool {
+	return slices.EqualFunc(was, is, func(a, b Estimate) bool { return a.near(b, p.Tolerance) })
+}
+
+// note keeps what became of the estimates of a VPA.
+func (p *Publisher) note(h *handled, r result, fresh []Estimate, now time.Time) {
+	h.done, h.putOff = r != failed && r != canceled, r == putOff
+	if r == written {
+		h.written = now
+	}
+	switch {
+	case r == written || r == unchanged:
+		h.published = append(h.published[:0], fresh...)
+	case r == putOff && !p.near(h.published, fresh):
+		h.published = h.published[:0] // it was not made of these
+	}
 }
 
 // stale tells whether there is anything to do.
@@ -106,23 +148,10 @@ func (p *Publisher) canWait(h *handled, published, fresh vpav1.VerticalPodAutosc
 			return false
 		}
 		was, is := convert.Bounds(*b), convert.Bounds(*a)
-		if !p.near(was.Lower, is.Lower) || !p.near(was.Upper, is.Upper) {
+		if !near(was.Lower, is.Lower, p.Tolerance) || !near(was.Upper, is.Upper, p.Tolerance) {
 			return false
 		}
 		differs = differs || was != is
 	}
 	return differs
-}
-
-// near tells whether two bounds have the same kinds and differ by no more than
-// the tolerance.
-func (p *Publisher) near(was, is amount.Resources) bool {
-	for k := range amount.Kind(amount.Kinds) {
-		a, found := was.Get(k)
-		b, stays := is.Get(k)
-		if found != stays || float64(max(a, b)-min(a, b)) > p.Tolerance*float64(a) {
-			return false
-		}
-	}
-	return true
 }

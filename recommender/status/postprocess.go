@@ -32,6 +32,9 @@ func PostProcess(list []Recommended, vpa *vpav1.VerticalPodAutoscaler, l Limits)
 			c = wholeCores(c)
 		}
 		done[i] = capped(c, rules.For(c.ContainerName).OrMax(most), bounds(vpa, c.ContainerName, l.MaxAllowed))
+		if done[i].Target == nil {
+			done[i].Target = corev1.ResourceList{} // required, and the API server refuses a null
+		}
 	}
 	return done
 }
@@ -46,16 +49,16 @@ func bounds(vpa *vpav1.VerticalPodAutoscaler, container string, most corev1.Reso
 }
 
 func capped(c Recommended, rule policy.Rule, bounds []corev1.ResourceList) Recommended {
+	if rule.Min.Empty() && rule.Max.Empty() {
+		return c
+	}
 	b := policy.Cap(convert.Bounds(c), rule)
-	written := func(own corev1.ResourceList) []corev1.ResourceList {
+	like := func(own corev1.ResourceList) []corev1.ResourceList {
 		return append([]corev1.ResourceList{own}, bounds...)
 	}
-	c.LowerBound = convert.Written(b.Lower, written(c.LowerBound)...)
-	c.Target = convert.Written(b.Target, written(c.Target)...)
-	if c.Target == nil {
-		c.Target = corev1.ResourceList{} // required, and the API server refuses a null
-	}
-	c.UpperBound = convert.Written(b.Upper, written(c.UpperBound)...)
+	c.LowerBound = convert.Written(b.Lower, like(c.LowerBound)...)
+	c.Target = convert.Written(b.Target, like(c.Target)...)
+	c.UpperBound = convert.Written(b.Upper, like(c.UpperBound)...)
 	return c
 }
 

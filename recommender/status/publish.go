@@ -22,7 +22,12 @@ type Publisher struct {
 	Workers   int
 	Shape     profile.Shape // of the scratch profiles
 	Tolerance float64       // a bound that moves by a smaller fraction can wait
-	Recommend func(*feed.VPA, *profile.Profile) Advice
+	// Estimate appends what the histories of a VPA come to, sorted by container.
+	// It is asked whenever they change.
+	Estimate func(*feed.VPA, *profile.Profile, []Estimate) []Estimate
+	// Advise makes a recommendation of estimates. That takes many times as long,
+	// and is asked only where the status may have to change.
+	Advise func(*feed.VPA, []Estimate) Advice
 
 	Changed func(v *feed.VPA, container string, now amount.Resources) // told each uncapped target
 	Latency prometheus.Histogram                                      // creation of a VPA to its first recommendation
@@ -43,6 +48,23 @@ type Advice struct {
 	History    time.Duration // that the samples of each container cover at least
 }
 
+// result is what became of a VPA in a pass, as the label of Results.
+type result string
+
+const (
+	written   result = "written"
+	unchanged result = "unchanged" // it is what is published
+	putOff    result = "put_off"   // it is nearly what is published
+	failed    result = "error"
+	canceled  result = "" // does not count
+)
+
+// worker is what one goroutine needs for one VPA after the other.
+type worker struct {
+	scratch   profile.Profile
+	estimates []Estimate
+}
+
 // complainAfter is how long a VPA may go without recommendation before, and
 // between two times that, this is logged.
 const complainAfter = 30 * time.Minute
@@ -55,9 +77,9 @@ func (p *Publisher) Publish(ctx context.Context, vpas []*feed.VPA, now time.Time
 	var workers sync.WaitGroup
 	for range p.Workers {
 		workers.Go(func() {
-			scratch := profile.New(p.Shape)
+			w := worker{scratch: profile.New(p.Shape)}
 			for h := range queue {
-				p.one(ctx, h, &scratch, now)
+				p.one(ctx, h, &w, now)
 				if p.Progress != nil {
 					p.Progress()
 				}
@@ -73,24 +95,43 @@ func (p *Publisher) Publish(ctx context.Context, vpas []*feed.VPA, now time.Time
 	workers.Wait()
 }
 
-func (p *Publisher) one(ctx context.Context, h *handled, scratch *profile.Profile, now time.Time) {
+func (p *Publisher) one(ctx context.Context, h *handled, w *worker, now time.Time) {
 	v := h.vpa
 	if p.Rescue != nil {
 		defer p.Rescue(v)
 	}
-	log, inputs := klog.FromContext(ctx), inputsOf(v, now)
-	h.done = false
-	advice := p.Recommend(v, scratch)
+	inputs := inputsOf(v, now)
+	onlyHistory := h.done && v.Recommended && inputs.sameBut(h.inputs)
+	h.done, h.inputs = false, inputs
+	w.estimates = p.Estimate(v, &w.scratch, w.estimates[:0])
+	r, settled := p.settled(h, w.estimates, now)
+	if onlyHistory && settled {
+		for container, target := range v.Uncapped {
+			p.Changed(v, container, target) // by nothing, which counts too
+		}
+	} else {
+		r = p.publish(ctx, h, w.estimates, now)
+	}
+	if r != canceled {
+		p.Results.WithLabelValues(string(r)).Inc()
+	}
+	p.note(h, r, w.estimates, now)
+}
+
+// publish builds the status of a VPA and writes it, unless it can wait.
+func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimate, now time.Time) result {
+	v, log := h.vpa, klog.FromContext(ctx)
+	advice := p.Advise(v, estimates)
 	outcome := Outcome{
 		Recommendation: advice.Containers,
-		Pods:           inputs.pods,
+		Pods:           h.inputs.pods,
 		Trouble:        v.Trouble,
-		Conflict:       inputs.conflict,
+		Conflict:       h.inputs.conflict,
 		Held:           advice.Held,
 		History:        advice.History,
 	}
 	switch {
-	case !inputs.grace:
+	case !h.inputs.grace:
 		outcome.Recommendation = nil
 	case v.Trouble != nil && Provided(v.Object):
 		// A target that cannot be read for a moment is no reason to change
@@ -100,23 +141,20 @@ func (p *Publisher) one(ctx context.Context, h *handled, scratch *profile.Profil
 	p.remember(log, v, outcome, now)
 	fresh := Compose(v.Object, outcome, now)
 	h.history = outcome.history()
-	if h.putOff = p.canWait(h, v.Object.Status, fresh, now); h.putOff {
-		p.Results.WithLabelValues("put_off").Inc()
-		h.inputs, h.done = inputs, true
-		return
+	if p.canWait(h, v.Object.Status, fresh, now) {
+		return putOff
 	}
-	written, err := p.Write(ctx, v.Object, fresh)
+	done, err := p.Write(ctx, v.Object, fresh)
 	switch {
-	case err != nil && ctx.Err() == nil:
-		p.Results.WithLabelValues("error").Inc()
+	case err != nil && ctx.Err() != nil:
+		return canceled
+	case err != nil:
 		log.Error(err, "Cannot publish a recommendation, trying again in the next pass", "vpa", klog.KObj(v.Object))
-	case written:
-		p.Results.WithLabelValues("written").Inc()
-		h.written = now
-	case err == nil:
-		p.Results.WithLabelValues("unchanged").Inc()
+		return failed
+	case done:
+		return written
 	}
-	h.inputs, h.done = inputs, err == nil
+	return unchanged
 }
 
 // remember keeps what later passes compare with, and speaks up for a VPA that

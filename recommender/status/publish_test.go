@@ -2,10 +2,12 @@ package status
 
 import (
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -14,6 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
@@ -26,7 +29,8 @@ type desk struct {
 	client *fake.Clientset
 	vpa    *feed.VPA
 	advice Advice
-	asked  int
+	asked  int // for estimates
+	built  int // recommendations
 }
 
 func newDesk() *desk {
@@ -34,12 +38,22 @@ func newDesk() *desk {
 	d := &desk{client: fake.NewSimpleClientset(object), vpa: &feed.VPA{Object: object}, advice: Advice{Containers: []Recommended{recommended("a")}}}
 	d.Publisher = &Publisher{
 		Writer: Writer{d.client}, Workers: 2, Shape: profile.NewShape(time.Hour, time.Hour), Tolerance: 0.01,
-		Recommend: func(*feed.VPA, *profile.Profile) Advice { d.asked++; return d.advice },
-		Changed:   func(*feed.VPA, string, amount.Resources) {},
-		Latency:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}),
-		Results:   prometheus.NewCounterVec(prometheus.CounterOpts{Name: "y"}, []string{"result"}),
+		Estimate: d.estimate,
+		Advise:   func(*feed.VPA, []Estimate) Advice { d.built++; return d.advice },
+		Changed:  func(*feed.VPA, string, amount.Resources) {},
+		Latency:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}),
+		Results:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "y"}, []string{"result"}),
 	}
 	return d
+}
+
+// estimate appends what the advice is made of.
+func (d *desk) estimate(_ *feed.VPA, _ *profile.Profile, to []Estimate) []Estimate {
+	d.asked++
+	for _, c := range d.advice.Containers {
+		to = append(to, Estimate{Container: c.ContainerName, Bounds: convert.Bounds(c), History: Covered(d.advice.History)})
+	}
+	return to
 }
 
 // publish makes one pass and returns how many writes it took.
@@ -105,6 +119,103 @@ func TestBoundsWaitTargetsDoNot(t *testing.T) {
 	require.Equal(t, 1, d.publish(t, now().Add(76*time.Minute)))
 }
 
+func (d *desk) count(r result) float64 {
+	return testutil.ToFloat64(d.Results.WithLabelValues(string(r)))
+}
+
+// settle publishes until nothing more is to be done.
+func (d *desk) settle(t *testing.T) *desk {
+	require.Equal(t, 1, d.publish(t, now()))
+	require.Zero(t, d.publish(t, now()))
+	d.built = 0
+	return d
+}
+
+func TestSmallChangesOfBoundsAddUp(t *testing.T) {
+	d := newDesk().settle(t)
+	memory := int64(2 << 30)
+	creep := func() int {
+		memory += memory * 4 / 1000
+		d.upper(strconv.FormatInt(memory, 10))
+		return d.publish(t, now())
+	}
+	require.Zero(t, creep())
+	require.Zero(t, creep())
+	require.Zero(t, d.built, "nothing is built for what can wait")
+	require.Equal(t, 2.0, d.count(putOff))
+	require.Equal(t, 1, creep(), "1.2 %, though the last step was small")
+	require.Zero(t, creep())
+	require.Zero(t, creep())
+	require.Equal(t, 1, creep())
+}
+
+func TestWhatIsPublishedIsNotBuiltAgain(t *testing.T) {
+	d := newDesk().settle(t)
+	before := d.count(unchanged)
+	changed := 0
+	d.Changed = func(_ *feed.VPA, container string, now amount.Resources) {
+		require.Equal(t, "a", container)
+		require.Equal(t, convert.Resources(list("1", "1Gi")), now)
+		changed++
+	}
+	for range 3 {
+		d.vpa.Touch()
+		require.Zero(t, d.publish(t, now()))
+	}
+	require.Zero(t, d.built)
+	require.Equal(t, 3, changed, "a target that stays is a change by nothing")
+	require.Equal(t, before+3, d.count(unchanged))
+}
+
+func TestAllButBoundsIsBuiltAtOnce(t *testing.T) {
+	estimated := Estimate{Container: "a", Bounds: convert.Bounds(recommended("a"))}
+	for name, change := range map[string]func(*Estimate){
+		"target":    func(e *Estimate) { e.Bounds.Target = e.Bounds.Target.With(amount.CPU, 1001) },
+		"lower":     func(e *Estimate) { e.Bounds.Lower = e.Bounds.Lower.With(amount.CPU, 506) },
+		"container": func(e *Estimate) { e.Container = "b" },
+		"known":     func(e *Estimate) { e.Known[amount.CPU] = true },
+		"doubted":   func(e *Estimate) { e.Doubted[amount.Memory] = true },
+		"history":   func(e *Estimate) { e.History = time.Hour },
+		"coarse":    func(e *Estimate) { e.Coarse = true },
+	} {
+		d := newDesk()
+		e := estimated
+		d.Estimate = func(_ *feed.VPA, _ *profile.Profile, to []Estimate) []Estimate { return append(to, e) }
+		d.settle(t)
+		change(&e)
+		d.vpa.Touch()
+		d.publish(t, now())
+		require.Equal(t, 1, d.built, name)
+	}
+}
+
+func TestBoundsThatAreRoundedAreBuilt(t *testing.T) {
+	d := newDesk()
+	estimate := d.Estimate
+	d.Estimate = func(v *feed.VPA, p *profile.Profile, to []Estimate) []Estimate {
+		to = estimate(v, p, to)
+		to[0].Coarse = true
+		return to
+	}
+	d.settle(t)
+	d.upper("2147483649") // a little more may be a whole step more when it is printed
+	require.Zero(t, d.publish(t, now()))
+	require.Equal(t, 1, d.built)
+}
+
+func TestAnotherObjectIsLookedAtWhateverTheHistory(t *testing.T) {
+	d := newDesk().settle(t)
+	other := d.vpa.Object.DeepCopy()
+	other.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{}
+	d.vpa.Object = other
+	d.advice.Containers = []Recommended{recommended("a")}
+	d.advice.Containers[0].Target = list("700m", "1Gi") // capped, of the same estimates
+	d.Estimate = func(_ *feed.VPA, _ *profile.Profile, to []Estimate) []Estimate {
+		return append(to, Estimate{Container: "a", Bounds: convert.Bounds(recommended("a"))})
+	}
+	require.Equal(t, 1, d.publish(t, now()))
+}
+
 func TestFailedWritesAreRepeated(t *testing.T) {
 	d := newDesk()
 	fail := true
@@ -123,13 +234,13 @@ func TestFailedWritesAreRepeated(t *testing.T) {
 func TestAPanicKeepsNoOtherVPAFromItsRecommendation(t *testing.T) {
 	d := newDesk()
 	bad := &feed.VPA{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bad"}}}
-	recommend := d.Recommend
+	advise := d.Advise
 	d.Workers = 1
-	d.Recommend = func(v *feed.VPA, p *profile.Profile) Advice {
+	d.Advise = func(v *feed.VPA, e []Estimate) Advice {
 		if v == bad {
 			panic("a defect")
 		}
-		return recommend(v, p)
+		return advise(v, e)
 	}
 	var rescued []*feed.VPA
 	d.Rescue = func(v *feed.VPA) {

@@ -26,6 +26,9 @@ func (s *Store) compact() {
 	if spare := cap(s.series) - len(s.series); spare > leastSpare && spare > len(s.series)/spareShare {
 		s.series = slices.Clone(s.series)
 	}
+	if spare := cap(s.containers) - len(s.containers); spare > leastSpare && spare > len(s.containers)/spareShare {
+		s.containers = slices.Clone(s.containers)
+	}
 	// Low slots are used first, so that the high ones can go some day.
 	slices.SortFunc(s.freeSeries, func(a, b Series) int { return int(b - a) })
 }
@@ -35,6 +38,16 @@ const (
 	leastSpare = 64
 	spareShare = 16 // of all slots
 )
+
+// roomy returns a list with room for one more, twice as large where it has to
+// grow: by the usual quarter a cluster's containers would be copied five times
+// while they come in. What is too much goes at the next compaction.
+func roomy[T any](list []T) []T {
+	if len(list) < cap(list) {
+		return list
+	}
+	return slices.Grow(list, max(len(list), leastSpare))
+}
 
 // compactContainers moves the containers, in the order of their series, into new
 // slots.

@@ -109,7 +109,7 @@ func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
 		slot, s.freeSeries = s.freeSeries[n-1], s.freeSeries[:n-1]
 	} else {
 		slot = Series(len(s.series))
-		s.series = append(s.series, history{version: s.floor})
+		s.series = append(roomy(s.series), history{version: s.floor})
 	}
 	s.series[slot] = history{
 		key: key, profile: profile.New(s.config.Shape), created: s.Credible(now), first: none, live: true,
@@ -125,7 +125,7 @@ func (s *Store) addContainer(key ContainerKey) int32 {
 		slot, s.freeContainers = s.freeContainers[n-1], s.freeContainers[:n-1]
 	} else {
 		slot = int32(len(s.containers))
-		s.containers = append(s.containers, container{})
+		s.containers = append(roomy(s.containers), container{})
 	}
 	s.containers[slot] = container{pod: key.Pod, lastCPU: none, window: newWindow()}
 	s.join(slot, podKey{key.Namespace, key.Pod})
