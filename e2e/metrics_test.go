@@ -12,6 +12,14 @@ import (
 // silent are metrics that a recommender serves only where a feature is used that
 // the promises do not use.
 var silent = map[string]string{
+	"loadline_workload_history_completeness_ratio":                    "--workload-metrics is off",
+	"loadline_workload_last_change_ratio":                             "--workload-metrics is off",
+	"loadline_workload_ooms_since_change":                             "--workload-metrics is off",
+	"loadline_workload_peak_ratio":                                    "--workload-metrics is off",
+	"loadline_workload_recommendation":                                "--workload-metrics is off",
+	"loadline_workload_recommendation_age_seconds":                    "--workload-metrics is off",
+	"loadline_workload_samples_above_target_ratio":                    "--workload-metrics is off",
+	"loadline_workload_slack_ratio":                                   "--workload-metrics is off",
 	"vpa_recommender_prometheus_client_api_requests_count":            "there is no Prometheus",
 	"vpa_recommender_prometheus_client_api_requests_duration_seconds": "there is no Prometheus",
 }

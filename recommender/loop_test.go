@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -378,4 +380,42 @@ func TestALastingProblemWithACheckpointIsNotLoggedInEachPass(t *testing.T) {
 	pass(9)
 	require.Equal(t, 2, said(), "but it is not forgotten")
 	require.Equal(t, 18.0, testutil.ToFloat64(w.metrics.checkpoints.WithLabelValues("error")))
+}
+
+func TestTheQualityOfEachWorkloadFollowsWhatIsPublished(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.metrics.quality.Workloads = quality.New(registry)
+	value := func(name, resource string) float64 {
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if f.GetName() == "loadline_workload_"+name && m.GetLabel()[2].GetValue() == resource {
+					return m.GetGauge().GetValue()
+				}
+			}
+		}
+		return -1
+	}
+	w.uses("web-1", "a", 700, 600)
+	w.passes(1)
+	require.Equal(t, -1.0, value("recommendation", "cpu"), "nothing was published before the pass")
+	w.passes(30)
+	published := w.recommendations("web")[0].Target
+	require.Equal(t, float64(published.Cpu().MilliValue())/1000, value("recommendation", "cpu"))
+	require.EqualValues(t, published.Memory().Value(), value("recommendation", "memory"))
+	require.InDelta(t, 700/float64(published.Cpu().MilliValue()), value("peak_ratio", "cpu"), 1e-9)
+	require.Zero(t, value("samples_above_target_ratio", "cpu"))
+	w.uses("web-1", "a", 2000, 600)
+	w.passes(1)
+	require.Positive(t, value("samples_above_target_ratio", "cpu"))
+
+	require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool {
+		_, err := w.loop.VPAs.VerticalPodAutoscalers("ns").Get("web")
+		return err != nil
+	}, 5*time.Second, time.Millisecond)
+	w.passes(1)
+	require.Equal(t, -1.0, value("recommendation", "cpu"))
 }

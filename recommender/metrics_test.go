@@ -7,12 +7,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -45,9 +48,24 @@ func touch(m *metrics) {
 	}
 }
 
+// touchWorkloads does so with the metrics of each workload.
+func touchWorkloads(w *quality.Workloads) {
+	store := usage.New(usage.DefaultConfig())
+	model := feed.NewModel(feed.Config{Store: store})
+	for _, cpu := range []string{"1", "2"} {
+		object := aVPA("v", "web", 0)
+		object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
+			{ContainerName: "a", Target: corev1.ResourceList{"memory": resource.MustParse("1"), "cpu": resource.MustParse(cpu)}}}}
+		model.SyncVPAs([]feed.Observed{{Object: object}}, start())
+		w.Follow(model, store, start())
+	}
+	w.Observe(model.Find("ns", "v"), "a", amount.CPU, 1)
+}
+
 func TestMetricsAreFrozen(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	touch(newMetrics(registry))
+	touchWorkloads(quality.New(registry))
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	var list strings.Builder

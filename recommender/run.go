@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/origin"
 	"loadline.dev/loadline/recommender/pace"
+	"loadline.dev/loadline/recommender/quality"
 )
 
 const (
@@ -27,6 +28,9 @@ func run(ctx context.Context, c *Config) error {
 	}
 	registry := serving.NewRegistry()
 	m := newMetrics(registry)
+	if c.Output.WorkloadMetrics {
+		m.quality.Workloads = quality.New(registry)
+	}
 	health := serving.NewHealth(healthFactor * c.Interval)
 	server := serving.New(c.Serving.Address, c.Serving.Profiling, registry, health.Check)
 	if err := server.Listen(); err != nil {

@@ -51,6 +51,7 @@ const sourceName = "default-metrics-client"
 // that fails adds nothing; the kills are taken all the same.
 func (i *Ingester) Once(ctx context.Context, now time.Time) {
 	log := klog.FromContext(ctx)
+	i.Quality.Workloads.Follow(i.Model, i.Store, now)
 	limited, cancel := context.WithTimeout(ctx, i.Timeout)
 	defer cancel()
 	var future usage.ContainerKey

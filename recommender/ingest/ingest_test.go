@@ -3,6 +3,7 @@ package ingest
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,12 +11,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/intake"
+	"loadline.dev/loadline/recommender/quality"
 )
 
 func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
@@ -77,6 +82,34 @@ func TestSizeLabel(t *testing.T) {
 	for pods, want := range map[int]string{0: "0", 1: "0", 2: "1", 3: "1", 1024: "10", 1 << 25: "20"} {
 		require.Equal(t, want, size(pods))
 	}
+}
+
+// Only what counts as usage, and of containers that a VPA controls, is told to
+// whoever wants the metrics of each workload.
+func TestWorkloadsAreToldOfSamplesAndKills(t *testing.T) {
+	i := newIngester(func(_ context.Context, yield func(usage.Sample)) error {
+		for _, used := range []amount.Amount{300, 900} { // the second is not newer
+			yield(usage.Sample{Container: key("a"), At: now(), Amount: used})
+		}
+		yield(usage.Sample{Container: key("sidecar"), At: now(), Amount: 5})
+		return nil
+	})
+	registry := prometheus.NewRegistry()
+	i.Quality.Workloads = quality.New(registry)
+	object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
+	object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
+		{ContainerName: "a", Target: corev1.ResourceList{"cpu": resource.MustParse("600m"), "memory": resource.MustParse("1Gi")}}}}
+	i.Model.SyncVPAs([]feed.Observed{{Object: object, Selector: labels.Everything()}}, now())
+	i.OOMs.Add(usage.OOM{Container: key("a"), At: now(), Memory: 1 << 30})
+	i.Once(t.Context(), now())
+	require.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP loadline_workload_ooms_since_change Out-of-memory kills and evictions since the memory target changed.
+# TYPE loadline_workload_ooms_since_change gauge
+loadline_workload_ooms_since_change{container="a",namespace="ns",resource="memory",vpa="v"} 1
+# HELP loadline_workload_peak_ratio Highest usage sample since the target changed / target.
+# TYPE loadline_workload_peak_ratio gauge
+loadline_workload_peak_ratio{container="a",namespace="ns",resource="cpu",vpa="v"} 0.5
+`), "loadline_workload_ooms_since_change", "loadline_workload_peak_ratio"))
 }
 
 // A node whose clock is ahead would otherwise make all that was seen before, and

@@ -10,6 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/quality"
 )
 
 // Quality are the metrics that compare usage with what was recommended for it.
@@ -17,6 +18,8 @@ import (
 // far the recommendation exceeds the usage, "under" how far the usage reaches or
 // exceeds the recommendation.
 type Quality struct {
+	Workloads *quality.Workloads // of each workload; nil: nobody wants them
+
 	relative    *prometheus.HistogramVec
 	missing     *prometheus.CounterVec
 	over, under [amount.Kinds]*prometheus.HistogramVec
@@ -84,6 +87,11 @@ func mode(v *feed.VPA) string {
 func (q *Quality) Observe(v *feed.VPA, c usage.ContainerKey, k amount.Kind, used amount.Amount, oom bool) {
 	if v == nil || v.Rules.For(c.Container).Off {
 		return
+	}
+	if oom {
+		q.Workloads.Killed(v, c.Container)
+	} else {
+		q.Workloads.Observe(v, c.Container, k, used)
 	}
 	mode, isOOM := mode(v), strconv.FormatBool(oom)
 	recommended := v.Uncapped[c.Container].Value(k)

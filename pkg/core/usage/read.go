@@ -2,6 +2,7 @@ package usage
 
 import (
 	"iter"
+	"time"
 
 	"loadline.dev/loadline/pkg/core/profile"
 )
@@ -11,6 +12,13 @@ func (s *Store) Profile(dst *profile.Profile, series ...Series) {
 	for _, i := range series {
 		s.series[i].profile.MergeInto(dst)
 	}
+}
+
+// Span returns when the oldest and the newest CPU sample of a series were taken,
+// the zero time if unknown, and how many there are.
+func (s *Store) Span(series Series) (first, last time.Time, samples int64) {
+	p := &s.series[series].profile
+	return p.First(), p.Last(), p.Samples()
 }
 
 // Version returns a number that grows whenever the history of a series changes. A

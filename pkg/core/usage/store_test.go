@@ -475,3 +475,18 @@ func TestOurClockMayJump(t *testing.T) {
 	require.Len(t, s.Expire(morning.Add(9*day), yes), 1, "what began while the clock was ahead goes, too")
 	require.Equal(t, 1, s.Len())
 }
+
+func TestSpanOfASeries(t *testing.T) {
+	s := tracking(DefaultConfig())
+	series, _ := s.Tracked(app)
+	first, last, samples := s.Span(series)
+	require.True(t, first.IsZero() && last.IsZero())
+	require.Zero(t, samples)
+	for _, at := range []string{"10:05", "10:06", "11:00"} {
+		require.Equal(t, Accepted, s.use(amount.CPU, clock(t, at), 5))
+	}
+	first, last, samples = s.Span(series)
+	require.True(t, first.Equal(clock(t, "10:05")))
+	require.True(t, last.Equal(clock(t, "11:00")))
+	require.EqualValues(t, 3, samples)
+}

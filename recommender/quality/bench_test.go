@@ -1,0 +1,126 @@
+package quality
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
+
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// A cluster of 100,000 containers: VPAs with pods of two containers.
+const (
+	vpas       = 10_000
+	podsPerVPA = 5
+)
+
+// crowd is a cluster with a target for everything, and a pass that saw it.
+func crowd(tb testing.TB) *scene {
+	s := newScene(tb)
+	for i := range vpas {
+		name := fmt.Sprintf("web-%d", i)
+		object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+		object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
+			target("app", "1", "1Gi"), target("log", "1", "1Gi")}}
+		s.objects = append(s.objects, feed.Observed{Object: object, Selector: labels.SelectorFromSet(labels.Set{"app": name})})
+		for p := range podsPerVPA {
+			s.model.PutPod(&corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("%s-%d", name, p), Labels: map[string]string{"app": name}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}, {Name: "log"}}},
+			}, s.now)
+		}
+	}
+	s.pass(0)
+	s.samples()
+	s.pass(time.Minute)
+	return s
+}
+
+// samples are those of a pass: one for each container and resource.
+func (s *scene) samples() {
+	for _, v := range s.model.VPAs() {
+		for range podsPerVPA {
+			for _, container := range []string{"app", "log"} {
+				for k := range amount.Kind(amount.Kinds) {
+					s.Observe(v, container, k, 500)
+				}
+			}
+		}
+	}
+}
+
+func TestSamplesAllocateNothing(t *testing.T) {
+	s := newScene(t)
+	s.publish(target("app", "1", "1Gi"))
+	require.Zero(t, testing.AllocsPerRun(100, func() { s.uses("app", amount.CPU, 5) }))
+}
+
+// BenchmarkPass is what a pass costs: the targets, and 200,000 samples. "read" is
+// with somebody who reads the metrics all the time; longest-ms is the longest that
+// a single sample was held up then.
+func BenchmarkPass(b *testing.B) {
+	for _, read := range []bool{false, true} {
+		b.Run(map[bool]string{false: "alone", true: "read"}[read], func(b *testing.B) {
+			s := crowd(b)
+			stop, stopped := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(stopped)
+				for read {
+					select {
+					case <-stop:
+						return
+					default:
+						_, _ = s.registry.Gather() // the tests see to errors
+					}
+				}
+			}()
+			var longest time.Duration
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Follow(s.model, s.store, s.now)
+				s.samples()
+				b.StopTimer()
+				v := s.model.VPAs()[0]
+				for range 1000 {
+					began := time.Now()
+					s.Observe(v, "app", amount.CPU, 500)
+					longest = max(longest, time.Since(began))
+				}
+				b.StartTimer()
+			}
+			close(stop)
+			<-stopped
+			b.ReportMetric(float64(longest.Microseconds())/1000, "longest-ms")
+		})
+	}
+}
+
+// BenchmarkFollow is the part of a pass that does not depend on samples.
+func BenchmarkFollow(b *testing.B) {
+	s := crowd(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Follow(s.model, s.store, s.now)
+	}
+}
+
+// BenchmarkCollect is what one reading costs before it is printed.
+func BenchmarkCollect(b *testing.B) {
+	s := crowd(b)
+	b.ReportMetric(float64(testutil.CollectAndCount(s.Workloads)), "series")
+	b.ReportAllocs()
+	for b.Loop() {
+		_, err := s.registry.Gather()
+		require.NoError(b, err)
+	}
+	b.ReportMetric(float64(testutil.CollectAndCount(s.Workloads)), "series")
+}

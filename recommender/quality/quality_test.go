@@ -1,0 +1,309 @@
+package quality
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// scene is a recommender of which only this package is real.
+type scene struct {
+	*Workloads
+	t        testing.TB
+	registry *prometheus.Registry
+	store    *usage.Store
+	model    *feed.Model
+	now      time.Time
+	objects  []feed.Observed
+}
+
+func newScene(t testing.TB) *scene {
+	s := &scene{t: t, registry: prometheus.NewRegistry(), store: usage.New(usage.DefaultConfig()), now: time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)}
+	s.model = feed.NewModel(feed.Config{Store: s.store})
+	s.Workloads = New(s.registry)
+	return s
+}
+
+func target(container, cpu, memory string) vpav1.RecommendedContainerResources {
+	list := corev1.ResourceList{}
+	for name, text := range map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory} {
+		if text != "" {
+			list[name] = resource.MustParse(text)
+		}
+	}
+	return vpav1.RecommendedContainerResources{ContainerName: container, Target: list, UncappedTarget: corev1.ResourceList{"cpu": resource.MustParse("99")}}
+}
+
+// publish gives VPA web this status, and makes the pass see it.
+func (s *scene) publish(targets ...vpav1.RecommendedContainerResources) {
+	object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	if targets != nil {
+		object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: targets}
+	}
+	s.objects = []feed.Observed{{Object: object, Selector: labels.Everything()}}
+	s.pass(0)
+}
+
+// pass is the begin of one, a while after the last.
+func (s *scene) pass(later time.Duration) {
+	s.now = s.now.Add(later)
+	s.model.SyncVPAs(s.objects, s.now)
+	s.Follow(s.model, s.store, s.now)
+}
+
+func (s *scene) uses(container string, k amount.Kind, samples ...amount.Amount) {
+	for _, used := range samples {
+		s.Observe(s.model.Find("shop", "web"), container, k, used)
+	}
+}
+
+// is compares the series of a metric, each as "container/resource=value".
+func (s *scene) is(name string, want ...string) {
+	s.t.Helper()
+	families, err := s.registry.Gather()
+	require.NoError(s.t, err)
+	var got []string
+	for _, f := range families {
+		if f.GetName() != "loadline_workload_"+name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			l := map[string]string{}
+			for _, pair := range m.GetLabel() {
+				l[pair.GetName()] = pair.GetValue()
+			}
+			require.Equal(s.t, [2]string{"shop", "web"}, [2]string{l["namespace"], l["vpa"]})
+			got = append(got, fmt.Sprintf("%s/%s=%.6g", l["container"], l["resource"], m.GetGauge().GetValue()))
+		}
+	}
+	require.Equal(s.t, want, got, name)
+}
+
+func TestNumbersOfAScript(t *testing.T) {
+	s := newScene(t)
+	s.publish(target("app", "500m", "400"))
+	s.uses("app", amount.CPU, 200, 500, 700, 100)
+	s.uses("app", amount.Memory, 100, 300)
+	s.Killed(s.model.Find("shop", "web"), "app")
+	s.pass(90 * time.Second)
+	s.is("recommendation", "app/cpu=0.5", "app/memory=400")
+	s.is("slack_ratio", "app/cpu=0.25", "app/memory=0.5")
+	s.is("samples_above_target_ratio", "app/cpu=0.25", "app/memory=0")
+	s.is("peak_ratio", "app/cpu=1.4", "app/memory=0.75")
+	s.is("ooms_since_change", "app/memory=1")
+	s.is("recommendation_age_seconds", "app/cpu=90", "app/memory=90")
+	s.is("history_completeness_ratio", "app/cpu=0", "app/memory=0")
+	s.is("last_change_ratio")
+}
+
+func TestANewTargetBeginsANewRecordOfItsResource(t *testing.T) {
+	s := newScene(t)
+	s.publish(target("app", "500m", "400"))
+	s.uses("app", amount.CPU, 1000)
+	s.uses("app", amount.Memory, 300)
+	s.Killed(s.model.Find("shop", "web"), "app")
+	s.now = s.now.Add(time.Minute)
+	s.publish(target("app", "750m", "400"))
+	s.is("last_change_ratio", "app/cpu=0.5")
+	s.is("recommendation_age_seconds", "app/cpu=0", "app/memory=60")
+	s.is("samples_above_target_ratio", "app/memory=0")
+	s.is("slack_ratio", "app/memory=0.25")
+	s.is("ooms_since_change", "app/memory=1")
+	s.publish(target("app", "0.75", "200"))
+	s.uses("app", amount.CPU, 1500)
+	s.is("last_change_ratio", "app/cpu=0.5", "app/memory=-0.5")
+	s.is("ooms_since_change", "app/memory=0")
+	s.is("slack_ratio", "app/cpu=-1")
+}
+
+func TestWhatIsGoneHasNoSeries(t *testing.T) {
+	s := newScene(t)
+	s.publish(target("app", "500m", "400"), target("log", "1m", "2"))
+	s.uses("app", amount.CPU, 1000)
+	s.publish(target("app", "", "400"))
+	s.is("recommendation", "app/memory=400")
+	s.uses("app", amount.CPU, 1000)
+	s.publish(target("app", "500m", "400"))
+	s.is("samples_above_target_ratio")
+	s.publish()
+	s.is("recommendation")
+
+	s.publish(target("app", "500m", "400"))
+	s.objects = nil
+	gone := s.model.Find("shop", "web")
+	s.pass(time.Minute)
+	s.Observe(gone, "app", amount.CPU, 1)
+	s.Killed(gone, "app")
+	require.Zero(t, testutil.CollectAndCount(s.Workloads))
+	require.Empty(t, s.known)
+}
+
+func TestWhatHasNoTargetIsNotCounted(t *testing.T) {
+	s := newScene(t)
+	s.publish(target("app", "500m", ""))
+	s.uses("other", amount.CPU, 1)
+	s.uses("app", amount.Memory, 1)
+	s.Observe(nil, "app", amount.CPU, 1)
+	s.Killed(s.model.Find("shop", "web"), "app")
+	s.is("samples_above_target_ratio")
+	s.is("ooms_since_change")
+}
+
+func TestATargetOfNothingHasNoRatios(t *testing.T) {
+	s := newScene(t)
+	s.publish(target("app", "0", ""))
+	s.uses("app", amount.CPU, 1, 0)
+	s.is("recommendation", "app/cpu=0")
+	s.is("samples_above_target_ratio", "app/cpu=0.5")
+	s.is("slack_ratio")
+	s.is("peak_ratio")
+	s.publish(target("app", "1", ""))
+	s.is("last_change_ratio")
+}
+
+func TestAVPAWithAnotherTargetBeginsAnew(t *testing.T) {
+	s := newScene(t)
+	s.publish(target("app", "1", ""))
+	s.uses("app", amount.CPU, 500)
+	s.is("slack_ratio", "app/cpu=0.5")
+	other := s.objects[0].Object.DeepCopy()
+	other.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "other"}
+	s.objects[0].Object = other
+	s.pass(time.Minute)
+	s.is("slack_ratio")
+	s.is("recommendation_age_seconds", "app/cpu=0")
+}
+
+// The status is open to everyone: the same container twice must not make all
+// metrics unreadable.
+func TestAContainerThatIsListedTwiceCountsOnce(t *testing.T) {
+	s := newScene(t)
+	s.publish(target("app", "1", ""), target("app", "2", ""))
+	s.is("recommendation", "app/cpu=1")
+}
+
+func TestCompletenessCountsTimeAndSamples(t *testing.T) {
+	s := newScene(t)
+	s.model.PutPod(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
+	}, s.now)
+	s.publish(target("app", "1", ""))
+	sample := func() {
+		require.Equal(t, usage.Accepted, s.store.Observe(usage.Sample{
+			Container: usage.ContainerKey{Namespace: "shop", Pod: "web-1", Container: "app"}, At: s.now, Amount: 5}))
+	}
+	sample()
+	s.pass(4 * 24 * time.Hour)
+	s.is("history_completeness_ratio", "app/cpu=0")
+	sample()
+	s.pass(0)
+	s.is("history_completeness_ratio", "app/cpu=0.000173611") // two minutes of eight days
+
+	v := s.model.Find("shop", "web")
+	restored := profile.New(usage.DefaultConfig().Shape)
+	require.NoError(t, restored.Load(profile.Image{First: s.now.Add(-6 * 24 * time.Hour), Last: s.now.Add(-time.Hour), Samples: 1e6}))
+	v.Restored = map[string]*profile.Profile{"app": &restored}
+	s.pass(0)
+	s.is("history_completeness_ratio", "app/cpu=0.75")
+	s.pass(24 * time.Hour)
+	s.is("history_completeness_ratio", "app/cpu=0.75")
+	s.pass(4 * 24 * time.Hour)
+	sample()
+	s.pass(0)
+	s.is("history_completeness_ratio", "app/cpu=1")
+}
+
+func TestNobodyWhoWantsNoMetricsPays(t *testing.T) {
+	var none *Workloads
+	v := &feed.VPA{}
+	require.Zero(t, testing.AllocsPerRun(10, func() {
+		none.Follow(nil, nil, time.Time{})
+		none.Observe(v, "app", amount.CPU, 1)
+		none.Killed(v, "app")
+	}))
+}
+
+func TestNames(t *testing.T) {
+	s := newScene(t)
+	s.publish(target("app", "500m", "400"))
+	s.publish(target("app", "600m", "500"))
+	s.uses("app", amount.CPU, 1)
+	s.uses("app", amount.Memory, 1)
+	require.Equal(t, 15, testutil.CollectAndCount(s.Workloads))
+	problems, err := testutil.GatherAndLint(s.registry)
+	require.NoError(t, err)
+	require.Empty(t, problems)
+}
+
+func TestLabelsAreEscaped(t *testing.T) {
+	s := newScene(t)
+	s.publish(target("a\"\\\nb", "1", ""))
+	require.NoError(t, testutil.GatherAndCompare(s.registry, strings.NewReader(`
+# HELP loadline_workload_recommendation Published target, after capping, in cores or bytes.
+# TYPE loadline_workload_recommendation gauge
+loadline_workload_recommendation{container="a\"\\\nb",namespace="shop",resource="cpu",vpa="web"} 1
+`), "loadline_workload_recommendation"))
+}
+
+// The example of the page for users is what is served for its story.
+func TestThePageShowsWhatIsServed(t *testing.T) {
+	page, err := os.ReadFile("../../docs/quality-metrics.md")
+	require.NoError(t, err)
+	_, rest, found := bytes.Cut(page, []byte("```text\n"))
+	require.True(t, found)
+	example, _, _ := bytes.Cut(rest, []byte("```"))
+	s := newScene(t)
+	restored := profile.New(usage.DefaultConfig().Shape)
+	require.NoError(t, restored.Load(profile.Image{First: s.now.Add(-6 * 24 * time.Hour), Last: s.now, Samples: 1e6}))
+	s.publish(target("app", "400m", "256Mi"))
+	s.model.Find("shop", "web").Restored = map[string]*profile.Profile{"app": &restored}
+	s.publish(target("app", "500m", "320Mi"))
+	s.uses("app", amount.CPU, 200, 300, 700, 300)
+	s.uses("app", amount.Memory, 200<<20, 240<<20, 280<<20, 240<<20)
+	s.Killed(s.model.Find("shop", "web"), "app")
+	s.pass(4 * time.Minute)
+	require.NoError(t, testutil.GatherAndCompare(s.registry, bytes.NewReader(example)))
+}
+
+func TestMetricsAreReadDuringAPass(t *testing.T) {
+	s := newScene(t)
+	s.publish(target("app", "1", "1"))
+	var readers sync.WaitGroup
+	stop := make(chan struct{})
+	readers.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				testutil.CollectAndCount(s.Workloads)
+			}
+		}
+	})
+	for i := range 200 {
+		s.uses("app", amount.CPU, amount.Amount(i))
+		s.publish(target("app", fmt.Sprint(i%2+1), "1"))
+	}
+	close(stop)
+	readers.Wait()
+}

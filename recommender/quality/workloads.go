@@ -1,0 +1,209 @@
+package quality
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// Workloads are the metrics of each workload. They are safe for concurrent use;
+// nil has no metrics, and its methods do nothing.
+type Workloads struct {
+	descriptions
+
+	mu    sync.Mutex // held for a moment only, while metrics are read too
+	now   time.Time  // of the last pass
+	known map[*feed.VPA]*workload
+}
+
+// workload is what is known of a VPA.
+type workload struct {
+	namespace, name string
+	object          *vpav1.VerticalPodAutoscaler // whose status was read last
+	containers      []container                  // that have a recommendation, few
+}
+
+type container struct {
+	name     string
+	records  [amount.Kinds]record
+	complete float64 // how much of the history that is ever kept there is, 0 to 1
+}
+
+// record is what happened since the target of a resource changed. Amounts are in
+// millicores or bytes.
+type record struct {
+	published bool // false: there is no target, and nothing else
+	target    amount.Amount
+	change    float64 // last one, as a fraction of the former target; NaN: none was seen
+	since     time.Time
+
+	samples, above int64
+	sum            float64
+	peak           amount.Amount
+	kills          int64
+}
+
+// New returns metrics without any workload, and registers them.
+func New(registry prometheus.Registerer) *Workloads {
+	w := &Workloads{descriptions: describe()}
+	registry.MustRegister(w)
+	return w
+}
+
+// Follow takes over the published targets and the length of histories, and
+// forgets VPAs that are not in the model. It is called once a pass, before the
+// samples.
+func (w *Workloads) Follow(model *feed.Model, store *usage.Store, now time.Time) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now = now
+	known := make(map[*feed.VPA]*workload, len(model.VPAs()))
+	for _, v := range model.VPAs() {
+		one := w.known[v]
+		if one == nil {
+			one = &workload{namespace: v.Object.Namespace, name: v.Object.Name}
+		}
+		known[v] = one
+		if one.object != v.Object {
+			one.read(v.Object, now)
+		}
+		for i := range one.containers {
+			c := &one.containers[i]
+			c.complete = min(float64(history(v, c.name, store))/float64(model.RulesOf(v, c.name).Age()), 1)
+		}
+	}
+	w.known = known // a new map, because the old one may be being read
+}
+
+// history returns how long the samples of a container cover: the time from first
+// to last, or their number at one a minute, whichever is less. That is what the
+// confidence in a recommendation counts too.
+func history(v *feed.VPA, container string, store *usage.Store) time.Duration {
+	var first, last time.Time
+	var samples int64
+	cover := func(from, to time.Time, n int64) {
+		if !from.IsZero() && (first.IsZero() || from.Before(first)) {
+			first = from
+		}
+		if to.After(last) {
+			last = to
+		}
+		samples += n
+	}
+	for _, series := range v.Series(container) {
+		cover(store.Span(series))
+	}
+	if p := v.Restored[container]; p != nil {
+		cover(p.First(), p.Last(), p.Samples())
+	}
+	if first.IsZero() {
+		return 0
+	}
+	const longest = int64(math.MaxInt64 / time.Minute)
+	return min(max(last.Sub(first), 0), time.Duration(min(samples, longest))*time.Minute)
+}
+
+// read takes over the targets in the status of a VPA.
+func (one *workload) read(object *vpav1.VerticalPodAutoscaler, now time.Time) {
+	former := one.containers
+	one.object, one.containers = object, nil
+	if object.Status.Recommendation == nil {
+		return
+	}
+	list := object.Status.Recommendation.ContainerRecommendations
+	one.containers = make([]container, 0, len(list))
+	for i := range list {
+		name := list[i].ContainerName
+		if find(one.containers, name) != nil {
+			continue // the first counts
+		}
+		c := container{name: name}
+		if before := find(former, name); before != nil {
+			c = *before
+		}
+		targets := convert.Resources(list[i].Target)
+		for k := range amount.Kind(amount.Kinds) {
+			target, published := targets.Get(k)
+			c.records[k].set(target, published, now)
+		}
+		one.containers = append(one.containers, c)
+	}
+}
+
+func find(containers []container, name string) *container {
+	if at := slices.IndexFunc(containers, func(c container) bool { return c.name == name }); at >= 0 {
+		return &containers[at]
+	}
+	return nil
+}
+
+// set takes a target that is published now, if it is; a new one begins a new
+// record.
+func (r *record) set(target amount.Amount, published bool, now time.Time) {
+	switch {
+	case !published:
+		*r = record{}
+	case !r.published || r.target != target:
+		change := math.NaN()
+		if r.published && r.target > 0 {
+			change = float64(target)/float64(r.target) - 1
+		}
+		*r = record{published: true, target: target, change: change, since: now}
+	}
+}
+
+// Observe takes a sample of a container that v controls; nil: none does. What has
+// no target is not counted.
+func (w *Workloads) Observe(v *feed.VPA, container string, k amount.Kind, used amount.Amount) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.record(v, container, k); r != nil {
+		r.samples++
+		r.sum += float64(used)
+		r.peak = max(r.peak, used)
+		if used > r.target {
+			r.above++
+		}
+	}
+}
+
+// Killed takes an out-of-memory kill of a container that v controls.
+func (w *Workloads) Killed(v *feed.VPA, container string) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.record(v, container, amount.Memory); r != nil {
+		r.kills++
+	}
+}
+
+// record returns the record of a resource that has a target, nil without one.
+// The caller holds the lock.
+func (w *Workloads) record(v *feed.VPA, container string, k amount.Kind) *record {
+	one := w.known[v]
+	if one == nil {
+		return nil
+	}
+	c := find(one.containers, container)
+	if c == nil || !c.records[k].published {
+		return nil
+	}
+	return &c.records[k]
+}
