@@ -133,7 +133,7 @@ func start(t *testing.T, text string) string {
 	go func() { ended <- command.Wait() }()
 	t.Cleanup(func() {
 		if err := command.Process.Signal(os.Interrupt); err == nil {
-			<-ended
+			require.NoError(t, <-ended)
 		}
 		log.Close()
 	})
