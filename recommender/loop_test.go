@@ -413,7 +413,7 @@ func TestTheQualityOfEachWorkloadFollowsWhatIsPublished(t *testing.T) {
 
 	require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool {
-		_, err := w.loop.VPAs.VerticalPodAutoscalers("ns").Get("web")
+		_, err := w.loop.Roster.VPAs.VerticalPodAutoscalers("ns").Get("web")
 		return err != nil
 	}, 5*time.Second, time.Millisecond)
 	w.passes(1)
