@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,6 +55,30 @@ func TestRecommenderServesAllItsMetrics(t *testing.T) {
 		}
 		if len(missing) > 0 {
 			return fmt.Errorf("missing: %s", strings.Join(missing, ", "))
+		}
+		return nil
+	})
+}
+
+// Whoever asks for the quality of each workload gets it.
+func TestRecommenderServesTheQualityOfWorkloadsOnRequest(t *testing.T) {
+	t.Parallel()
+	own := ownRecommender(t, "quality", "--workload-metrics")
+	w := modest(namespace(t, "quality"), "web")
+	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, "Off", naming("quality")))
+	eventually(t, "metrics of the workload", func() error {
+		metrics, err := own.Metrics(t.Context())
+		if err != nil {
+			return err
+		}
+		for _, name := range []string{"recommendation", "slack_ratio", "peak_ratio", "samples_above_target_ratio"} {
+			found := slices.ContainsFunc(slices.Collect(maps.Keys(metrics)), func(series string) bool {
+				return metricName(series) == "loadline_workload_"+name && strings.Contains(series, `vpa="web"`)
+			})
+			if !found {
+				return fmt.Errorf("missing: %s", name)
+			}
 		}
 		return nil
 	})
