@@ -208,13 +208,13 @@ func TestOurClockMayJumpADayEitherWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := web(t)
 			before := w.memory("web")
-			real := w.now
-			w.clock = func() time.Time { return real }
+			actual := w.now
+			w.clock = func() time.Time { return actual }
 			tick := func(n int, off time.Duration) {
 				for range n {
-					real = real.Add(time.Minute)
-					w.now = real // the time of samples comes from elsewhere
-					w.loop.RunOnce(t.Context(), real.Add(off))
+					actual = actual.Add(time.Minute)
+					w.now = actual // the time of samples comes from elsewhere
+					w.loop.RunOnce(t.Context(), actual.Add(off))
 					w.settle()
 				}
 			}
@@ -224,12 +224,12 @@ func TestOurClockMayJumpADayEitherWay(t *testing.T) {
 			peak, end, open := w.loop.Store.Peak(containerKey("web-1", "a"))
 			require.True(t, open)
 			require.Equal(t, amount.Amount(900<<20), peak)
-			require.Less(t, end.Sub(real), 24*time.Hour)
-			w.loop.Close(t.Context(), real)
+			require.Less(t, end.Sub(actual), 24*time.Hour)
+			w.loop.Close(t.Context(), actual)
 			taken := w.checkpoint("web-a").Status.TotalSamplesCount
 			require.GreaterOrEqual(t, taken, 60, "at most the samples of the bad time are missing")
 			tick(5, 0)
-			w.loop.Close(t.Context(), real)
+			w.loop.Close(t.Context(), actual)
 			require.Equal(t, taken+5, w.checkpoint("web-a").Status.TotalSamplesCount)
 			require.Contains(t, w.checkpoint("web-a").Annotations, checkpoint.OpenWindows)
 		})

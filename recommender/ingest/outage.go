@@ -25,7 +25,7 @@ func (o *outage) note(log klog.Logger, source string, err error, now time.Time) 
 	}
 	switch {
 	case err == nil && !o.since.IsZero():
-		log.Info("Usage can be read again", "source", source, "outage", now.Sub(o.since))
+		log.Info(source+" answers again", "outage", now.Sub(o.since))
 		*o = outage{}
 	case err != nil && o.since.IsZero():
 		log.Error(err, source+" does not answer, or not well: recommendations stay as they are until it does"+hint)

@@ -13,12 +13,13 @@ import (
 // From returns what is deferred around the work on one VPA, or on a whole step,
 // called with nil. It stops a panic, logs it and counts it by step.
 func From(step string, panics *prometheus.CounterVec) func(*feed.VPA) {
+	counter := panics.WithLabelValues(step) // to be seen also while it is 0
 	return func(v *feed.VPA) {
 		defect := recover()
 		if defect == nil {
 			return
 		}
-		panics.WithLabelValues(step).Inc()
+		counter.Inc()
 		vpa := "none"
 		if v != nil {
 			vpa = klog.KObj(v.Object).String()
