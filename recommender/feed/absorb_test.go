@@ -54,6 +54,17 @@ func TestAbsorbedHistoryIsAsIfItHadBeenSeen(t *testing.T) {
 	}
 }
 
+func TestAbsorbedHistoryIsFoundBehindAPodWithoutAny(t *testing.T) {
+	live, _ := newModel(Config{})
+	history, _ := newModel(Config{})
+	history.PutPod(aPod("empty", labels.Set{"app": "a"}), now())
+	history.PutPod(aPod("p", labels.Set{"app": "x"}, "a"), now())
+	use(t, history.config.Store, "p", "a", now(), 500, 2e9)
+	live.Absorb(history, now())
+	live.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	require.Len(t, live.Find("ns", "v").Series("a"), 1)
+}
+
 func BenchmarkAbsorb(b *testing.B) {
 	const vpas = 2000
 	history := newWorld(vpas)
