@@ -148,7 +148,7 @@ func (a *assembly) loop() (*Loop, error) {
 			}),
 			Model: model, VPAs: own.VerticalPodAutoscalers().Lister(), Serves: c.serves,
 			Ignores: func(namespace string) bool { return !c.Kube.Serves(namespace) },
-			Collect: c.Checkpoints.CollectInterval, Results: m.checkpoints,
+			Collect: c.Checkpoints.CollectInterval, Credible: store.Credible, Results: m.checkpoints,
 		},
 	}, nil
 }

@@ -200,6 +200,7 @@ func (l *Loop) garbageCollect(now time.Time) {
 	}
 	l.collected = now
 	l.Model.Expire(now)
+	now = l.Store.Credible(now)
 	for _, v := range l.Model.VPAs() {
 		for container, restored := range v.Restored {
 			last := restored.Last()

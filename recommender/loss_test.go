@@ -244,3 +244,28 @@ func TestOurClockMayJumpADayEitherWay(t *testing.T) {
 		})
 	}
 }
+
+func TestHistoryThatRestsOutlivesAJumpOfOurClock(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour),
+		deployment("night"), aPod("night-1", "night", "a"), aVPA("night", "night", time.Hour)).begin()
+	w.uses("web-1", "a", 900, 900)
+	w.uses("night-1", "a", 900, 900)
+	w.passes(30)
+	before := w.recommendations("night")
+	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "night-1", metav1.DeleteOptions{})) // until tomorrow
+	w.loop.Close(t.Context(), w.now)
+	w.begin()
+	w.passes(2)
+	real := w.now
+	w.clock = func() time.Time { return real }
+	for range 3 {
+		real = real.Add(time.Minute)
+		w.now = real
+		w.loop.RunOnce(t.Context(), real.AddDate(0, 1, 0))
+		w.settle()
+	}
+	w.now = real
+	w.passes(2)
+	require.Equal(t, 30, w.checkpoint("night-a").Status.TotalSamplesCount)
+	require.Equal(t, before[0].UncappedTarget, w.recommendations("night")[0].UncappedTarget)
+}

@@ -22,7 +22,9 @@ type Upkeep struct {
 	Serves  func(*vpav1.VerticalPodAutoscaler) bool // whether a VPA is this recommender's
 	Ignores func(namespace string) bool             // whether a namespace is left alone
 	Collect time.Duration                           // least time between two clean-ups
-	Results *prometheus.CounterVec                  // by what became of a checkpoint
+	// Credible returns a time, or an earlier one if that cannot be; see usage.Store.
+	Credible func(time.Time) time.Time
+	Results  *prometheus.CounterVec // by what became of a checkpoint
 
 	collected          time.Time // last clean-up
 	unsaved, undeleted Complaint
@@ -75,7 +77,7 @@ func (u *Upkeep) fate(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) F
 	if v == nil || v.Trouble != nil || v.Restored[container] != nil || len(v.Series(container)) > 0 {
 		return Keep
 	}
-	if Stale(c, u.Model.RulesOf(v, container).Age(), now) {
+	if Stale(c, u.Model.RulesOf(v, container).Age(), u.Credible(now)) {
 		return Expired
 	}
 	return Keep
