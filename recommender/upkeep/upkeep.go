@@ -26,6 +26,7 @@ type Upkeep struct {
 	Credible func(time.Time) time.Time
 	Results  *prometheus.CounterVec // by what became of a checkpoint
 
+	late               bool      // the last Save left some
 	collected          time.Time // last clean-up
 	unsaved, undeleted Complaint
 }
@@ -33,11 +34,21 @@ type Upkeep struct {
 // Save writes the VPAs of scope; see Saver.
 func (u *Upkeep) Save(ctx context.Context, scope Scope, now time.Time, idle time.Duration) {
 	result := u.Saver.Save(ctx, u.Model.VPAs(), scope, now, idle)
+	u.late = result.Late > 0
 	u.Results.WithLabelValues("written").Add(float64(result.Written))
 	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
 	u.Results.WithLabelValues("late").Add(float64(result.Late))
 	u.report(ctx, &u.unsaved, result.Err, "Cannot save some checkpoints, trying again in each pass", now)
 	klog.FromContext(ctx).V(4).Info("Checkpoints", "written", result.Written, "unchanged", result.Unchanged, "late", result.Late)
+}
+
+// Rest returns what to save between two passes: what is urgent, and what the last
+// Save left.
+func (u *Upkeep) Rest() Scope {
+	if u.late {
+		return Due
+	}
+	return Urgent
 }
 
 // Clean deletes orphans and what has expired, unless it did so a short time ago.
