@@ -161,7 +161,7 @@ func (a *assembly) loop() (*Loop, error) {
 			Off:   c.Checkpoints.InPrometheus(),
 			Model: model, VPAs: roster.VPAs, Serves: roster.Serves,
 			Ignores: func(namespace string) bool { return !c.Kube.Serves(namespace) },
-			Collect: c.Checkpoints.CollectInterval, Results: m.checkpoints,
+			Collect: c.Checkpoints.CollectInterval, Credible: store.Credible, Results: m.checkpoints,
 		},
 	}, nil
 }

@@ -41,6 +41,7 @@ type Loop struct {
 
 	removed   []cache.ObjectName // pods that vanished in this pass
 	started   time.Time          // first pass
+	began     time.Time          // last pass, by the clock on the wall
 	collected time.Time          // last clean-up of histories
 	complete  bool               // all history was loaded in the last pass
 }
@@ -49,8 +50,8 @@ type Loop struct {
 // what follows from it. A VPA, pod or sample that makes trouble stops nothing
 // else.
 func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
-	began := time.Now()
-	defer l.Metrics.since(stepTotal, began)
+	l.began = time.Now()
+	defer l.Metrics.since(stepTotal, l.began)
 	if l.started.IsZero() {
 		l.started = now
 	}
@@ -59,7 +60,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	l.step(stepMetrics, func() { l.addUsage(ctx, now) })
 	l.step(stepRemoved, l.deleteRemovedPods)
 	l.step(stepUpdate, func() { l.publish(ctx, now) })
-	l.step(stepCheckpoints, func() { l.maintainCheckpoints(ctx, now, began) })
+	l.step(stepCheckpoints, func() { l.maintainCheckpoints(ctx, now) })
 	l.step(stepCollect, func() { l.garbageCollect(now) })
 }
 
@@ -82,7 +83,7 @@ func (l *Loop) React(ctx context.Context, now time.Time) {
 	l.Ingester.TakeKills(klog.FromContext(ctx), now)
 	l.deleteRemovedPods()
 	l.Publisher.Publish(ctx, l.Model.VPAs(), now)
-	l.Checkpoints.Save(ctx, upkeep.Urgent, now, 0)
+	l.Checkpoints.Save(ctx, l.Checkpoints.Rest(), now, l.idle())
 	klog.FromContext(ctx).V(4).Info("Reacted to out-of-memory kills", "duration", time.Since(began))
 }
 
@@ -179,6 +180,7 @@ func (l *Loop) garbageCollect(now time.Time) {
 	}
 	l.collected = now
 	l.Model.Expire(now)
+	now = l.Store.Credible(now)
 	for _, v := range l.Model.VPAs() {
 		for container, restored := range v.Restored {
 			last := restored.Last()
@@ -213,8 +215,12 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 }
 
 // maintainCheckpoints saves the histories that changed, and deletes those that
-// nobody needs. What can wait ends well before the next pass.
-func (l *Loop) maintainCheckpoints(ctx context.Context, now, began time.Time) {
-	l.Checkpoints.Save(ctx, upkeep.Due, now, l.Config.Interval*3/4-time.Since(began))
+// nobody needs.
+func (l *Loop) maintainCheckpoints(ctx context.Context, now time.Time) {
+	l.Checkpoints.Save(ctx, upkeep.Due, now, l.idle())
 	l.Checkpoints.Clean(ctx, now)
 }
+
+// idle is how long what can wait may still take, so that it ends well before the
+// next pass.
+func (l *Loop) idle() time.Duration { return l.Config.Interval*3/4 - time.Since(l.began) }

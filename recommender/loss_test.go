@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,32 +150,40 @@ func TestTheLastSaveHasWhatTheIntervalPutOff(t *testing.T) {
 	require.Zero(t, lag())
 }
 
-func TestAReplicaThatLostItsLeaseWritesNothing(t *testing.T) {
-	for _, told := range []bool{true, false} {
+func TestOnlyAReplicaThatStillLeadsSavesOnceMore(t *testing.T) {
+	for _, lost := range []bool{false, true} {
 		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
 		w.config.Interval = 200 * time.Millisecond
+		w.config.Election.Enabled = lost
+		w.config.Election.LeaseDuration, w.config.Election.RenewDeadline, w.config.Election.RetryPeriod = 3*time.Second, 300*time.Millisecond, 20*time.Millisecond
 		w.uses("web-1", "a", 900, 900)
 		w.clock = time.Now
-		attempts := make(chan struct{}, 1000)
-		w.vpas.PrependReactor("*", "verticalpodautoscalercheckpoints", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			if v := a.GetVerb(); v != "patch" {
-				return false, nil, nil
-			}
+		var away atomic.Bool
+		w.kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return away.Load(), nil, errors.New("the API server is gone")
+		})
+		attempts, goOn := make(chan struct{}, 1000), make(chan struct{})
+		w.vpas.PrependReactor("patch", "verticalpodautoscalercheckpoints", func(clienttesting.Action) (bool, runtime.Object, error) {
 			attempts <- struct{}{}
+			<-goOn
 			return true, nil, errors.New("not now") // so that there is always something to save
 		})
-		terminated := make(chan struct{})
 		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- work(ctx, terminated, w.config, w.parts()) }()
+		ended := make(chan error, 1)
+		go func() { ended <- take(ctx, w.config, w.parts()) }()
 		<-attempts
-		time.Sleep(20 * time.Millisecond) // the pass is over
-		if told {
-			close(terminated)
+		if lost {
+			away.Store(true)
+			require.ErrorContains(t, <-ended, "lost the lease")
 		}
-		stop()
-		require.NoError(t, <-ended)
-		require.Equal(t, told, len(attempts) > 0)
+		stop() // the program ends in both cases, while the pass still goes on
+		close(goOn)
+		if lost {
+			time.Sleep(300 * time.Millisecond)
+		} else {
+			require.NoError(t, <-ended)
+		}
+		require.Equal(t, !lost, len(attempts) > 0)
 	}
 }
 
@@ -234,4 +243,29 @@ func TestOurClockMayJumpADayEitherWay(t *testing.T) {
 			require.Contains(t, w.checkpoint("web-a").Annotations, checkpoint.OpenWindows)
 		})
 	}
+}
+
+func TestHistoryThatRestsOutlivesAJumpOfOurClock(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour),
+		deployment("night"), aPod("night-1", "night", "a"), aVPA("night", "night", time.Hour)).begin()
+	w.uses("web-1", "a", 900, 900)
+	w.uses("night-1", "a", 900, 900)
+	w.passes(30)
+	before := w.recommendations("night")
+	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "night-1", metav1.DeleteOptions{})) // until tomorrow
+	w.loop.Close(t.Context(), w.now)
+	w.begin()
+	w.passes(2)
+	real := w.now
+	w.clock = func() time.Time { return real }
+	for range 3 {
+		real = real.Add(time.Minute)
+		w.now = real
+		w.loop.RunOnce(t.Context(), real.AddDate(0, 1, 0))
+		w.settle()
+	}
+	w.now = real
+	w.passes(2)
+	require.Equal(t, 30, w.checkpoint("night-a").Status.TotalSamplesCount)
+	require.Equal(t, before[0].UncappedTarget, w.recommendations("night")[0].UncappedTarget)
 }

@@ -70,9 +70,12 @@ func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) er
 	if err != nil {
 		return err
 	}
-	return lease.Lead(ctx, clients.Kube, c.Election, func(leading context.Context) error {
-		return work(leading, ctx.Done(), c, parts{clients: clients, origin: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
-	})
+	return take(ctx, c, parts{clients: clients, origin: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
+}
+
+// take works while this replica is the leader.
+func take(ctx context.Context, c *Config, p parts) error {
+	return lease.Lead(ctx, p.clients.Kube, c.Election, func(leading context.Context) error { return work(leading, c, p) })
 }
 
 // parts are what work is given; tests give it fakes.
@@ -88,7 +91,7 @@ type parts struct {
 // work fills the caches, loads history, and passes until ctx ends. If that is
 // because the program is told to end, it saves once more; a replica that leads no
 // longer writes nothing.
-func work(ctx context.Context, told <-chan struct{}, c *Config, p parts) error {
+func work(ctx context.Context, c *Config, p parts) error {
 	a := newAssembly(ctx, c, p)
 	defer a.stop()
 	loop, err := a.start()
@@ -100,10 +103,8 @@ func work(ctx context.Context, told <-chan struct{}, c *Config, p parts) error {
 		loop.RunOnce(ctx, now)
 		p.health.Tick()
 	}, func(now time.Time) { loop.React(ctx, now) })
-	select {
-	case <-told:
+	if errors.Is(context.Cause(ctx), lease.ErrTold) {
 		loop.Close(ctx, p.now())
-	default:
 	}
 	return nil
 }

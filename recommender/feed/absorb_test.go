@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -52,6 +51,17 @@ func TestAbsorbedHistoryIsAsIfItHadBeenSeen(t *testing.T) {
 		_, found := live.config.Store.Find(usage.SeriesKey{Namespace: "ns", Container: "a", Labels: "app=x"})
 		require.True(t, found, "the old generation is folded at once")
 	}
+}
+
+func TestAbsorbedHistoryIsFoundBehindAPodWithoutAny(t *testing.T) {
+	live, _ := newModel(Config{})
+	history, _ := newModel(Config{})
+	history.PutPod(aPod("empty", labels.Set{"app": "a"}), now())
+	history.PutPod(aPod("p", labels.Set{"app": "x"}, "a"), now())
+	use(t, history.config.Store, "p", "a", now(), 500, 2e9)
+	live.Absorb(history, now())
+	live.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	require.Len(t, live.Find("ns", "v").Series("a"), 1)
 }
 
 func BenchmarkAbsorb(b *testing.B) {

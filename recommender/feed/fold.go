@@ -69,11 +69,10 @@ func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 func (m *Model) Absorb(other *Model, now time.Time) {
 	spaces := slices.SortedFunc(maps.Values(other.spaces), func(a, b *space) int { return cmp.Compare(a.name, b.name) })
 	for _, theirs := range spaces {
-		s := m.space(theirs.name)
 		for _, text := range slices.Sorted(maps.Keys(theirs.sets)) {
+			s := m.space(theirs.name) // a new one where that before was left with nothing
 			m.absorb(m.set(s, theirs.sets[text].labels.without(nil)), other, theirs.sets[text].series, now)
 		}
-		m.tidy(s)
 	}
 }
 

@@ -32,10 +32,18 @@ func (q *OOMs) Add(ooms ...usage.OOM) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	room := min(queueLimit-len(q.waiting), len(ooms))
+	room := min(max(queueLimit-len(q.waiting), 0), len(ooms))
 	q.waiting = append(q.waiting, ooms[:room]...)
 	q.dropped += len(ooms) - room
 	q.signal()
+}
+
+// AddAll puts kills into the queue however many they are: after a start all that
+// still show in the pods come at once, old ones before new ones.
+func (q *OOMs) AddAll(ooms []usage.OOM) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = append(q.waiting, ooms...)
 }
 
 // Wake returns a channel that receives after kills came in. One signal may stand
@@ -164,7 +172,7 @@ func (c *Changes) Drain() []Change {
 	pods, found := c.pods, c.found
 	c.pods, c.found = map[cache.ObjectName]*corev1.Pod{}, nil
 	c.mu.Unlock()
-	c.ooms.Add(found...)
+	c.ooms.AddAll(found)
 	changes := make([]Change, 0, len(pods))
 	for name, pod := range pods {
 		changes = append(changes, Change{name, pod})

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -83,4 +84,21 @@ func TestKillsOfNewPodsComeWithThem(t *testing.T) {
 		require.NotEmpty(t, kill.ID)
 	}
 	require.NotEqual(t, got[0].ID, got[1].ID)
+}
+
+func TestNoKillIsDroppedAfterAStart(t *testing.T) {
+	ooms := &OOMs{}
+	c := NewChanges(ooms)
+	const pods = queueLimit + 10
+	for i := range pods {
+		pod := aPod(strconv.Itoa(i))
+		end := &corev1.ContainerStateTerminated{Reason: "OOMKilled", ContainerID: "x", FinishedAt: metav1.Now()}
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", LastTerminationState: corev1.ContainerState{Terminated: end}}}
+		c.OnAdd(pod, true)
+	}
+	c.Drain()
+	ooms.Add(usage.OOM{}) // those that come while passes run are bounded
+	got, dropped := ooms.Drain()
+	require.Len(t, got, pods)
+	require.Equal(t, 1, dropped)
 }

@@ -20,15 +20,15 @@ func Run(ctx context.Context, interval time.Duration, wake <-chan struct{}, pass
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case now := <-ticker.C:
-			pass(now)
+		case <-ticker.C:
+			pass(time.Now()) // the tick may be from long before, if the last pass was slow
 		case <-wake:
 			if soon == nil {
 				soon = time.After(max(settle, reactGap-time.Since(last)))
 			}
-		case now := <-soon:
-			soon, last = nil, now
-			react(now)
+		case <-soon:
+			soon, last = nil, time.Now()
+			react(last)
 		}
 	}
 }

@@ -18,6 +18,9 @@ type record struct {
 // run follows Run for a while in virtual time; a pass takes some time itself.
 func run(t *testing.T, length, pass time.Duration, wakes ...time.Duration) *record {
 	r := &record{}
+	now := func(at time.Time) {
+		require.Equal(t, time.Now().UnixNano(), at.UnixNano(), "the time is that of the call")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		r.start = time.Now()
 		ctx, stop := context.WithTimeout(t.Context(), length)
@@ -33,8 +36,8 @@ func run(t *testing.T, length, pass time.Duration, wakes ...time.Duration) *reco
 			}
 		}()
 		Run(ctx, time.Minute, wake,
-			func(time.Time) { r.passes = append(r.passes, time.Since(r.start)); time.Sleep(pass) },
-			func(time.Time) { r.reacts = append(r.reacts, time.Since(r.start)) })
+			func(at time.Time) { now(at); r.passes = append(r.passes, time.Since(r.start)); time.Sleep(pass) },
+			func(at time.Time) { now(at); r.reacts = append(r.reacts, time.Since(r.start)) })
 	})
 	return r
 }

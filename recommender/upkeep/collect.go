@@ -58,7 +58,7 @@ func (s *Saver) Collect(ctx context.Context, fate func(*vpav1.VerticalPodAutosca
 func (s *Saver) forget(kept map[name]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.written, func(key name, _ uint64) bool { return !kept[key] })
+	maps.DeleteFunc(s.written, func(key name, _ mark) bool { return !kept[key] })
 	maps.DeleteFunc(s.known, func(key name, _ bool) bool { return !kept[key] })
 }
 

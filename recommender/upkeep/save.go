@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
@@ -30,6 +31,12 @@ var ErrClash = errors.New("the name is taken by another container's checkpoint: 
 // that would replace it.
 var ErrPoorer = errors.New("the stored checkpoint holds much more history and was not written by this process: left alone until ours has caught up or the stored one expires")
 
+// ErrTooLong says that there can be no object of the name.
+var ErrTooLong = fmt.Errorf("the name has more than the %d characters that an object may have: shorten that of the VPA or of the container, until then a restart forgets its history", longestName)
+
+// longestName is what the API server accepts.
+const longestName = validation.DNS1123SubdomainMaxLength
+
 // poorer is how many times more samples a stored checkpoint must have to be
 // kept.
 const poorer = 2
@@ -46,8 +53,8 @@ type Config struct {
 	// Contents returns what is to be kept of a VPA, by container. Workers call it,
 	// and only if there is time.
 	Contents func(v *feed.VPA, now time.Time) map[string]checkpoint.Content
-	// Waiting tells that something more urgent waits than what can be put off; nil
-	// if nothing ever is.
+	// Waiting tells that something more urgent waits than what can be put off, which
+	// ends then, but has some seconds; nil if nothing ever is.
 	Waiting func() bool
 	// Progress is called after each VPA; nil if nobody wants to know.
 	Progress func()
@@ -61,18 +68,28 @@ type Saver struct {
 	Config
 
 	turns map[*feed.VPA]*turn
+	begun int     // turns that there ever were
+	saves int     // calls of Save
 	queue []*turn // of one Save; kept for its memory
 
 	mu      sync.Mutex
-	written map[name]uint64 // sum of what was last written
-	known   map[name]bool   // what the restored history already contains
+	written map[name]mark // what was last written
+	known   map[name]bool // what the restored history already contains
+}
+
+// mark tells what was written, and for which turn. A VPA that comes back after a
+// while, or a namesake, has another: others may have written since, and it may
+// know less.
+type mark struct {
+	turn int
+	sum  uint64
 }
 
 type name struct{ namespace, object string }
 
 // NewSaver returns a Saver that has written nothing yet.
 func NewSaver(c Config) *Saver {
-	return &Saver{Config: c, turns: map[*feed.VPA]*turn{}, written: map[name]uint64{}, known: map[name]bool{}}
+	return &Saver{Config: c, turns: map[*feed.VPA]*turn{}, written: map[name]mark{}, known: map[name]bool{}}
 }
 
 // Know tells which history was loaded, and will therefore be part of what is
@@ -90,12 +107,14 @@ type Result struct {
 	Written, Unchanged int   // checkpoints
 	Late               int   // VPAs left for the next pass
 	Err                error // all problems joined
+
+	problems []error // joined in the end: joining each to the others takes a time that grows with the square
 }
 
 func (r *Result) add(o Result) {
 	r.Written += o.Written
 	r.Unchanged += o.Unchanged
-	r.Err = errors.Join(r.Err, o.Err)
+	r.problems = append(r.problems, o.problems...)
 }
 
 // requestTime is how long a request may last that starts before the deadline.
@@ -107,6 +126,7 @@ const requestTime = 10 * time.Second
 // is over: they take only the time that the pass has left.
 func (s *Saver) Save(ctx context.Context, vpas []*feed.VPA, scope Scope, now time.Time, idle time.Duration) Result {
 	urgent := s.plan(vpas, scope, now)
+	s.saves++
 	began := time.Now()
 	deadline := began.Add(s.Timeout)
 	ctx, cancel := context.WithDeadline(ctx, deadline.Add(requestTime))
@@ -131,7 +151,7 @@ func (s *Saver) Save(ctx context.Context, vpas []*feed.VPA, scope Scope, now tim
 	}
 	sent := 0
 	for ; sent < len(s.queue); sent++ {
-		late := !time.Now().Before(deadline) || sent >= urgent && (time.Since(began) >= idle || s.Waiting != nil && s.Waiting())
+		late := !time.Now().Before(deadline) || sent >= urgent && s.yields(time.Since(began), idle)
 		if ctx.Err() != nil || sent >= s.Workers && late {
 			break
 		}
@@ -142,7 +162,17 @@ func (s *Saver) Save(ctx context.Context, vpas []*feed.VPA, scope Scope, now tim
 	close(queue)
 	workers.Wait()
 	result.Late = len(s.queue) - sent
+	result.Err = errors.Join(result.problems...)
 	return result
+}
+
+// leastTime is how long what is not urgent may be written though kills wait. In a
+// large cluster some always do.
+const leastTime = 5 * time.Second
+
+// yields tells whether what is not urgent has had its time.
+func (s *Saver) yields(used, idle time.Duration) bool {
+	return used >= idle || used >= leastTime && s.Waiting != nil && s.Waiting()
 }
 
 // send gives a turn to the next worker that is free, and reports false if there
@@ -172,31 +202,34 @@ func (s *Saver) saveOne(ctx context.Context, t *turn, now time.Time) Result {
 	var r Result
 	revision, targets := t.vpa.Revision(), t.vpa.Uncapped
 	contents := s.Contents(t.vpa, now)
-	owner := checkpoint.Owner{Namespace: t.vpa.Object.Namespace, VPA: t.vpa.Object.Name}
+	owner := t.owner()
 	for _, container := range slices.Sorted(maps.Keys(contents)) {
-		written, err := s.save(ctx, owner, container, contents[container], now)
+		written, err := s.save(ctx, t, container, contents[container], now)
 		switch {
 		case err != nil:
-			r.Err = errors.Join(r.Err, fmt.Errorf("save checkpoint %s/%s: %w", owner.Namespace, checkpoint.ObjectName(owner, container), err))
+			r.problems = append(r.problems, fmt.Errorf("save checkpoint %s/%s: %w", owner.Namespace, checkpoint.ObjectName(owner, container), err))
 		case written:
 			r.Written++
 		default:
 			r.Unchanged++
 		}
 	}
-	if r.Err == nil {
+	if len(r.problems) == 0 {
 		t.done(revision, targets)
 	}
 	return r
 }
 
 // save writes one checkpoint, unless it is what was written last.
-func (s *Saver) save(ctx context.Context, owner checkpoint.Owner, container string, content checkpoint.Content, now time.Time) (bool, error) {
+func (s *Saver) save(ctx context.Context, t *turn, container string, content checkpoint.Content, now time.Time) (bool, error) {
+	key, owner := name{t.vpa.Object.Namespace, checkpoint.ObjectName(t.owner(), container)}, t.owner()
+	if len(key.object) > longestName {
+		return false, ErrTooLong
+	}
 	r, err := checkpoint.NewRecord(owner, container, content, now)
 	if err != nil {
 		return false, err
 	}
-	key := name{r.Namespace, r.Name}
 	stored, err := s.Lister.VerticalPodAutoscalerCheckpoints(key.namespace).Get(key.object)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, err
@@ -207,32 +240,33 @@ func (s *Saver) save(ctx context.Context, owner checkpoint.Owner, container stri
 		if stored.Spec.VPAObjectName != owner.VPA || stored.Spec.ContainerName != container {
 			return false, fmt.Errorf("%w (VPA %s, container %s)", ErrClash, stored.Spec.VPAObjectName, stored.Spec.ContainerName)
 		}
-		last, ours := s.last(key)
-		if ours && last == r.Sum {
-			return false, nil
-		}
-		if !ours && s.isPoorer(key, stored, int(content.Image.Samples), now) {
+		switch last := s.last(key); {
+		case last.turn != t.number && s.isPoorer(key, t, stored, int(content.Image.Samples), now):
 			return false, ErrPoorer
+		case last == mark{t.number, r.Sum}:
+			return false, nil
 		}
 	}
 	if err := s.write(ctx, r, annotated); err != nil {
 		return false, err
 	}
 	s.mu.Lock()
-	s.written[key] = r.Sum
+	s.written[key] = mark{t.number, r.Sum}
 	s.mu.Unlock()
 	return true, nil
 }
 
-func (s *Saver) last(key name) (uint64, bool) {
+func (s *Saver) last(key name) mark {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sum, found := s.written[key]
-	return sum, found
+	return s.written[key]
 }
 
-func (s *Saver) isPoorer(key name, stored *vpav1.VerticalPodAutoscalerCheckpoint, samples int, now time.Time) bool {
-	return !s.known[key] &&
+// isPoorer tells whether a stored checkpoint must stay. What a VPA had before it
+// pointed to another target is of no use.
+func (s *Saver) isPoorer(key name, t *turn, stored *vpav1.VerticalPodAutoscalerCheckpoint, samples int, now time.Time) bool {
+	restored := t.first && s.known[key]
+	return !restored && !t.vpa.Retargeted &&
 		stored.Status.TotalSamplesCount > poorer*samples &&
 		now.Sub(stored.Status.LastUpdateTime.Time) < s.Expiry
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -24,6 +25,8 @@ const (
 // turn is what Saver knows of a VPA.
 type turn struct {
 	vpa      *feed.VPA
+	number   int                         // from 1
+	first    bool                        // the VPA was there in the first Save, and got what was restored
 	phase    time.Duration               // of its time within the interval
 	revision uint64                      // that was saved
 	targets  map[string]amount.Resources // uncapped, by container, that were saved
@@ -32,6 +35,10 @@ type turn struct {
 	saved    bool                        // by this process
 	failed   bool                        // the last time
 	urgent   bool                        // in this Save
+}
+
+func (t *turn) owner() checkpoint.Owner {
+	return checkpoint.Owner{Namespace: t.vpa.Object.Namespace, VPA: t.vpa.Object.Name}
 }
 
 func (t *turn) done(revision uint64, targets map[string]amount.Resources) {
@@ -46,6 +53,8 @@ func (s *Saver) plan(vpas []*feed.VPA, scope Scope, now time.Time) (urgent int) 
 		t := s.turns[v]
 		if t == nil {
 			t = newTurn(v, s.Interval, now)
+			s.begun++
+			t.number, t.first = s.begun, s.saves == 0
 			s.turns[v] = t
 		}
 		// While its target is in trouble we may see less than there is.
@@ -53,7 +62,9 @@ func (s *Saver) plan(vpas []*feed.VPA, scope Scope, now time.Time) (urgent int) 
 		if clean || v.Trouble != nil || status.FetchingHistory(v.Object) {
 			continue
 		}
-		t.urgent = t.rose()
+		// One that failed takes its turn like all others: what cannot be written,
+		// perhaps for ever, must not take the time of what can.
+		t.urgent = !t.failed && t.rose()
 		if t.urgent || scope == All || scope == Due && t.due(s.Interval, now) {
 			s.queue = append(s.queue, t)
 		}

@@ -23,8 +23,11 @@ type Upkeep struct {
 	Serves  func(*vpav1.VerticalPodAutoscaler) bool // whether a VPA is this recommender's
 	Ignores func(namespace string) bool             // whether a namespace is left alone
 	Collect time.Duration                           // least time between two clean-ups
-	Results *prometheus.CounterVec                  // by what became of a checkpoint
+	// Credible returns a time, or an earlier one if that cannot be; see usage.Store.
+	Credible func(time.Time) time.Time
+	Results  *prometheus.CounterVec // by what became of a checkpoint
 
+	late               bool      // the last Save left some
 	collected          time.Time // last clean-up
 	unsaved, undeleted Complaint
 }
@@ -35,11 +38,21 @@ func (u *Upkeep) Save(ctx context.Context, scope Scope, now time.Time, idle time
 		return
 	}
 	result := u.Saver.Save(ctx, u.Model.VPAs(), scope, now, idle)
+	u.late = result.Late > 0
 	u.Results.WithLabelValues("written").Add(float64(result.Written))
 	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
 	u.Results.WithLabelValues("late").Add(float64(result.Late))
 	u.report(ctx, &u.unsaved, result.Err, "Cannot save some checkpoints, trying again in each pass", now)
 	klog.FromContext(ctx).V(4).Info("Checkpoints", "written", result.Written, "unchanged", result.Unchanged, "late", result.Late)
+}
+
+// Rest returns what to save between two passes: what is urgent, and what the last
+// Save left.
+func (u *Upkeep) Rest() Scope {
+	if u.late {
+		return Due
+	}
+	return Urgent
 }
 
 // Clean deletes orphans and what has expired, unless it did so a short time ago.
@@ -79,7 +92,7 @@ func (u *Upkeep) fate(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) F
 	if v == nil || v.Trouble != nil || v.Restored[container] != nil || len(v.Series(container)) > 0 {
 		return Keep
 	}
-	if Stale(c, u.Model.RulesOf(v, container).Age(), now) {
+	if Stale(c, u.Model.RulesOf(v, container).Age(), u.Credible(now)) {
 		return Expired
 	}
 	return Keep

@@ -2,19 +2,24 @@ package upkeep
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
@@ -252,4 +257,90 @@ func TestAnObjectWithoutAnnotationsGetsThem(t *testing.T) {
 	b.holds("web", map[string]checkpoint.Content{"a": {Image: image(9)}})
 	require.Equal(t, 1, b.save(t, now().Add(time.Minute), vpa).Written, "windows count as a change")
 	require.Empty(t, b.load(t)[checkpoint.Owner{Namespace: "ns", VPA: "web"}]["a"].Windows)
+}
+
+func TestManyProblemsAreJoinedOnce(t *testing.T) {
+	b := newBench()
+	b.client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("refused") })
+	var vpas []*feed.VPA
+	for i := range 300 {
+		vpas = append(vpas, b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)}))
+	}
+	joined, ok := b.save(t, now(), vpas...).Err.(interface{ Unwrap() []error })
+	require.True(t, ok)
+	require.Len(t, joined.Unwrap(), 300)
+}
+
+func TestANameThatIsTooLongCostsNoCall(t *testing.T) {
+	b := newBench()
+	vpa, container := strings.Repeat("v", 190), strings.Repeat("c", 62)
+	r := b.save(t, now(), b.holds(vpa, map[string]checkpoint.Content{container: content(1), container + "c": content(1)}))
+	require.ErrorIs(t, r.Err, ErrTooLong)
+	require.ErrorContains(t, r.Err, "more than the 253 characters")
+	require.Equal(t, 1, r.Written, "253 characters are allowed")
+	require.Len(t, b.client.Actions(), 2, "a patch that finds nothing, and a creation")
+}
+
+func TestAVPAThatKnowsLessThanItDidReplacesNothing(t *testing.T) {
+	rich := map[string]checkpoint.Content{"a": content(500)}
+	poor := map[string]checkpoint.Content{"a": content(3)}
+	b := newBench(object("web", "a", 400))
+	b.Know(checkpoint.History{checkpoint.Owner{Namespace: "ns", VPA: "web"}: {"a": {}}})
+	require.NoError(t, b.save(t, now(), b.holds("web", rich)).Err)
+	require.NoError(t, b.cache.Update(b.stored(t, "web-a")))
+
+	delete(b.vpas, "web") // served by another recommender for a while, or created anew
+	require.ErrorIs(t, b.save(t, now().Add(time.Hour), b.holds("web", poor)).Err, ErrPoorer)
+	require.Equal(t, 500, b.stored(t, "web-a").Status.TotalSamplesCount)
+
+	delete(b.vpas, "web")
+	b.holds("web", poor).Retargeted = true
+	require.NoError(t, b.save(t, now().Add(time.Hour), b.vpas["web"]).Err, "what another target used is of no use")
+	require.Equal(t, 3, b.stored(t, "web-a").Status.TotalSamplesCount)
+}
+
+func TestKillsThatAlwaysWaitDoNotKeepOthersFromBeingSaved(t *testing.T) {
+	b := newBench()
+	b.Waiting = func() bool { return true }
+	var vpas []*feed.VPA
+	for i := range 50 {
+		vpas = append(vpas, b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)}))
+	}
+	require.Equal(t, 50, b.save(t, now(), vpas...).Written)
+}
+
+func TestWhatFailsIsNotUrgentAnyMore(t *testing.T) {
+	b := newBench()
+	tried := 0
+	b.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		tried++
+		return true, nil, errors.New("refused")
+	})
+	bad := b.holds("bad", map[string]checkpoint.Content{"x": content(1)})
+	bad.Uncapped = map[string]amount.Resources{"x": (amount.Resources{}).With(amount.CPU, 100)}
+	for _, c := range []struct {
+		scope Scope
+		tries int
+	}{{Urgent, 1}, {Urgent, 1}, {Due, 2}, {Urgent, 2}, {Due, 3}} {
+		require.Zero(t, b.Save(t.Context(), []*feed.VPA{bad}, c.scope, now(), time.Minute).Written)
+		require.Equal(t, c.tries, tried)
+	}
+}
+
+func TestWhatASaveLeftIsSavedBeforeTheNextPass(t *testing.T) {
+	b := newBench()
+	u := Upkeep{Saver: b.Saver, Model: feed.NewModel(feed.Config{Store: usage.New(usage.DefaultConfig())}),
+		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"})}
+	var seen []feed.Observed
+	for i := range 5 {
+		name := strconv.Itoa(i)
+		seen = append(seen, feed.Observed{Object: b.holds(name, map[string]checkpoint.Content{"x": content(1)}).Object, Selector: labels.Nothing()})
+	}
+	u.Model.SyncVPAs(seen, now())
+	b.Interval = 0
+	u.Save(t.Context(), Due, now(), 0) // no time at all: one for each worker
+	require.Equal(t, Due, u.Rest())
+	u.Save(t.Context(), u.Rest(), now(), time.Minute)
+	require.Equal(t, 5.0, testutil.ToFloat64(u.Results.WithLabelValues("written")))
+	require.Equal(t, Urgent, u.Rest())
 }

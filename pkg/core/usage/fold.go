@@ -64,7 +64,7 @@ func (s *Store) Absorb(other *Store, from Series, now time.Time) Series {
 func (s *Store) merge(h *history, w *window, o window) {
 	interval := int64(s.rules(h).Interval)
 	switch {
-	case o.last == none || w.last != none && o.end <= w.last:
+	case o.last == none || w.last != none && o.end <= max(w.last, w.end-interval):
 		return // o is over: its peak is final
 	case w.last == none || w.end <= o.end-interval:
 		*w = o // w is over, if there was one

@@ -490,3 +490,20 @@ func TestSpanOfASeries(t *testing.T) {
 	require.True(t, last.Equal(clock(t, "11:00")))
 	require.EqualValues(t, 3, samples)
 }
+
+func TestAResumedWindowTakesSamplesThoughItsLengthChanged(t *testing.T) {
+	for name, length := range map[string]time.Duration{"shorter": time.Hour, "longer": 7 * 24 * time.Hour} {
+		s := New(DefaultConfig())
+		c := ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}
+		series, _ := s.Track(c, SeriesKey{Namespace: "ns", Container: "a"}, time.Unix(1e9, 0))
+		rules := s.Rules()
+		rules.Interval = length
+		s.SetRules(series, rules)
+		now := time.Unix(1e9, 0)
+		require.True(t, s.Resume(c, Window{End: now.Add(20 * time.Hour), Usage: 100, OOM: none}))
+		require.Equal(t, Accepted, s.Observe(Sample{Container: c, Kind: amount.Memory, At: now, Amount: 50}), name)
+		require.Equal(t, Accepted, s.ObserveOOM(OOM{Container: c, At: now.Add(time.Second), Memory: 100, ID: "1"}), name)
+		_, end, _ := s.Peak(c)
+		require.True(t, end.Equal(now.Add(20*time.Hour)), "%s: it goes on to its end", name)
+	}
+}

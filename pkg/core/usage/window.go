@@ -77,7 +77,7 @@ func (s *Store) Resume(c ContainerKey, w Window) bool {
 	}
 	h := &s.series[s.containers[slot].series]
 	s.containers[slot].window = window{
-		last:  max(end-int64(s.rules(h).Interval), 0), // when the window began: nothing in it is too old
+		last:  0, // unknown. When the window began is, too: its length may have been another
 		end:   end,
 		usage: max(w.Usage, none),
 		oom:   max(w.OOM, none),

@@ -15,13 +15,15 @@ import (
 )
 
 // Lead runs work while this process holds the Lease that e describes, or simply
-// runs it when election is off. The context of work ends when ctx ends or the
-// Lease is lost; a lost Lease is an error, because the process should end then.
+// runs it when election is off. The context of work ends when ctx ends, with the
+// cause ErrTold, or when the Lease is lost; a lost Lease is an error, because the process should end then.
 // When ctx ends the Lease is released, but only after work has returned, so
 // that two replicas never work at once.
 func Lead(ctx context.Context, kube kubernetes.Interface, e flags.Election, work func(context.Context) error) error {
 	if !e.Enabled {
-		return work(ctx)
+		working, stop := until(ctx, context.WithoutCancel(ctx))
+		defer stop()
+		return work(working)
 	}
 	host, err := os.Hostname()
 	if err != nil {

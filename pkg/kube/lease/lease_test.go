@@ -29,6 +29,13 @@ func election() flags.Election {
 func TestWithoutElectionWorkSimplyRuns(t *testing.T) {
 	boom := errors.New("boom")
 	require.ErrorIs(t, Lead(t.Context(), fake.NewClientset(), flags.DefaultElection("x"), func(context.Context) error { return boom }), boom)
+	ctx, stop := context.WithCancel(t.Context())
+	require.NoError(t, Lead(ctx, fake.NewClientset(), flags.DefaultElection("x"), func(ctx context.Context) error {
+		stop()
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), ErrTold)
+		return nil
+	}))
 }
 
 func TestOnlyOneOfTwoWorksAndTheOtherTakesOver(t *testing.T) {
@@ -40,6 +47,7 @@ func TestOnlyOneOfTwoWorksAndTheOtherTakesOver(t *testing.T) {
 				working.Add(1)
 				<-ctx.Done()
 				time.Sleep(3 * time.Second) // the last pass takes its time
+				require.ErrorIs(t, context.Cause(ctx), ErrTold)
 				working.Add(-1)
 				return nil
 			})
@@ -68,13 +76,16 @@ func TestLostLeaseIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
 		var away, ended atomic.Bool
+		outer, stop := context.WithCancel(t.Context())
 		kube.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return away.Load(), nil, errors.New("the API server is gone")
 		})
 		result := make(chan error, 1)
 		go func() {
-			result <- Lead(t.Context(), kube, election(), func(ctx context.Context) error {
+			result <- Lead(outer, kube, election(), func(ctx context.Context) error {
 				<-ctx.Done()
+				time.Sleep(time.Second) // meanwhile the program ends
+				require.NotErrorIs(t, context.Cause(ctx), ErrTold)
 				ended.Store(true)
 				return nil
 			})
@@ -83,7 +94,8 @@ func TestLostLeaseIsAnError(t *testing.T) {
 		away.Store(true)
 		err := <-result
 		require.ErrorContains(t, err, "lost the lease kube-system/test")
-		synctest.Wait()
+		stop()
+		time.Sleep(2 * time.Second)
 		require.True(t, ended.Load())
 	})
 }

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,18 @@ type term struct {
 	over bool
 }
 
+// ErrTold is the cause of the end of work's context where it ended because that
+// of Lead did, while the Lease was held: only then the last words of work cannot
+// contradict another replica.
+var ErrTold = errors.New("told to end")
+
+// until returns a context that also ends with ctx, and then has the cause ErrTold.
+func until(ctx, leading context.Context) (context.Context, func()) {
+	working, stop := context.WithCancelCause(leading)
+	unbind := context.AfterFunc(ctx, func() { stop(ErrTold) })
+	return working, func() { unbind(); stop(nil) }
+}
+
 // start returns the callback that begins the term. The context of work ends
 // with the Lease, and with ctx.
 func (t *term) start(ctx context.Context) func(context.Context) {
@@ -29,9 +42,8 @@ func (t *term) start(ctx context.Context) func(context.Context) {
 		if !runs {
 			return
 		}
-		working, stop := context.WithCancel(leading)
+		working, stop := until(ctx, leading)
 		defer stop()
-		defer context.AfterFunc(ctx, stop)()
 		t.ended <- t.work(working)
 	}
 }
