@@ -8,14 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
-	"loadline.dev/loadline/recommender/checkpoint"
+	"loadline.dev/loadline/recommender/upkeep"
 )
 
 // A pass over 1,000 VPAs of which nothing is new. Upstream recommends all the
-// same; ours looks whether the revision of a VPA changed.
+// same; ours looks whether anything changed.
 func BenchmarkNothingNew(b *testing.B) {
 	f := newFleet(5000)
 	b.Run("upstream", func(b *testing.B) {
@@ -24,11 +23,10 @@ func BenchmarkNothingNew(b *testing.B) {
 		for tick := range 100 {
 			f.tickUpstream(u, 10*tick)
 		}
+		u.publish(b, f)
 		b.ReportAllocs()
 		for b.Loop() {
-			for _, p := range f.vpas {
-				u.recommend(b, p, p.versions[0])
-			}
+			u.publish(b, f)
 		}
 		perVPA(b, f)
 	})
@@ -38,23 +36,11 @@ func BenchmarkNothingNew(b *testing.B) {
 		for tick := range 100 {
 			f.tickLoadline(l, 10*tick)
 		}
-		handled := map[any]uint64{}
-		pass := func() {
-			for _, v := range l.model.VPAs() {
-				revised, ok := any(v).(interface{ Revision() uint64 })
-				if !ok {
-					b.Skip("VPAs have no revision")
-				}
-				if revision := revised.Revision(); handled[v] != revision {
-					l.advisor.Recommend(v, &l.scratch)
-					handled[v] = revision
-				}
-			}
-		}
-		pass()
+		l.publish(b, dayOne)
+		l.publish(b, dayOne)
 		b.ReportAllocs()
 		for b.Loop() {
-			pass()
+			l.publish(b, dayOne)
 		}
 		perVPA(b, f)
 	})
@@ -84,29 +70,28 @@ func BenchmarkCheckpointsIdle(b *testing.B) {
 			f.tickLoadline(l, 10*tick)
 		}
 		client, indexer := fake.NewSimpleClientset(), cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-		saver := checkpoint.NewSaver(checkpoint.Config{Client: client, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(indexer), Workers: 1, Expiry: 8 * 24 * time.Hour})
-		pass := func(now time.Time) checkpoint.Result {
-			var items []checkpoint.Item
-			for _, v := range l.model.VPAs() {
-				items = append(items, checkpoint.Item{
-					Owner:  checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name},
-					Images: func() map[string]profile.Image { return l.advisor.Images(v, now) },
-				})
-			}
-			return saver.Save(b.Context(), items, now, time.Hour)
+		saver := upkeep.NewSaver(upkeep.Config{
+			Client: client, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(indexer), Workers: 1, Expiry: 8 * 24 * time.Hour,
+			Interval: 10 * time.Minute, Timeout: time.Hour, Contents: l.advisor.Contents,
+		})
+		save := func(scope upkeep.Scope, now time.Time) upkeep.Result {
+			return saver.Save(b.Context(), l.model.VPAs(), scope, now, time.Hour)
 		}
-		first := pass(dayOne)
-		require.NoError(b, first.Err)
+		require.NoError(b, save(upkeep.All, dayOne).Err)
 		written, err := client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("").List(b.Context(), metav1.ListOptions{})
 		require.NoError(b, err)
 		require.Len(b, written.Items, len(f.vpas)*containersPerPod)
 		for i := range written.Items {
 			require.NoError(b, indexer.Add(&written.Items[i]))
 		}
+		client.ClearActions()
+		later := dayOne
 		b.ReportAllocs()
 		for b.Loop() {
-			require.Zero(b, pass(dayOne).Written)
+			later = later.Add(time.Minute)
+			require.Zero(b, save(upkeep.Due, later))
 		}
+		require.Empty(b, client.Actions())
 		perVPA(b, f)
 	})
 }

@@ -51,16 +51,18 @@ func newFleet(pods int) fleet {
 // in bytes. The same tick is the same for both sides.
 func (f fleet) samples(tick int, one func(pod *event, container string, at time.Time, cpu, memory int64)) {
 	random := rand.New(rand.NewSource(int64(tick)))
-	now := dayOne.Add(time.Duration(tick) * time.Minute)
 	for i := range f.pods {
 		pod := &f.pods[i]
-		at := now.Add(-time.Duration(i%15) * time.Second)
+		at := at(tick).Add(-time.Duration(i%15) * time.Second)
 		for _, container := range pod.names {
 			noise := math.Exp(random.NormFloat64())
 			one(pod, container, at, int64(200*noise), int64(3e8*noise))
 		}
 	}
 }
+
+// at is when a tick is.
+func at(tick int) time.Time { return dayOne.Add(time.Duration(tick) * time.Minute) }
 
 var dayOne = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 
@@ -99,16 +101,16 @@ func (f fleet) tickUpstream(u *upstream, tick int) {
 // loadlineFleet returns our model with the VPAs of a fleet, or without.
 func loadlineFleet(b *testing.B, f fleet, withVPAs bool) *loadline {
 	l := newLoadline(b, defaults())
+	l.connect()
 	if !withVPAs {
 		return l
 	}
-	var seen []feed.Observed
 	for _, p := range f.vpas {
 		object := &v1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name}}
 		object.Spec.TargetRef = p.versions[0].Spec.TargetRef
-		seen = append(seen, feed.Observed{Object: object, Selector: p.selector()})
+		l.observed = append(l.observed, feed.Observed{Object: object, Selector: p.selector()})
 	}
-	l.model.SyncVPAs(seen, dayOne)
+	l.model.SyncVPAs(l.observed, dayOne)
 	return l
 }
 

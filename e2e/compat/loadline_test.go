@@ -28,6 +28,11 @@ type loadline struct {
 	model   *feed.Model
 	advisor *advice.Advisor
 	scratch profile.Profile
+
+	// Of benchmarks: see connect.
+	observed  []feed.Observed
+	server    *loadlineServer
+	publisher *status.Publisher
 }
 
 func newLoadline(t testing.TB, o options) *loadline {
@@ -102,10 +107,15 @@ func (l *loadline) see(t *testing.T, plans []vpaPlan, objects map[int]*upstreamv
 	l.model.SyncVPAs(seen, now)
 }
 
+// build makes the recommendation for a VPA, whatever is published.
+func (l *loadline) build(v *feed.VPA) []status.Recommended {
+	return l.advisor.Advise(v, l.advisor.Estimates(v, &l.scratch, nil)).Containers
+}
+
 // recommend returns what is published for a VPA.
 func (l *loadline) recommend(p vpaPlan) []upstreamv1.RecommendedContainerResources {
 	var list []upstreamv1.RecommendedContainerResources
-	for _, c := range l.advisor.Recommend(l.model.Find(p.namespace, p.name), &l.scratch) {
+	for _, c := range l.build(l.model.Find(p.namespace, p.name)) {
 		list = append(list, upstreamv1.RecommendedContainerResources(c))
 	}
 	return list
@@ -119,11 +129,11 @@ func (l *loadline) save(t *testing.T, plans []vpaPlan, now time.Time) checkpoint
 		if v == nil {
 			continue
 		}
-		for container, image := range l.advisor.Images(v, now) {
+		for container, content := range l.advisor.Contents(v, now) {
 			c := &v1.VerticalPodAutoscalerCheckpoint{
 				ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name + "-" + container},
 				Spec:       v1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: p.name, ContainerName: container},
-				Status:     checkpoint.Status(image, now),
+				Status:     checkpoint.Status(content.Image, now),
 			}
 			saved[p.namespace+"/"+c.Name] = through[upstreamv1.VerticalPodAutoscalerCheckpoint](t, c)
 		}
@@ -145,6 +155,7 @@ func (l *loadline) load(t *testing.T, p vpaPlan, saved checkpoints) {
 		require.NoError(t, restored.Load(image))
 		v.Restored[c.Spec.ContainerName] = &restored
 	}
+	v.Touch()
 }
 
 // through sends a value through its text: what another program reads of it.

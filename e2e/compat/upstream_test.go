@@ -28,11 +28,15 @@ type upstream struct {
 	cluster model.ClusterState
 	written checkpoints
 	writer  checkpoint.CheckpointWriter
+
+	// Of benchmarks.
+	observed map[string]*upstreamv1.VerticalPodAutoscalerStatus
+	server   upstreamServer
 }
 
 func newUpstream(o options) *upstream {
 	model.InitializeAggregationsConfig(&o.aggregation)
-	u := &upstream{options: o, cluster: model.NewClusterState(time.Second), written: checkpoints{}}
+	u := &upstream{options: o, cluster: model.NewClusterState(time.Second), written: checkpoints{}, observed: map[string]*upstreamv1.VerticalPodAutoscalerStatus{}}
 	u.writer = checkpoint.NewCheckpointWriter(u.cluster, u.written)
 	return u
 }

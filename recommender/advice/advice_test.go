@@ -26,7 +26,8 @@ func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 // desk is an advisor with one VPA over a pod with containers a, b and c.
 type desk struct {
 	*Advisor
-	vpa *feed.VPA
+	vpa   *feed.VPA
+	model *feed.Model
 }
 
 func newDesk(t *testing.T, policies ...vpav1.ContainerResourcePolicy) desk {
@@ -45,7 +46,7 @@ func newDesk(t *testing.T, policies ...vpav1.ContainerResourcePolicy) desk {
 			TargetRef:      &autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "d"},
 			ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: policies},
 		}}}}, now())
-	return desk{&Advisor{Store: store, Shape: config.Shape, Recipe: recipe, Estimate: estimate.DefaultConfig()}, model.Find("ns", "v")}
+	return desk{&Advisor{Store: store, Shape: config.Shape, Recipe: recipe, Estimate: estimate.DefaultConfig()}, model.Find("ns", "v"), model}
 }
 
 func (d desk) uses(t *testing.T, container string, cpu, memory amount.Amount) {

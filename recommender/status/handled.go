@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/recommender/feed"
@@ -133,7 +131,7 @@ const longest = time.Hour
 // and so little that nobody needs to know at once.
 func (p *Publisher) canWait(h *handled, published, fresh vpav1.VerticalPodAutoscalerStatus, now time.Time) bool {
 	if p.Tolerance <= 0 || h.turn(now) || published.Recommendation == nil ||
-		published.ObservedGeneration != fresh.ObservedGeneration || !equality.Semantic.DeepEqual(published.Conditions, fresh.Conditions) {
+		published.ObservedGeneration != fresh.ObservedGeneration || !slices.EqualFunc(published.Conditions, fresh.Conditions, sameCondition) {
 		return false
 	}
 	before, after := published.Recommendation.ContainerRecommendations, fresh.Recommendation.ContainerRecommendations
@@ -143,8 +141,7 @@ func (p *Publisher) canWait(h *handled, published, fresh vpav1.VerticalPodAutosc
 	differs := false
 	for i := range after {
 		b, a := &before[i], &after[i]
-		if b.ContainerName != a.ContainerName || !equality.Semantic.DeepEqual(b.Target, a.Target) ||
-			!equality.Semantic.DeepEqual(b.UncappedTarget, a.UncappedTarget) {
+		if !sameTarget(b, a) {
 			return false
 		}
 		was, is := convert.Bounds(*b), convert.Bounds(*a)

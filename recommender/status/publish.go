@@ -59,6 +59,12 @@ const (
 	canceled  result = "" // does not count
 )
 
+// job is a VPA to be looked at, and what it is like now.
+type job struct {
+	*handled
+	seen inputs
+}
+
 // worker is what one goroutine needs for one VPA after the other.
 type worker struct {
 	scratch   profile.Profile
@@ -73,13 +79,13 @@ const complainAfter = 30 * time.Minute
 // anything changed since the last time.
 func (p *Publisher) Publish(ctx context.Context, vpas []*feed.VPA, now time.Time) {
 	p.prune(vpas)
-	queue := make(chan *handled)
+	queue := make(chan job, 64*p.Workers) // lest a worker is woken for each
 	var workers sync.WaitGroup
 	for range p.Workers {
 		workers.Go(func() {
 			w := worker{scratch: profile.New(p.Shape)}
-			for h := range queue {
-				p.one(ctx, h, &w, now)
+			for j := range queue {
+				p.one(ctx, j, &w, now)
 				if p.Progress != nil {
 					p.Progress()
 				}
@@ -87,22 +93,22 @@ func (p *Publisher) Publish(ctx context.Context, vpas []*feed.VPA, now time.Time
 		})
 	}
 	for _, v := range vpas {
-		if h := p.of(v, now); h.stale(inputsOf(v, now), now) {
-			queue <- h
+		j := job{p.of(v, now), inputsOf(v, now)}
+		if j.stale(j.seen, now) {
+			queue <- j
 		}
 	}
 	close(queue)
 	workers.Wait()
 }
 
-func (p *Publisher) one(ctx context.Context, h *handled, w *worker, now time.Time) {
-	v := h.vpa
+func (p *Publisher) one(ctx context.Context, j job, w *worker, now time.Time) {
+	h, v := j.handled, j.vpa
 	if p.Rescue != nil {
 		defer p.Rescue(v)
 	}
-	inputs := inputsOf(v, now)
-	onlyHistory := h.done && v.Recommended && inputs.sameBut(h.inputs)
-	h.done, h.inputs = false, inputs
+	onlyHistory := h.done && v.Recommended && j.seen.sameBut(h.inputs)
+	h.done, h.inputs = false, j.seen
 	w.estimates = p.Estimate(v, &w.scratch, w.estimates[:0])
 	r, settled := p.settled(h, w.estimates, now)
 	if onlyHistory && settled {

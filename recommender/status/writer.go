@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -26,7 +25,7 @@ type operation struct {
 // Write patches the status of a VPA and reports true, unless the present status
 // means the same: quantities count by value, and an empty list is no list.
 func (w Writer) Write(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, status vpav1.VerticalPodAutoscalerStatus) (bool, error) {
-	if equality.Semantic.DeepEqual(vpa.Status, status) {
+	if same(&vpa.Status, &status) {
 		return false, nil
 	}
 	patch, err := json.Marshal([]operation{{"add", "/status", status}})

@@ -1,0 +1,120 @@
+package compat
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	upstreamv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
+	upstreamclient "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/client/clientset/versioned/typed/autoscaling.k8s.io/v1"
+	upstreamvpa "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/utils/vpa"
+
+	"loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	ourclient "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/autoscaling/v1"
+	"loadline.dev/loadline/recommender/ingest"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// upstreamServer counts the statuses that upstream writes.
+type upstreamServer struct {
+	upstreamclient.VerticalPodAutoscalerInterface
+	writes int
+}
+
+// Patch takes the status of a VPA.
+func (s *upstreamServer) Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*upstreamv1.VerticalPodAutoscaler, error) {
+	s.writes++
+	return nil, nil
+}
+
+// publish is upstream's pass over all VPAs, with one worker. What was written
+// comes back as observed, for nothing.
+func (u *upstream) publish(b *testing.B, f fleet) {
+	for i := range f.vpas {
+		p := f.vpas[i]
+		v := u.vpa(p)
+		v.UpdateRecommendation(&upstreamv1.RecommendedPodResources{ContainerRecommendations: u.recommend(b, p, p.versions[0])})
+		v.UpdateConditions(v.PodCount > 0)
+		require.NoError(b, u.cluster.RecordRecommendation(v, dayOne))
+		if u.observed[p.name] == nil {
+			u.observed[p.name] = &upstreamv1.VerticalPodAutoscalerStatus{}
+		}
+		before, now := u.server.writes, v.AsStatus()
+		_, err := upstreamvpa.UpdateVpaStatusIfNeeded(&u.server, p.name, now, u.observed[p.name])
+		require.NoError(b, err)
+		if u.server.writes > before {
+			u.observed[p.name] = now
+		}
+	}
+}
+
+// loadlineServer counts the statuses that we write, and keeps them until they
+// come back.
+type loadlineServer struct {
+	versioned.Interface
+	ourclient.AutoscalingV1Interface
+	ourclient.VerticalPodAutoscalerInterface
+	writes  int
+	patches map[string][]byte
+}
+
+// AutoscalingV1 returns the server.
+func (s *loadlineServer) AutoscalingV1() ourclient.AutoscalingV1Interface { return s }
+
+// VerticalPodAutoscalers returns the server: names are unique in a fleet.
+func (s *loadlineServer) VerticalPodAutoscalers(string) ourclient.VerticalPodAutoscalerInterface {
+	return s
+}
+
+// Patch takes the status of a VPA.
+func (s *loadlineServer) Patch(_ context.Context, name string, _ types.PatchType, patch []byte, _ metav1.PatchOptions, _ ...string) (*v1.VerticalPodAutoscaler, error) {
+	s.writes++
+	s.patches[name] = patch
+	return nil, nil
+}
+
+// connect gives a recommender its publisher, with one worker.
+func (l *loadline) connect() {
+	l.server = &loadlineServer{patches: map[string][]byte{}}
+	l.publisher = &status.Publisher{
+		Writer: status.Writer{Client: l.server}, Workers: 1, Shape: l.advisor.Shape, Tolerance: 0.01,
+		Estimate: l.advisor.Estimates, Advise: l.advisor.Advise,
+		Changed: ingest.NewQuality(prometheus.NewRegistry()).Changed,
+		Latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "latency"}),
+		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "results"}, []string{"result"}),
+	}
+}
+
+// publish is our pass over all VPAs. What was written is observed in the next,
+// for nothing.
+func (l *loadline) publish(b *testing.B, now time.Time) {
+	if len(l.server.patches) > 0 {
+		b.StopTimer()
+		l.observe(b)
+		b.StartTimer()
+	}
+	l.publisher.Publish(b.Context(), l.model.VPAs(), now)
+}
+
+// observe lets the informer see what was written.
+func (l *loadline) observe(b *testing.B) {
+	for i, o := range l.observed {
+		if patch := l.server.patches[o.Object.Name]; patch != nil {
+			var steps []struct {
+				Value v1.VerticalPodAutoscalerStatus
+			}
+			require.NoError(b, json.Unmarshal(patch, &steps))
+			o.Object = o.Object.DeepCopy()
+			o.Object.Status = steps[0].Value
+			l.observed[i] = o
+		}
+	}
+	clear(l.server.patches)
+	l.model.SyncVPAs(l.observed, dayOne)
+}

@@ -1,0 +1,49 @@
+package status
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+// What follows compares as equality.Semantic does, at a tenth of the price: every
+// VPA pays it that is not settled by its estimates.
+
+// same tells whether two statuses mean the same: quantities count by value, and an
+// empty list is no list.
+func same(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
+	if (a.Recommendation == nil) != (b.Recommendation == nil) ||
+		a.ObservedGeneration != b.ObservedGeneration || !slices.EqualFunc(a.Conditions, b.Conditions, sameCondition) {
+		return false
+	}
+	return a.Recommendation == nil ||
+		slices.EqualFunc(a.Recommendation.ContainerRecommendations, b.Recommendation.ContainerRecommendations, func(a, b Recommended) bool {
+			return sameTarget(&a, &b) && sameList(a.LowerBound, b.LowerBound) && sameList(a.UpperBound, b.UpperBound)
+		})
+}
+
+func sameCondition(a, b vpav1.VerticalPodAutoscalerCondition) bool {
+	at, other := a.LastTransitionTime, b.LastTransitionTime
+	a.LastTransitionTime = other
+	return at.Equal(&other) && a == b
+}
+
+// sameTarget tells whether two recommendations differ at most in their bounds.
+func sameTarget(a, b *Recommended) bool {
+	return a.ContainerName == b.ContainerName && sameList(a.Target, b.Target) && sameList(a.UncappedTarget, b.UncappedTarget)
+}
+
+func sameList(a, b corev1.ResourceList) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, q := range a {
+		other, found := b[name]
+		if !found || q.Cmp(other) != 0 {
+			return false
+		}
+	}
+	return true
+}
