@@ -180,25 +180,7 @@ func (l *Loop) garbageCollect(now time.Time) {
 	}
 	l.collected = now
 	l.Model.Expire(now)
-	now = l.Store.Credible(now)
-	for _, v := range l.Model.VPAs() {
-		for container, restored := range v.Restored {
-			last := restored.Last()
-			if last.IsZero() {
-				last = l.started
-			}
-			if len(v.Series(container)) == 0 && now.Sub(last) >= l.age(v, container) {
-				delete(v.Restored, container)
-				v.Touch()
-			}
-		}
-	}
-}
-
-// age is how old the last sample of a container may become before its history
-// expires.
-func (l *Loop) age(v *feed.VPA, container string) time.Duration {
-	return l.Model.RulesOf(v, container).Age()
+	l.Model.ExpireRestored(now, l.started)
 }
 
 // publish computes and publishes a recommendation for every VPA.

@@ -187,7 +187,7 @@ func recommendations(t *testing.T, model *feed.Model, store *usage.Store) map[st
 	got := map[string][]status.Recommended{}
 	for _, v := range model.VPAs() {
 		scratch := profile.New(shape)
-		got[v.Object.Name] = advisor.Recommend(v, &scratch).Containers
+		got[v.Object.Name] = advisor.Advise(v, advisor.Estimates(v, &scratch, nil)).Containers
 	}
 	return got
 }

@@ -210,6 +210,25 @@ func (m *Model) Expire(now time.Time) {
 	m.compact()
 }
 
+// ExpireRestored drops the restored histories of containers that no pod has had
+// for as long as series are kept. Those without CPU samples count from when the
+// program started.
+func (m *Model) ExpireRestored(now, started time.Time) {
+	now = m.config.Store.Credible(now)
+	for _, v := range m.VPAs() {
+		for container, restored := range v.Restored {
+			last := restored.Last()
+			if last.IsZero() {
+				last = started
+			}
+			if len(v.Series(container)) == 0 && now.Sub(last) >= m.RulesOf(v, container).Age() {
+				delete(v.Restored, container)
+				v.Touch()
+			}
+		}
+	}
+}
+
 // compact gives back the memory of pods and series that are gone, where that is
 // much.
 func (m *Model) compact() {
