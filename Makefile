@@ -96,9 +96,9 @@ bench: ## benchmarks with allocations
 bench-compat: ## benchmarks side by side with the upstream VPA module, and a table of ratios
 	@cd e2e; { \
 		go test -run '^$$' -bench HistogramAdd -benchmem -benchtime 5ms -count 60 ./compat; \
-		go test -run '^$$' -bench 'Recommend|NothingNew|AddPods' -benchmem -benchtime 300ms -count 3 ./compat; \
+		go test -run '^$$' -bench 'Recommend|Build|NothingNew|CheckpointsIdle|AddPods' -benchmem -benchtime 300ms -count 3 ./compat; \
 		go test -run '^$$' -bench IngestTick -benchmem -benchtime 2x -count 3 ./compat; \
-		go test -run '^$$' -bench 'CheckpointsIdle|Heap' -benchmem -benchtime 1x ./compat; \
+		go test -run '^$$' -bench Heap -benchmem -benchtime 1x ./compat; \
 	} | go run ./compat/ratios
 
 .PHONY: test

@@ -1,6 +1,7 @@
 package compat
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -58,10 +59,12 @@ func BenchmarkCheckpointsIdle(b *testing.B) {
 			f.tickUpstream(u, 10*tick)
 		}
 		b.ReportAllocs()
+		before := mallocs()
 		for b.Loop() {
 			u.writer.StoreCheckpoints(b.Context(), 1)
 		}
 		perVPA(b, f)
+		b.ReportMetric(float64(mallocs()-before)/float64(b.N)/float64(len(f.vpas)), "allocs/VPA")
 	})
 	b.Run("loadline", func(b *testing.B) {
 		l := loadlineFleet(b, f, true)
@@ -87,13 +90,22 @@ func BenchmarkCheckpointsIdle(b *testing.B) {
 		client.ClearActions()
 		later := dayOne
 		b.ReportAllocs()
+		before := mallocs()
 		for b.Loop() {
 			later = later.Add(time.Minute)
 			require.Zero(b, save(upkeep.Due, later))
 		}
-		require.Empty(b, client.Actions())
 		perVPA(b, f)
+		b.ReportMetric(float64(mallocs()-before)/float64(b.N)/float64(len(f.vpas)), "allocs/VPA")
+		require.Empty(b, client.Actions())
 	})
+}
+
+// mallocs returns the number of allocations so far.
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
 }
 
 func perVPA(b *testing.B, f fleet) {

@@ -206,7 +206,7 @@ func (r *pair) pass(t *testing.T, e event) string {
 	}
 	if e.cleans && r.mayClean() {
 		r.theirs.clean(t.Context(), time.Now())
-		r.ours.model.Expire(time.Now())
+		r.ours.clean(time.Now())
 	}
 	return ""
 }

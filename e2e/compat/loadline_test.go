@@ -112,6 +112,15 @@ func (l *loadline) build(v *feed.VPA) []status.Recommended {
 	return l.advisor.Advise(v, l.advisor.Estimates(v, &l.scratch, nil)).Containers
 }
 
+// clean drops old histories. Somebody else's pod was just seen to live: where no
+// sample comes in any more ours drops nothing, which upstream does not know.
+func (l *loadline) clean(now time.Time) {
+	heart := usage.ContainerKey{Namespace: "elsewhere", Pod: "heart", Container: "beat"}
+	l.store.Track(heart, usage.SeriesKey{Namespace: heart.Namespace, Container: heart.Container}, now)
+	l.store.Observe(usage.Sample{Container: heart, At: now, Amount: 1})
+	l.model.Expire(now)
+}
+
 // recommend returns what is published for a VPA.
 func (l *loadline) recommend(p vpaPlan) []upstreamv1.RecommendedContainerResources {
 	var list []upstreamv1.RecommendedContainerResources

@@ -133,7 +133,7 @@ func TestAKillWithoutCPUSample(t *testing.T) {
 		s.do(event{kind: vanishes, pod: "web-1"})
 		time.Sleep(2 * time.Hour)
 		s.theirs.clean(t.Context(), time.Now())
-		s.ours.model.Expire(time.Now())
+		s.ours.clean(time.Now())
 		upstream, loadline = s.targets()
 		require.Empty(t, upstream)
 		requireMiB(t, 1200, 1600, loadline)

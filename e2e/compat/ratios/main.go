@@ -9,18 +9,23 @@ import (
 	"text/tabwriter"
 )
 
-// requirements are those of the issue that asked for the benchmarks.
+// requirements are those of the issue that asked for the benchmarks, and below
+// them our own: what is not to get lost again.
 var requirements = []requirement{
 	{what: "one histogram sample", subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "ns/op", faster: 4},
 	{what: "  its allocations", subject: "HistogramAdd/loadline", reference: "HistogramAdd/upstream", unit: "allocs/op", most: new(0.0)},
 	{what: "a tick of 200,000 samples", subject: "IngestTick/loadline", reference: "IngestTick/upstream", unit: "ns/op", faster: 4},
 	{what: "  its allocations", subject: "IngestTick/loadline", reference: "IngestTick/upstream", unit: "allocs/op", most: new(200.0)},
 	{what: "recommendation of a VPA", subject: "Recommend/loadline", reference: "Recommend/upstream", unit: "ns/VPA", faster: 4},
-	{what: "  without new data", subject: "NothingNew/loadline", reference: "NothingNew/upstream", unit: "ns/VPA", faster: 50},
-	{what: "adding 5,000 pods, 1,000 VPAs", subject: "AddPods/5000/loadline", reference: "AddPods/5000/upstream", unit: "ns/op", faster: 1},
-	{what: "  10 times as many of ours", subject: "AddPods/50000/loadline", reference: "AddPods/5000/loadline", unit: "ns/op", faster: 1. / 12},
+	{what: "adding 50,000 pods instead of 5,000", subject: "AddPods/50000/loadline", reference: "AddPods/5000/loadline", unit: "ns/op", faster: 1. / 12},
 	{what: "checkpoints of an unchanged VPA", subject: "CheckpointsIdle/loadline", reference: "CheckpointsIdle/upstream", unit: "ns/VPA", most: new(2000.0)},
-	{what: "heap after a day", subject: "Heap/loadline", reference: "Heap/upstream", unit: "B/container", most: new(120 * 1024 * 1024 / 100_000.0)},
+	{what: "heap of a container after a day", subject: "Heap/loadline", reference: "Heap/upstream", unit: "B/container", most: new(120 * 1024 * 1024 / 100_000.0)},
+
+	{what: "recommendation without new data", subject: "NothingNew/loadline", reference: "NothingNew/upstream", unit: "ns/VPA", faster: 50, own: true},
+	{what: "recommendation, none put off", subject: "Build/loadline", reference: "Build/upstream", unit: "ns/VPA", faster: 2, own: true},
+	{what: "statuses written of a VPA", subject: "Recommend/loadline", reference: "Recommend/upstream", unit: "writes/VPA", faster: 10, own: true},
+	{what: "adding 5,000 pods, 1,000 VPAs", subject: "AddPods/5000/loadline", reference: "AddPods/5000/upstream", unit: "ns/op", faster: 1, own: true},
+	{what: "allocations for an unchanged VPA", subject: "CheckpointsIdle/loadline", reference: "CheckpointsIdle/upstream", unit: "allocs/VPA", most: new(0.1), own: true},
 }
 
 func main() {

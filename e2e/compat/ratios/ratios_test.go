@@ -28,9 +28,10 @@ func TestRatios(t *testing.T) {
 	require.False(t, met)
 	require.Contains(t, line, "MISSED")
 
-	q.most, q.unit = new(0.0), "allocs/op"
+	q.most, q.unit, q.own = new(0.0), "allocs/op", true
 	line, met = q.line(found)
 	require.True(t, met, line)
+	require.Contains(t, line, "at most 0.0 (ours)")
 
 	q.reference = "HistogramAdd/other"
 	line, met = q.line(found)

@@ -41,6 +41,7 @@ type requirement struct {
 	unit               string
 	faster             float64  // the reference divided by the subject must be at least this; 0: not asked
 	most               *float64 // the subject must be at most this; nil: not asked
+	own                bool     // set by us, not by the issue
 }
 
 // line returns a row of the table, and whether the requirement is met.
@@ -63,13 +64,20 @@ func (q requirement) line(r results) (string, bool) {
 }
 
 func (q requirement) required() string {
+	text := "ratio " + strconv.FormatFloat(q.faster, 'g', 3, 64)
 	if q.most != nil {
-		return "at most " + number(*q.most)
+		text = "at most " + number(*q.most)
 	}
-	return "ratio " + strconv.FormatFloat(q.faster, 'g', 3, 64)
+	if q.own {
+		text += " (ours)"
+	}
+	return text
 }
 
 func number(x float64) string {
+	if x < 1 && x > 0 {
+		return strconv.FormatFloat(x, 'f', 3, 64)
+	}
 	if x < 100 {
 		return strconv.FormatFloat(x, 'f', 1, 64)
 	}

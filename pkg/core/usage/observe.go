@@ -16,7 +16,7 @@ func instant(at time.Time) (int64, bool) {
 // Observe takes one sample of a tracked container. CPU samples must be newer
 // than the last one, memory samples not older.
 func (s *Store) Observe(sample Sample) Reason {
-	slot, known := s.slot(sample.Container)
+	slot, known := s.observed(sample.Container)
 	at, inRange := instant(sample.At)
 	switch {
 	case !known:

@@ -27,6 +27,8 @@ type Store struct {
 	freeContainers []int32
 	bySeriesKey    map[SeriesKey]Series
 	byPod          map[podKey]int32 // first container
+	recent         podKey           // whose containers were observed last; its pod is empty if that changed
+	recentFirst    int32            // its first container
 	tracked        int
 	forgotten      int    // containers since the last compaction
 	floor          uint64 // highest version of a slot that was given back
@@ -60,7 +62,26 @@ type podKey struct{ namespace, pod string }
 
 // slot finds a tracked container.
 func (s *Store) slot(c ContainerKey) (slot int32, known bool) {
-	slot, known = s.byPod[podKey{c.Namespace, c.Pod}]
+	first, known := s.byPod[podKey{c.Namespace, c.Pod}]
+	return s.among(first, known, c)
+}
+
+// observed is slot for samples: those of a pod come one after the other, so that
+// it looks up a pod once. Readers must not use it: it changes the store.
+func (s *Store) observed(c ContainerKey) (slot int32, known bool) {
+	if c.Pod != s.recent.pod || c.Namespace != s.recent.namespace || c.Pod == "" {
+		pod := podKey{c.Namespace, c.Pod}
+		first, known := s.byPod[pod]
+		if !known {
+			return none, false
+		}
+		s.recent, s.recentFirst = pod, first
+	}
+	return s.among(s.recentFirst, true, c)
+}
+
+// among finds a container of a pod whose first one is given, if it is known.
+func (s *Store) among(slot int32, known bool, c ContainerKey) (int32, bool) {
 	for known && s.series[s.containers[slot].series].key.Container != c.Container {
 		slot = s.containers[slot].sibling
 		known = slot != none
@@ -134,6 +155,7 @@ func (s *Store) addContainer(key ContainerKey) int32 {
 
 // join makes a container one of a pod.
 func (s *Store) join(slot int32, pod podKey) {
+	s.recent = podKey{}
 	s.containers[slot].sibling = none
 	if first, known := s.byPod[pod]; known {
 		s.containers[slot].sibling = first
@@ -145,6 +167,7 @@ func (s *Store) join(slot int32, pod podKey) {
 // part takes a container from its pod.
 func (s *Store) part(slot int32, pod podKey) {
 	s.tracked--
+	s.recent = podKey{}
 	first, next := s.byPod[pod], s.containers[slot].sibling
 	switch {
 	case first != slot:

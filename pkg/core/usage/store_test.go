@@ -507,3 +507,25 @@ func TestAResumedWindowTakesSamplesThoughItsLengthChanged(t *testing.T) {
 		require.True(t, end.Equal(now.Add(20*time.Hour)), "%s: it goes on to its end", name)
 	}
 }
+
+func TestAPodThatWasJustObservedIsNotRememberedBeyondItsEnd(t *testing.T) {
+	s := New(DefaultConfig())
+	key := func(container string) ContainerKey { return ContainerKey{"ns", "p", container} }
+	at := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
+	observe := func(container string) Reason {
+		at = at.Add(time.Minute)
+		return s.Observe(Sample{Container: key(container), At: at, Amount: 100})
+	}
+	track := func(container string) { s.Track(key(container), SeriesKey{"ns", container, "app=p"}, at) }
+	require.Equal(t, UnknownContainer, observe("a"))
+	track("a")
+	require.Equal(t, Accepted, observe("a"))
+	track("b")
+	require.Equal(t, Accepted, observe("b"), "a container that joined")
+	require.True(t, s.Forget(key("b")))
+	require.Equal(t, UnknownContainer, observe("b"))
+	require.Equal(t, Accepted, observe("a"))
+	require.True(t, s.Forget(key("a")))
+	require.Equal(t, UnknownContainer, observe("a"))
+	require.Equal(t, UnknownContainer, s.Observe(Sample{At: at}), "no name is no pod")
+}
