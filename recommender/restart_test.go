@@ -122,3 +122,18 @@ func TestMalformedWindowsAreReportedAndTheStatusIsUsed(t *testing.T) {
 	w.passes(1)
 	require.NotNil(t, w.loop.Model.Find("ns", "web").Restored["a"])
 }
+
+func TestAPeakOfTheFirstPassIsSavedInIt(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 300, 300)
+	w.passes(60 * 26)
+	w.kill()
+	w.uses("web-1", "a", 300, 900)
+	w.passes(1)
+	before := w.memory("web")
+	require.Greater(t, before, int64(900<<20))
+	w.kill()
+	w.uses("web-1", "a", 300, 200)
+	w.passes(5)
+	require.Equal(t, before, w.memory("web"))
+}

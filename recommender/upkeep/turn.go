@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
@@ -84,12 +85,30 @@ func newTurn(v *feed.VPA, interval time.Duration, now time.Time) *turn {
 		_, _ = h.Write([]byte(v.Object.Namespace + "/" + v.Object.Name)) // a hash never fails
 		t.phase = time.Duration(h.Sum64() % uint64(interval))
 	}
-	// What was restored is in a checkpoint.
+	// What was restored is in a checkpoint, and what was published then came from it.
 	t.targets = make(map[string]amount.Resources, len(v.Restored))
+	published := published(v)
 	for container := range v.Restored {
-		t.targets[container], t.began = v.Uncapped[container], time.Time{}
+		t.targets[container], t.began = published[container], time.Time{}
 	}
 	return t
+}
+
+// published returns the targets in the status of a VPA, before capping as far as
+// it tells.
+func published(v *feed.VPA) map[string]amount.Resources {
+	if v.Object.Status.Recommendation == nil {
+		return nil
+	}
+	targets := map[string]amount.Resources{}
+	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
+		target := c.UncappedTarget
+		if target == nil {
+			target = c.Target
+		}
+		targets[c.ContainerName] = convert.Resources(target)
+	}
+	return targets
 }
 
 // wavering is how much the CPU target of a container that is used as ever goes up

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/serving"
+)
+
+func TestAHungPassIsNotHealthyASlowOneIs(t *testing.T) {
+	const patience = 400 * time.Millisecond
+	for name, hangs := range map[string]bool{"hung": true, "slow": false} {
+		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
+		p := w.parts()
+		p.health = serving.NewHealth(patience)
+		p.origin.Samples = func(_ context.Context, yield func(usage.Sample)) error {
+			for end := time.Now().Add(3 * patience); time.Now().Before(end); time.Sleep(patience / 40) {
+				for range 1000 { // of others
+					if !hangs {
+						yield(usage.Sample{})
+					}
+				}
+			}
+			return nil
+		}
+		a := newAssembly(t.Context(), w.config, p)
+		t.Cleanup(a.stop)
+		loop, err := a.start()
+		require.NoError(t, err)
+		p.health.Activate()
+		var ended atomic.Bool
+		go func() {
+			loop.RunOnce(t.Context(), w.now)
+			ended.Store(true)
+		}()
+		failed := false
+		for !ended.Load() {
+			failed = failed || p.health.Check() != nil
+			time.Sleep(patience / 40)
+		}
+		require.Equal(t, hangs, failed, name)
+		require.NoError(t, p.health.Check(), "%s: it goes on", name)
+	}
+}
+
+func TestAKillIsPublishedBetweenTwoPasses(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
+	w.config.Interval = 3 * time.Second
+	w.uses("web-1", "a", 300, 200)
+	w.clock = time.Now
+	var passes atomic.Int32
+	p := w.parts()
+	p.origin.Samples = func(ctx context.Context, yield func(usage.Sample)) error {
+		passes.Add(1)
+		return w.samples(ctx, yield)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- take(ctx, w.config, p) }()
+	require.Eventually(t, func() bool { return len(w.recommendations("web")) == 1 }, 10*time.Second, 5*time.Millisecond)
+	before := w.memory("web")
+	killed := aPod("web-1", "web", "a")
+	killed.ResourceVersion = "2"
+	killed.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		Reason: "OOMKilled", FinishedAt: metav1.Now(), ContainerID: "c1"}}
+	_, err := w.kube.CoreV1().Pods("ns").Update(t.Context(), killed, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return w.memory("web") > before }, 10*time.Second, 5*time.Millisecond)
+	require.EqualValues(t, 1, passes.Load(), "the next pass has not begun yet")
+	stop()
+	require.NoError(t, <-ended)
+	require.Contains(t, w.checkpoint("web-a").Annotations["loadline.dev/open-windows"], `"kill"`)
+}
