@@ -57,14 +57,26 @@ func (p *Publisher) settled(h *handled, fresh []Estimate, now time.Time) (result
 		return "", false
 	case slices.Equal(h.published, fresh):
 		return unchanged, true
-	case h.turn(now) || !p.near(h.published, fresh):
+	case h.turn(now) || !p.near(h, fresh):
 		return "", false
 	}
 	return putOff, true
 }
 
-func (p *Publisher) near(was, is []Estimate) bool {
-	return slices.EqualFunc(was, is, func(a, b Estimate) bool { return a.near(b, p.Tolerance) })
+func (p *Publisher) near(h *handled, fresh []Estimate) bool {
+	return slices.EqualFunc(h.published, fresh, func(a, b Estimate) bool { return a.near(b, p.tolerance(h, a.History)) })
+}
+
+// tolerance returns by which fraction a bound may differ from what is published. A
+// bound nears its target as the history gets longer, by the share f/(1+days) when
+// that becomes longer by f: while it is short, some f must pass before that alone is
+// worth a write. VPAs that began together have their own f, lest all write at once.
+func (p *Publisher) tolerance(h *handled, history time.Duration) float64 {
+	if p.Tolerance <= 0 || history >= Steps[len(Steps)-1].From {
+		return p.Tolerance
+	}
+	longer := (0.5 + float64(h.phase)/float64(longest)) / 4
+	return max(p.Tolerance, longer/(1+history.Hours()/24))
 }
 
 // note keeps what became of the estimates of a VPA.
@@ -76,7 +88,7 @@ func (p *Publisher) note(h *handled, r result, fresh []Estimate, now time.Time) 
 	switch {
 	case r == written || r == unchanged:
 		h.published = append(h.published[:0], fresh...)
-	case r == putOff && !p.near(h.published, fresh):
+	case r == putOff && !p.near(h, fresh):
 		h.published = h.published[:0] // it was not made of these
 	}
 }
@@ -129,8 +141,9 @@ const longest = time.Hour
 
 // canWait tells whether a status differs from the published one only in bounds,
 // and so little that nobody needs to know at once.
-func (p *Publisher) canWait(h *handled, published, fresh vpav1.VerticalPodAutoscalerStatus, now time.Time) bool {
-	if p.Tolerance <= 0 || h.turn(now) || published.Recommendation == nil ||
+func (p *Publisher) canWait(h *handled, tolerance float64, fresh vpav1.VerticalPodAutoscalerStatus, now time.Time) bool {
+	published := &h.vpa.Object.Status
+	if tolerance <= 0 || h.turn(now) || published.Recommendation == nil ||
 		published.ObservedGeneration != fresh.ObservedGeneration || !slices.EqualFunc(published.Conditions, fresh.Conditions, sameCondition) {
 		return false
 	}
@@ -145,7 +158,7 @@ func (p *Publisher) canWait(h *handled, published, fresh vpav1.VerticalPodAutosc
 			return false
 		}
 		was, is := convert.Bounds(*b), convert.Bounds(*a)
-		if !near(was.Lower, is.Lower, p.Tolerance) || !near(was.Upper, is.Upper, p.Tolerance) {
+		if !near(was.Lower, is.Lower, tolerance) || !near(was.Upper, is.Upper, tolerance) {
 			return false
 		}
 		differs = differs || was != is

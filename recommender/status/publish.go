@@ -21,7 +21,7 @@ type Publisher struct {
 	Writer
 	Workers   int
 	Shape     profile.Shape // of the scratch profiles
-	Tolerance float64       // a bound that moves by a smaller fraction can wait
+	Tolerance float64       // a bound that moves by a smaller fraction can wait; 0: none can
 	// Estimate appends what the histories of a VPA come to, sorted by container.
 	// It is asked whenever they change.
 	Estimate func(*feed.VPA, *profile.Profile, []Estimate) []Estimate
@@ -147,7 +147,7 @@ func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimat
 	p.remember(log, v, outcome, now)
 	fresh := Compose(v.Object, outcome, now)
 	h.history = outcome.history()
-	if p.canWait(h, v.Object.Status, fresh, now) {
+	if p.canWait(h, p.tolerance(h, advice.History), fresh, now) {
 		return putOff
 	}
 	done, err := p.Write(ctx, v.Object, fresh)

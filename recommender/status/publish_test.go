@@ -35,7 +35,7 @@ type desk struct {
 
 func newDesk() *desk {
 	object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
-	d := &desk{client: fake.NewSimpleClientset(object), vpa: &feed.VPA{Object: object}, advice: Advice{Containers: []Recommended{recommended("a")}}}
+	d := &desk{client: fake.NewSimpleClientset(object), vpa: &feed.VPA{Object: object}, advice: Advice{Containers: []Recommended{recommended("a")}, History: 10 * day}}
 	d.Publisher = &Publisher{
 		Writer: Writer{d.client}, Workers: 2, Shape: profile.NewShape(time.Hour, time.Hour), Tolerance: 0.01,
 		Estimate: d.estimate,
@@ -149,6 +149,31 @@ func TestSmallChangesOfBoundsAddUp(t *testing.T) {
 	require.Equal(t, 1, creep())
 }
 
+// The bounds of a new workload move in each pass. That alone is written when its
+// history is a good part longer, and for each VPA at another moment.
+func TestBoundsOfYoungHistoriesAreWrittenAsTheyGrow(t *testing.T) {
+	passes := map[int]bool{}
+	for i := range 20 {
+		d := newDesk()
+		d.vpa.Object.Name = "web" // the server knows this one only
+		d.advice.History = 0
+		d.settle(t)
+		d.handled[d.vpa].phase = longest * time.Duration(i) / 20
+		d.handled[d.vpa].written = now()
+		writes, last := 0, 0
+		for minute := 2; minute <= 40; minute++ {
+			d.upper(strconv.Itoa((1 + 1440/minute) << 20))
+			if n := d.publish(t, now()); n > 0 {
+				writes, last = writes+n, minute
+			}
+		}
+		require.Greater(t, writes, 4)
+		require.Less(t, writes, 20, "not in each of 39 passes")
+		passes[last] = true
+	}
+	require.Greater(t, len(passes), 3, "not all at once")
+}
+
 func TestWhatIsPublishedIsNotBuiltAgain(t *testing.T) {
 	d := newDesk().settle(t)
 	before := d.count(unchanged)
@@ -168,7 +193,7 @@ func TestWhatIsPublishedIsNotBuiltAgain(t *testing.T) {
 }
 
 func TestAllButBoundsIsBuiltAtOnce(t *testing.T) {
-	estimated := Estimate{Container: "a", Bounds: convert.Bounds(recommended("a"))}
+	estimated := Estimate{Container: "a", Bounds: convert.Bounds(recommended("a")), History: 10 * day}
 	for name, change := range map[string]func(*Estimate){
 		"target":    func(e *Estimate) { e.Bounds.Target = e.Bounds.Target.With(amount.CPU, 1001) },
 		"lower":     func(e *Estimate) { e.Bounds.Lower = e.Bounds.Lower.With(amount.CPU, 506) },
