@@ -217,13 +217,13 @@ func TestOurClockMayJumpADayEitherWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := web(t)
 			before := w.memory("web")
-			real := w.now
-			w.clock = func() time.Time { return real }
+			truth := w.now
+			w.clock = func() time.Time { return truth }
 			tick := func(n int, off time.Duration) {
 				for range n {
-					real = real.Add(time.Minute)
-					w.now = real // the time of samples comes from elsewhere
-					w.loop.RunOnce(t.Context(), real.Add(off))
+					truth = truth.Add(time.Minute)
+					w.now = truth // the time of samples comes from elsewhere
+					w.loop.RunOnce(t.Context(), truth.Add(off))
 					w.settle()
 				}
 			}
@@ -233,12 +233,12 @@ func TestOurClockMayJumpADayEitherWay(t *testing.T) {
 			peak, end, open := w.loop.Store.Peak(containerKey("web-1", "a"))
 			require.True(t, open)
 			require.Equal(t, amount.Amount(900<<20), peak)
-			require.Less(t, end.Sub(real), 24*time.Hour)
-			w.loop.Close(t.Context(), real)
+			require.Less(t, end.Sub(truth), 24*time.Hour)
+			w.loop.Close(t.Context(), truth)
 			taken := w.checkpoint("web-a").Status.TotalSamplesCount
 			require.GreaterOrEqual(t, taken, 60, "at most the samples of the bad time are missing")
 			tick(5, 0)
-			w.loop.Close(t.Context(), real)
+			w.loop.Close(t.Context(), truth)
 			require.Equal(t, taken+5, w.checkpoint("web-a").Status.TotalSamplesCount)
 			require.Contains(t, w.checkpoint("web-a").Annotations, checkpoint.OpenWindows)
 		})
@@ -256,15 +256,15 @@ func TestHistoryThatRestsOutlivesAJumpOfOurClock(t *testing.T) {
 	w.loop.Close(t.Context(), w.now)
 	w.begin()
 	w.passes(2)
-	real := w.now
-	w.clock = func() time.Time { return real }
+	truth := w.now
+	w.clock = func() time.Time { return truth }
 	for range 3 {
-		real = real.Add(time.Minute)
-		w.now = real
-		w.loop.RunOnce(t.Context(), real.AddDate(0, 1, 0))
+		truth = truth.Add(time.Minute)
+		w.now = truth
+		w.loop.RunOnce(t.Context(), truth.AddDate(0, 1, 0))
 		w.settle()
 	}
-	w.now = real
+	w.now = truth
 	w.passes(2)
 	require.Equal(t, 30, w.checkpoint("night-a").Status.TotalSamplesCount)
 	require.Equal(t, before[0].UncappedTarget, w.recommendations("night")[0].UncappedTarget)

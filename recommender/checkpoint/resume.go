@@ -31,7 +31,7 @@ func (h History) Resume(store *usage.Store, model *feed.Model) {
 				// A VPA whose target is in trouble may select the pod again.
 				series, tracked := store.Tracked(key)
 				lives := tracked && (v.Trouble != nil || slices.Contains(v.Series(container), series))
-				if peak(w) >= 0 && !(lives && resumed[key].End.Equal(w.End)) {
+				if peak(w) >= 0 && (!lives || !resumed[key].End.Equal(w.End)) {
 					past.Profile.AddPeak(float64(peak(w)), w.End)
 				}
 			}

@@ -60,8 +60,8 @@ func TestFoundKillsMustBeFresh(t *testing.T) {
 		return s.ObserveOOM(OOM{Container: app, At: now.Add(-age), Memory: 100 * mi, ID: id, Found: now})
 	}
 	require.Equal(t, TooOld, found("old", day+1))
-	_, _, any := s.Peak(app)
-	require.False(t, any)
+	_, _, open := s.Peak(app)
+	require.False(t, open)
 	require.Equal(t, Accepted, found("fresh", day))
 }
 
