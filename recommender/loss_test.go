@@ -258,15 +258,15 @@ func TestHistoryThatRestsOutlivesAJumpOfOurClock(t *testing.T) {
 	w.loop.Close(t.Context(), w.now)
 	w.begin()
 	w.passes(2)
-	real := w.now
-	w.clock = func() time.Time { return real }
+	truth := w.now
+	w.clock = func() time.Time { return truth }
 	for range 3 {
-		real = real.Add(time.Minute)
-		w.now = real
-		w.loop.RunOnce(t.Context(), real.AddDate(0, 1, 0))
+		truth = truth.Add(time.Minute)
+		w.now = truth
+		w.loop.RunOnce(t.Context(), truth.AddDate(0, 1, 0))
 		w.settle()
 	}
-	w.now = real
+	w.now = truth
 	w.passes(2)
 	require.Equal(t, 30, w.checkpoint("night-a").Status.TotalSamplesCount)
 	require.Equal(t, before[0].UncappedTarget, w.recommendations("night")[0].UncappedTarget)

@@ -211,14 +211,14 @@ func (n *naive) image(shape profile.Shape, container string) profile.Image {
 	return p.Image()
 }
 
-// real is a store with what a recommender keeps beside it over a restart.
-type real struct {
+// rig is a true store with what a recommender keeps beside it over a restart.
+type rig struct {
 	*Store
 	restored map[string]*profile.Profile
 }
 
 // all returns the series of the containers of a name.
-func (r *real) all(container string) (list []Series) {
+func (r *rig) all(container string) (list []Series) {
 	for series, key := range r.All() {
 		if key.Container == container {
 			list = append(list, series)
@@ -227,7 +227,7 @@ func (r *real) all(container string) (list []Series) {
 	return list
 }
 
-func (r *real) profile(container string) *profile.Profile {
+func (r *rig) profile(container string) *profile.Profile {
 	p := profile.New(r.config.Shape)
 	r.Profile(&p, r.all(container)...)
 	if restored := r.restored[container]; restored != nil {
@@ -237,7 +237,7 @@ func (r *real) profile(container string) *profile.Profile {
 }
 
 // restart keeps what a checkpoint has: histories without open windows, and those.
-func (r *real) restart(n *naive, now time.Time) {
+func (r *rig) restart(n *naive, now time.Time) {
 	next, windows := New(r.config), map[ContainerKey]Window{}
 	for _, container := range names {
 		p := r.profile(container)
@@ -262,7 +262,7 @@ var names = []string{"a", "b"}
 func TestRandomHistoriesAreThoseOfANaiveModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := Config{Shape: profile.NewShape(0, 0), Rules: Rules{OOMRatio: 1.2, OOMMinBump: 100 * mi, Interval: time.Hour, Count: 3}}
-		r := &real{Store: New(config), restored: map[string]*profile.Profile{}}
+		r := &rig{Store: New(config), restored: map[string]*profile.Profile{}}
 		n := &naive{rules: r.Rules(), series: map[SeriesKey]*naiveSeries{}, containers: map[ContainerKey]*naiveContainer{}, restored: map[string]*naiveSeries{}}
 		now := morning
 		pods, sets := rapid.SampledFrom([]string{"p1", "p2", "p3"}), rapid.SampledFrom([]string{"x", "y", "z"})
