@@ -150,10 +150,6 @@ func FetchingHistory(vpa *vpav1.VerticalPodAutoscaler) bool {
 	return holds(vpa, vpav1.FetchingHistory)
 }
 
-// Conflicts tells whether the status says already that another VPA controls the
-// pods.
-func Conflicts(vpa *vpav1.VerticalPodAutoscaler) bool { return holds(vpa, TargetConflict) }
-
 func holds(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerConditionType) bool {
 	c := conditions{list: vpa.Status.Conditions}
 	at := c.find(t)

@@ -36,11 +36,9 @@ func (e Estimate) near(o Estimate, tolerance float64) bool {
 	if e.Coarse {
 		tolerance = 0
 	}
-	if !near(e.Bounds.Lower, o.Bounds.Lower, tolerance) || !near(e.Bounds.Upper, o.Bounds.Upper, tolerance) {
-		return false
-	}
-	o.Bounds.Lower, o.Bounds.Upper = e.Bounds.Lower, e.Bounds.Upper
-	return e == o
+	was, is := e.Bounds, o.Bounds
+	o.Bounds.Lower, o.Bounds.Upper = was.Lower, was.Upper
+	return e == o && near(was.Lower, is.Lower, tolerance) && near(was.Upper, is.Upper, tolerance)
 }
 
 // near tells whether two bounds have the same kinds and differ by no more than

@@ -52,15 +52,10 @@ type handled struct {
 // settled tells what becomes of estimates for which nothing must be built, because
 // nothing else changed and what they lead to is published, or can wait.
 func (p *Publisher) settled(h *handled, fresh []Estimate, now time.Time) (result, bool) {
-	switch {
-	case len(h.published) == 0:
-		return "", false
-	case slices.Equal(h.published, fresh):
-		return unchanged, true
-	case h.turn(now) || !p.near(h, fresh):
-		return "", false
+	if slices.Equal(h.published, fresh) {
+		return unchanged, len(fresh) > 0
 	}
-	return putOff, true
+	return putOff, !h.turn(now) && p.near(h, fresh)
 }
 
 func (p *Publisher) near(h *handled, fresh []Estimate) bool {

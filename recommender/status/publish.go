@@ -181,7 +181,7 @@ func (p *Publisher) remember(log klog.Logger, v *feed.VPA, o Outcome, now time.T
 	if o.Held != "" && !holds(v.Object, TargetHeld) {
 		log.Info("Targets are held", "vpa", klog.KObj(v.Object), "reason", o.Held)
 	}
-	if o.Conflict != "" && !Conflicts(v.Object) {
+	if o.Conflict != "" && !holds(v.Object, TargetConflict) {
 		log.Info("Two VPAs select the same pods", "vpa", klog.KObj(v.Object), "reason", o.Conflict)
 	}
 	uncapped := make(map[string]amount.Resources, len(o.Recommendation))

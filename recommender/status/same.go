@@ -25,9 +25,9 @@ func same(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
 }
 
 func sameCondition(a, b vpav1.VerticalPodAutoscalerCondition) bool {
-	at, other := a.LastTransitionTime, b.LastTransitionTime
-	a.LastTransitionTime = other
-	return at.Equal(&other) && a == b
+	at := a.LastTransitionTime
+	a.LastTransitionTime = b.LastTransitionTime
+	return at.Equal(&b.LastTransitionTime) && a == b
 }
 
 // sameTarget tells whether two recommendations differ at most in their bounds.
