@@ -131,6 +131,21 @@ func (a *assembly) loop() (*Loop, error) {
 	}
 	progress := a.parts.health.Tick
 	roster := &roster.Roster{Name: c.Name, Works: c.Kube.Serves, VPAs: own.VerticalPodAutoscalers().Lister()}
+	checkpoints := &upkeep.Upkeep{
+		Saver: upkeep.NewSaver(upkeep.Config{
+			Client:   a.parts.clients.VPA,
+			Lister:   own.VerticalPodAutoscalerCheckpoints().Lister(),
+			Workers:  c.Workers,
+			Expiry:   c.Aggregation.Interval * time.Duration(c.Aggregation.Count),
+			Interval: c.Checkpoints.Interval,
+			Timeout:  c.Checkpoints.Timeout,
+			Contents: advisor.Contents, Progress: progress, Rescue: rescue.From(stepCheckpoints, m.panics),
+		}),
+		Off:   c.Checkpoints.InPrometheus(),
+		Model: model, VPAs: roster.VPAs, Serves: roster.Serves,
+		Ignores: func(namespace string) bool { return !c.Kube.Serves(namespace) },
+		Collect: c.Checkpoints.CollectInterval, Credible: store.Credible, Results: m.checkpoints,
+	}
 	return &Loop{
 		Config:   c,
 		Metrics:  m,
@@ -146,23 +161,9 @@ func (a *assembly) loop() (*Loop, error) {
 		Publisher: &status.Publisher{
 			Writer: status.Writer{Client: a.parts.clients.VPA}, Workers: c.Workers, Shape: config.Shape,
 			Estimate: advisor.Estimates, Advise: advisor.Advise, Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses, Tolerance: c.Output.Tolerance,
-			Progress: progress, Rescue: rescue.From(stepUpdate, m.panics),
+			Secure: checkpoints.Secure, Progress: progress, Rescue: rescue.From(stepUpdate, m.panics),
 		},
-		Checkpoints: &upkeep.Upkeep{
-			Saver: upkeep.NewSaver(upkeep.Config{
-				Client:   a.parts.clients.VPA,
-				Lister:   own.VerticalPodAutoscalerCheckpoints().Lister(),
-				Workers:  c.Workers,
-				Expiry:   c.Aggregation.Interval * time.Duration(c.Aggregation.Count),
-				Interval: c.Checkpoints.Interval,
-				Timeout:  c.Checkpoints.Timeout,
-				Contents: advisor.Contents, Progress: progress, Rescue: rescue.From(stepCheckpoints, m.panics),
-			}),
-			Off:   c.Checkpoints.InPrometheus(),
-			Model: model, VPAs: roster.VPAs, Serves: roster.Serves,
-			Ignores: func(namespace string) bool { return !c.Kube.Serves(namespace) },
-			Collect: c.Checkpoints.CollectInterval, Credible: store.Credible, Results: m.checkpoints,
-		},
+		Checkpoints: checkpoints,
 	}, nil
 }
 

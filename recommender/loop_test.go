@@ -268,7 +268,7 @@ func TestAKillIsPublishedAndSavedBeforeTheNextPass(t *testing.T) {
 	w.vpas.ClearActions()
 	w.loop.React(t.Context(), w.now.Add(2*time.Second))
 	require.Greater(t, w.memory("web"), before)
-	require.Equal(t, []string{"patch verticalpodautoscalers", "patch verticalpodautoscalercheckpoints"}, w.writes())
+	require.Equal(t, []string{"patch verticalpodautoscalercheckpoints", "patch verticalpodautoscalers"}, w.writes())
 
 	after := w.memory("web")
 	w.begin()

@@ -137,3 +137,20 @@ func TestAPeakOfTheFirstPassIsSavedInIt(t *testing.T) {
 	w.passes(5)
 	require.Equal(t, before, w.memory("web"))
 }
+
+// A kill between the two writes must not lose what a target rests on: the
+// checkpoint comes first.
+func TestWhatATargetRestsOnIsSavedBeforeItIsPublished(t *testing.T) {
+	w := web(t)
+	w.passes(60 * 2)
+	w.vpas.ClearActions()
+	w.uses("web-1", "a", 700, 1900)
+	w.passes(1)
+	var kinds []string
+	for _, action := range w.vpas.Actions() {
+		if action.GetVerb() == "patch" {
+			kinds = append(kinds, action.GetResource().Resource)
+		}
+	}
+	require.Equal(t, []string{"verticalpodautoscalercheckpoints", "verticalpodautoscalers"}, kinds)
+}

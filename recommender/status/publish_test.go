@@ -279,3 +279,18 @@ func TestAPanicKeepsNoOtherVPAFromItsRecommendation(t *testing.T) {
 	require.Equal(t, []*feed.VPA{bad, bad}, rescued)
 	require.NotEmpty(t, d.client.Actions())
 }
+
+// A defect in what is asked about one VPA before it is queued stops no other.
+func TestADefectBeforeTheQueueStopsOneVPAOnly(t *testing.T) {
+	d := newDesk()
+	broken := &feed.VPA{} // without an object
+	rescued := 0
+	d.Rescue = func(*feed.VPA) {
+		if recover() != nil {
+			rescued++
+		}
+	}
+	d.Publish(t.Context(), []*feed.VPA{broken, d.vpa}, now())
+	require.Equal(t, 1, rescued)
+	require.NotEmpty(t, d.client.Actions(), "the other is published")
+}

@@ -166,6 +166,19 @@ func (s *Saver) Save(ctx context.Context, vpas []*feed.VPA, scope Scope, now tim
 	return result
 }
 
+// Secure writes a VPA whose target is about to be published and would fall again
+// without what is not saved yet. It is safe for concurrent use for different VPAs,
+// but not beside Save. One that fails has its turn in the next Save, which says why.
+func (s *Saver) Secure(ctx context.Context, v *feed.VPA, now time.Time) Result {
+	s.mu.Lock()
+	t := s.turn(v, now)
+	s.mu.Unlock()
+	if t.failed || !t.changed() || !t.rose() {
+		return Result{}
+	}
+	return s.saveOne(ctx, t, now)
+}
+
 // leastTime is how long what is not urgent may be written though kills wait. In a
 // large cluster some always do.
 const leastTime = 5 * time.Second

@@ -51,16 +51,8 @@ func (t *turn) done(revision uint64, targets map[string]amount.Resources) {
 func (s *Saver) plan(vpas []*feed.VPA, scope Scope, now time.Time) (urgent int) {
 	s.queue = s.queue[:0]
 	for _, v := range vpas {
-		t := s.turns[v]
-		if t == nil {
-			t = newTurn(v, s.Interval, now)
-			s.begun++
-			t.number, t.first = s.begun, s.saves == 0
-			s.turns[v] = t
-		}
-		// While its target is in trouble we may see less than there is.
-		clean := t.saved && !t.failed && t.revision == v.Revision()
-		if clean || v.Trouble != nil || status.FetchingHistory(v.Object) {
+		t := s.turn(v, now)
+		if !t.changed() {
 			continue
 		}
 		// One that failed takes its turn like all others: what cannot be written,
@@ -76,6 +68,25 @@ func (s *Saver) plan(vpas []*feed.VPA, scope Scope, now time.Time) (urgent int) 
 	s.prune(vpas)
 	slices.SortFunc(s.queue, (*turn).before)
 	return urgent
+}
+
+// turn returns that of a VPA.
+func (s *Saver) turn(v *feed.VPA, now time.Time) *turn {
+	t := s.turns[v]
+	if t == nil {
+		t = newTurn(v, s.Interval, now)
+		s.begun++
+		t.number, t.first = s.begun, s.saves == 0
+		s.turns[v] = t
+	}
+	return t
+}
+
+// changed tells whether there is anything to save. While the target of a VPA is in
+// trouble there is not: we may see less than there is.
+func (t *turn) changed() bool {
+	clean := t.saved && !t.failed && t.revision == t.vpa.Revision()
+	return !clean && t.vpa.Trouble == nil && !status.FetchingHistory(t.vpa.Object)
 }
 
 func newTurn(v *feed.VPA, interval time.Duration, now time.Time) *turn {

@@ -46,6 +46,16 @@ func (u *Upkeep) Save(ctx context.Context, scope Scope, now time.Time, idle time
 	klog.FromContext(ctx).V(4).Info("Checkpoints", "written", result.Written, "unchanged", result.Unchanged, "late", result.Late)
 }
 
+// Secure writes one VPA before its status; see Saver.
+func (u *Upkeep) Secure(ctx context.Context, v *feed.VPA, now time.Time) {
+	if u.Off {
+		return
+	}
+	result := u.Saver.Secure(ctx, v, now)
+	u.Results.WithLabelValues("written").Add(float64(result.Written))
+	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
+}
+
 // Rest returns what to save between two passes: what is urgent, and what the last
 // Save left.
 func (u *Upkeep) Rest() Scope {
