@@ -151,7 +151,7 @@ func (s *Saver) Save(ctx context.Context, vpas []*feed.VPA, scope Scope, now tim
 	}
 	sent := 0
 	for ; sent < len(s.queue); sent++ {
-		late := !time.Now().Before(deadline) || sent >= urgent && s.yields(time.Since(began), idle)
+		late := !time.Now().Before(deadline) || sent >= urgent && s.yields(time.Since(began), s.share(idle, s.queue[sent], scope, now))
 		if ctx.Err() != nil || sent >= s.Workers && late {
 			break
 		}
@@ -182,6 +182,19 @@ func (s *Saver) Secure(ctx context.Context, v *feed.VPA, now time.Time) Result {
 // leastTime is how long what is not urgent may be written though kills wait. In a
 // large cluster some always do.
 const leastTime = 5 * time.Second
+
+// calm is the part of the idle time that writes take which can well wait: there is
+// as much of it in each pass, and a pass shall be short.
+const calm = 15
+
+// share returns how much of the idle time a turn may use: all of it once it has
+// waited for two intervals, because there is more to write than fits into less.
+func (s *Saver) share(idle time.Duration, t *turn, scope Scope, now time.Time) time.Duration {
+	if scope == Due && now.Sub(t.taken) < 2*s.Interval {
+		return idle / calm
+	}
+	return idle
+}
 
 // yields tells whether what is not urgent has had its time.
 func (s *Saver) yields(used, idle time.Duration) bool {

@@ -344,3 +344,21 @@ func TestWhatASaveLeftIsSavedBeforeTheNextPass(t *testing.T) {
 	require.Equal(t, 5.0, testutil.ToFloat64(u.Results.WithLabelValues("written")))
 	require.Equal(t, Urgent, u.Rest())
 }
+
+// Passes are short while there is time: what can well wait takes a small part of
+// the idle time, until it has waited for two intervals.
+func TestWhatCanWaitTakesLittleOfAPass(t *testing.T) {
+	s := NewSaver(Config{Interval: 10 * time.Minute})
+	for _, c := range []struct {
+		waited time.Duration
+		scope  Scope
+		want   time.Duration
+	}{
+		{time.Minute, Due, 3 * time.Second},
+		{19 * time.Minute, Due, 3 * time.Second},
+		{20 * time.Minute, Due, 45 * time.Second},
+		{time.Minute, All, 45 * time.Second},
+	} {
+		require.Equal(t, c.want, s.share(45*time.Second, &turn{taken: now().Add(-c.waited)}, c.scope, now()), c)
+	}
+}
