@@ -30,24 +30,38 @@ func stepOf(span time.Duration) int {
 	return step
 }
 
-// near tells whether two estimates lead to recommendations that differ at most in
-// bounds, and there by no more than the tolerance.
-func (e Estimate) near(o Estimate, tolerance float64) bool {
-	if e.Coarse {
-		tolerance = 0
-	}
-	was, is := e.Bounds, o.Bounds
-	o.Bounds.Lower, o.Bounds.Upper = was.Lower, was.Upper
-	return e == o && near(was.Lower, is.Lower, tolerance) && near(was.Upper, is.Upper, tolerance)
+// tolerance is by which fractions bounds may differ from those that are published.
+type tolerance struct {
+	wider    float64 // further from the target
+	narrower float64 // nearer to it
 }
 
-// near tells whether two bounds have the same kinds and differ by no more than
-// the tolerance, a fraction of the first.
-func near(was, is amount.Resources, tolerance float64) bool {
+// near tells whether two estimates lead to recommendations that differ at most in
+// bounds, and there by no more than the tolerance.
+func (e Estimate) near(o Estimate, t tolerance) bool {
+	if e.Coarse {
+		t = tolerance{}
+	}
+	if !t.covers(e.Bounds, o.Bounds) {
+		return false
+	}
+	o.Bounds.Lower, o.Bounds.Upper = e.Bounds.Lower, e.Bounds.Upper
+	return e == o
+}
+
+// covers tells whether two pairs of bounds have the same kinds and differ by no
+// more than the tolerance, a fraction of the first.
+func (t tolerance) covers(was, is amount.Bounds) bool {
+	return near(was.Lower, is.Lower, t.narrower, t.wider) && near(was.Upper, is.Upper, t.wider, t.narrower)
+}
+
+// near tells whether two bounds have the same kinds and differ by no more than a
+// fraction of the first, one for a rise and one for a fall.
+func near(was, is amount.Resources, rise, fall float64) bool {
 	for k := range amount.Kind(amount.Kinds) {
 		a, found := was.Get(k)
 		b, stays := is.Get(k)
-		if found != stays || float64(max(a, b)-min(a, b)) > tolerance*float64(a) {
+		if found != stays || float64(b-a) > rise*float64(a) || float64(a-b) > fall*float64(a) {
 			return false
 		}
 	}

@@ -62,16 +62,16 @@ func (p *Publisher) near(h *handled, fresh []Estimate) bool {
 	return slices.EqualFunc(h.published, fresh, func(a, b Estimate) bool { return a.near(b, p.tolerance(h, a.History)) })
 }
 
-// tolerance returns by which fraction a bound may differ from what is published. A
-// bound nears its target as the history gets longer, by the share f/(1+days) when
-// that becomes longer by f: while it is short, some f must pass before that alone is
-// worth a write. VPAs that began together have their own f, lest all write at once.
-func (p *Publisher) tolerance(h *handled, history time.Duration) float64 {
+// tolerance returns by how much bounds may differ from what is published. They come
+// nearer to the target as the history gets longer, by the share f/(1+days) when that
+// becomes longer by f: while it is short, some f must pass before that alone is worth
+// a write. VPAs that began together have their own f, lest all write at once.
+func (p *Publisher) tolerance(h *handled, history time.Duration) tolerance {
 	if p.Tolerance <= 0 || history >= Steps[len(Steps)-1].From {
-		return p.Tolerance
+		return tolerance{p.Tolerance, p.Tolerance}
 	}
 	longer := (0.5 + float64(h.phase)/float64(longest)) / 4
-	return max(p.Tolerance, longer/(1+history.Hours()/24))
+	return tolerance{wider: p.Tolerance, narrower: max(p.Tolerance, longer/(1+history.Hours()/24))}
 }
 
 // note keeps what became of the estimates of a VPA.
@@ -136,9 +136,9 @@ const longest = time.Hour
 
 // canWait tells whether a status differs from the published one only in bounds,
 // and so little that nobody needs to know at once.
-func (p *Publisher) canWait(h *handled, tolerance float64, fresh vpav1.VerticalPodAutoscalerStatus, now time.Time) bool {
+func (p *Publisher) canWait(h *handled, t tolerance, fresh vpav1.VerticalPodAutoscalerStatus, now time.Time) bool {
 	published := &h.vpa.Object.Status
-	if tolerance <= 0 || h.turn(now) || published.Recommendation == nil ||
+	if p.Tolerance <= 0 || h.turn(now) || published.Recommendation == nil ||
 		published.ObservedGeneration != fresh.ObservedGeneration || !slices.EqualFunc(published.Conditions, fresh.Conditions, sameCondition) {
 		return false
 	}
@@ -153,7 +153,7 @@ func (p *Publisher) canWait(h *handled, tolerance float64, fresh vpav1.VerticalP
 			return false
 		}
 		was, is := convert.Bounds(*b), convert.Bounds(*a)
-		if !near(was.Lower, is.Lower, tolerance) || !near(was.Upper, is.Upper, tolerance) {
+		if !t.covers(was, is) {
 			return false
 		}
 		differs = differs || was != is
