@@ -30,7 +30,7 @@ import (
 func TestKilledAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	seed := uint64(setting(t, "LOADLINE_KILL_SEED", time.Now().UnixNano(), func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }))
-	long := setting(t, "LOADLINE_KILL_LOOP", 75*time.Second, time.ParseDuration)
+	long := setting(t, "LOADLINE_KILL_LOOP", 150*time.Second, time.ParseDuration)
 	fmt.Printf("kill loop: %s with LOADLINE_KILL_SEED=%d\n", long, seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	ns := namespace(t, "kill-loop")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,4 +154,37 @@ func TestWhatATargetRestsOnIsSavedBeforeItIsPublished(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"verticalpodautoscalercheckpoints", "verticalpodautoscalers"}, kinds)
+}
+
+// Names have all characters that they may have, and are as long as they may be:
+// the recommendation, its checkpoint and what a restart resumes are theirs.
+func TestNamesWithEveryLegalCharacter(t *testing.T) {
+	const legal = "abcdefghijklmnopqrstuvwxyz.0123456789-"
+	long := strings.Repeat("x", 63-len("0-a-9"))
+	label := "A.b_C-" + strings.Repeat("z", 63-len("A.b_C-")-1) + "9"
+	for name, c := range map[string]struct{ vpa, pod, container string }{
+		"all characters": {"v" + legal + "9", "p" + legal + "1", "c0-9z"},
+		"longest":        {strings.Repeat("v", 253-1-63), strings.Repeat("p", 253), "0-a-9" + long},
+		"digits":         {"1", "2", "3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := deployment("web")
+			d.Spec.Selector.MatchLabels = map[string]string{"example.com/app.name_x-Y": label}
+			p := aPod(c.pod, "web", c.container)
+			p.Labels = map[string]string{"example.com/app.name_x-Y": label, "empty": ""}
+			w := newWorld(t, d, p, aVPA(c.vpa, "web", time.Hour)).begin()
+			w.uses(c.pod, c.container, 700, 600)
+			w.passes(5)
+			before := w.recommendations(c.vpa)
+			require.Len(t, before, 1)
+			require.Equal(t, c.container, before[0].ContainerName)
+			require.Equal(t, 5, w.checkpoint(c.vpa+"-"+c.container).Status.TotalSamplesCount)
+
+			w.kill()
+			w.begin()
+			w.uses(c.pod, c.container, 700, 100)
+			w.passes(2)
+			require.True(t, before[0].Target.Memory().Equal(*w.recommendations(c.vpa)[0].Target.Memory()), "the peak was resumed")
+		})
+	}
 }
