@@ -51,18 +51,10 @@ func TestDefaultsAreValid(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestCommandLinesOfInstallersParse(t *testing.T) {
-	for name, args := range map[string]string{
-		"chart": "--v=4 --stderrthreshold=info --leader-elect=true --leader-elect-resource-namespace=kube-system --leader-elect-resource-name=vpa-recommender-lease --leader-elect-lease-duration=15s --leader-elect-renew-deadline=10s --leader-elect-retry-period=2s",
-		"gardener": "--v=3 --stderrthreshold=info --pod-recommendation-min-cpu-millicores=5 --pod-recommendation-min-memory-mb=10 --recommendation-margin-fraction=0.15 --recommender-interval=1m0s --kube-api-qps=100 --kube-api-burst=120 " +
-			"--memory-saver=true --target-cpu-percentile=0.9 --recommendation-lower-bound-cpu-percentile=0.5 --recommendation-upper-bound-cpu-percentile=0.95 --target-memory-percentile=0.9 --recommendation-lower-bound-memory-percentile=0.5 " +
-			"--recommendation-upper-bound-memory-percentile=0.95 --cpu-histogram-decay-half-life=24h0m0s --memory-histogram-decay-half-life=24h0m0s --memory-aggregation-interval=24h0m0s --memory-aggregation-interval-count=8 --leader-elect=true " +
-			"--leader-elect-resource-name=vpa-recommender --leader-elect-resource-namespace=garden --update-worker-count=20 --container-recommendation-max-allowed-cpu=4 --container-recommendation-max-allowed-memory=16Gi",
-		"underscores": "--add_dir_header --recommender_name=own --memory_saver",
-	} {
-		_, err := parse(strings.Fields(args)...)
-		require.NoError(t, err, name)
-	}
+func TestUnderscoresSeparateWordsToo(t *testing.T) {
+	config, err := parse("--add_dir_header", "--recommender_name=own", "--memory_saver")
+	require.NoError(t, err)
+	require.Equal(t, "own", config.Name)
 }
 
 func TestBadFlagsAreNamedWithValueAndRemedy(t *testing.T) {
