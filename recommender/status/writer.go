@@ -10,17 +10,11 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/patch"
 )
 
 // Writer writes the status of VPAs. It is safe for concurrent use.
 type Writer struct{ Client versioned.Interface }
-
-// operation is one step of a JSON patch.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
 
 // Write patches the status of a VPA and reports true, unless the present status
 // means the same: quantities count by value, and an empty list is no list.
@@ -28,12 +22,12 @@ func (w Writer) Write(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, sta
 	if same(&vpa.Status, &status) {
 		return false, nil
 	}
-	patch, err := json.Marshal([]operation{{"add", "/status", status}})
+	body, err := json.Marshal([]patch.Operation{patch.Add("/status", status)})
 	if err != nil {
 		return false, fmt.Errorf("write the status of VPA %s/%s: %w", vpa.Namespace, vpa.Name, err)
 	}
 	_, err = w.Client.AutoscalingV1().VerticalPodAutoscalers(vpa.Namespace).
-		Patch(ctx, vpa.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
+		Patch(ctx, vpa.Name, types.JSONPatchType, body, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return false, fmt.Errorf("write the status of VPA %s/%s: %w", vpa.Namespace, vpa.Name, err)
 	}
