@@ -8,13 +8,11 @@ import (
 	"strings"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // Config says what is asked for.
@@ -42,14 +40,9 @@ const (
 // New returns a source that asks the server of config, with a rate limit of its
 // own.
 func New(config *rest.Config, c Config) (*Source, error) {
-	own := rest.CopyConfig(config)
-	own.APIPath = "/apis"
-	own.GroupVersion = &schema.GroupVersion{Group: "external.metrics.k8s.io", Version: "v1beta1"}
-	own.NegotiatedSerializer = scheme.Codecs.WithoutConversion() // decodes errors
-	own.ContentType, own.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	client, err := rest.RESTClientFor(own)
+	client, err := client.Raw(config, "external.metrics.k8s.io")
 	if err != nil {
-		return nil, fmt.Errorf("build the external metrics client for %s: %w", config.Host, err)
+		return nil, err
 	}
 	return &Source{client: client, config: c}, nil
 }

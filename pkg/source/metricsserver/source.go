@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // Source reads the metrics of the pods of one namespace, or of all.
@@ -21,14 +19,9 @@ type Source struct {
 // New returns a source that asks the server of config. An empty namespace means
 // all.
 func New(config *rest.Config, namespace string) (*Source, error) {
-	own := rest.CopyConfig(config)
-	own.APIPath = "/apis"
-	own.GroupVersion = &schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
-	own.NegotiatedSerializer = scheme.Codecs.WithoutConversion() // decodes errors
-	own.ContentType, own.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	client, err := rest.RESTClientFor(own)
+	client, err := client.Raw(config, "metrics.k8s.io")
 	if err != nil {
-		return nil, fmt.Errorf("build the metrics client for %s: %w", config.Host, err)
+		return nil, err
 	}
 	return &Source{client: client, namespace: namespace}, nil
 }
