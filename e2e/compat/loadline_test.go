@@ -19,6 +19,7 @@ import (
 	"loadline.dev/loadline/recommender/advice"
 	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/postprocess"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -60,7 +61,7 @@ func newLoadline(t testing.TB, o options) *loadline {
 		advisor: &advice.Advisor{
 			Store: store, Shape: config.Shape, Recipe: recipe, Estimate: e,
 			Format: convert.Format{CPUStep: int64(o.format.RoundCPUMillicores), MemoryStep: int64(o.format.RoundMemoryBytes), HumanizeMemory: o.format.HumanizeMemory},
-			Limits: status.Limits{IntegerCPU: o.integerCPU, MaxAllowed: o.maxAllowed},
+			Limits: postprocess.Limits{IntegerCPU: o.integerCPU, MaxAllowed: o.maxAllowed},
 		},
 		scratch: profile.New(config.Shape),
 	}

@@ -15,6 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/postprocess"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -25,7 +26,7 @@ type Advisor struct {
 	Recipe   estimate.Recipe
 	Estimate estimate.Config // for the floors
 	Format   convert.Format
-	Limits   status.Limits
+	Limits   postprocess.Limits
 	Complete func() bool // whether the history that is loaded apart is all there; nil: it is
 }
 
@@ -104,7 +105,7 @@ func (a *Advisor) Advise(v *feed.VPA, estimates []status.Estimate) status.Advice
 		advice.History = min(advice.History, e.History)
 		advice.Containers = append(advice.Containers, c)
 	}
-	advice.Containers = status.PostProcess(advice.Containers, v.Object, a.Limits)
+	advice.Containers = postprocess.Apply(advice.Containers, v.Object, a.Limits)
 	advice.Held = heldMessage(held)
 	return advice
 }

@@ -9,7 +9,7 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/flags"
-	"loadline.dev/loadline/recommender/status"
+	"loadline.dev/loadline/recommender/postprocess"
 )
 
 // Output says how recommendations are rounded and capped, and what is told of
@@ -54,7 +54,7 @@ func (o *Output) Format() convert.Format {
 }
 
 // Limits returns the settings of post-processing.
-func (o *Output) Limits() status.Limits {
+func (o *Output) Limits() postprocess.Limits {
 	most := corev1.ResourceList{}
 	if o.MaxCPU.Given {
 		most[corev1.ResourceCPU] = o.MaxCPU.Value
@@ -62,5 +62,5 @@ func (o *Output) Limits() status.Limits {
 	if o.MaxMemory.Given {
 		most[corev1.ResourceMemory] = o.MaxMemory.Value
 	}
-	return status.Limits{IntegerCPU: o.IntegerCPU, MaxAllowed: most}
+	return postprocess.Limits{IntegerCPU: o.IntegerCPU, MaxAllowed: most}
 }

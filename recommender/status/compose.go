@@ -24,6 +24,9 @@ const (
 	SufficientHistory vpav1.VerticalPodAutoscalerConditionType = "SufficientHistory"
 )
 
+// Recommended is what is recommended for a container.
+type Recommended = vpav1.RecommendedContainerResources
+
 // Outcome is what a pass found out about a VPA.
 type Outcome struct {
 	Recommendation []Recommended // as published; sorted by container name

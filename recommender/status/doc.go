@@ -1,6 +1,5 @@
 // Package status turns a recommendation into the status of a VPA and writes it.
 //
-// PostProcess rounds and caps a recommendation as the VPA and the flags ask.
 // Compose makes the whole new status: recommendation, conditions and the
 // generation that was observed. Writer sends it as one patch of the status
 // subresource, and only if it says something new.

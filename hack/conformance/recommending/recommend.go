@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/testkit/vectors"
+	"loadline.dev/loadline/recommender/postprocess"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -175,8 +176,8 @@ type postprocessOutput struct {
 	Recommendations []status.Recommended `json:"recommendations"`
 }
 
-func postprocess(in postprocessInput) (out postprocessOutput, err error) {
-	limits := status.Limits{IntegerCPU: in.IntegerCPU, MaxAllowed: corev1.ResourceList{}}
+func postProcess(in postprocessInput) (out postprocessOutput, err error) {
+	limits := postprocess.Limits{IntegerCPU: in.IntegerCPU, MaxAllowed: corev1.ResourceList{}}
 	for name, text := range in.GlobalMaxAllowed {
 		if limits.MaxAllowed[name], err = resource.ParseQuantity(text); err != nil {
 			return out, err
@@ -184,7 +185,7 @@ func postprocess(in postprocessInput) (out postprocessOutput, err error) {
 	}
 	vpa := withPolicies()
 	vpa.Annotations, vpa.Spec.ResourcePolicy = in.Annotations, in.ResourcePolicy
-	out.Recommendations = status.PostProcess(in.Recommendation.ContainerRecommendations, vpa, limits)
+	out.Recommendations = postprocess.Apply(in.Recommendation.ContainerRecommendations, vpa, limits)
 	return out, nil
 }
 

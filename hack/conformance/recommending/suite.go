@@ -10,7 +10,7 @@ func Handlers() map[string]vectors.Handler {
 		"container":       vectors.Typed(container),
 		"recommendation":  vectors.Typed(recommendation),
 		"format":          vectors.Typed(format),
-		"postprocess":     vectors.Typed(postprocess),
+		"postprocess":     vectors.Typed(postProcess),
 		"evictionEvent":   vectors.Typed(evictionEvent),
 		"podUpdate":       vectors.Typed(podUpdate),
 		"checkpointWrite": vectors.Typed(checkpointWrite),

@@ -1,4 +1,4 @@
-package status
+package postprocess
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -9,24 +9,20 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 )
 
-// Limits are the settings of PostProcess that hold for all VPAs.
+// Limits are the settings that hold for all VPAs.
 type Limits struct {
 	IntegerCPU bool                // honour the annotation that asks for whole cores
 	MaxAllowed corev1.ResourceList // for containers whose policy has no maximum
 }
 
-// Recommended is a recommendation before post-processing: the uncapped target is
-// that of every container.
-type Recommended = vpav1.RecommendedContainerResources
-
-// PostProcess returns a recommendation as it is published for vpa: first CPU is
+// Apply returns a recommendation as it is published for vpa: first CPU is
 // rounded up to whole cores where that is asked for, then all but the uncapped
 // target are moved into the bounds of the container's policy. A bound that takes
 // effect is used as it is written.
-func PostProcess(list []Recommended, vpa *vpav1.VerticalPodAutoscaler, l Limits) []Recommended {
+func Apply(list []vpav1.RecommendedContainerResources, vpa *vpav1.VerticalPodAutoscaler, l Limits) []vpav1.RecommendedContainerResources {
 	rules := convert.Rules(vpa)
 	most := convert.Resources(l.MaxAllowed)
-	done := make([]Recommended, len(list))
+	done := make([]vpav1.RecommendedContainerResources, len(list))
 	for i, c := range list {
 		if l.IntegerCPU && vpa.Annotations["vpa-post-processor.kubernetes.io/"+c.ContainerName+"_integerCPU"] == "true" {
 			c = wholeCores(c)
@@ -48,7 +44,7 @@ func bounds(vpa *vpav1.VerticalPodAutoscaler, container string, most corev1.Reso
 	return []corev1.ResourceList{most}
 }
 
-func capped(c Recommended, rule policy.Rule, bounds []corev1.ResourceList) Recommended {
+func capped(c vpav1.RecommendedContainerResources, rule policy.Rule, bounds []corev1.ResourceList) vpav1.RecommendedContainerResources {
 	if rule.Min.Empty() && rule.Max.Empty() {
 		return c
 	}
@@ -62,7 +58,7 @@ func capped(c Recommended, rule policy.Rule, bounds []corev1.ResourceList) Recom
 	return c
 }
 
-func wholeCores(c Recommended) Recommended {
+func wholeCores(c vpav1.RecommendedContainerResources) vpav1.RecommendedContainerResources {
 	for _, list := range []*corev1.ResourceList{&c.Target, &c.LowerBound, &c.UpperBound, &c.UncappedTarget} {
 		q, found := (*list)[corev1.ResourceCPU]
 		if !found {
