@@ -82,7 +82,7 @@ func (l *Loop) React(ctx context.Context, now time.Time) {
 	l.loadPods(now)
 	l.Ingester.TakeKills(klog.FromContext(ctx), now)
 	l.deleteRemovedPods()
-	l.Publisher.Publish(ctx, l.Model.VPAs(), now)
+	l.Publisher.PublishChanged(ctx, l.Model.VPAs(), now, l.idle())
 	l.Checkpoints.Save(ctx, l.Checkpoints.Rest(), now, l.idle())
 	klog.FromContext(ctx).V(4).Info("Reacted to out-of-memory kills", "duration", time.Since(began))
 }
@@ -191,7 +191,9 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 			v.Touch() // what was held may be no more
 		}
 	}
-	l.Publisher.Publish(ctx, l.Model.VPAs(), now)
+	if late := l.Publisher.Publish(ctx, l.Model.VPAs(), now, l.idle()*2/3); late > 0 {
+		klog.FromContext(ctx).Info("Not all VPAs had their turn in time, they come first in the next pass", "vpas", late)
+	}
 	l.Publisher.Depth(l.Metrics.depth)
 	status.Census(l.Metrics.objects, l.Model.VPAs())
 }

@@ -143,7 +143,7 @@ func (f *fleet) pass(tb testing.TB) int {
 	clear(f.fresh)
 	f.model.SyncVPAs(f.observed, f.now)
 	before := f.writes
-	f.publisher.Publish(tb.Context(), f.model.VPAs(), f.now)
+	f.publisher.Publish(tb.Context(), f.model.VPAs(), f.now, time.Minute)
 	f.saver.Save(tb.Context(), f.model.VPAs(), upkeep.Due, f.now, time.Hour)
 	return f.writes - before
 }
@@ -178,7 +178,7 @@ func BenchmarkRecommendations(b *testing.B) {
 		b.Run("idle", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				f.publisher.Publish(b.Context(), vpas, f.now)
+				f.publisher.Publish(b.Context(), vpas, f.now, time.Minute)
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(vpas)), "ns/vpa")
 		})

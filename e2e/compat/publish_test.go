@@ -99,7 +99,7 @@ func (l *loadline) publish(b *testing.B, now time.Time) {
 		l.observe(b)
 		b.StartTimer()
 	}
-	l.publisher.Publish(b.Context(), l.model.VPAs(), now)
+	l.publisher.Publish(b.Context(), l.model.VPAs(), now, time.Minute)
 }
 
 // observe lets the informer see what was written.

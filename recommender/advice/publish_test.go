@@ -53,7 +53,7 @@ func newOffice(t *testing.T, tolerance float64) *office {
 // pass publishes and returns how many writes it took, which the model then sees.
 func (o *office) pass(t *testing.T, at time.Time) int {
 	o.client.ClearActions()
-	o.Publish(t.Context(), o.model.VPAs(), at)
+	o.Publish(t.Context(), o.model.VPAs(), at, time.Minute)
 	writes := len(o.client.Actions())
 	if writes > 0 {
 		object, err := o.client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), "v", metav1.GetOptions{})

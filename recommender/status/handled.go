@@ -39,6 +39,7 @@ type handled struct {
 	vpa     *feed.VPA
 	inputs  inputs // of the last time
 	done    bool   // the last time succeeded
+	late    int    // how many times its turn did not come, up to the last
 	phase   time.Duration
 	written time.Time // by this process, or when it first saw the VPA
 	putOff  bool      // the published status is not quite what it would be
@@ -76,7 +77,11 @@ func (p *Publisher) tolerance(h *handled, history time.Duration) tolerance {
 
 // note keeps what became of the estimates of a VPA.
 func (p *Publisher) note(h *handled, r result, fresh []Estimate, now time.Time) {
-	h.done, h.putOff = r != failed && r != canceled, r == putOff
+	if r == late {
+		h.postpone(h.inputs)
+		return
+	}
+	h.done, h.late, h.putOff = r != failed, 0, r == putOff
 	if r == written {
 		h.written = now
 	}
@@ -87,6 +92,9 @@ func (p *Publisher) note(h *handled, r result, fresh []Estimate, now time.Time) 
 		h.published = h.published[:0] // it was not made of these
 	}
 }
+
+// postpone leaves a VPA that was found with inputs to the next time.
+func (h *handled) postpone(i inputs) { h.done, h.inputs, h.late = false, i, h.late+1 }
 
 // stale tells whether there is anything to do.
 func (h *handled) stale(i inputs, now time.Time) bool {

@@ -1,8 +1,10 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -59,7 +61,7 @@ const (
 	unchanged result = "unchanged" // it is what is published
 	putOff    result = "put_off"   // it is nearly what is published
 	failed    result = "error"
-	canceled  result = "" // does not count
+	late      result = "late" // time was up; it comes first the next time
 )
 
 // job is a VPA to be looked at, and what it is like now.
@@ -79,37 +81,85 @@ type worker struct {
 const complainAfter = 30 * time.Minute
 
 // Publish computes and publishes a recommendation for every VPA of which
-// anything changed since the last time.
-func (p *Publisher) Publish(ctx context.Context, vpas []*feed.VPA, now time.Time) {
+// anything changed since the last time, or whose last write failed. VPAs that were
+// late for the most times come first. Those whose turn does not come before the span of
+// time is over, or ctx ends, are late; it returns how many that are. Each worker
+// takes at least one.
+func (p *Publisher) Publish(ctx context.Context, vpas []*feed.VPA, now time.Time, span time.Duration) int {
 	p.prune(vpas)
+	var jobs []job
+	for _, v := range vpas {
+		if j, stale := p.look(v, now); stale {
+			jobs = append(jobs, j)
+		}
+	}
+	slices.SortStableFunc(jobs, func(a, b job) int { return cmp.Compare(b.late, a.late) })
+	return p.work(ctx, jobs, now, span)
+}
+
+// PublishChanged does the same for VPAs that are not as they were when they were
+// last looked at. What failed or was late waits for Publish.
+func (p *Publisher) PublishChanged(ctx context.Context, vpas []*feed.VPA, now time.Time, span time.Duration) int {
+	var jobs []job
+	for _, v := range vpas {
+		if j, stale := p.look(v, now); stale && j.inputs != j.seen {
+			jobs = append(jobs, j)
+		}
+	}
+	return p.work(ctx, jobs, now, span)
+}
+
+// requestTime is how long a request may last that starts before time is up.
+const requestTime = 10 * time.Second
+
+// work goes through jobs with some workers, and counts those that are late.
+func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span time.Duration) int {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, max(span, 0)+requestTime)
+	defer cancel()
 	queue := make(chan job, 64*p.Workers) // lest a worker is woken for each
 	var workers sync.WaitGroup
 	for range p.Workers {
 		workers.Go(func() {
 			w := worker{scratch: profile.New(p.Shape)}
-			for j := range queue {
-				p.one(ctx, j, &w, now)
+			for first := true; ; first = false {
+				j, more := <-queue
+				if !more {
+					return
+				}
+				if ctx.Err() != nil || !first && time.Since(began) >= span {
+					j.postpone(j.seen)
+					p.Results.WithLabelValues(string(late)).Inc()
+				} else {
+					p.one(ctx, j, &w, now)
+				}
 				if p.Progress != nil {
 					p.Progress()
 				}
 			}
 		})
 	}
-	for _, v := range vpas {
-		p.offer(queue, v, now)
+	for _, j := range jobs {
+		queue <- j
 	}
 	close(queue)
 	workers.Wait()
+	left := 0
+	for _, j := range jobs {
+		if j.late > 0 {
+			left++
+		}
+	}
+	return left
 }
 
-// offer puts a VPA into the queue if there is anything to do.
-func (p *Publisher) offer(queue chan<- job, v *feed.VPA, now time.Time) {
+// look tells what a VPA is like now, and whether there is anything to do.
+func (p *Publisher) look(v *feed.VPA, now time.Time) (j job, stale bool) {
 	if p.Rescue != nil {
 		defer p.Rescue(v)
 	}
-	if j := (job{p.of(v, now), inputsOf(v, now)}); j.stale(j.seen, now) {
-		queue <- j
-	}
+	j = job{p.of(v, now), inputsOf(v, now)}
+	return j, j.stale(j.seen, now)
 }
 
 func (p *Publisher) one(ctx context.Context, j job, w *worker, now time.Time) {
@@ -128,9 +178,7 @@ func (p *Publisher) one(ctx context.Context, j job, w *worker, now time.Time) {
 	} else {
 		r = p.publish(ctx, h, w.estimates, now)
 	}
-	if r != canceled {
-		p.Results.WithLabelValues(string(r)).Inc()
-	}
+	p.Results.WithLabelValues(string(r)).Inc()
 	p.note(h, r, w.estimates, now)
 }
 
@@ -166,7 +214,7 @@ func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimat
 	done, err := p.Write(ctx, v.Object, fresh)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return canceled
+		return late
 	case err != nil:
 		log.Error(err, "Cannot publish a recommendation, trying again in the next pass", "vpa", klog.KObj(v.Object))
 		return failed

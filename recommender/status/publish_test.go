@@ -1,9 +1,12 @@
 package status
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -59,7 +62,7 @@ func (d *desk) estimate(_ *feed.VPA, _ *profile.Profile, to []Estimate) []Estima
 // publish makes one pass and returns how many writes it took.
 func (d *desk) publish(t *testing.T, at time.Time) int {
 	d.client.ClearActions()
-	d.Publish(t.Context(), []*feed.VPA{d.vpa}, at)
+	d.Publish(t.Context(), []*feed.VPA{d.vpa}, at, time.Minute)
 	writes := len(d.client.Actions())
 	object, err := d.client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), "web", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -248,12 +251,88 @@ func TestFailedWritesAreRepeated(t *testing.T) {
 		return fail, nil, errors.New("the API server is away")
 	})
 	for range 3 {
-		d.Publish(t.Context(), []*feed.VPA{d.vpa}, now())
+		d.Publish(t.Context(), []*feed.VPA{d.vpa}, now(), time.Minute)
 	}
 	require.Len(t, d.client.Actions(), 3)
 	fail = false
 	require.Equal(t, 1, d.publish(t, now()))
 	require.Len(t, d.vpa.Object.Status.Recommendation.ContainerRecommendations, 1)
+}
+
+func TestWhatFailedWaitsForThePass(t *testing.T) {
+	d := newDesk()
+	d.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("the API server is away")
+	})
+	d.Publish(t.Context(), []*feed.VPA{d.vpa}, now(), time.Minute)
+	for range 3 { // one kill after the other, elsewhere
+		d.PublishChanged(t.Context(), []*feed.VPA{d.vpa}, now(), time.Minute)
+	}
+	require.Len(t, d.client.Actions(), 1)
+	d.vpa.Touch()
+	d.PublishChanged(t.Context(), []*feed.VPA{d.vpa}, now(), time.Minute)
+	require.Len(t, d.client.Actions(), 2, "a kill here is news")
+	d.Publish(t.Context(), []*feed.VPA{d.vpa}, now(), time.Minute)
+	require.Len(t, d.client.Actions(), 3)
+}
+
+// Statuses of a large cluster may take longer than there is until the next
+// pass: usage must be read then, or its samples are lost.
+func TestThoseThatWereLateComeFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		d.Workers = 1
+		var vpas []*feed.VPA
+		for i := range 9 {
+			object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("vpa-", i)}}
+			vpas = append(vpas, &feed.VPA{Object: object})
+		}
+		var written []string
+		d.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(time.Second)
+			written = append(written, a.(clienttesting.PatchAction).GetName())
+			return true, &vpav1.VerticalPodAutoscaler{}, nil
+		})
+		pass := func(span time.Duration) int {
+			for _, v := range vpas {
+				v.Touch()
+			}
+			return d.Publish(t.Context(), vpas, time.Now(), span)
+		}
+		require.Equal(t, 6, pass(2500*time.Millisecond))
+		require.Equal(t, 6, pass(2500*time.Millisecond))
+		require.Equal(t, 6, pass(2500*time.Millisecond), "six came new while three were written")
+		require.Equal(t, []string{"vpa-0", "vpa-1", "vpa-2", "vpa-3", "vpa-4", "vpa-5", "vpa-6", "vpa-7", "vpa-8"}, written)
+		require.Equal(t, 18.0, d.count(late))
+
+		written = nil
+		require.Equal(t, 8, pass(0), "it goes on, however little time there is")
+		require.Equal(t, []string{"vpa-0"}, written)
+		require.Zero(t, d.PublishChanged(t.Context(), vpas, time.Now(), time.Minute), "they wait for the pass")
+		require.Equal(t, []string{"vpa-0"}, written)
+		require.Zero(t, d.Publish(t.Context(), vpas, time.Now(), time.Minute))
+		require.Len(t, written, 9)
+	})
+}
+
+func TestAnAPIServerThatHangsEndsThePass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		asked := make(chan context.Context, 1)
+		d.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, context.DeadlineExceeded
+		})
+		d.Secure = func(ctx context.Context, _ *feed.VPA, _ time.Time) {
+			asked <- ctx
+			<-ctx.Done()
+		}
+		began := time.Now()
+		require.Equal(t, 1, d.Publish(ctx, []*feed.VPA{d.vpa}, time.Now(), 20*time.Second))
+		require.Equal(t, 20*time.Second+requestTime, time.Since(began))
+		require.ErrorIs(t, (<-asked).Err(), context.DeadlineExceeded)
+	})
 }
 
 func TestAPanicKeepsNoOtherVPAFromItsRecommendation(t *testing.T) {
@@ -274,7 +353,7 @@ func TestAPanicKeepsNoOtherVPAFromItsRecommendation(t *testing.T) {
 		}
 	}
 	for range 2 {
-		d.Publish(t.Context(), []*feed.VPA{bad, d.vpa}, now())
+		d.Publish(t.Context(), []*feed.VPA{bad, d.vpa}, now(), time.Minute)
 	}
 	require.Equal(t, []*feed.VPA{bad, bad}, rescued)
 	require.NotEmpty(t, d.client.Actions())
@@ -290,7 +369,7 @@ func TestADefectBeforeTheQueueStopsOneVPAOnly(t *testing.T) {
 			rescued++
 		}
 	}
-	d.Publish(t.Context(), []*feed.VPA{broken, d.vpa}, now())
+	d.Publish(t.Context(), []*feed.VPA{broken, d.vpa}, now(), time.Minute)
 	require.Equal(t, 1, rescued)
 	require.NotEmpty(t, d.client.Actions(), "the other is published")
 }
