@@ -62,13 +62,15 @@ func (l load) workload(i int) harness.Workload {
 	if i < l.pods%l.vpas {
 		replicas++
 	}
-	trace := []string{"steady", "spiky", "growing"}[i%3]
 	return harness.Workload{
 		Namespace: l.namespace(i), Name: fmt.Sprintf("app-%d", i), Replicas: int32(replicas),
 		Containers:  []harness.Container{{Name: "app", CPU: "10m", Memory: "64Mi"}},
-		Annotations: harness.With(harness.Plays("app", trace, 1), "sim.loadline.dev/offset", fmt.Sprintf("%ds", i*7%600)),
+		Annotations: harness.With(harness.Plays("app", recordings[i%len(recordings)], 1), "sim.loadline.dev/offset", offset(i).String()),
 	}
 }
+
+// offset is where in its recording Deployment number i begins.
+func offset(i int) time.Duration { return time.Duration(i*7%600) * time.Second }
 
 // fill creates the Deployments and waits until all their pods run and show
 // usage.
@@ -109,9 +111,9 @@ func (l load) fill(ctx context.Context, cluster *harness.Cluster) (f filled, err
 	return f, err
 }
 
-// serve replaces all VPAs by new ones and removes all checkpoints, so that each
-// recommender begins with nothing.
-func (l load) serve(ctx context.Context, cluster *harness.Cluster) error {
+// serve replaces all VPAs by new ones, and all checkpoints by those of the history
+// that each recommender shall begin with.
+func (l load) serve(ctx context.Context, cluster *harness.Cluster, o options) error {
 	api := cluster.VPA.AutoscalingV1()
 	for i := range l.namespaces {
 		if err := api.VerticalPodAutoscalers(l.namespace(i)).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
@@ -121,9 +123,12 @@ func (l load) serve(ctx context.Context, cluster *harness.Cluster) error {
 			return fmt.Errorf("delete the checkpoints of %s: %w", l.namespace(i), err)
 		}
 	}
-	return each(ctx, l.vpas, func(ctx context.Context, i int) error {
+	if err := each(ctx, l.vpas, func(ctx context.Context, i int) error {
 		return cluster.CreateVPA(ctx, l.workload(i), vpav1.UpdateModeOff)
-	})
+	}); err != nil || o.history == 0 {
+		return err
+	}
+	return l.remember(ctx, cluster, o)
 }
 
 // recommended counts the VPAs that have a recommendation.

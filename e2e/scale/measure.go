@@ -24,11 +24,11 @@ type result struct {
 	load        float64                  // of the machine, mean of the ends of the passes
 }
 
-// measure runs a recommender from nothing until the passes that count are over.
+// measure runs a recommender with new VPAs until the passes that count are over.
 func measure(ctx context.Context, cluster *harness.Cluster, o options, s subject) (result, error) {
 	r := result{subject: s, mean: map[string]time.Duration{}, worst: map[string]time.Duration{}}
-	fmt.Printf("measure %s: new VPAs\n", s.name)
-	if err := o.serve(ctx, cluster); err != nil {
+	fmt.Printf("measure %s: new VPAs with a history of %s\n", s.name, o.history)
+	if err := o.serve(ctx, cluster, o); err != nil {
 		return r, err
 	}
 	daemon, account, err := s.prepare(ctx, cluster, o)

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/e2e/harness"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/checkpoint"
+)
+
+// recordings are what the workloads play in turn.
+var recordings = []string{"steady", "spiky", "growing"}
+
+// recording is the usage of each second of a trace.
+type recording struct {
+	cpu, memory []float64 // cores, mean of the time between two scrapes that ends here; bytes
+}
+
+// remember writes the checkpoints that a recommender would have left which saw the
+// same recordings once a minute for the span of the history. Both recommenders
+// read them.
+func (l load) remember(ctx context.Context, cluster *harness.Cluster, o options) error {
+	past := make([]recording, len(recordings))
+	for i, name := range recordings {
+		var err error
+		if past[i], err = readRecording(filepath.Join("..", "testdata", "traces", name+".csv.gz"), o.scrape); err != nil {
+			return err
+		}
+	}
+	now := time.Now().Truncate(time.Minute)
+	return each(ctx, l.vpas, func(ctx context.Context, i int) error {
+		w := l.workload(i)
+		image := past[i%len(past)].replay(int(w.Replicas), offset(i), o.history, now)
+		record, err := checkpoint.NewRecord(checkpoint.Owner{Namespace: w.Namespace, VPA: w.Name}, w.Containers[0].Name, checkpoint.Content{Image: image}, now)
+		if err != nil {
+			return fmt.Errorf("checkpoint of %s/%s: %w", w.Namespace, w.Name, err)
+		}
+		_, err = cluster.VPA.AutoscalingV1().VerticalPodAutoscalerCheckpoints(w.Namespace).Create(ctx, record.Object(), metav1.CreateOptions{})
+		return err
+	})
+}
+
+// replay returns what is known of a container after some pods have played the
+// recording from an offset on, for a span of time that ends at now.
+func (r recording) replay(pods int, offset, span time.Duration, now time.Time) profile.Image {
+	config := usage.DefaultConfig()
+	store := usage.New(config)
+	var series usage.Series
+	keys := make([]usage.ContainerKey, pods)
+	begin := now.Add(-span)
+	for i := range keys {
+		keys[i] = usage.ContainerKey{Namespace: "past", Pod: fmt.Sprint(i), Container: "app"}
+		series, _ = store.Track(keys[i], usage.SeriesKey{Namespace: "past", Container: "app"}, begin)
+	}
+	for minute := range int(span / time.Minute) {
+		at := begin.Add(time.Duration(minute) * time.Minute)
+		// Scrapes and passes are not in step, so a pass sees another second of the
+		// minute each time.
+		second := (int(offset/time.Second) + minute*60 + minute%15) % len(r.cpu)
+		for _, key := range keys {
+			store.Observe(usage.Sample{Container: key, Kind: amount.CPU, At: at, Amount: amount.FromFloat(r.cpu[second] * 1000)})
+			store.Observe(usage.Sample{Container: key, Kind: amount.Memory, At: at, Amount: amount.FromFloat(r.memory[second])})
+		}
+	}
+	known := profile.New(config.Shape)
+	store.Profile(&known, series)
+	store.RemovePeaks(&known, now, series)
+	return known.Image()
+}
+
+// readRecording reads a trace with a line for each second, in the form that the
+// simulated nodes play. CPU is averaged over the time between two scrapes, as
+// metrics-server does.
+func readRecording(path string, scrape time.Duration) (r recording, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	unpacked, err := gzip.NewReader(file)
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", path, err)
+	}
+	lines, err := csv.NewReader(unpacked).ReadAll()
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", path, err)
+	}
+	var cpu []float64
+	for i, line := range lines[1:] {
+		used, err := strconv.ParseFloat(line[1], 64)
+		if err != nil {
+			return r, fmt.Errorf("%s: line %d: %w", path, i+2, err)
+		}
+		held, err := strconv.ParseFloat(line[2], 64)
+		if err != nil {
+			return r, fmt.Errorf("%s: line %d: %w", path, i+2, err)
+		}
+		cpu, r.memory = append(cpu, used), append(r.memory, held)
+	}
+	seconds := max(1, int(scrape/time.Second))
+	for end := range cpu {
+		sum := 0.0
+		for back := range seconds {
+			sum += cpu[(end-back+len(cpu))%len(cpu)]
+		}
+		r.cpu = append(r.cpu, sum/float64(seconds))
+	}
+	return r, nil
+}
