@@ -65,9 +65,12 @@ func (l load) workload(i int) harness.Workload {
 	return harness.Workload{
 		Namespace: l.namespace(i), Name: fmt.Sprintf("app-%d", i), Replicas: int32(replicas),
 		Containers:  []harness.Container{{Name: "app", CPU: "10m", Memory: "64Mi"}},
-		Annotations: harness.With(harness.Plays("app", recordings[i%len(recordings)], 1), "sim.loadline.dev/offset", offset(i).String()),
+		Annotations: harness.With(harness.Plays("app", recordings[i%len(recordings)], speed), "sim.loadline.dev/offset", offset(i).String()),
 	}
 }
+
+// speed is how many times faster than recorded the recordings are played.
+const speed = 2
 
 // offset is where in its recording Deployment number i begins.
 func offset(i int) time.Duration { return time.Duration(i*7%600) * time.Second }

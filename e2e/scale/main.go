@@ -19,7 +19,7 @@ type options struct {
 	load
 	interval time.Duration // between two passes
 	passes   int           // that are measured
-	warmUp   int           // passes before those
+	warmUp   time.Duration // before those
 	history  time.Duration // of each VPA at the start
 	scrape   time.Duration // of metrics-server
 	limit    time.Duration // a pass of ours may take
@@ -34,7 +34,7 @@ func main() {
 	flag.IntVar(&o.namespaces, "namespaces", 10, "namespaces that hold them")
 	flag.DurationVar(&o.interval, "interval", time.Minute, "time between two passes")
 	flag.IntVar(&o.passes, "passes", 10, "passes that are measured")
-	flag.IntVar(&o.warmUp, "warm-up", 3, "passes before those, counted from when every VPA has a recommendation")
+	flag.DurationVar(&o.warmUp, "warm-up", 13*time.Minute, "time before those, counted from when every VPA has a recommendation; the longest recording takes 12 minutes")
 	flag.DurationVar(&o.history, "history", 8*24*time.Hour, "how far the checkpoints go back that are there at the start; 0: there are none")
 	flag.DurationVar(&o.scrape, "scrape", 15*time.Second, "how often metrics-server scrapes")
 	flag.DurationVar(&o.limit, "limit", 5*time.Second, "what the slowest measured pass of ours may take")

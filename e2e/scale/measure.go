@@ -44,12 +44,12 @@ func measure(ctx context.Context, cluster *harness.Cluster, o options, s subject
 		return r, err
 	}
 	r.recommended = time.Since(start)
-	fmt.Printf("  %d passes to warm up, %d that count\n", o.warmUp, o.passes)
+	fmt.Printf("  %s to warm up, then %d passes that count\n", o.warmUp, o.passes)
 	first, err := observe(ctx, daemon)
 	if err != nil {
 		return r, err
 	}
-	for range o.warmUp {
+	for warm := time.Now().Add(o.warmUp); time.Now().Before(warm); {
 		if first, err = next(ctx, daemon, first); err != nil {
 			return r, err
 		}

@@ -68,7 +68,7 @@ func (r recording) replay(pods int, offset, span time.Duration, now time.Time) p
 		at := begin.Add(time.Duration(minute) * time.Minute)
 		// Scrapes and passes are not in step, so a pass sees another second of the
 		// minute each time.
-		second := (int(offset/time.Second) + minute*60 + minute%15) % len(r.cpu)
+		second := (int(offset/time.Second) + speed*(minute*60+minute%15)) % len(r.cpu)
 		for _, key := range keys {
 			store.Observe(usage.Sample{Container: key, Kind: amount.CPU, At: at, Amount: amount.FromFloat(r.cpu[second] * 1000)})
 			store.Observe(usage.Sample{Container: key, Kind: amount.Memory, At: at, Amount: amount.FromFloat(r.memory[second])})
@@ -109,7 +109,7 @@ func readRecording(path string, scrape time.Duration) (r recording, err error) {
 		}
 		cpu, r.memory = append(cpu, used), append(r.memory, held)
 	}
-	seconds := max(1, int(scrape/time.Second))
+	seconds := max(1, speed*int(scrape/time.Second))
 	for end := range cpu {
 		sum := 0.0
 		for back := range seconds {

@@ -20,7 +20,7 @@ type report struct {
 // markdown returns the figures as a table with a column for each recommender.
 func (r report) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d VPAs, %d Deployments, %d pods in %d namespaces; checkpoints go back %s; a pass each %s, %d passes measured after %d to warm up; metrics-server scrapes each %s; %d processors.\n",
+	fmt.Fprintf(&b, "%d VPAs, %d Deployments, %d pods in %d namespaces; checkpoints go back %s; a pass each %s, %d passes measured after %s to warm up; metrics-server scrapes each %s; %d processors.\n",
 		r.vpas, r.vpas, r.pods, r.namespaces, r.history, r.interval, r.passes, r.warmUp, r.scrape, runtime.NumCPU())
 	fmt.Fprintf(&b, "Deployments created after %.0f s, all pods ready after %.0f s, all in the metrics API after %.0f s.\n\n",
 		r.filled.created.Seconds(), r.filled.running.Seconds(), r.filled.metered.Seconds())

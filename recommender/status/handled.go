@@ -2,6 +2,7 @@ package status
 
 import (
 	"hash/fnv"
+	"math"
 	"slices"
 	"time"
 
@@ -43,6 +44,7 @@ type handled struct {
 	phase   time.Duration
 	written time.Time // by this process, or when it first saw the VPA
 	putOff  bool      // the published status is not quite what it would be
+	rushed  bool      // there was no time for bounds alone
 	history int       // step of the history behind the recommendation
 
 	// published are the estimates that the published status was made of, or would
@@ -56,7 +58,7 @@ func (p *Publisher) settled(h *handled, fresh []Estimate, now time.Time) (result
 	if slices.Equal(h.published, fresh) {
 		return unchanged, len(fresh) > 0
 	}
-	return putOff, !h.turn(now) && p.near(h, fresh)
+	return putOff, !h.due(now) && p.near(h, fresh)
 }
 
 func (p *Publisher) near(h *handled, fresh []Estimate) bool {
@@ -67,7 +69,12 @@ func (p *Publisher) near(h *handled, fresh []Estimate) bool {
 // nearer to the target as the history gets longer, by the share f/(1+days) when that
 // becomes longer by f: while it is short, some f must pass before that alone is worth
 // a write. VPAs that began together have their own f, lest all write at once.
+//
+// Where more bounds move than a pass has time for, they wait however much that is.
 func (p *Publisher) tolerance(h *handled, history time.Duration) tolerance {
+	if h.rushed {
+		return tolerance{math.Inf(1), math.Inf(1)}
+	}
 	if p.Tolerance <= 0 || history >= Steps[len(Steps)-1].From {
 		return tolerance{p.Tolerance, p.Tolerance}
 	}
@@ -98,13 +105,22 @@ func (h *handled) postpone(i inputs) { h.done, h.inputs, h.late = false, i, h.la
 
 // stale tells whether there is anything to do.
 func (h *handled) stale(i inputs, now time.Time) bool {
-	return !h.done || !h.vpa.Recommended || h.inputs != i || h.putOff && h.turn(now)
+	return !h.done || !h.vpa.Recommended || h.inputs != i || h.putOff && (h.rushed || h.turn(now))
 }
 
 // turn tells whether the moment of the VPA has come since its last write.
 func (h *handled) turn(now time.Time) bool {
 	slot := func(at time.Time) int64 { return at.Add(-h.phase).UnixNano() / int64(longest) }
 	return slot(now) != slot(h.written)
+}
+
+// due tells whether bounds must be published that are nearly as they should be.
+func (h *handled) due(now time.Time) bool { return !h.rushed && h.turn(now) }
+
+// rush tells whether bounds must wait that moved since the last write, because the
+// time for those is over. Nothing waits for ever.
+func (p *Publisher) rush(h *handled, over bool, now time.Time) {
+	h.rushed = over && p.Tolerance > 0 && now.Sub(h.written) < 2*longest
 }
 
 // of returns what is known of a VPA.
@@ -146,7 +162,7 @@ const longest = time.Hour
 // and so little that nobody needs to know at once.
 func (p *Publisher) canWait(h *handled, t tolerance, fresh vpav1.VerticalPodAutoscalerStatus, now time.Time) bool {
 	published := &h.vpa.Object.Status
-	if p.Tolerance <= 0 || h.turn(now) || published.Recommendation == nil ||
+	if p.Tolerance <= 0 || h.due(now) || published.Recommendation == nil ||
 		published.ObservedGeneration != fresh.ObservedGeneration || !slices.EqualFunc(published.Conditions, fresh.Conditions, sameCondition) {
 		return false
 	}

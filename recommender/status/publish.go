@@ -82,7 +82,7 @@ const complainAfter = 30 * time.Minute
 
 // Publish computes and publishes a recommendation for every VPA of which
 // anything changed since the last time, or whose last write failed. VPAs that were
-// late for the most times come first. Those whose turn does not come before the span of
+// late for the most times come first, then those that were written longest ago. Those whose turn does not come before the span of
 // time is over, or ctx ends, are late; it returns how many that are. Each worker
 // takes at least one.
 func (p *Publisher) Publish(ctx context.Context, vpas []*feed.VPA, now time.Time, span time.Duration) int {
@@ -93,7 +93,7 @@ func (p *Publisher) Publish(ctx context.Context, vpas []*feed.VPA, now time.Time
 			jobs = append(jobs, j)
 		}
 	}
-	slices.SortStableFunc(jobs, func(a, b job) int { return cmp.Compare(b.late, a.late) })
+	slices.SortStableFunc(jobs, func(a, b job) int { return cmp.Or(cmp.Compare(b.late, a.late), a.written.Compare(b.written)) })
 	return p.work(ctx, jobs, now, span)
 }
 
@@ -111,6 +111,10 @@ func (p *Publisher) PublishChanged(ctx context.Context, vpas []*feed.VPA, now ti
 
 // requestTime is how long a request may last that starts before time is up.
 const requestTime = 10 * time.Second
+
+// calm is the part of the time that statuses get of which nothing but a bound
+// moved: a pass shall be short, and a bound may come some passes later.
+const calm = 30
 
 // work goes through jobs with some workers, and counts those that are late.
 func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span time.Duration) int {
@@ -131,6 +135,7 @@ func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span ti
 					j.postpone(j.seen)
 					p.Results.WithLabelValues(string(late)).Inc()
 				} else {
+					p.rush(j.handled, time.Since(began) >= span/calm, now)
 					p.one(ctx, j, &w, now)
 				}
 				if p.Progress != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -312,6 +313,69 @@ func TestThoseThatWereLateComeFirst(t *testing.T) {
 		require.Equal(t, []string{"vpa-0"}, written)
 		require.Zero(t, d.Publish(t.Context(), vpas, time.Now(), time.Minute))
 		require.Len(t, written, 9)
+	})
+}
+
+// Where many bounds move at once each pass writes a few, in turn. Targets do not wait
+// for them.
+func TestBoundsOfManyTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		d.Workers = 1
+		vpas := map[string]*feed.VPA{}
+		var list []*feed.VPA
+		for i := range 12 {
+			object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("vpa-%02d", i)}}
+			list = append(list, &feed.VPA{Object: object})
+			vpas[object.Name] = list[i]
+		}
+		var written []string
+		d.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(time.Second)
+			name := a.(clienttesting.PatchAction).GetName()
+			written = append(written, name)
+			object := vpas[name].Object.DeepCopy()
+			object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: slices.Clone(d.advice.Containers)}
+			object.Status.Conditions = Compose(object, Outcome{Recommendation: d.advice.Containers, History: d.advice.History}, time.Now()).Conditions
+			vpas[name].Object = object // as the informer brings it
+			return true, object, nil
+		})
+		upper := int64(2 << 30)
+		pass := func(span time.Duration) []string {
+			upper += upper / 10
+			d.upper(strconv.FormatInt(upper, 10))
+			for _, v := range list {
+				v.Touch()
+				v.Object = v.Object.DeepCopy() // somebody labels them all the time
+			}
+			written = nil
+			require.Zero(t, d.Publish(t.Context(), list, time.Now(), span))
+			time.Sleep(time.Minute)
+			return written
+		}
+		require.Len(t, pass(time.Minute), 12, "those without a recommendation do not wait")
+		require.Equal(t, []string{"vpa-00", "vpa-01"}, pass(time.Minute))
+		require.Equal(t, []string{"vpa-02", "vpa-03"}, pass(time.Minute))
+		d.advice.Containers[0].Target = d.advice.Containers[0].UncappedTarget.DeepCopy()
+		d.advice.Containers[0].Target[corev1.ResourceCPU] = resource.MustParse("1100m")
+		estimate := d.Estimate
+		d.Estimate = func(v *feed.VPA, p *profile.Profile, to []Estimate) []Estimate {
+			to = estimate(v, p, to)
+			if v.Object.Name == "vpa-11" {
+				to[0].Bounds.Target = to[0].Bounds.Target.With(amount.CPU, 1100)
+			}
+			return to
+		}
+		advise := d.Advise
+		d.Advise = func(v *feed.VPA, estimates []Estimate) Advice {
+			a := advise(v, estimates)
+			if v.Object.Name == "vpa-11" {
+				a.Containers = slices.Clone(a.Containers)
+				a.Containers[0].Target = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1100m"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+			}
+			return a
+		}
+		require.Equal(t, []string{"vpa-04", "vpa-05", "vpa-11"}, pass(time.Minute))
 	})
 }
 
