@@ -185,7 +185,7 @@ const leastTime = 5 * time.Second
 
 // calm is the part of the idle time that writes take which can well wait: there is
 // as much of it in each pass, and a pass shall be short.
-const calm = 15
+const calm = 20
 
 // share returns how much of the idle time a turn may use: all of it once it has
 // waited for two intervals, because there is more to write than fits into less.

@@ -354,8 +354,8 @@ func TestWhatCanWaitTakesLittleOfAPass(t *testing.T) {
 		scope  Scope
 		want   time.Duration
 	}{
-		{time.Minute, Due, 3 * time.Second},
-		{19 * time.Minute, Due, 3 * time.Second},
+		{time.Minute, Due, 2250 * time.Millisecond},
+		{19 * time.Minute, Due, 2250 * time.Millisecond},
 		{20 * time.Minute, Due, 45 * time.Second},
 		{time.Minute, All, 45 * time.Second},
 	} {
