@@ -3,6 +3,7 @@ package advice
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
@@ -31,15 +32,17 @@ func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
 }
 
 // doubts tells which kinds of a container may have had more history than is
-// known. A memory interval of samples proves that there is enough.
-func (a *Advisor) doubts(v *feed.VPA, container string, live float64) [amount.Kinds]bool {
-	switch {
-	case live >= 1:
-		return [amount.Kinds]bool{}
-	case a.Complete != nil && !a.Complete():
-		return [amount.Kinds]bool{true, true}
+// known. Samples over a memory interval prove that there is enough: for memory one
+// of the VPA's own, for CPU one of the store's, because how long a VPA wants its
+// memory windows says nothing of CPU.
+func (a *Advisor) doubts(v *feed.VPA, container string, live time.Duration) [amount.Kinds]bool {
+	doubted := v.Doubted[container]
+	if a.Complete != nil && !a.Complete() {
+		doubted = [amount.Kinds]bool{true, true}
 	}
-	return v.Doubted[container]
+	doubted[amount.CPU] = doubted[amount.CPU] && live < a.Store.Rules().Interval
+	doubted[amount.Memory] = doubted[amount.Memory] && live < v.RulesOf(container).Interval
+	return doubted
 }
 
 // hold marks the kinds as unknown of which a lower target would be published, in

@@ -276,7 +276,7 @@ func (m *Model) RulesOf(v *VPA, container string) usage.Rules {
 	if !m.config.PerVPA {
 		return rules
 	}
-	return override(rules, convert.ContainerPolicy(v.Object, container))
+	return override(rules, convert.ContainerPolicy(v.Object, container)).Sound()
 }
 
 // override applies the settings of a container policy. Quantities count in

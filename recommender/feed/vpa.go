@@ -90,6 +90,9 @@ func (v *VPA) Touch() {
 	v.structure = v.model.changes
 }
 
+// RulesOf returns the rules for a container as v wants them.
+func (v *VPA) RulesOf(container string) usage.Rules { return v.model.RulesOf(v, container) }
+
 // Pods returns how many pods the VPA selects, finished ones included.
 func (v *VPA) Pods() int {
 	n := 0

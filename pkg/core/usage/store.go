@@ -97,7 +97,7 @@ func (s *Store) key(c *container) ContainerKey {
 
 // New returns an empty store.
 func New(c Config) *Store {
-	c.Rules = c.Rules.sound()
+	c.Rules = c.Rules.Sound()
 	return &Store{config: c, bySeriesKey: map[SeriesKey]Series{}, byPod: map[podKey]int32{}, newest: none}
 }
 
@@ -235,7 +235,7 @@ func (s *Store) Rules() Rules { return s.config.Rules }
 // below 1 and a negative bump are brought into range.
 func (s *Store) SetRules(series Series, r Rules) {
 	h := &s.series[series]
-	switch r = r.sound(); {
+	switch r = r.Sound(); {
 	case r == s.config.Rules:
 		h.rules = nil
 	case h.rules == nil || *h.rules != r:
