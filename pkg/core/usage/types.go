@@ -77,7 +77,7 @@ const (
 	NegativeAmount   Reason = "the amount is negative"
 	NotNewer         Reason = "the container has a newer sample already"
 	TooOld           Reason = "the OOM is more than one memory window older than the last memory sample, or than when it was found"
-	Duplicate        Reason = "the OOM, or a later one of the container, was taken already"
+	Duplicate        Reason = "the OOM was taken already"
 	OutOfRange       Reason = "the time is not between the years 1970 and 2190"
 )
 
