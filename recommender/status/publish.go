@@ -144,6 +144,7 @@ func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimat
 		Trouble:        v.Trouble,
 		Conflict:       h.inputs.conflict,
 		Held:           advice.Held,
+		Unsaved:        v.Unsaved,
 		History:        advice.History,
 	}
 	switch {
@@ -162,6 +163,8 @@ func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimat
 	}
 	if p.Secure != nil {
 		p.Secure(ctx, v, now)
+		outcome.Unsaved = v.Unsaved
+		fresh = Compose(v.Object, outcome, now)
 	}
 	done, err := p.Write(ctx, v.Object, fresh)
 	switch {
