@@ -15,18 +15,20 @@ import (
 // Doubt notes which histories of a VPA that was just taken on may be less than
 // there was, because something is published that must have come from more: all of
 // a container without history, and the memory of one whose open windows are not
-// known. Past is what was loaded, by container.
+// known; or because the status says so itself. Past is what was loaded, by
+// container.
 func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
 	v.Doubted = nil
 	if v.Retargeted || !status.Provided(v.Object) {
 		return
 	}
+	uncertain := status.Uncertain(v.Object)
 	v.Doubted = map[string][amount.Kinds]bool{}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
 		loaded, found := past[c.ContainerName]
 		v.Doubted[c.ContainerName] = [amount.Kinds]bool{
-			amount.CPU:    !found,
-			amount.Memory: !found || loaded.Windows == nil,
+			amount.CPU:    uncertain || !found,
+			amount.Memory: uncertain || !found || loaded.Windows == nil,
 		}
 	}
 }
