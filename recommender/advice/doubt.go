@@ -22,7 +22,7 @@ func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
 	if v.Retargeted || !status.Provided(v.Object) {
 		return
 	}
-	uncertain := status.Uncertain(v.Object)
+	uncertain := status.Holds(v.Object, status.TargetUnsaved) || status.Holds(v.Object, status.TargetHeld)
 	v.Doubted = map[string][amount.Kinds]bool{}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
 		loaded, found := past[c.ContainerName]

@@ -44,7 +44,8 @@ type space struct {
 	selectors index
 	sets      map[string]*labelSet
 	pods      map[string]*pod
-	removed   int // pods, since the map was made
+	recent    *labelSet // that was looked up last
+	removed   int       // pods, since the map was made
 }
 
 // labelSet stands for all pods of a namespace with the same labels.

@@ -145,19 +145,17 @@ func atLeast(step int) string {
 
 // Provided tells whether the status of a VPA has a recommendation that counts.
 func Provided(vpa *vpav1.VerticalPodAutoscaler) bool {
-	return holds(vpa, vpav1.RecommendationProvided) && vpa.Status.Recommendation != nil
+	return Holds(vpa, vpav1.RecommendationProvided) && vpa.Status.Recommendation != nil
 }
 
 // FetchingHistory tells whether somebody still fills in the history of a VPA, so
 // that its checkpoints must not be written.
 func FetchingHistory(vpa *vpav1.VerticalPodAutoscaler) bool {
-	return holds(vpa, vpav1.FetchingHistory)
+	return Holds(vpa, vpav1.FetchingHistory)
 }
 
-// Uncertain tells whether targets may rest on more usage than checkpoints hold.
-func Uncertain(v *vpav1.VerticalPodAutoscaler) bool { return holds(v, TargetUnsaved) || holds(v, TargetHeld) }
-
-func holds(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerConditionType) bool {
+// Holds tells whether a condition of a VPA is true.
+func Holds(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerConditionType) bool {
 	c := conditions{list: vpa.Status.Conditions}
 	at := c.find(t)
 	return at >= 0 && c.list[at].Status == corev1.ConditionTrue

@@ -194,10 +194,10 @@ func (p *Publisher) remember(log klog.Logger, v *feed.VPA, o Outcome, now time.T
 		v.Complained = now
 		log.Info("VPA still has no recommendation", "vpa", klog.KObj(v.Object), "pods", o.Pods, "age", now.Sub(v.Object.CreationTimestamp.Time))
 	}
-	if o.Held != "" && !holds(v.Object, TargetHeld) {
+	if o.Held != "" && !Holds(v.Object, TargetHeld) {
 		log.Info("Targets are held", "vpa", klog.KObj(v.Object), "reason", o.Held)
 	}
-	if o.Conflict != "" && !holds(v.Object, TargetConflict) {
+	if o.Conflict != "" && !Holds(v.Object, TargetConflict) {
 		log.Info("Two VPAs select the same pods", "vpa", klog.KObj(v.Object), "reason", o.Conflict)
 	}
 	uncapped := make(map[string]amount.Resources, len(o.Recommendation))
