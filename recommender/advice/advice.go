@@ -30,12 +30,12 @@ type Advisor struct {
 }
 
 // history fills dst with all that is known about a container of a VPA, and
-// returns how long a time the samples since the start cover.
+// returns how long a time the samples cover that prove it.
 func (a *Advisor) history(dst *profile.Profile, v *feed.VPA, container string, series []usage.Series) (live time.Duration) {
 	dst.Reset()
 	a.Store.Profile(dst, series...)
 	if !dst.Empty() {
-		live = dst.Last().Sub(dst.First())
+		live = dst.Last().Sub(a.proofFrom(dst.First(), series))
 	}
 	if restored := v.Restored[container]; restored != nil {
 		restored.MergeInto(dst)

@@ -7,6 +7,7 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
@@ -39,13 +40,35 @@ func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
 // memory windows says nothing of CPU.
 func (a *Advisor) doubts(v *feed.VPA, container string, live time.Duration) [amount.Kinds]bool {
 	doubted := v.Doubted[container]
-	if a.Complete != nil && !a.Complete() {
+	if a.incomplete() {
 		doubted = [amount.Kinds]bool{true, true}
 	}
 	doubted[amount.CPU] = doubted[amount.CPU] && live < a.Store.Rules().Interval
 	doubted[amount.Memory] = doubted[amount.Memory] && live < v.RulesOf(container).Interval
 	return doubted
 }
+
+// proofFrom returns from when on samples prove something, of series the first of
+// whose is given: while history is loaded apart, samples of one part of it say
+// nothing of the others, and only those count that came since the start.
+func (a *Advisor) proofFrom(first time.Time, series []usage.Series) time.Time {
+	if !a.incomplete() {
+		return first
+	}
+	oldest := a.Store.Created(series[0])
+	for _, s := range series[1:] {
+		if created := a.Store.Created(s); created.Before(oldest) {
+			oldest = created
+		}
+	}
+	if oldest.After(first) {
+		return oldest
+	}
+	return first
+}
+
+// incomplete tells whether some history is still to be loaded.
+func (a *Advisor) incomplete() bool { return a.Complete != nil && !a.Complete() }
 
 // hold marks the kinds as unknown of which a lower target would be published, in
 // doubt, than was before, and returns their names.
