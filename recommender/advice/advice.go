@@ -31,12 +31,12 @@ type Advisor struct {
 }
 
 // history fills dst with all that is known about a container of a VPA, and
-// returns how many memory intervals the samples since the start cover.
-func (a *Advisor) history(dst *profile.Profile, v *feed.VPA, container string, series []usage.Series) (live float64) {
+// returns how long a time the samples cover that prove it.
+func (a *Advisor) history(dst *profile.Profile, v *feed.VPA, container string, series []usage.Series) (live time.Duration) {
 	dst.Reset()
 	a.Store.Profile(dst, series...)
 	if !dst.Empty() {
-		live = float64(dst.Last().Sub(dst.First())) / float64(a.Store.Rules().Interval)
+		live = dst.Last().Sub(a.proofFrom(dst.First(), series))
 	}
 	if restored := v.Restored[container]; restored != nil {
 		restored.MergeInto(dst)

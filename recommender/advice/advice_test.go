@@ -28,7 +28,10 @@ type desk struct {
 	*Advisor
 	vpa   *feed.VPA
 	model *feed.Model
+	pod   *corev1.Pod
 }
+
+var everything = labels.Everything()
 
 func newDesk(t *testing.T, policies ...vpav1.ContainerResourcePolicy) desk {
 	config := usage.DefaultConfig()
@@ -36,17 +39,18 @@ func newDesk(t *testing.T, policies ...vpav1.ContainerResourcePolicy) desk {
 	recipe, err := estimate.ForName("vpa", estimate.DefaultConfig())
 	require.NoError(t, err)
 	model := feed.NewModel(feed.Config{Store: store})
-	model.PutPod(&corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}, {Name: "b"}, {Name: "c"}}},
-	}, now())
-	model.SyncVPAs([]feed.Observed{{Selector: labels.Everything(), Object: &vpav1.VerticalPodAutoscaler{
+	}
+	model.PutPod(pod, now())
+	model.SyncVPAs([]feed.Observed{{Selector: everything, Object: &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"},
 		Spec: vpav1.VerticalPodAutoscalerSpec{
 			TargetRef:      &autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "d"},
 			ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: policies},
 		}}}}, now())
-	return desk{&Advisor{Store: store, Shape: config.Shape, Recipe: recipe, Estimate: estimate.DefaultConfig()}, model.Find("ns", "v"), model}
+	return desk{&Advisor{Store: store, Shape: config.Shape, Recipe: recipe, Estimate: estimate.DefaultConfig()}, model.Find("ns", "v"), model, pod}
 }
 
 func (d desk) uses(t *testing.T, container string, cpu, memory amount.Amount) {
@@ -56,9 +60,11 @@ func (d desk) uses(t *testing.T, container string, cpu, memory amount.Amount) {
 	}
 }
 
-func (d desk) recommend() []status.Recommended {
+func (d desk) recommend() []status.Recommended { return d.advise().Containers }
+
+func (d desk) advise() status.Advice {
 	scratch := profile.New(d.Shape)
-	return d.Advise(d.vpa, d.Estimates(d.vpa, &scratch, nil)).Containers
+	return d.Advise(d.vpa, d.Estimates(d.vpa, &scratch, nil))
 }
 
 func TestOneSampleGivesTheNumbersOfTheReference(t *testing.T) {

@@ -3,9 +3,11 @@ package advice
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
@@ -14,33 +16,59 @@ import (
 // Doubt notes which histories of a VPA that was just taken on may be less than
 // there was, because something is published that must have come from more: all of
 // a container without history, and the memory of one whose open windows are not
-// known. Past is what was loaded, by container.
+// known; or because the status says so itself. Past is what was loaded, by
+// container.
 func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
 	v.Doubted = nil
 	if v.Retargeted || !status.Provided(v.Object) {
 		return
 	}
+	uncertain := status.Holds(v.Object, status.TargetUnsaved) || status.Holds(v.Object, status.TargetHeld)
 	v.Doubted = map[string][amount.Kinds]bool{}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
 		loaded, found := past[c.ContainerName]
 		v.Doubted[c.ContainerName] = [amount.Kinds]bool{
-			amount.CPU:    !found,
-			amount.Memory: !found || loaded.Windows == nil,
+			amount.CPU:    uncertain || !found,
+			amount.Memory: uncertain || !found || loaded.Windows == nil,
 		}
 	}
 }
 
 // doubts tells which kinds of a container may have had more history than is
-// known. A memory interval of samples proves that there is enough.
-func (a *Advisor) doubts(v *feed.VPA, container string, live float64) [amount.Kinds]bool {
-	switch {
-	case live >= 1:
-		return [amount.Kinds]bool{}
-	case a.Complete != nil && !a.Complete():
-		return [amount.Kinds]bool{true, true}
+// known. Samples over a memory interval prove that there is enough: for memory one
+// of the VPA's own, for CPU one of the store's, because how long a VPA wants its
+// memory windows says nothing of CPU.
+func (a *Advisor) doubts(v *feed.VPA, container string, live time.Duration) [amount.Kinds]bool {
+	doubted := v.Doubted[container]
+	if a.incomplete() {
+		doubted = [amount.Kinds]bool{true, true}
 	}
-	return v.Doubted[container]
+	doubted[amount.CPU] = doubted[amount.CPU] && live < a.Store.Rules().Interval
+	doubted[amount.Memory] = doubted[amount.Memory] && live < v.RulesOf(container).Interval
+	return doubted
 }
+
+// proofFrom returns from when on samples prove something, of series the first of
+// whose is given: while history is loaded apart, samples of one part of it say
+// nothing of the others, and only those count that came since the start.
+func (a *Advisor) proofFrom(first time.Time, series []usage.Series) time.Time {
+	if !a.incomplete() {
+		return first
+	}
+	oldest := a.Store.Created(series[0])
+	for _, s := range series[1:] {
+		if created := a.Store.Created(s); created.Before(oldest) {
+			oldest = created
+		}
+	}
+	if oldest.After(first) {
+		return oldest
+	}
+	return first
+}
+
+// incomplete tells whether some history is still to be loaded.
+func (a *Advisor) incomplete() bool { return a.Complete != nil && !a.Complete() }
 
 // hold marks the kinds as unknown of which a lower target would be published, in
 // doubt, than was before, and returns their names.

@@ -50,6 +50,9 @@ func (a Ahead) close(windows map[string]usage.Window, now time.Time) (err error)
 		}
 		if a.Sample > 0 && w.Kill.Sub(now) > a.Sample {
 			w.Kill = time.Time{} // or it would outrank all that follow
+			if len(w.Kills) > 0 {
+				w.Kill = now // what follows has other IDs
+			}
 		}
 		windows[pod] = w
 	}

@@ -27,7 +27,7 @@ func FuzzImage(f *testing.F) {
 		`{"status":{"version":"v3","cpuHistogram":{"bucketWeights":{"176":1},"totalWeight":1}}}`,
 		`{"status":{"version":"v3","memoryHistogram":{"bucketWeights":{"x":{}},"totalWeight":1,"referenceTimestamp":"9999-12-31T00:00:00Z"}}}`,
 		`{"status":{"version":"v3","memoryHistogram":{"bucketWeights":{"1":4294967296},"totalWeight":1}}}`,
-		`{"metadata":{"annotations":{"loadline.dev/open-windows":"{\"written\":\"2026-03-02T08:00:00Z\",\"windows\":{\"p\":{\"end\":\"2026-03-02T09:00:00Z\",\"usage\":5}}}"}},"status":{"version":"v3","lastUpdateTime":"2026-03-02T08:00:00Z"}}`,
+		`{"metadata":{"annotations":{"loadline.dev/open-windows":"{\"written\":\"2026-03-02T08:00:00Z\",\"windows\":{\"p\":{\"end\":\"2026-03-02T09:00:00Z\",\"usage\":5,\"kill\":\"2027-03-02T09:00:00Z\",\"kills\":[1,2,3,4,5,6]}}}"}},"status":{"version":"v3","lastUpdateTime":"2026-03-02T08:00:00Z"}}`,
 	} {
 		f.Add([]byte(raw))
 	}

@@ -69,7 +69,7 @@ func merge(a, b usage.Window) usage.Window {
 		a.Usage, a.OOM = max(a.Usage, b.Usage), max(a.OOM, b.OOM)
 	}
 	if b.Kill.After(a.Kill) {
-		a.Kill = b.Kill
+		a.Kill, a.Kills = b.Kill, b.Kills
 	}
 	return a
 }

@@ -42,6 +42,7 @@ type window struct {
 	Usage *amount.Amount `json:"usage,omitempty"` // bytes
 	OOM   *amount.Amount `json:"oom,omitempty"`   // bytes
 	Kill  time.Time      `json:"kill,omitzero"`
+	Kills []uint64       `json:"kills,omitempty"` // hashes of IDs
 }
 
 // stamp prints a time as the API server stores it.
@@ -53,14 +54,14 @@ func encode(windows map[string]usage.Window) ([]byte, error) {
 	pods := slices.SortedFunc(maps.Keys(windows), func(a, b string) int {
 		return cmp.Or(cmp.Compare(peak(windows[b]), peak(windows[a])), cmp.Compare(a, b))
 	})
-	const most, overhead = len(`"":{"end":"","usage":,"oom":,"kill":""},`) + 2*len(time.RFC3339Nano) + 2*len("9223372036854775807"), 64
+	const most, overhead = len(`"":{"end":"","usage":,"oom":,"kill":"","kills":[]},`) + 2*len(time.RFC3339Nano) + 2*len("9223372036854775807"), 64
 	list, size := map[string]window{}, overhead
 	for _, pod := range pods[:min(len(pods), maxWindows)] {
-		if size += most + len(pod); size > maxWindowBytes {
+		w := windows[pod]
+		if size += most + len(pod) + len(w.Kills)*len("18446744073709551615,"); size > maxWindowBytes {
 			break
 		}
-		w := windows[pod]
-		list[pod] = window{End: w.End, Usage: known(w.Usage), OOM: known(w.OOM), Kill: w.Kill}
+		list[pod] = window{End: w.End, Usage: known(w.Usage), OOM: known(w.OOM), Kill: w.Kill, Kills: w.Kills}
 	}
 	return json.Marshal(list)
 }
@@ -105,7 +106,7 @@ func decode(text string, written time.Time) (map[string]usage.Window, error) {
 }
 
 func (w window) read() (usage.Window, error) {
-	read := usage.Window{End: w.End, Usage: -1, OOM: -1, Kill: w.Kill}
+	read := usage.Window{End: w.End, Usage: -1, OOM: -1, Kill: w.Kill, Kills: w.Kills[:min(len(w.Kills), usage.RememberedKills)]}
 	for _, a := range []struct {
 		name string
 		from *amount.Amount

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -32,7 +30,7 @@ type Model struct {
 	spaces   map[string]*space
 	vpas     []*VPA  // sorted by namespace and name; nil: must be built again
 	places   []place // by series handle; without set: no such series
-	departed map[types.UID]departed
+	departed map[vpaName]departed
 	pass     uint64   // number of calls of SyncVPAs
 	changes  uint64   // number of changes of what VPAs are linked with
 	keys     []string // of the labels that are looked up; kept for its memory
@@ -46,7 +44,8 @@ type space struct {
 	selectors index
 	sets      map[string]*labelSet
 	pods      map[string]*pod
-	removed   int // pods, since the map was made
+	recent    *labelSet // that was looked up last
+	removed   int       // pods, since the map was made
 }
 
 // labelSet stands for all pods of a namespace with the same labels.
@@ -83,7 +82,7 @@ type place struct {
 
 // NewModel returns an empty model.
 func NewModel(c Config) *Model {
-	return &Model{config: c, spaces: map[string]*space{}, departed: map[types.UID]departed{}}
+	return &Model{config: c, spaces: map[string]*space{}, departed: map[vpaName]departed{}}
 }
 
 func (m *Model) space(namespace string) *space {

@@ -80,8 +80,17 @@ func (m *Model) move(p *pod, set *labelSet) {
 }
 
 // set returns the label set of a pod, and offers a new one to the VPAs of the
-// namespace.
+// namespace. Pods come by name, so that those with the same labels follow each
+// other.
 func (m *Model) set(s *space, of labels.Set) *labelSet {
+	if s.recent != nil && s.recent.labels.equal(of) {
+		return s.recent
+	}
+	s.recent = m.find(s, of)
+	return s.recent
+}
+
+func (m *Model) find(s *space, of labels.Set) *labelSet {
 	m.keys = slices.AppendSeq(m.keys[:0], maps.Keys(of))
 	slices.Sort(m.keys)
 	m.text = m.text[:0]
@@ -108,17 +117,28 @@ func (m *Model) track(p *pod, now time.Time) {
 	p.tracked, p.stale = true, false
 	grown := false
 	for _, name := range p.containers {
-		series, _ := m.config.Store.Track(
-			usage.ContainerKey{Namespace: p.set.space.name, Pod: p.name, Container: name},
-			usage.SeriesKey{Namespace: p.set.space.name, Container: name, Labels: p.set.text}, now)
-		if !p.set.has(series) {
-			m.adopt(p.set, name, series)
-			grown = true
+		key := usage.ContainerKey{Namespace: p.set.space.name, Pod: p.name, Container: name}
+		if series, found := p.set.seriesOf(name); found {
+			m.config.Store.Feed(key, series)
+			continue
 		}
+		series, _ := m.config.Store.Track(key, usage.SeriesKey{Namespace: key.Namespace, Container: name, Labels: p.set.text}, now)
+		m.adopt(p.set, name, series)
+		grown = true
 	}
 	if grown {
 		m.changed(p.set)
 	}
+}
+
+// seriesOf returns the series of a container, if the label set has it.
+func (set *labelSet) seriesOf(container string) (series usage.Series, found bool) {
+	for i := range set.series {
+		if set.series[i].container == container {
+			return set.series[i].series, true
+		}
+	}
+	return 0, false
 }
 
 func (set *labelSet) has(series usage.Series) bool {
@@ -181,6 +201,7 @@ func (m *Model) abandon(set *labelSet) {
 		v.Touch()
 	}
 	delete(set.space.sets, set.text)
+	set.space.recent = nil
 	m.tidy(set.space)
 }
 
@@ -276,7 +297,7 @@ func (m *Model) RulesOf(v *VPA, container string) usage.Rules {
 	if !m.config.PerVPA {
 		return rules
 	}
-	return override(rules, convert.ContainerPolicy(v.Object, container))
+	return override(rules, convert.ContainerPolicy(v.Object, container)).Sound()
 }
 
 // override applies the settings of a container policy. Quantities count in

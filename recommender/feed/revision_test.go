@@ -101,8 +101,9 @@ func TestAVPAThatComesBackHasWhatItHad(t *testing.T) {
 	}{
 		"soon":              {"u1", "x", Grace - 1, true},
 		"late":              {"u1", "x", Grace, false},
-		"a namesake":        {"u2", "x", time.Minute, false},
+		"created again":     {"u2", "x", time.Minute, true},
 		"to another target": {"u1", "y", time.Minute, false},
+		"another namesake":  {"u2", "y", time.Minute, false},
 	} {
 		m, _ := newModel(Config{})
 		m.PutPod(aPod("p1", labels.Set{"app": c.app}, "a"), now())
@@ -113,20 +114,32 @@ func TestAVPAThatComesBackHasWhatItHad(t *testing.T) {
 		fresh := m.SyncVPAs([]Observed{withUID(seen("v", c.app, 1), c.uid)}, now().Add(c.gone))
 		v := m.Find("ns", "v")
 		require.Equal(t, c.kept, v.Restored != nil, name)
-		require.Equal(t, c.kept, v.Recommended, name)
+		require.Equal(t, c.kept && c.uid == "u1", v.Recommended, "%s: a new object has no recommendation yet", name)
 		require.Equal(t, c.kept, len(fresh) == 0, name)
 		require.False(t, v.Retargeted, name)
 		require.Equal(t, 1, v.Pods(), name)
 	}
 }
 
-func TestAReplacedVPABeginsAnew(t *testing.T) {
+// As with kubectl replace --force, seen as one change.
+func TestAReplacedVPAHasWhatItHadForTheSameTarget(t *testing.T) {
 	m, _ := newModel(Config{})
 	m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
-	m.Find("ns", "v").Restored = map[string]*profile.Profile{}
-	require.Len(t, m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u2")}, now()), 1)
-	require.Nil(t, m.Find("ns", "v").Restored)
-	require.Len(t, m.SyncVPAs([]Observed{withUID(seen("v", "y", 1), "u2")}, now()), 1)
+	former := m.Find("ns", "v")
+	former.Restored = map[string]*profile.Profile{"a": {}}
+	former.Recommended, former.Uncapped, former.Complained = true, map[string]amount.Resources{"a": {}}, now().Add(-day)
+	object := withUID(seen("v", "x", 1), "u2")
+	require.Empty(t, m.SyncVPAs([]Observed{object}, now()))
+	v := m.Find("ns", "v")
+	require.Same(t, object.Object, v.Object)
+	require.Len(t, v.Restored, 1)
+	require.False(t, v.Recommended)
+	require.Empty(t, v.Uncapped)
+	require.Equal(t, now(), v.Complained)
+
+	require.Len(t, m.SyncVPAs([]Observed{withUID(seen("v", "y", 1), "u3")}, now()), 1)
+	require.Nil(t, m.Find("ns", "v").Restored, "what another target used is of no use")
+	require.Len(t, m.SyncVPAs([]Observed{withUID(seen("v", "z", 1), "u3")}, now()), 1)
 	require.True(t, m.Find("ns", "v").Retargeted)
 }
 
@@ -135,8 +148,15 @@ func TestWhatIsRememberedOfVPAsIsBounded(t *testing.T) {
 	m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
 	m.SyncVPAs(nil, now())
 	require.Len(t, m.departed, 1)
+	since, remembered := m.Departed("ns", "v")
+	require.True(t, remembered)
+	require.Equal(t, now(), since)
+	_, remembered = m.Departed("ns", "w")
+	require.False(t, remembered)
 	m.SyncVPAs(nil, now().Add(Grace))
 	require.Empty(t, m.departed)
+	_, remembered = m.Departed("ns", "v")
+	require.False(t, remembered)
 	require.Empty(t, m.spaces)
 }
 

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
@@ -20,10 +19,18 @@ type Observed struct {
 	Err      error
 }
 
-// departed is a VPA that is not in the model any more.
+// departed is a VPA that is not in the model any more. It is remembered by name,
+// not by UID: one that is deleted and created again has the history of its
+// containers still.
 type departed struct {
 	vpa   *VPA
 	since time.Time
+}
+
+type vpaName struct{ namespace, name string }
+
+func nameOf(object *vpav1.VerticalPodAutoscaler) vpaName {
+	return vpaName{object.Namespace, object.Name}
 }
 
 // mostDeparted bounds how many are remembered.
@@ -31,13 +38,13 @@ const mostDeparted = 20000
 
 // SyncVPAs makes the VPAs of the model those of the list. It returns those that
 // are new, or point to another target than before, so that the caller can
-// restore their history. One that comes back within Grace is not new: it has
-// what it had.
+// restore their history. One that comes back within Grace, or is created again,
+// is not new: it has what it had, unless it points to another target.
 func (m *Model) SyncVPAs(list []Observed, now time.Time) (fresh []*VPA) {
 	m.pass++
-	for uid, d := range m.departed {
+	for name, d := range m.departed {
 		if now.Sub(d.since) >= Grace {
-			delete(m.departed, uid)
+			delete(m.departed, name)
 		}
 	}
 	selecting := map[*space][]*VPA{} // whose selectors changed
@@ -78,7 +85,7 @@ func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
 		m.removeVPA(v)
 	}
 	if v == nil || replaced || retargeted {
-		v, fresh = m.addVPA(o.Object, key)
+		v, fresh = m.addVPA(o.Object, key, now)
 		v.Retargeted = retargeted
 	}
 	v.pass = m.pass
@@ -90,12 +97,15 @@ func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
 }
 
 // addVPA adds a VPA without links, and tells whether it is a new one.
-func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key) (v *VPA, fresh bool) {
+func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now time.Time) (v *VPA, fresh bool) {
 	v = &VPA{}
-	former, back := m.departed[object.UID]
+	former, back := m.departed[nameOf(object)]
 	if back = back && former.vpa.target == key; back {
 		v = former.vpa
-		delete(m.departed, object.UID)
+		delete(m.departed, nameOf(object))
+		if v.Object.UID != object.UID { // its status is another
+			v.Recommended, v.Uncapped, v.Doubted, v.Complained = false, nil, nil, now
+		}
 	}
 	v.Object, v.Rules = object, convert.Rules(object)
 	v.model, v.target, v.sets = m, key, map[*labelSet]struct{}{}
@@ -106,12 +116,19 @@ func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key) (v *
 	return v, !back
 }
 
-// depart removes a VPA and remembers it by its UID for a while.
+// depart removes a VPA and remembers it for a while.
 func (m *Model) depart(v *VPA, now time.Time) {
 	m.removeVPA(v)
-	if v.Object.UID != types.UID("") && len(m.departed) < mostDeparted {
-		m.departed[v.Object.UID] = departed{v, now}
+	if len(m.departed) < mostDeparted {
+		m.departed[nameOf(v.Object)] = departed{v, now}
 	}
+}
+
+// Departed tells since when a VPA has been gone, and whether it is remembered: it
+// has its history if it comes back.
+func (m *Model) Departed(namespace, name string) (since time.Time, remembered bool) {
+	d, remembered := m.departed[vpaName{namespace, name}]
+	return d.since, remembered
 }
 
 func (m *Model) removeVPA(v *VPA) {

@@ -39,6 +39,9 @@ type VPA struct {
 	// Uncapped holds the last recommended target by container, before capping.
 	// The caller keeps it, for the quality metrics.
 	Uncapped map[string]amount.Resources
+	// Unsaved tells that the last recommended target would fall without history that
+	// could not be saved. The caller keeps it.
+	Unsaved bool
 	// Complained is when a missing recommendation was last logged. The caller
 	// keeps it.
 	Complained time.Time
@@ -89,6 +92,9 @@ func (v *VPA) Touch() {
 	v.model.changes++
 	v.structure = v.model.changes
 }
+
+// RulesOf returns the rules for a container as v wants them.
+func (v *VPA) RulesOf(container string) usage.Rules { return v.model.RulesOf(v, container) }
 
 // Pods returns how many pods the VPA selects, finished ones included.
 func (v *VPA) Pods() int {

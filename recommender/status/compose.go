@@ -16,10 +16,12 @@ import (
 // conditions by position.
 const TargetConflict vpav1.VerticalPodAutoscalerConditionType = "TargetConflict"
 
-// Two more conditions of ours.
+// More conditions of ours.
 const (
 	// TargetHeld: something published is not lowered, because history may be lost.
 	TargetHeld vpav1.VerticalPodAutoscalerConditionType = "TargetHeld"
+	// TargetUnsaved: a target is published that a restart would not find again.
+	TargetUnsaved vpav1.VerticalPodAutoscalerConditionType = "TargetUnsaved"
 	// SufficientHistory: how much usage is behind the recommendation.
 	SufficientHistory vpav1.VerticalPodAutoscalerConditionType = "SufficientHistory"
 )
@@ -34,6 +36,7 @@ type Outcome struct {
 	Trouble        error         // why the target cannot be used
 	Conflict       string        // why another VPA controls the same pods; empty: none does
 	Held           string        // which targets are not lowered, and why; empty: none is held
+	Unsaved        bool          // the usage behind the recommendation could not be saved
 	History        time.Duration // that the samples of each container cover at least
 }
 
@@ -79,6 +82,7 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c.keep(o.Trouble != nil, vpav1.ConfigUnsupported, "", trouble)
 	c.keep(o.Conflict != "", TargetConflict, "OtherVPAControls", o.Conflict)
 	c.keep(o.Held != "", TargetHeld, "HistoryIncomplete", o.Held)
+	c.keep(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")
 	c.sufficient(o.history())
 	slices.SortFunc(c.list, func(a, b vpav1.VerticalPodAutoscalerCondition) int { return cmp.Compare(a.Type, b.Type) })
 	return vpav1.VerticalPodAutoscalerStatus{
@@ -144,16 +148,17 @@ func atLeast(step int) string {
 
 // Provided tells whether the status of a VPA has a recommendation that counts.
 func Provided(vpa *vpav1.VerticalPodAutoscaler) bool {
-	return holds(vpa, vpav1.RecommendationProvided) && vpa.Status.Recommendation != nil
+	return Holds(vpa, vpav1.RecommendationProvided) && vpa.Status.Recommendation != nil
 }
 
 // FetchingHistory tells whether somebody still fills in the history of a VPA, so
 // that its checkpoints must not be written.
 func FetchingHistory(vpa *vpav1.VerticalPodAutoscaler) bool {
-	return holds(vpa, vpav1.FetchingHistory)
+	return Holds(vpa, vpav1.FetchingHistory)
 }
 
-func holds(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerConditionType) bool {
+// Holds tells whether a condition of a VPA is true.
+func Holds(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerConditionType) bool {
 	c := conditions{list: vpa.Status.Conditions}
 	at := c.find(t)
 	return at >= 0 && c.list[at].Status == corev1.ConditionTrue

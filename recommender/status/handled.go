@@ -19,10 +19,11 @@ type inputs struct {
 	trouble  string
 	grace    bool
 	conflict string
+	unsaved  bool
 }
 
 func inputsOf(v *feed.VPA, now time.Time) inputs {
-	i := inputs{revision: v.Revision(), object: v.Object, pods: v.Pods(), grace: v.InGrace(now), conflict: conflict(v)}
+	i := inputs{revision: v.Revision(), object: v.Object, pods: v.Pods(), grace: v.InGrace(now), conflict: conflict(v), unsaved: v.Unsaved}
 	if v.Trouble != nil {
 		i.trouble = v.Trouble.Error()
 	}

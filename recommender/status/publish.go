@@ -197,6 +197,7 @@ func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimat
 		Trouble:        v.Trouble,
 		Conflict:       h.inputs.conflict,
 		Held:           advice.Held,
+		Unsaved:        v.Unsaved,
 		History:        advice.History,
 	}
 	switch {
@@ -215,6 +216,8 @@ func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimat
 	}
 	if p.Secure != nil {
 		p.Secure(ctx, v, now)
+		outcome.Unsaved = v.Unsaved
+		fresh = Compose(v.Object, outcome, now)
 	}
 	done, err := p.Write(ctx, v.Object, fresh)
 	switch {
@@ -244,10 +247,10 @@ func (p *Publisher) remember(log klog.Logger, v *feed.VPA, o Outcome, now time.T
 		v.Complained = now
 		log.Info("VPA still has no recommendation", "vpa", klog.KObj(v.Object), "pods", o.Pods, "age", now.Sub(v.Object.CreationTimestamp.Time))
 	}
-	if o.Held != "" && !holds(v.Object, TargetHeld) {
+	if o.Held != "" && !Holds(v.Object, TargetHeld) {
 		log.Info("Targets are held", "vpa", klog.KObj(v.Object), "reason", o.Held)
 	}
-	if o.Conflict != "" && !holds(v.Object, TargetConflict) {
+	if o.Conflict != "" && !Holds(v.Object, TargetConflict) {
 		log.Info("Two VPAs select the same pods", "vpa", klog.KObj(v.Object), "reason", o.Conflict)
 	}
 	uncapped := make(map[string]amount.Resources, len(o.Recommendation))

@@ -168,12 +168,14 @@ func (s *Saver) Save(ctx context.Context, vpas []*feed.VPA, scope Scope, now tim
 
 // Secure writes a VPA whose target is about to be published and would fall again
 // without what is not saved yet. It is safe for concurrent use for different VPAs,
-// but not beside Save. One that fails has its turn in the next Save, which says why.
+// but not beside Save. One that fails has its turn in the next Save, which says why;
+// its target is published all the same, and marked as unsaved.
 func (s *Saver) Secure(ctx context.Context, v *feed.VPA, now time.Time) Result {
 	s.mu.Lock()
 	t := s.turn(v, now)
 	s.mu.Unlock()
 	if t.failed || !t.changed() || !t.rose() {
+		t.mark()
 		return Result{}
 	}
 	return s.saveOne(ctx, t, now)
@@ -222,6 +224,7 @@ func (s *Saver) send(ctx context.Context, queue chan<- *turn, t *turn, deadline 
 
 func (s *Saver) saveOne(ctx context.Context, t *turn, now time.Time) Result {
 	t.taken, t.failed = now, true // a VPA that fails had its turn too
+	defer t.mark()
 	if s.Rescue != nil {
 		defer s.Rescue(t.vpa)
 	}

@@ -141,6 +141,10 @@ func (t *turn) rose() bool {
 	return false
 }
 
+// mark lets the VPA tell whether a target of it would fall in a crash, because the
+// last save failed.
+func (t *turn) mark() { t.vpa.Unsaved = t.failed && t.rose() }
+
 // young is the part of a history that may be lost: while it is short, it is saved
 // more often.
 const young = 4

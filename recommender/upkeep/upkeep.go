@@ -86,13 +86,18 @@ func (u *Upkeep) report(ctx context.Context, last *Complaint, err error, message
 }
 
 // fate tells what becomes of a checkpoint: it is an orphan when its VPA is gone,
-// and expired when the VPA has not had the container for long.
+// and expired when the VPA has not had the container for long. One whose VPA has
+// just gone stays for the time between two clean-ups: should that be created again,
+// and the program end before it has saved it, the history is still there.
 func (u *Upkeep) fate(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) Fate {
 	if u.Ignores(c.Namespace) {
 		return Keep
 	}
 	object, err := u.VPAs.VerticalPodAutoscalers(c.Namespace).Get(c.Spec.VPAObjectName)
 	if apierrors.IsNotFound(err) {
+		if since, remembered := u.Model.Departed(c.Namespace, c.Spec.VPAObjectName); remembered && now.Sub(since) < u.Collect {
+			return Keep
+		}
 		return Orphan
 	}
 	if err != nil || !u.Serves(object) {

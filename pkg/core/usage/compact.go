@@ -54,7 +54,7 @@ func roomy[T any](list []T) []T {
 func (s *Store) compactContainers() {
 	former := s.containers
 	s.containers, s.freeContainers, s.forgotten = make([]container, 0, s.tracked), nil, 0
-	s.byPod, s.tracked = make(map[podKey]int32, len(s.byPod)), 0
+	s.byPod, s.tracked, s.recent = make(map[podKey]int32, len(s.byPod)), 0, podKey{}
 	for i := range s.series {
 		first := s.series[i].first
 		s.series[i].first = none

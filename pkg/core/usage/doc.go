@@ -7,8 +7,8 @@
 // holds both in slices; slots and names go when a series expires or a container
 // is forgotten, so a store is as large as what it knows.
 //
-// Write, then read: Track, Forget, Observe, ObserveOOM, Resume, SetRules, Expire,
-// Fold and Absorb need the store for themselves; all else may run side by side.
+// Write, then read: Track, Feed, Forget, Observe, ObserveOOM, Resume, SetRules,
+// Expire, Fold and Absorb need the store for themselves; all else may run side by side.
 // There is no lock.
 //
 // The package does not know VPAs, does not log and never asks for the time.

@@ -1,21 +1,62 @@
 package usage
 
-import "loadline.dev/loadline/pkg/core/amount"
+import (
+	"hash/fnv"
+	"slices"
 
-// kill is the last kill of a container that could be told from others.
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// kill is what is remembered of the kills of a container that could be told from
+// others.
 type kill struct {
-	at    int64
-	id    string        // empty: not known any more, after a restart
-	need  amount.Amount // bytes that the container was taken to need since; none = not known any more
-	steps int           // how often it was killed although it had what it was taken to need
+	at     int64                   // latest
+	need   amount.Amount           // bytes that the container was taken to need since the last one; none = not known any more
+	steps  int                     // how often it was killed although it had what it was taken to need
+	recent [RememberedKills]uint64 // hashes of the IDs, the last one first; 0 = none, or not known any more
 }
+
+// RememberedKills is how many kills of a container are recognised when they are
+// reported again. The status of a pod shows two.
+const RememberedKills = 4
 
 // mostSteps bounds the steps that are counted; see Rules.needed.
 const mostSteps = 4
 
-// covers tells whether a kill was taken already, or is older than the last one.
+// hashOf returns what is kept of an ID; never 0.
+func hashOf(id string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id)) // a hash never fails
+	return max(h.Sum64(), 1)
+}
+
+// covers tells whether a kill was taken already. Its ID says so: the clock of a node
+// may have been set back, so a time before the last kill does not. Where no IDs are
+// known, after a restart, time must do.
 func (k *kill) covers(at int64, id string) bool {
-	return k != nil && (at < k.at || id == k.id || k.id == "" && at == k.at)
+	switch {
+	case k == nil:
+		return false
+	case k.recent[0] == 0:
+		return at <= k.at
+	}
+	return slices.Contains(k.recent[:], hashOf(id))
+}
+
+// remember notes that a kill was taken.
+func (k *kill) remember(at int64, id string) {
+	k.at = max(k.at, at)
+	copy(k.recent[1:], k.recent[:])
+	k.recent[0] = hashOf(id)
+}
+
+// hashes returns those of the remembered IDs.
+func (k *kill) hashes() []uint64 {
+	known := slices.Index(k.recent[:], 0)
+	if known < 0 {
+		known = len(k.recent)
+	}
+	return slices.Clone(k.recent[:known])
 }
 
 // next returns the steps after another kill, of a container that could have had
@@ -65,7 +106,11 @@ func (s *Store) ObserveOOM(oom OOM) Reason {
 	if oom.ID != "" {
 		steps := c.kill.next(at, max(oom.Memory, oom.Limit), rules)
 		need = rules.needed(used, steps)
-		c.kill = &kill{at: at, id: oom.ID, need: need, steps: steps}
+		if c.kill == nil {
+			c.kill = &kill{}
+		}
+		c.kill.need, c.kill.steps = need, steps
+		c.kill.remember(at, oom.ID)
 		h.version++
 	}
 	s.enter(c, at, need, &c.window.oom)

@@ -1,8 +1,10 @@
 package usage
 
 import (
+	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -20,7 +22,6 @@ func TestAKillCountsOnce(t *testing.T) {
 	require.Equal(t, Accepted, s.killed("one", at, 1000, 0))
 	version := s.Version(0)
 	require.Equal(t, Duplicate, s.killed("one", at, 3000, 0))
-	require.Equal(t, Duplicate, s.killed("zero", at.Add(-time.Second), 3000, 0), "older than the last one")
 	require.Equal(t, 1200*mi, s.peakOf(t, app))
 	require.Equal(t, version, s.Version(0))
 	require.Equal(t, Accepted, s.killed("two", at, 900, 0), "another in the same second")
@@ -40,13 +41,15 @@ func TestKillsAreRememberedOverARestart(t *testing.T) {
 		again := tracking(DefaultConfig())
 		for c, w := range s.Windows(later.now, 0) {
 			require.Equal(t, at, w.Kill)
+			require.Len(t, w.Kills, 1)
 			require.Equal(t, later.open, !w.End.IsZero())
 			require.True(t, again.Resume(c, w))
 			require.False(t, again.Resume(c, w))
 		}
 		require.Equal(t, Duplicate, again.killed("one", at, 3000, 0))
-		require.Equal(t, Duplicate, again.killed("zero", at.Add(-1), 3000, 0))
-		require.Equal(t, Accepted, again.killed("two", at.Add(time.Second), 3000, 0))
+		require.Equal(t, Accepted, again.killed("two", at.Add(-time.Second), 3000, 0), "the clock was set back")
+		require.Equal(t, Duplicate, again.killed("two", at.Add(-time.Second), 3000, 0))
+		require.Equal(t, Duplicate, again.killed("one", at, 3000, 0))
 	}
 	for range s.Windows(at.Add(day+1), 0) {
 		require.Fail(t, "an interval later there is nothing to remember")
@@ -116,4 +119,64 @@ func TestTheEndOfAContainerWithAPeakIsAChange(t *testing.T) {
 	version := s.Version(0)
 	s.Forget(app)
 	require.Greater(t, s.Version(0), version, "its peak is final, so the checkpoint changes")
+}
+
+// The clock of a node may be set back: a kill is told from others by its ID, and
+// not by its time.
+func TestAKillBeforeTheLastOneCountsOnce(t *testing.T) {
+	s := tracking(DefaultConfig())
+	at := clock(t, "10:05")
+	require.Equal(t, Accepted, s.killed("one", at, 1000, 0))
+	require.Equal(t, Accepted, s.killed("two", at.Add(-time.Hour), 2000, 0))
+	require.Equal(t, 2880*mi, s.peakOf(t, app), "it had more than it was taken to need")
+	require.Equal(t, Accepted, s.killed("three", at.Add(-30*time.Minute), 900, 0))
+	version := s.Version(0)
+	for range 2 { // in each order, as often as they are read
+		for id, seen := range map[string]time.Duration{"one": 0, "two": -time.Hour, "three": -30 * time.Minute} {
+			require.Equal(t, Duplicate, s.killed(id, at.Add(seen), 9000, 0), id)
+		}
+	}
+	require.Equal(t, version, s.Version(0))
+	for c, w := range s.Windows(at, 0) {
+		require.Equal(t, app, c)
+		require.Equal(t, at, w.Kill, "the latest, in which order ever they came")
+		require.Len(t, w.Kills, 3)
+	}
+}
+
+func TestTheLastKillsAreRemembered(t *testing.T) {
+	s := tracking(DefaultConfig())
+	at := clock(t, "10:05")
+	name := func(i int) string { return fmt.Sprint("kill ", i) }
+	for i := range 100 {
+		require.Equal(t, Accepted, s.killed(name(i), at.Add(-time.Duration(i)*time.Second), 1000, 0))
+		for j := max(0, i-RememberedKills+1); j <= i; j++ {
+			require.Equal(t, Duplicate, s.killed(name(j), at.Add(-time.Duration(j)*time.Second), 1000, 0), "%d after %d", j, i)
+		}
+	}
+	for _, w := range s.Windows(at, 0) {
+		require.Len(t, w.Kills, RememberedKills)
+		again := tracking(DefaultConfig())
+		w.Kills = append(w.Kills, 1, 2, 3) // more than we write
+		require.True(t, again.Resume(app, w))
+		require.Equal(t, Duplicate, again.killed(name(99), at.Add(-99*time.Second), 1000, 0))
+		require.Equal(t, Duplicate, again.killed(name(100-RememberedKills), at, 1000, 0))
+		require.Equal(t, Accepted, again.killed(name(100), at.Add(-100*time.Second), 1000, 0))
+	}
+}
+
+// A checkpoint may have the time of the last kill alone.
+func TestWithoutIDsAKillIsOldByItsTime(t *testing.T) {
+	s := tracking(DefaultConfig())
+	at := clock(t, "10:05")
+	require.True(t, s.Resume(app, Window{Usage: none, OOM: none, Kill: at}))
+	require.Equal(t, Duplicate, s.killed("one", at, 3000, 0))
+	require.Equal(t, Duplicate, s.killed("zero", at.Add(-time.Second), 3000, 0))
+	require.Equal(t, Accepted, s.killed("two", at.Add(time.Second), 3000, 0))
+	require.Equal(t, Accepted, s.killed("three", at.Add(-time.Second), 3000, 0), "now IDs tell")
+}
+
+func TestAContainerThatWasNeverKilledCostsAPointer(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(container{}), uintptr(88))
+	require.LessOrEqual(t, unsafe.Sizeof(kill{}), uintptr(64))
 }

@@ -33,8 +33,8 @@ type naiveContainer struct {
 	lastCPU, lastPeak time.Time
 	end               time.Time // of the window; zero: none yet
 	usage, oom        amount.Amount
-	kill              time.Time
-	id                string
+	kill              time.Time // latest
+	ids               []string  // of all kills
 	need              amount.Amount
 	steps             int
 }
@@ -92,8 +92,8 @@ func (n *naive) memory(c *naiveContainer, at time.Time) {
 }
 
 func (n *naive) oom(c *naiveContainer, o OOM) {
-	known := o.At.Before(c.kill) || o.ID == c.id || c.id == "" && o.At.Equal(c.kill)
-	if !c.kill.IsZero() && known || !c.lastPeak.IsZero() && c.lastPeak.Sub(o.At) > n.rules.Interval {
+	known := slices.Contains(c.ids[max(0, len(c.ids)-RememberedKills):], o.ID)
+	if known || !c.lastPeak.IsZero() && c.lastPeak.Sub(o.At) > n.rules.Interval {
 		return
 	}
 	used := max(o.Memory, c.usage)
@@ -106,7 +106,10 @@ func (n *naive) oom(c *naiveContainer, o OOM) {
 	case c.need >= 0 && max(o.Memory, o.Limit) >= c.need:
 		c.steps = min(c.steps+1, mostSteps)
 	}
-	c.kill, c.id, c.need = o.At, o.ID, n.rules.needed(used, c.steps)
+	if o.At.After(c.kill) {
+		c.kill = o.At
+	}
+	c.ids, c.need = append(c.ids, o.ID), n.rules.needed(used, c.steps)
 	n.memory(c, o.At)
 	c.oom = max(c.oom, c.need)
 }
@@ -179,7 +182,7 @@ func (n *naive) restart(now time.Time) {
 			old[key.Container].peaks = append(old[key.Container].peaks, float64(c.peak()))
 		}
 		if !c.kill.IsZero() && now.Sub(c.kill) <= n.rules.Interval {
-			fresh.kill, fresh.need = c.kill, fresh.oom
+			fresh.kill, fresh.ids, fresh.need = c.kill, c.ids, fresh.oom
 		}
 	}
 }
@@ -293,7 +296,7 @@ func TestRandomHistoriesAreThoseOfANaiveModel(t *testing.T) {
 				}
 			case "oom":
 				o := OOM{Container: c, At: now.Add(-time.Duration(rapid.IntRange(0, 3).Draw(t, "late")) * time.Second),
-					Memory: used * mi, Limit: 2 * used * mi, ID: rapid.SampledFrom([]string{"1", "2", "3"}).Draw(t, "id")}
+					Memory: used * mi, Limit: 2 * used * mi, ID: rapid.SampledFrom([]string{"1", "2", "3", "4", "5", "6"}).Draw(t, "id")}
 				r.ObserveOOM(o)
 				if model != nil {
 					n.oom(model, o)

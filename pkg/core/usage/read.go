@@ -21,6 +21,9 @@ func (s *Store) Span(series Series) (first, last time.Time, samples int64) {
 	return p.First(), p.Last(), p.Samples()
 }
 
+// Created returns when a series began in this store, whatever it absorbed since.
+func (s *Store) Created(series Series) time.Time { return s.series[series].created }
+
 // Version returns a number that grows whenever the history of a series changes. A
 // handle that is used again goes on from there.
 func (s *Store) Version(series Series) uint64 { return s.series[series].version }

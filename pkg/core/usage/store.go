@@ -66,8 +66,8 @@ func (s *Store) slot(c ContainerKey) (slot int32, known bool) {
 	return s.among(first, known, c)
 }
 
-// observed is slot for samples: those of a pod come one after the other, so that
-// it looks up a pod once. Readers must not use it: it changes the store.
+// observed is slot for what comes for all containers of a pod one after the other,
+// so that it looks up a pod once. Readers must not use it: it changes the store.
 func (s *Store) observed(c ContainerKey) (slot int32, known bool) {
 	if c.Pod != s.recent.pod || c.Namespace != s.recent.namespace || c.Pod == "" {
 		pod := podKey{c.Namespace, c.Pod}
@@ -97,7 +97,7 @@ func (s *Store) key(c *container) ContainerKey {
 
 // New returns an empty store.
 func New(c Config) *Store {
-	c.Rules = c.Rules.sound()
+	c.Rules = c.Rules.Sound()
 	return &Store{config: c, bySeriesKey: map[SeriesKey]Series{}, byPod: map[podKey]int32{}, newest: none}
 }
 
@@ -106,22 +106,27 @@ func New(c Config) *Store {
 // and whether it did. Repeating it changes nothing. Namespace and container name
 // of the two keys must be the same.
 func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Series, created bool) {
-	slot, known := s.slot(c)
-	if known && s.series[s.containers[slot].series].key == key {
-		return s.containers[slot].series, false
-	}
 	series, found := s.bySeriesKey[key]
 	if !found {
 		series = s.addSeries(key, now)
 	}
-	if known {
+	s.Feed(c, series)
+	return series, !found
+}
+
+// Feed is Track for a series whose handle is known.
+func (s *Store) Feed(c ContainerKey, series Series) {
+	slot, known := s.observed(c)
+	switch {
+	case !known:
+		slot = s.addContainer(c)
+	case s.containers[slot].series == series:
+		return
+	default:
 		s.leave(slot)
 		s.containers[slot].window.forgetPeak() // it belongs to the other series
-	} else {
-		slot = s.addContainer(c)
 	}
 	s.link(slot, series)
-	return series, !found
 }
 
 func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
@@ -153,15 +158,21 @@ func (s *Store) addContainer(key ContainerKey) int32 {
 	return slot
 }
 
-// join makes a container one of a pod.
+// join makes a container one of a pod. Those of a pod come one after the other, so
+// that it looks up and enters a pod once.
 func (s *Store) join(slot int32, pod podKey) {
-	s.recent = podKey{}
-	s.containers[slot].sibling = none
-	if first, known := s.byPod[pod]; known {
-		s.containers[slot].sibling = first
-	}
-	s.byPod[pod] = slot
 	s.tracked++
+	first, known := s.recentFirst, pod == s.recent && pod.pod != ""
+	if !known {
+		first, known = s.byPod[pod]
+	}
+	if !known {
+		s.containers[slot].sibling = none
+		s.byPod[pod] = slot
+		s.recent, s.recentFirst = pod, slot
+		return
+	}
+	s.containers[slot].sibling, s.containers[first].sibling = s.containers[first].sibling, slot
 }
 
 // part takes a container from its pod.
@@ -235,7 +246,7 @@ func (s *Store) Rules() Rules { return s.config.Rules }
 // below 1 and a negative bump are brought into range.
 func (s *Store) SetRules(series Series, r Rules) {
 	h := &s.series[series]
-	switch r = r.sound(); {
+	switch r = r.Sound(); {
 	case r == s.config.Rules:
 		h.rules = nil
 	case h.rules == nil || *h.rules != r:

@@ -77,15 +77,15 @@ const (
 	NegativeAmount   Reason = "the amount is negative"
 	NotNewer         Reason = "the container has a newer sample already"
 	TooOld           Reason = "the OOM is more than one memory window older than the last memory sample, or than when it was found"
-	Duplicate        Reason = "the OOM, or a later one of the container, was taken already"
+	Duplicate        Reason = "the OOM was taken already"
 	OutOfRange       Reason = "the time is not between the years 1970 and 2190"
 )
 
 // maxInterval is what the API can express in seconds as int32.
 const maxInterval = (1<<31 - 1) * time.Second
 
-// sound returns r with what makes no sense brought into range.
-func (r Rules) sound() Rules {
+// Sound returns r with what makes no sense brought into range.
+func (r Rules) Sound() Rules {
 	r.OOMMinBump = max(r.OOMMinBump, 0)
 	r.Interval = min(max(r.Interval, time.Second), maxInterval)
 	r.Count = max(r.Count, 1)
@@ -96,7 +96,7 @@ func (r Rules) sound() Rules {
 // longest duration where that overflows.
 func (r Rules) Age() time.Duration {
 	const longest = 1<<63 - 1
-	r = r.sound()
+	r = r.Sound()
 	if r.Count > longest/int64(r.Interval) {
 		return longest
 	}

@@ -30,7 +30,8 @@ type Window struct {
 	End   time.Time     // zero = there is no open window, only a kill to remember
 	Usage amount.Amount // bytes: highest use seen; negative = none yet
 	OOM   amount.Amount // bytes: highest need after an OOM; negative = none yet
-	Kill  time.Time     // of the last kill that had an ID; zero = none within an interval
+	Kill  time.Time     // of the latest kill that had an ID; zero = none within an interval
+	Kills []uint64      // hashes of the IDs of the last such kills, the last one first; empty = not known
 }
 
 // Windows yields what must be kept over a restart of the containers that feed
@@ -46,7 +47,7 @@ func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey,
 					w = Window{End: end, Usage: c.window.usage, OOM: c.window.oom}
 				}
 				if c.kill != nil && now.Sub(time.Unix(0, c.kill.at)) <= interval {
-					w.Kill = time.Unix(0, c.kill.at).UTC()
+					w.Kill, w.Kills = time.Unix(0, c.kill.at).UTC(), c.kill.hashes()
 				}
 				if (!w.End.IsZero() || !w.Kill.IsZero()) && !yield(s.key(c), w) {
 					return
@@ -57,8 +58,8 @@ func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey,
 }
 
 // Resume gives a tracked container back the window that it had before a restart,
-// and its series the peak; from then on kills that are not newer than w.Kill are
-// duplicates. It reports whether it took the peak or, if w has none, the kill.
+// and its series the peak; from then on the kills of w.Kills are duplicates or,
+// where it is empty, those that are not newer than w.Kill. It reports whether it took the peak or, if w has none, the kill.
 // The peak is not taken if the container has a window already, or if w.End is no
 // time; nothing is if the container is not tracked.
 func (s *Store) Resume(c ContainerKey, w Window) bool {
@@ -94,6 +95,7 @@ func (s *Store) resumeKill(slot int32, w Window) bool {
 		return false
 	}
 	c.kill = &kill{at: at, need: max(w.OOM, none)}
+	copy(c.kill.recent[:], w.Kills)
 	return true
 }
 

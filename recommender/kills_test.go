@@ -1,0 +1,65 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// restarted lets the container of web-1 run again after a kill, with a request of
+// so many MiB.
+func (w *world) restarted(version, id, request string, at time.Time) {
+	w.t.Helper()
+	p := aPod("web-1", "web", "a")
+	p.ResourceVersion = version
+	p.Spec.Containers[0].Resources.Requests[corev1.ResourceMemory] = resource.MustParse(request)
+	p.Status.ContainerStatuses[0].RestartCount = 1
+	p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{
+		Reason: "OOMKilled", FinishedAt: metav1.NewTime(at), ContainerID: id}
+	_, err := w.kube.CoreV1().Pods("ns").Update(w.t.Context(), p, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+}
+
+// A kill counts though the clock of its node says that it was before the last
+// one, and each counts once, however often and in which order ever they are seen.
+func TestKillsOfANodeWhoseClockWasSetBack(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 300, 200)
+	w.passes(2)
+	kills := func(result string) float64 { return testutil.ToFloat64(w.metrics.ooms.WithLabelValues(result)) }
+	seen := func(n float64) func() bool {
+		return func() bool {
+			w.passes(1)
+			return kills("taken")+kills("duplicate") == n
+		}
+	}
+	first, second := w.now, w.now.Add(-time.Hour)
+	w.restarted("2", "c1", "1Gi", first)
+	require.Eventually(t, seen(1), 5*time.Second, time.Millisecond)
+	once := w.memory("web")
+	w.restarted("3", "c2", "1Gi", second)
+	require.Eventually(t, seen(2), 5*time.Second, time.Millisecond)
+	require.Equal(t, 2.0, kills("taken"))
+	twice := w.memory("web")
+	require.Greater(t, twice, once)
+
+	w.restarted("4", "c1", "1Gi", first) // an older state again, from an API server that is behind
+	require.Eventually(t, seen(3), 5*time.Second, time.Millisecond)
+	w.restarted("5", "c2", "2Gi", second)
+	require.Eventually(t, seen(4), 5*time.Second, time.Millisecond)
+	require.Equal(t, 2.0, kills("taken"))
+	for range 2 {
+		w.kill()
+		require.Eventually(t, seen(1), 5*time.Second, time.Millisecond)
+		require.Zero(t, kills("taken"))
+		require.Equal(t, twice, w.memory("web"))
+	}
+	w.restarted("6", "c3", "2Gi", second.Add(time.Minute))
+	require.Eventually(t, seen(2), 5*time.Second, time.Millisecond)
+	require.Greater(t, w.memory("web"), twice)
+}

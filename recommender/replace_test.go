@@ -1,0 +1,76 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// deleteVPA deletes a VPA and waits until the program can know.
+func (w *world) deleteVPA(name string) {
+	w.t.Helper()
+	require.NoError(w.t, w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Delete(w.t.Context(), name, metav1.DeleteOptions{}))
+	require.Eventually(w.t, func() bool {
+		_, err := w.loop.Roster.VPAs.VerticalPodAutoscalers("ns").Get(name)
+		return apierrors.IsNotFound(err)
+	}, 5*time.Second, time.Millisecond)
+}
+
+// createVPA creates the VPA web again, with a UID of its own.
+func (w *world) createVPA(uid types.UID) {
+	w.t.Helper()
+	v := aVPA("web", "web", time.Hour)
+	v.UID = uid
+	w.create(v)
+	w.settle()
+}
+
+// The history was restored, so only the VPA and its checkpoint have it.
+func TestAVPAThatIsCreatedAgainHasItsHistory(t *testing.T) {
+	for name, passes := range map[string]int{"at once": 0, "after a pass": 1, "when its checkpoint is deleted": 20} {
+		t.Run(name, func(t *testing.T) {
+			w := web(t)
+			before := w.recommendations("web")[0].UncappedTarget
+			w.begin()
+			w.uses("web-1", "a", 100, 100)
+			w.passes(1)
+			w.deleteVPA("web")
+			w.passes(passes)
+			_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Get(t.Context(), "web-a", metav1.GetOptions{})
+			require.Equal(t, passes == 20, apierrors.IsNotFound(err))
+			w.createVPA("second")
+			w.passes(1)
+			require.Equal(t, before.Memory().Value(), w.memory("web"))
+			require.Equal(t, before.Cpu().MilliValue(), w.recommendations("web")[0].UncappedTarget.Cpu().MilliValue())
+
+			w.kill()
+			w.passes(1)
+			require.Equal(t, before.Memory().Value(), w.memory("web"), "it is saved again")
+			require.GreaterOrEqual(t, w.checkpoint("web-a").Status.TotalSamplesCount, 31)
+		})
+	}
+}
+
+// A clean-up may come at any moment, also between deletion and creation.
+func TestTheCheckpointOfAVPAThatHasJustGoneStays(t *testing.T) {
+	w := web(t)
+	before := w.memory("web")
+	w.config.Checkpoints.CollectInterval = 2 * time.Minute
+	w.begin()
+	w.uses("web-1", "a", 100, 100)
+	w.passes(2)
+	w.deleteVPA("web")
+	w.passes(2) // one of them cleans up
+	w.createVPA("second")
+	w.kill()
+	w.passes(1)
+	require.Equal(t, before, w.memory("web"))
+
+	w.deleteVPA("web")
+	w.passes(8)
+	require.Empty(t, w.checkpoints())
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// A quota, or a webhook, refuses to write checkpoints.
+func (w *world) refuse(refused *bool) {
+	w.vpas.PrependReactor("*", "verticalpodautoscalercheckpoints", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		verb := a.GetVerb()
+		return *refused && (verb == "patch" || verb == "create"), nil, errors.New("exceeded quota")
+	})
+}
+
+func TestATargetThatCannotBeSavedIsPublishedAndDoesNotFallAfterACrash(t *testing.T) {
+	for name, cpu := range map[string]int64{"memory": 900, "cpu and memory": 3000} {
+		t.Run(name, func(t *testing.T) {
+			w := web(t)
+			saved := w.memory("web")
+			refused := true
+			w.refuse(&refused)
+			w.uses("web-1", "a", 900, 2000)
+			w.use[containerKey("web-1", "a")] = [amount.Kinds]amount.Amount{amount.Amount(cpu), 2000 << 20}
+			w.passes(1)
+			raised := w.recommendations("web")[0].UncappedTarget
+			require.Greater(t, raised.Memory().Value(), saved, "a target that is too low kills pods")
+			mark, message := w.condition("web", status.TargetUnsaved)
+			require.Equal(t, corev1.ConditionTrue, mark, "in the same write")
+			require.Contains(t, message, "cannot be written")
+
+			for range 3 { // killed at that moment, and again before anything else is known
+				w.kill()
+				w.uses("web-1", "a", 100, 100)
+				w.passes(2)
+				require.Equal(t, raised.Memory().Value(), w.memory("web"))
+				require.Equal(t, raised.Cpu().MilliValue(), w.recommendations("web")[0].UncappedTarget.Cpu().MilliValue())
+				held, _ := w.condition("web", status.TargetHeld)
+				require.Equal(t, corev1.ConditionTrue, held)
+				refused = false // from now on what there is can be saved, but that is less
+			}
+			mark, _ = w.condition("web", status.TargetUnsaved)
+			require.Empty(t, mark)
+			w.passes(60 * 26)
+			require.Less(t, w.memory("web"), raised.Memory().Value(), "it is proven that this is enough")
+			held, _ := w.condition("web", status.TargetHeld)
+			require.Empty(t, held)
+		})
+	}
+}
+
+func TestTheMarkOfWhatIsUnsavedGoesWithItsReason(t *testing.T) {
+	marked := func(w *world) bool {
+		is, _ := w.condition("web", status.TargetUnsaved)
+		return is == corev1.ConditionTrue
+	}
+	w := web(t)
+	refused := true
+	w.refuse(&refused)
+	w.passes(30)
+	require.False(t, marked(w), "no target rests on what was not saved")
+	w.uses("web-1", "a", 900, 2000)
+	w.passes(5)
+	require.True(t, marked(w))
+	refused = false
+	w.passes(2)
+	require.False(t, marked(w))
+	raised := w.memory("web")
+	w.kill()
+	w.uses("web-1", "a", 900, 100)
+	w.passes(5)
+	require.Equal(t, raised, w.memory("web"))
+	held, _ := w.condition("web", status.TargetHeld)
+	require.Empty(t, held, "nothing is in doubt")
+}
