@@ -14,6 +14,7 @@ import (
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/ingest"
 	"loadline.dev/loadline/recommender/intake"
+	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/rescue"
 	"loadline.dev/loadline/recommender/roster"
 	"loadline.dev/loadline/recommender/status"
@@ -195,7 +196,7 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 		klog.FromContext(ctx).Info("Not all VPAs had their turn in time, they come first in the next pass", "vpas", late)
 	}
 	l.Publisher.Depth(l.Metrics.depth)
-	status.Census(l.Metrics.objects, l.Model.VPAs())
+	quality.Census(l.Metrics.objects, l.Model.VPAs())
 }
 
 // maintainCheckpoints saves the histories that changed, and deletes those that

@@ -16,12 +16,11 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/quality"
-	"loadline.dev/loadline/recommender/status"
 )
 
 // touch gives every vector one series, because only those are gathered.
 func touch(m *metrics) {
-	status.Census(m.objects, nil)
+	quality.Census(m.objects, nil)
 	for _, v := range []*prometheus.CounterVec{m.resources, m.samples, m.ooms, m.statuses, m.checkpoints, m.panics} {
 		v.WithLabelValues("x").Inc()
 	}

@@ -19,4 +19,6 @@
 //
 // A VPA or container that is gone, or that nothing is recommended for any more,
 // has no series any more. A VPA that points to another target is another VPA.
+//
+// Census counts the VPAs by state, for everybody.
 package quality

@@ -216,8 +216,10 @@ func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimat
 	}
 	if p.Secure != nil {
 		p.Secure(ctx, v, now)
-		outcome.Unsaved = v.Unsaved
-		fresh = Compose(v.Object, outcome, now)
+		if v.Unsaved != outcome.Unsaved {
+			outcome.Unsaved = v.Unsaved
+			fresh = Compose(v.Object, outcome, now)
+		}
 	}
 	done, err := p.Write(ctx, v.Object, fresh)
 	switch {

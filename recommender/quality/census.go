@@ -1,8 +1,7 @@
-package status
+package quality
 
 import (
 	"strconv"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -40,19 +39,5 @@ func Census(gauge *prometheus.GaugeVec, vpas []*feed.VPA) {
 					strconv.FormatBool(s.matchesPods), strconv.FormatBool(s.unsupported)).Set(float64(n))
 			}
 		}
-	}
-}
-
-// Depth publishes the number of VPAs with a recommendation by the history behind
-// it. The label of gauge is history: a step without blanks, such as "1day".
-func (p *Publisher) Depth(gauge *prometheus.GaugeVec) {
-	var counts [len(Steps)]int
-	for _, h := range p.handled {
-		if h.history >= 0 && h.vpa.Recommended {
-			counts[h.history]++
-		}
-	}
-	for step, n := range counts {
-		gauge.WithLabelValues(strings.ReplaceAll(Steps[step].Name, " ", "")).Set(float64(n))
 	}
 }
