@@ -86,7 +86,7 @@ func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
 	}
 	if v == nil || replaced || retargeted {
 		v, fresh = m.addVPA(o.Object, key, now)
-		v.Retargeted = retargeted
+		v.Retargeted = v.Retargeted || retargeted
 	}
 	v.pass = m.pass
 	if v.Object != o.Object {
@@ -99,8 +99,10 @@ func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
 // addVPA adds a VPA without links, and tells whether it is a new one.
 func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now time.Time) (v *VPA, fresh bool) {
 	v = &VPA{}
-	former, back := m.departed[nameOf(object)]
-	if back = back && former.vpa.target == key; back {
+	former, remembered := m.departed[nameOf(object)]
+	back := remembered && former.vpa.target == key
+	v.Retargeted = remembered && !back
+	if back {
 		v = former.vpa
 		delete(m.departed, nameOf(object))
 		if v.Object.UID != object.UID { // its status is another

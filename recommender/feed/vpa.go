@@ -30,8 +30,9 @@ type VPA struct {
 	// caller fills and prunes it, and calls Touch then; it is kept while the VPA
 	// has the same target.
 	Restored map[string]*profile.Profile
-	// Retargeted tells that the VPA pointed to another target before: what its
-	// status held then is not about the containers of this one.
+	// Retargeted tells that the VPA, or one of its name that was deleted a short
+	// while ago, pointed to another target before: what its status and checkpoints
+	// held then is not about the containers of this one.
 	Retargeted bool
 	// Doubted tells of which kinds of a container less history may be known than
 	// there was. The caller fills it.
