@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"hash/fnv"
 	"math"
 	"slices"
@@ -41,12 +42,12 @@ type handled struct {
 	vpa     *feed.VPA
 	inputs  inputs // of the last time
 	done    bool   // the last time succeeded
-	late    int    // how many times its turn did not come, up to the last
 	phase   time.Duration
-	written time.Time // by this process, or when it first saw the VPA
+	tried   time.Time // when its turn came; zero: it never did
+	sent    time.Time // last write of this process, also one that failed; at first, when it saw the VPA
 	putOff  bool      // the published status is not quite what it would be
-	rushed  bool      // there was no time for bounds alone
-	history int       // step of the history behind the recommendation
+	rushed  bool      // the share of bounds was used up
+	history int       // step of the history behind the recommendation, -1: none is known
 
 	// published are the estimates that the published status was made of, or would
 	// be. Not those of the last time: many small changes add up. None = not known.
@@ -85,13 +86,9 @@ func (p *Publisher) tolerance(h *handled, history time.Duration) tolerance {
 
 // note keeps what became of the estimates of a VPA.
 func (p *Publisher) note(h *handled, r result, fresh []Estimate, now time.Time) {
-	if r == late {
-		h.postpone(h.inputs)
-		return
-	}
-	h.done, h.late, h.putOff = r != failed, 0, r == putOff
-	if r == written {
-		h.written = now
+	h.done, h.putOff = r != failed && r != late, r == putOff
+	if r == written || !h.done {
+		h.sent = now
 	}
 	switch {
 	case r == written || r == unchanged:
@@ -101,8 +98,16 @@ func (p *Publisher) note(h *handled, r result, fresh []Estimate, now time.Time) 
 	}
 }
 
-// postpone leaves a VPA that was found with inputs to the next time.
-func (h *handled) postpone(i inputs) { h.done, h.inputs, h.late = false, i, h.late+1 }
+// postpone leaves a VPA that was found with inputs to the next pass.
+func (h *handled) postpone(i inputs) { h.done, h.inputs = false, i }
+
+// before orders those that there may be no time for. Whose turn came longest ago is
+// first, so that nothing starves: neither a new VPA, nor those behind others whose
+// writes hang. Among equals it is whose last write is the oldest, so that bounds take
+// turns; a write that failed counts.
+func (h *handled) before(o *handled) int {
+	return cmp.Or(h.tried.Compare(o.tried), h.sent.Compare(o.sent))
+}
 
 // stale tells whether there is anything to do.
 func (h *handled) stale(i inputs, now time.Time) bool {
@@ -112,17 +117,11 @@ func (h *handled) stale(i inputs, now time.Time) bool {
 // turn tells whether the moment of the VPA has come since its last write.
 func (h *handled) turn(now time.Time) bool {
 	slot := func(at time.Time) int64 { return at.Add(-h.phase).UnixNano() / int64(longest) }
-	return slot(now) != slot(h.written)
+	return slot(now) != slot(h.sent)
 }
 
 // due tells whether bounds must be published that are nearly as they should be.
 func (h *handled) due(now time.Time) bool { return !h.rushed && h.turn(now) }
-
-// rush tells whether bounds must wait that moved since the last write, because the
-// time for those is over. Nothing waits for ever.
-func (p *Publisher) rush(h *handled, over bool, now time.Time) {
-	h.rushed = over && p.Tolerance > 0 && now.Sub(h.written) < 2*longest
-}
 
 // of returns what is known of a VPA.
 func (p *Publisher) of(v *feed.VPA, now time.Time) *handled {
@@ -130,7 +129,7 @@ func (p *Publisher) of(v *feed.VPA, now time.Time) *handled {
 	if h == nil {
 		sum := fnv.New64a()
 		_, _ = sum.Write([]byte(v.Object.Namespace + "/" + v.Object.Name)) // a hash never fails
-		h = &handled{vpa: v, written: now, phase: time.Duration(sum.Sum64() % uint64(longest))}
+		h = &handled{vpa: v, sent: now, history: -1, phase: time.Duration(sum.Sum64() % uint64(longest))}
 		if p.handled == nil {
 			p.handled = map[*feed.VPA]*handled{}
 		}

@@ -1,11 +1,11 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -81,10 +81,9 @@ type worker struct {
 const complainAfter = 30 * time.Minute
 
 // Publish computes and publishes a recommendation for every VPA of which
-// anything changed since the last time, or whose last write failed. VPAs that were
-// late for the most times come first, then those that were written longest ago. Those whose turn does not come before the span of
-// time is over, or ctx ends, are late; it returns how many that are. Each worker
-// takes at least one.
+// anything changed since the last time, or whose last write failed. It returns how
+// many had no turn because the span of time was over, or ctx ended: they come first
+// the next time.
 func (p *Publisher) Publish(ctx context.Context, vpas []*feed.VPA, now time.Time, span time.Duration) int {
 	p.prune(vpas)
 	var jobs []job
@@ -93,12 +92,12 @@ func (p *Publisher) Publish(ctx context.Context, vpas []*feed.VPA, now time.Time
 			jobs = append(jobs, j)
 		}
 	}
-	slices.SortStableFunc(jobs, func(a, b job) int { return cmp.Or(cmp.Compare(b.late, a.late), a.written.Compare(b.written)) })
+	slices.SortStableFunc(jobs, func(a, b job) int { return a.before(b.handled) })
 	return p.work(ctx, jobs, now, span)
 }
 
 // PublishChanged does the same for VPAs that are not as they were when they were
-// last looked at. What failed or was late waits for Publish.
+// last looked at. What failed or had no turn waits for Publish.
 func (p *Publisher) PublishChanged(ctx context.Context, vpas []*feed.VPA, now time.Time, span time.Duration) int {
 	var jobs []job
 	for _, v := range vpas {
@@ -109,34 +108,36 @@ func (p *Publisher) PublishChanged(ctx context.Context, vpas []*feed.VPA, now ti
 	return p.work(ctx, jobs, now, span)
 }
 
-// requestTime is how long a request may last that starts before time is up.
-const requestTime = 10 * time.Second
+const (
+	// leastSpan is the time for statuses however late a pass is.
+	leastSpan = 5 * time.Second
+	// requestTime is how long a request may last that starts before time is up.
+	requestTime = 10 * time.Second
+	// boundsShare is the part of the time that statuses get of which nothing but a
+	// bound moved: a pass shall be short, and a bound may come some passes later.
+	boundsShare = 30
+)
 
-// calm is the part of the time that statuses get of which nothing but a bound
-// moved: a pass shall be short, and a bound may come some passes later.
-const calm = 30
-
-// work goes through jobs with some workers, and counts those that are late.
+// work goes through jobs with some workers, and counts those that had no turn.
 func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span time.Duration) int {
+	span = max(span, leastSpan)
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, max(span, 0)+requestTime)
+	ctx, cancel := context.WithTimeout(ctx, span+requestTime)
 	defer cancel()
 	queue := make(chan job, 64*p.Workers) // lest a worker is woken for each
 	var workers sync.WaitGroup
+	var left atomic.Int64
 	for range p.Workers {
 		workers.Go(func() {
 			w := worker{scratch: profile.New(p.Shape)}
-			for first := true; ; first = false {
-				j, more := <-queue
-				if !more {
-					return
-				}
-				if ctx.Err() != nil || !first && time.Since(began) >= span {
+			for j := range queue {
+				if used := time.Since(began); ctx.Err() == nil && used < span {
+					j.tried, j.rushed = now, used >= span/boundsShare && p.Tolerance > 0
+					p.one(ctx, j, &w, now)
+				} else {
 					j.postpone(j.seen)
 					p.Results.WithLabelValues(string(late)).Inc()
-				} else {
-					p.rush(j.handled, time.Since(began) >= span/calm, now)
-					p.one(ctx, j, &w, now)
+					left.Add(1)
 				}
 				if p.Progress != nil {
 					p.Progress()
@@ -149,13 +150,7 @@ func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span ti
 	}
 	close(queue)
 	workers.Wait()
-	left := 0
-	for _, j := range jobs {
-		if j.late > 0 {
-			left++
-		}
-	}
-	return left
+	return int(left.Load())
 }
 
 // look tells what a VPA is like now, and whether there is anything to do.

@@ -163,7 +163,7 @@ func TestBoundsOfYoungHistoriesAreWrittenAsTheyGrow(t *testing.T) {
 		d.advice.History = 0
 		d.settle(t)
 		d.handled[d.vpa].phase = longest * time.Duration(i) / 20
-		d.handled[d.vpa].written = now()
+		d.handled[d.vpa].sent = now()
 		writes, last := 0, 0
 		for minute := 2; minute <= 40; minute++ {
 			d.upper(strconv.Itoa((1 + 1440/minute) << 20))
@@ -277,105 +277,228 @@ func TestWhatFailedWaitsForThePass(t *testing.T) {
 	require.Len(t, d.client.Actions(), 3)
 }
 
+// some returns VPAs that have no status.
+func some(n int) (vpas []*feed.VPA) {
+	for i := range n {
+		vpas = append(vpas, &feed.VPA{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("vpa-%02d", i)}}})
+	}
+	return vpas
+}
+
+// answers makes each write take a time and end as told, and notes those that do
+// not fail.
+func (d *desk) answers(takes time.Duration, fail func(vpa string) error) *[]string {
+	d.Workers = 1
+	written := &[]string{}
+	d.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		time.Sleep(takes)
+		name := a.(clienttesting.PatchAction).GetName()
+		if err := fail(name); err != nil {
+			return true, nil, err
+		}
+		*written = append(*written, name)
+		return true, &vpav1.VerticalPodAutoscaler{}, nil
+	})
+	return written
+}
+
+func well(string) error { return nil }
+
 // Statuses of a large cluster may take longer than there is until the next
 // pass: usage must be read then, or its samples are lost.
-func TestThoseThatWereLateComeFirst(t *testing.T) {
+func TestThoseThatHadNoTurnComeFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk()
-		d.Workers = 1
-		var vpas []*feed.VPA
-		for i := range 9 {
-			object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprint("vpa-", i)}}
-			vpas = append(vpas, &feed.VPA{Object: object})
-		}
-		var written []string
-		d.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			time.Sleep(time.Second)
-			written = append(written, a.(clienttesting.PatchAction).GetName())
-			return true, &vpav1.VerticalPodAutoscaler{}, nil
-		})
+		written := d.answers(2*time.Second, well)
+		vpas := some(9)
 		pass := func(span time.Duration) int {
 			for _, v := range vpas {
 				v.Touch()
 			}
 			return d.Publish(t.Context(), vpas, time.Now(), span)
 		}
-		require.Equal(t, 6, pass(2500*time.Millisecond))
-		require.Equal(t, 6, pass(2500*time.Millisecond))
-		require.Equal(t, 6, pass(2500*time.Millisecond), "six came new while three were written")
-		require.Equal(t, []string{"vpa-0", "vpa-1", "vpa-2", "vpa-3", "vpa-4", "vpa-5", "vpa-6", "vpa-7", "vpa-8"}, written)
+		for range 3 {
+			require.Equal(t, 6, pass(leastSpan), "while three were written, six came new")
+		}
+		require.Equal(t, []string{"vpa-00", "vpa-01", "vpa-02", "vpa-03", "vpa-04", "vpa-05", "vpa-06", "vpa-07", "vpa-08"}, *written)
 		require.Equal(t, 18.0, d.count(late))
 
-		written = nil
-		require.Equal(t, 8, pass(0), "it goes on, however little time there is")
-		require.Equal(t, []string{"vpa-0"}, written)
+		*written = nil
+		require.Equal(t, 6, pass(-time.Minute), "it goes on, however late the pass is")
+		require.Equal(t, []string{"vpa-00", "vpa-01", "vpa-02"}, *written)
 		require.Zero(t, d.PublishChanged(t.Context(), vpas, time.Now(), time.Minute), "they wait for the pass")
-		require.Equal(t, []string{"vpa-0"}, written)
+		require.Len(t, *written, 3)
 		require.Zero(t, d.Publish(t.Context(), vpas, time.Now(), time.Minute))
-		require.Len(t, written, 9)
+		require.Len(t, *written, 9)
 	})
 }
 
-// Where many bounds move at once each pass writes a few, in turn. Targets do not wait
-// for them.
-func TestBoundsOfManyTakeTurns(t *testing.T) {
+func TestAVPAWhoseWriteHangsStarvesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk()
-		d.Workers = 1
-		vpas := map[string]*feed.VPA{}
-		var list []*feed.VPA
-		for i := range 12 {
-			object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("vpa-%02d", i)}}
-			list = append(list, &feed.VPA{Object: object})
-			vpas[object.Name] = list[i]
-		}
-		var written []string
-		d.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			time.Sleep(time.Second)
-			name := a.(clienttesting.PatchAction).GetName()
-			written = append(written, name)
-			object := vpas[name].Object.DeepCopy()
-			object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: slices.Clone(d.advice.Containers)}
-			object.Status.Conditions = Compose(object, Outcome{Recommendation: d.advice.Containers, History: d.advice.History}, time.Now()).Conditions
-			vpas[name].Object = object // as the informer brings it
-			return true, object, nil
+		written := d.answers(0, func(name string) error {
+			if name == "vpa-00" {
+				return context.DeadlineExceeded
+			}
+			return nil
 		})
-		upper := int64(2 << 30)
-		pass := func(span time.Duration) []string {
-			upper += upper / 10
-			d.upper(strconv.FormatInt(upper, 10))
-			for _, v := range list {
-				v.Touch()
-				v.Object = v.Object.DeepCopy() // somebody labels them all the time
+		d.Secure = func(ctx context.Context, v *feed.VPA, _ time.Time) {
+			if v.Object.Name == "vpa-00" {
+				<-ctx.Done() // a webhook of its namespace hangs
 			}
-			written = nil
-			require.Zero(t, d.Publish(t.Context(), list, time.Now(), span))
+		}
+		vpas := some(3)
+		for range 2 {
+			d.Publish(t.Context(), vpas, time.Now(), leastSpan)
+		}
+		require.Equal(t, []string{"vpa-01", "vpa-02"}, *written)
+	})
+}
+
+func TestWritesThatFailDoNotDelayAFirstRecommendation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		written := d.answers(time.Second, func(name string) error {
+			if name != "vpa-20" {
+				return errors.New("a policy denies it")
+			}
+			return nil
+		})
+		vpas := some(21)
+		for range 5 {
+			d.Publish(t.Context(), vpas[:20], time.Now(), leastSpan)
 			time.Sleep(time.Minute)
-			return written
 		}
-		require.Len(t, pass(time.Minute), 12, "those without a recommendation do not wait")
-		require.Equal(t, []string{"vpa-00", "vpa-01"}, pass(time.Minute))
-		require.Equal(t, []string{"vpa-02", "vpa-03"}, pass(time.Minute))
-		d.advice.Containers[0].Target = d.advice.Containers[0].UncappedTarget.DeepCopy()
-		d.advice.Containers[0].Target[corev1.ResourceCPU] = resource.MustParse("1100m")
-		estimate := d.Estimate
-		d.Estimate = func(v *feed.VPA, p *profile.Profile, to []Estimate) []Estimate {
-			to = estimate(v, p, to)
-			if v.Object.Name == "vpa-11" {
-				to[0].Bounds.Target = to[0].Bounds.Target.With(amount.CPU, 1100)
-			}
-			return to
-		}
+		d.Publish(t.Context(), vpas, time.Now(), leastSpan)
+		require.Equal(t, []string{"vpa-20"}, *written)
+	})
+}
+
+// A defect of one VPA must not look like a lack of time for ever.
+func TestAPanicIsATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		d.answers(6*time.Second, well)
+		d.Rescue = func(*feed.VPA) { _ = recover() }
+		vpas := some(2)
+		require.Equal(t, 1, d.Publish(t.Context(), vpas, time.Now(), leastSpan))
 		advise := d.Advise
-		d.Advise = func(v *feed.VPA, estimates []Estimate) Advice {
-			a := advise(v, estimates)
-			if v.Object.Name == "vpa-11" {
-				a.Containers = slices.Clone(a.Containers)
-				a.Containers[0].Target = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1100m"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+		d.Advise = func(v *feed.VPA, e []Estimate) Advice {
+			if v.Object.Name == "vpa-01" {
+				panic("a defect")
 			}
-			return a
+			return advise(v, e)
 		}
-		require.Equal(t, []string{"vpa-04", "vpa-05", "vpa-11"}, pass(time.Minute))
+		for range 2 {
+			require.Zero(t, d.Publish(t.Context(), vpas, time.Now(), leastSpan))
+		}
+	})
+}
+
+func TestDepthCountsOnlyWhatWasLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk()
+		d.answers(6*time.Second, well)
+		vpas := some(3)
+		for _, v := range vpas {
+			v.Recommended = true // as their status says
+		}
+		require.Equal(t, 2, d.Publish(t.Context(), vpas, time.Now(), leastSpan))
+		gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "x"}, []string{"history"})
+		d.Depth(gauge)
+		require.Zero(t, testutil.ToFloat64(gauge.WithLabelValues("lessthan1hour")))
+		require.Equal(t, 1.0, testutil.ToFloat64(gauge.WithLabelValues("8days")))
+	})
+}
+
+// crowd is a desk for many VPAs whose statuses come back as they are written, in a
+// second each; the CPU target of one is as high as told.
+type crowd struct {
+	*desk
+	vpas    []*feed.VPA
+	written []string
+	raised  string
+	upper   int64
+}
+
+func newCrowd(n int) *crowd {
+	c := &crowd{desk: newDesk(), vpas: some(n), upper: 2 << 30}
+	c.Workers = 1
+	byName := map[string]*feed.VPA{}
+	for _, v := range c.vpas {
+		byName[v.Object.Name] = v
+	}
+	c.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		time.Sleep(time.Second)
+		v := byName[a.(clienttesting.PatchAction).GetName()]
+		c.written = append(c.written, v.Object.Name)
+		advice := c.Advise(v, nil)
+		object := v.Object.DeepCopy()
+		object.Status = Compose(object, Outcome{Recommendation: advice.Containers, History: advice.History}, time.Now())
+		v.Object = object // as the informer brings it
+		return true, object, nil
+	})
+	estimate := c.Estimate
+	c.Estimate = func(v *feed.VPA, p *profile.Profile, to []Estimate) []Estimate {
+		to = estimate(v, p, to)
+		if v.Object.Name == c.raised {
+			to[0].Bounds.Target = to[0].Bounds.Target.With(amount.CPU, 1100)
+		}
+		return to
+	}
+	c.Advise = func(v *feed.VPA, _ []Estimate) Advice {
+		a := c.advice
+		a.Containers = slices.Clone(a.Containers)
+		if v.Object.Name == c.raised {
+			a.Containers[0].Target = list("1100m", "1Gi")
+		}
+		return a
+	}
+	return c
+}
+
+// pass moves all upper bounds and returns what is written then.
+func (c *crowd) pass(t *testing.T) []string {
+	c.upper += c.upper / 10
+	c.desk.upper(strconv.FormatInt(c.upper, 10))
+	for _, v := range c.vpas {
+		v.Touch()
+	}
+	return c.rest(t)
+}
+
+// rest is a pass without news.
+func (c *crowd) rest(t *testing.T) []string {
+	c.written = nil
+	require.Zero(t, c.Publish(t.Context(), c.vpas, time.Now(), time.Minute))
+	time.Sleep(time.Minute)
+	return c.written
+}
+
+// Where many bounds move at once each pass writes a few, in turn. Targets do not wait
+// for them, however long bounds have waited.
+func TestBoundsOfManyTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(12)
+		require.Len(t, c.pass(t), 12, "those without a recommendation do not wait")
+		require.Equal(t, []string{"vpa-00", "vpa-01"}, c.pass(t))
+		require.Equal(t, []string{"vpa-02", "vpa-03"}, c.pass(t))
+		time.Sleep(3 * time.Hour)
+		c.raised = "vpa-11"
+		require.Equal(t, []string{"vpa-04", "vpa-05", "vpa-11"}, c.pass(t))
+		for range 4 {
+			require.Len(t, c.rest(t), 2, "they are looked at again though nothing moves")
+		}
+		require.Equal(t, []string{"vpa-01", "vpa-02"}, c.written, "and all had their turn")
+	})
+}
+
+func TestWithoutToleranceNoBoundWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(12)
+		c.Tolerance = 0
+		c.pass(t)
+		require.Len(t, c.pass(t), 12)
 	})
 }
 
@@ -393,7 +516,8 @@ func TestAnAPIServerThatHangsEndsThePass(t *testing.T) {
 			<-ctx.Done()
 		}
 		began := time.Now()
-		require.Equal(t, 1, d.Publish(ctx, []*feed.VPA{d.vpa}, time.Now(), 20*time.Second))
+		require.Zero(t, d.Publish(ctx, []*feed.VPA{d.vpa}, time.Now(), 20*time.Second), "it had its turn")
+		require.Equal(t, 1.0, d.count(late))
 		require.Equal(t, 20*time.Second+requestTime, time.Since(began))
 		require.ErrorIs(t, (<-asked).Err(), context.DeadlineExceeded)
 	})
