@@ -22,6 +22,7 @@ import (
 	metricsserver "sigs.k8s.io/metrics-server/cmd/metrics-server/app"
 
 	"loadline.dev/loadline/hack/cluster/instance"
+	"loadline.dev/loadline/hack/cluster/node"
 	"loadline.dev/loadline/hack/cluster/play"
 )
 
@@ -39,8 +40,9 @@ var components = map[string]func(args []string) int{
 	"metrics-server": func(args []string) int {
 		return runCommand(metricsserver.NewMetricsServerCommand(genericapiserver.SetupSignalHandler()), args)
 	},
-	"kwok":   runKwok,
-	"player": play.Main,
+	"kwok":      runKwok,
+	"player":    play.Main,
+	"real-node": node.Main,
 }
 
 func runCommand(cmd *cobra.Command, args []string) int {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/hack/cluster/instance"
+	"loadline.dev/loadline/hack/cluster/node"
 )
 
 const (
@@ -37,7 +38,7 @@ func down(c command) (int, error) {
 		return 1, err
 	}
 	defer func() { _ = lock.Close() }()
-	if err := c.folder.KillLeftovers(); err != nil {
+	if err := errors.Join(c.folder.KillLeftovers(), node.RemoveStale()); err != nil {
 		return 1, err
 	}
 	if c.keepLogs {
