@@ -29,7 +29,7 @@ kubernetes=$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }' go.mod)
 
 say() { echo "loadline-cluster: $*" >&2; }
 
-sources() { find . -type f \( -name '*.go' ! -name '*_test.go' -o -path './supervise/stages/*.yaml' -o -path './node/files/*' -o -name go.mod -o -name go.sum -o -name build.sh \) | LC_ALL=C sort; }
+sources() { find . -type f \( -name '*.go' ! -name '*_test.go' -o -path './supervise/stages/*.yaml' -o -path './realnode/files/*' -o -name go.mod -o -name go.sum -o -name build.sh \) | LC_ALL=C sort; }
 hash=$(sources | xargs cat | git hash-object --stdin | cut -c 1-16)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/loadline
 folder=$cache/cluster-$hash

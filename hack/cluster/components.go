@@ -22,8 +22,8 @@ import (
 	metricsserver "sigs.k8s.io/metrics-server/cmd/metrics-server/app"
 
 	"loadline.dev/loadline/hack/cluster/instance"
-	"loadline.dev/loadline/hack/cluster/node"
 	"loadline.dev/loadline/hack/cluster/play"
+	"loadline.dev/loadline/hack/cluster/realnode"
 )
 
 // components maps the first argument of the program to the server it then
@@ -42,7 +42,7 @@ var components = map[string]func(args []string) int{
 	},
 	"kwok":      runKwok,
 	"player":    play.Main,
-	"real-node": node.Main,
+	"real-node": realnode.Main,
 }
 
 func runCommand(cmd *cobra.Command, args []string) int {

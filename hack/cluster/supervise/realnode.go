@@ -8,7 +8,7 @@ import (
 	"syscall"
 
 	"loadline.dev/loadline/hack/cluster/instance"
-	"loadline.dev/loadline/hack/cluster/node"
+	"loadline.dev/loadline/hack/cluster/realnode"
 )
 
 // realNode is the component, and the name of its port, which is the kubelet's.
@@ -16,10 +16,10 @@ const realNode = "real-node"
 
 // realNode starts the real node. It is not ready at once: see awaitNodes.
 func (s *supervisor) realNode(p plan, cluster *bootstrap) []step {
-	var runtime node.Runtime
+	var runtime realnode.Runtime
 	return []step{
 		{"packages of the real node unpacked", func(ctx context.Context) (err error) {
-			runtime, err = node.Fetch(ctx)
+			runtime, err = realnode.Fetch(ctx)
 			return err
 		}},
 		{"real node started", func(ctx context.Context) error {
@@ -37,14 +37,14 @@ func (s *supervisor) realNode(p plan, cluster *bootstrap) []step {
 // makeGroup makes the control group of the node's pods, after those that killed
 // instances left were removed.
 func (s *supervisor) makeGroup() error {
-	if err := node.RemoveStale(); err != nil {
+	if err := realnode.RemoveStale(); err != nil {
 		return err
 	}
 	self, err := instance.ProcessOf(os.Getpid())
 	if err != nil {
 		return err
 	}
-	group, err := node.NewGroup(self)
+	group, err := realnode.NewGroup(self)
 	if err != nil {
 		return err
 	}
@@ -54,10 +54,10 @@ func (s *supervisor) makeGroup() error {
 
 // realNode is the first process of its own process namespace, so that the
 // kernel ends all containers with it, and has its own mounts.
-func (p plan) realNode(programs string, runtime node.Runtime, group node.Group) component {
+func (p plan) realNode(programs string, runtime realnode.Runtime, group realnode.Group) component {
 	return component{
 		name:       realNode,
-		flags:      node.Flags(p.folder, programs, runtime, group, p.ports[realNode]),
+		flags:      realnode.Flags(p.folder, programs, runtime, group, p.ports[realNode]),
 		namespaces: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
 	}
 }

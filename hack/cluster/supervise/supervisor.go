@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"loadline.dev/loadline/hack/cluster/instance"
-	"loadline.dev/loadline/hack/cluster/node"
 	"loadline.dev/loadline/hack/cluster/pki"
+	"loadline.dev/loadline/hack/cluster/realnode"
 )
 
 // File descriptors that `up` hands to the supervisor besides its output.
@@ -40,7 +40,7 @@ type supervisor struct {
 	began    time.Time
 	children []*child
 	spawner  *spawner
-	group    *node.Group // of the real node's pods
+	group    *realnode.Group // of the real node's pods
 }
 
 // Main is the supervisor's main: it starts everything, watches, stops. It

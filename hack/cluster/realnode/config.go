@@ -1,4 +1,4 @@
-package node
+package realnode
 
 import (
 	_ "embed"

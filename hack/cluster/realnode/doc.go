@@ -1,4 +1,4 @@
-// Package node runs one real node beside the simulated ones: a kubelet, the
+// Package realnode runs one real node beside the simulated ones: a kubelet, the
 // distribution's containerd and runc, and containers with cgroups of their own.
 // It needs root.
 //
@@ -16,4 +16,4 @@
 //
 // Pods have no network, as on the simulated nodes: their network namespaces are
 // left empty by a plugin that only says that all is well (see files/network).
-package node
+package realnode

@@ -1,0 +1,221 @@
+package realnode
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"loadline.dev/loadline/hack/cluster/instance"
+)
+
+// files unpacks an archive.
+func files(t *testing.T, data []byte) map[string][]byte {
+	t.Helper()
+	found := map[string][]byte{}
+	for r := tar.NewReader(bytes.NewReader(data)); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		require.NoError(t, err)
+		content, err := io.ReadAll(r)
+		require.NoError(t, err)
+		found[header.Name] = content
+	}
+}
+
+func TestImageHoldsTheProgramUnderItsName(t *testing.T) {
+	image, err := imageArchive([]byte("program"))
+	require.NoError(t, err)
+	again, err := imageArchive([]byte("program"))
+	require.NoError(t, err)
+	require.Equal(t, image, again, "equal programs make equal images")
+
+	content := files(t, image)
+	var manifest []struct {
+		Config           string
+		RepoTags, Layers []string
+	}
+	require.NoError(t, json.Unmarshal(content["manifest.json"], &manifest))
+	require.Len(t, manifest, 1)
+	require.Equal(t, []string{Image}, manifest[0].RepoTags)
+	require.Len(t, manifest[0].Layers, 1)
+	layer := content[manifest[0].Layers[0]]
+	require.Equal(t, map[string][]byte{"burn": []byte("program")}, files(t, layer))
+	var config struct {
+		Config struct{ Entrypoint []string }
+		Rootfs struct {
+			DiffIDs []string `json:"diff_ids"`
+		}
+	}
+	require.NoError(t, json.Unmarshal(content[manifest[0].Config], &config))
+	require.Equal(t, []string{"/burn"}, config.Config.Entrypoint)
+	require.Equal(t, []string{"sha256:" + digest(layer)}, config.Rootfs.DiffIDs)
+}
+
+// tree makes folders, and in those whose names end with * the file that marks
+// control groups.
+func tree(t *testing.T, folders ...string) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, folder := range folders {
+		path := filepath.Join(root, folder)
+		require.NoError(t, os.MkdirAll(path, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(path, "cgroup.procs"), nil, 0o644))
+	}
+	return root
+}
+
+func TestGroupIsMadeInEveryHierarchyAndRemovedWithAllBelow(t *testing.T) {
+	root := tree(t, "cpu,cpuacct", "cpuset", "memory", "pids")
+	require.NoError(t, os.Symlink("cpu,cpuacct", filepath.Join(root, "cpu")))
+	require.NoError(t, os.Mkdir(filepath.Join(root, "empty"), 0o755))
+	self, err := instance.ProcessOf(os.Getpid())
+	require.NoError(t, err)
+	group, err := newGroup(root, self)
+	require.NoError(t, err)
+	for _, hierarchy := range []string{"cpu,cpuacct", "cpuset", "memory", "pids"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, hierarchy, group.Path(), "kubepods", "pod"), 0o755))
+	}
+	require.NoDirExists(t, filepath.Join(root, "empty", group.Path()))
+	require.NoError(t, removeStale(root))
+	require.DirExists(t, filepath.Join(root, "memory", group.Path(), "kubepods"), "its supervisor lives")
+	require.NoError(t, group.Remove())
+	left, err := filepath.Glob(filepath.Join(root, "*", groupPrefix+"*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.NoError(t, group.Remove(), "nothing there is no error")
+}
+
+func TestGroupsOfDeadSupervisorsAreRemovedAndNoOthers(t *testing.T) {
+	cmd := exec.Command("true")
+	require.NoError(t, cmd.Start())
+	gone, err := instance.ProcessOf(cmd.Process.Pid)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Wait())
+	root := tree(t, "cpu", "cpuset", "memory", "pids")
+	_, err = newGroup(root, gone)
+	require.NoError(t, err)
+	foreign := filepath.Join(root, "memory", groupPrefix+"of-somebody")
+	require.NoError(t, os.Mkdir(foreign, 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(root, groupPrefix+"1-1"), 0o755), "of a unified hierarchy")
+	require.NoError(t, removeStale(root))
+	left, err := filepath.Glob(filepath.Join(root, "*", groupPrefix+"*"))
+	require.NoError(t, err)
+	require.Equal(t, []string{foreign}, left)
+	require.NoDirExists(t, filepath.Join(root, groupPrefix+"1-1"))
+	require.NoError(t, removeStale(filepath.Join(root, "nowhere")))
+}
+
+func TestGroupSaysWhatTheMachineLacks(t *testing.T) {
+	_, err := hierarchies(tree(t, "cpu", "memory", "pids"))
+	require.ErrorContains(t, err, "there is no control group hierarchy")
+	require.ErrorContains(t, err, "cpuset")
+
+	unified := tree(t, ".")
+	control := filepath.Join(unified, "cgroup.subtree_control")
+	require.NoError(t, os.WriteFile(control, []byte("cpu memory pids\n"), 0o644))
+	_, err = hierarchies(unified)
+	require.ErrorContains(t, err, "controller cpuset is not enabled for groups below "+unified)
+	require.NoError(t, os.WriteFile(control, []byte("cpuset cpu io memory pids\n"), 0o644))
+	found, err := hierarchies(unified)
+	require.NoError(t, err)
+	require.Equal(t, []string{unified}, found)
+}
+
+func TestPackageFileIsReadFromWhatAptPrints(t *testing.T) {
+	name, err := fileOf("'http://deb.debian.org/debian/pool/main/r/runc/runc_1.1.5%2bds1-1_amd64.deb' runc_1.1.5+ds1-1_amd64.deb 2709960 SHA256:0")
+	require.NoError(t, err)
+	require.Equal(t, "runc_1.1.5+ds1-1_amd64.deb", name)
+	for _, line := range []string{"", "E: no package"} {
+		_, err := fileOf(line)
+		require.ErrorContains(t, err, "want the URI and the name of a package")
+	}
+}
+
+func TestProgramsAreFoundInThePackages(t *testing.T) {
+	first, second := t.TempDir(), t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(second, "usr", "sbin"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(second, "usr", "sbin", "runc"), nil, 0o755))
+	path, err := Runtime{first, second}.Program("runc")
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(second, "usr", "sbin", "runc"), path)
+	_, err = Runtime{first, second}.Program("ctr")
+	require.ErrorContains(t, err, "program ctr is in none of "+first)
+}
+
+func TestFlagsComeBack(t *testing.T) {
+	var c config
+	fs := pflag.NewFlagSet("real-node", pflag.ContinueOnError)
+	c.addFlags(fs)
+	require.NoError(t, fs.Parse(Flags("/tmp/a b", "/cache", Runtime{"/x", "/y,z"}, Group{name: "g"}, 7)))
+	require.Equal(t, config{folder: "/tmp/a b", kubelet: "/cache/loadline-kubelet", burn: "/cache/loadline-burn", runtime: Runtime{"/x", "/y,z"}, group: "/g", port: 7}, c)
+}
+
+func TestFilesOfTheNode(t *testing.T) {
+	burn := filepath.Join(t.TempDir(), "burn")
+	require.NoError(t, os.WriteFile(burn, []byte("program"), 0o755))
+	c := config{folder: instance.Folder(t.TempDir()), burn: burn, group: "/g", port: 4711}
+	require.NoError(t, c.write("/usr/sbin/runc"))
+	data, err := os.ReadFile(c.path("kubelet.yaml"))
+	require.NoError(t, err)
+	var kubelet map[string]any
+	require.NoError(t, yaml.Unmarshal(data, &kubelet))
+	require.Equal(t, "127.0.0.1", kubelet["address"], "nothing listens on other addresses")
+	require.Equal(t, "/g", kubelet["cgroupRoot"])
+	data, err = os.ReadFile(c.path("containerd.toml"))
+	require.NoError(t, err)
+	require.Contains(t, string(data), `BinaryName = "/usr/sbin/runc"`)
+
+	plugin := exec.Command(c.path("network", "bin", "none"))
+	plugin.Env = []string{"CNI_COMMAND=ADD", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/x"}
+	answer, err := plugin.Output()
+	require.NoError(t, err)
+	var added struct {
+		Interfaces []struct{ Name, Sandbox string }
+		IPs        []struct{ Address string }
+	}
+	require.NoError(t, json.Unmarshal(answer, &added))
+	require.Equal(t, "eth0", added.Interfaces[0].Name)
+	require.Equal(t, "/run/netns/x", added.Interfaces[0].Sandbox)
+	require.NotEmpty(t, added.IPs[0].Address)
+
+	c.burn = "/nowhere"
+	require.ErrorContains(t, c.write("runc"), "read the program of the image")
+}
+
+func TestMainRefusesToTouchTheMachinesOwnMounts(t *testing.T) {
+	require.Equal(t, 2, Main([]string{"real-node", "--dir=" + t.TempDir()}))
+	require.Equal(t, 2, Main([]string{"real-node", "--nonsense"}))
+}
+
+func TestReaperTellsHowEachProcessEnded(t *testing.T) {
+	if os.Getenv("LOADLINE_REAPER") == "" {
+		// It collects all children of its process, so it gets one of its own.
+		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+		cmd.Env = append(os.Environ(), "LOADLINE_REAPER=1")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+		return
+	}
+	r := newReaper()
+	require.NoError(t, r.run(exec.Command("true")))
+	require.ErrorContains(t, r.run(exec.Command("sh", "-c", "exit 3")), "exit status 3")
+	long := exec.Command("sleep", "60")
+	ended, err := r.start(long)
+	require.NoError(t, err)
+	require.NoError(t, long.Process.Kill())
+	require.Equal(t, "killed by signal killed", describe(<-ended))
+	_, err = r.start(exec.Command("/nowhere"))
+	require.ErrorContains(t, err, "start /nowhere")
+}
