@@ -98,6 +98,10 @@ func (f Folder) WritePKI(authority *pki.Authority, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	toKubelet, err := authority.Client("kube-apiserver-kubelet-client", now, masters)
+	if err != nil {
+		return err
+	}
 	_, accounts, err := pki.NewKey()
 	if err != nil {
 		return err
@@ -108,6 +112,7 @@ func (f Folder) WritePKI(authority *pki.Authority, now time.Time) error {
 	for name, data := range map[string][]byte{
 		"ca.crt": authority.PEM, "server.crt": server.Cert, "server.key": server.Key,
 		"front-proxy.crt": proxy.Cert, "front-proxy.key": proxy.Key, "service-accounts.key": accounts,
+		"kubelet-client.crt": toKubelet.Cert, "kubelet-client.key": toKubelet.Key,
 	} {
 		if err := os.WriteFile(f.Path("pki", name), data, 0o600); err != nil {
 			return fmt.Errorf("write certificates: %w", err)

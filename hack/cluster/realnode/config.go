@@ -31,11 +31,27 @@ func (c *config) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.port, "port", 0, "port of the kubelet")
 }
 
-// Flags are the command line of the node's process: the programs that build.sh
-// made beside the instance's own, the packages and the group.
+// Names of the programs that build.sh --real-node makes beside the instance's own.
+const (
+	kubeletProgram = "loadline-kubelet"
+	burnProgram    = "loadline-burn"
+)
+
+// CheckPrograms returns an error if they are not in the folder.
+func CheckPrograms(folder string) error {
+	for _, name := range []string{kubeletProgram, burnProgram} {
+		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
+			return fmt.Errorf("program of the real node: %w; make it with hack/cluster/build.sh --real-node", err)
+		}
+	}
+	return nil
+}
+
+// Flags are the command line of the node's process: the folder of the programs,
+// the packages, the group for its pods, and the kubelet's port.
 func Flags(folder instance.Folder, programs string, runtime Runtime, group Group, port int) []string {
 	flags := []string{
-		"--dir=" + string(folder), "--kubelet=" + filepath.Join(programs, "loadline-kubelet"), "--burn=" + filepath.Join(programs, "loadline-burn"),
+		"--dir=" + string(folder), "--kubelet=" + filepath.Join(programs, kubeletProgram), "--burn=" + filepath.Join(programs, burnProgram),
 		"--group=" + group.Path(), fmt.Sprintf("--port=%d", port),
 	}
 	for _, unpacked := range runtime {

@@ -30,9 +30,17 @@ type Group struct {
 	name string
 }
 
-// NewGroup creates the group of the instance that process supervises.
-func NewGroup(supervisor instance.Process) (Group, error) {
-	return newGroup(cgroups, supervisor)
+// NewGroup creates the group of the instance that this process supervises. Those
+// that killed instances left are removed first.
+func NewGroup() (Group, error) {
+	if err := RemoveStale(); err != nil {
+		return Group{}, err
+	}
+	self, err := instance.ProcessOf(os.Getpid())
+	if err != nil {
+		return Group{}, err
+	}
+	return newGroup(cgroups, self)
 }
 
 func newGroup(root string, supervisor instance.Process) (Group, error) {

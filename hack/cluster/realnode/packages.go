@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -30,15 +31,37 @@ func Fetch(ctx context.Context) (Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the cache directory: %w", err)
 	}
+	parent := filepath.Join(cache, "loadline")
+	newest, err := newestFiles(ctx)
+	if err != nil {
+		// Without the package lists, what was unpacked before will do.
+		if known := unpacked(parent); known != nil {
+			return known, nil
+		}
+		return nil, fmt.Errorf("packages %v of the distribution cannot be had: %w", packages, err)
+	}
 	var runtime Runtime
-	for _, name := range packages {
-		folder, err := fetch(ctx, filepath.Join(cache, "loadline"), name)
+	for i, name := range packages {
+		folder, err := fetch(ctx, parent, name, newest[i])
 		if err != nil {
 			return nil, fmt.Errorf("package %s of the distribution cannot be had: %w", name, err)
 		}
 		runtime = append(runtime, folder)
 	}
 	return runtime, nil
+}
+
+// unpacked returns what was unpacked earlier, nil if some package was not.
+func unpacked(parent string) Runtime {
+	var runtime Runtime
+	for _, name := range packages {
+		known, err := filepath.Glob(filepath.Join(parent, name+"_*"))
+		if err != nil || len(known) == 0 {
+			return nil
+		}
+		runtime = append(runtime, known[len(known)-1])
+	}
+	return runtime
 }
 
 // Program returns the path of a program of the packages.
@@ -54,15 +77,8 @@ func (r Runtime) Program(name string) (string, error) {
 	return "", fmt.Errorf("program %s is in none of %s", name, strings.Join(r, ", "))
 }
 
-func fetch(ctx context.Context, parent, name string) (string, error) {
-	file, err := packageFile(ctx, name)
-	if err != nil {
-		// Without the package lists, what was unpacked before will do.
-		if known, _ := filepath.Glob(filepath.Join(parent, name+"_*")); len(known) > 0 {
-			return known[len(known)-1], nil
-		}
-		return "", err
-	}
+// fetch unpacks one package, whose file name is known, if that was not done before.
+func fetch(ctx context.Context, parent, name, file string) (string, error) {
 	folder := filepath.Join(parent, strings.TrimSuffix(file, ".deb"))
 	if _, err := os.Stat(folder); err == nil {
 		return folder, nil
@@ -91,32 +107,42 @@ func fetch(ctx context.Context, parent, name string) (string, error) {
 	return folder, nil
 }
 
-// packageFile returns the name of the newest package, NAME_VERSION_ARCH.deb. A
-// machine that never fetched the package lists fetches them.
-func packageFile(ctx context.Context, name string) (string, error) {
-	ask := func() (string, error) { return output(ctx, "", "apt-get", "download", "--print-uris", name) }
-	line, err := ask()
+// newestFiles returns the file names of the newest versions of all packages, in
+// their order. A machine that never fetched the package lists fetches them.
+func newestFiles(ctx context.Context) ([]string, error) {
+	ask := func() (string, error) {
+		return output(ctx, "", "apt-get", append([]string{"download", "--print-uris"}, packages...)...)
+	}
+	lines, err := ask()
 	if err != nil {
 		if _, failed := output(ctx, "", "apt-get", "update"); failed != nil {
-			return "", errors.Join(err, failed)
+			return nil, errors.Join(err, failed)
 		}
-		line, err = ask()
+		lines, err = ask()
 	}
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return fileOf(line)
+	return filesOf(lines)
 }
 
-// fileOf reads the name out of what apt-get prints:
+// filesOf reads the names out of what apt-get prints, a line for each package:
 //
 //	'http://…/runc_1.1.5%2bds1-1_amd64.deb' runc_1.1.5+ds1-1_amd64.deb 2709960 SHA256:…
-func fileOf(line string) (string, error) {
-	fields := strings.Fields(line)
-	if len(fields) < 2 || !strings.HasSuffix(fields[1], ".deb") {
-		return "", fmt.Errorf("apt-get prints %q: want the URI and the name of a package", line)
+func filesOf(lines string) ([]string, error) {
+	found := make([]string, len(packages))
+	for line := range strings.Lines(lines) {
+		fields := strings.Fields(line)
+		for i, name := range packages {
+			if len(fields) > 1 && strings.HasPrefix(fields[1], name+"_") && strings.HasSuffix(fields[1], ".deb") {
+				found[i] = filepath.Base(fields[1])
+			}
+		}
 	}
-	return filepath.Base(fields[1]), nil
+	if slices.Contains(found, "") {
+		return nil, fmt.Errorf("apt-get prints %q: want the URI and the name of each of the packages %v", lines, packages)
+	}
+	return found, nil
 }
 
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {

@@ -10,9 +10,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
 	"loadline.dev/loadline/hack/cluster/instance"
@@ -133,14 +140,25 @@ func TestGroupSaysWhatTheMachineLacks(t *testing.T) {
 	require.Equal(t, []string{unified}, found)
 }
 
-func TestPackageFileIsReadFromWhatAptPrints(t *testing.T) {
-	name, err := fileOf("'http://deb.debian.org/debian/pool/main/r/runc/runc_1.1.5%2bds1-1_amd64.deb' runc_1.1.5+ds1-1_amd64.deb 2709960 SHA256:0")
+func TestPackageFilesAreReadFromWhatAptPrints(t *testing.T) {
+	const runc = "'http://deb.debian.org/debian/pool/main/r/runc/runc_1.1.5%2bds1-1_amd64.deb' runc_1.1.5+ds1-1_amd64.deb 2709960 SHA256:0"
+	const containerd = "'http://deb.debian.org/debian/c/containerd_1.6.20_amd64.deb' containerd_1.6.20_amd64.deb 25903404 "
+	names, err := filesOf(runc + "\n" + containerd)
 	require.NoError(t, err)
-	require.Equal(t, "runc_1.1.5+ds1-1_amd64.deb", name)
-	for _, line := range []string{"", "E: no package"} {
-		_, err := fileOf(line)
-		require.ErrorContains(t, err, "want the URI and the name of a package")
+	require.Equal(t, []string{"containerd_1.6.20_amd64.deb", "runc_1.1.5+ds1-1_amd64.deb"}, names, "in the order of the packages")
+	for _, lines := range []string{"", runc, "E: no package"} {
+		_, err := filesOf(lines)
+		require.ErrorContains(t, err, "want the URI and the name of each of the packages [containerd runc]")
 	}
+}
+
+func TestWithoutPackageListsWhatIsThereWillDo(t *testing.T) {
+	parent := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(parent, "runc_1_amd64"), 0o755))
+	require.Nil(t, unpacked(parent), "half is nothing")
+	require.NoError(t, os.Mkdir(filepath.Join(parent, "containerd_1_amd64"), 0o755))
+	require.NoError(t, os.Mkdir(filepath.Join(parent, "containerd_2_amd64"), 0o755))
+	require.Equal(t, Runtime{filepath.Join(parent, "containerd_2_amd64"), filepath.Join(parent, "runc_1_amd64")}, unpacked(parent))
 }
 
 func TestProgramsAreFoundInThePackages(t *testing.T) {
@@ -160,6 +178,15 @@ func TestFlagsComeBack(t *testing.T) {
 	c.addFlags(fs)
 	require.NoError(t, fs.Parse(Flags("/tmp/a b", "/cache", Runtime{"/x", "/y,z"}, Group{name: "g"}, 7)))
 	require.Equal(t, config{folder: "/tmp/a b", kubelet: "/cache/loadline-kubelet", burn: "/cache/loadline-burn", runtime: Runtime{"/x", "/y,z"}, group: "/g", port: 7}, c)
+}
+
+func TestMissingProgramsAreNamed(t *testing.T) {
+	folder := t.TempDir()
+	require.ErrorContains(t, CheckPrograms(folder), "make it with hack/cluster/build.sh --real-node")
+	for _, name := range []string{"loadline-kubelet", "loadline-burn"} {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), nil, 0o755))
+	}
+	require.NoError(t, CheckPrograms(folder))
 }
 
 func TestFilesOfTheNode(t *testing.T) {
@@ -218,4 +245,29 @@ func TestReaperTellsHowEachProcessEnded(t *testing.T) {
 	require.Equal(t, "killed by signal killed", describe(<-ended))
 	_, err = r.start(exec.Command("/nowhere"))
 	require.ErrorContains(t, err, "start /nowhere")
+}
+
+func TestTrialSucceedsWhenItsPodRuns(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("create", "pods", func(action kubetesting.Action) (bool, runtime.Object, error) {
+		action.(kubetesting.CreateAction).GetObject().(*corev1.Pod).Status.Phase = corev1.PodRunning
+		return false, nil, nil
+	})
+	require.NoError(t, Try(t.Context(), client))
+	left, err := client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, left.Items, "the trial is over")
+}
+
+func TestTrialTellsWhatTheKubeletSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(&corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "e"}, Type: "Warning", Message: "no such file: runc",
+			InvolvedObject: corev1.ObjectReference{Name: "real-node-trial"},
+		})
+		began := time.Now()
+		err := Try(t.Context(), client)
+		require.ErrorContains(t, err, "no such file: runc")
+		require.InDelta(t, trialTime.Seconds(), time.Since(began).Seconds(), 1)
+	})
 }

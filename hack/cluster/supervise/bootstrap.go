@@ -180,27 +180,6 @@ func simulatedNode(name string, o instance.Options) *corev1.Node {
 	}
 }
 
-// createRealNode makes the object of the real node, so that it has the address
-// that its kubelet listens on. The kubelet fills in the rest.
-func (b *bootstrap) createRealNode(ctx context.Context) error {
-	nodes := b.client.CoreV1().Nodes()
-	node, err := nodes.Create(ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: instance.RealNode},
-		// Pods that are meant for simulated nodes name no image that it has.
-		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: instance.RealNodeTaint, Effect: corev1.TaintEffectNoSchedule}}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("create node %s: %w", instance.RealNode, err)
-	}
-	node.Status.Addresses = []corev1.NodeAddress{
-		{Type: corev1.NodeInternalIP, Address: instance.Loopback}, {Type: corev1.NodeHostName, Address: instance.RealNode},
-	}
-	if _, err := nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("write the address of node %s: %w", instance.RealNode, err)
-	}
-	return nil
-}
-
 // registerMetrics tells the API server where metrics-server is. A service with
 // an external name needs no endpoints and no pod network.
 func (b *bootstrap) registerMetrics(ctx context.Context) error {

@@ -76,6 +76,9 @@ func (p plan) apiServer() component {
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file="+p.pki("front-proxy.crt"), "--proxy-client-key-file="+p.pki("front-proxy.key"),
+		// For the logs of the real node's pods.
+		"--kubelet-client-certificate="+p.pki("kubelet-client.crt"), "--kubelet-client-key="+p.pki("kubelet-client.key"),
+		"--kubelet-certificate-authority="+p.pki("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
 		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
 		"--allow-privileged",
 	)}

@@ -3,11 +3,9 @@ package supervise
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"syscall"
 
-	"loadline.dev/loadline/hack/cluster/instance"
 	"loadline.dev/loadline/hack/cluster/realnode"
 )
 
@@ -17,39 +15,27 @@ const realNode = "real-node"
 // realNode starts the real node. It is not ready at once: see awaitNodes.
 func (s *supervisor) realNode(p plan, cluster *bootstrap) []step {
 	var runtime realnode.Runtime
+	programs := filepath.Dir(s.state.Program)
 	return []step{
 		{"packages of the real node unpacked", func(ctx context.Context) (err error) {
+			if err := realnode.CheckPrograms(programs); err != nil {
+				return err
+			}
 			runtime, err = realnode.Fetch(ctx)
 			return err
 		}},
 		{"real node started", func(ctx context.Context) error {
-			if err := cluster.createRealNode(ctx); err != nil {
+			if err := realnode.Announce(ctx, cluster.client); err != nil {
 				return err
 			}
-			if err := s.makeGroup(); err != nil {
+			group, err := realnode.NewGroup()
+			if err != nil {
 				return err
 			}
-			return s.start(p.realNode(filepath.Dir(s.state.Program), runtime, *s.group))
+			s.group = &group
+			return s.start(p.realNode(programs, runtime, group))
 		}},
 	}
-}
-
-// makeGroup makes the control group of the node's pods, after those that killed
-// instances left were removed.
-func (s *supervisor) makeGroup() error {
-	if err := realnode.RemoveStale(); err != nil {
-		return err
-	}
-	self, err := instance.ProcessOf(os.Getpid())
-	if err != nil {
-		return err
-	}
-	group, err := realnode.NewGroup(self)
-	if err != nil {
-		return err
-	}
-	s.group = &group
-	return nil
 }
 
 // realNode is the first process of its own process namespace, so that the

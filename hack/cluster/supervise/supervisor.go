@@ -214,6 +214,9 @@ func (s *supervisor) bringUp(ctx context.Context) error {
 		{"default service account there", cluster.awaitServiceAccount},
 		{"metrics API available", cluster.awaitMetrics},
 	}...)
+	if s.state.Options.RealNode {
+		steps = append(steps, step{"real node runs pods", func(ctx context.Context) error { return realnode.Try(ctx, cluster.client) }})
+	}
 	for _, step := range steps {
 		if err := step.do(ctx); err != nil {
 			return fmt.Errorf("waiting for %q: %w", step.done, err)
