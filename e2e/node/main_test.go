@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -115,8 +116,8 @@ func startPrograms(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	updater, err := cluster.Daemon(ctx, "updater", "updater", "--feature-gates=InPlace=true",
-		"--updater-interval=3s", "--in-recommendation-bounds-eviction-lifetime-threshold="+lifetime.String())
+	updater, err := cluster.Daemon(ctx, "updater", "updater", append(asking(ctx), "--feature-gates=InPlace=true",
+		"--updater-interval=3s", "--in-recommendation-bounds-eviction-lifetime-threshold="+lifetime.String())...)
 	if err != nil {
 		return err
 	}
@@ -128,6 +129,17 @@ func startPrograms(ctx context.Context) error {
 		if err := d.Start(ctx); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// asking makes an updater that knows how full nodes are ask the kubelet all the
+// same: it is the kubelet's answers that are tested here.
+func asking(ctx context.Context) []string {
+	const flag = "--eviction-room"
+	help, _ := exec.CommandContext(ctx, filepath.Join(cluster.Root, "bin", "updater"), "--help").CombinedOutput()
+	if bytes.Contains(help, []byte(flag)) {
+		return []string{flag + "=off"}
 	}
 	return nil
 }
