@@ -50,7 +50,12 @@ func runAll(m *testing.M) (code int) {
 	var said bytes.Buffer
 	cluster, err = harness.Start(ctx, options(binary, state, io.MultiWriter(os.Stdout, &said)))
 	if err != nil {
-		return skip(reason(state, said.String(), err))
+		why := reason(state, said.String(), err)
+		if !ofNode(why) {
+			fmt.Println(err)
+			return 1
+		}
+		return skip(why)
 	}
 	interrupted := context.AfterFunc(ctx, func() {
 		_ = cluster.Down()
@@ -103,6 +108,12 @@ func reason(state, said string, err error) string {
 		return last
 	}
 	return err.Error()
+}
+
+// ofNode tells whether a start failed because of the real node. Other reasons
+// are failures everywhere: the simulated nodes would not have come up either.
+func ofNode(why string) bool {
+	return slices.ContainsFunc([]string{"real node", "real-node", "nodes are ready"}, func(part string) bool { return strings.Contains(why, part) })
 }
 
 // lifetime is how old a pod must be before a small change is made to it.
@@ -209,5 +220,9 @@ func TestReasonIsWhatTheControlPlaneSaid(t *testing.T) {
 	require.Equal(t, "no root", reason(dir, "starting\nno root\n", errors.New("exit status 1")))
 	require.Equal(t, "exit status 1", reason(dir, "", errors.New("exit status 1")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cluster.json"), []byte(`{"stopped":"real-node died\nno runc"}`), 0o644))
-	require.Equal(t, "real-node died; no runc", reason(dir, "x", errors.New("exit status 1")))
+	why := reason(dir, "x", errors.New("exit status 1"))
+	require.Equal(t, "real-node died; no runc", why)
+	require.True(t, ofNode(why))
+	require.True(t, ofNode(`waiting for "nodes ready": context deadline exceeded; 1 of 2 nodes are ready`))
+	require.False(t, ofNode(`waiting for "metrics API available": context deadline exceeded`))
 }

@@ -55,13 +55,11 @@ func Try(ctx context.Context, client kubernetes.Interface) error {
 	}
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, trialTime, true, func(ctx context.Context) (bool, error) {
-		pod, err := pods.Get(ctx, trial.Name, metav1.GetOptions{})
-		if err != nil {
-			last = err
-			return false, nil
+		var pod *corev1.Pod
+		if pod, last = pods.Get(ctx, trial.Name, metav1.GetOptions{}); last == nil && pod.Status.Phase != corev1.PodRunning {
+			last = fmt.Errorf("it is %s", pod.Status.Phase)
 		}
-		last = fmt.Errorf("it is %s", pod.Status.Phase)
-		return pod.Status.Phase == corev1.PodRunning, nil
+		return last == nil, nil
 	})
 	if err != nil {
 		return fmt.Errorf("the node's first pod did not run: %w", errors.Join(last, warning(ctx, client, trial), err))
