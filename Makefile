@@ -15,7 +15,7 @@ CLUSTER := .cluster
 # More options of `make scale`; `cd e2e && go run ./scale -h` lists them.
 SCALE   ?=
 # What of hack/cluster compiles without all of Kubernetes.
-CLUSTER_PACKAGES := ./burn ./instance ./local ./pki ./play ./realnode ./supervise ./trace
+CLUSTER_PACKAGES := ./burn ./cgroup ./deb ./instance ./local ./pki ./play ./realnode ./supervise ./trace
 # Whether a machine that cannot run a real node fails `make e2e-node`; anything else but required skips it there.
 NODE    ?= required
 LINT    := go tool -modfile=$(CURDIR)/hack/tools/lint/go.mod golangci-lint

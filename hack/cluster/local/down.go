@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"loadline.dev/loadline/hack/cluster/cgroup"
 	"loadline.dev/loadline/hack/cluster/instance"
-	"loadline.dev/loadline/hack/cluster/realnode"
 )
 
 const (
@@ -38,7 +38,7 @@ func down(c command) (int, error) {
 		return 1, err
 	}
 	defer func() { _ = lock.Close() }()
-	if err := errors.Join(c.folder.KillLeftovers(), realnode.RemoveStale()); err != nil {
+	if err := errors.Join(c.folder.KillLeftovers(), cgroup.RemoveStale()); err != nil {
 		return 1, err
 	}
 	if c.keepLogs {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
+	"loadline.dev/loadline/hack/cluster/deb"
 	"loadline.dev/loadline/hack/cluster/instance"
 )
 
@@ -17,7 +18,7 @@ type config struct {
 	folder  instance.Folder // of the instance
 	kubelet string          // program
 	burn    string          // program for the image
-	runtime Runtime
+	runtime deb.Unpacked
 	group   string // control group for the pods, as kubelets write it
 	port    int    // of the kubelet
 }
@@ -49,10 +50,10 @@ func CheckPrograms(folder string) error {
 
 // Flags are the command line of the node's process: the folder of the programs,
 // the packages, the group for its pods, and the kubelet's port.
-func Flags(folder instance.Folder, programs string, runtime Runtime, group Group, port int) []string {
+func Flags(folder instance.Folder, programs string, runtime deb.Unpacked, group string, port int) []string {
 	flags := []string{
 		"--dir=" + string(folder), "--kubelet=" + filepath.Join(programs, kubeletProgram), "--burn=" + filepath.Join(programs, burnProgram),
-		"--group=" + group.Path(), fmt.Sprintf("--port=%d", port),
+		"--group=" + group, fmt.Sprintf("--port=%d", port),
 	}
 	for _, unpacked := range runtime {
 		flags = append(flags, "--packages="+unpacked)

@@ -22,6 +22,7 @@ import (
 	kubetesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
+	"loadline.dev/loadline/hack/cluster/deb"
 	"loadline.dev/loadline/hack/cluster/instance"
 )
 
@@ -70,114 +71,12 @@ func TestImageHoldsTheProgramUnderItsName(t *testing.T) {
 	require.Equal(t, []string{"sha256:" + digest(layer)}, config.Rootfs.DiffIDs)
 }
 
-// tree makes folders, and in those whose names end with * the file that marks
-// control groups.
-func tree(t *testing.T, folders ...string) string {
-	t.Helper()
-	root := t.TempDir()
-	for _, folder := range folders {
-		path := filepath.Join(root, folder)
-		require.NoError(t, os.MkdirAll(path, 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(path, "cgroup.procs"), nil, 0o644))
-	}
-	return root
-}
-
-func TestGroupIsMadeInEveryHierarchyAndRemovedWithAllBelow(t *testing.T) {
-	root := tree(t, "cpu,cpuacct", "cpuset", "memory", "pids")
-	require.NoError(t, os.Symlink("cpu,cpuacct", filepath.Join(root, "cpu")))
-	require.NoError(t, os.Mkdir(filepath.Join(root, "empty"), 0o755))
-	self, err := instance.ProcessOf(os.Getpid())
-	require.NoError(t, err)
-	group, err := newGroup(root, self)
-	require.NoError(t, err)
-	for _, hierarchy := range []string{"cpu,cpuacct", "cpuset", "memory", "pids"} {
-		require.NoError(t, os.MkdirAll(filepath.Join(root, hierarchy, group.Path(), "kubepods", "pod"), 0o755))
-	}
-	require.NoDirExists(t, filepath.Join(root, "empty", group.Path()))
-	require.NoError(t, removeStale(root))
-	require.DirExists(t, filepath.Join(root, "memory", group.Path(), "kubepods"), "its supervisor lives")
-	require.NoError(t, group.Remove())
-	left, err := filepath.Glob(filepath.Join(root, "*", groupPrefix+"*"))
-	require.NoError(t, err)
-	require.Empty(t, left)
-	require.NoError(t, group.Remove(), "nothing there is no error")
-}
-
-func TestGroupsOfDeadSupervisorsAreRemovedAndNoOthers(t *testing.T) {
-	cmd := exec.Command("true")
-	require.NoError(t, cmd.Start())
-	gone, err := instance.ProcessOf(cmd.Process.Pid)
-	require.NoError(t, err)
-	require.NoError(t, cmd.Wait())
-	root := tree(t, "cpu", "cpuset", "memory", "pids")
-	_, err = newGroup(root, gone)
-	require.NoError(t, err)
-	foreign := filepath.Join(root, "memory", groupPrefix+"of-somebody")
-	require.NoError(t, os.Mkdir(foreign, 0o755))
-	require.NoError(t, os.Mkdir(filepath.Join(root, groupPrefix+"1-1"), 0o755), "of a unified hierarchy")
-	require.NoError(t, removeStale(root))
-	left, err := filepath.Glob(filepath.Join(root, "*", groupPrefix+"*"))
-	require.NoError(t, err)
-	require.Equal(t, []string{foreign}, left)
-	require.NoDirExists(t, filepath.Join(root, groupPrefix+"1-1"))
-	require.NoError(t, removeStale(filepath.Join(root, "nowhere")))
-}
-
-func TestGroupSaysWhatTheMachineLacks(t *testing.T) {
-	_, err := hierarchies(tree(t, "cpu", "memory", "pids"))
-	require.ErrorContains(t, err, "there is no control group hierarchy")
-	require.ErrorContains(t, err, "cpuset")
-
-	unified := tree(t, ".")
-	control := filepath.Join(unified, "cgroup.subtree_control")
-	require.NoError(t, os.WriteFile(control, []byte("cpu memory pids\n"), 0o644))
-	_, err = hierarchies(unified)
-	require.ErrorContains(t, err, "controller cpuset is not enabled for groups below "+unified)
-	require.NoError(t, os.WriteFile(control, []byte("cpuset cpu io memory pids\n"), 0o644))
-	found, err := hierarchies(unified)
-	require.NoError(t, err)
-	require.Equal(t, []string{unified}, found)
-}
-
-func TestPackageFilesAreReadFromWhatAptPrints(t *testing.T) {
-	const runc = "'http://deb.debian.org/debian/pool/main/r/runc/runc_1.1.5%2bds1-1_amd64.deb' runc_1.1.5+ds1-1_amd64.deb 2709960 SHA256:0"
-	const containerd = "'http://deb.debian.org/debian/c/containerd_1.6.20_amd64.deb' containerd_1.6.20_amd64.deb 25903404 "
-	names, err := filesOf(runc + "\n" + containerd)
-	require.NoError(t, err)
-	require.Equal(t, []string{"containerd_1.6.20_amd64.deb", "runc_1.1.5+ds1-1_amd64.deb"}, names, "in the order of the packages")
-	for _, lines := range []string{"", runc, "E: no package"} {
-		_, err := filesOf(lines)
-		require.ErrorContains(t, err, "want the URI and the name of each of the packages [containerd runc]")
-	}
-}
-
-func TestWithoutPackageListsWhatIsThereWillDo(t *testing.T) {
-	parent := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(parent, "runc_1_amd64"), 0o755))
-	require.Nil(t, unpacked(parent), "half is nothing")
-	require.NoError(t, os.Mkdir(filepath.Join(parent, "containerd_1_amd64"), 0o755))
-	require.NoError(t, os.Mkdir(filepath.Join(parent, "containerd_2_amd64"), 0o755))
-	require.Equal(t, Runtime{filepath.Join(parent, "containerd_2_amd64"), filepath.Join(parent, "runc_1_amd64")}, unpacked(parent))
-}
-
-func TestProgramsAreFoundInThePackages(t *testing.T) {
-	first, second := t.TempDir(), t.TempDir()
-	require.NoError(t, os.MkdirAll(filepath.Join(second, "usr", "sbin"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(second, "usr", "sbin", "runc"), nil, 0o755))
-	path, err := Runtime{first, second}.Program("runc")
-	require.NoError(t, err)
-	require.Equal(t, filepath.Join(second, "usr", "sbin", "runc"), path)
-	_, err = Runtime{first, second}.Program("ctr")
-	require.ErrorContains(t, err, "program ctr is in none of "+first)
-}
-
 func TestFlagsComeBack(t *testing.T) {
 	var c config
 	fs := pflag.NewFlagSet("real-node", pflag.ContinueOnError)
 	c.addFlags(fs)
-	require.NoError(t, fs.Parse(Flags("/tmp/a b", "/cache", Runtime{"/x", "/y,z"}, Group{name: "g"}, 7)))
-	require.Equal(t, config{folder: "/tmp/a b", kubelet: "/cache/loadline-kubelet", burn: "/cache/loadline-burn", runtime: Runtime{"/x", "/y,z"}, group: "/g", port: 7}, c)
+	require.NoError(t, fs.Parse(Flags("/tmp/a b", "/cache", deb.Unpacked{"/x", "/y,z"}, "/g", 7)))
+	require.Equal(t, config{folder: "/tmp/a b", kubelet: "/cache/loadline-kubelet", burn: "/cache/loadline-burn", runtime: deb.Unpacked{"/x", "/y,z"}, group: "/g", port: 7}, c)
 }
 
 func TestMissingProgramsAreNamed(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"loadline.dev/loadline/hack/cluster/cgroup"
+	"loadline.dev/loadline/hack/cluster/deb"
 	"loadline.dev/loadline/hack/cluster/realnode"
 )
 
@@ -14,21 +16,21 @@ const realNode = "real-node"
 
 // realNode starts the real node. It is not ready at once: see awaitNodes.
 func (s *supervisor) realNode(p plan, cluster *bootstrap) []step {
-	var runtime realnode.Runtime
+	var runtime deb.Unpacked
 	programs := filepath.Dir(s.state.Program)
 	return []step{
 		{"packages of the real node unpacked", func(ctx context.Context) (err error) {
 			if err := realnode.CheckPrograms(programs); err != nil {
 				return err
 			}
-			runtime, err = realnode.Fetch(ctx)
+			runtime, err = deb.Fetch(ctx)
 			return err
 		}},
 		{"real node started", func(ctx context.Context) error {
 			if err := realnode.Announce(ctx, cluster.client); err != nil {
 				return err
 			}
-			group, err := realnode.NewGroup()
+			group, err := cgroup.New()
 			if err != nil {
 				return err
 			}
@@ -40,10 +42,10 @@ func (s *supervisor) realNode(p plan, cluster *bootstrap) []step {
 
 // realNode is the first process of its own process namespace, so that the
 // kernel ends all containers with it, and has its own mounts.
-func (p plan) realNode(programs string, runtime realnode.Runtime, group realnode.Group) component {
+func (p plan) realNode(programs string, runtime deb.Unpacked, group cgroup.Group) component {
 	return component{
 		name:       realNode,
-		flags:      realnode.Flags(p.folder, programs, runtime, group, p.ports[realNode]),
+		flags:      realnode.Flags(p.folder, programs, runtime, group.Path(), p.ports[realNode]),
 		namespaces: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"loadline.dev/loadline/hack/cluster/cgroup"
 	"loadline.dev/loadline/hack/cluster/instance"
 	"loadline.dev/loadline/hack/cluster/pki"
 	"loadline.dev/loadline/hack/cluster/realnode"
@@ -40,7 +41,7 @@ type supervisor struct {
 	began    time.Time
 	children []*child
 	spawner  *spawner
-	group    *realnode.Group // of the real node's pods
+	group    *cgroup.Group // of the real node's pods
 }
 
 // Main is the supervisor's main: it starts everything, watches, stops. It

@@ -1,4 +1,4 @@
-package realnode
+package cgroup
 
 import (
 	"errors"
@@ -30,9 +30,9 @@ type Group struct {
 	name string
 }
 
-// NewGroup creates the group of the instance that this process supervises. Those
+// New creates the group of the instance that this process supervises. Those
 // that killed instances left are removed first.
-func NewGroup() (Group, error) {
+func New() (Group, error) {
 	if err := RemoveStale(); err != nil {
 		return Group{}, err
 	}
@@ -40,10 +40,10 @@ func NewGroup() (Group, error) {
 	if err != nil {
 		return Group{}, err
 	}
-	return newGroup(cgroups, self)
+	return create(cgroups, self)
 }
 
-func newGroup(root string, supervisor instance.Process) (Group, error) {
+func create(root string, supervisor instance.Process) (Group, error) {
 	g := Group{root, fmt.Sprintf("%s%d-%d", groupPrefix, supervisor.PID, supervisor.Start)}
 	parents, err := hierarchies(root)
 	if err != nil {

@@ -1,4 +1,4 @@
-package realnode
+package deb
 
 import (
 	"bytes"
@@ -13,20 +13,19 @@ import (
 	"time"
 )
 
-// packages are those of the distribution that a node is made of. They are only
-// unpacked: nothing is installed.
+// packages are what a container runtime is made of.
 var packages = []string{"containerd", "runc"}
 
 // downloadTime is how long one call of apt-get or dpkg may take.
 const downloadTime = 3 * time.Minute
 
-// Runtime holds the folders of the unpacked packages.
-type Runtime []string
+// Unpacked holds the folders of the unpacked packages.
+type Unpacked []string
 
 // Fetch returns the packages of the distribution, unpacked in the user's cache
 // directory in folders named after their versions. What is there is not fetched
 // again.
-func Fetch(ctx context.Context) (Runtime, error) {
+func Fetch(ctx context.Context) (Unpacked, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return nil, fmt.Errorf("find the cache directory: %w", err)
@@ -40,32 +39,32 @@ func Fetch(ctx context.Context) (Runtime, error) {
 		}
 		return nil, fmt.Errorf("packages %v of the distribution cannot be had: %w", packages, err)
 	}
-	var runtime Runtime
+	var all Unpacked
 	for i, name := range packages {
 		folder, err := fetch(ctx, parent, name, newest[i])
 		if err != nil {
 			return nil, fmt.Errorf("package %s of the distribution cannot be had: %w", name, err)
 		}
-		runtime = append(runtime, folder)
+		all = append(all, folder)
 	}
-	return runtime, nil
+	return all, nil
 }
 
 // unpacked returns what was unpacked earlier, nil if some package was not.
-func unpacked(parent string) Runtime {
-	var runtime Runtime
+func unpacked(parent string) Unpacked {
+	var all Unpacked
 	for _, name := range packages {
 		known, err := filepath.Glob(filepath.Join(parent, name+"_*"))
 		if err != nil || len(known) == 0 {
 			return nil
 		}
-		runtime = append(runtime, known[len(known)-1])
+		all = append(all, known[len(known)-1])
 	}
-	return runtime
+	return all
 }
 
 // Program returns the path of a program of the packages.
-func (r Runtime) Program(name string) (string, error) {
+func (r Unpacked) Program(name string) (string, error) {
 	for _, folder := range r {
 		for _, place := range []string{"usr/bin", "usr/sbin"} {
 			path := filepath.Join(folder, place, name)
