@@ -25,8 +25,9 @@ const deferredTime = 5 * time.Minute
 // Two pods want more, and the node has nothing left: the kubelet defers their resizes.
 // One VPA may evict after a while, the other never.
 func fullNodeFallsBackAsConfigured(t *testing.T) {
-	small := burner{harness.Container{CPU: "50m", Memory: "50Mi", CPULimit: "400m", MemoryLimit: "100Mi"}, "200m", "20Mi"}
-	ballast := run(t, "ballast", burner{Container: harness.Container{CPU: left(t, "-100m"), Memory: "20Mi"}})
+	// What one of them gives back when it is evicted is not enough for the other.
+	small := burner{harness.Container{CPU: "10m", Memory: "50Mi", MemoryLimit: "100Mi"}, "200m", "20Mi"}
+	ballast := run(t, "ballast", burner{Container: harness.Container{CPU: left(t, "-20m"), Memory: "20Mi"}})
 	awaitRunning(t, ballast)
 	evicting, staying := run(t, "evicting", small), run(t, "staying", small)
 	control(t, evicting, vpav1.UpdateModeInPlaceOrRecreate)
@@ -50,7 +51,7 @@ func fullNodeFallsBackAsConfigured(t *testing.T) {
 		return err
 	})
 	took(t, "full: evicted, since the resizes were asked for", began)
-	require.NoError(t, grown(next), "the webhook gives the new pod what was recommended")
+	require.NoError(t, grown(first)(next), "the webhook gives the new pod what was recommended")
 	during(t, 12*time.Second, "the other pod stays", func() error {
 		passTime(t, staying, second)
 		return untouched(t, staying, second)
@@ -59,7 +60,7 @@ func fullNodeFallsBackAsConfigured(t *testing.T) {
 	// Room on the node: what was put off is done.
 	room := time.Now()
 	remove(t, ballast)
-	resized(t, staying, second, grown)
+	resized(t, staying, second, grown(second))
 	took(t, "full: deferred resize done, since there is room", room)
 	eventually(t, patience, "the evicted pod runs", func() error {
 		pod, err := only(t.Context(), evicting)
@@ -70,12 +71,16 @@ func fullNodeFallsBackAsConfigured(t *testing.T) {
 	})
 }
 
-// grown tells whether a pod that asked for 50m when it was created asks for more.
-func grown(pod *corev1.Pod) error {
-	if cpu := request(pod, corev1.ResourceCPU); cpu.MilliValue() <= 50 {
-		return fmt.Errorf("requests %s of cpu", cpu.String())
+// grown tells whether a pod asks for more than twice the cpu that another, or
+// the same earlier, asked for.
+func grown(before *corev1.Pod) func(pod *corev1.Pod) error {
+	was := request(before, corev1.ResourceCPU)
+	return func(pod *corev1.Pod) error {
+		if cpu := request(pod, corev1.ResourceCPU); cpu.MilliValue() <= 2*was.MilliValue() {
+			return fmt.Errorf("requests %s of cpu, was %s", cpu.String(), was.String())
+		}
+		return nil
 	}
-	return nil
 }
 
 // left is what the node has left of cpu, and more.

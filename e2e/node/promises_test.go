@@ -53,7 +53,7 @@ func resized(t *testing.T, w harness.Workload, before *corev1.Pod, right func(po
 func hungryPodGrowsInPlace(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	w := run(t, "hungry", burner{harness.Container{CPU: "50m", Memory: "64Mi", CPULimit: "200m", MemoryLimit: "128Mi"}, "150m", "30Mi"})
+	w := run(t, "hungry", burner{harness.Container{CPU: "30m", Memory: "64Mi", CPULimit: "300m", MemoryLimit: "128Mi"}, "150m", "30Mi"})
 	control(t, w, vpav1.UpdateModeInPlaceOrRecreate)
 	before := awaitRunning(t, w)
 	took(t, "hungry: container runs", began)
@@ -64,16 +64,16 @@ func hungryPodGrowsInPlace(t *testing.T) {
 			return err
 		}
 		// A busy machine may give it less than it wants, and a moment more.
-		if used := usage.Containers[0].Usage; used.Cpu().MilliValue() <= 50 || used.Cpu().MilliValue() > 200 || used.Memory().Value() < 30<<20 || used.Memory().Value() > 64<<20 {
+		if used := usage.Containers[0].Usage; used.Cpu().MilliValue() <= 60 || used.Cpu().MilliValue() > 200 || used.Memory().Value() < 30<<20 || used.Memory().Value() > 64<<20 {
 			return fmt.Errorf("usage is %v: want about 150m and 30Mi", used)
 		}
 		return nil
 	})
 	took(t, "hungry: usage in the metrics API", began)
-	after := resized(t, w, before, grown)
+	after := resized(t, w, before, grown(before))
 	took(t, "hungry: grown in place, in force in the cgroup", began)
 	cpu := after.Spec.Containers[0].Resources
-	require.Equal(t, 4*cpu.Requests.Cpu().MilliValue(), cpu.Limits.Cpu().MilliValue(), "the limit keeps its proportion to the request")
+	require.Equal(t, 10*cpu.Requests.Cpu().MilliValue(), cpu.Limits.Cpu().MilliValue(), "the limit keeps its proportion to the request")
 }
 
 func idlePodShrinksInPlace(t *testing.T) {
