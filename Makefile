@@ -15,7 +15,9 @@ CLUSTER := .cluster
 # More options of `make scale`; `cd e2e && go run ./scale -h` lists them.
 SCALE   ?=
 # What of hack/cluster compiles without all of Kubernetes.
-CLUSTER_PACKAGES := ./instance ./local ./pki ./play ./supervise ./trace
+CLUSTER_PACKAGES := ./burn ./cgroup ./deb ./instance ./local ./pki ./play ./realnode ./supervise ./trace
+# Whether a machine that cannot run a real node fails `make e2e-node`; anything else but required skips it there.
+NODE    ?= required
 LINT    := go tool -modfile=$(CURDIR)/hack/tools/lint/go.mod golangci-lint
 
 .PHONY: help
@@ -80,6 +82,11 @@ cluster-down: ## stop the local control plane and remove its state
 e2e: build ## user-visible promises on the local control plane
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -race -count=1 -parallel 16 -timeout 20m . ./harness
 
+.PHONY: e2e-node
+e2e-node: build ## promises on one real node: kubelet, containerd, cgroups (needs root; NODE=optional skips where it cannot run)
+	@if [ $(NODE) != required ] && [ $$(id -u) != 0 ]; then echo "skipped: no real node here: it needs root, not user $$(id -u)"; exit; fi; \
+		binary=$$(hack/cluster/build.sh --real-node | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_NODE=$(NODE) go test -race -v -count=1 -parallel 8 -timeout 15m ./node
+
 .PHONY: scale
 scale: build ## measure a pass with 10,000 pods and write docs/scale.md (an hour; SCALE="-only loadline" and more options)
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./scale -document ../docs/scale.md $(SCALE)
@@ -110,6 +117,7 @@ test: ## everything that must pass before a change lands
 	$(MAKE) compat
 	$(MAKE) prometheus
 	$(MAKE) e2e
+	$(MAKE) e2e-node NODE=optional
 
 .PHONY: clean
 clean: ## remove what was built here

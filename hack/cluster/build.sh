@@ -5,8 +5,23 @@
 # The result is kept in the user's cache folder under the hash of everything it
 # is built from, so it is built once per version of this folder. A build from
 # nothing compiles 2,800 packages, which takes two cores 8 to 13 minutes.
+#
+#   build.sh [--real-node]
+#
+# With --real-node it builds what `up --real-node` needs as well, into the same
+# folder: the kubelet, and the program of the image.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
+case $* in
+'') programs=(loadline-cluster) ;;
+--real-node) programs=(loadline-cluster loadline-kubelet loadline-burn) ;;
+*)
+  echo "build.sh: want --real-node or nothing, got $*" >&2
+  exit 2
+  ;;
+esac
+# Where the source of each program is.
+declare -A source=([loadline-cluster]=. [loadline-kubelet]=./kubelet [loadline-burn]=./burn)
 
 kept=3         # versions that stay in the cache
 every=15       # seconds between two lines of progress
@@ -14,7 +29,7 @@ kubernetes=$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }' go.mod)
 
 say() { echo "loadline-cluster: $*" >&2; }
 
-sources() { find . -type f \( -name '*.go' ! -name '*_test.go' -o -path './supervise/stages/*.yaml' -o -name go.mod -o -name go.sum -o -name build.sh \) | LC_ALL=C sort; }
+sources() { find . -type f \( -name '*.go' ! -name '*_test.go' -o -path './supervise/stages/*.yaml' -o -path './realnode/files/*' -o -name go.mod -o -name go.sum -o -name build.sh \) | LC_ALL=C sort; }
 hash=$(sources | xargs cat | git hash-object --stdin | cut -c 1-16)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/loadline
 folder=$cache/cluster-$hash
@@ -26,7 +41,10 @@ finish() {
   echo "$program"
 }
 
-if [[ -x $program ]]; then
+# missing lists the programs that are not there.
+missing() { for name in "${programs[@]}"; do [[ -x $folder/$name ]] || echo "$name"; done; }
+
+if [[ -z $(missing) ]]; then
   finish
   exit
 fi
@@ -36,10 +54,13 @@ if ! flock -n 9; then
   say "another build is running; waiting for it"
   flock 9
 fi
-if [[ -x $program ]]; then
+mapfile -t programs < <(missing)
+if ((${#programs[@]} == 0)); then
   finish
   exit
 fi
+packages=()
+for name in "${programs[@]}"; do packages+=("${source[$name]}"); done
 
 rm -rf "$cache"/build.?????? # of builds that were killed
 began=$SECONDS
@@ -74,7 +95,7 @@ watch() {
 downloads() { echo "$(grep -c '^go: downloading' "$work/log" || true) modules downloaded so far"; }
 say "building, once for this version (kept in $folder)"
 say "$(elapsed)  finding out what there is to compile"
-watch downloads env CGO_ENABLED=0 go list -mod=readonly -deps .
+watch downloads env CGO_ENABLED=0 go list -mod=readonly -deps "${packages[@]}"
 total=$(wc -l <"$work/out")
 
 # go build -v names a package when its compilation begins; what the build cache
@@ -86,8 +107,10 @@ for package in "$server" "$client"; do
   IFS=. read -r major minor _ <<<"${kubernetes#v}"
   flags+=" -X $package.gitVersion=$kubernetes -X $package.gitMajor=$major -X $package.gitMinor=$minor"
 done
-watch compiled env CGO_ENABLED=0 go build -v -mod=readonly -trimpath -buildvcs=false -ldflags "$flags" -o "$work/loadline-cluster" .
 mkdir -p "$folder"
-mv "$work/loadline-cluster" "$program"
-say "$(elapsed)  done: $(compiled), $(($(stat -c %s "$program") >> 20)) MiB"
+for name in "${programs[@]}"; do
+  watch compiled env CGO_ENABLED=0 go build -v -mod=readonly -trimpath -buildvcs=false -ldflags "$flags" -o "$work/$name" "${source[$name]}"
+  mv "$work/$name" "$folder/$name"
+  say "$(elapsed)  $name done: $(compiled), $(($(stat -c %s "$folder/$name") >> 20)) MiB"
+done
 finish

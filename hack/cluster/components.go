@@ -23,6 +23,7 @@ import (
 
 	"loadline.dev/loadline/hack/cluster/instance"
 	"loadline.dev/loadline/hack/cluster/play"
+	"loadline.dev/loadline/hack/cluster/realnode"
 )
 
 // components maps the first argument of the program to the server it then
@@ -39,8 +40,9 @@ var components = map[string]func(args []string) int{
 	"metrics-server": func(args []string) int {
 		return runCommand(metricsserver.NewMetricsServerCommand(genericapiserver.SetupSignalHandler()), args)
 	},
-	"kwok":   runKwok,
-	"player": play.Main,
+	"kwok":      runKwok,
+	"player":    play.Main,
+	"real-node": realnode.Main,
 }
 
 func runCommand(cmd *cobra.Command, args []string) int {

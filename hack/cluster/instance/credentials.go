@@ -17,6 +17,14 @@ const (
 	serviceIP    = "10.96.0.1"
 )
 
+// The real node, the user that its kubelet is, and the taint that its pods must
+// tolerate.
+const (
+	RealNode      = "real-1"
+	RealNodeUser  = "system:node:" + RealNode
+	RealNodeTaint = "sim.loadline.dev/real"
+)
+
 // FrontProxy is the name by which the API server is known to aggregated ones.
 const FrontProxy = "front-proxy-client"
 
@@ -27,8 +35,8 @@ const (
 	masters = "system:masters"
 )
 
-// users are the clients of the API server and their groups. The controllers and
-// the scheduler have just the roles that every cluster gives them.
+// users are the clients of the API server and their groups. The controllers, the
+// scheduler and the real node have just the roles that every cluster gives them.
 func users() map[string][]string {
 	return map[string][]string{
 		admin:                            {masters},
@@ -37,6 +45,7 @@ func users() map[string][]string {
 		"kwok":                           {masters},
 		"player":                         {masters},
 		"metrics-server":                 {masters},
+		RealNodeUser:                     {"system:nodes"},
 	}
 }
 
@@ -89,6 +98,10 @@ func (f Folder) WritePKI(authority *pki.Authority, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	toKubelet, err := authority.Client("kube-apiserver-kubelet-client", now, masters)
+	if err != nil {
+		return err
+	}
 	_, accounts, err := pki.NewKey()
 	if err != nil {
 		return err
@@ -99,6 +112,7 @@ func (f Folder) WritePKI(authority *pki.Authority, now time.Time) error {
 	for name, data := range map[string][]byte{
 		"ca.crt": authority.PEM, "server.crt": server.Cert, "server.key": server.Key,
 		"front-proxy.crt": proxy.Cert, "front-proxy.key": proxy.Key, "service-accounts.key": accounts,
+		"kubelet-client.crt": toKubelet.Cert, "kubelet-client.key": toKubelet.Key,
 	} {
 		if err := os.WriteFile(f.Path("pki", name), data, 0o600); err != nil {
 			return fmt.Errorf("write certificates: %w", err)

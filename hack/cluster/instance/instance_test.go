@@ -22,7 +22,7 @@ func TestFilesOfAnInstance(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, folder.WritePKI(authority, now))
 	require.NoError(t, folder.WriteKubeconfigs(authority, "shop", 4711, now))
-	for _, name := range []string{"ca.crt", "server.crt", "server.key", "front-proxy.crt", "front-proxy.key", "service-accounts.key"} {
+	for _, name := range []string{"ca.crt", "server.crt", "server.key", "front-proxy.crt", "front-proxy.key", "kubelet-client.crt", "kubelet-client.key", "service-accounts.key"} {
 		info, err := os.Stat(folder.Path("pki", name))
 		require.NoError(t, err)
 		require.Equal(t, os.FileMode(0o600), info.Mode())

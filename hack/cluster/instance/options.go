@@ -25,6 +25,7 @@ type Options struct {
 	Speed      float64       `json:"speed"`            // seconds of a trace per second
 	Scrape     time.Duration `json:"scrape"`           // of metrics-server
 	Audit      bool          `json:"audit,omitempty"`  // log every request
+	RealNode   bool          `json:"realNode,omitempty"`
 }
 
 // leastScrape is the shortest interval that metrics-server accepts.
@@ -40,6 +41,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Traces, "traces", "", "folder of recorded usage (.csv, .csv.gz) that pods can play")
 	fs.Float64Var(&o.Speed, "speed", 1, "seconds of a trace that pass per second, unless a pod says otherwise")
 	fs.DurationVar(&o.Scrape, "metrics-every", leastScrape, "how often metrics-server scrapes; a new pod shows usage after one to two intervals")
+	fs.BoolVar(&o.RealNode, "real-node", false, "add one real node with containers, "+RealNode+"; needs root, and programs of build.sh --real-node")
 	fs.BoolVar(&o.Audit, "audit", false, "write who asked the API server for what to logs/audit.log, one JSON object per line")
 }
 
@@ -81,6 +83,9 @@ func (o *Options) Validate() error {
 		if amount, err := resource.ParseQuantity(q[1]); err != nil || amount.Sign() <= 0 {
 			wrong(q[0], "a quantity above 0, such as 8 or 32Gi", q[1])
 		}
+	}
+	if o.RealNode && os.Geteuid() != 0 {
+		wrong("real-node", "root for it", fmt.Sprintf("user %d", os.Geteuid()))
 	}
 	if o.Traces != "" {
 		if info, err := os.Stat(o.Traces); err != nil || !info.IsDir() {

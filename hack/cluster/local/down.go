@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"loadline.dev/loadline/hack/cluster/cgroup"
 	"loadline.dev/loadline/hack/cluster/instance"
 )
 
@@ -37,7 +38,7 @@ func down(c command) (int, error) {
 		return 1, err
 	}
 	defer func() { _ = lock.Close() }()
-	if err := c.folder.KillLeftovers(); err != nil {
+	if err := errors.Join(c.folder.KillLeftovers(), cgroup.RemoveStale()); err != nil {
 		return 1, err
 	}
 	if c.keepLogs {

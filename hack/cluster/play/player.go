@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -32,8 +34,8 @@ const stepEvery = time.Second
 
 // config are the player's flags.
 type config struct {
-	kubeconfig, address, cert, key, traces string
-	speed                                  float64
+	kubeconfig, address, cert, key, traces, leaveAlone string
+	speed                                              float64
 }
 
 // Main is the player's command line; args[0] is its name. It returns the exit code.
@@ -45,6 +47,7 @@ func Main(args []string) int {
 	fs.StringVar(&c.cert, "tls-cert-file", "", "certificate to serve with")
 	fs.StringVar(&c.key, "tls-private-key-file", "", "key of the certificate")
 	fs.StringVar(&c.traces, "traces", "", "folder of traces")
+	fs.StringVar(&c.leaveAlone, "leave-alone", "", "node whose pods are real")
 	fs.Float64Var(&c.speed, "speed", 1, "seconds of a trace per second")
 	if err := fs.Parse(args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -69,7 +72,9 @@ func (c config) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
-	factory := informers.NewSharedInformerFactory(client, 0)
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermNotEqualSelector("spec.nodeName", c.leaveAlone).String()
+	}))
 	pods := factory.Core().V1().Pods()
 	pods.Informer()
 	defer factory.Shutdown() // waits for the informers, so it comes after

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
@@ -125,6 +126,9 @@ func (b *bootstrap) applyStages(ctx context.Context) error {
 	return nil
 }
 
+// simulated is the annotation of the nodes that kwok takes care of.
+const simulated = "kwok.x-k8s.io/node"
+
 // createNodes makes the nodes, some at a time.
 func (b *bootstrap) createNodes(ctx context.Context, o instance.Options) error {
 	const atOnce = 16
@@ -140,7 +144,7 @@ func (b *bootstrap) createNodes(ctx context.Context, o instance.Options) error {
 	for worker := range atOnce {
 		workers.Go(func() {
 			for name := range names {
-				_, err := b.client.CoreV1().Nodes().Create(ctx, node(name, o), metav1.CreateOptions{})
+				_, err := b.client.CoreV1().Nodes().Create(ctx, simulatedNode(name, o), metav1.CreateOptions{})
 				if err != nil && !apierrors.IsAlreadyExists(err) {
 					problems[worker] = fmt.Errorf("create node %s: %w", name, err)
 				}
@@ -151,8 +155,8 @@ func (b *bootstrap) createNodes(ctx context.Context, o instance.Options) error {
 	return errors.Join(problems...)
 }
 
-// node is a machine that kwok keeps alive and whose page the player serves.
-func node(name string, o instance.Options) *corev1.Node {
+// simulatedNode is a machine that kwok keeps alive and whose page the player serves.
+func simulatedNode(name string, o instance.Options) *corev1.Node {
 	size := corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse(o.NodeCPU),
 		corev1.ResourceMemory: resource.MustParse(o.NodeMemory),
@@ -165,7 +169,7 @@ func node(name string, o instance.Options) *corev1.Node {
 				corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
 			},
 			Annotations: map[string]string{
-				"kwok.x-k8s.io/node":                   "fake",
+				simulated:                              "fake",
 				"metrics.k8s.io/resource-metrics-path": "/metrics/nodes/" + name + "/metrics/resource",
 			},
 		},
@@ -205,7 +209,8 @@ func (b *bootstrap) awaitNodes(ctx context.Context, count int) error {
 		for _, n := range nodes.Items {
 			for _, c := range n.Status.Conditions {
 				// The taint goes a moment after the condition; before, no pod is placed.
-				if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && len(n.Spec.Taints) == 0 {
+				notReady := func(taint corev1.Taint) bool { return taint.Key == corev1.TaintNodeNotReady }
+				if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && !slices.ContainsFunc(n.Spec.Taints, notReady) {
 					ready++
 				}
 			}

@@ -15,16 +15,18 @@ const (
 	advertised = "192.0.2.1"
 )
 
-// component is one server: the program's first argument, and its flags.
+// component is one server: the program's first argument, its flags, and the
+// namespaces that are made for it.
 type component struct {
-	name  string
-	flags []string
+	name       string
+	flags      []string
+	namespaces uintptr
 }
 
 // portNames are the ports an instance needs. The controllers and the scheduler
 // serve nothing.
 func portNames() []string {
-	return []string{"etcd", "etcd-peer", "kube-apiserver", "kwok", "player", "metrics-server"}
+	return []string{"etcd", "etcd-peer", "kube-apiserver", "kwok", "player", "metrics-server", realNode}
 }
 
 // plan knows the flags of every component of one instance.
@@ -46,7 +48,7 @@ func (p plan) serving() []string {
 
 func (p plan) etcd() component {
 	client, peer := "http://"+p.address("etcd"), "http://"+p.address("etcd-peer")
-	return component{"etcd", []string{
+	return component{name: "etcd", flags: []string{
 		"--data-dir=" + p.folder.Path("etcd"),
 		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
@@ -60,7 +62,7 @@ func (p plan) apiServer() component {
 	if p.options.Audit {
 		flags = append(flags, "--audit-policy-file="+p.folder.Path(instance.AuditPolicyFile), "--audit-log-path="+p.folder.Path(instance.LogsDir, "audit.log"))
 	}
-	return component{"kube-apiserver", append(flags,
+	return component{name: "kube-apiserver", flags: append(flags,
 		"--etcd-servers=http://"+p.address("etcd"),
 		"--bind-address="+instance.Loopback, "--secure-port="+p.port("kube-apiserver"),
 		"--advertise-address="+advertised, "--endpoint-reconciler-type=none",
@@ -74,6 +76,9 @@ func (p plan) apiServer() component {
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file="+p.pki("front-proxy.crt"), "--proxy-client-key-file="+p.pki("front-proxy.key"),
+		// For the logs of the real node's pods.
+		"--kubelet-client-certificate="+p.pki("kubelet-client.crt"), "--kubelet-client-key="+p.pki("kubelet-client.key"),
+		"--kubelet-certificate-authority="+p.pki("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
 		"--max-requests-inflight=2000", "--max-mutating-requests-inflight=1000",
 		"--allow-privileged",
 	)}
@@ -81,7 +86,7 @@ func (p plan) apiServer() component {
 
 func (p plan) controllers() component {
 	config := p.folder.KubeconfigOf("system:kube-controller-manager")
-	return component{"kube-controller-manager", []string{
+	return component{name: "kube-controller-manager", flags: []string{
 		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
 		"--leader-elect=false", "--secure-port=0",
 		"--service-account-private-key-file=" + p.pki("service-accounts.key"), "--root-ca-file=" + p.pki("ca.crt"),
@@ -92,7 +97,7 @@ func (p plan) controllers() component {
 
 func (p plan) scheduler() component {
 	config := p.folder.KubeconfigOf("system:kube-scheduler")
-	return component{"kube-scheduler", []string{
+	return component{name: "kube-scheduler", flags: []string{
 		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
 		"--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000",
 	}}
@@ -101,18 +106,18 @@ func (p plan) scheduler() component {
 // kwok simulates nodes and the life of pods. Nodes announce the player's port,
 // so metrics-server asks the player for usage.
 func (p plan) kwok() component {
-	return component{"kwok", append(p.serving(),
+	return component{name: "kwok", flags: append(p.serving(),
 		"--kubeconfig="+p.folder.KubeconfigOf("kwok"),
-		"--manage-all-nodes=true", "--node-ip="+instance.Loopback, "--node-port="+p.port("player"),
+		"--manage-nodes-with-annotation-selector="+simulated+"=fake", "--node-ip="+instance.Loopback, "--node-port="+p.port("player"),
 		"--server-address="+p.address("kwok"), "--cidr="+podRange,
 		"--node-lease-duration-seconds=40", "--enable-crds=Stage",
 	)}
 }
 
 func (p plan) player() component {
-	return component{"player", append(p.serving(),
+	return component{name: "player", flags: append(p.serving(),
 		"--kubeconfig="+p.folder.KubeconfigOf("player"), "--address="+p.address("player"),
-		"--traces="+p.options.Traces, fmt.Sprintf("--speed=%g", p.options.Speed),
+		"--leave-alone="+instance.RealNode, "--traces="+p.options.Traces, fmt.Sprintf("--speed=%g", p.options.Speed),
 	)}
 }
 
@@ -120,7 +125,7 @@ func (p plan) player() component {
 // as metrics-server wants the request timeout to be shorter.
 func (p plan) metricsServer() component {
 	config := p.folder.KubeconfigOf("metrics-server")
-	return component{"metrics-server", append(p.serving(),
+	return component{name: "metrics-server", flags: append(p.serving(),
 		"--kubeconfig="+config, "--authentication-kubeconfig="+config, "--authorization-kubeconfig="+config,
 		"--bind-address="+instance.Loopback, "--secure-port="+p.port("metrics-server"),
 		"--kubelet-preferred-address-types=InternalIP", "--kubelet-use-node-status-port",

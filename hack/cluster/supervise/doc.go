@@ -8,6 +8,7 @@
 // `run` wants it, the supervisor also ends with the command that started it.
 //
 // Components are started by name from the supervisor's own program file; none
-// is imported here. The stages of the simulation are in stages/, applied as they
+// is imported here. The real node, if there is one, is such a component too: see
+// package realnode. The stages of the simulation are in stages/, applied as they
 // are.
 package supervise

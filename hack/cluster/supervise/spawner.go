@@ -67,7 +67,7 @@ func (s *spawner) start(c component) (*child, error) {
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, string(s.folder)
 	// Nothing of the user's own configuration may leak in.
 	cmd.Env = []string{"HOME=" + string(s.folder), "PATH=" + os.Getenv("PATH"), "TZ=UTC"}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: c.namespaces}
 	started := make(chan error)
 	s.work <- func() { started <- cmd.Start() }
 	if err := <-started; err != nil {

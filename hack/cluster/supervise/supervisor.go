@@ -11,8 +11,10 @@ import (
 	"syscall"
 	"time"
 
+	"loadline.dev/loadline/hack/cluster/cgroup"
 	"loadline.dev/loadline/hack/cluster/instance"
 	"loadline.dev/loadline/hack/cluster/pki"
+	"loadline.dev/loadline/hack/cluster/realnode"
 )
 
 // File descriptors that `up` hands to the supervisor besides its output.
@@ -39,6 +41,7 @@ type supervisor struct {
 	began    time.Time
 	children []*child
 	spawner  *spawner
+	group    *cgroup.Group // of the real node's pods
 }
 
 // Main is the supervisor's main: it starts everything, watches, stops. It
@@ -113,7 +116,7 @@ func (s *supervisor) attempt(ctx context.Context, ready func()) error {
 	keep, release := context.WithCancel(context.Background())
 	defer release()
 	s.children, s.spawner = nil, newSpawner(keep, s.folder)
-	defer func() { stop(s.children) }()
+	defer s.clear()
 	watched := make(chan error, 1)
 	go func() {
 		select {
@@ -175,6 +178,12 @@ func (s *supervisor) prepare(now time.Time) (*pki.Authority, error) {
 	)
 }
 
+// step is a part of the start, named after what is true when it is done.
+type step struct {
+	done string
+	do   func(context.Context) error
+}
+
 // bringUp goes from nothing to a cluster with ready nodes and metrics.
 func (s *supervisor) bringUp(ctx context.Context) error {
 	authority, err := s.prepare(time.Now())
@@ -189,19 +198,25 @@ func (s *supervisor) bringUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	steps := []struct {
-		done string
-		do   func(context.Context) error
-	}{
-		{"API server ready", cluster.awaitServer},
+	steps := []step{{"API server ready", cluster.awaitServer}}
+	nodes := s.state.Options.Nodes
+	if s.state.Options.RealNode {
+		// It takes longest, so it begins first.
+		steps = append(steps, s.realNode(p, cluster)...)
+		nodes++
+	}
+	steps = append(steps, []step{
 		{"controllers, scheduler started", func(context.Context) error { return s.start(p.controllers(), p.scheduler()) }},
 		{"stages of the simulation applied", cluster.applyStages},
 		{"kwok, player, metrics-server started", func(context.Context) error { return s.start(p.kwok(), p.player(), p.metricsServer()) }},
 		{fmt.Sprintf("%d nodes created", s.state.Options.Nodes), func(ctx context.Context) error { return cluster.createNodes(ctx, s.state.Options) }},
 		{"metrics API registered", cluster.registerMetrics},
-		{"nodes ready", func(ctx context.Context) error { return cluster.awaitNodes(ctx, s.state.Options.Nodes) }},
+		{"nodes ready", func(ctx context.Context) error { return cluster.awaitNodes(ctx, nodes) }},
 		{"default service account there", cluster.awaitServiceAccount},
 		{"metrics API available", cluster.awaitMetrics},
+	}...)
+	if s.state.Options.RealNode {
+		steps = append(steps, step{"real node runs pods", func(ctx context.Context) error { return realnode.Try(ctx, cluster.client) }})
 	}
 	for _, step := range steps {
 		if err := step.do(ctx); err != nil {

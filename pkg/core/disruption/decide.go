@@ -128,7 +128,7 @@ func (s Situation) Evictable(p *Pod) Reason {
 func (s Situation) fallback(p *Pod) (Decision, Reason) {
 	age := s.Now.Sub(s.Memory.since(p, s.Now))
 	waits := p.Resize == ResizeDeferred && age <= DeferredTimeout ||
-		p.Resize == ResizeInProgress && age <= InProgressTimeout
+		(p.Resize == ResizeInProgress || p.Resize == ResizeError && p.givesMemory()) && age <= InProgressTimeout
 	if waits {
 		return Wait, p.Resize.reason()
 	}

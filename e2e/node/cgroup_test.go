@@ -1,0 +1,136 @@
+package node
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// enforced is what the kernel holds a container to.
+type enforced struct {
+	weight   int64 // cpu.shares of version 1 or cpu.weight of version 2
+	unified  bool  // version 2
+	millis   int64 // cpu limit in thousandths of a core, 0 for none
+	memory   int64 // limit in bytes, 0 for none
+	occupied int64 // memory in use, in bytes
+}
+
+// none is how version 1 writes that there is no memory limit, or more than that.
+const none = int64(1) << 60
+
+// groupOf finds the control group of the pod's only container in a hierarchy,
+// which is a folder of its own in version 1.
+func groupOf(pod *corev1.Pod, hierarchy string) (string, error) {
+	_, id, _ := strings.Cut(pod.Status.ContainerStatuses[0].ContainerID, "://")
+	var found []string
+	for _, levels := range []string{"pod*", "*/pod*"} { // guaranteed pods have no folder of their class
+		paths, err := filepath.Glob(filepath.Join("/sys/fs/cgroup", hierarchy, "loadline-node-*", "kubepods", levels, id))
+		if err != nil {
+			return "", err
+		}
+		found = append(found, paths...)
+	}
+	if id == "" || len(found) != 1 {
+		return "", fmt.Errorf("control group of container %q in hierarchy %q: want one, found %v", id, hierarchy, found)
+	}
+	return found[0], nil
+}
+
+// readEnforced reads the values of a pod with one container from the kernel.
+func readEnforced(pod *corev1.Pod) (enforced, error) {
+	var e enforced
+	if len(pod.Status.ContainerStatuses) != 1 {
+		return e, fmt.Errorf("pod %s has %d containers: want 1", pod.Name, len(pod.Status.ContainerStatuses))
+	}
+	cpu, memory := "", ""
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		e.unified = true
+	} else {
+		cpu, memory = "cpu", "memory"
+	}
+	cpuGroup, err := groupOf(pod, cpu)
+	if err != nil {
+		return e, err
+	}
+	memoryGroup, err := groupOf(pod, memory)
+	if err != nil {
+		return e, err
+	}
+	r := reader{}
+	if e.unified {
+		e.weight = r.number(cpuGroup, "cpu.weight")
+		limit, period, _ := strings.Cut(r.text(cpuGroup, "cpu.max"), " ")
+		if limit != "max" {
+			e.millis = 1000 * r.parse("cpu.max", limit) / max(1, r.parse("cpu.max", period))
+		}
+		if r.text(memoryGroup, "memory.max") != "max" {
+			e.memory = r.number(memoryGroup, "memory.max")
+		}
+		e.occupied = r.number(memoryGroup, "memory.current")
+		return e, r.err
+	}
+	e.weight = r.number(cpuGroup, "cpu.shares")
+	if quota := r.number(cpuGroup, "cpu.cfs_quota_us"); quota > 0 {
+		e.millis = 1000 * quota / max(1, r.number(cpuGroup, "cpu.cfs_period_us"))
+	}
+	if limit := r.number(memoryGroup, "memory.limit_in_bytes"); limit < none {
+		e.memory = limit
+	}
+	e.occupied = r.number(memoryGroup, "memory.usage_in_bytes")
+	return e, r.err
+}
+
+// reader keeps the first error of several readings.
+type reader struct{ err error }
+
+func (r *reader) text(folder, name string) string {
+	data, err := os.ReadFile(filepath.Join(folder, name))
+	if err != nil && r.err == nil {
+		r.err = err
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func (r *reader) parse(name, text string) int64 {
+	value, err := strconv.ParseInt(text, 10, 64)
+	if err != nil && r.err == nil {
+		r.err = fmt.Errorf("%s: %w", name, err)
+	}
+	return value
+}
+
+func (r *reader) number(folder, name string) int64 { return r.parse(name, r.text(folder, name)) }
+
+// follows tells whether the kernel enforces what the pod's spec asks for.
+func (e enforced) follows(pod *corev1.Pod) error {
+	asked := pod.Spec.Containers[0].Resources
+	limit := asked.Limits.Cpu().MilliValue()
+	// Quotas are whole microseconds and pages are whole: both round.
+	const page = 4096
+	if memory := asked.Limits.Memory().Value(); e.millis != limit || memory-e.memory >= page || e.memory > memory {
+		return fmt.Errorf("limits are %v, the kernel enforces %d thousandths of a core and %d bytes", asked.Limits, e.millis, e.memory)
+	}
+	if weights := weights(asked.Requests.Cpu().MilliValue(), e.unified); !slices.Contains(weights, e.weight) {
+		return fmt.Errorf("requests are %v, the kernel weighs with %d: want one of %v", asked.Requests, e.weight, weights)
+	}
+	return nil
+}
+
+// weights are those that stand for a cpu request: shares of 1024 a core, and for
+// version 2 what runtimes make of shares, older ones in a straight line, newer
+// ones so that one core has the default weight of 100.
+func weights(millis int64, unified bool) []int64 {
+	shares := max(2, millis*1024/1000)
+	if !unified {
+		return []int64{shares}
+	}
+	exponent := math.Log2(float64(shares))
+	newer := math.Ceil(math.Pow(10, (exponent*exponent+125*exponent)/612-7.0/34))
+	return []int64{1 + (shares-2)*9999/262142, int64(newer)}
+}

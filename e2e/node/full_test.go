@@ -1,0 +1,153 @@
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// deferredTime is how long a resize may be deferred before mode InPlaceOrRecreate
+// evicts.
+const deferredTime = 5 * time.Minute
+
+// Two pods want more, and the node has nothing left: the kubelet defers their resizes.
+// One VPA may evict after a while, the other never.
+func fullNodeFallsBackAsConfigured(t *testing.T) {
+	// What one of them gives back when it is evicted is not enough for the other.
+	small := burner{harness.Container{CPU: "10m", Memory: "50Mi", MemoryLimit: "100Mi"}, "200m", "20Mi"}
+	ballast := run(t, "ballast", burner{Container: harness.Container{CPU: left(t, "-20m"), Memory: "20Mi"}})
+	awaitRunning(t, ballast)
+	evicting, staying := run(t, "evicting", small), run(t, "staying", small)
+	control(t, evicting, vpav1.UpdateModeInPlaceOrRecreate)
+	control(t, staying, vpav1.UpdateModeInPlace)
+	first, second := awaitRunning(t, evicting), awaitRunning(t, staying)
+	began := time.Now()
+	for _, w := range []harness.Workload{evicting, staying} {
+		eventually(t, patience, "the kubelet defers the resize of "+w.Name, func() error { return deferred(t, w) })
+	}
+	took(t, "full: resizes deferred by the kubelet", began)
+	during(t, 10*time.Second, "both wait", func() error {
+		return errors.Join(untouched(t, evicting, first), untouched(t, staying, second))
+	})
+
+	var next *corev1.Pod
+	eventually(t, 2*deferredTime, "the pod that may be evicted is, and comes back with the new size", func() (err error) {
+		if next, err = only(t.Context(), evicting); err == nil && next.UID == first.UID {
+			err = errors.New("it is still the same pod")
+			passTime(t, evicting, first)
+		}
+		return err
+	})
+	took(t, "full: evicted, since the resizes were asked for", began)
+	require.NoError(t, grown(first)(next), "the webhook gives the new pod what was recommended")
+	during(t, 12*time.Second, "the other pod stays", func() error {
+		passTime(t, staying, second)
+		return untouched(t, staying, second)
+	})
+
+	// Room on the node: what was put off is done.
+	room := time.Now()
+	remove(t, ballast)
+	resized(t, staying, second, grown(second))
+	took(t, "full: deferred resize done, since there is room", room)
+	eventually(t, patience, "the evicted pod runs", func() error {
+		pod, err := only(t.Context(), evicting)
+		if err != nil {
+			return err
+		}
+		return granted(pod)
+	})
+}
+
+// grown tells whether a pod asks for more than twice the cpu that another, or
+// the same earlier, asked for.
+func grown(before *corev1.Pod) func(pod *corev1.Pod) error {
+	was := request(before, corev1.ResourceCPU)
+	return func(pod *corev1.Pod) error {
+		if cpu := request(pod, corev1.ResourceCPU); cpu.MilliValue() <= 2*was.MilliValue() {
+			return fmt.Errorf("requests %s of cpu, was %s", cpu.String(), was.String())
+		}
+		return nil
+	}
+}
+
+// left is what the node has left of cpu, and more.
+func left(t *testing.T, more string) string {
+	t.Helper()
+	node, err := cluster.Kube.CoreV1().Nodes().Get(t.Context(), realNode, metav1.GetOptions{})
+	require.NoError(t, err)
+	free := node.Status.Allocatable.Cpu().DeepCopy()
+	pods, err := cluster.Kube.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + realNode})
+	require.NoError(t, err)
+	for _, pod := range pods.Items {
+		free.Sub(request(&pod, corev1.ResourceCPU))
+	}
+	free.Add(resource.MustParse(more))
+	return free.String()
+}
+
+// deferred tells whether the kubelet has put off a resize of the pod.
+func deferred(t *testing.T, w harness.Workload) error {
+	pod, err := only(t.Context(), w)
+	if err != nil {
+		return err
+	}
+	pending, found := resizing(pod, corev1.PodResizePending)
+	if !found || pending.Reason != corev1.PodReasonDeferred {
+		return fmt.Errorf("pod %s has the conditions %+v", pod.Name, pod.Status.Conditions)
+	}
+	return nil
+}
+
+// untouched tells whether a pod is the one it was and runs with the sizes that
+// it had.
+func untouched(t *testing.T, w harness.Workload, before *corev1.Pod) error {
+	pod, err := only(t.Context(), w)
+	if err != nil {
+		return err
+	}
+	if pod.UID != before.UID || restarts(pod) != restarts(before) {
+		return fmt.Errorf("%s was replaced or restarted", w.Name)
+	}
+	kernel, err := readEnforced(pod)
+	if err != nil {
+		return err
+	}
+	return kernel.follows(before)
+}
+
+// patient names the variable that makes the test wait for the whole time.
+const patient = "LOADLINE_NODE_PATIENT"
+
+// passTime makes the deferral of a resize older than the updater waits, by
+// changing what the kubelet wrote; the kubelet puts it right within seconds.
+// With the variable set, time passes by itself.
+func passTime(t *testing.T, w harness.Workload, before *corev1.Pod) {
+	t.Helper()
+	if os.Getenv(patient) != "" {
+		return
+	}
+	pod, err := only(t.Context(), w)
+	require.NoError(t, err)
+	pending, found := resizing(pod, corev1.PodResizePending)
+	if pod.UID != before.UID || !found || time.Since(pending.LastTransitionTime.Time) > deferredTime {
+		return // it was evicted just now, or the time has passed
+	}
+	pending.LastTransitionTime = metav1.NewTime(time.Now().Add(-deferredTime - time.Minute))
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.PodCondition{pending}}})
+	require.NoError(t, err)
+	_, err = cluster.Kube.CoreV1().Pods(w.Namespace).Patch(t.Context(), pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	require.NoError(t, err)
+}

@@ -1,0 +1,228 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// cluster is shared by all promises. It is set once, before the first test runs.
+var cluster *harness.Cluster
+
+func TestMain(m *testing.M) {
+	os.Exit(runAll(m))
+}
+
+func runAll(m *testing.M) (code int) {
+	binary := os.Getenv("LOADLINE_CLUSTER")
+	if binary == "" {
+		return skip("it needs the local control plane; run `make e2e-node`, which builds it and sets LOADLINE_CLUSTER")
+	}
+	if os.Geteuid() != 0 {
+		return skip(fmt.Sprintf("it needs root, not user %d", os.Geteuid()))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	dir, err := os.MkdirTemp("", "loadline-node-")
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	state := filepath.Join(dir, "cluster")
+	var said bytes.Buffer
+	cluster, err = harness.Start(ctx, options(binary, state, io.MultiWriter(os.Stdout, &said)))
+	if err != nil {
+		why := reason(state, said.String(), err)
+		if !ofNode(why) {
+			fmt.Println(err)
+			return 1
+		}
+		return skip(why)
+	}
+	interrupted := context.AfterFunc(ctx, func() {
+		_ = cluster.Down()
+		os.Exit(130)
+	})
+	defer interrupted()
+	defer func() {
+		if code != 0 {
+			fmt.Println("logs of the programs, the node and the control plane are in", cluster.KeepLogs())
+		}
+		if err := cluster.Down(); err != nil {
+			fmt.Println(err)
+			code = 1
+		}
+	}()
+	if err := startPrograms(ctx); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	code = m.Run()
+	printTimes(os.Stdout)
+	return code
+}
+
+// options start a control plane with one real node. One simulated node shows
+// that both live side by side.
+func options(binary, dir string, out io.Writer) harness.Options {
+	return harness.Options{Binary: binary, Root: "../..", Dir: dir, Nodes: 1, Args: []string{"--real-node"}, Out: out}
+}
+
+// skip says in one line why nothing was tested.
+func skip(why string) int {
+	if os.Getenv("LOADLINE_NODE") == "required" {
+		fmt.Println("failed: no real node here:", why)
+		return 1
+	}
+	fmt.Println("skipped: no real node here:", why)
+	return 0
+}
+
+// reason finds out why the control plane did not start: it keeps the reason in
+// its state, or else says it last.
+func reason(state, said string, err error) string {
+	var kept struct{ Stopped string }
+	if data, readErr := os.ReadFile(filepath.Join(state, "cluster.json")); readErr == nil && json.Unmarshal(data, &kept) == nil && kept.Stopped != "" {
+		return strings.ReplaceAll(kept.Stopped, "\n", "; ")
+	}
+	lines := strings.Split(strings.TrimSpace(said), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		return last
+	}
+	return err.Error()
+}
+
+// ofNode tells whether a start failed because of the real node. Other reasons
+// are failures everywhere: the simulated nodes would not have come up either.
+func ofNode(why string) bool {
+	return slices.ContainsFunc([]string{"real node", "real-node", "nodes are ready"}, func(part string) bool { return strings.Contains(why, part) })
+}
+
+// lifetime is how old a pod must be before a small change is made to it.
+const lifetime = 10 * time.Second
+
+// startPrograms runs the three programs with short intervals, and with minimums
+// that small containers are above.
+func startPrograms(ctx context.Context) error {
+	recommender, err := cluster.Daemon(ctx, "recommender", "recommender",
+		"--recommender-interval=3s", "--pod-recommendation-min-cpu-millicores=10", "--pod-recommendation-min-memory-mb=20")
+	if err != nil {
+		return err
+	}
+	updater, err := cluster.Daemon(ctx, "updater", "updater", append(asking(ctx), "--feature-gates=InPlace=true",
+		"--updater-interval=3s", "--in-recommendation-bounds-eviction-lifetime-threshold="+lifetime.String())...)
+	if err != nil {
+		return err
+	}
+	admission, err := cluster.AdmissionController(ctx, "--feature-gates=InPlace=true")
+	if err != nil {
+		return err
+	}
+	for _, d := range []*harness.Daemon{admission, recommender, updater} {
+		if err := d.Start(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// asking makes an updater that knows how full nodes are ask the kubelet all the
+// same: it is the kubelet's answers that are tested here.
+func asking(ctx context.Context) []string {
+	const flag = "--eviction-room"
+	help, _ := exec.CommandContext(ctx, filepath.Join(cluster.Root, "bin", "updater"), "--help").CombinedOutput()
+	if bytes.Contains(help, []byte(flag)) {
+		return []string{flag + "=off"}
+	}
+	return nil
+}
+
+// measured is how long something took.
+type measured struct {
+	what string
+	took time.Duration
+}
+
+// What the promises measured, from tests that run side by side.
+var (
+	timesMu sync.Mutex
+	times   []measured
+)
+
+// took keeps the time since began.
+func took(t *testing.T, what string, began time.Time) {
+	t.Helper()
+	timesMu.Lock()
+	defer timesMu.Unlock()
+	times = append(times, measured{what, time.Since(began)})
+	t.Logf("%s: %.1f s", what, time.Since(began).Seconds())
+}
+
+func printTimes(out io.Writer) {
+	timesMu.Lock()
+	defer timesMu.Unlock()
+	slices.SortFunc(times, func(a, b measured) int { return strings.Compare(a.what, b.what) })
+	for _, m := range times {
+		fmt.Fprintf(out, "| %s | %.1f s |\n", m.what, m.took.Seconds())
+	}
+}
+
+// eventually asks condition again and again until it returns nil; the last
+// answer explains a failure.
+func eventually(t *testing.T, limit time.Duration, what string, condition func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); pause(t) {
+		if err = condition(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("%s: not within %s: %v", what, limit, err)
+}
+
+// during checks that something holds all the time.
+func during(t *testing.T, length time.Duration, what string, condition func() error) {
+	t.Helper()
+	for end := time.Now().Add(length); time.Now().Before(end); pause(t) {
+		require.NoError(t, condition(), what)
+	}
+}
+
+func pause(t *testing.T) {
+	t.Helper()
+	select {
+	case <-t.Context().Done():
+		t.Fatal("interrupted")
+	case <-time.After(200 * time.Millisecond):
+	}
+}
+
+func TestReasonIsWhatTheControlPlaneSaid(t *testing.T) {
+	dir := t.TempDir()
+	require.Equal(t, "no root", reason(dir, "starting\nno root\n", errors.New("exit status 1")))
+	require.Equal(t, "exit status 1", reason(dir, "", errors.New("exit status 1")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "cluster.json"), []byte(`{"stopped":"real-node died\nno runc"}`), 0o644))
+	why := reason(dir, "x", errors.New("exit status 1"))
+	require.Equal(t, "real-node died; no runc", why)
+	require.True(t, ofNode(why))
+	require.True(t, ofNode(`waiting for "nodes ready": context deadline exceeded; 1 of 2 nodes are ready`))
+	require.False(t, ofNode(`waiting for "metrics API available": context deadline exceeded`))
+}

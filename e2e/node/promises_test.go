@@ -1,0 +1,194 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// patience is how long a promise may take: usage arrives in the metrics API
+// after two scrapes, and the machine may be busy.
+const patience = 3 * time.Minute
+
+// The promises on a node with room are kept side by side; those about a full
+// node come after them, as they fill it.
+func TestPromises(t *testing.T) {
+	t.Run("room", func(t *testing.T) {
+		t.Run("hungry grows", hungryPodGrowsInPlace)
+		t.Run("idle shrinks", idlePodShrinksInPlace)
+		t.Run("killed recovers", killedPodRecovers)
+		t.Run("memory in use stays", func(t *testing.T) { memoryInUseIsNotTaken(t, "data-stays", vpav1.UpdateModeInPlace) })
+		t.Run("memory in use costs no pod", func(t *testing.T) { memoryInUseIsNotTaken(t, "data-may-go", vpav1.UpdateModeInPlaceOrRecreate) })
+		t.Run("nothing is left", nothingIsLeft)
+	})
+	t.Run("full", fullNodeFallsBackAsConfigured)
+}
+
+// resized waits until the request of a pod is as it should be and in force. The
+// pod must be the same one, and must not have been restarted.
+func resized(t *testing.T, w harness.Workload, before *corev1.Pod, right func(pod *corev1.Pod) error) *corev1.Pod {
+	t.Helper()
+	var pod *corev1.Pod
+	eventually(t, patience, w.Name+" is resized", func() (err error) {
+		if pod, err = only(t.Context(), w); err != nil {
+			return err
+		}
+		require.Equal(t, before.UID, pod.UID, "the pod was replaced")
+		return errors.Join(right(pod), granted(pod))
+	})
+	require.Equal(t, before.Status.ContainerStatuses[0].ContainerID, pod.Status.ContainerStatuses[0].ContainerID, "the container was replaced")
+	require.Zero(t, restarts(pod))
+	return pod
+}
+
+func hungryPodGrowsInPlace(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	w := run(t, "hungry", burner{harness.Container{CPU: "30m", Memory: "64Mi", CPULimit: "300m", MemoryLimit: "128Mi"}, "150m", "30Mi"})
+	control(t, w, vpav1.UpdateModeInPlaceOrRecreate)
+	before := awaitRunning(t, w)
+	took(t, "hungry: container runs", began)
+	eventually(t, 10*time.Second, "the sizes it was created with are in force", func() error { return granted(before) })
+	eventually(t, patience, "the metrics API shows what it really uses", func() error {
+		usage, err := cluster.Usage.MetricsV1beta1().PodMetricses(w.Namespace).Get(t.Context(), before.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		// A busy machine may give it less than it wants, and a moment more.
+		if used := usage.Containers[0].Usage; used.Cpu().MilliValue() <= 60 || used.Cpu().MilliValue() > 200 || used.Memory().Value() < 30<<20 || used.Memory().Value() > 64<<20 {
+			return fmt.Errorf("usage is %v: want about 150m and 30Mi", used)
+		}
+		return nil
+	})
+	took(t, "hungry: usage in the metrics API", began)
+	after := resized(t, w, before, grown(before))
+	took(t, "hungry: grown in place, in force in the cgroup", began)
+	cpu := after.Spec.Containers[0].Resources
+	require.Equal(t, 10*cpu.Requests.Cpu().MilliValue(), cpu.Limits.Cpu().MilliValue(), "the limit keeps its proportion to the request")
+}
+
+func idlePodShrinksInPlace(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	w := run(t, "idle", burner{harness.Container{CPU: "400m", Memory: "200Mi", CPULimit: "800m", MemoryLimit: "400Mi"}, "10m", "20Mi"})
+	control(t, w, vpav1.UpdateModeInPlaceOrRecreate)
+	before := awaitRunning(t, w)
+	resized(t, w, before, func(pod *corev1.Pod) error {
+		if cpu, memory := request(pod, corev1.ResourceCPU), request(pod, corev1.ResourceMemory); cpu.MilliValue() > 100 || memory.Value() > 100<<20 {
+			return fmt.Errorf("requests %s of cpu and %s of memory", cpu.String(), memory.String())
+		}
+		return nil
+	})
+	took(t, "idle: shrunk in place, in force in the cgroup", began)
+}
+
+func killedPodRecovers(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	const needs = 100 << 20
+	w := run(t, "killed", burner{harness.Container{CPU: "20m", Memory: "50Mi", MemoryLimit: "50Mi"}, "10m", "20Mi:8s,100Mi"})
+	control(t, w, vpav1.UpdateModeInPlaceOrRecreate)
+	before := awaitRunning(t, w)
+	eventually(t, patience, "the kernel kills it for its memory", func() error {
+		pod, err := only(t.Context(), w)
+		if err != nil {
+			return err
+		}
+		for _, state := range []corev1.ContainerState{pod.Status.ContainerStatuses[0].State, pod.Status.ContainerStatuses[0].LastTerminationState} {
+			if state.Terminated != nil && state.Terminated.Reason == "OOMKilled" && state.Terminated.ExitCode == 137 {
+				return nil
+			}
+		}
+		return fmt.Errorf("its state is %+v", pod.Status.ContainerStatuses[0])
+	})
+	killed := time.Now()
+	took(t, "killed: first out-of-memory kill", began)
+	var pod *corev1.Pod
+	eventually(t, patience, "it has more memory", func() (err error) {
+		if pod, err = only(t.Context(), w); err != nil {
+			return err
+		}
+		if limit := pod.Spec.Containers[0].Resources.Limits.Memory(); limit.Value() <= needs {
+			return fmt.Errorf("its memory limit is %s after %d restarts", limit, restarts(pod))
+		}
+		return nil
+	})
+	took(t, "killed: more memory asked for, since the kill", killed)
+	eventually(t, patience, "it has the memory it needs, in force", func() (err error) {
+		if pod, err = only(t.Context(), w); err != nil {
+			return err
+		}
+		if err := granted(pod); err != nil {
+			return err
+		}
+		if kernel, err := readEnforced(pod); err != nil || kernel.occupied < needs {
+			return fmt.Errorf("it occupies %d bytes: %w", kernel.occupied, err)
+		}
+		return nil
+	})
+	took(t, "killed: lives with what it needs, since the kill", killed)
+	require.Equal(t, before.UID, pod.UID, "the pod was replaced")
+	alive := restarts(pod)
+	during(t, 10*time.Second, "it is killed no more", func() error {
+		pod, err := only(t.Context(), w)
+		if err == nil && restarts(pod) != alive {
+			err = fmt.Errorf("restarted %d times, was %d", restarts(pod), alive)
+		}
+		return err
+	})
+}
+
+// A recommendation that is capped below what the container uses: the kernel would
+// kill it with such a limit.
+func memoryInUseIsNotTaken(t *testing.T, name string, mode vpav1.UpdateMode) {
+	t.Parallel()
+	const much, release = 120 << 20, 70 * time.Second
+	w := run(t, name, burner{harness.Container{CPU: "20m", Memory: "200Mi", MemoryLimit: "200Mi"}, "10m", "120Mi:" + release.String() + ",20Mi"})
+	most := resource.MustParse("80Mi")
+	control(t, w, mode, func(vpa *vpav1.VerticalPodAutoscaler) {
+		vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{
+			ContainerName: "*", MaxAllowed: corev1.ResourceList{corev1.ResourceMemory: most},
+		}}}
+	})
+	before := awaitRunning(t, w)
+	released := before.Status.ContainerStatuses[0].State.Running.StartedAt.Add(release)
+	eventually(t, time.Until(released), "less than it uses is recommended", func() error {
+		list, err := target(t.Context(), w)
+		if err == nil && list.Memory().Cmp(most) > 0 {
+			err = fmt.Errorf("the target is %s", list.Memory())
+		}
+		return err
+	})
+	// From here on the updater has some passes to do the wrong thing in.
+	recommended := time.Now()
+	require.Greater(t, time.Until(released), 12*time.Second, "the recommendation came too late to show anything")
+	during(t, time.Until(released)-2*time.Second, "memory in use is not taken", func() error {
+		pod, err := only(t.Context(), w)
+		if err != nil {
+			return err
+		}
+		require.Equal(t, before.UID, pod.UID, "the pod was replaced")
+		kernel, err := readEnforced(pod)
+		if err == nil && (kernel.memory < much || restarts(pod) > 0) {
+			err = fmt.Errorf("the limit in force is %d, it occupies %d, %d restarts", kernel.memory, kernel.occupied, restarts(pod))
+		}
+		return err
+	})
+	t.Logf("the limit held for %s", time.Since(recommended))
+	resized(t, w, before, func(pod *corev1.Pod) error {
+		if limit := pod.Spec.Containers[0].Resources.Limits.Memory(); limit.Cmp(most) > 0 {
+			return fmt.Errorf("the memory limit is %s", limit)
+		}
+		return nil
+	})
+	took(t, name+": limit cut, since the memory was given back", released)
+}

@@ -1,0 +1,158 @@
+package deb
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// packages are what a container runtime is made of.
+var packages = []string{"containerd", "runc"}
+
+// downloadTime is how long one call of apt-get or dpkg may take.
+const downloadTime = 3 * time.Minute
+
+// Unpacked holds the folders of the unpacked packages.
+type Unpacked []string
+
+// Fetch returns the packages of the distribution, unpacked in the user's cache
+// directory in folders named after their versions. What is there is not fetched
+// again.
+func Fetch(ctx context.Context) (Unpacked, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("find the cache directory: %w", err)
+	}
+	parent := filepath.Join(cache, "loadline")
+	newest, err := newestFiles(ctx)
+	if err != nil {
+		// Without the package lists, what was unpacked before will do.
+		if known := unpacked(parent); known != nil {
+			return known, nil
+		}
+		return nil, fmt.Errorf("packages %v of the distribution cannot be had: %w", packages, err)
+	}
+	var all Unpacked
+	for i, name := range packages {
+		folder, err := fetch(ctx, parent, name, newest[i])
+		if err != nil {
+			return nil, fmt.Errorf("package %s of the distribution cannot be had: %w", name, err)
+		}
+		all = append(all, folder)
+	}
+	return all, nil
+}
+
+// unpacked returns what was unpacked earlier, nil if some package was not.
+func unpacked(parent string) Unpacked {
+	var all Unpacked
+	for _, name := range packages {
+		known, err := filepath.Glob(filepath.Join(parent, name+"_*"))
+		if err != nil || len(known) == 0 {
+			return nil
+		}
+		all = append(all, known[len(known)-1])
+	}
+	return all
+}
+
+// Program returns the path of a program of the packages.
+func (r Unpacked) Program(name string) (string, error) {
+	for _, folder := range r {
+		for _, place := range []string{"usr/bin", "usr/sbin"} {
+			path := filepath.Join(folder, place, name)
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+				return path, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("program %s is in none of %s", name, strings.Join(r, ", "))
+}
+
+// fetch unpacks one package, whose file name is known, if that was not done before.
+func fetch(ctx context.Context, parent, name, file string) (string, error) {
+	folder := filepath.Join(parent, strings.TrimSuffix(file, ".deb"))
+	if _, err := os.Stat(folder); err == nil {
+		return folder, nil
+	}
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return "", err
+	}
+	work, err := os.MkdirTemp(parent, "unpacking-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	if _, err := output(ctx, work, "apt-get", "download", name); err != nil {
+		return "", err
+	}
+	files, err := filepath.Glob(filepath.Join(work, name+"_*.deb"))
+	if err != nil || len(files) != 1 {
+		return "", fmt.Errorf("apt-get download left %v: want one package", files)
+	}
+	if _, err := output(ctx, work, "dpkg", "-x", files[0], "root"); err != nil {
+		return "", err
+	}
+	if err := os.Rename(filepath.Join(work, "root"), folder); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	return folder, nil
+}
+
+// newestFiles returns the file names of the newest versions of all packages, in
+// their order. A machine that never fetched the package lists fetches them.
+func newestFiles(ctx context.Context) ([]string, error) {
+	ask := func() (string, error) {
+		return output(ctx, "", "apt-get", append([]string{"download", "--print-uris"}, packages...)...)
+	}
+	lines, err := ask()
+	if err != nil {
+		if _, failed := output(ctx, "", "apt-get", "update"); failed != nil {
+			return nil, errors.Join(err, failed)
+		}
+		lines, err = ask()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return filesOf(lines)
+}
+
+// filesOf reads the names out of what apt-get prints, a line for each package:
+//
+//	'http://…/runc_1.1.5%2bds1-1_amd64.deb' runc_1.1.5+ds1-1_amd64.deb 2709960 SHA256:…
+func filesOf(lines string) ([]string, error) {
+	found := make([]string, len(packages))
+	for line := range strings.Lines(lines) {
+		fields := strings.Fields(line)
+		for i, name := range packages {
+			if len(fields) > 1 && strings.HasPrefix(fields[1], name+"_") && strings.HasSuffix(fields[1], ".deb") {
+				found[i] = filepath.Base(fields[1])
+			}
+		}
+	}
+	if slices.Contains(found, "") {
+		return nil, fmt.Errorf("apt-get prints %q: want the URI and the name of each of the packages %v", lines, packages)
+	}
+	return found, nil
+}
+
+func output(ctx context.Context, dir, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, downloadTime)
+	defer cancel()
+	command := exec.CommandContext(ctx, name, args...)
+	command.Dir = dir
+	var out, errOut bytes.Buffer
+	command.Stdout, command.Stderr = &out, &errOut
+	if err := command.Run(); err != nil {
+		return "", fmt.Errorf("%s: %w: %s", command, err, strings.TrimSpace(errOut.String()))
+	}
+	return strings.TrimSpace(out.String()), nil
+}
