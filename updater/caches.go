@@ -11,6 +11,8 @@ import (
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/updater/boost"
+	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -61,6 +63,14 @@ func (c *caches) reader(config *Config) *view.Reader {
 		Serves:       config.Kube.Serves,
 		PerVPAConfig: config.Gates.PerVPAConfig,
 	}
+}
+
+// boosts returns the queue that takes startup boosts back.
+func (c *caches) boosts(config *Config, carrier boost.Carrier, m *tally.Metrics) *boost.Queue {
+	return boost.New(boost.Config{
+		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Carrier: carrier,
+		Plan: config.planning(), Workers: config.BoostSyncs, Done: m.Unboosted,
+	})
 }
 
 // shutdown waits until everything that fill started has ended.

@@ -68,7 +68,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Serving.AddFlags(fs)
 	c.Gates.AddFlags(fs)
 	fs.DurationVar(&c.Interval, "updater-interval", c.Interval, "Time between two passes, and the longest that one may take. /health-check fails after five times this without one.")
-	fs.IntVar(&c.BoostSyncs, "concurrent-cpu-startup-boost-syncs", c.BoostSyncs, "Parallel workers that take startup boosts back. Without feature gate CPUStartupBoost there is nothing to take back.")
+	fs.IntVar(&c.BoostSyncs, "concurrent-cpu-startup-boost-syncs", c.BoostSyncs, "Parallel workers that take startup boosts back.")
 	c.Disruption.addFlags(fs)
 	c.Heartbeat.addFlags(fs)
 	c.addOwnFlags(fs)
@@ -107,8 +107,6 @@ func (c *Config) Validate() error {
 		c.Kube.Validate(),
 		c.Election.Validate(),
 		c.Serving.Validate(),
-		flags.Check(!c.Gates.CPUStartupBoost, "feature-gates", "CPUStartupBoost=true",
-			"startup boosts are not available in this version: leave the gate off, here and in the admission controller"),
 		flags.Check(c.Interval > 0, "updater-interval", c.Interval, "must be longer than 0"),
 		flags.Check(c.BoostSyncs > 0, "concurrent-cpu-startup-boost-syncs", c.BoostSyncs, "must be at least 1"),
 		c.Disruption.validate(),

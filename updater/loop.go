@@ -10,6 +10,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -18,6 +19,7 @@ import (
 type carrier interface {
 	Resize(ctx context.Context, c actuate.Change) error
 	Evict(ctx context.Context, c actuate.Change) error
+	Unboost(ctx context.Context, c actuate.Change) error
 	NotResizable(ctx context.Context, pod *corev1.Pod)
 }
 
@@ -26,7 +28,7 @@ type Loop struct {
 	config  disruption.Config
 	reader  *view.Reader
 	carrier carrier
-	metrics *metrics
+	metrics *tally.Metrics
 	// planner is disruption.Plan.
 	planner func(disruption.View, disruption.Memory, disruption.Config, time.Time) disruption.Result
 	// alive tells whether the admission controller works; nil: not asked.
@@ -40,30 +42,30 @@ type Loop struct {
 	turn cache.ObjectName
 }
 
-func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
+func newLoop(config disruption.Config, reader *view.Reader, m *tally.Metrics) *Loop {
 	return &Loop{config: config, reader: reader, metrics: m, planner: disruption.Plan, known: map[cache.ObjectName]bool{}}
 }
 
 // RunOnce makes one pass: it looks at all pods that a VPA controls and changes
 // those that the plan names. It ends early when ctx does.
 func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
-	watch := l.metrics.stopwatch()
-	defer watch.total()
+	watch := l.metrics.Stopwatch()
+	defer watch.Total()
 	if !l.admitted(ctx, now) {
 		return
 	}
-	snapshot, err := l.reader.Read(ctx, watch.step)
+	snapshot, err := l.reader.Read(ctx, watch.Step)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Pass skipped: the caches cannot be read")
 		return
 	}
 	plan := l.plan(ctx, snapshot, now)
 	l.memory = plan.Memory
-	watch.step("AdmissionInit")
+	watch.Step("AdmissionInit")
 
 	p := l.begin(snapshot, plan)
 	p.carryOut(ctx, plan.Actions)
-	watch.step("EvictPods")
+	watch.Step("EvictPods")
 	p.explain(ctx)
 	p.report()
 }
@@ -78,10 +80,10 @@ func (l *Loop) admitted(ctx context.Context, now time.Time) bool {
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Pass skipped: it is not known whether the admission controller works, so evicted pods might come back unchanged. Start it, or set --use-admission-controller-status=false")
-		l.metrics.heartbeat.WithLabelValues("error").Inc()
+		l.metrics.NoHeartbeat("error")
 	case !alive:
 		klog.FromContext(ctx).Info("Pass skipped: the admission controller has not shown for a while that it works, so evicted pods might come back unchanged")
-		l.metrics.heartbeat.WithLabelValues("invalid").Inc()
+		l.metrics.NoHeartbeat("invalid")
 	}
 	return err == nil && alive
 }

@@ -23,6 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -300,11 +301,11 @@ func TestRefused(t *testing.T) {
 // D20: a VPA that always has something to do must not use up the rate for ever.
 func TestEachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
 	w := newWorld(t, Default())
-	turns, scores := map[string]int{}, map[cache.ObjectName]*score{}
+	turns, scores := map[string]int{}, map[cache.ObjectName]*tally.Score{}
 	var actions []disruption.Action
 	for _, name := range []string{"a", "a", "b", "c", "d"} {
 		actions = append(actions, disruption.Action{Evict: true, Subject: disruption.Subject{Namespace: "shop", VPA: name}})
-		scores[cache.NewObjectName("shop", name)] = &score{}
+		scores[cache.NewObjectName("shop", name)] = &tally.Score{}
 	}
 	for range 12 {
 		w.loop.carrier = &limited{left: 1, turns: turns}

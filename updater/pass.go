@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -20,41 +21,41 @@ import (
 type pass struct {
 	*Loop
 	snapshot *view.Snapshot
-	scores   map[cache.ObjectName]*score
-	order    []*score
+	scores   map[cache.ObjectName]*tally.Score
+	order    []*tally.Score
 	skipped  []disruption.Skip
 }
 
 // begin counts what is planned.
 func (l *Loop) begin(snapshot *view.Snapshot, plan disruption.Result) *pass {
-	p := &pass{Loop: l, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, skipped: append(plan.Skipped, snapshot.Broken...)}
+	p := &pass{Loop: l, snapshot: snapshot, scores: map[cache.ObjectName]*tally.Score{}, skipped: append(plan.Skipped, snapshot.Broken...)}
 	for _, v := range snapshot.View.VPAs {
 		name := cache.NewObjectName(v.Namespace, v.Name)
-		s := &score{name: name, pods: len(v.Pods), mode: convert.Mode(snapshot.Reading(name).Object)}
+		s := &tally.Score{Name: name, Pods: len(v.Pods), Mode: convert.Mode(snapshot.Reading(name).Object)}
 		p.scores[name], p.order = s, append(p.order, s)
-		l.metrics.begin(s)
+		l.metrics.Begin(s)
 	}
 	for _, a := range plan.Actions {
 		if a.Evict {
-			p.score(a.Subject).evictable++
+			p.score(a.Subject).Evictable++
 		} else {
-			p.score(a.Subject).updatable++
+			p.score(a.Subject).Updatable++
 		}
 	}
 	for _, s := range plan.Skipped {
 		if s.Reason != disruption.BudgetSpent {
 			continue
 		}
-		if score := p.score(s.Subject); resizes(score.mode) {
-			score.updatable++
+		if score := p.score(s.Subject); resizes(score.Mode) {
+			score.Updatable++
 		} else {
-			score.evictable++
+			score.Evictable++
 		}
 	}
 	return p
 }
 
-func (p *pass) score(of disruption.Subject) *score {
+func (p *pass) score(of disruption.Subject) *tally.Score {
 	return p.scores[vpaOf(of)]
 }
 
@@ -117,24 +118,26 @@ func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
 	err := p.carrier.Resize(ctx, c)
 	switch {
 	case err == nil:
-		score.resized++
-		p.metrics.updated.WithLabelValues(score.size(), score.name.Name, score.name.Namespace).Inc()
+		p.metrics.Resized(score)
 		return ""
 	case errors.Is(err, actuate.ErrRehearsed):
 		return ""
 	case errors.Is(err, actuate.ErrRateLimited):
-		p.metrics.failedResize(score, "InPlaceUpdateRateLimiterWaitFailed")
+		p.metrics.FailedResize(score, "InPlaceUpdateRateLimiterWaitFailed")
 		return disruption.RateLimited
 	}
 	klog.FromContext(ctx).V(2).Info("Pod could not be resized", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
 	reason := "InPlaceUpdateError"
 	if actuate.NoCapacity(err) {
 		p.memory.Refuse(c.UID, c.Containers)
-		if score.mode == vpav1.UpdateModeInPlace {
+		if score.Mode == vpav1.UpdateModeInPlace {
 			reason = "InPlaceUpdateInfeasible"
 		}
 	}
-	p.metrics.failedResize(score, reason)
+	p.metrics.FailedResize(score, reason)
+	if errors.Is(err, actuate.ErrProtected) {
+		return disruption.EvictionRefused
+	}
 	if c.MayEvict && actuate.Refused(err) {
 		c.Cause = disruption.ResizeStuck
 		return p.evict(ctx, c)
@@ -147,17 +150,16 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	err := p.carrier.Evict(ctx, c)
 	switch {
 	case err == nil:
-		score.evicted++
-		p.metrics.evicted.WithLabelValues(score.size(), string(score.mode), score.name.Name, score.name.Namespace).Inc()
+		p.metrics.Evicted(score)
 		return ""
 	case errors.Is(err, actuate.ErrRehearsed), actuate.Gone(err):
 		return ""
 	case errors.Is(err, actuate.ErrRateLimited):
-		p.metrics.failedEviction(score, "EvictionRateLimiterWaitFailed")
+		p.metrics.FailedEviction(score, "EvictionRateLimiterWaitFailed")
 		return disruption.RateLimited
 	}
 	klog.FromContext(ctx).V(2).Info("Pod could not be evicted", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
-	p.metrics.failedEviction(score, "EvictionError")
+	p.metrics.FailedEviction(score, "EvictionError")
 	return disruption.EvictionRefused
 }
 
@@ -171,8 +173,7 @@ func (p *pass) explain(ctx context.Context) {
 			log.Info("Pod left alone", "pod", klog.KRef(s.Namespace, s.Pod), "vpa", s.VPA, "reason", s.Reason)
 		}
 		if s.Reason == disruption.Infeasible {
-			score := p.score(s.Subject)
-			p.metrics.infeasible.WithLabelValues(score.size(), score.name.Name, score.name.Namespace).Inc()
+			p.metrics.Infeasible(p.score(s.Subject))
 			p.carrier.NotResizable(ctx, p.snapshot.Pod(s.Subject))
 		}
 	}
@@ -185,10 +186,10 @@ func (p *pass) report() {
 	for _, s := range p.skipped {
 		skipped[s.Reason]++
 	}
-	p.metrics.publish(p.order, skipped)
+	p.metrics.Publish(p.order, skipped)
 	for name := range p.known {
 		if !p.snapshot.Exists(name) {
-			p.metrics.forget(name)
+			p.metrics.Forget(name)
 			delete(p.known, name)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/tally"
 )
 
 // patience is how long a start waits for the API server.
@@ -43,7 +44,7 @@ func run(ctx context.Context, config *Config, out io.Writer) error {
 		stop(err)
 		served <- err
 	}()
-	err := connect(ctx, config, out, parts{health: health, metrics: newMetrics(registry)})
+	err := connect(ctx, config, out, parts{health: health, metrics: tally.New(registry)})
 	stop(nil)
 	if served := <-served; served != nil {
 		return served
@@ -54,7 +55,7 @@ func run(ctx context.Context, config *Config, out io.Writer) error {
 // parts are made before there is a connection.
 type parts struct {
 	health  *serving.Health
-	metrics *metrics
+	metrics *tally.Metrics
 }
 
 // connect reaches the API server and works while this process leads.
@@ -101,9 +102,8 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		return err
 	}
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
-	if config.DryRun {
-		loop.carrier = &actuate.Rehearsal{Out: out}
-	} else {
+	loop.carrier = &actuate.Rehearsal{Out: out}
+	if !config.DryRun {
 		events := record.NewBroadcaster(record.WithContext(ctx))
 		defer events.Shutdown()
 		recorder, err := recordEvents(events, clients.Kube)
@@ -120,6 +120,13 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		beat := &lease.Beat{Client: clients.Kube.CoordinationV1(), Namespace: lease.Namespace(h.Namespace), Name: h.Name}
 		loop.alive = func(ctx context.Context, now time.Time) (bool, error) { return beat.Alive(ctx, h.Timeout, now) }
 	}
+	boosts := caches.boosts(config, loop.carrier, p.metrics)
+	if err := boosts.Watch(caches.pods.Core().V1().Pods().Informer()); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); boosts.Run(ctx) }()
+	defer func() { stop(); <-ended }()
 	p.health.Activate()
 	return tick(ctx, config.Interval, func(ctx context.Context, now time.Time) {
 		loop.RunOnce(ctx, now)

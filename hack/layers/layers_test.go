@@ -63,6 +63,7 @@ var coreImports = map[string][]string{
 	"estimate":   {"amount", "profile"},
 	"policy":     {"amount"},
 	"disruption": {"amount", "policy"},
+	"startup":    {"amount", "policy"},
 }
 
 // impure are the parts of the standard library that reach outside the process

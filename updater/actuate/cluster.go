@@ -27,6 +27,8 @@ type Change struct {
 	disruption.Action
 	Target  *corev1.Pod
 	Reading view.Reading // of the VPA
+	// Unboosted are containers whose startup boost is taken back by this change.
+	Unboosted []string
 }
 
 // ErrRateLimited is the error of a change that a rate limit, ours or that of the
@@ -35,6 +37,10 @@ var ErrRateLimited = errors.New("the rate limit allows no change before the pass
 
 // ErrRehearsed is the error of a change that was only rehearsed.
 var ErrRehearsed = errors.New("a dry run changes nothing")
+
+// ErrProtected is the error of a resize that would restart a container although
+// the API server would refuse to evict the pod, as for a PodDisruptionBudget.
+var ErrProtected = errors.New("the pod may not be disrupted now")
 
 // Reasons of the events.
 const (
@@ -66,32 +72,66 @@ const markTimeout = 10 * time.Second
 
 // Resize asks the API server for the new sizes and marks the pod.
 func (c *Cluster) Resize(ctx context.Context, change Change) error {
+	if err := c.resize(ctx, change); err != nil {
+		return err
+	}
+	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
+	if err := c.mark(ctx, change); err != nil {
+		klog.FromContext(ctx).Error(err, "Resized pod could not be marked with an annotation", "pod", klog.KObj(change.Target))
+	}
+	return nil
+}
+
+// Unboost takes startup boosts back: the sizes first, where they still differ,
+// then the annotations. After an error both are to be tried again.
+func (c *Cluster) Unboost(ctx context.Context, change Change) error {
+	if sizes := Sizes(change); sizes != "" {
+		if err := c.resize(ctx, change); err != nil {
+			return err
+		}
+		c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Startup boost taken back: %s", sizes)
+	}
+	if err := c.mark(ctx, change); err != nil {
+		return fmt.Errorf("remove the boost annotations of pod %s: %w", klog.KObj(change.Target), err)
+	}
+	return nil
+}
+
+func (c *Cluster) resize(ctx context.Context, change Change) error {
 	patch, err := ResizePatch(change)
 	if err != nil {
 		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
 	}
+	if change.Restarts {
+		// A restart is a disruption: what forbids an eviction forbids it, too.
+		if err := c.evict(ctx, change, metav1.DryRunAll); err != nil {
+			return fmt.Errorf("restart a container of pod %s: %w", klog.KObj(change.Target), err)
+		}
+	}
 	if c.Resizes.Wait(ctx) != nil {
 		return ErrRateLimited
 	}
-	pods := c.Kube.CoreV1().Pods(change.Namespace)
-	if _, err := pods.Patch(ctx, change.Pod, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize"); errors.Is(err, client.ErrThrottled) {
+	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(ctx, change.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
+	if errors.Is(err, client.ErrThrottled) {
 		return ErrRateLimited
-	} else if err != nil {
+	}
+	if err != nil {
 		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
 	}
 	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
-	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
-	mark, err := MarkPatch(change.Target)
-	if err == nil {
-		// What was begun is finished, even if the pass has no time left.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
-		defer cancel()
-		_, err = pods.Patch(ctx, change.Pod, types.MergePatchType, mark, metav1.PatchOptions{})
-	}
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Resized pod could not be marked with an annotation", "pod", klog.KObj(change.Target))
-	}
 	return nil
+}
+
+// mark finishes what was begun, even if the pass has no time left.
+func (c *Cluster) mark(ctx context.Context, change Change) error {
+	mark, err := MarkPatch(change.Target, change.Unboosted...)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
+	defer cancel()
+	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(ctx, change.Target.Name, types.MergePatchType, mark, metav1.PatchOptions{})
+	return err
 }
 
 // Evict asks the API server to evict the pod, which respects
@@ -100,20 +140,29 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	if c.Evictions.Wait(ctx) != nil {
 		return ErrRateLimited
 	}
-	err := c.Kube.CoreV1().Pods(change.Namespace).EvictV1(ctx, &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: change.Namespace, Name: change.Pod},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &change.Target.UID}},
-	})
-	if errors.Is(err, client.ErrThrottled) {
-		return ErrRateLimited
-	}
-	if err != nil {
+	if err := c.evict(ctx, change); errors.Is(err, ErrRateLimited) {
+		return err
+	} else if err != nil {
 		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), err)
 	}
 	klog.FromContext(ctx).V(2).Info("Pod evicted", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
 	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventEvicted, "Evicted so that it comes back as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
 	c.Events.Eventf(change.Reading.Object, corev1.EventTypeNormal, EventEvictedPod, "Evicted pod %s (%s): %s", change.Pod, change.Cause, Sizes(change))
 	return nil
+}
+
+func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) error {
+	err := c.Kube.CoreV1().Pods(change.Namespace).EvictV1(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: change.Namespace, Name: change.Pod},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &change.Target.UID}, DryRun: dryRun},
+	})
+	switch {
+	case errors.Is(err, client.ErrThrottled):
+		return ErrRateLimited
+	case err != nil && len(dryRun) > 0 && !errors.Is(err, ErrRateLimited) && !Gone(err):
+		return fmt.Errorf("%w: %w", ErrProtected, err)
+	}
+	return err
 }
 
 // NotResizable tells on the pod that its node cannot grant what is recommended.

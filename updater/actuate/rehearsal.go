@@ -25,6 +25,11 @@ func (r *Rehearsal) Resize(_ context.Context, c Change) error { return r.print("
 // Evict prints the change.
 func (r *Rehearsal) Evict(_ context.Context, c Change) error { return r.print("evict", c) }
 
+// Unboost prints the change.
+func (r *Rehearsal) Unboost(_ context.Context, c Change) error {
+	return r.print("take back the startup boost of", c)
+}
+
 // NotResizable prints nothing: the pod is among those left alone.
 func (r *Rehearsal) NotResizable(context.Context, *corev1.Pod) {}
 

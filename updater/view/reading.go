@@ -78,6 +78,7 @@ func (r Reading) Pod(pod *corev1.Pod, group int) disruption.Pod {
 		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Group: group,
 		Pending:    pod.Status.Phase == corev1.PodPending,
 		Whole:      convert.SizedAsWhole(pod),
+		Boosted:    convert.HasBoosted(pod),
 		Containers: make([]disruption.Container, len(pod.Spec.Containers)),
 	}
 	if pod.Status.StartTime != nil {

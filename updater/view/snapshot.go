@@ -118,13 +118,17 @@ func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler,
 			log.Error(err, "VPA skipped: it cannot be understood", "vpa", klog.KObj(vpa))
 			continue
 		}
-		index.Put(ownership.VPA{
-			Namespace: vpa.Namespace, Name: vpa.Name, Created: vpa.CreationTimestamp.Time,
-			TargetKind: vpa.Spec.TargetRef.Kind, TargetName: vpa.Spec.TargetRef.Name,
-			Selects: func(l map[string]string) bool { return selector.Matches(labels.Set(l)) },
-		})
+		index.Put(indexed(vpa, selector))
 	}
 	return index
+}
+
+func indexed(vpa *vpav1.VerticalPodAutoscaler, selector labels.Selector) ownership.VPA {
+	return ownership.VPA{
+		Namespace: vpa.Namespace, Name: vpa.Name, Created: vpa.CreationTimestamp.Time,
+		TargetKind: vpa.Spec.TargetRef.Kind, TargetName: vpa.Spec.TargetRef.Name,
+		Selects: func(l map[string]string) bool { return selector.Matches(labels.Set(l)) },
+	}
 }
 
 func acts(m disruption.Mode) bool { return m != disruption.Off && m != disruption.Initial }

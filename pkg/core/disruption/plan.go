@@ -20,6 +20,7 @@ type Action struct {
 	Evict      bool            // else resize
 	Cause      Cause           // why
 	Containers []policy.Fitted // what the pod would get; containers left alone are missing
+	Restarts   bool            // a resize restarts a container, so it is a disruption
 	// MayEvict tells of a resize that the pod may be evicted at once if the
 	// resize is refused: the mode and the budget allow it.
 	MayEvict bool
@@ -161,7 +162,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 		return
 	}
 	s.Budget.Spend(c.pod)
-	p.add(v, c.pod, Action{Cause: cause, MayEvict: refused == "" && v.Mode == InPlaceOrRecreate})
+	p.add(v, c.pod, Action{Cause: cause, Restarts: c.pod.restarts(), MayEvict: refused == "" && v.Mode == InPlaceOrRecreate})
 }
 
 func (p *plan) add(v *VPA, pod *Pod, a Action) {

@@ -9,6 +9,7 @@ type Reason string
 const (
 	ModeOff            Reason = "ModeOff"            // the update mode does not change running pods
 	ModeNotEnabled     Reason = "ModeNotEnabled"     // mode InPlace needs a feature gate that is off
+	Boosted            Reason = "Boosted"            // it has extra CPU while it starts, which is taken back first
 	NoRecommendation   Reason = "NoRecommendation"   // no container of the pod has one
 	PodLevelResources  Reason = "PodLevelResources"  // spec.resources of the pod bounds its containers, so they are not sized
 	Unchanged          Reason = "Unchanged"          // the pod has what it would get
@@ -37,7 +38,7 @@ func (r Reason) String() string { return string(r) }
 
 // Reasons returns all reasons in the order of their declaration.
 func Reasons() []Reason {
-	return []Reason{ModeOff, ModeNotEnabled, NoRecommendation, PodLevelResources, Unchanged, OutsideLimitRange, TooYoung,
+	return []Reason{ModeOff, ModeNotEnabled, Boosted, NoRecommendation, PodLevelResources, Unchanged, OutsideLimitRange, TooYoung,
 		SmallChange, RequirementsNotMet, NoOwner, BelowMinReplicas, NoBudget, BudgetSpent, NotRunning, WaitingForNode, Deferred,
 		Infeasible, ResizeFailed, RateLimited, ResizeRefused, EvictionRefused, Broken}
 }
@@ -52,4 +53,5 @@ const (
 	OutOfMemory Cause = "OutOfMemory" // a container ran out of memory soon after its start
 	ResizeStuck Cause = "ResizeStuck" // a resize did not come about, so the pod is evicted
 	Retry       Cause = "Retry"       // a resize did not come about, so another target is asked for
+	BoostOver   Cause = "BoostOver"   // its startup boost is over
 )

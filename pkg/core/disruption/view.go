@@ -63,6 +63,7 @@ type Pod struct {
 	Resize               ResizeState
 	ResizeSince          time.Time // when the pod entered that state, zero: not known
 	Whole                bool      // has sizes of its own, which bound those of its containers
+	Boosted              bool      // has extra CPU while it starts, which is taken back apart from plans
 	Containers           []Container
 }
 
@@ -130,6 +131,16 @@ func (p *Pod) restarts() bool {
 	return p.any(func(c *Container, k amount.Kind) bool {
 		return c.Restarts[k] && (c.changes(k, c.Current) || c.changes(k, c.Asked))
 	})
+}
+
+// RestartsFor tells whether giving f to the container restarts it.
+func (c *Container) RestartsFor(f policy.Fitted) bool {
+	for k := range amount.Kind(amount.Kinds) {
+		if c.Restarts[k] && (differs(f.Requests, c.Asked.Requests, k) || differs(f.Limits, c.Asked.Limits, k)) {
+			return true
+		}
+	}
+	return false
 }
 
 // cured tells whether more memory would help a pod that does not work anyway:
