@@ -55,6 +55,7 @@ type workload struct {
 	selector *metav1.LabelSelector
 	owners   []metav1.OwnerReference
 	replicas *int32 // nil: not said
+	rolling  bool   // a rollout is under way
 }
 
 // lookup reads an object of a well-known kind from its cache.
@@ -76,41 +77,41 @@ func (c *caches) read(key Key) (workload, error) {
 		if err != nil {
 			return workload{}, err
 		}
-		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas}, nil
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, deploymentRolls(o)}, nil
 	case "ReplicaSet":
 		o, err := c.replicaSets.ReplicaSets(key.Namespace).Get(key.Name)
 		if err != nil {
 			return workload{}, err
 		}
-		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas}, nil
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, false}, nil
 	case "StatefulSet":
 		o, err := c.statefulSets.StatefulSets(key.Namespace).Get(key.Name)
 		if err != nil {
 			return workload{}, err
 		}
-		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas}, nil
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, setRolls(o)}, nil
 	case "DaemonSet":
 		o, err := c.daemonSets.DaemonSets(key.Namespace).Get(key.Name)
 		if err != nil {
 			return workload{}, err
 		}
-		return workload{o.Spec.Selector, o.OwnerReferences, &o.Status.DesiredNumberScheduled}, nil
+		return workload{o.Spec.Selector, o.OwnerReferences, &o.Status.DesiredNumberScheduled, daemonsRoll(o)}, nil
 	case "ReplicationController":
 		o, err := c.controllers.ReplicationControllers(key.Namespace).Get(key.Name)
 		if err != nil {
 			return workload{}, err
 		}
-		return workload{metav1.SetAsLabelSelector(o.Spec.Selector), o.OwnerReferences, o.Spec.Replicas}, nil
+		return workload{metav1.SetAsLabelSelector(o.Spec.Selector), o.OwnerReferences, o.Spec.Replicas, false}, nil
 	case "Job":
 		o, err := c.jobs.Jobs(key.Namespace).Get(key.Name)
 		if err != nil {
 			return workload{}, err
 		}
-		return workload{o.Spec.Selector, o.OwnerReferences, nil}, nil
+		return workload{o.Spec.Selector, o.OwnerReferences, nil, false}, nil
 	}
 	o, err := c.cronJobs.CronJobs(key.Namespace).Get(key.Name)
 	if err != nil {
 		return workload{}, err
 	}
-	return workload{metav1.SetAsLabelSelector(o.Spec.JobTemplate.Spec.Template.Labels), o.OwnerReferences, nil}, nil
+	return workload{metav1.SetAsLabelSelector(o.Spec.JobTemplate.Spec.Template.Labels), o.OwnerReferences, nil, false}, nil
 }
