@@ -2,12 +2,16 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"sync"
 
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -19,6 +23,8 @@ import (
 // caches are the objects of the cluster that the updater reads.
 type caches struct {
 	controllers, pods informers.SharedInformerFactory
+	surroundings      informers.SharedInformerFactory // nodes and quotas
+	whole             bool                            // all namespaces are seen, so nodes can be judged
 	vpas              externalversions.SharedInformerFactory
 	targets           *target.Resolver
 	forget            func() // looks kinds up again
@@ -33,6 +39,9 @@ func newCaches(config *Config, clients *client.Clients) *caches {
 		pods:        client.Factory(clients.Kube, namespace, client.ObjectResync, client.Running),
 		vpas:        client.VPAFactory(clients.VPA, namespace),
 		forget:      scales.Reset,
+
+		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, ""),
+		whole:        namespace == "",
 	}
 	c.targets = target.New(c.controllers, scales.Scale)
 	return c
@@ -46,6 +55,13 @@ func (c *caches) fill(ctx context.Context) error {
 		"verticalpodautoscalers": c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().HasSynced,
 	}
 	maps.Copy(synced, c.targets.Synced())
+	// Without permission to list them, nothing is known of nodes or quotas; that
+	// must not keep the updater from its work.
+	c.surroundings.Core().V1().ResourceQuotas().Informer()
+	if c.whole {
+		c.surroundings.Core().V1().Nodes().Informer()
+	}
+	c.surroundings.Start(ctx.Done())
 	c.controllers.Start(ctx.Done())
 	c.pods.Start(ctx.Done())
 	c.vpas.Start(ctx.Done())
@@ -55,7 +71,7 @@ func (c *caches) fill(ctx context.Context) error {
 
 // reader returns what takes snapshots.
 func (c *caches) reader(config *Config) *view.Reader {
-	return &view.Reader{
+	r := &view.Reader{
 		VPAs:         c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister(),
 		Pods:         c.pods.Core().V1().Pods().Lister(),
 		LimitRanges:  c.controllers.Core().V1().LimitRanges().Lister(),
@@ -63,6 +79,48 @@ func (c *caches) reader(config *Config) *view.Reader {
 		Serves:       config.Kube.Serves,
 		PerVPAConfig: config.Gates.PerVPAConfig,
 	}
+	if config.Room == roomOff {
+		return r
+	}
+	quotas := c.surroundings.Core().V1().ResourceQuotas()
+	r.Quotas, r.QuotasSynced = quotas.Lister(), quotas.Informer().HasSynced
+	if c.whole {
+		nodes := c.surroundings.Core().V1().Nodes()
+		r.Nodes, r.NodesSynced = nodes.Lister(), nodes.Informer().HasSynced
+	}
+	return r
+}
+
+// grown returns a channel that says when a VPA recommends more memory than
+// before for any container.
+func (c *caches) grown() (<-chan struct{}, error) {
+	grown := make(chan struct{}, 1)
+	_, err := c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
+		was, ok := before.(*vpav1.VerticalPodAutoscaler)
+		if is, same := after.(*vpav1.VerticalPodAutoscaler); ok && same && moreMemory(was.Status.Recommendation, is.Status.Recommendation) {
+			select {
+			case grown <- struct{}{}:
+			default: // it has been said
+			}
+		}
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("watch recommendations: %w", err)
+	}
+	return grown, nil
+}
+
+func moreMemory(was, is *vpav1.RecommendedPodResources) bool {
+	if is == nil || was == is {
+		return false
+	}
+	before := convert.Recommendation(was)
+	for name, bounds := range convert.Recommendation(is) {
+		if bounds.Target.Value(amount.Memory) > before[name].Target.Value(amount.Memory) {
+			return true
+		}
+	}
+	return false
 }
 
 // boosts returns the queue that takes startup boosts back.
@@ -78,5 +136,6 @@ func (c *caches) shutdown() {
 	c.controllers.Shutdown()
 	c.pods.Shutdown()
 	c.vpas.Shutdown()
+	c.surroundings.Shutdown()
 	c.refreshing.Wait()
 }

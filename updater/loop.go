@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/explain"
 	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
@@ -21,6 +25,8 @@ type carrier interface {
 	Evict(ctx context.Context, c actuate.Change) error
 	Unboost(ctx context.Context, c actuate.Change) error
 	NotResizable(ctx context.Context, pod *corev1.Pod)
+	LeftAlone(skipped []disruption.Skip)
+	Lasting(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string)
 }
 
 // Loop makes passes.
@@ -34,9 +40,10 @@ type Loop struct {
 	// alive tells whether the admission controller works; nil: not asked.
 	alive func(ctx context.Context, now time.Time) (bool, error)
 
+	ledger *calm.Ledger // nil: no pace
 	memory disruption.Memory
-	told   map[string]disruption.Reason // by UID: why the last pass left a pod alone
-	known  map[cache.ObjectName]bool    // VPAs that have counters
+	teller explain.Teller
+	known  map[cache.ObjectName]bool // VPAs that have counters
 	// turn is the VPA that was served last when a pass ended early; the next
 	// pass begins behind it, so that none waits for ever.
 	turn cache.ObjectName
@@ -63,11 +70,32 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	l.memory = plan.Memory
 	watch.Step("AdmissionInit")
 
-	p := l.begin(snapshot, plan)
+	p := l.begin(snapshot, plan, now)
 	p.carryOut(ctx, plan.Actions)
 	watch.Step("EvictPods")
 	p.explain(ctx)
 	p.report()
+}
+
+// Cure gives pods that were killed for want of memory, and are not ready, what
+// is recommended now. It does nothing else, and needs no admission controller:
+// the pods stay.
+func (l *Loop) Cure(ctx context.Context, now time.Time) {
+	if !l.reader.Suffering() {
+		return
+	}
+	snapshot, err := l.reader.Read(ctx, func(string) {})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "No pod is given more memory before the next pass: the caches cannot be read")
+		return
+	}
+	plan := l.plan(ctx, snapshot, now)
+	l.memory = plan.Memory
+	cures := slices.DeleteFunc(plan.Actions, func(a disruption.Action) bool { return !a.Cures })
+	for i := range cures {
+		cures[i].MayEvict = false
+	}
+	l.begin(snapshot, plan, now).carryOut(ctx, cures)
 }
 
 // admitted tells whether the admission controller is there to give evicted pods
@@ -88,13 +116,31 @@ func (l *Loop) admitted(ctx context.Context, now time.Time) bool {
 	return err == nil && alive
 }
 
-// plan plans for all VPAs. If that panics, the VPAs at fault are found by
-// planning for each alone, and left out.
+// plan plans for all VPAs. Only if something is to be done it looks whether there
+// is room for it, and plans again.
 func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disruption.Result {
+	result := l.planAll(ctx, s, now)
+	if len(result.Actions) == 0 {
+		return result
+	}
+	room, err := l.reader.Room()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "It is not known whether there is room for changes")
+	}
+	if room == nil {
+		return result
+	}
+	s.View.Room = room
+	return l.planAll(ctx, s, now)
+}
+
+// planAll plans for all VPAs. If that panics, the pods and VPAs at fault are
+// found by planning for each alone, and left out.
+func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) disruption.Result {
 	log := klog.FromContext(ctx)
 	plan := func(vpas ...disruption.VPA) (r disruption.Result, err error) {
 		err = view.Guard(func() error {
-			r = l.planner(disruption.View{VPAs: vpas}, l.memory, l.config, now)
+			r = l.planner(disruption.View{VPAs: vpas, Room: s.View.Room}, l.memory, l.config, now)
 			return nil
 		})
 		return r, err
@@ -105,13 +151,32 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 	}
 	var sound []disruption.VPA
 	for _, v := range s.View.VPAs {
-		if _, err := plan(v); err != nil {
-			log.Error(err, "VPA skipped: no plan can be made for its pods", "vpa", klog.KRef(v.Namespace, v.Name))
-			s.Broken = append(s.Broken, broken(v)...)
+		if _, err := plan(v); err == nil {
+			sound = append(sound, v)
 			continue
 		}
-		sound = append(sound, v)
+		left := v
+		left.Pods = nil
+		for _, pod := range v.Pods {
+			alone := v
+			alone.Pods = []disruption.Pod{pod}
+			if _, err := plan(alone); err != nil {
+				log.Error(err, "Pod skipped: no plan can be made for it", "pod", klog.KRef(pod.Namespace, pod.Name), "vpa", v.Name)
+				s.Broken = append(s.Broken, broken(v, pod))
+				continue
+			}
+			left.Pods = append(left.Pods, pod)
+		}
+		if _, err := plan(left); err != nil {
+			log.Error(err, "VPA skipped: no plan can be made for its pods", "vpa", klog.KRef(v.Namespace, v.Name))
+			for _, pod := range left.Pods {
+				s.Broken = append(s.Broken, broken(v, pod))
+			}
+			continue
+		}
+		sound = append(sound, left)
 	}
+	s.View.VPAs = sound
 	if result, err = plan(sound...); err != nil {
 		log.Error(err, "Pass without changes: no plan can be made")
 		return disruption.Result{Memory: l.memory}
@@ -119,10 +184,7 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 	return result
 }
 
-func broken(v disruption.VPA) (skips []disruption.Skip) {
-	for _, p := range v.Pods {
-		skips = append(skips, disruption.Skip{Reason: disruption.Broken,
-			Subject: disruption.Subject{Namespace: v.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}})
-	}
-	return skips
+func broken(v disruption.VPA, p disruption.Pod) disruption.Skip {
+	return disruption.Skip{Reason: disruption.Broken,
+		Subject: disruption.Subject{Namespace: v.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}}
 }

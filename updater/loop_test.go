@@ -175,7 +175,9 @@ func TestDryRunWritesNothing(t *testing.T) {
 	w.pass(noon)
 	require.Empty(t, w.writes())
 	require.Empty(t, w.told())
-	require.Equal(t, "would resize pod shop/web-1-0 (VPA web-vpa, OutOfBounds): app cpu 100m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi\n", out.String())
+	require.Equal(t, "would resize pod shop/web-1-0 (VPA web-vpa, OutOfBounds): app cpu 100m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi\nwould leave pod shop/web-1-1 alone (VPA web-vpa): BudgetSpent\n", out.String())
+	w.pass(noon.Add(time.Minute))
+	require.Equal(t, 1, strings.Count(out.String(), "alone"), "what was said is not said again")
 	require.Zero(t, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
@@ -103,6 +104,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	}
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
 	loop.carrier = &actuate.Rehearsal{Out: out}
+	loop.ledger = calm.NewLedger(config.Pace, time.Now())
 	if !config.DryRun {
 		events := record.NewBroadcaster(record.WithContext(ctx))
 		defer events.Shutdown()
@@ -127,8 +129,16 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	ended := make(chan struct{})
 	go func() { defer close(ended); boosts.Run(ctx) }()
 	defer func() { stop(); <-ended }()
+	grown, err := caches.grown()
+	if err != nil {
+		return err
+	}
 	p.health.Activate()
-	return tick(ctx, config.Interval, func(ctx context.Context, now time.Time) {
+	return tick(ctx, config.Interval, grown, func(ctx context.Context, now time.Time, cure bool) {
+		if cure {
+			loop.Cure(ctx, now)
+			return
+		}
 		loop.RunOnce(ctx, now)
 		p.health.Tick()
 	})
@@ -145,19 +155,39 @@ func recordEvents(events record.EventBroadcaster, kube kubernetes.Interface) (re
 	return events.NewRecorder(scheme, corev1.EventSource{Component: "vpa-updater"}), nil
 }
 
+// curePause is the time between two cures at least.
+const curePause = 5 * time.Second
+
 // tick calls pass at every interval, the first time after one, and gives each
-// call one interval of time. A call that takes longer delays the next one.
-func tick(ctx context.Context, interval time.Duration, pass func(context.Context, time.Time)) error {
+// call one interval of time. A call that takes longer delays the next one. In
+// between it calls pass as a cure soon after grown says that more memory is
+// recommended somewhere.
+func tick(ctx context.Context, interval time.Duration, grown <-chan struct{}, pass func(ctx context.Context, now time.Time, cure bool)) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
+	call := func(now time.Time, cure bool) {
+		one, cancel := context.WithTimeout(ctx, interval)
+		defer cancel()
+		pass(one, now, cure)
+	}
+	due := time.NewTimer(0)
+	due.Stop()
+	defer due.Stop()
+	waiting, last := false, time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case now := <-ticker.C:
-			one, cancel := context.WithTimeout(ctx, interval)
-			pass(one, now)
-			cancel()
+			call(now, false)
+		case <-grown:
+			if !waiting {
+				waiting = true
+				due.Reset(max(time.Second, curePause-time.Since(last))) // others may follow
+			}
+		case now := <-due.C:
+			waiting, last = false, now
+			call(now, true)
 		}
 	}
 }

@@ -28,6 +28,8 @@ var budgets = map[string]int{
 	"pkg/core/ownership":  150,
 	"pkg/core/disruption": 500,
 	"pkg/core/startup":    150,
+	"pkg/core/calm":       300,
+	"pkg/core/room":       300,
 }
 
 const (

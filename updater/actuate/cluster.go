@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
@@ -37,6 +38,10 @@ var ErrRateLimited = errors.New("the rate limit allows no change before the pass
 
 // ErrRehearsed is the error of a change that was only rehearsed.
 var ErrRehearsed = errors.New("a dry run changes nothing")
+
+// ErrInUse is the error of a resize that would cut the memory limit of a pod to
+// less than it needs.
+var ErrInUse = errors.New("the pod uses too much memory for its new limit")
 
 // ErrProtected is the error of a resize that would restart a container although
 // the API server would refuse to evict the pod, as for a PodDisruptionBudget.
@@ -169,6 +174,14 @@ func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) er
 func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
 	c.Events.Event(pod, corev1.EventTypeNormal, EventNotResizable,
 		"Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended")
+}
+
+// LeftAlone says nothing: the log does.
+func (c *Cluster) LeftAlone([]disruption.Skip) {}
+
+// Lasting tells on the VPA why pods of it are left alone for long.
+func (c *Cluster) Lasting(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string) {
+	c.Events.Event(vpa, corev1.EventTypeNormal, reason.String(), message)
 }
 
 // Gone tells whether the pod of a change does not exist any more.

@@ -122,8 +122,8 @@ func TestReplicasOfOwners(t *testing.T) {
 		got = append(got, v.Groups...)
 	}
 	require.Equal(t, []disruption.Group{
-		{Replicas: 5}, {Replicas: 7}, {Replicas: disruption.Unknown},
-		{Replicas: 4}, {Replicas: 0},
+		{Replicas: 5, Key: "a/ReplicaSet web"}, {Replicas: 7, Key: "b/DaemonSet web"}, {Replicas: disruption.Unknown, Key: "c/Job web"},
+		{Replicas: 4, Key: "d/Room.example.com blue"}, {Replicas: 0, Key: "e/StatefulSet web"},
 	}, got, "D1, D3")
 }
 
@@ -133,7 +133,7 @@ func TestAnOldScaleDoesNotEnlargeTheBudget(t *testing.T) {
 	for i := range 10 {
 		objects = append(objects, controlled("d", fmt.Sprintf("room-%d", i), "example.com/v1", "Room", "blue"))
 	}
-	require.Equal(t, []disruption.Group{{Replicas: 10}}, read(t, newReader(t, objects...)).View.VPAs[0].Groups)
+	require.Equal(t, []disruption.Group{{Replicas: 10, Key: "d/Room.example.com blue"}}, read(t, newReader(t, objects...)).View.VPAs[0].Groups)
 }
 
 func TestWhatIsLeftOut(t *testing.T) {
