@@ -90,7 +90,7 @@ demo: build ## show workloads being put right on a local control plane (KEEP=1 l
 
 .PHONY: bench
 bench: ## benchmarks with allocations
-	go test -run '^$$' -bench . -benchmem ./pkg/core/... ./pkg/convert/... ./recommender/... ./admission-controller/...
+	go test -run '^$$' -bench . -benchmem ./pkg/core/... ./pkg/convert/... ./recommender/... ./updater/... ./admission-controller/...
 
 .PHONY: bench-compat
 bench-compat: ## benchmarks side by side with the upstream VPA module, and a table of ratios
@@ -110,6 +110,10 @@ test: ## everything that must pass before a change lands
 	$(MAKE) compat
 	$(MAKE) prometheus
 	$(MAKE) e2e
+
+.PHONY: property
+property: ## a million plans of the updater for random clusters (half a minute)
+	LOADLINE_PLANS=1000000 go test -count=1 -run TestRandomClusters -v ./pkg/core/disruption
 
 .PHONY: clean
 clean: ## remove what was built here

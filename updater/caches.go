@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/updater/boost"
+	"loadline.dev/loadline/updater/capacity"
 	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
@@ -61,6 +62,9 @@ func (c *caches) fill(ctx context.Context) error {
 	if c.whole {
 		c.surroundings.Core().V1().Nodes().Informer()
 	}
+	if err := c.targets.Remember(c.controllers); err != nil {
+		return err
+	}
 	c.surroundings.Start(ctx.Done())
 	c.controllers.Start(ctx.Done())
 	c.pods.Start(ctx.Done())
@@ -71,7 +75,7 @@ func (c *caches) fill(ctx context.Context) error {
 
 // reader returns what takes snapshots.
 func (c *caches) reader(config *Config) *view.Reader {
-	r := &view.Reader{
+	return &view.Reader{
 		VPAs:         c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister(),
 		Pods:         c.pods.Core().V1().Pods().Lister(),
 		LimitRanges:  c.controllers.Core().V1().LimitRanges().Lister(),
@@ -79,11 +83,15 @@ func (c *caches) reader(config *Config) *view.Reader {
 		Serves:       config.Kube.Serves,
 		PerVPAConfig: config.Gates.PerVPAConfig,
 	}
+}
+
+// capacity returns what tells whether a change fits.
+func (c *caches) capacity(config *Config) (r capacity.Reader) {
 	if config.Room == roomOff {
 		return r
 	}
 	quotas := c.surroundings.Core().V1().ResourceQuotas()
-	r.Quotas, r.QuotasSynced = quotas.Lister(), quotas.Informer().HasSynced
+	r.Pods, r.Quotas, r.QuotasSynced = c.pods.Core().V1().Pods().Lister(), quotas.Lister(), quotas.Informer().HasSynced
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
 		r.Nodes, r.NodesSynced = nodes.Lister(), nodes.Informer().HasSynced

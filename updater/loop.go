@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/capacity"
 	"loadline.dev/loadline/updater/explain"
 	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
@@ -40,10 +41,11 @@ type Loop struct {
 	// alive tells whether the admission controller works; nil: not asked.
 	alive func(ctx context.Context, now time.Time) (bool, error)
 
-	ledger *calm.Ledger // nil: no pace
-	memory disruption.Memory
-	teller explain.Teller
-	known  map[cache.ObjectName]bool // VPAs that have counters
+	capacity capacity.Reader
+	ledger   *calm.Ledger // nil: no pace
+	memory   disruption.Memory
+	teller   explain.Teller
+	known    map[cache.ObjectName]bool // VPAs that have counters
 	// turn is the VPA that was served last when a pass ended early; the next
 	// pass begins behind it, so that none waits for ever.
 	turn cache.ObjectName
@@ -123,7 +125,7 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 	if len(result.Actions) == 0 {
 		return result
 	}
-	room, err := l.reader.Room()
+	room, err := l.capacity.Room()
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "It is not known whether there is room for changes")
 	}

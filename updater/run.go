@@ -103,7 +103,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		return err
 	}
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
-	loop.carrier = &actuate.Rehearsal{Out: out}
+	loop.carrier, loop.capacity = &actuate.Rehearsal{Out: out}, caches.capacity(config)
 	loop.ledger = calm.NewLedger(config.Pace, time.Now())
 	if !config.DryRun {
 		events := record.NewBroadcaster(record.WithContext(ctx))

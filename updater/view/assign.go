@@ -14,35 +14,38 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// owned is a pod with its VPA, its direct owner and the topmost one.
+// owned is a pod with its VPA and its direct owner.
 type owned struct {
-	pod        *corev1.Pod
-	vpa        *knownVPA
-	owner, top target.Key
+	pod   *corev1.Pod
+	vpa   *knownVPA
+	owner *knownOwner
 }
 
 // assign finds the VPA of each pod and returns the pods that have one, by VPA
 // and name.
 func (r *Reader) assign(ctx context.Context, pods []*corev1.Pod) []owned {
 	log := klog.FromContext(ctx)
-	topmost := make(map[target.Key]target.Key, len(r.memo.owners))
 	controlled := make([]owned, 0, len(r.memo.pods)+8)
 	for _, pod := range pods {
-		owner, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
+		key, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
 		if !ok || pod.DeletionTimestamp != nil || !r.Serves(pod.Namespace) {
 			continue
 		}
-		top, known := topmost[owner]
-		if !known {
-			var err error
-			if top, _, err = r.Targets.Topmost(ctx, owner); err != nil {
-				log.V(3).Info("Pods left alone: their controller cannot be read", "namespace", pod.Namespace, "owner", owner, "reason", err)
-			}
-			topmost[owner] = top
+		owner := r.memo.owners[key]
+		if owner == nil {
+			owner = &knownOwner{Key: key, name: key.Namespace + "/" + key.String()}
+			r.memo.owners[key] = owner
 		}
-		vpa, found := r.memo.index.Controlling(ownership.Pod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: top.Kind, ControllerName: top.Name})
+		if owner.pass != r.memo.pass {
+			var err error
+			if owner.top, _, err = r.Targets.Topmost(ctx, key); err != nil {
+				log.V(3).Info("Pods left alone: their controller cannot be read", "namespace", pod.Namespace, "owner", key, "reason", err)
+			}
+			owner.pass = r.memo.pass
+		}
+		vpa, found := r.memo.index.Controlling(ownership.Pod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: owner.top.Kind, ControllerName: owner.top.Name})
 		if found {
-			controlled = append(controlled, owned{pod, r.memo.vpas[cache.NewObjectName(vpa.Namespace, vpa.Name)], owner, top})
+			controlled = append(controlled, owned{pod, r.memo.vpas[cache.NewObjectName(vpa.Namespace, vpa.Name)], owner})
 		}
 	}
 	slices.SortFunc(controlled, func(a, b owned) int {
@@ -76,7 +79,7 @@ type filling struct {
 	snapshot *Snapshot
 	pods     []disruption.Pod
 	groups   []disruption.Group
-	owners   []target.Key // of the groups of the present VPA
+	owners   []*knownOwner // of the groups of the present VPA
 }
 
 // add adds a VPA with its pods.
@@ -141,25 +144,14 @@ func (f *filling) one(ctx context.Context, o owned, firstGroup int) (err error) 
 	group := slices.Index(f.owners, o.owner)
 	if group < 0 {
 		group = len(f.owners)
-		g := f.group(ctx, o.owner)
-		g.Key, g.Rolling = f.key(o.owner), f.Targets.Rolling(o.top)
+		g := f.group(ctx, o.owner.Key)
+		g.Key, g.Rolling = o.owner.name, f.Targets.Rolling(o.owner.top)
 		f.owners, f.groups = append(f.owners, o.owner), append(f.groups, g)
 	}
 	pod := known.core
 	pod.Group, pod.Bound = group, o.owner.Kind == "DaemonSet" && o.owner.Group == ""
 	f.pods = append(f.pods, pod)
 	return nil
-}
-
-// key names an owner in the memory of plans.
-func (f *filling) key(owner target.Key) string {
-	known := f.memo.owners[owner]
-	if known == nil {
-		known = &knownOwner{key: owner.Namespace + "/" + owner.String()}
-		f.memo.owners[owner] = known
-	}
-	known.pass = f.memo.pass
-	return known.key
 }
 
 // group reads how many pods an owner wants. Owners that do not tell it, such as

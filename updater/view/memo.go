@@ -52,7 +52,9 @@ type knownPod struct {
 }
 
 type knownOwner struct {
-	key  string // for disruption.Group
+	target.Key
+	top  target.Key // the topmost owner
+	name string     // for disruption.Group
 	pass int
 }
 

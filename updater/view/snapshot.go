@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -22,16 +23,15 @@ type Reader struct {
 	VPAs         vpalisters.VerticalPodAutoscalerLister
 	Pods         corelisters.PodLister
 	LimitRanges  corelisters.LimitRangeLister
-	Nodes        corelisters.NodeLister          // nil: it is not known what fits
-	NodesSynced  func() bool                     // whether they are known yet
-	Quotas       corelisters.ResourceQuotaLister // nil: no quota is known
-	QuotasSynced func() bool                     // whether they are known yet
 	Targets      *target.Resolver
 	Serves       func(namespace string) bool // namespaces to work on
 	PerVPAConfig bool                        // feature gate
 
 	memo *memo
 }
+
+// Forget makes the next Read look at every object again.
+func (r *Reader) Forget() { r.memo = nil }
 
 // Step tells that a part of the work of a pass has ended; its name is a label of
 // the latency metric.
@@ -99,6 +99,20 @@ func (r *Reader) Read(ctx context.Context, done Step) (*Snapshot, error) {
 	r.fill(ctx, s, controlled)
 	r.memo.prune()
 	return s, nil
+}
+
+// Suffering tells whether any pod was killed for want of memory and is not ready.
+func (r *Reader) Suffering() bool {
+	pods, err := r.Pods.List(labels.Everything())
+	return err == nil && slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
+		for i := range p.Status.ContainerStatuses {
+			s := &p.Status.ContainerStatuses[i]
+			if t := s.LastTerminationState.Terminated; t != nil && t.Reason == oomKilled && !s.Ready {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // Guard turns a panic of do into an error, so that one object cannot stop the

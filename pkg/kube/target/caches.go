@@ -23,6 +23,8 @@ type caches struct {
 	cronJobs     batchlisters.CronJobLister
 
 	synced map[string]cache.InformerSynced
+
+	memo *memo // nil: every answer is read again
 }
 
 func newCaches(f informers.SharedInformerFactory) caches {
@@ -60,14 +62,19 @@ type workload struct {
 
 // lookup reads an object of a well-known kind from its cache.
 func (c *caches) lookup(key Key) (workload, error) {
+	w, at, known := c.memo.get(key)
+	if known {
+		return w, nil
+	}
 	w, err := c.read(key)
+	if err == nil {
+		c.memo.put(key, w, at)
+		return w, nil
+	}
 	if apierrors.IsNotFound(err) {
 		return workload{}, fmt.Errorf("%s does not exist in namespace %s", key, key.Namespace)
 	}
-	if err != nil {
-		return workload{}, fmt.Errorf("read %s in namespace %s: %w", key, key.Namespace, err)
-	}
-	return w, nil
+	return workload{}, fmt.Errorf("read %s in namespace %s: %w", key, key.Namespace, err)
 }
 
 func (c *caches) read(key Key) (workload, error) {

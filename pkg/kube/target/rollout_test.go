@@ -1,11 +1,17 @@
 package target
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 func TestRollouts(t *testing.T) {
@@ -53,4 +59,37 @@ func TestRollouts(t *testing.T) {
 	require.False(t, r.Rolling(Key{Namespace: "ns", Kind: "DaemonSet", Name: "x"}))
 	require.False(t, r.Rolling(Key{Namespace: "ns", Kind: "Job", Name: "x"}))
 	require.False(t, r.Rolling(Key{Namespace: "ns", Group: "example.com", Kind: "Room", Name: "x"}))
+}
+
+// What was read once is remembered, and forgotten when the object changes.
+func TestRememberFollowsChanges(t *testing.T) {
+	n := int32(3)
+	kube := fake.NewClientset(&appsv1.ReplicaSet{ObjectMeta: named("x"), Spec: appsv1.ReplicaSetSpec{Selector: selector(), Replicas: &n}})
+	f := client.Factory(kube, "", time.Hour, "")
+	r := New(f, scaled{}.scale)
+	require.NoError(t, r.Remember(f))
+	ctx, stop := context.WithCancel(t.Context())
+	defer f.Shutdown()
+	defer stop()
+	f.Start(ctx.Done())
+	require.NoError(t, client.Sync(ctx, r.Synced()))
+	key := Key{Namespace: "ns", Kind: "ReplicaSet", Name: "x"}
+	require.Eventually(t, func() bool {
+		r.Replicas(ctx, key)
+		_, _, known := r.caches.memo.get(key)
+		return known
+	}, 10*time.Second, time.Millisecond)
+	first, err := r.Select(ctx, "ns", ref("apps/v1", "ReplicaSet", "x"), nil)
+	require.NoError(t, err)
+	again, err := r.Select(ctx, "ns", ref("apps/v1", "ReplicaSet", "x"), first)
+	require.NoError(t, err)
+	require.Same(t, first, again)
+	require.Zero(t, testing.AllocsPerRun(10, func() { r.Replicas(ctx, key) }))
+
+	more := int32(7)
+	_, err = kube.AppsV1().ReplicaSets("ns").Update(ctx, &appsv1.ReplicaSet{ObjectMeta: named("x"), Spec: appsv1.ReplicaSetSpec{Selector: selector(), Replicas: &more}}, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { got, _ := r.Replicas(ctx, key); return got == 7 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, kube.AppsV1().ReplicaSets("ns").Delete(ctx, "x", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool { _, known := r.Replicas(ctx, key); return !known }, 10*time.Second, time.Millisecond)
 }

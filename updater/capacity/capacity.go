@@ -1,4 +1,4 @@
-package view
+package capacity
 
 import (
 	"fmt"
@@ -8,11 +8,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/room"
 )
+
+// Reader reads from caches. The zero value knows nothing.
+type Reader struct {
+	Pods         corelisters.PodLister
+	Nodes        corelisters.NodeLister          // nil: it is not known what fits
+	NodesSynced  func() bool                     // whether they are known yet
+	Quotas       corelisters.ResourceQuotaLister // nil: no quota is known
+	QuotasSynced func() bool                     // whether they are known yet
+}
 
 // Room reads what nodes and quotas have left; nil if nothing is known of them. It counts every pod in the cache,
 // also those that no VPA controls; without a cache of nodes any node has room.
@@ -99,18 +109,4 @@ func quota(q *corev1.ResourceQuota) (left room.Quota) {
 		}
 	}
 	return left
-}
-
-// Suffering tells whether any pod was killed for want of memory and is not ready.
-func (r *Reader) Suffering() bool {
-	pods, err := r.Pods.List(labels.Everything())
-	return err == nil && slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
-		for i := range p.Status.ContainerStatuses {
-			s := &p.Status.ContainerStatuses[i]
-			if t := s.LastTerminationState.Terminated; t != nil && t.Reason == oomKilled && !s.Ready {
-				return true
-			}
-		}
-		return false
-	})
 }
