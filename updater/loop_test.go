@@ -141,7 +141,8 @@ func TestEvictionBlockedByDisruptionBudgetIsRetried(t *testing.T) {
 func TestNoPassWithoutAdmissionController(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
 	beat := lease.Beat{Client: w.kube.CoordinationV1(), Namespace: "kube-system", Name: "vpa-admission-controller"}
-	w.loop.alive = func(ctx context.Context, now time.Time) (bool, error) { return beat.Alive(ctx, time.Minute, now) }
+	pulse := lease.Pulse{Beat: &beat, Timeout: time.Minute}
+	w.loop.alive = pulse.Alive
 	w.pass(noon)
 	require.EqualValues(t, 1, w.value("vpa_updater_admission_controller_status_invalid_total", "reason", "error"))
 
@@ -152,8 +153,10 @@ func TestNoPassWithoutAdmissionController(t *testing.T) {
 	require.EqualValues(t, 1, w.value("vpa_updater_admission_controller_status_invalid_total", "reason", "invalid"))
 	require.Empty(t, w.evictions())
 
-	w.pass(noon.Add(-time.Nanosecond))
-	require.Len(t, w.evictions(), 1)
+	stale.Spec.RenewTime = &metav1.MicroTime{Time: noon.Add(-50 * time.Minute)}
+	require.NoError(t, w.kube.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), stale, "kube-system"))
+	w.pass(noon.Add(time.Minute))
+	require.Len(t, w.evictions(), 1, "it beats, only its clock is wrong")
 }
 
 func TestRateLimitEndsThePass(t *testing.T) {

@@ -120,7 +120,8 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	}
 	if h := config.Heartbeat; h.Required {
 		beat := &lease.Beat{Client: clients.Kube.CoordinationV1(), Namespace: lease.Namespace(h.Namespace), Name: h.Name}
-		loop.alive = func(ctx context.Context, now time.Time) (bool, error) { return beat.Alive(ctx, h.Timeout, now) }
+		pulse := &lease.Pulse{Beat: beat, Timeout: h.Timeout}
+		loop.alive = pulse.Alive
 	}
 	boosts := caches.boosts(config, loop.carrier, p.metrics)
 	if err := boosts.Watch(caches.pods.Core().V1().Pods().Informer()); err != nil {
