@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -18,8 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/updater/actuate"
 )
 
 func TestMassEvictionsAreSpread(t *testing.T) {
@@ -228,4 +231,26 @@ func TestCuresComeSoonAndNotTooOften(t *testing.T) {
 		}))
 		require.Equal(t, []string{"11s true", "16s true", "21s true", "1m0s false"}, calls)
 	})
+}
+
+func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
+	large := func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("200m", "1Gi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}}
+	}
+	for used, want := range map[amount.Amount]int{350 << 20: 2, 370 << 20: 0} { // the new limit is 400Mi
+		w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+		w.loop.carrier.(*actuate.Cluster).Memory = func(_ context.Context, namespace, pod string) (map[string]amount.Amount, error) {
+			require.Equal(t, "shop", namespace)
+			return map[string]amount.Amount{"app": used}, nil
+		}
+		w.pass(noon)
+		require.Len(t, w.writes(), want)
+		require.EqualValues(t, 1-want/2, w.value("loadline_updater_skipped_pods", "reason", "MemoryInUse"))
+	}
+	w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.loop.carrier.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]amount.Amount, error) {
+		return nil, errors.New("no metrics API")
+	}
+	w.pass(noon)
+	require.Len(t, w.writes(), 2, "the node looks, too")
 }

@@ -116,6 +116,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 			Kube: clients.Kube, Events: recorder,
 			Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
 			Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
+			Memory:    actuate.Memory(clients.Kube.CoreV1().RESTClient()),
 		}
 	}
 	if h := config.Heartbeat; h.Required {

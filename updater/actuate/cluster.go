@@ -18,6 +18,8 @@ import (
 	"golang.org/x/time/rate"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
@@ -61,6 +63,8 @@ type Cluster struct {
 	Events    record.EventRecorder
 	Resizes   *rate.Limiter
 	Evictions *rate.Limiter
+	// Memory reads what the containers of a pod use, in bytes; nil: not asked.
+	Memory func(ctx context.Context, namespace, pod string) (map[string]amount.Amount, error)
 }
 
 // Limiter returns a limiter of changes a second that lets burst through at
@@ -107,6 +111,9 @@ func (c *Cluster) resize(ctx context.Context, change Change) error {
 	if err != nil {
 		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
 	}
+	if err := c.spared(ctx, change); err != nil {
+		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
+	}
 	if change.Restarts {
 		// A restart is a disruption: what forbids an eviction forbids it, too.
 		if err := c.evict(ctx, change, metav1.DryRunAll); err != nil {
@@ -124,6 +131,37 @@ func (c *Cluster) resize(ctx context.Context, change Change) error {
 		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
 	}
 	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
+	return nil
+}
+
+// Of a new memory limit so much must be left above what is used: usage is some
+// seconds old, and a container that meets its limit is killed.
+const spare = 0.1
+
+// spared is an error if the change would cut a memory limit to what is used. A
+// usage that is not known is no reason to wait: the node looks, too.
+func (c *Cluster) spared(ctx context.Context, change Change) error {
+	var used map[string]amount.Amount
+	for i := range change.Target.Spec.Containers {
+		container := &change.Target.Spec.Containers[i]
+		now := convert.Resources(convert.Current(change.Target, *container).Limits)
+		for _, f := range change.Containers {
+			limit, cut := f.Limits.Get(amount.Memory)
+			if f.Name != container.Name || !cut || !now.Has(amount.Memory) || limit >= now.Value(amount.Memory) || c.Memory == nil {
+				continue
+			}
+			if used == nil {
+				var err error
+				if used, err = c.Memory(ctx, change.Target.Namespace, change.Target.Name); err != nil {
+					klog.FromContext(ctx).V(4).Info("A memory limit is cut without knowing the usage", "pod", klog.KObj(change.Target), "reason", err)
+					return nil
+				}
+			}
+			if used[f.Name] > limit.Scale(1-spare) {
+				return fmt.Errorf("%w: container %s uses %d bytes, its new limit is %d", ErrInUse, f.Name, used[f.Name], limit)
+			}
+		}
+	}
 	return nil
 }
 
