@@ -117,7 +117,7 @@ func TestReasonsThatLastAreToldOnTheVPA(t *testing.T) {
 
 // A webhook that does not change pods must not make the updater evict them again
 // and again.
-func TestD11EvictionsWithoutEffectEnd(t *testing.T) {
+func TestEvictionsWithoutEffectEnd(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
 	evictions, generation := 0, 0
 	for minute := range 60 {
@@ -148,7 +148,7 @@ func TestD11EvictionsWithoutEffectEnd(t *testing.T) {
 	require.Contains(t, strings.Join(w.told(), "\n"), "BackingOff")
 }
 
-func TestPanicOfOnePodStopsNoOther(t *testing.T) {
+func TestD12PanicOfOnePodStopsNoOther(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	w.loop.planner = func(v disruption.View, m disruption.Memory, c disruption.Config, now time.Time) disruption.Result {
 		for _, vpa := range v.VPAs {

@@ -61,7 +61,7 @@ func TestResizeInPlace(t *testing.T) {
 	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "Unchanged"))
 }
 
-func TestRecreateEvictsWithUID(t *testing.T) {
+func TestD19RecreateEvictsWithUID(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeAuto, 4)...)
 	w.pass(noon)
 	require.Equal(t, []string{"web-1-0", "web-1-1"}, w.evictions())
@@ -185,7 +185,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 }
 
 // D12: what panics is left out, the rest goes on.
-func TestPanicOfOnePlanStopsNoOther(t *testing.T) {
+func TestD12PanicOfOnePlanStopsNoOther(t *testing.T) {
 	other := autoscaler(vpav1.UpdateModeRecreate)
 	other.Name, other.Spec.TargetRef.Name = "bad-vpa", "bad"
 	objects := web(vpav1.UpdateModeRecreate, 2)
@@ -236,7 +236,7 @@ func (c cursed) Evict(ctx context.Context, change actuate.Change) error {
 	return c.carrier.Evict(ctx, change)
 }
 
-func TestPanicOfOneChangeStopsNoOther(t *testing.T) {
+func TestD12PanicOfOneChangeStopsNoOther(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	w.loop.carrier = cursed{w.loop.carrier}
 	w.pass(noon)
@@ -259,7 +259,7 @@ func TestCountersOfDeletedVPAsGo(t *testing.T) {
 	require.Zero(t, w.value("vpa_updater_controlled_pods_total", "update_mode", "Recreate"))
 }
 
-func TestPatchNamesThePodItMeans(t *testing.T) {
+func TestD19PatchNamesThePodItMeans(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
 	w.pass(noon)
 	patch := string(w.kube.Actions()[0].(ktesting.PatchAction).GetPatch())
@@ -304,7 +304,7 @@ func TestRefused(t *testing.T) {
 }
 
 // D20: a VPA that always has something to do must not use up the rate for ever.
-func TestEachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
+func TestD20EachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
 	w := newWorld(t, Default())
 	turns, scores := map[string]int{}, map[cache.ObjectName]*tally.Score{}
 	var actions []disruption.Action
