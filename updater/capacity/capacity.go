@@ -26,7 +26,7 @@ type Reader struct {
 
 // Room reads what nodes and quotas have left; nil if nothing is known of them. It counts every pod in the cache,
 // also those that no VPA controls; without a cache of nodes any node has room.
-func (r *Reader) Room() (*room.Room, error) {
+func (r Reader) Room() (*room.Room, error) {
 	if r.Nodes == nil && r.Quotas == nil {
 		return nil, nil //nolint:nilnil // that nothing is known is no error
 	}

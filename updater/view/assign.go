@@ -93,7 +93,7 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 	for _, o := range pods {
 		err := err
 		if err == nil {
-			err = f.one(ctx, o, firstGroup)
+			err = f.one(ctx, o)
 		}
 		if err != nil {
 			log.Error(err, "Pod skipped: it or its VPA cannot be understood", "pod", klog.KObj(o.pod), "vpa", name)
@@ -128,7 +128,7 @@ func (f *filling) vpa(reading Reading) (v disruption.VPA, err error) {
 }
 
 // one adds a pod, as it was read before if neither it nor its VPA changed.
-func (f *filling) one(ctx context.Context, o owned, firstGroup int) (err error) {
+func (f *filling) one(ctx context.Context, o owned) (err error) {
 	defer caught(&err)
 	known := f.memo.pods[o.pod.UID]
 	if known == nil {

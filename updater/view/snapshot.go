@@ -30,9 +30,6 @@ type Reader struct {
 	memo *memo
 }
 
-// Forget makes the next Read look at every object again.
-func (r *Reader) Forget() { r.memo = nil }
-
 // Step tells that a part of the work of a pass has ended; its name is a label of
 // the latency metric.
 type Step func(name string)

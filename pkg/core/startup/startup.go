@@ -70,7 +70,7 @@ func Judge(p Pod, a Advice, now time.Time) Verdict {
 		switch {
 		case over[i]:
 			v.Give = append(v.Give, c.withoutBoost(f))
-		case !c.Boosted && c.Observed && !(f.Requests.Empty() && f.Limits.Empty()):
+		case !c.Boosted && c.Observed && (!f.Requests.Empty() || !f.Limits.Empty()):
 			v.Give = append(v.Give, f)
 		}
 	}
