@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ktesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/updater/actuate"
@@ -72,6 +74,23 @@ func TestABoostThatLastsIsWaitedFor(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	require.Empty(t, w.writes())
 	w.awaitUnboosted("web-1-0")
+}
+
+// The cache shows the resize before the annotation goes: that must not make the
+// queue do it twice.
+func TestABoostIsTakenBackOnce(t *testing.T) {
+	config := Default()
+	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
+	w.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+		if a.GetSubresource() == "" {
+			time.Sleep(100 * time.Millisecond) // the event of the resize comes first
+		}
+		return false, nil, nil
+	})
+	w.boosting(config)
+	w.awaitUnboosted("web-1-0")
+	time.Sleep(300 * time.Millisecond)
+	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes())
 }
 
 // D9: a boosted pod is left alone until its boost is over, and not for ever.

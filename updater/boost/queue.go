@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,7 +32,7 @@ const (
 	longPause   = 1000 * time.Second
 	searches    = 5
 	budgetPause = 30 * time.Second // until the budget is asked again
-	restartTime = time.Minute      // a container that restarts may look ready for so long
+	restartTime = time.Minute      // a container that restarts may look ready for so long, and caches be behind
 )
 
 // Carrier takes a boost back: actuate.Cluster, or actuate.Rehearsal.
@@ -55,14 +57,21 @@ type Queue struct {
 	Config
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
-	mu         sync.Mutex
-	restarting map[types.UID]time.Time // when we restarted a container of a pod
+	mu     sync.Mutex
+	recent map[types.UID]done // of the last restartTime
+}
+
+// done is what was done to a pod a moment ago, which caches may not show yet.
+type done struct {
+	at       time.Time
+	over     []string
+	restarts bool
 }
 
 // New returns a queue.
 func New(c Config) *Queue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
-	return &Queue{Config: c, queue: workqueue.NewTypedRateLimitingQueue(limiter), restarting: map[types.UID]time.Time{}}
+	return &Queue{Config: c, queue: workqueue.NewTypedRateLimitingQueue(limiter), recent: map[types.UID]done{}}
 }
 
 // Watch makes the queue learn of boosted pods from an informer.
@@ -157,6 +166,9 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 	if len(verdict.Over) == 0 {
 		return verdict.Wait, nil
 	}
+	if left := q.justDone(pod.UID, verdict, now); left > 0 {
+		return left, nil // the cache is behind; if it is not, it is time to do it again
+	}
 	core := reading.Pod(pod, 0)
 	if core.Pending || core.Resize != disruption.NotResizing {
 		return 0, nil // the end of it is an event
@@ -181,13 +193,25 @@ func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.P
 	if errors.Is(err, actuate.ErrRehearsed) || err != nil && actuate.Gone(err) {
 		return nil
 	}
-	if err == nil && change.Restarts {
+	if err == nil {
 		q.mu.Lock()
-		q.restarting[pod.UID] = now
+		q.recent[pod.UID] = done{now, verdict.Over, change.Restarts}
 		q.mu.Unlock()
 	}
 	q.Done(cache.NewObjectName(pod.Namespace, reading.Object.Name), err)
 	return err
+}
+
+// justDone returns for how long yet a verdict counts as carried out, because that
+// was done a moment ago. It forgets what is older.
+func (q *Queue) justDone(uid types.UID, verdict startup.Verdict, now time.Time) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	maps.DeleteFunc(q.recent, func(_ types.UID, d done) bool { return now.Sub(d.at) >= restartTime })
+	if d, known := q.recent[uid]; known && slices.Equal(d.over, verdict.Over) {
+		return d.at.Add(restartTime).Sub(now)
+	}
+	return 0
 }
 
 // restarts tells whether what the pod would get restarts one of its containers.
@@ -218,13 +242,8 @@ func (q *Queue) refused(ctx context.Context, reading view.Reading, pod *corev1.P
 		if p.UID == string(pod.UID) {
 			this = p
 		}
-		if at, known := q.restarting[types.UID(p.UID)]; known && now.Sub(at) < restartTime {
+		if d, known := q.recent[types.UID(p.UID)]; known && d.restarts {
 			budget.Spend(p)
-		}
-	}
-	for uid, at := range q.restarting {
-		if now.Sub(at) >= restartTime {
-			delete(q.restarting, uid)
 		}
 	}
 	if this == nil {
