@@ -11,11 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	ktesting "k8s.io/client-go/testing"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/boost"
 )
 
 // boostedPod has 400m of CPU, of which 300m are a boost, and is ready for an hour.
@@ -27,7 +28,10 @@ func boostedPod(p *corev1.Pod) {
 
 // boosting starts the queue of the world.
 func (w *world) boosting(config *Config) {
-	queue := w.caches.boosts(config, w.loop.carrier, w.loop.metrics)
+	w.serve(w.caches.boosts(config, w.loop.carrier, w.loop.metrics))
+}
+
+func (w *world) serve(queue *boost.Queue) {
 	require.NoError(w.t, queue.Watch(w.caches.pods.Core().V1().Pods().Informer()))
 	ctx, stop := context.WithCancel(w.t.Context())
 	ended := make(chan struct{})
@@ -76,18 +80,24 @@ func TestABoostThatLastsIsWaitedFor(t *testing.T) {
 	w.awaitUnboosted("web-1-0")
 }
 
-// The cache shows the resize before the annotation goes: that must not make the
-// queue do it twice.
+// behind is a cache that still has the pod as it was.
+type behind struct {
+	corelisters.PodLister
+	corelisters.PodNamespaceLister
+	pod *corev1.Pod
+}
+
+func (b behind) List(labels.Selector) ([]*corev1.Pod, error) { return []*corev1.Pod{b.pod}, nil }
+func (b behind) Pods(string) corelisters.PodNamespaceLister  { return b }
+func (b behind) Get(string) (*corev1.Pod, error)             { return b.pod, nil }
+
+// A cache that is behind must not make the queue do everything twice.
 func TestABoostIsTakenBackOnce(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
-	w.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
-		if a.GetSubresource() == "" {
-			time.Sleep(100 * time.Millisecond) // the event of the resize comes first
-		}
-		return false, nil, nil
-	})
-	w.boosting(config)
+	queue := w.caches.boosts(config, w.loop.carrier, w.loop.metrics)
+	queue.Pods = behind{pod: w.pod("web-1-0")}
+	w.serve(queue)
 	w.awaitUnboosted("web-1-0")
 	time.Sleep(300 * time.Millisecond)
 	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes())
