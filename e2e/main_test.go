@@ -74,18 +74,23 @@ func runAll(m *testing.M) (code int) {
 	return checkPermissions()
 }
 
-// startPrograms runs the three programs with short intervals and otherwise
-// their defaults.
+// alpha switches on what promises need.
+const alpha = "--feature-gates=InPlace=true,CPUStartupBoost=true"
+
+// startPrograms runs the three programs with short intervals, the alpha features
+// that promises need, and otherwise their defaults.
 func startPrograms(ctx context.Context) (err error) {
 	if recommender, err = cluster.Daemon(ctx, "recommender", "recommender",
 		"--recommender-interval=3s", "--checkpoints-gc-interval=10s", "--leader-elect=true"); err != nil {
 		return err
 	}
 	if updater, err = cluster.Daemon(ctx, "updater", "updater",
-		"--updater-interval=3s", "--leader-elect=true", "--in-recommendation-bounds-eviction-lifetime-threshold=30s"); err != nil {
+		"--updater-interval=3s", "--leader-elect=true", "--in-recommendation-bounds-eviction-lifetime-threshold=30s", alpha,
+		// All the promises together are a mass event.
+		"--eviction-pace=0", "--namespace-eviction-pace=0"); err != nil {
 		return err
 	}
-	if admission, err = cluster.AdmissionController(ctx); err != nil {
+	if admission, err = cluster.AdmissionController(ctx, alpha); err != nil {
 		return err
 	}
 	for _, d := range []*harness.Daemon{admission, recommender, updater} {

@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/flags"
 )
@@ -24,8 +26,17 @@ type Config struct {
 	Heartbeat  Heartbeat
 	BoostSyncs int // workers that take startup boosts back
 
-	DryRun bool // print what would be done, write nothing
+	Pace   calm.Pace
+	Room   string // which room an eviction needs: roomFree, roomSize or roomOff
+	DryRun bool   // print what would be done, write nothing
 }
+
+// Values of --eviction-room.
+const (
+	roomFree = "free" // free on a node now
+	roomSize = "size" // a node that is large enough, for clusters that add nodes
+	roomOff  = "off"  // not asked, for resizes neither
+)
 
 // Disruption says which pods are changed and how fast.
 type Disruption struct {
@@ -51,12 +62,14 @@ func Default() *Config {
 		Serving:  flags.Serving{Address: ":8943"},
 		Interval: time.Minute,
 		Disruption: Disruption{
-			Config: disruption.Config{MinReplicas: 2, Tolerance: 0.5, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute},
+			Config: disruption.Config{MinReplicas: 2, Tolerance: 0.5, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute, Hold: 10 * time.Minute},
 			Rate:   -1,
 			Burst:  1,
 		},
 		Heartbeat:  Heartbeat{Required: true, Name: "vpa-admission-controller", Timeout: time.Minute},
 		BoostSyncs: 1,
+		Pace:       calm.Pace{Cluster: 60, Namespace: 20, SlowStart: 10 * time.Minute},
+		Room:       roomFree,
 	}
 }
 
@@ -68,7 +81,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Serving.AddFlags(fs)
 	c.Gates.AddFlags(fs)
 	fs.DurationVar(&c.Interval, "updater-interval", c.Interval, "Time between two passes, and the longest that one may take. /health-check fails after five times this without one.")
-	fs.IntVar(&c.BoostSyncs, "concurrent-cpu-startup-boost-syncs", c.BoostSyncs, "Parallel workers that take startup boosts back. Without feature gate CPUStartupBoost there is nothing to take back.")
+	fs.IntVar(&c.BoostSyncs, "concurrent-cpu-startup-boost-syncs", c.BoostSyncs, "Parallel workers that take startup boosts back.")
 	c.Disruption.addFlags(fs)
 	c.Heartbeat.addFlags(fs)
 	c.addOwnFlags(fs)
@@ -94,6 +107,11 @@ func (h *Heartbeat) addFlags(fs *pflag.FlagSet) {
 
 // addOwnFlags adds the flags that the reference VPA does not have.
 func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
+	fs.IntVar(&c.Pace.Cluster, "eviction-pace", c.Pace.Cluster, "Evictions of ready pods, and resizes that restart their containers, a minute in the whole cluster, at most. It spreads mass events; a workload alone never gets there. 0: no limit.")
+	fs.IntVar(&c.Pace.Namespace, "namespace-eviction-pace", c.Pace.Namespace, "The same for each namespace. 0: no limit.")
+	fs.DurationVar(&c.Pace.SlowStart, "eviction-slow-start", c.Pace.SlowStart, "How long after the start until --eviction-pace is reached; it begins with 10 a minute. 0: at once.")
+	fs.DurationVar(&c.Disruption.Hold, "undo-after", c.Disruption.Hold, "Shortest time after which a change is undone by one that makes pods smaller again; doubled each time that they go back and forth. 0: at once.")
+	fs.StringVar(&c.Room, "eviction-room", c.Room, "Which room an eviction needs: free, what a node has left now; size, a node that is large enough, for clusters that add nodes; off, which is not to ask, neither for resizes. Quotas count in any case but off.")
 	fs.BoolVar(&c.DryRun, "dry-run", c.DryRun, "Print what would be done to standard output and write nothing to the cluster, no Lease either.")
 }
 
@@ -107,11 +125,14 @@ func (c *Config) Validate() error {
 		c.Kube.Validate(),
 		c.Election.Validate(),
 		c.Serving.Validate(),
-		flags.Check(!c.Gates.CPUStartupBoost, "feature-gates", "CPUStartupBoost=true",
-			"startup boosts are not available in this version: leave the gate off, here and in the admission controller"),
 		flags.Check(c.Interval > 0, "updater-interval", c.Interval, "must be longer than 0"),
 		flags.Check(c.BoostSyncs > 0, "concurrent-cpu-startup-boost-syncs", c.BoostSyncs, "must be at least 1"),
 		c.Disruption.validate(),
+		flags.Check(c.Pace.Cluster >= 0, "eviction-pace", c.Pace.Cluster, "must not be negative"),
+		flags.Check(c.Pace.Namespace >= 0, "namespace-eviction-pace", c.Pace.Namespace, "must not be negative"),
+		flags.Check(c.Pace.SlowStart >= 0, "eviction-slow-start", c.Pace.SlowStart, "must not be negative"),
+		flags.Check(c.Disruption.Hold >= 0, "undo-after", c.Disruption.Hold, "must not be negative"),
+		flags.Check(slices.Contains([]string{roomFree, roomSize, roomOff}, c.Room), "eviction-room", c.Room, "must be free, size or off"),
 		flags.Check(c.Heartbeat.Timeout > 0, "admission-controller-status-lease-timeout", c.Heartbeat.Timeout, "must be longer than 0"),
 		flags.Check(c.Heartbeat.Name != "" || !c.Heartbeat.Required, "admission-controller-status-lease-name", `""`, "must be the name of a Lease"),
 	)
@@ -132,6 +153,6 @@ func (d *Disruption) validate() error {
 // planning returns the settings of a plan.
 func (c *Config) planning() disruption.Config {
 	settings := c.Disruption.Config
-	settings.InPlaceMode = c.Gates.InPlace
+	settings.InPlaceMode, settings.Autoscaled = c.Gates.InPlace, c.Room == roomSize
 	return settings
 }

@@ -4,7 +4,7 @@
 //
 // main.go parses flags (config.go), run.go wires everything, and loop.go shows
 // one pass from the caches to the API server: package view reads, package
-// disruption plans, package actuate carries out, metrics.go counts.
+// disruption plans, package actuate carries out, package tally counts.
 //
 // What a pod would get is not decided here but in package policy, which the
 // admission controller uses too.

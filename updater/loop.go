@@ -2,14 +2,20 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/capacity"
+	"loadline.dev/loadline/updater/explain"
+	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -18,7 +24,10 @@ import (
 type carrier interface {
 	Resize(ctx context.Context, c actuate.Change) error
 	Evict(ctx context.Context, c actuate.Change) error
+	Unboost(ctx context.Context, c actuate.Change) error
 	NotResizable(ctx context.Context, pod *corev1.Pod)
+	LeftAlone(skipped []disruption.Skip)
+	Lasting(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string)
 }
 
 // Loop makes passes.
@@ -26,46 +35,69 @@ type Loop struct {
 	config  disruption.Config
 	reader  *view.Reader
 	carrier carrier
-	metrics *metrics
+	metrics *tally.Metrics
 	// planner is disruption.Plan.
 	planner func(disruption.View, disruption.Memory, disruption.Config, time.Time) disruption.Result
 	// alive tells whether the admission controller works; nil: not asked.
 	alive func(ctx context.Context, now time.Time) (bool, error)
 
-	memory disruption.Memory
-	told   map[string]disruption.Reason // by UID: why the last pass left a pod alone
-	known  map[cache.ObjectName]bool    // VPAs that have counters
+	capacity capacity.Reader
+	ledger   *calm.Ledger // nil: no pace
+	memory   disruption.Memory
+	teller   explain.Teller
+	known    map[cache.ObjectName]bool // VPAs that have counters
 	// turn is the VPA that was served last when a pass ended early; the next
 	// pass begins behind it, so that none waits for ever.
 	turn cache.ObjectName
 }
 
-func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
+func newLoop(config disruption.Config, reader *view.Reader, m *tally.Metrics) *Loop {
 	return &Loop{config: config, reader: reader, metrics: m, planner: disruption.Plan, known: map[cache.ObjectName]bool{}}
 }
 
 // RunOnce makes one pass: it looks at all pods that a VPA controls and changes
 // those that the plan names. It ends early when ctx does.
 func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
-	watch := l.metrics.stopwatch()
-	defer watch.total()
+	watch := l.metrics.Stopwatch()
+	defer watch.Total()
 	if !l.admitted(ctx, now) {
 		return
 	}
-	snapshot, err := l.reader.Read(ctx, watch.step)
+	snapshot, err := l.reader.Read(ctx, watch.Step)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Pass skipped: the caches cannot be read")
 		return
 	}
 	plan := l.plan(ctx, snapshot, now)
 	l.memory = plan.Memory
-	watch.step("AdmissionInit")
+	watch.Step("AdmissionInit")
 
-	p := l.begin(snapshot, plan)
+	p := l.begin(snapshot, plan, now)
 	p.carryOut(ctx, plan.Actions)
-	watch.step("EvictPods")
+	watch.Step("EvictPods")
 	p.explain(ctx)
 	p.report()
+}
+
+// Cure gives pods that were killed for want of memory, and are not ready, what
+// is recommended now. It does nothing else, and needs no admission controller:
+// the pods stay.
+func (l *Loop) Cure(ctx context.Context, now time.Time) {
+	if !l.reader.Suffering() {
+		return
+	}
+	snapshot, err := l.reader.Read(ctx, func(string) {})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "No pod is given more memory before the next pass: the caches cannot be read")
+		return
+	}
+	plan := l.plan(ctx, snapshot, now)
+	l.memory = plan.Memory
+	cures := slices.DeleteFunc(plan.Actions, func(a disruption.Action) bool { return !a.Cures })
+	for i := range cures {
+		cures[i].MayEvict = false
+	}
+	l.begin(snapshot, plan, now).carryOut(ctx, cures)
 }
 
 // admitted tells whether the admission controller is there to give evicted pods
@@ -78,21 +110,39 @@ func (l *Loop) admitted(ctx context.Context, now time.Time) bool {
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Pass skipped: it is not known whether the admission controller works, so evicted pods might come back unchanged. Start it, or set --use-admission-controller-status=false")
-		l.metrics.heartbeat.WithLabelValues("error").Inc()
+		l.metrics.NoHeartbeat("error")
 	case !alive:
 		klog.FromContext(ctx).Info("Pass skipped: the admission controller has not shown for a while that it works, so evicted pods might come back unchanged")
-		l.metrics.heartbeat.WithLabelValues("invalid").Inc()
+		l.metrics.NoHeartbeat("invalid")
 	}
 	return err == nil && alive
 }
 
-// plan plans for all VPAs. If that panics, the VPAs at fault are found by
-// planning for each alone, and left out.
+// plan plans for all VPAs. Only if something is to be done it looks whether there
+// is room for it, and plans again.
 func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disruption.Result {
+	result := l.planAll(ctx, s, now)
+	if len(result.Actions) == 0 {
+		return result
+	}
+	room, err := l.capacity.Room()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "It is not known whether there is room for changes")
+	}
+	if room == nil {
+		return result
+	}
+	s.View.Room = room
+	return l.planAll(ctx, s, now)
+}
+
+// planAll plans for all VPAs. If that panics, the pods and VPAs at fault are
+// found by planning for each alone, and left out.
+func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) disruption.Result {
 	log := klog.FromContext(ctx)
 	plan := func(vpas ...disruption.VPA) (r disruption.Result, err error) {
 		err = view.Guard(func() error {
-			r = l.planner(disruption.View{VPAs: vpas}, l.memory, l.config, now)
+			r = l.planner(disruption.View{VPAs: vpas, Room: s.View.Room}, l.memory, l.config, now)
 			return nil
 		})
 		return r, err
@@ -103,13 +153,32 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 	}
 	var sound []disruption.VPA
 	for _, v := range s.View.VPAs {
-		if _, err := plan(v); err != nil {
-			log.Error(err, "VPA skipped: no plan can be made for its pods", "vpa", klog.KRef(v.Namespace, v.Name))
-			s.Broken = append(s.Broken, broken(v)...)
+		if _, err := plan(v); err == nil {
+			sound = append(sound, v)
 			continue
 		}
-		sound = append(sound, v)
+		left := v
+		left.Pods = nil
+		for _, pod := range v.Pods {
+			alone := v
+			alone.Pods = []disruption.Pod{pod}
+			if _, err := plan(alone); err != nil {
+				log.Error(err, "Pod skipped: no plan can be made for it", "pod", klog.KRef(pod.Namespace, pod.Name), "vpa", v.Name)
+				s.Broken = append(s.Broken, broken(v, pod))
+				continue
+			}
+			left.Pods = append(left.Pods, pod)
+		}
+		if _, err := plan(left); err != nil {
+			log.Error(err, "VPA skipped: no plan can be made for its pods", "vpa", klog.KRef(v.Namespace, v.Name))
+			for _, pod := range left.Pods {
+				s.Broken = append(s.Broken, broken(v, pod))
+			}
+			continue
+		}
+		sound = append(sound, left)
 	}
+	s.View.VPAs = sound
 	if result, err = plan(sound...); err != nil {
 		log.Error(err, "Pass without changes: no plan can be made")
 		return disruption.Result{Memory: l.memory}
@@ -117,10 +186,7 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 	return result
 }
 
-func broken(v disruption.VPA) (skips []disruption.Skip) {
-	for _, p := range v.Pods {
-		skips = append(skips, disruption.Skip{Reason: disruption.Broken,
-			Subject: disruption.Subject{Namespace: v.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}})
-	}
-	return skips
+func broken(v disruption.VPA, p disruption.Pod) disruption.Skip {
+	return disruption.Skip{Reason: disruption.Broken,
+		Subject: disruption.Subject{Namespace: v.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -13,6 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -20,41 +22,46 @@ import (
 type pass struct {
 	*Loop
 	snapshot *view.Snapshot
-	scores   map[cache.ObjectName]*score
-	order    []*score
+	scores   map[cache.ObjectName]*tally.Score
+	order    []*tally.Score
 	skipped  []disruption.Skip
+	now      time.Time
 }
 
 // begin counts what is planned.
-func (l *Loop) begin(snapshot *view.Snapshot, plan disruption.Result) *pass {
-	p := &pass{Loop: l, snapshot: snapshot, scores: map[cache.ObjectName]*score{}, skipped: append(plan.Skipped, snapshot.Broken...)}
-	for _, v := range snapshot.View.VPAs {
-		name := cache.NewObjectName(v.Namespace, v.Name)
-		s := &score{name: name, pods: len(v.Pods), mode: convert.Mode(snapshot.Reading(name).Object)}
-		p.scores[name], p.order = s, append(p.order, s)
-		l.metrics.begin(s)
+func (l *Loop) begin(snapshot *view.Snapshot, plan disruption.Result, now time.Time) *pass {
+	vpas := snapshot.View.VPAs
+	p := &pass{Loop: l, snapshot: snapshot, scores: make(map[cache.ObjectName]*tally.Score, len(vpas)), order: make([]*tally.Score, len(vpas)),
+		skipped: append(plan.Skipped, snapshot.Broken...), now: now}
+	scores := make([]tally.Score, len(vpas))
+	for i := range vpas {
+		name := cache.NewObjectName(vpas[i].Namespace, vpas[i].Name)
+		s := &scores[i]
+		*s = tally.Score{Name: name, Pods: len(vpas[i].Pods), Mode: convert.Mode(snapshot.Reading(name).Object)}
+		p.scores[name], p.order[i] = s, s
+		l.metrics.Begin(s)
 	}
 	for _, a := range plan.Actions {
 		if a.Evict {
-			p.score(a.Subject).evictable++
+			p.score(a.Subject).Evictable++
 		} else {
-			p.score(a.Subject).updatable++
+			p.score(a.Subject).Updatable++
 		}
 	}
 	for _, s := range plan.Skipped {
 		if s.Reason != disruption.BudgetSpent {
 			continue
 		}
-		if score := p.score(s.Subject); resizes(score.mode) {
-			score.updatable++
+		if score := p.score(s.Subject); resizes(score.Mode) {
+			score.Updatable++
 		} else {
-			score.evictable++
+			score.Evictable++
 		}
 	}
 	return p
 }
 
-func (p *pass) score(of disruption.Subject) *score {
+func (p *pass) score(of disruption.Subject) *tally.Score {
 	return p.scores[vpaOf(of)]
 }
 
@@ -111,33 +118,66 @@ func (p *pass) skip(s disruption.Subject, reason disruption.Reason) {
 // change makes one change and returns why it did not come about, or nothing.
 func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
 	if c.Evict {
-		return p.evict(ctx, c)
+		return p.paced(c, func() disruption.Reason { return p.evict(ctx, c) })
 	}
+	if c.Restarts {
+		return p.paced(c, func() disruption.Reason { return p.resize(ctx, c) })
+	}
+	return p.resize(ctx, c)
+}
+
+// paced makes a change that disturbs a pod when its turn has come. One that did
+// not come about takes no turn.
+func (p *pass) paced(c actuate.Change, do func() disruption.Reason) disruption.Reason {
+	if p.ledger == nil || !c.Disrupts {
+		return do()
+	}
+	if !p.ledger.Take(c.Namespace, p.now) {
+		return disruption.Paced
+	}
+	reason := do()
+	if reason != "" {
+		p.ledger.Return(c.Namespace)
+	}
+	return reason
+}
+
+func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	score := p.score(c.Subject)
 	err := p.carrier.Resize(ctx, c)
 	switch {
 	case err == nil:
-		score.resized++
-		p.metrics.updated.WithLabelValues(score.size(), score.name.Name, score.name.Namespace).Inc()
+		p.memory.Tried(c.Action, p.now)
+		p.memory.Did(c.Action, p.now)
+		p.metrics.Resized(score)
 		return ""
+	case errors.Is(err, actuate.ErrInUse):
+		return disruption.MemoryInUse
 	case errors.Is(err, actuate.ErrRehearsed):
 		return ""
 	case errors.Is(err, actuate.ErrRateLimited):
-		p.metrics.failedResize(score, "InPlaceUpdateRateLimiterWaitFailed")
+		p.metrics.FailedResize(score, "InPlaceUpdateRateLimiterWaitFailed")
 		return disruption.RateLimited
 	}
 	klog.FromContext(ctx).V(2).Info("Pod could not be resized", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
 	reason := "InPlaceUpdateError"
 	if actuate.NoCapacity(err) {
 		p.memory.Refuse(c.UID, c.Containers)
-		if score.mode == vpav1.UpdateModeInPlace {
+		if score.Mode == vpav1.UpdateModeInPlace {
 			reason = "InPlaceUpdateInfeasible"
 		}
 	}
-	p.metrics.failedResize(score, reason)
+	p.metrics.FailedResize(score, reason)
+	if errors.Is(err, actuate.ErrProtected) {
+		return disruption.EvictionRefused
+	}
+	p.memory.Tried(c.Action, p.now)
 	if c.MayEvict && actuate.Refused(err) {
 		c.Cause = disruption.ResizeStuck
-		return p.evict(ctx, c)
+		if c.Restarts { // it has its turn already
+			return p.evict(ctx, c)
+		}
+		return p.paced(c, func() disruption.Reason { return p.evict(ctx, c) })
 	}
 	return disruption.ResizeRefused
 }
@@ -147,36 +187,34 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	err := p.carrier.Evict(ctx, c)
 	switch {
 	case err == nil:
-		score.evicted++
-		p.metrics.evicted.WithLabelValues(score.size(), string(score.mode), score.name.Name, score.name.Namespace).Inc()
+		p.memory.Did(c.Action, p.now)
+		p.metrics.Evicted(score)
 		return ""
 	case errors.Is(err, actuate.ErrRehearsed), actuate.Gone(err):
 		return ""
 	case errors.Is(err, actuate.ErrRateLimited):
-		p.metrics.failedEviction(score, "EvictionRateLimiterWaitFailed")
+		p.metrics.FailedEviction(score, "EvictionRateLimiterWaitFailed")
 		return disruption.RateLimited
 	}
 	klog.FromContext(ctx).V(2).Info("Pod could not be evicted", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
-	p.metrics.failedEviction(score, "EvictionError")
+	p.metrics.FailedEviction(score, "EvictionError")
 	return disruption.EvictionRefused
 }
 
-// explain says why pods were left alone, each time the reason changes.
+// explain says why pods were left alone.
 func (p *pass) explain(ctx context.Context) {
-	log := klog.FromContext(ctx).V(4)
-	told := make(map[string]disruption.Reason, len(p.skipped))
+	p.carrier.LeftAlone(p.skipped)
 	for _, s := range p.skipped {
-		told[s.UID] = s.Reason
-		if p.told[s.UID] != s.Reason {
-			log.Info("Pod left alone", "pod", klog.KRef(s.Namespace, s.Pod), "vpa", s.VPA, "reason", s.Reason)
-		}
 		if s.Reason == disruption.Infeasible {
-			score := p.score(s.Subject)
-			p.metrics.infeasible.WithLabelValues(score.size(), score.name.Name, score.name.Namespace).Inc()
+			p.metrics.Infeasible(p.score(s.Subject))
 			p.carrier.NotResizable(ctx, p.snapshot.Pod(s.Subject))
 		}
 	}
-	p.told = told
+	for _, e := range p.teller.Tell(ctx, p.skipped, p.now) {
+		if vpa := p.snapshot.Reading(e.VPA).Object; vpa != nil {
+			p.carrier.Lasting(vpa, e.Reason, e.Message)
+		}
+	}
 }
 
 // report publishes the gauges and drops the counters of deleted VPAs.
@@ -185,10 +223,10 @@ func (p *pass) report() {
 	for _, s := range p.skipped {
 		skipped[s.Reason]++
 	}
-	p.metrics.publish(p.order, skipped)
+	p.metrics.Publish(p.order, skipped)
 	for name := range p.known {
 		if !p.snapshot.Exists(name) {
-			p.metrics.forget(name)
+			p.metrics.Forget(name)
 			delete(p.known, name)
 		}
 	}

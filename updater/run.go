@@ -16,10 +16,12 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/tally"
 )
 
 // patience is how long a start waits for the API server.
@@ -43,7 +45,7 @@ func run(ctx context.Context, config *Config, out io.Writer) error {
 		stop(err)
 		served <- err
 	}()
-	err := connect(ctx, config, out, parts{health: health, metrics: newMetrics(registry)})
+	err := connect(ctx, config, out, parts{health: health, metrics: tally.New(registry)})
 	stop(nil)
 	if served := <-served; served != nil {
 		return served
@@ -54,7 +56,7 @@ func run(ctx context.Context, config *Config, out io.Writer) error {
 // parts are made before there is a connection.
 type parts struct {
 	health  *serving.Health
-	metrics *metrics
+	metrics *tally.Metrics
 }
 
 // connect reaches the API server and works while this process leads.
@@ -101,9 +103,9 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		return err
 	}
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
-	if config.DryRun {
-		loop.carrier = &actuate.Rehearsal{Out: out}
-	} else {
+	loop.carrier, loop.capacity = &actuate.Rehearsal{Out: out}, caches.capacity(config)
+	loop.ledger = calm.NewLedger(config.Pace, time.Now())
+	if !config.DryRun {
 		events := record.NewBroadcaster(record.WithContext(ctx))
 		defer events.Shutdown()
 		recorder, err := recordEvents(events, clients.Kube)
@@ -114,14 +116,31 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 			Kube: clients.Kube, Events: recorder,
 			Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
 			Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
+			Memory:    actuate.Memory(clients.Kube.CoreV1().RESTClient()),
 		}
 	}
 	if h := config.Heartbeat; h.Required {
 		beat := &lease.Beat{Client: clients.Kube.CoordinationV1(), Namespace: lease.Namespace(h.Namespace), Name: h.Name}
-		loop.alive = func(ctx context.Context, now time.Time) (bool, error) { return beat.Alive(ctx, h.Timeout, now) }
+		pulse := &lease.Pulse{Beat: beat, Timeout: h.Timeout}
+		loop.alive = pulse.Alive
+	}
+	boosts := caches.boosts(config, loop.carrier, p.metrics)
+	if err := boosts.Watch(caches.pods.Core().V1().Pods().Informer()); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); boosts.Run(ctx) }()
+	defer func() { stop(); <-ended }()
+	grown, err := caches.grown()
+	if err != nil {
+		return err
 	}
 	p.health.Activate()
-	return tick(ctx, config.Interval, func(ctx context.Context, now time.Time) {
+	return tick(ctx, config.Interval, grown, func(ctx context.Context, now time.Time, cure bool) {
+		if cure {
+			loop.Cure(ctx, now)
+			return
+		}
 		loop.RunOnce(ctx, now)
 		p.health.Tick()
 	})
@@ -138,19 +157,39 @@ func recordEvents(events record.EventBroadcaster, kube kubernetes.Interface) (re
 	return events.NewRecorder(scheme, corev1.EventSource{Component: "vpa-updater"}), nil
 }
 
+// curePause is the time between two cures at least.
+const curePause = 5 * time.Second
+
 // tick calls pass at every interval, the first time after one, and gives each
-// call one interval of time. A call that takes longer delays the next one.
-func tick(ctx context.Context, interval time.Duration, pass func(context.Context, time.Time)) error {
+// call one interval of time. A call that takes longer delays the next one. In
+// between it calls pass as a cure soon after grown says that more memory is
+// recommended somewhere.
+func tick(ctx context.Context, interval time.Duration, grown <-chan struct{}, pass func(ctx context.Context, now time.Time, cure bool)) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
+	call := func(now time.Time, cure bool) {
+		one, cancel := context.WithTimeout(ctx, interval)
+		defer cancel()
+		pass(one, now, cure)
+	}
+	due := time.NewTimer(0)
+	due.Stop()
+	defer due.Stop()
+	waiting, last := false, time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case now := <-ticker.C:
-			one, cancel := context.WithTimeout(ctx, interval)
-			pass(one, now)
-			cancel()
+			call(now, false)
+		case <-grown:
+			if !waiting {
+				waiting = true
+				due.Reset(max(time.Second, curePause-time.Since(last))) // others may follow
+			}
+		case now := <-due.C:
+			waiting, last = false, now
+			call(now, true)
 		}
 	}
 }

@@ -28,6 +28,7 @@ import (
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/tally"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -72,7 +73,8 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	require.NoError(t, w.caches.fill(ctx))
-	w.loop = newLoop(config.planning(), w.caches.reader(config), newMetrics(w.registry))
+	w.loop = newLoop(config.planning(), w.caches.reader(config), tally.New(w.registry))
+	w.loop.capacity = w.caches.capacity(config)
 	w.loop.carrier = &actuate.Cluster{Kube: w.kube, Events: w.events,
 		Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
 		Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst)}

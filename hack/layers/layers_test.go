@@ -62,7 +62,10 @@ var coreImports = map[string][]string{
 	"usage":      {"amount", "profile"},
 	"estimate":   {"amount", "profile"},
 	"policy":     {"amount"},
-	"disruption": {"amount", "policy"},
+	"calm":       {"amount"},
+	"room":       {"amount"},
+	"disruption": {"amount", "policy", "calm", "room"},
+	"startup":    {"amount", "policy"},
 }
 
 // impure are the parts of the standard library that reach outside the process

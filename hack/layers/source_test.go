@@ -27,6 +27,9 @@ var budgets = map[string]int{
 	"pkg/core/policy":     500,
 	"pkg/core/ownership":  150,
 	"pkg/core/disruption": 500,
+	"pkg/core/startup":    150,
+	"pkg/core/calm":       300,
+	"pkg/core/room":       300,
 }
 
 const (

@@ -70,3 +70,13 @@ func Boosted(pod *corev1.Pod) (map[string]corev1.ResourceRequirements, error) {
 	}
 	return boosted, broken
 }
+
+// HasBoosted tells whether a container of the pod carries a boost annotation.
+func HasBoosted(pod *corev1.Pod) bool {
+	for key := range pod.Annotations {
+		if strings.HasPrefix(key, BoostAnnotationPrefix) {
+			return true
+		}
+	}
+	return false
+}

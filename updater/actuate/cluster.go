@@ -17,6 +17,9 @@ import (
 
 	"golang.org/x/time/rate"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
@@ -27,6 +30,8 @@ type Change struct {
 	disruption.Action
 	Target  *corev1.Pod
 	Reading view.Reading // of the VPA
+	// Unboosted are containers whose startup boost is taken back by this change.
+	Unboosted []string
 }
 
 // ErrRateLimited is the error of a change that a rate limit, ours or that of the
@@ -35,6 +40,14 @@ var ErrRateLimited = errors.New("the rate limit allows no change before the pass
 
 // ErrRehearsed is the error of a change that was only rehearsed.
 var ErrRehearsed = errors.New("a dry run changes nothing")
+
+// ErrInUse is the error of a resize that would cut the memory limit of a pod to
+// less than it needs.
+var ErrInUse = errors.New("the pod uses too much memory for its new limit")
+
+// ErrProtected is the error of a resize that would restart a container although
+// the API server would refuse to evict the pod, as for a PodDisruptionBudget.
+var ErrProtected = errors.New("the pod may not be disrupted now")
 
 // Reasons of the events.
 const (
@@ -50,6 +63,8 @@ type Cluster struct {
 	Events    record.EventRecorder
 	Resizes   *rate.Limiter
 	Evictions *rate.Limiter
+	// Memory reads what the containers of a pod use, in bytes; nil: not asked.
+	Memory func(ctx context.Context, namespace, pod string) (map[string]amount.Amount, error)
 }
 
 // Limiter returns a limiter of changes a second that lets burst through at
@@ -66,32 +81,100 @@ const markTimeout = 10 * time.Second
 
 // Resize asks the API server for the new sizes and marks the pod.
 func (c *Cluster) Resize(ctx context.Context, change Change) error {
+	if err := c.resize(ctx, change); err != nil {
+		return err
+	}
+	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
+	if err := c.mark(ctx, change); err != nil {
+		klog.FromContext(ctx).Error(err, "Resized pod could not be marked with an annotation", "pod", klog.KObj(change.Target))
+	}
+	return nil
+}
+
+// Unboost takes startup boosts back: the sizes first, where they still differ,
+// then the annotations. After an error both are to be tried again.
+func (c *Cluster) Unboost(ctx context.Context, change Change) error {
+	if sizes := Sizes(change); sizes != "" {
+		if err := c.resize(ctx, change); err != nil {
+			return err
+		}
+		c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Startup boost taken back: %s", sizes)
+	}
+	if err := c.mark(ctx, change); err != nil {
+		return fmt.Errorf("remove the boost annotations of pod %s: %w", klog.KObj(change.Target), err)
+	}
+	return nil
+}
+
+func (c *Cluster) resize(ctx context.Context, change Change) error {
 	patch, err := ResizePatch(change)
 	if err != nil {
 		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
 	}
+	if err := c.spared(ctx, change); err != nil {
+		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
+	}
+	if change.Restarts {
+		// A restart is a disruption: what forbids an eviction forbids it, too.
+		if err := c.evict(ctx, change, metav1.DryRunAll); err != nil {
+			return fmt.Errorf("restart a container of pod %s: %w", klog.KObj(change.Target), err)
+		}
+	}
 	if c.Resizes.Wait(ctx) != nil {
 		return ErrRateLimited
 	}
-	pods := c.Kube.CoreV1().Pods(change.Namespace)
-	if _, err := pods.Patch(ctx, change.Pod, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize"); errors.Is(err, client.ErrThrottled) {
+	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(ctx, change.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
+	if errors.Is(err, client.ErrThrottled) {
 		return ErrRateLimited
-	} else if err != nil {
+	}
+	if err != nil {
 		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
 	}
 	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
-	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
-	mark, err := MarkPatch(change.Target)
-	if err == nil {
-		// What was begun is finished, even if the pass has no time left.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
-		defer cancel()
-		_, err = pods.Patch(ctx, change.Pod, types.MergePatchType, mark, metav1.PatchOptions{})
-	}
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Resized pod could not be marked with an annotation", "pod", klog.KObj(change.Target))
+	return nil
+}
+
+// Of a new memory limit so much must be left above what is used: usage is some
+// seconds old, and a container that meets its limit is killed.
+const spare = 0.1
+
+// spared is an error if the change would cut a memory limit to what is used. A
+// usage that is not known is no reason to wait: the node looks, too.
+func (c *Cluster) spared(ctx context.Context, change Change) error {
+	var used map[string]amount.Amount
+	for i := range change.Target.Spec.Containers {
+		container := &change.Target.Spec.Containers[i]
+		now := convert.Resources(convert.Current(change.Target, *container).Limits)
+		for _, f := range change.Containers {
+			limit, cut := f.Limits.Get(amount.Memory)
+			if f.Name != container.Name || !cut || !now.Has(amount.Memory) || limit >= now.Value(amount.Memory) || c.Memory == nil {
+				continue
+			}
+			if used == nil {
+				var err error
+				if used, err = c.Memory(ctx, change.Target.Namespace, change.Target.Name); err != nil {
+					klog.FromContext(ctx).V(4).Info("A memory limit is cut without knowing the usage", "pod", klog.KObj(change.Target), "reason", err)
+					return nil
+				}
+			}
+			if used[f.Name] > limit.Scale(1-spare) {
+				return fmt.Errorf("%w: container %s uses %d bytes, its new limit is %d", ErrInUse, f.Name, used[f.Name], limit)
+			}
+		}
 	}
 	return nil
+}
+
+// mark finishes what was begun, even if the pass has no time left.
+func (c *Cluster) mark(ctx context.Context, change Change) error {
+	mark, err := MarkPatch(change.Target, change.Unboosted...)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
+	defer cancel()
+	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(ctx, change.Target.Name, types.MergePatchType, mark, metav1.PatchOptions{})
+	return err
 }
 
 // Evict asks the API server to evict the pod, which respects
@@ -100,14 +183,9 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	if c.Evictions.Wait(ctx) != nil {
 		return ErrRateLimited
 	}
-	err := c.Kube.CoreV1().Pods(change.Namespace).EvictV1(ctx, &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: change.Namespace, Name: change.Pod},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &change.Target.UID}},
-	})
-	if errors.Is(err, client.ErrThrottled) {
-		return ErrRateLimited
-	}
-	if err != nil {
+	if err := c.evict(ctx, change); errors.Is(err, ErrRateLimited) {
+		return err
+	} else if err != nil {
 		return fmt.Errorf("evict pod %s: %w", klog.KObj(change.Target), err)
 	}
 	klog.FromContext(ctx).V(2).Info("Pod evicted", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
@@ -116,10 +194,32 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	return nil
 }
 
+func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) error {
+	err := c.Kube.CoreV1().Pods(change.Namespace).EvictV1(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: change.Namespace, Name: change.Pod},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &change.Target.UID}, DryRun: dryRun},
+	})
+	switch {
+	case errors.Is(err, client.ErrThrottled):
+		return ErrRateLimited
+	case err != nil && len(dryRun) > 0 && !errors.Is(err, ErrRateLimited) && !Gone(err):
+		return fmt.Errorf("%w: %w", ErrProtected, err)
+	}
+	return err
+}
+
 // NotResizable tells on the pod that its node cannot grant what is recommended.
 func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
 	c.Events.Event(pod, corev1.EventTypeNormal, EventNotResizable,
 		"Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended")
+}
+
+// LeftAlone says nothing: the log does.
+func (c *Cluster) LeftAlone([]disruption.Skip) {}
+
+// Lasting tells on the VPA why pods of it are left alone for long.
+func (c *Cluster) Lasting(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string) {
+	c.Events.Event(vpa, corev1.EventTypeNormal, reason.String(), message)
 }
 
 // Gone tells whether the pod of a change does not exist any more.

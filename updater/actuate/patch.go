@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
@@ -63,11 +62,14 @@ func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceReq
 	return steps
 }
 
-// MarkPatch returns the merge patch that marks a pod as resized. It never
-// replaces annotations that the cache has not seen yet, and the API server
-// refuses it for another pod of that name, because a UID cannot change.
-func MarkPatch(pod *corev1.Pod) ([]byte, error) {
-	return json.Marshal(map[string]metav1.ObjectMeta{"metadata": {
-		UID: pod.UID, Annotations: map[string]string{convert.ResizedAnnotation: "true"},
-	}})
+// MarkPatch returns the merge patch that marks a pod as resized, and no longer
+// as boosted where the boost of a container was taken back. It never replaces
+// annotations that the cache has not seen yet, and the API server refuses it for
+// another pod of that name, because a UID cannot change.
+func MarkPatch(pod *corev1.Pod, unboosted ...string) ([]byte, error) {
+	annotations := map[string]any{convert.ResizedAnnotation: "true"}
+	for _, name := range unboosted {
+		annotations[convert.BoostAnnotationPrefix+name] = nil
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
 }

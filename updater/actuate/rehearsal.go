@@ -9,14 +9,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/disruption"
 )
 
 // Rehearsal carries nothing out. It prints one line for each change, and every
 // change ends with ErrRehearsed.
 type Rehearsal struct {
 	Out io.Writer
+
+	told map[string]disruption.Reason // by UID: what the last pass said
 }
 
 // Resize prints the change.
@@ -25,8 +29,28 @@ func (r *Rehearsal) Resize(_ context.Context, c Change) error { return r.print("
 // Evict prints the change.
 func (r *Rehearsal) Evict(_ context.Context, c Change) error { return r.print("evict", c) }
 
+// Unboost prints the change.
+func (r *Rehearsal) Unboost(_ context.Context, c Change) error {
+	return r.print("take back the startup boost of", c)
+}
+
 // NotResizable prints nothing: the pod is among those left alone.
 func (r *Rehearsal) NotResizable(context.Context, *corev1.Pod) {}
+
+// LeftAlone prints a line for each pod that is left alone, if that is news.
+func (r *Rehearsal) LeftAlone(skipped []disruption.Skip) {
+	told := make(map[string]disruption.Reason, len(skipped))
+	for _, s := range skipped {
+		told[s.UID] = s.Reason
+		if r.told[s.UID] != s.Reason {
+			fmt.Fprintf(r.Out, "would leave pod %s alone (VPA %s): %s\n", klog.KRef(s.Namespace, s.Pod), s.VPA, s.Reason)
+		}
+	}
+	r.told = told
+}
+
+// Lasting prints nothing: the pods are known.
+func (r *Rehearsal) Lasting(*vpav1.VerticalPodAutoscaler, disruption.Reason, string) {}
 
 func (r *Rehearsal) print(verb string, c Change) error {
 	fmt.Fprintf(r.Out, "would %s pod %s (VPA %s, %s): %s\n", verb, klog.KObj(c.Target), c.VPA, c.Cause, Sizes(c))

@@ -78,6 +78,11 @@ func (r Reading) Pod(pod *corev1.Pod, group int) disruption.Pod {
 		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Group: group,
 		Pending:    pod.Status.Phase == corev1.PodPending,
 		Whole:      convert.SizedAsWhole(pod),
+		Boosted:    convert.HasBoosted(pod),
+		Created:    pod.CreationTimestamp.Time,
+		Node:       pod.Spec.NodeName,
+		Footprint:  convert.Footprint(pod),
+		Fixed:      fixed(pod),
 		Containers: make([]disruption.Container, len(pod.Spec.Containers)),
 	}
 	if pod.Status.StartTime != nil {
@@ -101,6 +106,15 @@ func (r Reading) Pod(pod *corev1.Pod, group int) disruption.Pod {
 		}
 	}
 	return p
+}
+
+// fixed are the containers that are never sized.
+func fixed(pod *corev1.Pod) (containers []policy.Container) {
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		containers = append(containers, policy.Container{Name: c.Name, Requests: convert.Resources(c.Resources.Requests), Limits: convert.Resources(c.Resources.Limits)})
+	}
+	return containers
 }
 
 // conditions reads whether a pod is ready, and the state of its resize. A

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -146,4 +147,40 @@ func TestAPodWithItsOwnSize(t *testing.T) {
 	core := v.VPA(false)
 	require.Equal(t, disruption.PodLevelResources, disruption.Assess(&core, &got, disruption.Config{}, noon.Time).Reason,
 		"a resize would be refused, and so would the pod that comes after an eviction")
+}
+
+// D12: a threshold of 0 and a VPA without recommendation.
+func TestD12NoRecommendationAndNoThreshold(t *testing.T) {
+	v := vpa()
+	v.Status.Recommendation = nil
+	r := NewReading(v, convert.LimitRanges{})
+	core, p := r.VPA(false), r.Pod(pod("app"), 0)
+	require.Equal(t, disruption.NoRecommendation, disruption.Assess(&core, &p, disruption.Config{}, noon.Time).Reason)
+}
+
+// What was read of objects that did not change is used again, and nothing else.
+func TestTheReaderFollowsChanges(t *testing.T) {
+	r := newReader(t, targeting("v", "a", "apps/v1", "StatefulSet", "web"), controlled("a", "web-0", "apps/v1", "StatefulSet", "web"),
+		&appsv1.StatefulSet{ObjectMeta: meta("a", "web"), Spec: appsv1.StatefulSetSpec{Selector: selector(), Replicas: new(int32(2))}})
+	target := func() amount.Amount {
+		s := read(t, r)
+		require.Len(t, s.View.VPAs, 1)
+		require.Len(t, s.View.VPAs[0].Pods, 1)
+		return s.View.VPAs[0].Pods[0].Containers[0].Fitted.Requests.Value(amount.CPU)
+	}
+	require.EqualValues(t, 200, target())
+	require.EqualValues(t, 200, target())
+	v, err := r.VPAs.VerticalPodAutoscalers("a").Get("v")
+	require.NoError(t, err)
+	changed := v.DeepCopy()
+	changed.Status.Recommendation.ContainerRecommendations[0].Target = quantities("300m", "200Mi")
+	require.NoError(t, r.VPAs.(vpaStore).put(changed))
+	require.EqualValues(t, 300, target())
+	require.NoError(t, r.VPAs.(vpaStore).remove(changed))
+	require.Empty(t, read(t, r).View.VPAs)
+	require.Empty(t, r.memo.vpas)
+	require.Empty(t, r.memo.pods)
+	require.Zero(t, r.memo.index.Len())
+	require.NoError(t, r.VPAs.(vpaStore).put(changed))
+	require.EqualValues(t, 300, target())
 }

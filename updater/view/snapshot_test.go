@@ -39,6 +39,15 @@ func (r ranges) LimitRanges(namespace string) corelisters.LimitRangeNamespaceLis
 	return r.LimitRangeLister.LimitRanges(namespace)
 }
 
+// vpaStore lists VPAs that a test changes.
+type vpaStore struct {
+	vpalisters.VerticalPodAutoscalerLister
+	store cache.Indexer
+}
+
+func (s vpaStore) put(v *vpav1.VerticalPodAutoscaler) error    { return s.store.Update(v) }
+func (s vpaStore) remove(v *vpav1.VerticalPodAutoscaler) error { return s.store.Delete(v) }
+
 // newReader fills caches with the objects. There is one custom workload,
 // "Room/blue" with four replicas.
 func newReader(t *testing.T, objects ...runtime.Object) *Reader {
@@ -60,7 +69,7 @@ func newReader(t *testing.T, objects ...runtime.Object) *Reader {
 		return &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: 4}, Status: autoscalingv1.ScaleStatus{Selector: "app=web"}}, nil
 	}
 	r := &Reader{
-		VPAs: vpalisters.NewVerticalPodAutoscalerLister(vpas), Pods: factory.Core().V1().Pods().Lister(),
+		VPAs: vpaStore{vpalisters.NewVerticalPodAutoscalerLister(vpas), vpas}, Pods: factory.Core().V1().Pods().Lister(),
 		LimitRanges: ranges{factory.Core().V1().LimitRanges().Lister()}, Targets: target.New(factory, scale), Serves: func(ns string) bool { return ns != "ignored" },
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -103,7 +112,7 @@ func read(t *testing.T, r *Reader) *Snapshot {
 	return s
 }
 
-func TestReplicasOfOwners(t *testing.T) {
+func TestD1D3ReplicasOfOwners(t *testing.T) {
 	replicas := int32(5)
 	r := newReader(t,
 		&appsv1.ReplicaSet{ObjectMeta: meta("a", "web"), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: selector()}},
@@ -122,8 +131,8 @@ func TestReplicasOfOwners(t *testing.T) {
 		got = append(got, v.Groups...)
 	}
 	require.Equal(t, []disruption.Group{
-		{Replicas: 5}, {Replicas: 7}, {Replicas: disruption.Unknown},
-		{Replicas: 4}, {Replicas: 0},
+		{Replicas: 5, Key: "a/ReplicaSet web"}, {Replicas: 7, Key: "b/DaemonSet web"}, {Replicas: disruption.Unknown, Key: "c/Job web"},
+		{Replicas: 4, Key: "d/Room.example.com blue"}, {Replicas: 0, Key: "e/StatefulSet web"},
 	}, got, "D1, D3")
 }
 
@@ -133,10 +142,10 @@ func TestAnOldScaleDoesNotEnlargeTheBudget(t *testing.T) {
 	for i := range 10 {
 		objects = append(objects, controlled("d", fmt.Sprintf("room-%d", i), "example.com/v1", "Room", "blue"))
 	}
-	require.Equal(t, []disruption.Group{{Replicas: 10}}, read(t, newReader(t, objects...)).View.VPAs[0].Groups)
+	require.Equal(t, []disruption.Group{{Replicas: 10, Key: "d/Room.example.com blue"}}, read(t, newReader(t, objects...)).View.VPAs[0].Groups)
 }
 
-func TestWhatIsLeftOut(t *testing.T) {
+func TestD12WhatIsLeftOut(t *testing.T) {
 	off := targeting("off", "a", "apps/v1", "StatefulSet", "web")
 	off.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour)) // older, but it changes nothing
 	off.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}

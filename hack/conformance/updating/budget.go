@@ -92,10 +92,16 @@ func (p budgetPod) object() *corev1.Pod {
 		pod.Status.Conditions = append(pod.Status.Conditions, condition)
 	}
 	if p.ReadySecondsAgo != nil {
-		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady,
-			Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(ago(*p.ReadySecondsAgo))})
+		pod.Status.Conditions = append(pod.Status.Conditions, readySince(*p.ReadySecondsAgo))
+	}
+	if p.Boosted {
+		pod.Annotations = map[string]string{convert.BoostAnnotationPrefix + sized: `{"requests":{"cpu":"50m","memory":"100Mi"},"limits":{}}`}
 	}
 	return pod
+}
+
+func readySince(secondsAgo float64) corev1.PodCondition {
+	return corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(ago(secondsAgo))}
 }
 
 func (in *budgetInput) vpa() *vpav1.VerticalPodAutoscaler {
@@ -120,17 +126,15 @@ func (in *budgetInput) replicas() int {
 }
 
 func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
-	if err := in.FeatureGates.supported(); err != nil {
-		return out, err
-	}
 	read := reading(in.vpa(), nil)
 	v := read.VPA(false)
 	v.Groups = []disruption.Group{{Replicas: in.replicas()}}
 	memory := disruption.Memory{Resizing: map[string]time.Time{}}
-	byName := map[string]int{}
+	byName, objects := map[string]int{}, []*corev1.Pod{}
 	for i, p := range in.Pods {
 		byName[p.Name] = i
-		v.Pods = append(v.Pods, read.Pod(p.object(), 0))
+		objects = append(objects, p.object())
+		v.Pods = append(v.Pods, read.Pod(objects[i], 0))
 		if p.FirstSeenResizing != nil {
 			memory.Resizing[p.Name] = ago(*p.FirstSeenResizing)
 		}
@@ -165,6 +169,10 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 				s.Budget.Spend(pod)
 			}
 			result.Decision = decisionName(decision)
+		case "unboost":
+			verdict := read.Boosted(objects[byName[op.Pod]], evaluated())
+			done := len(verdict.Over) > 0 && !pod.Pending && pod.Resize == disruption.NotResizing
+			result.Done = &done
 		default:
 			return out, fmt.Errorf("unknown op %q", op.Op)
 		}

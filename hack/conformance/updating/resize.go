@@ -48,18 +48,22 @@ type resizeOutput struct {
 }
 
 func resizePatch(in resizeInput) (out resizeOutput, err error) {
-	if err := in.FeatureGates.supported(); err != nil {
-		return out, err
-	}
 	in.Pod.UID = "uid" // as every pod of a cluster has one
+	if in.ReadySecondsAgo != nil {
+		in.Pod.Status.Conditions = append(in.Pod.Status.Conditions, readySince(*in.ReadySecondsAgo))
+	}
 	read := reading(in.VPA, in.LimitRanges)
 	pod := read.Pod(&in.Pod, 0)
 	change := actuate.Change{Action: disruption.Action{Containers: pod.Fitted()}, Target: &in.Pod, Reading: read}
+	if pod.Boosted {
+		verdict := read.Boosted(&in.Pod, evaluated())
+		change.Containers, change.Unboosted = verdict.Give, verdict.Over
+	}
 	resize, err := actuate.ResizePatch(change)
 	if err != nil {
 		return resizeOutput{Error: true}, nil //nolint:nilerr // the case expects that there is an error
 	}
-	mark, err := actuate.MarkPatch(&in.Pod)
+	mark, err := actuate.MarkPatch(&in.Pod, change.Unboosted...)
 	if err != nil {
 		return out, err
 	}
@@ -94,19 +98,29 @@ func resizePatch(in resizeInput) (out resizeOutput, err error) {
 }
 
 // asSteps writes the merge patch that marks a pod as the reference does, which
-// sends a JSON patch of the same effect.
+// sends a JSON patch of the same effect: first what is added, then what goes.
 func asSteps(mark []byte, present map[string]string) (steps []patchStep, err error) {
-	var pod corev1.Pod
+	var pod struct {
+		Metadata struct {
+			Annotations map[string]*string `json:"annotations"`
+		} `json:"metadata"`
+	}
 	if err := json.Unmarshal(mark, &pod); err != nil {
 		return nil, err
 	}
 	if present == nil {
 		steps = append(steps, patchStep{"add", "/metadata/annotations", map[string]any{}})
 	}
-	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
-		steps = append(steps, patchStep{"add", patch.Path("metadata", "annotations", key), pod.Annotations[key]})
+	var gone []patchStep
+	for _, key := range slices.Sorted(maps.Keys(pod.Metadata.Annotations)) {
+		path := patch.Path("metadata", "annotations", key)
+		if value := pod.Metadata.Annotations[key]; value != nil {
+			steps = append(steps, patchStep{"add", path, *value})
+		} else {
+			gone = append(gone, patchStep{"remove", path, nil})
+		}
 	}
-	return steps, nil
+	return append(steps, gone...), nil
 }
 
 // changes leaves out the tests of a patch: the reference has none (D19).

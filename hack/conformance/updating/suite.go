@@ -1,8 +1,6 @@
 package updating
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -40,14 +38,6 @@ func ByDesign() map[string]vectors.Deviation {
 
 // gates are the feature gates of a case; what is missing is off.
 type gates map[string]bool
-
-// supported is an error for gates that this version refuses at the start.
-func (g gates) supported() error {
-	if g["CPUStartupBoost"] {
-		return fmt.Errorf("%w: feature gate CPUStartupBoost", vectors.ErrUnsupported)
-	}
-	return nil
-}
 
 func reading(vpa *vpav1.VerticalPodAutoscaler, limitRanges [][]corev1.LimitRangeItem) view.Reading {
 	var objects []*corev1.LimitRange

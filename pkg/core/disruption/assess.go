@@ -55,6 +55,8 @@ func Assess(v *VPA, p *Pod, c Config, now time.Time) Assessment {
 
 func (a Assessment) judge(p *Pod, c Config, now time.Time) Reason {
 	switch {
+	case p.Boosted:
+		return Boosted
 	case !slices.ContainsFunc(p.Containers, func(c Container) bool { return c.recommended() }):
 		return NoRecommendation
 	case p.Whole:

@@ -1,11 +1,6 @@
 package disruption
 
-import (
-	"time"
-
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/policy"
-)
+import "time"
 
 // Decision is what can be done with a pod in place.
 type Decision uint8
@@ -19,57 +14,6 @@ const (
 	Hold                  // the node is known to refuse the present target
 	Evict                 // evict: a resize did not come about
 )
-
-// Memory is what one plan must know of earlier ones. It is keyed by the UID of
-// pods; entries of pods that a View no longer has are dropped.
-type Memory struct {
-	// Resizing is when a pod was first seen in its resize, for pods that do not
-	// tell since when.
-	Resizing map[string]time.Time
-	// Refused holds what a node refused to give as infeasible, by container.
-	Refused map[string]map[string]amount.Resources
-}
-
-// Refuse records that the node of a pod can never grant these sizes.
-func (m *Memory) Refuse(uid string, wanted []policy.Fitted) {
-	if m.Refused == nil {
-		m.Refused = map[string]map[string]amount.Resources{}
-	}
-	m.Refused[uid] = make(map[string]amount.Resources, len(wanted))
-	for _, f := range wanted {
-		m.Refused[uid][f.Name] = f.Requests
-	}
-}
-
-// granted tells whether the pod has got what its node once refused.
-func (m Memory) granted(p *Pod) bool {
-	refused := m.Refused[p.UID]
-	return p.Resize == NotResizing && !p.any(func(c *Container, k amount.Kind) bool {
-		return c.Current.Requests.Value(k) < refused[c.Fitted.Name].Value(k)
-	})
-}
-
-// refuses tells whether the node is known to refuse the targets of the pod. A
-// lower target for any container gives it another chance.
-func (m Memory) refuses(p *Pod) bool {
-	refused, known := m.Refused[p.UID]
-	return known && !p.any(func(c *Container, k amount.Kind) bool {
-		was, had := refused[c.Fitted.Name].Get(k)
-		target, has := c.Fitted.Requests.Get(k)
-		return had && has && target < was
-	})
-}
-
-// since is when the pod entered the present state of its resize.
-func (m Memory) since(p *Pod, now time.Time) time.Time {
-	if !p.ResizeSince.IsZero() {
-		return p.ResizeSince
-	}
-	if first, known := m.Resizing[p.UID]; known {
-		return first
-	}
-	return now
-}
 
 // Situation is what Decide needs besides the pod.
 type Situation struct {

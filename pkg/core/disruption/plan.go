@@ -5,8 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/room"
 )
 
 // Subject names one pod and its VPA, which is in the same namespace.
@@ -20,9 +21,19 @@ type Action struct {
 	Evict      bool            // else resize
 	Cause      Cause           // why
 	Containers []policy.Fitted // what the pod would get; containers left alone are missing
+	Restarts   bool            // a resize restarts a container, so it is a disruption
 	// MayEvict tells of a resize that the pod may be evicted at once if the
 	// resize is refused: the mode and the budget allow it.
 	MayEvict bool
+	Disrupts bool // the pod is ready, and would not be for a while; with MayEvict only if it comes to that
+
+	Cures bool // a resize that gives memory to a pod that does not work for want of it
+
+	// What Memory.Did remembers: whose pod it is, what is changed, and when the
+	// newest pod of the owner was created.
+	Owner  string
+	Change calm.Change
+	Newest time.Time
 }
 
 // Skip is one pod that is left alone.
@@ -43,11 +54,17 @@ type Result struct {
 // urgent first. It changes neither the view nor the memory it is given.
 func Plan(view View, memory Memory, c Config, now time.Time) Result {
 	p := plan{config: c, now: now, before: memory}
-	p.result.Memory = Memory{Resizing: map[string]time.Time{}, Refused: map[string]map[string]amount.Resources{}}
+	p.result.Memory = memory.next(now)
+	if view.Room != nil {
+		p.room = view.Room.Clone()
+	}
 	order := make([]*VPA, len(view.VPAs))
+	pods := 0
 	for i := range view.VPAs {
 		order[i] = &view.VPAs[i]
+		pods += len(order[i].Pods)
 	}
+	p.result.Skipped = make([]Skip, 0, pods)
 	slices.SortStableFunc(order, func(a, b *VPA) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
@@ -62,6 +79,7 @@ type plan struct {
 	config Config
 	now    time.Time
 	before Memory
+	room   *room.Room // nil: not asked
 	result Result
 }
 
@@ -72,6 +90,7 @@ type candidate struct {
 }
 
 func (p *plan) vpa(v *VPA) {
+	p.learn(v)
 	var candidates []candidate
 	for i := range v.Pods {
 		pod := &v.Pods[i]
@@ -100,13 +119,30 @@ func (p *plan) vpa(v *VPA) {
 	}
 }
 
+// learn sees from the pods of a VPA what came of the last changes.
+func (p *plan) learn(v *VPA) {
+	if len(p.result.Memory.Owners) == 0 {
+		return
+	}
+	for i := range v.Pods {
+		g := v.group(&v.Pods[i])
+		record, known := p.result.Memory.Owners[g.Key]
+		if known {
+			p.result.Memory.Owners[g.Key] = record.See(v.Pods[i].Created, v.Pods[i].change().Before, p.now)
+		}
+	}
+}
+
 // remember carries over what is known of a pod.
 func (p *plan) remember(pod *Pod) {
-	if pod.Resize != NotResizing && pod.ResizeSince.IsZero() {
+	if pod.ResizeSince.IsZero() && (pod.Resize != NotResizing || pod.unanswered()) {
 		p.result.Memory.Resizing[pod.UID] = p.before.since(pod, p.now)
 	}
 	if refused, known := p.before.Refused[pod.UID]; known && !p.before.granted(pod) {
 		p.result.Memory.Refused[pod.UID] = refused
+	}
+	if try, known := p.before.Tries[pod.UID]; known && pod.changed() {
+		p.result.Memory.Tries[pod.UID] = try
 	}
 }
 
@@ -122,50 +158,75 @@ func (p *plan) recreate(v *VPA, c candidate, s Situation) {
 	p.evict(v, c.pod, s.Budget, cause, s.Evictable(c.pod))
 }
 
+// evict plans an eviction unless it is refused already, or something else
+// speaks against it.
 func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, refused Reason) {
+	if refused == "" {
+		refused = p.unsuitable(v, pod)
+	}
 	if refused != "" {
 		p.skip(v, pod, refused)
 		return
 	}
 	b.Spend(pod)
-	p.add(v, pod, Action{Evict: true, Cause: cause})
+	if p.room != nil {
+		p.room.Keep(pod.need(), true)
+	}
+	p.add(v, pod, Action{Evict: true, Cause: cause, Disrupts: pod.Ready})
 }
 
-// inPlace plans the resize of a pod, or its eviction where an earlier resize
-// did not come about.
-func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
-	decision, reason := s.Decide(c.pod)
-	cause := c.Cause()
-	switch decision {
-	case Evict:
-		p.evict(v, c.pod, s.Budget, ResizeStuck, "")
-		return
-	case Go:
-		reason = WaitingForNode // if there is nothing to ask for
-	case Again:
-		p.result.Memory.Refuse(c.pod.UID, c.pod.Fitted())
-		cause = Retry
-	case Busy:
-		cause = Retry
-	default:
-		p.skip(v, c.pod, reason)
-		return
+// unsuitable says why the pod must not be evicted now for the sake of its
+// workload, or because it would find no place again.
+func (p *plan) unsuitable(v *VPA, pod *Pod) Reason {
+	if reason := p.restless(v, pod); reason != "" {
+		return reason
 	}
-	if !c.pod.asks() {
-		p.skip(v, c.pod, reason)
-		return
+	if p.room == nil {
+		return ""
 	}
-	refused := s.Budget.Refuses(c.pod)
-	if refused != "" && !s.free(c.pod) {
-		p.skip(v, c.pod, refused)
-		return
+	return noRoom(p.room.Place(pod.need(), p.config.Autoscaled))
+}
+
+// restless says why nothing that disrupts the pod should happen to its workload
+// now. A pod that is not ready is not spared for a rollout: the change may cure it.
+func (p *plan) restless(v *VPA, pod *Pod) Reason {
+	g := v.group(pod)
+	record := p.result.Memory.Owners[g.Key]
+	switch {
+	case g.Rolling && pod.Ready:
+		return RolloutUnderWay
+	case record.BacksOff(p.now):
+		return BackingOff
 	}
-	s.Budget.Spend(c.pod)
-	p.add(v, c.pod, Action{Cause: cause, MayEvict: refused == "" && v.Mode == InPlaceOrRecreate})
+	return p.settles(g, pod)
+}
+
+// settles says whether the change would undo the last one of the workload too
+// soon. More memory for a pod that lacks it never does.
+func (p *plan) settles(g Group, pod *Pod) Reason {
+	record, known := p.result.Memory.Owners[g.Key]
+	if known && record.Holds(pod.change(), p.config.Hold, p.now) {
+		return Settling
+	}
+	return ""
+}
+
+// group returns the owner of a pod; the zero Group if it is not known.
+func (v *VPA) group(p *Pod) Group {
+	if p.Group < 0 || p.Group >= len(v.Groups) {
+		return Group{}
+	}
+	return v.Groups[p.Group]
 }
 
 func (p *plan) add(v *VPA, pod *Pod, a Action) {
 	a.Subject, a.Containers = subject(v, pod), pod.Fitted()
+	a.Owner, a.Change = v.group(pod).Key, pod.change()
+	for i := range v.Pods {
+		if v.Pods[i].Group == pod.Group && v.Pods[i].Created.After(a.Newest) {
+			a.Newest = v.Pods[i].Created
+		}
+	}
 	p.result.Actions = append(p.result.Actions, a)
 }
 
@@ -175,6 +236,17 @@ func (p *plan) skip(v *VPA, pod *Pod, reason Reason) {
 
 func subject(v *VPA, p *Pod) Subject {
 	return Subject{Namespace: p.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}
+}
+
+// change is what a change of the pod would change, in requests.
+func (p *Pod) change() calm.Change {
+	c := calm.Change{Before: calm.Sizes{}, After: calm.Sizes{}}
+	for i := range p.Containers {
+		if one := &p.Containers[i]; one.Observed {
+			c.Before[one.Asked.Name], c.After[one.Asked.Name] = one.Asked.Requests, one.after().Requests
+		}
+	}
+	return c
 }
 
 // Fitted lists what the containers of the pod would get, those that the webhook

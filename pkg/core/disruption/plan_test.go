@@ -101,13 +101,13 @@ func TestFreeResizesNeedNoBudgetButTheirFallbackDoes(t *testing.T) {
 }
 
 // D1: the number of pods of a custom controller is not 0.
-func TestUnknownReplicasCountTheLivePods(t *testing.T) {
+func TestD1UnknownReplicasCountTheLivePods(t *testing.T) {
 	r := plans(t, deployment(Recreate, Unknown, pods(4, nil)...), defaults())
 	require.Len(t, r.Actions, 2)
 }
 
 // D2, D13: mode InPlace respects what was decided.
-func TestInPlaceWaits(t *testing.T) {
+func TestD2D13InPlaceWaits(t *testing.T) {
 	asked := func(p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }
 	v := deployment(InPlace, 8,
 		pods(8, func(i int, p *Pod) {
@@ -148,7 +148,7 @@ func TestInPlaceWaits(t *testing.T) {
 
 // D3: pods that are not ready do not enlarge the budget for those that are,
 // and do not lock their owner either.
-func TestReadyPodsAreKept(t *testing.T) {
+func TestD3ReadyPodsAreKept(t *testing.T) {
 	v := deployment(Recreate, 6, pods(6, func(i int, p *Pod) { p.Ready = i < 2 })...)
 	r := plans(t, v, defaults())
 	require.Len(t, r.Actions, 3)
@@ -160,7 +160,7 @@ func TestReadyPodsAreKept(t *testing.T) {
 }
 
 // D4: the time of a resize is kept by UID and forgotten when it is over.
-func TestResizeTimesDoNotOutliveTheResize(t *testing.T) {
+func TestD4ResizeTimesDoNotOutliveTheResize(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 3, pods(3, nil)...)
 	v.Pods[0].Resize = ResizeDeferred
 	memory := Memory{Resizing: map[string]time.Time{"uid-p0": noon.Add(-400 * time.Second), "uid-gone": noon}}
@@ -182,7 +182,7 @@ func TestResizeTimesDoNotOutliveTheResize(t *testing.T) {
 }
 
 // D16: the pod that waits for its eviction is not starved by its siblings.
-func TestStuckPodTakesItsTurnByUrgency(t *testing.T) {
+func TestD16StuckPodTakesItsTurnByUrgency(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 2, pods(2, nil)...)
 	v.Pods[1].Resize = ResizeInfeasible
 	v.Pods[1].Containers[0] = container(10, 10, 1000, 1000)
@@ -293,7 +293,7 @@ func TestReasonsAreDistinct(t *testing.T) {
 		require.False(t, seen[r.String()])
 		seen[r.String()] = true
 	}
-	require.Len(t, seen, 22)
+	require.Len(t, seen, len(Reasons()))
 }
 
 // Nothing is to be done, as most of the time.

@@ -2,98 +2,223 @@ package disruption
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/room"
 )
 
-func drawResources(t *rapid.T, label string) amount.Resources {
-	var r amount.Resources
+// dice draw the random clusters: from a seed, or from the bytes of a fuzzer.
+type dice struct {
+	random *rand.Rand
+	bytes  []byte
+}
+
+// roll returns a number from 0 to n-1.
+func (d *dice) roll(n int) int {
+	if d.random != nil {
+		return d.random.IntN(n)
+	}
+	if len(d.bytes) == 0 {
+		return 0
+	}
+	b := d.bytes[0]
+	d.bytes = d.bytes[1:]
+	return int(b) % n
+}
+
+func (d *dice) yes() bool { return d.roll(2) == 1 }
+
+func (d *dice) resources() (r amount.Resources) {
 	for k := range amount.Kind(amount.Kinds) {
-		if v := rapid.Int64Range(-1, 4).Draw(t, label); v >= 0 {
+		if v := d.roll(6) - 1; v >= 0 {
 			r = r.With(k, amount.Amount(v*100))
 		}
 	}
 	return r
 }
 
-func drawContainer(t *rapid.T, i int) Container {
-	name := fmt.Sprintf("c%d", i)
+func (d *dice) container(i int) Container {
+	name := strconv.Itoa(i)
 	c := Container{
-		Observed: rapid.Bool().Draw(t, "observed"), Off: rapid.Bool().Draw(t, "off"),
-		Current: policy.Container{Name: name, Requests: drawResources(t, "request"), Limits: drawResources(t, "limit")},
-		Fitted:  policy.Fitted{Name: name, Requests: drawResources(t, "target"), Limits: drawResources(t, "new limit")},
+		Observed: d.roll(4) > 0, Off: d.roll(4) == 0,
+		Current: policy.Container{Name: name, Requests: d.resources(), Limits: d.resources()},
+		Fitted:  policy.Fitted{Name: name, Requests: d.resources(), Limits: d.resources()},
 	}
 	c.Asked = c.Current
-	if rapid.Bool().Draw(t, "asked") {
+	if d.roll(4) == 0 {
 		c.Asked.Requests = c.Fitted.Requests
 	}
-	c.Fitted.Bounds = amount.Bounds{Lower: drawResources(t, "lower"), Target: c.Fitted.Requests, Upper: drawResources(t, "upper")}
-	c.Restarts[amount.CPU] = rapid.Bool().Draw(t, "restarts")
-	if rapid.Bool().Draw(t, "oom") {
-		c.OOM = OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute * time.Duration(rapid.IntRange(0, 70).Draw(t, "ended")))}
+	c.Fitted.Bounds = amount.Bounds{Lower: d.resources(), Target: c.Fitted.Requests, Upper: d.resources()}
+	c.Restarts[amount.CPU] = d.roll(4) == 0
+	if d.roll(4) == 0 {
+		c.OOM = OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute * time.Duration(d.roll(71)))}
 	}
 	return c
 }
 
-func drawVPA(t *rapid.T, n int) VPA {
-	v := VPA{Namespace: "shop", Name: fmt.Sprintf("v%d", n), Mode: Mode(rapid.IntRange(0, 4).Draw(t, "mode")),
-		MinReplicas: rapid.IntRange(0, 3).Draw(t, "min")}
-	for range rapid.IntRange(0, 3).Draw(t, "groups") {
-		v.Groups = append(v.Groups, Group{rapid.IntRange(-1, 8).Draw(t, "replicas")})
+func (d *dice) pod(n, i int) Pod {
+	p := Pod{Namespace: "shop", Name: "p" + strconv.Itoa(i), UID: strconv.Itoa(n) + "/" + strconv.Itoa(i),
+		Group: d.roll(4) - 1, Pending: d.roll(5) == 0, Boosted: d.roll(20) == 0,
+		Created: noon.Add(-time.Duration(d.roll(24)) * time.Hour), Started: noon.Add(-time.Duration(d.roll(24)) * time.Hour),
+		Node: "n" + strconv.Itoa(d.roll(3)), Bound: d.roll(8) == 0, Footprint: amount.Of(200, 200)}
+	if d.roll(3) == 0 {
+		p.Resize = ResizeState(d.roll(6))
 	}
-	for i := range rapid.IntRange(0, 12).Draw(t, "pods") {
-		p := Pod{Namespace: "shop", Name: fmt.Sprintf("p%d", i), UID: fmt.Sprintf("%d/%d", n, i),
-			Group: rapid.IntRange(-1, 3).Draw(t, "group"), Pending: rapid.IntRange(0, 4).Draw(t, "pending") == 0,
-			Started: noon.Add(-time.Duration(rapid.IntRange(0, 24).Draw(t, "age")) * time.Hour),
-			Resize:  ResizeState(rapid.IntRange(0, 5).Draw(t, "state"))}
-		p.Ready = !p.Pending && rapid.Bool().Draw(t, "ready")
-		for c := range rapid.IntRange(0, 3).Draw(t, "containers") {
-			p.Containers = append(p.Containers, drawContainer(t, c))
-		}
-		v.Pods = append(v.Pods, p)
+	p.Ready = !p.Pending && d.roll(4) > 0
+	for c := range 1 + d.roll(3) {
+		p.Containers = append(p.Containers, d.container(c))
+	}
+	return p
+}
+
+func (d *dice) vpa(n int) VPA {
+	v := VPA{Namespace: "shop", Name: "v" + strconv.Itoa(n), Mode: Mode(d.roll(5)), MinReplicas: d.roll(3)}
+	if d.roll(4) == 0 {
+		v.Requirements = []Requirement{{Kinds: [amount.Kinds]bool{d.yes(), d.yes()}, Higher: d.yes()}}
+	}
+	for g := range d.roll(4) {
+		v.Groups = append(v.Groups, Group{Replicas: d.roll(10) - 1, Rolling: d.roll(6) == 0, Key: fmt.Sprintf("%d/%d", n, g)})
+	}
+	for i := range d.roll(9) {
+		v.Pods = append(v.Pods, d.pod(n, i))
 	}
 	return v
 }
 
-func TestRandomClusters(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var view View
-		for n := range rapid.IntRange(0, 3).Draw(t, "vpas") {
-			view.VPAs = append(view.VPAs, drawVPA(t, n))
+func (d *dice) view() (view View) {
+	for n := range d.roll(4) {
+		view.VPAs = append(view.VPAs, d.vpa(n))
+	}
+	if d.yes() {
+		nodes := make([]room.Node, d.roll(4))
+		for i := range nodes {
+			nodes[i] = room.Node{Name: "n" + strconv.Itoa(i), Open: d.roll(4) > 0,
+				Size: amount.Of(amount.Amount(d.roll(20)*100), 2000), Free: amount.Of(amount.Amount(d.roll(10)*100-200), amount.Amount(d.roll(10)*100))}
 		}
-		c := Config{
-			MinReplicas: rapid.IntRange(0, 3).Draw(t, "least"), Tolerance: float64(rapid.IntRange(0, 10).Draw(t, "tolerance")) / 10,
-			Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute,
-			FreeResizes: rapid.Bool().Draw(t, "free"), InPlaceMode: rapid.Bool().Draw(t, "gate"),
+		var quotas map[string][]room.Quota
+		if d.roll(3) == 0 {
+			quotas = map[string][]room.Quota{"shop": {{Requests: d.resources(), Limits: d.resources()}}}
 		}
-		memory := Memory{}
-		for pass := range 3 {
-			now := noon.Add(time.Duration(pass) * 4 * time.Minute)
-			r := Plan(view, memory, c, now)
-			require.Equal(t, r, Plan(view, memory, c, now), "the same input gave another plan")
-			checkPlan(t, view, c, r)
-			memory = r.Memory
-		}
-	})
+		view.Room = room.New(nodes, quotas)
+	}
+	return view
 }
 
-func checkPlan(t *rapid.T, view View, c Config, r Result) {
+func (d *dice) config() Config {
+	return Config{MinReplicas: d.roll(4), Tolerance: float64(d.roll(11)) / 10, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute,
+		FreeResizes: d.yes(), InPlaceMode: d.yes(), Hold: 10 * time.Minute, Autoscaled: d.roll(4) == 0}
+}
+
+// life makes three plans for one random cluster. Between them pods get what was
+// planned, or come back without it.
+func life(t testing.TB, d *dice) (plans int) {
+	view, c := d.view(), d.config()
+	memory := Memory{}
+	for pass := range 3 {
+		now := noon.Add(time.Duration(pass) * 4 * time.Minute)
+		r := Plan(view, memory, c, now)
+		if pass == 0 && !reflect.DeepEqual(r, Plan(view, memory, c, now)) {
+			t.Fatal("the same input gave another plan")
+		}
+		checkPlan(t, view, c, r)
+		memory = r.Memory
+		plans++
+		for _, a := range r.Actions {
+			switch d.roll(4) {
+			case 0:
+				memory.Tried(a, now)
+			case 1:
+				memory.Refuse(a.UID, a.Containers)
+			default:
+				memory.Did(a, now)
+				carry(&view, a, now, d.yes())
+			}
+		}
+	}
+	return plans
+}
+
+// carry lets an action happen, with or without effect.
+func carry(view *View, a Action, now time.Time, effect bool) {
+	for i := range view.VPAs {
+		for j := range view.VPAs[i].Pods {
+			p := &view.VPAs[i].Pods[j]
+			if p.UID != a.UID {
+				continue
+			}
+			if a.Evict {
+				p.UID += "'"
+				p.Created, p.Started = now.Add(time.Second), now.Add(time.Second)
+			}
+			for k := range p.Containers {
+				if effect {
+					p.Containers[k].Asked = p.Containers[k].after()
+					p.Containers[k].Current = p.Containers[k].Asked
+				}
+			}
+		}
+	}
+}
+
+// TestRandomClusters makes 3,000 plans, or as many as LOADLINE_PLANS says;
+// `make property` makes a million.
+func TestRandomClusters(t *testing.T) {
+	wanted := 3_000
+	if text := os.Getenv("LOADLINE_PLANS"); text != "" {
+		var err error
+		wanted, err = strconv.Atoi(text)
+		require.NoError(t, err, "LOADLINE_PLANS")
+	}
+	begin := time.Now()
+	plans, seed := 0, uint64(0)
+	for ; plans < wanted; seed++ {
+		func() {
+			defer func() {
+				if cause := recover(); cause != nil {
+					t.Fatalf("seed %d: %v", seed, cause)
+				}
+			}()
+			plans += life(t, &dice{random: rand.New(rand.NewPCG(seed, 0))})
+		}()
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	t.Logf("%d plans of %d clusters in %s", plans, seed, time.Since(begin).Round(time.Millisecond))
+}
+
+func FuzzPlan(f *testing.F) {
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) { life(t, &dice{bytes: data}) })
+}
+
+func checkPlan(t testing.TB, view View, c Config, r Result) {
+	t.Helper()
 	decided := map[string]bool{}
+	decide := func(uid string) {
+		if decided[uid] {
+			t.Fatalf("%s has two decisions", uid)
+		}
+		decided[uid] = true
+	}
 	for _, s := range r.Skipped {
-		require.False(t, decided[s.UID], "%s has two decisions", s.UID)
-		decided[s.UID] = true
-		require.Contains(t, Reasons(), s.Reason)
+		decide(s.UID)
+		if !known[s.Reason] {
+			t.Fatalf("%s: reason %q is in no list", s.UID, s.Reason)
+		}
 	}
 	actions := map[string]Action{}
 	for _, a := range r.Actions {
-		require.False(t, decided[a.UID], "%s has two decisions", a.UID)
-		decided[a.UID] = true
+		decide(a.UID)
 		actions[a.UID] = a
 	}
 	total := 0
@@ -103,80 +228,105 @@ func checkPlan(t *rapid.T, view View, c Config, r Result) {
 		checkActions(t, v, actions)
 		checkBudget(t, v, c, actions)
 	}
-	require.Len(t, decided, total, "a pod without decision")
+	if len(decided) != total {
+		t.Fatalf("%d of %d pods have a decision", len(decided), total)
+	}
 }
 
-func checkActions(t *rapid.T, v *VPA, actions map[string]Action) {
+var known = func() map[Reason]bool {
+	all := map[Reason]bool{}
+	for _, r := range Reasons() {
+		all[r] = true
+	}
+	return all
+}()
+
+func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
+	t.Helper()
 	for i := range v.Pods {
 		p := &v.Pods[i]
 		a, acted := actions[p.UID]
 		if !acted {
 			continue
 		}
-		require.True(t, p.changed(), "%s is disrupted without a difference", p.UID)
-		require.NotEmpty(t, a.Containers)
-		if !a.Evict || p.Resize == NotResizing {
-			require.True(t, p.asks(), "%s already asks for that", p.UID)
-		}
-		switch v.Mode {
-		case Recreate:
-			require.True(t, a.Evict)
-		case InPlace:
-			require.False(t, a.Evict || a.MayEvict, "mode InPlace evicts")
-		case Off, Initial:
-			require.Fail(t, "the mode changes no pods")
+		switch {
+		case !p.changed() || len(a.Containers) == 0:
+			t.Fatalf("%s is disrupted without a difference", p.UID)
+		case !a.Evict && !p.asks():
+			t.Fatalf("%s already asks for that", p.UID)
+		case p.Boosted:
+			t.Fatalf("%s is boosted", p.UID)
+		case v.Mode == Off || v.Mode == Initial:
+			t.Fatalf("%s: the mode changes no pods", p.UID)
+		case v.Mode == Recreate && !a.Evict:
+			t.Fatalf("%s: the mode resizes no pods", p.UID)
+		case v.Mode == InPlace && (a.Evict || a.MayEvict):
+			t.Fatalf("%s: mode InPlace evicts", p.UID)
+		case (a.Evict || a.Restarts || a.MayEvict) && p.Ready != a.Disrupts:
+			t.Fatalf("%s: who is disrupted must be told", p.UID)
+		case (a.Evict || a.MayEvict) && p.Ready && v.group(p).Rolling:
+			t.Fatalf("%s is evicted during a rollout", p.UID)
 		}
 	}
 }
 
-// checkBudget counts from scratch how many pods of each owner are disrupted.
-func checkBudget(t *rapid.T, v *VPA, c Config, actions map[string]Action) {
+// away counts what the actions do to one owner, from scratch.
+type away struct {
+	live, running, ready int
+	gone, goneReady      int
+}
+
+func (w *away) add(p *Pod, a Action, acted bool, c Config) {
+	w.live++
+	if p.Pending {
+		return
+	}
+	w.running++
+	if p.Ready {
+		w.ready++
+	}
+	free := !a.Evict && !a.MayEvict && (p.cured() || c.FreeResizes && !p.restarts())
+	if !acted || free {
+		return
+	}
+	w.gone++
+	if p.Ready {
+		w.goneReady++
+	}
+}
+
+func checkBudget(t testing.TB, v *VPA, c Config, actions map[string]Action) {
+	t.Helper()
 	for g, group := range v.Groups {
-		var live, running, ready, away, readyAway, evicted int
+		var w away
 		for i := range v.Pods {
-			p := &v.Pods[i]
-			if p.Group != g {
-				continue
-			}
-			live++
-			if p.Pending {
-				continue
-			}
-			running++
-			if p.Ready {
-				ready++
-			}
-			a, acted := actions[p.UID]
-			free := !a.Evict && !a.MayEvict && (p.cured() || c.FreeResizes && !p.restarts())
-			if !acted || free {
-				continue
-			}
-			away++
-			if p.Ready {
-				readyAway++
-			}
-			if a.Evict || a.MayEvict {
-				evicted++
+			if p := &v.Pods[i]; p.Group == g {
+				a, acted := actions[p.UID]
+				w.add(p, a, acted, c)
 			}
 		}
-		wanted, least := group.Replicas, max(v.MinReplicas, 0)
+		wanted, least := group.Replicas, v.MinReplicas
 		if wanted == Unknown {
-			wanted = live
+			wanted = w.live
 		}
 		if least == 0 {
 			least = c.MinReplicas
 		}
-		if away == 0 {
+		if w.gone == 0 {
 			continue
 		}
-		require.Positive(t, wanted)
-		require.GreaterOrEqual(t, live, least, "below the minimum")
 		tolerated := int(float64(wanted) * c.Tolerance)
-		if tolerated > 0 || away > 1 { // one pod may go although nothing is tolerated
-			require.GreaterOrEqual(t, running-away, wanted-tolerated)
-		}
-		if readyAway > 1 || readyAway > 0 && tolerated > 0 {
-			require.GreaterOrEqual(t, ready-readyAway, wanted-tolerated)
+		switch {
+		case wanted <= 0:
+			t.Fatal("disrupted without an owner that wants pods")
+		case w.live < least:
+			t.Fatal("disrupted below the minimum")
+		case (tolerated > 0 || w.gone > 1) && w.running-w.gone < wanted-tolerated:
+			t.Fatal("too many pods are away")
+		case (w.goneReady > 1 || w.goneReady > 0 && tolerated > 0) && w.ready-w.goneReady < wanted-tolerated:
+			t.Fatal("too many ready pods are away")
+		case w.goneReady > 0 && w.goneReady == w.ready && c.Tolerance < 1 && wanted > 1:
+			t.Fatal("the last ready pod goes, and nobody allowed it")
 		}
 	}
 }

@@ -4,11 +4,12 @@ package disruption
 // name each of them. The empty Reason means that nothing speaks against a change.
 type Reason string
 
-// The reasons. Those from RateLimited on are not found by a plan but by whoever
+// The reasons. Those from Paced on are not found by a plan but by whoever
 // carries it out.
 const (
 	ModeOff            Reason = "ModeOff"            // the update mode does not change running pods
 	ModeNotEnabled     Reason = "ModeNotEnabled"     // mode InPlace needs a feature gate that is off
+	Boosted            Reason = "Boosted"            // it has extra CPU while it starts, which is taken back first
 	NoRecommendation   Reason = "NoRecommendation"   // no container of the pod has one
 	PodLevelResources  Reason = "PodLevelResources"  // spec.resources of the pod bounds its containers, so they are not sized
 	Unchanged          Reason = "Unchanged"          // the pod has what it would get
@@ -20,12 +21,21 @@ const (
 	BelowMinReplicas   Reason = "BelowMinReplicas"   // the owner has fewer live pods than the minimum
 	NoBudget           Reason = "NoBudget"           // too few pods of the owner are there to spare one
 	BudgetSpent        Reason = "BudgetSpent"        // more urgent pods have used the budget of this pass
+	RolloutUnderWay    Reason = "RolloutUnderWay"    // the workload is being rolled out
+	BackingOff         Reason = "BackingOff"         // earlier changes had no effect: new pods came back without them, or the same was asked in vain
+	Settling           Reason = "Settling"           // the change would undo the last one too soon
+	QuotaFull          Reason = "QuotaFull"          // a ResourceQuota leaves too little
+	NodeFull           Reason = "NodeFull"           // no node, or for a resize not its own, has room now
+	TooLargeForNode    Reason = "TooLargeForNode"    // no node, or for a resize not its own, is large enough
+	ClassWouldChange   Reason = "ClassWouldChange"   // a resize would change the QoS class, and the mode allows no eviction
 	NotRunning         Reason = "NotRunning"         // the pod is pending, so it cannot be resized
 	WaitingForNode     Reason = "WaitingForNode"     // a resize is under way, or was accepted and not acted on
 	Deferred           Reason = "Deferred"           // the node has no room for the resize now
 	Infeasible         Reason = "Infeasible"         // the node can never grant what was asked, and no lower target came since
 	ResizeFailed       Reason = "ResizeFailed"       // the node tried and failed, and the mode allows no eviction
 
+	Paced           Reason = "Paced"           // many pods are due at once, and this one has to wait for its turn
+	MemoryInUse     Reason = "MemoryInUse"     // the pod uses more memory than the new limit
 	RateLimited     Reason = "RateLimited"     // the pass ended before the rate limit allowed the change
 	ResizeRefused   Reason = "ResizeRefused"   // the API server refused the resize
 	EvictionRefused Reason = "EvictionRefused" // the API server refused the eviction, as for a PodDisruptionBudget
@@ -37,9 +47,10 @@ func (r Reason) String() string { return string(r) }
 
 // Reasons returns all reasons in the order of their declaration.
 func Reasons() []Reason {
-	return []Reason{ModeOff, ModeNotEnabled, NoRecommendation, PodLevelResources, Unchanged, OutsideLimitRange, TooYoung,
-		SmallChange, RequirementsNotMet, NoOwner, BelowMinReplicas, NoBudget, BudgetSpent, NotRunning, WaitingForNode, Deferred,
-		Infeasible, ResizeFailed, RateLimited, ResizeRefused, EvictionRefused, Broken}
+	return []Reason{ModeOff, ModeNotEnabled, Boosted, NoRecommendation, PodLevelResources, Unchanged, OutsideLimitRange, TooYoung,
+		SmallChange, RequirementsNotMet, NoOwner, BelowMinReplicas, NoBudget, BudgetSpent, RolloutUnderWay, BackingOff, Settling,
+		QuotaFull, NodeFull, TooLargeForNode, ClassWouldChange, NotRunning, WaitingForNode, Deferred,
+		Infeasible, ResizeFailed, Paced, MemoryInUse, RateLimited, ResizeRefused, EvictionRefused, Broken}
 }
 
 // Cause is why a pod is changed.
@@ -52,4 +63,5 @@ const (
 	OutOfMemory Cause = "OutOfMemory" // a container ran out of memory soon after its start
 	ResizeStuck Cause = "ResizeStuck" // a resize did not come about, so the pod is evicted
 	Retry       Cause = "Retry"       // a resize did not come about, so another target is asked for
+	BoostOver   Cause = "BoostOver"   // its startup boost is over
 )

@@ -5,6 +5,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/room"
 )
 
 // Mode is what a VPA allows to be done with running pods.
@@ -24,6 +25,7 @@ func (m Mode) resizes() bool { return m == InPlaceOrRecreate || m == InPlace }
 // View is the part of the cluster that a plan is made for.
 type View struct {
 	VPAs []VPA
+	Room *room.Room // what nodes and quotas have left; nil: not asked
 }
 
 // VPA is one VerticalPodAutoscaler with the pods it controls.
@@ -50,7 +52,9 @@ const Unknown = -1
 
 // Group is the direct owner of pods, for example a ReplicaSet.
 type Group struct {
-	Replicas int // wanted; Unknown, or 0 if it wants none or was not found
+	Replicas int    // wanted; Unknown, or 0 if it wants none or was not found
+	Rolling  bool   // the workload is being rolled out
+	Key      string // names it in Memory; empty: nothing is remembered of it
 }
 
 // Pod is one live pod.
@@ -59,10 +63,16 @@ type Pod struct {
 	Group                int  // index into VPA.Groups; out of range: no known owner
 	Pending              bool // phase Pending; every other pod counts as running
 	Ready                bool
+	Created              time.Time // by the clock of the API server
 	Started              time.Time // zero: not known
 	Resize               ResizeState
-	ResizeSince          time.Time // when the pod entered that state, zero: not known
-	Whole                bool      // has sizes of its own, which bound those of its containers
+	ResizeSince          time.Time          // when the pod entered that state, zero: not known
+	Whole                bool               // has sizes of its own, which bound those of its containers
+	Boosted              bool               // has extra CPU while it starts, which is taken back apart from plans
+	Node                 string             // where it runs
+	Bound                bool               // it can run nowhere else
+	Footprint            amount.Resources   // what it takes of its node
+	Fixed                []policy.Container // containers that are never sized, such as init containers
 	Containers           []Container
 }
 
@@ -132,6 +142,16 @@ func (p *Pod) restarts() bool {
 	})
 }
 
+// RestartsFor tells whether giving f to the container restarts it.
+func (c *Container) RestartsFor(f policy.Fitted) bool {
+	for k := range amount.Kind(amount.Kinds) {
+		if c.Restarts[k] && (differs(f.Requests, c.Asked.Requests, k) || differs(f.Limits, c.Asked.Limits, k)) {
+			return true
+		}
+	}
+	return false
+}
+
 // cured tells whether more memory would help a pod that does not work anyway:
 // it is not ready, and a container that would grow was out of memory last.
 func (p *Pod) cured() bool {
@@ -159,6 +179,8 @@ type Config struct {
 	QuickOOM    time.Duration // out of memory within this time after the start: age does not matter
 	FreeResizes bool          // resizes that restart nothing need no budget and no minimum
 	InPlaceMode bool          // mode InPlace is allowed
+	Hold        time.Duration // how long a change lasts at least before it is undone; doubled each time
+	Autoscaled  bool          // nodes are added for pods that find none
 }
 
 // How long a resize may stay under way before mode InPlaceOrRecreate evicts.

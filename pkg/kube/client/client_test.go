@@ -170,12 +170,13 @@ func TestTrimKeepsSelectorsOwnersAndReplicas(t *testing.T) {
 		require.NoError(t, err)
 		return got
 	}
-	d := trim(&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Selector: selector, Replicas: &n, Paused: true}}).(*appsv1.Deployment)
+	d := trim(&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Selector: selector, Replicas: &n, Paused: true, Template: corev1.PodTemplateSpec{ObjectMeta: meta}}}).(*appsv1.Deployment)
 	require.Equal(t, selector, d.Spec.Selector)
 	require.Equal(t, &n, d.Spec.Replicas)
 	require.Len(t, d.OwnerReferences, 1)
 	require.Nil(t, d.ManagedFields)
-	require.False(t, d.Spec.Paused)
+	require.True(t, d.Spec.Paused, "a rollout that is paused is not under way")
+	require.Nil(t, d.Spec.Template.Labels)
 	require.Equal(t, selector, trim(&appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: selector}}).(*appsv1.ReplicaSet).Spec.Selector)
 	require.Equal(t, selector, trim(&appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Selector: selector}}).(*appsv1.StatefulSet).Spec.Selector)
 	require.EqualValues(t, 9, trim(&appsv1.DaemonSet{Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 9}}).(*appsv1.DaemonSet).Status.DesiredNumberScheduled)

@@ -23,10 +23,11 @@ import (
 //   - pods: annotations of ours and of the VPA, names, resources and resize
 //     policies of containers, the node, and of the status what tells phase,
 //     readiness, restarts, out-of-memory kills and the state of a resize;
-//   - controllers: selector, replicas, and the number of pods they want;
+//   - controllers: selector, replicas, the number of pods they want, and what
+//     tells whether a rollout is under way;
 //   - cron jobs: the labels of the pods they make.
 //
-// Of VPAs it drops what kubectl has last applied. Other objects, such as
+// Of nodes it keeps what they can hold and whether they take pods. Of VPAs it drops what kubectl has last applied. Other objects, such as
 // LimitRanges, stay whole. A trimmed object
 // must never be written back with an update; the programs only send patches.
 func Trim(object any) (any, error) {
@@ -35,17 +36,27 @@ func Trim(object any) (any, error) {
 		return trimPod(o), nil
 	case *appsv1.Deployment:
 		return &appsv1.Deployment{ObjectMeta: trimMeta(o.ObjectMeta),
-			Spec: appsv1.DeploymentSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas}}, nil
+			Spec: appsv1.DeploymentSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, Paused: o.Spec.Paused},
+			Status: appsv1.DeploymentStatus{
+				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
+				Conditions: progress(o.Status.Conditions),
+			}}, nil
 	case *appsv1.ReplicaSet:
 		return &appsv1.ReplicaSet{ObjectMeta: trimMeta(o.ObjectMeta),
 			Spec: appsv1.ReplicaSetSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas}}, nil
 	case *appsv1.StatefulSet:
 		return &appsv1.StatefulSet{ObjectMeta: trimMeta(o.ObjectMeta),
-			Spec: appsv1.StatefulSetSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas}}, nil
+			Spec: appsv1.StatefulSetSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, UpdateStrategy: o.Spec.UpdateStrategy},
+			Status: appsv1.StatefulSetStatus{
+				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
+				CurrentRevision: o.Status.CurrentRevision, UpdateRevision: o.Status.UpdateRevision,
+			}}, nil
 	case *appsv1.DaemonSet:
 		return &appsv1.DaemonSet{ObjectMeta: trimMeta(o.ObjectMeta),
-			Spec: appsv1.DaemonSetSpec{Selector: o.Spec.Selector},
+			Spec: appsv1.DaemonSetSpec{Selector: o.Spec.Selector, UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: o.Spec.UpdateStrategy.Type}},
 			Status: appsv1.DaemonSetStatus{
+				ObservedGeneration: o.Status.ObservedGeneration, CurrentNumberScheduled: o.Status.CurrentNumberScheduled,
+				UpdatedNumberScheduled: o.Status.UpdatedNumberScheduled,
 				DesiredNumberScheduled: o.Status.DesiredNumberScheduled,
 				NumberReady:            o.Status.NumberReady,
 			}}, nil
@@ -57,6 +68,9 @@ func Trim(object any) (any, error) {
 			Spec: batchv1.JobSpec{Selector: o.Spec.Selector, Parallelism: o.Spec.Parallelism}}, nil
 	case *vpav1.VerticalPodAutoscaler:
 		return trimVPA(o), nil
+	case *corev1.Node:
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion},
+			Spec: corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable}, Status: corev1.NodeStatus{Allocatable: o.Status.Allocatable}}, nil
 	case *batchv1.CronJob:
 		trimmed := &batchv1.CronJob{ObjectMeta: trimMeta(o.ObjectMeta)}
 		trimmed.Spec.JobTemplate.Spec.Template.Labels = o.Spec.JobTemplate.Spec.Template.Labels
@@ -67,6 +81,16 @@ func Trim(object any) (any, error) {
 	}
 	// Anything else, such as a tombstone of a deleted object, passes unchanged.
 	return object, nil
+}
+
+// progress keeps the condition that tells whether a rollout still moves.
+func progress(conditions []appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
+	for _, c := range conditions {
+		if c.Type == appsv1.DeploymentProgressing {
+			return []appsv1.DeploymentCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return nil
 }
 
 // trimMeta keeps what identifies an object, its labels, its owners, and the
@@ -130,6 +154,7 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 			InitContainers: trimContainers(p.Spec.InitContainers),
 			NodeName:       p.Spec.NodeName,
 			Resources:      p.Spec.Resources,
+			Overhead:       p.Spec.Overhead,
 		},
 		Status: corev1.PodStatus{
 			Phase:                 p.Status.Phase,

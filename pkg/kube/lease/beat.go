@@ -100,11 +100,7 @@ func (b *Beat) Alive(ctx context.Context, timeout time.Duration, now time.Time) 
 	if err != nil {
 		return false, fmt.Errorf("read the heartbeat lease %s/%s: %w", b.Namespace, b.Name, err)
 	}
-	if lease.CreationTimestamp.Add(timeout).After(now) {
-		return true, nil
-	}
-	renewed := lease.Spec.RenewTime
-	return renewed != nil && renewed.Add(timeout).After(now), nil
+	return fresh(lease, timeout, now), nil
 }
 
 // retry calls do up to three times, while it fails for a passing reason.

@@ -23,6 +23,8 @@ type caches struct {
 	cronJobs     batchlisters.CronJobLister
 
 	synced map[string]cache.InformerSynced
+
+	memo *memo // nil: every answer is read again
 }
 
 func newCaches(f informers.SharedInformerFactory) caches {
@@ -55,18 +57,24 @@ type workload struct {
 	selector *metav1.LabelSelector
 	owners   []metav1.OwnerReference
 	replicas *int32 // nil: not said
+	rolling  bool   // a rollout is under way
 }
 
 // lookup reads an object of a well-known kind from its cache.
 func (c *caches) lookup(key Key) (workload, error) {
+	w, at, known := c.memo.get(key)
+	if known {
+		return w, nil
+	}
 	w, err := c.read(key)
+	if err == nil {
+		c.memo.put(key, w, at)
+		return w, nil
+	}
 	if apierrors.IsNotFound(err) {
 		return workload{}, fmt.Errorf("%s does not exist in namespace %s", key, key.Namespace)
 	}
-	if err != nil {
-		return workload{}, fmt.Errorf("read %s in namespace %s: %w", key, key.Namespace, err)
-	}
-	return w, nil
+	return workload{}, fmt.Errorf("read %s in namespace %s: %w", key, key.Namespace, err)
 }
 
 func (c *caches) read(key Key) (workload, error) {
@@ -76,41 +84,41 @@ func (c *caches) read(key Key) (workload, error) {
 		if err != nil {
 			return workload{}, err
 		}
-		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas}, nil
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, deploymentRolls(o)}, nil
 	case "ReplicaSet":
 		o, err := c.replicaSets.ReplicaSets(key.Namespace).Get(key.Name)
 		if err != nil {
 			return workload{}, err
 		}
-		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas}, nil
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, false}, nil
 	case "StatefulSet":
 		o, err := c.statefulSets.StatefulSets(key.Namespace).Get(key.Name)
 		if err != nil {
 			return workload{}, err
 		}
-		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas}, nil
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, setRolls(o)}, nil
 	case "DaemonSet":
 		o, err := c.daemonSets.DaemonSets(key.Namespace).Get(key.Name)
 		if err != nil {
 			return workload{}, err
 		}
-		return workload{o.Spec.Selector, o.OwnerReferences, &o.Status.DesiredNumberScheduled}, nil
+		return workload{o.Spec.Selector, o.OwnerReferences, &o.Status.DesiredNumberScheduled, daemonsRoll(o)}, nil
 	case "ReplicationController":
 		o, err := c.controllers.ReplicationControllers(key.Namespace).Get(key.Name)
 		if err != nil {
 			return workload{}, err
 		}
-		return workload{metav1.SetAsLabelSelector(o.Spec.Selector), o.OwnerReferences, o.Spec.Replicas}, nil
+		return workload{metav1.SetAsLabelSelector(o.Spec.Selector), o.OwnerReferences, o.Spec.Replicas, false}, nil
 	case "Job":
 		o, err := c.jobs.Jobs(key.Namespace).Get(key.Name)
 		if err != nil {
 			return workload{}, err
 		}
-		return workload{o.Spec.Selector, o.OwnerReferences, nil}, nil
+		return workload{o.Spec.Selector, o.OwnerReferences, nil, false}, nil
 	}
 	o, err := c.cronJobs.CronJobs(key.Namespace).Get(key.Name)
 	if err != nil {
 		return workload{}, err
 	}
-	return workload{metav1.SetAsLabelSelector(o.Spec.JobTemplate.Spec.Template.Labels), o.OwnerReferences, nil}, nil
+	return workload{metav1.SetAsLabelSelector(o.Spec.JobTemplate.Spec.Template.Labels), o.OwnerReferences, nil, false}, nil
 }

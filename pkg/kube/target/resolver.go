@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,21 +53,38 @@ func (r *Resolver) Resolve(ctx context.Context, namespace string, ref *autoscali
 
 // Selector returns the label selector of a VPA's target, whoever owns it.
 func (r *Resolver) Selector(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+	selected, err := r.Select(ctx, namespace, ref, nil)
+	if err != nil {
+		return nil, err
+	}
+	return selected.Selector, nil
+}
+
+// Selection is a label selector and what it was made from.
+type Selection struct {
+	Selector labels.Selector
+	from     *metav1.LabelSelector // of a well-known kind
+	text     string                // of a scale subresource
+}
+
+// Select is Selector for callers that ask again and again: as long as the target
+// says the same, it returns the Selection that they had before, which may be nil.
+func (r *Resolver) Select(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference, before *Selection) (*Selection, error) {
 	if ref == nil || ref.Kind == "" || ref.Name == "" {
 		return nil, errors.New("spec.targetRef names no target: give apiVersion, kind and name of the controller of the pods")
 	}
 	key := RefKey(namespace, ref)
-	selector, err := r.selector(ctx, key)
+	selected, err := r.selection(ctx, key, before)
 	if err != nil {
 		return nil, err
 	}
-	if selector.Empty() {
+	if selected.Selector.Empty() {
 		return nil, fmt.Errorf("the target %s has an empty label selector, which would mean every pod of the namespace: give its pods labels of their own", key)
 	}
-	return selector, nil
+	return selected, nil
 }
 
-func (r *Resolver) selector(ctx context.Context, key Key) (labels.Selector, error) {
+func (r *Resolver) selection(ctx context.Context, key Key, before *Selection) (*Selection, error) {
 	if key.wellKnown() {
 		w, err := r.caches.lookup(key)
 		if err != nil {
@@ -77,11 +93,14 @@ func (r *Resolver) selector(ctx context.Context, key Key) (labels.Selector, erro
 		if w.selector == nil {
 			return nil, fmt.Errorf("the target %s has no label selector: give it one that matches its pods", key)
 		}
+		if before != nil && before.from == w.selector {
+			return before, nil
+		}
 		selector, err := metav1.LabelSelectorAsSelector(w.selector)
 		if err != nil {
 			return nil, fmt.Errorf("the label selector of the target %s is invalid: %w", key, err)
 		}
-		return selector, nil
+		return &Selection{Selector: selector, from: w.selector}, nil
 	}
 	scale, err := r.scales.get(ctx, key)
 	if err != nil {
@@ -90,11 +109,14 @@ func (r *Resolver) selector(ctx context.Context, key Key) (labels.Selector, erro
 	if scale.selector == "" {
 		return nil, fmt.Errorf("the scale subresource of the target %s has an empty status.selector: its custom resource definition needs labelSelectorPath", key)
 	}
+	if before != nil && before.text == scale.selector {
+		return before, nil
+	}
 	selector, err := labels.Parse(scale.selector)
 	if err != nil {
 		return nil, fmt.Errorf("status.selector %q in the scale subresource of the target %s is invalid: %w", scale.selector, key, err)
 	}
-	return selector, nil
+	return &Selection{Selector: selector, text: scale.selector}, nil
 }
 
 // longestWalk bounds the walk up the owners; real chains have two or three
@@ -106,11 +128,13 @@ const longestWalk = 20
 // is none. It is an error when an owner cannot be read, since the answer could
 // then be wrong.
 func (r *Resolver) Topmost(ctx context.Context, start Key) (top Key, found bool, err error) {
-	path := []string{}
-	for key := start; ; {
-		path = append(path, key.String())
-		if len(path) > longestWalk {
-			return Key{}, false, fmt.Errorf("the owners form a circle: %s", strings.Join(path[:4], ", "))
+	var path [4]Key
+	for key, walked := start, 0; ; walked++ {
+		if walked < len(path) {
+			path[walked] = key
+		}
+		if walked >= longestWalk {
+			return Key{}, false, fmt.Errorf("the owners form a circle: %s, %s, %s, %s", path[0], path[1], path[2], path[3])
 		}
 		step, err := r.step(ctx, key)
 		if err != nil {

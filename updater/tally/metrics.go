@@ -1,8 +1,9 @@
-package main
+package tally
 
 import (
 	"math/bits"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,9 +17,9 @@ import (
 // count with the last.
 const sizes = 20
 
-// metrics are what a pass reports. The names, labels and buckets of vpa_updater_
+// Metrics are what a pass reports. The names, labels and buckets of vpa_updater_
 // are those of the reference VPA.
-type metrics struct {
+type Metrics struct {
 	controlled, evictable, withEvictable, withEvicted *prometheus.GaugeVec
 	updatable, withUpdatable, withUpdated             *prometheus.GaugeVec
 
@@ -27,9 +28,18 @@ type metrics struct {
 	latency   *prometheus.HistogramVec
 	heartbeat *prometheus.CounterVec
 	skipped   *prometheus.GaugeVec
+
+	seen sync.Map // cache.ObjectName of a VPA -> seen, in the last pass
 }
 
-func newMetrics(registry prometheus.Registerer) *metrics {
+// seen is what the last pass knew of a VPA.
+type seen struct {
+	pods int
+	mode vpav1.UpdateMode
+}
+
+// New registers the metrics.
+func New(registry prometheus.Registerer) *Metrics {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "vpa", Subsystem: "updater", Name: name, Help: help}, labels)
 	}
@@ -37,7 +47,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "vpa", Subsystem: "updater", Name: name, Help: help}, labels)
 	}
 	const size, mode, name, namespace, reason = "vpa_size_log2", "update_mode", "vpa_name", "vpa_namespace", "reason"
-	m := &metrics{
+	m := &Metrics{
 		controlled:      gauge("controlled_pods_total", "Pods that a VPA controls.", size, mode),
 		evictable:       gauge("evictable_pods_total", "Pods that are to be evicted.", size, mode),
 		withEvictable:   gauge("vpas_with_evictable_pods_total", "VPAs with a pod that is to be evicted.", size, mode),
@@ -62,80 +72,139 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-// stopwatch measures the steps of one pass.
-type stopwatch struct {
+// Stopwatch measures the steps of one pass.
+type Stopwatch struct {
 	latency     *prometheus.HistogramVec
 	begin, last time.Time
 }
 
-func (m *metrics) stopwatch() *stopwatch {
+// Stopwatch starts to measure a pass.
+func (m *Metrics) Stopwatch() *Stopwatch {
 	now := time.Now()
-	return &stopwatch{m.latency, now, now}
+	return &Stopwatch{m.latency, now, now}
 }
 
-// step ends a step.
-func (s *stopwatch) step(name string) {
+// Step ends a step.
+func (s *Stopwatch) Step(name string) {
 	now := time.Now()
 	s.latency.WithLabelValues(name).Observe(now.Sub(s.last).Seconds())
 	s.last = now
 }
 
-func (s *stopwatch) total() {
+// Total ends the pass.
+func (s *Stopwatch) Total() {
 	s.latency.WithLabelValues("total").Observe(time.Since(s.begin).Seconds())
 }
 
-// score is what one pass does for one VPA.
-type score struct {
-	name               cache.ObjectName
-	mode               vpav1.UpdateMode
-	pods               int
-	evictable, evicted int
-	updatable, resized int
+// Score is what one pass does for one VPA.
+type Score struct {
+	Name               cache.ObjectName
+	Mode               vpav1.UpdateMode
+	Pods               int
+	Evictable, Evicted int
+	Updatable, Resized int
 }
 
 // size is the value of the label vpa_size_log2.
-func (s *score) size() string { return strconv.Itoa(sizeOf(s.pods)) }
+func (s *Score) size() string { return strconv.Itoa(sizeOf(s.Pods)) }
 
 func sizeOf(pods int) int { return min(max(bits.Len(uint(max(pods, 0)))-1, 0), sizes-1) }
 
-// begin makes the counters of a VPA visible before anything happens.
-func (m *metrics) begin(s *score) {
-	m.evicted.WithLabelValues(s.size(), string(s.mode), s.name.Name, s.name.Namespace)
-	m.updated.WithLabelValues(s.size(), s.name.Name, s.name.Namespace)
+// Begin makes the counters of a VPA visible before anything happens.
+func (m *Metrics) Begin(s *Score) {
+	now := seen{s.Pods, s.Mode}
+	if was, known := m.seen.Load(s.Name); known && was == now {
+		return
+	}
+	m.seen.Store(s.Name, now)
+	m.evicted.WithLabelValues(s.size(), string(s.Mode), s.Name.Name, s.Name.Namespace)
+	m.updated.WithLabelValues(s.size(), s.Name.Name, s.Name.Namespace)
 }
 
-func (m *metrics) failedEviction(s *score, reason string) {
-	m.failedEvictions.WithLabelValues(s.size(), string(s.mode), reason, s.name.Name, s.name.Namespace).Inc()
+// Evicted counts an eviction.
+func (m *Metrics) Evicted(s *Score) {
+	s.Evicted++
+	m.evicted.WithLabelValues(s.size(), string(s.Mode), s.Name.Name, s.Name.Namespace).Inc()
 }
 
-func (m *metrics) failedResize(s *score, reason string) {
-	m.failedResizes.WithLabelValues(s.size(), reason, s.name.Name, s.name.Namespace).Inc()
+// Resized counts a resize.
+func (m *Metrics) Resized(s *Score) {
+	s.Resized++
+	m.updated.WithLabelValues(s.size(), s.Name.Name, s.Name.Namespace).Inc()
 }
 
-// forget drops the counters of a VPA that was deleted.
-func (m *metrics) forget(vpa cache.ObjectName) {
+// Infeasible counts a pod whose node is known to refuse.
+func (m *Metrics) Infeasible(s *Score) {
+	m.infeasible.WithLabelValues(s.size(), s.Name.Name, s.Name.Namespace).Inc()
+}
+
+// NoHeartbeat counts a pass that was skipped.
+func (m *Metrics) NoHeartbeat(reason string) { m.heartbeat.WithLabelValues(reason).Inc() }
+
+// FailedEviction counts an eviction that did not come about.
+func (m *Metrics) FailedEviction(s *Score, reason string) {
+	m.failedEvictions.WithLabelValues(s.size(), string(s.Mode), reason, s.Name.Name, s.Name.Namespace).Inc()
+}
+
+// FailedResize counts a resize that did not come about.
+func (m *Metrics) FailedResize(s *Score, reason string) {
+	m.failedResizes.WithLabelValues(s.size(), reason, s.Name.Name, s.Name.Namespace).Inc()
+}
+
+// Unboosted counts a startup boost that was taken back, or not. Passes tell how
+// large the VPA is.
+func (m *Metrics) Unboosted(vpa cache.ObjectName, err error) {
+	s := &Score{Name: vpa}
+	if was, known := m.seen.Load(vpa); known {
+		s.Pods = was.(seen).pods
+	}
+	if err != nil {
+		m.FailedResize(s, "UnboostError")
+		return
+	}
+	m.updated.WithLabelValues(s.size(), vpa.Name, vpa.Namespace).Inc()
+}
+
+// Forget drops the counters of a VPA that was deleted.
+func (m *Metrics) Forget(vpa cache.ObjectName) {
+	m.seen.Delete(vpa)
 	labels := prometheus.Labels{"vpa_name": vpa.Name, "vpa_namespace": vpa.Namespace}
 	for _, c := range []*prometheus.CounterVec{m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible} {
 		c.DeletePartialMatch(labels)
 	}
 }
 
-// publish sets the gauges to what the pass found and did. The gauges by size
+// Publish sets the gauges to what the pass found and did. The gauges by size
 // alone show all sizes, those by mode only pairs that occur.
-func (m *metrics) publish(scores []*score, skipped map[disruption.Reason]int) {
+func (m *Metrics) Publish(scores []*Score, skipped map[disruption.Reason]int) {
 	for _, g := range []*prometheus.GaugeVec{m.controlled, m.evictable, m.withEvictable, m.withEvicted} {
 		g.Reset()
 	}
 	var updatable, withUpdatable, withUpdated [sizes]int
+	type class struct {
+		size int
+		mode vpav1.UpdateMode
+	}
+	type sum struct{ pods, evictable, withEvictable, withEvicted int }
+	sums := map[class]sum{}
 	for _, s := range scores {
-		size := sizeOf(s.pods)
-		m.controlled.WithLabelValues(s.size(), string(s.mode)).Add(float64(s.pods))
-		m.evictable.WithLabelValues(s.size(), string(s.mode)).Add(float64(s.evictable))
-		m.withEvictable.WithLabelValues(s.size(), string(s.mode)).Add(float64(min(s.evictable, 1)))
-		m.withEvicted.WithLabelValues(s.size(), string(s.mode)).Add(float64(min(s.evicted, 1)))
-		updatable[size] += s.updatable
-		withUpdatable[size] += min(s.updatable, 1)
-		withUpdated[size] += min(s.resized, 1)
+		size := sizeOf(s.Pods)
+		of := sums[class{size, s.Mode}]
+		of.pods += s.Pods
+		of.evictable += s.Evictable
+		of.withEvictable += min(s.Evictable, 1)
+		of.withEvicted += min(s.Evicted, 1)
+		sums[class{size, s.Mode}] = of
+		updatable[size] += s.Updatable
+		withUpdatable[size] += min(s.Updatable, 1)
+		withUpdated[size] += min(s.Resized, 1)
+	}
+	for c, of := range sums {
+		size, mode := strconv.Itoa(c.size), string(c.mode)
+		m.controlled.WithLabelValues(size, mode).Set(float64(of.pods))
+		m.evictable.WithLabelValues(size, mode).Set(float64(of.evictable))
+		m.withEvictable.WithLabelValues(size, mode).Set(float64(of.withEvictable))
+		m.withEvicted.WithLabelValues(size, mode).Set(float64(of.withEvicted))
 	}
 	for size := range sizes {
 		label := strconv.Itoa(size)

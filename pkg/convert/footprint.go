@@ -1,0 +1,66 @@
+package convert
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// Footprint returns what a pod takes of its node: what its containers request, or
+// still have while a resize is under way, whichever is more; the largest of its
+// init containers if that is more; and what the pod costs as such. Requests of
+// the whole pod go first.
+func Footprint(pod *corev1.Pod) amount.Resources {
+	var sum, starting, sidecars amount.Resources
+	for i := range pod.Spec.Containers {
+		sum = plus(sum, requested(pod.Status.ContainerStatuses, &pod.Spec.Containers[i]))
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		takes := requested(pod.Status.InitContainerStatuses, c)
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			sidecars = plus(sidecars, takes)
+			takes = amount.Resources{}
+		}
+		starting = larger(starting, plus(sidecars, takes))
+	}
+	total := larger(plus(sum, sidecars), starting)
+	if pod.Spec.Resources != nil {
+		whole := Resources(pod.Spec.Resources.Requests)
+		for k := range amount.Kind(amount.Kinds) {
+			if a, ok := whole.Get(k); ok {
+				total = total.With(k, a)
+			}
+		}
+	}
+	return plus(total, Resources(pod.Spec.Overhead))
+}
+
+// requested is what a container asks for or still has.
+func requested(statuses []corev1.ContainerStatus, c *corev1.Container) amount.Resources {
+	asks := Resources(c.Resources.Requests)
+	for i := range statuses {
+		if s := &statuses[i]; s.Name == c.Name && s.Resources != nil {
+			return larger(asks, Resources(s.Resources.Requests))
+		}
+	}
+	return asks
+}
+
+func plus(a, b amount.Resources) amount.Resources {
+	for k := range amount.Kind(amount.Kinds) {
+		if more, ok := b.Get(k); ok {
+			a = a.With(k, a.Value(k).Add(more))
+		}
+	}
+	return a
+}
+
+func larger(a, b amount.Resources) amount.Resources {
+	for k := range amount.Kind(amount.Kinds) {
+		if other, ok := b.Get(k); ok && other > a.Value(k) {
+			a = a.With(k, other)
+		}
+	}
+	return a
+}

@@ -1,0 +1,131 @@
+package calm
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+// taken is how many of so many disruptions are let through at one moment.
+func taken(l *Ledger, namespace string, wanted int, now time.Time) (n int) {
+	for range wanted {
+		if l.Take(namespace, now) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestPaceSpreadsMassEvents(t *testing.T) {
+	l := NewLedger(Pace{Cluster: 30, Namespace: 10}, noon)
+	require.Equal(t, 10, taken(l, "shop", 100, noon), "a namespace")
+	require.Equal(t, 10, taken(l, "a", 100, noon))
+	require.Equal(t, 10, taken(l, "b", 100, noon))
+	require.Equal(t, 0, taken(l, "c", 100, noon), "the cluster")
+	require.Equal(t, 5, taken(l, "shop", 100, noon.Add(30*time.Second)))
+	require.Equal(t, 10, taken(l, "shop", 100, noon.Add(time.Hour)), "nothing is saved up")
+	require.Equal(t, 0, taken(l, "shop", 1, noon), "a clock that goes back gives nothing")
+
+	require.Equal(t, 1000, taken(NewLedger(Pace{}, noon), "shop", 1000, noon), "no limit")
+}
+
+func TestSlowStart(t *testing.T) {
+	l := NewLedger(Pace{Cluster: 60, SlowStart: 10 * time.Minute}, noon)
+	require.Equal(t, 10, taken(l, "a", 100, noon), "a workload of usual size is not slowed down")
+	require.Equal(t, 10, taken(l, "a", 100, noon.Add(time.Minute)))
+	require.Equal(t, 30, taken(l, "a", 100, noon.Add(5*time.Minute)))
+	require.Equal(t, 60, taken(l, "a", 100, noon.Add(10*time.Minute)))
+	require.Equal(t, 4, taken(NewLedger(Pace{Cluster: 4, SlowStart: time.Minute}, noon), "a", 100, noon))
+}
+
+func TestWhatDidNotHappenIsReturned(t *testing.T) {
+	l := NewLedger(Pace{Cluster: 1, Namespace: 1}, noon)
+	for range 5 {
+		require.True(t, l.Take("a", noon))
+		l.Return("a")
+	}
+	require.True(t, l.Take("a", noon))
+	require.False(t, l.Take("a", noon))
+}
+
+func TestTheLedgerForgetsNamespaces(t *testing.T) {
+	l := NewLedger(Pace{Namespace: 5}, noon)
+	for i := range 1000 {
+		l.Take(fmt.Sprint(i), noon.Add(time.Duration(i)*time.Second))
+	}
+	require.LessOrEqual(t, len(l.namespaces), 62)
+}
+
+func sizes(cpu, memory amount.Amount) Sizes { return Sizes{"app": amount.Of(cpu, memory)} }
+
+func change(from, to amount.Amount) Change { return Change{sizes(from, 100), sizes(to, 100)} }
+
+func TestBackOffWhenNothingCameOfIt(t *testing.T) {
+	r := Record{}.See(noon, sizes(1, 1), noon)
+	require.Equal(t, Record{}, r, "nothing was changed yet")
+	created, now := noon.Add(-time.Hour), noon
+	for i, wait := range []time.Duration{5 * time.Minute, 10 * time.Minute, 20 * time.Minute} {
+		r = r.Changed(change(100, 200), created, now)
+		require.Equal(t, r, r.See(created, sizes(100, 100), now), "it was there before")
+		created = created.Add(time.Minute)
+		now = now.Add(time.Minute)
+		r = r.See(created, sizes(100, 100), now)
+		require.Equal(t, i+1, r.Fruitless)
+		require.Equal(t, r, r.See(created, sizes(100, 100), now.Add(time.Minute)), "a change is judged once")
+		require.True(t, r.BacksOff(now.Add(wait-1)))
+		require.False(t, r.BacksOff(now.Add(wait)))
+		now = now.Add(wait)
+	}
+	require.Equal(t, r, r.See(created.Add(time.Second), sizes(150, 100), now), "neither the one nor the other")
+	r = r.See(created.Add(time.Second), sizes(200, 100), now)
+	require.Zero(t, r.Fruitless, "a new pod has it")
+	require.False(t, r.BacksOff(now))
+
+	for range 100 {
+		r = r.Changed(change(100, 200), created, now).See(created.Add(time.Second), sizes(100, 100), now)
+	}
+	require.Equal(t, now.Add(12*time.Hour), r.Until)
+	require.False(t, r.Expired(now.Add(24*time.Hour)))
+	require.True(t, r.Expired(now.Add(24*time.Hour+1)))
+}
+
+func TestTwoRecommendationsDoNotMakeAPodFlap(t *testing.T) {
+	const hold = 10 * time.Minute
+	var r Record
+	now, made := noon, 0
+	// Every minute the other of two sizes is recommended.
+	small := true
+	for minute := range 24 * 60 {
+		now = noon.Add(time.Duration(minute) * time.Minute)
+		c := change(100, 200)
+		if !small {
+			c = change(200, 100)
+		}
+		if wanted := minute%2 == 0; wanted != small || r.Holds(c, hold, now) {
+			continue
+		}
+		r, small, made = r.Changed(c, noon, now), !small, made+1
+	}
+	require.LessOrEqual(t, made, 14, "1440 without")
+	require.False(t, r.Holds(change(100, 200), hold, now), "growth never waits")
+}
+
+func TestOnlyReversalsAreHeld(t *testing.T) {
+	r := Record{}.Changed(change(100, 200), noon, noon)
+	require.True(t, r.Holds(change(200, 105), time.Minute, noon))
+	require.False(t, r.Holds(change(200, 105), time.Minute, noon.Add(time.Minute)))
+	require.False(t, r.Holds(change(200, 105), 0, noon))
+	require.False(t, r.Holds(change(200, 150), time.Minute, noon), "it does not go back to where it was")
+	require.False(t, Record{}.Holds(change(200, 100), time.Minute, noon))
+	r = r.Changed(change(200, 300), noon, noon)
+	require.Zero(t, r.Reversals)
+	both := Change{sizes(300, 100), sizes(200, 200)}
+	r = r.Changed(Change{sizes(200, 200), sizes(300, 100)}, noon, noon)
+	require.True(t, r.Holds(both, time.Minute, noon), "one kind shrinks")
+}

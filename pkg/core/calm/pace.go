@@ -1,0 +1,88 @@
+package calm
+
+import "time"
+
+// Pace is how many disruptions a minute are let through. What was not used in a
+// minute is not saved up for later ones.
+type Pace struct {
+	Cluster   int           // in all; 0: no limit
+	Namespace int           // in one namespace; 0: no limit
+	SlowStart time.Duration // how long after the start until the pace of the cluster is reached
+}
+
+// gentle is the pace of the cluster at the start, if the full one is not lower:
+// enough for a workload of twenty replicas of which half may be away.
+const gentle = 10
+
+// cluster is the pace at a time after the start.
+func (p Pace) cluster(age time.Duration) float64 {
+	full := float64(p.Cluster)
+	if p.SlowStart <= 0 || age >= p.SlowStart {
+		return full
+	}
+	return max(min(gentle, full), full*float64(max(age, 0))/float64(p.SlowStart))
+}
+
+// Ledger counts disruptions. Make it with NewLedger.
+type Ledger struct {
+	pace       Pace
+	began      time.Time
+	cluster    bucket
+	namespaces map[string]bucket
+}
+
+// NewLedger returns the ledger of a program that starts at now.
+func NewLedger(p Pace, now time.Time) *Ledger {
+	return &Ledger{pace: p, began: now, cluster: bucket{p.cluster(0), now}, namespaces: map[string]bucket{}}
+}
+
+// Take tells whether one more disruption in a namespace is let through at now,
+// and counts it if so.
+func (l *Ledger) Take(namespace string, now time.Time) bool {
+	cluster := l.cluster.filled(l.pace.cluster(now.Sub(l.began)), now)
+	own, known := l.namespaces[namespace]
+	if !known {
+		own = bucket{float64(l.pace.Namespace), now}
+	}
+	own = own.filled(float64(l.pace.Namespace), now)
+	if l.pace.Cluster > 0 && cluster.level < 1 || l.pace.Namespace > 0 && own.level < 1 {
+		return false
+	}
+	cluster.level--
+	own.level--
+	l.cluster = cluster
+	l.prune(now)
+	l.namespaces[namespace] = own
+	return true
+}
+
+// Return takes back what Take counted, for a disruption that did not happen.
+func (l *Ledger) Return(namespace string) {
+	l.cluster.level++
+	if own, known := l.namespaces[namespace]; known {
+		own.level++
+		l.namespaces[namespace] = own
+	}
+}
+
+// prune forgets namespaces in which nothing happened for a while.
+func (l *Ledger) prune(now time.Time) {
+	for name, b := range l.namespaces {
+		if now.Sub(b.at) > time.Minute {
+			delete(l.namespaces, name)
+		}
+	}
+}
+
+// bucket fills up to one minute's worth.
+type bucket struct {
+	level float64
+	at    time.Time
+}
+
+func (b bucket) filled(perMinute float64, now time.Time) bucket {
+	if now.After(b.at) {
+		b.level, b.at = min(b.level+perMinute*now.Sub(b.at).Minutes(), perMinute), now
+	}
+	return b
+}

@@ -1,0 +1,159 @@
+package calm
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// Sizes are the requests of a pod, by container. It is never changed once it is
+// in a Record.
+type Sizes map[string]amount.Resources
+
+// Change is one change of a pod.
+type Change struct {
+	Before, After Sizes
+}
+
+// Record is what is remembered of the changes of one workload. The zero value
+// remembers nothing.
+type Record struct {
+	Last   Change
+	At     time.Time // of the last change
+	Newest time.Time // when the newest pod that there was then had been created
+	Judged bool      // what came of it is known
+
+	Fruitless int       // changes in a row of which new pods showed nothing
+	Until     time.Time // no pod is disrupted before
+	Reversals int       // changes in a row that undid the one before
+}
+
+// The back-off after a change without effect, doubled with each further one.
+const (
+	firstBackOff = 5 * time.Minute
+	longBackOff  = 12 * time.Hour
+	memory       = 24 * time.Hour // how long a Record is kept after its last change
+)
+
+// Expired tells whether the record can be forgotten at now.
+func (r Record) Expired(now time.Time) bool {
+	return now.Sub(r.At) > memory && now.After(r.Until)
+}
+
+// See looks at a pod of the workload at now: when it was created, and what its
+// spec asks for. A pod that was created after the last change shows whether that
+// had an effect.
+func (r Record) See(created time.Time, has Sizes, now time.Time) Record {
+	if !created.After(r.Newest) || r.At.IsZero() {
+		return r
+	}
+	switch {
+	case r.Last.arrived(has):
+		r.Judged, r.Fruitless, r.Until = true, 0, time.Time{}
+	case !r.Judged && r.Last.undone(has):
+		r.Judged = true
+		r.Fruitless++
+		r.Until = now.Add(doubled(firstBackOff, r.Fruitless-1, longBackOff))
+	}
+	return r
+}
+
+// BacksOff tells whether pods of the workload must not be disrupted at now,
+// because earlier disruptions had no effect.
+func (r Record) BacksOff(now time.Time) bool { return now.Before(r.Until) }
+
+// Holds tells whether a change must wait at now because it would undo the last
+// one. What only grows never waits. The time doubles with each reversal.
+func (r Record) Holds(c Change, hold time.Duration, now time.Time) bool {
+	return r.reversed(c) && c.shrinks() && now.Before(r.At.Add(doubled(hold, r.Reversals, memory)))
+}
+
+// Changed records a change that was made at now, when the newest pod of the
+// workload had been created at newest.
+func (r Record) Changed(c Change, newest, now time.Time) Record {
+	if r.reversed(c) {
+		r.Reversals++
+	} else if !r.Last.same(c) {
+		r.Reversals = 0
+	}
+	r.Last, r.At, r.Newest, r.Judged = c, now, newest, false
+	return r
+}
+
+// reversed tells whether a change goes back to where the last one came from.
+func (r Record) reversed(c Change) bool {
+	found := false
+	for name, after := range c.After {
+		for k := range amount.Kind(amount.Kinds) {
+			was, is := r.Last.step(name, k), c.step(name, k)
+			if was == 0 || is == 0 {
+				continue
+			}
+			if (was > 0) == (is > 0) {
+				return false
+			}
+			before, target := r.Last.Before[name].Value(k), after.Value(k)
+			found = found || near(before, target)
+		}
+	}
+	return found
+}
+
+// near tells whether two amounts differ by a tenth at most.
+func near(a, b amount.Amount) bool { return max(a-b, b-a) <= max(a, b)/10 }
+
+// step is by how much a change moves a container.
+func (c Change) step(name string, k amount.Kind) amount.Amount {
+	after, ok := c.After[name].Get(k)
+	if !ok {
+		return 0
+	}
+	return after - c.Before[name].Value(k)
+}
+
+func (c Change) any(holds func(name string, k amount.Kind) bool) bool {
+	for name := range c.After {
+		if holds(name, amount.CPU) || holds(name, amount.Memory) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c Change) shrinks() bool {
+	return c.any(func(name string, k amount.Kind) bool { return c.step(name, k) < 0 })
+}
+
+// same tells whether two changes go in the same direction everywhere.
+func (c Change) same(d Change) bool {
+	return !d.any(func(name string, k amount.Kind) bool {
+		a, b := c.step(name, k), d.step(name, k)
+		return (a > 0) != (b > 0) || (a < 0) != (b < 0)
+	})
+}
+
+// arrived tells whether a pod has all that the change was to give.
+func (c Change) arrived(has Sizes) bool {
+	return !c.any(func(name string, k amount.Kind) bool {
+		return c.step(name, k) != 0 && has[name].Value(k) != c.After[name].Value(k)
+	})
+}
+
+// undone tells whether a pod has nothing of what the change was to give, but
+// what was before.
+func (c Change) undone(has Sizes) bool {
+	return !c.any(func(name string, k amount.Kind) bool {
+		return c.step(name, k) != 0 && has[name].Value(k) != c.Before[name].Value(k)
+	})
+}
+
+// doubled returns first, doubled n times, at most most.
+func doubled(first time.Duration, n int, most time.Duration) time.Duration {
+	for range n {
+		if first >= most {
+			break
+		}
+		first *= 2
+	}
+	return min(first, most)
+}

@@ -1,0 +1,226 @@
+package disruption
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/room"
+)
+
+// remembered is a deployment whose owner is remembered.
+func remembered(mode Mode, n int, change func(i int, p *Pod)) *VPA {
+	v := deployment(mode, n, pods(n, func(i int, p *Pod) {
+		p.Created = noon.Add(-24 * time.Hour)
+		if change != nil {
+			change(i, p)
+		}
+	})...)
+	v.Groups[0].Key = "shop/ReplicaSet/web"
+	return v
+}
+
+func planned(v *VPA, m Memory, c Config, now time.Time) Result {
+	return Plan(View{VPAs: []VPA{*v}}, m, c, now)
+}
+
+// evictions plays passes, one a minute, in which each evicted pod comes back at
+// once as it was, and counts them.
+func evictions(v *VPA, passes int) (n int) {
+	memory := Memory{}
+	for pass := range passes {
+		now := noon.Add(time.Duration(pass) * time.Minute)
+		r := planned(v, memory, defaults(), now)
+		memory = r.Memory
+		for _, a := range r.Actions {
+			memory.Did(a, now)
+			n++
+			for i := range v.Pods {
+				if v.Pods[i].UID == a.UID {
+					v.Pods[i].UID += "'"
+					v.Pods[i].Created = now.Add(30 * time.Second)
+				}
+			}
+		}
+	}
+	return n
+}
+
+func TestPodsThatComeBackUnchangedAreNotEvictedForEver(t *testing.T) {
+	require.LessOrEqual(t, evictions(remembered(Recreate, 2, nil), 24*60), 10, "one a minute without back-off")
+	forgotten := remembered(Recreate, 2, nil)
+	forgotten.Groups[0].Key = ""
+	require.Equal(t, 24*60, evictions(forgotten, 24*60))
+
+	v := remembered(Recreate, 2, nil)
+	memory := planned(v, Memory{}, defaults(), noon).Memory
+	memory.Did(planned(v, Memory{}, defaults(), noon).Actions[0], noon)
+	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
+	r := planned(v, memory, defaults(), noon.Add(time.Minute))
+	require.Equal(t, []string{"skip p0: BackingOff", "skip p1: BackingOff"}, told(r))
+
+	v.Mode = InPlaceOrRecreate
+	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, told(planned(v, memory, defaults(), noon.Add(time.Minute))),
+		"a resize needs no webhook")
+}
+
+func TestAnotherRecommendationWaitsBeforeItUndoesTheLast(t *testing.T) {
+	for _, mode := range []Mode{Recreate, InPlaceOrRecreate} {
+		v := remembered(mode, 2, nil)
+		c := defaults()
+		c.Hold = 10 * time.Minute
+		var memory Memory
+		memory.Did(planned(v, Memory{}, c, noon).Actions[0], noon)
+		for i := range v.Pods {
+			v.Pods[i].Containers[0] = container(1000, 1000, 100, 100)
+		}
+		require.Equal(t, []string{"skip p0: Settling", "skip p1: Settling"}, told(planned(v, memory, c, noon.Add(9*time.Minute))))
+		require.Len(t, planned(v, memory, c, noon.Add(10*time.Minute)).Actions, 1)
+		c.Hold = 0
+		require.Len(t, planned(v, memory, c, noon.Add(time.Minute)).Actions, 1)
+	}
+}
+
+func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
+	v := deployment(InPlaceOrRecreate, 2, pods(2, nil)...)
+	memory, asked := Memory{}, 0
+	for minute := range 120 {
+		now := noon.Add(time.Duration(minute) * time.Minute)
+		r := planned(v, memory, defaults(), now)
+		memory = r.Memory
+		for _, a := range r.Actions {
+			if a.Pod == "p0" {
+				asked++
+				memory.Tried(a, now)
+			}
+		}
+	}
+	require.Equal(t, 9, asked, "after 0, 1, 2, 4, 8, 16 and then each 30 minutes")
+
+	other := v.Pods[0]
+	other.Containers = []Container{container(100, 100, 2000, 1000)}
+	v.Pods[0] = other
+	require.Contains(t, told(planned(v, memory, defaults(), noon.Add(2*time.Hour))), "resize or evict p0: OutOfBounds", "another target")
+}
+
+func TestNoEvictionDuringARollout(t *testing.T) {
+	v := deployment(Recreate, 3, pods(3, func(i int, p *Pod) { p.Ready = i > 0 })...)
+	v.Groups[0].Rolling = true
+	generous := defaults()
+	generous.Tolerance = 1
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: RolloutUnderWay", "skip p2: RolloutUnderWay"}, told(plans(t, v, generous)),
+		"the pod that is not ready may need the change")
+	v.Mode = InPlaceOrRecreate
+	require.Equal(t, []string{"resize or evict p0: OutOfBounds", "skip p1: BudgetSpent", "skip p2: BudgetSpent"}, told(plans(t, v, defaults())))
+	v.Pods = v.Pods[1:]
+	v.Groups[0].Replicas = 2
+	require.Equal(t, []string{"resize p1: OutOfBounds", "skip p2: BudgetSpent"}, told(plans(t, v, defaults())), "a resize disturbs nobody")
+	v.Pods[0].Containers[0].Restarts[amount.CPU] = true
+	require.Contains(t, told(plans(t, v, defaults())), "skip p1: RolloutUnderWay")
+}
+
+func TestTheLastReadyPodStays(t *testing.T) {
+	v := deployment(Recreate, 2, pods(2, func(i int, p *Pod) { p.Ready = i == 0 })...)
+	require.Equal(t, []string{"evict p1: OutOfBounds", "skip p0: NoBudget"}, told(plans(t, v, defaults())))
+	v = deployment(Recreate, 1, pods(1, nil)...)
+	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, v, defaults())))
+	v.MinReplicas = 1
+	require.Equal(t, []string{"evict p0: OutOfBounds"}, told(plans(t, v, defaults())), "the VPA allows it")
+}
+
+// rooms has node n1 of the pods and a larger one; both in cores and GiB.
+func rooms(free1, free2 amount.Amount, quotas ...room.Quota) *room.Room {
+	of := func(name string, size, free amount.Amount) room.Node {
+		return room.Node{Name: name, Open: true, Size: amount.Of(size*1000, size<<30), Free: amount.Of(free*1000, free<<30)}
+	}
+	return room.New([]room.Node{of("n1", 4, free1), of("n2", 16, free2)}, map[string][]room.Quota{"shop": quotas})
+}
+
+func housed(mode Mode, n int) *VPA {
+	return deployment(mode, n, pods(n, func(_ int, p *Pod) { p.Node, p.Footprint = "n1", p.Containers[0].Current.Requests })...)
+}
+
+func TestWhatDoesNotFitIsNotTried(t *testing.T) {
+	plan := func(v *VPA, r *room.Room, m Memory, now time.Time) Result {
+		return Plan(View{VPAs: []VPA{*v}, Room: r}, m, defaults(), now)
+	}
+	v := housed(Recreate, 2)
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(plan(v, rooms(0, 1), Memory{}, noon)))
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), Memory{}, noon)))
+	v.Pods[0].Containers[0] = container(100, 100, 17000, 100)
+	require.Contains(t, told(plan(v, rooms(4, 16), Memory{}, noon)), "skip p0: TooLargeForNode")
+	c := defaults()
+	c.Autoscaled = true
+	v = housed(Recreate, 2)
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(Plan(View{VPAs: []VPA{*v}, Room: rooms(0, 0)}, Memory{}, c, noon)))
+
+	v = housed(InPlace, 2)
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 16), Memory{}, noon)))
+	quota := room.Quota{Requests: amount.Resources{}.With(amount.CPU, 100)}
+	for _, mode := range []Mode{Recreate, InPlace, InPlaceOrRecreate} {
+		require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: QuotaFull"}, told(plan(housed(mode, 2), rooms(4, 4, quota), Memory{}, noon)))
+	}
+
+	t.Run("a full node is waited for, and then left", func(t *testing.T) {
+		v := housed(InPlaceOrRecreate, 2)
+		first := plan(v, rooms(0, 16), Memory{}, noon)
+		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(first))
+		again := plan(v, rooms(0, 16), first.Memory, noon.Add(5*time.Minute))
+		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(again))
+		require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(plan(v, rooms(0, 16), again.Memory, noon.Add(5*time.Minute+1))))
+		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), again.Memory, noon.Add(6*time.Minute))))
+	})
+	t.Run("a node that is too small is left at once", func(t *testing.T) {
+		v := housed(InPlaceOrRecreate, 2)
+		for i := range v.Pods {
+			v.Pods[i].Containers[0] = container(100, 100, 5000, 1000)
+		}
+		require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(plan(v, rooms(4, 16), Memory{}, noon)))
+	})
+}
+
+func TestTheClassOfAPodIsKnownBeforeAsking(t *testing.T) {
+	unsized := func(_ int, p *Pod) {
+		p.Containers[0].Asked.Requests, p.Containers[0].Current.Requests = amount.Resources{}, amount.Resources{}
+	}
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(plans(t, deployment(InPlaceOrRecreate, 2, pods(2, unsized)...), defaults())))
+	require.Equal(t, []string{"skip p0: ClassWouldChange", "skip p1: ClassWouldChange"}, told(plans(t, deployment(InPlace, 2, pods(2, unsized)...), defaults())))
+
+	has := func(name string, request, limit amount.Amount) policy.Container {
+		return policy.Container{Name: name, Requests: amount.Of(request, request), Limits: amount.Of(limit, limit)}
+	}
+	require.Equal(t, bestEffort, classOf([]policy.Container{{}, {}}))
+	require.Equal(t, burstable, classOf([]policy.Container{has("a", 1, 1), {}}))
+	require.Equal(t, guaranteed, classOf([]policy.Container{has("a", 1, 1), {Limits: amount.Of(2, 2)}}))
+	require.Equal(t, burstable, classOf([]policy.Container{has("a", 1, 2)}))
+	require.Equal(t, bestEffort, classOf([]policy.Container{has("a", 0, 0)}))
+	p := small("p")
+	p.Fixed = []policy.Container{{Requests: amount.Of(1, 1)}}
+	p.Containers[0].Asked = policy.Container{}
+	require.False(t, p.changesClass(), "another container makes it burstable already")
+}
+
+func TestAResizeThatNobodyActsOnIsNotWaitedForForEver(t *testing.T) {
+	v := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests })...)
+	first := plans(t, v, defaults())
+	require.Equal(t, []string{"skip p0: WaitingForNode", "skip p1: WaitingForNode"}, told(first))
+	later := planned(v, first.Memory, defaults(), noon.Add(time.Hour+1))
+	require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(later))
+	v.Mode = InPlace
+	require.Empty(t, planned(v, first.Memory, defaults(), noon.Add(time.Hour+1)).Actions)
+}
+
+func TestActionsTellWhoIsDisturbed(t *testing.T) {
+	v := deployment(InPlaceOrRecreate, 1, small("p0"))
+	v.MinReplicas = 1
+	require.True(t, plans(t, v, defaults()).Actions[0].Disrupts, "it may come to an eviction")
+	v.Mode = InPlace
+	require.False(t, plans(t, v, defaults()).Actions[0].Disrupts)
+	v.Pods[0].Containers[0].Restarts[amount.Memory] = true
+	require.True(t, plans(t, v, defaults()).Actions[0].Disrupts)
+	v.Pods[0].Ready, v.Mode = false, Recreate
+	require.False(t, plans(t, v, defaults()).Actions[0].Disrupts)
+}

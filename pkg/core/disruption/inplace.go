@@ -1,0 +1,109 @@
+package disruption
+
+import (
+	"maps"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/room"
+)
+
+// inPlace plans the resize of a pod, or its eviction where a resize did not or
+// cannot come about.
+func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
+	decision, reason := s.Decide(c.pod)
+	cause := c.Cause()
+	switch decision {
+	case Evict:
+		p.evict(v, c.pod, s.Budget, ResizeStuck, "")
+		return
+	case Go:
+		reason = WaitingForNode // if there is nothing to ask for
+	case Again:
+		p.result.Memory.Refuse(c.pod.UID, c.pod.Fitted())
+		cause = Retry
+	case Busy:
+		cause = Retry
+	default:
+		p.skip(v, c.pod, reason)
+		return
+	}
+	if !c.pod.asks() {
+		if decision == Go && p.ignored(v, c.pod) {
+			p.evict(v, c.pod, s.Budget, ResizeStuck, s.Budget.Refuses(c.pod))
+			return
+		}
+		p.skip(v, c.pod, reason)
+		return
+	}
+	refused := s.Budget.Refuses(c.pod)
+	if refused != "" && !s.free(c.pod) {
+		p.skip(v, c.pod, refused)
+		return
+	}
+	p.resize(v, c.pod, s, refused, cause)
+}
+
+// ignored tells whether a resize was accepted long ago and nobody acted on it,
+// so that the pod may be evicted instead.
+func (p *plan) ignored(v *VPA, pod *Pod) bool {
+	return v.Mode == InPlaceOrRecreate && pod.unanswered() && p.now.Sub(p.before.since(pod, p.now)) > InProgressTimeout
+}
+
+// unanswered tells whether a resize was accepted and the node says nothing.
+func (p *Pod) unanswered() bool { return p.Resize == NotResizing && p.changed() && !p.asks() }
+
+// resize plans a resize that the budget allows, or that needs none; refused is
+// what the budget says of an eviction.
+func (p *plan) resize(v *VPA, pod *Pod, s Situation, refused Reason, cause Cause) {
+	evicts := v.Mode == InPlaceOrRecreate
+	if try, known := p.before.Tries[pod.UID]; known && maps.Equal(try.For, requests(pod.Fitted())) && p.now.Before(try.Until) {
+		p.skip(v, pod, BackingOff)
+		return
+	}
+	if pod.changesClass() {
+		p.instead(v, pod, s, cause, ClassWouldChange, evicts)
+		return
+	}
+	restarts := pod.restarts()
+	reason := p.settles(v.group(pod), pod)
+	if restarts {
+		reason = p.restless(v, pod)
+	}
+	if reason != "" && !pod.cured() {
+		p.skip(v, pod, reason)
+		return
+	}
+	if p.room != nil {
+		if answer := p.room.Resize(pod.need()); answer != room.Fits {
+			evicts = evicts && answer != room.OverQuota && (answer == room.TooLarge || p.crowded(pod) > DeferredTimeout)
+			p.instead(v, pod, s, ResizeStuck, noRoom(answer), evicts)
+			return
+		}
+	}
+	mayEvict := refused == "" && evicts && p.unsuitable(v, pod) == ""
+	s.Budget.Spend(pod)
+	if p.room != nil {
+		p.room.Keep(pod.need(), false)
+	}
+	p.add(v, pod, Action{Cause: cause, Cures: pod.cured(), Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)})
+}
+
+// instead evicts a pod that cannot be resized, if the mode allows that, or else
+// gives the reason.
+func (p *plan) instead(v *VPA, pod *Pod, s Situation, cause Cause, reason Reason, evicts bool) {
+	if !evicts {
+		p.skip(v, pod, reason)
+		return
+	}
+	p.evict(v, pod, s.Budget, cause, s.Budget.Refuses(pod))
+}
+
+// crowded is for how long a pod is known not to fit on its node.
+func (p *plan) crowded(pod *Pod) time.Duration {
+	since, known := p.before.Crowded[pod.UID]
+	if !known {
+		since = p.now
+	}
+	p.result.Memory.Crowded[pod.UID] = since
+	return p.now.Sub(since)
+}

@@ -1,0 +1,97 @@
+package disruption
+
+import (
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/room"
+)
+
+// after is what the spec of the container would ask for.
+func (c *Container) after() policy.Container {
+	after := c.Asked
+	if !c.Observed {
+		return after
+	}
+	for k := range amount.Kind(amount.Kinds) {
+		if a, ok := c.Fitted.Requests.Get(k); ok {
+			after.Requests = after.Requests.With(k, a)
+		}
+		if a, ok := c.Fitted.Limits.Get(k); ok {
+			after.Limits = after.Limits.With(k, a)
+		}
+	}
+	return after
+}
+
+// need is what the change of a pod takes.
+func (p *Pod) need() room.Need {
+	n := room.Need{Namespace: p.Namespace, Node: p.Node, Bound: p.Bound, Has: p.Footprint, Wants: p.Footprint}
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		after := c.after()
+		for k := range amount.Kind(amount.Kinds) {
+			has := max(c.Asked.Requests.Value(k), c.Current.Requests.Value(k))
+			if by := after.Requests.Value(k) - has; by != 0 {
+				n.Wants = n.Wants.With(k, n.Wants.Value(k).Add(by))
+			}
+			if by := after.Limits.Value(k) - c.Asked.Limits.Value(k); by > 0 {
+				n.More = n.More.With(k, n.More.Value(k).Add(by))
+			}
+		}
+	}
+	return n
+}
+
+// class is the quality-of-service class of a pod.
+type class uint8
+
+const (
+	bestEffort class = iota
+	burstable
+	guaranteed
+)
+
+// classOf returns the class that containers give their pod.
+func classOf(containers []policy.Container) class {
+	sized, equal := false, true
+	for _, c := range containers {
+		for k := range amount.Kind(amount.Kinds) {
+			request, limit := c.Requests.Value(k), c.Limits.Value(k)
+			sized = sized || request > 0 || limit > 0
+			equal = equal && limit > 0 && (request == limit || !c.Requests.Has(k))
+		}
+	}
+	switch {
+	case !sized:
+		return bestEffort
+	case equal:
+		return guaranteed
+	}
+	return burstable
+}
+
+// changesClass tells whether the change would give the pod another class, which
+// cannot be done to one that runs.
+func (p *Pod) changesClass() bool {
+	before := make([]policy.Container, 0, len(p.Containers)+len(p.Fixed))
+	before = append(before, p.Fixed...)
+	after := append(make([]policy.Container, 0, cap(before)), p.Fixed...)
+	for i := range p.Containers {
+		before = append(before, p.Containers[i].Asked)
+		after = append(after, p.Containers[i].after())
+	}
+	return classOf(before) != classOf(after)
+}
+
+// reasons of answers.
+func noRoom(a room.Answer) Reason {
+	switch a {
+	case room.Full:
+		return NodeFull
+	case room.TooLarge:
+		return TooLargeForNode
+	case room.OverQuota:
+		return QuotaFull
+	}
+	return ""
+}

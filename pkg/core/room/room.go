@@ -1,0 +1,197 @@
+package room
+
+import (
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// Node is one node.
+type Node struct {
+	Name string
+	Size amount.Resources // what pods may have in all
+	Free amount.Resources // what the pods on it leave; may be negative
+	Open bool             // takes new pods
+}
+
+// Quota is what one ResourceQuota leaves. Kinds that it does not count are absent.
+type Quota struct {
+	Requests, Limits amount.Resources
+}
+
+// Room is what a cluster has left. The zero value knows of nothing, and then
+// everything fits.
+type Room struct {
+	nodes  []Node
+	at     map[string]int
+	quotas map[string][]Quota
+}
+
+// New returns the room of nodes and, by namespace, quotas.
+func New(nodes []Node, quotas map[string][]Quota) *Room {
+	r := &Room{nodes: nodes, at: make(map[string]int, len(nodes)), quotas: quotas}
+	for i, n := range nodes {
+		r.at[n.Name] = i
+	}
+	return r
+}
+
+// Clone returns a copy that can be changed apart.
+func (r *Room) Clone() *Room {
+	c := &Room{nodes: slices.Clone(r.nodes), at: r.at, quotas: make(map[string][]Quota, len(r.quotas))}
+	for namespace, list := range r.quotas {
+		c.quotas[namespace] = slices.Clone(list)
+	}
+	return c
+}
+
+// Need is a change of one pod as far as room is concerned.
+type Need struct {
+	Namespace string
+	Node      string           // where the pod runs
+	Bound     bool             // it can run nowhere else
+	Has       amount.Resources // its requests, of all containers
+	Wants     amount.Resources // its requests after the change
+	More      amount.Resources // by how much the limits grow; kinds without are absent
+}
+
+// Answer is what is in the way of a change.
+type Answer uint8
+
+// The answers.
+const (
+	Fits      Answer = iota
+	Full             // not now: others have the room
+	TooLarge         // never: it is more than the node has, or for Place any node
+	OverQuota        // a ResourceQuota leaves too little
+)
+
+// Resize tells whether a pod can grow on its node. What does not grow fits.
+func (r *Room) Resize(n Need) Answer {
+	if !n.grows() && !grown(n.More) {
+		return Fits
+	}
+	if i, known := r.at[n.Node]; known && n.grows() {
+		node := r.nodes[i]
+		switch {
+		case !within(n.Wants, node.Size):
+			return TooLarge
+		case !n.growsWithin(node.Free):
+			return Full
+		}
+	}
+	return r.quota(n)
+}
+
+// Place tells whether a pod that is evicted finds a node again, its own included,
+// as soon as it is gone from there. With autoscaled nodes that are not there yet
+// count as well: then it is enough that the pod is not larger than every node.
+func (r *Room) Place(n Need, autoscaled bool) Answer {
+	if answer := r.quota(n); answer != Fits {
+		return answer
+	}
+	if len(r.nodes) == 0 {
+		return Fits
+	}
+	if i, known := r.at[n.Node]; known && r.nodes[i].takesBack(n) {
+		return Fits
+	}
+	answer := TooLarge
+	for i := range r.nodes {
+		node := &r.nodes[i]
+		switch {
+		case n.Bound && node.Name != n.Node, !within(n.Wants, node.Size):
+		case autoscaled && !n.Bound, node.Open && node.Name != n.Node && within(n.Wants, node.Free):
+			return Fits
+		default:
+			answer = Full
+		}
+	}
+	if _, known := r.at[n.Node]; n.Bound && !known {
+		return Fits
+	}
+	return answer
+}
+
+// takesBack tells whether a pod of the node finds room on it once it is gone. One
+// that is bound to it, as a daemon is, comes back to a closed node, too.
+func (node *Node) takesBack(n Need) bool {
+	return (node.Open || n.Bound) && within(n.Wants, node.Size) && n.growsWithin(node.Free)
+}
+
+// Keep takes the room that a change needs: on the node of the pod, or for an
+// eviction where Place found it.
+func (r *Room) Keep(n Need, evicted bool) {
+	for i := range r.quotas[n.Namespace] {
+		q := &r.quotas[n.Namespace][i]
+		q.Requests, q.Limits = less(q.Requests, n.grown()), less(q.Limits, n.More)
+	}
+	i, known := r.at[n.Node]
+	switch {
+	case known && (!evicted || n.Bound || r.nodes[i].takesBack(n)):
+		r.nodes[i].Free = less(r.nodes[i].Free, n.grown())
+	case evicted:
+		for i := range r.nodes {
+			if node := &r.nodes[i]; node.Open && node.Name != n.Node && within(n.Wants, node.Free) {
+				node.Free = less(node.Free, n.Wants)
+				return
+			}
+		}
+	}
+}
+
+func (r *Room) quota(n Need) Answer {
+	for _, q := range r.quotas[n.Namespace] {
+		if !n.growsWithin(q.Requests) || !moreWithin(n.More, q.Limits) {
+			return OverQuota
+		}
+	}
+	return Fits
+}
+
+// grown is by how much the requests grow; kinds that do not are absent.
+func (n Need) grown() (by amount.Resources) {
+	for k := range amount.Kind(amount.Kinds) {
+		if more := n.Wants.Value(k) - n.Has.Value(k); more > 0 {
+			by = by.With(k, more)
+		}
+	}
+	return by
+}
+
+func (n Need) grows() bool { return !n.grown().Empty() }
+
+func (n Need) growsWithin(free amount.Resources) bool { return moreWithin(n.grown(), free) }
+
+func grown(more amount.Resources) bool {
+	return more.Value(amount.CPU) > 0 || more.Value(amount.Memory) > 0
+}
+
+// moreWithin tells whether what grows is there; kinds that are not counted are.
+func moreWithin(more, free amount.Resources) bool {
+	for k := range amount.Kind(amount.Kinds) {
+		if left, counted := free.Get(k); counted && more.Value(k) > 0 && more.Value(k) > left {
+			return false
+		}
+	}
+	return true
+}
+
+func within(wants, free amount.Resources) bool {
+	for k := range amount.Kind(amount.Kinds) {
+		if left, counted := free.Get(k); counted && wants.Value(k) > left {
+			return false
+		}
+	}
+	return true
+}
+
+// less takes by from the kinds that r counts.
+func less(r, by amount.Resources) amount.Resources {
+	for k := range amount.Kind(amount.Kinds) {
+		if left, counted := r.Get(k); counted && by.Value(k) > 0 {
+			r = r.With(k, left-by.Value(k))
+		}
+	}
+	return r
+}

@@ -1,0 +1,79 @@
+package room
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+func node(name string, size, free amount.Amount) Node {
+	return Node{Name: name, Size: amount.Of(size, size), Free: amount.Of(free, free), Open: true}
+}
+
+func need(has, wants amount.Amount) Need {
+	return Need{Namespace: "shop", Node: "a", Has: amount.Of(has, has), Wants: amount.Of(wants, wants)}
+}
+
+func TestResizeLooksAtTheNodeOfThePod(t *testing.T) {
+	r := New([]Node{node("a", 1000, 100), node("b", 5000, 5000)}, nil)
+	require.Equal(t, Fits, r.Resize(need(100, 200)))
+	require.Equal(t, Full, r.Resize(need(100, 201)))
+	require.Equal(t, TooLarge, r.Resize(need(100, 1001)))
+	require.Equal(t, Fits, r.Resize(need(2000, 1500)), "what shrinks always fits")
+	n := need(100, 9000)
+	n.Node = "unknown"
+	require.Equal(t, Fits, r.Resize(n))
+	require.Equal(t, Fits, New(nil, nil).Resize(need(1, 9999)))
+	full := New([]Node{{Name: "a", Size: amount.Of(1000, 1000), Free: amount.Of(-5, 500)}}, nil)
+	require.Equal(t, Fits, full.Resize(Need{Node: "a", Has: amount.Of(300, 300), Wants: amount.Of(200, 400)}), "only memory grows")
+}
+
+func TestPlaceLooksForAnyNode(t *testing.T) {
+	r := New([]Node{node("a", 1000, 0), node("b", 1000, 300)}, nil)
+	require.Equal(t, Fits, r.Place(need(100, 100), false), "its own place")
+	require.Equal(t, Fits, r.Place(need(100, 300), false), "the other node")
+	require.Equal(t, Full, r.Place(need(100, 301), false))
+	require.Equal(t, Fits, r.Place(need(100, 301), true), "a node can be added")
+	require.Equal(t, TooLarge, r.Place(need(100, 1001), true))
+	bound := need(100, 200)
+	bound.Bound = true
+	require.Equal(t, Full, r.Place(bound, true), "a daemon has no other node")
+	bound.Node = "unknown"
+	require.Equal(t, Fits, r.Place(bound, false))
+	cordoned := New([]Node{{Name: "a", Size: amount.Of(1000, 1000), Free: amount.Of(900, 900)}}, nil)
+	require.Equal(t, Full, cordoned.Place(need(100, 100), false), "it would not come back there")
+	require.Equal(t, Fits, New(nil, nil).Place(need(1, 9999), false))
+}
+
+func TestQuotas(t *testing.T) {
+	r := New(nil, map[string][]Quota{"shop": {{Requests: amount.Of(50, 500), Limits: amount.Resources{}.With(amount.Memory, 10)}}})
+	require.Equal(t, Fits, r.Resize(need(100, 150)))
+	require.Equal(t, OverQuota, r.Resize(need(100, 151)))
+	require.Equal(t, OverQuota, r.Place(need(100, 151), true))
+	limits := need(100, 100)
+	limits.More = amount.Of(999, 10)
+	require.Equal(t, Fits, r.Resize(limits), "CPU limits are not counted")
+	limits.More = amount.Of(0, 11)
+	require.Equal(t, OverQuota, r.Resize(limits))
+	limits.Namespace = "other"
+	require.Equal(t, Fits, r.Resize(limits))
+	over := New(nil, map[string][]Quota{"shop": {{Requests: amount.Of(-5, -5)}}})
+	require.Equal(t, Fits, over.Resize(need(100, 50)), "a quota that is exceeded does not stop what shrinks")
+}
+
+func TestRoomIsPromisedOnce(t *testing.T) {
+	r := New([]Node{node("a", 1000, 100), node("b", 1000, 300)}, map[string][]Quota{"shop": {{Requests: amount.Of(350, 350)}}})
+	before := r.Clone()
+	r.Keep(need(100, 200), false)
+	require.Equal(t, Full, r.Resize(need(100, 101)))
+	require.Equal(t, Fits, r.Place(need(100, 250), false))
+	r.Keep(need(100, 250), true)
+	require.Equal(t, Full, r.Place(need(100, 151), false), "the other node has 50 left")
+	require.Equal(t, OverQuota, r.Place(need(100, 201), false))
+	require.Equal(t, Fits, before.Resize(need(100, 200)), "a clone is apart")
+	bound := need(100, 100)
+	bound.Bound = true
+	r.Keep(bound, true)
+}

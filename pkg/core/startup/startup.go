@@ -1,0 +1,150 @@
+package startup
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/policy"
+)
+
+// Pod is a pod with boosted containers.
+type Pod struct {
+	Ready      bool
+	ReadySince time.Time
+	Containers []Container // all ordinary containers, in order
+}
+
+// Container is one container of a Pod.
+type Container struct {
+	Current  policy.Container // what it has
+	Boosted  bool
+	Original policy.Container // what a boosted container was written with
+	Observed bool             // the webhook saw it when the pod was created
+}
+
+// Advice is what the VPA of a pod says. The zero value is that of a pod without
+// a VPA: every boost is over as soon as the pod is ready.
+type Advice struct {
+	Sizes          bool // the update mode lets new pods be sized
+	Recommendation map[string]amount.Bounds
+	Rules          policy.Rules
+	Ranges         policy.Ranges
+}
+
+// Verdict is what is to be done about a pod.
+type Verdict struct {
+	Over []string        // boosted containers whose boost is over, in the order of the pod
+	Give []policy.Fitted // what containers get now; may repeat what they have
+	Wait time.Duration   // until the next boost is over; 0: none is known
+}
+
+// Judge returns what is to be done at now. As long as no boost is over, nothing
+// is given. With the first that ends, the containers without a boost get what
+// is recommended for them, too, as in the reference VPA.
+func Judge(p Pod, a Advice, now time.Time) Verdict {
+	var v Verdict
+	if !p.Ready {
+		return v
+	}
+	over := make([]bool, len(p.Containers))
+	for i, c := range p.Containers {
+		if !c.Boosted {
+			continue
+		}
+		left := a.Rules.For(c.Current.Name).Boost.Duration
+		if left > 0 {
+			left -= now.Sub(p.ReadySince)
+		}
+		switch {
+		case left < 0 || a.Rules.For(c.Current.Name).Boost.Duration == 0:
+			over[i], v.Over = true, append(v.Over, c.Current.Name)
+		case v.Wait == 0 || left < v.Wait:
+			v.Wait = max(left, time.Millisecond) // at the very end it is not over yet
+		}
+	}
+	if len(v.Over) == 0 {
+		return v
+	}
+	for i, f := range fit(p, a) {
+		c := p.Containers[i]
+		switch {
+		case over[i]:
+			v.Give = append(v.Give, c.withoutBoost(f))
+		case !c.Boosted && c.Observed && (!f.Requests.Empty() || !f.Limits.Empty()):
+			v.Give = append(v.Give, f)
+		}
+	}
+	return v
+}
+
+// fit returns what the VPA gives to containers as they were written: their
+// limits keep the proportion that they had then.
+func fit(p Pod, a Advice) []policy.Fitted {
+	pod := policy.Pod{Containers: make([]policy.Container, len(p.Containers))}
+	for i, c := range p.Containers {
+		pod.Containers[i] = c.Current
+		if c.Boosted {
+			pod.Containers[i] = c.unboosted()
+		}
+	}
+	recommendation := a.Recommendation
+	if !a.Sizes {
+		recommendation = nil
+	}
+	return policy.Fit(pod, recommendation, a.Rules, a.Ranges).Containers
+}
+
+// unboosted is the container as it was written, where that is known.
+func (c Container) unboosted() policy.Container {
+	u := c.Original
+	u.Name = c.Current.Name
+	for k := range amount.Kind(amount.Kinds) {
+		if !u.Requests.Has(k) && !u.Limits.Has(k) {
+			if a, ok := c.Current.Requests.Get(k); ok {
+				u.Requests = u.Requests.With(k, a)
+			}
+			if a, ok := c.Current.Limits.Get(k); ok {
+				u.Limits = u.Limits.With(k, a)
+			}
+		}
+	}
+	return u
+}
+
+// least is the CPU request, in millicores, of a container that had none and for
+// which none is recommended. A request cannot be taken away from a running pod,
+// and 0 would change its class.
+const least = 1
+
+// withoutBoost is what the container gets from f when its boost is over: without
+// any recommendation what was written, and at least the CPU of that.
+func (c Container) withoutBoost(f policy.Fitted) policy.Fitted {
+	requests, limits := atMost(c.Original.Requests, c.Current.Requests), atMost(c.Original.Limits, c.Current.Limits)
+	if f.Requests.Empty() {
+		f.Requests, f.Limits = requests, limits
+	}
+	if f.Requests.Has(amount.CPU) {
+		return f
+	}
+	if a, ok := requests.Get(amount.CPU); ok {
+		f.Requests = f.Requests.With(amount.CPU, a)
+	} else if c.Current.Requests.Has(amount.CPU) {
+		f.Requests = f.Requests.With(amount.CPU, least)
+	}
+	if a, ok := limits.Get(amount.CPU); ok {
+		f.Limits = f.Limits.With(amount.CPU, a)
+	}
+	return f
+}
+
+// atMost cuts amounts to those of most, where it has them: what a pod says of
+// itself must not make it larger.
+func atMost(r, most amount.Resources) amount.Resources {
+	for k := range amount.Kind(amount.Kinds) {
+		a, ok := r.Get(k)
+		if b, bounded := most.Get(k); ok && bounded {
+			r = r.With(k, min(a, b))
+		}
+	}
+	return r
+}

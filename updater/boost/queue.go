@@ -1,0 +1,253 @@
+package boost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/startup"
+	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/view"
+)
+
+// The pauses after a failure, doubled each time, and how often a pod whose VPA
+// is not found is looked at before it counts as having none.
+const (
+	firstPause  = 100 * time.Millisecond
+	longPause   = 1000 * time.Second
+	searches    = 5
+	budgetPause = 30 * time.Second // until the budget is asked again
+	restartTime = time.Minute      // a container that restarts may look ready for so long, and caches be behind
+)
+
+// Carrier takes a boost back: actuate.Cluster, or actuate.Rehearsal.
+type Carrier interface {
+	Unboost(ctx context.Context, c actuate.Change) error
+}
+
+// Config is what a Queue needs. All fields must be set.
+type Config struct {
+	Reader  *view.Reader
+	Pods    corelisters.PodLister
+	Carrier Carrier
+	Plan    disruption.Config // the budget for containers that restart
+	Workers int               // pods that are served at the same time
+	// Done is told of every attempt, with the VPA of the pod; without VPA only
+	// its namespace is set.
+	Done func(vpa cache.ObjectName, err error)
+}
+
+// Queue is the work queue. Make it with New.
+type Queue struct {
+	Config
+	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
+
+	mu     sync.Mutex
+	recent map[types.UID]done // of the last restartTime
+}
+
+// done is what was done to a pod a moment ago, which caches may not show yet.
+type done struct {
+	at       time.Time
+	over     []string
+	restarts bool
+}
+
+// New returns a queue.
+func New(c Config) *Queue {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
+	return &Queue{Config: c, queue: workqueue.NewTypedRateLimitingQueue(limiter), recent: map[types.UID]done{}}
+}
+
+// Watch makes the queue learn of boosted pods from an informer.
+func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
+	add := func(object any) {
+		if pod, ok := object.(*corev1.Pod); ok && convert.HasBoosted(pod) && ready(pod) {
+			q.queue.Add(cache.MetaObjectToName(pod))
+		}
+	}
+	_, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, pod any) { add(pod) }})
+	if err != nil {
+		return fmt.Errorf("watch boosted pods: %w", err)
+	}
+	return nil
+}
+
+func ready(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// Run serves the queue until ctx ends.
+func (q *Queue) Run(ctx context.Context) {
+	var workers sync.WaitGroup
+	for range q.Workers {
+		workers.Go(func() {
+			for q.serve(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	q.queue.ShutDown()
+	workers.Wait()
+}
+
+// serve takes one pod from the queue. It is false when the queue has ended.
+func (q *Queue) serve(ctx context.Context) bool {
+	name, ended := q.queue.Get()
+	if ended {
+		return false
+	}
+	defer q.queue.Done(name)
+	var again time.Duration
+	err := view.Guard(func() (err error) {
+		again, err = q.sync(ctx, name, time.Now())
+		return err
+	})
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, errNoVPA):
+		klog.FromContext(ctx).V(4).Info("Startup boost not taken back yet", "pod", klog.KRef(name.Namespace, name.Name), "reason", err)
+		q.queue.AddRateLimited(name)
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "Startup boost not taken back yet", "pod", klog.KRef(name.Namespace, name.Name))
+		q.queue.AddRateLimited(name)
+	case again > 0:
+		q.queue.Forget(name)
+		q.queue.AddAfter(name, again)
+	default:
+		q.queue.Forget(name)
+	}
+	return true
+}
+
+// errNoVPA is the error while the VPA of a pod is looked for.
+var errNoVPA = errors.New("no VPA controls the pod, as far as is known")
+
+// sync does for one pod what is due at now and returns when to look again; 0 if
+// an event of the pod will tell.
+func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) (again time.Duration, err error) {
+	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
+	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || !q.Reader.Serves(name.Namespace)) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	reading, found, err := q.Reader.Controlling(ctx, pod)
+	if (err != nil || !found) && q.queue.NumRequeues(name) < searches {
+		return 0, errors.Join(errNoVPA, err)
+	}
+	if !found {
+		// Nobody else would ever take the boost back.
+		reading = view.NewReading(&vpav1.VerticalPodAutoscaler{}, reading.Ranges)
+		reading.Object.Namespace, reading.Object.Spec.UpdatePolicy = name.Namespace, &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
+	}
+	verdict := reading.Boosted(pod, now)
+	if len(verdict.Over) == 0 {
+		return verdict.Wait, nil
+	}
+	if left := q.justDone(pod.UID, verdict, now); left > 0 {
+		return left, nil // the cache is behind; if it is not, it is time to do it again
+	}
+	core := reading.Pod(pod, 0)
+	if core.Pending || core.Resize != disruption.NotResizing {
+		return 0, nil // the end of it is an event
+	}
+	if restarts(core, verdict) {
+		refused, err := q.refused(ctx, reading, pod, now)
+		if err != nil || refused != "" {
+			return budgetPause, err
+		}
+	}
+	return verdict.Wait, q.unboost(ctx, reading, pod, verdict, now)
+}
+
+func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.Pod, verdict startup.Verdict, now time.Time) error {
+	change := actuate.Change{Target: pod, Reading: reading, Unboosted: verdict.Over, Action: disruption.Action{
+		Subject:    disruption.Subject{Namespace: pod.Namespace, VPA: reading.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
+		Cause:      disruption.BoostOver,
+		Containers: verdict.Give,
+		Restarts:   restarts(reading.Pod(pod, 0), verdict),
+	}}
+	err := q.Carrier.Unboost(ctx, change)
+	if errors.Is(err, actuate.ErrRehearsed) || err != nil && actuate.Gone(err) {
+		return nil
+	}
+	if err == nil {
+		q.mu.Lock()
+		q.recent[pod.UID] = done{now, verdict.Over, change.Restarts}
+		q.mu.Unlock()
+	}
+	q.Done(cache.NewObjectName(pod.Namespace, reading.Object.Name), err)
+	return err
+}
+
+// justDone returns for how long yet a verdict counts as carried out, because that
+// was done a moment ago. It forgets what is older.
+func (q *Queue) justDone(uid types.UID, verdict startup.Verdict, now time.Time) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	maps.DeleteFunc(q.recent, func(_ types.UID, d done) bool { return now.Sub(d.at) >= restartTime })
+	if d, known := q.recent[uid]; known && slices.Equal(d.over, verdict.Over) {
+		return d.at.Add(restartTime).Sub(now)
+	}
+	return 0
+}
+
+// restarts tells whether what the pod would get restarts one of its containers.
+func restarts(p disruption.Pod, verdict startup.Verdict) bool {
+	for _, f := range verdict.Give {
+		for i := range p.Containers {
+			if c := &p.Containers[i]; c.Asked.Name == f.Name && c.RestartsFor(f) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// refused says why no container of the pod may be restarted now. Pods whose
+// containers were restarted a moment ago count as away.
+func (q *Queue) refused(ctx context.Context, reading view.Reading, pod *corev1.Pod, now time.Time) (disruption.Reason, error) {
+	v, err := q.Reader.Siblings(ctx, reading, pod)
+	if err != nil {
+		return "", err
+	}
+	budget := disruption.NewBudget(&v, q.Plan)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var this *disruption.Pod
+	for i := range v.Pods {
+		p := &v.Pods[i]
+		if p.UID == string(pod.UID) {
+			this = p
+		}
+		if d, known := q.recent[types.UID(p.UID)]; known && d.restarts {
+			budget.Spend(p)
+		}
+	}
+	if this == nil {
+		return disruption.NoOwner, nil
+	}
+	return budget.Refuses(this), nil
+}

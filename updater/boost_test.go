@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/boost"
+)
+
+// boostedPod has 400m of CPU, of which 300m are a boost, and is ready for an hour.
+func boostedPod(p *corev1.Pod) {
+	p.Annotations = map[string]string{"vpaCpuStartupBoost/app": `{"requests":{"cpu":"100m","memory":"100Mi"},"limits":{"memory":"200Mi"}}`, "vpaObservedContainers": "app"}
+	p.Spec.Containers[0].Resources.Requests = list("400m", "100Mi")
+	p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
+}
+
+// boosting starts the queue of the world.
+func (w *world) boosting(config *Config) {
+	w.serve(w.caches.boosts(config, w.loop.carrier, w.loop.metrics))
+}
+
+func (w *world) serve(queue *boost.Queue) {
+	require.NoError(w.t, queue.Watch(w.caches.pods.Core().V1().Pods().Informer()))
+	ctx, stop := context.WithCancel(w.t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); queue.Run(ctx) }()
+	w.t.Cleanup(func() { stop(); <-ended })
+}
+
+func (w *world) cpu(name string) string {
+	return w.pod(name).Spec.Containers[0].Resources.Requests.Cpu().String()
+}
+
+func (w *world) awaitUnboosted(name string) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool { return w.pod(name).Annotations["vpaCpuStartupBoost/app"] == "" }, 30*time.Second, 5*time.Millisecond)
+}
+
+func TestABoostIsTakenBackWithoutBudget(t *testing.T) {
+	config := Default()
+	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
+	w.boosting(config)
+	w.awaitUnboosted("web-1-0")
+	require.Equal(t, "200m", w.cpu("web-1-0"), "D9: one replica, below the minimum, in mode Initial")
+	require.Equal(t, "true", w.pod("web-1-0").Annotations["vpaInPlaceUpdated"])
+	require.Equal(t, "app", w.pod("web-1-0").Annotations["vpaObservedContainers"])
+	require.Eventually(t, func() bool {
+		return w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa") == 1
+	}, 10*time.Second, time.Millisecond)
+}
+
+func TestD9ABoostWithoutVPAIsTakenBack(t *testing.T) {
+	config := Default()
+	w := newWorld(t, config, deployment(1, boostedPod)...)
+	w.boosting(config)
+	w.awaitUnboosted("web-1-0")
+	require.Equal(t, "100m", w.cpu("web-1-0"), "what was written")
+}
+
+func TestABoostThatLastsIsWaitedFor(t *testing.T) {
+	config := Default()
+	vpa := autoscaler(vpav1.UpdateModeRecreate)
+	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(2)), DurationSeconds: new(int32(3602))}}
+	w := newWorld(t, config, append(deployment(1, boostedPod), vpa)...)
+	w.boosting(config)
+	time.Sleep(100 * time.Millisecond)
+	require.Empty(t, w.writes())
+	w.awaitUnboosted("web-1-0")
+}
+
+// behind is a cache that still has the pod as it was.
+type behind struct {
+	corelisters.PodLister
+	corelisters.PodNamespaceLister
+	pod *corev1.Pod
+}
+
+func (b behind) List(labels.Selector) ([]*corev1.Pod, error) { return []*corev1.Pod{b.pod}, nil }
+func (b behind) Pods(string) corelisters.PodNamespaceLister  { return b }
+func (b behind) Get(string) (*corev1.Pod, error)             { return b.pod, nil }
+
+// A cache that is behind must not make the queue do everything twice.
+func TestABoostIsTakenBackOnce(t *testing.T) {
+	config := Default()
+	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
+	queue := w.caches.boosts(config, w.loop.carrier, w.loop.metrics)
+	queue.Pods = behind{pod: w.pod("web-1-0")}
+	w.serve(queue)
+	w.awaitUnboosted("web-1-0")
+	time.Sleep(300 * time.Millisecond)
+	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes())
+}
+
+// D9: a boosted pod is left alone until its boost is over, and not for ever.
+func TestD9BoostedPodsAreUpdatedLater(t *testing.T) {
+	config := Default()
+	w := newWorld(t, config, append(deployment(2, func(p *corev1.Pod) {
+		boostedPod(p)
+		p.Status.Conditions[0].Status = corev1.ConditionFalse
+	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.pass(noon)
+	require.Empty(t, w.writes())
+	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "Boosted"))
+}
+
+func TestAFailureIsTriedAgain(t *testing.T) {
+	config := Default()
+	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
+	w.refuse("patch", "pods", apierrors.NewInternalError(errors.New("etcd is away")))
+	w.boosting(config)
+	failed := func() float64 {
+		return w.value("vpa_updater_failed_in_place_update_attempts_total", "reason", "UnboostError")
+	}
+	require.Eventually(t, func() bool { return failed() >= 2 }, 10*time.Second, time.Millisecond)
+}
+
+// Containers that restart when their CPU changes go one after the other, and
+// only if no PodDisruptionBudget forbids it.
+func TestABoostWhoseEndRestartsNeedsABudget(t *testing.T) {
+	config := Default()
+	w := newWorld(t, config, append(deployment(4, func(p *corev1.Pod) {
+		boostedPod(p)
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+	}), autoscaler(vpav1.UpdateModeInitial))...)
+	w.boosting(config)
+	unboosted := func() (n int) {
+		for i := range 4 {
+			if w.pod(fmt.Sprintf("web-1-%d", i)).Annotations["vpaCpuStartupBoost/app"] == "" {
+				n++
+			}
+		}
+		return n
+	}
+	require.Eventually(t, func() bool { return unboosted() == 2 }, 10*time.Second, time.Millisecond)
+	time.Sleep(100 * time.Millisecond)
+	require.Equal(t, 2, unboosted())
+	for _, e := range w.evicted {
+		require.Equal(t, []string{metav1.DryRunAll}, e.DeleteOptions.DryRun)
+	}
+
+	t.Run("a disruption budget forbids it", func(t *testing.T) {
+		w := newWorld(t, config, append(deployment(4, func(p *corev1.Pod) {
+			boostedPod(p)
+			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}
+		}), autoscaler(vpav1.UpdateModeInitial))...)
+		w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
+		w.boosting(config)
+		require.Eventually(t, func() bool {
+			return w.value("vpa_updater_failed_in_place_update_attempts_total", "reason", "UnboostError") > 0
+		}, 10*time.Second, time.Millisecond)
+		require.Equal(t, "400m", w.cpu("web-1-0"))
+	})
+}
+
+// A resize that restarts a container asks first whether the pod could be evicted.
+func TestARestartRespectsDisruptionBudgets(t *testing.T) {
+	restarting := func(p *corev1.Pod) {
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	}
+	w := newWorld(t, Default(), append(deployment(2, restarting), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
+	w.pass(noon)
+	require.Equal(t, []string{"create pods eviction"}, w.writes())
+	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "EvictionRefused"))
+
+	w = newWorld(t, Default(), append(deployment(2, restarting), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.pass(noon)
+	require.Equal(t, []string{"create pods eviction", "patch pods resize", "patch pods "}, w.writes())
+	require.Equal(t, []string{metav1.DryRunAll}, w.evicted[0].DeleteOptions.DryRun)
+}
+
+func TestARehearsalTakesNoBoostBack(t *testing.T) {
+	config := Default()
+	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
+	out := &lines{said: make(chan string, 10)}
+	w.loop.carrier = &actuate.Rehearsal{Out: out}
+	w.boosting(config)
+	select {
+	case text := <-out.said:
+		require.Equal(t, "would take back the startup boost of pod shop/web-1-0 (VPA web-vpa, BoostOver): app cpu 400m -> 200m, app memory 100Mi -> 200Mi, app limit memory 200Mi -> 400Mi\n", text)
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing was printed")
+	}
+	require.Empty(t, w.writes())
+}
+
+type lines struct{ said chan string }
+
+func (l *lines) Write(text []byte) (int, error) {
+	l.said <- string(text)
+	return len(text), nil
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/calm"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/updater/actuate"
+)
+
+func TestMassEvictionsAreSpread(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 100)...)
+	w.loop.ledger = calm.NewLedger(Default().Pace, noon)
+	w.pass(noon)
+	require.Len(t, w.evictions(), 10, "slow start")
+	require.EqualValues(t, 40, w.value("loadline_updater_skipped_pods", "reason", "Paced"))
+	w.loop.ledger = calm.NewLedger(calm.Pace{Cluster: 60, Namespace: 20}, noon)
+	w.pass(noon)
+	require.Len(t, w.evictions(), 30, "the namespace")
+
+	w = newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 10)...)
+	w.loop.ledger = calm.NewLedger(Default().Pace, noon)
+	w.pass(noon)
+	require.Len(t, w.evictions(), 5, "ten replicas are not slowed down: half of them may be away")
+	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "Paced"))
+}
+
+func TestRefusedEvictionsTakeNoTurn(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 8)...)
+	w.loop.ledger = calm.NewLedger(calm.Pace{Cluster: 1}, noon)
+	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
+	w.pass(noon)
+	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "EvictionRefused"))
+	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "Paced"))
+}
+
+func TestResizesInPlaceAreNotPaced(t *testing.T) {
+	config := Default()
+	config.Disruption.FreeResizes = true
+	w := newWorld(t, config, web(vpav1.UpdateModeInPlaceOrRecreate, 8)...)
+	w.loop.ledger = calm.NewLedger(calm.Pace{Cluster: 1, Namespace: 1}, noon)
+	w.pass(noon)
+	require.EqualValues(t, 8, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
+}
+
+func TestNoEvictionWhileTheWorkloadIsRolledOut(t *testing.T) {
+	objects := web(vpav1.UpdateModeRecreate, 4)
+	objects[0].(*appsv1.Deployment).Status = appsv1.DeploymentStatus{Replicas: 5, UpdatedReplicas: 1}
+	w := newWorld(t, Default(), objects...)
+	w.pass(noon)
+	require.Empty(t, w.evictions())
+	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "RolloutUnderWay"))
+}
+
+func node(name, cpu string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Allocatable: list(cpu, "8Gi")}}
+}
+
+func TestRoomIsLookedForBeforeActing(t *testing.T) {
+	// Two pods of 100m are on n1, and something else takes 600m.
+	other := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "x", UID: "x"},
+		Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: list("600m", "1Gi")}}}}}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "q"}, Status: corev1.ResourceQuotaStatus{
+		Hard: corev1.ResourceList{"requests.cpu": resource.MustParse("250m")}, Used: corev1.ResourceList{"requests.cpu": resource.MustParse("200m")}}}
+	for name, c := range map[string]struct {
+		mode    vpav1.UpdateMode
+		objects []runtime.Object
+		room    string
+		reason  disruption.Reason
+		acts    bool
+	}{
+		"room":                     {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "900m"), other}, roomFree, "", true},
+		"no room in place":         {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "850m"), other}, roomFree, disruption.NodeFull, false},
+		"no room anywhere":         {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other}, roomFree, disruption.NodeFull, false},
+		"a node that can be added": {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other}, roomSize, "", true},
+		"not asked":                {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other, quota}, roomOff, "", true},
+		"another node":             {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), node("n2", "1"), other}, roomFree, "", true},
+		"too small nodes":          {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "150m")}, roomSize, disruption.TooLargeForNode, false},
+		"quota":                    {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), quota}, roomFree, disruption.QuotaFull, false},
+	} {
+		config := Default()
+		config.Room = c.room
+		w := newWorld(t, config, append(web(c.mode, 2), c.objects...)...)
+		w.caches.surroundings.WaitForCacheSync(t.Context().Done())
+		w.pass(noon)
+		require.Equal(t, c.acts, len(w.writes()) > 0, name)
+		if c.reason != "" {
+			require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", c.reason.String()), name)
+		}
+	}
+}
+
+func TestReasonsThatLastAreToldOnTheVPA(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 1)...)
+	for minute := range 30 {
+		w.pass(noon.Add(time.Duration(minute) * time.Minute))
+	}
+	require.Equal(t, []string{"Normal BelowMinReplicas Pods left alone: 1, such as web-1-0: fewer live pods than the minimum"}, w.told())
+}
+
+// A webhook that does not change pods must not make the updater evict them again
+// and again.
+func TestEvictionsWithoutEffectEnd(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
+	evictions, generation := 0, 0
+	for minute := range 60 {
+		now := noon.Add(time.Duration(minute) * time.Minute)
+		w.pass(now)
+		names := w.evictions()
+		if len(names) == evictions {
+			continue
+		}
+		evictions = len(names)
+		generation++
+		gone := w.pod(names[len(names)-1])
+		fresh := gone.DeepCopy()
+		fresh.Name, fresh.UID = fmt.Sprintf("new-%d", generation), types.UID(fmt.Sprintf("new-%d", generation))
+		fresh.CreationTimestamp, fresh.ResourceVersion = metav1.NewTime(now.Add(time.Second)), ""
+		pods := w.kube.CoreV1().Pods("shop")
+		require.NoError(t, pods.Delete(t.Context(), gone.Name, metav1.DeleteOptions{}))
+		_, err := pods.Create(t.Context(), fresh, metav1.CreateOptions{})
+		require.NoError(t, err)
+		w.await("the new pod", func(*corev1.Pod) bool { return true }, fresh.Name)
+		require.Eventually(t, func() bool {
+			_, err := w.caches.pods.Core().V1().Pods().Lister().Pods("shop").Get(gone.Name)
+			return apierrors.IsNotFound(err)
+		}, 10*time.Second, time.Millisecond)
+	}
+	require.Equal(t, 4, evictions, "after 0, 6, 17 and 38 minutes; 60 without back-off")
+	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "BackingOff"))
+	require.Contains(t, strings.Join(w.told(), "\n"), "BackingOff")
+}
+
+func TestD12PanicOfOnePodStopsNoOther(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
+	w.loop.planner = func(v disruption.View, m disruption.Memory, c disruption.Config, now time.Time) disruption.Result {
+		for _, vpa := range v.VPAs {
+			for _, p := range vpa.Pods {
+				if p.Name == "web-1-0" {
+					panic("a bug")
+				}
+			}
+		}
+		return disruption.Plan(v, m, c, now)
+	}
+	w.pass(noon)
+	require.Equal(t, []string{"web-1-1"}, w.evictions(), "three of four are left, so one may go")
+	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "Broken"))
+}
+
+func killed(p *corev1.Pod) {
+	p.Status.Conditions[0].Status = corev1.ConditionFalse
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", LastTerminationState: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", StartedAt: metav1.NewTime(noon.Add(-time.Hour)), FinishedAt: metav1.NewTime(noon)}}}}
+}
+
+func TestCureNeedsNoBudgetAndNoAdmissionController(t *testing.T) {
+	w := newWorld(t, Default(), append(deployment(1, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.loop.alive = func(context.Context, time.Time) (bool, error) { return false, nil }
+	w.pass(noon)
+	require.Empty(t, w.writes())
+	w.loop.Cure(t.Context(), noon)
+	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes())
+	require.Equal(t, "200Mi", w.pod("web-1-0").Spec.Containers[0].Resources.Requests.Memory().String())
+
+	w = newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 4)...)
+	w.loop.Cure(t.Context(), noon)
+	require.Empty(t, w.writes(), "nobody suffers")
+	w = newWorld(t, Default(), append(deployment(1, killed), autoscaler(vpav1.UpdateModeRecreate))...)
+	w.loop.Cure(t.Context(), noon)
+	require.Empty(t, w.writes(), "a cure evicts nobody")
+}
+
+func TestMoreMemoryCausesACure(t *testing.T) {
+	w := newWorld(t, Default(), append(deployment(1, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	grown, err := w.caches.grown()
+	require.NoError(t, err)
+	vpas := w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop")
+	vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
+	vpa.Status.Recommendation.ContainerRecommendations[0].Target = list("300m", "200Mi")
+	_, err = vpas.Update(t.Context(), vpa, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	select {
+	case <-grown:
+		t.Fatal("only CPU grew")
+	case <-time.After(50 * time.Millisecond):
+	}
+	vpa.Status.Recommendation.ContainerRecommendations[0].Target = list("300m", "201Mi")
+	_, err = vpas.Update(t.Context(), vpa, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	select {
+	case <-grown:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing was said")
+	}
+}
+
+func TestCuresComeSoonAndNotTooOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+		defer cancel()
+		begin := time.Now()
+		grown := make(chan struct{}, 1)
+		go func() {
+			time.Sleep(10 * time.Second)
+			for range 10 {
+				grown <- struct{}{}
+				time.Sleep(time.Second)
+			}
+		}()
+		var calls []string
+		require.Error(t, tick(ctx, time.Minute, grown, func(_ context.Context, now time.Time, cure bool) {
+			calls = append(calls, fmt.Sprint(now.Sub(begin).Round(time.Second), cure))
+		}))
+		require.Equal(t, []string{"11s true", "16s true", "21s true", "1m0s false"}, calls)
+	})
+}
+
+func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
+	large := func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("200m", "1Gi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}}
+	}
+	for used, want := range map[amount.Amount]int{350 << 20: 2, 370 << 20: 0} { // the new limit is 400Mi
+		w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+		w.loop.carrier.(*actuate.Cluster).Memory = func(_ context.Context, namespace, pod string) (map[string]amount.Amount, error) {
+			require.Equal(t, "shop", namespace)
+			return map[string]amount.Amount{"app": used}, nil
+		}
+		w.pass(noon)
+		require.Len(t, w.writes(), want)
+		require.EqualValues(t, 1-want/2, w.value("loadline_updater_skipped_pods", "reason", "MemoryInUse"))
+	}
+	w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.loop.carrier.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]amount.Amount, error) {
+		return nil, errors.New("no metrics API")
+	}
+	w.pass(noon)
+	require.Len(t, w.writes(), 2, "the node looks, too")
+}

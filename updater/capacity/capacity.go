@@ -1,0 +1,112 @@
+package capacity
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/room"
+)
+
+// Reader reads from caches. The zero value knows nothing.
+type Reader struct {
+	Pods         corelisters.PodLister
+	Nodes        corelisters.NodeLister          // nil: it is not known what fits
+	NodesSynced  func() bool                     // whether they are known yet
+	Quotas       corelisters.ResourceQuotaLister // nil: no quota is known
+	QuotasSynced func() bool                     // whether they are known yet
+}
+
+// Room reads what nodes and quotas have left; nil if nothing is known of them. It counts every pod in the cache,
+// also those that no VPA controls; without a cache of nodes any node has room.
+func (r Reader) Room() (*room.Room, error) {
+	if r.Nodes == nil && r.Quotas == nil {
+		return nil, nil //nolint:nilnil // that nothing is known is no error
+	}
+	var nodes []room.Node
+	if r.Nodes != nil && r.NodesSynced() {
+		objects, err := r.Nodes.List(labels.Everything())
+		if err != nil {
+			return nil, fmt.Errorf("list nodes: %w", err)
+		}
+		pods, err := r.Pods.List(labels.Everything())
+		if err != nil {
+			return nil, fmt.Errorf("list pods: %w", err)
+		}
+		nodes = free(objects, pods)
+	}
+	quotas := map[string][]room.Quota{}
+	if r.Quotas != nil && r.QuotasSynced() {
+		objects, err := r.Quotas.List(labels.Everything())
+		if err != nil {
+			return nil, fmt.Errorf("list ResourceQuotas: %w", err)
+		}
+		for _, q := range objects {
+			if counts(q) {
+				quotas[q.Namespace] = append(quotas[q.Namespace], quota(q))
+			}
+		}
+	}
+	return room.New(nodes, quotas), nil
+}
+
+func free(objects []*corev1.Node, pods []*corev1.Pod) []room.Node {
+	nodes := make(map[string]*room.Node, len(objects))
+	for _, o := range objects {
+		size := convert.Resources(o.Status.Allocatable)
+		nodes[o.Name] = &room.Node{Name: o.Name, Size: size, Free: size, Open: !o.Spec.Unschedulable}
+	}
+	for _, p := range pods {
+		node, known := nodes[p.Spec.NodeName]
+		if !known {
+			continue
+		}
+		taken := convert.Footprint(p)
+		for k := range amount.Kind(amount.Kinds) {
+			if left, counted := node.Free.Get(k); counted {
+				node.Free = node.Free.With(k, left.Add(-taken.Value(k)))
+			}
+		}
+	}
+	sorted := make([]room.Node, 0, len(nodes))
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		sorted = append(sorted, *nodes[name])
+	}
+	return sorted
+}
+
+// counts tells whether a quota holds for the pods of a VPA. Of the scopes only
+// NotBestEffort is sure to: what we change has requests. Quotas with other scopes
+// are left to the API server.
+func counts(q *corev1.ResourceQuota) bool {
+	return q.Spec.ScopeSelector == nil && !slices.ContainsFunc(q.Spec.Scopes, func(s corev1.ResourceQuotaScope) bool { return s != corev1.ResourceQuotaScopeNotBestEffort })
+}
+
+// quota reads what is left of a quota.
+func quota(q *corev1.ResourceQuota) (left room.Quota) {
+	for name, hard := range q.Status.Hard {
+		to := &left.Requests
+		kind := strings.TrimPrefix(string(name), "requests.")
+		if limit, ok := strings.CutPrefix(string(name), "limits."); ok {
+			to, kind = &left.Limits, limit
+		}
+		for k := range amount.Kind(amount.Kinds) {
+			if kind != k.String() {
+				continue
+			}
+			rest := convert.Amount(k, hard) - convert.Amount(k, q.Status.Used[name])
+			if before, known := to.Get(k); known {
+				rest = min(rest, before)
+			}
+			*to = to.With(k, rest)
+		}
+	}
+	return left
+}

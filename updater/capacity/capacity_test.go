@@ -1,0 +1,68 @@
+package capacity
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/room"
+)
+
+func list(pairs ...string) corev1.ResourceList {
+	l := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		l[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return l
+}
+
+func TestQuotasInAllTheirSpellings(t *testing.T) {
+	q := &corev1.ResourceQuota{Status: corev1.ResourceQuotaStatus{
+		Hard: list("cpu", "1", "requests.cpu", "900m", "limits.memory", "10Ki", "pods", "5"),
+		Used: list("cpu", "500m", "requests.cpu", "500m", "limits.memory", "12Ki"),
+	}}
+	require.Equal(t, room.Quota{
+		Requests: amount.Resources{}.With(amount.CPU, 400),
+		Limits:   amount.Resources{}.With(amount.Memory, -2048),
+	}, quota(q), "the smaller of two counts; one can be exceeded")
+	require.True(t, counts(q))
+	q.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeNotBestEffort}
+	require.True(t, counts(q))
+	q.Spec.Scopes = append(q.Spec.Scopes, corev1.ResourceQuotaScopeTerminating)
+	require.False(t, counts(q))
+	require.False(t, counts(&corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{ScopeSelector: &corev1.ScopeSelector{}}}))
+}
+
+func TestNodesCountAllTheirPods(t *testing.T) {
+	pod := func(name, node, cpu string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node,
+			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", cpu)}}}}}
+	}
+	nodes := free([]*corev1.Node{
+		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{Unschedulable: true}, Status: corev1.NodeStatus{Allocatable: list("cpu", "1")}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Allocatable: list("cpu", "2")}},
+	}, []*corev1.Pod{pod("1", "a", "300m"), pod("2", "a", "200m"), pod("3", "gone", "1")})
+	cpu := func(m amount.Amount) amount.Resources { return amount.Resources{}.With(amount.CPU, m) }
+	require.Equal(t, []room.Node{
+		{Name: "a", Size: cpu(2000), Free: cpu(1500), Open: true},
+		{Name: "b", Size: cpu(1000), Free: cpu(1000)},
+	}, nodes)
+}
+
+func TestWhatIsNotKnownFits(t *testing.T) {
+	none, err := Reader{}.Room()
+	require.NoError(t, err)
+	require.Nil(t, none)
+	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	waiting := Reader{Nodes: corelisters.NewNodeLister(store), NodesSynced: func() bool { return false },
+		Quotas: corelisters.NewResourceQuotaLister(store), QuotasSynced: func() bool { return false }}
+	unknown, err := waiting.Room()
+	require.NoError(t, err)
+	require.Equal(t, room.Fits, unknown.Place(room.Need{Node: "a", Wants: amount.Of(1, 1)}, false))
+}

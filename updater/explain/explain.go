@@ -1,0 +1,136 @@
+package explain
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+)
+
+const (
+	lasts = 10 * time.Minute // from then on a reason lasts
+	most  = 20               // events for each pass; the others follow
+)
+
+// meanings are what the reasons that need somebody to do something mean. The
+// others pass by themselves, or are what was asked for.
+var meanings = map[disruption.Reason]string{
+	disruption.ModeNotEnabled:    "mode `InPlace` without its gate",
+	disruption.PodLevelResources: "`spec.resources` of the pod bounds its containers; they are not sized alone",
+	disruption.OutsideLimitRange: "a LimitRange would refuse the recommended size",
+	disruption.NoOwner:           "the owner is gone, is unknown, or wants no replicas",
+	disruption.BelowMinReplicas:  "fewer live pods than the minimum",
+	disruption.NoBudget:          "too few pods are there to spare one",
+	disruption.BackingOff:        "earlier changes had no effect: new pods came back without them, or the same resize was asked for in vain",
+	disruption.QuotaFull:         "a ResourceQuota leaves too little for the recommended size",
+	disruption.NodeFull:          "no node has room for the recommended size now; for a resize its own node",
+	disruption.TooLargeForNode:   "no node is large enough for the recommended size; for a resize its own node",
+	disruption.ClassWouldChange:  "a resize would change the QoS class of the pod, and the mode allows no eviction",
+	disruption.Deferred:          "the node has no room now",
+	disruption.Infeasible:        "the node can never grant it (mode `InPlace` only)",
+	disruption.ResizeFailed:      "the node tried and failed (mode `InPlace` only)",
+	disruption.MemoryInUse:       "the pod uses nearly as much memory as its new limit, or more",
+	disruption.ResizeRefused:     "the API server refused the resize, or could not be asked",
+	disruption.EvictionRefused:   "the eviction was refused, mostly by a PodDisruptionBudget",
+	disruption.Broken:            "the pod or its VPA made our code panic; all others are served",
+}
+
+// Event is what a VPA is to be told.
+type Event struct {
+	VPA     cache.ObjectName
+	Reason  disruption.Reason
+	Message string
+}
+
+// Teller remembers what was said. The zero value has said nothing.
+type Teller struct {
+	pass  int
+	pods  map[string]said           // by UID
+	cases map[subject]*continuation // of the reasons that may last
+}
+
+type said struct {
+	reason disruption.Reason
+	pass   int
+}
+
+type subject struct {
+	vpa    cache.ObjectName
+	reason disruption.Reason
+}
+
+// continuation is a reason that holds for pods of a VPA pass after pass.
+type continuation struct {
+	since   time.Time
+	pass    int
+	pods    int
+	example string
+	told    bool
+}
+
+// Tell logs what changed since the last pass and returns the events that are
+// due, by VPA and reason.
+func (t *Teller) Tell(ctx context.Context, skipped []disruption.Skip, now time.Time) []Event {
+	if t.pods == nil {
+		t.pods, t.cases = make(map[string]said, len(skipped)), map[subject]*continuation{}
+	}
+	t.pass++
+	log := klog.FromContext(ctx).V(4)
+	for i := range skipped {
+		s := &skipped[i]
+		before, known := t.pods[s.UID]
+		if !known || before.reason != s.Reason {
+			log.Info("Pod left alone", "pod", klog.KRef(s.Namespace, s.Pod), "vpa", s.VPA, "reason", s.Reason)
+		}
+		t.pods[s.UID] = said{s.Reason, t.pass}
+		if meanings[s.Reason] != "" {
+			t.count(s, now)
+		}
+	}
+	for uid, s := range t.pods {
+		if s.pass != t.pass {
+			delete(t.pods, uid)
+		}
+	}
+	return t.due(now)
+}
+
+func (t *Teller) count(s *disruption.Skip, now time.Time) {
+	key := subject{cache.NewObjectName(s.Namespace, s.VPA), s.Reason}
+	c := t.cases[key]
+	if c == nil {
+		c = &continuation{since: now}
+		t.cases[key] = c
+	}
+	if c.pass != t.pass {
+		c.pass, c.pods, c.example = t.pass, 0, s.Pod
+	}
+	c.pods++
+}
+
+func (t *Teller) due(now time.Time) (events []Event) {
+	var due []subject
+	for key, c := range t.cases {
+		switch {
+		case c.pass != t.pass:
+			delete(t.cases, key)
+		case !c.told && now.Sub(c.since) >= lasts:
+			due = append(due, key)
+		}
+	}
+	slices.SortFunc(due, func(a, b subject) int {
+		return cmp.Or(cmp.Compare(a.vpa.Namespace, b.vpa.Namespace), cmp.Compare(a.vpa.Name, b.vpa.Name), cmp.Compare(a.reason, b.reason))
+	})
+	for _, key := range due[:min(len(due), most)] {
+		c := t.cases[key]
+		c.told = true
+		events = append(events, Event{key.vpa, key.reason, fmt.Sprintf("Pods left alone: %d, such as %s: %s", c.pods, c.example, meanings[key.reason])})
+	}
+	return events
+}

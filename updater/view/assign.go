@@ -1,0 +1,179 @@
+package view
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/ownership"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// owned is a pod with its VPA and its direct owner.
+type owned struct {
+	pod   *corev1.Pod
+	vpa   *knownVPA
+	owner *knownOwner
+}
+
+// assign finds the VPA of each pod and returns the pods that have one, by VPA
+// and name.
+func (r *Reader) assign(ctx context.Context, pods []*corev1.Pod) []owned {
+	log := klog.FromContext(ctx)
+	controlled := make([]owned, 0, len(r.memo.pods)+8)
+	for _, pod := range pods {
+		key, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
+		if !ok || pod.DeletionTimestamp != nil || !r.Serves(pod.Namespace) {
+			continue
+		}
+		owner := r.memo.owners[key]
+		if owner == nil {
+			owner = &knownOwner{Key: key, name: key.Namespace + "/" + key.String()}
+			r.memo.owners[key] = owner
+		}
+		if owner.pass != r.memo.pass {
+			var err error
+			if owner.top, _, err = r.Targets.Topmost(ctx, key); err != nil {
+				log.V(3).Info("Pods left alone: their controller cannot be read", "namespace", pod.Namespace, "owner", key, "reason", err)
+			}
+			owner.pass = r.memo.pass
+		}
+		vpa, found := r.memo.index.Controlling(ownership.Pod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: owner.top.Kind, ControllerName: owner.top.Name})
+		if found {
+			controlled = append(controlled, owned{pod, r.memo.vpas[cache.NewObjectName(vpa.Namespace, vpa.Name)], owner})
+		}
+	}
+	slices.SortFunc(controlled, func(a, b owned) int {
+		if a.vpa == b.vpa {
+			return cmp.Compare(a.pod.Name, b.pod.Name)
+		}
+		x, y := a.vpa.reading.Object, b.vpa.reading.Object
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	})
+	return controlled
+}
+
+// fill puts the VPAs with their pods into the view.
+func (r *Reader) fill(ctx context.Context, s *Snapshot, controlled []owned) {
+	s.View.VPAs = make([]disruption.VPA, 0, len(r.memo.vpas))
+	f := filling{Reader: r, snapshot: s, pods: make([]disruption.Pod, 0, len(controlled)), groups: make([]disruption.Group, 0, len(r.memo.owners)+8)}
+	for len(controlled) > 0 {
+		n := slices.IndexFunc(controlled, func(o owned) bool { return o.vpa != controlled[0].vpa })
+		if n < 0 {
+			n = len(controlled)
+		}
+		f.add(ctx, controlled[:n])
+		controlled = controlled[n:]
+	}
+}
+
+// filling is a view in the making. The pods and groups of all VPAs lie in one
+// slice each.
+type filling struct {
+	*Reader
+	snapshot *Snapshot
+	pods     []disruption.Pod
+	groups   []disruption.Group
+	owners   []*knownOwner // of the groups of the present VPA
+}
+
+// add adds a VPA with its pods.
+func (f *filling) add(ctx context.Context, pods []owned) {
+	log := klog.FromContext(ctx)
+	reading := pods[0].vpa.reading
+	name := cache.MetaObjectToName(reading.Object)
+	firstPod, firstGroup := len(f.pods), len(f.groups)
+	f.owners = f.owners[:0]
+	v, err := f.vpa(reading)
+	for _, o := range pods {
+		err := err
+		if err == nil {
+			err = f.one(ctx, o)
+		}
+		if err != nil {
+			log.Error(err, "Pod skipped: it or its VPA cannot be understood", "pod", klog.KObj(o.pod), "vpa", name)
+			f.snapshot.Broken = append(f.snapshot.Broken, disruption.Skip{Reason: disruption.Broken, Subject: disruption.Subject{
+				Namespace: o.pod.Namespace, VPA: name.Name, Pod: o.pod.Name, UID: string(o.pod.UID)}})
+		}
+	}
+	if err != nil {
+		return
+	}
+	v.Pods = f.pods[firstPod:len(f.pods):len(f.pods)]
+	v.Groups = f.groups[firstGroup:len(f.groups):len(f.groups)]
+	for i, owner := range f.owners {
+		// The scale of a custom workload is remembered for minutes. If there are
+		// more pods meanwhile, the old number would let too many of them go.
+		if g := &v.Groups[i]; owner.Group != "" && g.Replicas > 0 {
+			live := 0
+			for j := range v.Pods {
+				if v.Pods[j].Group == i {
+					live++
+				}
+			}
+			g.Replicas = max(g.Replicas, live)
+		}
+	}
+	f.snapshot.View.VPAs = append(f.snapshot.View.VPAs, v)
+}
+
+func (f *filling) vpa(reading Reading) (v disruption.VPA, err error) {
+	defer caught(&err)
+	return reading.VPA(f.PerVPAConfig), nil
+}
+
+// one adds a pod, as it was read before if neither it nor its VPA changed.
+func (f *filling) one(ctx context.Context, o owned) (err error) {
+	defer caught(&err)
+	known := f.memo.pods[o.pod.UID]
+	if known == nil {
+		known = &knownPod{}
+		f.memo.pods[o.pod.UID] = known
+	}
+	if known.pod != o.pod || known.of != o.vpa {
+		known.pod, known.of = nil, nil // if this panics, nothing half done is left
+		known.core = o.vpa.reading.Pod(o.pod, 0)
+		known.pod, known.of = o.pod, o.vpa
+	}
+	known.pass = f.memo.pass
+	group := slices.Index(f.owners, o.owner)
+	if group < 0 {
+		group = len(f.owners)
+		g := f.group(ctx, o.owner.Key)
+		g.Key, g.Rolling = o.owner.name, f.Targets.Rolling(o.owner.top)
+		f.owners, f.groups = append(f.owners, o.owner), append(f.groups, g)
+	}
+	pod := known.core
+	pod.Group, pod.Bound = group, o.owner.Kind == "DaemonSet" && o.owner.Group == ""
+	f.pods = append(f.pods, pod)
+	return nil
+}
+
+// group reads how many pods an owner wants. Owners that do not tell it, such as
+// a Job or a custom workload without scale, count by their live pods.
+func (r *Reader) group(ctx context.Context, owner target.Key) disruption.Group {
+	g := disruption.Group{Replicas: disruption.Unknown}
+	replicas, known := r.Targets.Replicas(ctx, owner)
+	switch {
+	case known:
+		g.Replicas = int(replicas)
+	case tells(owner.Kind):
+		g.Replicas = 0
+	}
+	return g
+}
+
+// tells tells whether owners of a kind say how many pods they want; one that
+// does not is gone.
+func tells(kind string) bool {
+	switch kind {
+	case "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController":
+		return true
+	}
+	return false
+}

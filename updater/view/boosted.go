@@ -1,0 +1,115 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/ownership"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/startup"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// Boosted returns what is to be done at now about the startup boosts of a pod. An
+// annotation that names no container, or that cannot be read, is over, too.
+func (r Reading) Boosted(pod *corev1.Pod, now time.Time) startup.Verdict {
+	original, _ := convert.Boosted(pod) // what cannot be read is known by its name alone
+	p := startup.Pod{Containers: make([]startup.Container, len(pod.Spec.Containers))}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			p.Ready, p.ReadySince = true, c.LastTransitionTime.Time
+		}
+	}
+	observed, known := convert.Observed(pod)
+	for i, c := range convert.Pod(pod).Containers {
+		was, boosted := original[c.Name]
+		delete(original, c.Name)
+		p.Containers[i] = startup.Container{
+			Current: c, Boosted: boosted, Observed: !known || slices.Contains(observed, c.Name),
+			Original: policy.Container{Requests: convert.Resources(was.Requests), Limits: convert.Resources(was.Limits)},
+		}
+	}
+	verdict := startup.Judge(p, startup.Advice{
+		Sizes:          r.Object != nil && convert.Mode(r.Object) != vpav1.UpdateModeOff,
+		Recommendation: r.recommendation, Rules: r.rules, Ranges: r.Ranges.Ranges,
+	}, now)
+	for name := range original {
+		verdict.Over = append(verdict.Over, name)
+	}
+	return verdict
+}
+
+// Controlling returns the VPA that controls a pod, by the rule of the webhook, and
+// false if none does. It is an error when that cannot be known now.
+func (r *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (Reading, bool, error) {
+	owner, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
+	if !ok {
+		return Reading{}, false, nil
+	}
+	top, found, err := r.Targets.Topmost(ctx, owner)
+	if err != nil || !found {
+		return Reading{}, false, err
+	}
+	vpas, err := r.VPAs.VerticalPodAutoscalers(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return Reading{}, false, fmt.Errorf("list VPAs of namespace %s: %w", pod.Namespace, err)
+	}
+	var index ownership.Index
+	for _, vpa := range vpas {
+		if ref := vpa.Spec.TargetRef; ref == nil || ref.Kind != top.Kind || ref.Name != top.Name {
+			continue
+		}
+		if mode(convert.Mode(vpa)) == disruption.Off && !convert.HasBoost(vpa) {
+			continue
+		}
+		selector, err := r.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
+		if err != nil {
+			return Reading{}, false, err
+		}
+		index.Put(indexed(vpa, selector))
+	}
+	chosen, found := index.Controlling(ownership.Pod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: top.Kind, ControllerName: top.Name})
+	if !found {
+		return Reading{}, false, nil
+	}
+	reading, err := r.reading(pod.Namespace, chosen.Name)
+	return reading, err == nil, err
+}
+
+func (r *Reader) reading(namespace, name string) (Reading, error) {
+	vpa, err := r.VPAs.VerticalPodAutoscalers(namespace).Get(name)
+	if err != nil {
+		return Reading{}, err
+	}
+	objects, err := r.LimitRanges.LimitRanges(namespace).List(labels.Everything())
+	if err != nil {
+		return Reading{}, fmt.Errorf("list LimitRanges of namespace %s: %w", namespace, err)
+	}
+	return NewReading(vpa, convert.Ranges(objects)), nil
+}
+
+// Siblings returns the core value of a VPA with those of its pods that have the
+// owner of the given one.
+func (r *Reader) Siblings(ctx context.Context, reading Reading, pod *corev1.Pod) (disruption.VPA, error) {
+	owner, _ := target.Controller(pod.Namespace, pod.OwnerReferences)
+	pods, err := r.Pods.Pods(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return disruption.VPA{}, fmt.Errorf("list pods of namespace %s: %w", pod.Namespace, err)
+	}
+	v := reading.VPA(r.PerVPAConfig)
+	v.Groups = []disruption.Group{r.group(ctx, owner)}
+	for _, p := range pods {
+		if o, ok := target.Controller(p.Namespace, p.OwnerReferences); ok && o == owner && p.DeletionTimestamp == nil {
+			v.Pods = append(v.Pods, reading.Pod(p, 0))
+		}
+	}
+	return v, nil
+}

@@ -1,0 +1,168 @@
+package view
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/ownership"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// memo is what a Reader made of the objects of the last pass. A cache hands out
+// the same object until it changes, so the pointer tells whether it did.
+type memo struct {
+	pass   int
+	index  ownership.Index // the VPAs that change running pods
+	vpas   map[cache.ObjectName]*knownVPA
+	listed map[cache.ObjectName]int // the pass in which a VPA was last there
+	ranges map[string]*knownRanges  // by namespace
+	pods   map[types.UID]*knownPod
+	owners map[target.Key]*knownOwner
+}
+
+// knownVPA is replaced when the VPA, its target or the LimitRanges change.
+type knownVPA struct {
+	reading  Reading
+	ranges   *knownRanges
+	selected *target.Selection
+	pass     int
+}
+
+type knownRanges struct {
+	objects []*corev1.LimitRange
+	ranges  convert.LimitRanges
+	pass    int
+}
+
+type knownPod struct {
+	pod  *corev1.Pod
+	of   *knownVPA
+	core disruption.Pod
+	pass int
+}
+
+type knownOwner struct {
+	target.Key
+	top  target.Key // the topmost owner
+	name string     // for disruption.Group
+	pass int
+}
+
+func newMemo() *memo {
+	return &memo{vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int{}, ranges: map[string]*knownRanges{},
+		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}}
+}
+
+// prune forgets what this pass did not meet.
+func (m *memo) prune() {
+	for name, v := range m.vpas {
+		if v.pass != m.pass {
+			m.index.Remove(name.Namespace, name.Name)
+			delete(m.vpas, name)
+		}
+	}
+	for name, pass := range m.listed {
+		if pass != m.pass {
+			delete(m.listed, name)
+		}
+	}
+	for namespace, r := range m.ranges {
+		if r.pass != m.pass {
+			delete(m.ranges, namespace)
+		}
+	}
+	for uid, p := range m.pods {
+		if p.pass != m.pass {
+			delete(m.pods, uid)
+		}
+	}
+	for key, o := range m.owners {
+		if o.pass != m.pass {
+			delete(m.owners, key)
+		}
+	}
+}
+
+// index reads the VPAs that change running pods and whose target is known.
+func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler) {
+	log := klog.FromContext(ctx)
+	for _, vpa := range vpas {
+		name := cache.MetaObjectToName(vpa)
+		r.memo.listed[name] = r.memo.pass
+		if !r.Serves(vpa.Namespace) || !acts(mode(convert.Mode(vpa))) {
+			continue
+		}
+		if err := r.know(ctx, name, vpa); err != nil {
+			log.V(3).Info("VPA skipped: it or its target cannot be read", "vpa", klog.KObj(vpa), "reason", err)
+		}
+	}
+	for name, v := range r.memo.vpas {
+		if v.pass != r.memo.pass {
+			r.memo.index.Remove(name.Namespace, name.Name)
+		}
+	}
+}
+
+// know reads one VPA, or finds that nothing of it changed.
+func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.VerticalPodAutoscaler) (err error) {
+	defer caught(&err)
+	before := r.memo.vpas[name]
+	var selected *target.Selection
+	if before != nil {
+		selected = before.selected
+	}
+	if selected, err = r.Targets.Select(ctx, vpa.Namespace, vpa.Spec.TargetRef, selected); err != nil {
+		return err
+	}
+	ranges, err := r.rangesOf(vpa.Namespace)
+	if err != nil {
+		return err
+	}
+	if before != nil && before.reading.Object == vpa && before.selected == selected && before.ranges == ranges && before.pass == r.memo.pass-1 {
+		before.pass = r.memo.pass
+		return nil
+	}
+	r.memo.vpas[name] = &knownVPA{NewReading(vpa, ranges.ranges), ranges, selected, r.memo.pass}
+	r.memo.index.Put(indexed(vpa, selected.Selector))
+	return nil
+}
+
+// rangesOf combines the LimitRanges of a namespace, once in a pass.
+func (r *Reader) rangesOf(namespace string) (*knownRanges, error) {
+	before := r.memo.ranges[namespace]
+	if before != nil && before.pass == r.memo.pass {
+		return before, nil
+	}
+	objects, err := r.LimitRanges.LimitRanges(namespace).List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(objects, func(a, b *corev1.LimitRange) int { return strings.Compare(a.Name, b.Name) })
+	if before != nil && slices.Equal(objects, before.objects) {
+		before.pass = r.memo.pass
+		return before, nil
+	}
+	known := &knownRanges{objects, convert.Ranges(objects), r.memo.pass}
+	r.memo.ranges[namespace] = known
+	return known, nil
+}
+
+func indexed(vpa *vpav1.VerticalPodAutoscaler, selector labels.Selector) ownership.VPA {
+	return ownership.VPA{
+		Namespace: vpa.Namespace, Name: vpa.Name, Created: vpa.CreationTimestamp.Time,
+		TargetKind: vpa.Spec.TargetRef.Kind, TargetName: vpa.Spec.TargetRef.Name,
+		Selects: func(l map[string]string) bool { return selector.Matches(labels.Set(l)) },
+	}
+}
+
+func acts(m disruption.Mode) bool { return m != disruption.Off && m != disruption.Initial }
