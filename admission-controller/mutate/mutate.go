@@ -32,8 +32,9 @@ type Mutation struct {
 // a boost cannot be computed.
 func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, ranges convert.LimitRanges) (Mutation, error) {
 	m := mutation{config: c, pod: pod, vpa: vpa, ranges: ranges}
+	m.steps = make([]patch.Operation, 0, fewSteps+stepsEach*len(pod.Spec.Containers))
 	if pod.Annotations == nil {
-		m.add(map[string]string{}, "metadata", "annotations")
+		m.add("/metadata/annotations", emptyObject)
 	}
 	current := convert.NewPod(pod)
 	rules := convert.Rules(vpa)
@@ -46,12 +47,22 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, ranges 
 			return Mutation{}, err
 		}
 	}
-	if len(m.updates) > 0 {
-		m.annotate(convert.UpdatesAnnotation, "Pod resources updated by "+vpa.Name+": "+strings.Join(m.updates, "; "))
+	if m.resized() {
+		m.annotate(convert.UpdatesAnnotation, m.updates.String())
 	}
 	m.annotate(convert.ObservedAnnotation, convert.Observation(pod))
-	return Mutation{Patch: m.steps, Resized: len(m.updates) > 0, Warnings: m.warnings}, nil
+	return Mutation{Patch: m.steps, Resized: m.resized(), Warnings: m.warnings}, nil
 }
+
+// How many steps a patch has: for the annotations, and for each container that
+// has its resources already.
+const (
+	fewSteps  = 3
+	stepsEach = 1 + 2*amount.Kinds
+)
+
+// emptyObject is the value of steps that add an object; nobody writes to it.
+var emptyObject = map[string]string{}
 
 // mutation is a patch under construction.
 type mutation struct {
@@ -61,15 +72,18 @@ type mutation struct {
 	ranges convert.LimitRanges
 
 	steps    []patch.Operation
-	updates  []string // what vpaUpdates tells, one text for each container
+	updates  strings.Builder // what vpaUpdates tells; empty: nothing was changed
+	told     bool            // the present container has a note in updates
 	warnings []string
 }
 
-func (m *mutation) add(value any, path ...string) {
-	m.steps = append(m.steps, patch.Add(patch.Path(path...), value))
-}
+func (m *mutation) resized() bool { return m.updates.Len() > 0 }
 
-func (m *mutation) annotate(key, value string) { m.add(value, "metadata", "annotations", key) }
+func (m *mutation) add(path string, value any) { m.steps = append(m.steps, patch.Add(path, value)) }
+
+func (m *mutation) annotate(key, value string) {
+	m.add(patch.Path("metadata", "annotations", key), value)
+}
 
 // fit returns what the recommendation gives each container; in mode Off it
 // gives nothing.
@@ -89,52 +103,84 @@ func (m *mutation) container(i int, current policy.Container, fitted policy.Fitt
 			return err
 		}
 	}
-	container := m.pod.Spec.Containers[i]
+	container := &m.pod.Spec.Containers[i]
 	sizes := convert.Sizes(fitted, container.Resources, m.vpa, m.ranges)
 	if len(sizes.Requests)+len(sizes.Limits) == 0 {
 		return nil
 	}
 	index := strconv.Itoa(i)
-	m.steps = append(m.steps, patch.Test(patch.Path("spec", "containers", index, "name"), container.Name))
+	path := "/spec/containers/" + index
+	m.steps = append(m.steps, patch.Test(path+"/name", container.Name))
 	if boosted {
-		m.annotate(convert.BoostAnnotation(container))
+		m.annotate(convert.BoostAnnotation(*container))
 	}
-	if !convert.HasResources(&container) {
-		m.add(map[string]string{}, "spec", "containers", index, "resources")
+	resources := path + "/resources"
+	if !convert.HasResources(container) {
+		m.add(resources, emptyObject)
 	}
-	notes := m.notes(fitted)
-	notes = append(notes, m.list(index, "request", container.Resources.Requests, sizes.Requests)...)
-	notes = append(notes, m.list(index, "limit", container.Resources.Limits, sizes.Limits)...)
-	m.updates = append(m.updates, "container "+index+": "+strings.Join(notes, ", "))
+	m.begin(index)
+	m.notes(fitted)
+	m.list(resources+"/requests", container.Resources.Requests, sizes.Requests, requestNotes)
+	m.list(resources+"/limits", container.Resources.Limits, sizes.Limits, limitNotes)
 	return nil
 }
 
-// list adds the steps for the requests or the limits of one container and
-// returns what they do in words.
-func (m *mutation) list(index, word string, present, sizes corev1.ResourceList) (notes []string) {
+// The notes about what is written, by kind.
+var (
+	requestNotes = [amount.Kinds]string{amount.CPU: "cpu request", amount.Memory: "memory request"}
+	limitNotes   = [amount.Kinds]string{amount.CPU: "cpu limit", amount.Memory: "memory limit"}
+)
+
+// list adds the steps for the requests or the limits of one container, and the
+// notes that tell of them.
+func (m *mutation) list(path string, present, sizes corev1.ResourceList, notes [amount.Kinds]string) {
 	if len(sizes) == 0 {
-		return nil
+		return
 	}
-	field := word + "s"
 	if present == nil {
-		m.add(map[string]string{}, "spec", "containers", index, "resources", field)
+		m.add(path, emptyObject)
 	}
 	for k := range amount.Kind(amount.Kinds) {
 		if q, ok := sizes[convert.ResourceName(k)]; ok {
-			m.add(q.String(), "spec", "containers", index, "resources", field, k.String())
-			notes = append(notes, k.String()+" "+word)
+			m.add(path+"/"+k.String(), q.String())
+			m.note(notes[k])
 		}
 	}
-	return notes
 }
 
-// notes returns the notes of the reference VPA and turns those about a refusal
+// begin starts what vpaUpdates tells about a container.
+func (m *mutation) begin(index string) {
+	if m.resized() {
+		m.updates.WriteString("; container ")
+	} else {
+		m.updates.Grow(usualText)
+		m.updates.WriteString("Pod resources updated by ")
+		m.updates.WriteString(m.vpa.Name)
+		m.updates.WriteString(": container ")
+	}
+	m.updates.WriteString(index)
+	m.updates.WriteString(": ")
+	m.told = false
+}
+
+// usualText is enough for the text of vpaUpdates about some containers.
+const usualText = 256
+
+func (m *mutation) note(text string) {
+	if m.told {
+		m.updates.WriteString(", ")
+	}
+	m.updates.WriteString(text)
+	m.told = true
+}
+
+// notes tells the notes of the reference VPA and turns those about a refusal
 // into warnings.
-func (m *mutation) notes(fitted policy.Fitted) (texts []string) {
+func (m *mutation) notes(fitted policy.Fitted) {
 	for _, about := range [2]bool{false, true} {
 		for _, n := range fitted.Notes {
 			if n.Annotated() && n.AboutLimit() == about {
-				texts = append(texts, n.String())
+				m.note(n.String())
 			}
 		}
 	}
@@ -143,5 +189,4 @@ func (m *mutation) notes(fitted policy.Fitted) (texts []string) {
 			m.warnings = append(m.warnings, fmt.Sprintf("VerticalPodAutoscaler %s: container %s: %s; the pod will probably be refused", m.vpa.Name, fitted.Name, n))
 		}
 	}
-	return texts
 }
