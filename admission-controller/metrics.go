@@ -21,6 +21,7 @@ type metrics struct {
 
 	problems *prometheus.CounterVec
 	notAfter prometheus.Gauge
+	daysLeft prometheus.Gauge
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
@@ -47,8 +48,12 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Name: "loadline_admission_controller_certificate_expiry_timestamp_seconds",
 			Help: "When the serving certificate expires, as a Unix time.",
 		}),
+		daysLeft: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "loadline_admission_controller_certificate_days_left",
+			Help: "Days until the serving certificate expires; negative when it has.",
+		}),
 	}
-	registerer.MustRegister(m.pods, m.latency, m.execution, m.problems, m.notAfter)
+	registerer.MustRegister(m.pods, m.latency, m.execution, m.problems, m.notAfter, m.daysLeft)
 	return m
 }
 
@@ -67,3 +72,9 @@ func (m *metrics) Step(step string, took time.Duration) {
 
 // Problem counts a request that could not be handled.
 func (m *metrics) Problem(cause server.Cause) { m.problems.WithLabelValues(string(cause)).Inc() }
+
+// Certificate records when the served certificate ends.
+func (m *metrics) Certificate(end, now time.Time) {
+	m.notAfter.Set(float64(end.Unix()))
+	m.daysLeft.Set(end.Sub(now).Hours() / 24)
+}

@@ -66,7 +66,7 @@ func portFree(port int) error {
 
 // newKeeper chooses where the certificate comes from.
 func newKeeper(config Config, clients *client.Clients, m *metrics) (*certs.Keeper, error) {
-	k := &certs.Keeper{Holder: &certs.Holder{}, Expiry: func(end time.Time) { m.notAfter.Set(float64(end.Unix())) }}
+	k := &certs.Keeper{Holder: &certs.Holder{}, Expiry: m.Certificate}
 	if config.Register {
 		registrar := register.Registrar{Client: clients.Kube.AdmissionregistrationV1(), Config: config.registration()}
 		k.Publish = registrar.Apply
@@ -146,7 +146,7 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 func probe(ctx context.Context, s *server.Server, config Config, k *certs.Keeper) error {
 	ctx, cancel := context.WithTimeout(ctx, config.LeaseInterval)
 	defer cancel()
-	return s.Probe(ctx, config.host(), k.Holder.Current().CAs)
+	return s.Probe(ctx, config.host(), k.Holder.Trusted())
 }
 
 func heartbeat(config Config, clients *client.Clients) *lease.Beat {
