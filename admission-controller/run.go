@@ -171,8 +171,20 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (po
 	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace)
 	scales := client.NewScales(clients.Kube)
 	resolver := target.New(core, scales.Scale)
-	finder := lookup.New(ctx, resolver)
-	registration, err := vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().AddEventHandler(finder.Handler())
+	scout := lookup.NewScout(func(ctx context.Context, key target.Key) {
+		if _, _, err := resolver.Topmost(ctx, key); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(4).Info("Owner of pods cannot be read", "owner", key.String(), "namespace", key.Namespace, "reason", err)
+		}
+	})
+	finder := lookup.New(ctx, resolver.Remembering(scout.Want))
+	if err := resolver.Owners(func(key target.Key) {
+		if finder.Serves(key.Namespace) {
+			scout.Want(key)
+		}
+	}); err != nil {
+		return podHandler{}, nil, err
+	}
+	registration, err := vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().AddEventHandler(finder.Handler(scout.Want))
 	if err != nil {
 		return podHandler{}, nil, fmt.Errorf("watch VerticalPodAutoscalers: %w", err)
 	}
@@ -189,8 +201,9 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (po
 	}
 	pods := podHandler{serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), mutation: config.mutation()}
 	return pods, func(ctx context.Context) error {
-		resolver.Run(ctx, scales.Reset)
-		return nil
+		return together(ctx,
+			func(ctx context.Context) error { resolver.Run(ctx, scales.Reset); return nil },
+			func(ctx context.Context) error { scout.Run(ctx); return nil })
 	}, nil
 }
 

@@ -37,7 +37,7 @@ func (c *cluster) Selector(context.Context, string, *autoscalingv1.CrossVersionO
 func TestFind(t *testing.T) {
 	pod := testkit.Pod("p")
 	f := New(t.Context(), &cluster{})
-	h := f.Handler()
+	h := f.Handler(func(target.Key) { t.Error("a Deployment needs no reading") })
 	vpa := testkit.VPA("v")
 	h.OnAdd(vpa, true)
 	got, err := f.Find(t.Context(), testkit.Namespace, pod)
