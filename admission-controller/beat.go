@@ -6,15 +6,19 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/pkg/kube/lease"
 )
 
-// beater writes the heartbeat Lease, but only while the webhook answers its own
-// probe: the updater evicts pods as long as the heartbeat is fresh.
+// beater writes the heartbeat Lease, but only while the webhook answers probes:
+// over its own port, and on the way that the API server takes. The updater evicts
+// pods as long as the heartbeat is fresh.
 type beater struct {
 	lease *lease.Beat
-	probe func(ctx context.Context) error
-	alive func() // told after each probe that was answered
+	own   func(ctx context.Context) error
+	reach func(ctx context.Context) (server.Route, bool) // false: the way of the API server is not known here
+	alive func()                                         // told after each probe of the own port that was answered
+	blind bool                                           // it was said that no way is known
 }
 
 // expireTime is how long the end of the program may be held up by the Lease.
@@ -49,6 +53,23 @@ func (b *beater) once(ctx context.Context) error {
 	if err := b.probe(ctx); err != nil {
 		return err
 	}
-	b.alive()
 	return b.lease.Write(ctx, time.Now())
+}
+
+func (b *beater) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, b.lease.Interval)
+	defer cancel()
+	if err := b.own(ctx); err != nil {
+		return err
+	}
+	b.alive()
+	service, known := b.reach(ctx)
+	if known {
+		return service.Probe(ctx)
+	}
+	if !b.blind {
+		klog.FromContext(ctx).Info("The way of the API server to the webhook is not known here, so only the own port is probed before each heartbeat", "host", service.Host)
+	}
+	b.blind = true
+	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/pkg/kube/lease"
 )
 
@@ -31,12 +33,13 @@ func TestD11TheHeartbeatFollowsTheProbe(t *testing.T) {
 		answers.Store("not yet")
 		b := beater{
 			lease: &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
-			probe: func(context.Context) error {
+			own: func(context.Context) error {
 				if text := answers.Load().(string); text != "" {
 					return errors.New(text)
 				}
 				return nil
 			},
+			reach: func(context.Context) (server.Route, bool) { return server.Route{}, false },
 			alive: func() { probes.Add(1) },
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -66,6 +69,31 @@ func TestD11TheHeartbeatFollowsTheProbe(t *testing.T) {
 		require.NoError(t, err)
 		require.False(t, alive, "expired at the end")
 	})
+}
+
+// The webhook answers over its own port, but not on the way of the API server:
+// it is alive, and the updater must not evict.
+func TestD11NoHeartbeatWithoutTheService(t *testing.T) {
+	client := fake.NewClientset()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	alive := 0
+	b := beater{
+		lease: &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+		own:   func(context.Context) error { return nil },
+		reach: func(context.Context) (server.Route, bool) {
+			return server.Route{Address: closed.Addr().String(), Host: "vpa-webhook.kube-system.svc"}, true
+		},
+		alive: func() { alive++ },
+	}
+	require.ErrorContains(t, b.once(t.Context()), "does not answer a probe of its own at "+closed.Addr().String())
+	require.Equal(t, 1, alive)
+	require.Empty(t, client.Actions())
+
+	b.reach = func(context.Context) (server.Route, bool) { return server.Route{}, false }
+	require.NoError(t, b.once(t.Context()), "where the way is not known the own port must do")
+	require.NotEmpty(t, client.Actions())
 }
 
 func TestHealth(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"loadline.dev/loadline/admission-controller/certs"
 	"loadline.dev/loadline/admission-controller/mutate"
 	"loadline.dev/loadline/admission-controller/register"
+	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/validate"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
@@ -53,6 +54,9 @@ type Config struct {
 	// Ours, not of the reference VPA.
 	Secret string        // where a self-issued certificate is kept
 	Drain  time.Duration // how long the webhook still answers after SIGTERM
+	// Who may ask the webhook.
+	ClientCA    string // file; empty: anybody
+	ClientNames string // common names separated by commas; empty: any
 }
 
 // Default returns the defaults of all flags.
@@ -109,6 +113,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Secret, "tls-secret", c.Secret, "Secret, in the namespace of the program, that holds a self-issued certificate.")
 	fs.DurationVar(&c.Drain, "drain-delay", c.Drain, "How long the webhook still answers after SIGTERM, so that the Service can forget it first.")
+	fs.StringVar(&c.ClientCA, "webhook-client-ca-file", c.ClientCA, "CA (PEM) of the client certificate that the API server must show to the webhook. Empty: none is asked for.")
+	fs.StringVar(&c.ClientNames, "webhook-client-names", c.ClientNames, "Common names that the client certificate may have, separated by commas. Empty: any.")
 }
 
 // Complete reads nothing: all files may change while the program runs.
@@ -144,6 +150,17 @@ func (c *Config) Validate() error {
 	return errors.Join(problems...)
 }
 
+// callers says who may ask the webhook.
+func (c *Config) callers() server.Callers {
+	callers := server.Callers{CAFile: c.ClientCA}
+	for name := range strings.SplitSeq(c.ClientNames, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			callers.Names = append(callers.Names, name)
+		}
+	}
+	return callers
+}
+
 func validPort(text string) bool {
 	n, err := strconv.ParseUint(text, 10, 16)
 	return err == nil && n > 0
@@ -157,6 +174,9 @@ func (c *Config) Warnings() []string {
 	}
 	if !c.ByURL && c.WebhookAddress+c.WebhookPort != "" {
 		lines = append(lines, flags.Problem("webhook-address", c.WebhookAddress, "has no effect without --register-by-url").Error())
+	}
+	if c.ClientCA == "" && c.ClientNames != "" {
+		lines = append(lines, flags.Problem("webhook-client-names", c.ClientNames, "has no effect without --webhook-client-ca-file").Error())
 	}
 	if _, err := register.ParseLabels(c.WebhookLabels); err != nil {
 		lines = append(lines, flags.Problem("webhook-labels", c.WebhookLabels, "ignored: "+err.Error()).Error())

@@ -67,12 +67,21 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if err != nil {
 		return server.Answer{Cause: server.CauseBoost, Err: fmt.Errorf("VerticalPodAutoscaler %s: %w", klog.KObj(vpa), err)}
 	}
-	if mutation.Resized {
-		klog.FromContext(ctx).V(2).Info("New pod gets the resources of its VPA", "pod", klog.KObj(&pod), "vpa", klog.KObj(vpa))
-	} else {
-		klog.FromContext(ctx).V(4).Info("New pod keeps its resources: its VPA recommends none", "pod", klog.KObj(&pod), "vpa", klog.KObj(vpa))
-	}
+	tell(ctx, request, mutation.Resized, klog.KObj(&pod), klog.KObj(vpa))
 	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings}
+}
+
+// tell logs what happens to a pod. A dry run changes none.
+func tell(ctx context.Context, request *admissionv1.AdmissionRequest, resized bool, pod, vpa klog.ObjectRef) {
+	log := klog.FromContext(ctx)
+	switch {
+	case request.DryRun != nil && *request.DryRun:
+		log.V(4).Info("Dry run of a new pod", "pod", pod, "vpa", vpa, "resized", resized)
+	case resized:
+		log.V(2).Info("New pod gets the resources of its VPA", "pod", pod, "vpa", vpa)
+	default:
+		log.V(4).Info("New pod keeps its resources: its VPA recommends none", "pod", pod, "vpa", vpa)
+	}
 }
 
 // vpaHandler answers about VPA objects.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"time"
 
@@ -36,6 +37,11 @@ func run(ctx context.Context, config Config) error {
 	status := serving.New(config.Serving.Address, config.Serving.Profiling, registry, h.Check)
 	if err := errors.Join(status.Listen(), portFree(config.Port)); err != nil {
 		return err
+	}
+	if config.ClientCA != "" {
+		if _, err := config.callers().Load(); err != nil {
+			return fmt.Errorf("--webhook-client-ca-file=%s: %w", config.ClientCA, err)
+		}
 	}
 	rest, err := client.Load(config.Kube, "admission-controller")
 	if err != nil {
@@ -129,24 +135,27 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 		TLS:      tls,
 		Handlers: []server.Handler{pods.handler(), vpaHandler(config.validation())},
 		Recorder: w.metrics,
+		Callers:  config.callers(),
 		Drain:    config.Drain,
 	})
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	b := beater{lease: heartbeat(config, clients), alive: w.health.alive, probe: func(ctx context.Context) error {
-		return probe(ctx, s, config, w.keeper)
-	}}
+	b := beater{
+		lease: heartbeat(config, clients), alive: w.health.alive,
+		own: func(ctx context.Context) error {
+			route, err := s.Own(config.host(), w.keeper.Holder.Trusted())
+			if err != nil {
+				return err
+			}
+			return route.Probe(ctx)
+		},
+		reach: reach{config: config, resolve: net.DefaultResolver.LookupHost, trusted: w.keeper.Holder.Trusted}.route,
+	}
 	return together(ctx, resolve, s.Run, b.Run, func(ctx context.Context) error {
 		w.keeper.Run(ctx, false)
 		return nil
 	})
-}
-
-func probe(ctx context.Context, s *server.Server, config Config, k *certs.Keeper) error {
-	ctx, cancel := context.WithTimeout(ctx, config.LeaseInterval)
-	defer cancel()
-	return s.Probe(ctx, config.host(), k.Holder.Trusted())
 }
 
 func heartbeat(config Config, clients *client.Clients) *lease.Beat {

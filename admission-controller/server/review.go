@@ -51,6 +51,7 @@ const (
 	CauseLimitRange  Cause = "limit_range"  // LimitRanges cannot be listed
 	CausePanic       Cause = "panic"        // a defect of ours
 	CauseResponse    Cause = "response"     // the answer cannot be written
+	CauseClient      Cause = "client"       // the client is not the API server
 )
 
 // Values of the metric labels.
@@ -82,6 +83,7 @@ const MaxBody = 5 << 20
 type reviewer struct {
 	handlers []Handler
 	recorder Recorder
+	callers  Callers
 	log      klog.Logger
 }
 
@@ -132,6 +134,10 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 
 // read returns the body, or the HTTP code of an empty answer.
 func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []byte, code int) {
+	if !x.callers.permits(request) {
+		x.problem(CauseClient, errNoClientCertificate)
+		return nil, http.StatusForbidden
+	}
 	if kind := request.Header.Get("Content-Type"); kind != "application/json" {
 		x.problem(CauseContentType, fmt.Errorf("content type is %q, must be application/json", kind))
 		return nil, http.StatusOK

@@ -149,11 +149,16 @@ func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }()
 
-	require.NoError(t, s.Probe(ctx, "127.0.0.1", cas))
-	require.NoError(t, s.Probe(ctx, "any.name", nil), "without CAs the certificate is not looked at")
-	require.ErrorContains(t, s.Probe(ctx, "10.1.1.1", cas), "does not answer its own probe")
+	probe := func(ctx context.Context, host string, cas []byte) error {
+		route, err := s.Own(host, cas)
+		require.NoError(t, err)
+		return route.Probe(ctx)
+	}
+	require.NoError(t, probe(ctx, "127.0.0.1", cas))
+	require.NoError(t, probe(ctx, "any.name", nil), "without CAs the certificate is not looked at")
+	require.ErrorContains(t, probe(ctx, "10.1.1.1", cas), "does not answer a probe of its own")
 	_, others := selfSigned(t)
-	require.Error(t, s.Probe(ctx, "127.0.0.1", others))
+	require.Error(t, probe(ctx, "127.0.0.1", others))
 
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(cas)
@@ -170,11 +175,11 @@ func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 	}()
 	<-entered
 	stop()
-	require.NoError(t, s.Probe(context.Background(), "127.0.0.1", cas), "still answers while it drains")
+	require.NoError(t, probe(context.Background(), "127.0.0.1", cas), "still answers while it drains")
 	time.AfterFunc(200*time.Millisecond, func() { close(leave) })
 	require.Contains(t, <-answered, `"allowed":true`, "an open request is answered")
 	require.NoError(t, <-ended)
-	require.Error(t, s.Probe(context.Background(), "127.0.0.1", cas))
+	require.Error(t, probe(context.Background(), "127.0.0.1", cas))
 }
 
 func TestPortInUse(t *testing.T) {
