@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/admission-controller/mutate"
+	"loadline.dev/loadline/admission-controller/quota"
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/validate"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -30,6 +31,7 @@ type podHandler struct {
 	serves      func(namespace string) bool
 	finder      finder
 	limitRanges corelisters.LimitRangeLister
+	quotas      func(namespace string) []*corev1.ResourceQuota // nil: none are known
 	mutation    mutate.Config
 }
 
@@ -63,7 +65,11 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if err != nil {
 		return server.Answer{Cause: server.CauseLimitRange, Err: fmt.Errorf("list the LimitRanges of namespace %s: %w", request.Namespace, err)}
 	}
-	mutation, err := h.mutation.Patch(&pod, vpa, convert.Ranges(objects))
+	demands := mutate.Namespace{Ranges: convert.Ranges(objects)}
+	if h.quotas != nil {
+		demands.Room = quota.For(&pod, h.quotas(request.Namespace))
+	}
+	mutation, err := h.mutation.Patch(&pod, vpa, demands)
 	if err != nil {
 		return server.Answer{Cause: server.CauseBoost, Err: fmt.Errorf("VerticalPodAutoscaler %s: %w", klog.KObj(vpa), err)}
 	}
@@ -84,8 +90,12 @@ func tell(ctx context.Context, request *admissionv1.AdmissionRequest, resized bo
 	}
 }
 
+// advisor returns warnings about a VPA that is accepted; old is nil or what it
+// was. surroundings.Cluster has one.
+type advisor func(ctx context.Context, vpa, old *vpav1.VerticalPodAutoscaler) []string
+
 // vpaHandler answers about VPA objects.
-func vpaHandler(config validate.Config) server.Handler {
+func vpaHandler(config validate.Config, advise advisor) server.Handler {
 	return server.Handler{
 		Resource: metav1.GroupResource{Group: vpav1.SchemeGroupVersion.Group, Resource: "verticalpodautoscalers"},
 		Label:    "VPA",
@@ -99,7 +109,20 @@ func vpaHandler(config validate.Config) server.Handler {
 				klog.FromContext(ctx).V(4).Info("VPA refused", "reason", errors.Join(verdict.Errors.ToAggregate()))
 				return server.Answer{Refusal: refusal, Warnings: verdict.Warnings}
 			}
-			return server.Answer{Patch: verdict.Patch, Warnings: verdict.Warnings}
+			return server.Answer{Patch: verdict.Patch, Warnings: append(verdict.Warnings, advice(ctx, request, old, advise)...)}
 		},
 	}
+}
+
+// advice asks the advisor about a VPA that was checked already.
+func advice(ctx context.Context, request *admissionv1.AdmissionRequest, old []byte, advise advisor) []string {
+	var vpa, former vpav1.VerticalPodAutoscaler
+	if json.Unmarshal(request.Object.Raw, &vpa) != nil {
+		return nil
+	}
+	vpa.Namespace = request.Namespace
+	if len(old) == 0 || json.Unmarshal(old, &former) != nil {
+		return advise(ctx, &vpa, nil)
+	}
+	return advise(ctx, &vpa, &former)
 }

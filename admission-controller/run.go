@@ -5,19 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
-	"os"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/admission-controller/certs"
+	"loadline.dev/loadline/admission-controller/heartbeat"
 	"loadline.dev/loadline/admission-controller/lookup"
 	"loadline.dev/loadline/admission-controller/register"
 	"loadline.dev/loadline/admission-controller/server"
+	"loadline.dev/loadline/admission-controller/surroundings"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/serving"
 )
@@ -33,7 +33,7 @@ func run(ctx context.Context, config Config) error {
 	}
 	registry := serving.NewRegistry()
 	m := newMetrics(registry)
-	h := newHealth(time.Now())
+	h := heartbeat.NewHealth(time.Now())
 	status := serving.New(config.Serving.Address, config.Serving.Profiling, registry, h.Check)
 	if err := errors.Join(status.Listen(), portFree(config.Port)); err != nil {
 		return err
@@ -111,7 +111,7 @@ func newKeeper(config Config, clients *client.Clients, m *metrics) (*certs.Keepe
 // webhook are the parts that exist before the caches are filled.
 type webhook struct {
 	metrics *metrics
-	health  *health
+	health  *heartbeat.Health
 	keeper  *certs.Keeper
 }
 
@@ -120,7 +120,7 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 	if err := clients.WaitForServer(ctx, patience); err != nil {
 		return err
 	}
-	pods, resolve, err := fillCaches(ctx, config, clients)
+	handlers, follow, err := fillCaches(ctx, config, clients)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 	s := server.New(server.Config{
 		Port:     config.Port,
 		TLS:      tls,
-		Handlers: []server.Handler{pods.handler(), vpaHandler(config.validation())},
+		Handlers: handlers,
 		Recorder: w.metrics,
 		Callers:  config.callers(),
 		Drain:    config.Drain,
@@ -141,41 +141,24 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	b := beater{
-		lease: heartbeat(config, clients), alive: w.health.alive,
-		own: func(ctx context.Context) error {
-			route, err := s.Own(config.host(), w.keeper.Holder.Trusted())
-			if err != nil {
-				return err
-			}
-			return route.Probe(ctx)
-		},
-		reach: reach{config: config, resolve: net.DefaultResolver.LookupHost, trusted: w.keeper.Holder.Trusted}.route,
+	own := func(ctx context.Context) error {
+		route, err := s.Own(config.host(), w.keeper.Holder.Trusted())
+		if err != nil {
+			return err
+		}
+		return route.Probe(ctx)
 	}
-	return together(ctx, resolve, s.Run, b.Run, func(ctx context.Context) error {
+	b := heartbeat.Beater{Lease: config.heartbeat(clients.Kube.CoordinationV1()), Own: own, Reach: config.way(w.keeper.Holder).Route, Alive: w.health.Alive}
+	return together(ctx, follow, s.Run, b.Run, func(ctx context.Context) error {
 		w.keeper.Run(ctx, false)
 		return nil
 	})
 }
 
-func heartbeat(config Config, clients *client.Clients) *lease.Beat {
-	holder, err := os.Hostname()
-	if err != nil {
-		holder = "admission-controller"
-	}
-	return &lease.Beat{
-		Client:    clients.Kube.CoordinationV1(),
-		Namespace: lease.Namespace(config.LeaseNamespace),
-		Name:      config.LeaseName,
-		Holder:    holder,
-		Interval:  config.LeaseInterval,
-	}
-}
-
 // fillCaches starts the informers and waits until they are filled. It returns
-// the handler of pods that reads them, and what keeps the answers about other
-// kinds of controllers fresh.
-func fillCaches(ctx context.Context, config Config, clients *client.Clients) (podHandler, func(context.Context) error, error) {
+// the handlers that read them, and what keeps the answers about other kinds of
+// controllers, and about what surrounds pods, fresh.
+func fillCaches(ctx context.Context, config Config, clients *client.Clients) ([]server.Handler, func(context.Context) error, error) {
 	core := client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "")
 	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace)
 	scales := client.NewScales(clients.Kube)
@@ -191,11 +174,12 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (po
 			scout.Want(key)
 		}
 	}); err != nil {
-		return podHandler{}, nil, err
+		return nil, nil, err
 	}
-	registration, err := vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().AddEventHandler(finder.Handler(scout.Want))
-	if err != nil {
-		return podHandler{}, nil, fmt.Errorf("watch VerticalPodAutoscalers: %w", err)
+	informer := vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()
+	registration, err := informer.AddEventHandler(finder.Handler(scout.Want))
+	if err = errors.Join(err, informer.AddIndexers(surroundings.Index())); err != nil {
+		return nil, nil, fmt.Errorf("watch VerticalPodAutoscalers: %w", err)
 	}
 	limitRanges := core.Core().V1().LimitRanges()
 	caches := map[string]cache.InformerSynced{
@@ -206,13 +190,17 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (po
 	core.Start(ctx.Done())
 	vpas.Start(ctx.Done())
 	if err := client.Sync(ctx, caches); err != nil {
-		return podHandler{}, nil, err
+		return nil, nil, err
 	}
-	pods := podHandler{serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), mutation: config.mutation()}
-	return pods, func(ctx context.Context) error {
-		return together(ctx,
-			func(ctx context.Context) error { resolver.Run(ctx, scales.Reset); return nil },
-			func(ctx context.Context) error { scout.Run(ctx); return nil })
+	around := &surroundings.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: resolver}
+	pods := podHandler{serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas, mutation: config.mutation()}
+	return []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise)}, func(ctx context.Context) error {
+		var done sync.WaitGroup
+		done.Go(func() { resolver.Run(ctx, scales.Reset) })
+		done.Go(func() { scout.Run(ctx) })
+		done.Go(func() { around.Run(ctx) })
+		done.Wait()
+		return nil
 	}, nil
 }
 

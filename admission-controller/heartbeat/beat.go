@@ -1,4 +1,4 @@
-package main
+package heartbeat
 
 import (
 	"context"
@@ -10,15 +10,16 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 )
 
-// beater writes the heartbeat Lease, but only while the webhook answers probes:
+// Beater writes the heartbeat Lease, but only while the webhook answers probes:
 // over its own port, and on the way that the API server takes. The updater evicts
 // pods as long as the heartbeat is fresh.
-type beater struct {
-	lease *lease.Beat
-	own   func(ctx context.Context) error
-	reach func(ctx context.Context) (server.Route, bool) // false: the way of the API server is not known here
-	alive func()                                         // told after each probe of the own port that was answered
-	blind bool                                           // it was said that no way is known
+type Beater struct {
+	Lease *lease.Beat
+	Own   func(ctx context.Context) error                // probes the own port
+	Reach func(ctx context.Context) (server.Route, bool) // false: the way of the API server is not known here
+	Alive func()                                         // told after each answered probe of the own port
+
+	blind bool // it was said that no way is known
 }
 
 // expireTime is how long the end of the program may be held up by the Lease.
@@ -26,9 +27,9 @@ const expireTime = 3 * time.Second
 
 // Run beats until ctx ends; then it makes the Lease stale, so that nothing is
 // evicted in the minute that follows.
-func (b *beater) Run(ctx context.Context) error {
+func (b *Beater) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
-	tick := time.NewTicker(b.lease.Interval)
+	tick := time.NewTicker(b.Lease.Interval)
 	defer tick.Stop()
 	for wrote := false; ; {
 		if err := b.once(ctx); err == nil {
@@ -43,27 +44,27 @@ func (b *beater) Run(ctx context.Context) error {
 			}
 			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), expireTime)
 			defer cancel()
-			return b.lease.Expire(ending)
+			return b.Lease.Expire(ending)
 		case <-tick.C:
 		}
 	}
 }
 
-func (b *beater) once(ctx context.Context) error {
+func (b *Beater) once(ctx context.Context) error {
 	if err := b.probe(ctx); err != nil {
 		return err
 	}
-	return b.lease.Write(ctx, time.Now())
+	return b.Lease.Write(ctx, time.Now())
 }
 
-func (b *beater) probe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, b.lease.Interval)
+func (b *Beater) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, b.Lease.Interval)
 	defer cancel()
-	if err := b.own(ctx); err != nil {
+	if err := b.Own(ctx); err != nil {
 		return err
 	}
-	b.alive()
-	service, known := b.reach(ctx)
+	b.Alive()
+	service, known := b.Reach(ctx)
 	if known {
 		return service.Probe(ctx)
 	}

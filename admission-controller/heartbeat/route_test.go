@@ -1,4 +1,4 @@
-package main
+package heartbeat
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 )
 
 func TestD11TheHeartbeatGoesTheWayOfTheAPIServer(t *testing.T) {
-	t.Setenv("NAMESPACE", "kube-system")
 	asked := ""
 	resolve := func(_ context.Context, host string) ([]string, error) {
 		if asked = host; host == "vpa-webhook.kube-system.svc" {
@@ -17,31 +16,31 @@ func TestD11TheHeartbeatGoesTheWayOfTheAPIServer(t *testing.T) {
 		}
 		return nil, errors.New("no such host")
 	}
-	way := func(change func(*Config)) (string, bool) {
-		config := Default()
-		change(&config)
-		route, ok := reach{config: config, resolve: resolve, trusted: func() []byte { return []byte("CA") }}.route(t.Context())
-		require.Equal(t, config.host(), route.Host)
+	way := func(change func(*Way)) (string, bool) {
+		w := Way{Service: "vpa-webhook", Host: "vpa-webhook.kube-system.svc", Resolve: resolve, Trusted: func() []byte { return []byte("CA") }}
+		change(&w)
+		route, ok := w.Route(t.Context())
+		require.Equal(t, w.Host, route.Host)
 		require.Equal(t, "CA", string(route.CAs))
 		return route.Address, ok
 	}
-	address, ok := way(func(*Config) {})
+	address, ok := way(func(*Way) {})
 	require.True(t, ok)
 	require.Equal(t, "10.0.0.9:443", address)
 	require.Equal(t, "vpa-webhook.kube-system.svc", asked)
 
-	_, ok = way(func(c *Config) { c.Register = false })
+	_, ok = way(func(w *Way) { w.Foreign = true })
 	require.False(t, ok, "who registers it may have another Service, or port")
-	_, ok = way(func(c *Config) { c.Service = "my-hook" })
+	_, ok = way(func(w *Way) { w.Service, w.Host = "my-hook", "my-hook.kube-system.svc" })
 	require.False(t, ok, "a name that nobody knows says nothing about the webhook")
 	t.Setenv("MY_HOOK_SERVICE_HOST", "fd00::9")
-	address, ok = way(func(c *Config) { c.Service = "my-hook" })
+	address, ok = way(func(w *Way) { w.Service, w.Host = "my-hook", "my-hook.kube-system.svc" })
 	require.True(t, ok)
 	require.Equal(t, "[fd00::9]:443", address, "pods know the Services of their namespace without DNS, too")
 
-	address, ok = way(func(c *Config) { c.ByURL, c.WebhookAddress = true, "https://hook.example.com" })
+	address, ok = way(func(w *Way) { w.URL = "https://hook.example.com" })
 	require.True(t, ok)
 	require.Equal(t, "hook.example.com:443", address)
-	address, _ = way(func(c *Config) { c.ByURL, c.WebhookAddress, c.WebhookPort = true, "https://10.1.2.3", "9443" })
+	address, _ = way(func(w *Way) { w.URL = "https://10.1.2.3:9443" })
 	require.Equal(t, "10.1.2.3:9443", address)
 }
