@@ -13,6 +13,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/admission-controller/excerpt"
 	"loadline.dev/loadline/admission-controller/mutate"
 	"loadline.dev/loadline/admission-controller/quota"
 	"loadline.dev/loadline/admission-controller/server"
@@ -46,15 +47,15 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if !h.serves(request.Namespace) {
 		return server.Answer{}
 	}
-	var pod corev1.Pod
-	if err := json.Unmarshal(request.Object.Raw, &pod); err != nil {
-		return server.Answer{Cause: server.CauseObject, Err: fmt.Errorf("not a pod: %w", err)}
+	pod, err := decodePod(request.Object.Raw)
+	if err != nil {
+		return server.Answer{Cause: server.CauseObject, Err: err}
 	}
 	pod.Namespace = request.Namespace
 	if pod.Name == "" {
 		pod.Name = pod.GenerateName + "%" // the API server has not chosen it yet
 	}
-	vpa, err := h.finder.Find(ctx, request.Namespace, &pod)
+	vpa, err := h.finder.Find(ctx, request.Namespace, pod)
 	if err != nil {
 		return server.Answer{Cause: server.CauseOwner, Err: err}
 	}
@@ -67,14 +68,40 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	}
 	demands := mutate.Namespace{Ranges: convert.Ranges(objects)}
 	if h.quotas != nil {
-		demands.Room = quota.For(&pod, h.quotas(request.Namespace))
+		demands.Room = quota.For(pod, h.quotas(request.Namespace))
 	}
-	mutation, err := h.mutation.Patch(&pod, vpa, demands)
+	mutation, err := h.mutation.Patch(pod, vpa, demands)
 	if err != nil {
 		return server.Answer{Cause: server.CauseBoost, Err: fmt.Errorf("VerticalPodAutoscaler %s: %w", klog.KObj(vpa), err)}
 	}
-	tell(ctx, request, mutation.Resized, klog.KObj(&pod), klog.KObj(vpa))
+	tell(ctx, request, mutation.Resized, klog.KObj(pod), klog.KObj(vpa))
 	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings}
+}
+
+// needed are the parts of a pod that decide what it gets.
+var needed = excerpt.Fields{
+	"metadata": {"name": nil, "generateName": nil, "labels": nil, "annotations": nil, "ownerReferences": nil},
+	"spec": {
+		"containers":            {"name": nil, "resources": nil},
+		"initContainers":        {"name": nil, "resources": nil, "restartPolicy": nil},
+		"resources":             nil,
+		"overhead":              nil,
+		"activeDeadlineSeconds": nil,
+		"priorityClassName":     nil,
+	},
+}
+
+// decodePod reads what is needed of a pod.
+func decodePod(raw []byte) (*corev1.Pod, error) {
+	short, ok := excerpt.Of(raw, needed)
+	if !ok {
+		short = raw // the decoder says what is wrong
+	}
+	var pod corev1.Pod
+	if err := json.Unmarshal(short, &pod); err != nil {
+		return nil, fmt.Errorf("not a pod: %w", err)
+	}
+	return &pod, nil
 }
 
 // tell logs what happens to a pod. A dry run changes none.

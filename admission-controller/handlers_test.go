@@ -31,7 +31,7 @@ func (f found) Find(context.Context, string, *corev1.Pod) (*vpav1.VerticalPodAut
 	return f.vpa, f.err
 }
 
-func handlerOf(t *testing.T, f finder, ranges ...*corev1.LimitRange) podHandler {
+func handlerOf(t testing.TB, f finder, ranges ...*corev1.LimitRange) podHandler {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	for _, r := range ranges {
 		require.NoError(t, indexer.Add(r))

@@ -67,7 +67,7 @@ const (
 
 	nodesEvery = 10 * time.Minute // how old the largest node may be
 	nodesPage  = 250
-	askTime    = 500 * time.Millisecond // for what is asked about one VPA
+	askTime    = 200 * time.Millisecond // for what is asked about one VPA
 )
 
 // Quotas returns the ResourceQuotas of a namespace as far as they are known.
