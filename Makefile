@@ -15,6 +15,8 @@ LDFLAGS := -s -w
 CLUSTER := .cluster
 # More options of `make scale`; `cd e2e && go run ./scale -h` lists them.
 SCALE   ?=
+# More options of `make load`.
+LOAD    ?=
 # What of hack/cluster compiles without all of Kubernetes.
 CLUSTER_PACKAGES := ./instance ./local ./pki ./play ./supervise ./trace
 LINT    := go tool -modfile=$(CURDIR)/hack/tools/lint/go.mod golangci-lint
@@ -84,6 +86,10 @@ e2e: build ## user-visible promises on the local control plane
 .PHONY: scale
 scale: build ## measure a pass with 10,000 pods and write docs/scale.md (an hour; SCALE="-only loadline" and more options)
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./scale -document ../docs/scale.md $(SCALE)
+
+.PHONY: load
+load: build ## measure the webhook with 10,000 VPAs on one processor and write the figures to docs/admission.md (6 minutes; LOAD="-rate 200" and more options)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./load -document ../docs/admission.md $(LOAD)
 
 .PHONY: demo
 demo: build ## show workloads being put right on a local control plane (KEEP=1 leaves it running)
