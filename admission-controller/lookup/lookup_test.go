@@ -99,3 +99,13 @@ func TestAVPAWithoutTargetIsNoCandidate(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, got)
 }
+
+func TestD12AnOwnerWithoutControllerFieldIsNone(t *testing.T) {
+	f := New(t.Context(), &cluster{})
+	f.Put(testkit.VPA("v"))
+	pod := testkit.Pod("p")
+	pod.OwnerReferences = append([]metav1.OwnerReference{{Kind: "ReplicaSet", Name: "before the true one"}}, pod.OwnerReferences...)
+	got, err := f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.NotNil(t, got)
+}

@@ -36,20 +36,33 @@ func within(objects []*corev1.LimitRange) Namespace {
 	return Namespace{Ranges: convert.Ranges(objects)}
 }
 
-// apply puts a patch on a pod with an independent library.
+// applied puts a patch on a pod with an independent library.
+func applied(pod *corev1.Pod, operations []patch.Operation) (*corev1.Pod, error) {
+	raw, err := json.Marshal(operations)
+	if err != nil {
+		return nil, err
+	}
+	before, err := json.Marshal(pod)
+	if err != nil {
+		return nil, err
+	}
+	decoded, err := jsonpatch.DecodePatch(raw)
+	if err != nil {
+		return nil, err
+	}
+	after, err := decoded.Apply(before)
+	if err != nil {
+		return nil, err
+	}
+	var patched corev1.Pod
+	return &patched, json.Unmarshal(after, &patched)
+}
+
 func apply(t *testing.T, pod *corev1.Pod, operations []patch.Operation) *corev1.Pod {
 	t.Helper()
-	raw, err := json.Marshal(operations)
+	patched, err := applied(pod, operations)
 	require.NoError(t, err)
-	before, err := json.Marshal(pod)
-	require.NoError(t, err)
-	decoded, err := jsonpatch.DecodePatch(raw)
-	require.NoError(t, err)
-	after, err := decoded.Apply(before)
-	require.NoError(t, err)
-	var patched corev1.Pod
-	require.NoError(t, json.Unmarshal(after, &patched))
-	return &patched
+	return patched
 }
 
 func TestAPodThatHasTheRecommendationKeepsItsResources(t *testing.T) {

@@ -193,3 +193,28 @@ func TestPortInUse(t *testing.T) {
 func TestLongWarningsAreShortened(t *testing.T) {
 	require.Len(t, warning(strings.Repeat("x", 1000)), longestWarning)
 }
+
+// one sends a review with a body and returns what was counted and answered.
+func one(body string, answer func() Answer) (*recorder, string) {
+	r := &recorder{}
+	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	New(Config{Handlers: []Handler{pods(answer)}, Recorder: r}).Handler(klog.Background()).ServeHTTP(w, request)
+	return r, w.Body.String()
+}
+
+func TestD12MissingFieldsOfAReviewCrashNothing(t *testing.T) {
+	for _, body := range []string{`{}`, `{"request":null}`, `{"request":{}}`, `{"request":{"uid":"u","resource":null}}`, `{"request":{"resource":{"version":"v1","resource":"pods"}}}`, `{"request":7}`} {
+		_, answer := one(body, func() Answer { return Answer{} })
+		require.Contains(t, answer, `"allowed":true`, body)
+	}
+}
+
+func TestD18ProblemsAreCountedByCauseAndTold(t *testing.T) {
+	r, answer := one(review, func() Answer { return Answer{Err: errors.New("no such owner"), Cause: CauseOwner} })
+	require.Equal(t, []Cause{CauseOwner}, r.causes)
+	require.Equal(t, []string{"error Pod"}, r.requests)
+	require.Contains(t, answer, "left unchanged: no such owner")
+	require.Contains(t, answer, `"allowed":true`)
+}

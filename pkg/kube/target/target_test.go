@@ -190,7 +190,7 @@ func TestControllerOfAPod(t *testing.T) {
 	require.False(t, found)
 }
 
-func TestScaleAnswersAreKeptAndRefreshed(t *testing.T) {
+func TestD6ScaleAnswersAreKeptAndRefreshed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		calls, text, fails := 0, "app=x", error(nil)
