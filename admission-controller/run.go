@@ -168,7 +168,8 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) ([]
 			klog.FromContext(ctx).V(4).Info("Owner of pods cannot be read", "owner", key.String(), "namespace", key.Namespace, "reason", err)
 		}
 	})
-	finder := lookup.New(ctx, resolver.Remembering(scout.Want))
+	remembering := resolver.Remembering(scout.Want)
+	finder := lookup.New(ctx, remembering)
 	if err := resolver.Owners(func(key target.Key) {
 		if finder.Serves(key.Namespace) {
 			scout.Want(key)
@@ -192,7 +193,7 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) ([]
 	if err := client.Sync(ctx, caches); err != nil {
 		return nil, nil, err
 	}
-	around := &surroundings.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: resolver}
+	around := &surroundings.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: remembering}
 	pods := podHandler{serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas, mutation: config.mutation()}
 	return []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise)}, func(ctx context.Context) error {
 		var done sync.WaitGroup

@@ -31,10 +31,15 @@ func (b *Beater) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	tick := time.NewTicker(b.Lease.Interval)
 	defer tick.Stop()
+	start := time.Now()
 	for wrote := false; ; {
-		if err := b.once(ctx); err == nil {
+		switch err := b.once(ctx); {
+		case err == nil:
 			wrote = true
-		} else if ctx.Err() == nil {
+		case ctx.Err() != nil:
+		case !wrote && time.Since(start) < StartGrace: // the Service sends nothing before the kubelet found it ready
+			log.V(1).Info("No heartbeat yet", "reason", err)
+		default:
 			log.Error(err, "No heartbeat: the updater will not evict pods")
 		}
 		select {

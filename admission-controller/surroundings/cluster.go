@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"reflect"
@@ -34,7 +35,7 @@ type Cluster struct {
 	Kube      kubernetes.Interface
 	Namespace string        // the only one that is looked at; empty: all
 	VPAs      cache.Indexer // with ByTarget
-	Targets   *target.Resolver
+	Targets   *target.Resolver // one that is Remembering: an answer that came too late must not be kept as an error
 	Retry     time.Duration // after something could not be read; 0: RetryEvery
 
 	quotas  atomic.Pointer[corelisters.ResourceQuotaLister]
@@ -182,7 +183,7 @@ func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutosca
 // podless says why the target has no pods, as far as that is known.
 func (c *Cluster) podless(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) string {
 	if _, err := c.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef); err != nil {
-		if ctx.Err() != nil {
+		if errors.Is(err, target.ErrNotRead) {
 			return ""
 		}
 		return err.Error()

@@ -95,7 +95,7 @@ func clusterOf(t *testing.T, vpas []*vpav1.VerticalPodAutoscaler, objects ...run
 	for _, vpa := range vpas {
 		require.NoError(t, indexer.Add(vpa))
 	}
-	return &Cluster{Kube: kube, VPAs: indexer, Targets: targets}
+	return &Cluster{Kube: kube, VPAs: indexer, Targets: targets.Remembering(func(target.Key) {})}
 }
 
 func TestTheClusterIsAskedForAdvice(t *testing.T) {
@@ -120,6 +120,10 @@ func TestTheClusterIsAskedForAdvice(t *testing.T) {
 	require.Empty(t, c.Advise(t.Context(), vpa, vpa.DeepCopy()), "nothing of its spec changes")
 
 	require.Contains(t, c.Advise(t.Context(), testkit.VPA("x", deployment("nobody")), nil)[0], "spec.targetRef: Deployment nobody does not exist in namespace default")
+	custom := testkit.VPA("x", func(v *vpav1.VerticalPodAutoscaler) {
+		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "web"}
+	})
+	require.Empty(t, c.Advise(t.Context(), custom, nil), "what has not been read yet is not known")
 	c = clusterOf(t, nil, web(&none))
 	require.Contains(t, c.Advise(t.Context(), testkit.VPA("x", deployment("web")), nil)[0], "spec.targetRef: Deployment web wants 0 pods")
 }
