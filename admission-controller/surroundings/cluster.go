@@ -33,10 +33,10 @@ import (
 // Cluster reads what surrounds pods and VPAs. It is safe for concurrent use.
 type Cluster struct {
 	Kube      kubernetes.Interface
-	Namespace string        // the only one that is looked at; empty: all
-	VPAs      cache.Indexer // with ByTarget
+	Namespace string           // the only one that is looked at; empty: all
+	VPAs      cache.Indexer    // with ByTarget
 	Targets   *target.Resolver // one that is Remembering: an answer that came too late must not be kept as an error
-	Retry     time.Duration // after something could not be read; 0: RetryEvery
+	Retry     time.Duration    // after something could not be read; 0: RetryEvery
 
 	quotas  atomic.Pointer[corelisters.ResourceQuotaLister]
 	largest atomic.Pointer[amount.Resources]
