@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"os"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +22,7 @@ import (
 type apiServer struct {
 	client *fake.Clientset
 	lag    time.Duration
-	seen   []byte // the bundle as it was lag ago
+	seen   atomic.Pointer[[]byte] // the bundle as it was lag ago
 }
 
 // replica returns a keeper that registers itself there.
@@ -44,7 +45,7 @@ func (a *apiServer) watch(t *testing.T, ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(a.lag):
-			a.seen = now
+			a.seen.Store(&now)
 		}
 	}
 }
@@ -53,7 +54,7 @@ func (a *apiServer) watch(t *testing.T, ctx context.Context) {
 func (a *apiServer) check(t *testing.T, replicas []*Keeper) {
 	t.Helper()
 	roots := x509.NewCertPool()
-	require.True(t, roots.AppendCertsFromPEM(a.seen))
+	require.True(t, roots.AppendCertsFromPEM(*a.seen.Load()))
 	for i, k := range replicas {
 		_, err := k.Holder.Current().Certificate.Leaf.Verify(x509.VerifyOptions{DNSName: hosts[0], Roots: roots, CurrentTime: time.Now()})
 		require.NoError(t, err, "replica %d at %s", i, time.Now())
