@@ -1,9 +1,7 @@
 package main
 
 import (
-	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"net/url"
 	"strconv"
@@ -13,13 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"loadline.dev/loadline/admission-controller/certs"
-	"loadline.dev/loadline/admission-controller/mutate"
 	"loadline.dev/loadline/admission-controller/register"
-	"loadline.dev/loadline/admission-controller/validate"
-	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/flags"
-	"loadline.dev/loadline/pkg/kube/lease"
 )
 
 // Config is the command line of the admission controller.
@@ -53,6 +46,9 @@ type Config struct {
 	// Ours, not of the reference VPA.
 	Secret string        // where a self-issued certificate is kept
 	Drain  time.Duration // how long the webhook still answers after SIGTERM
+	// Who may ask the webhook.
+	ClientCA    string // file; empty: anybody
+	ClientNames string // common names separated by commas; empty: any
 }
 
 // Default returns the defaults of all flags.
@@ -109,6 +105,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Secret, "tls-secret", c.Secret, "Secret, in the namespace of the program, that holds a self-issued certificate.")
 	fs.DurationVar(&c.Drain, "drain-delay", c.Drain, "How long the webhook still answers after SIGTERM, so that the Service can forget it first.")
+	fs.StringVar(&c.ClientCA, "webhook-client-ca-file", c.ClientCA, "CA (PEM) of the client certificate that the API server must show to the webhook. Empty: none is asked for.")
+	fs.StringVar(&c.ClientNames, "webhook-client-names", c.ClientNames, "Common names that the client certificate may have, separated by commas. Empty: any.")
 }
 
 // Complete reads nothing: all files may change while the program runs.
@@ -158,6 +156,9 @@ func (c *Config) Warnings() []string {
 	if !c.ByURL && c.WebhookAddress+c.WebhookPort != "" {
 		lines = append(lines, flags.Problem("webhook-address", c.WebhookAddress, "has no effect without --register-by-url").Error())
 	}
+	if c.ClientCA == "" && c.ClientNames != "" {
+		lines = append(lines, flags.Problem("webhook-client-names", c.ClientNames, "has no effect without --webhook-client-ca-file").Error())
+	}
 	if _, err := register.ParseLabels(c.WebhookLabels); err != nil {
 		lines = append(lines, flags.Problem("webhook-labels", c.WebhookLabels, "ignored: "+err.Error()).Error())
 	}
@@ -165,84 +166,4 @@ func (c *Config) Warnings() []string {
 		lines = append(lines, flags.Problem("tls-ciphers", c.Ciphers, "ignored: Go has no such secure suite: "+strings.Join(unknown, ", ")).Error())
 	}
 	return lines
-}
-
-// cipherSuites returns the suites that Go knows as secure and the other names.
-func (c *Config) cipherSuites() (ids []uint16, unknown []string) {
-	known := map[string]uint16{}
-	for _, suite := range tls.CipherSuites() {
-		known[suite.Name] = suite.ID
-	}
-	for _, name := range strings.FieldsFunc(c.Ciphers, func(r rune) bool { return r == ',' || r == ':' }) {
-		if id, ok := known[strings.TrimSpace(name)]; ok {
-			ids = append(ids, id)
-		} else {
-			unknown = append(unknown, name)
-		}
-	}
-	return ids, unknown
-}
-
-// tls is the configuration of connections without their certificate.
-func (c *Config) tls() *tls.Config {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
-	if c.MinTLS == "tls1_3" {
-		config.MinVersion = tls.VersionTLS13
-	}
-	config.CipherSuites, _ = c.cipherSuites()
-	return config
-}
-
-// namespace is where the program, its Service and its Secret live.
-func (c *Config) namespace() string { return lease.Namespace("") }
-
-// url is what the API server calls with ByURL.
-func (c *Config) url() string {
-	if c.WebhookPort == "" {
-		return c.WebhookAddress
-	}
-	return c.WebhookAddress + ":" + c.WebhookPort
-}
-
-// host is the name or IP address that the API server expects in the
-// certificate.
-func (c *Config) host() string {
-	if c.Register && c.ByURL {
-		if target, err := url.Parse(c.url()); err == nil {
-			return target.Hostname()
-		}
-	}
-	return fmt.Sprintf("%s.%s.svc", c.Service, c.namespace())
-}
-
-func (c *Config) registration() register.Config {
-	labels, err := register.ParseLabels(c.WebhookLabels)
-	if err != nil {
-		labels = nil // Warnings tells
-	}
-	config := register.Config{
-		Labels:            labels,
-		Service:           c.Service,
-		Namespace:         c.namespace(),
-		TimeoutSeconds:    int32(c.TimeoutSeconds),
-		Fail:              c.FailurePolicy,
-		OnlyNamespace:     c.Kube.Namespace,
-		IgnoredNamespaces: c.Kube.Ignored(),
-	}
-	if c.ByURL {
-		config.URL = c.url()
-	}
-	return config
-}
-
-func (c *Config) mutation() mutate.Config {
-	config := mutate.Config{Boost: c.Gates.CPUStartupBoost}
-	if c.MaxBoost.Given {
-		config.MaxBoost = convert.Amount(amount.CPU, c.MaxBoost.Value)
-	}
-	return config
-}
-
-func (c *Config) validation() validate.Config {
-	return validate.Config{InPlace: c.Gates.InPlace, PerVPAConfig: c.Gates.PerVPAConfig, Boost: c.Gates.CPUStartupBoost}
 }

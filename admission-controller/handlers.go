@@ -13,7 +13,9 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/admission-controller/excerpt"
 	"loadline.dev/loadline/admission-controller/mutate"
+	"loadline.dev/loadline/admission-controller/quota"
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/validate"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -30,6 +32,7 @@ type podHandler struct {
 	serves      func(namespace string) bool
 	finder      finder
 	limitRanges corelisters.LimitRangeLister
+	quotas      func(namespace string) []*corev1.ResourceQuota // nil: none are known
 	mutation    mutate.Config
 }
 
@@ -44,15 +47,15 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if !h.serves(request.Namespace) {
 		return server.Answer{}
 	}
-	var pod corev1.Pod
-	if err := json.Unmarshal(request.Object.Raw, &pod); err != nil {
-		return server.Answer{Cause: server.CauseObject, Err: fmt.Errorf("not a pod: %w", err)}
+	pod, err := decodePod(request.Object.Raw)
+	if err != nil {
+		return server.Answer{Cause: server.CauseObject, Err: err}
 	}
 	pod.Namespace = request.Namespace
 	if pod.Name == "" {
 		pod.Name = pod.GenerateName + "%" // the API server has not chosen it yet
 	}
-	vpa, err := h.finder.Find(ctx, request.Namespace, &pod)
+	vpa, err := h.finder.Find(ctx, request.Namespace, pod)
 	if err != nil {
 		return server.Answer{Cause: server.CauseOwner, Err: err}
 	}
@@ -63,20 +66,63 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if err != nil {
 		return server.Answer{Cause: server.CauseLimitRange, Err: fmt.Errorf("list the LimitRanges of namespace %s: %w", request.Namespace, err)}
 	}
-	mutation, err := h.mutation.Patch(&pod, vpa, convert.Ranges(objects))
+	demands := mutate.Namespace{Ranges: convert.Ranges(objects)}
+	if h.quotas != nil {
+		demands.Room = quota.For(pod, h.quotas(request.Namespace))
+	}
+	mutation, err := h.mutation.Patch(pod, vpa, demands)
 	if err != nil {
 		return server.Answer{Cause: server.CauseBoost, Err: fmt.Errorf("VerticalPodAutoscaler %s: %w", klog.KObj(vpa), err)}
 	}
-	if mutation.Resized {
-		klog.FromContext(ctx).V(2).Info("New pod gets the resources of its VPA", "pod", klog.KObj(&pod), "vpa", klog.KObj(vpa))
-	} else {
-		klog.FromContext(ctx).V(4).Info("New pod keeps its resources: its VPA recommends none", "pod", klog.KObj(&pod), "vpa", klog.KObj(vpa))
-	}
+	tell(ctx, request, mutation.Resized, klog.KObj(pod), klog.KObj(vpa))
 	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings}
 }
 
+// needed are the parts of a pod that decide what it gets.
+var needed = excerpt.Fields{
+	"metadata": {"name": nil, "generateName": nil, "labels": nil, "annotations": nil, "ownerReferences": nil},
+	"spec": {
+		"containers":            {"name": nil, "resources": nil},
+		"initContainers":        {"name": nil, "resources": nil, "restartPolicy": nil},
+		"resources":             nil,
+		"overhead":              nil,
+		"activeDeadlineSeconds": nil,
+		"priorityClassName":     nil,
+	},
+}
+
+// decodePod reads what is needed of a pod.
+func decodePod(raw []byte) (*corev1.Pod, error) {
+	short, ok := excerpt.Of(raw, needed)
+	if !ok {
+		short = raw // the decoder says what is wrong
+	}
+	var pod corev1.Pod
+	if err := json.Unmarshal(short, &pod); err != nil {
+		return nil, fmt.Errorf("not a pod: %w", err)
+	}
+	return &pod, nil
+}
+
+// tell logs what happens to a pod. A dry run changes none.
+func tell(ctx context.Context, request *admissionv1.AdmissionRequest, resized bool, pod, vpa klog.ObjectRef) {
+	log := klog.FromContext(ctx)
+	switch {
+	case request.DryRun != nil && *request.DryRun:
+		log.V(4).Info("Dry run of a new pod", "pod", pod, "vpa", vpa, "resized", resized)
+	case resized:
+		log.V(2).Info("New pod gets the resources of its VPA", "pod", pod, "vpa", vpa)
+	default:
+		log.V(4).Info("New pod keeps its resources: its VPA recommends none", "pod", pod, "vpa", vpa)
+	}
+}
+
+// advisor returns warnings about a VPA that is accepted; old is nil or what it
+// was. surroundings.Cluster has one.
+type advisor func(ctx context.Context, vpa, old *vpav1.VerticalPodAutoscaler) []string
+
 // vpaHandler answers about VPA objects.
-func vpaHandler(config validate.Config) server.Handler {
+func vpaHandler(config validate.Config, advise advisor) server.Handler {
 	return server.Handler{
 		Resource: metav1.GroupResource{Group: vpav1.SchemeGroupVersion.Group, Resource: "verticalpodautoscalers"},
 		Label:    "VPA",
@@ -90,7 +136,20 @@ func vpaHandler(config validate.Config) server.Handler {
 				klog.FromContext(ctx).V(4).Info("VPA refused", "reason", errors.Join(verdict.Errors.ToAggregate()))
 				return server.Answer{Refusal: refusal, Warnings: verdict.Warnings}
 			}
-			return server.Answer{Patch: verdict.Patch, Warnings: verdict.Warnings}
+			return server.Answer{Patch: verdict.Patch, Warnings: append(verdict.Warnings, advice(ctx, request, old, advise)...)}
 		},
 	}
+}
+
+// advice asks the advisor about a VPA that was checked already.
+func advice(ctx context.Context, request *admissionv1.AdmissionRequest, old []byte, advise advisor) []string {
+	var vpa, former vpav1.VerticalPodAutoscaler
+	if json.Unmarshal(request.Object.Raw, &vpa) != nil {
+		return nil
+	}
+	vpa.Namespace = request.Namespace
+	if len(old) == 0 || json.Unmarshal(old, &former) != nil {
+		return advise(ctx, &vpa, nil)
+	}
+	return advise(ctx, &vpa, &former)
 }

@@ -31,7 +31,7 @@ func (f found) Find(context.Context, string, *corev1.Pod) (*vpav1.VerticalPodAut
 	return f.vpa, f.err
 }
 
-func handlerOf(t *testing.T, f finder, ranges ...*corev1.LimitRange) podHandler {
+func handlerOf(t testing.TB, f finder, ranges ...*corev1.LimitRange) podHandler {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	for _, r := range ranges {
 		require.NoError(t, indexer.Add(r))
@@ -102,9 +102,48 @@ func TestVPAsAreCheckedAgainstTheOldObjectOnUpdatesOnly(t *testing.T) {
 	require.NoError(t, err)
 	request := &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Name: "v"}
 	request.Object.Raw, request.OldObject.Raw = inPlace, inPlace
-	answer := vpaHandler(validate.Config{}).Answer(t.Context(), request)
+	answer := vpaHandler(validate.Config{}, silent).Answer(t.Context(), request)
 	require.Equal(t, int32(422), answer.Refusal.Code)
 	require.Contains(t, answer.Refusal.Message, `VerticalPodAutoscaler.autoscaling.k8s.io "v" is invalid: spec.updatePolicy.updateMode`)
 	request.Operation = admissionv1.Update
-	require.Nil(t, vpaHandler(validate.Config{}).Answer(t.Context(), request).Refusal)
+	require.Nil(t, vpaHandler(validate.Config{}, silent).Answer(t.Context(), request).Refusal)
+}
+
+func silent(context.Context, *vpav1.VerticalPodAutoscaler, *vpav1.VerticalPodAutoscaler) []string {
+	return nil
+}
+
+func TestAcceptedVPAsComeWithAdvice(t *testing.T) {
+	raw, err := json.Marshal(testkit.VPA("v", testkit.Mode(vpav1.UpdateModeAuto)))
+	require.NoError(t, err)
+	request := &admissionv1.AdmissionRequest{Operation: admissionv1.Update, Name: "v", Namespace: "shop"}
+	request.Object.Raw, request.OldObject.Raw = raw, raw
+	h := vpaHandler(validate.Config{}, func(_ context.Context, vpa, old *vpav1.VerticalPodAutoscaler) []string {
+		require.Equal(t, "shop", vpa.Namespace)
+		require.NotNil(t, old)
+		return []string{"look here"}
+	})
+	answer := h.Answer(t.Context(), request)
+	require.Len(t, answer.Warnings, 2)
+	require.Equal(t, "look here", answer.Warnings[1])
+}
+
+func TestADryRunIsAnsweredLikeAnyOther(t *testing.T) {
+	h := handlerOf(t, found{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))})
+	request := ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", "")))
+	want := h.answer(t.Context(), request).Patch
+	request.DryRun = new(true)
+	require.Equal(t, want, h.answer(t.Context(), request).Patch)
+	require.NotEmpty(t, want)
+}
+
+func TestPodsAreCutToTheQuotasOfTheirNamespace(t *testing.T) {
+	h := handlerOf(t, found{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))})
+	h.quotas = func(namespace string) []*corev1.ResourceQuota {
+		require.Equal(t, testkit.Namespace, namespace)
+		return []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List("cpu=3"), Used: testkit.List("cpu=1500m")}}}
+	}
+	answer := h.answer(t.Context(), ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
+	require.Contains(t, answer.Patch, patch.Add("/spec/containers/0/resources/requests/cpu", "1500m"))
+	require.Len(t, answer.Warnings, 1)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"loadline.dev/loadline/admission-controller/heartbeat"
 	"loadline.dev/loadline/admission-controller/server"
 )
 
@@ -49,5 +50,5 @@ func TestASlowStartSurvivesTheLivenessProbe(t *testing.T) {
 	require.Equal(t, "/health-check", live.HTTPGet.Path)
 	require.Equal(t, Default().Serving.Address, ":"+(&intstr.IntOrString{IntVal: int32(portOf(c, live.HTTPGet.Port))}).String())
 	gaveUp := time.Duration(live.InitialDelaySeconds+live.PeriodSeconds*(live.FailureThreshold-1)) * time.Second
-	require.LessOrEqual(t, startGrace+3*time.Second, gaveUp, "the third probe must find it healthy, although the process starts later than the container")
+	require.LessOrEqual(t, heartbeat.StartGrace+3*time.Second, gaveUp, "the third probe must find it healthy, although the process starts later than the container")
 }

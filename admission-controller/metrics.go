@@ -19,8 +19,10 @@ type metrics struct {
 	latency   *prometheus.HistogramVec
 	execution *prometheus.HistogramVec
 
+	reviews  *prometheus.HistogramVec
 	problems *prometheus.CounterVec
 	notAfter prometheus.Gauge
+	daysLeft prometheus.Gauge
 }
 
 func newMetrics(registerer prometheus.Registerer) *metrics {
@@ -39,6 +41,11 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Help:    "Time spent in the steps of an admission request.",
 			Buckets: []float64{.01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 120, 150, 240, 300},
 		}, []string{"step"}),
+		reviews: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "loadline_admission_controller_review_duration_seconds",
+			Help:    "Time an admission request took, in buckets as fine as the webhook is fast.",
+			Buckets: []float64{.00005, .0001, .0002, .0005, .001, .002, .005, .01, .05, .2, 1},
+		}, []string{"resource"}),
 		problems: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "loadline_admission_controller_problems_total",
 			Help: "Admission requests that were allowed without being looked at, by cause.",
@@ -47,14 +54,19 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Name: "loadline_admission_controller_certificate_expiry_timestamp_seconds",
 			Help: "When the serving certificate expires, as a Unix time.",
 		}),
+		daysLeft: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "loadline_admission_controller_certificate_days_left",
+			Help: "Days until the serving certificate expires; negative when it has.",
+		}),
 	}
-	registerer.MustRegister(m.pods, m.latency, m.execution, m.problems, m.notAfter)
+	registerer.MustRegister(m.pods, m.latency, m.execution, m.reviews, m.problems, m.notAfter, m.daysLeft)
 	return m
 }
 
 // Request counts an answered request.
 func (m *metrics) Request(status, resource string, took time.Duration) {
 	m.latency.WithLabelValues(status, resource).Observe(took.Seconds())
+	m.reviews.WithLabelValues(resource).Observe(took.Seconds())
 	if resource == labelPod {
 		m.pods.WithLabelValues(strconv.FormatBool(status == "applied")).Inc()
 	}
@@ -67,3 +79,9 @@ func (m *metrics) Step(step string, took time.Duration) {
 
 // Problem counts a request that could not be handled.
 func (m *metrics) Problem(cause server.Cause) { m.problems.WithLabelValues(string(cause)).Inc() }
+
+// Certificate records when the served certificate ends.
+func (m *metrics) Certificate(end, now time.Time) {
+	m.notAfter.Set(float64(end.Unix()))
+	m.daysLeft.Set(end.Sub(now).Hours() / 24)
+}

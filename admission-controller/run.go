@@ -5,18 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/admission-controller/certs"
+	"loadline.dev/loadline/admission-controller/heartbeat"
 	"loadline.dev/loadline/admission-controller/lookup"
 	"loadline.dev/loadline/admission-controller/register"
 	"loadline.dev/loadline/admission-controller/server"
+	"loadline.dev/loadline/admission-controller/surroundings"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/serving"
 )
@@ -32,10 +33,15 @@ func run(ctx context.Context, config Config) error {
 	}
 	registry := serving.NewRegistry()
 	m := newMetrics(registry)
-	h := newHealth(time.Now())
+	h := heartbeat.NewHealth(time.Now())
 	status := serving.New(config.Serving.Address, config.Serving.Profiling, registry, h.Check)
 	if err := errors.Join(status.Listen(), portFree(config.Port)); err != nil {
 		return err
+	}
+	if config.ClientCA != "" {
+		if _, err := config.callers().Load(); err != nil {
+			return fmt.Errorf("--webhook-client-ca-file=%s: %w", config.ClientCA, err)
+		}
 	}
 	rest, err := client.Load(config.Kube, "admission-controller")
 	if err != nil {
@@ -66,7 +72,7 @@ func portFree(port int) error {
 
 // newKeeper chooses where the certificate comes from.
 func newKeeper(config Config, clients *client.Clients, m *metrics) (*certs.Keeper, error) {
-	k := &certs.Keeper{Holder: &certs.Holder{}, Expiry: func(end time.Time) { m.notAfter.Set(float64(end.Unix())) }}
+	k := &certs.Keeper{Holder: &certs.Holder{}, Expiry: m.Certificate}
 	if config.Register {
 		registrar := register.Registrar{Client: clients.Kube.AdmissionregistrationV1(), Config: config.registration()}
 		k.Publish = registrar.Apply
@@ -105,7 +111,7 @@ func newKeeper(config Config, clients *client.Clients, m *metrics) (*certs.Keepe
 // webhook are the parts that exist before the caches are filled.
 type webhook struct {
 	metrics *metrics
-	health  *health
+	health  *heartbeat.Health
 	keeper  *certs.Keeper
 }
 
@@ -114,7 +120,7 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 	if err := clients.WaitForServer(ctx, patience); err != nil {
 		return err
 	}
-	pods, resolve, err := fillCaches(ctx, config, clients)
+	handlers, follow, err := fillCaches(ctx, config, clients)
 	if err != nil {
 		return err
 	}
@@ -127,54 +133,54 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 	s := server.New(server.Config{
 		Port:     config.Port,
 		TLS:      tls,
-		Handlers: []server.Handler{pods.handler(), vpaHandler(config.validation())},
+		Handlers: handlers,
 		Recorder: w.metrics,
+		Callers:  config.callers(),
 		Drain:    config.Drain,
 	})
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	b := beater{lease: heartbeat(config, clients), alive: w.health.alive, probe: func(ctx context.Context) error {
-		return probe(ctx, s, config, w.keeper)
-	}}
-	return together(ctx, resolve, s.Run, b.Run, func(ctx context.Context) error {
+	own := func(ctx context.Context) error {
+		route, err := s.Own(config.host(), w.keeper.Holder.Trusted())
+		if err != nil {
+			return err
+		}
+		return route.Probe(ctx)
+	}
+	b := heartbeat.Beater{Lease: config.heartbeat(clients.Kube.CoordinationV1()), Own: own, Reach: config.way(w.keeper.Holder).Route, Alive: w.health.Alive}
+	return together(ctx, follow, s.Run, b.Run, func(ctx context.Context) error {
 		w.keeper.Run(ctx, false)
 		return nil
 	})
 }
 
-func probe(ctx context.Context, s *server.Server, config Config, k *certs.Keeper) error {
-	ctx, cancel := context.WithTimeout(ctx, config.LeaseInterval)
-	defer cancel()
-	return s.Probe(ctx, config.host(), k.Holder.Current().CAs)
-}
-
-func heartbeat(config Config, clients *client.Clients) *lease.Beat {
-	holder, err := os.Hostname()
-	if err != nil {
-		holder = "admission-controller"
-	}
-	return &lease.Beat{
-		Client:    clients.Kube.CoordinationV1(),
-		Namespace: lease.Namespace(config.LeaseNamespace),
-		Name:      config.LeaseName,
-		Holder:    holder,
-		Interval:  config.LeaseInterval,
-	}
-}
-
 // fillCaches starts the informers and waits until they are filled. It returns
-// the handler of pods that reads them, and what keeps the answers about other
-// kinds of controllers fresh.
-func fillCaches(ctx context.Context, config Config, clients *client.Clients) (podHandler, func(context.Context) error, error) {
+// the handlers that read them, and what keeps the answers about other kinds of
+// controllers, and about what surrounds pods, fresh.
+func fillCaches(ctx context.Context, config Config, clients *client.Clients) ([]server.Handler, func(context.Context) error, error) {
 	core := client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "")
 	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace)
 	scales := client.NewScales(clients.Kube)
 	resolver := target.New(core, scales.Scale)
-	finder := lookup.New(ctx, resolver)
-	registration, err := vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().AddEventHandler(finder.Handler())
-	if err != nil {
-		return podHandler{}, nil, fmt.Errorf("watch VerticalPodAutoscalers: %w", err)
+	scout := lookup.NewScout(func(ctx context.Context, key target.Key) {
+		if _, _, err := resolver.Topmost(ctx, key); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(4).Info("Owner of pods cannot be read", "owner", key.String(), "namespace", key.Namespace, "reason", err)
+		}
+	})
+	remembering := resolver.Remembering(scout.Want)
+	finder := lookup.New(ctx, remembering)
+	if err := resolver.Owners(func(key target.Key) {
+		if finder.Serves(key.Namespace) {
+			scout.Want(key)
+		}
+	}); err != nil {
+		return nil, nil, err
+	}
+	informer := vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()
+	registration, err := informer.AddEventHandler(finder.Handler(scout.Want))
+	if err = errors.Join(err, informer.AddIndexers(surroundings.Index())); err != nil {
+		return nil, nil, fmt.Errorf("watch VerticalPodAutoscalers: %w", err)
 	}
 	limitRanges := core.Core().V1().LimitRanges()
 	caches := map[string]cache.InformerSynced{
@@ -185,11 +191,16 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (po
 	core.Start(ctx.Done())
 	vpas.Start(ctx.Done())
 	if err := client.Sync(ctx, caches); err != nil {
-		return podHandler{}, nil, err
+		return nil, nil, err
 	}
-	pods := podHandler{serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), mutation: config.mutation()}
-	return pods, func(ctx context.Context) error {
-		resolver.Run(ctx, scales.Reset)
+	around := &surroundings.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: remembering}
+	pods := podHandler{serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas, mutation: config.mutation()}
+	return []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise)}, func(ctx context.Context) error {
+		var done sync.WaitGroup
+		done.Go(func() { resolver.Run(ctx, scales.Reset) })
+		done.Go(func() { scout.Run(ctx) })
+		done.Go(func() { around.Run(ctx) })
+		done.Wait()
 		return nil
 	}, nil
 }

@@ -5,7 +5,8 @@
 // first creates it, and before a certificate expires the next one is issued,
 // published, and only then used. Files reads mounted files, which somebody else
 // renews. Both give a Serving, which is handed to connections through a Holder.
-// Keeper repeats that, and has the CAs published whenever they changed.
+// Keeper repeats that, has the CAs published whenever they changed, and serves a
+// certificate only when the API server has had some time to learn of its CA.
 //
 //	issued            2/3 of its life        + overlap               end
 //	|-- serve A, trust A --|-- serve A, trust A+B --|-- serve B, trust A+B --|-- B --

@@ -24,10 +24,24 @@ func newServing(cert, key, cas []byte) (*Serving, error) {
 
 // Holder gives the present certificate to new connections. It is safe for
 // concurrent use; the zero value has no certificate yet.
-type Holder struct{ now atomic.Pointer[Serving] }
+type Holder struct {
+	now     atomic.Pointer[Serving]
+	trusted atomic.Pointer[[]byte]
+}
 
 // Set replaces the certificate.
 func (h *Holder) Set(s *Serving) { h.now.Store(s) }
+
+func (h *Holder) trust(cas []byte) { h.trusted.Store(&cas) }
+
+// Trusted returns the CAs (PEM) that the API server was told to trust, nil if
+// somebody else tells it.
+func (h *Holder) Trusted() []byte {
+	if cas := h.trusted.Load(); cas != nil {
+		return *cas
+	}
+	return nil
+}
 
 // Current returns what is served, nil before the first Set.
 func (h *Holder) Current() *Serving { return h.now.Load() }

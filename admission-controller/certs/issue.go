@@ -60,7 +60,7 @@ func issue(hosts []string, now time.Time, life time.Duration) (issued, error) {
 	if err != nil {
 		return issued{}, fmt.Errorf("encode the serving key: %w", err)
 	}
-	return issued{ca: encode("CERTIFICATE", caDER), cert: encode("CERTIFICATE", certDER), key: encode("PRIVATE KEY", keyDER)}, nil
+	return issued{ca: encode(certificateBlock, caDER), cert: encode(certificateBlock, certDER), key: encode("PRIVATE KEY", keyDER)}, nil
 }
 
 func template(name string, now time.Time, life time.Duration) (*x509.Certificate, error) {
@@ -76,6 +76,8 @@ func template(name string, now time.Time, life time.Duration) (*x509.Certificate
 	}, nil
 }
 
+const certificateBlock = "CERTIFICATE"
+
 func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
@@ -84,7 +86,7 @@ func encode(kind string, der []byte) []byte {
 func parse(data []byte) []*x509.Certificate {
 	var all []*x509.Certificate
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		if c, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == certificateBlock {
 			all = append(all, c)
 		}
 	}
@@ -98,7 +100,7 @@ func unexpired(bundle []byte, now time.Time) []byte {
 	for _, c := range parse(bundle) {
 		if now.Before(c.NotAfter) && !seen[string(c.Raw)] {
 			seen[string(c.Raw)] = true
-			kept = append(kept, encode("CERTIFICATE", c.Raw)...)
+			kept = append(kept, encode(certificateBlock, c.Raw)...)
 		}
 	}
 	return kept

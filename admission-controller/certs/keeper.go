@@ -10,67 +10,150 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Source gives what should be served now, knowing which CAs the API server was
-// last told. Store.Load is one.
-type Source func(ctx context.Context, now time.Time, published []byte) (*Serving, error)
+// Source gives what should be served now, knowing which CAs the API server
+// trusts. Store.Load is one.
+type Source func(ctx context.Context, now time.Time, trusted []byte) (*Serving, error)
 
-// republish is how often the registration is written again although nothing
-// changed, in case somebody damaged it: while it is gone, evicted pods come back
-// unchanged and are evicted again. A write that changes nothing costs the API
-// server no write of its own.
-const republish = time.Minute
+const (
+	// republish is how often the registration is written again although nothing
+	// changed, in case somebody damaged it: while it is gone, evicted pods come
+	// back unchanged and are evicted again. A write that changes nothing costs the
+	// API server no write of its own.
+	republish = time.Minute
+	// settle is how long a CA is published before a certificate of it is served:
+	// all API servers must have heard of it.
+	settle = 15 * time.Second
+	// reportEvery is how often the days left are logged, and soon is when that
+	// needs a human: certificates of ours are renewed long before.
+	reportEvery = 24 * time.Hour
+	soon        = 14
+)
 
 // Keeper keeps the serving certificate and the registration of the webhook up to
 // date. It is used by one goroutine.
 type Keeper struct {
 	Source Source
-	// Publish tells the API server which CAs to trust. Nil: somebody else
-	// registers the webhook.
-	Publish func(ctx context.Context, cas []byte) error
+	// Publish tells the API server which CAs to trust and returns all that it then
+	// trusts. Nil: somebody else registers the webhook.
+	Publish func(ctx context.Context, cas []byte, now time.Time) (trusted []byte, err error)
 	Holder  *Holder
-	Expiry  func(time.Time) // told the end of each new certificate
+	Expiry  func(end, now time.Time) // told in each run when the served certificate ends
 
-	published   []byte
+	wanted      []byte // CAs that were published last
+	trusted     []byte // what Publish returned for them
 	publishedAt time.Time
+	since       map[string]time.Time // when a CA in trusted was first seen there, by its bytes
+	waiting     bool                 // a newer certificate is not served yet
+	reportedAt  time.Time
 }
 
-// RunOnce loads the certificate and registers the webhook where that is due. An
-// error leaves what was there in use.
+// RunOnce loads the certificate and registers the webhook where that is due. A
+// certificate that the API server does not trust yet has to wait until it does,
+// as long as there is another one. An error leaves what was there in use.
 func (k *Keeper) RunOnce(ctx context.Context, now time.Time) error {
+	serving, err := k.Source(ctx, now, k.trusted)
+	if err != nil {
+		return errors.Join(err, k.report(ctx, now))
+	}
+	err = k.publish(ctx, serving.CAs, now)
+	return errors.Join(err, k.choose(ctx, serving, now), k.report(ctx, now))
+}
+
+// publish registers the webhook if the CAs are new, the last time is long ago,
+// or a certificate waits for its CA.
+func (k *Keeper) publish(ctx context.Context, cas []byte, now time.Time) error {
+	if k.Publish == nil {
+		return nil
+	}
+	changed := !bytes.Equal(k.wanted, cas)
+	if !changed && !k.waiting && now.Before(k.publishedAt.Add(republish)) {
+		return nil
+	}
 	log := klog.FromContext(ctx)
-	before := k.Holder.Current()
-	serving, err := k.Source(ctx, now, k.published)
+	if changed && k.wanted != nil {
+		log.Info("New client CA found, reloading and patching webhook")
+	}
+	trusted, err := k.Publish(ctx, cas, now)
 	if err != nil {
 		return err
 	}
-	if !now.Before(serving.NotAfter) {
-		err = fmt.Errorf("the serving certificate expired on %s: renew it", serving.NotAfter.Format(time.RFC3339))
-	}
-	k.Holder.Set(serving)
-	if before == nil || !before.Certificate.Leaf.Equal(serving.Certificate.Leaf) {
-		if before != nil {
-			log.Info("New certificate found, reloading", "expires", serving.NotAfter)
-		}
-		k.Expiry(serving.NotAfter)
-	}
-	if k.Publish == nil {
-		return err
-	}
-	changed := !bytes.Equal(k.published, serving.CAs)
-	if !changed && now.Before(k.publishedAt.Add(republish)) {
-		return err
-	}
-	if changed && k.published != nil {
-		log.Info("New client CA found, reloading and patching webhook")
-	}
-	if problem := k.Publish(ctx, serving.CAs); problem != nil {
-		return errors.Join(err, problem)
-	}
-	if changed && k.published != nil {
+	if changed && k.wanted != nil {
 		log.Info("Successfully patched webhook with new client CA")
 	}
-	k.published, k.publishedAt = serving.CAs, now
-	return err
+	k.wanted, k.trusted, k.publishedAt = cas, trusted, now
+	k.Holder.trust(trusted)
+	seen := map[string]time.Time{}
+	for _, ca := range parse(trusted) {
+		id := string(ca.Raw)
+		if seen[id] = now; !k.since[id].IsZero() {
+			seen[id] = k.since[id]
+		}
+	}
+	k.since = seen
+	return nil
+}
+
+// choose serves the certificate now, or later if that is better. The error says
+// that its own CAs do not stand for it.
+func (k *Keeper) choose(ctx context.Context, next *Serving, now time.Time) error {
+	log, before := klog.FromContext(ctx), k.Holder.Current()
+	fresh := before == nil || !before.Certificate.Leaf.Equal(next.Certificate.Leaf)
+	if k.waiting = fresh && before != nil && k.Publish != nil && k.better(before, next, now); k.waiting {
+		if !trusts(next.CAs, next, now) {
+			return errors.New("the new certificate is not signed by the CAs that came with it, so the former one stays: give both of one issuer")
+		}
+		log.Info("New certificate found, waiting until the API server trusts it", "expires", next.NotAfter)
+		return nil
+	}
+	if fresh && before != nil {
+		log.Info("New certificate found, reloading", "expires", next.NotAfter)
+	}
+	if fresh {
+		k.reportedAt = time.Time{}
+	}
+	k.Holder.Set(next)
+	return nil
+}
+
+// better tells whether the API server trusts the present certificate, but not
+// yet for sure the next.
+func (k *Keeper) better(present, next *Serving, now time.Time) bool {
+	return trusts(k.trusted, present, now.Add(settle)) && !trusts(k.settled(now), next, now)
+}
+
+// settled are the CAs that were published long enough ago.
+func (k *Keeper) settled(now time.Time) (bundle []byte) {
+	for id, since := range k.since {
+		if !now.Before(since.Add(settle)) {
+			bundle = append(bundle, encode(certificateBlock, []byte(id))...)
+		}
+	}
+	return bundle
+}
+
+// report tells how long the served certificate still lives. The error says that
+// it expired.
+func (k *Keeper) report(ctx context.Context, now time.Time) error {
+	serving := k.Holder.Current()
+	if serving == nil {
+		return nil
+	}
+	k.Expiry(serving.NotAfter, now)
+	if !now.Before(serving.NotAfter) {
+		return fmt.Errorf("the serving certificate expired on %s: renew it", serving.NotAfter.Format(time.RFC3339))
+	}
+	if now.Before(k.reportedAt.Add(reportEvery)) {
+		return nil
+	}
+	k.reportedAt = now
+	days := int(serving.NotAfter.Sub(now).Hours() / 24)
+	log := klog.FromContext(ctx).WithValues("daysLeft", days, "expires", serving.NotAfter)
+	if days < soon {
+		log.Info("The serving certificate expires soon: if it is not of this program, see that it is renewed")
+		return nil
+	}
+	log.V(1).Info("The serving certificate is valid")
+	return nil
 }
 
 // keepInterval is how often the keeper runs.

@@ -26,16 +26,16 @@ func TestRotationNeverBreaksTheTrust(t *testing.T) {
 		var replicas []*Keeper
 		ends := map[time.Time]bool{}
 		for range 2 {
-			k := &Keeper{Source: store.Load, Holder: &Holder{}, Expiry: func(end time.Time) {
+			k := &Keeper{Source: store.Load, Holder: &Holder{}, Expiry: func(end, _ time.Time) {
 				mu.Lock()
 				defer mu.Unlock()
 				ends[end] = true
 			},
-				Publish: func(_ context.Context, cas []byte) error {
+				Publish: func(_ context.Context, cas []byte, _ time.Time) ([]byte, error) {
 					mu.Lock()
 					defer mu.Unlock()
 					known = cas
-					return nil
+					return cas, nil
 				}}
 			replicas = append(replicas, k)
 			k.Run(ctx, true)
@@ -65,9 +65,9 @@ func TestADeletedRegistrationIsSoonBack(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		store := Store{Secrets: fake.NewClientset().CoreV1(), Namespace: "n", Name: "s", Hosts: hosts, Schedule: DefaultSchedule()}
 		var there atomic.Bool
-		k := &Keeper{Source: store.Load, Holder: &Holder{}, Expiry: func(time.Time) {}, Publish: func(context.Context, []byte) error {
+		k := &Keeper{Source: store.Load, Holder: &Holder{}, Expiry: func(_, _ time.Time) {}, Publish: func(_ context.Context, cas []byte, _ time.Time) ([]byte, error) {
 			there.Store(true)
-			return nil
+			return cas, nil
 		}}
 		go k.Run(ctx, false)
 		time.Sleep(5 * time.Minute)
@@ -84,14 +84,14 @@ func TestAFailureLeavesWhatIsThere(t *testing.T) {
 	var fails error
 	store := Store{Secrets: fake.NewClientset().CoreV1(), Namespace: "n", Name: "s", Hosts: hosts, Schedule: DefaultSchedule()}
 	published := 0
-	k := &Keeper{Holder: &Holder{}, Expiry: func(time.Time) {},
+	k := &Keeper{Holder: &Holder{}, Expiry: func(_, _ time.Time) {},
 		Source: func(ctx context.Context, now time.Time, cas []byte) (*Serving, error) {
 			if fails != nil {
 				return nil, fails
 			}
 			return store.Load(ctx, now, cas)
 		},
-		Publish: func(context.Context, []byte) error { published++; return nil },
+		Publish: func(_ context.Context, cas []byte, _ time.Time) ([]byte, error) { published++; return cas, nil },
 	}
 	now := time.Now()
 	require.NoError(t, k.RunOnce(t.Context(), now))

@@ -1,7 +1,6 @@
 package certs
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -36,40 +35,64 @@ const (
 )
 
 // rotate returns the data of the Secret as they should be at now, and whether
-// that differs from the given ones. Published are the CAs that the API server
-// knows: the next certificate is not served before its own is among them.
-func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, published []byte) (map[string][]byte, bool, error) {
-	serving, err := check(data[certKey], data[keyKey], data[bundleKey], hosts, now)
-	if err != nil { // missing, damaged, expired, or for other hosts: nothing to overlap with
-		fresh, err := issue(hosts, now, s.Life)
-		if err != nil {
-			return nil, false, err
-		}
-		return map[string][]byte{
-			bundleKey: append(fresh.ca, unexpired(data[bundleKey], now)...), certKey: fresh.cert, keyKey: fresh.key,
-		}, true, nil
-	}
-	if now.Before(renewAt(serving)) {
+// that differs from the given ones. Trusted are the CAs that the API server
+// trusts: the next certificate is not served before its own is among them.
+func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, trusted []byte) (map[string][]byte, bool, error) {
+	serving, broken := check(data[certKey], data[keyKey], data[bundleKey], hosts, now)
+	if broken == nil && now.Before(renewAt(serving)) {
 		return data, false, nil
 	}
 	next, err := check(data[nextCertKey], data[nextKeyKey], data[bundleKey], hosts, now)
 	switch {
-	case err != nil:
-		fresh, err := issue(hosts, now, s.Life)
-		if err != nil {
-			return nil, false, err
-		}
-		return map[string][]byte{
-			bundleKey: append(fresh.ca, unexpired(data[bundleKey], now)...),
-			certKey:   data[certKey], keyKey: data[keyKey],
-			nextCertKey: fresh.cert, nextKeyKey: fresh.key,
-		}, true, nil
-	case bytes.Equal(published, data[bundleKey]) && !now.Before(next.NotBefore.Add(backdate+s.Overlap)):
+	case err == nil && (broken != nil || s.due(serving, next, now) && signed(next, trusted, now)):
 		return map[string][]byte{
 			bundleKey: unexpired(data[bundleKey], now), certKey: data[nextCertKey], keyKey: data[nextKeyKey],
 		}, true, nil
+	case err == nil:
+		return data, false, nil
 	}
-	return data, false, nil
+	fresh, err := issue(hosts, now, s.Life)
+	if err != nil {
+		return nil, false, err
+	}
+	rotated := map[string][]byte{bundleKey: append(fresh.ca, unexpired(data[bundleKey], now)...)}
+	if broken != nil { // missing, damaged, expired, or for other hosts: nothing to overlap with
+		rotated[certKey], rotated[keyKey] = fresh.cert, fresh.key
+		return rotated, true, nil
+	}
+	rotated[certKey], rotated[keyKey] = data[certKey], data[keyKey]
+	rotated[nextCertKey], rotated[nextKeyKey] = fresh.cert, fresh.key
+	return rotated, true, nil
+}
+
+// due tells whether the next certificate was announced long enough ago: for the
+// time of the overlap, or for half of what the present one then had left.
+func (s Schedule) due(present, next *x509.Certificate, now time.Time) bool {
+	announced := next.NotBefore.Add(backdate)
+	overlap := min(s.Overlap, max(present.NotAfter.Sub(announced), 0)/2)
+	return !now.Before(announced.Add(overlap))
+}
+
+// trusts tells whether a bundle of CAs (PEM) is enough to trust what is served.
+func trusts(bundle []byte, s *Serving, now time.Time) bool {
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	for _, der := range s.Certificate.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			between.AddCert(c)
+		}
+	}
+	_, err := s.Certificate.Leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now})
+	return err == nil
+}
+
+// signed tells whether a certificate of ours, which has no intermediates, is of
+// one of the CAs.
+func signed(c *x509.Certificate, bundle []byte, now time.Time) bool {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(bundle)
+	_, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now})
+	return err == nil
 }
 
 // check returns the serving certificate if it fits its key, is trusted by the

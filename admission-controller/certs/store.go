@@ -26,12 +26,13 @@ const attempts = 5
 
 // Load returns what the Secret says should be served at now. It creates the
 // Secret if it is missing and rotates the certificate when it is time; of
-// several replicas one writes and the others take what it wrote. Published
-// are the CAs that the API server was last told, nil for none.
-func (s *Store) Load(ctx context.Context, now time.Time, published []byte) (*Serving, error) {
+// several replicas one writes and the others take what it wrote. Trusted are the
+// CAs that the API server trusts, nil for none. A Secret of somebody else who
+// renews it, such as cert-manager, is only read.
+func (s *Store) Load(ctx context.Context, now time.Time, trusted []byte) (*Serving, error) {
 	var lost error
 	for range attempts {
-		serving, err := s.load(ctx, now, published)
+		serving, err := s.load(ctx, now, trusted)
 		if err == nil {
 			return serving, nil
 		}
@@ -43,7 +44,7 @@ func (s *Store) Load(ctx context.Context, now time.Time, published []byte) (*Ser
 	return nil, fmt.Errorf("keep the serving certificate in secret %s/%s: other replicas keep changing it: %w", s.Namespace, s.Name, lost)
 }
 
-func (s *Store) load(ctx context.Context, now time.Time, published []byte) (*Serving, error) {
+func (s *Store) load(ctx context.Context, now time.Time, trusted []byte) (*Serving, error) {
 	secret, err := s.Secrets.Secrets(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing {
@@ -52,7 +53,10 @@ func (s *Store) load(ctx context.Context, now time.Time, published []byte) (*Ser
 	if missing {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}, Type: corev1.SecretTypeOpaque}
 	}
-	data, changed, err := rotate(secret.Data, s.Hosts, s.Schedule, now, published)
+	if foreign(secret.Data) {
+		return s.read(secret.Data)
+	}
+	data, changed, err := rotate(secret.Data, s.Hosts, s.Schedule, now, trusted)
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +69,27 @@ func (s *Store) load(ctx context.Context, now time.Time, published []byte) (*Ser
 	}
 	return newServing(data[certKey], data[keyKey], data[bundleKey])
 }
+
+// foreign tells whether somebody else issues the certificate: the keys are those
+// of the type kubernetes.io/tls, which we never write.
+func foreign(data map[string][]byte) bool {
+	return len(data[certKey]) == 0 && len(data[corev1.TLSCertKey]) > 0
+}
+
+// read returns the certificate that somebody else keeps in the Secret.
+func (s *Store) read(data map[string][]byte) (*Serving, error) {
+	if len(parse(data[foreignCAKey])) == 0 {
+		return nil, fmt.Errorf("it has the key %s but no certificate of the CA under %s: its issuer must add that", corev1.TLSCertKey, foreignCAKey)
+	}
+	serving, err := newServing(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey], data[foreignCAKey])
+	if err != nil {
+		return nil, fmt.Errorf("keys %s and %s: %w", corev1.TLSCertKey, corev1.TLSPrivateKeyKey, err)
+	}
+	return serving, nil
+}
+
+// foreignCAKey is where cert-manager puts the CA.
+const foreignCAKey = "ca.crt"
 
 // merged keeps entries of the Secret that are not ours, except the CA key that
 // the reference VPA's script leaves there: nobody needs it any more.

@@ -19,7 +19,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Resolver reads controllers; target.Resolver does it from informer caches.
+// Resolver reads controllers; target.Resolver does it from informer caches, and
+// one that is Remembering never from anywhere else.
 type Resolver interface {
 	// Topmost returns the topmost controller above (or equal to) a workload.
 	Topmost(ctx context.Context, start target.Key) (top target.Key, found bool, err error)
@@ -38,8 +39,14 @@ type Finder struct {
 	namespaces map[string]int // number of VPAs in each
 }
 
-// New returns a Finder without VPAs. Selectors that take an API call are
-// fetched until ctx ends.
+// Serves tells whether a namespace has a VPA that may change its pods.
+func (f *Finder) Serves(namespace string) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.namespaces[namespace] > 0
+}
+
+// New returns a Finder without VPAs. The context ends its logs.
 func New(ctx context.Context, resolver Resolver) *Finder {
 	selects := func(vpa *vpav1.VerticalPodAutoscaler, podLabels map[string]string) bool {
 		selector, err := resolver.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
@@ -57,22 +64,30 @@ func New(ctx context.Context, resolver Resolver) *Finder {
 	}
 }
 
-// Handler feeds the Finder from an informer of VPAs.
-func (f *Finder) Handler() cache.ResourceEventHandler {
+// Handler feeds the Finder from an informer of VPAs, and gives the targets that
+// no informer holds to wanted.
+func (f *Finder) Handler(wanted func(target.Key)) cache.ResourceEventHandler {
+	observe := func(object any) {
+		vpa, ok := object.(*vpav1.VerticalPodAutoscaler)
+		if !ok {
+			return
+		}
+		f.Put(vpa)
+		if vpa.Spec.TargetRef == nil {
+			return
+		}
+		if key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef); key.Custom() {
+			wanted(key)
+		}
+	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    f.observe,
-		UpdateFunc: func(_, object any) { f.observe(object) },
+		AddFunc:    observe,
+		UpdateFunc: func(_, object any) { observe(object) },
 		DeleteFunc: func(object any) {
 			if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
 				f.Remove(name)
 			}
 		},
-	}
-}
-
-func (f *Finder) observe(object any) {
-	if vpa, ok := object.(*vpav1.VerticalPodAutoscaler); ok {
-		f.Put(vpa)
 	}
 }
 
@@ -115,10 +130,11 @@ func (f *Finder) Remove(name cache.ObjectName) {
 }
 
 // Find returns the VPA that controls a pod about to be created in a namespace,
-// nil if there is none. It fails when an owner cannot be read.
+// nil if there is none. It fails when an owner cannot be read. With a resolver
+// that is Remembering it makes no API call, and waits at most 200 ms for news.
 func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error) {
 	owner, ok := target.Controller(namespace, pod.OwnerReferences)
-	if !ok || !f.anyIn(namespace) {
+	if !ok || !f.Serves(namespace) {
 		return nil, nil
 	}
 	top, found, err := f.topmost(ctx, owner)
@@ -132,7 +148,8 @@ func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*
 }
 
 // pauses are the waits before an owner is looked up again: a pod can arrive
-// some milliseconds before the news that its new owner exists.
+// some milliseconds before the news that its new owner exists, or before a Scout
+// has read that owner.
 var pauses = [...]time.Duration{20 * time.Millisecond, 60 * time.Millisecond, 120 * time.Millisecond}
 
 func (f *Finder) topmost(ctx context.Context, owner target.Key) (top target.Key, found bool, err error) {
@@ -147,12 +164,6 @@ func (f *Finder) topmost(ctx context.Context, owner target.Key) (top target.Key,
 		}
 	}
 	return f.resolver.Topmost(ctx, owner)
-}
-
-func (f *Finder) anyIn(namespace string) bool {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.namespaces[namespace] > 0
 }
 
 func (f *Finder) controlling(pod ownership.Pod) *vpav1.VerticalPodAutoscaler {

@@ -37,7 +37,7 @@ func (c *cluster) Selector(context.Context, string, *autoscalingv1.CrossVersionO
 func TestFind(t *testing.T) {
 	pod := testkit.Pod("p")
 	f := New(t.Context(), &cluster{})
-	h := f.Handler()
+	h := f.Handler(func(target.Key) { t.Error("a Deployment needs no reading") })
 	vpa := testkit.VPA("v")
 	h.OnAdd(vpa, true)
 	got, err := f.Find(t.Context(), testkit.Namespace, pod)
@@ -98,4 +98,14 @@ func TestAVPAWithoutTargetIsNoCandidate(t *testing.T) {
 	got, err := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
 	require.NoError(t, err)
 	require.Nil(t, got)
+}
+
+func TestD12AnOwnerWithoutControllerFieldIsNone(t *testing.T) {
+	f := New(t.Context(), &cluster{})
+	f.Put(testkit.VPA("v"))
+	pod := testkit.Pod("p")
+	pod.OwnerReferences = append([]metav1.OwnerReference{{Kind: "ReplicaSet", Name: "before the true one"}}, pod.OwnerReferences...)
+	got, err := f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.NotNil(t, got)
 }

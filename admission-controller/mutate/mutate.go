@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"loadline.dev/loadline/admission-controller/quota"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
@@ -27,31 +28,49 @@ type Mutation struct {
 	Warnings []string          // for the person who creates the pod
 }
 
+// Namespace is what a namespace demands of its pods. The zero value demands
+// nothing.
+type Namespace struct {
+	Ranges convert.LimitRanges
+	Room   quota.Room // for this pod
+}
+
 // Patch returns what the pod gets from its VPA. Before it changes a container it
 // tests the container's name. It fails, and nothing must be changed, only when
 // a boost cannot be computed.
-func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, ranges convert.LimitRanges) (Mutation, error) {
-	m := mutation{config: c, pod: pod, vpa: vpa, ranges: ranges}
+func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespace Namespace) (Mutation, error) {
+	m := mutation{config: c, pod: pod, vpa: vpa, ranges: namespace.Ranges}
+	m.steps = make([]patch.Operation, 0, fewSteps+stepsEach*len(pod.Spec.Containers))
 	if pod.Annotations == nil {
-		m.add(map[string]string{}, "metadata", "annotations")
+		m.add("/metadata/annotations", emptyObject)
 	}
-	current := convert.NewPod(pod)
-	rules := convert.Rules(vpa)
-	for i, fitted := range m.fit(current, rules) {
-		if convert.SizedAsWhole(pod) {
-			m.warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": containers left unchanged, because spec.resources of the pod bounds them"}
-			break
-		}
-		if err := m.container(i, current.Containers[i], fitted, rules.For(fitted.Name)); err != nil {
+	if convert.SizedAsWhole(pod) {
+		m.warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": containers left unchanged, because spec.resources of the pod bounds them"}
+	} else {
+		sizes, err := m.sizes(namespace.Room)
+		if err != nil {
 			return Mutation{}, err
 		}
+		for i, s := range sizes {
+			m.container(i, s)
+		}
 	}
-	if len(m.updates) > 0 {
-		m.annotate(convert.UpdatesAnnotation, "Pod resources updated by "+vpa.Name+": "+strings.Join(m.updates, "; "))
+	if m.resized() {
+		m.annotate(convert.UpdatesAnnotation, m.updates.String())
 	}
 	m.annotate(convert.ObservedAnnotation, convert.Observation(pod))
-	return Mutation{Patch: m.steps, Resized: len(m.updates) > 0, Warnings: m.warnings}, nil
+	return Mutation{Patch: m.steps, Resized: m.resized(), Warnings: m.warnings}, nil
 }
+
+// How many steps a patch has: for the annotations, and for each container that
+// has its resources already.
+const (
+	fewSteps  = 3
+	stepsEach = 1 + 2*amount.Kinds
+)
+
+// emptyObject is the value of steps that add an object; nobody writes to it.
+var emptyObject = map[string]string{}
 
 // mutation is a patch under construction.
 type mutation struct {
@@ -61,87 +80,190 @@ type mutation struct {
 	ranges convert.LimitRanges
 
 	steps    []patch.Operation
-	updates  []string // what vpaUpdates tells, one text for each container
+	updates  strings.Builder // what vpaUpdates tells; empty: nothing was changed
+	told     bool            // the present container has a note in updates
 	warnings []string
 }
 
-func (m *mutation) add(value any, path ...string) {
-	m.steps = append(m.steps, patch.Add(patch.Path(path...), value))
+func (m *mutation) resized() bool { return m.updates.Len() > 0 }
+
+func (m *mutation) add(path string, value any) { m.steps = append(m.steps, patch.Add(path, value)) }
+
+func (m *mutation) annotate(key, value string) {
+	m.add(patch.Path("metadata", "annotations", key), value)
 }
 
-func (m *mutation) annotate(key, value string) { m.add(value, "metadata", "annotations", key) }
-
-// fit returns what the recommendation gives each container; in mode Off it
-// gives nothing.
-func (m *mutation) fit(current policy.Pod, rules policy.Rules) []policy.Fitted {
-	var recommendation map[string]amount.Bounds
-	if convert.Mode(m.vpa) != vpav1.UpdateModeOff {
-		recommendation = convert.Recommendation(m.vpa.Status.Recommendation)
-	}
-	return policy.Fit(current, recommendation, rules, m.ranges.Ranges).Containers
+// size is what a container gets.
+type size struct {
+	policy.Fitted
+	boosted bool
 }
 
-func (m *mutation) container(i int, current policy.Container, fitted policy.Fitted, rule policy.Rule) error {
-	boosted := m.config.Boost && !rule.Off && rule.Boost.Type != policy.NoBoost
-	if boosted {
+// sizes returns what each container gets: from the recommendation, with its boost,
+// and as far as the quotas have room.
+func (m *mutation) sizes(room quota.Room) ([]size, error) {
+	current, rules := convert.NewPod(m.pod), convert.Rules(m.vpa)
+	recommendation := m.recommendation()
+	fitted := policy.Fit(current, recommendation, rules, m.ranges.Ranges).Containers
+	sizes := make([]size, len(fitted))
+	for i := range fitted {
+		rule := rules.For(fitted[i].Name)
+		sizes[i].boosted = m.config.Boost && !rule.Off && rule.Boost.Type != policy.NoBoost
+		if !sizes[i].boosted {
+			continue
+		}
 		var err error
-		if fitted, err = rule.Boosted(current, fitted, m.config.MaxBoost); err != nil {
-			return err
+		if fitted[i], err = rule.Boosted(current.Containers[i], fitted[i], m.config.MaxBoost); err != nil {
+			return nil, err
 		}
 	}
-	container := m.pod.Spec.Containers[i]
-	sizes := convert.Sizes(fitted, container.Resources, m.vpa, m.ranges)
-	if len(sizes.Requests)+len(sizes.Limits) == 0 {
-		return nil
+	if room != (quota.Room{}) {
+		least := policy.Fit(current, least(current, recommendation), rules, m.ranges.Ranges).Containers
+		for i := range least {
+			if sizes[i].boosted && !least[i].Requests.Has(amount.CPU) {
+				least[i].Requests = least[i].Requests.With(amount.CPU, current.Containers[i].Requests.Value(amount.CPU))
+			}
+		}
+		var changes []quota.Change
+		fitted, changes = room.Cut(current, least, fitted)
+		m.cuts(changes)
 	}
-	index := strconv.Itoa(i)
-	m.steps = append(m.steps, patch.Test(patch.Path("spec", "containers", index, "name"), container.Name))
-	if boosted {
-		m.annotate(convert.BoostAnnotation(container))
+	for i := range fitted {
+		sizes[i].Fitted = fitted[i]
 	}
-	if !convert.HasResources(&container) {
-		m.add(map[string]string{}, "spec", "containers", index, "resources")
-	}
-	notes := m.notes(fitted)
-	notes = append(notes, m.list(index, "request", container.Resources.Requests, sizes.Requests)...)
-	notes = append(notes, m.list(index, "limit", container.Resources.Limits, sizes.Limits)...)
-	m.updates = append(m.updates, "container "+index+": "+strings.Join(notes, ", "))
-	return nil
+	return sizes, nil
 }
 
-// list adds the steps for the requests or the limits of one container and
-// returns what they do in words.
-func (m *mutation) list(index, word string, present, sizes corev1.ResourceList) (notes []string) {
-	if len(sizes) == 0 {
+// recommendation is that of the VPA; in mode Off there is none.
+func (m *mutation) recommendation() map[string]amount.Bounds {
+	if convert.Mode(m.vpa) == vpav1.UpdateModeOff {
 		return nil
 	}
-	field := word + "s"
+	return convert.Recommendation(m.vpa.Status.Recommendation)
+}
+
+// least is the recommendation that leaves the pod as it is: its own requests or,
+// where it has none, the lower bound.
+func least(current policy.Pod, recommendation map[string]amount.Bounds) map[string]amount.Bounds {
+	kept := make(map[string]amount.Bounds, len(recommendation))
+	for _, c := range current.Containers {
+		b, ok := recommendation[c.Name]
+		if !ok {
+			continue
+		}
+		for k := range amount.Kind(amount.Kinds) {
+			if own, ok := c.Requests.Get(k); ok && own > 0 && b.Target.Has(k) {
+				b.Target = b.Target.With(k, own)
+			} else if lower, ok := b.Lower.Get(k); ok && b.Target.Has(k) {
+				b.Target = b.Target.With(k, lower)
+			}
+		}
+		kept[c.Name] = b
+	}
+	return kept
+}
+
+// cuts tells what the quotas of the namespace did to the pod.
+func (m *mutation) cuts(changes []quota.Change) {
+	for _, c := range changes {
+		to := convert.Quantity(c.Kind, c.To)
+		if c.From == c.To {
+			m.warn("container %s: %s does not fit the ResourceQuotas of namespace %s even with %s; the pod will probably be refused", c.Container, c.Kind, m.pod.Namespace, to.String())
+			continue
+		}
+		from := convert.Quantity(c.Kind, c.From)
+		m.warn("container %s: %s cut from %s to %s to fit the ResourceQuotas of namespace %s", c.Container, c.Kind, from.String(), to.String(), m.pod.Namespace)
+	}
+}
+
+func (m *mutation) warn(format string, args ...any) {
+	m.warnings = append(m.warnings, "VerticalPodAutoscaler "+m.vpa.Name+": "+fmt.Sprintf(format, args...))
+}
+
+func (m *mutation) container(i int, fitted size) {
+	container := &m.pod.Spec.Containers[i]
+	sizes := convert.Sizes(fitted.Fitted, container.Resources, m.vpa, m.ranges)
+	if len(sizes.Requests)+len(sizes.Limits) == 0 {
+		return
+	}
+	index := strconv.Itoa(i)
+	path := "/spec/containers/" + index
+	m.steps = append(m.steps, patch.Test(path+"/name", container.Name))
+	if fitted.boosted {
+		m.annotate(convert.BoostAnnotation(*container))
+	}
+	resources := path + "/resources"
+	if !convert.HasResources(container) {
+		m.add(resources, emptyObject)
+	}
+	m.begin(index)
+	m.notes(fitted.Fitted)
+	m.list(resources+"/requests", container.Resources.Requests, sizes.Requests, requestNotes)
+	m.list(resources+"/limits", container.Resources.Limits, sizes.Limits, limitNotes)
+}
+
+// The notes about what is written, by kind.
+var (
+	requestNotes = [amount.Kinds]string{amount.CPU: "cpu request", amount.Memory: "memory request"}
+	limitNotes   = [amount.Kinds]string{amount.CPU: "cpu limit", amount.Memory: "memory limit"}
+)
+
+// list adds the steps for the requests or the limits of one container, and the
+// notes that tell of them.
+func (m *mutation) list(path string, present, sizes corev1.ResourceList, notes [amount.Kinds]string) {
+	if len(sizes) == 0 {
+		return
+	}
 	if present == nil {
-		m.add(map[string]string{}, "spec", "containers", index, "resources", field)
+		m.add(path, emptyObject)
 	}
 	for k := range amount.Kind(amount.Kinds) {
 		if q, ok := sizes[convert.ResourceName(k)]; ok {
-			m.add(q.String(), "spec", "containers", index, "resources", field, k.String())
-			notes = append(notes, k.String()+" "+word)
+			m.add(path+"/"+k.String(), q.String())
+			m.note(notes[k])
 		}
 	}
-	return notes
 }
 
-// notes returns the notes of the reference VPA and turns those about a refusal
+// begin starts what vpaUpdates tells about a container.
+func (m *mutation) begin(index string) {
+	if m.resized() {
+		m.updates.WriteString("; container ")
+	} else {
+		m.updates.Grow(usualText)
+		m.updates.WriteString("Pod resources updated by ")
+		m.updates.WriteString(m.vpa.Name)
+		m.updates.WriteString(": container ")
+	}
+	m.updates.WriteString(index)
+	m.updates.WriteString(": ")
+	m.told = false
+}
+
+// usualText is enough for the text of vpaUpdates about some containers.
+const usualText = 256
+
+func (m *mutation) note(text string) {
+	if m.told {
+		m.updates.WriteString(", ")
+	}
+	m.updates.WriteString(text)
+	m.told = true
+}
+
+// notes tells the notes of the reference VPA and turns those about a refusal
 // into warnings.
-func (m *mutation) notes(fitted policy.Fitted) (texts []string) {
+func (m *mutation) notes(fitted policy.Fitted) {
 	for _, about := range [2]bool{false, true} {
 		for _, n := range fitted.Notes {
 			if n.Annotated() && n.AboutLimit() == about {
-				texts = append(texts, n.String())
+				m.note(n.String())
 			}
 		}
 	}
 	for _, n := range fitted.Notes {
 		if n.Refused() {
-			m.warnings = append(m.warnings, fmt.Sprintf("VerticalPodAutoscaler %s: container %s: %s; the pod will probably be refused", m.vpa.Name, fitted.Name, n))
+			m.warn("container %s: %s; the pod will probably be refused", fitted.Name, n)
 		}
 	}
-	return texts
 }

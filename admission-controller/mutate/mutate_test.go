@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"loadline.dev/loadline/admission-controller/quota"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/policy"
@@ -17,7 +18,7 @@ import (
 
 func TestThePatchTestsTheContainerBeforeItChangesIt(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("plain", "cpu=100m", ""), testkit.Container("c", "cpu=100m", "cpu=200m"))
-	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=150m")), convert.LimitRanges{})
+	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=150m")), Namespace{})
 	require.NoError(t, err)
 	require.True(t, m.Resized)
 	require.Equal(t, []patch.Operation{
@@ -30,26 +31,44 @@ func TestThePatchTestsTheContainerBeforeItChangesIt(t *testing.T) {
 	}, m.Patch)
 }
 
-// apply puts a patch on a pod with an independent library.
+// within is a namespace with LimitRanges.
+func within(objects []*corev1.LimitRange) Namespace {
+	return Namespace{Ranges: convert.Ranges(objects)}
+}
+
+// applied puts a patch on a pod with an independent library.
+func applied(pod *corev1.Pod, operations []patch.Operation) (*corev1.Pod, error) {
+	raw, err := json.Marshal(operations)
+	if err != nil {
+		return nil, err
+	}
+	before, err := json.Marshal(pod)
+	if err != nil {
+		return nil, err
+	}
+	decoded, err := jsonpatch.DecodePatch(raw)
+	if err != nil {
+		return nil, err
+	}
+	after, err := decoded.Apply(before)
+	if err != nil {
+		return nil, err
+	}
+	var patched corev1.Pod
+	return &patched, json.Unmarshal(after, &patched)
+}
+
 func apply(t *testing.T, pod *corev1.Pod, operations []patch.Operation) *corev1.Pod {
 	t.Helper()
-	raw, err := json.Marshal(operations)
+	patched, err := applied(pod, operations)
 	require.NoError(t, err)
-	before, err := json.Marshal(pod)
-	require.NoError(t, err)
-	decoded, err := jsonpatch.DecodePatch(raw)
-	require.NoError(t, err)
-	after, err := decoded.Apply(before)
-	require.NoError(t, err)
-	var patched corev1.Pod
-	require.NoError(t, json.Unmarshal(after, &patched))
-	return &patched
+	return patched
 }
 
 func TestAPodThatHasTheRecommendationKeepsItsResources(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=300m memory=300Mi", "cpu=1 memory=1000Mi"))
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=100m memory=100000001"))
-	ranges := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=300m")})})
+	ranges := within([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=300m")})})
 	first, err := Config{}.Patch(pod, vpa, ranges)
 	require.NoError(t, err)
 	once := apply(t, pod, first.Patch)
@@ -65,7 +84,7 @@ func TestInitContainersAndSidecarsAreLeftAlone(t *testing.T) {
 	sidecar.RestartPolicy = &always
 	pod.Spec.InitContainers = []corev1.Container{testkit.Container("init", "cpu=100m", ""), sidecar}
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"), testkit.Recommend("init", "cpu=1"), testkit.Recommend("side", "cpu=1"))
-	m, err := Config{}.Patch(pod, vpa, convert.LimitRanges{})
+	m, err := Config{}.Patch(pod, vpa, Namespace{})
 	require.NoError(t, err)
 	require.Equal(t, pod.Spec.InitContainers, apply(t, pod, m.Patch).Spec.InitContainers)
 }
@@ -73,7 +92,7 @@ func TestInitContainersAndSidecarsAreLeftAlone(t *testing.T) {
 func TestAContainerThatIsOffIsLeftAloneAtOnce(t *testing.T) {
 	off := vpav1.ContainerScalingModeOff
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", Mode: &off}))
-	m, err := Config{Boost: true}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "")), vpa, convert.LimitRanges{})
+	m, err := Config{Boost: true}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "")), vpa, Namespace{})
 	require.NoError(t, err)
 	require.False(t, m.Resized, "even while the status still has a recommendation")
 }
@@ -82,10 +101,10 @@ func TestABoostThatCannotBeComputedChangesNothing(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"))
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor}}
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
-	m, err := Config{Boost: true}.Patch(pod, vpa, convert.LimitRanges{})
+	m, err := Config{Boost: true}.Patch(pod, vpa, Namespace{})
 	require.ErrorIs(t, err, policy.ErrBoost)
 	require.Empty(t, m.Patch)
-	m, err = Config{}.Patch(pod, vpa, convert.LimitRanges{})
+	m, err = Config{}.Patch(pod, vpa, Namespace{})
 	require.NoError(t, err, "without the feature the boost is not looked at")
 	require.True(t, m.Resized)
 }
@@ -93,14 +112,14 @@ func TestABoostThatCannotBeComputedChangesNothing(t *testing.T) {
 func TestD12AStartupBoostWithoutCPUIsNone(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"))
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{}
-	m, err := Config{Boost: true}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "")), vpa, convert.LimitRanges{})
+	m, err := Config{Boost: true}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "")), vpa, Namespace{})
 	require.NoError(t, err)
 	require.True(t, m.Resized)
 }
 
 func TestAPodThatWillBeRefusedComesWithAWarning(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=250m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", MinAllowed: testkit.List("cpu=700m")}))
-	ranges := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")})})
+	ranges := within([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")})})
 	m, err := Config{}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "cpu=100m")), vpa, ranges)
 	require.NoError(t, err)
 	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu does not fit the container LimitRange; the pod will probably be refused"}, m.Warnings)
@@ -110,12 +129,16 @@ func TestNamesAreEscapedInPaths(t *testing.T) {
 	require.Equal(t, "/metadata/annotations/vpaCpuStartupBoost~1a~0b", patch.Path("metadata", "annotations", "vpaCpuStartupBoost/a~b"))
 }
 
+func twoContainers() (*corev1.Pod, *vpav1.VerticalPodAutoscaler) {
+	return testkit.Pod("p", testkit.Container("a", "cpu=100m memory=100Mi", "cpu=200m memory=200Mi"), testkit.Container("b", "cpu=100m memory=100Mi", "")),
+		testkit.VPA("v", testkit.Recommend("a", "cpu=150m memory=120Mi"), testkit.Recommend("b", "cpu=150m memory=120Mi"))
+}
+
 func BenchmarkPatch(b *testing.B) {
-	pod := testkit.Pod("p", testkit.Container("a", "cpu=100m memory=100Mi", "cpu=200m memory=200Mi"), testkit.Container("b", "cpu=100m memory=100Mi", ""))
-	vpa := testkit.VPA("v", testkit.Recommend("a", "cpu=150m memory=120Mi"), testkit.Recommend("b", "cpu=150m memory=120Mi"))
+	pod, vpa := twoContainers()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := (Config{}).Patch(pod, vpa, convert.LimitRanges{}); err != nil {
+		if _, err := (Config{}).Patch(pod, vpa, Namespace{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -130,7 +153,7 @@ func FuzzPatch(f *testing.F) {
 		if json.Unmarshal([]byte(rawPod), &pod) != nil || json.Unmarshal([]byte(rawVPA), &vpa) != nil {
 			t.Skip()
 		}
-		m, err := Config{Boost: true}.Patch(&pod, &vpa, convert.LimitRanges{})
+		m, err := Config{Boost: true}.Patch(&pod, &vpa, Namespace{})
 		if err == nil && len(m.Patch) == 0 {
 			t.Fatal("the observed containers are always noted")
 		}
@@ -140,7 +163,7 @@ func FuzzPatch(f *testing.F) {
 func TestDeviceClaimsOfAContainerAreKept(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "", ""))
 	pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}}
-	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=1")), convert.LimitRanges{})
+	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=1")), Namespace{})
 	require.NoError(t, err)
 	got := apply(t, pod, m.Patch).Spec.Containers[0].Resources
 	require.Equal(t, pod.Spec.Containers[0].Resources.Claims, got.Claims)
@@ -152,7 +175,7 @@ func TestContainersOfAPodWithItsOwnSizeAreLeftAlone(t *testing.T) {
 	pod.Spec.Resources = &corev1.ResourceRequirements{Limits: testkit.List("cpu=200m")}
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"))
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
-	m, err := Config{Boost: true}.Patch(pod, vpa, convert.LimitRanges{})
+	m, err := Config{Boost: true}.Patch(pod, vpa, Namespace{})
 	require.NoError(t, err)
 	require.False(t, m.Resized, "the API server would refuse containers that need more than their pod has")
 	require.Equal(t, pod.Spec, apply(t, pod, m.Patch).Spec)
@@ -162,7 +185,7 @@ func TestContainersOfAPodWithItsOwnSizeAreLeftAlone(t *testing.T) {
 func TestAFixedLimitKeepsTheRatioThatALimitRangeDemands(t *testing.T) {
 	only := vpav1.ContainerControlledValuesRequestsOnly
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=100m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", ControlledValues: &only}))
-	ranges := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: testkit.List("cpu=4")})})
+	ranges := within([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: testkit.List("cpu=4")})})
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=500m", "cpu=1"))
 	m, err := Config{}.Patch(pod, vpa, ranges)
 	require.NoError(t, err)
@@ -173,4 +196,42 @@ func TestAFixedLimitKeepsTheRatioThatALimitRangeDemands(t *testing.T) {
 	m, err = Config{}.Patch(pod, vpa, ranges)
 	require.NoError(t, err)
 	require.Len(t, m.Warnings, 1, "maxAllowed goes last, and the pod will be refused")
+}
+
+func TestAPodIsCutToWhatAQuotaLeaves(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m memory=100Mi", "cpu=200m"), testkit.Container("d", "cpu=100m", ""))
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=500m memory=300Mi"))
+	leaves := func(hard string) Namespace {
+		return Namespace{Room: quota.For(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
+	}
+	m, err := Config{}.Patch(pod, vpa, leaves("cpu=400m limits.memory=1"))
+	require.NoError(t, err)
+	got := apply(t, pod, m.Patch).Spec.Containers[0].Resources
+	require.Equal(t, "300m", got.Requests.Cpu().String(), "the other container keeps its 100m")
+	require.Equal(t, "600m", got.Limits.Cpu().String())
+	require.Equal(t, "300Mi", got.Requests.Memory().String())
+	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu cut from 500m to 300m to fit the ResourceQuotas of namespace default"}, m.Warnings)
+
+	m, err = Config{}.Patch(pod, vpa, leaves("cpu=150m"))
+	require.NoError(t, err)
+	require.Equal(t, "100m", apply(t, pod, m.Patch).Spec.Containers[0].Resources.Requests.Cpu().String(), "never below what its author wrote")
+	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu does not fit the ResourceQuotas of namespace default even with 100m; the pod will probably be refused"}, m.Warnings)
+
+	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(10))}}
+	m, err = Config{Boost: true}.Patch(pod, vpa, leaves("cpu=2"))
+	require.NoError(t, err)
+	boosted := apply(t, pod, m.Patch)
+	total := boosted.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() + boosted.Spec.Containers[1].Resources.Requests.Cpu().MilliValue()
+	require.LessOrEqual(t, total, int64(2000), "a boost must fit, too")
+	require.Greater(t, total, int64(1900))
+}
+
+func TestThePatchOfAPodTakesFewAllocations(t *testing.T) {
+	pod, vpa := twoContainers()
+	allocations := testing.AllocsPerRun(100, func() {
+		if _, err := (Config{}).Patch(pod, vpa, Namespace{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	require.LessOrEqual(t, allocations, 60.)
 }

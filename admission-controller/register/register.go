@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
@@ -19,8 +21,8 @@ import (
 const (
 	ConfigurationName = "vpa-webhook-config"
 	WebhookName       = "vpa.k8s.io"
-	// OwnWebhookName is the one for the namespace of the program where others
-	// fail.
+	// OwnWebhookName is the one for the namespace of the program and for
+	// kube-system where others fail.
 	OwnWebhookName = "own.vpa.k8s.io"
 
 	fieldManager = "vpa-admission-controller"
@@ -34,7 +36,8 @@ type Config struct {
 	Namespace      string            // of the Service
 	TimeoutSeconds int32
 	// Fail refuses pods while the webhook does not answer, but not those of the
-	// program's own namespace: it could never start again.
+	// program's own namespace and of kube-system: neither it nor the cluster could
+	// ever start again.
 	Fail bool
 
 	// Only pods and VPAs of OnlyNamespace, or not those of IgnoredNamespaces,
@@ -49,14 +52,57 @@ type Registrar struct {
 	Config Config
 }
 
-// Apply makes the configuration what Config says, with the given CAs (PEM), and
-// creates it if it is missing.
-func (r *Registrar) Apply(ctx context.Context, cas []byte) error {
-	options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
-	if _, err := r.Client.MutatingWebhookConfigurations().Apply(ctx, r.Config.build(cas), options); err != nil {
-		return fmt.Errorf("register the webhook in MutatingWebhookConfiguration %s: %w", ConfigurationName, err)
+// attempts is how often Apply starts again when another replica was faster.
+const attempts = 5
+
+// Apply makes the configuration what Config says, and creates it if it is
+// missing. It returns the CAs (PEM) that the API server trusts from then on: the
+// given ones, and those that other replicas wanted not long before now.
+func (r *Registrar) Apply(ctx context.Context, cas []byte, now time.Time) (trusted []byte, err error) {
+	for range attempts {
+		if trusted, err = r.apply(ctx, cas, now); !apierrors.IsConflict(err) {
+			break
+		}
 	}
-	return nil
+	if err != nil {
+		return nil, fmt.Errorf("register the webhook in MutatingWebhookConfiguration %s: %w", ConfigurationName, err)
+	}
+	return trusted, nil
+}
+
+func (r *Registrar) apply(ctx context.Context, cas []byte, now time.Time) ([]byte, error) {
+	present, err := r.Client.MutatingWebhookConfigurations().Get(ctx, ConfigurationName, metav1.GetOptions{})
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return nil, err
+	}
+	wanted := trustIn(present).with(cas, now)
+	note, err := wanted.note()
+	if err != nil {
+		return nil, err
+	}
+	configuration := r.Config.build(wanted.bundle).WithAnnotations(map[string]string{TrustAnnotation: note})
+	if !missing {
+		// What another replica added meanwhile must not be lost.
+		configuration.WithResourceVersion(present.ResourceVersion)
+	}
+	options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
+	_, err = r.Client.MutatingWebhookConfigurations().Apply(ctx, configuration, options)
+	return wanted.bundle, err
+}
+
+// trustIn reads what a configuration, or none, trusts for our webhook.
+func trustIn(configuration *admissionv1.MutatingWebhookConfiguration) trust {
+	if configuration == nil {
+		return trust{}
+	}
+	t := trust{until: noted(configuration.Annotations[TrustAnnotation])}
+	for i := range configuration.Webhooks {
+		if hook := &configuration.Webhooks[i]; hook.Name == WebhookName {
+			t.bundle = hook.ClientConfig.CABundle
+		}
+	}
+	return t
 }
 
 func (c Config) build(cas []byte) *apply.MutatingWebhookConfigurationApplyConfiguration {
@@ -64,12 +110,21 @@ func (c Config) build(cas []byte) *apply.MutatingWebhookConfigurationApplyConfig
 	if !c.Fail {
 		return configuration.WithWebhooks(c.webhook(WebhookName, admissionv1.Ignore, c.namespaces(), cas))
 	}
-	others := c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpNotIn, c.Namespace))
-	own := c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpIn, c.Namespace))
+	others := c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpNotIn, c.vital()...))
+	own := c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpIn, c.vital()...))
 	return configuration.WithWebhooks(
 		c.webhook(WebhookName, admissionv1.Fail, others, cas),
 		c.webhook(OwnWebhookName, admissionv1.Ignore, own, cas),
 	)
+}
+
+// vital are the namespaces whose pods must start whatever happens: without those
+// of the second the cluster itself does not work.
+func (c Config) vital() []string {
+	if c.Namespace == metav1.NamespaceSystem {
+		return []string{c.Namespace}
+	}
+	return []string{c.Namespace, metav1.NamespaceSystem}
 }
 
 func (c Config) webhook(name string, policy admissionv1.FailurePolicyType, namespaces *metaapply.LabelSelectorApplyConfiguration, cas []byte) *apply.MutatingWebhookApplyConfiguration {

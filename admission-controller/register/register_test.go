@@ -25,7 +25,8 @@ func registered(t *testing.T, client *fake.Clientset) *admissionv1.MutatingWebho
 func written(t *testing.T, client *fake.Clientset, c Config, cas string) *admissionv1.MutatingWebhookConfiguration {
 	t.Helper()
 	r := Registrar{Client: client.AdmissionregistrationV1(), Config: c}
-	require.NoError(t, r.Apply(context.Background(), []byte(cas)))
+	_, err := r.Apply(context.Background(), []byte(cas), jan1)
+	require.NoError(t, err)
 	return registered(t, client)
 }
 

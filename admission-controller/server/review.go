@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/admission-controller/excerpt"
 	"loadline.dev/loadline/pkg/patch"
 )
 
@@ -51,6 +52,7 @@ const (
 	CauseLimitRange  Cause = "limit_range"  // LimitRanges cannot be listed
 	CausePanic       Cause = "panic"        // a defect of ours
 	CauseResponse    Cause = "response"     // the answer cannot be written
+	CauseClient      Cause = "client"       // the client is not the API server
 )
 
 // Values of the metric labels.
@@ -82,6 +84,7 @@ const MaxBody = 5 << 20
 type reviewer struct {
 	handlers []Handler
 	recorder Recorder
+	callers  Callers
 	log      klog.Logger
 }
 
@@ -132,6 +135,10 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 
 // read returns the body, or the HTTP code of an empty answer.
 func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []byte, code int) {
+	if !x.callers.permits(request) {
+		x.problem(CauseClient, errNoClientCertificate)
+		return nil, http.StatusForbidden
+	}
 	if kind := request.Header.Get("Content-Type"); kind != "application/json" {
 		x.problem(CauseContentType, fmt.Errorf("content type is %q, must be application/json", kind))
 		return nil, http.StatusOK
@@ -152,14 +159,9 @@ func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []by
 // admit returns the response to one review.
 func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
 	response := &admissionv1.AdmissionResponse{Allowed: true}
-	var review admissionv1.AdmissionReview
-	if err := json.Unmarshal(body, &review); err != nil {
-		x.problem(CauseBody, fmt.Errorf("not an AdmissionReview: %w", err))
-		return response
-	}
-	request := review.Request
-	if request == nil {
-		x.problem(CauseBody, errors.New("the AdmissionReview has no request"))
+	request, err := decode(body)
+	if err != nil {
+		x.problem(CauseBody, err)
 		return response
 	}
 	response.UID = request.UID
@@ -177,6 +179,32 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 		x.status = statusError
 	}
 	return response
+}
+
+// header is what is read of a request besides its objects.
+var header = excerpt.Fields{
+	"uid": nil, "resource": nil, "subResource": nil, "name": nil, "namespace": nil, "operation": nil, "dryRun": nil,
+}
+
+// decode reads the request of a review. Its objects are parts of the body that
+// are not looked at yet.
+func decode(body []byte) (*admissionv1.AdmissionRequest, error) {
+	raw := excerpt.Find(body, "request")[0]
+	short, ok := excerpt.Of(raw, header)
+	if !ok { // the decoder says what is wrong
+		var review admissionv1.AdmissionReview
+		if err := json.Unmarshal(body, &review); err != nil {
+			return nil, fmt.Errorf("not an AdmissionReview: %w", err)
+		}
+		return nil, errors.New("the AdmissionReview has no request")
+	}
+	var request admissionv1.AdmissionRequest
+	if err := json.Unmarshal(short, &request); err != nil {
+		return nil, fmt.Errorf("not an AdmissionReview: %w", err)
+	}
+	objects := excerpt.Find(raw, "object", "oldObject")
+	request.Object.Raw, request.OldObject.Raw = objects[0], objects[1]
+	return &request, nil
 }
 
 func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ type Config struct {
 	TLS      *tls.Config
 	Handlers []Handler
 	Recorder Recorder
+	Callers  Callers
 	// Drain is how long the server still answers after its context ended, so
 	// that the cluster can take this replica out of the Service first.
 	Drain time.Duration
@@ -44,6 +44,9 @@ const (
 	idleTime   = 3 * time.Minute
 	endTime    = 10 * time.Second // for open requests at the end
 )
+
+// maxHeader is the largest header of a request in bytes.
+const maxHeader = 64 << 10
 
 // New returns a server that does not listen yet.
 func New(config Config) *Server { return &Server{config: config} }
@@ -69,7 +72,7 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 		// A client that went away needs no answer.
 		_, _ = io.WriteString(w, "OK")
 	})
-	mux.Handle("/", &reviewer{handlers: s.config.Handlers, recorder: s.config.Recorder, log: log})
+	mux.Handle("/", &reviewer{handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log})
 	return mux
 }
 
@@ -77,14 +80,18 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 // end. Listen must have been called.
 func (s *Server) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
+	config := s.config.TLS.Clone()
+	if s.config.Callers.CAFile != "" {
+		s.config.Callers.demand(config)
+	}
 	server := &http.Server{
 		Handler:           s.Handler(log),
-		TLSConfig:         s.config.TLS,
+		TLSConfig:         config,
 		ReadHeaderTimeout: headerTime,
 		ReadTimeout:       bodyTime,
 		WriteTimeout:      answerTime,
 		IdleTimeout:       idleTime,
-		MaxHeaderBytes:    64 << 10,
+		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          stdlog.New(lines{log}, "", 0),
 	}
 	ended := make(chan error, 1)
@@ -115,39 +122,4 @@ type lines struct{ log klog.Logger }
 func (l lines) Write(message []byte) (int, error) {
 	l.log.V(4).Info("HTTP server", "message", string(message))
 	return len(message), nil
-}
-
-// Probe asks the server over its own port and certificate whether it answers:
-// the connection is made as the API server would make it, for the given host
-// name and trusting only the given CAs. Without CAs, because somebody else
-// publishes them, any certificate will do.
-func (s *Server) Probe(ctx context.Context, host string, cas []byte) error {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(cas)
-	transport := &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: len(cas) == 0},
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			var dialer net.Dialer
-			_, port, err := net.SplitHostPort(s.listener.Addr().String())
-			if err != nil {
-				return nil, err
-			}
-			return dialer.DialContext(ctx, network, net.JoinHostPort("127.0.0.1", port))
-		},
-	}
-	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(host, "443")+ProbePath, nil)
-	if err != nil {
-		return err
-	}
-	response, err := transport.RoundTrip(request)
-	if err != nil {
-		return fmt.Errorf("the webhook does not answer its own probe: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }() // nothing of it is read
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the webhook answers its own probe with %s", response.Status)
-	}
-	return nil
 }

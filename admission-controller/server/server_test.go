@@ -149,11 +149,16 @@ func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }()
 
-	require.NoError(t, s.Probe(ctx, "127.0.0.1", cas))
-	require.NoError(t, s.Probe(ctx, "any.name", nil), "without CAs the certificate is not looked at")
-	require.ErrorContains(t, s.Probe(ctx, "10.1.1.1", cas), "does not answer its own probe")
+	probe := func(ctx context.Context, host string, cas []byte) error {
+		route, err := s.Own(host, cas)
+		require.NoError(t, err)
+		return route.Probe(ctx)
+	}
+	require.NoError(t, probe(ctx, "127.0.0.1", cas))
+	require.NoError(t, probe(ctx, "any.name", nil), "without CAs the certificate is not looked at")
+	require.ErrorContains(t, probe(ctx, "10.1.1.1", cas), "does not answer a probe of its own")
 	_, others := selfSigned(t)
-	require.Error(t, s.Probe(ctx, "127.0.0.1", others))
+	require.Error(t, probe(ctx, "127.0.0.1", others))
 
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(cas)
@@ -170,11 +175,11 @@ func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 	}()
 	<-entered
 	stop()
-	require.NoError(t, s.Probe(context.Background(), "127.0.0.1", cas), "still answers while it drains")
+	require.NoError(t, probe(context.Background(), "127.0.0.1", cas), "still answers while it drains")
 	time.AfterFunc(200*time.Millisecond, func() { close(leave) })
 	require.Contains(t, <-answered, `"allowed":true`, "an open request is answered")
 	require.NoError(t, <-ended)
-	require.Error(t, s.Probe(context.Background(), "127.0.0.1", cas))
+	require.Error(t, probe(context.Background(), "127.0.0.1", cas))
 }
 
 func TestPortInUse(t *testing.T) {
@@ -187,4 +192,29 @@ func TestPortInUse(t *testing.T) {
 
 func TestLongWarningsAreShortened(t *testing.T) {
 	require.Len(t, warning(strings.Repeat("x", 1000)), longestWarning)
+}
+
+// one sends a review with a body and returns what was counted and answered.
+func one(body string, answer func() Answer) (*recorder, string) {
+	r := &recorder{}
+	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	New(Config{Handlers: []Handler{pods(answer)}, Recorder: r}).Handler(klog.Background()).ServeHTTP(w, request)
+	return r, w.Body.String()
+}
+
+func TestD12MissingFieldsOfAReviewCrashNothing(t *testing.T) {
+	for _, body := range []string{`{}`, `{"request":null}`, `{"request":{}}`, `{"request":{"uid":"u","resource":null}}`, `{"request":{"resource":{"version":"v1","resource":"pods"}}}`, `{"request":7}`} {
+		_, answer := one(body, func() Answer { return Answer{} })
+		require.Contains(t, answer, `"allowed":true`, body)
+	}
+}
+
+func TestD18ProblemsAreCountedByCauseAndTold(t *testing.T) {
+	r, answer := one(review, func() Answer { return Answer{Err: errors.New("no such owner"), Cause: CauseOwner} })
+	require.Equal(t, []Cause{CauseOwner}, r.causes)
+	require.Equal(t, []string{"error Pod"}, r.requests)
+	require.Contains(t, answer, "left unchanged: no such owner")
+	require.Contains(t, answer, `"allowed":true`)
 }

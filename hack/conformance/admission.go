@@ -136,7 +136,7 @@ func mutation(in mutationInput) (out mutationOutput, err error) {
 	if in.MaxAllowedCPUBoost != nil {
 		config.MaxBoost = convert.Amount(amount.CPU, *in.MaxAllowedCPUBoost)
 	}
-	mutation, err := config.Patch(&pod, &in.VPA, convert.Ranges(objects))
+	mutation, err := config.Patch(&pod, &in.VPA, mutate.Namespace{Ranges: convert.Ranges(objects)})
 	if err != nil {
 		return out, err
 	}

@@ -18,7 +18,12 @@ func Test(path string, value any) Operation { return Operation{Op: "test", Path:
 
 // Path joins segments to a JSON pointer and escapes "~" and "/" in them.
 func Path(segments ...string) string {
+	length := 0
+	for _, s := range segments {
+		length += 1 + len(s) + strings.Count(s, "~") + strings.Count(s, "/")
+	}
 	var path strings.Builder
+	path.Grow(length)
 	for _, s := range segments {
 		path.WriteByte('/')
 		if strings.ContainsAny(s, "~/") {

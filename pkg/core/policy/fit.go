@@ -133,9 +133,8 @@ func (p *problem) solve() Result {
 // them apart.
 func (p *problem) fitKind(out []Fitted, k amount.Kind) {
 	least, most := p.ranges.Pod.Min.Value(k), p.ranges.Pod.Max.Value(k)
-	moved := make([]bool, len(out))
+	moved, members := make([]bool, len(out)), make([]member, len(out))
 	for number := range len(roles(&amount.Bounds{})) {
-		members := make([]member, len(out))
 		for i := range out {
 			members[i] = p.member(i, k, *roles(&out[i].Bounds)[number])
 		}

@@ -22,7 +22,8 @@ type caches struct {
 	jobs         batchlisters.JobLister
 	cronJobs     batchlisters.CronJobLister
 
-	synced map[string]cache.InformerSynced
+	synced    map[string]cache.InformerSynced
+	informers []cache.SharedIndexInformer
 
 	memo *memo // nil: every answer is read again
 }
@@ -37,6 +38,10 @@ func newCaches(f informers.SharedInformerFactory) caches {
 		controllers:  core.ReplicationControllers().Lister(),
 		jobs:         batch.Jobs().Lister(),
 		cronJobs:     batch.CronJobs().Lister(),
+		informers: []cache.SharedIndexInformer{
+			apps.Deployments().Informer(), apps.ReplicaSets().Informer(), apps.StatefulSets().Informer(), apps.DaemonSets().Informer(),
+			core.ReplicationControllers().Informer(), batch.Jobs().Informer(), batch.CronJobs().Informer(),
+		},
 		synced: map[string]cache.InformerSynced{
 			"deployments":            apps.Deployments().Informer().HasSynced,
 			"replicasets":            apps.ReplicaSets().Informer().HasSynced,
@@ -51,6 +56,27 @@ func newCaches(f informers.SharedInformerFactory) caches {
 
 // Synced returns, by resource name, what tells whether a cache is filled.
 func (r *Resolver) Synced() map[string]cache.InformerSynced { return r.caches.synced }
+
+// Owners calls seen with the controlling owner of each object of the well-known
+// kinds if that owner is of another kind, when the object appears and with each
+// resync of the informers. It must be called before they start.
+func (r *Resolver) Owners(seen func(Key)) error {
+	look := func(object any) {
+		o, ok := object.(metav1.Object)
+		if !ok {
+			return
+		}
+		if key, found := Controller(o.GetNamespace(), o.GetOwnerReferences()); found && !key.wellKnown() {
+			seen(key)
+		}
+	}
+	for _, informer := range r.caches.informers {
+		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, object any) { look(object) }}); err != nil {
+			return fmt.Errorf("watch the owners of workloads: %w", err)
+		}
+	}
+	return nil
+}
 
 // workload is what the package needs of an object of a well-known kind.
 type workload struct {

@@ -64,6 +64,9 @@ func Controller(namespace string, owners []metav1.OwnerReference) (Key, bool) {
 // resource must contain a dot, so there is no other group without one.
 func builtIn(group string) bool { return !strings.Contains(group, ".") }
 
+// Custom reports whether k is read through its scale subresource.
+func (k Key) Custom() bool { return !k.wellKnown() && k.Kind != node }
+
 // wellKnown reports whether k is read from an informer cache.
 func (k Key) wellKnown() bool { return k.Group == "" && wellKnownKind(k.Kind) }
 

@@ -17,13 +17,35 @@ import (
 type Resolver struct {
 	caches caches
 	scales *scaleCache
+	scale  func(ctx context.Context, key Key) (answer, error) // of scales
 }
 
 // New returns a resolver that registers its informers with the factory, which
 // the caller then starts, and reads scale subresources through scale. The
 // factory's transform must keep what client.Trim keeps.
 func New(factory informers.SharedInformerFactory, scale Scale) *Resolver {
-	return &Resolver{caches: newCaches(factory), scales: newScaleCache(scale)}
+	r := &Resolver{caches: newCaches(factory), scales: newScaleCache(scale)}
+	r.scale = r.scales.get
+	return r
+}
+
+// ErrNotRead is the error of Remembering for what nobody has read yet.
+var ErrNotRead = errors.New("the API server has not been asked yet")
+
+// Remembering returns a resolver for callers that must not wait: it shares all
+// answers with r and never asks the API server itself. A workload whose scale
+// subresource would have to be read is given to wanted, which must not block,
+// and the answer is ErrNotRead.
+func (r *Resolver) Remembering(wanted func(Key)) *Resolver {
+	recall := func(_ context.Context, key Key) (answer, error) {
+		a, known, err := r.scales.recall(key)
+		if !known {
+			wanted(key)
+			return answer{}, ErrNotRead
+		}
+		return a, err
+	}
+	return &Resolver{caches: r.caches, scales: r.scales, scale: recall}
 }
 
 // Run keeps the answers about scale subresources fresh until ctx ends. It calls
@@ -102,7 +124,7 @@ func (r *Resolver) selection(ctx context.Context, key Key, before *Selection) (*
 		}
 		return &Selection{Selector: selector, from: w.selector}, nil
 	}
-	scale, err := r.scales.get(ctx, key)
+	scale, err := r.scale(ctx, key)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the scale subresource of the target %s, whose kind is none that is known without it: %w", key, err)
 	}
@@ -170,7 +192,7 @@ func (r *Resolver) step(ctx context.Context, key Key) (step, error) {
 		parent, ok := Controller(key.Namespace, w.owners)
 		return step{counts: true, parent: parent, hasParent: ok}, nil
 	}
-	scale, err := r.scales.get(ctx, key)
+	scale, err := r.scale(ctx, key)
 	if apierrors.IsNotFound(err) {
 		// The kind has no scale subresource, or the object is gone.
 		return step{}, nil
@@ -193,7 +215,7 @@ func (r *Resolver) Replicas(ctx context.Context, key Key) (int32, bool) {
 		}
 		return *w.replicas, true
 	}
-	scale, err := r.scales.get(ctx, key)
+	scale, err := r.scale(ctx, key)
 	if err != nil {
 		return 0, false
 	}

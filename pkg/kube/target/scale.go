@@ -76,6 +76,19 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 	return e.answer, e.err
 }
 
+// recall returns the remembered answer without waiting for one.
+func (c *scaleCache) recall(key Key) (a answer, known bool, err error) {
+	c.mu.Lock()
+	e := c.entries[key]
+	c.mu.Unlock()
+	if e == nil || !e.mu.TryLock() { // locked: the first answer is on its way
+		return answer{}, false, nil
+	}
+	defer e.mu.Unlock()
+	e.read = time.Now()
+	return e.answer, e.known, e.err
+}
+
 // ask fills e; the caller holds its mutex. A refresh that fails for a passing
 // reason keeps the last good answer: a server in trouble is no news about the
 // workload.

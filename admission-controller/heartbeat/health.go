@@ -1,4 +1,4 @@
-package main
+package heartbeat
 
 import (
 	"errors"
@@ -8,29 +8,30 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// startGrace is how long a program that is not ready yet says so. The liveness
+// StartGrace is how long a program that is not ready yet says so. The liveness
 // probe asks the same path, in our manifest and in that of the reference, and
 // gives up with the third failure, 25 seconds after the start at the earliest.
 // Any longer, or just as long, could restart a program that waits for a slow
 // API server.
-const startGrace = 20 * time.Second
+const StartGrace = 20 * time.Second
 
 // silence is the longest time without an answered probe that counts as healthy.
 const silence = 5 * time.Minute
 
-// health is the state behind /health-check.
-type health struct {
+// Health is the state behind /health-check.
+type Health struct {
 	started time.Time
 	ready   atomic.Bool
 	probes  *serving.Health
 }
 
-func newHealth(started time.Time) *health {
-	return &health{started: started, probes: serving.NewHealth(silence)}
+// NewHealth returns the state of a program that starts.
+func NewHealth(started time.Time) *Health {
+	return &Health{started: started, probes: serving.NewHealth(silence)}
 }
 
-// alive is told after each probe that the webhook answered.
-func (h *health) alive() {
+// Alive is told after each probe that the webhook answered.
+func (h *Health) Alive() {
 	if !h.ready.Swap(true) {
 		h.probes.Activate()
 	}
@@ -39,11 +40,11 @@ func (h *health) alive() {
 
 var errStarting = errors.New("the webhook does not answer yet")
 
-// Check fails while the webhook starts, for at most startGrace, and when it has
+// Check fails while the webhook starts, for at most StartGrace, and when it has
 // not answered its own probe for long.
-func (h *health) Check() error {
+func (h *Health) Check() error {
 	if !h.ready.Load() {
-		if time.Since(h.started) < startGrace {
+		if time.Since(h.started) < StartGrace {
 			return errStarting
 		}
 		return nil

@@ -1,8 +1,9 @@
-package main
+package heartbeat
 
 import (
 	"context"
 	"errors"
+	"net"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/pkg/kube/lease"
 )
 
@@ -29,15 +31,16 @@ func TestD11TheHeartbeatFollowsTheProbe(t *testing.T) {
 		var answers atomic.Value // the error of the probe, as text; empty: none
 		var probes atomic.Int32
 		answers.Store("not yet")
-		b := beater{
-			lease: &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
-			probe: func(context.Context) error {
+		b := Beater{
+			Lease: &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+			Own: func(context.Context) error {
 				if text := answers.Load().(string); text != "" {
 					return errors.New(text)
 				}
 				return nil
 			},
-			alive: func() { probes.Add(1) },
+			Reach: func(context.Context) (server.Route, bool) { return server.Route{}, false },
+			Alive: func() { probes.Add(1) },
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -48,7 +51,7 @@ func TestD11TheHeartbeatFollowsTheProbe(t *testing.T) {
 
 		answers.Store("")
 		time.Sleep(25 * time.Second)
-		alive, err := b.lease.Alive(ctx, time.Minute, time.Now())
+		alive, err := b.Lease.Alive(ctx, time.Minute, time.Now())
 		require.NoError(t, err)
 		require.True(t, alive)
 		require.Positive(t, probes.Load())
@@ -62,24 +65,49 @@ func TestD11TheHeartbeatFollowsTheProbe(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		stop()
 		require.NoError(t, <-ended)
-		alive, err = b.lease.Alive(context.Background(), time.Minute, time.Now())
+		alive, err = b.Lease.Alive(context.Background(), time.Minute, time.Now())
 		require.NoError(t, err)
 		require.False(t, alive, "expired at the end")
 	})
 }
 
+// The webhook answers over its own port, but not on the way of the API server:
+// it is alive, and the updater must not evict.
+func TestD11NoHeartbeatWithoutTheService(t *testing.T) {
+	client := fake.NewClientset()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	alive := 0
+	b := Beater{
+		Lease: &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+		Own:   func(context.Context) error { return nil },
+		Reach: func(context.Context) (server.Route, bool) {
+			return server.Route{Address: closed.Addr().String(), Host: "vpa-webhook.kube-system.svc"}, true
+		},
+		Alive: func() { alive++ },
+	}
+	require.ErrorContains(t, b.once(t.Context()), "does not answer a probe of its own at "+closed.Addr().String())
+	require.Equal(t, 1, alive)
+	require.Empty(t, client.Actions())
+
+	b.Reach = func(context.Context) (server.Route, bool) { return server.Route{}, false }
+	require.NoError(t, b.once(t.Context()), "where the way is not known the own port must do")
+	require.NotEmpty(t, client.Actions())
+}
+
 func TestHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newHealth(time.Now())
+		h := NewHealth(time.Now())
 		require.ErrorIs(t, h.Check(), errStarting)
-		time.Sleep(startGrace)
+		time.Sleep(StartGrace)
 		require.NoError(t, h.Check(), "a slow start must not be killed by the liveness probe")
-		h.alive()
+		h.Alive()
 		time.Sleep(silence)
 		require.NoError(t, h.Check())
 		time.Sleep(time.Second)
 		require.Error(t, h.Check())
-		h.alive()
+		h.Alive()
 		require.NoError(t, h.Check())
 	})
 }

@@ -1,0 +1,214 @@
+package certs
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"loadline.dev/loadline/admission-controller/register"
+)
+
+// apiServer knows of a registration some time after it was written.
+type apiServer struct {
+	client *fake.Clientset
+	lag    time.Duration
+	seen   atomic.Pointer[[]byte] // the bundle as it was lag ago
+}
+
+// replica returns a keeper that registers itself there.
+func (a *apiServer) replica(source Source) *Keeper {
+	r := register.Registrar{Client: a.client.AdmissionregistrationV1(), Config: register.Config{Service: "vpa-webhook", Namespace: "kube-system", TimeoutSeconds: 5}}
+	return &Keeper{Source: source, Publish: r.Apply, Holder: &Holder{}, Expiry: func(_, _ time.Time) {}}
+}
+
+func (a *apiServer) bundle(t *testing.T) []byte {
+	got, err := a.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), register.ConfigurationName, metav1.GetOptions{})
+	require.NoError(t, err)
+	return got.Webhooks[0].ClientConfig.CABundle
+}
+
+// watch follows the registration until the test ends.
+func (a *apiServer) watch(t *testing.T, ctx context.Context) {
+	for {
+		now := a.bundle(t)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(a.lag):
+			a.seen.Store(&now)
+		}
+	}
+}
+
+// check requires that a call of each replica would succeed.
+func (a *apiServer) check(t *testing.T, replicas []*Keeper) {
+	t.Helper()
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(*a.seen.Load()))
+	for i, k := range replicas {
+		_, err := k.Holder.Current().Certificate.Leaf.Verify(x509.VerifyOptions{DNSName: hosts[0], Roots: roots, CurrentTime: time.Now()})
+		require.NoError(t, err, "replica %d at %s", i, time.Now())
+	}
+}
+
+// handover runs two replicas, changes something after a minute, and looks at
+// every second of the four minutes that follow whether each replica could be
+// called. In the end both must serve another certificate.
+func handover(t *testing.T, sources [2]Source, change func(second int)) {
+	ctx, stop := context.WithCancel(t.Context())
+	a := &apiServer{client: fake.NewClientset(), lag: 5 * time.Second}
+	var replicas []*Keeper
+	var before []*x509.Certificate
+	for _, source := range sources {
+		k := a.replica(source)
+		k.Run(ctx, true)
+		replicas, before = append(replicas, k), append(before, k.Holder.Current().Certificate.Leaf)
+		go k.Run(ctx, false)
+		time.Sleep(3 * time.Second)
+	}
+	go a.watch(t, ctx)
+	time.Sleep(time.Minute)
+	for second := range 240 {
+		change(second)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		a.check(t, replicas)
+	}
+	stop()
+	synctest.Wait()
+	for i, k := range replicas {
+		require.False(t, before[i].Equal(k.Holder.Current().Certificate.Leaf), "replica %d still serves the former certificate", i)
+	}
+	require.True(t, replicas[0].Holder.Current().Certificate.Leaf.Equal(replicas[1].Holder.Current().Certificate.Leaf))
+}
+
+func write(t *testing.T, f Files, fresh issued) {
+	for name, content := range map[string][]byte{f.CA: fresh.ca, f.Cert: fresh.cert, f.Key: fresh.key} {
+		require.NoError(t, os.WriteFile(name, content, 0o600))
+	}
+}
+
+func fromFiles(f Files) Source {
+	return func(context.Context, time.Time, []byte) (*Serving, error) { return f.Load() }
+}
+
+// Mounted files of a new CA reach the two replicas a minute and a half apart. At
+// each moment the API server trusts what each of them serves.
+func TestFilesOfANewCANeverBreakTheTrust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, err := issue(hosts, time.Now(), 100*time.Hour)
+		require.NoError(t, err)
+		second, err := issue(hosts, time.Now(), 100*time.Hour)
+		require.NoError(t, err)
+		mounts := [2]Files{writeFiles(t, first), writeFiles(t, first)}
+		handover(t, [2]Source{fromFiles(mounts[0]), fromFiles(mounts[1])}, func(at int) {
+			switch at {
+			case 5:
+				write(t, mounts[0], second)
+			case 95:
+				write(t, mounts[1], second)
+			}
+		})
+	})
+}
+
+// Somebody deletes the Secret: the replicas issue a new CA, but serve the old
+// certificate until the API server trusts it.
+func TestADeletedSecretNeverBreaksTheTrust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		s := store(client)
+		handover(t, [2]Source{s.Load, s.Load}, func(at int) {
+			if at == 5 {
+				require.NoError(t, client.CoreV1().Secrets("kube-system").Delete(t.Context(), "vpa-tls-certs", metav1.DeleteOptions{}))
+			}
+		})
+	})
+}
+
+// A certificate of which little is left is replaced in time, however short that
+// is: here within two minutes.
+func TestACertificateThatEndsSoonIsReplacedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		old, err := issue(hosts, time.Now().Add(-10*time.Minute), 14*time.Minute)
+		require.NoError(t, err)
+		_, err = client.CoreV1().Secrets("kube-system").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-tls-certs"},
+			Data: map[string][]byte{bundleKey: old.ca, certKey: old.cert, keyKey: old.key}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		s := store(client)
+		handover(t, [2]Source{s.Load, s.Load}, func(int) {})
+	})
+}
+
+func TestTheNextCertificateIsUsedWhenThePresentOneIsDamaged(t *testing.T) {
+	now, next := jan1.Add(70*time.Hour), must(t, jan1.Add(69*time.Hour))
+	data := map[string][]byte{bundleKey: next.ca, certKey: []byte("damaged"), nextCertKey: next.cert, nextKeyKey: next.key}
+	got, changed, err := rotate(data, hosts, schedule, now, nil)
+	require.NoError(t, err)
+	require.True(t, changed)
+	require.Equal(t, string(next.cert), string(got[certKey]))
+	require.NotContains(t, got, nextCertKey)
+}
+
+func must(t *testing.T, at time.Time) issued {
+	fresh, err := issue(hosts, at, schedule.Life)
+	require.NoError(t, err)
+	return fresh
+}
+
+func TestACertificateWithoutItsCADoesNotReplaceAGoodOne(t *testing.T) {
+	good, stray := must(t, jan1), must(t, jan1)
+	f := writeFiles(t, good)
+	a := &apiServer{client: fake.NewClientset()}
+	k := a.replica(fromFiles(f))
+	require.NoError(t, k.RunOnce(t.Context(), jan1))
+	write(t, f, issued{ca: good.ca, cert: stray.cert, key: stray.key})
+	for minutes := range 10 {
+		require.ErrorContains(t, k.RunOnce(t.Context(), jan1.Add(time.Duration(minutes)*time.Minute)), "not signed by the CAs that came with it")
+	}
+	require.Equal(t, parse(good.cert)[0].Raw, k.Holder.Current().Certificate.Leaf.Raw)
+	end := jan1.Add(schedule.Life)
+	require.NoError(t, k.RunOnce(t.Context(), end.Add(-time.Second)), "nothing is lost with a good one that ends")
+	require.Equal(t, parse(stray.cert)[0].Raw, k.Holder.Current().Certificate.Leaf.Raw)
+}
+
+func TestASecretOfCertManagerIsReadAndNeverWritten(t *testing.T) {
+	fresh := must(t, jan1)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-tls-certs"}, Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{"ca.crt": fresh.ca, "tls.crt": fresh.cert, "tls.key": fresh.key}}
+	client := fake.NewClientset(secret)
+	late := jan1.Add(schedule.Life - time.Minute)
+	s, err := store(client).Load(t.Context(), late, nil)
+	require.NoError(t, err)
+	trusted(t, s, hosts[0], late)
+	require.Len(t, client.Actions(), 1)
+
+	secret.Data["ca.crt"] = nil
+	_, err = store(fake.NewClientset(secret)).Load(t.Context(), jan1, nil)
+	require.ErrorContains(t, err, "secret kube-system/vpa-tls-certs: it has the key tls.crt but no certificate of the CA under ca.crt")
+}
+
+func TestTheDaysLeftAreTold(t *testing.T) {
+	fresh := must(t, jan1)
+	var told []time.Duration
+	k := &Keeper{Source: fromFiles(writeFiles(t, fresh)), Holder: &Holder{}, Expiry: func(end, now time.Time) { told = append(told, end.Sub(now)) }}
+	require.NoError(t, k.RunOnce(t.Context(), jan1))
+	require.NoError(t, k.RunOnce(t.Context(), jan1.Add(80*time.Hour)))
+	err := k.RunOnce(t.Context(), jan1.Add(91*time.Hour))
+	require.ErrorContains(t, err, "expired on 2026-01-04T18:00:00Z: renew it")
+	require.Equal(t, []time.Duration{90 * time.Hour, 10 * time.Hour, -time.Hour}, told, "in each run, not only when it changes")
+	k.Source = func(context.Context, time.Time, []byte) (*Serving, error) { return nil, errors.New("no files") }
+	require.ErrorContains(t, k.RunOnce(t.Context(), jan1.Add(92*time.Hour)), "expired")
+	require.Len(t, told, 4, "also when there is nothing new to read")
+}

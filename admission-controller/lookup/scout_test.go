@@ -1,0 +1,97 @@
+package lookup
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+func TestAScoutReadsEachWorkloadOnceAndMoreAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		read := map[string]int{}
+		s := NewScout(func(_ context.Context, key target.Key) {
+			time.Sleep(time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			read[key.Name]++
+		})
+		for _, name := range []string{"a", "b", "a", "c", "d", "a"} {
+			s.Want(target.Key{Name: name})
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); s.Run(ctx) }()
+		time.Sleep(1100 * time.Millisecond)
+		times := func() map[string]int {
+			mu.Lock()
+			defer mu.Unlock()
+			return maps.Clone(read)
+		}
+		require.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1, "d": 1}, times())
+		s.Want(target.Key{Name: "a"})
+		time.Sleep(1100 * time.Millisecond)
+		require.Equal(t, 2, times()["a"])
+		stop()
+		<-ended
+	})
+}
+
+// A VPA whose target is of a custom kind: its first pod makes no API call, since
+// the target was read when the VPA came.
+func TestPodsOfCustomControllersNeedNoAPICall(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	var calls atomic.Int32
+	f := client.Factory(fake.NewClientset(), "", time.Hour, "")
+	resolver := target.New(f, func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
+		defer calls.Add(1)
+		time.Sleep(5 * time.Millisecond)
+		return &autoscalingv1.Scale{Status: autoscalingv1.ScaleStatus{Selector: "app=web"}}, nil
+	})
+	f.Start(ctx.Done())
+	require.NoError(t, client.Sync(ctx, resolver.Synced()))
+	var ended sync.WaitGroup
+	defer func() { stop(); ended.Wait(); f.Shutdown() }()
+	scout := NewScout(func(ctx context.Context, key target.Key) { _, _, _ = resolver.Topmost(ctx, key) })
+	ended.Go(func() { scout.Run(ctx) })
+	finder := New(ctx, resolver.Remembering(scout.Want))
+	rollout := func(name string) func(*vpav1.VerticalPodAutoscaler) {
+		return func(v *vpav1.VerticalPodAutoscaler) {
+			v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: name}
+		}
+	}
+	vpa := testkit.VPA("v", rollout("web"))
+	finder.Handler(scout.Want).OnAdd(vpa, true)
+	require.Eventually(t, func() bool { return calls.Load() == 1 }, 10*time.Second, time.Millisecond)
+
+	pod := testkit.Pod("p")
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "web", Controller: new(true)}}
+	for range 10 {
+		got, err := finder.Find(ctx, testkit.Namespace, pod)
+		require.NoError(t, err)
+		require.Same(t, vpa, got)
+	}
+	require.EqualValues(t, 1, calls.Load())
+
+	pod.OwnerReferences[0].Name = "unknown"
+	finder.Put(testkit.VPA("w", rollout("unknown")))
+	got, err := finder.Find(ctx, testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.NotNil(t, got, "the scout reads what was not foreseen while the pod waits for a moment")
+	require.Equal(t, "w", got.Name)
+}

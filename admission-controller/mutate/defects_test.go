@@ -1,0 +1,71 @@
+package mutate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/patch"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+// podRange is a namespace with a LimitRange for pods.
+func podRange(least, most string) Namespace {
+	return within([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Min: testkit.List(least), Max: testkit.List(most)})})
+}
+
+func TestD5ThePodMinimumIsMetByThePatch(t *testing.T) {
+	pod := testkit.Pod("p")
+	vpa := testkit.VPA("v")
+	for _, name := range []string{"a", "b", "c"} {
+		pod.Spec.Containers = append(pod.Spec.Containers, testkit.Container(name, "memory=50Mi", "memory=50Mi"))
+		testkit.Recommend(name, "memory=100Mi")(vpa)
+	}
+	m, err := Config{}.Patch(pod, vpa, podRange("memory=1e9", ""))
+	require.NoError(t, err)
+	var sum int64
+	for _, c := range apply(t, pod, m.Patch).Spec.Containers {
+		sum += c.Resources.Requests.Memory().Value()
+	}
+	require.EqualValues(t, 1e9, sum)
+	require.Empty(t, m.Warnings)
+}
+
+func TestD12APodRangeAndAContainerWithoutRecommendation(t *testing.T) {
+	off := vpav1.ContainerScalingModeOff
+	pod := testkit.Pod("p", testkit.Container("a", "cpu=900m", "cpu=900m"), testkit.Container("off", "", ""))
+	vpa := testkit.VPA("v", testkit.Recommend("a", "cpu=900m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "off", Mode: &off}))
+	m, err := Config{}.Patch(pod, vpa, podRange("", "cpu=500m"))
+	require.NoError(t, err)
+	require.Equal(t, "500m", apply(t, pod, m.Patch).Spec.Containers[0].Resources.Requests.Cpu().String())
+}
+
+func TestD14ContainersWithoutRecommendationStayAsTheyAre(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("a", "cpu=900m", "cpu=900m"), testkit.Container("plain", "cpu=100m", "cpu=100m"), testkit.Container("free", "cpu=100m", ""))
+	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("a", "cpu=900m")), podRange("", "cpu=500m"))
+	require.NoError(t, err)
+	got := apply(t, pod, m.Patch)
+	require.Equal(t, "400m", got.Spec.Containers[0].Resources.Requests.Cpu().String())
+	require.Equal(t, pod.Spec.Containers[1:], got.Spec.Containers[1:])
+}
+
+func TestD15NothingIsWrittenForAContainerWithoutAnything(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("c", "", ""))
+	m, err := Config{}.Patch(pod, testkit.VPA("v"), Namespace{})
+	require.NoError(t, err)
+	require.Equal(t, []patch.Operation{
+		patch.Add("/metadata/annotations", map[string]string{}), patch.Add("/metadata/annotations/"+convert.ObservedAnnotation, "c")}, m.Patch)
+}
+
+func TestD19APatchForAnotherContainerIsRefused(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
+	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=1")), Namespace{})
+	require.NoError(t, err)
+	other := pod.DeepCopy()
+	other.Spec.Containers[0].Name = "injected before it"
+	_, err = applied(other, m.Patch)
+	require.ErrorContains(t, err, "test")
+}

@@ -1,0 +1,133 @@
+package quota
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+func quotaOf(hard, used string, change ...func(*corev1.ResourceQuota)) *corev1.ResourceQuota {
+	q := &corev1.ResourceQuota{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard), Used: testkit.List(used)}}
+	for _, f := range change {
+		f(q)
+	}
+	return q
+}
+
+func scoped(scopes ...corev1.ResourceQuotaScope) func(*corev1.ResourceQuota) {
+	return func(q *corev1.ResourceQuota) { q.Spec.Scopes = scopes }
+}
+
+func TestRoomIsWhatTheTightestQuotaLeaves(t *testing.T) {
+	pod := testkit.Pod("p")
+	got := For(pod, []*corev1.ResourceQuota{
+		quotaOf("cpu=4 limits.cpu=8 pods=10", "cpu=1 limits.cpu=9"),
+		quotaOf("requests.cpu=2500m requests.memory=1Gi", "requests.cpu=100m"),
+	})
+	require.Equal(t, Room{Requests: amount.Of(2400, 1<<30), Limits: amount.Resources{}.With(amount.CPU, 0)}, got)
+	require.Equal(t, Room{}, For(pod, nil))
+
+	always := corev1.ContainerRestartPolicyAlways
+	sidecar := testkit.Container("side", "cpu=300m", "")
+	sidecar.RestartPolicy = &always
+	pod.Spec.InitContainers = []corev1.Container{sidecar, testkit.Container("init", "cpu=2", "")}
+	pod.Spec.Overhead = testkit.List("cpu=100m")
+	got = For(pod, []*corev1.ResourceQuota{quotaOf("cpu=1", "")})
+	require.Equal(t, amount.Amount(600), got.Requests.Value(amount.CPU))
+}
+
+func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
+	class := func(operator corev1.ScopeSelectorOperator, names ...string) func(*corev1.ResourceQuota) {
+		return func(q *corev1.ResourceQuota) {
+			q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+				{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: operator, Values: names}}}
+		}
+	}
+	pod := testkit.Pod("p")
+	pod.Spec.PriorityClassName = "high"
+	for name, c := range map[string]struct {
+		change func(*corev1.ResourceQuota)
+		counts bool
+	}{
+		"best effort":     {scoped(corev1.ResourceQuotaScopeBestEffort), false},
+		"not best effort": {scoped(corev1.ResourceQuotaScopeNotBestEffort), true},
+		"terminating":     {scoped(corev1.ResourceQuotaScopeTerminating), false},
+		"not terminating": {scoped(corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeNotBestEffort), true},
+		"any class":       {scoped(corev1.ResourceQuotaScopePriorityClass), true},
+		"class":           {class(corev1.ScopeSelectorOpIn, "low", "high"), true},
+		"other class":     {class(corev1.ScopeSelectorOpIn, "low"), false},
+		"not this class":  {class(corev1.ScopeSelectorOpNotIn, "high"), false},
+		"no class":        {class(corev1.ScopeSelectorOpDoesNotExist), false},
+		"unknown scope":   {scoped("Future"), false},
+	} {
+		got := For(pod, []*corev1.ResourceQuota{quotaOf("cpu=1", "", c.change)})
+		require.Equal(t, c.counts, got != Room{}, name)
+	}
+}
+
+func TestWhatIsWantedIsCutInProportion(t *testing.T) {
+	pod := policy.Pod{Containers: []policy.Container{{Name: "a"}, {Name: "b"}, {Name: "plain", Requests: amount.Of(100, 0)}}}
+	fitted := func(name string, request, limit amount.Amount) policy.Fitted {
+		var r amount.Resources
+		return policy.Fitted{Name: name, Requests: r.With(amount.CPU, request), Limits: r.With(amount.CPU, limit)}
+	}
+	least := []policy.Fitted{fitted("a", 100, 200), fitted("b", 100, 100), {Name: "plain"}}
+	wanted := []policy.Fitted{fitted("a", 500, 1000), fitted("b", 300, 300), {Name: "plain"}}
+	room := func(requests, limits amount.Amount) Room {
+		var r amount.Resources
+		return Room{r.With(amount.CPU, requests), r.With(amount.CPU, limits)}
+	}
+	got, changes := room(600, 5000).Cut(pod, least, wanted)
+	require.Equal(t, []policy.Fitted{fitted("a", 300, 600), fitted("b", 200, 200), {Name: "plain"}}, got)
+	require.Equal(t, []Change{{"a", amount.CPU, 500, 300}, {"b", amount.CPU, 300, 200}}, changes)
+
+	got, _ = room(5000, 800).Cut(pod, least, wanted)
+	require.Equal(t, []policy.Fitted{fitted("a", 300, 600), fitted("b", 200, 200), {Name: "plain"}}, got, "limits count, too")
+
+	got, changes = room(900, 1300).Cut(pod, least, wanted)
+	require.Equal(t, wanted, got)
+	require.Empty(t, changes)
+
+	got, changes = room(250, 5000).Cut(pod, least, wanted)
+	require.Equal(t, least, got)
+	require.Equal(t, []Change{{"a", amount.CPU, 100, 100}, {"b", amount.CPU, 100, 100}}, changes)
+
+	smaller := []policy.Fitted{fitted("a", 50, 100), fitted("b", 300, 300), {Name: "plain"}}
+	got, _ = room(300, 5000).Cut(pod, least, smaller)
+	require.Equal(t, fitted("a", 50, 100), got[0], "a container that shrinks does so whatever the quota is")
+	require.Equal(t, fitted("b", 150, 150), got[1])
+}
+
+func TestACutFitsWheneverTheLeastDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		value := func(label string, most int64) amount.Amount {
+			return amount.Amount(rapid.Int64Range(0, most).Draw(t, label))
+		}
+		var pod policy.Pod
+		var least, wanted []policy.Fitted
+		var sum amount.Amount
+		for range rapid.IntRange(1, 4).Draw(t, "containers") {
+			low, more := value("low", 1<<40), value("more", 1<<40)
+			sum += low
+			pod.Containers = append(pod.Containers, policy.Container{})
+			least = append(least, policy.Fitted{Requests: amount.Of(0, low)})
+			wanted = append(wanted, policy.Fitted{Requests: amount.Of(0, low+more)})
+		}
+		room := Room{Requests: amount.Resources{}.With(amount.Memory, sum+value("room", 1<<41))}
+		got, _ := room.Cut(pod, least, wanted)
+		var total amount.Amount
+		for i := range got {
+			request := got[i].Requests.Value(amount.Memory)
+			require.GreaterOrEqual(t, request, least[i].Requests.Value(amount.Memory))
+			require.LessOrEqual(t, request, wanted[i].Requests.Value(amount.Memory))
+			total += request
+		}
+		require.LessOrEqual(t, total, room.Requests.Value(amount.Memory))
+	})
+}

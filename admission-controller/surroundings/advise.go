@@ -1,0 +1,79 @@
+package surroundings
+
+import (
+	"fmt"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// View is what is known around one VPA. What is not known is left out.
+type View struct {
+	Target string // why the target has no pods; empty: it has some
+	Others []*vpav1.VerticalPodAutoscaler
+	Scaled []Scaled
+	// Largest is the most that any node has of each kind; absent: not known.
+	Largest amount.Resources
+}
+
+// Scaled is a HorizontalPodAutoscaler on the target of the VPA.
+type Scaled struct {
+	Name string
+	On   [amount.Kinds]bool // resources whose usage it looks at
+}
+
+// Advise returns a warning for each thing about a VPA that is probably not meant.
+func Advise(vpa *vpav1.VerticalPodAutoscaler, v View) (warnings []string) {
+	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
+	if v.Target != "" {
+		warn("spec.targetRef: %s: there is nothing to recommend for until it has pods", v.Target)
+	}
+	for _, other := range v.Others {
+		warn("spec.targetRef: VerticalPodAutoscaler %s has the same target, %s: only one of them can control its pods; delete one, or let it have another target", other.Name, key)
+	}
+	rules := convert.Rules(vpa)
+	if convert.Mode(vpa) != vpav1.UpdateModeOff {
+		for _, hpa := range v.Scaled {
+			for k := range amount.Kind(amount.Kinds) {
+				if hpa.On[k] && controls(rules, k) {
+					warn("spec.targetRef: HorizontalPodAutoscaler %s scales %s on %s: the two can work against each other; leave %s out of controlledResources, or scale on something else", hpa.Name, key, k, k)
+				}
+			}
+		}
+	}
+	if vpa.Spec.ResourcePolicy == nil {
+		return warnings
+	}
+	for i, p := range vpa.Spec.ResourcePolicy.ContainerPolicies {
+		least, most := convert.Resources(p.MinAllowed), convert.Resources(p.MaxAllowed)
+		for k := range amount.Kind(amount.Kinds) {
+			largest, known := v.Largest.Get(k)
+			if !known {
+				continue
+			}
+			at, has := fmt.Sprintf("spec.resourcePolicy.containerPolicies[%d]", i), convert.Quantity(k, largest)
+			switch {
+			case least.Value(k) > largest:
+				warn("%s.minAllowed[%s]: no node can hold it: the largest has %s, so the pods would stay pending", at, k, has.String())
+			case most.Value(k) > largest:
+				warn("%s.maxAllowed[%s]: no node can hold it: the largest has %s, so pods that need more would stay pending", at, k, has.String())
+			}
+		}
+	}
+	return warnings
+}
+
+// controls tells whether a VPA sizes a kind of any container.
+func controls(rules policy.Rules, k amount.Kind) bool {
+	does := func(r policy.Rule) bool { return !r.Off && r.Controlled[k] }
+	for _, e := range rules.Entries {
+		if does(e.Rule) {
+			return true
+		}
+	}
+	return does(rules.For("")) // a container without a policy of its own
+}

@@ -1,0 +1,244 @@
+package surroundings
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// Cluster reads what surrounds pods and VPAs. It is safe for concurrent use.
+type Cluster struct {
+	Kube      kubernetes.Interface
+	Namespace string           // the only one that is looked at; empty: all
+	VPAs      cache.Indexer    // with ByTarget
+	Targets   *target.Resolver // one that is Remembering: an answer that came too late must not be kept as an error
+	Retry     time.Duration    // after something could not be read; 0: RetryEvery
+
+	quotas  atomic.Pointer[corelisters.ResourceQuotaLister]
+	largest atomic.Pointer[amount.Resources]
+	asked   atomic.Bool // somebody needed the largest node since it was read
+}
+
+// ByTarget is the index of VPAs by what they target.
+const ByTarget = "target"
+
+// Index gives the index to an informer of VPAs.
+func Index() cache.Indexers {
+	return cache.Indexers{ByTarget: func(object any) ([]string, error) {
+		vpa, ok := object.(*vpav1.VerticalPodAutoscaler)
+		if !ok || vpa.Spec.TargetRef == nil {
+			return nil, nil
+		}
+		return []string{targetOf(vpa)}, nil
+	}}
+}
+
+func targetOf(vpa *vpav1.VerticalPodAutoscaler) string {
+	ref := vpa.Spec.TargetRef
+	return path.Join(vpa.Namespace, ref.Kind, ref.Name)
+}
+
+const (
+	// RetryEvery is how often it is tried to read what was forbidden.
+	RetryEvery = 10 * time.Minute
+
+	nodesEvery = 10 * time.Minute // how old the largest node may be
+	nodesPage  = 250
+	askTime    = 200 * time.Millisecond // for what is asked about one VPA
+)
+
+// Quotas returns the ResourceQuotas of a namespace as far as they are known.
+func (c *Cluster) Quotas(namespace string) []*corev1.ResourceQuota {
+	lister := c.quotas.Load()
+	if lister == nil {
+		return nil
+	}
+	// A lister fails only if its index is missing, which is our own.
+	list, _ := (*lister).ResourceQuotas(namespace).List(labels.Everything())
+	return list
+}
+
+// Run reads what it may until ctx ends.
+func (c *Cluster) Run(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.followQuotas(ctx)
+	}()
+	c.asked.Store(true)
+	for ok := true; ok; ok = pause(ctx, nodesEvery) {
+		if !c.asked.Swap(false) {
+			continue
+		}
+		if err := c.readNodes(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(1).Info("Nodes cannot be read, so no warning tells of bounds that none can hold", "reason", err)
+		}
+	}
+	<-done
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// followQuotas starts an informer once a list has succeeded: an informer without
+// the permission would fill the log.
+func (c *Cluster) followQuotas(ctx context.Context) {
+	for told := false; ; told = true {
+		_, err := c.Kube.CoreV1().ResourceQuotas(c.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		if err == nil {
+			break
+		}
+		if !told && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("ResourceQuotas cannot be read, so new pods are not cut to what they leave", "reason", err)
+		}
+		if !pause(ctx, cmp.Or(c.Retry, RetryEvery)) {
+			return
+		}
+	}
+	factory := client.Factory(c.Kube, c.Namespace, 0, "")
+	quotas := factory.Core().V1().ResourceQuotas()
+	synced := quotas.Informer().HasSynced
+	factory.Start(ctx.Done())
+	if client.Sync(ctx, map[string]cache.InformerSynced{"resourcequotas": synced}) == nil {
+		lister := quotas.Lister()
+		c.quotas.Store(&lister)
+	}
+	<-ctx.Done()
+	factory.Shutdown()
+}
+
+// readNodes finds the most that any node has of each kind.
+func (c *Cluster) readNodes(ctx context.Context) error {
+	var most amount.Resources
+	for options := (metav1.ListOptions{Limit: nodesPage}); ; {
+		page, err := c.Kube.CoreV1().Nodes().List(ctx, options)
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			has := convert.Resources(page.Items[i].Status.Allocatable)
+			for k := range amount.Kind(amount.Kinds) {
+				if a := has.Value(k); a > most.Value(k) {
+					most = most.With(k, a)
+				}
+			}
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			c.largest.Store(&most)
+			return nil
+		}
+	}
+}
+
+// Advise returns warnings about a VPA that is created or changed; old is nil or
+// what it was. One whose spec stays as it is gets none.
+func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutoscaler) []string {
+	if vpa.Spec.TargetRef == nil || old != nil && reflect.DeepEqual(vpa.Spec, old.Spec) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	view := View{Target: c.podless(ctx, vpa), Others: c.others(vpa)}
+	c.asked.Store(true)
+	if largest := c.largest.Load(); largest != nil {
+		view.Largest = *largest
+	}
+	var err error
+	if view.Scaled, err = c.scaled(ctx, vpa); err != nil {
+		klog.FromContext(ctx).V(4).Info("HorizontalPodAutoscalers cannot be read, so no warning tells of them", "reason", err)
+	}
+	return Advise(vpa, view)
+}
+
+// podless says why the target has no pods, as far as that is known.
+func (c *Cluster) podless(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) string {
+	if _, err := c.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef); err != nil {
+		if errors.Is(err, target.ErrNotRead) {
+			return ""
+		}
+		return err.Error()
+	}
+	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
+	if replicas, known := c.Targets.Replicas(ctx, key); known && replicas == 0 {
+		return fmt.Sprintf("%s wants 0 pods", key)
+	}
+	return ""
+}
+
+func (c *Cluster) others(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.VerticalPodAutoscaler) {
+	objects, err := c.VPAs.ByIndex(ByTarget, targetOf(vpa))
+	if err != nil {
+		return nil // without the index nothing is known
+	}
+	for _, object := range objects {
+		if other, ok := object.(*vpav1.VerticalPodAutoscaler); ok && other.Name != vpa.Name {
+			others = append(others, other)
+		}
+	}
+	slices.SortFunc(others, func(a, b *vpav1.VerticalPodAutoscaler) int { return strings.Compare(a.Name, b.Name) })
+	return others
+}
+
+// scaled lists the HorizontalPodAutoscalers on the target of a VPA.
+func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (found []Scaled, err error) {
+	raw, err := c.Kube.Discovery().RESTClient().Get().
+		AbsPath("/apis/autoscaling/v2/namespaces", vpa.Namespace, "horizontalpodautoscalers").
+		SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	var list autoscalingv2.HorizontalPodAutoscalerList
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("read the list of HorizontalPodAutoscalers: %w", err)
+	}
+	for i := range list.Items {
+		spec := &list.Items[i].Spec
+		if ref := spec.ScaleTargetRef; ref.Kind == vpa.Spec.TargetRef.Kind && ref.Name == vpa.Spec.TargetRef.Name {
+			found = append(found, Scaled{list.Items[i].Name, resourcesOf(spec.Metrics)})
+		}
+	}
+	return found, nil
+}
+
+// resourcesOf tells which resources an autoscaler looks at. Without metrics the
+// API server means CPU.
+func resourcesOf(metrics []autoscalingv2.MetricSpec) (on [amount.Kinds]bool) {
+	for _, m := range metrics {
+		for k := range amount.Kind(amount.Kinds) {
+			name := convert.ResourceName(k)
+			on[k] = on[k] || m.Resource != nil && m.Resource.Name == name || m.ContainerResource != nil && m.ContainerResource.Name == name
+		}
+	}
+	on[amount.CPU] = on[amount.CPU] || len(metrics) == 0
+	return on
+}

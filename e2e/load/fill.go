@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/e2e/harness"
+	vpaclient "loadline.dev/loadline/pkg/generated/clientset/versioned"
+)
+
+func (o options) workload(i int) harness.Workload {
+	return harness.Workload{
+		Namespace: fmt.Sprintf("load-%d", i%o.namespaces), Name: fmt.Sprintf("app-%d", i),
+		Containers: []harness.Container{{Name: "app", CPU: "100m", Memory: "100Mi", CPULimit: "200m", MemoryLimit: "200Mi"}, {Name: "proxy", CPU: "50m", Memory: "64Mi"}},
+	}
+}
+
+// fill creates Deployments without pods and a VPA with a recommendation for each.
+// It returns the ReplicaSets, which the controllers make, by their Deployment.
+func fill(ctx context.Context, cluster *harness.Cluster, o options) (map[string]string, error) {
+	fmt.Printf("create %d Deployments and VPAs\n", o.vpas)
+	start := time.Now()
+	quick := *cluster.Config
+	quick.QPS, quick.Burst = 2000, 2000
+	var err error
+	if cluster.Kube, err = kubernetes.NewForConfig(&quick); err != nil {
+		return nil, err
+	}
+	if cluster.VPA, err = vpaclient.NewForConfig(&quick); err != nil {
+		return nil, err
+	}
+	for i := range o.namespaces {
+		if err := cluster.CreateNamespace(ctx, o.workload(i).Namespace); err != nil {
+			return nil, err
+		}
+	}
+	if err := each(ctx, o.vpas, func(ctx context.Context, i int) error { return recommend(ctx, cluster, o.workload(i)) }); err != nil {
+		return nil, err
+	}
+	fmt.Printf("  %3.0f s: all created\n", time.Since(start).Seconds())
+	for {
+		sets, err := cluster.Kube.AppsV1().ReplicaSets("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return nil, err
+		}
+		fmt.Printf("  %3.0f s: %d ReplicaSets\n", time.Since(start).Seconds(), len(sets.Items))
+		if len(sets.Items) >= o.vpas {
+			owners := make(map[string]string, o.vpas)
+			for _, set := range sets.Items {
+				owners[set.Labels["app"]] = set.Name
+			}
+			return owners, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(5 * time.Second):
+		}
+	}
+}
+
+func recommend(ctx context.Context, cluster *harness.Cluster, w harness.Workload) error {
+	if err := cluster.CreateWorkload(ctx, w); err != nil {
+		return err
+	}
+	target := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("163m"), corev1.ResourceMemory: resource.MustParse("262144k")}
+	recommendation := &vpav1.RecommendedPodResources{}
+	for _, c := range w.Containers {
+		recommendation.ContainerRecommendations = append(recommendation.ContainerRecommendations,
+			vpav1.RecommendedContainerResources{ContainerName: c.Name, Target: target, LowerBound: target, UpperBound: target, UncappedTarget: target})
+	}
+	if err := cluster.CreateVPA(ctx, w, vpav1.UpdateModeInitial); err != nil {
+		return err
+	}
+	vpas := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace)
+	vpa, err := vpas.Get(ctx, w.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	vpa.Status.Recommendation = recommendation
+	_, err = vpas.UpdateStatus(ctx, vpa, metav1.UpdateOptions{})
+	return err
+}
+
+// creators is how many objects are created at once.
+const creators = 8
+
+// each calls do for every number below n, some at a time, and returns the first
+// error.
+func each(ctx context.Context, n int, do func(context.Context, int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var workers sync.WaitGroup
+	numbers := make(chan int)
+	for range creators {
+		workers.Go(func() {
+			for i := range numbers {
+				if err := do(ctx, i); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	for i := range n {
+		if ctx.Err() != nil {
+			break
+		}
+		numbers <- i
+	}
+	close(numbers)
+	workers.Wait()
+	return context.Cause(ctx)
+}

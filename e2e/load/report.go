@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// onOneProcessor keeps a process, with all its threads, on one processor.
+func onOneProcessor(pid int) error {
+	out, err := exec.Command("taskset", "-acp", "0", fmt.Sprint(pid)).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("keep the program on one processor: %w: %s", err, out)
+	}
+	return nil
+}
+
+// usage is what a program did since its start.
+type usage struct {
+	processor time.Duration
+	resident  int64              // bytes, now
+	buckets   map[float64]uint64 // reviews of pods up to so many seconds, as the program counts
+}
+
+// spent reads what the program used.
+func spent(ctx context.Context, d *harness.Daemon) (u usage, err error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.PID()))
+	if err != nil {
+		return u, err
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	var user, system, pages int64
+	if _, err := fmt.Sscan(fields[11]+" "+fields[12]+" "+fields[21], &user, &system, &pages); err != nil {
+		return u, fmt.Errorf("read /proc: %w", err)
+	}
+	const ticks = 100 // a second, on all Linux
+	u.processor, u.resident = time.Duration(user+system)*time.Second/ticks, pages*int64(syscall.Getpagesize())
+	metrics, err := d.Metrics(ctx)
+	if err != nil {
+		return u, err
+	}
+	u.buckets = map[float64]uint64{}
+	for _, bound := range bounds {
+		u.buckets[bound] = uint64(metrics[fmt.Sprintf(`loadline_admission_controller_review_duration_seconds_bucket{resource="Pod",le="%g"}`, bound)])
+	}
+	return u, nil
+}
+
+// bounds are the buckets of the program that are shown, in seconds.
+var bounds = []float64{.0001, .0002, .0005, .002}
+
+func (u usage) since(before usage) usage {
+	less := usage{processor: u.processor - before.processor, resident: u.resident, buckets: map[float64]uint64{}}
+	for bound, n := range u.buckets {
+		less.buckets[bound] = n - before.buckets[bound]
+	}
+	return less
+}
+
+// report is what was measured.
+type report struct {
+	options
+	took []time.Duration // by the client, sorted
+	used usage
+	size int // bytes of a review
+}
+
+// at returns what a part of the reviews, from 0 to 1, took at most.
+func (r report) at(part float64) time.Duration { return r.took[int(part*float64(len(r.took)-1))] }
+
+func (r report) markdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d reviews of %d bytes in %s, %d a second, under %d VPAs; %s.\n\n", len(r.took), r.size, r.duration, r.rate, r.vpas, time.Now().Format("2 January 2006"))
+	fmt.Fprintf(&b, "| | |\n|---|---|\n")
+	for _, row := range []struct {
+		name string
+		part float64
+	}{{"median", .5}, {"90th percentile", .9}, {"99th percentile", .99}, {"99.9th percentile", .999}, {"slowest", 1}} {
+		fmt.Fprintf(&b, "| %s | %s |\n", row.name, r.at(row.part).Round(10*time.Microsecond))
+	}
+	for _, bound := range bounds {
+		fmt.Fprintf(&b, "| inside of the program: at most %s | %.2f %% |\n", time.Duration(bound*float64(time.Second)), 100*float64(r.used.buckets[bound])/float64(len(r.took)))
+	}
+	fmt.Fprintf(&b, "| processor time of a review, all included | %s |\n", (r.used.processor / time.Duration(len(r.took))).Round(time.Microsecond))
+	fmt.Fprintf(&b, "| resident memory | %d MiB |\n", r.used.resident>>20)
+	return b.String()
+}
+
+const (
+	begin = "<!-- figures: begin, by make load -->\n"
+	end   = "<!-- figures: end -->\n"
+)
+
+// into puts the table into a page.
+func (r report) into(file string) error {
+	page, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	head, rest, found := strings.Cut(string(page), begin)
+	_, tail, foundEnd := strings.Cut(rest, end)
+	if !found || !foundEnd {
+		return fmt.Errorf("%s has no place for figures: %q and %q", file, begin, end)
+	}
+	return os.WriteFile(file, []byte(head+begin+r.markdown()+end+tail), 0o644)
+}
+
+// judge fails if reviews took longer than they may.
+func (r report) judge() error {
+	var problems []error
+	if is := r.at(.5); is > r.median {
+		problems = append(problems, fmt.Errorf("the median is %s, more than %s", is, r.median))
+	}
+	if is := r.at(.99); is > r.slow {
+		problems = append(problems, fmt.Errorf("the 99th percentile is %s, more than %s", is, r.slow))
+	}
+	return errors.Join(problems...)
+}

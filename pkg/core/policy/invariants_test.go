@@ -1,0 +1,165 @@
+package policy
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// drawn makes numbers of bytes, for as long as there are some, and then zeros.
+type drawn struct{ bytes []byte }
+
+func (d *drawn) next() byte {
+	if len(d.bytes) == 0 {
+		return 0
+	}
+	b := d.bytes[0]
+	d.bytes = d.bytes[1:]
+	return b
+}
+
+// amount is 0, small, or of any size.
+func (d *drawn) amount() amount.Amount {
+	size := d.next()
+	a := amount.Amount(size >> 3)
+	for range size & 7 {
+		a = a<<8 | amount.Amount(d.next())
+	}
+	return a
+}
+
+func (d *drawn) resources() amount.Resources { return some(d.amount(), d.amount()) }
+
+// world is a pod whose requests do not exceed its limits, and what bears on it.
+func (d *drawn) world() world {
+	w := world{recommendation: map[string]amount.Bounds{}}
+	shape := d.next()
+	for i := range shape & 3 {
+		c := Container{Name: string(rune('a' + i)), Requests: d.resources(), Limits: d.resources()}
+		for k := range amount.Kind(amount.Kinds) {
+			if limit, ok := c.Limits.Get(k); ok {
+				c.Limits = c.Limits.With(k, max(limit, c.Requests.Value(k)))
+			}
+		}
+		w.pod.Containers = append(w.pod.Containers, c)
+		flags := d.next()
+		if flags&1 == 0 {
+			lower, more := d.resources(), d.resources()
+			b := amount.Bounds{Lower: lower, Target: lower, Upper: lower}
+			for k := range amount.Kind(amount.Kinds) {
+				if a, ok := lower.Get(k); ok {
+					b.Target = b.Target.With(k, a.Add(more.Value(k)))
+					b.Upper = b.Upper.With(k, a.Add(more.Value(k)).Add(more.Value(k)))
+				}
+			}
+			w.recommendation[c.Name] = b
+		}
+		if flags&2 != 0 {
+			r := bounded(d.resources(), d.resources())
+			r.Off, r.RequestsOnly = flags&4 != 0, flags&8 != 0
+			w.rules.Entries = append(w.rules.Entries, Entry{Container: c.Name, Rule: r})
+		}
+	}
+	for i, r := range []*Range{&w.ranges.Container, &w.ranges.Pod} {
+		if shape&(4<<i) == 0 {
+			continue
+		}
+		r.Min, r.Max = d.resources(), d.resources()
+		for k := range amount.Kind(amount.Kinds) {
+			if most, ok := r.Max.Get(k); ok {
+				r.Max = r.Max.With(k, max(most, r.Min.Value(k)))
+			}
+		}
+	}
+	return w
+}
+
+// FuzzFitInvariants requires of every world what Fit promises: the same result
+// whatever the order, the same again for a pod that has it, requests within
+// limits, limits in their proportion, and no refusal by a LimitRange that is not
+// told.
+func FuzzFitInvariants(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{1, 0xa1, 100, 0xa1, 100, 0xa1, 200, 0xa1, 200, 0, 0xa1, 150, 0xa1, 150})
+	f.Add([]byte{2 | 4 | 8, 9, 100, 9, 100, 9, 200, 9, 200, 0, 9, 150, 9, 150, 9, 1, 9, 1})
+	f.Add([]byte{3 | 8, 0x0a, 1, 244, 0x0a, 1, 244})
+	f.Fuzz(func(t *testing.T, bytes []byte) {
+		w := (&drawn{bytes}).world()
+		result := w.fit()
+		require.Equal(t, result, w.fit(), "deterministic")
+
+		mirrored := w
+		mirrored.pod.Containers = slices.Clone(w.pod.Containers)
+		slices.Reverse(mirrored.pod.Containers)
+		other := mirrored.fit()
+		slices.Reverse(other.Containers)
+		require.Equal(t, result, other, "the order of containers does not matter")
+
+		applied := w
+		applied.pod = w.after(result)
+		require.True(t, sameAmounts(result, applied.fit()), "idempotent")
+		for i, fitted := range result.Containers {
+			for k := range amount.Kind(amount.Kinds) {
+				w.invariants(t, w.pod.Containers[i], fitted, k)
+			}
+		}
+		w.refusals(t, result)
+	})
+}
+
+// invariants are those of one kind of one container.
+func (w world) invariants(t *testing.T, c Container, f Fitted, k amount.Kind) {
+	rule := w.rules.For(f.Name)
+	_, recommended := w.recommendation[f.Name]
+	request, written := f.Requests.Get(k)
+	if !written {
+		require.False(t, f.Limits.Has(k), "a limit never comes without a request")
+		return
+	}
+	require.True(t, recommended && !rule.Off, "left alone")
+	limit, limited := f.Limits.Get(k)
+	if !limited {
+		limit = c.Limits.Value(k)
+	}
+	require.True(t, limit <= 0 || request <= limit, "%s: request %d above limit %d", k, request, limit)
+	if most := rule.Max.Value(k); most > 0 {
+		require.LessOrEqual(t, request, most)
+	}
+	if least := rule.Min.Value(k); least > 0 && (rule.Max.Value(k) <= 0 || rule.Max.Value(k) >= least) && !rule.RequestsOnly {
+		require.GreaterOrEqual(t, request, least)
+	}
+	w.proportion(t, c, f, k)
+}
+
+// proportion requires that a limit is to its request what it was, to the unit,
+// where no LimitRange made Fit look at its own rounded result.
+func (w world) proportion(t *testing.T, c Container, f Fitted, k amount.Kind) {
+	before, limit := c.Limits.Value(k), f.Limits.Value(k)
+	if !f.Limits.Has(k) || w.ranges != (Ranges{}) {
+		return
+	}
+	want, _ := scaleLimit(before, c.Requests.Value(k), f.Requests.Value(k))
+	require.Equal(t, want, limit, "%s: the limit keeps its proportion to the request", k)
+}
+
+// refusals requires that a pod which the LimitRanges will refuse says so.
+func (w world) refusals(t *testing.T, result Result) {
+	for k := range amount.Kind(amount.Kinds) {
+		for i, f := range result.Containers {
+			request, written := f.Requests.Get(k)
+			if !written {
+				continue
+			}
+			limit, ok := f.Limits.Get(k)
+			if !ok {
+				limit = w.ranges.limitBasis(w.pod.Containers[i], k)
+			}
+			if outside(w.ranges.Container, k, request, limit) {
+				require.True(t, slices.ContainsFunc(f.Notes, func(n Note) bool { return n.Kind == k && n.Refused() }), "%s of %s: a refusal that is not told", k, f.Name)
+			}
+		}
+	}
+}
