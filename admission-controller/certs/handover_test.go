@@ -38,7 +38,7 @@ func (a *apiServer) bundle(t *testing.T) []byte {
 }
 
 // watch follows the registration until the test ends.
-func (a *apiServer) watch(t *testing.T, ctx context.Context) {
+func (a *apiServer) watch(ctx context.Context, t *testing.T) {
 	for {
 		now := a.bundle(t)
 		select {
@@ -76,7 +76,7 @@ func handover(t *testing.T, sources [2]Source, change func(second int)) {
 		go k.Run(ctx, false)
 		time.Sleep(3 * time.Second)
 	}
-	go a.watch(t, ctx)
+	go a.watch(ctx, t)
 	time.Sleep(time.Minute)
 	for second := range 240 {
 		change(second)

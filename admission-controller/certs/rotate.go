@@ -38,13 +38,14 @@ const (
 // that differs from the given ones. Trusted are the CAs that the API server
 // trusts: the next certificate is not served before its own is among them.
 func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, trusted []byte) (map[string][]byte, bool, error) {
-	serving, broken := check(data[certKey], data[keyKey], data[bundleKey], hosts, now)
-	if broken == nil && now.Before(renewAt(serving)) {
+	serving, err := check(data[certKey], data[keyKey], data[bundleKey], hosts, now)
+	intact := err == nil // neither missing, damaged, expired, nor for other hosts
+	if intact && now.Before(renewAt(serving)) {
 		return data, false, nil
 	}
 	next, err := check(data[nextCertKey], data[nextKeyKey], data[bundleKey], hosts, now)
 	switch {
-	case err == nil && (broken != nil || s.due(serving, next, now) && signed(next, trusted, now)):
+	case err == nil && (!intact || s.due(serving, next, now) && signed(next, trusted, now)):
 		return map[string][]byte{
 			bundleKey: unexpired(data[bundleKey], now), certKey: data[nextCertKey], keyKey: data[nextKeyKey],
 		}, true, nil
@@ -56,7 +57,7 @@ func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, t
 		return nil, false, err
 	}
 	rotated := map[string][]byte{bundleKey: append(fresh.ca, unexpired(data[bundleKey], now)...)}
-	if broken != nil { // missing, damaged, expired, or for other hosts: nothing to overlap with
+	if !intact { // nothing to overlap with
 		rotated[certKey], rotated[keyKey] = fresh.cert, fresh.key
 		return rotated, true, nil
 	}

@@ -53,7 +53,7 @@ func texts(values [][]byte) (all []string) {
 func TestDeepNestingDoesNoHarm(t *testing.T) {
 	const n = 1000000
 	deep := strings.Repeat(`{"b":`, n) + "1" + strings.Repeat("}", n)
-	var self Fields = Fields{}
+	self := Fields{}
 	self["b"] = self
 	_, ok := Of([]byte(deep), self)
 	require.True(t, ok)

@@ -174,7 +174,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 		return 0, nil // the end of it is an event
 	}
 	if restarts(core, verdict) {
-		refused, err := q.refused(ctx, reading, pod, now)
+		refused, err := q.refused(ctx, reading, pod)
 		if err != nil || refused != "" {
 			return budgetPause, err
 		}
@@ -228,7 +228,7 @@ func restarts(p disruption.Pod, verdict startup.Verdict) bool {
 
 // refused says why no container of the pod may be restarted now. Pods whose
 // containers were restarted a moment ago count as away.
-func (q *Queue) refused(ctx context.Context, reading view.Reading, pod *corev1.Pod, now time.Time) (disruption.Reason, error) {
+func (q *Queue) refused(ctx context.Context, reading view.Reading, pod *corev1.Pod) (disruption.Reason, error) {
 	v, err := q.Reader.Siblings(ctx, reading, pod)
 	if err != nil {
 		return "", err

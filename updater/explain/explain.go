@@ -34,7 +34,7 @@ var meanings = map[disruption.Reason]string{
 	disruption.ClassWouldChange:  "a resize would change the QoS class of the pod, and the mode allows no eviction",
 	disruption.Deferred:          "the node has no room now",
 	disruption.Infeasible:        "the node can never grant it (mode `InPlace` only)",
-	disruption.ResizeFailed:      "the node tried and failed (mode `InPlace` only)",
+	disruption.ResizeFailed:      "the node tried and failed (mode `InPlace`; in `InPlaceOrRecreate` for up to an hour, when it could not take memory that is in use)",
 	disruption.MemoryInUse:       "the pod uses nearly as much memory as its new limit, or more",
 	disruption.ResizeRefused:     "the API server refused the resize, or could not be asked",
 	disruption.EvictionRefused:   "the eviction was refused, mostly by a PodDisruptionBudget",
