@@ -63,6 +63,12 @@ var coreImports = map[string][]string{
 	"estimate":   {"amount", "profile"},
 	"policy":     {"amount"},
 	"disruption": {"amount", "policy"},
+
+	"tape":      {"amount"},
+	"replay":    {"amount", "policy", "disruption", "backtest/tape"},
+	"score":     {"amount", "backtest/tape", "backtest/replay"},
+	"contender": {"amount", "profile", "usage", "estimate", "backtest/replay"},
+	"backtest":  {"amount", "usage", "estimate", "backtest/tape", "backtest/replay", "backtest/score", "backtest/contender"},
 }
 
 // impure are the parts of the standard library that reach outside the process
