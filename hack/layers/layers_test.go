@@ -68,6 +68,7 @@ var coreImports = map[string][]string{
 	"replay":    {"amount", "policy", "disruption", "backtest/tape"},
 	"score":     {"amount", "backtest/tape", "backtest/replay"},
 	"contender": {"amount", "profile", "usage", "estimate", "backtest/replay"},
+	"fleet":     {"amount", "backtest/tape", "backtest/score"},
 	"backtest":  {"amount", "usage", "estimate", "backtest/tape", "backtest/replay", "backtest/score", "backtest/contender"},
 }
 
