@@ -169,3 +169,24 @@ func BenchmarkBounds(b *testing.B) {
 		})
 	}
 }
+
+func TestParse(t *testing.T) {
+	r, c, err := Parse("vpa:target-cpu=0.95, margin=0.3,confidence-memory=48h", DefaultConfig())
+	require.NoError(t, err)
+	require.Equal(t, 0.95, c.Target[amount.CPU])
+	require.Equal(t, 0.3, c.Margin)
+	require.Equal(t, 48*time.Hour, c.Confidence[amount.Memory])
+	require.Equal(t, "cpu quantile 0.95", r.Target[amount.CPU][0].Name)
+	_, c, err = Parse("vpa", DefaultConfig())
+	require.NoError(t, err)
+	require.Equal(t, DefaultConfig(), c)
+	_, _, err = Parse("soup:salt=1,margin=x,target-cpu=2,confidence-cpu=9", DefaultConfig())
+	for _, text := range []string{
+		`recipe "soup:salt=1,margin=x,target-cpu=2,confidence-cpu=9": `,
+		`setting "salt" does not exist: must be one of confidence-cpu, confidence-memory, lower-cpu,`,
+		`setting margin is "x": must be a number`, `setting confidence-cpu is "9": must be a duration`,
+		"cpu percentile of the target is 2", `recipe "soup" does not exist`,
+	} {
+		require.ErrorContains(t, err, text)
+	}
+}
