@@ -15,7 +15,6 @@ type pod struct {
 	setup    *Setup
 	template policy.Pod // as declared: limits keep their ratio to requests from here
 	view     disruption.View
-	fitted   amount.Bounds // what was fitted last
 }
 
 func newPod(r *tape.Recording, s Setup) pod {
@@ -88,12 +87,19 @@ func sized(b amount.Bounds, s Setup) amount.Bounds {
 	return policy.Cap(b, s.Rule)
 }
 
-// fit asks what the pod would get from a recommendation.
+// fit asks what the pod would get from a recommendation. Bounds move with every
+// sample, targets seldom: as there are no ranges and no rules here, a fit for the
+// same target differs only in its bounds.
 func (p *pod) fit(b amount.Bounds) {
-	if c := p.container(); c.Fitted.Name == "" || p.fitted != b {
-		p.fitted = b
-		c.Fitted = policy.Fit(p.template, map[string]amount.Bounds{Container: b}, policy.Rules{}, policy.Ranges{}).Containers[0]
+	c := p.container()
+	if c.Fitted.Name == "" || c.Fitted.Bounds.Target != b.Target {
+		c.Fitted = fitted(p.template, b)
 	}
+	c.Fitted.Bounds = b
+}
+
+func fitted(template policy.Pod, b amount.Bounds) policy.Fitted {
+	return policy.Fit(template, map[string]amount.Bounds{Container: b}, policy.Rules{}, policy.Ranges{}).Containers[0]
 }
 
 // plan returns what the updater would do with the pod, if anything.
