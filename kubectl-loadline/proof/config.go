@@ -14,8 +14,8 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
+	"loadline.dev/loadline/pkg/core/cookbook"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/source/trace"
@@ -176,7 +176,7 @@ func (c *Config) candidates() ([]backtest.Candidate, error) {
 	}
 	seen := map[string]bool{}
 	for _, text := range c.Recipes {
-		recipe, config, err := estimate.Parse(text, estimate.DefaultConfig())
+		recipe, err := cookbook.Parse(text)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("--recipe: %w", err))
 			continue
@@ -185,7 +185,7 @@ func (c *Config) candidates() ([]backtest.Candidate, error) {
 			problems = append(problems, flags.Problem("recipe", text, "is named twice"))
 		}
 		seen[text] = true
-		all = append(all, backtest.Recipe(text, &recipe, config.Minimum(1), store))
+		all = append(all, backtest.Recipe(text, &recipe.Recipe, recipe.Minimum, store))
 	}
 	problems = append(problems, flags.Check(len(all) > 0 || len(c.Recipes) > 0, "recipe", "", "must name a recipe, without --baselines"))
 	return all, errors.Join(problems...)

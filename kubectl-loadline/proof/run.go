@@ -2,6 +2,7 @@ package proof
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,6 +33,30 @@ func (o *outcome) failed() int {
 	return n
 }
 
+// Replay replays the containers of files and directories as a configuration says.
+// It fails if anything had to be left out.
+func Replay(ctx context.Context, c *Config, args ...string) ([]score.Result, error) {
+	p, err := c.plan()
+	if err != nil {
+		return nil, err
+	}
+	files, err := sources(args)
+	if err != nil {
+		return nil, err
+	}
+	o, err := replayAll(ctx, p, c, files, func(int, int, int) {})
+	if err != nil {
+		return nil, err
+	}
+	var problems []error
+	for _, problem := range o.problems {
+		if !problem.Warning {
+			problems = append(problems, problem)
+		}
+	}
+	return o.results, errors.Join(problems...)
+}
+
 // job is one recording, and where its results go.
 type job struct {
 	number    int
@@ -41,7 +66,7 @@ type job struct {
 // progress is told how far a run is: files begun, of all, and containers done.
 type progress func(file, files, containers int)
 
-// replay replays all containers of some files. Results come in the order of the
+// replayAll replays all containers of some files. Results come in the order of the
 // files, whoever was done first.
 func replayAll(ctx context.Context, p plan, c *Config, files []string, tell progress) (*outcome, error) {
 	o := &outcome{}

@@ -120,7 +120,7 @@ type learner struct {
 }
 
 func (l *learner) Killed(_ time.Time, _, limit amount.Amount) { l.target = 2 * limit }
-func (l *learner) Advise(time.Time) amount.Bounds {
+func (l *learner) Advise(time.Time, amount.Resources) amount.Bounds {
 	of := func(a amount.Amount) amount.Resources { return amount.Resources{}.With(amount.Memory, a) }
 	return amount.Bounds{Lower: of(1), Target: of(l.target), Upper: of(amount.Max)}
 }
@@ -161,7 +161,7 @@ type bounded struct{ amount.Bounds }
 
 func (bounded) Observe(time.Time, amount.Kind, amount.Amount, amount.Amount) {}
 func (bounded) Killed(time.Time, amount.Amount, amount.Amount)               {}
-func (b bounded) Advise(time.Time) amount.Bounds                             { return b.Bounds }
+func (b bounded) Advise(time.Time, amount.Resources) amount.Bounds           { return b.Bounds }
 
 // A memory cut must leave the limit above what is used at the moment.
 func TestCutsBelowTheUseAreRefused(t *testing.T) {
@@ -218,7 +218,7 @@ type scripted []struct {
 
 func (scripted) Observe(time.Time, amount.Kind, amount.Amount, amount.Amount) {}
 func (scripted) Killed(time.Time, amount.Amount, amount.Amount)               {}
-func (s scripted) Advise(now time.Time) amount.Bounds {
+func (s scripted) Advise(now time.Time, _ amount.Resources) amount.Bounds {
 	var b amount.Bounds
 	for _, e := range s {
 		if now.Sub(start) > e.after {

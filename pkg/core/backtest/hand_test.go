@@ -132,7 +132,7 @@ func TestGapIsLeftOut(t *testing.T) {
 // flapper asks for one core and for two in turn, one hour each.
 type flapper struct{ contender.Fixed }
 
-func (flapper) Advise(now time.Time) amount.Bounds {
+func (flapper) Advise(now time.Time, _ amount.Resources) amount.Bounds {
 	size := amount.Resources{}.With(amount.CPU, 1000+amount.Amount(now.Sub(start)/time.Hour%2)*1000)
 	return amount.Bounds{Lower: size, Target: size, Upper: size}
 }

@@ -16,7 +16,7 @@ func (f Fixed) Observe(time.Time, amount.Kind, amount.Amount, amount.Amount) {}
 func (f Fixed) Killed(time.Time, amount.Amount, amount.Amount) {}
 
 // Advise implements replay.Advisor.
-func (f Fixed) Advise(time.Time) amount.Bounds {
+func (f Fixed) Advise(time.Time, amount.Resources) amount.Bounds {
 	return amount.Bounds{Lower: f.Size, Target: f.Size, Upper: f.Size}
 }
 
@@ -59,7 +59,7 @@ func (m *MovingMax) Killed(at time.Time, _, limit amount.Amount) {
 }
 
 // Advise implements replay.Advisor.
-func (m *MovingMax) Advise(now time.Time) amount.Bounds {
+func (m *MovingMax) Advise(now time.Time, _ amount.Resources) amount.Bounds {
 	var b amount.Bounds
 	for k := range amount.Kind(amount.Kinds) {
 		peaks := m.peaks[k]

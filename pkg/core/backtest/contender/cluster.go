@@ -8,6 +8,7 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -20,6 +21,7 @@ type Cluster struct {
 	key     usage.ContainerKey
 	recipe  *estimate.Recipe
 	minimum amount.Resources
+	trail   *trail.Trail // nil = the recipe needs none
 	kills   int
 }
 
@@ -31,38 +33,50 @@ func NewCluster(c usage.Config, recipe *estimate.Recipe, minimum amount.Resource
 		store: usage.New(c), scratch: profile.New(c.Shape), recipe: recipe, minimum: minimum,
 		key: usage.ContainerKey{Namespace: name, Pod: name, Container: name},
 	}
+	if recipe.Needs.Any() {
+		a.trail = trail.New(recipe.Needs)
+	}
 	a.series, _ = a.store.Track(a.key, usage.SeriesKey{Namespace: name, Container: name}, start)
 	return a
 }
 
 // Observe implements replay.Advisor.
-func (a *Cluster) Observe(at time.Time, k amount.Kind, use, _ amount.Amount) {
+func (a *Cluster) Observe(at time.Time, k amount.Kind, use, limit amount.Amount) {
+	if a.trail != nil {
+		a.trail.Observe(at, k, use, limit)
+	}
 	a.store.Observe(usage.Sample{Container: a.key, Kind: k, At: at, Amount: use})
 }
 
 // Killed implements replay.Advisor.
 func (a *Cluster) Killed(at time.Time, request, limit amount.Amount) {
+	if a.trail != nil {
+		a.trail.Killed(at, request, limit)
+	}
 	a.kills++
 	a.store.ObserveOOM(usage.OOM{Container: a.key, At: at, Memory: request, Limit: limit, ID: strconv.Itoa(a.kills)})
 }
 
 // Advise implements replay.Advisor. As in a cluster nothing is recommended
 // before the first CPU sample.
-func (a *Cluster) Advise(time.Time) amount.Bounds {
-	a.merge()
+func (a *Cluster) Advise(now time.Time, current amount.Resources) amount.Bounds {
+	s := a.subject(now, current)
 	if a.scratch.Empty() {
 		return amount.Bounds{}
 	}
-	return a.recipe.Bounds(&a.scratch, a.minimum)
+	return a.recipe.For(s)
 }
 
-// Explain returns how the recommendation of this moment comes about.
-func (a *Cluster) Explain() estimate.Explanation {
-	a.merge()
-	return a.recipe.Explain(&a.scratch, a.minimum)
+// Explain returns how the recommendation of a moment comes about.
+func (a *Cluster) Explain(now time.Time, current amount.Resources) estimate.Explanation {
+	return a.recipe.Explain(a.subject(now, current))
 }
 
-func (a *Cluster) merge() {
+func (a *Cluster) subject(now time.Time, current amount.Resources) estimate.Subject {
 	a.scratch.Reset()
 	a.store.Profile(&a.scratch, a.series)
+	if a.trail != nil {
+		a.trail.Now = now.UnixNano()
+	}
+	return estimate.Subject{Profile: &a.scratch, Trail: a.trail, Minimum: a.minimum, Current: current}
 }

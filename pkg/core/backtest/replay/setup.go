@@ -18,8 +18,9 @@ type Advisor interface {
 	// Killed takes the report of a kill for want of memory: what was requested, and
 	// the limit that was hit.
 	Killed(at time.Time, request, limit amount.Amount)
-	// Advise returns the recommendation. A kind that it lacks stays as it is.
-	Advise(now time.Time) amount.Bounds
+	// Advise returns the recommendation for a container with the current requests. A
+	// kind that it lacks stays as it is.
+	Advise(now time.Time, current amount.Resources) amount.Bounds
 }
 
 // Witness is told what happens. What it gets is only good during the call.
