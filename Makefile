@@ -14,6 +14,8 @@ LDFLAGS := -s -w
 CLUSTER := .cluster
 # More options of `make scale`; `cd e2e && go run ./scale -h` lists them.
 SCALE   ?=
+# More recordings for `make quality`; they may be absent.
+TRACES  ?= ../shared/data/traces
 # What of hack/cluster compiles without all of Kubernetes.
 CLUSTER_PACKAGES := ./instance ./local ./pki ./play ./supervise ./trace
 LINT    := go tool -modfile=$(CURDIR)/hack/tools/lint/go.mod golangci-lint
@@ -63,6 +65,10 @@ compat: ## compare with the upstream VPA module, over 10,000 random histories
 .PHONY: prometheus
 prometheus: ## history and live usage from a real Prometheus (the Debian package, unpacked into your cache directory)
 	cd e2e && go test -race ./prometheus/...
+
+.PHONY: quality
+quality: ## replay recorded usage and fail when recommendations got worse; TRACES=<dir> has more recordings
+	go run ./hack/quality -traces $(TRACES)
 
 .PHONY: cluster-binary
 cluster-binary: ## build the local control plane (8 to 13 minutes the first time, then cached)
