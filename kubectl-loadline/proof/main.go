@@ -66,13 +66,22 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 	if len(o.results) == 0 {
 		return errors.New("nothing could be replayed")
 	}
-	if err := c.write(out, report.New(o.results, c.describe(p))); err != nil {
+	if err := c.write(out, report.New(o.results, c.describe(p), c.base(p))); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	if n := o.failed(); n > 0 {
 		return fmt.Errorf("%d problems left containers out; the result has the %d others", n, o.containers)
 	}
 	return nil
+}
+
+// base is what others are compared with: the first recipe that is named, or the
+// first baseline.
+func (c *Config) base(p plan) string {
+	if len(c.Recipes) > 0 {
+		return c.Recipes[0]
+	}
+	return p.candidates[0].Name
 }
 
 // write puts the document out in the form that was asked for.

@@ -139,6 +139,9 @@ func (o *outcome) read(ctx context.Context, p plan, part, name string, jobs chan
 		if r == nil || !within(part, r) {
 			continue
 		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		select {
 		case jobs <- job{o.containers, r}:
 		case <-ctx.Done():

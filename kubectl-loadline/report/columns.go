@@ -153,6 +153,15 @@ type cost struct {
 	Total            number `json:"total"`
 }
 
+type pair struct {
+	Base        string   `json:"base"`
+	Recommender string   `json:"recommender"`
+	Resource    string   `json:"resource"`
+	Containers  int      `json:"containers"`
+	Reserved    figure   `json:"reserved"`
+	Differences []figure `json:"differences"`
+}
+
 // JSON writes all of the document.
 func (d *Document) JSON(out io.Writer) error {
 	var file struct {
@@ -161,6 +170,7 @@ func (d *Document) JSON(out io.Writer) error {
 		Draws     int              `json:"draws"`
 		Results   []map[string]any `json:"results"`
 		Summaries []summary        `json:"summaries"`
+		Pairs     []pair           `json:"pairs"`
 		CPU       []point          `json:"cpuFront"`
 		Memory    []point          `json:"memoryFront"`
 		Costs     []cost           `json:"costs"`
@@ -180,6 +190,10 @@ func (d *Document) JSON(out io.Writer) error {
 		for i := range of {
 			file.Summaries = append(file.Summaries, summaryOf(&of[i]))
 		}
+	}
+	for i := range d.Pairs {
+		p := &d.Pairs[i]
+		file.Pairs = append(file.Pairs, pair{p.Base, p.Other, p.Kind.String(), p.Containers, figureOf(p.Reserved), figures(p.Differences)})
 	}
 	file.CPU, file.Memory = points(d.Fronts[amount.CPU]), points(d.Fronts[amount.Memory])
 	for _, c := range d.Costs {
@@ -207,8 +221,17 @@ func summaryOf(s *fleet.Summary) summary {
 	if s.Cold {
 		out.Phase = "warm-up"
 	}
-	for _, f := range s.Figures {
-		out.Figures = append(out.Figures, figure{f.Name, number(f.Value), number(f.Low), number(f.High)})
+	out.Figures = figures(s.Figures)
+	return out
+}
+
+func figureOf(f fleet.Figure) figure {
+	return figure{f.Name, number(f.Value), number(f.Low), number(f.High)}
+}
+
+func figures(of []fleet.Figure) (out []figure) {
+	for _, f := range of {
+		out = append(out, figureOf(f))
 	}
 	return out
 }

@@ -21,17 +21,26 @@ type Document struct {
 	Cold     []fleet.Summary // of the warm-up
 	Scored   []fleet.Summary
 	Fronts   [amount.Kinds][]fleet.Point
+	Pairs    []fleet.Pair // every other candidate against the base
 	Costs    []fleet.Cost
 }
 
-// New makes a document of scores.
-func New(results []score.Result, settings []Setting) *Document {
+// New makes a document of scores, in which the others are compared with one
+// candidate, the base.
+func New(results []score.Result, settings []Setting, base string) *Document {
 	d := &Document{Settings: settings, Cold: fleet.Summarise(results, true), Scored: fleet.Summarise(results, false)}
 	for i := range results {
 		d.Rows = append(d.Rows, row(&results[i]))
 	}
 	for k := range amount.Kind(amount.Kinds) {
 		d.Fronts[k] = fleet.Front(d.Scored, k)
+	}
+	for k := range amount.Kind(amount.Kinds) {
+		for _, name := range candidates(results) {
+			if p := fleet.Compare(results, base, name, k); name != base && p.Containers > 0 {
+				d.Pairs = append(d.Pairs, p)
+			}
+		}
 	}
 	for _, name := range candidates(results) {
 		d.Costs = append(d.Costs, fleet.CostOf(results, name))

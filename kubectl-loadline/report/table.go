@@ -37,6 +37,7 @@ func (d *Document) Table(out io.Writer, classes bool) error {
 	}
 	for k := range amount.Kind(amount.Kinds) {
 		d.plane(w, k, classes)
+		d.pairs(w, k)
 	}
 	if len(d.Costs) > 0 {
 		fmt.Fprintf(w, "\nCost: unused core-hours + %g x unused GiB-hours + %d x OOM kills + %d x evictions + %d x starved core-hours\n",
@@ -83,6 +84,35 @@ func (d *Document) plane(w *errWriter, k amount.Kind, classes bool) {
 			median = duration(s.Near.Median)
 		}
 		fmt.Fprintf(t, "\t%s\t%.0f\t\n", median, 100*s.Near.Censored)
+	}
+	w.keep(t.Flush())
+}
+
+// pairs writes how the others differ from the base. Differences of percentages are
+// in points.
+func (d *Document) pairs(w *errWriter, k amount.Kind) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	first := true
+	for i := range d.Pairs {
+		p := &d.Pairs[i]
+		if p.Kind != k {
+			continue
+		}
+		if first {
+			fmt.Fprintf(w, "\n%s against %s, the same containers:\n", k, p.Base)
+			titles := []string{"", "RESERVED x"}
+			for _, c := range shown[k] {
+				titles = append(titles, c.title)
+			}
+			fmt.Fprintln(t, strings.Join(titles, "\t")+"\t")
+			first = false
+		}
+		fmt.Fprintf(t, "%s\t%s", p.Other, interval(p.Reserved, 1))
+		for _, c := range shown[k] {
+			f, _ := p.Difference(c.figure)
+			fmt.Fprintf(t, "\t%s", interval(f, c.factor))
+		}
+		fmt.Fprintln(t, "\t")
 	}
 	w.keep(t.Flush())
 }

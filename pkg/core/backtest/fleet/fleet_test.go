@@ -122,3 +122,26 @@ func TestGate(t *testing.T) {
 	slightly.CoreHours *= 1.01
 	require.Empty(t, Gate(was, slightly))
 }
+
+// Of two containers one needs half with the other candidate, and one a quarter.
+func TestPairs(t *testing.T) {
+	one := func(candidate, container string, reserved, over float64) score.Result {
+		r := result(candidate, amount.CPU, tape.Other, score.Tally{Seconds: 1, Dates: 1, Days: 1, Reserved: reserved, Over: over, Used: reserved - over})
+		r.Container = container
+		return r
+	}
+	results := []score.Result{one("a", "x", 8, 6), one("a", "y", 100, 90), one("a", "z", 1, 1), one("b", "y", 25, 15), one("b", "x", 4, 2)}
+	p := Compare(results, "a", "b", amount.CPU)
+	require.Equal(t, 2, p.Containers, "one has no twin")
+	require.InDelta(t, math.Sqrt(1.0/8), p.Reserved.Value, 1e-12)
+	require.InDelta(t, 0.25, p.Reserved.Low, 1e-12)
+	require.InDelta(t, 0.5, p.Reserved.High, 1e-12)
+	slack, ok := p.Difference("slack_mean")
+	require.True(t, ok)
+	require.InDelta(t, (0.5+0.6)/2-(0.75+0.9)/2, slack.Value, 1e-12)
+	_, ok = p.Difference("oom_day_share")
+	require.False(t, ok)
+	same := Compare(results, "a", "a", amount.CPU)
+	require.Equal(t, Figure{"reserved", 1, 1, 1}, same.Reserved)
+	require.Zero(t, Compare(results, "a", "c", amount.CPU).Containers)
+}

@@ -123,21 +123,7 @@ func (m *measure) figure(tallies []*score.Tally) Figure {
 	for i, t := range tallies {
 		parts[i], wholes[i] = m.of(t)
 	}
-	same := make([]int, len(tallies))
-	for i := range same {
-		same[i] = i
-	}
-	f := Figure{Name: m.name, Value: m.value(parts, wholes, same)}
-	drawn, draw := make([]float64, Draws), dice(Seed)
-	for d := range drawn {
-		for i := range same {
-			same[i] = draw.below(len(tallies))
-		}
-		drawn[d] = m.value(parts, wholes, same)
-	}
-	slices.Sort(drawn)
-	f.Low, f.High = drawn[Draws*25/1000], drawn[Draws*975/1000-1]
-	return f
+	return interval(m.name, len(tallies), func(of []int) float64 { return m.value(parts, wholes, of) })
 }
 
 // value computes the measure over the containers with the given numbers.
