@@ -71,8 +71,9 @@ var coreImports = map[string][]string{
 	"replay":    {"amount", "policy", "disruption", "backtest/tape"},
 	"score":     {"amount", "backtest/tape", "backtest/replay"},
 	"contender": {"amount", "profile", "trail", "usage", "estimate", "backtest/replay"},
+	"film":      {"amount", "estimate", "backtest/tape", "backtest/replay"},
 	"fleet":     {"amount", "backtest/tape", "backtest/score"},
-	"backtest":  {"amount", "usage", "estimate", "backtest/tape", "backtest/replay", "backtest/score", "backtest/contender"},
+	"backtest":  {"amount", "usage", "estimate", "backtest/tape", "backtest/replay", "backtest/score", "backtest/contender", "backtest/film"},
 }
 
 // impure are the parts of the standard library that reach outside the process

@@ -66,7 +66,12 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 	if len(o.results) == 0 {
 		return errors.New("nothing could be replayed")
 	}
-	if err := c.write(out, report.New(o.results, c.describe(p), c.base(p))); err != nil {
+	d := report.New(o.results, c.describe(p), c.base(p))
+	charts, err := c.shoot(ctx, p, files, d)
+	if err != nil {
+		return fmt.Errorf("draw: %w", err)
+	}
+	if err := c.write(out, d, charts); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	if n := o.failed(); n > 0 {
@@ -85,7 +90,7 @@ func (c *Config) base(p plan) string {
 }
 
 // write puts the document out in the form that was asked for.
-func (c *Config) write(out io.Writer, d *report.Document) (err error) {
+func (c *Config) write(out io.Writer, d *report.Document, charts []report.Chart) (err error) {
 	if c.File != "" {
 		file, err := os.Create(c.File)
 		if err != nil {
@@ -99,6 +104,8 @@ func (c *Config) write(out io.Writer, d *report.Document) (err error) {
 		return d.JSON(out)
 	case "csv":
 		return d.CSV(out)
+	case "html":
+		return d.HTML(out, charts)
 	}
 	return d.Table(out, c.Classes)
 }

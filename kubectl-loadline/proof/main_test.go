@@ -151,3 +151,39 @@ func TestCancelling(t *testing.T) {
 	require.Contains(t, errs.String(), "context canceled")
 	require.Empty(t, out.String())
 }
+
+// The page has everything in it: the planes, the charts, and how each number came
+// about. It asks for nothing else.
+func TestPage(t *testing.T) {
+	dir := recordings(t)
+	code, page, errs := command("-o", "html", "--charts=2", "--recipe=vpa", "--recipe=loadline", dir)
+	require.Zero(t, code, errs)
+	for _, text := range []string{"src=", "href=", "@import", "url(", "https://"} {
+		require.NotContains(t, page, text)
+	}
+	_, rest, found := strings.Cut(page, `<script id="data" type="application/json">`)
+	require.True(t, found)
+	content, _, _ := strings.Cut(rest, "</script>")
+	var d struct {
+		Planes []struct {
+			Resource string
+			Points   []struct{ Name string }
+		}
+		Charts []struct {
+			Title   string
+			Request []*float64
+			Steps   [][][]float64
+			Names   [][]string
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(content), &d))
+	require.Len(t, d.Planes, 2)
+	require.Len(t, d.Planes[0].Points, 7)
+	require.Len(t, d.Charts, 2*2*2, "two containers, two resources, two recipes")
+	for _, c := range d.Charts {
+		require.Len(t, c.Request, frames, c.Title)
+		require.Len(t, c.Steps[frames-1][0], len(c.Names[0]), c.Title)
+	}
+	_, again, _ := command("-o", "html", "--charts=2", "--workers=1", "--recipe=vpa", "--recipe=loadline", dir)
+	require.Equal(t, page, again)
+}

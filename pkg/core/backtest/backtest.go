@@ -5,6 +5,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/contender"
+	"loadline.dev/loadline/pkg/core/backtest/film"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/backtest/score"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
@@ -60,6 +61,16 @@ func Run(r *tape.Recording, o Options, candidates ...Candidate) []score.Result {
 		}
 	}
 	return results
+}
+
+// Shoot replays one kind of a recording under one candidate for a film with a
+// number of frames.
+func Shoot(r *tape.Recording, k amount.Kind, o Options, c Candidate, frames int) *film.Film {
+	ground, setup := score.NewGround(r, k, o.WarmUp), o.Setup(k)
+	advisor := c.Make(Case{r, ground, k, setup})
+	f := film.New(r, k, frames, advisor)
+	replay.Run(r, setup, advisor, f)
+	return f
 }
 
 // Recipe returns the candidate that is the recommender of a cluster with a

@@ -6,6 +6,7 @@
 // does so for recipes and Baselines for what every recipe is compared with.
 //
 // The parts: tape (recordings), replay (what happens), contender (who
-// recommends), score (measures of one container), fleet (those of many). Equal
-// input gives equal bytes: there is no clock, no chance and no order of a map.
+// recommends), score (measures of one container), fleet (those of many), film (to
+// look at). Equal input gives equal bytes: there is no clock, no chance and no
+// order of a map.
 package backtest
