@@ -66,7 +66,7 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 	if len(o.results) == 0 {
 		return errors.New("nothing could be replayed")
 	}
-	d := report.New(o.results, c.describe(p), c.base(p))
+	d := c.document(o, p)
 	charts, err := c.shoot(ctx, p, files, d)
 	if err != nil {
 		return fmt.Errorf("draw: %w", err)
@@ -78,6 +78,14 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 		return fmt.Errorf("%d problems left containers out; the result has the %d others", n, o.containers)
 	}
 	return nil
+}
+
+// document puts together what the form of the result needs.
+func (c *Config) document(o *outcome, p plan) *report.Document {
+	if c.Output == "csv" {
+		return report.NewRows(o.results)
+	}
+	return report.New(o.results, c.describe(p), c.base(p))
 }
 
 // base is what others are compared with: the first recipe that is named, or the

@@ -28,10 +28,8 @@ type Document struct {
 // New makes a document of scores, in which the others are compared with one
 // candidate, the base.
 func New(results []score.Result, settings []Setting, base string) *Document {
-	d := &Document{Settings: settings, Cold: fleet.Summarise(results, true), Scored: fleet.Summarise(results, false)}
-	for i := range results {
-		d.Rows = append(d.Rows, row(&results[i]))
-	}
+	d := NewRows(results)
+	d.Settings, d.Cold, d.Scored = settings, fleet.Summarise(results, true), fleet.Summarise(results, false)
 	for k := range amount.Kind(amount.Kinds) {
 		d.Fronts[k] = fleet.Front(d.Scored, k)
 	}
@@ -44,6 +42,15 @@ func New(results []score.Result, settings []Setting, base string) *Document {
 	}
 	for _, name := range candidates(results) {
 		d.Costs = append(d.Costs, fleet.CostOf(results, name))
+	}
+	return d
+}
+
+// NewRows makes a document that has rows only, which are quickly made.
+func NewRows(results []score.Result) *Document {
+	d := &Document{}
+	for i := range results {
+		d.Rows = append(d.Rows, row(&results[i]))
 	}
 	return d
 }

@@ -72,6 +72,17 @@ func TestSamplesAreSeenAtEachTick(t *testing.T) {
 	}
 }
 
+// And not more often either.
+func TestSamplesBetweenTicksAreNotSeen(t *testing.T) {
+	r := recording(10*time.Hour, amount.CPU, func(second int) float64 { return float64(second) })
+	for i := range r.At {
+		r.At[i] = start.Add(time.Duration(i) * time.Second).UnixNano()
+	}
+	l := &listener{}
+	scored(t, r, amount.CPU, 1000, l, nil)
+	require.Equal(t, []amount.Amount{0, 60, 120, 180, 240, 300, 360, 420, 480, 540}, l.seen)
+}
+
 func TestThrottledWork(t *testing.T) {
 	// Ten minutes of two cores, then none, under a limit of one.
 	burst := func(m int) float64 { return 2000 * float64(1-min(m/10, 1)) }

@@ -19,6 +19,7 @@ type replay struct {
 	witness Witness
 	pod     pod
 
+	start   int64         // of the recording, and the first tick
 	backlog float64       // core seconds of CPU work put off
 	up      int64         // when the container runs again
 	killed  int64         // when it was last killed for want of memory; 0 = never
@@ -70,7 +71,7 @@ func Run(r *tape.Recording, s Setup, a Advisor, w Witness) {
 	for k := range amount.Kind(amount.Kinds) {
 		holds[k] = r.Holds(k)
 	}
-	p := &replay{setup: s, advisor: a, witness: w, backoff: s.Backoff, planned: math.MinInt64, pod: newPod(r, s)}
+	p := &replay{start: r.At[0], setup: s, advisor: a, witness: w, backoff: s.Backoff, planned: math.MinInt64, pod: newPod(r, s)}
 	for i, at := range r.At {
 		longest := int64(0)
 		p.memoryKill(at, r.Use[amount.Memory][i], holds[amount.Memory][i])
@@ -143,13 +144,15 @@ func (p *replay) serve(use float64, up int64, limit amount.Amount) (served, back
 	return served, p.backlog
 }
 
-// show lets the advisor see a sample at each tick while it lasts.
+// show lets the advisor see a sample at each tick while it lasts. One that is over
+// before the next tick nobody sees.
 func (p *replay) show(s Sample) {
 	if math.IsNaN(s.Seen) {
 		return
 	}
-	seen := amount.FromFloat(math.Ceil(s.Seen)) // as the metrics API's quantities are rounded
-	for at := s.At + s.Down; at < s.At+s.Hold; at += int64(p.setup.Tick) {
+	seen, tick := amount.FromFloat(math.Ceil(s.Seen)), int64(p.setup.Tick) // rounded as the metrics API does
+	first := p.start + (s.At+s.Down-p.start+tick-1)/tick*tick
+	for at := first; at < s.At+s.Hold; at += tick {
 		p.advisor.Observe(time.Unix(0, at).UTC(), s.Kind, seen, s.Limit)
 	}
 }
