@@ -34,6 +34,10 @@ build: ## build the three daemons into bin/
 		if [ $$size -gt $$budget ]; then echo "build: $(BIN)/$$d is larger than $$budget bytes; see docs/decisions" >&2; exit 1; fi; \
 	done
 
+.PHONY: plugin
+plugin: ## build the kubectl plugin into bin/
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/kubectl-loadline ./kubectl-loadline
+
 .PHONY: generate
 generate: ## regenerate clients, deep copies and custom resource definitions
 	hack/generate.sh

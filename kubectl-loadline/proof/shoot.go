@@ -46,9 +46,9 @@ func shootFile(name string, p plan, keys []report.Key, recipes []backtest.Candid
 		return err
 	}
 	defer file.Close() //nolint:errcheck // it was only read
-	for r := range trace.Read(file, filepath.Base(name), p.reading) {
-		if r == nil {
-			continue
+	for r, problem := range trace.Read(file, filepath.Base(name), p.reading) {
+		if problem != nil && !problem.Warning {
+			continue // it was told when the containers were scored
 		}
 		for k := range amount.Kind(amount.Kinds) {
 			at := slices.Index(keys, keyOf(r, k))

@@ -153,7 +153,9 @@ func TestGapsAndMixedStepsAreWarnings(t *testing.T) {
 func TestStoppingEarly(t *testing.T) {
 	content := head + "w,a,1,1,,,,,\nw,a,2,1,,,,,\nw,b,1,1,,,,,\nw,b,2,1,,,,,\n"
 	n := 0
-	for range Read(strings.NewReader(content), "f", Options{}) {
+	for r, p := range Read(strings.NewReader(content), "f", Options{}) {
+		require.Nil(t, p)
+		require.Equal(t, "a", r.Container)
 		n++
 		break
 	}
@@ -182,7 +184,10 @@ func BenchmarkRead(b *testing.B) {
 	}
 	b.SetBytes(int64(content.Len()))
 	for b.Loop() {
-		for range Read(bytes.NewReader(content.Bytes()), "f", Options{}) {
+		for r, p := range Read(bytes.NewReader(content.Bytes()), "f", Options{}) {
+			if p != nil && !p.Warning {
+				b.Fatal(p, r)
+			}
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100000, "ns/row")
