@@ -53,9 +53,9 @@ func command(args ...string) (code int, out, errs string) {
 func TestOutputIsTheSameWithAnyNumberOfWorkers(t *testing.T) {
 	dir := recordings(t)
 	for _, form := range []string{"table", "json", "csv"} {
-		code, one, errs := command("-o", form, "--classes", "--workers=1", "--recipe=vpa", "--recipe=loadline", dir)
+		code, one, errs := command("-o", form, "--classes", "--baselines=false", "--workers=1", "--recipe=vpa", "--recipe=loadline", dir)
 		require.Zero(t, code, errs)
-		code, four, _ := command("-o", form, "--classes", "--workers=4", "--recipe=vpa", "--recipe=loadline", dir)
+		code, four, _ := command("-o", form, "--classes", "--baselines=false", "--workers=4", "--recipe=vpa", "--recipe=loadline", dir)
 		require.Zero(t, code)
 		require.Equal(t, one, four, form)
 		require.Empty(t, errs)
@@ -156,7 +156,7 @@ func TestCancelling(t *testing.T) {
 // about. It asks for nothing else.
 func TestPage(t *testing.T) {
 	dir := recordings(t)
-	code, page, errs := command("-o", "html", "--charts=2", "--recipe=vpa", "--recipe=loadline", dir)
+	code, page, errs := command("-o", "html", "--charts=2", "--baselines=false", "--recipe=vpa", "--recipe=loadline", dir)
 	require.Zero(t, code, errs)
 	for _, text := range []string{"src=", "href=", "@import", "url(", "https://"} {
 		require.NotContains(t, page, text)
@@ -178,12 +178,12 @@ func TestPage(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(content), &d))
 	require.Len(t, d.Planes, 2)
-	require.Len(t, d.Planes[0].Points, 7)
+	require.Len(t, d.Planes[0].Points, 2)
 	require.Len(t, d.Charts, 2*2*2, "two containers, two resources, two recipes")
 	for _, c := range d.Charts {
 		require.Len(t, c.Request, frames, c.Title)
 		require.Len(t, c.Steps[frames-1][0], len(c.Names[0]), c.Title)
 	}
-	_, again, _ := command("-o", "html", "--charts=2", "--workers=1", "--recipe=vpa", "--recipe=loadline", dir)
+	_, again, _ := command("-o", "html", "--charts=2", "--baselines=false", "--workers=1", "--recipe=vpa", "--recipe=loadline", dir)
 	require.Equal(t, page, again)
 }
