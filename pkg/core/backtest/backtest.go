@@ -74,10 +74,10 @@ func Shoot(r *tape.Recording, k amount.Kind, o Options, c Candidate, frames int)
 }
 
 // Recipe returns the candidate that is the recommender of a cluster with a
-// recipe.
+// recipe. Of that it runs only the chains of the kind that is replayed.
 func Recipe(name string, recipe *estimate.Recipe, minimum amount.Resources, store usage.Config) Candidate {
 	return Candidate{name, func(c Case) replay.Advisor {
-		return contender.NewCluster(store, recipe, minimum, time.Unix(0, c.Recording.At[0]).UTC())
+		return contender.NewCluster(store, recipe.Only(c.Kind), minimum, time.Unix(0, c.Recording.At[0]).UTC())
 	}}
 }
 

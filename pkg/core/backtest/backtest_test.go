@@ -113,7 +113,7 @@ func TestKillRaisesBeforeTheRestart(t *testing.T) {
 	}
 	run := func(change func(*replay.Setup)) score.Result {
 		c := Recipe("vpa", &recipe, amount.Resources{}, usage.DefaultConfig())
-		return scored(t, r, amount.Memory, gib, c.Make(Case{Recording: r}), change)
+		return scored(t, r, amount.Memory, gib, c.Make(Case{Recording: r, Kind: amount.Memory}), change)
 	}
 	raised := run(nil)
 	require.Equal(t, 2, raised.Scored.Kills, "at 1.2 and at 1.9 GiB")

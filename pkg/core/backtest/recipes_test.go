@@ -19,7 +19,7 @@ func under(t *testing.T, recipe string, r *tape.Recording, k amount.Kind, first 
 	t.Helper()
 	made, err := cookbook.Parse(recipe)
 	require.NoError(t, err)
-	advisor := Recipe(recipe, &made.Recipe, made.Minimum, usage.DefaultConfig()).Make(Case{Recording: r})
+	advisor := Recipe(recipe, &made.Recipe, made.Minimum, usage.DefaultConfig()).Make(Case{Recording: r, Kind: k})
 	return scored(t, r, k, first, advisor, change)
 }
 

@@ -53,6 +53,13 @@ type Recipe struct {
 	Follows bool
 }
 
+// Only returns the recipe without the chains of other kinds than k: theirs are 0.
+func (r *Recipe) Only(k amount.Kind) *Recipe {
+	only := &Recipe{Needs: r.Needs, Follows: r.Follows}
+	only.Target[k], only.Lower[k], only.Upper[k] = r.Target[k], r.Lower[k], r.Upper[k]
+	return only
+}
+
 // bound evaluates the chain of a bound.
 func (r *Recipe) bound(c Chain, s Subject, target amount.Amount, keep func(Value)) amount.Amount {
 	if !r.Follows {
