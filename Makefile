@@ -17,6 +17,8 @@ CLUSTER := .cluster
 SCALE   ?=
 # More options of `make load`.
 LOAD    ?=
+# More recordings for `make quality`; they may be absent.
+TRACES  ?= ../shared/data/traces
 # What of hack/cluster compiles without all of Kubernetes.
 CLUSTER_PACKAGES := ./burn ./cgroup ./deb ./instance ./local ./pki ./play ./realnode ./supervise ./trace
 # Whether a machine that cannot run a real node fails `make e2e-node`; anything else but required skips it there.
@@ -36,6 +38,10 @@ build: ## build the three daemons into bin/
 		case $$d in updater) budget=$(BUDGET_updater);; *) budget=$(BUDGET);; esac; \
 		if [ $$size -gt $$budget ]; then echo "build: $(BIN)/$$d is larger than $$budget bytes; see docs/decisions" >&2; exit 1; fi; \
 	done
+
+.PHONY: plugin
+plugin: ## build the kubectl plugin into bin/
+	CGO_ENABLED=0 go build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/kubectl-loadline ./kubectl-loadline
 
 .PHONY: generate
 generate: ## regenerate clients, deep copies and custom resource definitions
@@ -68,6 +74,10 @@ compat: ## compare with the upstream VPA module, over 10,000 random histories
 .PHONY: prometheus
 prometheus: ## history and live usage from a real Prometheus (the Debian package, unpacked into your cache directory)
 	cd e2e && go test -race ./prometheus/...
+
+.PHONY: quality
+quality: ## replay recorded usage and fail when recommendations got worse; TRACES=<dir> has more recordings
+	go run ./hack/quality -traces $(TRACES)
 
 .PHONY: cluster-binary
 cluster-binary: ## build the local control plane (8 to 13 minutes the first time, then cached)

@@ -3,7 +3,8 @@
 //
 // Each kind of case has a handler, which only translates: the input into calls
 // of production code, its results into the form of the expected output. Those
-// for recommender.json are in package recommending. A kind without handler is
+// for recommender.json are in package recommending, those about estimation in
+// estimating. A kind without handler is
 // reported as not yet supported. Cases in which Loadline is better than the
 // reference on purpose are listed with the handlers.
 //

@@ -60,12 +60,23 @@ var coreImports = map[string][]string{
 	"ownership":  {},
 	"profile":    {"histogram"},
 	"usage":      {"amount", "profile"},
-	"estimate":   {"amount", "profile"},
+	"trail":      {"amount", "histogram"},
+	"estimate":   {"amount", "profile", "trail"},
+	"ingredient": {"amount", "estimate", "trail"},
+	"cookbook":   {"amount", "estimate", "ingredient", "trail"},
 	"policy":     {"amount"},
 	"calm":       {"amount"},
 	"room":       {"amount"},
 	"disruption": {"amount", "policy", "calm", "room"},
 	"startup":    {"amount", "policy"},
+
+	"tape":      {"amount"},
+	"replay":    {"amount", "policy", "disruption", "backtest/tape"},
+	"score":     {"amount", "backtest/tape", "backtest/replay"},
+	"contender": {"amount", "profile", "trail", "usage", "estimate", "backtest/replay"},
+	"film":      {"amount", "estimate", "backtest/tape", "backtest/replay"},
+	"fleet":     {"amount", "backtest/tape", "backtest/score"},
+	"backtest":  {"amount", "usage", "estimate", "backtest/tape", "backtest/replay", "backtest/score", "backtest/contender", "backtest/film"},
 }
 
 // impure are the parts of the standard library that reach outside the process

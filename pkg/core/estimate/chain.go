@@ -3,75 +3,109 @@ package estimate
 import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/trail"
 )
 
 // Subject is what an estimate is made of.
 type Subject struct {
 	Profile *profile.Profile
+	Trail   *trail.Trail     // what Recipe.Needs asks for; nil if that is nothing
 	Minimum amount.Resources // least recommendation, depends on how many containers share a pod
+	Current amount.Resources // requests that are in force; absent = not known
 }
 
-// Step is one named step of an estimate: millicores in and out, or bytes. It
-// must not change the subject.
+// Step is one named step of an estimate. It must not change the subject. Amounts
+// are millicores or bytes at the end of a chain; those of the recipe "vpa" have
+// no fractions in between either.
 type Step struct {
 	Name  string
-	Apply func(s Subject, in amount.Amount) amount.Amount
+	Apply func(s Subject, in float64) float64
+}
+
+// whole makes a step of a function of amounts, which drops fractions.
+func whole(name string, apply func(s Subject, in amount.Amount) amount.Amount) Step {
+	return Step{name, func(s Subject, in float64) float64 { return float64(apply(s, amount.FromFloat(in))) }}
 }
 
 // Chain is the list of steps to one number. The first step ignores its input.
 type Chain []Step
 
-// run evaluates the chain and shows the value after each step to keep, if that
-// is not nil.
-func (c Chain) run(s Subject, keep func(Value)) amount.Amount {
-	var a amount.Amount
+// Run evaluates the chain. It shows the value after each step to keep, if that is
+// not nil.
+func (c Chain) Run(s Subject, keep func(Value)) amount.Amount {
+	a := 0.0
 	for _, step := range c {
 		a = step.Apply(s, a)
 		if keep != nil {
 			keep(Value{step.Name, a})
 		}
 	}
-	return a
+	return amount.FromFloat(a)
 }
 
 // Recipe is one chain for each kind and bound. It never changes once made.
 type Recipe struct {
 	Target, Lower, Upper [amount.Kinds]Chain
+
+	Needs trail.Needs // what it wants to know of the past besides a profile
+	// Follows makes a chain for a bound from the target: the chains of Lower and
+	// Upper begin with the target instead of running on their own.
+	Follows bool
+}
+
+// Only returns the recipe without the chains of other kinds than k: theirs are 0.
+func (r *Recipe) Only(k amount.Kind) *Recipe {
+	only := &Recipe{Needs: r.Needs, Follows: r.Follows}
+	only.Target[k], only.Lower[k], only.Upper[k] = r.Target[k], r.Lower[k], r.Upper[k]
+	return only
+}
+
+// bound evaluates the chain of a bound.
+func (r *Recipe) bound(c Chain, s Subject, target amount.Amount, keep func(Value)) amount.Amount {
+	if !r.Follows {
+		return c.Run(s, keep)
+	}
+	from := Chain{{"target", func(Subject, float64) float64 { return float64(target) }}}
+	return append(from, c...).Run(s, keep)
 }
 
 // Bounds returns the recommendation for a container with the past p. No kind
 // gets less than in minimum.
 func (r *Recipe) Bounds(p *profile.Profile, minimum amount.Resources) amount.Bounds {
+	return r.For(Subject{Profile: p, Minimum: minimum})
+}
+
+// For returns the recommendation for a subject.
+func (r *Recipe) For(s Subject) amount.Bounds {
 	var b amount.Bounds
-	s := Subject{p, minimum}
 	for k := range amount.Kind(amount.Kinds) {
-		b.Lower = b.Lower.With(k, r.Lower[k].run(s, nil))
-		b.Target = b.Target.With(k, r.Target[k].run(s, nil))
-		b.Upper = b.Upper.With(k, r.Upper[k].run(s, nil))
+		target := r.Target[k].Run(s, nil)
+		b.Target = b.Target.With(k, target)
+		b.Lower = b.Lower.With(k, r.bound(r.Lower[k], s, target, nil))
+		b.Upper = b.Upper.With(k, r.bound(r.Upper[k], s, target, nil))
 	}
 	return b
 }
 
-// Value is an amount and the step that led to it.
+// Value is what a step led to.
 type Value struct {
 	Step   string
-	Amount amount.Amount
+	Amount float64
 }
 
 // Explanation holds the values after every step; the last of each list is the
-// recommendation.
+// recommendation, without its fraction.
 type Explanation struct {
 	Target, Lower, Upper [amount.Kinds][]Value
 }
 
-// Explain returns how Bounds comes to its numbers for the same arguments.
-func (r *Recipe) Explain(p *profile.Profile, minimum amount.Resources) Explanation {
+// Explain returns how For comes to its numbers for the same subject.
+func (r *Recipe) Explain(s Subject) Explanation {
 	var e Explanation
-	s := Subject{p, minimum}
 	for k := range amount.Kinds {
-		r.Lower[k].run(s, func(v Value) { e.Lower[k] = append(e.Lower[k], v) })
-		r.Target[k].run(s, func(v Value) { e.Target[k] = append(e.Target[k], v) })
-		r.Upper[k].run(s, func(v Value) { e.Upper[k] = append(e.Upper[k], v) })
+		target := r.Target[k].Run(s, func(v Value) { e.Target[k] = append(e.Target[k], v) })
+		r.bound(r.Lower[k], s, target, func(v Value) { e.Lower[k] = append(e.Lower[k], v) })
+		r.bound(r.Upper[k], s, target, func(v Value) { e.Upper[k] = append(e.Upper[k], v) })
 	}
 	return e
 }

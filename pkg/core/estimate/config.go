@@ -72,7 +72,7 @@ func (c Config) Minimum(n int) amount.Resources {
 func ForName(name string, c Config) (Recipe, error) {
 	switch name {
 	case "", "vpa":
-		return vpa(c), nil
+		return VPA(c), nil
 	}
 	return Recipe{}, fmt.Errorf("recipe %q does not exist: must be vpa", name)
 }

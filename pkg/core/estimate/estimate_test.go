@@ -85,13 +85,13 @@ func TestExplainEndsWhereBoundsEnds(t *testing.T) {
 		p := past(rapid.IntRange(0, 50).Draw(t, "samples"), rapid.SliceOfN(rapid.Float64Range(0, 1e6), 1, 9).Draw(t, "mcpu"),
 			rapid.SliceOfN(rapid.Float64Range(0, 1e13), 0, 5).Draw(t, "peaks")...)
 		minimum := amount.Of(amount.Amount(rapid.IntRange(0, 100).Draw(t, "min")), 1000)
-		b, e := r.Bounds(p, minimum), r.Explain(p, minimum)
+		b, e := r.Bounds(p, minimum), r.Explain(Subject{Profile: p, Minimum: minimum})
 		for k := range amount.Kind(amount.Kinds) {
 			for _, c := range []struct {
 				want amount.Resources
 				got  []Value
 			}{{b.Lower, e.Lower[k]}, {b.Target, e.Target[k]}, {b.Upper, e.Upper[k]}} {
-				require.Equal(t, c.want.Value(k), c.got[len(c.got)-1].Amount)
+				require.Equal(t, float64(c.want.Value(k)), c.got[len(c.got)-1].Amount)
 			}
 			require.LessOrEqual(t, b.Lower.Value(k), b.Target.Value(k))
 			require.LessOrEqual(t, b.Target.Value(k), b.Upper.Value(k))
@@ -104,20 +104,20 @@ func TestExplainEndsWhereBoundsEnds(t *testing.T) {
 func TestExplainNamesTheSteps(t *testing.T) {
 	config := DefaultConfig()
 	config.Confidence[amount.CPU] = 12*time.Hour + 30*time.Minute
-	e := recipe(t, config).Explain(past(1441, []float64{100, 120, 140, 400}), amount.Of(1000, 0))
+	e := recipe(t, config).Explain(Subject{Profile: past(1441, []float64{100, 120, 140, 400}), Minimum: amount.Of(1000, 0)})
 	require.Equal(t, []Value{{"cpu quantile 0.9", 414}, {"margin 0.15", 476}, {"floor", 1000}}, e.Target[amount.CPU])
 	require.Equal(t, "confidence (1 + 1/c)^1, c in 12h30m", e.Upper[amount.CPU][2].Step)
 	require.Equal(t, "confidence (1 + 0.001/c)^-2, c in 24h", e.Lower[amount.Memory][2].Step)
 }
 
 func TestMarginStaysBelowTheCeiling(t *testing.T) {
-	require.Equal(t, amount.Max, Margin(0.15).Apply(Subject{}, amount.Max))
-	require.Equal(t, amount.Max, Margin(1e300).Apply(Subject{}, 1))
-	require.Equal(t, amount.Amount(11), Margin(0.15).Apply(Subject{}, 10))
+	require.Equal(t, float64(amount.Max), Margin(0.15).Apply(Subject{}, float64(amount.Max)))
+	require.Equal(t, float64(amount.Max), Margin(1e300).Apply(Subject{}, 1))
+	require.Equal(t, 11.0, Margin(0.15).Apply(Subject{}, 10))
 }
 
 func TestFloorWithoutMinimum(t *testing.T) {
-	require.Equal(t, amount.Amount(7), Floor(amount.CPU).Apply(Subject{}, 7))
+	require.Equal(t, 7.0, Floor(amount.CPU).Apply(Subject{}, 7))
 }
 
 func TestUnknownRecipe(t *testing.T) {

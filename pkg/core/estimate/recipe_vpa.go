@@ -2,10 +2,10 @@ package estimate
 
 import "loadline.dev/loadline/pkg/core/amount"
 
-// vpa is the recipe of the reference recommender. Bounds come closer to the
+// VPA is the recipe of the reference recommender. Bounds come closer to the
 // target as more is known: with a day of samples, one a minute, the upper one
 // is doubled and the lower one hardly lowered.
-func vpa(c Config) Recipe {
+func VPA(c Config) Recipe {
 	var r Recipe
 	for k := range amount.Kind(amount.Kinds) {
 		r.Target[k] = Chain{Quantile(k, c.Target[k]), Margin(c.Margin), Floor(k)}

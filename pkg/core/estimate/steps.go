@@ -14,20 +14,20 @@ import (
 func Quantile(kind amount.Kind, q float64) Step {
 	name := fmt.Sprintf("%s quantile %v", kind, q)
 	if kind == amount.CPU {
-		return Step{name, func(s Subject, _ amount.Amount) amount.Amount {
+		return whole(name, func(s Subject, _ amount.Amount) amount.Amount {
 			return amount.FromFloat(s.Profile.CPU.Quantile(q) * 1000) // cores
-		}}
+		})
 	}
-	return Step{name, func(s Subject, _ amount.Amount) amount.Amount {
+	return whole(name, func(s Subject, _ amount.Amount) amount.Amount {
 		return amount.FromFloat(s.Profile.Memory.Quantile(q))
-	}}
+	})
 }
 
 // Margin adds the given fraction.
 func Margin(fraction float64) Step {
-	return Step{fmt.Sprintf("margin %v", fraction), func(_ Subject, in amount.Amount) amount.Amount {
+	return whole(fmt.Sprintf("margin %v", fraction), func(_ Subject, in amount.Amount) amount.Amount {
 		return min(in.Add(in.Scale(fraction)), amount.Max)
-	}}
+	})
 }
 
 // Confidence multiplies by (1 + multiplier/c)^exponent, where c is how many
@@ -36,16 +36,16 @@ func Margin(fraction float64) Step {
 // becomes the largest or the least there is, while 0 stays 0.
 func Confidence(multiplier, exponent float64, interval time.Duration) Step {
 	name := fmt.Sprintf("confidence (1 + %v/c)^%v, c in %s", multiplier, exponent, short(interval))
-	return Step{name, func(s Subject, in amount.Amount) amount.Amount {
+	return whole(name, func(s Subject, in amount.Amount) amount.Amount {
 		return in.Scale(math.Pow(1+multiplier/s.Profile.Confidence(interval), exponent))
-	}}
+	})
 }
 
 // Floor raises to the subject's minimum of the kind, if it has one.
 func Floor(kind amount.Kind) Step {
-	return Step{"floor", func(s Subject, in amount.Amount) amount.Amount {
+	return whole("floor", func(s Subject, in amount.Amount) amount.Amount {
 		return max(in, s.Minimum.Value(kind))
-	}}
+	})
 }
 
 // short writes a duration without the zero minutes and seconds at its end.

@@ -1,0 +1,355 @@
+package estimating
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/cookbook"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/testkit/vectors"
+)
+
+func quote(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
+
+// sample is a time and a number, or the name of what is none.
+type sample struct {
+	at  time.Time
+	use float64
+}
+
+// UnmarshalJSON reads [time, number or text].
+func (s *sample) UnmarshalJSON(raw []byte) error {
+	var pair [2]json.RawMessage
+	if err := json.Unmarshal(raw, &pair); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(pair[0], &s.at); err != nil {
+		return err
+	}
+	var text string
+	if json.Unmarshal(pair[1], &text) == nil {
+		var err error
+		s.use, err = strconv.ParseFloat(text, 64)
+		return err
+	}
+	return json.Unmarshal(pair[1], &s.use)
+}
+
+type generator struct {
+	Count       int       `json:"count"`
+	Start       time.Time `json:"start"`
+	StepSeconds int       `json:"stepSeconds"`
+	Value       string    `json:"value"`
+}
+
+type profileInput struct {
+	Samples   []sample   `json:"samples"`
+	Generator *generator `json:"generator"`
+}
+
+type quantiles struct {
+	Max float64 `json:"max"`
+	P50 float64 `json:"p50"`
+	P90 float64 `json:"p90"`
+	P95 float64 `json:"p95"`
+	P99 float64 `json:"p99"`
+}
+
+func (q quantiles) scaled(f float64) trail.Quantiles {
+	return trail.Quantiles{P50: q.P50 * f, P90: q.P90 * f, P95: q.P95 * f, P99: q.P99 * f, Max: q.Max * f}
+}
+
+func quantilesOf(q trail.Quantiles) quantiles {
+	return quantiles{Max: q.Max, P50: q.P50, P90: q.P90, P95: q.P95, P99: q.P99}
+}
+
+type profileOutput struct {
+	BurstDetected  bool                 `json:"burstDetected"`
+	BurstMagnitude float64              `json:"burstMagnitude"`
+	Confidence     float64              `json:"confidence"`
+	DataPoints     int                  `json:"dataPoints"`
+	Hourly         map[string]quantiles `json:"hourly"`
+	Overall        quantiles            `json:"overall"`
+	TimeSpanDays   float64              `json:"timeSpanDays"`
+}
+
+func profile(in profileInput) (out profileOutput, err error) {
+	var at []int64
+	var uses []float64
+	for _, s := range in.Samples {
+		at, uses = append(at, s.at.Unix()), append(uses, s.use)
+	}
+	if g := in.Generator; g != nil {
+		if g.Value != "0.3 when UTC hour is 14 else 0.2" {
+			return out, fmt.Errorf("input: generator %q is unknown", g.Value)
+		}
+		for i := range g.Count {
+			t := g.Start.Add(time.Duration(i*g.StepSeconds) * time.Second).UTC()
+			use := 0.2
+			if t.Hour() == 14 {
+				use = 0.3
+			}
+			at, uses = append(at, t.Unix()), append(uses, use)
+		}
+	}
+	h := trail.NewHabits(at, uses)
+	out = profileOutput{
+		BurstDetected: h.Burst > 0, BurstMagnitude: h.Burst, Confidence: h.Confidence, DataPoints: h.Points,
+		Hourly: map[string]quantiles{}, Overall: quantilesOf(h.Overall), TimeSpanDays: h.Days,
+	}
+	for hour, known := range h.Known {
+		if known {
+			out.Hourly[strconv.Itoa(hour)] = quantilesOf(h.Hourly[hour])
+		}
+	}
+	return out, nil
+}
+
+type habits struct {
+	BurstDetected  bool                 `json:"burstDetected"`
+	BurstMagnitude float64              `json:"burstMagnitude"`
+	Confidence     float64              `json:"confidence"`
+	Hourly         map[string]quantiles `json:"hourly"`
+	Overall        quantiles            `json:"overall"`
+}
+
+// of returns the habits in the unit of a kind.
+func (h habits) of(k amount.Kind) (*trail.Habits, error) {
+	scale := [amount.Kinds]float64{1000, 1}[k]
+	out := &trail.Habits{Overall: h.Overall.scaled(scale), Confidence: h.Confidence}
+	if h.BurstDetected {
+		out.Burst = h.BurstMagnitude
+	}
+	for name, q := range h.Hourly {
+		hour, err := strconv.Atoi(name)
+		if err != nil || hour < 0 || hour > 23 {
+			return nil, fmt.Errorf("input: hour %q", name)
+		}
+		out.Hourly[hour], out.Known[hour] = q.scaled(scale), true
+	}
+	return out, nil
+}
+
+type attuneInput struct {
+	BurstSensitivity   *float64 `json:"burstSensitivity"`
+	Current            string   `json:"current"`
+	Min                string   `json:"min"`
+	Max                string   `json:"max"`
+	MaxIncreasePercent float64  `json:"maxIncreasePercent"`
+	MaxDecreasePercent float64  `json:"maxDecreasePercent"`
+	MinChangePercent   float64  `json:"minChangePercent"`
+	OverheadPercent    float64  `json:"overheadPercent"`
+	Percentile         float64  `json:"percentile"`
+	Profile            habits   `json:"profile"`
+	Resource           string   `json:"resource"`
+}
+
+// written is an amount as the vectors print it.
+type written struct {
+	Millicores *amount.Amount `json:"millicores,omitempty"`
+	Bytes      *amount.Amount `json:"bytes,omitempty"`
+	Quantity   string         `json:"quantity"`
+}
+
+func write(k amount.Kind, a amount.Amount) written {
+	q := convert.Quantity(k, a)
+	if k == amount.CPU {
+		return written{Millicores: &a, Quantity: q.String()}
+	}
+	return written{Bytes: &a, Quantity: q.String()}
+}
+
+func amounts(k amount.Kind, texts ...string) ([]amount.Amount, error) {
+	var all []amount.Amount
+	for _, text := range texts {
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			return nil, fmt.Errorf("input: quantity %q: %w", text, err)
+		}
+		all = append(all, convert.Amount(k, q))
+	}
+	return all, nil
+}
+
+type attuneOutput struct {
+	RawPercentile             written `json:"rawPercentile"`
+	AfterOverhead             written `json:"afterOverhead"`
+	AfterBurst                written `json:"afterBurst"`
+	AfterConfidence           written `json:"afterConfidence"`
+	AfterBounds               written `json:"afterBounds"`
+	Final                     written `json:"final"`
+	BoundsApplied             string  `json:"boundsApplied"`
+	BurstFactor               float64 `json:"burstFactor"`
+	ChangeFilterApplied       string  `json:"changeFilterApplied"`
+	Changed                   bool    `json:"changed"`
+	ConfidenceFactor          float64 `json:"confidenceFactor"`
+	EffectiveMaxChangePercent float64 `json:"effectiveMaxChangePercent"`
+}
+
+func chain(in attuneInput) (out attuneOutput, err error) {
+	k := amount.CPU
+	if in.Resource == "memory" {
+		k = amount.Memory
+	}
+	given, err := amounts(k, in.Current, in.Min, in.Max)
+	if err != nil {
+		return out, err
+	}
+	current, least, most := given[0], given[1], given[2]
+	h, err := in.Profile.of(k)
+	if err != nil {
+		return out, err
+	}
+	sensitivity := vectors.Or(in.BurstSensitivity, 0.1)
+	config := cookbook.Attune{
+		Percentile: in.Percentile, Overhead: in.OverheadPercent, Sensitivity: sensitivity, Least: float64(least), Most: float64(most),
+		Increase: in.MaxIncreasePercent, Decrease: in.MaxDecreasePercent, MayDecrease: true,
+	}
+	var v []amount.Amount
+	config.Chain(k, func(estimate.Subject) *trail.Habits { return h }).Run(
+		estimate.Subject{Current: amount.Resources{}.With(k, current)}, func(value estimate.Value) { v = append(v, amount.FromFloat(value.Amount)) })
+	out = attuneOutput{
+		RawPercentile: write(k, v[0]), AfterOverhead: write(k, v[1]), AfterBurst: write(k, v[2]), AfterConfidence: write(k, v[3]),
+		AfterBounds: write(k, v[4]), Final: write(k, v[5]), Changed: v[5] != current,
+		BurstFactor: ingredient.BurstFactor(h.Burst, sensitivity), ConfidenceFactor: ingredient.ConfidenceFactor(h.Confidence, false),
+	}
+	switch {
+	case v[4] > v[3]:
+		out.BoundsApplied = "min"
+	case v[4] < v[3]:
+		out.BoundsApplied = "max"
+	}
+	_, out.ChangeFilterApplied = ingredient.Filter(float64(current), float64(v[4]), in.MaxIncreasePercent, in.MaxDecreasePercent)
+	out.EffectiveMaxChangePercent = in.MaxIncreasePercent
+	if v[4] < current {
+		out.EffectiveMaxChangePercent = in.MaxDecreasePercent
+	}
+	return out, nil
+}
+
+type confidenceInput struct {
+	Confidence float64 `json:"confidence"`
+	Exponent   float64 `json:"exponent"`
+	Floor      float64 `json:"floor"`
+	Inner      string  `json:"inner"`
+	Multiplier float64 `json:"multiplier"`
+}
+
+type confidenceOutput struct {
+	Factor float64 `json:"factor"`
+	Result written `json:"result"`
+}
+
+func documentedConfidence(in confidenceInput) (out confidenceOutput, err error) {
+	if in.Exponent != 2 || in.Floor != 0.1 || in.Multiplier != 1 {
+		return out, fmt.Errorf("input: constants are not those of the published text")
+	}
+	inner, err := amounts(amount.CPU, in.Inner)
+	if err != nil {
+		return out, err
+	}
+	factor := ingredient.ConfidenceFactor(in.Confidence, true)
+	return confidenceOutput{factor, write(amount.CPU, amount.FromFloat(math.Ceil(float64(inner[0])*factor)))}, nil
+}
+
+type pipelineInput struct {
+	Confidence       float64 `json:"confidence"`
+	Current          string  `json:"current"`
+	Max              string  `json:"max"`
+	Min              string  `json:"min"`
+	MaxChangePercent float64 `json:"maxChangePercent"`
+	OverheadPercent  float64 `json:"overheadPercent"`
+	P95              string  `json:"p95"`
+}
+
+type pipelineOutput struct {
+	AfterMargin     string `json:"afterMargin"`
+	AfterConfidence string `json:"afterConfidence"`
+	AfterBounds     string `json:"afterBounds"`
+	Final           string `json:"final"`
+}
+
+func documentedPipeline(in pipelineInput) (out pipelineOutput, err error) {
+	a, err := amounts(amount.CPU, in.Current, in.Min, in.Max, in.P95)
+	if err != nil {
+		return out, err
+	}
+	h := &trail.Habits{Overall: trail.Quantiles{P95: float64(a[3])}, Confidence: in.Confidence}
+	config := cookbook.Attune{
+		Percentile: 95, Overhead: in.OverheadPercent, Published: true, Least: float64(a[1]), Most: float64(a[2]),
+		Increase: in.MaxChangePercent, Decrease: in.MaxChangePercent, MayDecrease: true,
+	}
+	var v []string
+	config.Chain(amount.CPU, func(estimate.Subject) *trail.Habits { return h }).Run(
+		estimate.Subject{Current: amount.Resources{}.With(amount.CPU, a[0])}, func(value estimate.Value) {
+			v = append(v, write(amount.CPU, amount.FromFloat(value.Amount)).Quantity)
+		})
+	return pipelineOutput{AfterMargin: v[1], AfterConfidence: v[3], AfterBounds: v[4], Final: v[5]}, nil
+}
+
+type capsInput struct {
+	MaxChangePercent   float64 `json:"maxChangePercent"`
+	MaxIncreasePercent float64 `json:"maxIncreasePercent"`
+	MaxDecreasePercent float64 `json:"maxDecreasePercent"`
+}
+
+type capsOutput struct {
+	Increase float64 `json:"increase"`
+	Decrease float64 `json:"decrease"`
+}
+
+func changeCaps(in capsInput) (out capsOutput, err error) {
+	out.Increase, out.Decrease = cookbook.Attune{Change: in.MaxChangePercent, Increase: in.MaxIncreasePercent, Decrease: in.MaxDecreasePercent}.Caps()
+	return out, nil
+}
+
+type fromCPUInput struct {
+	AllowDecrease    bool    `json:"allowDecrease"`
+	CPURecommended   string  `json:"cpuRecommended"`
+	CurrentMemory    string  `json:"currentMemory"`
+	Max              string  `json:"max"`
+	MaxChangePercent float64 `json:"maxChangePercent"`
+	Min              string  `json:"min"`
+	OverheadPercent  float64 `json:"overheadPercent"`
+	Ratio            float64 `json:"ratio"`
+}
+
+type fromCPUOutput struct {
+	Applied         bool    `json:"applied"`
+	Memory          written `json:"memory"`
+	DecreaseBlocked bool    `json:"decreaseBlocked"`
+}
+
+// memoryFromCPU runs the chain as the recipe has it: only with a ratio.
+func memoryFromCPU(in fromCPUInput) (out fromCPUOutput, err error) {
+	cpu, err := amounts(amount.CPU, in.CPURecommended)
+	if err != nil {
+		return out, err
+	}
+	a, err := amounts(amount.Memory, in.CurrentMemory, in.Min, in.Max)
+	if err != nil {
+		return out, err
+	}
+	out.Memory = write(amount.Memory, a[0])
+	if out.Applied = in.Ratio > 0; !out.Applied {
+		return out, nil
+	}
+	config := cookbook.Attune{
+		Overhead: in.OverheadPercent, Least: float64(a[1]), Most: float64(a[2]), Change: in.MaxChangePercent, MayDecrease: in.AllowDecrease, FromCPU: in.Ratio,
+	}
+	given := estimate.Chain{{Name: "recommended", Apply: func(estimate.Subject, float64) float64 { return float64(cpu[0]) }}}
+	var values []estimate.Value
+	result := config.MemoryChain(given).Run(estimate.Subject{Current: amount.Resources{}.With(amount.Memory, a[0])}, func(v estimate.Value) { values = append(values, v) })
+	out.Memory = write(amount.Memory, result)
+	out.DecreaseBlocked = !in.AllowDecrease && values[len(values)-1].Amount > values[len(values)-2].Amount
+	return out, nil
+}

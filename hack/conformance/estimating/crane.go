@@ -1,0 +1,223 @@
+package estimating
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/cookbook"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/trail"
+)
+
+var now = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// counted is a number of equal samples.
+type counted struct {
+	Value float64 `json:"value"`
+	Count int     `json:"count"`
+}
+
+// week is a trail that has seen the samples of both kinds, in cores and bytes.
+func week(size, most [amount.Kinds]float64, least float64, samples [amount.Kinds][]counted) *trail.Trail {
+	t := trail.New(trail.Needs{Weighted: trail.NewWeightedShape(size, most, least, 7*24*time.Hour)})
+	for k, all := range samples {
+		for _, s := range all {
+			for range s.Count {
+				value := s.Value
+				if amount.Kind(k) == amount.CPU {
+					value *= 1000
+				}
+				t.Weighted[k].Observe(now.UnixNano(), value)
+			}
+		}
+	}
+	t.Now = now.UnixNano()
+	return t
+}
+
+type percentileInput struct {
+	BucketSize      float64   `json:"bucketSize"`
+	MaxValue        float64   `json:"maxValue"`
+	MinSampleWeight float64   `json:"minSampleWeight"`
+	Percentile      float64   `json:"percentile"`
+	Samples         []counted `json:"samples"`
+}
+
+type percentileOutput struct {
+	Estimate float64 `json:"estimate"`
+}
+
+// percentile takes the samples as bytes, which are not scaled: the cases do not
+// say what they are of.
+func percentile(in percentileInput) (percentileOutput, error) {
+	t := week([amount.Kinds]float64{1, in.BucketSize}, [amount.Kinds]float64{1, in.MaxValue}, in.MinSampleWeight, [amount.Kinds][]counted{nil, in.Samples})
+	return percentileOutput{t.Weighted[amount.Memory].Quantile(in.Percentile)}, nil
+}
+
+type chainInput struct {
+	BucketSize        float64   `json:"bucketSize"`
+	MarginFraction    float64   `json:"marginFraction"`
+	MaxValue          float64   `json:"maxValue"`
+	Percentile        float64   `json:"percentile"`
+	Samples           []counted `json:"samples"`
+	TargetUtilization float64   `json:"targetUtilization"`
+}
+
+// run evaluates the steps of the recipe for one kind and keeps the values.
+func (in chainInput) run(k amount.Kind) []estimate.Value {
+	var samples [amount.Kinds][]counted
+	samples[k] = in.Samples
+	size, most := [amount.Kinds]float64{1, 1}, [amount.Kinds]float64{1, 1}
+	size[k], most[k] = in.BucketSize, in.MaxValue
+	var values []estimate.Value
+	estimate.Chain{
+		ingredient.Heavy(k, in.Percentile), ingredient.Margin(in.MarginFraction), ingredient.Utilisation(in.TargetUtilization), ingredient.Truncated(k),
+	}.Run(estimate.Subject{Trail: week(size, most, 0.00001, samples)}, func(v estimate.Value) { values = append(values, v) })
+	return values
+}
+
+type chainOutput struct {
+	AfterPercentile        float64  `json:"afterPercentile"`
+	AfterMargin            float64  `json:"afterMargin"`
+	AfterTargetUtilization float64  `json:"afterTargetUtilization"`
+	Millicores             *float64 `json:"millicores,omitempty"`
+	Bytes                  *float64 `json:"bytes,omitempty"`
+	Error                  *bool    `json:"error,omitempty"`
+}
+
+func chainCPU(in chainInput) (chainOutput, error) {
+	v := in.run(amount.CPU)
+	return chainOutput{AfterPercentile: v[0].Amount, AfterMargin: v[1].Amount, AfterTargetUtilization: v[2].Amount, Millicores: &v[3].Amount}, nil
+}
+
+func chainMemory(in chainInput) (chainOutput, error) {
+	v := in.run(amount.Memory)
+	none := v[3].Amount <= 0
+	return chainOutput{AfterPercentile: v[0].Amount, AfterMargin: v[1].Amount, AfterTargetUtilization: v[2].Amount, Bytes: &v[3].Amount, Error: &none}, nil
+}
+
+type oomRecord struct {
+	Namespace   string        `json:"namespace"`
+	Pod         string        `json:"pod"`
+	Container   string        `json:"container"`
+	MemoryBytes amount.Amount `json:"memoryBytes"`
+	AgeHours    float64       `json:"ageHours"`
+}
+
+// kills gives a trail the records of one container; which pods belong to the
+// workload is known from their owners, here from their names.
+func kills(t *trail.Trail, records []oomRecord, namespace, workload, container string) {
+	for _, r := range records {
+		if r.Namespace == namespace && r.Container == container && strings.HasPrefix(r.Pod, workload+"-") {
+			t.Killed(now.Add(-time.Duration(r.AgeHours*float64(time.Hour))), r.MemoryBytes, 0)
+		}
+	}
+	t.Now = now.UnixNano()
+}
+
+type oomInput struct {
+	BumpRatio        float64     `json:"bumpRatio"`
+	MinBumpBytes     float64     `json:"minBumpBytes"`
+	Namespace        string      `json:"namespace"`
+	Workload         string      `json:"workload"`
+	Container        string      `json:"container"`
+	RecommendedBytes float64     `json:"recommendedBytes"`
+	Records          []oomRecord `json:"records"`
+}
+
+type oomOutput struct {
+	FinalBytes float64  `json:"finalBytes"`
+	OOMBytes   *float64 `json:"oomBytes"`
+}
+
+const craneAge = 7 * 24 * time.Hour
+
+func oom(in oomInput) (out oomOutput, err error) {
+	t := trail.New(trail.Needs{})
+	kills(t, in.Records, in.Namespace, in.Workload, in.Container)
+	step := ingredient.AfterKill(in.MinBumpBytes, in.BumpRatio, craneAge)
+	out.FinalBytes = step.Apply(estimate.Subject{Trail: t}, in.RecommendedBytes)
+	if alone := step.Apply(estimate.Subject{Trail: t}, 0); alone > 0 {
+		out.OOMBytes = &alone
+	}
+	return out, nil
+}
+
+type normaliseInput struct {
+	CPUMillicores amount.Amount `json:"cpuMillicores"`
+	MemoryBytes   amount.Amount `json:"memoryBytes"`
+	Specs         string        `json:"specs"`
+}
+
+type normaliseOutput struct {
+	CPUMillicores *amount.Amount `json:"cpuMillicores,omitempty"`
+	MemoryBytes   *amount.Amount `json:"memoryBytes,omitempty"`
+	Matched       *bool          `json:"matched,omitempty"`
+	Error         bool           `json:"error,omitempty"`
+}
+
+func normalise(in normaliseInput) (normaliseOutput, error) {
+	shapes, err := ingredient.ParseShapes(in.Specs)
+	if err != nil {
+		return normaliseOutput{Error: true}, nil //nolint:nilerr // that it fails is the result
+	}
+	shape, ok := ingredient.Smallest(shapes, in.CPUMillicores, in.MemoryBytes)
+	if !ok {
+		shape = ingredient.Shape{CPU: in.CPUMillicores, Memory: in.MemoryBytes}
+	}
+	return normaliseOutput{CPUMillicores: &shape.CPU, MemoryBytes: &shape.Memory, Matched: &ok}, nil
+}
+
+type fullInput struct {
+	Namespace         string      `json:"namespace"`
+	Workload          string      `json:"workload"`
+	Container         string      `json:"container"`
+	CPUSamples        []counted   `json:"cpuSamples"`
+	MemorySamples     []counted   `json:"memorySamples"`
+	OOMRecords        []oomRecord `json:"oomRecords"`
+	Specification     bool        `json:"specification"`
+	TargetUtilization float64     `json:"targetUtilization"`
+}
+
+type fullOutput struct {
+	CPU                string        `json:"cpu"`
+	CPUBeforeNormalise float64       `json:"cpuBeforeNormalise"`
+	CPUMillicores      amount.Amount `json:"cpuMillicores"`
+	Memory             string        `json:"memory"`
+	MemoryAfterMargin  float64       `json:"memoryAfterMargin"`
+	MemoryAfterOOM     float64       `json:"memoryAfterOOM"`
+	MemoryBytes        amount.Amount `json:"memoryBytes"`
+}
+
+// full runs the recipe as a whole, without a least recommendation.
+func full(in fullInput) (out fullOutput, err error) {
+	shapes := "off"
+	if in.Specification {
+		shapes = "default"
+	}
+	recipe, err := cookbook.Parse("crane:pod-min-cpu=0,pod-min-memory=0,shapes=" + shapes + ",target-utilisation=" + quote(in.TargetUtilization))
+	if err != nil {
+		return out, err
+	}
+	t := trail.New(recipe.Needs)
+	for k, samples := range [amount.Kinds][]counted{in.CPUSamples, in.MemorySamples} {
+		for _, s := range samples {
+			for range s.Count {
+				t.Weighted[k].Observe(now.UnixNano(), s.Value*[amount.Kinds]float64{1000, 1}[k])
+			}
+		}
+	}
+	kills(t, in.OOMRecords, in.Namespace, in.Workload, in.Container)
+	subject := estimate.Subject{Trail: t, Minimum: recipe.Minimum}
+	bounds, steps := recipe.For(subject), recipe.Explain(subject)
+	out.CPUMillicores, out.MemoryBytes = bounds.Target.Value(amount.CPU), bounds.Target.Value(amount.Memory)
+	out.CPUBeforeNormalise = steps.Target[amount.CPU][3].Amount
+	out.MemoryAfterMargin, out.MemoryAfterOOM = math.Floor(steps.Target[amount.Memory][3].Amount), steps.Target[amount.Memory][4].Amount
+	cpu, memory := convert.Quantity(amount.CPU, out.CPUMillicores), convert.Quantity(amount.Memory, out.MemoryBytes)
+	out.CPU, out.Memory = cpu.String(), memory.String()
+	return out, nil
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/hack/conformance/estimating"
+)
+
+func TestVectorsOfEstimationPass(t *testing.T) {
+	_, out, stderr := conformance("-vectors", ours)
+	for _, line := range []string{
+		"crane.json: 100 passed, 0 failed, 0 not yet supported", "attune.json: 116 passed, 0 failed, ", "cruisekube.json: 8 passed, 0 failed, ",
+		"by design oom-009 (crane/oom): C3", "by design normalise-015 (crane/normalise): C10",
+	} {
+		require.Contains(t, out, line, "%s", stderr)
+	}
+}
+
+// Each kind about estimation must notice another output.
+func TestEveryKindOfEstimationNoticesAnotherOutput(t *testing.T) {
+	unseen := estimating.Handlers()
+	for _, name := range []string{"crane.json", "attune.json", "cruisekube.json"} {
+		raw, err := os.ReadFile(filepath.Join(ours, name))
+		require.NoError(t, err)
+		var file map[string]any
+		require.NoError(t, json.Unmarshal(raw, &file))
+		for _, c := range file["cases"].([]any) {
+			one := c.(map[string]any)
+			kind := file["system"].(string) + "/" + one["kind"].(string)
+			if _, ours := unseen[kind]; !ours || !disturb(one["out"]) {
+				continue
+			}
+			delete(unseen, kind)
+			changed, err := json.Marshal(map[string]any{"system": file["system"], "schemaNotes": file["schemaNotes"], "cases": []any{one}})
+			require.NoError(t, err)
+			code, out, _ := conformance("-vectors", directory(t, name, string(changed)))
+			require.Equal(t, 1, code, "%s: %s", kind, out)
+			require.Contains(t, out, "  FAILED ")
+		}
+	}
+	require.Empty(t, unseen)
+}
+
+// disturb changes one number or text somewhere in a value, and tells whether it
+// found one.
+func disturb(v any) bool {
+	object, ok := v.(map[string]any)
+	if !ok {
+		return false
+	}
+	for name, inner := range object {
+		if number, ok := inner.(float64); ok {
+			object[name] = number + 1
+			return true
+		}
+		if text, ok := inner.(string); ok && text != "" {
+			object[name] = text + "0"
+			return true
+		}
+		if disturb(inner) {
+			return true
+		}
+	}
+	return false
+}

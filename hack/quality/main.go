@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"loadline.dev/loadline/kubectl-loadline/proof"
+	"loadline.dev/loadline/pkg/core/backtest/fleet"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("quality", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	sample := flags.String("sample", "testdata/traces", "directory of the recordings that are always replayed")
+	traces := flags.String("traces", "", "directory of more recordings; left out if it does not exist")
+	results := flags.String("results", "hack/quality", "directory of the committed results")
+	update := flags.Bool("update", false, "write the results instead of comparing with them")
+	if flags.Parse(args) != nil || flags.NArg() > 0 {
+		return 2
+	}
+	worse, err := gate(*sample, *traces, *results, *update, stdout)
+	if err != nil {
+		fmt.Fprintln(stderr, "quality:", err)
+		return 1
+	}
+	for _, reason := range worse {
+		fmt.Fprintln(stderr, "quality: worse:", reason)
+	}
+	if len(worse) > 0 {
+		fmt.Fprintln(stderr, "quality: if this is meant, run: go run ./hack/quality -update")
+		return 1
+	}
+	return 0
+}
+
+// gate replays the recordings and returns what got worse.
+func gate(sample, traces, results string, update bool, out io.Writer) ([]string, error) {
+	slow, err := os.MkdirTemp("", "quality")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(slow) //nolint:errcheck // it is temporary
+	if err := stretch(sample, slow); err != nil {
+		return nil, fmt.Errorf("recordings of %s: %w", sample, err)
+	}
+	worse, err := compare("sample", []string{slow}, results, update, out)
+	if err != nil || traces == "" {
+		return worse, err
+	}
+	if _, err := os.Stat(traces); err != nil {
+		fmt.Fprintf(out, "%s is not there: only the sample was replayed\n", traces)
+		return worse, nil
+	}
+	files, err := containers(traces)
+	if err != nil {
+		return nil, err
+	}
+	more, err := compare("traces", files, results, update, out)
+	return append(worse, more...), err
+}
+
+// containers lists the recordings of a directory without those that are totals of
+// whole pools: hundreds of cores would hide all containers, and their memory is
+// more than the histogram of the reference can hold.
+func containers(directory string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(directory, "*.csv.gz"))
+	files = slices.DeleteFunc(files, func(name string) bool { return strings.HasPrefix(filepath.Base(name), "cluster-pools") })
+	if err != nil || len(files) == 0 {
+		return nil, errors.Join(err, fmt.Errorf("%s: there are no .csv.gz files", directory))
+	}
+	return files, nil
+}
+
+// slowness is how many seconds one second of a recording becomes.
+const slowness = 60
+
+// stretch writes the recordings of a directory in the layout of the backtester.
+func stretch(from, to string) error {
+	files, err := filepath.Glob(filepath.Join(from, "*.csv.gz"))
+	if err != nil || len(files) == 0 {
+		return errors.Join(err, errors.New("there are no .csv.gz files"))
+	}
+	for _, name := range files {
+		if err := stretchFile(name, filepath.Join(to, filepath.Base(name))); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func stretchFile(from, to string) error {
+	raw, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	unpacked, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		return err
+	}
+	rows, err := csv.NewReader(unpacked).ReadAll()
+	if err != nil {
+		return err
+	}
+	const begin = 1767225600 // the first of January 2026, in seconds since 1970
+	name := strings.TrimSuffix(filepath.Base(from), ".csv.gz")
+	var content bytes.Buffer
+	packed := gzip.NewWriter(&content)
+	fmt.Fprintln(packed, "workload,container,timestamp,cpu_cores,memory_bytes")
+	for i, row := range rows[1:] {
+		second, err := strconv.ParseFloat(row[0], 64)
+		if err != nil || len(row) != 3 {
+			return fmt.Errorf("line %d: want time,cpu_cores,memory_bytes", i+2)
+		}
+		fmt.Fprintf(packed, "%s,%s,%.0f,%s,%s\n", name, name, begin+second*slowness, row[1], row[2])
+	}
+	if err := packed.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(to, content.Bytes(), 0o600)
+}
+
+// configuration is one way to replay. Its name is the key of its result.
+type configuration struct {
+	name   string
+	change func(*proof.Config)
+}
+
+// Floors would hide the recipes: a small container costs the same with all.
+const floors = "pod-min-cpu=10,pod-min-memory=8"
+
+var recipes = []string{"vpa", "vpa:" + floors, "loadline:" + floors, "loadline:cpu=tracking,memory=safe," + floors}
+
+var configurations = []configuration{
+	{"memory limit 1.2 x request, no cpu limit", func(*proof.Config) {}},
+	{"limits equal to requests", func(c *proof.Config) { c.MemoryLimit, c.CPULimit = "1", "1" }},
+}
+
+// compare replays recordings and compares the costs with the
+// committed ones of a set, or writes them.
+func compare(set string, recordings []string, results string, update bool, out io.Writer) ([]string, error) {
+	found := map[string][]fleet.Cost{}
+	for _, configuration := range configurations {
+		c := proof.Default()
+		c.Recipes, c.Baselines = recipes, false
+		configuration.change(c)
+		scores, err := proof.Replay(context.Background(), c, recordings...)
+		if err != nil {
+			return nil, err
+		}
+		for _, recipe := range recipes {
+			cost := fleet.CostOf(scores, recipe)
+			found[configuration.name] = append(found[configuration.name], cost)
+			fmt.Fprintf(out, "%s, %s, %s: cost %.6g = %.6g core-hours + %g x %.6g GiB-hours + %d x %d kills + %d x %d evictions + %d x %.6g starved core-hours\n",
+				set, configuration.name, recipe, cost.Total, cost.CoreHours, fleet.GiBHour, cost.GiBHours, fleet.KillPrice, cost.Kills,
+				fleet.EvictionPrice, cost.Evictions, fleet.StarvedCoreHour, cost.StarvedCoreHours)
+		}
+	}
+	file := filepath.Join(results, set+".json")
+	if update {
+		content, err := json.MarshalIndent(found, "", " ")
+		if err != nil {
+			return nil, err
+		}
+		return nil, os.WriteFile(file, append(content, '\n'), 0o644)
+	}
+	return against(file, found)
+}
+
+// against compares with a committed result.
+func against(file string, found map[string][]fleet.Cost) ([]string, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("committed result: %w", err)
+	}
+	var committed map[string][]fleet.Cost
+	if err := json.Unmarshal(content, &committed); err != nil {
+		return nil, fmt.Errorf("committed result %s: %w", file, err)
+	}
+	var worse []string
+	for _, configuration := range configurations {
+		was := map[string]fleet.Cost{}
+		for _, cost := range committed[configuration.name] {
+			was[cost.Candidate] = cost
+		}
+		for _, is := range found[configuration.name] {
+			before, known := was[is.Candidate]
+			if !known {
+				return nil, fmt.Errorf("committed result %s: has no %q under %q: run with -update", file, is.Candidate, configuration.name)
+			}
+			for _, reason := range fleet.Gate(before, is) {
+				worse = append(worse, configuration.name+": "+reason)
+			}
+		}
+	}
+	return worse, nil
+}

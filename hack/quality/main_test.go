@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/backtest/fleet"
+)
+
+const sample = "../../testdata/traces"
+
+// The short form of `make quality`, as a part of all tests.
+func TestRecommendationsAreNotWorseThanTheyWere(t *testing.T) {
+	var out, errOut bytes.Buffer
+	require.Zero(t, run([]string{"-sample", sample, "-results", "."}, &out, &errOut), "%s%s", out.String(), errOut.String())
+	require.Contains(t, out.String(), "sample, limits equal to requests, vpa: cost ")
+}
+
+// A gate that cannot fail proves nothing.
+func TestAWorseResultFails(t *testing.T) {
+	content, err := os.ReadFile("sample.json")
+	require.NoError(t, err)
+	var committed map[string][]fleet.Cost
+	require.NoError(t, json.Unmarshal(content, &committed))
+	better := committed[configurations[0].name]
+	better[0].CoreHours *= 0.9
+	better[2].Total *= 0.5
+	directory := t.TempDir()
+	content, err = json.Marshal(committed)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(directory, "sample.json"), content, 0o600))
+	var out, errOut bytes.Buffer
+	require.Equal(t, 1, run([]string{"-sample", sample, "-results", directory}, &out, &errOut))
+	require.Contains(t, errOut.String(), "worse: memory limit 1.2 x request, no cpu limit: vpa: unused core-hours: ")
+	require.Contains(t, errOut.String(), "loadline:pod-min-cpu=10,pod-min-memory=8: total cost: ")
+}
+
+func TestWhatIsMissingIsTold(t *testing.T) {
+	for name, args := range map[string][]string{
+		"committed result": {"-sample", sample, "-results", t.TempDir()},
+		"no .csv.gz files": {"-sample", t.TempDir()},
+	} {
+		var out, errOut bytes.Buffer
+		require.Equal(t, 1, run(args, &out, &errOut))
+		require.Contains(t, errOut.String(), name)
+	}
+	var out bytes.Buffer
+	require.Equal(t, 2, run([]string{"-what"}, &out, &out))
+}

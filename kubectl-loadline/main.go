@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"loadline.dev/loadline/kubectl-loadline/proof"
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/serving"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+const usage = `kubectl loadline: for people who size workloads
+
+Usage:
+  kubectl loadline backtest [flags] FILE|DIRECTORY...   replay recorded usage and score recommendations
+  kubectl loadline version                              print the version
+
+kubectl loadline COMMAND --help tells more.
+`
+
+// run carries out one command and returns the exit code.
+func run(ctx context.Context, args []string, out, errOut io.Writer) int {
+	command := ""
+	if len(args) > 0 {
+		command = args[0]
+	}
+	switch command {
+	case "backtest":
+		return proof.Main(ctx, args[1:], out, errOut)
+	case "version", "--version":
+		fmt.Fprintln(out, "kubectl-loadline", serving.Version())
+		return flags.OK
+	case "help", "--help", "-h":
+		fmt.Fprint(out, usage)
+		return flags.OK
+	}
+	fmt.Fprint(errOut, usage)
+	if command != "" {
+		fmt.Fprintf(errOut, "\nkubectl loadline: command %q does not exist: must be backtest or version\n", command)
+	}
+	return flags.Usage
+}

@@ -1,0 +1,28 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestCommands(t *testing.T) {
+	for _, c := range []struct {
+		args      []string
+		code      int
+		out, errs string
+	}{
+		{nil, 2, "", "Usage:"},
+		{[]string{"--help"}, 0, "kubectl loadline backtest", ""},
+		{[]string{"version"}, 0, "kubectl-loadline ", ""},
+		{[]string{"fly"}, 2, "", `command "fly" does not exist: must be backtest or version`},
+		{[]string{"backtest", "--help"}, 0, "Usage: kubectl loadline backtest [flags] FILE|DIRECTORY...", ""},
+	} {
+		var out, errs bytes.Buffer
+		require.Equal(t, c.code, run(context.Background(), c.args, &out, &errs), "%v", c.args)
+		require.Contains(t, out.String(), c.out)
+		require.Contains(t, errs.String(), c.errs)
+	}
+}

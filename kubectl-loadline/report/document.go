@@ -1,0 +1,128 @@
+package report
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/backtest/fleet"
+	"loadline.dev/loadline/pkg/core/backtest/score"
+)
+
+// Setting is one thing that the result depends on.
+type Setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Document is the whole result.
+type Document struct {
+	Settings []Setting
+	Rows     []Row
+	Cold     []fleet.Summary // of the warm-up
+	Scored   []fleet.Summary
+	Fronts   [amount.Kinds][]fleet.Point
+	Pairs    []fleet.Pair // every other candidate against the base
+	Costs    []fleet.Cost
+}
+
+// New makes a document of scores, in which the others are compared with one
+// candidate, the base.
+func New(results []score.Result, settings []Setting, base string) *Document {
+	d := NewRows(results)
+	d.Settings, d.Cold, d.Scored = settings, fleet.Summarise(results, true), fleet.Summarise(results, false)
+	for k := range amount.Kind(amount.Kinds) {
+		d.Fronts[k] = fleet.Front(d.Scored, k)
+	}
+	for k := range amount.Kind(amount.Kinds) {
+		for _, name := range candidates(results) {
+			if p := fleet.Compare(results, base, name, k); name != base && p.Containers > 0 {
+				d.Pairs = append(d.Pairs, p)
+			}
+		}
+	}
+	for _, name := range candidates(results) {
+		d.Costs = append(d.Costs, fleet.CostOf(results, name))
+	}
+	return d
+}
+
+// NewRows makes a document that has rows only, which are quickly made.
+func NewRows(results []score.Result) *Document {
+	d := &Document{}
+	for i := range results {
+		d.Rows = append(d.Rows, row(&results[i]))
+	}
+	return d
+}
+
+// candidates lists their names in the order in which the results have them.
+func candidates(results []score.Result) []string {
+	var names []string
+	seen := map[string]bool{}
+	for i := range results {
+		if name := results[i].Candidate; !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Row is one container under one candidate, in the scored phase. Amounts are
+// cores or bytes, hours those of cores or GiB.
+type Row struct {
+	Dataset, Workload, Container, Class string
+	StepSeconds, Days                   float64
+	Candidate, Resource, LimitPolicy    string
+	First                               float64
+	MeanRequest, MeanUsage              float64
+	SlackAbsolute, Slack, PeakSlack     float64
+	OverHours                           float64
+	Kills, KillDays                     int
+	AboveRequest                        float64 // memory: share of time
+	Throttled, Unserved                 float64
+	Starved, StarvedHours               float64 // CPU: share of time, and hours
+	Changes, Evictions                  int
+	Churn, Reversals                    float64
+	ConvergeSeconds                     float64
+	Converged                           bool
+	RegretHours                         float64
+	Short, Clipped                      bool
+}
+
+// scale is what an amount is divided by in a row.
+func scale(k amount.Kind) float64 {
+	if k == amount.CPU {
+		return 1000
+	}
+	return 1
+}
+
+func row(r *score.Result) Row {
+	t, unit := &r.Scored, scale(r.Kind)
+	hours := func(sum float64) float64 { return sum / 3600 / fleet.Unit(r.Kind) }
+	row := Row{
+		Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Class: string(r.Class),
+		StepSeconds: r.Step.Seconds(), Days: t.Days, Candidate: r.Candidate, Resource: r.Kind.String(), LimitPolicy: r.Limit,
+		First: float64(r.First) / unit, MeanRequest: t.MeanRequest() / unit, MeanUsage: t.MeanUse() / unit,
+		SlackAbsolute: t.SlackAbsolute() / unit, Slack: t.Slack(), PeakSlack: t.PeakSlack(), OverHours: hours(t.Over),
+		Kills: t.Kills, KillDays: t.KillDays, Throttled: t.ThrottledShare(), Unserved: t.UnservedShare(),
+		Changes: t.Changes, Evictions: t.Evictions, Churn: t.ChurnRate(), Reversals: t.ReversalShare(),
+		ConvergeSeconds: r.Near.Seconds, Converged: r.Near.Reached, RegretHours: hours(t.Regret()), Short: r.Short, Clipped: r.Clipped,
+	}
+	if r.Kind == amount.Memory {
+		row.AboveRequest = t.StarvedShare()
+	} else {
+		row.Starved, row.StarvedHours = t.StarvedShare(), hours(t.StarvedWork)
+	}
+	return row
+}
+
+// duration rounds seconds to what people read.
+func duration(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	if d > 48*time.Hour {
+		return d.Round(time.Hour).String()
+	}
+	return d.Round(time.Minute).String()
+}

@@ -1,0 +1,109 @@
+package backtest
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/backtest/contender"
+	"loadline.dev/loadline/pkg/core/backtest/film"
+	"loadline.dev/loadline/pkg/core/backtest/replay"
+	"loadline.dev/loadline/pkg/core/backtest/score"
+	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// Candidate is somebody who recommends, under a name.
+type Candidate struct {
+	Name string
+	// Make returns the advisor for one replay. The ground knows the future; only
+	// a baseline may look at it.
+	Make func(Case) replay.Advisor
+}
+
+// Case is one replay that is about to begin.
+type Case struct {
+	Recording *tape.Recording
+	Ground    *score.Ground
+	Kind      amount.Kind
+	Setup     replay.Setup
+}
+
+// Options are the same for all candidates.
+type Options struct {
+	Setup  func(amount.Kind) replay.Setup // for the replay of one kind
+	WarmUp time.Duration                  // 0 = there is none
+	Kinds  []amount.Kind                  // that are replayed, each apart: one's changes do not trigger the other's
+}
+
+// DefaultOptions replays both kinds as replay.DefaultSetup says.
+func DefaultOptions() Options {
+	return Options{
+		Setup:  func(k amount.Kind) replay.Setup { return replay.DefaultSetup(k) },
+		WarmUp: score.WarmUp,
+		Kinds:  []amount.Kind{amount.CPU, amount.Memory},
+	}
+}
+
+// Run replays a recording under all candidates, each kind that it has apart. Any
+// number of calls may run side by side.
+func Run(r *tape.Recording, o Options, candidates ...Candidate) []score.Result {
+	var results []score.Result
+	for _, k := range o.Kinds {
+		if !r.Has(k) {
+			continue
+		}
+		ground, setup := score.NewGround(r, k, o.WarmUp), o.Setup(k)
+		for _, c := range candidates {
+			scorer := score.New(ground, setup, c.Name)
+			replay.Run(r, setup, c.Make(Case{r, ground, k, setup}), scorer)
+			results = append(results, scorer.Result())
+		}
+	}
+	return results
+}
+
+// Shoot replays one kind of a recording under one candidate for a film with a
+// number of frames.
+func Shoot(r *tape.Recording, k amount.Kind, o Options, c Candidate, frames int) *film.Film {
+	ground, setup := score.NewGround(r, k, o.WarmUp), o.Setup(k)
+	advisor := c.Make(Case{r, ground, k, setup})
+	f := film.New(r, k, frames, advisor)
+	replay.Run(r, setup, advisor, f)
+	return f
+}
+
+// Recipe returns the candidate that is the recommender of a cluster with a
+// recipe. Of that it runs only the chains of the kind that is replayed.
+func Recipe(name string, recipe *estimate.Recipe, minimum amount.Resources, store usage.Config) Candidate {
+	return Candidate{name, func(c Case) replay.Advisor {
+		return contender.NewCluster(store, recipe.Only(c.Kind), minimum, time.Unix(0, c.Recording.At[0]).UTC())
+	}}
+}
+
+// Baselines returns what every recipe is compared with: the first request for
+// ever, the best single request with hindsight, moving maxima, and quantiles with
+// decay as the reference has them, of 95 % and without its least sizes.
+func Baselines(store usage.Config) ([]Candidate, error) {
+	const day = 24 * time.Hour
+	config := estimate.DefaultConfig()
+	config.Target[amount.CPU] = 0.95
+	config.PodMinCPU, config.PodMinMemory = 0, 0
+	p95, err := estimate.ForName("vpa", config)
+	if err != nil {
+		return nil, err
+	}
+	moving := func(window time.Duration) func(Case) replay.Advisor {
+		return func(Case) replay.Advisor { return contender.NewMovingMax(window, 0.10) }
+	}
+	return []Candidate{
+		{"first request", func(Case) replay.Advisor { return contender.Fixed{} }},
+		{"static oracle", func(c Case) replay.Advisor {
+			size := max(amount.FromFloat(c.Ground.Static()+0.5), 1)
+			return contender.Fixed{Size: amount.Resources{}.With(c.Kind, size)}
+		}},
+		{"max 24h + 10%", moving(day)},
+		{"max 7d + 10%", moving(7 * day)},
+		Recipe("p95 decaying + 15%", &p95, amount.Resources{}, store),
+	}, nil
+}

@@ -1,0 +1,33 @@
+package backtest
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// BenchmarkRun replays both kinds of a container with a sample every five
+// minutes under the recipe vpa. A row holds a sample of each kind.
+func BenchmarkRun(b *testing.B) {
+	r := recording(30*24*time.Hour/5, amount.CPU, func(m int) float64 {
+		return 500 + 400*math.Sin(float64(m)/300) + float64(m*7919%200)
+	})
+	for i := range r.At {
+		r.At[i] = start.Add(time.Duration(i) * 5 * time.Minute).UnixNano()
+		r.Use[amount.Memory][i] = gib * (1 + 0.5*math.Cos(float64(i)/777))
+	}
+	recipe, err := estimate.ForName("vpa", estimate.DefaultConfig())
+	require.NoError(b, err)
+	vpa := Recipe("vpa", &recipe, estimate.DefaultConfig().Minimum(1), usage.DefaultConfig())
+	b.ReportAllocs()
+	for b.Loop() {
+		Run(r, DefaultOptions(), vpa)
+	}
+	b.ReportMetric(b.Elapsed().Seconds()*1e9/float64(b.N)/float64(len(r.At)), "ns/row")
+}

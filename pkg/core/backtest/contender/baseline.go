@@ -1,0 +1,79 @@
+package contender
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// Fixed recommends one size for ever, and nothing for a kind that it lacks.
+type Fixed struct{ Size amount.Resources }
+
+// Observe implements replay.Advisor.
+func (f Fixed) Observe(time.Time, amount.Kind, amount.Amount, amount.Amount) {}
+
+// Killed implements replay.Advisor.
+func (f Fixed) Killed(time.Time, amount.Amount, amount.Amount) {}
+
+// Advise implements replay.Advisor.
+func (f Fixed) Advise(time.Time, amount.Resources) amount.Bounds {
+	return amount.Bounds{Lower: f.Size, Target: f.Size, Upper: f.Size}
+}
+
+// Bounds of a moving maximum, as multiples of its target.
+const (
+	maxLower, maxUpper = 0.95, 1.3
+	killRatio          = 1.2 // a kill counts as a use of this multiple of the limit
+)
+
+// MovingMax recommends the highest use of a time and a margin. Make it with
+// NewMovingMax.
+type MovingMax struct {
+	window time.Duration
+	margin float64
+	peaks  [amount.Kinds][]peak // falling; the first is the highest of the window
+}
+
+type peak struct {
+	at  int64
+	use amount.Amount
+}
+
+// NewMovingMax returns one over a window, with a margin as a fraction.
+func NewMovingMax(window time.Duration, margin float64) *MovingMax {
+	return &MovingMax{window: window, margin: margin}
+}
+
+// Observe implements replay.Advisor.
+func (m *MovingMax) Observe(at time.Time, k amount.Kind, use, _ amount.Amount) {
+	peaks := m.peaks[k]
+	for len(peaks) > 0 && peaks[len(peaks)-1].use <= use {
+		peaks = peaks[:len(peaks)-1]
+	}
+	m.peaks[k] = append(peaks, peak{at.UnixNano(), use})
+}
+
+// Killed implements replay.Advisor.
+func (m *MovingMax) Killed(at time.Time, _, limit amount.Amount) {
+	m.Observe(at, amount.Memory, limit.Scale(killRatio), limit)
+}
+
+// Advise implements replay.Advisor.
+func (m *MovingMax) Advise(now time.Time, _ amount.Resources) amount.Bounds {
+	var b amount.Bounds
+	for k := range amount.Kind(amount.Kinds) {
+		peaks := m.peaks[k]
+		for len(peaks) > 0 && peaks[0].at <= now.UnixNano()-int64(m.window) {
+			peaks = peaks[1:]
+		}
+		m.peaks[k] = peaks
+		if len(peaks) == 0 {
+			continue
+		}
+		target := max(peaks[0].use.Scale(1+m.margin), 1)
+		b.Target = b.Target.With(k, target)
+		b.Lower = b.Lower.With(k, target.Scale(maxLower))
+		b.Upper = b.Upper.With(k, target.Scale(maxUpper))
+	}
+	return b
+}

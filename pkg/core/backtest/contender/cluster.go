@@ -1,0 +1,82 @@
+package contender
+
+import (
+	"strconv"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/backtest/replay"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// Cluster is the recommender of a cluster that has one container. Make it with
+// NewCluster.
+type Cluster struct {
+	store   *usage.Store
+	scratch profile.Profile
+	series  usage.Series
+	key     usage.ContainerKey
+	recipe  *estimate.Recipe
+	minimum amount.Resources
+	trail   *trail.Trail // nil = the recipe needs none
+	kills   int
+}
+
+// NewCluster returns the recommender with a recipe and the least recommendation
+// for a container.
+func NewCluster(c usage.Config, recipe *estimate.Recipe, minimum amount.Resources, start time.Time) *Cluster {
+	const name = replay.Container
+	a := &Cluster{
+		store: usage.New(c), scratch: profile.New(c.Shape), recipe: recipe, minimum: minimum,
+		key: usage.ContainerKey{Namespace: name, Pod: name, Container: name},
+	}
+	if recipe.Needs.Any() {
+		a.trail = trail.New(recipe.Needs)
+	}
+	a.series, _ = a.store.Track(a.key, usage.SeriesKey{Namespace: name, Container: name}, start)
+	return a
+}
+
+// Observe implements replay.Advisor.
+func (a *Cluster) Observe(at time.Time, k amount.Kind, use, limit amount.Amount) {
+	if a.trail != nil {
+		a.trail.Observe(at, k, use, limit)
+	}
+	a.store.Observe(usage.Sample{Container: a.key, Kind: k, At: at, Amount: use})
+}
+
+// Killed implements replay.Advisor.
+func (a *Cluster) Killed(at time.Time, request, limit amount.Amount) {
+	if a.trail != nil {
+		a.trail.Killed(at, request, limit)
+	}
+	a.kills++
+	a.store.ObserveOOM(usage.OOM{Container: a.key, At: at, Memory: request, Limit: limit, ID: strconv.Itoa(a.kills)})
+}
+
+// Advise implements replay.Advisor. As in a cluster nothing is recommended
+// before the first CPU sample.
+func (a *Cluster) Advise(now time.Time, current amount.Resources) amount.Bounds {
+	s := a.subject(now, current)
+	if a.scratch.Empty() {
+		return amount.Bounds{}
+	}
+	return a.recipe.For(s)
+}
+
+// Explain returns how the recommendation of a moment comes about.
+func (a *Cluster) Explain(now time.Time, current amount.Resources) estimate.Explanation {
+	return a.recipe.Explain(a.subject(now, current))
+}
+
+func (a *Cluster) subject(now time.Time, current amount.Resources) estimate.Subject {
+	a.scratch.Reset()
+	a.store.Profile(&a.scratch, a.series)
+	if a.trail != nil {
+		a.trail.Now = now.UnixNano()
+	}
+	return estimate.Subject{Profile: &a.scratch, Trail: a.trail, Minimum: a.minimum, Current: current}
+}

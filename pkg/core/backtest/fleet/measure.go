@@ -1,0 +1,81 @@
+package fleet
+
+import (
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/backtest/score"
+)
+
+// measure is a figure of a fleet: the ratio of two sums over containers or, with
+// a quantile, that of the containers' own ratios. A mean over containers is a
+// ratio whose second part is 1.
+type measure struct {
+	name     string
+	kind     amount.Kind
+	both     bool // for both kinds
+	quantile float64
+	of       func(*score.Tally) (part, whole float64)
+}
+
+// mean is a measure in which small containers count the same as large ones.
+func mean(of func(*score.Tally) float64, has func(*score.Tally) bool) func(*score.Tally) (float64, float64) {
+	return func(t *score.Tally) (float64, float64) {
+		if !has(t) {
+			return 0, 0
+		}
+		return of(t), 1
+	}
+}
+
+func reserves(t *score.Tally) bool { return t.Reserved > 0 }
+func uses(t *score.Tally) bool     { return t.Used > 0 }
+func runs(t *score.Tally) bool     { return t.Dates > 0 }
+
+// Unit is what an amount of a kind is divided by for people: cores and GiB.
+func Unit(k amount.Kind) float64 {
+	if k == amount.CPU {
+		return 1000
+	}
+	return 1 << 30
+}
+
+func slack(t *score.Tally) (float64, float64) { return t.Over, t.Reserved }
+
+func each(n func(*score.Tally) int, per func(*score.Tally) float64) func(*score.Tally) (float64, float64) {
+	return func(t *score.Tally) (float64, float64) { return float64(n(t)), per(t) }
+}
+
+func days(t *score.Tally) float64  { return t.Days }
+func dates(t *score.Tally) float64 { return float64(t.Dates) }
+
+// measures are the columns of a summary, in their order.
+var measures = []measure{
+	{name: "slack", both: true, of: slack},
+	{name: "slack_mean", both: true, of: mean((*score.Tally).Slack, reserves)},
+	{name: "slack_p50", both: true, quantile: 0.5, of: slack},
+	{name: "slack_p90", both: true, quantile: 0.9, of: slack},
+	{name: "slack_p95", both: true, quantile: 0.95, of: slack},
+	{name: "slack_peak", both: true, of: func(t *score.Tally) (float64, float64) { return t.PeakOver, t.PeakReserved }},
+	{name: "slack_peak_mean", both: true, of: mean((*score.Tally).PeakSlack, reserves)},
+	{name: "utilisation", both: true, of: func(t *score.Tally) (float64, float64) { return t.Used, t.Reserved }},
+	{name: "saving", both: true, of: func(t *score.Tally) (float64, float64) { return t.Initial - t.Reserved, t.Initial }},
+	{name: "oom_day_share", kind: amount.Memory, of: each(func(t *score.Tally) int { return t.KillDays }, dates)},
+	{name: "oom_per_day", kind: amount.Memory, of: each(func(t *score.Tally) int { return t.Kills }, days)},
+	{name: "oom_containers", kind: amount.Memory, of: mean(func(t *score.Tally) float64 { return float64(min(t.Kills, 1)) }, runs)},
+	{name: "severe_day_share", kind: amount.Memory, of: each(func(t *score.Tally) int { return t.SevereDays }, dates)},
+	{name: "above_request", kind: amount.Memory, of: func(t *score.Tally) (float64, float64) { return t.Starved, t.Seconds }},
+	{name: "starved_work", kind: amount.CPU, of: func(t *score.Tally) (float64, float64) { return t.StarvedWork, t.Used }},
+	{name: "starved_work_mean", kind: amount.CPU, of: mean((*score.Tally).StarvedWorkShare, uses)},
+	{name: "starved_time_mean", kind: amount.CPU, of: mean((*score.Tally).StarvedShare, runs)},
+	{name: "starved_day_share", kind: amount.CPU, of: each(func(t *score.Tally) int { return t.StarvedDays }, dates)},
+	{name: "starved_longest_p95", kind: amount.CPU, quantile: 0.95, of: func(t *score.Tally) (float64, float64) { return t.Longest, 1 }},
+	{name: "throttled_time", kind: amount.CPU, of: func(t *score.Tally) (float64, float64) { return t.Throttled, t.Seconds }},
+	{name: "unserved_work", kind: amount.CPU, of: func(t *score.Tally) (float64, float64) { return t.Unserved, t.Used }},
+	{name: "changes_per_day", both: true, of: each(func(t *score.Tally) int { return t.Changes }, days)},
+	{name: "evictions_per_day", both: true, of: each(func(t *score.Tally) int { return t.Evictions }, days)},
+	{name: "moves_per_day", both: true, of: each(func(t *score.Tally) int { return t.Moves }, days)},
+	{name: "churn_per_day", both: true, of: func(t *score.Tally) (float64, float64) { return t.Churn, t.Days }},
+	{name: "reversals", both: true, of: each(func(t *score.Tally) int { return t.Reversals }, func(t *score.Tally) float64 { return float64(t.Changes) })},
+	{name: "pointless", both: true, of: each(func(t *score.Tally) int { return t.Pointless }, func(t *score.Tally) float64 { return float64(t.Changes) })},
+	{name: "no_change", both: true, of: mean(func(t *score.Tally) float64 { return 1 - float64(min(t.Changes, 1)) }, runs)},
+	{name: "regret", both: true, of: func(t *score.Tally) (float64, float64) { return t.Over - t.OverDaily, t.Reserved }},
+}

@@ -1,0 +1,100 @@
+package fleet
+
+import (
+	"math"
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/backtest/score"
+)
+
+// Pair compares two candidates on the same containers, which tells far smaller
+// differences than two intervals side by side.
+type Pair struct {
+	Base, Other string
+	Kind        amount.Kind
+	Containers  int
+	Reserved    Figure   // geometric mean over containers of Other's mean request over Base's
+	Differences []Figure // Other less Base, of the same figures as a summary
+}
+
+// Difference returns a difference by the name of its figure, and whether there is
+// one.
+func (p *Pair) Difference(name string) (Figure, bool) {
+	i := slices.IndexFunc(p.Differences, func(f Figure) bool { return f.Name == name })
+	if i < 0 {
+		return Figure{}, false
+	}
+	return p.Differences[i], true
+}
+
+// twin is one container under both candidates.
+type twin struct{ base, other *score.Tally }
+
+// Compare pairs the scored phases of two candidates for one kind. Containers that
+// only one of them has do not count.
+func Compare(results []score.Result, base, other string, k amount.Kind) Pair {
+	p := Pair{Base: base, Other: other, Kind: k}
+	type key struct{ dataset, workload, container string }
+	first := map[key]*score.Tally{}
+	var twins []twin
+	for i := range results {
+		if r := &results[i]; r.Candidate == base && r.Kind == k {
+			first[key{r.Dataset, r.Workload, r.Container}] = &r.Scored
+		}
+	}
+	for i := range results {
+		r := &results[i]
+		if t, ok := first[key{r.Dataset, r.Workload, r.Container}]; ok && r.Candidate == other && r.Kind == k {
+			twins = append(twins, twin{t, &r.Scored})
+		}
+	}
+	if p.Containers = len(twins); p.Containers == 0 {
+		return p
+	}
+	logs, has := make([]float64, len(twins)), make([]float64, len(twins))
+	for i, t := range twins {
+		if t.base.MeanRequest() > 0 && t.other.MeanRequest() > 0 {
+			logs[i], has[i] = math.Log(t.other.MeanRequest()/t.base.MeanRequest()), 1
+		}
+	}
+	mean := &measure{}
+	p.Reserved = interval("reserved", len(twins), func(of []int) float64 { return math.Exp(mean.value(logs, has, of)) })
+	for i := range measures {
+		if m := &measures[i]; m.both || m.kind == k {
+			p.Differences = append(p.Differences, m.difference(twins))
+		}
+	}
+	return p
+}
+
+// difference computes the measure for both of each pair and subtracts.
+func (m *measure) difference(twins []twin) Figure {
+	var parts, wholes [2][]float64
+	for _, t := range twins {
+		for side, tally := range [2]*score.Tally{t.base, t.other} {
+			part, whole := m.of(tally)
+			parts[side], wholes[side] = append(parts[side], part), append(wholes[side], whole)
+		}
+	}
+	return interval(m.name, len(twins), func(of []int) float64 { return m.value(parts[1], wholes[1], of) - m.value(parts[0], wholes[0], of) })
+}
+
+// interval computes a figure over all of n containers, and over draws of them.
+func interval(name string, n int, value func(of []int) float64) Figure {
+	of := make([]int, n)
+	for i := range of {
+		of[i] = i
+	}
+	f := Figure{Name: name, Value: value(of)}
+	drawn, draw := make([]float64, Draws), dice(Seed)
+	for d := range drawn {
+		for i := range of {
+			of[i] = draw.below(n)
+		}
+		drawn[d] = value(of)
+	}
+	slices.Sort(drawn)
+	f.Low, f.High = drawn[Draws*25/1000], drawn[Draws*975/1000-1]
+	return f
+}

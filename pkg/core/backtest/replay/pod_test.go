@@ -1,0 +1,53 @@
+package replay
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/backtest/tape"
+)
+
+// The short cut of fit must give what the policy gives.
+func TestFitIsThatOfThePolicy(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := DefaultSetup(amount.CPU, amount.Memory)
+		s.Limits[amount.CPU] = Limit{LimitPolicy(rapid.IntRange(0, 2).Draw(t, "policy")), 1.5}
+		r := &tape.Recording{At: []int64{0, 60e9}, Use: [amount.Kinds][]float64{{100, 200}, {1e6, 2e6}}}
+		p := newPod(r, s)
+		for range 20 {
+			draw := func(name string) amount.Resources {
+				return amount.Of(amount.Amount(rapid.IntRange(1, 4).Draw(t, name)), amount.Amount(rapid.IntRange(1, 4).Draw(t, name+" memory"))<<20)
+			}
+			b := amount.Bounds{Lower: draw("lower"), Target: draw("target"), Upper: draw("upper")}
+			if rapid.Bool().Draw(t, "only CPU") {
+				b.Lower, b.Target, b.Upper = b.Lower.Without(amount.Memory), b.Target.Without(amount.Memory), b.Upper.Without(amount.Memory)
+			}
+			p.fit(b)
+			require.Equal(t, fitted(p.template, b), p.container().Fitted)
+		}
+	})
+}
+
+func TestLimits(t *testing.T) {
+	r := &tape.Recording{Requests: amount.Of(100, 1000), Limits: amount.Of(300, 1500)}
+	for _, c := range []struct {
+		limit   Limit
+		k       amount.Kind
+		request amount.Amount
+		want    amount.Amount
+	}{
+		{Limit{}, amount.CPU, 200, 0},
+		{Limit{Headroom, 1}, amount.CPU, 200, 200},
+		{Limit{Headroom, 1.2}, amount.Memory, 2000, 2400},
+		{Limit{Policy: KeepRatio}, amount.CPU, 200, 600},
+		{Limit{Policy: KeepRatio}, amount.Memory, 2000, 3000},
+	} {
+		require.Equal(t, c.want, firstLimit(r, c.limit, c.k, c.request), c.limit.String())
+	}
+	unknown := &tape.Recording{Limits: amount.Of(300, 0)}
+	require.Equal(t, amount.Amount(200), firstLimit(unknown, Limit{Policy: KeepRatio}, amount.CPU, 200), "equal without a recorded request")
+	require.Equal(t, amount.Amount(300), First(unknown, DefaultSetup()).Value(amount.CPU), "the limit is the request then")
+}

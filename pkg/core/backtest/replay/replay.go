@@ -1,0 +1,202 @@
+package replay
+
+import (
+	"math"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/disruption"
+)
+
+// Container is the name of the container that is replayed.
+const Container = "app"
+
+// replay is one container on its way through its recording.
+type replay struct {
+	setup   Setup
+	advisor Advisor
+	witness Witness
+	pod     pod
+
+	start   int64         // of the recording, and the first tick
+	backlog float64       // core seconds of CPU work put off
+	up      int64         // when the container runs again
+	killed  int64         // when it was last killed for want of memory; 0 = never
+	backoff time.Duration // of the next kill
+	planned int64         // when the updater looked last
+	present [amount.Kinds]float64
+}
+
+// First returns the requests that a replay begins with: those of the setup, else
+// the recorded ones, else the recorded limits, else the guess. They are at least
+// one millicore and one byte.
+func First(r *tape.Recording, s Setup) amount.Resources {
+	var first amount.Resources
+	for k := range amount.Kind(amount.Kinds) {
+		a, known := s.Flat.Get(k)
+		if !known {
+			a, known = r.Requests.Get(k)
+		}
+		if !known {
+			a, known = r.Limits.Get(k)
+		}
+		if !known {
+			a = amount.FromFloat(math.Ceil(s.Guess * firstHour(r, k)))
+		}
+		first = first.With(k, max(a, 1))
+	}
+	return first
+}
+
+func firstHour(r *tape.Recording, k amount.Kind) float64 {
+	most := 0.0
+	for i, use := range r.Use[k] {
+		if r.At[i]-r.At[0] >= int64(time.Hour) {
+			break
+		}
+		if use > most {
+			most = use
+		}
+	}
+	return most
+}
+
+// Run replays a recording. The setup must be valid.
+func Run(r *tape.Recording, s Setup, a Advisor, w Witness) {
+	if len(r.At) == 0 {
+		return
+	}
+	var holds [amount.Kinds][]int64
+	for k := range amount.Kind(amount.Kinds) {
+		holds[k] = r.Holds(k)
+	}
+	p := &replay{start: r.At[0], setup: s, advisor: a, witness: w, backoff: s.Backoff, planned: math.MinInt64, pod: newPod(r, s)}
+	for i, at := range r.At {
+		longest := int64(0)
+		p.memoryKill(at, r.Use[amount.Memory][i], holds[amount.Memory][i])
+		for k := range amount.Kind(amount.Kinds) {
+			if holds[k][i] > 0 {
+				p.sample(at, k, r.Use[k][i], holds[k][i])
+				longest = max(longest, holds[k][i])
+			}
+		}
+		p.plan(at + longest)
+	}
+}
+
+// memoryKill kills the container if it runs at some time of a sample and uses
+// more memory than it may. It is raised, if at all, before it runs again.
+func (p *replay) memoryKill(at int64, use float64, hold int64) {
+	limit := p.pod.limit(amount.Memory)
+	dies := max(at, p.up)
+	if !p.setup.Sized[amount.Memory] || hold == 0 || limit == 0 || !(use > float64(limit)) || dies >= at+hold {
+		return
+	}
+	if p.killed != 0 && dies-p.up >= int64(p.setup.Calm) {
+		p.backoff = p.setup.Backoff
+	}
+	p.pod.die(p.up, dies)
+	p.killed, p.up = dies, dies+int64(p.setup.Restart+p.backoff)
+	p.backoff = min(max(2*p.backoff, p.setup.Backoff), p.setup.Longest)
+	p.witness.Killed(Kill{dies, use, limit})
+	p.advisor.Killed(time.Unix(0, dies).UTC(), p.pod.request(amount.Memory), limit)
+	if p.setup.Update.AfterKill {
+		p.raise(dies)
+	}
+}
+
+// sample lets one recorded sample meet the sizes in force.
+func (p *replay) sample(at int64, k amount.Kind, use float64, hold int64) {
+	limit := p.pod.limit(k)
+	s := Sample{
+		At: at, Hold: hold, Down: min(max(p.up-at, 0), hold), Kind: k, Use: use, Seen: use,
+		Request: p.pod.request(k), Limit: limit,
+	}
+	if k == amount.CPU {
+		s.Seen, s.Backlog = p.serve(use, hold-s.Down, limit)
+	}
+	if limit > 0 {
+		s.Seen = min(s.Seen, float64(limit))
+	}
+	// Of a sample in which the container was killed a node shows nothing.
+	if s.Down == hold || p.killed >= at {
+		s.Seen = math.NaN()
+	}
+	p.present[k] = s.Seen
+	p.witness.Sample(s)
+	p.show(s)
+}
+
+// serve returns the CPU use that a limit leaves, and the work that is put off
+// then, in core seconds.
+func (p *replay) serve(use float64, up int64, limit amount.Amount) (served, backlog float64) {
+	if limit == 0 {
+		return use, 0
+	}
+	if !p.setup.Carry || up == 0 {
+		return min(use, float64(limit)), p.backlog
+	}
+	seconds := float64(up) / 1e9
+	wanted := use + p.backlog*1000/seconds
+	served = min(wanted, float64(limit))
+	p.backlog = (wanted - served) / 1000 * seconds
+	return served, p.backlog
+}
+
+// show lets the advisor see a sample at each tick while it lasts. One that is over
+// before the next tick nobody sees.
+func (p *replay) show(s Sample) {
+	if math.IsNaN(s.Seen) {
+		return
+	}
+	seen, tick := amount.FromFloat(math.Ceil(s.Seen)), int64(p.setup.Tick) // rounded as the metrics API does
+	first := p.start + (s.At+s.Down-p.start+tick-1)/tick*tick
+	for at := first; at < s.At+s.Hold; at += tick {
+		p.advisor.Observe(time.Unix(0, at).UTC(), s.Kind, seen, s.Limit)
+	}
+}
+
+// plan asks for a recommendation and lets the updater decide about it.
+func (p *replay) plan(now int64) {
+	if p.planned != math.MinInt64 && now-p.planned < int64(p.setup.Tick) {
+		return
+	}
+	p.planned = now
+	p.pod.fit(p.advise(now))
+	if action, ok := p.pod.plan(time.Unix(0, now).UTC()); ok {
+		p.apply(now, action)
+	}
+}
+
+func (p *replay) advise(now int64) amount.Bounds {
+	bounds := sized(p.advisor.Advise(time.Unix(0, now).UTC(), p.pod.container().Current.Requests), p.setup)
+	p.witness.Advised(Advice{now, bounds})
+	return bounds
+}
+
+// raise applies a larger memory target.
+func (p *replay) raise(now int64) {
+	p.pod.fit(p.advise(now))
+	if p.pod.wanted(amount.Memory) > p.pod.request(amount.Memory) {
+		p.apply(now, disruption.Action{Cause: disruption.OutOfMemory, Evict: p.setup.Update.Mode == disruption.Recreate})
+	}
+}
+
+// apply carries a planned change out, unless it would put the memory limit under
+// the present use. An eviction restarts the container, one after a kill anyway.
+func (p *replay) apply(now int64, a disruption.Action) {
+	if p.setup.Update.HoldCuts && !a.Evict && p.pod.starves(p.present[amount.Memory]) {
+		return
+	}
+	if a.Evict {
+		p.up = max(p.up, now+int64(p.setup.Restart))
+	}
+	for k := range amount.Kind(amount.Kinds) {
+		from, to := p.pod.request(k), p.pod.wanted(k)
+		if from != to {
+			p.witness.Changed(Change{At: now, Kind: k, From: from, To: to, Evicted: a.Evict, Cause: a.Cause})
+		}
+	}
+	p.pod.adopt(now, a.Evict)
+}

@@ -1,0 +1,89 @@
+package tape
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// Recording is what one container used, and what it had while it did.
+type Recording struct {
+	Dataset, Workload, Container string
+	Class                        Class // of load; empty = not told
+
+	At  []int64                 // nanoseconds since 1970, each later than the one before
+	Use [amount.Kinds][]float64 // millicores and bytes from each instant on; NaN = not recorded
+
+	Requests, Limits amount.Resources // as recorded; absent = unknown
+}
+
+// gapSteps is how many usual steps a sample stands for at most.
+const gapSteps = 3
+
+// Step returns the median time between two samples, 0 if there are fewer.
+func (r *Recording) Step() time.Duration {
+	if len(r.At) < 2 {
+		return 0
+	}
+	steps := make([]int64, len(r.At)-1)
+	for i := range steps {
+		steps[i] = r.At[i+1] - r.At[i]
+	}
+	slices.Sort(steps)
+	return time.Duration(steps[len(steps)/2])
+}
+
+// Has tells whether any use of a kind was recorded.
+func (r *Recording) Has(k amount.Kind) bool {
+	return slices.ContainsFunc(r.Use[k], func(v float64) bool { return !math.IsNaN(v) })
+}
+
+// Span returns the time from the first sample to the end of the last one, which
+// stands for one step.
+func (r *Recording) Span() time.Duration {
+	if len(r.At) == 0 {
+		return 0
+	}
+	return time.Duration(r.At[len(r.At)-1]-r.At[0]) + r.Step()
+}
+
+// Holds returns how long each sample of a kind stands for, in nanoseconds: up to
+// the next one but not longer than three usual steps, and the last one for one
+// step. What was not recorded stands for nothing.
+func (r *Recording) Holds(k amount.Kind) []int64 {
+	step := int64(r.Step())
+	most := gapSteps * step
+	holds := make([]int64, len(r.At))
+	next, known := int64(0), false
+	for i := len(r.At) - 1; i >= 0; i-- {
+		if math.IsNaN(r.Use[k][i]) {
+			continue
+		}
+		holds[i] = step
+		if known {
+			holds[i] = min(next-r.At[i], most)
+		}
+		next, known = r.At[i], true
+	}
+	return holds
+}
+
+// Clipped tells whether a limit seems to have cut the use of a kind when it was
+// recorded: more than a twentieth of the time is within 2 % of the maximum.
+func (r *Recording) Clipped(k amount.Kind) bool {
+	most, near, total := 0.0, int64(0), int64(0)
+	for _, v := range r.Use[k] {
+		if v > most {
+			most = v
+		}
+	}
+	for i, hold := range r.Holds(k) {
+		total += hold
+		if r.Use[k][i] >= 0.98*most {
+			near += hold
+		}
+	}
+	return most > 0 && float64(near) > 0.05*float64(total)
+}

@@ -1,0 +1,108 @@
+package cookbook
+
+import (
+	"cmp"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/trail"
+)
+
+// Attune is the settings of one kind of the recipe.
+type Attune struct {
+	Percentile  float64 // 50, 90, 95 or 99
+	Overhead    float64 // percent
+	Sensitivity float64 // to bursts; 0 or below = none
+	Published   bool    // confidence as the published text has it, else as the shipped program does
+	Least, Most float64 // millicores or bytes
+	Change      float64 // most change at a time, percent
+	Increase    float64 // the same upwards, 0 = Change
+	Decrease    float64 // and downwards
+	MayDecrease bool
+	FromCPU     float64 // memory: GiB a core, in place of what was used; 0 = not so
+}
+
+// usualChange is the most change where none is set, in percent.
+const usualChange = 50
+
+// Caps returns the most change upwards and downwards, in percent.
+func (a Attune) Caps() (increase, decrease float64) {
+	both := cmp.Or(a.Change, usualChange)
+	return cmp.Or(a.Increase, both), cmp.Or(a.Decrease, both)
+}
+
+// attune is the recipe: a percentile of the week or of its worst hour, and margins.
+type attune struct {
+	kinds [amount.Kinds]Attune
+}
+
+func newAttune(published bool) *attune {
+	return &attune{kinds: [amount.Kinds]Attune{
+		{Percentile: 95, Overhead: 20, Sensitivity: 0.1, Published: published, Least: 1, Most: 4000, Change: 50, MayDecrease: true},
+		{Percentile: 99, Overhead: 30, Sensitivity: 0.1, Published: published, Least: 4 << 20, Most: 8 << 30, Change: 30},
+	}}
+}
+
+func (a *attune) choices() []choice {
+	return []choice{{"memory-decrease", []string{"no", "yes"}, func(option string) { a.kinds[amount.Memory].MayDecrease = option == "yes" }}}
+}
+
+func (a *attune) settings() []setting {
+	list := []setting{{"memory-from-cpu-ratio", &a.kinds[amount.Memory].FromCPU, 0, 1000}}
+	for k := range amount.Kind(amount.Kinds) {
+		c, name := &a.kinds[k], k.String()
+		list = append(list,
+			setting{name + "-percentile", &c.Percentile, 0, 100}, setting{name + "-overhead", &c.Overhead, 0, 900},
+			setting{name + "-burst-sensitivity", &c.Sensitivity, 0, 1}, setting{name + "-least", &c.Least, 1, 1e14},
+			setting{name + "-most", &c.Most, 1, 1e14}, setting{name + "-max-change", &c.Change, 1, 100},
+			setting{name + "-max-increase", &c.Increase, 0, 100}, setting{name + "-max-decrease", &c.Decrease, 0, 100})
+	}
+	return list
+}
+
+func (a *attune) make() estimate.Recipe {
+	r := estimate.Recipe{Needs: trail.Needs{Points: true}}
+	for k := range amount.Kind(amount.Kinds) {
+		habits := func(s estimate.Subject) *trail.Habits { return s.Trail.Points[k].Habits() }
+		r.Target[k] = a.kinds[k].Chain(k, habits)
+		if a.kinds[k].FromCPU > 0 {
+			r.Target[k] = a.kinds[k].MemoryChain(r.Target[amount.CPU])
+		}
+	}
+	for k := range amount.Kind(amount.Kinds) {
+		r.Target[k] = append(r.Target[k], estimate.Floor(k))
+	}
+	around(&r, lower, upper)
+	return r
+}
+
+// Chain returns the steps from habits to one request. Each rounds up.
+func (a Attune) Chain(k amount.Kind, habits ingredient.Habits) estimate.Chain {
+	return append(estimate.Chain{
+		ingredient.Up(ingredient.Worst(k, a.Percentile, habits)),
+		ingredient.Up(ingredient.Percent(a.Overhead)),
+		ingredient.Up(ingredient.Burst(a.Sensitivity, habits)),
+		ingredient.Up(ingredient.Unsure(a.Published, habits)),
+	}, a.bounded(k)...)
+}
+
+// MemoryChain returns the steps from the CPU request that a chain gives to one of
+// memory.
+func (a Attune) MemoryChain(cpu estimate.Chain) estimate.Chain {
+	return append(estimate.Chain{
+		ingredient.Up(ingredient.FromCPU(a.FromCPU, cpu)),
+		ingredient.Up(ingredient.Percent(a.Overhead)),
+	}, a.bounded(amount.Memory)...)
+}
+
+// bounded are the last steps. The filter of changes comes after the bounds, so a
+// request moves into them in several rounds.
+func (a Attune) bounded(k amount.Kind) estimate.Chain {
+	increase, decrease := a.Caps()
+	chain := estimate.Chain{ingredient.Range(a.Least, a.Most), ingredient.Up(ingredient.ChangeFilter(k, increase, decrease))}
+	if !a.MayDecrease {
+		chain = append(chain, ingredient.NoDecrease(k))
+	}
+	return chain
+}

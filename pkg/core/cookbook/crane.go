@@ -1,0 +1,77 @@
+package cookbook
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/trail"
+)
+
+// Crane's constants that are no settings.
+const (
+	craneLeast    = 0.00001 // least weight of a sample
+	craneCPUMost  = 100     // cores
+	craneMostSize = 104857600000
+	killAge       = 7 * 24 * time.Hour
+)
+
+// crane is a quantile of a week's samples, each of which weighs what it is, in
+// buckets of equal size. Amounts are cores and bytes until the last step.
+type crane struct {
+	percentile, margin [amount.Kinds]float64
+	utilisation        float64
+	bucket             [amount.Kinds]float64 // cores, bytes
+	days               float64
+	killRatio          float64
+	killBump           float64            // MiB
+	shapes             []ingredient.Shape // nil = amounts are not rounded to machine shapes
+}
+
+func newCrane() *crane {
+	return &crane{
+		percentile: [amount.Kinds]float64{0.99, 0.99}, margin: [amount.Kinds]float64{0.15, 0.15}, utilisation: 1,
+		bucket: [amount.Kinds]float64{0.1, 100 << 20}, days: 7, killRatio: 1.2, killBump: 100,
+	}
+}
+
+func (c *crane) choices() []choice {
+	return []choice{{"shapes", []string{"off", "default"}, func(option string) {
+		if c.shapes = nil; option == "default" {
+			c.shapes = ingredient.DefaultShapes()
+		}
+	}}}
+}
+
+func (c *crane) settings() []setting {
+	list := []setting{
+		{"target-utilisation", &c.utilisation, 0.01, 1}, {"days", &c.days, 1, 60},
+		{"oom-bump-ratio", &c.killRatio, 1, 100}, {"oom-bump-mib", &c.killBump, 0, 1e6},
+		{"cpu-bucket-cores", &c.bucket[amount.CPU], 0.001, 10}, {"memory-bucket-bytes", &c.bucket[amount.Memory], 1 << 20, 1 << 40},
+	}
+	for k := range amount.Kind(amount.Kinds) {
+		list = append(list, setting{k.String() + "-percentile", &c.percentile[k], 0, 1}, setting{k.String() + "-margin", &c.margin[k], 0, 100})
+	}
+	return list
+}
+
+func (c *crane) make() estimate.Recipe {
+	shape := trail.NewWeightedShape(c.bucket, [amount.Kinds]float64{craneCPUMost, craneMostSize}, craneLeast, time.Duration(c.days)*24*time.Hour)
+	r := estimate.Recipe{Needs: trail.Needs{Weighted: shape}}
+	for k := range amount.Kind(amount.Kinds) {
+		r.Target[k] = estimate.Chain{ingredient.Heavy(k, c.percentile[k]), ingredient.Margin(c.margin[k]), ingredient.Utilisation(c.utilisation), ingredient.Truncated(k)}
+	}
+	r.Target[amount.Memory] = append(r.Target[amount.Memory], ingredient.AfterKill(c.killBump*(1<<20), c.killRatio, killAge))
+	if c.shapes != nil {
+		both := r.Target
+		for k := range amount.Kind(amount.Kinds) {
+			r.Target[k] = append(both[k][:len(both[k]):len(both[k])], ingredient.ToShape(k, c.shapes, both))
+		}
+	}
+	for k := range amount.Kind(amount.Kinds) {
+		r.Target[k] = append(r.Target[k], estimate.Floor(k))
+	}
+	around(&r, lower, upper)
+	return r
+}

@@ -1,0 +1,48 @@
+package cookbook
+
+import (
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/trail"
+)
+
+// cruiseKube requests the peak that a pod is given when it is created: the highest
+// use at this hour of the day in a week, or of the last hour. Its base, a quantile
+// of the last minutes, is the lower bound; sharing what is between the two on a
+// node is for package headroom.
+type cruiseKube struct {
+	none
+	base        float64
+	cpuMinutes  float64
+	memMinutes  float64
+	memoryUpper float64
+	cpuUpper    float64
+}
+
+func newCruiseKube() *cruiseKube {
+	return &cruiseKube{base: 0.75, cpuMinutes: 10, memMinutes: 30, cpuUpper: upper[amount.CPU], memoryUpper: upper[amount.Memory]}
+}
+
+func (c *cruiseKube) settings() []setting {
+	return []setting{
+		{"base", &c.base, 0, 1}, {"cpu-minutes", &c.cpuMinutes, 1, 30}, {"memory-minutes", &c.memMinutes, 1, 30},
+		{"cpu-upper", &c.cpuUpper, 1, 100}, {"memory-upper", &c.memoryUpper, 1, 100},
+	}
+}
+
+func (c *cruiseKube) make() estimate.Recipe {
+	r := estimate.Recipe{Needs: trail.Needs{Hours: true}}
+	for k, minutes := range [amount.Kinds]float64{c.cpuMinutes, c.memMinutes} {
+		k := amount.Kind(k)
+		target := estimate.Chain{ingredient.HourOfDay(k)}
+		if k == amount.Memory {
+			target = append(target, ingredient.AfterKill(0, 1, killAge))
+		}
+		r.Target[k] = append(target, estimate.Floor(k))
+		r.Lower[k] = estimate.Chain{ingredient.Lately(k, int64(minutes), c.base), estimate.Floor(k)}
+	}
+	r.Upper[amount.CPU] = append(r.Target[amount.CPU][:len(r.Target[amount.CPU]):len(r.Target[amount.CPU])], ingredient.Factor(c.cpuUpper))
+	r.Upper[amount.Memory] = append(r.Target[amount.Memory][:len(r.Target[amount.Memory]):len(r.Target[amount.Memory])], ingredient.Factor(c.memoryUpper))
+	return r
+}

@@ -1,0 +1,199 @@
+package cookbook
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/trail"
+)
+
+// The cases of the study that can be checked by hand. Peaks are kept to a
+// thousandth, rounded up.
+
+const (
+	mib  = 1 << 20
+	five = 5 * time.Minute
+)
+
+var start = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func parse(t testing.TB, text string) Recipe {
+	t.Helper()
+	r, err := Parse(text)
+	require.NoError(t, err)
+	return r
+}
+
+// life is a container under a recipe, with a sample every five minutes.
+type life struct {
+	recipe Recipe
+	trail  *trail.Trail
+	at     time.Time
+}
+
+func live(t testing.TB, text string) *life {
+	r := parse(t, text+",pod-min-memory=0")
+	return &life{r, trail.New(r.Needs), start}
+}
+
+// use lets the container use an amount for a time.
+func (l *life) use(k amount.Kind, a amount.Amount, length time.Duration) {
+	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(five) {
+		l.trail.Observe(l.at, k, a, 0)
+	}
+}
+
+func (l *life) bounds() amount.Bounds {
+	l.trail.Now = l.at.UnixNano()
+	return l.recipe.For(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum})
+}
+
+func (l *life) memory() float64 { return float64(l.bounds().Target.Value(amount.Memory)) / mib }
+
+func TestOneOutlierIsForgivenAfterItsDay(t *testing.T) {
+	const day = 24 * time.Hour
+	l := live(t, "loadline:memory=default")
+	l.use(amount.Memory, 100*mib, 11*day)
+	require.InEpsilon(t, 110.00, l.memory(), 0.002, "no volatility, and no longer new")
+	l.use(amount.Memory, 100*mib, day+6*time.Hour+30*time.Minute)
+	l.use(amount.Memory, 400*mib, five)
+	l.use(amount.Memory, 100*mib, 17*time.Hour+25*time.Minute)
+	require.InEpsilon(t, 440.00, l.memory(), 0.002, "the highest of the last day, and a tenth")
+	l.use(amount.Memory, 100*mib, day)
+	require.InEpsilon(t, 115.56, l.memory(), 0.002, "volatility 0.3705: a margin of 0.10 + 0.15 x 0.3705")
+	l.use(amount.Memory, 100*mib, 4*day)
+	l.use(amount.Memory, 400*mib, five)
+	l.use(amount.Memory, 100*mib, 3*day)
+	require.Greater(t, l.memory(), 440.0, "a second one within two weeks is none")
+	l.use(amount.Memory, 100*mib, 20*day)
+	require.InEpsilon(t, 110.00, l.memory(), 0.002)
+}
+
+func TestNewContainer(t *testing.T) {
+	flat := live(t, "loadline:memory=default")
+	flat.use(amount.Memory, 200*mib, time.Hour)
+	require.InEpsilon(t, 246.73, flat.memory(), 0.002, "0.10 and 0.15 x 2^(-1/6)")
+	restless := live(t, "loadline:memory=default")
+	restless.use(amount.Memory, 100*mib, 30*time.Minute)
+	restless.use(amount.Memory, 200*mib, five)
+	restless.use(amount.Memory, 100*mib, 25*time.Minute)
+	require.InEpsilon(t, 548.26, restless.memory(), 0.002, "mean 108.33: (0.15 + 2 x 0.8462) x 0.8909")
+}
+
+func TestShareOfTheLoadAndOfTheTime(t *testing.T) {
+	for text, want := range map[string]float64{
+		"loadline:cpu=tracking,share=0.9,fast-share=0,half-life-hours=1000":          1.0113,
+		"loadline:cpu=calm,factor=1,share=0.40,fast-share=0,half-life-hours=1000":    1.0113,
+		"loadline:cpu=calm,factor=1,share=0.75,fast-share=0.4,half-life-hours=1000":  10.3745,
+		"loadline:cpu=calm,factor=1.05,share=0.75,fast-share=0,half-life-hours=1000": 10.3745 * 1.05,
+	} {
+		l := live(t, text)
+		for i := range 11 { // the first stands for a minute, the others for five
+			l.use(amount.CPU, 1000+9000*amount.Amount(i/10), five)
+		}
+		require.InEpsilon(t, want, float64(l.bounds().Target.Value(amount.CPU))/1000, 0.002, text)
+	}
+}
+
+func TestTrackingKeepsTheHighestOfTheLastHour(t *testing.T) {
+	l := live(t, "loadline:cpu=tracking")
+	l.use(amount.CPU, 2000, 6*time.Hour)
+	high := l.bounds().Target.Value(amount.CPU)
+	l.use(amount.CPU, 100, 50*time.Minute)
+	require.InEpsilon(t, float64(high), float64(l.bounds().Target.Value(amount.CPU)), 0.01)
+	l.use(amount.CPU, 100, 12*time.Hour)
+	require.Less(t, l.bounds().Target.Value(amount.CPU), high/2)
+}
+
+func TestBoundsAreTight(t *testing.T) {
+	l := live(t, "loadline:cpu=calm")
+	l.use(amount.CPU, 1000, 5*24*time.Hour)
+	b := l.bounds()
+	target := float64(b.Target.Value(amount.CPU))
+	require.InDelta(t, 0.85*target, float64(b.Lower.Value(amount.CPU)), 1)
+	require.InDelta(t, 1.5*target, float64(b.Upper.Value(amount.CPU)), 1)
+	l.use(amount.Memory, 100*mib, 24*time.Hour)
+	b = l.bounds()
+	target = float64(b.Target.Value(amount.Memory))
+	require.InDelta(t, 0.95*target, float64(b.Lower.Value(amount.Memory)), 1)
+	require.InDelta(t, 1.3*target, float64(b.Upper.Value(amount.Memory)), 1)
+}
+
+func TestAKillEntersAsANeed(t *testing.T) {
+	for _, c := range []struct{ limit, peak float64 }{{500, 600}, {40, 56}} {
+		l := live(t, "loadline:memory=lean,cold=0,restless=0")
+		l.use(amount.Memory, 10*mib, 12*time.Hour)
+		l.trail.Killed(l.at, mib, amount.Amount(c.limit*mib))
+		require.InEpsilon(t, c.peak*1.05, l.memory(), 0.002, "the limit counts, not the request")
+	}
+}
+
+func TestUseAtTheLimitIsCensored(t *testing.T) {
+	l := live(t, "loadline:cpu=calm")
+	for range 100 {
+		l.trail.Observe(l.at, amount.CPU, 980, 1000)
+		l.at = l.at.Add(five)
+	}
+	require.Greater(t, l.bounds().Target.Value(amount.CPU), amount.Amount(2000), "it says only that more was wanted")
+	free := live(t, "loadline:cpu=calm")
+	for range 100 {
+		free.trail.Observe(free.at, amount.CPU, 970, 1000)
+		free.at = free.at.Add(five)
+	}
+	require.Less(t, free.bounds().Target.Value(amount.CPU), amount.Amount(1100))
+}
+
+func TestParse(t *testing.T) {
+	for _, name := range Names() {
+		r := parse(t, name)
+		for k := range amount.Kinds {
+			require.NotEmpty(t, r.Target[k], name)
+			require.NotEmpty(t, r.Lower[k], name)
+			require.NotEmpty(t, r.Upper[k], name)
+		}
+		require.Equal(t, amount.Of(25, 250*mib), r.Minimum, name)
+	}
+	require.Equal(t, "cpu quantile 0.95", parse(t, "vpa:target-cpu=0.95, margin=0.3").Target[amount.CPU][0].Name)
+	require.Equal(t, amount.Of(10, 8*mib), parse(t, "crane:pod-min-cpu=10,pod-min-memory=8").Minimum)
+	_, err := Parse("soup:salt=1")
+	require.EqualError(t, err, `recipe "soup" does not exist: must be one of vpa, loadline, crane, attune, attune-published, cruisekube`)
+	_, err = Parse("loadline:cpu=frantic,margin=x,share=2,salt=1,factor,cold=1,cold=2")
+	for _, text := range []string{
+		`cpu is "frantic": must be one of calm, calm-lean,`, `margin is "x": must be a number from -0.5 to 10`,
+		`share is "2": must be a number from 0 to 1`, `"salt" does not exist: must be one of cold, cold-hours, cpu, cpu-lower,`,
+		`"factor" has no value: want NAME=VALUE`, "cold is there twice",
+	} {
+		require.ErrorContains(t, err, text)
+	}
+}
+
+// Every recipe keeps its bounds in order, whatever it sees, and an explanation
+// ends where the recommendation does.
+func TestBoundsAreInOrder(t *testing.T) {
+	for _, name := range Names()[1:] {
+		l := live(t, name+":pod-min-cpu=1")
+		for i := range 3000 {
+			l.trail.Observe(l.at, amount.CPU, amount.Amount(i*7919%1500), 0)
+			l.trail.Observe(l.at, amount.Memory, amount.Amount(i*104729%900)*mib, 0)
+			if i%500 == 499 {
+				l.trail.Killed(l.at, 800*mib, 960*mib)
+			}
+			l.at = l.at.Add(five)
+			if i%97 != 0 {
+				continue
+			}
+			b := l.bounds()
+			e := l.recipe.Explain(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum})
+			for k := range amount.Kind(amount.Kinds) {
+				require.LessOrEqual(t, b.Lower.Value(k), b.Target.Value(k), "%s %s", name, k)
+				require.LessOrEqual(t, b.Target.Value(k), b.Upper.Value(k), "%s %s", name, k)
+				require.Equal(t, b.Target.Value(k), amount.FromFloat(e.Target[k][len(e.Target[k])-1].Amount))
+				require.Equal(t, b.Lower.Value(k), amount.FromFloat(e.Lower[k][len(e.Lower[k])-1].Amount))
+			}
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package cookbook
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+)
+
+// Recipe is a recipe and the least that it recommends for a container that is
+// alone in its pod.
+type Recipe struct {
+	estimate.Recipe
+	Minimum amount.Resources
+}
+
+// setting is one number of a recipe.
+type setting struct {
+	name        string
+	value       *float64
+	least, most float64
+}
+
+// menu is a recipe with settings, before it is made.
+type menu interface {
+	settings() []setting
+	choices() []choice
+	make() estimate.Recipe
+}
+
+// choice is a setting that has names for sets of numbers. Choices are applied
+// before numbers, so that numbers can differ from what was chosen.
+type choice struct {
+	name    string
+	options []string
+	apply   func(option string)
+}
+
+// Names lists all recipes.
+func Names() []string {
+	return []string{"vpa", "loadline", "crane", "attune", "attune-published", "cruisekube"}
+}
+
+func menuOf(name string) (menu, bool) {
+	switch name {
+	case "", "vpa":
+		return newVPA(), true
+	case "loadline":
+		return newLoadline(), true
+	case "crane":
+		return newCrane(), true
+	case "attune":
+		return newAttune(false), true
+	case "attune-published":
+		return newAttune(true), true
+	case "cruisekube":
+		return newCruiseKube(), true
+	}
+	return nil, false
+}
+
+// Parse makes the recipe that a text names: the name alone, or with settings that
+// differ from its defaults, as in
+//
+//	loadline:cpu=tracking,margin=0.2
+//
+// Every recipe has pod-min-cpu (millicores) and pod-min-memory (MiB), the least
+// recommendation for a pod. The error tells all problems.
+func Parse(text string) (Recipe, error) {
+	name, given, _ := strings.Cut(text, ":")
+	m, known := menuOf(name)
+	if !known {
+		return Recipe{}, fmt.Errorf("recipe %q does not exist: must be one of %s", name, strings.Join(Names(), ", "))
+	}
+	defaults := estimate.DefaultConfig()
+	cpu, memory := defaults.PodMinCPU, defaults.PodMinMemory
+	all := append(m.settings(), setting{"pod-min-cpu", &cpu, 0, 1e9}, setting{"pod-min-memory", &memory, 0, 1e9})
+	values, problems := pairs(given)
+	for _, c := range m.choices() {
+		if option, ok := values[c.name]; ok {
+			if slices.Contains(c.options, option) {
+				c.apply(option)
+			} else {
+				problems = append(problems, fmt.Errorf("%s is %q: must be one of %s", c.name, option, strings.Join(c.options, ", ")))
+			}
+			delete(values, c.name)
+		}
+	}
+	for _, s := range all {
+		if value, ok := values[s.name]; ok {
+			problems = append(problems, s.set(value))
+			delete(values, s.name)
+		}
+	}
+	for key := range strings.SplitSeq(given, ",") {
+		key, _, _ = strings.Cut(key, "=")
+		if _, left := values[strings.TrimSpace(key)]; left {
+			problems = append(problems, fmt.Errorf("%q does not exist: must be one of %s", strings.TrimSpace(key), strings.Join(names(m, all), ", ")))
+			delete(values, strings.TrimSpace(key))
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return Recipe{}, fmt.Errorf("recipe %q: %w", text, err)
+	}
+	minimum := estimate.Config{PodMinCPU: cpu, PodMinMemory: memory}.Minimum(1)
+	return Recipe{m.make(), minimum}, nil
+}
+
+// pairs cuts key=value,key=value apart.
+func pairs(text string) (values map[string]string, problems []error) {
+	values = map[string]string{}
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		switch _, twice := values[key]; {
+		case strings.TrimSpace(pair) == "":
+		case !ok:
+			problems = append(problems, fmt.Errorf("%q has no value: want NAME=VALUE", key))
+		case twice:
+			problems = append(problems, fmt.Errorf("%s is there twice", key))
+		default:
+			values[key] = value
+		}
+	}
+	return values, problems
+}
+
+// set parses a value.
+func (s setting) set(value string) error {
+	parsed, err := strconv.ParseFloat(value, 64)
+	if err != nil || !(parsed >= s.least && parsed <= s.most) {
+		return fmt.Errorf("%s is %q: must be a number from %g to %g", s.name, value, s.least, s.most)
+	}
+	*s.value = parsed
+	return nil
+}
+
+func names(m menu, all []setting) []string {
+	var list []string
+	for _, c := range m.choices() {
+		list = append(list, c.name)
+	}
+	for _, s := range all {
+		list = append(list, s.name)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// none is for recipes without choices.
+type none struct{}
+
+func (none) choices() []choice { return nil }

@@ -1,0 +1,42 @@
+package cookbook
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+)
+
+// vpa is the recipe of the reference recommender, with the settings of its flags.
+type vpa struct {
+	none
+	config     estimate.Config
+	confidence [amount.Kinds]float64 // hours
+}
+
+func newVPA() *vpa {
+	v := &vpa{config: estimate.DefaultConfig()}
+	for k, interval := range v.config.Confidence {
+		v.confidence[k] = interval.Hours()
+	}
+	return v
+}
+
+func (v *vpa) settings() []setting {
+	list := []setting{{"margin", &v.config.Margin, 0, 100}}
+	for k := range amount.Kind(amount.Kinds) {
+		list = append(list,
+			setting{"target-" + k.String(), &v.config.Target[k], 0, 1},
+			setting{"lower-" + k.String(), &v.config.Lower[k], 0, 1},
+			setting{"upper-" + k.String(), &v.config.Upper[k], 0, 1},
+			setting{"confidence-hours-" + k.String(), &v.confidence[k], 0.01, 1e5})
+	}
+	return list
+}
+
+func (v *vpa) make() estimate.Recipe {
+	for k, hours := range v.confidence {
+		v.config.Confidence[k] = time.Duration(hours * float64(time.Hour))
+	}
+	return estimate.VPA(v.config)
+}

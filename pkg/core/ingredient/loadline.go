@@ -1,0 +1,55 @@
+package ingredient
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/trail"
+)
+
+// Level begins a chain for CPU: a share of a slow (0) or a fast (1) memory.
+func Level(shape *trail.LoadShape, i int) estimate.Step {
+	return estimate.Step{Name: shape.Name(i), Apply: func(s estimate.Subject, _ float64) float64 { return s.Trail.Load.Level(i) }}
+}
+
+// OrLevel takes it where it is larger.
+func OrLevel(shape *trail.LoadShape, i int) estimate.Step {
+	return estimate.Step{Name: "or " + shape.Name(i), Apply: func(s estimate.Subject, in float64) float64 { return max(in, s.Trail.Load.Level(i)) }}
+}
+
+// LastHour raises to the highest level of the last hour.
+func LastHour() estimate.Step {
+	return estimate.Step{Name: "highest of the last hour", Apply: func(s estimate.Subject, in float64) float64 { return max(in, s.Trail.Load.Hour()) }}
+}
+
+// TwoPeaks begins a chain for memory: the second-highest daily peak of two weeks,
+// or the peak of the last hours.
+func TwoPeaks() estimate.Step {
+	return estimate.Step{Name: "second-highest daily peak of 14 days, or the running one", Apply: func(s estimate.Subject, _ float64) float64 {
+		return max(trail.Base(s.Trail.Peaks.Daily()), s.Trail.Peaks.Running())
+	}}
+}
+
+// mostMargin is the most that VolatileMargin adds, as a fraction.
+const mostMargin = 3
+
+// VolatileMargin adds a fixed fraction, more where daily peaks differ, and more
+// for a container that is new, above all a restless one.
+func VolatileMargin(fixed, volatility, cold, restless float64, halfLife time.Duration) estimate.Step {
+	name := fmt.Sprintf("margin %g + %g x volatility + (%g + %g x restlessness) halved every %gh", fixed, volatility, cold, restless, halfLife.Hours())
+	return estimate.Step{Name: name, Apply: func(s estimate.Subject, in float64) float64 {
+		p := s.Trail.Peaks
+		young := min(mostMargin, cold+restless*p.Restless(s.Trail.Now)) * math.Exp2(-float64(p.Age(s.Trail.Now))/float64(halfLife))
+		margin := fixed + volatility*p.Volatility(p.Daily()) + young
+		return in * (1 + min(max(margin, min(fixed, 0)), mostMargin))
+	}}
+}
+
+// LastDay raises to the highest use of the last day and a margin.
+func LastDay(margin float64) estimate.Step {
+	return estimate.Step{Name: fmt.Sprintf("or highest of the last day + %g", margin), Apply: func(s estimate.Subject, in float64) float64 {
+		return max(in, s.Trail.Peaks.Day()*(1+margin))
+	}}
+}

@@ -1,0 +1,60 @@
+package ingredient
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+)
+
+// HourOfDay begins a chain: the highest use at this hour of the day in a week, or
+// of the last hour.
+func HourOfDay(k amount.Kind) estimate.Step {
+	return estimate.Step{Name: k.String() + " peak of this hour of the day, or of the last hour", Apply: func(s estimate.Subject, _ float64) float64 {
+		return s.Trail.Hours[k].Peak()
+	}}
+}
+
+// Lately begins a chain: a quantile of the use of the last minutes.
+func Lately(k amount.Kind, minutes int64, q float64) estimate.Step {
+	return estimate.Step{Name: fmt.Sprintf("%s quantile %g of %d minutes", k, q, minutes), Apply: func(s estimate.Subject, _ float64) float64 {
+		return s.Trail.Hours[k].Recent(minutes, q)
+	}}
+}
+
+// Heavy begins a chain: a quantile of samples by their weight.
+func Heavy(k amount.Kind, q float64) estimate.Step {
+	return estimate.Step{Name: fmt.Sprintf("%s quantile %g by weight", k, q), Apply: func(s estimate.Subject, _ float64) float64 {
+		return s.Trail.Weighted[k].Quantile(q)
+	}}
+}
+
+// Utilisation divides by how much of a request is to be used.
+func Utilisation(u float64) estimate.Step {
+	return estimate.Step{Name: fmt.Sprintf("/ utilisation %g", u), Apply: func(_ estimate.Subject, in float64) float64 { return in / u }}
+}
+
+// Truncated turns cores into millicores and drops fractions.
+func Truncated(k amount.Kind) estimate.Step {
+	return estimate.Step{Name: "whole " + map[amount.Kind]string{amount.CPU: "millicores", amount.Memory: "bytes"}[k], Apply: func(_ estimate.Subject, in float64) float64 {
+		if k == amount.CPU {
+			in *= 1000
+		}
+		return math.Floor(in)
+	}}
+}
+
+// AfterKill raises to what a container needs that was killed within an age: its
+// largest request then and a bump in bytes, or a multiple of it.
+func AfterKill(bump, ratio float64, age time.Duration) estimate.Step {
+	name := fmt.Sprintf("request at a kill + %g or x %g", bump, ratio)
+	return estimate.Step{Name: name, Apply: func(s estimate.Subject, in float64) float64 {
+		had, killed := s.Trail.Kills.Largest(s.Trail.Now, age)
+		if !killed {
+			return in
+		}
+		return max(in, math.Floor(max(float64(had)+bump, float64(had)*ratio)))
+	}}
+}

@@ -1,0 +1,194 @@
+package trace
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/backtest/tape"
+)
+
+func read(content string, o Options) (found []*tape.Recording, problems []string) {
+	for r, p := range Read(strings.NewReader(content), "f.csv", o) {
+		if r != nil {
+			found = append(found, r)
+		}
+		if p != nil {
+			problems = append(problems, p.Error())
+		}
+	}
+	return found, problems
+}
+
+const head = "workload,container,timestamp,cpu_cores,memory_bytes,cpu_request_cores,memory_request_bytes,cpu_limit_cores,memory_limit_bytes\n"
+
+func packed(t *testing.T, content string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write([]byte(content))
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.String()
+}
+
+func TestRead(t *testing.T) {
+	content := head +
+		"w,a,60,0.5,1000,1,2000,,4000\n" +
+		"w,a,120,,3000,1,2000,,4000\r\n" +
+		"w,\"b,1\",60.5,0.25,,,,2,\n" +
+		"w,\"b,1\",61.5,1e-3,,,,2,"
+	for name, c := range map[string]string{"plain": content, "packed": packed(t, content)} {
+		found, problems := read(c, Options{LeastMemory: 2000})
+		require.Empty(t, problems, name)
+		require.Len(t, found, 2)
+		a, b := found[0], found[1]
+		require.Equal(t, []int64{60e9, 120e9}, a.At)
+		require.InDelta(t, 500, a.Use[amount.CPU][0], 1e-9)
+		require.True(t, math.IsNaN(a.Use[amount.CPU][1]))
+		require.Equal(t, []float64{2000, 3000}, a.Use[amount.Memory], "raised to the least")
+		require.Equal(t, amount.Of(1000, 2000), a.Requests)
+		require.Equal(t, amount.Resources{}.With(amount.Memory, 4000), a.Limits)
+		require.Equal(t, "b,1", b.Container)
+		require.Equal(t, []int64{60.5e9, 61.5e9}, b.At)
+		require.False(t, b.Has(amount.Memory))
+		require.Equal(t, amount.Resources{}.With(amount.CPU, 2000), b.Limits)
+	}
+}
+
+func TestColumnsInAnotherOrder(t *testing.T) {
+	found, problems := read("\ufeffmemory_bytes,timestamp,container,workload\n5,1,c,w\n6,2,c,w\n", Options{})
+	require.Empty(t, problems)
+	require.Equal(t, []float64{5, 6}, found[0].Use[amount.Memory])
+}
+
+// Each problem names file, line and column, says what was expected, and does not
+// keep the other containers from being read.
+func TestProblems(t *testing.T) {
+	const good = "w,good,1,1,,,,,\nw,good,2,1,,,,,\n"
+	lines := func(rows ...string) string { return head + strings.Join(rows, "\n") + "\n" + good }
+	for name, c := range map[string]struct {
+		content, says string
+		none          bool // no container is left
+	}{
+		"empty":           {"", "f.csv: is empty: expected a first line workload,container,", true},
+		"only a header":   {head, "f.csv:1: has no samples: expected at least one line", true},
+		"unknown column":  {"workload,container,timestamp,cpu\n", "f.csv:1: column cpu: is not known: expected the columns workload,", true},
+		"column twice":    {"workload,workload\n", "f.csv:1: column workload: is there twice", true},
+		"missing column":  {"workload,container,cpu_cores\n", "f.csv:1: column timestamp: is missing", true},
+		"no use":          {"workload,container,timestamp\n", "f.csv:1: column cpu_cores: is missing, and memory_bytes too", true},
+		"unordered":       {lines("w,a,60,1,,,,,", "w,a,59,1,,,,,"), "f.csv:3: column timestamp: w/a: is 59, not later than 60 in the line before: expected rising time", false},
+		"repeated":        {lines("w,a,60,1,,,,,", "w,a,60,1,,,,,"), "f.csv:3: column timestamp: w/a: is 60, not later", false},
+		"no time":         {lines("w,a,,1,,,,,"), `f.csv:2: column timestamp: w/a: is "": expected seconds since 1970`, false},
+		"milliseconds":    {lines("w,a,1700000000000,1,,,,,"), `is "1700000000000": expected seconds since 1970`, false},
+		"negative":        {lines("w,a,60,-1,,,,,"), "f.csv:2: column cpu_cores: w/a: is -1: expected 0 or more", false},
+		"not a number":    {lines("w,a,60,1,x,,,,"), `f.csv:2: column memory_bytes: w/a: is "x": expected a number, or nothing`, false},
+		"infinite":        {lines("w,a,60,Inf,1,,,,"), `column cpu_cores: w/a: is "Inf": expected a number`, false},
+		"missing values":  {lines("w,a,60,,,,,,"), "f.csv:2: column cpu_cores: w/a: is empty, and memory_bytes too", false},
+		"bad request":     {lines("w,a,60,1,,x,,,"), `f.csv:2: column cpu_request_cores: w/a: is "x"`, false},
+		"another request": {lines("w,a,60,1,,1,,,", "w,a,61,1,,2,,,"), `f.csv:3: column cpu_request_cores: w/a: is "2", was "1": expected the same`, false},
+		"too few fields":  {lines("w,a,60,1,,,,,", "w,a,61"), "f.csv:3: w/a: has 3 fields: expected 9", false},
+		"no name":         {lines("w,,60,1,,,,,"), "f.csv:2: column container: w/: is empty: expected a name", false},
+		"torn apart":      {lines("w,a,60,1,,,,,", "w,a,61,1,,,,,", "w,b,60,1,,,,,", "w,b,61,1,,,,,", "w,a,62,1,,,,,"), "f.csv:6: column container: w/a: was there before: expected all lines of a container one after the other", false},
+		"one sample":      {lines("w,a,60,1,,,,,"), "column timestamp: w/a: is the only one: expected two samples or more", false},
+		"quotes":          {lines("w,a,60,1,,,,,", "w,\"a,60,1,,,,,"), "f.csv:3: w/a: the quotes do not match", false},
+		"long line":       {head + good + strings.Repeat("x", 2*longest), "f.csv:4: w/good: is longer than 65536 bytes", true},
+		"no gzip":         {"\x1f\x8bxx", "f.csv: gzip: ", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, problems := read(c.content, Options{})
+			require.Contains(t, strings.Join(problems, "\n"), c.says)
+			require.Len(t, problems, 1)
+			if c.none {
+				require.Empty(t, found)
+				return
+			}
+			require.NotEmpty(t, found)
+			require.Equal(t, "good", found[len(found)-1].Container)
+		})
+	}
+}
+
+func TestCutShort(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(head)
+	for c := range 20 {
+		for i := range 500 {
+			fmt.Fprintf(&b, "w,c%d,%d,%d.%d,%d,,,,\n", c, 60*i+1, i*7919%100, i, i*104729)
+		}
+	}
+	whole := packed(t, b.String())
+	found, problems := read(whole[:len(whole)/2], Options{})
+	require.Len(t, problems, 1)
+	require.Contains(t, problems[0], "cannot be read: unexpected EOF: expected a whole file")
+	require.Greater(t, len(found), 5)
+	require.Less(t, len(found), 20)
+	for _, r := range found {
+		require.Len(t, r.At, 500, "no container without its end")
+	}
+}
+
+func TestGapsAndMixedStepsAreWarnings(t *testing.T) {
+	row := func(at int) string { return fmt.Sprintf("w,a,%d,1,,,,,\n", at) }
+	gap, mixed := head, head
+	for i := range 50 {
+		gap += row(1 + i*60 + i/25*7200)
+		mixed += row(1 + i*60 - i%3*20)
+	}
+	found, problems := read(gap, Options{})
+	require.Len(t, found, 1)
+	require.Equal(t, []string{"f.csv:27: column timestamp: w/a: 1 gaps, the longest of 2h1m0s: expected a sample every 1m0s; gaps are left out of all totals (used nevertheless)"}, problems)
+	found, problems = read(mixed, Options{})
+	require.Len(t, found, 1)
+	require.Len(t, problems, 1)
+	require.Contains(t, problems[0], "steps are not about 40s as usual: expected equal steps")
+}
+
+func TestStoppingEarly(t *testing.T) {
+	content := head + "w,a,1,1,,,,,\nw,a,2,1,,,,,\nw,b,1,1,,,,,\nw,b,2,1,,,,,\n"
+	n := 0
+	for r, p := range Read(strings.NewReader(content), "f", Options{}) {
+		require.Nil(t, p)
+		require.Equal(t, "a", r.Container)
+		n++
+		break
+	}
+	require.Equal(t, 1, n)
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(head + "w,a,1,1,,,,,\nw,a,2,1,,,,,\n")
+	f.Add(head + "w,\"a,1,1,,,,,\n")
+	f.Fuzz(func(t *testing.T, content string) {
+		for r, p := range Read(strings.NewReader(content), "f", Options{}) {
+			require.True(t, r != nil || p != nil)
+			if r != nil {
+				require.GreaterOrEqual(t, len(r.At), 2)
+				require.Len(t, r.Use[amount.CPU], len(r.At))
+			}
+		}
+	})
+}
+
+func BenchmarkRead(b *testing.B) {
+	var content bytes.Buffer
+	content.WriteString(head)
+	for i := range 100000 {
+		fmt.Fprintf(&content, "rnd-%d,vm-%d,%d,0.%d,%d,4,68719476736,,\n", i/9000, i/9000, 1372629804+i*300, i*7919%100000, i*104729)
+	}
+	b.SetBytes(int64(content.Len()))
+	for b.Loop() {
+		for r, p := range Read(bytes.NewReader(content.Bytes()), "f", Options{}) {
+			if p != nil && !p.Warning {
+				b.Fatal(p, r)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100000, "ns/row")
+}
