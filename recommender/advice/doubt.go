@@ -86,6 +86,17 @@ func hold(known *[amount.Kinds]bool, doubt [amount.Kinds]bool, c, before status.
 	return held
 }
 
+// note remembers which kinds of a container keep what was published.
+func note(v *feed.VPA, container string, known [amount.Kinds]bool) {
+	if known == [amount.Kinds]bool{true, true} {
+		return
+	}
+	if v.Kept == nil {
+		v.Kept = map[string][amount.Kinds]bool{}
+	}
+	v.Kept[container] = [amount.Kinds]bool{amount.CPU: !known[amount.CPU], amount.Memory: !known[amount.Memory]}
+}
+
 // heldMessage names what is held. It does not change while that does not.
 func heldMessage(held []string) string {
 	if len(held) == 0 {

@@ -229,7 +229,7 @@ func (s *Saver) saveOne(ctx context.Context, t *turn, now time.Time) Result {
 		defer s.Rescue(t.vpa)
 	}
 	var r Result
-	revision, targets := t.vpa.Revision(), t.vpa.Uncapped
+	revision, targets := t.vpa.Revision(), given(t.vpa)
 	contents := s.Contents(t.vpa, now)
 	owner := t.owner()
 	for _, container := range slices.Sorted(maps.Keys(contents)) {
