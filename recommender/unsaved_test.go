@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -162,4 +163,32 @@ func TestATargetThatIsHeldCausesNoWriteInEachPass(t *testing.T) {
 		}
 	}
 	require.InDelta(t, 6, written, 1, "one in ten minutes, as ever")
+}
+
+func TestWhatIsHeldIsLetGoThoughTheProgramRestartsTwiceADay(t *testing.T) {
+	w, raised := crashedUnsaved(t, 100)
+	for range 2 {
+		w.passes(60 * 11)
+		require.Equal(t, raised, w.memory("web"), "less than a day was seen")
+		w.kill()
+		w.uses("web-1", "a", 900, 100)
+	}
+	w.passes(60)
+	require.Equal(t, raised, w.memory("web"))
+	w.passes(60 * 2)
+	require.Less(t, w.memory("web"), raised)
+	held, _ := w.condition("web", status.TargetHeld)
+	require.Empty(t, held)
+}
+
+func TestWhatIsHeldStaysWhileTheProgramIsDown(t *testing.T) {
+	w, raised := crashedUnsaved(t, 100)
+	w.passes(60)
+	w.now = w.now.Add(48 * time.Hour)
+	w.kill()
+	w.uses("web-1", "a", 900, 100)
+	w.passes(60 * 20)
+	require.Equal(t, raised, w.memory("web"), "nothing was seen in the meantime")
+	w.passes(60 * 4)
+	require.Less(t, w.memory("web"), raised)
 }
