@@ -178,7 +178,12 @@ func (s *Saver) Secure(ctx context.Context, v *feed.VPA, now time.Time) Result {
 		t.mark()
 		return Result{}
 	}
-	return s.saveOne(ctx, t, now)
+	r := s.saveOne(ctx, t, now)
+	if ctx.Err() != nil { // nobody refused: there was no time, nor is there any to publish
+		t.failed = false
+		t.mark()
+	}
+	return r
 }
 
 // leastTime is how long what is not urgent may be written though kills wait. In a
