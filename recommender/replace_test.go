@@ -74,3 +74,17 @@ func TestTheCheckpointOfAVPAThatHasJustGoneStays(t *testing.T) {
 	w.passes(8)
 	require.Empty(t, w.checkpoints())
 }
+
+func TestTheCheckpointOfAVPAThatGoesDuringAPassStays(t *testing.T) {
+	w := web(t)
+	w.config.Checkpoints.CollectInterval = 2 * time.Minute
+	w.begin()
+	w.uses("web-1", "a", 100, 100)
+	w.passes(3)
+	require.Len(t, w.checkpoints(), 1)
+	w.deleteVPA("web")
+	w.loop.maintainCheckpoints(t.Context(), w.now.Add(time.Minute)) // the end of a pass that began before
+	require.Len(t, w.checkpoints(), 1)
+	w.passes(6)
+	require.Empty(t, w.checkpoints(), "it was not created again")
+}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -80,4 +82,113 @@ func TestTheMarkOfWhatIsUnsavedGoesWithItsReason(t *testing.T) {
 	require.Equal(t, raised, w.memory("web"))
 	held, _ := w.condition("web", status.TargetHeld)
 	require.Empty(t, held, "nothing is in doubt")
+}
+
+// crashedUnsaved is a world that published a target which it could not save, and
+// was killed then. Now checkpoints can be written, and so much memory is used.
+func crashedUnsaved(t *testing.T, mib amount.Amount) (w *world, raised int64) {
+	w = web(t)
+	refused := true
+	w.refuse(&refused)
+	w.uses("web-1", "a", 900, 2000)
+	w.passes(1)
+	raised = w.memory("web")
+	mark, _ := w.condition("web", status.TargetUnsaved)
+	require.Equal(t, corev1.ConditionTrue, mark)
+	refused = false
+	w.kill()
+	w.uses("web-1", "a", 900, mib)
+	return w, raised
+}
+
+func TestAMarkSurvivesACrashAfterWhichAsMuchIsUsed(t *testing.T) {
+	w := web(t)
+	refused := true
+	w.refuse(&refused)
+	w.uses("web-1", "a", 900, 2000)
+	w.passes(1)
+	raised := w.memory("web")
+	w.kill()
+	w.uses("web-1", "a", 900, 2000)
+	w.passes(12)
+	require.Equal(t, raised, w.memory("web"))
+	mark, _ := w.condition("web", status.TargetUnsaved)
+	require.Equal(t, corev1.ConditionTrue, mark, "nothing was saved all the time")
+	w.kill()
+	w.uses("web-1", "a", 100, 100)
+	w.passes(2)
+	require.Equal(t, raised, w.memory("web"))
+}
+
+func TestATargetThatIsReachedAgainIsSavedFirst(t *testing.T) {
+	stays := func(w *world, reached int64) {
+		w.t.Helper()
+		mark, _ := w.condition("web", status.TargetUnsaved)
+		require.Empty(w.t, mark)
+		held, _ := w.condition("web", status.TargetHeld)
+		require.Empty(w.t, held)
+		w.kill()
+		w.uses("web-1", "a", 100, 100)
+		w.passes(2)
+		require.GreaterOrEqual(w.t, w.memory("web"), reached)
+	}
+	t.Run("at once", func(t *testing.T) {
+		w, raised := crashedUnsaved(t, 2000)
+		w.passes(1)
+		require.Equal(t, raised, w.memory("web"))
+		stays(w, raised)
+	})
+	for held := 27; held < 33; held++ { // at any moment of the interval of its checkpoint
+		t.Run(fmt.Sprintf("held for %d minutes", held), func(t *testing.T) {
+			w, raised := crashedUnsaved(t, 100)
+			w.passes(held)
+			require.Equal(t, raised, w.memory("web"))
+			w.uses("web-1", "a", 900, 2000)
+			w.passes(1)
+			stays(w, raised)
+		})
+	}
+}
+
+func TestATargetThatIsHeldCausesNoWriteInEachPass(t *testing.T) {
+	w, raised := crashedUnsaved(t, 100)
+	w.passes(1)
+	w.vpas.ClearActions()
+	w.passes(60)
+	require.Equal(t, raised, w.memory("web"))
+	written := 0
+	for _, what := range w.writes() {
+		if what == "patch verticalpodautoscalercheckpoints" {
+			written++
+		}
+	}
+	require.InDelta(t, 6, written, 1, "one in ten minutes, as ever")
+}
+
+func TestWhatIsHeldIsLetGoThoughTheProgramRestartsTwiceADay(t *testing.T) {
+	w, raised := crashedUnsaved(t, 100)
+	for range 2 {
+		w.passes(60 * 11)
+		require.Equal(t, raised, w.memory("web"), "less than a day was seen")
+		w.kill()
+		w.uses("web-1", "a", 900, 100)
+	}
+	w.passes(60)
+	require.Equal(t, raised, w.memory("web"))
+	w.passes(60 * 2)
+	require.Less(t, w.memory("web"), raised)
+	held, _ := w.condition("web", status.TargetHeld)
+	require.Empty(t, held)
+}
+
+func TestWhatIsHeldStaysWhileTheProgramIsDown(t *testing.T) {
+	w, raised := crashedUnsaved(t, 100)
+	w.passes(60)
+	w.now = w.now.Add(48 * time.Hour)
+	w.kill()
+	w.uses("web-1", "a", 900, 100)
+	w.passes(60 * 20)
+	require.Equal(t, raised, w.memory("web"), "nothing was seen in the meantime")
+	w.passes(60 * 4)
+	require.Less(t, w.memory("web"), raised)
 }

@@ -83,10 +83,11 @@ func (a *Advisor) coarse() bool {
 // kind of which less may be known than there was, while the target would be
 // lower. A kind of which nothing is known and published, such as the CPU of a
 // container that was killed before its first sample, is left out; a container
-// without any gets none.
+// without any gets none. It notes in the VPA what it kept.
 func (a *Advisor) Advise(v *feed.VPA, estimates []status.Estimate) status.Advice {
 	advice := status.Advice{History: 1<<63 - 1}
 	var held []string
+	v.Kept = nil
 	for _, e := range estimates {
 		before, published := published(v, e.Container)
 		known := e.Known
@@ -98,6 +99,7 @@ func (a *Advisor) Advise(v *feed.VPA, estimates []status.Estimate) status.Advice
 		if kinds := hold(&known, e.Doubted, c, before); kinds != nil {
 			held = append(held, fmt.Sprintf("%s of container %s", strings.Join(kinds, " and "), e.Container))
 		}
+		note(v, e.Container, known)
 		keep(&c, before, known)
 		if asked > 0 && len(c.Target) == 0 {
 			continue

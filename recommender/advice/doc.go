@@ -2,8 +2,9 @@
 // restored, and makes of it what goes out: a recommendation for the status, and
 // contents for the checkpoints.
 //
-// Advisor does both. It reads the store and the model and changes neither, so
-// several goroutines may use it at once, each with its own scratch profile. The
-// numbers come from package estimate; rounding, caps and the form of the status
-// from package status.
+// Advisor does both. It reads the store and the model and changes neither, but for
+// what it notes in a VPA about its advice, so several goroutines may use it at once
+// for different VPAs, each with its own scratch profile. The numbers come from
+// package estimate, their form from package convert, caps and rounding from package
+// postprocess; the status is put together by package status.
 package advice

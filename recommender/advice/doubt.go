@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -16,32 +18,51 @@ import (
 // Doubt notes which histories of a VPA that was just taken on may be less than
 // there was, because something is published that must have come from more: all of
 // a container without history, and the memory of one whose open windows are not
-// known; or because the status says so itself. Past is what was loaded, by
-// container.
+// known; or because the status says so itself. It also notes for how long each was
+// seen while targets were held, or a program that starts often would never let them
+// go; what is lost since then begins anew. Past is what was loaded, by container.
 func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
-	v.Doubted = nil
+	v.Doubted, v.Watched = nil, nil
 	if v.Retargeted || !status.Provided(v.Object) {
 		return
 	}
-	uncertain := status.Holds(v.Object, status.TargetUnsaved) || status.Holds(v.Object, status.TargetHeld)
-	v.Doubted = map[string][amount.Kinds]bool{}
+	unsaved, since := status.Holds(v.Object, status.TargetUnsaved), heldSince(v)
+	uncertain := unsaved || status.Holds(v.Object, status.TargetHeld)
+	v.Doubted, v.Watched = map[string][amount.Kinds]bool{}, map[string]time.Duration{}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
 		loaded, found := past[c.ContainerName]
 		v.Doubted[c.ContainerName] = [amount.Kinds]bool{
 			amount.CPU:    uncertain || !found,
 			amount.Memory: uncertain || !found || loaded.Windows == nil,
 		}
+		if intact := !unsaved && loaded.Windows != nil; intact && !since.IsZero() {
+			v.Watched[c.ContainerName] = max(0, loaded.Profile.Last().Sub(since))
+		}
 	}
 }
 
+// heldSince returns since when the status of a VPA says that targets are held, the
+// zero time if it does not.
+func heldSince(v *feed.VPA) time.Time {
+	for _, c := range v.Object.Status.Conditions {
+		if c.Type == status.TargetHeld && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
 // doubts tells which kinds of a container may have had more history than is
-// known. Samples over a memory interval prove that there is enough: for memory one
-// of the VPA's own, for CPU one of the store's, because how long a VPA wants its
-// memory windows says nothing of CPU.
+// known. Samples over a memory interval prove that there is enough, with those
+// that were watched before the start: for memory one of the VPA's own, for CPU one
+// of the store's, because how long a VPA wants its memory windows says nothing of
+// CPU.
 func (a *Advisor) doubts(v *feed.VPA, container string, live time.Duration) [amount.Kinds]bool {
 	doubted := v.Doubted[container]
 	if a.incomplete() {
 		doubted = [amount.Kinds]bool{true, true}
+	} else {
+		live += v.Watched[container]
 	}
 	doubted[amount.CPU] = doubted[amount.CPU] && live < a.Store.Rules().Interval
 	doubted[amount.Memory] = doubted[amount.Memory] && live < v.RulesOf(container).Interval
@@ -84,6 +105,17 @@ func hold(known *[amount.Kinds]bool, doubt [amount.Kinds]bool, c, before status.
 		}
 	}
 	return held
+}
+
+// note remembers which kinds of a container keep what was published.
+func note(v *feed.VPA, container string, known [amount.Kinds]bool) {
+	if known == [amount.Kinds]bool{true, true} {
+		return
+	}
+	if v.Kept == nil {
+		v.Kept = map[string][amount.Kinds]bool{}
+	}
+	v.Kept[container] = [amount.Kinds]bool{amount.CPU: !known[amount.CPU], amount.Memory: !known[amount.Memory]}
 }
 
 // heldMessage names what is held. It does not change while that does not.

@@ -7,10 +7,13 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -71,4 +74,49 @@ func (d *desk) publishes(container, cpu, memory string) {
 	d.vpa.Object.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue}}
 	d.vpa.Object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []status.Recommended{{
 		ContainerName: container, Target: target, UncappedTarget: target}}}
+}
+
+// What was seen before the start counts only where nothing was lost since.
+func TestTheTimeThatWasWatchedBeforeTheStartCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*feed.VPA, map[string]checkpoint.Past)
+		want   time.Duration
+	}{
+		"held for five hours": {func(*feed.VPA, map[string]checkpoint.Past) {}, 5 * time.Hour},
+		"seen before it alone": {func(v *feed.VPA, _ map[string]checkpoint.Past) {
+			v.Object.Status.Conditions[1].LastTransitionTime = metav1.NewTime(now())
+		}, 0},
+		"since an unknown time": {func(v *feed.VPA, _ map[string]checkpoint.Past) {
+			v.Object.Status.Conditions[1].LastTransitionTime = metav1.Time{}
+		}, 0},
+		"held no more": {func(v *feed.VPA, _ map[string]checkpoint.Past) {
+			v.Object.Status.Conditions[1].Status = corev1.ConditionFalse
+		}, 0},
+		"a target is unsaved": {func(v *feed.VPA, _ map[string]checkpoint.Past) {
+			v.Object.Status.Conditions = append(v.Object.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{Type: status.TargetUnsaved, Status: corev1.ConditionTrue})
+		}, 0},
+		"the checkpoint is gone": {func(_ *feed.VPA, past map[string]checkpoint.Past) { delete(past, "a") }, 0},
+		"its windows are": {func(_ *feed.VPA, past map[string]checkpoint.Past) {
+			past["a"] = checkpoint.Past{Profile: past["a"].Profile}
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t)
+			d.publishes("a", "3", "3Gi")
+			d.vpa.Object.Status.Conditions = append(d.vpa.Object.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{
+				Type: status.TargetHeld, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now().Add(-6 * time.Hour))})
+			seen := profile.New(d.Shape)
+			seen.AddCPU(1, now().Add(-100*time.Hour))
+			seen.AddCPU(1, now().Add(-time.Hour))
+			past := map[string]checkpoint.Past{"a": {Profile: &seen, Windows: map[string]usage.Window{}}}
+			c.change(d.vpa, past)
+			Doubt(d.vpa, past)
+			require.Equal(t, c.want, d.vpa.Watched["a"])
+			enough := 24*time.Hour - c.want
+			require.Equal(t, d.vpa.Doubted["a"], d.doubts(d.vpa, "a", enough-1))
+			require.Empty(t, d.doubts(d.vpa, "a", enough))
+			d.Complete = func() bool { return false }
+			require.True(t, d.doubts(d.vpa, "a", 24*time.Hour-1)[amount.CPU], "what is loaded apart may be more")
+		})
+	}
 }

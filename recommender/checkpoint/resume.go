@@ -68,10 +68,30 @@ func merge(a, b usage.Window) usage.Window {
 	if a.End.Equal(b.End) {
 		a.Usage, a.OOM = max(a.Usage, b.Usage), max(a.OOM, b.OOM)
 	}
-	if b.Kill.After(a.Kill) {
+	switch b.Kill.Compare(a.Kill) {
+	case 1:
 		a.Kill, a.Kills = b.Kill, b.Kills
+	case 0:
+		a.Kills = later(a.Kills, b.Kills)
 	}
 	return a
+}
+
+// later returns that of two lists of kills which was written later: it goes on from
+// the head of the other or, where that does not tell, is the longer one.
+func later(a, b []uint64) []uint64 {
+	if len(a) > 0 && len(b) > 0 {
+		switch onB, onA := slices.Contains(a, b[0]), slices.Contains(b, a[0]); {
+		case onB && !onA:
+			return a
+		case onA && !onB:
+			return b
+		}
+	}
+	if cmp.Or(cmp.Compare(len(a), len(b)), slices.Compare(a, b)) >= 0 {
+		return a
+	}
+	return b
 }
 
 func compareKeys(a, b usage.ContainerKey) int {

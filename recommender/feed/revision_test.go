@@ -127,14 +127,21 @@ func TestAReplacedVPAHasWhatItHadForTheSameTarget(t *testing.T) {
 	m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
 	former := m.Find("ns", "v")
 	former.Restored = map[string]*profile.Profile{"a": {}}
-	former.Recommended, former.Uncapped, former.Complained = true, map[string]amount.Resources{"a": {}}, now().Add(-day)
+	former.Recommended, former.Unsaved, former.Complained = true, true, now().Add(-day)
+	former.Uncapped, former.Watched = map[string]amount.Resources{"a": {}}, map[string]time.Duration{"a": 1}
+	former.Doubted = map[string][amount.Kinds]bool{"a": {true}}
+	former.Kept = former.Doubted
 	object := withUID(seen("v", "x", 1), "u2")
 	require.Empty(t, m.SyncVPAs([]Observed{object}, now()))
 	v := m.Find("ns", "v")
 	require.Same(t, object.Object, v.Object)
 	require.Len(t, v.Restored, 1)
 	require.False(t, v.Recommended)
+	require.False(t, v.Unsaved)
 	require.Empty(t, v.Uncapped)
+	require.Empty(t, v.Doubted)
+	require.Empty(t, v.Watched)
+	require.Empty(t, v.Kept)
 	require.Equal(t, now(), v.Complained)
 
 	require.Len(t, m.SyncVPAs([]Observed{withUID(seen("v", "y", 1), "u3")}, now()), 1)

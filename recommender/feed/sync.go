@@ -106,7 +106,8 @@ func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now 
 		v = former.vpa
 		delete(m.departed, nameOf(object))
 		if v.Object.UID != object.UID { // its status is another
-			v.Recommended, v.Uncapped, v.Doubted, v.Complained = false, nil, nil, now
+			v.Recommended, v.Unsaved, v.Complained = false, false, now
+			v.Uncapped, v.Doubted, v.Watched, v.Kept = nil, nil, nil, nil
 		}
 	}
 	v.Object, v.Rules = object, convert.Rules(object)

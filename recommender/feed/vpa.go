@@ -37,6 +37,13 @@ type VPA struct {
 	// Doubted tells of which kinds of a container less history may be known than
 	// there was. The caller fills it.
 	Doubted map[string][amount.Kinds]bool
+	// Watched tells for how long before the start a container was seen while
+	// targets were held: that much less is needed now. The caller fills it.
+	Watched map[string]time.Duration
+	// Kept tells which kinds of a container the last recommendation took over from
+	// what was published before: their targets do not rest on the history that is
+	// known. The caller keeps it.
+	Kept map[string][amount.Kinds]bool
 	// Uncapped holds the last recommended target by container, before capping.
 	// The caller keeps it, for the quality metrics.
 	Uncapped map[string]amount.Resources

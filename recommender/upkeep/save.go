@@ -178,7 +178,12 @@ func (s *Saver) Secure(ctx context.Context, v *feed.VPA, now time.Time) Result {
 		t.mark()
 		return Result{}
 	}
-	return s.saveOne(ctx, t, now)
+	r := s.saveOne(ctx, t, now)
+	if ctx.Err() != nil { // nobody refused: there was no time, nor is there any to publish
+		t.failed = false
+		t.mark()
+	}
+	return r
 }
 
 // leastTime is how long what is not urgent may be written though kills wait. In a
@@ -229,7 +234,7 @@ func (s *Saver) saveOne(ctx context.Context, t *turn, now time.Time) Result {
 		defer s.Rescue(t.vpa)
 	}
 	var r Result
-	revision, targets := t.vpa.Revision(), t.vpa.Uncapped
+	revision, targets := t.vpa.Revision(), given(t.vpa)
 	contents := s.Contents(t.vpa, now)
 	owner := t.owner()
 	for _, container := range slices.Sorted(maps.Keys(contents)) {

@@ -3,6 +3,7 @@ package upkeep
 import (
 	"cmp"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"time"
 
@@ -30,7 +31,7 @@ type turn struct {
 	first    bool                        // the VPA was there in the first Save, and got what was restored
 	phase    time.Duration               // of its time within the interval
 	revision uint64                      // that was saved
-	targets  map[string]amount.Resources // uncapped, by container, that were saved
+	targets  map[string]amount.Resources // uncapped, by container, that what was saved gives
 	began    time.Time                   // since when it has history; zero = since before the start
 	taken    time.Time                   // when it last was tried, or was first seen
 	saved    bool                        // by this process
@@ -96,11 +97,18 @@ func newTurn(v *feed.VPA, interval time.Duration, now time.Time) *turn {
 		_, _ = h.Write([]byte(v.Object.Namespace + "/" + v.Object.Name)) // a hash never fails
 		t.phase = time.Duration(h.Sum64() % uint64(interval))
 	}
-	// What was restored is in a checkpoint, and what was published then came from it.
+	if len(v.Restored) > 0 {
+		t.began = time.Time{}
+	}
+	// What was restored is in a checkpoint, and what was published then came from it,
+	// unless the status says that there was more.
+	if status.Holds(v.Object, status.TargetUnsaved) || status.Holds(v.Object, status.TargetHeld) {
+		return t
+	}
 	t.targets = make(map[string]amount.Resources, len(v.Restored))
 	published := published(v)
 	for container := range v.Restored {
-		t.targets[container], t.began = published[container], time.Time{}
+		t.targets[container] = published[container]
 	}
 	return t
 }
@@ -127,18 +135,35 @@ func published(v *feed.VPA) map[string]amount.Resources {
 const wavering = 1.08
 
 // rose tells whether a target is published that would fall without what is not
-// saved yet.
+// saved yet. One that was kept does not rest on that.
 func (t *turn) rose() bool {
 	for container, now := range t.vpa.Uncapped {
-		saved, found := t.targets[container]
-		if !found {
-			return true
-		}
-		if now.Value(amount.Memory) > saved.Value(amount.Memory) || now.Value(amount.CPU) > saved.Value(amount.CPU).Scale(wavering) {
+		saved, kept := t.targets[container], t.vpa.Kept[container]
+		if !kept[amount.Memory] && now.Value(amount.Memory) > saved.Value(amount.Memory) ||
+			!kept[amount.CPU] && now.Value(amount.CPU) > saved.Value(amount.CPU).Scale(wavering) {
 			return true
 		}
 	}
 	return false
+}
+
+// given returns the targets, before capping, that the history of a VPA gives: all
+// but those that were kept. Once one of them is reached, or is kept no more, it
+// rose.
+func given(v *feed.VPA) map[string]amount.Resources {
+	if len(v.Kept) == 0 {
+		return v.Uncapped
+	}
+	targets := maps.Clone(v.Uncapped)
+	for container, target := range targets {
+		for k, kept := range v.Kept[container] {
+			if kept {
+				target = target.Without(amount.Kind(k))
+			}
+		}
+		targets[container] = target
+	}
+	return targets
 }
 
 // mark lets the VPA tell whether a target of it would fall in a crash, because the

@@ -88,13 +88,18 @@ func (u *Upkeep) report(ctx context.Context, last *Complaint, err error, message
 // fate tells what becomes of a checkpoint: it is an orphan when its VPA is gone,
 // and expired when the VPA has not had the container for long. One whose VPA has
 // just gone stays for the time between two clean-ups: should that be created again,
-// and the program end before it has saved it, the history is still there.
+// and the program end before it has saved it, the history is still there. One that
+// went during this pass is in the model until the next.
 func (u *Upkeep) fate(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) Fate {
 	if u.Ignores(c.Namespace) {
 		return Keep
 	}
 	object, err := u.VPAs.VerticalPodAutoscalers(c.Namespace).Get(c.Spec.VPAObjectName)
+	v, container := u.Model.Find(c.Namespace, c.Spec.VPAObjectName), c.Spec.ContainerName
 	if apierrors.IsNotFound(err) {
+		if v != nil {
+			return Keep
+		}
 		if since, remembered := u.Model.Departed(c.Namespace, c.Spec.VPAObjectName); remembered && now.Sub(since) < u.Collect {
 			return Keep
 		}
@@ -103,7 +108,6 @@ func (u *Upkeep) fate(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) F
 	if err != nil || !u.Serves(object) {
 		return Keep
 	}
-	v, container := u.Model.Find(c.Namespace, c.Spec.VPAObjectName), c.Spec.ContainerName
 	if v == nil || v.Trouble != nil || v.Restored[container] != nil || len(v.Series(container)) > 0 {
 		return Keep
 	}

@@ -1,6 +1,7 @@
 package upkeep
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -324,6 +325,32 @@ func TestWhatFailsIsNotUrgentAnyMore(t *testing.T) {
 	}{{Urgent, 1}, {Urgent, 1}, {Due, 2}, {Urgent, 2}, {Due, 3}} {
 		require.Zero(t, b.Save(t.Context(), []*feed.VPA{bad}, c.scope, now(), time.Minute).Written)
 		require.Equal(t, c.tries, tried)
+	}
+}
+
+// Only who refuses a write is a reason to put it off and to mark the target: where
+// the time of a pass is over, the VPA is as urgent as before.
+func TestAnEndOfTimeIsNoRefusal(t *testing.T) {
+	for _, over := range []bool{false, true} {
+		b := newBench()
+		ctx, stop := context.WithCancel(t.Context())
+		b.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if over {
+				stop()
+			}
+			return true, nil, errors.New("refused")
+		})
+		v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
+		v.Uncapped = map[string]amount.Resources{"x": (amount.Resources{}).With(amount.CPU, 100)}
+		require.Error(t, errors.Join(b.Secure(ctx, v, now()).problems...))
+		require.Equal(t, !over, v.Unsaved)
+		stop()
+		b.client.ReactionChain = b.client.ReactionChain[1:]
+		want := 0
+		if over {
+			want = 1
+		}
+		require.Equal(t, want, b.Save(t.Context(), []*feed.VPA{v}, Urgent, now(), time.Minute).Written)
 	}
 }
 

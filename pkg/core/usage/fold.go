@@ -21,8 +21,8 @@ func (s *Store) Fold(from Series, key SeriesKey) (Series, bool) {
 	to := &s.series[into]
 	h.profile.MergeInto(&to.profile)
 	to.version++
-	if to.created.Before(h.created) {
-		to.created = h.created
+	if older := h.created.Before(to.created); older != to.profile.Empty() {
+		to.created = h.created // without CPU samples the later one, from which on it expires
 	}
 	s.remove(from)
 	return into, true

@@ -47,6 +47,35 @@ func TestFold(t *testing.T) {
 	require.Equal(t, from, again, "the slot is used again")
 }
 
+// A rollout folds a younger series into that of the workload, which is not younger
+// for that. Without CPU samples its peaks must not expire early.
+func TestAFoldedSeriesIsAsOldAsTheFirst(t *testing.T) {
+	common := SeriesKey{"ns", "app", "app=x"}
+	later := morning.Add(day)
+	for name, c := range map[string]struct {
+		into, from time.Time
+		kind       amount.Kind
+		want       time.Time
+	}{
+		"younger":                     {morning, later, amount.CPU, morning},
+		"older":                       {later, morning, amount.CPU, morning},
+		"younger, without CPU sample": {morning, later, amount.Memory, later},
+		"older, without CPU sample":   {later, morning, amount.Memory, later},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(DefaultConfig())
+			old := ContainerKey{"ns", "old", "app"}
+			into, _ := s.Track(old, common, c.into)
+			from, _ := s.Track(app, appKey, c.from)
+			require.Equal(t, Accepted, s.use(c.kind, later, 100))
+			require.True(t, s.Forget(app))
+			_, folded := s.Fold(from, common)
+			require.True(t, folded)
+			require.Equal(t, c.want, s.Created(into))
+		})
+	}
+}
+
 func TestAbsorbJoinsOpenWindows(t *testing.T) {
 	for name, c := range map[string]struct {
 		ours, theirs   amount.Amount // Mi; negative = no window

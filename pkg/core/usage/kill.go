@@ -14,6 +14,7 @@ type kill struct {
 	need   amount.Amount           // bytes that the container was taken to need since the last one; none = not known any more
 	steps  int                     // how often it was killed although it had what it was taken to need
 	recent [RememberedKills]uint64 // hashes of the IDs, the last one first; 0 = none, or not known any more
+	timed  bool                    // not all IDs are known, so one that is not later was taken
 }
 
 // RememberedKills is how many kills of a container are recognised when they are
@@ -31,27 +32,35 @@ func hashOf(id string) uint64 {
 }
 
 // covers tells whether a kill was taken already. Its ID says so: the clock of a node
-// may have been set back, so a time before the last kill does not. Where no IDs are
-// known, after a restart, time must do.
+// may have been set back, so a time before the last kill does not. Where IDs are not
+// known, after a restart, time must do until there is a new kill.
 func (k *kill) covers(at int64, id string) bool {
-	switch {
-	case k == nil:
-		return false
-	case k.recent[0] == 0:
-		return at <= k.at
-	}
-	return slices.Contains(k.recent[:], hashOf(id))
+	return k != nil && (k.knows(id) || k.timed && at <= k.at)
 }
 
-// remember notes that a kill was taken.
+func (k *kill) knows(id string) bool { return slices.Contains(k.recent[:], hashOf(id)) }
+
+// remember notes that a new kill was taken.
 func (k *kill) remember(at int64, id string) {
-	k.at = max(k.at, at)
-	copy(k.recent[1:], k.recent[:])
-	k.recent[0] = hashOf(id)
+	k.at, k.timed = max(k.at, at), false
+	k.note(id)
 }
 
-// hashes returns those of the remembered IDs.
+// note keeps the ID of a kill that was taken, so that it is also known when time
+// does not tell any more.
+func (k *kill) note(id string) {
+	if !k.knows(id) {
+		copy(k.recent[1:], k.recent[:])
+		k.recent[0] = hashOf(id)
+	}
+}
+
+// hashes returns those of the remembered IDs, none while time tells: then they are
+// not all.
 func (k *kill) hashes() []uint64 {
+	if k.timed {
+		return nil
+	}
 	known := slices.Index(k.recent[:], 0)
 	if known < 0 {
 		known = len(k.recent)
@@ -92,6 +101,7 @@ func (s *Store) ObserveOOM(oom OOM) Reason {
 	rules := s.rules(h)
 	switch {
 	case oom.ID != "" && c.kill.covers(at, oom.ID):
+		c.kill.note(oom.ID)
 		return Duplicate
 	case c.window.last != none && at < c.window.last-int64(rules.Interval):
 		return TooOld

@@ -174,6 +174,24 @@ func TestWithoutIDsAKillIsOldByItsTime(t *testing.T) {
 	require.Equal(t, Duplicate, s.killed("zero", at.Add(-time.Second), 3000, 0))
 	require.Equal(t, Accepted, s.killed("two", at.Add(time.Second), 3000, 0))
 	require.Equal(t, Accepted, s.killed("three", at.Add(-time.Second), 3000, 0), "now IDs tell")
+	require.Equal(t, Duplicate, s.killed("one", at, 3000, 0), "its ID was noted when time told it")
+	require.Equal(t, Duplicate, s.killed("zero", at.Add(-time.Second), 3000, 0))
+}
+
+// IDs that were noted while time tells are not all: another restart changes nothing.
+func TestWithoutIDsTimeTellsOverMoreRestarts(t *testing.T) {
+	at := clock(t, "10:05")
+	w := Window{Usage: none, OOM: none, Kill: at}
+	for range 3 {
+		s := tracking(DefaultConfig())
+		require.True(t, s.Resume(app, w))
+		require.Equal(t, Duplicate, s.killed("one", at, 3000, 0))
+		for _, w = range s.Windows(at, 0) {
+			require.Equal(t, at, w.Kill)
+			require.Empty(t, w.Kills)
+		}
+		require.Equal(t, Duplicate, s.killed("zero", at.Add(-time.Second), 3000, 0))
+	}
 }
 
 func TestAContainerThatWasNeverKilledCostsAPointer(t *testing.T) {

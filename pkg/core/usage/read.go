@@ -21,7 +21,10 @@ func (s *Store) Span(series Series) (first, last time.Time, samples int64) {
 	return p.First(), p.Last(), p.Samples()
 }
 
-// Created returns when a series began in this store, whatever it absorbed since.
+// Created returns when a series began in this store, whatever it absorbed since, so
+// from when on its samples may be our own. Of series that were folded together it is
+// the first of their times, but the last while there is no CPU sample: then it also
+// says when the series is so old that it expires.
 func (s *Store) Created(series Series) time.Time { return s.series[series].created }
 
 // Version returns a number that grows whenever the history of a series changes. A

@@ -96,6 +96,7 @@ func (s *Store) resumeKill(slot int32, w Window) bool {
 	}
 	c.kill = &kill{at: at, need: max(w.OOM, none)}
 	copy(c.kill.recent[:], w.Kills)
+	c.kill.timed = c.kill.recent[0] == 0
 	return true
 }
 
