@@ -61,7 +61,8 @@ func (s *Store) compactContainers() {
 		for at := first; s.series[i].live && at != none; at = former[at].next {
 			slot := int32(len(s.containers))
 			s.containers = append(s.containers, former[at])
-			s.join(slot, podKey{s.series[i].key.Namespace, former[at].pod})
+			pod := podKey{s.series[i].key.Namespace, former[at].pod}
+			s.join(slot, s.pod(pod), pod)
 			s.link(slot, Series(i))
 		}
 	}

@@ -66,18 +66,26 @@ func (s *Store) slot(c ContainerKey) (slot int32, known bool) {
 	return s.among(first, known, c)
 }
 
-// observed is slot for what comes for all containers of a pod one after the other,
-// so that it looks up a pod once. Readers must not use it: it changes the store.
-func (s *Store) observed(c ContainerKey) (slot int32, known bool) {
-	if c.Pod != s.recent.pod || c.Namespace != s.recent.namespace || c.Pod == "" {
-		pod := podKey{c.Namespace, c.Pod}
-		first, known := s.byPod[pod]
-		if !known {
-			return none, false
-		}
-		s.recent, s.recentFirst = pod, first
+// pod finds the first container of a pod; none = none is tracked. What comes for
+// all containers of a pod one after the other looks it up once. Readers must not use
+// it: it changes the store.
+func (s *Store) pod(pod podKey) (first int32) {
+	if pod == s.recent && pod.pod != "" {
+		return s.recentFirst
 	}
-	return s.among(s.recentFirst, true, c)
+	first, known := s.byPod[pod]
+	if !known {
+		return none
+	}
+	s.recent, s.recentFirst = pod, first
+	return first
+}
+
+// observed is slot for what comes for all containers of a pod one after the other.
+// Readers must not use it: it changes the store.
+func (s *Store) observed(c ContainerKey) (slot int32, known bool) {
+	first := s.pod(podKey{c.Namespace, c.Pod})
+	return s.among(first, first != none, c)
 }
 
 // among finds a container of a pod whose first one is given, if it is known.
@@ -116,10 +124,11 @@ func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Seri
 
 // Feed is Track for a series whose handle is known.
 func (s *Store) Feed(c ContainerKey, series Series) {
-	slot, known := s.observed(c)
+	first := s.pod(podKey{c.Namespace, c.Pod})
+	slot, known := s.among(first, first != none, c)
 	switch {
 	case !known:
-		slot = s.addContainer(c)
+		slot = s.addContainer(c, first)
 	case s.containers[slot].series == series:
 		return
 	default:
@@ -145,7 +154,9 @@ func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
 	return slot
 }
 
-func (s *Store) addContainer(key ContainerKey) int32 {
+// addContainer adds a container to a pod whose first one is given; none = it is the
+// first.
+func (s *Store) addContainer(key ContainerKey, first int32) int32 {
 	var slot int32
 	if n := len(s.freeContainers); n > 0 {
 		slot, s.freeContainers = s.freeContainers[n-1], s.freeContainers[:n-1]
@@ -154,19 +165,15 @@ func (s *Store) addContainer(key ContainerKey) int32 {
 		s.containers = append(roomy(s.containers), container{})
 	}
 	s.containers[slot] = container{pod: key.Pod, lastCPU: none, window: newWindow()}
-	s.join(slot, podKey{key.Namespace, key.Pod})
+	s.join(slot, first, podKey{key.Namespace, key.Pod})
 	return slot
 }
 
-// join makes a container one of a pod. Those of a pod come one after the other, so
-// that it looks up and enters a pod once.
-func (s *Store) join(slot int32, pod podKey) {
+// join makes a container one of a pod whose first one is given; none = it is the
+// first.
+func (s *Store) join(slot, first int32, pod podKey) {
 	s.tracked++
-	first, known := s.recentFirst, pod == s.recent && pod.pod != ""
-	if !known {
-		first, known = s.byPod[pod]
-	}
-	if !known {
+	if first == none {
 		s.containers[slot].sibling = none
 		s.byPod[pod] = slot
 		s.recent, s.recentFirst = pod, slot
