@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,7 +41,7 @@ func fill(ctx context.Context, cluster *harness.Cluster, o options) (map[string]
 			return nil, err
 		}
 	}
-	if err := each(ctx, o.vpas, func(ctx context.Context, i int) error { return recommend(ctx, cluster, o.workload(i)) }); err != nil {
+	if err := harness.Each(ctx, o.vpas, func(ctx context.Context, i int) error { return recommend(ctx, cluster, o.workload(i)) }); err != nil {
 		return nil, err
 	}
 	fmt.Printf("  %3.0f s: all created\n", time.Since(start).Seconds())
@@ -88,34 +87,4 @@ func recommend(ctx context.Context, cluster *harness.Cluster, w harness.Workload
 	vpa.Status.Recommendation = recommendation
 	_, err = vpas.UpdateStatus(ctx, vpa, metav1.UpdateOptions{})
 	return err
-}
-
-// creators is how many objects are created at once.
-const creators = 8
-
-// each calls do for every number below n, some at a time, and returns the first
-// error.
-func each(ctx context.Context, n int, do func(context.Context, int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var workers sync.WaitGroup
-	numbers := make(chan int)
-	for range creators {
-		workers.Go(func() {
-			for i := range numbers {
-				if err := do(ctx, i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	for i := range n {
-		if ctx.Err() != nil {
-			break
-		}
-		numbers <- i
-	}
-	close(numbers)
-	workers.Wait()
-	return context.Cause(ctx)
 }

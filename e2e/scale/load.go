@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,36 +19,6 @@ type load struct {
 // filled tells how long it took to fill the cluster.
 type filled struct {
 	created, running, metered time.Duration // from the start: Deployments, pods, pods with usage
-}
-
-// creators is how many objects are created at once.
-const creators = 8
-
-// each calls do for every number below n, some at a time, and returns the first
-// error.
-func each(ctx context.Context, n int, do func(context.Context, int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var workers sync.WaitGroup
-	numbers := make(chan int)
-	for range creators {
-		workers.Go(func() {
-			for i := range numbers {
-				if err := do(ctx, i); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
-	for i := range n {
-		if ctx.Err() != nil {
-			break
-		}
-		numbers <- i
-	}
-	close(numbers)
-	workers.Wait()
-	return context.Cause(ctx)
 }
 
 func (l load) namespace(i int) string { return fmt.Sprintf("scale-%d", i%l.namespaces) }
@@ -85,7 +54,7 @@ func (l load) fill(ctx context.Context, cluster *harness.Cluster) (f filled, err
 			return f, err
 		}
 	}
-	if err := each(ctx, l.vpas, func(ctx context.Context, i int) error { return cluster.CreateWorkload(ctx, l.workload(i)) }); err != nil {
+	if err := harness.Each(ctx, l.vpas, func(ctx context.Context, i int) error { return cluster.CreateWorkload(ctx, l.workload(i)) }); err != nil {
 		return f, err
 	}
 	f.created = time.Since(start)
@@ -126,7 +95,7 @@ func (l load) serve(ctx context.Context, cluster *harness.Cluster, o options) er
 			return fmt.Errorf("delete the checkpoints of %s: %w", l.namespace(i), err)
 		}
 	}
-	if err := each(ctx, l.vpas, func(ctx context.Context, i int) error {
+	if err := harness.Each(ctx, l.vpas, func(ctx context.Context, i int) error {
 		return cluster.CreateVPA(ctx, l.workload(i), vpav1.UpdateModeOff)
 	}); err != nil || o.history == 0 {
 		return err

@@ -40,7 +40,7 @@ func (l load) remember(ctx context.Context, cluster *harness.Cluster, o options)
 		}
 	}
 	now := time.Now().Truncate(time.Minute)
-	return each(ctx, l.vpas, func(ctx context.Context, i int) error {
+	return harness.Each(ctx, l.vpas, func(ctx context.Context, i int) error {
 		w := l.workload(i)
 		image := past[i%len(past)].replay(int(w.Replicas), offset(i), o.history, now)
 		record, err := checkpoint.NewRecord(checkpoint.Owner{Namespace: w.Namespace, VPA: w.Name}, w.Containers[0].Name, checkpoint.Content{Image: image}, now)
