@@ -27,9 +27,10 @@ import (
 //     tells whether a rollout is under way;
 //   - cron jobs: the labels of the pods they make.
 //
-// Of nodes it keeps what they can hold and whether they take pods. Of VPAs it drops what kubectl has last applied. Other objects, such as
-// LimitRanges, stay whole. A trimmed object
-// must never be written back with an update; the programs only send patches.
+// Of nodes it keeps what they can hold and whether they take pods. Of VPAs it drops
+// what kubectl has last applied. Other objects, such as LimitRanges, stay whole. A
+// trimmed object must never be written back with an update; the programs only send
+// patches.
 func Trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
