@@ -54,15 +54,15 @@ func roomy[T any](list []T) []T {
 func (s *Store) compactContainers() {
 	former := s.containers
 	s.containers, s.freeContainers, s.forgotten = make([]container, 0, s.tracked), nil, 0
-	s.byPod, s.tracked, s.recent = make(map[podKey]int32, len(s.byPod)), 0, podKey{}
+	s.pods, s.tracked = newPodIndex(), 0
 	for i := range s.series {
 		first := s.series[i].first
 		s.series[i].first = none
 		for at := first; s.series[i].live && at != none; at = former[at].next {
 			slot := int32(len(s.containers))
 			s.containers = append(s.containers, former[at])
-			pod := podKey{s.series[i].key.Namespace, former[at].pod}
-			s.join(slot, s.pod(pod), pod)
+			namespace := s.series[i].key.Namespace
+			s.join(slot, s.pods.recall(namespace, former[at].pod), namespace)
 			s.link(slot, Series(i))
 		}
 	}

@@ -26,9 +26,7 @@ type Store struct {
 	freeSeries     []Series
 	freeContainers []int32
 	bySeriesKey    map[SeriesKey]Series
-	byPod          map[podKey]int32 // first container
-	recent         podKey           // whose containers were observed last; its pod is empty if that changed
-	recentFirst    int32            // its first container
+	pods           podIndex
 	tracked        int
 	forgotten      int    // containers since the last compaction
 	floor          uint64 // highest version of a slot that was given back
@@ -57,44 +55,23 @@ type container struct {
 	kill           *kill // nil = none that could be told from others
 }
 
-// podKey names a pod.
-type podKey struct{ namespace, pod string }
-
 // slot finds a tracked container.
 func (s *Store) slot(c ContainerKey) (slot int32, known bool) {
-	first, known := s.byPod[podKey{c.Namespace, c.Pod}]
-	return s.among(first, known, c)
-}
-
-// pod finds the first container of a pod; none = none is tracked. What comes for
-// all containers of a pod one after the other looks it up once. Readers must not use
-// it: it changes the store.
-func (s *Store) pod(pod podKey) (first int32) {
-	if pod == s.recent && pod.pod != "" {
-		return s.recentFirst
-	}
-	first, known := s.byPod[pod]
-	if !known {
-		return none
-	}
-	s.recent, s.recentFirst = pod, first
-	return first
+	return s.among(s.pods.find(c.Namespace, c.Pod), c)
 }
 
 // observed is slot for what comes for all containers of a pod one after the other.
 // Readers must not use it: it changes the store.
 func (s *Store) observed(c ContainerKey) (slot int32, known bool) {
-	first := s.pod(podKey{c.Namespace, c.Pod})
-	return s.among(first, first != none, c)
+	return s.among(s.pods.recall(c.Namespace, c.Pod), c)
 }
 
-// among finds a container of a pod whose first one is given, if it is known.
-func (s *Store) among(slot int32, known bool, c ContainerKey) (int32, bool) {
-	for known && s.series[s.containers[slot].series].key.Container != c.Container {
+// among finds a container of a pod whose first one is given; none = it has none.
+func (s *Store) among(slot int32, c ContainerKey) (container int32, known bool) {
+	for slot != none && s.series[s.containers[slot].series].key.Container != c.Container {
 		slot = s.containers[slot].sibling
-		known = slot != none
 	}
-	return slot, known
+	return slot, slot != none
 }
 
 // key returns the key of a tracked container.
@@ -106,7 +83,7 @@ func (s *Store) key(c *container) ContainerKey {
 // New returns an empty store.
 func New(c Config) *Store {
 	c.Rules = c.Rules.Sound()
-	return &Store{config: c, bySeriesKey: map[SeriesKey]Series{}, byPod: map[podKey]int32{}, newest: none}
+	return &Store{config: c, bySeriesKey: map[SeriesKey]Series{}, pods: newPodIndex(), newest: none}
 }
 
 // Track makes a running container known or, when the labels of its pod changed,
@@ -124,8 +101,8 @@ func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Seri
 
 // Feed is Track for a series whose handle is known.
 func (s *Store) Feed(c ContainerKey, series Series) {
-	first := s.pod(podKey{c.Namespace, c.Pod})
-	slot, known := s.among(first, first != none, c)
+	first := s.pods.recall(c.Namespace, c.Pod)
+	slot, known := s.among(first, c)
 	switch {
 	case !known:
 		slot = s.addContainer(c, first)
@@ -165,28 +142,27 @@ func (s *Store) addContainer(key ContainerKey, first int32) int32 {
 		s.containers = append(roomy(s.containers), container{})
 	}
 	s.containers[slot] = container{pod: key.Pod, lastCPU: none, window: newWindow()}
-	s.join(slot, first, podKey{key.Namespace, key.Pod})
+	s.join(slot, first, key.Namespace)
 	return slot
 }
 
-// join makes a container one of a pod whose first one is given; none = it is the
+// join makes a container one of its pod, whose first one is given; none = it is the
 // first.
-func (s *Store) join(slot, first int32, pod podKey) {
+func (s *Store) join(slot, first int32, namespace string) {
 	s.tracked++
 	if first == none {
 		s.containers[slot].sibling = none
-		s.byPod[pod] = slot
-		s.recent, s.recentFirst = pod, slot
+		s.pods.put(namespace, s.containers[slot].pod, slot)
 		return
 	}
 	s.containers[slot].sibling, s.containers[first].sibling = s.containers[first].sibling, slot
 }
 
 // part takes a container from its pod.
-func (s *Store) part(slot int32, pod podKey) {
+func (s *Store) part(slot int32, namespace string) {
 	s.tracked--
-	s.recent = podKey{}
-	first, next := s.byPod[pod], s.containers[slot].sibling
+	pod, next := s.containers[slot].pod, s.containers[slot].sibling
+	first := s.pods.find(namespace, pod)
 	switch {
 	case first != slot:
 		for s.containers[first].sibling != slot {
@@ -194,9 +170,9 @@ func (s *Store) part(slot int32, pod podKey) {
 		}
 		s.containers[first].sibling = next
 	case next != none:
-		s.byPod[pod] = next
+		s.pods.put(namespace, pod, next)
 	default:
-		delete(s.byPod, pod)
+		s.pods.remove(namespace, pod)
 	}
 }
 
@@ -238,7 +214,7 @@ func (s *Store) Forget(c ContainerKey) bool {
 		return false
 	}
 	s.leave(slot)
-	s.part(slot, podKey{c.Namespace, c.Pod})
+	s.part(slot, c.Namespace)
 	s.containers[slot] = container{}
 	s.freeContainers = append(s.freeContainers, slot)
 	s.forgotten++
