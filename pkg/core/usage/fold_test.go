@@ -152,8 +152,8 @@ func TestASmallStoreGivesBackWhatALargeOneHad(t *testing.T) {
 	}
 	version := s.Version(999 / 2)
 	s.Expire(morning, func(Series) bool { return false })
-	require.Equal(t, 4, len(s.containers))
-	require.Equal(t, 51, len(s.series))
+	require.Equal(t, 4, int(s.containers.used))
+	require.Equal(t, 51, int(s.series.used))
 	for i := range 1000 {
 		c, key := names(i)
 		series, known := s.Tracked(c)

@@ -10,14 +10,14 @@ import (
 // Profile merges series into dst, which must have the shape of the store.
 func (s *Store) Profile(dst *profile.Profile, series ...Series) {
 	for _, i := range series {
-		s.series[i].profile.MergeInto(dst)
+		s.series.at(i).profile.MergeInto(dst)
 	}
 }
 
 // Span returns when the oldest and the newest CPU sample of a series were taken,
 // the zero time if unknown, and how many there are.
 func (s *Store) Span(series Series) (first, last time.Time, samples int64) {
-	p := &s.series[series].profile
+	p := &s.series.at(series).profile
 	return p.First(), p.Last(), p.Samples()
 }
 
@@ -25,11 +25,11 @@ func (s *Store) Span(series Series) (first, last time.Time, samples int64) {
 // from when on its samples may be our own. Of series that were folded together it is
 // the first of their times, but the last while there is no CPU sample: then it also
 // says when the series is so old that it expires.
-func (s *Store) Created(series Series) time.Time { return s.series[series].created }
+func (s *Store) Created(series Series) time.Time { return s.series.at(series).created }
 
 // Version returns a number that grows whenever the history of a series changes. A
 // handle that is used again goes on from there.
-func (s *Store) Version(series Series) uint64 { return s.series[series].version }
+func (s *Store) Version(series Series) uint64 { return s.series.at(series).version }
 
 // Find returns the series with a key, if there is one.
 func (s *Store) Find(key SeriesKey) (Series, bool) {
@@ -38,7 +38,7 @@ func (s *Store) Find(key SeriesKey) (Series, bool) {
 }
 
 // Key returns the key of a series.
-func (s *Store) Key(series Series) SeriesKey { return s.series[series].key }
+func (s *Store) Key(series Series) SeriesKey { return s.series.at(series).key }
 
 // Tracked returns the series that a container feeds, if it is tracked.
 func (s *Store) Tracked(c ContainerKey) (Series, bool) {
@@ -46,14 +46,14 @@ func (s *Store) Tracked(c ContainerKey) (Series, bool) {
 	if !known {
 		return none, false
 	}
-	return s.containers[slot].series, true
+	return s.containers.at(slot).series, true
 }
 
 // All yields every series and its key in the order of handles.
 func (s *Store) All() iter.Seq2[Series, SeriesKey] {
 	return func(yield func(Series, SeriesKey) bool) {
-		for i := range s.series {
-			if h := &s.series[i]; h.live && !yield(Series(i), h.key) {
+		for series := range s.series.used {
+			if h := s.series.at(series); h.live && !yield(series, h.key) {
 				return
 			}
 		}

@@ -21,8 +21,8 @@ const none = -1
 // together from its pod and its series: that of 100,000 would take 10 MB more.
 type Store struct {
 	config         Config
-	series         []history
-	containers     []container
+	series         slots[Series, history]
+	containers     slots[int32, container]
 	freeSeries     []Series
 	freeContainers []int32
 	bySeriesKey    map[SeriesKey]Series
@@ -68,15 +68,15 @@ func (s *Store) observed(c ContainerKey) (slot int32, known bool) {
 
 // among finds a container of a pod whose first one is given; none = it has none.
 func (s *Store) among(slot int32, c ContainerKey) (container int32, known bool) {
-	for slot != none && s.series[s.containers[slot].series].key.Container != c.Container {
-		slot = s.containers[slot].sibling
+	for slot != none && s.series.at(s.containers.at(slot).series).key.Container != c.Container {
+		slot = s.containers.at(slot).sibling
 	}
 	return slot, slot != none
 }
 
 // key returns the key of a tracked container.
 func (s *Store) key(c *container) ContainerKey {
-	of := &s.series[c.series].key
+	of := &s.series.at(c.series).key
 	return ContainerKey{Namespace: of.Namespace, Pod: c.pod, Container: of.Container}
 }
 
@@ -106,11 +106,11 @@ func (s *Store) Feed(c ContainerKey, series Series) {
 	switch {
 	case !known:
 		slot = s.addContainer(c, first)
-	case s.containers[slot].series == series:
+	case s.containers.at(slot).series == series:
 		return
 	default:
 		s.leave(slot)
-		s.containers[slot].window.forgetPeak() // it belongs to the other series
+		s.containers.at(slot).window.forgetPeak() // it belongs to the other series
 	}
 	s.link(slot, series)
 }
@@ -120,12 +120,12 @@ func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
 	if n := len(s.freeSeries); n > 0 {
 		slot, s.freeSeries = s.freeSeries[n-1], s.freeSeries[:n-1]
 	} else {
-		slot = Series(len(s.series))
-		s.series = append(roomy(s.series), history{version: s.floor})
+		slot = s.series.add()
+		s.series.at(slot).version = s.floor
 	}
-	s.series[slot] = history{
+	*s.series.at(slot) = history{
 		key: key, profile: profile.New(s.config.Shape), created: s.Credible(now), first: none, live: true,
-		version: s.series[slot].version + 1,
+		version: s.series.at(slot).version + 1,
 	}
 	s.bySeriesKey[key] = slot
 	return slot
@@ -138,10 +138,9 @@ func (s *Store) addContainer(key ContainerKey, first int32) int32 {
 	if n := len(s.freeContainers); n > 0 {
 		slot, s.freeContainers = s.freeContainers[n-1], s.freeContainers[:n-1]
 	} else {
-		slot = int32(len(s.containers))
-		s.containers = append(roomy(s.containers), container{})
+		slot = s.containers.add()
 	}
-	s.containers[slot] = container{pod: key.Pod, lastCPU: none, window: newWindow()}
+	*s.containers.at(slot) = container{pod: key.Pod, lastCPU: none, window: newWindow()}
 	s.join(slot, first, key.Namespace)
 	return slot
 }
@@ -151,24 +150,24 @@ func (s *Store) addContainer(key ContainerKey, first int32) int32 {
 func (s *Store) join(slot, first int32, namespace string) {
 	s.tracked++
 	if first == none {
-		s.containers[slot].sibling = none
-		s.pods.put(namespace, s.containers[slot].pod, slot)
+		s.containers.at(slot).sibling = none
+		s.pods.put(namespace, s.containers.at(slot).pod, slot)
 		return
 	}
-	s.containers[slot].sibling, s.containers[first].sibling = s.containers[first].sibling, slot
+	s.containers.at(slot).sibling, s.containers.at(first).sibling = s.containers.at(first).sibling, slot
 }
 
 // part takes a container from its pod.
 func (s *Store) part(slot int32, namespace string) {
 	s.tracked--
-	pod, next := s.containers[slot].pod, s.containers[slot].sibling
+	pod, next := s.containers.at(slot).pod, s.containers.at(slot).sibling
 	first := s.pods.find(namespace, pod)
 	switch {
 	case first != slot:
-		for s.containers[first].sibling != slot {
-			first = s.containers[first].sibling
+		for s.containers.at(first).sibling != slot {
+			first = s.containers.at(first).sibling
 		}
-		s.containers[first].sibling = next
+		s.containers.at(first).sibling = next
 	case next != none:
 		s.pods.put(namespace, pod, next)
 	default:
@@ -177,31 +176,31 @@ func (s *Store) part(slot int32, namespace string) {
 }
 
 func (s *Store) link(slot int32, series Series) {
-	c, h := &s.containers[slot], &s.series[series]
+	c, h := s.containers.at(slot), s.series.at(series)
 	c.series, c.previous, c.next = series, none, h.first
 	if h.first != none {
-		s.containers[h.first].previous = slot
+		s.containers.at(h.first).previous = slot
 	}
 	h.first = slot
 }
 
 func (s *Store) unlink(slot int32) {
-	c := &s.containers[slot]
+	c := s.containers.at(slot)
 	if c.previous == none {
-		s.series[c.series].first = c.next
+		s.series.at(c.series).first = c.next
 	} else {
-		s.containers[c.previous].next = c.next
+		s.containers.at(c.previous).next = c.next
 	}
 	if c.next != none {
-		s.containers[c.next].previous = c.previous
+		s.containers.at(c.next).previous = c.previous
 	}
 }
 
 // leave lets a container feed its series no more. The peak of its window, if it
 // has one, is final from now on.
 func (s *Store) leave(slot int32) {
-	if c := &s.containers[slot]; c.window.peak() != none {
-		s.series[c.series].version++
+	if c := s.containers.at(slot); c.window.peak() != none {
+		s.series.at(c.series).version++
 	}
 	s.unlink(slot)
 }
@@ -215,7 +214,7 @@ func (s *Store) Forget(c ContainerKey) bool {
 	}
 	s.leave(slot)
 	s.part(slot, c.Namespace)
-	s.containers[slot] = container{}
+	*s.containers.at(slot) = container{}
 	s.freeContainers = append(s.freeContainers, slot)
 	s.forgotten++
 	return true
@@ -228,7 +227,7 @@ func (s *Store) Rules() Rules { return s.config.Rules }
 // removes them again. An interval below a second or above 68 years, a count
 // below 1 and a negative bump are brought into range.
 func (s *Store) SetRules(series Series, r Rules) {
-	h := &s.series[series]
+	h := s.series.at(series)
 	switch r = r.Sound(); {
 	case r == s.config.Rules:
 		h.rules = nil
@@ -267,15 +266,15 @@ func (s *Store) Credible(now time.Time) time.Time {
 func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
 	var gone []Series
 	now = s.Credible(now)
-	for i := range s.series {
-		h, series := &s.series[i], Series(i)
+	for series := range s.series.used {
+		h := s.series.at(series)
 		if !h.live || !s.idle(series, now, contributes) {
 			continue
 		}
 		if h.first != none {
 			h.profile, h.created, h.version = profile.New(s.config.Shape), now, h.version+1
-			for slot := h.first; slot != none; slot = s.containers[slot].next {
-				s.containers[slot].window.forgetPeak()
+			for slot := h.first; slot != none; slot = s.containers.at(slot).next {
+				s.containers.at(slot).window.forgetPeak()
 			}
 			continue
 		}
@@ -287,7 +286,7 @@ func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
 }
 
 func (s *Store) idle(series Series, now time.Time, contributes func(Series) bool) bool {
-	h := &s.series[series]
+	h := s.series.at(series)
 	age := s.rules(h).Age()
 	if !h.profile.Empty() {
 		return now.Sub(h.profile.Last()) >= age

@@ -311,8 +311,8 @@ func TestSlotsAreReused(t *testing.T) {
 		s.Expire(now, func(Series) bool { return true })
 	}
 	require.LessOrEqual(t, s.Len(), 8*24)
-	require.LessOrEqual(t, len(s.series), 8*24+1)
-	require.Len(t, s.containers, 1)
+	require.LessOrEqual(t, int(s.series.used), 8*24+1)
+	require.EqualValues(t, 1, s.containers.used)
 	n := 0
 	for series, key := range s.All() {
 		n++
@@ -349,8 +349,8 @@ func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
 		}
 		got := map[ContainerKey]SeriesKey{}
 		for series, key := range s.All() {
-			for slot := s.series[series].first; slot != none; slot = s.containers[slot].next {
-				c := s.key(&s.containers[slot])
+			for slot := s.series.at(series).first; slot != none; slot = s.containers.at(slot).next {
+				c := s.key(s.containers.at(slot))
 				require.NotContains(t, got, c)
 				found, known := s.slot(c)
 				require.True(t, known)
