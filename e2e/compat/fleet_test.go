@@ -1,9 +1,12 @@
 package compat
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +24,7 @@ import (
 
 // A fleet is the input of the benchmarks: pods of two containers, five for each
 // VPA, with log-normal usage. Pods of a VPA have equal labels, as those of a
-// Deployment have.
+// Deployment have. They come by namespace and name, as an API server lists them.
 type fleet struct {
 	vpas []vpaPlan
 	pods []event
@@ -32,7 +35,7 @@ const podsPerVPA, containersPerPod = 5, 2
 func newFleet(pods int) fleet {
 	var f fleet
 	for i := range pods / podsPerVPA {
-		p := vpaPlan{namespace: fmt.Sprint("team-", i%100), name: fmt.Sprint("web", i)}
+		p := vpaPlan{namespace: namespaceOf(i), name: fmt.Sprint("web", i)}
 		p.versions = append(p.versions, p.bare())
 		f.vpas = append(f.vpas, p)
 	}
@@ -44,7 +47,18 @@ func newFleet(pods int) fleet {
 			labels: labels.Set{"app": name, "pod-template-hash": "6d5f7c9b8", "tier": "backend"}, names: containers[:containersPerPod],
 		})
 	}
+	slices.SortFunc(f.pods, func(a, b event) int {
+		return cmp.Or(strings.Compare(f.vpas[a.vpa].namespace, f.vpas[b.vpa].namespace), strings.Compare(a.pod, b.pod))
+	})
 	return f
+}
+
+// namespaceOf spreads VPAs over 100 namespaces, of which the largest has twenty times
+// as many as most. Those of equal size would let all their tables grow with the same
+// pod, and a benchmark would count that or not, depending on where it ends.
+func namespaceOf(vpa int) string {
+	_, at := math.Modf(float64(vpa) * math.Phi)
+	return fmt.Sprint("team-", int(100*at*at))
 }
 
 // samples calls one for each container of a tick: CPU in millicores and memory

@@ -108,7 +108,7 @@ func BenchmarkTrack(b *testing.B) {
 	sizes(b, func(b *testing.B, l *load) {
 		for range b.N {
 			for i, c := range l.keys {
-				l.store.Track(c, l.store.series.at(Series(i)).key, l.now)
+				l.store.Track(c, l.store.series.At(Series(i)).key, l.now)
 			}
 		}
 	})

@@ -1,24 +1,28 @@
 package usage
 
-import "slices"
+import (
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/slots"
+)
 
 // compact gives back the memory of what is gone, where that is much: a map and a
 // slice that were once large stay so, and a map grows when its keys change often.
 func (s *Store) compact() {
-	if s.forgotten > leastSpare && s.forgotten > int(s.containers.used)/spareShare {
+	if s.forgotten > leastSpare && s.forgotten > int(s.containers.Len())/spareShare {
 		s.compactContainers()
 	}
-	end := s.series.used
-	for end > 0 && !s.series.at(end-1).live {
+	end := s.series.Len()
+	for end > 0 && !s.series.At(end-1).live {
 		end--
-		s.floor = max(s.floor, s.series.at(end).version)
+		s.floor = max(s.floor, s.series.At(end).version)
 	}
-	if spare := s.series.used - end; spare > leastSpare && spare > s.series.used/spareShare {
-		s.series.cut(end)
+	if spare := s.series.Len() - end; spare > leastSpare && spare > s.series.Len()/spareShare {
+		s.series.Cut(end)
 		s.freeSeries = slices.DeleteFunc(s.freeSeries, func(i Series) bool { return i >= end })
-		s.bySeriesKey = make(map[SeriesKey]Series, len(s.bySeriesKey))
+		s.names = slots.NewIndex[seriesName, Series]()
 		for series, key := range s.All() {
-			s.bySeriesKey[key] = series
+			s.names.Put(key.Namespace, key.name(), series)
 		}
 	}
 	// Low slots are used first, so that the high ones can go some day.
@@ -35,16 +39,16 @@ const (
 // slots.
 func (s *Store) compactContainers() {
 	former := s.containers
-	s.containers, s.freeContainers, s.forgotten = slots[int32, container]{}, nil, 0
+	s.containers, s.freeContainers, s.forgotten = slots.Pages[int32, container]{}, nil, 0
 	s.pods, s.tracked = newPodIndex(), 0
-	for series := range s.series.used {
-		h := s.series.at(series)
+	for series := range s.series.Len() {
+		h := s.series.At(series)
 		first := h.first
 		h.first = none
-		for at := first; h.live && at != none; at = former.at(at).next {
-			slot := s.containers.add()
-			*s.containers.at(slot) = *former.at(at)
-			s.join(slot, s.pods.recall(h.key.Namespace, former.at(at).pod), h.key.Namespace)
+		for at := first; h.live && at != none; at = former.At(at).next {
+			slot := s.containers.Add()
+			*s.containers.At(slot) = *former.At(at)
+			s.join(slot, s.pods.recent(h.key.Namespace, former.At(at).pod), h.key.Namespace)
 			s.link(slot, series)
 		}
 	}

@@ -4,7 +4,7 @@
 // A series is one history: that of all containers with the same namespace,
 // container name and pod labels. A tracked container is one running instance; it
 // feeds its series and owns the window in which its memory peak is sought. Store
-// holds both in slices; slots and names go when a series expires or a container
+// holds both in lists; slots and names go when a series expires or a container
 // is forgotten, so a store is as large as what it knows.
 //
 // Write, then read: Track, Feed, Forget, Observe, ObserveOOM, Resume, SetRules,

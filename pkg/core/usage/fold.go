@@ -7,18 +7,18 @@ import "time"
 // then the series only gets another name. It returns the one that is left, and
 // false, having done nothing, if containers feed the series or have that key.
 func (s *Store) Fold(from Series, key SeriesKey) (Series, bool) {
-	h := s.series.at(from)
+	h := s.series.At(from)
 	if h.first != none || h.key == key {
 		return from, false
 	}
-	into, found := s.bySeriesKey[key]
+	into, found := s.names.Find(key.Namespace, key.name())
 	if !found {
-		delete(s.bySeriesKey, h.key)
+		s.names.Remove(h.key.Namespace, h.key.name())
 		h.key, h.rules, h.version = key, nil, h.version+1
-		s.bySeriesKey[key] = from
+		s.names.Put(key.Namespace, key.name(), from)
 		return from, true
 	}
-	to := s.series.at(into)
+	to := s.series.At(into)
 	h.profile.MergeInto(&to.profile)
 	to.version++
 	if older := h.created.Before(to.created); older != to.profile.Empty() {
@@ -30,8 +30,8 @@ func (s *Store) Fold(from Series, key SeriesKey) (Series, bool) {
 
 // remove frees the slot of a series that no container feeds.
 func (s *Store) remove(series Series) {
-	h := s.series.at(series)
-	delete(s.bySeriesKey, h.key)
+	h := s.series.At(series)
+	s.names.Remove(h.key.Namespace, h.key.name())
 	*h = history{version: h.version}
 	s.freeSeries = append(s.freeSeries, series)
 }
@@ -41,20 +41,20 @@ func (s *Store) remove(series Series) {
 // only reads the other store. Where a container is tracked in both and its two
 // windows overlap, they become one, with the higher peak.
 func (s *Store) Absorb(other *Store, from Series, now time.Time) Series {
-	theirs := other.series.at(from)
-	into, found := s.bySeriesKey[theirs.key]
+	theirs := other.series.At(from)
+	into, found := s.names.Find(theirs.key.Namespace, theirs.key.name())
 	if !found {
 		into = s.addSeries(theirs.key, now)
 	}
-	h := s.series.at(into)
+	h := s.series.At(into)
 	theirs.profile.MergeInto(&h.profile)
 	h.version++
 	s.newest = max(s.newest, other.newest)
-	for at := theirs.first; at != none; at = other.containers.at(at).next {
-		c := other.containers.at(at)
-		if slot, known := s.slot(other.key(c)); known && s.containers.at(slot).series == into {
-			s.containers.at(slot).lastCPU = max(s.containers.at(slot).lastCPU, c.lastCPU)
-			s.merge(h, &s.containers.at(slot).window, c.window)
+	for at := theirs.first; at != none; at = other.containers.At(at).next {
+		c := other.containers.At(at)
+		if slot, known := s.slot(other.key(c)); known && s.containers.At(slot).series == into {
+			s.containers.At(slot).lastCPU = max(s.containers.At(slot).lastCPU, c.lastCPU)
+			s.merge(h, &s.containers.At(slot).window, c.window)
 		}
 	}
 	return into

@@ -152,8 +152,8 @@ func TestASmallStoreGivesBackWhatALargeOneHad(t *testing.T) {
 	}
 	version := s.Version(999 / 2)
 	s.Expire(morning, func(Series) bool { return false })
-	require.Equal(t, 4, int(s.containers.used))
-	require.Equal(t, 51, int(s.series.used))
+	require.Equal(t, 4, int(s.containers.Len()))
+	require.Equal(t, 51, int(s.series.Len()))
 	for i := range 1000 {
 		c, key := names(i)
 		series, known := s.Tracked(c)

@@ -96,8 +96,8 @@ func (s *Store) ObserveOOM(oom OOM) Reason {
 	case !inRange:
 		return OutOfRange
 	}
-	c := s.containers.at(slot)
-	h := s.series.at(c.series)
+	c := s.containers.At(slot)
+	h := s.series.At(c.series)
 	rules := s.rules(h)
 	switch {
 	case oom.ID != "" && c.kill.covers(at, oom.ID):

@@ -26,7 +26,7 @@ func (s *Store) Observe(sample Sample) Reason {
 	case !inRange:
 		return OutOfRange
 	}
-	c := s.containers.at(slot)
+	c := s.containers.At(slot)
 	if sample.Kind == amount.Memory {
 		if at < c.window.last {
 			return NotNewer
@@ -38,8 +38,8 @@ func (s *Store) Observe(sample Sample) Reason {
 		return NotNewer
 	}
 	c.lastCPU, s.newest = at, max(s.newest, at)
-	s.series.at(c.series).version++
-	s.series.at(c.series).profile.AddCPU(float64(sample.Amount)/1000, sample.At)
+	s.series.At(c.series).version++
+	s.series.At(c.series).profile.AddCPU(float64(sample.Amount)/1000, sample.At)
 	return Accepted
 }
 
@@ -47,7 +47,7 @@ func (s *Store) Observe(sample Sample) Reason {
 // it is higher. peak is where the window keeps peaks of that sort. An OOM may be
 // older than the last sample and then sets the clock back.
 func (s *Store) enter(c *container, at int64, value amount.Amount, peak *amount.Amount) {
-	h, w := s.series.at(c.series), &c.window
+	h, w := s.series.At(c.series), &c.window
 	if w.last == none {
 		w.end = at
 	}

@@ -1,68 +1,45 @@
 package usage
 
-// podIndex finds the first tracked container of a pod; none = it has none. Each
-// namespace has a map of its own: keys are half as long then, and a cluster's pods do
-// not move all at once when a table grows.
+import "loadline.dev/loadline/pkg/core/slots"
+
+// podIndex finds the first tracked container of a pod; none = it has none.
 type podIndex struct {
-	spaces map[string]map[string]int32
+	slots.Index[string, int32]
 
-	// What was looked up last: what comes for all containers of a pod, and all pods
-	// of a namespace, comes one after the other.
-	namespace string
-	space     map[string]int32 // nil = nothing was
-	pod       string           // empty = nothing was, or it changed
-	first     int32
+	// What was looked up last: what comes for all containers of a pod comes one after
+	// the other.
+	inNamespace, pod string // pod is empty if nothing was, or it changed
+	first            int32
 }
 
-func newPodIndex() podIndex { return podIndex{spaces: map[string]map[string]int32{}} }
+func newPodIndex() podIndex { return podIndex{Index: slots.NewIndex[string, int32]()} }
 
-// find looks a pod up and changes nothing.
-func (x *podIndex) find(namespace, pod string) int32 {
-	if first, known := x.spaces[namespace][pod]; known {
-		return first
-	}
-	return none
-}
-
-// recall is find for one who may change the store, and much faster for the pod or
-// namespace of the last time.
-func (x *podIndex) recall(namespace, pod string) int32 {
-	if x.space == nil || x.namespace != namespace {
-		space := x.spaces[namespace]
-		if space == nil {
-			return none
-		}
-		x.namespace, x.space, x.pod = namespace, space, ""
-	}
-	if x.pod == pod && pod != "" {
+// recent looks a pod up. Readers must not use it: it changes the index.
+func (x *podIndex) recent(namespace, pod string) int32 {
+	if x.pod == pod && x.inNamespace == namespace && pod != "" {
 		return x.first
 	}
-	first, known := x.space[pod]
+	first, known := x.Recall(namespace, pod)
 	if !known {
 		return none
 	}
-	x.pod, x.first = pod, first
+	x.inNamespace, x.pod, x.first = namespace, pod, first
 	return first
 }
 
-// put sets the first container of a pod.
-func (x *podIndex) put(namespace, pod string, first int32) {
-	if x.space == nil || x.namespace != namespace {
-		if x.spaces[namespace] == nil {
-			x.spaces[namespace] = map[string]int32{}
-		}
-		x.namespace, x.space = namespace, x.spaces[namespace]
-	}
-	x.space[pod] = first
-	x.pod, x.first = pod, first
+// lead sets the first container of a pod.
+func (x *podIndex) lead(namespace, pod string, first int32) {
+	x.Put(namespace, pod, first)
+	x.inNamespace, x.pod, x.first = namespace, pod, first
 }
 
-// remove drops a pod.
-func (x *podIndex) remove(namespace, pod string) {
-	delete(x.spaces[namespace], pod)
-	if len(x.spaces[namespace]) == 0 {
-		delete(x.spaces, namespace)
-		x.space = nil
-	}
+// drop forgets a pod.
+func (x *podIndex) drop(namespace, pod string) {
+	x.Remove(namespace, pod)
 	x.pod = ""
 }
+
+// seriesName names a series in its namespace.
+type seriesName struct{ container, labels string }
+
+func (k SeriesKey) name() seriesName { return seriesName{k.Container, k.Labels} }

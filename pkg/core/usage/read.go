@@ -10,14 +10,14 @@ import (
 // Profile merges series into dst, which must have the shape of the store.
 func (s *Store) Profile(dst *profile.Profile, series ...Series) {
 	for _, i := range series {
-		s.series.at(i).profile.MergeInto(dst)
+		s.series.At(i).profile.MergeInto(dst)
 	}
 }
 
 // Span returns when the oldest and the newest CPU sample of a series were taken,
 // the zero time if unknown, and how many there are.
 func (s *Store) Span(series Series) (first, last time.Time, samples int64) {
-	p := &s.series.at(series).profile
+	p := &s.series.At(series).profile
 	return p.First(), p.Last(), p.Samples()
 }
 
@@ -25,20 +25,19 @@ func (s *Store) Span(series Series) (first, last time.Time, samples int64) {
 // from when on its samples may be our own. Of series that were folded together it is
 // the first of their times, but the last while there is no CPU sample: then it also
 // says when the series is so old that it expires.
-func (s *Store) Created(series Series) time.Time { return s.series.at(series).created }
+func (s *Store) Created(series Series) time.Time { return s.series.At(series).created }
 
 // Version returns a number that grows whenever the history of a series changes. A
 // handle that is used again goes on from there.
-func (s *Store) Version(series Series) uint64 { return s.series.at(series).version }
+func (s *Store) Version(series Series) uint64 { return s.series.At(series).version }
 
 // Find returns the series with a key, if there is one.
 func (s *Store) Find(key SeriesKey) (Series, bool) {
-	series, ok := s.bySeriesKey[key]
-	return series, ok
+	return s.names.Find(key.Namespace, key.name())
 }
 
 // Key returns the key of a series.
-func (s *Store) Key(series Series) SeriesKey { return s.series.at(series).key }
+func (s *Store) Key(series Series) SeriesKey { return s.series.At(series).key }
 
 // Tracked returns the series that a container feeds, if it is tracked.
 func (s *Store) Tracked(c ContainerKey) (Series, bool) {
@@ -46,14 +45,14 @@ func (s *Store) Tracked(c ContainerKey) (Series, bool) {
 	if !known {
 		return none, false
 	}
-	return s.containers.at(slot).series, true
+	return s.containers.At(slot).series, true
 }
 
 // All yields every series and its key in the order of handles.
 func (s *Store) All() iter.Seq2[Series, SeriesKey] {
 	return func(yield func(Series, SeriesKey) bool) {
-		for series := range s.series.used {
-			if h := s.series.at(series); h.live && !yield(series, h.key) {
+		for series := range s.series.Len() {
+			if h := s.series.At(series); h.live && !yield(series, h.key) {
 				return
 			}
 		}
@@ -61,7 +60,7 @@ func (s *Store) All() iter.Seq2[Series, SeriesKey] {
 }
 
 // Len returns the number of series.
-func (s *Store) Len() int { return len(s.bySeriesKey) }
+func (s *Store) Len() int { return int(s.series.Len()) - len(s.freeSeries) }
 
 // Containers returns the number of tracked containers.
 func (s *Store) Containers() int { return s.tracked }

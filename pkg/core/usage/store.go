@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/slots"
 )
 
 // none stands for an instant, an amount or a slot that there is not.
@@ -21,11 +22,11 @@ const none = -1
 // together from its pod and its series: that of 100,000 would take 10 MB more.
 type Store struct {
 	config         Config
-	series         slots[Series, history]
-	containers     slots[int32, container]
+	series         slots.Pages[Series, history]
+	containers     slots.Pages[int32, container]
 	freeSeries     []Series
 	freeContainers []int32
-	bySeriesKey    map[SeriesKey]Series
+	names          slots.Index[seriesName, Series]
 	pods           podIndex
 	tracked        int
 	forgotten      int    // containers since the last compaction
@@ -57,33 +58,37 @@ type container struct {
 
 // slot finds a tracked container.
 func (s *Store) slot(c ContainerKey) (slot int32, known bool) {
-	return s.among(s.pods.find(c.Namespace, c.Pod), c)
+	first, known := s.pods.Find(c.Namespace, c.Pod)
+	if !known {
+		return none, false
+	}
+	return s.among(first, c)
 }
 
 // observed is slot for what comes for all containers of a pod one after the other.
 // Readers must not use it: it changes the store.
 func (s *Store) observed(c ContainerKey) (slot int32, known bool) {
-	return s.among(s.pods.recall(c.Namespace, c.Pod), c)
+	return s.among(s.pods.recent(c.Namespace, c.Pod), c)
 }
 
 // among finds a container of a pod whose first one is given; none = it has none.
 func (s *Store) among(slot int32, c ContainerKey) (container int32, known bool) {
-	for slot != none && s.series.at(s.containers.at(slot).series).key.Container != c.Container {
-		slot = s.containers.at(slot).sibling
+	for slot != none && s.series.At(s.containers.At(slot).series).key.Container != c.Container {
+		slot = s.containers.At(slot).sibling
 	}
 	return slot, slot != none
 }
 
 // key returns the key of a tracked container.
 func (s *Store) key(c *container) ContainerKey {
-	of := &s.series.at(c.series).key
+	of := &s.series.At(c.series).key
 	return ContainerKey{Namespace: of.Namespace, Pod: c.pod, Container: of.Container}
 }
 
 // New returns an empty store.
 func New(c Config) *Store {
 	c.Rules = c.Rules.Sound()
-	return &Store{config: c, bySeriesKey: map[SeriesKey]Series{}, pods: newPodIndex(), newest: none}
+	return &Store{config: c, names: slots.NewIndex[seriesName, Series](), pods: newPodIndex(), newest: none}
 }
 
 // Track makes a running container known or, when the labels of its pod changed,
@@ -91,7 +96,7 @@ func New(c Config) *Store {
 // and whether it did. Repeating it changes nothing. Namespace and container name
 // of the two keys must be the same.
 func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Series, created bool) {
-	series, found := s.bySeriesKey[key]
+	series, found := s.names.Recall(key.Namespace, key.name())
 	if !found {
 		series = s.addSeries(key, now)
 	}
@@ -101,16 +106,16 @@ func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Seri
 
 // Feed is Track for a series whose handle is known.
 func (s *Store) Feed(c ContainerKey, series Series) {
-	first := s.pods.recall(c.Namespace, c.Pod)
+	first := s.pods.recent(c.Namespace, c.Pod)
 	slot, known := s.among(first, c)
 	switch {
 	case !known:
 		slot = s.addContainer(c, first)
-	case s.containers.at(slot).series == series:
+	case s.containers.At(slot).series == series:
 		return
 	default:
 		s.leave(slot)
-		s.containers.at(slot).window.forgetPeak() // it belongs to the other series
+		s.containers.At(slot).window.forgetPeak() // it belongs to the other series
 	}
 	s.link(slot, series)
 }
@@ -120,14 +125,14 @@ func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
 	if n := len(s.freeSeries); n > 0 {
 		slot, s.freeSeries = s.freeSeries[n-1], s.freeSeries[:n-1]
 	} else {
-		slot = s.series.add()
-		s.series.at(slot).version = s.floor
+		slot = s.series.Add()
+		s.series.At(slot).version = s.floor
 	}
-	*s.series.at(slot) = history{
+	*s.series.At(slot) = history{
 		key: key, profile: profile.New(s.config.Shape), created: s.Credible(now), first: none, live: true,
-		version: s.series.at(slot).version + 1,
+		version: s.series.At(slot).version + 1,
 	}
-	s.bySeriesKey[key] = slot
+	s.names.Put(key.Namespace, key.name(), slot)
 	return slot
 }
 
@@ -138,9 +143,9 @@ func (s *Store) addContainer(key ContainerKey, first int32) int32 {
 	if n := len(s.freeContainers); n > 0 {
 		slot, s.freeContainers = s.freeContainers[n-1], s.freeContainers[:n-1]
 	} else {
-		slot = s.containers.add()
+		slot = s.containers.Add()
 	}
-	*s.containers.at(slot) = container{pod: key.Pod, lastCPU: none, window: newWindow()}
+	*s.containers.At(slot) = container{pod: key.Pod, lastCPU: none, window: newWindow()}
 	s.join(slot, first, key.Namespace)
 	return slot
 }
@@ -150,57 +155,57 @@ func (s *Store) addContainer(key ContainerKey, first int32) int32 {
 func (s *Store) join(slot, first int32, namespace string) {
 	s.tracked++
 	if first == none {
-		s.containers.at(slot).sibling = none
-		s.pods.put(namespace, s.containers.at(slot).pod, slot)
+		s.containers.At(slot).sibling = none
+		s.pods.lead(namespace, s.containers.At(slot).pod, slot)
 		return
 	}
-	s.containers.at(slot).sibling, s.containers.at(first).sibling = s.containers.at(first).sibling, slot
+	s.containers.At(slot).sibling, s.containers.At(first).sibling = s.containers.At(first).sibling, slot
 }
 
 // part takes a container from its pod.
 func (s *Store) part(slot int32, namespace string) {
 	s.tracked--
-	pod, next := s.containers.at(slot).pod, s.containers.at(slot).sibling
-	first := s.pods.find(namespace, pod)
+	pod, next := s.containers.At(slot).pod, s.containers.At(slot).sibling
+	first, _ := s.pods.Find(namespace, pod)
 	switch {
 	case first != slot:
-		for s.containers.at(first).sibling != slot {
-			first = s.containers.at(first).sibling
+		for s.containers.At(first).sibling != slot {
+			first = s.containers.At(first).sibling
 		}
-		s.containers.at(first).sibling = next
+		s.containers.At(first).sibling = next
 	case next != none:
-		s.pods.put(namespace, pod, next)
+		s.pods.lead(namespace, pod, next)
 	default:
-		s.pods.remove(namespace, pod)
+		s.pods.drop(namespace, pod)
 	}
 }
 
 func (s *Store) link(slot int32, series Series) {
-	c, h := s.containers.at(slot), s.series.at(series)
+	c, h := s.containers.At(slot), s.series.At(series)
 	c.series, c.previous, c.next = series, none, h.first
 	if h.first != none {
-		s.containers.at(h.first).previous = slot
+		s.containers.At(h.first).previous = slot
 	}
 	h.first = slot
 }
 
 func (s *Store) unlink(slot int32) {
-	c := s.containers.at(slot)
+	c := s.containers.At(slot)
 	if c.previous == none {
-		s.series.at(c.series).first = c.next
+		s.series.At(c.series).first = c.next
 	} else {
-		s.containers.at(c.previous).next = c.next
+		s.containers.At(c.previous).next = c.next
 	}
 	if c.next != none {
-		s.containers.at(c.next).previous = c.previous
+		s.containers.At(c.next).previous = c.previous
 	}
 }
 
 // leave lets a container feed its series no more. The peak of its window, if it
 // has one, is final from now on.
 func (s *Store) leave(slot int32) {
-	if c := s.containers.at(slot); c.window.peak() != none {
-		s.series.at(c.series).version++
+	if c := s.containers.At(slot); c.window.peak() != none {
+		s.series.At(c.series).version++
 	}
 	s.unlink(slot)
 }
@@ -214,7 +219,7 @@ func (s *Store) Forget(c ContainerKey) bool {
 	}
 	s.leave(slot)
 	s.part(slot, c.Namespace)
-	*s.containers.at(slot) = container{}
+	*s.containers.At(slot) = container{}
 	s.freeContainers = append(s.freeContainers, slot)
 	s.forgotten++
 	return true
@@ -227,7 +232,7 @@ func (s *Store) Rules() Rules { return s.config.Rules }
 // removes them again. An interval below a second or above 68 years, a count
 // below 1 and a negative bump are brought into range.
 func (s *Store) SetRules(series Series, r Rules) {
-	h := s.series.at(series)
+	h := s.series.At(series)
 	switch r = r.Sound(); {
 	case r == s.config.Rules:
 		h.rules = nil
@@ -266,15 +271,15 @@ func (s *Store) Credible(now time.Time) time.Time {
 func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
 	var gone []Series
 	now = s.Credible(now)
-	for series := range s.series.used {
-		h := s.series.at(series)
+	for series := range s.series.Len() {
+		h := s.series.At(series)
 		if !h.live || !s.idle(series, now, contributes) {
 			continue
 		}
 		if h.first != none {
 			h.profile, h.created, h.version = profile.New(s.config.Shape), now, h.version+1
-			for slot := h.first; slot != none; slot = s.containers.at(slot).next {
-				s.containers.at(slot).window.forgetPeak()
+			for slot := h.first; slot != none; slot = s.containers.At(slot).next {
+				s.containers.At(slot).window.forgetPeak()
 			}
 			continue
 		}
@@ -286,7 +291,7 @@ func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
 }
 
 func (s *Store) idle(series Series, now time.Time, contributes func(Series) bool) bool {
-	h := s.series.at(series)
+	h := s.series.At(series)
 	age := s.rules(h).Age()
 	if !h.profile.Empty() {
 		return now.Sub(h.profile.Last()) >= age

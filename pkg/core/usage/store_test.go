@@ -311,8 +311,8 @@ func TestSlotsAreReused(t *testing.T) {
 		s.Expire(now, func(Series) bool { return true })
 	}
 	require.LessOrEqual(t, s.Len(), 8*24)
-	require.LessOrEqual(t, int(s.series.used), 8*24+1)
-	require.EqualValues(t, 1, s.containers.used)
+	require.LessOrEqual(t, int(s.series.Len()), 8*24+1)
+	require.EqualValues(t, 1, s.containers.Len())
 	n := 0
 	for series, key := range s.All() {
 		n++
@@ -349,8 +349,8 @@ func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
 		}
 		got := map[ContainerKey]SeriesKey{}
 		for series, key := range s.All() {
-			for slot := s.series.at(series).first; slot != none; slot = s.containers.at(slot).next {
-				c := s.key(s.containers.at(slot))
+			for slot := s.series.At(series).first; slot != none; slot = s.containers.At(slot).next {
+				c := s.key(s.containers.At(slot))
 				require.NotContains(t, got, c)
 				found, known := s.slot(c)
 				require.True(t, known)

@@ -40,9 +40,9 @@ type Window struct {
 func (s *Store) Windows(now time.Time, series ...Series) iter.Seq2[ContainerKey, Window] {
 	return func(yield func(ContainerKey, Window) bool) {
 		for _, i := range series {
-			interval := s.rules(s.series.at(i)).Interval
-			for slot := s.series.at(i).first; slot != none; slot = s.containers.at(slot).next {
-				c, w := s.containers.at(slot), Window{Usage: none, OOM: none}
+			interval := s.rules(s.series.At(i)).Interval
+			for slot := s.series.At(i).first; slot != none; slot = s.containers.At(slot).next {
+				c, w := s.containers.At(slot), Window{Usage: none, OOM: none}
 				if end := time.Unix(0, c.window.end).UTC(); c.window.peak() != none && now.Before(end) {
 					w = Window{End: end, Usage: c.window.usage, OOM: c.window.oom}
 				}
@@ -73,11 +73,11 @@ func (s *Store) Resume(c ContainerKey, w Window) bool {
 	if peak < 0 {
 		return resumed
 	}
-	if !inRange || s.containers.at(slot).window.last != none {
+	if !inRange || s.containers.At(slot).window.last != none {
 		return false
 	}
-	h := s.series.at(s.containers.at(slot).series)
-	s.containers.at(slot).window = window{
+	h := s.series.At(s.containers.At(slot).series)
+	s.containers.At(slot).window = window{
 		last:  0, // unknown. When the window began is, too: its length may have been another
 		end:   end,
 		usage: max(w.Usage, none),
@@ -90,7 +90,7 @@ func (s *Store) Resume(c ContainerKey, w Window) bool {
 
 func (s *Store) resumeKill(slot int32, w Window) bool {
 	at, inRange := instant(w.Kill)
-	c := s.containers.at(slot)
+	c := s.containers.At(slot)
 	if !inRange || c.kill != nil && c.kill.at >= at {
 		return false
 	}
@@ -105,8 +105,8 @@ func (s *Store) resumeKill(slot int32, w Window) bool {
 // program that restarts within a window does not count it twice.
 func (s *Store) RemovePeaks(dst *profile.Profile, now time.Time, series ...Series) {
 	for _, i := range series {
-		for slot := s.series.at(i).first; slot != none; slot = s.containers.at(slot).next {
-			w := &s.containers.at(slot).window
+		for slot := s.series.At(i).first; slot != none; slot = s.containers.At(slot).next {
+			w := &s.containers.At(slot).window
 			if end := time.Unix(0, w.end); w.peak() != none && now.Before(end) {
 				dst.RemovePeak(float64(w.peak()), end)
 			}
@@ -118,9 +118,9 @@ func (s *Store) RemovePeaks(dst *profile.Profile, now time.Time, series ...Serie
 // the window, or false if it has none.
 func (s *Store) Peak(c ContainerKey) (peak amount.Amount, end time.Time, ok bool) {
 	slot, known := s.slot(c)
-	if !known || s.containers.at(slot).window.peak() == none {
+	if !known || s.containers.At(slot).window.peak() == none {
 		return 0, time.Time{}, false
 	}
-	w := &s.containers.at(slot).window
+	w := &s.containers.At(slot).window
 	return w.peak(), time.Unix(0, w.end).UTC(), true
 }
