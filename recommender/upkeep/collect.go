@@ -25,19 +25,28 @@ const (
 )
 
 // Collect deletes the checkpoints for which fate is not Keep. One that cannot be
-// deleted does not stop the others. It returns how many were deleted.
+// deleted does not stop the others; when the time of a Save has passed, those that are
+// left stay for the next time. It returns how many were deleted.
 func (s *Saver) Collect(ctx context.Context, fate func(*vpav1.VerticalPodAutoscalerCheckpoint) Fate) (int, error) {
 	stored, err := s.Lister.List(labels.Everything())
 	if err != nil {
 		return 0, fmt.Errorf("list checkpoints: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+	defer cancel()
 	deleted := 0
 	kept := make(map[name]bool, len(stored))
 	var problems []error
+	late := 0
 	for _, c := range stored {
 		key := name{c.Namespace, c.Name}
 		if fate(c) == Keep {
 			kept[key] = true
+			continue
+		}
+		if ctx.Err() != nil {
+			kept[key] = true
+			late++
 			continue
 		}
 		err := s.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(c.Namespace).Delete(ctx, c.Name,
@@ -50,6 +59,9 @@ func (s *Saver) Collect(ctx context.Context, fate func(*vpav1.VerticalPodAutosca
 		deleted++
 	}
 	s.forget(kept)
+	if late > 0 {
+		problems = append(problems, fmt.Errorf("no time left for %d checkpoints: %w", late, ctx.Err()))
+	}
 	return deleted, errors.Join(problems...)
 }
 

@@ -42,7 +42,7 @@ func (u *Upkeep) Save(ctx context.Context, scope Scope, now time.Time, idle time
 	u.Results.WithLabelValues("written").Add(float64(result.Written))
 	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
 	u.Results.WithLabelValues("late").Add(float64(result.Late))
-	u.report(ctx, &u.unsaved, result.Err, "Cannot save some checkpoints, trying again in each pass", now)
+	u.report(ctx, &u.unsaved, result.Err, "Some checkpoints are not saved: a restart would begin with what is stored", now)
 	klog.FromContext(ctx).V(4).Info("Checkpoints", "written", result.Written, "unchanged", result.Unchanged, "late", result.Late)
 }
 

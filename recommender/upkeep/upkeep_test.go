@@ -206,6 +206,26 @@ func TestCollectDeletesWhatItIsToldAndGoesOnAfterAFailure(t *testing.T) {
 	require.Equal(t, 1, b.stored(t, "c-x").Status.TotalSamplesCount)
 }
 
+// A server that hangs must not hold up a pass for as long as there are orphans.
+func TestCollectEndsInTimeAndGoesOnTheNextTime(t *testing.T) {
+	b := newBench(object("a", "x", 1), object("b", "x", 1), object("c", "x", 1))
+	b.client.PrependReactor("delete", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		time.Sleep(20 * time.Millisecond)
+		return false, nil, nil
+	})
+	orphans := func(*vpav1.VerticalPodAutoscalerCheckpoint) Fate { return Orphan }
+	b.Timeout = time.Millisecond
+	n, err := b.Collect(t.Context(), orphans)
+	require.ErrorContains(t, err, "no time left for 2 checkpoints")
+	require.Equal(t, 1, n)
+	b.Timeout = time.Minute
+	_, err = b.Collect(t.Context(), orphans)
+	require.NoError(t, err)
+	list, err := b.client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, list.Items)
+}
+
 func TestWhatIsKnownOfCheckpointsEndsWithThem(t *testing.T) {
 	b := newBench()
 	require.NoError(t, b.save(t, now(), b.holds("web", map[string]checkpoint.Content{"a": content(3)})).Err)
