@@ -47,7 +47,7 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if !h.serves(request.Namespace) {
 		return server.Answer{}
 	}
-	pod, err := decodePod(request.Object.Raw)
+	pod, err := excerpt.Pod(request.Object.Raw)
 	if err != nil {
 		return server.Answer{Cause: server.CauseObject, Err: err}
 	}
@@ -76,32 +76,6 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	}
 	tell(ctx, request, mutation.Resized, klog.KObj(pod), klog.KObj(vpa))
 	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings}
-}
-
-// needed are the parts of a pod that decide what it gets.
-var needed = excerpt.Fields{
-	"metadata": {"name": nil, "generateName": nil, "labels": nil, "annotations": nil, "ownerReferences": nil},
-	"spec": {
-		"containers":            {"name": nil, "resources": nil},
-		"initContainers":        {"name": nil, "resources": nil, "restartPolicy": nil},
-		"resources":             nil,
-		"overhead":              nil,
-		"activeDeadlineSeconds": nil,
-		"priorityClassName":     nil,
-	},
-}
-
-// decodePod reads what is needed of a pod.
-func decodePod(raw []byte) (*corev1.Pod, error) {
-	short, ok := excerpt.Of(raw, needed)
-	if !ok {
-		short = raw // the decoder says what is wrong
-	}
-	var pod corev1.Pod
-	if err := json.Unmarshal(short, &pod); err != nil {
-		return nil, fmt.Errorf("not a pod: %w", err)
-	}
-	return &pod, nil
 }
 
 // tell logs what happens to a pod. A dry run changes none.

@@ -159,7 +159,7 @@ func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []by
 // admit returns the response to one review.
 func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
 	response := &admissionv1.AdmissionResponse{Allowed: true}
-	request, err := decode(body)
+	request, err := excerpt.Request(body)
 	if err != nil {
 		x.problem(CauseBody, err)
 		return response
@@ -179,32 +179,6 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 		x.status = statusError
 	}
 	return response
-}
-
-// header is what is read of a request besides its objects.
-var header = excerpt.Fields{
-	"uid": nil, "resource": nil, "subResource": nil, "name": nil, "namespace": nil, "operation": nil, "dryRun": nil,
-}
-
-// decode reads the request of a review. Its objects are parts of the body that
-// are not looked at yet.
-func decode(body []byte) (*admissionv1.AdmissionRequest, error) {
-	raw := excerpt.Find(body, "request")[0]
-	short, ok := excerpt.Of(raw, header)
-	if !ok { // the decoder says what is wrong
-		var review admissionv1.AdmissionReview
-		if err := json.Unmarshal(body, &review); err != nil {
-			return nil, fmt.Errorf("not an AdmissionReview: %w", err)
-		}
-		return nil, errors.New("the AdmissionReview has no request")
-	}
-	var request admissionv1.AdmissionRequest
-	if err := json.Unmarshal(short, &request); err != nil {
-		return nil, fmt.Errorf("not an AdmissionReview: %w", err)
-	}
-	objects := excerpt.Find(raw, "object", "oldObject")
-	request.Object.Raw, request.OldObject.Raw = objects[0], objects[1]
-	return &request, nil
 }
 
 func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {
