@@ -1,11 +1,11 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/admission-controller/excerpt"
 	"loadline.dev/loadline/pkg/patch"
 )
 
@@ -86,6 +85,7 @@ type reviewer struct {
 	recorder Recorder
 	callers  Callers
 	log      klog.Logger
+	reads    func(body []byte) (*admissionv1.AdmissionRequest, error)
 }
 
 // exchange is one request on its way.
@@ -133,6 +133,9 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
+// usualBody is the size of nearly all bodies in bytes.
+const usualBody = 64 << 10
+
 // read returns the body, or the HTTP code of an empty answer.
 func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []byte, code int) {
 	if !x.callers.permits(request) {
@@ -143,7 +146,9 @@ func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []by
 		x.problem(CauseContentType, fmt.Errorf("content type is %q, must be application/json", kind))
 		return nil, http.StatusOK
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, MaxBody))
+	// Memory is taken for what comes, not for what a client says will come.
+	whole := bytes.NewBuffer(make([]byte, 0, min(max(request.ContentLength, 0), usualBody)+bytes.MinRead))
+	_, err := whole.ReadFrom(http.MaxBytesReader(w, request.Body, MaxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -153,15 +158,14 @@ func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []by
 		x.problem(CauseBody, err)
 		return nil, http.StatusBadRequest
 	}
-	return body, 0
+	return whole.Bytes(), 0
 }
 
 // admit returns the response to one review.
 func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
 	response := &admissionv1.AdmissionResponse{Allowed: true}
-	request, err := excerpt.Request(body)
+	request, err := x.request(body)
 	if err != nil {
-		x.problem(CauseBody, err)
 		return response
 	}
 	response.UID = request.UID
@@ -179,6 +183,22 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 		x.status = statusError
 	}
 	return response
+}
+
+// request reads the request of a review. Reading is our code, too: a panic in it
+// counts as one.
+func (x *exchange) request(body []byte) (request *admissionv1.AdmissionRequest, err error) {
+	cause := CauseBody
+	defer func() {
+		if fault := recover(); fault != nil {
+			x.log.Info("The stack of the panic", "stack", string(debug.Stack()))
+			cause, err = CausePanic, fmt.Errorf("panic: %v", fault)
+		}
+		if err != nil {
+			x.problem(cause, err)
+		}
+	}()
+	return x.reads(body)
 }
 
 func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {
@@ -219,6 +239,9 @@ func warning(text string) string {
 	return text[:longestWarning-3] + "..."
 }
 
+// usualPatch is room for the patch of most pods, in bytes.
+const usualPatch = 2 << 10
+
 func (x *exchange) fill(response *admissionv1.AdmissionResponse, answer Answer) error {
 	x.status = statusSkipped
 	response.Warnings = answer.Warnings
@@ -229,7 +252,7 @@ func (x *exchange) fill(response *admissionv1.AdmissionResponse, answer Answer) 
 	if len(answer.Patch) == 0 {
 		return nil
 	}
-	raw, err := json.Marshal(answer.Patch)
+	raw, err := patch.Append(make([]byte, 0, usualPatch), answer.Patch)
 	if err != nil {
 		x.status = statusError
 		return fmt.Errorf("encode the patch: %w", err)
