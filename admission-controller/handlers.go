@@ -44,8 +44,8 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if request.Resource.Version != "v1" || request.SubResource != "" {
 		return server.Answer{Cause: server.CauseResource, Err: fmt.Errorf("only pods of version v1 are known, not %s %s", request.Resource, request.SubResource)}
 	}
-	if !h.serves(request.Namespace) {
-		return server.Answer{}
+	if !h.serves(request.Namespace) || request.Operation != "" && request.Operation != admissionv1.Create {
+		return server.Answer{} // nobody may change the resources of a pod that is there
 	}
 	pod, err := excerpt.Pod(request.Object.Raw)
 	if err != nil {

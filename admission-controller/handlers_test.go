@@ -78,6 +78,7 @@ func TestPodsThatAreLeftAlone(t *testing.T) {
 	}{
 		"no VPA":            {found{}, pod, nil, "", ""},
 		"ignored namespace": {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }, "", ""},
+		"update of a pod":   {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, "", ""},
 		"other version":     {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" }, server.CauseResource, "only pods of version v1"},
 		"no pod":            {found{vpa: vpa}, 7, nil, server.CauseObject, "not a pod"},
 		"owner unknown":     {found{err: errors.New("no such owner")}, pod, nil, server.CauseOwner, "no such owner"},
