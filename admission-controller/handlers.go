@@ -83,11 +83,11 @@ func tell(ctx context.Context, request *admissionv1.AdmissionRequest, resized bo
 	log := klog.FromContext(ctx)
 	switch {
 	case request.DryRun != nil && *request.DryRun:
-		log.V(4).Info("Dry run of a new pod", "pod", pod, "vpa", vpa, "resized", resized)
+		log.V(4).Info("Dry run of a new pod", "pod", pod, "vpa", vpa, "uid", request.UID, "resized", resized)
 	case resized:
-		log.V(2).Info("New pod gets the resources of its VPA", "pod", pod, "vpa", vpa)
+		log.V(2).Info("New pod gets the resources of its VPA", "pod", pod, "vpa", vpa, "uid", request.UID)
 	default:
-		log.V(4).Info("New pod keeps its resources: its VPA recommends none", "pod", pod, "vpa", vpa)
+		log.V(4).Info("New pod keeps its resources: its VPA recommends none", "pod", pod, "vpa", vpa, "uid", request.UID)
 	}
 }
 
@@ -107,7 +107,7 @@ func vpaHandler(config validate.Config, advise advisor) server.Handler {
 			}
 			verdict := config.Check(request.Object.Raw, old)
 			if refusal := verdict.Status(request.Name); refusal != nil {
-				klog.FromContext(ctx).V(4).Info("VPA refused", "reason", errors.Join(verdict.Errors.ToAggregate()))
+				klog.FromContext(ctx).V(4).Info("VPA refused", "vpa", klog.KRef(request.Namespace, request.Name), "uid", request.UID, "reason", errors.Join(verdict.Errors.ToAggregate()))
 				return server.Answer{Refusal: refusal, Warnings: verdict.Warnings}
 			}
 			return server.Answer{Patch: verdict.Patch, Warnings: append(verdict.Warnings, advice(ctx, request, old, advise)...)}

@@ -212,20 +212,22 @@ func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {
 
 // call runs the handler and turns a panic into an answer.
 func (x *exchange) call(ctx context.Context, h Handler, request *admissionv1.AdmissionRequest) (answer Answer) {
-	log := x.log.WithValues("resource", request.Resource.Resource, "namespace", request.Namespace, "name", request.Name, "uid", request.UID)
 	defer func() {
-		if cause := recover(); cause != nil {
+		cause := recover()
+		if cause == nil && answer.Err == nil {
+			return
+		}
+		log := x.log.WithValues("resource", request.Resource.Resource, "namespace", request.Namespace, "name", request.Name, "uid", request.UID)
+		if cause != nil {
 			log.Info("The stack of the panic", "stack", string(debug.Stack()))
 			answer = Answer{Err: fmt.Errorf("panic: %v", cause), Cause: CausePanic}
 		}
-		if answer.Err != nil {
-			x.recorder.Problem(answer.Cause)
-			log.Error(answer.Err, "Allowed unchanged because of a problem", "cause", answer.Cause)
-			answer.Patch = nil
-			answer.Warnings = append(answer.Warnings, warning("VPA admission controller: left unchanged: "+answer.Err.Error()))
-		}
+		x.recorder.Problem(answer.Cause)
+		log.Error(answer.Err, "Allowed unchanged because of a problem", "cause", answer.Cause)
+		answer.Patch = nil
+		answer.Warnings = append(answer.Warnings, warning("VPA admission controller: left unchanged: "+answer.Err.Error()))
 	}()
-	return h.Answer(klog.NewContext(ctx, log), request)
+	return h.Answer(klog.NewContext(ctx, x.log), request)
 }
 
 // longestWarning is what clients are sure to show.
