@@ -44,10 +44,10 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if request.Resource.Version != "v1" || request.SubResource != "" {
 		return server.Answer{Cause: server.CauseResource, Err: fmt.Errorf("only pods of version v1 are known, not %s %s", request.Resource, request.SubResource)}
 	}
-	if !h.serves(request.Namespace) {
-		return server.Answer{}
+	if !h.serves(request.Namespace) || request.Operation != "" && request.Operation != admissionv1.Create {
+		return server.Answer{} // nobody may change the resources of a pod that is there
 	}
-	pod, err := decodePod(request.Object.Raw)
+	pod, err := excerpt.Pod(request.Object.Raw)
 	if err != nil {
 		return server.Answer{Cause: server.CauseObject, Err: err}
 	}
@@ -78,42 +78,16 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings}
 }
 
-// needed are the parts of a pod that decide what it gets.
-var needed = excerpt.Fields{
-	"metadata": {"name": nil, "generateName": nil, "labels": nil, "annotations": nil, "ownerReferences": nil},
-	"spec": {
-		"containers":            {"name": nil, "resources": nil},
-		"initContainers":        {"name": nil, "resources": nil, "restartPolicy": nil},
-		"resources":             nil,
-		"overhead":              nil,
-		"activeDeadlineSeconds": nil,
-		"priorityClassName":     nil,
-	},
-}
-
-// decodePod reads what is needed of a pod.
-func decodePod(raw []byte) (*corev1.Pod, error) {
-	short, ok := excerpt.Of(raw, needed)
-	if !ok {
-		short = raw // the decoder says what is wrong
-	}
-	var pod corev1.Pod
-	if err := json.Unmarshal(short, &pod); err != nil {
-		return nil, fmt.Errorf("not a pod: %w", err)
-	}
-	return &pod, nil
-}
-
 // tell logs what happens to a pod. A dry run changes none.
 func tell(ctx context.Context, request *admissionv1.AdmissionRequest, resized bool, pod, vpa klog.ObjectRef) {
 	log := klog.FromContext(ctx)
 	switch {
 	case request.DryRun != nil && *request.DryRun:
-		log.V(4).Info("Dry run of a new pod", "pod", pod, "vpa", vpa, "resized", resized)
+		log.V(4).Info("Dry run of a new pod", "pod", pod, "vpa", vpa, "uid", request.UID, "resized", resized)
 	case resized:
-		log.V(2).Info("New pod gets the resources of its VPA", "pod", pod, "vpa", vpa)
+		log.V(2).Info("New pod gets the resources of its VPA", "pod", pod, "vpa", vpa, "uid", request.UID)
 	default:
-		log.V(4).Info("New pod keeps its resources: its VPA recommends none", "pod", pod, "vpa", vpa)
+		log.V(4).Info("New pod keeps its resources: its VPA recommends none", "pod", pod, "vpa", vpa, "uid", request.UID)
 	}
 }
 
@@ -133,7 +107,7 @@ func vpaHandler(config validate.Config, advise advisor) server.Handler {
 			}
 			verdict := config.Check(request.Object.Raw, old)
 			if refusal := verdict.Status(request.Name); refusal != nil {
-				klog.FromContext(ctx).V(4).Info("VPA refused", "reason", errors.Join(verdict.Errors.ToAggregate()))
+				klog.FromContext(ctx).V(4).Info("VPA refused", "vpa", klog.KRef(request.Namespace, request.Name), "uid", request.UID, "reason", errors.Join(verdict.Errors.ToAggregate()))
 				return server.Answer{Refusal: refusal, Warnings: verdict.Warnings}
 			}
 			return server.Answer{Patch: verdict.Patch, Warnings: append(verdict.Warnings, advice(ctx, request, old, advise)...)}

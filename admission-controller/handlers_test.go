@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -78,6 +80,7 @@ func TestPodsThatAreLeftAlone(t *testing.T) {
 	}{
 		"no VPA":            {found{}, pod, nil, "", ""},
 		"ignored namespace": {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }, "", ""},
+		"update of a pod":   {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, "", ""},
 		"other version":     {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" }, server.CauseResource, "only pods of version v1"},
 		"no pod":            {found{vpa: vpa}, 7, nil, server.CauseObject, "not a pod"},
 		"owner unknown":     {found{err: errors.New("no such owner")}, pod, nil, server.CauseOwner, "no such owner"},
@@ -146,4 +149,49 @@ func TestPodsAreCutToTheQuotasOfTheirNamespace(t *testing.T) {
 	answer := h.answer(t.Context(), ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
 	require.Contains(t, answer.Patch, patch.Add("/spec/containers/0/resources/requests/cpu", "1500m"))
 	require.Len(t, answer.Warnings, 1)
+}
+
+// Whatever a pod has, its patch can be applied with a library that is not ours, and
+// only its containers change.
+func TestUnusualPods(t *testing.T) {
+	many := testkit.Pod("p")
+	for i := range 50 {
+		many.Spec.Containers = append(many.Spec.Containers, testkit.Container(fmt.Sprintf("c%d", i), "cpu=100m memory=10Mi", "cpu=200m"))
+	}
+	ephemeral := testkit.Pod("p", testkit.Container("c1", "cpu=100m", ""))
+	ephemeral.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "c1", Image: "debug"}}}
+	windows := testkit.Pod("p", testkit.Container("c1", "cpu=100m", ""))
+	windows.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
+	odd := testkit.Pod("", testkit.Container("c1", "cpu=100m example.com/a~b=3", ""))
+	odd.GenerateName = "web-"
+	odd.Annotations = map[string]string{"a/b~c": "\"}\u2028<", "vpaUpdates": "old"}
+	odd.Labels["x"] = "é\"\\"
+	twins := testkit.Pod("p", testkit.Container("c1", "cpu=100m", ""), testkit.Container("c1", "", "cpu=1"))
+	vpa := testkit.VPA("v")
+	for i := range 50 {
+		testkit.Recommend(fmt.Sprintf("c%d", i), "cpu=150m memory=20Mi")(vpa)
+	}
+	for name, pod := range map[string]*corev1.Pod{"50 containers": many, "ephemeral containers": ephemeral, "windows": windows, "odd names": odd, "two containers of one name": twins, "no containers": testkit.Pod("p")} {
+		request := ask(t, pod)
+		answer := handlerOf(t, found{vpa: vpa}).answer(t.Context(), request)
+		require.NoError(t, answer.Err, name)
+		text, err := patch.Append(nil, answer.Patch)
+		require.NoError(t, err, name)
+		decoded, err := jsonpatch.DecodePatch(text)
+		require.NoError(t, err, name)
+		patched, err := decoded.Apply(request.Object.Raw)
+		require.NoError(t, err, "%s: %s", name, text)
+		var got corev1.Pod
+		require.NoError(t, json.Unmarshal(patched, &got), name)
+		for i, c := range got.Spec.Containers {
+			require.Equal(t, "150m", c.Resources.Requests.Cpu().String(), "%s: container %d", name, i)
+		}
+		require.Contains(t, got.Annotations, "vpaObservedContainers", name)
+		got.Annotations, got.Spec.Containers = pod.Annotations, pod.Spec.Containers
+		wanted, err := json.Marshal(pod)
+		require.NoError(t, err)
+		rest, err := json.Marshal(got)
+		require.NoError(t, err)
+		require.JSONEq(t, string(wanted), string(rest), "%s: nothing else changes", name)
+	}
 }

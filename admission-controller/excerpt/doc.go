@@ -1,11 +1,13 @@
-// Package excerpt takes out of JSON what is needed, without reading the rest.
+// Package excerpt reads what the webhook needs of reviews and of pods, and skips
+// the rest.
 //
 // A pod as the API server sends it has some kilobytes, of which the webhook needs
-// a third. Decoding all of it took most of the time of a review. Of copies the
-// wanted members of objects, Find returns some of one object; both run over the bytes once
-// and only look for where strings, objects and lists end.
+// a third. Decoding it by reflection took most of the time of a review. Request
+// and Pod run over the bytes once and build the API types from the members that
+// count; the others they only step over. Reader is what they step with.
 //
-// What is left out is not checked. What is returned can still be malformed, so
-// the caller decodes it with encoding/json, which says what is wrong. Names of
-// members match exactly, as the API server writes them.
+// What is left out is not checked. What cannot be read is given to encoding/json,
+// which says what is wrong. Names of members match exactly, as the API server
+// writes them; of members with the same name the last counts. Nothing that is
+// returned shares memory with the input, except the objects of a Request.
 package excerpt

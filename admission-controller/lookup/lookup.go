@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -24,14 +25,15 @@ import (
 type Resolver interface {
 	// Topmost returns the topmost controller above (or equal to) a workload.
 	Topmost(ctx context.Context, start target.Key) (top target.Key, found bool, err error)
-	// Selector returns the label selector of a VPA's target.
-	Selector(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
+	// Select returns the label selector of a VPA's target: what it returned before,
+	// if that is still right.
+	Select(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference, before *target.Selection) (*target.Selection, error)
 }
 
 // Finder finds the VPA of a pod. It is safe for concurrent use.
 type Finder struct {
 	resolver Resolver
-	selects  func(vpa *vpav1.VerticalPodAutoscaler, labels map[string]string) bool
+	selects  func(vpa *vpav1.VerticalPodAutoscaler) func(labels map[string]string) bool
 
 	mu         sync.RWMutex
 	index      ownership.Index
@@ -48,17 +50,11 @@ func (f *Finder) Serves(namespace string) bool {
 
 // New returns a Finder without VPAs. The context ends its logs.
 func New(ctx context.Context, resolver Resolver) *Finder {
-	selects := func(vpa *vpav1.VerticalPodAutoscaler, podLabels map[string]string) bool {
-		selector, err := resolver.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
-		if err != nil {
-			klog.FromContext(ctx).V(4).Info("VPA skipped: its target cannot be read", "vpa", klog.KObj(vpa), "reason", err)
-			return false
-		}
-		return selector.Matches(labels.Set(podLabels))
-	}
 	return &Finder{
-		resolver:   resolver,
-		selects:    selects,
+		resolver: resolver,
+		selects: func(vpa *vpav1.VerticalPodAutoscaler) func(map[string]string) bool {
+			return selector(ctx, resolver, vpa)
+		},
 		vpas:       map[cache.ObjectName]*vpav1.VerticalPodAutoscaler{},
 		namespaces: map[string]int{},
 	}
@@ -111,8 +107,23 @@ func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
 		TargetKind: vpa.Spec.TargetRef.Kind,
 		TargetName: vpa.Spec.TargetRef.Name,
 		Created:    vpa.CreationTimestamp.Time,
-		Selects:    func(podLabels map[string]string) bool { return f.selects(vpa, podLabels) },
+		Selects:    f.selects(vpa),
 	})
+}
+
+// selector returns what tells whether the target of a VPA selects pods with some
+// labels. It keeps the selector as long as the target says the same.
+func selector(ctx context.Context, resolver Resolver, vpa *vpav1.VerticalPodAutoscaler) func(map[string]string) bool {
+	var last atomic.Pointer[target.Selection]
+	return func(podLabels map[string]string) bool {
+		selection, err := resolver.Select(ctx, vpa.Namespace, vpa.Spec.TargetRef, last.Load())
+		if err != nil {
+			klog.FromContext(ctx).V(4).Info("VPA skipped: its target cannot be read", "vpa", klog.KObj(vpa), "reason", err)
+			return false
+		}
+		last.Store(selection)
+		return selection.Selector.Matches(labels.Set(podLabels))
+	}
 }
 
 // Remove forgets a VPA; an unknown one is no error.

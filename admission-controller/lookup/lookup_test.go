@@ -20,6 +20,8 @@ import (
 type cluster struct {
 	failures int // of Topmost before it answers
 	calls    int
+
+	selectors int // that were made
 }
 
 func (c *cluster) Topmost(_ context.Context, start target.Key) (target.Key, bool, error) {
@@ -30,19 +32,27 @@ func (c *cluster) Topmost(_ context.Context, start target.Key) (target.Key, bool
 	return target.Key{Namespace: start.Namespace, Kind: "Deployment", Name: "web"}, true, nil
 }
 
-func (c *cluster) Selector(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
-	return labels.SelectorFromSet(labels.Set{"app": "web"}), nil
+func (c *cluster) Select(_ context.Context, _ string, _ *autoscalingv1.CrossVersionObjectReference, before *target.Selection) (*target.Selection, error) {
+	if before != nil {
+		return before, nil
+	}
+	c.selectors++
+	return &target.Selection{Selector: labels.SelectorFromSet(labels.Set{"app": "web"})}, nil
 }
 
 func TestFind(t *testing.T) {
 	pod := testkit.Pod("p")
-	f := New(t.Context(), &cluster{})
+	known := &cluster{}
+	f := New(t.Context(), known)
 	h := f.Handler(func(target.Key) { t.Error("a Deployment needs no reading") })
 	vpa := testkit.VPA("v")
 	h.OnAdd(vpa, true)
 	got, err := f.Find(t.Context(), testkit.Namespace, pod)
 	require.NoError(t, err)
 	require.Same(t, vpa, got)
+	_, err = f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.Equal(t, 1, known.selectors, "the selector is made once")
 
 	newer := testkit.VPA("v", testkit.Recommend("c", "cpu=1"))
 	h.OnUpdate(vpa, newer)

@@ -1,11 +1,11 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/admission-controller/excerpt"
 	"loadline.dev/loadline/pkg/patch"
 )
 
@@ -86,6 +85,7 @@ type reviewer struct {
 	recorder Recorder
 	callers  Callers
 	log      klog.Logger
+	reads    func(body []byte) (*admissionv1.AdmissionRequest, error)
 }
 
 // exchange is one request on its way.
@@ -133,6 +133,9 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
+// usualBody is the size of nearly all bodies in bytes.
+const usualBody = 64 << 10
+
 // read returns the body, or the HTTP code of an empty answer.
 func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []byte, code int) {
 	if !x.callers.permits(request) {
@@ -143,7 +146,9 @@ func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []by
 		x.problem(CauseContentType, fmt.Errorf("content type is %q, must be application/json", kind))
 		return nil, http.StatusOK
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, MaxBody))
+	// Memory is taken for what comes, not for what a client says will come.
+	whole := bytes.NewBuffer(make([]byte, 0, min(max(request.ContentLength, 0), usualBody)+bytes.MinRead))
+	_, err := whole.ReadFrom(http.MaxBytesReader(w, request.Body, MaxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -153,15 +158,14 @@ func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []by
 		x.problem(CauseBody, err)
 		return nil, http.StatusBadRequest
 	}
-	return body, 0
+	return whole.Bytes(), 0
 }
 
 // admit returns the response to one review.
 func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
 	response := &admissionv1.AdmissionResponse{Allowed: true}
-	request, err := decode(body)
+	request, err := x.request(body)
 	if err != nil {
-		x.problem(CauseBody, err)
 		return response
 	}
 	response.UID = request.UID
@@ -181,30 +185,20 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 	return response
 }
 
-// header is what is read of a request besides its objects.
-var header = excerpt.Fields{
-	"uid": nil, "resource": nil, "subResource": nil, "name": nil, "namespace": nil, "operation": nil, "dryRun": nil,
-}
-
-// decode reads the request of a review. Its objects are parts of the body that
-// are not looked at yet.
-func decode(body []byte) (*admissionv1.AdmissionRequest, error) {
-	raw := excerpt.Find(body, "request")[0]
-	short, ok := excerpt.Of(raw, header)
-	if !ok { // the decoder says what is wrong
-		var review admissionv1.AdmissionReview
-		if err := json.Unmarshal(body, &review); err != nil {
-			return nil, fmt.Errorf("not an AdmissionReview: %w", err)
+// request reads the request of a review. Reading is our code, too: a panic in it
+// counts as one.
+func (x *exchange) request(body []byte) (request *admissionv1.AdmissionRequest, err error) {
+	cause := CauseBody
+	defer func() {
+		if fault := recover(); fault != nil {
+			x.log.Info("The stack of the panic", "stack", string(debug.Stack()))
+			cause, err = CausePanic, fmt.Errorf("panic: %v", fault)
 		}
-		return nil, errors.New("the AdmissionReview has no request")
-	}
-	var request admissionv1.AdmissionRequest
-	if err := json.Unmarshal(short, &request); err != nil {
-		return nil, fmt.Errorf("not an AdmissionReview: %w", err)
-	}
-	objects := excerpt.Find(raw, "object", "oldObject")
-	request.Object.Raw, request.OldObject.Raw = objects[0], objects[1]
-	return &request, nil
+		if err != nil {
+			x.problem(cause, err)
+		}
+	}()
+	return x.reads(body)
 }
 
 func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {
@@ -218,20 +212,22 @@ func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {
 
 // call runs the handler and turns a panic into an answer.
 func (x *exchange) call(ctx context.Context, h Handler, request *admissionv1.AdmissionRequest) (answer Answer) {
-	log := x.log.WithValues("resource", request.Resource.Resource, "namespace", request.Namespace, "name", request.Name, "uid", request.UID)
 	defer func() {
-		if cause := recover(); cause != nil {
+		cause := recover()
+		if cause == nil && answer.Err == nil {
+			return
+		}
+		log := x.log.WithValues("resource", request.Resource.Resource, "namespace", request.Namespace, "name", request.Name, "uid", request.UID)
+		if cause != nil {
 			log.Info("The stack of the panic", "stack", string(debug.Stack()))
 			answer = Answer{Err: fmt.Errorf("panic: %v", cause), Cause: CausePanic}
 		}
-		if answer.Err != nil {
-			x.recorder.Problem(answer.Cause)
-			log.Error(answer.Err, "Allowed unchanged because of a problem", "cause", answer.Cause)
-			answer.Patch = nil
-			answer.Warnings = append(answer.Warnings, warning("VPA admission controller: left unchanged: "+answer.Err.Error()))
-		}
+		x.recorder.Problem(answer.Cause)
+		log.Error(answer.Err, "Allowed unchanged because of a problem", "cause", answer.Cause)
+		answer.Patch = nil
+		answer.Warnings = append(answer.Warnings, warning("VPA admission controller: left unchanged: "+answer.Err.Error()))
 	}()
-	return h.Answer(klog.NewContext(ctx, log), request)
+	return h.Answer(klog.NewContext(ctx, x.log), request)
 }
 
 // longestWarning is what clients are sure to show.
@@ -245,6 +241,9 @@ func warning(text string) string {
 	return text[:longestWarning-3] + "..."
 }
 
+// usualPatch is room for the patch of most pods, in bytes.
+const usualPatch = 2 << 10
+
 func (x *exchange) fill(response *admissionv1.AdmissionResponse, answer Answer) error {
 	x.status = statusSkipped
 	response.Warnings = answer.Warnings
@@ -255,7 +254,7 @@ func (x *exchange) fill(response *admissionv1.AdmissionResponse, answer Answer) 
 	if len(answer.Patch) == 0 {
 		return nil
 	}
-	raw, err := json.Marshal(answer.Patch)
+	raw, err := patch.Append(make([]byte, 0, usualPatch), answer.Patch)
 	if err != nil {
 		x.status = statusError
 		return fmt.Errorf("encode the patch: %w", err)

@@ -10,9 +10,12 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/admission-controller/excerpt"
 )
 
 // Config is what a Server is built from.
@@ -72,7 +75,7 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 		// A client that went away needs no answer.
 		_, _ = io.WriteString(w, "OK")
 	})
-	mux.Handle("/", &reviewer{handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log})
+	mux.Handle("/", &reviewer{handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log, reads: excerpt.Request})
 	return mux
 }
 
@@ -84,8 +87,10 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.config.Callers.CAFile != "" {
 		s.config.Callers.demand(config)
 	}
+	var draining atomic.Bool
 	server := &http.Server{
-		Handler:           s.Handler(log),
+		Handler:           parting(s.Handler(log), &draining),
+		Protocols:         onlyHTTP1(),
 		TLSConfig:         config,
 		ReadHeaderTimeout: headerTime,
 		ReadTimeout:       bodyTime,
@@ -102,6 +107,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serve the webhook on --port=%d: %w", s.config.Port, err)
 	case <-ctx.Done():
 	}
+	draining.Store(true)
 	select {
 	case err := <-ended:
 		return fmt.Errorf("serve the webhook on --port=%d: %w", s.config.Port, err)
@@ -113,6 +119,27 @@ func (s *Server) Run(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("end open requests: %w", err), server.Close())
 	}
 	return nil
+}
+
+// onlyHTTP1 leaves HTTP/2 out: the API server calls webhooks over HTTP/1.1, so that
+// it comes to all replicas, and HTTP/2 would only be more to attack.
+func onlyHTTP1() *http.Protocols {
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(true)
+	return protocols
+}
+
+// parting ends each connection with its next answer once the server is draining.
+// The client then opens another, which goes to another replica. Otherwise it would
+// keep the connection until the end, and could write a request into it at the
+// moment in which it is closed; that request would be lost.
+func parting(h http.Handler, draining *atomic.Bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if draining.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, request)
+	})
 }
 
 // lines writes the HTTP server's own messages, such as failed handshakes.

@@ -182,6 +182,49 @@ func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 	require.Error(t, probe(context.Background(), "127.0.0.1", cas))
 }
 
+// served starts a server and returns a client of it and its URL.
+func served(t *testing.T, config Config) (*http.Client, string, context.CancelFunc) {
+	cert, cas := selfSigned(t)
+	config.TLS, config.Recorder = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, &recorder{}
+	s := New(config)
+	require.NoError(t, s.Listen())
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	route, err := s.Own("127.0.0.1", cas)
+	require.NoError(t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(cas)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}, "https://" + route.Address + "/", stop
+}
+
+func send(t *testing.T, client *http.Client, url string) *http.Response {
+	response, err := client.Post(url, "application/json", bytes.NewBufferString(review))
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, response.Body)
+	require.NoError(t, errors.Join(err, response.Body.Close()))
+	return response
+}
+
+func TestConnectionsLeaveADrainingReplica(t *testing.T) {
+	client, url, stop := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{} })}, Drain: time.Second})
+	require.False(t, send(t, client, url).Close, "connections are kept")
+	stop()
+	require.Eventually(t, func() bool { return send(t, client, url).Close }, 900*time.Millisecond, time.Millisecond,
+		"while it drains it answers and sends the client elsewhere")
+}
+
+func TestHTTP2IsNotOffered(t *testing.T) {
+	client, url, _ := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{} })}})
+	require.Equal(t, "HTTP/1.1", send(t, client, url).Proto)
+}
+
 func TestPortInUse(t *testing.T) {
 	taken := New(Config{})
 	require.NoError(t, taken.Listen())
@@ -209,6 +252,18 @@ func TestD12MissingFieldsOfAReviewCrashNothing(t *testing.T) {
 		_, answer := one(body, func() Answer { return Answer{} })
 		require.Contains(t, answer, `"allowed":true`, body)
 	}
+}
+
+func TestAPanicWhileAReviewIsReadLetsItThrough(t *testing.T) {
+	r := &recorder{}
+	h := &reviewer{recorder: r, log: klog.Background(), reads: func([]byte) (*admissionv1.AdmissionRequest, error) { panic("boom") }}
+	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(review))
+	request.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, request)
+	require.Contains(t, w.Body.String(), `"allowed":true`)
+	require.Equal(t, []Cause{CausePanic}, r.causes)
+	require.Equal(t, []string{"error unknown"}, r.requests)
 }
 
 func TestD18ProblemsAreCountedByCauseAndTold(t *testing.T) {

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -79,12 +81,10 @@ func recommend(ctx context.Context, cluster *harness.Cluster, w harness.Workload
 	if err := cluster.CreateVPA(ctx, w, vpav1.UpdateModeInitial); err != nil {
 		return err
 	}
-	vpas := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace)
-	vpa, err := vpas.Get(ctx, w.Name, metav1.GetOptions{})
+	status, err := json.Marshal(vpav1.VerticalPodAutoscalerStatus{Recommendation: recommendation})
 	if err != nil {
 		return err
 	}
-	vpa.Status.Recommendation = recommendation
-	_, err = vpas.UpdateStatus(ctx, vpa, metav1.UpdateOptions{})
+	_, err = cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).Patch(ctx, w.Name, types.MergePatchType, fmt.Appendf(nil, `{"status":%s}`, status), metav1.PatchOptions{}, "status")
 	return err
 }

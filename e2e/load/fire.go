@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
@@ -9,6 +10,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -22,12 +26,21 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// gun sends reviews of new pods.
+// gun sends reviews of new pods. It speaks HTTP/1.1 as the API server does to
+// webhooks, but with little work of its own.
 type gun struct {
-	url    string
-	client *http.Client
-	bodies [][]byte // one for each VPA
-	next   int
+	address string
+	trust   *tls.Config
+	reviews [][]byte // requests with their header, one for each VPA
+
+	mu   sync.Mutex
+	idle []*line
+}
+
+// line is a connection that waits for a request.
+type line struct {
+	*tls.Conn
+	answers *bufio.Reader
 }
 
 // aim asks the API server where the webhook is and whom to trust, and makes one
@@ -38,18 +51,21 @@ func aim(ctx context.Context, cluster *harness.Cluster, owners map[string]string
 		return nil, err
 	}
 	way := registration.Webhooks[0].ClientConfig
+	target, err := url.Parse(*way.URL)
+	if err != nil {
+		return nil, err
+	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(way.CABundle)
-	g := &gun{url: *way.URL, client: &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true, DisableCompression: true}}}
+	g := &gun{address: target.Host, trust: &tls.Config{RootCAs: roots, ServerName: target.Hostname(), NextProtos: []string{"http/1.1"}}}
 	for app, set := range owners {
 		var number int
 		if _, err := fmt.Sscanf(app, "app-%d", &number); err != nil {
 			continue // of somebody else
 		}
-		g.bodies = append(g.bodies, []byte(app+" "+set)) // sorted first, so that runs are alike
+		g.reviews = append(g.reviews, []byte(app+" "+set)) // sorted first, so that runs are alike
 	}
-	slices.SortFunc(g.bodies, bytes.Compare)
+	slices.SortFunc(g.reviews, bytes.Compare)
 	sets, err := cluster.Kube.AppsV1().ReplicaSets("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return nil, err
@@ -59,7 +75,7 @@ func aim(ctx context.Context, cluster *harness.Cluster, owners map[string]string
 		byName[sets.Items[i].Name] = i
 	}
 	var example *corev1.Pod
-	for i, names := range g.bodies {
+	for i, names := range g.reviews {
 		_, set, _ := strings.Cut(string(names), " ")
 		owner := &sets.Items[byName[set]]
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: owner.Name + "-", Namespace: owner.Namespace, Labels: owner.Spec.Template.Labels,
@@ -71,9 +87,11 @@ func aim(ctx context.Context, cluster *harness.Cluster, owners map[string]string
 			}
 		}
 		pod.ManagedFields, pod.Spec, pod.Status = example.ManagedFields, example.Spec, example.Status
-		if g.bodies[i], err = review(pod); err != nil {
+		body, err := encode(pod)
+		if err != nil {
 			return nil, err
 		}
+		g.reviews[i] = slices.Concat(fmt.Appendf(nil, "POST / HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", g.address, len(body)), body)
 	}
 	return g, nil
 }
@@ -86,7 +104,7 @@ func asStored(ctx context.Context, cluster *harness.Cluster, pod *corev1.Pod) (*
 	return cluster.Kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 }
 
-func review(pod *corev1.Pod) ([]byte, error) {
+func encode(pod *corev1.Pod) ([]byte, error) {
 	raw, err := json.Marshal(pod)
 	if err != nil {
 		return nil, err
@@ -105,16 +123,18 @@ func review(pod *corev1.Pod) ([]byte, error) {
 // size is the mean length of a review in bytes.
 func (g *gun) size() int {
 	sum := 0
-	for _, body := range g.bodies {
+	for _, body := range g.reviews {
 		sum += len(body)
 	}
-	return sum / len(g.bodies)
+	return sum / len(g.reviews)
 }
 
-// fire sends reviews at a steady rate, whether or not the ones before are
-// answered, and returns how long each took, in order of length. Each must be
-// answered with a patch.
-func (g *gun) fire(ctx context.Context, rate int, duration time.Duration) ([]time.Duration, error) {
+// fire sends requests at a steady rate, whether or not the ones before are
+// answered, and returns how long each took, in order of length.
+func (g *gun) fire(ctx context.Context, rate int, duration time.Duration, shoot func(ctx context.Context, i int) (time.Duration, error)) ([]time.Duration, error) {
+	// Collecting garbage here would hold the requests up.
+	runtime.GC()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	n := int(duration.Seconds() * float64(rate))
 	took := make([]time.Duration, n)
 	errs := make([]error, n)
@@ -127,9 +147,7 @@ func (g *gun) fire(ctx context.Context, rate int, duration time.Duration) ([]tim
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		body := g.bodies[g.next%len(g.bodies)]
-		g.next += 7919 // VPAs in a wild order
-		open.Go(func() { took[i], errs[i] = g.shoot(ctx, body) })
+		open.Go(func() { took[i], errs[i] = shoot(ctx, i) })
 	}
 	open.Wait()
 	for _, err := range errs {
@@ -141,22 +159,62 @@ func (g *gun) fire(ctx context.Context, rate int, duration time.Duration) ([]tim
 	return took, nil
 }
 
-func (g *gun) shoot(ctx context.Context, body []byte) (time.Duration, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, g.url, bytes.NewReader(body))
-	if err != nil {
-		return 0, err
-	}
-	request.Header.Set("Content-Type", "application/json")
+// review sends a review, which must be answered with a patch. VPAs come in a wild
+// order.
+func (g *gun) review(ctx context.Context, i int) (time.Duration, error) {
+	return g.ask(ctx, g.reviews[i*7919%len(g.reviews)], `"patch":`)
+}
+
+// probe sends a request about which the webhook has nothing to think.
+func (g *gun) probe(ctx context.Context, _ int) (time.Duration, error) {
+	return g.ask(ctx, fmt.Appendf(nil, "GET /probe HTTP/1.1\r\nHost: %s\r\n\r\n", g.address), "OK")
+}
+
+// ask sends a request over a connection that is idle, or over a new one.
+func (g *gun) ask(ctx context.Context, request []byte, expected string) (time.Duration, error) {
 	start := time.Now()
-	response, err := g.client.Do(request)
+	l, err := g.line(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer response.Body.Close()
+	if _, err := l.Write(request); err != nil {
+		return 0, err
+	}
+	response, err := http.ReadResponse(l.answers, nil)
+	if err != nil {
+		return 0, err
+	}
 	answer, err := io.ReadAll(response.Body)
 	took := time.Since(start)
-	if err == nil && !bytes.Contains(answer, []byte(`"patch":`)) {
-		err = fmt.Errorf("a review was answered without a patch: %s", answer)
+	if err == nil && !bytes.Contains(answer, []byte(expected)) {
+		err = fmt.Errorf("a request was answered without %s: %s", expected, answer)
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.idle = append(g.idle, l)
 	return took, err
+}
+
+func (g *gun) line(ctx context.Context) (*line, error) {
+	if l := g.kept(); l != nil {
+		return l, nil
+	}
+	connection, err := (&tls.Dialer{Config: g.trust}).DialContext(ctx, "tcp", g.address)
+	if err != nil {
+		return nil, err
+	}
+	return &line{Conn: connection.(*tls.Conn), answers: bufio.NewReader(connection)}, nil
+}
+
+// kept takes the connection that was used last out of those that are idle.
+func (g *gun) kept() *line {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	last := len(g.idle) - 1
+	if last < 0 {
+		return nil
+	}
+	l := g.idle[last]
+	g.idle = g.idle[:last]
+	return l
 }

@@ -20,8 +20,10 @@ type options struct {
 	rate             int // reviews a second
 	duration         time.Duration
 	warmUp           time.Duration
-	median, slow     time.Duration // that half and 99 of 100 reviews may take
+	median, slow     time.Duration // what half of the reviews, and 99 of 100, may take
+	awake            bool          // processors are kept from sleeping
 	document         string        // gets the table; empty: none
+	profile          string        // gets a CPU profile of the program; empty: none
 }
 
 func main() {
@@ -34,6 +36,8 @@ func main() {
 	flag.DurationVar(&o.median, "median", 200*time.Microsecond, "what the median may be")
 	flag.DurationVar(&o.slow, "slow", 2*time.Millisecond, "what 99 of 100 reviews may take")
 	flag.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
+	flag.BoolVar(&o.awake, "awake", true, "keep processors from sleeping: to wake up takes a virtual machine a tenth of a millisecond")
+	flag.StringVar(&o.profile, "profile", "", "file for a CPU profile of the program, which makes it a little slower")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -62,41 +66,25 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return fmt.Errorf("%w\nlogs are in %s", err, cluster.KeepLogs())
 	}
-	// GOMAXPROCS and the processors of the process are one, so that nothing of it
-	// runs beside the reviews.
-	if err := os.Setenv("GOMAXPROCS", "1"); err != nil {
-		return err
-	}
-	daemon, err := cluster.AdmissionController(ctx, "--v=1")
+	daemon, err := startAlone(ctx, cluster, o)
 	if err != nil {
-		return err
-	}
-	if err := daemon.Start(ctx); err != nil {
 		return fmt.Errorf("%w\nlogs are in %s", err, cluster.KeepLogs())
-	}
-	if err := onOneProcessor(daemon.PID()); err != nil {
-		return err
 	}
 	gun, err := aim(ctx, cluster, filled)
 	if err != nil {
 		return err
 	}
-	if _, err := gun.fire(ctx, o.rate, o.warmUp); err != nil {
-		return err
+	if o.awake {
+		sleep, err := keepAwake()
+		if err != nil {
+			return err
+		}
+		defer sleep()
 	}
-	before, err := spent(ctx, daemon)
+	r, err := measure(ctx, daemon, gun, o)
 	if err != nil {
 		return err
 	}
-	took, err := gun.fire(ctx, o.rate, o.duration)
-	if err != nil {
-		return err
-	}
-	after, err := spent(ctx, daemon)
-	if err != nil {
-		return err
-	}
-	r := report{options: o, took: took, used: after.since(before), size: gun.size()}
 	fmt.Print("\n", r.markdown())
 	if o.document != "" {
 		if err := r.into(o.document); err != nil {
@@ -104,4 +92,53 @@ func run(ctx context.Context, o options) (err error) {
 		}
 	}
 	return r.judge()
+}
+
+// measure sends requests that do nothing, and then reviews.
+func measure(ctx context.Context, daemon *harness.Daemon, gun *gun, o options) (report, error) {
+	r := report{options: o, size: gun.size()}
+	if _, err := gun.fire(ctx, o.rate, o.warmUp, gun.review); err != nil {
+		return r, err
+	}
+	var err error
+	if r.nothing, err = gun.fire(ctx, o.rate, o.duration/4, gun.probe); err != nil {
+		return r, err
+	}
+	before, err := spent(ctx, daemon)
+	if err != nil {
+		return r, err
+	}
+	profiled := make(chan error, 1)
+	go func() { profiled <- profile(ctx, daemon, o) }()
+	if r.took, err = gun.fire(ctx, o.rate, o.duration, gun.review); err != nil {
+		return r, err
+	}
+	after, err := spent(ctx, daemon)
+	r.used = after.since(before)
+	return r, errors.Join(err, <-profiled)
+}
+
+// startAlone starts the program on a processor that nothing else of us uses, if
+// there are several.
+func startAlone(ctx context.Context, cluster *harness.Cluster, o options) (*harness.Daemon, error) {
+	// GOMAXPROCS and the processors of the process are one, so that nothing of it
+	// runs beside the reviews.
+	if err := os.Setenv("GOMAXPROCS", "1"); err != nil {
+		return nil, err
+	}
+	var args []string
+	if o.profile != "" {
+		args = []string{"--profiling"}
+	}
+	daemon, err := cluster.AdmissionController(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	if err := othersAside(os.Getpid()); err != nil {
+		return nil, err
+	}
+	if err := daemon.Start(ctx); err != nil {
+		return nil, err
+	}
+	return daemon, keepOn("0", daemon.PID())
 }

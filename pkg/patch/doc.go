@@ -2,6 +2,6 @@
 // what the updater sends.
 //
 // Operation is one step; Add and Test build steps and Path builds their
-// pointers, with names escaped. The package only writes patches; the API server
+// pointers, with names escaped; Append writes them quickly. The package only writes patches; the API server
 // applies them.
 package patch

@@ -1,6 +1,9 @@
 package patch
 
-import "strings"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // Operation is one step of a JSON patch.
 type Operation struct {
@@ -32,4 +35,50 @@ func Path(segments ...string) string {
 		path.WriteString(s)
 	}
 	return path.String()
+}
+
+// Append writes steps behind text, with the bytes that encoding/json would write
+// but without reflection for values that are texts. It fails
+// when a value cannot be written.
+func Append(text []byte, steps []Operation) ([]byte, error) {
+	text = append(text, '[')
+	for i, step := range steps {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = appendText(append(text, `{"op":`...), step.Op)
+		text = appendText(append(text, `,"path":`...), step.Path)
+		text = append(text, `,"value":`...)
+		switch value := step.Value.(type) {
+		case string:
+			text = appendText(text, value)
+		default:
+			written, err := json.Marshal(value)
+			if err != nil {
+				return nil, err
+			}
+			text = append(text, written...)
+		}
+		text = append(text, '}')
+	}
+	return append(text, ']'), nil
+}
+
+func appendText(text []byte, value string) []byte {
+	if !plain(value) {
+		written, _ := json.Marshal(value) // never fails for a text
+		return append(text, written...)
+	}
+	return append(append(append(text, '"'), value...), '"')
+}
+
+// plain tells whether encoding/json writes a text as it is.
+func plain(value string) bool {
+	for i := range len(value) {
+		switch b := value[i]; {
+		case b < ' ', b >= 0x7f, b == '"', b == '\\', b == '<', b == '>', b == '&':
+			return false
+		}
+	}
+	return true
 }

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// keepOn keeps a process, with all its threads, on some processors.
+func keepOn(processors string, pid int) error {
+	out, err := exec.Command("taskset", "-acp", processors, strconv.Itoa(pid)).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("keep process %d on processors %s: %w: %s", pid, processors, err, out)
+	}
+	return nil
+}
+
+// othersAside keeps a process and all that it has started, which are this command
+// and the control plane, off the first processor. With only one it does nothing.
+func othersAside(root int) error {
+	if runtime.NumCPU() == 1 {
+		fmt.Println("there is one processor: the program shares it with the control plane and with what measures")
+		return nil
+	}
+	parents, err := parents()
+	if err != nil {
+		return err
+	}
+	for pid := range parents {
+		for at := pid; at != 0; at = parents[at] {
+			if at != root {
+				continue
+			}
+			if err := keepOn(fmt.Sprintf("1-%d", runtime.NumCPU()-1), pid); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	return nil
+}
+
+// parents returns the parent of each process of this machine.
+func parents() (map[int]int, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	all := map[int]int{}
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // ended meanwhile
+		}
+		// The name before the last parenthesis may hold anything.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil || len(fields) < 2 {
+			return nil, fmt.Errorf("read %s: %q", file, stat)
+		}
+		if all[pid], err = strconv.Atoi(fields[1]); err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+	}
+	return all, nil
+}
+
+// keepAwake keeps all processors busy with work that gives way to any other, until
+// it is ended. A processor that sleeps between two requests needs longer to wake up
+// in a virtual machine than the webhook needs for a review.
+func keepAwake() (end func(), err error) {
+	var spinning []*exec.Cmd
+	end = func() {
+		for _, cmd := range spinning {
+			_ = cmd.Process.Kill() // it may have ended
+			_ = cmd.Wait()         // with the error that it was killed
+		}
+	}
+	for processor := range runtime.NumCPU() {
+		cmd := exec.Command("taskset", "-c", strconv.Itoa(processor), "chrt", "--idle", "0", "sh", "-c", "while :; do :; done")
+		// In a session of its own: in ours, Linux would count its time as ours and let
+		// other sessions go first.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+		if err := cmd.Start(); err != nil {
+			end()
+			return nil, fmt.Errorf("keep processor %d awake: %w", processor, err)
+		}
+		spinning = append(spinning, cmd)
+		last := fmt.Sprintf("/proc/%d/autogroup", cmd.Process.Pid)
+		if err := os.WriteFile(last, []byte("19"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			end()
+			return nil, fmt.Errorf("let processor %d work for others first: %w", processor, err)
+		}
+	}
+	return end, nil
+}
+
+// profile writes what the program spends its processor time on, while reviews are
+// sent, and two seconds longer, because the end of it holds the program up.
+func profile(ctx context.Context, daemon *harness.Daemon, o options) error {
+	if o.profile == "" {
+		return nil
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", daemon.Address, int(o.duration.Seconds())+2), nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("profile the program: %w", err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return fmt.Errorf("profile the program: %w", err)
+	}
+	return os.WriteFile(o.profile, content, 0o644)
+}
