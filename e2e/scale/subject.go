@@ -35,7 +35,7 @@ func chosen(ctx context.Context, only, dir string) ([]subject, error) {
 	if only != ours {
 		binary := filepath.Join(dir, "reference-recommender")
 		fmt.Println("build the recommender of", referenceModule)
-		if err := buildReference(ctx, binary); err != nil {
+		if err := buildReference(ctx, "./pkg/recommender", binary); err != nil {
 			return nil, fmt.Errorf("build %s: %w", referenceModule, err)
 		}
 		all = append(all, subject{name: reference, binary: binary})
@@ -43,9 +43,9 @@ func chosen(ctx context.Context, only, dir string) ([]subject, error) {
 	return all, nil
 }
 
-// buildReference compiles the reference in its own folder of the module cache,
-// with the versions of its libraries that it was released with.
-func buildReference(ctx context.Context, binary string) error {
+// buildReference compiles a program of the reference in its own folder of the
+// module cache, with the versions of its libraries that it was released with.
+func buildReference(ctx context.Context, program, binary string) error {
 	if out, err := exec.CommandContext(ctx, "go", "mod", "download", referenceModule).CombinedOutput(); err != nil {
 		return fmt.Errorf("download: %w: %s", err, out)
 	}
@@ -53,7 +53,7 @@ func buildReference(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", binary, "./pkg/recommender")
+	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", binary, program)
 	build.Dir = filepath.Join(strings.TrimSpace(string(cache)), filepath.FromSlash(referenceModule))
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
