@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/patch"
-	"loadline.dev/loadline/updater/view"
 )
 
 // errNothing is the error of a resize that would write nothing.
@@ -78,7 +77,7 @@ func MarkPatch(pod *corev1.Pod, unboosted ...string) ([]byte, error) {
 
 // PausePatch returns the merge patch that writes a pause on a pod.
 func PausePatch(pod *corev1.Pod, p calm.Pause) ([]byte, error) {
-	return annotate(pod, map[string]any{view.PauseAnnotation: view.PauseText(p)})
+	return annotate(pod, map[string]any{convert.PauseAnnotation: convert.PauseText(p)})
 }
 
 // annotate returns the merge patch that sets annotations of this very pod.

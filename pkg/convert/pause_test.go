@@ -1,4 +1,4 @@
-package view
+package convert
 
 import (
 	"testing"
@@ -13,13 +13,13 @@ import (
 
 func TestAPauseIsReadAsItWasWritten(t *testing.T) {
 	read := func(text string) calm.Pause {
-		return pause(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{PauseAnnotation: text}}})
+		return Pause(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{PauseAnnotation: text}}})
 	}
-	p := calm.Pause{Fruitless: 3, Until: noon.Add(time.Hour)}
+	p := calm.Pause{Fruitless: 3, Until: time.Date(2026, 1, 2, 13, 0, 0, 0, time.UTC)}
 	require.Equal(t, "3 until 2026-01-02T13:00:00Z", PauseText(p))
 	require.Equal(t, p, read(PauseText(p)))
 	for _, text := range []string{"", "3", "3 until", "3 until tomorrow", "many until 2026-01-02T13:00:00Z", "0 until 2026-01-02T13:00:00Z", "-1 until 2026-01-02T13:00:00Z"} {
 		require.Zero(t, read(text), text)
 	}
-	require.Zero(t, pause(&corev1.Pod{}))
+	require.Zero(t, Pause(&corev1.Pod{}))
 }

@@ -1,4 +1,4 @@
-package view
+package convert
 
 import (
 	"strconv"
@@ -22,8 +22,8 @@ func PauseText(p calm.Pause) string {
 	return strconv.Itoa(p.Fruitless) + pauseSeparator + p.Until.UTC().Format(time.RFC3339)
 }
 
-// pause reads PauseAnnotation. What cannot be understood counts as absent.
-func pause(pod *corev1.Pod) calm.Pause {
+// Pause reads PauseAnnotation. What cannot be understood counts as absent.
+func Pause(pod *corev1.Pod) calm.Pause {
 	times, until, ok := strings.Cut(pod.Annotations[PauseAnnotation], pauseSeparator)
 	if !ok {
 		return calm.Pause{}
