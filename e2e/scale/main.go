@@ -25,7 +25,6 @@ type options struct {
 	limit    time.Duration // a pass of ours may take
 	only     string        // one of the subjects; empty: both
 	document string        // gets the table; empty: none
-	profiles string        // of the updater: numbers of VPAs; empty: measure the recommender
 }
 
 func main() {
@@ -41,7 +40,6 @@ func main() {
 	flag.DurationVar(&o.limit, "limit", 5*time.Second, "what the slowest measured pass of ours may take")
 	flag.StringVar(&o.only, "only", "", `"`+ours+`" or "`+reference+`": leave the other out`)
 	flag.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
-	flag.StringVar(&o.profiles, "updater", "", "measure the updater instead, with so many VPAs of two pods each, such as 25,100,250; only -only, -document and -interval count then")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -64,9 +62,6 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if o.profiles != "" {
-		return runProfiles(ctx, o, binary, dir)
-	}
 	subjects, err := chosen(ctx, o.only, dir)
 	if err != nil {
 		return err
@@ -94,7 +89,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	fmt.Print("\n", r.markdown())
 	if o.document != "" {
-		if err := into(o.document, "figures", r.markdown()); err != nil {
+		if err := harness.IntoDocument(o.document, "figures", r.markdown()); err != nil {
 			return err
 		}
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -79,22 +78,6 @@ func seconds(d time.Duration) string {
 }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
-
-// into puts figures into a document, between two lines that are comments and name
-// what they are.
-func into(path, what, figures string) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	begin, end := "<!-- "+what+" -->\n", "<!-- end of "+what+" -->\n"
-	before, rest, ok := strings.Cut(string(text), begin)
-	_, after, closed := strings.Cut(rest, end)
-	if !ok || !closed {
-		return fmt.Errorf("%s: must have the lines %q and %q, between which the figures go", path, strings.TrimSpace(begin), strings.TrimSpace(end))
-	}
-	return os.WriteFile(path, []byte(before+begin+figures+end+after), 0o644)
-}
 
 // judge returns an error if a pass of ours took longer than it may.
 func (r report) judge() error {
