@@ -15,6 +15,9 @@ LDFLAGS := -s -w
 CLUSTER := .cluster
 # More options of `make scale`; `cd e2e && go run ./scale -h` lists them.
 SCALE   ?=
+# How many VPAs `make scale-updater` measures with, one after the other, and more of its options.
+VPAS    ?= 25,100,250,500,1000
+RUSH    ?=
 # More options of `make load`.
 LOAD    ?=
 # More recordings for `make quality`; they may be absent.
@@ -103,6 +106,10 @@ e2e-node: build ## promises on one real node: kubelet, containerd, cgroups (need
 .PHONY: scale
 scale: build ## measure a pass with 10,000 pods and write docs/scale.md (an hour; SCALE="-only loadline" and more options)
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./scale -document ../docs/scale.md $(SCALE)
+
+.PHONY: scale-updater
+scale-updater: build ## measure resizes of the updater with 25 to 1,000 VPAs and write docs/scale.md (half an hour; VPAS=25,100 and RUSH="-only loadline" for less)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./rush -vpas $(VPAS) -document ../docs/scale.md $(RUSH)
 
 .PHONY: load
 load: build ## measure the webhook with 10,000 VPAs on one processor and write the figures to docs/admission.md (6 minutes; LOAD="-rate 200" and more options)

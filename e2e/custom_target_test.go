@@ -3,9 +3,9 @@ package e2e
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
-	autoscaling "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,20 +18,9 @@ import (
 func TestCustomControllerWithScale(t *testing.T) {
 	t.Parallel()
 	w := harness.Workload{Namespace: namespace(t, "custom"), Name: "fleet", Replicas: 2, Containers: []harness.Container{{Name: "app"}}}
-	apply(t, fleetDefinition)
-	require.NoError(t, cluster.Kubectl(t.Context(), "wait", "--for=condition=Established", "crd/fleets.example.com"))
-	apply(t, fleet)
-	uid, err := cluster.KubectlOutput(t.Context(), "-n", "custom", "get", "fleet", "fleet", "-o=jsonpath={.metadata.uid}")
-	require.NoError(t, err)
-	require.NoError(t, cluster.Kubectl(t.Context(), "-n", "custom", "patch", "fleet", "fleet", "--subresource=status", "--type=merge",
-		`-p={"status":{"replicas":2,"selector":"app=fleet"}}`))
-	for i := range w.Replicas {
-		apply(t, fmt.Sprintf(fleetPod, i, uid))
-	}
+	uid := createFleet(t, w)
 	before := awaitRunning(t, w)
-	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, func(vpa *vpav1.VerticalPodAutoscaler) {
-		vpa.Spec.TargetRef = &autoscaling.CrossVersionObjectReference{APIVersion: "example.com/v1", Kind: "Fleet", Name: "fleet"}
-	}))
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInPlaceOrRecreate, pointing("example.com/v1", "Fleet")))
 	eventually(t, "both pods of the fleet resized", func() error {
 		for _, pod := range pods(t, w) {
 			if cpu := pod.Spec.Containers[0].Resources.Requests.Cpu(); cpu.MilliValue() < 400 {
@@ -43,10 +32,58 @@ func TestCustomControllerWithScale(t *testing.T) {
 	for i, pod := range pods(t, w) {
 		require.Equal(t, before[i].UID, pod.UID)
 	}
-	apply(t, fmt.Sprintf(fleetPod, 2, uid))
+	apply(t, fmt.Sprintf(fleetPod, w.Namespace, 2, uid))
 	added, err := cluster.Kube.CoreV1().Pods("custom").Get(t.Context(), "fleet-2", metav1.GetOptions{})
 	require.NoError(t, err)
 	atLeast(t, "400m", added.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU], "CPU request of a new pod of the fleet")
+}
+
+// Of the pods of a custom controller half may be away at once, however it makes
+// new ones: here nobody does, until the test does.
+func TestEvictionOfACustomController(t *testing.T) {
+	t.Parallel()
+	w := harness.Workload{Namespace: namespace(t, "custom-evicted"), Name: "fleet", Replicas: 4, Containers: []harness.Container{{Name: "app"}}}
+	uid := createFleet(t, w)
+	awaitRunning(t, w)
+	advise(t, w, vpav1.UpdateModeRecreate, larger, pointing("example.com/v1", "Fleet"))
+	eventually(t, "two of four pods are evicted", func() error {
+		if n := len(pods(t, w)); n > 2 {
+			return fmt.Errorf("%d are there", n)
+		}
+		return nil
+	})
+	during(t, 10*time.Second, func() { require.Len(t, pods(t, w), 2, "more than half are away") })
+	for i := range w.Replicas {
+		apply(t, fmt.Sprintf(fleetPod, w.Namespace, 4+i, uid))
+		if i == 1 {
+			eventually(t, "the other two are evicted as well", func() error {
+				for _, pod := range pods(t, w) {
+					if cpu := pod.Spec.Containers[0].Resources.Requests.Cpu(); cpu.Cmp(*quantity("300m")) != 0 {
+						return fmt.Errorf("%s requests %s", pod.Name, cpu)
+					}
+				}
+				return nil
+			})
+		}
+	}
+	awaitSized(t, w, "300m")
+}
+
+// createFleet creates the workload as a Fleet, which has a scale and no
+// controller, and returns the UID of that.
+func createFleet(t *testing.T, w harness.Workload) string {
+	t.Helper()
+	apply(t, fleetDefinition)
+	require.NoError(t, cluster.Kubectl(t.Context(), "wait", "--for=condition=Established", "crd/fleets.example.com"))
+	apply(t, fmt.Sprintf(fleet, w.Namespace, w.Replicas))
+	uid, err := cluster.KubectlOutput(t.Context(), "-n", w.Namespace, "get", "fleet", "fleet", "-o=jsonpath={.metadata.uid}")
+	require.NoError(t, err)
+	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "patch", "fleet", "fleet", "--subresource=status", "--type=merge",
+		fmt.Sprintf(`-p={"status":{"replicas":%d,"selector":"app=fleet"}}`, w.Replicas)))
+	for i := range w.Replicas {
+		apply(t, fmt.Sprintf(fleetPod, w.Namespace, i, uid))
+	}
+	return uid
 }
 
 const fleetDefinition = `
@@ -75,15 +112,15 @@ spec:
 const fleet = `
 apiVersion: example.com/v1
 kind: Fleet
-metadata: {namespace: custom, name: fleet}
-spec: {replicas: 2}
+metadata: {namespace: %s, name: fleet}
+spec: {replicas: %d}
 `
 
 const fleetPod = `
 apiVersion: v1
 kind: Pod
 metadata:
-  namespace: custom
+  namespace: %s
   name: fleet-%d
   labels: {app: fleet}
   annotations: {sim.loadline.dev/cpu.app: 400m, sim.loadline.dev/memory.app: 320Mi}

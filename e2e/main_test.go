@@ -75,7 +75,7 @@ func runAll(m *testing.M) (code int) {
 }
 
 // alpha switches on what promises need.
-const alpha = "--feature-gates=InPlace=true,CPUStartupBoost=true"
+const alpha = "--feature-gates=InPlace=true,CPUStartupBoost=true,PerVPAConfig=true"
 
 // startPrograms runs the three programs with short intervals, the alpha features
 // that promises need, and otherwise their defaults.

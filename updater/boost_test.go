@@ -48,7 +48,7 @@ func (w *world) awaitUnboosted(name string) {
 	require.Eventually(w.t, func() bool { return w.pod(name).Annotations["vpaCpuStartupBoost/app"] == "" }, 30*time.Second, 5*time.Millisecond)
 }
 
-func TestABoostIsTakenBackWithoutBudget(t *testing.T) {
+func TestD9ABoostIsTakenBackWithoutBudget(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
 	w.boosting(config)

@@ -15,10 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
@@ -79,6 +81,8 @@ func TestRoomIsLookedForBeforeActing(t *testing.T) {
 		Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: list("600m", "1Gi")}}}}}
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "q"}, Status: corev1.ResourceQuotaStatus{
 		Hard: corev1.ResourceList{"requests.cpu": resource.MustParse("250m")}, Used: corev1.ResourceList{"requests.cpu": resource.MustParse("200m")}}}
+	left150 := quota.DeepCopy() // enough for 100m more, not for a pod of 200m beside the one of 100m
+	left150.Status.Hard = corev1.ResourceList{"requests.cpu": resource.MustParse("350m")}
 	for name, c := range map[string]struct {
 		mode    vpav1.UpdateMode
 		objects []runtime.Object
@@ -93,6 +97,8 @@ func TestRoomIsLookedForBeforeActing(t *testing.T) {
 		"not asked":                {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other, quota}, roomOff, "", true},
 		"another node":             {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), node("n2", "1"), other}, roomFree, "", true},
 		"too small nodes":          {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "150m")}, roomSize, disruption.TooLargeForNode, false},
+		"quota beside the old pod": {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "4"), left150}, roomFree, disruption.QuotaFull, false},
+		"quota for more":           {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), left150}, roomFree, "", true},
 		"quota":                    {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), quota}, roomFree, disruption.QuotaFull, false},
 	} {
 		config := Default()
@@ -119,33 +125,82 @@ func TestReasonsThatLastAreToldOnTheVPA(t *testing.T) {
 // and again.
 func TestEvictionsWithoutEffectEnd(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
-	evictions, generation := 0, 0
+	require.Equal(t, 4, w.hour(func(*corev1.Pod) {}), "after 0, 6, 17 and 38 minutes; 60 without back-off")
+	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "BackingOff"))
+	require.Contains(t, strings.Join(w.heard, "\n"), "BackingOff")
+}
+
+// Nor must one that cuts them to what a quota leaves, which is another part of
+// what is recommended each time.
+func TestEvictionsWithLittleEffectEnd(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
+	left := []string{"110m", "140m"}
+	require.Equal(t, 4, w.hour(func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = list(left[0], "200Mi")
+		left[0], left[1] = left[1], left[0]
+	}), "60 without back-off")
+	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "BackingOff"))
+}
+
+// What is known of such workloads is on their pods, so that a restart or another
+// leader does not begin from nothing.
+func TestARestartDoesNotForgetThatEvictionsHadNoEffect(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
+	lister := w.caches.pods.Core().V1().Pods().Lister()
+	w.after = func(minute int) {
+		if minute%10 != 9 {
+			return
+		}
+		w.await("the pause", func(p *corev1.Pod) bool { return p.Annotations[convert.PauseAnnotation] != "" }, fmt.Sprintf("new-%d", len(w.evictions())))
+		w.loop.memory = disruption.Memory{}
+	}
+	require.Equal(t, 4, w.hour(func(*corev1.Pod) {}), "as without restarts")
+	pods, err := lister.List(labels.Everything())
+	require.NoError(t, err)
+	require.Contains(t, pauses(pods), "4 until 2026-01-02T13:19:00Z")
+}
+
+func pauses(pods []*corev1.Pod) (all []string) {
+	for _, p := range pods {
+		all = append(all, p.Annotations[convert.PauseAnnotation])
+	}
+	return all
+}
+
+// hour makes a pass each minute, in which evicted pods come back as made, and
+// counts the evictions.
+func (w *world) hour(made func(*corev1.Pod)) (evictions int) {
+	w.t.Helper()
+	lister := w.caches.pods.Core().V1().Pods().Lister().Pods("shop")
 	for minute := range 60 {
 		now := noon.Add(time.Duration(minute) * time.Minute)
 		w.pass(now)
+		w.heard = append(w.heard, w.told()...)
+		if w.after != nil {
+			w.after(minute)
+		}
 		names := w.evictions()
 		if len(names) == evictions {
 			continue
 		}
 		evictions = len(names)
-		generation++
 		gone := w.pod(names[len(names)-1])
 		fresh := gone.DeepCopy()
-		fresh.Name, fresh.UID = fmt.Sprintf("new-%d", generation), types.UID(fmt.Sprintf("new-%d", generation))
+		fresh.Name = fmt.Sprintf("new-%d", evictions)
+		fresh.UID, fresh.Annotations = types.UID(fresh.Name), nil
 		fresh.CreationTimestamp, fresh.ResourceVersion = metav1.NewTime(now.Add(time.Second)), ""
+		made(fresh)
 		pods := w.kube.CoreV1().Pods("shop")
-		require.NoError(t, pods.Delete(t.Context(), gone.Name, metav1.DeleteOptions{}))
-		_, err := pods.Create(t.Context(), fresh, metav1.CreateOptions{})
-		require.NoError(t, err)
+		require.NoError(w.t, pods.Delete(w.t.Context(), gone.Name, metav1.DeleteOptions{}))
+		_, err := pods.Create(w.t.Context(), fresh, metav1.CreateOptions{})
+		require.NoError(w.t, err)
 		w.await("the new pod", func(*corev1.Pod) bool { return true }, fresh.Name)
-		require.Eventually(t, func() bool {
-			_, err := w.caches.pods.Core().V1().Pods().Lister().Pods("shop").Get(gone.Name)
+		require.Eventually(w.t, func() bool {
+			_, err := lister.Get(gone.Name)
 			return apierrors.IsNotFound(err)
 		}, 10*time.Second, time.Millisecond)
 	}
-	require.Equal(t, 4, evictions, "after 0, 6, 17 and 38 minutes; 60 without back-off")
-	require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", "BackingOff"))
-	require.Contains(t, strings.Join(w.told(), "\n"), "BackingOff")
+	return evictions
 }
 
 func TestD12PanicOfOnePodStopsNoOther(t *testing.T) {

@@ -25,6 +25,7 @@ type carrier interface {
 	Resize(ctx context.Context, c actuate.Change) error
 	Evict(ctx context.Context, c actuate.Change) error
 	Unboost(ctx context.Context, c actuate.Change) error
+	Pause(ctx context.Context, pod *corev1.Pod, p calm.Pause) error
 	NotResizable(ctx context.Context, pod *corev1.Pod)
 	LeftAlone(skipped []disruption.Skip)
 	Lasting(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string)
@@ -73,6 +74,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	watch.Step("AdmissionInit")
 
 	p := l.begin(snapshot, plan, now)
+	p.pause(ctx, plan.Pauses)
 	p.carryOut(ctx, plan.Actions)
 	watch.Step("EvictPods")
 	p.explain(ctx)
@@ -97,7 +99,9 @@ func (l *Loop) Cure(ctx context.Context, now time.Time) {
 	for i := range cures {
 		cures[i].MayEvict = false
 	}
-	l.begin(snapshot, plan, now).carryOut(ctx, cures)
+	p := l.begin(snapshot, plan, now)
+	p.pause(ctx, plan.Pauses)
+	p.carryOut(ctx, cures)
 }
 
 // admitted tells whether the admission controller is there to give evicted pods

@@ -53,10 +53,13 @@ func run(ctx context.Context, config *Config, out io.Writer) error {
 	return err
 }
 
-// parts are made before there is a connection.
+// parts are made before this process leads.
 type parts struct {
 	health  *serving.Health
 	metrics *tally.Metrics
+	// events writes events, at a rate of its own: a change must not wait because
+	// the one before it is being told.
+	events kubernetes.Interface
 }
 
 // connect reaches the API server and works while this process leads.
@@ -69,6 +72,11 @@ func connect(ctx context.Context, config *Config, out io.Writer, p parts) error 
 	if err != nil {
 		return err
 	}
+	events, err := client.New(rest)
+	if err != nil {
+		return err
+	}
+	p.events = events.Kube
 	if err := clients.WaitForServer(ctx, patience); err != nil {
 		return err
 	}
@@ -108,7 +116,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	if !config.DryRun {
 		events := record.NewBroadcaster(record.WithContext(ctx))
 		defer events.Shutdown()
-		recorder, err := recordEvents(events, clients.Kube)
+		recorder, err := recordEvents(events, p.events)
 		if err != nil {
 			return err
 		}

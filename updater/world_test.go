@@ -43,6 +43,8 @@ type world struct {
 	events   *record.FakeRecorder
 	loop     *Loop
 	caches   *caches
+	heard    []string         // events of hour
+	after    func(minute int) // is called after each pass of hour; nil: nothing
 
 	mu      sync.Mutex
 	evicted []policyv1.Eviction

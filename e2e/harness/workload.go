@@ -27,6 +27,8 @@ type Workload struct {
 	Replicas        int32
 	Containers      []Container
 	Annotations     map[string]string // of the pods: what the simulated node plays
+	Node            string            // where the pods must run; empty: anywhere
+	Tolerate        string            // the taint of that node
 }
 
 // CreateNamespace creates a namespace that lives as long as the cluster.
@@ -60,6 +62,12 @@ func (w Workload) Template() corev1.PodTemplateSpec {
 	template := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": w.Name}, Annotations: w.Annotations},
 		Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: new(int64)},
+	}
+	if w.Node != "" {
+		template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: w.Node}
+	}
+	if w.Tolerate != "" {
+		template.Spec.Tolerations = []corev1.Toleration{{Key: w.Tolerate, Operator: corev1.TolerationOpExists}}
 	}
 	for _, container := range w.Containers {
 		template.Spec.Containers = append(template.Spec.Containers, corev1.Container{

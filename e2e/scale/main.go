@@ -89,7 +89,7 @@ func run(ctx context.Context, o options) (err error) {
 	}
 	fmt.Print("\n", r.markdown())
 	if o.document != "" {
-		if err := r.into(o.document); err != nil {
+		if err := harness.IntoDocument(o.document, "figures", r.markdown()); err != nil {
 			return err
 		}
 	}

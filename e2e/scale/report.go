@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"maps"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -79,26 +78,6 @@ func seconds(d time.Duration) string {
 }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
-
-// Marks of the part of a document that a run replaces.
-const (
-	begin = "<!-- figures -->\n"
-	end   = "<!-- end of figures -->\n"
-)
-
-// into puts the figures between the marks of a document.
-func (r report) into(path string) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	before, rest, ok := strings.Cut(string(text), begin)
-	_, after, closed := strings.Cut(rest, end)
-	if !ok || !closed {
-		return fmt.Errorf("%s: must have the lines %q and %q, between which the figures go", path, strings.TrimSpace(begin), strings.TrimSpace(end))
-	}
-	return os.WriteFile(path, []byte(before+begin+r.markdown()+end+after), 0o644)
-}
 
 // judge returns an error if a pass of ours took longer than it may.
 func (r report) judge() error {

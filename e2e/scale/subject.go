@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"loadline.dev/loadline/e2e/harness"
 )
@@ -15,10 +13,6 @@ const (
 	ours      = "loadline"
 	reference = "reference"
 )
-
-// referenceModule is built for the comparison. It cannot be a package of this
-// module: with our versions of its libraries it does not compile.
-const referenceModule = "k8s.io/autoscaler/vertical-pod-autoscaler@v1.8.1"
 
 // subject is a recommender that is measured.
 type subject struct {
@@ -34,31 +28,13 @@ func chosen(ctx context.Context, only, dir string) ([]subject, error) {
 	}
 	if only != ours {
 		binary := filepath.Join(dir, "reference-recommender")
-		fmt.Println("build the recommender of", referenceModule)
-		if err := buildReference(ctx, binary); err != nil {
-			return nil, fmt.Errorf("build %s: %w", referenceModule, err)
+		fmt.Println("build the recommender of", harness.ReferenceModule)
+		if err := harness.BuildReference(ctx, "./pkg/recommender", binary); err != nil {
+			return nil, fmt.Errorf("build %s: %w", harness.ReferenceModule, err)
 		}
 		all = append(all, subject{name: reference, binary: binary})
 	}
 	return all, nil
-}
-
-// buildReference compiles the reference in its own folder of the module cache,
-// with the versions of its libraries that it was released with.
-func buildReference(ctx context.Context, binary string) error {
-	if out, err := exec.CommandContext(ctx, "go", "mod", "download", referenceModule).CombinedOutput(); err != nil {
-		return fmt.Errorf("download: %w: %s", err, out)
-	}
-	cache, err := exec.CommandContext(ctx, "go", "env", "GOMODCACHE").Output()
-	if err != nil {
-		return err
-	}
-	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", binary, "./pkg/recommender")
-	build.Dir = filepath.Join(strings.TrimSpace(string(cache)), filepath.FromSlash(referenceModule))
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	return nil
 }
 
 // prepare makes a process of the subject, with its defaults but for the

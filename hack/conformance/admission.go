@@ -332,10 +332,10 @@ func (g givenTargets) Topmost(context.Context, target.Key) (target.Key, bool, er
 
 var errNoSelector = errors.New("the target has no selector")
 
-// Selector returns the given selector.
-func (g givenTargets) Selector(_ context.Context, _ string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
+// Select returns the given selector.
+func (g givenTargets) Select(_ context.Context, _ string, ref *autoscalingv1.CrossVersionObjectReference, _ *target.Selection) (*target.Selection, error) {
 	if s, ok := g.selectors[ref.APIVersion]; ok {
-		return s, nil
+		return &target.Selection{Selector: s}, nil
 	}
 	return nil, errNoSelector
 }

@@ -20,6 +20,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
@@ -165,15 +166,29 @@ func (c *Cluster) spared(ctx context.Context, change Change) error {
 	return nil
 }
 
-// mark finishes what was begun, even if the pass has no time left.
 func (c *Cluster) mark(ctx context.Context, change Change) error {
 	mark, err := MarkPatch(change.Target, change.Unboosted...)
 	if err != nil {
 		return err
 	}
+	return c.annotate(ctx, change.Target, mark)
+}
+
+// Pause writes on a pod that changes of its workload had no effect, so that it is
+// known after a restart.
+func (c *Cluster) Pause(ctx context.Context, pod *corev1.Pod, p calm.Pause) error {
+	patch, err := PausePatch(pod, p)
+	if err != nil {
+		return err
+	}
+	return c.annotate(ctx, pod, patch)
+}
+
+// annotate finishes what was begun, even if the pass has no time left.
+func (c *Cluster) annotate(ctx context.Context, pod *corev1.Pod, patch []byte) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), markTimeout)
 	defer cancel()
-	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(ctx, change.Target.Name, types.MergePatchType, mark, metav1.PatchOptions{})
+	_, err := c.Kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/patch"
 )
 
@@ -71,5 +72,15 @@ func MarkPatch(pod *corev1.Pod, unboosted ...string) ([]byte, error) {
 	for _, name := range unboosted {
 		annotations[convert.BoostAnnotationPrefix+name] = nil
 	}
+	return annotate(pod, annotations)
+}
+
+// PausePatch returns the merge patch that writes a pause on a pod.
+func PausePatch(pod *corev1.Pod, p calm.Pause) ([]byte, error) {
+	return annotate(pod, map[string]any{convert.PauseAnnotation: convert.PauseText(p)})
+}
+
+// annotate returns the merge patch that sets annotations of this very pod.
+func annotate(pod *corev1.Pod, annotations map[string]any) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "annotations": annotations}})
 }

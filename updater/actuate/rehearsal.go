@@ -12,6 +12,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
 )
 
@@ -33,6 +34,9 @@ func (r *Rehearsal) Evict(_ context.Context, c Change) error { return r.print("e
 func (r *Rehearsal) Unboost(_ context.Context, c Change) error {
 	return r.print("take back the startup boost of", c)
 }
+
+// Pause prints nothing: the pods are among those left alone.
+func (r *Rehearsal) Pause(context.Context, *corev1.Pod, calm.Pause) error { return nil }
 
 // NotResizable prints nothing: the pod is among those left alone.
 func (r *Rehearsal) NotResizable(context.Context, *corev1.Pod) {}

@@ -27,7 +27,7 @@ var meanings = map[disruption.Reason]string{
 	disruption.NoOwner:           "the owner is gone, is unknown, or wants no replicas",
 	disruption.BelowMinReplicas:  "fewer live pods than the minimum",
 	disruption.NoBudget:          "too few pods are there to spare one",
-	disruption.BackingOff:        "earlier changes had no effect: new pods came back without them, or the same resize was asked for in vain",
+	disruption.BackingOff:        "earlier changes had no effect: new pods came back without them or with a part of them, or the same resize was asked for in vain",
 	disruption.QuotaFull:         "a ResourceQuota leaves too little for the recommended size",
 	disruption.NodeFull:          "no node has room for the recommended size now; for a resize its own node",
 	disruption.TooLargeForNode:   "no node is large enough for the recommended size; for a resize its own node",

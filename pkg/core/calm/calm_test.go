@@ -62,37 +62,71 @@ func TestTheLedgerForgetsNamespaces(t *testing.T) {
 	require.LessOrEqual(t, len(l.namespaces), 62)
 }
 
+// seen is a pod that has some sizes and would get others.
+func seen(has, gets Sizes) Change { return Change{has, gets} }
+
 func sizes(cpu, memory amount.Amount) Sizes { return Sizes{"app": amount.Of(cpu, memory)} }
 
 func change(from, to amount.Amount) Change { return Change{sizes(from, 100), sizes(to, 100)} }
 
 func TestBackOffWhenNothingCameOfIt(t *testing.T) {
-	r := Record{}.See(noon, sizes(1, 1), noon)
+	r := Record{}.See(noon, seen(sizes(1, 1), sizes(2, 2)), noon)
 	require.Equal(t, Record{}, r, "nothing was changed yet")
 	created, now := noon.Add(-time.Hour), noon
 	for i, wait := range []time.Duration{5 * time.Minute, 10 * time.Minute, 20 * time.Minute} {
 		r = r.Changed(change(100, 200), created, now)
-		require.Equal(t, r, r.See(created, sizes(100, 100), now), "it was there before")
+		require.Equal(t, r, r.See(created, seen(sizes(100, 100), sizes(200, 100)), now), "it was there before")
 		created = created.Add(time.Minute)
 		now = now.Add(time.Minute)
-		r = r.See(created, sizes(100, 100), now)
+		r = r.See(created, seen(sizes(100, 100), sizes(200, 100)), now)
 		require.Equal(t, i+1, r.Fruitless)
-		require.Equal(t, r, r.See(created, sizes(100, 100), now.Add(time.Minute)), "a change is judged once")
+		require.Equal(t, r, r.See(created, seen(sizes(100, 100), sizes(200, 100)), now.Add(time.Minute)), "a change is judged once")
 		require.True(t, r.BacksOff(now.Add(wait-1)))
 		require.False(t, r.BacksOff(now.Add(wait)))
 		now = now.Add(wait)
 	}
-	require.Equal(t, r, r.See(created.Add(time.Second), sizes(150, 100), now), "neither the one nor the other")
-	r = r.See(created.Add(time.Second), sizes(200, 100), now)
+	require.Equal(t, r, r.See(created.Add(time.Second), seen(sizes(150, 100), sizes(150, 100)), now), "another recommendation came meanwhile")
+	r = r.See(created.Add(time.Second), seen(sizes(200, 100), sizes(200, 100)), now)
 	require.Zero(t, r.Fruitless, "a new pod has it")
 	require.False(t, r.BacksOff(now))
 
 	for range 100 {
-		r = r.Changed(change(100, 200), created, now).See(created.Add(time.Second), sizes(100, 100), now)
+		r = r.Changed(change(100, 200), created, now).See(created.Add(time.Second), seen(sizes(100, 100), sizes(200, 100)), now)
 	}
 	require.Equal(t, now.Add(12*time.Hour), r.Until)
 	require.False(t, r.Expired(now.Add(24*time.Hour)))
 	require.True(t, r.Expired(now.Add(24*time.Hour+1)))
+}
+
+// A quota may leave less than what is recommended: the webhook cuts the new pod,
+// and the next eviction would bring no more.
+func TestBackOffWhenOnlyAPartCameOfIt(t *testing.T) {
+	after := func(last Change, has, gets Sizes) int {
+		return Record{}.Changed(last, noon, noon).See(noon.Add(time.Second), seen(has, gets), noon).Fruitless
+	}
+	for cpu, want := range map[amount.Amount]int{100: 1, 150: 1, 199: 1, 200: 0, 250: 0} {
+		require.Equal(t, want, after(change(100, 200), sizes(cpu, 100), sizes(200, 100)), "%d of 200", cpu)
+	}
+	require.Equal(t, 0, after(change(100, 200), sizes(190, 100), sizes(150, 100)), "less is recommended now")
+	require.Equal(t, 1, after(change(200, 100), sizes(150, 100), sizes(100, 100)), "too little was taken away")
+	require.Equal(t, 0, after(change(200, 100), sizes(50, 100), sizes(100, 100)))
+	both := Change{sizes(100, 100), sizes(200, 200)}
+	require.Equal(t, 1, after(both, sizes(200, 150), sizes(200, 200)), "memory was cut")
+	require.Equal(t, 0, after(both, sizes(200, 200), sizes(300, 300)), "more is recommended now")
+}
+
+func TestAPauseOutlivesTheRecord(t *testing.T) {
+	left := Pause{Fruitless: 3, Until: noon.Add(time.Hour)}
+	r := Record{}.Resumed(left, noon)
+	require.True(t, r.BacksOff(noon.Add(time.Hour-1)))
+	require.False(t, r.BacksOff(noon.Add(time.Hour)))
+	require.Equal(t, left, r.Resumed(Pause{1, noon.Add(time.Minute)}, noon).Pause, "the latest counts")
+	next := r.Changed(change(100, 200), noon, noon)
+	require.Equal(t, next, next.Resumed(Pause{9, noon.Add(2 * time.Hour)}, noon), "what is remembered counts")
+	next = next.See(noon.Add(time.Second), seen(sizes(100, 100), sizes(200, 100)), noon)
+	require.Equal(t, Pause{4, noon.Add(40 * time.Minute)}, next.Pause, "it goes on where it was")
+	require.Equal(t, Record{}, Record{}.Resumed(Pause{1, noon.Add(12*time.Hour + 1)}, noon), "somebody else's")
+	require.Equal(t, Record{}, Record{}.Resumed(Pause{}, noon))
 }
 
 func TestTwoRecommendationsDoNotMakeAPodFlap(t *testing.T) {

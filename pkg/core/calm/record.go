@@ -23,9 +23,25 @@ type Record struct {
 	Newest time.Time // when the newest pod that there was then had been created
 	Judged bool      // what came of it is known
 
-	Fruitless int       // changes in a row of which new pods showed nothing
+	Pause
+	Reversals int // changes in a row that undid the one before
+}
+
+// Pause is what is kept of a Record where it outlives the process that holds it.
+// The zero value is none.
+type Pause struct {
+	Fruitless int       // changes in a row of which new pods showed nothing, or only a part
 	Until     time.Time // no pod is disrupted before
-	Reversals int       // changes in a row that undid the one before
+}
+
+// Resumed returns the record of a workload on which an earlier process has left a
+// pause. It changes nothing once a change is remembered. A pause that ends later
+// than any of ours is not ours.
+func (r Record) Resumed(p Pause, now time.Time) Record {
+	if r.At.IsZero() && p.Until.After(r.Until) && !p.Until.After(now.Add(longBackOff)) {
+		r.Pause = p
+	}
+	return r
 }
 
 // The back-off after a change without effect, doubled with each further one.
@@ -40,17 +56,17 @@ func (r Record) Expired(now time.Time) bool {
 	return now.Sub(r.At) > memory && now.After(r.Until)
 }
 
-// See looks at a pod of the workload at now: when it was created, and what its
-// spec asks for. A pod that was created after the last change shows whether that
-// had an effect.
-func (r Record) See(created time.Time, has Sizes, now time.Time) Record {
+// See looks at a pod of the workload at now: when it was created, what its spec
+// asks for, and what it would get by another change. A pod that was created after
+// the last change shows whether that had an effect.
+func (r Record) See(created time.Time, next Change, now time.Time) Record {
 	if !created.After(r.Newest) || r.At.IsZero() {
 		return r
 	}
-	switch {
+	switch has := next.Before; {
 	case r.Last.arrived(has):
-		r.Judged, r.Fruitless, r.Until = true, 0, time.Time{}
-	case !r.Judged && r.Last.undone(has):
+		r.Judged, r.Pause = true, Pause{}
+	case !r.Judged && (r.Last.undone(has) || r.Last.short(next)):
 		r.Judged = true
 		r.Fruitless++
 		r.Until = now.Add(doubled(firstBackOff, r.Fruitless-1, longBackOff))
@@ -144,6 +160,17 @@ func (c Change) arrived(has Sizes) bool {
 func (c Change) undone(has Sizes) bool {
 	return !c.any(func(name string, k amount.Kind) bool {
 		return c.step(name, k) != 0 && has[name].Value(k) != c.Before[name].Value(k)
+	})
+}
+
+// short tells whether a pod has less of what the change was to give, or more of
+// what it was to take, and would be changed again in the same direction: somebody
+// cut it on its way. One that got what was recommended a moment later is not short.
+func (c Change) short(next Change) bool {
+	return c.any(func(name string, k amount.Kind) bool {
+		step, again := c.step(name, k), next.step(name, k)
+		missing := c.After[name].Value(k) - next.Before[name].Value(k)
+		return step > 0 && missing > 0 && again > 0 || step < 0 && missing < 0 && again < 0
 	})
 }
 

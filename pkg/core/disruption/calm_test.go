@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/room"
 )
@@ -28,8 +29,8 @@ func planned(v *VPA, m Memory, c Config, now time.Time) Result {
 }
 
 // evictions plays passes, one a minute, in which each evicted pod comes back at
-// once as it was, and counts them.
-func evictions(v *VPA, passes int) (n int) {
+// once as it was or with what comes gives it, and counts them.
+func evictions(v *VPA, passes int, comes ...func(*Pod)) (n int) {
 	memory := Memory{}
 	for pass := range passes {
 		now := noon.Add(time.Duration(pass) * time.Minute)
@@ -42,6 +43,9 @@ func evictions(v *VPA, passes int) (n int) {
 				if v.Pods[i].UID == a.UID {
 					v.Pods[i].UID += "'"
 					v.Pods[i].Created = now.Add(30 * time.Second)
+					for _, change := range comes {
+						change(&v.Pods[i])
+					}
 				}
 			}
 		}
@@ -55,6 +59,14 @@ func TestPodsThatComeBackUnchangedAreNotEvictedForEver(t *testing.T) {
 	forgotten.Groups[0].Key = ""
 	require.Equal(t, 24*60, evictions(forgotten, 24*60))
 
+	left := amount.Amount(0)
+	cut := func(p *Pod) { // to what a quota leaves, which depends on how large the old pod was
+		left = 400 - left
+		p.Containers[0].Asked.Requests = amount.Of(left+90, (left+90)<<20)
+		p.Containers[0].Current = p.Containers[0].Asked
+	}
+	require.LessOrEqual(t, evictions(remembered(Recreate, 2, nil), 24*60, cut), 10, "one a minute without back-off")
+
 	v := remembered(Recreate, 2, nil)
 	memory := planned(v, Memory{}, defaults(), noon).Memory
 	memory.Did(planned(v, Memory{}, defaults(), noon).Actions[0], noon)
@@ -65,6 +77,37 @@ func TestPodsThatComeBackUnchangedAreNotEvictedForEver(t *testing.T) {
 	v.Mode = InPlaceOrRecreate
 	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, told(planned(v, memory, defaults(), noon.Add(time.Minute))),
 		"a resize needs no webhook")
+}
+
+func TestAPauseIsWrittenOnPodsAndReadFromThem(t *testing.T) {
+	v := remembered(Recreate, 2, nil)
+	var memory Memory
+	memory.Did(planned(v, Memory{}, defaults(), noon).Actions[0], noon)
+	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
+	r := planned(v, memory, defaults(), noon.Add(time.Minute))
+	want := calm.Pause{Fruitless: 1, Until: noon.Add(6 * time.Minute)}
+	require.Equal(t, []Pause{{Subject{Namespace: "shop", VPA: "web", Pod: "p0", UID: "new"}, want}}, r.Pauses)
+	require.Empty(t, planned(v, r.Memory, defaults(), noon.Add(2*time.Minute)).Pauses, "once")
+
+	v.Pods[0].Pause = want
+	r = planned(v, Memory{}, defaults(), noon.Add(2*time.Minute))
+	require.Equal(t, []string{"skip p0: BackingOff", "skip p1: BackingOff"}, told(r), "another process knows it, too")
+	require.Empty(t, r.Pauses)
+	r = planned(v, Memory{}, defaults(), noon.Add(6*time.Minute))
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(r))
+	memory = r.Memory
+	memory.Did(r.Actions[0], noon.Add(6*time.Minute))
+	v.Pods[0].UID, v.Pods[0].Created, v.Pods[0].Pause = "newer", noon.Add(6*time.Minute+time.Second), calm.Pause{}
+	r = planned(v, memory, defaults(), noon.Add(7*time.Minute))
+	require.Equal(t, calm.Pause{Fruitless: 2, Until: noon.Add(17 * time.Minute)}, r.Pauses[0].Pause, "the next one is twice as long")
+
+	v.Pods[0].Pause, v.Groups[0].Key = want, ""
+	require.NotEmpty(t, planned(v, Memory{}, defaults(), noon.Add(time.Minute)).Actions, "an owner that is not known is not remembered")
+	v = remembered(Recreate, 2, func(_ int, p *Pod) {
+		p.Pause = want
+		p.Containers[0].Asked.Requests, p.Containers[0].Current.Requests = p.Containers[0].Fitted.Requests, p.Containers[0].Fitted.Requests
+	})
+	require.Empty(t, planned(v, Memory{}, defaults(), noon.Add(time.Minute)).Memory.Owners, "a pod that has its size tells nothing any more")
 }
 
 func TestAnotherRecommendationWaitsBeforeItUndoesTheLast(t *testing.T) {

@@ -54,10 +54,14 @@ func (m *Memory) Did(a Action, now time.Time) {
 	if a.Owner == "" {
 		return
 	}
+	m.keep(a.Owner, m.Owners[a.Owner].Changed(a.Change, a.Newest, now))
+}
+
+func (m *Memory) keep(owner string, r calm.Record) {
 	if m.Owners == nil {
 		m.Owners = map[string]calm.Record{}
 	}
-	m.Owners[a.Owner] = m.Owners[a.Owner].Changed(a.Change, a.Newest, now)
+	m.Owners[owner] = r
 }
 
 // The pauses between asking twice for the same resize.

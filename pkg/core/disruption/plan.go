@@ -46,7 +46,15 @@ type Skip struct {
 type Result struct {
 	Actions []Action // in the order in which they are to be carried out
 	Skipped []Skip
-	Memory  Memory // for the next plan
+	Pauses  []Pause // to be written on pods, so that another process knows of them
+	Memory  Memory  // for the next plan
+}
+
+// Pause is what is to be remembered of a pod that came back without the change for
+// which the one before was evicted. Pod.Pause hands it to a later plan.
+type Pause struct {
+	Subject
+	calm.Pause
 }
 
 // Plan decides about every pod of the view: each is in one Action or in one
@@ -121,15 +129,25 @@ func (p *plan) vpa(v *VPA) {
 
 // learn sees from the pods of a VPA what came of the last changes.
 func (p *plan) learn(v *VPA) {
-	if len(p.result.Memory.Owners) == 0 {
-		return
-	}
 	for i := range v.Pods {
-		g := v.group(&v.Pods[i])
-		record, known := p.result.Memory.Owners[g.Key]
-		if known {
-			p.result.Memory.Owners[g.Key] = record.See(v.Pods[i].Created, v.Pods[i].change().Before, p.now)
+		pod := &v.Pods[i]
+		left := pod.Pause.Fruitless > 0 && pod.changed()
+		if !left && len(p.result.Memory.Owners) == 0 {
+			continue
 		}
+		key := v.group(pod).Key
+		record, known := p.result.Memory.Owners[key]
+		if left && key != "" {
+			record, known = record.Resumed(pod.Pause, p.now), true
+		}
+		if !known {
+			continue
+		}
+		seen := record.See(pod.Created, pod.change(), p.now)
+		if seen.Fruitless > record.Fruitless {
+			p.result.Pauses = append(p.result.Pauses, Pause{subject(v, pod), seen.Pause})
+		}
+		p.result.Memory.keep(key, seen)
 	}
 }
 

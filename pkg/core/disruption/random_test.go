@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/room"
 )
@@ -73,6 +74,10 @@ func (d *dice) pod(n, i int) Pod {
 	if d.roll(3) == 0 {
 		p.Resize = ResizeState(d.roll(6))
 	}
+	if d.roll(12) == 0 {
+		p.Pause = calm.Pause{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}
+	}
+	p.Overlaps = d.yes()
 	p.Ready = !p.Pending && d.roll(4) > 0
 	for c := range 1 + d.roll(3) {
 		p.Containers = append(p.Containers, d.container(c))
@@ -128,6 +133,9 @@ func life(t testing.TB, d *dice) (plans int) {
 		r := Plan(view, memory, c, now)
 		if pass == 0 && !reflect.DeepEqual(r, Plan(view, memory, c, now)) {
 			t.Fatal("the same input gave another plan")
+		}
+		if pass == 0 {
+			checkPauses(t, view, r)
 		}
 		checkPlan(t, view, c, r)
 		memory = r.Memory
@@ -266,6 +274,26 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 			t.Fatalf("%s: who is disrupted must be told", p.UID)
 		case (a.Evict || a.MayEvict) && p.Ready && v.group(p).Rolling:
 			t.Fatalf("%s is evicted during a rollout", p.UID)
+		}
+	}
+}
+
+// checkPauses looks that the first plan of a process keeps the pauses that an
+// earlier one has left.
+func checkPauses(t testing.TB, view View, r Result) {
+	t.Helper()
+	paused := map[string]bool{}
+	for i := range view.VPAs {
+		v := &view.VPAs[i]
+		for j := range v.Pods {
+			if p := &v.Pods[j]; p.Pause.Fruitless > 0 && p.Pause.Until.After(noon) && p.changed() {
+				paused[v.group(p).Key] = true
+			}
+		}
+	}
+	for _, a := range r.Actions {
+		if paused[a.Owner] && a.Owner != "" && (a.Evict || a.MayEvict || a.Restarts && !a.Cures) {
+			t.Fatalf("%s is disrupted although that has had no effect", a.UID)
 		}
 	}
 }

@@ -22,7 +22,7 @@ const (
 	NoBudget           Reason = "NoBudget"           // too few pods of the owner are there to spare one
 	BudgetSpent        Reason = "BudgetSpent"        // more urgent pods have used the budget of this pass
 	RolloutUnderWay    Reason = "RolloutUnderWay"    // the workload is being rolled out
-	BackingOff         Reason = "BackingOff"         // earlier changes had no effect: new pods came back without them, or the same was asked in vain
+	BackingOff         Reason = "BackingOff"         // earlier changes had no effect: new pods came back without them or with a part, or the same was asked in vain
 	Settling           Reason = "Settling"           // the change would undo the last one too soon
 	QuotaFull          Reason = "QuotaFull"          // a ResourceQuota leaves too little
 	NodeFull           Reason = "NodeFull"           // no node, or for a resize not its own, has room now

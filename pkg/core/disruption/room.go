@@ -25,7 +25,7 @@ func (c *Container) after() policy.Container {
 
 // need is what the change of a pod takes.
 func (p *Pod) need() room.Need {
-	n := room.Need{Namespace: p.Namespace, Node: p.Node, Bound: p.Bound, Has: p.Footprint, Wants: p.Footprint}
+	n := room.Need{Namespace: p.Namespace, Node: p.Node, Bound: p.Bound, Overlaps: p.Overlaps, Has: p.Footprint, Wants: p.Footprint}
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		after := c.after()
@@ -37,6 +37,7 @@ func (p *Pod) need() room.Need {
 			if by := after.Limits.Value(k) - c.Asked.Limits.Value(k); by > 0 {
 				n.More = n.More.With(k, n.More.Value(k).Add(by))
 			}
+			n.Limits = n.Limits.With(k, n.Limits.Value(k).Add(after.Limits.Value(k)))
 		}
 	}
 	return n

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/room"
 )
@@ -68,9 +69,11 @@ type Pod struct {
 	Resize               ResizeState
 	ResizeSince          time.Time          // when the pod entered that state, zero: not known
 	Whole                bool               // has sizes of its own, which bound those of its containers
+	Pause                calm.Pause         // what a plan has said of it, in Result.Pauses
 	Boosted              bool               // has extra CPU while it starts, which is taken back apart from plans
 	Node                 string             // where it runs
 	Bound                bool               // it can run nowhere else
+	Overlaps             bool               // its successor is made before it is gone
 	Footprint            amount.Resources   // what it takes of its node
 	Fixed                []policy.Container // containers that are never sized, such as init containers
 	Containers           []Container

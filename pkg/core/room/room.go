@@ -50,9 +50,11 @@ type Need struct {
 	Namespace string
 	Node      string           // where the pod runs
 	Bound     bool             // it can run nowhere else
+	Overlaps  bool             // its successor is made before it is gone
 	Has       amount.Resources // its requests, of all containers
 	Wants     amount.Resources // its requests after the change
 	More      amount.Resources // by how much the limits grow; kinds without are absent
+	Limits    amount.Resources // of the ordinary containers after the change
 }
 
 // Answer is what is in the way of a change.
@@ -80,14 +82,16 @@ func (r *Room) Resize(n Need) Answer {
 			return Full
 		}
 	}
-	return r.quota(n)
+	return r.quota(n.Namespace, n.grown(), n.More)
 }
 
 // Place tells whether a pod that is evicted finds a node again, its own included,
-// as soon as it is gone from there. With autoscaled nodes that are not there yet
+// as soon as it is gone from there. Quotas must have room for all of its successor
+// if both are there for a while: else the webhook would cut it. With autoscaled nodes that are not there yet
 // count as well: then it is enough that the pod is not larger than every node.
 func (r *Room) Place(n Need, autoscaled bool) Answer {
-	if answer := r.quota(n); answer != Fits {
+	requests, limits := n.successor()
+	if answer := r.quota(n.Namespace, requests, limits); answer != Fits {
 		return answer
 	}
 	if len(r.nodes) == 0 {
@@ -122,9 +126,13 @@ func (node *Node) takesBack(n Need) bool {
 // Keep takes the room that a change needs: on the node of the pod, or for an
 // eviction where Place found it.
 func (r *Room) Keep(n Need, evicted bool) {
+	requests, limits := n.grown(), n.More
+	if evicted {
+		requests, limits = n.successor()
+	}
 	for i := range r.quotas[n.Namespace] {
 		q := &r.quotas[n.Namespace][i]
-		q.Requests, q.Limits = less(q.Requests, n.grown()), less(q.Limits, n.More)
+		q.Requests, q.Limits = less(q.Requests, requests), less(q.Limits, limits)
 	}
 	i, known := r.at[n.Node]
 	switch {
@@ -140,9 +148,9 @@ func (r *Room) Keep(n Need, evicted bool) {
 	}
 }
 
-func (r *Room) quota(n Need) Answer {
-	for _, q := range r.quotas[n.Namespace] {
-		if !n.growsWithin(q.Requests) || !moreWithin(n.More, q.Limits) {
+func (r *Room) quota(namespace string, requests, limits amount.Resources) Answer {
+	for _, q := range r.quotas[namespace] {
+		if !moreWithin(requests, q.Requests) || !moreWithin(limits, q.Limits) {
 			return OverQuota
 		}
 	}
@@ -157,6 +165,25 @@ func (n Need) grown() (by amount.Resources) {
 		}
 	}
 	return by
+}
+
+// successor is what the pod that comes after an evicted one takes from quotas, of
+// the kinds that grow: all of it while the old one counts as well, else what it has
+// more. What does not grow comes in when the old one is gone.
+func (n Need) successor() (requests, limits amount.Resources) {
+	requests, limits = n.grown(), n.More
+	if !n.Overlaps {
+		return requests, limits
+	}
+	for k := range amount.Kind(amount.Kinds) {
+		if requests.Has(k) {
+			requests = requests.With(k, n.Wants.Value(k))
+		}
+		if limits.Value(k) > 0 {
+			limits = limits.With(k, max(limits.Value(k), n.Limits.Value(k)))
+		}
+	}
+	return requests, limits
 }
 
 func (n Need) grows() bool { return !n.grown().Empty() }

@@ -63,6 +63,32 @@ func TestQuotas(t *testing.T) {
 	require.Equal(t, Fits, over.Resize(need(100, 50)), "a quota that is exceeded does not stop what shrinks")
 }
 
+// The new pod is there before the old one has left the quota.
+func TestAQuotaMustHoldTheSuccessorBesideThePod(t *testing.T) {
+	r := func() *Room {
+		return New(nil, map[string][]Quota{"shop": {{Requests: amount.Of(250, 1000), Limits: amount.Of(250, 1000)}}})
+	}
+	n := need(100, 250)
+	n.Overlaps = true
+	require.Equal(t, Fits, r().Place(n, false))
+	n = need(100, 251)
+	require.Equal(t, Fits, r().Place(n, false), "one that waits until the pod is gone")
+	n.Overlaps = true
+	require.Equal(t, OverQuota, r().Place(n, false))
+	require.Equal(t, Fits, r().Resize(n), "a resize takes only what is more")
+	n = Need{Namespace: "shop", Node: "a", Overlaps: true, Has: amount.Of(900, 100), Wants: amount.Of(800, 200)}
+	require.Equal(t, Fits, r().Place(n, false), "what shrinks comes in when the pod is gone")
+	n.More, n.Limits = amount.Of(1, 0), amount.Of(251, 0)
+	require.Equal(t, OverQuota, r().Place(n, false), "limits")
+
+	n = need(100, 200)
+	n.Overlaps = true
+	kept := r()
+	kept.Keep(n, true)
+	n.Wants = amount.Of(110, 110)
+	require.Equal(t, OverQuota, kept.Place(n, false), "50 are left")
+}
+
 func TestRoomIsPromisedOnce(t *testing.T) {
 	r := New([]Node{node("a", 1000, 100), node("b", 1000, 300)}, map[string][]Quota{"shop": {{Requests: amount.Of(350, 350)}}})
 	before := r.Clone()

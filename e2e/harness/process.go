@@ -1,0 +1,57 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// tick is the unit of processor time in /proc.
+const tick = time.Second / 100
+
+// ProcessorTime reads what a process has used, in user and kernel mode.
+func ProcessorTime(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The second field is a name in brackets that may hold blanks; counted from
+	// there, user and kernel mode are 12th and 13th.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	sum := time.Duration(0)
+	for _, field := range fields[11:13] {
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+		}
+		sum += time.Duration(ticks) * tick
+	}
+	return sum, nil
+}
+
+// Memory reads the resident size of a process, now and at most, in bytes.
+func Memory(pid int) (now, most int64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) != 3 || fields[2] != "kB" {
+			continue
+		}
+		kilobytes, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("/proc/%d/status: %w", pid, err)
+		}
+		switch fields[0] {
+		case "VmRSS:":
+			now = kilobytes << 10
+		case "VmHWM:":
+			most = kilobytes << 10
+		}
+	}
+	return now, most, nil
+}

@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// ownTaint keeps the pods of other tests off the node of one.
+const ownTaint = "sim.loadline.dev/own"
+
+// ownNode adds a simulated node of one core, on which only pods that are sent
+// there run.
+func ownNode(t *testing.T, name string) {
+	t.Helper()
+	nodes := cluster.Kube.CoreV1().Nodes()
+	pattern, err := nodes.Get(t.Context(), "node-1", metav1.GetOptions{})
+	require.NoError(t, err)
+	size := pattern.Status.Capacity.DeepCopy()
+	size[corev1.ResourceCPU] = *quantity("1")
+	_, err = nodes.Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux"},
+			Annotations: map[string]string{"kwok.x-k8s.io/node": "fake",
+				"metrics.k8s.io/resource-metrics-path": "/metrics/nodes/" + name + "/metrics/resource"}},
+		Spec:   corev1.NodeSpec{Taints: []corev1.Taint{{Key: ownTaint, Effect: corev1.TaintEffectNoSchedule}}},
+		Status: corev1.NodeStatus{Capacity: size, Allocatable: size, NodeInfo: pattern.Status.NodeInfo},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// crowded runs two pods on a node of their own, beside one that takes nearly
+// all of what they leave, and recommends more to them than is left.
+func crowded(t *testing.T, name string, mode vpav1.UpdateMode) (w harness.Workload, before []corev1.Pod) {
+	t.Helper()
+	ownNode(t, name)
+	w = plain(t, name, 2)
+	w.Node, w.Tolerate = name, ownTaint
+	before = running(t, w)
+	ballast := w
+	ballast.Name, ballast.Replicas = "ballast", 1
+	ballast.Containers = []harness.Container{{Name: "app", CPU: "700m", Memory: "100Mi"}}
+	running(t, ballast)
+	advise(t, w, mode, larger)
+	return w, before
+}
+
+// makeRoom takes away what fills the node.
+func makeRoom(t *testing.T, w harness.Workload) {
+	t.Helper()
+	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "delete", "deployment", "ballast"))
+}
+
+// grownInPlace waits until the same pods have their size, from the updater and
+// from the node.
+func grownInPlace(t *testing.T, w harness.Workload, before []corev1.Pod) {
+	t.Helper()
+	awaitSized(t, w, "300m")
+	for i, pod := range pods(t, w) {
+		require.Equal(t, before[i].UID, pod.UID, "a pod was replaced")
+		require.Zero(t, restarts(&pod))
+	}
+}
+
+// A pod that cannot grow because its node is full is left alone, and the metric
+// says so. As soon as there is room it grows in place.
+func TestAFullNodeIsKnownBeforeAsking(t *testing.T) {
+	t.Parallel()
+	w, before := crowded(t, "node-full", vpav1.UpdateModeInPlaceOrRecreate)
+	awaitLeftAlone(t, w.Namespace, "NodeFull")
+	eventually(t, "the metric counts both pods", func() error {
+		metrics, err := updater.Metrics(t.Context())
+		if n := metrics[`loadline_updater_skipped_pods{reason="NodeFull"}`]; err == nil && n < 2 {
+			err = fmt.Errorf("it counts %v", n)
+		}
+		return err
+	})
+	unchanged(t, w, before)
+	for _, pod := range pods(t, w) {
+		require.NotContains(t, pod.Annotations, "vpaInPlaceUpdated", "a resize was asked for that cannot be granted")
+	}
+	makeRoom(t, w)
+	grownInPlace(t, w, before)
+}
+
+// A node that stays full for ten minutes is told once, on the VPA.
+func TestAFullNodeIsToldOnTheVPA(t *testing.T) {
+	t.Parallel()
+	w, before := crowded(t, "node-full-told", vpav1.UpdateModeInPlace)
+	events := func() []string {
+		out, err := cluster.KubectlOutput(t.Context(), "-n", w.Namespace, "get", "events",
+			"--field-selector=reason=NodeFull,involvedObject.kind=VerticalPodAutoscaler,involvedObject.name="+w.Name, "-o=jsonpath={range .items[*]}{.message}{\"\\n\"}{end}")
+		require.NoError(t, err)
+		return strings.Fields(strings.ReplaceAll(strings.TrimSpace(out), " ", "_"))
+	}
+	awaitLeftAlone(t, w.Namespace, "NodeFull")
+	require.Empty(t, events(), "it may pass")
+	within(t, 10*time.Minute+patience, "an event on the VPA", func() error {
+		if len(events()) == 0 {
+			return fmt.Errorf("there is none")
+		}
+		return nil
+	})
+	unchanged(t, w, before)
+	told := events()
+	require.Len(t, told, 1, "it is told once")
+	require.Contains(t, told[0], "Pods_left_alone:_2")
+	makeRoom(t, w)
+	grownInPlace(t, w, before)
+}

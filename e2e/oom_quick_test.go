@@ -1,0 +1,140 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// slightlyMore recommends a little more memory than the pods of plain have, and
+// bounds that they are within: too little for a change, were it not for an OOM
+// kill.
+func slightlyMore(t *testing.T, w harness.Workload, mode vpav1.UpdateMode, memory string, change ...func(*vpav1.VerticalPodAutoscaler)) {
+	t.Helper()
+	require.NoError(t, cluster.CreateVPA(t.Context(), w, mode, append(change, naming("nobody"))...))
+	within100Mi(t, w, memory)
+}
+
+func within100Mi(t *testing.T, w harness.Workload, memory string) {
+	t.Helper()
+	vpa := getVPA(t, w)
+	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
+		{ContainerName: "app", LowerBound: pair("50m", "50Mi"), Target: pair("100m", memory), UpperBound: pair("1", "1Gi")}}}
+	_, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).UpdateStatus(t.Context(), vpa, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+// killForMemory lets the containers of a workload run for some time at least,
+// kills each once for want of memory and waits until all run again.
+func killForMemory(t *testing.T, w harness.Workload, after time.Duration) {
+	t.Helper()
+	for _, pod := range pods(t, w) {
+		if began := pod.Status.StartTime; time.Since(began.Time) < after {
+			time.Sleep(time.Until(began.Add(after)))
+		}
+	}
+	annotate(t, w, map[string]string{"sim.loadline.dev/oom": "app"})
+}
+
+// awaitKilled waits until each pod has restarted and is ready again.
+func awaitKilled(t *testing.T, w harness.Workload) {
+	t.Helper()
+	eventually(t, "the containers of "+w.Namespace+" are killed and run again", func() error {
+		for _, pod := range pods(t, w) {
+			if restarts(&pod) == 0 || !isReady(&pod) {
+				return fmt.Errorf("%s has %d restarts", pod.Name, restarts(&pod))
+			}
+		}
+		return nil
+	})
+}
+
+func awaitMemory(t *testing.T, w harness.Workload, memory string) []corev1.Pod {
+	t.Helper()
+	var found []corev1.Pod
+	eventually(t, "pods of "+w.Namespace+" request "+memory, func() error {
+		if found = pods(t, w); len(found) != int(w.Replicas) {
+			return fmt.Errorf("%d pods", len(found))
+		}
+		for _, pod := range found {
+			if has := pod.Spec.Containers[0].Resources.Requests.Memory(); has.Cmp(*quantity(memory)) != 0 {
+				return fmt.Errorf("%s requests %s", pod.Name, has)
+			}
+		}
+		return nil
+	})
+	return found
+}
+
+// A container that dies for want of memory soon after its start is helped
+// although the pod is within its bounds, young, and would hardly change.
+func TestAQuickOOMKillIsReasonEnough(t *testing.T) {
+	t.Parallel()
+	t.Run("Recreate", func(t *testing.T) {
+		t.Parallel()
+		w := plain(t, "oom-quick-recreate", 2)
+		before := running(t, w)
+		slightlyMore(t, w, vpav1.UpdateModeRecreate, "104Mi")
+		awaitLeftAlone(t, w.Namespace, "SmallChange")
+		killForMemory(t, w, 0)
+		for i, pod := range awaitMemory(t, w, "104Mi") {
+			require.NotEqual(t, before[i].UID, pod.UID)
+		}
+		require.Contains(t, evictionsOf(t, w), "(OutOfMemory)")
+	})
+	t.Run("InPlaceOrRecreate", func(t *testing.T) {
+		t.Parallel()
+		w := plain(t, "oom-quick-inplace", 2)
+		before := running(t, w)
+		slightlyMore(t, w, vpav1.UpdateModeInPlaceOrRecreate, "104Mi")
+		awaitLeftAlone(t, w.Namespace, "SmallChange")
+		killForMemory(t, w, 0)
+		for i, pod := range awaitMemory(t, w, "104Mi") {
+			require.Equal(t, before[i].UID, pod.UID)
+		}
+		require.Empty(t, evictionsOf(t, w))
+	})
+}
+
+// One that ran for longer than that before it died is treated like any other: a
+// small change is not worth a disruption, a large one is.
+func TestASlowOOMKillChangesNothing(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeRecreate, vpav1.UpdateModeInPlaceOrRecreate} {
+		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
+			w := plain(t, "oom-slow-"+map[vpav1.UpdateMode]string{vpav1.UpdateModeRecreate: "recreate", vpav1.UpdateModeInPlaceOrRecreate: "inplace"}[mode], 2)
+			before := running(t, w)
+			slightlyMore(t, w, mode, "104Mi", func(vpa *vpav1.VerticalPodAutoscaler) {
+				vpa.Spec.UpdatePolicy.EvictAfterOOMSeconds = new(int32(8))
+			})
+			awaitLeftAlone(t, w.Namespace, "SmallChange")
+			killForMemory(t, w, 20*time.Second)
+			awaitKilled(t, w)
+			during(t, 10*time.Second, func() {
+				for i, pod := range pods(t, w) {
+					require.Equal(t, before[i].UID, pod.UID, "a pod was replaced")
+					require.Equal(t, "100Mi", pod.Spec.Containers[0].Resources.Requests.Memory().String())
+				}
+			})
+			within100Mi(t, w, "150Mi")
+			awaitMemory(t, w, "150Mi")
+			require.NotContains(t, evictionsOf(t, w), "(OutOfMemory)")
+		})
+	}
+}
+
+// evictionsOf is what events tell of evictions of a workload's pods.
+func evictionsOf(t *testing.T, w harness.Workload) string {
+	t.Helper()
+	out, err := cluster.KubectlOutput(t.Context(), "-n", w.Namespace, "get", "events", "--field-selector=reason=EvictedByVPA", "-o=jsonpath={.items[*].message}")
+	require.NoError(t, err)
+	return out
+}
