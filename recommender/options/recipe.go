@@ -27,10 +27,7 @@ func (r Recipe) Book(c estimate.Config) (*recipe.Book, error) { return recipe.Ne
 // Validate tells what is wrong with the recipe. Of settings that are wrong themselves
 // nothing can be made.
 func (r Recipe) Validate(c estimate.Config) error {
-	if c.Validate() != nil {
-		return nil
-	}
-	if _, err := r.Book(c); err != nil {
+	if _, err := r.Book(c); err != nil && c.Validate() == nil {
 		return flags.Problem("recipe", r, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil

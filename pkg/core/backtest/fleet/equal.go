@@ -15,8 +15,8 @@ type Plane struct {
 	Cost, Risk string // names of figures; Cost may also be Reserved
 }
 
-// Reserved, as the cost of a plane, is the geometric mean over containers of their
-// mean request.
+// Reserved is the cost of a plane that is the geometric mean over containers of
+// their mean request.
 const Reserved = "reserved"
 
 // curve is what a plane asks of one candidate, container by container.

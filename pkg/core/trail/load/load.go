@@ -30,7 +30,7 @@ var schemes = [amount.Kinds]*histogram.Scheme{
 // units are a core and a byte, in amounts.
 var units = [amount.Kinds]float64{amount.CPU: 1000, amount.Memory: 1}
 
-// Average, as a share, stands for the mean.
+// Average is the share that stands for the mean.
 const Average = -1
 
 // NewShape returns the shape of a slow and a fast histogram that forget half
