@@ -26,7 +26,8 @@ type Keeper struct {
 	// limit, or it is not known.
 	Limit func(usage.ContainerKey) amount.Amount
 
-	kept int // VPAs with trails, or that will have some
+	kept    int            // VPAs with trails, or that will have some
+	counted map[served]int // of the last Count
 }
 
 // For returns a keeper of the same recipes for another model, in which the past is
@@ -165,12 +166,27 @@ func NewGauge() *prometheus.GaugeVec {
 
 // Count tells how many VPAs each recipe serves, and why.
 func (k *Keeper) Count(gauge *prometheus.GaugeVec) {
-	gauge.Reset()
+	now := make(map[served]int, len(k.counted))
 	for _, v := range k.Model.VPAs() {
 		if c := v.Recipe; c != nil {
-			gauge.WithLabelValues(c.Name, string(c.Source)).Inc()
+			now[served{c.Name, c.Source}]++
 		}
 	}
+	for s := range k.counted {
+		if now[s] == 0 {
+			gauge.DeleteLabelValues(s.recipe, string(s.source))
+		}
+	}
+	for s, n := range now {
+		gauge.WithLabelValues(s.recipe, string(s.source)).Set(float64(n))
+	}
+	k.counted = now
+}
+
+// served is what VPAs are counted by.
+type served struct {
+	recipe string
+	source recipe.Source
 }
 
 // Expire drops the trails of containers of which no history is left.
