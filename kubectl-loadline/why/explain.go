@@ -40,17 +40,24 @@ type Answer struct {
 	Problems   []string    // about checkpoints
 }
 
-// Ask reads a VPA and its checkpoints.
-func Ask(ctx context.Context, client versioned.Interface, namespace, name string, book *recipe.Book, now time.Time) (*Answer, error) {
-	vpa, err := client.AutoscalingV1().VerticalPodAutoscalers(namespace).Get(ctx, name, metav1.GetOptions{})
+// Question is about a VPA, asked now.
+type Question struct {
+	Namespace, Name string
+	Book            *recipe.Book // with the settings of the recommender
+	Now             time.Time
+}
+
+// Ask reads the VPA and its checkpoints.
+func Ask(ctx context.Context, client versioned.Interface, q Question) (*Answer, error) {
+	vpa, err := client.AutoscalingV1().VerticalPodAutoscalers(q.Namespace).Get(ctx, q.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	a := &Answer{VPA: vpa, Choice: book.For(vpa.Annotations[recipe.Annotation])}
-	owner := checkpoint.Owner{Namespace: namespace, VPA: name}
+	a := &Answer{VPA: vpa, Choice: q.Book.For(vpa.Annotations[recipe.Annotation])}
+	owner := checkpoint.Owner{Namespace: q.Namespace, VPA: q.Name}
 	loader := checkpoint.Loader{
-		Client: client, Namespace: namespace, Shape: usage.DefaultConfig().Shape,
-		Wanted: func(o checkpoint.Owner) bool { return o == owner }, Now: func() time.Time { return now },
+		Client: client, Namespace: q.Namespace, Shape: usage.DefaultConfig().Shape,
+		Wanted: func(o checkpoint.Owner) bool { return o == owner }, Now: func() time.Time { return q.Now },
 		Report: func(object string, err error) {
 			a.Problems = append(a.Problems, fmt.Sprintf("checkpoint %s: %v", object, err))
 		},
@@ -62,7 +69,7 @@ func Ask(ctx context.Context, client versioned.Interface, namespace, name string
 	if len(history[owner]) == 0 {
 		return nil, errors.Join(errors.New("there is no checkpoint of the VPA yet: without one nothing is known here"), problems(a.Problems))
 	}
-	a.explain(history[owner], now)
+	a.explain(history[owner], q.Now)
 	return a, nil
 }
 

@@ -55,7 +55,7 @@ func saved(t *testing.T, annotation string, withTrail bool) (client *fake.Client
 func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 	for _, text := range []string{"", "loadline:memory=safe", "autopilot:models=ensemble", "crane", "cruisekube"} {
 		client, p, known, book := saved(t, text, true)
-		a, err := Ask(t.Context(), client, "ns", "web", book, now())
+		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
 		require.NoError(t, err)
 		require.Empty(t, a.Problems)
 		require.Len(t, a.Containers, 1)
@@ -72,7 +72,7 @@ func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	client, _, _, book := saved(t, "loadline:memory=safe", true)
-	a, err := Ask(t.Context(), client, "ns", "web", book, now())
+	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -89,22 +89,22 @@ func TestTable(t *testing.T) {
 
 func TestWhatIsMissingIsSaid(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", false)
-	a, err := Ask(t.Context(), client, "ns", "web", book, now())
+	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
 	require.Contains(t, out.String(), "! the checkpoint has nothing of what the recipe needs")
 
 	client, _, _, book = saved(t, "soup", false)
-	a, err = Ask(t.Context(), client, "ns", "web", book, now())
+	a, err = Ask(t.Context(), client, Question{"ns", "web", book, now()})
 	require.NoError(t, err)
 	out.Reset()
 	require.NoError(t, a.Print(&out))
 	require.Contains(t, out.String(), "VPA ns/web, recipe vpa\n! annotation loadline.dev/recipe: recipe \"soup\" does not exist")
 
-	_, err = Ask(t.Context(), fake.NewSimpleClientset(), "ns", "web", book, now())
+	_, err = Ask(t.Context(), fake.NewSimpleClientset(), Question{"ns", "web", book, now()})
 	require.ErrorContains(t, err, "not found")
-	_, err = Ask(t.Context(), fake.NewSimpleClientset(a.VPA), "ns", "web", book, now())
+	_, err = Ask(t.Context(), fake.NewSimpleClientset(a.VPA), Question{"ns", "web", book, now()})
 	require.ErrorContains(t, err, "there is no checkpoint of the VPA yet")
 }
 

@@ -70,7 +70,7 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	client, namespace, err := c.connect()
 	if err == nil {
 		var answer *Answer
-		if answer, err = Ask(ctx, client, namespace, fs.Arg(0), book, time.Now()); err == nil {
+		if answer, err = Ask(ctx, client, Question{namespace, fs.Arg(0), book, time.Now()}); err == nil {
 			err = answer.Print(out)
 		}
 	}
