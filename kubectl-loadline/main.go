@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"loadline.dev/loadline/kubectl-loadline/proof"
+	"loadline.dev/loadline/kubectl-loadline/why"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/serving"
 )
@@ -23,6 +24,7 @@ const usage = `kubectl loadline: for people who size workloads
 
 Usage:
   kubectl loadline backtest [flags] FILE|DIRECTORY...   replay recorded usage and score recommendations
+  kubectl loadline explain [flags] VPA                  show each step of a recommendation
   kubectl loadline version                              print the version
 
 kubectl loadline COMMAND --help tells more.
@@ -37,6 +39,8 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	switch command {
 	case "backtest":
 		return proof.Main(ctx, args[1:], out, errOut)
+	case "explain":
+		return why.Main(ctx, args[1:], out, errOut)
 	case "version", "--version":
 		fmt.Fprintln(out, "kubectl-loadline", serving.Version())
 		return flags.OK
@@ -46,7 +50,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	fmt.Fprint(errOut, usage)
 	if command != "" {
-		fmt.Fprintf(errOut, "\nkubectl loadline: command %q does not exist: must be backtest or version\n", command)
+		fmt.Fprintf(errOut, "\nkubectl loadline: command %q does not exist: must be backtest, explain or version\n", command)
 	}
 	return flags.Usage
 }

@@ -17,7 +17,7 @@ func TestCommands(t *testing.T) {
 		{nil, 2, "", "Usage:"},
 		{[]string{"--help"}, 0, "kubectl loadline backtest", ""},
 		{[]string{"version"}, 0, "kubectl-loadline ", ""},
-		{[]string{"fly"}, 2, "", `command "fly" does not exist: must be backtest or version`},
+		{[]string{"fly"}, 2, "", `command "fly" does not exist: must be backtest, explain or version`},
 		{[]string{"backtest", "--help"}, 0, "Usage: kubectl loadline backtest [flags] FILE|DIRECTORY...", ""},
 	} {
 		var out, errs bytes.Buffer

@@ -12,20 +12,20 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/recommender/advice"
 	"loadline.dev/loadline/recommender/backfill"
-	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/ingest"
 	"loadline.dev/loadline/recommender/intake"
 	"loadline.dev/loadline/recommender/rescue"
 	"loadline.dev/loadline/recommender/roster"
 	"loadline.dev/loadline/recommender/status"
+	"loadline.dev/loadline/recommender/trails"
 	"loadline.dev/loadline/recommender/upkeep"
 )
 
@@ -115,18 +115,20 @@ func (a *assembly) register(changes *intake.Changes) (map[string]cache.InformerS
 // loop builds a loop without its inputs.
 func (a *assembly) loop() (*Loop, error) {
 	c, own, m := a.config, a.vpas.Autoscaling().V1(), a.parts.metrics
-	recipe, err := estimate.ForName("vpa", c.Estimate.Config)
+	book, err := c.Recipe.Book(c.Estimate.Config)
 	if err != nil {
 		return nil, err
 	}
+	pods := a.pods.Core().V1().Pods().Lister()
 	config := c.Aggregation.Store()
 	store := usage.New(config)
 	model := feed.NewModel(feed.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig})
 	if a.parts.origin.Attach != nil {
 		a.parts.origin.Attach(model)
 	}
+	keeper := &trails.Keeper{Book: book, Model: model, Limit: trails.Limits(pods)}
 	advisor := &advice.Advisor{
-		Store: store, Shape: config.Shape, Recipe: recipe, Estimate: c.Estimate.Config,
+		Store: store, Shape: config.Shape, Recipe: book.For("").Recipe.Recipe, Estimate: c.Estimate.Config, Current: trails.Requests(pods),
 		Format: c.Output.Format(), Limits: c.Output.Limits(), Complete: m.history.Complete,
 	}
 	progress := a.parts.health.Tick
@@ -153,9 +155,10 @@ func (a *assembly) loop() (*Loop, error) {
 		Roster:   roster,
 		Store:    store,
 		Model:    model,
+		Trails:   keeper,
 		Ingester: &ingest.Ingester{
 			Source: a.parts.origin.Samples, Name: a.parts.origin.Name, Timeout: max(c.Interval, leastTimeout), Store: store, Model: model,
-			Progress: progress, Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
+			Progress: progress, Taken: func(s usage.Sample) { keeper.Observe(s, 1) }, Killed: keeper.Killed, Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
 		},
 		Advisor: advisor,
 		Publisher: &status.Publisher{
@@ -177,6 +180,7 @@ func (a *assembly) backfill(loop *Loop) error {
 	config := c.Prometheus.History(c.Kube.Namespace)
 	config.Client, config.Store = a.parts.origin.Client, c.Aggregation.Store()
 	config.MemorySaver, config.PerVPA = c.MemorySaver, c.Gates.PerVPAConfig
+	config.Trails = loop.Trails.For
 	config.VPAs = func(ctx context.Context) []feed.Observed {
 		observed, err := loop.Roster.Observe(ctx, func() {})
 		if err != nil {

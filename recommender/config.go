@@ -21,6 +21,7 @@ type Config struct {
 	Serving  flags.Serving
 	Gates    flags.Gates
 	Estimate flags.Estimate
+	Recipe   options.Recipe
 
 	Name        string        // which VPAs are served: those that name this recommender
 	Interval    time.Duration // between two passes
@@ -42,6 +43,7 @@ func Default() *Config {
 		Election:    flags.DefaultElection("vpa-recommender-lease"),
 		Serving:     flags.Serving{Address: ":8942"},
 		Estimate:    flags.DefaultEstimate(),
+		Recipe:      "vpa",
 		Name:        roster.Default,
 		Interval:    time.Minute,
 		Workers:     10,
@@ -61,6 +63,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Gates.AddFlags(fs)
 	c.Estimate.AddFlags(fs)
 
+	c.Recipe.AddFlags(fs)
 	fs.StringVar(&c.Name, "recommender-name", c.Name, `Own name. VPAs that list it in spec.recommenders are served; "default" serves those that list none.`)
 	fs.DurationVar(&c.Interval, "recommender-interval", c.Interval, "Time between two passes. /health-check fails after five times this without one.")
 	fs.BoolVar(&c.MemorySaver, "memory-saver", c.MemorySaver, "Keep history only for pods that some VPA selects.")
@@ -94,6 +97,7 @@ func (c *Config) Validate() error {
 		c.Election.Validate(),
 		c.Serving.Validate(),
 		c.Estimate.Validate(),
+		c.Recipe.Validate(c.Estimate.Config),
 		flags.Check(c.Name != "", "recommender-name", `""`, "must not be empty"),
 		flags.Check(c.Interval > 0, "recommender-interval", c.Interval, "must be longer than 0"),
 		flags.Check(c.Workers > 0, "update-worker-count", c.Workers, "must be at least 1"),

@@ -7,17 +7,19 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/advice"
 	"loadline.dev/loadline/recommender/backfill"
-	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/ingest"
 	"loadline.dev/loadline/recommender/intake"
 	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/rescue"
+	"loadline.dev/loadline/recommender/resume"
 	"loadline.dev/loadline/recommender/roster"
 	"loadline.dev/loadline/recommender/status"
+	"loadline.dev/loadline/recommender/trails"
 	"loadline.dev/loadline/recommender/upkeep"
 )
 
@@ -33,6 +35,7 @@ type Loop struct {
 
 	Store       *usage.Store
 	Model       *feed.Model
+	Trails      *trails.Keeper
 	Ingester    *ingest.Ingester
 	Advisor     *advice.Advisor
 	Publisher   *status.Publisher
@@ -110,31 +113,21 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 		log.Error(err, "Cannot list VPAs, going on with those of the last pass")
 		return
 	}
-	before := l.troubles()
-	for _, o := range observed {
-		if key := klog.KObj(o.Object).String(); o.Err != nil && before[key] != o.Err.Error() {
-			log.Info("VPA has no usable target", "vpa", key, "reason", o.Err.Error())
-		}
-	}
-	for _, v := range l.Model.SyncVPAs(observed, now) {
+	roster.Complain(log, l.Model, observed)
+	fresh, ahead := l.Model.SyncVPAs(observed, now), l.Config.Aggregation.Ahead(true).Sample
+	l.Trails.Follow(log, now)
+	for _, v := range fresh {
 		owner := checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}
 		v.Restored = l.Restored.Profiles(owner)
+		if err := l.Trails.Restore(v, l.Restored.Trails(owner), now, ahead); err != nil {
+			l.Metrics.checkpoints.WithLabelValues("mended").Inc()
+			log.Error(err, "Checkpoint is used, but not all of it", "vpa", klog.KObj(v.Object))
+		}
 		advice.Doubt(v, l.Restored[owner])
 		v.Touch()
 		v.Recommended = status.Provided(v.Object)
 		v.Complained = now
 	}
-}
-
-// troubles returns what was wrong with targets in the last pass.
-func (l *Loop) troubles() map[string]string {
-	troubles := map[string]string{}
-	for _, v := range l.Model.VPAs() {
-		if v.Trouble != nil {
-			troubles[klog.KObj(v.Object).String()] = v.Trouble.Error()
-		}
-	}
-	return troubles
 }
 
 // loadPods takes the pods that changed since the last pass.
@@ -149,9 +142,9 @@ func (l *Loop) loadPods(now time.Time) {
 	}
 	if l.Backfill != nil {
 		// Now the model knows the pods of whose history this may be.
-		l.Backfill.Absorb(l.Model, l.Store, l.Metrics.history, now)
+		l.Backfill.Absorb(l.Model, l.Store, l.Trails, l.Metrics.history, now)
 	}
-	l.Restored.Resume(l.Store, l.Model)
+	resume.Windows(l.Restored, l.Store, l.Model)
 	// What no VPA took in the first pass is of no use later.
 	l.Restored = nil
 }
@@ -182,6 +175,7 @@ func (l *Loop) garbageCollect(now time.Time) {
 	l.collected = now
 	l.Model.Expire(now)
 	l.Model.ExpireRestored(now, l.started)
+	l.Trails.Expire()
 }
 
 // publish computes and publishes a recommendation for every VPA.
@@ -197,6 +191,7 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 	}
 	l.Publisher.Depth(l.Metrics.depth)
 	quality.Census(l.Metrics.objects, l.Model.VPAs())
+	l.Trails.Count(l.Metrics.recipes)
 }
 
 // maintainCheckpoints saves the histories that changed, and deletes those that

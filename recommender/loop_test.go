@@ -15,8 +15,8 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/profile"
-	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/status"

@@ -15,8 +15,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/status"
 )
 

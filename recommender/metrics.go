@@ -7,6 +7,7 @@ import (
 
 	"loadline.dev/loadline/recommender/history"
 	"loadline.dev/loadline/recommender/ingest"
+	"loadline.dev/loadline/recommender/trails"
 )
 
 // Steps of a pass, as the execution latency names them.
@@ -40,6 +41,7 @@ type metrics struct {
 	checkpoints *prometheus.CounterVec
 	panics      *prometheus.CounterVec
 	depth       *prometheus.GaugeVec
+	recipes     *prometheus.GaugeVec
 	history     *history.Loading
 }
 
@@ -90,10 +92,11 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "loadline_recommender_vpas_by_history",
 			Help: "VPAs with a recommendation, by how much usage is behind it at least.",
 		}, []string{"history"}),
+		recipes: trails.NewGauge(),
 		history: history.New(registry),
 	}
 	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests,
-		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth)
+		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth, m.recipes)
 	return m
 }
 

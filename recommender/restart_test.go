@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"loadline.dev/loadline/recommender/checkpoint"
+	"loadline.dev/loadline/pkg/checkpoint"
 )
 
 // memory returns the memory target of the first container, before capping.

@@ -7,10 +7,10 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
-	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/origin"
 	"loadline.dev/loadline/recommender/pace"
 	"loadline.dev/loadline/recommender/quality"

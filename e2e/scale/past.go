@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"loadline.dev/loadline/e2e/harness"
+	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/checkpoint"
 )
 
 // recordings are what the workloads play in turn.

@@ -4,6 +4,8 @@
 //	go run ./hack/quality                      the recordings of testdata/traces
 //	go run ./hack/quality -traces DIRECTORY    those of a directory, too
 //	go run ./hack/quality -update              write the results anew
+//	go run ./hack/quality -traces DIRECTORY -study report
+//	                                           compare recipes with the best settings of the reference
 //
 // The recordings of testdata/traces last for minutes, a sample a second. They are
 // played sixty times as slowly, a sample a minute, so that they last for hours: the

@@ -29,8 +29,20 @@ func run(args []string, stdout, stderr io.Writer) int {
 	traces := flags.String("traces", "", "directory of more recordings; left out if it does not exist")
 	results := flags.String("results", "hack/quality", "directory of the committed results")
 	update := flags.Bool("update", false, "write the results instead of comparing with them")
+	study := flags.String("study", "", "half of the traces on which recipes are compared with the best settings of the reference at equal risk: report, tune or all; in place of the gate")
 	if flags.Parse(args) != nil || flags.NArg() > 0 {
 		return 2
+	}
+	if *study != "" {
+		files, err := containers(*traces)
+		if err == nil {
+			err = planes(files, *study, stdout)
+		}
+		if err != nil {
+			fmt.Fprintln(stderr, "quality:", err)
+			return 1
+		}
+		return 0
 	}
 	worse, err := gate(*sample, *traces, *results, *update, stdout)
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/postprocess"
 	"loadline.dev/loadline/recommender/status"
@@ -22,12 +22,15 @@ import (
 // Advisor makes recommendations and checkpoint images. Its fields are set once.
 type Advisor struct {
 	Store    *usage.Store
-	Shape    profile.Shape // of the store's profiles
-	Recipe   estimate.Recipe
-	Estimate estimate.Config // for the floors
+	Shape    profile.Shape   // of the store's profiles
+	Recipe   estimate.Recipe // of VPAs that have none
+	Estimate estimate.Config // for the floors of these
 	Format   convert.Format
 	Limits   postprocess.Limits
 	Complete func() bool // whether the history that is loaded apart is all there; nil: it is
+	// Current returns the requests that are in force in a container of a VPA; nil: they
+	// are not known. Only some recipes ask.
+	Current func(v *feed.VPA, container string) amount.Resources
 }
 
 // history fills dst with all that is known about a container of a VPA, and
@@ -54,17 +57,18 @@ func (a *Advisor) Estimates(v *feed.VPA, scratch *profile.Profile, dst []status.
 			served++
 		}
 	}
-	minimum := a.Estimate.Minimum(served)
+	r := a.recipe(v, served)
 	for container, series := range v.Histories() {
 		if v.Rules.For(container).Off {
 			continue
 		}
 		live := a.history(scratch, v, container, series)
+		e := r.estimate(v, container, scratch)
 		dst = append(dst, status.Estimate{
 			Container: container,
-			Bounds:    a.Recipe.Bounds(scratch, minimum),
-			Known:     [amount.Kinds]bool{amount.CPU: !scratch.CPU.Empty(), amount.Memory: !scratch.Memory.Empty()},
-			Doubted:   a.doubts(v, container, live),
+			Bounds:    e.bounds,
+			Known:     e.known,
+			Doubted:   either(a.doubts(v, container, live), e.young),
 			Coarse:    a.coarse(),
 			History:   status.Covered(time.Duration(scratch.Confidence(time.Hour) * float64(time.Hour))),
 		})
@@ -186,6 +190,9 @@ func (a *Advisor) Contents(v *feed.VPA, now time.Time) map[string]checkpoint.Con
 		}
 		a.Store.RemovePeaks(&scratch, now, series...)
 		content := checkpoint.Content{Image: scratch.Image(), Windows: map[string]usage.Window{}}
+		if t := v.Trails[container]; t != nil {
+			content.Trail = t.Image()
+		}
 		for key, window := range a.Store.Windows(now, series...) {
 			content.Windows[key.Pod] = window
 		}

@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
 )

@@ -7,18 +7,20 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/history"
+	"loadline.dev/loadline/recommender/trails"
 )
 
 // Absorb gives a model, which feeds store, what was loaded since the last time,
 // and says so to loading. When that was all of it, what is known of a container
 // is all that there was, and is doubted no more.
-func (l *Loader) Absorb(model *feed.Model, store *usage.Store, loading *history.Loading, now time.Time) {
+func (l *Loader) Absorb(model *feed.Model, store *usage.Store, keeper *trails.Keeper, loading *history.Loading, now time.Time) {
 	if loading.Complete() {
 		return
 	}
 	progress := l.Progress() // before Take: all that it counts can be taken
 	for _, past := range l.Take() {
 		model.Absorb(past.Model, now)
+		keeper.Absorb(past.Model)
 	}
 	if progress.State != Complete {
 		loading.Loaded(progress.Done)

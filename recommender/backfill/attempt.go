@@ -11,8 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/trails"
 )
 
 // What becomes of samples, as Count is told.
@@ -87,6 +89,7 @@ type feeder struct {
 	directory *directory
 	model     *feed.Model
 	store     *usage.Store
+	trails    *trails.Keeper // nil = there are none
 	now       time.Time
 	pods      map[podName]*member
 }
@@ -105,6 +108,11 @@ func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feede
 		model: feed.NewModel(feed.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA}),
 	}
 	f.model.SyncVPAs(l.config.VPAs(ctx), now)
+	if l.config.Trails != nil {
+		f.trails = l.config.Trails(f.model)
+		f.trails.Limit = f.limit
+		f.trails.Follow(klog.FromContext(ctx), now)
+	}
 	return f
 }
 
@@ -121,11 +129,33 @@ func (f *feeder) feed(b *batch) {
 			}
 			reason := reasons[i]
 			if reason == "" {
-				reason = result(f.store.Observe(usage.Sample{Container: key, Kind: b.kind, At: at, Amount: value}))
+				reason = f.sample(usage.Sample{Container: key, Kind: b.kind, At: at, Amount: value}, b.step)
 			}
 			b.counts[reason]++
 		}
 	}
+}
+
+// sample gives one sample to the store and the trails, and tells what became of it.
+func (f *feeder) sample(s usage.Sample, step time.Duration) string {
+	reason := f.store.Observe(s)
+	if reason == usage.Accepted && f.trails != nil {
+		f.trails.Observe(s, min(max(int(step/time.Minute), 1), mostWeight))
+	}
+	return result(reason)
+}
+
+// mostWeight is how many samples a minute apart one of the past stands for at most:
+// what happened in between is not known.
+const mostWeight = 15
+
+// limit returns the CPU limit that a container has now, or one like it. What it was
+// then nobody knows.
+func (f *feeder) limit(c usage.ContainerKey) amount.Amount {
+	if m := f.pods[podName{c.Namespace, c.Pod}]; m != nil {
+		return trails.CPULimit(m.like, c.Container)
+	}
+	return 0
 }
 
 // admit makes the model know the pods of a batch. It returns, for each container,

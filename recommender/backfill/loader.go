@@ -11,6 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/trails"
 )
 
 // Config says what is loaded, and what it is fed into.
@@ -27,6 +28,9 @@ type Config struct {
 
 	VPAs func(context.Context) []feed.Observed // as the next pass will see them
 	Pods func() []*corev1.Pod                  // that exist now
+
+	// Trails returns what fills the trails of the VPAs of a model; nil: there are none.
+	Trails func(*feed.Model) *trails.Keeper
 
 	// Count is told what became of samples: "taken", or why not. nil = nobody.
 	Count func(result string, n int)

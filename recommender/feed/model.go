@@ -129,6 +129,15 @@ func (m *Model) Controlling(c usage.ContainerKey) *VPA {
 	return p.set.vpas[0]
 }
 
+// Selecting returns the VPAs that select the pod of a container, the controlling
+// one first. The caller must not change the list.
+func (m *Model) Selecting(c usage.ContainerKey) []*VPA {
+	if s := m.spaces[c.Namespace]; s != nil && s.pods[c.Pod] != nil {
+		return s.pods[c.Pod].set.vpas
+	}
+	return nil
+}
+
 // Find returns the VPA with a name, and nil if there is none.
 func (m *Model) Find(namespace, name string) *VPA {
 	if s := m.spaces[namespace]; s != nil {

@@ -14,8 +14,10 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/recipe"
 )
 
 // VPA is a VerticalPodAutoscaler in the model. Readers may use it between two
@@ -34,6 +36,14 @@ type VPA struct {
 	// while ago, pointed to another target before: what its status and checkpoints
 	// held then is not about the containers of this one.
 	Retargeted bool
+	// Recipe is what serves the VPA. The caller keeps it, and calls Touch.
+	Recipe *recipe.Choice
+	// Trails hold what the recipe wants to know of the past besides histories, by
+	// container. The caller fills and prunes them; they are kept while the VPA has
+	// the same target.
+	Trails map[string]*trail.Trail
+	// TrailsNeeded is when a recipe last needed them. The caller keeps it.
+	TrailsNeeded time.Time
 	// Doubted tells of which kinds of a container less history may be known than
 	// there was. The caller fills it.
 	Doubted map[string][amount.Kinds]bool
@@ -103,6 +113,10 @@ func (v *VPA) Touch() {
 
 // RulesOf returns the rules for a container as v wants them.
 func (v *VPA) RulesOf(container string) usage.Rules { return v.model.RulesOf(v, container) }
+
+// SameTarget tells whether two VPAs, perhaps of different models, point to the same
+// target.
+func (v *VPA) SameTarget(o *VPA) bool { return v.target == o.target }
 
 // Pods returns how many pods the VPA selects, finished ones included.
 func (v *VPA) Pods() int {

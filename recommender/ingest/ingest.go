@@ -27,6 +27,11 @@ type Ingester struct {
 	Store    *usage.Store
 	Model    *feed.Model
 
+	// Taken is called with each sample that counts, and Killed with each kill; nil if
+	// nobody wants to know.
+	Taken  func(usage.Sample)
+	Killed func(usage.OOM)
+
 	Quality   *Quality
 	Samples   *prometheus.CounterVec // by what became of a sample
 	Kills     *prometheus.CounterVec // by what became of a kill
@@ -88,6 +93,9 @@ func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
 	i.Samples.WithLabelValues(result(reason)).Inc()
 	if reason == usage.Accepted {
 		i.Quality.Observe(i.Model.Controlling(s.Container), s.Container, s.Kind, s.Amount, false)
+		if i.Taken != nil {
+			i.Taken(s)
+		}
 	}
 	return reason
 }
@@ -109,6 +117,9 @@ func (i *Ingester) TakeKills(log klog.Logger, now time.Time) {
 			"at", oom.At, "bytes", int64(oom.Memory), "ignored", string(reason))
 		if reason == usage.Accepted {
 			i.Quality.Observe(i.Model.Controlling(oom.Container), oom.Container, amount.Memory, oom.Memory, true)
+			if i.Killed != nil {
+				i.Killed(oom)
+			}
 		}
 	}
 }

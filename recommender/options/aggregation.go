@@ -6,11 +6,11 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
-	"loadline.dev/loadline/recommender/checkpoint"
 )
 
 // Aggregation says how samples become histories.

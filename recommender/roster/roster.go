@@ -7,6 +7,7 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
@@ -65,4 +66,18 @@ func (r *Roster) Observe(ctx context.Context, progress func()) ([]feed.Observed,
 		observed[i] = feed.Observed{Object: object, Selector: selector, Err: err}
 	}
 	return observed, nil
+}
+
+// Complain logs the targets that cannot be used, unless that is known to the model
+// already.
+func Complain(log klog.Logger, model *feed.Model, observed []feed.Observed) {
+	for _, o := range observed {
+		if o.Err == nil {
+			continue
+		}
+		v := model.Find(o.Object.Namespace, o.Object.Name)
+		if v == nil || v.Trouble == nil || v.Trouble.Error() != o.Err.Error() {
+			log.Info("VPA has no usable target", "vpa", klog.KObj(o.Object), "reason", o.Err.Error())
+		}
+	}
 }

@@ -22,6 +22,8 @@ const (
 	TargetHeld vpav1.VerticalPodAutoscalerConditionType = "TargetHeld"
 	// TargetUnsaved: a target is published that a restart would not find again.
 	TargetUnsaved vpav1.VerticalPodAutoscalerConditionType = "TargetUnsaved"
+	// WrongRecipe: the recipe that an annotation asks for cannot be used.
+	WrongRecipe vpav1.VerticalPodAutoscalerConditionType = "WrongRecipe"
 	// SufficientHistory: how much usage is behind the recommendation.
 	SufficientHistory vpav1.VerticalPodAutoscalerConditionType = "SufficientHistory"
 )
@@ -38,6 +40,7 @@ type Outcome struct {
 	Held           string        // which targets are not lowered, and why; empty: none is held
 	Unsaved        bool          // the usage behind the recommendation could not be saved
 	History        time.Duration // that the samples of each container cover at least
+	Recipe         string        // why the recipe is not the one that was asked for; empty: it is
 }
 
 // Steps are the amounts of history that are told apart: few, because each means a
@@ -83,6 +86,7 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c.keep(o.Conflict != "", TargetConflict, "OtherVPAControls", o.Conflict)
 	c.keep(o.Held != "", TargetHeld, "HistoryIncomplete", o.Held)
 	c.keep(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")
+	c.keep(o.Recipe != "", WrongRecipe, "BadAnnotation", o.Recipe)
 	c.sufficient(o.history())
 	slices.SortFunc(c.list, func(a, b vpav1.VerticalPodAutoscalerCondition) int { return cmp.Compare(a.Type, b.Type) })
 	return vpav1.VerticalPodAutoscalerStatus{

@@ -195,6 +195,9 @@ func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimat
 		Unsaved:        v.Unsaved,
 		History:        advice.History,
 	}
+	if v.Recipe != nil {
+		outcome.Recipe = v.Recipe.Problem
+	}
 	switch {
 	case !h.inputs.grace:
 		outcome.Recommendation = nil

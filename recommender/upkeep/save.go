@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
-	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 )
 

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/recommender/checkpoint"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -131,15 +131,20 @@ func published(v *feed.VPA) map[string]amount.Resources {
 }
 
 // wavering is how much the CPU target of a container that is used as ever goes up
-// and down: by one bucket. A memory target rests on few peaks and does not waver.
-const wavering = 1.08
+// and down: by one bucket. A memory target rests on few peaks and does not waver,
+// but for the margins of some recipes of ours.
+const wavering, marginWavering = 1.08, 1.02
 
 // rose tells whether a target is published that would fall without what is not
 // saved yet. One that was kept does not rest on that.
 func (t *turn) rose() bool {
+	memory := 1.0
+	if t.vpa.Trails != nil {
+		memory = marginWavering
+	}
 	for container, now := range t.vpa.Uncapped {
 		saved, kept := t.targets[container], t.vpa.Kept[container]
-		if !kept[amount.Memory] && now.Value(amount.Memory) > saved.Value(amount.Memory) ||
+		if !kept[amount.Memory] && now.Value(amount.Memory) > saved.Value(amount.Memory).Scale(memory) ||
 			!kept[amount.CPU] && now.Value(amount.CPU) > saved.Value(amount.CPU).Scale(wavering) {
 			return true
 		}

@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/cookbook"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/trail/week"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
@@ -64,11 +64,11 @@ type quantiles struct {
 	P99 float64 `json:"p99"`
 }
 
-func (q quantiles) scaled(f float64) trail.Quantiles {
-	return trail.Quantiles{P50: q.P50 * f, P90: q.P90 * f, P95: q.P95 * f, P99: q.P99 * f, Max: q.Max * f}
+func (q quantiles) scaled(f float64) week.Quantiles {
+	return week.Quantiles{P50: q.P50 * f, P90: q.P90 * f, P95: q.P95 * f, P99: q.P99 * f, Max: q.Max * f}
 }
 
-func quantilesOf(q trail.Quantiles) quantiles {
+func quantilesOf(q week.Quantiles) quantiles {
 	return quantiles{Max: q.Max, P50: q.P50, P90: q.P90, P95: q.P95, P99: q.P99}
 }
 
@@ -101,7 +101,7 @@ func profile(in profileInput) (out profileOutput, err error) {
 			at, uses = append(at, t.Unix()), append(uses, use)
 		}
 	}
-	h := trail.NewHabits(at, uses)
+	h := week.NewHabits(at, uses)
 	out = profileOutput{
 		BurstDetected: h.Burst > 0, BurstMagnitude: h.Burst, Confidence: h.Confidence, DataPoints: h.Points,
 		Hourly: map[string]quantiles{}, Overall: quantilesOf(h.Overall), TimeSpanDays: h.Days,
@@ -123,9 +123,9 @@ type habits struct {
 }
 
 // of returns the habits in the unit of a kind.
-func (h habits) of(k amount.Kind) (*trail.Habits, error) {
+func (h habits) of(k amount.Kind) (*week.Habits, error) {
 	scale := [amount.Kinds]float64{1000, 1}[k]
-	out := &trail.Habits{Overall: h.Overall.scaled(scale), Confidence: h.Confidence}
+	out := &week.Habits{Overall: h.Overall.scaled(scale), Confidence: h.Confidence}
 	if h.BurstDetected {
 		out.Burst = h.BurstMagnitude
 	}
@@ -215,7 +215,7 @@ func chain(in attuneInput) (out attuneOutput, err error) {
 		Increase: in.MaxIncreasePercent, Decrease: in.MaxDecreasePercent, MayDecrease: true,
 	}
 	var v []amount.Amount
-	config.Chain(k, func(estimate.Subject) *trail.Habits { return h }).Run(
+	config.Chain(k, func(estimate.Subject) *week.Habits { return h }).Run(
 		estimate.Subject{Current: amount.Resources{}.With(k, current)}, func(value estimate.Value) { v = append(v, amount.FromFloat(value.Amount)) })
 	out = attuneOutput{
 		RawPercentile: write(k, v[0]), AfterOverhead: write(k, v[1]), AfterBurst: write(k, v[2]), AfterConfidence: write(k, v[3]),
@@ -283,13 +283,13 @@ func documentedPipeline(in pipelineInput) (out pipelineOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	h := &trail.Habits{Overall: trail.Quantiles{P95: float64(a[3])}, Confidence: in.Confidence}
+	h := &week.Habits{Overall: week.Quantiles{P95: float64(a[3])}, Confidence: in.Confidence}
 	config := cookbook.Attune{
 		Percentile: 95, Overhead: in.OverheadPercent, Published: true, Least: float64(a[1]), Most: float64(a[2]),
 		Increase: in.MaxChangePercent, Decrease: in.MaxChangePercent, MayDecrease: true,
 	}
 	var v []string
-	config.Chain(amount.CPU, func(estimate.Subject) *trail.Habits { return h }).Run(
+	config.Chain(amount.CPU, func(estimate.Subject) *week.Habits { return h }).Run(
 		estimate.Subject{Current: amount.Resources{}.With(amount.CPU, a[0])}, func(value estimate.Value) {
 			v = append(v, write(amount.CPU, amount.FromFloat(value.Amount)).Quantity)
 		})

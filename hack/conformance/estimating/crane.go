@@ -11,6 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
 	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/trail/week"
 )
 
 var now = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
@@ -22,8 +23,8 @@ type counted struct {
 }
 
 // week is a trail that has seen the samples of both kinds, in cores and bytes.
-func week(size, most [amount.Kinds]float64, least float64, samples [amount.Kinds][]counted) *trail.Trail {
-	t := trail.New(trail.Needs{Weighted: trail.NewWeightedShape(size, most, least, 7*24*time.Hour)})
+func ofWeek(size, most [amount.Kinds]float64, least float64, samples [amount.Kinds][]counted) *trail.Trail {
+	t := trail.New(trail.Needs{Kills: true, Weighted: week.NewWeightedShape(size, most, least, 7*24*time.Hour)})
 	for k, all := range samples {
 		for _, s := range all {
 			for range s.Count {
@@ -54,7 +55,7 @@ type percentileOutput struct {
 // percentile takes the samples as bytes, which are not scaled: the cases do not
 // say what they are of.
 func percentile(in percentileInput) (percentileOutput, error) {
-	t := week([amount.Kinds]float64{1, in.BucketSize}, [amount.Kinds]float64{1, in.MaxValue}, in.MinSampleWeight, [amount.Kinds][]counted{nil, in.Samples})
+	t := ofWeek([amount.Kinds]float64{1, in.BucketSize}, [amount.Kinds]float64{1, in.MaxValue}, in.MinSampleWeight, [amount.Kinds][]counted{nil, in.Samples})
 	return percentileOutput{t.Weighted[amount.Memory].Quantile(in.Percentile)}, nil
 }
 
@@ -76,7 +77,7 @@ func (in chainInput) run(k amount.Kind) []estimate.Value {
 	var values []estimate.Value
 	estimate.Chain{
 		ingredient.Heavy(k, in.Percentile), ingredient.Margin(in.MarginFraction), ingredient.Utilisation(in.TargetUtilization), ingredient.Truncated(k),
-	}.Run(estimate.Subject{Trail: week(size, most, 0.00001, samples)}, func(v estimate.Value) { values = append(values, v) })
+	}.Run(estimate.Subject{Trail: ofWeek(size, most, 0.00001, samples)}, func(v estimate.Value) { values = append(values, v) })
 	return values
 }
 
@@ -137,7 +138,7 @@ type oomOutput struct {
 const craneAge = 7 * 24 * time.Hour
 
 func oom(in oomInput) (out oomOutput, err error) {
-	t := trail.New(trail.Needs{})
+	t := trail.New(trail.Needs{Kills: true})
 	kills(t, in.Records, in.Namespace, in.Workload, in.Container)
 	step := ingredient.AfterKill(in.MinBumpBytes, in.BumpRatio, craneAge)
 	out.FinalBytes = step.Apply(estimate.Subject{Trail: t}, in.RecommendedBytes)

@@ -3,7 +3,7 @@ package estimating
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/trail/week"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
@@ -39,11 +39,11 @@ type peakOutput struct {
 }
 
 func peak(in peakInput) (peakOutput, error) {
-	var all []trail.Highest
+	var all []week.Highest
 	for _, p := range in.Points {
-		all = append(all, trail.Highest{At: p.at, Use: p.use})
+		all = append(all, week.Highest{At: p.at, Use: p.use})
 	}
-	current, daily, weekly := trail.HourPeak(in.Now, all)
+	current, daily, weekly := week.HourPeak(in.Now, all)
 	return peakOutput{Current: current, Hourly: daily, Weekly: weekly, Peak: max(current, daily)}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
 	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/trail/week"
 )
 
 // Attune is the settings of one kind of the recipe.
@@ -62,9 +63,9 @@ func (a *attune) settings() []setting {
 }
 
 func (a *attune) make() estimate.Recipe {
-	r := estimate.Recipe{Needs: trail.Needs{Points: true}}
+	r := estimate.Recipe{Needs: trail.Needs{Points: true}, UsesCurrent: true}
 	for k := range amount.Kind(amount.Kinds) {
-		habits := func(s estimate.Subject) *trail.Habits { return s.Trail.Points[k].Habits() }
+		habits := func(s estimate.Subject) *week.Habits { return s.Trail.Points[k].Habits() }
 		r.Target[k] = a.kinds[k].Chain(k, habits)
 		if a.kinds[k].FromCPU > 0 {
 			r.Target[k] = a.kinds[k].MemoryChain(r.Target[amount.CPU])

@@ -7,6 +7,7 @@ import (
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
 	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/trail/week"
 )
 
 // Crane's constants that are no settings.
@@ -57,8 +58,8 @@ func (c *crane) settings() []setting {
 }
 
 func (c *crane) make() estimate.Recipe {
-	shape := trail.NewWeightedShape(c.bucket, [amount.Kinds]float64{craneCPUMost, craneMostSize}, craneLeast, time.Duration(c.days)*24*time.Hour)
-	r := estimate.Recipe{Needs: trail.Needs{Weighted: shape}}
+	shape := week.NewWeightedShape(c.bucket, [amount.Kinds]float64{craneCPUMost, craneMostSize}, craneLeast, time.Duration(c.days)*24*time.Hour)
+	r := estimate.Recipe{Needs: trail.Needs{Weighted: shape, Kills: true}}
 	for k := range amount.Kind(amount.Kinds) {
 		r.Target[k] = estimate.Chain{ingredient.Heavy(k, c.percentile[k]), ingredient.Margin(c.margin[k]), ingredient.Utilisation(c.utilisation), ingredient.Truncated(k)}
 	}

@@ -32,7 +32,7 @@ func (c *cruiseKube) settings() []setting {
 }
 
 func (c *cruiseKube) make() estimate.Recipe {
-	r := estimate.Recipe{Needs: trail.Needs{Hours: true}}
+	r := estimate.Recipe{Needs: trail.Needs{Hours: true, Kills: true}}
 	for k, minutes := range [amount.Kinds]float64{c.cpuMinutes, c.memMinutes} {
 		k := amount.Kind(k)
 		target := estimate.Chain{ingredient.HourOfDay(k)}

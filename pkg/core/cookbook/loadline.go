@@ -7,6 +7,7 @@ import (
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
 	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/trail/load"
 )
 
 // loadline is our own recipe: memory by the second-highest of the daily peaks of
@@ -91,11 +92,11 @@ func (l *loadline) settings() []setting {
 
 func (l *loadline) make() estimate.Recipe {
 	hours := func(h float64) time.Duration { return time.Duration(h * float64(time.Hour)) }
-	shape := trail.NewLoadShape([2]time.Duration{hours(l.halfLife), hours(l.fastHalfLife)}, [2]float64{l.share, l.fastShare}, l.byLoad, l.hour)
-	r := estimate.Recipe{Needs: trail.Needs{Peaks: true, Load: shape}}
+	shape := load.NewShape(amount.CPU, [2]time.Duration{hours(l.halfLife), hours(l.fastHalfLife)}, [2]float64{l.share, l.fastShare}, l.byLoad, l.hour)
+	r := estimate.Recipe{Needs: trail.Needs{Peaks: true, Load: [amount.Kinds]*load.Shape{amount.CPU: shape}}}
 	r.Target[amount.CPU] = estimate.Chain{ingredient.Level(shape, 0), ingredient.OrLevel(shape, 1)}
 	if l.hour {
-		r.Target[amount.CPU] = append(r.Target[amount.CPU], ingredient.LastHour())
+		r.Target[amount.CPU] = append(r.Target[amount.CPU], ingredient.LastHour(amount.CPU))
 	}
 	r.Target[amount.CPU] = append(r.Target[amount.CPU], ingredient.Factor(l.factor), estimate.Floor(amount.CPU))
 	r.Target[amount.Memory] = estimate.Chain{

@@ -86,14 +86,14 @@ func TestNewContainer(t *testing.T) {
 
 func TestShareOfTheLoadAndOfTheTime(t *testing.T) {
 	for text, want := range map[string]float64{
-		"loadline:cpu=tracking,share=0.9,fast-share=0,half-life-hours=1000":          1.0113,
+		"loadline:cpu=tracking,share=0.899,fast-share=0,half-life-hours=1000":        1.0113,
 		"loadline:cpu=calm,factor=1,share=0.40,fast-share=0,half-life-hours=1000":    1.0113,
 		"loadline:cpu=calm,factor=1,share=0.75,fast-share=0.4,half-life-hours=1000":  10.3745,
 		"loadline:cpu=calm,factor=1.05,share=0.75,fast-share=0,half-life-hours=1000": 10.3745 * 1.05,
 	} {
 		l := live(t, text)
-		for i := range 11 { // the first stands for a minute, the others for five
-			l.use(amount.CPU, 1000+9000*amount.Amount(i/10), five)
+		for i := range 10 {
+			l.use(amount.CPU, 1000+9000*amount.Amount(i/9), five)
 		}
 		require.InEpsilon(t, want, float64(l.bounds().Target.Value(amount.CPU))/1000, 0.002, text)
 	}
@@ -160,7 +160,7 @@ func TestParse(t *testing.T) {
 	require.Equal(t, "cpu quantile 0.95", parse(t, "vpa:target-cpu=0.95, margin=0.3").Target[amount.CPU][0].Name)
 	require.Equal(t, amount.Of(10, 8*mib), parse(t, "crane:pod-min-cpu=10,pod-min-memory=8").Minimum)
 	_, err := Parse("soup:salt=1")
-	require.EqualError(t, err, `recipe "soup" does not exist: must be one of vpa, loadline, crane, attune, attune-published, cruisekube`)
+	require.EqualError(t, err, `recipe "soup" does not exist: must be one of vpa, loadline, crane, attune, attune-published, cruisekube, autopilot`)
 	_, err = Parse("loadline:cpu=frantic,margin=x,share=2,salt=1,factor,cold=1,cold=2")
 	for _, text := range []string{
 		`cpu is "frantic": must be one of calm, calm-lean,`, `margin is "x": must be a number from -0.5 to 10`,

@@ -16,7 +16,12 @@ import (
 type Recipe struct {
 	estimate.Recipe
 	Minimum amount.Resources
+	floors  estimate.Config
 }
+
+// MinimumOf returns the least recommendation for each of n containers that share a
+// pod.
+func (r *Recipe) MinimumOf(n int) amount.Resources { return r.floors.Minimum(n) }
 
 // setting is one number of a recipe.
 type setting struct {
@@ -42,13 +47,13 @@ type choice struct {
 
 // Names lists all recipes.
 func Names() []string {
-	return []string{"vpa", "loadline", "crane", "attune", "attune-published", "cruisekube"}
+	return []string{"vpa", "loadline", "crane", "attune", "attune-published", "cruisekube", "autopilot"}
 }
 
-func menuOf(name string) (menu, bool) {
+func menuOf(name string, c estimate.Config) (menu, bool) {
 	switch name {
 	case "", "vpa":
-		return newVPA(), true
+		return newVPA(c), true
 	case "loadline":
 		return newLoadline(), true
 	case "crane":
@@ -59,6 +64,8 @@ func menuOf(name string) (menu, bool) {
 		return newAttune(true), true
 	case "cruisekube":
 		return newCruiseKube(), true
+	case "autopilot":
+		return newAutopilot(), true
 	}
 	return nil, false
 }
@@ -70,13 +77,16 @@ func menuOf(name string) (menu, bool) {
 //
 // Every recipe has pod-min-cpu (millicores) and pod-min-memory (MiB), the least
 // recommendation for a pod. The error tells all problems.
-func Parse(text string) (Recipe, error) {
-	name, given, _ := strings.Cut(text, ":")
-	m, known := menuOf(name)
+func Parse(text string) (Recipe, error) { return ParseWith(estimate.DefaultConfig(), text) }
+
+// ParseWith is Parse with other defaults for the settings of the recipe "vpa" and
+// for the least recommendations.
+func ParseWith(defaults estimate.Config, text string) (Recipe, error) {
+	name, given, _ := strings.Cut(strings.TrimSpace(text), ":")
+	m, known := menuOf(name, defaults)
 	if !known {
 		return Recipe{}, fmt.Errorf("recipe %q does not exist: must be one of %s", name, strings.Join(Names(), ", "))
 	}
-	defaults := estimate.DefaultConfig()
 	cpu, memory := defaults.PodMinCPU, defaults.PodMinMemory
 	all := append(m.settings(), setting{"pod-min-cpu", &cpu, 0, 1e9}, setting{"pod-min-memory", &memory, 0, 1e9})
 	values, problems := pairs(given)
@@ -106,8 +116,8 @@ func Parse(text string) (Recipe, error) {
 	if err := errors.Join(problems...); err != nil {
 		return Recipe{}, fmt.Errorf("recipe %q: %w", text, err)
 	}
-	minimum := estimate.Config{PodMinCPU: cpu, PodMinMemory: memory}.Minimum(1)
-	return Recipe{m.make(), minimum}, nil
+	floors := estimate.Config{PodMinCPU: cpu, PodMinMemory: memory}
+	return Recipe{m.make(), floors.Minimum(1), floors}, nil
 }
 
 // pairs cuts key=value,key=value apart.

@@ -14,8 +14,8 @@ type vpa struct {
 	confidence [amount.Kinds]float64 // hours
 }
 
-func newVPA() *vpa {
-	v := &vpa{config: estimate.DefaultConfig()}
+func newVPA(c estimate.Config) *vpa {
+	v := &vpa{config: c}
 	for k, interval := range v.config.Confidence {
 		v.confidence[k] = interval.Hours()
 	}

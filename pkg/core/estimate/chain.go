@@ -47,7 +47,8 @@ func (c Chain) Run(s Subject, keep func(Value)) amount.Amount {
 type Recipe struct {
 	Target, Lower, Upper [amount.Kinds]Chain
 
-	Needs trail.Needs // what it wants to know of the past besides a profile
+	Needs       trail.Needs // what it wants to know of the past besides a profile
+	UsesCurrent bool        // the requests that are in force matter
 	// Follows makes a chain for a bound from the target: the chains of Lower and
 	// Upper begin with the target instead of running on their own.
 	Follows bool
@@ -55,7 +56,7 @@ type Recipe struct {
 
 // Only returns the recipe without the chains of other kinds than k: theirs are 0.
 func (r *Recipe) Only(k amount.Kind) *Recipe {
-	only := &Recipe{Needs: r.Needs, Follows: r.Follows}
+	only := &Recipe{Needs: r.Needs, UsesCurrent: r.UsesCurrent, Follows: r.Follows}
 	only.Target[k], only.Lower[k], only.Upper[k] = r.Target[k], r.Lower[k], r.Upper[k]
 	return only
 }

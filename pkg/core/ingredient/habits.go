@@ -6,11 +6,11 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/trail/week"
 )
 
 // Habits finds what a container is known to do. Amounts are millicores or bytes.
-type Habits func(estimate.Subject) *trail.Habits
+type Habits func(estimate.Subject) *week.Habits
 
 // Worst begins a chain: a percentile of the week or of its worst hour. Without any
 // use it is the current request.

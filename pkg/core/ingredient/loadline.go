@@ -5,23 +5,25 @@ import (
 	"math"
 	"time"
 
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/trail/load"
 )
 
-// Level begins a chain for CPU: a share of a slow (0) or a fast (1) memory.
-func Level(shape *trail.LoadShape, i int) estimate.Step {
-	return estimate.Step{Name: shape.Name(i), Apply: func(s estimate.Subject, _ float64) float64 { return s.Trail.Load.Level(i) }}
+// Level begins a chain: a share of a slow (0) or a fast (1) memory.
+func Level(shape *load.Shape, i int) estimate.Step {
+	return estimate.Step{Name: shape.Name(i), Apply: func(s estimate.Subject, _ float64) float64 { return s.Trail.Load[shape.Kind()].Level(i) }}
 }
 
 // OrLevel takes it where it is larger.
-func OrLevel(shape *trail.LoadShape, i int) estimate.Step {
-	return estimate.Step{Name: "or " + shape.Name(i), Apply: func(s estimate.Subject, in float64) float64 { return max(in, s.Trail.Load.Level(i)) }}
+func OrLevel(shape *load.Shape, i int) estimate.Step {
+	return estimate.Step{Name: "or " + shape.Name(i), Apply: func(s estimate.Subject, in float64) float64 { return max(in, s.Trail.Load[shape.Kind()].Level(i)) }}
 }
 
 // LastHour raises to the highest level of the last hour.
-func LastHour() estimate.Step {
-	return estimate.Step{Name: "highest of the last hour", Apply: func(s estimate.Subject, in float64) float64 { return max(in, s.Trail.Load.Hour()) }}
+func LastHour(k amount.Kind) estimate.Step {
+	return estimate.Step{Name: "highest of the last hour", Apply: func(s estimate.Subject, in float64) float64 { return max(in, s.Trail.Load[k].Hour()) }}
 }
 
 // TwoPeaks begins a chain for memory: the second-highest daily peak of two weeks,
@@ -41,7 +43,7 @@ func VolatileMargin(fixed, volatility, cold, restless float64, halfLife time.Dur
 	name := fmt.Sprintf("margin %g + %g x volatility + (%g + %g x restlessness) halved every %gh", fixed, volatility, cold, restless, halfLife.Hours())
 	return estimate.Step{Name: name, Apply: func(s estimate.Subject, in float64) float64 {
 		p := s.Trail.Peaks
-		young := min(mostMargin, cold+restless*p.Restless(s.Trail.Now)) * math.Exp2(-float64(p.Age(s.Trail.Now))/float64(halfLife))
+		young := min(mostMargin, cold+restless*p.Restless()) * math.Exp2(-float64(p.Age(s.Trail.Now))/float64(halfLife))
 		margin := fixed + volatility*p.Volatility(p.Daily()) + young
 		return in * (1 + min(max(margin, min(fixed, 0)), mostMargin))
 	}}

@@ -4,15 +4,17 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"loadline.dev/loadline/pkg/core/trail/ring"
 )
 
 // The ring of peaks: fourteen days in windows of six hours. A rhythm of a week
 // fits in twice.
 const (
-	window = int64(6 * time.Hour)
-	perDay = 4
-	days   = 14
-	ring   = perDay * days
+	window    = int64(6 * time.Hour)
+	perDay    = 4
+	days      = 14
+	slotsKept = perDay * days
 )
 
 // Peaks are the highest uses of memory in windows of six hours, and sums since
@@ -21,48 +23,39 @@ const (
 //	peaks  [ .  .  #  #  #  #  #  #  .  . ]     by the number of the window, modulo the ring
 //	                          ^ running
 type Peaks struct {
-	peaks   [ring]uint16 // coded; 0 = empty
-	running int64        // number of the window that is open, since 1970
+	peaks   [slotsKept]uint16 // coded; 0 = empty
+	running int64             // number of the window that is open, since 1970
 
-	first, last int64   // nanoseconds since 1970 of the samples; 0 = none
-	highest     float64 // of all
-	sum, weight float64 // of use by time, seconds
-	value       float64 // of the last sample
+	first   int64   // nanoseconds since 1970 of the first sample; 0 = none
+	highest float64 // of all
+	sum     float64 // of all samples
+	samples float64 // number of them
 }
 
 // Observe takes a use in bytes at an instant. One older than the open window
 // counts in it.
 func (p *Peaks) Observe(at int64, bytes float64) {
-	number := at / window
-	if p.first == 0 {
-		p.first, p.last, p.running = at, at, number
-	}
-	if number-p.running >= ring {
-		clear(p.peaks[:])
-		p.running = number
-	}
-	for p.running < number {
-		p.running++
-		p.peaks[p.running%ring] = 0
-	}
-	slot := &p.peaks[p.running%ring]
-	*slot = max(*slot, encode(bytes))
-	p.highest = max(p.highest, bytes)
-	if held := min(at-p.last, longestHold); held > 0 {
-		p.sum += p.value * float64(held) / 1e9
-		p.weight += float64(held) / 1e9
-	}
-	p.last, p.value = max(p.last, at), bytes
+	p.peak(at, bytes)
+	p.sum, p.samples = p.sum+bytes, p.samples+1
 }
 
-// longestHold is how long a sample stands for at most when nothing follows.
-const longestHold = int64(15 * time.Minute)
+// peak takes a peak that is no sample: of a container that was killed nobody knows
+// what it used.
+func (p *Peaks) peak(at int64, bytes float64) {
+	if p.first == 0 {
+		p.first, p.running = at, at/window
+	}
+	ring.Advance(&p.running, at/window, p.peaks[:])
+	slot := &p.peaks[p.running%slotsKept]
+	*slot = max(*slot, ring.Encode(bytes))
+	p.highest = max(p.highest, bytes)
+}
 
 // Empty tells whether nothing was observed.
 func (p *Peaks) Empty() bool { return p.first == 0 }
 
 // Running returns the peak of the open window.
-func (p *Peaks) Running() float64 { return decode(p.peaks[p.running%ring]) }
+func (p *Peaks) Running() float64 { return ring.Decode(p.peaks[p.running%slotsKept]) }
 
 // Day returns the highest of the latest four windows.
 func (p *Peaks) Day() float64 { return p.day(0) }
@@ -73,10 +66,20 @@ func (p *Peaks) day(ago int64) float64 {
 	code := uint16(0)
 	for i := range int64(perDay) {
 		if number := p.running - ago*perDay - i; number >= 0 {
-			code = max(code, p.peaks[number%ring])
+			code = max(code, p.peaks[number%slotsKept])
 		}
 	}
-	return decode(code)
+	return ring.Decode(code)
+}
+
+// Highest returns the highest peak of a number of days, up to fourteen, counted back
+// from the open window.
+func (p *Peaks) Highest(among int64) float64 {
+	highest := 0.0
+	for ago := range min(among, days) {
+		highest = max(highest, p.day(ago))
+	}
+	return highest
 }
 
 // Daily returns the peaks of the days of which something is known, the latest
@@ -126,38 +129,46 @@ func (p *Peaks) Volatility(daily []float64) float64 {
 	return math.Sqrt(sum / float64(len(daily)-1))
 }
 
-// Restless returns how far the highest use is above the mean by time up to an
-// instant, as a fraction of the mean.
-func (p *Peaks) Restless(now int64) float64 {
-	held := float64(min(max(now-p.last, 0), longestHold)) / 1e9
-	sum, weight := p.sum+p.value*held, p.weight+held
-	if weight == 0 || sum == 0 {
+// Restless returns how far the highest use is above the mean, as a fraction of the
+// mean.
+func (p *Peaks) Restless() float64 {
+	if p.sum == 0 {
 		return 0
 	}
-	return max(p.highest/(sum/weight)-1, 0)
+	return max(p.highest/(p.sum/p.samples)-1, 0)
 }
 
 // Age returns the time from the first sample to an instant.
 func (p *Peaks) Age(now int64) time.Duration { return time.Duration(max(now-p.first, 0)) }
 
-// step is the ratio of two neighbouring codes; with it the largest code stands
-// for more bytes than there are.
-const step = 1.001
-
-var logStep = math.Log(step)
-
-// encode rounds an amount up to a power of step. The smallest is 1.
-func encode(amount float64) uint16 {
-	if amount < 1 {
-		return 1
+// merge adds another one.
+func (p *Peaks) merge(o *Peaks) {
+	if o.first == 0 {
+		return
 	}
-	return uint16(min(math.Ceil(math.Log(amount)/logStep-1e-6)+1, math.MaxUint16))
+	ring.Merge(&p.running, p.peaks[:], o.running, o.peaks[:])
+	if p.first == 0 || o.first < p.first {
+		p.first = o.first
+	}
+	p.highest = max(p.highest, o.highest)
+	p.sum, p.samples = p.sum+o.sum, p.samples+o.samples
 }
 
-// decode is the inverse of encode, and 0 for an empty one.
-func decode(code uint16) float64 {
-	if code == 0 {
-		return 0
+func (p *Peaks) write(w *ring.Writer) {
+	w.Int(p.running)
+	w.Codes(p.peaks[:])
+	w.Int(p.first)
+	w.Float(p.highest)
+	w.Float(p.sum)
+	w.Float(p.samples)
+}
+
+func (p *Peaks) read(r *ring.Reader) {
+	p.running = r.Within(0, ring.MostNumber)
+	r.Codes(p.peaks[:])
+	p.first = r.Within(0, math.MaxInt64)
+	p.highest, p.sum, p.samples = r.Float(), r.Float(), r.Float()
+	if p.samples == 0 {
+		p.sum = 0
 	}
-	return math.Exp(float64(code-1) * logStep)
 }

@@ -4,15 +4,19 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/trail/load"
+	"loadline.dev/loadline/pkg/core/trail/week"
 )
 
 // Needs says what a recipe wants to know.
 type Needs struct {
-	Peaks    bool       // of memory
-	Load     *LoadShape // of CPU; nil = none
-	Points   bool       // of both kinds
-	Hours    bool       // of both kinds
-	Weighted *WeightedShape
+	Peaks    bool                      // of memory
+	Load     [amount.Kinds]*load.Shape // nil = none
+	Points   bool                      // of both kinds
+	Hours    bool                      // of both kinds
+	Weighted *week.WeightedShape
+	Models   [amount.Kinds]*load.ModelShape // nil = none
+	Kills    bool
 }
 
 // Any tells whether anything is needed.
@@ -21,35 +25,64 @@ func (n Needs) Any() bool { return n != Needs{} }
 // Trail is what was needed, filled. What was not is nil.
 type Trail struct {
 	Peaks    *Peaks
-	Load     *Load
-	Points   [amount.Kinds]*Points
-	Hours    [amount.Kinds]*Hours
-	Weighted [amount.Kinds]*Weighted
-	Kills    Kills
-	Now      int64 // nanoseconds since 1970: when it is read, or was written last
+	Load     [amount.Kinds]*load.Load
+	Points   [amount.Kinds]*week.Points
+	Hours    [amount.Kinds]*week.Hours
+	Weighted [amount.Kinds]*week.Weighted
+	Models   [amount.Kinds]*load.Models
+	Kills    *Kills
+	Now      int64               // nanoseconds since 1970: when it is read, or was written last
+	begun    [amount.Kinds]int64 // first use that all parts know; 0 = none
 }
 
 // New returns an empty trail.
 func New(n Needs) *Trail {
 	t := &Trail{}
-	if n.Peaks {
-		t.Peaks = &Peaks{}
-	}
-	if n.Load != nil {
-		t.Load = NewLoad(n.Load)
-	}
-	for k := range amount.Kinds {
-		if n.Points {
-			t.Points[k] = NewPoints(amount.Kind(k))
-		}
-		if n.Hours {
-			t.Hours[k] = &Hours{}
-		}
-		if n.Weighted != nil {
-			t.Weighted[k] = NewWeighted(n.Weighted, amount.Kind(k))
-		}
-	}
+	t.Adapt(n)
 	return t
+}
+
+// Adapt makes a trail what another recipe needs. What both want to know it keeps;
+// what only the new one does begins anew, and what is not needed is dropped.
+func (t *Trail) Adapt(n Needs) {
+	var fresh [amount.Kinds]bool
+	keep(&t.Peaks, n.Peaks, func() *Peaks { return &Peaks{} }, &fresh[amount.Memory])
+	for k := range amount.Kind(amount.Kinds) {
+		if t.Load[k] != nil && n.Load[k] != nil && !t.Load[k].Adapt(n.Load[k]) {
+			t.Load[k] = nil
+		}
+		keep(&t.Load[k], n.Load[k] != nil, func() *load.Load { return load.New(n.Load[k]) }, &fresh[k])
+		keep(&t.Points[k], n.Points, func() *week.Points { return week.NewPoints(k) }, &fresh[k])
+		keep(&t.Hours[k], n.Hours, func() *week.Hours { return &week.Hours{} }, &fresh[k])
+		if t.Weighted[k] != nil && n.Weighted != nil && !t.Weighted[k].Adapt(n.Weighted) {
+			t.Weighted[k] = nil
+		}
+		keep(&t.Weighted[k], n.Weighted != nil, func() *week.Weighted { return week.NewWeighted(n.Weighted, k) }, &fresh[k])
+		if t.Models[k] != nil && n.Models[k] != nil && !t.Models[k].Adapt(n.Models[k]) {
+			t.Models[k] = nil
+		}
+		keep(&t.Models[k], n.Models[k] != nil, func() *load.Models { return load.NewModels(n.Models[k]) }, &fresh[k])
+		if fresh[k] {
+			t.begun[k] = 0
+		}
+	}
+	keep(&t.Kills, n.Kills, func() *Kills { return &Kills{} }, new(bool))
+}
+
+// keep makes a part be there or not, and notes that it begins anew.
+func keep[P any](part **P, needed bool, begin func() *P, fresh *bool) {
+	switch {
+	case !needed:
+		*part = nil
+	case *part == nil:
+		*part, *fresh = begin(), true
+	}
+}
+
+// Covers returns the time from the first to the last use of a kind, and false if
+// there is none: since then all is known that was needed.
+func (t *Trail) Covers(k amount.Kind) (time.Duration, bool) {
+	return time.Duration(max(t.Now-t.begun[k], 0)), t.begun[k] != 0
 }
 
 // clipped is the share of its limit from which on CPU use says only that more
@@ -61,16 +94,19 @@ const clipped, censored = 0.98, 2
 // what it could have at most, 0 = no limit.
 func (t *Trail) Observe(at time.Time, k amount.Kind, use, limit amount.Amount) {
 	instant, value := at.UnixNano(), float64(use)
-	t.Now = max(t.Now, instant)
+	t.begin(k, instant)
 	if k == amount.Memory && t.Peaks != nil {
 		t.Peaks.Observe(instant, value)
 	}
-	if k == amount.CPU && t.Load != nil {
-		weighed := value
-		if limit > 0 && value >= clipped*float64(limit) {
-			weighed = censored * float64(limit)
-		}
-		t.Load.Observe(instant, weighed)
+	weighed := value
+	if k == amount.CPU && limit > 0 && value >= clipped*float64(limit) {
+		weighed = censored * float64(limit)
+	}
+	if l := t.Load[k]; l != nil {
+		l.Observe(instant, weighed)
+	}
+	if m := t.Models[k]; m != nil {
+		m.Observe(instant, weighed)
 	}
 	if p := t.Points[k]; p != nil {
 		p.Observe(instant, value)
@@ -83,16 +119,31 @@ func (t *Trail) Observe(at time.Time, k amount.Kind, use, limit amount.Amount) {
 	}
 }
 
+func (t *Trail) begin(k amount.Kind, instant int64) {
+	t.Now = max(t.Now, instant)
+	if t.begun[k] == 0 {
+		t.begun[k] = max(instant, 1)
+	}
+}
+
 // Killed takes a kill for want of memory: what was requested, and the limit that
 // was hit, 0 = none.
 func (t *Trail) Killed(at time.Time, request, limit amount.Amount) {
 	instant := at.UnixNano()
-	t.Now = max(t.Now, instant)
+	t.begin(amount.Memory, instant)
 	had := max(request, limit)
 	if t.Peaks != nil {
-		t.Peaks.Observe(instant, needed(float64(had)))
+		t.Peaks.peak(instant, needed(float64(had)))
 	}
-	t.Kills.add(instant, request)
+	if l := t.Load[amount.Memory]; l != nil {
+		l.Observe(instant, needed(float64(had)))
+	}
+	if m := t.Models[amount.Memory]; m != nil {
+		m.Observe(instant, needed(float64(had)))
+	}
+	if t.Kills != nil {
+		t.Kills.add(instant, request)
+	}
 }
 
 // After a kill a container is taken to need this multiple of what it had, and at
@@ -104,34 +155,26 @@ const (
 
 func needed(had float64) float64 { return max(killRatio*had, had+killBump) }
 
-// keptKills is how many kills are remembered.
-const keptKills = 4
-
-// Kills are the last kills, with the requests at them.
-type Kills struct {
-	at      [keptKills]int64 // 0 = none
-	request [keptKills]amount.Amount
+// Merge adds the trail of another time, which must be of the same needs. Where both
+// know the same moment the higher use counts, or both do.
+func (t *Trail) Merge(o *Trail) {
+	t.Now = max(t.Now, o.Now)
+	for k := range amount.Kind(amount.Kinds) {
+		if t.begun[k] == 0 || o.begun[k] != 0 && o.begun[k] < t.begun[k] {
+			t.begun[k] = o.begun[k]
+		}
+		merge(t.Load[k], o.Load[k], (*load.Load).Merge)
+		merge(t.Models[k], o.Models[k], (*load.Models).Merge)
+		merge(t.Points[k], o.Points[k], (*week.Points).Merge)
+		merge(t.Hours[k], o.Hours[k], (*week.Hours).Merge)
+		merge(t.Weighted[k], o.Weighted[k], (*week.Weighted).Merge)
+	}
+	merge(t.Peaks, o.Peaks, (*Peaks).merge)
+	merge(t.Kills, o.Kills, (*Kills).merge)
 }
 
-// add keeps a kill in the place of the oldest.
-func (k *Kills) add(at int64, request amount.Amount) {
-	oldest := 0
-	for i := range k.at {
-		if k.at[i] < k.at[oldest] {
-			oldest = i
-		}
+func merge[P any](part, other *P, do func(part, other *P)) {
+	if part != nil && other != nil {
+		do(part, other)
 	}
-	k.at[oldest], k.request[oldest] = at, request
-}
-
-// Largest returns the largest request at a kill that is not older than an age, or
-// false if there was none.
-func (k *Kills) Largest(now int64, age time.Duration) (amount.Amount, bool) {
-	largest, found := amount.Amount(0), false
-	for i, at := range k.at {
-		if at != 0 && now-at <= int64(age) {
-			largest, found = max(largest, k.request[i]), true
-		}
-	}
-	return largest, found
 }

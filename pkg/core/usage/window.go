@@ -34,6 +34,9 @@ type Window struct {
 	Kills []uint64      // hashes of the IDs of the last such kills, the last one first; empty = not known
 }
 
+// Peak returns the peak of the window in bytes, negative if it has none.
+func (w Window) Peak() amount.Amount { return max(w.Usage, w.OOM) }
+
 // Windows yields what must be kept over a restart of the containers that feed
 // series: windows that are open at now and have a peak, and last kills. The order
 // is not defined.

@@ -59,8 +59,8 @@ func (a *Cluster) Killed(at time.Time, request, limit amount.Amount) {
 
 // Advise implements replay.Advisor. As in a cluster nothing is recommended
 // before the first CPU sample.
-func (a *Cluster) Advise(now time.Time, current amount.Resources) amount.Bounds {
-	s := a.subject(now, current)
+func (a *Cluster) Advise(_ time.Time, current amount.Resources) amount.Bounds {
+	s := a.subject(current)
 	if a.scratch.Empty() {
 		return amount.Bounds{}
 	}
@@ -68,15 +68,12 @@ func (a *Cluster) Advise(now time.Time, current amount.Resources) amount.Bounds 
 }
 
 // Explain returns how the recommendation of a moment comes about.
-func (a *Cluster) Explain(now time.Time, current amount.Resources) estimate.Explanation {
-	return a.recipe.Explain(a.subject(now, current))
+func (a *Cluster) Explain(_ time.Time, current amount.Resources) estimate.Explanation {
+	return a.recipe.Explain(a.subject(current))
 }
 
-func (a *Cluster) subject(now time.Time, current amount.Resources) estimate.Subject {
+func (a *Cluster) subject(current amount.Resources) estimate.Subject {
 	a.scratch.Reset()
 	a.store.Profile(&a.scratch, a.series)
-	if a.trail != nil {
-		a.trail.Now = now.UnixNano()
-	}
 	return estimate.Subject{Profile: &a.scratch, Trail: a.trail, Minimum: a.minimum, Current: current}
 }

@@ -1,11 +1,8 @@
-package trail
+package week
 
 import (
 	"math"
 	"slices"
-	"time"
-
-	"loadline.dev/loadline/pkg/core/amount"
 )
 
 // Quantiles are those of a number of samples.
@@ -108,57 +105,4 @@ func (h *Habits) Highest(percentile int) float64 {
 		highest = max(highest, of(q))
 	}
 	return highest
-}
-
-// The points of a week, five minutes each.
-const (
-	pointWidth = int64(5 * time.Minute)
-	points     = 7 * 24 * 12
-)
-
-// Points are the uses in each five minutes of a week: means of CPU, maxima of
-// memory. Make it with NewPoints.
-type Points struct {
-	kind    amount.Kind
-	uses    [points]uint16 // coded, in thousandths; 0 = none; by number, modulo the ring
-	running int64          // number of the point that is open, since 1970
-	sum     float64        // of the uses in it
-	count   float64
-	read    int64  // number of points that habits were taken of
-	habits  Habits // as they were then
-}
-
-// NewPoints returns an empty one.
-func NewPoints(k amount.Kind) *Points { return &Points{kind: k} }
-
-// Observe takes a use in millicores or bytes.
-func (p *Points) Observe(at int64, use float64) {
-	if number := at / pointWidth; number != p.running {
-		advance(&p.running, number, p.uses[:])
-		p.sum, p.count = 0, 0
-	}
-	slot := &p.uses[p.running%points]
-	if p.kind == amount.Memory {
-		*slot = max(*slot, encode(use*1000))
-		return
-	}
-	p.sum, p.count = p.sum+use, p.count+1
-	*slot = encode(p.sum / p.count * 1000)
-}
-
-// Habits returns those of the points that are complete. They are taken anew with
-// each of them.
-func (p *Points) Habits() *Habits {
-	if p.read == p.running {
-		return &p.habits
-	}
-	var at []int64
-	var uses []float64
-	for number := max(p.running-points+1, 0); number < p.running; number++ {
-		if code := p.uses[number%points]; code != 0 {
-			at, uses = append(at, number*pointWidth/1e9), append(uses, decode(code)/1000)
-		}
-	}
-	p.habits, p.read = NewHabits(at, uses), p.running
-	return &p.habits
 }

@@ -17,6 +17,7 @@ import (
 type Content struct {
 	Image   profile.Image
 	Windows map[string]usage.Window // open ones by pod, whose peaks Image lacks
+	Trail   []byte                  // image of what a recipe knows besides; empty = nothing
 }
 
 // Record is a Content as it is written to an object.
@@ -51,9 +52,10 @@ func NewRecord(o Owner, container string, c Content, now time.Time) (Record, err
 	h := fnv.New64a()
 	_, _ = h.Write(raw) // a hash never fails
 	_, _ = h.Write(windows)
+	_, _ = h.Write(c.Trail)
 	r.Sum = h.Sum64()
 	r.status.LastUpdateTime = metav1.NewTime(now.Truncate(time.Second)) // as it is stored
-	r.windows = annotation(windows, now)
+	r.windows = annotation(windows, c.Trail, now)
 	return r, nil
 }
 

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"cmp"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +16,8 @@ import (
 
 // OpenWindows is the annotation of a checkpoint that holds the memory windows
 // which were open when it was written. The status lacks their peaks, as with the
-// reference recommender; without the annotation a restart would forget them.
+// reference recommender; without the annotation a restart would forget them. It
+// also holds what a recipe of ours knows besides the histograms of the status.
 const OpenWindows = "loadline.dev/open-windows"
 
 // ErrWindows says that this annotation cannot be used. The status can be.
@@ -34,6 +36,8 @@ const (
 type open struct {
 	Written string            `json:"written"` // status.lastUpdateTime
 	Windows map[string]window `json:"windows"` // by pod
+	// Trail counts beside any status: it says itself of which time it is.
+	Trail []byte `json:"trail,omitempty"`
 }
 
 // window is a usage.Window; what there is not is left out.
@@ -52,7 +56,7 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 // stay.
 func encode(windows map[string]usage.Window) ([]byte, error) {
 	pods := slices.SortedFunc(maps.Keys(windows), func(a, b string) int {
-		return cmp.Or(cmp.Compare(peak(windows[b]), peak(windows[a])), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(windows[b].Peak(), windows[a].Peak()), cmp.Compare(a, b))
 	})
 	const most, overhead = len(`"":{"end":"","usage":,"oom":,"kill":"","kills":[]},`) + 2*len(time.RFC3339Nano) + 2*len("9223372036854775807"), 64
 	list, size := map[string]window{}, overhead
@@ -66,9 +70,14 @@ func encode(windows map[string]usage.Window) ([]byte, error) {
 	return json.Marshal(list)
 }
 
-// annotation puts encoded windows beside the status that is written at a time.
-func annotation(windows []byte, written time.Time) string {
-	return `{"written":"` + stamp(written) + `","windows":` + string(windows) + `}`
+// annotation puts encoded windows and a trail beside the status that is written at
+// a time.
+func annotation(windows, trail []byte, written time.Time) string {
+	text := `{"written":"` + stamp(written) + `","windows":` + string(windows)
+	if len(trail) > 0 {
+		text += `,"trail":"` + base64.StdEncoding.EncodeToString(trail) + `"`
+	}
+	return text + `}`
 }
 
 func known(a amount.Amount) *amount.Amount {
@@ -78,19 +87,17 @@ func known(a amount.Amount) *amount.Amount {
 	return &a
 }
 
-func peak(w usage.Window) amount.Amount { return max(w.Usage, w.OOM) }
-
-// decode reads the windows by pod. They are nil if the annotation belongs to
-// another status than the one that was written at a time.
-func decode(text string, written time.Time) (map[string]usage.Window, error) {
+// decode reads the windows by pod, and the trail. The windows are nil if the
+// annotation belongs to another status than the one that was written at a time.
+func decode(text string, written time.Time) (windows map[string]usage.Window, trail []byte, err error) {
 	var o open
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrWindows, err)
+		return nil, nil, fmt.Errorf("%w: %w", ErrWindows, err)
 	}
 	if o.Written != stamp(written) {
-		return nil, nil
+		return nil, o.Trail, nil
 	}
-	windows := make(map[string]usage.Window, len(o.Windows))
+	windows = make(map[string]usage.Window, len(o.Windows))
 	var problems []error
 	for _, pod := range slices.Sorted(maps.Keys(o.Windows)) {
 		w, err := o.Windows[pod].read()
@@ -100,9 +107,9 @@ func decode(text string, written time.Time) (map[string]usage.Window, error) {
 		windows[pod] = w
 	}
 	if problems != nil {
-		return nil, errors.Join(problems[:min(len(problems), namedWindows)]...)
+		return nil, o.Trail, errors.Join(problems[:min(len(problems), namedWindows)]...)
 	}
-	return windows, nil
+	return windows, o.Trail, nil
 }
 
 func (w window) read() (usage.Window, error) {
@@ -120,7 +127,7 @@ func (w window) read() (usage.Window, error) {
 		}
 		*a.to = *a.from
 	}
-	if peak(read) >= 0 && w.End.Unix() < 0 {
+	if read.Peak() >= 0 && w.End.Unix() < 0 {
 		return read, fmt.Errorf("end is %s, must be after 1970 where there is a peak", stamp(w.End))
 	}
 	return read, nil

@@ -27,6 +27,18 @@ type Past struct {
 	// Windows are the memory windows, by pod, that were open when the checkpoint
 	// was written, and whose peaks Profile lacks; nil if that is not known.
 	Windows map[string]usage.Window
+	Trail   []byte // image of what a recipe knew besides; empty = nothing
+}
+
+// Trails returns the images of trails of a VPA by container.
+func (h History) Trails(o Owner) map[string][]byte {
+	images := map[string][]byte{}
+	for container, past := range h[o] {
+		if len(past.Trail) > 0 {
+			images[container] = past.Trail
+		}
+	}
+	return images
 }
 
 // Profiles returns the histories of a VPA by container, nil if there are none.
@@ -139,7 +151,7 @@ func (l *Loader) read(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) (
 	}
 	past.Profile = &p
 	if text, found := c.Annotations[OpenWindows]; found {
-		past.Windows, err = decode(text, c.Status.LastUpdateTime.Time)
+		past.Windows, past.Trail, err = decode(text, c.Status.LastUpdateTime.Time)
 		problems = errors.Join(problems, err, l.Ahead.close(past.Windows, now))
 	}
 	return past, problems

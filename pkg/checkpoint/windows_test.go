@@ -24,18 +24,18 @@ func TestWindowsSurviveTheAnnotation(t *testing.T) {
 	}
 	raw, err := encode(want)
 	require.NoError(t, err)
-	text := annotation(raw, now())
-	got, err := decode(text, now())
+	text := annotation(raw, nil, now())
+	got, _, err := decode(text, now())
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
-	got, err = decode(text, now().Add(time.Second))
+	got, _, err = decode(text, now().Add(time.Second))
 	require.NoError(t, err)
 	require.Nil(t, got, "another status was written since")
 
 	raw, err = encode(nil)
 	require.NoError(t, err)
-	got, err = decode(annotation(raw, now()), now())
+	got, _, err = decode(annotation(raw, nil, now()), now())
 	require.NoError(t, err)
 	require.NotNil(t, got, "it is known that no window was open")
 }
@@ -54,11 +54,11 @@ func TestTheHighestPeaksStayWithinTheLimit(t *testing.T) {
 		}
 		raw, err := encode(windows)
 		require.NoError(t, err, name)
-		text := annotation(raw, now())
+		text := annotation(raw, nil, now())
 		c := &vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{OpenWindows: text}}}
 		require.Less(t, len(text), maxWindowBytes, name)
 		require.NoError(t, validation.ValidateAnnotationsSize(c.Annotations), name)
-		kept, err := decode(text, now())
+		kept, _, err := decode(text, now())
 		require.NoError(t, err, name)
 		require.LessOrEqual(t, len(kept), maxWindows, name)
 		require.Greater(t, len(kept), 250, name)
@@ -80,7 +80,7 @@ func TestMalformedAnnotationsAreRefusedWithTheField(t *testing.T) {
 		`{"written":"W","windows":{"p":{"usage":5}}}`:                                  `window of pod "p": end is`,
 		`{"written":"W","windows":{"p":{"end":"0000-01-01T00:00:00Z","usage":"5"}}}`:   "usage",
 	} {
-		_, err := decode(strings.ReplaceAll(text, "W", stamp(now())), now())
+		_, _, err := decode(strings.ReplaceAll(text, "W", stamp(now())), now())
 		require.ErrorIs(t, err, ErrWindows, text)
 		require.ErrorContains(t, err, want, text)
 	}
@@ -116,24 +116,4 @@ func TestTimesFarAheadAreMendedAndTold(t *testing.T) {
 		past.Profile.AddCPU(9, now().Add(time.Duration(i)*time.Minute))
 	}
 	require.Greater(t, past.Profile.CPU.Quantile(0.1), 8.0)
-}
-
-// Two VPAs that select a pod write at different times; which is read first says
-// nothing.
-func TestTheKillsThatWereWrittenLaterCountInAnyOrder(t *testing.T) {
-	for name, c := range map[string]struct{ later, earlier []uint64 }{
-		"one more, while a clock was set back": {[]uint64{2, 1}, []uint64{1}},
-		"one more than are remembered":         {[]uint64{1, 9, 8, 7}, []uint64{9, 8, 7, 6}},
-		"none is known":                        {[]uint64{3}, nil},
-		"the same":                             {[]uint64{3, 2}, []uint64{3, 2}},
-		"longer":                               {[]uint64{3, 2, 1}, []uint64{5, 4}},
-		"of nothing in common":                 {[]uint64{3, 4}, []uint64{3, 2}},
-	} {
-		window := func(kills []uint64) usage.Window { return usage.Window{Kill: now(), Kills: kills} }
-		require.Equal(t, c.later, merge(window(c.later), window(c.earlier)).Kills, name)
-		require.Equal(t, c.later, merge(window(c.earlier), window(c.later)).Kills, name)
-	}
-	older, newer := usage.Window{Kill: now(), Kills: []uint64{2, 1}}, usage.Window{Kill: now().Add(time.Second)}
-	require.Equal(t, newer, merge(older, newer), "where IDs are not known, the time of the last kill tells")
-	require.Equal(t, newer, merge(newer, older))
 }

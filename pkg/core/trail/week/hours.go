@@ -1,6 +1,10 @@
-package trail
+package week
 
-import "time"
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/trail/ring"
+)
 
 // hoursKept is a week and the hour that is running.
 const hoursKept = 7*24 + 1
@@ -18,24 +22,11 @@ const recentMinutes = 30
 
 // Observe takes a use.
 func (h *Hours) Observe(at int64, use float64) {
-	advance(&h.running, at/int64(time.Hour), h.highest[:])
-	advance(&h.minute, at/int64(time.Minute), h.recent[:])
-	code := encode(use * 1000)
+	ring.Advance(&h.running, at/int64(time.Hour), h.highest[:])
+	ring.Advance(&h.minute, at/int64(time.Minute), h.recent[:])
+	code := ring.Encode(use * 1000)
 	hour, minute := &h.highest[h.running%hoursKept], &h.recent[h.minute%recentMinutes]
 	*hour, *minute = max(*hour, code), max(*minute, code)
-}
-
-// advance empties the slots of a ring up to a number.
-func advance(running *int64, to int64, ring []uint16) {
-	n := int64(len(ring))
-	if to-*running >= n {
-		clear(ring)
-		*running = to
-	}
-	for *running < to {
-		*running++
-		ring[*running%n] = 0
-	}
 }
 
 // Peak returns the highest use in the same hour of the day during the last seven
@@ -45,7 +36,7 @@ func (h *Hours) Peak() float64 {
 	for ago := int64(24); ago < hoursKept && ago <= h.running; ago += 24 {
 		code = max(code, h.highest[(h.running-ago)%hoursKept])
 	}
-	return decode(code) / 1000
+	return ring.Decode(code) / 1000
 }
 
 // Recent returns a quantile of the use of the last minutes, of which at most
@@ -54,10 +45,32 @@ func (h *Hours) Recent(minutes int64, q float64) float64 {
 	var values []float64
 	for i := range min(minutes, recentMinutes) {
 		if code := h.recent[(h.minute+recentMinutes-i)%recentMinutes]; code != 0 {
-			values = append(values, decode(code)/1000)
+			values = append(values, ring.Decode(code)/1000)
 		}
 	}
 	return interpolate(values, q)
+}
+
+// Merge adds another one.
+func (h *Hours) Merge(o *Hours) {
+	ring.Merge(&h.running, h.highest[:], o.running, o.highest[:])
+	ring.Merge(&h.minute, h.recent[:], o.minute, o.recent[:])
+}
+
+// Write adds the hours to an image.
+func (h *Hours) Write(w *ring.Writer) {
+	w.Int(h.running)
+	w.Codes(h.highest[:])
+	w.Int(h.minute)
+	w.Codes(h.recent[:])
+}
+
+// Read takes them from one.
+func (h *Hours) Read(r *ring.Reader) {
+	h.running = r.Within(0, ring.MostNumber)
+	r.Codes(h.highest[:])
+	h.minute = r.Within(0, ring.MostNumber)
+	r.Codes(h.recent[:])
 }
 
 // Highest is the highest use of the hour that ended at an instant.

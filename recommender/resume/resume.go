@@ -1,21 +1,22 @@
-package checkpoint
+package resume
 
 import (
 	"cmp"
 	"maps"
 	"slices"
 
+	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 )
 
-// Resume puts back the windows that were open when the history was written, once
+// Windows puts back the windows that were open when the history was written, once
 // the VPAs and pods of the model are known and before the first sample. A pod
 // that still is there goes on with its window; the peak of one that is gone is
 // final and goes to the history of its VPA. Every window counts once, however
 // often this happens before the next checkpoint is written.
-func (h History) Resume(store *usage.Store, model *feed.Model) {
-	resumed := h.latest(store)
+func Windows(h checkpoint.History, store *usage.Store, model *feed.Model) {
+	resumed := latest(h, store)
 	for _, key := range slices.SortedFunc(maps.Keys(resumed), compareKeys) {
 		store.Resume(key, resumed[key])
 	}
@@ -31,8 +32,8 @@ func (h History) Resume(store *usage.Store, model *feed.Model) {
 				// A VPA whose target is in trouble may select the pod again.
 				series, tracked := store.Tracked(key)
 				lives := tracked && (v.Trouble != nil || slices.Contains(v.Series(container), series))
-				if peak(w) >= 0 && (!lives || !resumed[key].End.Equal(w.End)) {
-					past.Profile.AddPeak(float64(peak(w)), w.End)
+				if w.Peak() >= 0 && (!lives || !resumed[key].End.Equal(w.End)) {
+					past.Profile.AddPeak(float64(w.Peak()), w.End)
 				}
 			}
 		}
@@ -42,7 +43,7 @@ func (h History) Resume(store *usage.Store, model *feed.Model) {
 // latest returns the windows of pods that are tracked. VPAs that select the same
 // pod may have written at different times: the later window counts, and of the
 // same window the highest that is known.
-func (h History) latest(store *usage.Store) map[usage.ContainerKey]usage.Window {
+func latest(h checkpoint.History, store *usage.Store) map[usage.ContainerKey]usage.Window {
 	found := map[usage.ContainerKey]usage.Window{}
 	for owner, containers := range h {
 		for container, past := range containers {

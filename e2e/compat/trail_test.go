@@ -1,0 +1,67 @@
+package compat
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	upstreamv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
+	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
+
+	"loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/cookbook"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+)
+
+// What a recipe of ours knows besides the histograms lies beside the status that
+// upstream reads and rewrites: it changes nothing for upstream, and survives it.
+func TestUpstreamReadsCheckpointsWithTrails(t *testing.T) {
+	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
+	config := usage.DefaultConfig()
+	p := profile.New(config.Shape)
+	made, err := cookbook.Parse("loadline")
+	require.NoError(t, err)
+	known := trail.New(made.Needs)
+	for i := range 3 * 24 * 60 {
+		at := now.Add(time.Duration(i-3*24*60) * time.Minute)
+		p.AddCPU(0.3, at)
+		known.Observe(at, amount.CPU, 300, 0)
+		known.Observe(at, amount.Memory, 300<<20, 0)
+	}
+	p.AddPeak(300<<20, now)
+	owner := checkpoint.Owner{Namespace: "ns", VPA: "web"}
+	written := func(image []byte) *upstreamv1.VerticalPodAutoscalerCheckpoint {
+		r, err := checkpoint.NewRecord(owner, "a", checkpoint.Content{Image: p.Image(), Trail: image}, now)
+		require.NoError(t, err)
+		return through[upstreamv1.VerticalPodAutoscalerCheckpoint](t, r.Object())
+	}
+	with, without := written(known.Image()), written(nil)
+	require.Equal(t, without.Status, with.Status)
+	require.NotEqual(t, without.Annotations, with.Annotations)
+	state := model.NewAggregateContainerState()
+	require.NoError(t, state.LoadFromCheckpoint(&with.Status))
+	require.Equal(t, 3*24*60, state.TotalSamplesCount)
+
+	// Upstream takes over for an hour and writes the status anew.
+	status, err := state.SaveToCheckpoint()
+	require.NoError(t, err)
+	with.Status = *status
+	with.Status.LastUpdateTime = metav1.NewTime(now.Add(time.Hour))
+	loader := checkpoint.Loader{
+		Client: fake.NewSimpleClientset(through[v1.VerticalPodAutoscalerCheckpoint](t, with)), Shape: config.Shape,
+		Wanted: func(checkpoint.Owner) bool { return true }, Now: func() time.Time { return now.Add(2 * time.Hour) },
+		Report: func(object string, err error) { t.Errorf("%s: %v", object, err) },
+	}
+	history, err := loader.Load(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, history[owner]["a"].Windows, "those of the status that we wrote")
+	again, err := trail.Read(made.Needs, history.Trails(owner)["a"], now, time.Hour)
+	require.NoError(t, err)
+	require.Equal(t, known.Image(), again.Image())
+}

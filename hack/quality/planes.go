@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"loadline.dev/loadline/kubectl-loadline/proof"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/backtest/fleet"
+	"loadline.dev/loadline/pkg/core/backtest/score"
+)
+
+// The settings of the reference that are swept: the best of them is chosen with
+// hindsight, which is more than anybody who sets flags can do.
+var (
+	cpuShares     = []float64{0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 1}
+	cpuMargins    = []float64{0, 0.15, 0.30}
+	memoryShares  = []float64{0.8, 0.9, 0.95, 1}
+	memoryMargins = []float64{0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 0.75, 1, 2}
+)
+
+// study is a plane in which recipes are compared with the reference.
+type study struct {
+	name       string
+	kind       amount.Kind
+	limit      string
+	candidates []string
+	planes     []fleet.Plane
+}
+
+var studies = []study{
+	{"CPU, no limit", amount.CPU, "none",
+		[]string{"loadline", "loadline:cpu=calm-lean", "loadline:cpu=calm-safe", "loadline:cpu=tracking", "loadline:cpu=tracking-safe", "autopilot", "autopilot:models=ensemble"},
+		[]fleet.Plane{{Kind: amount.CPU, Cost: "slack_mean", Risk: "starved_work_mean"}, {Kind: amount.CPU, Cost: "slack", Risk: "starved_work"}}},
+	{"memory, limit 1.2 x request", amount.Memory, "1.2", memoryCandidates,
+		[]fleet.Plane{{Kind: amount.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, {Kind: amount.Memory, Cost: "slack_peak_mean", Risk: "oom_day_share"}}},
+	{"memory, limit equal to request", amount.Memory, "1", memoryCandidates,
+		[]fleet.Plane{{Kind: amount.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, {Kind: amount.Memory, Cost: "slack_peak", Risk: "oom_day_share"}}},
+}
+
+var memoryCandidates = []string{"loadline", "loadline:memory=lean", "loadline:memory=equal", "loadline:memory=safe", "autopilot", "autopilot:models=ensemble"}
+
+// sweep returns the recipe of the reference with all settings that are compared.
+func sweep(k amount.Kind) []string {
+	shares, margins := cpuShares, cpuMargins
+	if k == amount.Memory {
+		shares, margins = memoryShares, memoryMargins
+	}
+	var all []string
+	for _, share := range shares {
+		for _, margin := range margins {
+			all = append(all, fmt.Sprintf("vpa:target-%s=%g,margin=%g,%s", k, share, margin, floors))
+		}
+	}
+	return all
+}
+
+// planes prints what recipes save against the best of the reference at equal risk, on
+// the half of the recordings that nothing was tuned on.
+func planes(recordings []string, part string, out io.Writer) error {
+	for _, s := range studies {
+		c := proof.Default()
+		c.Baselines, c.Part, c.Kinds = false, part, []string{s.kind.String()}
+		c.CPULimit, c.MemoryLimit = s.limit, s.limit
+		best := sweep(s.kind)
+		var candidates []string
+		for _, name := range s.candidates {
+			candidates = append(candidates, withFloors(name))
+		}
+		c.Recipes = slices.Concat(candidates, best)
+		scores, err := proof.Replay(context.Background(), c, recordings...)
+		if err != nil {
+			return err
+		}
+		show(out, s, candidates, best, scores)
+	}
+	return nil
+}
+
+func withFloors(name string) string {
+	if strings.Contains(name, ":") {
+		return name + "," + floors
+	}
+	return name + ":" + floors
+}
+
+func show(out io.Writer, s study, candidates, best []string, scores []score.Result) {
+	fmt.Fprintf(out, "%s, against the best of %d settings of the reference, %% less [95 %%]:\n", s.name, len(best))
+	for _, p := range s.planes {
+		fmt.Fprintf(out, "  %s at equal %s\n", p.Cost, p.Risk)
+		for _, name := range candidates {
+			f, ok := fleet.AtEqualRisk(scores, name, best, p)
+			if !ok {
+				fmt.Fprintf(out, "    %-60s no setting of the reference has its risk\n", name)
+				continue
+			}
+			fmt.Fprintf(out, "    %-60s %5.1f [%.1f, %.1f]\n", name, 100*f.Value, 100*f.Low, 100*f.High)
+		}
+	}
+	for _, sum := range fleet.Summarise(scores, false) {
+		if sum.Class != "" || sum.Kind != s.kind || !slices.Contains(candidates, sum.Candidate) {
+			continue
+		}
+		fmt.Fprintf(out, "  %s:", sum.Candidate)
+		for _, name := range []string{"slack", "slack_mean", "slack_peak_mean", "starved_work", "starved_work_mean", "oom_day_share", "changes_per_day"} {
+			if f, ok := sum.Figure(name); ok {
+				fmt.Fprintf(out, " %s %.4g [%.4g, %.4g]", name, f.Value, f.Low, f.High)
+			}
+		}
+		fmt.Fprintln(out)
+	}
+}

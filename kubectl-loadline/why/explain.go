@@ -1,0 +1,143 @@
+package why
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/recipe"
+)
+
+// Explained is how the recommendation for one container comes about.
+type Explained struct {
+	Container string
+	Saved     time.Time // last CPU sample that is in the checkpoint
+	Trail     bool      // what the recipe needs besides the histograms was there, or is not needed
+	Steps     estimate.Explanation
+	Published *vpav1.RecommendedContainerResources // nil = nothing is
+}
+
+// Answer is all that there is to say about a VPA.
+type Answer struct {
+	VPA        *vpav1.VerticalPodAutoscaler
+	Choice     *recipe.Choice
+	Containers []Explained // sorted
+	Problems   []string    // about checkpoints
+}
+
+// Question is about a VPA, asked now.
+type Question struct {
+	Namespace, Name string
+	Book            *recipe.Book // with the settings of the recommender
+	Now             time.Time
+}
+
+// Ask reads the VPA and its checkpoints.
+func Ask(ctx context.Context, client versioned.Interface, q Question) (*Answer, error) {
+	vpa, err := client.AutoscalingV1().VerticalPodAutoscalers(q.Namespace).Get(ctx, q.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	a := &Answer{VPA: vpa, Choice: q.Book.For(vpa.Annotations[recipe.Annotation])}
+	owner := checkpoint.Owner{Namespace: q.Namespace, VPA: q.Name}
+	loader := checkpoint.Loader{
+		Client: client, Namespace: q.Namespace, Shape: usage.DefaultConfig().Shape,
+		Wanted: func(o checkpoint.Owner) bool { return o == owner }, Now: func() time.Time { return q.Now },
+		Report: func(object string, err error) {
+			a.Problems = append(a.Problems, fmt.Sprintf("checkpoint %s: %v", object, err))
+		},
+	}
+	history, err := loader.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(history[owner]) == 0 {
+		return nil, errors.Join(errors.New("there is no checkpoint of the VPA yet: without one nothing is known here"), problems(a.Problems))
+	}
+	a.explain(history[owner], q.Now)
+	return a, nil
+}
+
+func problems(list []string) error {
+	if len(list) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(list, "\n"))
+}
+
+func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
+	rules := convert.Rules(a.VPA)
+	maps.DeleteFunc(history, func(container string, _ checkpoint.Past) bool { return rules.For(container).Off })
+	for _, container := range slices.Sorted(maps.Keys(history)) {
+		past := history[container]
+		// What was still open when the checkpoint was written is in the store of a
+		// recommender that runs.
+		for _, pod := range slices.Sorted(maps.Keys(past.Windows)) {
+			if w := past.Windows[pod]; w.Peak() >= 0 {
+				past.Profile.AddPeak(float64(w.Peak()), w.End)
+			}
+		}
+		e := Explained{Container: container, Saved: past.Profile.Last(), Trail: true, Published: published(a.VPA, container)}
+		s := estimate.Subject{Profile: past.Profile, Minimum: a.Choice.MinimumOf(len(history))}
+		if e.Published != nil {
+			s.Current = convert.Resources(e.Published.Target)
+		}
+		if needs := a.Choice.Needs; needs.Any() {
+			t, err := trail.Read(needs, past.Trail, now, 0)
+			if err != nil {
+				a.Problems = append(a.Problems, fmt.Sprintf("container %s: what the recipe knows besides the histograms cannot be read: %v", container, err))
+				t = trail.New(needs)
+			}
+			s.Trail = t
+			_, cpu := t.Covers(amount.CPU)
+			_, memory := t.Covers(amount.Memory)
+			e.Trail = cpu || memory
+		}
+		e.Steps = a.Choice.Explain(s)
+		a.Containers = append(a.Containers, e)
+	}
+}
+
+func published(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.RecommendedContainerResources {
+	if vpa.Status.Recommendation == nil {
+		return nil
+	}
+	list := vpa.Status.Recommendation.ContainerRecommendations
+	if at := slices.IndexFunc(list, func(c vpav1.RecommendedContainerResources) bool { return c.ContainerName == container }); at >= 0 {
+		return &list[at]
+	}
+	return nil
+}
+
+// quantity is how an amount of a kind reads in a list; "-" if it has none.
+func quantity(list corev1.ResourceList, k amount.Kind) string {
+	q, found := list[convert.ResourceName(k)]
+	if !found {
+		return "-"
+	}
+	return human(k, float64(convert.Amount(k, q)))
+}
+
+// human prints an amount for people.
+func human(k amount.Kind, a float64) string {
+	if k == amount.CPU {
+		return fmt.Sprintf("%.4gm", a)
+	}
+	const mib = 1 << 20
+	return fmt.Sprintf("%.5g MiB", a/mib)
+}

@@ -1,0 +1,130 @@
+package why
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/recipe"
+)
+
+func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
+
+// saved is a VPA that asks for a recipe, with what a recommender would have saved of
+// a container of five hours; without image as the reference would.
+func saved(t *testing.T, annotation string, withTrail bool) (client *fake.Clientset, p profile.Profile, known *trail.Trail, book *recipe.Book) {
+	t.Helper()
+	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
+	require.NoError(t, err)
+	p, known = profile.New(usage.DefaultConfig().Shape), trail.New(book.For(annotation).Needs)
+	for i := range 300 {
+		at := now().Add(time.Duration(i-300) * time.Minute)
+		p.AddCPU(0.3, at)
+		known.Observe(at, amount.CPU, 300, 0)
+		known.Observe(at, amount.Memory, 300<<20, 0)
+	}
+	content := checkpoint.Content{Image: p.Image(), Windows: map[string]usage.Window{"web-1": {End: now().Add(time.Hour), Usage: 300 << 20, OOM: -1}}}
+	if withTrail {
+		content.Trail = known.Image()
+	}
+	r, err := checkpoint.NewRecord(checkpoint.Owner{Namespace: "ns", VPA: "web"}, "a", content, now())
+	require.NoError(t, err)
+	v := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", Annotations: map[string]string{recipe.Annotation: annotation}}}
+	v.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
+		ContainerName: "a", Target: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("400m")}}}}
+	p.AddPeak(300<<20, now().Add(time.Hour))
+	return fake.NewSimpleClientset([]runtime.Object{v, r.Object()}...), p, known, book
+}
+
+func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
+	for _, text := range []string{"", "loadline:memory=safe", "autopilot:models=ensemble", "crane", "cruisekube"} {
+		client, p, known, book := saved(t, text, true)
+		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
+		require.NoError(t, err)
+		require.Empty(t, a.Problems)
+		require.Len(t, a.Containers, 1)
+		r := book.For(text)
+		want := r.For(estimate.Subject{Profile: &p, Trail: known, Minimum: r.MinimumOf(1), Current: amount.Resources{}.With(amount.CPU, 400)})
+		for k := range amount.Kind(amount.Kinds) {
+			steps := a.Containers[0].Steps
+			require.Equal(t, want.Target.Value(k), amount.FromFloat(steps.Target[k][len(steps.Target[k])-1].Amount), "%s %s", text, k)
+			require.Equal(t, want.Lower.Value(k), amount.FromFloat(steps.Lower[k][len(steps.Lower[k])-1].Amount), "%s %s", text, k)
+			require.Equal(t, want.Upper.Value(k), amount.FromFloat(steps.Upper[k][len(steps.Upper[k])-1].Amount), "%s %s", text, k)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	client, _, _, book := saved(t, "loadline:memory=safe", true)
+	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, a.Print(&out))
+	for _, part := range []string{
+		"VPA ns/web, recipe loadline (annotation loadline.dev/recipe: loadline:memory=safe)\n",
+		"container a, as saved with samples up to 2026-03-02T07:59:00Z\n",
+		"cpu target", "0.75 of the load, half-life 48h", "x 1.05", "cpu upper bound", "x 1.5",
+		"memory target", "second-highest daily peak of 14 days, or the running one", "300.", "floor",
+		"cpu published", "400m, bounds - to -",
+	} {
+		require.Contains(t, out.String(), part)
+	}
+}
+
+func TestWhatIsMissingIsSaid(t *testing.T) {
+	client, _, _, book := saved(t, "loadline", false)
+	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, a.Print(&out))
+	require.Contains(t, out.String(), "! the checkpoint has nothing of what the recipe needs")
+
+	client, _, _, book = saved(t, "soup", false)
+	a, err = Ask(t.Context(), client, Question{"ns", "web", book, now()})
+	require.NoError(t, err)
+	out.Reset()
+	require.NoError(t, a.Print(&out))
+	require.Contains(t, out.String(), "VPA ns/web, recipe vpa\n! annotation loadline.dev/recipe: recipe \"soup\" does not exist")
+
+	_, err = Ask(t.Context(), fake.NewSimpleClientset(), Question{"ns", "web", book, now()})
+	require.ErrorContains(t, err, "not found")
+	_, err = Ask(t.Context(), fake.NewSimpleClientset(a.VPA), Question{"ns", "web", book, now()})
+	require.ErrorContains(t, err, "there is no checkpoint of the VPA yet")
+}
+
+func TestCommandLine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(file, []byte("{"), 0o600))
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--help"}, 0, "Usage: kubectl loadline explain [flags] VPA"},
+		{nil, 2, "want the name of one VPA"},
+		{[]string{"a", "b"}, 2, "want the name of one VPA"},
+		{[]string{"--recipe=soup", "web"}, 2, `--recipe=soup: recipe "soup" does not exist`},
+		{[]string{"--target-cpu-percentile=7", "web"}, 2, "--target-cpu-percentile=7: must be from 0 to 1"},
+		{[]string{"--kubeconfig=" + file, "-n", "ns", "web"}, 1, "VPA ns/web: "},
+	} {
+		var out, errOut bytes.Buffer
+		require.Equal(t, c.code, Main(t.Context(), c.args, &out, &errOut), c.args)
+		require.Contains(t, out.String()+errOut.String(), c.want)
+	}
+}

@@ -1,0 +1,147 @@
+package why
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/recipe"
+)
+
+// config are the flags of the command.
+type config struct {
+	kubeconfig, context, namespace string
+	recipe                         string
+	estimate                       flags.Estimate
+}
+
+func (c *config) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.kubeconfig, "kubeconfig", "", "File that says where the cluster is. Unset: as for kubectl.")
+	fs.StringVar(&c.context, "context", "", "Context of that file. Unset: the current one.")
+	fs.StringVarP(&c.namespace, "namespace", "n", "", "Namespace of the VPA. Unset: that of the context.")
+	fs.StringVar(&c.recipe, "recipe", "vpa", "That of the recommender, which serves VPAs that ask for none.")
+	c.estimate.AddFlags(fs)
+}
+
+const help = `Usage: %s [flags] VPA
+
+Shows how the recommendation for each container of a VPA comes about, from what
+the recommender saved last. Flags that the recommender has must be the same here.
+
+%s`
+
+// Main runs the command and returns the exit code.
+func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
+	const name = "kubectl loadline explain"
+	c, fs := config{estimate: flags.DefaultEstimate()}, flags.New(name)
+	c.addFlags(fs)
+	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprintf(out, help, name, flags.Describe(fs))
+		return flags.OK
+	} else if err != nil {
+		fmt.Fprintf(errOut, "%s: %v (see %s --help)\n", name, err, name)
+		return flags.Usage
+	}
+	problem := c.estimate.Validate()
+	var book *recipe.Book
+	if problem == nil {
+		if book, problem = recipe.NewBook(c.recipe, c.estimate.Config); problem != nil {
+			problem = flags.Problem("recipe", c.recipe, problem.Error())
+		}
+	}
+	if fs.NArg() != 1 {
+		problem = errors.Join(problem, errors.New("want the name of one VPA"))
+	}
+	if problem != nil {
+		fmt.Fprintf(errOut, "%s: %s\n", name, strings.ReplaceAll(problem.Error(), "\n", "; "))
+		return flags.Usage
+	}
+	client, namespace, err := c.connect()
+	if err == nil {
+		var answer *Answer
+		if answer, err = Ask(ctx, client, Question{namespace, fs.Arg(0), book, time.Now()}); err == nil {
+			err = answer.Print(out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintf(errOut, "%s: VPA %s/%s: %v\n", name, namespace, fs.Arg(0), err)
+		return flags.Failed
+	}
+	return flags.OK
+}
+
+// connect returns a client as kubectl would have one, and the namespace.
+func (c *config) connect() (versioned.Interface, string, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.context}
+	overrides.Context.Namespace = c.namespace
+	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	namespace, _, err := loading.Namespace()
+	if err != nil {
+		return nil, c.namespace, err
+	}
+	rest, err := loading.ClientConfig()
+	if err != nil {
+		return nil, namespace, err
+	}
+	client, err := versioned.NewForConfig(rest)
+	return client, namespace, err
+}
+
+// Print writes the answer as a table.
+func (a *Answer) Print(out io.Writer) error {
+	fmt.Fprintf(out, "VPA %s/%s, recipe %s", a.VPA.Namespace, a.VPA.Name, a.Choice.Name)
+	if a.Choice.Text != "" && a.Choice.Problem == "" {
+		fmt.Fprintf(out, " (annotation %s: %s)", recipe.Annotation, a.Choice.Text)
+	}
+	fmt.Fprintln(out)
+	for _, problem := range append([]string{a.Choice.Problem}, a.Problems...) {
+		if problem != "" {
+			fmt.Fprintln(out, "!", problem)
+		}
+	}
+	for _, e := range a.Containers {
+		fmt.Fprintf(out, "\ncontainer %s, as saved with samples up to %s\n", e.Container, e.Saved.UTC().Format(time.RFC3339))
+		if !e.Trail {
+			fmt.Fprintln(out, "! the checkpoint has nothing of what the recipe needs besides the histograms: until it is there, what is published stays")
+		}
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		for k := range amount.Kind(amount.Kinds) {
+			e.print(w, k)
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Explained) print(w io.Writer, k amount.Kind) {
+	for _, bound := range []struct {
+		name  string
+		steps []estimate.Value
+	}{{"target", e.Steps.Target[k]}, {"lower bound", e.Steps.Lower[k]}, {"upper bound", e.Steps.Upper[k]}} {
+		for i, step := range bound.steps {
+			head := ""
+			if i == 0 {
+				head = k.String() + " " + bound.name
+			}
+			fmt.Fprintf(w, "  %s\t%s\t%s\n", head, step.Step, human(k, step.Amount))
+		}
+	}
+	if p := e.Published; p != nil {
+		fmt.Fprintf(w, "  %s published\tafter policy and rounding\t%s, bounds %s to %s\n", k, quantity(p.Target, k), quantity(p.LowerBound, k), quantity(p.UpperBound, k))
+	}
+}

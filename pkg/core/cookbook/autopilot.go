@@ -1,0 +1,126 @@
+package cookbook
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/trail/load"
+)
+
+// autopilot is both recommenders of the paper of that name: statistics of a moving
+// window, or an ensemble of models of which the cheapest is followed. What it does not
+// publish we chose; docs/decisions/0042 says how.
+type autopilot struct {
+	ensemble bool
+
+	cpu, memory              string
+	cpuHours, memoryHours    float64 // half-lives
+	days                     float64
+	cpuMargin, memoryMargin  float64
+	cpuLower, cpuUpper       float64
+	memoryLower, memoryUpper float64
+
+	costs   [amount.Kinds]load.Costs
+	decays  [amount.Kinds][2]float64
+	margins [amount.Kinds][3]float64 // of the models; a negative one is left out
+}
+
+func newAutopilot() *autopilot {
+	return &autopilot{
+		cpu: "p95", memory: "max", cpuHours: 12, memoryHours: 48, days: 7, cpuMargin: 0.10, memoryMargin: 0.10,
+		cpuLower: lower[amount.CPU], cpuUpper: upper[amount.CPU], memoryLower: lower[amount.Memory], memoryUpper: upper[amount.Memory],
+		costs: [amount.Kinds]load.Costs{
+			{Overrun: 20, Change: 0.02, Switch: 0.05, Learning: 0.01},
+			{Overrun: 1000, Change: 0.02, Switch: 0.05, Learning: 0.001},
+		},
+		decays:  [amount.Kinds][2]float64{{0.001, 0.005}, {0.0003, 0.001}},
+		margins: [amount.Kinds][3]float64{{0, 0.1, 0.25}, {0.1, -1, -1}},
+	}
+}
+
+func (a *autopilot) choices() []choice {
+	return []choice{
+		{"models", []string{"window", "ensemble"}, func(option string) { a.ensemble = option == "ensemble" }},
+		{"cpu", []string{"p95", "p90", "mean"}, func(option string) { a.cpu = option }},
+		{"memory", []string{"max", "p98", "middle"}, func(option string) { a.memory = option }},
+	}
+}
+
+func (a *autopilot) settings() []setting {
+	list := []setting{
+		{"cpu-half-life-hours", &a.cpuHours, 0.1, 1000}, {"memory-half-life-hours", &a.memoryHours, 0.1, 1000}, {"days", &a.days, 1, 14},
+		{"cpu-margin", &a.cpuMargin, 0, 10}, {"memory-margin", &a.memoryMargin, 0, 10},
+		{"cpu-lower", &a.cpuLower, 0, 1}, {"cpu-upper", &a.cpuUpper, 1, 100},
+		{"memory-lower", &a.memoryLower, 0, 1}, {"memory-upper", &a.memoryUpper, 1, 100},
+	}
+	for k := range amount.Kind(amount.Kinds) {
+		c, name := &a.costs[k], k.String()
+		list = append(list,
+			setting{name + "-overrun-cost", &c.Overrun, 0.01, 1e6}, setting{name + "-change-cost", &c.Change, 0, 1000},
+			setting{name + "-switch-cost", &c.Switch, 0, 1000}, setting{name + "-learning", &c.Learning, 0.00001, 1},
+			setting{name + "-slow-decay", &a.decays[k][0], 0.00001, 0.5}, setting{name + "-fast-decay", &a.decays[k][1], 0.00001, 0.5},
+			setting{name + "-model-margin-1", &a.margins[k][0], 0, 10}, setting{name + "-model-margin-2", &a.margins[k][1], -1, 10},
+			setting{name + "-model-margin-3", &a.margins[k][2], -1, 10})
+	}
+	return list
+}
+
+func (a *autopilot) make() estimate.Recipe {
+	var r estimate.Recipe
+	if a.ensemble {
+		r = a.models()
+	} else {
+		r = a.window()
+	}
+	for k := range amount.Kind(amount.Kinds) {
+		r.Target[k] = append(r.Target[k], estimate.Floor(k))
+	}
+	around(&r, [amount.Kinds]float64{a.cpuLower, a.memoryLower}, [amount.Kinds]float64{a.cpuUpper, a.memoryUpper})
+	return r
+}
+
+// models is the ensemble.
+func (a *autopilot) models() estimate.Recipe {
+	r := estimate.Recipe{Needs: trail.Needs{Peaks: true}}
+	for k := range amount.Kind(amount.Kinds) {
+		var margins []float64
+		for _, m := range a.margins[k] {
+			if m >= 0 {
+				margins = append(margins, m)
+			}
+		}
+		r.Needs.Models[k] = load.NewModelShape(k, a.decays[k], margins, a.costs[k])
+		r.Target[k] = estimate.Chain{ingredient.Cheapest(k)}
+	}
+	r.Target[amount.Memory] = append(r.Target[amount.Memory], ingredient.RunningPeak())
+	return r
+}
+
+// window is the statistics.
+func (a *autopilot) window() estimate.Recipe {
+	shape := func(k amount.Kind, hours, share float64) *load.Shape {
+		halfLife := time.Duration(hours * float64(time.Hour))
+		return load.NewShape(k, [2]time.Duration{halfLife, halfLife}, [2]float64{share, 0}, true, true)
+	}
+	r := estimate.Recipe{Needs: trail.Needs{Peaks: true}}
+	cpu := shape(amount.CPU, a.cpuHours, map[string]float64{"p95": 0.95, "p90": 0.90, "mean": load.Average}[a.cpu])
+	r.Needs.Load[amount.CPU] = cpu
+	r.Target[amount.CPU] = estimate.Chain{ingredient.Level(cpu, 0), ingredient.LastHour(amount.CPU), ingredient.Margin(a.cpuMargin)}
+
+	days := int64(a.days)
+	if a.memory == "max" {
+		r.Target[amount.Memory] = estimate.Chain{ingredient.Highest(days)}
+	} else {
+		memory := shape(amount.Memory, a.memoryHours, map[string]float64{"p98": 0.98, "middle": 0.60}[a.memory])
+		r.Needs.Load[amount.Memory] = memory
+		r.Target[amount.Memory] = estimate.Chain{ingredient.Level(memory, 0), ingredient.LastHour(amount.Memory)}
+		if a.memory == "middle" {
+			r.Target[amount.Memory] = append(r.Target[amount.Memory], ingredient.OrHighest(0.5, days))
+		}
+	}
+	r.Target[amount.Memory] = append(r.Target[amount.Memory], ingredient.Margin(a.memoryMargin))
+	return r
+}

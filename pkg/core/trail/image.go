@@ -1,0 +1,132 @@
+package trail
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/trail/load"
+	"loadline.dev/loadline/pkg/core/trail/ring"
+	"loadline.dev/loadline/pkg/core/trail/week"
+)
+
+// Parts of an image. A number is never used for anything else.
+const (
+	partFrame    = 1
+	partPeaks    = 2
+	partKills    = 3
+	partLoad     = 4  // and 5, by kind
+	partPoints   = 6  // and 7
+	partHours    = 8  // and 9
+	partWeighted = 10 // and 11
+	partModels   = 12 // and 13
+)
+
+// Image returns the trail as bytes, of which Load makes the same trail.
+func (t *Trail) Image() []byte {
+	var image ring.Writer
+	part := func(tag int64, write func(*ring.Writer)) {
+		var content ring.Writer
+		write(&content)
+		image.Part(tag, content)
+	}
+	part(partFrame, func(w *ring.Writer) {
+		w.Int(t.Now)
+		for _, at := range t.begun {
+			w.Int(at)
+		}
+	})
+	if t.Peaks != nil {
+		part(partPeaks, t.Peaks.write)
+	}
+	if t.Kills != nil {
+		part(partKills, t.Kills.write)
+	}
+	for k := range int64(amount.Kinds) {
+		if l := t.Load[k]; l != nil {
+			part(partLoad+k, l.Write)
+		}
+		if m := t.Models[k]; m != nil {
+			part(partModels+k, m.Write)
+		}
+		if p := t.Points[k]; p != nil {
+			part(partPoints+k, p.Write)
+		}
+		if h := t.Hours[k]; h != nil {
+			part(partHours+k, h.Write)
+		}
+		if w := t.Weighted[k]; w != nil {
+			part(partWeighted+k, w.Write)
+		}
+	}
+	return image
+}
+
+// ErrFuture says that an image has times that cannot be yet.
+var ErrFuture = errors.New("it has uses in the future: was it written while a clock was wrong?")
+
+// Read returns a trail of some needs, filled from an image as far as that has what
+// is needed. Parts that are not known are skipped. It fails if the image cannot be
+// read, or was written more than ahead after now; 0 = that does not matter.
+func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Trail, error) {
+	t := New(n)
+	had := map[int64]bool{}
+	for r := ring.NewReader(image); !r.Empty(); {
+		tag, content := r.Part()
+		if r.Err() != nil {
+			return nil, r.Err()
+		}
+		had[tag] = t.read(tag, content)
+		if content.Err() != nil {
+			return nil, fmt.Errorf("part %d: %w", tag, content.Err())
+		}
+	}
+	if ahead > 0 && time.Unix(0, t.Now).Sub(now) > ahead {
+		return nil, ErrFuture
+	}
+	t.forget(amount.Memory, t.Peaks != nil && !had[partPeaks])
+	for k := range amount.Kind(amount.Kinds) {
+		of := int64(k)
+		t.forget(k, t.Load[k] != nil && !had[partLoad+of] || t.Models[k] != nil && !had[partModels+of] || t.Points[k] != nil && !had[partPoints+of] || t.Hours[k] != nil && !had[partHours+of] || t.Weighted[k] != nil && !had[partWeighted+of])
+	}
+	return t, nil
+}
+
+// forget notes that a part of a kind begins anew.
+func (t *Trail) forget(k amount.Kind, anew bool) {
+	if anew {
+		t.begun[k] = 0
+	}
+}
+
+// read fills a part, and tells whether it is needed and what it was.
+func (t *Trail) read(tag int64, r *ring.Reader) bool {
+	kind := tag % amount.Kinds
+	switch tag {
+	case partFrame:
+		t.Now = r.Within(0, math.MaxInt64)
+		for k := range t.begun {
+			t.begun[k] = r.Within(0, math.MaxInt64)
+		}
+		return true
+	case partPeaks:
+		return fill(t.Peaks, func(p *Peaks) bool { p.read(r); return true })
+	case partLoad, partLoad + 1:
+		return fill(t.Load[kind], func(l *load.Load) bool { return l.Read(r) })
+	case partKills:
+		return fill(t.Kills, func(k *Kills) bool { k.read(r); return true })
+	case partModels, partModels + 1:
+		return fill(t.Models[kind], func(m *load.Models) bool { return m.Read(r) })
+	case partPoints, partPoints + 1:
+		return fill(t.Points[kind], func(p *week.Points) bool { p.Read(r); return true })
+	case partHours, partHours + 1:
+		return fill(t.Hours[kind], func(h *week.Hours) bool { h.Read(r); return true })
+	case partWeighted, partWeighted + 1:
+		return fill(t.Weighted[kind], func(w *week.Weighted) bool { return w.Read(r) })
+	}
+	return false
+}
+
+func fill[P any](part *P, read func(*P) bool) bool { return part != nil && read(part) }

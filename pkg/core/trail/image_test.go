@@ -1,0 +1,199 @@
+package trail
+
+import (
+	"math"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/trail/load"
+	"loadline.dev/loadline/pkg/core/trail/ring"
+	"loadline.dev/loadline/pkg/core/trail/week"
+)
+
+func calm() *load.Shape {
+	return load.NewShape(amount.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false)
+}
+
+// ofCPU is a need of CPU only.
+func ofCPU(s *load.Shape) [amount.Kinds]*load.Shape { return [amount.Kinds]*load.Shape{s} }
+
+// everything is all that a trail can know.
+func everything() Needs {
+	return Needs{
+		Peaks: true, Points: true, Hours: true, Kills: true,
+		Load: [amount.Kinds]*load.Shape{
+			load.NewShape(amount.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true),
+			load.NewShape(amount.Memory, [2]time.Duration{48 * time.Hour, time.Hour}, [2]float64{0.98, load.Average}, true, true),
+		},
+		Models: [amount.Kinds]*load.ModelShape{
+			load.NewModelShape(amount.CPU, [2]float64{0.001, 0.005}, []float64{0, 0.1, 0.25}, load.Costs{Overrun: 20, Change: 0.02, Switch: 0.05, Learning: 0.01}),
+			load.NewModelShape(amount.Memory, [2]float64{0.0003, 0.001}, []float64{0.1}, load.Costs{Overrun: 1000, Change: 0.02, Switch: 0.05, Learning: 0.001}),
+		},
+		Weighted: week.NewWeightedShape([amount.Kinds]float64{0.1, 100 << 20}, [amount.Kinds]float64{100, 104857600000}, 0.00001, 7*24*time.Hour),
+	}
+}
+
+// random fills a trail with a life of some days.
+func random(t *rapid.T, tr *Trail, from time.Time) {
+	now := from
+	for range rapid.IntRange(0, 150).Draw(t, "samples") {
+		now = now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 20 * time.Minute, 7 * time.Hour}).Draw(t, "step"))
+		tr.Observe(now, amount.CPU, amount.Amount(rapid.IntRange(0, 60000).Draw(t, "cpu")), amount.Amount(rapid.SampledFrom([]int{0, 1000}).Draw(t, "limit")))
+		tr.Observe(now, amount.Memory, amount.Amount(rapid.IntRange(1, 1<<34).Draw(t, "memory")), 0)
+		if rapid.IntRange(0, 50).Draw(t, "kill") == 0 {
+			tr.Killed(now, 1<<30, 1<<31)
+		}
+	}
+}
+
+// What is read from an image goes on exactly as what was written would.
+func TestImageIsTheWholeTrail(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		needs := everything()
+		tr := New(needs)
+		random(t, tr, start)
+		again, err := Read(needs, tr.Image(), start, 0)
+		require.NoError(t, err)
+		require.Equal(t, tr.Image(), again.Image())
+		for range 10 {
+			for k := range amount.Kind(amount.Kinds) {
+				use, now := amount.Amount(rapid.IntRange(1, 1<<30).Draw(t, "use")), time.Unix(0, tr.Now).Add(13*time.Minute)
+				tr.Observe(now, k, use, 0)
+				again.Observe(now, k, use, 0)
+			}
+		}
+		require.Equal(t, tr.Image(), again.Image())
+		require.Equal(t, tr.Load[0].Level(0), again.Load[0].Level(0))
+	})
+}
+
+func TestAnImageThatIsCutShortIsRefusedOrHasWholeParts(t *testing.T) {
+	tr := New(everything())
+	for i := range 500 {
+		tr.Observe(start.Add(time.Duration(i)*time.Hour), amount.Kind(i%2), amount.Amount(i*i*1000), 0)
+	}
+	image := tr.Image()
+	for n := range len(image) {
+		if got, err := Read(everything(), image[:n], start, 0); err == nil {
+			covered, _ := got.Covers(amount.Memory)
+			require.True(t, n == 0 || covered >= 0)
+		}
+	}
+	_, err := Read(everything(), image, start, time.Hour)
+	require.ErrorIs(t, err, ErrFuture)
+}
+
+func FuzzRead(f *testing.F) {
+	tr := New(everything())
+	for i := range 50 {
+		tr.Observe(start.Add(time.Duration(i)*time.Hour), amount.Kind(i%2), amount.Amount(i*i*1000), 0)
+	}
+	f.Add(tr.Image())
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, image []byte) {
+		got, err := Read(everything(), image, start, 0)
+		if err != nil {
+			return
+		}
+		got.Observe(start, amount.CPU, 5, 0)
+		got.Observe(start, amount.Memory, 5, 0)
+		_ = got.Load[0].Level(0)
+		_ = got.Points[0].Habits()
+		_ = got.Weighted[1].Quantile(0.5)
+		_ = got.Image()
+	})
+}
+
+// The past that comes later, from elsewhere, makes the trail that it would have
+// made in its time, as far as that does not depend on the order.
+func TestMergeIsAsIfItHadBeenOneTrail(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		needs := everything()
+		whole, early, late := New(needs), New(needs), New(needs)
+		now := start
+		for i := range 200 {
+			now = now.Add(17 * time.Minute)
+			half := early
+			if i >= 100 {
+				half = late
+			}
+			for k := range amount.Kind(amount.Kinds) {
+				use := amount.Amount(rapid.IntRange(100, 4000).Draw(t, "use"))
+				for _, tr := range []*Trail{whole, half} {
+					tr.Observe(now, k, use, 0)
+				}
+			}
+		}
+		late.Merge(early)
+		require.Equal(t, whole.Peaks.Daily(), late.Peaks.Daily())
+		require.InEpsilon(t, whole.Peaks.Restless()+1, late.Peaks.Restless()+1, 1e-9)
+		require.InEpsilon(t, whole.Load[0].Level(0), late.Load[0].Level(0), 0.051)
+		require.Equal(t, whole.Hours[0].Peak(), late.Hours[0].Peak())
+		require.InEpsilon(t, whole.Weighted[0].Quantile(0.9), late.Weighted[0].Quantile(0.9), 1e-9)
+		require.Equal(t, *whole.Points[1].Habits(), *late.Points[1].Habits())
+		a, _ := whole.Covers(amount.CPU)
+		b, _ := late.Covers(amount.CPU)
+		require.Equal(t, a, b)
+	})
+}
+
+func TestAdaptKeepsWhatBothNeed(t *testing.T) {
+	tr := New(Needs{Peaks: true, Load: ofCPU(calm())})
+	for i := range 100 {
+		tr.Observe(start.Add(time.Duration(i)*time.Minute), amount.CPU, 1000, 0)
+		tr.Observe(start.Add(time.Duration(i)*time.Minute), amount.Memory, 1000, 0)
+	}
+	level := tr.Load[0].Level(0)
+	tr.Adapt(Needs{Peaks: true, Load: ofCPU(calm())})
+	require.Equal(t, level, tr.Load[0].Level(0), "the same, in another place")
+	_, known := tr.Covers(amount.CPU)
+	require.True(t, known)
+	tr.Adapt(Needs{Peaks: true, Load: ofCPU(load.NewShape(amount.CPU, [2]time.Duration{time.Hour, 12 * time.Hour}, [2]float64{0.5, 0.5}, false, true))})
+	require.Zero(t, tr.Load[0].Level(0), "it forgets at another speed")
+	_, known = tr.Covers(amount.CPU)
+	require.False(t, known)
+	covered, known := tr.Covers(amount.Memory)
+	require.True(t, known)
+	require.Equal(t, 99*time.Minute, covered)
+	tr.Adapt(Needs{})
+	require.Nil(t, tr.Peaks)
+}
+
+// The state of our own recipe stays within 1 KiB for both resources, whatever the
+// container does.
+func TestSizeOfATrail(t *testing.T) {
+	const weights = 80 * 8 // what package load keeps at most
+	for name, most := range map[string]int{"flat": 1000, "wide": 1_000_000} {
+		tr := New(Needs{Peaks: true, Load: ofCPU(calm())})
+		for i := range 40000 {
+			now := start.Add(time.Duration(i) * time.Minute)
+			tr.Observe(now, amount.CPU, amount.Amount(math.Exp(float64(i*7919%10007)/10007*math.Log(float64(most)))), 0)
+			tr.Observe(now, amount.Memory, amount.Amount(i*104729%1000003)<<14, 0)
+		}
+		size := unsafe.Sizeof(*tr) + unsafe.Sizeof(*tr.Peaks) + unsafe.Sizeof(*tr.Load[0]) + weights
+		require.LessOrEqual(t, size, uintptr(1024), name)
+		require.LessOrEqual(t, len(tr.Image()), 1024, name)
+		t.Logf("%s: %d bytes in memory, %d in a checkpoint", name, size, len(tr.Image()))
+	}
+}
+
+func TestRingsMerge(t *testing.T) {
+	a, b := make([]uint16, 4), make([]uint16, 4)
+	var at, bt int64
+	for i, v := range []uint16{5, 9, 2, 7, 1, 3} {
+		ring.Advance(&at, int64(i), a)
+		a[i%4] = v
+		if i < 4 {
+			ring.Advance(&bt, int64(i), b)
+			b[i%4] = 6
+		}
+	}
+	ring.Merge(&bt, b, at, a)
+	require.Equal(t, int64(5), bt)
+	require.Equal(t, []uint16{1, 3, 6, 7}, b)
+}

@@ -1,0 +1,74 @@
+package advice
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// served is the recipe of a VPA at work.
+type served struct {
+	*estimate.Recipe
+	advisor *Advisor
+	minimum amount.Resources
+}
+
+// recipe returns the recipe of a VPA for one of some containers.
+func (a *Advisor) recipe(v *feed.VPA, containers int) served {
+	if c := v.Recipe; c != nil {
+		return served{&c.Recipe.Recipe, a, c.MinimumOf(containers)}
+	}
+	return served{&a.Recipe, a, a.Estimate.Minimum(containers)}
+}
+
+// estimated is what a recipe makes of a container.
+type estimated struct {
+	bounds amount.Bounds
+	known  [amount.Kinds]bool // there is enough to say anything
+	young  [amount.Kinds]bool // the recipe knows less of the past than there was
+}
+
+func (s served) estimate(v *feed.VPA, container string, p *profile.Profile) estimated {
+	e := estimated{known: [amount.Kinds]bool{amount.CPU: !p.CPU.Empty(), amount.Memory: !p.Memory.Empty()}}
+	subject := estimate.Subject{Profile: p, Minimum: s.minimum}
+	if s.Needs.Any() {
+		t := v.Trails[container]
+		if t == nil {
+			e.known = [amount.Kinds]bool{}
+			return e
+		}
+		subject.Trail = t
+		for k := range amount.Kind(amount.Kinds) {
+			covered, some := t.Covers(k)
+			e.known[k] = e.known[k] && some
+			e.young[k] = p.Last().Sub(p.First()) > covered+patience && covered < s.enough(v, container, k)
+		}
+	}
+	if s.UsesCurrent && s.advisor.Current != nil {
+		subject.Current = s.advisor.Current(v, container)
+	}
+	e.bounds = s.For(subject)
+	return e
+}
+
+// patience is how much later than a history a trail may begin without being younger.
+const patience = 10 * time.Minute
+
+// enough is how long a recipe must have seen a container to be trusted with less
+// than is published.
+func (s served) enough(v *feed.VPA, container string, k amount.Kind) time.Duration {
+	if k == amount.Memory {
+		return v.RulesOf(container).Interval
+	}
+	return s.advisor.Store.Rules().Interval
+}
+
+func either(a, b [amount.Kinds]bool) [amount.Kinds]bool {
+	for k := range a {
+		a[k] = a[k] || b[k]
+	}
+	return a
+}

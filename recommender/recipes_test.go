@@ -1,0 +1,314 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/backtest/contender"
+	"loadline.dev/loadline/pkg/core/cookbook"
+	"loadline.dev/loadline/pkg/recipe"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// asking returns a VPA that asks for a recipe.
+func asking(text string) *vpav1.VerticalPodAutoscaler {
+	v := aVPA("web", "web", time.Hour)
+	if text != "" {
+		v.Annotations = map[string]string{recipe.Annotation: text}
+	}
+	return v
+}
+
+// ask changes the annotation.
+func (w *world) ask(text string) {
+	w.t.Helper()
+	var value *string
+	if text != "" {
+		value = &text
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{recipe.Annotation: value}}})
+	require.NoError(w.t, err)
+	_, err = w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Patch(w.t.Context(), "web", types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(w.t, err)
+	require.Eventually(w.t, func() bool {
+		cached, err := w.loop.Roster.VPAs.VerticalPodAutoscalers("ns").Get("web")
+		return err == nil && cached.Annotations[recipe.Annotation] == text
+	}, 5*time.Second, time.Millisecond)
+}
+
+// life lets the container live for some minutes as a function of the minute says.
+func (w *world) life(from, to int) {
+	w.t.Helper()
+	for m := from; m < to; m++ {
+		cpu, mib := usageAt(m)
+		w.uses("web-1", "a", cpu, mib)
+		w.passes(1)
+	}
+}
+
+// usageAt is restless: bursts of CPU, memory with a rhythm and one spike.
+func usageAt(m int) (cpu, mib amount.Amount) {
+	cpu = 200 + amount.Amount(m*7919%300)
+	if m%97 < 5 {
+		cpu *= 4
+	}
+	mib = 600 + amount.Amount(100*math.Sin(float64(m)/200)) + amount.Amount(m*104729%50)
+	if m == 700 {
+		mib = 1400
+	}
+	return cpu, mib
+}
+
+func begun(t *testing.T, text string) *world {
+	w := newWorld(t, deployment("web"), limited("750m"), asking(text))
+	w.config.Output.Tolerance = 0 // so that bounds can be compared in each pass
+	return w.begin()
+}
+
+// limited returns the pod with a CPU limit.
+func limited(cpu string) *corev1.Pod {
+	p := aPod("web-1", "web", "a")
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("300m")
+	return p
+}
+
+// The point of the project: what a replay scores is what the cluster gets. Both
+// see the same samples; every recommendation is the same, to the last digit.
+func TestTheBacktesterRecommendsWhatTheRecommenderDoes(t *testing.T) {
+	for _, name := range cookbook.Names() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := begun(t, name)
+			made, err := cookbook.Parse(name)
+			require.NoError(t, err)
+			replayed := contender.NewCluster(w.config.Aggregation.Store(), &made.Recipe, made.Minimum, start())
+			current := amount.Of(300, 256<<20)
+			for m := range 60 * 5 {
+				cpu, mib := usageAt(m + 600)
+				w.uses("web-1", "a", cpu, mib)
+				w.passes(1)
+				replayed.Observe(w.now, amount.CPU, cpu, 750)
+				replayed.Observe(w.now, amount.Memory, mib<<20, 0)
+				got := convert.Bounds(w.recommendations("web")[0])
+				want := replayed.Advise(w.now, current)
+				require.Equal(t, want.Target, got.Target, "minute %d", m)
+				require.Equal(t, want.Lower, got.Lower, "minute %d", m)
+				require.Equal(t, want.Upper, got.Upper, "minute %d", m)
+			}
+		})
+	}
+}
+
+// With a kill, too: both take the same need from it.
+func TestTheBacktesterRecommendsTheSameAfterAKill(t *testing.T) {
+	for _, name := range []string{"vpa", "loadline", "crane", "cruisekube"} {
+		w := begun(t, name)
+		made, err := cookbook.Parse(name)
+		require.NoError(t, err)
+		replayed := contender.NewCluster(w.config.Aggregation.Store(), &made.Recipe, made.Minimum, start())
+		both := func(kills float64) {
+			w.uses("web-1", "a", 300, 200)
+			require.Eventually(t, func() bool {
+				w.passes(1)
+				replayed.Observe(w.now, amount.CPU, 300, 0)
+				replayed.Observe(w.now, amount.Memory, 200<<20, 0)
+				return testutil.ToFloat64(w.metrics.ooms.WithLabelValues("taken")) == kills
+			}, 5*time.Second, time.Millisecond)
+		}
+		both(0)
+		at := w.now
+		w.restarted("2", "c1", "1Gi", at)
+		both(1)
+		replayed.Killed(at, 256<<20, 0) // which it had until then
+		got := convert.Bounds(w.recommendations("web")[0])
+		require.Equal(t, replayed.Advise(w.now, amount.Of(0, 256<<20)).Target.Value(amount.Memory), got.Target.Value(amount.Memory), name)
+		require.GreaterOrEqual(t, got.Target.Value(amount.Memory), amount.Amount(256<<20), name)
+	}
+}
+
+// A restart in the middle, without notice, changes no recommendation that comes
+// after it.
+func TestARestartLosesNothingOfWhatARecipeKnows(t *testing.T) {
+	for _, name := range cookbook.Names()[1:] {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, undisturbed := begun(t, name), begun(t, name)
+			w.life(600, 900)
+			undisturbed.life(600, 900)
+			w.loop.Close(t.Context(), w.now)
+			before := w.recommendations("web")
+			w.kill()
+			w.life(900, 960)
+			undisturbed.life(900, 960)
+			require.Equal(t, undisturbed.recommendations("web")[0].UncappedTarget, w.recommendations("web")[0].UncappedTarget)
+			require.Equal(t, undisturbed.loop.Model.Find("ns", "web").Trails["a"].Image(), w.loop.Model.Find("ns", "web").Trails["a"].Image())
+			require.NotEmpty(t, before)
+		})
+	}
+}
+
+// kill -9 between two saves: a published target is not lowered by what is lost.
+func TestAKillBetweenSavesLowersNoTarget(t *testing.T) {
+	w := begun(t, "loadline")
+	w.life(600, 700)
+	w.life(700, 701) // the spike
+	before := w.recommendations("web")[0]
+	w.kill()
+	w.life(701, 706)
+	after := w.recommendations("web")[0]
+	require.GreaterOrEqual(t, float64(after.UncappedTarget.Memory().Value()), 0.97*float64(before.UncappedTarget.Memory().Value()),
+		"the spike was saved before its target was published; a new container's margin shrinks by itself")
+	require.InEpsilon(t, before.UncappedTarget.Cpu().MilliValue(), after.UncappedTarget.Cpu().MilliValue(), 0.08)
+}
+
+// Rollouts replace pods and their labels, not what is known of the workload.
+func TestRolloutsAddNoTrails(t *testing.T) {
+	w := begun(t, "loadline")
+	w.life(600, 660)
+	before := w.memory("web")
+	for i := range 5 {
+		name := "web-" + string(rune('b'+i))
+		p := aPod(name, "web", "a")
+		p.Labels["pod-template-hash"] = name
+		w.create(p)
+		for pod := range w.use {
+			require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), pod.Pod, metav1.DeleteOptions{}))
+		}
+		clear(w.use)
+		w.uses(name, "a", 300, 600)
+		require.Eventually(t, func() bool {
+			w.passes(1)
+			v := w.loop.Model.Find("ns", "web")
+			return v.Pods() == 1
+		}, 5*time.Second, time.Millisecond)
+	}
+	trails := w.loop.Model.Find("ns", "web").Trails
+	require.Len(t, trails, 1)
+	require.InEpsilon(t, before, w.memory("web"), 0.1)
+	require.LessOrEqual(t, len(trails["a"].Image()), 1024)
+}
+
+func TestTheAnnotationBackAndForth(t *testing.T) {
+	w := begun(t, "")
+	w.life(600, 660)
+	require.Nil(t, w.loop.Model.Find("ns", "web").Trails, "the recipe of the reference keeps nothing")
+	require.NotContains(t, w.checkpoint("web-a").Annotations[checkpoint.OpenWindows], "trail")
+	reference := w.memory("web")
+
+	w.ask("loadline:memory=safe")
+	w.life(660, 800)
+	v := w.loop.Model.Find("ns", "web")
+	require.Len(t, v.Trails, 1)
+	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.recipes.WithLabelValues("loadline", "annotation")))
+	image := v.Trails["a"].Image()
+
+	w.ask("")
+	w.life(800, 860)
+	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.recipes.WithLabelValues("vpa", "flag")))
+	require.GreaterOrEqual(t, w.memory("web"), reference, "its own history went on")
+	require.NotEqual(t, image, v.Trails["a"].Image(), "somebody may only be trying: what the other knows goes on for a day")
+
+	w.ask("loadline")
+	w.life(860, 870)
+	covered, _ := w.loop.Model.Find("ns", "web").Trails["a"].Covers(amount.Memory)
+	require.Equal(t, 209*time.Minute, covered, "from the first change on")
+
+	w.ask("vpa")
+	w.life(870, 870+24*60+2)
+	require.Nil(t, w.loop.Model.Find("ns", "web").Trails)
+}
+
+// A recipe that has just begun to look does not take away what is published.
+func TestANewRecipeLowersNothingBeforeItHasSeenADay(t *testing.T) {
+	w := begun(t, "")
+	w.uses("web-1", "a", 300, 2000)
+	w.passes(60 * 3)
+	w.uses("web-1", "a", 300, 200)
+	w.passes(60 * 22)
+	before := w.memory("web")
+	require.Greater(t, before, int64(2000<<20))
+	w.ask("loadline")
+	w.passes(30)
+	require.Equal(t, before, w.memory("web"))
+	held, message := w.condition("web", status.TargetHeld)
+	require.Equal(t, corev1.ConditionTrue, held)
+	require.Contains(t, message, "memory of container a")
+	w.passes(24 * 60)
+	require.Less(t, w.memory("web"), before/2)
+	held, _ = w.condition("web", status.TargetHeld)
+	require.Empty(t, held)
+}
+
+// A wrong annotation is the trouble of one VPA: it says so, and is served by the
+// recipe of the flag.
+func TestAWrongAnnotationStopsNobody(t *testing.T) {
+	w := newWorld(t, deployment("web"), deployment("other"), limited("750m"), aPod("other-1", "other", "a"), asking("loadline:cpu=frantic"), aVPA("other", "other", time.Hour)).begin()
+	w.uses("other-1", "a", 300, 300)
+	w.life(600, 605)
+	wrong, message := w.condition("web", status.WrongRecipe)
+	require.Equal(t, corev1.ConditionTrue, wrong)
+	require.Equal(t, `annotation loadline.dev/recipe: recipe "loadline:cpu=frantic": cpu is "frantic": must be one of calm, calm-lean, calm-safe, tracking, tracking-lean, tracking-safe; `+
+		`until that is right the recipe is "vpa", that of the recommender`, message)
+	require.NotEmpty(t, w.recommendations("web"))
+	require.NotEmpty(t, w.recommendations("other"))
+	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.recipes.WithLabelValues("vpa", "wrong_annotation")))
+	wrong, _ = w.condition("other", status.WrongRecipe)
+	require.Empty(t, wrong)
+
+	w.ask("loadline:cpu=tracking")
+	w.life(605, 610)
+	wrong, _ = w.condition("web", status.WrongRecipe)
+	require.Empty(t, wrong)
+	w.ask("loadlin")
+	w.life(610, 611)
+	require.Len(t, w.loop.Model.Find("ns", "web").Trails, 1, "a slip does not cost what is known")
+}
+
+// What a saved trail holds may be broken: the histogram is used all the same, and
+// nothing is lowered.
+func TestABrokenTrailIsReported(t *testing.T) {
+	w := begun(t, "loadline")
+	w.life(600, 700)
+	w.loop.Close(t.Context(), w.now)
+	before := w.memory("web")
+	c := w.checkpoint("web-a")
+	var annotation map[string]any
+	require.NoError(t, json.Unmarshal([]byte(c.Annotations[checkpoint.OpenWindows]), &annotation))
+	require.NotEmpty(t, annotation["trail"])
+	annotation["trail"] = "AAAA////"
+	text, err := json.Marshal(annotation)
+	require.NoError(t, err)
+	c.Annotations[checkpoint.OpenWindows] = string(text)
+	w.update(c)
+	w.kill()
+	w.uses("web-1", "a", 100, 100)
+	w.passes(20)
+	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.checkpoints.WithLabelValues("mended")))
+	require.Equal(t, before, w.memory("web"))
+}
+
+// The recipe of the flag serves all that do not ask for another.
+func TestTheRecipeOfTheFlag(t *testing.T) {
+	w := newWorld(t, deployment("web"), limited("750m"), asking(""))
+	w.config.Recipe = "loadline"
+	w.begin().life(600, 605)
+	require.Len(t, w.loop.Model.Find("ns", "web").Trails, 1)
+	_, err := parse("--recipe=loadline:salt=1")
+	require.ErrorContains(t, err, `--recipe=loadline:salt=1: recipe "loadline:salt=1": "salt" does not exist: must be one of`)
+	_, err = parse("--recipe=loadline:cpu=tracking")
+	require.NoError(t, err)
+}

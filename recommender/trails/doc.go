@@ -1,0 +1,10 @@
+// Package trails keeps what recipes want to know of the past beside histories: for
+// each VPA and container a trail, which live samples, history and checkpoints fill.
+//
+// Keeper gives each VPA its recipe and fills the trails; where no recipe needs any,
+// it does nothing. A trail belongs to the VPA, not to pods, so rollouts add none.
+// When a VPA changes its recipe, what both recipes need stays; what no recipe needs
+// any more goes after a day, lest somebody who tries another one loses it.
+//
+// It makes no recommendation and writes nothing; packages advice and upkeep do.
+package trails

@@ -1,0 +1,199 @@
+package trails
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/recipe"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// Keeper keeps the trails of the VPAs of a model. Its exported fields are set once;
+// it belongs to one goroutine.
+type Keeper struct {
+	Book  *recipe.Book
+	Model *feed.Model
+	// Limit returns how much CPU in millicores a container can have at most; 0 = no
+	// limit, or it is not known.
+	Limit func(usage.ContainerKey) amount.Amount
+
+	kept    int            // VPAs with trails, or that will have some
+	counted map[served]int // of the last Count
+}
+
+// For returns a keeper of the same recipes for another model, in which the past is
+// loaded by another goroutine. Its Limit is for the caller to set.
+func (k *Keeper) For(m *feed.Model) *Keeper { return &Keeper{Book: k.Book.Fork(), Model: m} }
+
+// linger is how long a trail stays that no recipe needs.
+const linger = 24 * time.Hour
+
+// Follow gives all VPAs the recipes that they ask for, and makes their trails what
+// these need.
+func (k *Keeper) Follow(log klog.Logger, now time.Time) {
+	k.kept = 0
+	for _, v := range k.Model.VPAs() {
+		if text := v.Object.Annotations[recipe.Annotation]; v.Recipe == nil || v.Recipe.Text != text {
+			k.choose(log, v, text)
+		}
+		needs := v.Recipe.Needs.Any()
+		if needs || v.Recipe.Problem != "" { // somebody mistyped what is needed
+			v.TrailsNeeded = now
+		}
+		if v.Trails != nil && now.Sub(v.TrailsNeeded) >= linger {
+			v.Trails = nil
+		}
+		if needs || v.Trails != nil {
+			k.kept++
+		}
+	}
+}
+
+func (k *Keeper) choose(log klog.Logger, v *feed.VPA, text string) {
+	v.Recipe = k.Book.For(text)
+	v.Touch()
+	if v.Recipe.Problem != "" {
+		log.Info("The recipe of a VPA cannot be used", "vpa", klog.KObj(v.Object), "problem", v.Recipe.Problem)
+	}
+	if v.Recipe.Needs.Any() {
+		for _, t := range v.Trails {
+			t.Adapt(v.Recipe.Needs)
+		}
+	}
+}
+
+// Observe adds a sample that counts to the trails of all VPAs that select the pod,
+// as often as it weighs more than one a minute would.
+func (k *Keeper) Observe(s usage.Sample, weight int) {
+	if k.kept == 0 {
+		return
+	}
+	limit, asked := amount.Amount(0), s.Kind != amount.CPU
+	for _, v := range k.Model.Selecting(s.Container) {
+		t := of(v, s.Container.Container)
+		if t == nil {
+			continue
+		}
+		if !asked {
+			limit, asked = k.Limit(s.Container), true
+		}
+		for range weight {
+			t.Observe(s.At, s.Kind, s.Amount, limit)
+		}
+	}
+}
+
+// Killed adds a kill that counts.
+func (k *Keeper) Killed(oom usage.OOM) {
+	if k.kept == 0 {
+		return
+	}
+	for _, v := range k.Model.Selecting(oom.Container) {
+		if t := of(v, oom.Container.Container); t != nil {
+			t.Killed(oom.At, oom.Memory, oom.Limit)
+		}
+	}
+}
+
+// of returns the trail of a container; nil: none is kept.
+func of(v *feed.VPA, container string) *trail.Trail {
+	t := v.Trails[container]
+	if t != nil || !v.Recipe.Needs.Any() {
+		return t
+	}
+	if v.Trails == nil {
+		v.Trails = map[string]*trail.Trail{}
+	}
+	t = trail.New(v.Recipe.Needs)
+	v.Trails[container] = t
+	return t
+}
+
+// Restore gives a VPA that was just taken on the trails that were saved, as images
+// by container. The error joins one for each that cannot be used: that container
+// begins anew.
+func (k *Keeper) Restore(v *feed.VPA, images map[string][]byte, now time.Time, ahead time.Duration) error {
+	if !v.Recipe.Needs.Any() {
+		return nil
+	}
+	var problems []error
+	for _, container := range slices.Sorted(maps.Keys(images)) {
+		t, err := trail.Read(v.Recipe.Needs, images[container], now, ahead)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("container %s: what the recipe %s knows of the past cannot be used: %w", container, v.Recipe.Name, err))
+			continue
+		}
+		if v.Trails == nil {
+			v.Trails = map[string]*trail.Trail{}
+		}
+		v.Trails[container] = t
+	}
+	return errors.Join(problems...)
+}
+
+// Absorb adds the trails of another model, in which the past was loaded, to those
+// of the VPAs that point to the same targets.
+func (k *Keeper) Absorb(past *feed.Model) {
+	for _, theirs := range past.VPAs() {
+		v := k.Model.Find(theirs.Object.Namespace, theirs.Object.Name)
+		if v == nil || v.Recipe == nil || !v.Recipe.Needs.Any() || !v.SameTarget(theirs) {
+			continue
+		}
+		for container, t := range theirs.Trails {
+			t.Adapt(v.Recipe.Needs)
+			of(v, container).Merge(t)
+		}
+		v.Touch()
+	}
+}
+
+// NewGauge returns the gauge that Count fills.
+func NewGauge() *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "loadline_recommender_vpas_by_recipe",
+		Help: `VPAs by the recipe that serves them, and by where that comes from: the flag, the annotation, or "wrong_annotation", which means that the flag's recipe stands in.`,
+	}, []string{"recipe", "source"})
+}
+
+// Count tells how many VPAs each recipe serves, and why.
+func (k *Keeper) Count(gauge *prometheus.GaugeVec) {
+	now := make(map[served]int, len(k.counted))
+	for _, v := range k.Model.VPAs() {
+		if c := v.Recipe; c != nil {
+			now[served{c.Name, c.Source}]++
+		}
+	}
+	for s := range k.counted {
+		if now[s] == 0 {
+			gauge.DeleteLabelValues(s.recipe, string(s.source))
+		}
+	}
+	for s, n := range now {
+		gauge.WithLabelValues(s.recipe, string(s.source)).Set(float64(n))
+	}
+	k.counted = now
+}
+
+// served is what VPAs are counted by.
+type served struct {
+	recipe string
+	source recipe.Source
+}
+
+// Expire drops the trails of containers of which no history is left.
+func (k *Keeper) Expire() {
+	for _, v := range k.Model.VPAs() {
+		maps.DeleteFunc(v.Trails, func(container string, _ *trail.Trail) bool {
+			return v.Restored[container] == nil && len(v.Series(container)) == 0
+		})
+	}
+}

@@ -1,0 +1,59 @@
+package trails
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	listers "k8s.io/client-go/listers/core/v1"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/feed"
+)
+
+// CPULimit returns the limit in millicores that is in force in a container of a
+// pod, 0 if there is none; nil = there is no pod.
+func CPULimit(pod *corev1.Pod, container string) amount.Amount {
+	_, limits := sizes(pod, container)
+	return limits.Value(amount.CPU)
+}
+
+func sizes(pod *corev1.Pod, container string) (requests, limits amount.Resources) {
+	if pod == nil {
+		return requests, limits
+	}
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == container {
+			current := convert.Current(pod, pod.Spec.Containers[i])
+			return convert.Resources(current.Requests), convert.Resources(current.Limits)
+		}
+	}
+	return requests, limits
+}
+
+// Limits returns a Keeper.Limit that asks a cache of pods.
+func Limits(pods listers.PodLister) func(usage.ContainerKey) amount.Amount {
+	return func(c usage.ContainerKey) amount.Amount {
+		pod, err := pods.Pods(c.Namespace).Get(c.Pod)
+		if err != nil { // it is gone
+			return 0
+		}
+		return CPULimit(pod, c.Container)
+	}
+}
+
+// Requests returns an advice.Advisor.Current that asks a cache of pods: the requests
+// of the first pod by name that runs the container.
+func Requests(pods listers.PodLister) func(*feed.VPA, string) amount.Resources {
+	return func(v *feed.VPA, container string) amount.Resources {
+		for _, name := range v.PodNames() {
+			pod, err := pods.Pods(v.Object.Namespace).Get(name)
+			if err != nil || pod.Status.Phase != corev1.PodRunning {
+				continue
+			}
+			if requests, _ := sizes(pod, container); !requests.Empty() {
+				return requests
+			}
+		}
+		return amount.Resources{}
+	}
+}
