@@ -112,6 +112,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.Pace.SlowStart, "eviction-slow-start", c.Pace.SlowStart, "How long after the start until --eviction-pace is reached; it begins with 10 a minute. 0: at once.")
 	fs.DurationVar(&c.Disruption.Hold, "undo-after", c.Disruption.Hold, "Shortest time after which a change is undone by one that makes pods smaller again; doubled each time that they go back and forth. 0: at once.")
 	fs.StringVar(&c.Room, "eviction-room", c.Room, "Which room an eviction needs: free, what a node has left now; size, a node that is large enough, for clusters that add nodes; off, which is not to ask, neither for resizes. Quotas count in any case but off.")
+	fs.BoolVar(&c.Disruption.CapToRoom, "cap-to-room", c.Disruption.CapToRoom, "Where the recommended size does not fit into the node or a quota, resize to what fits, if that is a change of --pod-update-threshold or more. Evictions are never cut.")
 	fs.BoolVar(&c.DryRun, "dry-run", c.DryRun, "Print what would be done to standard output and write nothing to the cluster, no Lease either.")
 }
 
@@ -133,6 +134,7 @@ func (c *Config) Validate() error {
 		flags.Check(c.Pace.SlowStart >= 0, "eviction-slow-start", c.Pace.SlowStart, "must not be negative"),
 		flags.Check(c.Disruption.Hold >= 0, "undo-after", c.Disruption.Hold, "must not be negative"),
 		flags.Check(slices.Contains([]string{roomFree, roomSize, roomOff}, c.Room), "eviction-room", c.Room, "must be free, size or off"),
+		flags.Check(!c.Disruption.CapToRoom || c.Room != roomOff, "cap-to-room", c.Disruption.CapToRoom, "needs --eviction-room=free or size, or nobody knows what fits"),
 		flags.Check(c.Heartbeat.Timeout > 0, "admission-controller-status-lease-timeout", c.Heartbeat.Timeout, "must be longer than 0"),
 		flags.Check(c.Heartbeat.Name != "" || !c.Heartbeat.Required, "admission-controller-status-lease-name", `""`, "must be the name of a Lease"),
 	)

@@ -74,7 +74,13 @@ func (p *plan) resize(v *VPA, pod *Pod, s Situation, refused Reason, cause Cause
 		return
 	}
 	if p.room != nil {
-		if answer := p.room.Resize(pod.need()); answer != room.Fits {
+		answer := p.room.Resize(pod.need())
+		if answer != room.Fits {
+			if part := p.capped(pod); part != nil {
+				pod, answer, evicts = part, room.Fits, false
+			}
+		}
+		if answer != room.Fits {
 			evicts = evicts && answer != room.OverQuota && (answer == room.TooLarge || p.crowded(pod) > DeferredTimeout)
 			p.instead(v, pod, s, ResizeStuck, noRoom(answer), evicts)
 			return

@@ -120,7 +120,7 @@ func (d *dice) view() (view View) {
 
 func (d *dice) config() Config {
 	return Config{MinReplicas: d.roll(4), Tolerance: float64(d.roll(11)) / 10, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute,
-		FreeResizes: d.yes(), InPlaceMode: d.yes(), Hold: 10 * time.Minute, Autoscaled: d.roll(4) == 0}
+		FreeResizes: d.yes(), InPlaceMode: d.yes(), Hold: 10 * time.Minute, Autoscaled: d.roll(4) == 0, CapToRoom: d.roll(3) == 0}
 }
 
 // life makes three plans for one random cluster. Between them pods get what was
@@ -270,12 +270,33 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 			t.Fatalf("%s: the mode resizes no pods", p.UID)
 		case v.Mode == InPlace && (a.Evict || a.MayEvict):
 			t.Fatalf("%s: mode InPlace evicts", p.UID)
+		case !onTheWay(p, a):
+			t.Fatalf("%s would get neither what is recommended nor a part of it", p.UID)
 		case (a.Evict || a.Restarts || a.MayEvict) && p.Ready != a.Disrupts:
 			t.Fatalf("%s: who is disrupted must be told", p.UID)
 		case (a.Evict || a.MayEvict) && p.Ready && v.group(p).Rolling:
 			t.Fatalf("%s is evicted during a rollout", p.UID)
 		}
 	}
+}
+
+// onTheWay tells whether an action gives a pod what it would get or, if that is cut
+// to the room there is, something between that and what it has.
+func onTheWay(p *Pod, a Action) bool {
+	full := p.Fitted()
+	asked := map[string]amount.Resources{}
+	for _, c := range p.Containers {
+		asked[c.Fitted.Name] = c.Asked.Requests
+	}
+	for i, part := range a.Containers {
+		for k := range amount.Kind(amount.Kinds) {
+			has, wants, gets := asked[part.Name].Value(k), full[i].Requests.Value(k), part.Requests.Value(k)
+			if full[i].Requests.Has(k) && (gets < min(has, wants) || gets > max(has, wants) || a.Evict && gets != wants) {
+				return false
+			}
+		}
+	}
+	return len(full) == len(a.Containers)
 }
 
 // checkPauses looks that the first plan of a process keeps the pauses that an

@@ -184,6 +184,7 @@ type Config struct {
 	InPlaceMode bool          // mode InPlace is allowed
 	Hold        time.Duration // how long a change lasts at least before it is undone; doubled each time
 	Autoscaled  bool          // nodes are added for pods that find none
+	CapToRoom   bool          // a pod that finds no room for all of a resize gets what there is
 }
 
 // How long a resize may stay under way before mode InPlaceOrRecreate evicts.

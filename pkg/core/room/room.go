@@ -85,6 +85,39 @@ func (r *Room) Resize(n Need) Answer {
 	return r.quota(n.Namespace, n.grown(), n.More)
 }
 
+// Whole is all of something in millionths.
+const Whole amount.Amount = 1e6
+
+// Part tells how much of its growth a pod can have where it is, in millionths for
+// each kind.
+func (r *Room) Part(n Need) (part [amount.Kinds]amount.Amount) {
+	requests := n.grown()
+	for k := range amount.Kind(amount.Kinds) {
+		part[k] = Whole
+		if i, known := r.at[n.Node]; known {
+			node := &r.nodes[i]
+			part[k] = min(part[k], share(k, requests, node.Free))
+			if size, counted := node.Size.Get(k); counted {
+				part[k] = min(part[k], share(k, requests, amount.Resources{}.With(k, size-n.Has.Value(k))))
+			}
+		}
+		for _, q := range r.quotas[n.Namespace] {
+			part[k] = min(part[k], share(k, requests, q.Requests), share(k, n.More, q.Limits))
+		}
+	}
+	return part
+}
+
+// share tells how much of what grows is there; kinds that are not counted are.
+func share(k amount.Kind, more, free amount.Resources) amount.Amount {
+	left, counted := free.Get(k)
+	if !counted || more.Value(k) <= 0 || left >= more.Value(k) {
+		return Whole
+	}
+	part, _ := max(left, 0).Proportion(Whole, more.Value(k))
+	return part
+}
+
 // Place tells whether a pod that is evicted finds a node again, its own included,
 // as soon as it is gone from there. Quotas must have room for all of its successor
 // if both are there for a while: else the webhook would cut it. With autoscaled nodes that are not there yet

@@ -1,0 +1,85 @@
+package disruption
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/room"
+)
+
+func capping() Config {
+	c := defaults()
+	c.CapToRoom, c.FreeResizes = true, true
+	return c
+}
+
+func TestAResizeIsCutToTheRoom(t *testing.T) {
+	half := room.Quota{Requests: amount.Of(450, 900<<20)} // of a pod that wants 900m and 900Mi more
+	for name, test := range map[string]struct {
+		room *room.Room
+		want amount.Resources
+	}{
+		"all of it fits":              {rooms(4, 0), amount.Of(1000, 1000<<20)},
+		"the quota leaves half":       {rooms(4, 0, half), amount.Of(550, 1000<<20)},
+		"the node leaves a third":     {room.New([]room.Node{{Name: "n1", Open: true, Free: amount.Of(300, 4<<30)}}, nil), amount.Of(399, 1000<<20)},
+		"the node is that small":      {room.New([]room.Node{{Name: "n1", Open: true, Size: amount.Of(500, 4<<30)}}, nil), amount.Of(499, 1000<<20)},
+		"CPU has no room at all":      {room.New([]room.Node{{Name: "n1", Open: true, Free: amount.Of(0, 4<<30)}}, nil), amount.Of(100, 1000<<20)},
+		"the node has given too much": {room.New([]room.Node{{Name: "n1", Open: true, Free: amount.Of(-50, 4<<30)}}, nil), amount.Of(100, 1000<<20)},
+	} {
+		for _, mode := range []Mode{InPlace, InPlaceOrRecreate} {
+			v := housed(mode, 2)
+			v.Pods = v.Pods[:1]
+			r := Plan(View{VPAs: []VPA{*v}, Room: test.room}, Memory{}, capping(), noon)
+			require.Len(t, r.Actions, 1, "%s: %v", name, told(r))
+			require.Equal(t, test.want, r.Actions[0].Containers[0].Requests, name)
+			if test.want != amount.Of(1000, 1000<<20) {
+				require.False(t, r.Actions[0].MayEvict, "%s: an eviction would not be cut", name)
+			}
+		}
+	}
+}
+
+// What is left of a change is not asked for again and again, and a pod that got a
+// part is not taken to have what it needs.
+func TestAPodThatGotAPartWaitsForMoreRoom(t *testing.T) {
+	v := housed(InPlaceOrRecreate, 2)
+	v.Pods = v.Pods[:1]
+	tight := func(left amount.Amount) *room.Room {
+		return room.New([]room.Node{{Name: "n1", Open: true, Free: amount.Of(left, 4<<30)}}, nil)
+	}
+	first := Plan(View{VPAs: []VPA{*v}, Room: tight(450)}, Memory{}, capping(), noon)
+	require.Equal(t, []string{"resize p0: OutOfBounds"}, told(first))
+	first.Memory.Did(first.Actions[0], noon)
+	pod := &v.Pods[0]
+	pod.Containers[0].Asked.Requests = first.Actions[0].Containers[0].Requests
+	pod.Containers[0].Current = pod.Containers[0].Asked
+	pod.Footprint = pod.Containers[0].Current.Requests
+
+	r := Plan(View{VPAs: []VPA{*v}, Room: tight(40)}, first.Memory, capping(), noon.Add(time.Minute))
+	require.Equal(t, []string{"skip p0: NodeFull"}, told(r), "40m more are not worth a resize")
+	r = Plan(View{VPAs: []VPA{*v}, Room: tight(300)}, r.Memory, capping(), noon.Add(2*time.Minute))
+	require.Equal(t, []string{"resize p0: Changed"}, told(r))
+}
+
+func TestLimitsKeepTheirProportionInAPart(t *testing.T) {
+	v := housed(InPlace, 2)
+	v.Pods = v.Pods[:1]
+	c := &v.Pods[0].Containers[0]
+	c.Asked.Limits, c.Current.Limits, c.Fitted.Limits = amount.Of(200, 100<<20), amount.Of(200, 100<<20), amount.Of(2000, 1000<<20)
+	for name, quota := range map[string]room.Quota{"of requests": {Requests: amount.Of(450, 450<<20)}, "of limits": {Limits: amount.Of(900, 450<<20)}} {
+		r := Plan(View{VPAs: []VPA{*v}, Room: rooms(4, 0, quota)}, Memory{}, capping(), noon)
+		require.Equal(t, []string{"resize p0: OutOfBounds"}, told(r), name)
+		require.Equal(t, amount.Of(550, 550<<20), r.Actions[0].Containers[0].Requests, name)
+		require.Equal(t, amount.Of(1100, 550<<20), r.Actions[0].Containers[0].Limits, name)
+	}
+}
+
+func TestNothingIsCutUnlessAsked(t *testing.T) {
+	v := housed(InPlace, 2)
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(Plan(View{VPAs: []VPA{*v}, Room: rooms(0, 16)}, Memory{}, defaults(), noon)))
+	v = housed(Recreate, 2)
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(Plan(View{VPAs: []VPA{*v}, Room: rooms(0, 0)}, Memory{}, capping(), noon)), "evictions never are")
+}
