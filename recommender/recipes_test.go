@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"testing"
 	"time"
@@ -247,10 +248,36 @@ func TestANewRecipeLowersNothingBeforeItHasSeenADay(t *testing.T) {
 	held, message := w.condition("web", status.TargetHeld)
 	require.Equal(t, corev1.ConditionTrue, held)
 	require.Contains(t, message, "memory of container a")
+	enough, message := w.condition("web", status.SufficientHistory)
+	require.Equal(t, corev1.ConditionFalse, enough, "the histogram has a day, but the recipe does not use it")
+	require.Contains(t, message, "less than 1 hour")
 	w.passes(24 * 60)
 	require.Less(t, w.memory("web"), before/2)
 	held, _ = w.condition("web", status.TargetHeld)
 	require.Empty(t, held)
+}
+
+// Before it has seen a sample, a recipe takes away nothing: not from a workload that
+// is scaled to zero, nor from all of them while there are no metrics after a restart.
+func TestARecipeWithoutAnySampleKeepsWhatIsPublished(t *testing.T) {
+	for name, begin := range map[string]func(*world){
+		"asked for by the annotation": func(w *world) { w.ask("loadline") },
+		"asked for by the flag":       func(w *world) { w.config.Recipe = "crane"; w.kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := begun(t, "")
+			w.life(600, 660)
+			before := w.recommendations("web")[0]
+			w.fails = errors.New("no metrics")
+			begin(w)
+			w.passes(3)
+			after := w.recommendations("web")[0]
+			require.Equal(t, before.Target.Cpu().String(), after.Target.Cpu().String())
+			require.Equal(t, before.Target.Memory().String(), after.Target.Memory().String())
+			require.Equal(t, convert.Bounds(before), convert.Bounds(after))
+			require.Equal(t, before.UncappedTarget.Memory().String(), after.UncappedTarget.Memory().String())
+		})
+	}
 }
 
 // A wrong annotation is the trouble of one VPA: it says so, and is served by the

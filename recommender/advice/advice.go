@@ -70,7 +70,7 @@ func (a *Advisor) Estimates(v *feed.VPA, scratch *profile.Profile, dst []status.
 			Known:     e.known,
 			Doubted:   either(a.doubts(v, container, live), e.young),
 			Coarse:    a.coarse(),
-			History:   status.Covered(time.Duration(scratch.Confidence(time.Hour) * float64(time.Hour))),
+			History:   status.Covered(min(time.Duration(scratch.Confidence(time.Hour)*float64(time.Hour)), e.seen)),
 		})
 	}
 	return dst
