@@ -328,6 +328,38 @@ func TestABrokenTrailIsReported(t *testing.T) {
 	require.Equal(t, before, w.memory("web"))
 }
 
+// Another recommender that took over for a while went on with the histograms, not with
+// the trail: what it saw and published is not taken away by what was known before.
+func TestWhatAnotherRecommenderSawIsNotTakenAway(t *testing.T) {
+	w := begun(t, "loadline")
+	w.uses("web-1", "a", 100, 300)
+	w.passes(120)
+	w.loop.Close(t.Context(), w.now)
+
+	w.now = w.now.Add(72 * time.Hour)
+	c := w.checkpoint("web-a")
+	c.Status.LastUpdateTime, c.Status.LastSampleStart = metav1.NewTime(w.now), metav1.NewTime(w.now)
+	c.Status.TotalSamplesCount += 72 * 60
+	w.update(c)
+	v := w.vpa("web")
+	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("2Gi")}
+	v.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
+		{ContainerName: "a", Target: list, LowerBound: list, UpperBound: list, UncappedTarget: list}}}
+	_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").UpdateStatus(t.Context(), v, metav1.UpdateOptions{})
+	require.NoError(t, err)
+
+	w.kill()
+	w.uses("web-1", "a", 700, 300)
+	w.passes(20)
+	require.Equal(t, "2", w.recommendations("web")[0].Target.Cpu().String())
+	require.Equal(t, "2Gi", w.recommendations("web")[0].Target.Memory().String())
+	held, message := w.condition("web", status.TargetHeld)
+	require.Equal(t, corev1.ConditionTrue, held)
+	require.Contains(t, message, "cpu and memory of container a")
+	w.passes(24 * 60)
+	require.Less(t, w.recommendations("web")[0].Target.Cpu().MilliValue(), int64(2000), "a day is enough")
+}
+
 // The recipe of the flag serves all that do not ask for another.
 func TestTheRecipeOfTheFlag(t *testing.T) {
 	w := newWorld(t, deployment("web"), limited("750m"), asking(""))
