@@ -189,11 +189,16 @@ type served struct {
 	source recipe.Source
 }
 
-// Expire drops the trails of containers of which no history is left.
-func (k *Keeper) Expire() {
+// Expire drops the trails of containers of which no history is left. While the target
+// of a VPA is in trouble its pods are not seen, though they may be there: then a trail
+// goes when it is as old as histories become.
+func (k *Keeper) Expire(now time.Time) {
 	for _, v := range k.Model.VPAs() {
-		maps.DeleteFunc(v.Trails, func(container string, _ *trail.Trail) bool {
-			return v.Restored[container] == nil && len(v.Series(container)) == 0
+		maps.DeleteFunc(v.Trails, func(container string, t *trail.Trail) bool {
+			if v.Restored[container] != nil || len(v.Series(container)) > 0 {
+				return false
+			}
+			return v.Trouble == nil || now.Sub(time.Unix(0, t.Now)) >= v.RulesOf(container).Age()
 		})
 	}
 }
