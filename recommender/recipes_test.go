@@ -305,6 +305,27 @@ func TestAWrongAnnotationStopsNobody(t *testing.T) {
 	require.Len(t, w.loop.Model.Find("ns", "web").Trails, 1, "a slip does not cost what is known")
 }
 
+// Nor does a slip that is mended after a restart only.
+func TestASlipBeforeARestartDoesNotCostWhatIsKnown(t *testing.T) {
+	w := begun(t, "loadline")
+	w.life(600, 660)
+	w.ask("loadlin")
+	w.life(660, 665)
+	w.loop.Close(t.Context(), w.now)
+	for range 2 {
+		w.kill()
+		w.life(665, 670)
+		require.Empty(t, w.loop.Model.Find("ns", "web").Trails, "nobody needs them")
+		w.loop.Close(t.Context(), w.now)
+	}
+	w.ask("loadline")
+	w.life(670, 680)
+	v := w.loop.Model.Find("ns", "web")
+	covered, _ := v.Trails["a"].Covers(amount.Memory)
+	require.Equal(t, 84*time.Minute, covered, "from the first start on")
+	require.Empty(t, v.SavedTrails)
+}
+
 // What a saved trail holds may be broken: the histogram is used all the same, and
 // nothing is lowered.
 func TestABrokenTrailIsReported(t *testing.T) {

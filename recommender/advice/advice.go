@@ -189,7 +189,7 @@ func (a *Advisor) Contents(v *feed.VPA, now time.Time) map[string]checkpoint.Con
 			continue
 		}
 		a.Store.RemovePeaks(&scratch, now, series...)
-		content := checkpoint.Content{Image: scratch.Image(), Windows: map[string]usage.Window{}}
+		content := checkpoint.Content{Image: scratch.Image(), Windows: map[string]usage.Window{}, Trail: v.SavedTrails[container]}
 		if t := v.Trails[container]; t != nil {
 			content.Trail = t.Image()
 		}
