@@ -175,7 +175,7 @@ func (l *Loop) garbageCollect(now time.Time) {
 	l.collected = now
 	l.Model.Expire(now)
 	l.Model.ExpireRestored(now, l.started)
-	l.Trails.Expire()
+	l.Trails.Expire(l.Store.Credible(now))
 }
 
 // publish computes and publishes a recommendation for every VPA.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"testing"
 	"time"
@@ -247,10 +248,36 @@ func TestANewRecipeLowersNothingBeforeItHasSeenADay(t *testing.T) {
 	held, message := w.condition("web", status.TargetHeld)
 	require.Equal(t, corev1.ConditionTrue, held)
 	require.Contains(t, message, "memory of container a")
+	enough, message := w.condition("web", status.SufficientHistory)
+	require.Equal(t, corev1.ConditionFalse, enough, "the histogram has a day, but the recipe does not use it")
+	require.Contains(t, message, "less than 1 hour")
 	w.passes(24 * 60)
 	require.Less(t, w.memory("web"), before/2)
 	held, _ = w.condition("web", status.TargetHeld)
 	require.Empty(t, held)
+}
+
+// Before it has seen a sample, a recipe takes away nothing: not from a workload that
+// is scaled to zero, nor from all of them while there are no metrics after a restart.
+func TestARecipeWithoutAnySampleKeepsWhatIsPublished(t *testing.T) {
+	for name, begin := range map[string]func(*world){
+		"asked for by the annotation": func(w *world) { w.ask("loadline") },
+		"asked for by the flag":       func(w *world) { w.config.Recipe = "crane"; w.kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := begun(t, "")
+			w.life(600, 660)
+			before := w.recommendations("web")[0]
+			w.fails = errors.New("no metrics")
+			begin(w)
+			w.passes(3)
+			after := w.recommendations("web")[0]
+			require.Equal(t, before.Target.Cpu().String(), after.Target.Cpu().String())
+			require.Equal(t, before.Target.Memory().String(), after.Target.Memory().String())
+			require.Equal(t, convert.Bounds(before), convert.Bounds(after))
+			require.Equal(t, before.UncappedTarget.Memory().String(), after.UncappedTarget.Memory().String())
+		})
+	}
 }
 
 // A wrong annotation is the trouble of one VPA: it says so, and is served by the
@@ -278,6 +305,27 @@ func TestAWrongAnnotationStopsNobody(t *testing.T) {
 	require.Len(t, w.loop.Model.Find("ns", "web").Trails, 1, "a slip does not cost what is known")
 }
 
+// Nor does a slip that is mended after a restart only.
+func TestASlipBeforeARestartDoesNotCostWhatIsKnown(t *testing.T) {
+	w := begun(t, "loadline")
+	w.life(600, 660)
+	w.ask("loadlin")
+	w.life(660, 665)
+	w.loop.Close(t.Context(), w.now)
+	for range 2 {
+		w.kill()
+		w.life(665, 670)
+		require.Empty(t, w.loop.Model.Find("ns", "web").Trails, "nobody needs them")
+		w.loop.Close(t.Context(), w.now)
+	}
+	w.ask("loadline")
+	w.life(670, 680)
+	v := w.loop.Model.Find("ns", "web")
+	covered, _ := v.Trails["a"].Covers(amount.Memory)
+	require.Equal(t, 84*time.Minute, covered, "from the first start on")
+	require.Empty(t, v.SavedTrails)
+}
+
 // What a saved trail holds may be broken: the histogram is used all the same, and
 // nothing is lowered.
 func TestABrokenTrailIsReported(t *testing.T) {
@@ -299,6 +347,38 @@ func TestABrokenTrailIsReported(t *testing.T) {
 	w.passes(20)
 	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.checkpoints.WithLabelValues("mended")))
 	require.Equal(t, before, w.memory("web"))
+}
+
+// Another recommender that took over for a while went on with the histograms, not with
+// the trail: what it saw and published is not taken away by what was known before.
+func TestWhatAnotherRecommenderSawIsNotTakenAway(t *testing.T) {
+	w := begun(t, "loadline")
+	w.uses("web-1", "a", 100, 300)
+	w.passes(120)
+	w.loop.Close(t.Context(), w.now)
+
+	w.now = w.now.Add(72 * time.Hour)
+	c := w.checkpoint("web-a")
+	c.Status.LastUpdateTime, c.Status.LastSampleStart = metav1.NewTime(w.now), metav1.NewTime(w.now)
+	c.Status.TotalSamplesCount += 72 * 60
+	w.update(c)
+	v := w.vpa("web")
+	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("2Gi")}
+	v.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
+		{ContainerName: "a", Target: list, LowerBound: list, UpperBound: list, UncappedTarget: list}}}
+	_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").UpdateStatus(t.Context(), v, metav1.UpdateOptions{})
+	require.NoError(t, err)
+
+	w.kill()
+	w.uses("web-1", "a", 700, 300)
+	w.passes(20)
+	require.Equal(t, "2", w.recommendations("web")[0].Target.Cpu().String())
+	require.Equal(t, "2Gi", w.recommendations("web")[0].Target.Memory().String())
+	held, message := w.condition("web", status.TargetHeld)
+	require.Equal(t, corev1.ConditionTrue, held)
+	require.Contains(t, message, "cpu and memory of container a")
+	w.passes(24 * 60)
+	require.Less(t, w.recommendations("web")[0].Target.Cpu().MilliValue(), int64(2000), "a day is enough")
 }
 
 // The recipe of the flag serves all that do not ask for another.

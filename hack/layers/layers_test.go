@@ -62,7 +62,7 @@ var coreImports = map[string][]string{
 	"slots":      {},
 	"usage":      {"amount", "profile", "slots"},
 	"ring":       {},
-	"week":       {"amount", "histogram", "trail/ring"},
+	"week":       {"amount", "trail/ring"},
 	"load":       {"amount", "histogram", "trail/ring"},
 	"trail":      {"amount", "trail/ring", "trail/load", "trail/week"},
 	"estimate":   {"amount", "profile", "trail"},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,6 +107,30 @@ func TestWhatIsMissingIsSaid(t *testing.T) {
 	require.ErrorContains(t, err, "not found")
 	_, err = Ask(t.Context(), fake.NewSimpleClientset(a.VPA), Question{"ns", "web", book, now()})
 	require.ErrorContains(t, err, "there is no checkpoint of the VPA yet")
+}
+
+func TestThatTargetsAreHeldIsSaid(t *testing.T) {
+	client, _, _, book := saved(t, "loadline", true)
+	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
+	require.NoError(t, err)
+	for s, said := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: true, corev1.ConditionFalse: false} {
+		a.VPA.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: "TargetHeld", Status: s, Message: "not lowered, because"}}
+		var out bytes.Buffer
+		require.NoError(t, a.Print(&out))
+		require.Equal(t, said, strings.Contains(out.String(), "! TargetHeld: not lowered, because\n"), s)
+	}
+}
+
+func TestWhatStandsInForRequestsIsSaid(t *testing.T) {
+	const note = "! the recipe starts from the requests of the running pods"
+	for text, said := range map[string]bool{"attune": true, "loadline": false, "": false} {
+		client, _, _, book := saved(t, text, true)
+		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
+		require.NoError(t, err)
+		var out bytes.Buffer
+		require.NoError(t, a.Print(&out))
+		require.Equal(t, said, strings.Contains(out.String(), note), text)
+	}
 }
 
 func TestCommandLine(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"loadline.dev/loadline/pkg/core/amount"
@@ -100,6 +101,10 @@ func (c *config) connect() (versioned.Interface, string, error) {
 	return client, namespace, err
 }
 
+// held is the condition by which the recommender says that it publishes something
+// else than the steps lead to.
+const held = "TargetHeld"
+
 // Print writes the answer as a table.
 func (a *Answer) Print(out io.Writer) error {
 	fmt.Fprintf(out, "VPA %s/%s, recipe %s", a.VPA.Namespace, a.VPA.Name, a.Choice.Name)
@@ -107,6 +112,14 @@ func (a *Answer) Print(out io.Writer) error {
 		fmt.Fprintf(out, " (annotation %s: %s)", recipe.Annotation, a.Choice.Text)
 	}
 	fmt.Fprintln(out)
+	for _, c := range a.VPA.Status.Conditions {
+		if c.Type == held && c.Status == corev1.ConditionTrue {
+			fmt.Fprintf(out, "! %s: %s\n", c.Type, c.Message)
+		}
+	}
+	if a.Choice.UsesCurrent {
+		fmt.Fprintln(out, "! the recipe starts from the requests of the running pods, which are not read here: the published target stands in for them")
+	}
 	for _, problem := range append([]string{a.Choice.Problem}, a.Problems...) {
 		if problem != "" {
 			fmt.Fprintln(out, "!", problem)

@@ -24,6 +24,7 @@ type Content struct {
 type Record struct {
 	Namespace, Name string
 	Sum             uint64 // of everything but the time of writing
+	Lacks           error  // what had no room, so that the record is without it; nil: nothing
 
 	spec    vpav1.VerticalPodAutoscalerCheckpointSpec
 	status  vpav1.VerticalPodAutoscalerCheckpointStatus
@@ -48,6 +49,9 @@ func NewRecord(o Owner, container string, c Content, now time.Time) (Record, err
 	raw, err := json.Marshal(r.status)
 	if err != nil {
 		return r, err
+	}
+	if !fits(windows, c.Trail) {
+		c.Trail, r.Lacks = nil, ErrTrail
 	}
 	h := fnv.New64a()
 	_, _ = h.Write(raw) // a hash never fails

@@ -28,7 +28,8 @@ var ErrWindows = errors.New("the annotation " + OpenWindows + " cannot be used")
 const (
 	maxWindows     = 1000
 	maxWindowBytes = 128 << 10
-	namedWindows   = 10 // of those that are wrong
+	maxBytes       = 240 << 10 // of it all; the rest is for others
+	namedWindows   = 10        // of those that are wrong
 )
 
 // open is the annotation. It counts only beside the status it was written with:
@@ -68,6 +69,14 @@ func encode(windows map[string]usage.Window) ([]byte, error) {
 		list[pod] = window{End: w.End, Usage: known(w.Usage), OOM: known(w.OOM), Kill: w.Kill, Kills: w.Kills}
 	}
 	return json.Marshal(list)
+}
+
+// ErrTrail says that there is no room for a trail. All else is saved.
+var ErrTrail = errors.New("what the recipe knows of the past is too large for the annotation " + OpenWindows + " and was left out, so a restart begins it anew: choose larger buckets or fewer days in the annotation loadline.dev/recipe")
+
+// fits tells whether a trail has room beside encoded windows.
+func fits(windows, trail []byte) bool {
+	return len(windows)+base64.StdEncoding.EncodedLen(len(trail)) < maxBytes
 }
 
 // annotation puts encoded windows and a trail beside the status that is written at

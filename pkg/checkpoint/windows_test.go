@@ -68,6 +68,25 @@ func TestTheHighestPeaksStayWithinTheLimit(t *testing.T) {
 	}
 }
 
+// The API server refuses an object with more than 256 KiB of annotations: then not
+// even the histograms would be saved.
+func TestATrailWithoutRoomIsLeftOut(t *testing.T) {
+	windows := map[string]usage.Window{}
+	for i := range 1000 {
+		windows[fmt.Sprintf("%050d", i)] = usage.Window{End: now(), Usage: 1 << 62, OOM: 1 << 62}
+	}
+	for size, left := range map[int]error{0: nil, 80 << 10: nil, 150 << 10: ErrTrail, 1 << 20: ErrTrail} {
+		r, err := NewRecord(Owner{"ns", "web"}, "a", Content{Windows: windows, Trail: make([]byte, size)}, now())
+		require.NoError(t, err)
+		require.Equal(t, left, r.Lacks, size)
+		require.NoError(t, validation.ValidateAnnotationsSize(r.Object().Annotations), size)
+		kept, trail, err := decode(r.windows, now())
+		require.NoError(t, err)
+		require.Greater(t, len(kept), 400)
+		require.Equal(t, left == nil && size > 0, len(trail) > 0, size)
+	}
+}
+
 func TestMalformedAnnotationsAreRefusedWithTheField(t *testing.T) {
 	for text, want := range map[string]string{
 		``:            "unexpected end of JSON input",

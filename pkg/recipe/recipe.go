@@ -23,8 +23,14 @@ const (
 	NotUsable Source = "wrong_annotation" // so that of the flag serves
 )
 
-// mostParsed bounds how many texts are remembered.
-const mostParsed = 1000
+// What is remembered is bounded: the number of texts, and the characters of each and
+// of what is wrong with it. Anybody who may write a VPA may write ever new ones, and
+// an annotation has room for 256 KiB.
+const (
+	mostParsed  = 1000
+	mostText    = 1000
+	mostProblem = 3000
+)
 
 // Choice is the recipe of a VPA. It does not change once made.
 type Choice struct {
@@ -67,6 +73,12 @@ func (b *Book) For(text string) *Choice {
 	if known := b.parsed[text]; known != nil {
 		return known
 	}
+	if len(text) > mostText {
+		c := *b.standard
+		c.Text, c.Source = text, NotUsable
+		c.Problem = b.problem(fmt.Errorf("it has %d characters, must have at most %d", len(text), mostText))
+		return &c
+	}
 	if len(b.parsed) >= mostParsed { // somebody writes ever new ones
 		b.parsed = map[string]*Choice{"": b.standard}
 	}
@@ -83,8 +95,11 @@ func (b *Book) For(text string) *Choice {
 
 // problem is one line.
 func (b *Book) problem(err error) string {
-	return fmt.Sprintf("annotation %s: %s; until that is right the recipe is %q, that of the recommender",
-		Annotation, strings.ReplaceAll(err.Error(), "\n", "; "), b.flag)
+	what := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if len(what) > mostProblem {
+		what = strings.ToValidUTF8(what[:mostProblem], "") + " and so on"
+	}
+	return fmt.Sprintf("annotation %s: %s; until that is right the recipe is %q, that of the recommender", Annotation, what, b.flag)
 }
 
 func nameOf(text string) string {

@@ -1,8 +1,11 @@
 package recipe
 
 import (
+	"runtime"
 	"strconv"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -52,4 +55,39 @@ func TestABookStaysThin(t *testing.T) {
 		require.LessOrEqual(t, len(b.parsed), mostParsed+1)
 	}
 	require.Equal(t, FromFlag, b.For("").Source)
+}
+
+// Whoever may write a VPA cannot fill the memory of the recommender, nor the status
+// of the VPA, with what is wrong in an annotation.
+func TestLongTextsAreRefusedAndNotRemembered(t *testing.T) {
+	b, err := NewBook("vpa", estimate.DefaultConfig())
+	require.NoError(t, err)
+	for i := range 10 {
+		long := b.For("loadline:" + strings.Repeat("a=1,", 50000) + strconv.Itoa(i))
+		require.Equal(t, NotUsable, long.Source)
+		require.Contains(t, long.Problem, "it has 200010 characters, must have at most 1000; until that is right the recipe is")
+	}
+	require.Len(t, b.parsed, 1)
+	many := "autopilot:"
+	for i := range 100 {
+		many += "ä" + strconv.Itoa(i) + "=1,"
+	}
+	wrong := b.For(many)
+	require.Equal(t, NotUsable, wrong.Source)
+	require.Less(t, len(wrong.Problem), 3300)
+	require.True(t, utf8.ValidString(wrong.Problem))
+	require.Contains(t, wrong.Problem, `and so on; until that is right the recipe is "vpa"`)
+}
+
+// Each VPA may have settings of its own, so those that are costly must be cheap, too.
+func TestFineBucketsTakeNoRoom(t *testing.T) {
+	b, err := NewBook("vpa", estimate.DefaultConfig())
+	require.NoError(t, err)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range 10 {
+		require.Empty(t, b.For("crane:cpu-bucket-cores=0.001,memory-bucket-bytes=1048576,cpu-margin=0."+strconv.Itoa(i)).Problem)
+	}
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(10*64<<10))
 }

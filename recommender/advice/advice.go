@@ -70,7 +70,7 @@ func (a *Advisor) Estimates(v *feed.VPA, scratch *profile.Profile, dst []status.
 			Known:     e.known,
 			Doubted:   either(a.doubts(v, container, live), e.young),
 			Coarse:    a.coarse(),
-			History:   status.Covered(time.Duration(scratch.Confidence(time.Hour) * float64(time.Hour))),
+			History:   status.Covered(min(time.Duration(scratch.Confidence(time.Hour)*float64(time.Hour)), e.seen)),
 		})
 	}
 	return dst
@@ -189,7 +189,7 @@ func (a *Advisor) Contents(v *feed.VPA, now time.Time) map[string]checkpoint.Con
 			continue
 		}
 		a.Store.RemovePeaks(&scratch, now, series...)
-		content := checkpoint.Content{Image: scratch.Image(), Windows: map[string]usage.Window{}}
+		content := checkpoint.Content{Image: scratch.Image(), Windows: map[string]usage.Window{}, Trail: v.SavedTrails[container]}
 		if t := v.Trails[container]; t != nil {
 			content.Trail = t.Image()
 		}

@@ -10,6 +10,8 @@ import (
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
@@ -18,9 +20,11 @@ import (
 // Doubt notes which histories of a VPA that was just taken on may be less than
 // there was, because something is published that must have come from more: all of
 // a container without history, and the memory of one whose open windows are not
-// known; or because the status says so itself. It also notes for how long each was
-// seen while targets were held, or a program that starts often would never let them
-// go; what is lost since then begins anew. Past is what was loaded, by container.
+// known; all of one of which the histograms saw more lately than the trail, because
+// another recommender went on with these alone; or because the status says so itself.
+// It also notes for how long each was seen while targets were held, or a program that
+// starts often would never let them go; what is lost since then begins anew. Past is
+// what was loaded, by container.
 func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
 	v.Doubted, v.Watched = nil, nil
 	if v.Retargeted || !status.Provided(v.Object) {
@@ -31,14 +35,20 @@ func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
 	v.Doubted, v.Watched = map[string][amount.Kinds]bool{}, map[string]time.Duration{}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
 		loaded, found := past[c.ContainerName]
+		gap := found && behind(v.Trails[c.ContainerName], loaded.Profile)
 		v.Doubted[c.ContainerName] = [amount.Kinds]bool{
-			amount.CPU:    uncertain || !found,
-			amount.Memory: uncertain || !found || loaded.Windows == nil,
+			amount.CPU:    uncertain || !found || gap,
+			amount.Memory: uncertain || !found || gap || loaded.Windows == nil,
 		}
 		if intact := !unsaved && loaded.Windows != nil; intact && !since.IsZero() {
 			v.Watched[c.ContainerName] = max(0, loaded.Profile.Last().Sub(since))
 		}
 	}
+}
+
+// behind tells whether the last samples of a history are not in the trail beside it.
+func behind(t *trail.Trail, p *profile.Profile) bool {
+	return t != nil && p.Last().Sub(time.Unix(0, t.Now)) > patience
 }
 
 // heldSince returns since when the status of a VPA says that targets are held, the

@@ -1,11 +1,13 @@
 package advice
 
 import (
+	"math"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/recommender/feed"
 )
 
@@ -29,20 +31,26 @@ type estimated struct {
 	bounds amount.Bounds
 	known  [amount.Kinds]bool // there is enough to say anything
 	young  [amount.Kinds]bool // the recipe knows less of the past than there was
+	seen   time.Duration      // that what the recipe needs covers, of both kinds
 }
 
 func (s served) estimate(v *feed.VPA, container string, p *profile.Profile) estimated {
-	e := estimated{known: [amount.Kinds]bool{amount.CPU: !p.CPU.Empty(), amount.Memory: !p.Memory.Empty()}}
+	e := estimated{known: [amount.Kinds]bool{amount.CPU: !p.CPU.Empty(), amount.Memory: !p.Memory.Empty()}, seen: math.MaxInt64}
 	subject := estimate.Subject{Profile: p, Minimum: s.minimum}
 	if s.Needs.Any() {
 		t := v.Trails[container]
-		if t == nil {
-			e.known = [amount.Kinds]bool{}
-			return e
+		if t == nil { // what is published stays, and takes the place of what nothing leads to
+			t = trail.New(s.Needs)
 		}
 		subject.Trail = t
 		for k := range amount.Kind(amount.Kinds) {
 			covered, some := t.Covers(k)
+			if !some {
+				covered = 0
+			}
+			if e.known[k] {
+				e.seen = min(e.seen, covered)
+			}
 			e.known[k] = e.known[k] && some
 			e.young[k] = p.Last().Sub(p.First()) > covered+patience && covered < s.enough(v, container, k)
 		}

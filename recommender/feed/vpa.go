@@ -42,6 +42,9 @@ type VPA struct {
 	// container. The caller fills and prunes them; they are kept while the VPA has
 	// the same target.
 	Trails map[string]*trail.Trail
+	// SavedTrails are images of trails that no recipe could read, because the one that
+	// was asked for is misspelled. The caller keeps them.
+	SavedTrails map[string][]byte
 	// TrailsNeeded is when a recipe last needed them. The caller keeps it.
 	TrailsNeeded time.Time
 	// Doubted tells of which kinds of a container less history may be known than

@@ -3,8 +3,9 @@
 //
 // Keeper gives each VPA its recipe and fills the trails; where no recipe needs any,
 // it does nothing. A trail belongs to the VPA, not to pods, so rollouts add none.
-// When a VPA changes its recipe, what both recipes need stays; what no recipe needs
-// any more goes after a day, lest somebody who tries another one loses it.
+// When a VPA changes its recipe, what both recipes need stays, and what only the former
+// one needed goes. Where the new one needs nothing all stays for a day, lest somebody
+// who tries it loses what there was.
 //
 // It makes no recommendation and writes nothing; packages advice and upkeep do.
 package trails

@@ -43,7 +43,7 @@ func (k *Keeper) Follow(log klog.Logger, now time.Time) {
 	k.kept = 0
 	for _, v := range k.Model.VPAs() {
 		if text := v.Object.Annotations[recipe.Annotation]; v.Recipe == nil || v.Recipe.Text != text {
-			k.choose(log, v, text)
+			k.choose(log, v, text, now)
 		}
 		needs := v.Recipe.Needs.Any()
 		if needs || v.Recipe.Problem != "" { // somebody mistyped what is needed
@@ -58,7 +58,7 @@ func (k *Keeper) Follow(log klog.Logger, now time.Time) {
 	}
 }
 
-func (k *Keeper) choose(log klog.Logger, v *feed.VPA, text string) {
+func (k *Keeper) choose(log klog.Logger, v *feed.VPA, text string, now time.Time) {
 	v.Recipe = k.Book.For(text)
 	v.Touch()
 	if v.Recipe.Problem != "" {
@@ -68,6 +68,10 @@ func (k *Keeper) choose(log klog.Logger, v *feed.VPA, text string) {
 		for _, t := range v.Trails {
 			t.Adapt(v.Recipe.Needs)
 		}
+	}
+	if v.Recipe.Problem == "" {
+		_ = k.Restore(v, v.SavedTrails, now, 0) // they were looked at before
+		v.SavedTrails = nil
 	}
 }
 
@@ -119,17 +123,25 @@ func of(v *feed.VPA, container string) *trail.Trail {
 }
 
 // Restore gives a VPA that was just taken on the trails that were saved, as images
-// by container. The error joins one for each that cannot be used: that container
-// begins anew.
+// by container. While somebody mistyped what is needed they are put by. The error
+// joins one for each that cannot be used: that container begins anew.
 func (k *Keeper) Restore(v *feed.VPA, images map[string][]byte, now time.Time, ahead time.Duration) error {
-	if !v.Recipe.Needs.Any() {
+	needs := v.Recipe.Needs
+	if !needs.Any() && v.Recipe.Problem == "" {
 		return nil
+	}
+	if !needs.Any() {
+		v.SavedTrails = make(map[string][]byte, len(images))
 	}
 	var problems []error
 	for _, container := range slices.Sorted(maps.Keys(images)) {
-		t, err := trail.Read(v.Recipe.Needs, images[container], now, ahead)
+		t, err := trail.Read(needs, images[container], now, ahead)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("container %s: what the recipe %s knows of the past cannot be used: %w", container, v.Recipe.Name, err))
+			continue
+		}
+		if !needs.Any() {
+			v.SavedTrails[container] = images[container]
 			continue
 		}
 		if v.Trails == nil {
@@ -189,11 +201,16 @@ type served struct {
 	source recipe.Source
 }
 
-// Expire drops the trails of containers of which no history is left.
-func (k *Keeper) Expire() {
+// Expire drops the trails of containers of which no history is left. While the target
+// of a VPA is in trouble its pods are not seen, though they may be there: then a trail
+// goes when it is as old as histories become.
+func (k *Keeper) Expire(now time.Time) {
 	for _, v := range k.Model.VPAs() {
-		maps.DeleteFunc(v.Trails, func(container string, _ *trail.Trail) bool {
-			return v.Restored[container] == nil && len(v.Series(container)) == 0
+		maps.DeleteFunc(v.Trails, func(container string, t *trail.Trail) bool {
+			if v.Restored[container] != nil || len(v.Series(container)) > 0 {
+				return false
+			}
+			return v.Trouble == nil || now.Sub(time.Unix(0, t.Now)) >= v.RulesOf(container).Age()
 		})
 	}
 }

@@ -1,6 +1,7 @@
 package trails
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -117,9 +118,25 @@ func TestTrailsOfContainersThatAreGoneGo(t *testing.T) {
 	k.Observe(sample(amount.CPU, 0, 100), 1)
 	v := k.Model.Find("ns", "v")
 	v.Trails["gone"] = trail.New(v.Recipe.Needs)
-	k.Expire()
+	k.Expire(now())
 	require.Contains(t, v.Trails, "a")
 	require.NotContains(t, v.Trails, "gone")
+}
+
+// While a target cannot be read its pods are not seen; they are not gone. What a
+// recipe remembers of them for two weeks must not go with an outage of an hour.
+func TestTrailsOutliveTheTroubleOfATarget(t *testing.T) {
+	k := keeper(t, "loadline")
+	k.Observe(sample(amount.CPU, 0, 100), 1)
+	v := k.Model.Find("ns", "v")
+	trouble := feed.Observed{Object: v.Object, Err: errors.New("no answer")}
+	k.Model.SyncVPAs([]feed.Observed{trouble}, now())
+	k.Model.SyncVPAs([]feed.Observed{trouble}, now().Add(feed.Grace))
+	require.Empty(t, v.Series("a"))
+	k.Expire(now().Add(time.Hour))
+	require.Contains(t, v.Trails, "a")
+	k.Expire(now().Add(8 * 24 * time.Hour))
+	require.Empty(t, v.Trails, "it is as old as histories become")
 }
 
 // A pod whose VPA has another recipe costs a lookup; this is what it costs.

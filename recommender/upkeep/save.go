@@ -278,7 +278,7 @@ func (s *Saver) save(ctx context.Context, t *turn, container string, content che
 		case last.turn != t.number && s.isPoorer(key, t, stored, int(content.Image.Samples), now):
 			return false, ErrPoorer
 		case last == mark{t.number, r.Sum}:
-			return false, nil
+			return false, r.Lacks
 		}
 	}
 	if err := s.write(ctx, r, annotated); err != nil {
@@ -287,7 +287,7 @@ func (s *Saver) save(ctx context.Context, t *turn, container string, content che
 	s.mu.Lock()
 	s.written[key] = mark{t.number, r.Sum}
 	s.mu.Unlock()
-	return true, nil
+	return true, r.Lacks
 }
 
 func (s *Saver) last(key name) mark {

@@ -348,6 +348,22 @@ func TestWhatFailsIsNotUrgentAnyMore(t *testing.T) {
 	}
 }
 
+// What has no room is said, each time, and all else is saved.
+func TestATrailWithoutRoomIsReported(t *testing.T) {
+	b := newBench()
+	large := content(1)
+	large.Trail = make([]byte, 1<<20)
+	v := b.holds("web", map[string]checkpoint.Content{"x": large})
+	for range 2 {
+		r := b.Save(t.Context(), []*feed.VPA{v}, All, now(), time.Minute)
+		require.ErrorIs(t, r.Err, checkpoint.ErrTrail)
+		require.ErrorContains(t, r.Err, "save checkpoint ns/web-x: ")
+	}
+	list, err := b.client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+}
+
 // Only who refuses a write is a reason to put it off and to mark the target: where
 // the time of a pass is over, the VPA is as urgent as before.
 func TestAnEndOfTimeIsNoRefusal(t *testing.T) {

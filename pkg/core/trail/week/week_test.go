@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/trail/ring"
 )
 
 var start = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -53,6 +54,25 @@ func TestWeightedForgetsAfterItsDays(t *testing.T) {
 	w.Observe(at(8*24*time.Hour), 50)
 	require.InEpsilon(t, 0.1, w.Quantile(0.99), 1e-9)
 	require.Len(t, w.days, 7)
+}
+
+// An image that somebody else made may be as large as an annotation.
+func TestBucketsThatAreNotInOrderAreRefused(t *testing.T) {
+	shape := NewWeightedShape([amount.Kinds]float64{0.1, 100 << 20}, [amount.Kinds]float64{100, 104857600000}, 0.00001, 7*24*time.Hour)
+	for name, buckets := range map[string][]int64{"falling": {5, 4}, "twice": {5, 5}, "rising": {4, 5}} {
+		var image ring.Writer
+		image.Float(0.1)
+		image.Int(1)
+		image.Int(start.Unix() / 86400)
+		image.Int(2)
+		for _, b := range buckets {
+			image.Int(b)
+			image.Float(1)
+		}
+		r := ring.NewReader(image)
+		require.True(t, NewWeighted(shape, amount.CPU).Read(r))
+		require.Equal(t, name == "rising", r.Err() == nil, name)
+	}
 }
 
 func TestPointsAreMeansOfCPUAndPeaksOfMemory(t *testing.T) {

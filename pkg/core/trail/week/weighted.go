@@ -1,21 +1,21 @@
 package week
 
 import (
+	"math"
 	"slices"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/histogram"
 	"loadline.dev/loadline/pkg/core/trail/ring"
 )
 
 // WeightedShape is what the week of histograms of containers have in common: for
 // each kind buckets of equal size, in cores and bytes.
 type WeightedShape struct {
-	schemes [amount.Kinds]*histogram.Scheme
-	sizes   [amount.Kinds]float64
-	least   float64
-	window  time.Duration
+	sizes  [amount.Kinds]float64
+	last   [amount.Kinds]int // bucket, in which all is that is more
+	least  float64
+	window time.Duration
 }
 
 // NewWeightedShape returns the shape of histograms with buckets of a size up to a
@@ -23,10 +23,21 @@ type WeightedShape struct {
 // days, it counts no more.
 func NewWeightedShape(size, most [amount.Kinds]float64, least float64, window time.Duration) *WeightedShape {
 	s := &WeightedShape{sizes: size, least: least, window: window}
-	for k := range s.schemes {
-		s.schemes[k] = histogram.Linear(size[k], most[k], least/1000)
+	for k := range s.last {
+		s.last[k] = int(math.Ceil(most[k] / size[k]))
 	}
 	return s
+}
+
+// bucket returns that of a use. A table of their edges would be large: each VPA may
+// have its own size, and there may be 100,000 of them.
+func (s *WeightedShape) bucket(k amount.Kind, use float64) int32 {
+	return int32(max(min(use/s.sizes[k], float64(s.last[k])), 0))
+}
+
+// end returns where a bucket ends.
+func (s *WeightedShape) end(k amount.Kind, bucket int32) float64 {
+	return float64(min(int(bucket)+1, s.last[k])) * s.sizes[k]
 }
 
 // Weighted is the past of one kind, a histogram for each day.
@@ -57,7 +68,7 @@ func (w *Weighted) Observe(at int64, use float64) {
 		use /= 1000
 	}
 	if d := w.day(at / int64(24*time.Hour)); d != nil {
-		d.add(int32(w.shape.schemes[w.kind].Find(use)), max(use, w.shape.least))
+		d.add(w.shape.bucket(w.kind, use), max(use, w.shape.least))
 	}
 }
 
@@ -101,7 +112,7 @@ func (w *Weighted) Quantile(q float64) float64 {
 	if len(all.cells) == 0 {
 		return 0
 	}
-	threshold, sum, scheme := q*total, 0.0, w.shape.schemes[w.kind]
+	threshold, sum := q*total, 0.0
 	bucket := all.cells[len(all.cells)-1].bucket
 	for _, c := range all.cells {
 		if sum += c.weight; sum >= threshold {
@@ -109,7 +120,7 @@ func (w *Weighted) Quantile(q float64) float64 {
 			break
 		}
 	}
-	return scheme.Start(min(int(bucket)+1, scheme.Buckets()-1))
+	return w.shape.end(w.kind, bucket)
 }
 
 // Adapt gives it another shape, and tells whether that is possible: only with
@@ -151,7 +162,8 @@ func (w *Weighted) Write(to *ring.Writer) {
 const mostDays, mostCells = 100, 1 << 20
 
 // Read takes them from an image, and tells whether that has buckets of the same
-// size.
+// size. Those of a day must be in order, as they were written: to sort them would
+// take a time that grows with the square.
 func (w *Weighted) Read(r *ring.Reader) bool {
 	if r.Float() != w.shape.sizes[w.kind] {
 		return false
@@ -159,10 +171,13 @@ func (w *Weighted) Read(r *ring.Reader) bool {
 	w.days = nil
 	for range r.Within(0, mostDays) {
 		number := r.Within(0, ring.MostNumber)
-		d := w.day(number)
+		d, last := w.day(number), int32(-1)
 		for range r.Within(0, mostCells) {
 			bucket, weight := int32(r.Within(0, mostCells)), r.Float()
-			if r.Err() != nil {
+			if bucket <= last {
+				r.Fail()
+			}
+			if last = bucket; r.Err() != nil {
 				return true
 			}
 			if d != nil {
