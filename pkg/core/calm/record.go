@@ -15,6 +15,13 @@ type Change struct {
 	Before, After Sizes
 }
 
+// Forget takes a kind out of a change, as if it were not recommended.
+func (c Change) Forget(k amount.Kind) {
+	for name, after := range c.After {
+		c.After[name] = after.Without(k)
+	}
+}
+
 // Record is what is remembered of the changes of one workload. The zero value
 // remembers nothing.
 type Record struct {
