@@ -2,6 +2,7 @@ package calm
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -127,6 +128,15 @@ func TestAPauseOutlivesTheRecord(t *testing.T) {
 	require.Equal(t, Pause{4, noon.Add(40 * time.Minute)}, next.Pause, "it goes on where it was")
 	require.Equal(t, Record{}, Record{}.Resumed(Pause{1, noon.Add(12*time.Hour + 1)}, noon), "somebody else's")
 	require.Equal(t, Record{}, Record{}.Resumed(Pause{}, noon))
+}
+
+func TestAForgedCountDoesNotShortenTheBackOff(t *testing.T) {
+	r := Record{}.Resumed(Pause{math.MaxInt, noon.Add(time.Minute)}, noon)
+	for range 3 {
+		r = r.Changed(change(100, 200), noon, noon).See(noon.Add(time.Second), seen(sizes(100, 100), sizes(200, 100)), noon)
+		require.Equal(t, noon.Add(longBackOff), r.Until)
+		require.Positive(t, r.Fruitless)
+	}
 }
 
 func TestTwoRecommendationsDoNotMakeAPodFlap(t *testing.T) {

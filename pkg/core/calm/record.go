@@ -47,9 +47,14 @@ type Pause struct {
 func (r Record) Resumed(p Pause, now time.Time) Record {
 	if r.At.IsZero() && p.Until.After(r.Until) && !p.Until.After(now.Add(longBackOff)) {
 		r.Pause = p
+		r.Fruitless = min(p.Fruitless, mostResumed)
 	}
 	return r
 }
+
+// mostResumed is a count for which the back-off is the longest for long. Somebody
+// may write a larger one, which would overflow.
+const mostResumed = 100
 
 // The back-off after a change without effect, doubled with each further one.
 const (
