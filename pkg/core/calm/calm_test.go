@@ -130,6 +130,17 @@ func TestAPauseOutlivesTheRecord(t *testing.T) {
 	require.Equal(t, Record{}, Record{}.Resumed(Pause{}, noon))
 }
 
+// Only at first a pod shows what was cut on its way; what is recommended later has
+// nothing to do with that.
+func TestALaterRecommendationMakesNoPodShort(t *testing.T) {
+	created := noon.Add(time.Second)
+	r := Record{}.Changed(change(100, 200), noon, noon).See(created, seen(sizes(190, 100), sizes(190, 100)), noon)
+	r = r.See(created, seen(sizes(190, 100), sizes(300, 100)), noon.Add(time.Hour))
+	require.Zero(t, r.Fruitless)
+	r = r.Changed(change(190, 300), created, noon).See(created.Add(time.Second), seen(sizes(200, 100), sizes(300, 100)), noon)
+	require.Equal(t, 1, r.Fruitless, "the next change is judged anew")
+}
+
 func TestAForgedCountDoesNotShortenTheBackOff(t *testing.T) {
 	r := Record{}.Resumed(Pause{math.MaxInt, noon.Add(time.Minute)}, noon)
 	for range 3 {

@@ -82,6 +82,8 @@ func (r Record) See(created time.Time, next Change, now time.Time) Record {
 		r.Judged = true
 		r.Fruitless++
 		r.Until = now.Add(doubled(firstBackOff, r.Fruitless-1, longBackOff))
+	case !r.Judged && r.Last.met(next):
+		r.Judged = true // else it would look short as soon as more is recommended
 	}
 	return r
 }
@@ -183,6 +185,14 @@ func (c Change) short(next Change) bool {
 		step, again := c.step(name, k), next.step(name, k)
 		missing := c.After[name].Value(k) - next.Before[name].Value(k)
 		return step > 0 && missing > 0 && again > 0 || step < 0 && missing < 0 && again < 0
+	})
+}
+
+// met tells whether a pod has all it would get of what the change was about: it
+// came with another recommendation.
+func (c Change) met(next Change) bool {
+	return !c.any(func(name string, k amount.Kind) bool {
+		return c.step(name, k) != 0 && (!next.After[name].Has(k) || next.step(name, k) != 0)
 	})
 }
 
