@@ -2,6 +2,7 @@ package calm
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -127,6 +128,26 @@ func TestAPauseOutlivesTheRecord(t *testing.T) {
 	require.Equal(t, Pause{4, noon.Add(40 * time.Minute)}, next.Pause, "it goes on where it was")
 	require.Equal(t, Record{}, Record{}.Resumed(Pause{1, noon.Add(12*time.Hour + 1)}, noon), "somebody else's")
 	require.Equal(t, Record{}, Record{}.Resumed(Pause{}, noon))
+}
+
+// Only at first a pod shows what was cut on its way; what is recommended later has
+// nothing to do with that.
+func TestALaterRecommendationMakesNoPodShort(t *testing.T) {
+	created := noon.Add(time.Second)
+	r := Record{}.Changed(change(100, 200), noon, noon).See(created, seen(sizes(190, 100), sizes(190, 100)), noon)
+	r = r.See(created, seen(sizes(190, 100), sizes(300, 100)), noon.Add(time.Hour))
+	require.Zero(t, r.Fruitless)
+	r = r.Changed(change(190, 300), created, noon).See(created.Add(time.Second), seen(sizes(200, 100), sizes(300, 100)), noon)
+	require.Equal(t, 1, r.Fruitless, "the next change is judged anew")
+}
+
+func TestAForgedCountDoesNotShortenTheBackOff(t *testing.T) {
+	r := Record{}.Resumed(Pause{math.MaxInt, noon.Add(time.Minute)}, noon)
+	for range 3 {
+		r = r.Changed(change(100, 200), noon, noon).See(noon.Add(time.Second), seen(sizes(100, 100), sizes(200, 100)), noon)
+		require.Equal(t, noon.Add(longBackOff), r.Until)
+		require.Positive(t, r.Fruitless)
+	}
 }
 
 func TestTwoRecommendationsDoNotMakeAPodFlap(t *testing.T) {

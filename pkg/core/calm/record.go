@@ -15,6 +15,13 @@ type Change struct {
 	Before, After Sizes
 }
 
+// Forget takes a kind out of a change, as if it were not recommended.
+func (c Change) Forget(k amount.Kind) {
+	for name, after := range c.After {
+		c.After[name] = after.Without(k)
+	}
+}
+
 // Record is what is remembered of the changes of one workload. The zero value
 // remembers nothing.
 type Record struct {
@@ -40,9 +47,14 @@ type Pause struct {
 func (r Record) Resumed(p Pause, now time.Time) Record {
 	if r.At.IsZero() && p.Until.After(r.Until) && !p.Until.After(now.Add(longBackOff)) {
 		r.Pause = p
+		r.Fruitless = min(p.Fruitless, mostResumed)
 	}
 	return r
 }
+
+// mostResumed is a count for which the back-off is the longest for long. Somebody
+// may write a larger one, which would overflow.
+const mostResumed = 100
 
 // The back-off after a change without effect, doubled with each further one.
 const (
@@ -70,6 +82,8 @@ func (r Record) See(created time.Time, next Change, now time.Time) Record {
 		r.Judged = true
 		r.Fruitless++
 		r.Until = now.Add(doubled(firstBackOff, r.Fruitless-1, longBackOff))
+	case !r.Judged && r.Last.met(next):
+		r.Judged = true // else it would look short as soon as more is recommended
 	}
 	return r
 }
@@ -171,6 +185,14 @@ func (c Change) short(next Change) bool {
 		step, again := c.step(name, k), next.step(name, k)
 		missing := c.After[name].Value(k) - next.Before[name].Value(k)
 		return step > 0 && missing > 0 && again > 0 || step < 0 && missing < 0 && again < 0
+	})
+}
+
+// met tells whether a pod has all it would get of what the change was about: it
+// came with another recommendation.
+func (c Change) met(next Change) bool {
+	return !c.any(func(name string, k amount.Kind) bool {
+		return c.step(name, k) != 0 && (!next.After[name].Has(k) || next.step(name, k) != 0)
 	})
 }
 

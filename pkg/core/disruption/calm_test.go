@@ -110,6 +110,32 @@ func TestAPauseIsWrittenOnPodsAndReadFromThem(t *testing.T) {
 	require.Empty(t, planned(v, Memory{}, defaults(), noon.Add(time.Minute)).Memory.Owners, "a pod that has its size tells nothing any more")
 }
 
+func TestAStartupBoostIsNotTakenForAChangeWithoutEffect(t *testing.T) {
+	v := remembered(Recreate, 2, func(_ int, p *Pod) { p.Containers[0] = container(2500, 100, 1000, 1000) })
+	var memory Memory
+	memory.Did(planned(v, Memory{}, defaults(), noon).Actions[0], noon)
+	fresh := &v.Pods[0]
+	fresh.UID, fresh.Created = "new", noon.Add(time.Second)
+	for _, c := range []struct {
+		boosted     bool
+		cpu, memory amount.Amount
+		fruitless   int
+	}{
+		{true, 3000, 1000, 0},
+		{true, 3000, 500, 1},
+		{false, 3000, 1000, 1},
+		{false, 1000, 1000, 0},
+	} {
+		fresh.Boosted, fresh.Containers[0] = c.boosted, container(c.cpu, c.memory, 1000, 1000)
+		r := planned(v, memory, defaults(), noon.Add(time.Minute))
+		require.Len(t, r.Pauses, c.fruitless, "%+v", c)
+	}
+	fresh.Boosted, fresh.Containers[0] = true, container(3000, 1000, 1000, 1000)
+	memory = planned(v, memory, defaults(), noon.Add(time.Minute)).Memory
+	fresh.Boosted, fresh.Containers[0] = false, container(2000, 1000, 1000, 1000)
+	require.Len(t, planned(v, memory, defaults(), noon.Add(2*time.Minute)).Pauses, 1, "it shows when the boost is over")
+}
+
 func TestAnotherRecommendationWaitsBeforeItUndoesTheLast(t *testing.T) {
 	for _, mode := range []Mode{Recreate, InPlaceOrRecreate} {
 		v := remembered(mode, 2, nil)

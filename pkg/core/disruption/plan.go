@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/room"
@@ -143,7 +144,11 @@ func (p *plan) learn(v *VPA) {
 		if !known {
 			continue
 		}
-		seen := record.See(pod.Created, pod.change(), p.now)
+		next := pod.change()
+		if pod.Boosted { // extra CPU hides what it got
+			next.Forget(amount.CPU)
+		}
+		seen := record.See(pod.Created, next, p.now)
 		if seen.Fruitless > record.Fruitless {
 			p.result.Pauses = append(p.result.Pauses, Pause{subject(v, pod), seen.Pause})
 		}

@@ -200,23 +200,19 @@ func (n Need) grown() (by amount.Resources) {
 	return by
 }
 
-// successor is what the pod that comes after an evicted one takes from quotas, of
-// the kinds that grow: all of it while the old one counts as well, else what it has
-// more. What does not grow comes in when the old one is gone.
+// successor is what the pod that comes after an evicted one takes from quotas: if
+// it grows, all of it while the old one counts as well, also of the kinds that stay
+// as they are, since the webhook would cut those, too. Else it is what it has more:
+// what only shrinks comes in when the old one is gone, and must not be stopped,
+// because it makes room.
 func (n Need) successor() (requests, limits amount.Resources) {
-	requests, limits = n.grown(), n.More
-	if !n.Overlaps {
-		return requests, limits
+	if !n.Overlaps || !n.grows() && !grown(n.More) {
+		return n.grown(), n.More
 	}
 	for k := range amount.Kind(amount.Kinds) {
-		if requests.Has(k) {
-			requests = requests.With(k, n.Wants.Value(k))
-		}
-		if limits.Value(k) > 0 {
-			limits = limits.With(k, max(limits.Value(k), n.Limits.Value(k)))
-		}
+		limits = limits.With(k, max(n.More.Value(k), n.Limits.Value(k)))
 	}
-	return requests, limits
+	return n.Wants, limits
 }
 
 func (n Need) grows() bool { return !n.grown().Empty() }

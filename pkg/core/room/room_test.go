@@ -77,9 +77,16 @@ func TestAQuotaMustHoldTheSuccessorBesideThePod(t *testing.T) {
 	require.Equal(t, OverQuota, r().Place(n, false))
 	require.Equal(t, Fits, r().Resize(n), "a resize takes only what is more")
 	n = Need{Namespace: "shop", Node: "a", Overlaps: true, Has: amount.Of(900, 100), Wants: amount.Of(800, 200)}
-	require.Equal(t, Fits, r().Place(n, false), "what shrinks comes in when the pod is gone")
+	require.Equal(t, OverQuota, r().Place(n, false), "the webhook would cut what shrinks to 250 at the same time")
+	n.Has = amount.Of(200, 100)
+	n.Wants = amount.Of(200, 200)
+	require.Equal(t, Fits, r().Place(n, false))
 	n.More, n.Limits = amount.Of(1, 0), amount.Of(251, 0)
 	require.Equal(t, OverQuota, r().Place(n, false), "limits")
+	n.More, n.Limits = amount.Of(0, 1), amount.Of(251, 100)
+	require.Equal(t, OverQuota, r().Place(n, false), "limits that stay")
+	n = Need{Namespace: "shop", Node: "a", Overlaps: true, Has: amount.Of(900, 100), Wants: amount.Of(800, 100), Limits: amount.Of(800, 100)}
+	require.Equal(t, Fits, r().Place(n, false), "what only shrinks comes in when the pod is gone")
 
 	n = need(100, 200)
 	n.Overlaps = true

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
@@ -98,6 +99,21 @@ func TestKindOfAnotherGroupIsReadThroughItsScale(t *testing.T) {
 	replicas, known := r.Replicas(t.Context(), RefKey("ns", ref("example.com/v1", "StatefulSet", "x")))
 	require.True(t, known)
 	require.EqualValues(t, 5, replicas)
+}
+
+// What was selected before holds only for a target that still says the same: one
+// that was deleted and made again may select other pods.
+func TestWhatWasSelectedBeforeIsNotKeptForAnotherTarget(t *testing.T) {
+	r := newResolver(t, scaled{"Thing.example.com/x": scale("app=x")}.scale,
+		&appsv1.Deployment{ObjectMeta: named("x"), Spec: appsv1.DeploymentSpec{Selector: selector()}})
+	for _, to := range []*autoscalingv1.CrossVersionObjectReference{ref("apps/v1", "Deployment", "x"), ref("example.com/v1", "Thing", "x")} {
+		first, err := r.Select(t.Context(), "ns", to, &Selection{Selector: labels.Nothing(), from: selector(), text: "app=old"})
+		require.NoError(t, err)
+		require.Equal(t, "app=x", first.Selector.String(), to.Kind)
+		again, err := r.Select(t.Context(), "ns", to, first)
+		require.NoError(t, err)
+		require.Same(t, first, again, to.Kind)
+	}
 }
 
 func TestTargetsThatCannotBeUsedSayWhyAndWhatToDo(t *testing.T) {
