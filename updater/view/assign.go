@@ -149,7 +149,7 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 		f.owners, f.groups = append(f.owners, o.owner), append(f.groups, g)
 	}
 	pod := known.core
-	pod.Group, pod.Bound, pod.Overlaps = group, o.owner.Kind == "DaemonSet" && o.owner.Group == "", !waits(o.owner.Key)
+	pod.Group, pod.Bound = group, o.owner.Kind == "DaemonSet" && o.owner.Group == ""
 	f.pods = append(f.pods, pod)
 	return nil
 }
@@ -166,11 +166,6 @@ func (r *Reader) group(ctx context.Context, owner target.Key) disruption.Group {
 		g.Replicas = 0
 	}
 	return g
-}
-
-// waits tells whether an owner makes a new pod only when the old one is gone.
-func waits(owner target.Key) bool {
-	return owner.Group == "" && (owner.Kind == "StatefulSet" || owner.Kind == "DaemonSet")
 }
 
 // tells tells whether owners of a kind say how many pods they want; one that

@@ -77,7 +77,6 @@ func (d *dice) pod(n, i int) Pod {
 	if d.roll(12) == 0 {
 		p.Pause = calm.Pause{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}
 	}
-	p.Overlaps = d.yes()
 	p.Ready = !p.Pending && d.roll(4) > 0
 	for c := range 1 + d.roll(3) {
 		p.Containers = append(p.Containers, d.container(c))

@@ -73,7 +73,6 @@ type Pod struct {
 	Boosted              bool               // has extra CPU while it starts, which is taken back apart from plans
 	Node                 string             // where it runs
 	Bound                bool               // it can run nowhere else
-	Overlaps             bool               // its successor is made before it is gone
 	Footprint            amount.Resources   // what it takes of its node
 	Fixed                []policy.Container // containers that are never sized, such as init containers
 	Containers           []Container

@@ -50,7 +50,6 @@ type Need struct {
 	Namespace string
 	Node      string           // where the pod runs
 	Bound     bool             // it can run nowhere else
-	Overlaps  bool             // its successor is made before it is gone
 	Has       amount.Resources // its requests, of all containers
 	Wants     amount.Resources // its requests after the change
 	More      amount.Resources // by how much the limits grow; kinds without are absent
@@ -202,11 +201,13 @@ func (n Need) grown() (by amount.Resources) {
 
 // successor is what the pod that comes after an evicted one takes from quotas: if
 // it grows, all of it while the old one counts as well, also of the kinds that stay
-// as they are, since the webhook would cut those, too. Else it is what it has more:
+// as they are, since the webhook would cut those, too. That holds for StatefulSets
+// and DaemonSets as well: they wait until the old pod is gone, but what quotas say is
+// used follows only later. Else it is what it has more:
 // what only shrinks comes in when the old one is gone, and must not be stopped,
 // because it makes room.
 func (n Need) successor() (requests, limits amount.Resources) {
-	if !n.Overlaps || !n.grows() && !grown(n.More) {
+	if !n.grows() && !grown(n.More) {
 		return n.grown(), n.More
 	}
 	for k := range amount.Kind(amount.Kinds) {

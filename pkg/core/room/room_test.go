@@ -69,14 +69,11 @@ func TestAQuotaMustHoldTheSuccessorBesideThePod(t *testing.T) {
 		return New(nil, map[string][]Quota{"shop": {{Requests: amount.Of(250, 1000), Limits: amount.Of(250, 1000)}}})
 	}
 	n := need(100, 250)
-	n.Overlaps = true
 	require.Equal(t, Fits, r().Place(n, false))
 	n = need(100, 251)
-	require.Equal(t, Fits, r().Place(n, false), "one that waits until the pod is gone")
-	n.Overlaps = true
 	require.Equal(t, OverQuota, r().Place(n, false))
 	require.Equal(t, Fits, r().Resize(n), "a resize takes only what is more")
-	n = Need{Namespace: "shop", Node: "a", Overlaps: true, Has: amount.Of(900, 100), Wants: amount.Of(800, 200)}
+	n = Need{Namespace: "shop", Node: "a", Has: amount.Of(900, 100), Wants: amount.Of(800, 200)}
 	require.Equal(t, OverQuota, r().Place(n, false), "the webhook would cut what shrinks to 250 at the same time")
 	n.Has = amount.Of(200, 100)
 	n.Wants = amount.Of(200, 200)
@@ -85,11 +82,10 @@ func TestAQuotaMustHoldTheSuccessorBesideThePod(t *testing.T) {
 	require.Equal(t, OverQuota, r().Place(n, false), "limits")
 	n.More, n.Limits = amount.Of(0, 1), amount.Of(251, 100)
 	require.Equal(t, OverQuota, r().Place(n, false), "limits that stay")
-	n = Need{Namespace: "shop", Node: "a", Overlaps: true, Has: amount.Of(900, 100), Wants: amount.Of(800, 100), Limits: amount.Of(800, 100)}
+	n = Need{Namespace: "shop", Node: "a", Has: amount.Of(900, 100), Wants: amount.Of(800, 100), Limits: amount.Of(800, 100)}
 	require.Equal(t, Fits, r().Place(n, false), "what only shrinks comes in when the pod is gone")
 
 	n = need(100, 200)
-	n.Overlaps = true
 	kept := r()
 	kept.Keep(n, true)
 	n.Wants = amount.Of(110, 110)
@@ -97,14 +93,14 @@ func TestAQuotaMustHoldTheSuccessorBesideThePod(t *testing.T) {
 }
 
 func TestRoomIsPromisedOnce(t *testing.T) {
-	r := New([]Node{node("a", 1000, 100), node("b", 1000, 300)}, map[string][]Quota{"shop": {{Requests: amount.Of(350, 350)}}})
+	r := New([]Node{node("a", 1000, 100), node("b", 1000, 300)}, map[string][]Quota{"shop": {{Requests: amount.Of(600, 600)}}})
 	before := r.Clone()
 	r.Keep(need(100, 200), false)
 	require.Equal(t, Full, r.Resize(need(100, 101)))
 	require.Equal(t, Fits, r.Place(need(100, 250), false))
 	r.Keep(need(100, 250), true)
 	require.Equal(t, Full, r.Place(need(100, 151), false), "the other node has 50 left")
-	require.Equal(t, OverQuota, r.Place(need(100, 201), false))
+	require.Equal(t, OverQuota, r.Place(need(100, 251), false), "the quota has 250 left")
 	require.Equal(t, Fits, before.Resize(need(100, 200)), "a clone is apart")
 	bound := need(100, 100)
 	bound.Bound = true
