@@ -28,6 +28,10 @@ var (
 	admission   *harness.Daemon
 )
 
+// simulatedNodes have room for all pods that the tests run side by side: a daemon has
+// only its own node, and would wait for that of others.
+const simulatedNodes = 6
+
 func TestMain(m *testing.M) {
 	os.Exit(runAll(m))
 }
@@ -42,7 +46,7 @@ func runAll(m *testing.M) (code int) {
 	defer stop()
 	dir, err := os.MkdirTemp("", "loadline-e2e-")
 	if err == nil {
-		cluster, err = harness.Start(ctx, harness.Options{Binary: binary, Root: "..", Dir: filepath.Join(dir, "cluster"), Nodes: 4, Out: os.Stdout})
+		cluster, err = harness.Start(ctx, harness.Options{Binary: binary, Root: "..", Dir: filepath.Join(dir, "cluster"), Nodes: simulatedNodes, Out: os.Stdout})
 	}
 	if err != nil {
 		fmt.Println(err)

@@ -156,7 +156,7 @@ func TestEvictionInEveryKindOfWorkload(t *testing.T) {
 			t.Parallel()
 			w := plain(t, "kind-"+strings.ToLower(kind), 2)
 			if kind == "DaemonSet" {
-				w.Replicas = 4 // one on each node
+				w.Replicas = simulatedNodes // one on each
 			}
 			template := w.Template()
 			version, err := f(t, w, metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name}, template, &metav1.LabelSelector{MatchLabels: template.Labels})
