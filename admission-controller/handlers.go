@@ -74,8 +74,9 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if err != nil {
 		return server.Answer{Cause: server.CauseBoost, Err: fmt.Errorf("VerticalPodAutoscaler %s: %w", klog.KObj(vpa), err)}
 	}
-	tell(ctx, request, mutation.Resized, klog.KObj(pod), klog.KObj(vpa))
-	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings}
+	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings, After: func() {
+		tell(ctx, request, mutation.Resized, klog.KObj(pod), klog.KObj(vpa))
+	}}
 }
 
 // tell logs what happens to a pod. A dry run changes none.

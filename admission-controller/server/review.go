@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -27,6 +28,9 @@ type Answer struct {
 	// the label it is counted under.
 	Err   error
 	Cause Cause
+	// After runs once the answer has left, so that what only tells of it, such as
+	// logging, does not hold the object up; nil: nothing.
+	After func()
 }
 
 // Handler decides about one object.
@@ -93,6 +97,7 @@ type exchange struct {
 	*reviewer
 	started, step time.Time
 	status, label string
+	after         func() // nil: nothing
 }
 
 // took records the step that just ended.
@@ -109,6 +114,9 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		total := time.Since(x.started)
 		r.recorder.Step(StepTotal, total)
 		r.recorder.Request(x.status, x.label, total)
+		if x.after != nil {
+			x.after()
+		}
 	}()
 	body, code := x.read(w, request)
 	x.took(StepRead)
@@ -124,13 +132,23 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	})
 	x.took(StepBuild)
 	if err == nil {
-		w.Header().Set("Content-Type", "application/json")
-		_, err = w.Write(answer)
+		err = deliver(w, answer)
 	}
 	x.took(StepWrite)
 	if err != nil {
 		x.problem(CauseResponse, err)
 	}
+}
+
+// deliver writes the whole body and does not wait for the end of the handler to let
+// it leave.
+func deliver(w http.ResponseWriter, body []byte) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if _, err := w.Write(body); err != nil {
+		return err
+	}
+	return http.NewResponseController(w).Flush()
 }
 
 // usualBody is the size of nearly all bodies in bytes.
@@ -176,6 +194,7 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 	}
 	x.label = handler.Label
 	answer := x.call(ctx, handler, request)
+	x.after = answer.After
 	if err := x.fill(response, answer); err != nil {
 		x.problem(CauseResponse, err)
 	}

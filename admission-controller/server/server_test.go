@@ -212,6 +212,14 @@ func send(t *testing.T, client *http.Client, url string) *http.Response {
 	return response
 }
 
+func TestWhatOnlyTellsOfAnAnswerDoesNotHoldItUp(t *testing.T) {
+	received := make(chan struct{})
+	client, url, _ := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{After: func() { <-received }} })}})
+	defer close(received)
+	client.Timeout = 10 * time.Second
+	require.Equal(t, http.StatusOK, send(t, client, url).StatusCode)
+}
+
 func TestConnectionsLeaveADrainingReplica(t *testing.T) {
 	client, url, stop := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{} })}, Drain: time.Second})
 	require.False(t, send(t, client, url).Close, "connections are kept")
