@@ -112,8 +112,8 @@ scale-updater: build ## measure resizes of the updater with 25 to 1,000 VPAs and
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./rush -vpas $(VPAS) -document ../docs/scale.md $(RUSH)
 
 .PHONY: load
-load: build ## measure the webhook with 10,000 VPAs on one processor and write the figures to docs/admission.md (6 minutes; LOAD="-rate 200" and more options)
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./load -document ../docs/admission.md $(LOAD)
+load: build ## measure the webhook with 10,000 VPAs on one processor and write the figures to docs/scale.md (6 minutes; LOAD="-rate 200" and more options)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./load -document ../docs/scale.md $(LOAD)
 
 .PHONY: demo
 demo: build ## show workloads being put right on a local control plane (KEEP=1 leaves it running)
