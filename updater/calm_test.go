@@ -113,6 +113,48 @@ func TestRoomIsLookedForBeforeActing(t *testing.T) {
 	}
 }
 
+func TestAStaticCPUPolicyIsNotRunInto(t *testing.T) {
+	guaranteed := func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("1", "100Mi"), Limits: list("1", "100Mi")}
+	}
+	refused := func(p *corev1.Pod) {
+		guaranteed(p)
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("200m", "200Mi"), Limits: list("200m", "200Mi")}
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
+			Reason: corev1.PodReasonInfeasible, Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`})
+	}
+	labelled := node("n1", "8")
+	labelled.Labels = map[string]string{"cpumanager": "true", "other": "label"}
+	for name, c := range map[string]struct {
+		mode   vpav1.UpdateMode
+		node   *corev1.Node
+		first  func(*corev1.Pod) // the pod web-1-0
+		writes []string
+		alone  float64
+	}{
+		"nothing is known":       {vpav1.UpdateModeInPlace, node("n1", "8"), guaranteed, []string{"patch pods resize", "patch pods "}, 0},
+		"a label":                {vpav1.UpdateModeInPlace, labelled, guaranteed, nil, 2},
+		"a label, or recreate":   {vpav1.UpdateModeInPlaceOrRecreate, labelled, guaranteed, []string{"create pods eviction"}, 0},
+		"a refusal":              {vpav1.UpdateModeInPlace, node("n1", "8"), refused, nil, 1},
+		"a refusal, or recreate": {vpav1.UpdateModeInPlaceOrRecreate, node("n1", "8"), refused, []string{"create pods eviction"}, 0},
+	} {
+		config := Default()
+		config.Gates.InPlace = true
+		objects := append(deployment(2, guaranteed), autoscaler(c.mode), c.node)
+		for _, o := range objects {
+			if pod, ok := o.(*corev1.Pod); ok && pod.Name == "web-1-0" {
+				c.first(pod)
+			}
+		}
+		w := newWorld(t, config, objects...)
+		w.caches.surroundings.WaitForCacheSync(t.Context().Done())
+		w.pass(noon)
+		require.Equal(t, c.writes, w.writes(), name)
+		require.EqualValues(t, c.alone, w.value("loadline_updater_skipped_pods", "reason", "StaticCPU"), name)
+	}
+}
+
 func TestReasonsThatLastAreToldOnTheVPA(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 1)...)
 	for minute := range 30 {

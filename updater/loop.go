@@ -15,6 +15,7 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/capacity"
 	"loadline.dev/loadline/updater/explain"
+	"loadline.dev/loadline/updater/pinning"
 	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
@@ -43,6 +44,7 @@ type Loop struct {
 	alive func(ctx context.Context, now time.Time) (bool, error)
 
 	capacity capacity.Reader
+	nodes    *pinning.Nodes
 	ledger   *calm.Ledger // nil: no pace
 	memory   disruption.Memory
 	teller   explain.Teller
@@ -53,7 +55,7 @@ type Loop struct {
 }
 
 func newLoop(config disruption.Config, reader *view.Reader, m *tally.Metrics) *Loop {
-	return &Loop{config: config, reader: reader, metrics: m, planner: disruption.Plan, known: map[cache.ObjectName]bool{}}
+	return &Loop{config: config, reader: reader, metrics: m, planner: disruption.Plan, known: map[cache.ObjectName]bool{}, nodes: &pinning.Nodes{}}
 }
 
 // RunOnce makes one pass: it looks at all pods that a VPA controls and changes
@@ -125,6 +127,9 @@ func (l *Loop) admitted(ctx context.Context, now time.Time) bool {
 // plan plans for all VPAs. Only if something is to be done it looks whether there
 // is room for it, and plans again.
 func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disruption.Result {
+	if err := l.nodes.Mark(&s.View, s.Pod, now); err != nil {
+		klog.FromContext(ctx).Error(err, "It is not known which nodes have the static CPU manager policy")
+	}
 	result := l.planAll(ctx, s, now)
 	if len(result.Actions) == 0 {
 		return result

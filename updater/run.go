@@ -112,6 +112,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	}
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
 	loop.carrier, loop.capacity = &actuate.Rehearsal{Out: out}, caches.capacity(config)
+	loop.nodes = caches.pinning()
 	loop.ledger = calm.NewLedger(config.Pace, time.Now())
 	if !config.DryRun {
 		events := record.NewBroadcaster(record.WithContext(ctx))

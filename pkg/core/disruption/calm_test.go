@@ -272,6 +272,77 @@ func TestTheClassOfAPodIsKnownBeforeAsking(t *testing.T) {
 	require.False(t, p.changesClass(), "another container makes it burstable already")
 }
 
+// Kubelets with the static policy of the CPU manager refuse other CPU to pods of class
+// Guaranteed, whether they have whole CPUs or a share.
+func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
+	sized := func(cpu, wantCPU amount.Amount, static bool) func(int, *Pod) {
+		return func(_ int, p *Pod) {
+			c := container(cpu, 100, wantCPU, 1000)
+			c.Asked.Limits = c.Asked.Requests
+			c.Current, c.Fitted.Limits = c.Asked, c.Fitted.Requests
+			p.Static, p.Containers = static, []Container{c}
+		}
+	}
+	burstable := func(i int, p *Pod) {
+		sized(2000, 4000, true)(i, p)
+		c := &p.Containers[0]
+		c.Asked.Limits = amount.Of(9000, 9<<30)
+		c.Current.Limits, c.Fitted.Limits = c.Asked.Limits, c.Asked.Limits
+	}
+	oneOf := func(i int, p *Pod) { // a pod is of one class: all of its containers count
+		sized(2000, 4000, true)(i, p)
+		p.Fixed = []policy.Container{{Requests: amount.Of(1, 1)}}
+	}
+	left, evicted, resized := []string{"skip p0: StaticCPU", "skip p1: StaticCPU"}, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, "resize"
+	for name, test := range map[string]struct {
+		pod    func(int, *Pod)
+		pinned bool
+	}{
+		"whole CPUs":           {sized(2000, 4000, true), true},
+		"a share":              {sized(500, 1500, true), true},
+		"another node":         {sized(2000, 4000, false), false},
+		"only memory":          {sized(2000, 2000, true), false},
+		"class Burstable":      {burstable, false},
+		"Burstable by another": {oneOf, false},
+	} {
+		for mode, want := range map[Mode][]string{InPlace: left, InPlaceOrRecreate: evicted} {
+			got := told(plans(t, deployment(mode, 2, pods(2, test.pod)...), defaults()))
+			if test.pinned {
+				require.Equal(t, want, got, name)
+			} else {
+				require.Contains(t, got[0], resized, name)
+			}
+		}
+	}
+	t.Run("budgets hold", func(t *testing.T) {
+		v := deployment(InPlaceOrRecreate, 1, pods(1, sized(2000, 4000, true))...)
+		c := defaults()
+		c.FreeResizes = true
+		require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, v, c)))
+	})
+	t.Run("back to what the node gave", func(t *testing.T) {
+		v := deployment(InPlace, 2, pods(2, sized(2000, 2000, true))...)
+		for i := range v.Pods {
+			p := &v.Pods[i]
+			p.Resize = ResizeInfeasible
+			p.Containers[0].Asked.Requests = p.Containers[0].Asked.Requests.With(amount.CPU, 4000)
+			p.Containers[0].Asked.Limits = p.Containers[0].Asked.Requests
+		}
+		require.Equal(t, "resize p0: Retry", told(plans(t, v, defaults()))[0])
+	})
+	t.Run("memory for a pod that dies of it", func(t *testing.T) {
+		for _, mode := range []Mode{InPlace, InPlaceOrRecreate} {
+			v := deployment(mode, 1, pods(1, sized(2000, 4000, true))...)
+			v.Pods[0].Ready, v.Pods[0].Containers[0].OOM = false, OOM{noon.Add(-time.Hour), noon}
+			r := plans(t, v, defaults())
+			require.Equal(t, []string{"resize p0: OutOfBounds"}, told(r))
+			require.Equal(t, amount.Of(2000, 1000<<20), r.Actions[0].Containers[0].Requests)
+			require.Equal(t, r.Actions[0].Containers[0].Requests, r.Actions[0].Containers[0].Limits)
+			require.True(t, r.Actions[0].Cures)
+		}
+	})
+}
+
 func TestAResizeThatNobodyActsOnIsNotWaitedForForEver(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests })...)
 	first := plans(t, v, defaults())

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
@@ -56,16 +57,19 @@ func (p *Pod) unanswered() bool { return p.Resize == NotResizing && p.changed() 
 // what the budget says of an eviction.
 func (p *plan) resize(v *VPA, pod *Pod, s Situation, refused Reason, cause Cause) {
 	evicts := v.Mode == InPlaceOrRecreate
+	possible, reason := pod.grantable()
+	if reason != "" {
+		p.instead(v, pod, s, cause, reason, evicts)
+		return
+	}
+	evicts = evicts && possible == pod
+	pod = possible
 	if try, known := p.before.Tries[pod.UID]; known && maps.Equal(try.For, requests(pod.Fitted())) && p.now.Before(try.Until) {
 		p.skip(v, pod, BackingOff)
 		return
 	}
-	if pod.changesClass() {
-		p.instead(v, pod, s, cause, ClassWouldChange, evicts)
-		return
-	}
 	restarts := pod.restarts()
-	reason := p.settles(v.group(pod), pod)
+	reason = p.settles(v.group(pod), pod)
 	if restarts {
 		reason = p.restless(v, pod)
 	}
@@ -92,6 +96,23 @@ func (p *plan) resize(v *VPA, pod *Pod, s Situation, refused Reason, cause Cause
 		p.room.Keep(pod.need(), false)
 	}
 	p.add(v, pod, Action{Cause: cause, Cures: pod.cured(), Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)})
+}
+
+// grantable returns what of a change a node can ever grant in place, or why nothing:
+// a pod keeps its class, and under the static policy its CPU. One that lacks memory
+// gets that alone.
+func (p *Pod) grantable() (*Pod, Reason) {
+	switch {
+	case p.changesClass():
+		return nil, ClassWouldChange
+	case !p.pinned():
+		return p, ""
+	}
+	memory := p.part([amount.Kinds]amount.Amount{amount.Memory: room.Whole})
+	if p.cured() && memory.asks() && !memory.pinned() {
+		return memory, ""
+	}
+	return nil, StaticCPU
 }
 
 // instead evicts a pod that cannot be resized, if the mode allows that, or else

@@ -78,8 +78,16 @@ func (d *dice) pod(n, i int) Pod {
 		p.Pause = calm.Pause{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}
 	}
 	p.Ready = !p.Pending && d.roll(4) > 0
-	for c := range 1 + d.roll(3) {
-		p.Containers = append(p.Containers, d.container(c))
+	p.Static = d.roll(4) == 0
+	guaranteed := d.roll(3) == 0
+	for i := range 1 + d.roll(3) {
+		c := d.container(i)
+		if guaranteed {
+			c.Current.Requests = amount.Of(amount.Amount(100+d.roll(5)*100), amount.Amount(100+d.roll(5)*100))
+			c.Current.Limits, c.Asked, c.Fitted.Limits = c.Current.Requests, c.Current, c.Fitted.Requests
+			c.Asked.Limits = c.Asked.Requests
+		}
+		p.Containers = append(p.Containers, c)
 	}
 	return p
 }
@@ -269,6 +277,8 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 			t.Fatalf("%s: the mode resizes no pods", p.UID)
 		case v.Mode == InPlace && (a.Evict || a.MayEvict):
 			t.Fatalf("%s: mode InPlace evicts", p.UID)
+		case !a.Evict && takesCPU(p, a):
+			t.Fatalf("%s: its node would not give it other CPU", p.UID)
 		case !onTheWay(p, a):
 			t.Fatalf("%s would get neither what is recommended nor a part of it", p.UID)
 		case (a.Evict || a.Restarts || a.MayEvict) && p.Ready != a.Disrupts:
@@ -277,6 +287,28 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 			t.Fatalf("%s is evicted during a rollout", p.UID)
 		}
 	}
+}
+
+// takesCPU tells whether an action asks a node with the static CPU manager policy for
+// other CPU for a pod of class Guaranteed.
+func takesCPU(p *Pod, a Action) bool {
+	other := false
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		asks := c.Asked
+		for k := range amount.Kind(amount.Kinds) {
+			if request, limit := asks.Requests.Value(k), asks.Limits.Value(k); limit == 0 || request != limit && asks.Requests.Has(k) {
+				return false
+			}
+		}
+		for _, f := range a.Containers {
+			if cpu, ok := f.Requests.Get(amount.CPU); ok && f.Name == asks.Name {
+				asks.Requests = asks.Requests.With(amount.CPU, cpu)
+			}
+		}
+		other = other || asks.Requests.Value(amount.CPU) != c.Current.Requests.Value(amount.CPU)
+	}
+	return p.Static && other
 }
 
 // onTheWay tells whether an action gives a pod what it would get or, if that is cut

@@ -1,6 +1,8 @@
 package disruption
 
 import (
+	"slices"
+
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/room"
@@ -74,6 +76,12 @@ func classOf(containers []policy.Container) class {
 // changesClass tells whether the change would give the pod another class, which
 // cannot be done to one that runs.
 func (p *Pod) changesClass() bool {
+	has, gets := p.classes()
+	return has != gets
+}
+
+// classes are the class of the pod, and the one that its change would give it.
+func (p *Pod) classes() (has, gets class) {
 	before := make([]policy.Container, 0, len(p.Containers)+len(p.Fixed))
 	before = append(before, p.Fixed...)
 	after := append(make([]policy.Container, 0, cap(before)), p.Fixed...)
@@ -81,7 +89,20 @@ func (p *Pod) changesClass() bool {
 		before = append(before, p.Containers[i].Asked)
 		after = append(after, p.Containers[i].after())
 	}
-	return classOf(before) != classOf(after)
+	return classOf(before), classOf(after)
+}
+
+// pinned tells whether the node would refuse the change for its CPU. Under the static
+// policy a pod of class Guaranteed keeps what it has been given for as long as it
+// runs, also where that is a share and no whole CPUs.
+func (p *Pod) pinned() bool {
+	if !p.Static || !slices.ContainsFunc(p.Containers, func(c Container) bool {
+		return c.after().Requests.Value(amount.CPU) != c.Current.Requests.Value(amount.CPU)
+	}) {
+		return false
+	}
+	has, _ := p.classes()
+	return has == guaranteed
 }
 
 // reasons of answers.

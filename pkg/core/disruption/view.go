@@ -73,6 +73,7 @@ type Pod struct {
 	Boosted              bool               // has extra CPU while it starts, which is taken back apart from plans
 	Node                 string             // where it runs
 	Bound                bool               // it can run nowhere else
+	Static               bool               // its node has the static CPU manager policy
 	Footprint            amount.Resources   // what it takes of its node
 	Fixed                []policy.Container // containers that are never sized, such as init containers
 	Containers           []Container
