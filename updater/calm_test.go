@@ -83,6 +83,11 @@ func TestRoomIsLookedForBeforeActing(t *testing.T) {
 		Hard: corev1.ResourceList{"requests.cpu": resource.MustParse("250m")}, Used: corev1.ResourceList{"requests.cpu": resource.MustParse("200m")}}}
 	left150 := quota.DeepCopy() // enough for 100m more, not for a pod of 200m beside the one of 100m
 	left150.Status.Hard = corev1.ResourceList{"requests.cpu": resource.MustParse("350m")}
+	scoped := func(s corev1.ResourceQuotaScope) *corev1.ResourceQuota {
+		q := quota.DeepCopy()
+		q.Spec.Scopes = []corev1.ResourceQuotaScope{s}
+		return q
+	}
 	for name, c := range map[string]struct {
 		mode    vpav1.UpdateMode
 		objects []runtime.Object
@@ -99,6 +104,8 @@ func TestRoomIsLookedForBeforeActing(t *testing.T) {
 		"too small nodes":          {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "150m")}, roomSize, disruption.TooLargeForNode, false},
 		"quota beside the old pod": {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "4"), left150}, roomFree, disruption.QuotaFull, false},
 		"quota for more":           {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), left150}, roomFree, "", true},
+		"quota of such pods":       {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), scoped(corev1.ResourceQuotaScopeNotTerminating)}, roomFree, disruption.QuotaFull, false},
+		"quota of other pods":      {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), scoped(corev1.ResourceQuotaScopeTerminating)}, roomFree, "", true},
 		"quota":                    {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), quota}, roomFree, disruption.QuotaFull, false},
 	} {
 		config := Default()

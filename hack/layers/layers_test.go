@@ -70,8 +70,10 @@ var coreImports = map[string][]string{
 	"cookbook":   {"amount", "estimate", "ingredient", "trail", "trail/load", "trail/week"},
 	"policy":     {"amount"},
 	"calm":       {"amount"},
-	"room":       {"amount"},
-	"disruption": {"amount", "policy", "calm", "room"},
+	"scope":      {},
+	"portion":    {"amount", "policy"},
+	"room":       {"amount", "portion", "scope"},
+	"disruption": {"amount", "policy", "calm", "portion", "room", "scope"},
 	"startup":    {"amount", "policy"},
 
 	"tape":      {"amount"},

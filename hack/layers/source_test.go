@@ -30,6 +30,8 @@ var budgets = map[string]int{
 	"pkg/core/startup":    150,
 	"pkg/core/calm":       300,
 	"pkg/core/room":       300,
+	"pkg/core/scope":      150,
+	"pkg/core/portion":    150,
 }
 
 const (

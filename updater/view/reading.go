@@ -83,6 +83,7 @@ func (r Reading) Pod(pod *corev1.Pod, group int) disruption.Pod {
 		Created:    pod.CreationTimestamp.Time,
 		Node:       pod.Spec.NodeName,
 		Footprint:  convert.Footprint(pod),
+		Traits:     convert.Traits(pod),
 		Fixed:      fixed(pod),
 		Containers: make([]disruption.Container, len(pod.Spec.Containers)),
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/portion"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
@@ -108,7 +109,7 @@ func (p *Pod) grantable() (*Pod, Reason) {
 	case !p.pinned():
 		return p, ""
 	}
-	memory := p.part([amount.Kinds]amount.Amount{amount.Memory: room.Whole})
+	memory := p.part([amount.Kinds]amount.Amount{amount.Memory: portion.Whole})
 	if p.cured() && memory.asks() && !memory.pinned() {
 		return memory, ""
 	}

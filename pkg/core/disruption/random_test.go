@@ -15,6 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/room"
+	"loadline.dev/loadline/pkg/core/scope"
 )
 
 // dice draw the random clusters: from a seed, or from the bytes of a fuzzer.
@@ -78,7 +79,7 @@ func (d *dice) pod(n, i int) Pod {
 		p.Pause = calm.Pause{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}
 	}
 	p.Ready = !p.Pending && d.roll(4) > 0
-	p.Static = d.roll(4) == 0
+	p.Static, p.Traits.Terminating = d.roll(4) == 0, d.roll(8) == 0
 	guaranteed := d.roll(3) == 0
 	for i := range 1 + d.roll(3) {
 		c := d.container(i)
@@ -118,7 +119,7 @@ func (d *dice) view() (view View) {
 		}
 		var quotas map[string][]room.Quota
 		if d.roll(3) == 0 {
-			quotas = map[string][]room.Quota{"shop": {{Requests: d.resources(), Limits: d.resources()}}}
+			quotas = map[string][]room.Quota{"shop": {{Requests: d.resources(), Limits: d.resources()}, {Requests: d.resources(), Scopes: []scope.Rule{{Scope: scope.Terminating, Operator: scope.Exists}}}}}
 		}
 		view.Room = room.New(nodes, quotas)
 	}

@@ -7,6 +7,7 @@ import (
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/room"
+	"loadline.dev/loadline/pkg/core/scope"
 )
 
 // Mode is what a VPA allows to be done with running pods.
@@ -75,6 +76,7 @@ type Pod struct {
 	Bound                bool               // it can run nowhere else
 	Static               bool               // its node has the static CPU manager policy
 	Footprint            amount.Resources   // what it takes of its node
+	Traits               scope.Traits       // which quotas count it
 	Fixed                []policy.Container // containers that are never sized, such as init containers
 	Containers           []Container
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/portion"
+	"loadline.dev/loadline/pkg/core/scope"
 )
 
 // Node is one node.
@@ -14,9 +16,11 @@ type Node struct {
 	Open bool             // takes new pods
 }
 
-// Quota is what one ResourceQuota leaves. Kinds that it does not count are absent.
+// Quota is what one ResourceQuota leaves to the pods that its scopes cover. Kinds
+// that it does not count are absent.
 type Quota struct {
 	Requests, Limits amount.Resources
+	Scopes           []scope.Rule
 }
 
 // Room is what a cluster has left. The zero value knows of nothing, and then
@@ -48,6 +52,7 @@ func (r *Room) Clone() *Room {
 // Need is a change of one pod as far as room is concerned.
 type Need struct {
 	Namespace string
+	Traits    scope.Traits     // which quotas count it
 	Node      string           // where the pod runs
 	Bound     bool             // it can run nowhere else
 	Has       amount.Resources // its requests, of all containers
@@ -81,18 +86,15 @@ func (r *Room) Resize(n Need) Answer {
 			return Full
 		}
 	}
-	return r.quota(n.Namespace, n.grown(), n.More)
+	return r.quota(n, n.grown(), n.More)
 }
-
-// Whole is all of something in millionths.
-const Whole amount.Amount = 1e6
 
 // Part tells how much of its growth a pod can have where it is, in millionths for
 // each kind.
 func (r *Room) Part(n Need) (part [amount.Kinds]amount.Amount) {
 	requests := n.grown()
 	for k := range amount.Kind(amount.Kinds) {
-		part[k] = Whole
+		part[k] = portion.Whole
 		if i, known := r.at[n.Node]; known {
 			node := &r.nodes[i]
 			part[k] = min(part[k], share(k, requests, node.Free))
@@ -101,6 +103,9 @@ func (r *Room) Part(n Need) (part [amount.Kinds]amount.Amount) {
 			}
 		}
 		for _, q := range r.quotas[n.Namespace] {
+			if !q.counts(n) {
+				continue
+			}
 			part[k] = min(part[k], share(k, requests, q.Requests), share(k, n.More, q.Limits))
 		}
 	}
@@ -111,9 +116,9 @@ func (r *Room) Part(n Need) (part [amount.Kinds]amount.Amount) {
 func share(k amount.Kind, more, free amount.Resources) amount.Amount {
 	left, counted := free.Get(k)
 	if !counted || more.Value(k) <= 0 || left >= more.Value(k) {
-		return Whole
+		return portion.Whole
 	}
-	part, _ := max(left, 0).Proportion(Whole, more.Value(k))
+	part, _ := max(left, 0).Proportion(portion.Whole, more.Value(k))
 	return part
 }
 
@@ -123,7 +128,7 @@ func share(k amount.Kind, more, free amount.Resources) amount.Amount {
 // count as well: then it is enough that the pod is not larger than every node.
 func (r *Room) Place(n Need, autoscaled bool) Answer {
 	requests, limits := n.successor()
-	if answer := r.quota(n.Namespace, requests, limits); answer != Fits {
+	if answer := r.quota(n, requests, limits); answer != Fits {
 		return answer
 	}
 	if len(r.nodes) == 0 {
@@ -164,6 +169,9 @@ func (r *Room) Keep(n Need, evicted bool) {
 	}
 	for i := range r.quotas[n.Namespace] {
 		q := &r.quotas[n.Namespace][i]
+		if !q.counts(n) {
+			continue
+		}
 		q.Requests, q.Limits = less(q.Requests, requests), less(q.Limits, limits)
 	}
 	i, known := r.at[n.Node]
@@ -180,8 +188,13 @@ func (r *Room) Keep(n Need, evicted bool) {
 	}
 }
 
-func (r *Room) quota(namespace string, requests, limits amount.Resources) Answer {
-	for _, q := range r.quotas[namespace] {
+func (q *Quota) counts(n Need) bool { return scope.Covers(q.Scopes, n.Traits) }
+
+func (r *Room) quota(n Need, requests, limits amount.Resources) Answer {
+	for _, q := range r.quotas[n.Namespace] {
+		if !q.counts(n) {
+			continue
+		}
 		if !moreWithin(requests, q.Requests) || !moreWithin(limits, q.Limits) {
 			return OverQuota
 		}
