@@ -79,6 +79,7 @@ func (r Reading) Pod(pod *corev1.Pod, group int) disruption.Pod {
 		Pending:    pod.Status.Phase == corev1.PodPending,
 		Whole:      convert.SizedAsWhole(pod),
 		Boosted:    convert.HasBoosted(pod),
+		Sized:      convert.HasSized(pod),
 		Pause:      convert.Pause(pod),
 		Created:    pod.CreationTimestamp.Time,
 		Node:       pod.Spec.NodeName,

@@ -251,6 +251,32 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 	})
 }
 
+// A pod that only shrinks makes room in its quota. But if a VPA had made it larger than
+// its template, and the quota has no room for it beside the old one, the webhook would
+// cut it to the template.
+func TestAShrinkingPodIsNotCutToItsTemplate(t *testing.T) {
+	shrinking := func(mode Mode, sized bool) View {
+		v := deployment(mode, 2, pods(2, func(_ int, p *Pod) {
+			p.Sized, p.Node, p.Containers = sized, "n1", []Container{container(900, 900, 300, 300)}
+			p.Footprint = p.Containers[0].Current.Requests
+		})...)
+		tight := room.Quota{Requests: amount.Of(200, 9<<30)}
+		return View{VPAs: []VPA{*v}, Room: rooms(1, 1, tight)}
+	}
+	for _, c := range []struct {
+		mode  Mode
+		sized bool
+		want  string
+	}{
+		{Recreate, true, "skip p0: QuotaFull"},
+		{Recreate, false, "evict p0: OutOfBounds"},
+		{InPlaceOrRecreate, true, "resize p0: OutOfBounds"},
+		{InPlaceOrRecreate, false, "resize or evict p0: OutOfBounds"},
+	} {
+		require.Equal(t, c.want, told(Plan(shrinking(c.mode, c.sized), Memory{}, defaults(), noon))[0], "%+v", c)
+	}
+}
+
 func TestTheClassOfAPodIsKnownBeforeAsking(t *testing.T) {
 	unsized := func(_ int, p *Pod) {
 		p.Containers[0].Asked.Requests, p.Containers[0].Current.Requests = amount.Resources{}, amount.Resources{}

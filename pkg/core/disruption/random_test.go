@@ -79,6 +79,7 @@ func (d *dice) pod(n, i int) Pod {
 		p.Pause = calm.Pause{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}
 	}
 	p.Ready = !p.Pending && d.roll(4) > 0
+	p.Sized = d.yes()
 	p.Static, p.Traits.Terminating = d.roll(4) == 0, d.roll(8) == 0
 	guaranteed := d.roll(3) == 0
 	for i := range 1 + d.roll(3) {

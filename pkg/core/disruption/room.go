@@ -27,7 +27,7 @@ func (c *Container) after() policy.Container {
 
 // need is what the change of a pod takes.
 func (p *Pod) need() room.Need {
-	n := room.Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Has: p.Footprint, Wants: p.Footprint}
+	n := room.Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		after := c.after()

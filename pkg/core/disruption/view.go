@@ -74,6 +74,7 @@ type Pod struct {
 	Boosted              bool               // has extra CPU while it starts, which is taken back apart from plans
 	Node                 string             // where it runs
 	Bound                bool               // it can run nowhere else
+	Sized                bool               // a VPA has given it its sizes, so its template may ask for less
 	Static               bool               // its node has the static CPU manager policy
 	Footprint            amount.Resources   // what it takes of its node
 	Traits               scope.Traits       // which quotas count it

@@ -55,6 +55,7 @@ type Need struct {
 	Traits    scope.Traits     // which quotas count it
 	Node      string           // where the pod runs
 	Bound     bool             // it can run nowhere else
+	Sized     bool             // its template may ask for less than it has
 	Has       amount.Resources // its requests, of all containers
 	Wants     amount.Resources // its requests after the change
 	More      amount.Resources // by how much the limits grow; kinds without are absent
@@ -212,16 +213,16 @@ func (n Need) grown() (by amount.Resources) {
 	return by
 }
 
-// successor is what the pod that comes after an evicted one takes from quotas: if
-// it grows, all of it while the old one counts as well, also of the kinds that stay
-// as they are, since the webhook would cut those, too. That holds for StatefulSets
-// and DaemonSets as well: they wait until the old pod is gone, but what quotas say is
-// used follows only later. Else it is what it has more:
-// what only shrinks comes in when the old one is gone, and must not be stopped,
-// because it makes room.
+// successor is what the pod that comes after an evicted one takes from quotas: all of
+// it while the old one counts as well, also of the kinds that stay as they are, since
+// the webhook would cut those, too. That holds for StatefulSets and DaemonSets as well:
+// they wait until the old pod is gone, but what quotas say is used follows only later.
+// What only shrinks comes in when the old one is gone, and must not be stopped, because
+// it makes room; but only if it has what its template asks for. Else the webhook
+// may cut it to that, and it would lose more than it should.
 func (n Need) successor() (requests, limits amount.Resources) {
-	if !n.grows() && !grown(n.More) {
-		return n.grown(), n.More
+	if !n.Sized && !n.grows() && !grown(n.More) {
+		return requests, limits
 	}
 	for k := range amount.Kind(amount.Kinds) {
 		limits = limits.With(k, max(n.More.Value(k), n.Limits.Value(k)))

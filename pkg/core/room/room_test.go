@@ -106,6 +106,9 @@ func TestAQuotaMustHoldTheSuccessorBesideThePod(t *testing.T) {
 	require.Equal(t, OverQuota, r().Place(n, false), "limits that stay")
 	n = Need{Namespace: "shop", Node: "a", Has: amount.Of(900, 100), Wants: amount.Of(800, 100), Limits: amount.Of(800, 100)}
 	require.Equal(t, Fits, r().Place(n, false), "what only shrinks comes in when the pod is gone")
+	n.Sized = true
+	require.Equal(t, OverQuota, r().Place(n, false), "the webhook may cut it to its template")
+	require.Equal(t, Fits, r().Resize(n), "in place nobody cuts it")
 
 	n = need(100, 200)
 	kept := r()
