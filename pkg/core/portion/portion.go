@@ -9,33 +9,40 @@ import (
 const Whole amount.Amount = 1e6
 
 // Of returns what a container gets that goes so many millionths of the way from what
-// it has to what it would get of kind k. Requests and limits go as far as each other,
-// so they stay within what LimitRanges allow, because both ends do; and a limit stays
-// at or above its request. Both are rounded down, so that together the containers of a
-// pod take no more than their part. A limit that the container does not have yet comes
-// in the proportion to the request in which it would.
+// it has to what it would get of kind k. The limit goes exactly as far as the request
+// does once that is rounded, so that both stay within what LimitRanges allow, their
+// ratio included, because both ends do; and a limit stays at or above its request.
+// Requests are rounded down, so that together the containers of a pod take no more than
+// their part. A limit that the container does not have yet comes in the proportion to
+// the request in which it would.
 func Of(k amount.Kind, millionths amount.Amount, has policy.Container, gets policy.Fitted) policy.Fitted {
-	whole, asked := gets.Requests.Get(k)
-	if asked {
-		gets.Requests = gets.Requests.With(k, between(has.Requests.Value(k), whole, millionths))
+	moved, way := millionths, Whole // how far the limit goes
+	from, to := has.Requests.Value(k), gets.Requests.Value(k)
+	if gets.Requests.Has(k) {
+		request := between(from, to, millionths, Whole)
+		gets.Requests = gets.Requests.With(k, request)
+		if from != to {
+			moved, way = max(request-from, from-request), max(to-from, from-to)
+		}
 	}
 	limit, limited := gets.Limits.Get(k)
 	switch before := has.Limits.Value(k); {
 	case !limited:
 	case before > 0:
-		gets.Limits = gets.Limits.With(k, between(before, limit, millionths))
-	case whole > 0:
-		part, _ := limit.Proportion(gets.Requests.Value(k), whole)
+		gets.Limits = gets.Limits.With(k, between(before, limit, moved, way))
+	case to > 0:
+		part, _ := limit.Proportion(gets.Requests.Value(k), to)
 		gets.Limits = gets.Limits.With(k, part)
 	}
 	return gets
 }
 
-func between(from, to, millionths amount.Amount) amount.Amount {
+// between returns what is a part of the way from one amount to another, rounded down.
+func between(from, to, moved, way amount.Amount) amount.Amount {
 	if to >= from {
-		by, _ := (to - from).Proportion(millionths, Whole)
+		by, _ := (to - from).Proportion(moved, way)
 		return from + by
 	}
-	by, _ := (from - to).ProportionUp(millionths, Whole)
+	by, _ := (from - to).ProportionUp(moved, way)
 	return from - by
 }

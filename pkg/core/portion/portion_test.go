@@ -53,3 +53,11 @@ func TestALimitStaysAtOrAboveItsRequest(t *testing.T) {
 		require.LessOrEqual(t, request, max(has, gets))
 	})
 }
+
+// A LimitRange may say how many times its request a limit may be at most.
+func TestTheRatioOfLimitAndRequestStays(t *testing.T) {
+	for part := range Whole / 100 {
+		got := Of(amount.CPU, part*100, policy.Container{Requests: cpu(100), Limits: cpu(200)}, policy.Fitted{Requests: cpu(413), Limits: cpu(826)})
+		require.Equal(t, 2*got.Requests.Value(amount.CPU), got.Limits.Value(amount.CPU))
+	}
+}
