@@ -24,6 +24,7 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/updater/actuate"
 )
 
@@ -201,7 +202,7 @@ func TestARestartDoesNotForgetThatEvictionsHadNoEffect(t *testing.T) {
 			return
 		}
 		w.await("the pause", func(p *corev1.Pod) bool { return p.Annotations[convert.PauseAnnotation] != "" }, fmt.Sprintf("new-%d", len(w.evictions())))
-		w.loop.memory = disruption.Memory{}
+		w.loop.memory = past.Memory{}
 	}
 	require.Equal(t, 4, w.hour(func(*corev1.Pod) {}), "as without restarts")
 	pods, err := lister.List(labels.Everything())
@@ -254,7 +255,7 @@ func (w *world) hour(made func(*corev1.Pod)) (evictions int) {
 
 func TestD12PanicOfOnePodStopsNoOther(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
-	w.loop.planner = func(v disruption.View, m disruption.Memory, c disruption.Config, now time.Time) disruption.Result {
+	w.loop.planner = func(v disruption.View, m past.Memory, c disruption.Config, now time.Time) disruption.Result {
 		for _, vpa := range v.VPAs {
 			for _, p := range vpa.Pods {
 				if p.Name == "web-1-0" {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
@@ -50,8 +51,8 @@ const memory = 24 * time.Hour
 // that nodes cannot be listed; what nodes have refused is told all the same.
 func (n *Nodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1.Pod, now time.Time) error {
 	static, err := n.selected()
-	each(v, func(p *disruption.Pod) {
-		if p.Resize != disruption.ResizeInfeasible || !refuses(object(disruption.Subject{UID: p.UID})) {
+	each(v, func(p *live.Pod) {
+		if p.Resize != live.ResizeInfeasible || !refuses(object(disruption.Subject{UID: p.UID})) {
 			return
 		}
 		if n.refused == nil {
@@ -68,12 +69,12 @@ func (n *Nodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1
 		static[name] = true
 	}
 	if len(static) > 0 {
-		each(v, func(p *disruption.Pod) { p.Static = static[p.Node] })
+		each(v, func(p *live.Pod) { p.Static = static[p.Node] })
 	}
 	return err
 }
 
-func each(v *disruption.View, do func(*disruption.Pod)) {
+func each(v *disruption.View, do func(*live.Pod)) {
 	for i := range v.VPAs {
 		pods := v.VPAs[i].Pods
 		for j := range pods {
