@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/scope"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
@@ -70,6 +71,26 @@ func TestPodDuringResize(t *testing.T) {
 	require.False(t, side.Observed)
 	require.True(t, side.Off)
 	require.Equal(t, policy.Fitted{Name: "side"}, side.Fitted)
+}
+
+// What quotas and their cuts ask of a pod comes through the caches.
+func TestWhatQuotasAskOfAPod(t *testing.T) {
+	read := func(change func(*corev1.Pod)) live.Pod {
+		p := pod("app")
+		change(p)
+		trimmed, err := client.Trim(p)
+		require.NoError(t, err)
+		return NewReading(vpa("app"), convert.LimitRanges{}).Pod(trimmed.(*corev1.Pod), 0)
+	}
+	plain := read(func(*corev1.Pod) {})
+	require.Equal(t, scope.Traits{}, plain.Traits)
+	require.False(t, plain.Sized)
+	require.Equal(t, scope.Traits{Terminating: true, Class: "high"}, read(func(p *corev1.Pod) {
+		p.Spec.ActiveDeadlineSeconds, p.Spec.PriorityClassName = new(int64), "high"
+	}).Traits)
+	for _, annotation := range []string{convert.UpdatesAnnotation, convert.ResizedAnnotation} {
+		require.True(t, read(func(p *corev1.Pod) { p.Annotations = map[string]string{annotation: "x"} }).Sized, annotation)
+	}
 }
 
 func TestConditions(t *testing.T) {
