@@ -19,21 +19,25 @@ const ownTaint = "sim.loadline.dev/own"
 
 // ownNode adds a simulated node of one core, on which only pods that are sent
 // there run.
-func ownNode(t *testing.T, name string) {
+func ownNode(t *testing.T, name string, change ...func(*corev1.Node)) {
 	t.Helper()
 	nodes := cluster.Kube.CoreV1().Nodes()
 	pattern, err := nodes.Get(t.Context(), "node-1", metav1.GetOptions{})
 	require.NoError(t, err)
 	size := pattern.Status.Capacity.DeepCopy()
 	size[corev1.ResourceCPU] = *quantity("1")
-	_, err = nodes.Create(t.Context(), &corev1.Node{
+	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name,
 			Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux"},
 			Annotations: map[string]string{"kwok.x-k8s.io/node": "fake",
 				"metrics.k8s.io/resource-metrics-path": "/metrics/nodes/" + name + "/metrics/resource"}},
 		Spec:   corev1.NodeSpec{Taints: []corev1.Taint{{Key: ownTaint, Effect: corev1.TaintEffectNoSchedule}}},
 		Status: corev1.NodeStatus{Capacity: size, Allocatable: size, NodeInfo: pattern.Status.NodeInfo},
-	}, metav1.CreateOptions{})
+	}
+	for _, f := range change {
+		f(node)
+	}
+	_, err = nodes.Create(t.Context(), node, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 

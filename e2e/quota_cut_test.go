@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,14 +35,55 @@ func TestAQuotaThatWouldCutTheNewPodIsNotRunInto(t *testing.T) {
 	require.Empty(t, evictionsOf(t, w))
 }
 
-// Where it comes to a cut all the same, here because the updater leaves quotas
-// with such a scope to the API server, nobody is evicted again and again.
+// Scopes say which pods a quota counts. One that does not count the pods is no reason
+// to leave them alone.
+func TestAQuotaWithScopesIsKnownBeforeAsking(t *testing.T) {
+	t.Parallel()
+	counted, free := plain(t, "quota-scoped", 2), plain(t, "quota-of-others", 2)
+	cpuQuota(t, counted, "460m", corev1.ResourceQuotaScopeNotTerminating)
+	cpuQuota(t, free, "460m", corev1.ResourceQuotaScopeTerminating)
+	before := running(t, counted)
+	running(t, free)
+	advise(t, counted, vpav1.UpdateModeRecreate, larger)
+	advise(t, free, vpav1.UpdateModeRecreate, larger)
+	awaitLeftAlone(t, counted.Namespace, "QuotaFull")
+	unchanged(t, counted, before)
+	require.Empty(t, evictionsOf(t, counted))
+	awaitSized(t, free, "300m")
+}
+
+// Where it comes to a cut all the same, here because the quota is made when the pod is
+// on its way out, nobody is evicted again and again.
 func TestAPodThatTheWebhookCutsIsEvictedOnce(t *testing.T) {
 	t.Parallel()
-	w := plain(t, "quota-cut-scoped", 2)
-	cpuQuota(t, w, "350m", corev1.ResourceQuotaScopeNotTerminating)
-	running(t, w)
-	advise(t, w, vpav1.UpdateModeRecreate, larger)
+	w := plain(t, "quota-cut-late", 2)
+	template := w.Template()
+	template.Finalizers = []string{"sim.loadline.dev/held"} // an evicted pod stays until the test lets go of it
+	_, err := cluster.Kube.AppsV1().StatefulSets(w.Namespace).Create(t.Context(), &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: w.Name}, Spec: appsv1.StatefulSetSpec{
+		Replicas: &w.Replicas, Selector: &metav1.LabelSelector{MatchLabels: template.Labels}, Template: template}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	awaitRunning(t, w)
+	advise(t, w, vpav1.UpdateModeRecreate, larger, pointing("apps/v1", "StatefulSet"))
+	var evicted string
+	eventually(t, "a pod is evicted", func() error {
+		for _, pod := range pods(t, w) {
+			if pod.DeletionTimestamp != nil {
+				evicted = pod.Name
+				return nil
+			}
+		}
+		return fmt.Errorf("none is")
+	})
+	cpuQuota(t, w, "350m")
+	eventually(t, "the quota counts the pods", func() error {
+		q, err := cluster.Kube.CoreV1().ResourceQuotas(w.Namespace).Get(t.Context(), "cpu", metav1.GetOptions{})
+		if used := q.Status.Used["requests.cpu"]; err != nil || used.IsZero() {
+			return fmt.Errorf("%s are used: %w", used.String(), err)
+		}
+		return nil
+	})
+	during(t, 3*time.Second, func() {}) // until the webhook knows it, too
+	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "patch", "pod", evicted, "--type=merge", "-p", `{"metadata":{"finalizers":null}}`))
 	awaitLeftAlone(t, w.Namespace, "BackingOff")
 	cut := 0
 	for _, pod := range awaitRunning(t, w) {

@@ -6,17 +6,17 @@ import (
 	"maps"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
-	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/updater/boost"
 	"loadline.dev/loadline/updater/capacity"
+	"loadline.dev/loadline/updater/growth"
+	"loadline.dev/loadline/updater/pinning"
 	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
@@ -26,6 +26,7 @@ type caches struct {
 	controllers, pods informers.SharedInformerFactory
 	surroundings      informers.SharedInformerFactory // nodes and quotas
 	whole             bool                            // all namespaces are seen, so nodes can be judged
+	static            labels.Selector                 // nodes with the static CPU manager policy
 	vpas              externalversions.SharedInformerFactory
 	targets           *target.Resolver
 	forget            func() // looks kinds up again
@@ -44,6 +45,7 @@ func newCaches(config *Config, clients *client.Clients) *caches {
 		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, ""),
 		whole:        namespace == "",
 	}
+	c.static, _ = pinning.Parse(config.Static) // has been validated
 	c.targets = target.New(c.controllers, scales.Scale)
 	return c
 }
@@ -60,7 +62,9 @@ func (c *caches) fill(ctx context.Context) error {
 	// must not keep the updater from its work.
 	c.surroundings.Core().V1().ResourceQuotas().Informer()
 	if c.whole {
-		c.surroundings.Core().V1().Nodes().Informer()
+		if err := c.surroundings.Core().V1().Nodes().Informer().SetTransform(pinning.Trim(c.static)); err != nil {
+			return fmt.Errorf("watch nodes: %w", err)
+		}
 	}
 	if err := c.targets.Remember(c.controllers); err != nil {
 		return err
@@ -99,36 +103,19 @@ func (c *caches) capacity(config *Config) (r capacity.Reader) {
 	return r
 }
 
+// pinning returns what tells which nodes have the static CPU manager policy.
+func (c *caches) pinning() *pinning.Nodes {
+	if !c.whole {
+		return &pinning.Nodes{}
+	}
+	nodes := c.surroundings.Core().V1().Nodes()
+	return &pinning.Nodes{Selector: c.static, Lister: nodes.Lister(), Synced: nodes.Informer().HasSynced}
+}
+
 // grown returns a channel that says when a VPA recommends more memory than
 // before for any container.
 func (c *caches) grown() (<-chan struct{}, error) {
-	grown := make(chan struct{}, 1)
-	_, err := c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
-		was, ok := before.(*vpav1.VerticalPodAutoscaler)
-		if is, same := after.(*vpav1.VerticalPodAutoscaler); ok && same && moreMemory(was.Status.Recommendation, is.Status.Recommendation) {
-			select {
-			case grown <- struct{}{}:
-			default: // it has been said
-			}
-		}
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("watch recommendations: %w", err)
-	}
-	return grown, nil
-}
-
-func moreMemory(was, is *vpav1.RecommendedPodResources) bool {
-	if is == nil || was == is {
-		return false
-	}
-	before := convert.Recommendation(was)
-	for name, bounds := range convert.Recommendation(is) {
-		if bounds.Target.Value(amount.Memory) > before[name].Target.Value(amount.Memory) {
-			return true
-		}
-	}
-	return false
+	return growth.Watch(c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer())
 }
 
 // boosts returns the queue that takes startup boosts back.

@@ -24,6 +24,7 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/updater/actuate"
 )
 
@@ -83,6 +84,11 @@ func TestRoomIsLookedForBeforeActing(t *testing.T) {
 		Hard: corev1.ResourceList{"requests.cpu": resource.MustParse("250m")}, Used: corev1.ResourceList{"requests.cpu": resource.MustParse("200m")}}}
 	left150 := quota.DeepCopy() // enough for 100m more, not for a pod of 200m beside the one of 100m
 	left150.Status.Hard = corev1.ResourceList{"requests.cpu": resource.MustParse("350m")}
+	scoped := func(s corev1.ResourceQuotaScope) *corev1.ResourceQuota {
+		q := quota.DeepCopy()
+		q.Spec.Scopes = []corev1.ResourceQuotaScope{s}
+		return q
+	}
 	for name, c := range map[string]struct {
 		mode    vpav1.UpdateMode
 		objects []runtime.Object
@@ -99,6 +105,8 @@ func TestRoomIsLookedForBeforeActing(t *testing.T) {
 		"too small nodes":          {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "150m")}, roomSize, disruption.TooLargeForNode, false},
 		"quota beside the old pod": {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "4"), left150}, roomFree, disruption.QuotaFull, false},
 		"quota for more":           {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), left150}, roomFree, "", true},
+		"quota of such pods":       {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), scoped(corev1.ResourceQuotaScopeNotTerminating)}, roomFree, disruption.QuotaFull, false},
+		"quota of other pods":      {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), scoped(corev1.ResourceQuotaScopeTerminating)}, roomFree, "", true},
 		"quota":                    {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "4"), quota}, roomFree, disruption.QuotaFull, false},
 	} {
 		config := Default()
@@ -110,6 +118,48 @@ func TestRoomIsLookedForBeforeActing(t *testing.T) {
 		if c.reason != "" {
 			require.NotZero(t, w.value("loadline_updater_skipped_pods", "reason", c.reason.String()), name)
 		}
+	}
+}
+
+func TestAStaticCPUPolicyIsNotRunInto(t *testing.T) {
+	guaranteed := func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("1", "100Mi"), Limits: list("1", "100Mi")}
+	}
+	refused := func(p *corev1.Pod) {
+		guaranteed(p)
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("200m", "200Mi"), Limits: list("200m", "200Mi")}
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
+			Reason: corev1.PodReasonInfeasible, Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`})
+	}
+	labelled := node("n1", "8")
+	labelled.Labels = map[string]string{"cpumanager": "true", "other": "label"}
+	for name, c := range map[string]struct {
+		mode   vpav1.UpdateMode
+		node   *corev1.Node
+		first  func(*corev1.Pod) // the pod web-1-0
+		writes []string
+		alone  float64
+	}{
+		"nothing is known":       {vpav1.UpdateModeInPlace, node("n1", "8"), guaranteed, []string{"patch pods resize", "patch pods "}, 0},
+		"a label":                {vpav1.UpdateModeInPlace, labelled, guaranteed, nil, 2},
+		"a label, or recreate":   {vpav1.UpdateModeInPlaceOrRecreate, labelled, guaranteed, []string{"create pods eviction"}, 0},
+		"a refusal":              {vpav1.UpdateModeInPlace, node("n1", "8"), refused, nil, 1},
+		"a refusal, or recreate": {vpav1.UpdateModeInPlaceOrRecreate, node("n1", "8"), refused, []string{"create pods eviction"}, 0},
+	} {
+		config := Default()
+		config.Gates.InPlace = true
+		objects := append(deployment(2, guaranteed), autoscaler(c.mode), c.node)
+		for _, o := range objects {
+			if pod, ok := o.(*corev1.Pod); ok && pod.Name == "web-1-0" {
+				c.first(pod)
+			}
+		}
+		w := newWorld(t, config, objects...)
+		w.caches.surroundings.WaitForCacheSync(t.Context().Done())
+		w.pass(noon)
+		require.Equal(t, c.writes, w.writes(), name)
+		require.EqualValues(t, c.alone, w.value("loadline_updater_skipped_pods", "reason", "StaticCPU"), name)
 	}
 }
 
@@ -152,7 +202,7 @@ func TestARestartDoesNotForgetThatEvictionsHadNoEffect(t *testing.T) {
 			return
 		}
 		w.await("the pause", func(p *corev1.Pod) bool { return p.Annotations[convert.PauseAnnotation] != "" }, fmt.Sprintf("new-%d", len(w.evictions())))
-		w.loop.memory = disruption.Memory{}
+		w.loop.memory = past.Memory{}
 	}
 	require.Equal(t, 4, w.hour(func(*corev1.Pod) {}), "as without restarts")
 	pods, err := lister.List(labels.Everything())
@@ -205,7 +255,7 @@ func (w *world) hour(made func(*corev1.Pod)) (evictions int) {
 
 func TestD12PanicOfOnePodStopsNoOther(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
-	w.loop.planner = func(v disruption.View, m disruption.Memory, c disruption.Config, now time.Time) disruption.Result {
+	w.loop.planner = func(v disruption.View, m past.Memory, c disruption.Config, now time.Time) disruption.Result {
 		for _, vpa := range v.VPAs {
 			for _, p := range vpa.Pods {
 				if p.Name == "web-1-0" {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/updater/pinning"
 )
 
 // Config is everything that can be set on the command line.
@@ -28,6 +30,7 @@ type Config struct {
 
 	Pace   calm.Pace
 	Room   string // which room an eviction needs: roomFree, roomSize or roomOff
+	Static string // selector of the nodes with the static CPU manager policy
 	DryRun bool   // print what would be done, write nothing
 }
 
@@ -70,6 +73,7 @@ func Default() *Config {
 		BoostSyncs: 1,
 		Pace:       calm.Pace{Cluster: 60, Namespace: 20, SlowStart: 10 * time.Minute},
 		Room:       roomFree,
+		Static:     "cpumanager=true",
 	}
 }
 
@@ -113,6 +117,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.Disruption.Hold, "undo-after", c.Disruption.Hold, "Shortest time after which a change is undone by one that makes pods smaller again; doubled each time that they go back and forth. 0: at once.")
 	fs.StringVar(&c.Room, "eviction-room", c.Room, "Which room an eviction needs: free, what a node has left now; size, a node that is large enough, for clusters that add nodes; off, which is not to ask, neither for resizes. Quotas count in any case but off.")
 	fs.BoolVar(&c.Disruption.CapToRoom, "cap-to-room", c.Disruption.CapToRoom, "Where the recommended size does not fit into the node or a quota, resize to what fits, if that is a change of --pod-update-threshold or more. Evictions are never cut.")
+	fs.StringVar(&c.Static, "static-cpu-nodes", c.Static, "Label selector of the nodes whose kubelet has the static CPU manager policy. It refuses pods of class Guaranteed other CPU in place, so they are not asked for it. Empty: known only of nodes that have refused.")
 	fs.BoolVar(&c.DryRun, "dry-run", c.DryRun, "Print what would be done to standard output and write nothing to the cluster, no Lease either.")
 }
 
@@ -122,6 +127,7 @@ func (c *Config) Complete() error { return nil }
 
 // Validate returns all problems joined.
 func (c *Config) Validate() error {
+	_, badSelector := pinning.Parse(c.Static)
 	return errors.Join(
 		c.Kube.Validate(),
 		c.Election.Validate(),
@@ -135,6 +141,7 @@ func (c *Config) Validate() error {
 		flags.Check(c.Disruption.Hold >= 0, "undo-after", c.Disruption.Hold, "must not be negative"),
 		flags.Check(slices.Contains([]string{roomFree, roomSize, roomOff}, c.Room), "eviction-room", c.Room, "must be free, size or off"),
 		flags.Check(!c.Disruption.CapToRoom || c.Room != roomOff, "cap-to-room", c.Disruption.CapToRoom, "needs --eviction-room=free or size, or nobody knows what fits"),
+		flags.Check(badSelector == nil, "static-cpu-nodes", c.Static, fmt.Sprintf("must be a label selector such as cpumanager=true: %v", badSelector)),
 		flags.Check(c.Heartbeat.Timeout > 0, "admission-controller-status-lease-timeout", c.Heartbeat.Timeout, "must be longer than 0"),
 		flags.Check(c.Heartbeat.Name != "" || !c.Heartbeat.Required, "admission-controller-status-lease-name", `""`, "must be the name of a Lease"),
 	)

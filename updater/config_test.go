@@ -93,6 +93,7 @@ func TestBadInputGivesOneLineEach(t *testing.T) {
 		{[]string{"--admission-controller-status-lease-timeout=0s"}, flags.Usage, "must be longer than 0"},
 		{[]string{"--concurrent-cpu-startup-boost-syncs=0"}, flags.Usage, "must be at least 1"},
 		{[]string{"--eviction-rate-limit=1", "--eviction-rate-burst=0"}, flags.Usage, "no pod is ever changed"},
+		{[]string{"--static-cpu-nodes=a=("}, flags.Usage, "--static-cpu-nodes=a=(: must be a label selector such as cpumanager=true: "},
 		{[]string{"--eviction-tolerance=NaN"}, flags.Usage, "must be between 0 and 1"},
 		{[]string{"--address=" + listener.Addr().String()}, flags.Failed, "address already in use"},
 		{[]string{"--address=127.0.0.1:0", "--kubeconfig=/no/such/file"}, flags.Failed, "must be a readable kubeconfig file"},

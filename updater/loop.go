@@ -12,9 +12,12 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/capacity"
 	"loadline.dev/loadline/updater/explain"
+	"loadline.dev/loadline/updater/pinning"
 	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
@@ -38,13 +41,14 @@ type Loop struct {
 	carrier carrier
 	metrics *tally.Metrics
 	// planner is disruption.Plan.
-	planner func(disruption.View, disruption.Memory, disruption.Config, time.Time) disruption.Result
+	planner func(disruption.View, past.Memory, disruption.Config, time.Time) disruption.Result
 	// alive tells whether the admission controller works; nil: not asked.
 	alive func(ctx context.Context, now time.Time) (bool, error)
 
 	capacity capacity.Reader
+	nodes    *pinning.Nodes
 	ledger   *calm.Ledger // nil: no pace
-	memory   disruption.Memory
+	memory   past.Memory
 	teller   explain.Teller
 	known    map[cache.ObjectName]bool // VPAs that have counters
 	// turn is the VPA that was served last when a pass ended early; the next
@@ -53,7 +57,7 @@ type Loop struct {
 }
 
 func newLoop(config disruption.Config, reader *view.Reader, m *tally.Metrics) *Loop {
-	return &Loop{config: config, reader: reader, metrics: m, planner: disruption.Plan, known: map[cache.ObjectName]bool{}}
+	return &Loop{config: config, reader: reader, metrics: m, planner: disruption.Plan, known: map[cache.ObjectName]bool{}, nodes: &pinning.Nodes{}}
 }
 
 // RunOnce makes one pass: it looks at all pods that a VPA controls and changes
@@ -125,6 +129,9 @@ func (l *Loop) admitted(ctx context.Context, now time.Time) bool {
 // plan plans for all VPAs. Only if something is to be done it looks whether there
 // is room for it, and plans again.
 func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disruption.Result {
+	if err := l.nodes.Mark(&s.View, s.Pod, now); err != nil {
+		klog.FromContext(ctx).Error(err, "It is not known which nodes have the static CPU manager policy")
+	}
 	result := l.planAll(ctx, s, now)
 	if len(result.Actions) == 0 {
 		return result
@@ -144,7 +151,7 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 // found by planning for each alone, and left out.
 func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) disruption.Result {
 	log := klog.FromContext(ctx)
-	plan := func(vpas ...disruption.VPA) (r disruption.Result, err error) {
+	plan := func(vpas ...live.VPA) (r disruption.Result, err error) {
 		err = view.Guard(func() error {
 			r = l.planner(disruption.View{VPAs: vpas, Room: s.View.Room}, l.memory, l.config, now)
 			return nil
@@ -155,7 +162,7 @@ func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) dis
 	if err == nil {
 		return result
 	}
-	var sound []disruption.VPA
+	var sound []live.VPA
 	for _, v := range s.View.VPAs {
 		if _, err := plan(v); err == nil {
 			sound = append(sound, v)
@@ -165,7 +172,7 @@ func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) dis
 		left.Pods = nil
 		for _, pod := range v.Pods {
 			alone := v
-			alone.Pods = []disruption.Pod{pod}
+			alone.Pods = []live.Pod{pod}
 			if _, err := plan(alone); err != nil {
 				log.Error(err, "Pod skipped: no plan can be made for it", "pod", klog.KRef(pod.Namespace, pod.Name), "vpa", v.Name)
 				s.Broken = append(s.Broken, broken(v, pod))
@@ -190,7 +197,7 @@ func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) dis
 	return result
 }
 
-func broken(v disruption.VPA, p disruption.Pod) disruption.Skip {
+func broken(v live.VPA, p live.Pod) disruption.Skip {
 	return disruption.Skip{Reason: disruption.Broken,
 		Subject: disruption.Subject{Namespace: v.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}}
 }

@@ -162,8 +162,8 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	err := p.carrier.Resize(ctx, c)
 	switch {
 	case err == nil:
-		p.memory.Tried(c.Action, p.now)
-		p.memory.Did(c.Action, p.now)
+		p.memory.Tried(c.UID, c.Containers, p.now)
+		p.memory.Did(c.Owner, c.Action.Change, c.Newest, p.now)
 		p.metrics.Resized(score)
 		return ""
 	case errors.Is(err, actuate.ErrInUse):
@@ -186,7 +186,7 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	if errors.Is(err, actuate.ErrProtected) {
 		return disruption.EvictionRefused
 	}
-	p.memory.Tried(c.Action, p.now)
+	p.memory.Tried(c.UID, c.Containers, p.now)
 	if c.MayEvict && actuate.Refused(err) {
 		c.Cause = disruption.ResizeStuck
 		if c.Restarts { // it has its turn already
@@ -202,7 +202,7 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	err := p.carrier.Evict(ctx, c)
 	switch {
 	case err == nil:
-		p.memory.Did(c.Action, p.now)
+		p.memory.Did(c.Owner, c.Action.Change, c.Newest, p.now)
 		p.metrics.Evicted(score)
 		return ""
 	case errors.Is(err, actuate.ErrRehearsed), actuate.Gone(err):

@@ -17,6 +17,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/calm"
+	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
@@ -64,19 +65,11 @@ type parts struct {
 
 // connect reaches the API server and works while this process leads.
 func connect(ctx context.Context, config *Config, out io.Writer, p parts) error {
-	rest, err := client.Load(config.Kube, "loadline-updater")
+	clients, events, err := dial(config.Kube)
 	if err != nil {
 		return err
 	}
-	clients, err := client.New(rest)
-	if err != nil {
-		return err
-	}
-	events, err := client.New(rest)
-	if err != nil {
-		return err
-	}
-	p.events = events.Kube
+	p.events = events
 	if err := clients.WaitForServer(ctx, patience); err != nil {
 		return err
 	}
@@ -86,6 +79,24 @@ func connect(ctx context.Context, config *Config, out io.Writer, p parts) error 
 		election.Enabled = false
 	}
 	return lease.Lead(ctx, clients.Kube, election, func(ctx context.Context) error { return work(ctx, config, out, p, clients) })
+}
+
+// dial returns the clients of the work, and one that writes events: it has a rate
+// of its own.
+func dial(kube flags.Kube) (*client.Clients, kubernetes.Interface, error) {
+	rest, err := client.Load(kube, "loadline-updater")
+	if err != nil {
+		return nil, nil, err
+	}
+	clients, err := client.New(rest)
+	if err != nil {
+		return nil, nil, err
+	}
+	events, err := client.New(rest)
+	if err != nil {
+		return nil, nil, err
+	}
+	return clients, events.Kube, nil
 }
 
 // tellResize says at the start when the server cannot resize pods.
@@ -112,6 +123,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	}
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
 	loop.carrier, loop.capacity = &actuate.Rehearsal{Out: out}, caches.capacity(config)
+	loop.nodes = caches.pinning()
 	loop.ledger = calm.NewLedger(config.Pace, time.Now())
 	if !config.DryRun {
 		events := record.NewBroadcaster(record.WithContext(ctx))

@@ -76,7 +76,7 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 	t.Cleanup(cancel)
 	require.NoError(t, w.caches.fill(ctx))
 	w.loop = newLoop(config.planning(), w.caches.reader(config), tally.New(w.registry))
-	w.loop.capacity = w.caches.capacity(config)
+	w.loop.capacity, w.loop.nodes = w.caches.capacity(config), w.caches.pinning()
 	w.loop.carrier = &actuate.Cluster{Kube: w.kube, Events: w.events,
 		Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
 		Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst)}

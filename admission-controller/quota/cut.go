@@ -5,6 +5,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/portion"
 )
 
 // Change is what became of one kind of one container.
@@ -14,14 +15,10 @@ type Change struct {
 	From, To  amount.Amount // request; equal if no cut makes the pod fit
 }
 
-// all is the whole of what is wanted, as a share.
-const all amount.Amount = 1 << 20
-
 // Cut returns what the containers of a pod get: what is wanted if it fits, else
 // as much of it as fits, but not less than what is least. Where not even that
 // fits, they get what is least, for it is nearest. Wanted and least have an
-// entry for each container of the pod, in its order. Limits keep their proportion
-// to the requests.
+// entry for each container of the pod, in its order. Limits go as far as the requests.
 func (r Room) Cut(pod policy.Pod, least, wanted []policy.Fitted) ([]policy.Fitted, []Change) {
 	if r == (Room{}) {
 		return wanted, nil
@@ -30,7 +27,7 @@ func (r Room) Cut(pod policy.Pod, least, wanted []policy.Fitted) ([]policy.Fitte
 	var changes []Change
 	for k := range amount.Kind(amount.Kinds) {
 		share := r.share(pod, least, wanted, k)
-		if share == all {
+		if share == portion.Whole {
 			continue
 		}
 		for i := range cut {
@@ -38,12 +35,8 @@ func (r Room) Cut(pod policy.Pod, least, wanted []policy.Fitted) ([]policy.Fitte
 			if !ok {
 				continue
 			}
-			to := between(least[i].Requests, wanted[i].Requests, k, max(share, 0))
-			cut[i].Requests = cut[i].Requests.With(k, to)
-			if cut[i].Limits.Has(k) {
-				cut[i].Limits = cut[i].Limits.With(k, limit(wanted[i], k, to))
-			}
-			switch {
+			cut[i] = toward(least[i], cut[i], k, max(share, 0))
+			switch to := cut[i].Requests.Value(k); {
 			case share < 0:
 				changes = append(changes, Change{wanted[i].Name, k, to, to})
 			case to != from:
@@ -61,23 +54,24 @@ func (r Room) share(pod policy.Pod, least, wanted []policy.Fitted, k amount.Kind
 		var requests, limits amount.Amount
 		for i, c := range pod.Containers {
 			request, most := max(c.Requests.Value(k), 0), max(c.Limits.Value(k), 0)
-			if wanted[i].Requests.Has(k) {
-				request = between(least[i].Requests, wanted[i].Requests, k, share)
+			gets := toward(least[i], wanted[i], k, share)
+			if gets.Requests.Has(k) {
+				request = gets.Requests.Value(k)
 			}
-			if wanted[i].Limits.Has(k) {
-				most = limit(wanted[i], k, request)
+			if gets.Limits.Has(k) {
+				most = gets.Limits.Value(k)
 			}
 			requests, limits = requests.Add(request), limits.Add(most)
 		}
 		return within(requests, r.Requests, k) && within(limits, r.Limits, k)
 	}
-	if fits(all) {
-		return all
+	if fits(portion.Whole) {
+		return portion.Whole
 	}
 	if !fits(0) {
 		return -1
 	}
-	low, high := amount.Amount(0), all // fits, and does not
+	low, high := amount.Amount(0), portion.Whole // fits, and does not
 	for high-low > 1 {
 		if middle := (low + high) / 2; fits(middle) {
 			low = middle
@@ -93,24 +87,12 @@ func within(sum amount.Amount, room amount.Resources, k amount.Kind) bool {
 	return !bounded || sum <= most
 }
 
-// limit returns the limit that is to a request what the wanted one is to its own.
-func limit(wanted policy.Fitted, k amount.Kind, request amount.Amount) amount.Amount {
-	whole, of := wanted.Limits.Value(k), wanted.Requests.Value(k)
-	if of <= 0 {
-		return whole
+// toward returns what a container gets that goes a share of the way from least to
+// wanted. One for which no more is wanted than the least does not move.
+func toward(least, wanted policy.Fitted, k amount.Kind, share amount.Amount) policy.Fitted {
+	low, ok := least.Requests.Get(k)
+	if !ok || wanted.Requests.Value(k) <= low {
+		return wanted
 	}
-	part, _ := whole.Proportion(request, of)
-	return part
-}
-
-// between returns the amount at a share of the way from least to wanted. An
-// amount that is not more than the least stays as it is.
-func between(least, wanted amount.Resources, k amount.Kind, share amount.Amount) amount.Amount {
-	low, ok := least.Get(k)
-	high := wanted.Value(k)
-	if !ok || high <= low {
-		return high
-	}
-	part, _ := (high - low).Proportion(share, all)
-	return low + part
+	return portion.Of(k, share, policy.Container{Requests: least.Requests, Limits: least.Limits}, wanted)
 }

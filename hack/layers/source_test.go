@@ -26,10 +26,14 @@ var budgets = map[string]int{
 	"pkg/core/estimate":   400,
 	"pkg/core/policy":     500,
 	"pkg/core/ownership":  150,
-	"pkg/core/disruption": 500,
+	"pkg/core/disruption": 800,
+	"pkg/core/live":       500,
+	"pkg/core/past":       250,
 	"pkg/core/startup":    150,
 	"pkg/core/calm":       300,
 	"pkg/core/room":       300,
+	"pkg/core/scope":      150,
+	"pkg/core/portion":    150,
 }
 
 const (

@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/cookbook"
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/source/trace"
@@ -152,7 +152,7 @@ func (c *Config) limits(s *replay.Setup) error {
 }
 
 func (c *Config) update(s *replay.Setup) error {
-	modes := map[string]disruption.Mode{"in-place": disruption.InPlaceOrRecreate, "evict": disruption.Recreate}
+	modes := map[string]live.Mode{"in-place": live.InPlaceOrRecreate, "evict": live.Recreate}
 	mode, known := modes[c.Mode]
 	s.Update.Mode = mode
 	s.Update.FromChange = c.LifetimeFrom == "change"

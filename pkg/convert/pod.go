@@ -72,6 +72,12 @@ func SizedAsWhole(pod *corev1.Pod) bool {
 	return r != nil && (!Resources(r.Requests).Empty() || !Resources(r.Limits).Empty())
 }
 
+// HasSized tells whether a VPA has given the pod sizes, when it was created or since,
+// so that its template may ask for others.
+func HasSized(pod *corev1.Pod) bool {
+	return pod.Annotations[UpdatesAnnotation] != "" || pod.Annotations[ResizedAnnotation] != ""
+}
+
 // Observation prints the value of ObservedAnnotation for a pod.
 func Observation(pod *corev1.Pod) string {
 	names := make([]string, len(pod.Spec.Containers))

@@ -64,13 +64,17 @@ func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceReq
 }
 
 // MarkPatch returns the merge patch that marks a pod as resized, and no longer
-// as boosted where the boost of a container was taken back. It never replaces
+// as boosted where the boost of a container was taken back, nor as one that came
+// without its sizes: it has them now. It never replaces
 // annotations that the cache has not seen yet, and the API server refuses it for
 // another pod of that name, because a UID cannot change.
 func MarkPatch(pod *corev1.Pod, unboosted ...string) ([]byte, error) {
 	annotations := map[string]any{convert.ResizedAnnotation: "true"}
 	for _, name := range unboosted {
 		annotations[convert.BoostAnnotationPrefix+name] = nil
+	}
+	if _, left := pod.Annotations[convert.PauseAnnotation]; left {
+		annotations[convert.PauseAnnotation] = nil
 	}
 	return annotate(pod, annotations)
 }

@@ -91,6 +91,16 @@ func TestMarkPatchKeepsAnnotationsThatTheCacheHasNotSeen(t *testing.T) {
 	require.Equal(t, map[string]string{"cni.example.com/ip": "10.0.0.1", "vpaInPlaceUpdated": "true"}, after.Annotations)
 }
 
+// What is written on a pod that came back without its change is taken off with the
+// mark that it has it.
+func TestMarkPatchTakesThePauseOff(t *testing.T) {
+	pod := twoContainers()
+	pod.Annotations = map[string]string{convert.PauseAnnotation: "2 until 2026-01-02T12:00:00Z"}
+	patch, err := MarkPatch(pod)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"metadata":{"uid":"u","annotations":{"vpaInPlaceUpdated":"true","loadline.dev/without-effect":null}}}`, string(patch))
+}
+
 func TestSizesTellsWhatChanges(t *testing.T) {
 	require.Equal(t, "side cpu none -> 250m, side limit cpu 1 -> 500m, app memory none -> 1Gi", Sizes(change(twoContainers(),
 		policy.Fitted{Name: "side", Requests: amount.Resources{}.With(amount.CPU, 250), Limits: amount.Resources{}.With(amount.CPU, 500)},

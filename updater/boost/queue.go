@@ -20,6 +20,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/startup"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
@@ -170,7 +171,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 		return left, nil // the cache is behind; if it is not, it is time to do it again
 	}
 	core := reading.Pod(pod, 0)
-	if core.Pending || core.Resize != disruption.NotResizing {
+	if core.Pending || core.Resize != live.NotResizing {
 		return 0, nil // the end of it is an event
 	}
 	if restarts(core, verdict) {
@@ -215,7 +216,7 @@ func (q *Queue) justDone(uid types.UID, verdict startup.Verdict, now time.Time) 
 }
 
 // restarts tells whether what the pod would get restarts one of its containers.
-func restarts(p disruption.Pod, verdict startup.Verdict) bool {
+func restarts(p live.Pod, verdict startup.Verdict) bool {
 	for _, f := range verdict.Give {
 		for i := range p.Containers {
 			if c := &p.Containers[i]; c.Asked.Name == f.Name && c.RestartsFor(f) {
@@ -236,7 +237,7 @@ func (q *Queue) refused(ctx context.Context, reading view.Reading, pod *corev1.P
 	budget := disruption.NewBudget(&v, q.Plan)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var this *disruption.Pod
+	var this *live.Pod
 	for i := range v.Pods {
 		p := &v.Pods[i]
 		if p.UID == string(pod.UID) {

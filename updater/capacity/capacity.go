@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -49,9 +48,7 @@ func (r Reader) Room() (*room.Room, error) {
 			return nil, fmt.Errorf("list ResourceQuotas: %w", err)
 		}
 		for _, q := range objects {
-			if counts(q) {
-				quotas[q.Namespace] = append(quotas[q.Namespace], quota(q))
-			}
+			quotas[q.Namespace] = append(quotas[q.Namespace], convert.Quota(q))
 		}
 	}
 	return room.New(nodes, quotas), nil
@@ -80,33 +77,4 @@ func free(objects []*corev1.Node, pods []*corev1.Pod) []room.Node {
 		sorted = append(sorted, *nodes[name])
 	}
 	return sorted
-}
-
-// counts tells whether a quota holds for the pods of a VPA. Of the scopes only
-// NotBestEffort is sure to: what we change has requests. Quotas with other scopes
-// are left to the API server.
-func counts(q *corev1.ResourceQuota) bool {
-	return q.Spec.ScopeSelector == nil && !slices.ContainsFunc(q.Spec.Scopes, func(s corev1.ResourceQuotaScope) bool { return s != corev1.ResourceQuotaScopeNotBestEffort })
-}
-
-// quota reads what is left of a quota.
-func quota(q *corev1.ResourceQuota) (left room.Quota) {
-	for name, hard := range q.Status.Hard {
-		to := &left.Requests
-		kind := strings.TrimPrefix(string(name), "requests.")
-		if limit, ok := strings.CutPrefix(string(name), "limits."); ok {
-			to, kind = &left.Limits, limit
-		}
-		for k := range amount.Kind(amount.Kinds) {
-			if kind != k.String() {
-				continue
-			}
-			rest := convert.Amount(k, hard) - convert.Amount(k, q.Status.Used[name])
-			if before, known := to.Get(k); known {
-				rest = min(rest, before)
-			}
-			*to = to.With(k, rest)
-		}
-	}
-	return left
 }

@@ -22,23 +22,6 @@ func list(pairs ...string) corev1.ResourceList {
 	return l
 }
 
-func TestQuotasInAllTheirSpellings(t *testing.T) {
-	q := &corev1.ResourceQuota{Status: corev1.ResourceQuotaStatus{
-		Hard: list("cpu", "1", "requests.cpu", "900m", "limits.memory", "10Ki", "pods", "5"),
-		Used: list("cpu", "500m", "requests.cpu", "500m", "limits.memory", "12Ki"),
-	}}
-	require.Equal(t, room.Quota{
-		Requests: amount.Resources{}.With(amount.CPU, 400),
-		Limits:   amount.Resources{}.With(amount.Memory, -2048),
-	}, quota(q), "the smaller of two counts; one can be exceeded")
-	require.True(t, counts(q))
-	q.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeNotBestEffort}
-	require.True(t, counts(q))
-	q.Spec.Scopes = append(q.Spec.Scopes, corev1.ResourceQuotaScopeTerminating)
-	require.False(t, counts(q))
-	require.False(t, counts(&corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{ScopeSelector: &corev1.ScopeSelector{}}}))
-}
-
 func TestNodesCountAllTheirPods(t *testing.T) {
 	pod := func(name, node, cpu string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node,

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -60,8 +61,8 @@ func (r *Reader) assign(ctx context.Context, pods []*corev1.Pod) []owned {
 
 // fill puts the VPAs with their pods into the view.
 func (r *Reader) fill(ctx context.Context, s *Snapshot, controlled []owned) {
-	s.View.VPAs = make([]disruption.VPA, 0, len(r.memo.vpas))
-	f := filling{Reader: r, snapshot: s, pods: make([]disruption.Pod, 0, len(controlled)), groups: make([]disruption.Group, 0, len(r.memo.owners)+8)}
+	s.View.VPAs = make([]live.VPA, 0, len(r.memo.vpas))
+	f := filling{Reader: r, snapshot: s, pods: make([]live.Pod, 0, len(controlled)), groups: make([]live.Group, 0, len(r.memo.owners)+8)}
 	for len(controlled) > 0 {
 		n := slices.IndexFunc(controlled, func(o owned) bool { return o.vpa != controlled[0].vpa })
 		if n < 0 {
@@ -77,8 +78,8 @@ func (r *Reader) fill(ctx context.Context, s *Snapshot, controlled []owned) {
 type filling struct {
 	*Reader
 	snapshot *Snapshot
-	pods     []disruption.Pod
-	groups   []disruption.Group
+	pods     []live.Pod
+	groups   []live.Group
 	owners   []*knownOwner // of the groups of the present VPA
 }
 
@@ -122,7 +123,7 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 	f.snapshot.View.VPAs = append(f.snapshot.View.VPAs, v)
 }
 
-func (f *filling) vpa(reading Reading) (v disruption.VPA, err error) {
+func (f *filling) vpa(reading Reading) (v live.VPA, err error) {
 	defer caught(&err)
 	return reading.VPA(f.PerVPAConfig), nil
 }
@@ -156,8 +157,8 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 
 // group reads how many pods an owner wants. Owners that do not tell it, such as
 // a Job or a custom workload without scale, count by their live pods.
-func (r *Reader) group(ctx context.Context, owner target.Key) disruption.Group {
-	g := disruption.Group{Replicas: disruption.Unknown}
+func (r *Reader) group(ctx context.Context, owner target.Key) live.Group {
+	g := live.Group{Replicas: live.Unknown}
 	replicas, known := r.Targets.Replicas(ctx, owner)
 	switch {
 	case known:

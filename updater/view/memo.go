@@ -13,7 +13,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -47,14 +47,14 @@ type knownRanges struct {
 type knownPod struct {
 	pod  *corev1.Pod
 	of   *knownVPA
-	core disruption.Pod
+	core live.Pod
 	pass int
 }
 
 type knownOwner struct {
 	target.Key
 	top  target.Key // the topmost owner
-	name string     // for disruption.Group
+	name string     // for live.Group
 	pass int
 }
 
@@ -165,4 +165,4 @@ func indexed(vpa *vpav1.VerticalPodAutoscaler, selector labels.Selector) ownersh
 	}
 }
 
-func acts(m disruption.Mode) bool { return m != disruption.Off && m != disruption.Initial }
+func acts(m live.Mode) bool { return m != live.Off && m != live.Initial }

@@ -9,7 +9,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/policy"
 )
 
@@ -33,8 +33,8 @@ func NewReading(vpa *vpav1.VerticalPodAutoscaler, ranges convert.LimitRanges) Re
 
 // VPA returns the core value without pods. The per-VPA time of a quick OOM
 // counts only with the feature gate PerVPAConfig.
-func (r Reading) VPA(perVPAConfig bool) disruption.VPA {
-	v := disruption.VPA{Namespace: r.Object.Namespace, Name: r.Object.Name, Mode: mode(convert.Mode(r.Object))}
+func (r Reading) VPA(perVPAConfig bool) live.VPA {
+	v := live.VPA{Namespace: r.Object.Namespace, Name: r.Object.Name, Mode: mode(convert.Mode(r.Object))}
 	p := r.Object.Spec.UpdatePolicy
 	if p == nil {
 		return v
@@ -49,7 +49,7 @@ func (r Reading) VPA(perVPAConfig bool) disruption.VPA {
 		if e == nil {
 			continue
 		}
-		requirement := disruption.Requirement{Higher: e.ChangeRequirement == vpav1.TargetHigherThanRequests}
+		requirement := live.Requirement{Higher: e.ChangeRequirement == vpav1.TargetHigherThanRequests}
 		for k := range amount.Kind(amount.Kinds) {
 			requirement.Kinds[k] = slices.Contains(e.Resources, convert.ResourceName(k))
 		}
@@ -58,33 +58,35 @@ func (r Reading) VPA(perVPAConfig bool) disruption.VPA {
 	return v
 }
 
-func mode(m vpav1.UpdateMode) disruption.Mode {
+func mode(m vpav1.UpdateMode) live.Mode {
 	switch m {
 	case vpav1.UpdateModeRecreate, vpav1.UpdateModeAuto:
-		return disruption.Recreate
+		return live.Recreate
 	case vpav1.UpdateModeInPlaceOrRecreate:
-		return disruption.InPlaceOrRecreate
+		return live.InPlaceOrRecreate
 	case vpav1.UpdateModeInPlace:
-		return disruption.InPlace
+		return live.InPlace
 	case vpav1.UpdateModeInitial:
-		return disruption.Initial
+		return live.Initial
 	}
-	return disruption.Off
+	return live.Off
 }
 
 // Pod returns the core value of a pod that belongs to the group of that index.
-func (r Reading) Pod(pod *corev1.Pod, group int) disruption.Pod {
-	p := disruption.Pod{
+func (r Reading) Pod(pod *corev1.Pod, group int) live.Pod {
+	p := live.Pod{
 		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Group: group,
 		Pending:    pod.Status.Phase == corev1.PodPending,
 		Whole:      convert.SizedAsWhole(pod),
 		Boosted:    convert.HasBoosted(pod),
+		Sized:      convert.HasSized(pod),
 		Pause:      convert.Pause(pod),
 		Created:    pod.CreationTimestamp.Time,
 		Node:       pod.Spec.NodeName,
 		Footprint:  convert.Footprint(pod),
+		Traits:     convert.Traits(pod),
 		Fixed:      fixed(pod),
-		Containers: make([]disruption.Container, len(pod.Spec.Containers)),
+		Containers: make([]live.Container, len(pod.Spec.Containers)),
 	}
 	if pod.Status.StartTime != nil {
 		p.Started = pod.Status.StartTime.Time
@@ -96,7 +98,7 @@ func (r Reading) Pod(pod *corev1.Pod, group int) disruption.Pod {
 	observed, known := convert.Observed(pod)
 	for i := range p.Containers {
 		c := &pod.Spec.Containers[i]
-		p.Containers[i] = disruption.Container{
+		p.Containers[i] = live.Container{
 			Observed: !known || slices.Contains(observed, c.Name),
 			Off:      r.rules.For(c.Name).Off,
 			Current:  current.Containers[i],
@@ -120,7 +122,7 @@ func fixed(pod *corev1.Pod) (containers []policy.Container) {
 
 // conditions reads whether a pod is ready, and the state of its resize. A
 // pending resize counts more than one in progress, because it is the newer.
-func conditions(pod *corev1.Pod) (ready bool, state disruption.ResizeState, since time.Time) {
+func conditions(pod *corev1.Pod) (ready bool, state live.ResizeState, since time.Time) {
 	for _, c := range pod.Status.Conditions {
 		if c.Status != corev1.ConditionTrue {
 			continue
@@ -131,7 +133,7 @@ func conditions(pod *corev1.Pod) (ready bool, state disruption.ResizeState, sinc
 		case corev1.PodResizePending:
 			state, since = pending(c.Reason), c.LastTransitionTime.Time
 		case corev1.PodResizeInProgress:
-			if state == disruption.NotResizing {
+			if state == live.NotResizing {
 				state, since = inProgress(c), c.LastTransitionTime.Time
 			}
 		}
@@ -139,24 +141,24 @@ func conditions(pod *corev1.Pod) (ready bool, state disruption.ResizeState, sinc
 	return ready, state, since
 }
 
-func pending(reason string) disruption.ResizeState {
+func pending(reason string) live.ResizeState {
 	switch reason {
 	case corev1.PodReasonDeferred:
-		return disruption.ResizeDeferred
+		return live.ResizeDeferred
 	case corev1.PodReasonInfeasible:
-		return disruption.ResizeInfeasible
+		return live.ResizeInfeasible
 	}
-	return disruption.ResizeUnclear
+	return live.ResizeUnclear
 }
 
-func inProgress(c corev1.PodCondition) disruption.ResizeState {
+func inProgress(c corev1.PodCondition) live.ResizeState {
 	switch {
 	case c.Reason == "" && c.Message == "":
-		return disruption.ResizeInProgress
+		return live.ResizeInProgress
 	case c.Reason == corev1.PodReasonError:
-		return disruption.ResizeError
+		return live.ResizeError
 	}
-	return disruption.ResizeUnclear
+	return live.ResizeUnclear
 }
 
 // restarts tells which kinds the resize policy of a container restarts it for.
@@ -174,12 +176,12 @@ func restarts(c *corev1.Container) (kinds [amount.Kinds]bool) {
 // oomKilled is the reason the kubelet gives for such a termination.
 const oomKilled = "OOMKilled"
 
-func outOfMemory(pod *corev1.Pod, container string) disruption.OOM {
+func outOfMemory(pod *corev1.Pod, container string) live.OOM {
 	for i := range pod.Status.ContainerStatuses {
 		s := &pod.Status.ContainerStatuses[i]
 		if t := s.LastTerminationState.Terminated; s.Name == container && t != nil && t.Reason == oomKilled {
-			return disruption.OOM{Started: t.StartedAt.Time, Ended: t.FinishedAt.Time}
+			return live.OOM{Started: t.StartedAt.Time, Ended: t.FinishedAt.Time}
 		}
 	}
-	return disruption.OOM{}
+	return live.OOM{}
 }

@@ -14,7 +14,9 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/scope"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
@@ -64,11 +66,31 @@ func TestPodDuringResize(t *testing.T) {
 	require.Equal(t, amount.Of(200, 200<<20), app.Asked.Requests)
 	require.Equal(t, amount.Of(200, 200<<20), app.Fitted.Requests)
 	require.Equal(t, [amount.Kinds]bool{amount.Memory: true}, app.Restarts)
-	require.Equal(t, disruption.OOM{Started: noon.Time, Ended: noon.Time}, app.OOM)
+	require.Equal(t, live.OOM{Started: noon.Time, Ended: noon.Time}, app.OOM)
 	require.True(t, app.Observed)
 	require.False(t, side.Observed)
 	require.True(t, side.Off)
 	require.Equal(t, policy.Fitted{Name: "side"}, side.Fitted)
+}
+
+// What quotas and their cuts ask of a pod comes through the caches.
+func TestWhatQuotasAskOfAPod(t *testing.T) {
+	read := func(change func(*corev1.Pod)) live.Pod {
+		p := pod("app")
+		change(p)
+		trimmed, err := client.Trim(p)
+		require.NoError(t, err)
+		return NewReading(vpa("app"), convert.LimitRanges{}).Pod(trimmed.(*corev1.Pod), 0)
+	}
+	plain := read(func(*corev1.Pod) {})
+	require.Equal(t, scope.Traits{}, plain.Traits)
+	require.False(t, plain.Sized)
+	require.Equal(t, scope.Traits{Terminating: true, Class: "high"}, read(func(p *corev1.Pod) {
+		p.Spec.ActiveDeadlineSeconds, p.Spec.PriorityClassName = new(int64), "high"
+	}).Traits)
+	for _, annotation := range []string{convert.UpdatesAnnotation, convert.ResizedAnnotation} {
+		require.True(t, read(func(p *corev1.Pod) { p.Annotations = map[string]string{annotation: "x"} }).Sized, annotation)
+	}
 }
 
 func TestConditions(t *testing.T) {
@@ -78,23 +100,23 @@ func TestConditions(t *testing.T) {
 	earlier := metav1.NewTime(noon.Add(-time.Hour))
 	for name, c := range map[string]struct {
 		all   []condition
-		state disruption.ResizeState
+		state live.ResizeState
 		since time.Time
 		ready bool
 	}{
-		"none":                   {nil, disruption.NotResizing, time.Time{}, false},
-		"ready":                  {[]condition{{Type: ready, Status: yes}}, disruption.NotResizing, time.Time{}, true},
-		"not ready":              {[]condition{{Type: ready, Status: no}}, disruption.NotResizing, time.Time{}, false},
-		"deferred":               {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, disruption.ResizeDeferred, noon.Time, false},
-		"infeasible":             {[]condition{{Type: pending, Status: yes, Reason: "Infeasible"}}, disruption.ResizeInfeasible, time.Time{}, false},
-		"unknown reason":         {[]condition{{Type: pending, Status: yes, Reason: "New"}}, disruption.ResizeUnclear, time.Time{}, false},
-		"over":                   {[]condition{{Type: pending, Status: no, Reason: "Infeasible"}}, disruption.NotResizing, time.Time{}, false},
-		"in progress":            {[]condition{{Type: progress, Status: yes}}, disruption.ResizeInProgress, time.Time{}, false},
-		"error":                  {[]condition{{Type: progress, Status: yes, Reason: "Error", Message: "m"}}, disruption.ResizeError, time.Time{}, false},
-		"unknown progress":       {[]condition{{Type: progress, Status: yes, Message: "m"}}, disruption.ResizeUnclear, time.Time{}, false},
-		"one after the other":    {[]condition{{Type: progress, Status: yes, LastTransitionTime: earlier}, {Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, disruption.ResizeDeferred, noon.Time, false},
-		"one before the other":   {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}, {Type: progress, Status: yes, LastTransitionTime: earlier}}, disruption.ResizeDeferred, noon.Time, false},
-		"another kind of status": {[]condition{{Type: pending, Status: "", Reason: "Deferred"}}, disruption.NotResizing, time.Time{}, false},
+		"none":                   {nil, live.NotResizing, time.Time{}, false},
+		"ready":                  {[]condition{{Type: ready, Status: yes}}, live.NotResizing, time.Time{}, true},
+		"not ready":              {[]condition{{Type: ready, Status: no}}, live.NotResizing, time.Time{}, false},
+		"deferred":               {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, live.ResizeDeferred, noon.Time, false},
+		"infeasible":             {[]condition{{Type: pending, Status: yes, Reason: "Infeasible"}}, live.ResizeInfeasible, time.Time{}, false},
+		"unknown reason":         {[]condition{{Type: pending, Status: yes, Reason: "New"}}, live.ResizeUnclear, time.Time{}, false},
+		"over":                   {[]condition{{Type: pending, Status: no, Reason: "Infeasible"}}, live.NotResizing, time.Time{}, false},
+		"in progress":            {[]condition{{Type: progress, Status: yes}}, live.ResizeInProgress, time.Time{}, false},
+		"error":                  {[]condition{{Type: progress, Status: yes, Reason: "Error", Message: "m"}}, live.ResizeError, time.Time{}, false},
+		"unknown progress":       {[]condition{{Type: progress, Status: yes, Message: "m"}}, live.ResizeUnclear, time.Time{}, false},
+		"one after the other":    {[]condition{{Type: progress, Status: yes, LastTransitionTime: earlier}, {Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, live.ResizeDeferred, noon.Time, false},
+		"one before the other":   {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}, {Type: progress, Status: yes, LastTransitionTime: earlier}}, live.ResizeDeferred, noon.Time, false},
+		"another kind of status": {[]condition{{Type: pending, Status: "", Reason: "Deferred"}}, live.NotResizing, time.Time{}, false},
 	} {
 		p := pod("app")
 		p.Status.Conditions = c.all
@@ -107,19 +129,19 @@ func TestConditions(t *testing.T) {
 
 func TestUpdatePolicy(t *testing.T) {
 	v := vpa()
-	require.Equal(t, disruption.VPA{Namespace: "shop", Name: "v", Mode: disruption.Recreate}, NewReading(v, convert.LimitRanges{}).VPA(true))
+	require.Equal(t, live.VPA{Namespace: "shop", Name: "v", Mode: live.Recreate}, NewReading(v, convert.LimitRanges{}).VPA(true))
 
 	v.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{
 		UpdateMode: new(vpav1.UpdateModeInPlace), MinReplicas: new(int32(3)), EvictAfterOOMSeconds: new(int32(30)),
 		EvictionRequirements: []*vpav1.EvictionRequirement{nil, {Resources: []corev1.ResourceName{"memory", "gpu"}, ChangeRequirement: vpav1.TargetHigherThanRequests}},
 	}
-	want := disruption.VPA{Namespace: "shop", Name: "v", Mode: disruption.InPlace, MinReplicas: 3,
-		Requirements: []disruption.Requirement{{Kinds: [amount.Kinds]bool{amount.Memory: true}, Higher: true}}}
+	want := live.VPA{Namespace: "shop", Name: "v", Mode: live.InPlace, MinReplicas: 3,
+		Requirements: []live.Requirement{{Kinds: [amount.Kinds]bool{amount.Memory: true}, Higher: true}}}
 	require.Equal(t, want, NewReading(v, convert.LimitRanges{}).VPA(false))
 	want.QuickOOM = 30 * time.Second
 	require.Equal(t, want, NewReading(v, convert.LimitRanges{}).VPA(true))
-	for text, want := range map[vpav1.UpdateMode]disruption.Mode{"Auto": disruption.Recreate, "Initial": disruption.Initial, "Off": disruption.Off,
-		"InPlaceOrRecreate": disruption.InPlaceOrRecreate, "Future": disruption.Off} {
+	for text, want := range map[vpav1.UpdateMode]live.Mode{"Auto": live.Recreate, "Initial": live.Initial, "Off": live.Off,
+		"InPlaceOrRecreate": live.InPlaceOrRecreate, "Future": live.Off} {
 		require.Equal(t, want, mode(text))
 	}
 }

@@ -126,7 +126,11 @@ func TestAPauseOutlivesTheRecord(t *testing.T) {
 	require.Equal(t, next, next.Resumed(Pause{9, noon.Add(2 * time.Hour)}, noon), "what is remembered counts")
 	next = next.See(noon.Add(time.Second), seen(sizes(100, 100), sizes(200, 100)), noon)
 	require.Equal(t, Pause{4, noon.Add(40 * time.Minute)}, next.Pause, "it goes on where it was")
-	require.Equal(t, Record{}, Record{}.Resumed(Pause{1, noon.Add(12*time.Hour + 1)}, noon), "somebody else's")
+	require.Equal(t, Record{}, Record{}.Resumed(Pause{1, noon.Add(13*time.Hour + 1)}, noon), "somebody else's")
+	longest := Pause{9, noon.Add(12 * time.Hour)}
+	require.Equal(t, longest, Record{}.Resumed(longest, noon.Add(-time.Hour)).Pause, "the clock of this process is behind")
+	require.Equal(t, longest, Record{}.Resumed(longest, noon.Add(36*time.Hour)).Pause, "over, but the next one is longer")
+	require.Equal(t, Record{}, Record{}.Resumed(longest, noon.Add(36*time.Hour+1)), "over for a day: forgotten, as a record is")
 	require.Equal(t, Record{}, Record{}.Resumed(Pause{}, noon))
 }
 

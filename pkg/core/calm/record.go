@@ -43,9 +43,11 @@ type Pause struct {
 
 // Resumed returns the record of a workload on which an earlier process has left a
 // pause. It changes nothing once a change is remembered. A pause that ends later
-// than any of ours is not ours.
+// than any of ours, even by a clock that is ahead of this one, is not ours; one that is
+// over for so long that a Record would be forgotten counts no more.
 func (r Record) Resumed(p Pause, now time.Time) Record {
-	if r.At.IsZero() && p.Until.After(r.Until) && !p.Until.After(now.Add(longBackOff)) {
+	ours := !p.Until.After(now.Add(longBackOff+skew)) && now.Sub(p.Until) <= memory
+	if r.At.IsZero() && p.Until.After(r.Until) && ours {
 		r.Pause = p
 		r.Fruitless = min(p.Fruitless, mostResumed)
 	}
@@ -61,6 +63,7 @@ const (
 	firstBackOff = 5 * time.Minute
 	longBackOff  = 12 * time.Hour
 	memory       = 24 * time.Hour // how long a Record is kept after its last change
+	skew         = time.Hour      // by how much the clocks of two processes may differ
 )
 
 // Expired tells whether the record can be forgotten at now.

@@ -5,18 +5,15 @@ import (
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/live"
 )
 
 // Assessment says how urgent a change of one pod is, and whether it is worth
 // one at all.
 type Assessment struct {
-	OutOfBounds bool    // a request is missing or outside the recommended bounds
-	Grows       bool    // a request is missing or below its target
-	QuickOOM    bool    // a container ran out of memory soon after it started
-	Change      float64 // relative change of the pod's sums, added up over the kinds
-	Reason      Reason  // why the pod is not worth a change; empty if it is
+	live.Distance
+	QuickOOM bool   // a container ran out of memory soon after it started
+	Reason   Reason // why the pod is not worth a change; empty if it is
 }
 
 // Cause is why an assessed pod should be changed.
@@ -43,27 +40,27 @@ func (a Assessment) moreUrgent(b Assessment) int {
 
 // Assess compares what a pod has with what it would get. Containers that the
 // webhook did not see do not count.
-func Assess(v *VPA, p *Pod, c Config, now time.Time) Assessment {
-	a := measure(p)
-	a.QuickOOM = p.quickOOM(cmp.Or(v.QuickOOM, c.QuickOOM), now)
+func Assess(v *live.VPA, p *live.Pod, c Config, now time.Time) Assessment {
+	a := Assessment{Distance: p.Distance()}
+	a.QuickOOM = p.QuickOOM(cmp.Or(v.QuickOOM, c.QuickOOM), now)
 	a.Reason = a.judge(p, c, now)
-	if a.Reason == "" && !v.admits(p) {
+	if a.Reason == "" && !v.Admits(p) {
 		a.Reason = RequirementsNotMet
 	}
 	return a
 }
 
-func (a Assessment) judge(p *Pod, c Config, now time.Time) Reason {
+func (a Assessment) judge(p *live.Pod, c Config, now time.Time) Reason {
 	switch {
 	case p.Boosted:
 		return Boosted
-	case !slices.ContainsFunc(p.Containers, func(c Container) bool { return c.recommended() }):
+	case !slices.ContainsFunc(p.Containers, func(c live.Container) bool { return c.Recommended() }):
 		return NoRecommendation
 	case p.Whole:
 		return PodLevelResources
-	case !p.changed():
+	case !p.Changed():
 		return Unchanged
-	case p.refused():
+	case p.Refused():
 		return OutsideLimitRange
 	}
 	if !a.OutOfBounds && !a.QuickOOM {
@@ -78,89 +75,4 @@ func (a Assessment) judge(p *Pod, c Config, now time.Time) Reason {
 		return SmallChange
 	}
 	return ""
-}
-
-// measure fills in what follows from the amounts. The sums run over whole pods,
-// so opposite changes of two containers cancel out, as in the reference VPA.
-func measure(p *Pod) Assessment {
-	var a Assessment
-	var sized [amount.Kinds]bool
-	var requests, targets [amount.Kinds]amount.Amount
-	for i := range p.Containers {
-		c := &p.Containers[i]
-		if !c.Observed || !c.recommended() {
-			continue
-		}
-		for k := range amount.Kind(amount.Kinds) {
-			target, ok := c.Fitted.Bounds.Target.Get(k)
-			if !ok {
-				continue
-			}
-			request, has := c.Current.Requests.Get(k)
-			sized[k] = true
-			requests[k], targets[k] = requests[k].Add(request), targets[k].Add(target)
-			a.Grows = a.Grows || !has || target > request
-			a.OutOfBounds = a.OutOfBounds || !has || outside(c.Fitted.Bounds, k, request)
-		}
-	}
-	for k, counts := range sized {
-		if counts {
-			a.Change += relative(amount.Kind(k), requests[k], targets[k])
-		}
-	}
-	return a
-}
-
-func outside(b amount.Bounds, k amount.Kind, request amount.Amount) bool {
-	lower, hasLower := b.Lower.Get(k)
-	upper, hasUpper := b.Upper.Get(k)
-	return hasLower && request < lower || hasUpper && request > upper
-}
-
-// relative is the change from a to b in relation to a. Both are taken in
-// thousandths of their unit, and a is at least one of them, as in the reference
-// VPA: a pod without requests changes hugely.
-func relative(k amount.Kind, a, b amount.Amount) float64 {
-	if k == amount.Memory {
-		a, _ = a.Proportion(1000, 1)
-		b, _ = b.Proportion(1000, 1)
-	}
-	a = max(a, 1)
-	return float64(max(a-b, b-a)) / float64(a)
-}
-
-// refused tells whether a LimitRange would refuse the pod.
-func (p *Pod) refused() bool {
-	return slices.ContainsFunc(p.Containers, func(c Container) bool { return slices.ContainsFunc(c.Fitted.Notes, policy.Note.Refused) })
-}
-
-// quickOOM tells whether a container ran out of memory less than the threshold
-// after its start, and less than the threshold ago.
-func (p *Pod) quickOOM(threshold time.Duration, now time.Time) bool {
-	return slices.ContainsFunc(p.Containers, func(c Container) bool {
-		return c.Observed && !c.Off && !c.OOM.Ended.IsZero() &&
-			c.OOM.Ended.Sub(c.OOM.Started) < threshold && now.Sub(c.OOM.Ended) < threshold
-	})
-}
-
-// admits tells whether one container of the pod meets all requirements.
-func (v *VPA) admits(p *Pod) bool {
-	return len(v.Requirements) == 0 || slices.ContainsFunc(p.Containers, func(c Container) bool {
-		return c.recommended() && !slices.ContainsFunc(v.Requirements, func(r Requirement) bool { return !c.meets(r) })
-	})
-}
-
-// meets tells whether the container would change as r demands. One that lacks a
-// request meets everything.
-func (c *Container) meets(r Requirement) bool {
-	met := false
-	for k := range amount.Kind(amount.Kinds) {
-		request, has := c.Current.Requests.Get(k)
-		if !has {
-			return true
-		}
-		target, ok := c.Fitted.Bounds.Target.Get(k)
-		met = met || ok && r.Kinds[k] && (r.Higher && target > request || !r.Higher && target < request)
-	}
-	return met
 }

@@ -1,6 +1,10 @@
 package disruption
 
-import "cmp"
+import (
+	"cmp"
+
+	"loadline.dev/loadline/pkg/core/live"
+)
 
 // Budget counts how many pods of each owner may be away at once. It lasts for
 // one plan; evictions and resizes draw from it alike.
@@ -20,16 +24,16 @@ type owner struct {
 }
 
 // NewBudget counts the pods of a VPA.
-func NewBudget(v *VPA, c Config) *Budget {
+func NewBudget(v *live.VPA, c Config) *Budget {
 	b := &Budget{owners: make([]owner, len(v.Groups))}
-	live := make([]int, len(v.Groups))
+	alive := make([]int, len(v.Groups))
 	for i := range v.Pods {
 		p := &v.Pods[i]
 		o := b.of(p)
 		if o == nil {
 			continue
 		}
-		live[p.Group]++
+		alive[p.Group]++
 		if !p.Pending {
 			o.running++
 			if p.Ready {
@@ -41,14 +45,14 @@ func NewBudget(v *VPA, c Config) *Budget {
 	for i, g := range v.Groups {
 		o := &b.owners[i]
 		o.wanted = g.Replicas
-		if g.Replicas == Unknown {
-			o.wanted = live[i]
+		if g.Replicas == live.Unknown {
+			o.wanted = alive[i]
 		}
 		o.tolerated = int(float64(o.wanted) * c.Tolerance)
 		switch {
 		case o.wanted <= 0:
 			o.problem = NoOwner
-		case live[i] < least:
+		case alive[i] < least:
 			o.problem = BelowMinReplicas
 		}
 	}
@@ -56,7 +60,7 @@ func NewBudget(v *VPA, c Config) *Budget {
 }
 
 // of returns the owner of a pod, nil if it is not known.
-func (b *Budget) of(p *Pod) *owner {
+func (b *Budget) of(p *live.Pod) *owner {
 	if p.Group < 0 || p.Group >= len(b.owners) {
 		return nil
 	}
@@ -64,7 +68,7 @@ func (b *Budget) of(p *Pod) *owner {
 }
 
 // problem is why no pod of the owner may be disrupted at all, or empty.
-func (b *Budget) problem(p *Pod) Reason {
+func (b *Budget) problem(p *live.Pod) Reason {
 	if o := b.of(p); o != nil {
 		return o.problem
 	}
@@ -74,7 +78,7 @@ func (b *Budget) problem(p *Pod) Reason {
 // Refuses returns why the pod may not be disrupted now, empty if it may. A
 // pending pod costs nothing. A pod that is not ready is counted among the
 // running ones; a ready one must also leave enough ready ones behind.
-func (b *Budget) Refuses(p *Pod) Reason {
+func (b *Budget) Refuses(p *live.Pod) Reason {
 	if reason := b.problem(p); reason != "" {
 		return reason
 	}
@@ -99,7 +103,7 @@ func (b *Budget) Refuses(p *Pod) Reason {
 }
 
 // Spend records that the pod is disrupted.
-func (b *Budget) Spend(p *Pod) {
+func (b *Budget) Spend(p *live.Pod) {
 	o := b.of(p)
 	if o == nil || p.Pending {
 		return

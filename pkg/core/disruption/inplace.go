@@ -1,15 +1,17 @@
 package disruption
 
 import (
-	"maps"
 	"time"
 
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/portion"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
 // inPlace plans the resize of a pod, or its eviction where a resize did not or
 // cannot come about.
-func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
+func (p *plan) inPlace(v *live.VPA, c candidate, s Situation) {
 	decision, reason := s.Decide(c.pod)
 	cause := c.Cause()
 	switch decision {
@@ -27,7 +29,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 		p.skip(v, c.pod, reason)
 		return
 	}
-	if !c.pod.asks() {
+	if !c.pod.Asks() {
 		if decision == Go && p.ignored(v, c.pod) {
 			p.evict(v, c.pod, s.Budget, ResizeStuck, s.Budget.Refuses(c.pod))
 			return
@@ -45,36 +47,36 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 
 // ignored tells whether a resize was accepted long ago and nobody acted on it,
 // so that the pod may be evicted instead.
-func (p *plan) ignored(v *VPA, pod *Pod) bool {
-	return v.Mode == InPlaceOrRecreate && pod.unanswered() && p.now.Sub(p.before.since(pod, p.now)) > InProgressTimeout
+func (p *plan) ignored(v *live.VPA, pod *live.Pod) bool {
+	return v.Mode == live.InPlaceOrRecreate && pod.Unanswered() && p.now.Sub(p.before.Since(pod, p.now)) > InProgressTimeout
 }
-
-// unanswered tells whether a resize was accepted and the node says nothing.
-func (p *Pod) unanswered() bool { return p.Resize == NotResizing && p.changed() && !p.asks() }
 
 // resize plans a resize that the budget allows, or that needs none; refused is
 // what the budget says of an eviction.
-func (p *plan) resize(v *VPA, pod *Pod, s Situation, refused Reason, cause Cause) {
-	evicts := v.Mode == InPlaceOrRecreate
-	if try, known := p.before.Tries[pod.UID]; known && maps.Equal(try.For, requests(pod.Fitted())) && p.now.Before(try.Until) {
+func (p *plan) resize(v *live.VPA, pod *live.Pod, s Situation, refused Reason, cause Cause) {
+	evicts := v.Mode == live.InPlaceOrRecreate
+	possible, reason := grantable(pod)
+	if reason != "" {
+		p.instead(v, pod, s, cause, reason, evicts)
+		return
+	}
+	evicts = evicts && possible == pod
+	pod = possible
+	if p.before.Waits(pod, p.now) {
 		p.skip(v, pod, BackingOff)
 		return
 	}
-	if pod.changesClass() {
-		p.instead(v, pod, s, cause, ClassWouldChange, evicts)
-		return
-	}
-	restarts := pod.restarts()
-	reason := p.settles(v.group(pod), pod)
+	restarts := pod.Restarting()
+	reason = p.settles(v.GroupOf(pod), pod)
 	if restarts {
 		reason = p.restless(v, pod)
 	}
-	if reason != "" && !pod.cured() {
+	if reason != "" && !pod.Cured() {
 		p.skip(v, pod, reason)
 		return
 	}
 	if p.room != nil {
-		answer := p.room.Resize(pod.need())
+		answer := p.room.Resize(pod.Need())
 		if answer != room.Fits {
 			if part := p.capped(pod); part != nil {
 				pod, answer, evicts = part, room.Fits, false
@@ -89,14 +91,31 @@ func (p *plan) resize(v *VPA, pod *Pod, s Situation, refused Reason, cause Cause
 	mayEvict := refused == "" && evicts && p.unsuitable(v, pod) == ""
 	s.Budget.Spend(pod)
 	if p.room != nil {
-		p.room.Keep(pod.need(), false)
+		p.room.Keep(pod.Need(), false)
 	}
-	p.add(v, pod, Action{Cause: cause, Cures: pod.cured(), Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)})
+	p.add(v, pod, Action{Cause: cause, Cures: pod.Cured(), Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)})
+}
+
+// grantable returns what of a change a node can ever grant in place, or why nothing:
+// a pod keeps its class, and under the static policy its CPU. One that lacks memory
+// gets that alone.
+func grantable(p *live.Pod) (*live.Pod, Reason) {
+	switch {
+	case p.ChangesClass():
+		return nil, ClassWouldChange
+	case !p.Pinned():
+		return p, ""
+	}
+	memory := p.Part([amount.Kinds]amount.Amount{amount.Memory: portion.Whole})
+	if p.Cured() && memory.Asks() && !memory.Pinned() {
+		return memory, ""
+	}
+	return nil, StaticCPU
 }
 
 // instead evicts a pod that cannot be resized, if the mode allows that, or else
 // gives the reason.
-func (p *plan) instead(v *VPA, pod *Pod, s Situation, cause Cause, reason Reason, evicts bool) {
+func (p *plan) instead(v *live.VPA, pod *live.Pod, s Situation, cause Cause, reason Reason, evicts bool) {
 	if !evicts {
 		p.skip(v, pod, reason)
 		return
@@ -105,7 +124,7 @@ func (p *plan) instead(v *VPA, pod *Pod, s Situation, cause Cause, reason Reason
 }
 
 // crowded is for how long a pod is known not to fit on its node.
-func (p *plan) crowded(pod *Pod) time.Duration {
+func (p *plan) crowded(pod *live.Pod) time.Duration {
 	since, known := p.before.Crowded[pod.UID]
 	if !known {
 		since = p.now

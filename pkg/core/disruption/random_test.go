@@ -13,8 +13,11 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
+	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/room"
+	"loadline.dev/loadline/pkg/core/scope"
 )
 
 // dice draw the random clusters: from a seed, or from the bytes of a fuzzer.
@@ -47,9 +50,9 @@ func (d *dice) resources() (r amount.Resources) {
 	return r
 }
 
-func (d *dice) container(i int) Container {
+func (d *dice) container(i int) live.Container {
 	name := strconv.Itoa(i)
-	c := Container{
+	c := live.Container{
 		Observed: d.roll(4) > 0, Off: d.roll(4) == 0,
 		Current: policy.Container{Name: name, Requests: d.resources(), Limits: d.resources()},
 		Fitted:  policy.Fitted{Name: name, Requests: d.resources(), Limits: d.resources()},
@@ -61,36 +64,45 @@ func (d *dice) container(i int) Container {
 	c.Fitted.Bounds = amount.Bounds{Lower: d.resources(), Target: c.Fitted.Requests, Upper: d.resources()}
 	c.Restarts[amount.CPU] = d.roll(4) == 0
 	if d.roll(4) == 0 {
-		c.OOM = OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute * time.Duration(d.roll(71)))}
+		c.OOM = live.OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute * time.Duration(d.roll(71)))}
 	}
 	return c
 }
 
-func (d *dice) pod(n, i int) Pod {
-	p := Pod{Namespace: "shop", Name: "p" + strconv.Itoa(i), UID: strconv.Itoa(n) + "/" + strconv.Itoa(i),
+func (d *dice) pod(n, i int) live.Pod {
+	p := live.Pod{Namespace: "shop", Name: "p" + strconv.Itoa(i), UID: strconv.Itoa(n) + "/" + strconv.Itoa(i),
 		Group: d.roll(4) - 1, Pending: d.roll(5) == 0, Boosted: d.roll(20) == 0,
 		Created: noon.Add(-time.Duration(d.roll(24)) * time.Hour), Started: noon.Add(-time.Duration(d.roll(24)) * time.Hour),
 		Node: "n" + strconv.Itoa(d.roll(3)), Bound: d.roll(8) == 0, Footprint: amount.Of(200, 200)}
 	if d.roll(3) == 0 {
-		p.Resize = ResizeState(d.roll(6))
+		p.Resize = live.ResizeState(d.roll(6))
 	}
 	if d.roll(12) == 0 {
 		p.Pause = calm.Pause{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}
 	}
 	p.Ready = !p.Pending && d.roll(4) > 0
-	for c := range 1 + d.roll(3) {
-		p.Containers = append(p.Containers, d.container(c))
+	p.Sized = d.yes()
+	p.Static, p.Traits.Terminating = d.roll(4) == 0, d.roll(8) == 0
+	guaranteed := d.roll(3) == 0
+	for i := range 1 + d.roll(3) {
+		c := d.container(i)
+		if guaranteed {
+			c.Current.Requests = amount.Of(amount.Amount(100+d.roll(5)*100), amount.Amount(100+d.roll(5)*100))
+			c.Current.Limits, c.Asked, c.Fitted.Limits = c.Current.Requests, c.Current, c.Fitted.Requests
+			c.Asked.Limits = c.Asked.Requests
+		}
+		p.Containers = append(p.Containers, c)
 	}
 	return p
 }
 
-func (d *dice) vpa(n int) VPA {
-	v := VPA{Namespace: "shop", Name: "v" + strconv.Itoa(n), Mode: Mode(d.roll(5)), MinReplicas: d.roll(3)}
+func (d *dice) vpa(n int) live.VPA {
+	v := live.VPA{Namespace: "shop", Name: "v" + strconv.Itoa(n), Mode: live.Mode(d.roll(5)), MinReplicas: d.roll(3)}
 	if d.roll(4) == 0 {
-		v.Requirements = []Requirement{{Kinds: [amount.Kinds]bool{d.yes(), d.yes()}, Higher: d.yes()}}
+		v.Requirements = []live.Requirement{{Kinds: [amount.Kinds]bool{d.yes(), d.yes()}, Higher: d.yes()}}
 	}
 	for g := range d.roll(4) {
-		v.Groups = append(v.Groups, Group{Replicas: d.roll(10) - 1, Rolling: d.roll(6) == 0, Key: fmt.Sprintf("%d/%d", n, g)})
+		v.Groups = append(v.Groups, live.Group{Replicas: d.roll(10) - 1, Rolling: d.roll(6) == 0, Key: fmt.Sprintf("%d/%d", n, g)})
 	}
 	for i := range d.roll(9) {
 		v.Pods = append(v.Pods, d.pod(n, i))
@@ -110,7 +122,7 @@ func (d *dice) view() (view View) {
 		}
 		var quotas map[string][]room.Quota
 		if d.roll(3) == 0 {
-			quotas = map[string][]room.Quota{"shop": {{Requests: d.resources(), Limits: d.resources()}}}
+			quotas = map[string][]room.Quota{"shop": {{Requests: d.resources(), Limits: d.resources()}, {Requests: d.resources(), Scopes: []scope.Rule{{Scope: scope.Terminating, Operator: scope.Exists}}}}}
 		}
 		view.Room = room.New(nodes, quotas)
 	}
@@ -126,7 +138,7 @@ func (d *dice) config() Config {
 // planned, or come back without it.
 func life(t testing.TB, d *dice) (plans int) {
 	view, c := d.view(), d.config()
-	memory := Memory{}
+	memory := past.Memory{}
 	for pass := range 3 {
 		now := noon.Add(time.Duration(pass) * 4 * time.Minute)
 		r := Plan(view, memory, c, now)
@@ -142,11 +154,11 @@ func life(t testing.TB, d *dice) (plans int) {
 		for _, a := range r.Actions {
 			switch d.roll(4) {
 			case 0:
-				memory.Tried(a, now)
+				memory.Tried(a.UID, a.Containers, now)
 			case 1:
 				memory.Refuse(a.UID, a.Containers)
 			default:
-				memory.Did(a, now)
+				did(&memory, a, now)
 				carry(&view, a, now, d.yes())
 			}
 		}
@@ -168,7 +180,7 @@ func carry(view *View, a Action, now time.Time, effect bool) {
 			}
 			for k := range p.Containers {
 				if effect {
-					p.Containers[k].Asked = p.Containers[k].after()
+					p.Containers[k].Asked = p.Containers[k].After()
 					p.Containers[k].Current = p.Containers[k].Asked
 				}
 			}
@@ -248,7 +260,7 @@ var known = func() map[Reason]bool {
 	return all
 }()
 
-func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
+func checkActions(t testing.TB, v *live.VPA, actions map[string]Action) {
 	t.Helper()
 	for i := range v.Pods {
 		p := &v.Pods[i]
@@ -257,31 +269,55 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 			continue
 		}
 		switch {
-		case !p.changed() || len(a.Containers) == 0:
+		case !p.Changed() || len(a.Containers) == 0:
 			t.Fatalf("%s is disrupted without a difference", p.UID)
-		case !a.Evict && !p.asks():
+		case !a.Evict && !p.Asks():
 			t.Fatalf("%s already asks for that", p.UID)
 		case p.Boosted:
 			t.Fatalf("%s is boosted", p.UID)
-		case v.Mode == Off || v.Mode == Initial:
+		case v.Mode == live.Off || v.Mode == live.Initial:
 			t.Fatalf("%s: the mode changes no pods", p.UID)
-		case v.Mode == Recreate && !a.Evict:
+		case v.Mode == live.Recreate && !a.Evict:
 			t.Fatalf("%s: the mode resizes no pods", p.UID)
-		case v.Mode == InPlace && (a.Evict || a.MayEvict):
+		case v.Mode == live.InPlace && (a.Evict || a.MayEvict):
 			t.Fatalf("%s: mode InPlace evicts", p.UID)
+		case !a.Evict && takesCPU(p, a):
+			t.Fatalf("%s: its node would not give it other CPU", p.UID)
 		case !onTheWay(p, a):
 			t.Fatalf("%s would get neither what is recommended nor a part of it", p.UID)
 		case (a.Evict || a.Restarts || a.MayEvict) && p.Ready != a.Disrupts:
 			t.Fatalf("%s: who is disrupted must be told", p.UID)
-		case (a.Evict || a.MayEvict) && p.Ready && v.group(p).Rolling:
+		case (a.Evict || a.MayEvict) && p.Ready && v.GroupOf(p).Rolling:
 			t.Fatalf("%s is evicted during a rollout", p.UID)
 		}
 	}
 }
 
+// takesCPU tells whether an action asks a node with the static CPU manager policy for
+// other CPU for a pod of class Guaranteed.
+func takesCPU(p *live.Pod, a Action) bool {
+	other := false
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		asks := c.Asked
+		for k := range amount.Kind(amount.Kinds) {
+			if request, limit := asks.Requests.Value(k), asks.Limits.Value(k); limit == 0 || request != limit && asks.Requests.Has(k) {
+				return false
+			}
+		}
+		for _, f := range a.Containers {
+			if cpu, ok := f.Requests.Get(amount.CPU); ok && f.Name == asks.Name {
+				asks.Requests = asks.Requests.With(amount.CPU, cpu)
+			}
+		}
+		other = other || asks.Requests.Value(amount.CPU) != c.Current.Requests.Value(amount.CPU)
+	}
+	return p.Static && other
+}
+
 // onTheWay tells whether an action gives a pod what it would get or, if that is cut
 // to the room there is, something between that and what it has.
-func onTheWay(p *Pod, a Action) bool {
+func onTheWay(p *live.Pod, a Action) bool {
 	full := p.Fitted()
 	asked := map[string]amount.Resources{}
 	for _, c := range p.Containers {
@@ -306,8 +342,8 @@ func checkPauses(t testing.TB, view View, r Result) {
 	for i := range view.VPAs {
 		v := &view.VPAs[i]
 		for j := range v.Pods {
-			if p := &v.Pods[j]; p.Pause.Fruitless > 0 && p.Pause.Until.After(noon) && p.changed() {
-				paused[v.group(p).Key] = true
+			if p := &v.Pods[j]; p.Pause.Fruitless > 0 && p.Pause.Until.After(noon) && p.Changed() {
+				paused[v.GroupOf(p).Key] = true
 			}
 		}
 	}
@@ -324,7 +360,7 @@ type away struct {
 	gone, goneReady      int
 }
 
-func (w *away) add(p *Pod, a Action, acted bool, c Config) {
+func (w *away) add(p *live.Pod, a Action, acted bool, c Config) {
 	w.live++
 	if p.Pending {
 		return
@@ -333,7 +369,7 @@ func (w *away) add(p *Pod, a Action, acted bool, c Config) {
 	if p.Ready {
 		w.ready++
 	}
-	free := !a.Evict && !a.MayEvict && (p.cured() || c.FreeResizes && !p.restarts())
+	free := !a.Evict && !a.MayEvict && (p.Cured() || c.FreeResizes && !p.Restarting())
 	if !acted || free {
 		return
 	}
@@ -343,7 +379,7 @@ func (w *away) add(p *Pod, a Action, acted bool, c Config) {
 	}
 }
 
-func checkBudget(t testing.TB, v *VPA, c Config, actions map[string]Action) {
+func checkBudget(t testing.TB, v *live.VPA, c Config, actions map[string]Action) {
 	t.Helper()
 	for g, group := range v.Groups {
 		var w away
@@ -354,7 +390,7 @@ func checkBudget(t testing.TB, v *VPA, c Config, actions map[string]Action) {
 			}
 		}
 		wanted, least := group.Replicas, v.MinReplicas
-		if wanted == Unknown {
+		if wanted == live.Unknown {
 			wanted = w.live
 		}
 		if least == 0 {

@@ -28,6 +28,7 @@ const (
 	NodeFull           Reason = "NodeFull"           // no node, or for a resize not its own, has room now
 	TooLargeForNode    Reason = "TooLargeForNode"    // no node, or for a resize not its own, is large enough
 	ClassWouldChange   Reason = "ClassWouldChange"   // a resize would change the QoS class, and the mode allows no eviction
+	StaticCPU          Reason = "StaticCPU"          // the node gives a pod of class Guaranteed no other CPU in place, and the mode allows no eviction
 	NotRunning         Reason = "NotRunning"         // the pod is pending, so it cannot be resized
 	WaitingForNode     Reason = "WaitingForNode"     // a resize is under way, or was accepted and not acted on
 	Deferred           Reason = "Deferred"           // the node has no room for the resize now
@@ -49,7 +50,7 @@ func (r Reason) String() string { return string(r) }
 func Reasons() []Reason {
 	return []Reason{ModeOff, ModeNotEnabled, Boosted, NoRecommendation, PodLevelResources, Unchanged, OutsideLimitRange, TooYoung,
 		SmallChange, RequirementsNotMet, NoOwner, BelowMinReplicas, NoBudget, BudgetSpent, RolloutUnderWay, BackingOff, Settling,
-		QuotaFull, NodeFull, TooLargeForNode, ClassWouldChange, NotRunning, WaitingForNode, Deferred,
+		QuotaFull, NodeFull, TooLargeForNode, ClassWouldChange, StaticCPU, NotRunning, WaitingForNode, Deferred,
 		Infeasible, ResizeFailed, Paced, MemoryInUse, RateLimited, ResizeRefused, EvictionRefused, Broken}
 }
 

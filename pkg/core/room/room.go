@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/portion"
+	"loadline.dev/loadline/pkg/core/scope"
 )
 
 // Node is one node.
@@ -14,9 +16,11 @@ type Node struct {
 	Open bool             // takes new pods
 }
 
-// Quota is what one ResourceQuota leaves. Kinds that it does not count are absent.
+// Quota is what one ResourceQuota leaves to the pods that its scopes cover. Kinds
+// that it does not count are absent.
 type Quota struct {
 	Requests, Limits amount.Resources
+	Scopes           []scope.Rule
 }
 
 // Room is what a cluster has left. The zero value knows of nothing, and then
@@ -48,8 +52,10 @@ func (r *Room) Clone() *Room {
 // Need is a change of one pod as far as room is concerned.
 type Need struct {
 	Namespace string
+	Traits    scope.Traits     // which quotas count it
 	Node      string           // where the pod runs
 	Bound     bool             // it can run nowhere else
+	Sized     bool             // its template may ask for less than it has
 	Has       amount.Resources // its requests, of all containers
 	Wants     amount.Resources // its requests after the change
 	More      amount.Resources // by how much the limits grow; kinds without are absent
@@ -81,18 +87,15 @@ func (r *Room) Resize(n Need) Answer {
 			return Full
 		}
 	}
-	return r.quota(n.Namespace, n.grown(), n.More)
+	return r.quota(n, n.grown(), n.More)
 }
-
-// Whole is all of something in millionths.
-const Whole amount.Amount = 1e6
 
 // Part tells how much of its growth a pod can have where it is, in millionths for
 // each kind.
 func (r *Room) Part(n Need) (part [amount.Kinds]amount.Amount) {
 	requests := n.grown()
 	for k := range amount.Kind(amount.Kinds) {
-		part[k] = Whole
+		part[k] = portion.Whole
 		if i, known := r.at[n.Node]; known {
 			node := &r.nodes[i]
 			part[k] = min(part[k], share(k, requests, node.Free))
@@ -101,6 +104,9 @@ func (r *Room) Part(n Need) (part [amount.Kinds]amount.Amount) {
 			}
 		}
 		for _, q := range r.quotas[n.Namespace] {
+			if !q.counts(n) {
+				continue
+			}
 			part[k] = min(part[k], share(k, requests, q.Requests), share(k, n.More, q.Limits))
 		}
 	}
@@ -111,9 +117,9 @@ func (r *Room) Part(n Need) (part [amount.Kinds]amount.Amount) {
 func share(k amount.Kind, more, free amount.Resources) amount.Amount {
 	left, counted := free.Get(k)
 	if !counted || more.Value(k) <= 0 || left >= more.Value(k) {
-		return Whole
+		return portion.Whole
 	}
-	part, _ := max(left, 0).Proportion(Whole, more.Value(k))
+	part, _ := max(left, 0).Proportion(portion.Whole, more.Value(k))
 	return part
 }
 
@@ -123,7 +129,7 @@ func share(k amount.Kind, more, free amount.Resources) amount.Amount {
 // count as well: then it is enough that the pod is not larger than every node.
 func (r *Room) Place(n Need, autoscaled bool) Answer {
 	requests, limits := n.successor()
-	if answer := r.quota(n.Namespace, requests, limits); answer != Fits {
+	if answer := r.quota(n, requests, limits); answer != Fits {
 		return answer
 	}
 	if len(r.nodes) == 0 {
@@ -164,6 +170,9 @@ func (r *Room) Keep(n Need, evicted bool) {
 	}
 	for i := range r.quotas[n.Namespace] {
 		q := &r.quotas[n.Namespace][i]
+		if !q.counts(n) {
+			continue
+		}
 		q.Requests, q.Limits = less(q.Requests, requests), less(q.Limits, limits)
 	}
 	i, known := r.at[n.Node]
@@ -180,8 +189,13 @@ func (r *Room) Keep(n Need, evicted bool) {
 	}
 }
 
-func (r *Room) quota(namespace string, requests, limits amount.Resources) Answer {
-	for _, q := range r.quotas[namespace] {
+func (q *Quota) counts(n Need) bool { return scope.Covers(q.Scopes, n.Traits) }
+
+func (r *Room) quota(n Need, requests, limits amount.Resources) Answer {
+	for _, q := range r.quotas[n.Namespace] {
+		if !q.counts(n) {
+			continue
+		}
 		if !moreWithin(requests, q.Requests) || !moreWithin(limits, q.Limits) {
 			return OverQuota
 		}
@@ -199,16 +213,16 @@ func (n Need) grown() (by amount.Resources) {
 	return by
 }
 
-// successor is what the pod that comes after an evicted one takes from quotas: if
-// it grows, all of it while the old one counts as well, also of the kinds that stay
-// as they are, since the webhook would cut those, too. That holds for StatefulSets
-// and DaemonSets as well: they wait until the old pod is gone, but what quotas say is
-// used follows only later. Else it is what it has more:
-// what only shrinks comes in when the old one is gone, and must not be stopped,
-// because it makes room.
+// successor is what the pod that comes after an evicted one takes from quotas: all of
+// it while the old one counts as well, also of the kinds that stay as they are, since
+// the webhook would cut those, too. That holds for StatefulSets and DaemonSets as well:
+// they wait until the old pod is gone, but what quotas say is used follows only later.
+// What only shrinks comes in when the old one is gone, and must not be stopped, because
+// it makes room; but only if it has what its template asks for. Else the webhook
+// may cut it to that, and it would lose more than it should.
 func (n Need) successor() (requests, limits amount.Resources) {
-	if !n.grows() && !grown(n.More) {
-		return n.grown(), n.More
+	if !n.Sized && !n.grows() && !grown(n.More) {
+		return requests, limits
 	}
 	for k := range amount.Kind(amount.Kinds) {
 		limits = limits.With(k, max(n.More.Value(k), n.Limits.Value(k)))

@@ -6,6 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/portion"
+	"loadline.dev/loadline/pkg/core/scope"
 )
 
 func node(name string, size, free amount.Amount) Node {
@@ -63,6 +65,26 @@ func TestQuotas(t *testing.T) {
 	require.Equal(t, Fits, over.Resize(need(100, 50)), "a quota that is exceeded does not stop what shrinks")
 }
 
+func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
+	r := New(nil, map[string][]Quota{"shop": {
+		{Requests: amount.Of(50, 50), Scopes: []scope.Rule{{Scope: scope.Terminating, Operator: scope.Exists}}},
+		{Requests: amount.Of(500, 500), Scopes: []scope.Rule{{Scope: scope.NotTerminating, Operator: scope.Exists}}},
+	}})
+	server, job := need(100, 200), need(100, 200)
+	job.Traits.Terminating = true
+	require.Equal(t, Fits, r.Resize(server))
+	require.Equal(t, OverQuota, r.Resize(job))
+	require.Equal(t, Fits, r.Place(server, false))
+	require.Equal(t, OverQuota, r.Place(job, false))
+	require.Equal(t, [amount.Kinds]amount.Amount{portion.Whole, portion.Whole}, r.Part(server))
+	require.Equal(t, [amount.Kinds]amount.Amount{portion.Whole / 2, portion.Whole / 2}, r.Part(job))
+	server.Wants = amount.Of(600, 600)
+	r.Keep(server, false)
+	require.Equal(t, OverQuota, r.Resize(need(100, 101)), "nothing is left of that quota")
+	job.Wants = amount.Of(150, 150)
+	require.Equal(t, Fits, r.Resize(job), "and all of the other")
+}
+
 // The new pod is there before the old one has left the quota.
 func TestAQuotaMustHoldTheSuccessorBesideThePod(t *testing.T) {
 	r := func() *Room {
@@ -84,6 +106,9 @@ func TestAQuotaMustHoldTheSuccessorBesideThePod(t *testing.T) {
 	require.Equal(t, OverQuota, r().Place(n, false), "limits that stay")
 	n = Need{Namespace: "shop", Node: "a", Has: amount.Of(900, 100), Wants: amount.Of(800, 100), Limits: amount.Of(800, 100)}
 	require.Equal(t, Fits, r().Place(n, false), "what only shrinks comes in when the pod is gone")
+	n.Sized = true
+	require.Equal(t, OverQuota, r().Place(n, false), "the webhook may cut it to its template")
+	require.Equal(t, Fits, r().Resize(n), "in place nobody cuts it")
 
 	n = need(100, 200)
 	kept := r()

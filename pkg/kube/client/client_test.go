@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/flags"
 )
 
@@ -159,6 +160,20 @@ func TestCachesHoldTrimmedObjects(t *testing.T) {
 	require.Equal(t, "OOMKilled", s.LastTerminationState.Terminated.Reason)
 	require.Empty(t, s.LastTerminationState.Terminated.Message)
 	require.Equal(t, "long", pod.Status.ContainerStatuses[0].LastTerminationState.Terminated.Message, "the original is untouched")
+}
+
+// Which quotas count a pod must look the same after it was trimmed.
+func TestTrimKeepsWhatScopesOfQuotasAsk(t *testing.T) {
+	abroad := &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{Namespaces: []string{"other"}}}}}
+	for _, spec := range []corev1.PodSpec{
+		{}, {ActiveDeadlineSeconds: new(int64)}, {PriorityClassName: "high"}, {Affinity: abroad}, {Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}},
+	} {
+		pod := &corev1.Pod{Spec: spec}
+		got, err := Trim(pod)
+		require.NoError(t, err)
+		require.Equal(t, convert.Traits(pod), convert.Traits(got.(*corev1.Pod)))
+		require.Equal(t, spec.Affinity == abroad, got.(*corev1.Pod).Spec.Affinity != nil, "an affinity is large")
+	}
 }
 
 func TestTrimKeepsSelectorsOwnersAndReplicas(t *testing.T) {

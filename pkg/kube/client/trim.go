@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 )
 
 // Trim is a cache.TransformFunc that keeps only what the programs read.
@@ -21,7 +22,7 @@ import (
 // controllers it keeps the metadata that identify them, and
 //
 //   - pods: annotations of ours and of the VPA, names, resources and resize
-//     policies of containers, the node, and of the status what tells phase,
+//     policies of containers, the node, what tells which quotas count them, and of the status what tells phase,
 //     readiness, restarts, out-of-memory kills and the state of a resize;
 //   - controllers: selector, replicas, the number of pods they want, and what
 //     tells whether a rollout is under way;
@@ -148,7 +149,7 @@ func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 }
 
 func trimPod(p *corev1.Pod) *corev1.Pod {
-	return &corev1.Pod{
+	trimmed := &corev1.Pod{
 		ObjectMeta: trimMeta(p.ObjectMeta),
 		Spec: corev1.PodSpec{
 			Containers:     trimContainers(p.Spec.Containers),
@@ -156,6 +157,9 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 			NodeName:       p.Spec.NodeName,
 			Resources:      p.Spec.Resources,
 			Overhead:       p.Spec.Overhead,
+
+			ActiveDeadlineSeconds: p.Spec.ActiveDeadlineSeconds,
+			PriorityClassName:     p.Spec.PriorityClassName,
 		},
 		Status: corev1.PodStatus{
 			Phase:                 p.Status.Phase,
@@ -169,6 +173,10 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 			ObservedGeneration:    p.Status.ObservedGeneration,
 		},
 	}
+	if convert.Traits(p).CrossNamespace {
+		trimmed.Spec.Affinity = p.Spec.Affinity
+	}
+	return trimmed
 }
 
 func trimContainers(containers []corev1.Container) []corev1.Container {

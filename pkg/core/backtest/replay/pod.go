@@ -6,6 +6,8 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/policy"
 )
 
@@ -28,12 +30,12 @@ func newPod(r *tape.Recording, s Setup) pod {
 	return pod{
 		setup:    &s,
 		template: policy.Pod{Containers: []policy.Container{c}},
-		view: disruption.View{VPAs: []disruption.VPA{{
+		view: disruption.View{VPAs: []live.VPA{{
 			Namespace: Container, Name: Container, Mode: s.Update.Mode, MinReplicas: 1,
-			Groups: []disruption.Group{{Replicas: 1}},
-			Pods: []disruption.Pod{{
+			Groups: []live.Group{{Replicas: 1}},
+			Pods: []live.Pod{{
 				Namespace: Container, Name: Container, UID: Container, Ready: true, Started: start,
-				Containers: []disruption.Container{{Observed: true, Current: c, Asked: c}},
+				Containers: []live.Container{{Observed: true, Current: c, Asked: c}},
 			}},
 		}}},
 	}
@@ -54,8 +56,8 @@ func firstLimit(r *tape.Recording, l Limit, k amount.Kind, request amount.Amount
 	return request
 }
 
-func (p *pod) pod() *disruption.Pod             { return &p.view.VPAs[0].Pods[0] }
-func (p *pod) container() *disruption.Container { return &p.pod().Containers[0] }
+func (p *pod) pod() *live.Pod             { return &p.view.VPAs[0].Pods[0] }
+func (p *pod) container() *live.Container { return &p.pod().Containers[0] }
 
 func (p *pod) request(k amount.Kind) amount.Amount {
 	return p.container().Current.Requests.Value(k)
@@ -108,7 +110,7 @@ func (p *pod) plan(now time.Time) (disruption.Action, bool) {
 	if disruption.Assess(vpa, p.pod(), config, now).Reason != "" {
 		return disruption.Action{}, false // as Plan would find, but without a plan
 	}
-	result := disruption.Plan(p.view, disruption.Memory{}, config, now)
+	result := disruption.Plan(p.view, past.Memory{}, config, now)
 	if len(result.Actions) == 0 {
 		return disruption.Action{}, false
 	}
@@ -132,7 +134,7 @@ func (p *pod) adopt(now int64, evicted bool) {
 		p.pod().Started = time.Unix(0, now).UTC()
 	}
 	if evicted {
-		c.OOM = disruption.OOM{}
+		c.OOM = live.OOM{}
 	}
 }
 
@@ -142,5 +144,5 @@ func (p *pod) die(up, at int64) {
 	if ran := time.Unix(0, up).UTC(); ran.After(started) {
 		started = ran
 	}
-	p.container().OOM = disruption.OOM{Started: started, Ended: time.Unix(0, at).UTC()}
+	p.container().OOM = live.OOM{Started: started, Ended: time.Unix(0, at).UTC()}
 }

@@ -1,13 +1,15 @@
-package disruption
+package live
 
 import (
+	"slices"
+
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
-// after is what the spec of the container would ask for.
-func (c *Container) after() policy.Container {
+// After is what the spec of the container would ask for.
+func (c *Container) After() policy.Container {
 	after := c.Asked
 	if !c.Observed {
 		return after
@@ -23,12 +25,12 @@ func (c *Container) after() policy.Container {
 	return after
 }
 
-// need is what the change of a pod takes.
-func (p *Pod) need() room.Need {
-	n := room.Need{Namespace: p.Namespace, Node: p.Node, Bound: p.Bound, Has: p.Footprint, Wants: p.Footprint}
+// Need is what the change of a pod takes.
+func (p *Pod) Need() room.Need {
+	n := room.Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		after := c.after()
+		after := c.After()
 		for k := range amount.Kind(amount.Kinds) {
 			has := max(c.Asked.Requests.Value(k), c.Current.Requests.Value(k))
 			if by := after.Requests.Value(k) - has; by != 0 {
@@ -71,28 +73,34 @@ func classOf(containers []policy.Container) class {
 	return burstable
 }
 
-// changesClass tells whether the change would give the pod another class, which
+// ChangesClass tells whether the change would give the pod another class, which
 // cannot be done to one that runs.
-func (p *Pod) changesClass() bool {
+func (p *Pod) ChangesClass() bool {
+	has, gets := p.classes()
+	return has != gets
+}
+
+// classes are the class of the pod, and the one that its change would give it.
+func (p *Pod) classes() (has, gets class) {
 	before := make([]policy.Container, 0, len(p.Containers)+len(p.Fixed))
 	before = append(before, p.Fixed...)
 	after := append(make([]policy.Container, 0, cap(before)), p.Fixed...)
 	for i := range p.Containers {
 		before = append(before, p.Containers[i].Asked)
-		after = append(after, p.Containers[i].after())
+		after = append(after, p.Containers[i].After())
 	}
-	return classOf(before) != classOf(after)
+	return classOf(before), classOf(after)
 }
 
-// reasons of answers.
-func noRoom(a room.Answer) Reason {
-	switch a {
-	case room.Full:
-		return NodeFull
-	case room.TooLarge:
-		return TooLargeForNode
-	case room.OverQuota:
-		return QuotaFull
+// Pinned tells whether the node would refuse the change for its CPU. Under the static
+// policy a pod of class Guaranteed keeps what it has been given for as long as it
+// runs, also where that is a share and no whole CPUs.
+func (p *Pod) Pinned() bool {
+	if !p.Static || !slices.ContainsFunc(p.Containers, func(c Container) bool {
+		return c.After().Requests.Value(amount.CPU) != c.Current.Requests.Value(amount.CPU)
+	}) {
+		return false
 	}
-	return ""
+	has, _ := p.classes()
+	return has == guaranteed
 }

@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// guaranteed is a workload of two pods of class Guaranteed on a node of a test.
+func guaranteed(t *testing.T, name, node string) harness.Workload {
+	t.Helper()
+	w := plain(t, name, 2)
+	w.Containers[0].CPULimit, w.Containers[0].MemoryLimit = w.Containers[0].CPU, w.Containers[0].Memory
+	w.Node, w.Tolerate = node, ownTaint
+	return w
+}
+
+// neverAsked requires that no resize of the workload was asked for.
+func neverAsked(t *testing.T, w harness.Workload) {
+	t.Helper()
+	out, err := cluster.KubectlOutput(t.Context(), "-n", w.Namespace, "get", "events", "--field-selector=reason=InPlaceResizedByVPA", "-o=jsonpath={.items[*].message}")
+	require.NoError(t, err)
+	require.Empty(t, out, "a resize was asked for that its node refuses")
+}
+
+// A node with the label is known to give pods of class Guaranteed no other CPU: mode
+// InPlace leaves them alone, InPlaceOrRecreate evicts them at once.
+func TestAStaticCPUPolicyIsKnownByTheLabelOfTheNode(t *testing.T) {
+	t.Parallel()
+	ownNode(t, "static-cpu", func(n *corev1.Node) { n.Labels["cpumanager"] = "true" })
+	left := guaranteed(t, "static-cpu-left", "static-cpu")
+	before := running(t, left)
+	moved := guaranteed(t, "static-cpu-moved", "static-cpu")
+	old := running(t, moved)
+	advise(t, left, vpav1.UpdateModeInPlace, larger)
+	advise(t, moved, vpav1.UpdateModeInPlaceOrRecreate, pair("200m", "200Mi"))
+	awaitReplaced(t, patience, moved, old)
+	awaitSized(t, moved, "200m")
+	awaitLeftAlone(t, left.Namespace, "StaticCPU")
+	unchanged(t, left, before)
+	neverAsked(t, left)
+	neverAsked(t, moved)
+}
+
+// What one pod was refused, the next one on that node is not asked for.
+func TestAStaticCPUPolicyIsLearnedFromARefusal(t *testing.T) {
+	t.Parallel()
+	ownNode(t, "static-cpu-learned")
+	first := guaranteed(t, "static-cpu-first", "static-cpu-learned")
+	first.Annotations = harness.With(first.Annotations, harness.ResizeAnnotation, "infeasible")
+	running(t, first)
+	advise(t, first, vpav1.UpdateModeInPlace, larger)
+	awaitLeftAlone(t, first.Namespace, "Infeasible")
+	eventually(t, "the node says why, in the words of a kubelet", func() error {
+		for _, pod := range pods(t, first) {
+			for i, c := range pod.Status.Conditions {
+				if c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible {
+					pod.Status.Conditions[i].Message = `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
+					_, err := cluster.Kube.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), &pod, metav1.UpdateOptions{})
+					return err
+				}
+			}
+		}
+		return fmt.Errorf("no pod was refused")
+	})
+	during(t, 4*time.Second, func() {}) // until the updater has seen it
+	adviseAgain(t, first, pair("400m", "200Mi"))
+	awaitLeftAlone(t, first.Namespace, "StaticCPU")
+	next := guaranteed(t, "static-cpu-next", "static-cpu-learned")
+	before := running(t, next)
+	advise(t, next, vpav1.UpdateModeInPlace, larger)
+	awaitLeftAlone(t, next.Namespace, "StaticCPU")
+	unchanged(t, next, before)
+	neverAsked(t, next)
+}

@@ -1,0 +1,91 @@
+package convert
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/room"
+	"loadline.dev/loadline/pkg/core/scope"
+)
+
+// quotaNames are the resources of a quota that mean the same.
+var quotaNames = [amount.Kinds]struct{ requests, limits []corev1.ResourceName }{
+	amount.CPU:    {[]corev1.ResourceName{corev1.ResourceRequestsCPU, corev1.ResourceCPU}, []corev1.ResourceName{corev1.ResourceLimitsCPU}},
+	amount.Memory: {[]corev1.ResourceName{corev1.ResourceRequestsMemory, corev1.ResourceMemory}, []corev1.ResourceName{corev1.ResourceLimitsMemory}},
+}
+
+// Quota reads what a quota leaves, by its status; that is below 0 where it is exceeded.
+func Quota(q *corev1.ResourceQuota) room.Quota {
+	left := room.Quota{Scopes: scopes(q)}
+	for k := range amount.Kind(amount.Kinds) {
+		for _, name := range quotaNames[k].requests {
+			left.Requests = tighter(left.Requests, k, name, q)
+		}
+		for _, name := range quotaNames[k].limits {
+			left.Limits = tighter(left.Limits, k, name, q)
+		}
+	}
+	return left
+}
+
+// tighter takes what a quota leaves of a resource if that is less than known.
+func tighter(r amount.Resources, k amount.Kind, name corev1.ResourceName, q *corev1.ResourceQuota) amount.Resources {
+	hard, ok := q.Status.Hard[name]
+	if !ok {
+		return r
+	}
+	left := whole(k, hard) - Amount(k, q.Status.Used[name])
+	if known, ok := r.Get(k); ok && known <= left {
+		return r
+	}
+	return r.With(k, left)
+}
+
+// whole reads a bound, rounded down.
+func whole(k amount.Kind, q resource.Quantity) amount.Amount {
+	a := Amount(k, q)
+	if exact := Quantity(k, a); exact.Cmp(q) > 0 {
+		a--
+	}
+	return a
+}
+
+func scopes(q *corev1.ResourceQuota) (rules []scope.Rule) {
+	for _, name := range q.Spec.Scopes {
+		rules = append(rules, scope.Rule{Scope: scope.Name(name), Operator: scope.Exists})
+	}
+	if q.Spec.ScopeSelector == nil {
+		return rules
+	}
+	for _, e := range q.Spec.ScopeSelector.MatchExpressions {
+		rules = append(rules, scope.Rule{Scope: scope.Name(e.ScopeName), Operator: scope.Operator(e.Operator), Values: e.Values})
+	}
+	return rules
+}
+
+// Traits reads what the scopes of quotas ask of a pod.
+func Traits(pod *corev1.Pod) scope.Traits {
+	return scope.Traits{
+		Terminating:    pod.Spec.ActiveDeadlineSeconds != nil,
+		CrossNamespace: looksAbroad(pod.Spec.Affinity),
+		Class:          pod.Spec.PriorityClassName,
+	}
+}
+
+// looksAbroad tells whether an affinity to pods names other namespaces, or may.
+func looksAbroad(a *corev1.Affinity) bool {
+	if a == nil {
+		return false
+	}
+	abroad := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) bool {
+		names := func(t corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil }
+		return slices.ContainsFunc(required, names) ||
+			slices.ContainsFunc(preferred, func(t corev1.WeightedPodAffinityTerm) bool { return names(t.PodAffinityTerm) })
+	}
+	with, against := a.PodAffinity, a.PodAntiAffinity
+	return with != nil && abroad(with.RequiredDuringSchedulingIgnoredDuringExecution, with.PreferredDuringSchedulingIgnoredDuringExecution) ||
+		against != nil && abroad(against.RequiredDuringSchedulingIgnoredDuringExecution, against.PreferredDuringSchedulingIgnoredDuringExecution)
+}

@@ -1,0 +1,55 @@
+package convert
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/room"
+	"loadline.dev/loadline/pkg/core/scope"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+func TestQuotasInAllTheirSpellings(t *testing.T) {
+	q := &corev1.ResourceQuota{Status: corev1.ResourceQuotaStatus{
+		Hard: testkit.List("cpu=1 requests.cpu=900m limits.memory=10Ki pods=5"),
+		Used: testkit.List("cpu=500m requests.cpu=500m limits.memory=12Ki"),
+	}}
+	want := room.Quota{
+		Requests: amount.Resources{}.With(amount.CPU, 400),
+		Limits:   amount.Resources{}.With(amount.Memory, -2048),
+	}
+	require.Equal(t, want, Quota(q), "the smaller of two counts; one can be exceeded")
+	q.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeNotTerminating}
+	q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+		{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpNotIn, Values: []string{"low"}}}}
+	want.Scopes = []scope.Rule{{Scope: scope.NotTerminating, Operator: scope.Exists}, {Scope: scope.PriorityClass, Operator: scope.NotIn, Values: []string{"low"}}}
+	require.Equal(t, want, Quota(q))
+
+	q = &corev1.ResourceQuota{Status: corev1.ResourceQuotaStatus{Hard: testkit.List("cpu=100500u")}}
+	require.Equal(t, amount.Amount(100), Quota(q).Requests.Value(amount.CPU), "a bound is rounded down")
+}
+
+func TestTraitsOfPods(t *testing.T) {
+	require.Equal(t, scope.Traits{}, Traits(&corev1.Pod{}))
+	require.Equal(t, scope.Traits{Terminating: true, Class: "high"}, Traits(&corev1.Pod{Spec: corev1.PodSpec{ActiveDeadlineSeconds: new(int64), PriorityClassName: "high"}}))
+	here := corev1.PodAffinityTerm{TopologyKey: "zone"}
+	named := corev1.PodAffinityTerm{Namespaces: []string{"other"}}
+	selected := corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}}
+	for name, c := range map[string]struct {
+		affinity corev1.Affinity
+		want     bool
+	}{
+		"to a node":       {corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}, false},
+		"here":            {corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{here}}}, false},
+		"required":        {corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{here, named}}}, true},
+		"preferred":       {corev1.Affinity{PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: selected}}}}, true},
+		"against":         {corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{selected}}}, true},
+		"rather not with": {corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: named}}}}, true},
+	} {
+		require.Equal(t, c.want, Traits(&corev1.Pod{Spec: corev1.PodSpec{Affinity: &c.affinity}}).CrossNamespace, name)
+	}
+}

@@ -1,0 +1,131 @@
+package live
+
+import (
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/calm"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/portion"
+)
+
+// Recommended tells whether the container has a recommendation.
+func (c *Container) Recommended() bool { return !c.Fitted.Bounds.Target.Empty() }
+
+// Changes tells for kind k whether the fitted values differ from others.
+func (c *Container) Changes(k amount.Kind, from policy.Container) bool {
+	return differs(c.Fitted.Requests, from.Requests, k) || differs(c.Fitted.Limits, from.Limits, k)
+}
+
+// differs tells whether wanted names an amount of kind k that has lacks.
+func differs(wanted, has amount.Resources, k amount.Kind) bool {
+	a, ok := wanted.Get(k)
+	if !ok {
+		return false
+	}
+	b, ok := has.Get(k)
+	return !ok || a != b
+}
+
+// The following look only at containers that the webhook saw: those that
+// another webhook added later would not be sized by ours either.
+
+// Changed tells whether the pod would get something else than it runs with.
+func (p *Pod) Changed() bool {
+	return p.Any(func(c *Container, k amount.Kind) bool { return c.Changes(k, c.Current) })
+}
+
+// Asks tells whether a resize would write something new into the spec.
+func (p *Pod) Asks() bool {
+	return p.Any(func(c *Container, k amount.Kind) bool { return c.Changes(k, c.Asked) })
+}
+
+// Restarting tells whether a resize would restart a container.
+func (p *Pod) Restarting() bool {
+	return p.Any(func(c *Container, k amount.Kind) bool {
+		return c.Restarts[k] && (c.Changes(k, c.Current) || c.Changes(k, c.Asked))
+	})
+}
+
+// RestartsFor tells whether giving f to the container restarts it.
+func (c *Container) RestartsFor(f policy.Fitted) bool {
+	for k := range amount.Kind(amount.Kinds) {
+		if c.Restarts[k] && (differs(f.Requests, c.Asked.Requests, k) || differs(f.Limits, c.Asked.Limits, k)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Cured tells whether more memory would help a pod that does not work anyway:
+// it is not ready, and a container that would grow was out of memory last.
+func (p *Pod) Cured() bool {
+	return !p.Ready && p.Any(func(c *Container, k amount.Kind) bool {
+		return k == amount.Memory && !c.OOM.Ended.IsZero() && c.Fitted.Requests.Value(k) > c.Current.Requests.Value(k)
+	})
+}
+
+// Any tells whether something holds for one of the kinds of one of the containers.
+func (p *Pod) Any(holds func(*Container, amount.Kind) bool) bool {
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.Observed && (holds(c, amount.CPU) || holds(c, amount.Memory)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Unanswered tells whether a resize was accepted and the node says nothing.
+func (p *Pod) Unanswered() bool { return p.Resize == NotResizing && p.Changed() && !p.Asks() }
+
+// Change is what a change of the pod would change, in requests.
+func (p *Pod) Change() calm.Change {
+	c := calm.Change{Before: calm.Sizes{}, After: calm.Sizes{}}
+	for i := range p.Containers {
+		if one := &p.Containers[i]; one.Observed {
+			c.Before[one.Asked.Name], c.After[one.Asked.Name] = one.Asked.Requests, one.After().Requests
+		}
+	}
+	return c
+}
+
+// Fitted lists what the containers of the pod would get, those that the webhook
+// did not see and those left alone excepted.
+func (p *Pod) Fitted() []policy.Fitted {
+	var all []policy.Fitted
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.Observed && (!c.Fitted.Requests.Empty() || !c.Fitted.Limits.Empty()) {
+			all = append(all, c.Fitted)
+		}
+	}
+	return all
+}
+
+// Part returns a pod that changes by a part of what it should, in millionths for each
+// kind.
+func (p *Pod) Part(of [amount.Kinds]amount.Amount) *Pod {
+	part := *p
+	part.Containers = slices.Clone(p.Containers)
+	for i := range part.Containers {
+		c := &part.Containers[i]
+		for k, millionths := range of {
+			if millionths < portion.Whole {
+				c.Fitted = portion.Of(amount.Kind(k), millionths, c.Asked, c.Fitted)
+			}
+		}
+	}
+	return &part
+}
+
+// GivesMemory tells whether a resize takes memory from a container. A kubelet
+// refuses that while the memory is in use, or while it does not know the usage
+// yet, and tries again by itself: no reason to evict a pod that works, which
+// would come back with less than it uses.
+func (p *Pod) GivesMemory() bool {
+	return slices.ContainsFunc(p.Containers, func(c Container) bool {
+		asked, limited := c.Asked.Limits.Get(amount.Memory)
+		return limited && asked < c.Current.Limits.Value(amount.Memory)
+	})
+}

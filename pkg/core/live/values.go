@@ -1,0 +1,113 @@
+package live
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/calm"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/scope"
+)
+
+// Mode is what a VPA allows to be done with running pods.
+type Mode uint8
+
+// The modes. Off and Initial leave running pods alone.
+const (
+	Off Mode = iota
+	Initial
+	Recreate          // evict
+	InPlaceOrRecreate // resize, or else evict
+	InPlace           // resize, never evict
+)
+
+// Resizes tells whether running pods may be resized.
+func (m Mode) Resizes() bool { return m == InPlaceOrRecreate || m == InPlace }
+
+// VPA is one VerticalPodAutoscaler with the pods it controls.
+type VPA struct {
+	Namespace, Name string
+	Mode            Mode
+	MinReplicas     int           // live pods that an owner must have; 0: Config.MinReplicas
+	QuickOOM        time.Duration // 0: Config.QuickOOM
+	Requirements    []Requirement // all must hold for one container of a pod
+	Groups          []Group       // the owners of the pods
+	Pods            []Pod
+}
+
+// Requirement is a direction in which at least one of the named kinds must
+// change. A requirement that names no kind is never met.
+type Requirement struct {
+	Kinds  [amount.Kinds]bool
+	Higher bool // the target must be above the request, else below
+}
+
+// Unknown is the number of replicas of an owner that does not tell it. The
+// live pods count instead.
+const Unknown = -1
+
+// Group is the direct owner of pods, for example a ReplicaSet.
+type Group struct {
+	Replicas int    // wanted; Unknown, or 0 if it wants none or was not found
+	Rolling  bool   // the workload is being rolled out
+	Key      string // names it in Memory; empty: nothing is remembered of it
+}
+
+// Pod is one live pod.
+type Pod struct {
+	Namespace, Name, UID string
+	Group                int  // index into VPA.Groups; out of range: no known owner
+	Pending              bool // phase Pending; every other pod counts as running
+	Ready                bool
+	Created              time.Time // by the clock of the API server
+	Started              time.Time // zero: not known
+	Resize               ResizeState
+	ResizeSince          time.Time          // when the pod entered that state, zero: not known
+	Whole                bool               // has sizes of its own, which bound those of its containers
+	Pause                calm.Pause         // what a plan has said of it, in Result.Pauses
+	Boosted              bool               // has extra CPU while it starts, which is taken back apart from plans
+	Node                 string             // where it runs
+	Bound                bool               // it can run nowhere else
+	Sized                bool               // a VPA has given it its sizes, so its template may ask for less
+	Static               bool               // its node has the static CPU manager policy
+	Footprint            amount.Resources   // what it takes of its node
+	Traits               scope.Traits       // which quotas count it
+	Fixed                []policy.Container // containers that are never sized, such as init containers
+	Containers           []Container
+}
+
+// ResizeState is what the node says about a resize that is under way.
+type ResizeState uint8
+
+// The states. All but NotResizing mean that what runs is not what was asked.
+const (
+	NotResizing      ResizeState = iota
+	ResizeDeferred               // possible, but the node has no room now
+	ResizeInfeasible             // never possible on this node
+	ResizeInProgress             // the node is at it
+	ResizeError                  // the node tried and failed
+	ResizeUnclear                // a state that this version does not know
+)
+
+// Container is one ordinary container of a pod.
+type Container struct {
+	Observed bool               // the webhook saw it when the pod was created
+	Off      bool               // its policy leaves it alone
+	Current  policy.Container   // what it runs with
+	Asked    policy.Container   // what its spec asks for; differs from Current during a resize
+	Fitted   policy.Fitted      // what it would get
+	Restarts [amount.Kinds]bool // changing this kind restarts it
+	OOM      OOM                // its last termination, if it was out of memory
+}
+
+// OOM is the time from start to end of a container that ran out of memory. The
+// zero value means that the last termination was something else.
+type OOM struct{ Started, Ended time.Time }
+
+// GroupOf returns the owner of a pod; the zero Group if it is not known.
+func (v *VPA) GroupOf(p *Pod) Group {
+	if p.Group < 0 || p.Group >= len(v.Groups) {
+		return Group{}
+	}
+	return v.Groups[p.Group]
+}

@@ -1,0 +1,170 @@
+package past
+
+import (
+	"maps"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/calm"
+	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/policy"
+)
+
+// Memory is what one plan must know of earlier ones; the zero value knows of none.
+// Entries by the UID of a pod are dropped when a view no longer has the pod, those by
+// owner a day after the last change.
+type Memory struct {
+	// Resizing is when a pod was first seen in its resize, for pods that do not
+	// tell since when.
+	Resizing map[string]time.Time
+	// Crowded is when a pod was first found not to fit on its node.
+	Crowded map[string]time.Time
+	// Refused holds what a node refused to give as infeasible, by container.
+	Refused map[string]map[string]amount.Resources
+	// Tries counts how often the same was asked for a pod in vain.
+	Tries map[string]Try
+	// Owners holds what came of the last changes, by live.Group.Key.
+	Owners map[string]calm.Record
+}
+
+// Try is a resize that was asked for.
+type Try struct {
+	For   map[string]amount.Resources // the requests, by container
+	Count int
+	Until time.Time // when it may be asked for again
+}
+
+// Next returns the memory of a plan at now. Carry fills in what concerns pods.
+func (m Memory) Next(now time.Time) Memory {
+	owners := maps.Clone(m.Owners)
+	maps.DeleteFunc(owners, func(_ string, r calm.Record) bool { return r.Expired(now) })
+	return Memory{Resizing: map[string]time.Time{}, Crowded: map[string]time.Time{}, Tries: map[string]Try{},
+		Refused: map[string]map[string]amount.Resources{}, Owners: owners}
+}
+
+// Carry takes over what the memory before knows of a pod.
+func (m *Memory) Carry(before Memory, p *live.Pod, now time.Time) {
+	if p.ResizeSince.IsZero() && (p.Resize != live.NotResizing || p.Unanswered()) {
+		m.Resizing[p.UID] = before.Since(p, now)
+	}
+	if refused, known := before.Refused[p.UID]; known && !before.granted(p) {
+		m.Refused[p.UID] = refused
+	}
+	if try, known := before.Tries[p.UID]; known && p.Changed() {
+		m.Tries[p.UID] = try
+	}
+}
+
+// Learn sees from a pod what came of the last change of its owner. It is true with a
+// pause that begins now, which is to be written on the pod.
+func (m *Memory) Learn(owner string, p *live.Pod, now time.Time) (calm.Pause, bool) {
+	left := p.Pause.Fruitless > 0 && p.Changed()
+	if !left && len(m.Owners) == 0 {
+		return calm.Pause{}, false
+	}
+	record, known := m.Owners[owner]
+	if left && owner != "" {
+		record, known = record.Resumed(p.Pause, now), true
+	}
+	if !known {
+		return calm.Pause{}, false
+	}
+	next := p.Change()
+	if p.Boosted { // extra CPU hides what it got
+		next.Forget(amount.CPU)
+	}
+	seen := record.See(p.Created, next, now)
+	m.keep(owner, seen)
+	return seen.Pause, seen.Fruitless > record.Fruitless
+}
+
+// Refuse records that the node of a pod can never grant these sizes.
+func (m *Memory) Refuse(uid string, wanted []policy.Fitted) {
+	if m.Refused == nil {
+		m.Refused = map[string]map[string]amount.Resources{}
+	}
+	m.Refused[uid] = requests(wanted)
+}
+
+// Did records that a pod of an owner was changed at now, when the newest pod of the
+// owner had been created at newest. Of an owner without a name nothing is kept.
+func (m *Memory) Did(owner string, c calm.Change, newest, now time.Time) {
+	if owner == "" {
+		return
+	}
+	m.keep(owner, m.Owners[owner].Changed(c, newest, now))
+}
+
+func (m *Memory) keep(owner string, r calm.Record) {
+	if m.Owners == nil {
+		m.Owners = map[string]calm.Record{}
+	}
+	m.Owners[owner] = r
+}
+
+// The pauses between asking twice for the same resize.
+const (
+	firstPause = time.Minute
+	longPause  = 30 * time.Minute
+)
+
+// Tried records that a resize was asked for at now. What is asked for again
+// although nothing came of it waits longer each time; the second time follows
+// at once.
+func (m *Memory) Tried(uid string, wanted []policy.Fitted, now time.Time) {
+	if m.Tries == nil {
+		m.Tries = map[string]Try{}
+	}
+	try := Try{For: requests(wanted), Until: now}
+	if before := m.Tries[uid]; maps.Equal(before.For, try.For) {
+		try.Count = before.Count + 1
+		try.Until = now.Add(min(firstPause<<min(try.Count-1, 10), longPause))
+	}
+	m.Tries[uid] = try
+}
+
+// Waits tells whether what the pod would get was asked for in vain, and is not to be
+// asked for again at now.
+func (m Memory) Waits(p *live.Pod, now time.Time) bool {
+	try, known := m.Tries[p.UID]
+	return known && now.Before(try.Until) && maps.Equal(try.For, requests(p.Fitted()))
+}
+
+func requests(of []policy.Fitted) map[string]amount.Resources {
+	all := make(map[string]amount.Resources, len(of))
+	for _, f := range of {
+		all[f.Name] = f.Requests
+	}
+	return all
+}
+
+// granted tells whether the pod has got what its node once refused.
+func (m Memory) granted(p *live.Pod) bool {
+	refused := m.Refused[p.UID]
+	return p.Resize == live.NotResizing && !p.Any(func(c *live.Container, k amount.Kind) bool {
+		return c.Current.Requests.Value(k) < refused[c.Fitted.Name].Value(k)
+	})
+}
+
+// Refuses tells whether the node is known to refuse the targets of the pod. A
+// lower target for any container gives it another chance.
+func (m Memory) Refuses(p *live.Pod) bool {
+	refused, known := m.Refused[p.UID]
+	return known && !p.Any(func(c *live.Container, k amount.Kind) bool {
+		was, had := refused[c.Fitted.Name].Get(k)
+		target, has := c.Fitted.Requests.Get(k)
+		return had && has && target < was
+	})
+}
+
+// Since is when the pod entered the present state of its resize; now if that is not
+// known.
+func (m Memory) Since(p *live.Pod, now time.Time) time.Time {
+	if !p.ResizeSince.IsZero() {
+		return p.ResizeSince
+	}
+	if first, known := m.Resizing[p.UID]; known {
+		return first
+	}
+	return now
+}

@@ -1,0 +1,81 @@
+package scope
+
+import "slices"
+
+// Name is a scope, as the Kubernetes API names it.
+type Name string
+
+// The scopes that concern pods.
+const (
+	Terminating               Name = "Terminating"    // pods with a deadline
+	NotTerminating            Name = "NotTerminating" // pods without
+	BestEffort                Name = "BestEffort"     // pods without requests and limits
+	NotBestEffort             Name = "NotBestEffort"
+	PriorityClass             Name = "PriorityClass"
+	CrossNamespacePodAffinity Name = "CrossNamespacePodAffinity" // pods whose affinity looks into other namespaces
+)
+
+// Operator says how a Rule compares the class of a pod with its values.
+type Operator string
+
+// The operators. Only PriorityClass has others than Exists.
+const (
+	In           Operator = "In"
+	NotIn        Operator = "NotIn"
+	Exists       Operator = "Exists"
+	DoesNotExist Operator = "DoesNotExist"
+)
+
+// Rule is one scope of a quota.
+type Rule struct {
+	Scope    Name
+	Operator Operator
+	Values   []string // names of priority classes
+}
+
+// Traits are what scopes ask of a pod that has requests.
+type Traits struct {
+	Terminating    bool   // has a deadline
+	CrossNamespace bool   // its affinity looks into other namespaces
+	Class          string // its priority class; empty: none
+}
+
+// Covers tells whether a quota with these scopes, all of which must hold, counts a
+// pod. A scope that is not known here covers nothing: to be refused is rare, to be cut
+// or left alone for nothing is wrong.
+func Covers(rules []Rule, t Traits) bool {
+	return !slices.ContainsFunc(rules, func(r Rule) bool { return !r.covers(t) })
+}
+
+func (r Rule) covers(t Traits) bool {
+	switch r.Scope {
+	case Terminating:
+		return t.Terminating
+	case NotTerminating:
+		return !t.Terminating
+	case NotBestEffort:
+		return true
+	case PriorityClass:
+		return r.names(t.Class)
+	case CrossNamespacePodAffinity:
+		return t.CrossNamespace
+	}
+	return false // BestEffort, and what is not known
+}
+
+// names tells whether the rule holds for a priority class. A pod without one is in
+// no list.
+func (r Rule) names(class string) bool {
+	listed := class != "" && slices.Contains(r.Values, class)
+	switch r.Operator {
+	case In:
+		return listed
+	case NotIn:
+		return !listed
+	case Exists:
+		return class != ""
+	case DoesNotExist:
+		return class == ""
+	}
+	return false
+}
