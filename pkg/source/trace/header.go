@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The columns of a file. Requests and limits may be missing, and one of the two
-// uses; the order is free.
+// The columns of a file. Requests, limits and waiting may be missing, and one of the
+// two uses; the order is free.
 const (
 	workload = iota
 	container
@@ -20,12 +20,14 @@ const (
 	memoryRequest
 	cpuLimit
 	memoryLimit
+	cpuWaiting
 	columns
 )
 
 var names = [columns]string{
 	"workload", "container", "timestamp", "cpu_cores", "memory_bytes",
 	"cpu_request_cores", "memory_request_bytes", "cpu_limit_cores", "memory_limit_bytes",
+	"cpu_waiting_share",
 }
 
 // Columns returns the names of the columns, as the first line of a file has them.

@@ -192,3 +192,16 @@ func BenchmarkRead(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100000, "ns/row")
 }
+
+func TestWaitingIsOptionalAndAShare(t *testing.T) {
+	const wide = "workload,container,timestamp,cpu_cores,cpu_waiting_share\n"
+	found, problems := read(wide+"w,a,1,0.5,0.2\nw,a,2,0.5,\n", Options{})
+	require.Empty(t, problems)
+	require.InDelta(t, 0.2, found[0].Waiting[0], 1e-12)
+	require.True(t, math.IsNaN(found[0].Waiting[1]))
+	found, _ = read(head+"w,a,1,0.5,,,,,\nw,a,2,0.5,,,,,\n", Options{})
+	require.Nil(t, found[0].Waiting)
+	found, problems = read(wide+"w,a,1,0.5,1.5\nw,a,2,0.5,0\nw,b,1,1,0\nw,b,2,1,1\n", Options{})
+	require.Len(t, found, 1)
+	require.Equal(t, []string{"f.csv:2: column cpu_waiting_share: w/a: is 1.5: expected a share of time, from 0 to 1"}, problems)
+}

@@ -48,6 +48,13 @@ func (a *Cluster) Observe(at time.Time, k amount.Kind, use, limit amount.Amount)
 	a.store.Observe(usage.Sample{Container: a.key, Kind: k, At: at, Amount: use})
 }
 
+// Waited implements replay.Listener.
+func (a *Cluster) Waited(at time.Time, use amount.Amount, share float64) {
+	if a.trail != nil {
+		a.trail.Waited(at, use, share)
+	}
+}
+
 // Killed implements replay.Advisor.
 func (a *Cluster) Killed(at time.Time, request, limit amount.Amount) {
 	if a.trail != nil {

@@ -16,6 +16,10 @@ type Recording struct {
 	At  []int64                 // nanoseconds since 1970, each later than the one before
 	Use [amount.Kinds][]float64 // millicores and bytes from each instant on; NaN = not recorded
 
+	// Waiting is the share of the time, 0 to 1, from each instant on in which some work
+	// waited for CPU; NaN = not recorded, nil = never.
+	Waiting []float64
+
 	Requests, Limits amount.Resources // as recorded; absent = unknown
 }
 
