@@ -80,8 +80,14 @@ func replayAll(ctx context.Context, p plan, c *Config, from []shelf.Source, tell
 	var workers sync.WaitGroup
 	for range c.Workers {
 		workers.Go(func() {
+			// Candidates of one's own: they remember powers of two, and processors that
+			// share a memory wait for each other.
+			own, _, err := c.candidates()
+			if err != nil {
+				own = p.candidates // it cannot be: those were made of the same
+			}
 			for j := range jobs {
-				answers <- answer{j.number, backtest.Run(j.recording, p.options, p.candidates...)}
+				answers <- answer{j.number, backtest.Run(j.recording, p.options, own...)}
 			}
 		})
 	}

@@ -46,6 +46,7 @@ type reader struct {
 	header header
 	width  int
 	line   int
+	room   int // samples of the container before: the present one may have as many
 	fields [][]byte
 	seen   map[string]bool // containers that came already
 
@@ -150,6 +151,10 @@ func (r *reader) field(column int) []byte {
 // begin ends the container before and begins that of the line.
 func (r *reader) begin() {
 	r.emit()
+	r.room = 0
+	if r.now != nil {
+		r.room = len(r.now.At)
+	}
 	r.now = &tape.Recording{Dataset: r.file, Workload: string(r.field(workload)), Container: string(r.field(container))}
 	r.name, r.broken, r.gap = r.now.Workload+"/"+r.now.Container, false, gap{}
 	for c := cpuRequest; c <= memoryLimit; c++ {
@@ -181,6 +186,9 @@ func (r *reader) number(column int) (float64, bool) {
 	field := r.field(column)
 	if len(field) == 0 {
 		return math.NaN(), false
+	}
+	if value, ok := decimal(field); ok {
+		return value, true
 	}
 	value, err := strconv.ParseFloat(string(field), 64)
 	switch {
@@ -236,6 +244,12 @@ func (r *reader) sample() {
 	}
 	if r.header[cpuWaiting] >= 0 {
 		r.now.Waiting = append(r.now.Waiting, waiting)
+	}
+	if r.now.At == nil {
+		r.now.At = make([]int64, 0, r.room)
+		for k := range r.now.Use {
+			r.now.Use[k] = make([]float64, 0, r.room)
+		}
 	}
 	r.now.At = append(r.now.At, instant)
 	r.now.Use[amount.CPU] = append(r.now.Use[amount.CPU], cpu*1000)

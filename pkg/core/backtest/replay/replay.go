@@ -181,7 +181,7 @@ func (p *replay) plan(now int64) {
 }
 
 func (p *replay) advise(now int64) amount.Bounds {
-	bounds := sized(p.advisor.Advise(time.Unix(0, now).UTC(), p.pod.container().Current.Requests), p.setup)
+	bounds := sized(p.advisor.Advise(time.Unix(0, now).UTC(), p.pod.container().Current.Requests), &p.setup)
 	p.witness.Advised(Advice{now, bounds})
 	return bounds
 }
