@@ -23,9 +23,9 @@ func main() {
 const usage = `kubectl loadline: for people who size workloads
 
 Usage:
-  kubectl loadline backtest [flags] FILE|DIRECTORY...   replay recorded usage and score recommendations
-  kubectl loadline explain [flags] VPA                  show each step of a recommendation
-  kubectl loadline version                              print the version
+  kubectl loadline backtest [flags] FILE|DIRECTORY|URL...   replay recorded usage and score recommendations
+  kubectl loadline explain [flags] VPA                      show each step of a recommendation
+  kubectl loadline version                                  print the version
 
 kubectl loadline COMMAND --help tells more.
 `

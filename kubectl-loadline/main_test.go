@@ -18,7 +18,7 @@ func TestCommands(t *testing.T) {
 		{[]string{"--help"}, 0, "kubectl loadline backtest", ""},
 		{[]string{"version"}, 0, "kubectl-loadline ", ""},
 		{[]string{"fly"}, 2, "", `command "fly" does not exist: must be backtest, explain or version`},
-		{[]string{"backtest", "--help"}, 0, "Usage: kubectl loadline backtest [flags] FILE|DIRECTORY...", ""},
+		{[]string{"backtest", "--help"}, 0, "Usage: kubectl loadline backtest [flags] FILE|DIRECTORY|URL...", ""},
 	} {
 		var out, errs bytes.Buffer
 		require.Equal(t, c.code, run(context.Background(), c.args, &out, &errs), "%v", c.args)

@@ -24,6 +24,7 @@ import (
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
+	"loadline.dev/loadline/pkg/source/prometheus/live"
 	"loadline.dev/loadline/recommender/advice"
 	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/feed"
@@ -285,9 +286,9 @@ func TestHistoryGivesTheRecommendationOfTheSameSamplesLive(t *testing.T) {
 
 func TestLiveUsage(t *testing.T) {
 	w := newWorld(t)
-	live := &prometheus.Live{Client: w.client(t), Usage: names(), Window: 15 * time.Minute}
+	source := &live.Source{Client: w.client(t), Usage: names(), Window: 15 * time.Minute}
 	got := map[usage.ContainerKey]map[amount.Kind]amount.Amount{}
-	require.NoError(t, live.Samples(t.Context(), func(s usage.Sample) {
+	require.NoError(t, source.Samples(t.Context(), func(s usage.Sample) {
 		require.WithinDuration(t, time.Now(), s.At, time.Minute)
 		if got[s.Container] == nil {
 			got[s.Container] = map[amount.Kind]amount.Amount{}

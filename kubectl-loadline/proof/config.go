@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"loadline.dev/loadline/kubectl-loadline/shelf"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest"
@@ -18,7 +19,6 @@ import (
 	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
-	"loadline.dev/loadline/pkg/source/trace"
 )
 
 // Config are the flags of the command.
@@ -36,6 +36,7 @@ type Config struct {
 	Setup                 replay.Setup // what flags set directly
 	FirstCPU, FirstMemory flags.Quantity
 	LeastMemory           flags.Quantity
+	Servers               shelf.Servers
 
 	Output  string
 	File    string
@@ -56,7 +57,7 @@ func Default() *Config {
 	c := &Config{
 		Recipes: []string{"vpa"}, Baselines: true, Kinds: []string{"cpu", "memory"}, Part: "all",
 		CPULimit: "none", MemoryLimit: "1.2", Mode: "in-place", LifetimeFrom: "change",
-		WarmUp: backtest.DefaultOptions().WarmUp, Setup: replay.DefaultSetup(), Output: "table", Charts: 6, Workers: runtime.GOMAXPROCS(0),
+		WarmUp: backtest.DefaultOptions().WarmUp, Setup: replay.DefaultSetup(), Servers: shelf.DefaultServers(), Output: "table", Charts: 6, Workers: runtime.GOMAXPROCS(0),
 	}
 	if err := c.LeastMemory.Set("1Mi"); err != nil {
 		panic(err) // it is a constant
@@ -90,13 +91,15 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Charts, "charts", c.Charts, "Page: containers of each resource that are drawn over time, those that cost most under the last recipe.")
 	fs.IntVar(&c.Workers, "workers", c.Workers, "Containers that are replayed side by side; each is in memory as a whole.")
 	fs.BoolVarP(&c.Quiet, "quiet", "q", c.Quiet, "No progress and no warnings.")
+	c.Servers.AddFlags(fs)
 }
 
 // plan is a valid configuration in the form in which it is used.
 type plan struct {
 	options    backtest.Options
 	candidates []backtest.Candidate
-	reading    trace.Options
+	shelf      shelf.Shelf
+	pressure   bool // some recipe wants to know how long work waited for CPU
 	setup      [amount.Kinds]replay.Setup
 }
 
@@ -128,9 +131,16 @@ func (c *Config) plan() (plan, error) {
 		p.options.Kinds = append(p.options.Kinds, amount.Kind(k))
 	}
 	var err error
-	p.candidates, err = c.candidates()
-	p.reading.LeastMemory = c.LeastMemory.Value.AsApproximateFloat64()
-	return p, errors.Join(append(problems, err, c.LeastMemory.Check("least-memory"))...)
+	p.candidates, p.pressure, err = c.candidates()
+	problems = append(problems, err, c.LeastMemory.Check("least-memory"))
+	p.shelf.Servers = c.Servers
+	p.shelf.Query, err = p.shelf.Servers.Query(time.Now())
+	p.shelf.Files.LeastMemory = c.LeastMemory.Value.AsApproximateFloat64()
+	if !p.pressure {
+		p.shelf.Query.Waiting = ""
+	}
+	p.shelf.Query.LeastMemory = p.shelf.Files.LeastMemory
+	return p, errors.Join(append(problems, err)...)
 }
 
 func (c *Config) limits(s *replay.Setup) error {
@@ -171,10 +181,10 @@ func (c *Config) first(s *replay.Setup) error {
 	return errors.Join(c.FirstCPU.Check("first-cpu"), c.FirstMemory.Check("first-memory"))
 }
 
-// candidates returns the baselines and the recipes.
-func (c *Config) candidates() ([]backtest.Candidate, error) {
+// candidates returns the baselines and the recipes, and whether one of them wants to
+// know how long work waited for CPU.
+func (c *Config) candidates() (all []backtest.Candidate, pressure bool, err error) {
 	store := usage.DefaultConfig()
-	var all []backtest.Candidate
 	var problems []error
 	if c.Baselines {
 		baselines, err := backtest.Baselines(store)
@@ -191,8 +201,9 @@ func (c *Config) candidates() ([]backtest.Candidate, error) {
 			problems = append(problems, flags.Problem("recipe", text, "is named twice"))
 		}
 		seen[text] = true
+		pressure = pressure || recipe.Needs.Pressure
 		all = append(all, backtest.Recipe(text, &recipe.Recipe, recipe.Minimum, store))
 	}
 	problems = append(problems, flags.Check(len(all) > 0 || len(c.Recipes) > 0, "recipe", "", "must name a recipe, without --baselines"))
-	return all, errors.Join(problems...)
+	return all, pressure, errors.Join(problems...)
 }

@@ -23,16 +23,16 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	config, fs := Default(), flags.New(name)
 	config.AddFlags(fs)
 	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprintf(out, "Usage: %s [flags] FILE|DIRECTORY...\n\nReplays recorded usage under recipes and scores what they would have\nrecommended. docs/backtest.md says what the columns mean.\n\n%s", name, flags.Describe(fs))
+		fmt.Fprintf(out, "Usage: %s [flags] FILE|DIRECTORY|URL...\n\nReplays recorded usage under recipes and scores what they would have\nrecommended. docs/backtest.md says what the columns mean.\n\n%s", name, flags.Describe(fs))
 		return flags.OK
 	} else if err != nil {
 		fmt.Fprintf(errOut, "%s: %v (see %s --help)\n", name, err, name)
 		return flags.Usage
 	}
 	plan, err := config.plan()
-	files := fs.Args()
-	if len(files) == 0 {
-		err = errors.Join(err, errors.New("no recordings are named: want files or directories of .csv or .csv.gz"))
+	args = fs.Args()
+	if len(args) == 0 {
+		err = errors.Join(err, errors.New("no recordings are named: want files or directories of .csv or .csv.gz, or addresses of Prometheus"))
 	}
 	if err != nil {
 		for line := range strings.Lines(err.Error()) {
@@ -40,7 +40,7 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 		}
 		return flags.Usage
 	}
-	if err := run(ctx, config, plan, files, out, errOut); err != nil {
+	if err := run(ctx, config, plan, args, out, errOut); err != nil {
 		fmt.Fprintf(errOut, "%s: %v\n", name, err)
 		return flags.Failed
 	}
@@ -48,12 +48,12 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 }
 
 func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.Writer) error {
-	files, err := sources(args)
+	from, err := p.shelf.Find(args)
 	if err != nil {
 		return err
 	}
 	bar := newBar(errOut, c.Quiet)
-	o, err := replayAll(ctx, p, c, files, bar.tell)
+	o, err := replayAll(ctx, p, c, from, bar.tell)
 	bar.clear()
 	if err != nil {
 		return fmt.Errorf("replay: %w", err)
@@ -67,7 +67,7 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 		return errors.New("nothing could be replayed")
 	}
 	d := c.document(o, p)
-	charts, err := c.shoot(ctx, p, files, d)
+	charts, err := c.shoot(ctx, p, from, d)
 	if err != nil {
 		return fmt.Errorf("draw: %w", err)
 	}
@@ -158,10 +158,10 @@ func newBar(out io.Writer, quiet bool) *bar {
 	return &bar{}
 }
 
-func (b *bar) tell(file, files, containers int) {
+func (b *bar) tell(source, sources, containers int) {
 	if b.out != nil && time.Since(b.shown) > 200*time.Millisecond {
 		b.shown = time.Now()
-		fmt.Fprintf(b.out, "\r\x1b[Kreplayed %d containers, file %d of %d", containers, file, files)
+		fmt.Fprintf(b.out, "\r\x1b[Kreplayed %d containers, source %d of %d", containers, source, sources)
 	}
 }
 

@@ -140,7 +140,7 @@ func TestMissingRecordings(t *testing.T) {
 	require.Contains(t, errs, "read recordings: ")
 	code, _, errs = command(t.TempDir())
 	require.Equal(t, 1, code)
-	require.Contains(t, errs, "has no file that ends in .csv or .csv.gz")
+	require.Contains(t, errs, "has no file that ends in .csv, .csv.gz or .servers")
 }
 
 func TestCancelling(t *testing.T) {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"hash/fnv"
 	"sync"
 
+	"loadline.dev/loadline/kubectl-loadline/shelf"
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/backtest/score"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
@@ -33,18 +33,19 @@ func (o *outcome) failed() int {
 	return n
 }
 
-// Replay replays the containers of files and directories as a configuration says.
+// Replay replays the containers of files, directories and servers as a configuration
+// says.
 // It fails if anything had to be left out.
 func Replay(ctx context.Context, c *Config, args ...string) ([]score.Result, error) {
 	p, err := c.plan()
 	if err != nil {
 		return nil, err
 	}
-	files, err := sources(args)
+	from, err := p.shelf.Find(args)
 	if err != nil {
 		return nil, err
 	}
-	o, err := replayAll(ctx, p, c, files, func(int, int, int) {})
+	o, err := replayAll(ctx, p, c, from, func(int, int, int) {})
 	if err != nil {
 		return nil, err
 	}
@@ -63,12 +64,12 @@ type job struct {
 	recording *tape.Recording
 }
 
-// progress is told how far a run is: files begun, of all, and containers done.
-type progress func(file, files, containers int)
+// progress is told how far a run is: sources begun, of all, and containers done.
+type progress func(source, sources, containers int)
 
-// replayAll replays all containers of some files. Results come in the order of the
-// files, whoever was done first.
-func replayAll(ctx context.Context, p plan, c *Config, files []string, tell progress) (*outcome, error) {
+// replayAll replays all containers of some sources. Results come in the order of the
+// sources, whoever was done first.
+func replayAll(ctx context.Context, p plan, c *Config, from []shelf.Source, tell progress) (*outcome, error) {
 	o := &outcome{}
 	jobs := make(chan job)
 	type answer struct {
@@ -79,15 +80,21 @@ func replayAll(ctx context.Context, p plan, c *Config, files []string, tell prog
 	var workers sync.WaitGroup
 	for range c.Workers {
 		workers.Go(func() {
+			// Candidates of one's own: they remember powers of two, and processors that
+			// share a memory wait for each other.
+			own, _, err := c.candidates()
+			if err != nil {
+				own = p.candidates // it cannot be: those were made of the same
+			}
 			for j := range jobs {
-				answers <- answer{j.number, backtest.Run(j.recording, p.options, p.candidates...)}
+				answers <- answer{j.number, backtest.Run(j.recording, p.options, own...)}
 			}
 		})
 	}
 	var sorted [][]score.Result
 	collected := make(chan struct{})
-	file := 0
-	var lock sync.Mutex // of file
+	begun := 0
+	var lock sync.Mutex // of begun
 	go func() {
 		defer close(collected)
 		done := 0
@@ -98,17 +105,17 @@ func replayAll(ctx context.Context, p plan, c *Config, files []string, tell prog
 			sorted[a.number] = a.results
 			done++
 			lock.Lock()
-			at := file
+			at := begun
 			lock.Unlock()
-			tell(at, len(files), done)
+			tell(at, len(from), done)
 		}
 	}()
 	var err error
-	for i, name := range files {
+	for i, one := range from {
 		lock.Lock()
-		file = i + 1
+		begun = i + 1
 		lock.Unlock()
-		if err = o.read(ctx, p, c.Part, name, jobs); err != nil {
+		if err = o.read(ctx, c.Part, one, jobs); err != nil {
 			break
 		}
 	}
@@ -122,25 +129,15 @@ func replayAll(ctx context.Context, p plan, c *Config, files []string, tell prog
 	return o, err
 }
 
-// read hands the containers of one file out. A file that cannot be used is a
-// problem like others; an error is only the end of the context.
-func (o *outcome) read(ctx context.Context, p plan, part, name string, jobs chan<- job) error {
-	file, err := os.Open(name)
-	if err != nil {
-		o.problems = append(o.problems, &trace.Problem{File: name, Text: fmt.Sprintf("cannot be opened: %v", err)})
-		return nil
-	}
-	defer file.Close() //nolint:errcheck // it was only read
-	for r, problem := range trace.Read(file, filepath.Base(name), p.reading) {
+// read hands the containers of one source out. One that cannot be used is a problem
+// like others; an error is only the end of the context.
+func (o *outcome) read(ctx context.Context, part string, from shelf.Source, jobs chan<- job) error {
+	for r, problem := range from.Read(ctx, nil) {
 		if problem != nil {
-			problem.File = name
 			o.problems = append(o.problems, problem)
 		}
-		if r == nil || !within(part, r) {
+		if r == nil || !belongs(part, r) {
 			continue
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
 		}
 		select {
 		case jobs <- job{o.containers, r}:
@@ -150,5 +147,16 @@ func (o *outcome) read(ctx context.Context, p plan, part, name string, jobs chan
 		o.containers++
 		o.samples += int64(len(r.At))
 	}
-	return nil
+	return ctx.Err()
+}
+
+// belongs tells whether a container belongs to a part. Recipes are tuned on one
+// half and reported on the other.
+func belongs(part string, r *tape.Recording) bool {
+	if part == "all" {
+		return true
+	}
+	h := fnv.New32a()
+	fmt.Fprintf(h, "%s/%s", r.Dataset, r.Workload)
+	return (h.Sum32()&(1<<7) != 0) == (part == "report")
 }

@@ -3,15 +3,13 @@ package proof
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"loadline.dev/loadline/kubectl-loadline/report"
+	"loadline.dev/loadline/kubectl-loadline/shelf"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
-	"loadline.dev/loadline/pkg/source/trace"
 )
 
 // frames is how many points a chart has.
@@ -19,36 +17,38 @@ const frames = 480
 
 // shoot replays the containers that are drawn once more, under all recipes, in the
 // order in which the document has them. Baselines are not drawn.
-func (c *Config) shoot(ctx context.Context, p plan, files []string, d *report.Document) ([]report.Chart, error) {
+func (c *Config) shoot(ctx context.Context, p plan, from []shelf.Source, d *report.Document) ([]report.Chart, error) {
 	if c.Output != "html" || c.Charts == 0 || len(p.candidates) == 0 {
 		return nil, nil
 	}
 	keys := d.Worst(p.candidates[len(p.candidates)-1].Name, c.Charts)
 	recipes := slices.DeleteFunc(slices.Clone(p.candidates), func(one backtest.Candidate) bool { return !slices.Contains(c.Recipes, one.Name) })
 	found := make([][]report.Chart, len(keys))
-	for _, name := range files {
+	for _, one := range from {
+		if slices.ContainsFunc(keys, func(k report.Key) bool { return k.Dataset == one.Dataset }) {
+			shootOne(ctx, one, p, keys, recipes, found)
+		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if !slices.ContainsFunc(keys, func(k report.Key) bool { return k.Dataset == filepath.Base(name) }) {
-			continue
-		}
-		if err := shootFile(name, p, keys, recipes, found); err != nil {
-			return nil, err
+	}
+	for i, charts := range found {
+		if len(charts) == 0 && len(recipes) > 0 {
+			return nil, fmt.Errorf("%s %s/%s could be read once, but not again", keys[i].Dataset, keys[i].Workload, keys[i].Container)
 		}
 	}
 	return slices.Concat(found...), nil
 }
 
-func shootFile(name string, p plan, keys []report.Key, recipes []backtest.Candidate, found [][]report.Chart) error {
-	file, err := os.Open(name)
-	if err != nil {
-		return err
+func shootOne(ctx context.Context, from shelf.Source, p plan, keys []report.Key, recipes []backtest.Candidate, found [][]report.Chart) {
+	drawn := func(workload, container string) bool {
+		return slices.ContainsFunc(keys, func(k report.Key) bool {
+			return k.Dataset == from.Dataset && k.Workload == workload && k.Container == container
+		})
 	}
-	defer file.Close() //nolint:errcheck // it was only read
-	for r, problem := range trace.Read(file, filepath.Base(name), p.reading) {
-		if problem != nil && !problem.Warning {
-			continue // it was told when the containers were scored
+	for r := range from.Read(ctx, drawn) { // problems were told when the containers were scored
+		if r == nil {
+			continue
 		}
 		for k := range amount.Kind(amount.Kinds) {
 			at := slices.Index(keys, keyOf(r, k))
@@ -61,7 +61,6 @@ func shootFile(name string, p plan, keys []report.Key, recipes []backtest.Candid
 			}
 		}
 	}
-	return nil
 }
 
 func keyOf(r *tape.Recording, k amount.Kind) report.Key {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"sync"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
@@ -29,21 +30,35 @@ type Document struct {
 // candidate, the base.
 func New(results []score.Result, settings []Setting, base string) *Document {
 	d := NewRows(results)
-	d.Settings, d.Cold, d.Scored = settings, fleet.Summarise(results, true), fleet.Summarise(results, false)
+	d.Settings = settings
+	var apart sync.WaitGroup // all read the results, and each writes its own
+	apart.Go(func() { d.Cold = fleet.Summarise(results, true) })
+	apart.Go(func() { d.Scored = fleet.Summarise(results, false) })
+	apart.Go(func() { d.Pairs = pairs(results, base) })
+	apart.Wait()
 	for k := range amount.Kind(amount.Kinds) {
 		d.Fronts[k] = fleet.Front(d.Scored, k)
-	}
-	for k := range amount.Kind(amount.Kinds) {
-		for _, name := range candidates(results) {
-			if p := fleet.Compare(results, base, name, k); name != base && p.Containers > 0 {
-				d.Pairs = append(d.Pairs, p)
-			}
-		}
 	}
 	for _, name := range candidates(results) {
 		d.Costs = append(d.Costs, fleet.CostOf(results, name))
 	}
 	return d
+}
+
+// pairs compares every other candidate with the base.
+func pairs(results []score.Result, base string) []fleet.Pair {
+	var all []fleet.Pair
+	for k := range amount.Kind(amount.Kinds) {
+		for _, name := range candidates(results) {
+			if name == base {
+				continue
+			}
+			if p := fleet.Compare(results, base, name, k); p.Containers > 0 {
+				all = append(all, p)
+			}
+		}
+	}
+	return all
 }
 
 // NewRows makes a document that has rows only, which are quickly made.

@@ -357,23 +357,6 @@ func TestPodsWithoutLabelsCountForTheirWorkload(t *testing.T) {
 	require.Equal(t, map[string]int{taken: 10, noLabels: 6}, f.counts, "both-3 may be of either, web and other-0 of none")
 }
 
-func TestNamesOfPodsInCommon(t *testing.T) {
-	for name, want := range map[string][]string{
-		"web-7d9f8b6c5d-x2k4p":     {"web-7d9f8b6c5d-", "web"},
-		"nightly-28912345-x2k4p":   {"nightly-28912345-", "nightly"},
-		"a-b-x2k4p":                {"a-b-", "a-b"},
-		"db-0":                     {"db"},
-		"db-main-12":               {"db-main"},
-		"job-x2k4p":                {"job-", "job"},
-		"single":                   nil,
-		"redis-slave":              nil,
-		"-0":                       nil,
-		"x-7d9f8b6c5d-7d9f8b6c5d-": nil,
-	} {
-		require.Equal(t, want, commonNames(name), name)
-	}
-}
-
 func TestLabelNamesFold(t *testing.T) {
 	for name, want := range map[string]string{
 		"app.kubernetes.io/name": "app_kubernetes_io_name", "app_kubernetes_io_name": "app_kubernetes_io_name",

@@ -2,8 +2,6 @@ package backfill
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
@@ -51,11 +49,7 @@ func points(chunks []chunk) int {
 // halves returns c in two parts if it failed because it was too much for one
 // query, else c.
 func (c chunk) halves(err error) []chunk {
-	var large *prometheus.TooLarge
-	var refused *prometheus.Error
-	heavy := errors.As(err, &large) || errors.Is(err, prometheus.ErrTimeout) ||
-		errors.As(err, &refused) && (refused.Code == http.StatusUnprocessableEntity || refused.Code == http.StatusServiceUnavailable || refused.Code == http.StatusGatewayTimeout)
-	if !heavy || c.steps < 2 {
+	if !prometheus.Heavy(err) || c.steps < 2 {
 		return []chunk{c}
 	}
 	early, late := c, c

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/podname"
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
@@ -54,7 +55,7 @@ func (d *directory) identify(name podName) identity {
 		return identity{known: true, live: true, labels: pod.Labels, like: pod}
 	}
 	var like *corev1.Pod
-	for _, common := range commonNames(name.pod) {
+	for _, common := range podname.Common(name.pod) {
 		if like = d.kin[podName{name.namespace, common}]; like != nil {
 			break
 		}
@@ -109,7 +110,7 @@ func newDirectory(pods []*corev1.Pod) *directory {
 	d := &directory{live: map[podName]*corev1.Pod{}, gone: map[podName]remembered{}, kin: map[podName]*corev1.Pod{}}
 	for _, pod := range pods {
 		d.live[podName{pod.Namespace, pod.Name}] = pod
-		for _, common := range commonNames(pod.Name) {
+		for _, common := range podname.Common(pod.Name) {
 			key := podName{pod.Namespace, common}
 			other, found := d.kin[key]
 			switch {
@@ -204,3 +205,10 @@ func fold(name string) string {
 	}
 	return folded.String()
 }
+
+const (
+	lower  = "abcdefghijklmnopqrstuvwxyz"
+	digits = "0123456789"
+)
+
+func within(set string, c byte) bool { return strings.IndexByte(set, c) >= 0 }

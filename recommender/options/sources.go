@@ -1,10 +1,7 @@
 package options
 
 import (
-	"cmp"
 	"errors"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/prometheus/common/model"
@@ -13,6 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/source/prometheus"
+	"loadline.dev/loadline/pkg/source/prometheus/access"
 	"loadline.dev/loadline/recommender/backfill"
 )
 
@@ -24,29 +22,28 @@ const (
 
 // Prometheus says how Prometheus is asked for history and for live usage.
 type Prometheus struct {
+	access.Access
+
 	UsageSource string        // of live usage: UsageFromMetrics or UsageFromPrometheus
 	RateWindow  time.Duration // of live CPU usage
 
-	Address, CadvisorJob, QueryTimeout string
-	Insecure                           bool
-	Length, Resolution                 string
+	Address, CadvisorJob string
+	Length, Resolution   string
 
 	CPUMetric, MemoryMetric, LabelsMetric       string
 	PodLabelPrefix, PodNamespaceLabel, PodLabel string
 
 	ContainerNamespaceLabel, ContainerPodLabel, ContainerLabel string
-
-	Username, Password, BearerToken, BearerTokenFile string
 }
 
 // DefaultPrometheus returns the defaults of the reference recommender.
 func DefaultPrometheus() Prometheus {
 	return Prometheus{
+		Access:                  access.Default(),
 		UsageSource:             UsageFromMetrics,
 		RateWindow:              5 * time.Minute,
 		Address:                 "http://prometheus.monitoring.svc",
 		CadvisorJob:             "kubernetes-cadvisor",
-		QueryTimeout:            "5m",
 		Length:                  "8d",
 		Resolution:              "1h",
 		CPUMetric:               "container_cpu_usage_seconds_total",
@@ -63,11 +60,10 @@ func DefaultPrometheus() Prometheus {
 
 // AddFlags binds the group to fs.
 func (p *Prometheus) AddFlags(fs *pflag.FlagSet) {
+	p.Access.AddFlags(fs)
 	text := func(field *string, name, usage string) { fs.StringVar(field, name, *field, usage) }
 	text(&p.Address, "prometheus-address", "URL of Prometheus.")
-	fs.BoolVar(&p.Insecure, "prometheus-insecure", p.Insecure, "Do not verify the TLS certificate of Prometheus.")
 	text(&p.CadvisorJob, "prometheus-cadvisor-job-name", "Value of the label job of usage metrics. Empty: any.")
-	text(&p.QueryTimeout, "prometheus-query-timeout", "Timeout of one query.")
 	text(&p.Length, "history-length", "How far back history is read.")
 	text(&p.Resolution, "history-resolution", "Step of the history, and window of the CPU rate.")
 	text(&p.CPUMetric, "history-cpu-metric", "Counter of CPU seconds.")
@@ -79,43 +75,15 @@ func (p *Prometheus) AddFlags(fs *pflag.FlagSet) {
 	text(&p.ContainerNamespaceLabel, "container-namespace-label", "Label with the namespace in usage metrics.")
 	text(&p.ContainerPodLabel, "container-pod-name-label", "Label with the name of the pod in usage metrics.")
 	text(&p.ContainerLabel, "container-name-label", "Label with the name of the container in usage and external metrics.")
-	text(&p.Username, "username", "User for basic authentication; else the variable PROMETHEUS_USERNAME.")
-	text(&p.Password, "password", "Password for basic authentication; else the variable PROMETHEUS_PASSWORD.")
-	text(&p.BearerToken, "prometheus-bearer-token", "Token for bearer authentication.")
-	text(&p.BearerTokenFile, "prometheus-bearer-token-file", "File with that token. It is read for each query, so it may rotate.")
 	text(&p.UsageSource, "usage-source", `Where live usage comes from: "metrics", the metrics API, or "prometheus", with the flags for history.`)
 	fs.DurationVar(&p.RateWindow, "prometheus-rate-window", p.RateWindow, "Time over which live CPU usage from Prometheus is a mean: at least four scrapes.")
 }
 
-// Complete reads what flags leave to the environment, and looks whether the file
-// with the token can be read.
-func (p *Prometheus) Complete() error {
-	if p.BearerToken+p.BearerTokenFile == "" && (p.Username == "" || p.Password == "") {
-		if user, password := os.Getenv("PROMETHEUS_USERNAME"), os.Getenv("PROMETHEUS_PASSWORD"); user != "" && password != "" {
-			p.Username, p.Password = user, password
-		}
-	}
-	if p.BearerTokenFile == "" {
-		return nil
-	}
-	token, err := os.ReadFile(p.BearerTokenFile)
-	if err == nil && strings.TrimSpace(string(token)) == "" {
-		err = errors.New("the file is empty")
-	}
-	if err != nil {
-		return flags.Problem("prometheus-bearer-token-file", p.BearerTokenFile, "must be a file with a token: "+err.Error())
-	}
-	return nil
-}
-
-// Validate checks pairwise that one way of authentication is chosen and, if
+// Validate checks that one way of authentication is chosen and, if
 // Prometheus is asked at all, that the other settings make sense.
 func (p *Prometheus) Validate(asked bool) error {
 	problems := []error{
-		flags.Check(p.BearerToken == "" || p.BearerTokenFile == "", "prometheus-bearer-token", "(hidden)",
-			"excludes --prometheus-bearer-token-file="+p.BearerTokenFile+": give only one of the two"),
-		flags.Check(p.Username == "" || p.BearerToken == "" && p.BearerTokenFile == "", "username", p.Username,
-			"excludes a bearer token: give either the user or the token"),
+		p.Access.Validate(asked),
 		flags.Check(p.UsageSource == UsageFromMetrics || p.UsageSource == UsageFromPrometheus, "usage-source", p.UsageSource,
 			`must be "metrics" or "prometheus"`),
 	}
@@ -125,9 +93,7 @@ func (p *Prometheus) Validate(asked bool) error {
 	if _, err := prometheus.ParseAddress(p.Address); err != nil {
 		problems = append(problems, errors.New("--prometheus-address: "+err.Error()))
 	}
-	timeout, err := time.ParseDuration(p.QueryTimeout)
 	problems = append(problems,
-		flags.Check(err == nil && timeout > 0, "prometheus-query-timeout", p.QueryTimeout, "must be a duration such as 5m or 90s"),
 		checkSpan("history-length", p.Length), checkSpan("history-resolution", p.Resolution),
 		flags.Check(p.RateWindow >= time.Second, "prometheus-rate-window", p.RateWindow, "must be at least 1s"),
 		flags.Check(p.RateWindow%time.Millisecond == 0, "prometheus-rate-window", p.RateWindow, "must be whole milliseconds"),
@@ -145,14 +111,6 @@ func (p *Prometheus) Validate(asked bool) error {
 	return errors.Join(problems...)
 }
 
-// Warnings returns a line for each setting that has no effect.
-func (p *Prometheus) Warnings() []string {
-	if (p.Username == "") == (p.Password == "") {
-		return nil
-	}
-	return []string{flags.Problem("username", cmp.Or(p.Username, `""`), "has no effect without --password, and the other way round").Error()}
-}
-
 // span reads a duration as Prometheus writes it, such as 8d; 0 = it is none.
 func span(text string) time.Duration {
 	d, err := model.ParseDuration(text)
@@ -168,13 +126,8 @@ func checkSpan(flag, text string) error {
 
 // Client returns the settings of a client that tells observe of its requests.
 func (p *Prometheus) Client(observe func(code, method string, took time.Duration)) prometheus.Config {
-	c := prometheus.Config{
-		Address: p.Address, Insecure: p.Insecure, Token: p.BearerToken, TokenFile: p.BearerTokenFile, Observe: observe,
-	}
-	if p.Username != "" && p.Password != "" {
-		c.Username, c.Password = p.Username, p.Password
-	}
-	c.Timeout, _ = time.ParseDuration(p.QueryTimeout)
+	c := p.Access.Client(p.Address)
+	c.Observe = observe
 	return c
 }
 

@@ -10,6 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/source/external"
 	"loadline.dev/loadline/pkg/source/metricsserver"
 	"loadline.dev/loadline/pkg/source/prometheus"
+	"loadline.dev/loadline/pkg/source/prometheus/live"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/options"
 )
@@ -35,17 +36,17 @@ type Origin struct {
 func New(config *rest.Config, c Config) (Origin, error) {
 	var o Origin
 	var err error
-	live := c.Prometheus.UsageSource == options.UsageFromPrometheus
-	if live || c.History {
+	fromPrometheus := c.Prometheus.UsageSource == options.UsageFromPrometheus
+	if fromPrometheus || c.History {
 		o.Client, err = prometheus.New(c.Prometheus.Client(c.Requested))
 		if err != nil {
 			return o, err
 		}
 	}
 	switch {
-	case live:
+	case fromPrometheus:
 		o.Name = "Prometheus"
-		o.Samples = (&prometheus.Live{Client: o.Client, Usage: c.Prometheus.Usage(c.Namespace), Window: c.Prometheus.RateWindow}).Samples
+		o.Samples = (&live.Source{Client: o.Client, Usage: c.Prometheus.Usage(c.Namespace), Window: c.Prometheus.RateWindow}).Samples
 	case c.External.Use:
 		o.Name = "The external metrics API"
 		pods := &podsOfVPAs{}

@@ -1,6 +1,7 @@
 package backtest
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,27 @@ func TestTightBoundsDecideWhatIsUrgent(t *testing.T) {
 		advisor := bounded{amount.Bounds{Lower: of(0.85), Target: of(1), Upper: of(1.5)}}
 		r := recording(11*time.Hour, amount.CPU, always(100))
 		require.Equal(t, c.changes, scored(t, r, amount.CPU, 1000, advisor, nil).Scored.Changes, c.target)
+	}
+}
+
+// Where it was recorded that work waited for CPU, the recipe that wants to know asks
+// for more, and the others for the same.
+func TestWaitingIsReplayed(t *testing.T) {
+	for recipe, want := range map[string]float64{"cruisekube": 600, "loadline": 0, "vpa": 0} {
+		r := recording(2*day, amount.CPU, always(500))
+		plain := under(t, recipe+":pod-min-cpu=10", r, amount.CPU, 1000, nil).Scored
+		for range r.At {
+			r.Waiting = append(r.Waiting, 0.2)
+		}
+		r.Waiting[7] = math.NaN()
+		pressed := under(t, recipe+":pod-min-cpu=10", r, amount.CPU, 1000, nil).Scored
+		if want == 0 {
+			require.Equal(t, plain, pressed, recipe)
+			continue
+		}
+		require.InDelta(t, 501, plain.Reserved/plain.Seconds, 2)
+		require.InDelta(t, want, pressed.Reserved/pressed.Seconds, 60, "once it went down from the first request")
+		require.Greater(t, pressed.Reserved, 1.15*plain.Reserved)
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
 	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/trail/week"
 )
 
 // cruiseKube requests the peak that a pod is given when it is created: the highest
-// use at this hour of the day in a week, or of the last hour. Its base, a quantile
+// use at this hour of the day in a week, or of the last hour, with the time that work
+// waited for CPU counted as use where it is known. Its base, a quantile
 // of the last minutes, is the lower bound; sharing what is between the two on a
 // node is for package headroom.
 type cruiseKube struct {
@@ -32,15 +34,18 @@ func (c *cruiseKube) settings() []setting {
 }
 
 func (c *cruiseKube) make() estimate.Recipe {
-	r := estimate.Recipe{Needs: trail.Needs{Hours: true, Kills: true}}
+	r := estimate.Recipe{Needs: trail.Needs{Hours: true, Pressure: true, Kills: true}}
 	for k, minutes := range [amount.Kinds]float64{c.cpuMinutes, c.memMinutes} {
 		k := amount.Kind(k)
-		target := estimate.Chain{ingredient.HourOfDay(k)}
+		target, lower := estimate.Chain{ingredient.HourOfDay(k)}, estimate.Chain{ingredient.Lately(k, int64(minutes), c.base)}
 		if k == amount.Memory {
 			target = append(target, ingredient.AfterKill(0, 1, killAge))
+		} else {
+			target = append(target, ingredient.UnderPressure((*week.Hours).Peak))
+			lower = append(lower, ingredient.UnderPressure(func(h *week.Hours) float64 { return h.Recent(int64(minutes), c.base) }))
 		}
 		r.Target[k] = append(target, estimate.Floor(k))
-		r.Lower[k] = estimate.Chain{ingredient.Lately(k, int64(minutes), c.base), estimate.Floor(k)}
+		r.Lower[k] = append(lower, estimate.Floor(k))
 	}
 	r.Upper[amount.CPU] = append(r.Target[amount.CPU][:len(r.Target[amount.CPU]):len(r.Target[amount.CPU])], ingredient.Factor(c.cpuUpper))
 	r.Upper[amount.Memory] = append(r.Target[amount.Memory][:len(r.Target[amount.Memory]):len(r.Target[amount.Memory])], ingredient.Factor(c.memoryUpper))

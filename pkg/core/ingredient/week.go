@@ -7,6 +7,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/trail/week"
 )
 
 // HourOfDay begins a chain: the highest use at this hour of the day in a week, or
@@ -21,6 +22,18 @@ func HourOfDay(k amount.Kind) estimate.Step {
 func Lately(k amount.Kind, minutes int64, q float64) estimate.Step {
 	return estimate.Step{Name: fmt.Sprintf("%s quantile %g of %d minutes", k, q, minutes), Apply: func(s estimate.Subject, _ float64) float64 {
 		return s.Trail.Hours[k].Recent(minutes, q)
+	}}
+}
+
+// UnderPressure raises to what there would have been had CPU work never waited: of is
+// the same of that as of the use. Where nobody knows how long it waited, as with the
+// metrics API, the amount stays.
+func UnderPressure(of func(*week.Hours) float64) estimate.Step {
+	return estimate.Step{Name: "or with the time that work waited for CPU", Apply: func(s estimate.Subject, in float64) float64 {
+		if s.Trail.Pressed == nil {
+			return in
+		}
+		return max(in, of(s.Trail.Pressed))
 	}}
 }
 

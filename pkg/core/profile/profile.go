@@ -24,6 +24,13 @@ func NewShape(cpuHalfLife, memoryHalfLife time.Duration) Shape {
 	return Shape{histogram.CPUScheme(), histogram.MemoryScheme(), histogram.NewDecay(cpuHalfLife), histogram.NewDecay(memoryHalfLife)}
 }
 
+// Timeless returns the shape of profiles in which CPU samples never lose influence:
+// for who asks only when they were taken, and how many there are.
+func (s Shape) Timeless() Shape {
+	s.cpuDecay = histogram.NewDecay(0)
+	return s
+}
+
 // Profile is the past of a container, or of several merged. Make it with New.
 type Profile struct {
 	CPU    histogram.Histogram // cores, one entry a sample

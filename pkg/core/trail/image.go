@@ -22,6 +22,7 @@ const (
 	partHours    = 8  // and 9
 	partWeighted = 10 // and 11
 	partModels   = 12 // and 13
+	partPressed  = 14
 )
 
 // Image returns the trail as bytes, of which Load makes the same trail.
@@ -43,6 +44,9 @@ func (t *Trail) Image() []byte {
 	}
 	if t.Kills != nil {
 		part(partKills, t.Kills.write)
+	}
+	if t.Pressed != nil {
+		part(partPressed, t.Pressed.Write)
 	}
 	for k := range int64(amount.Kinds) {
 		if l := t.Load[k]; l != nil {
@@ -117,6 +121,12 @@ func (t *Trail) read(tag int64, r *ring.Reader) bool {
 		return fill(t.Load[kind], func(l *load.Load) bool { return l.Read(r) })
 	case partKills:
 		return fill(t.Kills, func(k *Kills) bool { k.read(r); return true })
+	case partPressed:
+		if t.waits {
+			t.Pressed = &week.Hours{}
+			t.Pressed.Read(r)
+		}
+		return t.waits
 	case partModels, partModels + 1:
 		return fill(t.Models[kind], func(m *load.Models) bool { return m.Read(r) })
 	case partPoints, partPoints + 1:

@@ -25,7 +25,7 @@ func ofCPU(s *load.Shape) [amount.Kinds]*load.Shape { return [amount.Kinds]*load
 // everything is all that a trail can know.
 func everything() Needs {
 	return Needs{
-		Peaks: true, Points: true, Hours: true, Kills: true,
+		Peaks: true, Points: true, Hours: true, Pressure: true, Kills: true,
 		Load: [amount.Kinds]*load.Shape{
 			load.NewShape(amount.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true),
 			load.NewShape(amount.Memory, [2]time.Duration{48 * time.Hour, time.Hour}, [2]float64{0.98, load.Average}, true, true),
@@ -43,7 +43,11 @@ func random(t *rapid.T, tr *Trail, from time.Time) {
 	now := from
 	for range rapid.IntRange(0, 150).Draw(t, "samples") {
 		now = now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 20 * time.Minute, 7 * time.Hour}).Draw(t, "step"))
-		tr.Observe(now, amount.CPU, amount.Amount(rapid.IntRange(0, 60000).Draw(t, "cpu")), amount.Amount(rapid.SampledFrom([]int{0, 1000}).Draw(t, "limit")))
+		cpu := amount.Amount(rapid.IntRange(0, 60000).Draw(t, "cpu"))
+		tr.Observe(now, amount.CPU, cpu, amount.Amount(rapid.SampledFrom([]int{0, 1000}).Draw(t, "limit")))
+		if rapid.IntRange(0, 5).Draw(t, "pressed") == 0 {
+			tr.Waited(now, cpu, rapid.Float64Range(0, 1).Draw(t, "share"))
+		}
 		tr.Observe(now, amount.Memory, amount.Amount(rapid.IntRange(1, 1<<34).Draw(t, "memory")), 0)
 		if rapid.IntRange(0, 50).Draw(t, "kill") == 0 {
 			tr.Killed(now, 1<<30, 1<<31)
@@ -124,8 +128,12 @@ func TestMergeIsAsIfItHadBeenOneTrail(t *testing.T) {
 			}
 			for k := range amount.Kind(amount.Kinds) {
 				use := amount.Amount(rapid.IntRange(100, 4000).Draw(t, "use"))
+				pressed := k == amount.CPU && rapid.IntRange(0, 90).Draw(t, "pressed") == 0
 				for _, tr := range []*Trail{whole, half} {
 					tr.Observe(now, k, use, 0)
+					if pressed {
+						tr.Waited(now, use, 0.5)
+					}
 				}
 			}
 		}
@@ -134,6 +142,7 @@ func TestMergeIsAsIfItHadBeenOneTrail(t *testing.T) {
 		require.InEpsilon(t, whole.Peaks.Restless()+1, late.Peaks.Restless()+1, 1e-9)
 		require.InEpsilon(t, whole.Load[0].Level(0), late.Load[0].Level(0), 0.051)
 		require.Equal(t, whole.Hours[0].Peak(), late.Hours[0].Peak())
+		require.Equal(t, whole.Pressed, late.Pressed)
 		require.InEpsilon(t, whole.Weighted[0].Quantile(0.9), late.Weighted[0].Quantile(0.9), 1e-9)
 		require.Equal(t, *whole.Points[1].Habits(), *late.Points[1].Habits())
 		a, _ := whole.Covers(amount.CPU)

@@ -14,6 +14,7 @@ type Needs struct {
 	Load     [amount.Kinds]*load.Shape // nil = none
 	Points   bool                      // of both kinds
 	Hours    bool                      // of both kinds
+	Pressure bool                      // also hours of CPU use and the time that work waited, where that is known
 	Weighted *week.WeightedShape
 	Models   [amount.Kinds]*load.ModelShape // nil = none
 	Kills    bool
@@ -31,6 +32,8 @@ type Trail struct {
 	Weighted [amount.Kinds]*week.Weighted
 	Models   [amount.Kinds]*load.Models
 	Kills    *Kills
+	Pressed  *week.Hours         // of CPU use and the time that work waited; nil = that was never known
+	waits    bool                // Pressed is wanted
 	Now      int64               // nanoseconds since 1970: when it is read, or was written last
 	begun    [amount.Kinds]int64 // first use that all parts know; 0 = none
 }
@@ -67,6 +70,9 @@ func (t *Trail) Adapt(n Needs) {
 		}
 	}
 	keep(&t.Kills, n.Kills, func() *Kills { return &Kills{} }, new(bool))
+	if t.waits = n.Pressure; !n.Pressure || !n.Hours {
+		t.Pressed = nil
+	}
 }
 
 // keep makes a part be there or not, and notes that it begins anew.
@@ -113,6 +119,9 @@ func (t *Trail) Observe(at time.Time, k amount.Kind, use, limit amount.Amount) {
 	}
 	if h := t.Hours[k]; h != nil {
 		h.Observe(instant, value)
+	}
+	if k == amount.CPU && t.Pressed != nil {
+		t.Pressed.Observe(instant, value) // Waited raises it
 	}
 	if w := t.Weighted[k]; w != nil {
 		w.Observe(instant, value)
@@ -169,6 +178,7 @@ func (t *Trail) Merge(o *Trail) {
 		merge(t.Hours[k], o.Hours[k], (*week.Hours).Merge)
 		merge(t.Weighted[k], o.Weighted[k], (*week.Weighted).Merge)
 	}
+	t.mergePressed(o)
 	merge(t.Peaks, o.Peaks, (*Peaks).merge)
 	merge(t.Kills, o.Kills, (*Kills).merge)
 }

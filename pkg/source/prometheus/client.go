@@ -3,6 +3,7 @@ package prometheus
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 type Config struct {
 	Address  string // URL; its path, if any, comes before /api/v1
 	Insecure bool   // do not verify the TLS certificate
+	CAFile   string // PEM file with the only certificates that are trusted; empty = those of the system
 
 	Username, Password string
 	Token, TokenFile   string // the file is read for each request: tokens rotate
@@ -43,15 +45,20 @@ type Client struct {
 	maxTime string
 }
 
-// New returns a client. It is an error if the address is no URL.
+// New returns a client. It is an error if the address is no URL, or the file with
+// certificates has none.
 func New(c Config) (*Client, error) {
 	base, err := ParseAddress(c.Address)
 	if err != nil {
 		return nil, err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	if c.Insecure {
-		transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} // what --prometheus-insecure asks for
+	if c.Insecure || c.CAFile != "" {
+		trusted, err := roots(c.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: trusted, InsecureSkipVerify: c.Insecure} // what --prometheus-insecure asks for
 	}
 	if c.Limits == (Limits{}) {
 		c.Limits = DefaultLimits()
@@ -60,6 +67,22 @@ func New(c Config) (*Client, error) {
 		config: c, base: base, http: &http.Client{Transport: transport},
 		maxTime: strconv.FormatFloat(c.Timeout.Seconds(), 'f', -1, 64) + "s",
 	}, nil
+}
+
+// roots returns the certificates of a PEM file, nil for those of the system.
+func roots(file string) (*x509.CertPool, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificates to trust: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("read the certificates to trust: %s has none: want a PEM file", file)
+	}
+	return pool, nil
 }
 
 // ErrTimeout says that a query took longer than Config.Timeout.
@@ -83,6 +106,7 @@ type Range struct {
 	Query      string
 	Start, End time.Time
 	Step       time.Duration
+	Trouble    Trouble // nil = what cannot be used is only counted
 }
 
 // Range sends a range query and visits the series of its answer, as Decode does.
@@ -90,12 +114,16 @@ func (c *Client) Range(ctx context.Context, r Range, visit Visit) (Answer, error
 	answer, err := c.query(ctx, "query_range", url.Values{
 		"query": {r.Query}, "start": {seconds(r.Start)}, "end": {seconds(r.End)},
 		"step": {strconv.FormatFloat(r.Step.Seconds(), 'f', -1, 64)},
-	}, visit)
+	}, func(body io.Reader) (Answer, error) { return scan(body, c.config.Limits, visit, r.Trouble) })
 	if err == nil && answer.Type != "matrix" {
 		err = fmt.Errorf("the query %s gives a %s: want series over time (a matrix)", r.Query, answer.Type)
 	}
 	return answer, err
 }
+
+// Server names the server by the host and the path of its address, without a user
+// and a password.
+func (c *Client) Server() string { return c.base.Host + strings.TrimSuffix(c.base.Path, "/") }
 
 // Instant sends a query for one time, or for now as the server's clock has it,
 // and visits the series of its answer, which may be a vector or, where the query
@@ -105,23 +133,33 @@ func (c *Client) Instant(ctx context.Context, query string, at time.Time, visit 
 	if !at.IsZero() {
 		form.Set("time", seconds(at))
 	}
-	answer, err := c.query(ctx, "query", form, visit)
+	answer, err := c.query(ctx, "query", form, func(body io.Reader) (Answer, error) { return Decode(body, c.config.Limits, visit) })
 	if err == nil && answer.Type != "matrix" && answer.Type != "vector" {
 		err = fmt.Errorf("the query %s gives a %s: want series (a vector or a matrix)", query, answer.Type)
 	}
 	return answer, err
 }
 
+// Labels asks which series match one of some selectors and have a point at some time
+// from start to end, and hands their labels on.
+func (c *Client) Labels(ctx context.Context, selectors []string, start, end time.Time, visit func(labels map[string]string)) (Answer, error) {
+	return c.query(ctx, "series", url.Values{"match[]": selectors, "start": {seconds(start)}, "end": {seconds(end)}},
+		func(body io.Reader) (Answer, error) { return DecodeLabels(body, c.config.Limits, visit) })
+}
+
 func seconds(at time.Time) string {
 	return strconv.FormatFloat(float64(at.UnixMilli())/1000, 'f', -1, 64)
 }
 
-func (c *Client) query(ctx context.Context, path string, form url.Values, visit Visit) (Answer, error) {
+// read reads the body of an answer.
+type read func(body io.Reader) (Answer, error)
+
+func (c *Client) query(ctx context.Context, path string, form url.Values, body read) (Answer, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.config.Timeout,
 		fmt.Errorf("%w within %s (--prometheus-query-timeout)", ErrTimeout, c.config.Timeout))
 	defer cancel()
 	form.Set("timeout", c.maxTime)
-	answer, err := c.send(ctx, path, form, visit)
+	answer, err := c.send(ctx, path, form, body)
 	if err == nil {
 		return answer, nil
 	}
@@ -131,7 +169,7 @@ func (c *Client) query(ctx context.Context, path string, form url.Values, visit 
 	return answer, fmt.Errorf("query %s: %w", c.base.Redacted(), err)
 }
 
-func (c *Client) send(ctx context.Context, path string, form url.Values, visit Visit) (Answer, error) {
+func (c *Client) send(ctx context.Context, path string, form url.Values, body read) (Answer, error) {
 	var response *http.Response
 	var err error
 	if !c.useGet.Load() {
@@ -153,7 +191,7 @@ func (c *Client) send(ctx context.Context, path string, form url.Values, visit V
 	if response.StatusCode/100 != 2 {
 		return Answer{}, refusal(response)
 	}
-	return Decode(response.Body, c.config.Limits, visit)
+	return body(response.Body)
 }
 
 func (c *Client) request(ctx context.Context, method, path string, form url.Values) (*http.Response, error) {

@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/usage"
 )
 
 // serve returns a client of a server that handles every request with handle, and
@@ -213,42 +213,54 @@ func TestUsageQueries(t *testing.T) {
 	require.Equal(t, `rate(cpu_total{pod_name=~".+", name!="POD", name!="", namespace="ns"}[1m30s])`, u.Query(amount.CPU, 90*time.Second))
 }
 
-func TestLiveUsage(t *testing.T) {
-	answers := map[string]string{
-		`max by (namespace, pod_name, name) (rate(cpu_total{job="cadvisor", pod_name=~".+", name!="POD", name!=""}[5m]))`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438400,"0.2509"]}`,
-		`max by (namespace, pod_name, name) (mem{job="cadvisor", pod_name=~".+", name!="POD", name!=""})`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438399,"1024.7"]},
-			{"metric":{"namespace":"ns","pod_name":"p"},"value":[1772438399,"1"]},{"metric":{"namespace":"ns","pod_name":"q","name":"c"},"value":[1772438399,"-3"]}`,
-	}
-	down := false
+func TestLabelsOfSeries(t *testing.T) {
 	client, _ := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
-		if down {
-			http.Error(w, "away", http.StatusBadGateway)
-			return
-		}
-		text, known := answers[r.FormValue("query")]
-		require.True(t, known, r.FormValue("query"))
-		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[`+text+`]}}`)
+		require.NoError(t, r.ParseForm())
+		require.Equal(t, "/below/api/v1/series", r.URL.Path)
+		require.Equal(t, "map[end:[1772438400.5] match[]:[a{} b{}] start:[1772434800.5] timeout:[5s]]", fmt.Sprint(r.PostForm))
+		fmt.Fprint(w, `{"status":"success","data":[{"a":"b","c":"d"},{"a":7},{"e":"f"}]}`)
 	})
-	live := &Live{Client: client, Usage: names(), Window: 5 * time.Minute}
-	var got []usage.Sample
-	err := live.Samples(t.Context(), func(s usage.Sample) { got = append(got, s) })
-	require.ErrorContains(t, err, "memory usage from Prometheus: 1 of 3 series lack the label namespace, pod_name or name")
-	c := usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "c"}
-	tick := time.Unix(1772438400, 0).UTC()
-	require.Equal(t, []usage.Sample{
-		{Container: c, Kind: amount.CPU, At: tick, Amount: 250},
-		{Container: c, Kind: amount.Memory, At: tick.Add(-time.Second), Amount: 1024},
-		{Container: usage.ContainerKey{Namespace: "ns", Pod: "q", Container: "c"}, Kind: amount.Memory, At: tick.Add(-time.Second), Amount: -1},
-	}, got)
+	var got []string
+	answer, err := client.Labels(t.Context(), []string{"a{}", "b{}"}, at().Add(-time.Hour), at(), func(labels map[string]string) { got = append(got, fmt.Sprint(labels)) })
+	require.NoError(t, err)
+	require.Equal(t, []string{"map[a:b c:d]", "map[e:f]"}, got)
+	require.Equal(t, 2, answer.Series)
+	require.Equal(t, 1, answer.Broken)
+}
 
-	for query := range answers {
-		answers[query] = ""
-	}
-	err = live.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
-	require.ErrorContains(t, err, "finds nothing: check the names")
-	down = true
-	err = live.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
-	require.ErrorContains(t, err, "cpu usage from Prometheus: query http://127.0.0.1")
-	require.ErrorContains(t, err, "memory usage from Prometheus")
-	require.ErrorContains(t, err, "502")
+func TestWhatCannotBeUsedIsToldOfItsSeries(t *testing.T) {
+	client, _ := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, matrix(`{"metric":{"a":"1"},"values":[[1,"1"],[2,"NaN"],[3,"+Inf"]]},{"metric":{"a":"2"},"values":[[1,1]]},{"metric":{"a":"3"},"values":[[1,"1"]]}`))
+	})
+	var told []string
+	visited := 0
+	_, err := client.Range(t.Context(), Range{Query: "up", Trouble: func(labels map[string]string, at time.Time, what string) {
+		told = append(told, fmt.Sprint(labels, at.Unix(), " ", what))
+	}}, func(map[string]string, []Point) { visited++ })
+	require.NoError(t, err)
+	require.Equal(t, 2, visited)
+	require.Equal(t, []string{"map[a:1] 2 is NaN, the first of 2 such", fmt.Sprint("map[a:2] ", time.Time{}.Unix(), ` cannot be read: "[1,1]]" is no [time, "value"]`)}, told)
+}
+
+func TestOnlyCertificatesOfTheFileAreTrusted(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	_, err := New(Config{Address: server.URL, CAFile: file})
+	require.ErrorContains(t, err, "read the certificates to trust: open "+file)
+	require.NoError(t, os.WriteFile(file, []byte("none"), 0o600))
+	_, err = New(Config{Address: server.URL, CAFile: file})
+	require.ErrorContains(t, err, file+" has none: want a PEM file")
+	require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600))
+	client, err := New(Config{Address: server.URL, CAFile: file, Timeout: 5 * time.Second})
+	require.NoError(t, err)
+	require.NoError(t, ask(t, client))
+}
+
+func TestServersAreNamedWithoutSecrets(t *testing.T) {
+	client, err := New(Config{Address: "https://u:secret@prometheus.example:9090/below/"})
+	require.NoError(t, err)
+	require.Equal(t, "prometheus.example:9090/below", client.Server())
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"time"
 )
 
@@ -17,6 +18,11 @@ type Point struct {
 // Visit takes one series: its labels, and its points in the order of the answer.
 // The points are valid until it returns.
 type Visit func(labels map[string]string, points []Point)
+
+// Trouble is told what cannot be used of one series: the first of its points that
+// is no number, or infinite, and of how many; or, with no time, that it cannot be
+// read at all. Labels are as far as they could be read.
+type Trouble func(labels map[string]string, at time.Time, what string)
 
 // Answer is what an answer tells besides its points.
 type Answer struct {
@@ -70,32 +76,65 @@ func (e *TooLarge) Error() string {
 	return fmt.Sprintf("the answer has more than %d %s: ask for less, such as one namespace or a coarser resolution", e.Limit, e.What)
 }
 
+// Heavy tells whether a query failed because it was too much at once: a part of it
+// may well be answered.
+func Heavy(err error) bool {
+	var large *TooLarge
+	var refused *Error
+	return errors.As(err, &large) || errors.Is(err, ErrTimeout) ||
+		errors.As(err, &refused) && (refused.Code == http.StatusUnprocessableEntity || refused.Code == http.StatusServiceUnavailable || refused.Code == http.StatusGatewayTimeout)
+}
+
 // Decode reads the answer to a query and visits each series with points in it. A
 // series that cannot be read is counted and left out. What Prometheus says about
 // a query that failed is an *Error. Any other error says that the answer is
 // none, ends in the middle or is too large; the series before were visited.
 func Decode(r io.Reader, limits Limits, visit Visit) (Answer, error) {
-	meter := &meter{reader: r, limits: limits, whole: limits.Bytes, series: limits.SeriesBytes}
-	d := &decoder{Decoder: json.NewDecoder(meter), meter: meter, visit: visit}
-	err := d.answer()
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = fmt.Errorf("the answer ends in the middle: %w", io.ErrUnexpectedEOF)
-	}
+	return scan(r, limits, visit, nil)
+}
+
+// scan is Decode that tells of trouble, too.
+func scan(r io.Reader, limits Limits, visit Visit, trouble Trouble) (Answer, error) {
+	d := newDecoder(r, limits)
+	d.visit, d.trouble = visit, trouble
+	err := d.answer(d.data)
 	return d.Answer, err
+}
+
+// DecodeLabels reads the answer to a question for the labels of series, and hands
+// them on one by one. Labels that cannot be read are counted as broken.
+func DecodeLabels(r io.Reader, limits Limits, visit func(labels map[string]string)) (Answer, error) {
+	d := newDecoder(r, limits)
+	err := d.answer(func() error { return d.list(func() error { return d.names(visit) }) })
+	return d.Answer, err
+}
+
+func newDecoder(r io.Reader, limits Limits) *decoder {
+	meter := &meter{reader: r, limits: limits, whole: limits.Bytes, series: limits.SeriesBytes}
+	return &decoder{Decoder: json.NewDecoder(meter), meter: meter}
 }
 
 type decoder struct {
 	*json.Decoder
 	Answer
-	meter *meter
-	visit Visit
+	meter   *meter
+	visit   Visit
+	trouble Trouble // nil = nobody wants to know
 
 	points points
 	labels map[string]string
 }
 
-// answer reads the outermost object.
-func (d *decoder) answer() error {
+// answer reads the outermost object, and what it holds with data.
+func (d *decoder) answer(data func() error) error {
+	err := d.envelope(data)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the answer ends in the middle: %w", io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+func (d *decoder) envelope(data func() error) error {
 	var status string
 	var found bool
 	var failed Error
@@ -111,7 +150,7 @@ func (d *decoder) answer() error {
 			return d.Decode(&d.Warnings)
 		case "data":
 			found = true
-			return d.data()
+			return data()
 		}
 		return d.skip()
 	})
@@ -135,14 +174,14 @@ func (d *decoder) data() error {
 		case "resultType":
 			return d.Decode(&d.Type)
 		case "result":
-			return d.result()
+			return d.list(d.one)
 		}
 		return d.skip()
 	})
 }
 
-// result reads the list of series.
-func (d *decoder) result() error {
+// list reads a list of series, each with one.
+func (d *decoder) list(one func() error) error {
 	start, err := d.Token()
 	if err != nil || start == nil {
 		return err
@@ -152,11 +191,31 @@ func (d *decoder) result() error {
 	}
 	for d.More() {
 		d.meter.series = d.meter.limits.SeriesBytes
-		if err := d.one(); err != nil {
+		if err := one(); err != nil {
 			return err
 		}
 	}
 	return d.expect(json.Delim(']'))
+}
+
+// names reads the labels of one series.
+func (d *decoder) names(visit func(labels map[string]string)) error {
+	labels := map[string]string{}
+	err := d.Decode(&labels)
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &kind):
+		d.Broken++
+		d.Last = err
+		return nil
+	case err != nil:
+		return err
+	}
+	if d.Series++; d.Series > d.meter.limits.Series {
+		return &TooLarge{"series", int64(d.meter.limits.Series)}
+	}
+	visit(labels)
+	return nil
 }
 
 // one reads one series. If only its values are wrong it is counted, and reading
@@ -175,11 +234,16 @@ func (d *decoder) one() error {
 	case errors.As(err, &kind), errors.As(err, &point):
 		d.Broken++
 		d.Last = err
+		if d.trouble != nil {
+			d.trouble(d.labels, time.Time{}, "cannot be read: "+err.Error())
+		}
 		return nil
 	case err != nil:
 		return err
 	}
-	d.Unusable += d.points.unusable
+	if d.Unusable += d.points.unusable; d.points.unusable > 0 && d.trouble != nil {
+		d.trouble(d.labels, d.points.odd.At, fmt.Sprintf("is %g, the first of %d such", d.points.odd.Value, d.points.unusable))
+	}
 	if d.Series++; d.Series > d.meter.limits.Series {
 		return &TooLarge{"series", int64(d.meter.limits.Series)}
 	}

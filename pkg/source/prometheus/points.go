@@ -13,7 +13,8 @@ import (
 // cluster has millions.
 type points struct {
 	list     []Point
-	unusable int // NaN, which also marks the end of a series, and infinities
+	unusable int   // NaN, which also marks the end of a series, and infinities
+	odd      Point // the first of them
 }
 
 // pointError says what is wrong with a list of points.
@@ -70,11 +71,14 @@ func (p *points) one(text []byte) ([]byte, error) {
 	if !ok {
 		return nil, broken(text)
 	}
+	point := Point{time.UnixMilli(int64(math.Round(seconds * 1000))).UTC(), value}
 	if math.IsNaN(value) || math.IsInf(value, 0) {
-		p.unusable++
+		if p.unusable++; p.unusable == 1 {
+			p.odd = point
+		}
 		return rest, nil
 	}
-	p.list = append(p.list, Point{time.UnixMilli(int64(math.Round(seconds * 1000))).UTC(), value})
+	p.list = append(p.list, point)
 	return rest, nil
 }
 

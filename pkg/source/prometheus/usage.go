@@ -17,17 +17,38 @@ type Usage struct {
 	MemoryMetric string // gauge of bytes
 	Job          string // value of the label job; empty = any
 	Namespace    string // the only one that matters; empty = all
+	Matchers     string // further ones, as PromQL has them between braces; empty = none
 
 	NamespaceLabel, PodLabel, ContainerLabel string
 }
 
 // CPU returns the query for the use of CPU in cores, as a mean over window.
 func (u Usage) CPU(window time.Duration) string {
-	return "rate(" + u.CPUMetric + "{" + u.selector() + "}[" + model.Duration(window).String() + "])"
+	return u.Rate(u.CPUMetric, window)
+}
+
+// Rate returns the query for the increase of a counter of the same containers each
+// second, as a mean over window.
+func (u Usage) Rate(metric string, window time.Duration) string {
+	return "rate(" + u.Selector(metric) + "[" + model.Duration(window).String() + "])"
 }
 
 // Memory returns the query for the use of memory in bytes.
-func (u Usage) Memory() string { return u.MemoryMetric + "{" + u.selector() + "}" }
+func (u Usage) Memory() string { return u.Selector(u.MemoryMetric) }
+
+// Peak returns the query for the highest use of memory in bytes within window.
+func (u Usage) Peak(window time.Duration) string {
+	return "max_over_time(" + u.Memory() + "[" + model.Duration(window).String() + "])"
+}
+
+// Each returns the query for one value a container, the highest where it has several
+// series, such as before and after a restart.
+func (u Usage) Each(query string) string {
+	return "max by (" + u.NamespaceLabel + ", " + u.PodLabel + ", " + u.ContainerLabel + ") (" + query + ")"
+}
+
+// Selector returns what selects the series of a metric.
+func (u Usage) Selector(metric string) string { return metric + "{" + u.selector() + "}" }
 
 // Query returns the query for one kind.
 func (u Usage) Query(k amount.Kind, window time.Duration) string {
@@ -46,6 +67,9 @@ func (u Usage) selector() string {
 	parts = append(parts, u.PodLabel+`=~".+"`, u.ContainerLabel+`!="POD"`, u.ContainerLabel+`!=""`)
 	if u.Namespace != "" {
 		parts = append(parts, u.NamespaceLabel+"="+strconv.Quote(u.Namespace))
+	}
+	if u.Matchers != "" {
+		parts = append(parts, u.Matchers)
 	}
 	return strings.Join(parts, ", ")
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The columns of a file. Requests and limits may be missing, and one of the two
-// uses; the order is free.
+// The columns of a file. Requests, limits and waiting may be missing, and one of the
+// two uses; the order is free.
 const (
 	workload = iota
 	container
@@ -20,12 +20,14 @@ const (
 	memoryRequest
 	cpuLimit
 	memoryLimit
+	cpuWaiting
 	columns
 )
 
 var names = [columns]string{
 	"workload", "container", "timestamp", "cpu_cores", "memory_bytes",
 	"cpu_request_cores", "memory_request_bytes", "cpu_limit_cores", "memory_limit_bytes",
+	"cpu_waiting_share",
 }
 
 // Columns returns the names of the columns, as the first line of a file has them.
@@ -63,6 +65,34 @@ func parseHeader(line []byte) (h header, width int, column string, err error) {
 		return h, 0, names[cpuUse], fmt.Errorf("is missing, and %s too: expected at least one of them", names[memoryUse])
 	}
 	return h, len(fields), "", nil
+}
+
+// powers of ten that a float64 has exactly, as far as decimal needs them.
+var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
+
+// decimal reads what most numbers are: up to fifteen digits, with a point or without.
+// Both they and the power of ten are exact then, so that their quotient is rounded
+// once, as it must be. It is false for all else.
+func decimal(field []byte) (value float64, ok bool) {
+	const most = 15
+	digits, after, point := int64(0), 0, false
+	for _, c := range field {
+		switch {
+		case '0' <= c && c <= '9':
+			digits = 10*digits + int64(c-'0')
+			if point {
+				after++
+			}
+		case c == '.' && !point:
+			point = true
+		default:
+			return 0, false
+		}
+	}
+	if len(field) > most || len(field) == 0 || point && len(field) == 1 {
+		return 0, false
+	}
+	return float64(digits) / powers[after], true
 }
 
 // split cuts a line into its fields, which are only good as long as the line is.

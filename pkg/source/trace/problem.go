@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Problem is something wrong in a file.
+// Problem is something wrong in a recording.
 type Problem struct {
-	File    string
+	File    string // or address of a server
 	Line    int    // counted from 1; 0 = the file as a whole
 	Column  string // name; empty = the line as a whole
 	Series  string // workload/container, empty = none was known
 	Text    string // what is wrong, and what was expected
-	Warning bool   // the container is used nevertheless
+	Warning bool   // no failure: the container, if it is about one, is used nevertheless
 }
 
 // Error returns the problem in one line.
@@ -29,7 +29,7 @@ func (p *Problem) Error() string {
 		fmt.Fprintf(&b, ": %s", p.Series)
 	}
 	b.WriteString(": " + p.Text)
-	if p.Warning {
+	if p.Warning && p.Series != "" {
 		b.WriteString(" (used nevertheless)")
 	}
 	return b.String()

@@ -46,6 +46,7 @@ type reader struct {
 	header header
 	width  int
 	line   int
+	room   int // samples of the container before: the present one may have as many
 	fields [][]byte
 	seen   map[string]bool // containers that came already
 
@@ -150,9 +151,13 @@ func (r *reader) field(column int) []byte {
 // begin ends the container before and begins that of the line.
 func (r *reader) begin() {
 	r.emit()
+	r.room = 0
+	if r.now != nil {
+		r.room = len(r.now.At)
+	}
 	r.now = &tape.Recording{Dataset: r.file, Workload: string(r.field(workload)), Container: string(r.field(container))}
 	r.name, r.broken, r.gap = r.now.Workload+"/"+r.now.Container, false, gap{}
-	for c := cpuRequest; c < columns; c++ {
+	for c := cpuRequest; c <= memoryLimit; c++ {
 		r.fixed[c] = string(r.field(c))
 	}
 	switch {
@@ -181,6 +186,9 @@ func (r *reader) number(column int) (float64, bool) {
 	field := r.field(column)
 	if len(field) == 0 {
 		return math.NaN(), false
+	}
+	if value, ok := decimal(field); ok {
+		return value, true
 	}
 	value, err := strconv.ParseFloat(string(field), 64)
 	switch {
@@ -222,13 +230,26 @@ func (r *reader) sample() {
 	if !hasCPU && !hasMemory && !r.broken {
 		r.fail(r.problem(names[cpuUse], "is empty, and "+names[memoryUse]+" too: expected at least one of them"))
 	}
-	for c := cpuRequest; c < columns && !r.broken; c++ {
+	waiting, _ := r.number(cpuWaiting)
+	if waiting > 1 {
+		r.fail(r.problem(names[cpuWaiting], fmt.Sprintf("is %s: expected a share of time, from 0 to 1", r.field(cpuWaiting))))
+	}
+	for c := cpuRequest; c <= memoryLimit && !r.broken; c++ {
 		if string(r.field(c)) != r.fixed[c] {
 			r.fail(r.problem(names[c], fmt.Sprintf("is %q, was %q: expected the same in all lines of a container", r.field(c), r.fixed[c])))
 		}
 	}
 	if r.broken {
 		return
+	}
+	if r.header[cpuWaiting] >= 0 {
+		r.now.Waiting = append(r.now.Waiting, waiting)
+	}
+	if r.now.At == nil {
+		r.now.At = make([]int64, 0, r.room)
+		for k := range r.now.Use {
+			r.now.Use[k] = make([]float64, 0, r.room)
+		}
 	}
 	r.now.At = append(r.now.At, instant)
 	r.now.Use[amount.CPU] = append(r.now.Use[amount.CPU], cpu*1000)
@@ -265,24 +286,31 @@ const (
 
 // warning tells of gaps and mixed steps, nil if there are none.
 func (r *reader) warning() *Problem {
-	step := int64(r.now.Step())
-	odd, gaps := 0, 0
-	for i := 1; i < len(r.now.At); i++ {
-		length := r.now.At[i] - r.now.At[i-1]
+	text := Unsteady(r.now)
+	if text == "" {
+		return nil
+	}
+	return &Problem{File: r.file, Line: r.gap.line, Column: names[timestamp], Series: r.name, Warning: true, Text: text}
+}
+
+// Unsteady tells of gaps and mixed steps in a recording, nothing if there are none.
+func Unsteady(r *tape.Recording) string {
+	step := int64(r.Step())
+	odd, gaps, longest := 0, 0, int64(0)
+	for i := 1; i < len(r.At); i++ {
+		length := r.At[i] - r.At[i-1]
+		longest = max(longest, length)
 		if length > gapSteps*step {
 			gaps++
 		} else if 2*length < step || 2*length > 3*step {
 			odd++
 		}
 	}
-	p := &Problem{File: r.file, Line: r.gap.line, Column: names[timestamp], Series: r.name, Warning: true}
 	switch {
-	case float64(odd) > oddSteps*float64(len(r.now.At)):
-		p.Text = fmt.Sprintf("%d of %d steps are not about %s as usual: expected equal steps", odd, len(r.now.At)-1, time.Duration(step))
+	case float64(odd) > oddSteps*float64(len(r.At)):
+		return fmt.Sprintf("%d of %d steps are not about %s as usual: expected equal steps", odd, len(r.At)-1, time.Duration(step))
 	case gaps > 0:
-		p.Text = fmt.Sprintf("%d gaps, the longest of %s: expected a sample every %s; gaps are left out of all totals", gaps, time.Duration(r.gap.length), time.Duration(step))
-	default:
-		return nil
+		return fmt.Sprintf("%d gaps, the longest of %s: expected a sample every %s; gaps are left out of all totals", gaps, time.Duration(longest), time.Duration(step))
 	}
-	return p
+	return ""
 }

@@ -5,10 +5,12 @@ import (
 	"compress/gzip"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
@@ -191,4 +193,38 @@ func BenchmarkRead(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/100000, "ns/row")
+}
+
+func TestWaitingIsOptionalAndAShare(t *testing.T) {
+	const wide = "workload,container,timestamp,cpu_cores,cpu_waiting_share\n"
+	found, problems := read(wide+"w,a,1,0.5,0.2\nw,a,2,0.5,\n", Options{})
+	require.Empty(t, problems)
+	require.InDelta(t, 0.2, found[0].Waiting[0], 1e-12)
+	require.True(t, math.IsNaN(found[0].Waiting[1]))
+	found, _ = read(head+"w,a,1,0.5,,,,,\nw,a,2,0.5,,,,,\n", Options{})
+	require.Nil(t, found[0].Waiting)
+	found, problems = read(wide+"w,a,1,0.5,1.5\nw,a,2,0.5,0\nw,b,1,1,0\nw,b,2,1,1\n", Options{})
+	require.Len(t, found, 1)
+	require.Equal(t, []string{"f.csv:2: column cpu_waiting_share: w/a: is 1.5: expected a share of time, from 0 to 1"}, problems)
+}
+
+// The quick way to read a number gives what the slow one gives, to the bit.
+func TestDecimalsAreReadExactly(t *testing.T) {
+	quick := 0
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`[0-9]{0,12}(\.[0-9]{0,12})?`).Draw(t, "number")
+		value, ok := decimal([]byte(text))
+		if !ok {
+			return
+		}
+		quick++
+		want, err := strconv.ParseFloat(text, 64)
+		require.NoError(t, err, text)
+		require.Equal(t, math.Float64bits(want), math.Float64bits(value), text)
+	})
+	require.Positive(t, quick)
+	for _, text := range []string{"", ".", "-1", "1e3", "NaN", "1.2.3", " 1", "1234567890123456", "0x10", "1_000"} {
+		_, ok := decimal([]byte(text))
+		require.False(t, ok, text)
+	}
 }

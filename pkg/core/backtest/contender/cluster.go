@@ -21,7 +21,8 @@ type Cluster struct {
 	key     usage.ContainerKey
 	recipe  *estimate.Recipe
 	minimum amount.Resources
-	trail   *trail.Trail // nil = the recipe needs none
+	trail   *trail.Trail       // nil = the recipe needs none
+	blind   [amount.Kinds]bool // kinds of which only the times of samples matter
 	kills   int
 }
 
@@ -29,13 +30,18 @@ type Cluster struct {
 // for a container.
 func NewCluster(c usage.Config, recipe *estimate.Recipe, minimum amount.Resources, start time.Time) *Cluster {
 	const name = replay.Container
-	a := &Cluster{
-		store: usage.New(c), scratch: profile.New(c.Shape), recipe: recipe, minimum: minimum,
-		key: usage.ContainerKey{Namespace: name, Pod: name, Container: name},
-	}
+	a := &Cluster{recipe: recipe, minimum: minimum, key: usage.ContainerKey{Namespace: name, Pod: name, Container: name}}
 	if recipe.Needs.Any() {
 		a.trail = trail.New(recipe.Needs)
+	} else {
+		for k := range a.blind {
+			a.blind[k] = len(recipe.Target[k])+len(recipe.Lower[k])+len(recipe.Upper[k]) == 0
+		}
 	}
+	if a.blind[amount.CPU] {
+		c.Shape = c.Shape.Timeless()
+	}
+	a.store, a.scratch = usage.New(c), profile.New(c.Shape)
 	a.series, _ = a.store.Track(a.key, usage.SeriesKey{Namespace: name, Container: name}, start)
 	return a
 }
@@ -45,7 +51,22 @@ func (a *Cluster) Observe(at time.Time, k amount.Kind, use, limit amount.Amount)
 	if a.trail != nil {
 		a.trail.Observe(at, k, use, limit)
 	}
+	// Without a trail a recipe looks at the histograms of the kinds that it estimates,
+	// and at the times of CPU samples, which stand for the trust in both.
+	switch {
+	case a.blind[k] && k == amount.Memory:
+		return
+	case a.blind[k]:
+		use = 0
+	}
 	a.store.Observe(usage.Sample{Container: a.key, Kind: k, At: at, Amount: use})
+}
+
+// Waited implements replay.Listener.
+func (a *Cluster) Waited(at time.Time, use amount.Amount, share float64) {
+	if a.trail != nil {
+		a.trail.Waited(at, use, share)
+	}
 }
 
 // Killed implements replay.Advisor.

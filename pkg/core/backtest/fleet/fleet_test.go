@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/score"
@@ -144,4 +145,25 @@ func TestPairs(t *testing.T) {
 	same := Compare(results, "a", "a", amount.CPU)
 	require.Equal(t, Figure{"reserved", 1, 1, 1}, same.Reserved)
 	require.Zero(t, Compare(results, "a", "c", amount.CPU).Containers)
+}
+
+// Quantiles of draws are those of the ratios of the drawn containers.
+func TestQuantilesOfDraws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 20).Draw(t, "containers")
+		draw := func(name string) []float64 { return rapid.SliceOfN(rapid.Float64Range(0, 3), n, n).Draw(t, name) }
+		parts, wholes := draw("parts"), draw("wholes")
+		wholes[0] = 0
+		quantile := quantileOf(0.9, parts, wholes)
+		for range 3 {
+			of := rapid.SliceOfN(rapid.IntRange(0, n-1), n, n).Draw(t, "of")
+			var ratios []float64
+			for _, i := range of {
+				if wholes[i] != 0 {
+					ratios = append(ratios, parts[i]/wholes[i])
+				}
+			}
+			require.Equal(t, score.Quantile(ratios, 0.9), quantile(of))
+		}
+	})
 }

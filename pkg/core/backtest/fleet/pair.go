@@ -59,17 +59,19 @@ func Compare(results []score.Result, base, other string, k amount.Kind) Pair {
 		}
 	}
 	mean := &measure{}
-	p.Reserved = interval("reserved", len(twins), func(of []int) float64 { return math.Exp(mean.value(logs, has, of)) })
+	all := []formula{{"reserved", func(of []int) float64 { return math.Exp(mean.value(logs, has, of)) }}}
 	for i := range measures {
 		if m := &measures[i]; m.both || m.kind == k {
-			p.Differences = append(p.Differences, m.difference(twins))
+			all = append(all, m.difference(twins))
 		}
 	}
+	figures := intervals(len(twins), all)
+	p.Reserved, p.Differences = figures[0], figures[1:]
 	return p
 }
 
 // difference computes the measure for both of each pair and subtracts.
-func (m *measure) difference(twins []twin) Figure {
+func (m *measure) difference(twins []twin) formula {
 	var parts, wholes [2][]float64
 	for _, t := range twins {
 		for side, tally := range [2]*score.Tally{t.base, t.other} {
@@ -77,24 +79,6 @@ func (m *measure) difference(twins []twin) Figure {
 			parts[side], wholes[side] = append(parts[side], part), append(wholes[side], whole)
 		}
 	}
-	return interval(m.name, len(twins), func(of []int) float64 { return m.value(parts[1], wholes[1], of) - m.value(parts[0], wholes[0], of) })
-}
-
-// interval computes a figure over all of n containers, and over draws of them.
-func interval(name string, n int, value func(of []int) float64) Figure {
-	of := make([]int, n)
-	for i := range of {
-		of[i] = i
-	}
-	f := Figure{Name: name, Value: value(of)}
-	drawn, draw := make([]float64, Draws), dice(Seed)
-	for d := range drawn {
-		for i := range of {
-			of[i] = draw.below(n)
-		}
-		drawn[d] = value(of)
-	}
-	slices.Sort(drawn)
-	f.Low, f.High = drawn[Draws*25/1000], drawn[Draws*975/1000-1]
-	return f
+	value := [2]func([]int) float64{m.over(parts[0], wholes[0]), m.over(parts[1], wholes[1])}
+	return formula{m.name, func(of []int) float64 { return value[1](of) - value[0](of) }}
 }

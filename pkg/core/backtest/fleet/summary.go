@@ -97,11 +97,13 @@ func summarise(results []*score.Result, name string, k amount.Kind, class tape.C
 			between = append(between, score.Quantile(tallies[i].Between, 0.5))
 		}
 	}
-	for _, m := range measures {
-		if m.both || m.kind == k {
-			s.Figures = append(s.Figures, m.figure(tallies))
+	var all []formula
+	for i := range measures {
+		if m := &measures[i]; m.both || m.kind == k {
+			all = append(all, m.figure(tallies))
 		}
 	}
+	s.Figures = intervals(len(tallies), all)
 	s.Near, s.Close, s.Rise, s.Fall = wait(near), wait(exact), wait(rises), wait(falls)
 	s.BetweenP10, s.BetweenP50, s.Excess = score.Quantile(between, 0.1), score.Quantile(between, 0.5), score.Quantile(excess, 0.5)
 	if s.Days > 0 {
@@ -117,26 +119,17 @@ func phase(r *score.Result, cold bool) *score.Tally {
 	return &r.Scored
 }
 
-// figure computes the measure and its interval.
-func (m *measure) figure(tallies []*score.Tally) Figure {
+// figure returns the measure of some containers.
+func (m *measure) figure(tallies []*score.Tally) formula {
 	parts, wholes := make([]float64, len(tallies)), make([]float64, len(tallies))
 	for i, t := range tallies {
 		parts[i], wholes[i] = m.of(t)
 	}
-	return interval(m.name, len(tallies), func(of []int) float64 { return m.value(parts, wholes, of) })
+	return formula{m.name, m.over(parts, wholes)}
 }
 
-// value computes the measure over the containers with the given numbers.
+// value computes the ratio of two sums over the containers with the given numbers.
 func (m *measure) value(parts, wholes []float64, of []int) float64 {
-	if m.quantile > 0 {
-		ratios := make([]float64, 0, len(of))
-		for _, i := range of {
-			if wholes[i] != 0 {
-				ratios = append(ratios, parts[i]/wholes[i])
-			}
-		}
-		return score.Quantile(ratios, m.quantile)
-	}
 	part, whole := 0.0, 0.0
 	for _, i := range of {
 		part, whole = part+parts[i], whole+wholes[i]

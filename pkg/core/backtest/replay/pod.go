@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"math"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
@@ -80,11 +81,14 @@ func (p *pod) starves(use float64) bool {
 }
 
 // sized leaves of a recommendation what is sized, capped by the rule.
-func sized(b amount.Bounds, s Setup) amount.Bounds {
+func sized(b amount.Bounds, s *Setup) amount.Bounds {
 	for k := range amount.Kind(amount.Kinds) {
 		if !s.Sized[k] {
 			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
 		}
+	}
+	if s.Rule.Min.Empty() && s.Rule.Max.Empty() {
+		return b
 	}
 	return policy.Cap(b, s.Rule)
 }
@@ -106,6 +110,9 @@ func fitted(template policy.Pod, b amount.Bounds) policy.Fitted {
 
 // plan returns what the updater would do with the pod, if anything.
 func (p *pod) plan(now time.Time) (disruption.Action, bool) {
+	if p.waits(now) {
+		return disruption.Action{}, false
+	}
 	vpa, config := &p.view.VPAs[0], p.setup.Update.Planner
 	if disruption.Assess(vpa, p.pod(), config, now).Reason != "" {
 		return disruption.Action{}, false // as Plan would find, but without a plan
@@ -115,6 +122,35 @@ func (p *pod) plan(now time.Time) (disruption.Action, bool) {
 		return disruption.Action{}, false
 	}
 	return result.Actions[0], true
+}
+
+// surely is how far below the threshold a change is for which the planner need not be
+// asked, lest the two differ in how they round.
+const surely = 0.99
+
+// waits tells that the planner would leave the pod alone, because it is within its
+// bounds, was never killed, and is too young for a change or would hardly change.
+// That is the answer nearly always, and asking the planner takes longer.
+func (p *pod) waits(now time.Time) bool {
+	c, config := p.container(), &p.setup.Update.Planner
+	if !c.OOM.Ended.IsZero() {
+		return false
+	}
+	b, change := &c.Fitted.Bounds, 0.0
+	for k := range amount.Kind(amount.Kinds) {
+		target, sized := b.Target.Get(k)
+		if !sized {
+			continue
+		}
+		request, has := c.Current.Requests.Get(k)
+		lower, hasLower := b.Lower.Get(k)
+		upper, hasUpper := b.Upper.Get(k)
+		if !has || hasLower && request < lower || hasUpper && request > upper {
+			return false
+		}
+		change += math.Abs(float64(target-request)) / float64(max(request, 1))
+	}
+	return change < surely*config.Threshold || now.Before(p.pod().Started.Add(config.Lifetime))
 }
 
 // adopt makes what was fitted the sizes of the pod. A new pod, and one whose age

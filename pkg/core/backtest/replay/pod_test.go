@@ -2,12 +2,14 @@ package replay
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/disruption"
 )
 
 // The short cut of fit must give what the policy gives.
@@ -29,6 +31,39 @@ func TestFitIsThatOfThePolicy(t *testing.T) {
 			require.Equal(t, fitted(p.template, b), p.container().Fitted)
 		}
 	})
+}
+
+// The planner must agree whenever it is not asked.
+func TestThePlannerIsOnlyLeftOutWhereItWouldDoNothing(t *testing.T) {
+	asked, left := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		s := DefaultSetup(amount.CPU, amount.Memory)
+		r := &tape.Recording{At: []int64{0, 60e9}, Use: [amount.Kinds][]float64{{100, 200}, {1e6, 2e6}}}
+		draw := func(name string) amount.Resources {
+			resources := amount.Resources{}
+			for k := range amount.Kind(amount.Kinds) {
+				if a := rapid.IntRange(0, 40).Draw(t, name); a > 0 {
+					resources = resources.With(k, amount.Amount(900+10*a))
+				}
+			}
+			return resources
+		}
+		p := newPod(r, s)
+		p.container().Current.Requests = draw("requests")
+		p.fit(amount.Bounds{Lower: draw("lower"), Target: draw("target"), Upper: draw("upper")})
+		if rapid.IntRange(0, 9).Draw(t, "killed") == 0 {
+			p.die(0, int64(time.Minute))
+		}
+		now := time.Unix(0, 0).Add(time.Duration(rapid.IntRange(0, 24).Draw(t, "hours")) * time.Hour)
+		if !p.waits(now) {
+			asked++
+			return
+		}
+		left++
+		require.NotEmpty(t, disruption.Assess(&p.view.VPAs[0], p.pod(), s.Update.Planner, now).Reason)
+	})
+	require.Positive(t, asked)
+	require.Positive(t, left)
 }
 
 func TestLimits(t *testing.T) {

@@ -17,6 +17,8 @@ const Container = "app"
 type replay struct {
 	setup   Setup
 	advisor Advisor
+	listens Listener // the advisor, if it listens and something was recorded
+	waiting float64  // share of time in the present sample; NaN = unknown
 	witness Witness
 	pod     pod
 
@@ -73,8 +75,14 @@ func Run(r *tape.Recording, s Setup, a Advisor, w Witness) {
 		holds[k] = r.Holds(k)
 	}
 	p := &replay{start: r.At[0], setup: s, advisor: a, witness: w, backoff: s.Backoff, planned: math.MinInt64, pod: newPod(r, s)}
+	if r.Waiting != nil {
+		p.listens, _ = a.(Listener)
+	}
 	for i, at := range r.At {
 		longest := int64(0)
+		if p.listens != nil {
+			p.waiting = r.Waiting[i]
+		}
 		p.memoryKill(at, r.Use[amount.Memory][i], holds[amount.Memory][i])
 		for k := range amount.Kind(amount.Kinds) {
 			if holds[k][i] > 0 {
@@ -155,6 +163,9 @@ func (p *replay) show(s Sample) {
 	first := p.start + (s.At+s.Down-p.start+tick-1)/tick*tick
 	for at := first; at < s.At+s.Hold; at += tick {
 		p.advisor.Observe(time.Unix(0, at).UTC(), s.Kind, seen, s.Limit)
+		if p.listens != nil && s.Kind == amount.CPU && !math.IsNaN(p.waiting) {
+			p.listens.Waited(time.Unix(0, at).UTC(), seen, p.waiting)
+		}
 	}
 }
 
@@ -171,7 +182,7 @@ func (p *replay) plan(now int64) {
 }
 
 func (p *replay) advise(now int64) amount.Bounds {
-	bounds := sized(p.advisor.Advise(time.Unix(0, now).UTC(), p.pod.container().Current.Requests), p.setup)
+	bounds := sized(p.advisor.Advise(time.Unix(0, now).UTC(), p.pod.container().Current.Requests), &p.setup)
 	p.witness.Advised(Advice{now, bounds})
 	return bounds
 }

@@ -24,6 +24,13 @@ type Advisor interface {
 	Advise(now time.Time, current amount.Resources) amount.Bounds
 }
 
+// Listener is an Advisor that also wants to know how long work waited for CPU.
+type Listener interface {
+	// Waited takes the share of the time, 0 to 1, in which it did, right after the
+	// use of CPU at that instant.
+	Waited(at time.Time, use amount.Amount, share float64)
+}
+
 // Witness is told what happens. What it gets is only good during the call.
 type Witness interface {
 	Sample(Sample)

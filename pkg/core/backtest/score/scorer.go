@@ -72,7 +72,7 @@ func NewGround(r *tape.Recording, k amount.Kind, warmUp time.Duration) *Ground {
 	g.scored = tape.LookBack(r, k, holds, g.warm, g.end, Margin)
 	g.level = max(g.cold.Static, g.scored.Static)
 	if k == amount.CPU {
-		g.level = tape.LookBack(r, k, holds, start, g.end, Margin).Static
+		g.level = tape.Static(r, k, holds, start, g.end, Margin)
 	}
 	return g
 }

@@ -161,9 +161,15 @@ func (t *Tally) MedianExcess() float64 { return Quantile(t.Excess, 0.5) }
 // Quantile returns a quantile of values by nearest rank from below, 0 if there
 // are none.
 func Quantile(values []float64, q float64) float64 {
-	if len(values) == 0 {
+	ordered := slices.Clone(values)
+	slices.Sort(ordered)
+	return QuantileSorted(ordered, q)
+}
+
+// QuantileSorted is Quantile for values in order.
+func QuantileSorted(ordered []float64, q float64) float64 {
+	if len(ordered) == 0 {
 		return 0
 	}
-	ordered := slices.Sorted(slices.Values(values))
 	return ordered[min(int(q*float64(len(ordered))), len(ordered)-1)]
 }

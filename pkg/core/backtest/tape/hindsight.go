@@ -1,7 +1,6 @@
 package tape
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 	"time"
@@ -32,16 +31,11 @@ type Hindsight struct {
 // are those of the kind; margin is that of memory, as a fraction.
 func LookBack(r *Recording, k amount.Kind, holds []int64, from, to int64, margin float64) Hindsight {
 	h := Hindsight{Window: int64(peakWindow[k])}
-	need := func(parts []part) float64 {
-		if k == amount.Memory {
-			return slices.MaxFunc(parts, byUse).use
-		}
-		return quantile(parts, 0.95)
-	}
 	if k == amount.CPU {
 		margin = 0
 	}
 	s := stretch{r, k, holds, from, to}
+	need := s.need
 	h.Daily, h.Peaks = make([]float64, s.blocks(day)), make([]float64, s.blocks(h.Window))
 	for block, parts := range s.cut(day) {
 		h.Daily[block] = need(parts) * (1 + margin)
@@ -57,13 +51,34 @@ func LookBack(r *Recording, k amount.Kind, holds []int64, from, to int64, margin
 	return h
 }
 
+// Static returns Hindsight.Static of a stretch alone, which is had sooner.
+func Static(r *Recording, k amount.Kind, holds []int64, from, to int64, margin float64) (static float64) {
+	if k == amount.CPU {
+		margin = 0
+	}
+	s := stretch{r, k, holds, from, to}
+	for _, parts := range s.cut(max(to-from, 1)) {
+		static = s.need(parts) * (1 + margin)
+	}
+	return static
+}
+
 // part is a use and the time that it lasted.
 type part struct {
 	use  float64
 	hold int64
 }
 
-func byUse(a, b part) int { return cmp.Compare(a.use, b.use) }
+// byUse compares uses, all of which are known.
+func byUse(a, b part) int {
+	switch {
+	case a.use < b.use:
+		return -1
+	case a.use > b.use:
+		return 1
+	}
+	return 0
+}
 
 // stretch is what a recording holds of one kind from an instant up to another.
 type stretch struct {
@@ -71,6 +86,14 @@ type stretch struct {
 	kind      amount.Kind
 	holds     []int64
 	from, to  int64
+}
+
+// need returns what hindsight requests for parts, without margin.
+func (s stretch) need(parts []part) float64 {
+	if s.kind == amount.Memory {
+		return slices.MaxFunc(parts, byUse).use
+	}
+	return quantile(parts, 0.95)
 }
 
 func (s stretch) blocks(width int64) int64 { return max(s.to-s.from+width-1, 0) / width }

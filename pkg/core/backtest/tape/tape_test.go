@@ -2,10 +2,12 @@ package tape
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"loadline.dev/loadline/pkg/core/amount"
 )
@@ -84,4 +86,25 @@ func TestHindsight(t *testing.T) {
 	none := LookBack(r, amount.CPU, r.Holds(amount.CPU), end, end, 0.1)
 	require.Zero(t, none.Static)
 	require.Empty(t, none.Daily)
+}
+
+// The median of steps is found without sorting where most are equal.
+func TestStepIsTheMedian(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		steps := rapid.SliceOfN(rapid.SampledFrom([]int64{60, 60, 60, 61, 59, 300}), 1, 30).Draw(t, "steps")
+		r := &Recording{At: []int64{1000}}
+		for _, step := range steps {
+			r.At = append(r.At, r.At[len(r.At)-1]+step)
+		}
+		slices.Sort(steps)
+		require.Equal(t, time.Duration(steps[len(steps)/2]), r.Step())
+	})
+}
+
+func TestStaticIsThatOfHindsight(t *testing.T) {
+	r := made(3, func(m int) float64 { return float64(m * 7919 % 1000) }, func(m int) float64 { return float64(m * 104729 % 1000) })
+	for k := range amount.Kind(amount.Kinds) {
+		holds, from, to := r.Holds(k), r.At[7], r.At[700]
+		require.Equal(t, LookBack(r, k, holds, from, to, 0.1).Static, Static(r, k, holds, from, to, 0.1))
+	}
 }

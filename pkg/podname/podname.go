@@ -1,25 +1,22 @@
-package backfill
+package podname
 
 import "strings"
 
 const (
-	lower  = "abcdefghijklmnopqrstuvwxyz"
 	digits = "0123456789"
 	random = "bcdfghjklmnpqrstvwxz2456789" // what generated names end in
 )
-
-func within(set string, c byte) bool { return strings.IndexByte(set, c) >= 0 }
 
 // consists tells whether text is least to most characters of set.
 func consists(text, set string, least, most int) bool {
 	return least <= len(text) && len(text) <= most && strings.Trim(text, set) == ""
 }
 
-// commonNames returns what the name of a pod has in common with the other pods
+// Common returns what the name of a pod has in common with the other pods
 // of its workload, the narrowest first: for web-7d9f8b6c5d-x2k4p that is
 // "web-7d9f8b6c5d-" (the same ReplicaSet) and "web". A name without a generated
 // or numbered end has nothing in common with others.
-func commonNames(name string) []string {
+func Common(name string) []string {
 	front, end, found := cutLast(name)
 	switch {
 	case found && consists(end, random, 5, 5):

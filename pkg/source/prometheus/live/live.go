@@ -1,4 +1,4 @@
-package prometheus
+package live
 
 import (
 	"context"
@@ -8,12 +8,13 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
-// Live takes the usage of right now.
-type Live struct {
-	Client *Client
-	Usage  Usage
+// Source takes the usage of right now.
+type Source struct {
+	Client *prometheus.Client
+	Usage  prometheus.Usage
 	Window time.Duration // over which the use of CPU is a mean; several scrapes
 }
 
@@ -21,7 +22,7 @@ type Live struct {
 // series of a container, such as before and after a restart, the highest counts.
 // One kind that fails does not stop the other; the error names it. Series without
 // namespace, pod or container are an error too, after all samples.
-func (l *Live) Samples(ctx context.Context, yield func(usage.Sample)) error {
+func (l *Source) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	var errs []error
 	for k := range amount.Kind(amount.Kinds) {
 		if err := l.samples(ctx, k, yield); err != nil {
@@ -31,17 +32,17 @@ func (l *Live) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	return errors.Join(errs...)
 }
 
-func (l *Live) samples(ctx context.Context, k amount.Kind, yield func(usage.Sample)) error {
+func (l *Source) samples(ctx context.Context, k amount.Kind, yield func(usage.Sample)) error {
 	unlabelled := 0
-	query := "max by (" + l.Usage.NamespaceLabel + ", " + l.Usage.PodLabel + ", " + l.Usage.ContainerLabel + ") (" + l.Usage.Query(k, l.Window) + ")"
-	answer, err := l.Client.Instant(ctx, query, time.Time{}, func(labels map[string]string, points []Point) {
+	query := l.Usage.Each(l.Usage.Query(k, l.Window))
+	answer, err := l.Client.Instant(ctx, query, time.Time{}, func(labels map[string]string, points []prometheus.Point) {
 		container, ok := l.Usage.Container(labels)
 		if !ok {
 			unlabelled++
 			return
 		}
 		last := points[len(points)-1]
-		yield(usage.Sample{Container: container, Kind: k, At: last.At, Amount: Amount(k, last.Value)})
+		yield(usage.Sample{Container: container, Kind: k, At: last.At, Amount: prometheus.Amount(k, last.Value)})
 	})
 	switch {
 	case err != nil:

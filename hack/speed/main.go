@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	plugin := flag.String("plugin", "bin/kubectl-loadline", "program to measure")
+	recipe := flag.String("recipe", "vpa", "recipe to replay, without baselines")
+	runs := flag.Int("runs", 3, "runs of each recording, of which the fastest counts")
+	flag.Parse()
+	if flag.NArg() != 1 || *runs < 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := measure(os.Stdout, *plugin, *recipe, flag.Arg(0), *runs); err != nil {
+		fmt.Fprintln(os.Stderr, "speed:", err)
+		os.Exit(1)
+	}
+}
+
+// run is what one run took.
+type run struct {
+	real, processor time.Duration
+	resident        int64 // bytes
+}
+
+func measure(out io.Writer, plugin, recipe, directory string, runs int) error {
+	files, err := filepath.Glob(filepath.Join(directory, "*.csv.gz"))
+	if err != nil || len(files) == 0 {
+		return errors.Join(err, fmt.Errorf("%s has no *.csv.gz", directory))
+	}
+	fmt.Fprintf(out, "%d processors, recipe %s\n\n| recording | rows | seconds | million rows a minute | of processor time | MiB |\n|---|---|---|---|---|---|\n", runtime.NumCPU(), recipe)
+	rows, total := 0, run{}
+	for _, file := range files {
+		n, err := count(file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		best, err := fastest(runs, plugin, recipe, file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		row(out, strings.TrimSuffix(filepath.Base(file), ".csv.gz"), n, best)
+		rows, total.real, total.processor, total.resident = rows+n, total.real+best.real, total.processor+best.processor, max(total.resident, best.resident)
+	}
+	row(out, "sum, largest", rows, total)
+	all, err := fastest(runs, plugin, recipe, files...)
+	if err == nil {
+		row(out, "all at once", rows, all)
+	}
+	return err
+}
+
+func row(out io.Writer, name string, rows int, r run) {
+	a := func(d time.Duration) float64 { return float64(rows) / d.Minutes() / 1e6 }
+	fmt.Fprintf(out, "| %s | %d | %.2f | %.1f | %.1f | %.0f |\n", name, rows, r.real.Seconds(), a(r.real), a(r.processor), float64(r.resident)/(1<<20))
+}
+
+// count returns the rows of a recording, without its first line.
+func count(name string) (rows int, err error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	unpacked, err := gzip.NewReader(file)
+	if err != nil {
+		return 0, err
+	}
+	lines := bufio.NewScanner(unpacked)
+	for rows = -1; lines.Scan(); rows++ {
+	}
+	return rows, lines.Err()
+}
+
+// fastest returns the fastest of some runs on recordings.
+func fastest(runs int, plugin, recipe string, files ...string) (run, error) {
+	var all []run
+	for range runs {
+		var errs bytes.Buffer
+		command := exec.Command(plugin, slices.Concat([]string{"backtest", "--quiet", "--baselines=false", "--recipe=" + recipe, "-o", "json", "--file", os.DevNull}, files)...)
+		command.Stderr = &errs
+		start := time.Now()
+		if err := command.Run(); err != nil {
+			return run{}, fmt.Errorf("%s: %w: %s", command, err, strings.TrimSpace(errs.String()))
+		}
+		took := time.Since(start)
+		state := command.ProcessState
+		all = append(all, run{took, state.UserTime() + state.SystemTime(), state.SysUsage().(*syscall.Rusage).Maxrss * 1024})
+	}
+	return slices.MinFunc(all, func(a, b run) int { return int(a.real - b.real) }), nil
+}

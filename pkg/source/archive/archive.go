@@ -1,0 +1,156 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/source/prometheus"
+	"loadline.dev/loadline/pkg/source/trace"
+)
+
+// Query says what is read.
+type Query struct {
+	Usage   prometheus.Usage
+	Waiting string          // counter of the seconds that work waited for CPU; empty = not asked for
+	Pods    labels.Selector // by the labels of pods; nil = all
+
+	Since, Until time.Time     // the first and the last sample; those between are whole steps after Since
+	Step         time.Duration // between two samples; that of CPU is a mean over it, that of memory its maximum
+
+	// LeastMemory raises lower samples of memory to it, in bytes.
+	LeastMemory float64
+	// Want tells which containers are read; nil = all.
+	Want func(workload, container string) bool
+}
+
+// Read yields the containers that a server knows, and its problems. With a warning
+// about a container comes the container; otherwise one of the two is nil. It stops
+// early at the end of the context, which is no problem.
+func Read(ctx context.Context, client *prometheus.Client, q Query) iter.Seq2[*tape.Recording, *trace.Problem] {
+	return read(ctx, client, q, leastPause)
+}
+
+func read(ctx context.Context, client *prometheus.Client, q Query, pause time.Duration) iter.Seq2[*tape.Recording, *trace.Problem] {
+	return func(yield func(*tape.Recording, *trace.Problem) bool) {
+		r := &reader{client: client, query: q, yield: yield, pause: pause, steps: int(q.Until.Sub(q.Since)/q.Step) + 1}
+		if err := r.read(ctx); err != nil && ctx.Err() == nil {
+			r.tell(&trace.Problem{Text: err.Error()})
+		}
+	}
+}
+
+type reader struct {
+	client  *prometheus.Client
+	query   Query
+	yield   func(*tape.Recording, *trace.Problem) bool
+	stopped bool // nobody wants more
+
+	asked  []column      // what is asked of each container
+	pause  time.Duration // before a query is sent again
+	steps  int           // in the grid of times
+	failed int           // queries in a row
+	short  int           // containers with less than two samples
+}
+
+// tell hands out a problem of the server.
+func (r *reader) tell(p *trace.Problem) {
+	p.File = r.client.Server()
+	if !r.stopped {
+		r.stopped = !r.yield(nil, p)
+	}
+}
+
+// read reads everything. An error ends it: nothing more can be had.
+func (r *reader) read(ctx context.Context) error {
+	subjects, err := r.subjects(ctx)
+	if err != nil {
+		return err
+	}
+	for len(subjects) > 0 && !r.stopped {
+		n := r.together(subjects)
+		b := r.newBatch(subjects[:n])
+		subjects = subjects[n:]
+		if err := r.fill(ctx, b); err != nil {
+			return fmt.Errorf("%w; %d containers are not read", err, len(subjects)+n)
+		}
+		r.emit(b)
+	}
+	if r.short > 0 {
+		r.tell(&trace.Problem{Warning: true, Text: fmt.Sprintf("%d containers are left out because they lived too short: expected two samples, %s apart, or more; "+
+			"a finer --history-resolution shows more of them", r.short, r.query.Step)})
+	}
+	return nil
+}
+
+// How much is asked for at once. A batch has at most so many values of each kind, a
+// query so many, and so many pods, whose names are in its text. Prometheus refuses
+// more than 11,000 points a series.
+const (
+	batchValues = 1 << 20
+	queryValues = 1 << 18
+	queryPods   = 100
+	mostSteps   = 10_000
+)
+
+// together tells how many of the first subjects, of one namespace, make a batch.
+func (r *reader) together(subjects []subject) int {
+	most := min(max(batchValues/r.steps, 1), queryPods, len(subjects))
+	for n := range most {
+		if subjects[n].key.Namespace != subjects[0].key.Namespace {
+			return n
+		}
+	}
+	return most
+}
+
+// How often a query is sent, and how many in a row may fail before the server is
+// taken to be away: one container of a hundred is found with less.
+const (
+	tries      = 3
+	leastPause = time.Second
+	patience   = 16
+)
+
+// persist calls ask until it succeeds, or what it fails with will not change.
+func (r *reader) persist(ctx context.Context, ask func() error) error {
+	pause := r.pause
+	for try := 1; ; try++ {
+		err := ask()
+		if err == nil || try == tries || ctx.Err() != nil || hopeless(err) || prometheus.Heavy(err) && !unavailable(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		pause *= 4
+	}
+}
+
+// hopeless tells whether a server would give the same answer to any query like this
+// one: it does not know us, or is none.
+func hopeless(err error) bool {
+	var refused *prometheus.Error
+	if !errors.As(err, &refused) {
+		return false
+	}
+	switch refused.Code {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
+		return true
+	}
+	return false
+}
+
+// unavailable tells whether a server says that it cannot answer right now.
+func unavailable(err error) bool {
+	var refused *prometheus.Error
+	return errors.As(err, &refused) && refused.Code == http.StatusServiceUnavailable
+}

@@ -1,0 +1,59 @@
+package live
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/source/prometheus"
+)
+
+func TestLiveUsage(t *testing.T) {
+	answers := map[string]string{
+		`max by (namespace, pod_name, name) (rate(cpu_total{job="cadvisor", pod_name=~".+", name!="POD", name!=""}[5m]))`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438400,"0.2509"]}`,
+		`max by (namespace, pod_name, name) (mem{job="cadvisor", pod_name=~".+", name!="POD", name!=""})`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438399,"1024.7"]},
+			{"metric":{"namespace":"ns","pod_name":"p"},"value":[1772438399,"1"]},{"metric":{"namespace":"ns","pod_name":"q","name":"c"},"value":[1772438399,"-3"]}`,
+	}
+	down := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down {
+			http.Error(w, "away", http.StatusBadGateway)
+			return
+		}
+		text, known := answers[r.FormValue("query")]
+		require.True(t, known, r.FormValue("query"))
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[`+text+`]}}`)
+	}))
+	defer server.Close()
+	client, err := prometheus.New(prometheus.Config{Address: server.URL, Timeout: 5 * time.Second})
+	require.NoError(t, err)
+	live := &Source{Client: client, Usage: prometheus.Usage{CPUMetric: "cpu_total", MemoryMetric: "mem", Job: "cadvisor",
+		NamespaceLabel: "namespace", PodLabel: "pod_name", ContainerLabel: "name"}, Window: 5 * time.Minute}
+	var got []usage.Sample
+	err = live.Samples(t.Context(), func(s usage.Sample) { got = append(got, s) })
+	require.ErrorContains(t, err, "memory usage from Prometheus: 1 of 3 series lack the label namespace, pod_name or name")
+	c := usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "c"}
+	tick := time.Unix(1772438400, 0).UTC()
+	require.Equal(t, []usage.Sample{
+		{Container: c, Kind: amount.CPU, At: tick, Amount: 250},
+		{Container: c, Kind: amount.Memory, At: tick.Add(-time.Second), Amount: 1024},
+		{Container: usage.ContainerKey{Namespace: "ns", Pod: "q", Container: "c"}, Kind: amount.Memory, At: tick.Add(-time.Second), Amount: -1},
+	}, got)
+
+	for query := range answers {
+		answers[query] = ""
+	}
+	err = live.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
+	require.ErrorContains(t, err, "finds nothing: check the names")
+	down = true
+	err = live.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
+	require.ErrorContains(t, err, "cpu usage from Prometheus: query http://127.0.0.1")
+	require.ErrorContains(t, err, "memory usage from Prometheus")
+	require.ErrorContains(t, err, "502")
+}
