@@ -70,7 +70,7 @@ func replayHistory(t *testing.T, name string, recipes []string, recordings ...*r
 	}
 	past := replay.NewPast(played)
 	t.Cleanup(past.Close)
-	own := replayRecommender(t, name, "--recommender-interval=2s", "--storage=prometheus", "--prometheus-address="+past.Address(),
+	own := replayRecommender(t, name, name, "--recommender-interval=2s", "--storage=prometheus", "--prometheus-address="+past.Address(),
 		"--history-length="+past.Length(), "--history-resolution=1m", "--container-pod-name-label=pod", "--container-name-label=container")
 	require.NoError(t, own.Start(t.Context()))
 	eventually(t, "the first pass of "+name, func() error {

@@ -34,15 +34,12 @@ type lived struct {
 // memory is none.
 func deploy(t *testing.T, ns, recommender, text string, r *replay.Recording, memoryLimit string) *lived {
 	t.Helper()
-	name := r.Name + "-" + strings.NewReplacer(":", "-", "=", "-", ",", "-").Replace(text)
+	name := r.Name + "-" + strings.NewReplacer(":", "-", "=", "-", ",", "-", ".", "-").Replace(text)
 	l := &lived{recipe: text, compared: kinds, Pod: &replay.Pod{Namespace: ns, Recording: r}, Workload: harness.Workload{
 		Namespace: ns, Name: name, Replicas: 1, Scheduler: "nobody",
 		Containers: []harness.Container{{Name: replay.Container, CPU: r.CPURequest, Memory: r.MemoryRequest, MemoryLimit: memoryLimit}},
 	}}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), l.Workload))
-	require.NoError(t, cluster.CreateVPA(t.Context(), l.Workload, vpav1.UpdateModeOff, naming(recommender), func(vpa *vpav1.VerticalPodAutoscaler) {
-		vpa.Annotations = map[string]string{recipe.Annotation: text}
-	}))
 	eventually(t, "the pod of "+name, func() error {
 		found := pods(t, l.Workload)
 		if len(found) != 1 {
@@ -56,6 +53,9 @@ func deploy(t *testing.T, ns, recommender, text string, r *replay.Recording, mem
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		c.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(r.Start)}
 	})
+	require.NoError(t, cluster.CreateVPA(t.Context(), l.Workload, vpav1.UpdateModeOff, naming(recommender), func(vpa *vpav1.VerticalPodAutoscaler) {
+		vpa.Annotations = map[string]string{recipe.Annotation: text}
+	}))
 	return l
 }
 

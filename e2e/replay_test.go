@@ -30,11 +30,11 @@ import (
 // Recorded usage that the recommender gets through the metrics API, a recorded minute
 // in each pass, leads to what the backtester recommends for the same samples, every
 // time they are compared: over the end of a memory window, out-of-memory kills with
-// what the backtester does about them, and kill -9 of the recommender.
+// what the backtester does about them, a hand-over to another recommender, and kill -9.
 //
 // The recording ends now. The program's own clock is the real one, which is right for
-// what is open at the end of it: the last memory window and the last kill, and that
-// is when the program is killed.
+// what is open at the end of it, the last memory window and the last kill, and that
+// is when the program ends or is killed.
 func TestReplayGivesTheRecommendationOfTheBacktester(t *testing.T) {
 	t.Parallel()
 	r := newLiveReplay(t)
@@ -42,7 +42,9 @@ func TestReplayGivesTheRecommendationOfTheBacktester(t *testing.T) {
 		r.advance(t, stop.at)
 		stop.do(t)
 	}
-	require.Positive(t, r.kills, "nothing was killed for want of memory, so that was not tried")
+	for _, l := range r.lived {
+		require.Equal(t, len(l.compared) < len(kinds), l.restarted > 0, "%s was killed for want of memory %d times", l.Workload.Name, l.restarted)
+	}
 	fmt.Printf("replay: %d workloads, %d recorded minutes, compared %d times; %d out-of-memory kills, %d resizes; %d times the recommender was killed\n",
 		len(r.lived), len(r.lived[0].Recording.Samples), r.comparisons, r.kills, r.resizes, r.deaths)
 }
@@ -50,7 +52,8 @@ func TestReplayGivesTheRecommendationOfTheBacktester(t *testing.T) {
 // liveReplay is that test at work.
 type liveReplay struct {
 	api   *replay.API
-	own   *harness.Daemon
+	own   [2]*harness.Daemon // the second writes all checkpoints in each pass, lest kill -9 loses anything
+	now   int                // which of them runs
 	lived []*lived
 	start time.Time
 	end   time.Time
@@ -68,15 +71,15 @@ func newLiveReplay(t *testing.T) *liveReplay {
 	require.NoError(t, err)
 	day.Cut(28*60).Name, day.CPURequest, day.MemoryRequest = "day", "500m", "512Mi"
 	// A container that is too small, and learns it the hard way.
-	tight, err := replay.Seconds(recordings("growing")...)
+	tight, err := replay.Seconds(recordings("spiky", "growing")...)
 	require.NoError(t, err)
-	tight.Cut(20*60).Name, tight.CPURequest, tight.MemoryRequest = "tight", "500m", "270Mi"
+	tight.Cut(20*60).Name, tight.CPURequest, tight.MemoryRequest = "tight", "500m", "310Mi"
 	for _, one := range []*replay.Recording{day, tight} {
 		one.EndAt(r.end)
 	}
 	r.start = day.Start
 
-	free, limited := []string{"vpa", "loadline", "autopilot"}, []string{"vpa", "loadline"}
+	free, limited := []string{"vpa", "loadline", "autopilot"}, []string{"vpa", "loadline:memory-lower=0.5", "cruisekube"}
 	unlimited, err := replay.Backtest(t.Context(), plugin(t), t.TempDir(), "none", free, day)
 	require.NoError(t, err)
 	for _, text := range free {
@@ -98,24 +101,23 @@ func newLiveReplay(t *testing.T) *liveReplay {
 	for _, l := range r.lived {
 		r.api.Play(l.Pod)
 	}
-	r.own = replayRecommender(t, name, "--recommender-interval=20ms", "--checkpoints-interval=0")
-	require.NoError(t, r.api.Redirect(kubeconfigOf(name)))
-	require.NoError(t, r.own.Start(t.Context()))
+	for i, interval := range []string{"10m", "0s"} {
+		r.own[i] = replayRecommender(t, name, fmt.Sprint(name, i), "--recommender-interval=20ms", "--checkpoints-interval="+interval)
+		require.NoError(t, r.api.Redirect(filepath.Join(cluster.Dir, fmt.Sprint(name, i, ".kubeconfig"))))
+	}
+	require.NoError(t, r.own[0].Start(t.Context()))
 	return r
 }
 
-// replayRecommender prepares a recommender that writes each bound as it is, at once.
-func replayRecommender(t *testing.T, name string, args ...string) *harness.Daemon {
+// replayRecommender prepares a recommender for a namespace that writes each bound as it
+// is, at once.
+func replayRecommender(t *testing.T, name, label string, args ...string) *harness.Daemon {
 	t.Helper()
-	own, err := cluster.Daemon(t.Context(), "recommender", "recommender-"+name, append([]string{
+	own, err := cluster.Daemon(t.Context(), "recommender", label, append([]string{
 		"--recommender-name=" + name, "--vpa-object-namespace=" + name, "--status-tolerance=0", "--kube-api-qps=-1"}, args...)...)
 	require.NoError(t, err)
 	t.Cleanup(own.Stop)
 	return own
-}
-
-func kubeconfigOf(name string) string {
-	return filepath.Join(cluster.Dir, "recommender-"+name+".kubeconfig")
 }
 
 // stop is a moment of the recording at which something is done.
@@ -126,7 +128,7 @@ type stop struct {
 
 // stops lists what is done, in order of time: comparisons every other hour and some in the
 // first one, all that the backtester says happened to the limited containers, and the
-// death of the recommender in the second memory window.
+// ends of the recommender in the second memory window.
 func (r *liveReplay) stops() []stop {
 	var all []stop
 	for _, after := range []time.Duration{2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour} {
@@ -149,7 +151,8 @@ func (r *liveReplay) stops() []stop {
 			}
 		}
 	}
-	all = append(all, stop{r.start.Add(25*time.Hour + 30*time.Minute), r.die}, stop{r.start.Add(27*time.Hour + 10*time.Minute), r.die}, stop{r.end, r.compare})
+	all = append(all, stop{r.start.Add(25*time.Hour + 30*time.Minute), r.hand}, stop{r.start.Add(26*time.Hour + 30*time.Minute), r.die},
+		stop{r.start.Add(27*time.Hour + 10*time.Minute), r.die}, stop{r.end, r.compare})
 	slices.SortStableFunc(all, func(a, b stop) int { return a.at.Compare(b.at) })
 	return all
 }
@@ -179,7 +182,7 @@ func (r *liveReplay) advance(t *testing.T, until time.Time) {
 	ctx, cancel := context.WithTimeout(t.Context(), replayPatience)
 	defer cancel()
 	last, err := r.api.Advance(ctx, until)
-	require.NoError(t, err, "the log is %s", r.own.Log)
+	require.NoError(t, err, "the log is %s", r.own[r.now].Log)
 	r.last = last
 }
 
@@ -187,7 +190,7 @@ func (r *liveReplay) settle(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), replayPatience)
 	defer cancel()
-	require.NoError(t, r.api.Settle(ctx), "the log is %s", r.own.Log)
+	require.NoError(t, r.api.Settle(ctx), "the log is %s", r.own[r.now].Log)
 }
 
 func (r *liveReplay) compare(t *testing.T) {
@@ -230,25 +233,39 @@ func (r *liveReplay) kill(t *testing.T, l *lived, e replay.Event, again time.Tim
 
 func (r *liveReplay) taken(t *testing.T) float64 {
 	t.Helper()
-	metrics, err := r.own.Metrics(t.Context())
+	metrics, err := r.own[r.now].Metrics(t.Context())
 	require.NoError(t, err)
 	return metrics[`loadline_recommender_ooms_total{result="taken"}`]
+}
+
+// hand tells the first recommender to end, and lets the second go on from what it has
+// saved, which is all.
+func (r *liveReplay) hand(t *testing.T) {
+	t.Helper()
+	r.compare(t)
+	r.own[r.now].Stop()
+	for _, l := range r.lived {
+		if len(l.compared) == len(kinds) {
+			r.compareCheckpoint(t, l)
+		}
+	}
+	r.now++
+	r.wake(t)
 }
 
 // die is kill -9 of the recommender, and its return.
 func (r *liveReplay) die(t *testing.T) {
 	t.Helper()
 	r.compare(t)
-	if r.deaths == 0 {
-		for _, l := range r.lived {
-			if len(l.compared) == len(kinds) {
-				r.compareCheckpoint(t, l)
-			}
-		}
-	}
-	r.own.Kill()
-	require.NoError(t, r.own.Start(t.Context()))
+	r.own[r.now].Kill()
 	r.deaths++
+	r.wake(t)
+}
+
+// wake starts the recommender, and compares what it makes of checkpoints alone.
+func (r *liveReplay) wake(t *testing.T) {
+	t.Helper()
+	require.NoError(t, r.own[r.now].Start(t.Context()))
 	r.settle(t)
 	r.compare(t)
 }

@@ -30,7 +30,7 @@ type Past struct {
 func NewPast(pods []*Pod) *Past {
 	p := &Past{pods: pods}
 	for _, pod := range pods {
-		p.length = max(p.length, pod.Recording.Length())
+		p.length = max(p.length, minutes(pod.Recording.Length()))
 	}
 	p.server = httptest.NewServer(p)
 	return p

@@ -31,6 +31,8 @@ type Recording struct {
 	Start   time.Time // of the first sample: whole seconds
 
 	CPURequest, MemoryRequest string // quantities; recorded or chosen, and those that a replay begins with
+
+	step time.Duration // see Step; 0 = not looked for yet
 }
 
 // Container is the name of every recorded container.
@@ -38,12 +40,16 @@ const Container = "app"
 
 // Step is the usual time between two samples.
 func (r *Recording) Step() time.Duration {
+	if r.step > 0 {
+		return r.step
+	}
 	steps := make([]time.Duration, len(r.Samples)-1)
 	for i := range steps {
 		steps[i] = r.Samples[i+1].After - r.Samples[i].After
 	}
 	slices.Sort(steps)
-	return steps[len(steps)/2]
+	r.step = steps[len(steps)/2]
+	return r.step
 }
 
 // Length is the time from the first sample to the end of the last one, which stands
@@ -52,8 +58,13 @@ func (r *Recording) Length() time.Duration {
 	return r.Samples[len(r.Samples)-1].After + r.Step()
 }
 
-// EndAt places the recording so that it ends at an instant.
-func (r *Recording) EndAt(end time.Time) { r.Start = end.Add(-r.Length()) }
+// EndAt places the recording so that it ends at an instant, or up to a minute before
+// it, and begins some whole minutes before it: who looks each minute sees the first
+// sample when it is made, as the backtester does.
+func (r *Recording) EndAt(end time.Time) { r.Start = end.Add(-minutes(r.Length())) }
+
+// minutes rounds up.
+func minutes(d time.Duration) time.Duration { return (d + Minute - 1).Truncate(Minute) }
 
 // At returns the sample that somebody sees who looks at an instant, or false if none
 // stands for it: a sample does until the next one, but for three steps at most.
