@@ -95,7 +95,7 @@ cluster-down: ## stop the local control plane and remove its state
 	@binary=$$(hack/cluster/build.sh | tail -n 1); "$$binary" down --dir $(CLUSTER)
 
 .PHONY: e2e
-e2e: build ## user-visible promises on the local control plane
+e2e: build plugin ## user-visible promises on the local control plane
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -race -count=1 -parallel 16 -timeout 25m . ./harness
 
 .PHONY: e2e-node

@@ -29,6 +29,7 @@ type Workload struct {
 	Annotations     map[string]string // of the pods: what the simulated node plays
 	Node            string            // where the pods must run; empty: anywhere
 	Tolerate        string            // the taint of that node
+	Scheduler       string            // that places the pods; empty: the usual one
 }
 
 // CreateNamespace creates a namespace that lives as long as the cluster.
@@ -61,7 +62,7 @@ func (c *Cluster) CreateWorkload(ctx context.Context, w Workload) error {
 func (w Workload) Template() corev1.PodTemplateSpec {
 	template := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": w.Name}, Annotations: w.Annotations},
-		Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: new(int64)},
+		Spec:       corev1.PodSpec{TerminationGracePeriodSeconds: new(int64), SchedulerName: w.Scheduler},
 	}
 	if w.Node != "" {
 		template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: w.Node}

@@ -42,6 +42,7 @@ type Config struct {
 	File    string
 	Classes bool
 	Charts  int
+	Every   time.Duration
 	Workers int
 	Quiet   bool
 }
@@ -50,7 +51,7 @@ type Config struct {
 const mostCharts = 100
 
 // outputs are the forms of the result.
-var outputs = []string{"table", "json", "csv", "html"}
+var outputs = []string{"table", "json", "csv", "html", "events"}
 
 // Default returns the default configuration.
 func Default() *Config {
@@ -85,10 +86,11 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&planner.Threshold, "pod-update-threshold", planner.Threshold, "Least relative change for which a pod within its recommended bounds is updated.")
 	fs.DurationVar(&planner.Lifetime, "in-recommendation-bounds-eviction-lifetime-threshold", planner.Lifetime, "Least age at which a pod within its recommended bounds is updated.")
 	fs.BoolVar(&c.Setup.Update.AfterKill, "raise-after-oom", c.Setup.Update.AfterKill, "A larger memory target is applied before the restart after an out-of-memory kill.")
-	fs.StringVarP(&c.Output, "output", "o", c.Output, "Form of the result: table, json, csv, or html, a page that needs no network.")
+	fs.StringVarP(&c.Output, "output", "o", c.Output, "Form of the result: table, json, csv, html, a page that needs no network, or events, a line of JSON for each change, kill and recommendation.")
 	fs.StringVar(&c.File, "file", c.File, "File to write the result to, in place of the standard output.")
 	fs.BoolVar(&c.Classes, "classes", c.Classes, "Table: a row for each class of load, too.")
 	fs.IntVar(&c.Charts, "charts", c.Charts, "Page: containers of each resource that are drawn over time, those that cost most under the last recipe.")
+	fs.DurationVar(&c.Every, "every", c.Every, "Events: time from one recommendation that is told to the next. 0: only the one at the end of each recording is.")
 	fs.IntVar(&c.Workers, "workers", c.Workers, "Containers that are replayed side by side; each is in memory as a whole.")
 	fs.BoolVarP(&c.Quiet, "quiet", "q", c.Quiet, "No progress and no warnings.")
 	c.Servers.AddFlags(fs)
@@ -112,8 +114,9 @@ func (c *Config) plan() (plan, error) {
 	problems = append(problems, c.limits(&base), c.update(&base), c.first(&base),
 		flags.Check(c.WarmUp >= 0, "warm-up", c.WarmUp, "must not be negative"),
 		flags.Check(c.Charts >= 0 && c.Charts <= mostCharts, "charts", c.Charts, fmt.Sprintf("must be from 0 to %d", mostCharts)),
+		flags.Check(c.Every >= 0, "every", c.Every, "must not be negative"),
 		flags.Check(c.Workers > 0, "workers", c.Workers, "must be 1 or more"),
-		flags.Check(slices.Contains(outputs, c.Output), "output", c.Output, "must be table, json, csv or html"),
+		flags.Check(slices.Contains(outputs, c.Output), "output", c.Output, "must be table, json, csv, html or events"),
 		flags.Check(slices.Contains([]string{"all", "tune", "report"}, c.Part), "part", c.Part, "must be all, tune or report"),
 		flags.Check(len(c.Kinds) > 0, "kinds", c.Kinds, "must be cpu, memory or both"))
 	for k := range amount.Kind(amount.Kinds) {

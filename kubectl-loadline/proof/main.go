@@ -52,6 +52,9 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 	if err != nil {
 		return err
 	}
+	if c.Output == "events" {
+		return c.into(out, func(out io.Writer) error { return c.tell(ctx, p, files, out, errOut) })
+	}
 	bar := newBar(errOut, c.Quiet)
 	o, err := replayAll(ctx, p, c, from, bar.tell)
 	bar.clear()
@@ -71,7 +74,7 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 	if err != nil {
 		return fmt.Errorf("draw: %w", err)
 	}
-	if err := c.write(out, d, charts); err != nil {
+	if err := c.into(out, func(out io.Writer) error { return c.write(out, d, charts) }); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
 	if n := o.failed(); n > 0 {
@@ -97,16 +100,21 @@ func (c *Config) base(p plan) string {
 	return p.candidates[0].Name
 }
 
-// write puts the document out in the form that was asked for.
-func (c *Config) write(out io.Writer, d *report.Document, charts []report.Chart) (err error) {
-	if c.File != "" {
-		file, err := os.Create(c.File)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		out = file
+// into lets a result be written to the file that was asked for, or else to out.
+func (c *Config) into(out io.Writer, write func(io.Writer) error) (err error) {
+	if c.File == "" {
+		return write(out)
 	}
+	file, err := os.Create(c.File)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return write(file)
+}
+
+// write puts the document out in the form that was asked for.
+func (c *Config) write(out io.Writer, d *report.Document, charts []report.Chart) error {
 	switch c.Output {
 	case "json":
 		return d.JSON(out)

@@ -10,8 +10,10 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -120,11 +122,11 @@ func TestHalvesArePartsOfTheWhole(t *testing.T) {
 
 func TestAllProblemsOfTheCommandLineAreTold(t *testing.T) {
 	code, _, errs := command("--recipe=soup", "--recipe=vpa:margin=x", "--cpu-limit=0.5", "--memory-limit=some", "--mode=hope", "--lifetime-from=now",
-		"--kinds=disk", "--part=third", "--output=song", "--workers=0", "--warm-up=-1h", "--first-cpu=-1", "--first-factor=0")
+		"--kinds=disk", "--part=third", "--output=song", "--workers=0", "--every=-1h", "--warm-up=-1h", "--first-cpu=-1", "--first-factor=0")
 	require.Equal(t, 2, code)
 	for _, text := range []string{
 		`recipe "soup" does not exist`, `margin is "x"`, "--cpu-limit=0.5: must be none, keep-ratio, or a number from 1 up", "--memory-limit=some",
-		"--mode=hope: must be in-place or evict", "--lifetime-from=now", "--kinds=disk", "--part=third", "--output=song", "--workers=0", "--warm-up=-1h",
+		"--mode=hope: must be in-place or evict", "--lifetime-from=now", "--kinds=disk", "--part=third", "--output=song", "--workers=0", "--every=-1h", "--warm-up=-1h",
 		"--first-cpu=-1", "factor of a guessed request is 0", "no recordings are named",
 	} {
 		require.Contains(t, errs, text)
@@ -186,4 +188,93 @@ func TestPage(t *testing.T) {
 	}
 	_, again, _ := command("-o", "html", "--charts=2", "--baselines=false", "--workers=1", "--recipe=vpa", "--recipe=loadline", dir)
 	require.Equal(t, page, again)
+}
+
+// grown is a container whose memory doubles after some hours, more than a limit
+// leaves room for.
+func grown(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString(head)
+	for i := range 24 * 60 {
+		fmt.Fprintf(&b, "w,c,%d,0.2505,%d,0.5,314572800,,\n", 1700000000+60*i, (300+min(i/600, 1)*300)<<20)
+	}
+	file := filepath.Join(t.TempDir(), "grown.csv")
+	require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
+	return file
+}
+
+func events(t *testing.T, args ...string) []event {
+	t.Helper()
+	code, out, errs := command(append([]string{"-o", "events", "--baselines=false"}, args...)...)
+	require.Zero(t, code, errs)
+	var all []event
+	for line := range strings.Lines(out) {
+		var e event
+		require.NoError(t, json.Unmarshal([]byte(line), &e))
+		all = append(all, e)
+	}
+	return all
+}
+
+// Without a limit nothing kills, and what is told last is the recommendation at the
+// end: by hand, the top of the bucket of the use and a margin of 15 %.
+func TestEventsEndWithTheRecommendation(t *testing.T) {
+	all := events(t, "--memory-limit=none", "--kinds=cpu", grown(t))
+	require.Len(t, all, 2)
+	require.Equal(t, changed, all[0].Event)
+	require.Equal(t, "500m", all[0].From)
+	last := all[1]
+	require.Equal(t, event{
+		Dataset: "grown.csv", Workload: "w", Container: "c", Recommender: "vpa", Resource: "cpu", Event: recommended,
+		At: time.Unix(1700000000+24*60*60, 0).UTC(), Lower: last.Lower, Target: last.Target, Upper: last.Upper,
+	}, last)
+	target, err := strconv.Atoi(strings.TrimSuffix(last.Target, "m"))
+	require.NoError(t, err)
+	require.InDelta(t, 251*1.15, target, 251*0.06, "a bucket is 5 % wide")
+	require.Equal(t, last.Target, all[0].To)
+}
+
+func TestEventsTellOfKillsInOrder(t *testing.T) {
+	file := grown(t)
+	all := events(t, "--kinds=memory", "--every=1h", "--memory-limit=1.2", file)
+	kinds := map[string]int{}
+	for i, e := range all {
+		kinds[e.Event]++
+		require.False(t, e.At.Before(all[max(i-1, 0)].At), "%v comes after %v", e, all[max(i-1, 0)])
+		if e.Event == killed {
+			require.Equal(t, "600Mi", e.Use)
+			require.Equal(t, time.Unix(1700000000+600*60, 0).UTC(), e.At, "the first sample above the limit")
+		}
+	}
+	require.Equal(t, 1, kinds[killed])
+	require.Positive(t, kinds[changed])
+	require.InDelta(t, 24, kinds[recommended], 1.5, "one an hour")
+	require.Equal(t, recommended, all[len(all)-1].Event)
+	last := events(t, "--kinds=memory", "--memory-limit=1.2", file)
+	require.Equal(t, all[len(all)-1], last[len(last)-1], "whatever was told before")
+}
+
+func TestEventsIntoAFileAndWithProblems(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "events")
+	good := grown(t)
+	code, out, errs := command("-o", "events", "--file", file, good)
+	require.Zero(t, code, errs)
+	require.Empty(t, out)
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, string(content), `"recommender":"static oracle"`)
+	bad := filepath.Join(t.TempDir(), "bad.csv")
+	require.NoError(t, os.WriteFile(bad, []byte(head+"x,x-1,5,1,,,,,\nx,x-1,4,1,,,,,\n"), 0o600))
+	code, out, errs = command("-o", "events", good, bad)
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, bad+":3: column timestamp: x/x-1: is 4, not later than 5")
+	require.Contains(t, errs, "1 problems left containers out; the result has the 1 others")
+	require.Contains(t, out, `"event":"recommendation"`)
+	code, _, errs = command("-o", "events", bad)
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "nothing could be replayed")
+	code, _, errs = command("-o", "events", filepath.Dir(file))
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "has no file that ends in .csv")
 }

@@ -1,0 +1,325 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/e2e/harness"
+	"loadline.dev/loadline/e2e/replay"
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/recipe"
+)
+
+// Recorded usage that the recommender gets through the metrics API, a recorded minute
+// in each pass, leads to what the backtester recommends for the same samples, every
+// time they are compared: over the end of a memory window, out-of-memory kills with
+// what the backtester does about them, a hand-over to another recommender, and kill -9.
+//
+// The recording ends now. The program's own clock is the real one, which is right for
+// what is open at the end of it, the last memory window and the last kill, and that
+// is when the program ends or is killed.
+func TestReplayGivesTheRecommendationOfTheBacktester(t *testing.T) {
+	t.Parallel()
+	r := newLiveReplay(t)
+	for _, stop := range r.stops() {
+		r.advance(t, stop.at)
+		stop.do(t)
+	}
+	for _, l := range r.lived {
+		require.Equal(t, len(l.compared) < len(kinds), l.restarted > 0, "%s was killed for want of memory %d times", l.Workload.Name, l.restarted)
+	}
+	fmt.Printf("replay: %d workloads, %d recorded minutes, compared %d times; %d out-of-memory kills, %d resizes; %d times the recommender was killed\n",
+		len(r.lived), len(r.lived[0].Recording.Samples), r.comparisons, r.kills, r.resizes, r.deaths)
+}
+
+// liveReplay is that test at work.
+type liveReplay struct {
+	api   *replay.API
+	own   [2]*harness.Daemon // the second writes all checkpoints in each pass, lest kill -9 loses anything
+	now   int                // which of them runs
+	lived []*lived
+	start time.Time
+	end   time.Time
+	last  time.Time // recorded minute that was seen last
+
+	comparisons, kills, resizes, deaths int
+}
+
+func newLiveReplay(t *testing.T) *liveReplay {
+	t.Helper()
+	const name = "replay"
+	ns, r := namespace(t, name), &liveReplay{end: time.Now().Truncate(time.Second)}
+	// A day and some hours, of which the memory window of the last hours is the second.
+	day, err := replay.Seconds(recordings("growing", "spiky")...)
+	require.NoError(t, err)
+	day.Cut(28*60).Name, day.CPURequest, day.MemoryRequest = "day", "500m", "512Mi"
+	// A container that is too small, and learns it the hard way.
+	tight, err := replay.Seconds(recordings("spiky", "growing")...)
+	require.NoError(t, err)
+	tight.Cut(20*60).Name, tight.CPURequest, tight.MemoryRequest = "tight", "500m", "310Mi"
+	for _, one := range []*replay.Recording{day, tight} {
+		one.EndAt(r.end)
+	}
+	r.start = day.Start
+
+	free, limited := []string{"vpa", "loadline", "autopilot"}, []string{"vpa", "loadline:memory-lower=0.5", "cruisekube"}
+	unlimited, err := replay.Backtest(t.Context(), plugin(t), t.TempDir(), "none", free, day)
+	require.NoError(t, err)
+	for _, text := range free {
+		l := deploy(t, ns, name, text, day, "")
+		l.story = unlimited
+		r.lived = append(r.lived, l)
+	}
+	narrow, err := replay.Backtest(t.Context(), plugin(t), t.TempDir(), memoryHeadroom, limited, tight)
+	require.NoError(t, err)
+	for _, text := range limited {
+		l := deploy(t, ns, name, text, tight, limitOf(resource.MustParse(tight.MemoryRequest)).String())
+		// The backtester replays CPU apart, in a container that is not killed.
+		l.story, l.compared = narrow, []corev1.ResourceName{corev1.ResourceMemory}
+		r.lived = append(r.lived, l)
+	}
+	r.api, err = replay.NewAPI(cluster.Config, r.start)
+	require.NoError(t, err)
+	t.Cleanup(r.api.Close)
+	for _, l := range r.lived {
+		r.api.Play(l.Pod)
+	}
+	for i, interval := range []string{"10m", "0s"} {
+		r.own[i] = replayRecommender(t, name, fmt.Sprint(name, i), "--recommender-interval=20ms", "--checkpoints-interval="+interval)
+		require.NoError(t, r.api.Redirect(filepath.Join(cluster.Dir, fmt.Sprint(name, i, ".kubeconfig"))))
+	}
+	require.NoError(t, r.own[0].Start(t.Context()))
+	return r
+}
+
+// replayRecommender prepares a recommender for a namespace that writes each bound as it
+// is, at once.
+func replayRecommender(t *testing.T, name, label string, args ...string) *harness.Daemon {
+	t.Helper()
+	own, err := cluster.Daemon(t.Context(), "recommender", label, append([]string{
+		"--recommender-name=" + name, "--vpa-object-namespace=" + name, "--status-tolerance=0", "--kube-api-qps=-1"}, args...)...)
+	require.NoError(t, err)
+	t.Cleanup(own.Stop)
+	return own
+}
+
+// stop is a moment of the recording at which something is done.
+type stop struct {
+	at time.Time
+	do func(*testing.T)
+}
+
+// stops lists what is done, in order of time: comparisons every other hour and some in the
+// first one, all that the backtester says happened to the limited containers, and the
+// ends of the recommender in the second memory window.
+func (r *liveReplay) stops() []stop {
+	var all []stop
+	for _, after := range []time.Duration{2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour} {
+		all = append(all, stop{r.start.Add(after), r.compare})
+	}
+	for after := 2 * time.Hour; after < r.end.Sub(r.start); after += 2 * time.Hour {
+		all = append(all, stop{r.start.Add(after), r.compare})
+	}
+	for _, l := range r.lived {
+		again := backoff{}
+		for _, e := range l.story.Others(l.key(corev1.ResourceMemory)) {
+			if len(l.compared) == len(kinds) {
+				continue // it has no limit, so its size does not matter to who recommends
+			}
+			if e.Event == "kill" {
+				until := again.next(e.At)
+				all = append(all, stop{e.At, func(t *testing.T) { r.kill(t, l, e, until) }})
+			} else {
+				all = append(all, stop{e.At, func(t *testing.T) { l.resize(t, e.To); r.resizes++ }})
+			}
+		}
+	}
+	all = append(all, stop{r.start.Add(25*time.Hour + 30*time.Minute), r.hand}, stop{r.start.Add(26*time.Hour + 30*time.Minute), r.die},
+		stop{r.start.Add(27*time.Hour + 10*time.Minute), r.die}, stop{r.end, r.compare})
+	slices.SortStableFunc(all, func(a, b stop) int { return a.at.Compare(b.at) })
+	return all
+}
+
+// backoff is how long the backtester keeps a killed container down: a minute, and ten
+// seconds that double with each kill up to five minutes, until ten minutes are calm.
+type backoff struct {
+	up    time.Time
+	pause time.Duration
+}
+
+func (b *backoff) next(kill time.Time) (up time.Time) {
+	if b.pause == 0 || kill.Sub(b.up) >= 10*time.Minute {
+		b.pause = 10 * time.Second
+	}
+	b.up = kill.Add(time.Minute + b.pause)
+	b.pause = min(2*b.pause, 5*time.Minute)
+	return b.up
+}
+
+// replayPatience is how long the recommender may take for the passes between two
+// stops.
+const replayPatience = 2 * time.Minute
+
+func (r *liveReplay) advance(t *testing.T, until time.Time) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), replayPatience)
+	defer cancel()
+	last, err := r.api.Advance(ctx, until)
+	require.NoError(t, err, "the log is %s", r.own[r.now].Log)
+	r.last = last
+}
+
+func (r *liveReplay) settle(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), replayPatience)
+	defer cancel()
+	require.NoError(t, r.api.Settle(ctx), "the log is %s", r.own[r.now].Log)
+}
+
+func (r *liveReplay) compare(t *testing.T) {
+	t.Helper()
+	var found []string
+	for _, l := range r.lived {
+		if r.last.Before(l.Recording.Start) {
+			continue
+		}
+		found = append(found, l.differences(t, func(k replay.Key) (replay.Event, bool) {
+			e, err := l.story.Recommendation(k, r.last)
+			require.NoError(t, err)
+			return e, true
+		})...)
+	}
+	if len(found) > 0 {
+		t.Fatalf("with usage up to %s, %s after the start:\n%s", r.last.UTC(), r.last.Sub(r.start), strings.Join(found, "\n"))
+	}
+	r.comparisons++
+}
+
+// kill does to a pod what the backtester did: it dies at the limit that it has there,
+// too, and shows no usage until it runs again.
+func (r *liveReplay) kill(t *testing.T, l *lived, e replay.Event, again time.Time) {
+	t.Helper()
+	pod, err := cluster.Kube.CoreV1().Pods(l.Pod.Namespace).Get(t.Context(), l.Pod.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	limit := pod.Status.ContainerStatuses[0].Resources.Limits[corev1.ResourceMemory]
+	require.Zero(t, limit.Cmp(resource.MustParse(e.Limit)), "pod %s: its memory limit at %s is %s, in the backtester %s", l.Pod.Name, e.At, limit.String(), e.Limit)
+	before := r.taken(t)
+	r.api.Down(l.Pod, e.At, again)
+	l.kill(t, e.At, again)
+	eventually(t, "the recommender sees the kill of "+l.Pod.Name, func() error {
+		if now := r.taken(t); now != before+1 {
+			return fmt.Errorf("it has taken %v kills, before %v", now, before)
+		}
+		return nil
+	})
+	r.settle(t)
+	r.kills++
+}
+
+func (r *liveReplay) taken(t *testing.T) float64 {
+	t.Helper()
+	metrics, err := r.own[r.now].Metrics(t.Context())
+	require.NoError(t, err)
+	return metrics[`loadline_recommender_ooms_total{result="taken"}`]
+}
+
+// hand tells the first recommender to end, and lets the second go on from what it has
+// saved, which is all.
+func (r *liveReplay) hand(t *testing.T) {
+	t.Helper()
+	r.compare(t)
+	r.own[r.now].Stop()
+	for _, l := range r.lived {
+		if len(l.compared) == len(kinds) {
+			r.compareCheckpoint(t, l)
+		}
+	}
+	r.now++
+	r.wake(t)
+}
+
+// die is kill -9 of the recommender, and its return.
+func (r *liveReplay) die(t *testing.T) {
+	t.Helper()
+	r.compare(t)
+	r.own[r.now].Kill()
+	r.deaths++
+	r.wake(t)
+}
+
+// wake starts the recommender, and compares what it makes of checkpoints alone.
+func (r *liveReplay) wake(t *testing.T) {
+	t.Helper()
+	require.NoError(t, r.own[r.now].Start(t.Context()))
+	r.settle(t)
+	r.compare(t)
+}
+
+// compareCheckpoint compares what is saved of a workload with the store and the trail
+// that the backtester's recommender is made of, filled with the same samples.
+func (r *liveReplay) compareCheckpoint(t *testing.T, l *lived) {
+	t.Helper()
+	owner := checkpoint.Owner{Namespace: l.Workload.Namespace, VPA: l.Workload.Name}
+	got, err := cluster.VPA.AutoscalingV1().VerticalPodAutoscalerCheckpoints(owner.Namespace).
+		Get(t.Context(), checkpoint.ObjectName(owner, replay.Container), metav1.GetOptions{})
+	require.NoError(t, err)
+	record, err := checkpoint.NewRecord(owner, replay.Container, l.content(t, r.last, got.Status.LastUpdateTime.Time), got.Status.LastUpdateTime.Time)
+	require.NoError(t, err)
+	require.NoError(t, record.Lacks)
+	want := record.Object()
+	text := func(status any) string {
+		raw, err := json.Marshal(status)
+		require.NoError(t, err)
+		return string(raw)
+	}
+	require.JSONEq(t, text(want.Status), text(got.Status), "status of checkpoint %s", got.Name)
+	require.Equal(t, want.Annotations[checkpoint.OpenWindows], got.Annotations[checkpoint.OpenWindows], "open windows of checkpoint %s", got.Name)
+}
+
+// content is what is known of the workload after all minutes up to the last one.
+func (l *lived) content(t *testing.T, last, now time.Time) checkpoint.Content {
+	t.Helper()
+	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
+	require.NoError(t, err)
+	needs, config := book.For(l.recipe).Needs, usage.DefaultConfig()
+	store, known := usage.New(config), trail.New(needs)
+	key := usage.ContainerKey{Namespace: l.Pod.Namespace, Pod: l.Pod.Name, Container: replay.Container}
+	series, _ := store.Track(key, usage.SeriesKey{Namespace: key.Namespace, Container: key.Container}, l.Recording.Start)
+	for at := l.Recording.Start; !at.After(last); at = at.Add(replay.Minute) {
+		s, some := l.Recording.At(at)
+		require.True(t, some)
+		for k, use := range [amount.Kinds]*resource.Quantity{resource.NewScaledQuantity(s.Nanocores, resource.Nano), resource.NewQuantity(s.Bytes, resource.BinarySI)} {
+			a := convert.Amount(amount.Kind(k), *use)
+			require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: amount.Kind(k), At: at.UTC(), Amount: a}))
+			known.Observe(at, amount.Kind(k), a, 0)
+		}
+	}
+	p := profile.New(config.Shape)
+	store.Profile(&p, series)
+	store.RemovePeaks(&p, now, series)
+	c := checkpoint.Content{Image: p.Image(), Windows: map[string]usage.Window{}}
+	for of, w := range store.Windows(now, series) {
+		c.Windows[of.Pod] = w
+	}
+	if needs.Any() {
+		c.Trail = known.Image()
+	}
+	return c
+}

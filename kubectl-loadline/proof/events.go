@@ -1,0 +1,211 @@
+package proof
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/backtest/replay"
+	"loadline.dev/loadline/pkg/core/backtest/score"
+	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/source/trace"
+)
+
+// What can happen in a replay.
+const (
+	recommended = "recommendation"
+	changed     = "change"
+	killed      = "kill"
+)
+
+// event is one thing that happened to a container in a replay. Quantities are
+// written as in the status of a VPA.
+type event struct {
+	Dataset     string    `json:"dataset"`
+	Workload    string    `json:"workload"`
+	Container   string    `json:"container"`
+	Recommender string    `json:"recommender"`
+	Resource    string    `json:"resource"`
+	At          time.Time `json:"at"`
+	Event       string    `json:"event"`
+
+	// Of a recommendation.
+	Lower  string `json:"lower,omitempty"`
+	Target string `json:"target,omitempty"`
+	Upper  string `json:"upper,omitempty"`
+	// Of a change: the request before and after, and why.
+	From    string `json:"from,omitempty"`
+	To      string `json:"to,omitempty"`
+	Cause   string `json:"cause,omitempty"`
+	Evicted bool   `json:"evicted,omitempty"`
+	// Of a kill: what was used, and the limit that was hit.
+	Use   string `json:"use,omitempty"`
+	Limit string `json:"limit,omitempty"`
+}
+
+// reporter is a replay.Witness that writes down what happens.
+type reporter struct {
+	common event // what all events of the replay share
+	kind   amount.Kind
+	every  time.Duration // least time between two recommendations; 0 = only the last one counts
+	write  func(event)
+
+	last    replay.Advice // latest recommendation
+	told    int64         // when one was written last
+	end     int64         // of the latest sample
+	request amount.Amount // in force at that
+}
+
+// Sample implements replay.Witness.
+func (r *reporter) Sample(s replay.Sample) {
+	if s.Kind == r.kind {
+		r.request = s.Request
+	}
+	r.end = max(r.end, s.At+s.Hold)
+}
+
+// Advised implements replay.Witness.
+func (r *reporter) Advised(a replay.Advice) {
+	r.last = a
+	if r.every > 0 && (r.told == 0 || a.At-r.told >= int64(r.every)) {
+		r.recommend()
+	}
+}
+
+// Changed implements replay.Witness.
+func (r *reporter) Changed(c replay.Change) {
+	if c.Kind != r.kind {
+		return
+	}
+	r.request = c.To
+	e := r.at(c.At, changed)
+	e.From, e.To, e.Cause, e.Evicted = r.text(c.From), r.text(c.To), string(c.Cause), c.Evicted
+	r.write(e)
+}
+
+// Killed implements replay.Witness.
+func (r *reporter) Killed(k replay.Kill) {
+	e := r.at(k.At, killed)
+	e.Use, e.Limit = r.text(amount.FromFloat(k.Use)), r.text(k.Limit)
+	r.write(e)
+}
+
+// finish writes the recommendation at the end. Where the last sample came soon after
+// the one before, nobody has asked for it yet.
+func (r *reporter) finish(a replay.Advisor, rule policy.Rule) {
+	if r.end > r.last.At {
+		current := amount.Resources{}.With(r.kind, r.request)
+		r.last = replay.Advice{At: r.end, Bounds: policy.Cap(a.Advise(time.Unix(0, r.end).UTC(), current), rule)}
+	}
+	r.recommend()
+}
+
+// recommend writes the latest recommendation, if there is one that was not written.
+func (r *reporter) recommend() {
+	b := r.last.Bounds
+	target, some := b.Target.Get(r.kind)
+	if !some || r.told == r.last.At {
+		return
+	}
+	r.told = r.last.At
+	e := r.at(r.last.At, recommended)
+	e.Lower, e.Target, e.Upper = r.text(b.Lower.Value(r.kind)), r.text(target), r.text(b.Upper.Value(r.kind))
+	r.write(e)
+}
+
+func (r *reporter) at(at int64, what string) event {
+	e := r.common
+	e.At, e.Event = time.Unix(0, at).UTC(), what
+	return e
+}
+
+func (r *reporter) text(a amount.Amount) string {
+	q := convert.Quantity(r.kind, a)
+	return q.String()
+}
+
+// tell replays the containers one after the other and writes what happens, as a
+// line of JSON each: in the order of files, containers, resources and recipes, and
+// then of time. The last event of each replay is the recommendation at its end.
+func (c *Config) tell(ctx context.Context, p plan, files []string, out, errOut io.Writer) error {
+	lines := json.NewEncoder(out)
+	var failed error
+	containers, problems := 0, 0
+	for _, name := range files {
+		err := c.each(ctx, p, name, func(r *tape.Recording) {
+			containers++
+			c.report(p, r, func(e event) {
+				if failed == nil {
+					failed = lines.Encode(e)
+				}
+			})
+		}, func(problem *trace.Problem) {
+			if !problem.Warning {
+				problems++
+			}
+			if !problem.Warning || !c.Quiet {
+				fmt.Fprintln(errOut, problem)
+			}
+		})
+		if err != nil || failed != nil {
+			return errors.Join(err, failed)
+		}
+	}
+	switch {
+	case containers == 0:
+		return errors.New("nothing could be replayed")
+	case problems > 0:
+		return fmt.Errorf("%d problems left containers out; the result has the %d others", problems, containers)
+	}
+	return nil
+}
+
+// each hands out the containers of a file, and its problems.
+func (c *Config) each(ctx context.Context, p plan, name string, take func(*tape.Recording), complain func(*trace.Problem)) error {
+	file, err := os.Open(name)
+	if err != nil {
+		complain(&trace.Problem{File: name, Text: fmt.Sprintf("cannot be opened: %v", err)})
+		return nil
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	for r, problem := range trace.Read(file, filepath.Base(name), p.reading) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if problem != nil {
+			problem.File = name
+			complain(problem)
+		}
+		if r != nil && within(c.Part, r) {
+			take(r)
+		}
+	}
+	return nil
+}
+
+// report replays one container under all candidates.
+func (c *Config) report(p plan, r *tape.Recording, write func(event)) {
+	for _, k := range p.options.Kinds {
+		if !r.Has(k) {
+			continue
+		}
+		ground, setup := score.NewGround(r, k, p.options.WarmUp), p.options.Setup(k)
+		for _, one := range p.candidates {
+			w := &reporter{kind: k, every: c.Every, write: write, common: event{
+				Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Recommender: one.Name, Resource: k.String(),
+			}}
+			advisor := one.Make(backtest.Case{Recording: r, Ground: ground, Kind: k, Setup: setup})
+			replay.Run(r, setup, advisor, w)
+			w.finish(advisor, setup.Rule)
+		}
+	}
+}
