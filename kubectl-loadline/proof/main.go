@@ -53,7 +53,7 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 		return err
 	}
 	if c.Output == "events" {
-		return c.into(out, func(out io.Writer) error { return c.tell(ctx, p, files, out, errOut) })
+		return c.into(out, func(out io.Writer) error { return c.tell(ctx, p, from, out, errOut) })
 	}
 	bar := newBar(errOut, c.Quiet)
 	o, err := replayAll(ctx, p, c, from, bar.tell)
