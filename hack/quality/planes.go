@@ -22,6 +22,13 @@ var (
 	memoryMargins = []float64{0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 0.75, 1, 2}
 )
 
+// Which study is which.
+const (
+	ofCPU = iota
+	ofMemory
+	ofEqualLimits
+)
+
 // study is a plane in which recipes are compared with the reference.
 type study struct {
 	name       string
@@ -31,14 +38,14 @@ type study struct {
 	planes     []fleet.Plane
 }
 
-var studies = []study{
+var studies = [...]study{
 	{"CPU, no limit", amount.CPU, "none",
 		[]string{"loadline", "loadline:cpu=calm-lean", "loadline:cpu=calm-safe", "loadline:cpu=tracking", "loadline:cpu=tracking-safe", "autopilot", "autopilot:models=ensemble"},
 		[]fleet.Plane{{Kind: amount.CPU, Cost: "slack_mean", Risk: "starved_work_mean"}, {Kind: amount.CPU, Cost: "slack", Risk: "starved_work"}}},
 	{"memory, limit 1.2 x request", amount.Memory, "1.2", memoryCandidates,
 		[]fleet.Plane{{Kind: amount.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, {Kind: amount.Memory, Cost: "slack_peak_mean", Risk: "oom_day_share"}}},
 	{"memory, limit equal to request", amount.Memory, "1", memoryCandidates,
-		[]fleet.Plane{{Kind: amount.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, {Kind: amount.Memory, Cost: "slack_peak", Risk: "oom_day_share"}}},
+		[]fleet.Plane{{Kind: amount.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, {Kind: amount.Memory, Cost: fleet.ReservedFleet, Risk: "oom_day_share"}}},
 }
 
 var memoryCandidates = []string{"loadline", "loadline:memory=lean", "loadline:memory=equal", "loadline:memory=safe", "autopilot", "autopilot:models=ensemble"}
@@ -59,25 +66,54 @@ func sweep(k amount.Kind) []string {
 }
 
 // planes prints what recipes save against the best of the reference at equal risk, on
-// the half of the recordings that nothing was tuned on.
+// the half of the recordings that nothing was tuned on, and then what is left of our
+// targets.
 func planes(recordings []string, part string, out io.Writer) error {
-	for _, s := range studies {
-		c := proof.Default()
-		c.Baselines, c.Part, c.Kinds = false, part, []string{s.kind.String()}
-		c.CPULimit, c.MemoryLimit = s.limit, s.limit
+	var seen evidence
+	for i, s := range studies {
 		best := sweep(s.kind)
-		var candidates []string
+		candidates := []string{standard}
 		for _, name := range s.candidates {
 			candidates = append(candidates, withFloors(name))
 		}
-		c.Recipes = slices.Concat(candidates, best)
-		scores, err := proof.Replay(context.Background(), c, recordings...)
+		all := slices.Concat(candidates, best)
+		for _, name := range [amount.Kinds][]string{amount.CPU: calm, amount.Memory: twoPeak}[s.kind] {
+			if !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+		results, err := replay(recordings, part, s.kind, s.limit, all)
 		if err != nil {
 			return err
 		}
-		show(out, s, candidates, best, scores)
+		show(out, s, candidates, best, lasting(results, true))
+		seen.studies[i] = results
 	}
+	var err error
+	if seen.limited, err = replay(recordings, part, amount.CPU, "1", []string{standard, withFloors("loadline")}); err != nil {
+		return err
+	}
+	seen.targets(out)
 	return nil
+}
+
+func replay(recordings []string, part string, k amount.Kind, limit string, recipes []string) ([]score.Result, error) {
+	c := proof.Default()
+	c.Baselines, c.Part, c.Kinds, c.Recipes = false, part, []string{k.String()}, recipes
+	c.CPULimit, c.MemoryLimit = limit, limit
+	return proof.Replay(context.Background(), c, recordings...)
+}
+
+// lasting returns the results of long recordings, or of those that are too short for
+// a day of warm-up.
+func lasting(results []score.Result, long bool) []score.Result {
+	var some []score.Result
+	for i := range results {
+		if results[i].Short != long {
+			some = append(some, results[i])
+		}
+	}
+	return some
 }
 
 func withFloors(name string) string {
@@ -86,6 +122,9 @@ func withFloors(name string) string {
 	}
 	return name + ":" + floors
 }
+
+// standard is the reference with its own settings.
+var standard = withFloors("vpa")
 
 func show(out io.Writer, s study, candidates, best []string, scores []score.Result) {
 	fmt.Fprintf(out, "%s, against the best of %d settings of the reference, %% less [95 %%]:\n", s.name, len(best))
@@ -97,7 +136,7 @@ func show(out io.Writer, s study, candidates, best []string, scores []score.Resu
 				fmt.Fprintf(out, "    %-60s no setting of the reference has its risk\n", name)
 				continue
 			}
-			fmt.Fprintf(out, "    %-60s %5.1f [%.1f, %.1f]\n", name, 100*f.Value, 100*f.Low, 100*f.High)
+			fmt.Fprintf(out, "    %-60s %s\n", name, percent(f))
 		}
 	}
 	for _, sum := range fleet.Summarise(scores, false) {
@@ -105,7 +144,7 @@ func show(out io.Writer, s study, candidates, best []string, scores []score.Resu
 			continue
 		}
 		fmt.Fprintf(out, "  %s:", sum.Candidate)
-		for _, name := range []string{"slack", "slack_mean", "slack_peak_mean", "starved_work", "starved_work_mean", "oom_day_share", "changes_per_day"} {
+		for _, name := range []string{"slack", "slack_mean", "slack_peak_mean", "starved_time_mean", "starved_work", "starved_work_mean", "oom_day_share", "changes_per_day"} {
 			if f, ok := sum.Figure(name); ok {
 				fmt.Fprintf(out, " %s %.4g [%.4g, %.4g]", name, f.Value, f.Low, f.High)
 			}

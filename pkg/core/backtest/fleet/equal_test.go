@@ -12,13 +12,14 @@ import (
 )
 
 func TestLowestCurve(t *testing.T) {
-	points := [][2]float64{{3, 20}, {1, 100}, {2, 70}, {2, 40}, {2.5, 90}}
-	for risk, want := range map[float64]float64{1: 100, 1.5: 70, 2: 40, 2.5: 30, 3: 20} {
-		require.InDelta(t, want, lowest(points, risk), 1e-9, risk)
+	points := lower([][2]float64{{3, 20}, {1, 100}, {2, 70}, {2, 40}, {2.5, 90}})
+	for risk, cost := range map[float64]float64{1: 100, 1.5: 70, 2: 40, 2.5: 30, 3: 20} {
+		require.InDelta(t, cost, costAt(points, risk), 1e-9, risk)
+		require.InDelta(t, risk, riskAt(points, cost), 1e-9, cost)
 	}
-	require.True(t, math.IsNaN(lowest(points, 0.9)), "there is nothing as careful")
-	require.True(t, math.IsNaN(lowest(points, 3.1)))
-	require.True(t, math.IsNaN(lowest(nil, 1)))
+	for _, nothing := range []float64{costAt(points, 0.9), costAt(points, 3.1), costAt(nil, 1), riskAt(points, 19), riskAt(points, 101), riskAt(nil, 1)} {
+		require.True(t, math.IsNaN(nothing))
+	}
 }
 
 // A candidate that is a tenth cheaper than what it is compared with saves a tenth, in
@@ -41,8 +42,50 @@ func TestSavingAtEqualRisk(t *testing.T) {
 	for _, v := range []float64{f.Value, f.Low, f.High} {
 		require.InDelta(t, 0.1, v, 1e-9)
 	}
+	fleet, ok := AtEqualRisk(results, "ours", []string{"careful", "bold"}, Plane{amount.CPU, ReservedFleet, "starved_work_mean"})
+	require.True(t, ok)
+	require.InDelta(t, 0.1, fleet.Value, 1e-9)
 	_, ok = AtEqualRisk(results, "ours", []string{"careful"}, Plane{amount.CPU, Reserved, "starved_work_mean"})
 	require.False(t, ok)
 	_, ok = AtEqualRisk(results, "ours", []string{"nobody"}, Plane{amount.CPU, "slack_mean", "starved_work"})
 	require.False(t, ok)
+}
+
+func TestRiskAtEqualCost(t *testing.T) {
+	var results []score.Result
+	for c := range 20 {
+		for candidate, is := range map[string][2]float64{"careful": {1000, 0.01}, "bold": {400, 0.04}, "base": {700, 0.05}} {
+			r := score.Result{Candidate: candidate, Workload: fmt.Sprint(c), Kind: amount.CPU}
+			r.Scored = score.Tally{Seconds: 1, Days: 1, Dates: 1, Reserved: is[0], Over: is[0] / 2, Used: 100, StarvedWork: 100 * is[1]}
+			results = append(results, r)
+		}
+	}
+	f, ok := AtEqualCost(results, "base", []string{"careful", "bold"}, Plane{amount.CPU, ReservedFleet, "starved_work_mean"})
+	require.True(t, ok)
+	for _, v := range []float64{f.Value, f.Low, f.High} {
+		require.InDelta(t, 0.6, v, 1e-9, "0.02 in place of 0.05")
+	}
+	_, ok = AtEqualCost(results, "base", []string{"careful"}, Plane{amount.CPU, ReservedFleet, "starved_work_mean"})
+	require.False(t, ok)
+	f, ok = Less(results, "careful", "base", amount.CPU, "starved_work_mean")
+	require.True(t, ok)
+	require.InDelta(t, 0.8, f.Value, 1e-9)
+}
+
+// Where a draw of containers has nothing to be compared with, the interval is that of
+// the others, unless too many are like that.
+func TestDrawsWithoutAValue(t *testing.T) {
+	n := 0
+	some := func(every int) func([]int) float64 {
+		return func([]int) float64 {
+			if n++; n%every == 0 {
+				return math.NaN()
+			}
+			return 5
+		}
+	}
+	f := interval("x", 3, some(100))
+	require.Equal(t, []float64{5, 5}, []float64{f.Low, f.High})
+	f = interval("x", 3, some(10))
+	require.True(t, math.IsNaN(f.Low) && math.IsNaN(f.High))
 }

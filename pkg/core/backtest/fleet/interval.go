@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"math"
 	"slices"
 
 	"loadline.dev/loadline/pkg/core/backtest/score"
@@ -34,11 +35,21 @@ func intervals(n int, all []formula) []Figure {
 		}
 	}
 	for i := range figures {
-		values := drawn[i*Draws : (i+1)*Draws]
-		slices.Sort(values)
-		figures[i].Low, figures[i].High = values[Draws*25/1000], values[Draws*975/1000-1]
+		figures[i].Low, figures[i].High = middle(drawn[i*Draws : (i+1)*Draws])
 	}
 	return figures
+}
+
+// middle returns what 95 % of the values of draws lie within. Draws without a value
+// are left out; if one in twenty has none, it is not known.
+func middle(values []float64) (low, high float64) {
+	slices.Sort(values) // NaN comes first
+	has := slices.IndexFunc(values, func(v float64) bool { return !math.IsNaN(v) })
+	if has < 0 || has*20 >= len(values) {
+		return math.NaN(), math.NaN()
+	}
+	values = values[has:]
+	return values[len(values)*25/1000], values[len(values)*975/1000-1]
 }
 
 // interval is intervals for one figure.

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/backtest/fleet"
+	"loadline.dev/loadline/pkg/core/backtest/score"
+	"loadline.dev/loadline/pkg/core/backtest/tape"
+)
+
+// evidence is what the targets are judged by.
+type evidence struct {
+	studies [len(studies)][]score.Result
+	limited []score.Result // CPU, limit equal to request
+}
+
+// The presets of our recipe, as curves of risk. The settings at both ends are no presets:
+// with them the default of the reference has neighbours in every draw of containers.
+var (
+	calm = []string{withFloors("loadline:share=0.5,fast-share=0.35"), withFloors("loadline:cpu=calm-lean"), ours,
+		withFloors("loadline:cpu=calm-safe"), withFloors("loadline:share=0.93,fast-share=0.8")}
+	twoPeak = []string{withFloors("loadline:memory=lean,margin=-0.2"), withFloors("loadline:memory=lean,margin=-0.1"), withFloors("loadline:memory=lean"),
+		withFloors("loadline:memory=equal"), ours, safe}
+)
+
+var (
+	ours     = withFloors("loadline")
+	tracking = withFloors("loadline:cpu=tracking")
+	safe     = withFloors("loadline:memory=safe")
+)
+
+// target is something that our recipe shall reach.
+type target struct {
+	name           string
+	expected, gate string
+	least          float64 // the gate, as a number; the figure must be no less
+}
+
+// row writes a target and whether it was reached.
+func (t target) row(found fleet.Figure, known bool) string {
+	here, verdict := "nothing to compare with", missed
+	if known {
+		here = percent(found)
+	}
+	if known && found.Value >= t.least {
+		verdict = "met"
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %s |", t.name, t.expected, t.gate, here, verdict)
+}
+
+// targets prints a table of all targets, and one of the risk of each class of load.
+func (e *evidence) targets(out io.Writer) {
+	fmt.Fprintf(out, "\n| target | expected | gate | here | |\n|---|---|---|---|---|\n")
+	for _, row := range append(e.cpu(), e.memory()...) {
+		fmt.Fprintln(out, row)
+	}
+	fmt.Fprintf(out, "\n| class | containers | starved work of the reference | of ours | | OOM days of the reference | of ours | |\n|---|---|---|---|---|---|---|---|\n")
+	cpu, memory := lasting(e.studies[ofCPU], true), lasting(e.studies[ofMemory], true)
+	for _, class := range tape.Classes() {
+		a, n := risks(cpu, class, amount.CPU, "starved_work_mean")
+		b, _ := risks(memory, class, amount.Memory, "oom_day_share")
+		if n > 0 {
+			fmt.Fprintf(out, "| %s | %d | %s | %s |\n", class, n, a, b)
+		}
+	}
+	for _, class := range tape.Classes() {
+		if cells, n := risks(cpu, class, amount.CPU, "starved_work_mean"); n > 0 && strings.Contains(cells, missed) {
+			front(out, cpu, class)
+		}
+	}
+}
+
+// front prints where our settings and the best of the reference's are in the plane of
+// CPU for one class of load, so that it is seen what its greater risk bought.
+func front(out io.Writer, results []score.Result, class tape.Class) {
+	type point struct {
+		name        string
+		slack, risk float64
+		ours        bool
+	}
+	var points []point
+	for _, s := range fleet.Summarise(results, false) {
+		if s.Class != class || s.Kind != amount.CPU {
+			continue
+		}
+		slack, _ := s.Figure("slack_mean")
+		risk, _ := s.Figure("starved_work_mean")
+		points = append(points, point{s.Candidate, slack.Value, risk.Value, !strings.HasPrefix(s.Candidate, "vpa") || s.Candidate == standard})
+	}
+	slices.SortStableFunc(points, func(a, b point) int { return cmp.Or(cmp.Compare(a.slack, b.slack), cmp.Compare(a.risk, b.risk)) })
+	fmt.Fprintf(out, "\nCPU of class %s, ours and the front of the reference:\n\n| recipe | slack | starved work |\n|---|---|---|\n", class)
+	least := math.Inf(1)
+	for _, p := range points {
+		if p.ours || p.risk < least {
+			fmt.Fprintf(out, "| `%s` | %.3g %% | %.3g %% |\n", strings.TrimRight(strings.TrimSuffix(p.name, floors), ",:"), 100*p.slack, 100*p.risk)
+		}
+		if !p.ours || p.name == standard {
+			least = min(least, p.risk)
+		}
+	}
+}
+
+// missed marks what does not reach its gate.
+const missed = "**missed**"
+
+func (e *evidence) cpu() []string {
+	long := lasting(e.studies[ofCPU], true)
+	best := sweep(amount.CPU)
+	mean, whole := fleet.Plane{Kind: amount.CPU, Cost: "slack_mean", Risk: "starved_work_mean"}, fleet.Plane{Kind: amount.CPU, Cost: "slack", Risk: "starved_work"}
+	changes, _ := figure(long, tracking, amount.CPU, "changes_per_day")
+	quick := fmt.Sprintf("CPU tracking, %.3g [%.3g, %.3g] changes a day: slack at equal starved work", changes.Value, changes.Low, changes.High)
+	more, _ := pair(long, standard, ours).Difference("changes_per_day")
+	calmly := fmt.Sprintf("CPU calm, %+.2f [%+.2f, %+.2f] changes a day: starved work at the slack of the reference's default", more.Value, more.Low, more.High)
+	unserved, limited := figure(lasting(e.limited, true), ours, amount.CPU, "unserved_work")
+	theirs, _ := figure(lasting(e.limited, true), standard, amount.CPU, "unserved_work")
+	saved, both := pair(cold(long), ours, standard).Difference("slack_mean")
+	return []string{
+		target{"CPU calm: slack at equal starved work, per container, against the best of the reference", "16 % less", "11 %", 0.11}.row(fleet.AtEqualRisk(long, ours, best, mean)),
+		target{calmly, "60 % less", "35 %", 0.35}.row(fleet.AtEqualCost(long, standard, calm, mean)),
+		target{quick + ", per container", "24 % less", "18 %", 0.18}.row(fleet.AtEqualRisk(long, tracking, best, mean)),
+		target{quick + ", fleet", "30 % less", "24 %", 0.24}.row(fleet.AtEqualRisk(long, tracking, best, whole)),
+		target{fmt.Sprintf("CPU with limit = request: work served (the reference: %.0f %%)", 100-100*theirs.Value), "99 %", "97 %", 0.97}.row(rest(unserved), limited),
+		target{"first 24 hours, CPU: slack, in points", "20 less", "15", 0.15}.row(saved, both),
+		target{"first 24 hours, CPU: starved work", "67 % less", "50 %", 0.50}.row(fleet.Less(cold(long), ours, standard, amount.CPU, "starved_work_mean")),
+	}
+}
+
+// pair compares two candidates for CPU.
+func pair(results []score.Result, base, other string) *fleet.Pair {
+	p := fleet.Compare(results, base, other, amount.CPU)
+	return &p
+}
+
+func (e *evidence) memory() []string {
+	long, short, equal := lasting(e.studies[ofMemory], true), lasting(e.studies[ofMemory], false), lasting(e.studies[ofEqualLimits], true)
+	best := sweep(amount.Memory)
+	reserved, whole := fleet.Plane{Kind: amount.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, fleet.Plane{Kind: amount.Memory, Cost: fleet.ReservedFleet, Risk: "oom_day_share"}
+	slack, known := figure(short, ours, amount.Memory, "slack_mean")
+	theirs, _ := figure(short, standard, amount.Memory, "slack_mean")
+	return []string{
+		target{"memory, limit 1.2 x: reserved at equal OOM days, against the best of the reference", "12 % less", "3 %", 0.03}.row(fleet.AtEqualRisk(long, ours, best, reserved)),
+		target{"memory, limit 1.2 x: OOM days at the memory of the reference's default", "38 % fewer", "15 %", 0.15}.row(fleet.AtEqualCost(long, standard, twoPeak, reserved)),
+		target{"memory, limit = request, with the preset for that, `memory=safe`: GiB of the fleet at equal OOM days, against the best of the reference", "no more", "6 % more", -0.06}.row(fleet.AtEqualRisk(equal, safe, best, whole)),
+		target{"the same without the preset", "no more", "6 % more", -0.06}.row(fleet.AtEqualRisk(equal, ours, best, whole)),
+		target{fmt.Sprintf("short pods: share of the memory that is used (the reference: %.0f %%)", 100-100*theirs.Value), "62 %", "55 %", 0.55}.row(rest(slack), known),
+	}
+}
+
+// rest returns what a share leaves of the whole.
+func rest(f fleet.Figure) fleet.Figure {
+	return fleet.Figure{Value: 1 - f.Value, Low: 1 - f.High, High: 1 - f.Low}
+}
+
+// cold returns results whose scored phase is the warm-up.
+func cold(results []score.Result) []score.Result {
+	first := make([]score.Result, len(results))
+	for i := range results {
+		first[i] = results[i]
+		first[i].Scored = results[i].Cold
+	}
+	return first
+}
+
+// figure returns a figure of all containers under one candidate.
+func figure(results []score.Result, candidate string, k amount.Kind, name string) (fleet.Figure, bool) {
+	for _, s := range fleet.Summarise(of(results, candidate), false) {
+		if s.Class == "" && s.Kind == k {
+			return s.Figure(name)
+		}
+	}
+	return fleet.Figure{}, false
+}
+
+func of(results []score.Result, candidate string) []score.Result {
+	var some []score.Result
+	for i := range results {
+		if results[i].Candidate == candidate {
+			some = append(some, results[i])
+		}
+	}
+	return some
+}
+
+// worse is how much more risk a class of load may have.
+const worse = 0.05
+
+// risks returns the risk of a class of load under the reference and under ours, as
+// cells of a table, and how many containers it has.
+func risks(results []score.Result, class tape.Class, k amount.Kind, name string) (cells string, n int) {
+	var some []score.Result
+	for i := range results {
+		if results[i].Class == class {
+			some = append(some, results[i])
+		}
+	}
+	theirs, known := figure(some, standard, k, name)
+	own, _ := figure(some, ours, k, name)
+	if !known {
+		return " | | ", 0
+	}
+	verdict := ""
+	if own.Value > theirs.Value*(1+worse) {
+		verdict = missed
+	}
+	return fmt.Sprintf("%s | %s | %s", percent(theirs), percent(own), verdict), len(of(some, standard))
+}
+
+// percent writes a figure with its interval.
+func percent(f fleet.Figure) string {
+	if math.IsNaN(f.Low) || math.IsNaN(f.High) {
+		return fmt.Sprintf("%.3g %% [not known]", 100*f.Value)
+	}
+	return fmt.Sprintf("%.3g %% [%.3g, %.3g]", 100*f.Value, 100*f.Low, 100*f.High)
+}
