@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/kubectl-loadline/events"
 )
 
 const head = "workload,container,timestamp,cpu_cores,memory_bytes,cpu_request_cores,memory_request_bytes,cpu_limit_cores,memory_limit_bytes\n"
@@ -204,13 +206,13 @@ func grown(t *testing.T) string {
 	return file
 }
 
-func events(t *testing.T, args ...string) []event {
+func told(t *testing.T, args ...string) []events.Event {
 	t.Helper()
 	code, out, errs := command(append([]string{"-o", "events", "--baselines=false"}, args...)...)
 	require.Zero(t, code, errs)
-	var all []event
+	var all []events.Event
 	for line := range strings.Lines(out) {
-		var e event
+		var e events.Event
 		require.NoError(t, json.Unmarshal([]byte(line), &e))
 		all = append(all, e)
 	}
@@ -220,13 +222,13 @@ func events(t *testing.T, args ...string) []event {
 // Without a limit nothing kills, and what is told last is the recommendation at the
 // end: by hand, the top of the bucket of the use and a margin of 15 %.
 func TestEventsEndWithTheRecommendation(t *testing.T) {
-	all := events(t, "--memory-limit=none", "--kinds=cpu", grown(t))
+	all := told(t, "--memory-limit=none", "--kinds=cpu", grown(t))
 	require.Len(t, all, 2)
-	require.Equal(t, changed, all[0].Event)
+	require.Equal(t, events.Changed, all[0].Event)
 	require.Equal(t, "500m", all[0].From)
 	last := all[1]
-	require.Equal(t, event{
-		Dataset: "grown.csv", Workload: "w", Container: "c", Recommender: "vpa", Resource: "cpu", Event: recommended,
+	require.Equal(t, events.Event{
+		Dataset: "grown.csv", Workload: "w", Container: "c", Recommender: "vpa", Resource: "cpu", Event: events.Recommended,
 		At: time.Unix(1700000000+24*60*60, 0).UTC(), Lower: last.Lower, Target: last.Target, Upper: last.Upper,
 	}, last)
 	target, err := strconv.Atoi(strings.TrimSuffix(last.Target, "m"))
@@ -237,21 +239,21 @@ func TestEventsEndWithTheRecommendation(t *testing.T) {
 
 func TestEventsTellOfKillsInOrder(t *testing.T) {
 	file := grown(t)
-	all := events(t, "--kinds=memory", "--every=1h", "--memory-limit=1.2", file)
+	all := told(t, "--kinds=memory", "--every=1h", "--memory-limit=1.2", file)
 	kinds := map[string]int{}
 	for i, e := range all {
 		kinds[e.Event]++
 		require.False(t, e.At.Before(all[max(i-1, 0)].At), "%v comes after %v", e, all[max(i-1, 0)])
-		if e.Event == killed {
+		if e.Event == events.Killed {
 			require.Equal(t, "600Mi", e.Use)
 			require.Equal(t, time.Unix(1700000000+600*60, 0).UTC(), e.At, "the first sample above the limit")
 		}
 	}
-	require.Equal(t, 1, kinds[killed])
-	require.Positive(t, kinds[changed])
-	require.InDelta(t, 24, kinds[recommended], 1.5, "one an hour")
-	require.Equal(t, recommended, all[len(all)-1].Event)
-	last := events(t, "--kinds=memory", "--memory-limit=1.2", file)
+	require.Equal(t, 1, kinds[events.Killed])
+	require.Positive(t, kinds[events.Changed])
+	require.InDelta(t, 24, kinds[events.Recommended], 1.5, "one an hour")
+	require.Equal(t, events.Recommended, all[len(all)-1].Event)
+	last := told(t, "--kinds=memory", "--memory-limit=1.2", file)
 	require.Equal(t, all[len(all)-1], last[len(last)-1], "whatever was told before")
 }
 

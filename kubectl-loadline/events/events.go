@@ -1,14 +1,8 @@
-package proof
+package events
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"time"
 
-	"loadline.dev/loadline/kubectl-loadline/shelf"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest"
@@ -20,14 +14,14 @@ import (
 
 // What can happen in a replay.
 const (
-	recommended = "recommendation"
-	changed     = "change"
-	killed      = "kill"
+	Recommended = "recommendation"
+	Changed     = "change"
+	Killed      = "kill"
 )
 
-// event is one thing that happened to a container in a replay. Quantities are
+// Event is one thing that happened to a container in a replay. Quantities are
 // written as in the status of a VPA.
-type event struct {
+type Event struct {
 	Dataset     string    `json:"dataset"`
 	Workload    string    `json:"workload"`
 	Container   string    `json:"container"`
@@ -52,10 +46,10 @@ type event struct {
 
 // reporter is a replay.Witness that writes down what happens.
 type reporter struct {
-	common event // what all events of the replay share
+	common Event // what all events of the replay share
 	kind   amount.Kind
 	every  time.Duration // least time between two recommendations; 0 = only the last one counts
-	write  func(event)
+	write  func(Event)
 
 	last    replay.Advice // latest recommendation
 	told    int64         // when one was written last
@@ -85,14 +79,14 @@ func (r *reporter) Changed(c replay.Change) {
 		return
 	}
 	r.request = c.To
-	e := r.at(c.At, changed)
+	e := r.at(c.At, Changed)
 	e.From, e.To, e.Cause, e.Evicted = r.text(c.From), r.text(c.To), string(c.Cause), c.Evicted
 	r.write(e)
 }
 
 // Killed implements replay.Witness.
 func (r *reporter) Killed(k replay.Kill) {
-	e := r.at(k.At, killed)
+	e := r.at(k.At, Killed)
 	e.Use, e.Limit = r.text(amount.FromFloat(k.Use)), r.text(k.Limit)
 	r.write(e)
 }
@@ -115,12 +109,12 @@ func (r *reporter) recommend() {
 		return
 	}
 	r.told = r.last.At
-	e := r.at(r.last.At, recommended)
+	e := r.at(r.last.At, Recommended)
 	e.Lower, e.Target, e.Upper = r.text(b.Lower.Value(r.kind)), r.text(target), r.text(b.Upper.Value(r.kind))
 	r.write(e)
 }
 
-func (r *reporter) at(at int64, what string) event {
+func (r *reporter) at(at int64, what string) Event {
 	e := r.common
 	e.At, e.Event = time.Unix(0, at).UTC(), what
 	return e
@@ -131,56 +125,17 @@ func (r *reporter) text(a amount.Amount) string {
 	return q.String()
 }
 
-// tell replays the containers one after the other and writes what happens, as a
-// line of JSON each: in the order of sources, containers, resources and recipes, and
-// then of time. The last event of each replay is the recommendation at its end.
-func (c *Config) tell(ctx context.Context, p plan, from []shelf.Source, out, errOut io.Writer) error {
-	lines := json.NewEncoder(out)
-	var failed error
-	containers, problems := 0, 0
-	for _, one := range from {
-		for r, problem := range one.Read(ctx, nil) {
-			if problem != nil && !problem.Warning {
-				problems++
-			}
-			if problem != nil && (!problem.Warning || !c.Quiet) {
-				fmt.Fprintln(errOut, problem)
-			}
-			if r == nil || !belongs(c.Part, r) {
-				continue
-			}
-			containers++
-			c.report(p, r, func(e event) {
-				if failed == nil {
-					failed = lines.Encode(e)
-				}
-			})
-			if failed != nil {
-				return failed
-			}
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-	}
-	switch {
-	case containers == 0:
-		return errors.New("nothing could be replayed")
-	case problems > 0:
-		return fmt.Errorf("%d problems left containers out; the result has the %d others", problems, containers)
-	}
-	return nil
-}
-
-// report replays one container under all candidates.
-func (c *Config) report(p plan, r *tape.Recording, write func(event)) {
-	for _, k := range p.options.Kinds {
+// Of replays a container under all candidates and writes what happens, in the order of
+// resources and candidates, and then of time. The last event of each replay is the
+// recommendation at its end; others come every so often, or not at all if that is 0.
+func Of(r *tape.Recording, o backtest.Options, every time.Duration, candidates []backtest.Candidate, write func(Event)) {
+	for _, k := range o.Kinds {
 		if !r.Has(k) {
 			continue
 		}
-		ground, setup := score.NewGround(r, k, p.options.WarmUp), p.options.Setup(k)
-		for _, one := range p.candidates {
-			w := &reporter{kind: k, every: c.Every, write: write, common: event{
+		ground, setup := score.NewGround(r, k, o.WarmUp), o.Setup(k)
+		for _, one := range candidates {
+			w := &reporter{kind: k, every: every, write: write, common: Event{
 				Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Recommender: one.Name, Resource: k.String(),
 			}}
 			advisor := one.Make(backtest.Case{Recording: r, Ground: ground, Kind: k, Setup: setup})
