@@ -46,9 +46,9 @@ func shootOne(ctx context.Context, from shelf.Source, p plan, keys []report.Key,
 			return k.Dataset == from.Dataset && k.Workload == workload && k.Container == container
 		})
 	}
-	for r := range from.Read(ctx, drawn) { // problems were told when the containers were scored
-		if r == nil {
-			continue
+	for r, problem := range from.Read(ctx, drawn) {
+		if r == nil || problem != nil && !problem.Warning {
+			continue // it was told when the containers were scored
 		}
 		for k := range amount.Kind(amount.Kinds) {
 			at := slices.Index(keys, keyOf(r, k))

@@ -358,7 +358,9 @@ func TestTheEndOfTheContextEndsReading(t *testing.T) {
 		cancel()
 	}
 	require.Equal(t, 1, n)
-	for range Read(t.Context(), client, hour()) {
+	for r, p := range Read(t.Context(), client, hour()) {
+		require.NotNil(t, r)
+		require.Nil(t, p)
 		n++
 		break // whoever has enough is left alone
 	}
