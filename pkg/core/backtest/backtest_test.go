@@ -124,6 +124,22 @@ func TestKillRaisesBeforeTheRestart(t *testing.T) {
 	require.Positive(t, evicted.Scored.Evictions)
 }
 
+// The first sample of this container kills it, so the first that is known of it is
+// the kill. The recommender of a cluster recommends memory then; one that waited for
+// CPU would never see any, and the container would be killed for ever.
+func TestAKillBeforeTheFirstSampleIsEnough(t *testing.T) {
+	config := estimate.DefaultConfig()
+	recipe, err := estimate.ForName("vpa", config)
+	require.NoError(t, err)
+	r := recording(3*time.Hour, amount.Memory, always(gib))
+	for i := range r.Use[amount.CPU] {
+		r.Use[amount.CPU][i] = 100
+	}
+	c := Recipe("vpa", &recipe, amount.Resources{}, usage.DefaultConfig())
+	s := scored(t, r, amount.Memory, gib*3/4, c.Make(Case{Recording: r, Kind: amount.Memory}), nil)
+	require.Equal(t, 1, s.Cold.Kills+s.Scored.Kills)
+}
+
 // learner doubles its target with each kill, and has wide bounds.
 type learner struct {
 	contender.Fixed

@@ -78,14 +78,22 @@ func (a *Cluster) Killed(at time.Time, request, limit amount.Amount) {
 	a.store.ObserveOOM(usage.OOM{Container: a.key, At: at, Memory: request, Limit: limit, ID: strconv.Itoa(a.kills)})
 }
 
-// Advise implements replay.Advisor. As in a cluster nothing is recommended
-// before the first CPU sample.
+// Advise implements replay.Advisor. As in a cluster nothing is recommended for a kind
+// of which nothing is known: of a container that was killed before its first sample
+// only the memory is.
 func (a *Cluster) Advise(_ time.Time, current amount.Resources) amount.Bounds {
 	s := a.subject(current)
-	if a.scratch.Empty() {
+	known := [amount.Kinds]bool{amount.CPU: !a.scratch.CPU.Empty(), amount.Memory: !a.scratch.Memory.Empty()}
+	if known == [amount.Kinds]bool{} {
 		return amount.Bounds{}
 	}
-	return a.recipe.For(s)
+	b := a.recipe.For(s)
+	for k := range amount.Kind(amount.Kinds) {
+		if !known[k] {
+			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
+		}
+	}
+	return b
 }
 
 // Explain returns how the recommendation of a moment comes about.
