@@ -70,7 +70,7 @@ func TestAStaticCPUPolicyIsLearnedFromARefusal(t *testing.T) {
 		}
 		return fmt.Errorf("no pod was refused")
 	})
-	during(t, 4*time.Second, func() {}) // until the updater has seen it
+	during(t, 4*time.Second, func() {})        // until the updater has seen it
 	adviseAgain(t, first, pair("50m", "60Mi")) // for less it would be asked for again
 	awaitLeftAlone(t, first.Namespace, "StaticCPU")
 	next := pinnedTo(t, "static-cpu-next", "static-cpu-learned")
