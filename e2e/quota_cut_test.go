@@ -66,7 +66,11 @@ func TestAPodThatTheWebhookCutsIsEvictedOnce(t *testing.T) {
 	advise(t, w, vpav1.UpdateModeRecreate, larger, pointing("apps/v1", "StatefulSet"))
 	var evicted string
 	eventually(t, "a pod is evicted", func() error {
-		for _, pod := range pods(t, w) {
+		list, err := cluster.Kube.CoreV1().Pods(w.Namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, pod := range list.Items {
 			if pod.DeletionTimestamp != nil {
 				evicted = pod.Name
 				return nil

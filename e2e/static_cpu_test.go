@@ -13,8 +13,8 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// guaranteed is a workload of two pods of class Guaranteed on a node of a test.
-func guaranteed(t *testing.T, name, node string) harness.Workload {
+// pinnedTo is a workload of two pods of class Guaranteed on a node of a test.
+func pinnedTo(t *testing.T, name, node string) harness.Workload {
 	t.Helper()
 	w := plain(t, name, 2)
 	w.Containers[0].CPULimit, w.Containers[0].MemoryLimit = w.Containers[0].CPU, w.Containers[0].Memory
@@ -35,9 +35,9 @@ func neverAsked(t *testing.T, w harness.Workload) {
 func TestAStaticCPUPolicyIsKnownByTheLabelOfTheNode(t *testing.T) {
 	t.Parallel()
 	ownNode(t, "static-cpu", func(n *corev1.Node) { n.Labels["cpumanager"] = "true" })
-	left := guaranteed(t, "static-cpu-left", "static-cpu")
+	left := pinnedTo(t, "static-cpu-left", "static-cpu")
 	before := running(t, left)
-	moved := guaranteed(t, "static-cpu-moved", "static-cpu")
+	moved := pinnedTo(t, "static-cpu-moved", "static-cpu")
 	old := running(t, moved)
 	advise(t, left, vpav1.UpdateModeInPlace, larger)
 	advise(t, moved, vpav1.UpdateModeInPlaceOrRecreate, pair("200m", "200Mi"))
@@ -53,7 +53,7 @@ func TestAStaticCPUPolicyIsKnownByTheLabelOfTheNode(t *testing.T) {
 func TestAStaticCPUPolicyIsLearnedFromARefusal(t *testing.T) {
 	t.Parallel()
 	ownNode(t, "static-cpu-learned")
-	first := guaranteed(t, "static-cpu-first", "static-cpu-learned")
+	first := pinnedTo(t, "static-cpu-first", "static-cpu-learned")
 	first.Annotations = harness.With(first.Annotations, harness.ResizeAnnotation, "infeasible")
 	running(t, first)
 	advise(t, first, vpav1.UpdateModeInPlace, larger)
@@ -70,10 +70,10 @@ func TestAStaticCPUPolicyIsLearnedFromARefusal(t *testing.T) {
 		}
 		return fmt.Errorf("no pod was refused")
 	})
-	during(t, 4*time.Second, func() {}) // until the updater has seen it
-	adviseAgain(t, first, pair("400m", "200Mi"))
+	during(t, 4*time.Second, func() {})        // until the updater has seen it
+	adviseAgain(t, first, pair("50m", "60Mi")) // for less it would be asked for again
 	awaitLeftAlone(t, first.Namespace, "StaticCPU")
-	next := guaranteed(t, "static-cpu-next", "static-cpu-learned")
+	next := pinnedTo(t, "static-cpu-next", "static-cpu-learned")
 	before := running(t, next)
 	advise(t, next, vpav1.UpdateModeInPlace, larger)
 	awaitLeftAlone(t, next.Namespace, "StaticCPU")

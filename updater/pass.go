@@ -163,7 +163,7 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	switch {
 	case err == nil:
 		p.memory.Tried(c.UID, c.Containers, p.now)
-		p.memory.Did(c.Owner, c.Action.Change, c.Newest, p.now)
+		p.memory.Did(c.Owner, c.Change, c.Newest, p.now)
 		p.metrics.Resized(score)
 		return ""
 	case errors.Is(err, actuate.ErrInUse):
@@ -202,7 +202,7 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	err := p.carrier.Evict(ctx, c)
 	switch {
 	case err == nil:
-		p.memory.Did(c.Owner, c.Action.Change, c.Newest, p.now)
+		p.memory.Did(c.Owner, c.Change, c.Newest, p.now)
 		p.metrics.Evicted(score)
 		return ""
 	case errors.Is(err, actuate.ErrRehearsed), actuate.Gone(err):

@@ -160,6 +160,14 @@ func TestNodesThatAreGoneAreForgotten(t *testing.T) {
 	require.NoError(t, c.nodes.Delete(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}))
 	require.Empty(t, c.static(t, n, noon.Add(time.Minute)), "one was made anew, the other is gone")
 	require.Empty(t, n.refused)
+
+	synced := false
+	n.Synced = func() bool { return synced }
+	c.say("b", static)
+	require.Equal(t, []string{"b"}, c.static(t, n, noon), "nodes are not seen yet")
+	c.say("b", "")
+	synced = true
+	require.Empty(t, c.static(t, n, noon.Add(time.Minute)))
 }
 
 func TestNodesThatCannotBeSeenAreRememberedForADay(t *testing.T) {

@@ -350,7 +350,7 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 	t.Run("memory for a pod that dies of it", func(t *testing.T) {
 		for _, mode := range []live.Mode{live.InPlace, live.InPlaceOrRecreate} {
 			v := deployment(mode, 1, pods(1, sized(2000, 4000, true))...)
-			v.Pods[0].Ready, v.Pods[0].Containers[0].OOM = false, live.OOM{noon.Add(-time.Hour), noon}
+			v.Pods[0].Ready, v.Pods[0].Containers[0].OOM = false, live.OOM{Started: noon.Add(-time.Hour), Ended: noon}
 			r := plans(t, v, defaults())
 			require.Equal(t, []string{"resize p0: OutOfBounds"}, told(r))
 			require.Equal(t, amount.Of(2000, 1000<<20), r.Actions[0].Containers[0].Requests)
