@@ -28,7 +28,7 @@ func boostedPod(p *corev1.Pod) {
 
 // boosting starts the queue of the world.
 func (w *world) boosting(config *Config) {
-	w.serve(w.caches.boosts(config, w.loop.carrier, w.loop.metrics))
+	w.serve(w.caches.boosts(config, w.loop, w.loop.metrics))
 }
 
 func (w *world) serve(queue *boost.Queue) {
@@ -95,7 +95,7 @@ func (b behind) Get(string) (*corev1.Pod, error)             { return b.pod, nil
 func TestABoostIsTakenBackOnce(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
-	queue := w.caches.boosts(config, w.loop.carrier, w.loop.metrics)
+	queue := w.caches.boosts(config, w.loop, w.loop.metrics)
 	queue.Pods = behind{pod: w.pod("web-1-0")}
 	w.serve(queue)
 	w.awaitUnboosted("web-1-0")
@@ -201,4 +201,27 @@ type lines struct{ said chan string }
 func (l *lines) Write(text []byte) (int, error) {
 	l.said <- string(text)
 	return len(text), nil
+}
+
+// A node with the static CPU manager policy takes no CPU back from a pod of class
+// Guaranteed. Such a pod would be refused, evicted and boosted anew, for ever.
+func TestABoostIsNotTakenBackWhereTheCPUPolicyIsStatic(t *testing.T) {
+	config := Default()
+	static := node("n1", "8")
+	static.Labels = map[string]string{"cpumanager": "true"}
+	guaranteed := func(p *corev1.Pod) {
+		boostedPod(p)
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("400m", "100Mi"), Limits: list("400m", "100Mi")}
+	}
+	w := newWorld(t, config, append(deployment(4, guaranteed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), static)...)
+	w.caches.surroundings.WaitForCacheSync(t.Context().Done())
+	w.pass(noon)
+	w.boosting(config)
+	time.Sleep(100 * time.Millisecond)
+	require.Empty(t, w.writes())
+	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "StaticCPU"))
+
+	w = newWorld(t, config, append(deployment(1, guaranteed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), node("n1", "8"))...)
+	w.boosting(config)
+	w.awaitUnboosted("web-1-0")
 }

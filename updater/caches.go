@@ -119,10 +119,10 @@ func (c *caches) grown() (<-chan struct{}, error) {
 }
 
 // boosts returns the queue that takes startup boosts back.
-func (c *caches) boosts(config *Config, carrier boost.Carrier, m *tally.Metrics) *boost.Queue {
+func (c *caches) boosts(config *Config, loop *Loop, m *tally.Metrics) *boost.Queue {
 	return boost.New(boost.Config{
-		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Carrier: carrier,
-		Plan: config.planning(), Workers: config.BoostSyncs, Done: m.Unboosted,
+		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Carrier: loop.carrier,
+		Plan: config.planning(), Workers: config.BoostSyncs, Static: loop.nodes.Static, Done: m.Unboosted,
 	})
 }
 

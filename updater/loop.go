@@ -12,8 +12,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/capacity"
 	"loadline.dev/loadline/updater/explain"
@@ -151,7 +151,7 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 // found by planning for each alone, and left out.
 func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) disruption.Result {
 	log := klog.FromContext(ctx)
-	plan := func(vpas ...live.VPA) (r disruption.Result, err error) {
+	plan := func(vpas ...present.VPA) (r disruption.Result, err error) {
 		err = view.Guard(func() error {
 			r = l.planner(disruption.View{VPAs: vpas, Room: s.View.Room}, l.memory, l.config, now)
 			return nil
@@ -162,7 +162,7 @@ func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) dis
 	if err == nil {
 		return result
 	}
-	var sound []live.VPA
+	var sound []present.VPA
 	for _, v := range s.View.VPAs {
 		if _, err := plan(v); err == nil {
 			sound = append(sound, v)
@@ -172,7 +172,7 @@ func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) dis
 		left.Pods = nil
 		for _, pod := range v.Pods {
 			alone := v
-			alone.Pods = []live.Pod{pod}
+			alone.Pods = []present.Pod{pod}
 			if _, err := plan(alone); err != nil {
 				log.Error(err, "Pod skipped: no plan can be made for it", "pod", klog.KRef(pod.Namespace, pod.Name), "vpa", v.Name)
 				s.Broken = append(s.Broken, broken(v, pod))
@@ -197,7 +197,7 @@ func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) dis
 	return result
 }
 
-func broken(v live.VPA, p live.Pod) disruption.Skip {
+func broken(v present.VPA, p present.Pod) disruption.Skip {
 	return disruption.Skip{Reason: disruption.Broken,
 		Subject: disruption.Subject{Namespace: v.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}}
 }

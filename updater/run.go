@@ -144,7 +144,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		pulse := &lease.Pulse{Beat: beat, Timeout: h.Timeout}
 		loop.alive = pulse.Alive
 	}
-	boosts := caches.boosts(config, loop.carrier, p.metrics)
+	boosts := caches.boosts(config, loop, p.metrics)
 	if err := boosts.Watch(caches.pods.Core().V1().Pods().Informer()); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ var budgets = map[string]int{
 	"pkg/core/policy":     500,
 	"pkg/core/ownership":  150,
 	"pkg/core/disruption": 800,
-	"pkg/core/live":       500,
+	"pkg/core/present":    500,
 	"pkg/core/past":       250,
 	"pkg/core/startup":    150,
 	"pkg/core/calm":       300,

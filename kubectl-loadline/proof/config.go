@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/cookbook"
-	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
 )
@@ -165,7 +165,7 @@ func (c *Config) limits(s *replay.Setup) error {
 }
 
 func (c *Config) update(s *replay.Setup) error {
-	modes := map[string]live.Mode{"in-place": live.InPlaceOrRecreate, "evict": live.Recreate}
+	modes := map[string]present.Mode{"in-place": present.InPlaceOrRecreate, "evict": present.Recreate}
 	mode, known := modes[c.Mode]
 	s.Update.Mode = mode
 	s.Update.FromChange = c.LifetimeFrom == "change"

@@ -20,7 +20,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/startup"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
@@ -33,6 +34,7 @@ const (
 	longPause   = 1000 * time.Second
 	searches    = 5
 	budgetPause = 30 * time.Second // until the budget is asked again
+	staticPause = 10 * time.Minute // until a node that takes no CPU back is looked at again
 	restartTime = time.Minute      // a container that restarts may look ready for so long, and caches be behind
 )
 
@@ -48,6 +50,8 @@ type Config struct {
 	Carrier Carrier
 	Plan    disruption.Config // the budget for containers that restart
 	Workers int               // pods that are served at the same time
+	// Static tells whether a node has the static CPU manager policy.
+	Static func(node string) bool
 	// Done is told of every attempt, with the VPA of the pod; without VPA only
 	// its namespace is set.
 	Done func(vpa cache.ObjectName, err error)
@@ -171,8 +175,11 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 		return left, nil // the cache is behind; if it is not, it is time to do it again
 	}
 	core := reading.Pod(pod, 0)
-	if core.Pending || core.Resize != live.NotResizing {
+	if core.Pending || core.Resize != present.NotResizing {
 		return 0, nil // the end of it is an event
+	}
+	if q.pinned(core, verdict) {
+		return staticPause, nil
 	}
 	if restarts(core, verdict) {
 		refused, err := q.refused(ctx, reading, pod)
@@ -215,8 +222,22 @@ func (q *Queue) justDone(uid types.UID, verdict startup.Verdict, now time.Time) 
 	return 0
 }
 
+// pinned tells whether the node would refuse to take the boost back. A pod that was
+// refused would be evicted, boosted anew, and refused again.
+func (q *Queue) pinned(p present.Pod, verdict startup.Verdict) bool {
+	p.Static, p.Containers = q.Static(p.Node), slices.Clone(p.Containers)
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		at := slices.IndexFunc(verdict.Give, func(f policy.Fitted) bool { return f.Name == c.Asked.Name })
+		if c.Observed = at >= 0; c.Observed {
+			c.Fitted = verdict.Give[at]
+		}
+	}
+	return p.Pinned()
+}
+
 // restarts tells whether what the pod would get restarts one of its containers.
-func restarts(p live.Pod, verdict startup.Verdict) bool {
+func restarts(p present.Pod, verdict startup.Verdict) bool {
 	for _, f := range verdict.Give {
 		for i := range p.Containers {
 			if c := &p.Containers[i]; c.Asked.Name == f.Name && c.RestartsFor(f) {
@@ -237,7 +258,7 @@ func (q *Queue) refused(ctx context.Context, reading view.Reading, pod *corev1.P
 	budget := disruption.NewBudget(&v, q.Plan)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var this *live.Pod
+	var this *present.Pod
 	for i := range v.Pods {
 		p := &v.Pods[i]
 		if p.UID == string(pod.UID) {

@@ -32,7 +32,7 @@ var meanings = map[disruption.Reason]string{
 	disruption.NodeFull:          "no node has room for the recommended size now; for a resize its own node",
 	disruption.TooLargeForNode:   "no node is large enough for the recommended size; for a resize its own node",
 	disruption.ClassWouldChange:  "a resize would change the QoS class of the pod, and the mode allows no eviction",
-	disruption.StaticCPU:         "its node has the static CPU manager policy and gives a pod of class Guaranteed no other CPU in place, and the mode allows no eviction",
+	disruption.StaticCPU:         "its node has the static CPU manager policy and gives a pod of class Guaranteed no other CPU in place, and the mode allows no eviction, or a new pod would only have its startup boost again",
 	disruption.Deferred:          "the node has no room now",
 	disruption.Infeasible:        "the node can never grant it (mode `InPlace` only)",
 	disruption.ResizeFailed:      "the node tried and failed (mode `InPlace`; in `InPlaceOrRecreate` for up to an hour, when it could not take memory that is in use)",

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,18 +15,29 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // Nodes tells which nodes have the static CPU manager policy. The zero value knows
-// none, and learns. It must not be used by two goroutines at once.
+// none, and learns. Of its methods only Static may be used beside others.
 type Nodes struct {
 	Selector labels.Selector        // nodes that have it; nil: none is known
 	Lister   corelisters.NodeLister // nil: nodes cannot be seen
 	Synced   func() bool            // whether they are known yet
 
 	refused map[string]refusal // by the name of the node
+	marked  atomic.Pointer[map[string]bool]
+}
+
+// Static tells whether a node had the static policy when Mark was last called; before
+// that, whether the selector names it.
+func (n *Nodes) Static(node string) bool {
+	if marked := n.marked.Load(); marked != nil {
+		return (*marked)[node]
+	}
+	selected, err := n.selected()
+	return err == nil && selected[node]
 }
 
 // Parse reads the selector of Nodes. One that names no label names no node.
@@ -51,8 +63,8 @@ const memory = 24 * time.Hour
 // that nodes cannot be listed; what nodes have refused is told all the same.
 func (n *Nodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1.Pod, now time.Time) error {
 	static, err := n.selected()
-	each(v, func(p *live.Pod) {
-		if p.Resize != live.ResizeInfeasible || !refuses(object(disruption.Subject{UID: p.UID})) {
+	each(v, func(p *present.Pod) {
+		if p.Resize != present.ResizeInfeasible || !refuses(object(disruption.Subject{UID: p.UID})) {
 			return
 		}
 		if n.refused == nil {
@@ -68,13 +80,14 @@ func (n *Nodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1
 	for name := range n.refused {
 		static[name] = true
 	}
+	n.marked.Store(&static)
 	if len(static) > 0 {
-		each(v, func(p *live.Pod) { p.Static = static[p.Node] })
+		each(v, func(p *present.Pod) { p.Static = static[p.Node] })
 	}
 	return err
 }
 
-func each(v *disruption.View, do func(*live.Pod)) {
+func each(v *disruption.View, do func(*present.Pod)) {
 	for i := range v.VPAs {
 		pods := v.VPAs[i].Pods
 		for j := range pods {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/present"
 )
 
 func infeasible(message string) *corev1.Pod {
@@ -73,9 +73,9 @@ type cluster struct {
 
 func newCluster(nodes ...string) *cluster {
 	c := &cluster{nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), pods: map[string]*corev1.Pod{}}
-	c.view.VPAs = make([]live.VPA, len(nodes)) // one for each pod
+	c.view.VPAs = make([]present.VPA, len(nodes)) // one for each pod
 	for i, name := range nodes {
-		c.view.VPAs[i].Pods = []live.Pod{{UID: "pod-on-" + name, Node: name}}
+		c.view.VPAs[i].Pods = []present.Pod{{UID: "pod-on-" + name, Node: name}}
 	}
 	return c
 }
@@ -87,9 +87,9 @@ func (c *cluster) put(t *testing.T, name string, uid types.UID, labels map[strin
 func (c *cluster) say(node, message string) {
 	for i := range c.view.VPAs {
 		if p := &c.view.VPAs[i].Pods[0]; p.Node == node {
-			p.Resize = live.NotResizing
+			p.Resize = present.NotResizing
 			if message != "" {
-				p.Resize = live.ResizeInfeasible
+				p.Resize = present.ResizeInfeasible
 			}
 			c.pods[p.UID] = infeasible(message)
 		}

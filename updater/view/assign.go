@@ -10,8 +10,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/ownership"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -61,8 +61,8 @@ func (r *Reader) assign(ctx context.Context, pods []*corev1.Pod) []owned {
 
 // fill puts the VPAs with their pods into the view.
 func (r *Reader) fill(ctx context.Context, s *Snapshot, controlled []owned) {
-	s.View.VPAs = make([]live.VPA, 0, len(r.memo.vpas))
-	f := filling{Reader: r, snapshot: s, pods: make([]live.Pod, 0, len(controlled)), groups: make([]live.Group, 0, len(r.memo.owners)+8)}
+	s.View.VPAs = make([]present.VPA, 0, len(r.memo.vpas))
+	f := filling{Reader: r, snapshot: s, pods: make([]present.Pod, 0, len(controlled)), groups: make([]present.Group, 0, len(r.memo.owners)+8)}
 	for len(controlled) > 0 {
 		n := slices.IndexFunc(controlled, func(o owned) bool { return o.vpa != controlled[0].vpa })
 		if n < 0 {
@@ -78,8 +78,8 @@ func (r *Reader) fill(ctx context.Context, s *Snapshot, controlled []owned) {
 type filling struct {
 	*Reader
 	snapshot *Snapshot
-	pods     []live.Pod
-	groups   []live.Group
+	pods     []present.Pod
+	groups   []present.Group
 	owners   []*knownOwner // of the groups of the present VPA
 }
 
@@ -123,7 +123,7 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 	f.snapshot.View.VPAs = append(f.snapshot.View.VPAs, v)
 }
 
-func (f *filling) vpa(reading Reading) (v live.VPA, err error) {
+func (f *filling) vpa(reading Reading) (v present.VPA, err error) {
 	defer caught(&err)
 	return reading.VPA(f.PerVPAConfig), nil
 }
@@ -157,8 +157,8 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 
 // group reads how many pods an owner wants. Owners that do not tell it, such as
 // a Job or a custom workload without scale, count by their live pods.
-func (r *Reader) group(ctx context.Context, owner target.Key) live.Group {
-	g := live.Group{Replicas: live.Unknown}
+func (r *Reader) group(ctx context.Context, owner target.Key) present.Group {
+	g := present.Group{Replicas: present.Unknown}
 	replicas, known := r.Targets.Replicas(ctx, owner)
 	switch {
 	case known:

@@ -11,9 +11,9 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/startup"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -67,7 +67,7 @@ func (r *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (Reading, boo
 		if ref := vpa.Spec.TargetRef; ref == nil || ref.Kind != top.Kind || ref.Name != top.Name {
 			continue
 		}
-		if mode(convert.Mode(vpa)) == live.Off && !convert.HasBoost(vpa) {
+		if mode(convert.Mode(vpa)) == present.Off && !convert.HasBoost(vpa) {
 			continue
 		}
 		selector, err := r.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
@@ -98,14 +98,14 @@ func (r *Reader) reading(namespace, name string) (Reading, error) {
 
 // Siblings returns the core value of a VPA with those of its pods that have the
 // owner of the given one.
-func (r *Reader) Siblings(ctx context.Context, reading Reading, pod *corev1.Pod) (live.VPA, error) {
+func (r *Reader) Siblings(ctx context.Context, reading Reading, pod *corev1.Pod) (present.VPA, error) {
 	owner, _ := target.Controller(pod.Namespace, pod.OwnerReferences)
 	pods, err := r.Pods.Pods(pod.Namespace).List(labels.Everything())
 	if err != nil {
-		return live.VPA{}, fmt.Errorf("list pods of namespace %s: %w", pod.Namespace, err)
+		return present.VPA{}, fmt.Errorf("list pods of namespace %s: %w", pod.Namespace, err)
 	}
 	v := reading.VPA(r.PerVPAConfig)
-	v.Groups = []live.Group{r.group(ctx, owner)}
+	v.Groups = []present.Group{r.group(ctx, owner)}
 	for _, p := range pods {
 		if o, ok := target.Controller(p.Namespace, p.OwnerReferences); ok && o == owner && p.DeletionTimestamp == nil {
 			v.Pods = append(v.Pods, reading.Pod(p, 0))

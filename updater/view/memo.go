@@ -13,8 +13,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/ownership"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -47,14 +47,14 @@ type knownRanges struct {
 type knownPod struct {
 	pod  *corev1.Pod
 	of   *knownVPA
-	core live.Pod
+	core present.Pod
 	pass int
 }
 
 type knownOwner struct {
 	target.Key
 	top  target.Key // the topmost owner
-	name string     // for live.Group
+	name string     // for present.Group
 	pass int
 }
 
@@ -165,4 +165,4 @@ func indexed(vpa *vpav1.VerticalPodAutoscaler, selector labels.Selector) ownersh
 	}
 }
 
-func acts(m live.Mode) bool { return m != live.Off && m != live.Initial }
+func acts(m present.Mode) bool { return m != present.Off && m != present.Initial }

@@ -9,8 +9,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/present"
 )
 
 // Reading is one VPA, read once for all its pods.
@@ -33,8 +33,8 @@ func NewReading(vpa *vpav1.VerticalPodAutoscaler, ranges convert.LimitRanges) Re
 
 // VPA returns the core value without pods. The per-VPA time of a quick OOM
 // counts only with the feature gate PerVPAConfig.
-func (r Reading) VPA(perVPAConfig bool) live.VPA {
-	v := live.VPA{Namespace: r.Object.Namespace, Name: r.Object.Name, Mode: mode(convert.Mode(r.Object))}
+func (r Reading) VPA(perVPAConfig bool) present.VPA {
+	v := present.VPA{Namespace: r.Object.Namespace, Name: r.Object.Name, Mode: mode(convert.Mode(r.Object))}
 	p := r.Object.Spec.UpdatePolicy
 	if p == nil {
 		return v
@@ -49,7 +49,7 @@ func (r Reading) VPA(perVPAConfig bool) live.VPA {
 		if e == nil {
 			continue
 		}
-		requirement := live.Requirement{Higher: e.ChangeRequirement == vpav1.TargetHigherThanRequests}
+		requirement := present.Requirement{Higher: e.ChangeRequirement == vpav1.TargetHigherThanRequests}
 		for k := range amount.Kind(amount.Kinds) {
 			requirement.Kinds[k] = slices.Contains(e.Resources, convert.ResourceName(k))
 		}
@@ -58,23 +58,23 @@ func (r Reading) VPA(perVPAConfig bool) live.VPA {
 	return v
 }
 
-func mode(m vpav1.UpdateMode) live.Mode {
+func mode(m vpav1.UpdateMode) present.Mode {
 	switch m {
 	case vpav1.UpdateModeRecreate, vpav1.UpdateModeAuto:
-		return live.Recreate
+		return present.Recreate
 	case vpav1.UpdateModeInPlaceOrRecreate:
-		return live.InPlaceOrRecreate
+		return present.InPlaceOrRecreate
 	case vpav1.UpdateModeInPlace:
-		return live.InPlace
+		return present.InPlace
 	case vpav1.UpdateModeInitial:
-		return live.Initial
+		return present.Initial
 	}
-	return live.Off
+	return present.Off
 }
 
 // Pod returns the core value of a pod that belongs to the group of that index.
-func (r Reading) Pod(pod *corev1.Pod, group int) live.Pod {
-	p := live.Pod{
+func (r Reading) Pod(pod *corev1.Pod, group int) present.Pod {
+	p := present.Pod{
 		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Group: group,
 		Pending:    pod.Status.Phase == corev1.PodPending,
 		Whole:      convert.SizedAsWhole(pod),
@@ -86,7 +86,7 @@ func (r Reading) Pod(pod *corev1.Pod, group int) live.Pod {
 		Footprint:  convert.Footprint(pod),
 		Traits:     convert.Traits(pod),
 		Fixed:      fixed(pod),
-		Containers: make([]live.Container, len(pod.Spec.Containers)),
+		Containers: make([]present.Container, len(pod.Spec.Containers)),
 	}
 	if pod.Status.StartTime != nil {
 		p.Started = pod.Status.StartTime.Time
@@ -98,7 +98,7 @@ func (r Reading) Pod(pod *corev1.Pod, group int) live.Pod {
 	observed, known := convert.Observed(pod)
 	for i := range p.Containers {
 		c := &pod.Spec.Containers[i]
-		p.Containers[i] = live.Container{
+		p.Containers[i] = present.Container{
 			Observed: !known || slices.Contains(observed, c.Name),
 			Off:      r.rules.For(c.Name).Off,
 			Current:  current.Containers[i],
@@ -122,7 +122,7 @@ func fixed(pod *corev1.Pod) (containers []policy.Container) {
 
 // conditions reads whether a pod is ready, and the state of its resize. A
 // pending resize counts more than one in progress, because it is the newer.
-func conditions(pod *corev1.Pod) (ready bool, state live.ResizeState, since time.Time) {
+func conditions(pod *corev1.Pod) (ready bool, state present.ResizeState, since time.Time) {
 	for _, c := range pod.Status.Conditions {
 		if c.Status != corev1.ConditionTrue {
 			continue
@@ -133,7 +133,7 @@ func conditions(pod *corev1.Pod) (ready bool, state live.ResizeState, since time
 		case corev1.PodResizePending:
 			state, since = pending(c.Reason), c.LastTransitionTime.Time
 		case corev1.PodResizeInProgress:
-			if state == live.NotResizing {
+			if state == present.NotResizing {
 				state, since = inProgress(c), c.LastTransitionTime.Time
 			}
 		}
@@ -141,24 +141,24 @@ func conditions(pod *corev1.Pod) (ready bool, state live.ResizeState, since time
 	return ready, state, since
 }
 
-func pending(reason string) live.ResizeState {
+func pending(reason string) present.ResizeState {
 	switch reason {
 	case corev1.PodReasonDeferred:
-		return live.ResizeDeferred
+		return present.ResizeDeferred
 	case corev1.PodReasonInfeasible:
-		return live.ResizeInfeasible
+		return present.ResizeInfeasible
 	}
-	return live.ResizeUnclear
+	return present.ResizeUnclear
 }
 
-func inProgress(c corev1.PodCondition) live.ResizeState {
+func inProgress(c corev1.PodCondition) present.ResizeState {
 	switch {
 	case c.Reason == "" && c.Message == "":
-		return live.ResizeInProgress
+		return present.ResizeInProgress
 	case c.Reason == corev1.PodReasonError:
-		return live.ResizeError
+		return present.ResizeError
 	}
-	return live.ResizeUnclear
+	return present.ResizeUnclear
 }
 
 // restarts tells which kinds the resize policy of a container restarts it for.
@@ -176,12 +176,12 @@ func restarts(c *corev1.Container) (kinds [amount.Kinds]bool) {
 // oomKilled is the reason the kubelet gives for such a termination.
 const oomKilled = "OOMKilled"
 
-func outOfMemory(pod *corev1.Pod, container string) live.OOM {
+func outOfMemory(pod *corev1.Pod, container string) present.OOM {
 	for i := range pod.Status.ContainerStatuses {
 		s := &pod.Status.ContainerStatuses[i]
 		if t := s.LastTerminationState.Terminated; s.Name == container && t != nil && t.Reason == oomKilled {
-			return live.OOM{Started: t.StartedAt.Time, Ended: t.FinishedAt.Time}
+			return present.OOM{Started: t.StartedAt.Time, Ended: t.FinishedAt.Time}
 		}
 	}
-	return live.OOM{}
+	return present.OOM{}
 }

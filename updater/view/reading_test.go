@@ -14,8 +14,8 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/scope"
 	"loadline.dev/loadline/pkg/kube/client"
 )
@@ -66,7 +66,7 @@ func TestPodDuringResize(t *testing.T) {
 	require.Equal(t, amount.Of(200, 200<<20), app.Asked.Requests)
 	require.Equal(t, amount.Of(200, 200<<20), app.Fitted.Requests)
 	require.Equal(t, [amount.Kinds]bool{amount.Memory: true}, app.Restarts)
-	require.Equal(t, live.OOM{Started: noon.Time, Ended: noon.Time}, app.OOM)
+	require.Equal(t, present.OOM{Started: noon.Time, Ended: noon.Time}, app.OOM)
 	require.True(t, app.Observed)
 	require.False(t, side.Observed)
 	require.True(t, side.Off)
@@ -75,7 +75,7 @@ func TestPodDuringResize(t *testing.T) {
 
 // What quotas and their cuts ask of a pod comes through the caches.
 func TestWhatQuotasAskOfAPod(t *testing.T) {
-	read := func(change func(*corev1.Pod)) live.Pod {
+	read := func(change func(*corev1.Pod)) present.Pod {
 		p := pod("app")
 		change(p)
 		trimmed, err := client.Trim(p)
@@ -100,23 +100,23 @@ func TestConditions(t *testing.T) {
 	earlier := metav1.NewTime(noon.Add(-time.Hour))
 	for name, c := range map[string]struct {
 		all   []condition
-		state live.ResizeState
+		state present.ResizeState
 		since time.Time
 		ready bool
 	}{
-		"none":                   {nil, live.NotResizing, time.Time{}, false},
-		"ready":                  {[]condition{{Type: ready, Status: yes}}, live.NotResizing, time.Time{}, true},
-		"not ready":              {[]condition{{Type: ready, Status: no}}, live.NotResizing, time.Time{}, false},
-		"deferred":               {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, live.ResizeDeferred, noon.Time, false},
-		"infeasible":             {[]condition{{Type: pending, Status: yes, Reason: "Infeasible"}}, live.ResizeInfeasible, time.Time{}, false},
-		"unknown reason":         {[]condition{{Type: pending, Status: yes, Reason: "New"}}, live.ResizeUnclear, time.Time{}, false},
-		"over":                   {[]condition{{Type: pending, Status: no, Reason: "Infeasible"}}, live.NotResizing, time.Time{}, false},
-		"in progress":            {[]condition{{Type: progress, Status: yes}}, live.ResizeInProgress, time.Time{}, false},
-		"error":                  {[]condition{{Type: progress, Status: yes, Reason: "Error", Message: "m"}}, live.ResizeError, time.Time{}, false},
-		"unknown progress":       {[]condition{{Type: progress, Status: yes, Message: "m"}}, live.ResizeUnclear, time.Time{}, false},
-		"one after the other":    {[]condition{{Type: progress, Status: yes, LastTransitionTime: earlier}, {Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, live.ResizeDeferred, noon.Time, false},
-		"one before the other":   {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}, {Type: progress, Status: yes, LastTransitionTime: earlier}}, live.ResizeDeferred, noon.Time, false},
-		"another kind of status": {[]condition{{Type: pending, Status: "", Reason: "Deferred"}}, live.NotResizing, time.Time{}, false},
+		"none":                   {nil, present.NotResizing, time.Time{}, false},
+		"ready":                  {[]condition{{Type: ready, Status: yes}}, present.NotResizing, time.Time{}, true},
+		"not ready":              {[]condition{{Type: ready, Status: no}}, present.NotResizing, time.Time{}, false},
+		"deferred":               {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, present.ResizeDeferred, noon.Time, false},
+		"infeasible":             {[]condition{{Type: pending, Status: yes, Reason: "Infeasible"}}, present.ResizeInfeasible, time.Time{}, false},
+		"unknown reason":         {[]condition{{Type: pending, Status: yes, Reason: "New"}}, present.ResizeUnclear, time.Time{}, false},
+		"over":                   {[]condition{{Type: pending, Status: no, Reason: "Infeasible"}}, present.NotResizing, time.Time{}, false},
+		"in progress":            {[]condition{{Type: progress, Status: yes}}, present.ResizeInProgress, time.Time{}, false},
+		"error":                  {[]condition{{Type: progress, Status: yes, Reason: "Error", Message: "m"}}, present.ResizeError, time.Time{}, false},
+		"unknown progress":       {[]condition{{Type: progress, Status: yes, Message: "m"}}, present.ResizeUnclear, time.Time{}, false},
+		"one after the other":    {[]condition{{Type: progress, Status: yes, LastTransitionTime: earlier}, {Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, present.ResizeDeferred, noon.Time, false},
+		"one before the other":   {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}, {Type: progress, Status: yes, LastTransitionTime: earlier}}, present.ResizeDeferred, noon.Time, false},
+		"another kind of status": {[]condition{{Type: pending, Status: "", Reason: "Deferred"}}, present.NotResizing, time.Time{}, false},
 	} {
 		p := pod("app")
 		p.Status.Conditions = c.all
@@ -129,19 +129,19 @@ func TestConditions(t *testing.T) {
 
 func TestUpdatePolicy(t *testing.T) {
 	v := vpa()
-	require.Equal(t, live.VPA{Namespace: "shop", Name: "v", Mode: live.Recreate}, NewReading(v, convert.LimitRanges{}).VPA(true))
+	require.Equal(t, present.VPA{Namespace: "shop", Name: "v", Mode: present.Recreate}, NewReading(v, convert.LimitRanges{}).VPA(true))
 
 	v.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{
 		UpdateMode: new(vpav1.UpdateModeInPlace), MinReplicas: new(int32(3)), EvictAfterOOMSeconds: new(int32(30)),
 		EvictionRequirements: []*vpav1.EvictionRequirement{nil, {Resources: []corev1.ResourceName{"memory", "gpu"}, ChangeRequirement: vpav1.TargetHigherThanRequests}},
 	}
-	want := live.VPA{Namespace: "shop", Name: "v", Mode: live.InPlace, MinReplicas: 3,
-		Requirements: []live.Requirement{{Kinds: [amount.Kinds]bool{amount.Memory: true}, Higher: true}}}
+	want := present.VPA{Namespace: "shop", Name: "v", Mode: present.InPlace, MinReplicas: 3,
+		Requirements: []present.Requirement{{Kinds: [amount.Kinds]bool{amount.Memory: true}, Higher: true}}}
 	require.Equal(t, want, NewReading(v, convert.LimitRanges{}).VPA(false))
 	want.QuickOOM = 30 * time.Second
 	require.Equal(t, want, NewReading(v, convert.LimitRanges{}).VPA(true))
-	for text, want := range map[vpav1.UpdateMode]live.Mode{"Auto": live.Recreate, "Initial": live.Initial, "Off": live.Off,
-		"InPlaceOrRecreate": live.InPlaceOrRecreate, "Future": live.Off} {
+	for text, want := range map[vpav1.UpdateMode]present.Mode{"Auto": present.Recreate, "Initial": present.Initial, "Off": present.Off,
+		"InPlaceOrRecreate": present.InPlaceOrRecreate, "Future": present.Off} {
 		require.Equal(t, want, mode(text))
 	}
 }

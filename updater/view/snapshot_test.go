@@ -24,7 +24,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/present"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -126,13 +126,13 @@ func TestD1D3ReplicasOfOwners(t *testing.T) {
 		&appsv1.StatefulSet{ObjectMeta: meta("e", "web"), Spec: appsv1.StatefulSetSpec{Selector: selector()}},
 		controlled("e", "sts", "apps/v1", "StatefulSet", "web"), targeting("v", "e", "apps/v1", "StatefulSet", "web"),
 	)
-	var got []live.Group
+	var got []present.Group
 	for _, v := range read(t, r).View.VPAs {
 		require.Len(t, v.Pods, 1, v.Namespace)
 		got = append(got, v.Groups...)
 	}
-	require.Equal(t, []live.Group{
-		{Replicas: 5, Key: "a/ReplicaSet web"}, {Replicas: 7, Key: "b/DaemonSet web"}, {Replicas: live.Unknown, Key: "c/Job web"},
+	require.Equal(t, []present.Group{
+		{Replicas: 5, Key: "a/ReplicaSet web"}, {Replicas: 7, Key: "b/DaemonSet web"}, {Replicas: present.Unknown, Key: "c/Job web"},
 		{Replicas: 4, Key: "d/Room.example.com blue"}, {Replicas: 0, Key: "e/StatefulSet web"},
 	}, got, "D1, D3")
 }
@@ -143,7 +143,7 @@ func TestAnOldScaleDoesNotEnlargeTheBudget(t *testing.T) {
 	for i := range 10 {
 		objects = append(objects, controlled("d", fmt.Sprintf("room-%d", i), "example.com/v1", "Room", "blue"))
 	}
-	require.Equal(t, []live.Group{{Replicas: 10, Key: "d/Room.example.com blue"}}, read(t, newReader(t, objects...)).View.VPAs[0].Groups)
+	require.Equal(t, []present.Group{{Replicas: 10, Key: "d/Room.example.com blue"}}, read(t, newReader(t, objects...)).View.VPAs[0].Groups)
 }
 
 func TestD12WhatIsLeftOut(t *testing.T) {

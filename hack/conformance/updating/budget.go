@@ -12,8 +12,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
@@ -124,13 +124,13 @@ func (in *budgetInput) replicas() int {
 	case "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet":
 		return in.ConfiguredReplicas
 	}
-	return live.Unknown
+	return present.Unknown
 }
 
 func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 	read := reading(in.vpa(), nil)
 	v := read.VPA(false)
-	v.Groups = []live.Group{{Replicas: in.replicas()}}
+	v.Groups = []present.Group{{Replicas: in.replicas()}}
 	memory := past.Memory{Resizing: map[string]time.Time{}}
 	byName, objects := map[string]int{}, []*corev1.Pod{}
 	for i, p := range in.Pods {
@@ -173,7 +173,7 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 			result.Decision = decisionName(decision)
 		case "unboost":
 			verdict := read.Boosted(objects[byName[op.Pod]], evaluated())
-			done := len(verdict.Over) > 0 && !pod.Pending && pod.Resize == live.NotResizing
+			done := len(verdict.Over) > 0 && !pod.Pending && pod.Resize == present.NotResizing
 			result.Done = &done
 		default:
 			return out, fmt.Errorf("unknown op %q", op.Op)

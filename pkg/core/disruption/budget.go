@@ -3,7 +3,7 @@ package disruption
 import (
 	"cmp"
 
-	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/present"
 )
 
 // Budget counts how many pods of each owner may be away at once. It lasts for
@@ -24,7 +24,7 @@ type owner struct {
 }
 
 // NewBudget counts the pods of a VPA.
-func NewBudget(v *live.VPA, c Config) *Budget {
+func NewBudget(v *present.VPA, c Config) *Budget {
 	b := &Budget{owners: make([]owner, len(v.Groups))}
 	alive := make([]int, len(v.Groups))
 	for i := range v.Pods {
@@ -45,7 +45,7 @@ func NewBudget(v *live.VPA, c Config) *Budget {
 	for i, g := range v.Groups {
 		o := &b.owners[i]
 		o.wanted = g.Replicas
-		if g.Replicas == live.Unknown {
+		if g.Replicas == present.Unknown {
 			o.wanted = alive[i]
 		}
 		o.tolerated = int(float64(o.wanted) * c.Tolerance)
@@ -60,7 +60,7 @@ func NewBudget(v *live.VPA, c Config) *Budget {
 }
 
 // of returns the owner of a pod, nil if it is not known.
-func (b *Budget) of(p *live.Pod) *owner {
+func (b *Budget) of(p *present.Pod) *owner {
 	if p.Group < 0 || p.Group >= len(b.owners) {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (b *Budget) of(p *live.Pod) *owner {
 }
 
 // problem is why no pod of the owner may be disrupted at all, or empty.
-func (b *Budget) problem(p *live.Pod) Reason {
+func (b *Budget) problem(p *present.Pod) Reason {
 	if o := b.of(p); o != nil {
 		return o.problem
 	}
@@ -78,7 +78,7 @@ func (b *Budget) problem(p *live.Pod) Reason {
 // Refuses returns why the pod may not be disrupted now, empty if it may. A
 // pending pod costs nothing. A pod that is not ready is counted among the
 // running ones; a ready one must also leave enough ready ones behind.
-func (b *Budget) Refuses(p *live.Pod) Reason {
+func (b *Budget) Refuses(p *present.Pod) Reason {
 	if reason := b.problem(p); reason != "" {
 		return reason
 	}
@@ -103,7 +103,7 @@ func (b *Budget) Refuses(p *live.Pod) Reason {
 }
 
 // Spend records that the pod is disrupted.
-func (b *Budget) Spend(p *live.Pod) {
+func (b *Budget) Spend(p *present.Pod) {
 	o := b.of(p)
 	if o == nil || p.Pending {
 		return

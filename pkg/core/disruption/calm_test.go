@@ -8,15 +8,15 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
 // remembered is a deployment whose owner is remembered.
-func remembered(mode live.Mode, n int, change func(i int, p *live.Pod)) *live.VPA {
-	v := deployment(mode, n, pods(n, func(i int, p *live.Pod) {
+func remembered(mode present.Mode, n int, change func(i int, p *present.Pod)) *present.VPA {
+	v := deployment(mode, n, pods(n, func(i int, p *present.Pod) {
 		p.Created = noon.Add(-24 * time.Hour)
 		if change != nil {
 			change(i, p)
@@ -26,15 +26,15 @@ func remembered(mode live.Mode, n int, change func(i int, p *live.Pod)) *live.VP
 	return v
 }
 
-func planned(v *live.VPA, m past.Memory, c Config, now time.Time) Result {
-	return Plan(View{VPAs: []live.VPA{*v}}, m, c, now)
+func planned(v *present.VPA, m past.Memory, c Config, now time.Time) Result {
+	return Plan(View{VPAs: []present.VPA{*v}}, m, c, now)
 }
 
 func did(m *past.Memory, a Action, now time.Time) { m.Did(a.Owner, a.Change, a.Newest, now) }
 
 // evictions plays passes, one a minute, in which each evicted pod comes back at
 // once as it was or with what comes gives it, and counts them.
-func evictions(v *live.VPA, passes int, comes ...func(*live.Pod)) (n int) {
+func evictions(v *present.VPA, passes int, comes ...func(*present.Pod)) (n int) {
 	memory := past.Memory{}
 	for pass := range passes {
 		now := noon.Add(time.Duration(pass) * time.Minute)
@@ -58,33 +58,33 @@ func evictions(v *live.VPA, passes int, comes ...func(*live.Pod)) (n int) {
 }
 
 func TestPodsThatComeBackUnchangedAreNotEvictedForEver(t *testing.T) {
-	require.LessOrEqual(t, evictions(remembered(live.Recreate, 2, nil), 24*60), 10, "one a minute without back-off")
-	forgotten := remembered(live.Recreate, 2, nil)
+	require.LessOrEqual(t, evictions(remembered(present.Recreate, 2, nil), 24*60), 10, "one a minute without back-off")
+	forgotten := remembered(present.Recreate, 2, nil)
 	forgotten.Groups[0].Key = ""
 	require.Equal(t, 24*60, evictions(forgotten, 24*60))
 
 	left := amount.Amount(0)
-	cut := func(p *live.Pod) { // to what a quota leaves, which depends on how large the old pod was
+	cut := func(p *present.Pod) { // to what a quota leaves, which depends on how large the old pod was
 		left = 400 - left
 		p.Containers[0].Asked.Requests = amount.Of(left+90, (left+90)<<20)
 		p.Containers[0].Current = p.Containers[0].Asked
 	}
-	require.LessOrEqual(t, evictions(remembered(live.Recreate, 2, nil), 24*60, cut), 10, "one a minute without back-off")
+	require.LessOrEqual(t, evictions(remembered(present.Recreate, 2, nil), 24*60, cut), 10, "one a minute without back-off")
 
-	v := remembered(live.Recreate, 2, nil)
+	v := remembered(present.Recreate, 2, nil)
 	memory := planned(v, past.Memory{}, defaults(), noon).Memory
 	did(&memory, planned(v, past.Memory{}, defaults(), noon).Actions[0], noon)
 	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
 	r := planned(v, memory, defaults(), noon.Add(time.Minute))
 	require.Equal(t, []string{"skip p0: BackingOff", "skip p1: BackingOff"}, told(r))
 
-	v.Mode = live.InPlaceOrRecreate
+	v.Mode = present.InPlaceOrRecreate
 	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, told(planned(v, memory, defaults(), noon.Add(time.Minute))),
 		"a resize needs no webhook")
 }
 
 func TestAPauseIsWrittenOnPodsAndReadFromThem(t *testing.T) {
-	v := remembered(live.Recreate, 2, nil)
+	v := remembered(present.Recreate, 2, nil)
 	var memory past.Memory
 	did(&memory, planned(v, past.Memory{}, defaults(), noon).Actions[0], noon)
 	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
@@ -107,7 +107,7 @@ func TestAPauseIsWrittenOnPodsAndReadFromThem(t *testing.T) {
 
 	v.Pods[0].Pause, v.Groups[0].Key = want, ""
 	require.NotEmpty(t, planned(v, past.Memory{}, defaults(), noon.Add(time.Minute)).Actions, "an owner that is not known is not remembered")
-	v = remembered(live.Recreate, 2, func(_ int, p *live.Pod) {
+	v = remembered(present.Recreate, 2, func(_ int, p *present.Pod) {
 		p.Pause = want
 		p.Containers[0].Asked.Requests, p.Containers[0].Current.Requests = p.Containers[0].Fitted.Requests, p.Containers[0].Fitted.Requests
 	})
@@ -115,7 +115,7 @@ func TestAPauseIsWrittenOnPodsAndReadFromThem(t *testing.T) {
 }
 
 func TestAStartupBoostIsNotTakenForAChangeWithoutEffect(t *testing.T) {
-	v := remembered(live.Recreate, 2, func(_ int, p *live.Pod) { p.Containers[0] = container(2500, 100, 1000, 1000) })
+	v := remembered(present.Recreate, 2, func(_ int, p *present.Pod) { p.Containers[0] = container(2500, 100, 1000, 1000) })
 	var memory past.Memory
 	did(&memory, planned(v, past.Memory{}, defaults(), noon).Actions[0], noon)
 	fresh := &v.Pods[0]
@@ -141,7 +141,7 @@ func TestAStartupBoostIsNotTakenForAChangeWithoutEffect(t *testing.T) {
 }
 
 func TestAnotherRecommendationWaitsBeforeItUndoesTheLast(t *testing.T) {
-	for _, mode := range []live.Mode{live.Recreate, live.InPlaceOrRecreate} {
+	for _, mode := range []present.Mode{present.Recreate, present.InPlaceOrRecreate} {
 		v := remembered(mode, 2, nil)
 		c := defaults()
 		c.Hold = 10 * time.Minute
@@ -158,7 +158,7 @@ func TestAnotherRecommendationWaitsBeforeItUndoesTheLast(t *testing.T) {
 }
 
 func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
-	v := deployment(live.InPlaceOrRecreate, 2, pods(2, nil)...)
+	v := deployment(present.InPlaceOrRecreate, 2, pods(2, nil)...)
 	memory, asked := past.Memory{}, 0
 	for minute := range 120 {
 		now := noon.Add(time.Duration(minute) * time.Minute)
@@ -174,19 +174,19 @@ func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
 	require.Equal(t, 9, asked, "after 0, 1, 2, 4, 8, 16 and then each 30 minutes")
 
 	other := v.Pods[0]
-	other.Containers = []live.Container{container(100, 100, 2000, 1000)}
+	other.Containers = []present.Container{container(100, 100, 2000, 1000)}
 	v.Pods[0] = other
 	require.Contains(t, told(planned(v, memory, defaults(), noon.Add(2*time.Hour))), "resize or evict p0: OutOfBounds", "another target")
 }
 
 func TestNoEvictionDuringARollout(t *testing.T) {
-	v := deployment(live.Recreate, 3, pods(3, func(i int, p *live.Pod) { p.Ready = i > 0 })...)
+	v := deployment(present.Recreate, 3, pods(3, func(i int, p *present.Pod) { p.Ready = i > 0 })...)
 	v.Groups[0].Rolling = true
 	generous := defaults()
 	generous.Tolerance = 1
 	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: RolloutUnderWay", "skip p2: RolloutUnderWay"}, told(plans(t, v, generous)),
 		"the pod that is not ready may need the change")
-	v.Mode = live.InPlaceOrRecreate
+	v.Mode = present.InPlaceOrRecreate
 	require.Equal(t, []string{"resize or evict p0: OutOfBounds", "skip p1: BudgetSpent", "skip p2: BudgetSpent"}, told(plans(t, v, defaults())))
 	v.Pods = v.Pods[1:]
 	v.Groups[0].Replicas = 2
@@ -196,9 +196,9 @@ func TestNoEvictionDuringARollout(t *testing.T) {
 }
 
 func TestTheLastReadyPodStays(t *testing.T) {
-	v := deployment(live.Recreate, 2, pods(2, func(i int, p *live.Pod) { p.Ready = i == 0 })...)
+	v := deployment(present.Recreate, 2, pods(2, func(i int, p *present.Pod) { p.Ready = i == 0 })...)
 	require.Equal(t, []string{"evict p1: OutOfBounds", "skip p0: NoBudget"}, told(plans(t, v, defaults())))
-	v = deployment(live.Recreate, 1, pods(1, nil)...)
+	v = deployment(present.Recreate, 1, pods(1, nil)...)
 	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, v, defaults())))
 	v.MinReplicas = 1
 	require.Equal(t, []string{"evict p0: OutOfBounds"}, told(plans(t, v, defaults())), "the VPA allows it")
@@ -212,33 +212,33 @@ func rooms(free1, free2 amount.Amount, quotas ...room.Quota) *room.Room {
 	return room.New([]room.Node{of("n1", 4, free1), of("n2", 16, free2)}, map[string][]room.Quota{"shop": quotas})
 }
 
-func housed(mode live.Mode, n int) *live.VPA {
-	return deployment(mode, n, pods(n, func(_ int, p *live.Pod) { p.Node, p.Footprint = "n1", p.Containers[0].Current.Requests })...)
+func housed(mode present.Mode, n int) *present.VPA {
+	return deployment(mode, n, pods(n, func(_ int, p *present.Pod) { p.Node, p.Footprint = "n1", p.Containers[0].Current.Requests })...)
 }
 
 func TestWhatDoesNotFitIsNotTried(t *testing.T) {
-	plan := func(v *live.VPA, r *room.Room, m past.Memory, now time.Time) Result {
-		return Plan(View{VPAs: []live.VPA{*v}, Room: r}, m, defaults(), now)
+	plan := func(v *present.VPA, r *room.Room, m past.Memory, now time.Time) Result {
+		return Plan(View{VPAs: []present.VPA{*v}, Room: r}, m, defaults(), now)
 	}
-	v := housed(live.Recreate, 2)
+	v := housed(present.Recreate, 2)
 	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(plan(v, rooms(0, 1), past.Memory{}, noon)))
 	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), past.Memory{}, noon)))
 	v.Pods[0].Containers[0] = container(100, 100, 17000, 100)
 	require.Contains(t, told(plan(v, rooms(4, 16), past.Memory{}, noon)), "skip p0: TooLargeForNode")
 	c := defaults()
 	c.Autoscaled = true
-	v = housed(live.Recreate, 2)
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(Plan(View{VPAs: []live.VPA{*v}, Room: rooms(0, 0)}, past.Memory{}, c, noon)))
+	v = housed(present.Recreate, 2)
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(Plan(View{VPAs: []present.VPA{*v}, Room: rooms(0, 0)}, past.Memory{}, c, noon)))
 
-	v = housed(live.InPlace, 2)
+	v = housed(present.InPlace, 2)
 	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 16), past.Memory{}, noon)))
 	quota := room.Quota{Requests: amount.Resources{}.With(amount.CPU, 100)}
-	for _, mode := range []live.Mode{live.Recreate, live.InPlace, live.InPlaceOrRecreate} {
+	for _, mode := range []present.Mode{present.Recreate, present.InPlace, present.InPlaceOrRecreate} {
 		require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: QuotaFull"}, told(plan(housed(mode, 2), rooms(4, 4, quota), past.Memory{}, noon)))
 	}
 
 	t.Run("a full node is waited for, and then left", func(t *testing.T) {
-		v := housed(live.InPlaceOrRecreate, 2)
+		v := housed(present.InPlaceOrRecreate, 2)
 		first := plan(v, rooms(0, 16), past.Memory{}, noon)
 		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(first))
 		again := plan(v, rooms(0, 16), first.Memory, noon.Add(5*time.Minute))
@@ -247,7 +247,7 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), again.Memory, noon.Add(6*time.Minute))))
 	})
 	t.Run("a node that is too small is left at once", func(t *testing.T) {
-		v := housed(live.InPlaceOrRecreate, 2)
+		v := housed(present.InPlaceOrRecreate, 2)
 		for i := range v.Pods {
 			v.Pods[i].Containers[0] = container(100, 100, 5000, 1000)
 		}
@@ -259,60 +259,60 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 // its template, and the quota has no room for it beside the old one, the webhook would
 // cut it to the template.
 func TestAShrinkingPodIsNotCutToItsTemplate(t *testing.T) {
-	shrinking := func(mode live.Mode, sized bool) View {
-		v := deployment(mode, 2, pods(2, func(_ int, p *live.Pod) {
-			p.Sized, p.Node, p.Containers = sized, "n1", []live.Container{container(900, 900, 300, 300)}
+	shrinking := func(mode present.Mode, sized bool) View {
+		v := deployment(mode, 2, pods(2, func(_ int, p *present.Pod) {
+			p.Sized, p.Node, p.Containers = sized, "n1", []present.Container{container(900, 900, 300, 300)}
 			p.Footprint = p.Containers[0].Current.Requests
 		})...)
 		tight := room.Quota{Requests: amount.Of(200, 9<<30)}
-		return View{VPAs: []live.VPA{*v}, Room: rooms(1, 1, tight)}
+		return View{VPAs: []present.VPA{*v}, Room: rooms(1, 1, tight)}
 	}
 	for _, c := range []struct {
-		mode  live.Mode
+		mode  present.Mode
 		sized bool
 		want  string
 	}{
-		{live.Recreate, true, "skip p0: QuotaFull"},
-		{live.Recreate, false, "evict p0: OutOfBounds"},
-		{live.InPlaceOrRecreate, true, "resize p0: OutOfBounds"},
-		{live.InPlaceOrRecreate, false, "resize or evict p0: OutOfBounds"},
+		{present.Recreate, true, "skip p0: QuotaFull"},
+		{present.Recreate, false, "evict p0: OutOfBounds"},
+		{present.InPlaceOrRecreate, true, "resize p0: OutOfBounds"},
+		{present.InPlaceOrRecreate, false, "resize or evict p0: OutOfBounds"},
 	} {
 		require.Equal(t, c.want, told(Plan(shrinking(c.mode, c.sized), past.Memory{}, defaults(), noon))[0], "%+v", c)
 	}
 }
 
 func TestTheClassOfAPodIsKnownBeforeAsking(t *testing.T) {
-	unsized := func(_ int, p *live.Pod) {
+	unsized := func(_ int, p *present.Pod) {
 		p.Containers[0].Asked.Requests, p.Containers[0].Current.Requests = amount.Resources{}, amount.Resources{}
 	}
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(plans(t, deployment(live.InPlaceOrRecreate, 2, pods(2, unsized)...), defaults())))
-	require.Equal(t, []string{"skip p0: ClassWouldChange", "skip p1: ClassWouldChange"}, told(plans(t, deployment(live.InPlace, 2, pods(2, unsized)...), defaults())))
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(plans(t, deployment(present.InPlaceOrRecreate, 2, pods(2, unsized)...), defaults())))
+	require.Equal(t, []string{"skip p0: ClassWouldChange", "skip p1: ClassWouldChange"}, told(plans(t, deployment(present.InPlace, 2, pods(2, unsized)...), defaults())))
 }
 
 // Kubelets with the static policy of the CPU manager refuse other CPU to pods of class
 // Guaranteed, whether they have whole CPUs or a share.
 func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
-	sized := func(cpu, wantCPU amount.Amount, static bool) func(int, *live.Pod) {
-		return func(_ int, p *live.Pod) {
+	sized := func(cpu, wantCPU amount.Amount, static bool) func(int, *present.Pod) {
+		return func(_ int, p *present.Pod) {
 			c := container(cpu, 100, wantCPU, 1000)
 			c.Asked.Limits = c.Asked.Requests
 			c.Current, c.Fitted.Limits = c.Asked, c.Fitted.Requests
-			p.Static, p.Containers = static, []live.Container{c}
+			p.Static, p.Containers = static, []present.Container{c}
 		}
 	}
-	burstable := func(i int, p *live.Pod) {
+	burstable := func(i int, p *present.Pod) {
 		sized(2000, 4000, true)(i, p)
 		c := &p.Containers[0]
 		c.Asked.Limits = amount.Of(9000, 9<<30)
 		c.Current.Limits, c.Fitted.Limits = c.Asked.Limits, c.Asked.Limits
 	}
-	oneOf := func(i int, p *live.Pod) { // a pod is of one class: all of its containers count
+	oneOf := func(i int, p *present.Pod) { // a pod is of one class: all of its containers count
 		sized(2000, 4000, true)(i, p)
 		p.Fixed = []policy.Container{{Requests: amount.Of(1, 1)}}
 	}
 	left, evicted, resized := []string{"skip p0: StaticCPU", "skip p1: StaticCPU"}, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, "resize"
 	for name, test := range map[string]struct {
-		pod    func(int, *live.Pod)
+		pod    func(int, *present.Pod)
 		pinned bool
 	}{
 		"whole CPUs":           {sized(2000, 4000, true), true},
@@ -322,7 +322,7 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 		"class Burstable":      {burstable, false},
 		"Burstable by another": {oneOf, false},
 	} {
-		for mode, want := range map[live.Mode][]string{live.InPlace: left, live.InPlaceOrRecreate: evicted} {
+		for mode, want := range map[present.Mode][]string{present.InPlace: left, present.InPlaceOrRecreate: evicted} {
 			got := told(plans(t, deployment(mode, 2, pods(2, test.pod)...), defaults()))
 			if test.pinned {
 				require.Equal(t, want, got, name)
@@ -332,25 +332,25 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 		}
 	}
 	t.Run("budgets hold", func(t *testing.T) {
-		v := deployment(live.InPlaceOrRecreate, 1, pods(1, sized(2000, 4000, true))...)
+		v := deployment(present.InPlaceOrRecreate, 1, pods(1, sized(2000, 4000, true))...)
 		c := defaults()
 		c.FreeResizes = true
 		require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, v, c)))
 	})
 	t.Run("back to what the node gave", func(t *testing.T) {
-		v := deployment(live.InPlace, 2, pods(2, sized(2000, 2000, true))...)
+		v := deployment(present.InPlace, 2, pods(2, sized(2000, 2000, true))...)
 		for i := range v.Pods {
 			p := &v.Pods[i]
-			p.Resize = live.ResizeInfeasible
+			p.Resize = present.ResizeInfeasible
 			p.Containers[0].Asked.Requests = p.Containers[0].Asked.Requests.With(amount.CPU, 4000)
 			p.Containers[0].Asked.Limits = p.Containers[0].Asked.Requests
 		}
 		require.Equal(t, "resize p0: Retry", told(plans(t, v, defaults()))[0])
 	})
 	t.Run("memory for a pod that dies of it", func(t *testing.T) {
-		for _, mode := range []live.Mode{live.InPlace, live.InPlaceOrRecreate} {
+		for _, mode := range []present.Mode{present.InPlace, present.InPlaceOrRecreate} {
 			v := deployment(mode, 1, pods(1, sized(2000, 4000, true))...)
-			v.Pods[0].Ready, v.Pods[0].Containers[0].OOM = false, live.OOM{Started: noon.Add(-time.Hour), Ended: noon}
+			v.Pods[0].Ready, v.Pods[0].Containers[0].OOM = false, present.OOM{Started: noon.Add(-time.Hour), Ended: noon}
 			r := plans(t, v, defaults())
 			require.Equal(t, []string{"resize p0: OutOfBounds"}, told(r))
 			require.Equal(t, amount.Of(2000, 1000<<20), r.Actions[0].Containers[0].Requests)
@@ -361,23 +361,23 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 }
 
 func TestAResizeThatNobodyActsOnIsNotWaitedForForEver(t *testing.T) {
-	v := deployment(live.InPlaceOrRecreate, 2, pods(2, func(_ int, p *live.Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests })...)
+	v := deployment(present.InPlaceOrRecreate, 2, pods(2, func(_ int, p *present.Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests })...)
 	first := plans(t, v, defaults())
 	require.Equal(t, []string{"skip p0: WaitingForNode", "skip p1: WaitingForNode"}, told(first))
 	later := planned(v, first.Memory, defaults(), noon.Add(time.Hour+1))
 	require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(later))
-	v.Mode = live.InPlace
+	v.Mode = present.InPlace
 	require.Empty(t, planned(v, first.Memory, defaults(), noon.Add(time.Hour+1)).Actions)
 }
 
 func TestActionsTellWhoIsDisturbed(t *testing.T) {
-	v := deployment(live.InPlaceOrRecreate, 1, small("p0"))
+	v := deployment(present.InPlaceOrRecreate, 1, small("p0"))
 	v.MinReplicas = 1
 	require.True(t, plans(t, v, defaults()).Actions[0].Disrupts, "it may come to an eviction")
-	v.Mode = live.InPlace
+	v.Mode = present.InPlace
 	require.False(t, plans(t, v, defaults()).Actions[0].Disrupts)
 	v.Pods[0].Containers[0].Restarts[amount.Memory] = true
 	require.True(t, plans(t, v, defaults()).Actions[0].Disrupts)
-	v.Pods[0].Ready, v.Mode = false, live.Recreate
+	v.Pods[0].Ready, v.Mode = false, present.Recreate
 	require.False(t, plans(t, v, defaults()).Actions[0].Disrupts)
 }

@@ -3,8 +3,8 @@ package disruption
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/pkg/core/present"
 )
 
 // Decision is what can be done with a pod in place.
@@ -22,7 +22,7 @@ const (
 
 // Situation is what Decide needs besides the pod.
 type Situation struct {
-	Mode   live.Mode
+	Mode   present.Mode
 	Budget *Budget
 	Memory past.Memory
 	Config Config
@@ -31,23 +31,23 @@ type Situation struct {
 
 // Decide says what can be done with the pod in place, the first match of the
 // table in the contract of the updater, section 2.8.2.
-func (s Situation) Decide(p *live.Pod) (Decision, Reason) {
+func (s Situation) Decide(p *present.Pod) (Decision, Reason) {
 	free := s.free(p)
 	problem := s.Budget.problem(p)
 	switch {
-	case s.Mode == live.InPlace && !s.Config.InPlaceMode:
+	case s.Mode == present.InPlace && !s.Config.InPlaceMode:
 		return Wait, ModeNotEnabled
 	case problem == NoOwner, problem != "" && !free && !s.Config.FreeResizes:
 		return Wait, problem
 	case p.Pending:
 		return Wait, NotRunning
-	case s.Mode == live.InPlace && s.Memory.Refuses(p):
+	case s.Mode == present.InPlace && s.Memory.Refuses(p):
 		return Hold, Infeasible
-	case s.Mode == live.InPlace && p.Resize == live.ResizeInfeasible:
+	case s.Mode == present.InPlace && p.Resize == present.ResizeInfeasible:
 		return Again, Infeasible
-	case s.Mode == live.InPlace && p.Resize != live.NotResizing:
+	case s.Mode == present.InPlace && p.Resize != present.NotResizing:
 		return Busy, unresized(p.Resize)
-	case p.Resize != live.NotResizing, s.Memory.Refuses(p):
+	case p.Resize != present.NotResizing, s.Memory.Refuses(p):
 		return s.fallback(p)
 	case free:
 		return Go, ""
@@ -60,13 +60,13 @@ func (s Situation) Decide(p *live.Pod) (Decision, Reason) {
 
 // free tells whether a resize of the pod needs no budget. It is still counted
 // against the budget of others, as in the reference VPA.
-func (s Situation) free(p *live.Pod) bool {
+func (s Situation) free(p *present.Pod) bool {
 	return p.Cured() || s.Config.FreeResizes && !p.Restarting()
 }
 
 // Evictable returns why the pod may not be evicted now, empty if it may.
-func (s Situation) Evictable(p *live.Pod) Reason {
-	if p.Pending || p.Resize == live.NotResizing {
+func (s Situation) Evictable(p *present.Pod) Reason {
+	if p.Pending || p.Resize == present.NotResizing {
 		return s.Budget.Refuses(p)
 	}
 	_, reason := s.fallback(p)
@@ -74,10 +74,10 @@ func (s Situation) Evictable(p *live.Pod) Reason {
 }
 
 // fallback says whether a pod whose resize did not come about is evicted.
-func (s Situation) fallback(p *live.Pod) (Decision, Reason) {
+func (s Situation) fallback(p *present.Pod) (Decision, Reason) {
 	age := s.Now.Sub(s.Memory.Since(p, s.Now))
-	waits := p.Resize == live.ResizeDeferred && age <= DeferredTimeout ||
-		(p.Resize == live.ResizeInProgress || p.Resize == live.ResizeError && p.GivesMemory()) && age <= InProgressTimeout
+	waits := p.Resize == present.ResizeDeferred && age <= DeferredTimeout ||
+		(p.Resize == present.ResizeInProgress || p.Resize == present.ResizeError && p.GivesMemory()) && age <= InProgressTimeout
 	if waits {
 		return Wait, unresized(p.Resize)
 	}
@@ -88,13 +88,13 @@ func (s Situation) fallback(p *live.Pod) (Decision, Reason) {
 }
 
 // unresized says why a pod in this state is left alone.
-func unresized(r live.ResizeState) Reason {
+func unresized(r present.ResizeState) Reason {
 	switch r {
-	case live.ResizeDeferred:
+	case present.ResizeDeferred:
 		return Deferred
-	case live.ResizeInfeasible:
+	case present.ResizeInfeasible:
 		return Infeasible
-	case live.ResizeError, live.ResizeUnclear:
+	case present.ResizeError, present.ResizeUnclear:
 		return ResizeFailed
 	}
 	return WaitingForNode

@@ -4,14 +4,14 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/portion"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
 // inPlace plans the resize of a pod, or its eviction where a resize did not or
 // cannot come about.
-func (p *plan) inPlace(v *live.VPA, c candidate, s Situation) {
+func (p *plan) inPlace(v *present.VPA, c candidate, s Situation) {
 	decision, reason := s.Decide(c.pod)
 	cause := c.Cause()
 	switch decision {
@@ -47,14 +47,14 @@ func (p *plan) inPlace(v *live.VPA, c candidate, s Situation) {
 
 // ignored tells whether a resize was accepted long ago and nobody acted on it,
 // so that the pod may be evicted instead.
-func (p *plan) ignored(v *live.VPA, pod *live.Pod) bool {
-	return v.Mode == live.InPlaceOrRecreate && pod.Unanswered() && p.now.Sub(p.before.Since(pod, p.now)) > InProgressTimeout
+func (p *plan) ignored(v *present.VPA, pod *present.Pod) bool {
+	return v.Mode == present.InPlaceOrRecreate && pod.Unanswered() && p.now.Sub(p.before.Since(pod, p.now)) > InProgressTimeout
 }
 
 // resize plans a resize that the budget allows, or that needs none; refused is
 // what the budget says of an eviction.
-func (p *plan) resize(v *live.VPA, pod *live.Pod, s Situation, refused Reason, cause Cause) {
-	evicts := v.Mode == live.InPlaceOrRecreate
+func (p *plan) resize(v *present.VPA, pod *present.Pod, s Situation, refused Reason, cause Cause) {
+	evicts := v.Mode == present.InPlaceOrRecreate
 	possible, reason := grantable(pod)
 	if reason != "" {
 		p.instead(v, pod, s, cause, reason, evicts)
@@ -99,7 +99,7 @@ func (p *plan) resize(v *live.VPA, pod *live.Pod, s Situation, refused Reason, c
 // grantable returns what of a change a node can ever grant in place, or why nothing:
 // a pod keeps its class, and under the static policy its CPU. One that lacks memory
 // gets that alone.
-func grantable(p *live.Pod) (*live.Pod, Reason) {
+func grantable(p *present.Pod) (*present.Pod, Reason) {
 	switch {
 	case p.ChangesClass():
 		return nil, ClassWouldChange
@@ -115,7 +115,7 @@ func grantable(p *live.Pod) (*live.Pod, Reason) {
 
 // instead evicts a pod that cannot be resized, if the mode allows that, or else
 // gives the reason.
-func (p *plan) instead(v *live.VPA, pod *live.Pod, s Situation, cause Cause, reason Reason, evicts bool) {
+func (p *plan) instead(v *present.VPA, pod *present.Pod, s Situation, cause Cause, reason Reason, evicts bool) {
 	if !evicts {
 		p.skip(v, pod, reason)
 		return
@@ -124,7 +124,7 @@ func (p *plan) instead(v *live.VPA, pod *live.Pod, s Situation, cause Cause, rea
 }
 
 // crowded is for how long a pod is known not to fit on its node.
-func (p *plan) crowded(pod *live.Pod) time.Duration {
+func (p *plan) crowded(pod *present.Pod) time.Duration {
 	since, known := p.before.Crowded[pod.UID]
 	if !known {
 		since = p.now

@@ -2,13 +2,13 @@ package disruption
 
 import (
 	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
 // capped returns a pod that grows by what there is room for, where that is enough to
 // be worth a resize; else nil. What goes beyond the room has its turn when there is more.
-func (p *plan) capped(pod *live.Pod) *live.Pod {
+func (p *plan) capped(pod *present.Pod) *present.Pod {
 	if !p.config.CapToRoom {
 		return nil
 	}
@@ -18,7 +18,7 @@ func (p *plan) capped(pod *live.Pod) *live.Pod {
 		return nil
 	}
 	for k := range amount.Kind(amount.Kinds) {
-		if grown := need.Wants.Value(k) > need.Has.Value(k); grown && live.Relative(k, need.Has.Value(k), need.Wants.Value(k)) >= p.config.Threshold {
+		if grown := need.Wants.Value(k) > need.Has.Value(k); grown && present.Relative(k, need.Has.Value(k), need.Wants.Value(k)) >= p.config.Threshold {
 			return part
 		}
 	}

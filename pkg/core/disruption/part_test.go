@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
@@ -31,10 +31,10 @@ func TestAResizeIsCutToTheRoom(t *testing.T) {
 		"CPU has no room at all":      {room.New([]room.Node{{Name: "n1", Open: true, Free: amount.Of(0, 4<<30)}}, nil), amount.Of(100, 1000<<20)},
 		"the node has given too much": {room.New([]room.Node{{Name: "n1", Open: true, Free: amount.Of(-50, 4<<30)}}, nil), amount.Of(100, 1000<<20)},
 	} {
-		for _, mode := range []live.Mode{live.InPlace, live.InPlaceOrRecreate} {
+		for _, mode := range []present.Mode{present.InPlace, present.InPlaceOrRecreate} {
 			v := housed(mode, 2)
 			v.Pods = v.Pods[:1]
-			r := Plan(View{VPAs: []live.VPA{*v}, Room: test.room}, past.Memory{}, capping(), noon)
+			r := Plan(View{VPAs: []present.VPA{*v}, Room: test.room}, past.Memory{}, capping(), noon)
 			require.Len(t, r.Actions, 1, "%s: %v", name, told(r))
 			require.Equal(t, test.want, r.Actions[0].Containers[0].Requests, name)
 			if test.want != amount.Of(1000, 1000<<20) {
@@ -47,12 +47,12 @@ func TestAResizeIsCutToTheRoom(t *testing.T) {
 // What is left of a change is not asked for again and again, and a pod that got a
 // part is not taken to have what it needs.
 func TestAPodThatGotAPartWaitsForMoreRoom(t *testing.T) {
-	v := housed(live.InPlaceOrRecreate, 2)
+	v := housed(present.InPlaceOrRecreate, 2)
 	v.Pods = v.Pods[:1]
 	tight := func(left amount.Amount) *room.Room {
 		return room.New([]room.Node{{Name: "n1", Open: true, Free: amount.Of(left, 4<<30)}}, nil)
 	}
-	first := Plan(View{VPAs: []live.VPA{*v}, Room: tight(450)}, past.Memory{}, capping(), noon)
+	first := Plan(View{VPAs: []present.VPA{*v}, Room: tight(450)}, past.Memory{}, capping(), noon)
 	require.Equal(t, []string{"resize p0: OutOfBounds"}, told(first))
 	did(&first.Memory, first.Actions[0], noon)
 	pod := &v.Pods[0]
@@ -60,19 +60,19 @@ func TestAPodThatGotAPartWaitsForMoreRoom(t *testing.T) {
 	pod.Containers[0].Current = pod.Containers[0].Asked
 	pod.Footprint = pod.Containers[0].Current.Requests
 
-	r := Plan(View{VPAs: []live.VPA{*v}, Room: tight(40)}, first.Memory, capping(), noon.Add(time.Minute))
+	r := Plan(View{VPAs: []present.VPA{*v}, Room: tight(40)}, first.Memory, capping(), noon.Add(time.Minute))
 	require.Equal(t, []string{"skip p0: NodeFull"}, told(r), "40m more are not worth a resize")
-	r = Plan(View{VPAs: []live.VPA{*v}, Room: tight(300)}, r.Memory, capping(), noon.Add(2*time.Minute))
+	r = Plan(View{VPAs: []present.VPA{*v}, Room: tight(300)}, r.Memory, capping(), noon.Add(2*time.Minute))
 	require.Equal(t, []string{"resize p0: Changed"}, told(r))
 }
 
 func TestLimitsKeepTheirProportionInAPart(t *testing.T) {
-	v := housed(live.InPlace, 2)
+	v := housed(present.InPlace, 2)
 	v.Pods = v.Pods[:1]
 	c := &v.Pods[0].Containers[0]
 	c.Asked.Limits, c.Current.Limits, c.Fitted.Limits = amount.Of(200, 100<<20), amount.Of(200, 100<<20), amount.Of(2000, 1000<<20)
 	for name, quota := range map[string]room.Quota{"of requests": {Requests: amount.Of(450, 450<<20)}, "of limits": {Limits: amount.Of(900, 450<<20)}} {
-		r := Plan(View{VPAs: []live.VPA{*v}, Room: rooms(4, 0, quota)}, past.Memory{}, capping(), noon)
+		r := Plan(View{VPAs: []present.VPA{*v}, Room: rooms(4, 0, quota)}, past.Memory{}, capping(), noon)
 		require.Equal(t, []string{"resize p0: OutOfBounds"}, told(r), name)
 		require.Equal(t, amount.Of(550, 550<<20), r.Actions[0].Containers[0].Requests, name)
 		require.Equal(t, amount.Of(1100, 550<<20), r.Actions[0].Containers[0].Limits, name)
@@ -80,8 +80,8 @@ func TestLimitsKeepTheirProportionInAPart(t *testing.T) {
 }
 
 func TestNothingIsCutUnlessAsked(t *testing.T) {
-	v := housed(live.InPlace, 2)
-	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(Plan(View{VPAs: []live.VPA{*v}, Room: rooms(0, 16)}, past.Memory{}, defaults(), noon)))
-	v = housed(live.Recreate, 2)
-	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(Plan(View{VPAs: []live.VPA{*v}, Room: rooms(0, 0)}, past.Memory{}, capping(), noon)), "evictions never are")
+	v := housed(present.InPlace, 2)
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(Plan(View{VPAs: []present.VPA{*v}, Room: rooms(0, 16)}, past.Memory{}, defaults(), noon)))
+	v = housed(present.Recreate, 2)
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(Plan(View{VPAs: []present.VPA{*v}, Room: rooms(0, 0)}, past.Memory{}, capping(), noon)), "evictions never are")
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/calm"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
@@ -68,14 +68,14 @@ func Plan(view View, memory past.Memory, c Config, now time.Time) Result {
 	if view.Room != nil {
 		p.room = view.Room.Clone()
 	}
-	order := make([]*live.VPA, len(view.VPAs))
+	order := make([]*present.VPA, len(view.VPAs))
 	pods := 0
 	for i := range view.VPAs {
 		order[i] = &view.VPAs[i]
 		pods += len(order[i].Pods)
 	}
 	p.result.Skipped = make([]Skip, 0, pods)
-	slices.SortStableFunc(order, func(a, b *live.VPA) int {
+	slices.SortStableFunc(order, func(a, b *present.VPA) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	for _, v := range order {
@@ -95,17 +95,17 @@ type plan struct {
 
 // candidate is a pod that is worth a change.
 type candidate struct {
-	pod *live.Pod
+	pod *present.Pod
 	Assessment
 }
 
-func (p *plan) vpa(v *live.VPA) {
+func (p *plan) vpa(v *present.VPA) {
 	p.learn(v)
 	var candidates []candidate
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		p.result.Memory.Carry(p.before, pod, p.now)
-		if v.Mode == live.Off || v.Mode == live.Initial {
+		if v.Mode == present.Off || v.Mode == present.Initial {
 			p.skip(v, pod, ModeOff)
 		} else if a := Assess(v, pod, p.config, p.now); a.Reason != "" {
 			p.skip(v, pod, a.Reason)
@@ -130,7 +130,7 @@ func (p *plan) vpa(v *live.VPA) {
 }
 
 // learn sees from the pods of a VPA what came of the last changes.
-func (p *plan) learn(v *live.VPA) {
+func (p *plan) learn(v *present.VPA) {
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		if pause, begins := p.result.Memory.Learn(v.GroupOf(pod).Key, pod, p.now); begins {
@@ -140,9 +140,9 @@ func (p *plan) learn(v *live.VPA) {
 }
 
 // recreate plans the eviction of a pod whose VPA does not resize.
-func (p *plan) recreate(v *live.VPA, c candidate, s Situation) {
+func (p *plan) recreate(v *present.VPA, c candidate, s Situation) {
 	cause := c.Cause()
-	if c.pod.Resize != live.NotResizing {
+	if c.pod.Resize != present.NotResizing {
 		cause = ResizeStuck
 	} else if !c.pod.Asks() {
 		p.skip(v, c.pod, WaitingForNode)
@@ -153,7 +153,7 @@ func (p *plan) recreate(v *live.VPA, c candidate, s Situation) {
 
 // evict plans an eviction unless it is refused already, or something else
 // speaks against it.
-func (p *plan) evict(v *live.VPA, pod *live.Pod, b *Budget, cause Cause, refused Reason) {
+func (p *plan) evict(v *present.VPA, pod *present.Pod, b *Budget, cause Cause, refused Reason) {
 	if refused == "" {
 		refused = p.unsuitable(v, pod)
 	}
@@ -170,7 +170,7 @@ func (p *plan) evict(v *live.VPA, pod *live.Pod, b *Budget, cause Cause, refused
 
 // unsuitable says why the pod must not be evicted now for the sake of its
 // workload, or because it would find no place again.
-func (p *plan) unsuitable(v *live.VPA, pod *live.Pod) Reason {
+func (p *plan) unsuitable(v *present.VPA, pod *present.Pod) Reason {
 	if reason := p.restless(v, pod); reason != "" {
 		return reason
 	}
@@ -182,7 +182,7 @@ func (p *plan) unsuitable(v *live.VPA, pod *live.Pod) Reason {
 
 // restless says why nothing that disrupts the pod should happen to its workload
 // now. A pod that is not ready is not spared for a rollout: the change may cure it.
-func (p *plan) restless(v *live.VPA, pod *live.Pod) Reason {
+func (p *plan) restless(v *present.VPA, pod *present.Pod) Reason {
 	g := v.GroupOf(pod)
 	record := p.result.Memory.Owners[g.Key]
 	switch {
@@ -196,7 +196,7 @@ func (p *plan) restless(v *live.VPA, pod *live.Pod) Reason {
 
 // settles says whether the change would undo the last one of the workload too
 // soon. More memory for a pod that lacks it never does.
-func (p *plan) settles(g live.Group, pod *live.Pod) Reason {
+func (p *plan) settles(g present.Group, pod *present.Pod) Reason {
 	record, known := p.result.Memory.Owners[g.Key]
 	if known && record.Holds(pod.Change(), p.config.Hold, p.now) {
 		return Settling
@@ -204,7 +204,7 @@ func (p *plan) settles(g live.Group, pod *live.Pod) Reason {
 	return ""
 }
 
-func (p *plan) add(v *live.VPA, pod *live.Pod, a Action) {
+func (p *plan) add(v *present.VPA, pod *present.Pod, a Action) {
 	a.Subject, a.Containers = subject(v, pod), pod.Fitted()
 	a.Owner, a.Change = v.GroupOf(pod).Key, pod.Change()
 	for i := range v.Pods {
@@ -215,10 +215,10 @@ func (p *plan) add(v *live.VPA, pod *live.Pod, a Action) {
 	p.result.Actions = append(p.result.Actions, a)
 }
 
-func (p *plan) skip(v *live.VPA, pod *live.Pod, reason Reason) {
+func (p *plan) skip(v *present.VPA, pod *present.Pod, reason Reason) {
 	p.result.Skipped = append(p.result.Skipped, Skip{subject(v, pod), reason})
 }
 
-func subject(v *live.VPA, p *live.Pod) Subject {
+func subject(v *present.VPA, p *present.Pod) Subject {
 	return Subject{Namespace: p.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}
 }

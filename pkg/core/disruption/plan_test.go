@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/present"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -21,25 +21,25 @@ func defaults() Config {
 
 // container runs with one size and would get another; both in millicores and
 // MiB. Requests below half and above twice the target are out of bounds.
-func container(cpu, memory, wantCPU, wantMemory amount.Amount) live.Container {
+func container(cpu, memory, wantCPU, wantMemory amount.Amount) present.Container {
 	target := amount.Of(wantCPU, wantMemory<<20)
 	has := policy.Container{Name: "app", Requests: amount.Of(cpu, memory<<20)}
-	return live.Container{Observed: true, Current: has, Asked: has, Fitted: policy.Fitted{Name: "app", Requests: target,
+	return present.Container{Observed: true, Current: has, Asked: has, Fitted: policy.Fitted{Name: "app", Requests: target,
 		Bounds: amount.Bounds{Lower: amount.Of(wantCPU/2, wantMemory<<19), Target: target, Upper: amount.Of(2*wantCPU, wantMemory<<21)}}}
 }
 
 // small is a ready pod, old enough, far below what it would get.
-func small(name string) live.Pod {
-	return live.Pod{Namespace: "shop", Name: name, UID: "uid-" + name, Ready: true, Started: noon.Add(-24 * time.Hour),
-		Containers: []live.Container{container(100, 100, 1000, 1000)}}
+func small(name string) present.Pod {
+	return present.Pod{Namespace: "shop", Name: name, UID: "uid-" + name, Ready: true, Started: noon.Add(-24 * time.Hour),
+		Containers: []present.Container{container(100, 100, 1000, 1000)}}
 }
 
-func deployment(mode live.Mode, replicas int, pods ...live.Pod) *live.VPA {
-	return &live.VPA{Namespace: "shop", Name: "web", Mode: mode, Groups: []live.Group{{Replicas: replicas}}, Pods: pods}
+func deployment(mode present.Mode, replicas int, pods ...present.Pod) *present.VPA {
+	return &present.VPA{Namespace: "shop", Name: "web", Mode: mode, Groups: []present.Group{{Replicas: replicas}}, Pods: pods}
 }
 
-func pods(n int, change func(i int, p *live.Pod)) []live.Pod {
-	all := make([]live.Pod, n)
+func pods(n int, change func(i int, p *present.Pod)) []present.Pod {
+	all := make([]present.Pod, n)
 	for i := range all {
 		all[i] = small(fmt.Sprintf("p%d", i))
 		if change != nil {
@@ -49,9 +49,9 @@ func pods(n int, change func(i int, p *live.Pod)) []live.Pod {
 	return all
 }
 
-func plans(t *testing.T, v *live.VPA, c Config) Result {
+func plans(t *testing.T, v *present.VPA, c Config) Result {
 	t.Helper()
-	return Plan(View{VPAs: []live.VPA{*v}}, past.Memory{}, c, noon)
+	return Plan(View{VPAs: []present.VPA{*v}}, past.Memory{}, c, noon)
 }
 
 // told writes a plan in short: actions in order, then skips.
@@ -73,9 +73,9 @@ func told(r Result) (lines []string) {
 }
 
 func TestBudgetIsSharedByResizesAndEvictions(t *testing.T) {
-	v := deployment(live.InPlaceOrRecreate, 6, pods(6, func(i int, p *live.Pod) {
+	v := deployment(present.InPlaceOrRecreate, 6, pods(6, func(i int, p *present.Pod) {
 		if i == 1 {
-			p.Resize = live.ResizeInfeasible
+			p.Resize = present.ResizeInfeasible
 		}
 	})...)
 	require.Equal(t, []string{
@@ -87,7 +87,7 @@ func TestBudgetIsSharedByResizesAndEvictions(t *testing.T) {
 func TestFreeResizesNeedNoBudgetButTheirFallbackDoes(t *testing.T) {
 	c := defaults()
 	c.FreeResizes = true
-	v := deployment(live.InPlaceOrRecreate, 4, pods(4, func(i int, p *live.Pod) {
+	v := deployment(present.InPlaceOrRecreate, 4, pods(4, func(i int, p *present.Pod) {
 		p.Containers[0].Restarts[amount.Memory] = i == 3
 	})...)
 	require.Equal(t, []string{
@@ -95,7 +95,7 @@ func TestFreeResizesNeedNoBudgetButTheirFallbackDoes(t *testing.T) {
 	}, told(plans(t, v, c)))
 
 	t.Run("below the minimum a restart is not free", func(t *testing.T) {
-		v := deployment(live.InPlaceOrRecreate, 1, small("p0"))
+		v := deployment(present.InPlaceOrRecreate, 1, small("p0"))
 		require.Equal(t, []string{"resize p0: OutOfBounds"}, told(plans(t, v, c)))
 		v.Pods[0].Containers[0].Restarts[amount.CPU] = true
 		require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, v, c)))
@@ -104,33 +104,33 @@ func TestFreeResizesNeedNoBudgetButTheirFallbackDoes(t *testing.T) {
 
 // D1: the number of pods of a custom controller is not 0.
 func TestD1UnknownReplicasCountTheLivePods(t *testing.T) {
-	r := plans(t, deployment(live.Recreate, live.Unknown, pods(4, nil)...), defaults())
+	r := plans(t, deployment(present.Recreate, present.Unknown, pods(4, nil)...), defaults())
 	require.Len(t, r.Actions, 2)
 }
 
 // D2, D13: mode InPlace respects what was decided.
 func TestD2D13InPlaceWaits(t *testing.T) {
-	asked := func(p *live.Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }
-	v := deployment(live.InPlace, 8,
-		pods(8, func(i int, p *live.Pod) {
+	asked := func(p *present.Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }
+	v := deployment(present.InPlace, 8,
+		pods(8, func(i int, p *present.Pod) {
 			switch i {
 			case 0:
-				p.Resize = live.ResizeDeferred
+				p.Resize = present.ResizeDeferred
 				asked(p)
 			case 1:
-				p.Resize = live.ResizeDeferred // asked for something else
+				p.Resize = present.ResizeDeferred // asked for something else
 			case 2:
 				p.Pending, p.Ready = true, false
 			case 3:
-				p.Resize = live.ResizeInfeasible
+				p.Resize = present.ResizeInfeasible
 				asked(p)
 			case 4:
-				p.Resize = live.ResizeError
+				p.Resize = present.ResizeError
 				asked(p)
 			case 5:
 				asked(p)
 			case 6:
-				p.Resize = live.ResizeInProgress
+				p.Resize = present.ResizeInProgress
 				asked(p)
 			}
 		})...)
@@ -143,95 +143,95 @@ func TestD2D13InPlaceWaits(t *testing.T) {
 	}, told(r))
 	require.Contains(t, r.Memory.Refused, "uid-p3")
 
-	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, deployment(live.InPlace, 1, small("p0")), defaults())))
+	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, deployment(present.InPlace, 1, small("p0")), defaults())))
 	c.InPlaceMode = false
-	require.Equal(t, []string{"skip p0: ModeNotEnabled"}, told(plans(t, deployment(live.InPlace, 1, small("p0")), c)))
+	require.Equal(t, []string{"skip p0: ModeNotEnabled"}, told(plans(t, deployment(present.InPlace, 1, small("p0")), c)))
 }
 
 // D3: pods that are not ready do not enlarge the budget for those that are,
 // and do not lock their owner either.
 func TestD3ReadyPodsAreKept(t *testing.T) {
-	v := deployment(live.Recreate, 6, pods(6, func(i int, p *live.Pod) { p.Ready = i < 2 })...)
+	v := deployment(present.Recreate, 6, pods(6, func(i int, p *present.Pod) { p.Ready = i < 2 })...)
 	r := plans(t, v, defaults())
 	require.Len(t, r.Actions, 3)
 	for _, a := range r.Actions {
 		require.NotContains(t, []string{"p0", "p1"}, a.Pod, "a ready pod was disrupted though most are not ready")
 	}
-	v = deployment(live.Recreate, 2, pods(2, func(_ int, p *live.Pod) { p.Ready = false })...)
+	v = deployment(present.Recreate, 2, pods(2, func(_ int, p *present.Pod) { p.Ready = false })...)
 	require.Len(t, plans(t, v, defaults()).Actions, 1, "crash-looping pods must be curable")
 }
 
 // D4: the time of a resize is kept by UID and forgotten when it is over.
 func TestD4ResizeTimesDoNotOutliveTheResize(t *testing.T) {
-	v := deployment(live.InPlaceOrRecreate, 3, pods(3, nil)...)
-	v.Pods[0].Resize = live.ResizeDeferred
+	v := deployment(present.InPlaceOrRecreate, 3, pods(3, nil)...)
+	v.Pods[0].Resize = present.ResizeDeferred
 	memory := past.Memory{Resizing: map[string]time.Time{"uid-p0": noon.Add(-400 * time.Second), "uid-gone": noon}}
-	r := Plan(View{VPAs: []live.VPA{*v}}, memory, defaults(), noon)
+	r := Plan(View{VPAs: []present.VPA{*v}}, memory, defaults(), noon)
 	require.Contains(t, told(r), "evict p0: ResizeStuck")
 	require.NotContains(t, r.Memory.Resizing, "uid-gone")
 
 	v.Pods[0].UID = "uid-new"
-	r = Plan(View{VPAs: []live.VPA{*v}}, memory, defaults(), noon)
+	r = Plan(View{VPAs: []present.VPA{*v}}, memory, defaults(), noon)
 	require.Contains(t, told(r), "skip p0: Deferred", "a namesake of an earlier pod")
 	require.Equal(t, noon, r.Memory.Resizing["uid-new"])
 
-	v.Pods[0].Resize = live.NotResizing
-	require.Empty(t, Plan(View{VPAs: []live.VPA{*v}}, r.Memory, defaults(), noon).Memory.Resizing)
+	v.Pods[0].Resize = present.NotResizing
+	require.Empty(t, Plan(View{VPAs: []present.VPA{*v}}, r.Memory, defaults(), noon).Memory.Resizing)
 
-	v.Pods[0].Resize, v.Pods[0].ResizeSince = live.ResizeDeferred, noon.Add(-301*time.Second)
-	require.Contains(t, told(Plan(View{VPAs: []live.VPA{*v}}, past.Memory{}, defaults(), noon)), "evict p0: ResizeStuck",
+	v.Pods[0].Resize, v.Pods[0].ResizeSince = present.ResizeDeferred, noon.Add(-301*time.Second)
+	require.Contains(t, told(Plan(View{VPAs: []present.VPA{*v}}, past.Memory{}, defaults(), noon)), "evict p0: ResizeStuck",
 		"the pod's own condition survives a restart of the updater")
 }
 
 // D16: the pod that waits for its eviction is not starved by its siblings.
 func TestD16StuckPodTakesItsTurnByUrgency(t *testing.T) {
-	v := deployment(live.InPlaceOrRecreate, 2, pods(2, nil)...)
-	v.Pods[1].Resize = live.ResizeInfeasible
+	v := deployment(present.InPlaceOrRecreate, 2, pods(2, nil)...)
+	v.Pods[1].Resize = present.ResizeInfeasible
 	v.Pods[1].Containers[0] = container(10, 10, 1000, 1000)
 	require.Equal(t, []string{"evict p1: ResizeStuck", "skip p0: BudgetSpent"}, told(plans(t, v, defaults())))
 }
 
 func TestNothingIsDisruptedWithoutEffect(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*live.Pod)
+		change func(*present.Pod)
 		want   Reason
 	}{
-		"has what it would get":                         {func(p *live.Pod) { p.Containers[0].Current.Requests = p.Containers[0].Fitted.Requests }, Unchanged},
-		"spec asks for it":                              {func(p *live.Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }, WaitingForNode},
-		"only a container that came later would change": {func(p *live.Pod) { p.Containers[0].Observed = false }, Unchanged},
-		"would be refused": {func(p *live.Pod) {
+		"has what it would get":                         {func(p *present.Pod) { p.Containers[0].Current.Requests = p.Containers[0].Fitted.Requests }, Unchanged},
+		"spec asks for it":                              {func(p *present.Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }, WaitingForNode},
+		"only a container that came later would change": {func(p *present.Pod) { p.Containers[0].Observed = false }, Unchanged},
+		"would be refused": {func(p *present.Pod) {
 			p.Containers[0].Fitted.Notes = []policy.Note{{Kind: amount.CPU, Reason: policy.OutsideRange}}
 		}, OutsideLimitRange},
-		"no recommendation": {func(p *live.Pod) { p.Containers[0].Fitted = policy.Fitted{Name: "app"} }, NoRecommendation},
-		"no start time": {func(p *live.Pod) {
+		"no recommendation": {func(p *present.Pod) { p.Containers[0].Fitted = policy.Fitted{Name: "app"} }, NoRecommendation},
+		"no start time": {func(p *present.Pod) {
 			p.Containers[0] = container(900, 900, 1000, 1000)
 			p.Started = time.Time{}
 		}, TooYoung},
-		"little change":       {func(p *live.Pod) { p.Containers[0] = container(990, 1000, 1000, 1000) }, SmallChange},
-		"owner not known":     {func(p *live.Pod) { p.Group = 7 }, NoOwner},
-		"owner without a pod": {func(p *live.Pod) { p.Group = -1 }, NoOwner},
+		"little change":       {func(p *present.Pod) { p.Containers[0] = container(990, 1000, 1000, 1000) }, SmallChange},
+		"owner not known":     {func(p *present.Pod) { p.Group = 7 }, NoOwner},
+		"owner without a pod": {func(p *present.Pod) { p.Group = -1 }, NoOwner},
 	} {
-		for _, mode := range []live.Mode{live.Recreate, live.InPlaceOrRecreate, live.InPlace} {
-			v := deployment(mode, 3, pods(3, func(_ int, p *live.Pod) { c.change(p) })...)
+		for _, mode := range []present.Mode{present.Recreate, present.InPlaceOrRecreate, present.InPlace} {
+			v := deployment(mode, 3, pods(3, func(_ int, p *present.Pod) { c.change(p) })...)
 			r := plans(t, v, defaults())
 			require.Empty(t, r.Actions, name)
 			require.Equal(t, c.want, r.Skipped[0].Reason, name)
 		}
 	}
-	for _, mode := range []live.Mode{live.Off, live.Initial} {
+	for _, mode := range []present.Mode{present.Off, present.Initial} {
 		require.Equal(t, ModeOff, plans(t, deployment(mode, 3, pods(3, nil)...), defaults()).Skipped[0].Reason)
 	}
 }
 
 func TestPodOutOfMemory(t *testing.T) {
-	crashed := func(ran, ago time.Duration) live.Pod {
+	crashed := func(ran, ago time.Duration) present.Pod {
 		p := small("p0")
 		p.Ready, p.Started = false, noon.Add(-time.Hour)
 		p.Containers[0] = container(1000, 900, 1000, 1000)
-		p.Containers[0].OOM = live.OOM{Started: noon.Add(-ago - ran), Ended: noon.Add(-ago)}
+		p.Containers[0].OOM = present.OOM{Started: noon.Add(-ago - ran), Ended: noon.Add(-ago)}
 		return p
 	}
-	v := deployment(live.InPlaceOrRecreate, 1, crashed(time.Minute, time.Minute))
+	v := deployment(present.InPlaceOrRecreate, 1, crashed(time.Minute, time.Minute))
 	require.Equal(t, []string{"resize p0: OutOfMemory"}, told(plans(t, v, defaults())), "no budget is needed for a pod that does not work")
 
 	v.Pods[0] = crashed(10*time.Minute, time.Minute)
@@ -247,31 +247,31 @@ func TestPodOutOfMemory(t *testing.T) {
 }
 
 func TestRefusedByTheNode(t *testing.T) {
-	v := deployment(live.InPlace, 3, pods(3, nil)...)
+	v := deployment(present.InPlace, 3, pods(3, nil)...)
 	first := plans(t, v, defaults())
 	memory := first.Memory
 	memory.Refuse(first.Actions[0].UID, first.Actions[0].Containers)
 
-	again := Plan(View{VPAs: []live.VPA{*v}}, memory, defaults(), noon)
+	again := Plan(View{VPAs: []present.VPA{*v}}, memory, defaults(), noon)
 	require.Contains(t, told(again), "skip p0: Infeasible")
-	v.Mode = live.InPlaceOrRecreate
-	require.Contains(t, told(Plan(View{VPAs: []live.VPA{*v}}, memory, defaults(), noon)), "evict p0: ResizeStuck", "the resize is not tried again")
+	v.Mode = present.InPlaceOrRecreate
+	require.Contains(t, told(Plan(View{VPAs: []present.VPA{*v}}, memory, defaults(), noon)), "evict p0: ResizeStuck", "the resize is not tried again")
 
-	v.Mode = live.InPlace
+	v.Mode = present.InPlace
 	v.Pods[0].Containers[0].Fitted.Requests = amount.Of(1001, 999<<20)
-	require.Contains(t, told(Plan(View{VPAs: []live.VPA{*v}}, again.Memory, defaults(), noon)), "resize p0: OutOfBounds", "one target is lower")
+	require.Contains(t, told(Plan(View{VPAs: []present.VPA{*v}}, again.Memory, defaults(), noon)), "resize p0: OutOfBounds", "one target is lower")
 	v.Pods[0].Containers[0].Current.Requests = amount.Of(1000, 1000<<20)
-	require.Empty(t, Plan(View{VPAs: []live.VPA{*v}}, again.Memory, defaults(), noon).Memory.Refused, "it was granted after all")
+	require.Empty(t, Plan(View{VPAs: []present.VPA{*v}}, again.Memory, defaults(), noon).Memory.Refused, "it was granted after all")
 }
 
 func TestRequirements(t *testing.T) {
-	up := live.Requirement{Kinds: [amount.Kinds]bool{true, true}, Higher: true}
-	down := live.Requirement{Kinds: [amount.Kinds]bool{amount.Memory: true}}
-	v := deployment(live.Recreate, 3, pods(3, func(_ int, p *live.Pod) { p.Containers[0] = container(100, 3000, 1000, 1000) })...)
+	up := present.Requirement{Kinds: [amount.Kinds]bool{true, true}, Higher: true}
+	down := present.Requirement{Kinds: [amount.Kinds]bool{amount.Memory: true}}
+	v := deployment(present.Recreate, 3, pods(3, func(_ int, p *present.Pod) { p.Containers[0] = container(100, 3000, 1000, 1000) })...)
 	for _, c := range []struct {
-		all []live.Requirement
+		all []present.Requirement
 		ok  bool
-	}{{nil, true}, {[]live.Requirement{up}, true}, {[]live.Requirement{up, down}, true}, {[]live.Requirement{{Higher: true}}, false}, {[]live.Requirement{{Kinds: down.Kinds, Higher: true}}, false}} {
+	}{{nil, true}, {[]present.Requirement{up}, true}, {[]present.Requirement{up, down}, true}, {[]present.Requirement{{Higher: true}}, false}, {[]present.Requirement{{Kinds: down.Kinds, Higher: true}}, false}} {
 		v.Requirements = c.all
 		require.Equal(t, c.ok, len(plans(t, v, defaults()).Actions) > 0, "%v", c.all)
 	}
@@ -280,7 +280,7 @@ func TestRequirements(t *testing.T) {
 }
 
 func TestGrowingPodsComeFirst(t *testing.T) {
-	v := deployment(live.Recreate, 3, pods(3, func(i int, p *live.Pod) {
+	v := deployment(present.Recreate, 3, pods(3, func(i int, p *present.Pod) {
 		p.Containers[0] = container([]amount.Amount{2000, 160, 50}[i], 10, 200, 10)
 	})...)
 	c := defaults()
@@ -304,7 +304,7 @@ func BenchmarkPlan(b *testing.B) {
 		b.Run(fmt.Sprintf("%d pods", n), func(b *testing.B) {
 			var view View
 			for i := range n / 5 {
-				v := deployment(live.InPlaceOrRecreate, 5, pods(5, func(_ int, p *live.Pod) { p.Containers[0] = container(1000, 1000, 1000, 1000) })...)
+				v := deployment(present.InPlaceOrRecreate, 5, pods(5, func(_ int, p *present.Pod) { p.Containers[0] = container(1000, 1000, 1000, 1000) })...)
 				v.Name = fmt.Sprintf("web-%d", i)
 				view.VPAs = append(view.VPAs, *v)
 			}

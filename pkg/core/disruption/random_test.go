@@ -13,9 +13,9 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/room"
 	"loadline.dev/loadline/pkg/core/scope"
 )
@@ -50,9 +50,9 @@ func (d *dice) resources() (r amount.Resources) {
 	return r
 }
 
-func (d *dice) container(i int) live.Container {
+func (d *dice) container(i int) present.Container {
 	name := strconv.Itoa(i)
-	c := live.Container{
+	c := present.Container{
 		Observed: d.roll(4) > 0, Off: d.roll(4) == 0,
 		Current: policy.Container{Name: name, Requests: d.resources(), Limits: d.resources()},
 		Fitted:  policy.Fitted{Name: name, Requests: d.resources(), Limits: d.resources()},
@@ -64,18 +64,18 @@ func (d *dice) container(i int) live.Container {
 	c.Fitted.Bounds = amount.Bounds{Lower: d.resources(), Target: c.Fitted.Requests, Upper: d.resources()}
 	c.Restarts[amount.CPU] = d.roll(4) == 0
 	if d.roll(4) == 0 {
-		c.OOM = live.OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute * time.Duration(d.roll(71)))}
+		c.OOM = present.OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute * time.Duration(d.roll(71)))}
 	}
 	return c
 }
 
-func (d *dice) pod(n, i int) live.Pod {
-	p := live.Pod{Namespace: "shop", Name: "p" + strconv.Itoa(i), UID: strconv.Itoa(n) + "/" + strconv.Itoa(i),
+func (d *dice) pod(n, i int) present.Pod {
+	p := present.Pod{Namespace: "shop", Name: "p" + strconv.Itoa(i), UID: strconv.Itoa(n) + "/" + strconv.Itoa(i),
 		Group: d.roll(4) - 1, Pending: d.roll(5) == 0, Boosted: d.roll(20) == 0,
 		Created: noon.Add(-time.Duration(d.roll(24)) * time.Hour), Started: noon.Add(-time.Duration(d.roll(24)) * time.Hour),
 		Node: "n" + strconv.Itoa(d.roll(3)), Bound: d.roll(8) == 0, Footprint: amount.Of(200, 200)}
 	if d.roll(3) == 0 {
-		p.Resize = live.ResizeState(d.roll(6))
+		p.Resize = present.ResizeState(d.roll(6))
 	}
 	if d.roll(12) == 0 {
 		p.Pause = calm.Pause{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}
@@ -96,13 +96,13 @@ func (d *dice) pod(n, i int) live.Pod {
 	return p
 }
 
-func (d *dice) vpa(n int) live.VPA {
-	v := live.VPA{Namespace: "shop", Name: "v" + strconv.Itoa(n), Mode: live.Mode(d.roll(5)), MinReplicas: d.roll(3)}
+func (d *dice) vpa(n int) present.VPA {
+	v := present.VPA{Namespace: "shop", Name: "v" + strconv.Itoa(n), Mode: present.Mode(d.roll(5)), MinReplicas: d.roll(3)}
 	if d.roll(4) == 0 {
-		v.Requirements = []live.Requirement{{Kinds: [amount.Kinds]bool{d.yes(), d.yes()}, Higher: d.yes()}}
+		v.Requirements = []present.Requirement{{Kinds: [amount.Kinds]bool{d.yes(), d.yes()}, Higher: d.yes()}}
 	}
 	for g := range d.roll(4) {
-		v.Groups = append(v.Groups, live.Group{Replicas: d.roll(10) - 1, Rolling: d.roll(6) == 0, Key: fmt.Sprintf("%d/%d", n, g)})
+		v.Groups = append(v.Groups, present.Group{Replicas: d.roll(10) - 1, Rolling: d.roll(6) == 0, Key: fmt.Sprintf("%d/%d", n, g)})
 	}
 	for i := range d.roll(9) {
 		v.Pods = append(v.Pods, d.pod(n, i))
@@ -260,7 +260,7 @@ var known = func() map[Reason]bool {
 	return all
 }()
 
-func checkActions(t testing.TB, v *live.VPA, actions map[string]Action) {
+func checkActions(t testing.TB, v *present.VPA, actions map[string]Action) {
 	t.Helper()
 	for i := range v.Pods {
 		p := &v.Pods[i]
@@ -273,13 +273,13 @@ func checkActions(t testing.TB, v *live.VPA, actions map[string]Action) {
 			t.Fatalf("%s is disrupted without a difference", p.UID)
 		case !a.Evict && !p.Asks():
 			t.Fatalf("%s already asks for that", p.UID)
-		case p.Boosted:
+		case p.Boosted && !(p.Cured() && p.Pinned()):
 			t.Fatalf("%s is boosted", p.UID)
-		case v.Mode == live.Off || v.Mode == live.Initial:
+		case v.Mode == present.Off || v.Mode == present.Initial:
 			t.Fatalf("%s: the mode changes no pods", p.UID)
-		case v.Mode == live.Recreate && !a.Evict:
+		case v.Mode == present.Recreate && !a.Evict:
 			t.Fatalf("%s: the mode resizes no pods", p.UID)
-		case v.Mode == live.InPlace && (a.Evict || a.MayEvict):
+		case v.Mode == present.InPlace && (a.Evict || a.MayEvict):
 			t.Fatalf("%s: mode InPlace evicts", p.UID)
 		case !a.Evict && takesCPU(p, a):
 			t.Fatalf("%s: its node would not give it other CPU", p.UID)
@@ -295,7 +295,7 @@ func checkActions(t testing.TB, v *live.VPA, actions map[string]Action) {
 
 // takesCPU tells whether an action asks a node with the static CPU manager policy for
 // other CPU for a pod of class Guaranteed.
-func takesCPU(p *live.Pod, a Action) bool {
+func takesCPU(p *present.Pod, a Action) bool {
 	other := false
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -317,7 +317,7 @@ func takesCPU(p *live.Pod, a Action) bool {
 
 // onTheWay tells whether an action gives a pod what it would get or, if that is cut
 // to the room there is, something between that and what it has.
-func onTheWay(p *live.Pod, a Action) bool {
+func onTheWay(p *present.Pod, a Action) bool {
 	full := p.Fitted()
 	asked := map[string]amount.Resources{}
 	for _, c := range p.Containers {
@@ -360,7 +360,7 @@ type away struct {
 	gone, goneReady      int
 }
 
-func (w *away) add(p *live.Pod, a Action, acted bool, c Config) {
+func (w *away) add(p *present.Pod, a Action, acted bool, c Config) {
 	w.live++
 	if p.Pending {
 		return
@@ -379,7 +379,7 @@ func (w *away) add(p *live.Pod, a Action, acted bool, c Config) {
 	}
 }
 
-func checkBudget(t testing.TB, v *live.VPA, c Config, actions map[string]Action) {
+func checkBudget(t testing.TB, v *present.VPA, c Config, actions map[string]Action) {
 	t.Helper()
 	for g, group := range v.Groups {
 		var w away
@@ -390,7 +390,7 @@ func checkBudget(t testing.TB, v *live.VPA, c Config, actions map[string]Action)
 			}
 		}
 		wanted, least := group.Replicas, v.MinReplicas
-		if wanted == live.Unknown {
+		if wanted == present.Unknown {
 			wanted = w.live
 		}
 		if least == 0 {

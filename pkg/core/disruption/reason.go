@@ -28,7 +28,7 @@ const (
 	NodeFull           Reason = "NodeFull"           // no node, or for a resize not its own, has room now
 	TooLargeForNode    Reason = "TooLargeForNode"    // no node, or for a resize not its own, is large enough
 	ClassWouldChange   Reason = "ClassWouldChange"   // a resize would change the QoS class, and the mode allows no eviction
-	StaticCPU          Reason = "StaticCPU"          // the node gives a pod of class Guaranteed no other CPU in place, and the mode allows no eviction
+	StaticCPU          Reason = "StaticCPU"          // the node gives a pod of class Guaranteed no other CPU in place, and an eviction is not allowed or no use
 	NotRunning         Reason = "NotRunning"         // the pod is pending, so it cannot be resized
 	WaitingForNode     Reason = "WaitingForNode"     // a resize is under way, or was accepted and not acted on
 	Deferred           Reason = "Deferred"           // the node has no room for the resize now

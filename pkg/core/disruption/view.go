@@ -3,13 +3,13 @@ package disruption
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
 // View is the part of the cluster that a plan is made for.
 type View struct {
-	VPAs []live.VPA
+	VPAs []present.VPA
 	Room *room.Room // what nodes and quotas have left; nil: not asked
 }
 

@@ -6,8 +6,8 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/present"
 )
 
 // Memory is what one plan must know of earlier ones; the zero value knows of none.
@@ -23,7 +23,7 @@ type Memory struct {
 	Refused map[string]map[string]amount.Resources
 	// Tries counts how often the same was asked for a pod in vain.
 	Tries map[string]Try
-	// Owners holds what came of the last changes, by live.Group.Key.
+	// Owners holds what came of the last changes, by present.Group.Key.
 	Owners map[string]calm.Record
 }
 
@@ -43,8 +43,8 @@ func (m Memory) Next(now time.Time) Memory {
 }
 
 // Carry takes over what the memory before knows of a pod.
-func (m *Memory) Carry(before Memory, p *live.Pod, now time.Time) {
-	if p.ResizeSince.IsZero() && (p.Resize != live.NotResizing || p.Unanswered()) {
+func (m *Memory) Carry(before Memory, p *present.Pod, now time.Time) {
+	if p.ResizeSince.IsZero() && (p.Resize != present.NotResizing || p.Unanswered()) {
 		m.Resizing[p.UID] = before.Since(p, now)
 	}
 	if refused, known := before.Refused[p.UID]; known && !before.granted(p) {
@@ -57,7 +57,7 @@ func (m *Memory) Carry(before Memory, p *live.Pod, now time.Time) {
 
 // Learn sees from a pod what came of the last change of its owner. It is true with a
 // pause that begins now, which is to be written on the pod.
-func (m *Memory) Learn(owner string, p *live.Pod, now time.Time) (calm.Pause, bool) {
+func (m *Memory) Learn(owner string, p *present.Pod, now time.Time) (calm.Pause, bool) {
 	left := p.Pause.Fruitless > 0 && p.Changed()
 	if !left && len(m.Owners) == 0 {
 		return calm.Pause{}, false
@@ -125,7 +125,7 @@ func (m *Memory) Tried(uid string, wanted []policy.Fitted, now time.Time) {
 
 // Waits tells whether what the pod would get was asked for in vain, and is not to be
 // asked for again at now.
-func (m Memory) Waits(p *live.Pod, now time.Time) bool {
+func (m Memory) Waits(p *present.Pod, now time.Time) bool {
 	try, known := m.Tries[p.UID]
 	return known && now.Before(try.Until) && maps.Equal(try.For, requests(p.Fitted()))
 }
@@ -139,18 +139,18 @@ func requests(of []policy.Fitted) map[string]amount.Resources {
 }
 
 // granted tells whether the pod has got what its node once refused.
-func (m Memory) granted(p *live.Pod) bool {
+func (m Memory) granted(p *present.Pod) bool {
 	refused := m.Refused[p.UID]
-	return p.Resize == live.NotResizing && !p.Any(func(c *live.Container, k amount.Kind) bool {
+	return p.Resize == present.NotResizing && !p.Any(func(c *present.Container, k amount.Kind) bool {
 		return c.Current.Requests.Value(k) < refused[c.Fitted.Name].Value(k)
 	})
 }
 
 // Refuses tells whether the node is known to refuse the targets of the pod. A
 // lower target for any container gives it another chance.
-func (m Memory) Refuses(p *live.Pod) bool {
+func (m Memory) Refuses(p *present.Pod) bool {
 	refused, known := m.Refused[p.UID]
-	return known && !p.Any(func(c *live.Container, k amount.Kind) bool {
+	return known && !p.Any(func(c *present.Container, k amount.Kind) bool {
 		was, had := refused[c.Fitted.Name].Get(k)
 		target, has := c.Fitted.Requests.Get(k)
 		return had && has && target < was
@@ -159,7 +159,7 @@ func (m Memory) Refuses(p *live.Pod) bool {
 
 // Since is when the pod entered the present state of its resize; now if that is not
 // known.
-func (m Memory) Since(p *live.Pod, now time.Time) time.Time {
+func (m Memory) Since(p *present.Pod, now time.Time) time.Time {
 	if !p.ResizeSince.IsZero() {
 		return p.ResizeSince
 	}

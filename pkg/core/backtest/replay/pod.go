@@ -7,9 +7,9 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/present"
 )
 
 // pod is the replayed pod, in the form in which the updater plans for it. Kinds
@@ -31,12 +31,12 @@ func newPod(r *tape.Recording, s Setup) pod {
 	return pod{
 		setup:    &s,
 		template: policy.Pod{Containers: []policy.Container{c}},
-		view: disruption.View{VPAs: []live.VPA{{
+		view: disruption.View{VPAs: []present.VPA{{
 			Namespace: Container, Name: Container, Mode: s.Update.Mode, MinReplicas: 1,
-			Groups: []live.Group{{Replicas: 1}},
-			Pods: []live.Pod{{
+			Groups: []present.Group{{Replicas: 1}},
+			Pods: []present.Pod{{
 				Namespace: Container, Name: Container, UID: Container, Ready: true, Started: start,
-				Containers: []live.Container{{Observed: true, Current: c, Asked: c}},
+				Containers: []present.Container{{Observed: true, Current: c, Asked: c}},
 			}},
 		}}},
 	}
@@ -57,8 +57,8 @@ func firstLimit(r *tape.Recording, l Limit, k amount.Kind, request amount.Amount
 	return request
 }
 
-func (p *pod) pod() *live.Pod             { return &p.view.VPAs[0].Pods[0] }
-func (p *pod) container() *live.Container { return &p.pod().Containers[0] }
+func (p *pod) pod() *present.Pod             { return &p.view.VPAs[0].Pods[0] }
+func (p *pod) container() *present.Container { return &p.pod().Containers[0] }
 
 func (p *pod) request(k amount.Kind) amount.Amount {
 	return p.container().Current.Requests.Value(k)
@@ -170,7 +170,7 @@ func (p *pod) adopt(now int64, evicted bool) {
 		p.pod().Started = time.Unix(0, now).UTC()
 	}
 	if evicted {
-		c.OOM = live.OOM{}
+		c.OOM = present.OOM{}
 	}
 }
 
@@ -180,5 +180,5 @@ func (p *pod) die(up, at int64) {
 	if ran := time.Unix(0, up).UTC(); ran.After(started) {
 		started = ran
 	}
-	p.container().OOM = live.OOM{Started: started, Ended: time.Unix(0, at).UTC()}
+	p.container().OOM = present.OOM{Started: started, Ended: time.Unix(0, at).UTC()}
 }

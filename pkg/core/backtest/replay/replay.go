@@ -7,7 +7,7 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/live"
+	"loadline.dev/loadline/pkg/core/present"
 )
 
 // Container is the name of the container that is replayed.
@@ -191,7 +191,7 @@ func (p *replay) advise(now int64) amount.Bounds {
 func (p *replay) raise(now int64) {
 	p.pod.fit(p.advise(now))
 	if p.pod.wanted(amount.Memory) > p.pod.request(amount.Memory) {
-		p.apply(now, disruption.Action{Cause: disruption.OutOfMemory, Evict: p.setup.Update.Mode == live.Recreate})
+		p.apply(now, disruption.Action{Cause: disruption.OutOfMemory, Evict: p.setup.Update.Mode == present.Recreate})
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/live"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/present"
 )
 
 // Advisor recommends. It is told what the recommender of a cluster would see.
@@ -122,7 +122,7 @@ type Setup struct {
 
 // Update is the policy by which recommendations are applied.
 type Update struct {
-	Mode       live.Mode
+	Mode       present.Mode
 	Planner    disruption.Config
 	FromChange bool // Planner.Lifetime counts from the last change; else from the start of the pod
 	AfterKill  bool // a larger memory target is applied at once after a kill, before the restart
@@ -137,7 +137,7 @@ func DefaultSetup(sized ...amount.Kind) Setup {
 		Guess:  2, Rule: policy.Default(), Tick: time.Minute,
 		Restart: time.Minute, Backoff: 10 * time.Second, Longest: 5 * time.Minute, Calm: 10 * time.Minute,
 		Update: Update{
-			Mode: live.InPlaceOrRecreate,
+			Mode: present.InPlaceOrRecreate,
 			Planner: disruption.Config{
 				MinReplicas: 1, Tolerance: 1, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute, FreeResizes: true,
 			},
@@ -168,7 +168,7 @@ func (s Setup) Validate() error {
 	check(s.Restart >= 0, "restart", s.Restart, "0 or longer")
 	check(s.Backoff >= 0 && s.Longest >= s.Backoff, "longest back-off", s.Longest, fmt.Sprintf("at least the first one, %v", s.Backoff))
 	check(s.Calm >= 0, "time without a kill", s.Calm, "0 or longer")
-	check(s.Update.Mode == live.Recreate || s.Update.Mode == live.InPlaceOrRecreate, "update mode", s.Update.Mode, "Recreate or InPlaceOrRecreate")
+	check(s.Update.Mode == present.Recreate || s.Update.Mode == present.InPlaceOrRecreate, "update mode", s.Update.Mode, "Recreate or InPlaceOrRecreate")
 	check(s.Update.Planner.Threshold >= 0, "least change", s.Update.Planner.Threshold, "0 or more")
 	check(s.Update.Planner.Lifetime >= 0, "least age", s.Update.Planner.Lifetime, "0 or longer")
 	return errors.Join(problems...)

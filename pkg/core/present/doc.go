@@ -1,4 +1,4 @@
-// Package live holds the part of a cluster that a plan is made for: VPAs with the pods
+// Package present holds the part of a cluster that a plan is made for: VPAs with the pods
 // they control, as plain values.
 //
 // A Container has what it runs with, what its spec asks for and what policy.Fit would
@@ -7,4 +7,4 @@
 //
 // It does not decide what is done with pods, which disruption does, and does not look
 // from one pod to another.
-package live
+package present

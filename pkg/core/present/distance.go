@@ -1,4 +1,4 @@
-package live
+package present
 
 import (
 	"loadline.dev/loadline/pkg/core/amount"
