@@ -73,7 +73,7 @@ var coreImports = map[string][]string{
 	"scope":      {},
 	"portion":    {"amount", "policy"},
 	"room":       {"amount", "portion", "scope"},
-	"present":       {"amount", "policy", "calm", "portion", "room", "scope"},
+	"present":    {"amount", "policy", "calm", "portion", "room", "scope"},
 	"past":       {"amount", "calm", "present", "policy"},
 	"disruption": {"amount", "policy", "calm", "present", "past", "portion", "room"},
 	"startup":    {"amount", "policy"},
