@@ -134,10 +134,11 @@ func (c *Config) Validate() error {
 		problems = append(problems, flags.Check(c.TimeoutSeconds >= 1 && c.TimeoutSeconds <= longestTimeout, "webhook-timeout-seconds", c.TimeoutSeconds, "must be from 1 to 30"))
 	}
 	if c.Register && c.ByURL {
-		target, err := url.Parse(c.WebhookAddress)
+		target, err := url.Parse(c.url())
 		problems = append(problems,
 			flags.Check(err == nil && target.Scheme == "https" && target.Host != "", "webhook-address", strconv.Quote(c.WebhookAddress), "--register-by-url needs an address that starts with https://, for example https://10.0.0.7"),
-			flags.Check(c.WebhookPort == "" || validPort(c.WebhookPort), "webhook-port", c.WebhookPort, portRange))
+			flags.Check(c.WebhookPort == "" || validPort(c.WebhookPort), "webhook-port", c.WebhookPort, portRange),
+			flags.Check(err != nil || c.WebhookPort == "" || target.Port() == c.WebhookPort, "webhook-address", c.WebhookAddress, "must end with the host, because --webhook-port="+c.WebhookPort+" is put behind it: leave out the path"))
 	}
 	return errors.Join(problems...)
 }

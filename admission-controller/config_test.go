@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"os"
@@ -140,6 +141,7 @@ func TestBadInputGivesOneLineEach(t *testing.T) {
 		{[]string{"--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b"}, flags.Usage, []string{"give only one of the two"}},
 		{[]string{"--register-by-url"}, flags.Usage, []string{`--webhook-address="": --register-by-url needs an address that starts with https://`}},
 		{[]string{"--register_by_url", "--webhook_address=10.0.0.1"}, flags.Usage, []string{`starts with https://`}},
+		{[]string{"--register-by-url", "--webhook-address=https://10.0.0.1/", "--webhook-port=8000"}, flags.Usage, []string{"must end with the host, because --webhook-port=8000 is put behind it"}},
 		{[]string{"--webhook-timeout-seconds=31"}, flags.Usage, []string{"must be from 1 to 30"}},
 		{[]string{"--status-lease-update-interval=0s"}, flags.Usage, []string{"must be longer than 0"}},
 		{[]string{"--port=8944"}, flags.Usage, []string{"--port=8944: is also the port of --address=:8944: give them different ports"}},
@@ -184,6 +186,17 @@ func TestURLAndHost(t *testing.T) {
 	require.Equal(t, "https://127.0.0.1:9443", config.registration().URL)
 	config.WebhookAddress, config.WebhookPort = "https://[::1]:9443", ""
 	require.Equal(t, "::1", config.host())
+}
+
+func TestTLSIsWhatTheFlagsSay(t *testing.T) {
+	config := Default()
+	require.EqualValues(t, tls.VersionTLS12, config.tls().MinVersion)
+	require.Nil(t, config.tls().CipherSuites, "Go's choice")
+	config.MinTLS, config.Ciphers = "tls1_3", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256:NOPE,TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+	require.EqualValues(t, tls.VersionTLS13, config.tls().MinVersion)
+	require.Equal(t, []uint16{tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}, config.tls().CipherSuites)
+	config.Ciphers = "NOPE"
+	require.Nil(t, config.tls().CipherSuites, "without a known one it is Go's choice, too")
 }
 
 func TestWarningsNameWhatHasNoEffect(t *testing.T) {

@@ -42,7 +42,7 @@ func (h podHandler) handler() server.Handler {
 
 func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRequest) server.Answer {
 	if request.Resource.Version != "v1" || request.SubResource != "" {
-		return server.Answer{Cause: server.CauseResource, Err: fmt.Errorf("only pods of version v1 are known, not %s %s", request.Resource, request.SubResource)}
+		return server.Answer{Cause: server.CauseResource, Err: fmt.Errorf("only pods of version v1 are known, not version %q, subresource %q", request.Resource.Version, request.SubResource)}
 	}
 	if !h.serves(request.Namespace) || request.Operation != "" && request.Operation != admissionv1.Create {
 		return server.Answer{} // nobody may change the resources of a pod that is there
@@ -55,6 +55,7 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if pod.Name == "" {
 		pod.Name = pod.GenerateName + "%" // the API server has not chosen it yet
 	}
+	request.Name = pod.Name // so that whatever goes wrong from here on is told with it
 	vpa, err := h.finder.Find(ctx, request.Namespace, pod)
 	if err != nil {
 		return server.Answer{Cause: server.CauseOwner, Err: err}
@@ -75,17 +76,21 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 		return server.Answer{Cause: server.CauseBoost, Err: fmt.Errorf("VerticalPodAutoscaler %s: %w", klog.KObj(vpa), err)}
 	}
 	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings, After: func() {
-		tell(ctx, request, mutation.Resized, klog.KObj(pod), klog.KObj(vpa))
+		tell(ctx, request, mutation, klog.KObj(pod), klog.KObj(vpa))
 	}}
 }
 
-// tell logs what happens to a pod. A dry run changes none.
-func tell(ctx context.Context, request *admissionv1.AdmissionRequest, resized bool, pod, vpa klog.ObjectRef) {
+// tell logs what happens to a pod, with the warnings: the controllers of Kubernetes
+// drop those. A dry run changes no pod.
+func tell(ctx context.Context, request *admissionv1.AdmissionRequest, m mutate.Mutation, pod, vpa klog.ObjectRef) {
 	log := klog.FromContext(ctx)
+	if len(m.Warnings) > 0 {
+		log = log.WithValues("warnings", m.Warnings)
+	}
 	switch {
 	case request.DryRun != nil && *request.DryRun:
-		log.V(4).Info("Dry run of a new pod", "pod", pod, "vpa", vpa, "uid", request.UID, "resized", resized)
-	case resized:
+		log.V(4).Info("Dry run of a new pod", "pod", pod, "vpa", vpa, "uid", request.UID, "resized", m.Resized)
+	case m.Resized:
 		log.V(2).Info("New pod gets the resources of its VPA", "pod", pod, "vpa", vpa, "uid", request.UID)
 	default:
 		log.V(4).Info("New pod keeps its resources: its VPA recommends none", "pod", pod, "vpa", vpa, "uid", request.UID)

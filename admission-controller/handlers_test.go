@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"loadline.dev/loadline/admission-controller/mutate"
 	"loadline.dev/loadline/admission-controller/server"
@@ -138,6 +141,30 @@ func TestADryRunIsAnsweredLikeAnyOther(t *testing.T) {
 	request.DryRun = new(true)
 	require.Equal(t, want, h.answer(t.Context(), request).Patch)
 	require.NotEmpty(t, want)
+}
+
+// Nearly all pods come without a name. What goes wrong is told with what they have.
+func TestD18ProblemsNamePodsThatHaveNoNameYet(t *testing.T) {
+	pod := testkit.Pod("", testkit.Container("c", "cpu=100m", ""))
+	pod.GenerateName = "web-1-"
+	request := ask(t, pod)
+	answer := handlerOf(t, found{err: errors.New("no such owner")}).answer(t.Context(), request)
+	require.Equal(t, server.CauseOwner, answer.Cause)
+	require.Equal(t, "web-1-%", request.Name, "what the server logs")
+}
+
+// The controllers of Kubernetes show no warnings to anybody, so the log has them.
+func TestTheLogTellsWhatAPodDidNotGet(t *testing.T) {
+	var text bytes.Buffer
+	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text), textlogger.Verbosity(2)))
+	h := handlerOf(t, found{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))},
+		testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")}))
+	answer := h.answer(klog.NewContext(t.Context(), log), ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", "cpu=100m"))))
+	require.Len(t, answer.Warnings, 1)
+	require.Empty(t, text.String(), "it can wait until the answer has left")
+	answer.After()
+	require.Contains(t, text.String(), `"New pod gets the resources of its VPA"`)
+	require.Contains(t, text.String(), "cpu cut from 2 to 500m to fit the LimitRanges of namespace default")
 }
 
 func TestPodsAreCutToTheQuotasOfTheirNamespace(t *testing.T) {

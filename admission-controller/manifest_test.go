@@ -14,6 +14,7 @@ import (
 
 	"loadline.dev/loadline/admission-controller/heartbeat"
 	"loadline.dev/loadline/admission-controller/server"
+	"loadline.dev/loadline/pkg/flags"
 )
 
 func container(t *testing.T) corev1.Container {
@@ -42,6 +43,19 @@ func TestReadinessIsThatOfTheWebhook(t *testing.T) {
 	require.Equal(t, server.ProbePath, ready.Path)
 	require.Equal(t, corev1.URISchemeHTTPS, ready.Scheme)
 	require.Equal(t, Default().Port, portOf(c, ready.Port))
+}
+
+// A webhook that hangs must not hold the pods of a cluster up for long, and one that
+// is away must not refuse them.
+func TestOurManifestKeepsNoPodWaiting(t *testing.T) {
+	config, fs := Default(), flags.New("admission-controller")
+	config.AddFlags(fs)
+	require.NoError(t, fs.Parse(container(t).Args))
+	require.NoError(t, config.Validate())
+	require.Empty(t, config.Warnings())
+	require.LessOrEqual(t, config.TimeoutSeconds, 5)
+	require.False(t, config.FailurePolicy)
+	require.True(t, config.Register)
 }
 
 func TestASlowStartSurvivesTheLivenessProbe(t *testing.T) {

@@ -48,7 +48,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		}, []string{"resource"}),
 		problems: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "loadline_admission_controller_problems_total",
-			Help: "Admission requests that were allowed without being looked at, by cause.",
+			Help: "Admission requests that went wrong, by cause.",
 		}, []string{"cause"}),
 		notAfter: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "loadline_admission_controller_certificate_expiry_timestamp_seconds",

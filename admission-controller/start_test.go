@@ -9,9 +9,18 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // The webhook's port, which is what readiness asks, stays shut until the caches
@@ -48,4 +57,37 @@ func TestD11NothingIsServedBeforeTheCachesAreFilled(t *testing.T) {
 	}, time.Second, 20*time.Millisecond)
 	stop()
 	t.Logf("told to end: %v", <-ended)
+}
+
+// What was read of custom controllers is not kept for ever: the program looks again
+// which kinds there are, and what their objects say.
+func TestD6WhatIsKnownOfCustomControllersIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kube := fake.NewClientset()
+		kube.Resources = []*metav1.APIResourceList{{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{{Name: "deployments", Kind: "Deployment"}}}}
+		vpas := vpafake.NewSimpleClientset(testkit.VPA("v", func(v *vpav1.VerticalPodAutoscaler) {
+			v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "web"}
+		}))
+		asked := func() (times int) {
+			for _, action := range kube.Actions() {
+				if action.GetResource().Resource == "group" || action.GetResource().Resource == "resource" {
+					times++
+				}
+			}
+			return times
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		_, follow, err := fillCaches(ctx, Default(), &client.Clients{Kube: kube, VPA: vpas})
+		require.NoError(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- follow(ctx) }()
+		time.Sleep(time.Minute)
+		before := asked()
+		require.Positive(t, before, "it was read ahead")
+		time.Sleep(30 * time.Minute)
+		require.Greater(t, asked(), before)
+		stop()
+		require.NoError(t, <-ended)
+		synctest.Wait()
+	})
 }

@@ -70,6 +70,7 @@ var sizes = map[string]sized{
 		containers: []harness.Container{app("100m", "100Mi", "300m", "150Mi")}, target: pair("250m", "200Mi"),
 		policy:   []vpav1.ContainerResourcePolicy{{ContainerName: "app", ControlledValues: &only}},
 		requests: pair("250m", "150Mi"), requestLimits: pair("300m", "150Mi"),
+		warning: "memory cut from 200Mi to 150Mi to fit the limit of the container",
 	},
 	"a container more than was recommended for": {
 		containers: []harness.Container{guaranteed, {Name: "injected", CPU: "30m", Memory: "30Mi"}}, target: pair("250m", "200Mi"),
@@ -99,11 +100,11 @@ var sizes = map[string]sized{
 	},
 	"maxAllowed": {
 		containers: []harness.Container{guaranteed}, target: pair("2", "2Gi"), policy: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MaxAllowed: pair("233m", "150Mi")}},
-		requests: pair("233m", "150Mi"), requestLimits: pair("233m", "150Mi"),
+		requests: pair("233m", "150Mi"), requestLimits: pair("233m", "150Mi"), warning: "cpu cut from 2 to 233m to fit maxAllowed",
 	},
 	"container maximum of a LimitRange": {
 		containers: []harness.Container{app("100m", "100Mi", "300m", "150Mi")}, target: pair("250m", "200Mi"), limits: item(corev1.LimitTypeContainer, nil, pair("500m", "225Mi"), nil),
-		requests: pair("166m", "150Mi"), requestLimits: pair("498m", "225Mi"),
+		requests: pair("166m", "150Mi"), requestLimits: pair("498m", "225Mi"), warning: "cpu cut from 250m to 166m to fit the LimitRanges of namespace",
 	},
 	"container minimum of a LimitRange": {
 		containers: []harness.Container{app("100m", "100Mi", "150m", "200Mi")}, target: pair("50m", "60Mi"), limits: item(corev1.LimitTypeContainer, pair("100m", "100Mi"), nil, nil),
@@ -117,6 +118,7 @@ var sizes = map[string]sized{
 		containers: []harness.Container{guaranteed, {Name: "b", CPU: "100m", Memory: "100Mi", CPULimit: "100m", MemoryLimit: "100Mi"}}, target: pair("900m", "900Mi"),
 		limits:   item(corev1.LimitTypePod, nil, pair("500m", "500Mi"), nil),
 		requests: pair("400m", "400Mi"), requestLimits: pair("400m", "400Mi"), others: []corev1.ResourceList{pair("100m", "100Mi")},
+		warning: "cpu cut from 900m to 400m to fit the LimitRanges of namespace",
 	},
 	"pod minimum of a LimitRange": {
 		containers: []harness.Container{guaranteed}, target: pair("50m", "50Mi"), limits: item(corev1.LimitTypePod, pair("75m", "99999999"), nil, nil),

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -14,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"loadline.dev/loadline/admission-controller/register"
 )
@@ -197,6 +200,35 @@ func TestASecretOfCertManagerIsReadAndNeverWritten(t *testing.T) {
 	secret.Data["ca.crt"] = nil
 	_, err = store(fake.NewClientset(secret)).Load(t.Context(), jan1, nil)
 	require.ErrorContains(t, err, "secret kube-system/vpa-tls-certs: it has the key tls.crt but no certificate of the CA under ca.crt")
+}
+
+// Programs look for the first lines: they are those of the reference. The last ones
+// are for people.
+func TestTheLogTellsOfNewCertificatesAndOfTheDaysLeft(t *testing.T) {
+	var text bytes.Buffer
+	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text), textlogger.Verbosity(1))))
+	f := writeFiles(t, must(t, jan1))
+	a := &apiServer{client: fake.NewClientset()}
+	k := a.replica(fromFiles(f))
+	run := func(after time.Duration) string {
+		text.Reset()
+		require.NoError(t, k.RunOnce(ctx, jan1.Add(after)))
+		return text.String()
+	}
+	require.Contains(t, run(0), `"The serving certificate expires soon: if it is not of this program, see that it is renewed" daysLeft=3`)
+	write(t, f, must(t, jan1.Add(time.Minute)))
+	said := run(time.Minute)
+	require.Contains(t, said, `"New client CA found, reloading and patching webhook"`)
+	require.Contains(t, said, `"Successfully patched webhook with new client CA"`)
+	require.NotContains(t, said, "New certificate found, reloading", "the API server has to hear of its CA first")
+	require.Contains(t, run(time.Minute+settle), `"New certificate found, reloading"`)
+	require.Empty(t, run(time.Hour), "once a day is enough")
+	require.Contains(t, run(25*time.Hour), "daysLeft=2")
+
+	life, err := issue(hosts, jan1, 100*24*time.Hour)
+	require.NoError(t, err)
+	k = a.replica(fromFiles(writeFiles(t, life)))
+	require.Contains(t, run(0), `"The serving certificate is valid" daysLeft=100`)
 }
 
 func TestTheDaysLeftAreTold(t *testing.T) {

@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,6 +11,8 @@ import (
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -165,8 +168,8 @@ var pauses = [...]time.Duration{20 * time.Millisecond, 60 * time.Millisecond, 12
 
 func (f *Finder) topmost(ctx context.Context, owner target.Key) (top target.Key, found bool, err error) {
 	for _, pause := range pauses {
-		if top, found, err = f.resolver.Topmost(ctx, owner); err == nil {
-			return top, found, nil
+		if top, found, err = f.resolver.Topmost(ctx, owner); err == nil || answered(err) {
+			return top, found, err
 		}
 		select {
 		case <-ctx.Done():
@@ -175,6 +178,13 @@ func (f *Finder) topmost(ctx context.Context, owner target.Key) (top target.Key,
 		}
 	}
 	return f.resolver.Topmost(ctx, owner)
+}
+
+// answered tells whether an error is what the API server said about an owner. It is
+// remembered for longer than a pod can wait.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) || meta.IsNoMatchError(err)
 }
 
 func (f *Finder) controlling(pod ownership.Pod) *vpav1.VerticalPodAutoscaler {

@@ -3,12 +3,16 @@ package lookup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -18,7 +22,8 @@ import (
 
 // cluster is a resolver that knows one Deployment.
 type cluster struct {
-	failures int // of Topmost before it answers
+	failures int   // of Topmost before it answers
+	err      error // of each failure; nil: the owner is not there
 	calls    int
 
 	selectors int // that were made
@@ -26,6 +31,9 @@ type cluster struct {
 
 func (c *cluster) Topmost(_ context.Context, start target.Key) (target.Key, bool, error) {
 	c.calls++
+	if c.calls <= c.failures && c.err != nil {
+		return target.Key{}, false, c.err
+	}
 	if c.calls <= c.failures {
 		return target.Key{}, false, errors.New("ReplicaSet web-1 does not exist")
 	}
@@ -100,6 +108,22 @@ func TestAnOwnerThatIsNotKnownYetIsLookedUpAgain(t *testing.T) {
 	f.Put(testkit.VPA("v"))
 	_, err = f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
 	require.ErrorContains(t, err, "find the topmost controller above ReplicaSet web-1: ReplicaSet web-1 does not exist")
+}
+
+// The API server said that it will not tell, or that there is no such kind: it would
+// say so again, and the pod must not wait for that.
+func TestAPodDoesNotWaitForAnAnswerThatIsKnown(t *testing.T) {
+	for name, err := range map[string]error{
+		"forbidden":    apierrors.NewForbidden(schema.GroupResource{Resource: "rollouts"}, "web", nil),
+		"no such kind": &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: "Rollout"}},
+	} {
+		c := &cluster{failures: 100, err: fmt.Errorf("read the scale subresource of Rollout web: %w", err)}
+		f := New(t.Context(), c)
+		f.Put(testkit.VPA("v"))
+		_, got := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+		require.ErrorIs(t, got, err, name)
+		require.Equal(t, 1, c.calls, name)
+	}
 }
 
 func TestAVPAWithoutTargetIsNoCandidate(t *testing.T) {

@@ -78,6 +78,7 @@ type mutation struct {
 	pod    *corev1.Pod
 	vpa    *vpav1.VerticalPodAutoscaler
 	ranges convert.LimitRanges
+	given  map[string]amount.Bounds // what is recommended, by container
 
 	steps    []patch.Operation
 	updates  strings.Builder // what vpaUpdates tells; empty: nothing was changed
@@ -103,8 +104,8 @@ type size struct {
 // and as far as the quotas have room.
 func (m *mutation) sizes(room quota.Room) ([]size, error) {
 	current, rules := convert.NewPod(m.pod), convert.Rules(m.vpa)
-	recommendation := m.recommendation()
-	fitted := policy.Fit(current, recommendation, rules, m.ranges.Ranges).Containers
+	m.given = m.recommendation()
+	fitted := policy.Fit(current, m.given, rules, m.ranges.Ranges).Containers
 	sizes := make([]size, len(fitted))
 	for i := range fitted {
 		rule := rules.For(fitted[i].Name)
@@ -118,7 +119,7 @@ func (m *mutation) sizes(room quota.Room) ([]size, error) {
 		}
 	}
 	if room != (quota.Room{}) {
-		least := policy.Fit(current, least(current, recommendation), rules, m.ranges.Ranges).Containers
+		least := policy.Fit(current, least(current, m.given), rules, m.ranges.Ranges).Containers
 		for i := range least {
 			if sizes[i].boosted && !least[i].Requests.Has(amount.CPU) {
 				least[i].Requests = least[i].Requests.With(amount.CPU, current.Containers[i].Requests.Value(amount.CPU))
@@ -251,8 +252,8 @@ func (m *mutation) note(text string) {
 	m.told = true
 }
 
-// notes tells the notes of the reference VPA and turns those about a refusal
-// into warnings.
+// notes tells the notes of the reference VPA and turns those about a refusal, and
+// about less than was recommended, into warnings.
 func (m *mutation) notes(fitted policy.Fitted) {
 	for _, about := range [2]bool{false, true} {
 		for _, n := range fitted.Notes {
@@ -261,9 +262,31 @@ func (m *mutation) notes(fitted policy.Fitted) {
 			}
 		}
 	}
+	var cut [amount.Kinds]policy.Reason // the last of a kind is the one that decided
 	for _, n := range fitted.Notes {
-		if n.Refused() {
+		switch {
+		case n.Refused():
 			m.warn("container %s: %s; the pod will probably be refused", fitted.Name, n)
+		case n.Cut():
+			cut[n.Kind] = n.Reason
 		}
 	}
+	for k := range amount.Kind(amount.Kinds) {
+		from, to := m.given[fitted.Name].Target.Value(k), fitted.Bounds.Target.Value(k)
+		if cut[k] != 0 && to < from {
+			was, is := convert.Quantity(k, from), convert.Quantity(k, to)
+			m.warn("container %s: %s cut from %s to %s to fit %s", fitted.Name, k, was.String(), is.String(), m.bound(cut[k]))
+		}
+	}
+}
+
+// bound names what cut a recommendation.
+func (m *mutation) bound(r policy.Reason) string {
+	switch r {
+	case policy.CutToMax:
+		return "maxAllowed"
+	case policy.CutToLimit:
+		return "the limit of the container, which RequestsOnly keeps"
+	}
+	return "the LimitRanges of namespace " + m.pod.Namespace
 }

@@ -3,6 +3,7 @@ package mutate
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/stretchr/testify/require"
@@ -125,6 +126,35 @@ func TestAPodThatWillBeRefusedComesWithAWarning(t *testing.T) {
 	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu does not fit the container LimitRange; the pod will probably be refused"}, m.Warnings)
 }
 
+// What bounds a target, it is cut and not left to be refused, and the answer says so.
+func TestATargetThatCannotBeIsCutWithAWarning(t *testing.T) {
+	only := vpav1.ContainerControlledValuesRequestsOnly
+	limits := func(kind corev1.LimitType) Namespace {
+		return within([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: kind, Max: testkit.List("cpu=500m")})})
+	}
+	for name, c := range map[string]struct {
+		policy    vpav1.ContainerResourcePolicy
+		namespace Namespace
+		want      string
+	}{
+		"container range": {vpav1.ContainerResourcePolicy{}, limits(corev1.LimitTypeContainer), "cpu cut from 900m to 500m to fit the LimitRanges of namespace default"},
+		"pod range":       {vpav1.ContainerResourcePolicy{}, limits(corev1.LimitTypePod), "cpu cut from 900m to 500m to fit the LimitRanges of namespace default"},
+		"maxAllowed":      {vpav1.ContainerResourcePolicy{MaxAllowed: testkit.List("cpu=300m")}, Namespace{}, "cpu cut from 900m to 300m to fit maxAllowed"},
+		"the narrower":    {vpav1.ContainerResourcePolicy{MaxAllowed: testkit.List("cpu=300m")}, limits(corev1.LimitTypeContainer), "cpu cut from 900m to 300m to fit maxAllowed"},
+		"a limit that stays": {vpav1.ContainerResourcePolicy{ControlledValues: &only}, Namespace{},
+			"cpu cut from 900m to 100m to fit the limit of the container, which RequestsOnly keeps"},
+	} {
+		c.policy.ContainerName = "c"
+		vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=900m memory=50Mi"), testkit.Policy(c.policy))
+		m, err := Config{}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m memory=50Mi", "cpu=100m")), vpa, c.namespace)
+		require.NoError(t, err)
+		require.Equal(t, []string{"VerticalPodAutoscaler v: container c: " + c.want}, m.Warnings, name)
+	}
+	m, err := Config{}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "cpu=100m")), testkit.VPA("v", testkit.Recommend("c", "cpu=300m")), limits(corev1.LimitTypePod))
+	require.NoError(t, err)
+	require.Empty(t, m.Warnings, "nothing is missing")
+}
+
 func TestNamesAreEscapedInPaths(t *testing.T) {
 	require.Equal(t, "/metadata/annotations/vpaCpuStartupBoost~1a~0b", patch.Path("metadata", "annotations", "vpaCpuStartupBoost/a~b"))
 }
@@ -224,6 +254,28 @@ func TestAPodIsCutToWhatAQuotaLeaves(t *testing.T) {
 	total := boosted.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() + boosted.Spec.Containers[1].Resources.Requests.Cpu().MilliValue()
 	require.LessOrEqual(t, total, int64(2000), "a boost must fit, too")
 	require.Greater(t, total, int64(1900))
+}
+
+// slowdown is how many times slower the race detector makes us; see race_test.go.
+var slowdown = 1
+
+// The goal is 30 µs. The fastest of many rounds counts: what else the machine does
+// makes others slower.
+func TestThePatchOfAPodIsQuick(t *testing.T) {
+	pod, vpa := twoContainers()
+	const rounds, each = 200, 20
+	fastest := time.Hour
+	for range rounds {
+		start := time.Now()
+		for range each {
+			if _, err := (Config{}).Patch(pod, vpa, Namespace{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fastest = min(fastest, time.Since(start)/each)
+	}
+	t.Logf("%s for a pod with two containers", fastest)
+	require.LessOrEqual(t, fastest, 30*time.Microsecond*time.Duration(slowdown))
 }
 
 func TestThePatchOfAPodTakesFewAllocations(t *testing.T) {

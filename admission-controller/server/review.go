@@ -29,7 +29,8 @@ type Answer struct {
 	Err   error
 	Cause Cause
 	// After runs once the answer has left, so that what only tells of it, such as
-	// logging, does not hold the object up; nil: nothing.
+	// logging, does not hold the object up; nil: nothing. It does not run when the
+	// answer could not leave. The next request of the same connection waits for it.
 	After func()
 }
 
@@ -97,7 +98,8 @@ type exchange struct {
 	*reviewer
 	started, step time.Time
 	status, label string
-	after         func() // nil: nothing
+	about         *admissionv1.AdmissionRequest // nil until it was read
+	after         func()                        // nil: nothing
 }
 
 // took records the step that just ended.
@@ -114,9 +116,7 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		total := time.Since(x.started)
 		r.recorder.Step(StepTotal, total)
 		r.recorder.Request(x.status, x.label, total)
-		if x.after != nil {
-			x.after()
-		}
+		x.tell()
 	}()
 	body, code := x.read(w, request)
 	x.took(StepRead)
@@ -135,8 +135,25 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		err = deliver(w, answer)
 	}
 	x.took(StepWrite)
-	if err != nil {
+	if err != nil { // whatever was decided, nobody heard of it
+		x.status, x.after = statusError, nil
 		x.problem(CauseResponse, err)
+	}
+}
+
+// tell runs what only tells of an answer. It must not panic: that would cut the
+// connection, and the client, which has its answer, may have written the next
+// request into it already.
+func (x *exchange) tell() {
+	defer func() {
+		if fault := recover(); fault != nil {
+			x.log.Info("The stack of the panic", "stack", string(debug.Stack()))
+			x.recorder.Problem(CausePanic)
+			x.named().Error(fmt.Errorf("panic: %v", fault), "Answered, but what tells of the answer failed", "cause", CausePanic)
+		}
+	}()
+	if x.after != nil {
+		x.after()
 	}
 }
 
@@ -186,10 +203,10 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 	if err != nil {
 		return response
 	}
-	response.UID = request.UID
+	response.UID, x.about = request.UID, request
 	handler, ok := x.find(request)
 	if !ok {
-		x.problem(CauseResource, fmt.Errorf("no handler for %s", request.Resource))
+		x.problem(CauseResource, fmt.Errorf("no handler for resource %q of group %q", request.Resource.Resource, request.Resource.Group))
 		return response
 	}
 	x.label = handler.Label
@@ -229,14 +246,15 @@ func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {
 	return Handler{}, false
 }
 
-// call runs the handler and turns a panic into an answer.
+// call runs the handler and turns a panic into an answer. What the handler found
+// out about the name of the object is used when it fails.
 func (x *exchange) call(ctx context.Context, h Handler, request *admissionv1.AdmissionRequest) (answer Answer) {
 	defer func() {
 		cause := recover()
 		if cause == nil && answer.Err == nil {
 			return
 		}
-		log := x.log.WithValues("resource", request.Resource.Resource, "namespace", request.Namespace, "name", request.Name, "uid", request.UID)
+		log := x.named()
 		if cause != nil {
 			log.Info("The stack of the panic", "stack", string(debug.Stack()))
 			answer = Answer{Err: fmt.Errorf("panic: %v", cause), Cause: CausePanic}
@@ -284,7 +302,15 @@ func (x *exchange) fill(response *admissionv1.AdmissionResponse, answer Answer) 
 	return nil
 }
 
+// named is the log with what is known of the object.
+func (x *exchange) named() klog.Logger {
+	if x.about == nil {
+		return x.log
+	}
+	return x.log.WithValues("resource", x.about.Resource.Resource, "namespace", x.about.Namespace, "name", x.about.Name, "uid", x.about.UID)
+}
+
 func (x *exchange) problem(cause Cause, err error) {
 	x.recorder.Problem(cause)
-	x.log.Error(err, "Request allowed without being looked at", "cause", cause)
+	x.named().Error(err, "Request not answered as it should be", "cause", cause)
 }

@@ -16,6 +16,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,6 +27,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"loadline.dev/loadline/pkg/patch"
 )
@@ -185,7 +188,10 @@ func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 // served starts a server and returns a client of it and its URL.
 func served(t *testing.T, config Config) (*http.Client, string, context.CancelFunc) {
 	cert, cas := selfSigned(t)
-	config.TLS, config.Recorder = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, &recorder{}
+	config.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	if config.Recorder == nil {
+		config.Recorder = &recorder{}
+	}
 	s := New(config)
 	require.NoError(t, s.Listen())
 	ctx, stop := context.WithCancel(t.Context())
@@ -274,10 +280,113 @@ func TestAPanicWhileAReviewIsReadLetsItThrough(t *testing.T) {
 	require.Equal(t, []string{"error unknown"}, r.requests)
 }
 
+// logged is a log and what was written to it.
+func logged() (klog.Logger, *bytes.Buffer) {
+	var text bytes.Buffer
+	return textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text), textlogger.Verbosity(9))), &text
+}
+
+// named is a review that tells the name of its object.
+var named = strings.Replace(review, `"namespace"`, `"name":"web-1","namespace"`, 1)
+
 func TestD18ProblemsAreCountedByCauseAndTold(t *testing.T) {
 	r, answer := one(review, func() Answer { return Answer{Err: errors.New("no such owner"), Cause: CauseOwner} })
 	require.Equal(t, []Cause{CauseOwner}, r.causes)
 	require.Equal(t, []string{"error Pod"}, r.requests)
 	require.Contains(t, answer, "left unchanged: no such owner")
 	require.Contains(t, answer, `"allowed":true`)
+}
+
+// Whatever goes wrong, the log says with which object.
+func TestD18ProblemsAreLoggedWithTheirObject(t *testing.T) {
+	for name, c := range map[string]struct {
+		body   string
+		answer func() Answer
+		writer http.ResponseWriter
+		want   []string
+	}{
+		"owner":      {named, func() Answer { return Answer{Err: errors.New("no such owner"), Cause: CauseOwner} }, httptest.NewRecorder(), []string{`"no such owner"`, `cause="owner"`}},
+		"panic":      {named, func() Answer { panic("boom") }, httptest.NewRecorder(), []string{`"panic: boom"`, `cause="panic"`}},
+		"resource":   {strings.ReplaceAll(named, "pods", "services"), nil, httptest.NewRecorder(), []string{"no handler for resource", "services", `cause="resource"`}},
+		"lost":       {named, func() Answer { return Answer{} }, lost{httptest.NewRecorder()}, []string{`"the client is gone"`, `cause="response"`}},
+		"after that": {named, func() Answer { return Answer{After: func() { panic("boom") }} }, httptest.NewRecorder(), []string{`"panic: boom"`, `cause="panic"`}},
+	} {
+		log, text := logged()
+		request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(c.body))
+		request.Header.Set("Content-Type", "application/json")
+		r := &recorder{}
+		New(Config{Handlers: []Handler{pods(c.answer)}, Recorder: r}).Handler(log).ServeHTTP(c.writer, request)
+		require.Len(t, r.causes, 1, name)
+		require.Equal(t, 1, strings.Count(text.String(), "\nE")+strings.Count(text.String()[:1], "E"), "%s: one line for people in %s", name, text)
+		for _, want := range append(c.want, `namespace="ns"`, `name="web-1"`, `uid="u1"`) {
+			require.Contains(t, text.String(), want, name)
+		}
+	}
+}
+
+// lost is the way to a client that is gone: what is written stays in a buffer.
+type lost struct{ *httptest.ResponseRecorder }
+
+// FlushError is what http.ResponseController calls.
+func (lost) FlushError() error { return errors.New("the client is gone") }
+
+func TestAnAnswerThatDoesNotLeaveIsAnErrorAndNobodyTellsOfIt(t *testing.T) {
+	r, told := &recorder{}, false
+	answer := Answer{Patch: []patch.Operation{patch.Add("/a", "b")}, After: func() { told = true }}
+	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(review))
+	request.Header.Set("Content-Type", "application/json")
+	New(Config{Handlers: []Handler{pods(func() Answer { return answer })}, Recorder: r}).Handler(klog.Background()).ServeHTTP(lost{httptest.NewRecorder()}, request)
+	require.Equal(t, []Cause{CauseResponse}, r.causes, "once")
+	require.Equal(t, []string{"error Pod"}, r.requests)
+	require.False(t, told, "the log must not say that a pod got something")
+}
+
+// The client has its answer and keeps the connection: a panic behind it must not
+// cut that.
+func TestAPanicAfterTheAnswerLeavesTheConnection(t *testing.T) {
+	r := &recorder{}
+	client, url, _ := served(t, Config{Recorder: r, Handlers: []Handler{pods(func() Answer { return Answer{After: func() { panic("boom") }} })}})
+	reused := 0
+	for range 3 {
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+			if info.Reused {
+				reused++
+			}
+		}})
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, struct{ io.Reader }{strings.NewReader(review)}) // cannot be sent twice
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		_, err = io.Copy(io.Discard, response.Body)
+		require.NoError(t, errors.Join(err, response.Body.Close()))
+		require.Equal(t, http.StatusOK, response.StatusCode)
+		time.Sleep(50 * time.Millisecond) // until a cut would be seen
+	}
+	require.Equal(t, 2, reused)
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return slices.Equal(r.causes, []Cause{CausePanic, CausePanic, CausePanic})
+	}, 10*time.Second, time.Millisecond)
+}
+
+// The bytes of an answer tell where it ends, so that a client that has read it need
+// not wait for the end of the handler; without a body, too.
+func TestAnswersSayHowLongTheyAre(t *testing.T) {
+	client, url, _ := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{} })}})
+	for method, kind := range map[string]string{http.MethodPost: "application/json", http.MethodHead: "application/json", http.MethodGet: "text/plain", http.MethodPut: "text/plain"} {
+		request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(review))
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", kind)
+		response, err := client.Do(request)
+		require.NoError(t, err)
+		body, err := io.ReadAll(response.Body)
+		require.NoError(t, errors.Join(err, response.Body.Close()))
+		require.Equal(t, http.StatusOK, response.StatusCode, method)
+		require.Empty(t, response.TransferEncoding, method)
+		if method != http.MethodHead {
+			require.EqualValues(t, len(body), response.ContentLength, method)
+		}
+	}
 }

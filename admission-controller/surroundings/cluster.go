@@ -69,6 +69,8 @@ const (
 	nodesEvery = 10 * time.Minute // how old the largest node may be
 	nodesPage  = 250
 	askTime    = 200 * time.Millisecond // for what is asked about one VPA
+	newsTime   = 100 * time.Millisecond // of that, for news of its target
+	newsEvery  = 10 * time.Millisecond
 )
 
 // Quotas returns the ResourceQuotas of a namespace as far as they are known.
@@ -182,10 +184,15 @@ func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutosca
 
 // podless says why the target has no pods, as far as that is known.
 func (c *Cluster) podless(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) string {
-	if _, err := c.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef); err != nil {
-		if errors.Is(err, target.ErrNotRead) {
-			return ""
-		}
+	_, err := c.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
+	// Who installs something creates both at once, and of the target we hear later.
+	for end := time.Now().Add(newsTime); err != nil && !errors.Is(err, target.ErrNotRead) && time.Now().Before(end) && pause(ctx, newsEvery); {
+		_, err = c.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
+	}
+	switch {
+	case errors.Is(err, target.ErrNotRead):
+		return ""
+	case err != nil:
 		return err.Error()
 	}
 	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)

@@ -3,6 +3,7 @@ package surroundings
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -126,6 +127,29 @@ func TestTheClusterIsAskedForAdvice(t *testing.T) {
 	require.Empty(t, c.Advise(t.Context(), custom, nil), "what has not been read yet is not known")
 	c = clusterOf(t, nil, web(&none))
 	require.Contains(t, c.Advise(t.Context(), testkit.VPA("x", deployment("web")), nil)[0], "spec.targetRef: Deployment web wants 0 pods")
+}
+
+// A target and its VPA are created at once. The news of the first comes a moment
+// after the question about the second. (Where the machine is too busy for that the
+// next target is tried.)
+func TestATargetThatWasJustCreatedIsNotMissing(t *testing.T) {
+	c := clusterOf(t, nil)
+	for number := range 10 {
+		name := fmt.Sprint("web-", number)
+		created := make(chan error, 1)
+		time.AfterFunc(2*newsEvery, func() {
+			_, err := c.Kube.AppsV1().Deployments("default").Create(context.Background(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+				Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}}}, metav1.CreateOptions{})
+			created <- err
+		})
+		warnings := c.Advise(t.Context(), testkit.VPA("v", deployment(name)), nil)
+		require.NoError(t, <-created)
+		if len(warnings) == 0 {
+			return
+		}
+		require.Contains(t, warnings[0], "does not exist")
+	}
+	t.Fatal("it was said to be missing each time")
 }
 
 func TestResourcesOfAutoscalers(t *testing.T) {

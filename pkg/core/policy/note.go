@@ -7,7 +7,7 @@ import "loadline.dev/loadline/pkg/core/amount"
 type Reason uint8
 
 // The reasons. The first block is told in the annotation vpaUpdates as the
-// reference VPA does; RaisedToPodRange and later are told as warnings.
+// reference VPA does.
 const (
 	RaisedToMin Reason = iota + 1
 	CutToMax
@@ -36,6 +36,12 @@ func (n Note) AboutLimit() bool {
 
 // Refused tells whether the API server will refuse a pod with this result.
 func (n Note) Refused() bool { return n.Reason == OutsideRange || n.Reason == OutsidePodRange }
+
+// Cut tells whether something made the amount smaller, or may have: what fits the
+// LimitRange of the pod can be more as well.
+func (n Note) Cut() bool {
+	return n.Reason == CutToMax || n.Reason == CutToLimit || n.Reason == CutToRange || n.Reason == MovedToPodRange
+}
 
 // Annotated tells whether the reference VPA has this note, so that it belongs
 // in the annotation vpaUpdates.

@@ -1,0 +1,5 @@
+//go:build race
+
+package mutate
+
+func init() { slowdown = 4 }
