@@ -78,7 +78,7 @@ func (r report) markdown() string {
 		name string
 		part float64
 	}{{"median", .5}, {"90th percentile", .9}, {"99th percentile", .99}, {"99.9th percentile", .999}, {"slowest", 1}} {
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", row.name, at(r.took, row.part).Round(10*time.Microsecond), at(r.nothing, row.part).Round(10*time.Microsecond))
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", row.name, at(r.took, row.part).Round(time.Microsecond), at(r.nothing, row.part).Round(time.Microsecond))
 	}
 	fmt.Fprintf(&b, "\n| reviews in the program | |\n|---|---|\n")
 	for _, bound := range bounds {
@@ -111,11 +111,11 @@ func (r report) into(file string) error {
 // judge fails if reviews took longer than they may.
 func (r report) judge() error {
 	var problems []error
-	if is := at(r.took, .5); is > r.median {
-		problems = append(problems, fmt.Errorf("the median is %s, more than %s", is, r.median))
+	if is := at(r.took, .5); is >= r.median {
+		problems = append(problems, fmt.Errorf("the median is %s, not below %s", is, r.median))
 	}
-	if is := at(r.took, .99); is > r.slow {
-		problems = append(problems, fmt.Errorf("the 99th percentile is %s, more than %s", is, r.slow))
+	if is := at(r.took, .99); is >= r.slow {
+		problems = append(problems, fmt.Errorf("the 99th percentile is %s, not below %s", is, r.slow))
 	}
 	return errors.Join(problems...)
 }
