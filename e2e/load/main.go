@@ -81,6 +81,9 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		defer sleep()
 	}
+	if err := goFirst(); err != nil {
+		return err
+	}
 	r, err := measure(ctx, daemon, gun, o)
 	if err != nil {
 		return err
