@@ -149,7 +149,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		return err
 	}
 	ended := make(chan struct{})
-	go func() { defer close(ended); boosts.Run(ctx) }()
+	go func() { defer close(ended); loop.nodes.Await(ctx); boosts.Run(ctx) }()
 	defer func() { stop(); <-ended }()
 	grown, err := caches.grown()
 	if err != nil {

@@ -1,19 +1,17 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -37,10 +35,13 @@ type gun struct {
 	idle []*line
 }
 
+// longestAnswer is more than any answer has, in bytes.
+const longestAnswer = 64 << 10
+
 // line is a connection that waits for a request.
 type line struct {
 	*tls.Conn
-	answers *bufio.Reader
+	buffer []byte
 }
 
 // aim asks the API server where the webhook is and whom to trust, and makes one
@@ -180,19 +181,46 @@ func (g *gun) ask(ctx context.Context, request []byte, expected string) (time.Du
 	if _, err := l.Write(request); err != nil {
 		return 0, err
 	}
-	response, err := http.ReadResponse(l.answers, nil)
+	answer, err := l.answer()
+	took := time.Since(start)
 	if err != nil {
 		return 0, err
 	}
-	answer, err := io.ReadAll(response.Body)
-	took := time.Since(start)
-	if err == nil && !bytes.Contains(answer, []byte(expected)) {
-		err = fmt.Errorf("a request was answered without %s: %s", expected, answer)
+	if !bytes.HasPrefix(answer, []byte("HTTP/1.1 200 ")) || !bytes.Contains(answer, []byte(expected)) {
+		return 0, fmt.Errorf("a request was answered without %s: %s", expected, answer)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.idle = append(g.idle, l)
-	return took, err
+	return took, nil
+}
+
+// answer reads one answer with its header, and no more than is needed to find its end:
+// the time of reading counts.
+func (l *line) answer() ([]byte, error) {
+	for read := 0; ; {
+		if read == len(l.buffer) {
+			return nil, fmt.Errorf("an answer is longer than %d bytes: %s", len(l.buffer), l.buffer)
+		}
+		n, err := l.Read(l.buffer[read:])
+		if err != nil {
+			return nil, err
+		}
+		read += n
+		header, body, whole := bytes.Cut(l.buffer[:read], []byte("\r\n\r\n"))
+		if !whole {
+			continue
+		}
+		_, rest, found := bytes.Cut(header, []byte("Content-Length: "))
+		digits, _, _ := bytes.Cut(rest, []byte("\r\n"))
+		length, err := strconv.Atoi(string(digits))
+		if !found || err != nil {
+			return nil, fmt.Errorf("an answer does not say how long it is: %s", header)
+		}
+		if len(body) >= length {
+			return l.buffer[:read], nil
+		}
+	}
 }
 
 func (g *gun) line(ctx context.Context) (*line, error) {
@@ -203,7 +231,7 @@ func (g *gun) line(ctx context.Context) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &line{Conn: connection.(*tls.Conn), answers: bufio.NewReader(connection)}, nil
+	return &line{Conn: connection.(*tls.Conn), buffer: make([]byte, longestAnswer)}, nil
 }
 
 // kept takes the connection that was used last out of those that are idle.

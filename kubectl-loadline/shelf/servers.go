@@ -3,6 +3,7 @@ package shelf
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ type Servers struct {
 
 	Namespace, Selector, Matchers string
 	Job, CPUMetric, MemoryMetric  string
-	WaitingMetric                 string
+	WaitingMetric, StateMatchers  string
 
 	NamespaceLabel, PodLabel, ContainerLabel string
 }
@@ -60,6 +61,7 @@ func (s *Servers) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVarP(&s.Namespace, "namespace", "n", s.Namespace, "Prometheus: the only namespace that is read. Unset: all.")
 	fs.StringVarP(&s.Selector, "selector", "l", s.Selector, "Prometheus: labels of the pods that are read, as for kubectl. It needs kube_pod_labels of kube-state-metrics.")
 	text(&s.Matchers, "matchers", "Prometheus: what usage series must match, too, as PromQL has it between braces: `cluster=\"eu\"`.")
+	text(&s.StateMatchers, "state-matchers", "Prometheus: the same for the series of kube-state-metrics, which name owners, requests and limits. Set both where several clusters share a server.")
 	text(&s.Job, "prometheus-cadvisor-job-name", "Value of the label job of usage metrics. Unset: any.")
 	text(&s.CPUMetric, "history-cpu-metric", "Counter of CPU seconds.")
 	text(&s.MemoryMetric, "history-memory-metric", "Gauge of memory bytes.")
@@ -77,7 +79,7 @@ func (s *Servers) Query(now time.Time) (archive.Query, error) {
 		CPUMetric: s.CPUMetric, MemoryMetric: s.MemoryMetric, Job: s.Job, Namespace: s.Namespace, Matchers: s.Matchers,
 		NamespaceLabel: s.NamespaceLabel, PodLabel: s.PodLabel, ContainerLabel: s.ContainerLabel,
 	}}
-	q.Waiting = s.WaitingMetric
+	q.Waiting, q.StateMatchers = s.WaitingMetric, s.StateMatchers
 	problems := []error{s.Complete(), s.Validate(true)}
 	for _, name := range []struct{ flag, value string }{
 		{"history-cpu-metric", s.CPUMetric}, {"history-memory-metric", s.MemoryMetric}, {"container-namespace-label", s.NamespaceLabel},
@@ -120,6 +122,7 @@ func (s *Servers) times(q *archive.Query, now time.Time) error {
 	q.Step = time.Duration(step)
 	q.Since, q.Until = q.Since.Truncate(q.Step).UTC(), q.Until.Truncate(q.Step).UTC()
 	return errors.Join(
+		flags.Check(q.Until.Sub(q.Since)/q.Step < archive.MostSamples, "history-resolution", s.Resolution, fmt.Sprintf("must be longer: a container would have more than %d samples", archive.MostSamples)),
 		flags.Check(q.Until.Sub(q.Since) >= q.Step, "since", q.Since.Format(time.RFC3339), "must be at least --history-resolution="+s.Resolution+" before the last sample, "+q.Until.Format(time.RFC3339)),
 		flags.Check(!q.Until.After(now), "until", s.Until, "must not be in the future"))
 }

@@ -53,7 +53,9 @@ func (s *Shelf) Find(args []string) ([]Source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read recordings: %w", err)
 		}
-		all = append(all, one)
+		if !slices.ContainsFunc(all, func(other Source) bool { return other.Dataset == one.Dataset && isAddress(other.Name) }) {
+			all = append(all, one) // else it is the same server in another spelling
+		}
 	}
 	return all, nil
 }

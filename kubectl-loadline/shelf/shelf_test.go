@@ -37,7 +37,7 @@ func TestArgumentsAreFilesDirectoriesServersAndListsOfThem(t *testing.T) {
 	files := []string{one + " as one.csv", filepath.Join(dir, "two.csv.gz") + " as two.csv.gz"}
 	require.Equal(t, append(files, servers...), names(t, dir))
 	require.Equal(t, servers, names(t, list))
-	require.Equal(t, append(files[:1:1], servers[:1]...), names(t, "http://b.example:9090", one, one))
+	require.Equal(t, append(files[:1:1], servers[:1]...), names(t, "http://b.example:9090", one, one, "http://b.example:9090/"))
 	bad := write("bad.servers", "http://a.example\nb.example:9090\n")
 	_, err := (&Shelf{}).Find([]string{bad})
 	require.EqualError(t, err, `read recordings: `+bad+`:2: is "b.example:9090": expected an address such as http://prometheus.monitoring.svc:9090`)
@@ -74,6 +74,7 @@ func TestAllProblemsOfServersAreTold(t *testing.T) {
 	}
 	require.NotContains(t, err.Error(), "secret")
 	for want, change := range map[string]func(*Servers){
+		"--history-resolution=1s: must be longer: a container would have more than 1048576 samples":                           func(s *Servers) { s.Length, s.Resolution = "90d", "1s" },
 		"--since=2026-03-02T08:00:00Z: must be at least --history-resolution=5m before the last sample, 2026-03-02T08:00:00Z": func(s *Servers) { s.Since = "2026-03-02T08:00:00Z" },
 		"--until=2026-03-03T08:00:00Z: must not be in the future":                                                             func(s *Servers) { s.Until = "2026-03-03T08:00:00Z" },
 		"--prometheus-bearer-token-file=nowhere: must be a file with a token":                                                 func(s *Servers) { s.BearerTokenFile = "nowhere" },

@@ -357,13 +357,7 @@ func TestPodsWithoutLabelsCountForTheirWorkload(t *testing.T) {
 	require.Equal(t, map[string]int{taken: 10, noLabels: 6}, f.counts, "both-3 may be of either, web and other-0 of none")
 }
 
-func TestLabelNamesFold(t *testing.T) {
-	for name, want := range map[string]string{
-		"app.kubernetes.io/name": "app_kubernetes_io_name", "app_kubernetes_io_name": "app_kubernetes_io_name",
-		"appName": "app_name", "app_name": "app_name", "K8sApp": "k8s_app", "k8s-App": "k8s_app", "": "",
-	} {
-		require.Equal(t, want, fold(name), name)
-	}
+func TestLabelsGetTheirNamesBack(t *testing.T) {
 	d := newDirectory([]*corev1.Pod{aPod("p", labels.Set{"a.b": "1", "a/b": "1", "c.d": "1"})})
 	d.remember(podName{"ns", "gone"}, map[string]string{"a_b": "1", "c_d": "1", "__name__": "x"}, "", now())
 	d.restoreNames()

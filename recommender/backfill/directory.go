@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/labelname"
 	"loadline.dev/loadline/pkg/podname"
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
@@ -166,17 +167,17 @@ func (d *directory) restoreNames() {
 			known[name.namespace] = names
 		}
 		for key := range pod.Labels {
-			if other, found := names[fold(key)]; found && other != key {
-				names[fold(key)] = ""
+			if other, found := names[labelname.Fold(key)]; found && other != key {
+				names[labelname.Fold(key)] = ""
 			} else {
-				names[fold(key)] = key
+				names[labelname.Fold(key)] = key
 			}
 		}
 	}
 	for name, memory := range d.gone {
 		restored := make(map[string]string, len(memory.labels))
 		for key, value := range memory.labels {
-			if original := known[name.namespace][fold(key)]; original != "" {
+			if original := known[name.namespace][labelname.Fold(key)]; original != "" {
 				key = original
 			}
 			restored[key] = value
@@ -184,31 +185,3 @@ func (d *directory) restoreNames() {
 		d.gone[name] = remembered{restored, memory.at}
 	}
 }
-
-// fold returns what remains of a label name in every exporter: letters in lower
-// case, digits, and underscores for all else and between words.
-func fold(name string) string {
-	var folded strings.Builder
-	for i, c := range []byte(name) {
-		upper := 'A' <= c && c <= 'Z'
-		switch {
-		case upper && i > 0 && (within(lower, name[i-1]) || within(digits, name[i-1])):
-			folded.WriteByte('_')
-			fallthrough
-		case upper:
-			folded.WriteByte(c - 'A' + 'a')
-		case within(lower, c), within(digits, c):
-			folded.WriteByte(c)
-		default:
-			folded.WriteByte('_')
-		}
-	}
-	return folded.String()
-}
-
-const (
-	lower  = "abcdefghijklmnopqrstuvwxyz"
-	digits = "0123456789"
-)
-
-func within(set string, c byte) bool { return strings.IndexByte(set, c) >= 0 }

@@ -1,6 +1,7 @@
 package pinning
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"strings"
@@ -20,7 +21,7 @@ import (
 )
 
 // Nodes tells which nodes have the static CPU manager policy. The zero value knows
-// none, and learns. Of its methods only Static may be used beside others.
+// none, and learns. Of its methods only Await and Static may be used beside others.
 type Nodes struct {
 	Selector labels.Selector        // nodes that have it; nil: none is known
 	Lister   corelisters.NodeLister // nil: nodes cannot be seen
@@ -30,14 +31,30 @@ type Nodes struct {
 	marked  atomic.Pointer[map[string]bool]
 }
 
-// Static tells whether a node had the static policy when Mark was last called; before
-// that, whether the selector names it.
-func (n *Nodes) Static(node string) bool {
-	if marked := n.marked.Load(); marked != nil {
-		return (*marked)[node]
+// patience is how long Await waits: without permission nodes never come.
+const patience = 30 * time.Second
+
+// Await waits until nodes can be seen, but not for long.
+func (n *Nodes) Await(ctx context.Context) {
+	if n.Synced == nil {
+		return
 	}
-	selected, err := n.selected()
-	return err == nil && selected[node]
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cache.WaitForCacheSync(ctx.Done(), n.Synced)
+}
+
+// Static tells whether a node had the static policy when Mark was last called, or the
+// selector names it now: nodes come between two passes, too.
+func (n *Nodes) Static(node string) bool {
+	if marked := n.marked.Load(); marked != nil && (*marked)[node] {
+		return true
+	}
+	if n.Selector == nil || !n.sees() {
+		return false
+	}
+	object, err := n.Lister.Get(node)
+	return err == nil && n.Selector.Matches(labels.Set(object.Labels))
 }
 
 // Parse reads the selector of Nodes. One that names no label names no node.
@@ -82,7 +99,14 @@ func (n *Nodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1
 	}
 	n.marked.Store(&static)
 	if len(static) > 0 {
-		each(v, func(p *present.Pod) { p.Static = static[p.Node] })
+		each(v, func(p *present.Pod) {
+			p.Static = static[p.Node]
+			// A boost that is left for a refusal would be taken back as soon as that is
+			// forgotten: the pod would be refused, evicted and boosted anew every day.
+			if r, known := n.refused[p.Node]; known && p.Boosted && p.Pinned() {
+				n.refused[p.Node] = refusal{now, r.node}
+			}
+		})
 	}
 	return err
 }

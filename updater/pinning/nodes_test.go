@@ -2,6 +2,7 @@ package pinning
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,7 +13,9 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
 )
 
@@ -179,4 +182,44 @@ func TestNodesThatCannotBeSeenAreRememberedForADay(t *testing.T) {
 	require.Equal(t, []string{"a"}, c.static(t, n, noon.Add(time.Hour)))
 	require.Empty(t, c.static(t, n, noon.Add(24*time.Hour)))
 	require.Empty(t, n.refused)
+}
+
+func TestANewNodeIsKnownBeforeTheNextPass(t *testing.T) {
+	c := newCluster("a")
+	n := &Nodes{Selector: labels.SelectorFromSet(labels.Set{"cpumanager": "true"}), Lister: corelisters.NewNodeLister(c.nodes), Synced: func() bool { return true }}
+	c.static(t, n, noon)
+	require.NoError(t, c.nodes.Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new", UID: "1", Labels: map[string]string{"cpumanager": "true"}}}))
+	require.True(t, n.Static("new"))
+	require.False(t, n.Static("a"))
+	require.False(t, n.Static("gone"))
+}
+
+// Boosts that are left because of a refusal would be taken back once that is
+// forgotten, and be refused again.
+func TestARefusalLastsWhileBoostedPodsAreThere(t *testing.T) {
+	c := newCluster("a")
+	n := &Nodes{}
+	c.say("a", static)
+	require.Equal(t, []string{"a"}, c.static(t, n, noon))
+	c.say("a", "")
+	p := &c.view.VPAs[0].Pods[0]
+	has := policy.Container{Name: "c", Requests: amount.Of(2000, 100), Limits: amount.Of(2000, 100)}
+	fitted := policy.Fitted{Name: "c", Requests: amount.Of(1000, 100), Limits: amount.Of(1000, 100)}
+	p.Boosted, p.Containers = true, []present.Container{{Observed: true, Asked: has, Current: has, Fitted: fitted}}
+	for hour := range 48 {
+		require.Equal(t, []string{"a"}, c.static(t, n, noon.Add(time.Duration(hour)*time.Hour)), hour)
+	}
+}
+
+func TestNodesAreWaitedForButNotForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		(&Nodes{}).Await(t.Context())
+		require.Zero(t, time.Since(begin))
+		(&Nodes{Synced: func() bool { return time.Since(begin) > 3*time.Second }}).Await(t.Context())
+		require.InDelta(t, 3, time.Since(begin).Seconds(), 0.5)
+		begin = time.Now()
+		(&Nodes{Synced: func() bool { return false }}).Await(t.Context())
+		require.Equal(t, patience, time.Since(begin))
+	})
 }

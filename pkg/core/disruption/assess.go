@@ -54,7 +54,7 @@ func (a Assessment) judge(p *present.Pod, c Config, now time.Time) Reason {
 	switch {
 	case p.Boosted && !p.Pinned():
 		return Boosted
-	case p.Boosted && !p.Cured(): // it would be boosted anew, and again not give it back
+	case p.Boosted && !p.Starved(): // it would be boosted anew, and again not give it back
 		return StaticCPU
 	case !slices.ContainsFunc(p.Containers, func(c present.Container) bool { return c.Recommended() }):
 		return NoRecommendation

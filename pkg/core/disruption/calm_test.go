@@ -381,3 +381,29 @@ func TestActionsTellWhoIsDisturbed(t *testing.T) {
 	v.Pods[0].Ready, v.Mode = false, present.Recreate
 	require.False(t, plans(t, v, defaults()).Actions[0].Disrupts)
 }
+
+// A pod that its node gives no other CPU gets memory in place after it was killed for want
+// of it: whether or not it works meanwhile, has a boost that cannot be taken back, or was
+// refused other CPU before.
+func TestAPinnedPodGetsMemoryAfterAKill(t *testing.T) {
+	for _, mode := range []present.Mode{present.InPlaceOrRecreate, present.InPlace} {
+		for i := range 8 {
+			has := policy.Container{Name: "c", Requests: amount.Of(1000, 1000), Limits: amount.Of(1000, 1000)}
+			c := present.Container{Observed: true, Current: has, Asked: has, OOM: present.OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute)}}
+			c.Fitted = policy.Fitted{Name: "c", Requests: amount.Of(500, 2000), Limits: amount.Of(500, 2000),
+				Bounds: amount.Bounds{Target: amount.Of(500, 2000), Lower: amount.Of(400, 1900), Upper: amount.Of(600, 2100)}}
+			p := present.Pod{Namespace: "n", Name: "p", UID: "p", Node: "s", Static: true, Created: noon.Add(-48 * time.Hour), Started: noon.Add(-48 * time.Hour),
+				Ready: i&1 != 0, Boosted: i&2 != 0, Containers: []present.Container{c}}
+			if i&4 != 0 && mode == present.InPlace && !p.Boosted { // else it would have been evicted, or not been asked
+				p.Containers[0].Asked = policy.Container{Name: "c", Requests: amount.Of(500, 1000), Limits: amount.Of(500, 1000)}
+				p.Resize, p.ResizeSince = present.ResizeInfeasible, noon.Add(-time.Hour)
+			}
+			v := present.VPA{Namespace: "n", Name: "v", Mode: mode, Groups: []present.Group{{Replicas: 1, Key: "k"}}, Pods: []present.Pod{p}}
+			config := Config{MinReplicas: 1, Tolerance: 0.5, Threshold: 0.1, Lifetime: time.Hour, QuickOOM: 10 * time.Minute, InPlaceMode: true, FreeResizes: true}
+			r := Plan(View{VPAs: []present.VPA{v}}, past.Memory{}, config, noon)
+			require.Len(t, r.Actions, 1, "mode %d, case %d: %v", mode, i, r.Skipped)
+			require.False(t, r.Actions[0].Evict || r.Actions[0].MayEvict)
+			require.Equal(t, amount.Of(1000, 2000), r.Actions[0].Containers[0].Requests, "mode %d, case %d", mode, i)
+		}
+	}
+}

@@ -41,7 +41,7 @@ func (s Situation) Decide(p *present.Pod) (Decision, Reason) {
 		return Wait, problem
 	case p.Pending:
 		return Wait, NotRunning
-	case s.Mode == present.InPlace && s.Memory.Refuses(p):
+	case s.Mode == present.InPlace && s.Memory.Refuses(p) && (!p.Starved() || !p.Pinned()): // else it was refused for its CPU alone
 		return Hold, Infeasible
 	case s.Mode == present.InPlace && p.Resize == present.ResizeInfeasible:
 		return Again, Infeasible

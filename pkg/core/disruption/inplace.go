@@ -3,8 +3,6 @@ package disruption
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/portion"
 	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/room"
 )
@@ -106,8 +104,8 @@ func grantable(p *present.Pod) (*present.Pod, Reason) {
 	case !p.Pinned():
 		return p, ""
 	}
-	memory := p.Part([amount.Kinds]amount.Amount{amount.Memory: portion.Whole})
-	if p.Cured() && memory.Asks() && !memory.Pinned() {
+	memory := p.KeepingCPU()
+	if p.Starved() && memory.Asks() && !memory.Pinned() {
 		return memory, ""
 	}
 	return nil, StaticCPU

@@ -273,7 +273,7 @@ func checkActions(t testing.TB, v *present.VPA, actions map[string]Action) {
 			t.Fatalf("%s is disrupted without a difference", p.UID)
 		case !a.Evict && !p.Asks():
 			t.Fatalf("%s already asks for that", p.UID)
-		case p.Boosted && (!p.Cured() || !p.Pinned()):
+		case p.Boosted && (!p.Starved() || !p.Pinned()):
 			t.Fatalf("%s is boosted", p.UID)
 		case v.Mode == present.Off || v.Mode == present.Initial:
 			t.Fatalf("%s: the mode changes no pods", p.UID)

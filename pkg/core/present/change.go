@@ -59,8 +59,11 @@ func (c *Container) RestartsFor(f policy.Fitted) bool {
 
 // Cured tells whether more memory would help a pod that does not work anyway:
 // it is not ready, and a container that would grow was out of memory last.
-func (p *Pod) Cured() bool {
-	return !p.Ready && p.Any(func(c *Container, k amount.Kind) bool {
+func (p *Pod) Cured() bool { return !p.Ready && p.Starved() }
+
+// Starved tells whether a container that would get more memory was out of it last.
+func (p *Pod) Starved() bool {
+	return p.Any(func(c *Container, k amount.Kind) bool {
 		return k == amount.Memory && !c.OOM.Ended.IsZero() && c.Fitted.Requests.Value(k) > c.Current.Requests.Value(k)
 	})
 }
@@ -117,6 +120,23 @@ func (p *Pod) Part(of [amount.Kinds]amount.Amount) *Pod {
 		}
 	}
 	return &part
+}
+
+// KeepingCPU returns a pod that changes as it should, but keeps the CPU that it runs with,
+// also where other CPU was asked for before, and refused.
+func (p *Pod) KeepingCPU() *Pod {
+	kept := *p
+	kept.Containers = slices.Clone(p.Containers)
+	for i := range kept.Containers {
+		c := &kept.Containers[i]
+		if c.Fitted.Requests.Has(amount.CPU) {
+			c.Fitted.Requests = c.Fitted.Requests.With(amount.CPU, c.Current.Requests.Value(amount.CPU))
+		}
+		if c.Fitted.Limits.Has(amount.CPU) {
+			c.Fitted.Limits = c.Fitted.Limits.With(amount.CPU, c.Current.Limits.Value(amount.CPU))
+		}
+	}
+	return &kept
 }
 
 // GivesMemory tells whether a resize takes memory from a container. A kubelet

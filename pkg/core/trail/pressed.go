@@ -29,7 +29,7 @@ func unpressed(t *Trail) *week.Hours {
 
 // mergePressed adds what another trail knows, which may be nothing of pressure.
 func (t *Trail) mergePressed(o *Trail) {
-	if t.Pressed == nil && o.Pressed == nil || t.Hours[amount.CPU] == nil || o.Hours[amount.CPU] == nil {
+	if !t.waits || t.Pressed == nil && o.Pressed == nil || t.Hours[amount.CPU] == nil || o.Hours[amount.CPU] == nil {
 		return
 	}
 	if t.Pressed == nil {

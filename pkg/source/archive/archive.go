@@ -20,6 +20,9 @@ type Query struct {
 	Usage   prometheus.Usage
 	Waiting string          // counter of the seconds that work waited for CPU; empty = not asked for
 	Pods    labels.Selector // by the labels of pods; nil = all
+	// StateMatchers is what series of kube-state-metrics must match, too, as PromQL has it
+	// between braces; empty = nothing more.
+	StateMatchers string
 
 	Since, Until time.Time     // the first and the last sample; those between are whole steps after Since
 	Step         time.Duration // between two samples; that of CPU is a mean over it, that of memory its maximum
@@ -57,6 +60,8 @@ type reader struct {
 	steps  int           // in the grid of times
 	failed int           // queries in a row
 	short  int           // containers with less than two samples
+	got    [columns]bool // something was answered
+	warned bool          // the server's own warning was told
 }
 
 // tell hands out a problem of the server.
@@ -82,12 +87,21 @@ func (r *reader) read(ctx context.Context) error {
 		}
 		r.emit(b)
 	}
+	for _, c := range []column{cpuUse, memoryUse} {
+		if !r.got[c] {
+			r.tell(&trace.Problem{Warning: true, Text: fmt.Sprintf("no container has %s: expected some; a rate needs two scrapes within --history-resolution, which is %s, or more", c, r.query.Step)})
+		}
+	}
 	if r.short > 0 {
 		r.tell(&trace.Problem{Warning: true, Text: fmt.Sprintf("%d containers are left out because they lived too short: expected two samples, %s apart, or more; "+
 			"a finer --history-resolution shows more of them", r.short, r.query.Step)})
 	}
 	return nil
 }
+
+// MostSamples is how many samples of a container can be read: each is in memory as a
+// whole.
+const MostSamples = batchValues
 
 // How much is asked for at once. A batch has at most so many values of each kind, a
 // query so many, and so many pods, whose names are in its text. Prometheus refuses

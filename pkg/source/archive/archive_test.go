@@ -298,7 +298,7 @@ func TestLongTimesAndManyContainersAreReadInParts(t *testing.T) {
 	}
 	found, problems := f.read(q)
 	require.Len(t, found, 60)
-	require.Len(t, problems, 60, "gaps")
+	require.Len(t, problems, 60+1, "gaps, and no memory")
 	require.Len(t, found[0].At, 15, "the last hour has one")
 	values := 0
 	for _, a := range f.queries {
@@ -365,4 +365,48 @@ func TestTheEndOfTheContextEndsReading(t *testing.T) {
 		break // whoever has enough is left alone
 	}
 	require.Equal(t, 2, n)
+}
+
+// kube-state-metrics has labels in lower case, with underscores between words.
+func TestLabelsAreNamedAsTheExporterDoes(t *testing.T) {
+	selector, err := labels.Parse("appName!=web,appTier=front,!K8sJob")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{`label_app_name!~"web"`, `label_app_tier=~"front"`, `label_k8s_job=""`}, matchers(selector))
+}
+
+func TestWhatSeriesOfTheClusterMustMatch(t *testing.T) {
+	f := newFake(t)
+	f.container("ns", "web-0", "app")
+	q := hour()
+	q.StateMatchers = `cluster="eu"`
+	_, problems := f.read(q)
+	require.Empty(t, problems)
+	for _, asked := range f.queries[2:] {
+		require.Contains(t, asked.query, `, namespace="ns", cluster="eu"}`)
+	}
+	require.Contains(t, f.selectors, `kube_pod_owner{cluster="eu"}`)
+}
+
+func TestAKindThatNobodyHasIsTold(t *testing.T) {
+	f := newFake(t)
+	f.usage("ns", "web-0", "app", always(""), always("1e8"))
+	found, problems := f.read(hour())
+	require.Len(t, found, 1)
+	require.Equal(t, []string{"no container has cpu_cores: expected some; a rate needs two scrapes within --history-resolution, which is 5m0s, or more"}, problems)
+}
+
+func TestWarningsOfTheServerAreTold(t *testing.T) {
+	f := newFake(t)
+	f.container("ns", "web-0", "app")
+	f.container("ns", "web-1", "app")
+	f.spoil = func(w http.ResponseWriter, _ *http.Request, a asked) bool {
+		if !strings.Contains(a.query, "requests") {
+			return false
+		}
+		fmt.Fprint(w, `{"status":"success","warnings":["a store is away"],"data":{"resultType":"matrix","result":[]}}`)
+		return true
+	}
+	found, problems := f.read(hour())
+	require.Len(t, found, 2)
+	require.Equal(t, []string{"the server says of an answer: a store is away: expected a whole one"}, problems)
 }

@@ -193,7 +193,7 @@ func (r *reader) ask(ctx context.Context, b batch, c column, p part) error {
 		key, _ := u.Container(labels)
 		return members[key] // nil: it is of another container of the pods
 	}
-	_, err := r.client.Range(ctx, prometheus.Range{
+	answer, err := r.client.Range(ctx, prometheus.Range{
 		Query: r.text(c, u), Start: r.at(p.from), End: r.at(p.from + p.steps - 1), Step: r.query.Step,
 		Trouble: func(labels map[string]string, at time.Time, what string) {
 			m := find(labels)
@@ -213,12 +213,23 @@ func (r *reader) ask(ctx context.Context, b batch, c column, p part) error {
 			r.take(m, c, points)
 		}
 	})
+	r.warn(answer)
 	return err
+}
+
+// warn hands on what the server says of its answer, once: Thanos, for example, leaves
+// out a store that is away.
+func (r *reader) warn(answer prometheus.Answer) {
+	if len(answer.Warnings) > 0 && !r.warned {
+		r.warned = true
+		r.tell(&trace.Problem{Warning: true, Text: fmt.Sprintf("the server says of an answer: %s: expected a whole one", strings.Join(answer.Warnings, "; "))})
+	}
 }
 
 // take puts points of a member into its grid. Some servers shift the times by less
 // than a step.
 func (r *reader) take(m *member, c column, points []prometheus.Point) {
+	r.got[c] = true
 	for _, p := range points {
 		step := int((p.At.Sub(r.query.Since) + r.query.Step/2) / r.query.Step)
 		switch {
@@ -243,11 +254,15 @@ const declaredSteps = 100
 // declared asks what containers request, or may use at most.
 func (r *reader) declared(ctx context.Context, b batch, metric string, of func(*member) *amount.Resources) error {
 	window := max(r.query.Step, (r.query.Until.Sub(r.query.Since) / declaredSteps).Truncate(time.Second))
-	query := fmt.Sprintf("max by (namespace, pod, container, resource) (max_over_time(%s{resource=~\"cpu|memory\", namespace=%q, %s}[%s]))",
-		metric, b[0].key.Namespace, b.pods("pod"), model.Duration(window))
+	matchers := []string{`resource=~"cpu|memory"`, b.pods("pod")}
+	if r.query.Usage.Namespace == "" {
+		matchers = append(matchers, fmt.Sprintf("namespace=%q", b[0].key.Namespace))
+	}
+	state := r.state(metric, matchers...)
+	query := fmt.Sprintf("max by (namespace, pod, container, resource) (max_over_time(%s[%s]))", state, model.Duration(window))
 	members := b.index()
 	return r.persist(ctx, func() error {
-		_, err := r.client.Range(ctx, prometheus.Range{Query: query, Start: r.query.Since, End: r.query.Until.Add(window), Step: window},
+		answer, err := r.client.Range(ctx, prometheus.Range{Query: query, Start: r.query.Since, End: r.query.Until.Add(window), Step: window},
 			func(labels map[string]string, points []prometheus.Point) {
 				m := members[usage.ContainerKey{Namespace: labels["namespace"], Pod: labels["pod"], Container: labels["container"]}]
 				if m == nil || points[0].Value <= 0 {
@@ -259,6 +274,7 @@ func (r *reader) declared(ctx context.Context, b batch, metric string, of func(*
 				}
 				*of(m) = of(m).With(k, amount.FromFloat(math.Round(points[0].Value*scale)))
 			})
+		r.warn(answer)
 		return err
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/labelname"
 	"loadline.dev/loadline/pkg/podname"
 	"loadline.dev/loadline/pkg/source/trace"
 )
@@ -81,6 +82,7 @@ func (r *reader) labels(ctx context.Context, selectors []string, visit func(labe
 	err := r.persist(ctx, func() error {
 		answer, err := r.client.Labels(ctx, selectors, r.query.Since, r.query.Until, visit)
 		broken = answer.Broken
+		r.warn(answer)
 		return err
 	})
 	if err == nil && broken > 0 {
@@ -96,6 +98,9 @@ type podName struct{ namespace, pod string }
 func (r *reader) state(metric string, matchers ...string) string {
 	if r.query.Usage.Namespace != "" {
 		matchers = append(matchers, fmt.Sprintf("namespace=%q", r.query.Usage.Namespace))
+	}
+	if r.query.StateMatchers != "" {
+		matchers = append(matchers, r.query.StateMatchers)
 	}
 	return metric + "{" + strings.Join(matchers, ", ") + "}"
 }
@@ -123,12 +128,7 @@ func matchers(pods labels.Selector) []string {
 	requirements, _ := pods.Requirements()
 	var all []string
 	for _, one := range requirements {
-		name := "label_" + strings.Map(func(c rune) rune {
-			if strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", c) {
-				return c
-			}
-			return '_'
-		}, one.Key())
+		name := "label_" + labelname.Fold(one.Key())
 		values := one.Values().UnsortedList()
 		slices.Sort(values)
 		switch one.Operator() {

@@ -86,6 +86,15 @@ func TestDrawsWithoutAValue(t *testing.T) {
 	}
 	f := interval("x", 3, some(100))
 	require.Equal(t, []float64{5, 5}, []float64{f.Low, f.High})
+	few, m := 0, 0 // ten of a thousand lie outside: of the others, fifteen less are cut at each end
+	f = interval("x", 3, func([]int) float64 {
+		if few++; few > 1 && few <= 11 {
+			return math.NaN()
+		}
+		m++
+		return float64(m)
+	})
+	require.Equal(t, []float64{17, 976}, []float64{f.Low, f.High})
 	f = interval("x", 3, some(10))
 	require.True(t, math.IsNaN(f.Low) && math.IsNaN(f.High))
 }

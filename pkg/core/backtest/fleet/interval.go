@@ -40,16 +40,17 @@ func intervals(n int, all []formula) []Figure {
 	return figures
 }
 
-// middle returns what 95 % of the values of draws lie within. Draws without a value
-// are left out; if one in twenty has none, it is not known.
+// middle returns what 95 % of the values of draws lie within. Draws without a value lie
+// outside, on either side; if one in twenty has none, it is not known.
 func middle(values []float64) (low, high float64) {
 	slices.Sort(values) // NaN comes first
 	has := slices.IndexFunc(values, func(v float64) bool { return !math.IsNaN(v) })
 	if has < 0 || has*20 >= len(values) {
 		return math.NaN(), math.NaN()
 	}
+	outside := max(len(values)*25/1000-has, 0)
 	values = values[has:]
-	return values[len(values)*25/1000], values[len(values)*975/1000-1]
+	return values[outside], values[len(values)-1-outside]
 }
 
 // interval is intervals for one figure.
