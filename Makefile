@@ -96,7 +96,7 @@ cluster-down: ## stop the local control plane and remove its state
 
 .PHONY: e2e
 e2e: build plugin ## user-visible promises on the local control plane
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -race -count=1 -parallel 16 -timeout 25m . ./harness
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go test -race -count=1 -parallel 16 -timeout 25m . ./harness ./replay
 
 .PHONY: e2e-node
 e2e-node: build ## promises on one real node: kubelet, containerd, cgroups (needs root; NODE=optional skips where it cannot run)

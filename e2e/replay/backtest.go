@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +27,9 @@ type Event struct {
 	From, To              string
 	Use, Limit            string
 }
+
+// recommendation is the Event of a line that is one.
+const recommendation = "recommendation"
 
 // Key is one replay of the backtester.
 type Key struct {
@@ -106,7 +110,7 @@ func unless(bytes int64) string {
 // who looks each minute, last at an instant.
 func (s Story) Recommendation(k Key, last time.Time) (Event, error) {
 	for _, e := range s[k] {
-		if e.Event == "recommendation" && e.At.After(last) {
+		if e.Event == recommendation && e.At.After(last) {
 			if e.At.After(last.Add(Minute)) {
 				return e, fmt.Errorf("the backtester recommends nothing for %v in the minute after %s, only at %s", k, last.UTC(), e.At)
 			}
@@ -119,18 +123,19 @@ func (s Story) Recommendation(k Key, last time.Time) (Event, error) {
 // Final returns the recommendation at the end, or false if there is none for such a
 // resource.
 func (s Story) Final(k Key) (Event, bool) {
-	events := s[k]
-	if len(events) == 0 {
-		return Event{}, false
+	for _, e := range slices.Backward(s[k]) {
+		if e.Event == recommendation { // a change that it led to comes after it
+			return e, true
+		}
 	}
-	return events[len(events)-1], true
+	return Event{}, false
 }
 
 // Others returns the changes and kills of a replay.
 func (s Story) Others(k Key) []Event {
 	var others []Event
 	for _, e := range s[k] {
-		if e.Event != "recommendation" {
+		if e.Event != recommendation {
 			others = append(others, e)
 		}
 	}

@@ -126,8 +126,9 @@ func (r *reporter) text(a amount.Amount) string {
 }
 
 // Of replays a container under all candidates and writes what happens, in the order of
-// resources and candidates, and then of time. The last event of each replay is the
-// recommendation at its end; others come every so often, or not at all if that is 0.
+// resources and candidates, and then of time. The last recommendation of each replay
+// is that at its end, and may be followed by the change that it led to; others come every so
+// often, or not at all if that is 0.
 func Of(r *tape.Recording, o backtest.Options, every time.Duration, candidates []backtest.Candidate, write func(Event)) {
 	for _, k := range o.Kinds {
 		if !r.Has(k) {

@@ -13,7 +13,7 @@ import (
 
 // tell replays the containers one after the other and writes what happens, as a
 // line of JSON each: in the order of sources, containers, resources and recipes, and
-// then of time. The last event of each replay is the recommendation at its end.
+// then of time. The last recommendation of each replay is that at its end.
 func (c *Config) tell(ctx context.Context, p plan, from []shelf.Source, out, errOut io.Writer) error {
 	lines := json.NewEncoder(out)
 	var failed error
