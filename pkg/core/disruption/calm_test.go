@@ -400,7 +400,13 @@ func TestAPinnedPodGetsMemoryAfterAKill(t *testing.T) {
 			}
 			v := present.VPA{Namespace: "n", Name: "v", Mode: mode, Groups: []present.Group{{Replicas: 1, Key: "k"}}, Pods: []present.Pod{p}}
 			config := Config{MinReplicas: 1, Tolerance: 0.5, Threshold: 0.1, Lifetime: time.Hour, QuickOOM: 10 * time.Minute, InPlaceMode: true, FreeResizes: true}
-			r := Plan(View{VPAs: []present.VPA{v}}, past.Memory{}, config, noon)
+			before := past.Memory{}
+			if i&4 != 0 && mode == present.InPlace { // whatever became of the refusal since
+				before.Refuse(p.UID, p.Fitted())
+				p.Resize = present.NotResizing
+				v.Pods[0] = p
+			}
+			r := Plan(View{VPAs: []present.VPA{v}}, before, config, noon)
 			require.Len(t, r.Actions, 1, "mode %d, case %d: %v", mode, i, r.Skipped)
 			require.False(t, r.Actions[0].Evict || r.Actions[0].MayEvict)
 			require.Equal(t, amount.Of(1000, 2000), r.Actions[0].Containers[0].Requests, "mode %d, case %d", mode, i)

@@ -47,7 +47,7 @@ func (s Situation) Decide(p *present.Pod) (Decision, Reason) {
 		return Again, Infeasible
 	case s.Mode == present.InPlace && p.Resize != present.NotResizing:
 		return Busy, unresized(p.Resize)
-	case p.Resize != present.NotResizing, s.Memory.Refuses(p):
+	case p.Resize != present.NotResizing, s.Mode != present.InPlace && s.Memory.Refuses(p):
 		return s.fallback(p)
 	case free:
 		return Go, ""
