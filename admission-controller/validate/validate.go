@@ -3,12 +3,14 @@ package validate
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/patch"
+	"loadline.dev/loadline/pkg/recipe"
 )
 
 // Config tells which alpha features are switched on. A field of a feature that
@@ -38,6 +40,7 @@ func (c Config) Check(raw, old []byte) Verdict {
 	if len(old) > 0 && json.Unmarshal(old, &stored) == nil {
 		ch.had = featuresOf(&stored)
 	}
+	ch.recipe(object.Annotations[recipe.Annotation], stored.Annotations[recipe.Annotation])
 	ch.spec(&object.Spec)
 	if len(ch.errors) == 0 && object.Spec.UpdatePolicy == nil {
 		recreate := vpav1.UpdateModeRecreate
@@ -85,6 +88,23 @@ type checker struct {
 }
 
 func (ch *checker) refuse(e *field.Error) { ch.errors = append(ch.errors, e) }
+
+// recipe refuses a recipe that cannot be used: another would serve the VPA at once. One
+// that is stored already does not stop other changes.
+func (ch *checker) recipe(text, stored string) {
+	problem := recipe.Problem(text)
+	at := field.NewPath("metadata", "annotations").Key(recipe.Annotation)
+	switch {
+	case problem == "":
+	case text == stored:
+		ch.warnings = append(ch.warnings, fmt.Sprintf("%s: %s; until that is right the recipe is that of the recommender", at, problem))
+	default:
+		ch.refuse(field.Invalid(at, strings.ToValidUTF8(text[:min(len(text), mostQuoted)], ""), problem))
+	}
+}
+
+// mostQuoted bounds how much of an annotation a message quotes, in bytes: there may be 256 KiB of it.
+const mostQuoted = 100
 
 func (ch *checker) spec(spec *vpav1.VerticalPodAutoscalerSpec) {
 	root := field.NewPath("spec")

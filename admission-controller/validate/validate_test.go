@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -91,6 +92,35 @@ func TestAutoIsDeprecated(t *testing.T) {
 	require.Empty(t, errors)
 	require.Len(t, warnings, 1)
 	require.Contains(t, warnings[0], "InPlaceOrRecreate")
+}
+
+// Another recipe would serve the VPA at once, with other targets.
+func TestAMistypedRecipeIsRefusedUnlessItIsThereAlready(t *testing.T) {
+	vpa := func(text string) []byte {
+		raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{"loadline.dev/recipe": text}}})
+		require.NoError(t, err)
+		return raw
+	}
+	fine, wrong := vpa("loadline:cpu=tracking"), vpa("loadline:cpu=trakcing,salt=1")
+	require.Empty(t, Config{}.Check(fine, nil).Errors)
+	require.Empty(t, Config{}.Check(fine, wrong).Errors)
+	const problem = `cpu is "trakcing": must be one of calm, calm-lean, calm-safe, tracking, tracking-lean, tracking-safe`
+	for _, stored := range [][]byte{nil, fine, []byte("{")} {
+		verdict := Config{}.Check(wrong, stored)
+		require.Len(t, verdict.Errors, 1)
+		message := verdict.Errors[0].Error()
+		require.Contains(t, message, `metadata.annotations[loadline.dev/recipe]: Invalid value: "loadline:cpu=trakcing,salt=1": `)
+		require.Contains(t, message, problem)
+		require.Contains(t, message, `"salt" does not exist`)
+	}
+	verdict := Config{}.Check(wrong, wrong)
+	require.Empty(t, verdict.Errors, "what is stored already does not stop other changes")
+	require.Len(t, verdict.Warnings, 1)
+	require.Contains(t, verdict.Warnings[0], problem)
+	require.Contains(t, verdict.Warnings[0], "until that is right the recipe is that of the recommender")
+	long := Config{}.Check(vpa(strings.Repeat("ä", 100000)), nil).Errors[0].Error()
+	require.Less(t, len(long), 400)
+	require.Contains(t, long, "must have at most 1000")
 }
 
 func TestAllProblemsAtOnce(t *testing.T) {

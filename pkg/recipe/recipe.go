@@ -73,33 +73,45 @@ func (b *Book) For(text string) *Choice {
 	if known := b.parsed[text]; known != nil {
 		return known
 	}
-	if len(text) > mostText {
-		c := *b.standard
-		c.Text, c.Source = text, NotUsable
-		c.Problem = b.problem(fmt.Errorf("it has %d characters, must have at most %d", len(text), mostText))
-		return &c
-	}
 	if len(b.parsed) >= mostParsed { // somebody writes ever new ones
 		b.parsed = map[string]*Choice{"": b.standard}
 	}
 	c := *b.standard
 	c.Text = text
-	if r, err := cookbook.ParseWith(b.defaults, text); err == nil {
+	if r, err := parse(b.defaults, text); err == nil {
 		c.Recipe, c.Name, c.Source = &r, nameOf(text), Asked
 	} else {
-		c.Source, c.Problem = NotUsable, b.problem(err)
+		c.Source = NotUsable
+		c.Problem = fmt.Sprintf("annotation %s: %s; until that is right the recipe is %q, that of the recommender", Annotation, oneLine(err), b.flag)
 	}
-	b.parsed[text] = &c
+	if len(text) <= mostText {
+		b.parsed[text] = &c
+	}
 	return &c
 }
 
-// problem is one line.
-func (b *Book) problem(err error) string {
+// Problem tells in one line what is wrong with a text of the annotation, and what would
+// be right; empty if nothing is. It takes a recommender with the usual settings.
+func Problem(text string) string {
+	if _, err := parse(estimate.DefaultConfig(), text); err != nil {
+		return oneLine(err)
+	}
+	return ""
+}
+
+func parse(defaults estimate.Config, text string) (cookbook.Recipe, error) {
+	if len(text) > mostText {
+		return cookbook.Recipe{}, fmt.Errorf("it has %d characters, must have at most %d", len(text), mostText)
+	}
+	return cookbook.ParseWith(defaults, text)
+}
+
+func oneLine(err error) string {
 	what := strings.ReplaceAll(err.Error(), "\n", "; ")
 	if len(what) > mostProblem {
 		what = strings.ToValidUTF8(what[:mostProblem], "") + " and so on"
 	}
-	return fmt.Sprintf("annotation %s: %s; until that is right the recipe is %q, that of the recommender", Annotation, what, b.flag)
+	return what
 }
 
 func nameOf(text string) string {
