@@ -40,19 +40,15 @@ func sameUIDs(t *testing.T, d time.Duration, w harness.Workload, before []corev1
 	})
 }
 
-// A node without room defers a resize. The pod waits for five minutes, and is
-// then evicted.
+// A node without room defers a resize. The pod waits for five minutes, over a restart of
+// the updater, too, and is then evicted.
 func TestADeferredResizeIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	w := plain(t, "deferred", 2)
-	w.Annotations = harness.With(w.Annotations, harness.ResizeAnnotation, "defer")
-	before := running(t, w)
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, larger)
-	awaitLeftAlone(t, w.Namespace, "Deferred")
-	asked := time.Now()
-	sameUIDs(t, 4*time.Minute, w, before)
-	awaitReplaced(t, patience+8*time.Minute, w, before)
-	require.Greater(t, time.Since(asked), 4*time.Minute+30*time.Second)
+	w, before := deferred.begun(t)
+	awaitReplaced(t, patience+12*time.Minute, w, before)
+	for _, pod := range pods(t, w) {
+		require.Greater(t, pod.CreationTimestamp.Sub(deferred.since), 4*time.Minute+30*time.Second, "the successor came early")
+	}
 }
 
 // A resize that the node tried and failed is replaced by an eviction at once.
