@@ -30,7 +30,8 @@ type Peaks struct {
 	last    uint32  // of the last one, minutes since 1970; 0 = not known
 	idle    uint16  // whole hours of the pauses between samples, without the first of each
 	before  uint16  // highest of the ring when a pause emptied it last, coded; 0 = none did
-	highest float64 // of all
+	highest float32 // of all
+	kills   uint8   // in the open window, without those of a container that was kept small
 	sum     float64 // of all samples
 	samples float64 // number of them
 }
@@ -65,10 +66,28 @@ func (p *Peaks) peak(at int64, bytes float64) {
 	if at/window-p.running >= slotsKept {
 		p.before = ring.Encode(p.Highest(days))
 	}
+	if at/window > p.running {
+		p.kills = 0
+	}
 	ring.Advance(&p.running, at/window, p.peaks[:])
 	slot := &p.peaks[p.running%slotsKept]
 	*slot = max(*slot, ring.Encode(bytes))
-	p.highest = max(p.highest, bytes)
+	p.highest = max(p.highest, float32(bytes))
+}
+
+// kill takes a kill of a container that had an amount, and returns what it is taken to
+// need from then on. That grows faster with each kill in the open window, but not
+// where the container did not even have what it was taken to need before.
+func (p *Peaks) kill(at int64, had float64) (need float64) {
+	if at/window > p.running {
+		p.kills = 0
+	}
+	if p.kills == 0 || had >= p.Running() {
+		p.kills = min(p.kills+1, mostKills)
+	}
+	need = needed(had, p.kills)
+	p.peak(at, need)
+	return need
 }
 
 // Empty tells whether nothing was observed.
@@ -184,7 +203,7 @@ func (p *Peaks) Restless() float64 {
 	if p.sum == 0 {
 		return 0
 	}
-	return max(p.highest/(p.sum/p.samples)-1, 0)
+	return max(float64(p.highest)/(p.sum/p.samples)-1, 0)
 }
 
 // Age returns the time from the first sample to an instant, of which a pause counts
@@ -207,6 +226,12 @@ func (p *Peaks) merge(o *Peaks) {
 		p.before = ring.Encode(o.Highest(days))
 	default:
 		p.before = max(p.before, o.before)
+	}
+	switch {
+	case o.running > p.running:
+		p.kills = o.kills
+	case o.running == p.running:
+		p.kills = max(p.kills, o.kills)
 	}
 	ring.Merge(&p.running, p.peaks[:], o.running, o.peaks[:])
 	p.mergePauses(o)
@@ -242,19 +267,20 @@ func (p *Peaks) write(w *ring.Writer) {
 	w.Int(p.running)
 	w.Codes(p.peaks[:])
 	w.Int(p.first)
-	w.Float(p.highest)
+	w.Float(float64(p.highest))
 	w.Float(p.sum)
 	w.Float(p.samples)
 	w.Int(int64(p.last))
 	w.Int(int64(p.idle))
 	w.Int(int64(p.before))
+	w.Int(int64(p.kills))
 }
 
 func (p *Peaks) read(r *ring.Reader) {
 	p.running = r.Within(0, ring.MostNumber)
 	r.Codes(p.peaks[:])
 	p.first = r.Within(0, math.MaxInt64)
-	p.highest, p.sum, p.samples = r.Float(), r.Float(), r.Float()
+	p.highest, p.sum, p.samples = float32(r.Float()), r.Float(), r.Float()
 	if p.samples == 0 {
 		p.sum = 0
 	}
@@ -262,5 +288,5 @@ func (p *Peaks) read(r *ring.Reader) {
 		return
 	}
 	p.last, p.idle = uint32(r.Within(0, math.MaxUint32)), uint16(r.Within(0, math.MaxUint16))
-	p.before = uint16(r.Within(0, math.MaxUint16))
+	p.before, p.kills = uint16(r.Within(0, math.MaxUint16)), uint8(r.Within(0, mostKills))
 }

@@ -122,6 +122,45 @@ func TestMemoryHasGrownIfItRoseEachDay(t *testing.T) {
 	require.False(t, ok)
 }
 
+// lives returns how often a container is killed that needs an amount, if it gets what
+// it is taken to need and a margin of a tenth, and what it has at the end.
+func lives(tr *Trail, has, needs float64, apart time.Duration) (kills int, last float64) {
+	for at := start; has < needs; at = at.Add(apart) {
+		tr.Killed(at, amount.Amount(has), 0)
+		kills++
+		has = max(has, 1.1*tr.Peaks.Running())
+	}
+	return kills, has
+}
+
+const mib = 1 << 20
+
+func TestKillsThatComeSoonAreAnsweredFaster(t *testing.T) {
+	for _, c := range []struct {
+		has, needs, most float64
+		kills            int
+	}{
+		{32, 45, 53, 1}, {32, 400, 880, 5}, {100, 400, 880, 4}, {1000, 3000, 4000, 3}, {400, 440, 530, 1},
+	} {
+		kills, last := lives(New(Needs{Peaks: true}), c.has*mib, c.needs*mib, 2*time.Minute)
+		require.LessOrEqual(t, kills, c.kills, "%v to %v MiB: has %v", c.has, c.needs, last/mib)
+		require.LessOrEqual(t, last, c.most*mib, "%v to %v MiB", c.has, c.needs)
+	}
+	slow, _ := lives(New(Needs{Peaks: true}), 32*mib, 400*mib, 7*time.Hour)
+	require.Greater(t, slow, 6, "kills in different windows do not add up")
+
+	// One that is kept small needs no more for that, also after a restart of the program.
+	tr := New(Needs{Peaks: true})
+	for i := range 20 {
+		tr.Killed(start.Add(time.Duration(i)*time.Minute), 100*mib, 0)
+		again, err := Read(Needs{Peaks: true}, tr.Image(), start, 0)
+		require.NoError(t, err)
+		require.Equal(t, tr.Peaks, again.Peaks)
+		tr = again
+	}
+	require.InEpsilon(t, 120*mib, tr.Peaks.Running(), 0.002)
+}
+
 func TestVolatility(t *testing.T) {
 	var p Peaks
 	p.Observe(at(0), 100)
