@@ -26,6 +26,8 @@ func main() {
 type config struct {
 	out                   string
 	every, duration, wait time.Duration
+	gaps                  bool
+	group                 string // of control of the processes' cpu; empty = not asked for
 	choice                choice
 }
 
@@ -36,6 +38,8 @@ func parse(args []string) (config, error) {
 	fs.DurationVar(&c.every, "every", time.Second, "time between samples")
 	fs.DurationVar(&c.duration, "for", 0, "length of the recording; 0 means until the processes end")
 	fs.DurationVar(&c.wait, "wait", 0, "how long to wait for the first process to appear")
+	fs.BoolVar(&c.gaps, "gaps", false, "go on while no process is left, until -for is over: jobs")
+	fs.StringVar(&c.group, "cgroup", "", "folder of the cpu control group whose throttling is recorded as well, such as /sys/fs/cgroup/cpu/x")
 	pid := fs.Int("pid", 0, "process to record")
 	match := fs.String("match", "", "record the processes whose command line matches this regular expression")
 	if err := fs.Parse(args); err != nil {
@@ -50,6 +54,9 @@ func parse(args []string) (config, error) {
 	}
 	if c.every < 10*time.Millisecond {
 		problems = append(problems, fmt.Errorf("-every: want 10ms or more, got %v", c.every))
+	}
+	if c.gaps && c.duration == 0 {
+		problems = append(problems, errors.New("-gaps: want -for too, or the recording has no end"))
 	}
 	if (*pid == 0) == (*match == "") {
 		problems = append(problems, errors.New("want either -pid or -match"))
@@ -95,7 +102,11 @@ func run(args []string) error {
 
 // record writes samples until the end and returns how many.
 func (c config) record(ctx context.Context, out io.Writer) (lines int, err error) {
-	if _, err := fmt.Fprintln(out, "time,cpu_cores,memory_bytes"); err != nil {
+	header := "time,cpu_cores,memory_bytes"
+	if c.group != "" {
+		header += ",throttled_share"
+	}
+	if _, err := fmt.Fprintln(out, header); err != nil {
 		return 0, fmt.Errorf("write recording: %w", err)
 	}
 	proc := os.DirFS("/proc")
@@ -103,28 +114,37 @@ func (c config) record(ctx context.Context, out io.Writer) (lines int, err error
 	defer ticker.Stop()
 	started, before := time.Now(), reading(nil)
 	var began time.Time // of the stretch that ends at the next tick
+	var held time.Duration
 	for {
 		now := time.Now()
 		found, err := read(proc, c.choice)
 		if err != nil {
 			return lines, err
 		}
+		heldNow, err := c.throttled()
+		if err != nil {
+			return lines, err
+		}
 		switch {
-		case before != nil && len(found) == 0:
-			return lines, nil
-		case before != nil:
-			cores := found.since(before) / now.Sub(began).Seconds()
-			_, err = fmt.Fprintf(out, "%.1f,%.3f,%d\n", began.Sub(started).Seconds(), cores, found.memory())
+		case before != nil && len(found) > 0:
+			stretch := now.Sub(began)
+			line := fmt.Sprintf("%.1f,%.3f,%d", began.Sub(started).Seconds(), found.since(before)/stretch.Seconds(), found.memory())
+			if c.group != "" {
+				line += fmt.Sprintf(",%.3f", min((heldNow-held).Seconds()/stretch.Seconds(), 1))
+			}
+			_, err = fmt.Fprintln(out, line)
 			if lines++; err != nil {
 				return lines, fmt.Errorf("write recording: %w", err)
 			}
+		case before != nil && !c.gaps:
+			return lines, nil
 		case len(found) > 0:
 			started = now
-		case now.Sub(started) >= c.wait:
+		case before == nil && now.Sub(started) >= c.wait:
 			return 0, errors.New("no process found to record")
 		}
-		if len(found) > 0 {
-			before, began = found, now
+		if before != nil || len(found) > 0 {
+			before, began, held = found, now, heldNow
 		}
 		if before != nil && c.duration > 0 && now.Sub(started) >= c.duration {
 			return lines, nil
@@ -135,4 +155,13 @@ func (c config) record(ctx context.Context, out io.Writer) (lines int, err error
 		case <-ticker.C:
 		}
 	}
+}
+
+// throttled returns how long the control group was kept from running so far; 0 if
+// none is asked for.
+func (c config) throttled() (time.Duration, error) {
+	if c.group == "" {
+		return 0, nil
+	}
+	return throttled(os.DirFS(c.group))
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // ticksPerSecond is the kernel's unit of cpu time in /proc. It is 100 on every
@@ -137,4 +139,27 @@ func readStat(proc fs.FS, pid int) (stat, bool) {
 			memory: number(rssField) * int64(os.Getpagesize()),
 		},
 	}, true
+}
+
+// throttled returns how long a control group was kept from running by its limit so
+// far, added up over processors. Version 1 of control groups tells it in nanoseconds,
+// version 2 in microseconds.
+func throttled(group fs.FS) (time.Duration, error) {
+	data, err := fs.ReadFile(group, "cpu.stat")
+	if err != nil {
+		return 0, fmt.Errorf("-cgroup: want the folder of a cpu control group: %w", err)
+	}
+	units := map[string]time.Duration{"throttled_time": time.Nanosecond, "throttled_usec": time.Microsecond}
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		if len(fields) != 2 || units[fields[0]] == 0 {
+			continue
+		}
+		count, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("-cgroup: read cpu.stat: %w", err)
+		}
+		return time.Duration(count) * units[fields[0]], nil
+	}
+	return 0, errors.New("-cgroup: want a cpu.stat with throttled_time or throttled_usec: is a limit possible for this group?")
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -61,9 +63,52 @@ func TestReusedNumberIsAnotherProcess(t *testing.T) {
 	require.InDelta(t, 0.1, after.since(before), 1e-9)
 }
 
+// A job is not there between its runs; what a run used before the first look counts.
+func TestGapsBetweenRunsAreLeftOut(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "job.csv")
+	done := make(chan error, 1)
+	go func() {
+		var problems []error
+		for range 2 {
+			problems = append(problems, exec.Command("sleep", "0.3142").Run())
+			time.Sleep(400 * time.Millisecond)
+		}
+		done <- errors.Join(problems...)
+	}()
+	require.NoError(t, run([]string{"-out", out, "-every", "50ms", "-wait", "10s", "-for", "1300ms", "-gaps", "-match", "^sleep 0.3142"}))
+	require.NoError(t, <-done)
+	data, err := os.ReadFile(out)
+	require.NoError(t, err)
+	rows, err := csv.NewReader(bytes.NewReader(data)).ReadAll()
+	require.NoError(t, err)
+	longest, before := 0.0, 0.0
+	for _, row := range rows[1:] {
+		at, err := strconv.ParseFloat(row[0], 64)
+		require.NoError(t, err)
+		longest, before = max(longest, at-before), at
+	}
+	require.Greater(t, longest, 0.2)
+}
+
+func TestThrottledTime(t *testing.T) {
+	group := func(content string) fstest.MapFS { return fstest.MapFS{"cpu.stat": {Data: []byte(content)}} }
+	held, err := throttled(group("nr_periods 30\nnr_throttled 4\nthrottled_time 2500000000\n"))
+	require.NoError(t, err)
+	require.Equal(t, 2500*time.Millisecond, held)
+	held, err = throttled(group("usage_usec 30\nthrottled_usec 2500000\n"))
+	require.NoError(t, err)
+	require.Equal(t, 2500*time.Millisecond, held)
+	for content, want := range map[string]string{"usage_usec 30\n": "want a cpu.stat with throttled_time or throttled_usec", "throttled_time x\n": "read cpu.stat"} {
+		_, err = throttled(group(content))
+		require.ErrorContains(t, err, want)
+	}
+	err = run([]string{"-out", filepath.Join(t.TempDir(), "x.csv"), "-pid", "1", "-cgroup", "/nowhere"})
+	require.ErrorContains(t, err, "-cgroup: want the folder of a cpu control group")
+}
+
 func TestBadFlags(t *testing.T) {
-	_, err := parse([]string{"-out", "x.txt", "-every", "1ms", "-pid", "1", "-match", "("})
-	for _, want := range []string{"-out: want a file name that ends in .csv", "-every: want 10ms or more", "either -pid or -match", "-match: error parsing regexp"} {
+	_, err := parse([]string{"-out", "x.txt", "-every", "1ms", "-pid", "1", "-match", "(", "-gaps"})
+	for _, want := range []string{"-out: want a file name that ends in .csv", "-every: want 10ms or more", "either -pid or -match", "-match: error parsing regexp", "-gaps: want -for too"} {
 		require.ErrorContains(t, err, want)
 	}
 	err = run([]string{"-out", filepath.Join(t.TempDir(), "x.csv"), "-match", "no process has this command line"})

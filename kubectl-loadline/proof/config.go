@@ -32,9 +32,11 @@ type Config struct {
 	Mode                  string
 	LifetimeFrom          string
 	Carry                 bool
+	AfterOOM              string
 	WarmUp                time.Duration
 	Setup                 replay.Setup // what flags set directly
 	FirstCPU, FirstMemory flags.Quantity
+	MostCPU, MostMemory   flags.Quantity
 	LeastMemory           flags.Quantity
 	Servers               shelf.Servers
 
@@ -57,7 +59,7 @@ var outputs = []string{"table", "json", "csv", "html", "events"}
 func Default() *Config {
 	c := &Config{
 		Recipes: []string{"vpa"}, Baselines: true, Kinds: []string{"cpu", "memory"}, Part: "all",
-		CPULimit: "none", MemoryLimit: "1.2", Mode: "in-place", LifetimeFrom: "change",
+		CPULimit: "none", MemoryLimit: "1.2", Mode: "in-place", LifetimeFrom: "change", AfterOOM: "recorded",
 		WarmUp: backtest.DefaultOptions().WarmUp, Setup: replay.DefaultSetup(), Servers: shelf.DefaultServers(), Output: "table", Charts: 6, Workers: runtime.GOMAXPROCS(0),
 	}
 	if err := c.LeastMemory.Set("1Mi"); err != nil {
@@ -80,12 +82,17 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&c.WarmUp, "warm-up", c.WarmUp, "Start of each recording that is scored apart; a quarter of a recording that is not twice as long.")
 	fs.Var(&c.FirstCPU, "first-cpu", "CPU request that each container starts with, in place of the recorded one.")
 	fs.Var(&c.FirstMemory, "first-memory", "Memory request that each container starts with, in place of the recorded one.")
+	fs.Var(&c.MostCPU, "max-cpu", "Most CPU that is requested, as maxAllowed of a VPA bounds it.")
+	fs.Var(&c.MostMemory, "max-memory", "Most memory that is requested.")
 	fs.Float64Var(&c.Setup.Guess, "first-factor", c.Setup.Guess, "First request as a multiple of the highest use in the first hour, where none is recorded.")
 	fs.Var(&c.LeastMemory, "least-memory", "Lower samples of memory are raised to this.")
 	planner := &c.Setup.Update.Planner
 	fs.Float64Var(&planner.Threshold, "pod-update-threshold", planner.Threshold, "Least relative change for which a pod within its recommended bounds is updated.")
 	fs.DurationVar(&planner.Lifetime, "in-recommendation-bounds-eviction-lifetime-threshold", planner.Lifetime, "Least age at which a pod within its recommended bounds is updated.")
 	fs.BoolVar(&c.Setup.Update.AfterKill, "raise-after-oom", c.Setup.Update.AfterKill, "A larger memory target is applied before the restart after an out-of-memory kill.")
+	fs.StringVar(&c.AfterOOM, "after-oom", c.AfterOOM, "Memory of a container that was killed for want of it: recorded, what the recording has for that time, or afresh, what it has from the start of the pod on.")
+	fs.DurationVar(&c.Setup.Scrape, "scrape", c.Setup.Scrape, "How often use is measured: CPU as a mean since the time before, memory as it is then. 0: each sample is seen that lasts until the recommender looks.")
+	fs.DurationVar(&c.Setup.NewPod, "new-pod-after", c.Setup.NewPod, "A gap this long ends a pod, and the next one starts with what is recommended then, as the runs of a job do. 0: there is one pod.")
 	fs.StringVarP(&c.Output, "output", "o", c.Output, "Form of the result: table, json, csv, html, a page that needs no network, or events, a line of JSON for each change, kill and recommendation.")
 	fs.StringVar(&c.File, "file", c.File, "File to write the result to, in place of the standard output.")
 	fs.BoolVar(&c.Classes, "classes", c.Classes, "Table: a row for each class of load, too.")
@@ -110,10 +117,11 @@ func (c *Config) plan() (plan, error) {
 	var p plan
 	var problems []error
 	base := c.Setup
-	base.Carry = c.Carry
+	base.Carry, base.Afresh = c.Carry, c.AfterOOM == "afresh"
 	problems = append(problems, c.limits(&base), c.update(&base), c.first(&base),
 		flags.Check(c.WarmUp >= 0, "warm-up", c.WarmUp, "must not be negative"),
 		flags.Check(c.Charts >= 0 && c.Charts <= mostCharts, "charts", c.Charts, fmt.Sprintf("must be from 0 to %d", mostCharts)),
+		flags.Check(base.Afresh || c.AfterOOM == "recorded", "after-oom", c.AfterOOM, "must be recorded or afresh"),
 		flags.Check(c.Every >= 0, "every", c.Every, "must not be negative"),
 		flags.Check(c.Workers > 0, "workers", c.Workers, "must be 1 or more"),
 		flags.Check(slices.Contains(outputs, c.Output), "output", c.Output, "must be table, json, csv, html or events"),
@@ -181,7 +189,13 @@ func (c *Config) first(s *replay.Setup) error {
 	if c.FirstMemory.Given {
 		s.Flat = s.Flat.With(amount.Memory, convert.Amount(amount.Memory, c.FirstMemory.Value))
 	}
-	return errors.Join(c.FirstCPU.Check("first-cpu"), c.FirstMemory.Check("first-memory"))
+	if c.MostCPU.Given {
+		s.Rule.Max = s.Rule.Max.With(amount.CPU, convert.Amount(amount.CPU, c.MostCPU.Value))
+	}
+	if c.MostMemory.Given {
+		s.Rule.Max = s.Rule.Max.With(amount.Memory, convert.Amount(amount.Memory, c.MostMemory.Value))
+	}
+	return errors.Join(c.FirstCPU.Check("first-cpu"), c.FirstMemory.Check("first-memory"), c.MostCPU.Check("max-cpu"), c.MostMemory.Check("max-memory"))
 }
 
 // candidates returns the baselines and the recipes, and whether one of them wants to

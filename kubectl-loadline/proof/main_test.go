@@ -123,12 +123,13 @@ func TestHalvesArePartsOfTheWhole(t *testing.T) {
 }
 
 func TestAllProblemsOfTheCommandLineAreTold(t *testing.T) {
-	code, _, errs := command("--recipe=soup", "--recipe=vpa:margin=x", "--cpu-limit=0.5", "--memory-limit=some", "--mode=hope", "--lifetime-from=now",
+	code, _, errs := command("--recipe=soup", "--recipe=vpa:margin=x", "--cpu-limit=0.5", "--memory-limit=some", "--mode=hope", "--lifetime-from=now", "--after-oom=never", "--scrape=-1s", "--new-pod-after=-1m", "--max-memory=-1Gi",
 		"--kinds=disk", "--part=third", "--output=song", "--workers=0", "--every=-1h", "--warm-up=-1h", "--first-cpu=-1", "--first-factor=0")
 	require.Equal(t, 2, code)
 	for _, text := range []string{
 		`recipe "soup" does not exist`, `margin is "x"`, "--cpu-limit=0.5: must be none, keep-ratio, or a number from 1 up", "--memory-limit=some",
-		"--mode=hope: must be in-place or evict", "--lifetime-from=now", "--kinds=disk", "--part=third", "--output=song", "--workers=0", "--every=-1h", "--warm-up=-1h",
+		"--mode=hope: must be in-place or evict", "--lifetime-from=now", "--after-oom=never: must be recorded or afresh",
+		"time between two measurements is -1s", "gap that ends a pod is -1m0s", "max-memory", "--kinds=disk", "--part=third", "--output=song", "--workers=0", "--every=-1h", "--warm-up=-1h",
 		"--first-cpu=-1", "factor of a guessed request is 0", "no recordings are named",
 	} {
 		require.Contains(t, errs, text)
@@ -235,6 +236,28 @@ func TestEventsEndWithTheRecommendation(t *testing.T) {
 	require.NoError(t, err)
 	require.InDelta(t, 251*1.15, target, 251*0.06, "a bucket is 5 % wide")
 	require.Equal(t, last.Target, all[0].To)
+}
+
+// A job that needs more at the end of each run: what it gets with the next pod.
+func TestRunsOfAJobAreNewPods(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("workload,container,timestamp,memory_bytes\n")
+	for day := range 3 {
+		for m := range 10 {
+			fmt.Fprintf(&b, "job,job,%d,%d\n", 1700000000+86400*day+60*m, (50+m*10)<<20)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "job.csv")
+	require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
+	told := func(args ...string) string {
+		code, out, errs := command(append(args, "-q", "-o", "events", "--baselines=false", "--recipe=loadline:pod-min-memory=1", "--memory-limit=1", "--first-memory=1Gi", file)...)
+		require.Zero(t, code, errs)
+		return out
+	}
+	require.NotContains(t, told(), `"cause":"NewPod"`)
+	require.Equal(t, 2, strings.Count(told("--new-pod-after=1h"), `"cause":"NewPod"`))
+	require.Contains(t, told("--new-pod-after=1h", "--max-memory=200Mi"), `"to":"200Mi"`)
+	require.Contains(t, told("--after-oom=afresh", "--max-memory=80Mi"), `"use":"90Mi","limit":"80Mi"`)
 }
 
 func TestEventsTellOfKillsInOrder(t *testing.T) {

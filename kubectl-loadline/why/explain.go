@@ -28,6 +28,7 @@ type Explained struct {
 	Container string
 	Saved     time.Time // last CPU sample that is in the checkpoint
 	Trail     bool      // what the recipe needs besides the histograms was there, or is not needed
+	Grown     string    // how memory rose day by day; empty: it did not, or nobody knows
 	Steps     estimate.Explanation
 	Published *vpav1.RecommendedContainerResources // nil = nothing is
 }
@@ -106,11 +107,24 @@ func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
 			s.Trail = t
 			_, cpu := t.Covers(amount.CPU)
 			_, memory := t.Covers(amount.Memory)
-			e.Trail = cpu || memory
+			e.Trail, e.Grown = cpu || memory, growth(t)
 		}
 		e.Steps = a.Choice.Explain(s)
 		a.Containers = append(a.Containers, e)
 	}
+}
+
+// growth says that memory rose on each day of a week. A recipe can only follow that.
+func growth(t *trail.Trail) string {
+	if t.Peaks == nil {
+		return ""
+	}
+	from, to, ok := t.Peaks.Grown()
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("the highest memory use rose on each of the last seven days, from %s to %s: if it is a leak, no recommendation will be enough, and maxAllowed bounds what it takes",
+		human(amount.Memory, from), human(amount.Memory, to))
 }
 
 func published(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.RecommendedContainerResources {

@@ -121,6 +121,23 @@ func TestThatTargetsAreHeldIsSaid(t *testing.T) {
 	}
 }
 
+func TestMemoryThatRisesDayByDayIsSaid(t *testing.T) {
+	for daily, said := range map[float64]bool{10: true, 0: false} {
+		for text, keeps := range map[string]bool{"loadline": true, "autopilot": true, "": false, "crane": false} {
+			_, p, _, book := saved(t, text, true)
+			known := trail.New(book.For(text).Needs)
+			for h := range 8 * 24 {
+				known.Observe(now().Add(time.Duration(h-8*24)*time.Hour), amount.Memory, amount.Amount((100+daily*float64(h)/24)*(1<<20)), 0)
+			}
+			a := &Answer{VPA: &vpav1.VerticalPodAutoscaler{}, Choice: book.For(text)}
+			a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Trail: known.Image()}}, now())
+			var out bytes.Buffer
+			require.NoError(t, a.Print(&out))
+			require.Equal(t, said && keeps, strings.Contains(out.String(), "! the highest memory use rose on each of the last seven days, from 1"), "%s %v", text, daily)
+		}
+	}
+}
+
 func TestWhatStandsInForRequestsIsSaid(t *testing.T) {
 	const note = "! the recipe starts from the requests of the running pods"
 	for text, said := range map[string]bool{"attune": true, "loadline": false, "": false} {

@@ -130,6 +130,9 @@ func (a *Answer) Print(out io.Writer) error {
 		if !e.Trail {
 			fmt.Fprintln(out, "! the checkpoint has nothing of what the recipe needs besides the histograms: until it is there, what is published stays")
 		}
+		if e.Grown != "" {
+			fmt.Fprintln(out, "!", e.Grown)
+		}
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		for k := range amount.Kind(amount.Kinds) {
 			e.print(w, k)

@@ -140,15 +140,16 @@ func (t *Trail) begin(k amount.Kind, instant int64) {
 func (t *Trail) Killed(at time.Time, request, limit amount.Amount) {
 	instant := at.UnixNano()
 	t.begin(amount.Memory, instant)
-	had := max(request, limit)
+	had := float64(max(request, limit))
+	need := needed(had, 1)
 	if t.Peaks != nil {
-		t.Peaks.peak(instant, needed(float64(had)))
+		need = t.Peaks.kill(instant, had)
 	}
 	if l := t.Load[amount.Memory]; l != nil {
-		l.Observe(instant, needed(float64(had)))
+		l.Observe(instant, need)
 	}
 	if m := t.Models[amount.Memory]; m != nil {
-		m.Observe(instant, needed(float64(had)))
+		m.Observe(instant, need)
 	}
 	if t.Kills != nil {
 		t.Kills.add(instant, request)
@@ -156,13 +157,24 @@ func (t *Trail) Killed(at time.Time, request, limit amount.Amount) {
 }
 
 // After a kill a container is taken to need this multiple of what it had, and at
-// least so many bytes more.
+// least so many bytes more. With each further kill that comes soon the multiple
+// applies once more and the bytes double, up to twice of what it had or, if that is
+// more, the first step.
 const (
 	killRatio = 1.2
 	killBump  = 16 << 20
+	mostKills = 5
 )
 
-func needed(had float64) float64 { return max(killRatio*had, had+killBump) }
+// needed returns what a container needs after a number of kills, from 1 on.
+func needed(had float64, kills uint8) float64 {
+	first := max(killRatio*had, had+killBump)
+	ratio, bump := 1.0, float64(killBump)/2
+	for range kills {
+		ratio, bump = ratio*killRatio, bump*2
+	}
+	return max(first, min(max(ratio*had, had+bump), 2*had))
+}
 
 // Merge adds the trail of another time, which must be of the same needs. Where both
 // know the same moment the higher use counts, or both do.

@@ -19,10 +19,13 @@ func TestPeaksAgainstAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p Peaks
 		windows := map[int64]float64{}
-		now := at(0)
+		now, before := at(0), 0.0
 		for range rapid.IntRange(1, 60).Draw(t, "samples") {
 			now += int64(rapid.SampledFrom([]time.Duration{time.Minute, time.Hour, 7 * time.Hour, 26 * time.Hour, 20 * 24 * time.Hour}).Draw(t, "step"))
 			use := math.Exp(rapid.Float64Range(0, 30).Draw(t, "use"))
+			if !p.Empty() && now/window-p.running >= slotsKept {
+				before = p.Highest(days)
+			}
 			p.Observe(now, use)
 			windows[now/window] = max(windows[now/window], use)
 		}
@@ -36,9 +39,13 @@ func TestPeaksAgainstAList(t *testing.T) {
 				daily = append(daily, peak)
 			}
 		}
+		latest := daily[0]
+		if before > 0 && len(daily) < enough {
+			daily = append(daily, before)
+		}
 		require.InEpsilonSlice(t, daily, p.Daily(), 0.002)
 		require.InEpsilon(t, windows[now/window], p.Running(), 0.002)
-		require.InEpsilon(t, daily[0], p.Day(), 0.002)
+		require.InEpsilon(t, latest, p.Day(), 0.002)
 	})
 }
 
@@ -46,6 +53,112 @@ func TestBaseForgivesOneOutlier(t *testing.T) {
 	require.Zero(t, Base(nil))
 	require.Equal(t, 9.0, Base([]float64{1, 9, 3}), "too little is known to forgive")
 	require.Equal(t, 3.0, Base([]float64{1, 9, 3, 2}))
+}
+
+// A job that runs for five minutes a day is not known after two runs, and one whose
+// runs lie a month apart does not begin anew each time.
+func TestJobsAreKnownByTheirRuns(t *testing.T) {
+	var p Peaks
+	day := func(n int) {
+		for m := range 5 {
+			p.Observe(at(time.Duration(n)*24*time.Hour+time.Duration(m)*time.Minute), float64(20+m*20)*(1<<20))
+		}
+	}
+	for n := range 3 {
+		day(n)
+	}
+	require.Equal(t, 4*time.Hour+4*time.Minute, p.Age(int64(p.last)*minute), "five minutes three times, and less than two hours for each pause")
+	p.Observe(at(33*24*time.Hour), 20<<20)
+	require.InEpsilonSlice(t, []float64{20 << 20, 100 << 20}, p.Daily(), 0.002)
+	require.InEpsilon(t, 100<<20, Base(p.Daily()), 0.002, "the next run needs what the last one did")
+	for n := 34; n < 37; n++ {
+		day(n)
+	}
+	require.Len(t, p.Daily(), 4, "then it is known well enough without")
+}
+
+func TestPausesOfMergedPeaks(t *testing.T) {
+	life := func(hours ...int) *Peaks {
+		p := &Peaks{}
+		for _, h := range hours {
+			p.Observe(at(time.Duration(h)*time.Hour), 1<<20)
+		}
+		return p
+	}
+	for _, c := range []struct{ a, b, whole *Peaks }{
+		{life(0, 5), life(9, 12), life(0, 5, 9, 12)},
+		{life(9, 12), life(0, 5), life(0, 5, 9, 12)},
+		{life(0, 10), life(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), life(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)},
+		{life(), life(0, 5), life(0, 5)},
+		{life(0), life(600), life(0, 600)},
+		{life(600), life(0), life(0, 600)},
+	} {
+		c.a.merge(c.b)
+		require.Equal(t, c.whole.Age(int64(c.whole.last)*minute), c.a.Age(int64(c.a.last)*minute))
+		require.Equal(t, c.whole.before, c.a.before)
+	}
+}
+
+func TestMemoryHasGrownIfItRoseEachDay(t *testing.T) {
+	life := func(use func(hour int) float64, hours int) *Peaks {
+		p := &Peaks{}
+		for h := range hours {
+			p.Observe(at(time.Duration(h)*time.Hour), use(h)*(1<<20))
+		}
+		return p
+	}
+	leak := func(h int) float64 { return 100 + float64(h)/4 }
+	from, to, ok := life(leak, 7*24+1).Grown()
+	require.True(t, ok)
+	require.InEpsilon(t, 100+29/4.0, from/(1<<20), 0.01, "the peak of the day six days before that which ends now")
+	require.InEpsilon(t, 142, to/(1<<20), 0.01)
+	_, _, ok = life(leak, 6*24).Grown()
+	require.False(t, ok, "six days are too few")
+	_, _, ok = life(func(h int) float64 { return leak(h % 100) }, 8*24).Grown()
+	require.False(t, ok, "it was released")
+	_, _, ok = life(func(h int) float64 { return 100 + float64(h)/30 }, 8*24).Grown()
+	require.False(t, ok, "it rose by a twentieth only")
+	_, _, ok = life(func(int) float64 { return 100 }, 14*24).Grown()
+	require.False(t, ok)
+}
+
+// lives returns how often a container is killed that needs an amount, if it gets what
+// it is taken to need and a margin of a tenth, and what it has at the end.
+func lives(tr *Trail, has, needs float64, apart time.Duration) (kills int, last float64) {
+	for at := start; has < needs; at = at.Add(apart) {
+		tr.Killed(at, amount.Amount(has), 0)
+		kills++
+		has = max(has, 1.1*tr.Peaks.Running())
+	}
+	return kills, has
+}
+
+const mib = 1 << 20
+
+func TestKillsThatComeSoonAreAnsweredFaster(t *testing.T) {
+	for _, c := range []struct {
+		has, needs, most float64
+		kills            int
+	}{
+		{32, 45, 53, 1}, {32, 400, 880, 5}, {100, 400, 880, 4}, {1000, 3000, 4000, 3}, {400, 440, 530, 1},
+	} {
+		kills, last := lives(New(Needs{Peaks: true}), c.has*mib, c.needs*mib, 2*time.Minute)
+		require.LessOrEqual(t, kills, c.kills, "%v to %v MiB: has %v", c.has, c.needs, last/mib)
+		require.LessOrEqual(t, last, c.most*mib, "%v to %v MiB", c.has, c.needs)
+	}
+	slow, _ := lives(New(Needs{Peaks: true}), 32*mib, 400*mib, 7*time.Hour)
+	require.Greater(t, slow, 6, "kills in different windows do not add up")
+
+	// One that is kept small needs no more for that, also after a restart of the program.
+	tr := New(Needs{Peaks: true})
+	for i := range 20 {
+		tr.Killed(start.Add(time.Duration(i)*time.Minute), 100*mib, 0)
+		again, err := Read(Needs{Peaks: true}, tr.Image(), start, 0)
+		require.NoError(t, err)
+		require.Equal(t, tr.Peaks, again.Peaks)
+		tr = again
+	}
+	require.InEpsilon(t, 120*mib, tr.Peaks.Running(), 0.002)
 }
 
 func TestVolatility(t *testing.T) {

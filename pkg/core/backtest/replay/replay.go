@@ -29,6 +29,8 @@ type replay struct {
 	backoff time.Duration // of the next kill
 	planned int64         // when the updater looked last
 	present [amount.Kinds]float64
+	meters  [amount.Kinds]meter
+	life    life
 }
 
 // First returns the requests that a replay begins with: those of the setup, else
@@ -83,10 +85,14 @@ func Run(r *tape.Recording, s Setup, a Advisor, w Witness) {
 		if p.listens != nil {
 			p.waiting = r.Waiting[i]
 		}
-		p.memoryKill(at, r.Use[amount.Memory][i], holds[amount.Memory][i])
+		if i > 0 && s.NewPod > 0 && at-r.At[i-1] >= int64(s.NewPod) {
+			p.renew(at, i)
+		}
+		use := [amount.Kinds]float64{amount.CPU: r.Use[amount.CPU][i], amount.Memory: p.memory(r, i)}
+		p.memoryKill(at, use[amount.Memory], holds[amount.Memory][i])
 		for k := range amount.Kind(amount.Kinds) {
 			if holds[k][i] > 0 {
-				p.sample(at, k, r.Use[k][i], holds[k][i])
+				p.sample(at, k, use[k], holds[k][i])
 				longest = max(longest, holds[k][i])
 			}
 		}
@@ -108,6 +114,7 @@ func (p *replay) memoryKill(at int64, use float64, hold int64) {
 	p.pod.die(p.up, dies)
 	p.killed, p.up = dies, dies+int64(p.setup.Restart+p.backoff)
 	p.backoff = min(max(2*p.backoff, p.setup.Backoff), p.setup.Longest)
+	p.life.killed = true
 	p.witness.Killed(Kill{dies, use, limit})
 	p.advisor.Killed(time.Unix(0, dies).UTC(), p.pod.request(amount.Memory), limit)
 	if p.setup.Update.AfterKill {
@@ -134,6 +141,10 @@ func (p *replay) sample(at int64, k amount.Kind, use float64, hold int64) {
 	}
 	p.present[k] = s.Seen
 	p.witness.Sample(s)
+	if p.setup.Scrape > 0 {
+		p.measure(s)
+		return
+	}
 	p.show(s)
 }
 
@@ -159,13 +170,19 @@ func (p *replay) show(s Sample) {
 	if math.IsNaN(s.Seen) {
 		return
 	}
-	seen, tick := amount.FromFloat(math.Ceil(s.Seen)), int64(p.setup.Tick) // rounded as the metrics API does
+	tick := int64(p.setup.Tick)
 	first := p.start + (s.At+s.Down-p.start+tick-1)/tick*tick
 	for at := first; at < s.At+s.Hold; at += tick {
-		p.advisor.Observe(time.Unix(0, at).UTC(), s.Kind, seen, s.Limit)
-		if p.listens != nil && s.Kind == amount.CPU && !math.IsNaN(p.waiting) {
-			p.listens.Waited(time.Unix(0, at).UTC(), seen, p.waiting)
-		}
+		p.tell(at, s.Kind, s.Seen, s.Limit)
+	}
+}
+
+// tell hands what was measured to the advisor.
+func (p *replay) tell(at int64, k amount.Kind, use float64, limit amount.Amount) {
+	seen := amount.FromFloat(math.Ceil(use)) // as the metrics API rounds
+	p.advisor.Observe(time.Unix(0, at).UTC(), k, seen, limit)
+	if p.listens != nil && k == amount.CPU && !math.IsNaN(p.waiting) {
+		p.listens.Waited(time.Unix(0, at).UTC(), seen, p.waiting)
 	}
 }
 

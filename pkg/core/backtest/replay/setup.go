@@ -63,6 +63,7 @@ type Change struct {
 	Kind     amount.Kind
 	From, To amount.Amount
 	Evicted  bool // by a restart of the pod; else in place
+	Anew     bool // a new pod has it from its start: nothing was disturbed
 	Cause    disruption.Cause
 }
 
@@ -109,6 +110,13 @@ type Setup struct {
 	Flat   amount.Resources    // first requests; where absent the recorded one or, without, Guess
 	Guess  float64             // first request as a multiple of the highest use in the first hour
 	Rule   policy.Rule         // least and most that is allowed
+
+	// Scrape is how often use is measured, as a metrics server does: CPU as the mean since
+	// the time before, memory as it is then. 0 = the use of each sample is seen, if it
+	// lasts until a tick.
+	Scrape time.Duration
+	NewPod time.Duration // a gap of at least this is the end of a pod; the next has what is recommended then. 0 = never
+	Afresh bool          // a container that was killed uses memory as from its start on; else as recorded for that time
 
 	Carry   bool          // CPU work that did not fit is put off; else it is dropped
 	Tick    time.Duration // how often the recommender looks and the updater plans
@@ -165,6 +173,8 @@ func (s Setup) Validate() error {
 	check(s.Sized != [amount.Kinds]bool{}, "number of sized kinds", 0, "1 or more")
 	check(s.Guess > 0 && s.Guess <= 1e6, "factor of a guessed request", s.Guess, "more than 0, up to 1000000")
 	check(s.Tick >= time.Second, "tick", s.Tick, "1s or longer")
+	check(s.Scrape >= 0, "time between two measurements", s.Scrape, "0 or longer")
+	check(s.NewPod >= 0, "gap that ends a pod", s.NewPod, "0 or longer")
 	check(s.Restart >= 0, "restart", s.Restart, "0 or longer")
 	check(s.Backoff >= 0 && s.Longest >= s.Backoff, "longest back-off", s.Longest, fmt.Sprintf("at least the first one, %v", s.Backoff))
 	check(s.Calm >= 0, "time without a kill", s.Calm, "0 or longer")

@@ -144,7 +144,9 @@ func (w *Scorer) Changed(c replay.Change) {
 		return
 	}
 	w.turn(c.At)
-	w.calm.change(c)
+	if !c.Anew {
+		w.calm.change(c)
+	}
 	w.path = append(w.path, point{c.At, float64(c.To)})
 	w.adapted(c)
 }

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"compress/gzip"
+	"encoding/csv"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "coarsen:", err)
+		os.Exit(1)
+	}
+}
+
+// config is a checked command line.
+type config struct {
+	step, every, apart time.Duration
+	memory             string
+	slow               float64
+	times              int
+	start              int64
+	files              []string
+}
+
+func parse(args []string) (config, error) {
+	var c config
+	fs := flag.NewFlagSet("coarsen", flag.ContinueOnError)
+	fs.DurationVar(&c.step, "step", time.Second, "length of a step, after -slow")
+	fs.StringVar(&c.memory, "memory", "last", "memory of a step: last or max")
+	fs.Float64Var(&c.slow, "slow", 1, "how many seconds a recorded one lasts")
+	fs.DurationVar(&c.apart, "apart", 0, "from the start of one run of a process to that of the next, after -slow; 0 means as recorded")
+	fs.IntVar(&c.times, "times", 1, "how often the recording is told")
+	fs.DurationVar(&c.every, "every", 0, "from the start of one time to the next; 0 means one follows the other")
+	fs.Int64Var(&c.start, "start", 1767225600, "seconds since 1970 of the first sample")
+	if err := fs.Parse(args); err != nil {
+		return c, err
+	}
+	c.files = fs.Args()
+	var problems []error
+	check := func(ok bool, text string, value any) {
+		if !ok {
+			problems = append(problems, fmt.Errorf(text, value))
+		}
+	}
+	check(c.step >= time.Second && c.step%time.Second == 0, "-step: want whole seconds, got %v", c.step)
+	check(c.memory == "last" || c.memory == "max", "-memory: want last or max, got %q", c.memory)
+	check(c.slow >= 1 && c.slow <= 1e6, "-slow: want a number from 1 to 1000000, got %v", c.slow)
+	check(c.times >= 1 && c.times <= 100000, "-times: want 1 to 100000, got %d", c.times)
+	check(c.every >= 0 && c.every%time.Second == 0, "-every: want whole seconds, got %v", c.every)
+	check(c.apart >= 0 && c.apart%time.Second == 0, "-apart: want whole seconds, got %v", c.apart)
+	check(c.start > 0, "-start: want a time after 1970, got %d", c.start)
+	check(len(c.files) > 0, "want recordings of hack/record, got %d", len(c.files))
+	return c, errors.Join(problems...)
+}
+
+func run(args []string, out io.Writer) error {
+	c, err := parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(out, "workload,container,timestamp,cpu_cores,memory_bytes,cpu_waiting_share"); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	for _, file := range c.files {
+		samples, err := load(file)
+		if err != nil {
+			return err
+		}
+		name, _, _ := strings.Cut(filepath.Base(file), ".csv")
+		if c.apart > 0 {
+			spread(samples, c.apart.Seconds()/c.slow)
+		}
+		if err := c.write(out, name, samples); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return nil
+}
+
+// sample is a line of a recording.
+type sample struct {
+	at, cpu, memory float64 // seconds since the start, cores, bytes
+	throttled       float64 // share of the time; negative = not recorded
+}
+
+// load reads a recording.
+func load(file string) ([]sample, error) {
+	content, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer content.Close()
+	var reader io.Reader = content
+	if strings.HasSuffix(file, ".gz") {
+		if reader, err = gzip.NewReader(content); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	rows, err := csv.NewReader(reader).ReadAll()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	want := []string{"time", "cpu_cores", "memory_bytes"}
+	if len(rows) < 2 || len(rows[0]) > 4 || !slices.Equal(rows[0][:min(3, len(rows[0]))], want) {
+		return nil, fmt.Errorf("%s: want a first line %s and at least one more, as hack/record writes them", file, strings.Join(want, ","))
+	}
+	samples := make([]sample, 0, len(rows)-1)
+	for i, row := range rows[1:] {
+		s := sample{throttled: -1}
+		for k, to := range []*float64{&s.at, &s.cpu, &s.memory, &s.throttled}[:len(row)] {
+			if *to, err = strconv.ParseFloat(row[k], 64); err != nil || *to < 0 {
+				return nil, fmt.Errorf("%s: line %d, column %s: want a number from 0 up, got %q", file, i+2, rows[0][k], row[k])
+			}
+		}
+		if i > 0 && s.at <= samples[i-1].at {
+			return nil, fmt.Errorf("%s: line %d: want a time after %v, got %v", file, i+2, samples[i-1].at, s.at)
+		}
+		samples = append(samples, s)
+	}
+	return samples, nil
+}
+
+// bin is what one step of the result has seen.
+type bin struct {
+	cpu, throttled float64 // times seconds
+	memory         float64
+	seen           bool
+}
+
+// gap is the time between two samples, in seconds, from which on the process did not
+// run between them; the first of the two lasts for usual.
+const gap, usual = 3, 1
+
+// bins returns the steps of a recording. A process that ran for a part of one has the
+// mean of the whole, as a counter that is read once in a step shows it.
+func (c config) bins(samples []sample) []bin {
+	step := c.step.Seconds()
+	var bins []bin
+	for i, s := range samples {
+		lasts := float64(usual)
+		if i+1 < len(samples) && samples[i+1].at-s.at < gap {
+			lasts = samples[i+1].at - s.at
+		}
+		from, upTo := s.at*c.slow, (s.at+lasts)*c.slow
+		for n := int(from / step); float64(n)*step < upTo-tiny; n++ {
+			for len(bins) <= n {
+				bins = append(bins, bin{})
+			}
+			b := &bins[n]
+			part := min(upTo, float64(n+1)*step) - max(from, float64(n)*step)
+			b.cpu, b.throttled, b.seen = b.cpu+s.cpu*part, b.throttled+s.throttled*part, true
+			if c.memory == "last" || s.memory > b.memory {
+				b.memory = s.memory
+			}
+		}
+	}
+	return bins
+}
+
+// spread moves runs so that one begins some seconds after another; a run that takes
+// longer puts the others off.
+func spread(samples []sample, apart float64) {
+	begun, moved, before := samples[0].at, samples[0].at, samples[0].at
+	for i := range samples {
+		s := &samples[i]
+		if s.at-before >= gap {
+			end := samples[i-1].at + usual
+			for moved += apart; moved < end+gap; moved += apart {
+			}
+			begun = s.at
+		}
+		before, s.at = s.at, s.at-begun+moved
+	}
+}
+
+// tiny is less than any time that is recorded.
+const tiny = 1e-6
+
+// write tells a recording as often as wanted.
+func (c config) write(out io.Writer, name string, samples []sample) error {
+	bins, step := c.bins(samples), int64(c.step.Seconds())
+	every := max(int64(c.every.Seconds()), int64(len(bins))*step)
+	for again := range int64(c.times) {
+		for n, b := range bins {
+			if !b.seen {
+				continue
+			}
+			waiting := ""
+			if b.throttled >= 0 {
+				waiting = strconv.FormatFloat(min(b.throttled/float64(step), 1), 'f', 3, 64)
+			}
+			at := c.start + again*every + int64(n)*step
+			if _, err := fmt.Fprintf(out, "%s,%s,%d,%.4f,%.0f,%s\n", name, name, at, b.cpu/float64(step), b.memory, waiting); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/source/trace"
+)
+
+// What only varies must not be called a leak: on the long recordings of memory, which
+// have no known leak, a week in which it rose on each day is told for few days.
+func TestRisingMemoryIsSeldomTold(t *testing.T) {
+	folder := cmp.Or(os.Getenv("TRACES"), "../../../shared/data/traces")
+	files, err := filepath.Glob(filepath.Join(folder, "bitbrains*.csv.gz"))
+	require.NoError(t, err)
+	if len(files) == 0 {
+		t.Skipf("no recordings in %s: set TRACES", folder)
+	}
+	days, told, containers, ever := 0, 0, 0, 0
+	for _, file := range files {
+		content, err := os.Open(file)
+		require.NoError(t, err)
+		for r, problem := range trace.Read(content, file, trace.Options{LeastMemory: 1 << 20}) {
+			require.True(t, problem == nil || problem.Warning, problem)
+			peaks, before := &trail.Peaks{}, 0
+			hits := map[int64]bool{}
+			for i, at := range r.At {
+				peaks.Observe(at, r.Use[amount.Memory][i])
+				day := int((at - r.At[0]) / int64(24*3600*1e9))
+				if day == before && i+1 < len(r.At) && i%72 != 0 { // every six hours
+					continue
+				}
+				before = day
+				if _, _, ok := peaks.Grown(); ok {
+					hits[int64(day)] = true
+				}
+			}
+			days, told, containers = days+before+1, told+len(hits), containers+1
+			if len(hits) > 0 {
+				ever++
+			}
+		}
+		require.NoError(t, content.Close())
+	}
+	t.Logf("told on %d of %d days (%.3f %%), of %d of %d containers", told, days, 100*float64(told)/float64(days), ever, containers)
+	require.Less(t, float64(told), 0.002*float64(days))
+}
