@@ -10,11 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/boost"
 )
@@ -179,6 +181,39 @@ func TestARestartRespectsDisruptionBudgets(t *testing.T) {
 	w.pass(noon)
 	require.Equal(t, []string{"create pods eviction", "patch pods resize", "patch pods "}, w.writes())
 	require.Equal(t, []string{metav1.DryRunAll}, w.evicted[0].DeleteOptions.DryRun)
+}
+
+// What is recommended may move by a little while a pod starts. That must keep no boost
+// in place, and restart nothing: memory waits for a pass.
+func TestABoostIsTakenBackWithoutItsMemory(t *testing.T) {
+	config := Default()
+	large := func(p *corev1.Pod) {
+		boostedPod(p)
+		p.Spec.Containers[0].Resources.Requests = list("400m", "210Mi")
+		p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("420Mi")}
+	}
+	memory := func(w *world) string { return w.pod("web-1-0").Spec.Containers[0].Resources.Limits.Memory().String() }
+	t.Run("in use", func(t *testing.T) {
+		w := newWorld(t, config, append(deployment(1, large), autoscaler(vpav1.UpdateModeInitial))...)
+		w.loop.carrier.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]amount.Amount, error) {
+			return map[string]amount.Amount{"app": 390 << 20}, nil
+		}
+		w.boosting(config)
+		w.awaitUnboosted("web-1-0")
+		require.Equal(t, "200m", w.cpu("web-1-0"))
+		require.Equal(t, "420Mi", memory(w))
+	})
+	t.Run("it would restart", func(t *testing.T) {
+		w := newWorld(t, config, append(deployment(1, func(p *corev1.Pod) {
+			large(p)
+			p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+		}), autoscaler(vpav1.UpdateModeInitial))...)
+		w.boosting(config)
+		w.awaitUnboosted("web-1-0")
+		require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes(), "no budget, and no restart")
+		require.Equal(t, "200m", w.cpu("web-1-0"))
+		require.Equal(t, "420Mi", memory(w))
+	})
 }
 
 func TestARehearsalTakesNoBoostBack(t *testing.T) {

@@ -293,6 +293,18 @@ func TestCureNeedsNoBudgetAndNoAdmissionController(t *testing.T) {
 	require.Empty(t, w.writes(), "a cure evicts nobody")
 }
 
+// A container that is killed again and again is not disrupted by a restart, and a
+// PodDisruptionBudget that such pods have used up must not keep them from their cure.
+func TestACureThatRestartsNeedsNoDisruptionBudget(t *testing.T) {
+	w := newWorld(t, Default(), append(deployment(2, func(p *corev1.Pod) {
+		killed(p)
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
+	w.loop.Cure(t.Context(), noon)
+	require.Equal(t, []string{"patch pods resize", "patch pods ", "patch pods resize", "patch pods "}, w.writes())
+}
+
 func TestMoreMemoryCausesACure(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(1, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	grown, err := w.caches.grown()

@@ -115,8 +115,10 @@ func (c *Cluster) resize(ctx context.Context, change Change) error {
 	if err := c.spared(ctx, change); err != nil {
 		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
 	}
-	if change.Restarts {
-		// A restart is a disruption: what forbids an eviction forbids it, too.
+	if change.Restarts && !change.Cures {
+		// A restart is a disruption: what forbids an eviction forbids it, too. Not one
+		// of a pod that is killed again and again anyway, and of which a
+		// PodDisruptionBudget may allow no eviction just for that.
 		if err := c.evict(ctx, change, metav1.DryRunAll); err != nil {
 			return fmt.Errorf("restart a container of pod %s: %w", klog.KObj(change.Target), err)
 		}

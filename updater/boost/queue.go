@@ -19,6 +19,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
@@ -181,6 +182,9 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 	if q.pinned(core, verdict) {
 		return staticPause, nil
 	}
+	if kept := keepingMemory(verdict); restarts(core, verdict) && !restarts(core, kept) {
+		verdict = kept // a pod that has just started is not restarted for what a pass may do later
+	}
 	if restarts(core, verdict) {
 		refused, err := q.refused(ctx, reading, pod)
 		if err != nil || refused != "" {
@@ -198,6 +202,10 @@ func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.P
 		Restarts:   restarts(reading.Pod(pod, 0), verdict),
 	}}
 	err := q.Carrier.Unboost(ctx, change)
+	if errors.Is(err, actuate.ErrInUse) { // which may last; the CPU must not wait for it
+		change.Containers = keepingMemory(verdict).Give
+		err = q.Carrier.Unboost(ctx, change)
+	}
 	if errors.Is(err, actuate.ErrRehearsed) || err != nil && actuate.Gone(err) {
 		return nil
 	}
@@ -234,6 +242,16 @@ func (q *Queue) pinned(p present.Pod, verdict startup.Verdict) bool {
 		}
 	}
 	return p.Pinned()
+}
+
+// keepingMemory is a verdict that leaves the memory of all containers as it is.
+func keepingMemory(v startup.Verdict) startup.Verdict {
+	v.Give = slices.Clone(v.Give)
+	for i := range v.Give {
+		f := &v.Give[i]
+		f.Requests, f.Limits = f.Requests.Without(amount.Memory), f.Limits.Without(amount.Memory)
+	}
+	return v
 }
 
 // restarts tells whether what the pod would get restarts one of its containers.

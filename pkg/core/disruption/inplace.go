@@ -18,10 +18,7 @@ func (p *plan) inPlace(v *present.VPA, c candidate, s Situation) {
 		return
 	case Go:
 		reason = WaitingForNode // if there is nothing to ask for
-	case Again:
-		p.result.Memory.Refuse(c.pod.UID, c.pod.Fitted())
-		cause = Retry
-	case Busy:
+	case Again, Busy:
 		cause = Retry
 	default:
 		p.skip(v, c.pod, reason)
@@ -31,6 +28,9 @@ func (p *plan) inPlace(v *present.VPA, c candidate, s Situation) {
 		if decision == Go && p.ignored(v, c.pod) {
 			p.evict(v, c.pod, s.Budget, ResizeStuck, s.Budget.Refuses(c.pod))
 			return
+		}
+		if decision == Again { // what was asked for, and nothing else
+			p.result.Memory.Refuse(c.pod.UID, c.pod.Fitted())
 		}
 		p.skip(v, c.pod, reason)
 		return

@@ -264,6 +264,24 @@ func TestRefusedByTheNode(t *testing.T) {
 	require.Empty(t, Plan(View{VPAs: []present.VPA{*v}}, again.Memory, defaults(), noon).Memory.Refused, "it was granted after all")
 }
 
+// A node has refused what the spec asks for. Another target is not refused before it was
+// asked for, which may be in a later pass.
+func TestATargetThatWasNotAskedForIsNotRefused(t *testing.T) {
+	v := deployment(present.InPlace, 2, pods(2, func(_ int, p *present.Pod) {
+		p.Resize, p.Containers[0].Asked.Requests = present.ResizeInfeasible, amount.Of(9000, 9<<30)
+	})...)
+	first := plans(t, v, defaults())
+	require.Equal(t, []string{"resize p0: Retry", "skip p1: BudgetSpent"}, told(first))
+	v.Pods[0] = pods(1, func(_ int, p *present.Pod) { p.Containers[0].Current, p.Containers[0].Asked = granted(*p), granted(*p) })[0]
+	require.Equal(t, []string{"resize p1: Retry", "skip p0: Unchanged"}, told(Plan(View{VPAs: []present.VPA{*v}}, first.Memory, defaults(), noon)))
+}
+
+// granted is what the container of a pod runs with when it has what it would get.
+func granted(p present.Pod) policy.Container {
+	f := p.Containers[0].Fitted
+	return policy.Container{Name: f.Name, Requests: f.Requests, Limits: f.Limits}
+}
+
 func TestRequirements(t *testing.T) {
 	up := present.Requirement{Kinds: [amount.Kinds]bool{true, true}, Higher: true}
 	down := present.Requirement{Kinds: [amount.Kinds]bool{amount.Memory: true}}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -124,12 +126,17 @@ func (r *reader) together(subjects []subject) int {
 	return most
 }
 
-// How often a query is sent, and how many in a row may fail before the server is
-// taken to be away: one container of a hundred is found with less.
+// How often a query is sent, to a server that is busy and to others, and how many in a
+// row may fail before the server is taken to be away: one container of a hundred is
+// found with less. A pause lasts no longer than slack of the first ones, or as long as
+// the server says, up to longestPause.
 const (
-	tries      = 3
-	leastPause = time.Second
-	patience   = 16
+	tries        = 3
+	busyTries    = 8
+	leastPause   = time.Second
+	slack        = 120
+	longestPause = 5 * time.Minute
+	patience     = 16
 )
 
 // persist calls ask until it succeeds, or what it fails with will not change.
@@ -137,34 +144,81 @@ func (r *reader) persist(ctx context.Context, ask func() error) error {
 	pause := r.pause
 	for try := 1; ; try++ {
 		err := ask()
-		if err == nil || try == tries || ctx.Err() != nil || hopeless(err) || prometheus.Heavy(err) && !unavailable(err) {
+		if err == nil || ctx.Err() != nil || try >= attempts(err) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(pause):
+		case <-time.After(max(pause, min(wanted(err), longestPause))):
 		}
-		pause *= 4
+		pause = min(4*pause, slack*r.pause)
 	}
+}
+
+// attempts is how often a query is sent that fails with an error.
+func attempts(err error) int {
+	switch {
+	case refused(err, http.StatusTooManyRequests):
+		return busyTries
+	case hopeless(err) || prometheus.Heavy(err) && !refused(err, http.StatusServiceUnavailable):
+		return 1
+	}
+	return tries
+}
+
+// wanted is the pause for which a server asks.
+func wanted(err error) time.Duration {
+	var said *prometheus.Error
+	if errors.As(err, &said) {
+		return said.Later
+	}
+	return 0
+}
+
+// refused tells whether a server refused a query with one of some codes.
+func refused(err error, codes ...int) bool {
+	var said *prometheus.Error
+	return errors.As(err, &said) && slices.Contains(codes, said.Code)
 }
 
 // hopeless tells whether a server would give the same answer to any query like this
 // one: it does not know us, or is none.
 func hopeless(err error) bool {
-	var refused *prometheus.Error
-	if !errors.As(err, &refused) {
-		return false
-	}
-	switch refused.Code {
-	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
-		return true
-	}
-	return false
+	return refused(err, http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound)
 }
 
-// unavailable tells whether a server says that it cannot answer right now.
-func unavailable(err error) bool {
-	var refused *prometheus.Error
-	return errors.As(err, &refused) && refused.Code == http.StatusServiceUnavailable
+// final tells whether nothing more is to be had from a server: it is away, or has too
+// much to do for long, or would refuse a part as well.
+func final(err error) bool {
+	var said *prometheus.Error
+	there := errors.As(err, &said) || prometheus.Heavy(err) || errors.Is(err, prometheus.ErrCut) || errors.Is(err, io.ErrUnexpectedEOF)
+	return !there || hopeless(err) || refused(err, http.StatusTooManyRequests)
+}
+
+// apart asks for a batch, and for its halves where that fails. One container for which
+// it fails is handed to alone. An error ends it all.
+func (r *reader) apart(ctx context.Context, b batch, ask func(batch) error, alone func(*member, error) error) error {
+	if len(b) == 1 && b[0].wrong != nil {
+		return nil //nolint:nilerr // it is told when the batch is handed out, and the others go on
+	}
+	err := r.persist(ctx, func() error { return ask(b) })
+	if err == nil {
+		r.failed = 0
+		return nil
+	}
+	r.failed++
+	switch {
+	case ctx.Err() != nil || final(err):
+		return err
+	case r.failed >= patience:
+		return fmt.Errorf("%d queries one after the other failed: %w", r.failed, err)
+	case len(b) == 1:
+		return alone(b[0], err)
+	}
+	middle := len(b) / 2
+	if err := r.apart(ctx, b[:middle], ask, alone); err != nil {
+		return err
+	}
+	return r.apart(ctx, b[middle:], ask, alone)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -208,6 +209,90 @@ func TestAServerThatHesitatesIsAskedAgain(t *testing.T) {
 	found, problems := f.read(hour())
 	require.Empty(t, problems)
 	require.Len(t, found, 1)
+}
+
+// A server that has too much to do is given time, and no further queries.
+func TestAServerThatAsksForTimeGetsIt(t *testing.T) {
+	f := newFake(t)
+	for i := range 4 {
+		f.container("ns", fmt.Sprintf("web-%d", i), "app")
+	}
+	failures := 6
+	f.spoil = func(w http.ResponseWriter, _ *http.Request, _ asked) bool {
+		if failures--; failures == 0 {
+			w.Header().Set("Retry-After", "1")
+		}
+		if failures >= 0 {
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+		return failures >= 0
+	}
+	began := time.Now()
+	found, problems := f.read(hour())
+	require.Empty(t, problems)
+	require.Len(t, found, 4)
+	require.GreaterOrEqual(t, time.Since(began), time.Second, "it has said how long")
+	for _, q := range f.queries {
+		require.Len(t, q.pods, 4, "halves are no less to do")
+	}
+	failures, f.queries = 1000, nil
+	found, problems = f.read(hour())
+	require.Empty(t, found)
+	require.Len(t, problems, 1)
+	require.Contains(t, problems[0], "(429, Too Many Requests)")
+	require.Contains(t, problems[0], "; 4 containers are not read")
+	require.Len(t, f.queries, 8)
+}
+
+// Proxies end connections whose answers are too long for them.
+func TestWhatIsCutOffIsAskedForInHalves(t *testing.T) {
+	f := newFake(t)
+	for i := range 4 {
+		f.container("ns", fmt.Sprintf("web-%d", i), "app")
+	}
+	f.spoil = func(w http.ResponseWriter, _ *http.Request, a asked) bool {
+		if len(a.pods) < 2 || !strings.Contains(a.query, "memory_bytes") {
+			return false
+		}
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"matrix","result":[`)
+		w.(http.Flusher).Flush()
+		connection, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			_ = connection.(*net.TCPConn).SetLinger(0) // a reset, no end
+			_ = connection.Close()
+		}
+		return true
+	}
+	found, problems := f.read(hour())
+	require.Empty(t, problems)
+	require.Len(t, found, 4)
+}
+
+func TestSeriesAndDeclaredResourcesAreAskedForInHalves(t *testing.T) {
+	f := newFake(t)
+	for i := range 5 {
+		pod := fmt.Sprintf("web-%d", i)
+		f.container("ns", pod, "app")
+		f.add("kube_pod_container_resource_requests", always("0.25"), "namespace", "ns", "pod", pod, "container", "app", "resource", "cpu")
+		f.add("kube_pod_owner", always("1"), "namespace", "ns", "pod", pod, "owner_kind", "StatefulSet", "owner_name", "shop")
+	}
+	f.tooMuch = func(selectors []string, span time.Duration) bool { return len(selectors) > 1 || span > 2*time.Hour }
+	f.spoil = func(w http.ResponseWriter, _ *http.Request, a asked) bool {
+		bad := strings.Contains(a.query, "kube_pod_container_resource") && (len(a.pods) > 1 || a.pods[0] == "web-3")
+		if bad {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}
+		return bad
+	}
+	q := hour()
+	q.Until = start.Add(7 * time.Hour)
+	found, problems := f.read(q)
+	require.Equal(t, []string{"ns/shop web-0/app", "ns/shop web-1/app", "ns/shop web-2/app", "ns/shop web-4/app"}, names(found))
+	require.Len(t, problems, 1)
+	require.Contains(t, problems[0], "ns/shop/web-3/app: kube_pod_container_resource_requests: ")
+	for _, one := range found {
+		require.Equal(t, amount.Resources{}.With(amount.CPU, 250), one.Requests)
+	}
 }
 
 // A body that does not end costs what is in it, not the run.

@@ -2,9 +2,7 @@ package archive
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"regexp"
 	"slices"
@@ -115,15 +113,20 @@ func (r *reader) fill(ctx context.Context, b batch) error {
 		}
 	}
 	for what, metric := range []string{"kube_pod_container_resource_requests", "kube_pod_container_resource_limits"} {
-		err := r.declared(ctx, b, metric, func(m *member) *amount.Resources { return []*amount.Resources{&m.requests, &m.limits}[what] })
+		unknown := func(m *member, err error) error {
+			if m.wrong == nil {
+				m.wrong = &trace.Problem{Series: m.name(), Text: fmt.Sprintf("%s: %v: expected an answer, if only that nothing is known", metric, err)}
+			}
+			return nil
+		}
+		of := func(m *member) *amount.Resources { return []*amount.Resources{&m.requests, &m.limits}[what] }
+		err := r.apart(ctx, b, func(b batch) error { return r.declared(ctx, b, metric, of) }, unknown)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil {
 			for _, m := range b {
-				if m.wrong == nil {
-					m.wrong = &trace.Problem{Series: m.name(), Text: fmt.Sprintf("%s: %v: expected an answer, if only that nothing is known", metric, err)}
-				}
+				_ = unknown(m, err) // is never an error
 			}
 		}
 	}
@@ -138,40 +141,18 @@ const leastPart = mostSteps / 8
 // halves, of the containers first and then of the times; one container that cannot
 // be had is left out. An error ends it all.
 func (r *reader) use(ctx context.Context, b batch, c column, p part) error {
-	if len(b) == 1 && b[0].wrong != nil {
-		return nil //nolint:nilerr // it is told when the batch is handed out, and the others go on
-	}
-	err := r.persist(ctx, func() error { return r.ask(ctx, b, c, p) })
-	if err == nil {
-		r.failed = 0
-		return nil
-	}
-	r.failed++
-	middle, half := len(b)/2, p.steps/2
-	switch {
-	case ctx.Err() != nil || hopeless(err) || !answered(err):
-		return err
-	case r.failed == patience:
-		return fmt.Errorf("%d queries one after the other failed: %w", patience, err)
-	case len(b) > 1:
-		if err := r.use(ctx, b[:middle], c, p); err != nil {
+	ask := func(b batch) error { return r.ask(ctx, b, c, p) }
+	return r.apart(ctx, b, ask, func(m *member, err error) error {
+		half := p.steps / 2
+		if !prometheus.Heavy(err) || half < leastPart {
+			m.fail(c, fmt.Sprintf("from %s to %s: %v: expected an answer", r.named(p.from), r.named(p.from+p.steps-1), err))
+			return nil
+		}
+		if err := r.use(ctx, batch{m}, c, part{p.from, half}); err != nil {
 			return err
 		}
-		return r.use(ctx, b[middle:], c, p)
-	case prometheus.Heavy(err) && half >= leastPart:
-		if err := r.use(ctx, b, c, part{p.from, half}); err != nil {
-			return err
-		}
-		return r.use(ctx, b, c, part{p.from + half, p.steps - half})
-	}
-	b[0].fail(c, fmt.Sprintf("from %s to %s: %v: expected an answer", r.named(p.from), r.named(p.from+p.steps-1), err))
-	return nil
-}
-
-// answered tells whether a server is there at all, although it failed.
-func answered(err error) bool {
-	var refused *prometheus.Error
-	return errors.As(err, &refused) || prometheus.Heavy(err) || errors.Is(err, io.ErrUnexpectedEOF)
+		return r.use(ctx, batch{m}, c, part{p.from + half, p.steps - half})
+	})
 }
 
 // at returns a time of the grid.
@@ -261,22 +242,20 @@ func (r *reader) declared(ctx context.Context, b batch, metric string, of func(*
 	state := r.state(metric, matchers...)
 	query := fmt.Sprintf("max by (namespace, pod, container, resource) (max_over_time(%s[%s]))", state, model.Duration(window))
 	members := b.index()
-	return r.persist(ctx, func() error {
-		answer, err := r.client.Range(ctx, prometheus.Range{Query: query, Start: r.query.Since, End: r.query.Until.Add(window), Step: window},
-			func(labels map[string]string, points []prometheus.Point) {
-				m := members[usage.ContainerKey{Namespace: labels["namespace"], Pod: labels["pod"], Container: labels["container"]}]
-				if m == nil || points[0].Value <= 0 {
-					return
-				}
-				k, scale := amount.CPU, 1000.0
-				if labels["resource"] == "memory" {
-					k, scale = amount.Memory, 1
-				}
-				*of(m) = of(m).With(k, amount.FromFloat(math.Round(points[0].Value*scale)))
-			})
-		r.warn(answer)
-		return err
-	})
+	answer, err := r.client.Range(ctx, prometheus.Range{Query: query, Start: r.query.Since, End: r.query.Until.Add(window), Step: window},
+		func(labels map[string]string, points []prometheus.Point) {
+			m := members[usage.ContainerKey{Namespace: labels["namespace"], Pod: labels["pod"], Container: labels["container"]}]
+			if m == nil || points[0].Value <= 0 {
+				return
+			}
+			k, scale := amount.CPU, 1000.0
+			if labels["resource"] == "memory" {
+				k, scale = amount.Memory, 1
+			}
+			*of(m) = of(m).With(k, amount.FromFloat(math.Round(points[0].Value*scale)))
+		})
+	r.warn(answer)
+	return err
 }
 
 // emit hands the members of a batch out.

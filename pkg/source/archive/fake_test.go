@@ -48,6 +48,8 @@ type fake struct {
 	series []series
 	// spoil answers a range query in place of the fake, if it returns true.
 	spoil func(w http.ResponseWriter, r *http.Request, a asked) bool
+	// tooMuch tells of a query for series that it is; nil = none is.
+	tooMuch func(selectors []string, span time.Duration) bool
 
 	mu        sync.Mutex
 	queries   []asked
@@ -104,16 +106,20 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
 		f.Error(err)
 	}
-	if r.URL.Path == "/api/v1/series" {
-		f.listed(w, r.Form["match[]"])
-		return
-	}
 	seconds := func(name string) time.Time {
 		n, err := strconv.ParseFloat(r.Form.Get(name), 64)
 		if err != nil {
 			f.Error(name, err)
 		}
 		return time.UnixMilli(int64(n * 1000)).UTC()
+	}
+	if selectors := r.Form["match[]"]; r.URL.Path == "/api/v1/series" {
+		if f.tooMuch != nil && f.tooMuch(selectors, seconds("end").Sub(seconds("start"))) {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		}
+		f.listed(w, selectors)
+		return
 	}
 	a := asked{query: r.Form.Get("query"), from: seconds("start"), to: seconds("end")}
 	found, pods := f.find(a.query)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -14,6 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/labelname"
 	"loadline.dev/loadline/pkg/podname"
+	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
@@ -78,17 +80,60 @@ func (r *reader) subjects(ctx context.Context) ([]subject, error) {
 
 // labels asks for the labels of series in the time that is read.
 func (r *reader) labels(ctx context.Context, selectors []string, visit func(labels map[string]string)) error {
-	broken := 0
-	err := r.persist(ctx, func() error {
-		answer, err := r.client.Labels(ctx, selectors, r.query.Since, r.query.Until, visit)
-		broken = answer.Broken
-		r.warn(answer)
-		return err
-	})
+	broken, err := r.series(ctx, question{selectors, r.query.Since, r.query.Until}, visit)
 	if err == nil && broken > 0 {
 		r.tell(&trace.Problem{Text: fmt.Sprintf("%d series of %s have labels that cannot be read: expected text", broken, strings.Join(selectors, " and "))})
 	}
 	return err
+}
+
+// question asks which series there are in a time.
+type question struct {
+	selectors    []string
+	since, until time.Time
+}
+
+// leastSpan is the shortest time that is halved.
+const leastSpan = time.Hour
+
+// parts cuts a question by its selectors and then in halves of its time; none if it is
+// small already.
+func (q question) parts() (parts []question) {
+	if len(q.selectors) > 1 {
+		for i := range q.selectors {
+			parts = append(parts, question{q.selectors[i : i+1], q.since, q.until})
+		}
+		return parts
+	}
+	length := q.until.Sub(q.since)
+	if length < leastSpan {
+		return nil
+	}
+	middle := q.since.Add(length / 2)
+	return []question{{q.selectors, q.since, middle}, {q.selectors, middle, q.until}}
+}
+
+// series asks for the labels of series, and in parts where that is too much. It may
+// visit one more than once.
+func (r *reader) series(ctx context.Context, q question, visit func(labels map[string]string)) (broken int, err error) {
+	err = r.persist(ctx, func() error {
+		answer, err := r.client.Labels(ctx, q.selectors, q.since, q.until, visit)
+		broken = answer.Broken
+		r.warn(answer)
+		return err
+	})
+	parts := q.parts()
+	if err == nil || ctx.Err() != nil || !prometheus.Heavy(err) || len(parts) == 0 {
+		return broken, err
+	}
+	broken = 0
+	for _, part := range parts {
+		more, err := r.series(ctx, part, visit)
+		if broken += more; err != nil {
+			return broken, err
+		}
+	}
+	return broken, nil
 }
 
 // podName names a pod.

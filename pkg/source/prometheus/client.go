@@ -85,8 +85,12 @@ func roots(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// ErrTimeout says that a query took longer than Config.Timeout.
-var ErrTimeout = errors.New("no whole answer")
+var (
+	// ErrTimeout says that a query took longer than Config.Timeout.
+	ErrTimeout = errors.New("no whole answer")
+	// ErrCut says that the connection ended in the middle of an answer.
+	ErrCut = errors.New("the connection ended before the answer")
+)
 
 // ParseAddress reads the URL of a server.
 func ParseAddress(address string) (*url.URL, error) {
@@ -251,7 +255,7 @@ func (c *Client) authorize(request *http.Request) error {
 func refusal(response *http.Response) error {
 	const enough = 64 << 10
 	text, _ := io.ReadAll(io.LimitReader(response.Body, enough))
-	e := &Error{Code: response.StatusCode, Type: http.StatusText(response.StatusCode)}
+	e := &Error{Code: response.StatusCode, Type: http.StatusText(response.StatusCode), Later: later(response.Header.Get("Retry-After"), time.Now())}
 	var said struct{ ErrorType, Error string }
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if json.Unmarshal(text, &said) == nil && said.Error != "" {
@@ -266,4 +270,15 @@ func refusal(response *http.Response) error {
 		e.Message = strings.TrimSpace(e.Message + " Check --prometheus-address: /api/v1/query must exist below it.")
 	}
 	return e
+}
+
+// later reads the header Retry-After: seconds, or a time.
+func later(text string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseUint(text, 10, 16); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	if at, err := http.ParseTime(text); err == nil {
+		return max(at.Sub(now), 0)
+	}
+	return 0
 }

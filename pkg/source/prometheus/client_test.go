@@ -158,6 +158,22 @@ func TestRefusalsSayWhatPrometheusSays(t *testing.T) {
 	}
 }
 
+func TestRefusalsSayWhenToAskAgain(t *testing.T) {
+	for text, want := range map[string]time.Duration{"": 0, "7": 7 * time.Second, "-7": 0, "soon": 0, "99999999999": 0,
+		time.Now().Add(time.Hour).UTC().Format(http.TimeFormat): time.Hour, time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat): 0} {
+		client, _ := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", text)
+			w.WriteHeader(http.StatusTooManyRequests)
+		})
+		var refused *Error
+		require.ErrorAs(t, ask(t, client), &refused)
+		require.InDelta(t, want, refused.Later, float64(10*time.Second), text)
+		if want == 0 {
+			require.Zero(t, refused.Later, text)
+		}
+	}
+}
+
 func TestRangeQueriesWantAMatrix(t *testing.T) {
 	client, _ := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[]}}`)

@@ -40,6 +40,7 @@ type Error struct {
 	Code    int    // of HTTP; 0 = unknown
 	Type    string // such as bad_data, execution or timeout
 	Message string
+	Later   time.Duration // in which it wants to be asked again; 0 = it does not say
 }
 
 func (e Error) Error() string {
@@ -309,5 +310,8 @@ func (m *meter) Read(p []byte) (int, error) {
 	}
 	n, err := m.reader.Read(p)
 	m.whole, m.series = m.whole-int64(n), m.series-int64(n)
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("%w: %w", ErrCut, err)
+	}
 	return n, err
 }
