@@ -49,7 +49,7 @@ func TestTheMarginFollowsTheLimitOfTheReplay(t *testing.T) {
 		{replay.Limit{Policy: replay.KeepRatio}, 1.20}, // nothing is recorded, so they are equal
 		{replay.Limit{Policy: replay.Headroom, Factor: 1.1}, 1.15},
 		{replay.Limit{Policy: replay.Headroom, Factor: 1.2}, 1.10},
-		{replay.Limit{Policy: replay.Headroom, Factor: 3}, 1.05}, // no margin but for the last day
+		{replay.Limit{Policy: replay.Headroom, Factor: 3}, 1.10},
 		{replay.Limit{}, 1.10},
 	} {
 		r, setup := recording(12*day, amount.Memory, always(100*mib)), replay.DefaultSetup(amount.Memory)

@@ -89,7 +89,7 @@ func TestNewContainer(t *testing.T) {
 }
 
 // The fixed margin by the limit, on 100 MiB for twelve days: no volatility, and no
-// longer new. The last day keeps a twentieth.
+// longer new.
 func TestTheMarginFollowsTheLimit(t *testing.T) {
 	const long = 12 * 24 * time.Hour
 	for _, c := range []struct {
@@ -103,9 +103,10 @@ func TestTheMarginFollowsTheLimit(t *testing.T) {
 		{"loadline", 110, 115, "margin 0.15 (limit 1.1 x request)"},
 		{"loadline", 120, 110, "margin 0.1 (limit 1.2 x request)"},
 		{"loadline:memory=default", 120, 110, "margin 0.1 (limit 1.2 x request)"},
-		{"loadline", 140, 107.5, "margin 0.075 (limit 1.4 x request)"},
-		{"loadline", 200, 105, "margin 0 (limit 2 x request)"},
-		{"loadline", 50000, 105, "margin 0 (limit 500 x request)"},
+		{"loadline", 119, 110.5, "margin 0.105 (limit 1.19 x request)"},
+		{"loadline", 121, 110, "margin 0.1 (limit 1.21 x request)"},
+		{"loadline", 200, 110, "margin 0.1 (limit 2 x request)"},
+		{"loadline", 50000, 110, "margin 0.1 (limit 500 x request)"},
 		{"loadline", trail.Free, 110, "margin 0.1 (no limit follows the request)"},
 		{"loadline", trail.Unseen, 110, "margin 0.1 (the limit is not known yet)"},
 		{"loadline:memory=safe", 200, 120, "margin 0.2 + 0.15 x volatility"},

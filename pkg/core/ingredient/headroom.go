@@ -18,25 +18,22 @@ func ByLimit() Fixed { return Fixed(math.NaN()) }
 // FollowsLimit tells whether it is what ByLimit returns.
 func (f Fixed) FollowsLimit() bool { return math.IsNaN(float64(f)) }
 
-// asked are fixed parts by the limit as a multiple of the request; between two of them
-// straight. They were chosen on one half of the recordings; see docs/decisions/0060.
-var asked = [...]struct{ ratio, margin float64 }{{1, 0.20}, {1.2, 0.10}, {2, 0}}
-
-// usual is the fixed part where no limit follows the request, or nobody has seen it.
-const usual = 0.10
+// The usual fixed part is enough where the limit is roomy, where none follows the request,
+// and where nobody has seen it. It grows straight to that where both are equal. Why these
+// numbers: docs/decisions/0060.
+const (
+	usual = 0.10
+	tight = 0.20 // where limit and request are equal
+	roomy = 1.2  // least limit for the usual one, as a multiple of the request
+)
 
 // asks returns the fixed part for a headroom.
 func asks(h trail.Headroom) float64 {
 	ratio, some := h.Ratio()
-	if !some {
+	if !some || ratio >= roomy {
 		return usual
 	}
-	for i := 1; i < len(asked); i++ {
-		if a, b := asked[i-1], asked[i]; ratio < b.ratio {
-			return a.margin + (b.margin-a.margin)*max(ratio-a.ratio, 0)/(b.ratio-a.ratio)
-		}
-	}
-	return asked[len(asked)-1].margin
+	return tight - (tight-usual)*max(ratio-1, 0)/(roomy-1)
 }
 
 // of returns the fraction for a subject.
