@@ -300,6 +300,7 @@ func (l *lived) content(t *testing.T, last, now time.Time) checkpoint.Content {
 	require.NoError(t, err)
 	needs, config := book.For(l.recipe).Needs, usage.DefaultConfig()
 	store, known := usage.New(config), trail.New(needs)
+	known.Limited(trail.Free) // those whose checkpoints are compared have no limit
 	key := usage.ContainerKey{Namespace: l.Pod.Namespace, Pod: l.Pod.Name, Container: replay.Container}
 	series, _ := store.Track(key, usage.SeriesKey{Namespace: key.Namespace, Container: key.Container}, l.Recording.Start)
 	for at := l.Recording.Start; !at.After(last); at = at.Add(replay.Minute) {

@@ -156,12 +156,13 @@ func (l *Loop) addUsage(ctx context.Context, now time.Time) {
 }
 
 // deleteRemovedPods forgets the pods that vanished; not earlier, so that their
-// last kills were still taken.
+// last kills were still taken. Then it looks at the limits of those that are left.
 func (l *Loop) deleteRemovedPods() {
 	for _, name := range l.removed {
 		l.Model.RemovePod(name.Namespace, name.Name)
 	}
 	l.removed = l.removed[:0]
+	l.Trails.Measure() // now it is known which pods there are
 }
 
 // collectInterval is the least time between two clean-ups of histories.

@@ -20,6 +20,8 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/contender"
 	"loadline.dev/loadline/pkg/core/cookbook"
+	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/recipe"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -112,6 +114,106 @@ func TestTheBacktesterRecommendsWhatTheRecommenderDoes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The margin of memory follows the limit in both, and is another under another one. The
+// request that is in force does not matter: an updater changes it with its limit.
+func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
+	only, sizes := vpav1.ContainerControlledValuesRequestsOnly, map[string]int64{}
+	for _, c := range []struct {
+		name, request, limit string
+		declared             [2]amount.Amount // to the backtester: request and limit, 0 = none
+		controlled           *vpav1.ContainerControlledValues
+	}{
+		{name: "none", request: "256Mi", declared: [2]amount.Amount{256 << 20, 0}},
+		{name: "equal", request: "256Mi", limit: "256Mi", declared: [2]amount.Amount{1000, 1000}},
+		{name: "narrow", request: "104857601", limit: "115343361", declared: [2]amount.Amount{100 << 20, 110 << 20}},
+		{name: "twice", request: "256Mi", limit: "512Mi", declared: [2]amount.Amount{1 << 30, 2 << 30}},
+		{name: "stands still", request: "256Mi", limit: "256Mi", declared: [2]amount.Amount{256 << 20, 0}, controlled: &only},
+	} {
+		pod, vpa := limited("750m"), asking("loadline")
+		r := &pod.Spec.Containers[0].Resources
+		r.Requests[corev1.ResourceMemory] = resource.MustParse(c.request)
+		if c.limit != "" {
+			r.Limits[corev1.ResourceMemory] = resource.MustParse(c.limit)
+		}
+		if c.controlled != nil {
+			vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "a", ControlledValues: c.controlled}}}
+		}
+		w := newWorld(t, deployment("web"), pod, vpa)
+		w.config.Output.Tolerance = 0
+		w.begin()
+		made, err := cookbook.Parse("loadline")
+		require.NoError(t, err)
+		replayed := contender.NewCluster(w.config.Aggregation.Store(), &made.Recipe, made.Minimum, start())
+		replayed.Declare(c.declared[0], c.declared[1])
+		for m := range 40 {
+			cpu, mib := usageAt(m + 600)
+			w.uses("web-1", "a", cpu, mib)
+			w.passes(1)
+			replayed.Observe(w.now, amount.CPU, cpu, 750)
+			replayed.Observe(w.now, amount.Memory, mib<<20, 0)
+			got, want := convert.Bounds(w.recommendations("web")[0]), replayed.Advise(w.now, amount.Of(300, 256<<20))
+			require.Equal(t, want, got, "%s, minute %d: from the first pass on", c.name, m)
+		}
+		sizes[c.name] = w.memory("web")
+	}
+	require.Greater(t, sizes["equal"], sizes["narrow"])
+	require.Greater(t, sizes["narrow"], sizes["none"])
+	require.Equal(t, sizes["none"], sizes["twice"])
+	require.Equal(t, sizes["none"], sizes["stands still"])
+}
+
+// What the limit was outlives the pods and the program: a workload that is scaled to
+// zero, or a job between two runs, is not taken for one of which nothing is known.
+func TestTheLimitIsKnownAfterARestartWithoutPods(t *testing.T) {
+	pod := limited("750m")
+	pod.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("256Mi")
+	w := newWorld(t, deployment("web"), pod, asking("loadline"))
+	w.config.Output.Tolerance = 0
+	w.begin().life(600, 660)
+	v := w.loop.Model.Find("ns", "web")
+	require.Equal(t, trail.Headroom(100), v.Trails["a"].Headroom)
+	before := w.recommendations("web")[0]
+	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "web-1", metav1.DeleteOptions{}))
+	clear(w.use)
+	require.Eventually(t, func() bool { w.passes(1); return v.Pods() == 0 }, 5*time.Second, time.Millisecond)
+	require.Equal(t, convert.Bounds(before), convert.Bounds(w.recommendations("web")[0]))
+	w.loop.Close(t.Context(), w.now)
+	w.kill()
+	w.passes(3)
+	require.Equal(t, convert.Bounds(before), convert.Bounds(w.recommendations("web")[0]))
+	require.Equal(t, trail.Headroom(100), w.loop.Model.Find("ns", "web").Trails["a"].Headroom)
+}
+
+// A rollout to another limit changes the margin once: at its begin to a tighter one, at
+// its end to a wider one.
+func TestPodsThatDisagreeGetTheMarginOfTheTightest(t *testing.T) {
+	w := begun(t, "loadline")
+	w.uses("web-1", "a", 300, 600)
+	w.passes(2)
+	v := w.loop.Model.Find("ns", "web")
+	require.Equal(t, trail.Free, v.Trails["a"].Headroom)
+	wide := w.memory("web")
+	next := aPod("web-2", "web", "a")
+	next.Labels["pod-template-hash"] = "2"
+	next.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("256Mi")}
+	w.create(next)
+	w.uses("web-2", "a", 300, 600)
+	require.Eventually(t, func() bool { w.passes(1); return v.Pods() == 2 }, 5*time.Second, time.Millisecond)
+	tight := w.memory("web")
+	require.Greater(t, float64(tight), 1.03*float64(wide))
+	for range 5 {
+		w.passes(1)
+		require.LessOrEqual(t, w.memory("web"), tight, "only a new container's margin shrinks")
+		require.Greater(t, float64(w.memory("web")), 0.99*float64(tight))
+	}
+	require.Equal(t, trail.Headroom(100), v.Trails["a"].Headroom)
+	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "web-2", metav1.DeleteOptions{}))
+	delete(w.use, usage.ContainerKey{Namespace: "ns", Pod: "web-2", Container: "a"})
+	require.Eventually(t, func() bool { w.passes(1); return v.Pods() == 1 }, 5*time.Second, time.Millisecond)
+	require.Equal(t, trail.Free, v.Trails["a"].Headroom)
+	require.Less(t, float64(w.memory("web")), 0.98*float64(tight))
 }
 
 // With a kill, too: both take the same need from it.

@@ -48,7 +48,7 @@ var studies = [...]study{
 		[]fleet.Plane{{Kind: amount.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, {Kind: amount.Memory, Cost: fleet.ReservedFleet, Risk: "oom_day_share"}}},
 }
 
-var memoryCandidates = []string{"loadline", "loadline:memory=lean", "loadline:memory=equal", "loadline:memory=safe", "autopilot", "autopilot:models=ensemble"}
+var memoryCandidates = []string{"loadline", "loadline:margin=0.1", "loadline:memory=lean", "loadline:memory=equal", "loadline:memory=safe", "autopilot", "autopilot:models=ensemble"}
 
 // sweep returns the recipe of the reference with all settings that are compared.
 func sweep(k amount.Kind) []string {

@@ -146,8 +146,7 @@ func (e *evidence) memory() []string {
 	return []string{
 		target{"memory, limit 1.2 x: reserved at equal OOM days, against the best of the reference", "12 % less", "3 %", 0.03}.row(fleet.AtEqualRisk(long, ours, best, reserved)),
 		target{"memory, limit 1.2 x: OOM days at the memory of the reference's default", "38 % fewer", "15 %", 0.15}.row(fleet.AtEqualCost(long, standard, twoPeak, reserved)),
-		target{"memory, limit = request, with the preset for that, `memory=safe`: GiB of the fleet at equal OOM days, against the best of the reference", "no more", "6 % more", -0.06}.row(fleet.AtEqualRisk(equal, safe, best, whole)),
-		target{"the same without the preset", "no more", "6 % more", -0.06}.row(fleet.AtEqualRisk(equal, ours, best, whole)),
+		target{"memory, limit = request: GiB of the fleet at equal OOM days, against the best of the reference", "no more", "6 % more", -0.06}.row(fleet.AtEqualRisk(equal, ours, best, whole)),
 		target{fmt.Sprintf("short pods: share of the memory that is used (the reference: %.0f %%)", 100-100*theirs.Value), "62 %", "55 %", 0.55}.row(rest(slack), known),
 	}
 }

@@ -34,6 +34,7 @@ func saved(t *testing.T, annotation string, withTrail bool) (client *fake.Client
 	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
 	require.NoError(t, err)
 	p, known = profile.New(usage.DefaultConfig().Shape), trail.New(book.For(annotation).Needs)
+	known.Limited(trail.HeadroomOf(256<<20, 256<<20))
 	for i := range 300 {
 		at := now().Add(time.Duration(i-300) * time.Minute)
 		p.AddCPU(0.3, at)
@@ -69,6 +70,17 @@ func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 			require.Equal(t, want.Upper.Value(k), amount.FromFloat(steps.Upper[k][len(steps.Upper[k])-1].Amount), "%s %s", text, k)
 		}
 	}
+}
+
+// The limit of the pods is saved with what the recipe knows, so it is said here, too.
+func TestTheLimitThatTheMarginFollowsIsSaid(t *testing.T) {
+	client, _, _, book := saved(t, "loadline", true)
+	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, a.Print(&out))
+	require.Contains(t, out.String(), "margin 0.2 (limit 1 x request) + 0.15 x volatility + (0.15 + 2 x restlessness) halved every 6h")
+	require.Contains(t, out.String(), "or highest of the last day + 0.2")
 }
 
 func TestTable(t *testing.T) {

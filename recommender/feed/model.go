@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -65,13 +66,19 @@ type named struct {
 }
 
 type pod struct {
-	name       string
-	set        *labelSet
-	at         int32 // index in the pods of the set
-	finished   bool
-	tracked    bool // the store knows the containers
-	stale      bool // but not these, or not with these labels
+	name     string
+	set      *labelSet
+	at       int32 // index in the pods of the set
+	finished bool
+	tracked  bool // the store knows the containers
+	stale    bool // but not these, or not with these labels
+	*form
+}
+
+// form is what pods of one template have in common. It never changes once made.
+type form struct {
 	containers []string
+	headroom   []trail.Headroom // of the containers
 }
 
 // place tells where a series belongs.

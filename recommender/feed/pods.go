@@ -13,6 +13,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -31,8 +32,8 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 		p.stale = true
 		m.move(p, m.set(s, object.Labels))
 	}
-	if !p.runs(object.Spec.Containers) {
-		m.rename(p, object.Spec.Containers)
+	if !p.form.of(object.Spec.Containers) {
+		m.reform(p, object.Spec.Containers)
 	}
 	m.track(p, now)
 	if former != nil && former != p.set {
@@ -40,25 +41,51 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 	}
 }
 
-// runs tells whether a pod has these containers.
-func (p *pod) runs(containers []corev1.Container) bool {
-	return slices.EqualFunc(p.containers, containers, func(name string, c corev1.Container) bool { return name == c.Name })
-}
-
-// rename gives a pod the names of its containers, if possible those that another
-// pod of the label set shares, and forgets the containers that it has no more.
-func (m *Model) rename(p *pod, containers []corev1.Container) {
-	former := p.containers
-	p.containers, p.stale = nil, true
-	if twin := p.set.pods[0]; twin.runs(containers) {
-		p.containers = twin.containers
+// of tells whether a form is that of some containers.
+func (f *form) of(containers []corev1.Container) bool {
+	if f == nil || len(f.containers) != len(containers) {
+		return false
 	}
-	if p.containers == nil {
-		for i := range containers {
-			p.containers = append(p.containers, strings.Clone(containers[i].Name))
+	for i := range containers {
+		if f.containers[i] != containers[i].Name || f.headroom[i] != headroom(&containers[i]) {
+			return false
 		}
 	}
-	for _, name := range former {
+	return true
+}
+
+// headroom is that of the memory a container was declared with, or resized to.
+func headroom(c *corev1.Container) trail.Headroom {
+	return trail.HeadroomOf(memory(c.Resources.Requests), memory(c.Resources.Limits))
+}
+
+func memory(list corev1.ResourceList) amount.Amount {
+	q, found := list[corev1.ResourceMemory]
+	if !found {
+		return 0
+	}
+	return convert.Amount(amount.Memory, q)
+}
+
+// reform gives a pod the form of its containers, if possible that of another pod of
+// the label set, and forgets the containers that it has no more.
+func (m *Model) reform(p *pod, containers []corev1.Container) {
+	former := p.form
+	if p.form = p.set.pods[0].form; !p.form.of(containers) {
+		p.form = &form{}
+		for i := range containers {
+			p.containers = append(p.containers, strings.Clone(containers[i].Name))
+			p.headroom = append(p.headroom, headroom(&containers[i]))
+		}
+	}
+	if former != nil && slices.Equal(former.containers, p.containers) {
+		return
+	}
+	p.stale = true
+	if former == nil {
+		return
+	}
+	for _, name := range former.containers {
 		if !slices.Contains(p.containers, name) {
 			m.forget(p, name)
 		}

@@ -108,6 +108,24 @@ func (k *Keeper) Killed(oom usage.OOM) {
 	}
 }
 
+// Measure makes trails know the limits of memory that the pods have now, where a recipe
+// asks for them. It is called when it is known which pods there are.
+func (k *Keeper) Measure() {
+	if k.kept == 0 {
+		return
+	}
+	for _, v := range k.Model.VPAs() {
+		if v.Recipe == nil || !v.Recipe.Needs.Headroom {
+			continue
+		}
+		for container, t := range v.Trails {
+			if t.Limited(v.Headroom(container)) {
+				v.Touch()
+			}
+		}
+	}
+}
+
 // of returns the trail of a container; nil: none is kept.
 func of(v *feed.VPA, container string) *trail.Trail {
 	t := v.Trails[container]

@@ -100,6 +100,26 @@ func TestAbsorb(t *testing.T) {
 	require.Nil(t, none.Model.Find("ns", "v").Trails)
 }
 
+// Only a recipe that asks for the limit of memory is told, once.
+func TestMeasure(t *testing.T) {
+	k := keeper(t, "loadline")
+	k.Observe(sample(amount.Memory, 0, 100<<20), 1)
+	v := k.Model.Find("ns", "v")
+	before := v.Revision()
+	k.Measure()
+	require.Equal(t, trail.Free, v.Trails["a"].Headroom)
+	require.NotEqual(t, before, v.Revision(), "the recommendation is another")
+	before = v.Revision()
+	require.Zero(t, testing.AllocsPerRun(10, k.Measure))
+	require.Equal(t, before, v.Revision())
+	v = k.see("loadline:memory=safe", "d")
+	k.Measure()
+	require.Equal(t, trail.Unseen, v.Trails["a"].Headroom)
+	v = k.see("loadline", "d")
+	k.Measure()
+	require.Equal(t, trail.Free, v.Trails["a"].Headroom)
+}
+
 func TestRestoreTakesWhatIsSound(t *testing.T) {
 	k := keeper(t, "loadline")
 	v := k.Model.Find("ns", "v")

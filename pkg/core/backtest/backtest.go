@@ -77,7 +77,9 @@ func Shoot(r *tape.Recording, k amount.Kind, o Options, c Candidate, frames int)
 // recipe. Of that it runs only the chains of the kind that is replayed.
 func Recipe(name string, recipe *estimate.Recipe, minimum amount.Resources, store usage.Config) Candidate {
 	return Candidate{name, func(c Case) replay.Advisor {
-		return contender.NewCluster(store, recipe.Only(c.Kind), minimum, time.Unix(0, c.Recording.At[0]).UTC())
+		cluster, pod := contender.NewCluster(store, recipe.Only(c.Kind), minimum, time.Unix(0, c.Recording.At[0]).UTC()), replay.Declared(c.Recording, c.Setup)
+		cluster.Declare(pod.Requests.Value(amount.Memory), pod.Limits.Value(amount.Memory))
+		return cluster
 	}}
 }
 

@@ -37,6 +37,40 @@ func TestDemandBehindALimitIsFound(t *testing.T) {
 	t.Logf("work not served: ours %.4f with %d changes, reference %.4f with %d", ours.UnservedShare(), ours.Changes, reference.UnservedShare(), reference.Changes)
 }
 
+// The replay knows its limits as a cluster does: by default the margin of memory follows
+// them, and a preset stays what it is.
+func TestTheMarginFollowsTheLimitOfTheReplay(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		limit replay.Limit
+		want  float64 // multiple of the daily peak
+	}{
+		{replay.Limit{Policy: replay.Headroom, Factor: 1}, 1.20},
+		{replay.Limit{Policy: replay.KeepRatio}, 1.20}, // nothing is recorded, so they are equal
+		{replay.Limit{Policy: replay.Headroom, Factor: 1.1}, 1.15},
+		{replay.Limit{Policy: replay.Headroom, Factor: 1.2}, 1.10},
+		{replay.Limit{Policy: replay.Headroom, Factor: 3}, 1.10},
+		{replay.Limit{}, 1.10},
+	} {
+		r, setup := recording(12*day, amount.Memory, always(100*mib)), replay.DefaultSetup(amount.Memory)
+		setup.Limits[amount.Memory] = c.limit
+		made, err := cookbook.Parse("loadline:volatility=0,cold=0,restless=0,pod-min-memory=8")
+		require.NoError(t, err)
+		advisor := Recipe("", &made.Recipe, made.Minimum, usage.DefaultConfig()).Make(Case{Recording: r, Kind: amount.Memory, Setup: setup})
+		end := witness{}
+		replay.Run(r, setup, advisor, &end)
+		require.InEpsilon(t, c.want*100*mib, float64(end.last.Target.Value(amount.Memory)), 0.002, c.limit.String())
+	}
+}
+
+// witness keeps the last recommendation.
+type witness struct{ last amount.Bounds }
+
+func (w *witness) Sample(replay.Sample)    {}
+func (w *witness) Advised(a replay.Advice) { w.last = a.Bounds }
+func (w *witness) Changed(replay.Change)   {}
+func (w *witness) Killed(replay.Kill)      {}
+
 // A change within the tight bounds waits; one outside does not.
 func TestTightBoundsDecideWhatIsUrgent(t *testing.T) {
 	for _, c := range []struct {

@@ -13,9 +13,10 @@ import (
 // loadline is our own recipe: memory by the second-highest of the daily peaks of
 // two weeks, CPU by shares of the load under a slow and a fast memory.
 type loadline struct {
-	margin, volatility float64 // of memory: fixed, and per unit of volatility
-	cold, restless     float64 // margin of a new container: fixed, and per unit of restlessness
-	coldHours          float64 // half-life of that
+	margin         ingredient.Fixed // of memory
+	volatility     float64          // margin of memory per unit of volatility
+	cold, restless float64          // margin of a new container: fixed, and per unit of restlessness
+	coldHours      float64          // half-life of that
 
 	share, fastShare         float64
 	halfLife, fastHalfLife   float64 // hours
@@ -32,7 +33,7 @@ func newLoadline() *loadline {
 	return l
 }
 
-// memory chooses a preset.
+// memory chooses a preset. The default looks at the limit, the others do not.
 func (l *loadline) memory(preset string) {
 	switch preset {
 	case "lean":
@@ -42,7 +43,7 @@ func (l *loadline) memory(preset string) {
 	case "safe":
 		l.margin, l.volatility = 0.20, 0.15
 	default:
-		l.margin, l.volatility = 0.10, 0.15
+		l.margin, l.volatility = ingredient.ByLimit(), 0.15
 	}
 }
 
@@ -81,7 +82,7 @@ func (l *loadline) choices() []choice {
 
 func (l *loadline) settings() []setting {
 	return []setting{
-		{"margin", &l.margin, -0.5, 10}, {"volatility", &l.volatility, 0, 10},
+		{"margin", (*float64)(&l.margin), -0.5, 10}, {"volatility", &l.volatility, 0, 10},
 		{"cold", &l.cold, 0, 10}, {"restless", &l.restless, 0, 100}, {"cold-hours", &l.coldHours, 0.1, 1000},
 		{"share", &l.share, 0, 1}, {"fast-share", &l.fastShare, 0, 1},
 		{"half-life-hours", &l.halfLife, 0.1, 1000}, {"fast-half-life-hours", &l.fastHalfLife, 0.1, 1000}, {"factor", &l.factor, 0.1, 10},
@@ -93,7 +94,7 @@ func (l *loadline) settings() []setting {
 func (l *loadline) make() estimate.Recipe {
 	hours := func(h float64) time.Duration { return time.Duration(h * float64(time.Hour)) }
 	shape := load.NewShape(amount.CPU, [2]time.Duration{hours(l.halfLife), hours(l.fastHalfLife)}, [2]float64{l.share, l.fastShare}, l.byLoad, l.hour)
-	r := estimate.Recipe{Needs: trail.Needs{Peaks: true, Load: [amount.Kinds]*load.Shape{amount.CPU: shape}}}
+	r := estimate.Recipe{Needs: trail.Needs{Peaks: true, Headroom: l.margin.FollowsLimit(), Load: [amount.Kinds]*load.Shape{amount.CPU: shape}}}
 	r.Target[amount.CPU] = estimate.Chain{ingredient.Level(shape, 0), ingredient.OrLevel(shape, 1)}
 	if l.hour {
 		r.Target[amount.CPU] = append(r.Target[amount.CPU], ingredient.LastHour(amount.CPU))
@@ -101,7 +102,7 @@ func (l *loadline) make() estimate.Recipe {
 	r.Target[amount.CPU] = append(r.Target[amount.CPU], ingredient.Factor(l.factor), estimate.Floor(amount.CPU))
 	r.Target[amount.Memory] = estimate.Chain{
 		ingredient.TwoPeaks(), ingredient.VolatileMargin(l.margin, l.volatility, l.cold, l.restless, hours(l.coldHours)),
-		ingredient.LastDay(max(l.margin, leastLastDay)), estimate.Floor(amount.Memory),
+		ingredient.LastDay(l.margin, leastLastDay), estimate.Floor(amount.Memory),
 	}
 	around(&r, [amount.Kinds]float64{l.cpuLower, l.memoryLower}, [amount.Kinds]float64{l.cpuUpper, l.memoryUpper})
 	return r

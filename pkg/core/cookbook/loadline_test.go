@@ -1,6 +1,7 @@
 package cookbook
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +37,9 @@ type life struct {
 }
 
 func live(t testing.TB, text string) *life {
+	if !strings.Contains(text, ":") {
+		text += ":"
+	}
 	r := parse(t, text+",pod-min-memory=0")
 	return &life{r, trail.New(r.Needs), start}
 }
@@ -82,6 +86,60 @@ func TestNewContainer(t *testing.T) {
 	restless.use(amount.Memory, 200*mib, five)
 	restless.use(amount.Memory, 100*mib, 25*time.Minute)
 	require.InEpsilon(t, 548.26, restless.memory(), 0.002, "mean 108.33: (0.15 + 2 x 0.8462) x 0.8909")
+}
+
+// The fixed margin by the limit, on 100 MiB for twelve days: no volatility, and no
+// longer new.
+func TestTheMarginFollowsTheLimit(t *testing.T) {
+	const long = 12 * 24 * time.Hour
+	for _, c := range []struct {
+		recipe   string
+		headroom trail.Headroom
+		want     float64 // MiB
+		says     string  // first words of the step
+	}{
+		{"loadline", 100, 120, "margin 0.2 (limit 1 x request) + 0.15 x volatility"},
+		{"loadline", 105, 117.5, "margin 0.175 (limit 1.05 x request)"},
+		{"loadline", 110, 115, "margin 0.15 (limit 1.1 x request)"},
+		{"loadline", 120, 110, "margin 0.1 (limit 1.2 x request)"},
+		{"loadline:memory=default", 120, 110, "margin 0.1 (limit 1.2 x request)"},
+		{"loadline", 119, 110.5, "margin 0.105 (limit 1.19 x request)"},
+		{"loadline", 121, 110, "margin 0.1 (limit 1.21 x request)"},
+		{"loadline", 200, 110, "margin 0.1 (limit 2 x request)"},
+		{"loadline", 50000, 110, "margin 0.1 (limit 500 x request)"},
+		{"loadline", trail.Free, 110, "margin 0.1 (no limit follows the request)"},
+		{"loadline", trail.Unseen, 110, "margin 0.1 (the limit is not known yet)"},
+		{"loadline:memory=safe", 200, 120, "margin 0.2 + 0.15 x volatility"},
+		{"loadline:memory=equal", 100, 105, "margin 0 + 0.15 x volatility"},
+		{"loadline:memory=lean", 100, 105, "margin 0 + 0 x volatility"},
+		{"loadline:margin=0.1", 100, 110, "margin 0.1 + 0.15 x volatility"},
+		{"loadline:memory=default,margin=0.3", 100, 130, "margin 0.3 + 0.15 x volatility"},
+	} {
+		l := live(t, c.recipe)
+		l.trail.Limited(c.headroom)
+		l.use(amount.Memory, 100*mib, long)
+		require.InEpsilon(t, c.want, l.memory(), 0.002, "%s, %d", c.recipe, c.headroom)
+		l.trail.Now = l.at.UnixNano()
+		steps := l.recipe.Explain(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum}).Target[amount.Memory]
+		require.Contains(t, steps[1].Step, c.says)
+		require.InEpsilon(t, c.want, max(steps[1].Amount, steps[2].Amount)/mib, 0.002)
+	}
+}
+
+// A little more limit never asks for a much smaller request, nor for a larger one.
+func TestTheMarginHasNoJumps(t *testing.T) {
+	l, before := live(t, "loadline"), 0.0
+	l.use(amount.Memory, 100*mib, 2*24*time.Hour)
+	l.use(amount.Memory, 50*mib, 2*24*time.Hour) // so that the last day does not decide
+	for h := trail.Headroom(100); h < 400; h++ {
+		l.trail.Limited(h)
+		is := l.memory()
+		if h > 100 {
+			require.LessOrEqual(t, is, before, "headroom %d", h)
+			require.Less(t, before-is, 0.6, "headroom %d", h)
+		}
+		before = is
+	}
 }
 
 func TestShareOfTheLoadAndOfTheTime(t *testing.T) {

@@ -20,11 +20,20 @@ type Subject struct {
 type Step struct {
 	Name  string
 	Apply func(s Subject, in float64) float64
+	Says  func(s Subject) string // what stands for the name in explanations; nil = the name
+}
+
+// name returns what the step is called where it estimates s.
+func (step *Step) name(s Subject) string {
+	if step.Says != nil {
+		return step.Says(s)
+	}
+	return step.Name
 }
 
 // whole makes a step of a function of amounts, which drops fractions.
 func whole(name string, apply func(s Subject, in amount.Amount) amount.Amount) Step {
-	return Step{name, func(s Subject, in float64) float64 { return float64(apply(s, amount.FromFloat(in))) }}
+	return Step{Name: name, Apply: func(s Subject, in float64) float64 { return float64(apply(s, amount.FromFloat(in))) }}
 }
 
 // Chain is the list of steps to one number. The first step ignores its input.
@@ -34,10 +43,10 @@ type Chain []Step
 // not nil.
 func (c Chain) Run(s Subject, keep func(Value)) amount.Amount {
 	a := 0.0
-	for _, step := range c {
-		a = step.Apply(s, a)
+	for i := range c {
+		a = c[i].Apply(s, a)
 		if keep != nil {
-			keep(Value{step.Name, a})
+			keep(Value{c[i].name(s), a})
 		}
 	}
 	return amount.FromFloat(a)
@@ -66,7 +75,7 @@ func (r *Recipe) bound(c Chain, s Subject, target amount.Amount, keep func(Value
 	if !r.Follows {
 		return c.Run(s, keep)
 	}
-	from := Chain{{"target", func(Subject, float64) float64 { return float64(target) }}}
+	from := Chain{{Name: "target", Apply: func(Subject, float64) float64 { return float64(target) }}}
 	return append(from, c...).Run(s, keep)
 }
 

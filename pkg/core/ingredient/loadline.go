@@ -39,19 +39,24 @@ const mostMargin = 3
 
 // VolatileMargin adds a fixed fraction, more where daily peaks differ, and more
 // for a container that is new, above all a restless one.
-func VolatileMargin(fixed, volatility, cold, restless float64, halfLife time.Duration) estimate.Step {
-	name := fmt.Sprintf("margin %g + %g x volatility + (%g + %g x restlessness) halved every %gh", fixed, volatility, cold, restless, halfLife.Hours())
-	return estimate.Step{Name: name, Apply: func(s estimate.Subject, in float64) float64 {
-		p := s.Trail.Peaks
+func VolatileMargin(fixed Fixed, volatility, cold, restless float64, halfLife time.Duration) estimate.Step {
+	says := func(s estimate.Subject) string {
+		return fmt.Sprintf("margin %s + %g x volatility + (%g + %g x restlessness) halved every %gh", fixed.says(s), volatility, cold, restless, halfLife.Hours())
+	}
+	return estimate.Step{Name: "margin", Says: says, Apply: func(s estimate.Subject, in float64) float64 {
+		p, least := s.Trail.Peaks, fixed.of(s)
 		young := min(mostMargin, cold+restless*p.Restless()) * math.Exp2(-float64(p.Age(s.Trail.Now))/float64(halfLife))
-		margin := fixed + volatility*p.Volatility(p.Daily()) + young
-		return in * (1 + min(max(margin, min(fixed, 0)), mostMargin))
+		margin := least + volatility*p.Volatility(p.Daily()) + young
+		return in * (1 + min(max(margin, min(least, 0)), mostMargin))
 	}}
 }
 
-// LastDay raises to the highest use of the last day and a margin.
-func LastDay(margin float64) estimate.Step {
-	return estimate.Step{Name: fmt.Sprintf("or highest of the last day + %g", margin), Apply: func(s estimate.Subject, in float64) float64 {
-		return max(in, s.Trail.Peaks.Day()*(1+margin))
+// LastDay raises to the highest use of the last day and a fixed margin, which is no
+// less than least.
+func LastDay(fixed Fixed, least float64) estimate.Step {
+	margin := func(s estimate.Subject) float64 { return max(fixed.of(s), least) }
+	says := func(s estimate.Subject) string { return fmt.Sprintf("or highest of the last day + %.3g", margin(s)) }
+	return estimate.Step{Name: "or highest of the last day", Says: says, Apply: func(s estimate.Subject, in float64) float64 {
+		return max(in, s.Trail.Peaks.Day()*(1+margin(s)))
 	}}
 }

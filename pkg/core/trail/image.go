@@ -23,6 +23,7 @@ const (
 	partWeighted = 10 // and 11
 	partModels   = 12 // and 13
 	partPressed  = 14
+	partHeadroom = 15
 )
 
 // Image returns the trail as bytes, of which Load makes the same trail.
@@ -47,6 +48,9 @@ func (t *Trail) Image() []byte {
 	}
 	if t.Pressed != nil {
 		part(partPressed, t.Pressed.Write)
+	}
+	if t.Headroom != Unseen {
+		part(partHeadroom, func(w *ring.Writer) { w.Int(int64(t.Headroom)) })
 	}
 	for k := range int64(amount.Kinds) {
 		if l := t.Load[k]; l != nil {
@@ -127,6 +131,11 @@ func (t *Trail) read(tag int64, r *ring.Reader) bool {
 			t.Pressed.Read(r)
 		}
 		return t.waits
+	case partHeadroom:
+		if t.limited {
+			t.Headroom = Headroom(r.Within(0, int64(Free)))
+		}
+		return t.limited
 	case partModels, partModels + 1:
 		return fill(t.Models[kind], func(m *load.Models) bool { return m.Read(r) })
 	case partPoints, partPoints + 1:

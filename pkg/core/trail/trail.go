@@ -18,6 +18,7 @@ type Needs struct {
 	Weighted *week.WeightedShape
 	Models   [amount.Kinds]*load.ModelShape // nil = none
 	Kills    bool
+	Headroom bool // of memory
 }
 
 // Any tells whether anything is needed.
@@ -32,8 +33,10 @@ type Trail struct {
 	Weighted [amount.Kinds]*week.Weighted
 	Models   [amount.Kinds]*load.Models
 	Kills    *Kills
+	Headroom Headroom            // of memory, as last seen
 	Pressed  *week.Hours         // of CPU use and the time that work waited; nil = that was never known
 	waits    bool                // Pressed is wanted
+	limited  bool                // Headroom is wanted
 	Now      int64               // nanoseconds since 1970: when it is read, or was written last
 	begun    [amount.Kinds]int64 // first use that all parts know; 0 = none
 }
@@ -70,6 +73,9 @@ func (t *Trail) Adapt(n Needs) {
 		}
 	}
 	keep(&t.Kills, n.Kills, func() *Kills { return &Kills{} }, new(bool))
+	if t.limited = n.Headroom; !n.Headroom {
+		t.Headroom = Unseen
+	}
 	if t.waits = n.Pressure; !n.Pressure || !n.Hours {
 		t.Pressed = nil
 	}
@@ -191,6 +197,9 @@ func (t *Trail) Merge(o *Trail) {
 		merge(t.Weighted[k], o.Weighted[k], (*week.Weighted).Merge)
 	}
 	t.mergePressed(o)
+	if t.Headroom == Unseen && t.limited {
+		t.Headroom = o.Headroom
+	}
 	merge(t.Peaks, o.Peaks, (*Peaks).merge)
 	merge(t.Kills, o.Kills, (*Kills).merge)
 }

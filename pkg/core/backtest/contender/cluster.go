@@ -46,6 +46,14 @@ func NewCluster(c usage.Config, recipe *estimate.Recipe, minimum amount.Resource
 	return a
 }
 
+// Declare takes the memory that the container is declared with, in bytes: its request,
+// and the limit that follows it, 0 = none.
+func (a *Cluster) Declare(request, limit amount.Amount) {
+	if a.trail != nil {
+		a.trail.Limited(trail.HeadroomOf(request, limit))
+	}
+}
+
 // Observe implements replay.Advisor.
 func (a *Cluster) Observe(at time.Time, k amount.Kind, use, limit amount.Amount) {
 	if a.trail != nil {

@@ -20,13 +20,20 @@ type pod struct {
 	view     disruption.View
 }
 
-func newPod(r *tape.Recording, s Setup) pod {
+// Declared returns the container that a replay begins with. Its limits keep their ratio
+// to its requests.
+func Declared(r *tape.Recording, s Setup) policy.Container {
 	c := policy.Container{Name: Container, Requests: First(r, s)}
 	for k := range amount.Kind(amount.Kinds) {
 		if limit := firstLimit(r, s.Limits[k], k, c.Requests.Value(k)); limit > 0 && s.Sized[k] {
 			c.Limits = c.Limits.With(k, limit)
 		}
 	}
+	return c
+}
+
+func newPod(r *tape.Recording, s Setup) pod {
+	c := Declared(r, s)
 	start := time.Unix(0, r.At[0]).UTC()
 	return pod{
 		setup:    &s,
