@@ -57,7 +57,7 @@ func TestBadInputSaysWhatWouldBeRight(t *testing.T) {
 		"a,b\n1,2\n":                                  "want a first line time,cpu_cores,memory_bytes",
 		"time,cpu_cores,memory_bytes\n":               "at least one more",
 		"time,cpu_cores,memory_bytes\n0,x,1\n":        `line 2, column cpu_cores: want a number from 0 up, got "x"`,
-		"time,cpu_cores,memory_bytes\n1,1,1\n1,1,1\n": "line 3: want a time after 1, got 1",
+		"time,cpu_cores,memory_bytes\n1,1,1\n0,1,1\n": "line 3: want a time of 1 or later, got 0",
 	} {
 		require.ErrorContains(t, run([]string{recording(t, content)}, &bytes.Buffer{}), want, content)
 	}

@@ -125,8 +125,8 @@ func load(file string) ([]sample, error) {
 				return nil, fmt.Errorf("%s: line %d, column %s: want a number from 0 up, got %q", file, i+2, rows[0][k], row[k])
 			}
 		}
-		if i > 0 && s.at <= samples[i-1].at {
-			return nil, fmt.Errorf("%s: line %d: want a time after %v, got %v", file, i+2, samples[i-1].at, s.at)
+		if i > 0 && s.at < samples[i-1].at { // times are rounded, so two may be the same
+			return nil, fmt.Errorf("%s: line %d: want a time of %v or later, got %v", file, i+2, samples[i-1].at, s.at)
 		}
 		samples = append(samples, s)
 	}

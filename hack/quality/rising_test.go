@@ -2,8 +2,11 @@ package main
 
 import (
 	"cmp"
+	"compress/gzip"
+	"encoding/csv"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,4 +53,39 @@ func TestRisingMemoryIsSeldomTold(t *testing.T) {
 	}
 	t.Logf("told on %d of %d days (%.3f %%), of %d of %d containers", told, days, 100*float64(told)/float64(days), ever, containers)
 	require.Less(t, float64(told), 0.002*float64(days))
+}
+
+// A leak that was recorded is told, told so slowly that it takes ten days; a cache that
+// is emptied now and then is not.
+func TestARecordedLeakIsTold(t *testing.T) {
+	for name, want := range map[string]bool{"leak": true, "cache": false} {
+		peaks := &trail.Peaks{}
+		told := 0
+		for i, bytes := range recordedMemory(t, "../../testdata/finer/"+name+".csv.gz") {
+			peaks.Observe(int64(1700000000+i*360)*1e9, bytes)
+			if from, to, ok := peaks.Grown(); ok {
+				if told++; told == 1 {
+					t.Logf("%s: told after %.1f days, from %.0f to %.0f MiB", name, float64(i)/240, from/(1<<20), to/(1<<20))
+				}
+			}
+		}
+		require.Equal(t, want, told > 0, name)
+	}
+}
+
+func recordedMemory(t *testing.T, file string) (memory []float64) {
+	t.Helper()
+	content, err := os.Open(file)
+	require.NoError(t, err)
+	defer content.Close()
+	unpacked, err := gzip.NewReader(content)
+	require.NoError(t, err)
+	rows, err := csv.NewReader(unpacked).ReadAll()
+	require.NoError(t, err)
+	for _, row := range rows[1:] {
+		bytes, err := strconv.ParseFloat(row[2], 64)
+		require.NoError(t, err)
+		memory = append(memory, bytes)
+	}
+	return memory
 }

@@ -117,6 +117,10 @@ func (c config) record(ctx context.Context, out io.Writer) (lines int, err error
 	var held time.Duration
 	for {
 		now := time.Now()
+		if before != nil && now.Sub(began) < c.every/2 { // a tick that was late, and the next in time
+			<-ticker.C
+			continue
+		}
 		found, err := read(proc, c.choice)
 		if err != nil {
 			return lines, err

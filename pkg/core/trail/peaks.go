@@ -183,8 +183,11 @@ const rising, grown = 7, 0.10
 
 // Grown returns the first and the last of seven daily peaks, each of which is higher
 // than the one before, the last by a tenth or more above the first. It returns false if
-// they are not so.
+// they are not so, or not all of the seven days are known.
 func (p *Peaks) Grown() (from, to float64, ok bool) {
+	if p.running-p.first/window < rising*perDay-1 {
+		return 0, 0, false
+	}
 	to = p.day(0)
 	from = to
 	for ago := int64(1); ago < rising; ago++ {
