@@ -126,9 +126,9 @@ func (a *assembly) loop() (*Loop, error) {
 	if a.parts.origin.Attach != nil {
 		a.parts.origin.Attach(model)
 	}
-	keeper := &trails.Keeper{Book: book, Model: model, Limit: trails.Limits(pods)}
+	keeper := &trails.Keeper{Book: book, Model: model, Limit: trails.Limits(pods), Requests: trails.Requests(pods)}
 	advisor := &advice.Advisor{
-		Store: store, Shape: config.Shape, Recipe: book.For("").Recipe.Recipe, Estimate: c.Estimate.Config, Current: trails.Requests(pods),
+		Store: store, Shape: config.Shape, Recipe: book.For("").Recipe.Recipe, Estimate: c.Estimate.Config, Current: keeper.Requests,
 		Format: c.Output.Format(), Limits: c.Output.Limits(), Complete: m.history.Complete,
 	}
 	progress := a.parts.health.Tick

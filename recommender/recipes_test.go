@@ -128,7 +128,7 @@ func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 		{name: "none", request: "256Mi", declared: [2]amount.Amount{256 << 20, 0}},
 		{name: "equal", request: "256Mi", limit: "256Mi", declared: [2]amount.Amount{1000, 1000}},
 		{name: "narrow", request: "104857601", limit: "115343361", declared: [2]amount.Amount{100 << 20, 110 << 20}},
-		{name: "twice", request: "256Mi", limit: "512Mi", declared: [2]amount.Amount{1 << 30, 2 << 30}},
+		{name: "twice", request: "256Mi", limit: "512Mi", declared: [2]amount.Amount{256 << 20, 512 << 20}},
 		{name: "stands still", request: "256Mi", limit: "256Mi", declared: [2]amount.Amount{256 << 20, 0}, controlled: &only},
 	} {
 		pod, vpa := limited("750m"), asking("loadline")
@@ -162,6 +162,31 @@ func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 	require.Greater(t, sizes["narrow"], sizes["none"])
 	require.Equal(t, sizes["none"], sizes["twice"])
 	require.Equal(t, sizes["none"], sizes["stands still"])
+}
+
+// A new container is not cut below what it was declared with before it was watched for an
+// hour, also over a restart; both know that, from the first pass on.
+func TestANewContainerKeepsItsRequestForAnHour(t *testing.T) {
+	w := begun(t, "loadline")
+	made, err := cookbook.Parse("loadline")
+	require.NoError(t, err)
+	replayed := contender.NewCluster(w.config.Aggregation.Store(), &made.Recipe, amount.Of(25, 1), start())
+	replayed.Declare(256<<20, 0)
+	w.config.Estimate.PodMinMemory = 0
+	w.kill()
+	for m := range 65 {
+		w.uses("web-1", "a", 300, 100)
+		w.passes(1)
+		if m == 30 {
+			w.loop.Close(t.Context(), w.now)
+			w.kill()
+		}
+		replayed.Observe(w.now, amount.CPU, 300, 750)
+		replayed.Observe(w.now, amount.Memory, 100<<20, 0)
+		want := replayed.Advise(w.now, amount.Of(300, 256<<20)).Target.Value(amount.Memory)
+		require.Equal(t, int64(want), w.memory("web"), "minute %d", m)
+		require.Equal(t, m < 60, w.memory("web") >= 256<<20, "minute %d", m)
+	}
 }
 
 // What the limit was outlives the pods and the program: a workload that is scaled to

@@ -25,13 +25,15 @@ type Keeper struct {
 	// Limit returns how much CPU in millicores a container can have at most; 0 = no
 	// limit, or it is not known.
 	Limit func(usage.ContainerKey) amount.Amount
+	// Requests returns the requests that are in force in a container of a VPA.
+	Requests func(v *feed.VPA, container string) amount.Resources
 
 	kept    int            // VPAs with trails, or that will have some
 	counted map[served]int // of the last Count
 }
 
 // For returns a keeper of the same recipes for another model, in which the past is
-// loaded by another goroutine. Its Limit is for the caller to set.
+// loaded by another goroutine. Its Limit is for the caller to set; it does not measure.
 func (k *Keeper) For(m *feed.Model) *Keeper { return &Keeper{Book: k.Book.Fork(), Model: m} }
 
 // linger is how long a trail stays that no recipe needs.
@@ -108,18 +110,20 @@ func (k *Keeper) Killed(oom usage.OOM) {
 	}
 }
 
-// Measure makes trails know the limits of memory that the pods have now, where a recipe
-// asks for them. It is called when it is known which pods there are.
+// Measure makes trails know the limits of memory that the pods have now, and the request
+// of a new container, where a recipe asks for them. It is called when it is known which
+// pods there are.
 func (k *Keeper) Measure() {
 	if k.kept == 0 {
 		return
 	}
 	for _, v := range k.Model.VPAs() {
-		if v.Recipe == nil || !v.Recipe.Needs.Headroom {
+		if v.Recipe == nil || !v.Recipe.Needs.Headroom && v.Recipe.Needs.Declared == 0 {
 			continue
 		}
 		for container, t := range v.Trails {
-			if t.Limited(v.Headroom(container)) {
+			changed := t.Limited(v.Headroom(container))
+			if t.Undeclared() && t.Declare(k.Requests(v, container).Value(amount.Memory)) || changed {
 				v.Touch()
 			}
 		}

@@ -32,7 +32,8 @@ func keeper(t testing.TB, text string) *Keeper {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}, {Name: "b"}}},
 	}, now())
-	k := &Keeper{Book: book, Model: model, Limit: func(usage.ContainerKey) amount.Amount { return 0 }}
+	k := &Keeper{Book: book, Model: model, Limit: func(usage.ContainerKey) amount.Amount { return 0 },
+		Requests: func(*feed.VPA, string) amount.Resources { return amount.Of(100, 200<<20) }}
 	k.see(text, "d")
 	return k
 }
@@ -108,6 +109,7 @@ func TestMeasure(t *testing.T) {
 	before := v.Revision()
 	k.Measure()
 	require.Equal(t, trail.Free, v.Trails["a"].Headroom)
+	require.InEpsilon(t, 200<<20, v.Trails["a"].Declared(), 0.0011)
 	require.NotEqual(t, before, v.Revision(), "the recommendation is another")
 	before = v.Revision()
 	require.Zero(t, testing.AllocsPerRun(10, k.Measure))

@@ -46,7 +46,7 @@ func TestAFilmShowsWhatHappened(t *testing.T) {
 	}
 	require.Positive(t, kills)
 	require.Positive(t, changes)
-	require.Len(t, f.Names[0], 4)
+	require.Len(t, f.Names[0], 5)
 	for i := range 3 {
 		require.Len(t, f.Frames[11].Steps[i], len(f.Names[i]))
 	}

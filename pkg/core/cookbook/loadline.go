@@ -17,6 +17,7 @@ type loadline struct {
 	volatility     float64          // margin of memory per unit of volatility
 	cold, restless float64          // margin of a new container: fixed, and per unit of restlessness
 	coldHours      float64          // half-life of that
+	declaredHours  float64          // in which a new container keeps the memory that it was declared with
 
 	share, fastShare         float64
 	halfLife, fastHalfLife   float64 // hours
@@ -27,7 +28,7 @@ type loadline struct {
 }
 
 func newLoadline() *loadline {
-	l := &loadline{cold: 0.15, restless: 2, coldHours: 6, cpuUpper: 1.5, memoryLower: 0.95, memoryUpper: 1.3}
+	l := &loadline{cold: 0.15, restless: 2, coldHours: 6, declaredHours: 1, cpuUpper: 1.5, memoryLower: 0.95, memoryUpper: 1.3}
 	l.memory("default")
 	l.cpu("calm")
 	return l
@@ -83,7 +84,7 @@ func (l *loadline) choices() []choice {
 func (l *loadline) settings() []setting {
 	return []setting{
 		{"margin", (*float64)(&l.margin), -0.5, 10}, {"volatility", &l.volatility, 0, 10},
-		{"cold", &l.cold, 0, 10}, {"restless", &l.restless, 0, 100}, {"cold-hours", &l.coldHours, 0.1, 1000},
+		{"cold", &l.cold, 0, 10}, {"restless", &l.restless, 0, 100}, {"cold-hours", &l.coldHours, 0.1, 1000}, {"declared-hours", &l.declaredHours, 0, 1000},
 		{"share", &l.share, 0, 1}, {"fast-share", &l.fastShare, 0, 1},
 		{"half-life-hours", &l.halfLife, 0.1, 1000}, {"fast-half-life-hours", &l.fastHalfLife, 0.1, 1000}, {"factor", &l.factor, 0.1, 10},
 		{"cpu-lower", &l.cpuLower, 0, 1}, {"cpu-upper", &l.cpuUpper, 1, 100},
@@ -94,7 +95,7 @@ func (l *loadline) settings() []setting {
 func (l *loadline) make() estimate.Recipe {
 	hours := func(h float64) time.Duration { return time.Duration(h * float64(time.Hour)) }
 	shape := load.NewShape(amount.CPU, [2]time.Duration{hours(l.halfLife), hours(l.fastHalfLife)}, [2]float64{l.share, l.fastShare}, l.byLoad, l.hour)
-	r := estimate.Recipe{Needs: trail.Needs{Peaks: true, Headroom: l.margin.FollowsLimit(), Load: [amount.Kinds]*load.Shape{amount.CPU: shape}}}
+	r := estimate.Recipe{Needs: trail.Needs{Peaks: true, Headroom: l.margin.FollowsLimit(), Declared: hours(l.declaredHours), Load: [amount.Kinds]*load.Shape{amount.CPU: shape}}}
 	r.Target[amount.CPU] = estimate.Chain{ingredient.Level(shape, 0), ingredient.OrLevel(shape, 1)}
 	if l.hour {
 		r.Target[amount.CPU] = append(r.Target[amount.CPU], ingredient.LastHour(amount.CPU))
@@ -102,8 +103,12 @@ func (l *loadline) make() estimate.Recipe {
 	r.Target[amount.CPU] = append(r.Target[amount.CPU], ingredient.Factor(l.factor), estimate.Floor(amount.CPU))
 	r.Target[amount.Memory] = estimate.Chain{
 		ingredient.TwoPeaks(), ingredient.VolatileMargin(l.margin, l.volatility, l.cold, l.restless, hours(l.coldHours)),
-		ingredient.LastDay(l.margin, leastLastDay), estimate.Floor(amount.Memory),
+		ingredient.LastDay(l.margin, leastLastDay),
 	}
+	if l.declaredHours > 0 {
+		r.Target[amount.Memory] = append(r.Target[amount.Memory], ingredient.AtFirst(l.declaredHours))
+	}
+	r.Target[amount.Memory] = append(r.Target[amount.Memory], estimate.Floor(amount.Memory))
 	around(&r, [amount.Kinds]float64{l.cpuLower, l.memoryLower}, [amount.Kinds]float64{l.cpuUpper, l.memoryUpper})
 	return r
 }

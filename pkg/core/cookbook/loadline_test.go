@@ -88,6 +88,29 @@ func TestNewContainer(t *testing.T) {
 	require.InEpsilon(t, 548.26, restless.memory(), 0.002, "mean 108.33: (0.15 + 2 x 0.8462) x 0.8909")
 }
 
+// In its first hour a container keeps the memory that it was declared with, if that is
+// more than 200 MiB and 0.10 and a margin for new ones: 246.73 MiB at its end.
+func TestANewContainerKeepsItsRequest(t *testing.T) {
+	for _, c := range []struct {
+		recipe        string
+		declared      amount.Amount // MiB
+		before, after float64       // the hour is over
+	}{
+		{"loadline", 1000, 1000, 246.73},
+		{"loadline:declared-hours=2", 1000, 1000, 1000},
+		{"loadline:declared-hours=0", 1000, 247.18, 246.73},
+		{"loadline", 240, 247.18, 246.73},
+		{"loadline", 0, 247.18, 246.73},
+	} {
+		l := live(t, c.recipe)
+		l.trail.Declare(c.declared * mib)
+		l.use(amount.Memory, 200*mib, 55*time.Minute)
+		require.InEpsilon(t, c.before, l.memory(), 0.002, "%s, %d", c.recipe, c.declared)
+		l.use(amount.Memory, 200*mib, five)
+		require.InEpsilon(t, c.after, l.memory(), 0.002, "%s, %d", c.recipe, c.declared)
+	}
+}
+
 // The fixed margin by the limit, on 100 MiB for twelve days: no volatility, and no
 // longer new.
 func TestTheMarginFollowsTheLimit(t *testing.T) {

@@ -51,6 +51,13 @@ func VolatileMargin(fixed Fixed, volatility, cold, restless float64, halfLife ti
 	}}
 }
 
+// AtFirst raises to the declared request while the container is new.
+func AtFirst(hours float64) estimate.Step {
+	return estimate.Step{Name: fmt.Sprintf("or declared request in the first %gh", hours), Apply: func(s estimate.Subject, in float64) float64 {
+		return max(in, s.Trail.Declared())
+	}}
+}
+
 // LastDay raises to the highest use of the last day and a fixed margin, which is no
 // less than least.
 func LastDay(fixed Fixed, least float64) estimate.Step {

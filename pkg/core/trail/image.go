@@ -24,6 +24,7 @@ const (
 	partModels   = 12 // and 13
 	partPressed  = 14
 	partHeadroom = 15
+	partDeclared = 16
 )
 
 // Image returns the trail as bytes, of which Load makes the same trail.
@@ -51,6 +52,9 @@ func (t *Trail) Image() []byte {
 	}
 	if t.Headroom != Unseen {
 		part(partHeadroom, func(w *ring.Writer) { w.Int(int64(t.Headroom)) })
+	}
+	if t.first != 0 {
+		part(partDeclared, func(w *ring.Writer) { w.Int(int64(t.first)) })
 	}
 	for k := range int64(amount.Kinds) {
 		if l := t.Load[k]; l != nil {
@@ -136,6 +140,11 @@ func (t *Trail) read(tag int64, r *ring.Reader) bool {
 			t.Headroom = Headroom(r.Within(0, int64(Free)))
 		}
 		return t.limited
+	case partDeclared:
+		if t.early > 0 {
+			t.first = uint16(r.Within(0, math.MaxUint16))
+		}
+		return t.early > 0
 	case partModels, partModels + 1:
 		return fill(t.Models[kind], func(m *load.Models) bool { return m.Read(r) })
 	case partPoints, partPoints + 1:

@@ -25,7 +25,7 @@ func ofCPU(s *load.Shape) [amount.Kinds]*load.Shape { return [amount.Kinds]*load
 // everything is all that a trail can know.
 func everything() Needs {
 	return Needs{
-		Peaks: true, Points: true, Hours: true, Pressure: true, Kills: true, Headroom: true,
+		Peaks: true, Points: true, Hours: true, Pressure: true, Kills: true, Headroom: true, Declared: time.Hour,
 		Load: [amount.Kinds]*load.Shape{
 			load.NewShape(amount.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true),
 			load.NewShape(amount.Memory, [2]time.Duration{48 * time.Hour, time.Hour}, [2]float64{0.98, load.Average}, true, true),
@@ -42,6 +42,7 @@ func everything() Needs {
 func random(t *rapid.T, tr *Trail, from time.Time) {
 	now := from
 	tr.Limited(Headroom(rapid.Uint16().Draw(t, "headroom")))
+	tr.Declare(amount.Amount(rapid.IntRange(0, 1<<40).Draw(t, "declared")))
 	for range rapid.IntRange(0, 150).Draw(t, "samples") {
 		now = now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 20 * time.Minute, 7 * time.Hour}).Draw(t, "step"))
 		cpu := amount.Amount(rapid.IntRange(0, 60000).Draw(t, "cpu"))
@@ -75,6 +76,7 @@ func TestImageIsTheWholeTrail(t *testing.T) {
 		require.Equal(t, tr.Image(), again.Image())
 		require.Equal(t, tr.Load[0].Level(0), again.Load[0].Level(0))
 		require.Equal(t, tr.Headroom, again.Headroom)
+		require.Equal(t, tr.Declared(), again.Declared())
 	})
 }
 
@@ -209,8 +211,9 @@ func TestAdaptKeepsWhatBothNeed(t *testing.T) {
 func TestSizeOfATrail(t *testing.T) {
 	const weights = 80 * 8 // what package load keeps at most
 	for name, most := range map[string]int{"flat": 1000, "wide": 1_000_000} {
-		tr := New(Needs{Peaks: true, Headroom: true, Load: ofCPU(calm())})
+		tr := New(Needs{Peaks: true, Headroom: true, Declared: time.Hour, Load: ofCPU(calm())})
 		tr.Limited(Free)
+		tr.Declare(1 << 40)
 		for i := range 40000 {
 			now := start.Add(time.Duration(i) * time.Minute)
 			tr.Observe(now, amount.CPU, amount.Amount(math.Exp(float64(i*7919%10007)/10007*math.Log(float64(most)))), 0)

@@ -1,6 +1,7 @@
 package trail
 
 import (
+	"math"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
@@ -18,7 +19,8 @@ type Needs struct {
 	Weighted *week.WeightedShape
 	Models   [amount.Kinds]*load.ModelShape // nil = none
 	Kills    bool
-	Headroom bool // of memory
+	Headroom bool          // of memory
+	Declared time.Duration // for how long a new container keeps its memory request, in whole minutes; 0 = not at all. With Peaks only
 }
 
 // Any tells whether anything is needed.
@@ -37,6 +39,8 @@ type Trail struct {
 	Pressed  *week.Hours         // of CPU use and the time that work waited; nil = that was never known
 	waits    bool                // Pressed is wanted
 	limited  bool                // Headroom is wanted
+	first    uint16              // memory request when the container was new, coded; 0 = not known
+	early    uint16              // minutes for which it matters
 	Now      int64               // nanoseconds since 1970: when it is read, or was written last
 	begun    [amount.Kinds]int64 // first use that all parts know; 0 = none
 }
@@ -75,6 +79,9 @@ func (t *Trail) Adapt(n Needs) {
 	keep(&t.Kills, n.Kills, func() *Kills { return &Kills{} }, new(bool))
 	if t.limited = n.Headroom; !n.Headroom {
 		t.Headroom = Unseen
+	}
+	if t.early = uint16(min(n.Declared/time.Minute, math.MaxUint16)); t.early == 0 {
+		t.first = 0
 	}
 	if t.waits = n.Pressure; !n.Pressure || !n.Hours {
 		t.Pressed = nil
@@ -199,6 +206,9 @@ func (t *Trail) Merge(o *Trail) {
 	t.mergePressed(o)
 	if t.Headroom == Unseen && t.limited {
 		t.Headroom = o.Headroom
+	}
+	if t.first == 0 && t.early > 0 {
+		t.first = o.first
 	}
 	merge(t.Peaks, o.Peaks, (*Peaks).merge)
 	merge(t.Kills, o.Kills, (*Kills).merge)

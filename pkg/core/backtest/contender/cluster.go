@@ -51,6 +51,7 @@ func NewCluster(c usage.Config, recipe *estimate.Recipe, minimum amount.Resource
 func (a *Cluster) Declare(request, limit amount.Amount) {
 	if a.trail != nil {
 		a.trail.Limited(trail.HeadroomOf(request, limit))
+		a.trail.Declare(request)
 	}
 }
 
