@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(runAll(m))
 }
 
-func runAll(m *testing.M) (code int) {
+func runAll(m *testing.M) int {
 	binary := os.Getenv("LOADLINE_CLUSTER")
 	if binary == "" {
 		fmt.Println("skipped: the promises need the local control plane; run `make e2e`, which builds it and sets LOADLINE_CLUSTER")
@@ -53,29 +53,16 @@ func runAll(m *testing.M) (code int) {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	interrupted := context.AfterFunc(ctx, func() {
-		// ctrl-C in the middle of a test leaves nothing running.
-		_ = cluster.Down()
-		os.Exit(130)
-	})
-	defer interrupted()
-	defer func() {
-		if code != 0 {
-			fmt.Println("logs of the programs and the control plane are in", cluster.KeepLogs())
-		}
-		if err := cluster.Down(); err != nil {
+	return cluster.Test(ctx, func() int {
+		if err := startPrograms(ctx); err != nil {
 			fmt.Println(err)
-			code = 1
+			return 1
 		}
-	}()
-	if err := startPrograms(ctx); err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	if code := m.Run(); code != 0 {
-		return code
-	}
-	return checkPermissions()
+		if code := m.Run(); code != 0 {
+			return code
+		}
+		return checkPermissions()
+	})
 }
 
 // alpha switches on what promises need.

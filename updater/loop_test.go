@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -258,6 +259,44 @@ func TestCountersOfDeletedVPAsGo(t *testing.T) {
 	w.pass(noon)
 	require.Zero(t, w.value("vpa_updater_evicted_pods_total", "vpa_name", "web-vpa"))
 	require.Zero(t, w.value("vpa_updater_controlled_pods_total", "update_mode", "Recreate"))
+}
+
+// stopping switches the VPA off when the first pod is evicted.
+type stopping struct {
+	carrier
+	stop func()
+}
+
+func (s stopping) Evict(ctx context.Context, c actuate.Change) error {
+	s.stop()
+	return s.carrier.Evict(ctx, c)
+}
+
+// A pass may last as long as the rate limit makes it. Who stops a VPA meanwhile must not
+// have to watch.
+func TestAStoppedVPAEndsItsPartOfThePass(t *testing.T) {
+	for name, stop := range map[string]func(w *world) error{
+		"off": func(w *world) error {
+			_, err := w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Update(t.Context(), autoscaler(vpav1.UpdateModeOff), metav1.UpdateOptions{})
+			return err
+		},
+		"deleted": func(w *world) error {
+			return w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Delete(t.Context(), "web-vpa", metav1.DeleteOptions{})
+		},
+	} {
+		w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
+		lister := w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister()
+		w.loop.carrier = stopping{w.loop.carrier, func() {
+			require.NoError(t, stop(w))
+			require.Eventually(t, func() bool {
+				vpa, err := lister.VerticalPodAutoscalers("shop").Get("web-vpa")
+				return err != nil || convert.Mode(vpa) == vpav1.UpdateModeOff
+			}, 10*time.Second, time.Millisecond)
+		}}
+		w.pass(noon)
+		require.Equal(t, []string{"web-1-0"}, w.evictions(), name)
+		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "ModeOff"), name)
+	}
 }
 
 func TestD19PatchNamesThePodItMeans(t *testing.T) {

@@ -29,11 +29,15 @@ type Verdict struct {
 }
 
 // Check judges an object. Old is the raw stored object of an update, else nil;
-// one that cannot be read counts as none, so that it can be repaired.
+// one that cannot be read counts as none, so that it can be repaired. An object that is
+// being deleted is let through: its last update takes a finalizer away.
 func (c Config) Check(raw, old []byte) Verdict {
 	var object vpav1.VerticalPodAutoscaler
 	if err := json.Unmarshal(raw, &object); err != nil {
 		return Verdict{Errors: field.ErrorList{field.InternalError(field.NewPath("."), fmt.Errorf("not a VerticalPodAutoscaler: %w", err))}}
+	}
+	if object.DeletionTimestamp != nil {
+		return Verdict{}
 	}
 	ch := checker{config: c}
 	var stored vpav1.VerticalPodAutoscaler

@@ -160,3 +160,12 @@ func FuzzCheck(f *testing.F) {
 		}
 	})
 }
+
+// Who deletes an object must get rid of it, whatever is in it: the last step of a
+// deletion takes a finalizer away, which is an update.
+func TestAnObjectOnItsWayOutIsNotChecked(t *testing.T) {
+	bad := []byte(`{"metadata":{"name":"v","deletionTimestamp":"2026-01-02T12:00:00Z"},"spec":{"updatePolicy":{"updateMode":"Bogus"}}}`)
+	v := Config{}.Check(bad, bad)
+	require.Nil(t, v.Status("v"))
+	require.Empty(t, v.Patch)
+}

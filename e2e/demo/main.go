@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	"golang.org/x/term"
@@ -20,38 +16,20 @@ func main() {
 	keep := flag.Bool("keep", false, "leave the control plane and the programs running until ctrl-C")
 	patience := flag.Duration("patience", 8*time.Minute, "how long the workloads may take to be put right")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *keep, *patience); err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
-	}
+	harness.Main("demo", func(ctx context.Context) error {
+		return harness.Run(ctx, "demo", harness.Options{Nodes: 3}, func(ctx context.Context, cluster *harness.Cluster) error { return run(ctx, cluster, *keep, *patience) })
+	})
 }
 
-func run(ctx context.Context, keep bool, patience time.Duration) (err error) {
-	binary := os.Getenv("LOADLINE_CLUSTER")
-	if binary == "" {
-		return errors.New("the variable LOADLINE_CLUSTER must name the program of the local control plane; `make demo` builds it and sets it")
-	}
-	dir, err := os.MkdirTemp("", "loadline-demo-")
-	if err != nil {
-		return err
-	}
-	cluster, err := harness.Start(ctx, harness.Options{Binary: binary, Root: "..", Dir: filepath.Join(dir, "cluster"), Nodes: 3, Out: os.Stdout})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		err = errors.Join(err, cluster.Down(), os.RemoveAll(dir))
-	}()
+func run(ctx context.Context, cluster *harness.Cluster, keep bool, patience time.Duration) error {
 	if err := startPrograms(ctx, cluster); err != nil {
-		return fmt.Errorf("%w\nlogs are in %s", err, cluster.KeepLogs())
+		return err
 	}
 	if err := show(ctx, cluster, patience); err != nil {
-		return fmt.Errorf("%w\nlogs are in %s", err, cluster.KeepLogs())
+		return err
 	}
 	if keep {
-		fmt.Printf("\nLeft running; ctrl-C ends it. Play with it:\n  export KUBECONFIG=%s\n  kubectl -n %s get vpa,pods   (or: %s kubectl ...)\n", cluster.Kubeconfig(), namespace, binary)
+		fmt.Printf("\nLeft running; ctrl-C ends it. Play with it:\n  export KUBECONFIG=%s\n  kubectl -n %s get vpa,pods   (or: %s kubectl ...)\n", cluster.Kubeconfig(), namespace, cluster.Binary)
 		<-ctx.Done()
 	}
 	return nil

@@ -6,9 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	"loadline.dev/loadline/e2e/harness"
@@ -39,36 +36,19 @@ func main() {
 	flag.BoolVar(&o.awake, "awake", true, "keep processors from sleeping: to wake up takes a virtual machine a tenth of a millisecond")
 	flag.StringVar(&o.profile, "profile", "", "file for a CPU profile of the program, which makes it a little slower")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		fmt.Fprintln(os.Stderr, "load:", err)
-		os.Exit(1)
-	}
+	harness.Main("load", func(ctx context.Context) error {
+		return harness.Run(ctx, "load", harness.Options{Nodes: 1}, func(ctx context.Context, cluster *harness.Cluster) error { return run(ctx, cluster, o) })
+	})
 }
 
-func run(ctx context.Context, o options) (err error) {
-	binary := os.Getenv("LOADLINE_CLUSTER")
-	if binary == "" {
-		return errors.New("the variable LOADLINE_CLUSTER must name the program of the local control plane; `make load` builds it and sets it")
-	}
-	dir, err := os.MkdirTemp("", "loadline-load-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	cluster, err := harness.Start(ctx, harness.Options{Binary: binary, Root: "..", Dir: filepath.Join(dir, "cluster"), Nodes: 1, Out: os.Stdout})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, cluster.Down()) }()
+func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 	filled, err := fill(ctx, cluster, o)
 	if err != nil {
-		return fmt.Errorf("%w\nlogs are in %s", err, cluster.KeepLogs())
+		return err
 	}
 	daemon, err := startAlone(ctx, cluster, o)
 	if err != nil {
-		return fmt.Errorf("%w\nlogs are in %s", err, cluster.KeepLogs())
+		return err
 	}
 	gun, err := aim(ctx, cluster, filled)
 	if err != nil {

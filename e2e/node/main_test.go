@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(runAll(m))
 }
 
-func runAll(m *testing.M) (code int) {
+func runAll(m *testing.M) int {
 	binary := os.Getenv("LOADLINE_CLUSTER")
 	if binary == "" {
 		return skip("it needs the local control plane; run `make e2e-node`, which builds it and sets LOADLINE_CLUSTER")
@@ -57,27 +57,14 @@ func runAll(m *testing.M) (code int) {
 		}
 		return skip(why)
 	}
-	interrupted := context.AfterFunc(ctx, func() {
-		_ = cluster.Down()
-		os.Exit(130)
-	})
-	defer interrupted()
-	defer func() {
-		if code != 0 {
-			fmt.Println("logs of the programs, the node and the control plane are in", cluster.KeepLogs())
-		}
-		if err := cluster.Down(); err != nil {
+	return cluster.Test(ctx, func() int {
+		if err := startPrograms(ctx); err != nil {
 			fmt.Println(err)
-			code = 1
+			return 1
 		}
-	}()
-	if err := startPrograms(ctx); err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	code = m.Run()
-	printTimes(os.Stdout)
-	return code
+		defer printTimes(os.Stdout)
+		return m.Run()
+	})
 }
 
 // options start a control plane with one real node. One simulated node shows

@@ -2,16 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"loadline.dev/loadline/e2e/harness"
@@ -38,16 +34,16 @@ func main() {
 	flag.StringVar(&o.only, "only", "", `"`+ours+`" or "`+reference+`": leave the other out`)
 	flag.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	var err error
-	if o.sizes, err = parse(*sizes); err == nil {
-		err = run(ctx, o)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "rush:", err)
-		os.Exit(1)
-	}
+	harness.Main("rush", func(ctx context.Context) (err error) {
+		if o.sizes, err = parse(*sizes); err != nil {
+			return err
+		}
+		nodes := harness.Options{
+			Nodes: slices.Max(o.sizes)*podsPerVPA/slotsPerNode + 1,
+			Args:  []string{fmt.Sprint("--node-pods=", slotsPerNode), "--node-cpu=64", "--node-memory=256Gi"},
+		}
+		return harness.Run(ctx, "scale-updater", nodes, func(ctx context.Context, cluster *harness.Cluster) error { return run(ctx, cluster, o) })
+	})
 }
 
 func parse(text string) (sizes []int, err error) {
@@ -64,35 +60,17 @@ func parse(text string) (sizes []int, err error) {
 // slotsPerNode is how many pods fit on a simulated node.
 const slotsPerNode = 110
 
-func run(ctx context.Context, o options) (err error) {
-	binary := os.Getenv("LOADLINE_CLUSTER")
-	if binary == "" {
-		return errors.New("the variable LOADLINE_CLUSTER must name the program of the local control plane; `make scale-updater` builds it and sets it")
-	}
-	dir, err := os.MkdirTemp("", "loadline-rush-")
+func run(ctx context.Context, cluster *harness.Cluster, o options) error {
+	subjects, err := chosen(ctx, o, cluster.Dir)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	subjects, err := chosen(ctx, o, dir)
-	if err != nil {
-		return err
-	}
-	cluster, err := harness.Start(ctx, harness.Options{
-		Binary: binary, Root: "..", Dir: filepath.Join(dir, "cluster"), Out: os.Stdout,
-		Nodes: slices.Max(o.sizes)*podsPerVPA/slotsPerNode + 1,
-		Args:  []string{fmt.Sprint("--node-pods=", slotsPerNode), "--node-cpu=64", "--node-memory=256Gi"},
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, cluster.Down()) }()
 	var results []result
 	for _, n := range o.sizes {
 		for _, s := range subjects {
 			r, err := crowd{cluster, s, n}.measure(ctx, o)
 			if err != nil {
-				return fmt.Errorf("%d VPAs, %s: %w\nlogs are in %s", n, s.name, err, cluster.KeepLogs())
+				return fmt.Errorf("%d VPAs, %s: %w", n, s.name, err)
 			}
 			results = append(results, r)
 		}

@@ -2,13 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	"loadline.dev/loadline/e2e/harness"
@@ -41,49 +36,32 @@ func main() {
 	flag.StringVar(&o.only, "only", "", `"`+ours+`" or "`+reference+`": leave the other out`)
 	flag.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, o); err != nil {
-		fmt.Fprintln(os.Stderr, "scale:", err)
-		os.Exit(1)
-	}
+	harness.Main("scale", func(ctx context.Context) error {
+		nodes := harness.Options{
+			Nodes: o.pods/slotsPerNode + 1,
+			Args:  []string{fmt.Sprint("--node-pods=", slotsPerNode), "--node-cpu=64", "--node-memory=256Gi", fmt.Sprint("--metrics-every=", o.scrape)},
+		}
+		return harness.Run(ctx, "scale", nodes, func(ctx context.Context, cluster *harness.Cluster) error { return run(ctx, cluster, o) })
+	})
 }
 
 // slotsPerNode is how many pods fit on a simulated node.
 const slotsPerNode = 110
 
-func run(ctx context.Context, o options) (err error) {
-	binary := os.Getenv("LOADLINE_CLUSTER")
-	if binary == "" {
-		return errors.New("the variable LOADLINE_CLUSTER must name the program of the local control plane; `make scale` builds it and sets it")
-	}
-	dir, err := os.MkdirTemp("", "loadline-scale-")
+func run(ctx context.Context, cluster *harness.Cluster, o options) error {
+	subjects, err := chosen(ctx, o.only, cluster.Dir)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	subjects, err := chosen(ctx, o.only, dir)
-	if err != nil {
-		return err
-	}
-	cluster, err := harness.Start(ctx, harness.Options{
-		Binary: binary, Root: "..", Dir: filepath.Join(dir, "cluster"), Out: os.Stdout,
-		Nodes: o.pods/slotsPerNode + 1,
-		Args:  []string{fmt.Sprint("--node-pods=", slotsPerNode), "--node-cpu=64", "--node-memory=256Gi", fmt.Sprint("--metrics-every=", o.scrape)},
-	})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, cluster.Down()) }()
 	filled, err := o.fill(ctx, cluster)
 	if err != nil {
-		return fmt.Errorf("%w\nlogs are in %s", err, cluster.KeepLogs())
+		return err
 	}
 	r := report{options: o, filled: filled}
 	for _, s := range subjects {
 		result, err := measure(ctx, cluster, o, s)
 		if err != nil {
-			return fmt.Errorf("%s: %w\nlogs are in %s", s.name, err, cluster.KeepLogs())
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		r.results = append(r.results, result)
 	}

@@ -48,7 +48,8 @@ const settle = 4
 // Fit is pure and does not depend on the order of the containers. It is
 // idempotent: a pod that has the result gets the same result. Rounding of
 // limits could undo that by a unit, so with LimitRanges Fit repeats itself on
-// its own result until that is stable.
+// its own result until that is stable. One that a LimitRange will refuse may move on,
+// which nobody sees: no pod has it.
 func Fit(pod Pod, recommendation map[string]amount.Bounds, rules Rules, ranges Ranges) Result {
 	p := newProblem(pod, recommendation, rules, ranges)
 	result := p.solve()

@@ -300,56 +300,7 @@ func (w world) after(r Result) Pod {
 	return pod
 }
 
-func checkWorld(t *rapid.T) {
-	w := drawWorld(t)
-	result := w.fit()
-	require.Equal(t, result, w.fit(), "deterministic")
-
-	mirrored := w
-	mirrored.pod.Containers = slices.Clone(w.pod.Containers)
-	slices.Reverse(mirrored.pod.Containers)
-	other := mirrored.fit()
-	slices.Reverse(other.Containers)
-	require.Equal(t, result, other, "the order of containers does not matter")
-
-	applied := w
-	applied.pod = w.after(result)
-	again := applied.fit()
-	require.True(t, sameAmounts(result, again), "idempotent: %+v, then %+v", result, again)
-
-	for i, f := range result.Containers {
-		c, rule := w.pod.Containers[i], w.rules.For(f.Name)
-		_, recommended := w.recommendation[f.Name]
-		if !recommended || rule.Off {
-			require.Equal(t, Fitted{Name: f.Name}, f, "left alone")
-		}
-		for k := range amount.Kind(amount.Kinds) {
-			checkKind(t, c, f, rule, k)
-		}
-	}
-}
-
-func checkKind(t *rapid.T, c Container, f Fitted, rule Rule, k amount.Kind) {
-	request, ok := f.Requests.Get(k)
-	if !ok {
-		require.False(t, f.Limits.Has(k), "a limit never comes without a request")
-		return
-	}
-	limit := f.Limits.Value(k)
-	if !f.Limits.Has(k) {
-		limit = c.Limits.Value(k)
-	}
-	require.GreaterOrEqual(t, request, amount.Amount(0))
-	require.True(t, limit == 0 || request <= limit, "%s: request %d above limit %d", k, request, limit)
-	require.False(t, rule.RequestsOnly && f.Limits.Has(k))
-	if most := rule.Max.Value(k); most > 0 {
-		require.LessOrEqual(t, request, most)
-	}
-	if lower, ok := f.Bounds.Lower.Get(k); ok {
-		require.LessOrEqual(t, lower, request)
-		require.GreaterOrEqual(t, f.Bounds.Upper.Value(k), request)
-	}
-}
+func checkWorld(t *rapid.T) { drawWorld(t).promises(t) }
 
 func TestFitKeepsItsPromises(t *testing.T) { rapid.Check(t, checkWorld) }
 

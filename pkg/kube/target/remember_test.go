@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -54,6 +55,27 @@ func TestARememberingResolverNeverAsks(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "app=web", selector.String())
 	require.EqualValues(t, 1, asked.Load())
+}
+
+// Pods of one owner come many at a time. None may take the others, who read the same
+// answer, for one who is still waiting for it: it would wait, too.
+func TestRememberingResolversDoNotHinderEachOther(t *testing.T) {
+	r := newResolver(t, scaled{"Rollout.argoproj.io/web": scale("app=web")}.scale)
+	rollout := Key{Namespace: "ns", Group: "argoproj.io", Kind: "Rollout", Name: "web"}
+	_, _, err := r.Topmost(t.Context(), rollout)
+	require.NoError(t, err)
+	missed := atomic.Int32{}
+	remembering := r.Remembering(func(Key) { missed.Add(1) })
+	var readers sync.WaitGroup
+	for range 8 {
+		readers.Go(func() {
+			for range 100_000 {
+				_, _, _ = remembering.Topmost(t.Context(), rollout)
+			}
+		})
+	}
+	readers.Wait()
+	require.Zero(t, missed.Load())
 }
 
 func TestOwnersOfOtherKindsAreSeenBeforeTheirPods(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -33,15 +34,15 @@ type answer struct {
 }
 
 // entry is an answer and its life. Its mutex makes concurrent first readers wait
-// for one request.
+// for one request, and others not for each other.
 type entry struct {
-	mu       sync.Mutex
+	mu       sync.RWMutex
 	known    bool
 	answer   answer
 	err      error
 	failures int
-	due      time.Time // when to ask again
-	read     time.Time // last use
+	due      time.Time    // when to ask again
+	read     atomic.Int64 // last use, in Unix nanoseconds
 }
 
 // scaleCache remembers scale subresources, failures included. Readers never wait
@@ -69,7 +70,7 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.read = time.Now()
+	e.read.Store(time.Now().UnixNano())
 	if !e.known {
 		c.ask(ctx, key, e)
 	}
@@ -81,11 +82,11 @@ func (c *scaleCache) recall(key Key) (a answer, known bool, err error) {
 	c.mu.Lock()
 	e := c.entries[key]
 	c.mu.Unlock()
-	if e == nil || !e.mu.TryLock() { // locked: the first answer is on its way
+	if e == nil || !e.mu.TryRLock() { // locked: an answer is on its way
 		return answer{}, false, nil
 	}
-	defer e.mu.Unlock()
-	e.read = time.Now()
+	defer e.mu.RUnlock()
+	e.read.Store(time.Now().UnixNano())
 	return e.answer, e.known, e.err
 }
 
@@ -142,9 +143,9 @@ func (c *scaleCache) refresh(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		e.mu.Lock()
-		unused, due := now.Sub(e.read) >= scaleForget, e.known && !now.Before(e.due)
-		e.mu.Unlock()
+		e.mu.RLock()
+		unused, due := now.UnixNano()-e.read.Load() >= int64(scaleForget), e.known && !now.Before(e.due)
+		e.mu.RUnlock()
 		switch {
 		case unused:
 			c.drop(key)
@@ -157,9 +158,9 @@ func (c *scaleCache) refresh(ctx context.Context) {
 // renew asks without holding the entry, so that readers get the old answer
 // meanwhile.
 func (c *scaleCache) renew(ctx context.Context, key Key, e *entry) {
-	e.mu.Lock()
+	e.mu.RLock()
 	fresh := &entry{known: e.known, answer: e.answer, err: e.err, failures: e.failures}
-	e.mu.Unlock()
+	e.mu.RUnlock()
 	c.ask(ctx, key, fresh)
 	e.mu.Lock()
 	e.known, e.answer, e.err, e.failures, e.due = fresh.known, fresh.answer, fresh.err, fresh.failures, fresh.due

@@ -1,0 +1,26 @@
+package testkit
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Installers calls accepts with what installers of the reference VPA pass to the program
+// of the test: each file in testdata/installers holds the arguments of one. It must return
+// no error.
+func Installers(t *testing.T, accepts func(args []string) error) {
+	files, err := filepath.Glob("testdata/installers/*.args")
+	require.NoError(t, err)
+	require.Len(t, files, 3)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			require.NoError(t, accepts(strings.Fields(string(text))))
+		})
+	}
+}
