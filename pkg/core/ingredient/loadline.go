@@ -7,8 +7,8 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/trail/load"
+	"loadline.dev/loadline/pkg/core/trail/peak"
 )
 
 // Level begins a chain: a share of a slow (0) or a fast (1) memory.
@@ -30,7 +30,7 @@ func LastHour(k amount.Kind) estimate.Step {
 // or the peak of the last hours.
 func TwoPeaks() estimate.Step {
 	return estimate.Step{Name: "second-highest daily peak of 14 days, or the running one", Apply: func(s estimate.Subject, _ float64) float64 {
-		return max(trail.Base(s.Trail.Peaks.Daily()), s.Trail.Peaks.Running())
+		return max(peak.Base(s.Trail.Peaks.Daily()), s.Trail.Peaks.Running())
 	}}
 }
 

@@ -1,7 +1,7 @@
 // Package trail keeps what recipes want to know of a container's past that the
 // histograms of a profile do not tell, in little room.
 //
-// A Trail holds the parts that a recipe needs: Peaks is a ring of the highest memory
+// A Trail holds the parts that a recipe needs: package peak has the highest memory
 // use in windows of six hours, Kills are the last kills; package load has histograms
 // that forget, package week the use of the last days. Pressed is there only where
 // somebody knows how long CPU work waited. Headroom is no use, but what the last pods

@@ -8,6 +8,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/trail/load"
+	"loadline.dev/loadline/pkg/core/trail/peak"
 	"loadline.dev/loadline/pkg/core/trail/ring"
 	"loadline.dev/loadline/pkg/core/trail/week"
 )
@@ -42,7 +43,7 @@ func (t *Trail) Image() []byte {
 		}
 	})
 	if t.Peaks != nil {
-		part(partPeaks, t.Peaks.write)
+		part(partPeaks, t.Peaks.Write)
 	}
 	if t.Kills != nil {
 		part(partKills, t.Kills.write)
@@ -124,7 +125,7 @@ func (t *Trail) read(tag int64, r *ring.Reader) bool {
 		}
 		return true
 	case partPeaks:
-		return fill(t.Peaks, func(p *Peaks) bool { p.read(r); return true })
+		return fill(t.Peaks, func(p *peak.Days) bool { p.Read(r); return true })
 	case partLoad, partLoad + 1:
 		return fill(t.Load[kind], func(l *load.Load) bool { return l.Read(r) })
 	case partKills:

@@ -96,35 +96,6 @@ func TestAnImageThatIsCutShortIsRefusedOrHasWholeParts(t *testing.T) {
 	require.ErrorIs(t, err, ErrFuture)
 }
 
-// An image of a program that knew no pauses is one without any.
-func TestImagesBeforePausesAreRead(t *testing.T) {
-	tr := New(Needs{Peaks: true})
-	for i := range 100 {
-		tr.Observe(start.Add(time.Duration(i)*time.Minute), amount.Memory, amount.Amount(i)<<20, 0)
-	}
-	var image, frame, peaks ring.Writer
-	frame.Int(tr.Now)
-	frame.Int(0)
-	frame.Int(tr.begun[amount.Memory])
-	image.Part(partFrame, frame)
-	p := tr.Peaks
-	peaks.Int(p.running)
-	peaks.Codes(p.peaks[:])
-	peaks.Int(p.first)
-	peaks.Float(float64(p.highest))
-	peaks.Float(p.sum)
-	peaks.Float(p.samples)
-	image.Part(partPeaks, peaks)
-	old, err := Read(Needs{Peaks: true}, image, start, 0)
-	require.NoError(t, err)
-	require.Zero(t, old.Peaks.last)
-	old.Observe(start.Add(10*time.Hour), amount.Memory, 1<<20, 0)
-	tr.Observe(start.Add(10*time.Hour), amount.Memory, 1<<20, 0)
-	require.Equal(t, 10*time.Hour, old.Peaks.Age(old.Now), "how long it was seen before is not known")
-	require.Equal(t, 3*time.Hour, tr.Peaks.Age(tr.Now), "eight hours without samples count for one")
-	require.Equal(t, tr.Peaks.Daily(), old.Peaks.Daily())
-}
-
 func FuzzRead(f *testing.F) {
 	tr := New(everything())
 	for i := range 50 {

@@ -6,6 +6,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/trail/load"
+	"loadline.dev/loadline/pkg/core/trail/peak"
 	"loadline.dev/loadline/pkg/core/trail/week"
 )
 
@@ -28,15 +29,15 @@ func (n Needs) Any() bool { return n != Needs{} }
 
 // Trail is what was needed, filled. What was not is nil.
 type Trail struct {
-	Peaks    *Peaks
+	Peaks    *peak.Days
 	Load     [amount.Kinds]*load.Load
 	Points   [amount.Kinds]*week.Points
 	Hours    [amount.Kinds]*week.Hours
 	Weighted [amount.Kinds]*week.Weighted
 	Models   [amount.Kinds]*load.Models
 	Kills    *Kills
-	Headroom Headroom            // of memory, as last seen
 	Pressed  *week.Hours         // of CPU use and the time that work waited; nil = that was never known
+	Headroom Headroom            // of memory, as last seen
 	waits    bool                // Pressed is wanted
 	limited  bool                // Headroom is wanted
 	first    uint16              // memory request when the container was new, coded; 0 = not known
@@ -56,7 +57,7 @@ func New(n Needs) *Trail {
 // what only the new one does begins anew, and what is not needed is dropped.
 func (t *Trail) Adapt(n Needs) {
 	var fresh [amount.Kinds]bool
-	keep(&t.Peaks, n.Peaks, func() *Peaks { return &Peaks{} }, &fresh[amount.Memory])
+	keep(&t.Peaks, n.Peaks, func() *peak.Days { return &peak.Days{} }, &fresh[amount.Memory])
 	for k := range amount.Kind(amount.Kinds) {
 		if t.Load[k] != nil && n.Load[k] != nil && !t.Load[k].Adapt(n.Load[k]) {
 			t.Load[k] = nil
@@ -154,9 +155,9 @@ func (t *Trail) Killed(at time.Time, request, limit amount.Amount) {
 	instant := at.UnixNano()
 	t.begin(amount.Memory, instant)
 	had := float64(max(request, limit))
-	need := needed(had, 1)
+	need := peak.Needed(had, 1)
 	if t.Peaks != nil {
-		need = t.Peaks.kill(instant, had)
+		need = t.Peaks.Kill(instant, had)
 	}
 	if l := t.Load[amount.Memory]; l != nil {
 		l.Observe(instant, need)
@@ -167,26 +168,6 @@ func (t *Trail) Killed(at time.Time, request, limit amount.Amount) {
 	if t.Kills != nil {
 		t.Kills.add(instant, request)
 	}
-}
-
-// After a kill a container is taken to need this multiple of what it had, and at
-// least so many bytes more. With each further kill that comes soon the multiple
-// applies once more and the bytes double, up to twice of what it had or, if that is
-// more, the first step.
-const (
-	killRatio = 1.2
-	killBump  = 16 << 20
-	mostKills = 5
-)
-
-// needed returns what a container needs after a number of kills, from 1 on.
-func needed(had float64, kills uint8) float64 {
-	first := max(killRatio*had, had+killBump)
-	ratio, bump := 1.0, float64(killBump)/2
-	for range kills {
-		ratio, bump = ratio*killRatio, bump*2
-	}
-	return max(first, min(max(ratio*had, had+bump), 2*had))
 }
 
 // Merge adds the trail of another time, which must be of the same needs. Where both
@@ -210,7 +191,7 @@ func (t *Trail) Merge(o *Trail) {
 	if t.first == 0 && t.early > 0 {
 		t.first = o.first
 	}
-	merge(t.Peaks, o.Peaks, (*Peaks).merge)
+	merge(t.Peaks, o.Peaks, (*peak.Days).Merge)
 	merge(t.Kills, o.Kills, (*Kills).merge)
 }
 

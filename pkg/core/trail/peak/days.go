@@ -1,4 +1,4 @@
-package trail
+package peak
 
 import (
 	"math"
@@ -17,12 +17,12 @@ const (
 	slotsKept = perDay * days
 )
 
-// Peaks are the highest uses of memory in windows of six hours, and sums since
+// Days are the highest uses of memory in windows of six hours, and sums since
 // the container was first seen.
 //
 //	peaks  [ .  .  #  #  #  #  #  #  .  . ]     by the number of the window, modulo the ring
 //	                          ^ running
-type Peaks struct {
+type Days struct {
 	peaks   [slotsKept]uint16 // coded; 0 = empty
 	running int64             // number of the window that is open, since 1970
 
@@ -42,20 +42,20 @@ type Peaks struct {
 const pause, minute = int64(time.Hour), int64(time.Minute)
 
 // rest notes a time without samples.
-func (p *Peaks) rest(length int64) {
+func (p *Days) rest(length int64) {
 	p.idle = uint16(min(int64(p.idle)+max(length/pause-1, 0), math.MaxUint16))
 }
 
 // Observe takes a use in bytes at an instant. One older than the open window
 // counts in it.
-func (p *Peaks) Observe(at int64, bytes float64) {
+func (p *Days) Observe(at int64, bytes float64) {
 	p.peak(at, bytes)
 	p.sum, p.samples = p.sum+bytes, p.samples+1
 }
 
 // peak takes a peak that is no sample: of a container that was killed nobody knows
 // what it used.
-func (p *Peaks) peak(at int64, bytes float64) {
+func (p *Days) peak(at int64, bytes float64) {
 	if p.first == 0 {
 		p.first, p.running = at, at/window
 	}
@@ -75,33 +75,33 @@ func (p *Peaks) peak(at int64, bytes float64) {
 	p.highest = max(p.highest, float32(bytes))
 }
 
-// kill takes a kill of a container that had an amount, and returns what it is taken to
+// Kill takes a kill of a container that had an amount, and returns what it is taken to
 // need from then on. That grows faster with each kill in the open window, but not
 // where the container did not even have what it was taken to need before.
-func (p *Peaks) kill(at int64, had float64) (need float64) {
+func (p *Days) Kill(at int64, had float64) (need float64) {
 	if at/window > p.running {
 		p.kills = 0
 	}
 	if p.kills == 0 || had >= p.Running() {
 		p.kills = min(p.kills+1, mostKills)
 	}
-	need = needed(had, p.kills)
+	need = Needed(had, p.kills)
 	p.peak(at, need)
 	return need
 }
 
 // Empty tells whether nothing was observed.
-func (p *Peaks) Empty() bool { return p.first == 0 }
+func (p *Days) Empty() bool { return p.first == 0 }
 
 // Running returns the peak of the open window.
-func (p *Peaks) Running() float64 { return ring.Decode(p.peaks[p.running%slotsKept]) }
+func (p *Days) Running() float64 { return ring.Decode(p.peaks[p.running%slotsKept]) }
 
 // Day returns the highest of the latest four windows.
-func (p *Peaks) Day() float64 { return p.day(0) }
+func (p *Days) Day() float64 { return p.day(0) }
 
 // day returns the peak of the block of four windows that ended a number of days
 // ago, 0 if it is empty.
-func (p *Peaks) day(ago int64) float64 {
+func (p *Days) day(ago int64) float64 {
 	code := uint16(0)
 	for i := range int64(perDay) {
 		if number := p.running - ago*perDay - i; number >= 0 {
@@ -113,7 +113,7 @@ func (p *Peaks) day(ago int64) float64 {
 
 // Highest returns the highest peak of a number of days, up to fourteen, counted back
 // from the open window.
-func (p *Peaks) Highest(among int64) float64 {
+func (p *Days) Highest(among int64) float64 {
 	highest := 0.0
 	for ago := range min(among, days) {
 		highest = max(highest, p.day(ago))
@@ -129,7 +129,7 @@ const enough = 4
 // first. Days are counted back from the open window. With few of them the last is what
 // was known before a pause of two weeks or more: a job that runs once a month begins
 // small each time.
-func (p *Peaks) Daily() []float64 {
+func (p *Days) Daily() []float64 {
 	daily := make([]float64, 0, days)
 	for ago := range int64(days) {
 		if peak := p.day(ago); peak > 0 {
@@ -160,7 +160,7 @@ const unsure = 0.3
 
 // Volatility returns the standard deviation of the logarithms of the daily peaks;
 // with less than two it is assumed, and 0 in the very first window.
-func (p *Peaks) Volatility(daily []float64) float64 {
+func (p *Days) Volatility(daily []float64) float64 {
 	switch {
 	case p.first/window == p.running:
 		return 0
@@ -184,7 +184,7 @@ const rising, grown = 7, 0.10
 // Grown returns the first and the last of seven daily peaks, each of which is higher
 // than the one before, the last by a tenth or more above the first. It returns false if
 // they are not so, or not all of the seven days are known.
-func (p *Peaks) Grown() (from, to float64, ok bool) {
+func (p *Days) Grown() (from, to float64, ok bool) {
 	if p.running-p.first/window < rising*perDay-1 {
 		return 0, 0, false
 	}
@@ -202,7 +202,7 @@ func (p *Peaks) Grown() (from, to float64, ok bool) {
 
 // Restless returns how far the highest use is above the mean, as a fraction of the
 // mean.
-func (p *Peaks) Restless() float64 {
+func (p *Days) Restless() float64 {
 	if p.sum == 0 {
 		return 0
 	}
@@ -211,12 +211,12 @@ func (p *Peaks) Restless() float64 {
 
 // Age returns the time from the first sample to an instant, of which a pause counts
 // for less than two hours.
-func (p *Peaks) Age(now int64) time.Duration {
+func (p *Days) Age(now int64) time.Duration {
 	return time.Duration(max(now-p.first-int64(p.idle)*pause, 0))
 }
 
-// merge adds another one.
-func (p *Peaks) merge(o *Peaks) {
+// Merge adds another one.
+func (p *Days) Merge(o *Days) {
 	if o.first == 0 {
 		return
 	}
@@ -247,7 +247,7 @@ func (p *Peaks) merge(o *Peaks) {
 
 // mergePauses adds the pauses of another one. Where both know the same time, neither
 // was idle when the other was not.
-func (p *Peaks) mergePauses(o *Peaks) {
+func (p *Days) mergePauses(o *Days) {
 	early, late := *p, o
 	if p.first == 0 || o.first < p.first {
 		early, late = *o, p
@@ -266,7 +266,8 @@ func (p *Peaks) mergePauses(o *Peaks) {
 	p.last = last
 }
 
-func (p *Peaks) write(w *ring.Writer) {
+// Write appends it to an image.
+func (p *Days) Write(w *ring.Writer) {
 	w.Int(p.running)
 	w.Codes(p.peaks[:])
 	w.Int(p.first)
@@ -279,7 +280,8 @@ func (p *Peaks) write(w *ring.Writer) {
 	w.Int(int64(p.kills))
 }
 
-func (p *Peaks) read(r *ring.Reader) {
+// Read takes what Write wrote. What cannot be so fails in the reader.
+func (p *Days) Read(r *ring.Reader) {
 	p.running = r.Within(0, ring.MostNumber)
 	r.Codes(p.peaks[:])
 	p.first = r.Within(0, math.MaxInt64)
