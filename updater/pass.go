@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -133,7 +132,7 @@ func (p *pass) skip(s disruption.Subject, reason disruption.Reason) {
 
 // change makes one change and returns why it did not come about, or nothing.
 func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
-	if p.stopped(c) {
+	if p.reader.Stopped(c.Reading) {
 		return disruption.ModeOff
 	}
 	if c.Evict {
@@ -143,17 +142,6 @@ func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
 		return p.paced(c, func() disruption.Reason { return p.resize(ctx, c) })
 	}
 	return p.resize(ctx, c)
-}
-
-// stopped tells whether the VPA of a change was deleted, or got another mode, since the
-// pass began.
-func (p *pass) stopped(c actuate.Change) bool {
-	planned := c.Reading.Object
-	if planned == nil {
-		return false
-	}
-	present, err := p.reader.VPAs.VerticalPodAutoscalers(planned.Namespace).Get(planned.Name)
-	return apierrors.IsNotFound(err) || err == nil && convert.Mode(present) != convert.Mode(planned)
 }
 
 // paced makes a change that disturbs a pod when its turn has come. One that did

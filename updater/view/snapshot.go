@@ -7,11 +7,13 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -96,6 +98,15 @@ func (r *Reader) Read(ctx context.Context, done Step) (*Snapshot, error) {
 	r.fill(ctx, s, controlled)
 	r.memo.prune()
 	return s, nil
+}
+
+// Stopped tells whether a VPA was deleted, or got another mode, since it was read.
+func (r *Reader) Stopped(read Reading) bool {
+	if read.Object == nil {
+		return false
+	}
+	now, err := r.VPAs.VerticalPodAutoscalers(read.Object.Namespace).Get(read.Object.Name)
+	return apierrors.IsNotFound(err) || err == nil && convert.Mode(now) != convert.Mode(read.Object)
 }
 
 // Suffering tells whether any pod was killed for want of memory and is not ready.
