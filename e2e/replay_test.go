@@ -301,6 +301,7 @@ func (l *lived) content(t *testing.T, last, now time.Time) checkpoint.Content {
 	needs, config := book.For(l.recipe).Needs, usage.DefaultConfig()
 	store, known := usage.New(config), trail.New(needs)
 	known.Limited(trail.Free) // those whose checkpoints are compared have no limit
+	known.Declare(convert.Amount(amount.Memory, resource.MustParse(l.Recording.MemoryRequest)))
 	key := usage.ContainerKey{Namespace: l.Pod.Namespace, Pod: l.Pod.Name, Container: replay.Container}
 	series, _ := store.Track(key, usage.SeriesKey{Namespace: key.Namespace, Container: key.Container}, l.Recording.Start)
 	for at := l.Recording.Start; !at.After(last); at = at.Add(replay.Minute) {
