@@ -32,7 +32,7 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 		p.stale = true
 		m.move(p, m.set(s, object.Labels))
 	}
-	if !p.form.of(object.Spec.Containers) {
+	if !p.of(object.Spec.Containers) {
 		m.reform(p, object.Spec.Containers)
 	}
 	m.track(p, now)
@@ -71,7 +71,7 @@ func memory(list corev1.ResourceList) amount.Amount {
 // the label set, and forgets the containers that it has no more.
 func (m *Model) reform(p *pod, containers []corev1.Container) {
 	former := p.form
-	if p.form = p.set.pods[0].form; !p.form.of(containers) {
+	if p.form = p.set.pods[0].form; !p.of(containers) {
 		p.form = &form{}
 		for i := range containers {
 			p.containers = append(p.containers, strings.Clone(containers[i].Name))

@@ -310,7 +310,7 @@ func (m *meter) Read(p []byte) (int, error) {
 	}
 	n, err := m.reader.Read(p)
 	m.whole, m.series = m.whole-int64(n), m.series-int64(n)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: %w", ErrCut, err)
 	}
 	return n, err
