@@ -77,7 +77,7 @@ func TestRecycledProcessNumberIsNotKilled(t *testing.T) {
 	require.NoError(t, os.WriteFile(folder.Path(pidsDir, "kwok.pid"), []byte(old), 0o644))
 
 	require.NoError(t, folder.KillLeftovers())
-	require.Eventually(t, func() bool { return !ours.Alive() }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return !ours.Alive() }, time.Minute, 5*time.Millisecond)
 	require.True(t, stranger.Alive())
 	require.NoError(t, ours.Signal(syscall.SIGKILL), "a second time is no error")
 }
@@ -117,17 +117,31 @@ func TestLockHasOneOwnerAndEndsWithIt(t *testing.T) {
 func TestAllBadOptionsAreNamedAtOnce(t *testing.T) {
 	traces := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(traces, "bad.csv"), []byte("time,cpu_cores,memory_bytes\nx,1,1\n"), 0o644))
-	o := Options{Name: "No Name", Nodes: 0, NodeCPU: "many", NodeMemory: "-1", Traces: traces, Scrape: time.Second}
+	require.NoError(t, os.WriteFile(filepath.Join(traces, "bad.yaml"), []byte("{kind: Pod}"), 0o644))
+	o := Options{Name: "No Name", Nodes: 0, NodeCPU: "many", NodeMemory: "-1", Traces: traces, Scrape: time.Second, Stages: traces, ResizeCPU: "much", ResizeMemory: "0"}
 	err := o.Validate()
 	for _, want := range []string{
 		"--name: want", "--nodes: want 1 to 5000, got 0", "--node-cpu: want a quantity above 0, such as 8 or 32Gi, got many",
 		"--node-memory: want", "--node-pods: want 1 or more", "--speed: want", "--metrics-every: want 10s or more",
 		"--traces: " + filepath.Join(traces, "bad.csv") + " line 2: time: want a number",
+		"--stages: bad.yaml: stage \"\": apiVersion: want", "--resize-cpu: want a quantity above 0", "--resize-memory: want a quantity above 0",
 	} {
 		require.ErrorContains(t, err, want)
 	}
 	o.Traces = filepath.Join(traces, "nothing")
 	require.ErrorContains(t, o.Validate(), "--traces: want a folder, got "+o.Traces)
+	o.Stages = filepath.Join(traces, "bad.yaml")
+	require.ErrorContains(t, o.Validate(), "--stages: want a folder, got "+o.Stages)
+}
+
+func TestFoldersBecomeAbsolute(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	require.NoError(t, err)
+	o := Options{Traces: "t", Stages: "s"}
+	require.NoError(t, o.Complete())
+	require.Equal(t, Options{Traces: filepath.Join(here, "t"), Stages: filepath.Join(here, "s")}, o)
+	require.NoError(t, (&Options{}).Complete())
 }
 
 func TestKubectlFindsItsInstance(t *testing.T) {

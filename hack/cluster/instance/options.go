@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"loadline.dev/loadline/hack/cluster/stage"
 	"loadline.dev/loadline/hack/cluster/trace"
 )
 
@@ -26,6 +27,10 @@ type Options struct {
 	Scrape     time.Duration `json:"scrape"`           // of metrics-server
 	Audit      bool          `json:"audit,omitempty"`  // log every request
 	RealNode   bool          `json:"realNode,omitempty"`
+
+	Stages       string `json:"stages,omitempty"`       // folder of more stages; none if empty
+	ResizeCPU    string `json:"resizeCPU,omitempty"`    // to how much cpu a pod can grow in place, a quantity; without end if empty
+	ResizeMemory string `json:"resizeMemory,omitempty"` // the same for memory
 }
 
 // leastScrape is the shortest interval that metrics-server accepts.
@@ -41,24 +46,29 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Traces, "traces", "", "folder of recorded usage (.csv, .csv.gz) that pods can play")
 	fs.Float64Var(&o.Speed, "speed", 1, "seconds of a trace that pass per second, unless a pod says otherwise")
 	fs.DurationVar(&o.Scrape, "metrics-every", leastScrape, "how often metrics-server scrapes; a new pod shows usage after one to two intervals")
+	fs.StringVar(&o.Stages, "stages", "", "folder of stages (.yaml) for kwok; one with the name of a built-in stage replaces it")
+	fs.StringVar(&o.ResizeCPU, "resize-cpu", "", "a resize to more cpu than this for all containers of a pod is deferred")
+	fs.StringVar(&o.ResizeMemory, "resize-memory", "", "a resize to more memory than this for all containers of a pod is deferred")
 	fs.BoolVar(&o.RealNode, "real-node", false, "add one real node with containers, "+RealNode+"; needs root, and programs of build.sh --real-node")
 	fs.BoolVar(&o.Audit, "audit", false, "write who asked the API server for what to logs/audit.log, one JSON object per line")
 }
 
 // Complete makes paths absolute, as the supervisor may run elsewhere.
 func (o *Options) Complete() error {
-	if o.Traces == "" {
-		return nil
+	for flag, folder := range map[string]*string{"traces": &o.Traces, "stages": &o.Stages} {
+		if *folder == "" {
+			continue
+		}
+		absolute, err := filepath.Abs(*folder)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", flag, err)
+		}
+		*folder = absolute
 	}
-	absolute, err := filepath.Abs(o.Traces)
-	if err != nil {
-		return fmt.Errorf("--traces: %w", err)
-	}
-	o.Traces = absolute
 	return nil
 }
 
-// Validate returns everything that is wrong, joined. It reads all traces.
+// Validate returns everything that is wrong, joined. It reads all traces and stages.
 func (o *Options) Validate() error {
 	var problems []error
 	wrong := func(flag, want string, got any) {
@@ -79,9 +89,17 @@ func (o *Options) Validate() error {
 	if o.Scrape < leastScrape {
 		wrong("metrics-every", leastScrape.String()+" or more (metrics-server refuses less)", o.Scrape)
 	}
-	for _, q := range [][2]string{{"node-cpu", o.NodeCPU}, {"node-memory", o.NodeMemory}} {
-		if amount, err := resource.ParseQuantity(q[1]); err != nil || amount.Sign() <= 0 {
-			wrong(q[0], "a quantity above 0, such as 8 or 32Gi", q[1])
+	for _, q := range []struct {
+		flag, quantity string
+		optional       bool
+	}{
+		{"node-cpu", o.NodeCPU, false}, {"node-memory", o.NodeMemory, false}, {"resize-cpu", o.ResizeCPU, true}, {"resize-memory", o.ResizeMemory, true},
+	} {
+		if q.optional && q.quantity == "" {
+			continue
+		}
+		if amount, err := resource.ParseQuantity(q.quantity); err != nil || amount.Sign() <= 0 {
+			wrong(q.flag, "a quantity above 0, such as 8 or 32Gi", q.quantity)
 		}
 	}
 	if o.RealNode && os.Geteuid() != 0 {
@@ -92,6 +110,13 @@ func (o *Options) Validate() error {
 			wrong("traces", "a folder", o.Traces)
 		} else if err := trace.NewLibrary(o.Traces).Check(); err != nil {
 			problems = append(problems, fmt.Errorf("--traces: %w", err))
+		}
+	}
+	if o.Stages != "" {
+		if info, err := os.Stat(o.Stages); err != nil || !info.IsDir() {
+			wrong("stages", "a folder", o.Stages)
+		} else if _, err := stage.Read(os.DirFS(o.Stages)); err != nil {
+			problems = append(problems, fmt.Errorf("--stages: %w", err))
 		}
 	}
 	return errors.Join(problems...)

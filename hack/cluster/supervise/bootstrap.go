@@ -2,11 +2,9 @@ package supervise
 
 import (
 	"context"
-	"embed"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"sync"
 	"time"
@@ -26,9 +24,6 @@ import (
 
 	"loadline.dev/loadline/hack/cluster/instance"
 )
-
-//go:embed stages/*.yaml
-var stages embed.FS
 
 // bootTime is how long the whole start may take before something is wrong; a
 // machine that compiles on all cores at the same time needs tens of seconds.
@@ -97,30 +92,26 @@ func (b *bootstrap) apply(ctx context.Context, resource schema.GroupVersionResou
 	return nil
 }
 
-// applyStages declares kwok's Stage type and applies ours. kwok reads them when
-// it starts.
-func (b *bootstrap) applyStages(ctx context.Context) error {
+// applyStages declares kwok's Stage type and applies those of an instance. kwok
+// reads them when it starts.
+func (b *bootstrap) applyStages(ctx context.Context, o instance.Options) error {
+	all, err := simulation(o)
+	if err != nil {
+		return err
+	}
 	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	if err := b.apply(ctx, crds, "", crd.Stage); err != nil {
 		return err
 	}
-	files, err := fs.Glob(stages, "stages/*.yaml")
-	if err != nil {
-		return fmt.Errorf("list stages: %w", err)
-	}
 	resource := schema.GroupVersionResource{Group: "kwok.x-k8s.io", Version: "v1alpha1", Resource: "stages"}
-	for _, file := range files {
-		document, err := stages.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("read stage: %w", err)
-		}
+	for _, s := range all {
 		// Right after its declaration a type is unknown for a moment.
 		err = await(ctx, func(ctx context.Context) (bool, error) {
-			err := b.apply(ctx, resource, "", document)
+			err := b.apply(ctx, resource, "", s.YAML)
 			return err == nil, err
 		})
 		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			return fmt.Errorf("%s: %w", s.File, err)
 		}
 	}
 	return nil

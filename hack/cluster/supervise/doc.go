@@ -9,6 +9,6 @@
 //
 // Components are started by name from the supervisor's own program file; none
 // is imported here. The real node, if there is one, is such a component too: see
-// package realnode. The stages of the simulation are in stages/, applied as they
-// are.
+// package realnode. The stages of the simulation are in stages/; a user's folder can
+// add others or replace them.
 package supervise

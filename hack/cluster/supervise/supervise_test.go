@@ -2,14 +2,19 @@ package supervise
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/itchyny/gojq"
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/kwok/pkg/apis/v1alpha1"
 	"sigs.k8s.io/yaml"
 
 	"loadline.dev/loadline/hack/cluster/instance"
+	"loadline.dev/loadline/hack/cluster/stage"
 )
 
 func TestSupervisorStopsWithTheCommandThatStartedIt(t *testing.T) {
@@ -35,19 +40,92 @@ func TestAPortTakenIsToldFromOtherFailures(t *testing.T) {
 	require.Less(t, strings.Count(err.Error(), "old"), 20)
 }
 
-func TestStagesAreValidAndSelectByOurAnnotations(t *testing.T) {
-	files, err := stages.ReadDir("stages")
+func TestTheUsersStagesReplaceOurs(t *testing.T) {
+	ours, err := simulation(instance.Options{})
 	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		data, err := stages.ReadFile("stages/" + file.Name())
+	for _, s := range ours {
+		require.Equal(t, strings.TrimSuffix(s.File, ".yaml"), s.Name)
+	}
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(folder+"/mine.yaml", []byte(`
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-ready}
+spec: {resourceRef: {kind: Pod}, next: {statusTemplate: "phase: Failed"}, weightFrom: {expressionFrom: 'ROOM_CPU * ROOM_MEMORY'}}
+`), 0o644))
+	all, err := simulation(instance.Options{Stages: folder, ResizeCPU: "1500m", ResizeMemory: "2Ki"})
+	require.NoError(t, err)
+	require.Len(t, all, len(ours))
+	last := all[len(all)-1]
+	require.Equal(t, "pod-ready", last.Name)
+	require.Contains(t, string(last.YAML), "phase: Failed")
+	require.Contains(t, string(last.YAML), "1.5 * 2048")
+
+	require.NoError(t, os.WriteFile(folder+"/bad.yaml", []byte("{kind: Pod}"), 0o644))
+	_, err = simulation(instance.Options{Stages: folder})
+	require.ErrorContains(t, err, folder)
+}
+
+// matches reports whether the expressions of a stage select a pod, as kwok judges.
+func matches(t *testing.T, all []stage.Stage, name, pod string) bool {
+	t.Helper()
+	at := slices.IndexFunc(all, func(s stage.Stage) bool { return s.Name == name })
+	require.GreaterOrEqual(t, at, 0, name)
+	var s v1alpha1.Stage
+	require.NoError(t, yaml.Unmarshal(all[at].YAML, &s))
+	var object any
+	require.NoError(t, yaml.Unmarshal([]byte(pod), &object))
+	for _, expression := range s.Spec.Selector.MatchExpressions {
+		m := expression.JQ
+		query, err := gojq.Parse(m.Key)
 		require.NoError(t, err)
-		var stage struct {
-			Kind     string
-			Metadata struct{ Name string }
+		var found []string
+		results := query.Run(object)
+		for value, more := results.Next(); more; value, more = results.Next() {
+			failed, _ := value.(error)
+			require.NoError(t, failed, m.Key)
+			if value != nil {
+				found = append(found, fmt.Sprint(value))
+			}
 		}
-		require.NoError(t, yaml.Unmarshal(data, &stage), file.Name())
-		require.Equal(t, "Stage", stage.Kind)
-		require.Equal(t, strings.TrimSuffix(file.Name(), ".yaml"), stage.Metadata.Name)
+		in := slices.ContainsFunc(found, func(v string) bool { return slices.Contains(m.Values, v) })
+		if !map[v1alpha1.SelectorOperator]bool{"In": in, "NotIn": !in, "Exists": len(found) > 0, "DoesNotExist": len(found) == 0}[m.Operator] {
+			return false
+		}
+	}
+	return true
+}
+
+// One stage answers a resize, whatever the pod asks for.
+func TestResizesAreDeferredBySize(t *testing.T) {
+	pod := func(annotations, want, have string) string {
+		return fmt.Sprintf(`{metadata: {generation: 2, annotations: {%s}}, status: {phase: Running, containerStatuses: [{name: a, resources: {requests: {%s}}}, {name: b}]},
+  spec: {containers: [{name: a, resources: {requests: {%s}}}, {name: b}]}}`, annotations, have, want)
+	}
+	const plain, deferred = "pod-resize", "pod-resize-deferred"
+	for _, c := range []struct {
+		what, cpu, memory       string
+		annotations, want, have string
+		stage                   string
+	}{
+		{"no bound", "", "", "", "cpu: 64, memory: 1Ti", "cpu: 1", plain},
+		{"little", "2", "1Gi", "", "cpu: 1999m, memory: 1023Mi", "cpu: 1, memory: 1Gi", plain},
+		{"just the bound", "2", "1Gi", "", "cpu: 2, memory: 1Gi", "cpu: 1, memory: 100Mi", plain},
+		{"cpu", "2", "1Gi", "", "cpu: 2001m, memory: 100Mi", "cpu: 1, memory: 100Mi", deferred},
+		{"memory", "2", "1Gi", "", "cpu: 100m, memory: 1073741825", "cpu: 1, memory: 100Mi", deferred},
+		{"memory in decimal", "2", "1Gi", "", "memory: 1074M", "memory: 100Mi", deferred},
+		{"memory with an exponent", "2", "1Gi", "", "memory: 2e9", "memory: 100Mi", deferred},
+		{"cpu without bound", "", "1Gi", "", "cpu: 100", "cpu: 1", plain},
+		{"still large, but less", "2", "1Gi", "", "cpu: 3", "cpu: 4", plain},
+		{"nothing before", "2", "1Gi", "", "cpu: 3", "", deferred},
+		{"the annotation wins", "2", "1Gi", "sim.loadline.dev/resize: defer", "cpu: 1", "cpu: 500m", deferred},
+		{"another annotation wins", "2", "1Gi", "sim.loadline.dev/resize: accept", "cpu: 3", "cpu: 500m", plain},
+		{"infeasible", "2", "1Gi", "sim.loadline.dev/resize: infeasible", "cpu: 3", "cpu: 500m", "pod-resize-infeasible"},
+	} {
+		all, err := simulation(instance.Options{ResizeCPU: c.cpu, ResizeMemory: c.memory})
+		require.NoError(t, err)
+		for _, name := range []string{plain, deferred, "pod-resize-infeasible", "pod-resize-error"} {
+			require.Equal(t, name == c.stage, matches(t, all, name, pod(c.annotations, c.want, c.have)), "%s: %s", c.what, name)
+		}
 	}
 }

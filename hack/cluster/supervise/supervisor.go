@@ -207,7 +207,7 @@ func (s *supervisor) bringUp(ctx context.Context) error {
 	}
 	steps = append(steps, []step{
 		{"controllers, scheduler started", func(context.Context) error { return s.start(p.controllers(), p.scheduler()) }},
-		{"stages of the simulation applied", cluster.applyStages},
+		{"stages of the simulation applied", func(ctx context.Context) error { return cluster.applyStages(ctx, s.state.Options) }},
 		{"kwok, player, metrics-server started", func(context.Context) error { return s.start(p.kwok(), p.player(), p.metricsServer()) }},
 		{fmt.Sprintf("%d nodes created", s.state.Options.Nodes), func(ctx context.Context) error { return cluster.createNodes(ctx, s.state.Options) }},
 		{"metrics API registered", cluster.registerMetrics},

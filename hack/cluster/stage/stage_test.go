@@ -1,0 +1,83 @@
+package stage
+
+import (
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+)
+
+const slow = `
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-ready}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - jq: {key: .status.phase, operator: In, values: [Pending]}
+  delay: {durationMilliseconds: 60000, durationFrom: {expressionFrom: '.metadata.annotations["slow"]'}}
+  next: {statusTemplate: "phase: Running"}
+`
+
+const other = `
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: other}
+spec:
+  resourceRef: {kind: Node}
+  next: {delete: true}
+`
+
+func folder(files map[string]string) fstest.MapFS {
+	all := fstest.MapFS{}
+	for name, content := range files {
+		all[name] = &fstest.MapFile{Data: []byte(content)}
+	}
+	return all
+}
+
+func TestAFolderMayHoldSeveralStages(t *testing.T) {
+	stages, err := Read(folder(map[string]string{
+		"b.yaml": slow, "a.yaml": "# two\n---\n" + other + "---\n# nothing\n", "notes.txt": "no stage", "sub/c.yaml": "not read",
+	}))
+	require.NoError(t, err)
+	require.Len(t, stages, 2)
+	require.Equal(t, "other", stages[0].Name)
+	require.Equal(t, "a.yaml", stages[0].File)
+	require.Equal(t, "pod-ready", stages[1].Name)
+	require.Contains(t, string(stages[1].YAML), "60000")
+
+	none, err := Read(folder(nil))
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
+
+func TestAllThatIsWrongIsNamed(t *testing.T) {
+	for want, content := range map[string]string{
+		`apiVersion: want kwok.x-k8s.io/v1alpha1, got "v1"`: "{apiVersion: v1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}}}",
+		`kind: want Stage, got "Pod"`:                       "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Pod, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}}}",
+		`metadata.name: want a name`:                        "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: A B}, spec: {resourceRef: {kind: Pod}, next: {}}}",
+		`spec.resourceRef.kind: want a kind`:                "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {next: {}}}",
+		`spec.next: want what happens`:                      "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}}}",
+		`unknown field "slector"`:                           "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {slector: {}}}",
+		`want a query in the language of jq, got ".a[ (`:    "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, selector: {matchExpressions: [{key: '.a['}]}}}",
+		`want a query in the language of jq, got "| (`:      "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, delay: {jitterDurationFrom: {expressionFrom: '|'}}}}",
+		`want a query in the language of jq, got ".b[ (`:    "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, selector: {matchExpressions: [{jq: {key: '.b['}}]}}}",
+		`want a query in the language of jq, got "|| (`:     "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, delay: {durationFrom: {jq: {expression: '||'}}}}}",
+		`want a query in the language of jq, got "&& (`:     "{apiVersion: kwok.x-k8s.io/v1alpha1, kind: Stage, metadata: {name: x}, spec: {resourceRef: {kind: Pod}, next: {}, weightFrom: {expressionFrom: '&&'}}}",
+	} {
+		_, err := Read(folder(map[string]string{"bad.yaml": content, "good.yaml": slow}))
+		require.ErrorContains(t, err, "bad.yaml: ")
+		require.ErrorContains(t, err, want)
+	}
+	_, err := Read(folder(map[string]string{"a.yaml": slow, "b.yaml": slow}))
+	require.ErrorContains(t, err, "b.yaml: the stage pod-ready is in a.yaml, too")
+}
+
+func TestMergeReplacesByName(t *testing.T) {
+	base := []Stage{{Name: "pod-ready", File: "ours"}, {Name: "pod-delete", File: "ours"}}
+	extra := []Stage{{Name: "other", File: "theirs"}, {Name: "pod-ready", File: "theirs"}}
+	require.Equal(t, []Stage{{Name: "pod-delete", File: "ours"}, {Name: "other", File: "theirs"}, {Name: "pod-ready", File: "theirs"}}, Merge(base, extra))
+	require.Equal(t, base, Merge(base, nil))
+}

@@ -1,0 +1,52 @@
+package supervise
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"loadline.dev/loadline/hack/cluster/instance"
+	"loadline.dev/loadline/hack/cluster/stage"
+)
+
+//go:embed stages/*.yaml
+var stages embed.FS
+
+// simulation returns the stages of an instance: ours, and those of the user's
+// folder, which replace ours of the same name. In all of them ROOM_CPU and
+// ROOM_MEMORY stand for the cores and bytes to which a pod can grow in place.
+func simulation(o instance.Options) ([]stage.Stage, error) {
+	below, err := fs.Sub(stages, "stages")
+	if err != nil {
+		return nil, fmt.Errorf("stages: %w", err)
+	}
+	all, err := stage.Read(below)
+	if err != nil {
+		return nil, fmt.Errorf("stages: %w", err)
+	}
+	if o.Stages != "" {
+		extra, err := stage.Read(os.DirFS(o.Stages))
+		if err != nil {
+			return nil, fmt.Errorf("--stages %s: %w", o.Stages, err)
+		}
+		all = stage.Merge(all, extra)
+	}
+	room := strings.NewReplacer("ROOM_CPU", most(o.ResizeCPU), "ROOM_MEMORY", most(o.ResizeMemory))
+	for i := range all {
+		all[i].YAML = []byte(room.Replace(string(all[i].YAML)))
+	}
+	return all, nil
+}
+
+// most returns a quantity as a number that jq reads, infinite where there is none.
+func most(quantity string) string {
+	if quantity == "" {
+		return "infinite"
+	}
+	q := resource.MustParse(quantity) // the options are valid
+	return fmt.Sprint(q.AsApproximateFloat64())
+}
