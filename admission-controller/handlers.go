@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -24,6 +23,8 @@ import (
 
 // finder finds the VPA of a pod; lookup.Finder does it.
 type finder interface {
+	// Serves reports whether a namespace has a VPA that may change its pods.
+	Serves(namespace string) bool
 	Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error)
 }
 
@@ -34,6 +35,9 @@ type podHandler struct {
 	limitRanges corelisters.LimitRangeLister
 	quotas      func(namespace string) []*corev1.ResourceQuota // nil: none are known
 	mutation    mutate.Config
+	// outdated reports whether what a VPA recommends may be for another target than it
+	// has now; nil: never.
+	outdated func(*vpav1.VerticalPodAutoscaler) bool
 }
 
 func (h podHandler) handler() server.Handler {
@@ -47,8 +51,14 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if !h.serves(request.Namespace) || request.Operation != "" && request.Operation != admissionv1.Create {
 		return server.Answer{} // nobody may change the resources of a pod that is there
 	}
+	if !h.finder.Serves(request.Namespace) {
+		return server.Answer{}
+	}
 	pod, err := excerpt.Pod(request.Object.Raw)
-	if err != nil {
+	switch {
+	case errors.Is(err, excerpt.ErrTooMuch):
+		return server.Answer{Cause: server.CauseTooComplex, Err: err}
+	case err != nil:
 		return server.Answer{Cause: server.CauseObject, Err: err}
 	}
 	pod.Namespace = request.Namespace
@@ -63,6 +73,11 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if vpa == nil {
 		return server.Answer{}
 	}
+	var warnings []string
+	if h.outdated != nil && h.outdated(vpa) {
+		vpa = convert.WithoutRecommendation(vpa)
+		warnings = append(warnings, "VerticalPodAutoscaler "+vpa.Name+": not used, because it may have had another target when its recommendation was made; the recommender has not seen its present one yet")
+	}
 	objects, err := h.limitRanges.LimitRanges(request.Namespace).List(labels.Everything())
 	if err != nil {
 		return server.Answer{Cause: server.CauseLimitRange, Err: fmt.Errorf("list the LimitRanges of namespace %s: %w", request.Namespace, err)}
@@ -75,6 +90,7 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if err != nil {
 		return server.Answer{Cause: server.CauseBoost, Err: fmt.Errorf("VerticalPodAutoscaler %s: %w", klog.KObj(vpa), err)}
 	}
+	mutation.Warnings = append(warnings, mutation.Warnings...)
 	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings, After: func() {
 		tell(ctx, request, mutation, klog.KObj(pod), klog.KObj(vpa))
 	}}
@@ -113,23 +129,14 @@ func vpaHandler(config validate.Config, advise advisor) server.Handler {
 			}
 			verdict := config.Check(request.Object.Raw, old)
 			if refusal := verdict.Status(request.Name); refusal != nil {
-				klog.FromContext(ctx).V(4).Info("VPA refused", "vpa", klog.KRef(request.Namespace, request.Name), "uid", request.UID, "reason", errors.Join(verdict.Errors.ToAggregate()))
+				klog.FromContext(ctx).V(4).Info("VPA refused", "vpa", klog.KRef(request.Namespace, request.Name), "uid", request.UID, "reason", refusal.Message)
 				return server.Answer{Refusal: refusal, Warnings: verdict.Warnings}
 			}
-			return server.Answer{Patch: verdict.Patch, Warnings: append(verdict.Warnings, advice(ctx, request, old, advise)...)}
+			if verdict.Object == nil {
+				return server.Answer{Warnings: verdict.Warnings}
+			}
+			verdict.Object.Namespace = request.Namespace
+			return server.Answer{Patch: verdict.Patch, Warnings: append(verdict.Warnings, advise(ctx, verdict.Object, verdict.Old)...)}
 		},
 	}
-}
-
-// advice asks the advisor about a VPA that was checked already.
-func advice(ctx context.Context, request *admissionv1.AdmissionRequest, old []byte, advise advisor) []string {
-	var vpa, former vpav1.VerticalPodAutoscaler
-	if json.Unmarshal(request.Object.Raw, &vpa) != nil {
-		return nil
-	}
-	vpa.Namespace = request.Namespace
-	if len(old) == 0 || json.Unmarshal(old, &former) != nil {
-		return advise(ctx, &vpa, nil)
-	}
-	return advise(ctx, &vpa, &former)
 }

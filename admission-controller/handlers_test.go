@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"loadline.dev/loadline/admission-controller/excerpt"
 	"loadline.dev/loadline/admission-controller/mutate"
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/validate"
@@ -35,6 +36,8 @@ type found struct {
 func (f found) Find(context.Context, string, *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error) {
 	return f.vpa, f.err
 }
+
+func (found) Serves(namespace string) bool { return namespace != "without-vpa" }
 
 func handlerOf(t testing.TB, f finder, ranges ...*corev1.LimitRange) podHandler {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
@@ -69,6 +72,24 @@ func TestPodsGetTheResourcesOfTheirVPAInsideTheLimitRangesOfTheirNamespace(t *te
 	require.Contains(t, answer.Patch, patch.Add("/spec/containers/0/resources/requests/cpu", "500m"))
 }
 
+// What a VPA recommended for another target is not for this pod. Its other rules are.
+func TestPodsDoNotGetWhatWasRecommendedForAnotherTarget(t *testing.T) {
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=2"))
+	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
+	for outdated, want := range map[bool]string{true: "300m", false: "6"} {
+		h := handlerOf(t, found{vpa: vpa})
+		h.outdated = func(v *vpav1.VerticalPodAutoscaler) bool { return v == vpa && outdated }
+		answer := h.answer(t.Context(), ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
+		require.NoError(t, answer.Err)
+		require.Contains(t, answer.Patch, patch.Add("/spec/containers/0/resources/requests/cpu", want))
+		require.Equal(t, outdated, len(answer.Warnings) > 0)
+		for _, warning := range answer.Warnings {
+			require.Contains(t, warning, "VerticalPodAutoscaler v: not used, because it may have had another target")
+		}
+	}
+	require.NotNil(t, vpa.Status.Recommendation, "the cache is not changed")
+}
+
 func TestPodsThatAreLeftAlone(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=2"))
 	boost := testkit.VPA("v")
@@ -81,13 +102,15 @@ func TestPodsThatAreLeftAlone(t *testing.T) {
 		cause  server.Cause
 		want   string
 	}{
-		"no VPA":            {found{}, pod, nil, "", ""},
-		"ignored namespace": {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }, "", ""},
-		"update of a pod":   {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, "", ""},
-		"other version":     {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" }, server.CauseResource, "only pods of version v1"},
-		"no pod":            {found{vpa: vpa}, 7, nil, server.CauseObject, "not a pod"},
-		"owner unknown":     {found{err: errors.New("no such owner")}, pod, nil, server.CauseOwner, "no such owner"},
-		"boost impossible":  {found{vpa: boost}, pod, nil, server.CauseBoost, "VerticalPodAutoscaler default/v: container \"c\": startup boost cannot be computed"},
+		"no VPA":                {found{}, pod, nil, "", ""},
+		"ignored namespace":     {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }, "", ""},
+		"update of a pod":       {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, "", ""},
+		"other version":         {found{vpa: vpa}, pod, func(r *admissionv1.AdmissionRequest) { r.Resource.Version = "v2" }, server.CauseResource, "only pods of version v1"},
+		"namespace without VPA": {found{vpa: vpa}, 7, func(r *admissionv1.AdmissionRequest) { r.Namespace = "without-vpa" }, "", ""},
+		"too many containers":   {found{vpa: vpa}, testkit.Pod("p", make([]corev1.Container, excerpt.MostContainers+1)...), nil, server.CauseTooComplex, "more than 300 containers"},
+		"no pod":                {found{vpa: vpa}, 7, nil, server.CauseObject, "not a pod"},
+		"owner unknown":         {found{err: errors.New("no such owner")}, pod, nil, server.CauseOwner, "no such owner"},
+		"boost impossible":      {found{vpa: boost}, pod, nil, server.CauseBoost, "VerticalPodAutoscaler default/v: container \"c\": startup boost cannot be computed"},
 	} {
 		request := ask(t, c.object)
 		if c.change != nil {

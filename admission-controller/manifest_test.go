@@ -3,16 +3,23 @@ package main
 import (
 	"bytes"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"loadline.dev/loadline/admission-controller/heartbeat"
+	"loadline.dev/loadline/admission-controller/register"
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/pkg/flags"
 )
@@ -25,6 +32,58 @@ func container(t *testing.T) corev1.Container {
 	require.NoError(t, yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096).Decode(&deployment))
 	require.Equal(t, "Deployment", deployment.Kind)
 	return deployment.Spec.Template.Spec.Containers[0]
+}
+
+// objectIn reads the object of a kind from a file of deploy.
+func objectIn(t *testing.T, file, kind string, into any) {
+	t.Helper()
+	manifest, err := os.ReadFile("../deploy/" + file)
+	require.NoError(t, err)
+	for document := range strings.SplitSeq(string(manifest), "\n---\n") {
+		var meta metav1.TypeMeta
+		require.NoError(t, yaml.Unmarshal([]byte(document), &meta))
+		if meta.Kind == kind {
+			require.NoError(t, yaml.UnmarshalStrict([]byte(document), into))
+			return
+		}
+	}
+	t.Fatalf("no %s in %s", kind, file)
+}
+
+// Who may create any webhook may read and change everything in the cluster.
+func TestTheWebhookMayWriteItsOwnRegistrationOnly(t *testing.T) {
+	var role rbacv1.ClusterRole
+	objectIn(t, "rbac/admission-controller.yaml", "ClusterRole", &role)
+	for _, rule := range role.Rules {
+		if slices.Contains(rule.Resources, "mutatingwebhookconfigurations") {
+			require.Equal(t, []string{register.ConfigurationName}, rule.ResourceNames)
+			require.Equal(t, []string{"get", "patch"}, rule.Verbs)
+		}
+	}
+	var configuration admissionregistrationv1.MutatingWebhookConfiguration
+	objectIn(t, "admission-controller.yaml", "MutatingWebhookConfiguration", &configuration)
+	require.Equal(t, register.ConfigurationName, configuration.Name, "so it must be there")
+	require.Nil(t, configuration.Webhooks, "or kubectl apply would take them away")
+}
+
+func TestTheNetworkPolicyLetsInWhoMustComeIn(t *testing.T) {
+	var deployment appsv1.Deployment
+	objectIn(t, "admission-controller.yaml", "Deployment", &deployment)
+	var policy networkingv1.NetworkPolicy
+	objectIn(t, "network-policy/network-policy.yaml", "NetworkPolicy", &policy)
+	pod := deployment.Spec.Template
+	require.Equal(t, deployment.Namespace, policy.Namespace)
+	require.Equal(t, pod.Labels, policy.Spec.PodSelector.MatchLabels)
+	var ports []int
+	for _, rule := range policy.Spec.Ingress {
+		ports = append(ports, rule.Ports[0].Port.IntValue())
+	}
+	require.Equal(t, []int{int(pod.Spec.Containers[0].Ports[0].ContainerPort), int(pod.Spec.Containers[0].Ports[1].ContainerPort)}, ports)
+	from := policy.Spec.Ingress[0].From
+	require.Len(t, from, 2)
+	require.NotEqual(t, "0.0.0.0/0", from[0].IPBlock.CIDR)
+	require.Equal(t, pod.Labels, from[1].PodSelector.MatchLabels, "each replica probes the Service before its heartbeat")
+	require.Empty(t, policy.Spec.Ingress[1].From)
 }
 
 func portOf(c corev1.Container, port intstr.IntOrString) int {

@@ -51,12 +51,13 @@ func run(ctx context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	k, err := newKeeper(config, clients, m)
+	registrar := &register.Registrar{Client: clients.Kube.AdmissionregistrationV1(), Config: config.registration()}
+	k, err := newKeeper(config, clients, m, registrar)
 	if err != nil {
 		return err
 	}
 	return together(ctx, status.Run, func(ctx context.Context) error {
-		return serve(ctx, config, clients, webhook{metrics: m, health: h, keeper: k})
+		return serve(ctx, config, clients, webhook{metrics: m, health: h, keeper: k, registrar: registrar})
 	})
 }
 
@@ -70,12 +71,14 @@ func portFree(port int) error {
 	return s.Close()
 }
 
+// secretEvery is how often the Secret of a certificate is read that nobody replaces.
+const secretEvery = 30 * time.Second
+
 // newKeeper chooses where the certificate comes from.
-func newKeeper(config Config, clients *client.Clients, m *metrics) (*certs.Keeper, error) {
+func newKeeper(config Config, clients *client.Clients, m *metrics, registrar *register.Registrar) (*certs.Keeper, error) {
 	k := &certs.Keeper{Holder: &certs.Holder{}, Expiry: m.Certificate}
 	if config.Register {
-		registrar := register.Registrar{Client: clients.Kube.AdmissionregistrationV1(), Config: config.registration()}
-		k.Publish = registrar.Apply
+		k.Publish, k.Stale = registrar.Apply, registrar.Stale
 	}
 	files := config.Files
 	if !config.Register {
@@ -101,7 +104,7 @@ func newKeeper(config Config, clients *client.Clients, m *metrics) (*certs.Keepe
 			Hosts:     []string{config.host()},
 			Schedule:  certs.DefaultSchedule(),
 		}
-		k.Source = store.Load
+		k.Source, k.Interval = store.Load, secretEvery
 	default:
 		return nil, fmt.Errorf("--tls-cert-file=%s and --tls-private-key=%s do not exist: mount them, or let the program issue and publish a certificate with --register-webhook=true", files.Cert, files.Key)
 	}
@@ -110,9 +113,10 @@ func newKeeper(config Config, clients *client.Clients, m *metrics) (*certs.Keepe
 
 // webhook are the parts that exist before the caches are filled.
 type webhook struct {
-	metrics *metrics
-	health  *heartbeat.Health
-	keeper  *certs.Keeper
+	metrics   *metrics
+	health    *heartbeat.Health
+	keeper    *certs.Keeper
+	registrar *register.Registrar
 }
 
 // serve fills the caches and then answers admission requests until ctx ends.
@@ -120,10 +124,11 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 	if err := clients.WaitForServer(ctx, patience); err != nil {
 		return err
 	}
-	handlers, follow, err := fillCaches(ctx, config, clients)
+	filled, err := fillCaches(ctx, config, clients)
 	if err != nil {
 		return err
 	}
+	w.registrar.Serving = filled.serving
 	w.keeper.Run(ctx, true)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -133,7 +138,7 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 	s := server.New(server.Config{
 		Port:     config.Port,
 		TLS:      tls,
-		Handlers: handlers,
+		Handlers: filled.handlers,
 		Recorder: w.metrics,
 		Callers:  config.callers(),
 		Drain:    config.Drain,
@@ -141,24 +146,35 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 	if err := s.Listen(); err != nil {
 		return err
 	}
+	prober := server.Prober{Renew: server.Reconnect}
 	own := func(ctx context.Context) error {
+		if err := w.keeper.Registered(); err != nil {
+			return err
+		}
 		route, err := s.Own(config.host(), w.keeper.Holder.Trusted())
 		if err != nil {
 			return err
 		}
-		return route.Probe(ctx)
+		return prober.Probe(ctx, route, time.Now())
 	}
 	b := heartbeat.Beater{Lease: config.heartbeat(clients.Kube.CoordinationV1()), Own: own, Reach: config.way(w.keeper.Holder).Route, Alive: w.health.Alive}
-	return together(ctx, follow, s.Run, b.Run, func(ctx context.Context) error {
+	return together(ctx, filled.follow, s.Run, b.Run, func(ctx context.Context) error {
 		w.keeper.Run(ctx, false)
 		return nil
 	})
 }
 
-// fillCaches starts the informers and waits until they are filled. It returns
-// the handlers that read them, and what keeps the answers about other kinds of
-// controllers, and about what surrounds pods, fresh.
-func fillCaches(ctx context.Context, config Config, clients *client.Clients) ([]server.Handler, func(context.Context) error, error) {
+// caches are what is known of the cluster.
+type caches struct {
+	handlers []server.Handler // that read them
+	serving  func() []string  // namespaces whose pods may be changed
+	// follow keeps the answers about other kinds of controllers, and about what
+	// surrounds pods, fresh.
+	follow func(context.Context) error
+}
+
+// fillCaches starts the informers and waits until they are filled.
+func fillCaches(ctx context.Context, config Config, clients *client.Clients) (caches, error) {
 	core := client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "")
 	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace)
 	scales := client.NewScales(clients.Kube)
@@ -175,33 +191,41 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) ([]
 			scout.Want(key)
 		}
 	}); err != nil {
-		return nil, nil, err
+		return caches{}, err
 	}
 	informer := vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()
 	registration, err := informer.AddEventHandler(finder.Handler(scout.Want))
 	if err = errors.Join(err, informer.AddIndexers(surroundings.Index())); err != nil {
-		return nil, nil, fmt.Errorf("watch VerticalPodAutoscalers: %w", err)
+		return caches{}, fmt.Errorf("watch VerticalPodAutoscalers: %w", err)
+	}
+	var generations target.Generations
+	if err := generations.Watch(informer); err != nil {
+		return caches{}, err
 	}
 	limitRanges := core.Core().V1().LimitRanges()
-	caches := map[string]cache.InformerSynced{
+	synced := map[string]cache.InformerSynced{
 		"verticalpodautoscalers": registration.HasSynced,
 		"limitranges":            limitRanges.Informer().HasSynced,
 	}
-	maps.Copy(caches, resolver.Synced())
+	maps.Copy(synced, resolver.Synced())
 	core.Start(ctx.Done())
 	vpas.Start(ctx.Done())
-	if err := client.Sync(ctx, caches); err != nil {
-		return nil, nil, err
+	if err := client.Sync(ctx, synced); err != nil {
+		return caches{}, err
 	}
 	around := &surroundings.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: remembering}
-	pods := podHandler{serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas, mutation: config.mutation()}
-	return []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise)}, func(ctx context.Context) error {
-		var done sync.WaitGroup
-		done.Go(func() { resolver.Run(ctx, scales.Reset) })
-		done.Go(func() { scout.Run(ctx) })
-		done.Go(func() { around.Run(ctx) })
-		done.Wait()
-		return nil
+	pods := podHandler{serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas, mutation: config.mutation(), outdated: generations.Outdated}
+	return caches{
+		handlers: []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise)},
+		serving:  finder.Namespaces,
+		follow: func(ctx context.Context) error {
+			var done sync.WaitGroup
+			done.Go(func() { resolver.Run(ctx, scales.Reset) })
+			done.Go(func() { scout.Run(ctx) })
+			done.Go(func() { around.Run(ctx) })
+			done.Wait()
+			return nil
+		},
 	}, nil
 }
 

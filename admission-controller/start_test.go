@@ -77,10 +77,10 @@ func TestD6WhatIsKnownOfCustomControllersIsReadAgain(t *testing.T) {
 			return times
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		_, follow, err := fillCaches(ctx, Default(), &client.Clients{Kube: kube, VPA: vpas})
+		filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: kube, VPA: vpas})
 		require.NoError(t, err)
 		ended := make(chan error, 1)
-		go func() { ended <- follow(ctx) }()
+		go func() { ended <- filled.follow(ctx) }()
 		time.Sleep(time.Minute)
 		before := asked()
 		require.Positive(t, before, "it was read ahead")

@@ -52,7 +52,7 @@ var (
 	// fullForLong is a workload on a full node.
 	fullForLong = &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
 		w, before := crowded(t, "node-full-told", vpav1.UpdateModeInPlace)
-		awaitLeftAlone(t, w.Namespace, "NodeFull")
+		awaitLeftAlone(t, w.Namespace, "Deferred")
 		return w, before
 	}}
 )

@@ -91,7 +91,7 @@ func TestAMemoryLimitIsNotCutBelowUsage(t *testing.T) {
 		}
 		return err
 	})
-	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, pair("100m", "300Mi"))
+	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, pair("100m", "300Mi")) // of 600Mi a tenth above 500Mi is no cut worth a resize
 	awaitLeftAlone(t, w.Namespace, "MemoryInUse")
 	unchanged(t, w, before)
 	require.Zero(t, restarts(&pods(t, w)[0]))

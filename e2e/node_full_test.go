@@ -48,6 +48,7 @@ func crowded(t *testing.T, name string, mode vpav1.UpdateMode) (w harness.Worklo
 	ownNode(t, name)
 	w = plain(t, name, 2)
 	w.Node, w.Tolerate = name, ownTaint
+	w.Annotations = harness.With(w.Annotations, harness.ResizeAnnotation, "defer") // as a kubelet says that there is no room
 	before = running(t, w)
 	ballast := w
 	ballast.Name, ballast.Replicas = "ballast", 1
@@ -57,10 +58,11 @@ func crowded(t *testing.T, name string, mode vpav1.UpdateMode) (w harness.Worklo
 	return w, before
 }
 
-// makeRoom takes away what fills the node.
+// makeRoom takes away what fills the node, which then grants what it has deferred.
 func makeRoom(t *testing.T, w harness.Workload) {
 	t.Helper()
 	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "delete", "deployment", "ballast"))
+	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "annotate", "pods", "--all", harness.ResizeAnnotation+"-"))
 }
 
 // grownInPlace waits until the same pods have their size, from the updater and
@@ -74,22 +76,22 @@ func grownInPlace(t *testing.T, w harness.Workload, before []corev1.Pod) {
 	}
 }
 
-// A pod that cannot grow because its node is full is left alone, and the metric
-// says so. As soon as there is room it grows in place.
-func TestAFullNodeIsKnownBeforeAsking(t *testing.T) {
+// A pod whose node is full is asked for its size all the same, once, and is left alone.
+// As soon as there is room the node lets it grow in place.
+func TestAFullNodeIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	w, before := crowded(t, "node-full", vpav1.UpdateModeInPlaceOrRecreate)
-	awaitLeftAlone(t, w.Namespace, "NodeFull")
-	eventually(t, "the metric counts both pods", func() error {
-		metrics, err := updater.Metrics(t.Context())
-		if n := metrics[`loadline_updater_skipped_pods{reason="NodeFull"}`]; err == nil && n < 2 {
-			err = fmt.Errorf("it counts %v", n)
+	awaitLeftAlone(t, w.Namespace, "Deferred")
+	eventually(t, "both pods were asked", func() error {
+		for _, pod := range pods(t, w) {
+			if pod.Annotations["vpaInPlaceUpdated"] == "" {
+				return fmt.Errorf("pod %s was not", pod.Name)
+			}
 		}
-		return err
+		return nil
 	})
-	unchanged(t, w, before)
-	for _, pod := range pods(t, w) {
-		require.NotContains(t, pod.Annotations, "vpaInPlaceUpdated", "a resize was asked for that cannot be granted")
+	for i, pod := range pods(t, w) {
+		require.Equal(t, before[i].UID, pod.UID, "a pod was replaced")
 	}
 	makeRoom(t, w)
 	grownInPlace(t, w, before)
@@ -101,7 +103,7 @@ func TestAFullNodeIsToldOnTheVPA(t *testing.T) {
 	w, before := fullForLong.begun(t)
 	events := func() []string {
 		out, err := cluster.KubectlOutput(t.Context(), "-n", w.Namespace, "get", "events",
-			"--field-selector=reason=NodeFull,involvedObject.kind=VerticalPodAutoscaler,involvedObject.name="+w.Name, "-o=jsonpath={range .items[*]}{.message}{\"\\n\"}{end}")
+			"--field-selector=reason=Deferred,involvedObject.kind=VerticalPodAutoscaler,involvedObject.name="+w.Name, "-o=jsonpath={range .items[*]}{.message}{\"\\n\"}{end}")
 		require.NoError(t, err)
 		return strings.Fields(strings.ReplaceAll(strings.TrimSpace(out), " ", "_"))
 	}
@@ -114,7 +116,9 @@ func TestAFullNodeIsToldOnTheVPA(t *testing.T) {
 		}
 		return nil
 	})
-	unchanged(t, w, before)
+	for i, pod := range pods(t, w) {
+		require.Equal(t, before[i].UID, pod.UID, "a pod was replaced")
+	}
 	told := events()
 	require.Len(t, told, 1, "it is told once")
 	require.Contains(t, told[0], "Pods_left_alone:_2")

@@ -7,7 +7,6 @@ import (
 // unseen are permissions that the audit log cannot show, and why they are
 // needed all the same.
 var unseen = map[string]string{
-	"vpa-admission-controller: create mutatingwebhookconfigurations.admissionregistration.k8s.io": "a server-side apply is logged as patch, and needs create when the object is new",
 	"vpa-updater: patch events": "an event that repeats is counted up by a patch; the promises make none repeat for sure",
 }
 

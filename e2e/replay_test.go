@@ -24,6 +24,7 @@ import (
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/recipe"
 )
 
@@ -316,7 +317,7 @@ func (l *lived) content(t *testing.T, last, now time.Time) checkpoint.Content {
 	p := profile.New(config.Shape)
 	store.Profile(&p, series)
 	store.RemovePeaks(&p, now, series)
-	c := checkpoint.Content{Image: p.Image(), Windows: map[string]usage.Window{}}
+	c := checkpoint.Content{Target: target.NewKey(l.Workload.Namespace, "apps/v1", "Deployment", l.Workload.Name), Image: p.Image(), Windows: map[string]usage.Window{}}
 	for of, w := range store.Windows(now, series) {
 		c.Windows[of.Pod] = w
 	}

@@ -128,7 +128,7 @@ func (a *assembly) loop() (*Loop, error) {
 	}
 	keeper := &trails.Keeper{Book: book, Model: model, Limit: trails.Limits(pods), Requests: trails.Requests(pods)}
 	advisor := &advice.Advisor{
-		Store: store, Shape: config.Shape, Recipe: book.For("").Recipe.Recipe, Estimate: c.Estimate.Config, Current: keeper.Requests,
+		Store: store, Shape: config.Shape, Recipe: book.For("").Recipe.Recipe, Estimate: c.Estimate.Config, Current: trails.InForce(pods),
 		Format: c.Output.Format(), Limits: c.Output.Limits(), Complete: m.history.Complete,
 	}
 	progress := a.parts.health.Tick
@@ -158,7 +158,7 @@ func (a *assembly) loop() (*Loop, error) {
 		Trails:   keeper,
 		Ingester: &ingest.Ingester{
 			Source: a.parts.origin.Samples, Name: a.parts.origin.Name, Timeout: max(c.Interval, leastTimeout), Store: store, Model: model,
-			Progress: progress, Taken: func(s usage.Sample) { keeper.Observe(s, 1) }, Killed: keeper.Killed, Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
+			Progress: progress, Taken: func(s usage.Sample) { keeper.Observe(s, 1) }, Killed: keeper.Killed, Rescue: rescue.From(stepMetrics, m.panics), Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
 		},
 		Advisor: advisor,
 		Publisher: &status.Publisher{

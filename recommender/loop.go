@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -118,6 +119,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 	l.Trails.Follow(log, now)
 	for _, v := range fresh {
 		owner := checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}
+		l.disown(log, v, owner)
 		v.Restored = l.Restored.Profiles(owner)
 		if err := l.Trails.Restore(v, l.Restored.Trails(owner), now, ahead); err != nil {
 			l.Metrics.checkpoints.WithLabelValues("mended").Inc()
@@ -130,15 +132,24 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 	}
 }
 
+// disown drops what was loaded for a VPA and is the history of another target. Where
+// nothing is left the status is about that, too.
+func (l *Loop) disown(log klog.Logger, v *feed.VPA, owner checkpoint.Owner) {
+	foreign := l.Restored.Disown(owner, v.Target())
+	if len(foreign) == 0 {
+		return
+	}
+	log.Info("The target of a VPA has changed, the history of the former one is not used", "vpa", klog.KObj(v.Object),
+		"target", v.Target().String(), "unused", fmt.Sprint(foreign))
+	l.Metrics.checkpoints.WithLabelValues("foreign").Add(float64(len(foreign)))
+	l.Checkpoints.Saver.Disown(owner, foreign)
+	v.Retargeted = v.Retargeted || l.Restored[owner] == nil
+}
+
 // loadPods takes the pods that changed since the last pass.
 func (l *Loop) loadPods(now time.Time) {
 	for _, change := range l.Changes.Drain() {
-		if change.Pod == nil {
-			l.removed = append(l.removed, change.Name)
-			continue
-		}
-		ingest.CountSources(l.Metrics.resources, change.Pod)
-		l.Model.PutPod(change.Pod, now)
+		l.takePod(change, now)
 	}
 	if l.Backfill != nil {
 		// Now the model knows the pods of whose history this may be.
@@ -147,6 +158,18 @@ func (l *Loop) loadPods(now time.Time) {
 	resume.Windows(l.Restored, l.Store, l.Model)
 	// What no VPA took in the first pass is of no use later.
 	l.Restored = nil
+}
+
+// takePod takes a pod that changed. What was drained comes only once, so a defect in the
+// work on one pod must not lose the others.
+func (l *Loop) takePod(change intake.Change, now time.Time) {
+	defer rescue.From(stepPods, l.Metrics.panics)(nil)
+	if change.Pod == nil {
+		l.removed = append(l.removed, change.Name)
+		return
+	}
+	ingest.CountSources(l.Metrics.resources, change.Pod)
+	l.Model.PutPod(change.Pod, now)
 }
 
 // addUsage adds one sample of each container, then the kills that were seen.
@@ -159,10 +182,15 @@ func (l *Loop) addUsage(ctx context.Context, now time.Time) {
 // last kills were still taken. Then it looks at the limits of those that are left.
 func (l *Loop) deleteRemovedPods() {
 	for _, name := range l.removed {
-		l.Model.RemovePod(name.Namespace, name.Name)
+		l.removePod(name)
 	}
 	l.removed = l.removed[:0]
 	l.Trails.Measure() // now it is known which pods there are
+}
+
+func (l *Loop) removePod(name cache.ObjectName) {
+	defer rescue.From(stepRemoved, l.Metrics.panics)(nil)
+	l.Model.RemovePod(name.Namespace, name.Name)
 }
 
 // collectInterval is the least time between two clean-ups of histories.

@@ -145,8 +145,10 @@ func TestMetricsOutageIsCountedAndNothingIsTakenBack(t *testing.T) {
 func TestBadTargetsAreReportedAndOthersServed(t *testing.T) {
 	without := aVPA("without", "x", time.Hour)
 	without.Spec.TargetRef = nil
+	unreadable := aVPA("unreadable", "x", time.Hour)
+	unreadable.Spec, unreadable.Annotations = vpav1.VerticalPodAutoscalerSpec{}, map[string]string{vpav1.UnreadableAnnotation: "spec.x: quantity"}
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"),
-		aVPA("web", "web", time.Hour), aVPA("gone", "nowhere", time.Hour), without).begin()
+		aVPA("web", "web", time.Hour), aVPA("gone", "nowhere", time.Hour), without, unreadable).begin()
 	w.uses("web-1", "a", 300, 400)
 	w.passes(2)
 
@@ -156,6 +158,8 @@ func TestBadTargetsAreReportedAndOthersServed(t *testing.T) {
 	require.Equal(t, "Deployment nowhere does not exist in namespace ns", message)
 	_, message = w.condition("without", vpav1.ConfigUnsupported)
 	require.Contains(t, message, "spec.targetRef names no target")
+	_, message = w.condition("unreadable", vpav1.ConfigUnsupported)
+	require.Equal(t, "spec.x: quantity", message)
 	for _, name := range []string{"gone", "without"} {
 		state, _ = w.condition(name, provided)
 		require.Equal(t, corev1.ConditionFalse, state)
@@ -415,7 +419,7 @@ func TestTheQualityOfEachWorkloadFollowsWhatIsPublished(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := w.loop.Roster.VPAs.VerticalPodAutoscalers("ns").Get("web")
 		return err != nil
-	}, 5*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	w.passes(1)
 	require.Equal(t, -1.0, value("recommendation", "cpu"))
 }

@@ -167,3 +167,30 @@ func TestExternalMetricsOfThePodsOfVPAs(t *testing.T) {
 	require.Len(t, got, 1)
 	require.NotContains(t, got[0].Target, "memory", "a metric that is not configured is no zero")
 }
+
+// Where live usage comes from Prometheus, the recipe that wants to know how long work
+// waited for CPU is told, from the query to the recommendation.
+func TestWaitingForCPUCountsLive(t *testing.T) {
+	at := start()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		value := map[bool]string{true: "0.2", false: "0.5"}[strings.Contains(r.FormValue("query"), "pressure_cpu_waiting")]
+		if strings.Contains(r.FormValue("query"), "memory") {
+			value = "1e9"
+		}
+		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"namespace":"ns","pod_name":"web-1","name":"a"},"value":[%d,"%s"]}]}}`, at.Unix(), value)
+	}))
+	t.Cleanup(server.Close)
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking("cruisekube"))
+	w.config.Prometheus.Address, w.config.Prometheus.UsageSource = server.URL, "prometheus"
+	require.NoError(t, w.config.Validate())
+	from, err := origin.New(&rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+	require.NoError(t, err)
+	w.from = from
+	w.begin()
+	w.loop.Ingester.Source = from.Samples
+	for range 3 {
+		at = at.Add(time.Minute)
+		w.passes(1)
+	}
+	require.InDelta(t, 600, float64(w.recommendations("web")[0].Target.Cpu().MilliValue()), 1)
+}

@@ -17,7 +17,7 @@ func (w *world) deleteVPA(name string) {
 	require.Eventually(w.t, func() bool {
 		_, err := w.loop.Roster.VPAs.VerticalPodAutoscalers("ns").Get(name)
 		return apierrors.IsNotFound(err)
-	}, 5*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // createVPA creates the VPA web again, with a UID of its own.

@@ -151,7 +151,7 @@ func (w *world) settle() {
 			}
 		}
 		return true
-	}, 5*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 func sameStatus(a, b *vpav1.VerticalPodAutoscaler) bool {

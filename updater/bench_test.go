@@ -30,8 +30,9 @@ func settled(tb testing.TB, vpas, podsOfEach int) (loop *Loop, fresh func() *vie
 	config := Default()
 	c := newCaches(config, &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewClientset()})
 	require.NoError(tb, c.targets.Remember(c.controllers))
+	var trimmer client.Trimmer
 	put := func(store interface{ Add(any) error }, o any) {
-		trimmed, err := client.Trim(o)
+		trimmed, err := trimmer.Trim(o)
 		require.NoError(tb, err)
 		require.NoError(tb, store.Add(trimmed))
 	}

@@ -2,18 +2,22 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/updater/boost"
+	"loadline.dev/loadline/updater/budgets"
 	"loadline.dev/loadline/updater/capacity"
 	"loadline.dev/loadline/updater/growth"
 	"loadline.dev/loadline/updater/pinning"
@@ -24,12 +28,15 @@ import (
 // caches are the objects of the cluster that the updater reads.
 type caches struct {
 	controllers, pods informers.SharedInformerFactory
-	surroundings      informers.SharedInformerFactory // nodes and quotas
+	surroundings      informers.SharedInformerFactory // nodes, quotas and PodDisruptionBudgets
+	retry             time.Duration                   // of what may not be read; 0: client.RetryForbidden
 	whole             bool                            // all namespaces are seen, so nodes can be judged
 	static            labels.Selector                 // nodes with the static CPU manager policy
 	vpas              externalversions.SharedInformerFactory
 	targets           *target.Resolver
+	generations       target.Generations
 	forget            func() // looks kinds up again
+	kube              kubernetes.Interface
 	refreshing        sync.WaitGroup
 }
 
@@ -41,6 +48,7 @@ func newCaches(config *Config, clients *client.Clients) *caches {
 		pods:        client.Factory(clients.Kube, namespace, client.ObjectResync, client.Running),
 		vpas:        client.VPAFactory(clients.VPA, namespace),
 		forget:      scales.Reset,
+		kube:        clients.Kube,
 
 		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, ""),
 		whole:        namespace == "",
@@ -58,15 +66,13 @@ func (c *caches) fill(ctx context.Context) error {
 		"verticalpodautoscalers": c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().HasSynced,
 	}
 	maps.Copy(synced, c.targets.Synced())
-	// Without permission to list them, nothing is known of nodes or quotas; that
-	// must not keep the updater from its work.
-	c.surroundings.Core().V1().ResourceQuotas().Informer()
-	if c.whole {
-		if err := c.surroundings.Core().V1().Nodes().Informer().SetTransform(pinning.Trim(c.static)); err != nil {
-			return fmt.Errorf("watch nodes: %w", err)
-		}
+	if err := c.surround(); err != nil {
+		return err
 	}
 	if err := c.targets.Remember(c.controllers); err != nil {
+		return err
+	}
+	if err := c.generations.Watch(c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()); err != nil {
 		return err
 	}
 	c.surroundings.Start(ctx.Done())
@@ -75,6 +81,30 @@ func (c *caches) fill(ctx context.Context) error {
 	c.vpas.Start(ctx.Done())
 	c.refreshing.Go(func() { c.targets.Run(ctx, c.forget) })
 	return client.Sync(ctx, synced)
+}
+
+// surround makes the informers of nodes and quotas. Without permission to list them,
+// nothing is known of these; that must not keep the updater from its work.
+func (c *caches) surround() error {
+	quotas := c.surroundings.Core().V1().ResourceQuotas().Informer()
+	if err := client.Optional(quotas, c.retry, "ResourceQuotas cannot be read, so it is not asked whether they have room for a change"); err != nil {
+		return fmt.Errorf("watch resource quotas: %w", err)
+	}
+	disruptions := c.surroundings.Policy().V1().PodDisruptionBudgets().Informer()
+	if err := errors.Join(disruptions.SetTransform(budgets.Trim), client.Optional(disruptions, c.retry,
+		"PodDisruptionBudgets cannot be read, so all pods of a namespace count as if they shared one, and resizes restart one after the other")); err != nil {
+		return fmt.Errorf("watch PodDisruptionBudgets: %w", err)
+	}
+	if !c.whole {
+		return nil
+	}
+	nodes := c.surroundings.Core().V1().Nodes().Informer()
+	err := errors.Join(nodes.SetTransform(pinning.Trim(c.static)),
+		client.Optional(nodes, c.retry, "Nodes cannot be read, so it is not asked whether they have room for a change, and which have the static CPU manager policy shows only when they refuse"))
+	if err != nil {
+		return fmt.Errorf("watch nodes: %w", err)
+	}
+	return nil
 }
 
 // reader returns what takes snapshots.
@@ -86,6 +116,7 @@ func (c *caches) reader(config *Config) *view.Reader {
 		Targets:      c.targets,
 		Serves:       config.Kube.Serves,
 		PerVPAConfig: config.Gates.PerVPAConfig,
+		Generations:  &c.generations,
 	}
 }
 
@@ -99,6 +130,9 @@ func (c *caches) capacity(config *Config) (r capacity.Reader) {
 	if c.whole {
 		nodes := c.surroundings.Core().V1().Nodes()
 		r.Nodes, r.NodesSynced = nodes.Lister(), nodes.Informer().HasSynced
+		if config.Room == roomAuto {
+			r.Growth = &capacity.Growth{Kube: c.kube, Nodes: r.Nodes, Synced: r.NodesSynced}
+		}
 	}
 	return r
 }
@@ -112,9 +146,15 @@ func (c *caches) pinning() *pinning.Nodes {
 	return &pinning.Nodes{Selector: c.static, Lister: nodes.Lister(), Synced: nodes.Informer().HasSynced}
 }
 
-// grown returns a channel that says when a VPA recommends more memory than
-// before for any container.
-func (c *caches) grown() (<-chan struct{}, error) {
+// disruptions returns what tells which PodDisruptionBudgets count a pod.
+func (c *caches) disruptions() *budgets.Reader {
+	known := c.surroundings.Policy().V1().PodDisruptionBudgets()
+	return &budgets.Reader{Pods: c.pods.Core().V1().Pods().Lister(), Budgets: known.Lister(), Synced: known.Informer().HasSynced}
+}
+
+// grown returns what collects the VPAs that recommend more memory than before for any
+// container.
+func (c *caches) grown() (*growth.Rises, error) {
 	return growth.Watch(c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer())
 }
 

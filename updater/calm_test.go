@@ -17,7 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
@@ -97,7 +99,7 @@ func TestRoomIsLookedForBeforeActing(t *testing.T) {
 		acts    bool
 	}{
 		"room":                     {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "900m"), other}, roomFree, "", true},
-		"no room in place":         {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "850m"), other}, roomFree, disruption.NodeFull, false},
+		"no room in place":         {vpav1.UpdateModeInPlaceOrRecreate, []runtime.Object{node("n1", "850m"), other}, roomFree, "", true},
 		"no room anywhere":         {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other}, roomFree, disruption.NodeFull, false},
 		"a node that can be added": {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other}, roomSize, "", true},
 		"not asked":                {vpav1.UpdateModeRecreate, []runtime.Object{node("n1", "850m"), other, quota}, roomOff, "", true},
@@ -248,7 +250,7 @@ func (w *world) hour(made func(*corev1.Pod)) (evictions int) {
 		require.Eventually(w.t, func() bool {
 			_, err := lister.Get(gone.Name)
 			return apierrors.IsNotFound(err)
-		}, 10*time.Second, time.Millisecond)
+		}, time.Minute, time.Millisecond)
 	}
 	return evictions
 }
@@ -276,21 +278,108 @@ func killed(p *corev1.Pod) {
 		Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", StartedAt: metav1.NewTime(noon.Add(-time.Hour)), FinishedAt: metav1.NewTime(noon)}}}}
 }
 
+// rose are the VPAs that recommend more than before: that of the world.
+var rose = []cache.ObjectName{cache.NewObjectName("shop", "web-vpa")}
+
 func TestCureNeedsNoBudgetAndNoAdmissionController(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(1, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.loop.alive = func(context.Context, time.Time) (bool, error) { return false, nil }
 	w.pass(noon)
 	require.Empty(t, w.writes())
-	w.loop.Cure(t.Context(), noon)
+	w.loop.Cure(t.Context(), noon, rose)
 	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes())
 	require.Equal(t, "200Mi", w.pod("web-1-0").Spec.Containers[0].Resources.Requests.Memory().String())
 
 	w = newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 4)...)
-	w.loop.Cure(t.Context(), noon)
+	w.loop.Cure(t.Context(), noon, rose)
 	require.Empty(t, w.writes(), "nobody suffers")
 	w = newWorld(t, Default(), append(deployment(1, killed), autoscaler(vpav1.UpdateModeRecreate))...)
-	w.loop.Cure(t.Context(), noon)
+	w.loop.Cure(t.Context(), noon, rose)
 	require.Empty(t, w.writes(), "a cure evicts nobody")
+}
+
+// It disturbs the pod once, however that comes about.
+func TestARestartThatBecomesAnEvictionCountsOnce(t *testing.T) {
+	w := newWorld(t, Default(), append(deployment(2, func(p *corev1.Pod) {
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.loop.ledger = calm.NewLedger(calm.Pace{Cluster: 1}, noon)
+	w.refuse("patch", "pods", apierrors.NewBadRequest("not this one"))
+	w.pass(noon)
+	require.Equal(t, []string{"web-1-0", "web-1-0"}, w.evictions())
+	require.NotEmpty(t, w.evicted[0].DeleteOptions.DryRun, "the question whether it may restart")
+	require.Empty(t, w.evicted[1].DeleteOptions.DryRun)
+}
+
+func TestRestartsInPlaceKeepToThePace(t *testing.T) {
+	w := newWorld(t, Default(), append(deployment(4, func(p *corev1.Pod) {
+		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.loop.ledger = calm.NewLedger(calm.Pace{Cluster: 1}, noon)
+	require.True(t, w.loop.ledger.Take("other", noon))
+	w.pass(noon)
+	require.Empty(t, w.writes(), "a pod of another namespace was disturbed within the minute")
+	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "Paced"))
+	w.pass(noon.Add(time.Minute))
+	require.Equal(t, []string{"create pods eviction", "patch pods resize", "patch pods "}, w.writes())
+}
+
+func TestWhatTheAPIServerRefusesIsNotAskedInEachPass(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
+	w.refuse("patch", "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-1-0", errors.New("a quota")))
+	for minute := range 60 {
+		w.pass(noon.Add(time.Duration(minute) * time.Minute))
+	}
+	require.InDelta(t, 14, len(w.writes()), 4, "two pods, each after 0, 1, 2, 4, 8, 16 and 30 minutes; 60 without a pause")
+}
+
+// Nobody has looked whether the admission controller works.
+func TestACureThatIsRefusedEvictsNobody(t *testing.T) {
+	w := newWorld(t, Default(), append(deployment(2, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.refuse("patch", "pods", apierrors.NewBadRequest("not this one"))
+	w.loop.Cure(t.Context(), noon, rose)
+	require.NotEmpty(t, w.writes())
+	require.Empty(t, w.evictions())
+}
+
+// A cure looks at all pods of the cluster, so it must be worth it.
+func TestOnlyKilledPodsOfVPAsThatRoseCauseACure(t *testing.T) {
+	other := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
+	other.Name, other.Spec.TargetRef.Name = "other", "other"
+	elsewhere := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "other"},
+		Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}}}
+	lost := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
+	lost.Name, lost.Spec.TargetRef = "lost", nil
+	for name, c := range map[string]struct {
+		vpa   *vpav1.VerticalPodAutoscaler
+		rose  string
+		pods  func(*corev1.Pod)
+		cause bool
+	}{
+		"its pod was killed":    {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web-vpa", killed, true},
+		"nothing was killed":    {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web-vpa", nil, false},
+		"another one rose":      {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "other", killed, false},
+		"one that is gone":      {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "gone", killed, false},
+		"one without a target":  {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "lost", killed, false},
+		"one that never evicts": {autoscaler(vpav1.UpdateModeInPlace), "web-vpa", killed, true},
+		"one without resizes":   {autoscaler(vpav1.UpdateModeRecreate), "web-vpa", killed, false},
+		"one that is off":       {autoscaler(vpav1.UpdateModeOff), "web-vpa", killed, false},
+		"ready again": {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web-vpa", func(p *corev1.Pod) {
+			killed(p)
+			p.Status.ContainerStatuses[0].Ready = true
+		}, false},
+		"ended otherwise": {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web-vpa", func(p *corev1.Pod) {
+			killed(p)
+			p.Status.ContainerStatuses[0].LastTerminationState.Terminated.Reason = "Error"
+		}, false},
+	} {
+		w := newWorld(t, Default(), append(deployment(1, c.pods), c.vpa, other, lost, elsewhere)...)
+		require.Equal(t, c.cause, w.loop.reader.Suffering(t.Context(), []cache.ObjectName{cache.NewObjectName("shop", c.rose)}), name)
+	}
+	config := Default()
+	config.Kube.IgnoredNamespaces = "shop"
+	w := newWorld(t, config, append(deployment(1, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	require.False(t, w.loop.reader.Suffering(t.Context(), rose))
 }
 
 // A container that is killed again and again is not disrupted by a restart, and a
@@ -301,7 +390,7 @@ func TestACureThatRestartsNeedsNoDisruptionBudget(t *testing.T) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
-	w.loop.Cure(t.Context(), noon)
+	w.loop.Cure(t.Context(), noon, rose)
 	require.Equal(t, []string{"patch pods resize", "patch pods ", "patch pods resize", "patch pods "}, w.writes())
 }
 
@@ -315,7 +404,7 @@ func TestMoreMemoryCausesACure(t *testing.T) {
 	_, err = vpas.Update(t.Context(), vpa, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	select {
-	case <-grown:
+	case <-grown.Wake():
 		t.Fatal("only CPU grew")
 	case <-time.After(50 * time.Millisecond):
 	}
@@ -323,10 +412,12 @@ func TestMoreMemoryCausesACure(t *testing.T) {
 	_, err = vpas.Update(t.Context(), vpa, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	select {
-	case <-grown:
+	case <-grown.Wake():
 	case <-time.After(10 * time.Second):
 		t.Fatal("nothing was said")
 	}
+	require.Equal(t, rose, grown.Take())
+	require.Empty(t, grown.Take())
 }
 
 func TestCuresComeSoonAndNotTooOften(t *testing.T) {
@@ -351,20 +442,42 @@ func TestCuresComeSoonAndNotTooOften(t *testing.T) {
 }
 
 func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
-	large := func(p *corev1.Pod) {
-		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("200m", "1Gi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}}
+	pod := func(cpu, request, limit string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list(cpu, request), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}}
+		}
 	}
-	for used, want := range map[amount.Amount]int{350 << 20: 2, 370 << 20: 0} { // the new limit is 400Mi
-		w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	for name, c := range map[string]struct { // 200m and 200Mi are recommended, which is a limit of 400Mi
+		pod           func(*corev1.Pod)
+		used          amount.Amount
+		request, want int64 // memory in MiB, rounded; 0: left alone
+	}{
+		"enough is left":                         {pod("200m", "1Gi", "2Gi"), 350 << 20, 200, 400},
+		"a smaller cut in place of none":         {pod("200m", "1Gi", "2Gi"), 720 << 20, 400, 800},
+		"a smaller cut of little worth":          {pod("200m", "1Gi", "2Gi"), 1700 << 20, 0, 0},
+		"nothing can be cut":                     {pod("200m", "1Gi", "2Gi"), 2040 << 20, 0, 0},
+		"nothing can be cut, but there is CPU":   {pod("100m", "1Gi", "2Gi"), 2040 << 20, 1024, 2048},
+		"the node gave more than it should have": {pod("200m", "1Gi", "2Gi"), 3000 << 20, 0, 0},
+	} {
+		w := newWorld(t, Default(), append(deployment(2, c.pod), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 		w.loop.carrier.(*actuate.Cluster).Memory = func(_ context.Context, namespace, pod string) (map[string]amount.Amount, error) {
 			require.Equal(t, "shop", namespace)
-			return map[string]amount.Amount{"app": used}, nil
+			return map[string]amount.Amount{"app": c.used}, nil
 		}
 		w.pass(noon)
-		require.Len(t, w.writes(), want)
-		require.EqualValues(t, 1-want/2, w.value("loadline_updater_skipped_pods", "reason", "MemoryInUse"))
+		if c.want == 0 {
+			require.Empty(t, w.writes(), name)
+			require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "MemoryInUse"), name)
+			continue
+		}
+		require.Len(t, w.writes(), 2, name)
+		got := w.pod("web-1-0").Spec.Containers[0].Resources
+		require.Equal(t, c.request, (got.Requests.Memory().Value()+1<<19)>>20, name)
+		require.Equal(t, c.want, (got.Limits.Memory().Value()+1<<19)>>20, name)
+		require.Equal(t, "200m", got.Requests.Cpu().String(), name)
+		require.Contains(t, strings.Join(w.told(), "\n"), actuate.EventResized, name)
 	}
-	w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w := newWorld(t, Default(), append(deployment(2, pod("200m", "1Gi", "2Gi")), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.loop.carrier.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]amount.Amount, error) {
 		return nil, errors.New("no metrics API")
 	}

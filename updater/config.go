@@ -29,13 +29,14 @@ type Config struct {
 	BoostSyncs int // workers that take startup boosts back
 
 	Pace   calm.Pace
-	Room   string // which room an eviction needs: roomFree, roomSize or roomOff
+	Room   string // which room an eviction needs: roomAuto, roomFree, roomSize or roomOff
 	Static string // selector of the nodes with the static CPU manager policy
 	DryRun bool   // print what would be done, write nothing
 }
 
 // Values of --eviction-room.
 const (
+	roomAuto = "auto" // as without asking where nodes seem to be added, else free
 	roomFree = "free" // free on a node now
 	roomSize = "size" // a node that is large enough, for clusters that add nodes
 	roomOff  = "off"  // not asked, for resizes neither
@@ -72,7 +73,7 @@ func Default() *Config {
 		Heartbeat:  Heartbeat{Required: true, Name: "vpa-admission-controller", Timeout: time.Minute},
 		BoostSyncs: 1,
 		Pace:       calm.Pace{Cluster: 60, Namespace: 20, SlowStart: 10 * time.Minute},
-		Room:       roomFree,
+		Room:       roomAuto,
 		Static:     "cpumanager=true",
 	}
 }
@@ -115,7 +116,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Pace.Namespace, "namespace-eviction-pace", c.Pace.Namespace, "The same for each namespace. 0: no limit.")
 	fs.DurationVar(&c.Pace.SlowStart, "eviction-slow-start", c.Pace.SlowStart, "How long after the start until --eviction-pace is reached; it begins with 10 a minute. 0: at once.")
 	fs.DurationVar(&c.Disruption.Hold, "undo-after", c.Disruption.Hold, "Shortest time after which a change is undone by one that makes pods smaller again; doubled each time that they go back and forth. 0: at once.")
-	fs.StringVar(&c.Room, "eviction-room", c.Room, "Which room an eviction needs: free, what a node has left now; size, a node that is large enough, for clusters that add nodes; off, which is not to ask, neither for resizes. Quotas count in any case but off.")
+	fs.StringVar(&c.Room, "eviction-room", c.Room, "Which room an eviction needs: auto, any where something shows that nodes are added for pods that find none, else free; free, what a node has left now; size, a node that is large enough, for clusters that add nodes; off, which is not to ask, neither for resizes. Quotas count in any case but off.")
 	fs.BoolVar(&c.Disruption.CapToRoom, "cap-to-room", c.Disruption.CapToRoom, "Where the recommended size does not fit into the node or a quota, resize to what fits, if that is a change of --pod-update-threshold or more. Evictions are never cut.")
 	fs.StringVar(&c.Static, "static-cpu-nodes", c.Static, "Label selector of the nodes whose kubelet has the static CPU manager policy. It refuses pods of class Guaranteed other CPU in place, so they are not asked for it. Empty: known only of nodes that have refused.")
 	fs.BoolVar(&c.DryRun, "dry-run", c.DryRun, "Print what would be done to standard output and write nothing to the cluster, no Lease either.")
@@ -139,8 +140,8 @@ func (c *Config) Validate() error {
 		flags.Check(c.Pace.Namespace >= 0, "namespace-eviction-pace", c.Pace.Namespace, "must not be negative"),
 		flags.Check(c.Pace.SlowStart >= 0, "eviction-slow-start", c.Pace.SlowStart, "must not be negative"),
 		flags.Check(c.Disruption.Hold >= 0, "undo-after", c.Disruption.Hold, "must not be negative"),
-		flags.Check(slices.Contains([]string{roomFree, roomSize, roomOff}, c.Room), "eviction-room", c.Room, "must be free, size or off"),
-		flags.Check(!c.Disruption.CapToRoom || c.Room != roomOff, "cap-to-room", c.Disruption.CapToRoom, "needs --eviction-room=free or size, or nobody knows what fits"),
+		flags.Check(slices.Contains([]string{roomAuto, roomFree, roomSize, roomOff}, c.Room), "eviction-room", c.Room, "must be auto, free, size or off"),
+		flags.Check(!c.Disruption.CapToRoom || c.Room != roomOff, "cap-to-room", c.Disruption.CapToRoom, "needs --eviction-room=auto, free or size, or nobody knows what fits"),
 		flags.Check(badSelector == nil, "static-cpu-nodes", c.Static, fmt.Sprintf("must be a label selector such as cpumanager=true: %v", badSelector)),
 		flags.Check(c.Heartbeat.Timeout > 0, "admission-controller-status-lease-timeout", c.Heartbeat.Timeout, "must be longer than 0"),
 		flags.Check(c.Heartbeat.Name != "" || !c.Heartbeat.Required, "admission-controller-status-lease-name", `""`, "must be the name of a Lease"),

@@ -15,6 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/budgets"
 	"loadline.dev/loadline/updater/capacity"
 	"loadline.dev/loadline/updater/explain"
 	"loadline.dev/loadline/updater/pinning"
@@ -31,6 +32,7 @@ type carrier interface {
 	Pause(ctx context.Context, pod *corev1.Pod, p calm.Pause) error
 	NotResizable(ctx context.Context, pod *corev1.Pod)
 	LeftAlone(skipped []disruption.Skip)
+	Room(explained string)
 	Lasting(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string)
 }
 
@@ -47,6 +49,7 @@ type Loop struct {
 
 	capacity capacity.Reader
 	nodes    *pinning.Nodes
+	budgets  *budgets.Reader
 	ledger   *calm.Ledger // nil: no pace
 	memory   past.Memory
 	teller   explain.Teller
@@ -57,7 +60,7 @@ type Loop struct {
 }
 
 func newLoop(config disruption.Config, reader *view.Reader, m *tally.Metrics) *Loop {
-	return &Loop{config: config, reader: reader, metrics: m, planner: disruption.Plan, known: map[cache.ObjectName]bool{}, nodes: &pinning.Nodes{}}
+	return &Loop{config: config, reader: reader, metrics: m, planner: disruption.Plan, known: map[cache.ObjectName]bool{}, nodes: &pinning.Nodes{}, budgets: &budgets.Reader{}}
 }
 
 // RunOnce makes one pass: it looks at all pods that a VPA controls and changes
@@ -87,9 +90,10 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 
 // Cure gives pods that were killed for want of memory, and are not ready, what
 // is recommended now. It does nothing else, and needs no admission controller:
-// the pods stay.
-func (l *Loop) Cure(ctx context.Context, now time.Time) {
-	if !l.reader.Suffering() {
+// the pods stay. Only if there are such pods of the VPAs that recommend more memory
+// than before it looks at all others, too.
+func (l *Loop) Cure(ctx context.Context, now time.Time, more []cache.ObjectName) {
+	if !l.reader.Suffering(ctx, more) {
 		return
 	}
 	snapshot, err := l.reader.Read(ctx, func(string) {})
@@ -132,16 +136,19 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 	if err := l.nodes.Mark(&s.View, s.Pod, now); err != nil {
 		klog.FromContext(ctx).Error(err, "It is not known which nodes have the static CPU manager policy")
 	}
+	if growth := l.capacity.Growth; growth != nil && growth.Look(ctx, now) {
+		klog.FromContext(ctx).Info("Room for evictions (--eviction-room=auto): " + growth.Explain())
+		l.carrier.Room(growth.Explain())
+		l.teller.Room = growth.Explain()
+	}
 	result := l.planAll(ctx, s, now)
 	if len(result.Actions) == 0 {
 		return result
 	}
+	l.budgets.Mark(&s.View, result.Actions, s.Pod)
 	room, err := l.capacity.Room()
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "It is not known whether there is room for changes")
-	}
-	if room == nil {
-		return result
 	}
 	s.View.Room = room
 	return l.planAll(ctx, s, now)

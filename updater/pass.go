@@ -97,9 +97,8 @@ func (p *pass) carryOut(ctx context.Context, actions []disruption.Action) {
 		}
 		if reason == disruption.RateLimited {
 			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further change before the next one", "left", len(actions)-i)
-			if i > 0 {
-				p.turn = vpaOf(actions[i-1].Subject)
-			}
+			// Also behind the first: what has used up this pass must not do so in each.
+			p.turn = vpaOf(actions[max(i-1, 0)].Subject)
 			for _, left := range actions[i:] {
 				p.skip(left.Subject, reason)
 			}
@@ -132,8 +131,8 @@ func (p *pass) skip(s disruption.Subject, reason disruption.Reason) {
 
 // change makes one change and returns why it did not come about, or nothing.
 func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
-	if p.reader.Stopped(c.Reading) {
-		return disruption.ModeOff
+	if reason := p.reader.Stopped(c.Reading); reason != "" {
+		return reason
 	}
 	if c.Evict {
 		return p.paced(c, func() disruption.Reason { return p.evict(ctx, c) })
@@ -167,10 +166,15 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	case err == nil:
 		p.memory.Tried(c.UID, c.Containers, p.now)
 		p.memory.Did(c.Owner, c.Change, c.Newest, p.now)
+		if !c.Restart.At.IsZero() {
+			p.memory.Disrupted(c.UID, c.Restart)
+		}
 		p.metrics.Resized(score)
 		return ""
 	case errors.Is(err, actuate.ErrInUse):
 		return disruption.MemoryInUse
+	case errors.Is(err, actuate.ErrRestarting):
+		return disruption.RestartUnderWay
 	case errors.Is(err, actuate.ErrRehearsed):
 		return ""
 	case errors.Is(err, actuate.ErrRateLimited):
@@ -187,6 +191,7 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	}
 	p.metrics.FailedResize(score, reason)
 	if errors.Is(err, actuate.ErrProtected) {
+		p.memory.Protect(c.UID, p.now)
 		return disruption.EvictionRefused
 	}
 	p.memory.Tried(c.UID, c.Containers, p.now)
@@ -208,6 +213,8 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 		p.memory.Did(c.Owner, c.Change, c.Newest, p.now)
 		p.metrics.Evicted(score)
 		return ""
+	case errors.Is(err, actuate.ErrRestarting):
+		return disruption.RestartUnderWay
 	case errors.Is(err, actuate.ErrRehearsed), actuate.Gone(err):
 		return ""
 	case errors.Is(err, actuate.ErrRateLimited):

@@ -123,7 +123,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	}
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
 	loop.carrier, loop.capacity = &actuate.Rehearsal{Out: out}, caches.capacity(config)
-	loop.nodes = caches.pinning()
+	loop.nodes, loop.budgets = caches.pinning(), caches.disruptions()
 	loop.ledger = calm.NewLedger(config.Pace, time.Now())
 	if !config.DryRun {
 		events := record.NewBroadcaster(record.WithContext(ctx))
@@ -136,6 +136,8 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 			Kube: clients.Kube, Events: recorder,
 			Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
 			Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
+			Enter:     loop.budgets.Enter,
+			Threshold: config.Disruption.Threshold,
 			Memory:    actuate.Memory(clients.Kube.CoreV1().RESTClient()),
 		}
 	}
@@ -156,9 +158,9 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		return err
 	}
 	p.health.Activate()
-	return tick(ctx, config.Interval, grown, func(ctx context.Context, now time.Time, cure bool) {
+	return tick(ctx, config.Interval, grown.Wake(), func(ctx context.Context, now time.Time, cure bool) {
 		if cure {
-			loop.Cure(ctx, now)
+			loop.Cure(ctx, now, grown.Take())
 			return
 		}
 		loop.RunOnce(ctx, now)

@@ -43,6 +43,7 @@ type world struct {
 	events   *record.FakeRecorder
 	loop     *Loop
 	caches   *caches
+	now      time.Time        // of the last pass
 	heard    []string         // events of hour
 	after    func(minute int) // is called after each pass of hour; nil: nothing
 
@@ -76,15 +77,19 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 	t.Cleanup(cancel)
 	require.NoError(t, w.caches.fill(ctx))
 	w.loop = newLoop(config.planning(), w.caches.reader(config), tally.New(w.registry))
-	w.loop.capacity, w.loop.nodes = w.caches.capacity(config), w.caches.pinning()
-	w.loop.carrier = &actuate.Cluster{Kube: w.kube, Events: w.events,
+	w.loop.capacity, w.loop.nodes, w.loop.budgets = w.caches.capacity(config), w.caches.pinning(), w.caches.disruptions()
+	w.loop.budgets.Clock = func() time.Time { return w.now }
+	w.loop.carrier = &actuate.Cluster{Kube: w.kube, Events: w.events, Enter: w.loop.budgets.Enter, Threshold: config.Disruption.Threshold,
 		Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
 		Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst)}
 	w.kube.ClearActions()
 	return w
 }
 
-func (w *world) pass(now time.Time) { w.loop.RunOnce(w.t.Context(), now) }
+func (w *world) pass(now time.Time) {
+	w.now = now
+	w.loop.RunOnce(w.t.Context(), now)
+}
 
 // refuse makes a call on pods fail from now on.
 func (w *world) refuse(verb, resource string, err error) {
@@ -215,7 +220,7 @@ func (w *world) await(what string, holds func(*corev1.Pod) bool, name string) {
 	require.Eventually(w.t, func() bool {
 		pod, err := w.caches.pods.Core().V1().Pods().Lister().Pods("shop").Get(name)
 		return err == nil && holds(pod)
-	}, 10*time.Second, 5*time.Millisecond, what)
+	}, time.Minute, 5*time.Millisecond, what)
 }
 
 func describe(registry *prometheus.Registry, t *testing.T) []string {

@@ -30,7 +30,7 @@ type apiServer struct {
 
 // replica returns a keeper that registers itself there.
 func (a *apiServer) replica(source Source) *Keeper {
-	r := register.Registrar{Client: a.client.AdmissionregistrationV1(), Config: register.Config{Service: "vpa-webhook", Namespace: "kube-system", TimeoutSeconds: 5}}
+	r := register.Registrar{Client: a.client.AdmissionregistrationV1(), Config: register.Config{Service: "vpa-webhook", Namespace: "kube-system", TimeoutSeconds: 5}, Serving: func() []string { return nil }}
 	return &Keeper{Source: source, Publish: r.Apply, Holder: &Holder{}, Expiry: func(_, _ time.Time) {}}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -30,14 +31,20 @@ const (
 )
 
 // Keeper keeps the serving certificate and the registration of the webhook up to
-// date. It is used by one goroutine.
+// date. It is used by one goroutine, except for Registered.
 type Keeper struct {
 	Source Source
 	// Publish tells the API server which CAs to trust and returns all that it then
 	// trusts. Nil: somebody else registers the webhook.
 	Publish func(ctx context.Context, cas []byte, now time.Time) (trusted []byte, err error)
-	Holder  *Holder
-	Expiry  func(end, now time.Time) // told in each run when the served certificate ends
+	// Interval is how often Source is asked while nothing is about to change; 0: in
+	// each run. A certificate that ends within an hour is looked at in each run, too.
+	Interval time.Duration
+	// Stale reports whether what Publish says besides the CAs is no longer so; nil:
+	// it never is.
+	Stale  func() bool
+	Holder *Holder
+	Expiry func(end, now time.Time) // told in each run when the served certificate ends
 
 	wanted      []byte // CAs that were published last
 	trusted     []byte // what Publish returned for them
@@ -45,28 +52,54 @@ type Keeper struct {
 	since       map[string]time.Time // when a CA in trusted was first seen there, by its bytes
 	waiting     bool                 // a newer certificate is not served yet
 	reportedAt  time.Time
+	loadedAt    time.Time // when Source last answered
+
+	failed atomic.Pointer[error] // why the last registration failed, if it did
+}
+
+// Registered returns why the last attempt to register the webhook failed. It may be
+// called at any time.
+func (k *Keeper) Registered() error {
+	if failed := k.failed.Load(); failed != nil {
+		return *failed
+	}
+	return nil
 }
 
 // RunOnce loads the certificate and registers the webhook where that is due. A
 // certificate that the API server does not trust yet has to wait until it does,
 // as long as there is another one. An error leaves what was there in use.
 func (k *Keeper) RunOnce(ctx context.Context, now time.Time) error {
+	if k.rests(now) {
+		return errors.Join(k.publish(ctx, k.wanted, now), k.report(ctx, now))
+	}
 	serving, err := k.Source(ctx, now, k.trusted)
 	if err != nil {
+		k.loadedAt = time.Time{}
 		return errors.Join(err, k.report(ctx, now))
 	}
-	err = k.publish(ctx, serving.CAs, now)
+	k.loadedAt = now
+	if err = k.publish(ctx, serving.CAs, now); err != nil {
+		k.loadedAt = time.Time{} // those CAs are still to be published
+	}
 	return errors.Join(err, k.choose(ctx, serving, now), k.report(ctx, now))
 }
 
-// publish registers the webhook if the CAs are new, the last time is long ago,
-// or a certificate waits for its CA.
+// rests reports whether Source need not be asked.
+func (k *Keeper) rests(now time.Time) bool {
+	serving := k.Holder.Current()
+	return serving != nil && !k.waiting && now.Before(k.loadedAt.Add(k.Interval)) && serving.NotAfter.After(now.Add(time.Hour))
+}
+
+// publish registers the webhook if the CAs or something else is new, the last time
+// is long ago, or a certificate waits for its CA.
 func (k *Keeper) publish(ctx context.Context, cas []byte, now time.Time) error {
 	if k.Publish == nil {
 		return nil
 	}
 	changed := !bytes.Equal(k.wanted, cas)
-	if !changed && !k.waiting && now.Before(k.publishedAt.Add(republish)) {
+	stale := k.Stale != nil && k.Stale()
+	if !changed && !stale && !k.waiting && now.Before(k.publishedAt.Add(republish)) {
 		return nil
 	}
 	log := klog.FromContext(ctx)
@@ -74,6 +107,7 @@ func (k *Keeper) publish(ctx context.Context, cas []byte, now time.Time) error {
 		log.Info("New client CA found, reloading and patching webhook")
 	}
 	trusted, err := k.Publish(ctx, cas, now)
+	k.failed.Store(&err)
 	if err != nil {
 		return err
 	}

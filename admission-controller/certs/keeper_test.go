@@ -104,4 +104,49 @@ func TestAFailureLeavesWhatIsThere(t *testing.T) {
 	fails = nil
 	require.NoError(t, k.RunOnce(t.Context(), now.Add(republish)))
 	require.Equal(t, 2, published, "somebody may have damaged the registration")
+	stale := true
+	k.Stale = func() bool { return stale }
+	require.NoError(t, k.RunOnce(t.Context(), now.Add(republish+time.Second)))
+	require.Equal(t, 3, published, "what it says is no longer so")
+	stale = false
+	require.NoError(t, k.RunOnce(t.Context(), now.Add(republish+2*time.Second)))
+	require.Equal(t, 3, published)
+}
+
+// A certificate lives for a year.
+func TestASecretIsNotReadAllTheTime(t *testing.T) {
+	client := fake.NewClientset()
+	store := Store{Secrets: client.CoreV1(), Namespace: "n", Name: "s", Hosts: hosts, Schedule: DefaultSchedule()}
+	published := 0
+	k := &Keeper{Source: store.Load, Interval: 30 * time.Second, Holder: &Holder{}, Expiry: func(_, _ time.Time) {},
+		Publish: func(_ context.Context, cas []byte, _ time.Time) ([]byte, error) { published++; return cas, nil }}
+	now := time.Now()
+	require.NoError(t, k.RunOnce(t.Context(), now))
+	client.ClearActions()
+	for i := range 6 {
+		require.NoError(t, k.RunOnce(t.Context(), now.Add(time.Duration(i+1)*10*time.Second)))
+	}
+	require.Len(t, client.Actions(), 2)
+	require.Equal(t, 2, published, "the registration is written as before")
+	late := k.Holder.Current().NotAfter.Add(-30 * time.Minute)
+	k.loadedAt = late
+	client.ClearActions()
+	require.NoError(t, k.RunOnce(t.Context(), late))
+	require.NotEmpty(t, client.Actions(), "it ends soon")
+}
+
+// The updater must not evict while new pods do not come to the webhook.
+func TestAWebhookThatIsNotRegisteredSaysSo(t *testing.T) {
+	store := Store{Secrets: fake.NewClientset().CoreV1(), Namespace: "n", Name: "s", Hosts: hosts, Schedule: DefaultSchedule()}
+	forbidden := errors.New("forbidden")
+	k := &Keeper{Source: store.Load, Interval: time.Minute, Holder: &Holder{}, Expiry: func(_, _ time.Time) {}, Publish: func(_ context.Context, cas []byte, _ time.Time) ([]byte, error) {
+		require.NotEmpty(t, cas)
+		return cas, forbidden
+	}}
+	now := time.Now()
+	require.Error(t, k.RunOnce(t.Context(), now))
+	require.ErrorIs(t, k.Registered(), forbidden)
+	forbidden = nil
+	require.NoError(t, k.RunOnce(t.Context(), now.Add(time.Second)))
+	require.NoError(t, k.Registered())
 }

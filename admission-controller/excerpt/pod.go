@@ -1,7 +1,6 @@
 package excerpt
 
 import (
-	"encoding/json"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,10 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// MostContainers is how many containers of a pod are read, those that run before
+// the others included. A pod with more is ErrTooMuch.
+const MostContainers = 300
+
 // Pod reads the parts of a pod that decide what it gets: its names, labels and
 // owners, whether it has annotations (the map is empty then), the names and
 // resources of its containers, and what quotas look at. It fails when raw is no
-// pod.
+// pod, and with ErrTooMuch when it has more parts than any pod.
 func Pod(raw []byte) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	r := Read(raw)
@@ -24,11 +27,7 @@ func Pod(raw []byte) (*corev1.Pod, error) {
 			pod.Spec = r.spec()
 		}
 	}
-	if r.Done() {
-		return pod, nil
-	}
-	pod = &corev1.Pod{}
-	if err := json.Unmarshal(raw, pod); err != nil {
+	if err := r.Err(); err != nil {
 		return nil, fmt.Errorf("not a pod: %w", err)
 	}
 	return pod, nil
@@ -92,7 +91,9 @@ func (r *Reader) spec() (spec corev1.PodSpec) {
 		case "initContainers":
 			spec.InitContainers = r.containers()
 		case "resources":
-			r.Into(&spec.Resources)
+			if spec.Resources = nil; !r.null() {
+				spec.Resources = new(r.resources())
+			}
 		case "overhead":
 			spec.Overhead = r.list()
 		case "activeDeadlineSeconds":
@@ -111,6 +112,10 @@ func (r *Reader) containers() (containers []corev1.Container) {
 	for range r.Elements() {
 		if containers == nil {
 			containers = make([]corev1.Container, 0, usualContainers)
+		}
+		if r.sized++; r.sized > MostContainers {
+			r.tooMuch(fmt.Sprintf("more than %d containers", MostContainers))
+			return nil
 		}
 		containers = append(containers, corev1.Container{})
 		c := &containers[len(containers)-1]
@@ -138,10 +143,26 @@ func (r *Reader) resources() (resources corev1.ResourceRequirements) {
 		case "requests":
 			resources.Requests = r.list()
 		case "claims":
-			r.Into(&resources.Claims)
+			resources.Claims = r.claims()
 		}
 	}
 	return resources
+}
+
+func (r *Reader) claims() (claims []corev1.ResourceClaim) {
+	for range r.Elements() {
+		var claim corev1.ResourceClaim
+		for name := range r.Members() {
+			switch string(name) {
+			case "name":
+				claim.Name = r.Text()
+			case "request":
+				claim.Request = r.Text()
+			}
+		}
+		claims = append(claims, claim)
+	}
+	return claims
 }
 
 func (r *Reader) list() corev1.ResourceList {
@@ -167,8 +188,12 @@ func (r *Reader) resourceName(name []byte) corev1.ResourceName {
 }
 
 func (r *Reader) quantity() (q resource.Quantity) {
-	if raw := r.Raw(); raw != nil && q.UnmarshalJSON(raw) != nil {
-		r.failed = true
+	raw := r.Raw()
+	if raw == nil || !r.sound(raw) {
+		return q
+	}
+	if err := q.UnmarshalJSON(raw); err != nil {
+		r.reject(raw, "a quantity such as 250m or 1Gi")
 	}
 	return q
 }

@@ -2,8 +2,10 @@ package excerpt
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,16 +52,45 @@ func TestAUsualPodIsReadAsEncodingJSONReadsIt(t *testing.T) {
 	require.Len(t, got.OwnerReferences, 1)
 }
 
-func TestWhatIsNoPodIsToldByEncodingJSON(t *testing.T) {
+func TestWhatIsNoPodIsTold(t *testing.T) {
 	for in, message := range map[string]string{
-		``: "unexpected end", `7`: "cannot unmarshal number", `{"spec":[]}`: "cannot unmarshal array", `{"metadata":{"name":7}}`: "cannot unmarshal number",
-		`{"spec":{"containers":[{"resources":{"requests":{"cpu":"x"}}}]}}`: "quantities must match", `{"metadata":{}`: "unexpected end", `{} {}`: "after top-level value",
-		`{"spec":{"containers":[{"resources":{"requests":{"cpu":{}}}}]}}`: "quantities must match", `{"spec":{"initContainers":[{"restartPolicy":1}]}}`: "cannot unmarshal number",
-		`{"metadata":{"ownerReferences":[{"controller":"yes"}]}}`: "cannot unmarshal string",
+		``:                        "byte 0 must be '{', not the end",
+		`7`:                       `byte 0 must be '{', not "7"`,
+		`{"spec":[]}`:             `byte 8 must be '{', not "[]}"`,
+		`{"metadata":{"name":7}}`: `byte 20 must be a string, not "7}}"`,
+		`{"metadata":{}`:          "byte 14 must be ',', not the end",
+		`{"metadata":{"x":[`:      "byte 18 must be the rest of an object or a list, not the end",
+		`{} {}`:                   `byte 3 must be the end, not "{}"`,
+		`{"spec":{"containers":[{"resources":{"requests":{"cpu":"x"}}}]}}`: `must be a quantity such as 250m or 1Gi, not "\"x\"}}}]}}"`,
+		`{"spec":{"containers":[{"resources":{"requests":{"cpu":{}}}}]}}`:  "must be a quantity",
+		`{"spec":{"initContainers":[{"restartPolicy":1}]}}`:                "must be a string",
+		`{"metadata":{"ownerReferences":[{"controller":"yes"}]}}`:          "must be true or false",
+		`{"spec":{"activeDeadlineSeconds":"x"}}`:                           "cannot unmarshal string",
 	} {
 		_, err := Pod([]byte(in))
 		require.ErrorContains(t, err, "not a pod: ", in)
 		require.ErrorContains(t, err, message, in)
+		require.NotErrorIs(t, err, ErrTooMuch, in)
+	}
+}
+
+func TestAPodWithMoreThanAnyPodHasIsNotRead(t *testing.T) {
+	list := func(item string, n int) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
+	for name, c := range map[string]struct{ most, more string }{
+		"containers":            {`{"spec":{"containers":[` + list(`{}`, MostContainers) + `]}}`, `{"spec":{"containers":[` + list(`{}`, MostContainers+1) + `]}}`},
+		"containers, two lists": {`{"spec":{"initContainers":[` + list(`{}`, 100) + `],"containers":[` + list(`{}`, 200) + `]}}`, `{"spec":{"initContainers":[` + list(`{}`, 101) + `],"containers":[` + list(`{}`, 200) + `]}}`},
+		"lists of containers":   {`{"spec":{` + list(`"containers":[{}]`, MostContainers) + `}}`, `{"spec":{` + list(`"containers":[{}]`, MostContainers+1) + `}}`},
+		"parts":                 {`{"metadata":{"ownerReferences":[` + list(`{}`, mostParts-2) + `]}}`, `{"metadata":{"ownerReferences":[` + list(`{}`, mostParts-1) + `]}}`},
+		"name":                  {`{"metadata":{"name":"` + strings.Repeat("x", longestText) + `"}}`, `{"metadata":{"name":"` + strings.Repeat("x", longestText+1) + `"}}`},
+		"label":                 {`{"metadata":{"labels":{"` + strings.Repeat("x", longestText) + `":""}}}`, `{"metadata":{"labels":{"` + strings.Repeat("x", longestText+3) + `":""}}}`},
+		"exponent":              {`{"spec":{"overhead":{"cpu":"1e-99"}}}`, `{"spec":{"overhead":{"cpu":"1e-2147483647"}}}`},
+		"quantity":              {`{"spec":{"overhead":{"cpu":` + strings.Repeat("9", 64) + `}}}`, `{"spec":{"overhead":{"cpu":` + strings.Repeat("9", 64+1) + `}}}`},
+		"what is not looked at": {`{"spec":{"volumes":[` + list(`{}`, 2*mostParts) + `]}}`, `{"spec":{"resources":{"claims":[` + list(`{}`, mostParts) + `]}}}`},
+	} {
+		_, err := Pod([]byte(c.most))
+		require.NoError(t, err, name)
+		_, err = Pod([]byte(c.more))
+		require.ErrorIs(t, err, ErrTooMuch, name)
 	}
 }
 
@@ -86,7 +117,7 @@ func FuzzDecodePod(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		_, ours := Pod(raw)
 		var pod corev1.Pod
-		if json.Unmarshal(raw, &pod) != nil {
+		if errors.Is(ours, ErrTooMuch) || json.Unmarshal(raw, &pod) != nil {
 			return
 		}
 		if ours != nil {

@@ -3,25 +3,75 @@ package excerpt
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"iter"
 	"slices"
 )
 
+// Bounds of what is taken of one JSON text. They are far above what Kubernetes
+// lets any object have, and keep a text that somebody wrote to do harm from
+// taking more memory and time than its bytes alone do.
+const (
+	mostParts    = 20_000 // members and elements that are looked at; those that are only stepped over do not count
+	longestText  = 512    // bytes of a name, a label and the like, as they are written
+	longestFound = 20     // bytes of the text that an error quotes
+)
+
+// ErrTooMuch is why a text is not read to its end: it has more parts, or longer
+// ones, than are looked at.
+var ErrTooMuch = errors.New("more than is looked at")
+
 // Reader steps over JSON. Each method takes the value that is next. After the
-// first that does not fit, all take nothing, and Done is false.
+// first that does not fit, all take nothing, and Err says what is wrong.
 type Reader struct {
 	in     []byte
 	at     int
 	failed bool
+	err    error // why failed is true
+	much   bool  // because there is too much
+
+	parts int // members and elements so far
+	sized int // containers of a pod so far
 }
 
 // Read returns a Reader at the beginning of a JSON text.
 func Read(in []byte) *Reader { return &Reader{in: in} }
 
-// Done tells whether the whole text was taken and all of it fitted.
-func (r *Reader) Done() bool {
-	r.space()
-	return !r.failed && r.at == len(r.in)
+// Err says what is wrong with the text, or with what follows it. It is nil when
+// the whole text was taken.
+func (r *Reader) Err() error {
+	if r.space(); !r.failed && r.at < len(r.in) {
+		r.fail("the end")
+	}
+	return r.err
+}
+
+// fail remembers what should stand where the Reader is.
+func (r *Reader) fail(wanted string) {
+	if r.failed {
+		return
+	}
+	found := "the end"
+	if r.at < len(r.in) {
+		found = fmt.Sprintf("%q", r.in[r.at:min(len(r.in), r.at+longestFound)])
+	}
+	r.failed, r.err = true, fmt.Errorf("byte %d must be %s, not %s", r.at, wanted, found)
+}
+
+// tooMuch ends the reading.
+func (r *Reader) tooMuch(of string) {
+	if !r.failed {
+		r.failed, r.much, r.err = true, true, fmt.Errorf("%w: %s", ErrTooMuch, of)
+	}
+}
+
+// part counts a member or an element. It is false when there are too many.
+func (r *Reader) part() bool {
+	if r.parts++; r.parts > mostParts {
+		r.tooMuch(fmt.Sprintf("more than %d members and elements", mostParts))
+	}
+	return !r.failed
 }
 
 // Members returns the names of the members of an object, none for null. The body
@@ -33,7 +83,7 @@ func (r *Reader) Members() iter.Seq[[]byte] {
 			return
 		}
 		for first := true; !r.next('}'); first = false {
-			if !first && !r.expect(',') {
+			if !first && !r.expect(',') || !r.part() {
 				return
 			}
 			r.space()
@@ -48,7 +98,7 @@ func (r *Reader) Members() iter.Seq[[]byte] {
 			}
 			start = r.at
 			if !yield(name) {
-				r.failed = true
+				r.fail("taken")
 			}
 			if r.at == start {
 				r.Skip()
@@ -68,12 +118,12 @@ func (r *Reader) Elements() iter.Seq[int] {
 			return
 		}
 		for i := 0; !r.next(']'); i++ {
-			if i > 0 && !r.expect(',') {
+			if i > 0 && !r.expect(',') || !r.part() {
 				return
 			}
 			start := r.at
 			if !yield(i) {
-				r.failed = true
+				r.fail("taken")
 			}
 			if r.at == start {
 				r.Skip()
@@ -85,17 +135,16 @@ func (r *Reader) Elements() iter.Seq[int] {
 	}
 }
 
-// Text takes a string, "" for null.
+// Text takes a string of at most longestText bytes, "" for null.
 func (r *Reader) Text() string {
 	raw := r.Raw()
-	if len(raw) == 0 {
+	switch {
+	case len(raw) == 0 || !r.short(raw):
 		return ""
-	}
-	if raw[0] != '"' {
-		r.failed = true
+	case raw[0] != '"':
+		r.reject(raw, "a string")
 		return ""
-	}
-	if plain(raw[1 : len(raw)-1]) {
+	case plain(raw[1 : len(raw)-1]):
 		return string(raw[1 : len(raw)-1])
 	}
 	var text string
@@ -103,8 +152,19 @@ func (r *Reader) Text() string {
 	return text
 }
 
+// short reports whether a text, with its quotes, is not too long.
+func (r *Reader) short(text []byte) bool {
+	if len(text) > longestText+2 {
+		r.tooMuch(fmt.Sprintf("a name, label or number of more than %d bytes", longestText))
+	}
+	return !r.failed
+}
+
 // key returns the text of a name of Members.
 func (r *Reader) key(name []byte) string {
+	if !r.short(name) {
+		return ""
+	}
 	if plain(name) {
 		return string(name)
 	}
@@ -120,22 +180,29 @@ func (r *Reader) Truth() *bool {
 		return nil
 	case "true", "false":
 		return new(raw[0] == 't')
+	default:
+		r.reject(raw, "true or false")
+		return nil
 	}
-	r.failed = true
-	return nil
 }
 
-// Into takes a value of any form with encoding/json.
+// Into takes a value of any form and at most longestText bytes with encoding/json.
 func (r *Reader) Into(value any) {
-	if raw := r.Raw(); raw != nil {
+	if raw := r.Raw(); raw != nil && r.short(raw) {
 		r.decode(raw, value)
 	}
 }
 
 func (r *Reader) decode(raw []byte, value any) {
-	if json.Unmarshal(raw, value) != nil {
-		r.failed = true
+	if err := json.Unmarshal(raw, value); err != nil && !r.failed {
+		r.failed, r.err = true, err
 	}
+}
+
+// reject fails because of the value that was taken last.
+func (r *Reader) reject(raw []byte, wanted string) {
+	r.at -= len(raw)
+	r.fail(wanted)
 }
 
 // Raw takes a value of any form and returns its bytes, which are part of the
@@ -161,7 +228,9 @@ func (r *Reader) null() bool {
 	}
 	start := r.at
 	r.word()
-	r.failed = r.failed || string(r.in[start:r.at]) != "null"
+	if word := r.in[start:r.at]; !r.failed && string(word) != "null" {
+		r.reject(word, "null")
+	}
 	return true
 }
 
@@ -184,8 +253,8 @@ func (r *Reader) next(b byte) bool {
 
 // expect steps over white space and b.
 func (r *Reader) expect(b byte) bool {
-	if r.failed || !r.next(b) {
-		r.failed = true
+	if !r.failed && !r.next(b) {
+		r.fail(string([]byte{'\'', b, '\''}))
 	}
 	return !r.failed
 }
@@ -200,7 +269,7 @@ func (r *Reader) Skip() {
 	}
 	r.space()
 	if r.at == len(r.in) {
-		r.failed = true
+		r.fail("a value")
 		return
 	}
 	switch r.in[r.at] {
@@ -219,10 +288,12 @@ func (r *Reader) word() {
 	for ; r.at < len(r.in); r.at++ {
 		switch r.in[r.at] {
 		case ',', '}', ']', ' ', '\n', '\t', '\r':
-			r.failed = r.at == start
+			if r.at == start {
+				r.fail("a value")
+			}
 			return
 		case '"', '{', '[', ':':
-			r.failed = true
+			r.fail("the end of a value")
 			return
 		}
 	}
@@ -255,32 +326,56 @@ func (r *Reader) nested() {
 			return
 		}
 	}
-	r.failed = true
+	r.at = len(in)
+	r.fail("the rest of an object or a list")
 }
 
 // text steps over a string.
 func (r *Reader) text() {
 	if r.at == len(r.in) || r.in[r.at] != '"' {
-		r.failed = true
+		r.fail("a string")
 		return
 	}
-	for from := r.at + 1; ; {
-		length := bytes.IndexByte(r.in[from:], '"')
-		if length < 0 {
-			r.failed = true
+	at := r.at + 1
+	for end := min(len(r.in), at+shortText); at < end; at++ { // most are shorter than a call of IndexByte takes
+		if b := r.in[at]; b == '"' {
+			r.at = at + 1
 			return
-		}
-		end := from + length
-		slashes := 0
-		for r.in[end-1-slashes] == '\\' {
-			slashes++
-		}
-		from = end + 1
-		if slashes%2 == 0 {
-			r.at = from
+		} else if b == '\\' {
+			r.escaped(at)
 			return
 		}
 	}
+	length := bytes.IndexByte(r.in[at:], '"')
+	if length < 0 {
+		r.at = len(r.in)
+		r.fail("the rest of a string")
+		return
+	}
+	if bytes.IndexByte(r.in[at:at+length], '\\') >= 0 {
+		r.escaped(at)
+		return
+	}
+	r.at = at + length + 1
+}
+
+// shortText is the length in bytes of most strings.
+const shortText = 16
+
+// escaped steps over the rest of a string that has escapes.
+func (r *Reader) escaped(at int) {
+	for at < len(r.in) {
+		switch r.in[at] {
+		case '"':
+			r.at = at + 1
+			return
+		case '\\':
+			at++
+		}
+		at++
+	}
+	r.at = len(r.in)
+	r.fail("the rest of a string")
 }
 
 // plain tells whether a string of JSON means itself.

@@ -2,6 +2,7 @@ package excerpt
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -52,7 +53,7 @@ func TestReaderTakesWhatIsThere(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(in), &want))
 		r := Read([]byte(in))
 		require.Equal(t, want, whole(r), in)
-		require.True(t, r.Done(), in)
+		require.NoError(t, r.Err(), in)
 	}
 }
 
@@ -70,7 +71,7 @@ func TestReaderSkipsWhatIsNotTaken(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"a", "b", "c"}, names)
-	require.True(t, r.Done())
+	require.NoError(t, r.Err())
 }
 
 func TestNullIsNothing(t *testing.T) {
@@ -97,7 +98,7 @@ func TestNullIsNothing(t *testing.T) {
 		}
 	}
 	require.Equal(t, 6, n)
-	require.True(t, r.Done())
+	require.NoError(t, r.Err())
 }
 
 func TestReaderNoticesWhatDoesNotFit(t *testing.T) {
@@ -105,7 +106,7 @@ func TestReaderNoticesWhatDoesNotFit(t *testing.T) {
 		`{"b":{"d":[1 2]}}`, `{"x":{`, `{1:2}`, `{"a":1,,}`, `{"a":1,}`, `[1,]`, `[,]`, `}`, `"\x"`, "\"\n\"", `nul`, `nullx`, `tru`, `1"a"`, `{"a":1:2}`} {
 		r := Read([]byte(in))
 		whole(r)
-		require.False(t, r.Done(), in)
+		require.Error(t, r.Err(), in)
 	}
 	for in, take := range map[string]func(r *Reader){
 		`7`: func(r *Reader) { r.Text() }, `[7]`: func(r *Reader) { r.Truth() }, `"a"`: func(r *Reader) { r.Truth() },
@@ -132,7 +133,7 @@ func TestReaderNoticesWhatDoesNotFit(t *testing.T) {
 	} {
 		r := Read([]byte(in))
 		take(r)
-		require.False(t, r.Done(), in)
+		require.Error(t, r.Err(), in)
 		require.Nil(t, r.Raw(), "nothing is taken after that")
 	}
 }
@@ -156,13 +157,17 @@ func FuzzReader(f *testing.F) {
 		var want any
 		valid := json.Unmarshal([]byte(in), &want) == nil
 		skipped := Read([]byte(in))
-		if skipped.Skip(); valid && !skipped.Done() {
+		if skipped.Skip(); valid && skipped.Err() != nil {
 			t.Fatalf("%q was not stepped over", in)
 		}
 		r := Read([]byte(in))
 		got := whole(r)
-		if r.Done() != valid {
-			t.Fatalf("%q: done %v, valid %v", in, r.Done(), valid)
+		err := r.Err()
+		if errors.Is(err, ErrTooMuch) {
+			return
+		}
+		if (err == nil) != valid {
+			t.Fatalf("%q: error %v, valid %v", in, err, valid)
 		}
 		if valid {
 			require.Equal(t, want, got, "%q", in)

@@ -1,7 +1,6 @@
 package excerpt
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -14,33 +13,44 @@ import (
 // operation, and whether it is a dry run. Its objects are parts of the body that
 // are not looked at yet. It fails when the body is no review or has no request.
 func Request(body []byte) (*admissionv1.AdmissionRequest, error) {
-	var request admissionv1.AdmissionRequest
-	present := false
-	r := Read(body)
-	for name := range r.Members() {
-		if string(name) == "request" {
-			request = admissionv1.AdmissionRequest{}
-			present = r.request(&request)
-		}
-	}
-	if r.Done() && present {
-		return &request, nil
-	}
-	var review admissionv1.AdmissionReview
-	if err := json.Unmarshal(body, &review); err != nil {
+	request, r := first(body)
+	if err := r.Err(); err != nil {
 		return nil, fmt.Errorf("not an AdmissionReview: %w", err)
 	}
-	if review.Request == nil {
+	if request == nil {
 		return nil, errors.New("the AdmissionReview has no request")
 	}
-	return review.Request, nil
+	return request, nil
 }
 
-// request takes a request. It is false for null.
-func (r *Reader) request(request *admissionv1.AdmissionRequest) bool {
-	if r.null() {
-		return false
+// Head reads what the beginning of a review says of its request: the API server
+// writes the names and the operation before the objects. It is nil if that is
+// not so.
+func Head(beginning []byte) *admissionv1.AdmissionRequest {
+	request, _ := first(beginning)
+	if request == nil || request.UID == "" {
+		return nil
 	}
+	return request
+}
+
+// first reads the request of a review as far as it can. The request is nil if
+// there is none.
+func first(body []byte) (request *admissionv1.AdmissionRequest, r *Reader) {
+	r = Read(body)
+	for name := range r.Members() {
+		if string(name) != "request" {
+			continue
+		}
+		if request = nil; !r.null() {
+			request = &admissionv1.AdmissionRequest{}
+			r.request(request)
+		}
+	}
+	return request, r
+}
+
+func (r *Reader) request(request *admissionv1.AdmissionRequest) {
 	for name := range r.Members() {
 		switch string(name) {
 		case "uid":
@@ -63,7 +73,6 @@ func (r *Reader) request(request *admissionv1.AdmissionRequest) bool {
 			request.OldObject.Raw = r.Raw()
 		}
 	}
-	return true
 }
 
 func (r *Reader) resource() (resource metav1.GroupVersionResource) {

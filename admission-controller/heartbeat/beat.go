@@ -11,16 +11,24 @@ import (
 )
 
 // Beater writes the heartbeat Lease, but only while the webhook answers probes:
-// over its own port, and on the way that the API server takes. The updater evicts
-// pods as long as the heartbeat is fresh.
+// over its own port, and on the way that the API server takes. Where that way is
+// known it is probed before each heartbeat, and the own port, which decides about
+// the health of the program, once a minute. The updater evicts pods as long as the
+// heartbeat is fresh.
 type Beater struct {
 	Lease *lease.Beat
 	Own   func(ctx context.Context) error                // probes the own port
 	Reach func(ctx context.Context) (server.Route, bool) // false: the way of the API server is not known here
 	Alive func()                                         // told after each answered probe of the own port
 
-	blind bool // it was said that no way is known
+	blind    bool          // it was said that no way is known
+	way      server.Prober // of the API server
+	answered time.Time     // when the own port last did
 }
+
+// ownEvery is how often the own port is probed where the way of the API server is
+// probed each time.
+const ownEvery = time.Minute
 
 // expireTime is how long the end of the program may be held up by the Lease.
 const expireTime = 3 * time.Second
@@ -65,13 +73,18 @@ func (b *Beater) once(ctx context.Context) error {
 func (b *Beater) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.Lease.Interval)
 	defer cancel()
-	if err := b.Own(ctx); err != nil {
-		return err
-	}
-	b.Alive()
 	service, known := b.Reach(ctx)
+	if now := time.Now(); !known || !now.Before(b.answered.Add(ownEvery)) {
+		if err := b.Own(ctx); err != nil {
+			b.answered = time.Time{}
+			return err
+		}
+		b.answered = now
+		b.Alive()
+	}
 	if known {
-		return service.Probe(ctx)
+		b.way.Renew = server.Reconnect
+		return b.way.Probe(ctx, service, time.Now())
 	}
 	if !b.blind {
 		klog.FromContext(ctx).Info("The way of the API server to the webhook is not known here, so only the own port is probed before each heartbeat", "host", service.Host)

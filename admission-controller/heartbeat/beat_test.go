@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -94,6 +96,35 @@ func TestD11NoHeartbeatWithoutTheService(t *testing.T) {
 	b.Reach = func(context.Context) (server.Route, bool) { return server.Route{}, false }
 	require.NoError(t, b.once(t.Context()), "where the way is not known the own port must do")
 	require.NotEmpty(t, client.Actions())
+}
+
+// Each probe costs as much as a request to the API server.
+func TestTheOwnPortIsProbedOnceAMinuteWhereTheServiceIsProbed(t *testing.T) {
+	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	defer webhook.Close()
+	client := fake.NewClientset()
+	own := 0
+	b := Beater{
+		Lease: &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+		Own:   func(context.Context) error { own++; return nil },
+		Reach: func(context.Context) (server.Route, bool) {
+			return server.Route{Address: webhook.Listener.Addr().String(), Host: "webhook"}, true
+		},
+		Alive: func() {},
+	}
+	for range 3 {
+		require.NoError(t, b.once(t.Context()))
+	}
+	require.Equal(t, 1, own)
+	b.answered = b.answered.Add(-ownEvery)
+	require.NoError(t, b.once(t.Context()))
+	require.Equal(t, 2, own)
+	b.answered = b.answered.Add(-ownEvery)
+	b.Own = func(context.Context) error { own++; return errors.New("stuck") }
+	for range 2 {
+		require.ErrorContains(t, b.once(t.Context()), "stuck")
+	}
+	require.Equal(t, 4, own, "until it answers")
 }
 
 func TestHealth(t *testing.T) {

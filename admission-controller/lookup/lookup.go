@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -51,6 +52,14 @@ func (f *Finder) Serves(namespace string) bool {
 	return f.namespaces[namespace] > 0
 }
 
+// Namespaces returns the namespaces that have a VPA that may change their pods,
+// sorted.
+func (f *Finder) Namespaces() []string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return slices.Sorted(maps.Keys(f.namespaces))
+}
+
 // New returns a Finder without VPAs. The context ends its logs.
 func New(ctx context.Context, resolver Resolver) *Finder {
 	return &Finder{
@@ -72,7 +81,7 @@ func (f *Finder) Handler(wanted func(target.Key)) cache.ResourceEventHandler {
 			return
 		}
 		f.Put(vpa)
-		if vpa.Spec.TargetRef == nil {
+		if !takesPart(vpa) {
 			return
 		}
 		if key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef); key.Custom() {
@@ -90,11 +99,16 @@ func (f *Finder) Handler(wanted func(target.Key)) cache.ResourceEventHandler {
 	}
 }
 
-// Put adds a VPA or replaces it. A VPA that never changes new pods (mode Off
-// without a startup boost) or has no target is left out.
+// takesPart reports whether a VPA may control new pods: it has a target and is not
+// idle. An idle one comes behind all others and would do nothing with a pod.
+func takesPart(vpa *vpav1.VerticalPodAutoscaler) bool {
+	return vpa.Spec.TargetRef != nil && !convert.Claim(vpa).Idle
+}
+
+// Put adds a VPA or replaces it. One that does not take part is left out.
 func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
 	name := cache.MetaObjectToName(vpa)
-	if vpa.Spec.TargetRef == nil || convert.Mode(vpa) == vpav1.UpdateModeOff && !convert.HasBoost(vpa) {
+	if !takesPart(vpa) {
 		f.Remove(name)
 		return
 	}
@@ -104,14 +118,9 @@ func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
 		f.namespaces[vpa.Namespace]++
 	}
 	f.vpas[name] = vpa
-	f.index.Put(ownership.VPA{
-		Namespace:  vpa.Namespace,
-		Name:       vpa.Name,
-		TargetKind: vpa.Spec.TargetRef.Kind,
-		TargetName: vpa.Spec.TargetRef.Name,
-		Created:    vpa.CreationTimestamp.Time,
-		Selects:    f.selects(vpa),
-	})
+	claim := convert.Claim(vpa)
+	claim.Selects = f.selects(vpa)
+	f.index.Put(claim)
 }
 
 // selector returns what tells whether the target of a VPA selects pods with some

@@ -82,6 +82,46 @@ func TestFind(t *testing.T) {
 	require.Empty(t, f.namespaces)
 }
 
+func TestOfSeveralVPAsTheOneThatControlsIsFound(t *testing.T) {
+	for _, c := range testkit.AllRivals() {
+		f := New(t.Context(), &cluster{})
+		for _, vpa := range c.VPAs {
+			f.Put(vpa)
+		}
+		got, err := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+		require.NoError(t, err, c.Name)
+		if got == nil {
+			got = &vpav1.VerticalPodAutoscaler{}
+		}
+		require.Equal(t, c.Webhook, got.Name, c.Name)
+	}
+}
+
+// Nobody asks for the pods of a VPA that changes none.
+func TestTheTargetOfAnIdleVPAIsNotRead(t *testing.T) {
+	var wanted []target.Key
+	h := New(t.Context(), &cluster{}).Handler(func(key target.Key) { wanted = append(wanted, key) })
+	rollout := func(v *vpav1.VerticalPodAutoscaler) {
+		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: v.Name}
+	}
+	h.OnAdd(testkit.VPA("idle", rollout, testkit.Mode(vpav1.UpdateModeOff)), true)
+	h.OnAdd(testkit.VPA("acting", rollout), true)
+	require.Equal(t, []target.Key{{Namespace: testkit.Namespace, Group: "argoproj.io", Kind: "Rollout", Name: "acting"}}, wanted)
+}
+
+// Pods of a node are static; they have no VPA, whatever one says of its target.
+func TestStaticPodsHaveNoVPA(t *testing.T) {
+	f := New(t.Context(), &cluster{})
+	f.Put(testkit.VPA("v", func(v *vpav1.VerticalPodAutoscaler) {
+		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "v1", Kind: "Node", Name: "n"}
+	}))
+	pod := testkit.Pod("p")
+	pod.OwnerReferences[0] = metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "n", Controller: new(true)}
+	got, err := f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.Nil(t, got)
+}
+
 func TestAPodWithoutVPAInItsNamespaceCostsNothing(t *testing.T) {
 	c := &cluster{}
 	f := New(t.Context(), c)

@@ -2,41 +2,79 @@ package lookup
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // Scout reads ahead what Find will need of kinds that no informer holds, so that
-// Find itself never waits for the API server. It is safe for concurrent use.
+// Find itself never waits for the API server. Anybody can write any owner into a
+// pod, so there is a bound, and each namespace has the same share of it and of the
+// reads. It is safe for concurrent use.
 type Scout struct {
 	read  func(ctx context.Context, key target.Key)
-	ready chan struct{} // has one value while the queue may hold something
+	ready chan struct{} // has one value while something may wait
 
-	mu     sync.Mutex
-	queue  []target.Key
-	queued map[target.Key]bool
+	mu      sync.Mutex
+	waiting map[string][]target.Key // by namespace, in order; none is empty
+	order   []string                // of namespaces; the first is read next
+	known   map[target.Key]bool     // those that wait
 }
 
-// scouts is how many answers are awaited at the same time.
-const scouts = 4
+const (
+	// scouts is how many answers are awaited at the same time.
+	scouts = 4
+	// mostWaiting is how many workloads wait to be read, of all namespaces together.
+	mostWaiting = 10_000
+)
 
 // NewScout returns a Scout that reads workloads, and what owns them, with read.
 func NewScout(read func(ctx context.Context, key target.Key)) *Scout {
-	return &Scout{read: read, ready: make(chan struct{}, 1), queued: map[target.Key]bool{}}
+	return &Scout{read: read, ready: make(chan struct{}, 1), waiting: map[string][]target.Key{}, known: map[target.Key]bool{}}
 }
 
 // Want has a workload read soon. It does not wait; a workload that waits already
-// is read once.
+// is read once. When too many wait, the newest of the namespace that has most of
+// them is dropped: the next pod asks for it again.
 func (s *Scout) Want(key target.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.queued[key] {
+	if s.known[key] {
 		return
 	}
-	s.queued[key] = true
-	s.queue = append(s.queue, key)
+	if len(s.known) >= mostWaiting {
+		fullest := s.fullest()
+		if len(s.waiting[key.Namespace])+1 >= len(s.waiting[fullest]) {
+			return
+		}
+		s.dropNewest(fullest)
+	}
+	if len(s.waiting[key.Namespace]) == 0 {
+		s.order = append(s.order, key.Namespace)
+	}
+	s.waiting[key.Namespace] = append(s.waiting[key.Namespace], key)
+	s.known[key] = true
 	s.wake()
+}
+
+// fullest is the namespace of which most workloads wait; of equals the first in
+// the order.
+func (s *Scout) fullest() (fullest string) {
+	for _, namespace := range s.order {
+		if len(s.waiting[namespace]) > len(s.waiting[fullest]) {
+			fullest = namespace
+		}
+	}
+	return fullest
+}
+
+// dropNewest forgets a workload of a namespace of which more than one waits.
+func (s *Scout) dropNewest(namespace string) {
+	keys := s.waiting[namespace]
+	last := len(keys) - 1
+	delete(s.known, keys[last])
+	s.waiting[namespace] = slices.Delete(keys, last, last+1)
 }
 
 func (s *Scout) wake() {
@@ -66,16 +104,24 @@ func (s *Scout) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// next takes the first of the queue and wakes another reader for the rest.
+// next takes the first workload of the namespace that is next, and wakes
+// another reader for the rest.
 func (s *Scout) next() (key target.Key, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.queue) == 0 {
+	if len(s.order) == 0 {
 		return target.Key{}, false
 	}
-	key, s.queue = s.queue[0], s.queue[1:]
-	delete(s.queued, key)
-	if len(s.queue) > 0 {
+	namespace := s.order[0]
+	key, s.order = s.waiting[namespace][0], s.order[1:]
+	delete(s.known, key)
+	if rest := s.waiting[namespace][1:]; len(rest) > 0 {
+		s.waiting[namespace] = rest
+		s.order = append(s.order, namespace)
+	} else {
+		delete(s.waiting, namespace)
+	}
+	if len(s.order) > 0 {
 		s.wake()
 	}
 	return key, true

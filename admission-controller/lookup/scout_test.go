@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -52,6 +53,52 @@ func TestAScoutReadsEachWorkloadOnceAndMoreAtATime(t *testing.T) {
 	})
 }
 
+// Anybody can write any owner into a pod. That must neither fill the memory nor
+// keep the pods of other namespaces waiting.
+func TestAScoutIsBoundedAndFairToNamespaces(t *testing.T) {
+	s := NewScout(nil)
+	for i := range 3 * mostWaiting {
+		s.Want(target.Key{Namespace: "greedy", Name: fmt.Sprint(i)})
+	}
+	require.Len(t, s.known, mostWaiting)
+	for i := range 3 {
+		s.Want(target.Key{Namespace: "shop", Name: fmt.Sprint(i)})
+		s.Want(target.Key{Namespace: "bank", Name: fmt.Sprint(i)})
+	}
+	s.Want(target.Key{Namespace: "greedy", Name: "0"})
+	require.Len(t, s.known, mostWaiting)
+	var order []string
+	for range 10 {
+		key, ok := s.next()
+		require.True(t, ok)
+		order = append(order, key.Namespace+" "+key.Name)
+	}
+	require.Equal(t, []string{"greedy 0", "shop 0", "bank 0", "greedy 1", "shop 1", "bank 1", "greedy 2", "shop 2", "bank 2", "greedy 3"}, order)
+	left := 0
+	for _, ok := s.next(); ok; _, ok = s.next() {
+		left++
+	}
+	require.Equal(t, mostWaiting-10, left)
+	require.Empty(t, s.known)
+	require.Empty(t, s.waiting)
+	require.Empty(t, s.order)
+}
+
+// Where each namespace has its share, nobody takes from another.
+func TestAFullScoutTakesFromNobodyWithLess(t *testing.T) {
+	s := NewScout(nil)
+	for i := range mostWaiting {
+		s.Want(target.Key{Namespace: fmt.Sprint(i % 4), Name: fmt.Sprint(i)})
+	}
+	s.Want(target.Key{Namespace: "1", Name: "more"})
+	for namespace, keys := range s.waiting {
+		require.Len(t, keys, mostWaiting/4, namespace)
+	}
+	s.Want(target.Key{Namespace: "new", Name: "first"})
+	require.Len(t, s.waiting["new"], 1)
+	require.Len(t, s.waiting["0"], mostWaiting/4-1)
+}
+
 // A VPA whose target is of a custom kind: its first pod makes no API call, since
 // the target was read when the VPA came.
 func TestPodsOfCustomControllersNeedNoAPICall(t *testing.T) {
@@ -77,7 +124,7 @@ func TestPodsOfCustomControllersNeedNoAPICall(t *testing.T) {
 	}
 	vpa := testkit.VPA("v", rollout("web"))
 	finder.Handler(scout.Want).OnAdd(vpa, true)
-	require.Eventually(t, func() bool { return calls.Load() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return calls.Load() == 1 }, time.Minute, time.Millisecond)
 
 	pod := testkit.Pod("p")
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "web", Controller: new(true)}}

@@ -52,6 +52,29 @@ func TestD14ContainersWithoutRecommendationStayAsTheyAre(t *testing.T) {
 	require.Equal(t, pod.Spec.Containers[1:], got.Spec.Containers[1:])
 }
 
+// The one container cannot make up for the other: without a change of both the API
+// server refuses the pod for ever.
+func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("a", "cpu=100m", "cpu=100m"), testkit.Container("plain", "cpu=400m memory=1Mi", "cpu=800m"))
+	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("a", "cpu=200m")), podRange("", "cpu=500m"))
+	require.NoError(t, err)
+	got := apply(t, pod, m.Patch)
+	require.Equal(t, "100m", got.Spec.Containers[0].Resources.Requests.Cpu().String())
+	require.Equal(t, "200m", got.Spec.Containers[1].Resources.Requests.Cpu().String())
+	require.Equal(t, "400m", got.Spec.Containers[1].Resources.Limits.Cpu().String())
+	require.Equal(t, "1Mi", got.Spec.Containers[1].Resources.Requests.Memory().String())
+	require.Equal(t, "Pod resources updated by v: container 0: memory: limit NOT set since originalLimit is nil or 0, cpu request, cpu limit; container 1: cpu request, cpu limit", got.Annotations[convert.UpdatesAnnotation])
+	require.Equal(t, []string{"VerticalPodAutoscaler v: container a: cpu cut from 200m to 100m to fit the LimitRanges of namespace default",
+		"VerticalPodAutoscaler v: container plain: cpu changed from 400m to 200m without a recommendation, because the pod would not fit the LimitRanges of namespace default"}, m.Warnings)
+	again, err := Config{}.Patch(got, testkit.VPA("v", testkit.Recommend("a", "cpu=200m")), podRange("", "cpu=500m"))
+	require.NoError(t, err)
+	require.Equal(t, got.Spec, apply(t, got, again.Patch).Spec, "the pod that has it fits")
+
+	m, err = Config{}.Patch(pod, testkit.VPA("v"), podRange("", "cpu=500m"))
+	require.NoError(t, err)
+	require.False(t, m.Resized, "a VPA that recommends nothing moves nothing")
+}
+
 func TestD15NothingIsWrittenForAContainerWithoutAnything(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "", ""))
 	m, err := Config{}.Patch(pod, testkit.VPA("v"), Namespace{})

@@ -51,8 +51,9 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 		if err != nil {
 			return Mutation{}, err
 		}
+		printer := convert.NewPrinter(vpa, namespace.Ranges)
 		for i, s := range sizes {
-			m.container(i, s)
+			m.container(i, s, printer.Sizes(s.Fitted, pod.Spec.Containers[i].Resources))
 		}
 	}
 	if m.resized() {
@@ -106,9 +107,9 @@ func (m *mutation) sizes(room quota.Room) ([]size, error) {
 	current, rules := convert.NewPod(m.pod), convert.Rules(m.vpa)
 	m.given = m.recommendation()
 	fitted := policy.Fit(current, m.given, rules, m.ranges.Ranges).Containers
-	sizes := make([]size, len(fitted))
+	sizes, ruleOf := make([]size, len(fitted)), rules.Lookup()
 	for i := range fitted {
-		rule := rules.For(fitted[i].Name)
+		rule := ruleOf(fitted[i].Name)
 		sizes[i].boosted = m.config.Boost && !rule.Off && rule.Boost.Type != policy.NoBoost
 		if !sizes[i].boosted {
 			continue
@@ -181,9 +182,10 @@ func (m *mutation) warn(format string, args ...any) {
 	m.warnings = append(m.warnings, "VerticalPodAutoscaler "+m.vpa.Name+": "+fmt.Sprintf(format, args...))
 }
 
-func (m *mutation) container(i int, fitted size) {
+// container adds the steps for one container; sizes is what it gets in numbers as
+// people write them.
+func (m *mutation) container(i int, fitted size, sizes corev1.ResourceRequirements) {
 	container := &m.pod.Spec.Containers[i]
-	sizes := convert.Sizes(fitted.Fitted, container.Resources, m.vpa, m.ranges)
 	if len(sizes.Requests)+len(sizes.Limits) == 0 {
 		return
 	}
@@ -199,6 +201,7 @@ func (m *mutation) container(i int, fitted size) {
 	}
 	m.begin(index)
 	m.notes(fitted.Fitted)
+	m.moves(container, fitted.Fitted)
 	m.list(resources+"/requests", container.Resources.Requests, sizes.Requests, requestNotes)
 	m.list(resources+"/limits", container.Resources.Limits, sizes.Limits, limitNotes)
 }
@@ -277,6 +280,18 @@ func (m *mutation) notes(fitted policy.Fitted) {
 			was, is := convert.Quantity(k, from), convert.Quantity(k, to)
 			m.warn("container %s: %s cut from %s to %s to fit %s", fitted.Name, k, was.String(), is.String(), m.bound(cut[k]))
 		}
+	}
+}
+
+// moves warns about sizes that a container gets although nothing is recommended for it.
+func (m *mutation) moves(container *corev1.Container, fitted policy.Fitted) {
+	for _, n := range fitted.Notes {
+		if n.Reason != policy.MovedWithOthers {
+			continue
+		}
+		was, is := container.Resources.Requests[convert.ResourceName(n.Kind)], convert.Quantity(n.Kind, fitted.Requests.Value(n.Kind))
+		m.warn("container %s: %s changed from %s to %s without a recommendation, because the pod would not fit the LimitRanges of namespace %s",
+			fitted.Name, n.Kind, was.String(), is.String(), m.pod.Namespace)
 	}
 }
 

@@ -3,6 +3,7 @@ package register
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,8 +22,8 @@ import (
 const (
 	ConfigurationName = "vpa-webhook-config"
 	WebhookName       = "vpa.k8s.io"
-	// OwnWebhookName is the one for the namespace of the program and for
-	// kube-system where others fail.
+	// OwnWebhookName is the one that never refuses, where others fail: for the
+	// namespace of the program, for kube-system, and for namespaces without VPAs.
 	OwnWebhookName = "own.vpa.k8s.io"
 
 	fieldManager = "vpa-admission-controller"
@@ -35,9 +36,9 @@ type Config struct {
 	Service        string            // used without URL, on port 443
 	Namespace      string            // of the Service
 	TimeoutSeconds int32
-	// Fail refuses pods while the webhook does not answer, but not those of the
-	// program's own namespace and of kube-system: neither it nor the cluster could
-	// ever start again.
+	// Fail refuses pods while the webhook does not answer, but only those that it
+	// might change, and not those of the program's own namespace and of kube-system:
+	// neither it nor the cluster could ever start again.
 	Fail bool
 
 	// Only pods and VPAs of OnlyNamespace, or not those of IgnoredNamespaces,
@@ -46,10 +47,20 @@ type Config struct {
 	IgnoredNamespaces []string
 }
 
-// Registrar writes the configuration.
+// Registrar writes the configuration. It is used by one goroutine.
 type Registrar struct {
 	Client client.MutatingWebhookConfigurationsGetter
 	Config Config
+	// Serving returns the namespaces whose pods the webhook may change, sorted.
+	Serving func() []string
+
+	registered []string // what Serving returned when the configuration was last written
+}
+
+// Stale reports whether other namespaces are served than those that were
+// registered, where that matters.
+func (r *Registrar) Stale() bool {
+	return r.Config.Fail && !slices.Equal(r.Serving(), r.registered)
 }
 
 // attempts is how often Apply starts again when another replica was faster.
@@ -65,7 +76,7 @@ func (r *Registrar) Apply(ctx context.Context, cas []byte, now time.Time) (trust
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("register the webhook in MutatingWebhookConfiguration %s: %w", ConfigurationName, err)
+		return nil, fmt.Errorf("register the webhook in MutatingWebhookConfiguration %s, which must exist where there is no permission to create it: %w", ConfigurationName, err)
 	}
 	return trusted, nil
 }
@@ -81,13 +92,16 @@ func (r *Registrar) apply(ctx context.Context, cas []byte, now time.Time) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	configuration := r.Config.build(wanted.bundle).WithAnnotations(map[string]string{TrustAnnotation: note})
+	serving := r.Serving()
+	configuration := r.Config.build(wanted.bundle, serving).WithAnnotations(map[string]string{TrustAnnotation: note})
 	if !missing {
 		// What another replica added meanwhile must not be lost.
 		configuration.WithResourceVersion(present.ResourceVersion)
 	}
 	options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
-	_, err = r.Client.MutatingWebhookConfigurations().Apply(ctx, configuration, options)
+	if _, err = r.Client.MutatingWebhookConfigurations().Apply(ctx, configuration, options); err == nil {
+		r.registered = serving
+	}
 	return wanted.bundle, err
 }
 
@@ -105,16 +119,20 @@ func trustIn(configuration *admissionv1.MutatingWebhookConfiguration) trust {
 	return t
 }
 
-func (c Config) build(cas []byte) *apply.MutatingWebhookConfigurationApplyConfiguration {
+func (c Config) build(cas []byte, serving []string) *apply.MutatingWebhookConfigurationApplyConfiguration {
 	configuration := apply.MutatingWebhookConfiguration(ConfigurationName).WithLabels(c.Labels)
 	if !c.Fail {
 		return configuration.WithWebhooks(c.webhook(WebhookName, admissionv1.Ignore, c.namespaces(), cas))
 	}
-	others := c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpNotIn, c.vital()...))
-	own := c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpIn, c.vital()...))
+	// Networks and storage have namespaces of their own, and the webhook cannot
+	// start before their pods do.
+	refused := slices.DeleteFunc(slices.Clone(serving), func(name string) bool { return slices.Contains(c.vital(), name) })
+	if len(refused) == 0 {
+		return configuration.WithWebhooks(c.webhook(WebhookName, admissionv1.Ignore, c.namespaces(), cas))
+	}
 	return configuration.WithWebhooks(
-		c.webhook(WebhookName, admissionv1.Fail, others, cas),
-		c.webhook(OwnWebhookName, admissionv1.Ignore, own, cas),
+		c.webhook(WebhookName, admissionv1.Fail, c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpIn, refused...)), cas),
+		c.webhook(OwnWebhookName, admissionv1.Ignore, c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpNotIn, refused...)), cas),
 	)
 }
 

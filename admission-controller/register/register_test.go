@@ -15,6 +15,9 @@ func config() Config {
 	return Config{Service: "vpa-webhook", Namespace: "kube-system", TimeoutSeconds: 30}
 }
 
+// served are the namespaces that have VPAs.
+func served() []string { return []string{"a", "kube-system", "shop"} }
+
 func registered(t *testing.T, client *fake.Clientset) *admissionv1.MutatingWebhookConfiguration {
 	t.Helper()
 	got, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(context.Background(), ConfigurationName, metav1.GetOptions{})
@@ -24,7 +27,7 @@ func registered(t *testing.T, client *fake.Clientset) *admissionv1.MutatingWebho
 
 func written(t *testing.T, client *fake.Clientset, c Config, cas string) *admissionv1.MutatingWebhookConfiguration {
 	t.Helper()
-	r := Registrar{Client: client.AdmissionregistrationV1(), Config: c}
+	r := Registrar{Client: client.AdmissionregistrationV1(), Config: c, Serving: served}
 	_, err := r.Apply(context.Background(), []byte(cas), jan1)
 	require.NoError(t, err)
 	return registered(t, client)
@@ -105,6 +108,41 @@ func TestAFailingWebhookDoesNotKeepItsOwnPodsFromStarting(t *testing.T) {
 	c.Fail = false
 	written(t, client, c, "CA")
 	require.Equal(t, map[string][]admissionv1.FailurePolicyType{"kube-system": {admissionv1.Ignore}, "shop": {admissionv1.Ignore}}, policies(), "once each")
+}
+
+// A network or storage driver has a namespace of its own. If its pods were refused
+// while the webhook is away, the webhook could never come back.
+func TestPodsThatNoVPAMayChangeAreNeverRefused(t *testing.T) {
+	c, client := config(), fake.NewClientset()
+	c.Fail = true
+	names := []string{}
+	r := Registrar{Client: client.AdmissionregistrationV1(), Config: c, Serving: func() []string { return names }}
+	policies := func() map[string]admissionv1.FailurePolicyType {
+		require.True(t, r.Stale() || len(names) == 0, "it must be registered again")
+		_, err := r.Apply(t.Context(), []byte("CA"), jan1)
+		require.NoError(t, err)
+		require.False(t, r.Stale())
+		got := map[string]admissionv1.FailurePolicyType{}
+		for _, hook := range registered(t, client).Webhooks {
+			selector, err := metav1.LabelSelectorAsSelector(hook.NamespaceSelector)
+			require.NoError(t, err)
+			for _, name := range []string{"calico-system", "kube-system", "shop"} {
+				if selector.Matches(labels.Set{"kubernetes.io/metadata.name": name}) {
+					require.Empty(t, got[name], "asked once")
+					got[name] = *hook.FailurePolicy
+				}
+			}
+		}
+		return got
+	}
+	const ignore, fail = admissionv1.Ignore, admissionv1.Fail
+	require.Equal(t, map[string]admissionv1.FailurePolicyType{"calico-system": ignore, "kube-system": ignore, "shop": ignore}, policies())
+	names = []string{"kube-system", "shop"}
+	require.Equal(t, map[string]admissionv1.FailurePolicyType{"calico-system": ignore, "kube-system": ignore, "shop": fail}, policies())
+	names = []string{"kube-system"}
+	require.Equal(t, map[string]admissionv1.FailurePolicyType{"calico-system": ignore, "kube-system": ignore, "shop": ignore}, policies())
+	r.Config.Fail, names = false, nil
+	require.False(t, r.Stale(), "nothing is refused")
 }
 
 func TestD7OnlyTheChosenNamespacesAreSent(t *testing.T) {

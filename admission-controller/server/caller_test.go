@@ -48,7 +48,7 @@ func TestD17OnlyTheAPIServerMayAskIfThatIsDemanded(t *testing.T) {
 	go func() { _ = s.Run(t.Context()) }()
 	route, err := s.Own("127.0.0.1", cas)
 	require.NoError(t, err)
-	require.NoError(t, route.Probe(t.Context()), "the kubelet, which has no certificate, must find it ready")
+	require.NoError(t, (&Prober{}).Probe(t.Context(), route, time.Now()), "the kubelet, which has no certificate, must find it ready")
 
 	ask := func(certificates ...tls.Certificate) (int, error) {
 		roots := x509.NewCertPool()

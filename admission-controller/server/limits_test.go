@@ -2,19 +2,25 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/klog/v2"
 )
 
 // pipes is a listener in memory, so that time limits pass in virtual time.
@@ -131,4 +137,126 @@ func TestMemoryIsTakenForWhatComes(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, http.StatusRequestEntityTooLarge, response.StatusCode)
 	})
+}
+
+// padded is a review of some bytes.
+func padded(size int) string {
+	const member = `"x":""`
+	return strings.Replace(review, `"object":{`, `"object":{"x":"`+strings.Repeat("x", size-len(review)-len(member))+`"`, 1)
+}
+
+// asked sends a review to a handler and returns the answer.
+func asked(h http.Handler, target, body string) string {
+	request := httptest.NewRequest(http.MethodPost, target, strings.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, request)
+	return w.Body.String()
+}
+
+// Whoever sends many large reviews must not fill the memory, and those of usual
+// size are answered all the same.
+func TestLargeReviewsWaitForMemoryAndAreThenAllowedUnseen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		var seen atomic.Int32
+		h := New(Config{Handlers: []Handler{pods(func() Answer { seen.Add(1); return Answer{} })}, Recorder: r}).Handler(klog.Background())
+		ended := make(chan string, largeBodies/MaxBody)
+		var open []*io.PipeWriter
+		const fits = largeBodies / MaxBody
+		for range fits {
+			body, writer := io.Pipe()
+			request := httptest.NewRequest(http.MethodPost, "/?timeout=10s", body)
+			request.Header.Set("Content-Type", "application/json")
+			request.ContentLength = MaxBody
+			go func() {
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, request)
+				ended <- w.Body.String()
+			}()
+			large := padded(MaxBody)
+			_, err := io.WriteString(writer, large[:MaxBody-1])
+			require.NoError(t, err)
+			open = append(open, writer)
+		}
+		synctest.Wait()
+		require.Contains(t, asked(h, "/?timeout=10s", review), `"allowed":true`)
+		require.EqualValues(t, 1, seen.Load(), "one of usual size does not wait")
+		start := time.Now()
+		answer := asked(h, "/?timeout=10s", padded(usualBody+1000))
+		require.Equal(t, 4500*time.Millisecond, time.Since(start), "half of the time that the API server gives")
+		require.Contains(t, answer, `"uid":"u1","allowed":true`)
+		require.Contains(t, answer, "not looked at")
+		require.Equal(t, []Cause{CauseBusy}, r.causes)
+		require.Equal(t, "error Pod", r.requests[1])
+		require.EqualValues(t, 1, seen.Load())
+		_, err := io.WriteString(open[0], "}")
+		require.NoError(t, errors.Join(err, open[0].Close()))
+		require.Contains(t, <-ended, `"uid":"u1"`)
+		asked(h, "/?timeout=10s", padded(usualBody+1000))
+		require.EqualValues(t, 3, seen.Load(), "what was taken is given back")
+		for _, writer := range open[1:] {
+			require.NoError(t, writer.CloseWithError(io.ErrUnexpectedEOF))
+			<-ended
+		}
+		require.Contains(t, asked(h, "/?timeout=10s", padded(MaxBody)), `"uid":"u1"`)
+		require.EqualValues(t, 4, seen.Load())
+	})
+}
+
+func TestReviewsThatWaitTooLongAreAllowedUnseen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		leave := make(chan struct{})
+		var seen atomic.Int32
+		h := New(Config{Recorder: r, Handlers: []Handler{pods(func() Answer { seen.Add(1); <-leave; return Answer{} })}}).Handler(klog.Background())
+		for range answeredAtOnce {
+			go asked(h, "/", review)
+		}
+		synctest.Wait()
+		require.EqualValues(t, answeredAtOnce, seen.Load())
+		start := time.Now()
+		require.Contains(t, asked(h, "/?timeout=2s", review), `"uid":"u1","allowed":true`)
+		require.Equal(t, 900*time.Millisecond, time.Since(start))
+		require.Equal(t, []Cause{CauseBusy}, r.causes)
+		close(leave)
+		synctest.Wait()
+		require.Contains(t, asked(h, "/?timeout=2s", review), `"uid":"u1","allowed":true`)
+		require.EqualValues(t, answeredAtOnce+1, seen.Load())
+	})
+}
+
+// A handler that waits for something must end before the API server gives up.
+func TestHandlersHaveTheTimeOfTheAPIServer(t *testing.T) {
+	for target, want := range map[string]time.Duration{"/?timeout=10s": 9 * time.Second, "/?timeout=500ms": 450 * time.Millisecond, "/": 27 * time.Second, "/?timeout=1h": 27 * time.Second, "/?timeout=-1s": 27 * time.Second, "/?timeout=x": 27 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			h := pods(nil)
+			h.Answer = func(ctx context.Context, _ *admissionv1.AdmissionRequest) Answer {
+				start := time.Now()
+				<-ctx.Done()
+				require.Equal(t, want, time.Since(start), target)
+				return Answer{}
+			}
+			asked(New(Config{Handlers: []Handler{h}, Recorder: &recorder{}}).Handler(klog.Background()), target, review)
+		})
+	}
+}
+
+// A body without its length takes no more than one with it.
+func TestABodyOfUnknownLengthIsRead(t *testing.T) {
+	r := &recorder{}
+	var seen atomic.Int32
+	h := New(Config{Handlers: []Handler{pods(func() Answer { seen.Add(1); return Answer{} })}, Recorder: r}).Handler(klog.Background())
+	for _, size := range []int{len(review) + 6, usualBody - 1, usualBody, usualBody + 1, MaxBody} {
+		for _, length := range []int64{-1, int64(size)} {
+			request := httptest.NewRequest(http.MethodPost, "/", bytes.NewBufferString(padded(size)))
+			request.ContentLength = length
+			request.Header.Set("Content-Type", "application/json")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, request)
+			require.Contains(t, w.Body.String(), `"uid":"u1","allowed":true`, size)
+		}
+	}
+	require.EqualValues(t, 10, seen.Load())
+	require.Empty(t, r.causes)
 }

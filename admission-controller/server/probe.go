@@ -1,12 +1,15 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"time"
 )
 
 // Route is a way to a webhook.
@@ -22,20 +25,60 @@ func (s *Server) Own(host string, cas []byte) (Route, error) {
 	return Route{Address: net.JoinHostPort("127.0.0.1", port), Host: host, CAs: cas}, err
 }
 
-// Probe asks a webhook whether it answers. The connection is made as the API
-// server would make it: a new one, for the given name, trusting only the CAs.
-func (r Route) Probe(ctx context.Context) error {
+// Reconnect is how long probes use a connection.
+const Reconnect = 5 * time.Minute
+
+// Prober asks webhooks whether they answer. A new connection costs ten times what
+// a request does, so it keeps the one that it has, as the API server does. It is
+// used by one goroutine; the zero value connects anew for each probe.
+type Prober struct {
+	Renew time.Duration // how long a connection is used; see Reconnect
+
+	transport *http.Transport // nil: there is no connection
+	route     Route           // of transport
+	since     time.Time
+}
+
+// Probe asks whether the webhook at the end of a route answers. A new connection is
+// made as the API server would make it: for the given name, trusting only the CAs;
+// it is made when the route or the CAs have changed, too, and after a failure.
+func (p *Prober) Probe(ctx context.Context, to Route, now time.Time) error {
+	same := p.route.Address == to.Address && p.route.Host == to.Host && bytes.Equal(p.route.CAs, to.CAs)
+	if !same || !now.Before(p.since.Add(p.Renew)) {
+		p.close()
+	}
+	if p.transport == nil {
+		p.transport, p.route, p.since = to.transport(), to, now
+	}
+	err := to.ask(ctx, p.transport)
+	if err != nil || p.Renew == 0 {
+		p.close()
+	}
+	return err
+}
+
+func (p *Prober) close() {
+	if p.transport != nil {
+		p.transport.CloseIdleConnections()
+		p.transport = nil
+	}
+}
+
+func (r Route) transport() *http.Transport {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(r.CAs)
-	transport := &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: roots, ServerName: r.Host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: len(r.CAs) == 0},
-		DisableKeepAlives: true,
+	return &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: r.Host, MinVersion: tls.VersionTLS12, InsecureSkipVerify: len(r.CAs) == 0},
+		MaxConnsPerHost: 1,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			var dialer net.Dialer
 			return dialer.DialContext(ctx, network, r.Address)
 		},
 	}
-	defer transport.CloseIdleConnections()
+}
+
+// ask sends one probe.
+func (r Route) ask(ctx context.Context, transport *http.Transport) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(r.Host, "443")+ProbePath, nil)
 	if err != nil {
 		return err
@@ -44,9 +87,14 @@ func (r Route) Probe(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the webhook does not answer a probe of its own at %s: %w", r.Address, err)
 	}
-	defer func() { _ = response.Body.Close() }() // nothing of it is read
+	// What is left of the body decides only whether the connection can be kept.
+	_, _ = io.CopyN(io.Discard, response.Body, longestProbe)
+	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("the webhook answers a probe of its own at %s with %s", r.Address, response.Status)
 	}
 	return nil
 }
+
+// longestProbe is more than the answer to a probe has, in bytes.
+const longestProbe = 1 << 10

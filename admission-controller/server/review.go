@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/admission-controller/excerpt"
 	"loadline.dev/loadline/pkg/patch"
 )
 
@@ -51,6 +53,8 @@ const (
 	CauseBody        Cause = "body"         // the body is no AdmissionReview
 	CauseResource    Cause = "resource"     // no handler for the resource or version
 	CauseObject      Cause = "object"       // the object cannot be read
+	CauseTooComplex  Cause = "too_complex"  // the object has more parts than are looked at
+	CauseBusy        Cause = "busy"         // too many or too large reviews at the same time
 	CauseOwner       Cause = "owner"        // the owners of a pod cannot be read
 	CauseBoost       Cause = "boost"        // a startup boost cannot be computed
 	CauseLimitRange  Cause = "limit_range"  // LimitRanges cannot be listed
@@ -81,8 +85,19 @@ type Recorder interface {
 	Problem(cause Cause)
 }
 
-// MaxBody is the largest request body in bytes.
-const MaxBody = 5 << 20
+// Bounds of what reviews take of the memory. Whoever may create pods can send
+// large ones, and many at a time.
+const (
+	// MaxBody is the largest request body in bytes.
+	MaxBody = 5 << 20
+	// usualBody is the size of nearly all bodies in bytes.
+	usualBody = 64 << 10
+	// largeBodies are the bytes of all bodies above usualBody that are in memory at
+	// the same time.
+	largeBodies = 40 << 20
+	// answeredAtOnce is how many reviews are decoded and answered at the same time.
+	answeredAtOnce = 100
+)
 
 // reviewer is the handler of all paths.
 type reviewer struct {
@@ -91,6 +106,8 @@ type reviewer struct {
 	callers  Callers
 	log      klog.Logger
 	reads    func(body []byte) (*admissionv1.AdmissionRequest, error)
+	memory   *budget // of bodies above usualBody, in bytes
+	answers  *budget // that are worked on
 }
 
 // exchange is one request on its way.
@@ -100,6 +117,7 @@ type exchange struct {
 	status, label string
 	about         *admissionv1.AdmissionRequest // nil until it was read
 	after         func()                        // nil: nothing
+	held          int                           // bytes of reviewer.memory
 }
 
 // took records the step that just ended.
@@ -113,18 +131,21 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	now := time.Now()
 	x := &exchange{reviewer: r, started: now, step: now, status: statusError, label: labelUnknown}
 	defer func() {
+		x.memory.give(x.held)
 		total := time.Since(x.started)
 		r.recorder.Step(StepTotal, total)
 		r.recorder.Request(x.status, x.label, total)
 		x.tell()
 	}()
-	body, code := x.read(w, request)
+	ctx, cancel := context.WithDeadline(request.Context(), now.Add(timeout(request)))
+	defer cancel()
+	body, code := x.read(ctx, w, request)
 	x.took(StepRead)
 	if code != 0 {
 		w.WriteHeader(code)
 		return
 	}
-	response := x.admit(request.Context(), body)
+	response := x.answer(ctx, body)
 	x.took(StepAdmit)
 	answer, err := json.Marshal(admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
@@ -168,11 +189,36 @@ func deliver(w http.ResponseWriter, body []byte) error {
 	return http.NewResponseController(w).Flush()
 }
 
-// usualBody is the size of nearly all bodies in bytes.
-const usualBody = 64 << 10
+// longestTimeout is how long the API server waits for an answer at most.
+const longestTimeout = 30 * time.Second
 
-// read returns the body, or the HTTP code of an empty answer.
-func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []byte, code int) {
+// timeout is how long there is for an answer: a little less than what the API
+// server says that it waits.
+func timeout(request *http.Request) time.Duration {
+	waits, err := time.ParseDuration(request.URL.Query().Get("timeout"))
+	if err != nil || waits <= 0 || waits > longestTimeout {
+		waits = longestTimeout
+	}
+	return waits * 9 / 10
+}
+
+// errBusy is why a review is answered without having been looked at.
+var errBusy = errors.New("too many or too large reviews at the same time: this one was not looked at")
+
+// wait takes an amount of a budget. It waits for half of the time that is left,
+// so that there is some for the answer.
+func wait(ctx context.Context, b *budget, amount int) bool {
+	if end, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+		defer cancel()
+	}
+	return b.take(ctx, amount)
+}
+
+// read returns the body, or the HTTP code of an empty answer. The body is nil if
+// there is no memory for it.
+func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *http.Request) (body []byte, code int) {
 	if !x.callers.permits(request) {
 		x.problem(CauseClient, errNoClientCertificate)
 		return nil, http.StatusForbidden
@@ -181,9 +227,13 @@ func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []by
 		x.problem(CauseContentType, fmt.Errorf("content type is %q, must be application/json", kind))
 		return nil, http.StatusOK
 	}
+	bounded := http.MaxBytesReader(w, request.Body, MaxBody)
 	// Memory is taken for what comes, not for what a client says will come.
 	whole := bytes.NewBuffer(make([]byte, 0, min(max(request.ContentLength, 0), usualBody)+bytes.MinRead))
-	_, err := whole.ReadFrom(http.MaxBytesReader(w, request.Body, MaxBody))
+	_, err := whole.ReadFrom(io.LimitReader(bounded, usualBody))
+	if err == nil && whole.Len() == usualBody && request.ContentLength != usualBody {
+		whole, err = x.readRest(ctx, whole, bounded, request.ContentLength)
+	}
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -192,9 +242,53 @@ func (x *exchange) read(w http.ResponseWriter, request *http.Request) (body []by
 	case err != nil:
 		x.problem(CauseBody, err)
 		return nil, http.StatusBadRequest
+	case whole == nil:
+		return nil, 0
 	}
 	return whole.Bytes(), 0
 }
+
+// readRest reads what follows the beginning of a large body, whose length is -1
+// if the client does not say it. Without memory for it, the beginning says what it
+// is about, the rest is dropped, and the body is nil.
+func (x *exchange) readRest(ctx context.Context, beginning *bytes.Buffer, rest io.Reader, length int64) (*bytes.Buffer, error) {
+	if length < 0 || length > MaxBody {
+		length = MaxBody
+	}
+	if !wait(ctx, x.memory, int(length)) {
+		x.about = excerpt.Head(beginning.Bytes())
+		_, err := io.Copy(io.Discard, rest) // a client that still writes might not read the answer
+		return nil, err
+	}
+	x.held = int(length)
+	beginning.Grow(int(length) - beginning.Len() + bytes.MinRead)
+	_, err := beginning.ReadFrom(rest)
+	return beginning, err
+}
+
+// answer returns the response to the review in a body, nil if there was no memory
+// for it.
+func (x *exchange) answer(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
+	if body != nil && wait(ctx, x.answers, 1) {
+		defer x.answers.give(1)
+		return x.admit(ctx, body)
+	}
+	if body != nil {
+		x.about = excerpt.Head(body)
+	}
+	response := &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{warning(unchanged + errBusy.Error())}}
+	if x.about != nil {
+		response.UID = x.about.UID
+		if handler, ok := x.find(x.about); ok {
+			x.label = handler.Label
+		}
+	}
+	x.problem(CauseBusy, errBusy)
+	return response
+}
+
+// unchanged begins the warning about an object that was let through.
+const unchanged = "VPA admission controller: left unchanged: "
 
 // admit returns the response to one review.
 func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
@@ -262,7 +356,7 @@ func (x *exchange) call(ctx context.Context, h Handler, request *admissionv1.Adm
 		x.recorder.Problem(answer.Cause)
 		log.Error(answer.Err, "Allowed unchanged because of a problem", "cause", answer.Cause)
 		answer.Patch = nil
-		answer.Warnings = append(answer.Warnings, warning("VPA admission controller: left unchanged: "+answer.Err.Error()))
+		answer.Warnings = append(answer.Warnings, warning(unchanged+answer.Err.Error()))
 	}()
 	return h.Answer(klog.NewContext(ctx, x.log), request)
 }

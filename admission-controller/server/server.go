@@ -75,7 +75,10 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 		// A client that went away needs no answer.
 		_, _ = io.WriteString(w, "OK")
 	})
-	mux.Handle("/", &reviewer{handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log, reads: excerpt.Request})
+	mux.Handle("/", &reviewer{
+		handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log, reads: excerpt.Request,
+		memory: newBudget(largeBodies), answers: newBudget(answeredAtOnce),
+	})
 	return mux
 }
 

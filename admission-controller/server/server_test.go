@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -155,7 +156,7 @@ func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 	probe := func(ctx context.Context, host string, cas []byte) error {
 		route, err := s.Own(host, cas)
 		require.NoError(t, err)
-		return route.Probe(ctx)
+		return (&Prober{}).Probe(ctx, route, time.Now())
 	}
 	require.NoError(t, probe(ctx, "127.0.0.1", cas))
 	require.NoError(t, probe(ctx, "any.name", nil), "without CAs the certificate is not looked at")
@@ -183,6 +184,38 @@ func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 	require.Contains(t, <-answered, `"allowed":true`, "an open request is answered")
 	require.NoError(t, <-ended)
 	require.Error(t, probe(context.Background(), "127.0.0.1", cas))
+}
+
+// A probe before each heartbeat must not cost a handshake each time.
+func TestAProberKeepsItsConnectionAsLongAsTheRouteIsTheSame(t *testing.T) {
+	cert, cas := selfSigned(t)
+	var handshakes atomic.Int32
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		handshakes.Add(1)
+		return &cert, nil
+	}}
+	s := New(Config{TLS: config, Recorder: &recorder{}})
+	require.NoError(t, s.Listen())
+	go func() { _ = s.Run(t.Context()) }()
+	route, err := s.Own("127.0.0.1", cas)
+	require.NoError(t, err)
+	now := time.Now()
+	p := Prober{Renew: time.Minute}
+	for i := range 6 {
+		require.NoError(t, p.Probe(t.Context(), route, now.Add(time.Duration(i)*10*time.Second)))
+	}
+	require.EqualValues(t, 1, handshakes.Load())
+	require.NoError(t, p.Probe(t.Context(), route, now.Add(time.Minute)))
+	require.EqualValues(t, 2, handshakes.Load(), "it is old")
+	_, others := selfSigned(t)
+	changed := route
+	changed.CAs = others
+	require.Error(t, p.Probe(t.Context(), changed, now.Add(time.Minute)), "the API server trusts other CAs now")
+	require.NoError(t, p.Probe(t.Context(), route, now.Add(time.Minute)), "a failure is not kept")
+	changed = route
+	changed.Address = "127.0.0.1:1"
+	require.ErrorContains(t, p.Probe(t.Context(), changed, now.Add(time.Minute)), "127.0.0.1:1")
+	require.EqualValues(t, 4, handshakes.Load())
 }
 
 // served starts a server and returns a client of it and its URL.
@@ -227,10 +260,10 @@ func TestWhatOnlyTellsOfAnAnswerDoesNotHoldItUp(t *testing.T) {
 }
 
 func TestConnectionsLeaveADrainingReplica(t *testing.T) {
-	client, url, stop := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{} })}, Drain: time.Second})
+	client, url, stop := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{} })}, Drain: 3 * time.Second})
 	require.False(t, send(t, client, url).Close, "connections are kept")
 	stop()
-	require.Eventually(t, func() bool { return send(t, client, url).Close }, 900*time.Millisecond, time.Millisecond,
+	require.Eventually(t, func() bool { return send(t, client, url).Close }, 2900*time.Millisecond, time.Millisecond,
 		"while it drains it answers and sends the client elsewhere")
 }
 
@@ -270,7 +303,7 @@ func TestD12MissingFieldsOfAReviewCrashNothing(t *testing.T) {
 
 func TestAPanicWhileAReviewIsReadLetsItThrough(t *testing.T) {
 	r := &recorder{}
-	h := &reviewer{recorder: r, log: klog.Background(), reads: func([]byte) (*admissionv1.AdmissionRequest, error) { panic("boom") }}
+	h := &reviewer{recorder: r, log: klog.Background(), memory: newBudget(0), answers: newBudget(1), reads: func([]byte) (*admissionv1.AdmissionRequest, error) { panic("boom") }}
 	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(review))
 	request.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
@@ -368,7 +401,7 @@ func TestAPanicAfterTheAnswerLeavesTheConnection(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return slices.Equal(r.causes, []Cause{CausePanic, CausePanic, CausePanic})
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // The bytes of an answer tell where it ends, so that a client that has read it need

@@ -25,19 +25,26 @@ type Scaled struct {
 	On   [amount.Kinds]bool // resources whose usage it looks at
 }
 
+// Bounds of advice: an API server shows 4 KiB of warnings.
+const (
+	mostNamed  = 5  // objects of a kind that stand in the way
+	mostAdvice = 20 // warnings, from which on no more policies are looked at
+)
+
 // Advise returns a warning for each thing about a VPA that is probably not meant.
+// Where there are many of a kind, the first of them suffice.
 func Advise(vpa *vpav1.VerticalPodAutoscaler, v View) (warnings []string) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
 	if v.Target != "" {
 		warn("spec.targetRef: %s: there is nothing to recommend for until it has pods", v.Target)
 	}
-	for _, other := range v.Others {
+	for _, other := range v.Others[:min(len(v.Others), mostNamed)] {
 		warn("spec.targetRef: VerticalPodAutoscaler %s has the same target, %s: only one of them can control its pods; delete one, or let it have another target", other.Name, key)
 	}
 	rules := convert.Rules(vpa)
 	if convert.Mode(vpa) != vpav1.UpdateModeOff {
-		for _, hpa := range v.Scaled {
+		for _, hpa := range v.Scaled[:min(len(v.Scaled), mostNamed)] {
 			for k := range amount.Kind(amount.Kinds) {
 				if hpa.On[k] && controls(rules, k) {
 					warn("spec.targetRef: HorizontalPodAutoscaler %s scales %s on %s: the two can work against each other; leave %s out of controlledResources, or scale on something else", hpa.Name, key, k, k)
@@ -49,6 +56,9 @@ func Advise(vpa *vpav1.VerticalPodAutoscaler, v View) (warnings []string) {
 		return warnings
 	}
 	for i, p := range vpa.Spec.ResourcePolicy.ContainerPolicies {
+		if len(warnings) >= mostAdvice {
+			break
+		}
 		least, most := convert.Resources(p.MinAllowed), convert.Resources(p.MaxAllowed)
 		for k := range amount.Kind(amount.Kinds) {
 			largest, known := v.Largest.Get(k)

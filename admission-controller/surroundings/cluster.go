@@ -1,7 +1,6 @@
 package surroundings
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +8,7 @@ import (
 	"path"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -36,7 +36,7 @@ type Cluster struct {
 	Namespace string           // the only one that is looked at; empty: all
 	VPAs      cache.Indexer    // with ByTarget
 	Targets   *target.Resolver // one that is Remembering: an answer that came too late must not be kept as an error
-	Retry     time.Duration    // after something could not be read; 0: RetryEvery
+	Retry     time.Duration    // after something could not be read; 0: client.RetryForbidden
 
 	quotas  atomic.Pointer[corelisters.ResourceQuotaLister]
 	largest atomic.Pointer[amount.Resources]
@@ -63,11 +63,9 @@ func targetOf(vpa *vpav1.VerticalPodAutoscaler) string {
 }
 
 const (
-	// RetryEvery is how often it is tried to read what was forbidden.
-	RetryEvery = 10 * time.Minute
-
 	nodesEvery = 10 * time.Minute // how old the largest node may be
 	nodesPage  = 250
+	mostHPAs   = 250                    // of a namespace that are looked at for one VPA
 	askTime    = 200 * time.Millisecond // for what is asked about one VPA
 	newsTime   = 100 * time.Millisecond // of that, for news of its target
 	newsEvery  = 10 * time.Millisecond
@@ -112,26 +110,15 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// followQuotas starts an informer once a list has succeeded: an informer without
-// the permission would fill the log.
+// followQuotas keeps quotas known as far as they may be read.
 func (c *Cluster) followQuotas(ctx context.Context) {
-	for told := false; ; told = true {
-		_, err := c.Kube.CoreV1().ResourceQuotas(c.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
-		if err == nil {
-			break
-		}
-		if !told && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("ResourceQuotas cannot be read, so new pods are not cut to what they leave", "reason", err)
-		}
-		if !pause(ctx, cmp.Or(c.Retry, RetryEvery)) {
-			return
-		}
-	}
 	factory := client.Factory(c.Kube, c.Namespace, 0, "")
 	quotas := factory.Core().V1().ResourceQuotas()
-	synced := quotas.Informer().HasSynced
+	if err := client.Optional(quotas.Informer(), c.Retry, "ResourceQuotas cannot be read, so new pods are not cut to what they leave"); err != nil {
+		klog.FromContext(ctx).Error(err, "Watch resource quotas") // only of one that runs already
+	}
 	factory.Start(ctx.Done())
-	if client.Sync(ctx, map[string]cache.InformerSynced{"resourcequotas": synced}) == nil {
+	if cache.WaitForCacheSync(ctx.Done(), quotas.Informer().HasSynced) {
 		lister := quotas.Lister()
 		c.quotas.Store(&lister)
 	}
@@ -218,9 +205,12 @@ func (c *Cluster) others(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.Vert
 
 // scaled lists the HorizontalPodAutoscalers on the target of a VPA.
 func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (found []Scaled, err error) {
+	if vpa.Namespace == "" {
+		return nil, errors.New("the review names no namespace, and those of all are not for one VPA")
+	}
 	raw, err := c.Kube.Discovery().RESTClient().Get().
-		AbsPath("/apis/autoscaling/v2/namespaces", vpa.Namespace, "horizontalpodautoscalers").
-		SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
+		AbsPath("/apis/autoscaling/v2").Namespace(vpa.Namespace).Resource("horizontalpodautoscalers").
+		Param("limit", strconv.Itoa(mostHPAs)).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,20 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
+// containerPolicies checks the policies until there are enough errors.
+func (ch *checker) containerPolicies(all []vpav1.ContainerResourcePolicy, at *field.Path) {
+	if len(all) > mostPolicies {
+		ch.refuse(field.TooMany(at, len(all), mostPolicies))
+		return
+	}
+	for i := range all {
+		if ch.full() {
+			return
+		}
+		ch.containerPolicy(&all[i], at.Index(i))
+	}
+}
+
 func (ch *checker) containerPolicy(p *vpav1.ContainerResourcePolicy, at *field.Path) {
 	if p.ContainerName == "" {
 		ch.refuse(field.Required(at.Child("containerName"), `must be the name of a container, or "*" for all others`))
@@ -30,6 +44,9 @@ func (ch *checker) containerPolicy(p *vpav1.ContainerResourcePolicy, at *field.P
 	}
 	if p.ControlledResources != nil {
 		for i, name := range *p.ControlledResources {
+			if ch.full() {
+				return
+			}
 			ch.controlled(name, at.Child("controlledResources").Index(i))
 		}
 	}
@@ -73,9 +90,9 @@ func (ch *checker) controlled(name corev1.ResourceName, at *field.Path) {
 	switch {
 	case name == corev1.ResourceCPU || name == corev1.ResourceMemory:
 	case ch.had.controlled[string(name)]:
-		ch.warnings = append(ch.warnings, fmt.Sprintf("%s: %q is ignored: only cpu and memory can be controlled", at, name))
+		ch.warn("%s: %q is ignored: only cpu and memory can be controlled", at, shorten(string(name), mostQuoted))
 	default:
-		ch.refuse(field.NotSupported(at, name, []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}))
+		ch.refuse(field.NotSupported(at, string(name), []string{string(corev1.ResourceCPU), string(corev1.ResourceMemory)}))
 	}
 }
 

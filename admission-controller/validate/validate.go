@@ -2,12 +2,14 @@ package validate
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"loadline.dev/loadline/admission-controller/excerpt"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/patch"
 	"loadline.dev/loadline/pkg/recipe"
@@ -23,34 +25,61 @@ type Config struct {
 
 // Verdict is the answer about one object.
 type Verdict struct {
-	Errors   field.ErrorList // in the order of the fields; empty: the object is fine
-	Warnings []string
+	Errors   field.ErrorList   // in the order of the fields, at most mostFindings; empty: the object is fine
+	Warnings []string          // at most mostFindings
 	Patch    []patch.Operation // defaults; empty if there are errors
+	// Object is what was checked, nil if it could not or need not be read; Old is
+	// what it was, nil if there was nothing that can be read.
+	Object, Old *vpav1.VerticalPodAutoscaler
 }
+
+// Bounds of what is said about one object. The message of the answer, the log line
+// and each cause repeat the errors.
+const (
+	mostFindings = 20
+	mostPolicies = 300  // containerPolicies of an object that is checked
+	mostQuoted   = 100  // bytes of a value that a message quotes
+	mostDetail   = 1000 // bytes of what encoding/json says
+)
 
 // Check judges an object. Old is the raw stored object of an update, else nil;
 // one that cannot be read counts as none, so that it can be repaired. An object that is
 // being deleted is let through: its last update takes a finalizer away.
 func (c Config) Check(raw, old []byte) Verdict {
+	if err := excerpt.CheckVPA(raw); err != nil {
+		if excerpt.Deleting(raw) {
+			return Verdict{}
+		}
+		return Verdict{Errors: field.ErrorList{field.Forbidden(field.NewPath("."), err.Error())}}
+	}
 	var object vpav1.VerticalPodAutoscaler
 	if err := json.Unmarshal(raw, &object); err != nil {
-		return Verdict{Errors: field.ErrorList{field.InternalError(field.NewPath("."), fmt.Errorf("not a VerticalPodAutoscaler: %w", err))}}
+		return Verdict{Errors: field.ErrorList{field.InternalError(field.NewPath("."), errors.New(shorten(err.Error(), mostDetail)))}}
 	}
 	if object.DeletionTimestamp != nil {
 		return Verdict{}
 	}
-	ch := checker{config: c}
+	ch, verdict := checker{config: c}, Verdict{Object: &object}
 	var stored vpav1.VerticalPodAutoscaler
-	if len(old) > 0 && json.Unmarshal(old, &stored) == nil {
-		ch.had = featuresOf(&stored)
+	if len(old) > 0 && excerpt.CheckVPA(old) == nil && json.Unmarshal(old, &stored) == nil {
+		ch.had, verdict.Old = featuresOf(&stored), &stored
 	}
 	ch.recipe(object.Annotations[recipe.Annotation], stored.Annotations[recipe.Annotation])
 	ch.spec(&object.Spec)
+	verdict.Errors, verdict.Warnings = ch.errors, ch.warnings
 	if len(ch.errors) == 0 && object.Spec.UpdatePolicy == nil {
 		recreate := vpav1.UpdateModeRecreate
-		ch.defaults = append(ch.defaults, patch.Add("/spec/updatePolicy", vpav1.PodUpdatePolicy{UpdateMode: &recreate}))
+		verdict.Patch = append(verdict.Patch, patch.Add("/spec/updatePolicy", vpav1.PodUpdatePolicy{UpdateMode: &recreate}))
 	}
-	return Verdict{Errors: ch.errors, Warnings: ch.warnings, Patch: ch.defaults}
+	return verdict
+}
+
+// shorten cuts a text to a number of bytes.
+func shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
 }
 
 // features are the fields of an object that need a gate or are no longer
@@ -88,10 +117,27 @@ type checker struct {
 	had      features
 	errors   field.ErrorList
 	warnings []string
-	defaults []patch.Operation
 }
 
-func (ch *checker) refuse(e *field.Error) { ch.errors = append(ch.errors, e) }
+// refuse adds an error, unless there are many already.
+func (ch *checker) refuse(e *field.Error) {
+	if ch.full() {
+		return
+	}
+	if text, ok := e.BadValue.(string); ok {
+		e.BadValue = shorten(text, mostQuoted)
+	}
+	ch.errors = append(ch.errors, e)
+}
+
+// full reports whether more errors would help nobody.
+func (ch *checker) full() bool { return len(ch.errors) >= mostFindings }
+
+func (ch *checker) warn(format string, args ...any) {
+	if len(ch.warnings) < mostFindings {
+		ch.warnings = append(ch.warnings, fmt.Sprintf(format, args...))
+	}
+}
 
 // recipe refuses a recipe that cannot be used: another would serve the VPA at once. One
 // that is stored already does not stop other changes.
@@ -101,14 +147,11 @@ func (ch *checker) recipe(text, stored string) {
 	switch {
 	case problem == "":
 	case text == stored:
-		ch.warnings = append(ch.warnings, fmt.Sprintf("%s: %s; until that is right the recipe is that of the recommender", at, problem))
+		ch.warn("%s: %s; until that is right the recipe is that of the recommender", at, problem)
 	default:
-		ch.refuse(field.Invalid(at, strings.ToValidUTF8(text[:min(len(text), mostQuoted)], ""), problem))
+		ch.refuse(field.Invalid(at, text, problem))
 	}
 }
-
-// mostQuoted bounds how much of an annotation a message quotes, in bytes: there may be 256 KiB of it.
-const mostQuoted = 100
 
 func (ch *checker) spec(spec *vpav1.VerticalPodAutoscalerSpec) {
 	root := field.NewPath("spec")
@@ -116,9 +159,7 @@ func (ch *checker) spec(spec *vpav1.VerticalPodAutoscalerSpec) {
 		ch.updatePolicy(spec.UpdatePolicy, root.Child("updatePolicy"))
 	}
 	if spec.ResourcePolicy != nil {
-		for i := range spec.ResourcePolicy.ContainerPolicies {
-			ch.containerPolicy(&spec.ResourcePolicy.ContainerPolicies[i], root.Child("resourcePolicy", "containerPolicies").Index(i))
-		}
+		ch.containerPolicies(spec.ResourcePolicy.ContainerPolicies, root.Child("resourcePolicy", "containerPolicies"))
 	}
 	ch.startupBoost(spec.StartupBoost, root.Child("startupBoost"))
 	if n := len(spec.Recommenders); n > 1 {
@@ -134,7 +175,7 @@ func (ch *checker) updatePolicy(p *vpav1.PodUpdatePolicy, at *field.Path) {
 	case *p.UpdateMode == vpav1.UpdateModeInPlace && !ch.config.InPlace && !ch.had.inPlace:
 		ch.refuse(field.Forbidden(mode, gateOff("InPlace")+", or use InPlaceOrRecreate"))
 	case *p.UpdateMode == vpav1.UpdateModeAuto:
-		ch.warnings = append(ch.warnings, `spec.updatePolicy.updateMode: "Auto" is deprecated and acts as "Recreate": write "Recreate", or "InPlaceOrRecreate" to resize without a restart`)
+		ch.warn(`spec.updatePolicy.updateMode: "Auto" is deprecated and acts as "Recreate": write "Recreate", or "InPlaceOrRecreate" to resize without a restart`)
 	default:
 		ch.oneOf(mode, *p.UpdateMode, vpav1.UpdateModeOff, vpav1.UpdateModeInitial, vpav1.UpdateModeRecreate,
 			vpav1.UpdateModeInPlaceOrRecreate, vpav1.UpdateModeInPlace, vpav1.UpdateModeAuto)

@@ -128,6 +128,49 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	require.Len(t, errors, 4)
 }
 
+// Each error is in the message, in a cause and in the log line.
+func TestTwentyErrorsAreEnough(t *testing.T) {
+	long := strings.Repeat("é", 10000)
+	for name, policy := range map[string]string{
+		"policies":  strings.Repeat(`{},`, mostPolicies-1) + `{}`,
+		"resources": `{"controlledResources":["` + strings.Repeat(`x","`, 5000) + `x"]}`,
+		"modes":     strings.Repeat(`{"containerName":"c","mode":"`+long+`"},`, 50) + `{}`,
+		"values":    strings.Repeat(`{"containerName":"c","controlledResources":["`+long+`"]},`, 50) + `{}`,
+	} {
+		status := Config{}.Check(object(policies(policy)), nil).Status("v")
+		require.Len(t, status.Details.Causes, mostFindings, name)
+		require.Less(t, len(status.Message), 10000, name)
+	}
+	verdict := Config{}.Check(object(policies(strings.Repeat(`{},`, mostPolicies)+`{}`)), nil)
+	require.Len(t, verdict.Errors, 1)
+	require.Equal(t, "spec.resourcePolicy.containerPolicies: Too many: 301: must have at most 300 items", verdict.Errors[0].Error())
+
+	gpus := object(policies(`{"containerName":"c","controlledResources":["` + strings.Repeat(long+`","`, 50) + `x"]}`))
+	verdict = Config{}.Check(gpus, gpus)
+	require.Empty(t, verdict.Errors)
+	require.Len(t, verdict.Warnings, mostFindings)
+	require.Less(t, len(verdict.Warnings[0]), 300)
+}
+
+func TestWhatIsTooLargeToBeCheckedIsRefusedUnlessItIsBeingDeleted(t *testing.T) {
+	for name, spec := range map[string]string{
+		"parts":    `"resourcePolicy":{"containerPolicies":[` + strings.Repeat(`{},`, 30000) + `{}]}`,
+		"exponent": policies(`{"containerName":"c","minAllowed":{"cpu":"1e-2147483647"}}`),
+		"error":    `"updatePolicy":{"updateMode":"Off","minReplicas":"` + strings.Repeat("x", 100000) + `"}`,
+	} {
+		verdict := Config{}.Check(object(spec), nil)
+		require.Len(t, verdict.Errors, 1, name)
+		require.Less(t, len(verdict.Status("v").Message), 2000, name)
+		if name == "error" {
+			continue
+		}
+		require.Contains(t, verdict.Errors[0].Error(), "more than is looked at", name)
+		deleted := strings.Replace(string(object(spec)), `"name":"v"`, `"name":"v","deletionTimestamp":"2026-01-02T12:00:00Z"`, 1)
+		require.Nil(t, Config{}.Check([]byte(deleted), nil).Status("v"), name)
+		require.Empty(t, Config{}.Check(object(policies(`{"containerName":"c"}`)), object(spec)).Errors, "%s: an old object does not stop a repair", name)
+	}
+}
+
 func TestAnUnreadableOldObjectDoesNotStopARepair(t *testing.T) {
 	verdict := Config{}.Check(object(policies(`{"containerName":"c"}`)), []byte("{"))
 	require.Empty(t, verdict.Errors)
@@ -138,7 +181,7 @@ func TestAnUnreadableObjectIsRefused(t *testing.T) {
 		status := Config{}.Check([]byte(raw), nil).Status("v")
 		require.NotNil(t, status, raw)
 		require.Equal(t, int32(422), status.Code)
-		require.Contains(t, status.Message, "not a VerticalPodAutoscaler", raw)
+		require.Contains(t, status.Message, `VerticalPodAutoscaler.autoscaling.k8s.io "v" is invalid: .: Internal error: `, raw)
 	}
 }
 

@@ -18,27 +18,17 @@ import (
 // same; ours looks whether anything changed.
 func BenchmarkNothingNew(b *testing.B) {
 	f := newFleet(5000)
-	b.Run("upstream", func(b *testing.B) {
-		u := upstreamFleet(b, f, true)
-		f.addToUpstream(u)
-		for tick := range 100 {
-			f.tickUpstream(u, 10*tick)
-		}
-		u.publish(b, f)
+	u, l := grown(b, f)
+	u.publish(b, f)
+	l.publish(b, dayOne)
+	l.publish(b, dayOne)
+	inPairs(b, func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			u.publish(b, f)
 		}
 		perVPA(b, f)
-	})
-	b.Run("loadline", func(b *testing.B) {
-		l := loadlineFleet(b, f, true)
-		addToLoadline(l, f.objects())
-		for tick := range 100 {
-			f.tickLoadline(l, 10*tick)
-		}
-		l.publish(b, dayOne)
-		l.publish(b, dayOne)
+	}, func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			l.publish(b, dayOne)
@@ -47,58 +37,63 @@ func BenchmarkNothingNew(b *testing.B) {
 	})
 }
 
+// grown returns both recommenders after a hundred ticks of a fleet, one every ten
+// minutes.
+func grown(b *testing.B, f fleet) (*upstream, *loadline) {
+	u, l := upstreamFleet(b, f, true), loadlineFleet(b, f, true)
+	f.addToUpstream(u)
+	addToLoadline(l, f.objects())
+	for tick := range 100 {
+		f.tickUpstream(u, 10*tick)
+		f.tickLoadline(l, 10*tick)
+	}
+	return u, l
+}
+
 // The checkpoints of 400 VPAs of which nothing is new. The servers are in memory:
 // what is measured is what the programs do. Upstream looks at all pods for each
 // VPA, so there are no more of them.
 func BenchmarkCheckpointsIdle(b *testing.B) {
 	f := newFleet(2000)
-	b.Run("upstream", func(b *testing.B) {
-		u := upstreamFleet(b, f, true)
-		f.addToUpstream(u)
-		for tick := range 100 {
-			f.tickUpstream(u, 10*tick)
-		}
+	u, l := grown(b, f)
+	client, indexer := fake.NewSimpleClientset(), cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	saver := upkeep.NewSaver(upkeep.Config{
+		Client: client, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(indexer), Workers: 1, Expiry: 8 * 24 * time.Hour,
+		Interval: 10 * time.Minute, Timeout: time.Hour, Contents: l.advisor.Contents,
+	})
+	save := func(scope upkeep.Scope, now time.Time) upkeep.Result {
+		return saver.Save(b.Context(), l.model.VPAs(), scope, now, time.Hour)
+	}
+	require.NoError(b, save(upkeep.All, dayOne).Err)
+	written, err := client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("").List(b.Context(), metav1.ListOptions{})
+	require.NoError(b, err)
+	require.Len(b, written.Items, len(f.vpas)*containersPerPod)
+	for i := range written.Items {
+		require.NoError(b, indexer.Add(&written.Items[i]))
+	}
+	client.ClearActions()
+	later := dayOne
+	perVPA := func(b *testing.B, before uint64) {
+		perVPA(b, f)
+		b.ReportMetric(float64(mallocs()-before)/float64(b.N)/float64(len(f.vpas)), "allocs/VPA")
+	}
+	inPairs(b, func(b *testing.B) {
 		b.ReportAllocs()
 		before := mallocs()
 		for b.Loop() {
 			u.writer.StoreCheckpoints(b.Context(), 1)
 		}
-		perVPA(b, f)
-		b.ReportMetric(float64(mallocs()-before)/float64(b.N)/float64(len(f.vpas)), "allocs/VPA")
-	})
-	b.Run("loadline", func(b *testing.B) {
-		l := loadlineFleet(b, f, true)
-		addToLoadline(l, f.objects())
-		for tick := range 100 {
-			f.tickLoadline(l, 10*tick)
-		}
-		client, indexer := fake.NewSimpleClientset(), cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-		saver := upkeep.NewSaver(upkeep.Config{
-			Client: client, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(indexer), Workers: 1, Expiry: 8 * 24 * time.Hour,
-			Interval: 10 * time.Minute, Timeout: time.Hour, Contents: l.advisor.Contents,
-		})
-		save := func(scope upkeep.Scope, now time.Time) upkeep.Result {
-			return saver.Save(b.Context(), l.model.VPAs(), scope, now, time.Hour)
-		}
-		require.NoError(b, save(upkeep.All, dayOne).Err)
-		written, err := client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("").List(b.Context(), metav1.ListOptions{})
-		require.NoError(b, err)
-		require.Len(b, written.Items, len(f.vpas)*containersPerPod)
-		for i := range written.Items {
-			require.NoError(b, indexer.Add(&written.Items[i]))
-		}
-		client.ClearActions()
-		later := dayOne
+		perVPA(b, before)
+	}, func(b *testing.B) {
 		b.ReportAllocs()
 		before := mallocs()
 		for b.Loop() {
 			later = later.Add(time.Minute)
 			require.Zero(b, save(upkeep.Due, later))
 		}
-		perVPA(b, f)
-		b.ReportMetric(float64(mallocs()-before)/float64(b.N)/float64(len(f.vpas)), "allocs/VPA")
-		require.Empty(b, client.Actions())
+		perVPA(b, before)
 	})
+	require.Empty(b, client.Actions())
 }
 
 // mallocs returns the number of allocations so far.

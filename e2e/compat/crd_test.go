@@ -143,11 +143,17 @@ func TestEveryFieldIsExplained(t *testing.T) {
 // upstreamDefinitions reads the definitions that lie in the upstream module.
 func upstreamDefinitions(t *testing.T) map[string]*extensionsv1.CustomResourceDefinition {
 	t.Helper()
+	return definitions(t, filepath.Join(upstreamFolder(t), upstreamCRDs))
+}
+
+// upstreamFolder returns where upstream's module lies.
+func upstreamFolder(t *testing.T) string {
+	t.Helper()
 	command := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", upstreamModule)
 	command.Stderr = os.Stderr
 	dir, err := command.Output()
 	require.NoError(t, err, "find module %s", upstreamModule)
-	return definitions(t, filepath.Join(strings.TrimSpace(string(dir)), upstreamCRDs))
+	return strings.TrimSpace(string(dir))
 }
 
 // ourDefinitions reads the definitions in deploy/crds.

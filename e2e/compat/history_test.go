@@ -24,6 +24,16 @@ type history struct {
 	options options
 	vpas    []vpaPlan
 	events  []event
+	skew    func(*options) // sets ours to something else; nil where both must agree
+}
+
+// ours returns the options of our recommender.
+func (h history) ours() options {
+	o := h.options
+	if h.skew != nil {
+		h.skew(&o)
+	}
+	return o
 }
 
 // options are the flags of both recommenders.

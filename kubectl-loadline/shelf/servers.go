@@ -42,7 +42,7 @@ func DefaultServers() Servers {
 	s := Servers{
 		Access: access.Default(), Length: "8d", Resolution: "5m",
 		CPUMetric: "container_cpu_usage_seconds_total", MemoryMetric: "container_memory_working_set_bytes",
-		WaitingMetric:  "container_pressure_cpu_waiting_seconds_total",
+		WaitingMetric:  prometheus.WaitingMetric,
 		NamespaceLabel: "namespace", PodLabel: "pod", ContainerLabel: "container",
 	}
 	s.QueryTimeout = "1m"

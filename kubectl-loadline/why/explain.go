@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/recipe"
 )
 
@@ -28,6 +29,7 @@ type Explained struct {
 	Container string
 	Saved     time.Time // last CPU sample that is in the checkpoint
 	Trail     bool      // what the recipe needs besides the histograms was there, or is not needed
+	Lacks     []string  // kinds of which there are too few points to recommend anything, and how many there are
 	Grown     string    // how memory rose day by day; empty: it did not, or nobody knows
 	Steps     estimate.Explanation
 	Published *vpav1.RecommendedContainerResources // nil = nothing is
@@ -39,6 +41,7 @@ type Answer struct {
 	Choice     *recipe.Choice
 	Containers []Explained // sorted
 	Problems   []string    // about checkpoints
+	Room       string      // whether evictions wait for room on nodes, and why; empty: not known
 }
 
 // Question is about a VPA, asked now.
@@ -66,6 +69,11 @@ func Ask(ctx context.Context, client versioned.Interface, q Question) (*Answer, 
 	history, err := loader.Load(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if ref := vpa.Spec.TargetRef; ref != nil {
+		for _, f := range history.Disown(owner, target.RefKey(q.Namespace, ref)) {
+			a.Problems = append(a.Problems, fmt.Sprintf("container %s: its checkpoint is that of a former target, %s, and is not used", f.Container, f.Target))
+		}
 	}
 	if len(history[owner]) == 0 {
 		return nil, errors.Join(errors.New("there is no checkpoint of the VPA yet: without one nothing is known here"), problems(a.Problems))
@@ -108,6 +116,11 @@ func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
 			_, cpu := t.Covers(amount.CPU)
 			_, memory := t.Covers(amount.Memory)
 			e.Trail, e.Grown = cpu || memory, growth(t)
+		}
+		for k := range amount.Kind(amount.Kinds) {
+			if have, want := a.Choice.Points(s, k); have < want {
+				e.Lacks = append(e.Lacks, fmt.Sprintf("%d of %d points of %s", have, want, k))
+			}
 		}
 		e.Steps = a.Choice.Explain(s)
 		a.Containers = append(a.Containers, e)

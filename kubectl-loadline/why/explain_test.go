@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/recipe"
 )
 
@@ -83,6 +85,18 @@ func TestTheLimitThatTheMarginFollowsIsSaid(t *testing.T) {
 	require.Contains(t, out.String(), "or highest of the last day + 0.2")
 }
 
+// A recipe that needs points says how many there are.
+func TestPointsThatAreLackingAreSaid(t *testing.T) {
+	for withTrail, said := range map[bool]bool{true: false, false: true} {
+		client, _, _, book := saved(t, "attune", withTrail)
+		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
+		require.NoError(t, err)
+		var out bytes.Buffer
+		require.NoError(t, a.Print(&out))
+		require.Equal(t, said, strings.Contains(out.String(), "! there are 0 of 48 points of cpu and 0 of 48 points of memory of five minutes"), out.String())
+	}
+}
+
 func TestTable(t *testing.T) {
 	client, _, _, book := saved(t, "loadline:memory=safe", true)
 	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
@@ -133,6 +147,18 @@ func TestThatTargetsAreHeldIsSaid(t *testing.T) {
 	}
 }
 
+func TestThatTheStatusIsOfAnEarlierSpecIsSaid(t *testing.T) {
+	client, _, _, book := saved(t, "loadline", true)
+	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
+	require.NoError(t, err)
+	for seen, said := range map[int64]bool{4: true, 5: false, 0: false} {
+		a.VPA.Generation, a.VPA.Status.ObservedGeneration = 5, seen
+		var out bytes.Buffer
+		require.NoError(t, a.Print(&out))
+		require.Equal(t, said, strings.Contains(out.String(), "! what is published is for generation 4 of the VPA, and this is 5"), seen)
+	}
+}
+
 func TestMemoryThatRisesDayByDayIsSaid(t *testing.T) {
 	for daily, said := range map[float64]bool{10: true, 0: false} {
 		for text, keeps := range map[string]bool{"loadline": true, "autopilot": true, "": false, "crane": false} {
@@ -180,5 +206,33 @@ func TestCommandLine(t *testing.T) {
 		var out, errOut bytes.Buffer
 		require.Equal(t, c.code, Main(t.Context(), c.args, &out, &errOut), c.args)
 		require.Contains(t, out.String()+errOut.String(), c.want)
+	}
+}
+
+// The recommender uses nothing of a former target, so nothing of it is explained.
+func TestTheHistoryOfAFormerTargetIsNotExplained(t *testing.T) {
+	client, _, _, book := saved(t, "", false)
+	checkpoints, vpas := client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns"), client.AutoscalingV1().VerticalPodAutoscalers("ns")
+	c, err := checkpoints.Get(t.Context(), "web-a", metav1.GetOptions{})
+	require.NoError(t, err)
+	own := target.Key{Namespace: "ns", Kind: "Deployment", Name: "web"}
+	r, err := checkpoint.NewRecord(checkpoint.Owner{Namespace: "ns", VPA: "web"}, "a", checkpoint.Content{Target: own}, c.Status.LastUpdateTime.Time)
+	require.NoError(t, err)
+	c.Annotations = r.Object().Annotations
+	_, err = checkpoints.Update(t.Context(), c, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	v, err := vpas.Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
+	for name, explained := range map[string]bool{"web": true, "small": false} {
+		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}
+		v, err = vpas.Update(t.Context(), v, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
+		if explained {
+			require.NoError(t, err)
+			require.Len(t, a.Containers, 1)
+			continue
+		}
+		require.ErrorContains(t, err, "container a: its checkpoint is that of a former target, Deployment web, and is not used")
 	}
 }

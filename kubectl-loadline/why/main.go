@@ -11,8 +11,10 @@ import (
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/flags"
@@ -68,10 +70,11 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 		fmt.Fprintf(errOut, "%s: %s\n", name, strings.ReplaceAll(problem.Error(), "\n", "; "))
 		return flags.Usage
 	}
-	client, namespace, err := c.connect()
+	clients, namespace, err := c.connect()
 	if err == nil {
 		var answer *Answer
-		if answer, err = Ask(ctx, client, Question{namespace, fs.Arg(0), book, time.Now()}); err == nil {
+		if answer, err = Ask(ctx, clients.vpa, Question{namespace, fs.Arg(0), book, time.Now()}); err == nil {
+			answer.Room = room(ctx, clients.kube, time.Now())
 			err = answer.Print(out)
 		}
 	}
@@ -82,23 +85,31 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return flags.OK
 }
 
-// connect returns a client as kubectl would have one, and the namespace.
-func (c *config) connect() (versioned.Interface, string, error) {
+// clients are for our objects, and for those of Kubernetes.
+type clients struct {
+	vpa  versioned.Interface
+	kube kubernetes.Interface
+}
+
+// connect returns clients as kubectl would have them, and the namespace.
+func (c *config) connect() (connected clients, namespace string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.context}
 	overrides.Context.Namespace = c.namespace
 	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
-	namespace, _, err := loading.Namespace()
-	if err != nil {
-		return nil, c.namespace, err
+	if namespace, _, err = loading.Namespace(); err != nil {
+		return connected, c.namespace, err
 	}
 	rest, err := loading.ClientConfig()
 	if err != nil {
-		return nil, namespace, err
+		return connected, namespace, err
 	}
-	client, err := versioned.NewForConfig(rest)
-	return client, namespace, err
+	if connected.vpa, err = versioned.NewForConfig(rest); err != nil {
+		return connected, namespace, err
+	}
+	connected.kube, err = kubernetes.NewForConfig(rest)
+	return connected, namespace, err
 }
 
 // held is the condition by which the recommender says that it publishes something
@@ -117,6 +128,13 @@ func (a *Answer) Print(out io.Writer) error {
 			fmt.Fprintf(out, "! %s: %s\n", c.Type, c.Message)
 		}
 	}
+	if convert.Outdated(a.VPA, a.VPA.Generation) {
+		fmt.Fprintf(out, "! what is published is for generation %d of the VPA, and this is %d: if spec.targetRef changed since, no pod gets it before the recommender has seen that\n",
+			convert.ObservedGeneration(a.VPA), a.VPA.Generation)
+	}
+	if a.Room != "" {
+		fmt.Fprintf(out, "updater with --eviction-room=auto: %s\n", a.Room)
+	}
 	if a.Choice.UsesCurrent {
 		fmt.Fprintln(out, "! the recipe starts from the requests of the running pods, which are not read here: the published target stands in for them")
 	}
@@ -129,6 +147,9 @@ func (a *Answer) Print(out io.Writer) error {
 		fmt.Fprintf(out, "\ncontainer %s, as saved with samples up to %s\n", e.Container, e.Saved.UTC().Format(time.RFC3339))
 		if !e.Trail {
 			fmt.Fprintln(out, "! the checkpoint has nothing of what the recipe needs besides the histograms: until it is there, what is published stays")
+		}
+		if len(e.Lacks) > 0 {
+			fmt.Fprintf(out, "! there are %s of five minutes: until there are enough nothing is recommended, and what is published stays\n", strings.Join(e.Lacks, " and "))
 		}
 		if e.Grown != "" {
 			fmt.Fprintln(out, "!", e.Grown)

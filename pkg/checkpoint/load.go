@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // Owner names a VPA.
@@ -28,6 +31,42 @@ type Past struct {
 	// was written, and whose peaks Profile lacks; nil if that is not known.
 	Windows map[string]usage.Window
 	Trail   []byte // image of what a recipe knew besides; empty = nothing
+	// Target is whose history it was when this program wrote it; zero: it is not
+	// known, as where the reference recommender wrote it.
+	Target target.Key
+	// Rewritten reports whether another recommender wrote Profile since, of which
+	// nobody knows whose history it is then.
+	Rewritten bool
+}
+
+// Foreign is a container whose history is that of another target than its VPA has.
+type Foreign struct {
+	Container string
+	Target    target.Key
+}
+
+func (f Foreign) String() string { return f.Container + " of " + f.Target.String() }
+
+// Disown takes out of the history of a VPA what is that of another target than its
+// own, and returns the containers of which nothing is left, sorted by name. What
+// names no target stays.
+func (h History) Disown(o Owner, own target.Key) (foreign []Foreign) {
+	for _, container := range slices.Sorted(maps.Keys(h[o])) {
+		past := h[o][container]
+		switch {
+		case past.Target == target.Key{} || past.Target == own:
+		case past.Rewritten:
+			past.Trail = nil
+			h[o][container] = past
+		default:
+			foreign = append(foreign, Foreign{container, past.Target})
+			delete(h[o], container)
+		}
+	}
+	if len(h[o]) == 0 {
+		delete(h, o)
+	}
+	return foreign
 }
 
 // Trails returns the images of trails of a VPA by container.
@@ -151,7 +190,7 @@ func (l *Loader) read(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) (
 	}
 	past.Profile = &p
 	if text, found := c.Annotations[OpenWindows]; found {
-		past.Windows, past.Trail, err = decode(text, c.Status.LastUpdateTime.Time)
+		err := past.decode(text, c.Namespace, c.Status.LastUpdateTime.Time)
 		problems = errors.Join(problems, err, l.Ahead.close(past.Windows, now))
 	}
 	return past, problems

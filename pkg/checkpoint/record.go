@@ -10,11 +10,13 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/patch"
 )
 
 // Content is what is kept of a container.
 type Content struct {
+	Target  target.Key // whose history it is; zero: not known
 	Image   profile.Image
 	Windows map[string]usage.Window // open ones by pod, whose peaks Image lacks
 	Trail   []byte                  // image of what a recipe knows besides; empty = nothing
@@ -46,20 +48,25 @@ func NewRecord(o Owner, container string, c Content, now time.Time) (Record, err
 	if err != nil {
 		return r, err
 	}
+	of, err := encodeTarget(c.Target)
+	if err != nil {
+		return r, err
+	}
 	raw, err := json.Marshal(r.status)
 	if err != nil {
 		return r, err
 	}
-	if !fits(windows, c.Trail) {
+	if !fits(of, windows, c.Trail) {
 		c.Trail, r.Lacks = nil, ErrTrail
 	}
 	h := fnv.New64a()
 	_, _ = h.Write(raw) // a hash never fails
+	_, _ = h.Write(of)
 	_, _ = h.Write(windows)
 	_, _ = h.Write(c.Trail)
 	r.Sum = h.Sum64()
 	r.status.LastUpdateTime = metav1.NewTime(now.Truncate(time.Second)) // as it is stored
-	r.windows = annotation(windows, c.Trail, now)
+	r.windows = annotation(of, windows, c.Trail, now)
 	return r, nil
 }
 

@@ -12,12 +12,14 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // OpenWindows is the annotation of a checkpoint that holds the memory windows
 // which were open when it was written. The status lacks their peaks, as with the
 // reference recommender; without the annotation a restart would forget them. It
-// also holds what a recipe of ours knows besides the histograms of the status.
+// also says whose history it is, and holds what a recipe of ours knows besides the
+// histograms of the status.
 const OpenWindows = "loadline.dev/open-windows"
 
 // ErrWindows says that this annotation cannot be used. The status can be.
@@ -32,13 +34,24 @@ const (
 	namedWindows   = 10        // of those that are wrong
 )
 
-// open is the annotation. It counts only beside the status it was written with:
-// another recommender rewrites the status and leaves the annotation alone.
+// open is the annotation. Its windows count only beside the status they were
+// written with: another recommender rewrites the status and leaves the annotation
+// alone.
 type open struct {
 	Written string            `json:"written"` // status.lastUpdateTime
+	Target  targetRef         `json:"target,omitzero"`
 	Windows map[string]window `json:"windows"` // by pod
 	// Trail counts beside any status: it says itself of which time it is.
 	Trail []byte `json:"trail,omitempty"`
+}
+
+// targetRef names the workload whose history it is. The version of its API is left
+// out, and the group of the well-known kinds, because either may be spelled in many
+// ways; the namespace is that of the checkpoint.
+type targetRef struct {
+	Group string `json:"group,omitempty"`
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`
 }
 
 // window is a usage.Window; what there is not is left out.
@@ -74,19 +87,39 @@ func encode(windows map[string]usage.Window) ([]byte, error) {
 // ErrTrail says that there is no room for a trail. All else is saved.
 var ErrTrail = errors.New("what the recipe knows of the past is too large for the annotation " + OpenWindows + " and was left out, so a restart begins it anew: choose larger buckets or fewer days in the annotation loadline.dev/recipe")
 
-// fits tells whether a trail has room beside encoded windows.
-func fits(windows, trail []byte) bool {
-	return len(windows)+base64.StdEncoding.EncodedLen(len(trail)) < maxBytes
+// fits tells whether a trail has room beside an encoded target and windows.
+func fits(target, windows, trail []byte) bool {
+	return len(target)+len(windows)+base64.StdEncoding.EncodedLen(len(trail)) < maxBytes
 }
 
-// annotation puts encoded windows and a trail beside the status that is written at
-// a time.
-func annotation(windows, trail []byte, written time.Time) string {
-	text := `{"written":"` + stamp(written) + `","windows":` + string(windows)
+// annotation puts an encoded target and windows and a trail beside the status that
+// is written at a time. No target means that none is known.
+func annotation(target, windows, trail []byte, written time.Time) string {
+	text := `{"written":"` + stamp(written) + `"`
+	if len(target) > 0 {
+		text += `,"target":` + string(target)
+	}
+	text += `,"windows":` + string(windows)
 	if len(trail) > 0 {
 		text += `,"trail":"` + base64.StdEncoding.EncodeToString(trail) + `"`
 	}
 	return text + `}`
+}
+
+// encodeTarget returns nothing for the zero key.
+func encodeTarget(k target.Key) ([]byte, error) {
+	if k.Name == "" {
+		return nil, nil
+	}
+	return json.Marshal(targetRef{Group: k.Group, Kind: k.Kind, Name: k.Name})
+}
+
+// key returns the key of a target in a namespace, the zero key if there is none.
+func (r targetRef) key(namespace string) target.Key {
+	if r.Name == "" {
+		return target.Key{}
+	}
+	return target.Key{Namespace: namespace, Group: r.Group, Kind: r.Kind, Name: r.Name}
 }
 
 func known(a amount.Amount) *amount.Amount {
@@ -96,17 +129,19 @@ func known(a amount.Amount) *amount.Amount {
 	return &a
 }
 
-// decode reads the windows by pod, and the trail. The windows are nil if the
-// annotation belongs to another status than the one that was written at a time.
-func decode(text string, written time.Time) (windows map[string]usage.Window, trail []byte, err error) {
+// decode adds to past what the annotation of a checkpoint in a namespace holds. The
+// windows stay nil if it belongs to another status than the one that was written at
+// a time.
+func (past *Past) decode(text, namespace string, written time.Time) error {
 	var o open
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrWindows, err)
+		return fmt.Errorf("%w: %w", ErrWindows, err)
 	}
-	if o.Written != stamp(written) {
-		return nil, o.Trail, nil
+	past.Target, past.Trail = o.Target.key(namespace), o.Trail
+	if past.Rewritten = o.Written != stamp(written); past.Rewritten {
+		return nil
 	}
-	windows = make(map[string]usage.Window, len(o.Windows))
+	windows := make(map[string]usage.Window, len(o.Windows))
 	var problems []error
 	for _, pod := range slices.Sorted(maps.Keys(o.Windows)) {
 		w, err := o.Windows[pod].read()
@@ -116,9 +151,10 @@ func decode(text string, written time.Time) (windows map[string]usage.Window, tr
 		windows[pod] = w
 	}
 	if problems != nil {
-		return nil, o.Trail, errors.Join(problems[:min(len(problems), namedWindows)]...)
+		return errors.Join(problems[:min(len(problems), namedWindows)]...)
 	}
-	return windows, o.Trail, nil
+	past.Windows = windows
+	return nil
 }
 
 func (w window) read() (usage.Window, error) {

@@ -13,8 +13,16 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/target"
 )
+
+func read(text string, written time.Time) (windows map[string]usage.Window, trail []byte, err error) {
+	var past Past
+	err = past.decode(text, "ns", written)
+	return past.Windows, past.Trail, err
+}
 
 func TestWindowsSurviveTheAnnotation(t *testing.T) {
 	want := map[string]usage.Window{
@@ -24,20 +32,69 @@ func TestWindowsSurviveTheAnnotation(t *testing.T) {
 	}
 	raw, err := encode(want)
 	require.NoError(t, err)
-	text := annotation(raw, nil, now())
-	got, _, err := decode(text, now())
+	text := annotation(nil, raw, nil, now())
+	got, _, err := read(text, now())
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
-	got, _, err = decode(text, now().Add(time.Second))
+	got, _, err = read(text, now().Add(time.Second))
 	require.NoError(t, err)
 	require.Nil(t, got, "another status was written since")
 
 	raw, err = encode(nil)
 	require.NoError(t, err)
-	got, _, err = decode(annotation(raw, nil, now()), now())
+	got, _, err = read(annotation(nil, raw, nil, now()), now())
 	require.NoError(t, err)
 	require.NotNil(t, got, "it is known that no window was open")
+}
+
+func TestTheTargetSurvivesTheAnnotation(t *testing.T) {
+	sums := map[uint64]bool{}
+	for _, want := range []target.Key{
+		{}, {Namespace: "ns", Kind: "Deployment", Name: "web"}, {Namespace: "ns", Kind: "StatefulSet", Name: "web"},
+		{Namespace: "ns", Group: "argoproj.io", Kind: "Rollout", Name: "web"}, {Namespace: "ns", Group: "other.io", Kind: "Rollout", Name: `odd"name`},
+	} {
+		r, err := NewRecord(Owner{"ns", "web"}, "a", Content{Target: want, Image: image(3), Trail: []byte{1}}, now())
+		require.NoError(t, err)
+		require.False(t, sums[r.Sum], "another target is a change")
+		sums[r.Sum] = true
+		l := Loader{Shape: shape()}
+		past, err := l.read(r.Object(), now())
+		require.NoError(t, err)
+		require.Equal(t, want, past.Target)
+		require.False(t, past.Rewritten)
+		require.Equal(t, []byte{1}, past.Trail)
+
+		rewritten := r.Object()
+		rewritten.Status.LastUpdateTime = metav1.NewTime(now().Add(time.Second))
+		past, err = l.read(rewritten, now())
+		require.NoError(t, err)
+		require.True(t, past.Rewritten)
+		require.Equal(t, want, past.Target, "that of the trail")
+	}
+}
+
+func TestOnlyTheHistoryOfAnotherTargetIsDisowned(t *testing.T) {
+	own, former := target.Key{Namespace: "ns", Kind: "Deployment", Name: "web"}, target.Key{Namespace: "ns", Kind: "Deployment", Name: "old"}
+	owner, other := Owner{"ns", "web"}, Owner{"ns", "other"}
+	p := func() *profile.Profile { p := profile.New(shape()); return &p }
+	h := History{
+		owner: {
+			"own":       {Profile: p(), Target: own, Trail: []byte{1}},
+			"unknown":   {Profile: p(), Trail: []byte{2}},
+			"rewritten": {Profile: p(), Target: former, Rewritten: true, Trail: []byte{3}},
+			"z":         {Profile: p(), Target: former},
+			"b":         {Profile: p(), Target: former},
+		},
+		other: {"a": {Profile: p(), Target: former}},
+	}
+	require.Equal(t, []Foreign{{"b", former}, {"z", former}}, h.Disown(owner, own))
+	require.Len(t, h.Profiles(owner), 3)
+	require.Equal(t, map[string][]byte{"own": {1}, "unknown": {2}}, h.Trails(owner), "the trail is that of the former target")
+	require.Empty(t, h.Disown(other, former))
+	require.Len(t, h.Disown(other, own), 1)
+	require.NotContains(t, h, other, "nothing is left")
+	require.Equal(t, "b of Deployment old", Foreign{"b", former}.String())
 }
 
 func TestTheHighestPeaksStayWithinTheLimit(t *testing.T) {
@@ -54,11 +111,11 @@ func TestTheHighestPeaksStayWithinTheLimit(t *testing.T) {
 		}
 		raw, err := encode(windows)
 		require.NoError(t, err, name)
-		text := annotation(raw, nil, now())
+		text := annotation(nil, raw, nil, now())
 		c := &vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{OpenWindows: text}}}
 		require.Less(t, len(text), maxWindowBytes, name)
 		require.NoError(t, validation.ValidateAnnotationsSize(c.Annotations), name)
-		kept, _, err := decode(text, now())
+		kept, _, err := read(text, now())
 		require.NoError(t, err, name)
 		require.LessOrEqual(t, len(kept), maxWindows, name)
 		require.Greater(t, len(kept), 250, name)
@@ -80,7 +137,7 @@ func TestATrailWithoutRoomIsLeftOut(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, left, r.Lacks, size)
 		require.NoError(t, validation.ValidateAnnotationsSize(r.Object().Annotations), size)
-		kept, trail, err := decode(r.windows, now())
+		kept, trail, err := read(r.windows, now())
 		require.NoError(t, err)
 		require.Greater(t, len(kept), 400)
 		require.Equal(t, left == nil && size > 0, len(trail) > 0, size)
@@ -99,7 +156,7 @@ func TestMalformedAnnotationsAreRefusedWithTheField(t *testing.T) {
 		`{"written":"W","windows":{"p":{"usage":5}}}`:                                  `window of pod "p": end is`,
 		`{"written":"W","windows":{"p":{"end":"0000-01-01T00:00:00Z","usage":"5"}}}`:   "usage",
 	} {
-		_, _, err := decode(strings.ReplaceAll(text, "W", stamp(now())), now())
+		_, _, err := read(strings.ReplaceAll(text, "W", stamp(now())), now())
 		require.ErrorIs(t, err, ErrWindows, text)
 		require.ErrorContains(t, err, want, text)
 	}

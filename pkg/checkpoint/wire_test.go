@@ -69,7 +69,7 @@ func TestUnreadableWeightsOnTheWireBlockNoOtherCheckpoint(t *testing.T) {
 	factory.Start(stop)
 	defer factory.Shutdown()
 	defer close(stop)
-	require.Eventually(t, checkpoints.Informer().HasSynced, 10*time.Second, time.Millisecond)
+	require.Eventually(t, checkpoints.Informer().HasSynced, time.Minute, time.Millisecond)
 	cached, err := checkpoints.Lister().List(labels.Everything())
 	require.NoError(t, err)
 	require.Len(t, cached, 3)

@@ -6,14 +6,42 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/amount"
 )
 
 // original is the value of a boost annotation. Both lists are always there.
 type original struct {
-	Requests corev1.ResourceList `json:"requests"`
-	Limits   corev1.ResourceList `json:"limits"`
+	Requests noted `json:"requests"`
+	Limits   noted `json:"limits"`
+}
+
+// noted are resources that stand in an annotation, which anybody may have written.
+type noted corev1.ResourceList
+
+// UnmarshalJSON reads quantities after it has checked that they can be read at all.
+func (n *noted) UnmarshalJSON(raw []byte) error {
+	var texts map[corev1.ResourceName]json.RawMessage
+	if err := json.Unmarshal(raw, &texts); err != nil {
+		return err
+	}
+	if texts == nil {
+		return nil
+	}
+	*n = make(noted, len(texts))
+	for name, text := range texts {
+		if err := vpav1.CheckQuantity(string(text)); err != nil {
+			return err
+		}
+		var q resource.Quantity
+		if err := json.Unmarshal(text, &q); err != nil {
+			return err
+		}
+		(*n)[name] = q
+	}
+	return nil
 }
 
 // BoostAnnotation prints the annotation that marks a boosted container and
@@ -66,7 +94,7 @@ func Boosted(pod *corev1.Pod) (map[string]corev1.ResourceRequirements, error) {
 		if boosted == nil {
 			boosted = map[string]corev1.ResourceRequirements{}
 		}
-		boosted[name] = corev1.ResourceRequirements{Requests: o.Requests, Limits: o.Limits}
+		boosted[name] = corev1.ResourceRequirements{Requests: corev1.ResourceList(o.Requests), Limits: corev1.ResourceList(o.Limits)}
 	}
 	return boosted, broken
 }

@@ -75,13 +75,18 @@ func TestWrittenFormsAreKept(t *testing.T) {
 	require.Equal(t, map[string]string{"cpu": "1m", "memory": "125Mi"}, text(got))
 }
 
+func sizesOf(f policy.Fitted, current corev1.ResourceRequirements, vpa *vpav1.VerticalPodAutoscaler, ranges convert.LimitRanges) corev1.ResourceRequirements {
+	p := convert.NewPrinter(vpa, ranges)
+	return p.Sizes(f, current)
+}
+
 func TestSizesFollowWhatDecided(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=250m memory=262144k"),
 		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "*", MaxAllowed: testkit.List("memory=300M")}))
 	current := testkit.Container("c", "cpu=100m memory=100Mi", "cpu=300m memory=200Mi").Resources
 	ranges := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("memory=2G")})})
 	size := func(requests, limits amount.Resources) (r, l map[string]string) {
-		s := convert.Sizes(policy.Fitted{Name: "c", Requests: requests, Limits: limits}, current, vpa, ranges)
+		s := sizesOf(policy.Fitted{Name: "c", Requests: requests, Limits: limits}, current, vpa, ranges)
 		return text(s.Requests), text(s.Limits)
 	}
 	r, l := size(amount.Of(250, 262144000), amount.Of(750, 524288000))
@@ -97,12 +102,31 @@ func TestSizesFollowWhatDecided(t *testing.T) {
 	require.Nil(t, l)
 }
 
+// Of several LimitRanges the quantities that decide give the form, not those of the
+// first.
+func TestSizesFollowTheLimitRangeThatDecides(t *testing.T) {
+	item := func(least, most, standard string) *corev1.LimitRange {
+		return testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: testkit.List(least), Max: testkit.List(most), Default: testkit.List(standard)})
+	}
+	ranges := convert.Ranges([]*corev1.LimitRange{item("memory=1Ki", "memory=8Gi", "memory=4Gi"), item("memory=2e3", "memory=4G", "memory=1G"), item("", "memory=4000M", "cpu=2")})
+	sizes := func(request, limit amount.Amount) (string, string) {
+		f := policy.Fitted{Name: "c", Requests: amount.Resources{}.With(amount.Memory, request), Limits: amount.Resources{}.With(amount.Memory, limit)}
+		s := sizesOf(f, corev1.ResourceRequirements{}, testkit.VPA("v"), ranges)
+		return s.Requests.Memory().String(), s.Limits.Memory().String()
+	}
+	request, limit := sizes(2000, 1e9)
+	require.Equal(t, "2e3", request)
+	require.Equal(t, "1G", limit)
+	request, _ = sizes(4e9, 5e9)
+	require.Equal(t, "4G", request, "the first of equal ones")
+}
+
 func TestFractionsOfAByteKeepRequestAndLimitEqual(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "memory=1320702443520m"))
 	current := testkit.Container("c", "memory=1Gi", "memory=1Gi").Resources
 	fitted := policy.Fit(policy.Pod{Containers: []policy.Container{{Name: "c", Requests: convert.Resources(current.Requests), Limits: convert.Resources(current.Limits)}}},
 		convert.Recommendation(vpa.Status.Recommendation), convert.Rules(vpa), policy.Ranges{}).Containers[0]
-	sizes := convert.Sizes(fitted, current, vpa, convert.LimitRanges{})
+	sizes := sizesOf(fitted, current, vpa, convert.LimitRanges{})
 	require.Zero(t, sizes.Requests.Memory().Cmp(*sizes.Limits.Memory()), "otherwise the pod would lose the Guaranteed class")
 }
 

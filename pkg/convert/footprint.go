@@ -10,8 +10,13 @@ import (
 // still have while a resize is under way, whichever is more; the largest of its
 // init containers if that is more; and what the pod costs as such. Requests of
 // the whole pod go first.
-func Footprint(pod *corev1.Pod) amount.Resources {
-	var sum, starting, sidecars amount.Resources
+func Footprint(pod *corev1.Pod) amount.Resources { return larger(Footprints(pod)) }
+
+// Footprints returns what a pod takes of its node for the containers that run beside
+// each other, and what it takes at least for its init containers, which run before.
+// The larger one counts, of each kind.
+func Footprints(pod *corev1.Pod) (running, starting amount.Resources) {
+	var sum, sidecars amount.Resources
 	for i := range pod.Spec.Containers {
 		sum = plus(sum, requested(pod.Status.ContainerStatuses, &pod.Spec.Containers[i]))
 	}
@@ -24,16 +29,17 @@ func Footprint(pod *corev1.Pod) amount.Resources {
 		}
 		starting = larger(starting, plus(sidecars, takes))
 	}
-	total := larger(plus(sum, sidecars), starting)
+	running = plus(sum, sidecars)
 	if pod.Spec.Resources != nil {
 		whole := Resources(pod.Spec.Resources.Requests)
 		for k := range amount.Kind(amount.Kinds) {
 			if a, ok := whole.Get(k); ok {
-				total = total.With(k, a)
+				running, starting = running.With(k, a), starting.Without(k)
 			}
 		}
 	}
-	return plus(total, Resources(pod.Spec.Overhead))
+	overhead := Resources(pod.Spec.Overhead)
+	return plus(running, overhead), plus(starting, overhead)
 }
 
 // requested is what a container asks for or still has.

@@ -29,7 +29,8 @@ const observedSeparator = ", "
 // Pod reads the containers of a running pod with their present resources: what
 // the status says is in force, else what the spec asks for.
 func Pod(pod *corev1.Pod) policy.Pod {
-	return corePod(pod, func(i int) corev1.ResourceRequirements { return Current(pod, pod.Spec.Containers[i]) })
+	current := currentFinder(pod)
+	return corePod(pod, func(i int) corev1.ResourceRequirements { return current(&pod.Spec.Containers[i]) })
 }
 
 // NewPod reads the containers of a pod that is just being created, so that
@@ -40,9 +41,9 @@ func NewPod(pod *corev1.Pod) policy.Pod {
 
 func corePod(pod *corev1.Pod, resources func(int) corev1.ResourceRequirements) policy.Pod {
 	containers := make([]policy.Container, len(pod.Spec.Containers))
-	for i, c := range pod.Spec.Containers {
+	for i := range containers {
 		r := resources(i)
-		containers[i] = policy.Container{Name: c.Name, Requests: Resources(r.Requests), Limits: Resources(r.Limits)}
+		containers[i] = policy.Container{Name: pod.Spec.Containers[i].Name, Requests: Resources(r.Requests), Limits: Resources(r.Limits)}
 	}
 	return policy.Pod{Containers: containers}
 }
@@ -50,12 +51,23 @@ func corePod(pod *corev1.Pod, resources func(int) corev1.ResourceRequirements) p
 // Current returns the resources of a container that are in force: those of
 // its status when it has them, even if empty, else those of its spec.
 func Current(pod *corev1.Pod, container corev1.Container) corev1.ResourceRequirements {
-	for _, s := range pod.Status.ContainerStatuses {
-		if s.Name == container.Name && s.Resources != nil {
+	for i := range pod.Status.ContainerStatuses {
+		if s := &pod.Status.ContainerStatuses[i]; s.Name == container.Name && s.Resources != nil {
 			return *s.Resources
 		}
 	}
 	return container.Resources
+}
+
+// currentFinder returns Current of one pod, for many containers.
+func currentFinder(pod *corev1.Pod) func(*corev1.Container) corev1.ResourceRequirements {
+	status := byName(pod.Status.ContainerStatuses, func(s *corev1.ContainerStatus) string { return s.Name })
+	return func(container *corev1.Container) corev1.ResourceRequirements {
+		if s := status.find(container.Name); s != nil && s.Resources != nil {
+			return *s.Resources
+		}
+		return container.Resources
+	}
 }
 
 // HasResources tells whether the container has a resources object. A patch that

@@ -12,8 +12,8 @@ import (
 // values, and as they were written. The zero value demands nothing.
 type LimitRanges struct {
 	policy.Ranges
-	bounds   []corev1.ResourceList // minima and maxima for containers
-	defaults []corev1.ResourceList
+	// Minima, maxima and defaults for containers as they were written.
+	least, most, standard corev1.ResourceList
 }
 
 // Ranges combines LimitRange objects: highest minimum, lowest maximum, lowest
@@ -21,7 +21,8 @@ type LimitRanges struct {
 func Ranges(objects []*corev1.LimitRange) LimitRanges {
 	var all LimitRanges
 	for _, object := range objects {
-		for _, item := range object.Spec.Limits {
+		for i := range object.Spec.Limits {
+			item := &object.Spec.Limits[i]
 			r := policy.Range{Min: Resources(item.Min), Max: Resources(item.Max), MaxRatio: ratios(item.MaxLimitRequestRatio)}
 			switch item.Type {
 			case corev1.LimitTypePod:
@@ -29,12 +30,32 @@ func Ranges(objects []*corev1.LimitRange) LimitRanges {
 			case corev1.LimitTypeContainer:
 				r.Default = Resources(item.Default)
 				all.Container = all.Container.And(r)
-				all.bounds = append(all.bounds, item.Min, item.Max)
-				all.defaults = append(all.defaults, item.Default)
+				all.least = deciding(all.least, item.Min, all.Container.Min)
+				all.most = deciding(all.most, item.Max, all.Container.Max)
+				all.standard = deciding(all.standard, item.Default, all.Container.Default)
 			}
 		}
 	}
 	return all
+}
+
+// deciding returns quantities as they were written whose values are those that decide:
+// what was found before, where it still does, else what an item has.
+func deciding(before, item corev1.ResourceList, values amount.Resources) corev1.ResourceList {
+	for k := range amount.Kind(amount.Kinds) {
+		name := ResourceName(k)
+		a, ok := values.Get(k)
+		if q, has := before[name]; !ok || has && Amount(k, q) == a {
+			continue
+		}
+		if q, has := item[name]; has && Amount(k, q) == a {
+			if before == nil {
+				before = corev1.ResourceList{}
+			}
+			before[name] = q
+		}
+	}
+	return before
 }
 
 // ratios reads plain numbers in thousandths, rounded down.
@@ -47,34 +68,44 @@ func ratios(list corev1.ResourceList) (r amount.Resources) {
 	return r
 }
 
+// Printer prints the sizes of many containers of one VPA and namespace.
+type Printer struct {
+	recommended names[vpav1.RecommendedContainerResources]
+	policies    policies
+	ranges      LimitRanges
+}
+
+// NewPrinter returns a Printer, which keeps the VPA.
+func NewPrinter(vpa *vpav1.VerticalPodAutoscaler, ranges LimitRanges) Printer {
+	var recommended []vpav1.RecommendedContainerResources
+	if r := vpa.Status.Recommendation; r != nil {
+		recommended = r.ContainerRecommendations
+	}
+	return Printer{byName(recommended, func(r *vpav1.RecommendedContainerResources) string { return r.ContainerName }), readPolicies(vpa), ranges}
+}
+
 // Sizes prints what Fit (or a boost) returned for one container, in the number
 // format in which the deciding value was written: the recommendation, a bound
 // of the VPA or of the namespace, or the container's own limit. Lists without
 // a value are nil. Current is what the container has now.
-func Sizes(f policy.Fitted, current corev1.ResourceRequirements, vpa *vpav1.VerticalPodAutoscaler, ranges LimitRanges) corev1.ResourceRequirements {
-	like := make([]corev1.ResourceList, 0, 8)
-	if r := vpa.Status.Recommendation; r != nil {
-		for _, c := range r.ContainerRecommendations {
-			if c.ContainerName == f.Name {
-				like = append(like, c.Target)
-				break
-			}
-		}
+func (p *Printer) Sizes(f policy.Fitted, current corev1.ResourceRequirements) (sizes corev1.ResourceRequirements) {
+	like := make([]corev1.ResourceList, 0, 6)
+	if r := p.recommended.find(f.Name); r != nil {
+		like = append(like, r.Target)
 	}
-	if p := ContainerPolicy(vpa, f.Name); p != nil {
-		like = append(like, p.MinAllowed, p.MaxAllowed)
+	if own := p.policies.of(f.Name); own != nil {
+		like = append(like, own.MinAllowed, own.MaxAllowed)
 	}
-	like = append(append(like, ranges.bounds...), current.Limits)
-	var sizes corev1.ResourceRequirements
+	like = append(like, p.ranges.least, p.ranges.most, current.Limits)
 	sizes.Requests = Written(f.Requests, like...)
-	sizes.Limits = limits(f, sizes.Requests, append([]corev1.ResourceList{current.Limits}, ranges.defaults...))
+	sizes.Limits = limits(f, sizes.Requests, current.Limits, p.ranges.standard)
 	return sizes
 }
 
 // limits prints limits exactly as the request where they equal it, so that a
 // pod whose requests equal its limits stays of the Guaranteed class, else in
 // the format of the limit they come from.
-func limits(f policy.Fitted, requests corev1.ResourceList, from []corev1.ResourceList) corev1.ResourceList {
+func limits(f policy.Fitted, requests corev1.ResourceList, from ...corev1.ResourceList) corev1.ResourceList {
 	if f.Limits.Empty() {
 		return nil
 	}

@@ -52,12 +52,38 @@ func ContainerPolicy(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.
 	return found
 }
 
+// policies are the container policies of a VPA, for many containers.
+type policies struct {
+	named    names[vpav1.ContainerResourcePolicy]
+	wildcard *vpav1.ContainerResourcePolicy
+}
+
+func readPolicies(vpa *vpav1.VerticalPodAutoscaler) policies {
+	all := containerPolicies(vpa)
+	p := policies{named: byName(all, func(p *vpav1.ContainerResourcePolicy) string { return p.ContainerName })}
+	for i := range all {
+		if all[i].ContainerName == vpav1.DefaultContainerResourcePolicy {
+			p.wildcard = &all[i]
+		}
+	}
+	return p
+}
+
+// of is ContainerPolicy.
+func (p *policies) of(container string) *vpav1.ContainerResourcePolicy {
+	if found := p.named.find(container); found != nil {
+		return found
+	}
+	return p.wildcard
+}
+
 // Rules reads the policies of a VPA. Controlled resources that are absent mean
 // CPU and memory; an empty list means none. A startupBoost without cpu is
 // treated as absent.
 func Rules(vpa *vpav1.VerticalPodAutoscaler) policy.Rules {
-	rules := policy.Rules{Boost: boost(vpa.Spec.StartupBoost)}
-	for _, c := range containerPolicies(vpa) {
+	policies := containerPolicies(vpa)
+	rules := policy.Rules{Boost: boost(vpa.Spec.StartupBoost), Entries: make([]policy.Entry, 0, len(policies))}
+	for _, c := range policies {
 		rules.Entries = append(rules.Entries, policy.Entry{
 			Container: c.ContainerName,
 			Rule:      rule(c),

@@ -3,6 +3,7 @@ package flags
 import (
 	"errors"
 	"math"
+	"strconv"
 
 	"github.com/spf13/pflag"
 
@@ -20,8 +21,8 @@ func DefaultEstimate() Estimate { return Estimate{estimate.DefaultConfig()} }
 // AddFlags binds the group to fs.
 func (e *Estimate) AddFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&e.Margin, "recommendation-margin-fraction", e.Margin, "Added to every estimate, as a fraction of it.")
-	fs.Float64Var(&e.PodMinCPU, "pod-recommendation-min-cpu-millicores", e.PodMinCPU, "Least CPU recommended for a pod, shared by its containers.")
-	fs.Float64Var(&e.PodMinMemory, "pod-recommendation-min-memory-mb", e.PodMinMemory, "Least memory recommended for a pod in MiB, shared by its containers.")
+	fs.Var(&floor{&e.PodMinCPU, &e.PodMinSet[amount.CPU]}, "pod-recommendation-min-cpu-millicores", "Least CPU recommended for a pod, shared by its containers.")
+	fs.Var(&floor{&e.PodMinMemory, &e.PodMinSet[amount.Memory]}, "pod-recommendation-min-memory-mb", "Least memory recommended for a pod in MiB, shared by its containers.")
 	for k, name := range kindNames() {
 		fs.Float64Var(&e.Target[k], "target-"+name+"-percentile", e.Target[k], "Share of the "+name+" usage, 0 to 1, that the target covers.")
 		fs.Float64Var(&e.Lower[k], "recommendation-lower-bound-"+name+"-percentile", e.Lower[k], "Share of the "+name+" usage, 0 to 1, that the lower bound covers.")
@@ -50,6 +51,24 @@ func (e *Estimate) Validate() error {
 	least("pod-recommendation-min-memory-mb", e.PodMinMemory)
 	return errors.Join(problems...)
 }
+
+// floor is a number that knows whether it was set: what somebody asks for holds where the
+// default does not.
+type floor struct {
+	value *float64
+	set   *bool
+}
+
+func (f *floor) Set(text string) (err error) {
+	*f.value, err = strconv.ParseFloat(text, 64)
+	*f.set = true
+	return err
+}
+
+func (f *floor) String() string { return strconv.FormatFloat(*f.value, 'g', -1, 64) }
+
+// Type names the type of a plain number.
+func (f *floor) Type() string { return "float64" }
 
 func kindNames() [amount.Kinds]string {
 	return [amount.Kinds]string{amount.CPU: "cpu", amount.Memory: "memory"}

@@ -57,6 +57,20 @@ func TestUnderscoreIsDash(t *testing.T) {
 	require.Equal(t, "x", c.Election.Name)
 }
 
+// A floor that somebody sets holds for recipes that the default does not hold for, also if
+// it is the same.
+func TestFloorsKnowWhetherTheyWereSet(t *testing.T) {
+	c, err := parse()
+	require.NoError(t, err)
+	require.Equal(t, [2]bool{}, c.Estimate.PodMinSet)
+	c, err = parse("--pod-recommendation-min-memory-mb=250")
+	require.NoError(t, err)
+	require.Equal(t, [2]bool{false, true}, c.Estimate.PodMinSet)
+	require.Equal(t, 250.0, c.Estimate.PodMinMemory)
+	_, err = parse("--pod-recommendation-min-cpu-millicores=some")
+	require.ErrorContains(t, err, `invalid argument "some" for "--pod-recommendation-min-cpu-millicores" flag`)
+}
+
 func TestEmptyItemsOfListsAreDropped(t *testing.T) {
 	require.Empty(t, List(""))
 	require.Equal(t, []string{"a", " b"}, List(",a,, b,"))

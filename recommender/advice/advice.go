@@ -28,8 +28,8 @@ type Advisor struct {
 	Format   convert.Format
 	Limits   postprocess.Limits
 	Complete func() bool // whether the history that is loaded apart is all there; nil: it is
-	// Current returns the requests that are in force in a container of a VPA; nil: they
-	// are not known. Only some recipes ask.
+	// Current returns the requests that are in force in most pods of a container of a VPA;
+	// nil: they are not known. Only some recipes ask.
 	Current func(v *feed.VPA, container string) amount.Resources
 }
 
@@ -70,6 +70,7 @@ func (a *Advisor) Estimates(v *feed.VPA, scratch *profile.Profile, dst []status.
 			Known:     e.known,
 			Doubted:   either(a.doubts(v, container, live), e.young),
 			Coarse:    a.coarse(),
+			Points:    e.points,
 			History:   status.Covered(min(time.Duration(scratch.Confidence(time.Hour)*float64(time.Hour)), e.seen)),
 		})
 	}
@@ -90,9 +91,10 @@ func (a *Advisor) coarse() bool {
 // without any gets none. It notes in the VPA what it kept.
 func (a *Advisor) Advise(v *feed.VPA, estimates []status.Estimate) status.Advice {
 	advice := status.Advice{History: 1<<63 - 1}
-	var held []string
+	var held, lacking []string
 	v.Kept = nil
 	for _, e := range estimates {
+		lacking = append(lacking, lacks(e, v.Rules.For(e.Container).Controlled)...)
 		before, published := published(v, e.Container)
 		known := e.Known
 		if known == [amount.Kinds]bool{} && !published {
@@ -112,7 +114,7 @@ func (a *Advisor) Advise(v *feed.VPA, estimates []status.Estimate) status.Advice
 		advice.Containers = append(advice.Containers, c)
 	}
 	advice.Containers = postprocess.Apply(advice.Containers, v.Object, a.Limits)
-	advice.Held = heldMessage(held)
+	advice.Held, advice.Lacks = heldMessage(held), lacksMessage(lacking)
 	return advice
 }
 
@@ -120,7 +122,7 @@ func (a *Advisor) Advise(v *feed.VPA, estimates []status.Estimate) status.Advice
 // capping as far as it tells. What it had for another target is not about the
 // container, though its name may be the same.
 func published(v *feed.VPA, container string) (c status.Recommended, found bool) {
-	if v.Retargeted || !status.Provided(v.Object) {
+	if v.StatusOfOther() || !status.Provided(v.Object) {
 		return c, false
 	}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
@@ -189,7 +191,7 @@ func (a *Advisor) Contents(v *feed.VPA, now time.Time) map[string]checkpoint.Con
 			continue
 		}
 		a.Store.RemovePeaks(&scratch, now, series...)
-		content := checkpoint.Content{Image: scratch.Image(), Windows: map[string]usage.Window{}, Trail: v.SavedTrails[container]}
+		content := checkpoint.Content{Target: v.Target(), Image: scratch.Image(), Windows: map[string]usage.Window{}, Trail: v.SavedTrails[container]}
 		if t := v.Trails[container]; t != nil {
 			content.Trail = t.Image()
 		}

@@ -16,7 +16,9 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/recipe"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -179,4 +181,33 @@ func TestAContainerThatControlsNothingStillHasATarget(t *testing.T) {
 	raw, err := json.Marshal(d.recommend())
 	require.NoError(t, err)
 	require.JSONEq(t, `[{"containerName":"a","target":{}}]`, string(raw), "the API server refuses a null")
+}
+
+// Where history comes from Prometheus no checkpoint says when a target was changed last:
+// the published one counts as changed now, so that no restart shortens the time between
+// two changes.
+func TestATargetOfUnknownAgeStaysForAnHour(t *testing.T) {
+	d := newDesk(t)
+	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
+	require.NoError(t, err)
+	d.vpa.Recipe = book.For("attune:memory-decrease=yes")
+	d.Current = func(*feed.VPA, string) amount.Resources { return amount.Of(3000, 3<<30) }
+	known := trail.New(d.vpa.Recipe.Needs)
+	d.vpa.Trails = map[string]*trail.Trail{"a": known}
+	d.uses(t, "a", 100, 100<<20)
+	observe := func(from, to int) {
+		for m := from; m < to; m += 5 {
+			for k, use := range []amount.Amount{100, 100 << 20} {
+				known.Observe(now().Add(time.Duration(m)*time.Minute), amount.Kind(k), use, 0)
+			}
+		}
+	}
+	observe(-8*24*60, 0)
+	d.publishes("a", "3", "3Gi")
+	target := func() string { return d.recommend()[0].Target.Cpu().String() }
+	require.Equal(t, "3", target())
+	observe(0, 55)
+	require.Equal(t, "3", target())
+	observe(55, 70)
+	require.Equal(t, "1500m", target())
 }

@@ -27,7 +27,7 @@ import (
 // what was loaded, by container.
 func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
 	v.Doubted, v.Watched = nil, nil
-	if v.Retargeted || !status.Provided(v.Object) {
+	if v.StatusOfOther() || !status.Provided(v.Object) {
 		return
 	}
 	unsaved, since := status.Holds(v.Object, status.TargetUnsaved), heldSince(v)
@@ -134,4 +134,24 @@ func heldMessage(held []string) string {
 		return ""
 	}
 	return fmt.Sprintf("not lowered, because the usage of earlier days is not known: %s; until it is loaded, or enough new usage was seen", strings.Join(held, ", "))
+}
+
+// lacks names the kinds of a container, of those that its VPA controls, of which there
+// are too few points to recommend anything.
+func lacks(e status.Estimate, controlled [amount.Kinds]bool) []string {
+	var list []string
+	for k, p := range e.Points {
+		if controlled[k] && p.Have < p.Want {
+			list = append(list, fmt.Sprintf("%s of container %s: %d of %d", amount.Kind(k), e.Container, p.Have, p.Want))
+		}
+	}
+	return list
+}
+
+// lacksMessage says what is lacking. It changes once in half an hour.
+func lacksMessage(lacking []string) string {
+	if len(lacking) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the recipe needs more points of five minutes of usage: %s at least", strings.Join(lacking, ", "))
 }

@@ -4,11 +4,13 @@ import (
 	"math"
 	"time"
 
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/status"
 )
 
 // served is the recipe of a VPA at work.
@@ -32,6 +34,7 @@ type estimated struct {
 	known  [amount.Kinds]bool // there is enough to say anything
 	young  [amount.Kinds]bool // the recipe knows less of the past than there was
 	seen   time.Duration      // that what the recipe needs covers, of both kinds
+	points [amount.Kinds]status.Points
 }
 
 func (s served) estimate(v *feed.VPA, container string, p *profile.Profile) estimated {
@@ -58,8 +61,32 @@ func (s served) estimate(v *feed.VPA, container string, p *profile.Profile) esti
 	if s.UsesCurrent && s.advisor.Current != nil {
 		subject.Current = s.advisor.Current(v, container)
 	}
-	e.bounds = s.For(subject)
+	for k := range amount.Kind(amount.Kinds) {
+		e.points[k] = status.PointsOf(s.Points(subject, k))
+	}
+	recall(v, container, subject.Trail)
+	e.bounds = s.Recommend(subject, &e.known)
 	return e
+}
+
+// recall makes a trail that knows of no target take the published one for the last, as
+// if that had changed now: when it did nobody knows, if the trail was lost or is new.
+func recall(v *feed.VPA, container string, t *trail.Trail) {
+	if t == nil {
+		return
+	}
+	last, found := published(v, container)
+	if !found {
+		return
+	}
+	targets := convert.Resources(last.Target)
+	for k := range amount.Kind(amount.Kinds) {
+		if target, has := targets.Get(k); has {
+			if _, _, known := t.Target(k); !known {
+				t.Recommended(k, target)
+			}
+		}
+	}
 }
 
 // patience is how much later than a history a trail may begin without being younger.

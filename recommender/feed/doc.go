@@ -6,8 +6,10 @@
 // holds the indexes: by namespace, and within it by distinct label set, so that
 // no step compares all pods with all VPAs; the pods of a label set feed the same
 // series, and its VPAs are known. When the last pod of a label set goes, its
-// history becomes part of that of its successors. A VPA has a revision, which
-// changes when there is something new to compute.
+// history becomes part of that of its successors: without the labels of generations,
+// and of single runs, which are found by their many values. Where much is left that
+// nobody has or selects, it goes within hours. A VPA has a revision, which changes when
+// there is something new to compute.
 //
 // Model belongs to the goroutine of the loop. The package makes no
 // recommendation, watches nothing and writes nothing.

@@ -21,16 +21,30 @@ var volatile = []string{
 
 // retire folds the histories of a label set that no pod has any more into those
 // of the same labels without the volatile ones, so that rollouts and finished
-// Jobs leave nothing behind. It does not if a VPA selects only one of the two: it
-// would lose a history, or get one that is not its own.
+// Jobs leave nothing behind, and then without those that the namespace knows as
+// labels of single runs.
 func (m *Model) retire(set *labelSet) {
-	if len(set.pods) > 0 {
-		return
-	}
-	lasting := set.labels.without(volatile)
-	if len(set.series) == 0 || len(lasting) == len(set.labels) || !m.selectBoth(set, lasting) {
+	switch {
+	case len(set.pods) > 0:
+	case len(set.series) == 0:
 		m.abandon(set)
-		return
+	default:
+		if into := m.fold(set, volatile); into != nil {
+			m.retire(into)
+		} else {
+			m.retireRun(set)
+		}
+	}
+}
+
+// fold folds the histories of a label set into those of the same labels without
+// some keys, and returns the label set of these. It does nothing and returns nil if
+// there is no such label, or if a VPA selects only one of the two: it would lose a
+// history, or get one that is not its own.
+func (m *Model) fold(set *labelSet, without []string) *labelSet {
+	lasting := set.labels.without(without)
+	if len(lasting) == len(set.labels) || !m.selectBoth(set, lasting) {
+		return nil
 	}
 	into := m.set(set.space, lasting)
 	for _, n := range slices.Clone(set.series) {
@@ -46,6 +60,7 @@ func (m *Model) retire(set *labelSet) {
 	m.changed(set)
 	m.changed(into)
 	m.abandon(set)
+	return into
 }
 
 // selectBoth tells whether each VPA of a namespace selects a label set and other

@@ -12,6 +12,8 @@ import (
 type index struct {
 	by   map[label][]*VPA
 	rest []*VPA // that demand no certain label
+
+	mentions map[string]int // requirements by label key
 }
 
 type label struct{ key, value string }
@@ -92,6 +94,7 @@ func (x *index) add(v *VPA) {
 	}
 	fewest := 0
 	for i := range requirements {
+		x.mention(requirements[i].Key(), 1)
 		demanded := demands(&requirements[i])
 		others := 0
 		for _, l := range demanded {
@@ -124,7 +127,24 @@ func demands(r *labels.Requirement) (demanded []label) {
 	return demanded
 }
 
+// mention counts a requirement that comes or goes.
+func (x *index) mention(key string, more int) {
+	if x.mentions == nil {
+		x.mentions = map[string]int{}
+	}
+	if x.mentions[key] += more; x.mentions[key] == 0 {
+		delete(x.mentions, key)
+	}
+}
+
+// remove drops a VPA that was added, and does nothing with one that was not kept.
 func (x *index) remove(v *VPA) {
+	if v.selector != nil {
+		requirements, _ := v.selector.Requirements() // none if nothing is selectable
+		for i := range requirements {
+			x.mention(requirements[i].Key(), -1)
+		}
+	}
 	same := func(other *VPA) bool { return other == v }
 	for _, l := range v.under {
 		if others := slices.DeleteFunc(x.by[l], same); len(others) > 0 {

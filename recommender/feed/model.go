@@ -44,6 +44,7 @@ type space struct {
 	vpas      map[string]*VPA
 	selectors index
 	sets      map[string]*labelSet
+	batches   map[keysText]*batch
 	pods      map[string]*pod
 	recent    *labelSet // that was looked up last
 	removed   int       // pods, since the map was made
@@ -57,6 +58,8 @@ type labelSet struct {
 	pods   []*pod
 	series []named // by container
 	vpas   []*VPA  // that select it, the controlling one first
+
+	forsaken int64 // instant since which it has neither pods nor VPAs, as far as sweeps saw; 0: it has some
 }
 
 // named is the series of a container.

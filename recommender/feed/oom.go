@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -121,6 +122,9 @@ func EvictionOOMs(event *corev1.Event) []usage.OOM {
 	var ooms []usage.OOM
 	for i, container := range containers {
 		if resources[i] != string(corev1.ResourceMemory) {
+			continue
+		}
+		if vpav1.CheckQuantity(used[i]) != nil {
 			continue
 		}
 		q, err := resource.ParseQuantity(used[i])

@@ -96,6 +96,7 @@ func TestEvictionEventsThatCannotBeReadGiveNothing(t *testing.T) {
 		"other resource":    func(e *corev1.Event) { e.Annotations[starved] = "ephemeral-storage" },
 		"no quantity":       func(e *corev1.Event) { e.Annotations[offendersUsage] = "much" },
 		"negative":          func(e *corev1.Event) { e.Annotations[offendersUsage] = "-5Mi" },
+		"endless":           func(e *corev1.Event) { e.Annotations[offendersUsage] = "1e-2147483647" },
 	} {
 		require.Empty(t, EvictionOOMs(event(change)), name)
 	}

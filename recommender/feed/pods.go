@@ -239,10 +239,12 @@ func (m *Model) tidy(s *space) {
 	}
 }
 
-// Expire drops series that have been idle for too long. A series without CPU
+// Expire drops series that have been idle for too long, and those that nobody has
+// had or selected for as long as Forsaken. A series without CPU
 // samples is kept while one of its pods still runs or a VPA that selects it has
 // a target.
 func (m *Model) Expire(now time.Time) {
+	m.sweep(m.config.Store.Credible(now))
 	expired := m.config.Store.Expire(now, func(series usage.Series) bool {
 		return int(series) < len(m.places) && m.places[series].set != nil && m.places[series].set.contributes()
 	})

@@ -227,3 +227,30 @@ func TestMemorySaverMovesRelabelledPods(t *testing.T) {
 	require.True(t, tracked)
 	require.Equal(t, "app=z", store.Key(series).Labels, "it no longer feeds the VPA's history")
 }
+
+func TestAStatusMayBeAboutAnotherTarget(t *testing.T) {
+	at := func(target string, generation, observed int64) []Observed {
+		o := withUID(seen("v", target, 1), "u1")
+		o.Object.Generation, o.Object.Status.ObservedGeneration = generation, observed
+		return []Observed{o}
+	}
+	for name, c := range map[string]struct {
+		passes [][]Observed
+		other  bool
+	}{
+		"just started":                  {[][]Observed{at("x", 3, 3)}, false},
+		"just started, behind":          {[][]Observed{at("x", 3, 2)}, true},
+		"just started, nothing is said": {[][]Observed{at("x", 3, 0)}, false},
+		"edited":                        {[][]Observed{at("x", 3, 3), at("x", 4, 3)}, false},
+		"another target":                {[][]Observed{at("x", 3, 3), at("y", 4, 3)}, true},
+		"another, and nothing is said":  {[][]Observed{at("x", 3, 0), at("y", 4, 0)}, true},
+		"another, and published":        {[][]Observed{at("x", 3, 3), at("y", 4, 3), at("y", 4, 4)}, false},
+		"another, and edited":           {[][]Observed{at("x", 3, 3), at("y", 4, 3), at("y", 4, 4), at("y", 5, 4)}, false},
+	} {
+		m, _ := newModel(Config{})
+		for _, list := range c.passes {
+			m.SyncVPAs(list, now())
+		}
+		require.Equal(t, c.other, m.Find("ns", "v").StatusOfOther(), name)
+	}
+}

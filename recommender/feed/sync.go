@@ -112,7 +112,7 @@ func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now 
 	}
 	v.Object, v.Rules = object, convert.Rules(object)
 	v.model, v.target, v.sets = m, key, map[*labelSet]struct{}{}
-	v.Trouble, v.selector = nil, nil
+	v.Trouble, v.selector, v.Since = nil, nil, object.Generation
 	m.space(object.Namespace).vpas[object.Name] = v
 	m.vpas = nil
 	v.Touch()

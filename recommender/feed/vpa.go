@@ -12,6 +12,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/trail"
@@ -34,8 +35,12 @@ type VPA struct {
 	Restored map[string]*profile.Profile
 	// Retargeted tells that the VPA, or one of its name that was deleted a short
 	// while ago, pointed to another target before: what its status and checkpoints
-	// held then is not about the containers of this one.
+	// held then is not about the containers of this one. The caller sets it where
+	// that was before the start.
 	Retargeted bool
+	// Since is the generation of Object from which on the VPA is known to have had its
+	// target; see StatusOfOther.
+	Since int64
 	// Recipe is what serves the VPA. The caller keeps it, and calls Touch.
 	Recipe *recipe.Choice
 	// Trails hold what the recipe wants to know of the past besides histories, by
@@ -88,6 +93,15 @@ type history struct {
 	series    []usage.Series
 }
 
+// StatusOfOther reports whether what is in the status of the VPA may be about another
+// target than it has now.
+func (v *VPA) StatusOfOther() bool {
+	if v.Retargeted {
+		return convert.ObservedGeneration(v.Object) < max(v.Since, 1)
+	}
+	return convert.Outdated(v.Object, v.Since)
+}
+
 // Revision returns a number that changes whenever anything changes that the
 // recommendation or the checkpoints of a VPA are made of: its series, which they
 // are, and what was restored.
@@ -116,6 +130,9 @@ func (v *VPA) Touch() {
 
 // RulesOf returns the rules for a container as v wants them.
 func (v *VPA) RulesOf(container string) usage.Rules { return v.model.RulesOf(v, container) }
+
+// Target returns what the VPA points to, the zero key if that is nothing.
+func (v *VPA) Target() target.Key { return v.target }
 
 // SameTarget tells whether two VPAs, perhaps of different models, point to the same
 // target.
@@ -203,23 +220,10 @@ func (v *VPA) history(container string) *history {
 	return &v.containers[at]
 }
 
-// Acts tells whether the updater or the webhook does something for a VPA.
-func (v *VPA) Acts() bool {
-	return convert.Mode(v.Object) != vpav1.UpdateModeOff || convert.HasBoost(v.Object)
-}
+// Acts reports whether the updater or the webhook does something for a VPA.
+func (v *VPA) Acts() bool { return !convert.Claim(v.Object).Idle }
 
-// stronger orders VPAs as updater and admission controller choose between them:
-// those that act before those that only watch, then the older, then the smaller
-// name.
+// stronger orders VPAs as updater and admission controller choose between them.
 func stronger(a, b *VPA) int {
-	if a.Acts() != b.Acts() {
-		if a.Acts() {
-			return -1
-		}
-		return 1
-	}
-	return cmp.Or(
-		a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time),
-		cmp.Compare(a.Object.Name, b.Object.Name),
-	)
+	return ownership.Compare(convert.Claim(a.Object), convert.Claim(b.Object))
 }

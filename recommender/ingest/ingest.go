@@ -31,6 +31,9 @@ type Ingester struct {
 	// nobody wants to know.
 	Taken  func(usage.Sample)
 	Killed func(usage.OOM)
+	// Rescue is deferred around the work on each kill and may recover; nil if nothing
+	// shall.
+	Rescue func(*feed.VPA)
 
 	Quality   *Quality
 	Samples   *prometheus.CounterVec // by what became of a sample
@@ -108,18 +111,27 @@ func (i *Ingester) TakeKills(log klog.Logger, now time.Time) {
 		log.Info("More out-of-memory kills than fit between two passes, some were dropped", "dropped", dropped)
 	}
 	for _, oom := range ooms {
-		reason := inFuture
-		if oom.At.Sub(now) <= ahead {
-			reason = i.Store.ObserveOOM(oom)
-		}
-		i.Kills.WithLabelValues(result(reason)).Inc()
-		log.V(2).Info("Out of memory", "pod", klog.KRef(oom.Container.Namespace, oom.Container.Pod), "container", oom.Container.Container,
-			"at", oom.At, "bytes", int64(oom.Memory), "ignored", string(reason))
-		if reason == usage.Accepted {
-			i.Quality.Observe(i.Model.Controlling(oom.Container), oom.Container, amount.Memory, oom.Memory, true)
-			if i.Killed != nil {
-				i.Killed(oom)
-			}
+		i.kill(log, oom, now)
+	}
+}
+
+// kill takes one kill. What was drained comes only once, so a defect in the work on one
+// must not lose the others.
+func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
+	if i.Rescue != nil {
+		defer i.Rescue(nil)
+	}
+	reason := inFuture
+	if oom.At.Sub(now) <= ahead {
+		reason = i.Store.ObserveOOM(oom)
+	}
+	i.Kills.WithLabelValues(result(reason)).Inc()
+	log.V(2).Info("Out of memory", "pod", klog.KRef(oom.Container.Namespace, oom.Container.Pod), "container", oom.Container.Container,
+		"at", oom.At, "bytes", int64(oom.Memory), "ignored", string(reason))
+	if reason == usage.Accepted {
+		i.Quality.Observe(i.Model.Controlling(oom.Container), oom.Container, amount.Memory, oom.Memory, true)
+		if i.Killed != nil {
+			i.Killed(oom)
 		}
 	}
 }

@@ -71,6 +71,23 @@ func TestKillsAreTakenEvenWithoutMetrics(t *testing.T) {
 	require.Greater(t, peak, amount.Amount(1<<30))
 }
 
+func TestADefectInTheWorkOnOneKillLosesNoOther(t *testing.T) {
+	i := newIngester(func(context.Context, func(usage.Sample)) error { return nil })
+	var taken []string
+	i.Killed = func(oom usage.OOM) {
+		if oom.ID == "1" {
+			panic("a defect")
+		}
+		taken = append(taken, oom.ID)
+	}
+	i.Rescue = func(*feed.VPA) { _ = recover() }
+	for _, id := range []string{"1", "2"} {
+		i.OOMs.Add(usage.OOM{Container: key("a"), ID: id, At: now(), Memory: 1 << 30})
+	}
+	i.Once(t.Context(), now())
+	require.Equal(t, []string{"2"}, taken)
+}
+
 func TestSourceThatHangsIsGivenUp(t *testing.T) {
 	i := newIngester(func(ctx context.Context, _ func(usage.Sample)) error { <-ctx.Done(); return ctx.Err() })
 	i.Timeout = time.Millisecond

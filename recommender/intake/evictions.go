@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	watchPause = 10 * time.Second // before the watch is opened again, times 1 to 1.5
-	uidMemory  = 24 * time.Hour   // since an event was last seen; servers keep events for about an hour
+	watchPause       = 10 * time.Second // before the watch is opened again, times 1 to 1.5
+	rememberedEvents = 10000            // the latest are remembered, and up to twice as many
 )
 
 // Evictions watches eviction events and puts those for want of memory into a
@@ -26,13 +26,13 @@ type Evictions struct {
 	kube      kubernetes.Interface
 	namespace string
 	ooms      *OOMs
-	seen      map[types.UID]time.Time // when an event was last seen
+	seen      uids // of events with kills
 	failing   bool
 }
 
 // NewEvictions returns a watcher of one namespace, or of all.
 func NewEvictions(kube kubernetes.Interface, namespace string, ooms *OOMs) *Evictions {
-	return &Evictions{kube: kube, namespace: namespace, ooms: ooms, seen: map[types.UID]time.Time{}}
+	return &Evictions{kube: kube, namespace: namespace, ooms: ooms}
 }
 
 // Run watches until ctx ends, and opens the watch again whenever it ends.
@@ -65,28 +65,34 @@ func (e *Evictions) once(ctx context.Context) {
 			return
 		case event, open := <-watcher.ResultChan():
 			if !open || event.Type == watch.Error {
-				e.forget(time.Now())
 				return
 			}
 			if object, ok := event.Object.(*corev1.Event); ok && event.Type == watch.Added {
-				e.take(object, time.Now())
+				e.take(object)
 			}
 		}
 	}
 }
 
-func (e *Evictions) take(event *corev1.Event, now time.Time) {
-	_, known := e.seen[event.UID]
-	e.seen[event.UID] = now
-	if !known {
-		e.ooms.Add(feed.EvictionOOMs(event)...)
+func (e *Evictions) take(event *corev1.Event) {
+	if ooms := feed.EvictionOOMs(event); len(ooms) > 0 && !e.seen.note(event.UID) {
+		e.ooms.Add(ooms...)
 	}
 }
 
-func (e *Evictions) forget(now time.Time) {
-	for uid, last := range e.seen {
-		if now.Sub(last) > uidMemory {
-			delete(e.seen, uid)
-		}
+// uids remembers the UIDs of the latest events. Servers keep events for about an hour
+// only, but there may be many.
+type uids struct{ young, old map[types.UID]struct{} }
+
+// note remembers a UID and reports whether it was known.
+func (u *uids) note(uid types.UID) (known bool) {
+	if _, known = u.young[uid]; known {
+		return true
 	}
+	_, known = u.old[uid]
+	if len(u.young) >= rememberedEvents || u.young == nil {
+		u.young, u.old = map[types.UID]struct{}{}, u.young
+	}
+	u.young[uid] = struct{}{}
+	return known
 }

@@ -3,6 +3,7 @@ package intake
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,4 +69,27 @@ func TestOtherEventTypesAreIgnored(t *testing.T) {
 	NewEvictions(kube, "", ooms).once(t.Context())
 	got, _ := ooms.Drain()
 	require.Empty(t, got)
+}
+
+// Anybody who may write events can write many.
+func TestManyEventsTakeABoundedMemory(t *testing.T) {
+	ooms := &OOMs{}
+	e := NewEvictions(fake.NewClientset(), "", ooms)
+	for i := range 5 * rememberedEvents {
+		e.take(evicted(strconv.Itoa(i)))
+		harmless := evicted("harmless-" + strconv.Itoa(i))
+		harmless.Annotations = nil
+		e.take(harmless)
+	}
+	require.LessOrEqual(t, len(e.seen.young)+len(e.seen.old), 2*rememberedEvents)
+	ooms.Drain()
+	for i := range rememberedEvents { // the latest are known, though others come between them
+		e.take(evicted(strconv.Itoa(5*rememberedEvents - 1 - i)))
+	}
+	again, dropped := ooms.Drain()
+	require.Empty(t, again)
+	require.Zero(t, dropped)
+	e.take(evicted("0"))
+	again, _ = ooms.Drain()
+	require.Len(t, again, 1, "it was forgotten")
 }

@@ -31,6 +31,7 @@ type Prometheus struct {
 	Length, Resolution   string
 
 	CPUMetric, MemoryMetric, LabelsMetric       string
+	WaitingMetric                               string
 	PodLabelPrefix, PodNamespaceLabel, PodLabel string
 
 	ContainerNamespaceLabel, ContainerPodLabel, ContainerLabel string
@@ -48,6 +49,7 @@ func DefaultPrometheus() Prometheus {
 		Resolution:              "1h",
 		CPUMetric:               "container_cpu_usage_seconds_total",
 		MemoryMetric:            "container_memory_working_set_bytes",
+		WaitingMetric:           prometheus.WaitingMetric,
 		LabelsMetric:            `up{job="kubernetes-pods"}`,
 		PodLabelPrefix:          "pod_label_",
 		PodNamespaceLabel:       "kubernetes_namespace",
@@ -68,6 +70,7 @@ func (p *Prometheus) AddFlags(fs *pflag.FlagSet) {
 	text(&p.Resolution, "history-resolution", "Step of the history, and window of the CPU rate.")
 	text(&p.CPUMetric, "history-cpu-metric", "Counter of CPU seconds.")
 	text(&p.MemoryMetric, "history-memory-metric", "Gauge of memory bytes.")
+	text(&p.WaitingMetric, "history-cpu-waiting-metric", "Counter of the seconds in which work waited for CPU, for recipes that want to know; asked for live usage only. Empty: none.")
 	text(&p.LabelsMetric, "metric-for-pod-labels", "Expression that gives the labels of pods.")
 	text(&p.PodLabelPrefix, "pod-label-prefix", "Prefix of the labels of pods in that metric.")
 	text(&p.PodNamespaceLabel, "pod-namespace-label", "Label with the namespace in that metric.")

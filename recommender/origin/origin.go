@@ -2,6 +2,7 @@ package origin
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -28,7 +29,7 @@ type Config struct {
 type Origin struct {
 	Samples func(context.Context, func(usage.Sample)) error // live
 	Name    string                                          // of that, for people; empty = the metrics API
-	Attach  func(*feed.Model)                               // must be told the model whose pods are asked for; nil = nobody needs it
+	Attach  func(*feed.Model)                               // must be told the model that gets the samples; nil = nobody needs it
 	Client  *prometheus.Client                              // nil = Prometheus is not asked
 }
 
@@ -46,7 +47,12 @@ func New(config *rest.Config, c Config) (Origin, error) {
 	switch {
 	case fromPrometheus:
 		o.Name = "Prometheus"
-		o.Samples = (&live.Source{Client: o.Client, Usage: c.Prometheus.Usage(c.Namespace), Window: c.Prometheus.RateWindow}).Samples
+		vpas := &wishes{}
+		o.Attach = func(m *feed.Model) { vpas.model = m }
+		o.Samples = (&live.Source{
+			Client: o.Client, Usage: c.Prometheus.Usage(c.Namespace), Window: c.Prometheus.RateWindow,
+			Waiting: c.Prometheus.WaitingMetric, Wanted: vpas.pressure,
+		}).Samples
 	case c.External.Use:
 		o.Name = "The external metrics API"
 		pods := &podsOfVPAs{}
@@ -66,6 +72,14 @@ func New(config *rest.Config, c Config) (Origin, error) {
 		o.Samples = source.Samples
 	}
 	return o, nil
+}
+
+// wishes tells what the recipes of VPAs want to know besides usage.
+type wishes struct{ model *feed.Model }
+
+// pressure reports whether a recipe wants to know how long work waited for CPU.
+func (w *wishes) pressure() bool {
+	return w.model != nil && slices.ContainsFunc(w.model.VPAs(), func(v *feed.VPA) bool { return v.Recipe != nil && v.Recipe.Needs.Pressure })
 }
 
 // podsOfVPAs yields the pods that VPAs select, with the selector.

@@ -3,6 +3,7 @@ package roster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -63,6 +64,9 @@ func (r *Roster) Observe(ctx context.Context, progress func()) ([]feed.Observed,
 	for i, object := range objects {
 		progress()
 		selector, err := r.Resolve(ctx, object.Namespace, object.Spec.TargetRef)
+		if problem := object.Annotations[vpav1.UnreadableAnnotation]; problem != "" {
+			selector, err = nil, errors.New(problem)
+		}
 		observed[i] = feed.Observed{Object: object, Selector: selector, Err: err}
 	}
 	return observed, nil

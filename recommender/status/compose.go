@@ -38,8 +38,10 @@ type Outcome struct {
 	Trouble        error         // why the target cannot be used
 	Conflict       string        // why another VPA controls the same pods; empty: none does
 	Held           string        // which targets are not lowered, and why; empty: none is held
+	Lacks          string        // of which containers there is too little to recommend anything; empty: of none
 	Unsaved        bool          // the usage behind the recommendation could not be saved
 	History        time.Duration // that the samples of each container cover at least
+	Earlier        bool          // the recommendation is that of the generation that the status names
 	Recipe         string        // why the recipe is not the one that was asked for; empty: it is
 }
 
@@ -65,6 +67,14 @@ func (o *Outcome) history() int {
 
 const noPods = "NoPodsMatched"
 
+// reasonIf is the reason of a condition whose message says what points are lacking.
+func reasonIf(lacks string) string {
+	if lacks == "" {
+		return ""
+	}
+	return "FewPoints"
+}
+
 // Compose returns the new status of a VPA. Conditions that are not the
 // recommender's stay.
 func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.VerticalPodAutoscalerStatus {
@@ -74,7 +84,7 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	} else if o.Pods == 0 {
 		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, noPods, "no pod matches the target and no history is left, so there is nothing to recommend from")
 	} else {
-		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "", "")
+		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, reasonIf(o.Lacks), o.Lacks)
 	}
 	c.keep(o.Pods == 0, vpav1.NoPodsMatched, noPods, "no pod matches the selector of the target")
 	c.keep(false, vpav1.ConfigDeprecated, "", "")
@@ -87,12 +97,16 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c.keep(o.Held != "", TargetHeld, "HistoryIncomplete", o.Held)
 	c.keep(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")
 	c.keep(o.Recipe != "", WrongRecipe, "BadAnnotation", o.Recipe)
-	c.sufficient(o.history())
+	c.sufficient(o.history(), o.Lacks)
+	observed := vpa.Generation
+	if o.Earlier {
+		observed = vpa.Status.ObservedGeneration
+	}
 	slices.SortFunc(c.list, func(a, b vpav1.VerticalPodAutoscalerCondition) int { return cmp.Compare(a.Type, b.Type) })
 	return vpav1.VerticalPodAutoscalerStatus{
 		Recommendation:     &vpav1.RecommendedPodResources{ContainerRecommendations: o.Recommendation},
 		Conditions:         c.list,
-		ObservedGeneration: vpa.Generation,
+		ObservedGeneration: observed,
 	}
 }
 
@@ -132,10 +146,12 @@ func (c *conditions) keep(holds bool, t vpav1.VerticalPodAutoscalerConditionType
 
 // sufficient says how much history there is. A day is enough for the bounds to
 // mean something.
-func (c *conditions) sufficient(step int) {
+func (c *conditions) sufficient(step int, lacks string) {
 	switch {
 	case step < 0:
 		c.keep(false, SufficientHistory, "", "")
+	case lacks != "":
+		c.set(SufficientHistory, corev1.ConditionFalse, reasonIf(lacks), lacks)
 	case Steps[step].From < day:
 		c.set(SufficientHistory, corev1.ConditionFalse, "FewSamples", "the usage seen of some container covers "+atLeast(step)+"; a day is enough")
 	default:

@@ -16,6 +16,21 @@ type Estimate struct {
 	Doubted   [amount.Kinds]bool // there may have been more than is known
 	Coarse    bool               // bounds are rounded when they are printed: a small difference may become a large one
 	History   time.Duration      // that the samples cover at least, see Covered
+	Points    [amount.Kinds]Points
+}
+
+// Points is how many points of five minutes there are of a kind, and how many a
+// recommendation takes; zero if there are enough.
+type Points struct{ Have, Want int }
+
+// PointsOf returns that of two numbers. The first is rounded down to half an hour, because
+// each step means a write of the status.
+func PointsOf(have, want int) Points {
+	const step = 6
+	if have >= want {
+		return Points{}
+	}
+	return Points{have / step * step, want}
 }
 
 // Covered returns the longest of Steps that is within a span: estimates do not

@@ -50,6 +50,7 @@ type Publisher struct {
 type Advice struct {
 	Containers []Recommended // sorted by name
 	Held       string        // which targets are not lowered, and why; empty: none is held
+	Lacks      string        // of which containers there are too few points to recommend anything; empty: of none
 	History    time.Duration // that the samples of each container cover at least
 }
 
@@ -192,6 +193,7 @@ func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimat
 		Trouble:        v.Trouble,
 		Conflict:       h.inputs.conflict,
 		Held:           advice.Held,
+		Lacks:          advice.Lacks,
 		Unsaved:        v.Unsaved,
 		History:        advice.History,
 	}
@@ -201,10 +203,12 @@ func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimat
 	switch {
 	case !h.inputs.grace:
 		outcome.Recommendation = nil
-	case v.Trouble != nil && Provided(v.Object):
+	case v.Trouble != nil && Provided(v.Object) && (!v.Retargeted || !v.StatusOfOther()):
 		// A target that cannot be read for a moment is no reason to change
-		// what was recommended: we may see less than there is.
+		// what was recommended: we may see less than there is. What may have been
+		// recommended for another target keeps the generation that it was made for.
 		outcome.Recommendation = v.Object.Status.Recommendation.ContainerRecommendations
+		outcome.Earlier = v.StatusOfOther()
 	}
 	p.remember(log, v, outcome, now)
 	fresh := Compose(v.Object, outcome, now)
@@ -243,7 +247,7 @@ func (p *Publisher) remember(log klog.Logger, v *feed.VPA, o Outcome, now time.T
 		v.Complained = now
 	}
 	v.Recommended = provided
-	if !provided && now.Sub(v.Complained) >= complainAfter {
+	if !provided && o.Lacks == "" && now.Sub(v.Complained) >= complainAfter {
 		v.Complained = now
 		log.Info("VPA still has no recommendation", "vpa", klog.KObj(v.Object), "pods", o.Pods, "age", now.Sub(v.Object.CreationTimestamp.Time))
 	}

@@ -93,7 +93,10 @@ func (k *Keeper) Observe(s usage.Sample, weight int) {
 			limit, asked = k.Limit(s.Container), true
 		}
 		for range weight {
-			t.Observe(s.At, s.Kind, s.Amount, limit)
+			t.ObservePod(s.Container.Pod, s.At, s.Kind, s.Amount, limit)
+		}
+		if s.Waiting > 0 {
+			t.Waited(s.At, s.Amount, s.Waiting)
 		}
 	}
 }

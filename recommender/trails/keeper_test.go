@@ -75,6 +75,23 @@ func TestUseAtTheLimitOfThePodIsCensored(t *testing.T) {
 	require.InEpsilon(t, 2000, k.Model.Find("ns", "v").Trails["a"].Load[amount.CPU].Level(0), 0.05)
 }
 
+// Where a source knows how long work waited for CPU, the recipe that wants to know takes
+// it as use.
+func TestWaitingOfLiveSamplesCounts(t *testing.T) {
+	for text, want := range map[string]float64{"cruisekube": 600, "loadline": 0} {
+		k := keeper(t, text)
+		s := sample(amount.CPU, 0, 500)
+		s.Waiting = 0.2
+		k.Observe(s, 1)
+		pressed := k.Model.Find("ns", "v").Trails["a"].Pressed
+		if want == 0 {
+			require.Nil(t, pressed)
+			continue
+		}
+		require.InEpsilon(t, want, pressed.Peak(), 0.002)
+	}
+}
+
 // History that was loaded into another model, before or after the live samples, and
 // under another recipe, becomes part of the trail.
 func TestAbsorb(t *testing.T) {

@@ -1,6 +1,8 @@
 package trails
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	listers "k8s.io/client-go/listers/core/v1"
 
@@ -41,8 +43,8 @@ func Limits(pods listers.PodLister) func(usage.ContainerKey) amount.Amount {
 	}
 }
 
-// Requests returns an advice.Advisor.Current that asks a cache of pods: the requests
-// of the first pod by name that runs the container.
+// Requests returns a Keeper.Requests that asks a cache of pods: the requests of the first
+// pod by name that runs the container.
 func Requests(pods listers.PodLister) func(*feed.VPA, string) amount.Resources {
 	return func(v *feed.VPA, container string) amount.Resources {
 		for _, name := range v.PodNames() {
@@ -55,5 +57,41 @@ func Requests(pods listers.PodLister) func(*feed.VPA, string) amount.Resources {
 			}
 		}
 		return amount.Resources{}
+	}
+}
+
+// InForce returns an advice.Advisor.Current that asks a cache of pods: for each kind the
+// median request of the pods that run the container, the lower one of two. One pod that
+// was made by hand, or is the last one to change, does not decide for all. While none
+// runs it is the target that was recommended last, which the next one gets.
+func InForce(pods listers.PodLister) func(*feed.VPA, string) amount.Resources {
+	return func(v *feed.VPA, container string) amount.Resources {
+		var values [amount.Kinds][]amount.Amount
+		runs := false
+		for _, name := range v.PodNames() {
+			pod, err := pods.Pods(v.Object.Namespace).Get(name)
+			if err != nil || pod.Status.Phase != corev1.PodRunning {
+				continue
+			}
+			runs = true
+			requests, _ := sizes(pod, container)
+			for k := range amount.Kind(amount.Kinds) {
+				if request, has := requests.Get(k); has {
+					values[k] = append(values[k], request)
+				}
+			}
+		}
+		var current amount.Resources
+		for k := range amount.Kind(amount.Kinds) {
+			if n := len(values[k]); n > 0 {
+				slices.Sort(values[k])
+				current = current.With(k, values[k][(n-1)/2])
+			} else if t := v.Trails[container]; !runs && t != nil {
+				if target, _, known := t.Target(k); known {
+					current = current.With(k, target)
+				}
+			}
+		}
+		return current
 	}
 }

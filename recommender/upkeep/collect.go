@@ -21,7 +21,7 @@ type Fate int
 const (
 	Keep Fate = iota
 	Orphan
-	Expired // its VPA lives, but the container has been gone for too long
+	Expired // its VPA lives, but the container has been gone for too long, or was that of another target
 )
 
 // Collect deletes the checkpoints for which fate is not Keep. One that cannot be

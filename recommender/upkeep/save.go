@@ -74,7 +74,7 @@ type Saver struct {
 
 	mu      sync.Mutex
 	written map[name]mark // what was last written
-	known   map[name]bool // what the restored history already contains
+	known   map[name]bool // what was loaded: whether it is part of the restored history, or of another target
 }
 
 // mark tells what was written, and for which turn. A VPA that comes back after a
@@ -100,6 +100,25 @@ func (s *Saver) Know(restored checkpoint.History) {
 			s.known[name{owner.Namespace, checkpoint.ObjectName(owner, container)}] = true
 		}
 	}
+}
+
+// Disown tells of which containers the history was loaded, but is that of another
+// target than the VPA has: nothing of it will be saved again.
+func (s *Saver) Disown(o checkpoint.Owner, foreign []checkpoint.Foreign) {
+	for _, f := range foreign {
+		s.known[name{o.Namespace, checkpoint.ObjectName(o, f.Container)}] = false
+	}
+}
+
+// Foreign reports whether a stored checkpoint holds the history of another target
+// than its VPA has now, and is of no use therefore.
+func (s *Saver) Foreign(v *feed.VPA, c *vpav1.VerticalPodAutoscalerCheckpoint) bool {
+	key := name{c.Namespace, c.Name}
+	if t := s.turns[v]; t != nil && s.last(key).turn == t.number {
+		return false // it was written since
+	}
+	restored, loaded := s.known[key]
+	return v.Retargeted || loaded && !restored
 }
 
 // Result tells how a Save went.
@@ -299,8 +318,8 @@ func (s *Saver) last(key name) mark {
 // isPoorer tells whether a stored checkpoint must stay. What a VPA had before it
 // pointed to another target is of no use.
 func (s *Saver) isPoorer(key name, t *turn, stored *vpav1.VerticalPodAutoscalerCheckpoint, samples int, now time.Time) bool {
-	restored := t.first && s.known[key]
-	return !restored && !t.vpa.Retargeted &&
+	_, loaded := s.known[key]
+	return (!t.first || !loaded) && !t.vpa.Retargeted &&
 		stored.Status.TotalSamplesCount > poorer*samples &&
 		now.Sub(stored.Status.LastUpdateTime.Time) < s.Expiry
 }

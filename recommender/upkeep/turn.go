@@ -179,13 +179,20 @@ func (t *turn) mark() { t.vpa.Unsaved = t.failed && t.rose() }
 // more often.
 const young = 4
 
+// soon is the time within which a VPA is first written after a start: whoever looks
+// at checkpoints to see whether a recommender works does not wait for an interval.
+const soon = 4 * time.Minute
+
 // due tells whether it is time for a VPA that is not urgent. Each has its own
-// moment within the interval.
+// moment within the interval and, at first, within a shorter time.
 func (t *turn) due(interval time.Duration, now time.Time) bool {
 	if interval <= 0 || t.failed {
 		return true
 	}
 	if age := now.Sub(t.began); !t.began.IsZero() && age < young*interval && now.Sub(t.taken) >= age/young {
+		return true
+	}
+	if !t.saved && now.Sub(t.taken) >= t.phase%min(interval, soon) {
 		return true
 	}
 	slot := func(at time.Time) int64 { return at.Add(-t.phase).UnixNano() / int64(interval) }

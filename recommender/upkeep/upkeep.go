@@ -86,7 +86,8 @@ func (u *Upkeep) report(ctx context.Context, last *Complaint, err error, message
 }
 
 // fate tells what becomes of a checkpoint: it is an orphan when its VPA is gone,
-// and expired when the VPA has not had the container for long. One whose VPA has
+// and expired when the VPA has not had the container for long, or had it with
+// another target. One whose VPA has
 // just gone stays for the time between two clean-ups: should that be created again,
 // and the program end before it has saved it, the history is still there. One that
 // went during this pass is in the model until the next.
@@ -110,6 +111,9 @@ func (u *Upkeep) fate(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) F
 	}
 	if v == nil || v.Trouble != nil || v.Restored[container] != nil || len(v.Series(container)) > 0 {
 		return Keep
+	}
+	if u.Saver.Foreign(v, c) {
+		return Expired
 	}
 	if Stale(c, u.Model.RulesOf(v, container).Age(), u.Credible(now)) {
 		return Expired

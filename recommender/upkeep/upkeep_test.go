@@ -158,17 +158,21 @@ func TestPoorHistoryDoesNotReplaceAGoodOne(t *testing.T) {
 	require.NoError(t, save(b, now()).Err, "what was loaded is part of what is saved")
 }
 
+// A time-out that leaves a busy machine time to begin, and an answer that comes after
+// it.
+const short, beyond = 200 * time.Millisecond, 250 * time.Millisecond
+
 func TestSaveStopsAtItsDeadlineAndGoesOnWhereItStopped(t *testing.T) {
 	b := newBench()
 	b.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(beyond)
 		return false, nil, nil
 	})
 	var vpas []*feed.VPA
 	for _, name := range strings.Fields("a b c d e f g h") {
 		vpas = append(vpas, b.holds(name, map[string]checkpoint.Content{"x": content(3)}))
 	}
-	b.Timeout = time.Millisecond
+	b.Timeout = short
 	r := b.save(t, now(), vpas...)
 	require.Equal(t, 2, r.Written, "one for each worker")
 	require.Equal(t, 6, r.Late)
@@ -210,11 +214,11 @@ func TestCollectDeletesWhatItIsToldAndGoesOnAfterAFailure(t *testing.T) {
 func TestCollectEndsInTimeAndGoesOnTheNextTime(t *testing.T) {
 	b := newBench(object("a", "x", 1), object("b", "x", 1), object("c", "x", 1))
 	b.client.PrependReactor("delete", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(beyond)
 		return false, nil, nil
 	})
 	orphans := func(*vpav1.VerticalPodAutoscalerCheckpoint) Fate { return Orphan }
-	b.Timeout = time.Millisecond
+	b.Timeout = short
 	n, err := b.Collect(t.Context(), orphans)
 	require.ErrorContains(t, err, "no time left for 2 checkpoints")
 	require.Equal(t, 1, n)
@@ -242,6 +246,7 @@ func TestWhatIsKnownOfCheckpointsEndsWithThem(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, b.written)
 }
+
 func TestForeignAnnotationsStay(t *testing.T) {
 	for name, cached := range map[string]bool{"the cache knows": true, "the cache is behind": false} {
 		stored := object("web", "a", 1)
@@ -423,5 +428,65 @@ func TestWhatCanWaitTakesLittleOfAPass(t *testing.T) {
 		{time.Minute, All, 45 * time.Second},
 	} {
 		require.Equal(t, c.want, s.share(45*time.Second, &turn{taken: now().Add(-c.waited)}, c.scope, now()), c)
+	}
+}
+
+// A checkpoint of a VPA that had another target is of no use, until it is written
+// for this one.
+func TestACheckpointOfAFormerTargetIsForeignUntilItIsWritten(t *testing.T) {
+	b := newBench(object("web", "a", 500))
+	owner := checkpoint.Owner{Namespace: "ns", VPA: "web"}
+	vpa := b.holds("web", map[string]checkpoint.Content{"a": content(3)})
+	stored := b.stored(t, "web-a")
+	require.False(t, b.Foreign(vpa, stored), "nothing is known of it")
+	b.Know(checkpoint.History{owner: {"a": {}}})
+	require.False(t, b.Foreign(vpa, stored), "it was restored")
+	b.Disown(owner, []checkpoint.Foreign{{Container: "a"}})
+	require.True(t, b.Foreign(vpa, stored), "it was that of another target before the start")
+	require.NoError(t, b.save(t, now(), vpa).Err, "however much it holds")
+	require.False(t, b.Foreign(vpa, stored))
+
+	b = newBench(object("web", "a", 500))
+	vpa = b.holds("web", map[string]checkpoint.Content{"a": content(3)})
+	vpa.Retargeted = true
+	require.True(t, b.Foreign(vpa, stored), "it was that of another target since the start")
+	require.NoError(t, b.save(t, now(), vpa).Err)
+	require.False(t, b.Foreign(vpa, stored))
+}
+
+// What was restored is written again soon after a start, by all VPAs in turn, and
+// then once per interval.
+func TestRestoredHistoryIsWrittenWithinFourMinutesOfTheStart(t *testing.T) {
+	for interval, within := range map[time.Duration]int{10 * time.Minute: 4, time.Hour: 4, 3 * time.Minute: 3} {
+		const vpas = 80
+		b := newBench()
+		b.Interval = interval
+		var list []*feed.VPA
+		for i := range vpas {
+			v := b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)})
+			p := profile.New(shape())
+			v.Restored = map[string]*profile.Profile{"x": &p}
+			list = append(list, v)
+		}
+		written := map[string]int{}
+		for minute := range within + 1 {
+			r := b.Save(t.Context(), list, Due, now().Add(time.Duration(minute)*time.Minute), time.Minute)
+			require.LessOrEqual(t, r.Written, vpas*2/within, "they are spread")
+			for _, a := range b.client.Actions() {
+				if patch, ok := a.(clienttesting.PatchAction); ok {
+					written[patch.GetName()] = 1
+				}
+			}
+		}
+		require.Len(t, written, vpas, interval)
+
+		again := 0
+		for minute := 1; minute <= int(interval/time.Minute); minute++ {
+			for i := range vpas {
+				b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1 + minute)})
+			}
+			again += b.Save(t.Context(), list, Due, now().Add(time.Duration(within+minute)*time.Minute), time.Minute).Written
+		}
+		require.Equal(t, vpas, again, interval)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
 )
@@ -50,6 +52,10 @@ var ErrInUse = errors.New("the pod uses too much memory for its new limit")
 // the API server would refuse to evict the pod, as for a PodDisruptionBudget.
 var ErrProtected = errors.New("the pod may not be disrupted now")
 
+// ErrRestarting is the error of a change that would disrupt a pod while another one of
+// its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize.
+var ErrRestarting = errors.New("another pod is being restarted")
+
 // Reasons of the events.
 const (
 	EventEvicted      = "EvictedByVPA"         // on the pod
@@ -64,6 +70,12 @@ type Cluster struct {
 	Events    record.EventRecorder
 	Resizes   *rate.Limiter
 	Evictions *rate.Limiter
+	// Enter asks whether a pod may be restarted, or evicted, beside others that are
+	// being restarted. Leave withdraws it; nil: not asked.
+	Enter func(pod *corev1.Pod, restarts bool) (leave func(), err error)
+	// Threshold is the least relative change for which a pod is resized where memory
+	// that is in use leaves only a part of the change.
+	Threshold float64
 	// Memory reads what the containers of a pod use, in bytes; nil: not asked.
 	Memory func(ctx context.Context, namespace, pod string) (map[string]amount.Amount, error)
 }
@@ -82,7 +94,8 @@ const markTimeout = 10 * time.Second
 
 // Resize asks the API server for the new sizes and marks the pod.
 func (c *Cluster) Resize(ctx context.Context, change Change) error {
-	if err := c.resize(ctx, change); err != nil {
+	change, err := c.resize(ctx, change)
+	if err != nil {
 		return err
 	}
 	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
@@ -95,11 +108,12 @@ func (c *Cluster) Resize(ctx context.Context, change Change) error {
 // Unboost takes startup boosts back: the sizes first, where they still differ,
 // then the annotations. After an error both are to be tried again.
 func (c *Cluster) Unboost(ctx context.Context, change Change) error {
-	if sizes := Sizes(change); sizes != "" {
-		if err := c.resize(ctx, change); err != nil {
+	if Sizes(change) != "" {
+		var err error
+		if change, err = c.resize(ctx, change); err != nil {
 			return err
 		}
-		c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Startup boost taken back: %s", sizes)
+		c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Startup boost taken back: %s", Sizes(change))
 	}
 	if err := c.mark(ctx, change); err != nil {
 		return fmt.Errorf("remove the boost annotations of pod %s: %w", klog.KObj(change.Target), err)
@@ -107,73 +121,82 @@ func (c *Cluster) Unboost(ctx context.Context, change Change) error {
 	return nil
 }
 
-func (c *Cluster) resize(ctx context.Context, change Change) error {
+// resize asks for the new sizes and returns what it asked for: less of a cut where
+// memory is in use.
+func (c *Cluster) resize(ctx context.Context, change Change) (Change, error) {
+	change, err := c.spared(ctx, change)
+	if err != nil {
+		return change, fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
+	}
 	patch, err := ResizePatch(change)
 	if err != nil {
-		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
-	}
-	if err := c.spared(ctx, change); err != nil {
-		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
-	}
-	if change.Restarts && !change.Cures {
-		// A restart is a disruption: what forbids an eviction forbids it, too. Not one
-		// of a pod that is killed again and again anyway, and of which a
-		// PodDisruptionBudget may allow no eviction just for that.
-		if err := c.evict(ctx, change, metav1.DryRunAll); err != nil {
-			return fmt.Errorf("restart a container of pod %s: %w", klog.KObj(change.Target), err)
-		}
+		return change, fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
 	}
 	if c.Resizes.Wait(ctx) != nil {
-		return ErrRateLimited
+		return change, ErrRateLimited
 	}
-	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(ctx, change.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
-	if errors.Is(err, client.ErrThrottled) {
-		return ErrRateLimited
-	}
-	if err != nil {
-		return fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
-	}
-	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
-	return nil
-}
-
-// Of a new memory limit so much must be left above what is used: usage is some
-// seconds old, and a container that meets its limit is killed.
-const spare = 0.1
-
-// spared is an error if the change would cut a memory limit to what is used. A
-// usage that is not known is no reason to wait: the node looks, too.
-func (c *Cluster) spared(ctx context.Context, change Change) error {
-	var used map[string]amount.Amount
-	for i := range change.Target.Spec.Containers {
-		container := &change.Target.Spec.Containers[i]
-		now := convert.Resources(convert.Current(change.Target, *container).Limits)
-		for _, f := range change.Containers {
-			limit, cut := f.Limits.Get(amount.Memory)
-			if f.Name != container.Name || !cut || !now.Has(amount.Memory) || limit >= now.Value(amount.Memory) || c.Memory == nil {
-				continue
-			}
-			if used == nil {
-				var err error
-				if used, err = c.Memory(ctx, change.Target.Namespace, change.Target.Name); err != nil {
-					klog.FromContext(ctx).V(4).Info("A memory limit is cut without knowing the usage", "pod", klog.KObj(change.Target), "reason", err)
-					return nil
-				}
-			}
-			if used[f.Name] > limit.Scale(1-spare) {
-				return fmt.Errorf("%w: container %s uses %d bytes, its new limit is %d", ErrInUse, f.Name, used[f.Name], limit)
-			}
+	leave := func() {}
+	// Not asked for a pod that is killed again and again anyway, and of which a
+	// PodDisruptionBudget may allow no eviction just for that.
+	if change.Restarts && !change.Cures {
+		if leave, err = c.mayRestart(ctx, change); err != nil {
+			return change, fmt.Errorf("restart a container of pod %s: %w", klog.KObj(change.Target), err)
 		}
 	}
-	return nil
+	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(client.Once(ctx), change.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
+	if refused(err) {
+		leave()
+	}
+	if errors.Is(err, client.ErrThrottled) {
+		return change, ErrRateLimited
+	}
+	if err != nil {
+		return change, fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
+	}
+	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
+	return change, nil
+}
+
+// mayRestart asks whether a container of the pod may be restarted now. That is a
+// disruption: what forbids an eviction forbids it, too. But a dry run takes nothing from
+// a PodDisruptionBudget, so others must wait until the pod is seen not ready.
+func (c *Cluster) mayRestart(ctx context.Context, change Change) (leave func(), err error) {
+	leave = func() {}
+	if c.Enter != nil {
+		if leave, err = c.Enter(change.Target, true); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrRestarting, err)
+		}
+	}
+	if err := c.evict(ctx, change, metav1.DryRunAll); err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
+}
+
+// refused reports whether a request was certainly not carried out. One that ran out of
+// time may have been.
+func refused(err error) bool {
+	var status apierrors.APIStatus
+	return errors.Is(err, client.ErrThrottled) || errors.As(err, &status) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsInternalError(err)
 }
 
 func (c *Cluster) mark(ctx context.Context, change Change) error {
-	mark, err := MarkPatch(change.Target, change.Unboosted...)
+	restart := change.Restart
+	if change.Restarts && !change.Cures && restart.At.IsZero() && ready(change.Target) { // the end of a boost
+		restart = present.Restart{At: time.Now(), Count: convert.Restarts(change.Target)}
+	}
+	mark, err := MarkPatch(change.Target, restart, change.Unboosted...)
 	if err != nil {
 		return err
 	}
 	return c.annotate(ctx, change.Target, mark)
+}
+
+func ready(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // Pause writes on a pod that changes of its workload had no effect, so that it is
@@ -200,6 +223,11 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	if c.Evictions.Wait(ctx) != nil {
 		return ErrRateLimited
 	}
+	if c.Enter != nil && ready(change.Target) {
+		if _, err := c.Enter(change.Target, false); err != nil {
+			return fmt.Errorf("evict pod %s: %w: %w", klog.KObj(change.Target), ErrRestarting, err)
+		}
+	}
 	if err := c.evict(ctx, change); errors.Is(err, ErrRateLimited) {
 		return err
 	} else if err != nil {
@@ -212,7 +240,7 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 }
 
 func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) error {
-	err := c.Kube.CoreV1().Pods(change.Namespace).EvictV1(ctx, &policyv1.Eviction{
+	err := c.Kube.CoreV1().Pods(change.Namespace).EvictV1(client.Once(ctx), &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: change.Namespace, Name: change.Pod},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &change.Target.UID}, DryRun: dryRun},
 	})
@@ -233,6 +261,9 @@ func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
 
 // LeftAlone says nothing: the log does.
 func (c *Cluster) LeftAlone([]disruption.Skip) {}
+
+// Room says nothing: the log does.
+func (c *Cluster) Room(string) {}
 
 // Lasting tells on the VPA why pods of it are left alone for long.
 func (c *Cluster) Lasting(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string) {

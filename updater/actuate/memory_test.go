@@ -1,9 +1,12 @@
 package actuate
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
@@ -31,6 +34,47 @@ func TestMemoryOfOnePod(t *testing.T) {
 	require.Equal(t, map[string]amount.Amount{"app": 2048}, used)
 	_, err = read(t.Context(), "shop", "other")
 	require.ErrorContains(t, err, "read the metrics of pod shop/other")
+	_, err = read(t.Context(), "shop/pods/../../shop", "web")
+	require.ErrorContains(t, err, "invalid namespace")
+	_, err = read(t.Context(), "shop", "x/../web")
+	require.ErrorContains(t, err, "invalid resource name", "no other pod is read")
 	_, err = decodeMemory([]byte("<"))
 	require.Error(t, err)
+}
+
+// Whoever waits for an API that hangs changes no pod.
+func TestAMetricsAPIThatHangsIsLeftAlone(t *testing.T) {
+	var asked atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		<-r.Context().Done()
+	}))
+	defer s.Close()
+	clients, err := client.New(&rest.Config{Host: s.URL})
+	require.NoError(t, err)
+	core := clients.Kube.CoreV1().RESTClient()
+
+	stopped, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	m := &meter{client: core, wait: time.Minute}
+	_, err = m.memory(stopped, "shop", "web")
+	require.Error(t, err)
+	require.Zero(t, m.until, "the caller had no time")
+
+	asked.Store(0)
+	m = &meter{client: core, wait: 20 * time.Millisecond}
+	for _, pod := range []string{"one", "two", "three"} {
+		_, err = m.memory(t.Context(), "shop", pod)
+		require.ErrorContains(t, err, "read the metrics of pod shop/"+pod)
+	}
+	require.ErrorIs(t, err, errSilent)
+	require.EqualValues(t, 1, asked.Load())
+	m.until = time.Now()
+	_, err = m.memory(t.Context(), "shop", "web")
+	require.NotErrorIs(t, err, errSilent, "it is asked again")
+
+	began := time.Now()
+	_, err = Memory(core)(t.Context(), "shop", "web")
+	require.Error(t, err)
+	require.Less(t, time.Since(began), 10*time.Second)
 }

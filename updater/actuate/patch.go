@@ -10,6 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/patch"
 )
 
@@ -22,11 +23,12 @@ var errNothing = errors.New("no container of the pod would get other resources")
 func ResizePatch(c Change) ([]byte, error) {
 	steps := []patch.Operation{patch.Test("/metadata/uid", string(c.Target.UID))}
 	first := len(steps)
+	printer := convert.NewPrinter(c.Reading.Object, c.Reading.Ranges)
 	for i := range c.Target.Spec.Containers {
 		container := &c.Target.Spec.Containers[i]
 		for _, f := range c.Containers {
 			if f.Name == container.Name {
-				sizes := convert.Sizes(f, convert.Current(c.Target, *container), c.Reading.Object, c.Reading.Ranges)
+				sizes := printer.Sizes(f, convert.Current(c.Target, *container))
 				steps = append(steps, resizeSteps(strconv.Itoa(i), container, sizes)...)
 			}
 		}
@@ -63,13 +65,17 @@ func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceReq
 	return steps
 }
 
-// MarkPatch returns the merge patch that marks a pod as resized, and no longer
+// MarkPatch returns the merge patch that marks a pod as resized, and as restarted by
+// that if it is, and no longer
 // as boosted where the boost of a container was taken back, nor as one that came
 // without its sizes: it has them now. It never replaces
 // annotations that the cache has not seen yet, and the API server refuses it for
 // another pod of that name, because a UID cannot change.
-func MarkPatch(pod *corev1.Pod, unboosted ...string) ([]byte, error) {
+func MarkPatch(pod *corev1.Pod, restart present.Restart, unboosted ...string) ([]byte, error) {
 	annotations := map[string]any{convert.ResizedAnnotation: "true"}
+	if !restart.At.IsZero() {
+		annotations[convert.RestartAnnotation] = convert.RestartText(restart)
+	}
 	for _, name := range unboosted {
 		annotations[convert.BoostAnnotationPrefix+name] = nil
 	}

@@ -53,6 +53,9 @@ func (r *Rehearsal) LeftAlone(skipped []disruption.Skip) {
 	r.told = told
 }
 
+// Room prints whether evictions wait for room on nodes, and why.
+func (r *Rehearsal) Room(explained string) { fmt.Fprintln(r.Out, explained) }
+
 // Lasting prints nothing: the pods are known.
 func (r *Rehearsal) Lasting(*vpav1.VerticalPodAutoscaler, disruption.Reason, string) {}
 
@@ -66,12 +69,13 @@ func (r *Rehearsal) print(verb string, c Change) error {
 func Sizes(c Change) string {
 	var parts []string
 	current := convert.Pod(c.Target)
+	printer := convert.NewPrinter(c.Reading.Object, c.Reading.Ranges)
 	for i, has := range current.Containers {
 		for _, f := range c.Containers {
 			if f.Name != has.Name {
 				continue
 			}
-			sizes := convert.Sizes(f, convert.Current(c.Target, c.Target.Spec.Containers[i]), c.Reading.Object, c.Reading.Ranges)
+			sizes := printer.Sizes(f, convert.Current(c.Target, c.Target.Spec.Containers[i]))
 			parts = append(parts, changes(f.Name+" ", f.Requests, has.Requests, sizes.Requests)...)
 			parts = append(parts, changes(f.Name+" limit ", f.Limits, has.Limits, sizes.Limits)...)
 		}

@@ -28,15 +28,17 @@ import (
 	"loadline.dev/loadline/updater/view"
 )
 
-// The pauses after a failure, doubled each time, and how often a pod whose VPA
-// is not found is looked at before it counts as having none.
+// The pauses after a failure, doubled each time, and how often a pod that no VPA
+// controls is looked at, with the same pauses, before it counts as having none.
 const (
 	firstPause  = 100 * time.Millisecond
 	longPause   = 1000 * time.Second
 	searches    = 5
 	budgetPause = 30 * time.Second // until the budget is asked again
-	staticPause = 10 * time.Minute // until a node that takes no CPU back is looked at again
-	restartTime = time.Minute      // a container that restarts may look ready for so long, and caches be behind
+
+	outdatedPause = 30 * time.Second // until it is asked again whether the recommender has seen the target
+	staticPause   = 10 * time.Minute // until a node that takes no CPU back is looked at again
+	restartTime   = time.Minute      // a container that restarts may look ready for so long, and caches be behind
 )
 
 // Carrier takes a boost back: actuate.Cluster, or actuate.Rehearsal.
@@ -63,8 +65,9 @@ type Queue struct {
 	Config
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 
-	mu     sync.Mutex
-	recent map[types.UID]done // of the last restartTime
+	mu      sync.Mutex
+	recent  map[types.UID]done       // of the last restartTime
+	without map[cache.ObjectName]int // how often no VPA was found, while one is searched
 }
 
 // done is what was done to a pod a moment ago, which caches may not show yet.
@@ -77,7 +80,7 @@ type done struct {
 // New returns a queue.
 func New(c Config) *Queue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
-	return &Queue{Config: c, queue: workqueue.NewTypedRateLimitingQueue(limiter), recent: map[types.UID]done{}}
+	return &Queue{Config: c, queue: workqueue.NewTypedRateLimitingQueue(limiter), recent: map[types.UID]done{}, without: map[cache.ObjectName]int{}}
 }
 
 // Watch makes the queue learn of boosted pods from an informer.
@@ -131,9 +134,6 @@ func (q *Queue) serve(ctx context.Context) bool {
 	})
 	switch {
 	case ctx.Err() != nil:
-	case errors.Is(err, errNoVPA):
-		klog.FromContext(ctx).V(4).Info("Startup boost not taken back yet", "pod", klog.KRef(name.Namespace, name.Name), "reason", err)
-		q.queue.AddRateLimited(name)
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Startup boost not taken back yet", "pod", klog.KRef(name.Namespace, name.Name))
 		q.queue.AddRateLimited(name)
@@ -146,22 +146,29 @@ func (q *Queue) serve(ctx context.Context) bool {
 	return true
 }
 
-// errNoVPA is the error while the VPA of a pod is looked for.
-var errNoVPA = errors.New("no VPA controls the pod, as far as is known")
-
 // sync does for one pod what is due at now and returns when to look again; 0 if
 // an event of the pod will tell.
 func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) (again time.Duration, err error) {
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || !q.Reader.Serves(name.Namespace)) {
+		q.found(name)
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
 	reading, found, err := q.Reader.Controlling(ctx, pod)
-	if (err != nil || !found) && q.queue.NumRequeues(name) < searches {
-		return 0, errors.Join(errNoVPA, err)
+	if err != nil { // whoever does not know the owner knows nothing of its VPA
+		return 0, fmt.Errorf("find the VPA of the pod: %w", err)
+	}
+	if found {
+		q.found(name)
+	} else if pause := q.search(name); pause > 0 {
+		klog.FromContext(ctx).V(4).Info("Startup boost not taken back yet: no VPA controls the pod, as far as is known", "pod", klog.KObj(pod))
+		return pause, nil
+	}
+	if found && q.Reader.Generations.Outdated(reading.Object) {
+		return outdatedPause, nil
 	}
 	if !found {
 		// Nobody else would ever take the boost back.
@@ -191,7 +198,32 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 			return budgetPause, err
 		}
 	}
-	return verdict.Wait, q.unboost(ctx, reading, pod, verdict, now)
+	err = q.unboost(ctx, reading, pod, verdict, now)
+	if errors.Is(err, actuate.ErrRestarting) {
+		return budgetPause, nil
+	}
+	return verdict.Wait, err
+}
+
+// search returns when the VPA of a pod is to be looked for again after it was not
+// found: a cache may be behind. 0: often enough, there is none.
+func (q *Queue) search(name cache.ObjectName) time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := q.without[name]
+	if n >= searches {
+		delete(q.without, name)
+		return 0
+	}
+	q.without[name] = n + 1
+	return firstPause << n
+}
+
+// found ends the search for the VPA of a pod.
+func (q *Queue) found(name cache.ObjectName) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.without, name)
 }
 
 func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.Pod, verdict startup.Verdict, now time.Time) error {
@@ -205,6 +237,9 @@ func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.P
 	if errors.Is(err, actuate.ErrInUse) { // which may last; the CPU must not wait for it
 		change.Containers = keepingMemory(verdict).Give
 		err = q.Carrier.Unboost(ctx, change)
+	}
+	if errors.Is(err, actuate.ErrRestarting) {
+		return err // it has its turn later
 	}
 	if errors.Is(err, actuate.ErrRehearsed) || err != nil && actuate.Gone(err) {
 		return nil

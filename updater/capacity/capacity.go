@@ -21,16 +21,18 @@ type Reader struct {
 	NodesSynced  func() bool                     // whether they are known yet
 	Quotas       corelisters.ResourceQuotaLister // nil: no quota is known
 	QuotasSynced func() bool                     // whether they are known yet
+	Growth       *Growth                         // nil: not asked whether nodes are added
 }
 
 // Room reads what nodes and quotas have left; nil if nothing is known of them. It counts every pod in the cache,
-// also those that no VPA controls; without a cache of nodes any node has room.
+// also those that no VPA controls; without a cache of nodes any node has room, and
+// likewise where nodes seem to be added.
 func (r Reader) Room() (*room.Room, error) {
 	if r.Nodes == nil && r.Quotas == nil {
 		return nil, nil //nolint:nilnil // that nothing is known is no error
 	}
 	var nodes []room.Node
-	if r.Nodes != nil && r.NodesSynced() {
+	if r.Nodes != nil && r.NodesSynced() && (r.Growth == nil || !r.Growth.Seen()) {
 		objects, err := r.Nodes.List(labels.Everything())
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)

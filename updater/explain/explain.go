@@ -22,11 +22,13 @@ const (
 // others pass by themselves, or are what was asked for.
 var meanings = map[disruption.Reason]string{
 	disruption.ModeNotEnabled:    "mode `InPlace` without its gate",
+	disruption.StatusOutdated:    "the target of the VPA changed, or may have changed while the updater was not there, and what is recommended is for the spec before",
 	disruption.PodLevelResources: "`spec.resources` of the pod bounds its containers; they are not sized alone",
 	disruption.OutsideLimitRange: "a LimitRange would refuse the recommended size",
 	disruption.NoOwner:           "the owner is gone, is unknown, or wants no replicas",
 	disruption.BelowMinReplicas:  "fewer live pods than the minimum",
 	disruption.NoBudget:          "too few pods are there to spare one",
+	disruption.RestartUnderWay:   "another pod of its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize",
 	disruption.BackingOff:        "earlier changes had no effect: new pods came back without them or with a part of them, or the same resize was asked for in vain",
 	disruption.QuotaFull:         "a ResourceQuota leaves too little for the recommended size",
 	disruption.NodeFull:          "no node has room for the recommended size now; for a resize its own node",
@@ -36,7 +38,7 @@ var meanings = map[disruption.Reason]string{
 	disruption.Deferred:          "the node has no room now",
 	disruption.Infeasible:        "the node can never grant it (mode `InPlace` only)",
 	disruption.ResizeFailed:      "the node tried and failed (mode `InPlace`; in `InPlaceOrRecreate` for up to an hour, when it could not take memory that is in use)",
-	disruption.MemoryInUse:       "the pod uses nearly as much memory as its new limit, or more",
+	disruption.MemoryInUse:       "the pod uses so much memory that no cut of its limit is worth a resize",
 	disruption.ResizeRefused:     "the API server refused the resize, or could not be asked",
 	disruption.EvictionRefused:   "the eviction was refused, mostly by a PodDisruptionBudget",
 	disruption.Broken:            "the pod or its VPA made our code panic; all others are served",
@@ -51,6 +53,10 @@ type Event struct {
 
 // Teller remembers what was said. The zero value has said nothing.
 type Teller struct {
+	// Room says whether evictions wait for room on nodes, and why; empty: as the flags
+	// demand.
+	Room string
+
 	pass  int
 	pods  map[string]said           // by UID
 	cases map[subject]*continuation // of the reasons that may last
@@ -131,7 +137,11 @@ func (t *Teller) due(now time.Time) (events []Event) {
 	for _, key := range due[:min(len(due), most)] {
 		c := t.cases[key]
 		c.told = true
-		events = append(events, Event{key.vpa, key.reason, fmt.Sprintf("Pods left alone: %d, such as %s: %s", c.pods, c.example, meanings[key.reason])})
+		message := fmt.Sprintf("Pods left alone: %d, such as %s: %s", c.pods, c.example, meanings[key.reason])
+		if t.Room != "" && (key.reason == disruption.NodeFull || key.reason == disruption.TooLargeForNode) {
+			message += "; " + t.Room
+		}
+		events = append(events, Event{key.vpa, key.reason, message})
 	}
 	return events
 }

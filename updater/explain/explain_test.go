@@ -38,6 +38,18 @@ func TestAReasonThatLastsIsToldOnce(t *testing.T) {
 	require.Len(t, tell(72, small...), 1)
 }
 
+// Whether evictions wait for room depends on the cluster, so the event says why.
+func TestAFullNodeIsToldWithWhatItMeans(t *testing.T) {
+	teller := Teller{Room: "evictions wait"}
+	skips := []disruption.Skip{skip("a", "p1", disruption.NodeFull), skip("b", "p2", disruption.TooLargeForNode), skip("c", "p3", disruption.QuotaFull)}
+	require.Empty(t, teller.Tell(t.Context(), skips, noon))
+	var ends []bool
+	for _, e := range teller.Tell(t.Context(), skips, noon.Add(lasts)) {
+		ends = append(ends, strings.HasSuffix(e.Message, "; evictions wait"))
+	}
+	require.Equal(t, []bool{true, true, false}, ends)
+}
+
 func TestEventsOfManyVPAsAreSpread(t *testing.T) {
 	var teller Teller
 	var skips []disruption.Skip

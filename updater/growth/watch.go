@@ -1,7 +1,11 @@
 package growth
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 
 	"k8s.io/client-go/tools/cache"
 
@@ -10,23 +14,53 @@ import (
 	"loadline.dev/loadline/pkg/core/amount"
 )
 
-// Watch returns a channel that says when a VPA recommends more memory than before
-// for any container. It says it once as long as nobody takes it.
-func Watch(vpas cache.SharedInformer) (<-chan struct{}, error) {
-	grown := make(chan struct{}, 1)
+// Rises are the VPAs that recommend more memory than before for any container. It is
+// safe for concurrent use.
+type Rises struct {
+	wake chan struct{}
+
+	mu   sync.Mutex
+	vpas map[cache.ObjectName]struct{}
+}
+
+// Watch collects the VPAs of an informer from now on.
+func Watch(vpas cache.SharedInformer) (*Rises, error) {
+	r := &Rises{wake: make(chan struct{}, 1), vpas: map[cache.ObjectName]struct{}{}}
 	_, err := vpas.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
 		was, ok := before.(*vpav1.VerticalPodAutoscaler)
 		if is, same := after.(*vpav1.VerticalPodAutoscaler); ok && same && moreMemory(was.Status.Recommendation, is.Status.Recommendation) {
-			select {
-			case grown <- struct{}{}:
-			default: // it has been said
-			}
+			r.add(cache.MetaObjectToName(is))
 		}
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("watch recommendations: %w", err)
 	}
-	return grown, nil
+	return r, nil
+}
+
+// Wake returns a channel that receives when there are some. It says so once as long as
+// nobody takes it.
+func (r *Rises) Wake() <-chan struct{} { return r.wake }
+
+// Take returns those since the last time, by namespace and name.
+func (r *Rises) Take() []cache.ObjectName {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := slices.SortedFunc(maps.Keys(r.vpas), func(a, b cache.ObjectName) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	clear(r.vpas)
+	return names
+}
+
+func (r *Rises) add(name cache.ObjectName) {
+	r.mu.Lock()
+	r.vpas[name] = struct{}{}
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default: // it has been said
+	}
 }
 
 func moreMemory(was, is *vpav1.RecommendedPodResources) bool {

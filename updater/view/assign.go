@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/core/present"
@@ -29,7 +30,7 @@ func (r *Reader) assign(ctx context.Context, pods []*corev1.Pod) []owned {
 	controlled := make([]owned, 0, len(r.memo.pods)+8)
 	for _, pod := range pods {
 		key, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
-		if !ok || pod.DeletionTimestamp != nil || !r.Serves(pod.Namespace) {
+		if !ok || pod.DeletionTimestamp != nil || !r.memo.acting[pod.Namespace] {
 			continue
 		}
 		owner := r.memo.owners[key]
@@ -44,9 +45,12 @@ func (r *Reader) assign(ctx context.Context, pods []*corev1.Pod) []owned {
 			}
 			owner.pass = r.memo.pass
 		}
-		vpa, found := r.memo.index.Controlling(ownership.Pod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: owner.top.Kind, ControllerName: owner.top.Name})
-		if found {
-			controlled = append(controlled, owned{pod, r.memo.vpas[cache.NewObjectName(vpa.Namespace, vpa.Name)], owner})
+		chosen, found := r.memo.index.Controlling(ownership.Pod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: owner.top.Kind, ControllerName: owner.top.Name})
+		if !found {
+			continue
+		}
+		if vpa := r.memo.vpas[cache.NewObjectName(chosen.Namespace, chosen.Name)]; acts(mode(convert.Mode(vpa.reading.Object))) {
+			controlled = append(controlled, owned{pod, vpa, owner})
 		}
 	}
 	slices.SortFunc(controlled, func(a, b owned) int {
@@ -81,6 +85,7 @@ type filling struct {
 	pods     []present.Pod
 	groups   []present.Group
 	owners   []*knownOwner // of the groups of the present VPA
+	last     *knownPod     // that was added
 }
 
 // add adds a VPA with its pods.
@@ -125,7 +130,9 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 
 func (f *filling) vpa(reading Reading) (v present.VPA, err error) {
 	defer caught(&err)
-	return reading.VPA(f.PerVPAConfig), nil
+	v = reading.VPA(f.PerVPAConfig)
+	v.Outdated = f.Generations.Outdated(reading.Object) // news may come late: the object need not change
+	return v, nil
 }
 
 // one adds a pod, as it was read before if neither it nor its VPA changed.
@@ -140,7 +147,11 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 		known.pod, known.of = nil, nil // if this panics, nothing half done is left
 		known.core = o.vpa.reading.Pod(o.pod, 0)
 		known.pod, known.of = o.pod, o.vpa
+		if before := f.last; before != nil && before.of == o.vpa && twin(before.pod, o.pod) {
+			known.core.Containers, known.core.Fixed = before.core.Containers, before.core.Fixed // one copy is enough
+		}
 	}
+	f.last = known
 	known.pass = f.memo.pass
 	group := slices.Index(f.owners, o.owner)
 	if group < 0 {

@@ -67,14 +67,14 @@ func (r *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (Reading, boo
 		if ref := vpa.Spec.TargetRef; ref == nil || ref.Kind != top.Kind || ref.Name != top.Name {
 			continue
 		}
-		if mode(convert.Mode(vpa)) == present.Off && !convert.HasBoost(vpa) {
+		if convert.Claim(vpa).Idle {
 			continue
 		}
 		selector, err := r.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
 		if err != nil {
 			return Reading{}, false, err
 		}
-		index.Put(indexed(vpa, selector))
+		index.Put(claim(vpa, selector))
 	}
 	chosen, found := index.Controlling(ownership.Pod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: top.Kind, ControllerName: top.Name})
 	if !found {

@@ -22,7 +22,8 @@ import (
 // the same object until it changes, so the pointer tells whether it did.
 type memo struct {
 	pass   int
-	index  ownership.Index // the VPAs that change running pods
+	index  ownership.Index // the VPAs that may control pods, also those that do not act
+	acting map[string]bool // namespaces with a VPA that changes running pods
 	vpas   map[cache.ObjectName]*knownVPA
 	listed map[cache.ObjectName]int // the pass in which a VPA was last there
 	ranges map[string]*knownRanges  // by namespace
@@ -51,6 +52,18 @@ type knownPod struct {
 	pass int
 }
 
+// twin reports whether the containers of two pods of one VPA are read alike: those
+// of pods in a cache of client.Factory are the same object if they are equal.
+func twin(a, b *corev1.Pod) bool {
+	return len(a.Spec.Containers) > 0 && sameList(a.Spec.Containers, b.Spec.Containers) && sameList(a.Spec.InitContainers, b.Spec.InitContainers) &&
+		len(a.Status.ContainerStatuses) > 0 && sameList(a.Status.ContainerStatuses, b.Status.ContainerStatuses) &&
+		a.Annotations[convert.ObservedAnnotation] == b.Annotations[convert.ObservedAnnotation]
+}
+
+func sameList[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
 type knownOwner struct {
 	target.Key
 	top  target.Key // the topmost owner
@@ -59,7 +72,7 @@ type knownOwner struct {
 }
 
 func newMemo() *memo {
-	return &memo{vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int{}, ranges: map[string]*knownRanges{},
+	return &memo{acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int{}, ranges: map[string]*knownRanges{},
 		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}}
 }
 
@@ -93,13 +106,21 @@ func (m *memo) prune() {
 	}
 }
 
-// index reads the VPAs that change running pods and whose target is known.
+// index reads the VPAs that may control pods and whose target is known. One whose
+// mode changes no running pod is among them: pods that it controls are left alone,
+// and not given to the next VPA with the same target.
 func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler) {
 	log := klog.FromContext(ctx)
+	clear(r.memo.acting)
+	for _, vpa := range vpas {
+		if r.Serves(vpa.Namespace) && acts(mode(convert.Mode(vpa))) {
+			r.memo.acting[vpa.Namespace] = true
+		}
+	}
 	for _, vpa := range vpas {
 		name := cache.MetaObjectToName(vpa)
 		r.memo.listed[name] = r.memo.pass
-		if !r.Serves(vpa.Namespace) || !acts(mode(convert.Mode(vpa))) {
+		if !r.memo.acting[vpa.Namespace] || convert.Claim(vpa).Idle {
 			continue
 		}
 		if err := r.know(ctx, name, vpa); err != nil {
@@ -133,7 +154,7 @@ func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.Ver
 		return nil
 	}
 	r.memo.vpas[name] = &knownVPA{NewReading(vpa, ranges.ranges), ranges, selected, r.memo.pass}
-	r.memo.index.Put(indexed(vpa, selected.Selector))
+	r.memo.index.Put(claim(vpa, selected.Selector))
 	return nil
 }
 
@@ -157,12 +178,10 @@ func (r *Reader) rangesOf(namespace string) (*knownRanges, error) {
 	return known, nil
 }
 
-func indexed(vpa *vpav1.VerticalPodAutoscaler, selector labels.Selector) ownership.VPA {
-	return ownership.VPA{
-		Namespace: vpa.Namespace, Name: vpa.Name, Created: vpa.CreationTimestamp.Time,
-		TargetKind: vpa.Spec.TargetRef.Kind, TargetName: vpa.Spec.TargetRef.Name,
-		Selects: func(l map[string]string) bool { return selector.Matches(labels.Set(l)) },
-	}
+func claim(vpa *vpav1.VerticalPodAutoscaler, selector labels.Selector) ownership.VPA {
+	c := convert.Claim(vpa)
+	c.Selects = func(l map[string]string) bool { return selector.Matches(labels.Set(l)) }
+	return c
 }
 
 func acts(m present.Mode) bool { return m != present.Off && m != present.Initial }

@@ -81,13 +81,15 @@ func (r Reading) Pod(pod *corev1.Pod, group int) present.Pod {
 		Boosted:    convert.HasBoosted(pod),
 		Sized:      convert.HasSized(pod),
 		Pause:      convert.Pause(pod),
+		Restarts:   convert.Restarts(pod),
+		Restart:    convert.Restart(pod),
 		Created:    pod.CreationTimestamp.Time,
 		Node:       pod.Spec.NodeName,
-		Footprint:  convert.Footprint(pod),
 		Traits:     convert.Traits(pod),
 		Fixed:      fixed(pod),
 		Containers: make([]present.Container, len(pod.Spec.Containers)),
 	}
+	p.Footprint, p.Starting = convert.Footprints(pod)
 	if pod.Status.StartTime != nil {
 		p.Started = pod.Status.StartTime.Time
 	}
@@ -96,11 +98,12 @@ func (r Reading) Pod(pod *corev1.Pod, group int) present.Pod {
 	asked := convert.NewPod(pod)
 	fitted := policy.Fit(current, r.recommendation, r.rules, r.Ranges.Ranges)
 	observed, known := convert.Observed(pod)
+	rule := r.rules.Lookup()
 	for i := range p.Containers {
 		c := &pod.Spec.Containers[i]
 		p.Containers[i] = present.Container{
 			Observed: !known || slices.Contains(observed, c.Name),
-			Off:      r.rules.For(c.Name).Off,
+			Off:      rule(c.Name).Off,
 			Current:  current.Containers[i],
 			Asked:    asked.Containers[i],
 			Fitted:   fitted.Containers[i],

@@ -13,6 +13,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
@@ -28,6 +29,7 @@ type Reader struct {
 	Targets      *target.Resolver
 	Serves       func(namespace string) bool // namespaces to work on
 	PerVPAConfig bool                        // feature gate
+	Generations  *target.Generations         // tells whether what is recommended is for the present target
 
 	memo *memo
 }
@@ -84,7 +86,7 @@ func (r *Reader) Read(ctx context.Context, done Step) (*Snapshot, error) {
 	}
 	r.index(ctx, vpas)
 	done("ListVPAs")
-	if r.memo.index.Len() == 0 {
+	if len(r.memo.acting) == 0 || r.memo.index.Len() == 0 {
 		r.memo.prune()
 		return s, nil
 	}
@@ -100,26 +102,50 @@ func (r *Reader) Read(ctx context.Context, done Step) (*Snapshot, error) {
 	return s, nil
 }
 
-// Stopped tells whether a VPA was deleted, or got another mode, since it was read.
-func (r *Reader) Stopped(read Reading) bool {
+// Stopped says why nothing must be done any more for a VPA that was read a while ago:
+// it was deleted, or got another mode or target since. Empty: nothing speaks against it.
+func (r *Reader) Stopped(read Reading) disruption.Reason {
 	if read.Object == nil {
-		return false
+		return ""
 	}
 	now, err := r.VPAs.VerticalPodAutoscalers(read.Object.Namespace).Get(read.Object.Name)
-	return apierrors.IsNotFound(err) || err == nil && convert.Mode(now) != convert.Mode(read.Object)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && convert.Mode(now) != convert.Mode(read.Object):
+		return disruption.ModeOff
+	case err == nil && targetOf(now) != targetOf(read.Object):
+		return disruption.StatusOutdated
+	}
+	return ""
 }
 
-// Suffering tells whether any pod was killed for want of memory and is not ready.
-func (r *Reader) Suffering() bool {
-	pods, err := r.Pods.List(labels.Everything())
-	return err == nil && slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
-		for i := range p.Status.ContainerStatuses {
-			s := &p.Status.ContainerStatuses[i]
-			if t := s.LastTerminationState.Terminated; t != nil && t.Reason == oomKilled && !s.Ready {
-				return true
-			}
+func targetOf(vpa *vpav1.VerticalPodAutoscaler) target.Key {
+	if vpa.Spec.TargetRef == nil {
+		return target.Key{}
+	}
+	return target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
+}
+
+// Suffering reports whether any pod that one of the VPAs may resize was killed for want
+// of memory and is not ready.
+func (r *Reader) Suffering(ctx context.Context, vpas []cache.ObjectName) bool {
+	return slices.ContainsFunc(vpas, func(name cache.ObjectName) bool {
+		vpa, err := r.VPAs.VerticalPodAutoscalers(name.Namespace).Get(name.Name)
+		if err != nil || !r.Serves(name.Namespace) || !mode(convert.Mode(vpa)).Resizes() {
+			return false
 		}
-		return false
+		selector, err := r.Targets.Selector(ctx, name.Namespace, vpa.Spec.TargetRef)
+		if err != nil {
+			return false
+		}
+		pods, err := r.Pods.Pods(name.Namespace).List(selector)
+		return err == nil && slices.ContainsFunc(pods, suffers)
+	})
+}
+
+func suffers(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		t := s.LastTerminationState.Terminated
+		return t != nil && t.Reason == oomKilled && !s.Ready
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +24,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/present"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
@@ -111,6 +114,41 @@ func read(t *testing.T, r *Reader) *Snapshot {
 	s, err := r.Read(t.Context(), func(string) {})
 	require.NoError(t, err)
 	return s
+}
+
+// Pods that look alike must be read as what they are, and take the room of one.
+func TestPodsThatLookAlikeAreReadOnce(t *testing.T) {
+	objects := []runtime.Object{
+		&appsv1.ReplicaSet{ObjectMeta: meta("a", "web"), Spec: appsv1.ReplicaSetSpec{Selector: selector()}},
+		targeting("v", "a", "apps/v1", "ReplicaSet", "web"),
+	}
+	for i, change := range []func(*corev1.Pod){
+		func(*corev1.Pod) {},
+		func(*corev1.Pod) {},
+		func(p *corev1.Pod) { p.Annotations = map[string]string{convert.ObservedAnnotation: "other"} },
+		func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("7")
+		},
+		func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", FinishedAt: metav1.Unix(100, 0)}
+		},
+		func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "init"}} },
+	} {
+		p := controlled("a", fmt.Sprint("pod-", i), "apps/v1", "ReplicaSet", "web")
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name, Ready: true}}
+		change(p)
+		objects = append(objects, p)
+	}
+	pods := read(t, newReader(t, objects...)).View.VPAs[0].Pods
+	require.Len(t, pods, 6)
+	require.Same(t, &pods[0].Containers[0], &pods[1].Containers[0])
+	require.True(t, pods[1].Containers[0].Observed)
+	require.False(t, pods[2].Containers[0].Observed)
+	require.Equal(t, amount.Amount(7000), pods[3].Containers[0].Asked.Requests.Value(amount.CPU))
+	require.Equal(t, int64(100), pods[4].Containers[0].OOM.Ended.Unix())
+	require.Zero(t, pods[3].Containers[0].OOM)
+	require.Len(t, pods[5].Fixed, 1)
+	require.Empty(t, pods[4].Fixed)
 }
 
 func TestD1D3ReplicasOfOwners(t *testing.T) {

@@ -24,7 +24,7 @@ type counted struct {
 
 // week is a trail that has seen the samples of both kinds, in cores and bytes.
 func ofWeek(size, most [amount.Kinds]float64, least float64, samples [amount.Kinds][]counted) *trail.Trail {
-	t := trail.New(trail.Needs{Kills: true, Weighted: week.NewWeightedShape(size, most, least, 7*24*time.Hour)})
+	t := trail.New(trail.Needs{Kills: true, Weighted: week.NewWeightedShape(size, most, least, [amount.Kinds]time.Duration{craneAge, craneAge})})
 	for k, all := range samples {
 		for _, s := range all {
 			for range s.Count {

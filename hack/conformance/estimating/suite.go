@@ -39,12 +39,35 @@ type peakOutput struct {
 }
 
 func peak(in peakInput) (peakOutput, error) {
-	var all []week.Highest
+	all, weekday := hours(in, func(time.Time) bool { return true }), hours(in, func(at time.Time) bool { return at.Weekday() == in.Now.Weekday() })
+	return peakOutput{
+		Current: in.stands(all.LastHour()), Hourly: in.stands(all.SameHour()), Weekly: in.stands(weekday.SameHour()), Peak: in.stands(all.Peak()),
+	}, nil
+}
+
+// hours is what a container that used the maxima of some hours is known by. A point stands
+// for the hour in which it is.
+func hours(in peakInput, of func(time.Time) bool) *week.Hours {
+	h := &week.Hours{}
 	for _, p := range in.Points {
-		all = append(all, week.Highest{At: p.at, Use: p.use})
+		if of(p.at) && !p.at.After(in.Now) {
+			h.Observe(p.at.UnixNano(), 1000*p.use)
+		}
 	}
-	current, daily, weekly := week.HourPeak(in.Now, all)
-	return peakOutput{Current: current, Hourly: daily, Weekly: weekly, Peak: max(current, daily)}, nil
+	h.Observe(in.Now.UnixNano(), 0)
+	return h
+}
+
+// stands returns the use of a point that a use which is kept to a thousandth stands for, 0
+// if it is of none.
+func (in peakInput) stands(kept float64) float64 {
+	use := 0.0
+	for _, p := range in.Points {
+		if p.use*1000 <= kept*(1+1e-5) {
+			use = max(use, p.use)
+		}
+	}
+	return use
 }
 
 // ByDesign are the cases in which ours is better. docs/compatibility.md names

@@ -21,7 +21,7 @@ func (o options) build() (*histogram.Scheme, error) {
 	case "exponential":
 		return histogram.Exponential(o.FirstBucketSize, o.Ratio, o.MaxValue, o.Epsilon), nil
 	case "linear":
-		return histogram.Linear(o.FirstBucketSize, o.MaxValue, o.Epsilon), nil
+		return histogram.Exponential(o.FirstBucketSize, 1, o.MaxValue, o.Epsilon), nil
 	}
 	return nil, fmt.Errorf("input: scheme %q is unknown", o.Scheme)
 }

@@ -2,6 +2,8 @@ package cookbook
 
 import (
 	"cmp"
+	"strconv"
+	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
@@ -33,9 +35,18 @@ func (a Attune) Caps() (increase, decrease float64) {
 	return cmp.Or(a.Increase, both), cmp.Or(a.Decrease, both)
 }
 
+// What is fixed: how many points of five minutes a recommendation takes, and how long
+// after a change there is no other one.
+const (
+	leastPoints = 48
+	cooldown    = time.Hour
+)
+
 // attune is the recipe: a percentile of the week or of its worst hour, and margins.
 type attune struct {
+	unfloored
 	kinds [amount.Kinds]Attune
+	mean  bool // of the pods of a workload; else the one that uses most
 }
 
 func newAttune(published bool) *attune {
@@ -46,7 +57,16 @@ func newAttune(published bool) *attune {
 }
 
 func (a *attune) choices() []choice {
-	return []choice{{"memory-decrease", []string{"no", "yes"}, func(option string) { a.kinds[amount.Memory].MayDecrease = option == "yes" }}}
+	list := []choice{
+		{name: "memory-decrease", options: []string{"no", "yes"}, apply: func(option string) { a.kinds[amount.Memory].MayDecrease = option == "yes" }},
+		{name: "pods", options: []string{"max", "mean"}, apply: func(option string) { a.mean = option == "mean" }},
+	}
+	for k := range amount.Kind(amount.Kinds) {
+		list = append(list, choice{name: k.String() + "-percentile", options: []string{"50", "90", "95", "99"}, apply: func(option string) {
+			a.kinds[k].Percentile, _ = strconv.ParseFloat(option, 64) // it is one of these
+		}})
+	}
+	return list
 }
 
 func (a *attune) settings() []setting {
@@ -54,7 +74,7 @@ func (a *attune) settings() []setting {
 	for k := range amount.Kind(amount.Kinds) {
 		c, name := &a.kinds[k], k.String()
 		list = append(list,
-			setting{name + "-percentile", &c.Percentile, 0, 100}, setting{name + "-overhead", &c.Overhead, 0, 900},
+			setting{name + "-overhead", &c.Overhead, 0, 900},
 			setting{name + "-burst-sensitivity", &c.Sensitivity, 0, 1}, setting{name + "-least", &c.Least, 1, 1e14},
 			setting{name + "-most", &c.Most, 1, 1e14}, setting{name + "-max-change", &c.Change, 1, 100},
 			setting{name + "-max-increase", &c.Increase, 0, 100}, setting{name + "-max-decrease", &c.Decrease, 0, 100})
@@ -63,12 +83,13 @@ func (a *attune) settings() []setting {
 }
 
 func (a *attune) make() estimate.Recipe {
-	r := estimate.Recipe{Needs: trail.Needs{Points: true}, UsesCurrent: true}
+	r := estimate.Recipe{Needs: trail.Needs{Points: true, Mean: a.mean}, UsesCurrent: true, LeastPoints: leastPoints}
 	for k := range amount.Kind(amount.Kinds) {
 		habits := func(s estimate.Subject) *week.Habits { return s.Trail.Points[k].Habits() }
-		r.Target[k] = a.kinds[k].Chain(k, habits)
+		r.Target[k], r.PointsOf[k] = a.kinds[k].Chain(k, habits), k
 		if a.kinds[k].FromCPU > 0 {
 			r.Target[k] = a.kinds[k].MemoryChain(r.Target[amount.CPU])
+			r.PointsOf[k] = amount.CPU
 		}
 	}
 	for k := range amount.Kind(amount.Kinds) {
@@ -98,10 +119,10 @@ func (a Attune) MemoryChain(cpu estimate.Chain) estimate.Chain {
 }
 
 // bounded are the last steps. The filter of changes comes after the bounds, so a
-// request moves into them in several rounds.
+// request moves into them in several rounds, an hour apart.
 func (a Attune) bounded(k amount.Kind) estimate.Chain {
 	increase, decrease := a.Caps()
-	chain := estimate.Chain{ingredient.Range(a.Least, a.Most), ingredient.Up(ingredient.ChangeFilter(k, increase, decrease))}
+	chain := estimate.Chain{ingredient.Range(a.Least, a.Most), ingredient.Up(ingredient.ChangeFilter(k, increase, decrease)), ingredient.OncePer(k, cooldown)}
 	if !a.MayDecrease {
 		chain = append(chain, ingredient.NoDecrease(k))
 	}

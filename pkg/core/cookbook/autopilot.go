@@ -14,6 +14,7 @@ import (
 // window, or an ensemble of models of which the cheapest is followed. What it does not
 // publish we chose; docs/decisions/0042 says how.
 type autopilot struct {
+	unfloored
 	ensemble bool
 
 	cpu, memory              string
@@ -43,9 +44,9 @@ func newAutopilot() *autopilot {
 
 func (a *autopilot) choices() []choice {
 	return []choice{
-		{"models", []string{"window", "ensemble"}, func(option string) { a.ensemble = option == "ensemble" }},
-		{"cpu", []string{"p95", "p90", "mean"}, func(option string) { a.cpu = option }},
-		{"memory", []string{"max", "p98", "middle"}, func(option string) { a.memory = option }},
+		{name: "models", options: []string{"window", "ensemble"}, apply: func(option string) { a.ensemble = option == "ensemble" }},
+		{name: "cpu", options: []string{"p95", "p90", "mean"}, apply: func(option string) { a.cpu = option }},
+		{name: "memory", options: []string{"max", "p98", "middle"}, apply: func(option string) { a.memory = option }},
 	}
 }
 
@@ -76,7 +77,7 @@ func (a *autopilot) make() estimate.Recipe {
 		r = a.window()
 	}
 	for k := range amount.Kind(amount.Kinds) {
-		r.Target[k] = append(r.Target[k], estimate.Floor(k))
+		r.Target[k] = append(r.Target[k], ingredient.AtLeast(1), estimate.Floor(k)) // no request is 0
 	}
 	around(&r, [amount.Kinds]float64{a.cpuLower, a.memoryLower}, [amount.Kinds]float64{a.cpuUpper, a.memoryUpper})
 	return r

@@ -1,6 +1,9 @@
 package cookbook
 
 import (
+	"cmp"
+	"errors"
+	"strings"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
@@ -15,34 +18,55 @@ const (
 	craneLeast    = 0.00001 // least weight of a sample
 	craneCPUMost  = 100     // cores
 	craneMostSize = 104857600000
-	killAge       = 7 * 24 * time.Hour
 )
+
+// killAge is how long a kill counts where nobody says otherwise.
+const killAge = 7 * 24 * time.Hour
 
 // crane is a quantile of a week's samples, each of which weighs what it is, in
 // buckets of equal size. Amounts are cores and bytes until the last step.
 type crane struct {
+	unfloored
 	percentile, margin [amount.Kinds]float64
 	utilisation        float64
+	utilisations       [amount.Kinds]float64 // 0 = utilisation
 	bucket             [amount.Kinds]float64 // cores, bytes
 	days               float64
+	daysOf             [amount.Kinds]float64 // 0 = days
+	careless           bool                  // kills do not count
 	killRatio          float64
-	killBump           float64            // MiB
+	killBump           float64 // MiB
+	killAge            time.Duration
 	shapes             []ingredient.Shape // nil = amounts are not rounded to machine shapes
 }
 
 func newCrane() *crane {
 	return &crane{
 		percentile: [amount.Kinds]float64{0.99, 0.99}, margin: [amount.Kinds]float64{0.15, 0.15}, utilisation: 1,
-		bucket: [amount.Kinds]float64{0.1, 100 << 20}, days: 7, killRatio: 1.2, killBump: 100,
+		bucket: [amount.Kinds]float64{0.1, 100 << 20}, days: 7, killRatio: 1.2, killBump: 100, killAge: killAge,
 	}
 }
 
 func (c *crane) choices() []choice {
-	return []choice{{"shapes", []string{"off", "default"}, func(option string) {
-		if c.shapes = nil; option == "default" {
-			c.shapes = ingredient.DefaultShapes()
-		}
-	}}}
+	return []choice{
+		{name: "shapes", options: []string{"off", "default"}, apply: func(option string) {
+			if c.shapes = nil; option == "default" {
+				c.shapes = ingredient.DefaultShapes()
+			}
+		}, other: "a list of cores and GiB such as 0.5c1g+1c2g", parse: func(text string) (err error) {
+			c.shapes, err = ingredient.ParseShapes(strings.ReplaceAll(text, "+", ","))
+			return err
+		}},
+		{name: "oom-protection", options: []string{"yes", "no"}, apply: func(option string) { c.careless = option == "no" }},
+		{name: "oom-history-length", other: "a time from 1h to 1440h", parse: func(text string) error {
+			age, err := time.ParseDuration(text)
+			if err != nil || age < time.Hour || age > 60*24*time.Hour {
+				return errors.New("it is none")
+			}
+			c.killAge = age
+			return nil
+		}},
+	}
 }
 
 func (c *crane) settings() []setting {
@@ -52,18 +76,29 @@ func (c *crane) settings() []setting {
 		{"cpu-bucket-cores", &c.bucket[amount.CPU], 0.001, 10}, {"memory-bucket-bytes", &c.bucket[amount.Memory], 1 << 20, 1 << 40},
 	}
 	for k := range amount.Kind(amount.Kinds) {
-		list = append(list, setting{k.String() + "-percentile", &c.percentile[k], 0, 1}, setting{k.String() + "-margin", &c.margin[k], 0, 100})
+		list = append(list,
+			setting{k.String() + "-percentile", &c.percentile[k], 0, 1}, setting{k.String() + "-margin", &c.margin[k], 0, 100},
+			setting{k.String() + "-target-utilisation", &c.utilisations[k], 0.01, 1}, setting{k.String() + "-days", &c.daysOf[k], 1, 60})
 	}
 	return list
 }
 
 func (c *crane) make() estimate.Recipe {
-	shape := week.NewWeightedShape(c.bucket, [amount.Kinds]float64{craneCPUMost, craneMostSize}, craneLeast, time.Duration(c.days)*24*time.Hour)
-	r := estimate.Recipe{Needs: trail.Needs{Weighted: shape, Kills: true}}
-	for k := range amount.Kind(amount.Kinds) {
-		r.Target[k] = estimate.Chain{ingredient.Heavy(k, c.percentile[k]), ingredient.Margin(c.margin[k]), ingredient.Utilisation(c.utilisation), ingredient.Truncated(k)}
+	var window [amount.Kinds]time.Duration
+	for k := range window {
+		window[k] = time.Duration(cmp.Or(c.daysOf[k], c.days)) * 24 * time.Hour
 	}
-	r.Target[amount.Memory] = append(r.Target[amount.Memory], ingredient.AfterKill(c.killBump*(1<<20), c.killRatio, killAge))
+	shape := week.NewWeightedShape(c.bucket, [amount.Kinds]float64{craneCPUMost, craneMostSize}, craneLeast, window)
+	r := estimate.Recipe{Needs: trail.Needs{Weighted: shape, Kills: !c.careless}}
+	for k := range amount.Kind(amount.Kinds) {
+		r.Target[k] = estimate.Chain{
+			ingredient.Heavy(k, c.percentile[k]), ingredient.Margin(c.margin[k]),
+			ingredient.Utilisation(cmp.Or(c.utilisations[k], c.utilisation)), ingredient.Truncated(k),
+		}
+	}
+	if !c.careless {
+		r.Target[amount.Memory] = append(r.Target[amount.Memory], ingredient.AfterKill(c.killBump*(1<<20), c.killRatio, c.killAge))
+	}
 	if c.shapes != nil {
 		both := r.Target
 		for k := range amount.Kind(amount.Kinds) {

@@ -15,6 +15,7 @@ import (
 // node is for package headroom.
 type cruiseKube struct {
 	none
+	unfloored
 	base        float64
 	cpuMinutes  float64
 	memMinutes  float64
@@ -35,17 +36,18 @@ func (c *cruiseKube) settings() []setting {
 
 func (c *cruiseKube) make() estimate.Recipe {
 	r := estimate.Recipe{Needs: trail.Needs{Hours: true, Pressure: true, Kills: true}}
+	least := [amount.Kinds]float64{1, 16e6} // millicores, bytes
 	for k, minutes := range [amount.Kinds]float64{c.cpuMinutes, c.memMinutes} {
 		k := amount.Kind(k)
-		target, lower := estimate.Chain{ingredient.HourOfDay(k)}, estimate.Chain{ingredient.Lately(k, int64(minutes), c.base)}
+		target, lower := estimate.Chain{ingredient.HourOfDay(k), ingredient.OrLastHour(k)}, estimate.Chain{ingredient.Lately(k, int64(minutes), c.base)}
 		if k == amount.Memory {
-			target = append(target, ingredient.AfterKill(0, 1, killAge))
+			target, lower = append(target, ingredient.AtKill(killAge)), append(lower, ingredient.AtKill(killAge))
 		} else {
 			target = append(target, ingredient.UnderPressure((*week.Hours).Peak))
 			lower = append(lower, ingredient.UnderPressure(func(h *week.Hours) float64 { return h.Recent(int64(minutes), c.base) }))
 		}
-		r.Target[k] = append(target, estimate.Floor(k))
-		r.Lower[k] = append(lower, estimate.Floor(k))
+		r.Target[k] = append(target, ingredient.AtLeast(least[k]), estimate.Floor(k))
+		r.Lower[k] = append(lower, ingredient.AtLeast(least[k]), estimate.Floor(k))
 	}
 	r.Upper[amount.CPU] = append(r.Target[amount.CPU][:len(r.Target[amount.CPU]):len(r.Target[amount.CPU])], ingredient.Factor(c.cpuUpper))
 	r.Upper[amount.Memory] = append(r.Target[amount.Memory][:len(r.Target[amount.Memory]):len(r.Target[amount.Memory])], ingredient.Factor(c.memoryUpper))

@@ -8,6 +8,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/trail"
 )
 
 // press is use of which work waited for a share of the time.
@@ -45,11 +46,36 @@ func TestUnknownWaitingChangesNothing(t *testing.T) {
 	require.Nil(t, l.trail.Pressed)
 	l.trail.Now = l.at.UnixNano()
 	explained := l.recipe.Explain(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum})
-	for _, steps := range [][]estimate.Value{explained.Target[amount.CPU], explained.Lower[amount.CPU]} {
-		require.Equal(t, "or with the time that work waited for CPU", steps[1].Step)
-		require.Equal(t, steps[0].Amount, steps[1].Amount)
+	for at, steps := range map[int][]estimate.Value{2: explained.Target[amount.CPU], 1: explained.Lower[amount.CPU]} {
+		require.Equal(t, "or with the time that work waited for CPU", steps[at].Step)
+		require.Equal(t, steps[at-1].Amount, steps[at].Amount)
 	}
 	pressed := live(t, "loadline:cpu=calm")
 	pressed.press(500, 0.5, time.Hour)
 	require.Nil(t, pressed.trail.Pressed, "a recipe that does not want to know")
+}
+
+// A container that was killed needs more than its limit: the request grows to it, and the
+// limit with it. Without a limit its use is what is known. Both for seven days.
+func TestAKillAsksForTheLimitElseTheUse(t *testing.T) {
+	for name, c := range map[string]struct{ request, limit, want amount.Amount }{
+		"limit":                 {300, 600, 600},
+		"limit, equal":          {300, 300, 300},
+		"none, use above":       {200, 0, 250},
+		"none, as much as said": {400, 0, 400},
+	} {
+		l := live(t, "cruisekube")
+		l.use(amount.Memory, 250*mib, 30*time.Minute)
+		l.trail.Killed(l.at, c.request*mib, c.limit*mib)
+		l.use(amount.Memory, 100*mib, 6*24*time.Hour+12*time.Hour)
+		b := l.bounds()
+		require.InDelta(t, float64(c.want), l.memory(), 0.3, name)
+		require.Equal(t, b.Target.Value(amount.Memory), b.Lower.Value(amount.Memory), "%s: what is smaller is changed at once", name)
+		again, err := trail.Read(l.recipe.Needs, l.trail.Image(), l.at, 0)
+		require.NoError(t, err)
+		l.trail = again
+		require.InDelta(t, float64(c.want), l.memory(), 0.3, "%s: over a restart", name)
+		l.use(amount.Memory, 100*mib, 14*time.Hour)
+		require.InDelta(t, 100, l.memory(), 0.3, name)
+	}
 }

@@ -13,6 +13,7 @@ import (
 // loadline is our own recipe: memory by the second-highest of the daily peaks of
 // two weeks, CPU by shares of the load under a slow and a fast memory.
 type loadline struct {
+	lifted
 	margin         ingredient.Fixed // of memory
 	volatility     float64          // margin of memory per unit of volatility
 	cold, restless float64          // margin of a new container: fixed, and per unit of restlessness
@@ -76,8 +77,8 @@ func (l *loadline) cpu(preset string) {
 
 func (l *loadline) choices() []choice {
 	return []choice{
-		{"memory", []string{"default", "lean", "equal", "safe"}, l.memory},
-		{"cpu", []string{"calm", "calm-lean", "calm-safe", "tracking", "tracking-lean", "tracking-safe"}, l.cpu},
+		{name: "memory", options: []string{"default", "lean", "equal", "safe"}, apply: l.memory},
+		{name: "cpu", options: []string{"calm", "calm-lean", "calm-safe", "tracking", "tracking-lean", "tracking-safe"}, apply: l.cpu},
 	}
 }
 

@@ -236,7 +236,6 @@ func TestParse(t *testing.T) {
 			require.NotEmpty(t, r.Lower[k], name)
 			require.NotEmpty(t, r.Upper[k], name)
 		}
-		require.Equal(t, amount.Of(25, 250*mib), r.Minimum, name)
 	}
 	require.Equal(t, "cpu quantile 0.95", parse(t, "vpa:target-cpu=0.95, margin=0.3").Target[amount.CPU][0].Name)
 	require.Equal(t, amount.Of(10, 8*mib), parse(t, "crane:pod-min-cpu=10,pod-min-memory=8").Minimum)

@@ -35,6 +35,9 @@ type menu interface {
 	settings() []setting
 	choices() []choice
 	make() estimate.Recipe
+	// ownFloors reports whether the least recommendations are among its steps, so that
+	// those of the reference do not lie on it.
+	ownFloors() bool
 }
 
 // choice is a setting that has names for sets of numbers. Choices are applied
@@ -43,6 +46,26 @@ type choice struct {
 	name    string
 	options []string
 	apply   func(option string)
+	other   string                  // what may stand in place of an option; empty = nothing
+	parse   func(text string) error // takes that
+}
+
+// set applies an option, or parses what is none.
+func (c choice) set(option string) error {
+	if slices.Contains(c.options, option) {
+		c.apply(option)
+		return nil
+	}
+	want := "one of " + strings.Join(c.options, ", ")
+	if c.parse != nil {
+		if c.parse(option) == nil {
+			return nil
+		}
+		if want = c.other; len(c.options) > 0 {
+			want = strings.Join(c.options, ", ") + " or " + c.other
+		}
+	}
+	return fmt.Errorf("%s is %q: must be %s", c.name, option, want)
 }
 
 // Names lists all recipes.
@@ -80,7 +103,8 @@ func menuOf(name string, c estimate.Config) (menu, bool) {
 func Parse(text string) (Recipe, error) { return ParseWith(estimate.DefaultConfig(), text) }
 
 // ParseWith is Parse with other defaults for the settings of the recipe "vpa" and
-// for the least recommendations.
+// for the least recommendations. A recipe that has floors of its own is lifted only to
+// those that somebody set.
 func ParseWith(defaults estimate.Config, text string) (Recipe, error) {
 	name, given, _ := strings.Cut(strings.TrimSpace(text), ":")
 	m, known := menuOf(name, defaults)
@@ -88,15 +112,17 @@ func ParseWith(defaults estimate.Config, text string) (Recipe, error) {
 		return Recipe{}, fmt.Errorf("recipe %q does not exist: must be one of %s", name, strings.Join(Names(), ", "))
 	}
 	cpu, memory := defaults.PodMinCPU, defaults.PodMinMemory
+	if m.ownFloors() && !defaults.PodMinSet[amount.CPU] {
+		cpu = 0
+	}
+	if m.ownFloors() && !defaults.PodMinSet[amount.Memory] {
+		memory = 0
+	}
 	all := append(m.settings(), setting{"pod-min-cpu", &cpu, 0, 1e9}, setting{"pod-min-memory", &memory, 0, 1e9})
 	values, problems := pairs(given)
 	for _, c := range m.choices() {
 		if option, ok := values[c.name]; ok {
-			if slices.Contains(c.options, option) {
-				c.apply(option)
-			} else {
-				problems = append(problems, fmt.Errorf("%s is %q: must be one of %s", c.name, option, strings.Join(c.options, ", ")))
-			}
+			problems = append(problems, c.set(option))
 			delete(values, c.name)
 		}
 	}
@@ -160,6 +186,16 @@ func names(m menu, all []setting) []string {
 	slices.Sort(list)
 	return list
 }
+
+// lifted is for recipes that the floors of the reference lie on, unfloored for those that
+// have their own.
+type (
+	lifted    struct{}
+	unfloored struct{}
+)
+
+func (lifted) ownFloors() bool    { return false }
+func (unfloored) ownFloors() bool { return true }
 
 // none is for recipes without choices.
 type none struct{}

@@ -10,6 +10,7 @@ import (
 // vpa is the recipe of the reference recommender, with the settings of its flags.
 type vpa struct {
 	none
+	lifted
 	config     estimate.Config
 	confidence [amount.Kinds]float64 // hours
 }

@@ -2,6 +2,7 @@ package disruption
 
 import (
 	"cmp"
+	"slices"
 
 	"loadline.dev/loadline/pkg/core/present"
 )
@@ -19,8 +20,9 @@ type owner struct {
 	tolerated  int    // how many of them may be away
 	running    int    // pods that are not pending
 	ready      int
-	spent      int // running pods disrupted by this plan
-	spentReady int // those of them that were ready
+	spent      int      // running pods disrupted by this plan
+	spentReady int      // those of them that were ready
+	leaving    []string // UIDs of ready pods that will not be for a while
 }
 
 // NewBudget counts the pods of a VPA.
@@ -86,20 +88,32 @@ func (b *Budget) Refuses(p *present.Pod) Reason {
 		return ""
 	}
 	o := b.of(p)
-	have, spent := o.running, o.spent
+	leaving := len(o.leaving)
+	if slices.Contains(o.leaving, p.UID) {
+		leaving--
+	}
+	have, spent := o.running, o.spent+leaving
 	if p.Ready {
-		have, spent = o.ready, o.spentReady
+		have, spent = o.ready, o.spentReady+leaving
 	}
 	switch {
 	case have-spent > o.wanted-o.tolerated:
 		return ""
 	// Without any tolerance one pod may still go while all are there.
-	case have == o.wanted && o.tolerated == 0 && o.spent == 0:
+	case have == o.wanted && o.tolerated == 0 && o.spent+leaving == 0:
 		return ""
-	case o.spent > 0:
+	case o.spent+leaving > 0:
 		return BudgetSpent
 	}
 	return NoBudget
+}
+
+// leaves records that a pod that is still ready will not be for a while, because of
+// an earlier plan. It does not stand in its own way.
+func (b *Budget) leaves(p *present.Pod) {
+	if o := b.of(p); o != nil && p.Ready {
+		o.leaving = append(o.leaving, p.UID)
+	}
 }
 
 // Spend records that the pod is disrupted.

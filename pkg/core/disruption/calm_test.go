@@ -231,7 +231,7 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(Plan(View{VPAs: []present.VPA{*v}, Room: rooms(0, 0)}, past.Memory{}, c, noon)))
 
 	v = housed(present.InPlace, 2)
-	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 16), past.Memory{}, noon)))
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 16), askedFor(v), noon)))
 	quota := room.Quota{Requests: amount.Resources{}.With(amount.CPU, 100)}
 	for _, mode := range []present.Mode{present.Recreate, present.InPlace, present.InPlaceOrRecreate} {
 		require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: QuotaFull"}, told(plan(housed(mode, 2), rooms(4, 4, quota), past.Memory{}, noon)))
@@ -239,7 +239,7 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 
 	t.Run("a full node is waited for, and then left", func(t *testing.T) {
 		v := housed(present.InPlaceOrRecreate, 2)
-		first := plan(v, rooms(0, 16), past.Memory{}, noon)
+		first := plan(v, rooms(0, 16), askedFor(v), noon)
 		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(first))
 		again := plan(v, rooms(0, 16), first.Memory, noon.Add(5*time.Minute))
 		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(again))
@@ -253,6 +253,53 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 		}
 		require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(plan(v, rooms(4, 16), past.Memory{}, noon)))
 	})
+}
+
+// askedFor is the memory of a plan by which all pods were asked for what they would get.
+func askedFor(v *present.VPA) (m past.Memory) {
+	for i := range v.Pods {
+		m.Tried(v.Pods[i].UID, v.Pods[i].Fitted(), noon.Add(-time.Hour))
+	}
+	return m
+}
+
+// A node grants a resize the moment there is room, if it knows of it. So it is asked for
+// once although it does not fit; evictions wait.
+func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
+	plan := func(v *present.VPA, r *room.Room, m past.Memory) Result {
+		return Plan(View{VPAs: []present.VPA{*v}, Room: r}, m, defaults(), noon)
+	}
+	for _, mode := range []present.Mode{present.InPlace, present.InPlaceOrRecreate} {
+		v := housed(mode, 2)
+		first := plan(v, rooms(0, 0), past.Memory{})
+		require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, told(first), "and it is not evicted if that is refused")
+		first.Memory.Tried("uid-p0", v.Pods[0].Fitted(), noon)
+		require.Equal(t, []string{"resize p1: OutOfBounds", "skip p0: NodeFull"}, told(plan(v, rooms(0, 0), first.Memory)), "once")
+		v.Pods[0].Containers[0] = container(100, 100, 1200, 1000)
+		require.Equal(t, "resize p0: OutOfBounds", told(plan(v, rooms(0, 0), first.Memory))[0], "another target")
+
+		v = housed(mode, 2)
+		for i := range v.Pods {
+			v.Pods[i].Containers[0].Restarts[amount.CPU] = true
+		}
+		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), past.Memory{})), "what restarts waits")
+		v = housed(mode, 2)
+		for i := range v.Pods {
+			v.Pods[i].Containers[0] = container(100, 100, 17000, 100)
+		}
+		require.Equal(t, "skip p0: TooLargeForNode", told(plan(v, rooms(0, 0), past.Memory{}))[0], "what the node can never grant is not asked for")
+	}
+	v := housed(present.InPlace, 4)
+	v.Pods[1].Containers[0] = container(100, 100, 300, 300)
+	tight := room.New([]room.Node{{Name: "n1", Open: true, Size: amount.Of(9000, 9<<30), Free: amount.Of(500, 500<<20)}},
+		map[string][]room.Quota{"shop": {{Requests: amount.Of(1000, 9<<30)}}})
+	c := defaults()
+	c.Tolerance = 1
+	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p2: QuotaFull", "skip p3: QuotaFull", "skip p1: QuotaFull"}, told(Plan(View{VPAs: []present.VPA{*v}, Room: tight}, past.Memory{}, c, noon)),
+		"the API server takes it from the quota")
+	roomy := room.New([]room.Node{{Name: "n1", Open: true, Size: amount.Of(9000, 9<<30), Free: amount.Of(200, 200<<20)}}, nil)
+	r := Plan(View{VPAs: []present.VPA{*v}, Room: roomy}, askedFor(&present.VPA{Pods: v.Pods[1:2]}), c, noon)
+	require.Contains(t, told(r), "resize p1: OutOfBounds", "what it does not get yet it takes from nobody")
 }
 
 // A pod that only shrinks makes room in its quota. But if a VPA had made it larger than

@@ -58,6 +58,7 @@ func (p *plan) resize(v *present.VPA, pod *present.Pod, s Situation, refused Rea
 		p.instead(v, pod, s, cause, reason, evicts)
 		return
 	}
+	whole := pod
 	evicts = evicts && possible == pod
 	pod = possible
 	if p.before.Waits(pod, p.now) {
@@ -73,12 +74,32 @@ func (p *plan) resize(v *present.VPA, pod *present.Pod, s Situation, refused Rea
 		p.skip(v, pod, reason)
 		return
 	}
+	if restarts && !pod.Cured() {
+		if p.awaited(pod) {
+			p.skip(v, pod, WaitingForNode)
+			return
+		}
+		if p.yields(restart{v, whole, s, cause}) {
+			return
+		}
+		if p.restarting.other(pod.UID, p.shared(v, pod)...) {
+			p.skip(v, pod, RestartUnderWay)
+			return
+		}
+	}
+	need := pod.Need()
 	if p.room != nil {
-		answer := p.room.Resize(pod.Need())
+		answer := p.room.Resize(need)
 		if answer != room.Fits {
 			if part := p.capped(pod); part != nil {
-				pod, answer, evicts = part, room.Fits, false
+				pod, need, answer, evicts = part, part.Need(), room.Fits, false
 			}
+		}
+		if answer == room.Full && !restarts && !p.config.CapToRoom && !p.before.Asked(pod) {
+			// The node grants it as soon as there is room, before any pass would see that.
+			// Not what restarts: it would come when nobody looks at budgets any more.
+			need.Node = ""
+			answer = p.room.Resize(need)
 		}
 		if answer != room.Fits {
 			evicts = evicts && answer != room.OverQuota && (answer == room.TooLarge || p.crowded(pod) > DeferredTimeout)
@@ -89,9 +110,16 @@ func (p *plan) resize(v *present.VPA, pod *present.Pod, s Situation, refused Rea
 	mayEvict := refused == "" && evicts && p.unsuitable(v, pod) == ""
 	s.Budget.Spend(pod)
 	if p.room != nil {
-		p.room.Keep(pod.Need(), false)
+		p.room.Keep(need, false)
 	}
-	p.add(v, pod, Action{Cause: cause, Cures: pod.Cured(), Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)})
+	a := Action{Cause: cause, Cures: pod.Cured(), Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)}
+	if restarts && !pod.Cured() {
+		p.restarting.add(pod.UID, p.shared(v, pod)...)
+		if pod.Ready {
+			a.Restart = present.Restart{At: p.now, Count: pod.Restarts}
+		}
+	}
+	p.add(v, pod, a)
 }
 
 // grantable returns what of a change a node can ever grant in place, or why nothing:

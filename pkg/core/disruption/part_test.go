@@ -81,7 +81,7 @@ func TestLimitsKeepTheirProportionInAPart(t *testing.T) {
 
 func TestNothingIsCutUnlessAsked(t *testing.T) {
 	v := housed(present.InPlace, 2)
-	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(Plan(View{VPAs: []present.VPA{*v}, Room: rooms(0, 16)}, past.Memory{}, defaults(), noon)))
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(Plan(View{VPAs: []present.VPA{*v}, Room: rooms(0, 16)}, askedFor(v), defaults(), noon)))
 	v = housed(present.Recreate, 2)
 	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(Plan(View{VPAs: []present.VPA{*v}, Room: rooms(0, 0)}, past.Memory{}, capping(), noon)), "evictions never are")
 }

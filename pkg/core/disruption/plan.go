@@ -24,6 +24,9 @@ type Action struct {
 	Cause      Cause           // why
 	Containers []policy.Fitted // what the pod would get; containers left alone are missing
 	Restarts   bool            // a resize restarts a container, so it is a disruption
+	// Restart is what past.Memory.Disrupted remembers of a resize that restarts a ready
+	// pod; else the zero value.
+	Restart present.Restart
 	// MayEvict tells of a resize that the pod may be evicted at once if the
 	// resize is refused: the mode and the budget allow it.
 	MayEvict bool
@@ -79,8 +82,12 @@ func Plan(view View, memory past.Memory, c Config, now time.Time) Result {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	for _, v := range order {
+		p.look(v)
+	}
+	for _, v := range order {
 		p.vpa(v)
 	}
+	p.again()
 	return p.result
 }
 
@@ -91,6 +98,10 @@ type plan struct {
 	before past.Memory
 	room   *room.Room // nil: not asked
 	result Result
+
+	restarting holders   // by what they share: the pods that are being restarted
+	later      []restart // those that were refused one before
+	tries      bool      // these are planned now
 }
 
 // candidate is a pod that is worth a change.
@@ -100,13 +111,13 @@ type candidate struct {
 }
 
 func (p *plan) vpa(v *present.VPA) {
-	p.learn(v)
 	var candidates []candidate
 	for i := range v.Pods {
 		pod := &v.Pods[i]
-		p.result.Memory.Carry(p.before, pod, p.now)
 		if v.Mode == present.Off || v.Mode == present.Initial {
 			p.skip(v, pod, ModeOff)
+		} else if v.Outdated {
+			p.skip(v, pod, StatusOutdated)
 		} else if a := Assess(v, pod, p.config, p.now); a.Reason != "" {
 			p.skip(v, pod, a.Reason)
 		} else {
@@ -120,6 +131,7 @@ func (p *plan) vpa(v *present.VPA) {
 		return cmp.Or(a.moreUrgent(b.Assessment), cmp.Compare(a.pod.Name, b.pod.Name), cmp.Compare(a.pod.UID, b.pod.UID))
 	})
 	s := Situation{Mode: v.Mode, Budget: NewBudget(v, p.config), Memory: p.before, Config: p.config, Now: p.now}
+	p.reserve(v, s.Budget)
 	for _, c := range candidates {
 		if v.Mode.Resizes() {
 			p.inPlace(v, c, s)
@@ -129,10 +141,18 @@ func (p *plan) vpa(v *present.VPA) {
 	}
 }
 
-// learn sees from the pods of a VPA what came of the last changes.
-func (p *plan) learn(v *present.VPA) {
+// look sees from the pods of a VPA what came of the last changes, and which of them
+// are being restarted.
+func (p *plan) look(v *present.VPA) {
 	for i := range v.Pods {
 		pod := &v.Pods[i]
+		p.result.Memory.Carry(p.before, pod, p.now)
+		if p.result.Memory.Restarting(pod) {
+			p.restarting.add(pod.UID, p.shared(v, pod)...)
+		}
+		if v.Outdated { // nobody knows what new pods should have come with
+			continue
+		}
 		if pause, begins := p.result.Memory.Learn(v.GroupOf(pod).Key, pod, p.now); begins {
 			p.result.Pauses = append(p.result.Pauses, Pause{subject(v, pod), pause})
 		}
@@ -173,6 +193,9 @@ func (p *plan) evict(v *present.VPA, pod *present.Pod, b *Budget, cause Cause, r
 func (p *plan) unsuitable(v *present.VPA, pod *present.Pod) Reason {
 	if reason := p.restless(v, pod); reason != "" {
 		return reason
+	}
+	if pod.Ready && p.restarting.other(pod.UID, budgets(pod)...) {
+		return RestartUnderWay // the API server does not count that pod as away yet
 	}
 	if p.room == nil {
 		return ""

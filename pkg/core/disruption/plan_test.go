@@ -335,3 +335,18 @@ func BenchmarkPlan(b *testing.B) {
 		})
 	}
 }
+
+// What is recommended for another target is no reason to do anything, not even to learn
+// that new pods came without it.
+func TestAVPAWhoseRecommendationIsOutdatedDoesNothing(t *testing.T) {
+	v := remembered(present.Recreate, 2, nil)
+	var memory past.Memory
+	did(&memory, planned(v, past.Memory{}, defaults(), noon).Actions[0], noon)
+	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
+	v.Outdated = true
+	r := planned(v, memory, defaults(), noon.Add(time.Minute))
+	require.Equal(t, []string{"skip p0: StatusOutdated", "skip p1: StatusOutdated"}, told(r))
+	require.Empty(t, r.Pauses)
+	v.Mode = present.Initial
+	require.Equal(t, []string{"skip p0: ModeOff", "skip p1: ModeOff"}, told(planned(v, memory, defaults(), noon.Add(time.Minute))))
+}

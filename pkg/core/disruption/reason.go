@@ -9,6 +9,7 @@ type Reason string
 const (
 	ModeOff            Reason = "ModeOff"            // the update mode does not change running pods
 	ModeNotEnabled     Reason = "ModeNotEnabled"     // mode InPlace needs a feature gate that is off
+	StatusOutdated     Reason = "StatusOutdated"     // what is recommended may be for a target that the VPA had before
 	Boosted            Reason = "Boosted"            // it has extra CPU while it starts, which is taken back first
 	NoRecommendation   Reason = "NoRecommendation"   // no container of the pod has one
 	PodLevelResources  Reason = "PodLevelResources"  // spec.resources of the pod bounds its containers, so they are not sized
@@ -22,6 +23,7 @@ const (
 	NoBudget           Reason = "NoBudget"           // too few pods of the owner are there to spare one
 	BudgetSpent        Reason = "BudgetSpent"        // more urgent pods have used the budget of this pass
 	RolloutUnderWay    Reason = "RolloutUnderWay"    // the workload is being rolled out
+	RestartUnderWay    Reason = "RestartUnderWay"    // another pod of its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize
 	BackingOff         Reason = "BackingOff"         // earlier changes had no effect: new pods came back without them or with a part, or the same was asked in vain
 	Settling           Reason = "Settling"           // the change would undo the last one too soon
 	QuotaFull          Reason = "QuotaFull"          // a ResourceQuota leaves too little
@@ -36,7 +38,7 @@ const (
 	ResizeFailed       Reason = "ResizeFailed"       // the node tried and failed, and the mode allows no eviction
 
 	Paced           Reason = "Paced"           // many pods are due at once, and this one has to wait for its turn
-	MemoryInUse     Reason = "MemoryInUse"     // the pod uses more memory than the new limit
+	MemoryInUse     Reason = "MemoryInUse"     // the pod uses so much memory that no cut of its limit is worth a resize
 	RateLimited     Reason = "RateLimited"     // the pass ended before the rate limit allowed the change
 	ResizeRefused   Reason = "ResizeRefused"   // the API server refused the resize
 	EvictionRefused Reason = "EvictionRefused" // the API server refused the eviction, as for a PodDisruptionBudget
@@ -48,8 +50,8 @@ func (r Reason) String() string { return string(r) }
 
 // Reasons returns all reasons in the order of their declaration.
 func Reasons() []Reason {
-	return []Reason{ModeOff, ModeNotEnabled, Boosted, NoRecommendation, PodLevelResources, Unchanged, OutsideLimitRange, TooYoung,
-		SmallChange, RequirementsNotMet, NoOwner, BelowMinReplicas, NoBudget, BudgetSpent, RolloutUnderWay, BackingOff, Settling,
+	return []Reason{ModeOff, ModeNotEnabled, StatusOutdated, Boosted, NoRecommendation, PodLevelResources, Unchanged, OutsideLimitRange, TooYoung,
+		SmallChange, RequirementsNotMet, NoOwner, BelowMinReplicas, NoBudget, BudgetSpent, RolloutUnderWay, RestartUnderWay, BackingOff, Settling,
 		QuotaFull, NodeFull, TooLargeForNode, ClassWouldChange, StaticCPU, NotRunning, WaitingForNode, Deferred,
 		Infeasible, ResizeFailed, Paced, MemoryInUse, RateLimited, ResizeRefused, EvictionRefused, Broken}
 }

@@ -58,6 +58,10 @@ type Recipe struct {
 
 	Needs       trail.Needs // what it wants to know of the past besides a profile
 	UsesCurrent bool        // the requests that are in force matter
+	// LeastPoints is how many points of five minutes a recommendation takes; 0 = none,
+	// else Needs.Points is set. PointsOf is the kind whose points count, for each.
+	LeastPoints int
+	PointsOf    [amount.Kinds]amount.Kind
 	// Follows makes a chain for a bound from the target: the chains of Lower and
 	// Upper begin with the target instead of running on their own.
 	Follows bool
@@ -65,7 +69,7 @@ type Recipe struct {
 
 // Only returns the recipe without the chains of other kinds than k: theirs are 0.
 func (r *Recipe) Only(k amount.Kind) *Recipe {
-	only := &Recipe{Needs: r.Needs, UsesCurrent: r.UsesCurrent, Follows: r.Follows}
+	only := &Recipe{Needs: r.Needs, UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf, Follows: r.Follows}
 	only.Target[k], only.Lower[k], only.Upper[k] = r.Target[k], r.Lower[k], r.Upper[k]
 	return only
 }
@@ -93,6 +97,28 @@ func (r *Recipe) For(s Subject) amount.Bounds {
 		b.Target = b.Target.With(k, target)
 		b.Lower = b.Lower.With(k, r.bound(r.Lower[k], s, target, nil))
 		b.Upper = b.Upper.With(k, r.bound(r.Upper[k], s, target, nil))
+	}
+	return b
+}
+
+// Points returns how many points there are for a kind, and how many a recommendation
+// takes. With fewer For gives numbers all the same, but they mean nothing.
+func (r *Recipe) Points(s Subject, k amount.Kind) (have, want int) {
+	if r.LeastPoints == 0 {
+		return 0, 0
+	}
+	return s.Trail.Points[r.PointsOf[k]].Habits().Points, r.LeastPoints
+}
+
+// Recommend is For where somebody publishes the targets of some kinds: recipes that must
+// know of it are told. It takes away the kinds of which there are too few points.
+func (r *Recipe) Recommend(s Subject, known *[amount.Kinds]bool) amount.Bounds {
+	b := r.For(s)
+	for k := range amount.Kind(amount.Kinds) {
+		have, want := r.Points(s, k)
+		if known[k] = known[k] && have >= want; known[k] && s.Trail != nil {
+			s.Trail.Recommended(k, b.Target.Value(k))
+		}
 	}
 	return b
 }

@@ -16,6 +16,7 @@ type Config struct {
 	Confidence           [amount.Kinds]time.Duration // unit of confidence in the bounds
 	PodMinCPU            float64                     // millicores that the containers of a pod get at least, together
 	PodMinMemory         float64                     // MiB that the containers of a pod get at least, together
+	PodMinSet            [amount.Kinds]bool          // somebody set that of a kind: it holds for recipes with floors of their own, too
 }
 
 // DefaultConfig returns the defaults of the reference recommender.

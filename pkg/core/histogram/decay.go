@@ -49,19 +49,33 @@ const (
 // NewDecay returns a decay by half in each halfLife; 0 means none, and times are
 // ignored.
 func NewDecay(halfLife time.Duration) *Decay {
-	return &Decay{halfLife: halfLife, most: int64(100 * halfLife)}
+	d := &Decay{halfLife: halfLife, most: int64(100 * halfLife)}
+	d.remember(0, 1) // which the empty entry would deny
+	return d
 }
 
 // power returns 2^(age/halfLife).
 func (d *Decay) power(age int64) float64 {
-	entry := &d.memory[uint64(age)*golden>>(64-memoryBits)]
-	if known := entry.factor.Load(); known != 0 && entry.check.Load()^known == uint64(age) {
-		return math.Float64frombits(known)
+	factor, known := d.recall(age)
+	if !known {
+		factor = math.Exp2(float64(age) / float64(d.halfLife))
+		d.remember(age, factor)
 	}
-	factor := math.Exp2(float64(age) / float64(d.halfLife))
+	return factor
+}
+
+// recall returns the power for an age, if it is remembered.
+func (d *Decay) recall(age int64) (factor float64, known bool) {
+	entry := &d.memory[uint64(age)*golden>>(64-memoryBits)]
+	bits := entry.factor.Load()
+	return math.Float64frombits(bits), entry.check.Load()^bits == uint64(age)
+}
+
+// remember keeps the power for an age in place of another.
+func (d *Decay) remember(age int64, factor float64) {
+	entry := &d.memory[uint64(age)*golden>>(64-memoryBits)]
 	entry.factor.Store(math.Float64bits(factor))
 	entry.check.Store(math.Float64bits(factor) ^ uint64(age))
-	return factor
 }
 
 // factor returns 2^((at-reference)/halfLife). It moves the reference first if at

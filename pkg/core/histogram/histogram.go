@@ -43,18 +43,27 @@ func (h *Histogram) Add(value, weight float64, at time.Time) {
 	h.AddAt(value, weight, Nanoseconds(at))
 }
 
-// AddAt is Add with an instant as Nanoseconds gives it.
+// AddAt is Add with an instant as Nanoseconds gives it. It runs for every sample of
+// a cluster, so it looks for the factor itself, and asks factor only where the
+// reference may have to move or the age does not fit into its type.
 func (h *Histogram) AddAt(value, weight float64, at int64) {
-	weight *= h.factor(at)
-	bucket := int32(h.scheme.Find(value))
-	if uint(bucket-h.base) >= uint(len(h.weights)) {
-		h.cover(bucket, bucket)
+	bucket := h.scheme.Find(value)
+	age := at - h.reference
+	factor, known := h.decay.recall(age)
+	if !known || age > h.decay.most || (age < 0) != (at < h.reference) {
+		factor = h.factor(at)
 	}
-	w := &h.weights[bucket-h.base]
-	*w += weight
+	weight = float64(weight * factor) // never fused with a sum below
+	i := bucket - int(h.base)
+	if uint(i) >= uint(len(h.weights)) {
+		h.cover(int32(bucket), int32(bucket))
+		i = bucket - int(h.base)
+	}
 	h.total += weight
-	if *w >= h.scheme.epsilon {
-		h.min, h.max = min(h.min, bucket), max(h.max, bucket)
+	weight += h.weights[i]
+	h.weights[i] = weight
+	if weight >= h.scheme.epsilon {
+		h.min, h.max = min(h.min, int32(bucket)), max(h.max, int32(bucket))
 	}
 }
 

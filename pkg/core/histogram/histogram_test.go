@@ -40,7 +40,7 @@ func TestFind(t *testing.T) {
 // The short cut through the leading bits must not be visible, least of all next
 // to the start of a bucket, where the logarithm itself is off by one.
 func TestFindEqualsTheLogarithm(t *testing.T) {
-	for _, s := range []*Scheme{CPUScheme(), MemoryScheme(), Exponential(1, 1.01, 100, 0.1), Exponential(1, 1.002, 9, 0.1), Exponential(3, 2.5, 1e6, 0.1)} {
+	for _, s := range []*Scheme{CPUScheme(), MemoryScheme(), Exponential(1, 1.01, 100, 0.1), Exponential(1, 1.002, 9, 0.1), Exponential(1, 1.04, 1e5, 0.1), Exponential(3, 2.5, 1e6, 0.1)} {
 		model := newDense(s, 0)
 		for i := range s.Buckets() {
 			bits := math.Float64bits(s.Start(i))
@@ -59,7 +59,7 @@ func TestFindEqualsTheLogarithm(t *testing.T) {
 }
 
 func TestLinearScheme(t *testing.T) {
-	s := Linear(0.3, 5, 0.001)
+	s := Exponential(0.3, 1, 5, 0.001)
 	require.Equal(t, 18, s.Buckets())
 	require.Equal(t, 1, s.Find(0.3))
 	require.Equal(t, 17, s.Find(6))
@@ -67,7 +67,7 @@ func TestLinearScheme(t *testing.T) {
 }
 
 func TestQuantileTiesPickTheLowerBucket(t *testing.T) {
-	h := New(Linear(1, 10, 0.001), NewDecay(0))
+	h := New(Exponential(1, 1, 10, 0.001), NewDecay(0))
 	require.True(t, h.Empty())
 	require.Zero(t, h.Quantile(0.5))
 	for v := 1.0; v <= 4; v++ {
@@ -79,7 +79,7 @@ func TestQuantileTiesPickTheLowerBucket(t *testing.T) {
 }
 
 func TestQuantileOfTheLastBucketIsItsStart(t *testing.T) {
-	h := New(Linear(1, 10, 0.001), NewDecay(0))
+	h := New(Exponential(1, 1, 10, 0.001), NewDecay(0))
 	h.Add(2.5, 0.5, time.Time{})
 	h.Add(500, 3, time.Time{})
 	require.Equal(t, 3.0, h.Quantile(0.1))
@@ -160,6 +160,42 @@ func TestDecayRemembersForAll(t *testing.T) {
 	require.Equal(t, 1.0, decay.power(0))
 }
 
+// Where the reference has to move first, or the difference of two instants does
+// not fit into an age, what is remembered of that age is not the factor.
+func TestDecayRemembersAgesOnly(t *testing.T) {
+	const false777 = 777
+	first := Nanoseconds(instant(t, "2024-05-20T00:00:00Z"))
+	const hour = int64(time.Hour)
+	for _, c := range []struct {
+		what          string
+		halfLife      time.Duration
+		reference, at int64
+		remembered    bool
+	}{
+		{"an hour", day, first, first + hour, true},
+		{"an hour back", day, first, first - hour, true},
+		{"a hundred half-lives", time.Hour, first, first + 100*hour, true},
+		{"more than a hundred", time.Hour, first, first + 100*hour + 1, false},
+		{"a hundred half-lives are no age", 1200 * day, first + hour, first + 2*hour, false},
+		{"no sample yet", day, Never, first, false},
+		{"back from the end", day, math.MaxInt64, Never, false},
+	} {
+		add := func(d *Decay) Image {
+			h := New(CPUScheme(), d)
+			require.NoError(t, h.Load(Image{Reference: Time(c.reference), Total: 3, Weights: map[int]uint32{40: 10000}}))
+			h.AddAt(1, 1, c.at)
+			return h.Image()
+		}
+		warm, cold := NewDecay(c.halfLife), NewDecay(c.halfLife)
+		warm.remember(c.at-c.reference, false777)
+		if c.remembered {
+			require.Equal(t, 3.0+false777, add(warm).Total, c.what)
+		} else {
+			require.Equal(t, add(cold), add(warm), c.what)
+		}
+	}
+}
+
 func TestMergeOfDifferentHistogramsPanics(t *testing.T) {
 	a, b, c := New(CPUScheme(), NewDecay(day)), New(CPUScheme(), NewDecay(time.Hour)), New(MemoryScheme(), NewDecay(day))
 	require.Panics(t, func() { a.MergeInto(&b) })
@@ -196,6 +232,7 @@ func TestTimesBeyondNanosecondsAreKeptInOrder(t *testing.T) {
 		require.Equal(t, Never, Nanoseconds(at), "year %d", year)
 	}
 	require.Equal(t, int64(math.MaxInt64), Nanoseconds(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)))
+	require.EqualValues(t, 9_100_000_000_000_000_005, Nanoseconds(time.Unix(9_100_000_000, 5)), "in the years that barely fit")
 	require.Equal(t, Never, Nanoseconds(time.Time{}))
 	require.True(t, Time(Never).IsZero())
 	at := instant(t, "2024-05-20T07:00:00Z")
@@ -272,5 +309,33 @@ func BenchmarkMergeAndThreeQuantiles(b *testing.B) {
 		scratch.Quantile(0.5)
 		scratch.Quantile(0.9)
 		scratch.Quantile(0.95)
+	}
+}
+
+// Buckets that have become too light by the time of the other histogram count in the
+// total only, at both ends.
+func TestWhatIsTooLightWhenItIsMergedIsNotSeen(t *testing.T) {
+	at := instant(t, "2026-03-02T08:00:00Z")
+	old, young := New(MemoryScheme(), NewDecay(day)), New(MemoryScheme(), NewDecay(day))
+	for value, weight := range map[float64]float64{1e8: 0.0002, 1e9: 100, 9e9: 0.0002} {
+		old.Add(value, weight, at)
+	}
+	require.Greater(t, old.Quantile(1), 8e9)
+	young.Add(1e9, 1, at.Add(10*day))
+	want := young.Quantile(0.5)
+	old.MergeInto(&young)
+	require.Equal(t, want, young.Quantile(0))
+	require.Equal(t, want, young.Quantile(1))
+}
+
+func TestTheWindowGivesUpWhatWeighsNothing(t *testing.T) {
+	at := instant(t, "2026-03-02T08:00:00Z")
+	for name, order := range map[string][2]float64{"at the start": {1e8, 1e9}, "at the end": {1e9, 1e8}} {
+		h := New(MemoryScheme(), NewDecay(time.Hour))
+		h.Add(order[0], 1, at)
+		h.Add(order[1], 1, at)
+		require.Greater(t, len(h.weights), 20, name)
+		h.Add(order[1], 1, at.Add(1200*time.Hour))
+		require.Len(t, h.weights, 1, name)
 	}
 }

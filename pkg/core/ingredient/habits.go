@@ -3,6 +3,7 @@ package ingredient
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
@@ -105,6 +106,20 @@ func Filter(current, wanted, increase, decrease float64) (result float64, did st
 		return current - current*decrease/100, Capped
 	}
 	return wanted, ""
+}
+
+// OncePer keeps the target that was recommended last until an interval has passed since
+// it changed: what is in force follows it long before.
+func OncePer(k amount.Kind, interval time.Duration) estimate.Step {
+	return estimate.Step{Name: fmt.Sprintf("at most one change in %gh", interval.Hours()), Apply: func(s estimate.Subject, in float64) float64 {
+		if s.Trail == nil {
+			return in
+		}
+		if target, since, known := s.Trail.Target(k); known && since < interval {
+			return float64(target)
+		}
+		return in
+	}}
 }
 
 // NoDecrease keeps the current request where it is larger.

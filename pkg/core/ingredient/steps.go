@@ -22,6 +22,11 @@ func Up(s estimate.Step) estimate.Step {
 	return estimate.Step{Name: s.Name, Apply: func(subject estimate.Subject, in float64) float64 { return math.Ceil(s.Apply(subject, in)) }}
 }
 
+// AtLeast raises to an amount.
+func AtLeast(least float64) estimate.Step {
+	return estimate.Step{Name: fmt.Sprintf("at least %g", least), Apply: func(_ estimate.Subject, in float64) float64 { return max(in, least) }}
+}
+
 // Range keeps the amount within two others.
 func Range(least, most float64) estimate.Step {
 	return estimate.Step{Name: fmt.Sprintf("from %g to %g", least, most), Apply: func(_ estimate.Subject, in float64) float64 {

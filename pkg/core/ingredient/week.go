@@ -10,11 +10,17 @@ import (
 	"loadline.dev/loadline/pkg/core/trail/week"
 )
 
-// HourOfDay begins a chain: the highest use at this hour of the day in a week, or
-// of the last hour.
+// HourOfDay begins a chain: the highest use at this hour of the day in a week.
 func HourOfDay(k amount.Kind) estimate.Step {
-	return estimate.Step{Name: k.String() + " peak of this hour of the day, or of the last hour", Apply: func(s estimate.Subject, _ float64) float64 {
-		return s.Trail.Hours[k].Peak()
+	return estimate.Step{Name: k.String() + " peak of this hour of the day", Apply: func(s estimate.Subject, _ float64) float64 {
+		return s.Trail.Hours[k].SameHour()
+	}}
+}
+
+// OrLastHour raises to the highest use of the last hour.
+func OrLastHour(k amount.Kind) estimate.Step {
+	return estimate.Step{Name: "or of the last hour", Apply: func(s estimate.Subject, in float64) float64 {
+		return max(in, s.Trail.Hours[k].LastHour())
 	}}
 }
 
@@ -56,6 +62,13 @@ func Truncated(k amount.Kind) estimate.Step {
 			in *= 1000
 		}
 		return math.Floor(in)
+	}}
+}
+
+// AtKill raises to the memory at which the container was killed within an age.
+func AtKill(age time.Duration) estimate.Step {
+	return estimate.Step{Name: fmt.Sprintf("or limit at a kill, else use, for %gh", age.Hours()), Apply: func(s estimate.Subject, in float64) float64 {
+		return max(in, float64(s.Trail.Kills.Reached(s.Trail.Now, age)))
 	}}
 }
 

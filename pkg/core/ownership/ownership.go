@@ -11,6 +11,7 @@ type VPA struct {
 	Namespace, Name        string
 	TargetKind, TargetName string
 	Created                time.Time
+	Idle                   bool // mode Off without a startup boost: it changes no pod
 	// Selects tells whether the selector of the target matches a pod's labels.
 	// Nil, or a target whose selector is unknown, selects nothing.
 	Selects func(labels map[string]string) bool
@@ -44,7 +45,7 @@ func (x *Index) Put(v VPA) {
 	}
 	x.Remove(v.Namespace, v.Name)
 	key := target{v.Namespace, v.TargetKind, v.TargetName}
-	at, _ := slices.BinarySearchFunc(x.byTarget[key], v, stronger)
+	at, _ := slices.BinarySearchFunc(x.byTarget[key], v, Compare)
 	x.byTarget[key] = slices.Insert(x.byTarget[key], at, v)
 	x.targets[id{v.Namespace, v.Name}] = key
 }
@@ -90,7 +91,14 @@ func (x *Index) Targeting(namespace, kind, name string) []VPA {
 	return x.byTarget[target{namespace, kind, name}]
 }
 
-// stronger orders VPAs: the earlier created first, then the smaller name.
-func stronger(a, b VPA) int {
+// Compare orders VPAs by who controls the pods that both select: those that may
+// change pods before idle ones, then the earlier created, then the smaller name.
+func Compare(a, b VPA) int {
+	if a.Idle != b.Idle {
+		if b.Idle {
+			return -1
+		}
+		return 1
+	}
 	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 }

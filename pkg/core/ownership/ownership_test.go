@@ -45,6 +45,13 @@ func TestTheSmallerNameBreaksATie(t *testing.T) {
 	require.Equal(t, "a", controlling(t, pod, vpa("b", 1), vpa("a", 1), vpa("c", 1)))
 }
 
+func TestAnIdleVPAComesBehindTheOthers(t *testing.T) {
+	idle := func(v *VPA) { v.Idle = true }
+	require.Equal(t, "young", controlling(t, pod, vpa("old", 1).with(idle), vpa("young", 2)))
+	require.Equal(t, "young", controlling(t, pod, vpa("young", 2), vpa("old", 1).with(idle)))
+	require.Equal(t, "old", controlling(t, pod, vpa("young", 2).with(idle), vpa("old", 1).with(idle)))
+}
+
 func TestOnlyVPAsOfTheControllerCount(t *testing.T) {
 	for name, other := range map[string]VPA{
 		"other namespace":  vpa("x", 0).with(func(v *VPA) { v.Namespace = "ns2" }),
@@ -89,7 +96,7 @@ func TestTheOrderOfArrivalDoesNotMatter(t *testing.T) {
 		second, _ := y.Controlling(pod)
 		require.Equal(t, first.Name, second.Name)
 		for _, v := range all {
-			require.GreaterOrEqual(t, stronger(v, first), 0)
+			require.GreaterOrEqual(t, Compare(v, first), 0)
 		}
 	})
 }

@@ -23,8 +23,19 @@ type Memory struct {
 	Refused map[string]map[string]amount.Resources
 	// Tries counts how often the same was asked for a pod in vain.
 	Tries map[string]Try
+	// Restarts holds the last resize that was to restart a pod while it was ready.
+	Restarts map[string]Restart
+	// Protected is when the API server last refused to let a pod be restarted, as for
+	// a PodDisruptionBudget.
+	Protected map[string]time.Time
 	// Owners holds what came of the last changes, by present.Group.Key.
 	Owners map[string]calm.Record
+}
+
+// Restart is what became of a restart.
+type Restart struct {
+	present.Restart
+	Over bool // the pod was ready again, or is not waited for any more
 }
 
 // Try is a resize that was asked for.
@@ -53,6 +64,51 @@ func (m *Memory) Carry(before Memory, p *present.Pod, now time.Time) {
 	if try, known := before.Tries[p.UID]; known && p.Changed() {
 		m.Tries[p.UID] = try
 	}
+	if at, known := before.Protected[p.UID]; known && p.Changed() {
+		m.Protect(p.UID, at)
+	}
+	m.follow(before.Restarts[p.UID], p, now)
+}
+
+// follow sees what became of the last restart of a pod. What is written on the pod
+// counts where this process does not know it.
+func (m *Memory) follow(r Restart, p *present.Pod, now time.Time) {
+	if p.Restart.At.After(r.At) {
+		r = Restart{Restart: p.Restart}
+	}
+	if r.At.IsZero() {
+		return
+	}
+	if p.RestartPending() {
+		r.At, r.Over = now, false // the node takes its time, and the restart is still to come
+	}
+	r.Over = r.Over || !p.Recovering(r.Restart, now)
+	m.restart(p.UID, r)
+}
+
+// Disrupted records that a resize was asked for that restarts a ready pod.
+func (m *Memory) Disrupted(uid string, r present.Restart) { m.restart(uid, Restart{Restart: r}) }
+
+func (m *Memory) restart(uid string, r Restart) {
+	if m.Restarts == nil {
+		m.Restarts = map[string]Restart{}
+	}
+	m.Restarts[uid] = r
+}
+
+// Restarting reports whether a pod is about to be restarted by a resize, or is not
+// ready again after one. It is asked of the memory that Carry has filled.
+func (m Memory) Restarting(p *present.Pod) bool {
+	r, known := m.Restarts[p.UID]
+	return known && !r.Over || p.RestartPending()
+}
+
+// Protect records that the API server refused at a time to let a pod be restarted.
+func (m *Memory) Protect(uid string, at time.Time) {
+	if m.Protected == nil {
+		m.Protected = map[string]time.Time{}
+	}
+	m.Protected[uid] = at
 }
 
 // Learn sees from a pod what came of the last change of its owner. It is true with a
@@ -126,8 +182,13 @@ func (m *Memory) Tried(uid string, wanted []policy.Fitted, now time.Time) {
 // Waits tells whether what the pod would get was asked for in vain, and is not to be
 // asked for again at now.
 func (m Memory) Waits(p *present.Pod, now time.Time) bool {
+	return m.Asked(p) && now.Before(m.Tries[p.UID].Until)
+}
+
+// Asked reports whether what the pod would get was asked for before.
+func (m Memory) Asked(p *present.Pod) bool {
 	try, known := m.Tries[p.UID]
-	return known && now.Before(try.Until) && maps.Equal(try.For, requests(p.Fitted()))
+	return known && maps.Equal(try.For, requests(p.Fitted()))
 }
 
 func requests(of []policy.Fitted) map[string]amount.Resources {

@@ -17,15 +17,16 @@ type member struct {
 	free           bool          // value may be changed
 	pinned         bool          // the limit does not follow the request
 	moved          bool          // balance changed value
+	met            bool          // scaling moved value to a bound, where it stays
 	rest           uint64        // what rounding dropped of its share
 	notes          []Note        // why enclose changed value
 }
 
 // requestNow is the present value.
-func (m member) requestNow() amount.Amount { return m.value }
+func (m *member) requestNow() amount.Amount { return m.value }
 
 // limitNow is the limit that goes with the present value.
-func (m member) limitNow() amount.Amount {
+func (m *member) limitNow() amount.Amount {
 	if m.pinned {
 		return m.limit
 	}
@@ -71,18 +72,18 @@ func balance(members []member, k amount.Kind, least, most amount.Amount) {
 	requests, limits := sums(members)
 	switch {
 	case least > 0 && requests < least:
-		scale(members, scaling{kind: k, total: least, up: true, of: member.requestNow})
+		scale(members, scaling{kind: k, total: least, up: true, of: (*member).requestNow})
 	case limits == 0:
 	case least > 0 && limits < least:
-		scale(members, scaling{kind: k, total: least, up: true, limits: true, of: member.limitNow})
+		scale(members, scaling{kind: k, total: least, up: true, limits: true, of: (*member).limitNow})
 	case most > 0 && limits > most:
-		scale(members, scaling{kind: k, total: most, limits: true, of: member.limitNow})
+		scale(members, scaling{kind: k, total: most, limits: true, of: (*member).limitNow})
 	}
 }
 
 func sums(members []member) (requests, limits amount.Amount) {
-	for _, m := range members {
-		requests, limits = requests.Add(m.value), limits.Add(m.limitNow())
+	for i := range members {
+		requests, limits = requests.Add(members[i].value), limits.Add(members[i].limitNow())
 	}
 	return requests, limits
 }
@@ -90,36 +91,50 @@ func sums(members []member) (requests, limits amount.Amount) {
 // scaling is one way to move a sum.
 type scaling struct {
 	kind   amount.Kind
-	total  amount.Amount              // what the sum should become
-	of     func(member) amount.Amount // what is summed
-	limits bool                       // limits are summed, not requests
+	total  amount.Amount               // what the sum should become
+	of     func(*member) amount.Amount // what is summed
+	limits bool                        // limits are summed, not requests
 	up     bool
 }
 
+// mostRounds is how often the members that met a bound are set aside. A pod needs a
+// round for each container at most, and seldom more than two; the bound keeps the work
+// for a pod made to need many of them in proportion to its containers.
+const mostRounds = 64
+
 // scale multiplies the members that can move by one factor, so that the sum
 // becomes total. A member that meets its own bound stays there and the others
-// share the rest. Where the others cannot make up for it nothing is changed.
+// share the rest. Where the others cannot make up for it nothing is changed. The work
+// is in proportion to the number of members, the sorting in finish excepted.
 func scale(members []member, s scaling) {
 	before := make([]amount.Amount, len(members))
 	active := make([]int, 0, len(members))
-	for i, m := range members {
-		before[i] = m.value
+	var aside amount.Amount // sum of the members that are not active
+	for i := range members {
+		m := &members[i]
+		before[i], m.met = m.value, false
 		if m.free && m.value > 0 && (!s.limits || m.limit > 0 && !m.pinned) {
 			active = append(active, i)
+		} else {
+			aside = aside.Add(s.of(m))
 		}
 	}
-	for {
-		met, ok := s.share(members, active)
-		if !ok {
+	ended := false
+	for round := 0; !ended; round++ {
+		met, ok := s.share(members, active, s.total-aside)
+		if !ok || round == mostRounds {
 			for i := range members {
 				members[i].value = before[i]
 			}
 			return
 		}
-		if len(met) == 0 {
-			break
-		}
-		active = slices.DeleteFunc(active, func(i int) bool { return slices.Contains(met, i) })
+		active = slices.DeleteFunc(active, func(i int) bool {
+			if members[i].met {
+				aside = aside.Add(s.of(&members[i]))
+			}
+			return members[i].met
+		})
+		ended = !met
 	}
 	s.finish(members, active)
 	for i := range members {
@@ -128,19 +143,15 @@ func scale(members []member, s scaling) {
 }
 
 // share gives the active members their part of the total. If some of them meet
-// a bound it moves only those and returns them. It fails when the members that
-// are not active leave nothing to share.
-func (s scaling) share(members []member, active []int) (met []int, ok bool) {
-	var all, part amount.Amount
-	for _, m := range members {
-		all = all.Add(s.of(m))
-	}
+// a bound it moves and marks only those, and reports that. It fails when the members
+// that are not active leave nothing to share.
+func (s scaling) share(members []member, active []int, total amount.Amount) (met, ok bool) {
+	var part amount.Amount
 	for _, i := range active {
-		part = part.Add(s.of(members[i]))
+		part = part.Add(s.of(&members[i]))
 	}
-	total := s.total.Add(part - all)
 	if total <= 0 || part <= 0 {
-		return nil, false
+		return false, false
 	}
 	shares := make([]amount.Amount, len(active))
 	for at, i := range active {
@@ -152,11 +163,10 @@ func (s scaling) share(members []member, active []int) (met []int, ok bool) {
 		}
 		shares[at] = min(max(share, m.least, 1), m.most)
 		if shares[at] != max(share, 1) {
-			m.value = shares[at]
-			met = append(met, i)
+			m.value, m.met, met = shares[at], true, true
 		}
 	}
-	if len(met) == 0 {
+	if !met {
 		for at, i := range active {
 			members[i].value = shares[at]
 		}
@@ -175,18 +185,21 @@ func (s scaling) finish(members []member, active []int) {
 	if !s.up {
 		slices.Reverse(active)
 	}
+	var sum amount.Amount
+	for i := range members {
+		sum = sum.Add(s.of(&members[i]))
+	}
 	for range 2 { // rounding of requests and rounding of limits
 		for _, i := range active {
-			var sum amount.Amount
-			for _, m := range members {
-				sum = sum.Add(s.of(m))
-			}
-			switch m := &members[i]; {
+			m := &members[i]
+			before := s.of(m)
+			switch {
 			case s.up && sum < s.total && m.value < m.most:
 				m.value++
 			case !s.up && sum > s.total && m.value > max(m.least, 1):
 				m.value--
 			}
+			sum = sum.Add(s.of(m) - before)
 		}
 	}
 }

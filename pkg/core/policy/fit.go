@@ -42,8 +42,11 @@ const settle = 4
 // what the pod range demands, the slack of the other containers is used.
 //
 // A container without recommendation, or whose rule is Off, is left alone but
-// counts in the sums of the pod. Notes tell the cuts of the target; where no
-// result is possible the nearest one is returned with a Note that Refused.
+// counts in the sums of the pod. Only where a pod range would refuse the pod
+// otherwise such containers move, too, in proportion with the others, with the Note
+// MovedWithOthers; those that are Off only where it does not help to move the rest.
+// Notes tell the cuts of the target; where no result is possible the nearest one is
+// returned with a Note that Refused.
 //
 // Fit is pure and does not depend on the order of the containers. It is
 // idempotent: a pod that has the result gets the same result. Rounding of
@@ -52,13 +55,33 @@ const settle = 4
 // which nobody sees: no pod has it.
 func Fit(pod Pod, recommendation map[string]amount.Bounds, rules Rules, ranges Ranges) Result {
 	p := newProblem(pod, recommendation, rules, ranges)
+	result := p.stable()
+	for _, off := range [...]bool{false, true} {
+		for k := range amount.Kind(amount.Kinds) {
+			if result.has(Note{k, OutsidePodRange}) {
+				p, result = p.joined(k, off, result)
+			}
+		}
+	}
+	return result
+}
+
+// has reports whether some container has a note.
+func (r Result) has(n Note) bool {
+	return slices.ContainsFunc(r.Containers, func(f Fitted) bool { return slices.Contains(f.Notes, n) })
+}
+
+// stable solves p, and with LimitRanges p as it would be with the result, until that
+// is the same.
+func (p *problem) stable() Result {
 	result := p.solve()
-	if ranges == (Ranges{}) {
+	if p.ranges == (Ranges{}) {
 		return result
 	}
+	next := p.clone()
 	for range settle {
-		p.adopt(result)
-		again := p.solve()
+		next.adopt(result)
+		again := next.solve()
 		if sameAmounts(result, again) {
 			break
 		}
@@ -84,12 +107,17 @@ type part struct {
 	container Container
 	rule      Rule
 	given     amount.Bounds // the recommendation, empty if the container is left alone
+	// moved holds what the container gets without recommendation; container has it already.
+	moved Container
 }
+
+func (p *problem) clone() *problem { return &problem{slices.Clone(p.parts), p.ranges} }
 
 func newProblem(pod Pod, recommendation map[string]amount.Bounds, rules Rules, ranges Ranges) *problem {
 	p := &problem{parts: make([]part, len(pod.Containers)), ranges: ranges}
+	rule := rules.Lookup()
 	for i, c := range pod.Containers {
-		p.parts[i] = part{container: c, rule: rules.For(c.Name)}
+		p.parts[i] = part{container: c, rule: rule(c.Name)}
 		if !p.parts[i].rule.Off {
 			p.parts[i].given = recommendation[c.Name]
 		}
@@ -124,6 +152,7 @@ func (p *problem) solve() Result {
 		f := &result.Containers[i]
 		f.Requests = f.Bounds.Target
 		p.setLimits(i, f)
+		p.parts[i].give(f)
 	}
 	p.judge(result.Containers)
 	return result

@@ -224,10 +224,76 @@ func TestBoundsStayAroundATargetThatThePodRangeMoved(t *testing.T) {
 }
 
 func TestImpossiblePodRangeIsToldAndChangesNothing(t *testing.T) {
-	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("fixed", 600, 600, 0, 0)}}
+	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("fixed", 0, 600, 0, 0)}}
 	got := Fit(pod, map[string]amount.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}})
 	require.Equal(t, some(200, 0), got.Containers[0].Requests)
 	require.Contains(t, notes(got.Containers[0]), "cpu does not fit the pod LimitRange")
+	require.Equal(t, Fitted{Name: "fixed"}, got.Containers[1], "a container without request has nothing that could be scaled")
+}
+
+// joining is one pod whose container "rest" has no recommendation.
+type joining struct {
+	pod    Pod
+	give   amount.Bounds // for the container "a"
+	rule   Rule          // of all containers but "a"
+	ranges Ranges
+	a      [2]amount.Resources // requests and limits that are expected
+	rest   [2]amount.Resources
+}
+
+func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing.T) {
+	const moved = "cpu scaled without a recommendation to fit the pod LimitRange"
+	two := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("rest", 600, 1200, 50*mi, 50*mi)}}
+	off := Rule{Off: true}
+	uncontrolled := Rule{Controlled: [amount.Kinds]bool{amount.Memory: true}}
+	most, least := Ranges{Pod: Range{Max: some(700, 0)}}, Ranges{Pod: Range{Min: some(2000, 0)}}
+	capped := pair("a", 100, 0, 0, 0)
+	for name, c := range map[string]joining{
+		"in proportion, below a maximum": {two, same(200, 0), Default(), most,
+			[2]amount.Resources{some(100, 0), some(100, 0)}, [2]amount.Resources{some(300, 0), some(600, 0)}},
+		"also if it is off":             {two, same(200, 0), off, most, [2]amount.Resources{some(100, 0), some(100, 0)}, [2]amount.Resources{some(300, 0), some(600, 0)}},
+		"also if CPU is not controlled": {two, same(200, 0), uncontrolled, most, [2]amount.Resources{some(100, 0), some(100, 0)}, [2]amount.Resources{some(300, 0), some(600, 0)}},
+		"up to a minimum": {Pod{[]Container{capped, two.Containers[1]}}, same(200, 0), Default(), Ranges{Pod: Range{Min: some(1600, 0)}, Container: Range{Min: some(10, 0)}},
+			[2]amount.Resources{some(400, 0), some(0, 0)}, [2]amount.Resources{some(1200, 0), some(2400, 0)}},
+		"with limits that stay": {two, same(200, 0), requestsOnly(), Ranges{Pod: Range{Min: some(1000, 0)}},
+			[2]amount.Resources{some(400, 0), some(400, 0)}, [2]amount.Resources{some(0, 0), some(0, 0)}},
+		"not where the others suffice": {two, same(200, 0), Default(), Ranges{Pod: Range{Max: some(1300, 0)}},
+			[2]amount.Resources{some(100, 0), some(100, 0)}, [2]amount.Resources{some(0, 0), some(0, 0)}},
+		"not where nothing is recommended": {two, target(0, 10*mi), Default(), most,
+			[2]amount.Resources{some(0, 10*mi), some(0, 0)}, [2]amount.Resources{some(0, 0), some(0, 0)}},
+		"and no limit where it has none": {Pod{[]Container{capped, pair("rest", 100, 0, 0, 0)}}, same(200, 0), Default(), Ranges{Pod: Range{Min: some(1000, 0)}},
+			[2]amount.Resources{some(200, 0), some(0, 0)}, [2]amount.Resources{some(800, 0), some(0, 0)}},
+		"not below a minimum that it has": {two, same(200, 0), bounded(some(500, 0), some(0, 0)), most,
+			[2]amount.Resources{some(200, 0), some(200, 0)}, [2]amount.Resources{some(0, 0), some(0, 0)}},
+		"within a minimum that it lacks already": {two, same(200, 0), bounded(some(900, 0), some(0, 0)), least,
+			[2]amount.Resources{some(1400, 0), some(1400, 0)}, [2]amount.Resources{some(0, 0), some(0, 0)}},
+	} {
+		own := Default()
+		if name == "and no limit where it has none" {
+			own = bounded(some(0, 0), some(200, 0))
+		}
+		rules := Rules{Entries: []Entry{{Container: "a", Rule: own}, {Container: Wildcard, Rule: c.rule}}}
+		got := Fit(c.pod, map[string]amount.Bounds{"a": c.give}, rules, c.ranges).Containers
+		require.Equal(t, c.a, [2]amount.Resources{got[0].Requests, got[0].Limits}, name)
+		require.Equal(t, c.rest, [2]amount.Resources{got[1].Requests, got[1].Limits}, name)
+		require.Equal(t, !c.rest[0].Empty(), slices.Contains(notes(got[1]), moved), name)
+		require.Equal(t, amount.Bounds{}, got[1].Bounds, "nothing was recommended: "+name)
+	}
+}
+
+func TestContainersThatAreOffMoveLast(t *testing.T) {
+	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("rest", 400, 400, 0, 0), pair("off", 400, 400, 0, 0)}}
+	rules := Rules{Entries: []Entry{{Container: "off", Rule: Rule{Off: true, Controlled: Default().Controlled}}}}
+	fit := func(most amount.Amount) (sizes []amount.Resources) {
+		for _, f := range Fit(pod, map[string]amount.Bounds{"a": same(200, 0)}, rules, Ranges{Pod: Range{Max: some(most, 0)}}).Containers {
+			sizes = append(sizes, f.Requests)
+		}
+		return sizes
+	}
+	require.Equal(t, []amount.Resources{some(100, 0), some(200, 0), {}}, fit(700))
+	require.Equal(t, []amount.Resources{some(60, 0), some(120, 0), some(120, 0)}, fit(300))
+	rules.Entries[0].Rule = Rule{Controlled: [amount.Kinds]bool{amount.Memory: true}}
+	require.Equal(t, []amount.Resources{some(100, 0), some(200, 0), {}}, fit(700), "CPU that is not controlled is as if it were off")
 }
 
 // world is a random pod with everything that bears on it.

@@ -86,7 +86,7 @@ func FuzzFitInvariants(f *testing.F) {
 }
 
 // promises requires of a world what Fit promises: the same result whatever the order,
-// the same again for a pod that may have it, requests within limits, limits in their
+// the same again for a pod that may have it (none has one that is refused), requests within limits, limits in their
 // proportion, and no refusal by a LimitRange that is not told.
 func (w world) promises(t require.TestingT) {
 	result := w.fit()
@@ -102,13 +102,35 @@ func (w world) promises(t require.TestingT) {
 	applied := w
 	applied.pod = w.after(result)
 	again := applied.fit()
-	require.True(t, sameAmounts(result, again) || refused(result) && refused(again), "idempotent: %+v, then %+v", result, again)
+	require.True(t, refused(result) || sameAmounts(withoutMoved(result), again), "idempotent: %+v, then %+v", result, again)
 	for i, fitted := range result.Containers {
 		for k := range amount.Kind(amount.Kinds) {
 			w.invariants(t, w.pod.Containers[i], fitted, k)
 		}
 	}
 	w.refusals(t, result)
+	for k := range amount.Kind(amount.Kinds) {
+		if result.has(Note{k, MovedWithOthers}) {
+			alone := newProblem(w.pod, w.recommendation, w.rules, w.ranges).stable()
+			require.True(t, alone.has(Note{k, OutsidePodRange}), "a container without recommendation moves only where the pod would be refused")
+			require.False(t, result.has(Note{k, OutsidePodRange}), "and where that helps")
+		}
+	}
+}
+
+// withoutMoved is a result without what was given to containers that have no
+// recommendation: a pod that has it needs no such thing any more.
+func withoutMoved(r Result) Result {
+	r.Containers = slices.Clone(r.Containers)
+	for i := range r.Containers {
+		f := &r.Containers[i]
+		for k := range amount.Kind(amount.Kinds) {
+			if slices.Contains(f.Notes, Note{k, MovedWithOthers}) {
+				f.Requests, f.Limits = f.Requests.Without(k), f.Limits.Without(k)
+			}
+		}
+	}
+	return r
 }
 
 // refused tells whether a LimitRange will refuse a pod with the result, so that nobody
@@ -121,7 +143,12 @@ func refused(r Result) bool {
 func (w world) invariants(t require.TestingT, c Container, f Fitted, k amount.Kind) {
 	rule := w.rules.For(f.Name)
 	_, recommended := w.recommendation[f.Name]
-	if !recommended || rule.Off {
+	if slices.Contains(f.Notes, Note{k, MovedWithOthers}) {
+		require.False(t, f.Bounds.Target.Has(k), "nothing was recommended for it")
+		require.False(t, rule.RequestsOnly && f.Limits.Has(k))
+		return
+	}
+	if (!recommended || rule.Off) && len(f.Notes) == 0 {
 		require.Equal(t, Fitted{Name: f.Name}, f, "left alone")
 	}
 	request, written := f.Requests.Get(k)

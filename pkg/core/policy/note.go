@@ -19,6 +19,7 @@ const (
 	LimitOverflow
 
 	MovedToPodRange
+	MovedWithOthers // has no recommendation, but the pod would be refused
 	OutsideRange
 	OutsidePodRange
 )
@@ -70,6 +71,8 @@ func (n Note) String() string {
 		return kind + ": failed to keep limit to request ratio; capping limit to int64"
 	case MovedToPodRange:
 		return kind + " scaled to fit the pod LimitRange"
+	case MovedWithOthers:
+		return kind + " scaled without a recommendation to fit the pod LimitRange"
 	case OutsideRange:
 		return kind + " does not fit the container LimitRange"
 	case OutsidePodRange:

@@ -60,10 +60,42 @@ func (r Rules) For(container string) Rule {
 			found = e
 		}
 	}
-	if !found.OwnBoost {
-		found.Rule.Boost = r.Boost
+	return r.effective(found)
+}
+
+// fewEntries is how many entries are searched faster one by one.
+const fewEntries = 8
+
+// Lookup returns For, for callers that ask for many containers: it does not search all
+// entries for each of them.
+func (r Rules) Lookup() func(container string) Rule {
+	if len(r.Entries) <= fewEntries {
+		return r.For
 	}
-	return found.Rule
+	named, wildcard := make(map[string]*Entry, len(r.Entries)), &Entry{Rule: Default()}
+	for i := range r.Entries {
+		e := &r.Entries[i]
+		if e.Container == Wildcard {
+			wildcard = e
+		} else if named[e.Container] == nil {
+			named[e.Container] = e
+		}
+	}
+	return func(container string) Rule {
+		e := named[container]
+		if e == nil {
+			e = wildcard
+		}
+		return r.effective(*e)
+	}
+}
+
+// effective is the rule of an entry with the boost that holds there.
+func (r Rules) effective(e Entry) Rule {
+	if !e.OwnBoost {
+		e.Rule.Boost = r.Boost
+	}
+	return e.Rule
 }
 
 // Cap moves b into the bounds of r: up to the minimum, then down to the

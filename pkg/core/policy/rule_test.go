@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"loadline.dev/loadline/pkg/core/amount"
 )
@@ -17,6 +18,21 @@ func TestRuleLookup(t *testing.T) {
 	require.Equal(t, some(4, 0), r.For("b").Min, "the last wildcard wins")
 	require.Equal(t, Default(), Rules{}.For("b"))
 	require.Equal(t, [amount.Kinds]bool{true, true}, Default().Controlled)
+}
+
+func TestLookupFindsWhatForDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := Rules{Boost: Boost{Type: BoostFactor, Factor: 2}}
+		for range rapid.IntRange(0, 3*fewEntries).Draw(t, "entries") {
+			e := Entry{Container: rapid.SampledFrom([]string{Wildcard, "a", "b", "c", "d"}).Draw(t, "container"), OwnBoost: rapid.Bool().Draw(t, "own")}
+			e.Rule = bounded(some(amount.Amount(rapid.Int64Range(1, 1000).Draw(t, "min")), 0), some(0, 0))
+			r.Entries = append(r.Entries, e)
+		}
+		lookup := r.Lookup()
+		for _, container := range []string{"a", "b", "c", "d", "e"} {
+			require.Equal(t, r.For(container), lookup(container))
+		}
+	})
 }
 
 func TestOwnBoostReplacesTheBoostOfThePod(t *testing.T) {

@@ -27,7 +27,7 @@ func (c *Container) After() policy.Container {
 
 // Need is what the change of a pod takes.
 func (p *Pod) Need() room.Need {
-	n := room.Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
+	n := room.Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Yields: p.Cured(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		after := c.After()
@@ -40,6 +40,13 @@ func (p *Pod) Need() room.Need {
 				n.More = n.More.With(k, n.More.Value(k).Add(by))
 			}
 			n.Limits = n.Limits.With(k, n.Limits.Value(k).Add(after.Limits.Value(k)))
+		}
+	}
+	// What the ordinary containers get beside each other, the init containers have had
+	// before: it is counted once.
+	for k := range amount.Kind(amount.Kinds) {
+		if least := p.Starting.Value(k); least > 0 {
+			n.Has, n.Wants = n.Has.With(k, max(n.Has.Value(k), least)), n.Wants.With(k, max(n.Wants.Value(k), least))
 		}
 	}
 	return n

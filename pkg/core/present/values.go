@@ -28,6 +28,7 @@ func (m Mode) Resizes() bool { return m == InPlaceOrRecreate || m == InPlace }
 type VPA struct {
 	Namespace, Name string
 	Mode            Mode
+	Outdated        bool          // what is recommended may be for another target than the VPA has now
 	MinReplicas     int           // live pods that an owner must have; 0: Config.MinReplicas
 	QuickOOM        time.Duration // 0: Config.QuickOOM
 	Requirements    []Requirement // all must hold for one container of a pod
@@ -65,12 +66,16 @@ type Pod struct {
 	ResizeSince          time.Time          // when the pod entered that state, zero: not known
 	Whole                bool               // has sizes of its own, which bound those of its containers
 	Pause                calm.Pause         // what a plan has said of it, in Result.Pauses
+	Restarts             int                // how often its ordinary containers were restarted, in all
+	Restart              Restart            // the last resize that was to restart it while it was ready
+	Budgets              []string           // names of the PodDisruptionBudgets that count it
 	Boosted              bool               // has extra CPU while it starts, which is taken back apart from plans
 	Node                 string             // where it runs
 	Bound                bool               // it can run nowhere else
 	Sized                bool               // a VPA has given it its sizes, so its template may ask for less
 	Static               bool               // its node has the static CPU manager policy
-	Footprint            amount.Resources   // what it takes of its node
+	Footprint            amount.Resources   // what it takes of its node for all that runs beside each other
+	Starting             amount.Resources   // what it takes at least, for its init containers
 	Traits               scope.Traits       // which quotas count it
 	Fixed                []policy.Container // containers that are never sized, such as init containers
 	Containers           []Container

@@ -55,6 +55,7 @@ type Need struct {
 	Traits    scope.Traits     // which quotas count it
 	Node      string           // where the pod runs
 	Bound     bool             // it can run nowhere else
+	Yields    bool             // it does not work, so that its successor may wait until it is gone
 	Sized     bool             // its template may ask for less than it has
 	Has       amount.Resources // its requests, of all containers
 	Wants     amount.Resources // its requests after the change
@@ -219,9 +220,13 @@ func (n Need) grown() (by amount.Resources) {
 // they wait until the old pod is gone, but what quotas say is used follows only later.
 // What only shrinks comes in when the old one is gone, and must not be stopped, because
 // it makes room; but only if it has what its template asks for. Else the webhook
-// may cut it to that, and it would lose more than it should.
+// may cut it to that, and it would lose more than it should. A pod that does not work
+// has nothing to lose.
 func (n Need) successor() (requests, limits amount.Resources) {
-	if !n.Sized && !n.grows() && !grown(n.More) {
+	switch {
+	case n.Yields:
+		return n.grown(), n.More
+	case !n.Sized && !n.grows() && !grown(n.More):
 		return requests, limits
 	}
 	for k := range amount.Kind(amount.Kinds) {

@@ -25,7 +25,7 @@ func ofCPU(s *load.Shape) [amount.Kinds]*load.Shape { return [amount.Kinds]*load
 // everything is all that a trail can know.
 func everything() Needs {
 	return Needs{
-		Peaks: true, Points: true, Hours: true, Pressure: true, Kills: true, Headroom: true, Declared: time.Hour,
+		Peaks: true, Points: true, Mean: true, Hours: true, Pressure: true, Kills: true, Headroom: true, Declared: time.Hour,
 		Load: [amount.Kinds]*load.Shape{
 			load.NewShape(amount.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true),
 			load.NewShape(amount.Memory, [2]time.Duration{48 * time.Hour, time.Hour}, [2]float64{0.98, load.Average}, true, true),
@@ -34,7 +34,7 @@ func everything() Needs {
 			load.NewModelShape(amount.CPU, [2]float64{0.001, 0.005}, []float64{0, 0.1, 0.25}, load.Costs{Overrun: 20, Change: 0.02, Switch: 0.05, Learning: 0.01}),
 			load.NewModelShape(amount.Memory, [2]float64{0.0003, 0.001}, []float64{0.1}, load.Costs{Overrun: 1000, Change: 0.02, Switch: 0.05, Learning: 0.001}),
 		},
-		Weighted: week.NewWeightedShape([amount.Kinds]float64{0.1, 100 << 20}, [amount.Kinds]float64{100, 104857600000}, 0.00001, 7*24*time.Hour),
+		Weighted: week.NewWeightedShape([amount.Kinds]float64{0.1, 100 << 20}, [amount.Kinds]float64{100, 104857600000}, 0.00001, [amount.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour}),
 	}
 }
 
@@ -46,13 +46,15 @@ func random(t *rapid.T, tr *Trail, from time.Time) {
 	for range rapid.IntRange(0, 150).Draw(t, "samples") {
 		now = now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 20 * time.Minute, 7 * time.Hour}).Draw(t, "step"))
 		cpu := amount.Amount(rapid.IntRange(0, 60000).Draw(t, "cpu"))
-		tr.Observe(now, amount.CPU, cpu, amount.Amount(rapid.SampledFrom([]int{0, 1000}).Draw(t, "limit")))
+		pod := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "pod")
+		tr.ObservePod(pod, now, amount.CPU, cpu, amount.Amount(rapid.SampledFrom([]int{0, 1000}).Draw(t, "limit")))
 		if rapid.IntRange(0, 5).Draw(t, "pressed") == 0 {
 			tr.Waited(now, cpu, rapid.Float64Range(0, 1).Draw(t, "share"))
 		}
-		tr.Observe(now, amount.Memory, amount.Amount(rapid.IntRange(1, 1<<34).Draw(t, "memory")), 0)
+		tr.ObservePod(pod, now, amount.Memory, amount.Amount(rapid.IntRange(1, 1<<34).Draw(t, "memory")), 0)
 		if rapid.IntRange(0, 50).Draw(t, "kill") == 0 {
 			tr.Killed(now, 1<<30, 1<<31)
+			tr.Recommended(amount.Memory, cpu)
 		}
 	}
 }

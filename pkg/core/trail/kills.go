@@ -2,6 +2,7 @@ package trail
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
@@ -11,22 +12,39 @@ import (
 // keptKills is how many kills are remembered.
 const keptKills = 4
 
-// Kills are the last kills, with the requests at them.
-type Kills struct {
-	at      [keptKills]int64 // 0 = none
-	request [keptKills]amount.Amount
+// Kills are the last kills.
+type Kills [keptKills]kill
+
+// kill is what is known of one.
+type kill struct {
+	at      int64         // 0 = there is none
+	request amount.Amount // of the container
+	reached amount.Amount // memory: the limit that it hit or, without one, its use
 }
 
-// add keeps a kill in the place of the oldest, if it is newer.
-func (k *Kills) add(at int64, request amount.Amount) {
+// within reports whether another kill is as new and tells of as much.
+func (one kill) within(o kill) bool {
+	return one.at <= o.at && one.request <= o.request && one.reached <= o.reached
+}
+
+// add keeps a kill, in the place of one that says no more, else of the oldest. Many small
+// ones do not hide a large one.
+func (k *Kills) add(fresh kill) {
 	oldest := 0
-	for i := range k.at {
-		if k.at[i] < k.at[oldest] {
+	for i := range k {
+		if fresh.within(k[i]) {
+			return
+		}
+		if k[i].at < k[oldest].at {
 			oldest = i
 		}
 	}
-	if at > k.at[oldest] {
-		k.at[oldest], k.request[oldest] = at, request
+	less := slices.IndexFunc(k[:], func(one kill) bool { return one.within(fresh) })
+	switch {
+	case less >= 0:
+		k[less] = fresh
+	case fresh.at > k[oldest].at:
+		k[oldest] = fresh
 	}
 }
 
@@ -34,32 +52,54 @@ func (k *Kills) add(at int64, request amount.Amount) {
 // false if there was none.
 func (k *Kills) Largest(now int64, age time.Duration) (amount.Amount, bool) {
 	largest, found := amount.Amount(0), false
-	for i, at := range k.at {
-		if at != 0 && now-at <= int64(age) {
-			largest, found = max(largest, k.request[i]), true
+	for _, one := range k {
+		if one.at != 0 && now-one.at <= int64(age) {
+			largest, found = max(largest, one.request), true
 		}
 	}
 	return largest, found
 }
 
+// Reached returns the most memory that a kill which is not older than an age tells of: the
+// limit that was hit, else the use; 0 if there was none.
+func (k *Kills) Reached(now int64, age time.Duration) amount.Amount {
+	most := amount.Amount(0)
+	for _, one := range k {
+		if one.at != 0 && now-one.at <= int64(age) {
+			most = max(most, one.reached)
+		}
+	}
+	return most
+}
+
 func (k *Kills) merge(o *Kills) {
-	for i, at := range o.at {
-		if at != 0 {
-			k.add(at, o.request[i])
+	for _, one := range o {
+		if one.at != 0 {
+			k.add(one)
 		}
 	}
 }
 
 func (k *Kills) write(w *ring.Writer) {
-	for i := range k.at {
-		w.Int(k.at[i])
-		w.Int(int64(k.request[i]))
+	for _, one := range k {
+		w.Int(one.at)
+		w.Int(int64(one.request))
+	}
+	for _, one := range k {
+		w.Int(int64(one.reached))
 	}
 }
 
 func (k *Kills) read(r *ring.Reader) {
-	for i := range k.at {
-		k.at[i] = r.Within(0, math.MaxInt64)
-		k.request[i] = amount.Amount(r.Within(0, math.MaxInt64))
+	for i := range k {
+		k[i].at = r.Within(0, math.MaxInt64)
+		k[i].request = amount.Amount(r.Within(0, math.MaxInt64))
+		k[i].reached = k[i].request
+	}
+	if r.Empty() { // it was written when requests were all that was known
+		return
+	}
+	for i := range k {
+		k[i].reached = amount.Amount(r.Within(0, math.MaxInt64))
 	}
 }

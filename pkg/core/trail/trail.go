@@ -15,6 +15,7 @@ type Needs struct {
 	Peaks    bool                      // of memory
 	Load     [amount.Kinds]*load.Shape // nil = none
 	Points   bool                      // of both kinds
+	Mean     bool                      // points are means of the pods; else of the pod that uses most
 	Hours    bool                      // of both kinds
 	Pressure bool                      // also hours of CPU use and the time that work waited, where that is known
 	Weighted *week.WeightedShape
@@ -63,7 +64,10 @@ func (t *Trail) Adapt(n Needs) {
 			t.Load[k] = nil
 		}
 		keep(&t.Load[k], n.Load[k] != nil, func() *load.Load { return load.New(n.Load[k]) }, &fresh[k])
-		keep(&t.Points[k], n.Points, func() *week.Points { return week.NewPoints(k) }, &fresh[k])
+		keep(&t.Points[k], n.Points, func() *week.Points { return week.NewPoints(k, n.Mean) }, &fresh[k])
+		if t.Points[k] != nil {
+			t.Points[k].Adapt(n.Mean)
+		}
 		keep(&t.Hours[k], n.Hours, func() *week.Hours { return &week.Hours{} }, &fresh[k])
 		if t.Weighted[k] != nil && n.Weighted != nil && !t.Weighted[k].Adapt(n.Weighted) {
 			t.Weighted[k] = nil
@@ -110,9 +114,14 @@ func (t *Trail) Covers(k amount.Kind) (time.Duration, bool) {
 // Otherwise a container that is held down would look as if it needed no more.
 const clipped, censored = 0.98, 2
 
-// Observe takes the use of a kind at an instant, in millicores or bytes; limit is
-// what it could have at most, 0 = no limit.
+// Observe is ObservePod for a workload of one pod.
 func (t *Trail) Observe(at time.Time, k amount.Kind, use, limit amount.Amount) {
+	t.ObservePod("", at, k, use, limit)
+}
+
+// ObservePod takes the use of a kind at an instant, in millicores or bytes, of the pod
+// with a name; limit is what it could have at most, 0 = no limit.
+func (t *Trail) ObservePod(pod string, at time.Time, k amount.Kind, use, limit amount.Amount) {
 	instant, value := at.UnixNano(), float64(use)
 	t.begin(k, instant)
 	if k == amount.Memory && t.Peaks != nil {
@@ -129,7 +138,7 @@ func (t *Trail) Observe(at time.Time, k amount.Kind, use, limit amount.Amount) {
 		m.Observe(instant, weighed)
 	}
 	if p := t.Points[k]; p != nil {
-		p.Observe(instant, value)
+		p.Observe(instant, value, pod)
 	}
 	if h := t.Hours[k]; h != nil {
 		h.Observe(instant, value)
@@ -149,8 +158,8 @@ func (t *Trail) begin(k amount.Kind, instant int64) {
 	}
 }
 
-// Killed takes a kill for want of memory: what was requested, and the limit that
-// was hit, 0 = none.
+// Killed takes a kill for want of memory: what was requested, or used where the kubelet
+// evicted the pod, and the limit that was hit, 0 = none.
 func (t *Trail) Killed(at time.Time, request, limit amount.Amount) {
 	instant := at.UnixNano()
 	t.begin(amount.Memory, instant)
@@ -166,8 +175,21 @@ func (t *Trail) Killed(at time.Time, request, limit amount.Amount) {
 		m.Observe(instant, need)
 	}
 	if t.Kills != nil {
-		t.Kills.add(instant, request)
+		t.Kills.add(kill{instant, request, t.reached(request, limit)})
 	}
+}
+
+// reached returns the memory at which a container was killed: its limit or, without one,
+// the most that was seen of it lately, but no less than the report says.
+func (t *Trail) reached(reported, limit amount.Amount) amount.Amount {
+	switch hours := t.Hours[amount.Memory]; {
+	case limit > 0:
+		return limit
+	case hours != nil:
+		const lately, highest = 30, 1 // minutes, and the quantile of them
+		return max(reported, amount.FromFloat(hours.Recent(lately, highest)))
+	}
+	return reported
 }
 
 // Merge adds the trail of another time, which must be of the same needs. Where both

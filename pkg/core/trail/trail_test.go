@@ -57,13 +57,30 @@ func TestKillsKeepTheLatest(t *testing.T) {
 	_, found := k.Largest(at(0), time.Hour)
 	require.False(t, found)
 	for i := range 6 {
-		k.add(at(time.Duration(i)*time.Hour), amount.Amount(600-i*100))
+		k.add(kill{at: at(time.Duration(i) * time.Hour), request: amount.Amount(600 - i*100), reached: amount.Amount(i)})
 	}
 	largest, found := k.Largest(at(5*time.Hour), 24*time.Hour)
 	require.True(t, found)
 	require.Equal(t, amount.Amount(400), largest, "of the last four")
+	require.Equal(t, amount.Amount(5), k.Reached(at(5*time.Hour), 24*time.Hour))
 	largest, _ = k.Largest(at(5*time.Hour), time.Hour)
 	require.Equal(t, amount.Amount(200), largest)
 	_, found = k.Largest(at(7*time.Hour), time.Hour)
 	require.False(t, found)
+}
+
+func TestManySmallKillsDoNotHideALargeOne(t *testing.T) {
+	var k Kills
+	k.add(kill{at(0), 800, 900})
+	for i := range 20 {
+		k.add(kill{at(time.Duration(i+1) * time.Hour), 100, amount.Amount(100 + i%2)})
+	}
+	largest, _ := k.Largest(at(20*time.Hour), 24*time.Hour)
+	require.Equal(t, amount.Amount(800), largest)
+	require.Equal(t, amount.Amount(900), k.Reached(at(20*time.Hour), 24*time.Hour))
+	require.Equal(t, amount.Amount(101), k.Reached(at(20*time.Hour), 6*time.Hour), "and the small ones count when it is old")
+	k.add(kill{at(0), 800, 900}) // once more, as in a merge
+	again := k
+	again.merge(&k)
+	require.Equal(t, k, again)
 }

@@ -39,8 +39,8 @@ func (l *load) tick(step time.Duration) {
 	for i, c := range l.keys {
 		noise := math.Exp(l.rand.NormFloat64() / 3)
 		at := l.now.Add(time.Duration(i%997) * time.Millisecond)
-		l.store.Observe(Sample{c, amount.CPU, at, amount.Amount(200 * l.scale[i] * noise)})
-		l.store.Observe(Sample{c, amount.Memory, at, amount.Amount(3e8 * l.scale[i] * noise)})
+		l.store.Observe(Sample{Container: c, Kind: amount.CPU, At: at, Amount: amount.Amount(200 * l.scale[i] * noise)})
+		l.store.Observe(Sample{Container: c, Kind: amount.Memory, At: at, Amount: amount.Amount(3e8 * l.scale[i] * noise)})
 	}
 }
 

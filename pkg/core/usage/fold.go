@@ -28,6 +28,16 @@ func (s *Store) Fold(from Series, key SeriesKey) (Series, bool) {
 	return into, true
 }
 
+// Drop gives up a series and its handle, and reports whether it did: not if
+// containers feed it.
+func (s *Store) Drop(series Series) bool {
+	if s.series.At(series).first != none {
+		return false
+	}
+	s.remove(series)
+	return true
+}
+
 // remove frees the slot of a series that no container feeds.
 func (s *Store) remove(series Series) {
 	h := s.series.At(series)

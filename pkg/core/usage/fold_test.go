@@ -143,7 +143,7 @@ func TestASmallStoreGivesBackWhatALargeOneHad(t *testing.T) {
 	for i := range 1000 {
 		c, key := names(i)
 		s.Track(c, key, morning)
-		s.Observe(Sample{c, amount.Memory, morning, amount.Amount(i) * mi})
+		s.Observe(Sample{Container: c, Kind: amount.Memory, At: morning, Amount: amount.Amount(i) * mi})
 	}
 	for i := range 1000 {
 		if c, _ := names(i); !stays(i) {
@@ -172,4 +172,20 @@ func TestASmallStoreGivesBackWhatALargeOneHad(t *testing.T) {
 	}
 	require.Greater(t, s.Version(last), version, "versions go on")
 	require.Equal(t, 500, s.Len())
+}
+
+func TestOnlyASeriesThatNothingFeedsIsDropped(t *testing.T) {
+	s := New(DefaultConfig())
+	key := ContainerKey{"ns", "p", "a"}
+	series, _ := s.Track(key, SeriesKey{"ns", "a", "app=x"}, morning)
+	require.False(t, s.Drop(series), "the container feeds it")
+	require.Equal(t, 1, s.Len())
+	version := s.Version(series)
+	s.Forget(key)
+	require.True(t, s.Drop(series))
+	require.Zero(t, s.Len())
+	again, created := s.Track(key, SeriesKey{"ns", "a", "app=x"}, morning)
+	require.True(t, created)
+	require.Equal(t, series, again, "the slot is used again")
+	require.Greater(t, s.Version(again), version, "and is not taken for what it was")
 }

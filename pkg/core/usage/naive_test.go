@@ -282,12 +282,12 @@ func TestRandomHistoriesAreThoseOfANaiveModel(t *testing.T) {
 				r.Track(c, key, now)
 				n.track(c, key, now)
 			case "cpu":
-				r.Observe(Sample{c, amount.CPU, now, used})
+				r.Observe(Sample{Container: c, Kind: amount.CPU, At: now, Amount: used})
 				if model != nil {
 					n.cpu(model, now, used)
 				}
 			case "memory":
-				r.Observe(Sample{c, amount.Memory, now, used * mi})
+				r.Observe(Sample{Container: c, Kind: amount.Memory, At: now, Amount: used * mi})
 				if model != nil && !now.Before(model.lastPeak) {
 					n.memory(model, now)
 					if used*mi > model.peak() { // else nobody notes it, as in the reference

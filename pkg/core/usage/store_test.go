@@ -42,7 +42,7 @@ func tracking(config Config) *Store {
 }
 
 func (s *Store) use(kind amount.Kind, at time.Time, a amount.Amount) Reason {
-	return s.Observe(Sample{app, kind, at, a})
+	return s.Observe(Sample{Container: app, Kind: kind, At: at, Amount: a})
 }
 
 func (s *Store) peakOf(t testing.TB, c ContainerKey) amount.Amount {
@@ -103,7 +103,7 @@ func TestCPUSamplesMustBeNewer(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	s := tracking(DefaultConfig())
 	stranger := ContainerKey{"ns", "p1", "other"}
-	require.Equal(t, UnknownContainer, s.Observe(Sample{stranger, amount.CPU, morning, 1}))
+	require.Equal(t, UnknownContainer, s.Observe(Sample{Container: stranger, Kind: amount.CPU, At: morning, Amount: 1}))
 	require.Equal(t, UnknownContainer, s.ObserveOOM(OOM{Container: stranger, At: morning, Memory: 1}))
 	require.Equal(t, NegativeAmount, s.ObserveOOM(OOM{Container: app, At: morning, Memory: -1}))
 	for _, at := range []time.Time{{}, time.Unix(-1, 0), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
@@ -211,7 +211,7 @@ func TestPodsWithEqualLabelsShareASeries(t *testing.T) {
 	require.False(t, created)
 	require.Equal(t, Series(0), series)
 	s.use(amount.Memory, morning, 100*mi)
-	s.Observe(Sample{twin, amount.Memory, morning, 900 * mi})
+	s.Observe(Sample{Container: twin, Kind: amount.Memory, At: morning, Amount: 900 * mi})
 	require.Equal(t, 100*mi, s.peakOf(t, app), "each has its own window")
 	require.InDelta(t, 2*1.33484, s.image(0).Memory.Total, 1e-5, "both peaks are in the series")
 	require.Equal(t, 1, s.Len())
@@ -273,8 +273,8 @@ func TestExpire(t *testing.T) {
 		require.True(t, created)
 		require.Equal(t, Series(i), series)
 	}
-	s.Observe(Sample{ContainerKey{"ns", "sampled", "app"}, amount.CPU, morning.Add(day), 5})
-	s.Observe(Sample{ContainerKey{"ns", "fed", "app"}, amount.Memory, morning.Add(day), 5 * mi})
+	s.Observe(Sample{Container: ContainerKey{"ns", "sampled", "app"}, Kind: amount.CPU, At: morning.Add(day), Amount: 5})
+	s.Observe(Sample{Container: ContainerKey{"ns", "fed", "app"}, Kind: amount.Memory, At: morning.Add(day), Amount: 5 * mi})
 	for _, name := range []string{"sampled", "silent", "pointless"} {
 		s.Forget(ContainerKey{"ns", name, "app"})
 	}
@@ -285,7 +285,7 @@ func TestExpire(t *testing.T) {
 	require.Equal(t, []Series{1}, s.Expire(morning.Add(8*day), yes), "created 8 days ago and never sampled")
 	require.Empty(t, s.image(3).Memory.Weights, "a series that is fed is emptied")
 	fed := ContainerKey{"ns", "fed", "app"}
-	s.Observe(Sample{fed, amount.Memory, morning.Add(day), 3 * mi})
+	s.Observe(Sample{Container: fed, Kind: amount.Memory, At: morning.Add(day), Amount: 3 * mi})
 	require.Equal(t, 3*mi, s.peakOf(t, fed), "and begins anew")
 	require.Empty(t, s.Expire(morning.Add(9*day-1), no), "CPU samples of the last 8 days keep a series")
 	require.Equal(t, []Series{0}, s.Expire(morning.Add(9*day), no))
@@ -306,7 +306,7 @@ func TestSlotsAreReused(t *testing.T) {
 		now = now.Add(time.Hour)
 		job := ContainerKey{"ns", fmt.Sprint("job-", i), "app"}
 		s.Track(job, SeriesKey{"ns", "app", fmt.Sprint("job=", i)}, now)
-		s.Observe(Sample{job, amount.CPU, now, 5})
+		s.Observe(Sample{Container: job, Kind: amount.CPU, At: now, Amount: 5})
 		s.Forget(job)
 		s.Expire(now, func(Series) bool { return true })
 	}
@@ -399,8 +399,8 @@ func TestResumedWindowCountsOnce(t *testing.T) {
 	day := 24 * time.Hour
 	before := New(DefaultConfig())
 	series, _ := before.Track(app, SeriesKey{"ns", "app", "a=b"}, morning)
-	before.Observe(Sample{app, amount.Memory, morning, 300 * mi})
-	before.Observe(Sample{app, amount.Memory, morning.Add(time.Hour), 700 * mi})
+	before.Observe(Sample{Container: app, Kind: amount.Memory, At: morning, Amount: 300 * mi})
+	before.Observe(Sample{Container: app, Kind: amount.Memory, At: morning.Add(time.Hour), Amount: 700 * mi})
 	for range 3 {
 		after := New(DefaultConfig())
 		after.Track(app, SeriesKey{"ns", "app", "a=b"}, morning)
@@ -413,7 +413,7 @@ func TestResumedWindowCountsOnce(t *testing.T) {
 		before.Profile(&was, series)
 		after.Profile(&is, 0)
 		require.Equal(t, was.Memory.Image(), is.Memory.Image())
-		require.Equal(t, Accepted, after.Observe(Sample{app, amount.Memory, morning.Add(3 * time.Hour), 500 * mi}), "below the peak")
+		require.Equal(t, Accepted, after.Observe(Sample{Container: app, Kind: amount.Memory, At: morning.Add(3 * time.Hour), Amount: 500 * mi}), "below the peak")
 		after.RemovePeaks(&is, morning.Add(3*time.Hour), 0)
 		require.True(t, is.Memory.Empty(), "the peak is the open window's")
 		before = after
@@ -433,13 +433,13 @@ func TestVersionGrowsWithEachChange(t *testing.T) {
 		require.Equal(t, changes, s.Version(series) > last, what)
 		last = s.Version(series)
 	}
-	s.Observe(Sample{app, amount.CPU, morning, 100})
+	s.Observe(Sample{Container: app, Kind: amount.CPU, At: morning, Amount: 100})
 	grows("CPU sample", true)
-	s.Observe(Sample{app, amount.CPU, morning, 100})
+	s.Observe(Sample{Container: app, Kind: amount.CPU, At: morning, Amount: 100})
 	grows("refused sample", false)
-	s.Observe(Sample{app, amount.Memory, morning, 100 * mi})
+	s.Observe(Sample{Container: app, Kind: amount.Memory, At: morning, Amount: 100 * mi})
 	grows("first peak", true)
-	s.Observe(Sample{app, amount.Memory, morning.Add(time.Minute), 90 * mi})
+	s.Observe(Sample{Container: app, Kind: amount.Memory, At: morning.Add(time.Minute), Amount: 90 * mi})
 	grows("use below the peak", false)
 	s.ObserveOOM(OOM{Container: app, At: morning.Add(time.Minute), Memory: 100 * mi})
 	grows("kill", true)
@@ -469,9 +469,9 @@ func TestOurClockMayJump(t *testing.T) {
 		s.Forget(late)
 	}
 	require.Equal(t, morning.Add(time.Minute), s.Credible(morning.Add(time.Minute)))
-	s.Observe(Sample{other, amount.CPU, morning.Add(8 * day), 100})
+	s.Observe(Sample{Container: other, Kind: amount.CPU, At: morning.Add(8 * day), Amount: 100})
 	require.Len(t, s.Expire(morning.Add(8*day), yes), 2, "time has passed: samples say so")
-	s.Observe(Sample{other, amount.CPU, morning.Add(9 * day), 100})
+	s.Observe(Sample{Container: other, Kind: amount.CPU, At: morning.Add(9 * day), Amount: 100})
 	require.Len(t, s.Expire(morning.Add(9*day), yes), 1, "what began while the clock was ahead goes, too")
 	require.Equal(t, 1, s.Len())
 }

@@ -7,8 +7,8 @@ import (
 	"loadline.dev/loadline/pkg/core/profile"
 )
 
-// Series is the handle of one history. It is valid until Expire returns it or
-// Fold gives it up.
+// Series is the handle of one history. It is valid until Expire returns it, or
+// Fold or Drop gives it up.
 type Series int32
 
 // SeriesKey names a series.
@@ -32,6 +32,7 @@ type Sample struct {
 	Kind      amount.Kind
 	At        time.Time
 	Amount    amount.Amount
+	Waiting   float64 // of CPU: share of that time, 0 to 1, in which work waited for it; 0 also where nobody knows
 }
 
 // OOM is the report that a container was killed for want of memory.

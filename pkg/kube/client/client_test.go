@@ -68,7 +68,7 @@ func TestUnreachableServerIsNamedAfterAWhile(t *testing.T) {
 func TestRequestsWithoutTimeAreNotMistakenForAnswers(t *testing.T) {
 	clients, err := New(&rest.Config{Host: "http://127.0.0.1:1", QPS: 0.01, Burst: 1})
 	require.NoError(t, err)
-	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), 90*time.Second) // the second token comes after 100
 	defer stop()
 	pods := clients.Kube.CoreV1().Pods("ns")
 	require.NotErrorIs(t, pods.Delete(ctx, "first", metav1.DeleteOptions{}), ErrThrottled, "there is a token for it")
@@ -78,14 +78,17 @@ func TestRequestsWithoutTimeAreNotMistakenForAnswers(t *testing.T) {
 // server answers discovery of one custom kind and its scale subresource.
 func server(t *testing.T) *Clients {
 	answers := map[string]string{
-		"/version":             `{"major":"1","minor":"36"}`,
-		"/api":                 `{"kind":"APIVersions","versions":["v1"]}`,
-		"/api/v1":              `{"kind":"APIResourceList","groupVersion":"v1","resources":[]}`,
-		"/apis":                `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"example.com","versions":[{"groupVersion":"example.com/v1","version":"v1"}],"preferredVersion":{"groupVersion":"example.com/v1","version":"v1"}}]}`,
-		"/apis/example.com/v1": `{"kind":"APIResourceList","groupVersion":"example.com/v1","resources":[{"name":"things","kind":"Thing","namespaced":true,"verbs":["get"]}]}`,
+		"/version": `{"major":"1","minor":"36"}`,
+		"/api":     `{"kind":"APIVersions","versions":["v1"]}`,
+		"/api/v1":  `{"kind":"APIResourceList","groupVersion":"v1","resources":[]}`,
+		"/apis":    `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"example.com","versions":[{"groupVersion":"example.com/v1","version":"v1"}],"preferredVersion":{"groupVersion":"example.com/v1","version":"v1"}}]}`,
+		"/apis/example.com/v1": `{"kind":"APIResourceList","groupVersion":"example.com/v1","resources":[{"name":"things","kind":"Thing","namespaced":true,"verbs":["get"]},{"name":"things/scale","kind":"Scale","group":"autoscaling","version":"v1","namespaced":true,"verbs":["get"]},
+			{"name":"machines","kind":"Machine","namespaced":true,"verbs":["get"]},{"name":"machines/status","kind":"Machine","namespaced":true,"verbs":["get"]},
+			{"name":"zones","kind":"Zone","namespaced":false,"verbs":["get"]},{"name":"zones/scale","kind":"Scale","namespaced":false,"verbs":["get"]}]}`,
 		"/apis/example.com/v1/namespaces/ns/things/one/scale": `{"kind":"Scale","apiVersion":"autoscaling/v1","metadata":{"name":"one"},"spec":{"replicas":3},"status":{"selector":"app=x"}}`,
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		require.NotRegexp(t, "machines|zones", r.URL.Path, "discovery says that there is nothing to read")
 		w.Header().Set("Content-Type", "application/json")
 		text, found := answers[r.URL.Path]
 		if !found {
@@ -98,6 +101,18 @@ func server(t *testing.T) *Clients {
 	clients, err := New(&rest.Config{Host: s.URL})
 	require.NoError(t, err)
 	return clients
+}
+
+// Names come from references that anybody may write; none may become another path.
+func TestScaleAsksForNothingElse(t *testing.T) {
+	scales := NewScales(server(t).Kube)
+	thing := schema.GroupKind{Group: "example.com", Kind: "Thing"}
+	for _, name := range []string{"../../ns/things/one", "..", ".", "%2e%2e", "a/b", ""} {
+		_, err := scales.Scale(t.Context(), "ns", thing, name)
+		require.ErrorContains(t, err, "resource name", name)
+	}
+	_, err := scales.Scale(t.Context(), "x/../ns", thing, "one")
+	require.ErrorContains(t, err, `invalid namespace "x/../ns"`)
 }
 
 func TestScaleIsFoundThroughDiscovery(t *testing.T) {
@@ -116,6 +131,12 @@ func TestScaleIsFoundThroughDiscovery(t *testing.T) {
 	require.Error(t, err)
 	_, err = scales.Scale(t.Context(), "ns", schema.GroupKind{Group: "example.com", Kind: "Nothing"}, "one")
 	require.ErrorContains(t, err, "find the resource of kind Nothing.example.com")
+	_, err = scales.Scale(t.Context(), "ns", schema.GroupKind{Group: "example.com", Kind: "Machine"}, "one")
+	require.ErrorIs(t, err, ErrNoScale)
+	require.EqualError(t, err, "kind Machine.example.com: the kind has no scale subresource")
+	_, err = scales.Scale(t.Context(), "ns", schema.GroupKind{Group: "example.com", Kind: "Zone"}, "one")
+	require.ErrorIs(t, err, ErrNoScale)
+	require.ErrorContains(t, err, "kind Zone.example.com is in no namespace")
 	scales.Reset()
 	_, err = scales.Scale(t.Context(), "ns", schema.GroupKind{Group: "example.com", Kind: "Thing"}, "one")
 	require.NoError(t, err)
@@ -156,7 +177,6 @@ func TestCachesHoldTrimmedObjects(t *testing.T) {
 	require.Equal(t, pod.Spec.Containers[0].ResizePolicy, c.ResizePolicy)
 	s := got.Status.ContainerStatuses[0]
 	require.Empty(t, s.ImageID)
-	require.Equal(t, "id", s.ContainerID)
 	require.Equal(t, "OOMKilled", s.LastTerminationState.Terminated.Reason)
 	require.Empty(t, s.LastTerminationState.Terminated.Message)
 	require.Equal(t, "long", pod.Status.ContainerStatuses[0].LastTerminationState.Terminated.Message, "the original is untouched")
@@ -192,7 +212,6 @@ func TestTrimKeepsSelectorsOwnersAndReplicas(t *testing.T) {
 	require.Nil(t, d.ManagedFields)
 	require.True(t, d.Spec.Paused, "a rollout that is paused is not under way")
 	require.Nil(t, d.Spec.Template.Labels)
-	require.Equal(t, selector, trim(&appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: selector}}).(*appsv1.ReplicaSet).Spec.Selector)
 	require.Equal(t, selector, trim(&appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Selector: selector}}).(*appsv1.StatefulSet).Spec.Selector)
 	require.EqualValues(t, 9, trim(&appsv1.DaemonSet{Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 9}}).(*appsv1.DaemonSet).Status.DesiredNumberScheduled)
 	require.Equal(t, selector.MatchLabels, trim(&corev1.ReplicationController{Spec: corev1.ReplicationControllerSpec{Selector: selector.MatchLabels}}).(*corev1.ReplicationController).Spec.Selector)
@@ -202,6 +221,35 @@ func TestTrimKeepsSelectorsOwnersAndReplicas(t *testing.T) {
 	require.Equal(t, selector.MatchLabels, trim(cron).(*batchv1.CronJob).Spec.JobTemplate.Spec.Template.Labels)
 	tombstone := cache.DeletedFinalStateUnknown{Key: "ns/p"}
 	require.Equal(t, tombstone, trim(tombstone))
+}
+
+func TestTrimmedReplicaSetsKnowNameOwnerAndReplicas(t *testing.T) {
+	yes, no, none := true, false, int32(0)
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	set := func(owners ...metav1.OwnerReference) *ReplicaSet {
+		got, err := Trim(&appsv1.ReplicaSet{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-1", ResourceVersion: "7", OwnerReferences: owners},
+			Spec:       appsv1.ReplicaSetSpec{Selector: selector, Replicas: &none}})
+		require.NoError(t, err)
+		again, err := Trim(got)
+		require.NoError(t, err)
+		require.Same(t, got, again, "an informer that fills its cache trims twice")
+		return got.(*ReplicaSet)
+	}
+	of := func(kind string) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: "example.com/v1", Kind: kind, Name: "web", UID: "u", Controller: &yes}
+	}
+	old := set(metav1.OwnerReference{Kind: "Friend", Name: "web", Controller: &no}, of("Deployment"))
+	require.Equal(t, "ns/web-1 7", old.GetNamespace()+"/"+old.GetName()+" "+old.GetResourceVersion())
+	require.Equal(t, []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Deployment", Name: "web", Controller: &yes}}, old.GetOwnerReferences())
+	require.Equal(t, &none, old.Replicas())
+	require.Nil(t, old.Selector(), "a VPA must name the Deployment")
+	require.Equal(t, selector, set().Selector())
+	require.Nil(t, set().GetOwnerReferences())
+	require.Equal(t, selector, set(of("Thing")).Selector(), "if its owner has no scale subresource, a VPA may name the ReplicaSet")
+	silent, err := Trim(&appsv1.ReplicaSet{})
+	require.NoError(t, err)
+	require.Nil(t, silent.(*ReplicaSet).Replicas(), "it says nothing")
 }
 
 func TestTrimmedVPAMeansTheSame(t *testing.T) {

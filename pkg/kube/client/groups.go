@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
@@ -12,6 +13,7 @@ import (
 	batchv1 "k8s.io/client-go/kubernetes/typed/batch/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	policyv1 "k8s.io/client-go/kubernetes/typed/policy/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 )
@@ -29,6 +31,7 @@ type groups struct {
 	batch                 *batchv1.BatchV1Client
 	coordination          *coordinationv1.CoordinationV1Client
 	core                  *corev1.CoreV1Client
+	policy                *policyv1.PolicyV1Client
 	discovery             *discovery.DiscoveryClient
 }
 
@@ -57,18 +60,20 @@ func newGroups(config *rest.Config) (*groups, error) {
 		}
 		shared.RateLimiter = limiter{flowcontrol.NewTokenBucketRateLimiter(shared.QPS, shared.Burst)}
 	}
-	http, err := rest.HTTPClientFor(shared)
+	shared.Wrap(func(sends http.RoundTripper) http.RoundTripper { return once{sends} })
+	caller, err := rest.HTTPClientFor(shared)
 	if err != nil {
 		return nil, err
 	}
 	var g groups
-	var problems [6]error
-	g.admissionregistration, problems[0] = admissionregistrationv1.NewForConfigAndClient(shared, http)
-	g.apps, problems[1] = appsv1.NewForConfigAndClient(shared, http)
-	g.batch, problems[2] = batchv1.NewForConfigAndClient(shared, http)
-	g.coordination, problems[3] = coordinationv1.NewForConfigAndClient(shared, http)
-	g.core, problems[4] = corev1.NewForConfigAndClient(shared, http)
-	g.discovery, problems[5] = discovery.NewDiscoveryClientForConfigAndClient(shared, http)
+	var problems [7]error
+	g.admissionregistration, problems[0] = admissionregistrationv1.NewForConfigAndClient(shared, caller)
+	g.apps, problems[1] = appsv1.NewForConfigAndClient(shared, caller)
+	g.batch, problems[2] = batchv1.NewForConfigAndClient(shared, caller)
+	g.coordination, problems[3] = coordinationv1.NewForConfigAndClient(shared, caller)
+	g.core, problems[4] = corev1.NewForConfigAndClient(shared, caller)
+	g.discovery, problems[5] = discovery.NewDiscoveryClientForConfigAndClient(shared, caller)
+	g.policy, problems[6] = policyv1.NewForConfigAndClient(shared, caller)
 	return &g, errors.Join(problems[:]...)
 }
 
@@ -90,6 +95,9 @@ func (g *groups) CoordinationV1() coordinationv1.CoordinationV1Interface { retur
 // CoreV1 returns the client of pods, their evictions, events, secrets and the
 // like.
 func (g *groups) CoreV1() corev1.CoreV1Interface { return g.core }
+
+// PolicyV1 returns the client of PodDisruptionBudgets.
+func (g *groups) PolicyV1() policyv1.PolicyV1Interface { return g.policy }
 
 // Discovery returns the client that learns what the server has.
 func (g *groups) Discovery() discovery.DiscoveryInterfaces { return g.discovery }

@@ -30,14 +30,12 @@ const (
 )
 
 // Factory returns a factory of informers for core objects of one namespace, or
-// of all when it is empty, that stores objects as Trim leaves them. A field
+// of all when it is empty, that stores objects as a Trimmer leaves them. A field
 // selector, if given, holds for every informer of the factory.
 func Factory(kube kubernetes.Interface, namespace string, resync time.Duration, fieldSelector string) informers.SharedInformerFactory {
-	return informers.NewSharedInformerFactoryWithOptions(kube, resync,
-		informers.WithNamespace(namespace),
-		informers.WithTransform(Trim),
-		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.FieldSelector = fieldSelector }),
-	)
+	trim, tweak := new(Trimmer).Trim, func(options *metav1.ListOptions) { options.FieldSelector = fieldSelector }
+	all := informers.NewSharedInformerFactoryWithOptions(kube, resync, informers.WithNamespace(namespace), informers.WithTransform(trim), informers.WithTweakListOptions(tweak))
+	return &factory{SharedInformerFactory: all, namespace: namespace, tweak: tweak, trim: trim}
 }
 
 // VPAFactory returns a factory of informers for VPAs and checkpoints of one
@@ -45,7 +43,7 @@ func Factory(kube kubernetes.Interface, namespace string, resync time.Duration, 
 func VPAFactory(vpa versioned.Interface, namespace string) externalversions.SharedInformerFactory {
 	return externalversions.NewSharedInformerFactoryWithOptions(vpa, ObjectResync,
 		externalversions.WithNamespace(namespace),
-		externalversions.WithTransform(Trim),
+		externalversions.WithTransform(new(Trimmer).Trim),
 	)
 }
 

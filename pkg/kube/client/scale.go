@@ -3,49 +3,74 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
+	"slices"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/restmapper"
 )
 
+// ErrNoScale is the error for a kind without a scale subresource. The server was not
+// asked for the object.
+var ErrNoScale = errors.New("the kind has no scale subresource")
+
 // Scales reads the scale subresource of any object. The server sends it in the
 // same form for all kinds, so plain GETs suffice.
 type Scales struct {
 	kube   kubernetes.Interface
+	known  discovery.CachedDiscoveryInterface
 	mapper *restmapper.DeferredDiscoveryRESTMapper
 }
 
 // NewScales returns a reader that learns from the server's discovery under
 // which path a kind is found.
 func NewScales(kube kubernetes.Interface) *Scales {
-	return &Scales{kube: kube, mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kube.Discovery()))}
+	known := memory.NewMemCacheClient(kube.Discovery())
+	return &Scales{kube: kube, known: known, mapper: restmapper.NewDeferredDiscoveryRESTMapper(known)}
 }
 
 // Reset forgets which kinds exist; the next Scale asks the server again.
 func (s *Scales) Reset() { s.mapper.Reset() }
 
-// Scale reads the scale subresource. Of several versions that serve the kind the
-// first that answers counts. The error is that of the last version asked.
+// Scale reads the scale subresource. Namespace and name must be segments of a
+// path: they come from references that anybody may have written, and one such as
+// "../../secrets/x" would lead to another object. Of several versions that serve the kind the
+// first that answers counts. The error is that of the last version asked, and
+// ErrNoScale if discovery knows of none that has the subresource.
 func (s *Scales) Scale(ctx context.Context, namespace string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
 	mappings, err := s.mapper.RESTMappings(kind)
 	if err != nil {
 		return nil, fmt.Errorf("find the resource of kind %s: %w", kind, err)
 	}
+	err = fmt.Errorf("kind %s: %w", kind, ErrNoScale)
 	for _, mapping := range mappings {
+		if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+			err = fmt.Errorf("kind %s is in no namespace: %w that pods of a namespace could count in", kind, ErrNoScale)
+			continue
+		}
+		if has, unknown := s.scalable(mapping.Resource); unknown != nil {
+			err = fmt.Errorf("find out whether kind %s has a scale subresource: %w", kind, unknown)
+			continue
+		} else if !has {
+			continue
+		}
 		gv := mapping.Resource.GroupVersion()
 		root := path.Join("/apis", gv.String())
 		if gv.Group == "" {
 			root = path.Join("/api", gv.Version)
 		}
 		var raw []byte
-		raw, err = s.kube.Discovery().RESTClient().Get().
-			AbsPath(root, "namespaces", namespace, mapping.Resource.Resource, name, "scale").
+		raw, err = s.kube.Discovery().RESTClient().Get().AbsPath(root).
+			Namespace(namespace).Resource(mapping.Resource.Resource).Name(name).SubResource("scale").
 			SetHeader("Accept", runtime.ContentTypeJSON).
 			Do(ctx).Raw()
 		if err != nil {
@@ -57,4 +82,13 @@ func (s *Scales) Scale(ctx context.Context, namespace string, kind schema.GroupK
 		}
 	}
 	return nil, err
+}
+
+// scalable reports whether the server lists the scale subresource of a resource.
+func (s *Scales) scalable(resource schema.GroupVersionResource) (bool, error) {
+	list, err := s.known.ServerResourcesForGroupVersion(resource.GroupVersion().String())
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource.Resource+"/scale" }), nil
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/kube/autoscaler"
 )
 
 // Trim is a cache.TransformFunc that keeps only what the programs read.
@@ -21,40 +21,42 @@ import (
 // Of every object it drops managedFields. Of pods and of the seven kinds of
 // controllers it keeps the metadata that identify them, and
 //
-//   - pods: annotations of ours and of the VPA, names, resources and resize
+//   - pods: labels, annotations of ours and of the VPA, names, resources and resize
 //     policies of containers, the node, what tells which quotas count them, and of the status what tells phase,
 //     readiness, restarts, out-of-memory kills and the state of a resize;
 //   - controllers: selector, replicas, the number of pods they want, and what
-//     tells whether a rollout is under way;
+//     tells whether a rollout is under way; a ReplicaSet becomes one of ours;
 //   - cron jobs: the labels of the pods they make.
 //
-// Of nodes it keeps what they can hold and whether they take pods. Of VPAs it drops
-// what kubectl has last applied. Other objects, such as LimitRanges, stay whole. A
+// Of nodes it keeps what they can hold, whether they take pods, and the labels that show
+// whether nodes are added. Of VPAs it drops labels and what kubectl has last applied.
+// Other objects, such as LimitRanges, stay whole. A
 // trimmed object must never be written back with an update; the programs only send
-// patches.
+// patches. What many objects have in common a Trimmer keeps once.
 func Trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
 		return trimPod(o), nil
 	case *appsv1.Deployment:
-		return &appsv1.Deployment{ObjectMeta: trimMeta(o.ObjectMeta),
+		return &appsv1.Deployment{ObjectMeta: identity(o.ObjectMeta),
 			Spec: appsv1.DeploymentSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, Paused: o.Spec.Paused},
 			Status: appsv1.DeploymentStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
 				Conditions: progress(o.Status.Conditions),
 			}}, nil
 	case *appsv1.ReplicaSet:
-		return &appsv1.ReplicaSet{ObjectMeta: trimMeta(o.ObjectMeta),
-			Spec: appsv1.ReplicaSetSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas}}, nil
+		return trimReplicaSet(o), nil
+	case *ReplicaSet: // has been trimmed
+		return o, nil
 	case *appsv1.StatefulSet:
-		return &appsv1.StatefulSet{ObjectMeta: trimMeta(o.ObjectMeta),
+		return &appsv1.StatefulSet{ObjectMeta: identity(o.ObjectMeta),
 			Spec: appsv1.StatefulSetSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, UpdateStrategy: o.Spec.UpdateStrategy},
 			Status: appsv1.StatefulSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
 				CurrentRevision: o.Status.CurrentRevision, UpdateRevision: o.Status.UpdateRevision,
 			}}, nil
 	case *appsv1.DaemonSet:
-		return &appsv1.DaemonSet{ObjectMeta: trimMeta(o.ObjectMeta),
+		return &appsv1.DaemonSet{ObjectMeta: identity(o.ObjectMeta),
 			Spec: appsv1.DaemonSetSpec{Selector: o.Spec.Selector, UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: o.Spec.UpdateStrategy.Type}},
 			Status: appsv1.DaemonSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, CurrentNumberScheduled: o.Status.CurrentNumberScheduled,
@@ -63,18 +65,18 @@ func Trim(object any) (any, error) {
 				NumberReady:            o.Status.NumberReady,
 			}}, nil
 	case *corev1.ReplicationController:
-		return &corev1.ReplicationController{ObjectMeta: trimMeta(o.ObjectMeta),
+		return &corev1.ReplicationController{ObjectMeta: identity(o.ObjectMeta),
 			Spec: corev1.ReplicationControllerSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas}}, nil
 	case *batchv1.Job:
-		return &batchv1.Job{ObjectMeta: trimMeta(o.ObjectMeta),
+		return &batchv1.Job{ObjectMeta: identity(o.ObjectMeta),
 			Spec: batchv1.JobSpec{Selector: o.Spec.Selector, Parallelism: o.Spec.Parallelism}}, nil
 	case *vpav1.VerticalPodAutoscaler:
 		return trimVPA(o), nil
 	case *corev1.Node:
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion},
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: growing(o.Labels)},
 			Spec: corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable}, Status: corev1.NodeStatus{Allocatable: o.Status.Allocatable}}, nil
 	case *batchv1.CronJob:
-		trimmed := &batchv1.CronJob{ObjectMeta: trimMeta(o.ObjectMeta)}
+		trimmed := &batchv1.CronJob{ObjectMeta: identity(o.ObjectMeta)}
 		trimmed.Spec.JobTemplate.Spec.Template.Labels = o.Spec.JobTemplate.Spec.Template.Labels
 		return trimmed, nil
 	}
@@ -83,6 +85,19 @@ func Trim(object any) (any, error) {
 	}
 	// Anything else, such as a tombstone of a deleted object, passes unchanged.
 	return object, nil
+}
+
+// growing keeps the labels of a node that show whether nodes are added.
+func growing(labels map[string]string) (kept map[string]string) {
+	for _, key := range autoscaler.Labels() {
+		if value, has := labels[key]; has {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[key] = value
+		}
+	}
+	return kept
 }
 
 // progress keeps the condition that tells whether a rollout still moves.
@@ -95,17 +110,14 @@ func progress(conditions []appsv1.DeploymentCondition) []appsv1.DeploymentCondit
 	return nil
 }
 
-// trimMeta keeps what identifies an object, its labels, its owners, and the
-// annotations that concern us.
-func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
+// identity keeps what identifies an object, and its owners.
+func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name:              m.Name,
 		Namespace:         m.Namespace,
 		UID:               m.UID,
 		ResourceVersion:   m.ResourceVersion,
 		Generation:        m.Generation,
-		Labels:            m.Labels,
-		Annotations:       ours(m.Annotations),
 		OwnerReferences:   m.OwnerReferences,
 		CreationTimestamp: m.CreationTimestamp,
 		DeletionTimestamp: m.DeletionTimestamp,
@@ -132,9 +144,16 @@ func ours(annotations map[string]string) map[string]string {
 // the uncapped target is the target. These maps are most of what a VPA takes.
 func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	trimmed := &vpav1.VerticalPodAutoscaler{TypeMeta: v.TypeMeta, ObjectMeta: v.ObjectMeta, Spec: v.Spec, Status: v.Status}
-	trimmed.ManagedFields = nil
-	trimmed.Annotations = maps.Clone(v.Annotations)
-	delete(trimmed.Annotations, corev1.LastAppliedConfigAnnotation)
+	trimmed.ManagedFields, trimmed.Labels, trimmed.Annotations = nil, nil, nil
+	trimmed.Kind, trimmed.APIVersion = constant(v.Kind), constant(v.APIVersion)
+	for key, value := range v.Annotations {
+		if key != corev1.LastAppliedConfigAnnotation {
+			metav1.SetMetaDataAnnotation(&trimmed.ObjectMeta, key, value)
+		}
+	}
+	if policy := v.Spec.ResourcePolicy; policy != nil {
+		trimmed.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: slices.Clone(policy.ContainerPolicies)}
+	}
 	if v.Status.Recommendation == nil {
 		return trimmed
 	}
@@ -150,7 +169,7 @@ func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 
 func trimPod(p *corev1.Pod) *corev1.Pod {
 	trimmed := &corev1.Pod{
-		ObjectMeta: trimMeta(p.ObjectMeta),
+		ObjectMeta: identity(p.ObjectMeta),
 		Spec: corev1.PodSpec{
 			Containers:     trimContainers(p.Spec.Containers),
 			InitContainers: trimContainers(p.Spec.InitContainers),
@@ -159,25 +178,42 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 			Overhead:       p.Spec.Overhead,
 
 			ActiveDeadlineSeconds: p.Spec.ActiveDeadlineSeconds,
-			PriorityClassName:     p.Spec.PriorityClassName,
+			PriorityClassName:     constant(p.Spec.PriorityClassName),
 		},
 		Status: corev1.PodStatus{
-			Phase:                 p.Status.Phase,
-			Reason:                p.Status.Reason,
-			Conditions:            p.Status.Conditions,
+			Phase:                 constant(p.Status.Phase),
+			Conditions:            trimConditions(p.Status.Conditions),
 			ContainerStatuses:     trimStatuses(p.Status.ContainerStatuses),
 			InitContainerStatuses: trimStatuses(p.Status.InitContainerStatuses),
 			StartTime:             p.Status.StartTime,
-			QOSClass:              p.Status.QOSClass,
-			Resize:                p.Status.Resize,
+			QOSClass:              constant(p.Status.QOSClass),
 			ObservedGeneration:    p.Status.ObservedGeneration,
 		},
 	}
+	trimmed.Labels, trimmed.Annotations, trimmed.OwnerReferences = p.Labels, ours(p.Annotations), trimOwners(p.OwnerReferences)
 	if convert.Traits(p).CrossNamespace {
 		trimmed.Spec.Affinity = p.Spec.Affinity
 	}
 	return trimmed
 }
+
+// trimOwners keeps the names of owners, and which of them controls.
+func trimOwners(owners []metav1.OwnerReference) []metav1.OwnerReference {
+	if len(owners) == 0 {
+		return nil
+	}
+	trimmed := make([]metav1.OwnerReference, len(owners))
+	for i, o := range owners {
+		trimmed[i] = metav1.OwnerReference{APIVersion: constant(o.APIVersion), Kind: constant(o.Kind), Name: o.Name}
+		if o.Controller != nil && *o.Controller {
+			trimmed[i].Controller = &controls
+		}
+	}
+	return trimmed
+}
+
+// controls is the Controller of all cached owners. Nobody changes it.
+var controls = true
 
 func trimContainers(containers []corev1.Container) []corev1.Container {
 	if len(containers) == 0 {
@@ -196,6 +232,21 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 	return trimmed
 }
 
+// trimConditions keeps what tells whether a pod is ready, and the state of a
+// resize, with its reason and message.
+func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
+	trimmed := make([]corev1.PodCondition, 0, 1) // nearly always
+	for _, c := range conditions {
+		switch c.Type {
+		case corev1.PodReady:
+			trimmed = append(trimmed, corev1.PodCondition{Type: corev1.PodReady, Status: constant(c.Status), LastTransitionTime: c.LastTransitionTime})
+		case corev1.PodResizePending, corev1.PodResizeInProgress:
+			trimmed = append(trimmed, c)
+		}
+	}
+	return trimmed
+}
+
 func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	if len(statuses) == 0 {
 		return nil
@@ -209,29 +260,58 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 			LastTerminationState: trimState(s.LastTerminationState),
 			Ready:                s.Ready,
 			RestartCount:         s.RestartCount,
-			ContainerID:          s.ContainerID,
-			Started:              s.Started,
-			AllocatedResources:   s.AllocatedResources,
-			Resources:            s.Resources,
+		}
+		if s.Resources != nil {
+			trimmed[i].Resources = &corev1.ResourceRequirements{Requests: s.Resources.Requests, Limits: s.Resources.Limits, Claims: s.Resources.Claims}
 		}
 	}
 	return trimmed
 }
 
-// trimState drops the messages, which may be long.
+// trimState keeps which state it is, why, and of a container that was killed for
+// want of memory which one it was, and when. Without times and messages the
+// containers of most pods are in the same state.
 func trimState(s corev1.ContainerState) corev1.ContainerState {
 	if s.Waiting != nil {
 		s.Waiting = &corev1.ContainerStateWaiting{Reason: s.Waiting.Reason}
 	}
-	if t := s.Terminated; t != nil {
-		s.Terminated = &corev1.ContainerStateTerminated{
-			ExitCode:    t.ExitCode,
-			Signal:      t.Signal,
-			Reason:      t.Reason,
-			StartedAt:   t.StartedAt,
-			FinishedAt:  t.FinishedAt,
-			ContainerID: t.ContainerID,
+	if s.Running != nil {
+		s.Running = &running
+	}
+	if end := s.Terminated; end != nil {
+		s.Terminated = &corev1.ContainerStateTerminated{Reason: end.Reason}
+		if end.Reason == oomKilled {
+			s.Terminated.StartedAt, s.Terminated.FinishedAt, s.Terminated.ContainerID = end.StartedAt, end.FinishedAt, end.ContainerID
 		}
 	}
 	return s
 }
+
+// running is the state of all containers that run. Nobody changes it.
+var running corev1.ContainerStateRunning
+
+// oomKilled is the reason the kubelet gives for such a termination.
+const oomKilled = "OOMKilled"
+
+// constant returns a word of the API that nearly all objects have without room of
+// its own.
+func constant[T ~string](word T) T {
+	if known, found := constants[string(word)]; found {
+		return T(known)
+	}
+	return word
+}
+
+var constants = func() map[string]string {
+	known := map[string]string{}
+	for _, word := range []string{
+		string(corev1.PodRunning), string(corev1.PodPending), string(corev1.PodSucceeded), string(corev1.PodFailed),
+		string(corev1.PodQOSBurstable), string(corev1.PodQOSGuaranteed), string(corev1.PodQOSBestEffort),
+		string(corev1.ConditionTrue), string(corev1.ConditionFalse), string(corev1.ConditionUnknown),
+		"system-node-critical", "system-cluster-critical", appsv1.SchemeGroupVersion.String(), "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job",
+		"VerticalPodAutoscaler", vpav1.SchemeGroupVersion.String(),
+	} {
+		known[word] = word
+	}
+	return known
+}()

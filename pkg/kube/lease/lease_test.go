@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -155,6 +156,62 @@ func TestHeartbeat(t *testing.T) {
 	require.NoError(t, b.Expire(t.Context()))
 	alive, _ = b.Alive(t.Context(), time.Minute, now)
 	require.False(t, alive)
+}
+
+// versioned makes a client refuse updates of what was changed meanwhile, as an API
+// server does, and counts the requests.
+func versioned(kube *fake.Clientset) (requests func() []string) {
+	version := 0
+	kube.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		l := action.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease)
+		if l.ResourceVersion != "" && l.ResourceVersion != strconv.Itoa(version) {
+			return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "beat", nil)
+		}
+		version++
+		l.ResourceVersion = strconv.Itoa(version)
+		return false, nil, nil
+	})
+	return func() (verbs []string) {
+		for _, action := range kube.Actions() {
+			verbs = append(verbs, action.GetVerb())
+		}
+		kube.ClearActions()
+		return verbs
+	}
+}
+
+// The heartbeat is nearly all that the webhook does at rest.
+func TestAHeartbeatIsOneRequest(t *testing.T) {
+	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
+	kube := fake.NewClientset()
+	requests := versioned(kube)
+	b, other := beat(kube), beat(kube)
+	other.Holder = "another replica"
+	require.NoError(t, b.Write(t.Context(), now))
+	require.Equal(t, []string{"get", "create"}, requests())
+	require.NoError(t, b.Write(t.Context(), now))
+	require.Equal(t, []string{"get", "update"}, requests())
+	next := func(who *Beat, after time.Duration) []string {
+		now = now.Add(after)
+		require.NoError(t, who.Write(t.Context(), now))
+		return requests()
+	}
+	require.Equal(t, []string{"update"}, next(b, 10*time.Second))
+	require.Equal(t, []string{"update"}, next(b, 10*time.Second))
+	require.Equal(t, []string{"get", "update"}, next(other, 5*time.Second))
+	require.Equal(t, []string{"update", "get"}, next(b, 5*time.Second), "the other one has just renewed it")
+	require.Equal(t, []string{"update"}, next(other, 5*time.Second))
+	require.Equal(t, "another replica", *stored(t, kube).Spec.HolderIdentity)
+
+	require.NoError(t, other.Expire(t.Context()))
+	requests()
+	require.Equal(t, []string{"update", "get", "update"}, next(b, 5*time.Second), "nobody is there but this one")
+	require.Equal(t, "me", *stored(t, kube).Spec.HolderIdentity)
+	require.Equal(t, now, stored(t, kube).Spec.RenewTime.UTC())
+
+	require.NoError(t, kube.CoordinationV1().Leases("ns").Delete(t.Context(), "beat", metav1.DeleteOptions{}))
+	requests()
+	require.Equal(t, []string{"update", "get", "create"}, next(b, 10*time.Second))
 }
 
 func TestAYoungLeaseIsAliveBeforeItsFirstRenewal(t *testing.T) {

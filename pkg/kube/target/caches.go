@@ -3,6 +3,7 @@ package target
 import (
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
@@ -10,12 +11,14 @@ import (
 	batchlisters "k8s.io/client-go/listers/batch/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // caches are the informer caches of the well-known kinds.
 type caches struct {
 	deployments  appslisters.DeploymentLister
-	replicaSets  appslisters.ReplicaSetLister
+	replicaSets  cache.Store // of client.ReplicaSet
 	statefulSets appslisters.StatefulSetLister
 	daemonSets   appslisters.DaemonSetLister
 	controllers  corelisters.ReplicationControllerLister
@@ -32,7 +35,7 @@ func newCaches(f informers.SharedInformerFactory) caches {
 	apps, batch, core := f.Apps().V1(), f.Batch().V1(), f.Core().V1()
 	return caches{
 		deployments:  apps.Deployments().Lister(),
-		replicaSets:  apps.ReplicaSets().Lister(),
+		replicaSets:  apps.ReplicaSets().Informer().GetStore(),
 		statefulSets: apps.StatefulSets().Lister(),
 		daemonSets:   apps.DaemonSets().Lister(),
 		controllers:  core.ReplicationControllers().Lister(),
@@ -112,11 +115,15 @@ func (c *caches) read(key Key) (workload, error) {
 		}
 		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, deploymentRolls(o)}, nil
 	case "ReplicaSet":
-		o, err := c.replicaSets.ReplicaSets(key.Namespace).Get(key.Name)
+		object, found, err := c.replicaSets.GetByKey(key.Namespace + "/" + key.Name)
 		if err != nil {
 			return workload{}, err
 		}
-		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, false}, nil
+		o, trimmed := object.(*client.ReplicaSet)
+		if !found || !trimmed {
+			return workload{}, apierrors.NewNotFound(appsv1.Resource("replicasets"), key.Name)
+		}
+		return workload{o.Selector(), o.GetOwnerReferences(), o.Replicas(), false}, nil
 	case "StatefulSet":
 		o, err := c.statefulSets.StatefulSets(key.Namespace).Get(key.Name)
 		if err != nil {

@@ -1,10 +1,12 @@
 package target
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -23,6 +25,24 @@ func (k Key) String() string {
 		return k.Kind + " " + k.Name
 	}
 	return k.Kind + "." + k.Group + " " + k.Name
+}
+
+// check returns an error if a part of k cannot be a segment of a request's path.
+// What such a reference names would be another object than the one that is read.
+func (k Key) check() error {
+	group := k.Group
+	if group == "" {
+		group = "core" // no part of a path
+	}
+	for _, part := range [...]struct{ field, value string }{{"namespace", k.Namespace}, {"group of apiVersion", group}, {"kind", k.Kind}, {"name", k.Name}} {
+		if part.value == "" {
+			return fmt.Errorf("%s %q: must not be empty", part.field, part.value)
+		}
+		if wrong := content.IsPathSegmentName(part.value); len(wrong) > 0 {
+			return fmt.Errorf("%s %q: %s, because it is part of the path of a request", part.field, part.value, strings.Join(wrong, " and "))
+		}
+	}
+	return nil
 }
 
 // node is the kind of the owner of static pods, which is no workload.
@@ -59,6 +79,9 @@ func Controller(namespace string, owners []metav1.OwnerReference) (Key, bool) {
 	}
 	return Key{}, false
 }
+
+// static reports whether k is a node, which owns static pods.
+func (k Key) static() bool { return k.Kind == node && builtIn(k.Group) }
 
 // builtIn reports whether a group comes with Kubernetes. The group of a custom
 // resource must contain a dot, so there is no other group without one.

@@ -41,7 +41,7 @@ func TestARememberingResolverNeverAsks(t *testing.T) {
 		_, _, err := r.Topmost(t.Context(), set)
 		read <- err
 	}()
-	require.Eventually(t, func() bool { return asked.Load() == 1 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return asked.Load() == 1 }, time.Minute, time.Millisecond)
 	_, _, err = remembering.Topmost(t.Context(), set)
 	require.ErrorIs(t, err, ErrNotRead, "it does not wait for the question of another")
 	close(reply)

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
+
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // Resolver finds the selector and the topmost owner of workloads. It is safe for
@@ -56,9 +58,9 @@ func (r *Resolver) Run(ctx context.Context, forget func()) { r.scales.run(ctx, f
 // Resolve returns the label selector of a VPA's target if the target is one that
 // a VPA may have: it exists, has a selector, and no other controller above it.
 func (r *Resolver) Resolve(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
-	selector, err := r.Selector(ctx, namespace, ref)
-	if err != nil {
-		return nil, err
+	selector, unusable := r.Selector(ctx, namespace, ref)
+	if unusable != nil && !errors.Is(unusable, errOwned) {
+		return nil, unusable
 	}
 	key := RefKey(namespace, ref)
 	top, found, err := r.Topmost(ctx, key)
@@ -70,8 +72,12 @@ func (r *Resolver) Resolve(ctx context.Context, namespace string, ref *autoscali
 	case top != key:
 		return nil, fmt.Errorf("the target %s is owned by %s: name that one in spec.targetRef", key, top)
 	}
-	return selector, nil
+	return selector, unusable
 }
+
+// errOwned is the error of a workload that is cached without selector, because a
+// Deployment owns it.
+var errOwned = errors.New("another controller owns it")
 
 // Selector returns the label selector of a VPA's target, whoever owns it.
 func (r *Resolver) Selector(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error) {
@@ -96,6 +102,12 @@ func (r *Resolver) Select(ctx context.Context, namespace string, ref *autoscalin
 		return nil, errors.New("spec.targetRef names no target: give apiVersion, kind and name of the controller of the pods")
 	}
 	key := RefKey(namespace, ref)
+	if err := key.check(); err != nil {
+		return nil, fmt.Errorf("spec.targetRef: %w", err)
+	}
+	if key.static() {
+		return nil, fmt.Errorf("spec.targetRef: the target %s owns static pods, whose resources are in files of that node: name a controller of other pods", key)
+	}
 	selected, err := r.selection(ctx, key, before)
 	if err != nil {
 		return nil, err
@@ -113,6 +125,9 @@ func (r *Resolver) selection(ctx context.Context, key Key, before *Selection) (*
 			return nil, err
 		}
 		if w.selector == nil {
+			if _, owned := Controller(key.Namespace, w.owners); owned {
+				return nil, fmt.Errorf("the target %s cannot be used: %w", key, errOwned)
+			}
 			return nil, fmt.Errorf("the target %s has no label selector: give it one that matches its pods", key)
 		}
 		if before != nil && before.from == w.selector {
@@ -151,6 +166,7 @@ const longestWalk = 20
 // then be wrong.
 func (r *Resolver) Topmost(ctx context.Context, start Key) (top Key, found bool, err error) {
 	var path [4]Key
+	var before Key
 	for key, walked := start, 0; ; walked++ {
 		if walked < len(path) {
 			path[walked] = key
@@ -158,6 +174,14 @@ func (r *Resolver) Topmost(ctx context.Context, start Key) (top Key, found bool,
 		if walked >= longestWalk {
 			return Key{}, false, fmt.Errorf("the owners form a circle: %s, %s, %s, %s", path[0], path[1], path[2], path[3])
 		}
+		if err := key.check(); err != nil {
+			of := "a pod"
+			if walked > 0 {
+				of = before.String()
+			}
+			return Key{}, false, fmt.Errorf("metadata.ownerReferences of %s in namespace %s: %w", of, start.Namespace, err)
+		}
+		before = key
 		step, err := r.step(ctx, key)
 		if err != nil {
 			return Key{}, false, err
@@ -181,7 +205,7 @@ type step struct {
 }
 
 func (r *Resolver) step(ctx context.Context, key Key) (step, error) {
-	if key.Kind == node && key.Group == "" {
+	if key.static() {
 		return step{}, nil
 	}
 	if key.wellKnown() {
@@ -193,7 +217,7 @@ func (r *Resolver) step(ctx context.Context, key Key) (step, error) {
 		return step{counts: true, parent: parent, hasParent: ok}, nil
 	}
 	scale, err := r.scale(ctx, key)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || errors.Is(err, client.ErrNoScale) {
 		// The kind has no scale subresource, or the object is gone.
 		return step{}, nil
 	}

@@ -78,7 +78,7 @@ func TestRememberFollowsChanges(t *testing.T) {
 		r.Replicas(ctx, key)
 		_, _, known := r.caches.memo.get(key)
 		return known
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	first, err := r.Select(ctx, "ns", ref("apps/v1", "ReplicaSet", "x"), nil)
 	require.NoError(t, err)
 	again, err := r.Select(ctx, "ns", ref("apps/v1", "ReplicaSet", "x"), first)
@@ -89,7 +89,7 @@ func TestRememberFollowsChanges(t *testing.T) {
 	more := int32(7)
 	_, err = kube.AppsV1().ReplicaSets("ns").Update(ctx, &appsv1.ReplicaSet{ObjectMeta: named("x"), Spec: appsv1.ReplicaSetSpec{Selector: selector(), Replicas: &more}}, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { got, _ := r.Replicas(ctx, key); return got == 7 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { got, _ := r.Replicas(ctx, key); return got == 7 }, time.Minute, time.Millisecond)
 	require.NoError(t, kube.AppsV1().ReplicaSets("ns").Delete(ctx, "x", metav1.DeleteOptions{}))
-	require.Eventually(t, func() bool { _, known := r.Replicas(ctx, key); return !known }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, known := r.Replicas(ctx, key); return !known }, time.Minute, time.Millisecond)
 }

@@ -2,6 +2,8 @@ package target
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -12,9 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// Scale reads the scale subresource of an object; client.Scales does it.
+// Scale reads the scale subresource of an object; client.Scales does it. For a kind
+// without one its error wraps client.ErrNoScale.
 type Scale func(ctx context.Context, namespace string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error)
 
 const (
@@ -23,6 +28,7 @@ const (
 	scaleLoop     = 7 * time.Second  // how often due answers are looked for
 	scaleTimeout  = 10 * time.Second // of one request
 	retryFirst    = 15 * time.Second // after a failure, doubled each time, at most scaleRefresh
+	missingMost   = time.Hour        // at most, after failures that say that the object is not there
 	discoveryLife = 5 * time.Minute
 )
 
@@ -46,28 +52,48 @@ type entry struct {
 }
 
 // scaleCache remembers scale subresources, failures included. Readers never wait
-// for a refresh, only for the first answer.
+// for a refresh, only for the first answer. Of a kind without scale subresource it
+// remembers just that, and nothing for each object.
 type scaleCache struct {
 	scale Scale
 
-	mu      sync.Mutex
-	entries map[Key]*entry
+	mu        sync.Mutex
+	entries   map[Key]*entry
+	scaleless map[schema.GroupKind]scaleless
+}
+
+// scaleless is a kind without scale subresource.
+type scaleless struct {
+	example Key // an object that was asked for
+	err     error
 }
 
 func newScaleCache(scale Scale) *scaleCache {
-	return &scaleCache{scale: scale, entries: map[Key]*entry{}}
+	return &scaleCache{scale: scale, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}}
+}
+
+// find returns the entry of an object, or the error of its kind. Without one, the
+// entry is nil, or a new one if there is to be one.
+func (c *scaleCache) find(key Key, add bool) (*entry, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if none, known := c.scaleless[key.groupKind()]; known {
+		return nil, none.err
+	}
+	e := c.entries[key]
+	if e == nil && add {
+		e = &entry{}
+		c.entries[key] = e
+	}
+	return e, nil
 }
 
 // get returns the remembered answer, and asks if there is none.
 func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
-	c.mu.Lock()
-	e, found := c.entries[key]
-	if !found {
-		e = &entry{}
-		c.entries[key] = e
+	e, err := c.find(key, true)
+	if err != nil {
+		return answer{}, err
 	}
-	c.mu.Unlock()
-
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.read.Store(time.Now().UnixNano())
@@ -79,9 +105,10 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 
 // recall returns the remembered answer without waiting for one.
 func (c *scaleCache) recall(key Key) (a answer, known bool, err error) {
-	c.mu.Lock()
-	e := c.entries[key]
-	c.mu.Unlock()
+	e, err := c.find(key, false)
+	if err != nil {
+		return answer{}, true, err
+	}
 	if e == nil || !e.mu.TryRLock() { // locked: an answer is on its way
 		return answer{}, false, nil
 	}
@@ -103,7 +130,17 @@ func (c *scaleCache) ask(ctx context.Context, key Key, e *entry) {
 		e.answer = answer{selector: scale.Status.Selector, replicas: scale.Spec.Replicas, owners: scale.OwnerReferences}
 		return
 	}
-	e.due = time.Now().Add(min(retryFirst<<min(e.failures, 10), scaleRefresh))
+	if errors.Is(err, client.ErrNoScale) {
+		c.without(key, err)
+	}
+	if e.known && e.err == nil && lasting(err) {
+		e.failures = 0 // what failed so far was the server
+	}
+	most := scaleRefresh
+	if apierrors.IsNotFound(err) {
+		most = missingMost
+	}
+	e.due = time.Now().Add(min(retryFirst<<min(e.failures, 10), most))
 	e.failures++
 	if e.known && e.err == nil && !lasting(err) {
 		return
@@ -114,7 +151,7 @@ func (c *scaleCache) ask(ctx context.Context, key Key, e *entry) {
 // lasting reports whether an error tells something about the object or our
 // rights, so that it would come again.
 func lasting(err error) bool {
-	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err)
+	return errors.Is(err, client.ErrNoScale) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err)
 }
 
 // run refreshes due answers one by one and drops those nobody reads.
@@ -131,6 +168,7 @@ func (c *scaleCache) run(ctx context.Context, forget func()) {
 			if forget != nil {
 				forget()
 			}
+			c.reconsider(ctx)
 		case <-loop.C:
 			c.refresh(ctx)
 		}
@@ -138,8 +176,9 @@ func (c *scaleCache) run(ctx context.Context, forget func()) {
 }
 
 func (c *scaleCache) refresh(ctx context.Context) {
-	now := time.Now()
-	for key, e := range c.snapshot() {
+	now, entries := time.Now(), c.snapshot()
+	c.shed(entries)
+	for key, e := range entries {
 		if ctx.Err() != nil {
 			return
 		}
@@ -165,6 +204,33 @@ func (c *scaleCache) renew(ctx context.Context, key Key, e *entry) {
 	e.mu.Lock()
 	e.known, e.answer, e.err, e.failures, e.due = fresh.known, fresh.answer, fresh.err, fresh.failures, fresh.due
 	e.mu.Unlock()
+}
+
+// without remembers that the kind of an object has no scale subresource.
+func (c *scaleCache) without(key Key, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.scaleless[key.groupKind()] = scaleless{key, err}
+	delete(c.entries, key)
+}
+
+// reconsider asks again about the kinds without scale subresource, one object of
+// each; until another answer is there the old one holds.
+func (c *scaleCache) reconsider(ctx context.Context) {
+	c.mu.Lock()
+	kinds := maps.Clone(c.scaleless)
+	c.mu.Unlock()
+	for kind, none := range kinds {
+		within, cancel := context.WithTimeout(ctx, scaleTimeout)
+		_, err := c.scale(within, none.example.Namespace, kind, none.example.Name)
+		cancel()
+		if errors.Is(err, client.ErrNoScale) || err != nil && !lasting(err) {
+			continue
+		}
+		c.mu.Lock()
+		delete(c.scaleless, kind)
+		c.mu.Unlock()
+	}
 }
 
 func (c *scaleCache) snapshot() map[Key]*entry {

@@ -3,6 +3,7 @@ package target
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -128,6 +129,7 @@ func TestTargetsThatCannotBeUsedSayWhyAndWhatToDo(t *testing.T) {
 		&appsv1.Deployment{ObjectMeta: named("d"), Spec: appsv1.DeploymentSpec{Selector: selector()}},
 		&appsv1.ReplicaSet{ObjectMeta: named("rs", owner("apps/v1", "Deployment", "d")), Spec: appsv1.ReplicaSetSpec{Selector: selector()}},
 		&appsv1.ReplicaSet{ObjectMeta: named("lost", owner("apps/v1", "Deployment", "gone")), Spec: appsv1.ReplicaSetSpec{Selector: selector()}},
+		&appsv1.StatefulSet{ObjectMeta: named("set", owner("apps/v1", "Deployment", "d")), Spec: appsv1.StatefulSetSpec{Selector: selector()}},
 		&appsv1.Deployment{ObjectMeta: named("none")},
 		&appsv1.Deployment{ObjectMeta: named("broken"), Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Perhaps"}}}}},
 		&appsv1.Deployment{ObjectMeta: named("all"), Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{}}})
@@ -153,9 +155,11 @@ func TestTargetsThatCannotBeUsedSayWhyAndWhatToDo(t *testing.T) {
 		_, err := r.Resolve(t.Context(), "ns", c.ref)
 		require.ErrorContains(t, err, c.want)
 	}
-	got, err := r.Selector(t.Context(), "ns", ref("apps/v1", "ReplicaSet", "rs"))
+	got, err := r.Selector(t.Context(), "ns", ref("apps/v1", "StatefulSet", "set"))
 	require.NoError(t, err, "the selector alone does not ask for owners")
 	require.Equal(t, "app=x", got.String())
+	_, err = r.Selector(t.Context(), "ns", ref("apps/v1", "ReplicaSet", "rs"))
+	require.ErrorContains(t, err, "the target ReplicaSet rs cannot be used: another controller owns it", "its selector is not cached")
 }
 
 func TestTopmost(t *testing.T) {
@@ -186,6 +190,12 @@ func TestTopmost(t *testing.T) {
 	_, found, err := top("v1", "Node", "n")
 	require.NoError(t, err)
 	require.False(t, found)
+	barren := newResolver(t, func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
+		return nil, client.ErrNoScale
+	})
+	_, found, err = barren.Topmost(t.Context(), NewKey("ns", "example.com/v1", "Machine", "m"))
+	require.NoError(t, err, "a kind that cannot be scaled is no controller, as one whose scale is not found")
+	require.False(t, found)
 	_, found, err = top("example.com/v1", "Fleet", "fleet")
 	require.NoError(t, err)
 	require.False(t, found)
@@ -193,6 +203,49 @@ func TestTopmost(t *testing.T) {
 	require.ErrorContains(t, err, "Deployment gone does not exist")
 	_, _, err = top("example.com/v1", "Circle", "a")
 	require.ErrorContains(t, err, "circle")
+}
+
+// What a reference says becomes part of a request's path. With the rights of the
+// program it could be read in another namespace.
+func TestAReferenceCannotLeadToAnotherPath(t *testing.T) {
+	asked := 0
+	r := newResolver(t, func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
+		asked++
+		return scale("app=x", owner("example.com/v1", "Fleet", "..")), nil
+	}, &appsv1.ReplicaSet{ObjectMeta: named("rs", owner("example.com/v1", "Thing", "../../../kube-system/things/x"))})
+	for _, c := range []struct {
+		ref  *autoscalingv1.CrossVersionObjectReference
+		want string
+	}{
+		{ref("example.com/v1", "Thing", "../../other/things/x"), `spec.targetRef: name "../../other/things/x": may not contain '/', because it is part of the path of a request`},
+		{ref("example.com/v1", "Thing", ".."), `spec.targetRef: name "..": may not be '..'`},
+		{ref("example.com/v1", "Thing", "%2e%2e"), `spec.targetRef: name "%2e%2e": may not contain '%'`},
+		{ref("example.com/v1", "Things/x", "y"), `spec.targetRef: kind "Things/x": may not contain '/'`},
+		{ref("../v1", "Thing", "y"), `spec.targetRef: group of apiVersion "..": may not be '..'`},
+	} {
+		_, err := r.Selector(t.Context(), "ns", c.ref)
+		require.ErrorContains(t, err, c.want)
+	}
+	_, _, err := r.Topmost(t.Context(), NewKey("ns", "example.com/v1", "Thing", "../x"))
+	require.ErrorContains(t, err, `metadata.ownerReferences of a pod in namespace ns: name "../x": may not contain '/'`)
+	_, _, err = r.Topmost(t.Context(), NewKey("ns", "apps/v1", "ReplicaSet", "rs"))
+	require.ErrorContains(t, err, `metadata.ownerReferences of ReplicaSet rs in namespace ns: name "../../../kube-system/things/x": may not contain '/'`)
+	require.Zero(t, asked)
+	_, _, err = r.Topmost(t.Context(), NewKey("ns", "example.com/v1", "Thing", "x"))
+	require.ErrorContains(t, err, `metadata.ownerReferences of Thing.example.com x in namespace ns: name "..": may not be '..'`)
+	require.Equal(t, 1, asked)
+	_, _, err = r.Topmost(t.Context(), NewKey("", "example.com/v1", "Thing", "x"))
+	require.ErrorContains(t, err, `namespace "": must not be empty`)
+}
+
+// The pods of a node are static: whatever a server says of the scale of a node, a VPA
+// has nothing to control there.
+func TestANodeIsNoTarget(t *testing.T) {
+	r := newResolver(t, scaled{"Node./n": scale("app=x")}.scale)
+	for _, version := range []string{"v1", "", "core/v1"} {
+		_, err := r.Selector(t.Context(), "ns", ref(version, "Node", "n"))
+		require.ErrorContains(t, err, "owns static pods, whose resources are in files of that node: name a controller of other pods")
+	}
 }
 
 func TestControllerOfAPod(t *testing.T) {
@@ -261,5 +314,69 @@ func TestD6ScaleAnswersAreKeptAndRefreshed(t *testing.T) {
 		require.Positive(t, forgotten.Load())
 		stop()
 		synctest.Wait()
+	})
+}
+
+// Nothing is remembered of the objects of a kind without scale subresource but that.
+func TestAKindWithoutScaleIsAskedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		var scalable atomic.Bool
+		c := newScaleCache(func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
+			calls.Add(1)
+			if scalable.Load() {
+				return scale("app=x"), nil
+			}
+			return nil, fmt.Errorf("kind Machine: %w", client.ErrNoScale)
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		go c.run(ctx, nil)
+		for i := range 1000 {
+			key := Key{Kind: "Machine", Name: fmt.Sprint(i)}
+			_, err := c.get(t.Context(), key)
+			require.ErrorIs(t, err, client.ErrNoScale)
+			_, known, err := c.recall(key)
+			require.True(t, known, "nobody has to wait")
+			require.ErrorIs(t, err, client.ErrNoScale)
+		}
+		require.EqualValues(t, 1, calls.Load())
+		require.Empty(t, c.snapshot())
+
+		time.Sleep(time.Hour)
+		require.LessOrEqual(t, calls.Load(), int32(1+time.Hour/discoveryLife), "one question for the kind each time that discovery is read again")
+		scalable.Store(true)
+		time.Sleep(discoveryLife + time.Second)
+		a, err := c.get(t.Context(), Key{Kind: "Machine", Name: "0"})
+		require.NoError(t, err)
+		require.Equal(t, "app=x", a.selector)
+		stop()
+		synctest.Wait()
+	})
+}
+
+// An object that is not there is asked for more and more seldom, but within an hour.
+func TestMissingObjectsAreAskedForSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Duration
+		begin := time.Now()
+		c := newScaleCache(func(_ context.Context, _ string, _ schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
+			at = append(at, time.Since(begin))
+			return nil, apierrors.NewNotFound(schema.GroupResource{}, name)
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		go c.run(ctx, nil)
+		for range 24 * 60 {
+			_, err := c.get(t.Context(), Key{Kind: "Thing", Name: "x"})
+			require.True(t, apierrors.IsNotFound(err))
+			time.Sleep(time.Minute)
+		}
+		stop()
+		synctest.Wait()
+		require.LessOrEqual(t, len(at), 9+24, "a day")
+		require.GreaterOrEqual(t, len(at), 24)
+		require.Less(t, at[3], 3*time.Minute, "soon at first: the object may come a moment later")
+		for i := 1; i < len(at); i++ {
+			require.LessOrEqual(t, at[i]-at[i-1], missingMost+2*scaleLoop)
+		}
 	})
 }

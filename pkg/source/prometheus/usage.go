@@ -11,6 +11,10 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
+// WaitingMetric is the usual counter of the seconds in which work waited for CPU. Kubelets
+// have it from Kubernetes 1.34 on, on nodes with cgroup v2.
+const WaitingMetric = "container_pressure_cpu_waiting_seconds_total"
+
 // Usage names the metrics of the usage of containers, and their labels.
 type Usage struct {
 	CPUMetric    string // counter of seconds

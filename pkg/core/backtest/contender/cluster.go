@@ -96,7 +96,7 @@ func (a *Cluster) Advise(_ time.Time, current amount.Resources) amount.Bounds {
 	if known == [amount.Kinds]bool{} {
 		return amount.Bounds{}
 	}
-	b := a.recipe.For(s)
+	b := a.recipe.Recommend(s, &known)
 	for k := range amount.Kind(amount.Kinds) {
 		if !known[k] {
 			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)

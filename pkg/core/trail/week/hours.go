@@ -31,12 +31,21 @@ func (h *Hours) Observe(at int64, use float64) {
 
 // Peak returns the highest use in the same hour of the day during the last seven
 // days, or in the last hour.
-func (h *Hours) Peak() float64 {
-	code := max(h.highest[h.running%hoursKept], h.highest[(h.running+hoursKept-1)%hoursKept])
-	for ago := int64(24); ago < hoursKept && ago <= h.running; ago += 24 {
+func (h *Hours) Peak() float64 { return max(h.SameHour(), h.LastHour()) }
+
+// SameHour returns the highest use in the hour that is running, and in the same hour of
+// the last seven days.
+func (h *Hours) SameHour() float64 {
+	code := uint16(0)
+	for ago := int64(0); ago < hoursKept && ago <= h.running; ago += 24 {
 		code = max(code, h.highest[(h.running-ago)%hoursKept])
 	}
 	return ring.Decode(code) / 1000
+}
+
+// LastHour returns the highest use in the hour that is running and the one before.
+func (h *Hours) LastHour() float64 {
+	return ring.Decode(max(h.highest[h.running%hoursKept], h.highest[(h.running+hoursKept-1)%hoursKept])) / 1000
 }
 
 // Recent returns a quantile of the use of the last minutes, of which at most
@@ -71,33 +80,4 @@ func (h *Hours) Read(r *ring.Reader) {
 	r.Codes(h.highest[:])
 	h.minute = r.Within(0, ring.MostNumber)
 	r.Codes(h.recent[:])
-}
-
-// Highest is the highest use of the hour that ended at an instant.
-type Highest struct {
-	At  time.Time
-	Use float64
-}
-
-// HourPeak is Hours.Peak for exact maxima of hours that need not be those of the
-// clock: the highest of those that ended within the last hour, at this hour of the
-// day, and at this hour of this day of the week.
-func HourPeak(now time.Time, all []Highest) (current, daily, weekly float64) {
-	now = now.UTC()
-	for _, h := range all {
-		at := h.At.UTC()
-		if at.After(now) || now.Sub(at) > 7*24*time.Hour {
-			continue
-		}
-		if now.Sub(at) <= time.Hour {
-			current = max(current, h.Use)
-		}
-		if at.Hour() == now.Hour() {
-			daily = max(daily, h.Use)
-			if at.Weekday() == now.Weekday() {
-				weekly = max(weekly, h.Use)
-			}
-		}
-	}
-	return current, daily, weekly
 }

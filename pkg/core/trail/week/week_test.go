@@ -44,7 +44,7 @@ func TestRecentMinutes(t *testing.T) {
 }
 
 func TestWeightedForgetsAfterItsDays(t *testing.T) {
-	shape := NewWeightedShape([amount.Kinds]float64{0.1, 100 << 20}, [amount.Kinds]float64{100, 104857600000}, 0.00001, 7*24*time.Hour)
+	shape := NewWeightedShape([amount.Kinds]float64{0.1, 100 << 20}, [amount.Kinds]float64{100, 104857600000}, 0.00001, [amount.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour})
 	w := NewWeighted(shape, amount.CPU)
 	w.Observe(at(0), 5000)
 	for i := range 7 {
@@ -58,7 +58,7 @@ func TestWeightedForgetsAfterItsDays(t *testing.T) {
 
 // An image that somebody else made may be as large as an annotation.
 func TestBucketsThatAreNotInOrderAreRefused(t *testing.T) {
-	shape := NewWeightedShape([amount.Kinds]float64{0.1, 100 << 20}, [amount.Kinds]float64{100, 104857600000}, 0.00001, 7*24*time.Hour)
+	shape := NewWeightedShape([amount.Kinds]float64{0.1, 100 << 20}, [amount.Kinds]float64{100, 104857600000}, 0.00001, [amount.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour})
 	for name, buckets := range map[string][]int64{"falling": {5, 4}, "twice": {5, 5}, "rising": {4, 5}} {
 		var image ring.Writer
 		image.Float(0.1)
@@ -77,11 +77,11 @@ func TestBucketsThatAreNotInOrderAreRefused(t *testing.T) {
 
 func TestPointsAreMeansOfCPUAndPeaksOfMemory(t *testing.T) {
 	for k, want := range map[amount.Kind]float64{amount.CPU: 200, amount.Memory: 300} {
-		p := NewPoints(k)
+		p := NewPoints(k, false)
 		for i := range 60 {
-			p.Observe(at(time.Duration(i)*time.Minute), float64(100+i%5*50))
+			p.Observe(at(time.Duration(i)*time.Minute), float64(100+i%5*50), "a")
 		}
-		p.Observe(at(time.Hour), 1e6)
+		p.Observe(at(time.Hour), 1e6, "a")
 		h := p.Habits()
 		require.Equal(t, 12, h.Points, "the open one does not count")
 		require.InEpsilon(t, want, h.Overall.Max, 0.002)
@@ -96,4 +96,37 @@ func TestNoNumbersAreNoSamples(t *testing.T) {
 	require.Equal(t, 1, h.Points)
 	require.InDelta(t, 2.0/24, h.Days, 1e-12)
 	require.Zero(t, NewHabits(nil, nil).Points)
+}
+
+// A pod's use of CPU is its mean over the five minutes; the pods are compared after that.
+func TestPodsThatTakeTurnsAreNoSum(t *testing.T) {
+	for mean, want := range map[bool]float64{false: 300, true: 200} {
+		p := NewPoints(amount.CPU, mean)
+		for i := range 10 {
+			p.Observe(at(time.Duration(i)*time.Minute), 1000*float64(max(0, 1-i%5)), "a") // 200
+			p.Observe(at(time.Duration(i)*time.Minute), 1500*float64(max(0, i%5-3)), "b") // 300
+			p.Observe(at(time.Duration(i)*time.Minute), 100, "c")
+		}
+		p.Observe(at(9*time.Minute)-5*int64(time.Minute), 100, "c") // late: it counts in the open point
+		p.Observe(at(10*time.Minute), 0, "a")
+		require.InEpsilon(t, want, p.Habits().Overall.Max, 0.002)
+	}
+}
+
+// A checkpoint from before pods were told apart is good for all its points.
+func TestPointsOfBeforeAreRead(t *testing.T) {
+	var image ring.Writer
+	p := NewPoints(amount.CPU, false)
+	for i := range 7 {
+		p.Observe(at(time.Duration(i)*time.Minute), 300, "a")
+	}
+	image.Int(p.running)
+	image.Float(600)
+	image.Float(2)
+	image.Codes(p.uses[:])
+	again := NewPoints(amount.CPU, false)
+	again.Read(ring.NewReader(image))
+	again.Observe(at(10*time.Minute), 1, "a")
+	require.Equal(t, 2, again.Habits().Points)
+	require.InEpsilon(t, 300, again.Habits().Overall.P50, 0.002)
 }

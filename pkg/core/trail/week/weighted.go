@@ -15,13 +15,13 @@ type WeightedShape struct {
 	sizes  [amount.Kinds]float64
 	last   [amount.Kinds]int // bucket, in which all is that is more
 	least  float64
-	window time.Duration
+	window [amount.Kinds]time.Duration
 }
 
 // NewWeightedShape returns the shape of histograms with buckets of a size up to a
-// most. A sample weighs what it is, but at least least; after window, in whole
-// days, it counts no more.
-func NewWeightedShape(size, most [amount.Kinds]float64, least float64, window time.Duration) *WeightedShape {
+// most. A sample weighs what it is, but at least least; after the window of its kind, in
+// whole days, it counts no more.
+func NewWeightedShape(size, most [amount.Kinds]float64, least float64, window [amount.Kinds]time.Duration) *WeightedShape {
 	s := &WeightedShape{sizes: size, least: least, window: window}
 	for k := range s.last {
 		s.last[k] = int(math.Ceil(most[k] / size[k]))
@@ -79,7 +79,7 @@ func (w *Weighted) day(number int64) *weightedDay {
 	if !found {
 		w.days = slices.Insert(w.days, at, weightedDay{number: number})
 	}
-	oldest := w.days[len(w.days)-1].number - int64(w.shape.window/(24*time.Hour))
+	oldest := w.days[len(w.days)-1].number - int64(w.shape.window[w.kind]/(24*time.Hour))
 	for w.days[0].number < oldest {
 		w.days = slices.Delete(w.days, 0, 1)
 		at--

@@ -57,3 +57,55 @@ func TestLiveUsage(t *testing.T) {
 	require.ErrorContains(t, err, "memory usage from Prometheus")
 	require.ErrorContains(t, err, "502")
 }
+
+// How long work waited for CPU is asked for only where somebody wants to know; that
+// nobody knows is no error, and what fails does not stop usage.
+func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
+	const waiting = `max by (ns, pod, c) (rate(waited{pod=~".+", c!="POD", c!=""}[5m]))`
+	series := func(value string) string {
+		return `{"metric":{"ns":"ns","pod":"p","c":"c"},"value":[1772438400,"` + value + `"]}`
+	}
+	asked, answer, code := 0, series("0.2"), http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text := series("0.5")
+		if r.FormValue("query") == waiting {
+			asked++
+			text = answer
+			w.WriteHeader(code)
+		}
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[`+text+`]}}`)
+	}))
+	defer server.Close()
+	client, err := prometheus.New(prometheus.Config{Address: server.URL, Timeout: 5 * time.Second})
+	require.NoError(t, err)
+	wanted := true
+	live := &Source{Client: client, Window: 5 * time.Minute, Waiting: "waited", Wanted: func() bool { return wanted },
+		Usage: prometheus.Usage{CPUMetric: "cpu", MemoryMetric: "mem", NamespaceLabel: "ns", PodLabel: "pod", ContainerLabel: "c"}}
+	shares := func() (all []float64, err error) {
+		err = live.Samples(t.Context(), func(s usage.Sample) { all = append(all, s.Waiting) })
+		return all, err
+	}
+	for _, c := range []struct {
+		answer string
+		code   int
+		wanted bool
+		want   []float64 // of CPU and memory
+		fails  string
+	}{
+		{series("0.2"), 200, true, []float64{0.2, 0}, ""},
+		{series("7"), 200, true, []float64{1, 0}, ""},
+		{"", 200, true, []float64{0, 0}, ""},
+		{series("0.2"), 200, false, []float64{0, 0}, ""},
+		{"", 502, true, []float64{0, 0}, "time that work waited for CPU from Prometheus: "},
+	} {
+		answer, code, wanted, asked = c.answer, c.code, c.wanted, 0
+		got, err := shares()
+		require.Equal(t, c.want, got)
+		require.Equal(t, c.wanted, asked > 0)
+		if c.fails == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, c.fails)
+		}
+	}
+}

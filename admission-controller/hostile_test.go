@@ -1,0 +1,213 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/admission-controller/server"
+	"loadline.dev/loadline/admission-controller/validate"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+// shape is a review that repeats something: %d in it is a number that counts up.
+type shape struct {
+	before, item, between, back, after string // back is repeated as often as item, behind between
+	times                              int    // 0: until the review has server.MaxBody bytes
+}
+
+func (s shape) body() string {
+	times := s.times
+	if each := len(s.item) + len(s.back); times == 0 && each > 0 {
+		times = max(server.MaxBody-len(s.before)-len(s.between)-len(s.after), 0) / each
+	}
+	if !strings.Contains(s.item, "%d") {
+		return s.before + strings.Repeat(s.item, times) + s.between + strings.Repeat(s.back, times) + s.after
+	}
+	var b strings.Builder
+	b.WriteString(s.before)
+	for i := 0; b.Len()+len(s.item)+len(s.after)+10 < server.MaxBody && (s.times == 0 || i < s.times); i++ {
+		b.WriteString(strings.ReplaceAll(s.item, "%d", fmt.Sprint(i)))
+	}
+	return b.String() + s.after
+}
+
+const (
+	podReview = `{"request":{"uid":"u","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"default","operation":"CREATE","object":`
+	vpaReview = `{"request":{"uid":"u","resource":{"group":"autoscaling.k8s.io","version":"v1","resource":"verticalpodautoscalers"},"namespace":"default","operation":"UPDATE","object":`
+	policies  = vpaReview + `{"spec":{"resourcePolicy":{"containerPolicies":[`
+	endPolicy = `]}}}}}`
+)
+
+// hostile are reviews of server.MaxBody bytes and smaller ones, by what is odd about them.
+var hostile = map[string]shape{
+	"containers":             {before: podReview + `{"spec":{"containers":[`, item: `{},`, after: `{}]}}}}`},
+	"named containers":       {before: podReview + `{"spec":{"containers":[`, item: `{"name":"c%d","resources":{"requests":{"cpu":"1m"},"limits":{"cpu":"2m"}}},`, after: `{}]}}}}`},
+	"containers, the most":   {before: podReview + `{"spec":{"containers":[`, item: `{"name":"c%d","resources":{"requests":{"cpu":"1m"},"limits":{"cpu":"2m"}}},`, after: `{}]}}}}`, times: 299},
+	"init containers":        {before: podReview + `{"spec":{"initContainers":[`, item: `{},`, after: `{}]}}}}`},
+	"ephemeral containers":   {before: podReview + `{"spec":{"ephemeralContainers":[`, item: `{},`, after: `{}]}}}}`},
+	"repeated lists":         {before: podReview + `{"spec":{`, item: `"containers":[{}],`, after: `"x":1}}}}`},
+	"repeated specs":         {before: podReview + `{`, item: `"spec":{},`, after: `"x":1}}}`},
+	"environment":            {before: podReview + `{"spec":{"containers":[{"env":[`, item: `{"name":"a"},`, after: `{}]}]}}}}`},
+	"volumes":                {before: podReview + `{"spec":{"volumes":[`, item: `{"name":"a"},`, after: `{}]}}}}`},
+	"labels":                 {before: podReview + `{"metadata":{"labels":{`, item: `"%d":"",`, after: `"x":""}}}}}`},
+	"annotations":            {before: podReview + `{"metadata":{"annotations":{`, item: `"%d":"",`, after: `"x":""}}}}}`},
+	"owners":                 {before: podReview + `{"metadata":{"ownerReferences":[`, item: `{},`, after: `{}]}}}}`},
+	"resources":              {before: podReview + `{"spec":{"containers":[{"resources":{"requests":{`, item: `"%d":1,`, after: `"x":1}}}]}}}}`},
+	"resources of the pod":   {before: podReview + `{"spec":{"resources":{"requests":{`, item: `"%d":1,`, after: `"x":1}}}}}}`},
+	"claims":                 {before: podReview + `{"spec":{"containers":[{"resources":{"claims":[`, item: `{},`, after: `{}]}}]}}}}`},
+	"long name":              {before: podReview + `{"metadata":{"name":"`, item: `x`, after: `"}}}}`},
+	"escaped name":           {before: podReview + `{"metadata":{"name":"`, item: `\u00e9`, after: `"}}}}`},
+	"escaped label":          {before: podReview + `{"metadata":{"labels":{"`, item: `\"`, after: `":""}}}}}`},
+	"escaped annotation":     {before: podReview + `{"metadata":{"annotations":{"x":"`, item: `\\`, after: `"}}}}}`},
+	"long quantity":          {before: podReview + `{"spec":{"overhead":{"cpu":"`, item: `9`, after: `"}}}}}`},
+	"long number":            {before: podReview + `{"spec":{"activeDeadlineSeconds":`, item: `9`, after: `}}}}`},
+	"exponent":               {before: podReview + `{"spec":{"overhead":{`, item: `"%d":"1e-2147483647",`, after: `"x":1}}}}}`, times: 1},
+	"deep list":              {before: podReview + `{"metadata":{"annotations":`, item: `[`, back: `]`, after: `}}}}`},
+	"deep object":            {before: podReview + `{"spec":{"x":`, item: `{"x":`, between: `1`, back: `}`, after: `}}}}`},
+	"no pod":                 {before: podReview + `{"spec":{"priorityClassName":7,"containers":[`, item: `{},`, after: `{}]}}}}`},
+	"not ended":              {before: podReview + `{"spec":{"containers":[`, item: `{},`},
+	"no review":              {before: `{"request":{"uid":7,"userInfo":{"groups":[`, item: `"",`, after: `""]}}}`},
+	"groups":                 {before: `{"request":{"uid":"u","userInfo":{"groups":[`, item: `"",`, after: `""]}}}`},
+	"long UID":               {before: `{"request":{"uid":"`, item: `x`, after: `"}}`},
+	"unknown resource":       {before: `{"request":{"uid":"u","resource":{"resource":"services"},"object":[`, item: `{},`, after: `{}]}}`},
+	"repeated requests":      {before: `{`, item: `"request":{},`, after: `"x":1}`},
+	"policies":               {before: policies, item: `{},`, after: `{}` + endPolicy},
+	"policies, 15,000":       {before: policies, item: `{},`, after: `{}` + endPolicy, times: 15000},
+	"policies, wrong":        {before: policies, item: `{"mode":"x","minAllowed":{"cpu":"1u"},"controlledResources":["a","b"]},`, after: `{}` + endPolicy, times: 200},
+	"bounds":                 {before: policies + `{"minAllowed":{`, item: `"%d":1,`, after: `"x":1}}` + endPolicy},
+	"bounds, 15,000":         {before: policies + `{"containerName":"c","minAllowed":{`, item: `"%d":1,`, after: `"x":1}}` + endPolicy, times: 15000},
+	"controlled resources":   {before: policies + `{"controlledResources":[`, item: `"a",`, after: `"a"]}` + endPolicy},
+	"long mode":              {before: policies + `{"mode":"`, item: `é`, after: `"}` + endPolicy, times: 700_000},
+	"bound of many digits":   {before: policies + `{"minAllowed":{"cpu":"`, item: `9`, after: `"}}` + endPolicy, times: 1 << 20},
+	"exponent in a bound":    {before: policies, item: `{"containerName":"c","minAllowed":{"cpu":"1e-2147483647"}},`, after: `{}` + endPolicy, times: 100},
+	"recommenders":           {before: vpaReview + `{"spec":{"recommenders":[`, item: `{},`, after: `{}]}}}}`},
+	"recommenders, 15,000":   {before: vpaReview + `{"spec":{"recommenders":[`, item: `{},`, after: `{}]}}}}`, times: 15000},
+	"managed fields, 15,000": {before: vpaReview + `{"metadata":{"managedFields":[`, item: `{},`, after: `{}]}}}}`, times: 15000},
+	"conditions, 15,000":     {before: vpaReview + `{"status":{"conditions":[`, item: `{},`, after: `{}]}}}}`, times: 15000},
+	"recommendations":        {before: vpaReview + `{"status":{"recommendation":{"containerRecommendations":[`, item: `{},`, after: `{}]}}}}}`, times: 15000},
+	"labels of a VPA":        {before: vpaReview + `{"metadata":{"labels":{`, item: `"%d":"",`, after: `"x":""}}}}}`, times: 15000},
+	"recipe":                 {before: vpaReview + `{"metadata":{"annotations":{"loadline.dev/recipe":"loadline:`, item: `x=1,`, after: `"}}}}}`, times: 300_000},
+	"annotation of a VPA":    {before: vpaReview + `{"metadata":{"annotations":{"x":"`, item: `\"`, after: `"}}}}}`, times: 700_000},
+	"deep VPA":               {before: vpaReview, item: `{"spec":`, between: `1`, back: `}`, after: `}}`},
+	"deep list in a VPA":     {before: vpaReview + `{"x":`, item: `[`, back: `]`, after: `}}}`, times: 9000},
+	"no VPA":                 {before: vpaReview + `{"spec":{"targetRef":{"kind":`, item: `9`, after: `}}}}}`, times: 1 << 20},
+	"old object":             {before: vpaReview + `{"spec":{}},"oldObject":{"spec":{"recommenders":[`, item: `{},`, after: `{}]}}}}`, times: 15000},
+}
+
+// webhookForTests answers reviews of pods and of VPAs; each pod has a VPA.
+func webhookForTests(t testing.TB) http.Handler {
+	klog.SetOutput(io.Discard)
+	klog.LogToStderr(false)
+	h := handlerOf(t, found{vpa: testkit.VPA("v", testkit.Recommend("c1", "cpu=150m memory=120Mi"))})
+	config := server.Config{Handlers: []server.Handler{h.handler(), vpaHandler(validate.Config{}, silent)}, Recorder: newMetrics(prometheus.NewRegistry())}
+	return server.New(config).Handler(klog.Background())
+}
+
+func review(h http.Handler, body string) *httptest.ResponseRecorder {
+	request := httptest.NewRequest(http.MethodPost, "/?timeout=30s", strings.NewReader(body))
+	request.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, request)
+	return w
+}
+
+// processorTime is what the process used of the processors, in user mode: other
+// programs change it little.
+func processorTime(t testing.TB) time.Duration {
+	var used syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used))
+	return time.Duration(used.Utime.Nano())
+}
+
+const (
+	// mostHeap is what one review may take of the heap in bytes, garbage included.
+	mostHeap = 64 << 20
+	// mostTime is far above what a review takes of the processors (50 ms), so that
+	// no slow machine fails, and far below what unbounded work takes.
+	mostTime = 2 * time.Second
+)
+
+// bounded fails if a review takes too much.
+func bounded(t testing.TB, h http.Handler, body string) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	start := processorTime(t)
+	w := review(h, body)
+	took := processorTime(t) - start
+	runtime.ReadMemStats(&after)
+	heap := after.TotalAlloc - before.TotalAlloc
+	t.Logf("%7d bytes: %5.1f MiB of the heap, %5.1f ms, answer of %d bytes", len(body), float64(heap)/(1<<20), took.Seconds()*1000, w.Body.Len())
+	require.LessOrEqual(t, heap, uint64(mostHeap))
+	require.LessOrEqual(t, took, mostTime)
+	require.LessOrEqual(t, w.Body.Len(), 1<<20)
+}
+
+func TestNoReviewTakesMuchOfTheHeap(t *testing.T) {
+	h := webhookForTests(t)
+	for name, s := range hostile {
+		t.Run(name, func(t *testing.T) {
+			body := s.body()
+			require.LessOrEqual(t, len(body), server.MaxBody)
+			bounded(t, h, body)
+		})
+	}
+}
+
+// FuzzReviewIsBounded repeats parts of reviews as often as a body has room.
+func FuzzReviewIsBounded(f *testing.F) {
+	for _, s := range hostile {
+		if s.times > 0 { // the test has the others
+			f.Add(s.before, s.item, s.between, s.back, s.after, s.times)
+		}
+	}
+	f.Add(podReview, `{"spec":{"containers":[`, ``, `]}}`, `}}`, 1)
+	h := webhookForTests(f)
+	f.Fuzz(func(t *testing.T, before, item, between, back, after string, times int) {
+		if len(before)+len(item)+len(between)+len(back)+len(after) > 1<<16 || times < 0 || times*(len(item)+len(back)) > server.MaxBody {
+			return
+		}
+		bounded(t, h, shape{before, item, between, back, after, times}.body())
+	})
+}
+
+func TestAHundredLargeReviewsAtOnceEndNoProgram(t *testing.T) {
+	const most = 300 << 20 // of the heap at any time in bytes; the limit of our manifest is 500 MiB
+	h := webhookForTests(t)
+	bodies := []string{hostile["owners"].body(), hostile["resources"].body(), hostile["containers"].body(), hostile["labels"].body()}
+	var sending sync.WaitGroup
+	for i := range 100 {
+		sending.Go(func() {
+			if answer := review(h, bodies[i%len(bodies)]).Body.String(); !strings.Contains(answer, `"uid":"u","allowed":true`) {
+				t.Errorf("answer %s", answer)
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); sending.Wait() }()
+	var highest uint64
+	for open := true; open; {
+		var now runtime.MemStats
+		runtime.ReadMemStats(&now)
+		highest = max(highest, now.HeapAlloc)
+		select {
+		case <-ended:
+			open = false
+		case <-time.After(time.Millisecond):
+		}
+	}
+	t.Logf("%d MiB of the heap at most", highest>>20)
+	require.Less(t, highest, uint64(most))
+}

@@ -1,0 +1,108 @@
+package compat
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	upstreamv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
+	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/features"
+)
+
+// certainty is in how many more replays upstream must never give our answer for a
+// difference to count. An answer that it gives once in ten replays is missed by
+// all of them in 26 of a million cases.
+const certainty = 100
+
+// outcome is how a replay of a history ended.
+type outcome struct {
+	difference string // the first one, with its event; empty: none
+	at         int    // index of that event
+	seen       tally
+	answers    [][]upstreamv1.RecommendedContainerResources // ours, pass by pass
+}
+
+// judge replays a history until a replay shows no difference, or one is certain.
+// Upstream adds up histories in the order of a map. The last bits of the sum
+// change from run to run, and when a percentile lies just between two buckets, so
+// does its recommendation. So a difference counts only if it remains in as many
+// more replays, counted anew when one of them gets farther. Ours must answer the
+// same in all of them.
+func judge(more int, replay func() outcome) outcome {
+	first := replay()
+	farthest := first
+	for left := more; farthest.difference != "" && left > 0; left-- {
+		again := replay()
+		if i := unequal(first.answers, again.answers); i >= 0 {
+			again.difference = fmt.Sprintf("Loadline differs from itself:\n%v\n%v", first.answers[i], again.answers[i])
+			return again
+		}
+		if again.difference == "" || again.at > farthest.at {
+			farthest, left = again, more+1
+			farthest.seen.wavering = 1
+		}
+	}
+	return farthest
+}
+
+// unequal returns the first of the answers that both have and that differ, -1 if
+// there are none.
+func unequal(a, b [][]upstreamv1.RecommendedContainerResources) int {
+	for i := range min(len(a), len(b)) {
+		equal := slices.EqualFunc(a[i], b[i], func(x, y upstreamv1.RecommendedContainerResources) bool {
+			return x.ContainerName == y.ContainerName && slices.EqualFunc(lists(x), lists(y), equalLists)
+		})
+		if !equal {
+			return i
+		}
+	}
+	return -1
+}
+
+// Where ours is set to a margin of its own nothing is forgiven.
+func TestARealDifferenceIsFound(t *testing.T) {
+	require.NoError(t, features.MutableFeatureGate.Set("PerVPAConfig=true"))
+	h := newHistory(firstSeed)
+	h.skew = func(o *options) { o.estimate.SafetyMarginFraction += 0.01 }
+	end := judge(certainty, func() outcome { return replay(t, h) })
+	require.Contains(t, end.difference, "upstream:")
+	require.Zero(t, end.seen.wavering)
+}
+
+func TestOnlyWhatUpstreamNeverAnswersCounts(t *testing.T) {
+	answer := func(cores string) [][]upstreamv1.RecommendedContainerResources {
+		return [][]upstreamv1.RecommendedContainerResources{{{
+			ContainerName: "app", Target: corev1.ResourceList{"cpu": resource.MustParse(cores)},
+		}}}
+	}
+	fine, early, late := outcome{at: 0}, outcome{difference: "early", at: 3}, outcome{difference: "late", at: 7}
+	for name, c := range map[string]struct {
+		runs             []outcome // the last one repeats
+		want             string
+		replays, wavered int
+	}{
+		"none":                             {[]outcome{fine}, "", 1, 0},
+		"always":                           {[]outcome{early}, "early", 6, 0},
+		"now and then":                     {[]outcome{early, early, early, fine}, "", 4, 1},
+		"now and then, then another":       {[]outcome{early, late, early, fine}, "", 4, 1},
+		"another behind one that wavers":   {[]outcome{early, early, late}, "late", 8, 1},
+		"one that only some replays reach": {[]outcome{late, early}, "late", 6, 0},
+		"ours": {[]outcome{
+			{difference: "early", at: 3, answers: answer("1")}, {answers: answer("2")},
+		}, "Loadline differs from itself", 2, 0},
+	} {
+		replays := 0
+		end := judge(5, func() outcome {
+			run := c.runs[min(replays, len(c.runs)-1)]
+			replays++
+			return run
+		})
+		require.Contains(t, end.difference, c.want, name)
+		require.Equal(t, c.want == "", end.difference == "", name)
+		require.Equal(t, c.replays, replays, name)
+		require.Equal(t, c.wavered, end.seen.wavering, name)
+	}
+}

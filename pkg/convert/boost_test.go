@@ -1,0 +1,26 @@
+package convert
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Whoever may create a pod may write its annotations. Without a check the library of
+// Kubernetes takes minutes and gigabytes for this one.
+func TestABoostThatCannotBeComputedWithIsAnError(t *testing.T) {
+	for _, quantity := range []string{`"1e-2147483647"`, `1e-2147483647`, `"1\u0065-2147483647"`} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", Annotations: map[string]string{
+			BoostAnnotationPrefix + "a": `{"requests":{"cpu":` + quantity + `},"limits":{}}`,
+			BoostAnnotationPrefix + "b": `{"requests":{"cpu":"250m"},"limits":{}}`,
+		}}}
+		boosted, err := Boosted(pod)
+		require.ErrorContains(t, err, "pod ns/p: annotation "+BoostAnnotationPrefix+"a: ")
+		require.Contains(t, boosted, "a")
+		require.Empty(t, boosted["a"].Requests)
+		other := boosted["b"].Requests
+		require.EqualValues(t, 250, other.Cpu().MilliValue())
+	}
+}

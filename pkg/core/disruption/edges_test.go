@@ -1,0 +1,129 @@
+package disruption
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/room"
+)
+
+// A resize that does not come about is waited for up to its time, that moment included.
+func TestAResizeIsWaitedForUpToItsTime(t *testing.T) {
+	gives := func(p *present.Pod) {
+		p.Containers[0].Current.Limits, p.Containers[0].Asked.Limits = amount.Of(500, 400<<20), amount.Of(500, 200<<20)
+	}
+	for name, c := range map[string]struct {
+		state  present.ResizeState
+		change func(*present.Pod)
+		limit  time.Duration
+	}{
+		"deferred":                    {present.ResizeDeferred, nil, DeferredTimeout},
+		"in progress":                 {present.ResizeInProgress, nil, InProgressTimeout},
+		"in vain, memory is in use":   {present.ResizeError, gives, InProgressTimeout},
+		"accepted, and nothing comes": {present.NotResizing, asked, InProgressTimeout},
+	} {
+		for _, mode := range []present.Mode{present.InPlaceOrRecreate, present.Recreate} {
+			v := deployment(mode, 2, pods(2, nil)...)
+			p := &v.Pods[0]
+			if c.change != nil {
+				c.change(p)
+			}
+			p.Resize = c.state
+			first := func(age time.Duration) string {
+				p.ResizeSince = noon.Add(-age)
+				v.Pods[1].Containers[0].Current = granted(v.Pods[1])
+				return told(plans(t, v, defaults()))[0]
+			}
+			if c.state == present.NotResizing && mode == present.Recreate {
+				require.Contains(t, first(24*time.Hour), "skip ", "mode Recreate asks no node")
+				continue
+			}
+			require.Contains(t, first(c.limit), "skip ", "%s, mode %d", name, mode)
+			require.Equal(t, "evict p0: ResizeStuck", first(c.limit+1), "%s, mode %d", name, mode)
+		}
+	}
+}
+
+// In mode Recreate a pod that somebody else resizes, or that is pending, follows the
+// same budget as any other.
+func TestEvictableFollowsTheBudget(t *testing.T) {
+	v := deployment(present.Recreate, 2, pods(2, nil)...)
+	s := Situation{Mode: v.Mode, Budget: NewBudget(v, defaults()), Config: defaults(), Now: noon}
+	require.Empty(t, s.Evictable(&v.Pods[0]))
+	s.Budget.Spend(&v.Pods[0])
+	require.Equal(t, BudgetSpent, s.Evictable(&v.Pods[1]))
+	v.Pods[1].Resize = present.ResizeInfeasible
+	require.Equal(t, BudgetSpent, s.Evictable(&v.Pods[1]))
+	v.Pods[1].Resize, v.Pods[1].ResizeSince = present.ResizeDeferred, noon
+	require.Equal(t, Deferred, s.Evictable(&v.Pods[1]))
+	v.Pods[1].Pending, v.Pods[1].Ready = true, false
+	require.Empty(t, s.Evictable(&v.Pods[1]), "a pending pod costs nothing, whatever its resize")
+}
+
+func TestWhatABudgetCounts(t *testing.T) {
+	v := deployment(present.Recreate, 6, pods(6, func(i int, p *present.Pod) { p.Ready = i >= 2 })...)
+	c := defaults()
+	b := NewBudget(v, c)
+	b.Spend(&v.Pods[0])
+	require.Empty(t, b.Refuses(&v.Pods[2]), "a pod that was not ready is none of the ready ones")
+	b.Spend(&v.Pods[2])
+	require.Equal(t, BudgetSpent, b.Refuses(&v.Pods[3]), "three ready ones stay")
+	require.Empty(t, b.Refuses(&v.Pods[1]))
+	b.Spend(&v.Pods[1])
+	v.Pods[1].Pending = true
+	before := *b.of(&v.Pods[1])
+	b.Spend(&v.Pods[1])
+	require.Equal(t, before, *b.of(&v.Pods[1]), "a pending pod costs nothing")
+	stray := small("stray")
+	for _, group := range []int{-1, 1} {
+		stray.Group = group
+		b.Spend(&stray)
+		b.leaves(&stray)
+		require.Equal(t, NoOwner, b.Refuses(&stray))
+	}
+}
+
+// Several pods may be about to restart, because other programs resize pods, too.
+func TestSeveralPodsThatRestartHoldEachOther(t *testing.T) {
+	v := restarting(4, func(i int, p *present.Pod) {
+		if i < 2 {
+			asked(p)
+			p.Containers[0].Fitted.Requests = amount.Of(3000, 3000<<20) // by now
+		}
+	})
+	v.Mode = present.InPlace
+	c := defaults()
+	c.Tolerance = 1
+	require.Empty(t, plans(t, v, c).Actions)
+	v.Pods[1].Containers[0].Current = v.Pods[1].Containers[0].Asked
+	require.Equal(t, "resize p0: OutOfBounds", told(plans(t, v, c))[0], "one alone may get another target")
+}
+
+func TestARoomyNodeCutsNothing(t *testing.T) {
+	v := housed(present.InPlaceOrRecreate, 2)
+	for _, c := range []Config{defaults(), capping()} {
+		r := Plan(View{VPAs: []present.VPA{*v}, Room: rooms(4, 16)}, past.Memory{}, c, noon)
+		require.True(t, r.Actions[0].MayEvict, "it is not cut, so it may be evicted if it is refused")
+	}
+	tight := room.New([]room.Node{{Name: "n1", Open: true, Size: amount.Of(9000, 9<<30), Free: amount.Of(450, 9<<30)},
+		{Name: "n2", Open: true, Size: amount.Of(9000, 9<<30), Free: amount.Of(9000, 9<<30)}}, nil)
+	r := Plan(View{VPAs: []present.VPA{*v}, Room: tight}, past.Memory{}, capping(), noon)
+	require.False(t, r.Actions[0].MayEvict, "an eviction would not be cut")
+}
+
+// A pod that ran out of memory is changed whatever its age, but not for limits alone: the
+// requests are what the kill was about.
+func TestAKillIsNoReasonToChangeLimitsAlone(t *testing.T) {
+	for memory, want := range map[amount.Amount]Reason{1000: SmallChange, 900: ""} {
+		p := small("p0")
+		p.Containers[0] = container(1000, memory, 1000, 1000)
+		p.Containers[0].Fitted.Limits = amount.Of(2000, 2000<<20)
+		p.Containers[0].OOM = present.OOM{Started: noon.Add(-2 * time.Minute), Ended: noon.Add(-time.Minute)}
+		require.Equal(t, want, Assess(deployment(present.Recreate, 1), &p, defaults(), noon).Reason)
+	}
+}

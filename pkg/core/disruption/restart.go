@@ -1,0 +1,117 @@
+package disruption
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/present"
+)
+
+// A resize that restarts a container takes nothing from a PodDisruptionBudget before
+// the pod is seen not ready: until then the API server would let a second pod go, and a
+// third. So of the pods that share an owner or a budget one is restarted after the
+// other.
+
+// holders are the pods that are being restarted, by what they share with others.
+type holders map[string]string
+
+// several stands for more than one pod.
+const several = "\x00"
+
+// add records that a pod is being restarted.
+func (h *holders) add(uid string, keys ...string) {
+	if *h == nil {
+		*h = holders{}
+	}
+	for _, key := range keys {
+		if before, known := (*h)[key]; known && before != uid {
+			(*h)[key] = several
+		} else {
+			(*h)[key] = uid
+		}
+	}
+}
+
+// other reports whether another pod that shares one of the keys is being restarted.
+func (h holders) other(uid string, keys ...string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool {
+		holder, held := h[key]
+		return held && holder != uid
+	})
+}
+
+// shared are the keys of what a pod shares with others: its owner, and its
+// PodDisruptionBudgets.
+func (p *plan) shared(v *present.VPA, pod *present.Pod) []string {
+	owner := v.GroupOf(pod).Key
+	if owner == "" {
+		owner = v.Namespace + "/" + v.Name + "/" + strconv.Itoa(pod.Group)
+	}
+	return append(budgets(pod), "owner "+owner)
+}
+
+// budgets are the keys of the PodDisruptionBudgets that count a pod.
+func budgets(pod *present.Pod) []string {
+	keys := make([]string, len(pod.Budgets), len(pod.Budgets)+1)
+	for i, name := range pod.Budgets {
+		keys[i] = "budget " + pod.Namespace + "/" + name
+	}
+	return keys
+}
+
+// reserve takes from a budget the pods that are still ready but about to be restarted.
+func (p *plan) reserve(v *present.VPA, b *Budget) {
+	if p.restarting == nil {
+		return
+	}
+	for i := range v.Pods {
+		if pod := &v.Pods[i]; p.result.Memory.Restarting(pod) {
+			b.leaves(pod)
+		}
+	}
+}
+
+// awaited reports whether a restart of the pod was asked for and the pod does not show
+// it yet. Caches may be behind.
+func (p *plan) awaited(pod *present.Pod) bool {
+	r, known := p.result.Memory.Restarts[pod.UID]
+	return known && !r.Over && pod.Ready && !pod.RestartPending()
+}
+
+// restart is a resize that restarts a pod and was planned so far.
+type restart struct {
+	vpa       *present.VPA
+	pod       *present.Pod
+	situation Situation
+	cause     Cause
+}
+
+// yields reports whether a restart is put off until the others of this plan have had
+// the chance: the API server has refused it before. Otherwise one pod that may never
+// be disrupted would keep all those from it that share something with it.
+func (p *plan) yields(r restart) bool {
+	if _, protected := p.before.Protected[r.pod.UID]; !protected || p.tries {
+		return false
+	}
+	p.later = append(p.later, r)
+	return true
+}
+
+// again plans what was put off, beginning with what was refused longest ago.
+func (p *plan) again() {
+	p.tries = true
+	since := func(r restart) time.Time { return p.before.Protected[r.pod.UID] }
+	slices.SortStableFunc(p.later, func(a, b restart) int {
+		return cmp.Or(since(a).Compare(since(b)), cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.pod.Name, b.pod.Name))
+	})
+	for _, r := range p.later {
+		refused := r.situation.Budget.Refuses(r.pod)
+		if refused != "" && !r.situation.free(r.pod) {
+			p.skip(r.vpa, r.pod, refused)
+			continue
+		}
+		p.resize(r.vpa, r.pod, r.situation, refused, r.cause)
+	}
+}

@@ -1,0 +1,320 @@
+package disruption
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/pkg/core/present"
+)
+
+// restarting is a deployment of which every resize restarts the container.
+func restarting(n int, change func(int, *present.Pod)) *present.VPA {
+	v := deployment(present.InPlaceOrRecreate, n, pods(n, func(i int, p *present.Pod) {
+		p.Containers[0].Restarts[amount.Memory] = true
+		if change != nil {
+			change(i, p)
+		}
+	})...)
+	v.Groups[0].Key = "shop/ReplicaSet/web"
+	return v
+}
+
+// asked lets the API server accept a resize of a pod.
+func asked(p *present.Pod) { p.Containers[0].Asked = p.Containers[0].After() }
+
+// restarted lets the node carry it out.
+func restarted(p *present.Pod) {
+	p.Containers[0].Current = p.Containers[0].Asked
+	p.Resize = present.NotResizing
+	p.Restarts++
+}
+
+func TestOnePodIsRestartedAfterTheOther(t *testing.T) {
+	v := restarting(5, nil)
+	v.MinReplicas = 1
+	c := defaults()
+	c.Tolerance = 1
+	r := plans(t, v, c)
+	require.Equal(t, []string{"resize or evict p0: OutOfBounds", "skip p1: RestartUnderWay", "skip p2: RestartUnderWay", "skip p3: RestartUnderWay", "skip p4: RestartUnderWay"}, told(r))
+	require.Equal(t, present.Restart{At: noon}, r.Actions[0].Restart)
+
+	p := &v.Pods[0]
+	memory := r.Memory
+	memory.Disrupted(p.UID, r.Actions[0].Restart)
+	next := func(what string, after time.Duration, acts int) {
+		t.Helper()
+		seen := planned(v, memory, c, noon.Add(after))
+		require.Len(t, seen.Actions, acts, "%s: %v", what, told(seen))
+		require.True(t, slices.ContainsFunc(seen.Skipped, func(s Skip) bool { return s.Reason == RestartUnderWay }), "%s: %v", what, told(seen))
+		if acts == 1 {
+			require.Equal(t, "p1", seen.Actions[0].Pod)
+		}
+		fresh := planned(v, past.Memory{}, c, noon.Add(after))
+		require.Len(t, fresh.Actions, acts, "%s, for another process: %v", what, told(fresh))
+	}
+	p.Restart = r.Actions[0].Restart // as the actuator writes it on the pod
+	next("the cache does not show the resize", time.Minute, 0)
+	asked(p)
+	p.Resize = present.ResizeInProgress
+	next("the node is at it", 2*time.Minute, 0)
+	next("the node is at it for long", 50*time.Minute, 0)
+	p.Ready = false
+	restarted(p)
+	next("not ready", 3*time.Minute, 0)
+	next("not ready for long", 59*time.Minute, 0)
+	next("never ready again: every budget counts it as away", time.Hour, 1)
+	p.Ready = true
+	next("ready again", 4*time.Minute, 1)
+	p.Restarts = 0
+	next("it may be about to restart", 4*time.Minute, 0)
+	next("the node needed no restart", 5*time.Minute, 1)
+}
+
+func TestARestartThatNobodySawNotReadyIsOver(t *testing.T) {
+	v := restarting(3, nil)
+	r := plans(t, v, defaults())
+	r.Memory.Disrupted("uid-p0", r.Actions[0].Restart)
+	asked(&v.Pods[0])
+	restarted(&v.Pods[0])
+	again := planned(v, r.Memory, defaults(), noon.Add(time.Minute))
+	require.Equal(t, "resize or evict p1: OutOfBounds", told(again)[0])
+
+	again.Memory.Disrupted("uid-p1", again.Actions[0].Restart)
+	v.Pods[0].Ready = false // for another reason, minutes later
+	asked(&v.Pods[1])
+	restarted(&v.Pods[1])
+	c := defaults()
+	c.Tolerance = 1
+	require.Equal(t, []string{"resize or evict p2: OutOfBounds"}, told(planned(v, again.Memory, c, noon.Add(2*time.Minute)))[:1], "what is over stays over")
+	v.Pods = v.Pods[1:]
+	require.NotContains(t, planned(v, again.Memory, defaults(), noon.Add(2*time.Minute)).Memory.Restarts, "uid-p0", "a pod that is gone")
+}
+
+func TestADisruptionBudgetMayCoverSeveralOwners(t *testing.T) {
+	of := func(name string, budgets ...string) present.VPA {
+		v := restarting(3, func(_ int, p *present.Pod) { p.Name, p.Budgets = name+p.Name, budgets; p.UID = "uid-" + p.Name })
+		v.Name, v.Groups[0].Key = name, name
+		return *v
+	}
+	acts := func(vpas ...present.VPA) (names []string) {
+		for _, a := range Plan(View{VPAs: vpas}, past.Memory{}, defaults(), noon).Actions {
+			names = append(names, a.Pod)
+		}
+		return names
+	}
+	require.Equal(t, []string{"ap0", "bp0"}, acts(of("a", "x"), of("b", "y")))
+	require.Equal(t, []string{"ap0"}, acts(of("a", "x", "y"), of("b", "y", "z"), of("c", "x")))
+	require.Equal(t, []string{"ap0", "bp0"}, acts(of("a"), of("b")), "without a budget the owner counts")
+
+	evicting := of("b", "x")
+	evicting.Mode = present.Recreate
+	require.Equal(t, []string{"ap0"}, acts(of("a", "x"), evicting), "the API server would not know yet that a pod of a is away")
+	for i := range evicting.Pods {
+		evicting.Pods[i].Ready = false
+	}
+	require.Equal(t, []string{"ap0", "bp0"}, acts(of("a", "x"), evicting), "pods that are not ready take nothing from it")
+	other := of("b", "x")
+	other.Namespace = "bank"
+	for i := range other.Pods {
+		other.Pods[i].Namespace = "bank"
+	}
+	require.Equal(t, []string{"bp0", "ap0"}, acts(of("a", "x"), other), "budgets are of one namespace")
+}
+
+// The pods of an owner that are about to be restarted are still ready. The budget of
+// the owner must not count them as there.
+func TestAPodThatIsAboutToRestartCountsAsAway(t *testing.T) {
+	v := restarting(4, func(i int, p *present.Pod) { p.Containers[0].Restarts[amount.Memory] = i == 0 })
+	asked(&v.Pods[0])
+	v.Pods[0].Resize, v.Pods[0].ResizeSince = present.ResizeInProgress, noon
+	require.Equal(t, []string{"resize or evict p1: OutOfBounds", "skip p0: WaitingForNode", "skip p2: BudgetSpent", "skip p3: BudgetSpent"}, told(plans(t, v, defaults())))
+	one := restarting(2, nil)
+	asked(&one.Pods[0])
+	one.Pods[0].Resize, one.Pods[0].ResizeSince = present.ResizeDeferred, noon.Add(-time.Hour)
+	require.Equal(t, "evict p0: ResizeStuck", told(plans(t, one, defaults()))[0], "it does not stand in its own way")
+	one.Pods[0].Resize = present.ResizeInfeasible
+	require.False(t, one.Pods[0].RestartPending(), "it does not come by itself")
+}
+
+func TestACureIsNotHeldByARestart(t *testing.T) {
+	v := restarting(4, func(i int, p *present.Pod) {
+		if i == 3 {
+			p.Ready, p.Containers[0].OOM = false, present.OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute)}
+		}
+	})
+	asked(&v.Pods[0])
+	v.Pods[0].Resize = present.ResizeInProgress
+	r := plans(t, v, defaults())
+	require.Len(t, r.Actions, 1)
+	require.Equal(t, "p3", r.Actions[0].Pod)
+	require.Zero(t, r.Actions[0].Restart, "it was not ready, so nobody has to wait until it is again")
+}
+
+// A pod that the API server lets nobody disrupt must not keep all others from it.
+func TestARefusedRestartYields(t *testing.T) {
+	v := restarting(4, nil)
+	memory, order := past.Memory{}, []string{}
+	for minute := range 5 {
+		now := noon.Add(time.Duration(minute) * time.Minute)
+		r := planned(v, memory, defaults(), now)
+		require.Len(t, r.Actions, 1)
+		require.Len(t, r.Skipped, 3)
+		memory = r.Memory
+		memory.Protect(r.Actions[0].UID, now)
+		order = append(order, r.Actions[0].Pod)
+	}
+	require.Equal(t, []string{"p0", "p1", "p2", "p3", "p0"}, order)
+	for i := range v.Pods {
+		v.Pods[i].Containers[0].Current = v.Pods[i].Containers[0].After()
+	}
+	require.Empty(t, planned(v, memory, defaults(), noon.Add(time.Hour)).Memory.Protected, "there is nothing left to refuse")
+}
+
+// site is a cluster with real nodes: it carries resizes out after a while, restarts
+// pods and lets them become ready again. What the planner sees of it may be a step old.
+type site struct {
+	random *rand.Rand
+	vpas   []present.VPA
+	phase  map[string]int // by UID
+}
+
+const (
+	idle = iota
+	accepted
+	down
+)
+
+func newSite(random *rand.Rand) *site {
+	s := &site{random: random, phase: map[string]int{}}
+	for n := range 2 + random.IntN(3) {
+		name := fmt.Sprintf("v%d", n)
+		v := restarting(1+random.IntN(5), func(_ int, p *present.Pod) {
+			p.Name = name + p.Name
+			p.UID = p.Name
+			if random.IntN(3) > 0 {
+				p.Budgets = []string{fmt.Sprintf("b%d", random.IntN(2))}
+			}
+		})
+		v.Name, v.Groups[0].Key, v.MinReplicas = name, name, 1
+		s.vpas = append(s.vpas, *v)
+	}
+	return s
+}
+
+func (s *site) each(do func(v *present.VPA, p *present.Pod)) {
+	for i := range s.vpas {
+		for j := range s.vpas[i].Pods {
+			do(&s.vpas[i], &s.vpas[i].Pods[j])
+		}
+	}
+}
+
+// seen is a copy.
+func (s *site) seen() View {
+	var v View
+	for _, vpa := range s.vpas {
+		vpa.Pods = slices.Clone(vpa.Pods)
+		for i := range vpa.Pods {
+			vpa.Pods[i].Containers = slices.Clone(vpa.Pods[i].Containers)
+		}
+		v.VPAs = append(v.VPAs, vpa)
+	}
+	return v
+}
+
+// step lets time pass on the nodes.
+func (s *site) step() {
+	s.each(func(_ *present.VPA, p *present.Pod) {
+		if s.random.IntN(2) == 0 {
+			return
+		}
+		switch s.phase[p.UID] {
+		case accepted:
+			p.Resize = present.ResizeInProgress
+			if s.random.IntN(2) == 0 {
+				restarted(p)
+				p.Ready = s.random.IntN(3) == 0 // so quick that nobody sees it away
+				s.phase[p.UID] = down
+			}
+		case down:
+			p.Ready = true
+			s.phase[p.UID] = idle
+		}
+		if s.phase[p.UID] == down && p.Ready {
+			s.phase[p.UID] = idle
+		}
+	})
+}
+
+// check looks that of the pods that share an owner or a budget one is away at most.
+func (s *site) check(t *testing.T) {
+	t.Helper()
+	busy := map[string]string{}
+	s.each(func(v *present.VPA, p *present.Pod) {
+		if s.phase[p.UID] == idle {
+			return
+		}
+		for _, key := range append(slices.Clone(p.Budgets), v.Name) {
+			require.Empty(t, busy[key], "%s is restarted beside, both of %s", p.UID, key)
+			busy[key] = p.UID
+		}
+	})
+}
+
+func TestNeverTwoRestartsAtOnce(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 14))
+		s := newSite(random)
+		memory, view := past.Memory{}, s.seen()
+		c := defaults()
+		c.Tolerance = float64(random.IntN(3)) / 2
+		pass, behind := 0, 0
+		for ; pass < 400; pass++ {
+			now := noon.Add(time.Duration(pass) * time.Minute)
+			switch behind++; {
+			case random.IntN(6) == 0 && behind < 4: // the cache is behind
+			case random.IntN(6) == 0: // the process was replaced
+				memory = past.Memory{}
+				fallthrough
+			default:
+				view, behind = s.seen(), 0
+			}
+			r := Plan(view, memory, c, now)
+			memory = r.Memory
+			for _, a := range r.Actions {
+				require.False(t, a.Evict)
+				s.each(func(_ *present.VPA, p *present.Pod) {
+					switch {
+					case p.UID != a.UID:
+					case random.IntN(5) == 0:
+						memory.Protect(p.UID, now)
+					default:
+						asked(p)
+						p.Restart, s.phase[p.UID] = a.Restart, accepted
+						memory.Disrupted(p.UID, a.Restart)
+					}
+				})
+			}
+			s.check(t)
+			s.step()
+			s.check(t)
+			left := 0
+			s.each(func(_ *present.VPA, p *present.Pod) {
+				if p.Changed() {
+					left++
+				}
+			})
+			if left == 0 {
+				break
+			}
+		}
+		require.Less(t, pass, 400, "seed %d: not all pods were changed", seed)
+	}
+}

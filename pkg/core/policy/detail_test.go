@@ -1,0 +1,138 @@
+package policy
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+func TestWhatReasonsMean(t *testing.T) {
+	for _, c := range []struct {
+		reason                            Reason
+		text                              string
+		limit, refused, cut, inAnnotation bool
+	}{
+		{RaisedToMin, "cpu capped to minAllowed", false, false, false, true},
+		{CutToMax, "cpu capped to maxAllowed", false, false, true, true},
+		{CutToLimit, "cpu capped to container limit", false, false, true, true},
+		{CutToRange, "cpu capped to fit Max in container LimitRange", false, false, true, true},
+		{RaisedToRange, "cpu capped to fit Min in container LimitRange", false, false, false, true},
+		{NoOriginalLimit, "cpu: limit NOT set since originalLimit is nil or 0", true, false, false, true},
+		{NoRequest, "cpu: limit NOT set since recommendedRequest is nil or 0", true, false, false, true},
+		{LimitOverflow, "cpu: failed to keep limit to request ratio; capping limit to int64", true, false, false, true},
+		{MovedToPodRange, "cpu scaled to fit the pod LimitRange", false, false, true, false},
+		{MovedWithOthers, "cpu scaled without a recommendation to fit the pod LimitRange", false, false, false, false},
+		{OutsideRange, "cpu does not fit the container LimitRange", false, true, false, false},
+		{OutsidePodRange, "cpu does not fit the pod LimitRange", false, true, false, false},
+	} {
+		n := Note{amount.CPU, c.reason}
+		require.Equal(t, c.text, n.String())
+		require.Equal(t, c.limit, n.AboutLimit(), c.text)
+		require.Equal(t, c.refused, n.Refused(), c.text)
+		require.Equal(t, c.cut, n.Cut(), c.text)
+		require.Equal(t, c.inAnnotation, n.Annotated(), c.text)
+	}
+}
+
+func TestWhatFitsIsNotMoved(t *testing.T) {
+	pod := Pod{[]Container{pair("a", 100, 200, 0, 0), pair("b", 100, 200, 0, 0)}}
+	b := amount.Bounds{Lower: some(90, 0), Target: some(150, 0), Upper: some(160, 0)}
+	for _, r := range []Ranges{
+		{Pod: Range{Min: some(300, 0), Max: some(600, 0)}},
+		{Pod: Range{Min: some(10, 0)}},
+		{Pod: Range{Max: some(1000, 0)}},
+		{Container: Range{Min: some(150, 0), Max: some(300, 0)}},
+	} {
+		for _, f := range Fit(pod, map[string]amount.Bounds{"a": b, "b": b}, rules(bounded(some(150, 0), some(150, 0))), r).Containers {
+			require.Equal(t, some(150, 0), f.Requests)
+			require.Equal(t, some(300, 0), f.Limits)
+		}
+		for _, f := range Fit(pod, map[string]amount.Bounds{"a": same(150, 0), "b": same(150, 0)}, rules(bounded(some(150, 0), some(150, 0))), r).Containers {
+			require.Equal(t, []string{"memory: limit NOT set since originalLimit is nil or 0"}, notes(f), "what meets a bound is not cut")
+			require.Equal(t, same(150, 0), f.Bounds)
+		}
+	}
+}
+
+func TestOnlyWhatThePodRangeMovedIsNoted(t *testing.T) {
+	const moved = "cpu scaled to fit the pod LimitRange"
+	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("unlimited", 100, 0, 0, 0)}}
+	got := Fit(pod, map[string]amount.Bounds{
+		"a":         {Lower: some(10, 0), Target: some(600, 0), Upper: some(5000, 0)},
+		"unlimited": {Lower: some(800, 0), Target: some(700, 0), Upper: some(600, 0)},
+	}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}}).Containers
+	require.Contains(t, notes(got[0]), moved)
+	require.NotContains(t, notes(got[1]), moved)
+	require.Equal(t, amount.Bounds{Lower: some(10, 0), Target: some(500, 0), Upper: some(500, 0)}, got[0].Bounds, "a bound that fits stays")
+	require.Equal(t, amount.Bounds{Lower: some(800, 0), Target: some(700, 0), Upper: some(600, 0)}, got[1].Bounds, "and one that was not moved, however odd")
+	got = Fit(pod, map[string]amount.Bounds{"a": {Lower: some(600, 0), Target: some(400, 0)}}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}}).Containers
+	require.Equal(t, amount.Bounds{Lower: some(400, 0), Target: some(400, 0)}, got[0].Bounds, "no bound is added")
+	require.NotContains(t, notes(got[0]), moved, "only the lower bound was")
+}
+
+func TestPodMinimumOfLimits(t *testing.T) {
+	pod := Pod{[]Container{pair("unlimited", 1000, 0, 0, 0), pair("b", 100, 200, 0, 0)}}
+	got := Fit(pod, map[string]amount.Bounds{"unlimited": same(1000, 0), "b": same(100, 0)}, Rules{}, Ranges{Pod: Range{Min: some(900, 0)}}).Containers
+	require.Equal(t, some(1000, 0), got[0].Requests)
+	require.Equal(t, some(450, 0), got[1].Requests)
+	require.Equal(t, some(900, 0), got[1].Limits, "the API server compares the sum of limits, too")
+}
+
+func TestALimitThatStaysCountsAsItIs(t *testing.T) {
+	pod := Pod{[]Container{pair("only", 100, 300, 0, 0), pair("b", 100, 100, 0, 0)}}
+	r := Rules{Entries: []Entry{{Container: "only", Rule: requestsOnly()}}}
+	got := Fit(pod, map[string]amount.Bounds{"only": same(110, 0), "b": same(180, 0)}, r, Ranges{Pod: Range{Max: some(500, 0)}}).Containers
+	require.Equal(t, some(180, 0), got[1].Requests, "300m and 180m fit")
+}
+
+// The first result would be 1m: then the limit is 1m, and allows 2m.
+func TestWhatIsGivenIsWhatWouldBeGivenAgain(t *testing.T) {
+	got := fitOne(pair("c", 2, 3, 0, 0), target(2, 0), Default(), Ranges{Container: Range{Max: some(2, 0)}})
+	require.Equal(t, some(2, 0), got.Requests)
+	require.Equal(t, some(2, 0), got.Limits)
+}
+
+func TestCutsOfBoundsAreNotNoted(t *testing.T) {
+	b := amount.Bounds{Lower: some(10, 0), Target: some(100, 0), Upper: some(900, 0)}
+	got := fitOne(pair("c", 100, 0, 0, 0), b, bounded(some(50, 0), some(500, 0)), Ranges{})
+	require.Empty(t, notes(got))
+	require.Equal(t, amount.Bounds{Lower: some(50, 0), Target: some(100, 0), Upper: some(500, 0)}, got.Bounds)
+}
+
+func TestTheRatioOfLimitToRequest(t *testing.T) {
+	ratio := Ranges{Container: Range{MaxRatio: some(3000, 0)}}
+	c := pair("c", 200, 600, 0, 0)
+	require.Equal(t, some(200, 0), fitOne(c, same(100, 0), requestsOnly(), ratio).Requests, "a limit that stays bounds the request from below")
+	require.Equal(t, some(100, 0), fitOne(c, same(100, 0), requestsOnly(), Ranges{Container: Range{Max: some(1000, 0)}}).Requests)
+	got := fitOne(c, same(100, 0), Default(), ratio)
+	require.Equal(t, some(100, 0), got.Requests, "limits that follow keep their ratio")
+	require.NotContains(t, notes(got), "cpu does not fit the container LimitRange", "just the ratio that is allowed")
+	require.Contains(t, notes(fitOne(pair("c", 200, 601, 0, 0), same(200, 0), Default(), ratio)), "cpu does not fit the container LimitRange")
+	require.NotContains(t, notes(fitOne(pair("c", 200, 0, 0, 0), same(100, 0), Default(), ratio)), "cpu does not fit the container LimitRange", "no limit, no ratio")
+}
+
+func TestBoostsAtTheirEdges(t *testing.T) {
+	boosted := func(b Boost, only bool, c Container, f Fitted) Fitted {
+		r := Default()
+		r.Boost, r.RequestsOnly = b, only
+		got, err := r.Boosted(c, f, 0)
+		require.NoError(t, err)
+		return got
+	}
+	one := Boost{Type: BoostFactor, Factor: 1}
+	require.Equal(t, some(100, 0), boosted(one, false, pair("c", 100, 0, 0, 0), Fitted{}).Requests, "a factor of one is one")
+	require.Equal(t, some(200, 0), boosted(Boost{Type: BoostFactor, Factor: 2}, true, pair("c", 100, 200, 0, 0), Fitted{}).Requests, "just the limit that stays")
+	got := boosted(Boost{Type: BoostFactor, Factor: 4}, false, pair("c", 100, 0, 0, 0), Fitted{Limits: some(250, 0)})
+	require.Equal(t, some(400, 0), got.Limits, "a limit from the default of the namespace is not below the request")
+	require.Empty(t, got.Notes)
+	got = boosted(one, false, pair("c", 100, 0, 0, 0), Fitted{Limits: some(250, 0)})
+	require.Equal(t, some(250, 0), got.Limits)
+	got = boosted(one, false, pair("c", 100, 0, 0, 0), Fitted{})
+	require.True(t, got.Limits.Empty(), "no limit comes from nothing")
+	got = boosted(Boost{Type: BoostFactor, Factor: 1 << 40}, false, pair("c", 1<<20, 1<<40, 0, 0), Fitted{})
+	require.Equal(t, amount.Amount(math.MaxInt64), got.Limits.Value(amount.CPU))
+	require.Equal(t, []string{"cpu: failed to keep limit to request ratio; capping limit to int64"}, notes(got))
+}

@@ -1,0 +1,177 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"loadline.dev/loadline/pkg/core/amount"
+)
+
+// naiveScaling is scaling as it is easiest to understand: each sum is made anew
+// whenever it is needed.
+type naiveScaling struct {
+	kind       amount.Kind
+	total      amount.Amount
+	limits, up bool
+}
+
+func (s naiveScaling) of(m member) amount.Amount {
+	if s.limits {
+		return m.limitNow()
+	}
+	return m.requestNow()
+}
+
+// naiveScale multiplies the members that can move by one factor, so that the sum
+// becomes total. A member that meets its own bound stays there and the others
+// share the rest. Where the others cannot make up for it nothing is changed.
+func naiveScale(members []member, s naiveScaling) {
+	before := make([]amount.Amount, len(members))
+	active := make([]int, 0, len(members))
+	for i, m := range members {
+		before[i] = m.value
+		if m.free && m.value > 0 && (!s.limits || m.limit > 0 && !m.pinned) {
+			active = append(active, i)
+		}
+	}
+	for {
+		met, ok := s.share(members, active)
+		if !ok {
+			for i := range members {
+				members[i].value = before[i]
+			}
+			return
+		}
+		if len(met) == 0 {
+			break
+		}
+		active = slices.DeleteFunc(active, func(i int) bool { return slices.Contains(met, i) })
+	}
+	s.finish(members, active)
+	for i := range members {
+		members[i].moved = members[i].moved || members[i].value != before[i]
+	}
+}
+
+// share gives the active members their part of the total. If some of them meet
+// a bound it moves only those and returns them. It fails when the members that
+// are not active leave nothing to share.
+func (s naiveScaling) share(members []member, active []int) (met []int, ok bool) {
+	var all, part amount.Amount
+	for _, m := range members {
+		all = all.Add(s.of(m))
+	}
+	for _, i := range active {
+		part = part.Add(s.of(members[i]))
+	}
+	total := s.total.Add(part - all)
+	if total <= 0 || part <= 0 {
+		return nil, false
+	}
+	shares := make([]amount.Amount, len(active))
+	for at, i := range active {
+		m := &members[i]
+		share, _ := m.value.Proportion(total, part)
+		m.rest = uint64(m.value)*uint64(total) - uint64(share)*uint64(part)
+		if m.rest > 0 && s.kind == amount.CPU && s.up && !s.limits {
+			share = share.Add(1) // every container rounds up, as in the reference VPA
+		}
+		shares[at] = min(max(share, m.least, 1), m.most)
+		if shares[at] != max(share, 1) {
+			m.value = shares[at]
+			met = append(met, i)
+		}
+	}
+	if len(met) == 0 {
+		for at, i := range active {
+			members[i].value = shares[at]
+		}
+	}
+	return met, true
+}
+
+// finish corrects what rounding left over, one unit for each member, the
+// largest remainder first, so that a minimum is met to the unit. (The
+// reference VPA can end some bytes below it, and the API server refuses the
+// pod.)
+func (s naiveScaling) finish(members []member, active []int) {
+	slices.SortFunc(active, func(a, b int) int {
+		return cmp.Or(cmp.Compare(members[b].rest, members[a].rest), cmp.Compare(members[a].name, members[b].name))
+	})
+	if !s.up {
+		slices.Reverse(active)
+	}
+	for range 2 { // rounding of requests and rounding of limits
+		for _, i := range active {
+			var sum amount.Amount
+			for _, m := range members {
+				sum = sum.Add(s.of(m))
+			}
+			switch m := &members[i]; {
+			case s.up && sum < s.total && m.value < m.most:
+				m.value++
+			case !s.up && sum > s.total && m.value > max(m.least, 1):
+				m.value--
+			}
+		}
+	}
+}
+
+func drawMembers(t *rapid.T) []member {
+	value := func(label string) amount.Amount {
+		return amount.Amount(rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(0, 20), rapid.Int64Range(0, 1<<34)).Draw(t, label))
+	}
+	members := make([]member, rapid.IntRange(0, 12).Draw(t, "members"))
+	for i := range members {
+		least, limit := value("least"), value("limit") // no sum saturates
+		members[i] = member{name: string(rune('a' + i)), value: value("value"), least: least, most: least + value("room"),
+			limit: limit, request: limit / amount.Amount(rapid.IntRange(1, 16).Draw(t, "ratio")), free: rapid.IntRange(0, 3).Draw(t, "free") > 0, pinned: rapid.IntRange(0, 4).Draw(t, "pinned") == 0}
+	}
+	return members
+}
+
+func TestRunningSumsGiveWhatFreshOnesDo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		members := drawMembers(t)
+		want := naiveScaling{kind: amount.Kind(rapid.IntRange(0, amount.Kinds-1).Draw(t, "kind")), limits: rapid.Bool().Draw(t, "limits"), up: rapid.Bool().Draw(t, "up"),
+			total: amount.Amount(rapid.OneOf(rapid.Int64Range(1, 100), rapid.Int64Range(1, 1<<37)).Draw(t, "total"))}
+		s := scaling{kind: want.kind, total: want.total, limits: want.limits, up: want.up, of: (*member).requestNow}
+		if s.limits {
+			s.of = (*member).limitNow
+		}
+		naive := slices.Clone(members)
+		naiveScale(naive, want)
+		scale(members, s)
+		for i := range members {
+			require.Equal(t, naive[i].value, members[i].value)
+			require.Equal(t, naive[i].moved, members[i].moved)
+		}
+	})
+}
+
+// counted is how often a balance of n containers looks at one of them.
+func counted(n int, hard bool) (looks int) {
+	members := make([]member, n)
+	for i := range members {
+		members[i] = member{name: "c", value: 100, most: 1 << 40, limit: 100, request: 100, free: true}
+		if hard { // in each round one more meets its bound
+			members[i].most = 1000 - amount.Amount(n-i)
+		}
+	}
+	scale(members, scaling{kind: amount.CPU, total: amount.Amount(n)*1000 - amount.Amount(n*n)/2, up: true, of: func(m *member) amount.Amount {
+		looks++
+		return m.value
+	}})
+	return looks
+}
+
+func TestTheWorkGrowsWithTheContainersOnly(t *testing.T) {
+	for _, hard := range []bool{false, true} {
+		few, many := counted(200, hard), counted(2000, hard)
+		require.LessOrEqual(t, many, 12*few, "hard: %t", hard)
+	}
+}

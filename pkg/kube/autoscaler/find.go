@@ -1,0 +1,120 @@
+package autoscaler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// The ConfigMap in which cluster-autoscaler says every few seconds what it does, and the
+// annotation that says when it did so last.
+const (
+	StatusNamespace = "kube-system"
+	StatusName      = "cluster-autoscaler-status"
+	updated         = "cluster-autoscaler.kubernetes.io/last-updated"
+)
+
+// fresh is how old a status may be at most. The clocks of two programs may differ.
+const fresh = time.Hour
+
+// Labels of nodes. Those of Karpenter say that a node was added for pods.
+var (
+	karpenter = []string{"karpenter.sh/nodepool", "karpenter.sh/provisioner-name"}
+	// Those of managed pools are on all nodes of such a cluster, also where none is ever
+	// added. Its autoscaler writes the ConfigMap, so they count only where that may not
+	// be read.
+	managed = []string{"cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup", "kubernetes.azure.com/agentpool"}
+)
+
+// Labels returns the labels of nodes that Find asks for.
+func Labels() []string { return slices.Concat(karpenter, managed) }
+
+// Group and resource by which the API server shows that Karpenter is installed.
+const (
+	karpenterGroup = "karpenter.sh"
+	nodePools      = "nodepools"
+)
+
+// Cluster is where Find looks.
+type Cluster struct {
+	Kube kubernetes.Interface
+	// Labelled returns the name of a node with a label; empty: there is none.
+	Labelled func(ctx context.Context, label string) (node string, err error)
+}
+
+// Find returns what shows at now that nodes are added; empty if nothing does. An error
+// says that it is not known.
+func (c Cluster) Find(ctx context.Context, now time.Time) (sign string, err error) {
+	status, err := c.Kube.CoreV1().ConfigMaps(StatusNamespace).Get(ctx, StatusName, metav1.GetOptions{})
+	hidden := apierrors.IsForbidden(err)
+	switch {
+	case err == nil && isFresh(status, now):
+		return fmt.Sprintf("ConfigMap %s/%s of cluster-autoscaler", StatusNamespace, StatusName), nil
+	case err != nil && !hidden && !apierrors.IsNotFound(err):
+		return "", fmt.Errorf("read ConfigMap %s/%s: %w", StatusNamespace, StatusName, err)
+	}
+	if sign, err = c.labelled(ctx, karpenter); sign != "" || err != nil {
+		return sign, err
+	}
+	if sign, err = c.served(); sign != "" || err != nil || !hidden {
+		return sign, err
+	}
+	return c.labelled(ctx, managed)
+}
+
+// isFresh reports whether a status was written of late. One that does not say when
+// counts.
+func isFresh(status *corev1.ConfigMap, now time.Time) bool {
+	text, _, _ := strings.Cut(status.Annotations[updated], " m=")
+	at, err := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", text)
+	return err != nil || now.Sub(at) < fresh
+}
+
+func (c Cluster) labelled(ctx context.Context, labels []string) (string, error) {
+	for _, label := range labels {
+		node, err := c.Labelled(ctx, label)
+		if err != nil {
+			return "", err
+		}
+		if node != "" {
+			return fmt.Sprintf("label %s of node %s", label, node), nil
+		}
+	}
+	return "", nil
+}
+
+// served looks whether the API server has NodePools of Karpenter.
+func (c Cluster) served() (string, error) {
+	groups, err := c.Kube.Discovery().ServerGroups()
+	if err != nil {
+		return "", fmt.Errorf("read the groups of the API server: %w", err)
+	}
+	for _, g := range groups.Groups {
+		if g.Name != karpenterGroup {
+			continue
+		}
+		resources, err := c.Kube.Discovery().ServerResourcesForGroupVersion(g.PreferredVersion.GroupVersion)
+		if err != nil {
+			return "", fmt.Errorf("read the resources of %s: %w", g.PreferredVersion.GroupVersion, err)
+		}
+		if slices.ContainsFunc(resources.APIResources, func(r metav1.APIResource) bool { return r.Name == nodePools }) {
+			return "the kind NodePool of Karpenter", nil
+		}
+	}
+	return "", nil
+}
+
+// Explain says for people what follows from a sign for evictions.
+func Explain(sign string) string {
+	if sign == "" {
+		return "evictions wait for a node with free room, because nothing shows that nodes are added"
+	}
+	return "evictions do not wait for room on nodes, because nodes seem to be added: " + sign
+}

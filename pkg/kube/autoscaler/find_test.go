@@ -1,0 +1,79 @@
+package autoscaler
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+func status(at string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status", Annotations: map[string]string{updated: at}}}
+}
+
+func TestSigns(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, StatusName, nil)
+	broken := errors.New("broken")
+	const reported = "ConfigMap kube-system/cluster-autoscaler-status of cluster-autoscaler"
+	for name, c := range map[string]struct {
+		status *corev1.ConfigMap
+		err    error
+		label  string
+		served string
+		want   string
+		failed bool
+	}{
+		"nothing":                         {},
+		"a fresh status":                  {status: status("2026-01-02 11:59:50.123456789 +0000 UTC"), want: reported},
+		"a status in another zone":        {status: status("2026-01-02 13:59:50.1 +0200 CEST m=+12.5"), want: reported},
+		"a status without a time":         {status: status(""), want: reported},
+		"a status that is left over":      {status: status("2026-01-02 10:59:50 +0000 UTC")},
+		"a node of Karpenter":             {label: "karpenter.sh/nodepool", want: "label karpenter.sh/nodepool of node n1"},
+		"a node of an old Karpenter":      {label: "karpenter.sh/provisioner-name", want: "label karpenter.sh/provisioner-name of node n1"},
+		"NodePools without a node":        {served: nodePools, want: "the kind NodePool of Karpenter"},
+		"another kind of Karpenter":       {served: "nodeclaims"},
+		"a managed pool that is fixed":    {label: "cloud.google.com/gke-nodepool"},
+		"a managed pool, status hidden":   {label: "cloud.google.com/gke-nodepool", err: forbidden, want: "label cloud.google.com/gke-nodepool of node n1"},
+		"one of EKS, status hidden":       {label: "eks.amazonaws.com/nodegroup", err: forbidden, want: "label eks.amazonaws.com/nodegroup of node n1"},
+		"one of AKS, status hidden":       {label: "kubernetes.azure.com/agentpool", err: forbidden, want: "label kubernetes.azure.com/agentpool of node n1"},
+		"status hidden, and nothing else": {err: forbidden},
+		"not known":                       {err: broken, failed: true},
+		"nodes are not known":             {label: "broken", failed: true},
+	} {
+		kube := fake.NewClientset()
+		if c.status != nil {
+			require.NoError(t, kube.Tracker().Add(c.status))
+		}
+		if c.err != nil {
+			kube.PrependReactor("get", "configmaps", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, c.err })
+		}
+		if c.served != "" {
+			kube.Resources = []*metav1.APIResourceList{{GroupVersion: "karpenter.sh/v1", APIResources: []metav1.APIResource{{Name: c.served}}}}
+		}
+		sign, err := Cluster{Kube: kube, Labelled: func(_ context.Context, label string) (string, error) {
+			switch c.label {
+			case "broken":
+				return "", broken
+			case label:
+				return "n1", nil
+			}
+			return "", nil
+		}}.Find(t.Context(), noon)
+		require.Equal(t, c.failed, err != nil, name)
+		require.Equal(t, c.want, sign, name)
+	}
+	require.Contains(t, Explain(""), "wait for a node with free room")
+	require.Contains(t, Explain("x"), "do not wait for room on nodes, because nodes seem to be added: x")
+	require.Len(t, Labels(), 5)
+}

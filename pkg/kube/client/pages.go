@@ -1,0 +1,137 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/informers/apps"
+	"k8s.io/client-go/informers/core"
+	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// pageSize is how many objects are asked for at once.
+const pageSize = 500
+
+// factory is a factory whose informers of pods and ReplicaSets, of which a cluster
+// has the most, never hold a whole list of untrimmed objects. Servers stream the
+// first list since Kubernetes 1.34, and informers trim each object as it comes;
+// from older ones the list is read in pages, each trimmed before the next.
+type factory struct {
+	informers.SharedInformerFactory
+
+	namespace string
+	tweak     func(*metav1.ListOptions)
+	trim      cache.TransformFunc
+}
+
+// Core returns the informers of the core group.
+func (f *factory) Core() core.Interface { return core.New(f, f.namespace, f.tweak) }
+
+// Apps returns the informers of the group apps.
+func (f *factory) Apps() apps.Interface { return apps.New(f, f.namespace, f.tweak) }
+
+// InformerFor returns the informer of a kind, which the function makes if there is
+// none and the kind is not one of those that are read in pages.
+func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	switch object.(type) {
+	case *corev1.Pod:
+		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+			pods := kube.CoreV1().Pods(f.namespace)
+			list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) }
+			return f.informer(kube, object, resync, list, pods.Watch)
+		}
+	case *appsv1.ReplicaSet:
+		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+			sets := kube.AppsV1().ReplicaSets(f.namespace)
+			list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return sets.List(ctx, o) }
+			return f.informer(kube, object, resync, list, sets.Watch)
+		}
+	}
+	return f.SharedInformerFactory.InformerFor(object, create)
+}
+
+type lister func(context.Context, metav1.ListOptions) (runtime.Object, error)
+
+func (f *factory) informer(kube kubernetes.Interface, object runtime.Object, resync time.Duration, list lister, watching func(context.Context, metav1.ListOptions) (watch.Interface, error)) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			f.tweak(&o)
+			return f.pages(ctx, o, list)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			f.tweak(&o)
+			return watching(ctx, o)
+		},
+	}, kube), object, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+}
+
+// trimmed is a list of trimmed objects.
+type trimmed struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+
+	Items []runtime.Object
+}
+
+// DeepCopyObject returns a list with the same objects: nobody may change them.
+func (l *trimmed) DeepCopyObject() runtime.Object {
+	other := *l
+	return &other
+}
+
+// pages reads a whole list. It asks for the present state, whichever was asked for,
+// since a server has pages of no other.
+func (f *factory) pages(ctx context.Context, o metav1.ListOptions, list lister) (runtime.Object, error) {
+	o.ResourceVersion, o.ResourceVersionMatch, o.Continue, o.Limit = "", "", "", pageSize
+	all := &trimmed{}
+	for {
+		page, err := list(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		err = meta.EachListItem(page, func(object runtime.Object) error {
+			kept, err := f.trim(object)
+			if err != nil {
+				return err
+			}
+			item, ok := kept.(runtime.Object)
+			if !ok {
+				return fmt.Errorf("a trimmed %T is no API object", object)
+			}
+			all.Items = append(all.Items, item)
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("trim a page of a list: %w", err)
+		}
+		about, err := meta.ListAccessor(page)
+		if err != nil {
+			return nil, fmt.Errorf("read a page of a list: %w", err)
+		}
+		all.ResourceVersion, o.Continue = about.GetResourceVersion(), about.GetContinue()
+		if o.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+// GetObjectKind returns a kind that cannot be set: informers need none.
+func (r *ReplicaSet) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject returns a copy; its owner and selector are those of r, which
+// nobody may change.
+func (r *ReplicaSet) DeepCopyObject() runtime.Object {
+	other := *r
+	return &other
+}

@@ -1,0 +1,328 @@
+package client
+
+import (
+	"bytes"
+	"runtime"
+	"slices"
+	"sync"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+// Trimmer trims the objects of informers, and lets those that have the same labels,
+// containers or amounts have them once: pods of a ReplicaSet differ in little more
+// than their names, and a map of two quantities takes 700 bytes. Parts that no
+// object has any more are forgotten. Its zero value is ready, and it is safe for
+// concurrent use.
+//
+// What it returns shares memory with other objects in the cache: changing it in
+// place would change them, too.
+type Trimmer struct {
+	mu       sync.Mutex
+	text     text // of the digest that is being made
+	lists    pool[corev1.ResourceList]
+	words    pool[map[string]string]
+	kins     pool[kin]
+	policies pool[[]corev1.ContainerResizePolicy]
+	shapes   pool[shape]
+	states   pool[states]
+}
+
+// amounts are lists that one object uses.
+type amounts []*part[corev1.ResourceList]
+
+// kin is what the pods of one owner have in common.
+type kin struct {
+	namespace   string
+	annotations map[string]string
+	owners      []metav1.OwnerReference
+}
+
+// shape is what pods of one revision have in common, as long as they have the same
+// sizes.
+type shape struct {
+	containers, init []corev1.Container
+	amounts          amounts
+	policies         []*part[[]corev1.ContainerResizePolicy]
+}
+
+// states is what the statuses of pods that run well have in common.
+type states struct {
+	containers, init []corev1.ContainerStatus
+	amounts          amounts // but those of a shape
+}
+
+// Trim is a cache.TransformFunc. It keeps of an object what Trim keeps. A pod that
+// it has trimmed before is returned as it is: informers ask twice when they fill
+// their caches.
+func (t *Trimmer) Trim(object any) (any, error) {
+	switch o := object.(type) {
+	case *corev1.Pod:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.trimmed(o) {
+			return o, nil
+		}
+		return t.sharePod(trimPod(o)), nil
+	case *vpav1.VerticalPodAutoscaler:
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return t.shareVPA(trimVPA(o)), nil
+	}
+	return Trim(object)
+}
+
+// trimmed reports whether a pod has the containers that pods of its shape share.
+func (t *Trimmer) trimmed(p *corev1.Pod) bool {
+	if len(p.Spec.Containers) == 0 {
+		return false
+	}
+	known := t.shapes.held[t.shapeOf(p)]
+	return known != nil && &known.value.containers[0] == &p.Spec.Containers[0]
+}
+
+// holdings are the parts that one pod uses.
+type holdings struct {
+	of     *Trimmer
+	kin    *part[kin]
+	labels *part[map[string]string] // apart, because they may name the pod
+	shape  *part[shape]
+	states *part[states]
+	node   unique.Handle[string]
+}
+
+// sharePod gives a pod that has just been trimmed the parts that others have, too.
+func (t *Trimmer) sharePod(p *corev1.Pod) *corev1.Pod {
+	h := holdings{of: t, kin: t.shareKin(p), labels: t.shareWords(p.Labels), shape: t.shareShape(p), node: unique.Make(p.Spec.NodeName)}
+	h.states = t.shareStates(p, &h.shape.value)
+	p.Namespace, p.Annotations, p.OwnerReferences = h.kin.value.namespace, h.kin.value.annotations, h.kin.value.owners
+	p.Labels, p.Spec.NodeName = h.labels.value, h.node.Value()
+	p.Spec.Containers, p.Spec.InitContainers = h.shape.value.containers, h.shape.value.init
+	p.Status.ContainerStatuses, p.Status.InitContainerStatuses = h.states.value.containers, h.states.value.init
+	runtime.AddCleanup(p, holdings.release, h)
+	return p
+}
+
+// release takes a pod that is gone from its parts.
+func (h holdings) release() {
+	t := h.of
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kins.leave(h.kin)
+	t.words.leave(h.labels)
+	if t.shapes.leave(h.shape) {
+		t.leave(h.shape.value.amounts)
+		for _, policy := range h.shape.value.policies {
+			t.policies.leave(policy)
+		}
+	}
+	if t.states.leave(h.states) {
+		t.leave(h.states.value.amounts)
+	}
+}
+
+func (t *Trimmer) leave(amounts amounts) {
+	for _, list := range amounts {
+		t.lists.leave(list)
+	}
+}
+
+func (t *Trimmer) shareWords(m map[string]string) *part[map[string]string] {
+	t.text = t.text[:0]
+	t.text.words(m)
+	d := t.text.digest()
+	if known := t.words.find(d); known != nil {
+		return known
+	}
+	return t.words.add(d, m)
+}
+
+func (t *Trimmer) shareKin(p *corev1.Pod) *part[kin] {
+	t.text = t.text[:0]
+	t.text.word(p.Namespace)
+	t.text.words(p.Annotations)
+	t.text.owners(p.OwnerReferences)
+	d := t.text.digest()
+	if known := t.kins.find(d); known != nil {
+		return known
+	}
+	return t.kins.add(d, kin{p.Namespace, p.Annotations, p.OwnerReferences})
+}
+
+func (t *Trimmer) shareList(list corev1.ResourceList) *part[corev1.ResourceList] {
+	t.text = t.text[:0]
+	t.text.list(list)
+	d := t.text.digest()
+	if known := t.lists.find(d); known != nil {
+		return known
+	}
+	return t.lists.add(d, list)
+}
+
+// share replaces lists, and notes that they are used.
+func (t *Trimmer) share(uses amounts, lists ...*corev1.ResourceList) amounts {
+	for _, list := range lists {
+		if *list == nil {
+			continue
+		}
+		known := t.shareList(*list)
+		*list, uses = known.value, append(uses, known)
+	}
+	return uses
+}
+
+func (t *Trimmer) sharePolicy(policy []corev1.ContainerResizePolicy) *part[[]corev1.ContainerResizePolicy] {
+	t.text = t.text[:0]
+	t.text.policy(policy)
+	d := t.text.digest()
+	if known := t.policies.find(d); known != nil {
+		return known
+	}
+	return t.policies.add(d, policy)
+}
+
+// shapeOf returns the digest of the containers of a pod, trimmed or not.
+func (t *Trimmer) shapeOf(p *corev1.Pod) digest {
+	t.text = t.text[:0]
+	for _, containers := range [...][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+		t.text.number(int64(len(containers)))
+		for i := range containers {
+			c := &containers[i]
+			t.text.word(c.Name)
+			t.text.yes(c.RestartPolicy != nil)
+			if c.RestartPolicy != nil {
+				t.text.word(string(*c.RestartPolicy))
+			}
+			t.text.policy(c.ResizePolicy)
+			t.text.resources(&c.Resources)
+		}
+	}
+	return t.text.digest()
+}
+
+func (t *Trimmer) shareShape(p *corev1.Pod) *part[shape] {
+	d := t.shapeOf(p)
+	if known := t.shapes.find(d); known != nil {
+		return known
+	}
+	count := len(p.Spec.Containers) + len(p.Spec.InitContainers)
+	added := shape{containers: p.Spec.Containers, init: p.Spec.InitContainers,
+		amounts: make(amounts, 0, 2*count), policies: make([]*part[[]corev1.ContainerResizePolicy], 0, count)}
+	for _, containers := range [...][]corev1.Container{added.containers, added.init} {
+		for i := range containers {
+			c := &containers[i]
+			added.amounts = t.share(added.amounts, &c.Resources.Requests, &c.Resources.Limits)
+			if c.ResizePolicy != nil {
+				policy := t.sharePolicy(c.ResizePolicy)
+				c.ResizePolicy, added.policies = policy.value, append(added.policies, policy)
+			}
+		}
+	}
+	return t.shapes.add(d, added)
+}
+
+// shareStates takes the resources of statuses from the containers of a pod where
+// they are what those ask for, as nearly always.
+func (t *Trimmer) shareStates(p *corev1.Pod, of *shape) *part[states] {
+	t.text = t.text[:0]
+	for _, statuses := range [...][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
+		t.text.number(int64(len(statuses)))
+		for i := range statuses {
+			t.text.status(&statuses[i])
+		}
+	}
+	d := t.text.digest()
+	if known := t.states.find(d); known != nil {
+		return known
+	}
+	added := states{containers: p.Status.ContainerStatuses, init: p.Status.InitContainerStatuses}
+	for _, part := range [...]struct {
+		statuses   []corev1.ContainerStatus
+		containers []corev1.Container
+	}{{added.containers, of.containers}, {added.init, of.init}} {
+		for i := range part.statuses {
+			s := &part.statuses[i]
+			if s.Resources == nil {
+				continue
+			}
+			if asked := t.asked(s, part.containers); asked != nil {
+				s.Resources = asked
+				continue
+			}
+			added.amounts = t.share(added.amounts, &s.Resources.Requests, &s.Resources.Limits)
+		}
+	}
+	return t.states.add(d, added)
+}
+
+// asked returns what the container of a status asks for, if that is what it has.
+func (t *Trimmer) asked(s *corev1.ContainerStatus, containers []corev1.Container) *corev1.ResourceRequirements {
+	at := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name })
+	if at < 0 {
+		return nil
+	}
+	t.text = t.text[:0]
+	t.text.resources(s.Resources)
+	has := len(t.text)
+	t.text.resources(&containers[at].Resources)
+	if !bytes.Equal(t.text[:has], t.text[has:]) {
+		return nil
+	}
+	return &containers[at].Resources
+}
+
+// status writes what trimStatuses keeps of a container's status.
+func (t *text) status(s *corev1.ContainerStatus) {
+	t.word(s.Name)
+	t.yes(s.Ready)
+	t.number(int64(s.RestartCount))
+	t.state(&s.State)
+	t.state(&s.LastTerminationState)
+	t.yes(s.Resources != nil)
+	if s.Resources != nil {
+		t.resources(s.Resources)
+	}
+}
+
+func (t *text) state(s *corev1.ContainerState) {
+	t.yes(s.Waiting != nil)
+	if s.Waiting != nil {
+		t.word(s.Waiting.Reason)
+	}
+	t.yes(s.Running != nil)
+	t.yes(s.Terminated != nil)
+	if end := s.Terminated; end != nil {
+		t.word(end.Reason)
+		t.word(end.ContainerID)
+		t.number(end.StartedAt.UnixNano())
+		t.number(end.FinishedAt.UnixNano())
+	}
+}
+
+// shareVPA gives a VPA that has just been trimmed amounts that others have, too.
+func (t *Trimmer) shareVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
+	var uses amounts
+	if policy := v.Spec.ResourcePolicy; policy != nil {
+		for i := range policy.ContainerPolicies {
+			uses = t.share(uses, &policy.ContainerPolicies[i].MinAllowed, &policy.ContainerPolicies[i].MaxAllowed)
+		}
+	}
+	if r := v.Status.Recommendation; r != nil {
+		for i := range r.ContainerRecommendations {
+			c := &r.ContainerRecommendations[i]
+			uses = t.share(uses, &c.Target, &c.LowerBound, &c.UpperBound, &c.UncappedTarget)
+		}
+	}
+	if len(uses) > 0 {
+		runtime.AddCleanup(v, func(uses amounts) {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			t.leave(uses)
+		}, slices.Clone(uses))
+	}
+	return v
+}

@@ -1,0 +1,185 @@
+package client
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/testkit/crowd"
+)
+
+// few is a cluster of two Deployments with three pods each.
+var few = crowd.Cluster{Pods: 6, Deployments: 2, Revisions: 2, Nodes: 3}
+
+func trimmedPod(t *testing.T, trimmer *Trimmer, pod *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	got, err := trimmer.Trim(pod)
+	require.NoError(t, err)
+	return got.(*corev1.Pod)
+}
+
+// Sharing must not change what a pod says.
+func TestATrimmerKeepsOfAPodWhatTrimKeeps(t *testing.T) {
+	var trimmer Trimmer
+	for i := range few.Pods {
+		whole := few.Pod(i)
+		want := trimmedPod(t, new(Trimmer), few.Pod(i))
+		got := trimmedPod(t, &trimmer, whole)
+		require.True(t, apiequality.Semantic.DeepEqual(want, got))
+		require.True(t, apiequality.Semantic.DeepEqual(few.Pod(i), whole), "the original is untouched")
+		require.Same(t, got, trimmedPod(t, &trimmer, got), "an informer that fills its cache trims twice")
+	}
+}
+
+// Each change of a pod must show, however much it has in common with others.
+func TestPodsThatDifferShareOnlyWhatIsEqual(t *testing.T) {
+	var trimmer Trimmer
+	base := trimmedPod(t, &trimmer, few.Pod(0))
+	list := func(text string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}
+	}
+	always := corev1.ContainerRestartPolicyAlways
+	for name, change := range map[string]func(*corev1.Pod){
+		"label":             func(p *corev1.Pod) { p.Labels["app"] = "other" },
+		"kind of owner":     func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "Thing" },
+		"label moved":       func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b,c=d"} },
+		"annotation":        func(p *corev1.Pod) { p.Annotations["vpaUpdates"] = "other" },
+		"no annotations":    func(p *corev1.Pod) { p.Annotations = nil },
+		"owner":             func(p *corev1.Pod) { p.OwnerReferences[0].Name = "other" },
+		"no controller":     func(p *corev1.Pod) { p.OwnerReferences[0].Controller = nil },
+		"container":         func(p *corev1.Pod) { p.Spec.Containers[1].Name = "other" },
+		"request":           func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("7") },
+		"number format":     func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("1Ki") },
+		"limit":             func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = nil },
+		"empty limit":       func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{} },
+		"claim":             func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}} },
+		"resize policy":     func(p *corev1.Pod) { p.Spec.Containers[0].ResizePolicy[1].RestartPolicy = corev1.RestartContainer },
+		"sidecar":           func(p *corev1.Pod) { p.Spec.InitContainers[0].RestartPolicy = &always },
+		"node":              func(p *corev1.Pod) { p.Spec.NodeName = "other" },
+		"phase":             func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed },
+		"not ready":         func(p *corev1.Pod) { p.Status.Conditions[2].Status = corev1.ConditionFalse },
+		"container unready": func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Ready = false },
+		"restart":           func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount++ },
+		"sizes in force":    func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources.Requests = list("7") },
+		"no sizes in force": func(p *corev1.Pod) { p.Status.ContainerStatuses[0].Resources = nil },
+		"waits": func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "x"}}
+		},
+		"killed": func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", ContainerID: "a", FinishedAt: metav1.Unix(5, 0)}
+		},
+		"killed later": func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", ContainerID: "a", FinishedAt: metav1.Unix(6, 0)}
+		},
+	} {
+		pod := few.Pod(0)
+		change(pod)
+		alone := trimmedPod(t, new(Trimmer), pod)
+		got := trimmedPod(t, &trimmer, pod)
+		require.Equal(t, alone.Spec.Containers[0].Resources.Limits == nil, got.Spec.Containers[0].Resources.Limits == nil, name)
+		require.True(t, apiequality.Semantic.DeepEqual(alone, got), name)
+		require.False(t, apiequality.Semantic.DeepEqual(base, got) && shown(base) == shown(got), name)
+	}
+}
+
+// shown prints number formats and empty lists, in which a comparison sees no difference.
+func shown(p *corev1.Pod) string {
+	r := p.Spec.Containers[0].Resources
+	return fmt.Sprintf("%v %v %v", r.Requests.Cpu(), r.Limits == nil, p.Annotations == nil)
+}
+
+// Parts live as long as one of the objects that have them, and no longer.
+func TestATrimmerForgetsPartsThatNobodyHas(t *testing.T) {
+	var trimmer Trimmer
+	held := func() [6]int {
+		trimmer.mu.Lock()
+		defer trimmer.mu.Unlock()
+		return [6]int{len(trimmer.policies.held), len(trimmer.words.held), len(trimmer.kins.held), len(trimmer.shapes.held), len(trimmer.states.held), len(trimmer.lists.held)}
+	}
+	first, second, other := trimmedPod(t, &trimmer, few.Pod(0)), trimmedPod(t, &trimmer, few.Pod(1)), trimmedPod(t, &trimmer, few.Pod(5))
+	require.Equal(t, &first.Spec.Containers[0], &second.Spec.Containers[0])
+	require.Same(t, &first.Spec.Containers[0], &second.Spec.Containers[0], "pods of a revision have the same containers")
+	require.Same(t, &first.Status.ContainerStatuses[0], &second.Status.ContainerStatuses[0])
+	require.Equal(t, 2, held()[3], "of two Deployments")
+	vpa, err := trimmer.Trim(few.VPA(1))
+	require.NoError(t, err)
+	full := held()
+	runtime.KeepAlive(first)
+	runtime.KeepAlive(other)
+	require.Eventually(t, func() bool { runtime.GC(); return held()[3] == 1 }, 10*time.Second, time.Millisecond, "the other Deployment has no pod any more")
+	require.Same(t, &second.Spec.Containers[0], &trimmedPod(t, &trimmer, few.Pod(2)).Spec.Containers[0])
+	require.Less(t, held()[5], full[5])
+	runtime.KeepAlive(second)
+	runtime.KeepAlive(vpa)
+	require.Eventually(t, func() bool { runtime.GC(); return held() == [6]int{} }, 10*time.Second, time.Millisecond)
+}
+
+func TestVPAsShareEqualAmounts(t *testing.T) {
+	var trimmer Trimmer
+	trim := func(i int) *vpav1.VerticalPodAutoscaler {
+		whole := few.VPA(i)
+		got, err := trimmer.Trim(whole)
+		require.NoError(t, err)
+		require.True(t, apiequality.Semantic.DeepEqual(few.VPA(i), whole), "the original is untouched")
+		return got.(*vpav1.VerticalPodAutoscaler)
+	}
+	one, two := trim(0), trim(1)
+	require.True(t, apiequality.Semantic.DeepEqual(few.VPA(1).Status, two.Status))
+	require.True(t, apiequality.Semantic.DeepEqual(few.VPA(1).Spec, two.Spec))
+	lists := len(trimmer.lists.held)
+	require.Equal(t, 1+2+3+3, lists, "the policy, floor and two upper bounds of one, two containers of the other")
+	runtime.KeepAlive(one)
+	runtime.KeepAlive(two)
+}
+
+// What a cached object may cost, its keys in the cache not included.
+func TestCachedObjectsAreSmall(t *testing.T) {
+	c := crowd.Cluster{Pods: 1_000, Deployments: 200, Revisions: 11, Nodes: 100}
+	for name, o := range map[string]struct {
+		count, most int
+		object      func(i int) any
+	}{
+		"pod":         {c.Pods, 2900, func(i int) any { return c.Pod(i) }},
+		"replica set": {c.Deployments * c.Revisions, 300, func(i int) any { return c.ReplicaSet(i) }},
+		"VPA":         {c.Deployments, 3200, func(i int) any { return c.VPA(i) }},
+	} {
+		before, trimmer, kept := crowd.Live(), new(Trimmer), make([]any, o.count)
+		for i := range kept {
+			var err error
+			kept[i], err = trimmer.Trim(decoded(t, o.object(i)))
+			require.NoError(t, err)
+		}
+		each := int(crowd.Live()-before) / o.count
+		require.LessOrEqual(t, each, o.most, "bytes of a %s", strings.ToUpper(name))
+		t.Logf("%s: %d bytes", name, each)
+		runtime.KeepAlive(kept)
+		runtime.KeepAlive(trimmer)
+	}
+}
+
+// decoded is an object as a client reads it, which shares nothing with others.
+func decoded(t *testing.T, object any) any {
+	t.Helper()
+	switch o := object.(type) {
+	case *corev1.Pod:
+		data, err := o.Marshal()
+		require.NoError(t, err)
+		read := &corev1.Pod{}
+		require.NoError(t, read.Unmarshal(data))
+		return read
+	case interface {
+		DeepCopy() *vpav1.VerticalPodAutoscaler
+	}:
+		return o.DeepCopy()
+	}
+	return object
+}

@@ -1,0 +1,96 @@
+package target
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/client"
+)
+
+// at is a VPA in a generation, of which the recommender has seen another.
+func at(generation, seen int64, target string) *vpav1.VerticalPodAutoscaler {
+	v := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", UID: "1", Generation: generation}}
+	v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: target}
+	v.Status.ObservedGeneration = seen
+	return v
+}
+
+func TestOnlyAChangeOfTheTargetMakesARecommendationOutdated(t *testing.T) {
+	for name, c := range map[string]struct {
+		seen     []*vpav1.VerticalPodAutoscaler
+		outdated bool // the last of them
+	}{
+		"nothing is known of it":           {[]*vpav1.VerticalPodAutoscaler{at(5, 4, "a")}, true},
+		"nobody says what was seen":        {[]*vpav1.VerticalPodAutoscaler{at(5, 0, "a")}, false},
+		"up to date":                       {[]*vpav1.VerticalPodAutoscaler{at(5, 5, "a")}, false},
+		"another part changed":             {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "a")}, false},
+		"the target changed":               {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "b")}, true},
+		"and something else":               {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "b"), at(6, 4, "b")}, true},
+		"the recommender follows":          {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "b"), at(6, 4, "b"), at(6, 5, "b")}, false},
+		"there and back":                   {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 4, "b"), at(6, 5, "a")}, true},
+		"there and back, seen late":        {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(6, 5, "a"), at(5, 4, "b"), at(6, 5, "a")}, true},
+		"an old state, seen late":          {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), at(5, 5, "b"), at(4, 4, "a"), at(5, 5, "b")}, false},
+		"the same target, another version": {[]*vpav1.VerticalPodAutoscaler{at(4, 4, "a"), spelled(at(5, 4, "a"))}, false},
+	} {
+		var g Generations
+		for _, v := range c.seen {
+			g.see(v, true)
+		}
+		require.Equal(t, c.outdated, g.Outdated(c.seen[len(c.seen)-1]), name)
+	}
+	var none *Generations
+	require.True(t, none.Outdated(at(5, 4, "a")))
+	require.False(t, none.Outdated(at(5, 5, "a")))
+}
+
+func spelled(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
+	v.Spec.TargetRef.APIVersion = "apps/v1beta2"
+	return v
+}
+
+func TestANamesakeBeginsAnew(t *testing.T) {
+	var g Generations
+	g.see(at(1, 0, "a"), true)
+	again := at(5, 4, "a")
+	again.UID = types.UID("2")
+	require.True(t, g.Outdated(again))
+}
+
+func TestGenerationsFollowAnInformer(t *testing.T) {
+	clients := vpafake.NewClientset(at(4, 4, "a"))
+	f := client.VPAFactory(clients, "")
+	informer := f.Autoscaling().V1().VerticalPodAutoscalers().Informer()
+	var g Generations
+	require.NoError(t, g.Watch(informer))
+	ctx, stop := context.WithCancel(t.Context())
+	f.Start(ctx.Done())
+	t.Cleanup(func() { stop(); f.Shutdown() })
+	require.NoError(t, client.Sync(ctx, map[string]cache.InformerSynced{"vpas": informer.HasSynced}))
+	known := func() (s sighting, found bool) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		s, found = g.known[cache.NewObjectName("ns", "v")]
+		return s, found
+	}
+	eventually := func(holds func() bool) { require.Eventually(t, holds, 10*time.Second, time.Millisecond) }
+	eventually(func() bool { _, found := known(); return found })
+	require.False(t, g.Outdated(at(5, 4, "a")))
+	api := clients.AutoscalingV1().VerticalPodAutoscalers("ns")
+	_, err := api.Update(ctx, at(6, 5, "b"), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	eventually(func() bool { s, _ := known(); return s.since == 6 })
+	require.NoError(t, api.Delete(ctx, "v", metav1.DeleteOptions{}))
+	eventually(func() bool { _, found := known(); return !found })
+	require.True(t, g.Outdated(at(7, 6, "b")))
+	_, found := known()
+	require.False(t, found, "what is gone is not remembered because somebody still has it")
+}

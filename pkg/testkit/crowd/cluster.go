@@ -1,0 +1,301 @@
+package crowd
+
+import (
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+// Cluster says how many objects there are. Each Deployment has one VPA.
+type Cluster struct {
+	Pods        int
+	Deployments int
+	Revisions   int // ReplicaSets of a Deployment; the pods are of the last one
+	Nodes       int
+}
+
+// perNamespace is how many Deployments a namespace has.
+const perNamespace = 20
+
+// born is when everything was created.
+var born = metav1.NewTime(time.Date(2026, 3, 1, 8, 0, 0, 0, time.UTC))
+
+// workload is what the objects of one Deployment have in common.
+type workload struct {
+	number          int
+	name, namespace string
+}
+
+func (c Cluster) workload(i int) workload {
+	words := [...]string{"checkout", "catalogue", "search", "billing", "session", "recommendation", "inventory", "mail"}
+	parts := [...]string{"api", "worker", "gateway", "indexer", "frontend"}
+	return workload{i, fmt.Sprintf("%s-%s-%d", words[i%len(words)], parts[i/3%len(parts)], i), fmt.Sprintf("team-%d", i/perNamespace)}
+}
+
+// hash is the name of a revision.
+func (w workload) hash(revision int) string {
+	return fmt.Sprintf("%x", 0x5f3759df^uint32(w.number*2654435761+revision*40503))
+}
+
+func (w workload) set(revision int) string { return w.name + "-" + w.hash(revision) }
+
+func uid(kind, a, b int) types.UID {
+	return types.UID(fmt.Sprintf("%08x-%04x-4000-8000-%012x", kind, b&0xffff, a))
+}
+
+func (w workload) labels() map[string]string {
+	return map[string]string{
+		"app": w.name, "app.kubernetes.io/name": w.name, "app.kubernetes.io/instance": w.name + "-production",
+		"app.kubernetes.io/managed-by": "Helm", "app.kubernetes.io/version": "2.14." + fmt.Sprint(w.number%9), "team": w.namespace,
+	}
+}
+
+func (w workload) podLabels(revision int) map[string]string {
+	l := w.labels()
+	l["pod-template-hash"] = w.hash(revision)
+	return l
+}
+
+// managed are the managed fields of an object that so many writers share.
+func managed(writers int) (fields []metav1.ManagedFieldsEntry) {
+	text := `{"f:metadata":{"f:labels":{".":{},"f:app":{},"f:pod-template-hash":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"app\"}":{".":{},"f:env":{".":{}` +
+		`,"k:{\"name\":\"DATABASE_URL\"}":{".":{},"f:name":{},"f:value":{}},"k:{\"name\":\"LOG_LEVEL\"}":{".":{},"f:name":{},"f:value":{}}},"f:image":{},"f:imagePullPolicy":{},"f:livenessProbe":{".":{},` +
+		`"f:failureThreshold":{},"f:httpGet":{".":{},"f:path":{},"f:port":{},"f:scheme":{}}},"f:resources":{".":{},"f:limits":{".":{},"f:cpu":{},"f:memory":{}}}}},"f:dnsPolicy":{},"f:schedulerName":{}}}`
+	for i := range writers {
+		fields = append(fields, metav1.ManagedFieldsEntry{
+			Manager: [...]string{"kube-controller-manager", "kubelet", "kubectl-client-side-apply"}[i%3], Operation: metav1.ManagedFieldsOperationUpdate,
+			APIVersion: "v1", Time: &born, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(text),
+		})
+	}
+	return fields
+}
+
+func amounts(cpu, memory int64) corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewMilliQuantity(cpu, resource.DecimalSI),
+		corev1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI),
+	}
+}
+
+// sizes are the resources of a container: of the first one as a VPA gives them,
+// different for each workload; a sidecar has the same everywhere.
+func (w workload) sizes(container int) corev1.ResourceRequirements {
+	if container > 0 {
+		return corev1.ResourceRequirements{Requests: amounts(100, 128<<20), Limits: amounts(2000, 1<<30)}
+	}
+	cpu, memory := int64(25+w.number*37%3971), int64(250<<20+w.number*7919%100_003<<12)
+	return corev1.ResourceRequirements{Requests: amounts(cpu, memory), Limits: amounts(2*cpu, 2*memory)}
+}
+
+var containers = [...]string{"app", "istio-proxy"}
+
+func (w workload) container(name string, sizes corev1.ResourceRequirements) corev1.Container {
+	c := corev1.Container{
+		Name: name, Image: "registry.example.com/" + w.namespace + "/" + w.name + ":2.14.3", ImagePullPolicy: corev1.PullIfNotPresent,
+		Command: []string{"/usr/local/bin/" + name}, Args: []string{"--config=/etc/app/config.yaml", "--port=8080"},
+		Ports:     []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}, {Name: "metrics", ContainerPort: 9090, Protocol: corev1.ProtocolTCP}},
+		Resources: sizes, TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+		ResizePolicy: []corev1.ContainerResizePolicy{
+			{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.NotRequired}, {ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.NotRequired}},
+	}
+	for i := range 10 {
+		c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("SETTING_%d_OF_THE_SERVICE", i), Value: fmt.Sprintf("value-%d-of-%s", i, w.name)})
+	}
+	for i := range 4 {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: fmt.Sprintf("volume-%d", i), MountPath: fmt.Sprintf("/var/run/mounted/%d", i), ReadOnly: true})
+	}
+	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080), Scheme: corev1.URISchemeHTTP}},
+		TimeoutSeconds: 1, PeriodSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3}
+	c.LivenessProbe, c.ReadinessProbe = probe, probe
+	return c
+}
+
+func (w workload) spec() corev1.PodSpec {
+	grace := int64(30)
+	spec := corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace, DNSPolicy: corev1.DNSClusterFirst,
+		ServiceAccountName: w.name, SchedulerName: corev1.DefaultSchedulerName, SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(bool)},
+		InitContainers: []corev1.Container{w.container("migrate", corev1.ResourceRequirements{Requests: amounts(10, 64<<20), Limits: amounts(100, 128<<20)})},
+	}
+	for i, name := range containers {
+		spec.Containers = append(spec.Containers, w.container(name, w.sizes(i)))
+	}
+	for i := range 5 {
+		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: fmt.Sprintf("volume-%d", i), VolumeSource: corev1.VolumeSource{
+			ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: w.name + "-config"}}}})
+	}
+	for _, key := range []string{"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"} {
+		seconds := int64(300)
+		spec.Tolerations = append(spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds})
+	}
+	return spec
+}
+
+// Pod returns a pod. The Deployments have equally many, give or take one; pods of
+// a Deployment follow each other, as in a list of the API server.
+func (c Cluster) Pod(i int) *corev1.Pod {
+	w := c.workload(i * c.Deployments / c.Pods)
+	revision, controller := c.Revisions-1, true
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("%s-%05x", w.set(revision), i), GenerateName: w.set(revision) + "-", Namespace: w.namespace, UID: uid(1, i, 0),
+			ResourceVersion: fmt.Sprint(900_000_000 + i), Generation: 1, CreationTimestamp: metav1.NewTime(born.Add(time.Duration(i) * time.Second)),
+			Labels: w.podLabels(revision), ManagedFields: managed(3),
+			Annotations: map[string]string{
+				"checksum/config": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "prometheus.io/scrape": "true", "prometheus.io/port": "9090",
+				"sidecar.istio.io/status": `{"initContainers":["istio-init"],"containers":["istio-proxy"],"volumes":["istio-envoy","istio-data","istio-token"]}`,
+				"vpaUpdates":              "Pod resources updated by " + w.name + ": container 0: cpu request, memory request, cpu limit, memory limit",
+				"vpaObservedContainers":   "app, istio-proxy",
+			},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: w.set(revision), UID: uid(3, w.number, revision), Controller: &controller, BlockOwnerDeletion: &controller}},
+		},
+		Spec: w.spec(),
+	}
+	pod.Spec.NodeName = nodeName(i * 7 % c.Nodes)
+	w.status(pod, i)
+	return pod
+}
+
+// status makes a pod run. Of ten pods one was restarted once, and of a hundred one
+// was killed for want of memory.
+func (w workload) status(pod *corev1.Pod, i int) {
+	started := metav1.NewTime(pod.CreationTimestamp.Add(4 * time.Second))
+	pod.Status = corev1.PodStatus{
+		ObservedGeneration: 1, Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable, StartTime: &started,
+		HostIP: "10.0.0.1", HostIPs: []corev1.HostIP{{IP: "10.0.0.1"}}, PodIP: "10.1.0.1", PodIPs: []corev1.PodIP{{IP: "10.1.0.1"}},
+	}
+	for _, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled} {
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, ObservedGeneration: 1, LastTransitionTime: started})
+	}
+	status := func(n int, name string, sizes corev1.ResourceRequirements) corev1.ContainerStatus {
+		ready := true
+		return corev1.ContainerStatus{
+			Name: name, Ready: true, Started: &ready, Image: "registry.example.com/" + w.namespace + "/" + w.name + ":2.14.3",
+			ImageID:     "registry.example.com/" + w.namespace + "/" + w.name + "@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+			ContainerID: containerID(i, n), AllocatedResources: sizes.Requests, Resources: &sizes,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: started}},
+		}
+	}
+	done := status(9, "migrate", pod.Spec.InitContainers[0].Resources)
+	done.State = corev1.ContainerState{Terminated: ended(i, 9, "Completed", started)}
+	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{done}
+	for n, name := range containers {
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, status(n, name, w.sizes(n)))
+	}
+	if i%10 == 3 {
+		reason := "Error"
+		if i%100 == 3 {
+			reason = "OOMKilled"
+		}
+		app := &pod.Status.ContainerStatuses[0]
+		app.RestartCount, app.LastTerminationState = 1, corev1.ContainerState{Terminated: ended(i, 8, reason, started)}
+	}
+}
+
+func containerID(pod, n int) string { return fmt.Sprintf("containerd://%056x%08x", pod, n) }
+
+func ended(pod, n int, reason string, at metav1.Time) *corev1.ContainerStateTerminated {
+	return &corev1.ContainerStateTerminated{ExitCode: 1, Reason: reason, StartedAt: at, FinishedAt: at, ContainerID: containerID(pod, n)}
+}
+
+func (w workload) template(revision int) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: w.podLabels(revision)}, Spec: w.spec()}
+}
+
+func (w workload) annotations() map[string]string {
+	return map[string]string{
+		"deployment.kubernetes.io/revision": "11", "deployment.kubernetes.io/desired-replicas": "5", "deployment.kubernetes.io/max-replicas": "7",
+		"meta.helm.sh/release-name": w.name, "meta.helm.sh/release-namespace": w.namespace,
+	}
+}
+
+// Deployment returns a Deployment.
+func (c Cluster) Deployment(i int) *appsv1.Deployment {
+	w, replicas := c.workload(i), int32(c.Pods/c.Deployments)
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: w.name, Namespace: w.namespace, UID: uid(2, i, 0), ResourceVersion: fmt.Sprint(800_000_000 + i), Generation: 11,
+			CreationTimestamp: born, Labels: w.labels(), Annotations: w.annotations(), ManagedFields: managed(2)},
+		Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": w.name, "app.kubernetes.io/name": w.name}}, Template: w.template(0)},
+		Status: appsv1.DeploymentStatus{ObservedGeneration: 11, Replicas: replicas, UpdatedReplicas: replicas, ReadyReplicas: replicas, Conditions: []appsv1.DeploymentCondition{
+			{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue, Reason: "MinimumReplicasAvailable", Message: "Deployment has minimum availability.", LastTransitionTime: born, LastUpdateTime: born},
+			{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable", Message: "ReplicaSet has successfully progressed.", LastTransitionTime: born, LastUpdateTime: born}}},
+	}
+}
+
+// ReplicaSet returns a ReplicaSet: all revisions of a Deployment follow each
+// other, and only the last has pods.
+func (c Cluster) ReplicaSet(i int) *appsv1.ReplicaSet {
+	w, revision, controller := c.workload(i/c.Revisions), i%c.Revisions, true
+	replicas := int32(0)
+	if revision == c.Revisions-1 {
+		replicas = int32(c.Pods / c.Deployments)
+	}
+	selector := w.podLabels(revision)
+	return &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: w.set(revision), Namespace: w.namespace, UID: uid(3, w.number, revision), ResourceVersion: fmt.Sprint(700_000_000 + i), Generation: 3,
+			CreationTimestamp: born, Labels: w.podLabels(revision), Annotations: w.annotations(), ManagedFields: managed(2),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: w.name, UID: uid(2, w.number, 0), Controller: &controller, BlockOwnerDeletion: &controller}}},
+		Spec:   appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: selector}, Template: w.template(revision)},
+		Status: appsv1.ReplicaSetStatus{Replicas: replicas, ReadyReplicas: replicas, ObservedGeneration: 3},
+	}
+}
+
+// VPA returns the VPA of a Deployment, in mode InPlaceOrRecreate, with a
+// recommendation that its pods have. One VPA in four has containers at the
+// smallest sizes that are ever recommended.
+func (c Cluster) VPA(i int) *vpav1.VerticalPodAutoscaler {
+	w, mode := c.workload(i), vpav1.UpdateModeInPlaceOrRecreate
+	vpa := &vpav1.VerticalPodAutoscaler{
+		TypeMeta: metav1.TypeMeta{APIVersion: vpav1.SchemeGroupVersion.String(), Kind: "VerticalPodAutoscaler"},
+		ObjectMeta: metav1.ObjectMeta{Name: w.name, Namespace: w.namespace, UID: uid(4, i, 0), ResourceVersion: fmt.Sprint(600_000_000 + i), Generation: 2, CreationTimestamp: born,
+			Labels: w.labels(), Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: `{"apiVersion":"autoscaling.k8s.io/v1","kind":"VerticalPodAutoscaler","metadata":{"name":"` + w.name + `"}}`}, ManagedFields: managed(2)},
+		Spec: vpav1.VerticalPodAutoscalerSpec{
+			TargetRef:      &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: w.name},
+			UpdatePolicy:   &vpav1.PodUpdatePolicy{UpdateMode: &mode},
+			ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MaxAllowed: amounts(8000, 32<<30)}}},
+		},
+		Status: vpav1.VerticalPodAutoscalerStatus{
+			Recommendation: &vpav1.RecommendedPodResources{},
+			Conditions:     []vpav1.VerticalPodAutoscalerCondition{{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue, LastTransitionTime: born}},
+		},
+	}
+	for n, name := range containers {
+		target := w.sizes(n).Requests
+		cpu, memory := target.Cpu().MilliValue(), target.Memory().Value()
+		lower, upper := amounts(cpu*9/10, memory*9/10), amounts(cpu*12/10, memory*12/10)
+		if i%4 == 0 {
+			target, lower = amounts(25, 250<<20), amounts(25, 250<<20)
+		}
+		vpa.Status.Recommendation.ContainerRecommendations = append(vpa.Status.Recommendation.ContainerRecommendations, vpav1.RecommendedContainerResources{
+			ContainerName: name, Target: target, LowerBound: lower, UpperBound: upper, UncappedTarget: target,
+		})
+	}
+	return vpa
+}
+
+// Node returns a node.
+func (c Cluster) Node(i int) *corev1.Node {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), UID: uid(5, i, 0), ResourceVersion: fmt.Sprint(500_000_000 + i), CreationTimestamp: born, ManagedFields: managed(3),
+			Labels: map[string]string{"kubernetes.io/hostname": nodeName(i), "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64", "node.kubernetes.io/instance-type": "m6i.4xlarge",
+				"topology.kubernetes.io/region": "eu-central-1", "topology.kubernetes.io/zone": "eu-central-1" + string(rune('a'+i%3))}},
+		Status: corev1.NodeStatus{Capacity: amounts(16_000, 64<<30), Allocatable: amounts(15_890, 60<<30)},
+	}
+	for n := range 50 {
+		node.Status.Images = append(node.Status.Images, corev1.ContainerImage{Names: []string{fmt.Sprintf("registry.example.com/team/image-%d@sha256:9f86d081884c7d65", n)}, SizeBytes: 1 << 20})
+	}
+	return node
+}
+
+func nodeName(i int) string {
+	return fmt.Sprintf("ip-10-%d-%d.eu-central-1.compute.internal", i/250, i%250)
+}

@@ -1,0 +1,92 @@
+package crowd
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Sized are the clusters that programs are measured with: a small one, and the two
+// whose heaps docs/scale.md gives.
+func Sized() []Cluster {
+	return []Cluster{
+		{Pods: 5_000, Deployments: 1_000, Revisions: 11, Nodes: 200},
+		{Pods: 50_000, Deployments: 10_000, Revisions: 11, Nodes: 2_000},
+		{Pods: 150_000, Deployments: 20_000, Revisions: 11, Nodes: 5_000},
+	}
+}
+
+// Heap measures what fill leaves on the heap of a program that watches each
+// cluster of Sized through an API server at url. What fill returns is kept until
+// that was measured, and then closed.
+func Heap(b *testing.B, fill func(b *testing.B, url string, c Cluster) (closing func())) {
+	for _, c := range Sized() {
+		b.Run(fmt.Sprintf("%d_pods", c.Pods), func(b *testing.B) {
+			url := Serve(b, &Server{Cluster: c})
+			for range b.N {
+				before := Live()
+				stop := peak()
+				closing := fill(b, url, c)
+				highest := stop()
+				live := Live() - before
+				b.ReportMetric(float64(live)/(1<<20), "live-MiB")
+				b.ReportMetric(float64(highest-before)/(1<<20), "peak-MiB")
+				b.ReportMetric(float64(live)/float64(c.Pods), "B/pod")
+				b.ReportMetric(0, "ns/op")
+				closing()
+			}
+		})
+	}
+}
+
+// Live returns the bytes on the heap that are still needed.
+func Live() int64 {
+	for range 3 { // cleanups of the first collection free what the second one finds
+		runtime.GC()
+		time.Sleep(20 * time.Millisecond)
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// peak watches the heap until the function that it returns is called, which
+// returns the most bytes that a collection left. The server's own are among them.
+func peak() (stop func() int64) {
+	var done sync.WaitGroup
+	end, highest := make(chan struct{}), int64(0)
+	done.Go(func() {
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+				metrics.Read(sample)
+				highest = max(highest, int64(sample[0].Value.Uint64()))
+			}
+		}
+	})
+	return func() int64 {
+		close(end)
+		done.Wait()
+		return highest
+	}
+}
+
+// Serve starts an API server for a test.
+func Serve(tb testing.TB, s *Server) (url string) {
+	tb.Helper()
+	server := httptest.NewServer(s)
+	tb.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL
+}

@@ -1,0 +1,190 @@
+package crowd
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	vpascheme "loadline.dev/loadline/pkg/generated/clientset/versioned/scheme"
+)
+
+// Server is an API server that has nothing but a Cluster, for clients that list
+// and watch in all namespaces. Watches bring what there is, and then nothing.
+type Server struct {
+	Cluster Cluster
+	// Old servers have no watches that begin with a list, and the client must list.
+	Old bool
+
+	largest atomic.Int64
+}
+
+// Largest returns how many objects the largest list had that was sent; 0 if there
+// was none.
+func (s *Server) Largest() int { return int(s.largest.Load()) }
+
+// kind is one of the kinds of objects.
+type kind struct {
+	schema.GroupVersionKind
+	count  int
+	object func(i int) runtime.Object
+}
+
+// none are the kinds of which a Cluster has nothing, by resource.
+var none = map[string]schema.GroupVersionKind{
+	"statefulsets":                     {Group: "apps", Version: "v1", Kind: "StatefulSet"},
+	"daemonsets":                       {Group: "apps", Version: "v1", Kind: "DaemonSet"},
+	"replicationcontrollers":           {Version: "v1", Kind: "ReplicationController"},
+	"jobs":                             {Group: "batch", Version: "v1", Kind: "Job"},
+	"cronjobs":                         {Group: "batch", Version: "v1", Kind: "CronJob"},
+	"limitranges":                      {Version: "v1", Kind: "LimitRange"},
+	"resourcequotas":                   {Version: "v1", Kind: "ResourceQuota"},
+	"events":                           {Version: "v1", Kind: "Event"},
+	"verticalpodautoscalercheckpoints": vpav1.SchemeGroupVersion.WithKind("VerticalPodAutoscalerCheckpoint"),
+}
+
+func (s *Server) kind(resource string) (kind, bool) {
+	c := s.Cluster
+	switch resource {
+	case "pods":
+		return kind{corev1.SchemeGroupVersion.WithKind("Pod"), c.Pods, func(i int) runtime.Object { return c.Pod(i) }}, true
+	case "nodes":
+		return kind{corev1.SchemeGroupVersion.WithKind("Node"), c.Nodes, func(i int) runtime.Object { return c.Node(i) }}, true
+	case "deployments":
+		return kind{appsv1.SchemeGroupVersion.WithKind("Deployment"), c.Deployments, func(i int) runtime.Object { return c.Deployment(i) }}, true
+	case "replicasets":
+		return kind{appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), c.Deployments * c.Revisions, func(i int) runtime.Object { return c.ReplicaSet(i) }}, true
+	case "verticalpodautoscalers":
+		return kind{vpav1.SchemeGroupVersion.WithKind("VerticalPodAutoscaler"), c.Deployments, func(i int) runtime.Object { return c.VPA(i) }}, true
+	}
+	k, known := none[resource]
+	return kind{GroupVersionKind: k}, known
+}
+
+// revision is the resource version of everything.
+const revision = "1000000000"
+
+// ServeHTTP answers lists and watches.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := strings.Split(r.URL.Path, "/")
+	k, known := s.kind(path[len(path)-1])
+	if !known {
+		http.NotFound(w, r)
+		return
+	}
+	switch watch, first := r.FormValue("watch") != "", r.FormValue("sendInitialEvents") == "true"; {
+	case watch && first && s.Old:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","message":"sendInitialEvents: Forbidden","code":422}`))
+	case watch:
+		s.watch(w, r, k, first)
+	default:
+		s.list(w, r, k)
+	}
+}
+
+// media returns how objects of a kind are written: custom ones as JSON.
+func media(k kind) runtime.SerializerInfo {
+	wanted := runtime.ContentTypeProtobuf
+	if k.Group == vpav1.SchemeGroupVersion.Group {
+		wanted = runtime.ContentTypeJSON
+	}
+	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), wanted)
+	return info
+}
+
+// encode writes an object as the API server does.
+func encode(k kind, object runtime.Object) []byte {
+	if k.Group == vpav1.SchemeGroupVersion.Group {
+		data, err := json.Marshal(object)
+		if err != nil {
+			panic(err)
+		}
+		return data
+	}
+	data, err := runtime.Encode(scheme.Codecs.EncoderForVersion(media(k).Serializer, k.GroupVersion()), object)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, first bool) {
+	info := media(k)
+	w.Header().Set("Content-Type", info.MediaType+";stream=watch")
+	frames := info.StreamSerializer.NewFrameWriter(w)
+	encoder := scheme.Codecs.EncoderForVersion(info.StreamSerializer.Serializer, schema.GroupVersion{Version: "v1"})
+	send := func(event string, data []byte) bool {
+		return encoder.Encode(&metav1.WatchEvent{Type: event, Object: runtime.RawExtension{Raw: data}}, frames) == nil
+	}
+	if first {
+		for i := range k.count {
+			if !send("ADDED", encode(k, k.object(i))) {
+				return
+			}
+		}
+		if !send("BOOKMARK", encode(k, end(k))) {
+			return
+		}
+	}
+	if f, ok := w.(http.Flusher); ok {
+		f.Flush()
+	}
+	<-r.Context().Done()
+}
+
+// end is the object of the event that ends a list.
+func end(k kind) runtime.Object {
+	object, err := scheme.Scheme.New(k.GroupVersionKind)
+	if k.Group == vpav1.SchemeGroupVersion.Group {
+		object, err = vpascheme.Scheme.New(k.GroupVersionKind)
+		object.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
+	}
+	if err != nil {
+		panic(err)
+	}
+	m := object.(metav1.Object)
+	m.SetResourceVersion(revision)
+	m.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	return object
+}
+
+// list answers with a page, as JSON, which every client understands.
+func (s *Server) list(w http.ResponseWriter, r *http.Request, k kind) {
+	from, _ := strconv.Atoi(r.FormValue("continue"))
+	limit, _ := strconv.Atoi(r.FormValue("limit"))
+	to := k.count
+	if limit > 0 && r.FormValue("resourceVersion") != "0" { // lists from the server's cache are whole
+		to = min(to, from+limit)
+	}
+	for before := s.largest.Load(); int64(to-from) > before && !s.largest.CompareAndSwap(before, int64(to-from)); before = s.largest.Load() {
+	}
+	next := ""
+	if to < k.count {
+		next = strconv.Itoa(to)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	fmt.Fprintf(w, `{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":%q,"continue":%q},"items":[`, k.Kind+"List", k.GroupVersion(), revision, next)
+	for i := from; i < to; i++ {
+		if i > from {
+			_, _ = w.Write([]byte(","))
+		}
+		data, err := json.Marshal(k.object(i))
+		if err != nil {
+			panic(err)
+		}
+		_, _ = w.Write(data)
+	}
+	_, _ = w.Write([]byte("]}"))
+}

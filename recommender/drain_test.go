@@ -1,0 +1,21 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+)
+
+// Pods that changed are drained from the cache once. A defect in the work on one of them
+// must not lose the others.
+func TestADefectInTheWorkOnOnePodLosesNoOther(t *testing.T) {
+	w := newWorld(t, deployment("web"), aVPA("web", "web", time.Hour), aPod("web-1", "web"), aPod("web-2", "web", "a"), aPod("web-3", "web")).begin()
+	// It takes no container of any pod.
+	w.metrics.resources = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"one", "too", "many"})
+	w.passes(1)
+	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.panics.WithLabelValues(stepPods)))
+	require.Equal(t, 2, w.loop.Model.Find("ns", "web").Pods())
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+// aims gives the VPA web another target, as somebody who edits it.
+func (w *world) aims(target string) {
+	w.t.Helper()
+	vpa := w.vpa("web").DeepCopy()
+	vpa.Spec.TargetRef.Name = target
+	vpa.Generation++
+	_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Update(w.t.Context(), vpa, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+	require.Eventually(w.t, func() bool {
+		cached, err := w.loop.Roster.VPAs.VerticalPodAutoscalers("ns").Get("web")
+		return err == nil && cached.Generation == vpa.Generation
+	}, 5*time.Second, time.Millisecond)
+}
+
+func targeted(t *testing.T) *world {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
+	w.uses("web-1", "a", 300, 400)
+	w.passes(3)
+	require.Len(t, w.recommendations("web"), 1)
+	return w
+}
+
+// The status says for which generation it is. What was recommended for another target
+// must not be there then, whether or not the new target can be read.
+func TestANewTargetDoesNotInheritARecommendation(t *testing.T) {
+	w := targeted(t)
+	w.aims("not-there-yet")
+	w.passes(1)
+	require.Empty(t, w.recommendations("web"))
+	require.EqualValues(t, 8, w.vpa("web").Status.ObservedGeneration)
+	state, _ := w.condition("web", vpav1.ConfigUnsupported)
+	require.Equal(t, corev1.ConditionTrue, state)
+	w.aims("web")
+	w.passes(2)
+	require.Len(t, w.recommendations("web"), 1)
+	require.EqualValues(t, 9, w.vpa("web").Status.ObservedGeneration)
+	require.NoError(t, w.kube.AppsV1().Deployments("ns").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool {
+		_, err := w.loop.Roster.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
+		return err != nil
+	}, 5*time.Second, time.Millisecond)
+	w.passes(2)
+	require.Len(t, w.recommendations("web"), 1, "what is published is for this target")
+}
+
+// After a start without checkpoints nobody knows whether the target changed meanwhile. As
+// long as the target cannot be read either, what is published stays as it is, with its
+// generation: whoever knows more can tell.
+func TestARecommendationOfAnEarlierSpecIsNotPassedOffAsOneOfThis(t *testing.T) {
+	w := targeted(t)
+	before := w.recommendations("web")
+	w.aims("not-there-yet")
+	for _, c := range w.checkpoints() {
+		require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Delete(t.Context(), c.Name, metav1.DeleteOptions{}))
+	}
+	w.begin()
+	w.passes(2)
+	require.Equal(t, before, w.recommendations("web"))
+	require.EqualValues(t, 7, w.vpa("web").Status.ObservedGeneration)
+	state, _ := w.condition("web", vpav1.ConfigUnsupported)
+	require.Equal(t, corev1.ConditionTrue, state)
+	w.passes(31)
+	require.Empty(t, w.recommendations("web"))
+	require.EqualValues(t, 8, w.vpa("web").Status.ObservedGeneration)
+}

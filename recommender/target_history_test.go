@@ -1,0 +1,151 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/recipe"
+)
+
+// large is a world in which the VPA web points to a Deployment that uses much. There
+// is a small one, too, whose pod has a container of the same name.
+func large(t *testing.T, recipeText string) *world {
+	v := aVPA("web", "web", time.Hour)
+	v.Annotations = map[string]string{recipe.Annotation: recipeText}
+	w := newWorld(t, deployment("web"), deployment("small"),
+		aPod("web-1", "web", "a", "b"), aPod("small-1", "small", "a"), v).begin()
+	w.uses("web-1", "a", 9600, 20<<10)
+	w.uses("web-1", "b", 9600, 20<<10)
+	w.uses("small-1", "a", 50, 300)
+	w.passes(30)
+	require.Greater(t, w.recommendations("web")[0].Target.Cpu().MilliValue(), int64(9000))
+	return w
+}
+
+// retarget lets the VPA web point to another Deployment.
+func (w *world) retarget(deployment string) {
+	w.t.Helper()
+	v := w.vpa("web")
+	v.Spec.TargetRef.Name = deployment
+	v.Generation++
+	_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Update(w.t.Context(), v, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+}
+
+func (w *world) requireSmall() {
+	w.t.Helper()
+	r := w.recommendations("web")
+	require.Len(w.t, r, 1, "container b is not of this target")
+	require.Less(w.t, r[0].Target.Cpu().MilliValue(), int64(200))
+	require.Less(w.t, r[0].Target.Memory().Value(), int64(1<<30))
+}
+
+func TestATargetThatChangedWhileDownHasNotTheHistoryOfTheOther(t *testing.T) {
+	for _, text := range []string{"vpa", "loadline", "autopilot"} {
+		t.Run(text, func(t *testing.T) {
+			w := large(t, text)
+			w.stop()
+			w.stop = nil
+			w.retarget("small")
+			w.begin()
+			w.passes(3)
+			w.requireSmall()
+
+			w.passes(12)
+			w.kill() // what is saved now is of the small one
+			w.passes(1)
+			w.requireSmall()
+			require.GreaterOrEqual(t, w.checkpoint("web-a").Status.TotalSamplesCount, 10, "its own history is restored")
+			require.Less(t, w.checkpoint("web-a").Status.TotalSamplesCount, 100)
+			_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Get(t.Context(), "web-b", metav1.GetOptions{})
+			require.True(t, apierrors.IsNotFound(err), "nobody has the container")
+		})
+	}
+}
+
+// The program ends after the target has changed and before anything of the new
+// one was saved.
+func TestATargetThatChangesWhileUpHasNotTheHistoryOfTheOther(t *testing.T) {
+	for name, passes := range map[string]int{"killed at once": 1, "killed later": 20} {
+		t.Run(name, func(t *testing.T) {
+			w := large(t, "vpa")
+			w.retarget("small")
+			w.settle()
+			w.passes(passes)
+			w.requireSmall()
+			if passes > 10 {
+				require.Len(t, w.checkpoints(), 1, "that of container b is of no use any more")
+			}
+			w.kill()
+			w.passes(2)
+			w.requireSmall()
+			w.passes(12)
+			require.Len(t, w.checkpoints(), 1, "that of container b is of no use any more")
+		})
+	}
+}
+
+// A target that has no pods yet saves nothing: the checkpoint of the former one is
+// all that there is.
+func TestATargetWithoutPodsHasNotTheHistoryOfTheOther(t *testing.T) {
+	w := large(t, "vpa")
+	w.create(deployment("later"))
+	w.retarget("later")
+	w.settle()
+	w.kill()
+	w.passes(1)
+	w.create(aPod("later-1", "later", "a"))
+	w.uses("later-1", "a", 50, 300)
+	require.Eventually(t, func() bool { w.passes(1); return len(w.recommendations("web")) > 0 }, 5*time.Second, time.Millisecond)
+	w.requireSmall()
+}
+
+// Other VPAs over the same pods keep what they saved themselves.
+func TestAnotherVPAOfTheFormerTargetKeepsItsHistory(t *testing.T) {
+	w := newWorld(t, deployment("web"), deployment("small"), aPod("web-1", "web", "a"), aPod("small-1", "small", "a"),
+		aVPA("web", "web", time.Hour), aVPA("other", "web", time.Minute)).begin()
+	w.uses("web-1", "a", 900, 900)
+	w.uses("small-1", "a", 50, 50)
+	w.passes(60)
+	before := w.memory("other")
+	w.stop()
+	w.stop = nil
+	w.retarget("small")
+	w.begin()
+	w.uses("web-1", "a", 100, 100)
+	w.passes(3)
+	require.Equal(t, before, w.memory("other"), "with the window that was open")
+	require.Less(t, w.memory("web"), before)
+}
+
+// Neither the reference nor older releases say whose history it is.
+func TestACheckpointThatNamesNoTargetIsUsed(t *testing.T) {
+	for name, change := range map[string]func(*vpav1.VerticalPodAutoscalerCheckpoint){
+		"no annotation": func(c *vpav1.VerticalPodAutoscalerCheckpoint) { c.Annotations = nil },
+		"none is in it": func(c *vpav1.VerticalPodAutoscalerCheckpoint) {
+			c.Annotations[checkpoint.OpenWindows] = `{"written":"2026-03-03T10:00:00Z"}`
+		},
+		"another status": func(c *vpav1.VerticalPodAutoscalerCheckpoint) {
+			c.Status.LastUpdateTime.Time = c.Status.LastUpdateTime.Add(time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := large(t, "vpa")
+			c := w.checkpoint("web-a")
+			change(c)
+			w.update(c)
+			w.stop()
+			w.stop = nil
+			w.retarget("small")
+			w.begin()
+			w.passes(1)
+			require.NotNil(t, w.loop.Model.Find("ns", "web").Restored["a"])
+		})
+	}
+}

@@ -1,0 +1,57 @@
+package actuate
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/updater/view"
+)
+
+// A budget that allows no eviction says when to come again. That is the next pass: ten
+// times ten seconds here would hold all others.
+func TestNoChangeWaitsForTheTimeThatTheAPIServerNames(t *testing.T) {
+	var asked atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Retry-After", "10")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	t.Cleanup(s.Close)
+	clients, err := client.New(&rest.Config{Host: s.URL})
+	require.NoError(t, err)
+	c := &Cluster{Kube: clients.Kube, Events: record.NewFakeRecorder(9), Resizes: Limiter(0, 0), Evictions: Limiter(0, 0)}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}}}
+	change := func(restarts bool) Change {
+		return Change{Target: pod, Reading: view.NewReading(&vpav1.VerticalPodAutoscaler{}, convert.LimitRanges{}), Action: disruption.Action{
+			Subject: disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"}, Restarts: restarts,
+			Containers: []policy.Fitted{{Name: "app", Requests: amount.Of(200, 200<<20)}}}}
+	}
+	for name, do := range map[string]func(context.Context) error{
+		"evict":   func(ctx context.Context) error { return c.Evict(ctx, change(false)) },
+		"resize":  func(ctx context.Context) error { return c.Resize(ctx, change(false)) },
+		"restart": func(ctx context.Context) error { return c.Resize(ctx, change(true)) },
+		"unboost": func(ctx context.Context) error { return c.Unboost(ctx, change(false)) },
+	} {
+		asked.Store(0)
+		began := time.Now()
+		require.Error(t, do(t.Context()), name)
+		require.EqualValues(t, 1, asked.Load(), name)
+		require.Less(t, time.Since(began), 5*time.Second, name)
+	}
+}

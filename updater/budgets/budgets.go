@@ -1,0 +1,206 @@
+package budgets
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/updater/view"
+)
+
+// Unknown is the name under which the pods of a namespace share everything while its
+// budgets are not known. No PodDisruptionBudget can have it.
+const Unknown = "*"
+
+// settled is how long after a restart was asked for the caches are not believed to
+// show it.
+const settled = 30 * time.Second
+
+// Reader reads budgets and pods from caches. Its methods may be called by several
+// goroutines at once.
+type Reader struct {
+	Pods    corelisters.PodLister
+	Budgets policylisters.PodDisruptionBudgetLister
+	Synced  func() bool      // whether the budgets are known yet; without permission never
+	Clock   func() time.Time // nil: time.Now
+
+	mu     sync.Mutex
+	recent map[string]hold // by what is shared
+}
+
+// hold is a restart that was asked for a moment ago.
+type hold struct {
+	by types.UID
+	at time.Time
+}
+
+// budget is one PodDisruptionBudget.
+type budget struct {
+	name     string
+	selector labels.Selector
+}
+
+// of returns the budgets of a namespace, by name; false if they are not known.
+func (r *Reader) of(namespace string) ([]budget, bool) {
+	if r.Budgets == nil || !r.Synced() {
+		return nil, false
+	}
+	objects, err := r.Budgets.PodDisruptionBudgets(namespace).List(labels.Everything())
+	if err != nil {
+		return nil, false
+	}
+	all := make([]budget, 0, len(objects))
+	for _, o := range objects {
+		selector, err := metav1.LabelSelectorAsSelector(o.Spec.Selector)
+		if err != nil {
+			selector = labels.Everything() // the API server refuses such ones
+		}
+		all = append(all, budget{o.Name, selector})
+	}
+	slices.SortFunc(all, func(a, b budget) int { return strings.Compare(a.name, b.name) })
+	return all, true
+}
+
+// counting are the names of the budgets that count a pod.
+func counting(budgets []budget, known bool, pod *corev1.Pod) (names []string) {
+	if !known {
+		return []string{Unknown}
+	}
+	for _, b := range budgets {
+		if b.selector.Matches(labels.Set(pod.Labels)) {
+			names = append(names, b.name)
+		}
+	}
+	return names
+}
+
+// Mark says of each pod of a view which budgets count it, in the namespaces in which
+// pods are to be disrupted. Object returns a pod by its UID.
+func (r *Reader) Mark(v *disruption.View, plan []disruption.Action, object func(disruption.Subject) *corev1.Pod) {
+	namespaces := map[string]bool{}
+	for i := range plan {
+		if a := &plan[i]; a.Evict || a.MayEvict || a.Restarts {
+			namespaces[a.Namespace] = true
+		}
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
+		budgets, known := r.of(namespace)
+		for i := range v.VPAs {
+			pods := v.VPAs[i].Pods
+			for j := range pods {
+				if pods[j].Namespace != namespace {
+					continue
+				}
+				if o := object(disruption.Subject{UID: pods[j].UID}); o != nil {
+					pods[j].Budgets = counting(budgets, known, o)
+				}
+			}
+		}
+	}
+}
+
+// Enter asks whether a pod may be restarted by a resize, or evicted, as far as others
+// that share a budget with it are concerned; for a restart those of its owner count,
+// too. If so, it keeps others from being restarted until the caches show what was done.
+// The caller calls leave if it was not done.
+func (r *Reader) Enter(pod *corev1.Pod, restarts bool) (leave func(), err error) {
+	now := time.Now
+	if r.Clock != nil {
+		now = r.Clock
+	}
+	budgets, known := r.of(pod.Namespace)
+	keys := keysOf(budgets, known, pod, restarts)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.recent, func(_ string, h hold) bool { return now().Sub(h.at) >= settled })
+	for _, key := range keys {
+		if h, held := r.recent[key]; held && h.by != pod.UID {
+			return nil, fmt.Errorf("a restart was asked for a moment ago in %s", key)
+		}
+	}
+	if !restarts {
+		return func() {}, nil
+	}
+	if err := r.restarting(pod, keys, budgets, known, now()); err != nil {
+		return nil, err
+	}
+	if r.recent == nil {
+		r.recent = map[string]hold{}
+	}
+	for _, key := range keys {
+		r.recent[key] = hold{pod.UID, now()}
+	}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		maps.DeleteFunc(r.recent, func(_ string, h hold) bool { return h.by == pod.UID })
+	}, nil
+}
+
+// keysOf name what a pod shares with others.
+func keysOf(budgets []budget, known bool, pod *corev1.Pod, owner bool) (keys []string) {
+	for _, name := range counting(budgets, known, pod) {
+		keys = append(keys, "PodDisruptionBudget "+pod.Namespace+"/"+name)
+	}
+	if ref := metav1.GetControllerOfNoCopy(pod); owner && ref != nil {
+		keys = append(keys, ref.Kind+" "+pod.Namespace+"/"+ref.Name)
+	}
+	return keys
+}
+
+// restarting is an error if another pod that shares one of the keys is being restarted.
+func (r *Reader) restarting(pod *corev1.Pod, keys []string, budgets []budget, known bool, now time.Time) error {
+	others, err := r.Pods.Pods(pod.Namespace).List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("list the pods of namespace %s: %w", pod.Namespace, err)
+	}
+	for _, other := range others {
+		if other.UID == pod.UID || other.DeletionTimestamp != nil || !restarts(other, now) {
+			continue
+		}
+		for _, key := range keysOf(budgets, known, other, true) {
+			if slices.Contains(keys, key) {
+				return fmt.Errorf("pod %s of %s is being restarted", other.Name, key)
+			}
+		}
+	}
+	return nil
+}
+
+// restarts reports whether a pod is about to be restarted by a resize, or is not ready
+// again after one.
+func restarts(pod *corev1.Pod, now time.Time) bool {
+	_, marked := pod.Annotations[convert.RestartAnnotation]
+	may := slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer })
+	})
+	if !marked && !may {
+		return false
+	}
+	core := view.NewReading(&vpav1.VerticalPodAutoscaler{}, convert.LimitRanges{}).Pod(pod, 0)
+	return core.RestartPending() || core.Recovering(core.Restart, now)
+}
+
+// Trim is a cache.TransformFunc that keeps of a budget only which pods it counts.
+func Trim(object any) (any, error) {
+	if o, ok := object.(*policyv1.PodDisruptionBudget); ok {
+		return &policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion},
+			Spec:       policyv1.PodDisruptionBudgetSpec{Selector: o.Spec.Selector}}, nil
+	}
+	return object, nil
+}

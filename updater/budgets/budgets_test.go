@@ -1,0 +1,145 @@
+package budgets
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/present"
+)
+
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+
+func pod(name, owner string, labels map[string]string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: labels,
+			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: owner, Controller: new(true)}}},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
+	}
+}
+
+func budgetOf(name string, selector *metav1.LabelSelector) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: selector}}
+}
+
+func labelled(value string) map[string]string { return map[string]string{"app": value} }
+
+func reader(t *testing.T, known bool, objects ...any) *Reader {
+	t.Helper()
+	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+	pods, budgets := cache.NewIndexer(cache.MetaNamespaceKeyFunc, byNamespace), cache.NewIndexer(cache.MetaNamespaceKeyFunc, byNamespace)
+	for _, o := range objects {
+		if p, ok := o.(*corev1.Pod); ok {
+			require.NoError(t, pods.Add(p))
+			continue
+		}
+		trimmed, err := Trim(o)
+		require.NoError(t, err)
+		require.NoError(t, budgets.Add(trimmed))
+	}
+	return &Reader{Pods: corelisters.NewPodLister(pods), Budgets: policylisters.NewPodDisruptionBudgetLister(budgets),
+		Synced: func() bool { return known }, Clock: func() time.Time { return noon }}
+}
+
+func TestPodsAreMarkedWithTheirBudgets(t *testing.T) {
+	objects := map[string]*corev1.Pod{"a": pod("a", "a-1", labelled("a")), "b": pod("b", "b-1", labelled("b"))}
+	all := []any{budgetOf("second", &metav1.LabelSelector{MatchLabels: labelled("a")}), budgetOf("all", &metav1.LabelSelector{}), budgetOf("none", nil)}
+	mark := func(r *Reader, a disruption.Action) (names [][]string) {
+		v := disruption.View{VPAs: []present.VPA{{Pods: []present.Pod{{Namespace: "shop", UID: "a"}, {Namespace: "shop", UID: "b"}, {Namespace: "shop", UID: "gone"}, {Namespace: "bank", UID: "a"}}}}}
+		a.Namespace = "shop"
+		r.Mark(&v, []disruption.Action{a}, func(s disruption.Subject) *corev1.Pod { return objects[s.UID] })
+		for _, p := range v.VPAs[0].Pods {
+			names = append(names, p.Budgets)
+		}
+		return names
+	}
+	want := [][]string{{"all", "second"}, {"all"}, nil, nil}
+	require.Equal(t, want, mark(reader(t, true, all...), disruption.Action{Restarts: true}))
+	require.Equal(t, want, mark(reader(t, true, all...), disruption.Action{Evict: true}))
+	require.Equal(t, want, mark(reader(t, true, all...), disruption.Action{MayEvict: true}))
+	require.Equal(t, make([][]string, 4), mark(reader(t, true, all...), disruption.Action{}), "nobody is disrupted")
+	require.Equal(t, [][]string{{Unknown}, {Unknown}, nil, nil}, mark(reader(t, false, all...), disruption.Action{Restarts: true}))
+}
+
+func TestOneRestartAtATime(t *testing.T) {
+	shared := budgetOf("shared", &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}}}})
+	a, sibling, b, c := pod("a", "a-1", labelled("a")), pod("a2", "a-1", labelled("x")), pod("b", "b-1", labelled("b")), pod("c", "c-1", labelled("c"))
+	now := noon
+	for name, known := range map[string]bool{"budgets are known": true, "budgets are not known": false} {
+		r := reader(t, known, shared)
+		now = noon
+		r.Clock = func() time.Time { return now }
+		enter := func(p *corev1.Pod, restarts bool) bool {
+			leave, err := r.Enter(p, restarts)
+			if err == nil && p != a {
+				leave()
+			}
+			return err == nil
+		}
+		require.True(t, enter(a, true), name)
+		require.True(t, enter(a, true), "%s: the same pod", name)
+		require.False(t, enter(b, true), "%s: the same budget", name)
+		require.False(t, enter(b, false), "%s: an eviction", name)
+		require.False(t, enter(sibling, true), "%s: the same owner", name)
+		require.Equal(t, known, enter(sibling, false), "%s: an eviction of the same owner has a budget of its own", name)
+		require.Equal(t, known, enter(c, true), name)
+		now = noon.Add(settled)
+		require.True(t, enter(b, true), "%s: from now on the caches tell", name)
+
+		leave, err := r.Enter(a, true)
+		require.NoError(t, err)
+		leave()
+		require.True(t, enter(b, true), "%s: it was not done", name)
+	}
+}
+
+// What the caches show of pods counts whether or not a VPA controls them.
+func TestARestartThatTheCachesShow(t *testing.T) {
+	all := budgetOf("all", &metav1.LabelSelector{})
+	asked := metav1.NewTime(noon.Add(-time.Minute)).Time
+	marked := func(restarts int32, ready corev1.ConditionStatus) *corev1.Pod {
+		p := pod("other", "b-1", nil)
+		p.Annotations = map[string]string{convert.RestartAnnotation: convert.RestartText(present.Restart{At: asked, Count: 1})}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: restarts}}
+		p.Status.Conditions[0].Status = ready
+		return p
+	}
+	resized := pod("other", "b-1", nil)
+	cpu := func(text string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}}
+	}
+	has := cpu("1")
+	resized.Spec.Containers = []corev1.Container{{Name: "c", Resources: cpu("2"), ResizePolicy: []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}}}
+	resized.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Resources: &has}}
+	deleted := marked(1, corev1.ConditionTrue)
+	deleted.DeletionTimestamp = &metav1.Time{Time: noon}
+	for name, c := range map[string]struct {
+		other *corev1.Pod
+		may   bool
+	}{
+		"about to restart":         {marked(1, corev1.ConditionTrue), false},
+		"not ready again":          {marked(2, corev1.ConditionFalse), false},
+		"ready again":              {marked(2, corev1.ConditionTrue), true},
+		"a resize under way":       {resized, false},
+		"an ordinary pod":          {pod("other", "b-1", nil), true},
+		"a pod that is on its way": {deleted, true},
+	} {
+		r := reader(t, true, all, c.other)
+		_, err := r.Enter(pod("a", "a-1", nil), true)
+		require.Equal(t, c.may, err == nil, "%s: %v", name, err)
+		if err != nil {
+			require.ErrorContains(t, err, "pod other of PodDisruptionBudget shop/all is being restarted", name)
+		}
+	}
+}

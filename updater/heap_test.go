@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/tally"
+)
+
+// What the updater keeps of a cluster after a pass, all its caches and what it
+// remembers of pods included.
+func BenchmarkHeap(b *testing.B) {
+	klog.LogToStderr(false)
+	klog.SetOutput(discard{})
+	crowd.Heap(b, func(b *testing.B, url string, c crowd.Cluster) func() {
+		clients, err := client.New(&rest.Config{Host: url})
+		require.NoError(b, err)
+		config := Default()
+		ctx, stop := context.WithCancel(b.Context())
+		caches := newCaches(config, clients)
+		require.NoError(b, caches.fill(ctx))
+		loop := newLoop(config.planning(), caches.reader(config), tally.New(prometheus.NewRegistry()))
+		loop.carrier, loop.capacity, loop.nodes = &actuate.Rehearsal{Out: discard{}}, caches.capacity(config), caches.pinning()
+		loop.RunOnce(ctx, noon)
+		snapshot, err := loop.reader.Read(ctx, func(string) {})
+		require.NoError(b, err)
+		require.Len(b, snapshot.View.VPAs, c.Deployments)
+		return func() {
+			stop()
+			caches.shutdown()
+			loop.RunOnce(context.Background(), noon)
+		}
+	})
+}
+
+// Cached pods have their labels, containers and amounts in common, so a change of
+// one in place would change others.
+func TestNothingChangesCachedObjects(t *testing.T) {
+	config, boosted := Default(), 0
+	w := newWorld(t, config, append(deployment(4, func(p *corev1.Pod) {
+		if boosted++; boosted == 1 {
+			boostedPod(p)
+		}
+	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	type pair struct{ cached, copied runtime.Object }
+	var objects []pair
+	for _, store := range []cache.Store{w.caches.pods.Core().V1().Pods().Informer().GetStore(), w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().GetStore()} {
+		for _, o := range store.List() {
+			objects = append(objects, pair{o.(runtime.Object), o.(runtime.Object).DeepCopyObject()})
+		}
+	}
+	require.Len(t, objects, 5)
+	w.boosting(config)
+	w.awaitUnboosted("web-1-0")
+	w.pass(noon)
+	require.NotEmpty(t, w.writes())
+	for _, o := range objects {
+		require.Equal(t, o.copied, o.cached)
+	}
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+)
+
+// aimed gives a VPA a target, a generation, and the one that its recommender has seen.
+func aimed(vpa *vpav1.VerticalPodAutoscaler, target string, generation, seen int64) *vpav1.VerticalPodAutoscaler {
+	vpa.Spec.TargetRef.Name, vpa.Generation, vpa.Status.ObservedGeneration = target, generation, seen
+	return vpa
+}
+
+// observe updates the VPA and waits until the caches have it.
+func (w *world) observe(vpa *vpav1.VerticalPodAutoscaler) {
+	w.t.Helper()
+	lister := w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister()
+	before, err := lister.VerticalPodAutoscalers("shop").Get(vpa.Name)
+	require.NoError(w.t, err)
+	_, err = w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Update(w.t.Context(), vpa, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+	require.Eventually(w.t, func() bool {
+		now, err := lister.VerticalPodAutoscalers("shop").Get(vpa.Name)
+		return err == nil && now != before
+	}, 10*time.Second, time.Millisecond)
+}
+
+// Else its pods would get the sizes of another workload.
+func TestPodsWaitUntilTheRecommenderHasSeenTheirTarget(t *testing.T) {
+	const mode = vpav1.UpdateModeInPlaceOrRecreate
+	w := newWorld(t, Default(), append(deployment(2, nil), aimed(autoscaler(mode), "other", 1, 1))...)
+	w.observe(aimed(autoscaler(mode), "web", 2, 1))
+	w.pass(noon)
+	w.loop.Cure(t.Context(), noon, rose)
+	require.Empty(t, w.writes())
+	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "StatusOutdated"))
+	w.observe(aimed(autoscaler(mode), "web", 2, 2))
+	w.pass(noon)
+	require.NotEmpty(t, w.writes())
+	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "StatusOutdated"))
+}
+
+func TestOtherChangesOfAVPAHoldForItsPodsAtOnce(t *testing.T) {
+	const mode = vpav1.UpdateModeInPlaceOrRecreate
+	w := newWorld(t, Default(), append(deployment(2, nil), aimed(autoscaler(mode), "web", 1, 1))...)
+	capped := aimed(autoscaler(mode), "web", 2, 1)
+	capped.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "app", MaxAllowed: list("170m", "170Mi")}}}
+	w.observe(capped)
+	w.pass(noon)
+	require.Equal(t, "170m", w.cpu("web-1-0"))
+
+	w = newWorld(t, Default(), append(deployment(2, nil), aimed(autoscaler(mode), "web", 1, 1))...)
+	w.observe(aimed(autoscaler(vpav1.UpdateModeOff), "web", 2, 1))
+	w.pass(noon)
+	require.Empty(t, w.writes())
+}
+
+// Whoever starts does not know what the target was before.
+func TestAfterAStartOnlyARecommendationForThePresentSpecCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		generation, seen int64
+		acts             bool
+	}{
+		"behind":                        {3, 2, false},
+		"up to date":                    {3, 3, true},
+		"a recommender that tells none": {3, 0, true},
+	} {
+		w := newWorld(t, Default(), append(deployment(2, nil), aimed(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "web", c.generation, c.seen))...)
+		w.pass(noon)
+		require.Equal(t, c.acts, len(w.writes()) > 0, name)
+	}
+}
+
+// A pod that is evicted while nobody knows what its successor should get must not count as
+// one that came back without it.
+func TestPodsThatComeWhileNothingIsRecommendedAreNoVainChange(t *testing.T) {
+	const mode = vpav1.UpdateModeRecreate
+	w := newWorld(t, Default(), append(deployment(2, nil), aimed(autoscaler(mode), "web", 1, 1))...)
+	w.after = func(minute int) {
+		if minute == 0 {
+			w.observe(aimed(autoscaler(mode), "other", 2, 1))
+			w.observe(aimed(autoscaler(mode), "web", 3, 1))
+		}
+	}
+	require.Equal(t, 1, w.hour(func(*corev1.Pod) {}))
+	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "BackingOff"))
+	require.Empty(t, w.pod("new-1").Annotations[convert.PauseAnnotation])
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+
+	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/client"
+)
+
+// The reference VPA may not read ResourceQuotas, and need not read nodes.
+func TestQuotasAndNodesAreReadAsSoonAsTheyMayBe(t *testing.T) {
+	kube := fake.NewClientset(&corev1.ResourceQuota{}, node("n1", "4"))
+	var allowed atomic.Bool
+	for _, resource := range []string{"resourcequotas", "nodes"} {
+		kube.PrependReactor("list", resource, func(ktesting.Action) (bool, runtime.Object, error) {
+			return !allowed.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
+		})
+	}
+	c := newCaches(Default(), &client.Clients{Kube: kube, VPA: vpafake.NewClientset()})
+	c.retry = time.Millisecond
+	t.Cleanup(c.shutdown)
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	require.NoError(t, c.fill(ctx), "nobody waits for them")
+	around := c.capacity(Default())
+	require.False(t, around.NodesSynced() || around.QuotasSynced())
+	allowed.Store(true)
+	require.Eventually(t, func() bool { return around.NodesSynced() && around.QuotasSynced() }, 30*time.Second, time.Millisecond)
+}

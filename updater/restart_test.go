@@ -1,0 +1,165 @@
+package main
+
+import (
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ktesting "k8s.io/client-go/testing"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/past"
+)
+
+func restarting(p *corev1.Pod) {
+	p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
+	has := *p.Spec.Containers[0].Resources.DeepCopy()
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &has}}
+}
+
+// protect lets a PodDisruptionBudget allow that so many pods are not ready. As the API
+// server does, it takes what an eviction needs from the budget, and nothing for a dry
+// run. The pods are evicted by nobody.
+func (w *world) protect(unready int) {
+	w.kube.PrependReactor("create", "pods/eviction", func(a ktesting.Action) (bool, runtime.Object, error) {
+		eviction := a.(ktesting.CreateAction).GetObject().(*policyv1.Eviction)
+		left := unready
+		for i := range 5 {
+			pod, err := w.kube.Tracker().Get(corev1.SchemeGroupVersion.WithResource("pods"), "shop", "web-1-"+strconv.Itoa(i))
+			if err != nil || !isReady(pod.(*corev1.Pod)) {
+				left--
+			}
+		}
+		if left <= 0 {
+			return true, nil, apierrors.NewTooManyRequestsError("Cannot evict pod as it would violate the pod's disruption budget.")
+		}
+		if len(eviction.DeleteOptions.DryRun) == 0 {
+			w.t.Error("a pod was evicted: " + eviction.Name)
+		}
+		return true, nil, nil
+	})
+}
+
+func isReady(p *corev1.Pod) bool { return p.Status.Conditions[0].Status == corev1.ConditionTrue }
+
+// node changes the status of a pod, and waits until the caches have it.
+func (w *world) node(name string, change func(*corev1.Pod)) {
+	w.t.Helper()
+	pod := w.pod(name)
+	change(pod)
+	_, err := w.kube.CoreV1().Pods("shop").Update(w.t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+	w.await("the change of the pod", func(p *corev1.Pod) bool {
+		return p.Status.Conditions[0].Status == pod.Status.Conditions[0].Status && convert.Restarts(p) == convert.Restarts(pod)
+	}, name)
+}
+
+func resized(p *corev1.Pod) bool {
+	return p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() == 200
+}
+
+func (w *world) resizes() (names []string) {
+	for i := range 5 {
+		if name := "web-1-" + strconv.Itoa(i); resized(w.pod(name)) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// A resize that restarts a container asks first whether the pod could be evicted. That
+// takes nothing from the budget: five pods would get the same yes where one was allowed.
+func TestARestartRespectsDisruptionBudgets(t *testing.T) {
+	config := Default()
+	config.Disruption.Tolerance = 1
+	w := newWorld(t, config, append(deployment(5, restarting), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+	w.protect(1)
+	minute := 0
+	pass := func(want ...string) {
+		t.Helper()
+		w.pass(noon.Add(time.Duration(minute) * time.Minute))
+		minute++
+		require.Equal(t, want, w.resizes())
+	}
+	pass("web-1-0")
+	require.Equal(t, []string{"create pods eviction", "patch pods resize", "patch pods "}, w.writes(), "asked right before, and marked")
+	require.Equal(t, "2026-01-02T12:00:00Z after 0", w.pod("web-1-0").Annotations[convert.RestartAnnotation])
+	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "RestartUnderWay"))
+	pass("web-1-0")
+	w.await("the resize", resized, "web-1-0")
+	pass("web-1-0")
+	w.node("web-1-0", func(p *corev1.Pod) {
+		p.Status.Conditions[0].Status = corev1.ConditionFalse
+		p.Status.ContainerStatuses[0].RestartCount = 1
+		p.Status.ContainerStatuses[0].Resources = p.Spec.Containers[0].Resources.DeepCopy()
+	})
+	pass("web-1-0")
+	w.loop.memory = past.Memory{} // another process
+	pass("web-1-0")
+	w.node("web-1-0", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionTrue })
+	pass("web-1-0", "web-1-1")
+
+	t.Run("so quick that it is never seen away", func(t *testing.T) {
+		w.await("the resize", resized, "web-1-1")
+		w.node("web-1-1", func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].RestartCount = 1
+			p.Status.ContainerStatuses[0].Resources = p.Spec.Containers[0].Resources.DeepCopy()
+		})
+		pass("web-1-0", "web-1-1", "web-1-2")
+	})
+	t.Run("another pod is away for another reason", func(t *testing.T) {
+		w.await("the resize", resized, "web-1-2")
+		w.node("web-1-2", func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].RestartCount = 1
+			p.Status.ContainerStatuses[0].Resources = p.Spec.Containers[0].Resources.DeepCopy()
+		})
+		w.node("web-1-4", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionFalse })
+		pass("web-1-0", "web-1-1", "web-1-2")
+		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "EvictionRefused"), "the API server counts it")
+	})
+}
+
+// Two programs of one process restart pods: passes, and the end of startup boosts. One
+// asks right before the other's restart is in any cache.
+func TestAnEvictionWaitsForARestartOfTheSameBudget(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
+	w.now = noon
+	require.NoError(t, w.kube.Tracker().Add(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+		Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}))
+	require.Eventually(t, func() bool {
+		budgets, err := w.caches.surroundings.Policy().V1().PodDisruptionBudgets().Lister().PodDisruptionBudgets("shop").Get("web")
+		return err == nil && budgets != nil
+	}, 10*time.Second, time.Millisecond)
+	leave, err := w.loop.budgets.Enter(w.pod("web-1-3"), true)
+	require.NoError(t, err)
+	w.pass(noon)
+	require.Empty(t, w.evictions())
+	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "RestartUnderWay"))
+	leave()
+	w.pass(noon)
+	require.Len(t, w.evictions(), 2)
+}
+
+// A restart that the API server refuses keeps nobody else from being restarted; of one
+// whose answer is missing nobody knows.
+func TestARefusedRestartHoldsNobody(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		free bool
+	}{{invalid("web-1-0"), true}, {apierrors.NewTimeoutError("slow", 1), false}, {errors.New("connection reset"), false}} {
+		w := newWorld(t, Default(), append(deployment(2, restarting), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+		w.refuse("patch", "pods", c.err)
+		w.refuse("create", "pods/eviction", nil)
+		w.pass(noon)
+		_, err := w.loop.budgets.Enter(w.pod("web-1-1"), true)
+		require.Equal(t, c.free, err == nil, "%v: %v", c.err, err)
+	}
+}

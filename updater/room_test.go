@@ -1,0 +1,65 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/updater/actuate"
+)
+
+// Where nodes are added a pod finds room that is not there yet, as with the reference
+// VPA; elsewhere it would stay away.
+func TestEvictionsWaitForRoomUnlessNodesAreAdded(t *testing.T) {
+	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
+	added, fixed := node("n1", "150m"), node("n1", "150m")
+	added.Labels = map[string]string{"karpenter.sh/nodepool": "default"}
+	fixed.Labels = map[string]string{"cloud.google.com/gke-nodepool": "default"}
+	for name, c := range map[string]struct {
+		room    string
+		objects []runtime.Object
+		evicts  bool
+		says    string
+	}{
+		"nothing shows it": {roomAuto, []runtime.Object{node("n1", "150m")}, false, "evictions wait for a node with free room, because nothing shows that nodes are added"},
+		"a managed pool":   {roomAuto, []runtime.Object{fixed}, false, "evictions wait"},
+		"an autoscaler":    {roomAuto, []runtime.Object{node("n1", "150m"), status}, true, "evictions do not wait for room on nodes, because nodes seem to be added: ConfigMap kube-system/cluster-autoscaler-status"},
+		"Karpenter":        {roomAuto, []runtime.Object{added}, true, "label karpenter.sh/nodepool of node n1"},
+		"somebody said so": {roomFree, []runtime.Object{added, status}, false, ""},
+		"or how much":      {roomSize, []runtime.Object{added, status}, false, ""},
+		"or not to ask":    {roomOff, []runtime.Object{node("n1", "150m")}, true, ""},
+	} {
+		config := Default()
+		config.Room = c.room
+		w := newWorld(t, config, append(web(vpav1.UpdateModeRecreate, 2), c.objects...)...)
+		w.caches.surroundings.WaitForCacheSync(t.Context().Done())
+		var out strings.Builder
+		w.loop.carrier = &actuate.Rehearsal{Out: &out}
+		w.pass(noon)
+		w.pass(noon.Add(time.Hour))
+		require.Equal(t, c.evicts, strings.Contains(out.String(), "would evict pod"), "%s: %s", name, out.String())
+		require.Contains(t, out.String(), c.says, name)
+		require.Equal(t, c.says != "", strings.Contains(out.String(), "evictions "), name)
+		require.LessOrEqual(t, strings.Count(out.String(), "evictions "), 1, "%s: once", name)
+		require.Equal(t, !c.evicts, w.value("loadline_updater_skipped_pods", "reason", disruption.TooLargeForNode.String()) > 0, name)
+	}
+}
+
+func TestAnAutoscalerThatComesLaterIsSeen(t *testing.T) {
+	w := newWorld(t, Default(), append(web(vpav1.UpdateModeRecreate, 2), node("n1", "150m"))...)
+	w.caches.surroundings.WaitForCacheSync(t.Context().Done())
+	w.pass(noon)
+	require.Empty(t, w.evictions())
+	require.NoError(t, w.kube.Tracker().Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}))
+	w.pass(noon.Add(time.Minute))
+	require.Empty(t, w.evictions(), "it is not looked for in each pass")
+	w.pass(noon.Add(5 * time.Minute))
+	require.Equal(t, []string{"web-1-0"}, w.evictions())
+}
