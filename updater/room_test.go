@@ -63,3 +63,21 @@ func TestAnAutoscalerThatComesLaterIsSeen(t *testing.T) {
 	w.pass(noon.Add(5 * time.Minute))
 	require.Equal(t, []string{"web-1-0"}, w.evictions())
 }
+
+// A sign that nodes are added says nothing of the room on those that are there.
+func TestResizesKeepToTheirNodeWhereNodesAreAdded(t *testing.T) {
+	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
+	plan := func(config *Config, change func(*corev1.Pod)) string {
+		w := newWorld(t, config, append(append(deployment(2, change), autoscaler(vpav1.UpdateModeInPlaceOrRecreate)), status, node("n1", "250m"))...)
+		w.caches.surroundings.WaitForCacheSync(t.Context().Done())
+		var out strings.Builder
+		w.loop.carrier = &actuate.Rehearsal{Out: &out}
+		w.pass(noon)
+		return out.String()
+	}
+	config := Default()
+	require.Contains(t, plan(config, nil), "cpu 100m -> 200m", "the node gives it as soon as there is room")
+	require.NotContains(t, plan(config, restarting), "would resize", "a restart would come when nobody looks at budgets any more")
+	config.Disruption.CapToRoom = true
+	require.Contains(t, plan(config, nil), "cpu 100m -> 150m")
+}

@@ -25,14 +25,14 @@ type Reader struct {
 }
 
 // Room reads what nodes and quotas have left; nil if nothing is known of them. It counts every pod in the cache,
-// also those that no VPA controls; without a cache of nodes any node has room, and
-// likewise where nodes seem to be added.
+// also those that no VPA controls; without a cache of nodes any node has room. Where nodes
+// seem to be added the room is Growing.
 func (r Reader) Room() (*room.Room, error) {
 	if r.Nodes == nil && r.Quotas == nil {
 		return nil, nil //nolint:nilnil // that nothing is known is no error
 	}
 	var nodes []room.Node
-	if r.Nodes != nil && r.NodesSynced() && (r.Growth == nil || !r.Growth.Seen()) {
+	if r.Nodes != nil && r.NodesSynced() {
 		objects, err := r.Nodes.List(labels.Everything())
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
@@ -53,7 +53,11 @@ func (r Reader) Room() (*room.Room, error) {
 			quotas[q.Namespace] = append(quotas[q.Namespace], convert.Quota(q))
 		}
 	}
-	return room.New(nodes, quotas), nil
+	known := room.New(nodes, quotas)
+	if r.Growth != nil && r.Growth.Seen() {
+		known.Growing()
+	}
+	return known, nil
 }
 
 func free(objects []*corev1.Node, pods []*corev1.Pod) []room.Node {

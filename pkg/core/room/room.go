@@ -29,6 +29,7 @@ type Room struct {
 	nodes  []Node
 	at     map[string]int
 	quotas map[string][]Quota
+	grows  bool // nodes are added
 }
 
 // New returns the room of nodes and, by namespace, quotas.
@@ -40,9 +41,16 @@ func New(nodes []Node, quotas map[string][]Quota) *Room {
 	return r
 }
 
+// Growing says that nodes of any size are added for pods that find none, and returns the
+// room.
+func (r *Room) Growing() *Room {
+	r.grows = true
+	return r
+}
+
 // Clone returns a copy that can be changed apart.
 func (r *Room) Clone() *Room {
-	c := &Room{nodes: slices.Clone(r.nodes), at: r.at, quotas: make(map[string][]Quota, len(r.quotas))}
+	c := &Room{nodes: slices.Clone(r.nodes), at: r.at, grows: r.grows, quotas: make(map[string][]Quota, len(r.quotas))}
 	for namespace, list := range r.quotas {
 		c.quotas[namespace] = slices.Clone(list)
 	}
@@ -127,13 +135,14 @@ func share(k amount.Kind, more, free amount.Resources) amount.Amount {
 // Place tells whether a pod that is evicted finds a node again, its own included,
 // as soon as it is gone from there. Quotas must have room for all of its successor
 // if both are there for a while: else the webhook would cut it. With autoscaled nodes that are not there yet
-// count as well: then it is enough that the pod is not larger than every node.
+// count as well: then it is enough that the pod is not larger than every node. In a Room
+// that is Growing any pod finds one that is not bound to the node it has.
 func (r *Room) Place(n Need, autoscaled bool) Answer {
 	requests, limits := n.successor()
 	if answer := r.quota(n, requests, limits); answer != Fits {
 		return answer
 	}
-	if len(r.nodes) == 0 {
+	if len(r.nodes) == 0 || r.grows && !n.Bound {
 		return Fits
 	}
 	if i, known := r.at[n.Node]; known && r.nodes[i].takesBack(n) {

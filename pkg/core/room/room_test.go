@@ -44,6 +44,15 @@ func TestPlaceLooksForAnyNode(t *testing.T) {
 	require.Equal(t, Full, r.Place(bound, true), "a daemon has no other node")
 	bound.Node = "unknown"
 	require.Equal(t, Fits, r.Place(bound, false))
+	more := New([]Node{node("a", 1000, 0)}, map[string][]Quota{"full": {{Requests: amount.Of(0, 0)}}}).Growing().Clone()
+	require.Equal(t, Fits, more.Place(need(100, 1001), false), "a larger node may come")
+	require.Equal(t, TooLarge, more.Resize(need(100, 1001)), "but not in the place of this one")
+	require.Equal(t, Full, more.Resize(need(100, 200)))
+	over := need(100, 200)
+	over.Namespace = "full"
+	require.Equal(t, OverQuota, more.Place(over, false))
+	bound.Node = "a"
+	require.Equal(t, Full, more.Place(bound, false), "a daemon stays where it is")
 	cordoned := New([]Node{{Name: "a", Size: amount.Of(1000, 1000), Free: amount.Of(900, 900)}}, nil)
 	require.Equal(t, Full, cordoned.Place(need(100, 100), false), "it would not come back there")
 	require.Equal(t, Fits, New(nil, nil).Place(need(1, 9999), false))
