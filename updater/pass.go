@@ -93,6 +93,7 @@ func (p *pass) carryOut(ctx context.Context, actions []disruption.Action) {
 			return nil
 		})
 		if err != nil {
+			p.memory.Protect(a.UID, p.now)
 			klog.FromContext(ctx).Error(err, "Pod skipped: its change failed in an unforeseen way", "pod", klog.KRef(a.Namespace, a.Pod), "vpa", a.VPA)
 		}
 		if reason == disruption.RateLimited {
@@ -172,6 +173,7 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 		p.metrics.Resized(score)
 		return ""
 	case errors.Is(err, actuate.ErrInUse):
+		p.memory.Protect(c.UID, p.now) // others go first from now on
 		return disruption.MemoryInUse
 	case errors.Is(err, actuate.ErrRestarting):
 		return disruption.RestartUnderWay

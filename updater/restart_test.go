@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"testing"
@@ -10,13 +11,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ktesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/updater/actuate"
 )
 
 func restarting(p *corev1.Pod) {
@@ -161,5 +165,39 @@ func TestARefusedRestartHoldsNobody(t *testing.T) {
 		w.pass(noon)
 		_, err := w.loop.budgets.Enter(w.pod("web-1-1"), true)
 		require.Equal(t, c.free, err == nil, "%v: %v", c.err, err)
+	}
+}
+
+// Of two pods that share a budget one always uses all of its memory, or fails in an
+// unforeseen way. It must not keep the other from its turn.
+func TestAPodThatCannotBeChangedHoldsNobody(t *testing.T) {
+	for name, c := range map[string]struct {
+		restarts bool
+		memory   func() (map[string]amount.Amount, error)
+		reason   string
+	}{
+		"in use, with a restart": {true, func() (map[string]amount.Amount, error) { return map[string]amount.Amount{"app": 2040 << 20}, nil }, "MemoryInUse"},
+		"in use":                 {false, func() (map[string]amount.Amount, error) { return map[string]amount.Amount{"app": 2040 << 20}, nil }, "MemoryInUse"},
+		"a panic":                {true, func() (map[string]amount.Amount, error) { panic("unforeseen") }, "Broken"},
+	} {
+		large := func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("200m", "1Gi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}}
+			if c.restarts {
+				restarting(p)
+			}
+		}
+		w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+		w.refuse("create", "pods/eviction", nil)
+		w.loop.carrier.(*actuate.Cluster).Memory = func(_ context.Context, _, pod string) (map[string]amount.Amount, error) {
+			if pod == "web-1-0" {
+				return c.memory()
+			}
+			return map[string]amount.Amount{"app": 1 << 20}, nil
+		}
+		w.pass(noon)
+		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", c.reason), name)
+		require.Equal(t, "1Gi", w.pod("web-1-1").Spec.Containers[0].Resources.Requests.Memory().String(), name)
+		w.pass(noon.Add(time.Minute))
+		require.Equal(t, "200Mi", w.pod("web-1-1").Spec.Containers[0].Resources.Requests.Memory().String(), name)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -39,7 +40,8 @@ type Reader struct {
 	Clock   func() time.Time // nil: time.Now
 
 	mu     sync.Mutex
-	recent map[string]hold // by what is shared
+	recent map[string]hold        // by what is shared
+	memory map[string]past.Memory // by namespace: what is known of restarts
 }
 
 // hold is a restart that was asked for a moment ago.
@@ -162,37 +164,46 @@ func keysOf(budgets []budget, known bool, pod *corev1.Pod, owner bool) (keys []s
 	return keys
 }
 
-// restarting is an error if another pod that shares one of the keys is being restarted.
+// restarting is an error if the pod must wait for another one that shares one of the
+// keys and is being restarted.
 func (r *Reader) restarting(pod *corev1.Pod, keys []string, budgets []budget, known bool, now time.Time) error {
-	others, err := r.Pods.Pods(pod.Namespace).List(labels.Everything())
+	all, err := r.Pods.Pods(pod.Namespace).List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("list the pods of namespace %s: %w", pod.Namespace, err)
 	}
-	for _, other := range others {
-		if other.UID == pod.UID || other.DeletionTimestamp != nil || !restarts(other, now) {
+	if r.memory == nil {
+		r.memory = map[string]past.Memory{}
+	}
+	before := r.memory[pod.Namespace]
+	memory := before.Next(now)
+	var holders past.Holders
+	names := map[string]string{}
+	for _, other := range all {
+		if other.DeletionTimestamp != nil || !mayRestart(other) {
 			continue
 		}
-		for _, key := range keysOf(budgets, known, other, true) {
-			if slices.Contains(keys, key) {
-				return fmt.Errorf("pod %s of %s is being restarted", other.Name, key)
-			}
+		core := view.NewReading(&vpav1.VerticalPodAutoscaler{}, convert.LimitRanges{}).Pod(other, 0)
+		memory.Carry(before, &core, now)
+		if one, holds := memory.Holds(&core); holds {
+			names[one.UID] = other.Name
+			holders.Add(one, keysOf(budgets, known, other, true)...)
 		}
+	}
+	if r.memory[pod.Namespace] = memory; len(memory.Restarts) == 0 {
+		delete(r.memory, pod.Namespace) // namespaces come and go
+	}
+	if by, key, blocked := holders.Blocker(string(pod.UID), keys...); blocked {
+		return fmt.Errorf("pod %s of %s is being restarted", names[by.UID], key)
 	}
 	return nil
 }
 
-// restarts reports whether a pod is about to be restarted by a resize, or is not ready
-// again after one.
-func restarts(pod *corev1.Pod, now time.Time) bool {
+// mayRestart reports whether a resize of the pod can restart it, or has done so.
+func mayRestart(pod *corev1.Pod) bool {
 	_, marked := pod.Annotations[convert.RestartAnnotation]
-	may := slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+	return marked || slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer })
 	})
-	if !marked && !may {
-		return false
-	}
-	core := view.NewReading(&vpav1.VerticalPodAutoscaler{}, convert.LimitRanges{}).Pod(pod, 0)
-	return core.RestartPending() || core.Recovering(core.Restart, now)
 }
 
 // Trim is a cache.TransformFunc that keeps of a budget only which pods it counts.

@@ -143,3 +143,46 @@ func TestARestartThatTheCachesShow(t *testing.T) {
 		}
 	}
 }
+
+// A resize that a node never carries out holds nobody for ever, and two of them not each
+// other.
+func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
+	cpu := func(text string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}}
+	}
+	waiting := func(name string, since time.Time) *corev1.Pod {
+		p, has := pod(name, name, nil), cpu("1")
+		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: cpu("2"), ResizePolicy: []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Resources: &has}}
+		if !since.IsZero() {
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
+				Reason: corev1.PodReasonDeferred, LastTransitionTime: metav1.NewTime(since)})
+		}
+		return p
+	}
+	all := budgetOf("all", &metav1.LabelSelector{})
+	enters := func(r *Reader, p *corev1.Pod) error {
+		leave, err := r.Enter(p, true)
+		if err == nil {
+			leave()
+		}
+		return err
+	}
+	now := noon
+	r := reader(t, true, all, waiting("silent", time.Time{}))
+	r.Clock = func() time.Time { return now }
+	a := pod("a", "a", nil)
+	require.ErrorContains(t, enters(r, a), "pod silent of PodDisruptionBudget shop/all is being restarted")
+	now = noon.Add(present.RestartLimit - time.Second)
+	require.Error(t, enters(r, a))
+	now = noon.Add(present.RestartLimit)
+	require.NoError(t, enters(r, a))
+
+	first, second := waiting("first", noon.Add(-20*time.Minute)), waiting("second", noon.Add(-10*time.Minute))
+	r = reader(t, true, all, first, second)
+	require.ErrorContains(t, enters(r, second), "pod first of")
+	require.NoError(t, enters(r, first))
+	require.ErrorContains(t, enters(r, a), "pod first of")
+	require.Error(t, enters(reader(t, true, all, waiting("late", noon.Add(-59*time.Minute))), a))
+	require.NoError(t, enters(reader(t, true, all, waiting("late", noon.Add(-time.Hour))), a))
+}

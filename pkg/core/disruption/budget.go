@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/present"
 )
 
@@ -20,9 +21,9 @@ type owner struct {
 	tolerated  int    // how many of them may be away
 	running    int    // pods that are not pending
 	ready      int
-	spent      int      // running pods disrupted by this plan
-	spentReady int      // those of them that were ready
-	leaving    []string // UIDs of ready pods that will not be for a while
+	spent      int           // running pods disrupted by this plan
+	spentReady int           // those of them that were ready
+	leaving    []past.Holder // ready pods that will not be for a while
 }
 
 // NewBudget counts the pods of a VPA.
@@ -89,8 +90,11 @@ func (b *Budget) Refuses(p *present.Pod) Reason {
 	}
 	o := b.of(p)
 	leaving := len(o.leaving)
-	if slices.Contains(o.leaving, p.UID) {
+	if slices.ContainsFunc(o.leaving, func(h past.Holder) bool { return h.UID == p.UID }) {
 		leaving--
+		if _, waits := past.Blocker(p.UID, o.leaving); !waits {
+			leaving = 0 // the others come after it
+		}
 	}
 	have, spent := o.running, o.spent+leaving
 	if p.Ready {
@@ -110,9 +114,9 @@ func (b *Budget) Refuses(p *present.Pod) Reason {
 
 // leaves records that a pod that is still ready will not be for a while, because of
 // an earlier plan. It does not stand in its own way.
-func (b *Budget) leaves(p *present.Pod) {
+func (b *Budget) leaves(p *present.Pod, one past.Holder) {
 	if o := b.of(p); o != nil && p.Ready {
-		o.leaving = append(o.leaving, p.UID)
+		o.leaving = append(o.leaving, one)
 	}
 }
 

@@ -83,7 +83,7 @@ func TestWhatABudgetCounts(t *testing.T) {
 	for _, group := range []int{-1, 1} {
 		stray.Group = group
 		b.Spend(&stray)
-		b.leaves(&stray)
+		b.leaves(&stray, past.Holder{UID: stray.UID})
 		require.Equal(t, NoOwner, b.Refuses(&stray))
 	}
 }
@@ -99,9 +99,12 @@ func TestSeveralPodsThatRestartHoldEachOther(t *testing.T) {
 	v.Mode = present.InPlace
 	c := defaults()
 	c.Tolerance = 1
-	require.Empty(t, plans(t, v, c).Actions)
-	v.Pods[1].Containers[0].Current = v.Pods[1].Containers[0].Asked
-	require.Equal(t, "resize p0: OutOfBounds", told(plans(t, v, c))[0], "one alone may get another target")
+	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: RestartUnderWay"}, told(plans(t, v, c))[:2], "the first may get another target: it restarts anyway")
+	v.Pods[0].Resize, v.Pods[1].Resize = present.ResizeInProgress, present.ResizeInProgress
+	v.Pods[0].ResizeSince, v.Pods[1].ResizeSince = noon.Add(-time.Minute), noon.Add(-2*time.Minute)
+	require.Equal(t, []string{"resize p1: Retry"}, told(plans(t, v, c))[:1])
+	v.Pods[1].Containers[0].Current, v.Pods[1].Resize = v.Pods[1].Containers[0].Asked, present.NotResizing
+	require.Equal(t, "resize p0: Retry", told(plans(t, v, c))[0], "one alone may get another target")
 }
 
 func TestARoomyNodeCutsNothing(t *testing.T) {

@@ -3,6 +3,7 @@ package disruption
 import (
 	"time"
 
+	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/room"
 )
@@ -74,18 +75,16 @@ func (p *plan) resize(v *present.VPA, pod *present.Pod, s Situation, refused Rea
 		p.skip(v, pod, reason)
 		return
 	}
-	if restarts && !pod.Cured() {
-		if p.awaited(pod) {
-			p.skip(v, pod, WaitingForNode)
-			return
-		}
-		if p.yields(restart{v, whole, s, cause}) {
-			return
-		}
-		if p.restarting.other(pod.UID, p.shared(v, pod)...) {
-			p.skip(v, pod, RestartUnderWay)
-			return
-		}
+	if restarts && !pod.Cured() && p.awaited(pod) {
+		p.skip(v, pod, WaitingForNode)
+		return
+	}
+	if (restarts || !s.free(pod)) && !pod.Cured() && p.yields(restart{v, whole, s, cause}) {
+		return
+	}
+	if restarts && !pod.Cured() && p.blocked(pod, p.shared(v, pod)) {
+		p.skip(v, pod, RestartUnderWay)
+		return
 	}
 	need := pod.Need()
 	if p.room != nil {
@@ -114,7 +113,7 @@ func (p *plan) resize(v *present.VPA, pod *present.Pod, s Situation, refused Rea
 	}
 	a := Action{Cause: cause, Cures: pod.Cured(), Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)}
 	if restarts && !pod.Cured() {
-		p.restarting.add(pod.UID, p.shared(v, pod)...)
+		p.restarting.Add(past.Holder{UID: pod.UID}, p.shared(v, pod)...)
 		if pod.Ready {
 			a.Restart = present.Restart{At: p.now, Count: pod.Restarts}
 		}

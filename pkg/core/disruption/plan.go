@@ -99,7 +99,7 @@ type plan struct {
 	room   *room.Room // nil: not asked
 	result Result
 
-	restarting holders   // by what they share: the pods that are being restarted
+	restarting past.Holders
 	later      []restart // those that were refused one before
 	tries      bool      // these are planned now
 }
@@ -147,8 +147,8 @@ func (p *plan) look(v *present.VPA) {
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		p.result.Memory.Carry(p.before, pod, p.now)
-		if p.result.Memory.Restarting(pod) {
-			p.restarting.add(pod.UID, p.shared(v, pod)...)
+		if one, holds := p.result.Memory.Holds(pod); holds {
+			p.restarting.Add(one, p.shared(v, pod)...)
 		}
 		if v.Outdated { // nobody knows what new pods should have come with
 			continue
@@ -194,7 +194,7 @@ func (p *plan) unsuitable(v *present.VPA, pod *present.Pod) Reason {
 	if reason := p.restless(v, pod); reason != "" {
 		return reason
 	}
-	if pod.Ready && p.restarting.other(pod.UID, budgets(pod)...) {
+	if pod.Ready && p.blocked(pod, budgets(pod)) {
 		return RestartUnderWay // the API server does not count that pod as away yet
 	}
 	if p.room == nil {

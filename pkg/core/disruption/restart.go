@@ -14,32 +14,11 @@ import (
 // third. So of the pods that share an owner or a budget one is restarted after the
 // other.
 
-// holders are the pods that are being restarted, by what they share with others.
-type holders map[string]string
-
-// several stands for more than one pod.
-const several = "\x00"
-
-// add records that a pod is being restarted.
-func (h *holders) add(uid string, keys ...string) {
-	if *h == nil {
-		*h = holders{}
-	}
-	for _, key := range keys {
-		if before, known := (*h)[key]; known && before != uid {
-			(*h)[key] = several
-		} else {
-			(*h)[key] = uid
-		}
-	}
-}
-
-// other reports whether another pod that shares one of the keys is being restarted.
-func (h holders) other(uid string, keys ...string) bool {
-	return slices.ContainsFunc(keys, func(key string) bool {
-		holder, held := h[key]
-		return held && holder != uid
-	})
+// blocked reports whether a pod must wait for another one that shares one of the keys
+// and is being restarted.
+func (p *plan) blocked(pod *present.Pod, keys []string) bool {
+	_, _, blocked := p.restarting.Blocker(pod.UID, keys...)
+	return blocked
 }
 
 // shared are the keys of what a pod shares with others: its owner, and its
@@ -67,8 +46,9 @@ func (p *plan) reserve(v *present.VPA, b *Budget) {
 		return
 	}
 	for i := range v.Pods {
-		if pod := &v.Pods[i]; p.result.Memory.Restarting(pod) {
-			b.leaves(pod)
+		pod := &v.Pods[i]
+		if one, holds := p.result.Memory.Holds(pod); holds {
+			b.leaves(pod, one)
 		}
 	}
 }
@@ -80,7 +60,8 @@ func (p *plan) awaited(pod *present.Pod) bool {
 	return known && !r.Over && pod.Ready && !pod.RestartPending()
 }
 
-// restart is a resize that restarts a pod and was planned so far.
+// restart is a resize that takes something from others of a budget or an owner, and was
+// planned so far.
 type restart struct {
 	vpa       *present.VPA
 	pod       *present.Pod
@@ -88,9 +69,9 @@ type restart struct {
 	cause     Cause
 }
 
-// yields reports whether a restart is put off until the others of this plan have had
-// the chance: the API server has refused it before. Otherwise one pod that may never
-// be disrupted would keep all those from it that share something with it.
+// yields reports whether a resize is put off until the others of this plan have had the
+// chance: it has been refused before. Otherwise one pod that may never be disrupted, or
+// that always uses its memory, would keep all those from it that share something with it.
 func (p *plan) yields(r restart) bool {
 	if _, protected := p.before.Protected[r.pod.UID]; !protected || p.tries {
 		return false

@@ -318,3 +318,61 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 		require.Less(t, pass, 400, "seed %d: not all pods were changed", seed)
 	}
 }
+
+// stuck lets the API server accept a resize of a pod for which its node has no room.
+func stuck(p *present.Pod, since time.Time) {
+	asked(p)
+	p.Resize, p.ResizeSince = present.ResizeDeferred, since
+}
+
+// A node that never carries a restart out must not hold the others for ever; if it does
+// after all, they wait until the pod is ready again.
+func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
+	for name, since := range map[string]time.Time{"the node tells since when": noon, "it does not": {}} {
+		v := restarting(4, nil)
+		v.Mode, v.MinReplicas = present.InPlace, 1
+		c := defaults()
+		c.Tolerance = 1
+		c.InPlaceMode = true
+		stuck(&v.Pods[0], since)
+		memory := past.Memory{}
+		minute := 0
+		pass := func(until int) (acts []string) {
+			t.Helper()
+			for ; minute <= until; minute++ {
+				r := planned(v, memory, c, noon.Add(time.Duration(minute)*time.Minute))
+				memory, acts = r.Memory, nil
+				for _, a := range r.Actions {
+					acts = append(acts, a.Pod)
+				}
+				if minute == 30 { // a new target is asked for; that does not begin the wait anew
+					memory.Disrupted(v.Pods[0].UID, present.Restart{At: noon.Add(30 * time.Minute)})
+				}
+			}
+			return acts
+		}
+		require.Empty(t, pass(59), name)
+		require.Equal(t, []string{"p1"}, pass(60), name)
+		restarted(&v.Pods[0])
+		v.Pods[0].Ready = false
+		require.Empty(t, pass(61), "%s: it is away now", name)
+		v.Pods[0].Ready = true
+		require.Equal(t, []string{"p1"}, pass(62), name)
+	}
+}
+
+// Two pods that wait for room must not each forbid the eviction of the other.
+func TestPodsThatWaitForRoomAreEvictedOneAfterTheOther(t *testing.T) {
+	v := restarting(2, func(_ int, p *present.Pod) { p.Budgets = []string{"b"} })
+	stuck(&v.Pods[0], noon.Add(-20*time.Minute))
+	stuck(&v.Pods[1], noon.Add(-30*time.Minute))
+	require.Equal(t, []string{"evict p1: ResizeStuck"}, told(plans(t, v, defaults()))[:1])
+	v.Pods[0].ResizeSince = noon.Add(-40 * time.Minute)
+	require.Equal(t, []string{"evict p0: ResizeStuck"}, told(plans(t, v, defaults()))[:1])
+	v.Pods[1].Resize, v.Pods[1].ResizeSince = present.ResizeInProgress, noon.Add(-time.Minute)
+	require.Equal(t, []string{"evict p0: ResizeStuck"}, told(plans(t, v, defaults()))[:1], "the other waits for its node, too")
+	v.Pods[1].Ready = false
+	restarted(&v.Pods[1])
+	v.Pods[1].Restart = present.Restart{At: noon.Add(-time.Minute)}
+	require.Empty(t, plans(t, v, defaults()).Actions, "the other is away")
+}

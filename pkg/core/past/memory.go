@@ -2,6 +2,7 @@ package past
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/amount"
@@ -25,8 +26,8 @@ type Memory struct {
 	Tries map[string]Try
 	// Restarts holds the last resize that was to restart a pod while it was ready.
 	Restarts map[string]Restart
-	// Protected is when the API server last refused to let a pod be restarted, as for
-	// a PodDisruptionBudget.
+	// Protected is when a pod could last not be changed although the plan said so, as for
+	// a PodDisruptionBudget, or because its memory is in use.
 	Protected map[string]time.Time
 	// Owners holds what came of the last changes, by present.Group.Key.
 	Owners map[string]calm.Record
@@ -36,6 +37,10 @@ type Memory struct {
 type Restart struct {
 	present.Restart
 	Over bool // the pod was ready again, or is not waited for any more
+	// Pending is since when the pod waits for its node to carry the resize out. The
+	// zero value: it does not wait.
+	Pending time.Time
+	Stuck   bool // it waits for so long that nobody else does
 }
 
 // Try is a resize that was asked for.
@@ -74,20 +79,36 @@ func (m *Memory) Carry(before Memory, p *present.Pod, now time.Time) {
 // counts where this process does not know it.
 func (m *Memory) follow(r Restart, p *present.Pod, now time.Time) {
 	if p.Restart.At.After(r.At) {
-		r = Restart{Restart: p.Restart}
+		r = Restart{Restart: p.Restart, Pending: r.Pending}
 	}
-	if r.At.IsZero() {
+	switch {
+	case p.RestartPending():
+		if r.Pending.IsZero() {
+			// The node may have said the same of an earlier resize for long.
+			r.Pending = slices.MaxFunc([]time.Time{p.ResizeSince, r.At}, time.Time.Compare)
+			if r.Pending.IsZero() {
+				r.Pending = now
+			}
+		}
+		if !r.At.IsZero() {
+			r.At = now // the restart is still to come
+		}
+		// A node that never gives what was asked for must not hold the others for ever.
+		r.Over, r.Stuck = false, now.Sub(r.Pending) >= present.RestartLimit
+	case r.At.IsZero():
 		return
+	default:
+		r.Over = r.Over || !p.Recovering(r.Restart, now)
+		r.Pending, r.Stuck = time.Time{}, false
 	}
-	if p.RestartPending() {
-		r.At, r.Over = now, false // the node takes its time, and the restart is still to come
-	}
-	r.Over = r.Over || !p.Recovering(r.Restart, now)
 	m.restart(p.UID, r)
 }
 
-// Disrupted records that a resize was asked for that restarts a ready pod.
-func (m *Memory) Disrupted(uid string, r present.Restart) { m.restart(uid, Restart{Restart: r}) }
+// Disrupted records that a resize was asked for that restarts a ready pod. One that
+// waits for its node waits since the first of them.
+func (m *Memory) Disrupted(uid string, r present.Restart) {
+	m.restart(uid, Restart{Restart: r, Pending: m.Restarts[uid].Pending})
+}
 
 func (m *Memory) restart(uid string, r Restart) {
 	if m.Restarts == nil {
@@ -96,14 +117,7 @@ func (m *Memory) restart(uid string, r Restart) {
 	m.Restarts[uid] = r
 }
 
-// Restarting reports whether a pod is about to be restarted by a resize, or is not
-// ready again after one. It is asked of the memory that Carry has filled.
-func (m Memory) Restarting(p *present.Pod) bool {
-	r, known := m.Restarts[p.UID]
-	return known && !r.Over || p.RestartPending()
-}
-
-// Protect records that the API server refused at a time to let a pod be restarted.
+// Protect records that at a time a pod could not be changed although the plan said so.
 func (m *Memory) Protect(uid string, at time.Time) {
 	if m.Protected == nil {
 		m.Protected = map[string]time.Time{}

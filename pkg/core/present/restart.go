@@ -19,7 +19,8 @@ const (
 	// that has reported the new sizes for so long needed none.
 	RestartGrace = 5 * time.Minute
 	// RestartLimit is how long a pod that does not become ready again keeps others
-	// from being restarted. Every budget counts it as away by then.
+	// from being restarted: every budget counts it as away by then. It is also how long
+	// others wait for one whose node does not carry the resize out.
 	RestartLimit = time.Hour
 )
 

@@ -1,0 +1,65 @@
+package past
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/present"
+)
+
+// Holder is a pod that is about to be restarted by a resize, or is not ready again after
+// one. Others that share something with it wait.
+type Holder struct {
+	UID     string
+	Pending time.Time // since when it waits for its node; zero: it does not wait
+}
+
+// Holds returns a pod as a Holder, or false if nobody waits for it. It is asked of a
+// memory that Carry has filled.
+func (m Memory) Holds(p *present.Pod) (Holder, bool) {
+	r, known := m.Restarts[p.UID]
+	return Holder{p.UID, r.Pending}, known && !r.Over && !r.Stuck
+}
+
+// Blocker returns the first of the holders for which a pod must wait, or false. Of those
+// that only wait for their nodes the first goes on: else two of them would hold each
+// other.
+func Blocker(uid string, all []Holder) (Holder, bool) {
+	self := slices.IndexFunc(all, func(h Holder) bool { return h.UID == uid })
+	for _, h := range all {
+		switch {
+		case h.UID == uid:
+		case self < 0, h.Pending.IsZero(), all[self].Pending.IsZero(),
+			cmp.Or(h.Pending.Compare(all[self].Pending), cmp.Compare(h.UID, uid)) < 0:
+			return h, true
+		}
+	}
+	return Holder{}, false
+}
+
+// Holders are pods that are being restarted, by what they share with others.
+type Holders map[string][]Holder
+
+// Add records that a pod holds what it shares.
+func (h *Holders) Add(one Holder, keys ...string) {
+	if *h == nil {
+		*h = Holders{}
+	}
+	for _, key := range keys {
+		if !slices.ContainsFunc((*h)[key], func(known Holder) bool { return known.UID == one.UID }) {
+			(*h)[key] = append((*h)[key], one)
+		}
+	}
+}
+
+// Blocker returns for which other pod one must wait, and the first of the keys that they
+// share; or false.
+func (h Holders) Blocker(uid string, keys ...string) (by Holder, key string, blocked bool) {
+	for _, key := range keys {
+		if by, blocked := Blocker(uid, h[key]); blocked {
+			return by, key, true
+		}
+	}
+	return Holder{}, "", false
+}
