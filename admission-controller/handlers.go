@@ -73,6 +73,9 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if vpa == nil {
 		return server.Answer{}
 	}
+	if problem := convert.Unreadable(vpa); problem != "" {
+		return server.Answer{Warnings: []string{"VerticalPodAutoscaler " + vpa.Name + ": not used, because it cannot be read: " + problem}}
+	}
 	var warnings []string
 	if h.outdated != nil && h.outdated(vpa) {
 		vpa = convert.WithoutRecommendation(vpa)

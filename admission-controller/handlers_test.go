@@ -90,6 +90,17 @@ func TestPodsDoNotGetWhatWasRecommendedForAnotherTarget(t *testing.T) {
 	require.NotNil(t, vpa.Status.Recommendation, "the cache is not changed")
 }
 
+// Its boost would be one without the bounds that could not be read.
+func TestPodsGetNothingFromAVPAThatCannotBeRead(t *testing.T) {
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=2"))
+	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
+	vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec.resourcePolicy: quantity"}
+	answer := handlerOf(t, found{vpa: vpa}).answer(t.Context(), ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
+	require.NoError(t, answer.Err)
+	require.Empty(t, answer.Patch)
+	require.Equal(t, []string{"VerticalPodAutoscaler v: not used, because it cannot be read: spec.resourcePolicy: quantity"}, answer.Warnings)
+}
+
 func TestPodsThatAreLeftAlone(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=2"))
 	boost := testkit.VPA("v")

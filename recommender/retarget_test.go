@@ -76,3 +76,35 @@ func TestARecommendationOfAnEarlierSpecIsNotPassedOffAsOneOfThis(t *testing.T) {
 	require.Empty(t, w.recommendations("web"))
 	require.EqualValues(t, 8, w.vpa("web").Status.ObservedGeneration)
 }
+
+// A VPA whose rules cannot be read for a while keeps its target, so its history and what
+// was published for it stay, and no other recommender takes it.
+func TestAVPAThatCannotBeReadKeepsItsHistory(t *testing.T) {
+	w := targeted(t)
+	before, samples := w.recommendations("web"), w.checkpoint("web-a").Status.TotalSamplesCount
+	annotate := func(problem string) {
+		vpa := w.vpa("web").DeepCopy()
+		vpa.Annotations = nil
+		if problem != "" {
+			vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: problem}
+		}
+		vpa.Generation++
+		_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Update(t.Context(), vpa, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			cached, err := w.loop.Roster.VPAs.VerticalPodAutoscalers("ns").Get("web")
+			return err == nil && cached.Generation == vpa.Generation
+		}, 5*time.Second, time.Millisecond)
+	}
+	annotate("spec.resourcePolicy: quantity")
+	w.passes(3)
+	require.Equal(t, before, w.recommendations("web"))
+	_, message := w.condition("web", vpav1.ConfigUnsupported)
+	require.Equal(t, "spec.resourcePolicy: quantity", message)
+	annotate("")
+	w.passes(2)
+	require.Len(t, w.recommendations("web"), 1)
+	state, _ := w.condition("web", vpav1.ConfigUnsupported)
+	require.NotEqual(t, corev1.ConditionTrue, state)
+	require.GreaterOrEqual(t, w.checkpoint("web-a").Status.TotalSamplesCount, samples)
+}

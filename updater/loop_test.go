@@ -293,6 +293,7 @@ func TestAStoppedVPAEndsItsPartOfThePass(t *testing.T) {
 			vpa.Spec.TargetRef = nil
 			return update(w, vpa)
 		}, "StatusOutdated"},
+		"unreadable": {func(w *world) error { return update(w, unreadable(vpav1.UpdateModeRecreate)) }, "Broken"},
 	} {
 		w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 		lister := w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister()
@@ -308,6 +309,25 @@ func TestAStoppedVPAEndsItsPartOfThePass(t *testing.T) {
 		w.pass(noon)
 		require.Equal(t, []string{"web-1-0"}, w.evictions(), name)
 		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", c.reason), name)
+	}
+}
+
+// unreadable is a VPA with a rule that cannot be read.
+func unreadable(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
+	vpa := autoscaler(mode)
+	vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec.resourcePolicy: quantity"}
+	return vpa
+}
+
+// Its pods stay its own: a younger VPA does not take them.
+func TestNothingIsDoneForAVPAThatCannotBeRead(t *testing.T) {
+	younger := autoscaler(vpav1.UpdateModeRecreate)
+	younger.Name, younger.CreationTimestamp = "younger", metav1.NewTime(noon)
+	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeRecreate, vpav1.UpdateModeInPlaceOrRecreate} {
+		w := newWorld(t, Default(), append(deployment(2, nil), unreadable(mode), younger)...)
+		w.pass(noon)
+		require.Empty(t, w.writes())
+		require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "Broken"))
 	}
 }
 

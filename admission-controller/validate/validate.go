@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,24 +45,22 @@ const (
 
 // Check judges an object. Old is the raw stored object of an update, else nil;
 // one that cannot be read counts as none, so that it can be repaired. An object that is
-// being deleted is let through: its last update takes a finalizer away.
+// being deleted is let through with the spec that it has: its last update takes a
+// finalizer away.
 func (c Config) Check(raw, old []byte) Verdict {
+	if excerpt.Deleting(raw) && sameSpec(raw, old) {
+		return Verdict{}
+	}
 	if err := excerpt.CheckVPA(raw); err != nil {
-		if excerpt.Deleting(raw) {
-			return Verdict{}
-		}
 		return Verdict{Errors: field.ErrorList{field.Forbidden(field.NewPath("."), err.Error())}}
 	}
 	var object vpav1.VerticalPodAutoscaler
-	if err := json.Unmarshal(raw, &object); err != nil {
+	if err := vpav1.Decode(raw, &object); err != nil {
 		return Verdict{Errors: field.ErrorList{field.InternalError(field.NewPath("."), errors.New(shorten(err.Error(), mostDetail)))}}
-	}
-	if object.DeletionTimestamp != nil {
-		return Verdict{}
 	}
 	ch, verdict := checker{config: c}, Verdict{Object: &object}
 	var stored vpav1.VerticalPodAutoscaler
-	if len(old) > 0 && excerpt.CheckVPA(old) == nil && json.Unmarshal(old, &stored) == nil {
+	if len(old) > 0 && excerpt.CheckVPA(old) == nil && vpav1.Decode(old, &stored) == nil {
 		ch.had, verdict.Old = featuresOf(&stored), &stored
 	}
 	ch.recipe(object.Annotations[recipe.Annotation], stored.Annotations[recipe.Annotation])
@@ -72,6 +71,14 @@ func (c Config) Check(raw, old []byte) Verdict {
 		verdict.Patch = append(verdict.Patch, patch.Add("/spec/updatePolicy", vpav1.PodUpdatePolicy{UpdateMode: &recreate}))
 	}
 	return verdict
+}
+
+// sameSpec reports whether two objects, as the API server writes them, have one spec.
+func sameSpec(raw, old []byte) bool {
+	var now, before struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	return len(old) > 0 && json.Unmarshal(raw, &now) == nil && json.Unmarshal(old, &before) == nil && bytes.Equal(now.Spec, before.Spec)
 }
 
 // shorten cuts a text to a number of bytes.

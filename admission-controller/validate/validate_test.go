@@ -166,7 +166,8 @@ func TestWhatIsTooLargeToBeCheckedIsRefusedUnlessItIsBeingDeleted(t *testing.T) 
 		}
 		require.Contains(t, verdict.Errors[0].Error(), "more than is looked at", name)
 		deleted := strings.Replace(string(object(spec)), `"name":"v"`, `"name":"v","deletionTimestamp":"2026-01-02T12:00:00Z"`, 1)
-		require.Nil(t, Config{}.Check([]byte(deleted), nil).Status("v"), name)
+		require.Nil(t, Config{}.Check([]byte(deleted), object(spec)).Status("v"), name)
+		require.NotNil(t, Config{}.Check([]byte(deleted), object(policies(`{"containerName":"c"}`))).Status("v"), "%s: nobody needs another spec on the way out", name)
 		require.Empty(t, Config{}.Check(object(policies(`{"containerName":"c"}`)), object(spec)).Errors, "%s: an old object does not stop a repair", name)
 	}
 }
@@ -210,5 +211,9 @@ func TestAnObjectOnItsWayOutIsNotChecked(t *testing.T) {
 	bad := []byte(`{"metadata":{"name":"v","deletionTimestamp":"2026-01-02T12:00:00Z"},"spec":{"updatePolicy":{"updateMode":"Bogus"}}}`)
 	v := Config{}.Check(bad, bad)
 	require.Nil(t, v.Status("v"))
+	unreadable := []byte(`{"metadata":{"name":"v","deletionTimestamp":"2026-01-02T12:00:00Z"},"spec":{"resourcePolicy":{"containerPolicies":[{"minAllowed":{"cpu":"1e.5"}}]}}}`)
+	require.Nil(t, Config{}.Check(unreadable, unreadable).Status("v"))
+	require.NotNil(t, Config{}.Check(unreadable, bad).Status("v"), "another spec is checked")
+	require.NotNil(t, Config{}.Check(bad, nil).Status("v"))
 	require.Empty(t, v.Patch)
 }

@@ -128,7 +128,9 @@ func (a *Answer) Print(out io.Writer) error {
 			fmt.Fprintf(out, "! %s: %s\n", c.Type, c.Message)
 		}
 	}
-	if convert.Outdated(a.VPA, a.VPA.Generation) {
+	if problem := convert.Unreadable(a.VPA); problem != "" {
+		fmt.Fprintf(out, "! no pod is changed, because the VPA cannot be read: %s\n", problem)
+	} else if convert.Outdated(a.VPA, a.VPA.Generation) {
 		fmt.Fprintf(out, "! what is published is for generation %d of the VPA, and this is %d: if spec.targetRef changed since, no pod gets it before the recommender has seen that\n",
 			convert.ObservedGeneration(a.VPA), a.VPA.Generation)
 	}

@@ -17,6 +17,11 @@ func Outdated(vpa *vpav1.VerticalPodAutoscaler, since int64) bool {
 	return seen > 0 && seen < since
 }
 
+// Unreadable returns why the spec of a VPA could not be read whole; empty: it could.
+func Unreadable(vpa *vpav1.VerticalPodAutoscaler) string {
+	return vpa.Annotations[vpav1.UnreadableAnnotation]
+}
+
 // ObservedGeneration returns the generation of a VPA that its recommendation was made
 // for; 0: nobody wrote it.
 func ObservedGeneration(vpa *vpav1.VerticalPodAutoscaler) int64 {

@@ -90,7 +90,10 @@ func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
 	}
 	v.pass = m.pass
 	if v.Object != o.Object {
-		v.Object, v.Rules = o.Object, convert.Rules(o.Object)
+		v.Object = o.Object
+		if convert.Unreadable(v.Object) == "" { // else those of before hold
+			v.Rules = convert.Rules(v.Object)
+		}
 		m.reorder(v)
 	}
 	return v, fresh

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/recommender/feed"
 )
@@ -64,7 +65,7 @@ func (r *Roster) Observe(ctx context.Context, progress func()) ([]feed.Observed,
 	for i, object := range objects {
 		progress()
 		selector, err := r.Resolve(ctx, object.Namespace, object.Spec.TargetRef)
-		if problem := object.Annotations[vpav1.UnreadableAnnotation]; problem != "" {
+		if problem := convert.Unreadable(object); problem != "" {
 			selector, err = nil, errors.New(problem)
 		}
 		observed[i] = feed.Observed{Object: object, Selector: selector, Err: err}

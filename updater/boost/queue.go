@@ -167,7 +167,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 		klog.FromContext(ctx).V(4).Info("Startup boost not taken back yet: no VPA controls the pod, as far as is known", "pod", klog.KObj(pod))
 		return pause, nil
 	}
-	if found && q.Reader.Generations.Outdated(reading.Object) {
+	if found && (q.Reader.Generations.Outdated(reading.Object) || convert.Unreadable(reading.Object) != "") {
 		return outdatedPause, nil
 	}
 	if !found {

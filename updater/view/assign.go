@@ -3,6 +3,7 @@ package view
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -96,13 +97,17 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 	firstPod, firstGroup := len(f.pods), len(f.groups)
 	f.owners = f.owners[:0]
 	v, err := f.vpa(reading)
+	if err != nil {
+		log.Error(err, "VPA skipped with its pods: it cannot be understood", "vpa", name, "pods", len(pods))
+	}
 	for _, o := range pods {
 		err := err
 		if err == nil {
-			err = f.one(ctx, o)
+			if err = f.one(ctx, o); err != nil {
+				log.Error(err, "Pod skipped: it cannot be understood", "pod", klog.KObj(o.pod), "vpa", name)
+			}
 		}
 		if err != nil {
-			log.Error(err, "Pod skipped: it or its VPA cannot be understood", "pod", klog.KObj(o.pod), "vpa", name)
 			f.snapshot.Broken = append(f.snapshot.Broken, disruption.Skip{Reason: disruption.Broken, Subject: disruption.Subject{
 				Namespace: o.pod.Namespace, VPA: name.Name, Pod: o.pod.Name, UID: string(o.pod.UID)}})
 		}
@@ -130,6 +135,9 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 
 func (f *filling) vpa(reading Reading) (v present.VPA, err error) {
 	defer caught(&err)
+	if problem := convert.Unreadable(reading.Object); problem != "" {
+		return v, errors.New(problem)
+	}
 	v = reading.VPA(f.PerVPAConfig)
 	v.Outdated = f.Generations.Outdated(reading.Object) // news may come late: the object need not change
 	return v, nil

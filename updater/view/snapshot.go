@@ -112,6 +112,8 @@ func (r *Reader) Stopped(read Reading) disruption.Reason {
 	switch {
 	case apierrors.IsNotFound(err), err == nil && convert.Mode(now) != convert.Mode(read.Object):
 		return disruption.ModeOff
+	case err == nil && convert.Unreadable(now) != "":
+		return disruption.Broken
 	case err == nil && targetOf(now) != targetOf(read.Object):
 		return disruption.StatusOutdated
 	}

@@ -1,6 +1,10 @@
 package v1
 
-import "encoding/json"
+import (
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // UnreadableBucket is a bucket that no histogram has. It stands for weights that
 // are stored but are no map of bucket numbers to whole numbers.
@@ -26,5 +30,33 @@ func (h *HistogramCheckpoint) UnmarshalJSON(raw []byte) error {
 	if err := json.Unmarshal(read.BucketWeights, &h.BucketWeights); err != nil {
 		h.BucketWeights = map[int]uint32{UnreadableBucket: 1}
 	}
+	return nil
+}
+
+// UnmarshalJSON reads a checkpoint. The schema lets times pass that cannot be read, such
+// as 2026-01-02t12:00:00z. Such a checkpoint must not spoil the list it is in, so its
+// status gets a version that says why, and that nobody reads.
+func (c *VerticalPodAutoscalerCheckpoint) UnmarshalJSON(raw []byte) error {
+	type plain VerticalPodAutoscalerCheckpoint
+	*c = VerticalPodAutoscalerCheckpoint{}
+	problem := json.Unmarshal(raw, (*plain)(c))
+	if problem == nil {
+		return nil
+	}
+	var identity metav1.PartialObjectMetadata
+	if err := json.Unmarshal(raw, &identity); err != nil {
+		return err
+	}
+	var parts struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	if err := json.Unmarshal(raw, &parts); err != nil {
+		return err
+	}
+	*c = VerticalPodAutoscalerCheckpoint{TypeMeta: identity.TypeMeta, ObjectMeta: identity.ObjectMeta}
+	if len(parts.Spec) > 0 && json.Unmarshal(parts.Spec, &c.Spec) != nil {
+		c.Spec = VerticalPodAutoscalerCheckpointSpec{}
+	}
+	c.Status.Version = "unreadable: " + problem.Error()
 	return nil
 }

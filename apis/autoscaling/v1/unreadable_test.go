@@ -7,39 +7,73 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 )
 
 // The schema lets them pass, and the library of Kubernetes takes minutes for the first
 // of them: without a guard this test does not end.
-func TestAQuantityThatCannotBeComputedWithSpoilsNoOtherVPA(t *testing.T) {
-	const policies, recommendations = `"spec":{"resourcePolicy":{"containerPolicies":[{"containerName":"a","minAllowed":{"cpu":%s}}]}}`,
-		`"status":{"recommendation":{"containerRecommendations":[{"containerName":"a","target":{"cpu":%s}}]}}`
+func TestAQuantityThatCannotBeReadSpoilsNoOtherVPA(t *testing.T) {
+	const spec = `"targetRef":{"kind":"Deployment","name":"web"},"updatePolicy":{"updateMode":"InPlace"},"recommenders":[{"name":"mine"}]`
 	for quantity, wrong := range map[string]string{
 		`"1e-2147483647"`:                       "exponent",
 		`"1E+999999"`:                           "exponent",
 		`1e-2147483647`:                         "exponent",
 		`"1\u0065-2147483647"`:                  "exponent",
 		`"` + strings.Repeat("9", 100000) + `"`: "longer than 64 bytes",
+		`"1e.5"`:                                `"1e.5" is no quantity`,
+		`"1e1.5"`:                               "is no quantity",
+		`"1e5."`:                                "is no quantity",
 	} {
 		for at, part := range map[string]string{
-			"spec.resourcePolicy.containerPolicies[0].minAllowed.cpu":            policies,
-			"status.recommendation.containerRecommendations[0].target.cpu":       recommendations,
-			"spec.resourcePolicy.containerPolicies[0].startupBoost.cpu.quantity": `"spec":{"targetRef":{"kind":"Deployment"},"resourcePolicy":{"containerPolicies":[{"startupBoost":{"cpu":{"quantity":%s}}}]}}`,
+			"spec.resourcePolicy.containerPolicies[0].minAllowed.cpu":            `"resourcePolicy":{"containerPolicies":[{"containerName":"a","minAllowed":{"cpu":%s}}]}}`,
+			"spec.resourcePolicy.containerPolicies[0].startupBoost.cpu.quantity": `"resourcePolicy":{"containerPolicies":[{"startupBoost":{"cpu":{"quantity":%s}}}]}}`,
+			"spec.startupBoost.cpu.quantity":                                     `"startupBoost":{"cpu":{"quantity":%s}}}`,
 		} {
-			text := `{"items":[{"metadata":{"name":"bad","namespace":"ns"},` + fmt.Sprintf(part, quantity) + `},{"metadata":{"name":"good"},"spec":{"targetRef":{"kind":"Deployment","name":"7e1234567"}}}]}`
+			text := `{"items":[{"metadata":{"name":"bad","namespace":"ns"},"status":{"observedGeneration":7},"spec":{` + spec + `,` + fmt.Sprintf(part, quantity) + `},{"metadata":{"name":"good"},"spec":{"targetRef":{"kind":"Deployment","name":"7e1234567"}}}]}`
 			var list VerticalPodAutoscalerList
-			require.NoError(t, json.Unmarshal([]byte(text), &list))
+			require.NoError(t, json.Unmarshal([]byte(text), &list), quantity)
 			bad := list.Items[0]
 			require.Equal(t, "ns/bad", bad.Namespace+"/"+bad.Name)
 			require.Contains(t, bad.Annotations[UnreadableAnnotation], at)
 			require.Contains(t, bad.Annotations[UnreadableAnnotation], wrong)
-			require.Nil(t, bad.Spec.TargetRef)
+			require.Equal(t, "web", bad.Spec.TargetRef.Name, "it keeps its target, or its history would be thrown away")
+			require.Equal(t, UpdateModeInPlace, *bad.Spec.UpdatePolicy.UpdateMode)
+			require.Equal(t, "mine", bad.Spec.Recommenders[0].Name)
 			require.Nil(t, bad.Spec.ResourcePolicy)
-			require.Nil(t, bad.Status.Recommendation)
+			require.Nil(t, bad.Spec.StartupBoost)
+			require.EqualValues(t, 7, bad.Status.ObservedGeneration)
 			require.Equal(t, "7e1234567", list.Items[1].Spec.TargetRef.Name, "a name is no quantity")
 			require.Empty(t, list.Items[1].Annotations)
 		}
 	}
+}
+
+// The recommender writes it anew.
+func TestAStatusThatCannotBeReadCountsAsNone(t *testing.T) {
+	for _, status := range []string{
+		`{"recommendation":{"containerRecommendations":[{"containerName":"a","target":{"cpu":"1e-2147483647"}}]}}`,
+		`{"recommendation":{"containerRecommendations":[{"containerName":"a","lowerBound":{"cpu":"1e.5"}}]}}`,
+		`{"conditions":[{"type":"X","lastTransitionTime":"2026-01-02t12:00:00z"}]}`,
+	} {
+		var v VerticalPodAutoscaler
+		require.NoError(t, json.Unmarshal([]byte(`{"spec":{"targetRef":{"name":"web"}},"status":`+status+`}`), &v))
+		require.Equal(t, VerticalPodAutoscaler{Spec: VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{Name: "web"}}}, v)
+	}
+}
+
+// What must not be guessed gets the value with which nothing is done.
+func TestWhatDecidesOverPodsIsNotGuessed(t *testing.T) {
+	var v VerticalPodAutoscaler
+	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"name":"v"},"spec":{"targetRef":7,"updatePolicy":8,"recommenders":9}}`), &v))
+	require.Contains(t, v.Annotations[UnreadableAnnotation], "spec.targetRef: ")
+	require.Nil(t, v.Spec.TargetRef)
+	require.Equal(t, UpdateModeOff, *v.Spec.UpdatePolicy.UpdateMode)
+	require.Len(t, v.Spec.Recommenders, 1)
+	require.Empty(t, v.Spec.Recommenders[0].Name)
+	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"name":"v"},"spec":7}`), &v))
+	require.Contains(t, v.Annotations[UnreadableAnnotation], "spec: ")
+	require.Equal(t, "v", v.Name)
+	require.Error(t, json.Unmarshal([]byte(`{"metadata":7,"spec":7}`), &v), "nobody knows which one it is")
 }
 
 func TestUsualQuantitiesAreRead(t *testing.T) {
@@ -54,5 +88,16 @@ func TestUsualQuantitiesAreRead(t *testing.T) {
 
 func TestErrorsNameTheTypeOfAVPA(t *testing.T) {
 	var v VerticalPodAutoscaler
-	require.ErrorContains(t, json.Unmarshal([]byte(`{"spec":7}`), &v), "Go struct field VerticalPodAutoscaler.spec of type")
+	require.ErrorContains(t, Decode([]byte(`{"spec":7}`), &v), "Go struct field VerticalPodAutoscaler.spec of type")
+}
+
+func TestATimeThatCannotBeReadSpoilsNoOtherCheckpoint(t *testing.T) {
+	var list VerticalPodAutoscalerCheckpointList
+	require.NoError(t, json.Unmarshal([]byte(`{"items":[
+		{"metadata":{"name":"bad"},"spec":{"vpaObjectName":"web","containerName":"a"},"status":{"version":"v3","totalSamplesCount":5,"firstSampleStart":"2026-01-02t12:00:00z"}},
+		{"metadata":{"name":"good"},"status":{"version":"v3"}}]}`), &list))
+	require.Equal(t, "web", list.Items[0].Spec.VPAObjectName)
+	require.Contains(t, list.Items[0].Status.Version, "unreadable: parsing time")
+	require.Zero(t, list.Items[0].Status.TotalSamplesCount)
+	require.Equal(t, "v3", list.Items[1].Status.Version)
 }
