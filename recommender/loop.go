@@ -164,12 +164,13 @@ func (l *Loop) loadPods(now time.Time) {
 // work on one pod must not lose the others.
 func (l *Loop) takePod(change intake.Change, now time.Time) {
 	defer rescue.From(stepPods, l.Metrics.panics)(nil)
-	if change.Pod == nil {
+	pod := change.Pod()
+	if pod == nil {
 		l.removed = append(l.removed, change.Name)
 		return
 	}
-	ingest.CountSources(l.Metrics.resources, change.Pod)
-	l.Model.PutPod(change.Pod, now)
+	ingest.CountSources(l.Metrics.resources, pod)
+	l.Model.PutPod(pod, now)
 }
 
 // addUsage adds one sample of each container, then the kills that were seen.

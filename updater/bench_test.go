@@ -61,6 +61,7 @@ func settled(tb testing.TB, vpas, podsOfEach int) (loop *Loop, fresh func() *vie
 				put(sets, o)
 			case runtime.Object:
 				pod := o.(*corev1.Pod)
+				pod.ResourceVersion = "1"
 				pod.UID, pod.Labels, pod.OwnerReferences = types.UID(fmt.Sprintf("%d-%d", i, n)), labels, owner("ReplicaSet", name+"-1")
 				put(pods, pod)
 			}

@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/tally"
-	"loadline.dev/loadline/updater/view"
 )
 
 // hanging is a carrier that evicts the pods of some VPAs only when the pass is over.
@@ -42,7 +41,9 @@ func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
 		"the first hangs": {map[string]bool{"a": true}, 9, []string{"a", "b", "c", "a", "a", "b", "c"}},
 		"time for one":    {nil, 1, []string{"a", "b", "b", "c", "c", "a", "a"}},
 	} {
-		w := newWorld(t, Default())
+		w := newWorld(t, Default(), named("a", "b", "c")...)
+		snapshot, err := w.loop.reader.Read(t.Context(), func(string) {})
+		require.NoError(t, err)
 		h := &hanging{carrier: w.loop.carrier, hangs: c.hangs}
 		w.loop.carrier = h
 		actions, scores := make([]disruption.Action, 0, 3), map[cache.ObjectName]*tally.Score{}
@@ -55,7 +56,7 @@ func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
 		for len(asked) < len(c.asked) {
 			ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			h.asked, h.served = nil, c.served
-			(&pass{Loop: w.loop, snapshot: &view.Snapshot{}, scores: scores, now: noon}).carryOut(ctx, actions)
+			(&pass{Loop: w.loop, snapshot: snapshot, scores: scores, now: noon}).carryOut(ctx, actions)
 			stop()
 			asked = append(asked, h.asked...)
 		}

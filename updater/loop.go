@@ -145,7 +145,7 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 	if len(result.Actions) == 0 {
 		return result
 	}
-	l.budgets.Mark(&s.View, result.Actions, s.Pod)
+	l.budgets.Mark(&s.View, result.Actions)
 	room, err := l.capacity.Room()
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "It is not known whether there is room for changes")

@@ -15,7 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
@@ -26,7 +28,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/tally"
-	"loadline.dev/loadline/updater/view"
 )
 
 func TestResizeInPlace(t *testing.T) {
@@ -376,18 +377,28 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// named are pods with nothing but names.
+func named(names ...string) (pods []runtime.Object) {
+	for _, name := range names {
+		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}})
+	}
+	return pods
+}
+
 // D20: a VPA that always has something to do must not use up the rate for ever.
 func TestD20EachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
-	w := newWorld(t, Default())
+	w := newWorld(t, Default(), named("a", "b", "c", "d")...)
+	snapshot, err := w.loop.reader.Read(t.Context(), func(string) {})
+	require.NoError(t, err)
 	turns, scores := map[string]int{}, map[cache.ObjectName]*tally.Score{}
 	var actions []disruption.Action
 	for _, name := range []string{"a", "a", "b", "c", "d"} {
-		actions = append(actions, disruption.Action{Evict: true, Subject: disruption.Subject{Namespace: "shop", VPA: name}})
+		actions = append(actions, disruption.Action{Evict: true, Subject: disruption.Subject{Namespace: "shop", VPA: name, Pod: name, UID: name}})
 		scores[cache.NewObjectName("shop", name)] = &tally.Score{}
 	}
 	for range 12 {
 		w.loop.carrier = &limited{left: 1, turns: turns}
-		one := pass{Loop: w.loop, snapshot: &view.Snapshot{}, scores: scores}
+		one := pass{Loop: w.loop, snapshot: snapshot, scores: scores}
 		one.carryOut(t.Context(), actions)
 	}
 	require.Equal(t, map[string]int{"a": 3, "b": 3, "c": 3, "d": 3}, turns)

@@ -87,9 +87,13 @@ func (l *Loop) fromTurn(actions []disruption.Action) []disruption.Action {
 func (p *pass) carryOut(ctx context.Context, actions []disruption.Action) {
 	actions = p.fromTurn(actions)
 	for i, a := range actions {
+		target := p.snapshot.Pod(a.Subject)
+		if target == nil {
+			continue // it is gone
+		}
 		reason := disruption.Broken
 		err := view.Guard(func() error {
-			reason = p.change(ctx, actuate.Change{Action: a, Target: p.snapshot.Pod(a.Subject), Reading: p.snapshot.Reading(vpaOf(a.Subject))})
+			reason = p.change(ctx, actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject))})
 			return nil
 		})
 		if err != nil {
@@ -117,6 +121,9 @@ func (p *pass) carryOut(ctx context.Context, actions []disruption.Action) {
 func (p *pass) pause(ctx context.Context, pauses []disruption.Pause) {
 	for _, one := range pauses {
 		pod := p.snapshot.Pod(one.Subject)
+		if pod == nil {
+			continue
+		}
 		if err := p.carrier.Pause(ctx, pod, one.Pause); err != nil && !actuate.Gone(err) {
 			klog.FromContext(ctx).Error(err, "It could not be written on the pod that changes of its workload have no effect; a restart would forget it", "pod", klog.KRef(one.Namespace, one.Pod), "vpa", one.VPA)
 			if ctx.Err() != nil {
@@ -234,7 +241,9 @@ func (p *pass) explain(ctx context.Context) {
 	for _, s := range p.skipped {
 		if s.Reason == disruption.Infeasible {
 			p.metrics.Infeasible(p.score(s.Subject))
-			p.carrier.NotResizable(ctx, p.snapshot.Pod(s.Subject))
+			if pod := p.snapshot.Pod(s.Subject); pod != nil {
+				p.carrier.NotResizable(ctx, pod)
+			}
 		}
 	}
 	for _, e := range p.teller.Tell(ctx, p.skipped, p.now) {

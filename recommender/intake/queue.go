@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/recommender/feed"
 )
 
@@ -97,19 +98,19 @@ type Changes struct {
 	ooms *OOMs
 
 	mu    sync.Mutex
-	pods  map[cache.ObjectName]*corev1.Pod // nil: deleted
-	found []usage.OOM                      // in new pods
+	pods  map[cache.ObjectName]any // as the cache has them; nil: deleted
+	found []usage.OOM              // in new pods
 }
 
 // NewChanges returns an empty collection that passes kills on to ooms.
 func NewChanges(ooms *OOMs) *Changes {
-	return &Changes{ooms: ooms, pods: map[cache.ObjectName]*corev1.Pod{}}
+	return &Changes{ooms: ooms, pods: map[cache.ObjectName]any{}}
 }
 
 // OnAdd takes a pod that the informer saw for the first time.
 func (c *Changes) OnAdd(object any, _ bool) {
-	if pod, ok := object.(*corev1.Pod); ok {
-		c.put(cache.MetaObjectToName(pod), pod, firstSight(pod))
+	if pod, ok := client.PodOf(object); ok {
+		c.put(cache.MetaObjectToName(pod), object, firstSight(pod))
 	}
 }
 
@@ -126,17 +127,17 @@ func firstSight(pod *corev1.Pod) []usage.OOM {
 
 // OnUpdate takes a new state of a pod.
 func (c *Changes) OnUpdate(older, newer any) {
-	before, ok1 := older.(*corev1.Pod)
-	now, ok2 := newer.(*corev1.Pod)
+	before, ok1 := client.PodOf(older)
+	now, ok2 := client.PodOf(newer)
 	if !ok1 || !ok2 || before.ResourceVersion == now.ResourceVersion && now.ResourceVersion != "" {
 		return
 	}
 	// A pod that replaced another of the same name did not restart.
 	if before.UID != now.UID {
-		c.put(cache.MetaObjectToName(now), now, firstSight(now))
+		c.put(cache.MetaObjectToName(now), newer, firstSight(now))
 		return
 	}
-	c.put(cache.MetaObjectToName(now), now, nil)
+	c.put(cache.MetaObjectToName(now), newer, nil)
 	c.ooms.Add(feed.PodOOMs(before, now)...)
 }
 
@@ -149,7 +150,7 @@ func (c *Changes) OnDelete(object any) {
 
 // put keeps the state of a pod. Kills found in it wait until it is drained: before
 // that nobody knows its containers.
-func (c *Changes) put(name cache.ObjectName, pod *corev1.Pod, found []usage.OOM) {
+func (c *Changes) put(name cache.ObjectName, pod any, found []usage.OOM) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pods[name] = pod
@@ -161,8 +162,14 @@ func (c *Changes) put(name cache.ObjectName, pod *corev1.Pod, found []usage.OOM)
 
 // Change is the latest state of a pod that changed.
 type Change struct {
-	Name cache.ObjectName
-	Pod  *corev1.Pod // nil: deleted
+	Name   cache.ObjectName
+	object any // as the cache has it; nil: deleted
+}
+
+// Pod returns the pod; nil if it was deleted.
+func (c Change) Pod() *corev1.Pod {
+	pod, _ := client.PodOf(c.object)
+	return pod
 }
 
 // Drain returns what changed since the last time, sorted by name, and puts the
@@ -170,12 +177,12 @@ type Change struct {
 func (c *Changes) Drain() []Change {
 	c.mu.Lock()
 	pods, found := c.pods, c.found
-	c.pods, c.found = map[cache.ObjectName]*corev1.Pod{}, nil
+	c.pods, c.found = map[cache.ObjectName]any{}, nil
 	c.mu.Unlock()
 	c.ooms.AddAll(found)
 	changes := make([]Change, 0, len(pods))
-	for name, pod := range pods {
-		changes = append(changes, Change{name, pod})
+	for name, object := range pods {
+		changes = append(changes, Change{name, object})
 	}
 	slices.SortFunc(changes, func(a, b Change) int {
 		if a.Name.Namespace != b.Name.Namespace {

@@ -43,8 +43,8 @@ func TestChangesKeepTheLatestStateOfAPod(t *testing.T) {
 	changes := c.Drain()
 	require.Len(t, changes, 3)
 	require.Equal(t, "p0", changes[0].Name.Name)
-	require.Same(t, newer, changes[1].Pod)
-	require.Nil(t, changes[2].Pod)
+	require.Same(t, newer, changes[1].Pod())
+	require.Nil(t, changes[2].Pod())
 	require.Empty(t, c.Drain())
 }
 

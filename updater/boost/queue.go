@@ -24,6 +24,7 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/startup"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
 )
@@ -86,7 +87,7 @@ func New(c Config) *Queue {
 // Watch makes the queue learn of boosted pods from an informer.
 func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
 	add := func(object any) {
-		if pod, ok := object.(*corev1.Pod); ok && convert.HasBoosted(pod) && ready(pod) {
+		if pod, ok := client.PodOf(object); ok && convert.HasBoosted(pod) && ready(pod) {
 			q.queue.Add(cache.MetaObjectToName(pod))
 		}
 	}

@@ -91,8 +91,8 @@ func counting(budgets []budget, known bool, pod *corev1.Pod) (names []string) {
 }
 
 // Mark says of each pod of a view which budgets count it, in the namespaces in which
-// pods are to be disrupted. Object returns a pod by its UID.
-func (r *Reader) Mark(v *disruption.View, plan []disruption.Action, object func(disruption.Subject) *corev1.Pod) {
+// pods are to be disrupted.
+func (r *Reader) Mark(v *disruption.View, plan []disruption.Action) {
 	namespaces := map[string]bool{}
 	for i := range plan {
 		if a := &plan[i]; a.Evict || a.MayEvict || a.Restarts {
@@ -101,14 +101,19 @@ func (r *Reader) Mark(v *disruption.View, plan []disruption.Action, object func(
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
 		budgets, known := r.of(namespace)
+		pods, err := r.Pods.Pods(namespace).List(labels.Everything())
+		if err != nil {
+			budgets, known = nil, false
+		}
+		marks := make(map[string][]string, len(pods))
+		for _, pod := range pods {
+			marks[string(pod.UID)] = counting(budgets, known, pod)
+		}
 		for i := range v.VPAs {
 			pods := v.VPAs[i].Pods
 			for j := range pods {
-				if pods[j].Namespace != namespace {
-					continue
-				}
-				if o := object(disruption.Subject{UID: pods[j].UID}); o != nil {
-					pods[j].Budgets = counting(budgets, known, o)
+				if pods[j].Namespace == namespace {
+					pods[j].Budgets = marks[pods[j].UID]
 				}
 			}
 		}

@@ -53,12 +53,11 @@ func reader(t *testing.T, known bool, objects ...any) *Reader {
 }
 
 func TestPodsAreMarkedWithTheirBudgets(t *testing.T) {
-	objects := map[string]*corev1.Pod{"a": pod("a", "a-1", labelled("a")), "b": pod("b", "b-1", labelled("b"))}
-	all := []any{budgetOf("second", &metav1.LabelSelector{MatchLabels: labelled("a")}), budgetOf("all", &metav1.LabelSelector{}), budgetOf("none", nil)}
+	all := []any{pod("a", "a-1", labelled("a")), pod("b", "b-1", labelled("b")), budgetOf("second", &metav1.LabelSelector{MatchLabels: labelled("a")}), budgetOf("all", &metav1.LabelSelector{}), budgetOf("none", nil)}
 	mark := func(r *Reader, a disruption.Action) (names [][]string) {
 		v := disruption.View{VPAs: []present.VPA{{Pods: []present.Pod{{Namespace: "shop", UID: "a"}, {Namespace: "shop", UID: "b"}, {Namespace: "shop", UID: "gone"}, {Namespace: "bank", UID: "a"}}}}}
 		a.Namespace = "shop"
-		r.Mark(&v, []disruption.Action{a}, func(s disruption.Subject) *corev1.Pod { return objects[s.UID] })
+		r.Mark(&v, []disruption.Action{a})
 		for _, p := range v.VPAs[0].Pods {
 			names = append(names, p.Budgets)
 		}

@@ -12,6 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/room"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // Reader reads from caches. The zero value knows nothing.
@@ -37,11 +38,9 @@ func (r Reader) Room() (*room.Room, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list nodes: %w", err)
 		}
-		pods, err := r.Pods.List(labels.Everything())
-		if err != nil {
+		if nodes, err = free(objects, r.Pods); err != nil {
 			return nil, fmt.Errorf("list pods: %w", err)
 		}
-		nodes = free(objects, pods)
 	}
 	quotas := map[string][]room.Quota{}
 	if r.Quotas != nil && r.QuotasSynced() {
@@ -60,16 +59,16 @@ func (r Reader) Room() (*room.Room, error) {
 	return known, nil
 }
 
-func free(objects []*corev1.Node, pods []*corev1.Pod) []room.Node {
+func free(objects []*corev1.Node, pods corelisters.PodLister) ([]room.Node, error) {
 	nodes := make(map[string]*room.Node, len(objects))
 	for _, o := range objects {
 		size := convert.Resources(o.Status.Allocatable)
 		nodes[o.Name] = &room.Node{Name: o.Name, Size: size, Free: size, Open: !o.Spec.Unschedulable}
 	}
-	for _, p := range pods {
+	err := client.EachPod(pods, func(p *corev1.Pod) {
 		node, known := nodes[p.Spec.NodeName]
 		if !known {
-			continue
+			return
 		}
 		taken := convert.Footprint(p)
 		for k := range amount.Kind(amount.Kinds) {
@@ -77,10 +76,10 @@ func free(objects []*corev1.Node, pods []*corev1.Pod) []room.Node {
 				node.Free = node.Free.With(k, left.Add(-taken.Value(k)))
 			}
 		}
-	}
+	})
 	sorted := make([]room.Node, 0, len(nodes))
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		sorted = append(sorted, *nodes[name])
 	}
-	return sorted
+	return sorted, err
 }

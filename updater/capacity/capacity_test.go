@@ -27,10 +27,15 @@ func TestNodesCountAllTheirPods(t *testing.T) {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node,
 			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", cpu)}}}}}
 	}
-	nodes := free([]*corev1.Node{
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	for _, p := range []*corev1.Pod{pod("1", "a", "300m"), pod("2", "a", "200m"), pod("3", "gone", "1")} {
+		require.NoError(t, index.Add(p))
+	}
+	nodes, err := free([]*corev1.Node{
 		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{Unschedulable: true}, Status: corev1.NodeStatus{Allocatable: list("cpu", "1")}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Allocatable: list("cpu", "2")}},
-	}, []*corev1.Pod{pod("1", "a", "300m"), pod("2", "a", "200m"), pod("3", "gone", "1")})
+	}, corelisters.NewPodLister(index))
+	require.NoError(t, err)
 	cpu := func(m amount.Amount) amount.Resources { return amount.Resources{}.With(amount.CPU, m) }
 	require.Equal(t, []room.Node{
 		{Name: "a", Size: cpu(2000), Free: cpu(1500), Open: true},

@@ -76,12 +76,15 @@ type refusal struct {
 const memory = 24 * time.Hour
 
 // Mark learns from the pods of a view what their nodes have refused, and says of each
-// pod whether it is on such a node. Object returns a pod by its UID. An error says
+// pod whether it is on such a node. Object returns a pod, nil if it is gone. An error says
 // that nodes cannot be listed; what nodes have refused is told all the same.
 func (n *Nodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1.Pod, now time.Time) error {
 	static, err := n.selected()
 	each(v, func(p *present.Pod) {
-		if p.Resize != present.ResizeInfeasible || !refuses(object(disruption.Subject{UID: p.UID})) {
+		if p.Resize != present.ResizeInfeasible {
+			return
+		}
+		if o := object(disruption.Subject{Namespace: p.Namespace, Pod: p.Name, UID: p.UID}); o == nil || !refuses(o) {
 			return
 		}
 		if n.refused == nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -14,54 +15,71 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // owned is a pod with its VPA and its direct owner.
 type owned struct {
-	pod   *corev1.Pod
-	vpa   *knownVPA
-	owner *knownOwner
+	namespace, name string
+	uid             types.UID
+	pod             *corev1.Pod // nil: neither it nor its VPA changed
+	vpa             *knownVPA
+	owner           *knownOwner
 }
 
 // assign finds the VPA of each pod and returns the pods that have one, by VPA
 // and name.
-func (r *Reader) assign(ctx context.Context, pods []*corev1.Pod) []owned {
-	log := klog.FromContext(ctx)
+func (r *Reader) assign(ctx context.Context) ([]owned, error) {
 	controlled := make([]owned, 0, len(r.memo.pods)+8)
-	for _, pod := range pods {
-		key, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
-		if !ok || pod.DeletionTimestamp != nil || !r.memo.acting[pod.Namespace] {
-			continue
+	err := client.EachPod(r.Pods, func(pod *corev1.Pod) {
+		if o, found := r.owned(ctx, pod); found {
+			controlled = append(controlled, o)
 		}
-		owner := r.memo.owners[key]
-		if owner == nil {
-			owner = &knownOwner{Key: key, name: key.Namespace + "/" + key.String()}
-			r.memo.owners[key] = owner
-		}
-		if owner.pass != r.memo.pass {
-			var err error
-			if owner.top, _, err = r.Targets.Topmost(ctx, key); err != nil {
-				log.V(3).Info("Pods left alone: their controller cannot be read", "namespace", pod.Namespace, "owner", key, "reason", err)
-			}
-			owner.pass = r.memo.pass
-		}
-		chosen, found := r.memo.index.Controlling(ownership.Pod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: owner.top.Kind, ControllerName: owner.top.Name})
-		if !found {
-			continue
-		}
-		if vpa := r.memo.vpas[cache.NewObjectName(chosen.Namespace, chosen.Name)]; acts(mode(convert.Mode(vpa.reading.Object))) {
-			controlled = append(controlled, owned{pod, vpa, owner})
-		}
-	}
+	})
 	slices.SortFunc(controlled, func(a, b owned) int {
 		if a.vpa == b.vpa {
-			return cmp.Compare(a.pod.Name, b.pod.Name)
+			return cmp.Compare(a.name, b.name)
 		}
 		x, y := a.vpa.reading.Object, b.vpa.reading.Object
 		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
 	})
-	return controlled
+	return controlled, err
+}
+
+// owned finds the VPA of a pod, if one controls it that changes running pods.
+func (r *Reader) owned(ctx context.Context, pod *corev1.Pod) (o owned, found bool) {
+	key, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
+	if !ok || pod.DeletionTimestamp != nil || !r.memo.acting[pod.Namespace] {
+		return o, false
+	}
+	owner := r.memo.owners[key]
+	if owner == nil {
+		owner = &knownOwner{Key: key, name: key.Namespace + "/" + key.String()}
+		r.memo.owners[key] = owner
+	}
+	if owner.pass != r.memo.pass {
+		var err error
+		if owner.top, _, err = r.Targets.Topmost(ctx, key); err != nil {
+			klog.FromContext(ctx).V(3).Info("Pods left alone: their controller cannot be read", "namespace", pod.Namespace, "owner", key, "reason", err)
+		}
+		owner.pass = r.memo.pass
+	}
+	chosen, found := r.memo.index.Controlling(ownership.Pod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: owner.top.Kind, ControllerName: owner.top.Name})
+	if !found {
+		return o, false
+	}
+	vpa := r.memo.vpas[cache.NewObjectName(chosen.Namespace, chosen.Name)]
+	if !acts(mode(convert.Mode(vpa.reading.Object))) {
+		return o, false
+	}
+	o = owned{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, vpa: vpa, owner: owner}
+	if !r.memo.pods[pod.UID].current(vpa, pod.ResourceVersion) {
+		if o.pod, _ = r.Pods.Pods(pod.Namespace).Get(pod.Name); o.pod == nil || o.pod.UID != pod.UID {
+			return o, false // it went away at this moment
+		}
+	}
+	return o, true
 }
 
 // fill puts the VPAs with their pods into the view.
@@ -104,12 +122,12 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 		err := err
 		if err == nil {
 			if err = f.one(ctx, o); err != nil {
-				log.Error(err, "Pod skipped: it cannot be understood", "pod", klog.KObj(o.pod), "vpa", name)
+				log.Error(err, "Pod skipped: it cannot be understood", "pod", klog.KRef(o.namespace, o.name), "vpa", name)
 			}
 		}
 		if err != nil {
 			f.snapshot.Broken = append(f.snapshot.Broken, disruption.Skip{Reason: disruption.Broken, Subject: disruption.Subject{
-				Namespace: o.pod.Namespace, VPA: name.Name, Pod: o.pod.Name, UID: string(o.pod.UID)}})
+				Namespace: o.namespace, VPA: name.Name, Pod: o.name, UID: string(o.uid)}})
 		}
 	}
 	if err != nil {
@@ -146,16 +164,16 @@ func (f *filling) vpa(reading Reading) (v present.VPA, err error) {
 // one adds a pod, as it was read before if neither it nor its VPA changed.
 func (f *filling) one(ctx context.Context, o owned) (err error) {
 	defer caught(&err)
-	known := f.memo.pods[o.pod.UID]
+	known := f.memo.pods[o.uid]
 	if known == nil {
 		known = &knownPod{}
-		f.memo.pods[o.pod.UID] = known
+		f.memo.pods[o.uid] = known
 	}
-	if known.pod != o.pod || known.of != o.vpa {
-		known.pod, known.of = nil, nil // if this panics, nothing half done is left
+	if o.pod != nil {
+		known.of = nil // if this panics, nothing half done is left
 		known.core = o.vpa.reading.Pod(o.pod, 0)
-		known.pod, known.of = o.pod, o.vpa
-		if before := f.last; before != nil && before.of == o.vpa && twin(before.pod, o.pod) {
+		known.of, known.version, known.likes = o.vpa, o.pod.ResourceVersion, likenessOf(o.pod)
+		if before := f.last; before != nil && before.of == o.vpa && before.likes == known.likes && known.likes != (likeness{}) {
 			known.core.Containers, known.core.Fixed = before.core.Containers, before.core.Fixed // one copy is enough
 		}
 	}

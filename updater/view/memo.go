@@ -19,7 +19,8 @@ import (
 )
 
 // memo is what a Reader made of the objects of the last pass. A cache hands out
-// the same object until it changes, so the pointer tells whether it did.
+// the same object until it changes, so the pointer tells whether it did; of a pod the
+// version does.
 type memo struct {
 	pass   int
 	index  ownership.Index // the VPAs that may control pods, also those that do not act
@@ -46,22 +47,36 @@ type knownRanges struct {
 }
 
 type knownPod struct {
-	pod  *corev1.Pod
-	of   *knownVPA
-	core present.Pod
-	pass int
+	version string // of the pod
+	of      *knownVPA
+	likes   likeness
+	core    present.Pod
+	pass    int
 }
 
-// twin reports whether the containers of two pods of one VPA are read alike: those
-// of pods in a cache of client.Factory are the same object if they are equal.
-func twin(a, b *corev1.Pod) bool {
-	return len(a.Spec.Containers) > 0 && sameList(a.Spec.Containers, b.Spec.Containers) && sameList(a.Spec.InitContainers, b.Spec.InitContainers) &&
-		len(a.Status.ContainerStatuses) > 0 && sameList(a.Status.ContainerStatuses, b.Status.ContainerStatuses) &&
-		a.Annotations[convert.ObservedAnnotation] == b.Annotations[convert.ObservedAnnotation]
+// current reports whether a pod is still read as it was.
+func (k *knownPod) current(vpa *knownVPA, version string) bool {
+	return k != nil && k.of == vpa && k.version == version && version != ""
 }
 
-func sameList[T any](a, b []T) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+// likeness is equal for pods of one VPA whose containers are read alike: those of pods
+// in a cache of client.Factory are the same object if they are equal. The zero value is
+// like nothing.
+type likeness struct {
+	containers, init *corev1.Container
+	statuses         *corev1.ContainerStatus
+	observed         string
+}
+
+func likenessOf(pod *corev1.Pod) (l likeness) {
+	if len(pod.Spec.Containers) == 0 || len(pod.Status.ContainerStatuses) == 0 {
+		return l
+	}
+	l = likeness{containers: &pod.Spec.Containers[0], statuses: &pod.Status.ContainerStatuses[0], observed: pod.Annotations[convert.ObservedAnnotation]}
+	if len(pod.Spec.InitContainers) > 0 {
+		l.init = &pod.Spec.InitContainers[0]
+	}
+	return l
 }
 
 type knownOwner struct {

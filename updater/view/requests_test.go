@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -51,7 +52,11 @@ type podList []*corev1.Pod
 
 func (l podList) List(labels.Selector) ([]*corev1.Pod, error) { return l, nil }
 
-func (l podList) Pods(string) corelisters.PodNamespaceLister { panic("not needed") }
+func (l podList) Pods(string) corelisters.PodNamespaceLister { return l }
+
+func (l podList) Get(name string) (*corev1.Pod, error) {
+	return l[slices.IndexFunc(l, func(p *corev1.Pod) bool { return p.Name == name })], nil
+}
 
 // Most pods of a cluster with many custom workloads have nothing to do with VPAs.
 func TestOwnersOfCustomKindsAreNotAskedForInVain(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -43,7 +42,8 @@ type Snapshot struct {
 	View   disruption.View
 	Broken []disruption.Skip // pods that made the code panic, and those of such VPAs
 
-	memo *memo
+	memo   *memo
+	lister corelisters.PodLister
 }
 
 // Reading returns a VPA that is in the view.
@@ -57,15 +57,16 @@ func (s *Snapshot) Reading(vpa cache.ObjectName) Reading {
 	return Reading{}
 }
 
-// Pod returns the pod of a subject.
+// Pod returns the pod of a subject as it is now; nil if it is gone.
 func (s *Snapshot) Pod(of disruption.Subject) *corev1.Pod {
-	if s.memo == nil {
+	if s.lister == nil {
 		return nil
 	}
-	if known := s.memo.pods[types.UID(of.UID)]; known != nil {
-		return known.pod
+	pod, err := s.lister.Pods(of.Namespace).Get(of.Pod)
+	if err != nil || string(pod.UID) != of.UID {
+		return nil
 	}
-	return nil
+	return pod
 }
 
 // Exists tells whether there is a VPA of that name, in whatever mode.
@@ -79,7 +80,7 @@ func (r *Reader) Read(ctx context.Context, done Step) (*Snapshot, error) {
 		r.memo = newMemo()
 	}
 	r.memo.pass++
-	s := &Snapshot{memo: r.memo}
+	s := &Snapshot{memo: r.memo, lister: r.Pods}
 	vpas, err := r.VPAs.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("list VPAs: %w", err)
@@ -90,12 +91,11 @@ func (r *Reader) Read(ctx context.Context, done Step) (*Snapshot, error) {
 		r.memo.prune()
 		return s, nil
 	}
-	pods, err := r.Pods.List(labels.Everything())
+	done("ListPods") // which takes no time of its own
+	controlled, err := r.assign(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
-	done("ListPods")
-	controlled := r.assign(ctx, pods)
 	done("FilterPods")
 	r.fill(ctx, s, controlled)
 	r.memo.prune()

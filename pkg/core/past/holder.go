@@ -22,20 +22,25 @@ func (m Memory) Holds(p *present.Pod) (Holder, bool) {
 	return Holder{p.UID, r.Pending}, known && !r.Over && !r.Stuck
 }
 
+// order has those first that do not wait for their node, then those that wait longest.
+func (h Holder) order(other Holder) int {
+	return cmp.Or(h.Pending.Compare(other.Pending), cmp.Compare(h.UID, other.UID))
+}
+
 // Blocker returns the first of the holders for which a pod must wait, or false. Of those
 // that only wait for their nodes the first goes on: else two of them would hold each
 // other.
-func Blocker(uid string, all []Holder) (Holder, bool) {
+func Blocker(uid string, all []Holder) (first Holder, blocked bool) {
 	self := slices.IndexFunc(all, func(h Holder) bool { return h.UID == uid })
 	for _, h := range all {
-		switch {
-		case h.UID == uid:
-		case self < 0, h.Pending.IsZero(), all[self].Pending.IsZero(),
-			cmp.Or(h.Pending.Compare(all[self].Pending), cmp.Compare(h.UID, uid)) < 0:
-			return h, true
+		if h.UID == uid || self >= 0 && !h.Pending.IsZero() && !all[self].Pending.IsZero() && all[self].order(h) < 0 {
+			continue
+		}
+		if !blocked || h.order(first) < 0 {
+			first, blocked = h, true
 		}
 	}
-	return Holder{}, false
+	return first, blocked
 }
 
 // Holders are pods that are being restarted, by what they share with others.

@@ -36,7 +36,7 @@ type factory struct {
 }
 
 // Core returns the informers of the core group.
-func (f *factory) Core() core.Interface { return core.New(f, f.namespace, f.tweak) }
+func (f *factory) Core() core.Interface { return coreGroup{core.New(f, f.namespace, f.tweak)} }
 
 // Apps returns the informers of the group apps.
 func (f *factory) Apps() apps.Interface { return apps.New(f, f.namespace, f.tweak) }

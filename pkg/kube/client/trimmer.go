@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +39,8 @@ type kin struct {
 	namespace   string
 	annotations map[string]string
 	owners      []metav1.OwnerReference
+	priority    string
+	class       corev1.PodQOSClass
 }
 
 // shape is what pods of one revision have in common, as long as they have the same
@@ -52,77 +53,28 @@ type shape struct {
 
 // states is what the statuses of pods that run well have in common.
 type states struct {
+	phase            corev1.PodPhase
 	containers, init []corev1.ContainerStatus
 	amounts          amounts // but those of a shape
 }
 
-// Trim is a cache.TransformFunc. It keeps of an object what Trim keeps. A pod that
-// it has trimmed before is returned as it is: informers ask twice when they fill
-// their caches.
+// Trim is a cache.TransformFunc. It keeps of an object what Trim keeps; a pod becomes one
+// of ours. One that it has trimmed before is returned as it is: informers ask twice when
+// they fill their caches.
 func (t *Trimmer) Trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if t.trimmed(o) {
-			return o, nil
-		}
 		return t.sharePod(trimPod(o)), nil
+	case *Pod: // has been trimmed
+		return o, nil
 	case *vpav1.VerticalPodAutoscaler:
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		return t.shareVPA(trimVPA(o)), nil
 	}
 	return Trim(object)
-}
-
-// trimmed reports whether a pod has the containers that pods of its shape share.
-func (t *Trimmer) trimmed(p *corev1.Pod) bool {
-	if len(p.Spec.Containers) == 0 {
-		return false
-	}
-	known := t.shapes.held[t.shapeOf(p)]
-	return known != nil && &known.value.containers[0] == &p.Spec.Containers[0]
-}
-
-// holdings are the parts that one pod uses.
-type holdings struct {
-	of     *Trimmer
-	kin    *part[kin]
-	labels *part[map[string]string] // apart, because they may name the pod
-	shape  *part[shape]
-	states *part[states]
-	node   unique.Handle[string]
-}
-
-// sharePod gives a pod that has just been trimmed the parts that others have, too.
-func (t *Trimmer) sharePod(p *corev1.Pod) *corev1.Pod {
-	h := holdings{of: t, kin: t.shareKin(p), labels: t.shareWords(p.Labels), shape: t.shareShape(p), node: unique.Make(p.Spec.NodeName)}
-	h.states = t.shareStates(p, &h.shape.value)
-	p.Namespace, p.Annotations, p.OwnerReferences = h.kin.value.namespace, h.kin.value.annotations, h.kin.value.owners
-	p.Labels, p.Spec.NodeName = h.labels.value, h.node.Value()
-	p.Spec.Containers, p.Spec.InitContainers = h.shape.value.containers, h.shape.value.init
-	p.Status.ContainerStatuses, p.Status.InitContainerStatuses = h.states.value.containers, h.states.value.init
-	runtime.AddCleanup(p, holdings.release, h)
-	return p
-}
-
-// release takes a pod that is gone from its parts.
-func (h holdings) release() {
-	t := h.of
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.kins.leave(h.kin)
-	t.words.leave(h.labels)
-	if t.shapes.leave(h.shape) {
-		t.leave(h.shape.value.amounts)
-		for _, policy := range h.shape.value.policies {
-			t.policies.leave(policy)
-		}
-	}
-	if t.states.leave(h.states) {
-		t.leave(h.states.value.amounts)
-	}
 }
 
 func (t *Trimmer) leave(amounts amounts) {
@@ -146,11 +98,13 @@ func (t *Trimmer) shareKin(p *corev1.Pod) *part[kin] {
 	t.text.word(p.Namespace)
 	t.text.words(p.Annotations)
 	t.text.owners(p.OwnerReferences)
+	t.text.word(p.Spec.PriorityClassName)
+	t.text.word(string(p.Status.QOSClass))
 	d := t.text.digest()
 	if known := t.kins.find(d); known != nil {
 		return known
 	}
-	return t.kins.add(d, kin{p.Namespace, p.Annotations, p.OwnerReferences})
+	return t.kins.add(d, kin{p.Namespace, p.Annotations, p.OwnerReferences, p.Spec.PriorityClassName, p.Status.QOSClass})
 }
 
 func (t *Trimmer) shareList(list corev1.ResourceList) *part[corev1.ResourceList] {
@@ -229,6 +183,7 @@ func (t *Trimmer) shareShape(p *corev1.Pod) *part[shape] {
 // they are what those ask for, as nearly always.
 func (t *Trimmer) shareStates(p *corev1.Pod, of *shape) *part[states] {
 	t.text = t.text[:0]
+	t.text.word(string(p.Status.Phase))
 	for _, statuses := range [...][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
 		t.text.number(int64(len(statuses)))
 		for i := range statuses {
@@ -239,7 +194,7 @@ func (t *Trimmer) shareStates(p *corev1.Pod, of *shape) *part[states] {
 	if known := t.states.find(d); known != nil {
 		return known
 	}
-	added := states{containers: p.Status.ContainerStatuses, init: p.Status.InitContainerStatuses}
+	added := states{phase: p.Status.Phase, containers: p.Status.ContainerStatuses, init: p.Status.InitContainerStatuses}
 	for _, part := range [...]struct {
 		statuses   []corev1.ContainerStatus
 		containers []corev1.Container

@@ -1,0 +1,284 @@
+package client
+
+import (
+	"fmt"
+	"runtime"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers/core"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Pod is what caches hold of a pod. A corev1.Pod takes 1.2 KiB before anything is in it.
+// Object returns what Trim keeps, and so do the listers of Factory.
+type Pod struct {
+	name, version    string
+	uid              types.UID
+	generation       int64
+	observed         int64 // generation that the status is about
+	created, started int64 // nanoseconds since 1970, 0: not said
+	kin              *part[kin]
+	labels           *part[map[string]string] // apart, because they may name the pod
+	shape            *part[shape]
+	states           *part[states]
+	node             unique.Handle[string]
+	ready            corev1.ConditionStatus // empty: not said
+	readySince       int64                  // nanoseconds since 1970, 0: not said
+	rare             *rare                  // nil: there is nothing of it
+}
+
+// rare is what few pods have.
+type rare struct {
+	deletion   *metav1.Time
+	resources  *corev1.ResourceRequirements
+	overhead   corev1.ResourceList
+	deadline   *int64
+	affinity   *corev1.Affinity
+	conditions []corev1.PodCondition // but Ready
+}
+
+// PodOf returns the pod that an informer of Factory, or any other, hands out.
+func PodOf(object any) (*corev1.Pod, bool) {
+	switch o := object.(type) {
+	case *Pod:
+		return o.Object(), true
+	case *corev1.Pod:
+		return o, true
+	}
+	return nil, false
+}
+
+// Object returns the pod as Trim left it. It is made anew each time; what it refers to
+// is that of the cache, and nobody may change it.
+func (p *Pod) Object() *corev1.Pod {
+	var made made
+	p.make(&made)
+	return &made.Pod
+}
+
+// made is a pod with what only that pod has, in one piece of memory.
+type made struct {
+	corev1.Pod
+
+	started metav1.Time
+	ready   [1]corev1.PodCondition
+}
+
+func (p *Pod) make(m *made) {
+	o := &m.Pod
+	*o = corev1.Pod{
+		ObjectMeta: p.meta(),
+		Spec: corev1.PodSpec{
+			Containers: p.shape.value.containers, InitContainers: p.shape.value.init,
+			NodeName: p.node.Value(), PriorityClassName: p.kin.value.priority,
+		},
+		Status: corev1.PodStatus{
+			Phase: p.states.value.phase, QOSClass: p.kin.value.class, ObservedGeneration: p.observed,
+			ContainerStatuses: p.states.value.containers, InitContainerStatuses: p.states.value.init,
+		},
+	}
+	if p.started != 0 {
+		m.started = instant(p.started)
+		o.Status.StartTime = &m.started
+	}
+	if p.ready != "" {
+		m.ready[0] = corev1.PodCondition{Type: corev1.PodReady, Status: p.ready, LastTransitionTime: instant(p.readySince)}
+		o.Status.Conditions = m.ready[:1:1]
+	}
+	if r := p.rare; r != nil {
+		o.Spec.Resources, o.Spec.Overhead, o.Spec.ActiveDeadlineSeconds, o.Spec.Affinity = r.resources, r.overhead, r.deadline, r.affinity
+		o.Status.Conditions = append(o.Status.Conditions, r.conditions...)
+	}
+}
+
+// EachPod calls a function with each pod of a lister, in no order. The pod is good until
+// the function returns: for the listers of Factory it is always the same one.
+func EachPod(pods corelisters.PodLister, do func(*corev1.Pod)) error {
+	cached, ok := pods.(podLister)
+	if !ok {
+		all, err := pods.List(labels.Everything())
+		for _, pod := range all {
+			do(pod)
+		}
+		return err
+	}
+	var pod made
+	for _, object := range cached.Indexer.List() {
+		if p, ok := object.(*Pod); ok {
+			p.make(&pod)
+			do(&pod.Pod)
+		}
+	}
+	return nil
+}
+
+func (p *Pod) meta() metav1.ObjectMeta {
+	k := &p.kin.value
+	m := metav1.ObjectMeta{
+		Name: p.name, Namespace: k.namespace, UID: p.uid, ResourceVersion: p.version, Generation: p.generation,
+		CreationTimestamp: instant(p.created), Labels: p.labels.value, Annotations: k.annotations, OwnerReferences: k.owners,
+	}
+	if p.rare != nil {
+		m.DeletionTimestamp = p.rare.deletion
+	}
+	return m
+}
+
+// nanoseconds returns a time for an int64. Pods are younger than 1970.
+func nanoseconds(t metav1.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func instant(nanoseconds int64) metav1.Time {
+	if nanoseconds == 0 {
+		return metav1.Time{}
+	}
+	return metav1.Unix(0, nanoseconds)
+}
+
+// GetObjectMeta returns a copy of the metadata, for informers.
+func (p *Pod) GetObjectMeta() metav1.Object {
+	m := p.meta()
+	return &m
+}
+
+// GetObjectKind returns a kind that cannot be set: informers need none.
+func (p *Pod) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject returns a copy; what it shares with other pods nobody may change.
+func (p *Pod) DeepCopyObject() kruntime.Object {
+	other := *p
+	return &other
+}
+
+// sharePod makes a pod for caches of one that has just been trimmed, with the parts that
+// others have, too.
+func (t *Trimmer) sharePod(o *corev1.Pod) *Pod {
+	p := &Pod{
+		name: o.Name, version: o.ResourceVersion, uid: o.UID, generation: o.Generation, observed: o.Status.ObservedGeneration,
+		created: nanoseconds(o.CreationTimestamp), node: unique.Make(o.Spec.NodeName),
+		kin: t.shareKin(o), labels: t.shareWords(o.Labels), shape: t.shareShape(o),
+	}
+	p.states = t.shareStates(o, &p.shape.value)
+	if o.Status.StartTime != nil {
+		p.started = nanoseconds(*o.Status.StartTime)
+	}
+	few := rare{deletion: o.DeletionTimestamp, resources: o.Spec.Resources, overhead: o.Spec.Overhead, deadline: o.Spec.ActiveDeadlineSeconds, affinity: o.Spec.Affinity}
+	for _, c := range o.Status.Conditions {
+		if c.Type == corev1.PodReady && p.ready == "" {
+			p.ready, p.readySince = c.Status, nanoseconds(c.LastTransitionTime)
+		} else {
+			few.conditions = append(few.conditions, c)
+		}
+	}
+	if few.deletion != nil || few.resources != nil || few.overhead != nil || few.deadline != nil || few.affinity != nil || few.conditions != nil {
+		p.rare = &few
+	}
+	runtime.AddCleanup(p, holdings.release, holdings{t, p.kin, p.labels, p.shape, p.states})
+	return p
+}
+
+// holdings are the parts that one pod uses.
+type holdings struct {
+	of     *Trimmer
+	kin    *part[kin]
+	labels *part[map[string]string]
+	shape  *part[shape]
+	states *part[states]
+}
+
+// release takes a pod that is gone from its parts.
+func (h holdings) release() {
+	t := h.of
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kins.leave(h.kin)
+	t.words.leave(h.labels)
+	if t.shapes.leave(h.shape) {
+		t.leave(h.shape.value.amounts)
+		for _, policy := range h.shape.value.policies {
+			t.policies.leave(policy)
+		}
+	}
+	if t.states.leave(h.states) {
+		t.leave(h.states.value.amounts)
+	}
+}
+
+// coreGroup gives the informers of pods a lister that makes pods of what is cached.
+type coreGroup struct{ core.Interface }
+
+// V1 returns the informers of version v1.
+func (g coreGroup) V1() coreinformers.Interface { return coreV1{g.Interface.V1()} }
+
+type coreV1 struct{ coreinformers.Interface }
+
+// Pods returns the informer of pods.
+func (v coreV1) Pods() coreinformers.TypedPodInformer { return podInformer{v.Interface.Pods()} }
+
+type podInformer struct{ coreinformers.TypedPodInformer }
+
+// Lister returns what lists the pods of the informer.
+func (i podInformer) Lister() corelisters.PodLister { return podLister{i.Informer().GetIndexer()} }
+
+// podLister lists what a cache holds of pods.
+type podLister struct{ cache.Indexer }
+
+// List returns the pods of all namespaces that a selector selects.
+func (l podLister) List(selector labels.Selector) ([]*corev1.Pod, error) {
+	return podsOf(l.Indexer.List(), selector), nil
+}
+
+// Pods returns what lists the pods of one namespace.
+func (l podLister) Pods(namespace string) corelisters.PodNamespaceLister {
+	return namespacedPods{l.Indexer, namespace}
+}
+
+type namespacedPods struct {
+	cache.Indexer
+
+	namespace string
+}
+
+// List returns the pods of the namespace that a selector selects.
+func (l namespacedPods) List(selector labels.Selector) ([]*corev1.Pod, error) {
+	objects, err := l.ByIndex(cache.NamespaceIndex, l.namespace)
+	if err != nil {
+		return nil, fmt.Errorf("list the cached pods of namespace %s: %w", l.namespace, err)
+	}
+	return podsOf(objects, selector), nil
+}
+
+// Get returns a pod by name.
+func (l namespacedPods) Get(name string) (*corev1.Pod, error) {
+	object, _, err := l.GetByKey(l.namespace + "/" + name)
+	if err != nil {
+		return nil, fmt.Errorf("read the cached pod %s/%s: %w", l.namespace, name, err)
+	}
+	if p, ok := object.(*Pod); ok {
+		return p.Object(), nil
+	}
+	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
+}
+
+func podsOf(objects []any, selector labels.Selector) []*corev1.Pod {
+	pods := make([]*corev1.Pod, 0, len(objects))
+	for _, object := range objects {
+		if p, ok := object.(*Pod); ok && selector.Matches(labels.Set(p.labels.value)) {
+			pods = append(pods, p.Object())
+		}
+	}
+	return pods
+}
