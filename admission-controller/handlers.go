@@ -125,6 +125,7 @@ func vpaHandler(config validate.Config, advise advisor) server.Handler {
 	return server.Handler{
 		Resource: metav1.GroupResource{Group: vpav1.SchemeGroupVersion.Group, Resource: "verticalpodautoscalers"},
 		Label:    "VPA",
+		Guards:   true,
 		Answer: func(ctx context.Context, request *admissionv1.AdmissionRequest) server.Answer {
 			var old []byte
 			if request.Operation == admissionv1.Update {

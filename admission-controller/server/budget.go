@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// budget shares something that there is only so much of, such as memory. Who comes
-// first is served first.
+// budget shares something that there is only so much of. Who comes first is
+// served first.
 type budget struct {
 	mu    sync.Mutex
 	left  int

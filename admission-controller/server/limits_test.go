@@ -45,27 +45,49 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// within runs a server in virtual time and gives a TLS connection to it.
-func within(t *testing.T, use func(t *testing.T, connection net.Conn)) {
+// from is a connection that comes from some address.
+type from struct {
+	net.Conn
+	source string
+}
+
+func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.source), Port: 1} }
+
+// virtually runs a server in virtual time. Dial opens a TLS connection to it, whose
+// handshake is made with the first use.
+func virtually(t *testing.T, config Config, use func(t *testing.T, dial func(source string) net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		cert, cas := selfSigned(t)
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(cas)
+		config.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 		p := &pipes{connections: make(chan net.Conn), closed: make(chan struct{})}
-		s := New(Config{TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, Recorder: &recorder{},
-			Handlers: []Handler{pods(func() Answer { return Answer{} })}})
+		s := New(config)
 		s.listener = p
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- s.Run(ctx) }()
-		near, far := net.Pipe()
-		p.connections <- far
-		connection := tls.Client(near, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
-		use(t, connection)
-		require.NoError(t, near.Close())
-		stop()
-		require.NoError(t, <-ended)
+		var open []net.Conn
+		defer func() {
+			for _, connection := range open {
+				require.NoError(t, connection.Close())
+			}
+			stop()
+			require.NoError(t, <-ended)
+		}()
+		use(t, func(source string) net.Conn {
+			near, far := net.Pipe()
+			p.connections <- from{far, source}
+			open = append(open, near)
+			return tls.Client(near, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
+		})
 	})
+}
+
+// within runs a server in virtual time and gives a TLS connection to it.
+func within(t *testing.T, use func(t *testing.T, connection net.Conn)) {
+	config := Config{Recorder: &recorder{}, Handlers: []Handler{pods(func() Answer { return Answer{} })}}
+	virtually(t, config, func(t *testing.T, dial func(string) net.Conn) { use(t, dial("192.0.2.1")) })
 }
 
 const head = "POST / HTTP/1.1\r\nHost: webhook\r\nContent-Type: application/json\r\n"
@@ -81,19 +103,8 @@ func ended(t *testing.T, connection net.Conn) time.Duration {
 
 func TestSlowClientsAreCutOff(t *testing.T) {
 	t.Run("handshake", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			cert, _ := selfSigned(t)
-			p := &pipes{connections: make(chan net.Conn), closed: make(chan struct{})}
-			s := New(Config{TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, Recorder: &recorder{}})
-			s.listener = p
-			ctx, stop := context.WithCancel(t.Context())
-			done := make(chan error)
-			go func() { done <- s.Run(ctx) }()
-			near, far := net.Pipe()
-			p.connections <- far
-			require.LessOrEqual(t, ended(t, near), headerTime)
-			stop()
-			require.NoError(t, <-done)
+		within(t, func(t *testing.T, connection net.Conn) {
+			require.LessOrEqual(t, ended(t, connection.(*tls.Conn).NetConn()), headerTime)
 		})
 	})
 	t.Run("header", func(t *testing.T) {
@@ -136,6 +147,109 @@ func TestMemoryIsTakenForWhatComes(t *testing.T) {
 		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 		require.NoError(t, err)
 		require.Equal(t, http.StatusRequestEntityTooLarge, response.StatusCode)
+	})
+}
+
+// exchanged sends a review over a connection and returns the answer.
+func exchanged(t *testing.T, connection net.Conn, target, body string) string {
+	_, err := fmt.Fprintf(connection, "%sContent-Length: %d\r\n\r\n%s", strings.Replace(head, "POST /", "POST "+target, 1), len(body), body)
+	require.NoError(t, err)
+	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	require.NoError(t, err)
+	answer, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return string(answer)
+}
+
+// Somebody who never ends his bodies keeps nobody from being looked at, within the
+// time-out of our manifest.
+func TestStalledBodiesDoNotKeepTheMemory(t *testing.T) {
+	for name, sent := range map[string]int{"announced only": usualBody + 1, "nearly whole": MaxBody - 1} {
+		t.Run(name, func(t *testing.T) {
+			r := &recorder{}
+			var seen atomic.Int32
+			virtually(t, Config{Recorder: r, Handlers: []Handler{pods(func() Answer { seen.Add(1); return Answer{} })}}, func(t *testing.T, dial func(string) net.Conn) {
+				for range largeBodies / MaxBody {
+					stalled := dial("192.0.2.66")
+					go func() { _, _ = io.Copy(io.Discard, stalled) }()
+					_, err := fmt.Fprintf(stalled, "%sContent-Length: %d\r\n\r\n%s", head, MaxBody, padded(MaxBody)[:sent])
+					require.NoError(t, err)
+				}
+				synctest.Wait()
+				require.Contains(t, exchanged(t, dial("192.0.2.1"), "/?timeout=5s", padded(usualBody+1000)), `"uid":"u1","allowed":true`)
+				require.EqualValues(t, 1, seen.Load())
+				require.NotContains(t, r.causes, CauseBusy)
+			})
+		})
+	}
+}
+
+// A body that comes a little at a time ends long before it is whole.
+func TestALargeBodyMustKeepComing(t *testing.T) {
+	r := &recorder{}
+	virtually(t, Config{Recorder: r, Handlers: []Handler{pods(func() Answer { return Answer{} })}}, func(t *testing.T, dial func(string) net.Conn) {
+		connection := dial("192.0.2.66")
+		_, err := fmt.Fprintf(connection, "%sContent-Length: %d\r\n\r\n%s", head, MaxBody, padded(MaxBody)[:MaxBody/2])
+		require.NoError(t, err)
+		start := time.Now()
+		go func() {
+			for range 20 {
+				time.Sleep(time.Second)
+				_, _ = io.WriteString(connection, strings.Repeat("x", 1000))
+			}
+		}()
+		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusBadRequest, response.StatusCode)
+		require.LessOrEqual(t, time.Since(start), 3*time.Second)
+		require.Equal(t, []Cause{CauseBody}, r.causes)
+		time.Sleep(time.Minute)
+	})
+}
+
+// A time limit of a body must not end the work on it.
+func TestALargeReviewMayBeWorkedOnForLong(t *testing.T) {
+	var cut atomic.Bool
+	h := pods(nil)
+	h.Answer = func(ctx context.Context, _ *admissionv1.AdmissionRequest) Answer {
+		select {
+		case <-time.After(20 * time.Second):
+		case <-ctx.Done():
+			cut.Store(true)
+		}
+		return Answer{}
+	}
+	virtually(t, Config{Recorder: &recorder{}, Handlers: []Handler{h}}, func(t *testing.T, dial func(string) net.Conn) {
+		connection := dial("192.0.2.1")
+		require.Contains(t, exchanged(t, connection, "/?timeout=30s", padded(MaxBody)), `"uid":"u1","allowed":true`)
+		require.False(t, cut.Load())
+		require.Contains(t, exchanged(t, connection, "/?timeout=30s", review), `"uid":"u1","allowed":true`, "the connection is kept")
+	})
+}
+
+// Whoever makes the webhook busy must not get a VPA past the validation; the
+// registration may say that calls which fail are ignored.
+func TestWhatMustBeCheckedIsRefusedWhenTheWebhookIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		leave := make(chan struct{})
+		h := pods(func() Answer { <-leave; return Answer{} })
+		h.Guards = true
+		server := New(Config{Handlers: []Handler{h}, Recorder: r}).Handler(klog.Background())
+		for range answeredAtOnce {
+			go asked(server, "/", review)
+		}
+		synctest.Wait()
+		for _, body := range []string{review, padded(usualBody + 1)} {
+			answer := asked(server, "/?timeout=5s", body)
+			require.Contains(t, answer, `"uid":"u1","allowed":false`)
+			require.Contains(t, answer, `"reason":"TooManyRequests"`)
+			require.Contains(t, answer, `"retryAfterSeconds":1`)
+		}
+		require.Equal(t, []Cause{CauseBusy, CauseBusy}, r.causes)
+		close(leave)
+		synctest.Wait()
+		require.Contains(t, asked(server, "/?timeout=5s", review), `"uid":"u1","allowed":true`)
 	})
 }
 

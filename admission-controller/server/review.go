@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
@@ -40,7 +40,11 @@ type Answer struct {
 type Handler struct {
 	Resource metav1.GroupResource
 	Label    string // value of the metric label "resource"
-	Answer   func(ctx context.Context, request *admissionv1.AdmissionRequest) Answer
+	// Guards says that an object must not get past the handler: when the server is too
+	// busy to look at it, it is refused, and the client told to try again. Others are
+	// let through unchanged.
+	Guards bool
+	Answer func(ctx context.Context, request *admissionv1.AdmissionRequest) Answer
 }
 
 // Cause is why a request could not be handled. The set is closed.
@@ -92,6 +96,9 @@ const (
 	MaxBody = 5 << 20
 	// usualBody is the size of nearly all bodies in bytes.
 	usualBody = 64 << 10
+	// firstBody is what a body takes before anything of it was read, in bytes. It
+	// takes twice as much each time when that is full.
+	firstBody = 4 << 10
 	// largeBodies are the bytes of all bodies above usualBody that are in memory at
 	// the same time.
 	largeBodies = 40 << 20
@@ -106,7 +113,7 @@ type reviewer struct {
 	callers  Callers
 	log      klog.Logger
 	reads    func(body []byte) (*admissionv1.AdmissionRequest, error)
-	memory   *budget // of bodies above usualBody, in bytes
+	memory   *memory // of bodies above usualBody
 	answers  *budget // that are worked on
 }
 
@@ -117,7 +124,7 @@ type exchange struct {
 	status, label string
 	about         *admissionv1.AdmissionRequest // nil until it was read
 	after         func()                        // nil: nothing
-	held          int                           // bytes of reviewer.memory
+	share         *share                        // of reviewer.memory; nil: nothing
 }
 
 // took records the step that just ended.
@@ -131,7 +138,7 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	now := time.Now()
 	x := &exchange{reviewer: r, started: now, step: now, status: statusError, label: labelUnknown}
 	defer func() {
-		x.memory.give(x.held)
+		x.release()
 		total := time.Since(x.started)
 		r.recorder.Step(StepTotal, total)
 		r.recorder.Request(x.status, x.label, total)
@@ -205,15 +212,14 @@ func timeout(request *http.Request) time.Duration {
 // errBusy is why a review is answered without having been looked at.
 var errBusy = errors.New("too many or too large reviews at the same time: this one was not looked at")
 
-// wait takes an amount of a budget. It waits for half of the time that is left,
-// so that there is some for the answer.
-func wait(ctx context.Context, b *budget, amount int) bool {
-	if end, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(end)/2)
-		defer cancel()
+// patience is a context for what a review has to wait for: half of the time that is
+// left, so that there is some for the answer.
+func patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
 	}
-	return b.take(ctx, amount)
+	return context.WithTimeout(ctx, time.Until(end)/2)
 }
 
 // read returns the body, or the HTTP code of an empty answer. The body is nil if
@@ -227,13 +233,7 @@ func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *htt
 		x.problem(CauseContentType, fmt.Errorf("content type is %q, must be application/json", kind))
 		return nil, http.StatusOK
 	}
-	bounded := http.MaxBytesReader(w, request.Body, MaxBody)
-	// Memory is taken for what comes, not for what a client says will come.
-	whole := bytes.NewBuffer(make([]byte, 0, min(max(request.ContentLength, 0), usualBody)+bytes.MinRead))
-	_, err := whole.ReadFrom(io.LimitReader(bounded, usualBody))
-	if err == nil && whole.Len() == usualBody && request.ContentLength != usualBody {
-		whole, err = x.readRest(ctx, whole, bounded, request.ContentLength)
-	}
+	body, err := x.receive(ctx, http.NewResponseController(w), http.MaxBytesReader(w, request.Body, MaxBody), request.ContentLength)
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -242,50 +242,143 @@ func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *htt
 	case err != nil:
 		x.problem(CauseBody, err)
 		return nil, http.StatusBadRequest
-	case whole == nil:
-		return nil, 0
 	}
-	return whole.Bytes(), 0
+	return body, 0
 }
 
-// readRest reads what follows the beginning of a large body, whose length is -1
-// if the client does not say it. Without memory for it, the beginning says what it
-// is about, the rest is dropped, and the body is nil.
-func (x *exchange) readRest(ctx context.Context, beginning *bytes.Buffer, rest io.Reader, length int64) (*bytes.Buffer, error) {
-	if length < 0 || length > MaxBody {
-		length = MaxBody
+// receive reads a body, whose length is -1 if the client does not say it. Memory is
+// taken for what comes, not for what a client says will come, and what a large body
+// takes must be filled soon, or somebody could take all of it and send no more.
+//
+// Without memory for it, the beginning of the body says what it is about, the rest is
+// dropped, and the body is nil.
+func (x *exchange) receive(ctx context.Context, control *http.ResponseController, from io.Reader, length int64) ([]byte, error) {
+	waiting, cancel := patience(ctx)
+	defer cancel()
+	size := larger(0, length)
+	body := make([]byte, 0, size+1) // one more, so that the end is seen
+	end := x.started.Add(bodyTime)
+	for {
+		n, err := fill(body[len(body):cap(body)], from)
+		body = body[:len(body)+n]
+		if errors.Is(err, io.EOF) {
+			return body, x.limit(control, time.Time{}) // the work on it has limits of its own
+		}
+		if err != nil {
+			return nil, err
+		}
+		if size = larger(size, length); size > usualBody {
+			start := time.Now()
+			room := x.reserve(waiting, size)
+			end = end.Add(time.Since(start))
+			if !room {
+				x.release()
+				x.about = excerpt.Head(body)
+				return nil, errors.Join(x.limit(control, end), drop(from))
+			}
+			chunk := time.Now().Add(chunkTime)
+			if chunk.After(end) {
+				chunk = end
+			}
+			if err := x.limit(control, chunk); err != nil {
+				return nil, err
+			}
+		}
+		body = append(make([]byte, 0, size+1), body...)
 	}
-	if !wait(ctx, x.memory, int(length)) {
-		x.about = excerpt.Head(beginning.Bytes())
-		_, err := io.Copy(io.Discard, rest) // a client that still writes might not read the answer
-		return nil, err
+}
+
+// larger is the size that follows one that is full: not more than the whole body has.
+func larger(size int, length int64) int {
+	next := min(max(2*size, firstBody), MaxBody)
+	if int64(size) < length && length < int64(next) {
+		return int(length)
 	}
-	x.held = int(length)
-	beginning.Grow(int(length) - beginning.Len() + bytes.MinRead)
-	_, err := beginning.ReadFrom(rest)
-	return beginning, err
+	return next
+}
+
+// fill reads until the room is full, the end has come, or reading fails.
+func fill(room []byte, from io.Reader) (n int, err error) {
+	for n < len(room) && err == nil {
+		var more int
+		more, err = from.Read(room[n:])
+		n += more
+	}
+	return n, err
+}
+
+// drop reads what is left: a client that still writes might not read the answer.
+func drop(from io.Reader) error {
+	_, err := io.Copy(io.Discard, from)
+	return err
+}
+
+// reserve waits until a large body may have size bytes.
+func (x *exchange) reserve(ctx context.Context, size int) bool {
+	if x.share == nil {
+		x.share = x.memory.open()
+	}
+	return x.share.grow(ctx, size)
+}
+
+// release gives back what a large body had.
+func (x *exchange) release() {
+	if x.share != nil {
+		x.share.close()
+	}
+}
+
+// limit sets how long a large body may be read; the zero time is for ever. The server
+// itself limits the others.
+func (x *exchange) limit(control *http.ResponseController, until time.Time) error {
+	if x.share == nil {
+		return nil
+	}
+	if err := control.SetReadDeadline(until); !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil // what is not read from a network cannot stall
 }
 
 // answer returns the response to the review in a body, nil if there was no memory
 // for it.
 func (x *exchange) answer(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
-	if body != nil && wait(ctx, x.answers, 1) {
-		defer x.answers.give(1)
-		return x.admit(ctx, body)
-	}
 	if body != nil {
+		waiting, cancel := patience(ctx)
+		free := x.answers.take(waiting, 1)
+		cancel()
+		if free {
+			defer x.answers.give(1)
+			return x.admit(ctx, body)
+		}
 		x.about = excerpt.Head(body)
 	}
-	response := &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{warning(unchanged + errBusy.Error())}}
-	if x.about != nil {
-		response.UID = x.about.UID
-		if handler, ok := x.find(x.about); ok {
-			x.label = handler.Label
-		}
-	}
+	return x.busy()
+}
+
+// busy returns the response to a review that was not looked at.
+func (x *exchange) busy() *admissionv1.AdmissionResponse {
 	x.problem(CauseBusy, errBusy)
+	response := &admissionv1.AdmissionResponse{Allowed: true, Warnings: []string{warning(unchanged + errBusy.Error())}}
+	if x.about == nil {
+		return response
+	}
+	response.UID = x.about.UID
+	handler, ok := x.find(x.about)
+	if !ok {
+		return response
+	}
+	x.label = handler.Label
+	if handler.Guards {
+		// An HTTP error would let it through where the registration ignores failures.
+		refusal := apierrors.NewTooManyRequests(errBusy.Error(), retrySeconds).Status()
+		response.Allowed, response.Result, response.Warnings = false, &refusal, nil
+	}
 	return response
 }
+
+// retrySeconds is after how long the client of a refused object tries again.
+const retrySeconds = 1
 
 // unchanged begins the warning about an object that was let through.
 const unchanged = "VPA admission controller: left unchanged: "

@@ -43,6 +43,7 @@ const ProbePath = "/probe"
 const (
 	headerTime = 5 * time.Second
 	bodyTime   = 15 * time.Second
+	chunkTime  = 2 * time.Second  // for each doubling of a large body; less than a review waits for memory
 	answerTime = 35 * time.Second // the API server waits 30 s at most
 	idleTime   = 3 * time.Minute
 	endTime    = 10 * time.Second // for open requests at the end
@@ -77,7 +78,7 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 	})
 	mux.Handle("/", &reviewer{
 		handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log, reads: excerpt.Request,
-		memory: newBudget(largeBodies), answers: newBudget(answeredAtOnce),
+		memory: newMemory(largeBodies, MaxBody), answers: newBudget(answeredAtOnce),
 	})
 	return mux
 }

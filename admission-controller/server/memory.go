@@ -1,0 +1,111 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// memory shares the bytes that large bodies may take. A body takes them while it
+// grows, so one that announces much and sends little holds little.
+//
+// Bodies that each hold a part and wait for the rest would wait for each other. So
+// as much as one whole body is a reserve: it belongs to one body at a time, which
+// can always be read to its end and then gives everything back. Among those that
+// wait the one that came first is served first.
+type memory struct {
+	mu      sync.Mutex
+	left    int
+	reserve int
+	owner   *share   // of the reserve; nil: nobody
+	waiting []*share // by number
+	number  uint64   // of the latest share
+}
+
+// share is what one body holds of a memory. It is used by one goroutine.
+type share struct {
+	*memory
+	number  uint64 // in the order of arrival
+	held    int
+	more    int           // what it waits for
+	granted chan struct{} // closed when it has that
+}
+
+func newMemory(whole, reserve int) *memory { return &memory{left: whole, reserve: reserve} }
+
+// open returns a share that holds nothing. It must be closed.
+func (m *memory) open() *share {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.number++
+	return &share{memory: m, number: m.number}
+}
+
+// grow waits until the share holds size, which is at most the reserve, or ctx ends.
+// It reports whether the share does.
+func (s *share) grow(ctx context.Context, size int) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	s.mu.Lock()
+	s.more, s.granted = size-s.held, make(chan struct{})
+	if (len(s.waiting) == 0 || s.owner == s) && s.grant(s) {
+		s.mu.Unlock()
+		return true
+	}
+	at, _ := slices.BinarySearchFunc(s.waiting, s, func(a, b *share) int { return int(a.number) - int(b.number) })
+	s.waiting = slices.Insert(s.waiting, at, s)
+	s.serve()
+	s.mu.Unlock()
+	select {
+	case <-s.granted:
+		return true
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at := slices.Index(s.waiting, s); at >= 0 {
+		s.waiting = slices.Delete(s.waiting, at, at+1)
+		s.serve() // those behind may want less
+		return false
+	}
+	return true // granted at the same moment
+}
+
+// close gives back what the share holds.
+func (s *share) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left += s.held
+	s.held = 0
+	if s.owner == s {
+		s.owner = nil
+	}
+	s.serve()
+}
+
+// serve grants what those that wait the longest wait for. The caller holds the mutex.
+func (m *memory) serve() {
+	for len(m.waiting) > 0 && m.grant(m.waiting[0]) {
+		close(m.waiting[0].granted)
+		m.waiting = slices.Delete(m.waiting, 0, 1)
+	}
+}
+
+// grant gives a share what it waits for, if the reserve is its own, or can be, or if
+// that leaves what the owner may still need. The caller holds the mutex.
+func (m *memory) grant(s *share) bool {
+	kept := m.reserve
+	if m.owner != nil {
+		kept -= m.owner.held
+	}
+	if m.left-s.more < kept {
+		if m.owner != nil && m.owner != s {
+			return false
+		}
+		m.owner = s
+	}
+	m.left -= s.more
+	s.held += s.more
+	return true
+}

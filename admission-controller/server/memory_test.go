@@ -1,0 +1,79 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Bodies that all hold a part must not wait for each other until their time is over.
+func TestBodiesThatGrowTogetherAllComeToTheirEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(40, 8)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var reading sync.WaitGroup
+		var whole atomic.Int32
+		for range 100 {
+			reading.Go(func() {
+				s := m.open()
+				defer s.close()
+				for size := 1; size <= 8; size *= 2 {
+					if !s.grow(ctx, size) {
+						return
+					}
+					time.Sleep(10 * time.Millisecond) // for the others to take their part
+				}
+				whole.Add(1)
+			})
+		}
+		reading.Wait()
+		require.EqualValues(t, 100, whole.Load())
+		require.Equal(t, 40, m.left)
+		require.Nil(t, m.owner)
+	})
+}
+
+func TestMemoryIsNeverOverdrawnAndServesInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory(20, 10)
+		grows := func(s *share, size int, atMost time.Duration) <-chan bool {
+			got := make(chan bool, 1)
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), atMost)
+				defer cancel()
+				got <- s.grow(ctx, size)
+			}()
+			synctest.Wait()
+			return got
+		}
+		first, second, third, fourth := m.open(), m.open(), m.open(), m.open()
+		require.True(t, <-grows(first, 10, time.Second))
+		require.True(t, <-grows(second, 5, time.Second), "the reserve is free")
+		later := grows(fourth, 1, time.Minute)
+		require.Empty(t, later, "the reserve belongs to the second")
+		sooner := grows(third, 10, time.Minute)
+		first.close()
+		require.True(t, <-sooner, "it came first, and leaves what the second may still need")
+		synctest.Wait()
+		require.Empty(t, later)
+		require.True(t, <-grows(second, 10, time.Second), "who has the reserve waits for nobody")
+		require.Zero(t, m.left)
+		second.close()
+		require.True(t, <-later)
+		require.False(t, <-grows(m.open(), 9, time.Second))
+		require.Equal(t, 9, m.left)
+		third.close()
+		fourth.close()
+		require.Equal(t, 20, m.left)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.False(t, m.open().grow(gone, 1), "nobody waits for an answer any more")
+		require.Equal(t, 20, m.left)
+	})
+}
