@@ -115,6 +115,7 @@ type reviewer struct {
 	reads    func(body []byte) (*admissionv1.AdmissionRequest, error)
 	memory   *memory // of bodies above usualBody
 	answers  *budget // that are worked on
+	throttle throttle
 }
 
 // exchange is one request on its way.
@@ -175,9 +176,7 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 func (x *exchange) tell() {
 	defer func() {
 		if fault := recover(); fault != nil {
-			x.log.Info("The stack of the panic", "stack", string(debug.Stack()))
-			x.recorder.Problem(CausePanic)
-			x.named().Error(fmt.Errorf("panic: %v", fault), "Answered, but what tells of the answer failed", "cause", CausePanic)
+			x.report(CausePanic, fmt.Errorf("panic: %v", fault), "Answered, but what tells of the answer failed", debug.Stack())
 		}
 	}()
 	if x.after != nil {
@@ -222,6 +221,9 @@ func patience(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Until(end)/2)
 }
 
+// longestQuote is how much of a header a message quotes, in bytes.
+const longestQuote = 100
+
 // read returns the body, or the HTTP code of an empty answer. The body is nil if
 // there is no memory for it.
 func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *http.Request) (body []byte, code int) {
@@ -230,7 +232,7 @@ func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *htt
 		return nil, http.StatusForbidden
 	}
 	if kind := request.Header.Get("Content-Type"); kind != "application/json" {
-		x.problem(CauseContentType, fmt.Errorf("content type is %q, must be application/json", kind))
+		x.problem(CauseContentType, fmt.Errorf("content type is %q, must be application/json", kind[:min(len(kind), longestQuote)]))
 		return nil, http.StatusOK
 	}
 	body, err := x.receive(ctx, http.NewResponseController(w), http.MaxBytesReader(w, request.Body, MaxBody), request.ContentLength)
@@ -411,14 +413,12 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 // request reads the request of a review. Reading is our code, too: a panic in it
 // counts as one.
 func (x *exchange) request(body []byte) (request *admissionv1.AdmissionRequest, err error) {
-	cause := CauseBody
 	defer func() {
 		if fault := recover(); fault != nil {
-			x.log.Info("The stack of the panic", "stack", string(debug.Stack()))
-			cause, err = CausePanic, fmt.Errorf("panic: %v", fault)
-		}
-		if err != nil {
-			x.problem(cause, err)
+			err = fmt.Errorf("panic: %v", fault)
+			x.report(CausePanic, err, notAnswered, debug.Stack())
+		} else if err != nil {
+			x.problem(CauseBody, err)
 		}
 	}()
 	return x.reads(body)
@@ -441,13 +441,12 @@ func (x *exchange) call(ctx context.Context, h Handler, request *admissionv1.Adm
 		if cause == nil && answer.Err == nil {
 			return
 		}
-		log := x.named()
+		var stack []byte
 		if cause != nil {
-			log.Info("The stack of the panic", "stack", string(debug.Stack()))
+			stack = debug.Stack()
 			answer = Answer{Err: fmt.Errorf("panic: %v", cause), Cause: CausePanic}
 		}
-		x.recorder.Problem(answer.Cause)
-		log.Error(answer.Err, "Allowed unchanged because of a problem", "cause", answer.Cause)
+		x.report(answer.Cause, answer.Err, "Allowed unchanged because of a problem", stack)
 		answer.Patch = nil
 		answer.Warnings = append(answer.Warnings, warning(unchanged+answer.Err.Error()))
 	}()
@@ -497,7 +496,25 @@ func (x *exchange) named() klog.Logger {
 	return x.log.WithValues("resource", x.about.Resource.Resource, "namespace", x.about.Namespace, "name", x.about.Name, "uid", x.about.UID)
 }
 
-func (x *exchange) problem(cause Cause, err error) {
+// notAnswered is logged with what keeps a request from its answer.
+const notAnswered = "Request not answered as it should be"
+
+func (x *exchange) problem(cause Cause, err error) { x.report(cause, err, notAnswered, nil) }
+
+// report counts a problem and logs it, unless there are many of its cause. The stack
+// is that of a panic, else nil.
+func (x *exchange) report(cause Cause, err error, message string, stack []byte) {
 	x.recorder.Problem(cause)
-	x.named().Error(err, "Request not answered as it should be", "cause", cause)
+	notLogged, ok := x.throttle.admits(cause, time.Now())
+	if !ok {
+		return
+	}
+	log := x.named()
+	if stack != nil {
+		log.Info("The stack of the panic", "stack", string(stack))
+	}
+	if notLogged > 0 {
+		log = log.WithValues("notLogged", notLogged)
+	}
+	log.Error(err, message, "cause", cause)
 }

@@ -101,7 +101,7 @@ func (s *Server) Run(ctx context.Context) error {
 		WriteTimeout:      answerTime,
 		IdleTimeout:       idleTime,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          stdlog.New(lines{log}, "", 0),
+		ErrorLog:          stdlog.New(lines{log, &throttle{}}, "", 0),
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.ServeTLS(s.listener, "", "") }()
@@ -147,10 +147,19 @@ func parting(h http.Handler, draining *atomic.Bool) http.Handler {
 }
 
 // lines writes the HTTP server's own messages, such as failed handshakes.
-type lines struct{ log klog.Logger }
+type lines struct {
+	log      klog.Logger
+	throttle *throttle
+}
 
-// Write logs one message.
+// causeConnection is what the messages of the HTTP server are about. They are not
+// counted: no request failed.
+const causeConnection Cause = "connection"
+
+// Write logs one message, unless there are many.
 func (l lines) Write(message []byte) (int, error) {
-	l.log.V(4).Info("HTTP server", "message", string(message))
+	if notLogged, ok := l.throttle.admits(causeConnection, time.Now()); ok {
+		l.log.V(4).Info("HTTP server", "message", string(message), "notLogged", notLogged)
+	}
 	return len(message), nil
 }

@@ -22,6 +22,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -355,6 +356,54 @@ func TestD18ProblemsAreLoggedWithTheirObject(t *testing.T) {
 			require.Contains(t, text.String(), want, name)
 		}
 	}
+}
+
+// Whoever reaches the port can cause problems as often as he likes. The counters stay
+// exact.
+func TestProblemsDoNotFillTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, text := logged()
+		r := &recorder{}
+		h := New(Config{Handlers: []Handler{pods(func() Answer { panic("boom") })}, Recorder: r}).Handler(log)
+		lines := func() int {
+			defer text.Reset()
+			return strings.Count(text.String(), "\n")
+		}
+		ask := func(kind, body string) {
+			request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+			request.Header.Set("Content-Type", kind)
+			h.ServeHTTP(httptest.NewRecorder(), request)
+		}
+		for range 1000 {
+			ask(strings.Repeat("x\n", 30_000), "")
+		}
+		require.Less(t, text.Len(), 500)
+		require.Contains(t, text.String(), `content type is \"x\\nx`)
+		require.Equal(t, 1, lines())
+		ask("application/json", "nonsense")
+		require.Equal(t, 1, lines(), "another cause")
+		time.Sleep(time.Second)
+		ask("text/plain", "")
+		require.Contains(t, text.String(), `notLogged=999`)
+		require.Equal(t, 1, lines())
+		ask("application/json", review)
+		require.Equal(t, 1, strings.Count(text.String(), "The stack of the panic"))
+		text.Reset()
+		ask("application/json", review)
+		require.Empty(t, text.String())
+		require.Len(t, r.causes, 1004)
+	})
+}
+
+func TestMessagesOfTheHTTPServerDoNotFillTheLog(t *testing.T) {
+	log, text := logged()
+	out := lines{log, &throttle{}}
+	for range 1000 {
+		n, err := out.Write([]byte("http: TLS handshake error"))
+		require.NoError(t, err)
+		require.Equal(t, 25, n)
+	}
+	require.Equal(t, 1, strings.Count(text.String(), "\n"))
 }
 
 // lost is the way to a client that is gone: what is written stays in a buffer.
