@@ -155,6 +155,19 @@ func bounded(t testing.TB, h http.Handler, body string) {
 	require.LessOrEqual(t, w.Body.Len(), 1<<20)
 }
 
+// What is nested deeper than any object does not get past the validation of VPAs, and
+// keeps no pod from starting.
+func TestADeepPodIsLetThroughAndADeepVPAIsRefused(t *testing.T) {
+	h := webhookForTests(t)
+	deep := shape{item: `{"x":`, between: `1`, back: `}`, times: 101}.body()
+	answer := review(h, podReview+deep+`}}`).Body.String()
+	require.Contains(t, answer, `"uid":"u","allowed":true`)
+	require.Contains(t, answer, "more than 100 levels")
+	answer = review(h, vpaReview+deep+`}}`).Body.String()
+	require.Contains(t, answer, `"uid":"u","allowed":false`)
+	require.Contains(t, answer, "more than 100 levels")
+}
+
 func TestNoReviewTakesMuchOfTheHeap(t *testing.T) {
 	h := webhookForTests(t)
 	for name, s := range hostile {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 )
 
@@ -14,9 +15,14 @@ import (
 // taking more memory and time than its bytes alone do.
 const (
 	mostParts    = 20_000 // members and elements that are looked at; those that are only stepped over do not count
+	mostLevels   = 100    // of objects and lists within each other; managedFields have some ten
 	longestText  = 512    // bytes of a name, a label and the like, as they are written
 	longestFound = 20     // bytes of the text that an error quotes
 )
+
+// anyLevels is the bound where nothing is decoded: to step over a value takes the same
+// memory however deep it is.
+const anyLevels = math.MaxInt
 
 // ErrTooMuch is why a text is not read to its end: it has more parts, or longer
 // ones, than are looked at.
@@ -32,11 +38,13 @@ type Reader struct {
 	much   bool  // because there is too much
 
 	parts int // members and elements so far
+	level int // objects and lists that were entered and not left
+	most  int // of them, and of those that are stepped over
 	sized int // containers of a pod so far
 }
 
 // Read returns a Reader at the beginning of a JSON text.
-func Read(in []byte) *Reader { return &Reader{in: in} }
+func Read(in []byte) *Reader { return &Reader{in: in, most: mostLevels} }
 
 // Err says what is wrong with the text, or with what follows it. It is nil when
 // the whole text was taken.
@@ -74,12 +82,26 @@ func (r *Reader) part() bool {
 	return !r.failed
 }
 
+// enter counts an object or list. It is false when there are too many around it.
+func (r *Reader) enter() bool {
+	r.level++
+	r.bound(r.level)
+	return !r.failed
+}
+
+// bound fails when something stands in too many objects and lists.
+func (r *Reader) bound(level int) {
+	if level > r.most {
+		r.tooMuch(fmt.Sprintf("more than %d levels", r.most))
+	}
+}
+
 // Members returns the names of the members of an object, none for null. The body
 // of the loop takes the value of the member; if it takes nothing, the value is
 // skipped. Names keep their escapes, so those that have some are never wanted.
 func (r *Reader) Members() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		if r.null() || !r.expect('{') {
+		if r.null() || !r.expect('{') || !r.enter() {
 			return
 		}
 		for first := true; !r.next('}'); first = false {
@@ -107,6 +129,7 @@ func (r *Reader) Members() iter.Seq[[]byte] {
 				return
 			}
 		}
+		r.level--
 	}
 }
 
@@ -114,7 +137,7 @@ func (r *Reader) Members() iter.Seq[[]byte] {
 // null. The body takes the element, else it is skipped.
 func (r *Reader) Elements() iter.Seq[int] {
 	return func(yield func(int) bool) {
-		if r.null() || !r.expect('[') {
+		if r.null() || !r.expect('[') || !r.enter() {
 			return
 		}
 		for i := 0; !r.next(']'); i++ {
@@ -132,6 +155,7 @@ func (r *Reader) Elements() iter.Seq[int] {
 				return
 			}
 		}
+		r.level--
 	}
 }
 
@@ -318,6 +342,10 @@ func (r *Reader) nested() {
 			continue
 		case '{', '[':
 			open++
+			if r.bound(r.level + open); r.failed {
+				r.at = at
+				return
+			}
 		default:
 			open--
 		}

@@ -138,13 +138,25 @@ func TestReaderNoticesWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-func TestDeepNestingDoesNoHarm(t *testing.T) {
-	const n = 1000000
-	for _, deep := range []string{strings.Repeat(`{"b":`, n) + "1" + strings.Repeat("}", n), strings.Repeat(`[`, n)} {
-		_, err := Pod([]byte(`{"metadata":{"annotations":` + deep + `}}`))
-		require.Equal(t, deep[0] == '[', err != nil)
-		_, err = Request([]byte(`{"request":` + deep + `}`))
-		require.Equal(t, deep[0] == '[', err != nil)
+// deep is a value of some levels around 1.
+func deep(open string, levels int, end string) string {
+	return strings.Repeat(open, levels) + "1" + strings.Repeat(end, levels)
+}
+
+func TestDeepNestingIsTooMuch(t *testing.T) {
+	for _, c := range []struct{ open, end string }{{`{"b":`, `}`}, {`[`, `]`}} {
+		for levels, fits := range map[int]bool{mostLevels - 2: true, mostLevels - 1: false, 1_000_000: false} {
+			pod := `{"metadata":{"annotations":` + deep(c.open, levels, c.end) + `}}`
+			_, err := Pod([]byte(pod))
+			require.Equal(t, !fits, errors.Is(err, ErrTooMuch), "%d levels of %s", levels, c.open)
+			require.Equal(t, fits, err == nil)
+			request, err := Request([]byte(`{"request":{"object":` + pod + `,"oldObject":` + pod + `}}`))
+			require.NoError(t, err, "the bounds of an object are those of its reader")
+			require.Equal(t, pod, string(request.Object.Raw))
+			require.Equal(t, pod, string(request.OldObject.Raw))
+			_, err = Request([]byte(`{"request":{"x":` + deep(c.open, levels, c.end) + `}}`))
+			require.Equal(t, !fits, errors.Is(err, ErrTooMuch))
+		}
 	}
 }
 
@@ -157,7 +169,7 @@ func FuzzReader(f *testing.F) {
 		var want any
 		valid := json.Unmarshal([]byte(in), &want) == nil
 		skipped := Read([]byte(in))
-		if skipped.Skip(); valid && skipped.Err() != nil {
+		if skipped.Skip(); valid && skipped.Err() != nil && !errors.Is(skipped.Err(), ErrTooMuch) {
 			t.Fatalf("%q was not stepped over", in)
 		}
 		r := Read([]byte(in))

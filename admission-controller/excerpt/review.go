@@ -68,11 +68,20 @@ func (r *Reader) request(request *admissionv1.AdmissionRequest) {
 		case "dryRun":
 			request.DryRun = r.Truth()
 		case "object":
-			request.Object.Raw = r.Raw()
+			request.Object.Raw = r.object()
 		case "oldObject":
-			request.OldObject.Raw = r.Raw()
+			request.OldObject.Raw = r.object()
 		}
 	}
+}
+
+// object takes an object of a request. Whoever reads it bounds its levels: the answer
+// is about the object then, and has its UID.
+func (r *Reader) object() []byte {
+	most := r.most
+	defer func() { r.most = most }()
+	r.most = anyLevels
+	return r.Raw()
 }
 
 func (r *Reader) resource() (resource metav1.GroupVersionResource) {

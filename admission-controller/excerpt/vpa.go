@@ -9,7 +9,7 @@ import (
 const LargestVPA = 3 << 19
 
 // CheckVPA reports why a VPA must not be decoded: with ErrTooMuch because it has
-// more parts than any VPA, or holds a quantity that takes minutes to read. What
+// more parts or levels than any VPA, or holds a quantity that takes minutes to read. What
 // is no VPA is no error; decoding says more about that.
 func CheckVPA(raw []byte) error {
 	r := Read(raw)
@@ -72,6 +72,7 @@ func holds(some [][]byte, name []byte) bool {
 func Deleting(raw []byte) bool {
 	deleting := false
 	r := Read(raw)
+	r.most = anyLevels
 	for name := range r.Members() {
 		if string(name) != "metadata" {
 			continue

@@ -23,6 +23,8 @@ func TestAVPAThatMustNotBeDecoded(t *testing.T) {
 		"in the status":     `{"status":{"recommendation":{"containerRecommendations":[{"target":{"cpu":"1e-2147483647"}}]}}}`,
 		"policies":          `{"spec":{"resourcePolicy":{"containerPolicies":[` + strings.Repeat(`{},`, mostParts) + `{}]}}}`,
 		"deep":              strings.Repeat(`[`, 1000000),
+		"deep object":       deep(`{"x":`, mostLevels+1, `}`),
+		"deep list":         `{"x":` + deep(`[`, mostLevels, `]`) + `}`,
 		"what is no member": `{"x":[` + strings.Repeat(`0,`, mostParts) + `0]}`,
 		"size":              `{"metadata":{"annotations":{"a":"` + strings.Repeat("x", LargestVPA) + `"}}}`,
 	} {
@@ -30,6 +32,7 @@ func TestAVPAThatMustNotBeDecoded(t *testing.T) {
 	}
 	for _, in := range []string{
 		bound(`"minAllowed":{"cpu":`, `"250m"}`), bound(`"minAllowed":{"cpu":`, `"1e3","memory":1E9}`), bound(`"minAllowed":{"memory":`, `"1Ei"}`),
+		deep(`{"x":`, mostLevels, `}`), `{"x":` + deep(`[`, mostLevels-1, `]`) + `,"y":[[]]}`,
 		`{"metadata":{"labels":{"commit":"12e4567"},"annotations":{"a":"` + strings.Repeat("x", LargestVPA/2) + `"}}}`,
 		``, `7`, `{"spec":`, `{"spec":{"resourcePolicy":{"containerPolicies":[{"minAllowed":7}]}}}`, // encoding/json says what is wrong
 	} {
@@ -40,6 +43,7 @@ func TestAVPAThatMustNotBeDecoded(t *testing.T) {
 func TestDeleting(t *testing.T) {
 	for in, want := range map[string]bool{
 		`{"metadata":{"deletionTimestamp":"2026-01-02T12:00:00Z"},"spec":{"x":[` + strings.Repeat(`{},`, 2*mostParts) + `{}]}}`: true,
+		`{"spec":` + deep(`[`, mostParts, `]`) + `,"metadata":{"deletionTimestamp":"2026-01-02T12:00:00Z"}}`:                    true,
 		`{"metadata":{"deletionTimestamp":null}}`: false, `{"metadata":{}}`: false, `{"spec":{"deletionTimestamp":"x"}}`: false,
 		`{"metadata":{"deletionTimestamp":"2026-01-02T12:00:00Z"},"metadata":{}}`: false, ``: false, `{"metadata":{"deletionTimestamp":"x"}`: false,
 	} {
