@@ -65,6 +65,7 @@ const (
 	CausePanic       Cause = "panic"        // a defect of ours
 	CauseResponse    Cause = "response"     // the answer cannot be written
 	CauseClient      Cause = "client"       // the client is not the API server
+	CauseConnection  Cause = "connection"   // closed, because too many were open; what it asked for is not known
 )
 
 // Values of the metric labels.
@@ -126,6 +127,7 @@ type exchange struct {
 	about         *admissionv1.AdmissionRequest // nil until it was read
 	after         func()                        // nil: nothing
 	share         *share                        // of reviewer.memory; nil: nothing
+	connection    *connection                   // nil: not known
 }
 
 // took records the step that just ended.
@@ -137,7 +139,7 @@ func (x *exchange) took(step string) {
 
 func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	now := time.Now()
-	x := &exchange{reviewer: r, started: now, step: now, status: statusError, label: labelUnknown}
+	x := &exchange{reviewer: r, started: now, step: now, status: statusError, label: labelUnknown, connection: connectionIn(request.Context())}
 	defer func() {
 		x.release()
 		total := time.Since(x.started)
@@ -153,6 +155,7 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		w.WriteHeader(code)
 		return
 	}
+	x.connection.works()
 	response := x.answer(ctx, body)
 	x.took(StepAdmit)
 	answer, err := json.Marshal(admissionv1.AdmissionReview{
@@ -398,6 +401,7 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 		x.problem(CauseResource, fmt.Errorf("no handler for resource %q of group %q", request.Resource.Resource, request.Resource.Group))
 		return response
 	}
+	x.connection.reviews()
 	x.label = handler.Label
 	answer := x.call(ctx, handler, request)
 	x.after = answer.After

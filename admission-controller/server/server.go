@@ -46,7 +46,10 @@ const (
 	chunkTime  = 2 * time.Second  // for each doubling of a large body; less than a review waits for memory
 	answerTime = 35 * time.Second // the API server waits 30 s at most
 	idleTime   = 3 * time.Minute
-	endTime    = 10 * time.Second // for open requests at the end
+	// probeIdleTime is for connections without a review: more than the minute between
+	// two probes of the own port.
+	probeIdleTime = 90 * time.Second
+	endTime       = 10 * time.Second // for open requests at the end
 )
 
 // maxHeader is the largest header of a request in bytes.
@@ -92,10 +95,13 @@ func (s *Server) Run(ctx context.Context) error {
 		s.config.Callers.demand(config)
 	}
 	var draining atomic.Bool
+	open := newConnections(mostConnections, mostOfSource, evicts(log, s.config.Recorder))
 	server := &http.Server{
 		Handler:           parting(s.Handler(log), &draining),
 		Protocols:         onlyHTTP1(),
 		TLSConfig:         config,
+		ConnContext:       open.attach,
+		ConnState:         open.changed,
 		ReadHeaderTimeout: headerTime,
 		ReadTimeout:       bodyTime,
 		WriteTimeout:      answerTime,
@@ -146,19 +152,28 @@ func parting(h http.Handler, draining *atomic.Bool) http.Handler {
 	})
 }
 
+// evicts closes connections that make room for others, counts them and logs them,
+// unless there are many.
+func evicts(log klog.Logger, recorder Recorder) func(*connection) {
+	var throttled throttle
+	return func(c *connection) {
+		c.cut()
+		recorder.Problem(CauseConnection)
+		if notLogged, ok := throttled.admits(CauseConnection, time.Now()); ok {
+			log.Info("Closed a connection, because too many are open", "cause", CauseConnection, "source", c.source, "notLogged", notLogged)
+		}
+	}
+}
+
 // lines writes the HTTP server's own messages, such as failed handshakes.
 type lines struct {
 	log      klog.Logger
 	throttle *throttle
 }
 
-// causeConnection is what the messages of the HTTP server are about. They are not
-// counted: no request failed.
-const causeConnection Cause = "connection"
-
 // Write logs one message, unless there are many.
 func (l lines) Write(message []byte) (int, error) {
-	if notLogged, ok := l.throttle.admits(causeConnection, time.Now()); ok {
+	if notLogged, ok := l.throttle.admits(CauseConnection, time.Now()); ok {
 		l.log.V(4).Info("HTTP server", "message", string(message), "notLogged", notLogged)
 	}
 	return len(message), nil
