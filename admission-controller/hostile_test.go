@@ -134,25 +134,37 @@ func processorTime(t testing.TB) time.Duration {
 const (
 	// mostHeap is what one review may take of the heap in bytes, garbage included.
 	mostHeap = 64 << 20
-	// mostTime is far above what a review takes of the processors (50 ms), so that
-	// no slow machine fails, and far below what unbounded work takes.
-	mostTime = 2 * time.Second
+	// mostTime is what one review may take of the processors: four times what is
+	// documented (50 ms), for slower machines and for what a fuzz run counts.
+	mostTime = 200 * time.Millisecond
+	// attempts is how often a review may take longer: garbage of others is collected at
+	// the same time.
+	attempts = 3
 )
+
+// slowdown is how much slower the race detector makes a review.
+var slowdown time.Duration = 1
 
 // bounded fails if a review takes too much.
 func bounded(t testing.TB, h http.Handler, body string) {
 	t.Helper()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	start := processorTime(t)
-	w := review(h, body)
-	took := processorTime(t) - start
-	runtime.ReadMemStats(&after)
-	heap := after.TotalAlloc - before.TotalAlloc
-	t.Logf("%7d bytes: %5.1f MiB of the heap, %5.1f ms, answer of %d bytes", len(body), float64(heap)/(1<<20), took.Seconds()*1000, w.Body.Len())
-	require.LessOrEqual(t, heap, uint64(mostHeap))
-	require.LessOrEqual(t, took, mostTime)
-	require.LessOrEqual(t, w.Body.Len(), 1<<20)
+	var took time.Duration
+	for range attempts {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		start := processorTime(t)
+		w := review(h, body)
+		took = processorTime(t) - start
+		runtime.ReadMemStats(&after)
+		heap := after.TotalAlloc - before.TotalAlloc
+		t.Logf("%7d bytes: %5.1f MiB of the heap, %5.1f ms, answer of %d bytes", len(body), float64(heap)/(1<<20), took.Seconds()*1000, w.Body.Len())
+		require.LessOrEqual(t, heap, uint64(mostHeap))
+		require.LessOrEqual(t, w.Body.Len(), 1<<20)
+		if took <= mostTime*slowdown {
+			return
+		}
+	}
+	t.Fatalf("a review of %d bytes took %s of the processors, must be at most %s", len(body), took, mostTime*slowdown)
 }
 
 // What is nested deeper than any object does not get past the validation of VPAs, and

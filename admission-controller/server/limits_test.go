@@ -178,6 +178,7 @@ func TestStalledBodiesDoNotKeepTheMemory(t *testing.T) {
 				synctest.Wait()
 				require.Contains(t, exchanged(t, dial("192.0.2.1"), "/?timeout=5s", padded(usualBody+1000)), `"uid":"u1","allowed":true`)
 				require.EqualValues(t, 1, seen.Load())
+				synctest.Wait()
 				require.NotContains(t, r.causes, CauseBusy)
 			})
 		})
