@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -53,7 +54,7 @@ func (s *share) grow(ctx context.Context, size int) bool {
 		s.mu.Unlock()
 		return true
 	}
-	at, _ := slices.BinarySearchFunc(s.waiting, s, func(a, b *share) int { return int(a.number) - int(b.number) })
+	at, _ := slices.BinarySearchFunc(s.waiting, s, func(a, b *share) int { return cmp.Compare(a.number, b.number) })
 	s.waiting = slices.Insert(s.waiting, at, s)
 	s.serve()
 	s.mu.Unlock()

@@ -1,0 +1,133 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"loadline.dev/loadline/admission-controller/excerpt"
+)
+
+// longestQuote is how much of a header a message quotes, in bytes.
+const longestQuote = 100
+
+// read returns the body, or the HTTP code of an empty answer. The body is nil if
+// there is no memory for it.
+func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *http.Request) (body []byte, code int) {
+	if !x.callers.permits(request) {
+		x.problem(CauseClient, errNoClientCertificate)
+		return nil, http.StatusForbidden
+	}
+	if kind := request.Header.Get("Content-Type"); kind != "application/json" {
+		x.problem(CauseContentType, fmt.Errorf("content type is %q, must be application/json", kind[:min(len(kind), longestQuote)]))
+		return nil, http.StatusOK
+	}
+	body, err := x.receive(ctx, http.NewResponseController(w), http.MaxBytesReader(w, request.Body, MaxBody), request.ContentLength)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		x.problem(CauseTooLarge, fmt.Errorf("the body exceeds %d bytes", MaxBody))
+		return nil, http.StatusRequestEntityTooLarge
+	case err != nil:
+		x.problem(CauseBody, err)
+		return nil, http.StatusBadRequest
+	}
+	return body, 0
+}
+
+// receive reads a body, whose length is -1 if the client does not say it. Memory is
+// taken for what comes, not for what a client says will come, and what a large body
+// takes must be filled soon, or somebody could take all of it and send no more.
+//
+// Without memory for it, the beginning of the body says what it is about, the rest is
+// dropped, and the body is nil.
+func (x *exchange) receive(ctx context.Context, control *http.ResponseController, from io.Reader, length int64) ([]byte, error) {
+	waiting, cancel := halfOf(ctx)
+	defer cancel()
+	size := larger(0, length)
+	body := make([]byte, 0, size+1) // one more, so that the end is seen
+	end := x.started.Add(bodyTime)
+	for {
+		n, err := fill(body[len(body):cap(body)], from)
+		body = body[:len(body)+n]
+		if errors.Is(err, io.EOF) {
+			return body, x.limit(control, time.Time{}) // the work on it has limits of its own
+		}
+		if err != nil {
+			return nil, err
+		}
+		if size = larger(size, length); size > usualBody {
+			start := time.Now()
+			room := x.reserve(waiting, size)
+			end = end.Add(time.Since(start))
+			if !room {
+				x.release()
+				x.about = excerpt.Head(body)
+				if err := x.limit(control, end); err != nil {
+					return nil, err
+				}
+				// A client that still writes might not read the answer, which is the same
+				// whatever else it writes.
+				_, _ = io.Copy(io.Discard, from)
+				return nil, nil
+			}
+			chunk := time.Now().Add(chunkTime)
+			if chunk.After(end) {
+				chunk = end
+			}
+			if err := x.limit(control, chunk); err != nil {
+				return nil, err
+			}
+		}
+		body = append(make([]byte, 0, size+1), body...)
+	}
+}
+
+// larger is the size that follows one that is full: not more than the whole body has.
+func larger(size int, length int64) int {
+	next := min(max(2*size, firstBody), MaxBody)
+	if int64(size) < length && length < int64(next) {
+		return int(length)
+	}
+	return next
+}
+
+// fill reads until the room is full, the end has come, or reading fails.
+func fill(room []byte, from io.Reader) (n int, err error) {
+	for n < len(room) && err == nil {
+		var more int
+		more, err = from.Read(room[n:])
+		n += more
+	}
+	return n, err
+}
+
+// reserve waits until a large body may have size bytes.
+func (x *exchange) reserve(ctx context.Context, size int) bool {
+	if x.share == nil {
+		x.share = x.memory.open()
+	}
+	return x.share.grow(ctx, size)
+}
+
+// release gives back what a large body had.
+func (x *exchange) release() {
+	if x.share != nil {
+		x.share.close()
+	}
+}
+
+// limit sets how long a large body may be read; the zero time is for ever. The server
+// itself limits the others.
+func (x *exchange) limit(control *http.ResponseController, until time.Time) error {
+	if x.share == nil {
+		return nil
+	}
+	if err := control.SetReadDeadline(until); !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil // what is not read from a network cannot stall
+}
