@@ -180,6 +180,11 @@ func TestADeepPodIsLetThroughAndADeepVPAIsRefused(t *testing.T) {
 	require.Contains(t, answer, "more than 100 levels")
 }
 
+func TestOnlyVPAsAreRefusedWhereTheWebhookIsTooBusy(t *testing.T) {
+	require.True(t, vpaHandler(validate.Config{}, silent).Guards)
+	require.False(t, handlerOf(t, found{}).handler().Guards)
+}
+
 func TestNoReviewTakesMuchOfTheHeap(t *testing.T) {
 	h := webhookForTests(t)
 	for name, s := range hostile {

@@ -254,7 +254,7 @@ func (x *exchange) busy() *admissionv1.AdmissionResponse {
 	x.label = handler.Label
 	if handler.Guards {
 		// An HTTP error would let it through where the registration ignores failures.
-		refusal := apierrors.NewTooManyRequests(errBusy.Error(), retrySeconds).Status()
+		refusal := apierrors.NewTooManyRequests(errBusy.Error()+"; try again", retrySeconds).Status()
 		response.Allowed, response.Result, response.Warnings = false, &refusal, nil
 	}
 	return response
