@@ -38,9 +38,16 @@ type Cluster struct {
 	Targets   *target.Resolver // one that is Remembering: an answer that came too late must not be kept as an error
 	Retry     time.Duration    // after something could not be read; 0: client.RetryForbidden
 
-	quotas  atomic.Pointer[corelisters.ResourceQuotaLister]
+	quotas  atomic.Pointer[quotas]
 	largest atomic.Pointer[amount.Resources]
 	asked   atomic.Bool // somebody needed the largest node since it was read
+}
+
+// quotas are those of all namespaces.
+type quotas struct {
+	corelisters.ResourceQuotaLister
+
+	known cache.InformerSynced // no more, once they may not be read
 }
 
 // ByTarget is the index of VPAs by what they target.
@@ -73,12 +80,12 @@ const (
 
 // Quotas returns the ResourceQuotas of a namespace as far as they are known.
 func (c *Cluster) Quotas(namespace string) []*corev1.ResourceQuota {
-	lister := c.quotas.Load()
-	if lister == nil {
+	q := c.quotas.Load()
+	if q == nil || !q.known() {
 		return nil
 	}
 	// A lister fails only if its index is missing, which is our own.
-	list, _ := (*lister).ResourceQuotas(namespace).List(labels.Everything())
+	list, _ := q.ResourceQuotas(namespace).List(labels.Everything())
 	return list
 }
 
@@ -113,15 +120,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 // followQuotas keeps quotas known as far as they may be read.
 func (c *Cluster) followQuotas(ctx context.Context) {
 	factory := client.Factory(c.Kube, c.Namespace, 0, "")
-	quotas := factory.Core().V1().ResourceQuotas()
-	if err := client.Optional(quotas.Informer(), c.Retry, "ResourceQuotas cannot be read, so new pods are not cut to what they leave"); err != nil {
+	informer := factory.Core().V1().ResourceQuotas()
+	if err := client.Optional(informer.Informer(), c.Retry, "ResourceQuotas cannot be read, so new pods are not cut to what they leave"); err != nil {
 		klog.FromContext(ctx).Error(err, "Watch resource quotas") // only of one that runs already
 	}
 	factory.Start(ctx.Done())
-	if cache.WaitForCacheSync(ctx.Done(), quotas.Informer().HasSynced) {
-		lister := quotas.Lister()
-		c.quotas.Store(&lister)
-	}
+	c.quotas.Store(&quotas{informer.Lister(), informer.Informer().HasSynced})
 	<-ctx.Done()
 	factory.Shutdown()
 }

@@ -7,31 +7,121 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
-// RetryForbidden is how often it is tried to read what was forbidden.
-const RetryForbidden = 10 * time.Minute
+const (
+	// RetryForbidden is when it is tried again to read what was forbidden; each time in a
+	// row after twice as long, at most mostForbidden.
+	RetryForbidden = 10 * time.Second
+	mostForbidden  = 10 * time.Minute
+)
 
 // Optional makes a program do without the objects of an informer as long as it may not
-// read them, as with the permissions of the reference VPA. Then the log says once what
-// follows from it, the given sentence, and not at each attempt what the client library
-// says. A permission that comes later is found after retry; 0: RetryForbidden. It must be
-// called before the informer starts.
+// read them, as with the permissions of the reference VPA. Then HasSynced of the informer
+// is false, also where it was true before, and the log says once what follows from it, the
+// given sentence, and not at each attempt what the client library says. A permission that
+// comes later is found after retry, 0: RetryForbidden, or a multiple of it. It must be
+// called before the informer starts, which must be one of Factory and of a kind that it
+// guards: nodes, ResourceQuotas, PodDisruptionBudgets.
 func Optional(informer cache.SharedInformer, retry time.Duration, sentence string) error {
-	var said atomic.Bool
 	return informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if !apierrors.IsForbidden(err) {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 			return
 		}
-		if !said.Swap(true) {
+		attempts, _ := ctx.Value(attemptsKey{}).(int32)
+		if attempts <= 1 {
 			klog.FromContext(ctx).Info(sentence, "reason", err)
+		}
+		pause := cmp.Or(retry, RetryForbidden)
+		for ; attempts > 1 && pause < mostForbidden; attempts-- {
+			pause *= 2
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(cmp.Or(retry, RetryForbidden)):
+		case <-time.After(min(pause, mostForbidden)):
 		}
 	})
+}
+
+// guarded is an informer that knows its objects only as long as they may be read: what
+// it still holds after a permission was revoked may be wrong.
+type guarded struct {
+	cache.SharedIndexInformer
+
+	forbidden atomic.Bool  // since the last list
+	attempts  atomic.Int32 // that were forbidden since then
+}
+
+// attemptsKey is where an error handler finds how often reading was forbidden since
+// the last list. The informer that a program has may be a wrapper of the one that counts.
+type attemptsKey struct{}
+
+// SetWatchErrorHandlerWithContext tells the handler how often reading was forbidden.
+func (g *guarded) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandlerWithContext) error {
+	return g.SharedIndexInformer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		if apierrors.IsForbidden(err) {
+			ctx = context.WithValue(ctx, attemptsKey{}, g.attempts.Add(1))
+		}
+		handle(ctx, r, err)
+	})
+}
+
+// HasSynced reports whether the objects are known.
+func (g *guarded) HasSynced() bool { return !g.forbidden.Load() && g.SharedIndexInformer.HasSynced() }
+
+// note takes the outcome of a request.
+func (g *guarded) note(err error) {
+	if apierrors.IsForbidden(err) {
+		g.forbidden.Store(true)
+	}
+}
+
+// listed says that the informer has got a whole list.
+func (g *guarded) listed() {
+	g.attempts.Store(0)
+	g.forbidden.Store(false)
+}
+
+// guard wraps the requests of the informer.
+func (g *guarded) guard(list lister, watching cache.WatchFuncWithContext) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			all, err := list(ctx, o)
+			g.note(err)
+			return all, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := watching(ctx, o)
+			g.note(err)
+			switch {
+			case err != nil:
+				return nil, err
+			case o.SendInitialEvents == nil || !*o.SendInitialEvents:
+				g.listed() // an informer watches what it has listed
+				return w, nil
+			case !g.forbidden.Load():
+				return w, nil
+			}
+			return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
+				g.stream(event)
+				return event, true
+			}), nil
+		},
+	}
+}
+
+// stream looks for the end of a list that comes as a stream.
+func (g *guarded) stream(event watch.Event) {
+	if event.Type != watch.Bookmark {
+		return
+	}
+	if mark, ok := event.Object.(metav1.Object); ok && mark.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+		g.listed()
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/informers/apps"
 	"k8s.io/client-go/informers/core"
 	"k8s.io/client-go/informers/internalinterfaces"
+	"k8s.io/client-go/informers/policy"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
@@ -26,7 +28,8 @@ const pageSize = 500
 // factory is a factory whose informers of pods and ReplicaSets, of which a cluster
 // has the most, never hold a whole list of untrimmed objects. Servers stream the
 // first list since Kubernetes 1.34, and informers trim each object as it comes;
-// from older ones the list is read in pages, each trimmed before the next.
+// from older ones the list is read in pages, each trimmed before the next. Its informers
+// of what a program can do without notice when they may not read it; see Optional.
 type factory struct {
 	informers.SharedInformerFactory
 
@@ -41,21 +44,42 @@ func (f *factory) Core() core.Interface { return coreGroup{core.New(f, f.namespa
 // Apps returns the informers of the group apps.
 func (f *factory) Apps() apps.Interface { return apps.New(f, f.namespace, f.tweak) }
 
+// Policy returns the informers of the group policy.
+func (f *factory) Policy() policy.Interface { return policy.New(f, f.namespace, f.tweak) }
+
 // InformerFor returns the informer of a kind, which the function makes if there is
-// none and the kind is not one of those that are read in pages.
+// none and the kind is not one of those that are read in pages or guarded.
 func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	switch object.(type) {
 	case *corev1.Pod:
 		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 			pods := kube.CoreV1().Pods(f.namespace)
 			list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) }
-			return f.informer(kube, object, resync, list, pods.Watch)
+			return f.informer(kube, object, resync, f.paged(list, pods.Watch))
 		}
 	case *appsv1.ReplicaSet:
 		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
 			sets := kube.AppsV1().ReplicaSets(f.namespace)
 			list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return sets.List(ctx, o) }
-			return f.informer(kube, object, resync, list, sets.Watch)
+			return f.informer(kube, object, resync, f.paged(list, sets.Watch))
+		}
+	case *corev1.Node:
+		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+			nodes := kube.CoreV1().Nodes()
+			list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) }
+			return f.guarded(kube, object, resync, list, nodes.Watch)
+		}
+	case *corev1.ResourceQuota:
+		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+			quotas := kube.CoreV1().ResourceQuotas(f.namespace)
+			list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return quotas.List(ctx, o) }
+			return f.guarded(kube, object, resync, list, quotas.Watch)
+		}
+	case *policyv1.PodDisruptionBudget:
+		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+			budgets := kube.PolicyV1().PodDisruptionBudgets(f.namespace)
+			list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return budgets.List(ctx, o) }
+			return f.guarded(kube, object, resync, list, budgets.Watch)
 		}
 	}
 	return f.SharedInformerFactory.InformerFor(object, create)
@@ -63,17 +87,33 @@ func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.N
 
 type lister func(context.Context, metav1.ListOptions) (runtime.Object, error)
 
-func (f *factory) informer(kube kubernetes.Interface, object runtime.Object, resync time.Duration, list lister, watching func(context.Context, metav1.ListOptions) (watch.Interface, error)) cache.SharedIndexInformer {
-	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+func (f *factory) informer(kube kubernetes.Interface, object runtime.Object, resync time.Duration, asks *cache.ListWatch) cache.SharedIndexInformer {
+	tweaked := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			f.tweak(&o)
-			return f.pages(ctx, o, list)
+			return asks.ListWithContextFunc(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			f.tweak(&o)
-			return watching(ctx, o)
+			return asks.WatchFuncWithContext(ctx, o)
 		},
-	}, kube), object, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	}
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(tweaked, kube), object, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+}
+
+// paged reads lists in pages.
+func (f *factory) paged(list lister, watching cache.WatchFuncWithContext) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return f.pages(ctx, o, list) },
+		WatchFuncWithContext: watching,
+	}
+}
+
+// guarded returns an informer that notices when it may not read its objects.
+func (f *factory) guarded(kube kubernetes.Interface, object runtime.Object, resync time.Duration, list lister, watching cache.WatchFuncWithContext) cache.SharedIndexInformer {
+	g := &guarded{}
+	g.SharedIndexInformer = f.informer(kube, object, resync, g.guard(list, watching))
+	return g
 }
 
 // trimmed is a list of trimmed objects.
