@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,7 +42,9 @@ type Cluster struct {
 
 	quotas  atomic.Pointer[quotas]
 	largest atomic.Pointer[amount.Resources]
-	asked   atomic.Bool // somebody needed the largest node since it was read
+	asked   atomic.Bool   // somebody needed the largest node since it was read
+	slots   chan struct{} // of lists; see lists
+	once    sync.Once
 }
 
 // quotas are those of all namespaces.
@@ -73,6 +77,8 @@ const (
 	nodesEvery = 10 * time.Minute // how old the largest node may be
 	nodesPage  = 250
 	mostHPAs   = 250                    // of a namespace that are looked at for one VPA
+	mostBytes  = 2 << 20                // of a list of them; most take 4 KiB each
+	mostLists  = 4                      // that are read at the same time
 	askTime    = 200 * time.Millisecond // for what is asked about one VPA
 	newsTime   = 100 * time.Millisecond // of that, for news of its target
 	newsEvery  = 10 * time.Millisecond
@@ -212,15 +218,9 @@ func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 	if vpa.Namespace == "" {
 		return nil, errors.New("the review names no namespace, and those of all are not for one VPA")
 	}
-	raw, err := c.Kube.Discovery().RESTClient().Get().
-		AbsPath("/apis/autoscaling/v2").Namespace(vpa.Namespace).Resource("horizontalpodautoscalers").
-		Param("limit", strconv.Itoa(mostHPAs)).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
+	list, err := c.autoscalers(ctx, vpa.Namespace)
 	if err != nil {
 		return nil, err
-	}
-	var list autoscalingv2.HorizontalPodAutoscalerList
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, fmt.Errorf("read the list of HorizontalPodAutoscalers: %w", err)
 	}
 	for i := range list.Items {
 		spec := &list.Items[i].Spec
@@ -229,6 +229,41 @@ func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) 
 		}
 	}
 	return found, nil
+}
+
+// autoscalers reads those of a namespace. Who may create some there decides how large
+// the list is, so neither long ones nor many at once are read.
+func (c *Cluster) autoscalers(ctx context.Context, namespace string) (list autoscalingv2.HorizontalPodAutoscalerList, err error) {
+	select {
+	case c.lists() <- struct{}{}:
+		defer func() { <-c.lists() }()
+	case <-ctx.Done():
+		return list, fmt.Errorf("wait for other lists of HorizontalPodAutoscalers: %w", ctx.Err())
+	}
+	body, err := c.Kube.Discovery().RESTClient().Get().
+		AbsPath("/apis/autoscaling/v2").Namespace(namespace).Resource("horizontalpodautoscalers").
+		Param("limit", strconv.Itoa(mostHPAs)).SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
+	if err != nil {
+		return list, err
+	}
+	defer func() { _ = body.Close() }() // whatever it says, what was read counts
+	raw, err := io.ReadAll(io.LimitReader(body, mostBytes+1))
+	switch {
+	case err != nil:
+		return list, fmt.Errorf("read the list of HorizontalPodAutoscalers: %w", err)
+	case len(raw) > mostBytes:
+		return list, fmt.Errorf("the list of HorizontalPodAutoscalers is longer than %d bytes", mostBytes)
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return list, fmt.Errorf("decode the list of HorizontalPodAutoscalers: %w", err)
+	}
+	return list, nil
+}
+
+// lists returns what holds as many values as lists are read.
+func (c *Cluster) lists() chan struct{} {
+	c.once.Do(func() { c.slots = make(chan struct{}, mostLists) })
+	return c.slots
 }
 
 // resourcesOf tells which resources an autoscaler looks at. Without metrics the

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -91,14 +93,19 @@ func (d described) Discovery() discovery.DiscoveryInterfaces { return d.discover
 // clusterOf is a Cluster with some objects and one HorizontalPodAutoscaler on
 // the CPU of the Deployment web.
 func clusterOf(t *testing.T, vpas []*vpav1.VerticalPodAutoscaler, objects ...runtime.Object) *Cluster {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return clusterWith(t, vpas, func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", r.URL.Path)
 		require.Equal(t, "250", r.URL.Query().Get("limit"))
 		hpa := autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "web-hpa"}}
 		hpa.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web"}
 		hpa.Spec.Metrics = []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu"}}}
 		require.NoError(t, json.NewEncoder(w).Encode(autoscalingv2.HorizontalPodAutoscalerList{Items: []autoscalingv2.HorizontalPodAutoscaler{hpa}}))
-	}))
+	}, objects...)
+}
+
+// clusterWith is a Cluster with some objects, in which a handler answers for the rest.
+func clusterWith(t *testing.T, vpas []*vpav1.VerticalPodAutoscaler, answer http.HandlerFunc, objects ...runtime.Object) *Cluster {
+	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
 	discovery, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: server.URL})
 	require.NoError(t, err)
@@ -157,6 +164,53 @@ func TestAReviewCannotLeadToAnotherPath(t *testing.T) {
 		_, err := c.scaled(t.Context(), vpa)
 		require.ErrorContains(t, err, "namespace", namespace)
 	}
+}
+
+// Who may create autoscalers decides how long the list of them is.
+func TestALongListOfAutoscalersIsNotReadToItsEnd(t *testing.T) {
+	const most = 64 << 20
+	sent := make(chan int, 1)
+	c := clusterWith(t, nil, func(w http.ResponseWriter, _ *http.Request) {
+		n, item := 0, []byte(`{"metadata":{"name":"`+strings.Repeat("x", 1<<20)+`"}},`)
+		_, err := w.Write([]byte(`{"items":[`))
+		for ; err == nil && n < most; n += len(item) {
+			_, err = w.Write(item)
+		}
+		sent <- n
+	})
+	_, err := c.scaled(t.Context(), testkit.VPA("v", deployment("web")))
+	require.ErrorContains(t, err, "list of HorizontalPodAutoscalers is longer than 2097152 bytes")
+	require.Less(t, <-sent, most, "the rest stays where it is")
+}
+
+func TestFewListsOfAutoscalersAreReadAtOnce(t *testing.T) {
+	var open, highest atomic.Int32
+	c := clusterWith(t, nil, func(w http.ResponseWriter, _ *http.Request) {
+		now := open.Add(1)
+		defer open.Add(-1)
+		for before := highest.Load(); now > before && !highest.CompareAndSwap(before, now); before = highest.Load() {
+			continue
+		}
+		time.Sleep(5 * time.Millisecond)
+		_, _ = w.Write([]byte(`{}`))
+	})
+	var all sync.WaitGroup
+	for range 5 * mostLists {
+		all.Go(func() {
+			_, err := c.scaled(t.Context(), testkit.VPA("v", deployment("web")))
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
+	require.LessOrEqual(t, highest.Load(), int32(mostLists))
+
+	for range mostLists {
+		c.lists() <- struct{}{}
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
+	defer stop()
+	_, err := c.scaled(ctx, testkit.VPA("v", deployment("web")))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
 // A target and its VPA are created at once. The news of the first comes a moment
