@@ -43,6 +43,9 @@ type Finder struct {
 	index      ownership.Index
 	vpas       map[cache.ObjectName]*vpav1.VerticalPodAutoscaler
 	namespaces map[string]int // number of VPAs in each
+
+	pausing sync.Mutex
+	waiting map[string]int // number of pods of each that wait for their owners
 }
 
 // Serves tells whether a namespace has a VPA that may change its pods.
@@ -69,6 +72,7 @@ func New(ctx context.Context, resolver Resolver) *Finder {
 		},
 		vpas:       map[cache.ObjectName]*vpav1.VerticalPodAutoscaler{},
 		namespaces: map[string]int{},
+		waiting:    map[string]int{},
 	}
 }
 
@@ -154,7 +158,8 @@ func (f *Finder) Remove(name cache.ObjectName) {
 
 // Find returns the VPA that controls a pod about to be created in a namespace,
 // nil if there is none. It fails when an owner cannot be read. With a resolver
-// that is Remembering it makes no API call, and waits at most 200 ms for news.
+// that is Remembering it makes no API call, and waits at most 200 ms for news; if
+// mostWaitingPods of the namespace wait already, it does not.
 func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error) {
 	owner, ok := target.Controller(namespace, pod.OwnerReferences)
 	if !ok || !f.Serves(namespace) {
@@ -175,18 +180,49 @@ func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*
 // has read that owner.
 var pauses = [...]time.Duration{20 * time.Millisecond, 60 * time.Millisecond, 120 * time.Millisecond}
 
+// mostWaitingPods is how many pods of a namespace wait for their owners at the same
+// time. Each holds one of the answers that the server gives at once, and anybody can
+// write an owner into a pod that never exists.
+const mostWaitingPods = 20
+
 func (f *Finder) topmost(ctx context.Context, owner target.Key) (top target.Key, found bool, err error) {
+	if top, found, err = f.resolver.Topmost(ctx, owner); err == nil || answered(err) {
+		return top, found, err
+	}
+	if !f.wait(owner.Namespace) {
+		return target.Key{}, false, fmt.Errorf("%d other pods of namespace %s wait for their owners already: %w", mostWaitingPods, owner.Namespace, err)
+	}
+	defer f.waited(owner.Namespace)
 	for _, pause := range pauses {
-		if top, found, err = f.resolver.Topmost(ctx, owner); err == nil || answered(err) {
-			return top, found, err
-		}
 		select {
 		case <-ctx.Done():
 			return top, found, err
 		case <-time.After(pause):
 		}
+		if top, found, err = f.resolver.Topmost(ctx, owner); err == nil || answered(err) {
+			return top, found, err
+		}
 	}
-	return f.resolver.Topmost(ctx, owner)
+	return top, found, err
+}
+
+// wait reports whether a pod of a namespace may wait; then waited must follow.
+func (f *Finder) wait(namespace string) bool {
+	f.pausing.Lock()
+	defer f.pausing.Unlock()
+	if f.waiting[namespace] >= mostWaitingPods {
+		return false
+	}
+	f.waiting[namespace]++
+	return true
+}
+
+func (f *Finder) waited(namespace string) {
+	f.pausing.Lock()
+	defer f.pausing.Unlock()
+	if f.waiting[namespace]--; f.waiting[namespace] == 0 {
+		delete(f.waiting, namespace)
+	}
 }
 
 // answered tells whether an error is what the API server said about an owner. It is

@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -148,6 +153,49 @@ func TestAnOwnerThatIsNotKnownYetIsLookedUpAgain(t *testing.T) {
 	f.Put(testkit.VPA("v"))
 	_, err = f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
 	require.ErrorContains(t, err, "find the topmost controller above ReplicaSet web-1: ReplicaSet web-1 does not exist")
+}
+
+// Anybody can write an owner into a pod that does not exist. Who waits for such ones
+// holds an answer that pods of other namespaces need.
+func TestFewPodsOfANamespaceWaitForTheirOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(t.Context(), absent{})
+		f.Put(testkit.VPA("v"))
+		other := testkit.VPA("v")
+		other.Namespace = "other"
+		f.Put(other)
+		var waited, refused atomic.Int32
+		search := func(namespace string) {
+			began := time.Now()
+			_, err := f.Find(t.Context(), namespace, testkit.Pod("p"))
+			assert.ErrorContains(t, err, "does not exist")
+			if time.Since(began) > 0 {
+				waited.Add(1)
+			} else {
+				refused.Add(1)
+				assert.ErrorContains(t, err, "20 other pods of namespace default wait for their owners")
+			}
+		}
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() { search(testkit.Namespace) })
+		}
+		synctest.Wait()
+		require.EqualValues(t, 80, refused.Load())
+		all.Go(func() { search("other") })
+		all.Wait()
+		require.EqualValues(t, 21, waited.Load())
+		require.Empty(t, f.waiting)
+		search(testkit.Namespace)
+		require.EqualValues(t, 22, waited.Load())
+	})
+}
+
+// absent is a resolver without any object.
+type absent struct{ Resolver }
+
+func (absent) Topmost(context.Context, target.Key) (target.Key, bool, error) {
+	return target.Key{}, false, errors.New("ReplicaSet web-1 does not exist")
 }
 
 // The API server said that it will not tell, or that there is no such kind: it would
