@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
@@ -141,4 +142,34 @@ func TestPodsOfCustomControllersNeedNoAPICall(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, got, "the scout reads what was not foreseen while the pod waits for a moment")
 	require.Equal(t, "w", got.Name)
+}
+
+// Pods name owners that nobody has; what VPAs target is read all the same, and soon.
+func TestOwnersThatOnlyPodsNameDoNotDelayTargets(t *testing.T) {
+	resolver := target.New(client.Factory(fake.NewClientset(), "", time.Hour, ""), func(context.Context, string, schema.GroupKind, string) (*autoscalingv1.Scale, error) {
+		return nil, apierrors.NewNotFound(schema.GroupResource{}, "")
+	})
+	scout := NewScout(nil)
+	remembering := resolver.Remembering(scout.Want)
+	rollout := func(name string) target.Key {
+		return target.Key{Namespace: "ns", Group: "argoproj.io", Kind: "Rollout", Name: name}
+	}
+	for i := range 2 * mostWaiting {
+		_, _, err := remembering.Topmost(t.Context(), rollout(fmt.Sprint("invented-", i)))
+		require.ErrorIs(t, err, target.ErrNotRead)
+	}
+	scout.Want(rollout("web"))
+	for read := 0; ; read++ {
+		key, some := scout.next()
+		require.True(t, some, "it was dropped")
+		if key == rollout("web") {
+			break
+		}
+		require.Less(t, read, 20)
+		_, _, err := resolver.Topmost(t.Context(), key)
+		require.NoError(t, err)
+		_, _, err = remembering.Topmost(t.Context(), rollout(fmt.Sprint("next-", read)))
+		require.ErrorIs(t, err, target.ErrNotRead)
+	}
+	require.NotEmpty(t, scout.known, "those that pods name have their turn, too")
 }

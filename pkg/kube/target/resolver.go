@@ -37,12 +37,15 @@ var ErrNotRead = errors.New("the API server has not been asked yet")
 // Remembering returns a resolver for callers that must not wait: it shares all
 // answers with r and never asks the API server itself. A workload whose scale
 // subresource would have to be read is given to wanted, which must not block,
-// and the answer is ErrNotRead.
+// and the answer is ErrNotRead. Whoever asks for what nobody has can so have no more
+// than mostUnread workloads of a namespace wait to be read.
 func (r *Resolver) Remembering(wanted func(Key)) *Resolver {
 	recall := func(_ context.Context, key Key) (answer, error) {
 		a, known, err := r.scales.recall(key)
 		if !known {
-			wanted(key)
+			if r.scales.want(key) {
+				wanted(key)
+			}
 			return answer{}, ErrNotRead
 		}
 		return a, err

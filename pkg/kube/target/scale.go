@@ -60,6 +60,7 @@ type scaleCache struct {
 	mu        sync.Mutex
 	entries   map[Key]*entry
 	scaleless map[schema.GroupKind]scaleless
+	unread    unread
 }
 
 // scaleless is a kind without scale subresource.
@@ -69,7 +70,7 @@ type scaleless struct {
 }
 
 func newScaleCache(scale Scale) *scaleCache {
-	return &scaleCache{scale: scale, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}}
+	return &scaleCache{scale: scale, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: unread{}}
 }
 
 // find returns the entry of an object, or the error of its kind. Without one, the
@@ -77,6 +78,9 @@ func newScaleCache(scale Scale) *scaleCache {
 func (c *scaleCache) find(key Key, add bool) (*entry, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if add {
+		c.unread.drop(key)
+	}
 	if none, known := c.scaleless[key.groupKind()]; known {
 		return nil, none.err
 	}
@@ -178,6 +182,7 @@ func (c *scaleCache) run(ctx context.Context, forget func()) {
 func (c *scaleCache) refresh(ctx context.Context) {
 	now, entries := time.Now(), c.snapshot()
 	c.shed(entries)
+	c.tidy(now)
 	for key, e := range entries {
 		if ctx.Err() != nil {
 			return
