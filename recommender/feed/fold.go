@@ -47,6 +47,7 @@ func (m *Model) fold(set *labelSet, without []string) *labelSet {
 		return nil
 	}
 	into := m.set(set.space, lasting)
+	into.claimant = cmp.Or(into.claimant, set.claimant)
 	for _, n := range slices.Clone(set.series) {
 		series, ok := m.config.Store.Fold(n.series, usage.SeriesKey{Namespace: set.space.name, Container: n.container, Labels: into.text})
 		if !ok {
@@ -87,6 +88,7 @@ func (m *Model) Absorb(other *Model, now time.Time) {
 		for _, text := range slices.Sorted(maps.Keys(theirs.sets)) {
 			s := m.space(theirs.name) // a new one where that before was left with nothing
 			m.absorb(m.set(s, theirs.sets[text].labels.without(nil)), other, theirs.sets[text].series, now)
+			m.bound(s)
 		}
 	}
 }
@@ -100,6 +102,7 @@ func (m *Model) absorb(set *labelSet, other *Model, histories []named, now time.
 			}
 		}
 		m.changed(set)
+		set.space.ended += len(histories) * set.weight()
 	}
 	m.retire(set)
 }

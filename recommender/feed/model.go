@@ -48,6 +48,11 @@ type space struct {
 	pods      map[string]*pod
 	recent    *labelSet // that was looked up last
 	removed   int       // pods, since the map was made
+
+	ended      int  // weight of the histories of containers that do not run, at most
+	most       int  // what that may be, as counted last; 0: mostEnded
+	crowded    bool // it was logged that it was more
+	batchBytes int  // length of the keys of batches
 }
 
 // labelSet stands for all pods of a namespace with the same labels.
@@ -59,7 +64,8 @@ type labelSet struct {
 	series []named // by container
 	vpas   []*VPA  // that select it, the controlling one first
 
-	forsaken int64 // instant since which it has neither pods nor VPAs, as far as sweeps saw; 0: it has some
+	claimant string // name of a VPA that selected it until its target was missing for longer than Grace
+	forsaken int64  // instant since which it has neither pods nor VPAs, as far as sweeps saw; 0: it has some
 }
 
 // named is the series of a container.

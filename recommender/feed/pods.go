@@ -31,6 +31,9 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 	if former == nil || !former.labels.equal(object.Labels) {
 		p.stale = true
 		m.move(p, m.set(s, object.Labels))
+		if former != nil {
+			former.leave(p.form)
+		}
 	}
 	if !p.of(object.Spec.Containers) {
 		m.reform(p, object.Spec.Containers)
@@ -39,6 +42,7 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 	if former != nil && former != p.set {
 		m.retire(former)
 	}
+	m.bound(s)
 }
 
 // of tells whether a form is that of some containers.
@@ -88,6 +92,7 @@ func (m *Model) reform(p *pod, containers []corev1.Container) {
 	for _, name := range former.containers {
 		if !slices.Contains(p.containers, name) {
 			m.forget(p, name)
+			p.set.space.ended += p.set.weight()
 		}
 	}
 }
@@ -215,7 +220,9 @@ func (m *Model) RemovePod(namespace, name string) {
 	s.removed++
 	set := p.set
 	m.move(p, nil)
+	set.leave(p.form)
 	m.retire(set)
+	m.bound(s)
 }
 
 // abandon drops a label set that no pod has and that has no history.

@@ -47,10 +47,11 @@ func (s *space) batch(like list) *batch {
 	b := s.batches[text]
 	if b == nil {
 		b = &batch{look: manySets}
-		if s.batches == nil {
-			s.batches = map[keysText]*batch{}
+		if s.batches == nil || s.batchBytes+len(text) > mostBatchBytes {
+			s.batches, s.batchBytes = map[keysText]*batch{}, 0 // what they knew is found again
 		}
 		s.batches[text] = b
+		s.batchBytes += len(text)
 	}
 	return b
 }
@@ -200,6 +201,7 @@ func (m *Model) sweep(now time.Time) {
 		for text, b := range s.batches {
 			if !b.used {
 				delete(s.batches, text)
+				s.batchBytes -= len(text)
 			}
 			b.used = false
 		}

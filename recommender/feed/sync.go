@@ -203,6 +203,9 @@ func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
 		for set := range v.sets {
 			if v.selector == nil || !v.selector.Matches(set.labels) {
 				m.unlink(v, set)
+				if v.selector == nil {
+					set.claimant = v.Object.Name
+				}
 			}
 		}
 	}
