@@ -367,6 +367,22 @@ func TestWhatWorkloadsUsedBeforeARolloutIsTheirs(t *testing.T) {
 	require.EqualValues(t, 5, past(m, "v", "a").Samples(), "it comes after the rollouts")
 }
 
+// Deployments without pods look like runs that have ended, but their pods come back.
+func TestWorkloadsWithoutPodsAreNoRuns(t *testing.T) {
+	m, store := newModel(Config{Mention: func(namespace, key string) bool { return namespace == "ns" && key == "app" }})
+	const workloads = 4 * manySets
+	for i := range workloads {
+		set := labels.Set{"tier": "web", "app": fmt.Sprint("x", i), "pod-template-hash": fmt.Sprint(i), "run": fmt.Sprint(i % 3)}
+		pod := fmt.Sprint("p", i)
+		m.PutPod(aPod(pod, set, "a"), now())
+		use(t, store, pod, "a", now(), 100, 1e8)
+		m.RemovePod("ns", pod)
+	}
+	m.SyncVPAs([]Observed{seen("v", "x7", 1)}, now())
+	require.EqualValues(t, 1, past(m, "v", "a").Samples())
+	require.Equal(t, workloads, store.Len())
+}
+
 // A VPA may select a single run, and its target cannot be read for a while.
 func TestNothingIsFoldedWhileASelectorIsNotKnown(t *testing.T) {
 	m, store := newModel(Config{})

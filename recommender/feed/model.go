@@ -19,6 +19,9 @@ type Config struct {
 	Store       *usage.Store
 	MemorySaver bool // track only containers of pods that a VPA selects
 	PerVPA      bool // settings of a VPA override those of the store
+	// Mention reports whether the selector of a controller in a namespace mentions a
+	// label key, whether it has pods or not; nil: it is not known.
+	Mention func(namespace, key string) bool
 }
 
 // Model links pods, label sets and VPAs with the series of a store.

@@ -30,7 +30,7 @@ func (m *Model) retireRun(set *labelSet) {
 	s := set.space
 	b := s.batch(set.labels)
 	b.used = true
-	if keys := s.foldable(b.runKeys); len(keys) > 0 && !s.awaits(set) {
+	if keys := m.foldable(s, b.runKeys); len(keys) > 0 && !s.awaits(set) {
 		if into := m.fold(set, keys); into != nil {
 			m.retire(into)
 			return
@@ -70,7 +70,7 @@ func (m *Model) findRuns(s *space, like list, b *batch) {
 	if len(ended) < manySets {
 		return
 	}
-	if b.runKeys = runKeys(ended, s.foldable(like.keyList())); b.runKeys == nil {
+	if b.runKeys = runKeys(ended, m.foldable(s, like.keyList())); b.runKeys == nil {
 		return
 	}
 	slices.SortFunc(ended, func(a, b *labelSet) int { return cmp.Compare(a.text, b.text) })
@@ -114,13 +114,17 @@ func distinct(sets []*labelSet, value func(*labelSet) string) int {
 	return len(seen)
 }
 
-// foldable returns the keys that no VPA of the namespace mentions; none while a VPA
-// is there of which it is not known what it mentions.
-func (s *space) foldable(keys []string) []string {
+// foldable returns the keys that no VPA of the namespace mentions, and no controller:
+// without them the histories of different workloads would become one, also where these
+// have no pods now, and a VPA that comes later would find none. It returns none while a
+// VPA is there of which it is not known what it mentions.
+func (m *Model) foldable(s *space, keys []string) []string {
 	if len(keys) == 0 || s.troubled() {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return s.selectors.mentions[key] > 0 })
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
+		return s.selectors.mentions[key] > 0 || m.config.Mention != nil && m.config.Mention(s.name, key)
+	})
 }
 
 // troubled reports whether there is a VPA whose selector may not be known.
