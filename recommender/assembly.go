@@ -38,6 +38,7 @@ type assembly struct {
 
 	controllers, pods informers.SharedInformerFactory
 	vpas              externalversions.SharedInformerFactory
+	keys              *target.Keys
 	background        sync.WaitGroup
 }
 
@@ -64,6 +65,10 @@ func (a *assembly) stop() {
 // first pass.
 func (a *assembly) start() (*Loop, error) {
 	resolver := target.New(a.controllers, a.parts.scale.Scale)
+	var err error
+	if a.keys, err = resolver.Keys(); err != nil {
+		return nil, err
+	}
 	ooms := &intake.OOMs{}
 	changes := intake.NewChanges(ooms)
 	synced, err := a.register(changes)
@@ -122,7 +127,7 @@ func (a *assembly) loop() (*Loop, error) {
 	pods := a.pods.Core().V1().Pods().Lister()
 	config := c.Aggregation.Store()
 	store := usage.New(config)
-	model := feed.NewModel(feed.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig})
+	model := feed.NewModel(feed.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Mention: a.keys.Mention})
 	if a.parts.origin.Attach != nil {
 		a.parts.origin.Attach(model)
 	}
@@ -179,7 +184,7 @@ func (a *assembly) backfill(loop *Loop) error {
 	c := a.config
 	config := c.Prometheus.History(c.Kube.Namespace)
 	config.Client, config.Store = a.parts.origin.Client, c.Aggregation.Store()
-	config.MemorySaver, config.PerVPA = c.MemorySaver, c.Gates.PerVPAConfig
+	config.MemorySaver, config.PerVPA, config.Mention = c.MemorySaver, c.Gates.PerVPAConfig, a.keys.Mention
 	config.Trails = loop.Trails.For
 	config.VPAs = func(ctx context.Context) []feed.Observed {
 		observed, err := loop.Roster.Observe(ctx, func() {})

@@ -29,7 +29,7 @@ import (
 type caches struct {
 	controllers, pods informers.SharedInformerFactory
 	surroundings      informers.SharedInformerFactory // nodes, quotas and PodDisruptionBudgets
-	retry             time.Duration                   // of what may not be read; 0: client.RetryForbidden
+	retry             time.Duration                   // of what may not be read; 0: client.RetryForbidden at first
 	whole             bool                            // all namespaces are seen, so nodes can be judged
 	static            labels.Selector                 // nodes with the static CPU manager policy
 	vpas              externalversions.SharedInformerFactory

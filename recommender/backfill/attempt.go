@@ -105,7 +105,7 @@ func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feede
 	store := usage.New(l.config.Store)
 	f := &feeder{
 		directory: d, store: store, now: now, pods: map[podName]*member{},
-		model: feed.NewModel(feed.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA}),
+		model: feed.NewModel(feed.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA, Mention: l.config.Mention}),
 	}
 	f.model.SyncVPAs(l.config.VPAs(ctx), now)
 	if l.config.Trails != nil {

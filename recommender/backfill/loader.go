@@ -25,6 +25,9 @@ type Config struct {
 	Store       usage.Config
 	MemorySaver bool // feed only pods that a VPA selects
 	PerVPA      bool // settings of a VPA override those of the store
+	// Mention reports whether the selector of a controller in a namespace mentions a
+	// label key; nil: it is not known.
+	Mention func(namespace, key string) bool
 
 	VPAs func(context.Context) []feed.Observed // as the next pass will see them
 	Pods func() []*corev1.Pod                  // that exist now
