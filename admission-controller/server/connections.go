@@ -187,7 +187,7 @@ func (cs *connections) end(c *connection) {
 	due := c.phase == idle && time.Since(c.since) >= probeIdleTime && cs.remove(c) != nil
 	cs.mu.Unlock()
 	if due {
-		_ = c.Conn.Close() // the client may have been faster
+		_ = c.Close() // the client may have been faster
 	}
 }
 

@@ -84,7 +84,7 @@ func parse(document []byte) (Stage, error) {
 	if s.Spec.ResourceRef.Kind == "" {
 		wrong("spec.resourceRef.kind", "a kind, such as Pod", "")
 	}
-	if s.Spec.Next == nil && len(s.Spec.Steps) == 0 {
+	if s.Spec.Next == nil && len(s.Spec.Steps) == 0 { //nolint:staticcheck // the earlier field
 		wrong("spec.next", "what happens", "")
 	}
 	for _, query := range queries(&s.Spec) {
