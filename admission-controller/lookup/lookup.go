@@ -234,7 +234,7 @@ func answered(err error) bool {
 
 func (f *Finder) controlling(pod ownership.Pod) *vpav1.VerticalPodAutoscaler {
 	f.mu.RLock()
-	candidates := slices.Clone(f.index.Targeting(pod.Namespace, pod.ControllerKind, pod.ControllerName))
+	candidates := f.index.Targeting(pod.Namespace, pod.ControllerKind, pod.ControllerName)
 	f.mu.RUnlock()
 	chosen, ok := ownership.First(candidates, pod.Labels)
 	if !ok {

@@ -1,6 +1,8 @@
 package convert
 
 import (
+	"strings"
+
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/ownership"
 )
@@ -10,10 +12,12 @@ import (
 func Claim(vpa *vpav1.VerticalPodAutoscaler) ownership.VPA {
 	claim := ownership.VPA{
 		Namespace: vpa.Namespace, Name: vpa.Name, Created: vpa.CreationTimestamp.Time,
-		Idle: Mode(vpa) == vpav1.UpdateModeOff && !HasBoost(vpa),
+		// What cannot be read may be a boost.
+		Idle: Mode(vpa) == vpav1.UpdateModeOff && !HasBoost(vpa) && Unreadable(vpa) == "",
 	}
 	if ref := vpa.Spec.TargetRef; ref != nil {
 		claim.TargetKind, claim.TargetName = ref.Kind, ref.Name
+		claim.TargetGroup, _, _ = strings.Cut(ref.APIVersion, "/")
 	}
 	return claim
 }

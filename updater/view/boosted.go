@@ -2,6 +2,7 @@ package view
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -63,6 +64,7 @@ func (r *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (Reading, boo
 		return Reading{}, false, fmt.Errorf("list VPAs of namespace %s: %w", pod.Namespace, err)
 	}
 	var index ownership.Index
+	var failed error
 	for _, vpa := range vpas {
 		if ref := vpa.Spec.TargetRef; ref == nil || ref.Kind != top.Kind || ref.Name != top.Name {
 			continue
@@ -70,15 +72,17 @@ func (r *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (Reading, boo
 		if convert.Claim(vpa).Idle {
 			continue
 		}
-		selector, err := r.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
-		if err != nil {
-			return Reading{}, false, err
+		c := convert.Claim(vpa)
+		c.Selects = func(l map[string]string) bool {
+			selector, err := r.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
+			failed = errors.Join(failed, err)
+			return err == nil && selector.Matches(labels.Set(l))
 		}
-		index.Put(claim(vpa, selector))
+		index.Put(c)
 	}
 	chosen, found := index.Controlling(ownership.Pod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: top.Kind, ControllerName: top.Name})
-	if !found {
-		return Reading{}, false, nil
+	if failed != nil || !found {
+		return Reading{}, false, failed
 	}
 	reading, err := r.reading(pod.Namespace, chosen.Name)
 	return reading, err == nil, err

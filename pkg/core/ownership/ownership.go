@@ -10,10 +10,12 @@ import (
 type VPA struct {
 	Namespace, Name        string
 	TargetKind, TargetName string
+	TargetGroup            string // API group of the target
 	Created                time.Time
 	Idle                   bool // mode Off without a startup boost: it changes no pod
 	// Selects tells whether the selector of the target matches a pod's labels.
-	// Nil, or a target whose selector is unknown, selects nothing.
+	// Nil, or a target whose selector is unknown, selects nothing. VPAs with the same
+	// target select the same.
 	Selects func(labels map[string]string) bool
 }
 
@@ -26,6 +28,10 @@ type Pod struct {
 	ControllerKind, ControllerName string
 }
 
+// mostGroups is how many API groups the targets of one kind and name may be of. In real
+// clusters it is one.
+const mostGroups = 8
+
 // target is the key of the index. The API group is not part of it: the
 // reference VPA does not compare it either.
 type target struct{ namespace, kind, name string }
@@ -34,19 +40,45 @@ type id struct{ namespace, name string }
 
 // Index finds VPAs by their target. The zero value is empty and ready to use.
 type Index struct {
-	byTarget map[target][]VPA // each list strongest first
+	byTarget map[target]*claims
 	targets  map[id]target
+}
+
+// claims are the VPAs of one target.
+type claims struct {
+	all []*VPA // strongest first
+	// strongest are those that can control a pod: the strongest of each API group. Anybody
+	// can create any number of VPAs with one target, and for each pod these are asked.
+	strongest []VPA
+}
+
+func (c *claims) choose() {
+	c.strongest = nil // callers may still have the list
+	for _, v := range c.all {
+		known := slices.ContainsFunc(c.strongest, func(s VPA) bool { return s.TargetGroup == v.TargetGroup })
+		if v.Selects != nil && !known {
+			if c.strongest = append(c.strongest, *v); len(c.strongest) == mostGroups {
+				return
+			}
+		}
+	}
 }
 
 // Put adds a VPA or replaces the one with its namespace and name.
 func (x *Index) Put(v VPA) {
 	if x.targets == nil {
-		x.byTarget, x.targets = map[target][]VPA{}, map[id]target{}
+		x.byTarget, x.targets = map[target]*claims{}, map[id]target{}
 	}
 	x.Remove(v.Namespace, v.Name)
 	key := target{v.Namespace, v.TargetKind, v.TargetName}
-	at, _ := slices.BinarySearchFunc(x.byTarget[key], v, Compare)
-	x.byTarget[key] = slices.Insert(x.byTarget[key], at, v)
+	c := x.byTarget[key]
+	if c == nil {
+		c = &claims{}
+		x.byTarget[key] = c
+	}
+	at, _ := slices.BinarySearchFunc(c.all, v, func(a *VPA, b VPA) int { return Compare(*a, b) })
+	c.all = slices.Insert(c.all, at, &v)
+	c.choose()
 	x.targets[id{v.Namespace, v.Name}] = key
 }
 
@@ -57,12 +89,12 @@ func (x *Index) Remove(namespace, name string) {
 		return
 	}
 	delete(x.targets, id{namespace, name})
-	rest := slices.DeleteFunc(x.byTarget[key], func(v VPA) bool { return v.Name == name })
-	if len(rest) == 0 {
+	c := x.byTarget[key]
+	c.all = slices.DeleteFunc(c.all, func(v *VPA) bool { return v.Name == name })
+	c.choose()
+	if len(c.all) == 0 {
 		delete(x.byTarget, key)
-		return
 	}
-	x.byTarget[key] = rest
 }
 
 // Len returns the number of VPAs in the index.
@@ -78,17 +110,21 @@ func (x *Index) Controlling(p Pod) (VPA, bool) {
 // their lock while a selector is fetched.
 func First(strongest []VPA, labels map[string]string) (VPA, bool) {
 	for _, v := range strongest {
-		if v.Selects != nil && v.Selects(labels) {
+		if v.Selects(labels) {
 			return v, true
 		}
 	}
 	return VPA{}, false
 }
 
-// Targeting returns all VPAs that point at a controller, strongest first. The
-// caller must not change the list.
+// Targeting returns the VPAs that may control the pods of a controller, strongest first:
+// of those with the same target one. The list stays as it is when the index changes, and
+// the caller must not change it.
 func (x *Index) Targeting(namespace, kind, name string) []VPA {
-	return x.byTarget[target{namespace, kind, name}]
+	if c := x.byTarget[target{namespace, kind, name}]; c != nil {
+		return c.strongest
+	}
+	return nil
 }
 
 // Compare orders VPAs by who controls the pods that both select: those that may

@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -57,7 +58,7 @@ func TestOnlyVPAsOfTheControllerCount(t *testing.T) {
 		"other namespace":  vpa("x", 0).with(func(v *VPA) { v.Namespace = "ns2" }),
 		"other target":     vpa("x", 0).with(func(v *VPA) { v.TargetName = "e" }),
 		"other kind":       vpa("x", 0).with(func(v *VPA) { v.TargetKind = "StatefulSet" }),
-		"other labels":     vpa("x", 0).with(func(v *VPA) { v.Selects = selects("b") }),
+		"other labels":     vpa("x", 0).with(func(v *VPA) { v.TargetGroup, v.Selects = "other", selects("b") }),
 		"unknown selector": vpa("x", 0).with(func(v *VPA) { v.Selects = nil }),
 	} {
 		require.Equal(t, "mine", controlling(t, pod, other, vpa("mine", 5)), name)
@@ -99,4 +100,34 @@ func TestTheOrderOfArrivalDoesNotMatter(t *testing.T) {
 			require.GreaterOrEqual(t, Compare(v, first), 0)
 		}
 	})
+}
+
+// Anybody can create any number of VPAs with one target. For each pod one of them is asked.
+func TestOfVPAsWithOneTargetTheStrongestIsAsked(t *testing.T) {
+	var x Index
+	asked := map[string]int{}
+	put := func(name, group string, days int, fits bool) {
+		x.Put(vpa(name, days).with(func(v *VPA) {
+			v.TargetGroup, v.Selects = group, func(map[string]string) bool { asked[name]++; return fits }
+		}))
+	}
+	for i := range 1000 {
+		put(fmt.Sprintf("v%d", i), "apps", i, false)
+	}
+	put("other", "example.com", 2000, true)
+	pod := Pod{Namespace: "default", ControllerKind: "Deployment", ControllerName: "d"}
+	chosen, found := x.Controlling(pod)
+	require.True(t, found)
+	require.Equal(t, "other", chosen.Name, "of another API group")
+	require.Equal(t, map[string]int{"v0": 1, "other": 1}, asked)
+	clear(asked)
+	x.Remove("default", "v0")
+	x.Controlling(pod)
+	require.Equal(t, map[string]int{"v1": 1, "other": 1}, asked)
+	for i := range 50 {
+		put(fmt.Sprintf("g%d", i), fmt.Sprint(i), -1, false)
+	}
+	clear(asked)
+	x.Controlling(pod)
+	require.Len(t, asked, mostGroups)
 }
