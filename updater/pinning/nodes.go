@@ -95,7 +95,7 @@ func (n *Nodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1
 	})
 	maps.DeleteFunc(n.refused, func(name string, r refusal) bool {
 		uid, there := n.known(name)
-		return !there || uid != r.node && r.node != "" || now.Sub(r.at) >= memory
+		return !there || uid != r.node && uid != "" && r.node != "" || now.Sub(r.at) >= memory
 	})
 	for name := range n.refused {
 		static[name] = true

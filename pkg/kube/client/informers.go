@@ -35,7 +35,7 @@ const (
 func Factory(kube kubernetes.Interface, namespace string, resync time.Duration, fieldSelector string) informers.SharedInformerFactory {
 	trim, tweak := new(Trimmer).Trim, func(options *metav1.ListOptions) { options.FieldSelector = fieldSelector }
 	all := informers.NewSharedInformerFactoryWithOptions(kube, resync, informers.WithNamespace(namespace), informers.WithTransform(trim), informers.WithTweakListOptions(tweak))
-	return &factory{SharedInformerFactory: all, namespace: namespace, tweak: tweak, trim: trim}
+	return &factory{SharedInformerFactory: all, namespace: namespace, tweak: tweak, trim: trim, trust: trusted}
 }
 
 // VPAFactory returns a factory of informers for VPAs and checkpoints of one

@@ -19,11 +19,14 @@ const (
 	// row after twice as long, at most mostForbidden.
 	RetryForbidden = 10 * time.Second
 	mostForbidden  = 10 * time.Minute
+	// trusted is for how long objects are still known that may not be read any more. While
+	// an API server starts, or somebody replaces a role, it refuses what it soon allows.
+	trusted = 5 * time.Minute
 )
 
 // Optional makes a program do without the objects of an informer as long as it may not
 // read them, as with the permissions of the reference VPA. Then HasSynced of the informer
-// is false, also where it was true before, and the log says once what follows from it, the
+// is false; where it was true before, some minutes later. The log says once what follows from it, the
 // given sentence, and not at each attempt what the client library says. A permission that
 // comes later is found after retry, 0: RetryForbidden, or a multiple of it. It must be
 // called before the informer starts, which must be one of Factory and of a kind that it
@@ -54,8 +57,9 @@ func Optional(informer cache.SharedInformer, retry time.Duration, sentence strin
 type guarded struct {
 	cache.SharedIndexInformer
 
-	forbidden atomic.Bool  // since the last list
-	attempts  atomic.Int32 // that were forbidden since then
+	trust     time.Duration // see trusted
+	forbidden atomic.Int64  // since when, in nanoseconds since 1970, without a list since; 0: it is not
+	attempts  atomic.Int32  // that were forbidden since then
 }
 
 // attemptsKey is where an error handler finds how often reading was forbidden since
@@ -73,19 +77,22 @@ func (g *guarded) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandler
 }
 
 // HasSynced reports whether the objects are known.
-func (g *guarded) HasSynced() bool { return !g.forbidden.Load() && g.SharedIndexInformer.HasSynced() }
+func (g *guarded) HasSynced() bool {
+	since := g.forbidden.Load()
+	return g.SharedIndexInformer.HasSynced() && (since == 0 || time.Since(time.Unix(0, since)) < g.trust)
+}
 
 // note takes the outcome of a request.
 func (g *guarded) note(err error) {
 	if apierrors.IsForbidden(err) {
-		g.forbidden.Store(true)
+		g.forbidden.CompareAndSwap(0, time.Now().UnixNano())
 	}
 }
 
 // listed says that the informer has got a whole list.
 func (g *guarded) listed() {
 	g.attempts.Store(0)
-	g.forbidden.Store(false)
+	g.forbidden.Store(0)
 }
 
 // guard wraps the requests of the informer.
@@ -105,7 +112,7 @@ func (g *guarded) guard(list lister, watching cache.WatchFuncWithContext) *cache
 			case o.SendInitialEvents == nil || !*o.SendInitialEvents:
 				g.listed() // an informer watches what it has listed
 				return w, nil
-			case !g.forbidden.Load():
+			case g.forbidden.Load() == 0:
 				return w, nil
 			}
 			return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {

@@ -117,6 +117,7 @@ func TestWhatMayNoMoreBeReadIsNotKnown(t *testing.T) {
 		})
 	}
 	f := Factory(kube, "", time.Hour, "")
+	f.(*factory).trust = time.Nanosecond
 	informers := []cache.SharedIndexInformer{f.Core().V1().ResourceQuotas().Informer(), f.Core().V1().Nodes().Informer(), f.Policy().V1().PodDisruptionBudgets().Informer()}
 	for _, informer := range informers {
 		require.NoError(t, Optional(informer, time.Millisecond, "They are not asked"))
@@ -171,6 +172,27 @@ func TestWhatWasForbiddenIsTriedAgainSoonAndThenLessOften(t *testing.T) {
 	})
 }
 
+// filled is an informer that has listed its objects.
+type filled struct{ cache.SharedIndexInformer }
+
+func (filled) HasSynced() bool { return true }
+
+// An API server that starts, or somebody who replaces a role, forbids for seconds what is
+// allowed again then.
+func TestWhatIsForbiddenForAMomentStaysKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &guarded{SharedIndexInformer: filled{}, trust: trusted}
+		for range 3 {
+			g.note(apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil))
+			require.True(t, g.HasSynced())
+			time.Sleep(trusted / 3)
+		}
+		require.False(t, g.HasSynced(), "since the first of them")
+		g.listed()
+		require.True(t, g.HasSynced())
+	})
+}
+
 // The end of a list that comes as a stream is a bookmark.
 func TestAStreamedListIsKnownWhenItIsComplete(t *testing.T) {
 	g := &guarded{}
@@ -184,8 +206,8 @@ func TestAStreamedListIsKnownWhenItIsComplete(t *testing.T) {
 	source.Action(watch.Bookmark, &corev1.Node{})
 	<-w.ResultChan()
 	<-w.ResultChan()
-	require.True(t, g.forbidden.Load())
+	require.NotZero(t, g.forbidden.Load())
 	source.Action(watch.Bookmark, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}})
 	<-w.ResultChan()
-	require.False(t, g.forbidden.Load())
+	require.Zero(t, g.forbidden.Load())
 }

@@ -36,6 +36,7 @@ type factory struct {
 	namespace string
 	tweak     func(*metav1.ListOptions)
 	trim      cache.TransformFunc
+	trust     time.Duration // see trusted
 }
 
 // Core returns the informers of the core group.
@@ -111,7 +112,7 @@ func (f *factory) paged(list lister, watching cache.WatchFuncWithContext) *cache
 
 // guarded returns an informer that notices when it may not read its objects.
 func (f *factory) guarded(kube kubernetes.Interface, object runtime.Object, resync time.Duration, list lister, watching cache.WatchFuncWithContext) cache.SharedIndexInformer {
-	g := &guarded{}
+	g := &guarded{trust: f.trust}
 	g.SharedIndexInformer = f.informer(kube, object, resync, g.guard(list, watching))
 	return g
 }
