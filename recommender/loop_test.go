@@ -145,10 +145,9 @@ func TestMetricsOutageIsCountedAndNothingIsTakenBack(t *testing.T) {
 func TestBadTargetsAreReportedAndOthersServed(t *testing.T) {
 	without := aVPA("without", "x", time.Hour)
 	without.Spec.TargetRef = nil
-	unreadable := aVPA("unreadable", "x", time.Hour)
-	unreadable.Spec, unreadable.Annotations = vpav1.VerticalPodAutoscalerSpec{}, map[string]string{vpav1.UnreadableAnnotation: "spec.x: quantity"}
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"),
-		aVPA("web", "web", time.Hour), aVPA("gone", "nowhere", time.Hour), without, unreadable).begin()
+		aVPA("web", "web", time.Hour), aVPA("gone", "nowhere", time.Hour), without, aVPA("unreadable", "x", time.Hour)).begin()
+	w.loop.Roster.VPAs = &unreadable{w.loop.Roster.VPAs, "unreadable", "spec.x: quantity"}
 	w.uses("web-1", "a", 300, 400)
 	w.passes(2)
 

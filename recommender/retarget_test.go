@@ -7,8 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 )
 
 // aims gives the VPA web another target, as somebody who edits it.
@@ -77,31 +79,36 @@ func TestARecommendationOfAnEarlierSpecIsNotPassedOffAsOneOfThis(t *testing.T) {
 	require.EqualValues(t, 8, w.vpa("web").Status.ObservedGeneration)
 }
 
+// unreadable lists one VPA as one whose rules cannot be read.
+type unreadable struct {
+	listers.VerticalPodAutoscalerLister
+
+	name, problem string // no problem: as it is
+}
+
+func (u *unreadable) List(selector labels.Selector) ([]*vpav1.VerticalPodAutoscaler, error) {
+	all, err := u.VerticalPodAutoscalerLister.List(selector)
+	for i, vpa := range all {
+		if vpa.Name == u.name && u.problem != "" {
+			all[i] = vpa.DeepCopy()
+			all[i].Annotations = map[string]string{vpav1.UnreadableAnnotation: u.problem}
+		}
+	}
+	return all, err
+}
+
 // A VPA whose rules cannot be read for a while keeps its target, so its history and what
 // was published for it stay, and no other recommender takes it.
 func TestAVPAThatCannotBeReadKeepsItsHistory(t *testing.T) {
 	w := targeted(t)
 	before, samples := w.recommendations("web"), w.checkpoint("web-a").Status.TotalSamplesCount
-	annotate := func(problem string) {
-		vpa := w.vpa("web").DeepCopy()
-		vpa.Annotations = nil
-		if problem != "" {
-			vpa.Annotations = map[string]string{vpav1.UnreadableAnnotation: problem}
-		}
-		vpa.Generation++
-		_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").Update(t.Context(), vpa, metav1.UpdateOptions{})
-		require.NoError(t, err)
-		require.Eventually(t, func() bool {
-			cached, err := w.loop.Roster.VPAs.VerticalPodAutoscalers("ns").Get("web")
-			return err == nil && cached.Generation == vpa.Generation
-		}, 5*time.Second, time.Millisecond)
-	}
-	annotate("spec.resourcePolicy: quantity")
+	broken := &unreadable{w.loop.Roster.VPAs, "web", "spec.resourcePolicy: quantity"}
+	w.loop.Roster.VPAs = broken
 	w.passes(3)
 	require.Equal(t, before, w.recommendations("web"))
 	_, message := w.condition("web", vpav1.ConfigUnsupported)
 	require.Equal(t, "spec.resourcePolicy: quantity", message)
-	annotate("")
+	broken.problem = ""
 	w.passes(2)
 	require.Len(t, w.recommendations("web"), 1)
 	state, _ := w.condition("web", vpav1.ConfigUnsupported)

@@ -248,6 +248,8 @@ func (m *Model) reorder(v *VPA) {
 	v.Touch()
 	for set := range v.sets {
 		slices.SortFunc(set.vpas, stronger)
-		m.push(set)
+		if convert.Unreadable(v.Object) == "" { // else the settings of before hold
+			m.push(set)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,7 @@ const UnreadableAnnotation = "loadline.dev/unreadable"
 const (
 	longestQuantity = 64 // bytes, as it is written
 	mostExponent    = 2  // digits: of 1E18 those of 18
+	longestProblem  = 500
 )
 
 // wire is a VPA, by a name that UnmarshalJSON does not hide.
@@ -32,6 +34,7 @@ type wire = VerticalPodAutoscaler
 // the spec. A status that cannot be read counts as none: the recommender writes it anew.
 func (v *VerticalPodAutoscaler) UnmarshalJSON(raw []byte) error {
 	if !suspicious(raw) && Decode(raw, v) == nil {
+		delete(v.Annotations, UnreadableAnnotation) // that of somebody else
 		return nil
 	}
 	var parts struct {
@@ -46,7 +49,11 @@ func (v *VerticalPodAutoscaler) UnmarshalJSON(raw []byte) error {
 		return err
 	}
 	*v = wire{TypeMeta: identity.TypeMeta, ObjectMeta: identity.ObjectMeta}
+	delete(v.Annotations, UnreadableAnnotation)
 	if problem := v.Spec.salvage(parts.Spec); problem != "" {
+		if len(problem) > longestProblem {
+			problem = strings.ToValidUTF8(problem[:longestProblem], "") + "..."
+		}
 		metav1.SetMetaDataAnnotation(&v.ObjectMeta, UnreadableAnnotation, problem)
 	}
 	if part("status", parts.Status, &v.Status) != "" {

@@ -48,6 +48,18 @@ func TestAQuantityThatCannotBeReadSpoilsNoOtherVPA(t *testing.T) {
 	}
 }
 
+// Only we say so, and shortly.
+func TestNobodyElseCanCallAVPAUnreadable(t *testing.T) {
+	var v VerticalPodAutoscaler
+	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"annotations":{"loadline.dev/unreadable":"x"}},"spec":{}}`), &v))
+	require.Empty(t, v.Annotations)
+	require.NoError(t, json.Unmarshal([]byte(`{"metadata":{"annotations":{"loadline.dev/unreadable":"x"}},"status":7}`), &v))
+	require.Empty(t, v.Annotations)
+	long := `{"spec":{"resourcePolicy":{"containerPolicies":[{"minAllowed":{"` + strings.Repeat("x", 10000) + `":"1e.5"}}]}}}`
+	require.NoError(t, json.Unmarshal([]byte(long), &v))
+	require.Less(t, len(v.Annotations[UnreadableAnnotation]), 600)
+}
+
 // The recommender writes it anew.
 func TestAStatusThatCannotBeReadCountsAsNone(t *testing.T) {
 	for _, status := range []string{
