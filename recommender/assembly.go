@@ -78,6 +78,7 @@ func (a *assembly) start() (*Loop, error) {
 	for name, done := range resolver.Synced() {
 		synced[name] = done
 	}
+	synced["selectors of controllers"] = a.keys.Synced
 	a.controllers.Start(a.ctx.Done())
 	a.pods.Start(a.ctx.Done())
 	a.vpas.Start(a.ctx.Done())

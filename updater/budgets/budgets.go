@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -40,8 +41,15 @@ type Reader struct {
 	Clock   func() time.Time // nil: time.Now
 
 	mu     sync.Mutex
-	recent map[string]hold        // by what is shared
-	memory map[string]past.Memory // by namespace: what is known of restarts
+	recent map[string]hold       // by what is shared
+	memory map[string]remembered // by namespace: what is known of restarts
+}
+
+// remembered is what was known of the restarts of a namespace at a time.
+type remembered struct {
+	past.Memory
+
+	at time.Time
 }
 
 // hold is a restart that was asked for a moment ago.
@@ -177,9 +185,11 @@ func (r *Reader) restarting(pod *corev1.Pod, keys []string, budgets []budget, kn
 		return fmt.Errorf("list the pods of namespace %s: %w", pod.Namespace, err)
 	}
 	if r.memory == nil {
-		r.memory = map[string]past.Memory{}
+		r.memory = map[string]remembered{}
 	}
-	before := r.memory[pod.Namespace]
+	// What nobody has looked at for long may be about another restart.
+	maps.DeleteFunc(r.memory, func(_ string, k remembered) bool { return now.Sub(k.at) >= present.RestartGrace })
+	before := r.memory[pod.Namespace].Memory
 	memory := before.Next(now)
 	var holders past.Holders
 	names := map[string]string{}
@@ -194,9 +204,7 @@ func (r *Reader) restarting(pod *corev1.Pod, keys []string, budgets []budget, kn
 			holders.Add(one, keysOf(budgets, known, other, true)...)
 		}
 	}
-	if r.memory[pod.Namespace] = memory; len(memory.Restarts) == 0 {
-		delete(r.memory, pod.Namespace) // namespaces come and go
-	}
+	r.memory[pod.Namespace] = remembered{memory, now}
 	if by, key, blocked := holders.Blocker(string(pod.UID), keys...); blocked {
 		return fmt.Errorf("pod %s of %s is being restarted", names[by.UID], key)
 	}

@@ -2,6 +2,7 @@ package disruption
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -353,6 +354,10 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 		}
 		require.Empty(t, pass(59), name)
 		require.Equal(t, []string{"p1"}, pass(60), name)
+		asking := memory
+		asking.Restarts = maps.Clone(memory.Restarts)
+		asking.Disrupted(v.Pods[0].UID, present.Restart{At: noon.Add(60 * time.Minute)})
+		require.Empty(t, planned(v, asking, c, noon.Add(61*time.Minute)).Actions, "%s: what was asked for a moment ago may be granted", name)
 		restarted(&v.Pods[0])
 		v.Pods[0].Ready = false
 		require.Empty(t, pass(61), "%s: it is away now", name)

@@ -40,7 +40,8 @@ type Restart struct {
 	// Pending is since when the pod waits for its node to carry the resize out. The
 	// zero value: it does not wait.
 	Pending time.Time
-	Stuck   bool // it waits for so long that nobody else does
+	Stuck   bool      // it waits for so long that nobody else does
+	Asked   time.Time // when the last resize was asked for, as far as is known
 }
 
 // Try is a resize that was asked for.
@@ -79,7 +80,7 @@ func (m *Memory) Carry(before Memory, p *present.Pod, now time.Time) {
 // counts where this process does not know it.
 func (m *Memory) follow(r Restart, p *present.Pod, now time.Time) {
 	if p.Restart.At.After(r.At) {
-		r = Restart{Restart: p.Restart, Pending: r.Pending}
+		r = Restart{Restart: p.Restart, Pending: r.Pending, Asked: p.Restart.At}
 	}
 	switch {
 	case p.RestartPending():
@@ -93,8 +94,13 @@ func (m *Memory) follow(r Restart, p *present.Pod, now time.Time) {
 		if !r.At.IsZero() {
 			r.At = now // the restart is still to come
 		}
-		// A node that never gives what was asked for must not hold the others for ever.
-		r.Over, r.Stuck = false, now.Sub(r.Pending) >= present.RestartLimit
+		// A node that never gives what was asked for must not hold the others for ever. One
+		// that is at it, or was asked for something else a moment ago, may give it now.
+		since := r.Pending
+		if p.Resize == present.ResizeInProgress && p.ResizeSince.After(since) {
+			since = p.ResizeSince
+		}
+		r.Over, r.Stuck = false, now.Sub(since) >= present.RestartLimit && now.Sub(r.Asked) >= present.RestartGrace
 	case r.At.IsZero():
 		return
 	default:
@@ -107,7 +113,7 @@ func (m *Memory) follow(r Restart, p *present.Pod, now time.Time) {
 // Disrupted records that a resize was asked for that restarts a ready pod. One that
 // waits for its node waits since the first of them.
 func (m *Memory) Disrupted(uid string, r present.Restart) {
-	m.restart(uid, Restart{Restart: r, Pending: m.Restarts[uid].Pending})
+	m.restart(uid, Restart{Restart: r, Pending: m.Restarts[uid].Pending, Asked: r.At})
 }
 
 func (m *Memory) restart(uid string, r Restart) {

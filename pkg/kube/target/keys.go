@@ -2,6 +2,7 @@ package target
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -20,6 +21,13 @@ import (
 type Keys struct {
 	mu    sync.RWMutex
 	users map[string]map[string]int // number of controllers by namespace and key
+
+	heard []cache.InformerSynced
+}
+
+// Synced reports whether the controllers that the informers know are all counted.
+func (k *Keys) Synced() bool {
+	return !slices.ContainsFunc(k.heard, func(synced cache.InformerSynced) bool { return !synced() })
 }
 
 // Keys returns what knows the keys of the controllers that the resolver reads. It must
@@ -27,7 +35,7 @@ type Keys struct {
 func (r *Resolver) Keys() (*Keys, error) {
 	k := &Keys{users: map[string]map[string]int{}}
 	for _, informer := range r.caches.informers {
-		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: func(object any) { k.count(object, 1) },
 			UpdateFunc: func(before, after any) {
 				k.count(after, 1)
@@ -43,6 +51,7 @@ func (r *Resolver) Keys() (*Keys, error) {
 		if err != nil {
 			return nil, fmt.Errorf("watch the selectors of workloads: %w", err)
 		}
+		k.heard = append(k.heard, handler.HasSynced)
 	}
 	return k, nil
 }
