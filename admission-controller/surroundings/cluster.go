@@ -42,6 +42,7 @@ type Cluster struct {
 
 	quotas  atomic.Pointer[quotas]
 	largest atomic.Pointer[amount.Resources]
+	advised atomic.Int32  // VPAs that are asked about now
 	asked   atomic.Bool   // somebody needed the largest node since it was read
 	slots   chan struct{} // of lists; see lists
 	once    sync.Once
@@ -79,6 +80,7 @@ const (
 	mostHPAs   = 250                    // of a namespace that are looked at for one VPA
 	mostBytes  = 2 << 20                // of a list of them; most take 4 KiB each
 	mostLists  = 4                      // that are read at the same time
+	mostAsked  = 16                     // VPAs that are asked about at the same time
 	askTime    = 200 * time.Millisecond // for what is asked about one VPA
 	newsTime   = 100 * time.Millisecond // of that, for news of its target
 	newsEvery  = 10 * time.Millisecond
@@ -160,9 +162,14 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 }
 
 // Advise returns warnings about a VPA that is created or changed; old is nil or
-// what it was. One whose spec stays as it is gets none.
+// what it was. One whose spec stays as it is gets none, nor one that comes while many are
+// asked about: each holds one of the answers that the server gives at once.
 func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutoscaler) []string {
 	if vpa.Spec.TargetRef == nil || old != nil && reflect.DeepEqual(vpa.Spec, old.Spec) {
+		return nil
+	}
+	defer c.advised.Add(-1)
+	if c.advised.Add(1) > mostAsked {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)

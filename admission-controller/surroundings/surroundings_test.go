@@ -155,6 +155,18 @@ func TestTheClusterIsAskedForAdvice(t *testing.T) {
 
 // Whoever reaches the port can send a review. Its namespace must not become another
 // path, nor mean all namespaces.
+// Each waits for a target that is not there. Who sends many must not hold all answers of
+// the server.
+func TestFewVPAsAreAskedAboutAtOnce(t *testing.T) {
+	c := clusterWith(t, nil, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{}`)) })
+	missing := testkit.VPA("v", deployment("missing"))
+	require.NotEmpty(t, c.Advise(t.Context(), missing, nil))
+	c.advised.Store(mostAsked)
+	require.Empty(t, c.Advise(t.Context(), missing, nil))
+	c.advised.Store(mostAsked - 1)
+	require.NotEmpty(t, c.Advise(t.Context(), missing, nil))
+}
+
 func TestAReviewCannotLeadToAnotherPath(t *testing.T) {
 	c := clusterOf(t, nil)
 	for _, namespace := range []string{"x/../default", "..", ""} {
