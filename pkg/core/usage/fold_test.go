@@ -35,9 +35,10 @@ func TestFold(t *testing.T) {
 	s.use(amount.Memory, morning.Add(day), 800*mi)
 	from, _ := s.Tracked(app)
 	s.Forget(app)
-	before = s.image(from, into)
+	before, version = s.image(from, into), s.Version(into)
 	same, ok := s.Fold(from, common)
 	require.True(t, ok)
+	require.Greater(t, s.Version(into), version, "what was made of its former history is out of date")
 	require.Equal(t, into, same)
 	require.Equal(t, before, s.image(into))
 	require.EqualValues(t, 2, s.image(into).Samples)
@@ -122,6 +123,49 @@ func TestAbsorbJoinsOpenWindows(t *testing.T) {
 			require.Equal(t, NotNewer, ours.use(amount.CPU, morning, 100), "that sample counts already")
 		})
 	}
+}
+
+// Windows are as long as each other and follow each other without a gap, so one store
+// may have the next window of a container of which the other has the last one.
+func TestAbsorbKeepsThePeakOfTheWindowBefore(t *testing.T) {
+	ours, theirs := tracking(DefaultConfig()), tracking(DefaultConfig())
+	ours.use(amount.Memory, morning, 300*mi)
+	theirs.use(amount.Memory, morning, 0)
+	theirs.use(amount.Memory, morning.Add(day), 700*mi)
+	ours.Absorb(theirs, 0, morning)
+	require.Len(t, ours.image(0).Memory.Weights, 3)
+	peak, end, _ := ours.Peak(app)
+	require.Equal(t, 700*mi, peak)
+	require.Equal(t, morning.Add(2*day), end)
+}
+
+func TestAbsorbKeepsTheNeedAfterAKill(t *testing.T) {
+	for name, oursWasKilled := range map[string]bool{"in our window": true, "in theirs": false} {
+		t.Run(name, func(t *testing.T) {
+			killed, other := tracking(DefaultConfig()), tracking(DefaultConfig())
+			require.Equal(t, Accepted, killed.ObserveOOM(OOM{Container: app, At: morning, Memory: 500 * mi}))
+			other.use(amount.Memory, morning.Add(time.Hour), 200*mi)
+			ours, theirs := other, killed
+			if oursWasKilled {
+				ours, theirs = killed, other
+			}
+			ours.Absorb(theirs, 0, morning)
+			require.Equal(t, 600*mi, ours.peakOf(t, app))
+			require.Len(t, ours.image(0).Memory.Weights, 1)
+		})
+	}
+}
+
+// Samples that another store has seen show that our clock has not jumped.
+func TestAbsorbBringsTheTimeOfTheNewestSample(t *testing.T) {
+	ours, theirs := New(DefaultConfig()), tracking(DefaultConfig())
+	theirs.use(amount.CPU, morning, 100)
+	ours.Absorb(theirs, 0, morning)
+	require.Equal(t, morning.Add(time.Hour), ours.Credible(morning.Add(day)))
+	older := tracking(DefaultConfig())
+	older.use(amount.CPU, morning.Add(-day), 100)
+	ours.Absorb(older, 0, morning)
+	require.Equal(t, morning.Add(time.Hour), ours.Credible(morning.Add(day)), "an older one takes nothing back")
 }
 
 func TestAbsorbBringsWhatWasNotThere(t *testing.T) {
