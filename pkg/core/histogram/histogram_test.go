@@ -128,6 +128,20 @@ func TestTooLightASampleCountsInTheTotalOnly(t *testing.T) {
 	require.Equal(t, CPUScheme().Start(37), h.Quantile(1))
 }
 
+func TestWhatWeighsJustEnoughCounts(t *testing.T) {
+	h := New(Exponential(1, 1, 10, 0.5), NewDecay(0))
+	h.Add(2, 0.5, time.Time{})
+	require.False(t, h.Empty())
+	require.Equal(t, 3.0, h.Quantile(1))
+	h.Add(2, 0.5, time.Time{})
+	h.Subtract(2, 0.5, time.Time{})
+	require.False(t, h.Empty(), "just as much is left")
+	require.Equal(t, Image{Total: 0.5, Weights: map[int]uint32{2: 10000}}, h.Image())
+	h.Subtract(2, 0.25, time.Time{})
+	require.True(t, h.Empty())
+	require.Zero(t, h.Image().Total)
+}
+
 func TestSubtractUndoesAdd(t *testing.T) {
 	at := instant(t, "2024-05-20T07:00:00Z")
 	h := New(MemoryScheme(), NewDecay(day))

@@ -114,6 +114,37 @@ func TestTheRatioOfLimitToRequest(t *testing.T) {
 	require.NotContains(t, notes(fitOne(pair("c", 200, 0, 0, 0), same(100, 0), Default(), ratio)), "cpu does not fit the container LimitRange", "no limit, no ratio")
 }
 
+// Limits round down before they are summed and again afterwards, so shares of their sum
+// may leave them above what was to be met. The API server would refuse the pod.
+func TestTheSumOfRoundedLimitsMeetsThePodMaximumToTheUnit(t *testing.T) {
+	var pod Pod
+	recommendation := map[string]amount.Bounds{}
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
+		pod.Containers = append(pod.Containers, pair(name, 100, 150, 0, 0))
+		recommendation[name] = same(101, 0)
+	}
+	got := Fit(pod, recommendation, Rules{}, Ranges{Pod: Range{Max: some(748, 0)}})
+	var sum amount.Amount
+	for i, f := range got.Containers {
+		want := amount.Amount(50)
+		if i == len(got.Containers)-1 { // of equal ones the last by name
+			want = 49
+		}
+		require.Equal(t, want, f.Requests.Value(amount.CPU), f.Name)
+		sum += f.Limits.Value(amount.CPU)
+	}
+	require.Equal(t, amount.Amount(748), sum)
+}
+
+// The unit that rounding left over goes to the largest remainder that may have it.
+func TestTheLastUnitDoesNotExceedAMaximum(t *testing.T) {
+	pod := Pod{[]Container{pair("a", 0, 0, 200, 0), pair("b", 0, 0, 100, 0)}}
+	rules := Rules{Entries: []Entry{{Container: "a", Rule: bounded(some(0, 0), some(0, 266))}}}
+	got := Fit(pod, map[string]amount.Bounds{"a": same(0, 200), "b": same(0, 100)}, rules, Ranges{Pod: Range{Min: some(0, 400)}})
+	require.Equal(t, some(0, 266), got.Containers[0].Requests)
+	require.Equal(t, some(0, 134), got.Containers[1].Requests)
+}
+
 func TestBoostsAtTheirEdges(t *testing.T) {
 	boosted := func(b Boost, only bool, c Container, f Fitted) Fitted {
 		r := Default()

@@ -204,6 +204,12 @@ func TestSenselessRulesAreBroughtIntoRange(t *testing.T) {
 	}
 }
 
+func TestTheLeastThatMakesSenseStays(t *testing.T) {
+	r := Rules{OOMRatio: 1, OOMMinBump: 1, Interval: time.Second, Count: 1}
+	require.Equal(t, r, r.Sound())
+	require.Equal(t, time.Second, r.Age())
+}
+
 func TestPodsWithEqualLabelsShareASeries(t *testing.T) {
 	s := tracking(DefaultConfig())
 	twin := ContainerKey{"ns", "p2", "app"}
