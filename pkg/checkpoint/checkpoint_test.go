@@ -82,6 +82,20 @@ func TestLoadTakesTheGoodAndReportsTheBad(t *testing.T) {
 	require.ElementsMatch(t, []string{"ns/web-version", "ns/web-negative", "ns/web-bucket", "ns/web-total"}, bad)
 }
 
+// Memory peaks may come in before the first CPU sample does.
+func TestACheckpointWithoutCPUSamplesIsLoaded(t *testing.T) {
+	history, err := (&Loader{
+		Client: newBench(object("web", "a", 0)).client, Shape: shape(), Now: now,
+		Wanted: func(Owner) bool { return true },
+		Report: func(object string, err error) { t.Error(object, err) },
+	}).Load(t.Context())
+	require.NoError(t, err)
+	p := history[Owner{"ns", "web"}]["a"].Profile
+	require.NotNil(t, p)
+	require.Zero(t, p.Samples())
+	require.Greater(t, p.Memory.Quantile(0.5), 4e8)
+}
+
 func TestLoadFailsAsAWhole(t *testing.T) {
 	b := newBench(object("web", "good", 5))
 	b.client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })

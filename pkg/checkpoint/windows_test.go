@@ -170,7 +170,12 @@ func TestTimesFarAheadAreMendedAndTold(t *testing.T) {
 	wrong.Status.MemoryHistogram.ReferenceTimestamp = year
 	wrong.Annotations = map[string]string{OpenWindows: fmt.Sprintf(`{"written":%q,"windows":{"p":{"end":%q,"usage":5,"kill":%q},"q":{"kill":%q,"kills":[7]}}}`,
 		stamp(wrong.Status.LastUpdateTime.Time), stamp(year.Time), stamp(year.Time), stamp(year.Time))}
-	right := object("web", "b", 5)
+	right := object("web", "b", 5) // as far ahead as may be
+	right.Status.LastSampleStart = metav1.NewTime(now().Add(time.Hour))
+	right.Status.CPUHistogram.ReferenceTimestamp = metav1.NewTime(now().Add(25 * time.Hour))
+	right.Status.MemoryHistogram.ReferenceTimestamp = metav1.NewTime(now().Add(49 * time.Hour))
+	right.Annotations = map[string]string{OpenWindows: fmt.Sprintf(`{"written":%q,"windows":{"p":{"end":%q,"usage":5,"kill":%q}}}`,
+		stamp(right.Status.LastUpdateTime.Time), stamp(now().Add(25*time.Hour)), stamp(now().Add(time.Hour)))}
 	b := newBench(wrong, right)
 	said := map[string]string{}
 	history, err := (&Loader{Client: b.client, Shape: shape(), Now: now, Wanted: func(Owner) bool { return true },
@@ -187,9 +192,27 @@ func TestTimesFarAheadAreMendedAndTold(t *testing.T) {
 	require.Zero(t, past.Windows["p"].Kill)
 	require.Equal(t, now(), past.Windows["q"].Kill, "its ID is known")
 	require.Equal(t, []uint64{7}, past.Windows["q"].Kills)
+	past = history[Owner{"ns", "web"}]["b"]
+	require.True(t, past.Profile.Last().Equal(now().Add(time.Hour)))
+	require.True(t, past.Windows["p"].End.Equal(now().Add(25*time.Hour)))
+	require.True(t, past.Windows["p"].Kill.Equal(now().Add(time.Hour)))
+	past = history[Owner{"ns", "web"}]["a"]
 	// What is new counts again.
 	for i := range 60 * 24 * 3 {
 		past.Profile.AddCPU(9, now().Add(time.Duration(i)*time.Minute))
 	}
 	require.Greater(t, past.Profile.CPU.Quantile(0.1), 8.0)
+}
+
+func TestWithoutBoundsTimesStayAsTheyAre(t *testing.T) {
+	year := now().AddDate(1, 0, 0)
+	o := object("web", "a", 5)
+	o.Status.LastSampleStart = metav1.NewTime(year)
+	o.Annotations = map[string]string{OpenWindows: fmt.Sprintf(`{"written":%q,"windows":{"p":{"end":%q,"usage":5,"kill":%q}}}`,
+		stamp(o.Status.LastUpdateTime.Time), stamp(year), stamp(year))}
+	past, err := (&Loader{Shape: shape()}).read(o, now())
+	require.NoError(t, err)
+	require.True(t, past.Profile.Last().Equal(year))
+	require.True(t, past.Windows["p"].End.Equal(year))
+	require.True(t, past.Windows["p"].Kill.Equal(year))
 }

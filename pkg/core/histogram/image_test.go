@@ -18,6 +18,17 @@ func TestLoadAddSave(t *testing.T) {
 	require.InEpsilon(t, 37.81568542494924, h.Image().Total, 1e-12)
 }
 
+// What is idle is in the first bucket.
+func TestTheFirstAndTheLastBucketCanBeLoaded(t *testing.T) {
+	for bucket, quantile := range map[int]float64{0: CPUScheme().Start(1), 175: CPUScheme().Start(175)} {
+		h := New(CPUScheme(), NewDecay(day))
+		stored := Image{instant(t, "2024-06-01T00:00:00Z"), 5, map[int]uint32{bucket: 10000}}
+		require.NoError(t, h.Load(stored))
+		require.Equal(t, stored, h.Image())
+		require.Equal(t, quantile, h.Quantile(0.5))
+	}
+}
+
 func TestLoadDropsOuterBucketsBelowEpsilon(t *testing.T) {
 	h := New(CPUScheme(), NewDecay(day))
 	require.NoError(t, h.Load(Image{instant(t, "2024-06-01T00:00:00Z"), 0.9, map[int]uint32{1: 1, 9: 10000, 30: 1}}))
