@@ -10,11 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/target"
 )
 
 func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
@@ -132,9 +135,76 @@ func TestTrimKeepsWhatDecidesWithoutTheHistograms(t *testing.T) {
 	require.Equal(t, 5, c.Status.TotalSamplesCount)
 	require.Empty(t, c.Status.CPUHistogram.BucketWeights)
 	require.Empty(t, c.Annotations)
-	many := object("web", "a", 5)
-	many.Annotations = map[string]string{"x": "1", "y": "2"}
-	trimmed, err = Trim(many)
+	for _, some := range []map[string]string{{"x": "1"}, {"x": "1", "y": "2"}} {
+		annotated := object("web", "a", 5)
+		annotated.Annotations = some
+		trimmed, err = Trim(annotated)
+		require.NoError(t, err)
+		require.Len(t, trimmed.(*vpav1.VerticalPodAutoscalerCheckpoint).Annotations, 1, "that there are some decides how they are written")
+	}
+}
+
+// What has the same sum is not written again.
+func TestTheSumTellsEveryChangeButTheTime(t *testing.T) {
+	contents := map[string]Content{
+		"nothing": {Image: image(3)},
+		"samples": {Image: image(4)},
+		"windows": {Image: image(3), Windows: map[string]usage.Window{"web-1": {End: now(), Usage: 5, OOM: -1}}},
+		"a kill":  {Image: image(3), Windows: map[string]usage.Window{"web-1": {End: now(), Usage: 5, OOM: -1, Kill: now()}}},
+		"trail":   {Image: image(3), Trail: []byte{1}},
+		"target":  {Image: image(3), Target: target.Key{Namespace: "ns", Kind: "Deployment", Name: "web"}},
+	}
+	sums := map[uint64]string{}
+	for name, c := range contents {
+		r, err := NewRecord(Owner{"ns", "web"}, "a", c, now())
+		require.NoError(t, err)
+		require.Empty(t, sums[r.Sum], "%s", name)
+		sums[r.Sum] = name
+		later, err := NewRecord(Owner{"ns", "web"}, "a", c, now().Add(time.Hour))
+		require.NoError(t, err)
+		require.Equal(t, r.Sum, later.Sum, name)
+	}
+}
+
+// The API server tests a patch before it carries anything of it out.
+func TestAPatchWipesNothingOfOthers(t *testing.T) {
+	r, err := NewRecord(Owner{"ns", "web"}, "a", Content{Image: image(9)}, now())
 	require.NoError(t, err)
-	require.Len(t, trimmed.(*vpav1.VerticalPodAutoscalerCheckpoint).Annotations, 1, "that there are some decides how they are written")
+	for name, c := range map[string]struct {
+		stored  *vpav1.VerticalPodAutoscalerCheckpoint
+		foreign map[string]string
+		expects bool // that the object has annotations
+		fails   bool
+	}{
+		"of an object with annotations":        {object("web", "a", 1), map[string]string{"x": "stays"}, true, false},
+		"without them":                         {object("web", "a", 1), nil, false, false},
+		"that expects some":                    {object("web", "a", 1), nil, true, true},
+		"that expects none":                    {object("web", "a", 1), map[string]string{"x": "stays"}, false, true},
+		"of the checkpoint of another VPA":     {clash("other", "a"), nil, false, true},
+		"of that of another container of ours": {clash("web", "other"), nil, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.stored.Annotations = c.foreign
+			client := newBench(c.stored).client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns")
+			patch, err := r.Patch(c.expects)
+			require.NoError(t, err)
+			got, err := client.Patch(t.Context(), "web-a", types.JSONPatchType, patch, metav1.PatchOptions{})
+			if c.fails {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, 9, got.Status.TotalSamplesCount)
+			require.Contains(t, got.Annotations, OpenWindows)
+			require.Len(t, got.Annotations, len(c.foreign)+1)
+			require.Equal(t, c.foreign["x"], got.Annotations["x"])
+		})
+	}
+}
+
+// clash is an object of the name web-a that is the checkpoint of something else.
+func clash(vpa, container string) *vpav1.VerticalPodAutoscalerCheckpoint {
+	c := object(vpa, container, 1)
+	c.Name = "web-a"
+	return c
 }
