@@ -276,7 +276,7 @@ func scaleLimit(limit, request, wanted amount.Amount) (amount.Amount, Reason) {
 // judge adds a Note where the LimitRanges will refuse the result.
 func (p *problem) judge(out []Fitted) {
 	for k := range amount.Kind(amount.Kinds) {
-		requests, limits, limited := amount.Amount(0), amount.Amount(0), false
+		requests, limits := amount.Amount(0), amount.Amount(0)
 		for i := range out {
 			f, c := &out[i], p.parts[i].container
 			request, written := f.Requests.Get(k)
@@ -287,7 +287,7 @@ func (p *problem) judge(out []Fitted) {
 			if !ok {
 				limit = p.ranges.limitBasis(c, k)
 			}
-			requests, limits, limited = requests.Add(request), limits.Add(limit), limited || limit > 0
+			requests, limits = requests.Add(request), limits.Add(limit)
 			if written && outside(p.ranges.Container, k, request, limit) {
 				f.Notes = append(f.Notes, Note{k, OutsideRange})
 			}
