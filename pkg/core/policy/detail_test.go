@@ -145,6 +145,31 @@ func TestTheLastUnitDoesNotExceedAMaximum(t *testing.T) {
 	require.Equal(t, some(0, 134), got.Containers[1].Requests)
 }
 
+// The bounds say whether a pod is out of range: they must not differ between a new pod
+// and the same pod once it has its target.
+func TestBoundsAreTheSameForAPodThatHasItsTarget(t *testing.T) {
+	b := amount.Bounds{Lower: some(5, 0), Target: some(6, 0), Upper: some(19, 0)}
+	ranges := Ranges{Container: Range{Max: some(17, 0)}}
+	first := fitOne(pair("c", 8, 10, 0, 0), b, Default(), ranges)
+	require.Equal(t, [2]amount.Resources{some(6, 0), some(7, 0)}, [2]amount.Resources{first.Requests, first.Limits})
+	again := fitOne(Container{Name: "c", Requests: first.Requests, Limits: first.Limits}, b, Default(), ranges)
+	require.Equal(t, first.Bounds, again.Bounds)
+}
+
+func TestAContainerWithoutRequestAddsNothingToTheSum(t *testing.T) {
+	pod := Pod{[]Container{pair("a", 100, 0, 0, 0), pair("bare", 0, 0, 0, 0)}}
+	got := Fit(pod, map[string]amount.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Min: some(1000, 0)}})
+	require.Equal(t, some(1000, 0), got.Containers[0].Requests)
+}
+
+// As in the reference VPA, which can exceed the minimum by a unit for each container.
+func TestCPUThatIsRaisedToAPodMinimumRoundsUp(t *testing.T) {
+	pod := Pod{[]Container{pair("a", 3, 0, 0, 0), pair("b", 4, 0, 0, 0)}}
+	got := Fit(pod, map[string]amount.Bounds{"a": same(3, 0), "b": same(4, 0)}, Rules{}, Ranges{Pod: Range{Min: some(12, 0)}})
+	require.Equal(t, some(6, 0), got.Containers[0].Requests, "5.14")
+	require.Equal(t, some(7, 0), got.Containers[1].Requests, "6.86")
+}
+
 func TestBoostsAtTheirEdges(t *testing.T) {
 	boosted := func(b Boost, only bool, c Container, f Fitted) Fitted {
 		r := Default()
