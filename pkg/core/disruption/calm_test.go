@@ -179,6 +179,25 @@ func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
 	require.Contains(t, told(planned(v, memory, defaults(), noon.Add(2*time.Hour))), "resize or evict p0: OutOfBounds", "another target")
 }
 
+// Owners come and go: what is remembered must not grow with all that there ever were.
+func TestWhatIsRememberedOfAnOwnerEndsADayAfterItsLastChange(t *testing.T) {
+	v, memory := remembered(present.Off, 1, nil), past.Memory{}
+	memory.Did("shop/ReplicaSet/gone", calm.Change{}, noon, noon)
+	require.Contains(t, planned(v, memory, defaults(), noon.Add(24*time.Hour)).Memory.Owners, "shop/ReplicaSet/gone")
+	require.Empty(t, planned(v, memory, defaults(), noon.Add(24*time.Hour+time.Second)).Memory.Owners)
+}
+
+func TestAResizeThatCameIsNotOneThatWasAskedForInVain(t *testing.T) {
+	v, memory := deployment(present.InPlaceOrRecreate, 1, pods(1, nil)...), past.Memory{}
+	memory.Tried("uid-p0", v.Pods[0].Fitted(), noon)
+	require.Contains(t, planned(v, memory, defaults(), noon).Memory.Tries, "uid-p0")
+	v.Pods[0].Containers[0].Current = v.Pods[0].Containers[0].After()
+	v.Pods[0].Containers[0].Asked = v.Pods[0].Containers[0].Current
+	require.Empty(t, planned(v, memory, defaults(), noon).Memory.Tries)
+	v = deployment(present.InPlaceOrRecreate, 1, pods(1, nil)...)
+	require.Empty(t, planned(v, past.Memory{}, defaults(), noon).Memory.Tries, "it was never asked for")
+}
+
 func TestNoEvictionDuringARollout(t *testing.T) {
 	v := deployment(present.Recreate, 3, pods(3, func(i int, p *present.Pod) { p.Ready = i > 0 })...)
 	v.Groups[0].Rolling = true

@@ -358,11 +358,12 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 		asking.Restarts = maps.Clone(memory.Restarts)
 		asking.Disrupted(v.Pods[0].UID, present.Restart{At: noon.Add(60 * time.Minute)})
 		require.Empty(t, planned(v, asking, c, noon.Add(61*time.Minute)).Actions, "%s: what was asked for a moment ago may be granted", name)
+		require.Equal(t, []string{"p1"}, pass(120), name)
 		restarted(&v.Pods[0])
 		v.Pods[0].Ready = false
-		require.Empty(t, pass(61), "%s: it is away now", name)
+		require.Empty(t, pass(121), "%s: it is away now, however long it waited before", name)
 		v.Pods[0].Ready = true
-		require.Equal(t, []string{"p1"}, pass(62), name)
+		require.Equal(t, []string{"p1"}, pass(122), name)
 	}
 }
 
