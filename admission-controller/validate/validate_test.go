@@ -39,23 +39,49 @@ func TestMessagesSayWhatIsWrongAndWhatWouldBeRight(t *testing.T) {
 		`"updatePolicy":{"updateMode":"Off","minReplicas":0}`:          `spec.updatePolicy.minReplicas: Invalid value: 0: must be at least 1`,
 		`"updatePolicy":{"updateMode":"Off","evictAfterOOMSeconds":0}`: `spec.updatePolicy.evictAfterOOMSeconds: Invalid value: 0: must be at least 1`,
 		policies(`{}`): at + `containerName: Required value: must be the name of a container, or "*" for all others`,
-		policies(`{"containerName":"c","mode":"Maybe"}`):                                      at + `mode: Unsupported value: "Maybe": supported values: "Auto", "Off"`,
-		policies(`{"containerName":"c","minAllowed":{"memory":"1500m"}}`):                     at + `minAllowed[memory]: Invalid value: "1500m": must be a whole number of bytes, for example 250Mi`,
-		policies(`{"containerName":"c","maxAllowed":{"cpu":"1500u"}}`):                        at + `maxAllowed[cpu]: Invalid value: "1500u": must be a whole number of millicores, for example 250m`,
-		policies(`{"containerName":"c","minAllowed":{"cpu":"2"},"maxAllowed":{"cpu":"1"}}`):   at + `maxAllowed[cpu]: Invalid value: "1": must not be less than minAllowed, which is 2`,
-		policies(`{"containerName":"c","mode":"Off","controlledValues":"RequestsAndLimits"}`): at + `controlledValues: Forbidden: RequestsAndLimits has no meaning with mode Off: leave out one of the two`,
-		policies(`{"containerName":"c","controlledResources":["gpu"]}`):                       at + `controlledResources[0]: Unsupported value: "gpu": supported values: "cpu", "memory"`,
-		policies(`{"containerName":"c","oomBumpUpRatio":"0.9"}`):                              at + `oomBumpUpRatio: Invalid value: "900m": must be at least 1`,
-		policies(`{"containerName":"c","oomMinBumpUp":"-1"}`):                                 at + `oomMinBumpUp: Invalid value: "-1": must not be negative`,
-		policies(`{"containerName":"c","memoryAggregationIntervalSeconds":0}`):                at + `memoryAggregationIntervalSeconds: Invalid value: 0: must be at least 1`,
-		policies(`{"containerName":"c","memoryAggregationIntervalCount":-1}`):                 at + `memoryAggregationIntervalCount: Invalid value: -1: must be at least 1`,
-		policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Twice"}}}`):             at + `startupBoost.cpu.type: Unsupported value: "Twice": supported values: "Factor", "Quantity"`,
-		policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Factor"}}}`):            at + `startupBoost.cpu.factor: Required value: a boost of type Factor needs a factor, for example 2`,
-		`"updatePolicy":{"updateMode":"Off"},"startupBoost":{"cpu":{"type":"Quantity"}}`:      `spec.startupBoost.cpu.quantity: Required value: a boost of type Quantity needs a quantity, for example 500m`,
-		`"updatePolicy":{"updateMode":"Off"},"recommenders":[{"name":"a"},{"name":"b"}]`:      `spec.recommenders: Too many: 2: must have at most 1 item`,
+		policies(`{"containerName":"c","mode":"Maybe"}`):                                                    at + `mode: Unsupported value: "Maybe": supported values: "Auto", "Off"`,
+		policies(`{"containerName":"c","minAllowed":{"memory":"1500m"}}`):                                   at + `minAllowed[memory]: Invalid value: "1500m": must be a whole number of bytes, for example 250Mi`,
+		policies(`{"containerName":"c","maxAllowed":{"cpu":"1500u"}}`):                                      at + `maxAllowed[cpu]: Invalid value: "1500u": must be a whole number of millicores, for example 250m`,
+		policies(`{"containerName":"c","minAllowed":{"cpu":"2"},"maxAllowed":{"cpu":"1"}}`):                 at + `maxAllowed[cpu]: Invalid value: "1": must not be less than minAllowed, which is 2`,
+		policies(`{"containerName":"c","mode":"Off","controlledValues":"RequestsAndLimits"}`):               at + `controlledValues: Forbidden: RequestsAndLimits has no meaning with mode Off: leave out one of the two`,
+		policies(`{"containerName":"c","controlledResources":["gpu"]}`):                                     at + `controlledResources[0]: Unsupported value: "gpu": supported values: "cpu", "memory"`,
+		policies(`{"containerName":"c","oomBumpUpRatio":"0.9"}`):                                            at + `oomBumpUpRatio: Invalid value: "900m": must be at least 1`,
+		policies(`{"containerName":"c","oomMinBumpUp":"-1"}`):                                               at + `oomMinBumpUp: Invalid value: "-1": must not be negative`,
+		policies(`{"containerName":"c","memoryAggregationIntervalSeconds":0}`):                              at + `memoryAggregationIntervalSeconds: Invalid value: 0: must be at least 1`,
+		policies(`{"containerName":"c","memoryAggregationIntervalCount":-1}`):                               at + `memoryAggregationIntervalCount: Invalid value: -1: must be at least 1`,
+		policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Twice"}}}`):                           at + `startupBoost.cpu.type: Unsupported value: "Twice": supported values: "Factor", "Quantity"`,
+		policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Factor"}}}`):                          at + `startupBoost.cpu.factor: Required value: a boost of type Factor needs a factor, for example 2`,
+		`"updatePolicy":{"updateMode":"Off"},"startupBoost":{"cpu":{"type":"Quantity"}}`:                    `spec.startupBoost.cpu.quantity: Required value: a boost of type Quantity needs a quantity, for example 500m`,
+		policies(`{"containerName":"c","startupBoost":{"cpu":{}}}`):                                         at + `startupBoost.cpu.type: Required value: must be Factor or Quantity`,
+		policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Factor","factor":0}}}`):               at + `startupBoost.cpu.factor: Invalid value: 0: must be at least 1`,
+		`"updatePolicy":{"updateMode":"Off"},"startupBoost":{"cpu":{"type":"Quantity","quantity":"1500u"}}`: `spec.startupBoost.cpu.quantity: Invalid value: "1500u": must be a whole number of millicores, for example 250m`,
+		`"updatePolicy":{"updateMode":"Off"},"recommenders":[{"name":"a"},{"name":"b"}]`:                    `spec.recommenders: Too many: 2: must have at most 1 item`,
 	} {
 		errors, warnings := check(everything, spec, "")
 		require.Equal(t, []string{want}, errors, spec)
+		require.Empty(t, warnings, spec)
+	}
+}
+
+func TestTheLeastThatMakesSenseIsAllowed(t *testing.T) {
+	for _, spec := range []string{
+		`"updatePolicy":{"updateMode":"Off","minReplicas":1,"evictAfterOOMSeconds":1}`,
+		`"updatePolicy":{"updateMode":"Off"},"recommenders":[{"name":"a"}]`,
+		`"updatePolicy":{"updateMode":"Off"},"startupBoost":{}`,
+		`"updatePolicy":{"updateMode":"Off"},"startupBoost":{"cpu":{"type":"Factor","factor":1}}`,
+		`"updatePolicy":{"updateMode":"Off"},"startupBoost":{"cpu":{"type":"Quantity","quantity":"1m"}}`,
+		policies(`{"containerName":"c","mode":"Off"}`),
+		policies(`{"containerName":"c","mode":"Off","controlledValues":"RequestsOnly"}`),
+		policies(`{"containerName":"c","mode":"Auto","controlledValues":"RequestsAndLimits"}`),
+		policies(`{"containerName":"c","controlledResources":["cpu"]},{"containerName":"d","controlledResources":["memory"]}`),
+		policies(`{"containerName":"c","minAllowed":{"cpu":"1","memory":"1"},"maxAllowed":{"cpu":"1000m","memory":"1"}}`),
+		policies(`{"containerName":"c","maxAllowed":{"cpu":"0"}}`),
+		policies(`{"containerName":"c","minAllowed":{"example.com/gpu":"1500u"}}`),
+		policies(`{"containerName":"c","oomBumpUpRatio":"1","oomMinBumpUp":"0"}`),
+		policies(`{"containerName":"c","memoryAggregationIntervalSeconds":1,"memoryAggregationIntervalCount":1}`),
+	} {
+		errors, warnings := check(everything, spec, "")
+		require.Empty(t, errors, spec)
 		require.Empty(t, warnings, spec)
 	}
 }
@@ -77,6 +103,32 @@ func TestGatedFieldsAreRefusedUnlessTheOldObjectHasTheFeature(t *testing.T) {
 		require.Empty(t, errors)
 		errors, _ = check(everything, c.spec, "")
 		require.Empty(t, errors)
+	}
+}
+
+func TestEachFieldOfAFeatureNeedsItAndShowsThatAnObjectHasIt(t *testing.T) {
+	for gate, specs := range map[string][]string{
+		"PerVPAConfig": {
+			`"updatePolicy":{"updateMode":"Off","evictAfterOOMSeconds":5}`,
+			policies(`{"containerName":"c","oomBumpUpRatio":"1.5"}`),
+			policies(`{"containerName":"c","oomMinBumpUp":"1"}`),
+			policies(`{"containerName":"c","memoryAggregationIntervalSeconds":5}`),
+			policies(`{"containerName":"c","memoryAggregationIntervalCount":5}`),
+		},
+		"CPUStartupBoost": {
+			`"updatePolicy":{"updateMode":"Off"},"startupBoost":{"cpu":{"type":"Factor","factor":2}}`,
+			policies(`{"containerName":"c","startupBoost":{"cpu":{"type":"Factor","factor":2}}},{"containerName":"d"}`),
+		},
+	} {
+		for _, spec := range specs {
+			errors, _ := check(Config{}, spec, "")
+			require.Len(t, errors, 1, spec)
+			require.Contains(t, errors[0], "Forbidden: needs the alpha feature "+gate)
+			for _, old := range specs {
+				errors, _ = check(Config{}, spec, old)
+				require.Empty(t, errors, "%s after %s", spec, old)
+			}
+		}
 	}
 }
 
