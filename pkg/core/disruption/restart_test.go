@@ -113,6 +113,12 @@ func TestADisruptionBudgetMayCoverSeveralOwners(t *testing.T) {
 	require.Equal(t, []string{"ap0", "bp0"}, acts(of("a", "x"), of("b", "y")))
 	require.Equal(t, []string{"ap0"}, acts(of("a", "x", "y"), of("b", "y", "z"), of("c", "x")))
 	require.Equal(t, []string{"ap0", "bp0"}, acts(of("a"), of("b")), "without a budget the owner counts")
+	orphans := func(name string) present.VPA {
+		v := of(name)
+		v.Groups[0].Key = ""
+		return v
+	}
+	require.Equal(t, []string{"ap0", "bp0"}, acts(orphans("a"), orphans("b")), "pods without a known owner share nothing with those of another VPA")
 
 	evicting := of("b", "x")
 	evicting.Mode = present.Recreate
@@ -176,6 +182,16 @@ func TestARefusedRestartYields(t *testing.T) {
 		v.Pods[i].Containers[0].Current = v.Pods[i].Containers[0].After()
 	}
 	require.Empty(t, planned(v, memory, defaults(), noon.Add(time.Hour)).Memory.Protected, "there is nothing left to refuse")
+}
+
+// What the others have left of the budget must do for a pod that was refused before.
+func TestAPodThatYieldsGetsNoBudgetOfItsOwn(t *testing.T) {
+	v, memory := deployment(present.InPlaceOrRecreate, 3, pods(3, nil)...), past.Memory{}
+	memory.Protect("uid-p0", noon.Add(-time.Minute))
+	require.Equal(t, []string{"resize or evict p1: OutOfBounds", "skip p2: BudgetSpent", "skip p0: BudgetSpent"}, told(planned(v, memory, defaults(), noon)))
+	v.Pods[1].Containers[0].Current = v.Pods[1].Containers[0].After()
+	v.Pods[2].Containers[0].Current = v.Pods[2].Containers[0].After()
+	require.Equal(t, "resize or evict p0: OutOfBounds", told(planned(v, memory, defaults(), noon))[0])
 }
 
 // site is a cluster with real nodes: it carries resizes out after a while, restarts
