@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -333,6 +334,38 @@ func TestKillsThatAlwaysWaitDoNotKeepOthersFromBeingSaved(t *testing.T) {
 		vpas = append(vpas, b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)}))
 	}
 	require.Equal(t, 50, b.save(t, now(), vpas...).Written)
+}
+
+// What can be put off ends a few seconds after something more urgent came, and goes on
+// for as long as there is time where nothing does.
+func TestWhatWaitsEndsWhatCanBePutOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		waiting func() bool
+		written int
+	}{
+		"a kill waits":      {func() bool { return true }, 10},
+		"nothing waits":     {func() bool { return false }, 50},
+		"nothing ever does": {nil, 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench()
+				b.Contents = func(*feed.VPA, time.Time) map[string]checkpoint.Content {
+					time.Sleep(time.Second)
+					return map[string]checkpoint.Content{"x": content(1)}
+				}
+				b.Waiting = c.waiting
+				var vpas []*feed.VPA
+				for i := range 50 {
+					vpas = append(vpas, b.holds(strconv.Itoa(i), nil))
+				}
+				r := b.save(t, now(), vpas...)
+				require.NoError(t, r.Err)
+				require.InDelta(t, c.written, r.Written, 2)
+				require.Equal(t, 50, r.Written+r.Late)
+			})
+		})
+	}
 }
 
 func TestWhatFailsIsNotUrgentAnyMore(t *testing.T) {
