@@ -291,7 +291,7 @@ func vpaMatching(in matchingInput) (matchingOutput, error) {
 	finder := lookup.New(context.Background(), targets)
 	for _, v := range in.VPAs {
 		vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.Name, CreationTimestamp: metav1.NewTime(v.CreationTimestamp)}}
-		id := v.Namespace + "/" + v.Name
+		id := v.Name + "." + v.Namespace + "/v1" // of an API version of its own, so that its selector may be another
 		vpa.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: id, Kind: v.Target.Kind, Name: v.Target.Name}
 		vpa.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: v.UpdateMode}
 		if v.StartupBoost {

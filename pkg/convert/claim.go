@@ -1,8 +1,6 @@
 package convert
 
 import (
-	"strings"
-
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/ownership"
 )
@@ -16,8 +14,7 @@ func Claim(vpa *vpav1.VerticalPodAutoscaler) ownership.VPA {
 		Idle: Mode(vpa) == vpav1.UpdateModeOff && !HasBoost(vpa) && Unreadable(vpa) == "",
 	}
 	if ref := vpa.Spec.TargetRef; ref != nil {
-		claim.TargetKind, claim.TargetName = ref.Kind, ref.Name
-		claim.TargetGroup, _, _ = strings.Cut(ref.APIVersion, "/")
+		claim.TargetKind, claim.TargetName, claim.TargetVersion = ref.Kind, ref.Name, ref.APIVersion
 	}
 	return claim
 }

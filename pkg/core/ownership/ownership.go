@@ -10,7 +10,7 @@ import (
 type VPA struct {
 	Namespace, Name        string
 	TargetKind, TargetName string
-	TargetGroup            string // API group of the target
+	TargetVersion          string // API group and version of the target
 	Created                time.Time
 	Idle                   bool // mode Off without a startup boost: it changes no pod
 	// Selects tells whether the selector of the target matches a pod's labels.
@@ -28,9 +28,9 @@ type Pod struct {
 	ControllerKind, ControllerName string
 }
 
-// mostGroups is how many API groups the targets of one kind and name may be of. In real
+// mostVersions is how many API versions the targets of one kind and name may be of. In real
 // clusters it is one.
-const mostGroups = 8
+const mostVersions = 8
 
 // target is the key of the index. The API group is not part of it: the
 // reference VPA does not compare it either.
@@ -47,7 +47,7 @@ type Index struct {
 // claims are the VPAs of one target.
 type claims struct {
 	all []*VPA // strongest first
-	// strongest are those that can control a pod: the strongest of each API group. Anybody
+	// strongest are those that can control a pod: the strongest of each API version. Anybody
 	// can create any number of VPAs with one target, and for each pod these are asked.
 	strongest []VPA
 }
@@ -55,9 +55,9 @@ type claims struct {
 func (c *claims) choose() {
 	c.strongest = nil // callers may still have the list
 	for _, v := range c.all {
-		known := slices.ContainsFunc(c.strongest, func(s VPA) bool { return s.TargetGroup == v.TargetGroup })
+		known := slices.ContainsFunc(c.strongest, func(s VPA) bool { return s.TargetVersion == v.TargetVersion })
 		if v.Selects != nil && !known {
-			if c.strongest = append(c.strongest, *v); len(c.strongest) == mostGroups {
+			if c.strongest = append(c.strongest, *v); len(c.strongest) == mostVersions {
 				return
 			}
 		}

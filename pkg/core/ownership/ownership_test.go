@@ -58,7 +58,7 @@ func TestOnlyVPAsOfTheControllerCount(t *testing.T) {
 		"other namespace":  vpa("x", 0).with(func(v *VPA) { v.Namespace = "ns2" }),
 		"other target":     vpa("x", 0).with(func(v *VPA) { v.TargetName = "e" }),
 		"other kind":       vpa("x", 0).with(func(v *VPA) { v.TargetKind = "StatefulSet" }),
-		"other labels":     vpa("x", 0).with(func(v *VPA) { v.TargetGroup, v.Selects = "other", selects("b") }),
+		"other labels":     vpa("x", 0).with(func(v *VPA) { v.TargetVersion, v.Selects = "other", selects("b") }),
 		"unknown selector": vpa("x", 0).with(func(v *VPA) { v.Selects = nil }),
 	} {
 		require.Equal(t, "mine", controlling(t, pod, other, vpa("mine", 5)), name)
@@ -108,7 +108,7 @@ func TestOfVPAsWithOneTargetTheStrongestIsAsked(t *testing.T) {
 	asked := map[string]int{}
 	put := func(name, group string, days int, fits bool) {
 		x.Put(vpa(name, days).with(func(v *VPA) {
-			v.TargetGroup, v.Selects = group, func(map[string]string) bool { asked[name]++; return fits }
+			v.TargetVersion, v.Selects = group, func(map[string]string) bool { asked[name]++; return fits }
 		}))
 	}
 	for i := range 1000 {
@@ -129,5 +129,5 @@ func TestOfVPAsWithOneTargetTheStrongestIsAsked(t *testing.T) {
 	}
 	clear(asked)
 	x.Controlling(pod)
-	require.Len(t, asked, mostGroups)
+	require.Len(t, asked, mostVersions)
 }
