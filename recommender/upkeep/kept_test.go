@@ -26,6 +26,7 @@ import (
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/recommender/feed"
@@ -320,4 +321,96 @@ func TestOnlyWhatWouldFallIsSecured(t *testing.T) {
 	require.False(t, secured(), "a CPU target wavers by a bucket")
 	v.Uncapped = cpu(1081)
 	require.True(t, secured())
+}
+
+// While a history is short, a quarter of it at most is lost with the process.
+func TestAYoungHistoryIsSavedMoreOften(t *testing.T) {
+	b := newBench()
+	b.Interval = time.Hour
+	last := now()
+	writes := func(from, to int, young bool) (n int) {
+		for minute := from; minute < to; minute++ {
+			at := now().Add(time.Duration(minute) * time.Minute)
+			v := b.holds("web", map[string]checkpoint.Content{"x": content(minute + 1)})
+			if b.Save(t.Context(), []*feed.VPA{v}, Due, at, time.Minute).Written == 1 {
+				last = at
+				n++
+			}
+			if young {
+				require.LessOrEqual(t, at.Sub(last), at.Sub(now())/4, at)
+			}
+		}
+		return n
+	}
+	require.InDelta(t, 20, writes(0, 4*60, true), 3)
+	require.Equal(t, 4, writes(4*60, 8*60, false), "once per interval")
+}
+
+func TestAMemoryTargetOfARecipeWithMarginsWavers(t *testing.T) {
+	b := newBench()
+	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
+	secured := func(memory amount.Amount) bool {
+		v.Uncapped = map[string]amount.Resources{"x": (amount.Resources{}).With(amount.Memory, memory)}
+		v.Touch()
+		r := b.Secure(t.Context(), v, now())
+		return r.Written+r.Unchanged == 1
+	}
+	require.True(t, secured(1000))
+	require.False(t, secured(1000))
+	require.True(t, secured(1001))
+	v.Trails = map[string]*trail.Trail{}
+	require.False(t, secured(1021))
+	require.True(t, secured(1022))
+}
+
+// A target that was kept does not come from the history, so saving it does not secure it.
+func TestATargetThatWasKeptRisesWhenTheHistoryReachesIt(t *testing.T) {
+	b := newBench()
+	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
+	v.Uncapped = map[string]amount.Resources{"x": amount.Of(1000, 1000)}
+	v.Kept = map[string][amount.Kinds]bool{"x": {amount.CPU: true}}
+	secured := func() bool {
+		v.Touch()
+		r := b.Secure(t.Context(), v, now())
+		return r.Written+r.Unchanged == 1
+	}
+	require.True(t, secured(), "for its memory")
+	require.False(t, secured())
+	v.Kept = nil
+	require.True(t, secured())
+	require.False(t, secured())
+}
+
+func TestAVPAThatIsGoneChangesNothingForTheOthers(t *testing.T) {
+	b := newBench()
+	web, other := b.holds("web", map[string]checkpoint.Content{"x": content(1)}), b.holds("other", map[string]checkpoint.Content{"x": content(1)})
+	require.Equal(t, 2, b.save(t, now(), web, other).Written)
+	b.client.ClearActions()
+	for range 2 {
+		b.save(t, now(), web)
+	}
+	require.Empty(t, b.client.Actions())
+	require.Len(t, b.turns, 1)
+}
+
+func TestWhatIsUnchangedIsCounted(t *testing.T) {
+	k := newKeeping()
+	k.contents["web"] = map[string]checkpoint.Content{"a": content(1)}
+	count := func(what string) float64 { return testutil.ToFloat64(k.upkeep.Results.WithLabelValues(what)) }
+	k.upkeep.Save(t.Context(), All, now(), time.Minute)
+	require.NoError(t, k.cache.Add(k.stored(t, "web-a")))
+	v := k.upkeep.Model.Find("ns", "web")
+	v.Touch()
+	k.upkeep.Save(t.Context(), All, now(), time.Minute)
+	require.Equal(t, 1.0, count("unchanged"))
+	v.Uncapped = map[string]amount.Resources{"a": amount.Of(1000, 1000)}
+	v.Touch()
+	k.upkeep.Secure(t.Context(), v, now())
+	require.Equal(t, 2.0, count("unchanged"))
+	k.contents["web"] = map[string]checkpoint.Content{"a": content(2)}
+	v.Uncapped = map[string]amount.Resources{"a": amount.Of(2000, 2000)}
+	v.Touch()
+	k.upkeep.Secure(t.Context(), v, now())
+	require.Equal(t, 2.0, count("unchanged"))
+	require.Equal(t, 2.0, count("written"))
 }
