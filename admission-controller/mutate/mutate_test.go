@@ -256,6 +256,50 @@ func TestAPodIsCutToWhatAQuotaLeaves(t *testing.T) {
 	require.Greater(t, total, int64(1900))
 }
 
+// quotas is a namespace that has this much left for a pod.
+func quotas(pod *corev1.Pod, hard string) Namespace {
+	return Namespace{Room: quota.For(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
+}
+
+func TestAContainerWithoutRequestIsCutToItsLowerBoundAtMost(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("c", "", ""))
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=500m memory=300Mi"))
+	vpa.Status.Recommendation.ContainerRecommendations[0].LowerBound = testkit.List("cpu=200m")
+	for hard, want := range map[string]string{"cpu=300m": "300m", "cpu=100m": "200m"} {
+		m, err := Config{}.Patch(pod, vpa, quotas(pod, hard))
+		require.NoError(t, err)
+		got := apply(t, pod, m.Patch).Spec.Containers[0].Resources
+		require.Equal(t, want, got.Requests.Cpu().String(), hard)
+		require.Equal(t, "300Mi", got.Requests.Memory().String(), hard)
+		require.Len(t, m.Warnings, 1)
+	}
+}
+
+func TestABoostIsCutToTheOwnRequestAtMost(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
+	vpa := testkit.VPA("v") // which recommends nothing yet
+	vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(10))}}
+	for hard, want := range map[string]string{"cpu=2": "1", "cpu=400m": "400m", "cpu=50m": "100m"} {
+		m, err := Config{Boost: true}.Patch(pod, vpa, quotas(pod, hard))
+		require.NoError(t, err)
+		got := apply(t, pod, m.Patch)
+		require.Equal(t, want, got.Spec.Containers[0].Resources.Requests.Cpu().String(), hard)
+		require.JSONEq(t, `{"requests":{"cpu":"100m"},"limits":{}}`, got.Annotations["vpaCpuStartupBoost/c"], "the updater takes it back")
+	}
+}
+
+func TestTheAnnotationTellsEachCutOnce(t *testing.T) {
+	pod := testkit.Pod("p", testkit.Container("c", "", ""))
+	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=100m memory=100Mi"),
+		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", MinAllowed: testkit.List("cpu=200m"), MaxAllowed: testkit.List("memory=50Mi")}))
+	m, err := Config{}.Patch(pod, vpa, Namespace{})
+	require.NoError(t, err)
+	require.Contains(t, m.Patch, patch.Add("/spec/containers/0/resources", map[string]string{}), "it has none that requests could be added to")
+	require.Equal(t, "Pod resources updated by v: container 0: cpu capped to minAllowed, memory capped to maxAllowed, cpu request, memory request",
+		apply(t, pod, m.Patch).Annotations[convert.UpdatesAnnotation])
+	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: memory cut from 100Mi to 50Mi to fit maxAllowed"}, m.Warnings)
+}
+
 // slowdown is how many times slower the race detector makes us; see race_test.go.
 var slowdown = 1
 
