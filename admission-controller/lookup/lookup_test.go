@@ -102,6 +102,26 @@ func TestOfSeveralVPAsTheOneThatControlsIsFound(t *testing.T) {
 	}
 }
 
+func TestTheNextVPAControlsWhenTheOneThatDidIsGone(t *testing.T) {
+	f := New(t.Context(), &cluster{})
+	first, second := testkit.VPA("a"), testkit.VPA("b")
+	f.Put(first)
+	f.Put(second)
+	got, err := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+	require.NoError(t, err)
+	gone, left := first, second
+	if got == second {
+		gone, left = second, first
+	}
+	f.Remove(cache.MetaObjectToName(gone))
+	got, err = f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+	require.NoError(t, err)
+	require.Same(t, left, got)
+	require.True(t, f.Serves(testkit.Namespace))
+	f.Remove(cache.MetaObjectToName(left))
+	require.False(t, f.Serves(testkit.Namespace))
+}
+
 // Nobody asks for the pods of a VPA that changes none.
 func TestTheTargetOfAnIdleVPAIsNotRead(t *testing.T) {
 	var wanted []target.Key
@@ -143,11 +163,13 @@ func TestAPodWithoutVPAInItsNamespaceCostsNothing(t *testing.T) {
 }
 
 func TestAnOwnerThatIsNotKnownYetIsLookedUpAgain(t *testing.T) {
-	f := New(t.Context(), &cluster{failures: 2})
+	late := &cluster{failures: 2}
+	f := New(t.Context(), late)
 	f.Put(testkit.VPA("v"))
 	got, err := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
 	require.NoError(t, err)
 	require.NotNil(t, got)
+	require.Equal(t, 3, late.calls, "and no more once it is known")
 
 	f = New(t.Context(), &cluster{failures: 100})
 	f.Put(testkit.VPA("v"))

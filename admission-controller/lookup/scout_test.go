@@ -49,8 +49,11 @@ func TestAScoutReadsEachWorkloadOnceAndMoreAtATime(t *testing.T) {
 		s.Want(target.Key{Name: "a"})
 		time.Sleep(1100 * time.Millisecond)
 		require.Equal(t, 2, times()["a"])
+		s.Want(target.Key{Name: "last"})
+		time.Sleep(100 * time.Millisecond)
 		stop()
 		<-ended
+		require.Equal(t, 1, times()["last"], "what is being read is read to its end")
 	})
 }
 
@@ -76,8 +79,9 @@ func TestAScoutIsBoundedAndFairToNamespaces(t *testing.T) {
 	}
 	require.Equal(t, []string{"greedy 0", "shop 0", "bank 0", "greedy 1", "shop 1", "bank 1", "greedy 2", "shop 2", "bank 2", "greedy 3"}, order)
 	left := 0
-	for _, ok := s.next(); ok; _, ok = s.next() {
+	for key, ok := s.next(); ok; key, ok = s.next() {
 		left++
+		require.NotEqual(t, fmt.Sprint(mostWaiting-1), key.Name, "the newest made room")
 	}
 	require.Equal(t, mostWaiting-10, left)
 	require.Empty(t, s.known)
