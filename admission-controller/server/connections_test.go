@@ -66,7 +66,7 @@ func TestWhichConnectionMakesRoom(t *testing.T) {
 		open := newConnections(4, 3, func(c *connection) { gone = append(gone, c.Conn.(titled).name) })
 		opened := map[string]*connection{}
 		dial := func(source, name string) {
-			opened[name] = open.add(titled{from{nil, source}, name})
+			opened[name] = open.add(titled{from{nil, source, len(opened)}, name})
 		}
 		state := func(name string, state http.ConnState) { open.changed(opened[name].Conn, state) }
 		dial("192.0.2.1", "reviews")

@@ -49,9 +49,10 @@ func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 type from struct {
 	net.Conn
 	source string
+	port   int // another for each connection
 }
 
-func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.source), Port: 1} }
+func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.source), Port: f.port} }
 
 // virtually runs a server in virtual time. Dial opens a TLS connection to it, whose
 // handshake is made with the first use.
@@ -77,8 +78,8 @@ func virtually(t *testing.T, config Config, use func(t *testing.T, dial func(sou
 		}()
 		use(t, func(source string) net.Conn {
 			near, far := net.Pipe()
-			p.connections <- from{far, source}
 			open = append(open, near)
+			p.connections <- from{far, source, len(open)}
 			return tls.Client(near, &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"})
 		})
 	})
