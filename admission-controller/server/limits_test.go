@@ -376,3 +376,34 @@ func TestABodyOfUnknownLengthIsRead(t *testing.T) {
 	require.EqualValues(t, 10, seen.Load())
 	require.Empty(t, r.causes)
 }
+
+// timed is a recorder that keeps how long steps took.
+type timed struct {
+	recorder
+	took map[string]time.Duration
+}
+
+func (r *timed) Step(step string, took time.Duration) { r.took[step] = took }
+
+// late is a body that comes after a while.
+type late struct {
+	io.Reader
+	after time.Duration
+}
+
+func (l *late) Read(p []byte) (int, error) {
+	time.Sleep(l.after)
+	l.after = 0
+	return l.Reader.Read(p)
+}
+
+func TestEachStepIsTimedForItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &timed{took: map[string]time.Duration{}}
+		h := New(Config{Recorder: r, Handlers: []Handler{pods(func() Answer { time.Sleep(time.Second); return Answer{} })}}).Handler(klog.Background())
+		request := httptest.NewRequest(http.MethodPost, "/", &late{strings.NewReader(review), 2 * time.Second})
+		request.Header.Set("Content-Type", "application/json")
+		h.ServeHTTP(httptest.NewRecorder(), request)
+		require.Equal(t, map[string]time.Duration{StepRead: 2 * time.Second, StepAdmit: time.Second, StepBuild: 0, StepWrite: 0, StepTotal: 3 * time.Second}, r.took)
+	})
+}
