@@ -288,7 +288,9 @@ func TestExpire(t *testing.T) {
 	s.newest = morning.Add(100 * day).UnixNano() // of others
 	require.Empty(t, s.Expire(morning.Add(8*day-1), yes))
 	require.Equal(t, []Series{2}, s.Expire(morning, func(x Series) bool { return x != 2 }))
+	version := s.Version(3)
 	require.Equal(t, []Series{1}, s.Expire(morning.Add(8*day), yes), "created 8 days ago and never sampled")
+	require.Greater(t, s.Version(3), version, "its history is another one now")
 	require.Empty(t, s.image(3).Memory.Weights, "a series that is fed is emptied")
 	fed := ContainerKey{"ns", "fed", "app"}
 	s.Observe(Sample{Container: fed, Kind: amount.Memory, At: morning.Add(day), Amount: 3 * mi})
