@@ -208,6 +208,9 @@ func TestTheLeastThatMakesSenseStays(t *testing.T) {
 	r := Rules{OOMRatio: 1, OOMMinBump: 1, Interval: time.Second, Count: 1}
 	require.Equal(t, r, r.Sound())
 	require.Equal(t, time.Second, r.Age())
+	for _, count := range []int64{0, -1} {
+		require.Equal(t, time.Hour, Rules{Interval: time.Hour, Count: count}.Age(), "history lasts for one interval at least")
+	}
 }
 
 func TestPodsWithEqualLabelsShareASeries(t *testing.T) {
