@@ -162,6 +162,13 @@ func TestAContainerWithoutRequestAddsNothingToTheSum(t *testing.T) {
 	require.Equal(t, some(1000, 0), got.Containers[0].Requests)
 }
 
+// Such a container gets a limit of its request, which is what counts.
+func TestALimitWithoutRequestFitsAPodMaximum(t *testing.T) {
+	got := fitOne(pair("c", 0, 500, 0, 0), same(250, 0), Default(), Ranges{Pod: Range{Max: some(300, 0)}})
+	require.Equal(t, some(250, 0), got.Requests)
+	require.Equal(t, some(250, 0), got.Limits)
+}
+
 // As in the reference VPA, which can exceed the minimum by a unit for each container.
 func TestCPUThatIsRaisedToAPodMinimumRoundsUp(t *testing.T) {
 	pod := Pod{[]Container{pair("a", 3, 0, 0, 0), pair("b", 4, 0, 0, 0)}}
