@@ -262,16 +262,18 @@ func quotas(pod *corev1.Pod, hard string) Namespace {
 }
 
 func TestAContainerWithoutRequestIsCutToItsLowerBoundAtMost(t *testing.T) {
-	pod := testkit.Pod("p", testkit.Container("c", "", ""))
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=500m memory=300Mi"))
 	vpa.Status.Recommendation.ContainerRecommendations[0].LowerBound = testkit.List("cpu=200m")
-	for hard, want := range map[string]string{"cpu=300m": "300m", "cpu=100m": "200m"} {
-		m, err := Config{}.Patch(pod, vpa, quotas(pod, hard))
-		require.NoError(t, err)
-		got := apply(t, pod, m.Patch).Spec.Containers[0].Resources
-		require.Equal(t, want, got.Requests.Cpu().String(), hard)
-		require.Equal(t, "300Mi", got.Requests.Memory().String(), hard)
-		require.Len(t, m.Warnings, 1)
+	for _, own := range []string{"", "cpu=0"} {
+		pod := testkit.Pod("p", testkit.Container("c", own, ""))
+		for hard, want := range map[string]string{"cpu=300m": "300m", "cpu=100m": "200m"} {
+			m, err := Config{}.Patch(pod, vpa, quotas(pod, hard))
+			require.NoError(t, err)
+			got := apply(t, pod, m.Patch).Spec.Containers[0].Resources
+			require.Equal(t, want, got.Requests.Cpu().String(), hard)
+			require.Equal(t, "300Mi", got.Requests.Memory().String(), hard)
+			require.Len(t, m.Warnings, 1)
+		}
 	}
 }
 
