@@ -118,7 +118,7 @@ func TestOfVPAsWithOneTargetTheStrongestIsAsked(t *testing.T) {
 	pod := Pod{Namespace: "default", ControllerKind: "Deployment", ControllerName: "d"}
 	chosen, found := x.Controlling(pod)
 	require.True(t, found)
-	require.Equal(t, "other", chosen.Name, "of another API group")
+	require.Equal(t, "other", chosen.Name, "of another API version")
 	require.Equal(t, map[string]int{"v0": 1, "other": 1}, asked)
 	clear(asked)
 	x.Remove("default", "v0")
