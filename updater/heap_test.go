@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/testkit/crowd"
 	"loadline.dev/loadline/updater/actuate"
@@ -32,7 +33,7 @@ func BenchmarkHeap(b *testing.B) {
 		caches := newCaches(config, clients)
 		require.NoError(b, caches.fill(ctx))
 		loop := newLoop(config.planning(), caches.reader(config), tally.New(prometheus.NewRegistry()))
-		loop.carrier, loop.capacity, loop.nodes = &actuate.Rehearsal{Out: discard{}}, caches.capacity(config), caches.pinning()
+		loop.carrier, loop.capacity, loop.nodes, loop.budgets = resting{&actuate.Rehearsal{Out: discard{}}}, caches.capacity(config), caches.pinning(), caches.disruptions()
 		loop.RunOnce(ctx, noon)
 		snapshot, err := loop.reader.Read(ctx, func(string) {})
 		require.NoError(b, err)
@@ -44,6 +45,11 @@ func BenchmarkHeap(b *testing.B) {
 		}
 	})
 }
+
+// resting does nothing, and remembers as little as what changes pods.
+type resting struct{ *actuate.Rehearsal }
+
+func (resting) LeftAlone([]disruption.Skip) {}
 
 // Cached pods have their labels, containers and amounts in common, so a change of
 // one in place would change others.

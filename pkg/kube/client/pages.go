@@ -99,7 +99,11 @@ func (f *factory) informer(kube kubernetes.Interface, object runtime.Object, res
 			return asks.WatchFuncWithContext(ctx, o)
 		},
 	}
-	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(tweaked, kube), object, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+	if _, ok := object.(*appsv1.ReplicaSet); ok { // there are many, and nobody lists those of a namespace
+		indexers = cache.Indexers{}
+	}
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(tweaked, kube), object, resync, indexers)
 }
 
 // paged reads lists in pages.
