@@ -113,8 +113,8 @@ type reviewer struct {
 	callers  Callers
 	log      klog.Logger
 	reads    func(body []byte) (*admissionv1.AdmissionRequest, error)
-	memory   *memory // of bodies above usualBody
-	answers  *budget // that are worked on
+	memory   *memory       // of bodies above usualBody
+	answers  chan struct{} // holds a value for each that is worked on
 	throttle throttle
 }
 
@@ -228,11 +228,12 @@ func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
 func (x *exchange) answer(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
 	if body != nil {
 		waiting, cancel := halfOf(ctx)
-		free := x.answers.take(waiting, 1)
-		cancel()
-		if free {
-			defer x.answers.give(1)
+		defer cancel()
+		select {
+		case x.answers <- struct{}{}:
+			defer func() { <-x.answers }()
 			return x.admit(ctx, body)
+		case <-waiting.Done():
 		}
 		x.about = excerpt.Head(body)
 	}

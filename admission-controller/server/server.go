@@ -81,7 +81,7 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 	})
 	mux.Handle("/", &reviewer{
 		handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log, reads: excerpt.Request,
-		memory: newMemory(largeBodies, MaxBody), answers: newBudget(answeredAtOnce),
+		memory: newMemory(largeBodies, MaxBody), answers: make(chan struct{}, answeredAtOnce),
 	})
 	return mux
 }
