@@ -47,6 +47,14 @@ func (p *pool[T]) add(d digest, value T) *part[T] {
 	return added
 }
 
+// share returns the part of a value whose digest is d, with one user more.
+func (p *pool[T]) share(d digest, value T) *part[T] {
+	if found := p.find(d); found != nil {
+		return found
+	}
+	return p.add(d, value)
+}
+
 // leave takes a user from a part, and reports whether that was the last one.
 func (p *pool[T]) leave(x *part[T]) (last bool) {
 	if x.users--; x.users > 0 {

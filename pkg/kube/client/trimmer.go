@@ -86,11 +86,7 @@ func (t *Trimmer) leave(amounts amounts) {
 func (t *Trimmer) shareWords(m map[string]string) *part[map[string]string] {
 	t.text = t.text[:0]
 	t.text.words(m)
-	d := t.text.digest()
-	if known := t.words.find(d); known != nil {
-		return known
-	}
-	return t.words.add(d, m)
+	return t.words.share(t.text.digest(), m)
 }
 
 func (t *Trimmer) shareKin(p *corev1.Pod) *part[kin] {
@@ -100,21 +96,13 @@ func (t *Trimmer) shareKin(p *corev1.Pod) *part[kin] {
 	t.text.owners(p.OwnerReferences)
 	t.text.word(p.Spec.PriorityClassName)
 	t.text.word(string(p.Status.QOSClass))
-	d := t.text.digest()
-	if known := t.kins.find(d); known != nil {
-		return known
-	}
-	return t.kins.add(d, kin{p.Namespace, p.Annotations, p.OwnerReferences, p.Spec.PriorityClassName, p.Status.QOSClass})
+	return t.kins.share(t.text.digest(), kin{p.Namespace, p.Annotations, p.OwnerReferences, p.Spec.PriorityClassName, p.Status.QOSClass})
 }
 
 func (t *Trimmer) shareList(list corev1.ResourceList) *part[corev1.ResourceList] {
 	t.text = t.text[:0]
 	t.text.list(list)
-	d := t.text.digest()
-	if known := t.lists.find(d); known != nil {
-		return known
-	}
-	return t.lists.add(d, list)
+	return t.lists.share(t.text.digest(), list)
 }
 
 // share replaces lists, and notes that they are used.
@@ -132,11 +120,7 @@ func (t *Trimmer) share(uses amounts, lists ...*corev1.ResourceList) amounts {
 func (t *Trimmer) sharePolicy(policy []corev1.ContainerResizePolicy) *part[[]corev1.ContainerResizePolicy] {
 	t.text = t.text[:0]
 	t.text.policy(policy)
-	d := t.text.digest()
-	if known := t.policies.find(d); known != nil {
-		return known
-	}
-	return t.policies.add(d, policy)
+	return t.policies.share(t.text.digest(), policy)
 }
 
 // shapeOf returns the digest of the containers of a pod, trimmed or not.
