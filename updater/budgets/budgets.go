@@ -109,10 +109,8 @@ func (r *Reader) Mark(v *disruption.View, plan []disruption.Action) {
 	}
 	for _, namespace := range slices.Sorted(maps.Keys(namespaces)) {
 		budgets, known := r.of(namespace)
-		pods, err := r.Pods.Pods(namespace).List(labels.Everything())
-		if err != nil {
-			budgets, known = nil, false
-		}
+		// A lister fails only if its index is missing, which is our own.
+		pods, _ := r.Pods.Pods(namespace).List(labels.Everything())
 		marks := make(map[string][]string, len(pods))
 		for _, pod := range pods {
 			marks[string(pod.UID)] = counting(budgets, known, pod)

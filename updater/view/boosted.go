@@ -69,10 +69,10 @@ func (r *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (Reading, boo
 		if ref := vpa.Spec.TargetRef; ref == nil || ref.Kind != top.Kind || ref.Name != top.Name {
 			continue
 		}
-		if convert.Claim(vpa).Idle {
+		c := convert.Claim(vpa)
+		if c.Idle {
 			continue
 		}
-		c := convert.Claim(vpa)
 		c.Selects = func(l map[string]string) bool {
 			selector, err := r.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
 			failed = errors.Join(failed, err)
