@@ -6,7 +6,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"runtime"
 	"runtime/debug"
@@ -14,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -171,18 +174,34 @@ func (g *gun) probe(ctx context.Context, _ int) (time.Duration, error) {
 	return g.ask(ctx, fmt.Appendf(nil, "GET /probe HTTP/1.1\r\nHost: %s\r\n\r\n", g.address), "OK")
 }
 
-// ask sends a request over a connection that is idle, or over a new one.
+// ask sends a request over a connection that is idle, or over a new one. As the API
+// server does, it asks again where the webhook closed the connection while it was idle.
 func (g *gun) ask(ctx context.Context, request []byte, expected string) (time.Duration, error) {
 	start := time.Now()
-	l, err := g.line(ctx)
+	for l := g.kept(); l != nil; l = g.kept() {
+		answer, err := l.exchange(request)
+		if closedIdle(err) {
+			continue
+		}
+		return g.check(l, answer, err, expected, time.Since(start))
+	}
+	l, err := g.dial(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if _, err := l.Write(request); err != nil {
-		return 0, err
-	}
-	answer, err := l.answer()
-	took := time.Since(start)
+	answer, err := l.exchange(request)
+	return g.check(l, answer, err, expected, time.Since(start))
+}
+
+// closedIdle reports whether an exchange failed because the other side had closed the
+// connection before it read the request.
+func closedIdle(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// check returns how long an exchange took if its answer is the expected one, and keeps
+// the connection.
+func (g *gun) check(l *line, answer []byte, err error, expected string, took time.Duration) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
@@ -195,6 +214,15 @@ func (g *gun) ask(ctx context.Context, request []byte, expected string) (time.Du
 	return took, nil
 }
 
+// exchange sends a request and reads its answer. An error of [io.EOF] says that the
+// other side closed the connection before it answered anything.
+func (l *line) exchange(request []byte) ([]byte, error) {
+	if _, err := l.Write(request); err != nil {
+		return nil, err
+	}
+	return l.answer()
+}
+
 // answer reads one answer with its header, and no more than is needed to find its end:
 // the time of reading counts.
 func (l *line) answer() ([]byte, error) {
@@ -203,6 +231,9 @@ func (l *line) answer() ([]byte, error) {
 			return nil, fmt.Errorf("an answer is longer than %d bytes: %s", len(l.buffer), l.buffer)
 		}
 		n, err := l.Read(l.buffer[read:])
+		if read > 0 && errors.Is(err, io.EOF) {
+			return nil, io.ErrUnexpectedEOF
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -223,10 +254,8 @@ func (l *line) answer() ([]byte, error) {
 	}
 }
 
-func (g *gun) line(ctx context.Context) (*line, error) {
-	if l := g.kept(); l != nil {
-		return l, nil
-	}
+// dial opens a connection.
+func (g *gun) dial(ctx context.Context) (*line, error) {
 	connection, err := (&tls.Dialer{Config: g.trust}).DialContext(ctx, "tcp", g.address)
 	if err != nil {
 		return nil, err
@@ -234,7 +263,8 @@ func (g *gun) line(ctx context.Context) (*line, error) {
 	return &line{Conn: connection.(*tls.Conn), buffer: make([]byte, longestAnswer)}, nil
 }
 
-// kept takes the connection that was used last out of those that are idle.
+// kept takes the connection that was used last out of those that are idle, nil if
+// there is none.
 func (g *gun) kept() *line {
 	g.mu.Lock()
 	defer g.mu.Unlock()
