@@ -17,7 +17,7 @@ import (
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/validate"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/lease"
 )
 
@@ -105,7 +105,7 @@ func (c *Config) registration() register.Config {
 func (c *Config) mutation() mutate.Config {
 	config := mutate.Config{Boost: c.Gates.CPUStartupBoost}
 	if c.MaxBoost.Given {
-		config.MaxBoost = convert.Amount(amount.CPU, c.MaxBoost.Value)
+		config.MaxBoost = convert.Amount(resources.CPU, c.MaxBoost.Value)
 	}
 	return config
 }

@@ -22,7 +22,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/e2e/harness"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
@@ -307,7 +307,7 @@ func recordedPatch(t *testing.T, ns string, c vectors.Case) {
 	}
 	config := mutate.Config{Boost: in.FeatureGates["CPUStartupBoost"]}
 	if in.MaxAllowedCPUBoost != nil {
-		config.MaxBoost = convert.Amount(amount.CPU, *in.MaxAllowedCPUBoost)
+		config.MaxBoost = convert.Amount(resources.CPU, *in.MaxAllowedCPUBoost)
 	}
 	in.Pod.Namespace = ns
 	for _, list := range [][]corev1.Container{in.Pod.Spec.Containers, in.Pod.Spec.InitContainers} {

@@ -19,9 +19,8 @@ import (
 	"loadline.dev/loadline/e2e/replay"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -300,21 +299,21 @@ func (l *lived) content(t *testing.T, last, now time.Time) checkpoint.Content {
 	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
 	require.NoError(t, err)
 	needs, config := book.For(l.recipe).Needs, usage.DefaultConfig()
-	store, known := usage.New(config), trail.New(needs)
+	store, known := usage.NewStore(config), trail.New(needs)
 	known.Limited(trail.Free) // those whose checkpoints are compared have no limit
-	known.Declare(convert.Amount(amount.Memory, resource.MustParse(l.Recording.MemoryRequest)))
+	known.Declare(convert.Amount(resources.Memory, resource.MustParse(l.Recording.MemoryRequest)))
 	key := usage.ContainerKey{Namespace: l.Pod.Namespace, Pod: l.Pod.Name, Container: replay.Container}
 	series, _ := store.Track(key, usage.SeriesKey{Namespace: key.Namespace, Container: key.Container}, l.Recording.Start)
 	for at := l.Recording.Start; !at.After(last); at = at.Add(replay.Minute) {
 		s, some := l.Recording.At(at)
 		require.True(t, some)
-		for k, use := range [amount.Kinds]*resource.Quantity{resource.NewScaledQuantity(s.Nanocores, resource.Nano), resource.NewQuantity(s.Bytes, resource.BinarySI)} {
-			a := convert.Amount(amount.Kind(k), *use)
-			require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: amount.Kind(k), At: at.UTC(), Amount: a}))
-			known.Observe(at, amount.Kind(k), a, 0)
+		for k, use := range [resources.Kinds]*resource.Quantity{resource.NewScaledQuantity(s.Nanocores, resource.Nano), resource.NewQuantity(s.Bytes, resource.BinarySI)} {
+			a := convert.Amount(resources.Kind(k), *use)
+			require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: resources.Kind(k), At: at.UTC(), Amount: a}))
+			known.Observe(at, resources.Kind(k), a, 0)
 		}
 	}
-	p := profile.New(config.Shape)
+	p := usage.NewProfile(config.Shape)
 	store.Profile(&p, series)
 	store.RemovePeaks(&p, now, series)
 	c := checkpoint.Content{Target: target.NewKey(l.Workload.Namespace, "apps/v1", "Deployment", l.Workload.Name), Image: p.Image(), Windows: map[string]usage.Window{}}

@@ -127,7 +127,7 @@ func (a *assembly) loop() (*Loop, error) {
 	}
 	pods := a.pods.Core().V1().Pods().Lister()
 	config := c.Aggregation.Store()
-	store := usage.New(config)
+	store := usage.NewStore(config)
 	model := feed.NewModel(feed.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Mention: a.keys.Mention})
 	if a.parts.origin.Attach != nil {
 		a.parts.origin.Attach(model)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -105,7 +105,7 @@ func runWith(t *testing.T, missing int32) (got past) {
 		require.Equal(t, 1, w.loop.Store.Len())
 		for series := range w.loop.Store.All() {
 			got.first, got.last, got.samples = w.loop.Store.Span(series)
-			p := profile.New(w.config.Aggregation.Store().Shape)
+			p := usage.NewProfile(w.config.Aggregation.Store().Shape)
 			w.loop.Store.Profile(&p, series)
 			image := p.Image().Memory
 			got.weight = image.Total / math.Exp2(w.now.Sub(image.Reference).Hours()/24)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/serving"
@@ -33,9 +33,9 @@ func BenchmarkHeap(b *testing.B) {
 				pod := c.Pod(i)
 				for n := range pod.Spec.Containers {
 					key := usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: pod.Spec.Containers[n].Name}
-					noise := amount.Amount(i*31+int(now.Unix())/60*17) % 97
-					yield(usage.Sample{Container: key, Kind: amount.CPU, At: now, Amount: 50 + 3*noise})
-					yield(usage.Sample{Container: key, Kind: amount.Memory, At: now, Amount: (200 + noise) << 20})
+					noise := resources.Amount(i*31+int(now.Unix())/60*17) % 97
+					yield(usage.Sample{Container: key, Kind: resources.CPU, At: now, Amount: 50 + 3*noise})
+					yield(usage.Sample{Container: key, Kind: resources.Memory, At: now, Amount: (200 + noise) << 20})
 				}
 			}
 			return nil

@@ -16,7 +16,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/status"
@@ -349,7 +349,7 @@ func TestHistoryThatIsKeptForEverDoesNotExpireAtOnce(t *testing.T) {
 	v := aVPA("web", "web", time.Hour)
 	v.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
 		{ContainerName: "*", MemoryAggregationIntervalCount: new(int64(1 << 62))}}}
-	past := profile.New(profile.NewShape(24*time.Hour, 24*time.Hour))
+	past := usage.NewProfile(usage.NewProfileShape(24*time.Hour, 24*time.Hour))
 	past.AddCPU(0.5, start().Add(-time.Hour))
 	old := &vpav1.VerticalPodAutoscalerCheckpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-old"},
 		Spec:   vpav1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: "web", ContainerName: "old"},

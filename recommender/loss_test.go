@@ -16,7 +16,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -234,7 +234,7 @@ func TestOurClockMayJumpADayEitherWay(t *testing.T) {
 			require.Equal(t, before, w.memory("web"))
 			peak, end, open := w.loop.Store.Peak(containerKey("web-1", "a"))
 			require.True(t, open)
-			require.Equal(t, amount.Amount(900<<20), peak)
+			require.Equal(t, resources.Amount(900<<20), peak)
 			require.Less(t, end.Sub(actual), 24*time.Hour)
 			w.loop.Close(t.Context(), actual)
 			taken := w.checkpoint("web-a").Status.TotalSamplesCount

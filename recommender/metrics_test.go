@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/quality"
@@ -31,17 +31,17 @@ func touch(m *metrics) {
 	m.recipes.WithLabelValues("x", "x").Set(1)
 	m.execution.WithLabelValues("x").Observe(1)
 	m.prometheusDuration.WithLabelValues("x", "x").Observe(1)
-	model := feed.NewModel(feed.Config{Store: usage.New(usage.DefaultConfig())})
+	model := feed.NewModel(feed.Config{Store: usage.NewStore(usage.DefaultConfig())})
 	model.PutPod(aPod("p", "web", "a"), start())
 	model.SyncVPAs([]feed.Observed{{Object: aVPA("v", "web", 0), Selector: labels.Everything()}}, start())
 	linked := model.Find("ns", "v")
-	linked.Uncapped = map[string]amount.Resources{"a": amount.Of(5, 5)}
-	m.quality.Changed(linked, "a", amount.Of(9, 9))
+	linked.Uncapped = map[string]resources.List{"a": resources.Of(5, 5)}
+	m.quality.Changed(linked, "a", resources.Of(9, 9))
 	// A container with a recommendation, above and below its usage, and one
 	// without.
-	v := &feed.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Uncapped: map[string]amount.Resources{"a": amount.Of(5, 5)}}
-	for k := range amount.Kind(amount.Kinds) {
-		for _, used := range []amount.Amount{1, 9} {
+	v := &feed.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Uncapped: map[string]resources.List{"a": resources.Of(5, 5)}}
+	for k := range resources.Kind(resources.Kinds) {
+		for _, used := range []resources.Amount{1, 9} {
 			m.quality.Observe(v, usage.ContainerKey{Container: "a"}, k, used, false)
 		}
 		m.quality.Observe(v, usage.ContainerKey{Container: "b"}, k, 1, false)
@@ -50,7 +50,7 @@ func touch(m *metrics) {
 
 // touchWorkloads does so with the metrics of each workload.
 func touchWorkloads(w *quality.Workloads) {
-	store := usage.New(usage.DefaultConfig())
+	store := usage.NewStore(usage.DefaultConfig())
 	model := feed.NewModel(feed.Config{Store: store})
 	for _, cpu := range []string{"1", "2"} {
 		object := aVPA("v", "web", 0)
@@ -59,7 +59,7 @@ func touchWorkloads(w *quality.Workloads) {
 		model.SyncVPAs([]feed.Observed{{Object: object}}, start())
 		w.Follow(model, store, start())
 	}
-	w.Observe(model.Find("ns", "v"), "a", amount.CPU, 1)
+	w.Observe(model.Find("ns", "v"), "a", resources.CPU, 1)
 }
 
 func TestMetricsAreFrozen(t *testing.T) {

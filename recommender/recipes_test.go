@@ -17,9 +17,9 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/contender"
 	"loadline.dev/loadline/pkg/core/cookbook"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/recipe"
@@ -63,12 +63,12 @@ func (w *world) life(from, to int) {
 }
 
 // usageAt is restless: bursts of CPU, memory with a rhythm and one spike.
-func usageAt(m int) (cpu, mib amount.Amount) {
-	cpu = 200 + amount.Amount(m*7919%300)
+func usageAt(m int) (cpu, mib resources.Amount) {
+	cpu = 200 + resources.Amount(m*7919%300)
 	if m%97 < 5 {
 		cpu *= 4
 	}
-	mib = 600 + amount.Amount(100*math.Sin(float64(m)/200)) + amount.Amount(m*104729%50)
+	mib = 600 + resources.Amount(100*math.Sin(float64(m)/200)) + resources.Amount(m*104729%50)
 	if m == 700 {
 		mib = 1400
 	}
@@ -99,13 +99,13 @@ func TestTheBacktesterRecommendsWhatTheRecommenderDoes(t *testing.T) {
 			made, err := cookbook.Parse(name)
 			require.NoError(t, err)
 			replayed := contender.NewCluster(w.config.Aggregation.Store(), &made.Recipe, made.Minimum, start())
-			current := amount.Of(300, 256<<20)
+			current := resources.Of(300, 256<<20)
 			for m := range 60 * 5 {
 				cpu, mib := usageAt(m + 600)
 				w.uses("web-1", "a", cpu, mib)
 				w.passes(1)
-				replayed.Observe(w.now, amount.CPU, cpu, 750)
-				replayed.Observe(w.now, amount.Memory, mib<<20, 0)
+				replayed.Observe(w.now, resources.CPU, cpu, 750)
+				replayed.Observe(w.now, resources.Memory, mib<<20, 0)
 				want := replayed.Advise(w.now, current)
 				published := w.recommendations("web")
 				if want.Target.Empty() {
@@ -127,14 +127,14 @@ func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 	only, sizes := vpav1.ContainerControlledValuesRequestsOnly, map[string]int64{}
 	for _, c := range []struct {
 		name, request, limit string
-		declared             [2]amount.Amount // to the backtester: request and limit, 0 = none
+		declared             [2]resources.Amount // to the backtester: request and limit, 0 = none
 		controlled           *vpav1.ContainerControlledValues
 	}{
-		{name: "none", request: "256Mi", declared: [2]amount.Amount{256 << 20, 0}},
-		{name: "equal", request: "256Mi", limit: "256Mi", declared: [2]amount.Amount{1000, 1000}},
-		{name: "narrow", request: "104857601", limit: "115343361", declared: [2]amount.Amount{100 << 20, 110 << 20}},
-		{name: "twice", request: "256Mi", limit: "512Mi", declared: [2]amount.Amount{256 << 20, 512 << 20}},
-		{name: "stands still", request: "256Mi", limit: "256Mi", declared: [2]amount.Amount{256 << 20, 0}, controlled: &only},
+		{name: "none", request: "256Mi", declared: [2]resources.Amount{256 << 20, 0}},
+		{name: "equal", request: "256Mi", limit: "256Mi", declared: [2]resources.Amount{1000, 1000}},
+		{name: "narrow", request: "104857601", limit: "115343361", declared: [2]resources.Amount{100 << 20, 110 << 20}},
+		{name: "twice", request: "256Mi", limit: "512Mi", declared: [2]resources.Amount{256 << 20, 512 << 20}},
+		{name: "stands still", request: "256Mi", limit: "256Mi", declared: [2]resources.Amount{256 << 20, 0}, controlled: &only},
 	} {
 		pod, vpa := limited("750m"), asking("loadline")
 		r := &pod.Spec.Containers[0].Resources
@@ -156,9 +156,9 @@ func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 			cpu, mib := usageAt(m + 600)
 			w.uses("web-1", "a", cpu, mib)
 			w.passes(1)
-			replayed.Observe(w.now, amount.CPU, cpu, 750)
-			replayed.Observe(w.now, amount.Memory, mib<<20, 0)
-			got, want := convert.Bounds(w.recommendations("web")[0]), replayed.Advise(w.now, amount.Of(300, 256<<20))
+			replayed.Observe(w.now, resources.CPU, cpu, 750)
+			replayed.Observe(w.now, resources.Memory, mib<<20, 0)
+			got, want := convert.Bounds(w.recommendations("web")[0]), replayed.Advise(w.now, resources.Of(300, 256<<20))
 			require.Equal(t, want, got, "%s, minute %d: from the first pass on", c.name, m)
 		}
 		sizes[c.name] = w.memory("web")
@@ -175,7 +175,7 @@ func TestANewContainerKeepsItsRequestForAnHour(t *testing.T) {
 	w := begun(t, "loadline")
 	made, err := cookbook.Parse("loadline")
 	require.NoError(t, err)
-	replayed := contender.NewCluster(w.config.Aggregation.Store(), &made.Recipe, amount.Of(25, 1), start())
+	replayed := contender.NewCluster(w.config.Aggregation.Store(), &made.Recipe, resources.Of(25, 1), start())
 	replayed.Declare(256<<20, 0)
 	w.config.Estimate.PodMinMemory = 0
 	w.kill()
@@ -186,9 +186,9 @@ func TestANewContainerKeepsItsRequestForAnHour(t *testing.T) {
 			w.loop.Close(t.Context(), w.now)
 			w.kill()
 		}
-		replayed.Observe(w.now, amount.CPU, 300, 750)
-		replayed.Observe(w.now, amount.Memory, 100<<20, 0)
-		want := replayed.Advise(w.now, amount.Of(300, 256<<20)).Target.Value(amount.Memory)
+		replayed.Observe(w.now, resources.CPU, 300, 750)
+		replayed.Observe(w.now, resources.Memory, 100<<20, 0)
+		want := replayed.Advise(w.now, resources.Of(300, 256<<20)).Target.Value(resources.Memory)
 		require.Equal(t, int64(want), w.memory("web"), "minute %d", m)
 		require.Equal(t, m < 60, w.memory("web") >= 256<<20, "minute %d", m)
 	}
@@ -257,8 +257,8 @@ func TestTheBacktesterRecommendsTheSameAfterAKill(t *testing.T) {
 			w.uses("web-1", "a", 300, 200)
 			require.Eventually(t, func() bool {
 				w.passes(1)
-				replayed.Observe(w.now, amount.CPU, 300, 0)
-				replayed.Observe(w.now, amount.Memory, 200<<20, 0)
+				replayed.Observe(w.now, resources.CPU, 300, 0)
+				replayed.Observe(w.now, resources.Memory, 200<<20, 0)
 				return testutil.ToFloat64(w.metrics.ooms.WithLabelValues("taken")) == kills
 			}, time.Minute, time.Millisecond)
 		}
@@ -268,8 +268,8 @@ func TestTheBacktesterRecommendsTheSameAfterAKill(t *testing.T) {
 		both(1)
 		replayed.Killed(at, 256<<20, 0) // which it had until then
 		got := convert.Bounds(w.recommendations("web")[0])
-		require.Equal(t, replayed.Advise(w.now, amount.Of(0, 256<<20)).Target.Value(amount.Memory), got.Target.Value(amount.Memory), name)
-		require.GreaterOrEqual(t, got.Target.Value(amount.Memory), amount.Amount(256<<20), name)
+		require.Equal(t, replayed.Advise(w.now, resources.Of(0, 256<<20)).Target.Value(resources.Memory), got.Target.Value(resources.Memory), name)
+		require.GreaterOrEqual(t, got.Target.Value(resources.Memory), resources.Amount(256<<20), name)
 	}
 }
 
@@ -357,7 +357,7 @@ func TestTheAnnotationBackAndForth(t *testing.T) {
 
 	w.ask("loadline")
 	w.life(860, 870)
-	covered, _ := w.loop.Model.Find("ns", "web").Trails["a"].Covers(amount.Memory)
+	covered, _ := w.loop.Model.Find("ns", "web").Trails["a"].Covers(resources.Memory)
 	require.Equal(t, 209*time.Minute, covered, "from the first change on")
 
 	w.ask("vpa")
@@ -453,7 +453,7 @@ func TestASlipBeforeARestartDoesNotCostWhatIsKnown(t *testing.T) {
 	w.ask("loadline")
 	w.life(670, 680)
 	v := w.loop.Model.Find("ns", "web")
-	covered, _ := v.Trails["a"].Covers(amount.Memory)
+	covered, _ := v.Trails["a"].Covers(resources.Memory)
 	require.Equal(t, 84*time.Minute, covered, "from the first start on")
 	require.Empty(t, v.SavedTrails)
 }

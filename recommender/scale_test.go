@@ -20,9 +20,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
@@ -60,7 +59,7 @@ func newFleet(tb testing.TB, containers int) *fleet {
 	config := usage.DefaultConfig()
 	recipe, err := estimate.ForName("vpa", estimate.DefaultConfig())
 	require.NoError(tb, err)
-	f := &fleet{now: start(), store: usage.New(config), random: rand.New(rand.NewPCG(1, 2)), fresh: map[string]*vpav1.VerticalPodAutoscaler{}}
+	f := &fleet{now: start(), store: usage.NewStore(config), random: rand.New(rand.NewPCG(1, 2)), fresh: map[string]*vpav1.VerticalPodAutoscaler{}}
 	f.model = feed.NewModel(feed.Config{Store: f.store})
 	c := Default()
 	f.advisor = &advice.Advisor{Store: f.store, Shape: config.Shape, Recipe: recipe, Estimate: estimate.DefaultConfig(), Format: c.Output.Format()}
@@ -128,8 +127,8 @@ func (f *fleet) use(step time.Duration) {
 	for i, key := range f.keys {
 		noise := 1 + 0.1*f.random.NormFloat64()
 		usual := 1 + i%97
-		f.store.Observe(usage.Sample{Container: key, Kind: amount.CPU, At: f.now, Amount: amount.FromFloat(max(float64(10*usual)*noise, 0))})
-		f.store.Observe(usage.Sample{Container: key, Kind: amount.Memory, At: f.now, Amount: amount.FromFloat(max(float64(usual<<24)*noise, 0))})
+		f.store.Observe(usage.Sample{Container: key, Kind: resources.CPU, At: f.now, Amount: resources.FromFloat(max(float64(10*usual)*noise, 0))})
+		f.store.Observe(usage.Sample{Container: key, Kind: resources.Memory, At: f.now, Amount: resources.FromFloat(max(float64(usual<<24)*noise, 0))})
 	}
 }
 
@@ -167,7 +166,7 @@ func BenchmarkRecommendations(b *testing.B) {
 		vpas := f.model.VPAs()
 		b.Run("new", func(b *testing.B) {
 			b.ReportAllocs()
-			scratch := profile.New(f.advisor.Shape)
+			scratch := usage.NewProfile(f.advisor.Shape)
 			for b.Loop() {
 				for _, v := range vpas {
 					f.advisor.Advise(v, f.advisor.Estimates(v, &scratch, nil))
@@ -219,7 +218,7 @@ func BenchmarkWritesPerPass(b *testing.B) {
 				f.pass(b)
 			}
 			last := map[string][]status.Recommended{}
-			scratch := profile.New(f.advisor.Shape)
+			scratch := usage.NewProfile(f.advisor.Shape)
 			writes, reference := 0, 0
 			for b.Loop() {
 				f.use(time.Minute)

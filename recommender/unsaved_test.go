@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -31,7 +31,7 @@ func TestATargetThatCannotBeSavedIsPublishedAndDoesNotFallAfterACrash(t *testing
 			refused := true
 			w.refuse(&refused)
 			w.uses("web-1", "a", 900, 2000)
-			w.use[containerKey("web-1", "a")] = [amount.Kinds]amount.Amount{amount.Amount(cpu), 2000 << 20}
+			w.use[containerKey("web-1", "a")] = [resources.Kinds]resources.Amount{resources.Amount(cpu), 2000 << 20}
 			w.passes(1)
 			raised := w.recommendations("web")[0].UncappedTarget
 			require.Greater(t, raised.Memory().Value(), saved, "a target that is too low kills pods")
@@ -86,7 +86,7 @@ func TestTheMarkOfWhatIsUnsavedGoesWithItsReason(t *testing.T) {
 
 // crashedUnsaved is a world that published a target which it could not save, and
 // was killed then. Now checkpoints can be written, and so much memory is used.
-func crashedUnsaved(t *testing.T, mib amount.Amount) (w *world, raised int64) {
+func crashedUnsaved(t *testing.T, mib resources.Amount) (w *world, raised int64) {
 	w = web(t)
 	refused := true
 	w.refuse(&refused)

@@ -23,7 +23,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -45,7 +45,7 @@ type world struct {
 	loop    *Loop
 	now     time.Time
 
-	use   map[usage.ContainerKey][amount.Kinds]amount.Amount
+	use   map[usage.ContainerKey][resources.Kinds]resources.Amount
 	fails error
 	from  origin.Origin    // but w.samples are its samples
 	clock func() time.Time // of the program outside of passes; nil: that of the passes
@@ -53,7 +53,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
-	w := &world{t: t, config: Default(), now: start(), use: map[usage.ContainerKey][amount.Kinds]amount.Amount{}}
+	w := &world{t: t, config: Default(), now: start(), use: map[usage.ContainerKey][resources.Kinds]resources.Amount{}}
 	var kube, vpas []runtime.Object
 	for _, o := range objects {
 		switch o.(type) {
@@ -116,7 +116,7 @@ func (w *world) samples(_ context.Context, yield func(usage.Sample)) error {
 		now = w.clock()
 	}
 	for key, use := range w.use {
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			yield(usage.Sample{Container: key, Kind: k, At: now, Amount: use[k]})
 		}
 	}
@@ -124,8 +124,8 @@ func (w *world) samples(_ context.Context, yield func(usage.Sample)) error {
 }
 
 // uses sets what a container uses from now on, in millicores and MiB.
-func (w *world) uses(pod, container string, cpu, mib amount.Amount) {
-	w.use[containerKey(pod, container)] = [amount.Kinds]amount.Amount{cpu, mib << 20}
+func (w *world) uses(pod, container string, cpu, mib resources.Amount) {
+	w.use[containerKey(pod, container)] = [resources.Kinds]resources.Amount{cpu, mib << 20}
 }
 
 // passes makes n passes, a minute apart.

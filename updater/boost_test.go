@@ -18,7 +18,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/boost"
 )
@@ -204,8 +204,8 @@ func TestABoostIsTakenBackWithoutItsMemory(t *testing.T) {
 	memory := func(w *world) string { return w.pod("web-1-0").Spec.Containers[0].Resources.Limits.Memory().String() }
 	t.Run("in use", func(t *testing.T) {
 		w := newWorld(t, config, append(deployment(1, large), autoscaler(vpav1.UpdateModeInitial))...)
-		w.loop.carrier.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]amount.Amount, error) {
-			return map[string]amount.Amount{"app": 390 << 20}, nil
+		w.loop.carrier.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]resources.Amount, error) {
+			return map[string]resources.Amount{"app": 390 << 20}, nil
 		}
 		w.boosting(config)
 		w.awaitUnboosted("web-1-0")

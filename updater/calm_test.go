@@ -23,10 +23,10 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/updater/actuate"
 )
 
@@ -449,7 +449,7 @@ func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 	}
 	for name, c := range map[string]struct { // 200m and 200Mi are recommended, which is a limit of 400Mi
 		pod           func(*corev1.Pod)
-		used          amount.Amount
+		used          resources.Amount
 		request, want int64 // memory in MiB, rounded; 0: left alone
 	}{
 		"enough is left":                         {pod("200m", "1Gi", "2Gi"), 350 << 20, 200, 400},
@@ -460,9 +460,9 @@ func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 		"the node gave more than it should have": {pod("200m", "1Gi", "2Gi"), 3000 << 20, 0, 0},
 	} {
 		w := newWorld(t, Default(), append(deployment(2, c.pod), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-		w.loop.carrier.(*actuate.Cluster).Memory = func(_ context.Context, namespace, pod string) (map[string]amount.Amount, error) {
+		w.loop.carrier.(*actuate.Cluster).Memory = func(_ context.Context, namespace, pod string) (map[string]resources.Amount, error) {
 			require.Equal(t, "shop", namespace)
-			return map[string]amount.Amount{"app": c.used}, nil
+			return map[string]resources.Amount{"app": c.used}, nil
 		}
 		w.pass(noon)
 		if c.want == 0 {
@@ -478,7 +478,7 @@ func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 		require.Contains(t, strings.Join(w.told(), "\n"), actuate.EventResized, name)
 	}
 	w := newWorld(t, Default(), append(deployment(2, pod("200m", "1Gi", "2Gi")), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.loop.carrier.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]amount.Amount, error) {
+	w.loop.carrier.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]resources.Amount, error) {
 		return nil, errors.New("no metrics API")
 	}
 	w.pass(noon)

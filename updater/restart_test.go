@@ -18,8 +18,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/updater/actuate"
 )
 
@@ -173,12 +173,16 @@ func TestARefusedRestartHoldsNobody(t *testing.T) {
 func TestAPodThatCannotBeChangedHoldsNobody(t *testing.T) {
 	for name, c := range map[string]struct {
 		restarts bool
-		memory   func() (map[string]amount.Amount, error)
+		memory   func() (map[string]resources.Amount, error)
 		reason   string
 	}{
-		"in use, with a restart": {true, func() (map[string]amount.Amount, error) { return map[string]amount.Amount{"app": 2040 << 20}, nil }, "MemoryInUse"},
-		"in use":                 {false, func() (map[string]amount.Amount, error) { return map[string]amount.Amount{"app": 2040 << 20}, nil }, "MemoryInUse"},
-		"a panic":                {true, func() (map[string]amount.Amount, error) { panic("unforeseen") }, "Broken"},
+		"in use, with a restart": {true, func() (map[string]resources.Amount, error) {
+			return map[string]resources.Amount{"app": 2040 << 20}, nil
+		}, "MemoryInUse"},
+		"in use": {false, func() (map[string]resources.Amount, error) {
+			return map[string]resources.Amount{"app": 2040 << 20}, nil
+		}, "MemoryInUse"},
+		"a panic": {true, func() (map[string]resources.Amount, error) { panic("unforeseen") }, "Broken"},
 	} {
 		large := func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("200m", "1Gi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}}
@@ -188,11 +192,11 @@ func TestAPodThatCannotBeChangedHoldsNobody(t *testing.T) {
 		}
 		w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 		w.refuse("create", "pods/eviction", nil)
-		w.loop.carrier.(*actuate.Cluster).Memory = func(_ context.Context, _, pod string) (map[string]amount.Amount, error) {
+		w.loop.carrier.(*actuate.Cluster).Memory = func(_ context.Context, _, pod string) (map[string]resources.Amount, error) {
 			if pod == "web-1-0" {
 				return c.memory()
 			}
-			return map[string]amount.Amount{"app": 1 << 20}, nil
+			return map[string]resources.Amount{"app": 1 << 20}, nil
 		}
 		w.pass(noon)
 		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", c.reason), name)

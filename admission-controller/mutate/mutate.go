@@ -10,15 +10,15 @@ import (
 	"loadline.dev/loadline/admission-controller/quota"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/patch"
 )
 
 // Config is what the command line decides about mutations.
 type Config struct {
-	Boost    bool          // startup boosts are applied
-	MaxBoost amount.Amount // most CPU of a boosted container in millicores; 0: no maximum
+	Boost    bool             // startup boosts are applied
+	MaxBoost resources.Amount // most CPU of a boosted container in millicores; 0: no maximum
 }
 
 // Mutation is what is done to one pod.
@@ -67,7 +67,7 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 // has its resources already.
 const (
 	fewSteps  = 3
-	stepsEach = 1 + 2*amount.Kinds
+	stepsEach = 1 + 2*resources.Kinds
 )
 
 // emptyObject is the value of steps that add an object; nobody writes to it.
@@ -79,7 +79,7 @@ type mutation struct {
 	pod    *corev1.Pod
 	vpa    *vpav1.VerticalPodAutoscaler
 	ranges convert.LimitRanges
-	given  map[string]amount.Bounds // what is recommended, by container
+	given  map[string]resources.Bounds // what is recommended, by container
 
 	steps    []patch.Operation
 	updates  strings.Builder // what vpaUpdates tells; empty: nothing was changed
@@ -122,8 +122,8 @@ func (m *mutation) sizes(room quota.Room) ([]size, error) {
 	if room != (quota.Room{}) {
 		least := policy.Fit(current, least(current, m.given), rules, m.ranges.Ranges).Containers
 		for i := range least {
-			if sizes[i].boosted && !least[i].Requests.Has(amount.CPU) {
-				least[i].Requests = least[i].Requests.With(amount.CPU, current.Containers[i].Requests.Value(amount.CPU))
+			if sizes[i].boosted && !least[i].Requests.Has(resources.CPU) {
+				least[i].Requests = least[i].Requests.With(resources.CPU, current.Containers[i].Requests.Value(resources.CPU))
 			}
 		}
 		var changes []quota.Change
@@ -137,7 +137,7 @@ func (m *mutation) sizes(room quota.Room) ([]size, error) {
 }
 
 // recommendation is that of the VPA; in mode Off there is none.
-func (m *mutation) recommendation() map[string]amount.Bounds {
+func (m *mutation) recommendation() map[string]resources.Bounds {
 	if convert.Mode(m.vpa) == vpav1.UpdateModeOff {
 		return nil
 	}
@@ -146,14 +146,14 @@ func (m *mutation) recommendation() map[string]amount.Bounds {
 
 // least is the recommendation that leaves the pod as it is: its own requests or,
 // where it has none, the lower bound.
-func least(current policy.Pod, recommendation map[string]amount.Bounds) map[string]amount.Bounds {
-	kept := make(map[string]amount.Bounds, len(recommendation))
+func least(current policy.Pod, recommendation map[string]resources.Bounds) map[string]resources.Bounds {
+	kept := make(map[string]resources.Bounds, len(recommendation))
 	for _, c := range current.Containers {
 		b, ok := recommendation[c.Name]
 		if !ok {
 			continue
 		}
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if own, ok := c.Requests.Get(k); ok && own > 0 && b.Target.Has(k) {
 				b.Target = b.Target.With(k, own)
 			} else if lower, ok := b.Lower.Get(k); ok && b.Target.Has(k) {
@@ -208,20 +208,20 @@ func (m *mutation) container(i int, fitted size, sizes corev1.ResourceRequiremen
 
 // The notes about what is written, by kind.
 var (
-	requestNotes = [amount.Kinds]string{amount.CPU: "cpu request", amount.Memory: "memory request"}
-	limitNotes   = [amount.Kinds]string{amount.CPU: "cpu limit", amount.Memory: "memory limit"}
+	requestNotes = [resources.Kinds]string{resources.CPU: "cpu request", resources.Memory: "memory request"}
+	limitNotes   = [resources.Kinds]string{resources.CPU: "cpu limit", resources.Memory: "memory limit"}
 )
 
 // list adds the steps for the requests or the limits of one container, and the
 // notes that tell of them.
-func (m *mutation) list(path string, present, sizes corev1.ResourceList, notes [amount.Kinds]string) {
+func (m *mutation) list(path string, present, sizes corev1.ResourceList, notes [resources.Kinds]string) {
 	if len(sizes) == 0 {
 		return
 	}
 	if present == nil {
 		m.add(path, emptyObject)
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if q, ok := sizes[convert.ResourceName(k)]; ok {
 			m.add(path+"/"+k.String(), q.String())
 			m.note(notes[k])
@@ -265,7 +265,7 @@ func (m *mutation) notes(fitted policy.Fitted) {
 			}
 		}
 	}
-	var cut [amount.Kinds]policy.Reason // the last of a kind is the one that decided
+	var cut [resources.Kinds]policy.Reason // the last of a kind is the one that decided
 	for _, n := range fitted.Notes {
 		switch {
 		case n.Refused():
@@ -274,7 +274,7 @@ func (m *mutation) notes(fitted policy.Fitted) {
 			cut[n.Kind] = n.Reason
 		}
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		from, to := m.given[fitted.Name].Target.Value(k), fitted.Bounds.Target.Value(k)
 		if cut[k] != 0 && to < from {
 			was, is := convert.Quantity(k, from), convert.Quantity(k, to)

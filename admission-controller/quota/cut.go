@@ -3,16 +3,16 @@ package quota
 import (
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/portion"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Change is what became of one kind of one container.
 type Change struct {
 	Container string
-	Kind      amount.Kind
-	From, To  amount.Amount // request; equal if no cut makes the pod fit
+	Kind      resources.Kind
+	From, To  resources.Amount // request; equal if no cut makes the pod fit
 }
 
 // Cut returns what the containers of a pod get: what is wanted if it fits, else
@@ -25,7 +25,7 @@ func (r Room) Cut(pod policy.Pod, least, wanted []policy.Fitted) ([]policy.Fitte
 	}
 	cut := slices.Clone(wanted)
 	var changes []Change
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		share := r.share(pod, least, wanted, k)
 		if share == portion.Whole {
 			continue
@@ -49,9 +49,9 @@ func (r Room) Cut(pod policy.Pod, least, wanted []policy.Fitted) ([]policy.Fitte
 
 // share returns the largest part of the way from least to wanted that fits, and
 // -1 if not even least does.
-func (r Room) share(pod policy.Pod, least, wanted []policy.Fitted, k amount.Kind) amount.Amount {
-	fits := func(share amount.Amount) bool {
-		var requests, limits amount.Amount
+func (r Room) share(pod policy.Pod, least, wanted []policy.Fitted, k resources.Kind) resources.Amount {
+	fits := func(share resources.Amount) bool {
+		var requests, limits resources.Amount
 		for i, c := range pod.Containers {
 			request, most := max(c.Requests.Value(k), 0), max(c.Limits.Value(k), 0)
 			gets := toward(least[i], wanted[i], k, share)
@@ -71,7 +71,7 @@ func (r Room) share(pod policy.Pod, least, wanted []policy.Fitted, k amount.Kind
 	if !fits(0) {
 		return -1
 	}
-	low, high := amount.Amount(0), portion.Whole // fits, and does not
+	low, high := resources.Amount(0), portion.Whole // fits, and does not
 	for high-low > 1 {
 		if middle := (low + high) / 2; fits(middle) {
 			low = middle
@@ -82,14 +82,14 @@ func (r Room) share(pod policy.Pod, least, wanted []policy.Fitted, k amount.Kind
 	return low
 }
 
-func within(sum amount.Amount, room amount.Resources, k amount.Kind) bool {
+func within(sum resources.Amount, room resources.List, k resources.Kind) bool {
 	most, bounded := room.Get(k)
 	return !bounded || sum <= most
 }
 
 // toward returns what a container gets that goes a share of the way from least to
 // wanted. One for which no more is wanted than the least does not move.
-func toward(least, wanted policy.Fitted, k amount.Kind, share amount.Amount) policy.Fitted {
+func toward(least, wanted policy.Fitted, k resources.Kind, share resources.Amount) policy.Fitted {
 	low, ok := least.Requests.Get(k)
 	if !ok || wanted.Requests.Value(k) <= low {
 		return wanted

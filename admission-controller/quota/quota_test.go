@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -30,7 +30,7 @@ func TestRoomIsWhatTheTightestQuotaLeaves(t *testing.T) {
 		quotaOf("cpu=4 limits.cpu=8 pods=10", "cpu=1 limits.cpu=9"),
 		quotaOf("requests.cpu=2500m requests.memory=1Gi", "requests.cpu=100m"),
 	})
-	require.Equal(t, Room{Requests: amount.Of(2400, 1<<30), Limits: amount.Resources{}.With(amount.CPU, 0)}, got)
+	require.Equal(t, Room{Requests: resources.Of(2400, 1<<30), Limits: resources.List{}.With(resources.CPU, 0)}, got)
 	require.Equal(t, Room{}, For(pod, nil))
 
 	always := corev1.ContainerRestartPolicyAlways
@@ -39,7 +39,7 @@ func TestRoomIsWhatTheTightestQuotaLeaves(t *testing.T) {
 	pod.Spec.InitContainers = []corev1.Container{sidecar, testkit.Container("init", "cpu=2", "")}
 	pod.Spec.Overhead = testkit.List("cpu=100m")
 	got = For(pod, []*corev1.ResourceQuota{quotaOf("cpu=1", "")})
-	require.Equal(t, amount.Amount(600), got.Requests.Value(amount.CPU))
+	require.Equal(t, resources.Amount(600), got.Requests.Value(resources.CPU))
 }
 
 func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
@@ -72,20 +72,20 @@ func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
 }
 
 func TestWhatIsWantedIsCutInProportion(t *testing.T) {
-	pod := policy.Pod{Containers: []policy.Container{{Name: "a"}, {Name: "b"}, {Name: "plain", Requests: amount.Of(100, 0)}}}
-	fitted := func(name string, request, limit amount.Amount) policy.Fitted {
-		var r amount.Resources
-		return policy.Fitted{Name: name, Requests: r.With(amount.CPU, request), Limits: r.With(amount.CPU, limit)}
+	pod := policy.Pod{Containers: []policy.Container{{Name: "a"}, {Name: "b"}, {Name: "plain", Requests: resources.Of(100, 0)}}}
+	fitted := func(name string, request, limit resources.Amount) policy.Fitted {
+		var r resources.List
+		return policy.Fitted{Name: name, Requests: r.With(resources.CPU, request), Limits: r.With(resources.CPU, limit)}
 	}
 	least := []policy.Fitted{fitted("a", 100, 200), fitted("b", 100, 100), {Name: "plain"}}
 	wanted := []policy.Fitted{fitted("a", 500, 1000), fitted("b", 300, 300), {Name: "plain"}}
-	room := func(requests, limits amount.Amount) Room {
-		var r amount.Resources
-		return Room{r.With(amount.CPU, requests), r.With(amount.CPU, limits)}
+	room := func(requests, limits resources.Amount) Room {
+		var r resources.List
+		return Room{r.With(resources.CPU, requests), r.With(resources.CPU, limits)}
 	}
 	got, changes := room(600, 5000).Cut(pod, least, wanted)
 	require.Equal(t, []policy.Fitted{fitted("a", 300, 600), fitted("b", 200, 200), {Name: "plain"}}, got)
-	require.Equal(t, []Change{{"a", amount.CPU, 500, 300}, {"b", amount.CPU, 300, 200}}, changes)
+	require.Equal(t, []Change{{"a", resources.CPU, 500, 300}, {"b", resources.CPU, 300, 200}}, changes)
 
 	got, _ = room(5000, 800).Cut(pod, least, wanted)
 	require.Equal(t, []policy.Fitted{fitted("a", 300, 600), fitted("b", 200, 200), {Name: "plain"}}, got, "limits count, too")
@@ -96,7 +96,7 @@ func TestWhatIsWantedIsCutInProportion(t *testing.T) {
 
 	got, changes = room(250, 5000).Cut(pod, least, wanted)
 	require.Equal(t, least, got)
-	require.Equal(t, []Change{{"a", amount.CPU, 100, 100}, {"b", amount.CPU, 100, 100}}, changes)
+	require.Equal(t, []Change{{"a", resources.CPU, 100, 100}, {"b", resources.CPU, 100, 100}}, changes)
 
 	smaller := []policy.Fitted{fitted("a", 50, 100), fitted("b", 300, 300), {Name: "plain"}}
 	got, _ = room(300, 5000).Cut(pod, least, smaller)
@@ -106,28 +106,28 @@ func TestWhatIsWantedIsCutInProportion(t *testing.T) {
 
 func TestACutFitsWheneverTheLeastDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		value := func(label string, most int64) amount.Amount {
-			return amount.Amount(rapid.Int64Range(0, most).Draw(t, label))
+		value := func(label string, most int64) resources.Amount {
+			return resources.Amount(rapid.Int64Range(0, most).Draw(t, label))
 		}
 		var pod policy.Pod
 		var least, wanted []policy.Fitted
-		var sum amount.Amount
+		var sum resources.Amount
 		for range rapid.IntRange(1, 4).Draw(t, "containers") {
 			low, more := value("low", 1<<40), value("more", 1<<40)
 			sum += low
 			pod.Containers = append(pod.Containers, policy.Container{})
-			least = append(least, policy.Fitted{Requests: amount.Of(0, low)})
-			wanted = append(wanted, policy.Fitted{Requests: amount.Of(0, low+more)})
+			least = append(least, policy.Fitted{Requests: resources.Of(0, low)})
+			wanted = append(wanted, policy.Fitted{Requests: resources.Of(0, low+more)})
 		}
-		room := Room{Requests: amount.Resources{}.With(amount.Memory, sum+value("room", 1<<41))}
+		room := Room{Requests: resources.List{}.With(resources.Memory, sum+value("room", 1<<41))}
 		got, _ := room.Cut(pod, least, wanted)
-		var total amount.Amount
+		var total resources.Amount
 		for i := range got {
-			request := got[i].Requests.Value(amount.Memory)
-			require.GreaterOrEqual(t, request, least[i].Requests.Value(amount.Memory))
-			require.LessOrEqual(t, request, wanted[i].Requests.Value(amount.Memory))
+			request := got[i].Requests.Value(resources.Memory)
+			require.GreaterOrEqual(t, request, least[i].Requests.Value(resources.Memory))
+			require.LessOrEqual(t, request, wanted[i].Requests.Value(resources.Memory))
 			total += request
 		}
-		require.LessOrEqual(t, total, room.Requests.Value(amount.Memory))
+		require.LessOrEqual(t, total, room.Requests.Value(resources.Memory))
 	})
 }

@@ -4,14 +4,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/scope"
 )
 
 // Room is what is left for the containers of one pod; a kind that is absent is
 // not bounded. The zero value bounds nothing.
 type Room struct {
-	Requests, Limits amount.Resources
+	Requests, Limits resources.List
 }
 
 // For returns what the quotas of a namespace leave for the ordinary containers of
@@ -37,8 +37,8 @@ func For(pod *corev1.Pod, quotas []*corev1.ResourceQuota) Room {
 }
 
 // tighter takes what a quota leaves where that is less than known.
-func tighter(known, left amount.Resources) amount.Resources {
-	for k := range amount.Kind(amount.Kinds) {
+func tighter(known, left resources.List) resources.List {
+	for k := range resources.Kind(resources.Kinds) {
 		a, bounded := left.Get(k)
 		if before, ok := known.Get(k); bounded && (!ok || a < before) {
 			known = known.With(k, max(a, 0))
@@ -48,9 +48,9 @@ func tighter(known, left amount.Resources) amount.Resources {
 }
 
 func (r Room) without(requests, limits corev1.ResourceList) Room {
-	take := func(room amount.Resources, list corev1.ResourceList) amount.Resources {
+	take := func(room resources.List, list corev1.ResourceList) resources.List {
 		used := convert.Resources(list)
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if left, ok := room.Get(k); ok {
 				room = room.With(k, max(left-used.Value(k), 0))
 			}

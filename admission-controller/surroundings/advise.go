@@ -5,8 +5,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -16,13 +16,13 @@ type View struct {
 	Others []*vpav1.VerticalPodAutoscaler
 	Scaled []Scaled
 	// Largest is the most that any node has of each kind; absent: not known.
-	Largest amount.Resources
+	Largest resources.List
 }
 
 // Scaled is a HorizontalPodAutoscaler on the target of the VPA.
 type Scaled struct {
 	Name string
-	On   [amount.Kinds]bool // resources whose usage it looks at
+	On   [resources.Kinds]bool // resources whose usage it looks at
 }
 
 // Bounds of advice: an API server shows 4 KiB of warnings.
@@ -45,7 +45,7 @@ func Advise(vpa *vpav1.VerticalPodAutoscaler, v View) (warnings []string) {
 	rules := convert.Rules(vpa)
 	if convert.Mode(vpa) != vpav1.UpdateModeOff {
 		for _, hpa := range v.Scaled[:min(len(v.Scaled), mostNamed)] {
-			for k := range amount.Kind(amount.Kinds) {
+			for k := range resources.Kind(resources.Kinds) {
 				if hpa.On[k] && controls(rules, k) {
 					warn("spec.targetRef: HorizontalPodAutoscaler %s scales %s on %s: the two can work against each other; leave %s out of controlledResources, or scale on something else", hpa.Name, key, k, k)
 				}
@@ -60,7 +60,7 @@ func Advise(vpa *vpav1.VerticalPodAutoscaler, v View) (warnings []string) {
 			break
 		}
 		least, most := convert.Resources(p.MinAllowed), convert.Resources(p.MaxAllowed)
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			largest, known := v.Largest.Get(k)
 			if !known {
 				continue
@@ -78,7 +78,7 @@ func Advise(vpa *vpav1.VerticalPodAutoscaler, v View) (warnings []string) {
 }
 
 // controls tells whether a VPA sizes a kind of any container.
-func controls(rules policy.Rules, k amount.Kind) bool {
+func controls(rules policy.Rules, k resources.Kind) bool {
 	does := func(r policy.Rule) bool { return !r.Off && r.Controlled[k] }
 	for _, e := range rules.Entries {
 		if does(e.Rule) {

@@ -27,7 +27,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -41,7 +41,7 @@ type Cluster struct {
 	Retry     time.Duration    // after something could not be read; 0: client.RetryForbidden
 
 	quotas  atomic.Pointer[quotas]
-	largest atomic.Pointer[amount.Resources]
+	largest atomic.Pointer[resources.List]
 	advised atomic.Int32  // VPAs that are asked about now
 	asked   atomic.Bool   // somebody needed the largest node since it was read
 	slots   chan struct{} // of lists; see lists
@@ -140,7 +140,7 @@ func (c *Cluster) followQuotas(ctx context.Context) {
 
 // readNodes finds the most that any node has of each kind.
 func (c *Cluster) readNodes(ctx context.Context) error {
-	var most amount.Resources
+	var most resources.List
 	for options := (metav1.ListOptions{Limit: nodesPage}); ; {
 		page, err := c.Kube.CoreV1().Nodes().List(ctx, options)
 		if err != nil {
@@ -148,7 +148,7 @@ func (c *Cluster) readNodes(ctx context.Context) error {
 		}
 		for i := range page.Items {
 			has := convert.Resources(page.Items[i].Status.Allocatable)
-			for k := range amount.Kind(amount.Kinds) {
+			for k := range resources.Kind(resources.Kinds) {
 				if a := has.Value(k); a > most.Value(k) {
 					most = most.With(k, a)
 				}
@@ -275,13 +275,13 @@ func (c *Cluster) lists() chan struct{} {
 
 // resourcesOf tells which resources an autoscaler looks at. Without metrics the
 // API server means CPU.
-func resourcesOf(metrics []autoscalingv2.MetricSpec) (on [amount.Kinds]bool) {
+func resourcesOf(metrics []autoscalingv2.MetricSpec) (on [resources.Kinds]bool) {
 	for _, m := range metrics {
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			name := convert.ResourceName(k)
 			on[k] = on[k] || m.Resource != nil && m.Resource.Name == name || m.ContainerResource != nil && m.ContainerResource.Name == name
 		}
 	}
-	on[amount.CPU] = on[amount.CPU] || len(metrics) == 0
+	on[resources.CPU] = on[resources.CPU] || len(metrics) == 0
 	return on
 }

@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/testkit"
@@ -45,8 +45,8 @@ func deployment(name string) func(*vpav1.VerticalPodAutoscaler) {
 func TestAdvice(t *testing.T) {
 	view := View{
 		Others:  []*vpav1.VerticalPodAutoscaler{testkit.VPA("older")},
-		Scaled:  []Scaled{{Name: "web-hpa", On: [amount.Kinds]bool{amount.CPU: true}}},
-		Largest: amount.Of(4000, 16<<30),
+		Scaled:  []Scaled{{Name: "web-hpa", On: [resources.Kinds]bool{resources.CPU: true}}},
+		Largest: resources.Of(4000, 16<<30),
 	}
 	const two = "spec.targetRef: VerticalPodAutoscaler older has the same target, Deployment web: only one of them can control its pods; delete one, or let it have another target"
 	vpa := testkit.VPA("v", deployment("web"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c",
@@ -68,10 +68,10 @@ func TestAdvice(t *testing.T) {
 
 // An answer about one VPA must not grow with what is around it.
 func TestAdviceIsShort(t *testing.T) {
-	view := View{Largest: amount.Of(4000, 16<<30)}
+	view := View{Largest: resources.Of(4000, 16<<30)}
 	for range 1000 {
 		view.Others = append(view.Others, testkit.VPA("older"))
-		view.Scaled = append(view.Scaled, Scaled{Name: "web-hpa", On: [amount.Kinds]bool{amount.CPU: true, amount.Memory: true}})
+		view.Scaled = append(view.Scaled, Scaled{Name: "web-hpa", On: [resources.Kinds]bool{resources.CPU: true, resources.Memory: true}})
 	}
 	var changes []func(*vpav1.VerticalPodAutoscaler)
 	for range 100 {
@@ -248,8 +248,8 @@ func TestATargetThatWasJustCreatedIsNotMissing(t *testing.T) {
 }
 
 func TestResourcesOfAutoscalers(t *testing.T) {
-	require.Equal(t, [amount.Kinds]bool{true, false}, resourcesOf(nil))
-	require.Equal(t, [amount.Kinds]bool{false, true}, resourcesOf([]autoscalingv2.MetricSpec{
+	require.Equal(t, [resources.Kinds]bool{true, false}, resourcesOf(nil))
+	require.Equal(t, [resources.Kinds]bool{false, true}, resourcesOf([]autoscalingv2.MetricSpec{
 		{Type: autoscalingv2.ExternalMetricSourceType},
 		{Type: autoscalingv2.ContainerResourceMetricSourceType, ContainerResource: &autoscalingv2.ContainerResourceMetricSource{Name: "memory"}},
 	}))

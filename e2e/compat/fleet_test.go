@@ -17,7 +17,7 @@ import (
 	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
 
 	"loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 )
@@ -150,7 +150,7 @@ func addToLoadline(l *loadline, pods []*corev1.Pod) {
 func (f fleet) tickLoadline(l *loadline, tick int) {
 	f.samples(tick, func(pod *event, container string, at time.Time, cpu, memory int64) {
 		key := usage.ContainerKey{Namespace: f.vpas[pod.vpa].namespace, Pod: pod.pod, Container: container}
-		l.store.Observe(usage.Sample{Container: key, Kind: amount.CPU, At: at, Amount: amount.Amount(cpu)})
-		l.store.Observe(usage.Sample{Container: key, Kind: amount.Memory, At: at, Amount: amount.Amount(memory)})
+		l.store.Observe(usage.Sample{Container: key, Kind: resources.CPU, At: at, Amount: resources.Amount(cpu)})
+		l.store.Observe(usage.Sample{Container: key, Kind: resources.Memory, At: at, Amount: resources.Amount(memory)})
 	})
 }

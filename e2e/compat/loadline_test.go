@@ -13,9 +13,8 @@ import (
 	"loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/advice"
 	"loadline.dev/loadline/recommender/feed"
@@ -28,7 +27,7 @@ type loadline struct {
 	store   *usage.Store
 	model   *feed.Model
 	advisor *advice.Advisor
-	scratch profile.Profile
+	scratch usage.Profile
 
 	// Of benchmarks: see connect.
 	observed  []feed.Observed
@@ -37,24 +36,24 @@ type loadline struct {
 }
 
 func newLoadline(t testing.TB, o options) *loadline {
-	config := usage.Config{
-		Shape: profile.NewShape(o.aggregation.CPUHistogramDecayHalfLife, o.aggregation.MemoryHistogramDecayHalfLife),
+	config := usage.StoreConfig{
+		Shape: usage.NewProfileShape(o.aggregation.CPUHistogramDecayHalfLife, o.aggregation.MemoryHistogramDecayHalfLife),
 		Rules: usage.Rules{
-			OOMRatio: o.aggregation.OOMBumpUpRatio, OOMMinBump: amount.FromFloat(o.aggregation.OOMMinBumpUp),
+			OOMRatio: o.aggregation.OOMBumpUpRatio, OOMMinBump: resources.FromFloat(o.aggregation.OOMMinBumpUp),
 			Interval: o.aggregation.MemoryAggregationIntervalDuration, Count: o.aggregation.MemoryAggregationIntervalCount,
 		},
 	}
 	e := estimate.Config{
-		Target:     [amount.Kinds]float64{o.estimate.TargetCPUPercentile, o.estimate.TargetMemoryPercentile},
-		Lower:      [amount.Kinds]float64{o.estimate.LowerBoundCPUPercentile, o.estimate.LowerBoundMemoryPercentile},
-		Upper:      [amount.Kinds]float64{o.estimate.UpperBoundCPUPercentile, o.estimate.UpperBoundMemoryPercentile},
+		Target:     [resources.Kinds]float64{o.estimate.TargetCPUPercentile, o.estimate.TargetMemoryPercentile},
+		Lower:      [resources.Kinds]float64{o.estimate.LowerBoundCPUPercentile, o.estimate.LowerBoundMemoryPercentile},
+		Upper:      [resources.Kinds]float64{o.estimate.UpperBoundCPUPercentile, o.estimate.UpperBoundMemoryPercentile},
 		Margin:     o.estimate.SafetyMarginFraction,
-		Confidence: [amount.Kinds]time.Duration{o.estimate.ConfidenceIntervalCPU, o.estimate.ConfidenceIntervalMemory},
+		Confidence: [resources.Kinds]time.Duration{o.estimate.ConfidenceIntervalCPU, o.estimate.ConfidenceIntervalMemory},
 		PodMinCPU:  o.estimate.PodMinCPUMillicores, PodMinMemory: o.estimate.PodMinMemoryMb,
 	}
 	recipe, err := estimate.ForName("vpa", e)
 	require.NoError(t, err)
-	store := usage.New(config)
+	store := usage.NewStore(config)
 	return &loadline{
 		store: store,
 		model: feed.NewModel(feed.Config{Store: store, PerVPA: true}),
@@ -63,16 +62,16 @@ func newLoadline(t testing.TB, o options) *loadline {
 			Format: convert.Format{CPUStep: int64(o.format.RoundCPUMillicores), MemoryStep: int64(o.format.RoundMemoryBytes), HumanizeMemory: o.format.HumanizeMemory},
 			Limits: postprocess.Limits{IntegerCPU: o.integerCPU, MaxAllowed: o.maxAllowed},
 		},
-		scratch: profile.New(config.Shape),
+		scratch: usage.NewProfile(config.Shape),
 	}
 }
 
 // kindOf is our name of a resource.
-func kindOf(r model.ResourceName) amount.Kind {
+func kindOf(r model.ResourceName) resources.Kind {
 	if r == model.ResourceCPU {
-		return amount.CPU
+		return resources.CPU
 	}
-	return amount.Memory
+	return resources.Memory
 }
 
 // take lets an event happen that is no pass and no restart.
@@ -89,10 +88,10 @@ func (l *loadline) take(begin, now time.Time, p vpaPlan, e event) {
 	case vanishes:
 		l.model.RemovePod(p.namespace, e.pod)
 	case uses:
-		l.store.Observe(usage.Sample{Container: container, Kind: kindOf(e.resource), At: begin.Add(e.sampled), Amount: amount.Amount(e.amount)})
+		l.store.Observe(usage.Sample{Container: container, Kind: kindOf(e.resource), At: begin.Add(e.sampled), Amount: resources.Amount(e.amount)})
 	case killed:
 		// Without limit and identity a kill counts as it does upstream.
-		l.store.ObserveOOM(usage.OOM{Container: container, At: begin.Add(e.sampled), Memory: amount.Amount(e.amount)})
+		l.store.ObserveOOM(usage.OOM{Container: container, At: begin.Add(e.sampled), Memory: resources.Amount(e.amount)})
 	}
 }
 
@@ -154,14 +153,14 @@ func (l *loadline) save(t *testing.T, plans []vpaPlan, now time.Time) checkpoint
 // load gives a VPA the histories of checkpoints.
 func (l *loadline) load(t *testing.T, p vpaPlan, saved checkpoints) {
 	v := l.model.Find(p.namespace, p.name)
-	v.Restored = map[string]*profile.Profile{}
+	v.Restored = map[string]*usage.Profile{}
 	for _, c := range saved {
 		if c.Namespace != p.namespace || c.Spec.VPAObjectName != p.name {
 			continue
 		}
 		image, err := checkpoint.Image(&through[v1.VerticalPodAutoscalerCheckpoint](t, c).Status)
 		require.NoError(t, err)
-		restored := profile.New(l.advisor.Shape)
+		restored := usage.NewProfile(l.advisor.Shape)
 		require.NoError(t, restored.Load(image))
 		v.Restored[c.Spec.ContainerName] = &restored
 	}

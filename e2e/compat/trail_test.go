@@ -11,9 +11,8 @@ import (
 
 	"loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/cookbook"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
@@ -26,15 +25,15 @@ import (
 func TestUpstreamReadsCheckpointsWithTrails(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	config := usage.DefaultConfig()
-	p := profile.New(config.Shape)
+	p := usage.NewProfile(config.Shape)
 	made, err := cookbook.Parse("loadline")
 	require.NoError(t, err)
 	known := trail.New(made.Needs)
 	for i := range 3 * 24 * 60 {
 		at := now.Add(time.Duration(i-3*24*60) * time.Minute)
 		p.AddCPU(0.3, at)
-		known.Observe(at, amount.CPU, 300, 0)
-		known.Observe(at, amount.Memory, 300<<20, 0)
+		known.Observe(at, resources.CPU, 300, 0)
+		known.Observe(at, resources.Memory, 300<<20, 0)
 	}
 	p.AddPeak(300<<20, now)
 	owner, own := checkpoint.Owner{Namespace: "ns", VPA: "web"}, target.Key{Namespace: "ns", Kind: "Deployment", Name: "web"}

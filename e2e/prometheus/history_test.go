@@ -19,9 +19,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/pkg/source/prometheus/live"
@@ -187,7 +186,7 @@ func recommendations(t *testing.T, model *feed.Model, store *usage.Store) map[st
 	advisor := &advice.Advisor{Store: store, Shape: shape, Recipe: recipe, Estimate: config, Format: convert.Format{CPUStep: 1, MemoryStep: 1}}
 	got := map[string][]status.Recommended{}
 	for _, v := range model.VPAs() {
-		scratch := profile.New(shape)
+		scratch := usage.NewProfile(shape)
 		got[v.Object.Name] = advisor.Advise(v, advisor.Estimates(v, &scratch, nil)).Containers
 	}
 	return got
@@ -197,7 +196,7 @@ func recommendations(t *testing.T, model *feed.Model, store *usage.Store) map[st
 // from a metrics API, tick by tick.
 func (w *world) live(t *testing.T) (*feed.Model, *usage.Store) {
 	t.Helper()
-	store := usage.New(usage.DefaultConfig())
+	store := usage.NewStore(usage.DefaultConfig())
 	model := feed.NewModel(feed.Config{Store: store})
 	model.SyncVPAs(vpas(t.Context()), w.end)
 	for _, p := range []*corev1.Pod{aPod(running, "app", "proxy"), aPod("db-0", "app"), aPod(gone, "app")} {
@@ -205,7 +204,7 @@ func (w *world) live(t *testing.T) (*feed.Model, *usage.Store) {
 	}
 	var samples []usage.Sample
 	for k, query := range []string{names().CPU(time.Hour), names().Memory()} {
-		samples = append(samples, w.whole(t, amount.Kind(k), query)...)
+		samples = append(samples, w.whole(t, resources.Kind(k), query)...)
 	}
 	slices.SortStableFunc(samples, func(a, b usage.Sample) int { return a.At.Compare(b.At) })
 	for _, s := range samples {
@@ -215,7 +214,7 @@ func (w *world) live(t *testing.T) (*feed.Model, *usage.Store) {
 }
 
 // whole asks without our client.
-func (w *world) whole(t *testing.T, k amount.Kind, query string) []usage.Sample {
+func (w *world) whole(t *testing.T, k resources.Kind, query string) []usage.Sample {
 	t.Helper()
 	form := url.Values{"query": {query}, "start": {fmt.Sprint(w.end.Add(-length).Unix())}, "end": {fmt.Sprint(w.end.Unix())}, "step": {"3600"}}
 	response, err := http.PostForm(w.address+"/api/v1/query_range", form)
@@ -236,10 +235,10 @@ func (w *world) whole(t *testing.T, k amount.Kind, query string) []usage.Sample 
 		for _, point := range series.Values {
 			value, err := strconv.ParseFloat(point[1].(string), 64)
 			require.NoError(t, err)
-			if k == amount.CPU {
+			if k == resources.CPU {
 				value *= 1000
 			}
-			samples = append(samples, usage.Sample{Container: key, Kind: k, At: time.Unix(int64(point[0].(float64)), 0).UTC(), Amount: amount.Amount(value)})
+			samples = append(samples, usage.Sample{Container: key, Kind: k, At: time.Unix(int64(point[0].(float64)), 0).UTC(), Amount: resources.Amount(value)})
 		}
 	}
 	w.known(t, k, samples)
@@ -247,7 +246,7 @@ func (w *world) whole(t *testing.T, k amount.Kind, query string) []usage.Sample 
 }
 
 // known checks the points of a pod that runs against what was filled in.
-func (w *world) known(t *testing.T, k amount.Kind, samples []usage.Sample) {
+func (w *world) known(t *testing.T, k resources.Kind, samples []usage.Sample) {
 	t.Helper()
 	c := w.containers[0]
 	n := 0
@@ -255,9 +254,9 @@ func (w *world) known(t *testing.T, k amount.Kind, samples []usage.Sample) {
 		if s.Container.Pod != c.pod || s.Container.Container != c.name {
 			continue
 		}
-		want := amount.Amount(c.bytes(w.hour(s.At)))
-		if k == amount.CPU {
-			want = amount.Amount(c.cores(w.hour(s.At)) * 1000)
+		want := resources.Amount(c.bytes(w.hour(s.At)))
+		if k == resources.CPU {
+			want = resources.Amount(c.cores(w.hour(s.At)) * 1000)
 		}
 		require.Equal(t, want, s.Amount, s.At)
 		n++
@@ -287,19 +286,19 @@ func TestHistoryGivesTheRecommendationOfTheSameSamplesLive(t *testing.T) {
 func TestLiveUsage(t *testing.T) {
 	w := newWorld(t)
 	source := &live.Source{Client: w.client(t), Usage: names(), Window: 15 * time.Minute}
-	got := map[usage.ContainerKey]map[amount.Kind]amount.Amount{}
+	got := map[usage.ContainerKey]map[resources.Kind]resources.Amount{}
 	require.NoError(t, source.Samples(t.Context(), func(s usage.Sample) {
 		require.WithinDuration(t, time.Now(), s.At, time.Minute)
 		if got[s.Container] == nil {
-			got[s.Container] = map[amount.Kind]amount.Amount{}
+			got[s.Container] = map[resources.Kind]resources.Amount{}
 		}
 		got[s.Container][s.Kind] = s.Amount
 	}))
-	want := map[usage.ContainerKey]map[amount.Kind]amount.Amount{}
+	want := map[usage.ContainerKey]map[resources.Kind]resources.Amount{}
 	for _, c := range w.containers {
 		if c.pod != gone {
-			want[usage.ContainerKey{Namespace: "ns", Pod: c.pod, Container: c.name}] = map[amount.Kind]amount.Amount{
-				amount.CPU: amount.Amount(c.cores(0) * 1000), amount.Memory: amount.Amount(c.bytes(0))}
+			want[usage.ContainerKey{Namespace: "ns", Pod: c.pod, Container: c.name}] = map[resources.Kind]resources.Amount{
+				resources.CPU: resources.Amount(c.cores(0) * 1000), resources.Memory: resources.Amount(c.bytes(0))}
 		}
 	}
 	require.Equal(t, want, got)

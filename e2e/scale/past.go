@@ -15,8 +15,7 @@ import (
 
 	"loadline.dev/loadline/e2e/harness"
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -54,9 +53,9 @@ func (l load) remember(ctx context.Context, cluster *harness.Cluster, o options)
 
 // replay returns what is known of a container after some pods have played the
 // recording from an offset on, for a span of time that ends at now.
-func (r recording) replay(pods int, offset, span time.Duration, now time.Time) profile.Image {
+func (r recording) replay(pods int, offset, span time.Duration, now time.Time) usage.ProfileImage {
 	config := usage.DefaultConfig()
-	store := usage.New(config)
+	store := usage.NewStore(config)
 	var series usage.Series
 	keys := make([]usage.ContainerKey, pods)
 	begin := now.Add(-span)
@@ -70,11 +69,11 @@ func (r recording) replay(pods int, offset, span time.Duration, now time.Time) p
 		// minute each time.
 		second := (int(offset/time.Second) + speed*(minute*60+minute%15)) % len(r.cpu)
 		for _, key := range keys {
-			store.Observe(usage.Sample{Container: key, Kind: amount.CPU, At: at, Amount: amount.FromFloat(r.cpu[second] * 1000)})
-			store.Observe(usage.Sample{Container: key, Kind: amount.Memory, At: at, Amount: amount.FromFloat(r.memory[second])})
+			store.Observe(usage.Sample{Container: key, Kind: resources.CPU, At: at, Amount: resources.FromFloat(r.cpu[second] * 1000)})
+			store.Observe(usage.Sample{Container: key, Kind: resources.Memory, At: at, Amount: resources.FromFloat(r.memory[second])})
 		}
 	}
-	known := profile.New(config.Shape)
+	known := usage.NewProfile(config.Shape)
 	store.Profile(&known, series)
 	store.RemovePeaks(&known, now, series)
 	return known.Image()

@@ -21,7 +21,7 @@ import (
 	"loadline.dev/loadline/admission-controller/validate"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/patch"
 	"loadline.dev/loadline/pkg/testkit/vectors"
@@ -134,7 +134,7 @@ func mutation(in mutationInput) (out mutationOutput, err error) {
 	}
 	config := mutate.Config{Boost: in.FeatureGates["CPUStartupBoost"]}
 	if in.MaxAllowedCPUBoost != nil {
-		config.MaxBoost = convert.Amount(amount.CPU, *in.MaxAllowedCPUBoost)
+		config.MaxBoost = convert.Amount(resources.CPU, *in.MaxAllowedCPUBoost)
 	}
 	mutation, err := config.Patch(&pod, &in.VPA, mutate.Namespace{Ranges: convert.Ranges(objects)})
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"loadline.dev/loadline/kubectl-loadline/proof"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/fleet"
 	"loadline.dev/loadline/pkg/core/backtest/score"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // The settings of the reference that are swept: the best of them is chosen with
@@ -32,28 +32,28 @@ const (
 // study is a plane in which recipes are compared with the reference.
 type study struct {
 	name       string
-	kind       amount.Kind
+	kind       resources.Kind
 	limit      string
 	candidates []string
 	planes     []fleet.Plane
 }
 
 var studies = [...]study{
-	{"CPU, no limit", amount.CPU, "none",
+	{"CPU, no limit", resources.CPU, "none",
 		[]string{"loadline", "loadline:cpu=calm-lean", "loadline:cpu=calm-safe", "loadline:cpu=tracking", "loadline:cpu=tracking-safe", "autopilot", "autopilot:models=ensemble"},
-		[]fleet.Plane{{Kind: amount.CPU, Cost: "slack_mean", Risk: "starved_work_mean"}, {Kind: amount.CPU, Cost: "slack", Risk: "starved_work"}}},
-	{"memory, limit 1.2 x request", amount.Memory, "1.2", memoryCandidates,
-		[]fleet.Plane{{Kind: amount.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, {Kind: amount.Memory, Cost: "slack_peak_mean", Risk: "oom_day_share"}}},
-	{"memory, limit equal to request", amount.Memory, "1", memoryCandidates,
-		[]fleet.Plane{{Kind: amount.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, {Kind: amount.Memory, Cost: fleet.ReservedFleet, Risk: "oom_day_share"}}},
+		[]fleet.Plane{{Kind: resources.CPU, Cost: "slack_mean", Risk: "starved_work_mean"}, {Kind: resources.CPU, Cost: "slack", Risk: "starved_work"}}},
+	{"memory, limit 1.2 x request", resources.Memory, "1.2", memoryCandidates,
+		[]fleet.Plane{{Kind: resources.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, {Kind: resources.Memory, Cost: "slack_peak_mean", Risk: "oom_day_share"}}},
+	{"memory, limit equal to request", resources.Memory, "1", memoryCandidates,
+		[]fleet.Plane{{Kind: resources.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, {Kind: resources.Memory, Cost: fleet.ReservedFleet, Risk: "oom_day_share"}}},
 }
 
 var memoryCandidates = []string{"loadline", "loadline:margin=0.1", "loadline:memory=lean", "loadline:memory=equal", "loadline:memory=safe", "autopilot", "autopilot:models=ensemble"}
 
 // sweep returns the recipe of the reference with all settings that are compared.
-func sweep(k amount.Kind) []string {
+func sweep(k resources.Kind) []string {
 	shares, margins := cpuShares, cpuMargins
-	if k == amount.Memory {
+	if k == resources.Memory {
 		shares, margins = memoryShares, memoryMargins
 	}
 	var all []string
@@ -77,7 +77,7 @@ func planes(recordings []string, part string, out io.Writer) error {
 			candidates = append(candidates, withFloors(name))
 		}
 		all := slices.Concat(candidates, best)
-		for _, name := range [amount.Kinds][]string{amount.CPU: calm, amount.Memory: twoPeak}[s.kind] {
+		for _, name := range [resources.Kinds][]string{resources.CPU: calm, resources.Memory: twoPeak}[s.kind] {
 			if !slices.Contains(all, name) {
 				all = append(all, name)
 			}
@@ -90,14 +90,14 @@ func planes(recordings []string, part string, out io.Writer) error {
 		seen.studies[i] = results
 	}
 	var err error
-	if seen.limited, err = replay(recordings, part, amount.CPU, "1", []string{standard, withFloors("loadline")}); err != nil {
+	if seen.limited, err = replay(recordings, part, resources.CPU, "1", []string{standard, withFloors("loadline")}); err != nil {
 		return err
 	}
 	seen.targets(out)
 	return nil
 }
 
-func replay(recordings []string, part string, k amount.Kind, limit string, recipes []string) ([]score.Result, error) {
+func replay(recordings []string, part string, k resources.Kind, limit string, recipes []string) ([]score.Result, error) {
 	c := proof.Default()
 	c.Baselines, c.Part, c.Kinds, c.Recipes = false, part, []string{k.String()}, recipes
 	c.CPULimit, c.MemoryLimit = limit, limit

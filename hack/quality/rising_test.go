@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/peak"
 	"loadline.dev/loadline/pkg/source/trace"
 )
@@ -34,7 +34,7 @@ func TestRisingMemoryIsSeldomTold(t *testing.T) {
 			peaks, before := &peak.Days{}, 0
 			hits := map[int64]bool{}
 			for i, at := range r.At {
-				peaks.Observe(at, r.Use[amount.Memory][i])
+				peaks.Observe(at, r.Use[resources.Memory][i])
 				day := int((at - r.At[0]) / int64(24*3600*1e9))
 				if day == before && i+1 < len(r.At) && i%72 != 0 { // every six hours
 					continue

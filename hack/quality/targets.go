@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/fleet"
 	"loadline.dev/loadline/pkg/core/backtest/score"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // evidence is what the targets are judged by.
@@ -63,14 +63,14 @@ func (e *evidence) targets(out io.Writer) {
 	fmt.Fprintf(out, "\n| class | containers | starved work of the reference | of ours | | OOM days of the reference | of ours | |\n|---|---|---|---|---|---|---|---|\n")
 	cpu, memory := lasting(e.studies[ofCPU], true), lasting(e.studies[ofMemory], true)
 	for _, class := range tape.Classes() {
-		a, n := risks(cpu, class, amount.CPU, "starved_work_mean")
-		b, _ := risks(memory, class, amount.Memory, "oom_day_share")
+		a, n := risks(cpu, class, resources.CPU, "starved_work_mean")
+		b, _ := risks(memory, class, resources.Memory, "oom_day_share")
 		if n > 0 {
 			fmt.Fprintf(out, "| %s | %d | %s | %s |\n", class, n, a, b)
 		}
 	}
 	for _, class := range tape.Classes() {
-		if cells, n := risks(cpu, class, amount.CPU, "starved_work_mean"); n > 0 && strings.Contains(cells, missed) {
+		if cells, n := risks(cpu, class, resources.CPU, "starved_work_mean"); n > 0 && strings.Contains(cells, missed) {
 			front(out, cpu, class)
 		}
 	}
@@ -86,7 +86,7 @@ func front(out io.Writer, results []score.Result, class tape.Class) {
 	}
 	var points []point
 	for _, s := range fleet.Summarise(results, false) {
-		if s.Class != class || s.Kind != amount.CPU {
+		if s.Class != class || s.Kind != resources.CPU {
 			continue
 		}
 		slack, _ := s.Figure("slack_mean")
@@ -111,14 +111,14 @@ const missed = "**missed**"
 
 func (e *evidence) cpu() []string {
 	long := lasting(e.studies[ofCPU], true)
-	best := sweep(amount.CPU)
-	mean, whole := fleet.Plane{Kind: amount.CPU, Cost: "slack_mean", Risk: "starved_work_mean"}, fleet.Plane{Kind: amount.CPU, Cost: "slack", Risk: "starved_work"}
-	changes, _ := figure(long, tracking, amount.CPU, "changes_per_day")
+	best := sweep(resources.CPU)
+	mean, whole := fleet.Plane{Kind: resources.CPU, Cost: "slack_mean", Risk: "starved_work_mean"}, fleet.Plane{Kind: resources.CPU, Cost: "slack", Risk: "starved_work"}
+	changes, _ := figure(long, tracking, resources.CPU, "changes_per_day")
 	quick := fmt.Sprintf("CPU tracking, %.3g [%.3g, %.3g] changes a day: slack at equal starved work", changes.Value, changes.Low, changes.High)
 	more, _ := pair(long, standard, ours).Difference("changes_per_day")
 	calmly := fmt.Sprintf("CPU calm, %+.2f [%+.2f, %+.2f] changes a day: starved work at the slack of the reference's default", more.Value, more.Low, more.High)
-	unserved, limited := figure(lasting(e.limited, true), ours, amount.CPU, "unserved_work")
-	theirs, _ := figure(lasting(e.limited, true), standard, amount.CPU, "unserved_work")
+	unserved, limited := figure(lasting(e.limited, true), ours, resources.CPU, "unserved_work")
+	theirs, _ := figure(lasting(e.limited, true), standard, resources.CPU, "unserved_work")
 	saved, both := pair(cold(long), ours, standard).Difference("slack_mean")
 	return []string{
 		target{"CPU calm: slack at equal starved work, per container, against the best of the reference", "16 % less", "11 %", 0.11}.row(fleet.AtEqualRisk(long, ours, best, mean)),
@@ -127,22 +127,22 @@ func (e *evidence) cpu() []string {
 		target{quick + ", fleet", "30 % less", "24 %", 0.24}.row(fleet.AtEqualRisk(long, tracking, best, whole)),
 		target{fmt.Sprintf("CPU with limit = request: work served (the reference: %.0f %%)", 100-100*theirs.Value), "99 %", "97 %", 0.97}.row(rest(unserved), limited),
 		target{"first 24 hours, CPU: slack, in points", "20 less", "15", 0.15}.row(saved, both),
-		target{"first 24 hours, CPU: starved work", "67 % less", "50 %", 0.50}.row(fleet.Less(cold(long), ours, standard, amount.CPU, "starved_work_mean")),
+		target{"first 24 hours, CPU: starved work", "67 % less", "50 %", 0.50}.row(fleet.Less(cold(long), ours, standard, resources.CPU, "starved_work_mean")),
 	}
 }
 
 // pair compares two candidates for CPU.
 func pair(results []score.Result, base, other string) *fleet.Pair {
-	p := fleet.Compare(results, base, other, amount.CPU)
+	p := fleet.Compare(results, base, other, resources.CPU)
 	return &p
 }
 
 func (e *evidence) memory() []string {
 	long, short, equal := lasting(e.studies[ofMemory], true), lasting(e.studies[ofMemory], false), lasting(e.studies[ofEqualLimits], true)
-	best := sweep(amount.Memory)
-	reserved, whole := fleet.Plane{Kind: amount.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, fleet.Plane{Kind: amount.Memory, Cost: fleet.ReservedFleet, Risk: "oom_day_share"}
-	slack, known := figure(short, ours, amount.Memory, "slack_mean")
-	theirs, _ := figure(short, standard, amount.Memory, "slack_mean")
+	best := sweep(resources.Memory)
+	reserved, whole := fleet.Plane{Kind: resources.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, fleet.Plane{Kind: resources.Memory, Cost: fleet.ReservedFleet, Risk: "oom_day_share"}
+	slack, known := figure(short, ours, resources.Memory, "slack_mean")
+	theirs, _ := figure(short, standard, resources.Memory, "slack_mean")
 	return []string{
 		target{"memory, limit 1.2 x: reserved at equal OOM days, against the best of the reference", "12 % less", "3 %", 0.03}.row(fleet.AtEqualRisk(long, ours, best, reserved)),
 		target{"memory, limit 1.2 x: OOM days at the memory of the reference's default", "38 % fewer", "15 %", 0.15}.row(fleet.AtEqualCost(long, standard, twoPeak, reserved)),
@@ -167,7 +167,7 @@ func cold(results []score.Result) []score.Result {
 }
 
 // figure returns a figure of all containers under one candidate.
-func figure(results []score.Result, candidate string, k amount.Kind, name string) (fleet.Figure, bool) {
+func figure(results []score.Result, candidate string, k resources.Kind, name string) (fleet.Figure, bool) {
 	for _, s := range fleet.Summarise(of(results, candidate), false) {
 		if s.Class == "" && s.Kind == k {
 			return s.Figure(name)
@@ -191,7 +191,7 @@ const worse = 0.05
 
 // risks returns the risk of a class of load under the reference and under ours, as
 // cells of a table, and how many containers it has.
-func risks(results []score.Result, class tape.Class, k amount.Kind, name string) (cells string, n int) {
+func risks(results []score.Result, class tape.Class, k resources.Kind, name string) (cells string, n int) {
 	var some []score.Result
 	for i := range results {
 		if results[i].Class == class {

@@ -7,10 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/fleet"
 	"loadline.dev/loadline/pkg/core/backtest/score"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // fared returns results of ten containers of a class that a candidate gave so much,
@@ -18,7 +18,7 @@ import (
 func fared(candidate string, class tape.Class, request, starved float64) []score.Result {
 	var all []score.Result
 	for c := range 10 {
-		r := score.Result{Candidate: candidate, Workload: fmt.Sprint(class, c), Class: class, Kind: amount.CPU}
+		r := score.Result{Candidate: candidate, Workload: fmt.Sprint(class, c), Class: class, Kind: resources.CPU}
 		r.Scored = score.Tally{Days: 1, Seconds: 1, Dates: 1, Reserved: request, Over: request - 10, Used: 10, StarvedWork: 10 * starved, Changes: 1}
 		r.Cold = r.Scored
 		all = append(all, r)
@@ -44,7 +44,7 @@ func TestTargetsSayWhatIsMissed(t *testing.T) {
 		e.studies[ofCPU] = append(e.studies[ofCPU], fared(one.candidate, tape.Steady, one.request, steady)...)
 	}
 	for _, class := range tape.Classes() { // settings of the reference that are swept and do not matter here
-		for _, name := range sweep(amount.CPU) {
+		for _, name := range sweep(resources.CPU) {
 			if name != withFloors("vpa:target-cpu=1,margin=0") && name != withFloors("vpa:target-cpu=0.5,margin=0") {
 				e.studies[ofCPU] = append(e.studies[ofCPU], fared(name, class, 1000, 0.5)...)
 			}

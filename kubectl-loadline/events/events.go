@@ -4,12 +4,12 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/backtest/score"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // What can happen in a replay.
@@ -47,14 +47,14 @@ type Event struct {
 // reporter is a replay.Witness that writes down what happens.
 type reporter struct {
 	common Event // what all events of the replay share
-	kind   amount.Kind
+	kind   resources.Kind
 	every  time.Duration // least time between two recommendations; 0 = only the last one counts
 	write  func(Event)
 
-	last    replay.Advice // latest recommendation
-	told    int64         // when one was written last
-	end     int64         // of the latest sample
-	request amount.Amount // in force at that
+	last    replay.Advice    // latest recommendation
+	told    int64            // when one was written last
+	end     int64            // of the latest sample
+	request resources.Amount // in force at that
 }
 
 // Sample implements replay.Witness.
@@ -87,7 +87,7 @@ func (r *reporter) Changed(c replay.Change) {
 // Killed implements replay.Witness.
 func (r *reporter) Killed(k replay.Kill) {
 	e := r.at(k.At, Killed)
-	e.Use, e.Limit = r.text(amount.FromFloat(k.Use)), r.text(k.Limit)
+	e.Use, e.Limit = r.text(resources.FromFloat(k.Use)), r.text(k.Limit)
 	r.write(e)
 }
 
@@ -95,7 +95,7 @@ func (r *reporter) Killed(k replay.Kill) {
 // the one before, nobody has asked for it yet.
 func (r *reporter) finish(a replay.Advisor, rule policy.Rule) {
 	if r.end > r.last.At {
-		current := amount.Resources{}.With(r.kind, r.request)
+		current := resources.List{}.With(r.kind, r.request)
 		r.last = replay.Advice{At: r.end, Bounds: policy.Cap(a.Advise(time.Unix(0, r.end).UTC(), current), rule)}
 	}
 	r.recommend()
@@ -120,7 +120,7 @@ func (r *reporter) at(at int64, what string) Event {
 	return e
 }
 
-func (r *reporter) text(a amount.Amount) string {
+func (r *reporter) text(a resources.Amount) string {
 	q := convert.Quantity(r.kind, a)
 	return q.String()
 }

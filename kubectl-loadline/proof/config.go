@@ -12,11 +12,11 @@ import (
 
 	"loadline.dev/loadline/kubectl-loadline/shelf"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/cookbook"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
 )
@@ -109,7 +109,7 @@ type plan struct {
 	candidates []backtest.Candidate
 	shelf      shelf.Shelf
 	pressure   bool // some recipe wants to know how long work waited for CPU
-	setup      [amount.Kinds]replay.Setup
+	setup      [resources.Kinds]replay.Setup
 }
 
 // plan returns all problems of the configuration joined.
@@ -127,19 +127,19 @@ func (c *Config) plan() (plan, error) {
 		flags.Check(slices.Contains(outputs, c.Output), "output", c.Output, "must be table, json, csv, html or events"),
 		flags.Check(slices.Contains([]string{"all", "tune", "report"}, c.Part), "part", c.Part, "must be all, tune or report"),
 		flags.Check(len(c.Kinds) > 0, "kinds", c.Kinds, "must be cpu, memory or both"))
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		p.setup[k] = base
 		p.setup[k].Sized[k] = true
 	}
-	problems = append(problems, p.setup[amount.CPU].Validate())
-	p.options = backtest.Options{Setup: func(k amount.Kind) replay.Setup { return p.setup[k] }, WarmUp: c.WarmUp}
+	problems = append(problems, p.setup[resources.CPU].Validate())
+	p.options = backtest.Options{Setup: func(k resources.Kind) replay.Setup { return p.setup[k] }, WarmUp: c.WarmUp}
 	for _, name := range c.Kinds {
-		k := slices.Index([]string{amount.CPU.String(), amount.Memory.String()}, name)
+		k := slices.Index([]string{resources.CPU.String(), resources.Memory.String()}, name)
 		if k < 0 {
 			problems = append(problems, flags.Problem("kinds", name, "must be cpu or memory"))
 			continue
 		}
-		p.options.Kinds = append(p.options.Kinds, amount.Kind(k))
+		p.options.Kinds = append(p.options.Kinds, resources.Kind(k))
 	}
 	var err error
 	p.candidates, p.pressure, err = c.candidates()
@@ -156,7 +156,7 @@ func (c *Config) plan() (plan, error) {
 
 func (c *Config) limits(s *replay.Setup) error {
 	var problems []error
-	for k, value := range [amount.Kinds]string{c.CPULimit, c.MemoryLimit} {
+	for k, value := range [resources.Kinds]string{c.CPULimit, c.MemoryLimit} {
 		factor, err := strconv.ParseFloat(value, 64)
 		switch {
 		case value == "none":
@@ -166,7 +166,7 @@ func (c *Config) limits(s *replay.Setup) error {
 		case err == nil && factor >= 1:
 			s.Limits[k] = replay.Limit{Policy: replay.Headroom, Factor: factor}
 		default:
-			problems = append(problems, flags.Problem(amount.Kind(k).String()+"-limit", value, "must be none, keep-ratio, or a number from 1 up"))
+			problems = append(problems, flags.Problem(resources.Kind(k).String()+"-limit", value, "must be none, keep-ratio, or a number from 1 up"))
 		}
 	}
 	return errors.Join(problems...)
@@ -184,16 +184,16 @@ func (c *Config) update(s *replay.Setup) error {
 
 func (c *Config) first(s *replay.Setup) error {
 	if c.FirstCPU.Given {
-		s.Flat = s.Flat.With(amount.CPU, convert.Amount(amount.CPU, c.FirstCPU.Value))
+		s.Flat = s.Flat.With(resources.CPU, convert.Amount(resources.CPU, c.FirstCPU.Value))
 	}
 	if c.FirstMemory.Given {
-		s.Flat = s.Flat.With(amount.Memory, convert.Amount(amount.Memory, c.FirstMemory.Value))
+		s.Flat = s.Flat.With(resources.Memory, convert.Amount(resources.Memory, c.FirstMemory.Value))
 	}
 	if c.MostCPU.Given {
-		s.Rule.Max = s.Rule.Max.With(amount.CPU, convert.Amount(amount.CPU, c.MostCPU.Value))
+		s.Rule.Max = s.Rule.Max.With(resources.CPU, convert.Amount(resources.CPU, c.MostCPU.Value))
 	}
 	if c.MostMemory.Given {
-		s.Rule.Max = s.Rule.Max.With(amount.Memory, convert.Amount(amount.Memory, c.MostMemory.Value))
+		s.Rule.Max = s.Rule.Max.With(resources.Memory, convert.Amount(resources.Memory, c.MostMemory.Value))
 	}
 	return errors.Join(c.FirstCPU.Check("first-cpu"), c.FirstMemory.Check("first-memory"), c.MostCPU.Check("max-cpu"), c.MostMemory.Check("max-memory"))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"loadline.dev/loadline/kubectl-loadline/report"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/flags"
 )
 
@@ -128,7 +128,7 @@ func (c *Config) write(out io.Writer, d *report.Document, charts []report.Chart)
 
 // describe tells what a result depends on besides the recordings.
 func (c *Config) describe(p plan) []report.Setting {
-	s := p.setup[amount.CPU]
+	s := p.setup[resources.CPU]
 	first := func(q flags.Quantity) string {
 		if q.Given {
 			return q.String()
@@ -139,8 +139,8 @@ func (c *Config) describe(p plan) []report.Setting {
 		{Name: "part", Value: c.Part},
 		{Name: "first cpu request", Value: first(c.FirstCPU)},
 		{Name: "first memory request", Value: first(c.FirstMemory)},
-		{Name: "cpu limit", Value: s.Limits[amount.CPU].String()},
-		{Name: "memory limit", Value: s.Limits[amount.Memory].String()},
+		{Name: "cpu limit", Value: s.Limits[resources.CPU].String()},
+		{Name: "memory limit", Value: s.Limits[resources.Memory].String()},
 		{Name: "work above the cpu limit", Value: map[bool]string{true: "carried", false: "dropped"}[c.Carry]},
 		{Name: "changes", Value: fmt.Sprintf("%s; outside of the bounds at once, within them %v after the last %s and from %g on", c.Mode,
 			s.Update.Planner.Lifetime, c.LifetimeFrom, s.Update.Planner.Threshold)},

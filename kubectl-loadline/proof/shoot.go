@@ -7,9 +7,9 @@ import (
 
 	"loadline.dev/loadline/kubectl-loadline/report"
 	"loadline.dev/loadline/kubectl-loadline/shelf"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // frames is how many points a chart has.
@@ -50,7 +50,7 @@ func shootOne(ctx context.Context, from shelf.Source, p plan, keys []report.Key,
 		if r == nil || problem != nil && !problem.Warning {
 			continue // it was told when the containers were scored
 		}
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			at := slices.Index(keys, keyOf(r, k))
 			if at < 0 {
 				continue
@@ -63,6 +63,6 @@ func shootOne(ctx context.Context, from shelf.Source, p plan, keys []report.Key,
 	}
 }
 
-func keyOf(r *tape.Recording, k amount.Kind) report.Key {
+func keyOf(r *tape.Recording, k resources.Kind) report.Key {
 	return report.Key{Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Kind: k}
 }

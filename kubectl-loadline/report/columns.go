@@ -7,8 +7,8 @@ import (
 	"math"
 	"strconv"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/fleet"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // column is one column of the rows.
@@ -195,7 +195,7 @@ func (d *Document) JSON(out io.Writer) error {
 		p := &d.Pairs[i]
 		file.Pairs = append(file.Pairs, pair{p.Base, p.Other, p.Kind.String(), p.Containers, figureOf(p.Reserved), figures(p.Differences)})
 	}
-	file.CPU, file.Memory = points(d.Fronts[amount.CPU]), points(d.Fronts[amount.Memory])
+	file.CPU, file.Memory = points(d.Fronts[resources.CPU]), points(d.Fronts[resources.Memory])
 	for _, c := range d.Costs {
 		file.Costs = append(file.Costs, cost{c.Candidate, number(c.CoreHours), number(c.GiBHours), c.Kills, c.Evictions, number(c.StarvedCoreHours), number(c.Total)})
 	}

@@ -4,9 +4,9 @@ import (
 	"sync"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/fleet"
 	"loadline.dev/loadline/pkg/core/backtest/score"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Setting is one thing that the result depends on.
@@ -21,7 +21,7 @@ type Document struct {
 	Rows     []Row
 	Cold     []fleet.Summary // of the warm-up
 	Scored   []fleet.Summary
-	Fronts   [amount.Kinds][]fleet.Point
+	Fronts   [resources.Kinds][]fleet.Point
 	Pairs    []fleet.Pair // every other candidate against the base
 	Costs    []fleet.Cost
 }
@@ -36,7 +36,7 @@ func New(results []score.Result, settings []Setting, base string) *Document {
 	apart.Go(func() { d.Scored = fleet.Summarise(results, false) })
 	apart.Go(func() { d.Pairs = pairs(results, base) })
 	apart.Wait()
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		d.Fronts[k] = fleet.Front(d.Scored, k)
 	}
 	for _, name := range candidates(results) {
@@ -48,7 +48,7 @@ func New(results []score.Result, settings []Setting, base string) *Document {
 // pairs compares every other candidate with the base.
 func pairs(results []score.Result, base string) []fleet.Pair {
 	var all []fleet.Pair
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		for _, name := range candidates(results) {
 			if name == base {
 				continue
@@ -106,8 +106,8 @@ type Row struct {
 }
 
 // scale is what an amount is divided by in a row.
-func scale(k amount.Kind) float64 {
-	if k == amount.CPU {
+func scale(k resources.Kind) float64 {
+	if k == resources.CPU {
 		return 1000
 	}
 	return 1
@@ -125,7 +125,7 @@ func row(r *score.Result) Row {
 		Changes: t.Changes, Evictions: t.Evictions, Churn: t.ChurnRate(), Reversals: t.ReversalShare(),
 		ConvergeSeconds: r.Near.Seconds, Converged: r.Near.Reached, RegretHours: hours(t.Regret()), Short: r.Short, Clipped: r.Clipped,
 	}
-	if r.Kind == amount.Memory {
+	if r.Kind == resources.Memory {
 		row.AboveRequest = t.StarvedShare()
 	} else {
 		row.Starved, row.StarvedHours = t.StarvedShare(), hours(t.StarvedWork)

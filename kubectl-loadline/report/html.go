@@ -9,9 +9,9 @@ import (
 	"io"
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/film"
 	"loadline.dev/loadline/pkg/core/backtest/fleet"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 //go:embed page.html
@@ -75,7 +75,7 @@ type event struct {
 // HTML writes a page that needs nothing but itself.
 func (d *Document) HTML(out io.Writer, charts []Chart) error {
 	p := page{Settings: d.Settings, Planes: []plane{}, Charts: []chart{}}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if len(d.Fronts[k]) > 0 {
 			p.Planes = append(p.Planes, d.spots(k))
 		}
@@ -95,9 +95,9 @@ func (d *Document) HTML(out io.Writer, charts []Chart) error {
 }
 
 // spots are the points of a kind, with the figures of the table.
-func (d *Document) spots(k amount.Kind) plane {
+func (d *Document) spots(k resources.Kind) plane {
 	p := plane{Resource: k.String(), Risk: "work above the request"}
-	if k == amount.Memory {
+	if k == resources.Memory {
 		p.Risk = "days with an OOM kill"
 	}
 	for _, c := range shown[k] {
@@ -124,7 +124,7 @@ func (d *Document) spots(k amount.Kind) plane {
 // chartOf puts a film in the units of people: millicores and MiB.
 func chartOf(c Chart) chart {
 	f, unit, name := c.Film, 1.0, "m"
-	if f.Kind == amount.Memory {
+	if f.Kind == resources.Memory {
 		unit, name = 1<<20, "MiB"
 	}
 	out := chart{Title: c.Title, Unit: name, Start: float64(f.Start) / 1e9, Length: float64(f.Length) / 1e9, Names: f.Names, Events: []event{}}
@@ -166,14 +166,14 @@ func chartOf(c Chart) chart {
 // Key names a container and a kind.
 type Key struct {
 	Dataset, Workload, Container string
-	Kind                         amount.Kind
+	Kind                         resources.Kind
 }
 
 // Worst returns the containers that cost most under a candidate, at most so many
 // of each kind, the most expensive first.
 func (d *Document) Worst(candidate string, most int) []Key {
 	var all []Key
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		var rows []*Row
 		for i := range d.Rows {
 			if r := &d.Rows[i]; r.Candidate == candidate && r.Resource == k.String() {
@@ -192,7 +192,7 @@ func (d *Document) Worst(candidate string, most int) []Key {
 // come first for being long.
 func (r *Row) cost() float64 {
 	sum := float64(r.Evictions)*fleet.EvictionPrice + float64(r.Kills)*fleet.KillPrice + r.StarvedHours*fleet.StarvedCoreHour
-	if r.Resource == amount.Memory.String() {
+	if r.Resource == resources.Memory.String() {
 		sum += r.OverHours * fleet.GiBHour
 	} else {
 		sum += r.OverHours

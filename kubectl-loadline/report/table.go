@@ -7,21 +7,21 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/fleet"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // shown are the figures of the table, per kind: a percentage has the factor 100.
-var shown = [amount.Kinds][]struct {
+var shown = [resources.Kinds][]struct {
 	figure, title string
 	factor        float64
 }{
-	amount.CPU: {
+	resources.CPU: {
 		{"slack", "SLACK FLEET %", 100}, {"slack_mean", "MEAN %", 100}, {"slack_peak_mean", "PEAK %", 100},
 		{"starved_work", "STARVED WORK FLEET %", 100}, {"starved_work_mean", "MEAN %", 100}, {"starved_time_mean", "STARVED TIME %", 100},
 		{"unserved_work", "UNSERVED %", 100}, {"changes_per_day", "CHANGES/DAY", 1},
 	},
-	amount.Memory: {
+	resources.Memory: {
 		{"slack", "SLACK FLEET %", 100}, {"slack_mean", "MEAN %", 100}, {"slack_peak_mean", "PEAK %", 100},
 		{"oom_day_share", "OOM DAYS %", 100}, {"oom_per_day", "OOM/DAY", 1}, {"severe_day_share", "SEVERE DAYS %", 100},
 		{"above_request", "ABOVE REQUEST %", 100}, {"changes_per_day", "CHANGES/DAY", 1},
@@ -35,7 +35,7 @@ func (d *Document) Table(out io.Writer, classes bool) error {
 	for _, s := range d.Settings {
 		fmt.Fprintf(w, "%s: %s\n", s.Name, s.Value)
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		d.plane(w, k, classes)
 		d.pairs(w, k)
 	}
@@ -53,7 +53,7 @@ func (d *Document) Table(out io.Writer, classes bool) error {
 }
 
 // plane writes the table of one kind.
-func (d *Document) plane(w *errWriter, k amount.Kind, classes bool) {
+func (d *Document) plane(w *errWriter, k resources.Kind, classes bool) {
 	first := true
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for i := range d.Scored {
@@ -64,7 +64,7 @@ func (d *Document) plane(w *errWriter, k amount.Kind, classes bool) {
 		if first {
 			fmt.Fprintf(w, "\n%s: %d containers, %.1f container-days, steps of %s; intervals of 95 %% from %d draws of containers (seed %d); * is not dominated\n",
 				k, s.Containers, s.Days, d.steps(k), fleet.Draws, fleet.Seed)
-			if k == amount.Memory {
+			if k == resources.Memory {
 				fmt.Fprintf(w, "rates below %.2g a day cannot be seen; none in %.0f days means less than %.2g\n", s.Finest, s.Days, 3*s.Finest)
 			}
 			titles := []string{"", "CONTAINERS"}
@@ -90,7 +90,7 @@ func (d *Document) plane(w *errWriter, k amount.Kind, classes bool) {
 
 // pairs writes how the others differ from the base. Differences of percentages are
 // in points.
-func (d *Document) pairs(w *errWriter, k amount.Kind) {
+func (d *Document) pairs(w *errWriter, k resources.Kind) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	first := true
 	for i := range d.Pairs {
@@ -150,7 +150,7 @@ func interval(f fleet.Figure, factor float64) string {
 // steps tells the shortest and the longest step of the rows of a kind: what is
 // shorter than a step cannot be seen, so results of different steps are not to
 // be compared.
-func (d *Document) steps(k amount.Kind) string {
+func (d *Document) steps(k resources.Kind) string {
 	least, most := math.Inf(1), 0.0
 	for i := range d.Rows {
 		if d.Rows[i].Resource == k.String() {

@@ -15,8 +15,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
@@ -113,11 +113,11 @@ func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
 				t = trail.New(needs)
 			}
 			s.Trail = t
-			_, cpu := t.Covers(amount.CPU)
-			_, memory := t.Covers(amount.Memory)
+			_, cpu := t.Covers(resources.CPU)
+			_, memory := t.Covers(resources.Memory)
 			e.Trail, e.Grown = cpu || memory, growth(t)
 		}
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if have, want := a.Choice.Points(s, k); have < want {
 				e.Lacks = append(e.Lacks, fmt.Sprintf("%d of %d points of %s", have, want, k))
 			}
@@ -137,7 +137,7 @@ func growth(t *trail.Trail) string {
 		return ""
 	}
 	return fmt.Sprintf("the highest memory use rose on each of the last seven days, from %s to %s: if it is a leak, no recommendation will be enough, and maxAllowed bounds what it takes",
-		human(amount.Memory, from), human(amount.Memory, to))
+		human(resources.Memory, from), human(resources.Memory, to))
 }
 
 func published(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.RecommendedContainerResources {
@@ -152,7 +152,7 @@ func published(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.Recomm
 }
 
 // quantity is how an amount of a kind reads in a list; "-" if it has none.
-func quantity(list corev1.ResourceList, k amount.Kind) string {
+func quantity(list corev1.ResourceList, k resources.Kind) string {
 	q, found := list[convert.ResourceName(k)]
 	if !found {
 		return "-"
@@ -161,8 +161,8 @@ func quantity(list corev1.ResourceList, k amount.Kind) string {
 }
 
 // human prints an amount for people.
-func human(k amount.Kind, a float64) string {
-	if k == amount.CPU {
+func human(k resources.Kind, a float64) string {
+	if k == resources.CPU {
 		return fmt.Sprintf("%.4gm", a)
 	}
 	const mib = 1 << 20

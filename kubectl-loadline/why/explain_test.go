@@ -17,9 +17,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
@@ -31,17 +30,17 @@ func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 
 // saved is a VPA that asks for a recipe, with what a recommender would have saved of
 // a container of five hours; without image as the reference would.
-func saved(t *testing.T, annotation string, withTrail bool) (client *fake.Clientset, p profile.Profile, known *trail.Trail, book *recipe.Book) {
+func saved(t *testing.T, annotation string, withTrail bool) (client *fake.Clientset, p usage.Profile, known *trail.Trail, book *recipe.Book) {
 	t.Helper()
 	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
 	require.NoError(t, err)
-	p, known = profile.New(usage.DefaultConfig().Shape), trail.New(book.For(annotation).Needs)
+	p, known = usage.NewProfile(usage.DefaultConfig().Shape), trail.New(book.For(annotation).Needs)
 	known.Limited(trail.HeadroomOf(256<<20, 256<<20))
 	for i := range 300 {
 		at := now().Add(time.Duration(i-300) * time.Minute)
 		p.AddCPU(0.3, at)
-		known.Observe(at, amount.CPU, 300, 0)
-		known.Observe(at, amount.Memory, 300<<20, 0)
+		known.Observe(at, resources.CPU, 300, 0)
+		known.Observe(at, resources.Memory, 300<<20, 0)
 	}
 	content := checkpoint.Content{Image: p.Image(), Windows: map[string]usage.Window{"web-1": {End: now().Add(time.Hour), Usage: 300 << 20, OOM: -1}}}
 	if withTrail {
@@ -64,12 +63,12 @@ func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 		require.Empty(t, a.Problems)
 		require.Len(t, a.Containers, 1)
 		r := book.For(text)
-		want := r.For(estimate.Subject{Profile: &p, Trail: known, Minimum: r.MinimumOf(1), Current: amount.Resources{}.With(amount.CPU, 400)})
-		for k := range amount.Kind(amount.Kinds) {
+		want := r.For(estimate.Subject{Profile: &p, Trail: known, Minimum: r.MinimumOf(1), Current: resources.List{}.With(resources.CPU, 400)})
+		for k := range resources.Kind(resources.Kinds) {
 			steps := a.Containers[0].Steps
-			require.Equal(t, want.Target.Value(k), amount.FromFloat(steps.Target[k][len(steps.Target[k])-1].Amount), "%s %s", text, k)
-			require.Equal(t, want.Lower.Value(k), amount.FromFloat(steps.Lower[k][len(steps.Lower[k])-1].Amount), "%s %s", text, k)
-			require.Equal(t, want.Upper.Value(k), amount.FromFloat(steps.Upper[k][len(steps.Upper[k])-1].Amount), "%s %s", text, k)
+			require.Equal(t, want.Target.Value(k), resources.FromFloat(steps.Target[k][len(steps.Target[k])-1].Amount), "%s %s", text, k)
+			require.Equal(t, want.Lower.Value(k), resources.FromFloat(steps.Lower[k][len(steps.Lower[k])-1].Amount), "%s %s", text, k)
+			require.Equal(t, want.Upper.Value(k), resources.FromFloat(steps.Upper[k][len(steps.Upper[k])-1].Amount), "%s %s", text, k)
 		}
 	}
 }
@@ -165,7 +164,7 @@ func TestMemoryThatRisesDayByDayIsSaid(t *testing.T) {
 			_, p, _, book := saved(t, text, true)
 			known := trail.New(book.For(text).Needs)
 			for h := range 8 * 24 {
-				known.Observe(now().Add(time.Duration(h-8*24)*time.Hour), amount.Memory, amount.Amount((100+daily*float64(h)/24)*(1<<20)), 0)
+				known.Observe(now().Add(time.Duration(h-8*24)*time.Hour), resources.Memory, resources.Amount((100+daily*float64(h)/24)*(1<<20)), 0)
 			}
 			a := &Answer{VPA: &vpav1.VerticalPodAutoscaler{}, Choice: book.For(text)}
 			a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Trail: known.Image()}}, now())

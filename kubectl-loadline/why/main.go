@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/recipe"
@@ -157,7 +157,7 @@ func (a *Answer) Print(out io.Writer) error {
 			fmt.Fprintln(out, "!", e.Grown)
 		}
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			e.print(w, k)
 		}
 		if err := w.Flush(); err != nil {
@@ -167,7 +167,7 @@ func (a *Answer) Print(out io.Writer) error {
 	return nil
 }
 
-func (e *Explained) print(w io.Writer, k amount.Kind) {
+func (e *Explained) print(w io.Writer, k resources.Kind) {
 	for _, bound := range []struct {
 		name  string
 		steps []estimate.Value

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -23,7 +22,7 @@ type Ahead struct {
 }
 
 // mend moves times that are too far ahead to now, and names them.
-func (a Ahead) mend(i *profile.Image, now time.Time) (err error) {
+func (a Ahead) mend(i *usage.ProfileImage, now time.Time) (err error) {
 	for _, t := range []struct {
 		field string
 		at    *time.Time

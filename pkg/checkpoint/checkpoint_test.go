@@ -14,7 +14,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -22,11 +21,11 @@ import (
 
 func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 
-func shape() profile.Shape { return profile.NewShape(24*time.Hour, 24*time.Hour) }
+func shape() usage.ProfileShape { return usage.NewProfileShape(24*time.Hour, 24*time.Hour) }
 
 // image is that of n CPU samples a minute apart, and a memory peak.
-func image(n int) profile.Image {
-	p := profile.New(shape())
+func image(n int) usage.ProfileImage {
+	p := usage.NewProfile(shape())
 	for i := range n {
 		p.AddCPU(0.3, now().Add(time.Duration(i)*time.Minute))
 	}
@@ -59,7 +58,7 @@ func TestImageSurvivesTheObject(t *testing.T) {
 	require.Equal(t, "v3", status.Version)
 	got, err := Image(&status)
 	require.NoError(t, err)
-	p := profile.New(shape())
+	p := usage.NewProfile(shape())
 	require.NoError(t, p.Load(got))
 	require.Equal(t, want.Samples, p.Samples())
 	require.Equal(t, want.CPU.Weights, p.Image().CPU.Weights)

@@ -9,7 +9,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/histogram"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/usage"
 )
 
 // Version is the format that is written, and the only one that is read.
@@ -17,18 +17,18 @@ const Version = "v3"
 
 // Image returns what a checkpoint holds. Weights and times are not checked
 // here; loading the image into a profile does.
-func Image(s *vpav1.VerticalPodAutoscalerCheckpointStatus) (profile.Image, error) {
+func Image(s *vpav1.VerticalPodAutoscalerCheckpointStatus) (usage.ProfileImage, error) {
 	if s.Version != Version {
-		return profile.Image{}, fmt.Errorf("status.version is %q, only %q can be read", s.Version, Version)
+		return usage.ProfileImage{}, fmt.Errorf("status.version is %q, only %q can be read", s.Version, Version)
 	}
 	if s.TotalSamplesCount < 0 {
-		return profile.Image{}, fmt.Errorf("status.totalSamplesCount is %d, must not be negative", s.TotalSamplesCount)
+		return usage.ProfileImage{}, fmt.Errorf("status.totalSamplesCount is %d, must not be negative", s.TotalSamplesCount)
 	}
 	err := errors.Join(readable("cpuHistogram", s.CPUHistogram), readable("memoryHistogram", s.MemoryHistogram))
 	if err != nil {
-		return profile.Image{}, err
+		return usage.ProfileImage{}, err
 	}
-	return profile.Image{
+	return usage.ProfileImage{
 		CPU:     histogramImage(s.CPUHistogram),
 		Memory:  histogramImage(s.MemoryHistogram),
 		First:   s.FirstSampleStart.Time,
@@ -56,7 +56,7 @@ func histogramImage(h vpav1.HistogramCheckpoint) histogram.Image {
 }
 
 // Status returns the checkpoint of an image, written at now.
-func Status(i profile.Image, now time.Time) vpav1.VerticalPodAutoscalerCheckpointStatus {
+func Status(i usage.ProfileImage, now time.Time) vpav1.VerticalPodAutoscalerCheckpointStatus {
 	return vpav1.VerticalPodAutoscalerCheckpointStatus{
 		LastUpdateTime:    metav1.NewTime(now),
 		Version:           Version,

@@ -12,7 +12,6 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -26,7 +25,7 @@ type History map[Owner]map[string]Past
 
 // Past is what the checkpoint of a container held.
 type Past struct {
-	Profile *profile.Profile
+	Profile *usage.Profile
 	// Windows are the memory windows, by pod, that were open when the checkpoint
 	// was written, and whose peaks Profile lacks; nil if that is not known.
 	Windows map[string]usage.Window
@@ -81,11 +80,11 @@ func (h History) Trails(o Owner) map[string][]byte {
 }
 
 // Profiles returns the histories of a VPA by container, nil if there are none.
-func (h History) Profiles(o Owner) map[string]*profile.Profile {
+func (h History) Profiles(o Owner) map[string]*usage.Profile {
 	if h[o] == nil {
 		return nil
 	}
-	profiles := make(map[string]*profile.Profile, len(h[o]))
+	profiles := make(map[string]*usage.Profile, len(h[o]))
 	for container, past := range h[o] {
 		profiles[container] = past.Profile
 	}
@@ -95,9 +94,9 @@ func (h History) Profiles(o Owner) map[string]*profile.Profile {
 // Loader reads checkpoints.
 type Loader struct {
 	Client    versioned.Interface
-	Namespace string           // empty: all
-	Shape     profile.Shape    // of the profiles
-	Wanted    func(Owner) bool // whose checkpoints are read
+	Namespace string             // empty: all
+	Shape     usage.ProfileShape // of the profiles
+	Wanted    func(Owner) bool   // whose checkpoints are read
 	Now       func() time.Time
 	Ahead     Ahead
 
@@ -113,7 +112,7 @@ const pageSize = 500
 // reported and left out. Should two hold the same container, the one written
 // last counts. An error means that the history is not complete.
 func (l *Loader) Load(ctx context.Context) (History, error) {
-	history, written, now := History{}, map[*profile.Profile]time.Time{}, l.Now()
+	history, written, now := History{}, map[*usage.Profile]time.Time{}, l.Now()
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		page, err := l.Client.AutoscalingV1().VerticalPodAutoscalerCheckpoints(l.Namespace).List(ctx, options)
@@ -152,7 +151,7 @@ func (l *Loader) LoadInTheEnd(ctx context.Context) (History, error) {
 	}
 }
 
-func (l *Loader) add(history History, written map[*profile.Profile]time.Time, c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) {
+func (l *Loader) add(history History, written map[*usage.Profile]time.Time, c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) {
 	owner := Owner{c.Namespace, c.Spec.VPAObjectName}
 	if !l.Wanted(owner) {
 		return
@@ -184,7 +183,7 @@ func (l *Loader) read(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) (
 		return past, err
 	}
 	problems := l.Ahead.mend(&image, now)
-	p := profile.New(l.Shape)
+	p := usage.NewProfile(l.Shape)
 	if err := p.Load(image); err != nil {
 		return past, err
 	}

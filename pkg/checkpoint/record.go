@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/patch"
@@ -17,7 +16,7 @@ import (
 // Content is what is kept of a container.
 type Content struct {
 	Target  target.Key // whose history it is; zero: not known
-	Image   profile.Image
+	Image   usage.ProfileImage
 	Windows map[string]usage.Window // open ones by pod, whose peaks Image lacks
 	Trail   []byte                  // image of what a recipe knows besides; empty = nothing
 }

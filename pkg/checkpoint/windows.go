@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -56,11 +56,11 @@ type targetRef struct {
 
 // window is a usage.Window; what there is not is left out.
 type window struct {
-	End   time.Time      `json:"end,omitzero"`
-	Usage *amount.Amount `json:"usage,omitempty"` // bytes
-	OOM   *amount.Amount `json:"oom,omitempty"`   // bytes
-	Kill  time.Time      `json:"kill,omitzero"`
-	Kills []uint64       `json:"kills,omitempty"` // hashes of IDs
+	End   time.Time         `json:"end,omitzero"`
+	Usage *resources.Amount `json:"usage,omitempty"` // bytes
+	OOM   *resources.Amount `json:"oom,omitempty"`   // bytes
+	Kill  time.Time         `json:"kill,omitzero"`
+	Kills []uint64          `json:"kills,omitempty"` // hashes of IDs
 }
 
 // stamp prints a time as the API server stores it.
@@ -122,7 +122,7 @@ func (r targetRef) key(namespace string) target.Key {
 	return target.Key{Namespace: namespace, Group: r.Group, Kind: r.Kind, Name: r.Name}
 }
 
-func known(a amount.Amount) *amount.Amount {
+func known(a resources.Amount) *resources.Amount {
 	if a < 0 {
 		return nil
 	}
@@ -161,8 +161,8 @@ func (w window) read() (usage.Window, error) {
 	read := usage.Window{End: w.End, Usage: -1, OOM: -1, Kill: w.Kill, Kills: w.Kills[:min(len(w.Kills), usage.RememberedKills)]}
 	for _, a := range []struct {
 		name string
-		from *amount.Amount
-		to   *amount.Amount
+		from *resources.Amount
+		to   *resources.Amount
 	}{{"usage", w.Usage, &read.Usage}, {"oom", w.OOM, &read.OOM}} {
 		if a.from == nil {
 			continue

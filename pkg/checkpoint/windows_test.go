@@ -12,8 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -77,7 +76,7 @@ func TestTheTargetSurvivesTheAnnotation(t *testing.T) {
 func TestOnlyTheHistoryOfAnotherTargetIsDisowned(t *testing.T) {
 	own, former := target.Key{Namespace: "ns", Kind: "Deployment", Name: "web"}, target.Key{Namespace: "ns", Kind: "Deployment", Name: "old"}
 	owner, other := Owner{"ns", "web"}, Owner{"ns", "other"}
-	p := func() *profile.Profile { p := profile.New(shape()); return &p }
+	p := func() *usage.Profile { p := usage.NewProfile(shape()); return &p }
 	h := History{
 		owner: {
 			"own":       {Profile: p(), Target: own, Trail: []byte{1}},
@@ -102,7 +101,7 @@ func TestTheHighestPeaksStayWithinTheLimit(t *testing.T) {
 		windows := map[string]usage.Window{}
 		for i := range 5000 {
 			pod := fmt.Sprintf("%0*d", long, i)
-			windows[pod] = usage.Window{End: now().Add(time.Nanosecond), Usage: 1<<62 + 1, OOM: 1<<62 + amount.Amount(i), Kill: now().Add(time.Nanosecond)}
+			windows[pod] = usage.Window{End: now().Add(time.Nanosecond), Usage: 1<<62 + 1, OOM: 1<<62 + resources.Amount(i), Kill: now().Add(time.Nanosecond)}
 			if long == 253 {
 				w := windows[pod]
 				w.Kills = slices.Repeat([]uint64{1<<64 - 1}, usage.RememberedKills)

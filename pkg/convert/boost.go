@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // original is the value of a boost annotation. Both lists are always there.
@@ -60,7 +60,7 @@ func BoostAnnotation(c corev1.Container) (key, value string) {
 // strings without characters that need an escape.
 func writeList(text *strings.Builder, list corev1.ResourceList) {
 	separator := byte('{')
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		q, ok := list[ResourceName(k)]
 		if !ok {
 			continue

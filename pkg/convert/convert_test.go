@@ -11,30 +11,30 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
 func TestAmountRoundsUpAndSaturates(t *testing.T) {
 	for _, c := range []struct {
-		kind amount.Kind
+		kind resources.Kind
 		text string
-		want amount.Amount
+		want resources.Amount
 	}{
-		{amount.CPU, "250m", 250}, {amount.CPU, "2", 2000}, {amount.CPU, "1500u", 2}, {amount.CPU, "0", 0}, {amount.CPU, "-1", 0},
-		{amount.CPU, "100G", 1e14}, {amount.CPU, "10E", math.MaxInt64}, {amount.CPU, "1e30", math.MaxInt64},
-		{amount.Memory, "200Mi", 200 << 20}, {amount.Memory, "262144k", 262144000}, {amount.Memory, "1500m", 2}, {amount.Memory, "7E", 7e18},
-		{amount.Memory, "100E", math.MaxInt64}, {amount.Memory, "-5Mi", 0}, {amount.Memory, "1320702443520m", 1320702444},
+		{resources.CPU, "250m", 250}, {resources.CPU, "2", 2000}, {resources.CPU, "1500u", 2}, {resources.CPU, "0", 0}, {resources.CPU, "-1", 0},
+		{resources.CPU, "100G", 1e14}, {resources.CPU, "10E", math.MaxInt64}, {resources.CPU, "1e30", math.MaxInt64},
+		{resources.Memory, "200Mi", 200 << 20}, {resources.Memory, "262144k", 262144000}, {resources.Memory, "1500m", 2}, {resources.Memory, "7E", 7e18},
+		{resources.Memory, "100E", math.MaxInt64}, {resources.Memory, "-5Mi", 0}, {resources.Memory, "1320702443520m", 1320702444},
 	} {
 		require.Equal(t, c.want, convert.Amount(c.kind, resource.MustParse(c.text)), "%s %s", c.kind, c.text)
 	}
 }
 
 func TestResourcesIgnoresOtherResources(t *testing.T) {
-	require.Equal(t, amount.Of(100, 1), convert.Resources(testkit.List("cpu=100m memory=1 example.com/gpu=2")))
+	require.Equal(t, resources.Of(100, 1), convert.Resources(testkit.List("cpu=100m memory=1 example.com/gpu=2")))
 	require.True(t, convert.Resources(nil).Empty())
-	require.Nil(t, convert.List(amount.Resources{}))
+	require.Nil(t, convert.List(resources.List{}))
 }
 
 func text(list corev1.ResourceList) map[string]string {
@@ -51,7 +51,7 @@ func text(list corev1.ResourceList) map[string]string {
 func TestFormat(t *testing.T) {
 	for _, c := range []struct {
 		format      convert.Format
-		cpu, memory amount.Amount
+		cpu, memory resources.Amount
 		want        map[string]string
 	}{
 		{convert.Format{CPUStep: 1, MemoryStep: 1}, 11, 262144000, map[string]string{"cpu": "11m", "memory": "250Mi"}},
@@ -62,16 +62,16 @@ func TestFormat(t *testing.T) {
 		{convert.Format{CPUStep: -1, HumanizeMemory: true}, 37, 5000, map[string]string{"cpu": "37m", "memory": "4997120m"}},
 		{convert.Format{HumanizeMemory: true}, 1, 1023, map[string]string{"cpu": "1m", "memory": "1023"}},
 	} {
-		require.Equal(t, c.want, text(c.format.List(amount.Of(c.cpu, c.memory))))
+		require.Equal(t, c.want, text(c.format.List(resources.Of(c.cpu, c.memory))))
 	}
 }
 
 func TestWrittenFormsAreKept(t *testing.T) {
-	got := convert.Written(amount.Of(1000, 262144000), testkit.List("cpu=5"), testkit.List("memory=262144k"))
+	got := convert.Written(resources.Of(1000, 262144000), testkit.List("cpu=5"), testkit.List("memory=262144k"))
 	require.Equal(t, map[string]string{"cpu": "1", "memory": "262144k"}, text(got), "the same value: as written")
-	got = convert.Written(amount.Of(1000, 131072000), nil, testkit.List("memory=262144k"))
+	got = convert.Written(resources.Of(1000, 131072000), nil, testkit.List("memory=262144k"))
 	require.Equal(t, map[string]string{"cpu": "1", "memory": "131072k"}, text(got), "another value: the same number format")
-	got = convert.Written(amount.Of(1, 131072000))
+	got = convert.Written(resources.Of(1, 131072000))
 	require.Equal(t, map[string]string{"cpu": "1m", "memory": "125Mi"}, text(got))
 }
 
@@ -85,19 +85,19 @@ func TestSizesFollowWhatDecided(t *testing.T) {
 		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "*", MaxAllowed: testkit.List("memory=300M")}))
 	current := testkit.Container("c", "cpu=100m memory=100Mi", "cpu=300m memory=200Mi").Resources
 	ranges := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("memory=2G")})})
-	size := func(requests, limits amount.Resources) (r, l map[string]string) {
+	size := func(requests, limits resources.List) (r, l map[string]string) {
 		s := sizesOf(policy.Fitted{Name: "c", Requests: requests, Limits: limits}, current, vpa, ranges)
 		return text(s.Requests), text(s.Limits)
 	}
-	r, l := size(amount.Of(250, 262144000), amount.Of(750, 524288000))
+	r, l := size(resources.Of(250, 262144000), resources.Of(750, 524288000))
 	require.Equal(t, map[string]string{"cpu": "250m", "memory": "262144k"}, r)
 	require.Equal(t, map[string]string{"cpu": "750m", "memory": "500Mi"}, l, "in the format of the limit it came from")
-	r, l = size(amount.Of(250, 300e6), amount.Of(250, 300e6))
+	r, l = size(resources.Of(250, 300e6), resources.Of(250, 300e6))
 	require.Equal(t, map[string]string{"cpu": "250m", "memory": "300M"}, r)
 	require.Equal(t, r, l, "a limit equal to the request is written like it")
-	r, _ = size(amount.Of(250, 2e9), amount.Resources{})
+	r, _ = size(resources.Of(250, 2e9), resources.List{})
 	require.Equal(t, "2G", r["memory"])
-	r, l = size(amount.Resources{}, amount.Resources{})
+	r, l = size(resources.List{}, resources.List{})
 	require.Nil(t, r)
 	require.Nil(t, l)
 }
@@ -109,8 +109,8 @@ func TestSizesFollowTheLimitRangeThatDecides(t *testing.T) {
 		return testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: testkit.List(least), Max: testkit.List(most), Default: testkit.List(standard)})
 	}
 	ranges := convert.Ranges([]*corev1.LimitRange{item("memory=1Ki", "memory=8Gi", "memory=4Gi"), item("memory=2e3", "memory=4G", "memory=1G"), item("", "memory=4000M", "cpu=2")})
-	sizes := func(request, limit amount.Amount) (string, string) {
-		f := policy.Fitted{Name: "c", Requests: amount.Resources{}.With(amount.Memory, request), Limits: amount.Resources{}.With(amount.Memory, limit)}
+	sizes := func(request, limit resources.Amount) (string, string) {
+		f := policy.Fitted{Name: "c", Requests: resources.List{}.With(resources.Memory, request), Limits: resources.List{}.With(resources.Memory, limit)}
 		s := sizesOf(f, corev1.ResourceRequirements{}, testkit.VPA("v"), ranges)
 		return s.Requests.Memory().String(), s.Limits.Memory().String()
 	}
@@ -138,11 +138,11 @@ func TestCurrentResourcesComeFromTheStatus(t *testing.T) {
 		{Name: "c"},
 	}
 	got := convert.Pod(pod).Containers
-	require.Equal(t, amount.Amount(300), got[0].Requests.Value(amount.CPU))
-	require.Equal(t, amount.Amount(400), got[0].Limits.Value(amount.CPU))
+	require.Equal(t, resources.Amount(300), got[0].Requests.Value(resources.CPU))
+	require.Equal(t, resources.Amount(400), got[0].Limits.Value(resources.CPU))
 	require.True(t, got[1].Requests.Empty() && got[1].Limits.Empty(), "an empty status counts")
-	require.Equal(t, amount.Amount(1000), got[2].Requests.Value(amount.CPU))
-	require.Equal(t, amount.Amount(1000), convert.NewPod(pod).Containers[0].Requests.Value(amount.CPU), "a new pod has no status worth reading")
+	require.Equal(t, resources.Amount(1000), got[2].Requests.Value(resources.CPU))
+	require.Equal(t, resources.Amount(1000), convert.NewPod(pod).Containers[0].Requests.Value(resources.CPU), "a new pod has no status worth reading")
 }
 
 func TestRules(t *testing.T) {
@@ -158,10 +158,10 @@ func TestRules(t *testing.T) {
 	rules := convert.Rules(vpa)
 	require.True(t, rules.For("off").Off)
 	require.True(t, rules.For("only").RequestsOnly)
-	require.Equal(t, [amount.Kinds]bool{false, true}, rules.For("only").Controlled)
-	require.Equal(t, amount.Amount(1000), rules.For("only").Min.Value(amount.CPU))
-	require.Equal(t, [amount.Kinds]bool{}, rules.For("none").Controlled, "an empty list controls nothing")
-	require.Equal(t, [amount.Kinds]bool{true, true}, rules.For("other").Controlled, "an absent list controls both")
+	require.Equal(t, [resources.Kinds]bool{false, true}, rules.For("only").Controlled)
+	require.Equal(t, resources.Amount(1000), rules.For("only").Min.Value(resources.CPU))
+	require.Equal(t, [resources.Kinds]bool{}, rules.For("none").Controlled, "an empty list controls nothing")
+	require.Equal(t, [resources.Kinds]bool{true, true}, rules.For("other").Controlled, "an absent list controls both")
 	require.Equal(t, policy.Boost{Type: policy.BoostFactor, Factor: 3, Duration: 20 * time.Second}, rules.For("none").Boost, "D12: a boost without cpu counts as absent")
 	require.True(t, convert.HasBoost(vpa))
 	require.False(t, convert.HasBoost(testkit.VPA("v", testkit.Policy(vpav1.ContainerResourcePolicy{StartupBoost: &vpav1.StartupBoost{}}))))
@@ -190,10 +190,10 @@ func TestRanges(t *testing.T) {
 	pod := corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: testkit.List("cpu=4"), Default: testkit.List("cpu=1")}
 	volume := corev1.LimitRangeItem{Type: corev1.LimitTypePersistentVolumeClaim, Max: testkit.List("cpu=1m")}
 	got := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("a", container, pod), testkit.LimitRange("b", other, volume)})
-	require.Equal(t, amount.Of(1000, 1<<30), got.Container.Max)
-	require.Equal(t, amount.Amount(10), got.Container.Min.Value(amount.CPU))
-	require.Equal(t, amount.Amount(300), got.Container.Default.Value(amount.CPU))
-	require.Equal(t, amount.Amount(4000), got.Pod.Max.Value(amount.CPU))
+	require.Equal(t, resources.Of(1000, 1<<30), got.Container.Max)
+	require.Equal(t, resources.Amount(10), got.Container.Min.Value(resources.CPU))
+	require.Equal(t, resources.Amount(300), got.Container.Default.Value(resources.CPU))
+	require.Equal(t, resources.Amount(4000), got.Pod.Max.Value(resources.CPU))
 	require.True(t, got.Pod.Default.Empty())
 	back := convert.Ranges([]*corev1.LimitRange{testkit.LimitRange("b", other, volume), testkit.LimitRange("a", container, pod)})
 	require.Equal(t, got.Ranges, back.Ranges, "the order does not matter")
@@ -233,7 +233,7 @@ func TestBoostAnnotation(t *testing.T) {
 func TestRecommendation(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"), testkit.Recommend("c", "cpu=2"))
 	got := convert.Recommendation(vpa.Status.Recommendation)
-	require.Equal(t, amount.Amount(1000), got["c"].Target.Value(amount.CPU), "the first entry of a name counts")
+	require.Equal(t, resources.Amount(1000), got["c"].Target.Value(resources.CPU), "the first entry of a name counts")
 	require.True(t, got["c"].Lower.Empty())
 	require.Empty(t, convert.Recommendation(nil))
 }

@@ -3,20 +3,20 @@ package convert
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Footprint returns what a pod takes of its node: what its containers request, or
 // still have while a resize is under way, whichever is more; the largest of its
 // init containers if that is more; and what the pod costs as such. Requests of
 // the whole pod go first.
-func Footprint(pod *corev1.Pod) amount.Resources { return larger(Footprints(pod)) }
+func Footprint(pod *corev1.Pod) resources.List { return larger(Footprints(pod)) }
 
 // Footprints returns what a pod takes of its node for the containers that run beside
 // each other, and what it takes at least for its init containers, which run before.
 // The larger one counts, of each kind.
-func Footprints(pod *corev1.Pod) (running, starting amount.Resources) {
-	var sum, sidecars amount.Resources
+func Footprints(pod *corev1.Pod) (running, starting resources.List) {
+	var sum, sidecars resources.List
 	for i := range pod.Spec.Containers {
 		sum = plus(sum, requested(pod.Status.ContainerStatuses, &pod.Spec.Containers[i]))
 	}
@@ -25,14 +25,14 @@ func Footprints(pod *corev1.Pod) (running, starting amount.Resources) {
 		takes := requested(pod.Status.InitContainerStatuses, c)
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			sidecars = plus(sidecars, takes)
-			takes = amount.Resources{}
+			takes = resources.List{}
 		}
 		starting = larger(starting, plus(sidecars, takes))
 	}
 	running = plus(sum, sidecars)
 	if pod.Spec.Resources != nil {
 		whole := Resources(pod.Spec.Resources.Requests)
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if a, ok := whole.Get(k); ok {
 				running, starting = running.With(k, a), starting.Without(k)
 			}
@@ -43,7 +43,7 @@ func Footprints(pod *corev1.Pod) (running, starting amount.Resources) {
 }
 
 // requested is what a container asks for or still has.
-func requested(statuses []corev1.ContainerStatus, c *corev1.Container) amount.Resources {
+func requested(statuses []corev1.ContainerStatus, c *corev1.Container) resources.List {
 	asks := Resources(c.Resources.Requests)
 	for i := range statuses {
 		if s := &statuses[i]; s.Name == c.Name && s.Resources != nil {
@@ -53,8 +53,8 @@ func requested(statuses []corev1.ContainerStatus, c *corev1.Container) amount.Re
 	return asks
 }
 
-func plus(a, b amount.Resources) amount.Resources {
-	for k := range amount.Kind(amount.Kinds) {
+func plus(a, b resources.List) resources.List {
+	for k := range resources.Kind(resources.Kinds) {
 		if more, ok := b.Get(k); ok {
 			a = a.With(k, a.Value(k).Add(more))
 		}
@@ -62,8 +62,8 @@ func plus(a, b amount.Resources) amount.Resources {
 	return a
 }
 
-func larger(a, b amount.Resources) amount.Resources {
-	for k := range amount.Kind(amount.Kinds) {
+func larger(a, b resources.List) resources.List {
+	for k := range resources.Kind(resources.Kinds) {
 		if other, ok := b.Get(k); ok && other > a.Value(k) {
 			a = a.With(k, other)
 		}

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 func TestFootprint(t *testing.T) {
@@ -22,7 +22,7 @@ func TestFootprint(t *testing.T) {
 	sidecar.RestartPolicy = &always
 	for name, c := range map[string]struct {
 		change func(*corev1.Pod)
-		want   amount.Amount
+		want   resources.Amount
 	}{
 		"the sum":                      {func(*corev1.Pod) {}, 300},
 		"a sidecar counts":             {func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{sidecar} }, 330},
@@ -37,7 +37,7 @@ func TestFootprint(t *testing.T) {
 	} {
 		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{container("a", "100m"), container("b", "200m")}}}
 		c.change(p)
-		require.Equal(t, c.want, Footprint(p).Value(amount.CPU), name)
-		require.False(t, Footprint(p).Has(amount.Memory), name)
+		require.Equal(t, c.want, Footprint(p).Value(resources.CPU), name)
+		require.False(t, Footprint(p).Has(resources.Memory), name)
 	}
 }

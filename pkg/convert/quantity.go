@@ -6,12 +6,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // ResourceName returns the name of a kind in the Kubernetes API.
-func ResourceName(k amount.Kind) corev1.ResourceName {
-	if k == amount.CPU {
+func ResourceName(k resources.Kind) corev1.ResourceName {
+	if k == resources.CPU {
 		return corev1.ResourceCPU
 	}
 	return corev1.ResourceMemory
@@ -19,9 +19,9 @@ func ResourceName(k amount.Kind) corev1.ResourceName {
 
 // Amount reads a quantity as millicores or bytes, rounded up. What is negative
 // becomes 0 and what is too large the largest int64.
-func Amount(k amount.Kind, q resource.Quantity) amount.Amount {
+func Amount(k resources.Kind, q resource.Quantity) resources.Amount {
 	scale, units := resource.Scale(0), q.AsApproximateFloat64()
-	if k == amount.CPU {
+	if k == resources.CPU {
 		scale, units = resource.Milli, units*1000
 	}
 	switch {
@@ -30,13 +30,13 @@ func Amount(k amount.Kind, q resource.Quantity) amount.Amount {
 	case units >= math.MaxInt64:
 		return math.MaxInt64
 	}
-	return amount.Amount(q.ScaledValue(scale))
+	return resources.Amount(q.ScaledValue(scale))
 }
 
 // Resources reads the CPU and memory of a list; other resources are ignored.
-func Resources(list corev1.ResourceList) amount.Resources {
-	var r amount.Resources
-	for k := range amount.Kind(amount.Kinds) {
+func Resources(list corev1.ResourceList) resources.List {
+	var r resources.List
+	for k := range resources.Kind(resources.Kinds) {
 		if q, ok := list[ResourceName(k)]; ok {
 			r = r.With(k, Amount(k, q))
 		}
@@ -45,26 +45,26 @@ func Resources(list corev1.ResourceList) amount.Resources {
 }
 
 // Quantity prints an amount: CPU as decimal millicores, memory in binary units.
-func Quantity(k amount.Kind, a amount.Amount) resource.Quantity {
-	if k == amount.CPU {
+func Quantity(k resources.Kind, a resources.Amount) resource.Quantity {
+	if k == resources.CPU {
 		return *resource.NewMilliQuantity(int64(a), resource.DecimalSI)
 	}
 	return *resource.NewQuantity(int64(a), resource.BinarySI)
 }
 
 // List prints Resources as Quantity does. It is nil if there are none.
-func List(r amount.Resources) corev1.ResourceList { return Written(r) }
+func List(r resources.List) corev1.ResourceList { return Written(r) }
 
 // Written prints Resources in the form in which the values were written: for
 // each kind it returns the first quantity of that kind in the lists that has
 // the same value, else a new one in the number format of the first list that
 // has the kind. It is nil if there are no resources.
-func Written(r amount.Resources, like ...corev1.ResourceList) corev1.ResourceList {
+func Written(r resources.List, like ...corev1.ResourceList) corev1.ResourceList {
 	if r.Empty() {
 		return nil
 	}
-	list := make(corev1.ResourceList, amount.Kinds)
-	for k := range amount.Kind(amount.Kinds) {
+	list := make(corev1.ResourceList, resources.Kinds)
+	for k := range resources.Kind(resources.Kinds) {
 		if a, ok := r.Get(k); ok {
 			list[ResourceName(k)] = written(k, a, like)
 		}
@@ -72,7 +72,7 @@ func Written(r amount.Resources, like ...corev1.ResourceList) corev1.ResourceLis
 	return list
 }
 
-func written(k amount.Kind, a amount.Amount, like []corev1.ResourceList) resource.Quantity {
+func written(k resources.Kind, a resources.Amount, like []corev1.ResourceList) resource.Quantity {
 	fresh, known := Quantity(k, a), false
 	for _, list := range like {
 		q, ok := list[ResourceName(k)]

@@ -6,21 +6,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/room"
 	"loadline.dev/loadline/pkg/core/scope"
 )
 
 // quotaNames are the resources of a quota that mean the same.
-var quotaNames = [amount.Kinds]struct{ requests, limits []corev1.ResourceName }{
-	amount.CPU:    {[]corev1.ResourceName{corev1.ResourceRequestsCPU, corev1.ResourceCPU}, []corev1.ResourceName{corev1.ResourceLimitsCPU}},
-	amount.Memory: {[]corev1.ResourceName{corev1.ResourceRequestsMemory, corev1.ResourceMemory}, []corev1.ResourceName{corev1.ResourceLimitsMemory}},
+var quotaNames = [resources.Kinds]struct{ requests, limits []corev1.ResourceName }{
+	resources.CPU:    {[]corev1.ResourceName{corev1.ResourceRequestsCPU, corev1.ResourceCPU}, []corev1.ResourceName{corev1.ResourceLimitsCPU}},
+	resources.Memory: {[]corev1.ResourceName{corev1.ResourceRequestsMemory, corev1.ResourceMemory}, []corev1.ResourceName{corev1.ResourceLimitsMemory}},
 }
 
 // Quota reads what a quota leaves, by its status; that is below 0 where it is exceeded.
 func Quota(q *corev1.ResourceQuota) room.Quota {
 	left := room.Quota{Scopes: scopes(q)}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		for _, name := range quotaNames[k].requests {
 			left.Requests = tighter(left.Requests, k, name, q)
 		}
@@ -32,7 +32,7 @@ func Quota(q *corev1.ResourceQuota) room.Quota {
 }
 
 // tighter takes what a quota leaves of a resource if that is less than known.
-func tighter(r amount.Resources, k amount.Kind, name corev1.ResourceName, q *corev1.ResourceQuota) amount.Resources {
+func tighter(r resources.List, k resources.Kind, name corev1.ResourceName, q *corev1.ResourceQuota) resources.List {
 	hard, ok := q.Status.Hard[name]
 	if !ok {
 		return r
@@ -45,7 +45,7 @@ func tighter(r amount.Resources, k amount.Kind, name corev1.ResourceName, q *cor
 }
 
 // whole reads a bound, rounded down.
-func whole(k amount.Kind, q resource.Quantity) amount.Amount {
+func whole(k resources.Kind, q resource.Quantity) resources.Amount {
 	a := Amount(k, q)
 	if exact := Quantity(k, a); exact.Cmp(q) > 0 {
 		a--

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/room"
 	"loadline.dev/loadline/pkg/core/scope"
 	"loadline.dev/loadline/pkg/testkit"
@@ -19,8 +19,8 @@ func TestQuotasInAllTheirSpellings(t *testing.T) {
 		Used: testkit.List("cpu=500m requests.cpu=500m limits.memory=12Ki"),
 	}}
 	want := room.Quota{
-		Requests: amount.Resources{}.With(amount.CPU, 400),
-		Limits:   amount.Resources{}.With(amount.Memory, -2048),
+		Requests: resources.List{}.With(resources.CPU, 400),
+		Limits:   resources.List{}.With(resources.Memory, -2048),
 	}
 	require.Equal(t, want, Quota(q), "the smaller of two counts; one can be exceeded")
 	q.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeNotTerminating}
@@ -30,7 +30,7 @@ func TestQuotasInAllTheirSpellings(t *testing.T) {
 	require.Equal(t, want, Quota(q))
 
 	q = &corev1.ResourceQuota{Status: corev1.ResourceQuotaStatus{Hard: testkit.List("cpu=100500u")}}
-	require.Equal(t, amount.Amount(100), Quota(q).Requests.Value(amount.CPU), "a bound is rounded down")
+	require.Equal(t, resources.Amount(100), Quota(q).Requests.Value(resources.CPU), "a bound is rounded down")
 }
 
 func TestTraitsOfPods(t *testing.T) {

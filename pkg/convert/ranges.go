@@ -4,8 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // LimitRanges are the combined LimitRange objects of one namespace: as core
@@ -41,8 +41,8 @@ func Ranges(objects []*corev1.LimitRange) LimitRanges {
 
 // deciding returns quantities as they were written whose values are those that decide:
 // what was found before, where it still does, else what an item has.
-func deciding(before, item corev1.ResourceList, values amount.Resources) corev1.ResourceList {
-	for k := range amount.Kind(amount.Kinds) {
+func deciding(before, item corev1.ResourceList, values resources.List) corev1.ResourceList {
+	for k := range resources.Kind(resources.Kinds) {
 		name := ResourceName(k)
 		a, ok := values.Get(k)
 		if q, has := before[name]; !ok || has && Amount(k, q) == a {
@@ -59,10 +59,10 @@ func deciding(before, item corev1.ResourceList, values amount.Resources) corev1.
 }
 
 // ratios reads plain numbers in thousandths, rounded down.
-func ratios(list corev1.ResourceList) (r amount.Resources) {
-	for k := range amount.Kind(amount.Kinds) {
+func ratios(list corev1.ResourceList) (r resources.List) {
+	for k := range resources.Kind(resources.Kinds) {
 		if q, ok := list[ResourceName(k)]; ok {
-			r = r.With(k, amount.FromFloat(q.AsApproximateFloat64()*1000))
+			r = r.With(k, resources.FromFloat(q.AsApproximateFloat64()*1000))
 		}
 	}
 	return r
@@ -110,7 +110,7 @@ func limits(f policy.Fitted, requests corev1.ResourceList, from ...corev1.Resour
 		return nil
 	}
 	list := Written(f.Limits, from...)
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if limit, ok := f.Limits.Get(k); ok && f.Requests.Has(k) && limit == f.Requests.Value(k) {
 			list[ResourceName(k)] = requests[ResourceName(k)]
 		}

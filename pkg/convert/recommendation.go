@@ -7,16 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Recommendation reads the recommendation in a VPA's status by container name.
 // A name that occurs twice keeps its first entry. Nil gives an empty map.
-func Recommendation(r *vpav1.RecommendedPodResources) map[string]amount.Bounds {
+func Recommendation(r *vpav1.RecommendedPodResources) map[string]resources.Bounds {
 	if r == nil {
 		return nil
 	}
-	bounds := make(map[string]amount.Bounds, len(r.ContainerRecommendations))
+	bounds := make(map[string]resources.Bounds, len(r.ContainerRecommendations))
 	for _, c := range r.ContainerRecommendations {
 		if _, seen := bounds[c.ContainerName]; !seen {
 			bounds[c.ContainerName] = Bounds(c)
@@ -26,8 +26,8 @@ func Recommendation(r *vpav1.RecommendedPodResources) map[string]amount.Bounds {
 }
 
 // Bounds reads one container's recommendation.
-func Bounds(c vpav1.RecommendedContainerResources) amount.Bounds {
-	return amount.Bounds{
+func Bounds(c vpav1.RecommendedContainerResources) resources.Bounds {
+	return resources.Bounds{
 		Lower:  Resources(c.LowerBound),
 		Target: Resources(c.Target),
 		Upper:  Resources(c.UpperBound),
@@ -46,12 +46,12 @@ type Format struct {
 }
 
 // List prints Resources; nil if there are none.
-func (f Format) List(r amount.Resources) corev1.ResourceList {
+func (f Format) List(r resources.List) corev1.ResourceList {
 	if r.Empty() {
 		return nil
 	}
-	list := make(corev1.ResourceList, amount.Kinds)
-	for k := range amount.Kind(amount.Kinds) {
+	list := make(corev1.ResourceList, resources.Kinds)
+	for k := range resources.Kind(resources.Kinds) {
 		if a, ok := r.Get(k); ok {
 			list[ResourceName(k)] = f.Quantity(k, a)
 		}
@@ -60,8 +60,8 @@ func (f Format) List(r amount.Resources) corev1.ResourceList {
 }
 
 // Quantity prints one amount.
-func (f Format) Quantity(k amount.Kind, a amount.Amount) resource.Quantity {
-	if k == amount.CPU {
+func (f Format) Quantity(k resources.Kind, a resources.Amount) resource.Quantity {
+	if k == resources.CPU {
 		return Quantity(k, a.RoundUp(f.CPUStep))
 	}
 	a = a.RoundUp(f.MemoryStep)
@@ -71,8 +71,8 @@ func (f Format) Quantity(k amount.Kind, a amount.Amount) resource.Quantity {
 	return humanized(a)
 }
 
-func humanized(a amount.Amount) resource.Quantity {
-	size, suffix := amount.Amount(1), ""
+func humanized(a resources.Amount) resource.Quantity {
+	size, suffix := resources.Amount(1), ""
 	for _, unit := range [...]string{"Ki", "Mi", "Gi", "Ti"} {
 		if a < size<<10 {
 			break
@@ -80,11 +80,11 @@ func humanized(a amount.Amount) resource.Quantity {
 		size, suffix = size<<10, unit
 	}
 	if suffix == "" {
-		return Quantity(amount.Memory, a)
+		return Quantity(resources.Memory, a)
 	}
 	q, err := resource.ParseQuantity(fmt.Sprintf("%.2f%s", float64(a)/float64(size), suffix))
 	if err != nil { // cannot happen: the text is a decimal number with a known unit
-		return Quantity(amount.Memory, a)
+		return Quantity(resources.Memory, a)
 	}
 	return q
 }

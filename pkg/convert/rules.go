@@ -5,8 +5,8 @@ import (
 	"time"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Mode returns the update mode of a VPA: Recreate where it says nothing.
@@ -100,7 +100,7 @@ func rule(c vpav1.ContainerResourcePolicy) policy.Rule {
 	r.Min, r.Max = Resources(c.MinAllowed), Resources(c.MaxAllowed)
 	r.Boost = boost(c.StartupBoost)
 	if c.ControlledResources != nil {
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			r.Controlled[k] = slices.Contains(*c.ControlledResources, ResourceName(k))
 		}
 	}
@@ -124,7 +124,7 @@ func boost(b *vpav1.StartupBoost) policy.Boost {
 		read.Factor = int64(*b.CPU.Factor)
 	}
 	if b.CPU.Quantity != nil {
-		read.Quantity = Amount(amount.CPU, *b.CPU.Quantity)
+		read.Quantity = Amount(resources.CPU, *b.CPU.Quantity)
 	}
 	if b.CPU.DurationSeconds != nil {
 		read.Duration = time.Duration(*b.CPU.DurationSeconds) * time.Second

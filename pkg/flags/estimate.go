@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Estimate holds the settings of the recipes that turn usage into a
@@ -21,8 +21,8 @@ func DefaultEstimate() Estimate { return Estimate{estimate.DefaultConfig()} }
 // AddFlags binds the group to fs.
 func (e *Estimate) AddFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&e.Margin, "recommendation-margin-fraction", e.Margin, "Added to every estimate, as a fraction of it.")
-	fs.Var(&floor{&e.PodMinCPU, &e.PodMinSet[amount.CPU]}, "pod-recommendation-min-cpu-millicores", "Least CPU recommended for a pod, shared by its containers.")
-	fs.Var(&floor{&e.PodMinMemory, &e.PodMinSet[amount.Memory]}, "pod-recommendation-min-memory-mb", "Least memory recommended for a pod in MiB, shared by its containers.")
+	fs.Var(&floor{&e.PodMinCPU, &e.PodMinSet[resources.CPU]}, "pod-recommendation-min-cpu-millicores", "Least CPU recommended for a pod, shared by its containers.")
+	fs.Var(&floor{&e.PodMinMemory, &e.PodMinSet[resources.Memory]}, "pod-recommendation-min-memory-mb", "Least memory recommended for a pod in MiB, shared by its containers.")
 	for k, name := range kindNames() {
 		fs.Float64Var(&e.Target[k], "target-"+name+"-percentile", e.Target[k], "Share of the "+name+" usage, 0 to 1, that the target covers.")
 		fs.Float64Var(&e.Lower[k], "recommendation-lower-bound-"+name+"-percentile", e.Lower[k], "Share of the "+name+" usage, 0 to 1, that the lower bound covers.")
@@ -70,6 +70,6 @@ func (f *floor) String() string { return strconv.FormatFloat(*f.value, 'g', -1, 
 // Type names the type of a plain number.
 func (f *floor) Type() string { return "float64" }
 
-func kindNames() [amount.Kinds]string {
-	return [amount.Kinds]string{amount.CPU: "cpu", amount.Memory: "memory"}
+func kindNames() [resources.Kinds]string {
+	return [resources.Kinds]string{resources.CPU: "cpu", resources.Memory: "memory"}
 }

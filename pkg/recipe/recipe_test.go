@@ -9,20 +9,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 func TestChoices(t *testing.T) {
 	defaults := estimate.DefaultConfig()
-	defaults.Target[amount.CPU], defaults.PodMinCPU = 0.8, 10
+	defaults.Target[resources.CPU], defaults.PodMinCPU = 0.8, 10
 	b, err := NewBook("vpa", defaults)
 	require.NoError(t, err)
 
 	standard := b.For("")
 	require.Equal(t, FromFlag, standard.Source)
 	require.False(t, standard.Needs.Any(), "the recipe of the reference costs nothing")
-	require.Equal(t, "cpu quantile 0.8", standard.Target[amount.CPU][0].Name)
+	require.Equal(t, "cpu quantile 0.8", standard.Target[resources.CPU][0].Name)
 
 	asked := b.For("loadline:cpu=tracking")
 	require.Same(t, asked, b.For("loadline:cpu=tracking"))
@@ -30,8 +30,8 @@ func TestChoices(t *testing.T) {
 	require.Equal(t, Asked, asked.Source)
 	require.Empty(t, asked.Problem)
 	require.True(t, asked.Needs.Any())
-	require.Equal(t, amount.Amount(5), asked.MinimumOf(2).Value(amount.CPU), "the floors of the flags hold for all recipes")
-	require.Equal(t, "cpu quantile 0.8", b.For("vpa:margin=0.3").Target[amount.CPU][0].Name, "and its settings for that of the reference")
+	require.Equal(t, resources.Amount(5), asked.MinimumOf(2).Value(resources.CPU), "the floors of the flags hold for all recipes")
+	require.Equal(t, "cpu quantile 0.8", b.For("vpa:margin=0.3").Target[resources.CPU][0].Name, "and its settings for that of the reference")
 
 	wrong := b.For("loadline:cpu=frantic,salt=1")
 	require.Equal(t, NotUsable, wrong.Source)

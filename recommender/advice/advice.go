@@ -10,9 +10,8 @@ import (
 
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/postprocess"
@@ -22,20 +21,20 @@ import (
 // Advisor makes recommendations and checkpoint images. Its fields are set once.
 type Advisor struct {
 	Store    *usage.Store
-	Shape    profile.Shape   // of the store's profiles
-	Recipe   estimate.Recipe // of VPAs that have none
-	Estimate estimate.Config // for the floors of these
+	Shape    usage.ProfileShape // of the store's profiles
+	Recipe   estimate.Recipe    // of VPAs that have none
+	Estimate estimate.Config    // for the floors of these
 	Format   convert.Format
 	Limits   postprocess.Limits
 	Complete func() bool // whether the history that is loaded apart is all there; nil: it is
 	// Current returns the requests that are in force in most pods of a container of a VPA;
 	// nil: they are not known. Only some recipes ask.
-	Current func(v *feed.VPA, container string) amount.Resources
+	Current func(v *feed.VPA, container string) resources.List
 }
 
 // history fills dst with all that is known about a container of a VPA, and
 // returns how long a time the samples cover that prove it.
-func (a *Advisor) history(dst *profile.Profile, v *feed.VPA, container string, series []usage.Series) (live time.Duration) {
+func (a *Advisor) history(dst *usage.Profile, v *feed.VPA, container string, series []usage.Series) (live time.Duration) {
 	dst.Reset()
 	a.Store.Profile(dst, series...)
 	if !dst.Empty() {
@@ -50,7 +49,7 @@ func (a *Advisor) history(dst *profile.Profile, v *feed.VPA, container string, s
 // Estimates appends to dst what the histories of the containers of a VPA come to,
 // sorted by name, without those that the VPA leaves alone. It needs no memory of
 // its own.
-func (a *Advisor) Estimates(v *feed.VPA, scratch *profile.Profile, dst []status.Estimate) []status.Estimate {
+func (a *Advisor) Estimates(v *feed.VPA, scratch *usage.Profile, dst []status.Estimate) []status.Estimate {
 	served := 0
 	for container := range v.Histories() {
 		if !v.Rules.For(container).Off {
@@ -97,7 +96,7 @@ func (a *Advisor) Advise(v *feed.VPA, estimates []status.Estimate) status.Advice
 		lacking = append(lacking, lacks(e, v.Rules.For(e.Container).Controlled)...)
 		before, published := published(v, e.Container)
 		known := e.Known
-		if known == [amount.Kinds]bool{} && !published {
+		if known == [resources.Kinds]bool{} && !published {
 			continue
 		}
 		c := raw(e.Container, e.Bounds, v.Rules.For(e.Container).Controlled, a.Format)
@@ -139,12 +138,12 @@ func published(v *feed.VPA, container string) (c status.Recommended, found bool)
 // keep puts the values that were published before into c for the kinds of which
 // nothing is known now, and takes out what was not published either. Kinds that
 // c lacks, because the VPA does not control them, stay absent.
-func keep(c *status.Recommended, before status.Recommended, known [amount.Kinds]bool) {
-	if known == [amount.Kinds]bool{true, true} {
+func keep(c *status.Recommended, before status.Recommended, known [resources.Kinds]bool) {
+	if known == [resources.Kinds]bool{true, true} {
 		return
 	}
 	c.UncappedTarget = maps.Clone(c.UncappedTarget) // it may differ from the target now
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		name := convert.ResourceName(k)
 		if _, controlled := c.Target[name]; known[k] || !controlled {
 			continue
@@ -163,8 +162,8 @@ func keep(c *status.Recommended, before status.Recommended, known [amount.Kinds]
 
 // raw prints the bounds of a container, without the kinds that its VPA does not
 // control.
-func raw(container string, b amount.Bounds, controlled [amount.Kinds]bool, f convert.Format) status.Recommended {
-	for k := range amount.Kind(amount.Kinds) {
+func raw(container string, b resources.Bounds, controlled [resources.Kinds]bool, f convert.Format) status.Recommended {
+	for k := range resources.Kind(resources.Kinds) {
 		if !controlled[k] {
 			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
 		}
@@ -183,7 +182,7 @@ func raw(container string, b amount.Bounds, controlled [amount.Kinds]bool, f con
 // known, with the windows that still run apart, because a restart would count
 // their peaks twice. A container of which nothing is known gets none.
 func (a *Advisor) Contents(v *feed.VPA, now time.Time) map[string]checkpoint.Content {
-	scratch := profile.New(a.Shape)
+	scratch := usage.NewProfile(a.Shape)
 	contents := map[string]checkpoint.Content{}
 	for container, series := range v.Histories() {
 		a.history(&scratch, v, container, series)

@@ -13,9 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/recipe"
@@ -37,7 +36,7 @@ var everything = labels.Everything()
 
 func newDesk(t *testing.T, policies ...vpav1.ContainerResourcePolicy) desk {
 	config := usage.DefaultConfig()
-	store := usage.New(config)
+	store := usage.NewStore(config)
 	recipe, err := estimate.ForName("vpa", estimate.DefaultConfig())
 	require.NoError(t, err)
 	model := feed.NewModel(feed.Config{Store: store})
@@ -55,17 +54,17 @@ func newDesk(t *testing.T, policies ...vpav1.ContainerResourcePolicy) desk {
 	return desk{&Advisor{Store: store, Shape: config.Shape, Recipe: recipe, Estimate: estimate.DefaultConfig()}, model.Find("ns", "v"), model, pod}
 }
 
-func (d desk) uses(t *testing.T, container string, cpu, memory amount.Amount) {
-	for k, a := range []amount.Amount{cpu, memory} {
+func (d desk) uses(t *testing.T, container string, cpu, memory resources.Amount) {
+	for k, a := range []resources.Amount{cpu, memory} {
 		require.Equal(t, usage.Accepted, d.Store.Observe(usage.Sample{
-			Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: container}, Kind: amount.Kind(k), At: now(), Amount: a}))
+			Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: container}, Kind: resources.Kind(k), At: now(), Amount: a}))
 	}
 }
 
 func (d desk) recommend() []status.Recommended { return d.advise().Containers }
 
 func (d desk) advise() status.Advice {
-	scratch := profile.New(d.Shape)
+	scratch := usage.NewProfile(d.Shape)
 	return d.Advise(d.vpa, d.Estimates(d.vpa, &scratch, nil))
 }
 
@@ -117,10 +116,10 @@ func TestBoundsCapAllButTheUncappedTarget(t *testing.T) {
 
 func TestRestoredHistoryCountsAlsoForContainersThatAreGone(t *testing.T) {
 	d := newDesk(t)
-	old := profile.New(d.Shape)
+	old := usage.NewProfile(d.Shape)
 	old.AddCPU(2, now().Add(-time.Hour))
 	old.AddPeak(1e9, now().Add(-time.Hour))
-	d.vpa.Restored = map[string]*profile.Profile{"gone": &old}
+	d.vpa.Restored = map[string]*usage.Profile{"gone": &old}
 	d.vpa.Touch()
 	got := d.recommend()
 	require.Len(t, got, 1)
@@ -145,7 +144,7 @@ func TestAKindWithoutDataGetsNoFloor(t *testing.T) {
 	a := usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}
 	require.Equal(t, usage.Accepted, d.Store.ObserveOOM(usage.OOM{Container: a, At: now(), Memory: 1 << 30}))
 	require.Equal(t, usage.Accepted, d.Store.Observe(usage.Sample{
-		Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "b"}, Kind: amount.CPU, At: now(), Amount: 100}))
+		Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "b"}, Kind: resources.CPU, At: now(), Amount: 100}))
 	got := d.recommend()
 	require.Len(t, got, 2)
 	for _, list := range []corev1.ResourceList{got[0].Target, got[0].LowerBound, got[0].UpperBound, got[0].UncappedTarget} {
@@ -191,14 +190,14 @@ func TestATargetOfUnknownAgeStaysForAnHour(t *testing.T) {
 	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
 	require.NoError(t, err)
 	d.vpa.Recipe = book.For("attune:memory-decrease=yes")
-	d.Current = func(*feed.VPA, string) amount.Resources { return amount.Of(3000, 3<<30) }
+	d.Current = func(*feed.VPA, string) resources.List { return resources.Of(3000, 3<<30) }
 	known := trail.New(d.vpa.Recipe.Needs)
 	d.vpa.Trails = map[string]*trail.Trail{"a": known}
 	d.uses(t, "a", 100, 100<<20)
 	observe := func(from, to int) {
 		for m := from; m < to; m += 5 {
-			for k, use := range []amount.Amount{100, 100 << 20} {
-				known.Observe(now().Add(time.Duration(m)*time.Minute), amount.Kind(k), use, 0)
+			for k, use := range []resources.Amount{100, 100 << 20} {
+				known.Observe(now().Add(time.Duration(m)*time.Minute), resources.Kind(k), use, 0)
 			}
 		}
 	}

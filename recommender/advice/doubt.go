@@ -9,8 +9,7 @@ import (
 
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
@@ -32,13 +31,13 @@ func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
 	}
 	unsaved, since := status.Holds(v.Object, status.TargetUnsaved), heldSince(v)
 	uncertain := unsaved || status.Holds(v.Object, status.TargetHeld)
-	v.Doubted, v.Watched = map[string][amount.Kinds]bool{}, map[string]time.Duration{}
+	v.Doubted, v.Watched = map[string][resources.Kinds]bool{}, map[string]time.Duration{}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
 		loaded, found := past[c.ContainerName]
 		gap := found && behind(v.Trails[c.ContainerName], loaded.Profile)
-		v.Doubted[c.ContainerName] = [amount.Kinds]bool{
-			amount.CPU:    uncertain || !found || gap,
-			amount.Memory: uncertain || !found || gap || loaded.Windows == nil,
+		v.Doubted[c.ContainerName] = [resources.Kinds]bool{
+			resources.CPU:    uncertain || !found || gap,
+			resources.Memory: uncertain || !found || gap || loaded.Windows == nil,
 		}
 		if intact := !unsaved && loaded.Windows != nil; intact && !since.IsZero() {
 			v.Watched[c.ContainerName] = max(0, loaded.Profile.Last().Sub(since))
@@ -47,7 +46,7 @@ func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
 }
 
 // behind tells whether the last samples of a history are not in the trail beside it.
-func behind(t *trail.Trail, p *profile.Profile) bool {
+func behind(t *trail.Trail, p *usage.Profile) bool {
 	return t != nil && p.Last().Sub(time.Unix(0, t.Now)) > patience
 }
 
@@ -67,15 +66,15 @@ func heldSince(v *feed.VPA) time.Time {
 // that were watched before the start: for memory one of the VPA's own, for CPU one
 // of the store's, because how long a VPA wants its memory windows says nothing of
 // CPU.
-func (a *Advisor) doubts(v *feed.VPA, container string, live time.Duration) [amount.Kinds]bool {
+func (a *Advisor) doubts(v *feed.VPA, container string, live time.Duration) [resources.Kinds]bool {
 	doubted := v.Doubted[container]
 	if a.incomplete() {
-		doubted = [amount.Kinds]bool{true, true}
+		doubted = [resources.Kinds]bool{true, true}
 	} else {
 		live += v.Watched[container]
 	}
-	doubted[amount.CPU] = doubted[amount.CPU] && live < a.Store.Rules().Interval
-	doubted[amount.Memory] = doubted[amount.Memory] && live < v.RulesOf(container).Interval
+	doubted[resources.CPU] = doubted[resources.CPU] && live < a.Store.Rules().Interval
+	doubted[resources.Memory] = doubted[resources.Memory] && live < v.RulesOf(container).Interval
 	return doubted
 }
 
@@ -103,9 +102,9 @@ func (a *Advisor) incomplete() bool { return a.Complete != nil && !a.Complete() 
 
 // hold marks the kinds as unknown of which a lower target would be published, in
 // doubt, than was before, and returns their names.
-func hold(known *[amount.Kinds]bool, doubt [amount.Kinds]bool, c, before status.Recommended) []string {
+func hold(known *[resources.Kinds]bool, doubt [resources.Kinds]bool, c, before status.Recommended) []string {
 	var held []string
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		name := convert.ResourceName(k)
 		now, found := c.Target[name]
 		was, published := before.Target[name]
@@ -118,14 +117,14 @@ func hold(known *[amount.Kinds]bool, doubt [amount.Kinds]bool, c, before status.
 }
 
 // note remembers which kinds of a container keep what was published.
-func note(v *feed.VPA, container string, known [amount.Kinds]bool) {
-	if known == [amount.Kinds]bool{true, true} {
+func note(v *feed.VPA, container string, known [resources.Kinds]bool) {
+	if known == [resources.Kinds]bool{true, true} {
 		return
 	}
 	if v.Kept == nil {
-		v.Kept = map[string][amount.Kinds]bool{}
+		v.Kept = map[string][resources.Kinds]bool{}
 	}
-	v.Kept[container] = [amount.Kinds]bool{amount.CPU: !known[amount.CPU], amount.Memory: !known[amount.Memory]}
+	v.Kept[container] = [resources.Kinds]bool{resources.CPU: !known[resources.CPU], resources.Memory: !known[resources.Memory]}
 }
 
 // heldMessage names what is held. It does not change while that does not.
@@ -138,11 +137,11 @@ func heldMessage(held []string) string {
 
 // lacks names the kinds of a container, of those that its VPA controls, of which there
 // are too few points to recommend anything.
-func lacks(e status.Estimate, controlled [amount.Kinds]bool) []string {
+func lacks(e status.Estimate, controlled [resources.Kinds]bool) []string {
 	var list []string
 	for k, p := range e.Points {
 		if controlled[k] && p.Have < p.Want {
-			list = append(list, fmt.Sprintf("%s of container %s: %d of %d", amount.Kind(k), e.Container, p.Have, p.Want))
+			list = append(list, fmt.Sprintf("%s of container %s: %d of %d", resources.Kind(k), e.Container, p.Have, p.Want))
 		}
 	}
 	return list

@@ -11,8 +11,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
@@ -44,8 +43,8 @@ func TestWhatIsHeldIsReleasedAfterTheIntervalOfTheVPA(t *testing.T) {
 			d.publishes("a", "3", "3Gi")
 			Doubt(d.vpa, nil)
 			for _, at := range []time.Time{now(), now().Add(c.span)} {
-				for k, used := range []amount.Amount{100, 1e8} {
-					d.Store.Observe(usage.Sample{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: amount.Kind(k), At: at, Amount: used})
+				for k, used := range []resources.Amount{100, 1e8} {
+					d.Store.Observe(usage.Sample{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: resources.Kind(k), At: at, Amount: used})
 				}
 			}
 			held := d.advise().Held
@@ -61,7 +60,7 @@ func TestWhatIsHeldIsReleasedAfterTheIntervalOfTheVPA(t *testing.T) {
 // perVPA makes the desk anew with the feature gate PerVPAConfig on or off.
 func (d *desk) perVPA(on bool) {
 	object, pod := d.vpa.Object, d.pod
-	d.Store = usage.New(usage.DefaultConfig())
+	d.Store = usage.NewStore(usage.DefaultConfig())
 	d.model = feed.NewModel(feed.Config{Store: d.Store, PerVPA: on})
 	d.model.PutPod(pod, now())
 	d.model.SyncVPAs([]feed.Observed{{Selector: everything, Object: object}}, now())
@@ -105,7 +104,7 @@ func TestTheTimeThatWasWatchedBeforeTheStartCounts(t *testing.T) {
 			d.publishes("a", "3", "3Gi")
 			d.vpa.Object.Status.Conditions = append(d.vpa.Object.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{
 				Type: status.TargetHeld, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now().Add(-6 * time.Hour))})
-			seen := profile.New(d.Shape)
+			seen := usage.NewProfile(d.Shape)
 			seen.AddCPU(1, now().Add(-100*time.Hour))
 			seen.AddCPU(1, now().Add(-time.Hour))
 			past := map[string]checkpoint.Past{"a": {Profile: &seen, Windows: map[string]usage.Window{}}}
@@ -116,7 +115,7 @@ func TestTheTimeThatWasWatchedBeforeTheStartCounts(t *testing.T) {
 			require.Equal(t, d.vpa.Doubted["a"], d.doubts(d.vpa, "a", enough-1))
 			require.Empty(t, d.doubts(d.vpa, "a", enough))
 			d.Complete = func() bool { return false }
-			require.True(t, d.doubts(d.vpa, "a", 24*time.Hour-1)[amount.CPU], "what is loaded apart may be more")
+			require.True(t, d.doubts(d.vpa, "a", 24*time.Hour-1)[resources.CPU], "what is loaded apart may be more")
 		})
 	}
 }

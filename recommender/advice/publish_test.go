@@ -17,8 +17,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/recommender/feed"
@@ -43,7 +42,7 @@ func newOffice(t *testing.T, tolerance float64) *office {
 			o.built++
 			return o.desk.Advise(v, e)
 		},
-		Changed: func(*feed.VPA, string, amount.Resources) {},
+		Changed: func(*feed.VPA, string, resources.List) {},
 		Latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}),
 		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "y"}, []string{"result"}),
 	}
@@ -70,14 +69,14 @@ func (o *office) see(object *vpav1.VerticalPodAutoscaler, at time.Time) {
 func (o *office) use(t *testing.T, at time.Time, cpu, memory float64) {
 	for k, a := range []float64{cpu, memory} {
 		require.Equal(t, usage.Accepted, o.Store.Observe(usage.Sample{
-			Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: amount.Kind(k), At: at, Amount: amount.FromFloat(a)}))
+			Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: resources.Kind(k), At: at, Amount: resources.FromFloat(a)}))
 	}
 }
 
 // near demands that a bound would rise or fall by no more than these fractions.
 func near(t *testing.T, want, got corev1.ResourceList, rise, fall float64) {
 	w, g := convert.Resources(want), convert.Resources(got)
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		require.Equal(t, w.Has(k), g.Has(k))
 		published := float64(g.Value(k))
 		require.LessOrEqual(t, float64(w.Value(k))-published, rise*1.0001*published)
@@ -91,7 +90,7 @@ func near(t *testing.T, want, got corev1.ResourceList, rise, fall float64) {
 func TestWhatIsSkippedIsNotMissed(t *testing.T) {
 	for _, tolerance := range []float64{0, 0.01, 0.1} {
 		o, random := newOffice(t, tolerance), rand.New(rand.NewPCG(1, 2))
-		scratch := profile.New(o.desk.Shape)
+		scratch := usage.NewProfile(o.desk.Shape)
 		at, passes, writes := now(), 0, 0
 		for day := range 3 {
 			for minute := range 24 * 60 {

@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -17,7 +17,7 @@ import (
 type served struct {
 	*estimate.Recipe
 	advisor *Advisor
-	minimum amount.Resources
+	minimum resources.List
 }
 
 // recipe returns the recipe of a VPA for one of some containers.
@@ -30,15 +30,15 @@ func (a *Advisor) recipe(v *feed.VPA, containers int) served {
 
 // estimated is what a recipe makes of a container.
 type estimated struct {
-	bounds amount.Bounds
-	known  [amount.Kinds]bool // there is enough to say anything
-	young  [amount.Kinds]bool // the recipe knows less of the past than there was
-	seen   time.Duration      // that what the recipe needs covers, of both kinds
-	points [amount.Kinds]status.Points
+	bounds resources.Bounds
+	known  [resources.Kinds]bool // there is enough to say anything
+	young  [resources.Kinds]bool // the recipe knows less of the past than there was
+	seen   time.Duration         // that what the recipe needs covers, of both kinds
+	points [resources.Kinds]status.Points
 }
 
-func (s served) estimate(v *feed.VPA, container string, p *profile.Profile) estimated {
-	e := estimated{known: [amount.Kinds]bool{amount.CPU: !p.CPU.Empty(), amount.Memory: !p.Memory.Empty()}, seen: math.MaxInt64}
+func (s served) estimate(v *feed.VPA, container string, p *usage.Profile) estimated {
+	e := estimated{known: [resources.Kinds]bool{resources.CPU: !p.CPU.Empty(), resources.Memory: !p.Memory.Empty()}, seen: math.MaxInt64}
 	subject := estimate.Subject{Profile: p, Minimum: s.minimum}
 	if s.Needs.Any() {
 		t := v.Trails[container]
@@ -46,7 +46,7 @@ func (s served) estimate(v *feed.VPA, container string, p *profile.Profile) esti
 			t = trail.New(s.Needs)
 		}
 		subject.Trail = t
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			covered, some := t.Covers(k)
 			if !some {
 				covered = 0
@@ -61,7 +61,7 @@ func (s served) estimate(v *feed.VPA, container string, p *profile.Profile) esti
 	if s.UsesCurrent && s.advisor.Current != nil {
 		subject.Current = s.advisor.Current(v, container)
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		e.points[k] = status.PointsOf(s.Points(subject, k))
 	}
 	recall(v, container, subject.Trail)
@@ -80,7 +80,7 @@ func recall(v *feed.VPA, container string, t *trail.Trail) {
 		return
 	}
 	targets := convert.Resources(last.Target)
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if target, has := targets.Get(k); has {
 			if _, _, known := t.Target(k); !known {
 				t.Recommended(k, target)
@@ -94,14 +94,14 @@ const patience = 10 * time.Minute
 
 // enough is how long a recipe must have seen a container to be trusted with less
 // than is published.
-func (s served) enough(v *feed.VPA, container string, k amount.Kind) time.Duration {
-	if k == amount.Memory {
+func (s served) enough(v *feed.VPA, container string, k resources.Kind) time.Duration {
+	if k == resources.Memory {
 		return v.RulesOf(container).Interval
 	}
 	return s.advisor.Store.Rules().Interval
 }
 
-func either(a, b [amount.Kinds]bool) [amount.Kinds]bool {
+func either(a, b [resources.Kinds]bool) [resources.Kinds]bool {
 	for k := range a {
 		a[k] = a[k] || b[k]
 	}

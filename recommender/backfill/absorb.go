@@ -3,7 +3,6 @@ package backfill
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/profile"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/history"
@@ -27,7 +26,7 @@ func (l *Loader) Absorb(model *feed.Model, store *usage.Store, keeper *trails.Ke
 		return
 	}
 	loading.Done()
-	scratch := profile.New(l.config.Store.Shape)
+	scratch := usage.NewProfile(l.config.Store.Shape)
 	for _, v := range model.VPAs() {
 		for container := range v.Doubted {
 			scratch.Reset()

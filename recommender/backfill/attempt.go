@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/trails"
@@ -102,7 +102,7 @@ type member struct {
 }
 
 func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feeder {
-	store := usage.New(l.config.Store)
+	store := usage.NewStore(l.config.Store)
 	f := &feeder{
 		directory: d, store: store, now: now, pods: map[podName]*member{},
 		model: feed.NewModel(feed.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA, Mention: l.config.Mention}),
@@ -151,7 +151,7 @@ const mostWeight = 15
 
 // limit returns the CPU limit that a container has now, or one like it. What it was
 // then nobody knows.
-func (f *feeder) limit(c usage.ContainerKey) amount.Amount {
+func (f *feeder) limit(c usage.ContainerKey) resources.Amount {
 	if m := f.pods[podName{c.Namespace, c.Pod}]; m != nil {
 		return trails.CPULimit(m.like, c.Container)
 	}

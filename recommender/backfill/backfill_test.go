@@ -17,8 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/feed"
@@ -131,11 +130,11 @@ func (f *fake) load() (*Loader, Past) {
 }
 
 // set returns the history of a container with the labels of pods.
-func (p Past) set(t *testing.T, container, labels string) profile.Image {
+func (p Past) set(t *testing.T, container, labels string) usage.ProfileImage {
 	t.Helper()
 	series, found := p.Store.Find(usage.SeriesKey{Namespace: "ns", Container: container, Labels: labels})
 	require.True(t, found, "%v", p.keys())
-	scratch := profile.New(usage.DefaultConfig().Shape)
+	scratch := usage.NewProfile(usage.DefaultConfig().Shape)
 	p.Store.Profile(&scratch, series)
 	return scratch.Image()
 }
@@ -174,7 +173,7 @@ func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
 	f.add("mem", "ns", "p", "c", func(at time.Time) (string, bool) { return "5000", at.Day() == 8 })
 	l, past := f.load()
 
-	store := usage.New(usage.DefaultConfig())
+	store := usage.NewStore(usage.DefaultConfig())
 	live := feed.NewModel(feed.Config{Store: store})
 	live.PutPod(aPod("p", labels.Set{"app": "x"}, "c"), now())
 	key := usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "c"}
@@ -182,22 +181,22 @@ func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
 	for at := now().Add(-72 * time.Hour); !at.After(now()); at = at.Add(time.Hour) {
 		if gap(at) {
 			if at.Day() == 8 {
-				require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: amount.Memory, At: at, Amount: 5000}))
+				require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: resources.Memory, At: at, Amount: 5000}))
 				want++
 			}
 			continue
 		}
-		memory := amount.Amount(wave(at) << 20)
+		memory := resources.Amount(wave(at) << 20)
 		if at.Hour() == 5 {
 			if memory = 5000; at.Day() != 8 {
 				memory = none
 			}
 		}
 		if memory != none {
-			require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: amount.Memory, At: at, Amount: memory}))
+			require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: resources.Memory, At: at, Amount: memory}))
 			want++
 		}
-		require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: amount.CPU, At: at, Amount: amount.Amount(wave(at))}))
+		require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: resources.CPU, At: at, Amount: resources.Amount(wave(at))}))
 		want++
 	}
 	require.Equal(t, Past{live, store}.set(t, "c", "app=x"), past.set(t, "c", "app=x"))
@@ -219,7 +218,7 @@ func TestChunksHaveTheTimesOfOneQuery(t *testing.T) {
 		want := now().Add(-c.length)
 		for _, chunk := range plan(now().Add(300*time.Millisecond), c.length, c.step) {
 			require.LessOrEqual(t, chunk.steps, mostSteps)
-			if chunk.kind == amount.CPU {
+			if chunk.kind == resources.CPU {
 				require.Equal(t, want, chunk.from)
 				want = want.Add(time.Duration(chunk.steps) * c.step)
 			}
@@ -230,9 +229,9 @@ func TestChunksHaveTheTimesOfOneQuery(t *testing.T) {
 }
 
 func TestWhatIsTooMuchIsAskedForInHalves(t *testing.T) {
-	c := chunk{amount.CPU, now(), time.Hour, 25}
+	c := chunk{resources.CPU, now(), time.Hour, 25}
 	heavy := fmt.Errorf("query: %w", &prometheus.Error{Code: 422})
-	require.Equal(t, []chunk{{amount.CPU, now(), time.Hour, 12}, {amount.CPU, now().Add(12 * time.Hour), time.Hour, 13}}, c.halves(heavy))
+	require.Equal(t, []chunk{{resources.CPU, now(), time.Hour, 12}, {resources.CPU, now().Add(12 * time.Hour), time.Hour, 13}}, c.halves(heavy))
 	require.Len(t, c.halves(fmt.Errorf("%w within 5m", prometheus.ErrTimeout)), 2)
 	require.Len(t, c.halves(&prometheus.TooLarge{}), 2)
 	require.Equal(t, []chunk{c}, c.halves(&prometheus.Error{Code: 500}))

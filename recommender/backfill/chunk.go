@@ -4,14 +4,14 @@ import (
 	"context"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
 // chunk is a part of the past of one kind: steps times, step apart.
 type chunk struct {
-	kind  amount.Kind
+	kind  resources.Kind
 	from  time.Time
 	step  time.Duration
 	steps int
@@ -30,7 +30,7 @@ func plan(now time.Time, length, step time.Duration) []chunk {
 	size := min(max(int(chunkLength/step), 1), mostSteps)
 	var chunks []chunk
 	for done := 0; done < total; done += size {
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			chunks = append(chunks, chunk{k, start.Add(time.Duration(done) * step), step, min(size, total-done)})
 		}
 	}
@@ -64,11 +64,11 @@ type batch struct {
 	chunk
 	index      map[usage.ContainerKey]int
 	containers []usage.ContainerKey
-	values     []amount.Amount
+	values     []resources.Amount
 	counts     map[string]int // samples that are not in values, by reason
 }
 
-const none amount.Amount = -1
+const none resources.Amount = -1
 
 // fetch asks for a chunk. An answer that is not whole gives nothing.
 func (l *Loader) fetch(ctx context.Context, c chunk) (*batch, error) {

@@ -22,7 +22,7 @@ type Config struct {
 	Length time.Duration // how far back
 	Step   time.Duration // between two samples, and window of the CPU rate
 
-	Store       usage.Config
+	Store       usage.StoreConfig
 	MemorySaver bool // feed only pods that a VPA selects
 	PerVPA      bool // settings of a VPA override those of the store
 	// Mention reports whether the selector of a controller in a namespace mentions a

@@ -15,8 +15,8 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/recipe"
 	"loadline.dev/loadline/recommender/feed"
@@ -40,7 +40,7 @@ func TestHistoryFillsTrails(t *testing.T) {
 	f.config.VPAs = func(context.Context) []feed.Observed { return vpas }
 	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
 	require.NoError(t, err)
-	store := usage.New(usage.DefaultConfig())
+	store := usage.NewStore(usage.DefaultConfig())
 	keeper := &trails.Keeper{Book: book, Model: feed.NewModel(feed.Config{Store: store})}
 	f.config.Trails = keeper.For
 	keeper.Model.PutPod(pod, now())
@@ -54,10 +54,10 @@ func TestHistoryFillsTrails(t *testing.T) {
 	l.Absorb(keeper.Model, store, keeper, loading, now())
 	known := keeper.Model.Find("ns", "v").Trails["c"]
 	require.NotNil(t, known)
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		covered, _ := known.Covers(k)
 		require.Equal(t, 72*time.Hour, covered, k)
 	}
 	require.Len(t, known.Peaks.Daily(), 4)
-	require.InEpsilon(t, 1000, known.Load[amount.CPU].Level(0), 0.05, "half a core is all that the limit allows")
+	require.InEpsilon(t, 1000, known.Load[resources.CPU].Level(0), 0.05, "half a core is all that the limit allows")
 }

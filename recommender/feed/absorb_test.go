@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -17,7 +17,7 @@ func TestAbsorbedHistoryIsAsIfItHadBeenSeen(t *testing.T) {
 			for i := range 10 { // an old generation, gone
 				for _, m := range feedTo {
 					m.PutPod(aPod("old", hashed("1"), "a"), now())
-					use(t, m.config.Store, "old", "a", now().Add(time.Duration(i)*time.Hour), amount.Amount(100*i+1), amount.Amount(1e8+3e7*float64(i)))
+					use(t, m.config.Store, "old", "a", now().Add(time.Duration(i)*time.Hour), resources.Amount(100*i+1), resources.Amount(1e8+3e7*float64(i)))
 				}
 			}
 			for _, m := range feedTo {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/client"
 )
@@ -110,8 +110,8 @@ func (c *cluster) tick(step time.Duration) {
 	day := 1 + 0.5*math.Sin(float64(c.at.Unix())/86400*2*math.Pi)
 	for i, key := range c.keys {
 		noise := day * math.Exp(c.rand.NormFloat64()/4) * float64(c.scale[i])
-		c.store.Observe(usage.Sample{Container: key, Kind: amount.CPU, At: c.at, Amount: amount.Amount(200 * noise)})
-		c.store.Observe(usage.Sample{Container: key, Kind: amount.Memory, At: c.at, Amount: amount.Amount(3e8 * noise)})
+		c.store.Observe(usage.Sample{Container: key, Kind: resources.CPU, At: c.at, Amount: resources.Amount(200 * noise)})
+		c.store.Observe(usage.Sample{Container: key, Kind: resources.Memory, At: c.at, Amount: resources.Amount(3e8 * noise)})
 	}
 }
 

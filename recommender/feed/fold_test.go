@@ -12,16 +12,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-func use(t testing.TB, s *usage.Store, pod, container string, at time.Time, cpu, memory amount.Amount) {
+func use(t testing.TB, s *usage.Store, pod, container string, at time.Time, cpu, memory resources.Amount) {
 	t.Helper()
 	key := usage.ContainerKey{Namespace: "ns", Pod: pod, Container: container}
-	require.Equal(t, usage.Accepted, s.Observe(usage.Sample{Container: key, Kind: amount.CPU, At: at, Amount: cpu}))
-	require.Equal(t, usage.Accepted, s.Observe(usage.Sample{Container: key, Kind: amount.Memory, At: at, Amount: memory}))
+	require.Equal(t, usage.Accepted, s.Observe(usage.Sample{Container: key, Kind: resources.CPU, At: at, Amount: cpu}))
+	require.Equal(t, usage.Accepted, s.Observe(usage.Sample{Container: key, Kind: resources.Memory, At: at, Amount: memory}))
 }
 
 // elapse lets time pass, as samples of others tell it, and histories expire.
@@ -36,13 +35,13 @@ func elapse(t testing.TB, m *Model, since time.Duration) {
 }
 
 // past is all that is known of a container of a VPA.
-func past(m *Model, vpa, container string) *profile.Profile {
-	p := profile.New(usage.DefaultConfig().Shape)
+func past(m *Model, vpa, container string) *usage.Profile {
+	p := usage.NewProfile(usage.DefaultConfig().Shape)
 	m.config.Store.Profile(&p, m.Find("ns", vpa).Series(container)...)
 	return &p
 }
 
-func requireSame(t testing.TB, want, got *profile.Profile) {
+func requireSame(t testing.TB, want, got *usage.Profile) {
 	t.Helper()
 	require.Equal(t, want.Samples(), got.Samples())
 	require.Equal(t, want.First(), got.First())
@@ -68,7 +67,7 @@ func TestRolloutsAndARollbackLeaveOneHistory(t *testing.T) {
 			hash := fmt.Sprint(i % 7) // comes back
 			pod := fmt.Sprint("p", i)
 			m.PutPod(aPod(pod, hashed(hash), "a", "b"), at)
-			use(t, store, pod, "a", at, amount.Amount(100*i+1), amount.Amount(1e8+3e7*float64(i)))
+			use(t, store, pod, "a", at, resources.Amount(100*i+1), resources.Amount(1e8+3e7*float64(i)))
 			if i > 0 {
 				before, revision := past(m, "v", "a"), m.Find("ns", "v").Revision()
 				m.RemovePod("ns", fmt.Sprint("p", i-1))
@@ -164,7 +163,7 @@ func (w *world) roll(t testing.TB) {
 			pod := fmt.Sprint("p-", i, "-", w.generation, "-", j)
 			w.model.PutPod(aPod(pod, set, "a", "b"), w.at)
 			for _, container := range []string{"a", "b"} {
-				use(t, w.store, pod, container, w.at, amount.Amount(100+(i*7+w.generation%20*45)%900), amount.Amount(1e8*float64(1+(i+w.generation)%20)))
+				use(t, w.store, pod, container, w.at, resources.Amount(100+(i*7+w.generation%20*45)%900), resources.Amount(1e8*float64(1+(i+w.generation)%20)))
 			}
 			w.model.RemovePod("ns", fmt.Sprint("p-", i, "-", w.generation-1, "-", j))
 		}
@@ -260,7 +259,7 @@ func (w *world) runs(t testing.TB, of func(run, task int) labels.Set, n int) {
 		for i := from; i < from+atOnce; i++ {
 			pod := fmt.Sprint("run-", i)
 			w.model.PutPod(aPod(pod, of(i/tasks, i%tasks), "main"), w.at)
-			use(t, w.store, pod, "main", w.at, amount.Amount(100+i%700), amount.Amount(1e8+1e6*float64(i%900)))
+			use(t, w.store, pod, "main", w.at, resources.Amount(100+i%700), resources.Amount(1e8+1e6*float64(i%900)))
 		}
 		for i := from; i < from+atOnce; i++ {
 			w.model.RemovePod("ns", fmt.Sprint("run-", i))
@@ -297,9 +296,9 @@ func TestFoldedRunsAreTheHistoryOfTheSameVPAs(t *testing.T) {
 	m, store := newModel(Config{})
 	list := []Observed{selecting("all", "team=data"), selecting("task", "team=data,task=task-1"), selecting("run", "run in (run-3,run-70)"), selecting("none", "team=data,!task")}
 	m.SyncVPAs(list, now())
-	want := map[string]*profile.Profile{}
+	want := map[string]*usage.Profile{}
 	for _, o := range list {
-		p := profile.New(usage.DefaultConfig().Shape)
+		p := usage.NewProfile(usage.DefaultConfig().Shape)
 		want[o.Object.Name] = &p
 	}
 	const runs = 100
@@ -307,7 +306,7 @@ func TestFoldedRunsAreTheHistoryOfTheSameVPAs(t *testing.T) {
 		set := labels.Set{"team": "data", "task": fmt.Sprint("task-", i%3), "run": fmt.Sprint("run-", i), "uid": fmt.Sprint("u", i), "host": fmt.Sprint("h", i)}
 		at, pod := now().Add(time.Duration(i)*time.Minute), fmt.Sprint("p", i)
 		m.PutPod(aPod(pod, set, "a"), at)
-		cpu, memory := amount.Amount(50+i*37%900), amount.Amount(1e8+3e7*float64(i*7%50))
+		cpu, memory := resources.Amount(50+i*37%900), resources.Amount(1e8+3e7*float64(i*7%50))
 		use(t, store, pod, "a", at, cpu, memory)
 		for _, o := range list {
 			if o.Selector.Matches(set) {
@@ -414,7 +413,7 @@ func TestManyLabelSetsThatNobodyHasOrSelectsGoAfterAnHour(t *testing.T) {
 		m.PutPod(pod, now())
 		for _, container := range []string{"a", "b"} {
 			key := usage.ContainerKey{Namespace: namespace, Pod: name, Container: container}
-			require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: amount.CPU, At: now(), Amount: 1}))
+			require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: resources.CPU, At: now(), Amount: 1}))
 		}
 	}
 	sets := func(namespace, prefix string) (n int) {

@@ -14,8 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -41,7 +40,7 @@ func seen(name, app string, age int) Observed {
 }
 
 func newModel(c Config) (*Model, *usage.Store) {
-	c.Store = usage.New(usage.DefaultConfig())
+	c.Store = usage.NewStore(usage.DefaultConfig())
 	return NewModel(c), c.Store
 }
 
@@ -106,7 +105,7 @@ func TestTroubleKeepsPodsForAWhileAndHistoryLonger(t *testing.T) {
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
 	fresh := m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
 	require.Len(t, fresh, 1)
-	restored := map[string]*profile.Profile{}
+	restored := map[string]*usage.Profile{}
 	fresh[0].Restored = restored
 
 	broken := seen("v", "x", 1)
@@ -128,7 +127,7 @@ func TestAnotherTargetMakesANewVPA(t *testing.T) {
 	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
 	m.PutPod(aPod("p2", labels.Set{"app": "y"}, "a"), now())
 	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
-	m.Find("ns", "v").Restored = map[string]*profile.Profile{}
+	m.Find("ns", "v").Restored = map[string]*usage.Profile{}
 	require.Len(t, m.SyncVPAs([]Observed{seen("v", "y", 1)}, now()), 1)
 	require.Nil(t, m.Find("ns", "v").Restored)
 	require.Equal(t, 1, m.Find("ns", "v").Pods())
@@ -160,12 +159,12 @@ func TestOverridesComeAndGo(t *testing.T) {
 	ratio := resource.MustParse("3")
 	with.Object.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "a", OOMBumpUpRatio: &ratio}}}
 	key := usage.ContainerKey{Namespace: "ns", Pod: "p1", Container: "a"}
-	kill := func(memory, want amount.Amount) {
+	kill := func(memory, want resources.Amount) {
 		require.Equal(t, usage.Accepted, store.ObserveOOM(usage.OOM{Container: key, At: now(), Memory: memory}))
 		peak, _, _ := store.Peak(key)
 		require.Equal(t, want, peak)
 	}
-	const gib = amount.Amount(1 << 30)
+	const gib = resources.Amount(1 << 30)
 	m.SyncVPAs([]Observed{with}, now())
 	kill(gib, 3*gib)
 	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())

@@ -9,7 +9,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -92,8 +92,8 @@ func oom(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Name == container {
 			current := convert.Current(pod, pod.Spec.Containers[i])
-			report.Memory = convert.Resources(current.Requests).Value(amount.Memory)
-			report.Limit = convert.Resources(current.Limits).Value(amount.Memory)
+			report.Memory = convert.Resources(current.Requests).Value(resources.Memory)
+			report.Limit = convert.Resources(current.Limits).Value(resources.Memory)
 		}
 	}
 	return report
@@ -115,13 +115,13 @@ func EvictionOOMs(event *corev1.Event) []usage.OOM {
 	}
 	containers := strings.Split(event.Annotations[offenders], ",")
 	used := strings.Split(event.Annotations[offendersUsage], ",")
-	resources := strings.Split(event.Annotations[starved], ",")
-	if len(containers) != len(used) || len(containers) != len(resources) {
+	kinds := strings.Split(event.Annotations[starved], ",")
+	if len(containers) != len(used) || len(containers) != len(kinds) {
 		return nil
 	}
 	var ooms []usage.OOM
 	for i, container := range containers {
-		if resources[i] != string(corev1.ResourceMemory) {
+		if kinds[i] != string(corev1.ResourceMemory) {
 			continue
 		}
 		if vpav1.CheckQuantity(used[i]) != nil {
@@ -134,7 +134,7 @@ func EvictionOOMs(event *corev1.Event) []usage.OOM {
 		ooms = append(ooms, usage.OOM{
 			Container: usage.ContainerKey{Namespace: event.InvolvedObject.Namespace, Pod: event.InvolvedObject.Name, Container: container},
 			At:        event.CreationTimestamp.Time,
-			Memory:    convert.Amount(amount.Memory, q),
+			Memory:    convert.Amount(resources.Memory, q),
 			ID:        string(event.UID),
 		})
 	}

@@ -12,7 +12,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 )
@@ -63,12 +63,12 @@ func headroom(c *corev1.Container) trail.Headroom {
 	return trail.HeadroomOf(memory(c.Resources.Requests), memory(c.Resources.Limits))
 }
 
-func memory(list corev1.ResourceList) amount.Amount {
+func memory(list corev1.ResourceList) resources.Amount {
 	q, found := list[corev1.ResourceMemory]
 	if !found {
 		return 0
 	}
-	return convert.Amount(amount.Memory, q)
+	return convert.Amount(resources.Memory, q)
 }
 
 // reform gives a pod the form of its containers, if possible that of another pod of
@@ -346,7 +346,7 @@ func override(rules usage.Rules, p *vpav1.ContainerResourcePolicy) usage.Rules {
 		rules.OOMRatio = float64(q.MilliValue()) / 1000
 	}
 	if q := p.OOMMinBumpUp; q != nil {
-		rules.OOMMinBump = amount.Amount(math.Ceil(float64(q.MilliValue()) / 1000))
+		rules.OOMMinBump = resources.Amount(math.Ceil(float64(q.MilliValue()) / 1000))
 	}
 	if s := p.MemoryAggregationIntervalSeconds; s != nil {
 		rules.Interval = time.Duration(*s) * time.Second

@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -39,10 +38,10 @@ func TestRevisionChangesWithWhatARecommendationIsMadeOf(t *testing.T) {
 	m.PutPod(aPod("p2", labels.Set{"app": "y"}, "a"), now())
 	changes("a pod of others", false)
 	for i := range 5 {
-		store.Observe(usage.Sample{Container: a, Kind: amount.CPU, At: now().Add(time.Duration(i) * time.Second), Amount: 100})
+		store.Observe(usage.Sample{Container: a, Kind: resources.CPU, At: now().Add(time.Duration(i) * time.Second), Amount: 100})
 		changes("a sample", true)
 	}
-	store.Observe(usage.Sample{Container: a, Kind: amount.Memory, At: now(), Amount: 100})
+	store.Observe(usage.Sample{Container: a, Kind: resources.Memory, At: now(), Amount: 100})
 	changes("a peak", true)
 	store.ObserveOOM(usage.OOM{Container: a, At: now(), Memory: 0, ID: "1"})
 	changes("a kill", true)
@@ -52,7 +51,7 @@ func TestRevisionChangesWithWhatARecommendationIsMadeOf(t *testing.T) {
 	changes("other labels", true)
 	m.RemovePod("ns", "p1")
 	changes("a pod went without a peak", false)
-	m.Find("ns", "v").Restored = map[string]*profile.Profile{}
+	m.Find("ns", "v").Restored = map[string]*usage.Profile{}
 	m.Find("ns", "v").Touch()
 	changes("something restored", true)
 	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
@@ -92,7 +91,7 @@ func withUID(o Observed, uid string) Observed {
 }
 
 func TestAVPAThatComesBackHasWhatItHad(t *testing.T) {
-	restored := map[string]*profile.Profile{"a": {}}
+	restored := map[string]*usage.Profile{"a": {}}
 	for name, c := range map[string]struct {
 		uid  string
 		app  string
@@ -126,10 +125,10 @@ func TestAReplacedVPAHasWhatItHadForTheSameTarget(t *testing.T) {
 	m, _ := newModel(Config{})
 	m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
 	former := m.Find("ns", "v")
-	former.Restored = map[string]*profile.Profile{"a": {}}
+	former.Restored = map[string]*usage.Profile{"a": {}}
 	former.Recommended, former.Unsaved, former.Complained = true, true, now().Add(-day)
-	former.Uncapped, former.Watched = map[string]amount.Resources{"a": {}}, map[string]time.Duration{"a": 1}
-	former.Doubted = map[string][amount.Kinds]bool{"a": {true}}
+	former.Uncapped, former.Watched = map[string]resources.List{"a": {}}, map[string]time.Duration{"a": 1}
+	former.Doubted = map[string][resources.Kinds]bool{"a": {true}}
 	former.Kept = former.Doubted
 	object := withUID(seen("v", "x", 1), "u2")
 	require.Empty(t, m.SyncVPAs([]Observed{object}, now()))

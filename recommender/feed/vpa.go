@@ -11,10 +11,9 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -32,7 +31,7 @@ type VPA struct {
 	// Restored holds the history from before the start, by container. The
 	// caller fills and prunes it, and calls Touch then; it is kept while the VPA
 	// has the same target.
-	Restored map[string]*profile.Profile
+	Restored map[string]*usage.Profile
 	// Retargeted tells that the VPA, or one of its name that was deleted a short
 	// while ago, pointed to another target before: what its status and checkpoints
 	// held then is not about the containers of this one. The caller sets it where
@@ -54,17 +53,17 @@ type VPA struct {
 	TrailsNeeded time.Time
 	// Doubted tells of which kinds of a container less history may be known than
 	// there was. The caller fills it.
-	Doubted map[string][amount.Kinds]bool
+	Doubted map[string][resources.Kinds]bool
 	// Watched tells for how long before the start a container was seen while
 	// targets were held: that much less is needed now. The caller fills it.
 	Watched map[string]time.Duration
 	// Kept tells which kinds of a container the last recommendation took over from
 	// what was published before: their targets do not rest on the history that is
 	// known. The caller keeps it.
-	Kept map[string][amount.Kinds]bool
+	Kept map[string][resources.Kinds]bool
 	// Uncapped holds the last recommended target by container, before capping.
 	// The caller keeps it, for the quality metrics.
-	Uncapped map[string]amount.Resources
+	Uncapped map[string]resources.List
 	// Unsaved tells that the last recommended target would fall without history that
 	// could not be saved. The caller keeps it.
 	Unsaved bool

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/intake"
@@ -129,7 +129,7 @@ func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
 	log.V(2).Info("Out of memory", "pod", klog.KRef(oom.Container.Namespace, oom.Container.Pod), "container", oom.Container.Container,
 		"at", oom.At, "bytes", int64(oom.Memory), "ignored", string(reason))
 	if reason == usage.Accepted {
-		i.Quality.Observe(i.Model.Controlling(oom.Container), oom.Container, amount.Memory, oom.Memory, true)
+		i.Quality.Observe(i.Model.Controlling(oom.Container), oom.Container, resources.Memory, oom.Memory, true)
 		if i.Killed != nil {
 			i.Killed(oom)
 		}

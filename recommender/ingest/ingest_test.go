@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/intake"
@@ -29,7 +29,7 @@ func newIngester(source func(context.Context, func(usage.Sample)) error) *Ingest
 	counter := func(labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, labels)
 	}
-	store := usage.New(usage.DefaultConfig())
+	store := usage.NewStore(usage.DefaultConfig())
 	model := feed.NewModel(feed.Config{Store: store})
 	model.PutPod(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},
@@ -68,7 +68,7 @@ func TestKillsAreTakenEvenWithoutMetrics(t *testing.T) {
 	require.Equal(t, 1.0, testutil.ToFloat64(i.Responses.WithLabelValues("true", sourceName)))
 	peak, _, found := i.Store.Peak(key("a"))
 	require.True(t, found)
-	require.Greater(t, peak, amount.Amount(1<<30))
+	require.Greater(t, peak, resources.Amount(1<<30))
 }
 
 func TestADefectInTheWorkOnOneKillLosesNoOther(t *testing.T) {
@@ -105,7 +105,7 @@ func TestSizeLabel(t *testing.T) {
 // whoever wants the metrics of each workload.
 func TestWorkloadsAreToldOfSamplesAndKills(t *testing.T) {
 	i := newIngester(func(_ context.Context, yield func(usage.Sample)) error {
-		for _, used := range []amount.Amount{300, 900} { // the second is not newer
+		for _, used := range []resources.Amount{300, 900} { // the second is not newer
 			yield(usage.Sample{Container: key("a"), At: now(), Amount: used})
 		}
 		yield(usage.Sample{Container: key("sidecar"), At: now(), Amount: 5})
@@ -134,7 +134,7 @@ loadline_workload_peak_ratio{container="a",namespace="ns",resource="cpu",vpa="v"
 func TestWhatComesFromTheFutureDoesNotCount(t *testing.T) {
 	ahead := now().Add(365 * 24 * time.Hour)
 	i := newIngester(func(_ context.Context, yield func(usage.Sample)) error {
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			yield(usage.Sample{Container: key("a"), Kind: k, At: ahead, Amount: 5})
 			yield(usage.Sample{Container: key("a"), Kind: k, At: now().Add(time.Minute), Amount: 5})
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/quality"
@@ -22,8 +22,8 @@ type Quality struct {
 
 	relative    *prometheus.HistogramVec
 	missing     *prometheus.CounterVec
-	over, under [amount.Kinds]*prometheus.HistogramVec
-	recommended [amount.Kinds]*prometheus.HistogramVec
+	over, under [resources.Kinds]*prometheus.HistogramVec
+	recommended [resources.Kinds]*prometheus.HistogramVec
 	changes     *prometheus.HistogramVec
 }
 
@@ -43,15 +43,15 @@ func NewQuality(registry prometheus.Registerer) *Quality {
 			Name: "vpa_quality_usage_sample_missing_recommendation_count",
 			Help: "Usage samples of containers without recommendation.",
 		}, []string{"update_mode", "resource", "is_oom"}),
-		over: [amount.Kinds]*prometheus.HistogramVec{
+		over: [resources.Kinds]*prometheus.HistogramVec{
 			histogram("cpu_recommendation_over_usage_diffs_cores", "Recommended CPU minus usage, where positive.", cores, "update_mode", "recommendation_missing"),
 			histogram("mem_recommendation_over_usage_diffs_bytes", "Recommended memory minus usage, where positive.", bytes, "update_mode", "recommendation_missing", "is_oom"),
 		},
-		under: [amount.Kinds]*prometheus.HistogramVec{
+		under: [resources.Kinds]*prometheus.HistogramVec{
 			histogram("cpu_recommendation_lower_equal_usage_diffs_cores", "CPU usage minus recommendation, where not negative.", cores, "update_mode", "recommendation_missing"),
 			histogram("mem_recommendation_lower_equal_usage_diffs_bytes", "Memory usage minus recommendation, where not negative.", bytes, "update_mode", "recommendation_missing", "is_oom"),
 		},
-		recommended: [amount.Kinds]*prometheus.HistogramVec{
+		recommended: [resources.Kinds]*prometheus.HistogramVec{
 			histogram("cpu_recommendations_cores", "CPU recommended at the time of a usage sample.", cores, "update_mode"),
 			histogram("mem_recommendations_bytes", "Memory recommended at the time of a usage sample.", bytes, "update_mode", "is_oom"),
 		},
@@ -59,15 +59,15 @@ func NewQuality(registry prometheus.Registerer) *Quality {
 			relative, "update_mode", "resource", "vpa_size_log2"),
 	}
 	registry.MustRegister(q.relative, q.missing, q.changes)
-	for k := range amount.Kinds {
+	for k := range resources.Kinds {
 		registry.MustRegister(q.over[k], q.under[k], q.recommended[k])
 	}
 	return q
 }
 
 // inUnits returns an amount in cores or bytes.
-func inUnits(k amount.Kind, a amount.Amount) float64 {
-	if k == amount.CPU {
+func inUnits(k resources.Kind, a resources.Amount) float64 {
+	if k == resources.CPU {
 		return float64(a) / 1000
 	}
 	return float64(a)
@@ -84,7 +84,7 @@ func mode(v *feed.VPA) string {
 // Observe compares the usage of a container with the recommendation that its VPA
 // had for it. Containers that no VPA controls, or that it leaves alone, do not
 // count.
-func (q *Quality) Observe(v *feed.VPA, c usage.ContainerKey, k amount.Kind, used amount.Amount, oom bool) {
+func (q *Quality) Observe(v *feed.VPA, c usage.ContainerKey, k resources.Kind, used resources.Amount, oom bool) {
 	if v == nil || v.Rules.For(c.Container).Off {
 		return
 	}
@@ -98,7 +98,7 @@ func (q *Quality) Observe(v *feed.VPA, c usage.ContainerKey, k amount.Kind, used
 	absent := recommended <= 0
 	missing := strconv.FormatBool(absent)
 	labels, amounts := []string{mode, missing}, []string{mode}
-	if k == amount.Memory {
+	if k == resources.Memory {
 		labels, amounts = append(labels, isOOM), append(amounts, isOOM)
 	}
 	value := inUnits(k, used)
@@ -130,9 +130,9 @@ func size(pods int) string {
 
 // Changed records the change of the uncapped target of a container, once for
 // each history behind it.
-func (q *Quality) Changed(v *feed.VPA, container string, now amount.Resources) {
+func (q *Quality) Changed(v *feed.VPA, container string, now resources.List) {
 	before := v.Uncapped[container]
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		is, ok := now.Get(k)
 		was := before.Value(k)
 		if !ok || was <= 0 {

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -20,7 +20,7 @@ func aPod(name string) *corev1.Pod {
 func TestQueueNeverBlocksAndCountsWhatItDrops(t *testing.T) {
 	var q OOMs
 	for range queueLimit + 7 {
-		q.Add(usage.OOM{Memory: amount.Amount(1)})
+		q.Add(usage.OOM{Memory: resources.Amount(1)})
 	}
 	ooms, dropped := q.Drain()
 	require.Len(t, ooms, queueLimit)

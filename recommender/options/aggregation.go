@@ -7,8 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
 )
@@ -65,12 +64,12 @@ func (a *Aggregation) Validate() error {
 const longest = 100 * 365 * 24 * time.Hour
 
 // Store returns the settings of the usage store.
-func (a *Aggregation) Store() usage.Config {
-	return usage.Config{
-		Shape: profile.NewShape(a.CPUHalfLife, a.MemoryHalfLife),
+func (a *Aggregation) Store() usage.StoreConfig {
+	return usage.StoreConfig{
+		Shape: usage.NewProfileShape(a.CPUHalfLife, a.MemoryHalfLife),
 		Rules: usage.Rules{
 			OOMRatio:   a.OOMRatio,
-			OOMMinBump: amount.FromFloat(a.OOMMinBump),
+			OOMMinBump: resources.FromFloat(a.OOMMinBump),
 			Interval:   a.Interval,
 			Count:      a.Count,
 		},

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/spf13/pflag"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/pkg/source/prometheus/access"
@@ -171,6 +171,6 @@ func (e *External) Validate() error {
 }
 
 // Metrics returns the names of the metrics by kind.
-func (e *External) Metrics() [amount.Kinds]string {
-	return [amount.Kinds]string{amount.CPU: e.CPUMetric, amount.Memory: e.MemoryMetric}
+func (e *External) Metrics() [resources.Kinds]string {
+	return [resources.Kinds]string{resources.CPU: e.CPUMetric, resources.Memory: e.MemoryMetric}
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 
 	"loadline.dev/loadline/recommender/feed"
 )
@@ -50,7 +50,7 @@ func (s *scene) samples() {
 	for _, v := range s.model.VPAs() {
 		for range podsPerVPA {
 			for _, container := range []string{"app", "log"} {
-				for k := range amount.Kind(amount.Kinds) {
+				for k := range resources.Kind(resources.Kinds) {
 					s.Observe(v, container, k, 500)
 				}
 			}
@@ -61,7 +61,7 @@ func (s *scene) samples() {
 func TestSamplesAllocateNothing(t *testing.T) {
 	s := newScene(t)
 	s.publish(target("app", "1", "1Gi"))
-	require.Zero(t, testing.AllocsPerRun(100, func() { s.uses("app", amount.CPU, 5) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { s.uses("app", resources.CPU, 5) }))
 }
 
 // BenchmarkPass is what a pass costs: the targets, and 200,000 samples. "read" is
@@ -92,7 +92,7 @@ func BenchmarkPass(b *testing.B) {
 				v := s.model.VPAs()[0]
 				for range 1000 {
 					began := time.Now()
-					s.Observe(v, "app", amount.CPU, 500)
+					s.Observe(v, "app", resources.CPU, 500)
 					longest = max(longest, time.Since(began))
 				}
 				b.StartTimer()

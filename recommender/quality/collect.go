@@ -5,7 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // descriptions are those of the metrics.
@@ -58,7 +58,7 @@ func (w *Workloads) Collect(to chan<- prometheus.Metric) {
 		w.mu.Unlock()
 		for i := range containers {
 			c := &containers[i]
-			for k := range amount.Kind(amount.Kinds) {
+			for k := range resources.Kind(resources.Kinds) {
 				r := &c.records[k]
 				if !r.published {
 					continue
@@ -77,13 +77,13 @@ func (w *Workloads) Collect(to chan<- prometheus.Metric) {
 
 // collect sends what a record says. There is no ratio where there is nothing to
 // compare: without samples, or to a target of 0.
-func (d *descriptions) collect(r *record, k amount.Kind, send func(*prometheus.Desc, float64)) {
+func (d *descriptions) collect(r *record, k resources.Kind, send func(*prometheus.Desc, float64)) {
 	target, unit := float64(r.target), 1.0
-	if k == amount.CPU {
+	if k == resources.CPU {
 		unit = 1000 // millicores in a core
 	}
 	send(d.target, target/unit)
-	if k == amount.Memory {
+	if k == resources.Memory {
 		send(d.kills, float64(r.kills))
 	}
 	if !math.IsNaN(r.change) {

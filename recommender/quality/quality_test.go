@@ -19,8 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 )
@@ -37,7 +36,7 @@ type scene struct {
 }
 
 func newScene(t testing.TB) *scene {
-	s := &scene{t: t, registry: prometheus.NewRegistry(), store: usage.New(usage.DefaultConfig()), now: time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)}
+	s := &scene{t: t, registry: prometheus.NewRegistry(), store: usage.NewStore(usage.DefaultConfig()), now: time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)}
 	s.model = feed.NewModel(feed.Config{Store: s.store})
 	s.Workloads = New(s.registry)
 	return s
@@ -70,7 +69,7 @@ func (s *scene) pass(later time.Duration) {
 	s.Follow(s.model, s.store, s.now)
 }
 
-func (s *scene) uses(container string, k amount.Kind, samples ...amount.Amount) {
+func (s *scene) uses(container string, k resources.Kind, samples ...resources.Amount) {
 	for _, used := range samples {
 		s.Observe(s.model.Find("shop", "web"), container, k, used)
 	}
@@ -101,8 +100,8 @@ func (s *scene) is(name string, want ...string) {
 func TestNumbersOfAScript(t *testing.T) {
 	s := newScene(t)
 	s.publish(target("app", "500m", "400"))
-	s.uses("app", amount.CPU, 200, 500, 700, 100)
-	s.uses("app", amount.Memory, 100, 300)
+	s.uses("app", resources.CPU, 200, 500, 700, 100)
+	s.uses("app", resources.Memory, 100, 300)
 	s.Killed(s.model.Find("shop", "web"), "app")
 	s.pass(90 * time.Second)
 	s.is("recommendation", "app/cpu=0.5", "app/memory=400")
@@ -118,8 +117,8 @@ func TestNumbersOfAScript(t *testing.T) {
 func TestANewTargetBeginsANewRecordOfItsResource(t *testing.T) {
 	s := newScene(t)
 	s.publish(target("app", "500m", "400"))
-	s.uses("app", amount.CPU, 1000)
-	s.uses("app", amount.Memory, 300)
+	s.uses("app", resources.CPU, 1000)
+	s.uses("app", resources.Memory, 300)
 	s.Killed(s.model.Find("shop", "web"), "app")
 	s.now = s.now.Add(time.Minute)
 	s.publish(target("app", "750m", "400"))
@@ -129,7 +128,7 @@ func TestANewTargetBeginsANewRecordOfItsResource(t *testing.T) {
 	s.is("slack_ratio", "app/memory=0.25")
 	s.is("ooms_since_change", "app/memory=1")
 	s.publish(target("app", "0.75", "200"))
-	s.uses("app", amount.CPU, 1500)
+	s.uses("app", resources.CPU, 1500)
 	s.is("last_change_ratio", "app/cpu=0.5", "app/memory=-0.5")
 	s.is("ooms_since_change", "app/memory=0")
 	s.is("slack_ratio", "app/cpu=-1")
@@ -138,10 +137,10 @@ func TestANewTargetBeginsANewRecordOfItsResource(t *testing.T) {
 func TestWhatIsGoneHasNoSeries(t *testing.T) {
 	s := newScene(t)
 	s.publish(target("app", "500m", "400"), target("log", "1m", "2"))
-	s.uses("app", amount.CPU, 1000)
+	s.uses("app", resources.CPU, 1000)
 	s.publish(target("app", "", "400"))
 	s.is("recommendation", "app/memory=400")
-	s.uses("app", amount.CPU, 1000)
+	s.uses("app", resources.CPU, 1000)
 	s.publish(target("app", "500m", "400"))
 	s.is("samples_above_target_ratio")
 	s.publish()
@@ -151,7 +150,7 @@ func TestWhatIsGoneHasNoSeries(t *testing.T) {
 	s.objects = nil
 	gone := s.model.Find("shop", "web")
 	s.pass(time.Minute)
-	s.Observe(gone, "app", amount.CPU, 1)
+	s.Observe(gone, "app", resources.CPU, 1)
 	s.Killed(gone, "app")
 	require.Zero(t, testutil.CollectAndCount(s.Workloads))
 	require.Empty(t, s.known)
@@ -160,9 +159,9 @@ func TestWhatIsGoneHasNoSeries(t *testing.T) {
 func TestWhatHasNoTargetIsNotCounted(t *testing.T) {
 	s := newScene(t)
 	s.publish(target("app", "500m", ""))
-	s.uses("other", amount.CPU, 1)
-	s.uses("app", amount.Memory, 1)
-	s.Observe(nil, "app", amount.CPU, 1)
+	s.uses("other", resources.CPU, 1)
+	s.uses("app", resources.Memory, 1)
+	s.Observe(nil, "app", resources.CPU, 1)
 	s.Killed(s.model.Find("shop", "web"), "app")
 	s.is("samples_above_target_ratio")
 	s.is("ooms_since_change")
@@ -171,7 +170,7 @@ func TestWhatHasNoTargetIsNotCounted(t *testing.T) {
 func TestATargetOfNothingHasNoRatios(t *testing.T) {
 	s := newScene(t)
 	s.publish(target("app", "0", ""))
-	s.uses("app", amount.CPU, 1, 0)
+	s.uses("app", resources.CPU, 1, 0)
 	s.is("recommendation", "app/cpu=0")
 	s.is("samples_above_target_ratio", "app/cpu=0.5")
 	s.is("slack_ratio")
@@ -183,7 +182,7 @@ func TestATargetOfNothingHasNoRatios(t *testing.T) {
 func TestAVPAWithAnotherTargetBeginsAnew(t *testing.T) {
 	s := newScene(t)
 	s.publish(target("app", "1", ""))
-	s.uses("app", amount.CPU, 500)
+	s.uses("app", resources.CPU, 500)
 	s.is("slack_ratio", "app/cpu=0.5")
 	other := s.objects[0].Object.DeepCopy()
 	other.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "other"}
@@ -220,9 +219,9 @@ func TestCompletenessCountsTimeAndSamples(t *testing.T) {
 	s.is("history_completeness_ratio", "app/cpu=0.000173611") // two minutes of eight days
 
 	v := s.model.Find("shop", "web")
-	restored := profile.New(usage.DefaultConfig().Shape)
-	require.NoError(t, restored.Load(profile.Image{First: s.now.Add(-6 * 24 * time.Hour), Last: s.now.Add(-time.Hour), Samples: 1e6}))
-	v.Restored = map[string]*profile.Profile{"app": &restored}
+	restored := usage.NewProfile(usage.DefaultConfig().Shape)
+	require.NoError(t, restored.Load(usage.ProfileImage{First: s.now.Add(-6 * 24 * time.Hour), Last: s.now.Add(-time.Hour), Samples: 1e6}))
+	v.Restored = map[string]*usage.Profile{"app": &restored}
 	s.pass(0)
 	s.is("history_completeness_ratio", "app/cpu=0.75")
 	s.pass(24 * time.Hour)
@@ -238,7 +237,7 @@ func TestNobodyWhoWantsNoMetricsPays(t *testing.T) {
 	v := &feed.VPA{}
 	require.Zero(t, testing.AllocsPerRun(10, func() {
 		none.Follow(nil, nil, time.Time{})
-		none.Observe(v, "app", amount.CPU, 1)
+		none.Observe(v, "app", resources.CPU, 1)
 		none.Killed(v, "app")
 	}))
 }
@@ -247,8 +246,8 @@ func TestNames(t *testing.T) {
 	s := newScene(t)
 	s.publish(target("app", "500m", "400"))
 	s.publish(target("app", "600m", "500"))
-	s.uses("app", amount.CPU, 1)
-	s.uses("app", amount.Memory, 1)
+	s.uses("app", resources.CPU, 1)
+	s.uses("app", resources.Memory, 1)
 	require.Equal(t, 15, testutil.CollectAndCount(s.Workloads))
 	problems, err := testutil.GatherAndLint(s.registry)
 	require.NoError(t, err)
@@ -273,13 +272,13 @@ func TestThePageShowsWhatIsServed(t *testing.T) {
 	require.True(t, found)
 	example, _, _ := bytes.Cut(rest, []byte("```"))
 	s := newScene(t)
-	restored := profile.New(usage.DefaultConfig().Shape)
-	require.NoError(t, restored.Load(profile.Image{First: s.now.Add(-6 * 24 * time.Hour), Last: s.now, Samples: 1e6}))
+	restored := usage.NewProfile(usage.DefaultConfig().Shape)
+	require.NoError(t, restored.Load(usage.ProfileImage{First: s.now.Add(-6 * 24 * time.Hour), Last: s.now, Samples: 1e6}))
 	s.publish(target("app", "400m", "256Mi"))
-	s.model.Find("shop", "web").Restored = map[string]*profile.Profile{"app": &restored}
+	s.model.Find("shop", "web").Restored = map[string]*usage.Profile{"app": &restored}
 	s.publish(target("app", "500m", "320Mi"))
-	s.uses("app", amount.CPU, 200, 300, 700, 300)
-	s.uses("app", amount.Memory, 200<<20, 240<<20, 280<<20, 240<<20)
+	s.uses("app", resources.CPU, 200, 300, 700, 300)
+	s.uses("app", resources.Memory, 200<<20, 240<<20, 280<<20, 240<<20)
 	s.Killed(s.model.Find("shop", "web"), "app")
 	s.pass(4 * time.Minute)
 	require.NoError(t, testutil.GatherAndCompare(s.registry, bytes.NewReader(example)))
@@ -301,7 +300,7 @@ func TestMetricsAreReadDuringAPass(t *testing.T) {
 		}
 	})
 	for i := range 200 {
-		s.uses("app", amount.CPU, amount.Amount(i))
+		s.uses("app", resources.CPU, resources.Amount(i))
 		s.publish(target("app", fmt.Sprint(i%2+1), "1"))
 	}
 	close(stop)

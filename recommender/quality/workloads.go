@@ -10,7 +10,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 )
@@ -34,7 +34,7 @@ type workload struct {
 
 type container struct {
 	name     string
-	records  [amount.Kinds]record
+	records  [resources.Kinds]record
 	complete float64 // how much of the history that is ever kept there is, 0 to 1
 }
 
@@ -42,13 +42,13 @@ type container struct {
 // millicores or bytes.
 type record struct {
 	published bool // false: there is no target, and nothing else
-	target    amount.Amount
+	target    resources.Amount
 	change    float64 // last one, as a fraction of the former target; NaN: none was seen
 	since     time.Time
 
 	samples, above int64
 	sum            float64
-	peak           amount.Amount
+	peak           resources.Amount
 	kills          int64
 }
 
@@ -134,7 +134,7 @@ func (one *workload) read(object *vpav1.VerticalPodAutoscaler, now time.Time) {
 			c = *before
 		}
 		targets := convert.Resources(list[i].Target)
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			target, published := targets.Get(k)
 			c.records[k].set(target, published, now)
 		}
@@ -151,7 +151,7 @@ func find(containers []container, name string) *container {
 
 // set takes a target that is published now, if it is; a new one begins a new
 // record.
-func (r *record) set(target amount.Amount, published bool, now time.Time) {
+func (r *record) set(target resources.Amount, published bool, now time.Time) {
 	switch {
 	case !published:
 		*r = record{}
@@ -166,7 +166,7 @@ func (r *record) set(target amount.Amount, published bool, now time.Time) {
 
 // Observe takes a sample of a container that v controls; nil: none does. What has
 // no target is not counted.
-func (w *Workloads) Observe(v *feed.VPA, container string, k amount.Kind, used amount.Amount) {
+func (w *Workloads) Observe(v *feed.VPA, container string, k resources.Kind, used resources.Amount) {
 	if w == nil {
 		return
 	}
@@ -189,14 +189,14 @@ func (w *Workloads) Killed(v *feed.VPA, container string) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if r := w.record(v, container, amount.Memory); r != nil {
+	if r := w.record(v, container, resources.Memory); r != nil {
 		r.kills++
 	}
 }
 
 // record returns the record of a resource that has a target, nil without one.
 // The caller holds the lock.
-func (w *Workloads) record(v *feed.VPA, container string, k amount.Kind) *record {
+func (w *Workloads) record(v *feed.VPA, container string, k resources.Kind) *record {
 	one := w.known[v]
 	if one == nil {
 		return nil

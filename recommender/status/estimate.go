@@ -3,7 +3,7 @@ package status
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Estimate is what the history of a container comes to, before any quantity is
@@ -11,12 +11,12 @@ import (
 // VPA and the settings. Two that are equal lead to the same recommendation.
 type Estimate struct {
 	Container string
-	Bounds    amount.Bounds      // of both kinds
-	Known     [amount.Kinds]bool // there is history of the kind
-	Doubted   [amount.Kinds]bool // there may have been more than is known
-	Coarse    bool               // bounds are rounded when they are printed: a small difference may become a large one
-	History   time.Duration      // that the samples cover at least, see Covered
-	Points    [amount.Kinds]Points
+	Bounds    resources.Bounds      // of both kinds
+	Known     [resources.Kinds]bool // there is history of the kind
+	Doubted   [resources.Kinds]bool // there may have been more than is known
+	Coarse    bool                  // bounds are rounded when they are printed: a small difference may become a large one
+	History   time.Duration         // that the samples cover at least, see Covered
+	Points    [resources.Kinds]Points
 }
 
 // Points is how many points of five minutes there are of a kind, and how many a
@@ -66,14 +66,14 @@ func (e Estimate) near(o Estimate, t tolerance) bool {
 
 // covers tells whether two pairs of bounds have the same kinds and differ by no
 // more than the tolerance, a fraction of the first.
-func (t tolerance) covers(was, is amount.Bounds) bool {
+func (t tolerance) covers(was, is resources.Bounds) bool {
 	return near(was.Lower, is.Lower, t.narrower, t.wider) && near(was.Upper, is.Upper, t.wider, t.narrower)
 }
 
 // near tells whether two bounds have the same kinds and differ by no more than a
 // fraction of the first, one for a rise and one for a fall.
-func near(was, is amount.Resources, rise, fall float64) bool {
-	for k := range amount.Kind(amount.Kinds) {
+func near(was, is resources.List, rise, fall float64) bool {
+	for k := range resources.Kind(resources.Kinds) {
 		a, found := was.Get(k)
 		b, stays := is.Get(k)
 		if found != stays || float64(b-a) > rise*float64(a) || float64(a-b) > fall*float64(a) {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 )
 
@@ -22,18 +22,18 @@ import (
 type Publisher struct {
 	Writer
 	Workers   int
-	Shape     profile.Shape // of the scratch profiles
-	Tolerance float64       // a bound that moves by a smaller fraction can wait; 0: none can
+	Shape     usage.ProfileShape // of the scratch profiles
+	Tolerance float64            // a bound that moves by a smaller fraction can wait; 0: none can
 	// Estimate appends what the histories of a VPA come to, sorted by container.
 	// It is asked whenever they change.
-	Estimate func(*feed.VPA, *profile.Profile, []Estimate) []Estimate
+	Estimate func(*feed.VPA, *usage.Profile, []Estimate) []Estimate
 	// Advise makes a recommendation of estimates. That takes many times as long,
 	// and is asked only where the status may have to change.
 	Advise func(*feed.VPA, []Estimate) Advice
 
-	Changed func(v *feed.VPA, container string, now amount.Resources) // told each uncapped target
-	Latency prometheus.Histogram                                      // creation of a VPA to its first recommendation
-	Results *prometheus.CounterVec                                    // of writes
+	Changed func(v *feed.VPA, container string, now resources.List) // told each uncapped target
+	Latency prometheus.Histogram                                    // creation of a VPA to its first recommendation
+	Results *prometheus.CounterVec                                  // of writes
 	// Secure is called before the status of a VPA is written, side by side for
 	// several; it saves what would be lost in a crash. Nil if nobody wants to know.
 	Secure func(context.Context, *feed.VPA, time.Time)
@@ -73,7 +73,7 @@ type job struct {
 
 // worker is what one goroutine needs for one VPA after the other.
 type worker struct {
-	scratch   profile.Profile
+	scratch   usage.Profile
 	estimates []Estimate
 }
 
@@ -130,7 +130,7 @@ func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span ti
 	var left atomic.Int64
 	for range p.Workers {
 		workers.Go(func() {
-			w := worker{scratch: profile.New(p.Shape)}
+			w := worker{scratch: usage.NewProfile(p.Shape)}
 			for j := range queue {
 				if used := time.Since(began); ctx.Err() == nil && used < span {
 					j.tried, j.rushed = now, used >= span/boundsShare && p.Tolerance > 0
@@ -257,7 +257,7 @@ func (p *Publisher) remember(log klog.Logger, v *feed.VPA, o Outcome, now time.T
 	if o.Conflict != "" && !Holds(v.Object, TargetConflict) {
 		log.Info("Two VPAs select the same pods", "vpa", klog.KObj(v.Object), "reason", o.Conflict)
 	}
-	uncapped := make(map[string]amount.Resources, len(o.Recommendation))
+	uncapped := make(map[string]resources.List, len(o.Recommendation))
 	for _, c := range o.Recommendation {
 		resources := convert.Resources(c.UncappedTarget)
 		p.Changed(v, c.ContainerName, resources)

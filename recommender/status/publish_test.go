@@ -21,8 +21,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/recommender/feed"
 )
@@ -41,10 +41,10 @@ func newDesk() *desk {
 	object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
 	d := &desk{client: fake.NewSimpleClientset(object), vpa: &feed.VPA{Object: object}, advice: Advice{Containers: []Recommended{recommended("a")}, History: 10 * day}}
 	d.Publisher = &Publisher{
-		Writer: Writer{d.client}, Workers: 2, Shape: profile.NewShape(time.Hour, time.Hour), Tolerance: 0.01,
+		Writer: Writer{d.client}, Workers: 2, Shape: usage.NewProfileShape(time.Hour, time.Hour), Tolerance: 0.01,
 		Estimate: d.estimate,
 		Advise:   func(*feed.VPA, []Estimate) Advice { d.built++; return d.advice },
-		Changed:  func(*feed.VPA, string, amount.Resources) {},
+		Changed:  func(*feed.VPA, string, resources.List) {},
 		Latency:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}),
 		Results:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "y"}, []string{"result"}),
 	}
@@ -52,7 +52,7 @@ func newDesk() *desk {
 }
 
 // estimate appends what the advice is made of.
-func (d *desk) estimate(_ *feed.VPA, _ *profile.Profile, to []Estimate) []Estimate {
+func (d *desk) estimate(_ *feed.VPA, _ *usage.Profile, to []Estimate) []Estimate {
 	d.asked++
 	for _, c := range d.advice.Containers {
 		to = append(to, Estimate{Container: c.ContainerName, Bounds: convert.Bounds(c), History: Covered(d.advice.History)})
@@ -182,7 +182,7 @@ func TestWhatIsPublishedIsNotBuiltAgain(t *testing.T) {
 	d := newDesk().settle(t)
 	before := d.count(unchanged)
 	changed := 0
-	d.Changed = func(_ *feed.VPA, container string, now amount.Resources) {
+	d.Changed = func(_ *feed.VPA, container string, now resources.List) {
 		require.Equal(t, "a", container)
 		require.Equal(t, convert.Resources(list("1", "1Gi")), now)
 		changed++
@@ -199,17 +199,17 @@ func TestWhatIsPublishedIsNotBuiltAgain(t *testing.T) {
 func TestAllButBoundsIsBuiltAtOnce(t *testing.T) {
 	estimated := Estimate{Container: "a", Bounds: convert.Bounds(recommended("a")), History: 10 * day}
 	for name, change := range map[string]func(*Estimate){
-		"target":    func(e *Estimate) { e.Bounds.Target = e.Bounds.Target.With(amount.CPU, 1001) },
-		"lower":     func(e *Estimate) { e.Bounds.Lower = e.Bounds.Lower.With(amount.CPU, 506) },
+		"target":    func(e *Estimate) { e.Bounds.Target = e.Bounds.Target.With(resources.CPU, 1001) },
+		"lower":     func(e *Estimate) { e.Bounds.Lower = e.Bounds.Lower.With(resources.CPU, 506) },
 		"container": func(e *Estimate) { e.Container = "b" },
-		"known":     func(e *Estimate) { e.Known[amount.CPU] = true },
-		"doubted":   func(e *Estimate) { e.Doubted[amount.Memory] = true },
+		"known":     func(e *Estimate) { e.Known[resources.CPU] = true },
+		"doubted":   func(e *Estimate) { e.Doubted[resources.Memory] = true },
 		"history":   func(e *Estimate) { e.History = time.Hour },
 		"coarse":    func(e *Estimate) { e.Coarse = true },
 	} {
 		d := newDesk()
 		e := estimated
-		d.Estimate = func(_ *feed.VPA, _ *profile.Profile, to []Estimate) []Estimate { return append(to, e) }
+		d.Estimate = func(_ *feed.VPA, _ *usage.Profile, to []Estimate) []Estimate { return append(to, e) }
 		d.settle(t)
 		change(&e)
 		d.vpa.Touch()
@@ -221,7 +221,7 @@ func TestAllButBoundsIsBuiltAtOnce(t *testing.T) {
 func TestBoundsThatAreRoundedAreBuilt(t *testing.T) {
 	d := newDesk()
 	estimate := d.Estimate
-	d.Estimate = func(v *feed.VPA, p *profile.Profile, to []Estimate) []Estimate {
+	d.Estimate = func(v *feed.VPA, p *usage.Profile, to []Estimate) []Estimate {
 		to = estimate(v, p, to)
 		to[0].Coarse = true
 		return to
@@ -239,7 +239,7 @@ func TestAnotherObjectIsLookedAtWhateverTheHistory(t *testing.T) {
 	d.vpa.Object = other
 	d.advice.Containers = []Recommended{recommended("a")}
 	d.advice.Containers[0].Target = list("700m", "1Gi") // capped, of the same estimates
-	d.Estimate = func(_ *feed.VPA, _ *profile.Profile, to []Estimate) []Estimate {
+	d.Estimate = func(_ *feed.VPA, _ *usage.Profile, to []Estimate) []Estimate {
 		return append(to, Estimate{Container: "a", Bounds: convert.Bounds(recommended("a"))})
 	}
 	require.Equal(t, 1, d.publish(t, now()))
@@ -439,10 +439,10 @@ func newCrowd(n int) *crowd {
 		return true, object, nil
 	})
 	estimate := c.Estimate
-	c.Estimate = func(v *feed.VPA, p *profile.Profile, to []Estimate) []Estimate {
+	c.Estimate = func(v *feed.VPA, p *usage.Profile, to []Estimate) []Estimate {
 		to = estimate(v, p, to)
 		if v.Object.Name == c.raised {
-			to[0].Bounds.Target = to[0].Bounds.Target.With(amount.CPU, 1100)
+			to[0].Bounds.Target = to[0].Bounds.Target.With(resources.CPU, 1100)
 		}
 		return to
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/recipe"
@@ -24,9 +24,9 @@ type Keeper struct {
 	Model *feed.Model
 	// Limit returns how much CPU in millicores a container can have at most; 0 = no
 	// limit, or it is not known.
-	Limit func(usage.ContainerKey) amount.Amount
+	Limit func(usage.ContainerKey) resources.Amount
 	// Requests returns the requests that are in force in a container of a VPA.
-	Requests func(v *feed.VPA, container string) amount.Resources
+	Requests func(v *feed.VPA, container string) resources.List
 
 	kept    int            // VPAs with trails, or that will have some
 	counted map[served]int // of the last Count
@@ -83,7 +83,7 @@ func (k *Keeper) Observe(s usage.Sample, weight int) {
 	if k.kept == 0 {
 		return
 	}
-	limit, asked := amount.Amount(0), s.Kind != amount.CPU
+	limit, asked := resources.Amount(0), s.Kind != resources.CPU
 	for _, v := range k.Model.Selecting(s.Container) {
 		t := of(v, s.Container.Container)
 		if t == nil {
@@ -126,7 +126,7 @@ func (k *Keeper) Measure() {
 		}
 		for container, t := range v.Trails {
 			changed := t.Limited(v.Headroom(container))
-			if t.Undeclared() && t.Declare(k.Requests(v, container).Value(amount.Memory)) || changed {
+			if t.Undeclared() && t.Declare(k.Requests(v, container).Value(resources.Memory)) || changed {
 				v.Touch()
 			}
 		}

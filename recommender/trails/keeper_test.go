@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/recipe"
@@ -27,13 +27,13 @@ func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 func keeper(t testing.TB, text string) *Keeper {
 	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
 	require.NoError(t, err)
-	model := feed.NewModel(feed.Config{Store: usage.New(usage.DefaultConfig())})
+	model := feed.NewModel(feed.Config{Store: usage.NewStore(usage.DefaultConfig())})
 	model.PutPod(&corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}, {Name: "b"}}},
 	}, now())
-	k := &Keeper{Book: book, Model: model, Limit: func(usage.ContainerKey) amount.Amount { return 0 },
-		Requests: func(*feed.VPA, string) amount.Resources { return amount.Of(100, 200<<20) }}
+	k := &Keeper{Book: book, Model: model, Limit: func(usage.ContainerKey) resources.Amount { return 0 },
+		Requests: func(*feed.VPA, string) resources.List { return resources.Of(100, 200<<20) }}
 	k.see(text, "d")
 	return k
 }
@@ -48,31 +48,31 @@ func (k *Keeper) see(text, target string) *feed.VPA {
 	return k.Model.Find("ns", "v")
 }
 
-func sample(k amount.Kind, minute int, a amount.Amount) usage.Sample {
+func sample(k resources.Kind, minute int, a resources.Amount) usage.Sample {
 	return usage.Sample{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: k, At: now().Add(time.Duration(minute) * time.Minute), Amount: a}
 }
 
 // The recipe of the reference keeps nothing and does nothing.
 func TestTheRecipeOfTheReferenceCostsNothing(t *testing.T) {
 	k := keeper(t, "")
-	k.Limit = func(usage.ContainerKey) amount.Amount { t.Error("nobody wants to know"); return 0 }
+	k.Limit = func(usage.ContainerKey) resources.Amount { t.Error("nobody wants to know"); return 0 }
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		k.Observe(sample(amount.CPU, 1, 100), 1)
-		k.Killed(usage.OOM{Container: sample(amount.CPU, 0, 0).Container, Memory: 5})
+		k.Observe(sample(resources.CPU, 1, 100), 1)
+		k.Killed(usage.OOM{Container: sample(resources.CPU, 0, 0).Container, Memory: 5})
 	}))
 	require.Nil(t, k.Model.Find("ns", "v").Trails)
 }
 
 func TestUseAtTheLimitOfThePodIsCensored(t *testing.T) {
 	k := keeper(t, "loadline")
-	k.Limit = func(c usage.ContainerKey) amount.Amount {
+	k.Limit = func(c usage.ContainerKey) resources.Amount {
 		require.Equal(t, "a", c.Container)
 		return 1000
 	}
 	for m := range 100 {
-		k.Observe(sample(amount.CPU, m, 990), 1)
+		k.Observe(sample(resources.CPU, m, 990), 1)
 	}
-	require.InEpsilon(t, 2000, k.Model.Find("ns", "v").Trails["a"].Load[amount.CPU].Level(0), 0.05)
+	require.InEpsilon(t, 2000, k.Model.Find("ns", "v").Trails["a"].Load[resources.CPU].Level(0), 0.05)
 }
 
 // Where a source knows how long work waited for CPU, the recipe that wants to know takes
@@ -80,7 +80,7 @@ func TestUseAtTheLimitOfThePodIsCensored(t *testing.T) {
 func TestWaitingOfLiveSamplesCounts(t *testing.T) {
 	for text, want := range map[string]float64{"cruisekube": 600, "loadline": 0} {
 		k := keeper(t, text)
-		s := sample(amount.CPU, 0, 500)
+		s := sample(resources.CPU, 0, 500)
 		s.Waiting = 0.2
 		k.Observe(s, 1)
 		pressed := k.Model.Find("ns", "v").Trails["a"].Pressed
@@ -99,13 +99,13 @@ func TestAbsorb(t *testing.T) {
 	past := live.For(keeper(t, "loadline:memory=safe").Model)
 	past.Limit = live.Limit
 	past.Follow(klog.Background(), now())
-	past.Observe(sample(amount.Memory, -3*24*60, 900<<20), 15)
-	live.Observe(sample(amount.Memory, 0, 100<<20), 1)
+	past.Observe(sample(resources.Memory, -3*24*60, 900<<20), 15)
+	live.Observe(sample(resources.Memory, 0, 100<<20), 1)
 	live.Absorb(past.Model)
 	tr := live.Model.Find("ns", "v").Trails["a"]
 	require.InEpsilonSlice(t, []float64{100 << 20, 900 << 20}, tr.Peaks.Daily(), 0.002)
 	require.InEpsilon(t, 900.0/((15*900+100)/16.0)-1, tr.Peaks.Restless(), 0.01, "it counts as fifteen")
-	covered, _ := tr.Covers(amount.Memory)
+	covered, _ := tr.Covers(resources.Memory)
 	require.Equal(t, 3*24*time.Hour, covered)
 
 	// A VPA that points elsewhere by now has another past.
@@ -121,7 +121,7 @@ func TestAbsorb(t *testing.T) {
 // Only a recipe that asks for the limit of memory is told, once.
 func TestMeasure(t *testing.T) {
 	k := keeper(t, "loadline")
-	k.Observe(sample(amount.Memory, 0, 100<<20), 1)
+	k.Observe(sample(resources.Memory, 0, 100<<20), 1)
 	v := k.Model.Find("ns", "v")
 	before := v.Revision()
 	k.Measure()
@@ -143,7 +143,7 @@ func TestRestoreTakesWhatIsSound(t *testing.T) {
 	k := keeper(t, "loadline")
 	v := k.Model.Find("ns", "v")
 	whole := trail.New(v.Recipe.Needs)
-	whole.Observe(now(), amount.CPU, 100, 0)
+	whole.Observe(now(), resources.CPU, 100, 0)
 	err := k.Restore(v, map[string][]byte{"a": whole.Image(), "b": {4, 200, 1}}, now(), time.Hour)
 	require.ErrorContains(t, err, "container b: what the recipe loadline knows of the past cannot be used: it is cut short")
 	require.Equal(t, whole.Image(), v.Trails["a"].Image())
@@ -154,7 +154,7 @@ func TestRestoreTakesWhatIsSound(t *testing.T) {
 
 func TestTrailsOfContainersThatAreGoneGo(t *testing.T) {
 	k := keeper(t, "loadline")
-	k.Observe(sample(amount.CPU, 0, 100), 1)
+	k.Observe(sample(resources.CPU, 0, 100), 1)
 	v := k.Model.Find("ns", "v")
 	v.Trails["gone"] = trail.New(v.Recipe.Needs)
 	k.Expire(now())
@@ -166,7 +166,7 @@ func TestTrailsOfContainersThatAreGoneGo(t *testing.T) {
 // recipe remembers of them for two weeks must not go with an outage of an hour.
 func TestTrailsOutliveTheTroubleOfATarget(t *testing.T) {
 	k := keeper(t, "loadline")
-	k.Observe(sample(amount.CPU, 0, 100), 1)
+	k.Observe(sample(resources.CPU, 0, 100), 1)
 	v := k.Model.Find("ns", "v")
 	trouble := feed.Observed{Object: v.Object, Err: errors.New("no answer")}
 	k.Model.SyncVPAs([]feed.Observed{trouble}, now())
@@ -185,7 +185,7 @@ func BenchmarkObserve(b *testing.B) {
 			k := keeper(b, text)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				k.Observe(sample(amount.Kind(i%2), i, amount.Amount(100+i*7919%1000)), 1)
+				k.Observe(sample(resources.Kind(i%2), i, resources.Amount(100+i*7919%1000)), 1)
 			}
 		})
 	}

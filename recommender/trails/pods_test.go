@@ -10,14 +10,14 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // One pod does not decide what is in force, be it the first by name; one that ended or
 // has no request says nothing. Without pods it is what they will get.
 func TestWhatIsInForceIsTheMedianOfThePods(t *testing.T) {
 	k := keeper(t, "attune")
-	k.Observe(sample(amount.CPU, 0, 100), 1)
+	k.Observe(sample(resources.CPU, 0, 100), 1)
 	v := k.Model.Find("ns", "v")
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	current := InForce(listers.NewPodLister(index))
@@ -31,14 +31,14 @@ func TestWhatIsInForceIsTheMedianOfThePods(t *testing.T) {
 		require.NoError(t, index.Add(p))
 	}
 	require.True(t, current(v, "a").Empty())
-	v.Trails["a"].Recommended(amount.CPU, 70)
-	require.Equal(t, amount.Resources{}.With(amount.CPU, 70), current(v, "a"))
+	v.Trails["a"].Recommended(resources.CPU, 70)
+	require.Equal(t, resources.List{}.With(resources.CPU, 70), current(v, "a"))
 	put("a", "", corev1.PodRunning)
 	require.True(t, current(v, "a").Empty())
 	put("b", "9", corev1.PodRunning)
 	put("c", "1", corev1.PodRunning)
-	require.EqualValues(t, 1000, current(v, "a").Value(amount.CPU), "the lower of two")
+	require.EqualValues(t, 1000, current(v, "a").Value(resources.CPU), "the lower of two")
 	put("d", "1100m", corev1.PodRunning)
 	put("e", "8", corev1.PodSucceeded)
-	require.EqualValues(t, 1100, current(v, "a").Value(amount.CPU))
+	require.EqualValues(t, 1100, current(v, "a").Value(resources.CPU))
 }

@@ -24,8 +24,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
@@ -81,7 +80,7 @@ func newKeeping(objects ...*vpav1.VerticalPodAutoscalerCheckpoint) *keeping {
 	}
 	vpa("other")
 	k.seen = feed.Observed{Object: vpa("web"), Selector: labels.SelectorFromSet(labels.Set{"app": "web"})}
-	store := usage.New(usage.DefaultConfig())
+	store := usage.NewStore(usage.DefaultConfig())
 	k.upkeep = &Upkeep{
 		Saver: k.Saver, Model: feed.NewModel(feed.Config{Store: store}), VPAs: listers.NewVerticalPodAutoscalerLister(k.vpas),
 		Serves:  func(v *vpav1.VerticalPodAutoscaler) bool { return v.Name == "web" },
@@ -153,8 +152,8 @@ func TestWhatBecomesOfCheckpoints(t *testing.T) {
 }
 
 func (k *keeping) restore(container string) {
-	v, p := k.upkeep.Model.Find("ns", "web"), profile.New(shape())
-	v.Restored = map[string]*profile.Profile{container: &p}
+	v, p := k.upkeep.Model.Find("ns", "web"), usage.NewProfile(shape())
+	v.Restored = map[string]*usage.Profile{container: &p}
 	v.Touch()
 }
 
@@ -293,8 +292,8 @@ func TestAsManyWorkersWriteAsThereShallBe(t *testing.T) {
 func TestOnlyWhatWouldFallIsSecured(t *testing.T) {
 	b := newBench()
 	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
-	cpu := func(a amount.Amount) map[string]amount.Resources {
-		return map[string]amount.Resources{"x": (amount.Resources{}).With(amount.CPU, a)}
+	cpu := func(a resources.Amount) map[string]resources.List {
+		return map[string]resources.List{"x": (resources.List{}).With(resources.CPU, a)}
 	}
 	require.Zero(t, b.Secure(t.Context(), v, now()).Written, "no target is published")
 	refused := true
@@ -349,8 +348,8 @@ func TestAYoungHistoryIsSavedMoreOften(t *testing.T) {
 func TestAMemoryTargetOfARecipeWithMarginsWavers(t *testing.T) {
 	b := newBench()
 	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
-	secured := func(memory amount.Amount) bool {
-		v.Uncapped = map[string]amount.Resources{"x": (amount.Resources{}).With(amount.Memory, memory)}
+	secured := func(memory resources.Amount) bool {
+		v.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.Memory, memory)}
 		v.Touch()
 		r := b.Secure(t.Context(), v, now())
 		return r.Written+r.Unchanged == 1
@@ -367,8 +366,8 @@ func TestAMemoryTargetOfARecipeWithMarginsWavers(t *testing.T) {
 func TestATargetThatWasKeptRisesWhenTheHistoryReachesIt(t *testing.T) {
 	b := newBench()
 	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
-	v.Uncapped = map[string]amount.Resources{"x": amount.Of(1000, 1000)}
-	v.Kept = map[string][amount.Kinds]bool{"x": {amount.CPU: true}}
+	v.Uncapped = map[string]resources.List{"x": resources.Of(1000, 1000)}
+	v.Kept = map[string][resources.Kinds]bool{"x": {resources.CPU: true}}
 	secured := func() bool {
 		v.Touch()
 		r := b.Secure(t.Context(), v, now())
@@ -403,12 +402,12 @@ func TestWhatIsUnchangedIsCounted(t *testing.T) {
 	v.Touch()
 	k.upkeep.Save(t.Context(), All, now(), time.Minute)
 	require.Equal(t, 1.0, count("unchanged"))
-	v.Uncapped = map[string]amount.Resources{"a": amount.Of(1000, 1000)}
+	v.Uncapped = map[string]resources.List{"a": resources.Of(1000, 1000)}
 	v.Touch()
 	k.upkeep.Secure(t.Context(), v, now())
 	require.Equal(t, 2.0, count("unchanged"))
 	k.contents["web"] = map[string]checkpoint.Content{"a": content(2)}
-	v.Uncapped = map[string]amount.Resources{"a": amount.Of(2000, 2000)}
+	v.Uncapped = map[string]resources.List{"a": resources.Of(2000, 2000)}
 	v.Touch()
 	k.upkeep.Secure(t.Context(), v, now())
 	require.Equal(t, 2.0, count("unchanged"))

@@ -9,7 +9,7 @@ import (
 
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -27,23 +27,23 @@ const (
 // turn is what Saver knows of a VPA.
 type turn struct {
 	vpa      *feed.VPA
-	number   int                         // from 1
-	first    bool                        // the VPA was there in the first Save, and got what was restored
-	phase    time.Duration               // of its time within the interval
-	revision uint64                      // that was saved
-	targets  map[string]amount.Resources // uncapped, by container, that what was saved gives
-	began    time.Time                   // since when it has history; zero = since before the start
-	taken    time.Time                   // when it last was tried, or was first seen
-	saved    bool                        // by this process
-	failed   bool                        // the last time
-	urgent   bool                        // in this Save
+	number   int                       // from 1
+	first    bool                      // the VPA was there in the first Save, and got what was restored
+	phase    time.Duration             // of its time within the interval
+	revision uint64                    // that was saved
+	targets  map[string]resources.List // uncapped, by container, that what was saved gives
+	began    time.Time                 // since when it has history; zero = since before the start
+	taken    time.Time                 // when it last was tried, or was first seen
+	saved    bool                      // by this process
+	failed   bool                      // the last time
+	urgent   bool                      // in this Save
 }
 
 func (t *turn) owner() checkpoint.Owner {
 	return checkpoint.Owner{Namespace: t.vpa.Object.Namespace, VPA: t.vpa.Object.Name}
 }
 
-func (t *turn) done(revision uint64, targets map[string]amount.Resources) {
+func (t *turn) done(revision uint64, targets map[string]resources.List) {
 	t.revision, t.targets, t.saved, t.failed = revision, targets, true, false
 }
 
@@ -105,7 +105,7 @@ func newTurn(v *feed.VPA, interval time.Duration, now time.Time) *turn {
 	if status.Holds(v.Object, status.TargetUnsaved) || status.Holds(v.Object, status.TargetHeld) {
 		return t
 	}
-	t.targets = make(map[string]amount.Resources, len(v.Restored))
+	t.targets = make(map[string]resources.List, len(v.Restored))
 	published := published(v)
 	for container := range v.Restored {
 		t.targets[container] = published[container]
@@ -115,11 +115,11 @@ func newTurn(v *feed.VPA, interval time.Duration, now time.Time) *turn {
 
 // published returns the targets in the status of a VPA, before capping as far as
 // it tells.
-func published(v *feed.VPA) map[string]amount.Resources {
+func published(v *feed.VPA) map[string]resources.List {
 	if v.Object.Status.Recommendation == nil {
 		return nil
 	}
-	targets := map[string]amount.Resources{}
+	targets := map[string]resources.List{}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
 		target := c.UncappedTarget
 		if target == nil {
@@ -144,8 +144,8 @@ func (t *turn) rose() bool {
 	}
 	for container, now := range t.vpa.Uncapped {
 		saved, kept := t.targets[container], t.vpa.Kept[container]
-		if !kept[amount.Memory] && now.Value(amount.Memory) > saved.Value(amount.Memory).Scale(memory) ||
-			!kept[amount.CPU] && now.Value(amount.CPU) > saved.Value(amount.CPU).Scale(wavering) {
+		if !kept[resources.Memory] && now.Value(resources.Memory) > saved.Value(resources.Memory).Scale(memory) ||
+			!kept[resources.CPU] && now.Value(resources.CPU) > saved.Value(resources.CPU).Scale(wavering) {
 			return true
 		}
 	}
@@ -155,7 +155,7 @@ func (t *turn) rose() bool {
 // given returns the targets, before capping, that the history of a VPA gives: all
 // but those that were kept. Once one of them is reached, or is kept no more, it
 // rose.
-func given(v *feed.VPA) map[string]amount.Resources {
+func given(v *feed.VPA) map[string]resources.List {
 	if len(v.Kept) == 0 {
 		return v.Uncapped
 	}
@@ -163,7 +163,7 @@ func given(v *feed.VPA) map[string]amount.Resources {
 	for container, target := range targets {
 		for k, kept := range v.Kept[container] {
 			if kept {
-				target = target.Without(amount.Kind(k))
+				target = target.Without(resources.Kind(k))
 			}
 		}
 		targets[container] = target

@@ -22,8 +22,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
@@ -32,10 +31,10 @@ import (
 
 func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 
-func shape() profile.Shape { return profile.NewShape(24*time.Hour, 24*time.Hour) }
+func shape() usage.ProfileShape { return usage.NewProfileShape(24*time.Hour, 24*time.Hour) }
 
-func image(n int) profile.Image {
-	p := profile.New(shape())
+func image(n int) usage.ProfileImage {
+	p := usage.NewProfile(shape())
 	for i := range n {
 		p.AddCPU(0.3, now().Add(time.Duration(i)*time.Minute))
 	}
@@ -376,7 +375,7 @@ func TestWhatFailsIsNotUrgentAnyMore(t *testing.T) {
 		return true, nil, errors.New("refused")
 	})
 	bad := b.holds("bad", map[string]checkpoint.Content{"x": content(1)})
-	bad.Uncapped = map[string]amount.Resources{"x": (amount.Resources{}).With(amount.CPU, 100)}
+	bad.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.CPU, 100)}
 	for _, c := range []struct {
 		scope Scope
 		tries int
@@ -415,7 +414,7 @@ func TestAnEndOfTimeIsNoRefusal(t *testing.T) {
 			return true, nil, errors.New("refused")
 		})
 		v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
-		v.Uncapped = map[string]amount.Resources{"x": (amount.Resources{}).With(amount.CPU, 100)}
+		v.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.CPU, 100)}
 		require.Error(t, errors.Join(b.Secure(ctx, v, now()).problems...))
 		require.Equal(t, !over, v.Unsaved)
 		stop()
@@ -430,7 +429,7 @@ func TestAnEndOfTimeIsNoRefusal(t *testing.T) {
 
 func TestWhatASaveLeftIsSavedBeforeTheNextPass(t *testing.T) {
 	b := newBench()
-	u := Upkeep{Saver: b.Saver, Model: feed.NewModel(feed.Config{Store: usage.New(usage.DefaultConfig())}),
+	u := Upkeep{Saver: b.Saver, Model: feed.NewModel(feed.Config{Store: usage.NewStore(usage.DefaultConfig())}),
 		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"})}
 	var seen []feed.Observed
 	for i := range 5 {
@@ -497,8 +496,8 @@ func TestRestoredHistoryIsWrittenWithinFourMinutesOfTheStart(t *testing.T) {
 		var list []*feed.VPA
 		for i := range vpas {
 			v := b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)})
-			p := profile.New(shape())
-			v.Restored = map[string]*profile.Profile{"x": &p}
+			p := usage.NewProfile(shape())
+			v.Restored = map[string]*usage.Profile{"x": &p}
 			list = append(list, v)
 		}
 		written := map[string]int{}

@@ -20,10 +20,10 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
 )
@@ -77,7 +77,7 @@ type Cluster struct {
 	// that is in use leaves only a part of the change.
 	Threshold float64
 	// Memory reads what the containers of a pod use, in bytes; nil: not asked.
-	Memory func(ctx context.Context, namespace, pod string) (map[string]amount.Amount, error)
+	Memory func(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error)
 }
 
 // Limiter returns a limiter of changes a second that lets burst through at

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 const (
@@ -31,7 +31,7 @@ var errSilent = errors.New("the metrics API gave no answer in time a moment ago"
 // the API server, how many bytes of memory the containers of a pod use. A pod
 // that was not measured yet is an error. It answers within 2 s; if the API does not,
 // the API is left alone for a minute.
-func Memory(client rest.Interface) func(ctx context.Context, namespace, pod string) (map[string]amount.Amount, error) {
+func Memory(client rest.Interface) func(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
 	return (&meter{client: client, wait: answerTime}).memory
 }
 
@@ -44,7 +44,7 @@ type meter struct {
 	until time.Time // the API is not asked before
 }
 
-func (m *meter) memory(ctx context.Context, namespace, pod string) (map[string]amount.Amount, error) {
+func (m *meter) memory(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error) {
 	m.mu.Lock()
 	silent := time.Now().Before(m.until)
 	m.mu.Unlock()
@@ -66,7 +66,7 @@ func (m *meter) memory(ctx context.Context, namespace, pod string) (map[string]a
 	return decodeMemory(body)
 }
 
-func decodeMemory(body []byte) (map[string]amount.Amount, error) {
+func decodeMemory(body []byte) (map[string]resources.Amount, error) {
 	var metrics struct {
 		Containers []struct {
 			Name  string `json:"name"`
@@ -78,10 +78,10 @@ func decodeMemory(body []byte) (map[string]amount.Amount, error) {
 	if err := json.Unmarshal(body, &metrics); err != nil {
 		return nil, fmt.Errorf("read pod metrics (metrics.k8s.io): %w", err)
 	}
-	used := make(map[string]amount.Amount, len(metrics.Containers))
+	used := make(map[string]resources.Amount, len(metrics.Containers))
 	for _, c := range metrics.Containers {
 		if c.Usage.Memory != nil {
-			used[c.Name] = convert.Amount(amount.Memory, *c.Usage.Memory)
+			used[c.Name] = convert.Amount(resources.Memory, *c.Usage.Memory)
 		}
 	}
 	return used, nil

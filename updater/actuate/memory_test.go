@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
@@ -31,7 +31,7 @@ func TestMemoryOfOnePod(t *testing.T) {
 	read := Memory(clients.Kube.CoreV1().RESTClient())
 	used, err := read(t.Context(), "shop", "web")
 	require.NoError(t, err)
-	require.Equal(t, map[string]amount.Amount{"app": 2048}, used)
+	require.Equal(t, map[string]resources.Amount{"app": 2048}, used)
 	_, err = read(t.Context(), "shop", "other")
 	require.ErrorContains(t, err, "read the metrics of pod shop/other")
 	_, err = read(t.Context(), "shop/pods/../../shop", "web")

@@ -8,9 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/patch"
 )
 
@@ -55,7 +55,7 @@ func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceReq
 		if len(l.wanted) > 0 && l.has == nil {
 			steps = append(steps, patch.Add(patch.Path("spec", "containers", i, "resources", l.name), struct{}{}))
 		}
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			name := convert.ResourceName(k)
 			if q, ok := l.wanted[name]; ok {
 				steps = append(steps, patch.Add(patch.Path("spec", "containers", i, "resources", l.name, string(name)), q.String()))

@@ -16,10 +16,10 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -42,9 +42,9 @@ func twoContainers() *corev1.Pod {
 }
 
 func TestResizePatchCreatesWhatIsMissing(t *testing.T) {
-	cpu := amount.Resources{}.With(amount.CPU, 250)
+	cpu := resources.List{}.With(resources.CPU, 250)
 	patch, err := ResizePatch(change(twoContainers(),
-		policy.Fitted{Name: "app", Requests: cpu}, policy.Fitted{Name: "side", Requests: cpu, Limits: cpu.With(amount.CPU, 500)}))
+		policy.Fitted{Name: "app", Requests: cpu}, policy.Fitted{Name: "side", Requests: cpu, Limits: cpu.With(resources.CPU, 500)}))
 	require.NoError(t, err)
 	require.JSONEq(t, `[
 		{"op":"test","path":"/metadata/uid","value":"u"},
@@ -60,7 +60,7 @@ func TestResizePatchCreatesWhatIsMissing(t *testing.T) {
 }
 
 func TestResizePatchOfNothingIsAnError(t *testing.T) {
-	for _, fitted := range [][]policy.Fitted{nil, {{Name: "app"}}, {{Name: "gone", Requests: amount.Of(1, 1)}}} {
+	for _, fitted := range [][]policy.Fitted{nil, {{Name: "app"}}, {{Name: "gone", Requests: resources.Of(1, 1)}}} {
 		_, err := ResizePatch(change(twoContainers(), fitted...))
 		require.ErrorIs(t, err, errNothing)
 	}
@@ -69,7 +69,7 @@ func TestResizePatchOfNothingIsAnError(t *testing.T) {
 func TestResizePatchKeepsDeviceClaims(t *testing.T) {
 	pod := twoContainers()
 	pod.Spec.Containers[1].Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
-	patch, err := ResizePatch(change(pod, policy.Fitted{Name: "app", Requests: amount.Of(1, 1)}))
+	patch, err := ResizePatch(change(pod, policy.Fitted{Name: "app", Requests: resources.Of(1, 1)}))
 	require.NoError(t, err)
 	require.NotContains(t, string(patch), `"path":"/spec/containers/1/resources","value":{}`)
 }
@@ -104,9 +104,9 @@ func TestMarkPatchTakesThePauseOff(t *testing.T) {
 
 func TestSizesTellsWhatChanges(t *testing.T) {
 	require.Equal(t, "side cpu none -> 250m, side limit cpu 1 -> 500m, app memory none -> 1Gi", Sizes(change(twoContainers(),
-		policy.Fitted{Name: "side", Requests: amount.Resources{}.With(amount.CPU, 250), Limits: amount.Resources{}.With(amount.CPU, 500)},
-		policy.Fitted{Name: "app", Requests: amount.Resources{}.With(amount.Memory, 1<<30)})))
-	require.Empty(t, Sizes(change(twoContainers(), policy.Fitted{Name: "side", Limits: amount.Resources{}.With(amount.CPU, 1000)})))
+		policy.Fitted{Name: "side", Requests: resources.List{}.With(resources.CPU, 250), Limits: resources.List{}.With(resources.CPU, 500)},
+		policy.Fitted{Name: "app", Requests: resources.List{}.With(resources.Memory, 1<<30)})))
+	require.Empty(t, Sizes(change(twoContainers(), policy.Fitted{Name: "side", Limits: resources.List{}.With(resources.CPU, 1000)})))
 }
 
 func TestNoCapacity(t *testing.T) {

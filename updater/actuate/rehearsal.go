@@ -11,9 +11,9 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Rehearsal carries nothing out. It prints one line for each change, and every
@@ -83,9 +83,9 @@ func Sizes(c Change) string {
 	return strings.Join(parts, ", ")
 }
 
-func changes(what string, wanted, has amount.Resources, printed corev1.ResourceList) []string {
+func changes(what string, wanted, has resources.List, printed corev1.ResourceList) []string {
 	var parts []string
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		to, ok := wanted.Get(k)
 		from, had := has.Get(k)
 		if !ok || had && from == to {

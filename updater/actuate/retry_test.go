@@ -16,9 +16,9 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
 )
@@ -40,7 +40,7 @@ func TestNoChangeWaitsForTheTimeThatTheAPIServerNames(t *testing.T) {
 	change := func(restarts bool) Change {
 		return Change{Target: pod, Reading: view.NewReading(&vpav1.VerticalPodAutoscaler{}, convert.LimitRanges{}), Action: disruption.Action{
 			Subject: disruption.Subject{Namespace: "shop", VPA: "v", Pod: "web", UID: "1"}, Restarts: restarts,
-			Containers: []policy.Fitted{{Name: "app", Requests: amount.Of(200, 200<<20)}}}}
+			Containers: []policy.Fitted{{Name: "app", Requests: resources.Of(200, 200<<20)}}}}
 	}
 	for name, do := range map[string]func(context.Context) error{
 		"evict":   func(ctx context.Context) error { return c.Evict(ctx, change(false)) },

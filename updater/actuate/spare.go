@@ -8,10 +8,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/portion"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Of a new memory limit so much must be left above what is used: usage is some
@@ -26,7 +26,7 @@ func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
 	if c.Memory == nil {
 		return change, nil
 	}
-	var used map[string]amount.Amount
+	var used map[string]resources.Amount
 	var inUse error
 	current := convert.Pod(change.Target)
 	for _, has := range current.Containers {
@@ -34,8 +34,8 @@ func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
 		if at < 0 {
 			continue
 		}
-		limit, limited := change.Containers[at].Limits.Get(amount.Memory)
-		if !limited || !has.Limits.Has(amount.Memory) || limit >= has.Limits.Value(amount.Memory) {
+		limit, limited := change.Containers[at].Limits.Get(resources.Memory)
+		if !limited || !has.Limits.Has(resources.Memory) || limit >= has.Limits.Value(resources.Memory) {
 			continue
 		}
 		if used == nil {
@@ -62,14 +62,14 @@ func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
 
 // lowered goes as far from what a container has to what it would get as its memory limit
 // may fall, with the request in proportion; nowhere if the limit is that low already.
-func lowered(has policy.Container, gets policy.Fitted, least amount.Amount) policy.Fitted {
-	before, limit := has.Limits.Value(amount.Memory), gets.Limits.Value(amount.Memory)
+func lowered(has policy.Container, gets policy.Fitted, least resources.Amount) policy.Fitted {
+	before, limit := has.Limits.Value(resources.Memory), gets.Limits.Value(resources.Memory)
 	if least >= before {
-		gets.Requests, gets.Limits = gets.Requests.Without(amount.Memory), gets.Limits.Without(amount.Memory)
+		gets.Requests, gets.Limits = gets.Requests.Without(resources.Memory), gets.Limits.Without(resources.Memory)
 		return gets
 	}
 	part, _ := (before - least).Proportion(portion.Whole, before-limit)
-	return portion.Of(amount.Memory, part, has, gets)
+	return portion.Of(resources.Memory, part, has, gets)
 }
 
 // worthwhile reports whether any amount of a container changes by the threshold.
@@ -80,8 +80,8 @@ func (c *Cluster) worthwhile(containers []policy.Container, gets []policy.Fitted
 	})
 }
 
-func (c *Cluster) differs(has, gets amount.Resources) bool {
-	for k := range amount.Kind(amount.Kinds) {
+func (c *Cluster) differs(has, gets resources.List) bool {
+	for k := range resources.Kind(resources.Kinds) {
 		if to, ok := gets.Get(k); ok && to != has.Value(k) && present.Relative(k, has.Value(k), to) >= c.Threshold {
 			return true
 		}

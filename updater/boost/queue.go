@@ -19,10 +19,10 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/startup"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
@@ -285,7 +285,7 @@ func keepingMemory(v startup.Verdict) startup.Verdict {
 	v.Give = slices.Clone(v.Give)
 	for i := range v.Give {
 		f := &v.Give[i]
-		f.Requests, f.Limits = f.Requests.Without(amount.Memory), f.Limits.Without(amount.Memory)
+		f.Requests, f.Limits = f.Requests.Without(resources.Memory), f.Limits.Without(resources.Memory)
 	}
 	return v
 }

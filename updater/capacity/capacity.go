@@ -10,7 +10,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/room"
 	"loadline.dev/loadline/pkg/kube/client"
 )
@@ -71,7 +71,7 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]room.Node, erro
 			return
 		}
 		taken := convert.Footprint(p)
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if left, counted := node.Free.Get(k); counted {
 				node.Free = node.Free.With(k, left.Add(-taken.Value(k)))
 			}

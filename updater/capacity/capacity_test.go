@@ -10,7 +10,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
@@ -36,7 +36,7 @@ func TestNodesCountAllTheirPods(t *testing.T) {
 		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Allocatable: list("cpu", "2")}},
 	}, corelisters.NewPodLister(index))
 	require.NoError(t, err)
-	cpu := func(m amount.Amount) amount.Resources { return amount.Resources{}.With(amount.CPU, m) }
+	cpu := func(m resources.Amount) resources.List { return resources.List{}.With(resources.CPU, m) }
 	require.Equal(t, []room.Node{
 		{Name: "a", Size: cpu(2000), Free: cpu(1500), Open: true},
 		{Name: "b", Size: cpu(1000), Free: cpu(1000)},
@@ -52,5 +52,5 @@ func TestWhatIsNotKnownFits(t *testing.T) {
 		Quotas: corelisters.NewResourceQuotaLister(store), QuotasSynced: func() bool { return false }}
 	unknown, err := waiting.Room()
 	require.NoError(t, err)
-	require.Equal(t, room.Fits, unknown.Place(room.Need{Node: "a", Wants: amount.Of(1, 1)}, false))
+	require.Equal(t, room.Fits, unknown.Place(room.Need{Node: "a", Wants: resources.Of(1, 1)}, false))
 }

@@ -11,7 +11,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Rises are the VPAs that recommend more memory than before for any container. It is
@@ -69,7 +69,7 @@ func moreMemory(was, is *vpav1.RecommendedPodResources) bool {
 	}
 	before := convert.Recommendation(was)
 	for name, bounds := range convert.Recommendation(is) {
-		if bounds.Target.Value(amount.Memory) > before[name].Target.Value(amount.Memory) {
+		if bounds.Target.Value(resources.Memory) > before[name].Target.Value(resources.Memory) {
 			return true
 		}
 	}

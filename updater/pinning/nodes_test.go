@@ -13,10 +13,10 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 func infeasible(message string) *corev1.Pod {
@@ -203,8 +203,8 @@ func TestARefusalLastsWhileBoostedPodsAreThere(t *testing.T) {
 	require.Equal(t, []string{"a"}, c.static(t, n, noon))
 	c.say("a", "")
 	p := &c.view.VPAs[0].Pods[0]
-	has := policy.Container{Name: "c", Requests: amount.Of(2000, 100), Limits: amount.Of(2000, 100)}
-	fitted := policy.Fitted{Name: "c", Requests: amount.Of(1000, 100), Limits: amount.Of(1000, 100)}
+	has := policy.Container{Name: "c", Requests: resources.Of(2000, 100), Limits: resources.Of(2000, 100)}
+	fitted := policy.Fitted{Name: "c", Requests: resources.Of(1000, 100), Limits: resources.Of(1000, 100)}
 	p.Boosted, p.Containers = true, []present.Container{{Observed: true, Asked: has, Current: has, Fitted: fitted}}
 	for hour := range 48 {
 		require.Equal(t, []string{"a"}, c.static(t, n, noon.Add(time.Duration(hour)*time.Hour)), hour)

@@ -8,9 +8,9 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Reading is one VPA, read once for all its pods.
@@ -19,7 +19,7 @@ type Reading struct {
 	Ranges convert.LimitRanges // of its namespace
 
 	rules          policy.Rules
-	recommendation map[string]amount.Bounds
+	recommendation map[string]resources.Bounds
 }
 
 // NewReading reads a VPA.
@@ -50,7 +50,7 @@ func (r Reading) VPA(perVPAConfig bool) present.VPA {
 			continue
 		}
 		requirement := present.Requirement{Higher: e.ChangeRequirement == vpav1.TargetHigherThanRequests}
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			requirement.Kinds[k] = slices.Contains(e.Resources, convert.ResourceName(k))
 		}
 		v.Requirements = append(v.Requirements, requirement)
@@ -165,9 +165,9 @@ func inProgress(c corev1.PodCondition) present.ResizeState {
 }
 
 // restarts tells which kinds the resize policy of a container restarts it for.
-func restarts(c *corev1.Container) (kinds [amount.Kinds]bool) {
+func restarts(c *corev1.Container) (kinds [resources.Kinds]bool) {
 	for _, p := range c.ResizePolicy {
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if p.ResourceName == convert.ResourceName(k) {
 				kinds[k] = p.RestartPolicy == corev1.RestartContainer
 			}

@@ -12,10 +12,10 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/scope"
 	"loadline.dev/loadline/pkg/kube/client"
 )
@@ -62,10 +62,10 @@ func TestPodDuringResize(t *testing.T) {
 	require.Equal(t, 3, got.Group)
 	require.Equal(t, noon.Time, got.Started)
 	app, side := got.Containers[0], got.Containers[1]
-	require.Equal(t, amount.Of(100, 100<<20), app.Current.Requests, "what the status says is in force")
-	require.Equal(t, amount.Of(200, 200<<20), app.Asked.Requests)
-	require.Equal(t, amount.Of(200, 200<<20), app.Fitted.Requests)
-	require.Equal(t, [amount.Kinds]bool{amount.Memory: true}, app.Restarts)
+	require.Equal(t, resources.Of(100, 100<<20), app.Current.Requests, "what the status says is in force")
+	require.Equal(t, resources.Of(200, 200<<20), app.Asked.Requests)
+	require.Equal(t, resources.Of(200, 200<<20), app.Fitted.Requests)
+	require.Equal(t, [resources.Kinds]bool{resources.Memory: true}, app.Restarts)
 	require.Equal(t, present.OOM{Started: noon.Time, Ended: noon.Time}, app.OOM)
 	require.True(t, app.Observed)
 	require.False(t, side.Observed)
@@ -136,7 +136,7 @@ func TestUpdatePolicy(t *testing.T) {
 		EvictionRequirements: []*vpav1.EvictionRequirement{nil, {Resources: []corev1.ResourceName{"memory", "gpu"}, ChangeRequirement: vpav1.TargetHigherThanRequests}},
 	}
 	want := present.VPA{Namespace: "shop", Name: "v", Mode: present.InPlace, MinReplicas: 3,
-		Requirements: []present.Requirement{{Kinds: [amount.Kinds]bool{amount.Memory: true}, Higher: true}}}
+		Requirements: []present.Requirement{{Kinds: [resources.Kinds]bool{resources.Memory: true}, Higher: true}}}
 	require.Equal(t, want, NewReading(v, convert.LimitRanges{}).VPA(false))
 	want.QuickOOM = 30 * time.Second
 	require.Equal(t, want, NewReading(v, convert.LimitRanges{}).VPA(true))
@@ -184,11 +184,11 @@ func TestD12NoRecommendationAndNoThreshold(t *testing.T) {
 func TestTheReaderFollowsChanges(t *testing.T) {
 	r := newReader(t, targeting("v", "a", "apps/v1", "StatefulSet", "web"), controlled("a", "web-0", "apps/v1", "StatefulSet", "web"),
 		&appsv1.StatefulSet{ObjectMeta: meta("a", "web"), Spec: appsv1.StatefulSetSpec{Selector: selector(), Replicas: new(int32(2))}})
-	target := func() amount.Amount {
+	target := func() resources.Amount {
 		s := read(t, r)
 		require.Len(t, s.View.VPAs, 1)
 		require.Len(t, s.View.VPAs[0].Pods, 1)
-		return s.View.VPAs[0].Pods[0].Containers[0].Fitted.Requests.Value(amount.CPU)
+		return s.View.VPAs[0].Pods[0].Containers[0].Fitted.Requests.Value(resources.CPU)
 	}
 	require.EqualValues(t, 200, target())
 	require.EqualValues(t, 200, target())

@@ -25,9 +25,9 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -144,7 +144,7 @@ func TestPodsThatLookAlikeAreReadOnce(t *testing.T) {
 	require.Same(t, &pods[0].Containers[0], &pods[1].Containers[0])
 	require.True(t, pods[1].Containers[0].Observed)
 	require.False(t, pods[2].Containers[0].Observed)
-	require.Equal(t, amount.Amount(7000), pods[3].Containers[0].Asked.Requests.Value(amount.CPU))
+	require.Equal(t, resources.Amount(7000), pods[3].Containers[0].Asked.Requests.Value(resources.CPU))
 	require.Equal(t, int64(100), pods[4].Containers[0].OOM.Ended.Unix())
 	require.Zero(t, pods[3].Containers[0].OOM)
 	require.Len(t, pods[5].Fixed, 1)

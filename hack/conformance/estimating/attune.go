@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/cookbook"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/week"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
@@ -123,8 +123,8 @@ type habits struct {
 }
 
 // of returns the habits in the unit of a kind.
-func (h habits) of(k amount.Kind) (*week.Habits, error) {
-	scale := [amount.Kinds]float64{1000, 1}[k]
+func (h habits) of(k resources.Kind) (*week.Habits, error) {
+	scale := [resources.Kinds]float64{1000, 1}[k]
 	out := &week.Habits{Overall: h.Overall.scaled(scale), Confidence: h.Confidence}
 	if h.BurstDetected {
 		out.Burst = h.BurstMagnitude
@@ -155,21 +155,21 @@ type attuneInput struct {
 
 // written is an amount as the vectors print it.
 type written struct {
-	Millicores *amount.Amount `json:"millicores,omitempty"`
-	Bytes      *amount.Amount `json:"bytes,omitempty"`
-	Quantity   string         `json:"quantity"`
+	Millicores *resources.Amount `json:"millicores,omitempty"`
+	Bytes      *resources.Amount `json:"bytes,omitempty"`
+	Quantity   string            `json:"quantity"`
 }
 
-func write(k amount.Kind, a amount.Amount) written {
+func write(k resources.Kind, a resources.Amount) written {
 	q := convert.Quantity(k, a)
-	if k == amount.CPU {
+	if k == resources.CPU {
 		return written{Millicores: &a, Quantity: q.String()}
 	}
 	return written{Bytes: &a, Quantity: q.String()}
 }
 
-func amounts(k amount.Kind, texts ...string) ([]amount.Amount, error) {
-	var all []amount.Amount
+func amounts(k resources.Kind, texts ...string) ([]resources.Amount, error) {
+	var all []resources.Amount
 	for _, text := range texts {
 		q, err := resource.ParseQuantity(text)
 		if err != nil {
@@ -196,9 +196,9 @@ type attuneOutput struct {
 }
 
 func chain(in attuneInput) (out attuneOutput, err error) {
-	k := amount.CPU
+	k := resources.CPU
 	if in.Resource == "memory" {
-		k = amount.Memory
+		k = resources.Memory
 	}
 	given, err := amounts(k, in.Current, in.Min, in.Max)
 	if err != nil {
@@ -214,9 +214,9 @@ func chain(in attuneInput) (out attuneOutput, err error) {
 		Percentile: in.Percentile, Overhead: in.OverheadPercent, Sensitivity: sensitivity, Least: float64(least), Most: float64(most),
 		Increase: in.MaxIncreasePercent, Decrease: in.MaxDecreasePercent, MayDecrease: true,
 	}
-	var v []amount.Amount
+	var v []resources.Amount
 	config.Chain(k, func(estimate.Subject) *week.Habits { return h }).Run(
-		estimate.Subject{Current: amount.Resources{}.With(k, current)}, func(value estimate.Value) { v = append(v, amount.FromFloat(value.Amount)) })
+		estimate.Subject{Current: resources.List{}.With(k, current)}, func(value estimate.Value) { v = append(v, resources.FromFloat(value.Amount)) })
 	out = attuneOutput{
 		RawPercentile: write(k, v[0]), AfterOverhead: write(k, v[1]), AfterBurst: write(k, v[2]), AfterConfidence: write(k, v[3]),
 		AfterBounds: write(k, v[4]), Final: write(k, v[5]), Changed: v[5] != current,
@@ -253,12 +253,12 @@ func documentedConfidence(in confidenceInput) (out confidenceOutput, err error) 
 	if in.Exponent != 2 || in.Floor != 0.1 || in.Multiplier != 1 {
 		return out, fmt.Errorf("input: constants are not those of the published text")
 	}
-	inner, err := amounts(amount.CPU, in.Inner)
+	inner, err := amounts(resources.CPU, in.Inner)
 	if err != nil {
 		return out, err
 	}
 	factor := ingredient.ConfidenceFactor(in.Confidence, true)
-	return confidenceOutput{factor, write(amount.CPU, amount.FromFloat(math.Ceil(float64(inner[0])*factor)))}, nil
+	return confidenceOutput{factor, write(resources.CPU, resources.FromFloat(math.Ceil(float64(inner[0])*factor)))}, nil
 }
 
 type pipelineInput struct {
@@ -279,7 +279,7 @@ type pipelineOutput struct {
 }
 
 func documentedPipeline(in pipelineInput) (out pipelineOutput, err error) {
-	a, err := amounts(amount.CPU, in.Current, in.Min, in.Max, in.P95)
+	a, err := amounts(resources.CPU, in.Current, in.Min, in.Max, in.P95)
 	if err != nil {
 		return out, err
 	}
@@ -289,9 +289,9 @@ func documentedPipeline(in pipelineInput) (out pipelineOutput, err error) {
 		Increase: in.MaxChangePercent, Decrease: in.MaxChangePercent, MayDecrease: true,
 	}
 	var v []string
-	config.Chain(amount.CPU, func(estimate.Subject) *week.Habits { return h }).Run(
-		estimate.Subject{Current: amount.Resources{}.With(amount.CPU, a[0])}, func(value estimate.Value) {
-			v = append(v, write(amount.CPU, amount.FromFloat(value.Amount)).Quantity)
+	config.Chain(resources.CPU, func(estimate.Subject) *week.Habits { return h }).Run(
+		estimate.Subject{Current: resources.List{}.With(resources.CPU, a[0])}, func(value estimate.Value) {
+			v = append(v, write(resources.CPU, resources.FromFloat(value.Amount)).Quantity)
 		})
 	return pipelineOutput{AfterMargin: v[1], AfterConfidence: v[3], AfterBounds: v[4], Final: v[5]}, nil
 }
@@ -331,15 +331,15 @@ type fromCPUOutput struct {
 
 // memoryFromCPU runs the chain as the recipe has it: only with a ratio.
 func memoryFromCPU(in fromCPUInput) (out fromCPUOutput, err error) {
-	cpu, err := amounts(amount.CPU, in.CPURecommended)
+	cpu, err := amounts(resources.CPU, in.CPURecommended)
 	if err != nil {
 		return out, err
 	}
-	a, err := amounts(amount.Memory, in.CurrentMemory, in.Min, in.Max)
+	a, err := amounts(resources.Memory, in.CurrentMemory, in.Min, in.Max)
 	if err != nil {
 		return out, err
 	}
-	out.Memory = write(amount.Memory, a[0])
+	out.Memory = write(resources.Memory, a[0])
 	if out.Applied = in.Ratio > 0; !out.Applied {
 		return out, nil
 	}
@@ -348,8 +348,8 @@ func memoryFromCPU(in fromCPUInput) (out fromCPUOutput, err error) {
 	}
 	given := estimate.Chain{{Name: "recommended", Apply: func(estimate.Subject, float64) float64 { return float64(cpu[0]) }}}
 	var values []estimate.Value
-	result := config.MemoryChain(given).Run(estimate.Subject{Current: amount.Resources{}.With(amount.Memory, a[0])}, func(v estimate.Value) { values = append(values, v) })
-	out.Memory = write(amount.Memory, result)
+	result := config.MemoryChain(given).Run(estimate.Subject{Current: resources.List{}.With(resources.Memory, a[0])}, func(v estimate.Value) { values = append(values, v) })
+	out.Memory = write(resources.Memory, result)
 	out.DecreaseBlocked = !in.AllowDecrease && values[len(values)-1].Amount > values[len(values)-2].Amount
 	return out, nil
 }

@@ -6,10 +6,10 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/cookbook"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/trail/week"
 )
@@ -23,13 +23,13 @@ type counted struct {
 }
 
 // week is a trail that has seen the samples of both kinds, in cores and bytes.
-func ofWeek(size, most [amount.Kinds]float64, least float64, samples [amount.Kinds][]counted) *trail.Trail {
-	t := trail.New(trail.Needs{Kills: true, Weighted: week.NewWeightedShape(size, most, least, [amount.Kinds]time.Duration{craneAge, craneAge})})
+func ofWeek(size, most [resources.Kinds]float64, least float64, samples [resources.Kinds][]counted) *trail.Trail {
+	t := trail.New(trail.Needs{Kills: true, Weighted: week.NewWeightedShape(size, most, least, [resources.Kinds]time.Duration{craneAge, craneAge})})
 	for k, all := range samples {
 		for _, s := range all {
 			for range s.Count {
 				value := s.Value
-				if amount.Kind(k) == amount.CPU {
+				if resources.Kind(k) == resources.CPU {
 					value *= 1000
 				}
 				t.Weighted[k].Observe(now.UnixNano(), value)
@@ -55,8 +55,8 @@ type percentileOutput struct {
 // percentile takes the samples as bytes, which are not scaled: the cases do not
 // say what they are of.
 func percentile(in percentileInput) (percentileOutput, error) {
-	t := ofWeek([amount.Kinds]float64{1, in.BucketSize}, [amount.Kinds]float64{1, in.MaxValue}, in.MinSampleWeight, [amount.Kinds][]counted{nil, in.Samples})
-	return percentileOutput{t.Weighted[amount.Memory].Quantile(in.Percentile)}, nil
+	t := ofWeek([resources.Kinds]float64{1, in.BucketSize}, [resources.Kinds]float64{1, in.MaxValue}, in.MinSampleWeight, [resources.Kinds][]counted{nil, in.Samples})
+	return percentileOutput{t.Weighted[resources.Memory].Quantile(in.Percentile)}, nil
 }
 
 type chainInput struct {
@@ -69,10 +69,10 @@ type chainInput struct {
 }
 
 // run evaluates the steps of the recipe for one kind and keeps the values.
-func (in chainInput) run(k amount.Kind) []estimate.Value {
-	var samples [amount.Kinds][]counted
+func (in chainInput) run(k resources.Kind) []estimate.Value {
+	var samples [resources.Kinds][]counted
 	samples[k] = in.Samples
-	size, most := [amount.Kinds]float64{1, 1}, [amount.Kinds]float64{1, 1}
+	size, most := [resources.Kinds]float64{1, 1}, [resources.Kinds]float64{1, 1}
 	size[k], most[k] = in.BucketSize, in.MaxValue
 	var values []estimate.Value
 	estimate.Chain{
@@ -91,22 +91,22 @@ type chainOutput struct {
 }
 
 func chainCPU(in chainInput) (chainOutput, error) {
-	v := in.run(amount.CPU)
+	v := in.run(resources.CPU)
 	return chainOutput{AfterPercentile: v[0].Amount, AfterMargin: v[1].Amount, AfterTargetUtilization: v[2].Amount, Millicores: &v[3].Amount}, nil
 }
 
 func chainMemory(in chainInput) (chainOutput, error) {
-	v := in.run(amount.Memory)
+	v := in.run(resources.Memory)
 	none := v[3].Amount <= 0
 	return chainOutput{AfterPercentile: v[0].Amount, AfterMargin: v[1].Amount, AfterTargetUtilization: v[2].Amount, Bytes: &v[3].Amount, Error: &none}, nil
 }
 
 type oomRecord struct {
-	Namespace   string        `json:"namespace"`
-	Pod         string        `json:"pod"`
-	Container   string        `json:"container"`
-	MemoryBytes amount.Amount `json:"memoryBytes"`
-	AgeHours    float64       `json:"ageHours"`
+	Namespace   string           `json:"namespace"`
+	Pod         string           `json:"pod"`
+	Container   string           `json:"container"`
+	MemoryBytes resources.Amount `json:"memoryBytes"`
+	AgeHours    float64          `json:"ageHours"`
 }
 
 // kills gives a trail the records of one container; which pods belong to the
@@ -149,16 +149,16 @@ func oom(in oomInput) (out oomOutput, err error) {
 }
 
 type normaliseInput struct {
-	CPUMillicores amount.Amount `json:"cpuMillicores"`
-	MemoryBytes   amount.Amount `json:"memoryBytes"`
-	Specs         string        `json:"specs"`
+	CPUMillicores resources.Amount `json:"cpuMillicores"`
+	MemoryBytes   resources.Amount `json:"memoryBytes"`
+	Specs         string           `json:"specs"`
 }
 
 type normaliseOutput struct {
-	CPUMillicores *amount.Amount `json:"cpuMillicores,omitempty"`
-	MemoryBytes   *amount.Amount `json:"memoryBytes,omitempty"`
-	Matched       *bool          `json:"matched,omitempty"`
-	Error         bool           `json:"error,omitempty"`
+	CPUMillicores *resources.Amount `json:"cpuMillicores,omitempty"`
+	MemoryBytes   *resources.Amount `json:"memoryBytes,omitempty"`
+	Matched       *bool             `json:"matched,omitempty"`
+	Error         bool              `json:"error,omitempty"`
 }
 
 func normalise(in normaliseInput) (normaliseOutput, error) {
@@ -185,13 +185,13 @@ type fullInput struct {
 }
 
 type fullOutput struct {
-	CPU                string        `json:"cpu"`
-	CPUBeforeNormalise float64       `json:"cpuBeforeNormalise"`
-	CPUMillicores      amount.Amount `json:"cpuMillicores"`
-	Memory             string        `json:"memory"`
-	MemoryAfterMargin  float64       `json:"memoryAfterMargin"`
-	MemoryAfterOOM     float64       `json:"memoryAfterOOM"`
-	MemoryBytes        amount.Amount `json:"memoryBytes"`
+	CPU                string           `json:"cpu"`
+	CPUBeforeNormalise float64          `json:"cpuBeforeNormalise"`
+	CPUMillicores      resources.Amount `json:"cpuMillicores"`
+	Memory             string           `json:"memory"`
+	MemoryAfterMargin  float64          `json:"memoryAfterMargin"`
+	MemoryAfterOOM     float64          `json:"memoryAfterOOM"`
+	MemoryBytes        resources.Amount `json:"memoryBytes"`
 }
 
 // full runs the recipe as a whole, without a least recommendation.
@@ -205,20 +205,20 @@ func full(in fullInput) (out fullOutput, err error) {
 		return out, err
 	}
 	t := trail.New(recipe.Needs)
-	for k, samples := range [amount.Kinds][]counted{in.CPUSamples, in.MemorySamples} {
+	for k, samples := range [resources.Kinds][]counted{in.CPUSamples, in.MemorySamples} {
 		for _, s := range samples {
 			for range s.Count {
-				t.Weighted[k].Observe(now.UnixNano(), s.Value*[amount.Kinds]float64{1000, 1}[k])
+				t.Weighted[k].Observe(now.UnixNano(), s.Value*[resources.Kinds]float64{1000, 1}[k])
 			}
 		}
 	}
 	kills(t, in.OOMRecords, in.Namespace, in.Workload, in.Container)
 	subject := estimate.Subject{Trail: t, Minimum: recipe.Minimum}
 	bounds, steps := recipe.For(subject), recipe.Explain(subject)
-	out.CPUMillicores, out.MemoryBytes = bounds.Target.Value(amount.CPU), bounds.Target.Value(amount.Memory)
-	out.CPUBeforeNormalise = steps.Target[amount.CPU][3].Amount
-	out.MemoryAfterMargin, out.MemoryAfterOOM = math.Floor(steps.Target[amount.Memory][3].Amount), steps.Target[amount.Memory][4].Amount
-	cpu, memory := convert.Quantity(amount.CPU, out.CPUMillicores), convert.Quantity(amount.Memory, out.MemoryBytes)
+	out.CPUMillicores, out.MemoryBytes = bounds.Target.Value(resources.CPU), bounds.Target.Value(resources.Memory)
+	out.CPUBeforeNormalise = steps.Target[resources.CPU][3].Amount
+	out.MemoryAfterMargin, out.MemoryAfterOOM = math.Floor(steps.Target[resources.Memory][3].Amount), steps.Target[resources.Memory][4].Amount
+	cpu, memory := convert.Quantity(resources.CPU, out.CPUMillicores), convert.Quantity(resources.Memory, out.MemoryBytes)
 	out.CPU, out.Memory = cpu.String(), memory.String()
 	return out, nil
 }

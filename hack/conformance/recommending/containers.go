@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
@@ -20,30 +19,30 @@ type aggregation struct {
 	OOMMinBumpUpBytes                *float64 `json:"oomMinBumpUpBytes"`
 }
 
-func (a aggregation) config() usage.Config {
+func (a aggregation) config() usage.StoreConfig {
 	const day = 24 * time.Hour
 	c := usage.DefaultConfig()
-	c.Shape = profile.NewShape(vectors.SecondsOr(a.CPUHalfLifeSeconds, day), vectors.SecondsOr(a.MemoryHalfLifeSeconds, day))
+	c.Shape = usage.NewProfileShape(vectors.SecondsOr(a.CPUHalfLifeSeconds, day), vectors.SecondsOr(a.MemoryHalfLifeSeconds, day))
 	c.Rules.Interval = vectors.SecondsOr(a.MemoryAggregationIntervalSeconds, c.Rules.Interval)
 	c.Rules.Count = vectors.Or(a.MemoryAggregationIntervalCount, c.Rules.Count)
 	c.Rules.OOMRatio = vectors.Or(a.OOMBumpUpRatio, c.Rules.OOMRatio)
-	c.Rules.OOMMinBump = amount.FromFloat(vectors.Or(a.OOMMinBumpUpBytes, float64(c.Rules.OOMMinBump)))
+	c.Rules.OOMMinBump = resources.FromFloat(vectors.Or(a.OOMMinBumpUpBytes, float64(c.Rules.OOMMinBump)))
 	return c
 }
 
 type event struct {
-	Type   string        `json:"type"`
-	Time   time.Time     `json:"time"`
-	Amount amount.Amount `json:"amount"`
+	Type   string           `json:"type"`
+	Time   time.Time        `json:"time"`
+	Amount resources.Amount `json:"amount"`
 }
 
 // feed lets a store observe an event of a container.
 func (e event) feed(store *usage.Store, c usage.ContainerKey) (usage.Reason, error) {
 	switch e.Type {
 	case "cpu":
-		return store.Observe(usage.Sample{Container: c, Kind: amount.CPU, At: e.Time, Amount: e.Amount}), nil
+		return store.Observe(usage.Sample{Container: c, Kind: resources.CPU, At: e.Time, Amount: e.Amount}), nil
 	case "usage":
-		return store.Observe(usage.Sample{Container: c, Kind: amount.Memory, At: e.Time, Amount: e.Amount}), nil
+		return store.Observe(usage.Sample{Container: c, Kind: resources.Memory, At: e.Time, Amount: e.Amount}), nil
 	case "oom":
 		return store.ObserveOOM(usage.OOM{Container: c, At: e.Time, Memory: e.Amount}), nil
 	}
@@ -57,9 +56,9 @@ type containerInput struct {
 }
 
 type containerStep struct {
-	Accepted    bool          `json:"accepted"`
-	CurrentPeak amount.Amount `json:"currentPeak"`
-	WindowEnd   time.Time     `json:"windowEnd"`
+	Accepted    bool             `json:"accepted"`
+	CurrentPeak resources.Amount `json:"currentPeak"`
+	WindowEnd   time.Time        `json:"windowEnd"`
 }
 
 type containerOutput struct {
@@ -71,7 +70,7 @@ type containerOutput struct {
 
 func container(in containerInput) (out containerOutput, err error) {
 	config := in.Aggregation.config()
-	store := usage.New(config)
+	store := usage.NewStore(config)
 	key := usage.ContainerKey{Namespace: "ns", Pod: "pod", Container: "app"}
 	series, _ := store.Track(key, usage.SeriesKey{Namespace: "ns", Container: "app"}, time.Time{})
 	for _, e := range in.Events {
@@ -82,7 +81,7 @@ func container(in containerInput) (out containerOutput, err error) {
 		peak, end, _ := store.Peak(key)
 		out.Steps = append(out.Steps, containerStep{reason == usage.Accepted, peak, end})
 	}
-	p := profile.New(config.Shape)
+	p := usage.NewProfile(config.Shape)
 	store.Profile(&p, series)
 	out.Memory, out.CPU = dump(&p.Memory, in.Percentiles), dump(&p.CPU, in.Percentiles)
 	out.TotalSamplesCount = p.Samples()

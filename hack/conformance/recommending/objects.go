@@ -9,18 +9,17 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 )
 
 type oom struct {
-	Namespace   string        `json:"namespace"`
-	Pod         string        `json:"pod"`
-	Container   string        `json:"container"`
-	Timestamp   time.Time     `json:"timestamp"`
-	MemoryBytes amount.Amount `json:"memoryBytes"`
+	Namespace   string           `json:"namespace"`
+	Pod         string           `json:"pod"`
+	Container   string           `json:"container"`
+	Timestamp   time.Time        `json:"timestamp"`
+	MemoryBytes resources.Amount `json:"memoryBytes"`
 }
 
 func printOOMs(ooms []usage.OOM) []oom {
@@ -89,7 +88,7 @@ const app = "app"
 
 func checkpointWrite(in checkpointInput) (out checkpointOutput, err error) {
 	config := in.Aggregation.config()
-	store := usage.New(config)
+	store := usage.NewStore(config)
 	model := feed.NewModel(feed.Config{Store: store, PerVPA: true})
 	var now time.Time // the clock that writes is earlier than all windows
 	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
@@ -100,11 +99,11 @@ func checkpointWrite(in checkpointInput) (out checkpointOutput, err error) {
 		if err != nil {
 			return out, err
 		}
-		p := profile.New(config.Shape)
+		p := usage.NewProfile(config.Shape)
 		if err := p.Load(image); err != nil {
 			return out, err
 		}
-		v.Restored = map[string]*profile.Profile{app: &p}
+		v.Restored = map[string]*usage.Profile{app: &p}
 	}
 	for _, pod := range in.Pods {
 		model.PutPod(&corev1.Pod{
@@ -118,7 +117,7 @@ func checkpointWrite(in checkpointInput) (out checkpointOutput, err error) {
 		}
 	}
 	for _, name := range v.Containers() {
-		p := profile.New(config.Shape)
+		p := usage.NewProfile(config.Shape)
 		store.Profile(&p, v.Series(name)...)
 		if restored := v.Restored[name]; restored != nil {
 			restored.MergeInto(&p)

@@ -11,10 +11,10 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 	"loadline.dev/loadline/recommender/postprocess"
 	"loadline.dev/loadline/recommender/status"
@@ -38,12 +38,12 @@ type estimation struct {
 func (e estimation) config() estimate.Config {
 	d := estimate.DefaultConfig()
 	return estimate.Config{
-		Target:     [amount.Kinds]float64{vectors.Or(e.TargetCPUPercentile, d.Target[amount.CPU]), vectors.Or(e.TargetMemoryPercentile, d.Target[amount.Memory])},
-		Lower:      [amount.Kinds]float64{vectors.Or(e.LowerBoundCPUPercentile, d.Lower[amount.CPU]), vectors.Or(e.LowerBoundMemoryPercentile, d.Lower[amount.Memory])},
-		Upper:      [amount.Kinds]float64{vectors.Or(e.UpperBoundCPUPercentile, d.Upper[amount.CPU]), vectors.Or(e.UpperBoundMemoryPercentile, d.Upper[amount.Memory])},
+		Target:     [resources.Kinds]float64{vectors.Or(e.TargetCPUPercentile, d.Target[resources.CPU]), vectors.Or(e.TargetMemoryPercentile, d.Target[resources.Memory])},
+		Lower:      [resources.Kinds]float64{vectors.Or(e.LowerBoundCPUPercentile, d.Lower[resources.CPU]), vectors.Or(e.LowerBoundMemoryPercentile, d.Lower[resources.Memory])},
+		Upper:      [resources.Kinds]float64{vectors.Or(e.UpperBoundCPUPercentile, d.Upper[resources.CPU]), vectors.Or(e.UpperBoundMemoryPercentile, d.Upper[resources.Memory])},
 		Margin:     vectors.Or(e.SafetyMarginFraction, d.Margin),
 		PodMinCPU:  vectors.Or(e.PodMinCPUMillicores, d.PodMinCPU),
-		Confidence: [amount.Kinds]time.Duration{vectors.SecondsOr(e.ConfidenceIntervalCPUSeconds, d.Confidence[amount.CPU]), vectors.SecondsOr(e.ConfidenceIntervalMemorySeconds, d.Confidence[amount.Memory])},
+		Confidence: [resources.Kinds]time.Duration{vectors.SecondsOr(e.ConfidenceIntervalCPUSeconds, d.Confidence[resources.CPU]), vectors.SecondsOr(e.ConfidenceIntervalMemorySeconds, d.Confidence[resources.Memory])},
 
 		PodMinMemory: vectors.Or(e.PodMinMemoryMb, d.PodMinMemory),
 	}
@@ -85,14 +85,14 @@ type recommendationInput struct {
 }
 
 type rawBounds struct {
-	Target     map[string]amount.Amount `json:"target"`
-	LowerBound map[string]amount.Amount `json:"lowerBound"`
-	UpperBound map[string]amount.Amount `json:"upperBound"`
+	Target     map[string]resources.Amount `json:"target"`
+	LowerBound map[string]resources.Amount `json:"lowerBound"`
+	UpperBound map[string]resources.Amount `json:"upperBound"`
 }
 
-func raw(r amount.Resources) map[string]amount.Amount {
-	m := map[string]amount.Amount{}
-	for k := range amount.Kind(amount.Kinds) {
+func raw(r resources.List) map[string]resources.Amount {
+	m := map[string]resources.Amount{}
+	for k := range resources.Kind(resources.Kinds) {
 		if a, ok := r.Get(k); ok {
 			m[k.String()] = a
 		}
@@ -115,7 +115,7 @@ func recommendation(in recommendationInput) (out recommendationOutput, err error
 	minimum, format := config.Minimum(len(in.Containers)), in.Format.format()
 	for _, name := range slices.Sorted(maps.Keys(in.Containers)) {
 		c := in.Containers[name]
-		past := profile.New(shape)
+		past := usage.NewProfile(shape)
 		for _, s := range c.CPUSeries {
 			s.each(func(millicores float64, at time.Time) { past.AddCPU(millicores/1000, at) })
 		}
@@ -147,8 +147,8 @@ func withPolicies(policies ...vpav1.ContainerResourcePolicy) *vpav1.VerticalPodA
 
 type formatInput struct {
 	Cases []struct {
-		CPUMillicores amount.Amount `json:"cpuMillicores"`
-		MemoryBytes   amount.Amount `json:"memoryBytes"`
+		CPUMillicores resources.Amount `json:"cpuMillicores"`
+		MemoryBytes   resources.Amount `json:"memoryBytes"`
 		rounding
 	} `json:"cases"`
 }
@@ -159,7 +159,7 @@ type formatOutput struct {
 
 func format(in formatInput) (out formatOutput, err error) {
 	for _, c := range in.Cases {
-		out.Results = append(out.Results, c.format().List(amount.Of(c.CPUMillicores, c.MemoryBytes)))
+		out.Results = append(out.Results, c.format().List(resources.Of(c.CPUMillicores, c.MemoryBytes)))
 	}
 	return out, nil
 }
@@ -190,8 +190,8 @@ func postProcess(in postprocessInput) (out postprocessOutput, err error) {
 }
 
 // keep drops the kinds that a rule does not control.
-func keep(rule policy.Rule, b amount.Bounds) amount.Bounds {
-	for k := range amount.Kind(amount.Kinds) {
+func keep(rule policy.Rule, b resources.Bounds) resources.Bounds {
+	for k := range resources.Kind(resources.Kinds) {
 		if !rule.Controlled[k] {
 			b.Target, b.Lower, b.Upper = b.Target.Without(k), b.Lower.Without(k), b.Upper.Without(k)
 		}

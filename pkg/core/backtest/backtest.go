@@ -3,13 +3,13 @@ package backtest
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/contender"
 	"loadline.dev/loadline/pkg/core/backtest/film"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/backtest/score"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -25,23 +25,23 @@ type Candidate struct {
 type Case struct {
 	Recording *tape.Recording
 	Ground    *score.Ground
-	Kind      amount.Kind
+	Kind      resources.Kind
 	Setup     replay.Setup
 }
 
 // Options are the same for all candidates.
 type Options struct {
-	Setup  func(amount.Kind) replay.Setup // for the replay of one kind
-	WarmUp time.Duration                  // 0 = there is none
-	Kinds  []amount.Kind                  // that are replayed, each apart: one's changes do not trigger the other's
+	Setup  func(resources.Kind) replay.Setup // for the replay of one kind
+	WarmUp time.Duration                     // 0 = there is none
+	Kinds  []resources.Kind                  // that are replayed, each apart: one's changes do not trigger the other's
 }
 
 // DefaultOptions replays both kinds as replay.DefaultSetup says.
 func DefaultOptions() Options {
 	return Options{
-		Setup:  func(k amount.Kind) replay.Setup { return replay.DefaultSetup(k) },
+		Setup:  func(k resources.Kind) replay.Setup { return replay.DefaultSetup(k) },
 		WarmUp: score.WarmUp,
-		Kinds:  []amount.Kind{amount.CPU, amount.Memory},
+		Kinds:  []resources.Kind{resources.CPU, resources.Memory},
 	}
 }
 
@@ -65,7 +65,7 @@ func Run(r *tape.Recording, o Options, candidates ...Candidate) []score.Result {
 
 // Shoot replays one kind of a recording under one candidate for a film with a
 // number of frames.
-func Shoot(r *tape.Recording, k amount.Kind, o Options, c Candidate, frames int) *film.Film {
+func Shoot(r *tape.Recording, k resources.Kind, o Options, c Candidate, frames int) *film.Film {
 	ground, setup := score.NewGround(r, k, o.WarmUp), o.Setup(k)
 	advisor := c.Make(Case{r, ground, k, setup})
 	f := film.New(r, k, frames, advisor)
@@ -75,10 +75,10 @@ func Shoot(r *tape.Recording, k amount.Kind, o Options, c Candidate, frames int)
 
 // Recipe returns the candidate that is the recommender of a cluster with a
 // recipe. Of that it runs only the chains of the kind that is replayed.
-func Recipe(name string, recipe *estimate.Recipe, minimum amount.Resources, store usage.Config) Candidate {
+func Recipe(name string, recipe *estimate.Recipe, minimum resources.List, store usage.StoreConfig) Candidate {
 	return Candidate{name, func(c Case) replay.Advisor {
 		cluster, pod := contender.NewCluster(store, recipe.Only(c.Kind), minimum, time.Unix(0, c.Recording.At[0]).UTC()), replay.Declared(c.Recording, c.Setup)
-		cluster.Declare(pod.Requests.Value(amount.Memory), pod.Limits.Value(amount.Memory))
+		cluster.Declare(pod.Requests.Value(resources.Memory), pod.Limits.Value(resources.Memory))
 		return cluster
 	}}
 }
@@ -86,10 +86,10 @@ func Recipe(name string, recipe *estimate.Recipe, minimum amount.Resources, stor
 // Baselines returns what every recipe is compared with: the first request for
 // ever, the best single request with hindsight, moving maxima, and quantiles with
 // decay as the reference has them, of 95 % and without its least sizes.
-func Baselines(store usage.Config) ([]Candidate, error) {
+func Baselines(store usage.StoreConfig) ([]Candidate, error) {
 	const day = 24 * time.Hour
 	config := estimate.DefaultConfig()
-	config.Target[amount.CPU] = 0.95
+	config.Target[resources.CPU] = 0.95
 	config.PodMinCPU, config.PodMinMemory = 0, 0
 	p95, err := estimate.ForName("vpa", config)
 	if err != nil {
@@ -101,11 +101,11 @@ func Baselines(store usage.Config) ([]Candidate, error) {
 	return []Candidate{
 		{"first request", func(Case) replay.Advisor { return contender.Fixed{} }},
 		{"static oracle", func(c Case) replay.Advisor {
-			size := max(amount.FromFloat(c.Ground.Static()+0.5), 1)
-			return contender.Fixed{Size: amount.Resources{}.With(c.Kind, size)}
+			size := max(resources.FromFloat(c.Ground.Static()+0.5), 1)
+			return contender.Fixed{Size: resources.List{}.With(c.Kind, size)}
 		}},
 		{"max 24h + 10%", moving(day)},
 		{"max 7d + 10%", moving(7 * day)},
-		Recipe("p95 decaying + 15%", &p95, amount.Resources{}, store),
+		Recipe("p95 decaying + 15%", &p95, resources.List{}, store),
 	}, nil
 }

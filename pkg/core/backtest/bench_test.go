@@ -7,20 +7,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
 // BenchmarkRun replays both kinds of a container with a sample every five
 // minutes under the recipe vpa. A row holds a sample of each kind.
 func BenchmarkRun(b *testing.B) {
-	r := recording(30*24*time.Hour/5, amount.CPU, func(m int) float64 {
+	r := recording(30*24*time.Hour/5, resources.CPU, func(m int) float64 {
 		return 500 + 400*math.Sin(float64(m)/300) + float64(m*7919%200)
 	})
 	for i := range r.At {
 		r.At[i] = start.Add(time.Duration(i) * 5 * time.Minute).UnixNano()
-		r.Use[amount.Memory][i] = gib * (1 + 0.5*math.Cos(float64(i)/777))
+		r.Use[resources.Memory][i] = gib * (1 + 0.5*math.Cos(float64(i)/777))
 	}
 	recipe, err := estimate.ForName("vpa", estimate.DefaultConfig())
 	require.NoError(b, err)

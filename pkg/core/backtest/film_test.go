@@ -7,28 +7,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/contender"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/cookbook"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
 func TestAFilmShowsWhatHappened(t *testing.T) {
 	// Six hours of a quarter, then of one GiB, under a limit that is too small for that.
-	r := recording(12*time.Hour, amount.Memory, func(m int) float64 { return gib * (0.25 + 0.75*float64(m/360)) })
-	for i := range r.Use[amount.CPU] {
-		r.Use[amount.CPU][i] = 100
+	r := recording(12*time.Hour, resources.Memory, func(m int) float64 { return gib * (0.25 + 0.75*float64(m/360)) })
+	for i := range r.Use[resources.CPU] {
+		r.Use[resources.CPU][i] = 100
 	}
 	made, err := cookbook.Parse("loadline:pod-min-memory=8")
 	require.NoError(t, err)
 	options := DefaultOptions()
-	options.Setup = func(k amount.Kind) replay.Setup {
+	options.Setup = func(k resources.Kind) replay.Setup {
 		s := replay.DefaultSetup(k)
-		s.Flat = s.Flat.With(amount.Memory, gib/2)
+		s.Flat = s.Flat.With(resources.Memory, gib/2)
 		return s
 	}
-	f := Shoot(r, amount.Memory, options, Recipe("it", &made.Recipe, made.Minimum, usage.DefaultConfig()), 12)
+	f := Shoot(r, resources.Memory, options, Recipe("it", &made.Recipe, made.Minimum, usage.DefaultConfig()), 12)
 	require.Len(t, f.Frames, 12)
 	require.InDelta(t, 0.25*gib, f.Frames[1].Mean, 1)
 	require.InDelta(t, gib, f.Frames[11].Highest, 1)
@@ -51,7 +51,7 @@ func TestAFilmShowsWhatHappened(t *testing.T) {
 		require.Len(t, f.Frames[11].Steps[i], len(f.Names[i]))
 	}
 	require.InDelta(t, f.Frames[11].Steps[0][3], f.Frames[11].Steps[1][0], 1, "the lower bound follows the target")
-	fixed := Shoot(r, amount.Memory, options, Candidate{"fixed", func(Case) replay.Advisor { return contender.Fixed{} }}, 3)
+	fixed := Shoot(r, resources.Memory, options, Candidate{"fixed", func(Case) replay.Advisor { return contender.Fixed{} }}, 3)
 	require.True(t, math.IsNaN(fixed.Frames[0].Target))
 	require.Nil(t, fixed.Frames[0].Steps[0])
 }

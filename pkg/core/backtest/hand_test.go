@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/contender"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/backtest/score"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // The cases of the specification that can be checked by hand.
@@ -20,11 +20,11 @@ var start = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 
 // recording has one sample a minute for a time; use tells it from the minute.
 // What a kind lacks is not recorded.
-func recording(length time.Duration, k amount.Kind, use func(minute int) float64) *tape.Recording {
+func recording(length time.Duration, k resources.Kind, use func(minute int) float64) *tape.Recording {
 	r := &tape.Recording{Dataset: "made", Workload: "w", Container: "c"}
 	for m := range int(length / time.Minute) {
 		r.At = append(r.At, start.Add(time.Duration(m)*time.Minute).UnixNano())
-		both := [amount.Kinds]float64{math.NaN(), math.NaN()}
+		both := [resources.Kinds]float64{math.NaN(), math.NaN()}
 		both[k] = use(m)
 		for kind := range both {
 			r.Use[kind] = append(r.Use[kind], both[kind])
@@ -36,12 +36,12 @@ func recording(length time.Duration, k amount.Kind, use func(minute int) float64
 func always(use float64) func(int) float64 { return func(int) float64 { return use } }
 
 // fixed scores a request that never changes, without warm-up.
-func fixed(t *testing.T, r *tape.Recording, k amount.Kind, request amount.Amount, change func(*replay.Setup)) score.Result {
+func fixed(t *testing.T, r *tape.Recording, k resources.Kind, request resources.Amount, change func(*replay.Setup)) score.Result {
 	t.Helper()
 	return scored(t, r, k, request, contender.Fixed{}, change)
 }
 
-func scored(t *testing.T, r *tape.Recording, k amount.Kind, request amount.Amount, a replay.Advisor, change func(*replay.Setup)) score.Result {
+func scored(t *testing.T, r *tape.Recording, k resources.Kind, request resources.Amount, a replay.Advisor, change func(*replay.Setup)) score.Result {
 	t.Helper()
 	setup := replay.DefaultSetup(k)
 	setup.Flat = setup.Flat.With(k, request)
@@ -49,7 +49,7 @@ func scored(t *testing.T, r *tape.Recording, k amount.Kind, request amount.Amoun
 		change(&setup)
 	}
 	require.NoError(t, setup.Validate())
-	options := Options{Setup: func(amount.Kind) replay.Setup { return setup }, Kinds: []amount.Kind{k}}
+	options := Options{Setup: func(resources.Kind) replay.Setup { return setup }, Kinds: []resources.Kind{k}}
 	results := Run(r, options, Candidate{"it", func(Case) replay.Advisor { return a }})
 	require.Len(t, results, 1)
 	return results[0]
@@ -61,7 +61,7 @@ const (
 )
 
 func TestConstantUse(t *testing.T) {
-	s := fixed(t, recording(24*time.Hour, amount.CPU, always(500)), amount.CPU, 1000, nil).Scored
+	s := fixed(t, recording(24*time.Hour, resources.CPU, always(500)), resources.CPU, 1000, nil).Scored
 	require.InDelta(t, 500, s.SlackAbsolute(), 1e-9)
 	require.InDelta(t, 0.5, s.Slack(), 1e-12)
 	require.InDelta(t, 12, s.Over/coreHour, 1e-9)
@@ -71,7 +71,7 @@ func TestConstantUse(t *testing.T) {
 }
 
 func TestShortRequest(t *testing.T) {
-	s := fixed(t, recording(24*time.Hour, amount.CPU, always(1000)), amount.CPU, 500, nil).Scored
+	s := fixed(t, recording(24*time.Hour, resources.CPU, always(1000)), resources.CPU, 500, nil).Scored
 	require.Zero(t, s.Slack())
 	require.InDelta(t, 2, s.Utilisation(), 1e-12)
 	require.InDelta(t, 1, s.StarvedShare(), 1e-12)
@@ -83,18 +83,18 @@ func TestShortRequest(t *testing.T) {
 
 func TestSquareWave(t *testing.T) {
 	wave := func(m int) float64 { return float64(m / 30 % 2 * 1000) } // half an hour each
-	s := fixed(t, recording(24*time.Hour, amount.CPU, wave), amount.CPU, 1000, nil).Scored
+	s := fixed(t, recording(24*time.Hour, resources.CPU, wave), resources.CPU, 1000, nil).Scored
 	require.InDelta(t, 0.5, s.Slack(), 1e-12)
 	require.Zero(t, s.PeakSlack(), "each hour holds a high phase")
 	slow := func(m int) float64 { return float64(m / 120 % 2 * 1000) }
-	s = fixed(t, recording(24*time.Hour, amount.CPU, slow), amount.CPU, 1000, nil).Scored
+	s = fixed(t, recording(24*time.Hour, resources.CPU, slow), resources.CPU, 1000, nil).Scored
 	require.InDelta(t, 0.5, s.PeakSlack(), 1e-12, "half of the hours hold none")
 }
 
 func TestOneSpikeIsOneKill(t *testing.T) {
 	spike := func(m int) float64 { return gib * float64(1+min(m, 700)/700*(1-min(abs(m-700), 1))) }
-	r := fixed(t, recording(24*time.Hour, amount.Memory, spike), amount.Memory, gib*3/2, func(s *replay.Setup) {
-		s.Limits[amount.Memory] = replay.Limit{Policy: replay.Headroom, Factor: 1}
+	r := fixed(t, recording(24*time.Hour, resources.Memory, spike), resources.Memory, gib*3/2, func(s *replay.Setup) {
+		s.Limits[resources.Memory] = replay.Limit{Policy: replay.Headroom, Factor: 1}
 	})
 	require.Equal(t, 1, r.Scored.Kills)
 	require.Equal(t, 1, r.Scored.KillDays)
@@ -107,8 +107,8 @@ func TestOneSpikeIsOneKill(t *testing.T) {
 func abs(n int) int { return max(n, -n) }
 
 func TestStuckLoopIsBoundedByTheBackoff(t *testing.T) {
-	r := fixed(t, recording(24*time.Hour, amount.Memory, always(2*gib)), amount.Memory, gib, func(s *replay.Setup) {
-		s.Limits[amount.Memory] = replay.Limit{Policy: replay.Headroom, Factor: 1}
+	r := fixed(t, recording(24*time.Hour, resources.Memory, always(2*gib)), resources.Memory, gib, func(s *replay.Setup) {
+		s.Limits[resources.Memory] = replay.Limit{Policy: replay.Headroom, Factor: 1}
 	})
 	// 60 s and 10, 20, 40, 80, 160 s of back-off, and then 300 s each time.
 	most := 5 + int((86400-70-80-100-140-220)/360) + 1
@@ -118,13 +118,13 @@ func TestStuckLoopIsBoundedByTheBackoff(t *testing.T) {
 }
 
 func TestGapIsLeftOut(t *testing.T) {
-	r := recording(12*time.Hour, amount.CPU, always(1000))
+	r := recording(12*time.Hour, resources.CPU, always(1000))
 	first, last := 60, len(r.At)-60
 	r.At = append(r.At[:first], r.At[last:]...)
 	for k := range r.Use {
 		r.Use[k] = append(r.Use[k][:first], r.Use[k][last:]...)
 	}
-	s := fixed(t, r, amount.CPU, 1000, nil).Scored
+	s := fixed(t, r, resources.CPU, 1000, nil).Scored
 	require.InDelta(t, 7200+2*60, s.Seconds, 1e-9, "the last minute before the gap stands for three")
 	require.LessOrEqual(t, s.Seconds, 7200+180.0)
 }
@@ -132,13 +132,13 @@ func TestGapIsLeftOut(t *testing.T) {
 // flapper asks for one core and for two in turn, one hour each.
 type flapper struct{ contender.Fixed }
 
-func (flapper) Advise(now time.Time, _ amount.Resources) amount.Bounds {
-	size := amount.Resources{}.With(amount.CPU, 1000+amount.Amount(now.Sub(start)/time.Hour%2)*1000)
-	return amount.Bounds{Lower: size, Target: size, Upper: size}
+func (flapper) Advise(now time.Time, _ resources.List) resources.Bounds {
+	size := resources.List{}.With(resources.CPU, 1000+resources.Amount(now.Sub(start)/time.Hour%2)*1000)
+	return resources.Bounds{Lower: size, Target: size, Upper: size}
 }
 
 func TestFlapping(t *testing.T) {
-	r := scored(t, recording(10*24*time.Hour, amount.CPU, always(500)), amount.CPU, 1000, flapper{}, nil).Scored
+	r := scored(t, recording(10*24*time.Hour, resources.CPU, always(500)), resources.CPU, 1000, flapper{}, nil).Scored
 	require.InDelta(t, 24, r.ChangeRate(), 0.1)
 	require.InDelta(t, 1, r.ReversalShare(), 0.01)
 	require.InDelta(t, 1, r.PointlessShare(), 0.01)

@@ -8,15 +8,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/backtest/score"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/cookbook"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-func under(t *testing.T, recipe string, r *tape.Recording, k amount.Kind, first amount.Amount, change func(*replay.Setup)) score.Result {
+func under(t *testing.T, recipe string, r *tape.Recording, k resources.Kind, first resources.Amount, change func(*replay.Setup)) score.Result {
 	t.Helper()
 	made, err := cookbook.Parse(recipe)
 	require.NoError(t, err)
@@ -28,11 +28,11 @@ func under(t *testing.T, recipe string, r *tape.Recording, k amount.Kind, first 
 // no more than it has. The reference leaves in the end because its margin is
 // larger than the least change; ours because it knows.
 func TestDemandBehindALimitIsFound(t *testing.T) {
-	r := recording(20*day, amount.CPU, func(m int) float64 { return 500 + 3500*float64(min(m/(2*1440), 1)) })
-	ours := under(t, "loadline:pod-min-cpu=10", r, amount.CPU, 1000, equalLimit(amount.CPU)).Scored
+	r := recording(20*day, resources.CPU, func(m int) float64 { return 500 + 3500*float64(min(m/(2*1440), 1)) })
+	ours := under(t, "loadline:pod-min-cpu=10", r, resources.CPU, 1000, equalLimit(resources.CPU)).Scored
 	require.Less(t, ours.UnservedShare(), 0.02)
 	require.Less(t, ours.Changes, 10)
-	reference := under(t, "vpa:pod-min-cpu=10", r, amount.CPU, 1000, equalLimit(amount.CPU)).Scored
+	reference := under(t, "vpa:pod-min-cpu=10", r, resources.CPU, 1000, equalLimit(resources.CPU)).Scored
 	require.Greater(t, reference.UnservedShare(), 0.10)
 	t.Logf("work not served: ours %.4f with %d changes, reference %.4f with %d", ours.UnservedShare(), ours.Changes, reference.UnservedShare(), reference.Changes)
 }
@@ -52,19 +52,19 @@ func TestTheMarginFollowsTheLimitOfTheReplay(t *testing.T) {
 		{replay.Limit{Policy: replay.Headroom, Factor: 3}, 1.10},
 		{replay.Limit{}, 1.10},
 	} {
-		r, setup := recording(12*day, amount.Memory, always(100*mib)), replay.DefaultSetup(amount.Memory)
-		setup.Limits[amount.Memory] = c.limit
+		r, setup := recording(12*day, resources.Memory, always(100*mib)), replay.DefaultSetup(resources.Memory)
+		setup.Limits[resources.Memory] = c.limit
 		made, err := cookbook.Parse("loadline:volatility=0,cold=0,restless=0,pod-min-memory=8")
 		require.NoError(t, err)
-		advisor := Recipe("", &made.Recipe, made.Minimum, usage.DefaultConfig()).Make(Case{Recording: r, Kind: amount.Memory, Setup: setup})
+		advisor := Recipe("", &made.Recipe, made.Minimum, usage.DefaultConfig()).Make(Case{Recording: r, Kind: resources.Memory, Setup: setup})
 		end := witness{}
 		replay.Run(r, setup, advisor, &end)
-		require.InEpsilon(t, c.want*100*mib, float64(end.last.Target.Value(amount.Memory)), 0.002, c.limit.String())
+		require.InEpsilon(t, c.want*100*mib, float64(end.last.Target.Value(resources.Memory)), 0.002, c.limit.String())
 	}
 }
 
 // witness keeps the last recommendation.
-type witness struct{ last amount.Bounds }
+type witness struct{ last resources.Bounds }
 
 func (w *witness) Sample(replay.Sample)    {}
 func (w *witness) Advised(a replay.Advice) { w.last = a.Bounds }
@@ -74,13 +74,13 @@ func (w *witness) Killed(replay.Kill)      {}
 // A change within the tight bounds waits; one outside does not.
 func TestTightBoundsDecideWhatIsUrgent(t *testing.T) {
 	for _, c := range []struct {
-		target  amount.Amount
+		target  resources.Amount
 		changes int
 	}{{1200, 1}, {1100, 0}, {700, 0}, {600, 1}} {
-		of := func(f float64) amount.Resources { return amount.Resources{}.With(amount.CPU, c.target.Scale(f)) }
-		advisor := bounded{amount.Bounds{Lower: of(0.85), Target: of(1), Upper: of(1.5)}}
-		r := recording(11*time.Hour, amount.CPU, always(100))
-		require.Equal(t, c.changes, scored(t, r, amount.CPU, 1000, advisor, nil).Scored.Changes, c.target)
+		of := func(f float64) resources.List { return resources.List{}.With(resources.CPU, c.target.Scale(f)) }
+		advisor := bounded{resources.Bounds{Lower: of(0.85), Target: of(1), Upper: of(1.5)}}
+		r := recording(11*time.Hour, resources.CPU, always(100))
+		require.Equal(t, c.changes, scored(t, r, resources.CPU, 1000, advisor, nil).Scored.Changes, c.target)
 	}
 }
 
@@ -88,13 +88,13 @@ func TestTightBoundsDecideWhatIsUrgent(t *testing.T) {
 // for more, and the others for the same.
 func TestWaitingIsReplayed(t *testing.T) {
 	for recipe, want := range map[string]float64{"cruisekube": 600, "loadline": 0, "vpa": 0} {
-		r := recording(2*day, amount.CPU, always(500))
-		plain := under(t, recipe+":pod-min-cpu=10", r, amount.CPU, 1000, nil).Scored
+		r := recording(2*day, resources.CPU, always(500))
+		plain := under(t, recipe+":pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
 		for range r.At {
 			r.Waiting = append(r.Waiting, 0.2)
 		}
 		r.Waiting[7] = math.NaN()
-		pressed := under(t, recipe+":pod-min-cpu=10", r, amount.CPU, 1000, nil).Scored
+		pressed := under(t, recipe+":pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
 		if want == 0 {
 			require.Equal(t, plain, pressed, recipe)
 			continue
@@ -107,15 +107,15 @@ func TestWaitingIsReplayed(t *testing.T) {
 
 // What a cluster does with every recipe over a few days of ordinary life.
 func TestEveryRecipeLivesThroughARecording(t *testing.T) {
-	r := recording(2*day, amount.CPU, func(m int) float64 { return 300 + float64(m*7919%400) })
-	for i := range r.Use[amount.Memory] {
-		r.Use[amount.Memory][i] = gib + float64(i*104729%(300<<20))
+	r := recording(2*day, resources.CPU, func(m int) float64 { return 300 + float64(m*7919%400) })
+	for i := range r.Use[resources.Memory] {
+		r.Use[resources.Memory][i] = gib + float64(i*104729%(300<<20))
 	}
 	for _, name := range cookbook.Names() {
 		if name == "attune" || name == "attune-published" {
 			name += ":memory-decrease=yes"
 		}
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			s := under(t, name, r, k, 8*gib, nil).Scored
 			require.Less(t, s.Kills, 20, name)
 			if strings.HasPrefix(name, "attune-published") {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -66,9 +66,9 @@ func TestTheLedgerForgetsNamespaces(t *testing.T) {
 // seen is a pod that has some sizes and would get others.
 func seen(has, gets Sizes) Change { return Change{has, gets} }
 
-func sizes(cpu, memory amount.Amount) Sizes { return Sizes{"app": amount.Of(cpu, memory)} }
+func sizes(cpu, memory resources.Amount) Sizes { return Sizes{"app": resources.Of(cpu, memory)} }
 
-func change(from, to amount.Amount) Change { return Change{sizes(from, 100), sizes(to, 100)} }
+func change(from, to resources.Amount) Change { return Change{sizes(from, 100), sizes(to, 100)} }
 
 func TestBackOffWhenNothingCameOfIt(t *testing.T) {
 	r := Record{}.See(noon, seen(sizes(1, 1), sizes(2, 2)), noon)
@@ -105,7 +105,7 @@ func TestBackOffWhenOnlyAPartCameOfIt(t *testing.T) {
 	after := func(last Change, has, gets Sizes) int {
 		return Record{}.Changed(last, noon, noon).See(noon.Add(time.Second), seen(has, gets), noon).Fruitless
 	}
-	for cpu, want := range map[amount.Amount]int{100: 1, 150: 1, 199: 1, 200: 0, 250: 0} {
+	for cpu, want := range map[resources.Amount]int{100: 1, 150: 1, 199: 1, 200: 0, 250: 0} {
 		require.Equal(t, want, after(change(100, 200), sizes(cpu, 100), sizes(200, 100)), "%d of 200", cpu)
 	}
 	require.Equal(t, 0, after(change(100, 200), sizes(190, 100), sizes(150, 100)), "less is recommended now")

@@ -3,12 +3,12 @@ package calm
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Sizes are the requests of a pod, by container. It is never changed once it is
 // in a Record.
-type Sizes map[string]amount.Resources
+type Sizes map[string]resources.List
 
 // Change is one change of a pod.
 type Change struct {
@@ -16,7 +16,7 @@ type Change struct {
 }
 
 // Forget takes a kind out of a change, as if it were not recommended.
-func (c Change) Forget(k amount.Kind) {
+func (c Change) Forget(k resources.Kind) {
 	for name, after := range c.After {
 		c.After[name] = after.Without(k)
 	}
@@ -117,7 +117,7 @@ func (r Record) Changed(c Change, newest, now time.Time) Record {
 func (r Record) reversed(c Change) bool {
 	found := false
 	for name, after := range c.After {
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			was, is := r.Last.step(name, k), c.step(name, k)
 			if was == 0 || is == 0 {
 				continue
@@ -133,10 +133,10 @@ func (r Record) reversed(c Change) bool {
 }
 
 // near tells whether two amounts differ by a tenth at most.
-func near(a, b amount.Amount) bool { return max(a-b, b-a) <= max(a, b)/10 }
+func near(a, b resources.Amount) bool { return max(a-b, b-a) <= max(a, b)/10 }
 
 // step is by how much a change moves a container.
-func (c Change) step(name string, k amount.Kind) amount.Amount {
+func (c Change) step(name string, k resources.Kind) resources.Amount {
 	after, ok := c.After[name].Get(k)
 	if !ok {
 		return 0
@@ -144,9 +144,9 @@ func (c Change) step(name string, k amount.Kind) amount.Amount {
 	return after - c.Before[name].Value(k)
 }
 
-func (c Change) any(holds func(name string, k amount.Kind) bool) bool {
+func (c Change) any(holds func(name string, k resources.Kind) bool) bool {
 	for name := range c.After {
-		if holds(name, amount.CPU) || holds(name, amount.Memory) {
+		if holds(name, resources.CPU) || holds(name, resources.Memory) {
 			return true
 		}
 	}
@@ -154,12 +154,12 @@ func (c Change) any(holds func(name string, k amount.Kind) bool) bool {
 }
 
 func (c Change) shrinks() bool {
-	return c.any(func(name string, k amount.Kind) bool { return c.step(name, k) < 0 })
+	return c.any(func(name string, k resources.Kind) bool { return c.step(name, k) < 0 })
 }
 
 // same tells whether two changes go in the same direction everywhere.
 func (c Change) same(d Change) bool {
-	return !d.any(func(name string, k amount.Kind) bool {
+	return !d.any(func(name string, k resources.Kind) bool {
 		a, b := c.step(name, k), d.step(name, k)
 		return (a > 0) != (b > 0) || (a < 0) != (b < 0)
 	})
@@ -167,7 +167,7 @@ func (c Change) same(d Change) bool {
 
 // arrived tells whether a pod has all that the change was to give.
 func (c Change) arrived(has Sizes) bool {
-	return !c.any(func(name string, k amount.Kind) bool {
+	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && has[name].Value(k) != c.After[name].Value(k)
 	})
 }
@@ -175,7 +175,7 @@ func (c Change) arrived(has Sizes) bool {
 // undone tells whether a pod has nothing of what the change was to give, but
 // what was before.
 func (c Change) undone(has Sizes) bool {
-	return !c.any(func(name string, k amount.Kind) bool {
+	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && has[name].Value(k) != c.Before[name].Value(k)
 	})
 }
@@ -184,7 +184,7 @@ func (c Change) undone(has Sizes) bool {
 // what it was to take, and would be changed again in the same direction: somebody
 // cut it on its way. One that got what was recommended a moment later is not short.
 func (c Change) short(next Change) bool {
-	return c.any(func(name string, k amount.Kind) bool {
+	return c.any(func(name string, k resources.Kind) bool {
 		step, again := c.step(name, k), next.step(name, k)
 		missing := c.After[name].Value(k) - next.Before[name].Value(k)
 		return step > 0 && missing > 0 && again > 0 || step < 0 && missing < 0 && again < 0
@@ -194,7 +194,7 @@ func (c Change) short(next Change) bool {
 // met tells whether a pod has all it would get of what the change was about: it
 // came with another recommendation.
 func (c Change) met(next Change) bool {
-	return !c.any(func(name string, k amount.Kind) bool {
+	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && (!next.After[name].Has(k) || next.step(name, k) != 0)
 	})
 }

@@ -5,9 +5,9 @@ import (
 	"strconv"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/trail/week"
 )
@@ -45,12 +45,12 @@ const (
 // attune is the recipe: a percentile of the week or of its worst hour, and margins.
 type attune struct {
 	unfloored
-	kinds [amount.Kinds]Attune
+	kinds [resources.Kinds]Attune
 	mean  bool // of the pods of a workload; else the one that uses most
 }
 
 func newAttune(published bool) *attune {
-	return &attune{kinds: [amount.Kinds]Attune{
+	return &attune{kinds: [resources.Kinds]Attune{
 		{Percentile: 95, Overhead: 20, Sensitivity: 0.1, Published: published, Least: 1, Most: 4000, Change: 50, MayDecrease: true},
 		{Percentile: 99, Overhead: 30, Sensitivity: 0.1, Published: published, Least: 4 << 20, Most: 8 << 30, Change: 30},
 	}}
@@ -58,10 +58,10 @@ func newAttune(published bool) *attune {
 
 func (a *attune) choices() []choice {
 	list := []choice{
-		{name: "memory-decrease", options: []string{"no", "yes"}, apply: func(option string) { a.kinds[amount.Memory].MayDecrease = option == "yes" }},
+		{name: "memory-decrease", options: []string{"no", "yes"}, apply: func(option string) { a.kinds[resources.Memory].MayDecrease = option == "yes" }},
 		{name: "pods", options: []string{"max", "mean"}, apply: func(option string) { a.mean = option == "mean" }},
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		list = append(list, choice{name: k.String() + "-percentile", options: []string{"50", "90", "95", "99"}, apply: func(option string) {
 			a.kinds[k].Percentile, _ = strconv.ParseFloat(option, 64) // it is one of these
 		}})
@@ -70,8 +70,8 @@ func (a *attune) choices() []choice {
 }
 
 func (a *attune) settings() []setting {
-	list := []setting{{"memory-from-cpu-ratio", &a.kinds[amount.Memory].FromCPU, 0, 1000}}
-	for k := range amount.Kind(amount.Kinds) {
+	list := []setting{{"memory-from-cpu-ratio", &a.kinds[resources.Memory].FromCPU, 0, 1000}}
+	for k := range resources.Kind(resources.Kinds) {
 		c, name := &a.kinds[k], k.String()
 		list = append(list,
 			setting{name + "-overhead", &c.Overhead, 0, 900},
@@ -84,15 +84,15 @@ func (a *attune) settings() []setting {
 
 func (a *attune) make() estimate.Recipe {
 	r := estimate.Recipe{Needs: trail.Needs{Points: true, Mean: a.mean}, UsesCurrent: true, LeastPoints: leastPoints}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		habits := func(s estimate.Subject) *week.Habits { return s.Trail.Points[k].Habits() }
 		r.Target[k], r.PointsOf[k] = a.kinds[k].Chain(k, habits), k
 		if a.kinds[k].FromCPU > 0 {
-			r.Target[k] = a.kinds[k].MemoryChain(r.Target[amount.CPU])
-			r.PointsOf[k] = amount.CPU
+			r.Target[k] = a.kinds[k].MemoryChain(r.Target[resources.CPU])
+			r.PointsOf[k] = resources.CPU
 		}
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		r.Target[k] = append(r.Target[k], estimate.Floor(k))
 	}
 	around(&r, lower, upper)
@@ -100,7 +100,7 @@ func (a *attune) make() estimate.Recipe {
 }
 
 // Chain returns the steps from habits to one request. Each rounds up.
-func (a Attune) Chain(k amount.Kind, habits ingredient.Habits) estimate.Chain {
+func (a Attune) Chain(k resources.Kind, habits ingredient.Habits) estimate.Chain {
 	return append(estimate.Chain{
 		ingredient.Up(ingredient.Worst(k, a.Percentile, habits)),
 		ingredient.Up(ingredient.Percent(a.Overhead)),
@@ -115,12 +115,12 @@ func (a Attune) MemoryChain(cpu estimate.Chain) estimate.Chain {
 	return append(estimate.Chain{
 		ingredient.Up(ingredient.FromCPU(a.FromCPU, cpu)),
 		ingredient.Up(ingredient.Percent(a.Overhead)),
-	}, a.bounded(amount.Memory)...)
+	}, a.bounded(resources.Memory)...)
 }
 
 // bounded are the last steps. The filter of changes comes after the bounds, so a
 // request moves into them in several rounds, an hour apart.
-func (a Attune) bounded(k amount.Kind) estimate.Chain {
+func (a Attune) bounded(k resources.Kind) estimate.Chain {
 	increase, decrease := a.Caps()
 	chain := estimate.Chain{ingredient.Range(a.Least, a.Most), ingredient.Up(ingredient.ChangeFilter(k, increase, decrease)), ingredient.OncePer(k, cooldown)}
 	if !a.MayDecrease {

@@ -6,36 +6,36 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // loop is a new pod whose requests follow the recommendation at once, as an updater and a
 // webhook would have it.
 type loop struct {
 	*life
-	request amount.Resources
-	changed [amount.Kinds]time.Time
-	highest amount.Resources // request that there ever was
+	request resources.List
+	changed [resources.Kinds]time.Time
+	highest resources.List // request that there ever was
 }
 
-func closed(t *testing.T, text string, cpu, memory amount.Amount) *loop {
-	l := &loop{life: live(t, text), request: amount.Of(cpu, memory)}
+func closed(t *testing.T, text string, cpu, memory resources.Amount) *loop {
+	l := &loop{life: live(t, text), request: resources.Of(cpu, memory)}
 	l.highest = l.request
 	return l
 }
 
 // run lets the pod use amounts for a time, with a pass each minute. It checks that
 // nothing is recommended too early, nor changed too often.
-func (l *loop) run(t *testing.T, cpu, memory amount.Amount, length time.Duration) {
+func (l *loop) run(t *testing.T, cpu, memory resources.Amount, length time.Duration) {
 	t.Helper()
 	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(time.Minute) {
-		for k, use := range []amount.Amount{cpu, memory} {
-			l.trail.Observe(l.at, amount.Kind(k), use, 0)
+		for k, use := range []resources.Amount{cpu, memory} {
+			l.trail.Observe(l.at, resources.Kind(k), use, 0)
 		}
-		known := [amount.Kinds]bool{true, true}
+		known := [resources.Kinds]bool{true, true}
 		b := l.recipe.Recommend(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum, Current: l.request}, &known)
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			require.Equal(t, l.at.Sub(start) >= 48*five, known[k], "%s at %s", k, l.at)
 			if target := b.Target.Value(k); known[k] && target != l.request.Value(k) {
 				require.GreaterOrEqual(t, l.at.Sub(l.changed[k]), time.Hour, "%s at %s, from %d to %d", k, l.at, l.request.Value(k), target)
@@ -47,7 +47,7 @@ func (l *loop) run(t *testing.T, cpu, memory amount.Amount, length time.Duration
 }
 
 // multiple returns a request as a multiple of a use.
-func multiple(r amount.Resources, k amount.Kind, use amount.Amount) float64 {
+func multiple(r resources.List, k resources.Kind, use resources.Amount) float64 {
 	return float64(r.Value(k)) / float64(use)
 }
 
@@ -57,20 +57,20 @@ func multiple(r amount.Resources, k amount.Kind, use amount.Amount) float64 {
 func TestAttuneOfANewPodComesNearItsUse(t *testing.T) {
 	const week = 7*24*time.Hour + time.Hour
 	for _, c := range []struct {
-		cpu, memory amount.Amount // first requests
+		cpu, memory resources.Amount // first requests
 	}{{100, 128 * mib}, {2000, 4096 * mib}} {
 		l := closed(t, "attune:memory-decrease=yes,pod-min-cpu=0", c.cpu, c.memory)
 		l.run(t, 200, 300*mib, 24*time.Hour)
-		require.LessOrEqual(t, multiple(l.highest, amount.CPU, max(200, c.cpu)), 2.36, "overhead x lack of confidence")
-		require.LessOrEqual(t, multiple(l.highest, amount.Memory, max(300*mib, c.memory)), 2.56)
+		require.LessOrEqual(t, multiple(l.highest, resources.CPU, max(200, c.cpu)), 2.36, "overhead x lack of confidence")
+		require.LessOrEqual(t, multiple(l.highest, resources.Memory, max(300*mib, c.memory)), 2.56)
 		l.run(t, 200, 300*mib, week)
-		require.InDelta(t, 1.2, multiple(l.request, amount.CPU, 200), 0.121, "from %d", c.cpu)
-		require.InDelta(t, 1.3, multiple(l.request, amount.Memory, 300*mib), 0.13, "from %d", c.memory)
+		require.InDelta(t, 1.2, multiple(l.request, resources.CPU, 200), 0.121, "from %d", c.cpu)
+		require.InDelta(t, 1.3, multiple(l.request, resources.Memory, 300*mib), 0.13, "from %d", c.memory)
 	}
 	kept := closed(t, "attune", 100, 128*mib)
 	kept.run(t, 200, 300*mib, week)
-	require.InDelta(t, 2.5, multiple(kept.request, amount.Memory, 300*mib), 0.06)
-	require.Equal(t, kept.highest.Value(amount.Memory), kept.request.Value(amount.Memory))
+	require.InDelta(t, 2.5, multiple(kept.request, resources.Memory, 300*mib), 0.06)
+	require.Equal(t, kept.highest.Value(resources.Memory), kept.request.Value(resources.Memory))
 }
 
 // The published formula asks for the fourfold even when it is sure, and for a hundred
@@ -79,25 +79,25 @@ func TestAttuneOfANewPodComesNearItsUse(t *testing.T) {
 func TestAttuneAsPublishedTakesHoursToRise(t *testing.T) {
 	l := closed(t, "attune-published:pod-min-cpu=0", 100, 128*mib)
 	l.run(t, 200, 300*mib, 5*time.Hour)
-	require.LessOrEqual(t, multiple(l.highest, amount.CPU, 100), 1.5*1.5, "an hour after the first recommendation")
-	require.LessOrEqual(t, multiple(l.highest, amount.Memory, 128*mib), 1.7)
+	require.LessOrEqual(t, multiple(l.highest, resources.CPU, 100), 1.5*1.5, "an hour after the first recommendation")
+	require.LessOrEqual(t, multiple(l.highest, resources.Memory, 128*mib), 1.7)
 	l.run(t, 200, 300*mib, 24*time.Hour)
-	require.InDelta(t, 4000, float64(l.highest.Value(amount.CPU)), 400, "a change of less than a tenth is none")
-	require.InDelta(t, 8<<30, float64(l.highest.Value(amount.Memory)), 0.8*(1<<30))
+	require.InDelta(t, 4000, float64(l.highest.Value(resources.CPU)), 400, "a change of less than a tenth is none")
+	require.InDelta(t, 8<<30, float64(l.highest.Value(resources.Memory)), 0.8*(1<<30))
 	l.run(t, 200, 300*mib, 8*24*time.Hour)
-	require.InDelta(t, 4.8, multiple(l.request, amount.CPU, 200), 0.48)
-	require.Equal(t, l.highest.Value(amount.Memory), l.request.Value(amount.Memory), "it does not shrink")
+	require.InDelta(t, 4.8, multiple(l.request, resources.CPU, 200), 0.48)
+	require.Equal(t, l.highest.Value(resources.Memory), l.request.Value(resources.Memory), "it does not shrink")
 }
 
 // Memory that is made of CPU waits for the points of CPU.
 func TestMemoryFromCPUWaitsForPointsOfCPU(t *testing.T) {
 	l := live(t, "attune:memory-from-cpu-ratio=4")
-	l.use(amount.Memory, 100*mib, 5*time.Hour)
-	have, want := l.recipe.Points(estimate.Subject{Trail: l.trail}, amount.Memory)
+	l.use(resources.Memory, 100*mib, 5*time.Hour)
+	have, want := l.recipe.Points(estimate.Subject{Trail: l.trail}, resources.Memory)
 	require.Equal(t, [2]int{0, 48}, [2]int{have, want})
 	l.at = start
-	l.use(amount.CPU, 500, 3*time.Hour)
-	have, _ = l.recipe.Points(estimate.Subject{Trail: l.trail}, amount.Memory)
+	l.use(resources.CPU, 500, 3*time.Hour)
+	have, _ = l.recipe.Points(estimate.Subject{Trail: l.trail}, resources.Memory)
 	require.Equal(t, 35, have, "the last one is not complete")
 }
 
@@ -107,7 +107,7 @@ func TestOtherPercentilesAreRefused(t *testing.T) {
 		_, err := Parse(text)
 		require.ErrorContains(t, err, "must be one of 50, 90, 95, 99")
 	}
-	require.Equal(t, "cpu percentile 90 of the week or an hour", parse(t, "attune:cpu-percentile=90").Target[amount.CPU][0].Name)
+	require.Equal(t, "cpu percentile 90 of the week or an hour", parse(t, "attune:cpu-percentile=90").Target[resources.CPU][0].Name)
 }
 
 // The pod that uses most is what counts, not the mean of the pods.
@@ -115,10 +115,10 @@ func TestAttuneTakesThePodThatUsesMost(t *testing.T) {
 	for text, want := range map[string]float64{"attune": 900, "attune:pods=max": 900, "attune:pods=mean": 300} {
 		l := live(t, text)
 		for end := l.at.Add(6 * time.Hour); l.at.Before(end); l.at = l.at.Add(time.Minute) {
-			for pod, use := range map[string]amount.Amount{"a": 0, "b": 0, "c": 900} {
-				l.trail.ObservePod(pod, l.at, amount.CPU, use, 0)
+			for pod, use := range map[string]resources.Amount{"a": 0, "b": 0, "c": 900} {
+				l.trail.ObservePod(pod, l.at, resources.CPU, use, 0)
 			}
 		}
-		require.InEpsilon(t, want, l.trail.Points[amount.CPU].Habits().Overall.P95, 0.002, text)
+		require.InEpsilon(t, want, l.trail.Points[resources.CPU].Habits().Overall.P95, 0.002, text)
 	}
 }

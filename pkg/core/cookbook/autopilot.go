@@ -3,9 +3,9 @@ package cookbook
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/trail/load"
 )
@@ -24,21 +24,21 @@ type autopilot struct {
 	cpuLower, cpuUpper       float64
 	memoryLower, memoryUpper float64
 
-	costs   [amount.Kinds]load.Costs
-	decays  [amount.Kinds][2]float64
-	margins [amount.Kinds][3]float64 // of the models; a negative one is left out
+	costs   [resources.Kinds]load.Costs
+	decays  [resources.Kinds][2]float64
+	margins [resources.Kinds][3]float64 // of the models; a negative one is left out
 }
 
 func newAutopilot() *autopilot {
 	return &autopilot{
 		cpu: "p95", memory: "max", cpuHours: 12, memoryHours: 48, days: 7, cpuMargin: 0.10, memoryMargin: 0.10,
-		cpuLower: lower[amount.CPU], cpuUpper: upper[amount.CPU], memoryLower: lower[amount.Memory], memoryUpper: upper[amount.Memory],
-		costs: [amount.Kinds]load.Costs{
+		cpuLower: lower[resources.CPU], cpuUpper: upper[resources.CPU], memoryLower: lower[resources.Memory], memoryUpper: upper[resources.Memory],
+		costs: [resources.Kinds]load.Costs{
 			{Overrun: 20, Change: 0.02, Switch: 0.05, Learning: 0.01},
 			{Overrun: 1000, Change: 0.02, Switch: 0.05, Learning: 0.001},
 		},
-		decays:  [amount.Kinds][2]float64{{0.001, 0.005}, {0.0003, 0.001}},
-		margins: [amount.Kinds][3]float64{{0, 0.1, 0.25}, {0.1, -1, -1}},
+		decays:  [resources.Kinds][2]float64{{0.001, 0.005}, {0.0003, 0.001}},
+		margins: [resources.Kinds][3]float64{{0, 0.1, 0.25}, {0.1, -1, -1}},
 	}
 }
 
@@ -57,7 +57,7 @@ func (a *autopilot) settings() []setting {
 		{"cpu-lower", &a.cpuLower, 0, 1}, {"cpu-upper", &a.cpuUpper, 1, 100},
 		{"memory-lower", &a.memoryLower, 0, 1}, {"memory-upper", &a.memoryUpper, 1, 100},
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		c, name := &a.costs[k], k.String()
 		list = append(list,
 			setting{name + "-overrun-cost", &c.Overrun, 0.01, 1e6}, setting{name + "-change-cost", &c.Change, 0, 1000},
@@ -76,17 +76,17 @@ func (a *autopilot) make() estimate.Recipe {
 	} else {
 		r = a.window()
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		r.Target[k] = append(r.Target[k], ingredient.AtLeast(1), estimate.Floor(k)) // no request is 0
 	}
-	around(&r, [amount.Kinds]float64{a.cpuLower, a.memoryLower}, [amount.Kinds]float64{a.cpuUpper, a.memoryUpper})
+	around(&r, [resources.Kinds]float64{a.cpuLower, a.memoryLower}, [resources.Kinds]float64{a.cpuUpper, a.memoryUpper})
 	return r
 }
 
 // models is the ensemble.
 func (a *autopilot) models() estimate.Recipe {
 	r := estimate.Recipe{Needs: trail.Needs{Peaks: true}}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		var margins []float64
 		for _, m := range a.margins[k] {
 			if m >= 0 {
@@ -96,32 +96,32 @@ func (a *autopilot) models() estimate.Recipe {
 		r.Needs.Models[k] = load.NewModelShape(k, a.decays[k], margins, a.costs[k])
 		r.Target[k] = estimate.Chain{ingredient.Cheapest(k)}
 	}
-	r.Target[amount.Memory] = append(r.Target[amount.Memory], ingredient.RunningPeak())
+	r.Target[resources.Memory] = append(r.Target[resources.Memory], ingredient.RunningPeak())
 	return r
 }
 
 // window is the statistics.
 func (a *autopilot) window() estimate.Recipe {
-	shape := func(k amount.Kind, hours, share float64) *load.Shape {
+	shape := func(k resources.Kind, hours, share float64) *load.Shape {
 		halfLife := time.Duration(hours * float64(time.Hour))
 		return load.NewShape(k, [2]time.Duration{halfLife, halfLife}, [2]float64{share, 0}, true, true)
 	}
 	r := estimate.Recipe{Needs: trail.Needs{Peaks: true}}
-	cpu := shape(amount.CPU, a.cpuHours, map[string]float64{"p95": 0.95, "p90": 0.90, "mean": load.Average}[a.cpu])
-	r.Needs.Load[amount.CPU] = cpu
-	r.Target[amount.CPU] = estimate.Chain{ingredient.Level(cpu, 0), ingredient.LastHour(amount.CPU), ingredient.Margin(a.cpuMargin)}
+	cpu := shape(resources.CPU, a.cpuHours, map[string]float64{"p95": 0.95, "p90": 0.90, "mean": load.Average}[a.cpu])
+	r.Needs.Load[resources.CPU] = cpu
+	r.Target[resources.CPU] = estimate.Chain{ingredient.Level(cpu, 0), ingredient.LastHour(resources.CPU), ingredient.Margin(a.cpuMargin)}
 
 	days := int64(a.days)
 	if a.memory == "max" {
-		r.Target[amount.Memory] = estimate.Chain{ingredient.Highest(days)}
+		r.Target[resources.Memory] = estimate.Chain{ingredient.Highest(days)}
 	} else {
-		memory := shape(amount.Memory, a.memoryHours, map[string]float64{"p98": 0.98, "middle": 0.60}[a.memory])
-		r.Needs.Load[amount.Memory] = memory
-		r.Target[amount.Memory] = estimate.Chain{ingredient.Level(memory, 0), ingredient.LastHour(amount.Memory)}
+		memory := shape(resources.Memory, a.memoryHours, map[string]float64{"p98": 0.98, "middle": 0.60}[a.memory])
+		r.Needs.Load[resources.Memory] = memory
+		r.Target[resources.Memory] = estimate.Chain{ingredient.Level(memory, 0), ingredient.LastHour(resources.Memory)}
 		if a.memory == "middle" {
-			r.Target[amount.Memory] = append(r.Target[amount.Memory], ingredient.OrHighest(0.5, days))
+			r.Target[resources.Memory] = append(r.Target[resources.Memory], ingredient.OrHighest(0.5, days))
 		}
 	}
-	r.Target[amount.Memory] = append(r.Target[amount.Memory], ingredient.Margin(a.memoryMargin))
+	r.Target[resources.Memory] = append(r.Target[resources.Memory], ingredient.Margin(a.memoryMargin))
 	return r
 }

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/trail/week"
 )
@@ -27,13 +27,13 @@ const killAge = 7 * 24 * time.Hour
 // buckets of equal size. Amounts are cores and bytes until the last step.
 type crane struct {
 	unfloored
-	percentile, margin [amount.Kinds]float64
+	percentile, margin [resources.Kinds]float64
 	utilisation        float64
-	utilisations       [amount.Kinds]float64 // 0 = utilisation
-	bucket             [amount.Kinds]float64 // cores, bytes
+	utilisations       [resources.Kinds]float64 // 0 = utilisation
+	bucket             [resources.Kinds]float64 // cores, bytes
 	days               float64
-	daysOf             [amount.Kinds]float64 // 0 = days
-	careless           bool                  // kills do not count
+	daysOf             [resources.Kinds]float64 // 0 = days
+	careless           bool                     // kills do not count
 	killRatio          float64
 	killBump           float64 // MiB
 	killAge            time.Duration
@@ -42,8 +42,8 @@ type crane struct {
 
 func newCrane() *crane {
 	return &crane{
-		percentile: [amount.Kinds]float64{0.99, 0.99}, margin: [amount.Kinds]float64{0.15, 0.15}, utilisation: 1,
-		bucket: [amount.Kinds]float64{0.1, 100 << 20}, days: 7, killRatio: 1.2, killBump: 100, killAge: killAge,
+		percentile: [resources.Kinds]float64{0.99, 0.99}, margin: [resources.Kinds]float64{0.15, 0.15}, utilisation: 1,
+		bucket: [resources.Kinds]float64{0.1, 100 << 20}, days: 7, killRatio: 1.2, killBump: 100, killAge: killAge,
 	}
 }
 
@@ -73,9 +73,9 @@ func (c *crane) settings() []setting {
 	list := []setting{
 		{"target-utilisation", &c.utilisation, 0.01, 1}, {"days", &c.days, 1, 60},
 		{"oom-bump-ratio", &c.killRatio, 1, 100}, {"oom-bump-mib", &c.killBump, 0, 1e6},
-		{"cpu-bucket-cores", &c.bucket[amount.CPU], 0.001, 10}, {"memory-bucket-bytes", &c.bucket[amount.Memory], 1 << 20, 1 << 40},
+		{"cpu-bucket-cores", &c.bucket[resources.CPU], 0.001, 10}, {"memory-bucket-bytes", &c.bucket[resources.Memory], 1 << 20, 1 << 40},
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		list = append(list,
 			setting{k.String() + "-percentile", &c.percentile[k], 0, 1}, setting{k.String() + "-margin", &c.margin[k], 0, 100},
 			setting{k.String() + "-target-utilisation", &c.utilisations[k], 0.01, 1}, setting{k.String() + "-days", &c.daysOf[k], 1, 60})
@@ -84,28 +84,28 @@ func (c *crane) settings() []setting {
 }
 
 func (c *crane) make() estimate.Recipe {
-	var window [amount.Kinds]time.Duration
+	var window [resources.Kinds]time.Duration
 	for k := range window {
 		window[k] = time.Duration(cmp.Or(c.daysOf[k], c.days)) * 24 * time.Hour
 	}
-	shape := week.NewWeightedShape(c.bucket, [amount.Kinds]float64{craneCPUMost, craneMostSize}, craneLeast, window)
+	shape := week.NewWeightedShape(c.bucket, [resources.Kinds]float64{craneCPUMost, craneMostSize}, craneLeast, window)
 	r := estimate.Recipe{Needs: trail.Needs{Weighted: shape, Kills: !c.careless}}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		r.Target[k] = estimate.Chain{
 			ingredient.Heavy(k, c.percentile[k]), ingredient.Margin(c.margin[k]),
 			ingredient.Utilisation(cmp.Or(c.utilisations[k], c.utilisation)), ingredient.Truncated(k),
 		}
 	}
 	if !c.careless {
-		r.Target[amount.Memory] = append(r.Target[amount.Memory], ingredient.AfterKill(c.killBump*(1<<20), c.killRatio, c.killAge))
+		r.Target[resources.Memory] = append(r.Target[resources.Memory], ingredient.AfterKill(c.killBump*(1<<20), c.killRatio, c.killAge))
 	}
 	if c.shapes != nil {
 		both := r.Target
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			r.Target[k] = append(both[k][:len(both[k]):len(both[k])], ingredient.ToShape(k, c.shapes, both))
 		}
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		r.Target[k] = append(r.Target[k], estimate.Floor(k))
 	}
 	around(&r, lower, upper)

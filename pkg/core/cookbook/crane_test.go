@@ -6,29 +6,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Utilisation and length of the history differ by resource where that is asked for.
 func TestCraneTellsTheResourcesApart(t *testing.T) {
 	const day = 24 * time.Hour
-	for text, want := range map[string]amount.Resources{ // 0.2 cores and 300 MiB, and a margin
-		"crane":                            amount.Of(229, 361758720),
-		"crane:target-utilisation=0.5":     amount.Of(459, 723517440),
-		"crane:cpu-target-utilisation=0.5": amount.Of(459, 361758720),
-		"crane:target-utilisation=0.5,cpu-target-utilisation=1": amount.Of(229, 723517440),
-		"crane:days=1":                    amount.Of(114, 120586239),
-		"crane:memory-days=2":             amount.Of(229, 120586239),
-		"crane:cpu-days=2,memory-days=14": amount.Of(114, 361758720),
+	for text, want := range map[string]resources.List{ // 0.2 cores and 300 MiB, and a margin
+		"crane":                            resources.Of(229, 361758720),
+		"crane:target-utilisation=0.5":     resources.Of(459, 723517440),
+		"crane:cpu-target-utilisation=0.5": resources.Of(459, 361758720),
+		"crane:target-utilisation=0.5,cpu-target-utilisation=1": resources.Of(229, 723517440),
+		"crane:days=1":                    resources.Of(114, 120586239),
+		"crane:memory-days=2":             resources.Of(229, 120586239),
+		"crane:cpu-days=2,memory-days=14": resources.Of(114, 361758720),
 	} {
 		l := live(t, text)
-		for k, uses := range [amount.Kinds][2]amount.Amount{{150, 50}, {250 * mib, 50 * mib}} {
+		for k, uses := range [resources.Kinds][2]resources.Amount{{150, 50}, {250 * mib, 50 * mib}} {
 			l.at = start
-			l.use(amount.Kind(k), uses[0], day)
-			l.use(amount.Kind(k), uses[1], 5*day)
+			l.use(resources.Kind(k), uses[0], day)
+			l.use(resources.Kind(k), uses[1], 5*day)
 		}
 		got := l.bounds().Target
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			require.InDelta(t, float64(want.Value(k)), float64(got.Value(k)), 1, "%s %s", text, k)
 		}
 	}
@@ -40,24 +40,24 @@ func TestProtectionAfterAKillCanBeShorterOrNone(t *testing.T) {
 		"crane:oom-protection=no": 115, "crane:oom-history-length=48h": 115,
 	} {
 		l := live(t, text)
-		l.use(amount.Memory, 50*mib, time.Hour)
+		l.use(resources.Memory, 50*mib, time.Hour)
 		l.trail.Killed(l.at, 512*mib, 0)
-		l.use(amount.Memory, 50*mib, 3*24*time.Hour)
+		l.use(resources.Memory, 50*mib, 3*24*time.Hour)
 		require.InDelta(t, want, l.memory(), 3, text)
 	}
 }
 
 // A cluster has sizes of its own.
 func TestOwnShapes(t *testing.T) {
-	for text, want := range map[string]amount.Resources{
-		"crane:shapes=default":         amount.Of(250, 256*mib),
-		"crane:shapes=3c6g+0.3c0.125g": amount.Of(300, 128*mib),
-		"crane:shapes=0.2c8g+0.1c0.5g": amount.Of(200, 8192*mib),
-		"crane:shapes=0.1c0.125g":      amount.Of(114, 120586239),
+	for text, want := range map[string]resources.List{
+		"crane:shapes=default":         resources.Of(250, 256*mib),
+		"crane:shapes=3c6g+0.3c0.125g": resources.Of(300, 128*mib),
+		"crane:shapes=0.2c8g+0.1c0.5g": resources.Of(200, 8192*mib),
+		"crane:shapes=0.1c0.125g":      resources.Of(114, 120586239),
 	} {
 		l := live(t, text)
-		l.use(amount.CPU, 50, time.Hour)
-		l.use(amount.Memory, 50*mib, time.Hour)
+		l.use(resources.CPU, 50, time.Hour)
+		l.use(resources.Memory, 50*mib, time.Hour)
 		require.Equal(t, want, l.bounds().Target, text)
 	}
 	for text, problem := range map[string]string{

@@ -1,9 +1,9 @@
 package cookbook
 
 import (
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/trail/week"
 )
@@ -24,7 +24,7 @@ type cruiseKube struct {
 }
 
 func newCruiseKube() *cruiseKube {
-	return &cruiseKube{base: 0.75, cpuMinutes: 10, memMinutes: 30, cpuUpper: upper[amount.CPU], memoryUpper: upper[amount.Memory]}
+	return &cruiseKube{base: 0.75, cpuMinutes: 10, memMinutes: 30, cpuUpper: upper[resources.CPU], memoryUpper: upper[resources.Memory]}
 }
 
 func (c *cruiseKube) settings() []setting {
@@ -36,11 +36,11 @@ func (c *cruiseKube) settings() []setting {
 
 func (c *cruiseKube) make() estimate.Recipe {
 	r := estimate.Recipe{Needs: trail.Needs{Hours: true, Pressure: true, Kills: true}}
-	least := [amount.Kinds]float64{1, 16e6} // millicores, bytes
-	for k, minutes := range [amount.Kinds]float64{c.cpuMinutes, c.memMinutes} {
-		k := amount.Kind(k)
+	least := [resources.Kinds]float64{1, 16e6} // millicores, bytes
+	for k, minutes := range [resources.Kinds]float64{c.cpuMinutes, c.memMinutes} {
+		k := resources.Kind(k)
 		target, lower := estimate.Chain{ingredient.HourOfDay(k), ingredient.OrLastHour(k)}, estimate.Chain{ingredient.Lately(k, int64(minutes), c.base)}
-		if k == amount.Memory {
+		if k == resources.Memory {
 			target, lower = append(target, ingredient.AtKill(killAge)), append(lower, ingredient.AtKill(killAge))
 		} else {
 			target = append(target, ingredient.UnderPressure((*week.Hours).Peak))
@@ -49,7 +49,7 @@ func (c *cruiseKube) make() estimate.Recipe {
 		r.Target[k] = append(target, ingredient.AtLeast(least[k]), estimate.Floor(k))
 		r.Lower[k] = append(lower, ingredient.AtLeast(least[k]), estimate.Floor(k))
 	}
-	r.Upper[amount.CPU] = append(r.Target[amount.CPU][:len(r.Target[amount.CPU]):len(r.Target[amount.CPU])], ingredient.Factor(c.cpuUpper))
-	r.Upper[amount.Memory] = append(r.Target[amount.Memory][:len(r.Target[amount.Memory]):len(r.Target[amount.Memory])], ingredient.Factor(c.memoryUpper))
+	r.Upper[resources.CPU] = append(r.Target[resources.CPU][:len(r.Target[resources.CPU]):len(r.Target[resources.CPU])], ingredient.Factor(c.cpuUpper))
+	r.Upper[resources.Memory] = append(r.Target[resources.Memory][:len(r.Target[resources.Memory]):len(r.Target[resources.Memory])], ingredient.Factor(c.memoryUpper))
 	return r
 }

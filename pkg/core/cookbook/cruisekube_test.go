@@ -6,15 +6,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 )
 
 // press is use of which work waited for a share of the time.
-func (l *life) press(a amount.Amount, share float64, length time.Duration) {
+func (l *life) press(a resources.Amount, share float64, length time.Duration) {
 	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(time.Minute) {
-		l.trail.Observe(l.at, amount.CPU, a, 0)
+		l.trail.Observe(l.at, resources.CPU, a, 0)
 		l.trail.Waited(l.at, a, share)
 	}
 }
@@ -25,28 +25,28 @@ func TestWaitingForCPUCountsAsUse(t *testing.T) {
 	l := live(t, "cruisekube:pod-min-cpu=0,cpu-minutes=10")
 	l.press(500, 0.2, time.Hour)
 	b := l.bounds()
-	require.InDelta(t, 600, float64(b.Target.Value(amount.CPU)), 1)
-	require.InDelta(t, 600, float64(b.Lower.Value(amount.CPU)), 1)
+	require.InDelta(t, 600, float64(b.Target.Value(resources.CPU)), 1)
+	require.InDelta(t, 600, float64(b.Lower.Value(resources.CPU)), 1)
 	// Half a day later it is not pressed any more, and nobody looks at that hour.
-	l.use(amount.CPU, 500, 12*time.Hour)
+	l.use(resources.CPU, 500, 12*time.Hour)
 	b = l.bounds()
-	require.InDelta(t, 500, float64(b.Target.Value(amount.CPU)), 1)
-	require.InDelta(t, 500, float64(b.Lower.Value(amount.CPU)), 1)
+	require.InDelta(t, 500, float64(b.Target.Value(resources.CPU)), 1)
+	require.InDelta(t, 500, float64(b.Lower.Value(resources.CPU)), 1)
 	// The next day at this hour it is remembered; the base has only the last minutes.
-	l.use(amount.CPU, 500, 11*time.Hour+10*time.Minute)
+	l.use(resources.CPU, 500, 11*time.Hour+10*time.Minute)
 	b = l.bounds()
-	require.InDelta(t, 600, float64(b.Target.Value(amount.CPU)), 1)
-	require.InDelta(t, 500, float64(b.Lower.Value(amount.CPU)), 1)
+	require.InDelta(t, 600, float64(b.Target.Value(resources.CPU)), 1)
+	require.InDelta(t, 500, float64(b.Lower.Value(resources.CPU)), 1)
 }
 
 // Without pressure the step is there and changes nothing.
 func TestUnknownWaitingChangesNothing(t *testing.T) {
 	l := live(t, "cruisekube:base=0.75")
-	l.use(amount.CPU, 500, time.Hour)
+	l.use(resources.CPU, 500, time.Hour)
 	require.Nil(t, l.trail.Pressed)
 	l.trail.Now = l.at.UnixNano()
 	explained := l.recipe.Explain(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum})
-	for at, steps := range map[int][]estimate.Value{2: explained.Target[amount.CPU], 1: explained.Lower[amount.CPU]} {
+	for at, steps := range map[int][]estimate.Value{2: explained.Target[resources.CPU], 1: explained.Lower[resources.CPU]} {
 		require.Equal(t, "or with the time that work waited for CPU", steps[at].Step)
 		require.Equal(t, steps[at-1].Amount, steps[at].Amount)
 	}
@@ -58,24 +58,24 @@ func TestUnknownWaitingChangesNothing(t *testing.T) {
 // A container that was killed needs more than its limit: the request grows to it, and the
 // limit with it. Without a limit its use is what is known. Both for seven days.
 func TestAKillAsksForTheLimitElseTheUse(t *testing.T) {
-	for name, c := range map[string]struct{ request, limit, want amount.Amount }{
+	for name, c := range map[string]struct{ request, limit, want resources.Amount }{
 		"limit":                 {300, 600, 600},
 		"limit, equal":          {300, 300, 300},
 		"none, use above":       {200, 0, 250},
 		"none, as much as said": {400, 0, 400},
 	} {
 		l := live(t, "cruisekube")
-		l.use(amount.Memory, 250*mib, 30*time.Minute)
+		l.use(resources.Memory, 250*mib, 30*time.Minute)
 		l.trail.Killed(l.at, c.request*mib, c.limit*mib)
-		l.use(amount.Memory, 100*mib, 6*24*time.Hour+12*time.Hour)
+		l.use(resources.Memory, 100*mib, 6*24*time.Hour+12*time.Hour)
 		b := l.bounds()
 		require.InDelta(t, float64(c.want), l.memory(), 0.3, name)
-		require.Equal(t, b.Target.Value(amount.Memory), b.Lower.Value(amount.Memory), "%s: what is smaller is changed at once", name)
+		require.Equal(t, b.Target.Value(resources.Memory), b.Lower.Value(resources.Memory), "%s: what is smaller is changed at once", name)
 		again, err := trail.Read(l.recipe.Needs, l.trail.Image(), l.at, 0)
 		require.NoError(t, err)
 		l.trail = again
 		require.InDelta(t, float64(c.want), l.memory(), 0.3, "%s: over a restart", name)
-		l.use(amount.Memory, 100*mib, 14*time.Hour)
+		l.use(resources.Memory, 100*mib, 14*time.Hour)
 		require.InDelta(t, 100, l.memory(), 0.3, name)
 	}
 }

@@ -3,9 +3,9 @@ package cookbook
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/trail/load"
 )
@@ -95,22 +95,22 @@ func (l *loadline) settings() []setting {
 
 func (l *loadline) make() estimate.Recipe {
 	hours := func(h float64) time.Duration { return time.Duration(h * float64(time.Hour)) }
-	shape := load.NewShape(amount.CPU, [2]time.Duration{hours(l.halfLife), hours(l.fastHalfLife)}, [2]float64{l.share, l.fastShare}, l.byLoad, l.hour)
-	r := estimate.Recipe{Needs: trail.Needs{Peaks: true, Headroom: l.margin.FollowsLimit(), Declared: hours(l.declaredHours), Load: [amount.Kinds]*load.Shape{amount.CPU: shape}}}
-	r.Target[amount.CPU] = estimate.Chain{ingredient.Level(shape, 0), ingredient.OrLevel(shape, 1)}
+	shape := load.NewShape(resources.CPU, [2]time.Duration{hours(l.halfLife), hours(l.fastHalfLife)}, [2]float64{l.share, l.fastShare}, l.byLoad, l.hour)
+	r := estimate.Recipe{Needs: trail.Needs{Peaks: true, Headroom: l.margin.FollowsLimit(), Declared: hours(l.declaredHours), Load: [resources.Kinds]*load.Shape{resources.CPU: shape}}}
+	r.Target[resources.CPU] = estimate.Chain{ingredient.Level(shape, 0), ingredient.OrLevel(shape, 1)}
 	if l.hour {
-		r.Target[amount.CPU] = append(r.Target[amount.CPU], ingredient.LastHour(amount.CPU))
+		r.Target[resources.CPU] = append(r.Target[resources.CPU], ingredient.LastHour(resources.CPU))
 	}
-	r.Target[amount.CPU] = append(r.Target[amount.CPU], ingredient.Factor(l.factor), estimate.Floor(amount.CPU))
-	r.Target[amount.Memory] = estimate.Chain{
+	r.Target[resources.CPU] = append(r.Target[resources.CPU], ingredient.Factor(l.factor), estimate.Floor(resources.CPU))
+	r.Target[resources.Memory] = estimate.Chain{
 		ingredient.TwoPeaks(), ingredient.VolatileMargin(l.margin, l.volatility, l.cold, l.restless, hours(l.coldHours)),
 		ingredient.LastDay(l.margin, leastLastDay),
 	}
 	if l.declaredHours > 0 {
-		r.Target[amount.Memory] = append(r.Target[amount.Memory], ingredient.AtFirst(l.declaredHours))
+		r.Target[resources.Memory] = append(r.Target[resources.Memory], ingredient.AtFirst(l.declaredHours))
 	}
-	r.Target[amount.Memory] = append(r.Target[amount.Memory], estimate.Floor(amount.Memory))
-	around(&r, [amount.Kinds]float64{l.cpuLower, l.memoryLower}, [amount.Kinds]float64{l.cpuUpper, l.memoryUpper})
+	r.Target[resources.Memory] = append(r.Target[resources.Memory], estimate.Floor(resources.Memory))
+	around(&r, [resources.Kinds]float64{l.cpuLower, l.memoryLower}, [resources.Kinds]float64{l.cpuUpper, l.memoryUpper})
 	return r
 }
 

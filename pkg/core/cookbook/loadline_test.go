@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 )
 
@@ -45,46 +45,46 @@ func live(t testing.TB, text string) *life {
 }
 
 // use lets the container use an amount for a time.
-func (l *life) use(k amount.Kind, a amount.Amount, length time.Duration) {
+func (l *life) use(k resources.Kind, a resources.Amount, length time.Duration) {
 	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(five) {
 		l.trail.Observe(l.at, k, a, 0)
 	}
 }
 
-func (l *life) bounds() amount.Bounds {
+func (l *life) bounds() resources.Bounds {
 	l.trail.Now = l.at.UnixNano()
 	return l.recipe.For(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum})
 }
 
-func (l *life) memory() float64 { return float64(l.bounds().Target.Value(amount.Memory)) / mib }
+func (l *life) memory() float64 { return float64(l.bounds().Target.Value(resources.Memory)) / mib }
 
 func TestOneOutlierIsForgivenAfterItsDay(t *testing.T) {
 	const day = 24 * time.Hour
 	l := live(t, "loadline:memory=default")
-	l.use(amount.Memory, 100*mib, 11*day)
+	l.use(resources.Memory, 100*mib, 11*day)
 	require.InEpsilon(t, 110.00, l.memory(), 0.002, "no volatility, and no longer new")
-	l.use(amount.Memory, 100*mib, day+6*time.Hour+30*time.Minute)
-	l.use(amount.Memory, 400*mib, five)
-	l.use(amount.Memory, 100*mib, 17*time.Hour+25*time.Minute)
+	l.use(resources.Memory, 100*mib, day+6*time.Hour+30*time.Minute)
+	l.use(resources.Memory, 400*mib, five)
+	l.use(resources.Memory, 100*mib, 17*time.Hour+25*time.Minute)
 	require.InEpsilon(t, 440.00, l.memory(), 0.002, "the highest of the last day, and a tenth")
-	l.use(amount.Memory, 100*mib, day)
+	l.use(resources.Memory, 100*mib, day)
 	require.InEpsilon(t, 115.56, l.memory(), 0.002, "volatility 0.3705: a margin of 0.10 + 0.15 x 0.3705")
-	l.use(amount.Memory, 100*mib, 4*day)
-	l.use(amount.Memory, 400*mib, five)
-	l.use(amount.Memory, 100*mib, 3*day)
+	l.use(resources.Memory, 100*mib, 4*day)
+	l.use(resources.Memory, 400*mib, five)
+	l.use(resources.Memory, 100*mib, 3*day)
 	require.Greater(t, l.memory(), 440.0, "a second one within two weeks is none")
-	l.use(amount.Memory, 100*mib, 20*day)
+	l.use(resources.Memory, 100*mib, 20*day)
 	require.InEpsilon(t, 110.00, l.memory(), 0.002)
 }
 
 func TestNewContainer(t *testing.T) {
 	flat := live(t, "loadline:memory=default")
-	flat.use(amount.Memory, 200*mib, time.Hour)
+	flat.use(resources.Memory, 200*mib, time.Hour)
 	require.InEpsilon(t, 246.73, flat.memory(), 0.002, "0.10 and 0.15 x 2^(-1/6)")
 	restless := live(t, "loadline:memory=default")
-	restless.use(amount.Memory, 100*mib, 30*time.Minute)
-	restless.use(amount.Memory, 200*mib, five)
-	restless.use(amount.Memory, 100*mib, 25*time.Minute)
+	restless.use(resources.Memory, 100*mib, 30*time.Minute)
+	restless.use(resources.Memory, 200*mib, five)
+	restless.use(resources.Memory, 100*mib, 25*time.Minute)
 	require.InEpsilon(t, 548.26, restless.memory(), 0.002, "mean 108.33: (0.15 + 2 x 0.8462) x 0.8909")
 }
 
@@ -93,8 +93,8 @@ func TestNewContainer(t *testing.T) {
 func TestANewContainerKeepsItsRequest(t *testing.T) {
 	for _, c := range []struct {
 		recipe        string
-		declared      amount.Amount // MiB
-		before, after float64       // the hour is over
+		declared      resources.Amount // MiB
+		before, after float64          // the hour is over
 	}{
 		{"loadline", 1000, 1000, 246.73},
 		{"loadline:declared-hours=2", 1000, 1000, 1000},
@@ -104,9 +104,9 @@ func TestANewContainerKeepsItsRequest(t *testing.T) {
 	} {
 		l := live(t, c.recipe)
 		l.trail.Declare(c.declared * mib)
-		l.use(amount.Memory, 200*mib, 55*time.Minute)
+		l.use(resources.Memory, 200*mib, 55*time.Minute)
 		require.InEpsilon(t, c.before, l.memory(), 0.002, "%s, %d", c.recipe, c.declared)
-		l.use(amount.Memory, 200*mib, five)
+		l.use(resources.Memory, 200*mib, five)
 		require.InEpsilon(t, c.after, l.memory(), 0.002, "%s, %d", c.recipe, c.declared)
 	}
 }
@@ -140,10 +140,10 @@ func TestTheMarginFollowsTheLimit(t *testing.T) {
 	} {
 		l := live(t, c.recipe)
 		l.trail.Limited(c.headroom)
-		l.use(amount.Memory, 100*mib, long)
+		l.use(resources.Memory, 100*mib, long)
 		require.InEpsilon(t, c.want, l.memory(), 0.002, "%s, %d", c.recipe, c.headroom)
 		l.trail.Now = l.at.UnixNano()
-		steps := l.recipe.Explain(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum}).Target[amount.Memory]
+		steps := l.recipe.Explain(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum}).Target[resources.Memory]
 		require.Contains(t, steps[1].Step, c.says)
 		require.InEpsilon(t, c.want, max(steps[1].Amount, steps[2].Amount)/mib, 0.002)
 	}
@@ -152,8 +152,8 @@ func TestTheMarginFollowsTheLimit(t *testing.T) {
 // A little more limit never asks for a much smaller request, nor for a larger one.
 func TestTheMarginHasNoJumps(t *testing.T) {
 	l, before := live(t, "loadline"), 0.0
-	l.use(amount.Memory, 100*mib, 2*24*time.Hour)
-	l.use(amount.Memory, 50*mib, 2*24*time.Hour) // so that the last day does not decide
+	l.use(resources.Memory, 100*mib, 2*24*time.Hour)
+	l.use(resources.Memory, 50*mib, 2*24*time.Hour) // so that the last day does not decide
 	for h := trail.Headroom(100); h < 400; h++ {
 		l.trail.Limited(h)
 		is := l.memory()
@@ -174,41 +174,41 @@ func TestShareOfTheLoadAndOfTheTime(t *testing.T) {
 	} {
 		l := live(t, text)
 		for i := range 10 {
-			l.use(amount.CPU, 1000+9000*amount.Amount(i/9), five)
+			l.use(resources.CPU, 1000+9000*resources.Amount(i/9), five)
 		}
-		require.InEpsilon(t, want, float64(l.bounds().Target.Value(amount.CPU))/1000, 0.002, text)
+		require.InEpsilon(t, want, float64(l.bounds().Target.Value(resources.CPU))/1000, 0.002, text)
 	}
 }
 
 func TestTrackingKeepsTheHighestOfTheLastHour(t *testing.T) {
 	l := live(t, "loadline:cpu=tracking")
-	l.use(amount.CPU, 2000, 6*time.Hour)
-	high := l.bounds().Target.Value(amount.CPU)
-	l.use(amount.CPU, 100, 50*time.Minute)
-	require.InEpsilon(t, float64(high), float64(l.bounds().Target.Value(amount.CPU)), 0.01)
-	l.use(amount.CPU, 100, 12*time.Hour)
-	require.Less(t, l.bounds().Target.Value(amount.CPU), high/2)
+	l.use(resources.CPU, 2000, 6*time.Hour)
+	high := l.bounds().Target.Value(resources.CPU)
+	l.use(resources.CPU, 100, 50*time.Minute)
+	require.InEpsilon(t, float64(high), float64(l.bounds().Target.Value(resources.CPU)), 0.01)
+	l.use(resources.CPU, 100, 12*time.Hour)
+	require.Less(t, l.bounds().Target.Value(resources.CPU), high/2)
 }
 
 func TestBoundsAreTight(t *testing.T) {
 	l := live(t, "loadline:cpu=calm")
-	l.use(amount.CPU, 1000, 5*24*time.Hour)
+	l.use(resources.CPU, 1000, 5*24*time.Hour)
 	b := l.bounds()
-	target := float64(b.Target.Value(amount.CPU))
-	require.InDelta(t, 0.85*target, float64(b.Lower.Value(amount.CPU)), 1)
-	require.InDelta(t, 1.5*target, float64(b.Upper.Value(amount.CPU)), 1)
-	l.use(amount.Memory, 100*mib, 24*time.Hour)
+	target := float64(b.Target.Value(resources.CPU))
+	require.InDelta(t, 0.85*target, float64(b.Lower.Value(resources.CPU)), 1)
+	require.InDelta(t, 1.5*target, float64(b.Upper.Value(resources.CPU)), 1)
+	l.use(resources.Memory, 100*mib, 24*time.Hour)
 	b = l.bounds()
-	target = float64(b.Target.Value(amount.Memory))
-	require.InDelta(t, 0.95*target, float64(b.Lower.Value(amount.Memory)), 1)
-	require.InDelta(t, 1.3*target, float64(b.Upper.Value(amount.Memory)), 1)
+	target = float64(b.Target.Value(resources.Memory))
+	require.InDelta(t, 0.95*target, float64(b.Lower.Value(resources.Memory)), 1)
+	require.InDelta(t, 1.3*target, float64(b.Upper.Value(resources.Memory)), 1)
 }
 
 func TestAKillEntersAsANeed(t *testing.T) {
 	for _, c := range []struct{ limit, peak float64 }{{500, 600}, {40, 56}} {
 		l := live(t, "loadline:memory=lean,cold=0,restless=0")
-		l.use(amount.Memory, 10*mib, 12*time.Hour)
-		l.trail.Killed(l.at, mib, amount.Amount(c.limit*mib))
+		l.use(resources.Memory, 10*mib, 12*time.Hour)
+		l.trail.Killed(l.at, mib, resources.Amount(c.limit*mib))
 		require.InEpsilon(t, c.peak*1.05, l.memory(), 0.002, "the limit counts, not the request")
 	}
 }
@@ -216,29 +216,29 @@ func TestAKillEntersAsANeed(t *testing.T) {
 func TestUseAtTheLimitIsCensored(t *testing.T) {
 	l := live(t, "loadline:cpu=calm")
 	for range 100 {
-		l.trail.Observe(l.at, amount.CPU, 980, 1000)
+		l.trail.Observe(l.at, resources.CPU, 980, 1000)
 		l.at = l.at.Add(five)
 	}
-	require.Greater(t, l.bounds().Target.Value(amount.CPU), amount.Amount(2000), "it says only that more was wanted")
+	require.Greater(t, l.bounds().Target.Value(resources.CPU), resources.Amount(2000), "it says only that more was wanted")
 	free := live(t, "loadline:cpu=calm")
 	for range 100 {
-		free.trail.Observe(free.at, amount.CPU, 970, 1000)
+		free.trail.Observe(free.at, resources.CPU, 970, 1000)
 		free.at = free.at.Add(five)
 	}
-	require.Less(t, free.bounds().Target.Value(amount.CPU), amount.Amount(1100))
+	require.Less(t, free.bounds().Target.Value(resources.CPU), resources.Amount(1100))
 }
 
 func TestParse(t *testing.T) {
 	for _, name := range Names() {
 		r := parse(t, name)
-		for k := range amount.Kinds {
+		for k := range resources.Kinds {
 			require.NotEmpty(t, r.Target[k], name)
 			require.NotEmpty(t, r.Lower[k], name)
 			require.NotEmpty(t, r.Upper[k], name)
 		}
 	}
-	require.Equal(t, "cpu quantile 0.95", parse(t, "vpa:target-cpu=0.95, margin=0.3").Target[amount.CPU][0].Name)
-	require.Equal(t, amount.Of(10, 8*mib), parse(t, "crane:pod-min-cpu=10,pod-min-memory=8").Minimum)
+	require.Equal(t, "cpu quantile 0.95", parse(t, "vpa:target-cpu=0.95, margin=0.3").Target[resources.CPU][0].Name)
+	require.Equal(t, resources.Of(10, 8*mib), parse(t, "crane:pod-min-cpu=10,pod-min-memory=8").Minimum)
 	_, err := Parse("soup:salt=1")
 	require.EqualError(t, err, `recipe "soup" does not exist: must be one of vpa, loadline, crane, attune, attune-published, cruisekube, autopilot`)
 	_, err = Parse("loadline:cpu=frantic,margin=x,share=2,salt=1,factor,cold=1,cold=2")
@@ -257,8 +257,8 @@ func TestBoundsAreInOrder(t *testing.T) {
 	for _, name := range Names()[1:] {
 		l := live(t, name+":pod-min-cpu=1")
 		for i := range 3000 {
-			l.trail.Observe(l.at, amount.CPU, amount.Amount(i*7919%1500), 0)
-			l.trail.Observe(l.at, amount.Memory, amount.Amount(i*104729%900)*mib, 0)
+			l.trail.Observe(l.at, resources.CPU, resources.Amount(i*7919%1500), 0)
+			l.trail.Observe(l.at, resources.Memory, resources.Amount(i*104729%900)*mib, 0)
 			if i%500 == 499 {
 				l.trail.Killed(l.at, 800*mib, 960*mib)
 			}
@@ -268,11 +268,11 @@ func TestBoundsAreInOrder(t *testing.T) {
 			}
 			b := l.bounds()
 			e := l.recipe.Explain(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum})
-			for k := range amount.Kind(amount.Kinds) {
+			for k := range resources.Kind(resources.Kinds) {
 				require.LessOrEqual(t, b.Lower.Value(k), b.Target.Value(k), "%s %s", name, k)
 				require.LessOrEqual(t, b.Target.Value(k), b.Upper.Value(k), "%s %s", name, k)
-				require.Equal(t, b.Target.Value(k), amount.FromFloat(e.Target[k][len(e.Target[k])-1].Amount))
-				require.Equal(t, b.Lower.Value(k), amount.FromFloat(e.Lower[k][len(e.Lower[k])-1].Amount))
+				require.Equal(t, b.Target.Value(k), resources.FromFloat(e.Target[k][len(e.Target[k])-1].Amount))
+				require.Equal(t, b.Lower.Value(k), resources.FromFloat(e.Lower[k][len(e.Lower[k])-1].Amount))
 			}
 		}
 	}

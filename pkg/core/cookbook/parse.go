@@ -7,21 +7,21 @@ import (
 	"strconv"
 	"strings"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Recipe is a recipe and the least that it recommends for a container that is
 // alone in its pod.
 type Recipe struct {
 	estimate.Recipe
-	Minimum amount.Resources
+	Minimum resources.List
 	floors  estimate.Config
 }
 
 // MinimumOf returns the least recommendation for each of n containers that share a
 // pod.
-func (r *Recipe) MinimumOf(n int) amount.Resources { return r.floors.Minimum(n) }
+func (r *Recipe) MinimumOf(n int) resources.List { return r.floors.Minimum(n) }
 
 // setting is one number of a recipe.
 type setting struct {
@@ -112,10 +112,10 @@ func ParseWith(defaults estimate.Config, text string) (Recipe, error) {
 		return Recipe{}, fmt.Errorf("recipe %q does not exist: must be one of %s", name, strings.Join(Names(), ", "))
 	}
 	cpu, memory := defaults.PodMinCPU, defaults.PodMinMemory
-	if m.ownFloors() && !defaults.PodMinSet[amount.CPU] {
+	if m.ownFloors() && !defaults.PodMinSet[resources.CPU] {
 		cpu = 0
 	}
-	if m.ownFloors() && !defaults.PodMinSet[amount.Memory] {
+	if m.ownFloors() && !defaults.PodMinSet[resources.Memory] {
 		memory = 0
 	}
 	all := append(m.settings(), setting{"pod-min-cpu", &cpu, 0, 1e9}, setting{"pod-min-memory", &memory, 0, 1e9})

@@ -3,8 +3,8 @@ package cookbook
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // vpa is the recipe of the reference recommender, with the settings of its flags.
@@ -12,7 +12,7 @@ type vpa struct {
 	none
 	lifted
 	config     estimate.Config
-	confidence [amount.Kinds]float64 // hours
+	confidence [resources.Kinds]float64 // hours
 }
 
 func newVPA(c estimate.Config) *vpa {
@@ -25,7 +25,7 @@ func newVPA(c estimate.Config) *vpa {
 
 func (v *vpa) settings() []setting {
 	list := []setting{{"margin", &v.config.Margin, 0, 100}}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		list = append(list,
 			setting{"target-" + k.String(), &v.config.Target[k], 0, 1},
 			setting{"lower-" + k.String(), &v.config.Lower[k], 0, 1},

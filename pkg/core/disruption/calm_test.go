@@ -6,11 +6,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
@@ -63,10 +63,10 @@ func TestPodsThatComeBackUnchangedAreNotEvictedForEver(t *testing.T) {
 	forgotten.Groups[0].Key = ""
 	require.Equal(t, 24*60, evictions(forgotten, 24*60))
 
-	left := amount.Amount(0)
+	left := resources.Amount(0)
 	cut := func(p *present.Pod) { // to what a quota leaves, which depends on how large the old pod was
 		left = 400 - left
-		p.Containers[0].Asked.Requests = amount.Of(left+90, (left+90)<<20)
+		p.Containers[0].Asked.Requests = resources.Of(left+90, (left+90)<<20)
 		p.Containers[0].Current = p.Containers[0].Asked
 	}
 	require.LessOrEqual(t, evictions(remembered(present.Recreate, 2, nil), 24*60, cut), 10, "one a minute without back-off")
@@ -122,7 +122,7 @@ func TestAStartupBoostIsNotTakenForAChangeWithoutEffect(t *testing.T) {
 	fresh.UID, fresh.Created = "new", noon.Add(time.Second)
 	for _, c := range []struct {
 		boosted     bool
-		cpu, memory amount.Amount
+		cpu, memory resources.Amount
 		fruitless   int
 	}{
 		{true, 3000, 1000, 0},
@@ -210,7 +210,7 @@ func TestNoEvictionDuringARollout(t *testing.T) {
 	v.Pods = v.Pods[1:]
 	v.Groups[0].Replicas = 2
 	require.Equal(t, []string{"resize p1: OutOfBounds", "skip p2: BudgetSpent"}, told(plans(t, v, defaults())), "a resize disturbs nobody")
-	v.Pods[0].Containers[0].Restarts[amount.CPU] = true
+	v.Pods[0].Containers[0].Restarts[resources.CPU] = true
 	require.Contains(t, told(plans(t, v, defaults())), "skip p1: RolloutUnderWay")
 }
 
@@ -224,9 +224,9 @@ func TestTheLastReadyPodStays(t *testing.T) {
 }
 
 // rooms has node n1 of the pods and a larger one; both in cores and GiB.
-func rooms(free1, free2 amount.Amount, quotas ...room.Quota) *room.Room {
-	of := func(name string, size, free amount.Amount) room.Node {
-		return room.Node{Name: name, Open: true, Size: amount.Of(size*1000, size<<30), Free: amount.Of(free*1000, free<<30)}
+func rooms(free1, free2 resources.Amount, quotas ...room.Quota) *room.Room {
+	of := func(name string, size, free resources.Amount) room.Node {
+		return room.Node{Name: name, Open: true, Size: resources.Of(size*1000, size<<30), Free: resources.Of(free*1000, free<<30)}
 	}
 	return room.New([]room.Node{of("n1", 4, free1), of("n2", 16, free2)}, map[string][]room.Quota{"shop": quotas})
 }
@@ -251,7 +251,7 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 
 	v = housed(present.InPlace, 2)
 	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 16), askedFor(v), noon)))
-	quota := room.Quota{Requests: amount.Resources{}.With(amount.CPU, 100)}
+	quota := room.Quota{Requests: resources.List{}.With(resources.CPU, 100)}
 	for _, mode := range []present.Mode{present.Recreate, present.InPlace, present.InPlaceOrRecreate} {
 		require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: QuotaFull"}, told(plan(housed(mode, 2), rooms(4, 4, quota), past.Memory{}, noon)))
 	}
@@ -299,7 +299,7 @@ func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
 
 		v = housed(mode, 2)
 		for i := range v.Pods {
-			v.Pods[i].Containers[0].Restarts[amount.CPU] = true
+			v.Pods[i].Containers[0].Restarts[resources.CPU] = true
 		}
 		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), past.Memory{})), "what restarts waits")
 		v = housed(mode, 2)
@@ -310,13 +310,13 @@ func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
 	}
 	v := housed(present.InPlace, 4)
 	v.Pods[1].Containers[0] = container(100, 100, 300, 300)
-	tight := room.New([]room.Node{{Name: "n1", Open: true, Size: amount.Of(9000, 9<<30), Free: amount.Of(500, 500<<20)}},
-		map[string][]room.Quota{"shop": {{Requests: amount.Of(1000, 9<<30)}}})
+	tight := room.New([]room.Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(500, 500<<20)}},
+		map[string][]room.Quota{"shop": {{Requests: resources.Of(1000, 9<<30)}}})
 	c := defaults()
 	c.Tolerance = 1
 	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p2: QuotaFull", "skip p3: QuotaFull", "skip p1: QuotaFull"}, told(Plan(View{VPAs: []present.VPA{*v}, Room: tight}, past.Memory{}, c, noon)),
 		"the API server takes it from the quota")
-	roomy := room.New([]room.Node{{Name: "n1", Open: true, Size: amount.Of(9000, 9<<30), Free: amount.Of(200, 200<<20)}}, nil)
+	roomy := room.New([]room.Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(200, 200<<20)}}, nil)
 	r := Plan(View{VPAs: []present.VPA{*v}, Room: roomy}, askedFor(&present.VPA{Pods: v.Pods[1:2]}), c, noon)
 	require.Contains(t, told(r), "resize p1: OutOfBounds", "what it does not get yet it takes from nobody")
 }
@@ -330,7 +330,7 @@ func TestAShrinkingPodIsNotCutToItsTemplate(t *testing.T) {
 			p.Sized, p.Node, p.Containers = sized, "n1", []present.Container{container(900, 900, 300, 300)}
 			p.Footprint = p.Containers[0].Current.Requests
 		})...)
-		tight := room.Quota{Requests: amount.Of(200, 9<<30)}
+		tight := room.Quota{Requests: resources.Of(200, 9<<30)}
 		return View{VPAs: []present.VPA{*v}, Room: rooms(1, 1, tight)}
 	}
 	for _, c := range []struct {
@@ -349,7 +349,7 @@ func TestAShrinkingPodIsNotCutToItsTemplate(t *testing.T) {
 
 func TestTheClassOfAPodIsKnownBeforeAsking(t *testing.T) {
 	unsized := func(_ int, p *present.Pod) {
-		p.Containers[0].Asked.Requests, p.Containers[0].Current.Requests = amount.Resources{}, amount.Resources{}
+		p.Containers[0].Asked.Requests, p.Containers[0].Current.Requests = resources.List{}, resources.List{}
 	}
 	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(plans(t, deployment(present.InPlaceOrRecreate, 2, pods(2, unsized)...), defaults())))
 	require.Equal(t, []string{"skip p0: ClassWouldChange", "skip p1: ClassWouldChange"}, told(plans(t, deployment(present.InPlace, 2, pods(2, unsized)...), defaults())))
@@ -358,7 +358,7 @@ func TestTheClassOfAPodIsKnownBeforeAsking(t *testing.T) {
 // Kubelets with the static policy of the CPU manager refuse other CPU to pods of class
 // Guaranteed, whether they have whole CPUs or a share.
 func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
-	sized := func(cpu, wantCPU amount.Amount, static bool) func(int, *present.Pod) {
+	sized := func(cpu, wantCPU resources.Amount, static bool) func(int, *present.Pod) {
 		return func(_ int, p *present.Pod) {
 			c := container(cpu, 100, wantCPU, 1000)
 			c.Asked.Limits = c.Asked.Requests
@@ -369,12 +369,12 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 	burstable := func(i int, p *present.Pod) {
 		sized(2000, 4000, true)(i, p)
 		c := &p.Containers[0]
-		c.Asked.Limits = amount.Of(9000, 9<<30)
+		c.Asked.Limits = resources.Of(9000, 9<<30)
 		c.Current.Limits, c.Fitted.Limits = c.Asked.Limits, c.Asked.Limits
 	}
 	oneOf := func(i int, p *present.Pod) { // a pod is of one class: all of its containers count
 		sized(2000, 4000, true)(i, p)
-		p.Fixed = []policy.Container{{Requests: amount.Of(1, 1)}}
+		p.Fixed = []policy.Container{{Requests: resources.Of(1, 1)}}
 	}
 	left, evicted, resized := []string{"skip p0: StaticCPU", "skip p1: StaticCPU"}, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, "resize"
 	for name, test := range map[string]struct {
@@ -408,7 +408,7 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 		for i := range v.Pods {
 			p := &v.Pods[i]
 			p.Resize = present.ResizeInfeasible
-			p.Containers[0].Asked.Requests = p.Containers[0].Asked.Requests.With(amount.CPU, 4000)
+			p.Containers[0].Asked.Requests = p.Containers[0].Asked.Requests.With(resources.CPU, 4000)
 			p.Containers[0].Asked.Limits = p.Containers[0].Asked.Requests
 		}
 		require.Equal(t, "resize p0: Retry", told(plans(t, v, defaults()))[0])
@@ -419,7 +419,7 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 			v.Pods[0].Ready, v.Pods[0].Containers[0].OOM = false, present.OOM{Started: noon.Add(-time.Hour), Ended: noon}
 			r := plans(t, v, defaults())
 			require.Equal(t, []string{"resize p0: OutOfBounds"}, told(r))
-			require.Equal(t, amount.Of(2000, 1000<<20), r.Actions[0].Containers[0].Requests)
+			require.Equal(t, resources.Of(2000, 1000<<20), r.Actions[0].Containers[0].Requests)
 			require.Equal(t, r.Actions[0].Containers[0].Requests, r.Actions[0].Containers[0].Limits)
 			require.True(t, r.Actions[0].Cures)
 		}
@@ -442,7 +442,7 @@ func TestActionsTellWhoIsDisturbed(t *testing.T) {
 	require.True(t, plans(t, v, defaults()).Actions[0].Disrupts, "it may come to an eviction")
 	v.Mode = present.InPlace
 	require.False(t, plans(t, v, defaults()).Actions[0].Disrupts)
-	v.Pods[0].Containers[0].Restarts[amount.Memory] = true
+	v.Pods[0].Containers[0].Restarts[resources.Memory] = true
 	require.True(t, plans(t, v, defaults()).Actions[0].Disrupts)
 	v.Pods[0].Ready, v.Mode = false, present.Recreate
 	require.False(t, plans(t, v, defaults()).Actions[0].Disrupts)
@@ -454,14 +454,14 @@ func TestActionsTellWhoIsDisturbed(t *testing.T) {
 func TestAPinnedPodGetsMemoryAfterAKill(t *testing.T) {
 	for _, mode := range []present.Mode{present.InPlaceOrRecreate, present.InPlace} {
 		for i := range 8 {
-			has := policy.Container{Name: "c", Requests: amount.Of(1000, 1000), Limits: amount.Of(1000, 1000)}
+			has := policy.Container{Name: "c", Requests: resources.Of(1000, 1000), Limits: resources.Of(1000, 1000)}
 			c := present.Container{Observed: true, Current: has, Asked: has, OOM: present.OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute)}}
-			c.Fitted = policy.Fitted{Name: "c", Requests: amount.Of(500, 2000), Limits: amount.Of(500, 2000),
-				Bounds: amount.Bounds{Target: amount.Of(500, 2000), Lower: amount.Of(400, 1900), Upper: amount.Of(600, 2100)}}
+			c.Fitted = policy.Fitted{Name: "c", Requests: resources.Of(500, 2000), Limits: resources.Of(500, 2000),
+				Bounds: resources.Bounds{Target: resources.Of(500, 2000), Lower: resources.Of(400, 1900), Upper: resources.Of(600, 2100)}}
 			p := present.Pod{Namespace: "n", Name: "p", UID: "p", Node: "s", Static: true, Created: noon.Add(-48 * time.Hour), Started: noon.Add(-48 * time.Hour),
 				Ready: i&1 != 0, Boosted: i&2 != 0, Containers: []present.Container{c}}
 			if i&4 != 0 && mode == present.InPlace && !p.Boosted { // else it would have been evicted, or not been asked
-				p.Containers[0].Asked = policy.Container{Name: "c", Requests: amount.Of(500, 1000), Limits: amount.Of(500, 1000)}
+				p.Containers[0].Asked = policy.Container{Name: "c", Requests: resources.Of(500, 1000), Limits: resources.Of(500, 1000)}
 				p.Resize, p.ResizeSince = present.ResizeInfeasible, noon.Add(-time.Hour)
 			}
 			v := present.VPA{Namespace: "n", Name: "v", Mode: mode, Groups: []present.Group{{Replicas: 1, Key: "k"}}, Pods: []present.Pod{p}}
@@ -475,7 +475,7 @@ func TestAPinnedPodGetsMemoryAfterAKill(t *testing.T) {
 			r := Plan(View{VPAs: []present.VPA{v}}, before, config, noon)
 			require.Len(t, r.Actions, 1, "mode %d, case %d: %v", mode, i, r.Skipped)
 			require.False(t, r.Actions[0].Evict || r.Actions[0].MayEvict)
-			require.Equal(t, amount.Of(1000, 2000), r.Actions[0].Containers[0].Requests, "mode %d, case %d", mode, i)
+			require.Equal(t, resources.Of(1000, 2000), r.Actions[0].Containers[0].Requests, "mode %d, case %d", mode, i)
 		}
 	}
 }

@@ -6,16 +6,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
 // A resize that does not come about is waited for up to its time, that moment included.
 func TestAResizeIsWaitedForUpToItsTime(t *testing.T) {
 	gives := func(p *present.Pod) {
-		p.Containers[0].Current.Limits, p.Containers[0].Asked.Limits = amount.Of(500, 400<<20), amount.Of(500, 200<<20)
+		p.Containers[0].Current.Limits, p.Containers[0].Asked.Limits = resources.Of(500, 400<<20), resources.Of(500, 200<<20)
 	}
 	for name, c := range map[string]struct {
 		state  present.ResizeState
@@ -93,7 +93,7 @@ func TestSeveralPodsThatRestartHoldEachOther(t *testing.T) {
 	v := restarting(4, func(i int, p *present.Pod) {
 		if i < 2 {
 			asked(p)
-			p.Containers[0].Fitted.Requests = amount.Of(3000, 3000<<20) // by now
+			p.Containers[0].Fitted.Requests = resources.Of(3000, 3000<<20) // by now
 		}
 	})
 	v.Mode = present.InPlace
@@ -113,8 +113,8 @@ func TestARoomyNodeCutsNothing(t *testing.T) {
 		r := Plan(View{VPAs: []present.VPA{*v}, Room: rooms(4, 16)}, past.Memory{}, c, noon)
 		require.True(t, r.Actions[0].MayEvict, "it is not cut, so it may be evicted if it is refused")
 	}
-	tight := room.New([]room.Node{{Name: "n1", Open: true, Size: amount.Of(9000, 9<<30), Free: amount.Of(450, 9<<30)},
-		{Name: "n2", Open: true, Size: amount.Of(9000, 9<<30), Free: amount.Of(9000, 9<<30)}}, nil)
+	tight := room.New([]room.Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(450, 9<<30)},
+		{Name: "n2", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(9000, 9<<30)}}, nil)
 	r := Plan(View{VPAs: []present.VPA{*v}, Room: tight}, past.Memory{}, capping(), noon)
 	require.False(t, r.Actions[0].MayEvict, "an eviction would not be cut")
 }
@@ -122,10 +122,10 @@ func TestARoomyNodeCutsNothing(t *testing.T) {
 // A pod that ran out of memory is changed whatever its age, but not for limits alone: the
 // requests are what the kill was about.
 func TestAKillIsNoReasonToChangeLimitsAlone(t *testing.T) {
-	for memory, want := range map[amount.Amount]Reason{1000: SmallChange, 900: ""} {
+	for memory, want := range map[resources.Amount]Reason{1000: SmallChange, 900: ""} {
 		p := small("p0")
 		p.Containers[0] = container(1000, memory, 1000, 1000)
-		p.Containers[0].Fitted.Limits = amount.Of(2000, 2000<<20)
+		p.Containers[0].Fitted.Limits = resources.Of(2000, 2000<<20)
 		p.Containers[0].OOM = present.OOM{Started: noon.Add(-2 * time.Minute), Ended: noon.Add(-time.Minute)}
 		require.Equal(t, want, Assess(deployment(present.Recreate, 1), &p, defaults(), noon).Reason)
 	}

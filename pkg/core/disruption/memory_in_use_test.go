@@ -6,18 +6,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // A node that refuses to take memory that is in use tries again by itself. An
 // eviction would cost a pod that works, and bring it back with too little.
 func TestPodIsNotEvictedBecauseItsMemoryIsInUse(t *testing.T) {
-	refused := func(since time.Duration, from, to amount.Amount) *present.VPA {
+	refused := func(since time.Duration, from, to resources.Amount) *present.VPA {
 		p := small("p0")
 		p.Resize, p.ResizeSince = present.ResizeError, noon.Add(-since)
 		c := &p.Containers[0]
-		c.Current.Limits, c.Asked.Limits = amount.Of(500, from<<20), amount.Of(500, to<<20)
+		c.Current.Limits, c.Asked.Limits = resources.Of(500, from<<20), resources.Of(500, to<<20)
 		return deployment(present.InPlaceOrRecreate, 2, p, small("p1"))
 	}
 	first := func(v *present.VPA) string { return told(plans(t, v, defaults()))[0] }

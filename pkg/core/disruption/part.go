@@ -1,8 +1,8 @@
 package disruption
 
 import (
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
@@ -17,7 +17,7 @@ func (p *plan) capped(pod *present.Pod) *present.Pod {
 	if p.room.Resize(need) != room.Fits {
 		return nil
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if grown := need.Wants.Value(k) > need.Has.Value(k); grown && present.Relative(k, need.Has.Value(k), need.Wants.Value(k)) >= p.config.Threshold {
 			return part
 		}

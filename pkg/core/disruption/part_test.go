@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
@@ -19,17 +19,17 @@ func capping() Config {
 }
 
 func TestAResizeIsCutToTheRoom(t *testing.T) {
-	half := room.Quota{Requests: amount.Of(450, 900<<20)} // of a pod that wants 900m and 900Mi more
+	half := room.Quota{Requests: resources.Of(450, 900<<20)} // of a pod that wants 900m and 900Mi more
 	for name, test := range map[string]struct {
 		room *room.Room
-		want amount.Resources
+		want resources.List
 	}{
-		"all of it fits":              {rooms(4, 0), amount.Of(1000, 1000<<20)},
-		"the quota leaves half":       {rooms(4, 0, half), amount.Of(550, 1000<<20)},
-		"the node leaves a third":     {room.New([]room.Node{{Name: "n1", Open: true, Free: amount.Of(300, 4<<30)}}, nil), amount.Of(399, 1000<<20)},
-		"the node is that small":      {room.New([]room.Node{{Name: "n1", Open: true, Size: amount.Of(500, 4<<30)}}, nil), amount.Of(499, 1000<<20)},
-		"CPU has no room at all":      {room.New([]room.Node{{Name: "n1", Open: true, Free: amount.Of(0, 4<<30)}}, nil), amount.Of(100, 1000<<20)},
-		"the node has given too much": {room.New([]room.Node{{Name: "n1", Open: true, Free: amount.Of(-50, 4<<30)}}, nil), amount.Of(100, 1000<<20)},
+		"all of it fits":              {rooms(4, 0), resources.Of(1000, 1000<<20)},
+		"the quota leaves half":       {rooms(4, 0, half), resources.Of(550, 1000<<20)},
+		"the node leaves a third":     {room.New([]room.Node{{Name: "n1", Open: true, Free: resources.Of(300, 4<<30)}}, nil), resources.Of(399, 1000<<20)},
+		"the node is that small":      {room.New([]room.Node{{Name: "n1", Open: true, Size: resources.Of(500, 4<<30)}}, nil), resources.Of(499, 1000<<20)},
+		"CPU has no room at all":      {room.New([]room.Node{{Name: "n1", Open: true, Free: resources.Of(0, 4<<30)}}, nil), resources.Of(100, 1000<<20)},
+		"the node has given too much": {room.New([]room.Node{{Name: "n1", Open: true, Free: resources.Of(-50, 4<<30)}}, nil), resources.Of(100, 1000<<20)},
 	} {
 		for _, mode := range []present.Mode{present.InPlace, present.InPlaceOrRecreate} {
 			v := housed(mode, 2)
@@ -37,7 +37,7 @@ func TestAResizeIsCutToTheRoom(t *testing.T) {
 			r := Plan(View{VPAs: []present.VPA{*v}, Room: test.room}, past.Memory{}, capping(), noon)
 			require.Len(t, r.Actions, 1, "%s: %v", name, told(r))
 			require.Equal(t, test.want, r.Actions[0].Containers[0].Requests, name)
-			if test.want != amount.Of(1000, 1000<<20) {
+			if test.want != resources.Of(1000, 1000<<20) {
 				require.False(t, r.Actions[0].MayEvict, "%s: an eviction would not be cut", name)
 			}
 		}
@@ -49,8 +49,8 @@ func TestAResizeIsCutToTheRoom(t *testing.T) {
 func TestAPodThatGotAPartWaitsForMoreRoom(t *testing.T) {
 	v := housed(present.InPlaceOrRecreate, 2)
 	v.Pods = v.Pods[:1]
-	tight := func(left amount.Amount) *room.Room {
-		return room.New([]room.Node{{Name: "n1", Open: true, Free: amount.Of(left, 4<<30)}}, nil)
+	tight := func(left resources.Amount) *room.Room {
+		return room.New([]room.Node{{Name: "n1", Open: true, Free: resources.Of(left, 4<<30)}}, nil)
 	}
 	first := Plan(View{VPAs: []present.VPA{*v}, Room: tight(450)}, past.Memory{}, capping(), noon)
 	require.Equal(t, []string{"resize p0: OutOfBounds"}, told(first))
@@ -70,12 +70,12 @@ func TestLimitsKeepTheirProportionInAPart(t *testing.T) {
 	v := housed(present.InPlace, 2)
 	v.Pods = v.Pods[:1]
 	c := &v.Pods[0].Containers[0]
-	c.Asked.Limits, c.Current.Limits, c.Fitted.Limits = amount.Of(200, 100<<20), amount.Of(200, 100<<20), amount.Of(2000, 1000<<20)
-	for name, quota := range map[string]room.Quota{"of requests": {Requests: amount.Of(450, 450<<20)}, "of limits": {Limits: amount.Of(900, 450<<20)}} {
+	c.Asked.Limits, c.Current.Limits, c.Fitted.Limits = resources.Of(200, 100<<20), resources.Of(200, 100<<20), resources.Of(2000, 1000<<20)
+	for name, quota := range map[string]room.Quota{"of requests": {Requests: resources.Of(450, 450<<20)}, "of limits": {Limits: resources.Of(900, 450<<20)}} {
 		r := Plan(View{VPAs: []present.VPA{*v}, Room: rooms(4, 0, quota)}, past.Memory{}, capping(), noon)
 		require.Equal(t, []string{"resize p0: OutOfBounds"}, told(r), name)
-		require.Equal(t, amount.Of(550, 550<<20), r.Actions[0].Containers[0].Requests, name)
-		require.Equal(t, amount.Of(1100, 550<<20), r.Actions[0].Containers[0].Limits, name)
+		require.Equal(t, resources.Of(550, 550<<20), r.Actions[0].Containers[0].Requests, name)
+		require.Equal(t, resources.Of(1100, 550<<20), r.Actions[0].Containers[0].Limits, name)
 	}
 }
 

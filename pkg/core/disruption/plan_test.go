@@ -7,10 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -21,11 +21,11 @@ func defaults() Config {
 
 // container runs with one size and would get another; both in millicores and
 // MiB. Requests below half and above twice the target are out of bounds.
-func container(cpu, memory, wantCPU, wantMemory amount.Amount) present.Container {
-	target := amount.Of(wantCPU, wantMemory<<20)
-	has := policy.Container{Name: "app", Requests: amount.Of(cpu, memory<<20)}
+func container(cpu, memory, wantCPU, wantMemory resources.Amount) present.Container {
+	target := resources.Of(wantCPU, wantMemory<<20)
+	has := policy.Container{Name: "app", Requests: resources.Of(cpu, memory<<20)}
 	return present.Container{Observed: true, Current: has, Asked: has, Fitted: policy.Fitted{Name: "app", Requests: target,
-		Bounds: amount.Bounds{Lower: amount.Of(wantCPU/2, wantMemory<<19), Target: target, Upper: amount.Of(2*wantCPU, wantMemory<<21)}}}
+		Bounds: resources.Bounds{Lower: resources.Of(wantCPU/2, wantMemory<<19), Target: target, Upper: resources.Of(2*wantCPU, wantMemory<<21)}}}
 }
 
 // small is a ready pod, old enough, far below what it would get.
@@ -88,7 +88,7 @@ func TestFreeResizesNeedNoBudgetButTheirFallbackDoes(t *testing.T) {
 	c := defaults()
 	c.FreeResizes = true
 	v := deployment(present.InPlaceOrRecreate, 4, pods(4, func(i int, p *present.Pod) {
-		p.Containers[0].Restarts[amount.Memory] = i == 3
+		p.Containers[0].Restarts[resources.Memory] = i == 3
 	})...)
 	require.Equal(t, []string{
 		"resize or evict p0: OutOfBounds", "resize or evict p1: OutOfBounds", "resize p2: OutOfBounds", "skip p3: BudgetSpent",
@@ -97,7 +97,7 @@ func TestFreeResizesNeedNoBudgetButTheirFallbackDoes(t *testing.T) {
 	t.Run("below the minimum a restart is not free", func(t *testing.T) {
 		v := deployment(present.InPlaceOrRecreate, 1, small("p0"))
 		require.Equal(t, []string{"resize p0: OutOfBounds"}, told(plans(t, v, c)))
-		v.Pods[0].Containers[0].Restarts[amount.CPU] = true
+		v.Pods[0].Containers[0].Restarts[resources.CPU] = true
 		require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, v, c)))
 	})
 }
@@ -200,7 +200,7 @@ func TestNothingIsDisruptedWithoutEffect(t *testing.T) {
 		"spec asks for it":                              {func(p *present.Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }, WaitingForNode},
 		"only a container that came later would change": {func(p *present.Pod) { p.Containers[0].Observed = false }, Unchanged},
 		"would be refused": {func(p *present.Pod) {
-			p.Containers[0].Fitted.Notes = []policy.Note{{Kind: amount.CPU, Reason: policy.OutsideRange}}
+			p.Containers[0].Fitted.Notes = []policy.Note{{Kind: resources.CPU, Reason: policy.OutsideRange}}
 		}, OutsideLimitRange},
 		"no recommendation": {func(p *present.Pod) { p.Containers[0].Fitted = policy.Fitted{Name: "app"} }, NoRecommendation},
 		"no start time": {func(p *present.Pod) {
@@ -258,9 +258,9 @@ func TestRefusedByTheNode(t *testing.T) {
 	require.Contains(t, told(Plan(View{VPAs: []present.VPA{*v}}, memory, defaults(), noon)), "evict p0: ResizeStuck", "the resize is not tried again")
 
 	v.Mode = present.InPlace
-	v.Pods[0].Containers[0].Fitted.Requests = amount.Of(1001, 999<<20)
+	v.Pods[0].Containers[0].Fitted.Requests = resources.Of(1001, 999<<20)
 	require.Contains(t, told(Plan(View{VPAs: []present.VPA{*v}}, again.Memory, defaults(), noon)), "resize p0: OutOfBounds", "one target is lower")
-	v.Pods[0].Containers[0].Current.Requests = amount.Of(1000, 1000<<20)
+	v.Pods[0].Containers[0].Current.Requests = resources.Of(1000, 1000<<20)
 	require.Empty(t, Plan(View{VPAs: []present.VPA{*v}}, again.Memory, defaults(), noon).Memory.Refused, "it was granted after all")
 }
 
@@ -268,7 +268,7 @@ func TestRefusedByTheNode(t *testing.T) {
 // asked for, which may be in a later pass.
 func TestATargetThatWasNotAskedForIsNotRefused(t *testing.T) {
 	v := deployment(present.InPlace, 2, pods(2, func(_ int, p *present.Pod) {
-		p.Resize, p.Containers[0].Asked.Requests = present.ResizeInfeasible, amount.Of(9000, 9<<30)
+		p.Resize, p.Containers[0].Asked.Requests = present.ResizeInfeasible, resources.Of(9000, 9<<30)
 	})...)
 	first := plans(t, v, defaults())
 	require.Equal(t, []string{"resize p0: Retry", "skip p1: BudgetSpent"}, told(first))
@@ -283,8 +283,8 @@ func granted(p present.Pod) policy.Container {
 }
 
 func TestRequirements(t *testing.T) {
-	up := present.Requirement{Kinds: [amount.Kinds]bool{true, true}, Higher: true}
-	down := present.Requirement{Kinds: [amount.Kinds]bool{amount.Memory: true}}
+	up := present.Requirement{Kinds: [resources.Kinds]bool{true, true}, Higher: true}
+	down := present.Requirement{Kinds: [resources.Kinds]bool{resources.Memory: true}}
 	v := deployment(present.Recreate, 3, pods(3, func(_ int, p *present.Pod) { p.Containers[0] = container(100, 3000, 1000, 1000) })...)
 	for _, c := range []struct {
 		all []present.Requirement
@@ -293,13 +293,13 @@ func TestRequirements(t *testing.T) {
 		v.Requirements = c.all
 		require.Equal(t, c.ok, len(plans(t, v, defaults()).Actions) > 0, "%v", c.all)
 	}
-	v.Pods[0].Containers[0].Current.Requests = amount.Resources{}.With(amount.CPU, 5)
+	v.Pods[0].Containers[0].Current.Requests = resources.List{}.With(resources.CPU, 5)
 	require.Equal(t, []string{"evict p0: OutOfBounds"}, told(plans(t, v, defaults()))[:1], "without a request everything is met")
 }
 
 func TestGrowingPodsComeFirst(t *testing.T) {
 	v := deployment(present.Recreate, 3, pods(3, func(i int, p *present.Pod) {
-		p.Containers[0] = container([]amount.Amount{2000, 160, 50}[i], 10, 200, 10)
+		p.Containers[0] = container([]resources.Amount{2000, 160, 50}[i], 10, 200, 10)
 	})...)
 	c := defaults()
 	c.Tolerance = 1

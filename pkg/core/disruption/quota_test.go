@@ -6,17 +6,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
 // A quota that has no room for another pod has room for the successor of one that does not
 // work, as soon as that is gone. It would be killed for want of memory for ever.
 func TestAFullQuotaKeepsNoPodFromItsMemory(t *testing.T) {
-	full := func(kind amount.Kind) *room.Room {
-		return room.New(nil, map[string][]room.Quota{"shop": {{Requests: amount.Resources{}.With(kind, 0)}}})
+	full := func(kind resources.Kind) *room.Room {
+		return room.New(nil, map[string][]room.Quota{"shop": {{Requests: resources.List{}.With(kind, 0)}}})
 	}
 	v := deployment(present.Recreate, 2, pods(2, func(i int, p *present.Pod) {
 		p.Containers[0] = container(100, 100, 100, 1000)
@@ -28,8 +28,8 @@ func TestAFullQuotaKeepsNoPodFromItsMemory(t *testing.T) {
 	plan := func(r *room.Room) []string {
 		return told(Plan(View{VPAs: []present.VPA{*v}, Room: r}, past.Memory{}, defaults(), noon))
 	}
-	require.Equal(t, []string{"evict p0: OutOfMemory", "skip p1: BudgetSpent"}, plan(full(amount.CPU)), "its CPU stays what it is")
-	require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: NoBudget"}, plan(full(amount.Memory)), "nothing would come back")
+	require.Equal(t, []string{"evict p0: OutOfMemory", "skip p1: BudgetSpent"}, plan(full(resources.CPU)), "its CPU stays what it is")
+	require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: NoBudget"}, plan(full(resources.Memory)), "nothing would come back")
 	v.Pods[0].Containers[0].OOM = present.OOM{}
-	require.Contains(t, plan(full(amount.CPU)), "skip p0: QuotaFull", "its successor would wait for it, or be cut")
+	require.Contains(t, plan(full(resources.CPU)), "skip p0: QuotaFull", "its successor would wait for it, or be cut")
 }

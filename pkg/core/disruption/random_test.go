@@ -11,11 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/room"
 	"loadline.dev/loadline/pkg/core/scope"
 )
@@ -41,10 +41,10 @@ func (d *dice) roll(n int) int {
 
 func (d *dice) yes() bool { return d.roll(2) == 1 }
 
-func (d *dice) resources() (r amount.Resources) {
-	for k := range amount.Kind(amount.Kinds) {
+func (d *dice) resources() (r resources.List) {
+	for k := range resources.Kind(resources.Kinds) {
 		if v := d.roll(6) - 1; v >= 0 {
-			r = r.With(k, amount.Amount(v*100))
+			r = r.With(k, resources.Amount(v*100))
 		}
 	}
 	return r
@@ -61,8 +61,8 @@ func (d *dice) container(i int) present.Container {
 	if d.roll(4) == 0 {
 		c.Asked.Requests = c.Fitted.Requests
 	}
-	c.Fitted.Bounds = amount.Bounds{Lower: d.resources(), Target: c.Fitted.Requests, Upper: d.resources()}
-	c.Restarts[amount.CPU] = d.roll(4) == 0
+	c.Fitted.Bounds = resources.Bounds{Lower: d.resources(), Target: c.Fitted.Requests, Upper: d.resources()}
+	c.Restarts[resources.CPU] = d.roll(4) == 0
 	if d.roll(4) == 0 {
 		c.OOM = present.OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute * time.Duration(d.roll(71)))}
 	}
@@ -73,7 +73,7 @@ func (d *dice) pod(n, i int) present.Pod {
 	p := present.Pod{Namespace: "shop", Name: "p" + strconv.Itoa(i), UID: strconv.Itoa(n) + "/" + strconv.Itoa(i),
 		Group: d.roll(4) - 1, Pending: d.roll(5) == 0, Boosted: d.roll(20) == 0,
 		Created: noon.Add(-time.Duration(d.roll(24)) * time.Hour), Started: noon.Add(-time.Duration(d.roll(24)) * time.Hour),
-		Node: "n" + strconv.Itoa(d.roll(3)), Bound: d.roll(8) == 0, Footprint: amount.Of(200, 200)}
+		Node: "n" + strconv.Itoa(d.roll(3)), Bound: d.roll(8) == 0, Footprint: resources.Of(200, 200)}
 	if d.roll(3) == 0 {
 		p.Resize = present.ResizeState(d.roll(6))
 	}
@@ -87,7 +87,7 @@ func (d *dice) pod(n, i int) present.Pod {
 	for i := range 1 + d.roll(3) {
 		c := d.container(i)
 		if guaranteed {
-			c.Current.Requests = amount.Of(amount.Amount(100+d.roll(5)*100), amount.Amount(100+d.roll(5)*100))
+			c.Current.Requests = resources.Of(resources.Amount(100+d.roll(5)*100), resources.Amount(100+d.roll(5)*100))
 			c.Current.Limits, c.Asked, c.Fitted.Limits = c.Current.Requests, c.Current, c.Fitted.Requests
 			c.Asked.Limits = c.Asked.Requests
 		}
@@ -99,7 +99,7 @@ func (d *dice) pod(n, i int) present.Pod {
 func (d *dice) vpa(n int) present.VPA {
 	v := present.VPA{Namespace: "shop", Name: "v" + strconv.Itoa(n), Mode: present.Mode(d.roll(5)), MinReplicas: d.roll(3)}
 	if d.roll(4) == 0 {
-		v.Requirements = []present.Requirement{{Kinds: [amount.Kinds]bool{d.yes(), d.yes()}, Higher: d.yes()}}
+		v.Requirements = []present.Requirement{{Kinds: [resources.Kinds]bool{d.yes(), d.yes()}, Higher: d.yes()}}
 	}
 	for g := range d.roll(4) {
 		v.Groups = append(v.Groups, present.Group{Replicas: d.roll(10) - 1, Rolling: d.roll(6) == 0, Key: fmt.Sprintf("%d/%d", n, g)})
@@ -118,7 +118,7 @@ func (d *dice) view() (view View) {
 		nodes := make([]room.Node, d.roll(4))
 		for i := range nodes {
 			nodes[i] = room.Node{Name: "n" + strconv.Itoa(i), Open: d.roll(4) > 0,
-				Size: amount.Of(amount.Amount(d.roll(20)*100), 2000), Free: amount.Of(amount.Amount(d.roll(10)*100-200), amount.Amount(d.roll(10)*100))}
+				Size: resources.Of(resources.Amount(d.roll(20)*100), 2000), Free: resources.Of(resources.Amount(d.roll(10)*100-200), resources.Amount(d.roll(10)*100))}
 		}
 		var quotas map[string][]room.Quota
 		if d.roll(3) == 0 {
@@ -300,17 +300,17 @@ func takesCPU(p *present.Pod, a Action) bool {
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		asks := c.Asked
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if request, limit := asks.Requests.Value(k), asks.Limits.Value(k); limit == 0 || request != limit && asks.Requests.Has(k) {
 				return false
 			}
 		}
 		for _, f := range a.Containers {
-			if cpu, ok := f.Requests.Get(amount.CPU); ok && f.Name == asks.Name {
-				asks.Requests = asks.Requests.With(amount.CPU, cpu)
+			if cpu, ok := f.Requests.Get(resources.CPU); ok && f.Name == asks.Name {
+				asks.Requests = asks.Requests.With(resources.CPU, cpu)
 			}
 		}
-		other = other || asks.Requests.Value(amount.CPU) != c.Current.Requests.Value(amount.CPU)
+		other = other || asks.Requests.Value(resources.CPU) != c.Current.Requests.Value(resources.CPU)
 	}
 	return p.Static && other
 }
@@ -319,12 +319,12 @@ func takesCPU(p *present.Pod, a Action) bool {
 // to the room there is, something between that and what it has.
 func onTheWay(p *present.Pod, a Action) bool {
 	full := p.Fitted()
-	asked := map[string]amount.Resources{}
+	asked := map[string]resources.List{}
 	for _, c := range p.Containers {
 		asked[c.Fitted.Name] = c.Asked.Requests
 	}
 	for i, part := range a.Containers {
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			has, wants, gets := asked[part.Name].Value(k), full[i].Requests.Value(k), part.Requests.Value(k)
 			if full[i].Requests.Has(k) && (gets < min(has, wants) || gets > max(has, wants) || a.Evict && gets != wants) {
 				return false

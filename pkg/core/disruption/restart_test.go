@@ -10,15 +10,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // restarting is a deployment of which every resize restarts the container.
 func restarting(n int, change func(int, *present.Pod)) *present.VPA {
 	v := deployment(present.InPlaceOrRecreate, n, pods(n, func(i int, p *present.Pod) {
-		p.Containers[0].Restarts[amount.Memory] = true
+		p.Containers[0].Restarts[resources.Memory] = true
 		if change != nil {
 			change(i, p)
 		}
@@ -138,7 +138,7 @@ func TestADisruptionBudgetMayCoverSeveralOwners(t *testing.T) {
 // The pods of an owner that are about to be restarted are still ready. The budget of
 // the owner must not count them as there.
 func TestAPodThatIsAboutToRestartCountsAsAway(t *testing.T) {
-	v := restarting(4, func(i int, p *present.Pod) { p.Containers[0].Restarts[amount.Memory] = i == 0 })
+	v := restarting(4, func(i int, p *present.Pod) { p.Containers[0].Restarts[resources.Memory] = i == 0 })
 	asked(&v.Pods[0])
 	v.Pods[0].Resize, v.Pods[0].ResizeSince = present.ResizeInProgress, noon
 	require.Equal(t, []string{"resize or evict p1: OutOfBounds", "skip p0: WaitingForNode", "skip p2: BudgetSpent", "skip p3: BudgetSpent"}, told(plans(t, v, defaults())))

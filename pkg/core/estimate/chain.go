@@ -1,17 +1,17 @@
 package estimate
 
 import (
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/usage"
 )
 
 // Subject is what an estimate is made of.
 type Subject struct {
-	Profile *profile.Profile
-	Trail   *trail.Trail     // what Recipe.Needs asks for; nil if that is nothing
-	Minimum amount.Resources // least recommendation, depends on how many containers share a pod
-	Current amount.Resources // requests that are in force; absent = not known
+	Profile *usage.Profile
+	Trail   *trail.Trail   // what Recipe.Needs asks for; nil if that is nothing
+	Minimum resources.List // least recommendation, depends on how many containers share a pod
+	Current resources.List // requests that are in force; absent = not known
 }
 
 // Step is one named step of an estimate. It must not change the subject. Amounts
@@ -32,8 +32,8 @@ func (step *Step) name(s Subject) string {
 }
 
 // whole makes a step of a function of amounts, which drops fractions.
-func whole(name string, apply func(s Subject, in amount.Amount) amount.Amount) Step {
-	return Step{Name: name, Apply: func(s Subject, in float64) float64 { return float64(apply(s, amount.FromFloat(in))) }}
+func whole(name string, apply func(s Subject, in resources.Amount) resources.Amount) Step {
+	return Step{Name: name, Apply: func(s Subject, in float64) float64 { return float64(apply(s, resources.FromFloat(in))) }}
 }
 
 // Chain is the list of steps to one number. The first step ignores its input.
@@ -41,7 +41,7 @@ type Chain []Step
 
 // Run evaluates the chain. It shows the value after each step to keep, if that is
 // not nil.
-func (c Chain) Run(s Subject, keep func(Value)) amount.Amount {
+func (c Chain) Run(s Subject, keep func(Value)) resources.Amount {
 	a := 0.0
 	for i := range c {
 		a = c[i].Apply(s, a)
@@ -49,33 +49,33 @@ func (c Chain) Run(s Subject, keep func(Value)) amount.Amount {
 			keep(Value{c[i].name(s), a})
 		}
 	}
-	return amount.FromFloat(a)
+	return resources.FromFloat(a)
 }
 
 // Recipe is one chain for each kind and bound. It never changes once made.
 type Recipe struct {
-	Target, Lower, Upper [amount.Kinds]Chain
+	Target, Lower, Upper [resources.Kinds]Chain
 
 	Needs       trail.Needs // what it wants to know of the past besides a profile
 	UsesCurrent bool        // the requests that are in force matter
 	// LeastPoints is how many points of five minutes a recommendation takes; 0 = none,
 	// else Needs.Points is set. PointsOf is the kind whose points count, for each.
 	LeastPoints int
-	PointsOf    [amount.Kinds]amount.Kind
+	PointsOf    [resources.Kinds]resources.Kind
 	// Follows makes a chain for a bound from the target: the chains of Lower and
 	// Upper begin with the target instead of running on their own.
 	Follows bool
 }
 
 // Only returns the recipe without the chains of other kinds than k: theirs are 0.
-func (r *Recipe) Only(k amount.Kind) *Recipe {
+func (r *Recipe) Only(k resources.Kind) *Recipe {
 	only := &Recipe{Needs: r.Needs, UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf, Follows: r.Follows}
 	only.Target[k], only.Lower[k], only.Upper[k] = r.Target[k], r.Lower[k], r.Upper[k]
 	return only
 }
 
 // bound evaluates the chain of a bound.
-func (r *Recipe) bound(c Chain, s Subject, target amount.Amount, keep func(Value)) amount.Amount {
+func (r *Recipe) bound(c Chain, s Subject, target resources.Amount, keep func(Value)) resources.Amount {
 	if !r.Follows {
 		return c.Run(s, keep)
 	}
@@ -85,14 +85,14 @@ func (r *Recipe) bound(c Chain, s Subject, target amount.Amount, keep func(Value
 
 // Bounds returns the recommendation for a container with the past p. No kind
 // gets less than in minimum.
-func (r *Recipe) Bounds(p *profile.Profile, minimum amount.Resources) amount.Bounds {
+func (r *Recipe) Bounds(p *usage.Profile, minimum resources.List) resources.Bounds {
 	return r.For(Subject{Profile: p, Minimum: minimum})
 }
 
 // For returns the recommendation for a subject.
-func (r *Recipe) For(s Subject) amount.Bounds {
-	var b amount.Bounds
-	for k := range amount.Kind(amount.Kinds) {
+func (r *Recipe) For(s Subject) resources.Bounds {
+	var b resources.Bounds
+	for k := range resources.Kind(resources.Kinds) {
 		target := r.Target[k].Run(s, nil)
 		b.Target = b.Target.With(k, target)
 		b.Lower = b.Lower.With(k, r.bound(r.Lower[k], s, target, nil))
@@ -103,7 +103,7 @@ func (r *Recipe) For(s Subject) amount.Bounds {
 
 // Points returns how many points there are for a kind, and how many a recommendation
 // takes. With fewer For gives numbers all the same, but they mean nothing.
-func (r *Recipe) Points(s Subject, k amount.Kind) (have, want int) {
+func (r *Recipe) Points(s Subject, k resources.Kind) (have, want int) {
 	if r.LeastPoints == 0 {
 		return 0, 0
 	}
@@ -112,9 +112,9 @@ func (r *Recipe) Points(s Subject, k amount.Kind) (have, want int) {
 
 // Recommend is For where somebody publishes the targets of some kinds: recipes that must
 // know of it are told. It takes away the kinds of which there are too few points.
-func (r *Recipe) Recommend(s Subject, known *[amount.Kinds]bool) amount.Bounds {
+func (r *Recipe) Recommend(s Subject, known *[resources.Kinds]bool) resources.Bounds {
 	b := r.For(s)
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		have, want := r.Points(s, k)
 		if known[k] = known[k] && have >= want; known[k] && s.Trail != nil {
 			s.Trail.Recommended(k, b.Target.Value(k))
@@ -132,13 +132,13 @@ type Value struct {
 // Explanation holds the values after every step; the last of each list is the
 // recommendation, without its fraction.
 type Explanation struct {
-	Target, Lower, Upper [amount.Kinds][]Value
+	Target, Lower, Upper [resources.Kinds][]Value
 }
 
 // Explain returns how For comes to its numbers for the same subject.
 func (r *Recipe) Explain(s Subject) Explanation {
 	var e Explanation
-	for k := range amount.Kinds {
+	for k := range resources.Kinds {
 		target := r.Target[k].Run(s, func(v Value) { e.Target[k] = append(e.Target[k], v) })
 		r.bound(r.Lower[k], s, target, func(v Value) { e.Lower[k] = append(e.Lower[k], v) })
 		r.bound(r.Upper[k], s, target, func(v Value) { e.Upper[k] = append(e.Upper[k], v) })

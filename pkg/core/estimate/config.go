@@ -6,28 +6,28 @@ import (
 	"math"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Config are the settings of the recipes. Arrays are indexed by kind.
 type Config struct {
-	Target, Lower, Upper [amount.Kinds]float64       // quantiles, 0 to 1
-	Margin               float64                     // added to every estimate, as a fraction of it
-	Confidence           [amount.Kinds]time.Duration // unit of confidence in the bounds
-	PodMinCPU            float64                     // millicores that the containers of a pod get at least, together
-	PodMinMemory         float64                     // MiB that the containers of a pod get at least, together
-	PodMinSet            [amount.Kinds]bool          // somebody set that of a kind: it holds for recipes with floors of their own, too
+	Target, Lower, Upper [resources.Kinds]float64       // quantiles, 0 to 1
+	Margin               float64                        // added to every estimate, as a fraction of it
+	Confidence           [resources.Kinds]time.Duration // unit of confidence in the bounds
+	PodMinCPU            float64                        // millicores that the containers of a pod get at least, together
+	PodMinMemory         float64                        // MiB that the containers of a pod get at least, together
+	PodMinSet            [resources.Kinds]bool          // somebody set that of a kind: it holds for recipes with floors of their own, too
 }
 
 // DefaultConfig returns the defaults of the reference recommender.
 func DefaultConfig() Config {
 	const day = 24 * time.Hour
 	return Config{
-		Target:       [amount.Kinds]float64{0.9, 0.9},
-		Lower:        [amount.Kinds]float64{0.5, 0.5},
-		Upper:        [amount.Kinds]float64{0.95, 0.95},
+		Target:       [resources.Kinds]float64{0.9, 0.9},
+		Lower:        [resources.Kinds]float64{0.5, 0.5},
+		Upper:        [resources.Kinds]float64{0.95, 0.95},
 		Margin:       0.15,
-		Confidence:   [amount.Kinds]time.Duration{day, day},
+		Confidence:   [resources.Kinds]time.Duration{day, day},
 		PodMinCPU:    25,
 		PodMinMemory: 250,
 	}
@@ -41,7 +41,7 @@ func (c Config) Validate() error {
 			problems = append(problems, fmt.Errorf("%s is %v: must be %s", what, value, want))
 		}
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		for _, q := range []struct {
 			name  string
 			value float64
@@ -61,11 +61,11 @@ func (c Config) Validate() error {
 
 // Minimum returns the least recommendation for each of n containers that share
 // a pod. The order of operations is that of the reference recommender.
-func (c Config) Minimum(n int) amount.Resources {
+func (c Config) Minimum(n int) resources.List {
 	share := 1.0 / float64(max(n, 1))
-	cpu := amount.FromFloat(c.PodMinCPU * 0.001 * 1000)
-	memory := amount.FromFloat(c.PodMinMemory * 1024 * 1024)
-	return amount.Of(cpu.Scale(share), memory.Scale(share))
+	cpu := resources.FromFloat(c.PodMinCPU * 0.001 * 1000)
+	memory := resources.FromFloat(c.PodMinMemory * 1024 * 1024)
+	return resources.Of(cpu.Scale(share), memory.Scale(share))
 }
 
 // ForName returns the recipe with a name. The only one is "vpa", which is also

@@ -9,21 +9,21 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
 )
 
 const day = 24 * time.Hour
 
 var (
 	start = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
-	shape = profile.NewShape(day, day)
+	shape = usage.NewProfileShape(day, day)
 )
 
 // past is a profile with one CPU sample a minute, in millicores that repeat,
 // and one memory peak a day in bytes.
-func past(samples int, millicores []float64, peaks ...float64) *profile.Profile {
-	p := profile.New(shape)
+func past(samples int, millicores []float64, peaks ...float64) *usage.Profile {
+	p := usage.NewProfile(shape)
 	for i := range samples {
 		p.AddCPU(millicores[i%len(millicores)]/1000, start.Add(time.Duration(i)*time.Minute))
 	}
@@ -45,27 +45,27 @@ func TestVPARecipe(t *testing.T) {
 	r := recipe(t, config)
 	for _, c := range []struct {
 		name       string
-		past       *profile.Profile
+		past       *usage.Profile
 		containers int
-		want       amount.Bounds
+		want       resources.Bounds
 	}{
-		{"a day of samples", past(1441, []float64{100, 120, 140, 400}, 300e6, 420e6), 1, amount.Bounds{
-			Lower: amount.Of(142, 510750973), Target: amount.Of(476, 511772986), Upper: amount.Of(952, 1023545972),
+		{"a day of samples", past(1441, []float64{100, 120, 140, 400}, 300e6, 420e6), 1, resources.Bounds{
+			Lower: resources.Of(142, 510750973), Target: resources.Of(476, 511772986), Upper: resources.Of(952, 1023545972),
 		}},
-		{"half an hour, tiny", past(31, []float64{5}, 20e6), 2, amount.Bounds{
-			Lower: amount.Of(12, 131072000), Target: amount.Of(12, 131072000), Upper: amount.Of(539, 1155174902),
+		{"half an hour, tiny", past(31, []float64{5}, 20e6), 2, resources.Bounds{
+			Lower: resources.Of(12, 131072000), Target: resources.Of(12, 131072000), Upper: resources.Of(539, 1155174902),
 		}},
-		{"half an hour, large", past(31, []float64{700, 900}, 600e6), 2, amount.Bounds{
-			Lower: amount.Of(740, 652561755), Target: amount.Of(1038, 716711186), Upper: amount.Of(50862, 35118848114),
+		{"half an hour, large", past(31, []float64{700, 900}, 600e6), 2, resources.Bounds{
+			Lower: resources.Of(740, 652561755), Target: resources.Of(1038, 716711186), Upper: resources.Of(50862, 35118848114),
 		}},
-		{"a single sample", past(1, []float64{1500}, 2e9), 1, amount.Bounds{
-			Lower: amount.Of(25, 262144000), Target: amount.Of(1737, 2407501950), Upper: amount.Of(amount.Max, amount.Max),
+		{"a single sample", past(1, []float64{1500}, 2e9), 1, resources.Bounds{
+			Lower: resources.Of(25, 262144000), Target: resources.Of(1737, 2407501950), Upper: resources.Of(resources.Max, resources.Max),
 		}},
-		{"a single sample of nothing and no memory", past(1, []float64{0}), 1, amount.Bounds{
-			Lower: amount.Of(25, 262144000), Target: amount.Of(25, 262144000), Upper: amount.Of(amount.Max, 262144000),
+		{"a single sample of nothing and no memory", past(1, []float64{0}), 1, resources.Bounds{
+			Lower: resources.Of(25, 262144000), Target: resources.Of(25, 262144000), Upper: resources.Of(resources.Max, 262144000),
 		}},
-		{"nothing at all", past(0, nil), 3, amount.Bounds{
-			Lower: amount.Of(8, 87381333), Target: amount.Of(8, 87381333), Upper: amount.Of(8, 87381333),
+		{"nothing at all", past(0, nil), 3, resources.Bounds{
+			Lower: resources.Of(8, 87381333), Target: resources.Of(8, 87381333), Upper: resources.Of(8, 87381333),
 		}},
 	} {
 		require.Equal(t, c.want, r.Bounds(c.past, config.Minimum(c.containers)), c.name)
@@ -74,9 +74,9 @@ func TestVPARecipe(t *testing.T) {
 
 func TestMinimumIsShared(t *testing.T) {
 	c := DefaultConfig()
-	require.Equal(t, amount.Of(25, 262144000), c.Minimum(1))
-	require.Equal(t, amount.Of(12, 131072000), c.Minimum(2))
-	require.Equal(t, amount.Of(8, 87381333), c.Minimum(3))
+	require.Equal(t, resources.Of(25, 262144000), c.Minimum(1))
+	require.Equal(t, resources.Of(12, 131072000), c.Minimum(2))
+	require.Equal(t, resources.Of(8, 87381333), c.Minimum(3))
 }
 
 func TestExplainEndsWhereBoundsEnds(t *testing.T) {
@@ -84,11 +84,11 @@ func TestExplainEndsWhereBoundsEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := past(rapid.IntRange(0, 50).Draw(t, "samples"), rapid.SliceOfN(rapid.Float64Range(0, 1e6), 1, 9).Draw(t, "mcpu"),
 			rapid.SliceOfN(rapid.Float64Range(0, 1e13), 0, 5).Draw(t, "peaks")...)
-		minimum := amount.Of(amount.Amount(rapid.IntRange(0, 100).Draw(t, "min")), 1000)
+		minimum := resources.Of(resources.Amount(rapid.IntRange(0, 100).Draw(t, "min")), 1000)
 		b, e := r.Bounds(p, minimum), r.Explain(Subject{Profile: p, Minimum: minimum})
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			for _, c := range []struct {
-				want amount.Resources
+				want resources.List
 				got  []Value
 			}{{b.Lower, e.Lower[k]}, {b.Target, e.Target[k]}, {b.Upper, e.Upper[k]}} {
 				require.Equal(t, float64(c.want.Value(k)), c.got[len(c.got)-1].Amount)
@@ -96,28 +96,28 @@ func TestExplainEndsWhereBoundsEnds(t *testing.T) {
 			require.LessOrEqual(t, b.Lower.Value(k), b.Target.Value(k))
 			require.LessOrEqual(t, b.Target.Value(k), b.Upper.Value(k))
 			require.GreaterOrEqual(t, b.Lower.Value(k), minimum.Value(k))
-			require.LessOrEqual(t, b.Upper.Value(k), amount.Max)
+			require.LessOrEqual(t, b.Upper.Value(k), resources.Max)
 		}
 	})
 }
 
 func TestExplainNamesTheSteps(t *testing.T) {
 	config := DefaultConfig()
-	config.Confidence[amount.CPU] = 12*time.Hour + 30*time.Minute
-	e := recipe(t, config).Explain(Subject{Profile: past(1441, []float64{100, 120, 140, 400}), Minimum: amount.Of(1000, 0)})
-	require.Equal(t, []Value{{"cpu quantile 0.9", 414}, {"margin 0.15", 476}, {"floor", 1000}}, e.Target[amount.CPU])
-	require.Equal(t, "confidence (1 + 1/c)^1, c in 12h30m", e.Upper[amount.CPU][2].Step)
-	require.Equal(t, "confidence (1 + 0.001/c)^-2, c in 24h", e.Lower[amount.Memory][2].Step)
+	config.Confidence[resources.CPU] = 12*time.Hour + 30*time.Minute
+	e := recipe(t, config).Explain(Subject{Profile: past(1441, []float64{100, 120, 140, 400}), Minimum: resources.Of(1000, 0)})
+	require.Equal(t, []Value{{"cpu quantile 0.9", 414}, {"margin 0.15", 476}, {"floor", 1000}}, e.Target[resources.CPU])
+	require.Equal(t, "confidence (1 + 1/c)^1, c in 12h30m", e.Upper[resources.CPU][2].Step)
+	require.Equal(t, "confidence (1 + 0.001/c)^-2, c in 24h", e.Lower[resources.Memory][2].Step)
 }
 
 func TestMarginStaysBelowTheCeiling(t *testing.T) {
-	require.Equal(t, float64(amount.Max), Margin(0.15).Apply(Subject{}, float64(amount.Max)))
-	require.Equal(t, float64(amount.Max), Margin(1e300).Apply(Subject{}, 1))
+	require.Equal(t, float64(resources.Max), Margin(0.15).Apply(Subject{}, float64(resources.Max)))
+	require.Equal(t, float64(resources.Max), Margin(1e300).Apply(Subject{}, 1))
 	require.Equal(t, 11.0, Margin(0.15).Apply(Subject{}, 10))
 }
 
 func TestFloorWithoutMinimum(t *testing.T) {
-	require.Equal(t, 7.0, Floor(amount.CPU).Apply(Subject{}, 7))
+	require.Equal(t, 7.0, Floor(resources.CPU).Apply(Subject{}, 7))
 }
 
 func TestUnknownRecipe(t *testing.T) {
@@ -125,16 +125,16 @@ func TestUnknownRecipe(t *testing.T) {
 	require.EqualError(t, err, `recipe "soup" does not exist: must be vpa`)
 	r, err := ForName("", DefaultConfig())
 	require.NoError(t, err)
-	require.Len(t, r.Target[amount.Memory], 3)
+	require.Len(t, r.Target[resources.Memory], 3)
 }
 
 func TestValidateNamesAllProblems(t *testing.T) {
 	require.NoError(t, DefaultConfig().Validate())
 	c := DefaultConfig()
-	c.Target[amount.Memory] = 90
-	c.Lower[amount.CPU] = -0.1
-	c.Upper[amount.CPU] = math.NaN()
-	c.Confidence[amount.CPU] = 0
+	c.Target[resources.Memory] = 90
+	c.Lower[resources.CPU] = -0.1
+	c.Upper[resources.CPU] = math.NaN()
+	c.Confidence[resources.CPU] = 0
 	c.Margin = -1
 	c.PodMinMemory = math.Inf(1)
 	err := c.Validate()
@@ -154,7 +154,7 @@ func BenchmarkBounds(b *testing.B) {
 	config := DefaultConfig()
 	r, minimum := recipe(b, config), config.Minimum(1)
 	for _, n := range []int{1000, 10000, 100000} {
-		profiles := make([]*profile.Profile, n)
+		profiles := make([]*usage.Profile, n)
 		for i := range profiles {
 			profiles[i] = past(20, []float64{float64(i % 4000), 100, 200, 50}, 3e8, float64(i)*1e5)
 		}

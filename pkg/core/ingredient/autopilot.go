@@ -3,8 +3,8 @@ package ingredient
 import (
 	"fmt"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Highest begins a chain for memory: the highest peak of some days.
@@ -28,7 +28,7 @@ func RunningPeak() estimate.Step {
 }
 
 // Cheapest begins a chain: the limit of the model that would have cost least.
-func Cheapest(k amount.Kind) estimate.Step {
+func Cheapest(k resources.Kind) estimate.Step {
 	return estimate.Step{Name: k.String() + " limit of the model that cost least", Apply: func(s estimate.Subject, _ float64) float64 {
 		return s.Trail.Models[k].Limit()
 	}}

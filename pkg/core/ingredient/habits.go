@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/week"
 )
 
@@ -15,7 +15,7 @@ type Habits func(estimate.Subject) *week.Habits
 
 // Worst begins a chain: a percentile of the week or of its worst hour. Without any
 // use it is the current request.
-func Worst(k amount.Kind, percentile float64, habits Habits) estimate.Step {
+func Worst(k resources.Kind, percentile float64, habits Habits) estimate.Step {
 	return estimate.Step{Name: fmt.Sprintf("%s percentile %g of the week or an hour", k, percentile), Apply: func(s estimate.Subject, _ float64) float64 {
 		if highest := habits(s).Highest(int(percentile)); highest > 0 {
 			return highest
@@ -76,7 +76,7 @@ const MinChange = 10
 
 // ChangeFilter keeps the current request where the change is too little, and
 // bounds the change otherwise. Without a current request nothing is filtered.
-func ChangeFilter(k amount.Kind, increase, decrease float64) estimate.Step {
+func ChangeFilter(k resources.Kind, increase, decrease float64) estimate.Step {
 	name := fmt.Sprintf("change from %d %% on, at most + %g %% or - %g %%", MinChange, increase, decrease)
 	return estimate.Step{Name: name, Apply: func(s estimate.Subject, in float64) float64 {
 		result, _ := Filter(float64(s.Current.Value(k)), in, increase, decrease)
@@ -110,7 +110,7 @@ func Filter(current, wanted, increase, decrease float64) (result float64, did st
 
 // OncePer keeps the target that was recommended last until an interval has passed since
 // it changed: what is in force follows it long before.
-func OncePer(k amount.Kind, interval time.Duration) estimate.Step {
+func OncePer(k resources.Kind, interval time.Duration) estimate.Step {
 	return estimate.Step{Name: fmt.Sprintf("at most one change in %gh", interval.Hours()), Apply: func(s estimate.Subject, in float64) float64 {
 		if s.Trail == nil {
 			return in
@@ -123,6 +123,6 @@ func OncePer(k amount.Kind, interval time.Duration) estimate.Step {
 }
 
 // NoDecrease keeps the current request where it is larger.
-func NoDecrease(k amount.Kind) estimate.Step {
+func NoDecrease(k resources.Kind) estimate.Step {
 	return estimate.Step{Name: "no decrease", Apply: func(s estimate.Subject, in float64) float64 { return max(in, float64(s.Current.Value(k))) }}
 }

@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/load"
 	"loadline.dev/loadline/pkg/core/trail/peak"
 )
@@ -22,7 +22,7 @@ func OrLevel(shape *load.Shape, i int) estimate.Step {
 }
 
 // LastHour raises to the highest level of the last hour.
-func LastHour(k amount.Kind) estimate.Step {
+func LastHour(k resources.Kind) estimate.Step {
 	return estimate.Step{Name: "highest of the last hour", Apply: func(s estimate.Subject, in float64) float64 { return max(in, s.Trail.Load[k].Hour()) }}
 }
 

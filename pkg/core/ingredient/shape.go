@@ -8,14 +8,14 @@ import (
 	"strconv"
 	"strings"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Shape is a size that machines are offered in, or containers made of.
 type Shape struct {
-	CPU    amount.Amount // millicores
-	Memory amount.Amount // bytes
+	CPU    resources.Amount // millicores
+	Memory resources.Amount // bytes
 }
 
 // ParseShapes reads a list such as "0.25c0.5g,1c4g": cores and GiB.
@@ -29,7 +29,7 @@ func ParseShapes(text string) ([]Shape, error) {
 		if !found || !closed || end != "" || err1 != nil || err2 != nil || !(cpu > 0) || !(memory > 0) || math.IsInf(cpu, 0) || math.IsInf(memory, 0) {
 			return nil, fmt.Errorf("shape %q: must be cores and GiB, as 0.5c1g", item)
 		}
-		shapes = append(shapes, Shape{amount.FromFloat(cpu * 1000), amount.FromFloat(memory * (1 << 30))})
+		shapes = append(shapes, Shape{resources.FromFloat(cpu * 1000), resources.FromFloat(memory * (1 << 30))})
 	}
 	slices.SortFunc(shapes, func(a, b Shape) int { return cmp.Or(cmp.Compare(a.CPU, b.CPU), cmp.Compare(a.Memory, b.Memory)) })
 	return shapes, nil
@@ -47,7 +47,7 @@ func DefaultShapes() []Shape {
 
 // Smallest returns the first of ordered shapes that has room for both amounts, or
 // false if none has.
-func Smallest(shapes []Shape, cpu, memory amount.Amount) (Shape, bool) {
+func Smallest(shapes []Shape, cpu, memory resources.Amount) (Shape, bool) {
 	i := slices.IndexFunc(shapes, func(s Shape) bool { return s.CPU >= cpu && s.Memory >= memory })
 	if i < 0 {
 		return Shape{}, false
@@ -57,12 +57,12 @@ func Smallest(shapes []Shape, cpu, memory amount.Amount) (Shape, bool) {
 
 // ToShape rounds up to the smallest shape that has room for what the chains of
 // both kinds give. Without one the amount stays.
-func ToShape(k amount.Kind, shapes []Shape, both [amount.Kinds]estimate.Chain) estimate.Step {
+func ToShape(k resources.Kind, shapes []Shape, both [resources.Kinds]estimate.Chain) estimate.Step {
 	return estimate.Step{Name: "smallest shape", Apply: func(s estimate.Subject, in float64) float64 {
-		shape, ok := Smallest(shapes, both[amount.CPU].Run(s, nil), both[amount.Memory].Run(s, nil))
+		shape, ok := Smallest(shapes, both[resources.CPU].Run(s, nil), both[resources.Memory].Run(s, nil))
 		if !ok {
 			return in
 		}
-		return float64([amount.Kinds]amount.Amount{shape.CPU, shape.Memory}[k])
+		return float64([resources.Kinds]resources.Amount{shape.CPU, shape.Memory}[k])
 	}}
 }

@@ -5,27 +5,27 @@ import (
 	"math"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/week"
 )
 
 // HourOfDay begins a chain: the highest use at this hour of the day in a week.
-func HourOfDay(k amount.Kind) estimate.Step {
+func HourOfDay(k resources.Kind) estimate.Step {
 	return estimate.Step{Name: k.String() + " peak of this hour of the day", Apply: func(s estimate.Subject, _ float64) float64 {
 		return s.Trail.Hours[k].SameHour()
 	}}
 }
 
 // OrLastHour raises to the highest use of the last hour.
-func OrLastHour(k amount.Kind) estimate.Step {
+func OrLastHour(k resources.Kind) estimate.Step {
 	return estimate.Step{Name: "or of the last hour", Apply: func(s estimate.Subject, in float64) float64 {
 		return max(in, s.Trail.Hours[k].LastHour())
 	}}
 }
 
 // Lately begins a chain: a quantile of the use of the last minutes.
-func Lately(k amount.Kind, minutes int64, q float64) estimate.Step {
+func Lately(k resources.Kind, minutes int64, q float64) estimate.Step {
 	return estimate.Step{Name: fmt.Sprintf("%s quantile %g of %d minutes", k, q, minutes), Apply: func(s estimate.Subject, _ float64) float64 {
 		return s.Trail.Hours[k].Recent(minutes, q)
 	}}
@@ -44,7 +44,7 @@ func UnderPressure(of func(*week.Hours) float64) estimate.Step {
 }
 
 // Heavy begins a chain: a quantile of samples by their weight.
-func Heavy(k amount.Kind, q float64) estimate.Step {
+func Heavy(k resources.Kind, q float64) estimate.Step {
 	return estimate.Step{Name: fmt.Sprintf("%s quantile %g by weight", k, q), Apply: func(s estimate.Subject, _ float64) float64 {
 		return s.Trail.Weighted[k].Quantile(q)
 	}}
@@ -56,9 +56,9 @@ func Utilisation(u float64) estimate.Step {
 }
 
 // Truncated turns cores into millicores and drops fractions.
-func Truncated(k amount.Kind) estimate.Step {
-	return estimate.Step{Name: "whole " + map[amount.Kind]string{amount.CPU: "millicores", amount.Memory: "bytes"}[k], Apply: func(_ estimate.Subject, in float64) float64 {
-		if k == amount.CPU {
+func Truncated(k resources.Kind) estimate.Step {
+	return estimate.Step{Name: "whole " + map[resources.Kind]string{resources.CPU: "millicores", resources.Memory: "bytes"}[k], Apply: func(_ estimate.Subject, in float64) float64 {
+		if k == resources.CPU {
 			in *= 1000
 		}
 		return math.Floor(in)

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Memory is what one plan must know of earlier ones; the zero value knows of none.
@@ -21,7 +21,7 @@ type Memory struct {
 	// Crowded is when a pod was first found not to fit on its node.
 	Crowded map[string]time.Time
 	// Refused holds what a node refused to give as infeasible, by container.
-	Refused map[string]map[string]amount.Resources
+	Refused map[string]map[string]resources.List
 	// Tries counts how often the same was asked for a pod in vain.
 	Tries map[string]Try
 	// Restarts holds the last resize that was to restart a pod while it was ready.
@@ -46,7 +46,7 @@ type Restart struct {
 
 // Try is a resize that was asked for.
 type Try struct {
-	For   map[string]amount.Resources // the requests, by container
+	For   map[string]resources.List // the requests, by container
 	Count int
 	Until time.Time // when it may be asked for again
 }
@@ -56,7 +56,7 @@ func (m Memory) Next(now time.Time) Memory {
 	owners := maps.Clone(m.Owners)
 	maps.DeleteFunc(owners, func(_ string, r calm.Record) bool { return r.Expired(now) })
 	return Memory{Resizing: map[string]time.Time{}, Crowded: map[string]time.Time{}, Tries: map[string]Try{},
-		Refused: map[string]map[string]amount.Resources{}, Owners: owners}
+		Refused: map[string]map[string]resources.List{}, Owners: owners}
 }
 
 // Carry takes over what the memory before knows of a pod.
@@ -147,7 +147,7 @@ func (m *Memory) Learn(owner string, p *present.Pod, now time.Time) (calm.Pause,
 	}
 	next := p.Change()
 	if p.Boosted { // extra CPU hides what it got
-		next.Forget(amount.CPU)
+		next.Forget(resources.CPU)
 	}
 	seen := record.See(p.Created, next, now)
 	m.keep(owner, seen)
@@ -157,7 +157,7 @@ func (m *Memory) Learn(owner string, p *present.Pod, now time.Time) (calm.Pause,
 // Refuse records that the node of a pod can never grant these sizes.
 func (m *Memory) Refuse(uid string, wanted []policy.Fitted) {
 	if m.Refused == nil {
-		m.Refused = map[string]map[string]amount.Resources{}
+		m.Refused = map[string]map[string]resources.List{}
 	}
 	m.Refused[uid] = requests(wanted)
 }
@@ -211,8 +211,8 @@ func (m Memory) Asked(p *present.Pod) bool {
 	return known && maps.Equal(try.For, requests(p.Fitted()))
 }
 
-func requests(of []policy.Fitted) map[string]amount.Resources {
-	all := make(map[string]amount.Resources, len(of))
+func requests(of []policy.Fitted) map[string]resources.List {
+	all := make(map[string]resources.List, len(of))
 	for _, f := range of {
 		all[f.Name] = f.Requests
 	}
@@ -222,7 +222,7 @@ func requests(of []policy.Fitted) map[string]amount.Resources {
 // granted tells whether the pod has got what its node once refused.
 func (m Memory) granted(p *present.Pod) bool {
 	refused := m.Refused[p.UID]
-	return p.Resize == present.NotResizing && !p.Any(func(c *present.Container, k amount.Kind) bool {
+	return p.Resize == present.NotResizing && !p.Any(func(c *present.Container, k resources.Kind) bool {
 		return c.Current.Requests.Value(k) < refused[c.Fitted.Name].Value(k)
 	})
 }
@@ -231,7 +231,7 @@ func (m Memory) granted(p *present.Pod) bool {
 // lower target for any container gives it another chance.
 func (m Memory) Refuses(p *present.Pod) bool {
 	refused, known := m.Refused[p.UID]
-	return known && !p.Any(func(c *present.Container, k amount.Kind) bool {
+	return known && !p.Any(func(c *present.Container, k resources.Kind) bool {
 		was, had := refused[c.Fitted.Name].Get(k)
 		target, has := c.Fitted.Requests.Get(k)
 		return had && has && target < was

@@ -4,29 +4,29 @@ import (
 	"cmp"
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // member is what one container contributes to the sums of its pod for one
 // kind: a request, and a limit that follows the request.
 type member struct {
 	name           string
-	value          amount.Amount // the request
-	least, most    amount.Amount // bounds of value
-	limit, request amount.Amount // the pair whose proportion is kept; limit 0: no limit
-	free           bool          // value may be changed
-	pinned         bool          // the limit does not follow the request
-	moved          bool          // balance changed value
-	met            bool          // scaling moved value to a bound, where it stays
-	rest           uint64        // what rounding dropped of its share
-	notes          []Note        // why enclose changed value
+	value          resources.Amount // the request
+	least, most    resources.Amount // bounds of value
+	limit, request resources.Amount // the pair whose proportion is kept; limit 0: no limit
+	free           bool             // value may be changed
+	pinned         bool             // the limit does not follow the request
+	moved          bool             // balance changed value
+	met            bool             // scaling moved value to a bound, where it stays
+	rest           uint64           // what rounding dropped of its share
+	notes          []Note           // why enclose changed value
 }
 
 // requestNow is the present value.
-func (m *member) requestNow() amount.Amount { return m.value }
+func (m *member) requestNow() resources.Amount { return m.value }
 
 // limitNow is the limit that goes with the present value.
-func (m *member) limitNow() amount.Amount {
+func (m *member) limitNow() resources.Amount {
 	if m.pinned {
 		return m.limit
 	}
@@ -36,15 +36,15 @@ func (m *member) limitNow() amount.Amount {
 
 // enclose moves the member into the bounds of the container range, of the
 // rule, and of a limit that stays, and remembers those bounds for balance.
-func (m *member) enclose(p *problem, i int, k amount.Kind) {
+func (m *member) enclose(p *problem, i int, k resources.Kind) {
 	part := p.parts[i]
 	rangeLeast, rangeMost := p.ranges.requestBounds(part.container, k, part.rule)
-	ceiling := amount.Amount(0)
+	ceiling := resources.Amount(0)
 	if part.rule.RequestsOnly {
 		ceiling = part.container.Limits.Value(k)
 	}
 	steps := [...]struct {
-		least, most       amount.Amount
+		least, most       resources.Amount
 		onRaised, onLower Reason
 	}{
 		{rangeLeast, rangeMost, RaisedToRange, CutToRange},
@@ -68,7 +68,7 @@ func (m *member) enclose(p *problem, i int, k amount.Kind) {
 // and of limits respect a pod range, as far as that is possible: up to the
 // minimum, or down to the maximum, in proportion. A bound of 0 or below is
 // none.
-func balance(members []member, k amount.Kind, least, most amount.Amount) {
+func balance(members []member, k resources.Kind, least, most resources.Amount) {
 	requests, limits := sums(members)
 	switch {
 	case least > 0 && requests < least:
@@ -81,7 +81,7 @@ func balance(members []member, k amount.Kind, least, most amount.Amount) {
 	}
 }
 
-func sums(members []member) (requests, limits amount.Amount) {
+func sums(members []member) (requests, limits resources.Amount) {
 	for i := range members {
 		requests, limits = requests.Add(members[i].value), limits.Add(members[i].limitNow())
 	}
@@ -90,10 +90,10 @@ func sums(members []member) (requests, limits amount.Amount) {
 
 // scaling is one way to move a sum.
 type scaling struct {
-	kind   amount.Kind
-	total  amount.Amount               // what the sum should become
-	of     func(*member) amount.Amount // what is summed
-	limits bool                        // limits are summed, not requests
+	kind   resources.Kind
+	total  resources.Amount               // what the sum should become
+	of     func(*member) resources.Amount // what is summed
+	limits bool                           // limits are summed, not requests
 	up     bool
 }
 
@@ -107,9 +107,9 @@ const mostRounds = 64
 // share the rest. Where the others cannot make up for it nothing is changed. The work
 // is in proportion to the number of members, the sorting in finish excepted.
 func scale(members []member, s scaling) {
-	before := make([]amount.Amount, len(members))
+	before := make([]resources.Amount, len(members))
 	active := make([]int, 0, len(members))
-	var aside amount.Amount // sum of the members that are not active
+	var aside resources.Amount // sum of the members that are not active
 	for i := range members {
 		m := &members[i]
 		before[i], m.met = m.value, false
@@ -145,20 +145,20 @@ func scale(members []member, s scaling) {
 // share gives the active members their part of the total. If some of them meet
 // a bound it moves and marks only those, and reports that. It fails when the members
 // that are not active leave nothing to share.
-func (s scaling) share(members []member, active []int, total amount.Amount) (met, ok bool) {
-	var part amount.Amount
+func (s scaling) share(members []member, active []int, total resources.Amount) (met, ok bool) {
+	var part resources.Amount
 	for _, i := range active {
 		part = part.Add(s.of(&members[i]))
 	}
 	if total <= 0 || part <= 0 {
 		return false, false
 	}
-	shares := make([]amount.Amount, len(active))
+	shares := make([]resources.Amount, len(active))
 	for at, i := range active {
 		m := &members[i]
 		share, _ := m.value.Proportion(total, part)
 		m.rest = uint64(m.value)*uint64(total) - uint64(share)*uint64(part)
-		if m.rest > 0 && s.kind == amount.CPU && s.up && !s.limits {
+		if m.rest > 0 && s.kind == resources.CPU && s.up && !s.limits {
 			share = share.Add(1) // every container rounds up, as in the reference VPA
 		}
 		shares[at] = min(max(share, m.least, 1), m.most)
@@ -185,7 +185,7 @@ func (s scaling) finish(members []member, active []int) {
 	if !s.up {
 		slices.Reverse(active)
 	}
-	var sum amount.Amount
+	var sum resources.Amount
 	for i := range members {
 		sum = sum.Add(s.of(&members[i]))
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // BoostType is how a startup boost is computed.
@@ -22,9 +22,9 @@ const (
 // Boost is extra CPU while a container starts.
 type Boost struct {
 	Type     BoostType
-	Factor   int64         // for BoostFactor, at least 1
-	Quantity amount.Amount // for BoostQuantity, in millicores
-	Duration time.Duration // how long after the pod became ready
+	Factor   int64            // for BoostFactor, at least 1
+	Quantity resources.Amount // for BoostQuantity, in millicores
+	Duration time.Duration    // how long after the pod became ready
 }
 
 // ErrBoost is the error of a boost that cannot be computed.
@@ -35,13 +35,13 @@ var ErrBoost = errors.New("startup boost cannot be computed")
 // base is the request in f, or else the present request of c. LimitRange and
 // maxAllowed do not hold for a boost. Without a boost, or for a container that
 // is Off, f is returned as it is.
-func (r Rule) Boosted(c Container, f Fitted, most amount.Amount) (Fitted, error) {
+func (r Rule) Boosted(c Container, f Fitted, most resources.Amount) (Fitted, error) {
 	if r.Off || r.Boost.Type == NoBoost {
 		return f, nil
 	}
-	base := f.Requests.Value(amount.CPU)
+	base := f.Requests.Value(resources.CPU)
 	if base <= 0 {
-		base = max(c.Requests.Value(amount.CPU), 0)
+		base = max(c.Requests.Value(resources.CPU), 0)
 	}
 	boosted, err := r.Boost.apply(base)
 	if err != nil {
@@ -50,28 +50,28 @@ func (r Rule) Boosted(c Container, f Fitted, most amount.Amount) (Fitted, error)
 	if most > 0 {
 		boosted = min(boosted, most)
 	}
-	limit := max(c.Limits.Value(amount.CPU), 0)
+	limit := max(c.Limits.Value(resources.CPU), 0)
 	if r.RequestsOnly {
-		f.Requests = f.Requests.With(amount.CPU, belowLimit(boosted, limit))
+		f.Requests = f.Requests.With(resources.CPU, belowLimit(boosted, limit))
 		return f, nil
 	}
-	f.Requests = f.Requests.With(amount.CPU, boosted)
-	limit, reason := scaleLimit(limit, c.Requests.Value(amount.CPU), boosted)
-	switch derived := f.Limits.Value(amount.CPU); {
+	f.Requests = f.Requests.With(resources.CPU, boosted)
+	limit, reason := scaleLimit(limit, c.Requests.Value(resources.CPU), boosted)
+	switch derived := f.Limits.Value(resources.CPU); {
 	case limit > 0:
-		f.Limits = f.Limits.With(amount.CPU, limit)
+		f.Limits = f.Limits.With(resources.CPU, limit)
 	case derived > 0: // from the default of the namespace
-		f.Limits = f.Limits.With(amount.CPU, max(derived, boosted))
+		f.Limits = f.Limits.With(resources.CPU, max(derived, boosted))
 	}
 	if reason == LimitOverflow {
-		f.Notes = append(f.Notes, Note{amount.CPU, reason})
+		f.Notes = append(f.Notes, Note{resources.CPU, reason})
 	}
 	return f, nil
 }
 
 // belowLimit keeps a boosted request one millicore below a fixed limit, where
 // that leaves anything.
-func belowLimit(request, limit amount.Amount) amount.Amount {
+func belowLimit(request, limit resources.Amount) resources.Amount {
 	switch {
 	case limit == 0 || request <= limit:
 		return request
@@ -81,13 +81,13 @@ func belowLimit(request, limit amount.Amount) amount.Amount {
 	return limit
 }
 
-func (b Boost) apply(base amount.Amount) (amount.Amount, error) {
+func (b Boost) apply(base resources.Amount) (resources.Amount, error) {
 	if b.Type == BoostQuantity {
 		return base.Add(max(b.Quantity, 0)), nil
 	}
 	if b.Factor < 1 {
 		return 0, fmt.Errorf("%w: factor is %d, must be at least 1", ErrBoost, b.Factor)
 	}
-	boosted, _ := base.Proportion(amount.Amount(b.Factor), 1)
+	boosted, _ := base.Proportion(resources.Amount(b.Factor), 1)
 	return boosted, nil
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 func TestWhatReasonsMean(t *testing.T) {
@@ -28,7 +28,7 @@ func TestWhatReasonsMean(t *testing.T) {
 		{OutsideRange, "cpu does not fit the container LimitRange", false, true, false, false},
 		{OutsidePodRange, "cpu does not fit the pod LimitRange", false, true, false, false},
 	} {
-		n := Note{amount.CPU, c.reason}
+		n := Note{resources.CPU, c.reason}
 		require.Equal(t, c.text, n.String())
 		require.Equal(t, c.limit, n.AboutLimit(), c.text)
 		require.Equal(t, c.refused, n.Refused(), c.text)
@@ -39,18 +39,18 @@ func TestWhatReasonsMean(t *testing.T) {
 
 func TestWhatFitsIsNotMoved(t *testing.T) {
 	pod := Pod{[]Container{pair("a", 100, 200, 0, 0), pair("b", 100, 200, 0, 0)}}
-	b := amount.Bounds{Lower: some(90, 0), Target: some(150, 0), Upper: some(160, 0)}
+	b := resources.Bounds{Lower: some(90, 0), Target: some(150, 0), Upper: some(160, 0)}
 	for _, r := range []Ranges{
 		{Pod: Range{Min: some(300, 0), Max: some(600, 0)}},
 		{Pod: Range{Min: some(10, 0)}},
 		{Pod: Range{Max: some(1000, 0)}},
 		{Container: Range{Min: some(150, 0), Max: some(300, 0)}},
 	} {
-		for _, f := range Fit(pod, map[string]amount.Bounds{"a": b, "b": b}, rules(bounded(some(150, 0), some(150, 0))), r).Containers {
+		for _, f := range Fit(pod, map[string]resources.Bounds{"a": b, "b": b}, rules(bounded(some(150, 0), some(150, 0))), r).Containers {
 			require.Equal(t, some(150, 0), f.Requests)
 			require.Equal(t, some(300, 0), f.Limits)
 		}
-		for _, f := range Fit(pod, map[string]amount.Bounds{"a": same(150, 0), "b": same(150, 0)}, rules(bounded(some(150, 0), some(150, 0))), r).Containers {
+		for _, f := range Fit(pod, map[string]resources.Bounds{"a": same(150, 0), "b": same(150, 0)}, rules(bounded(some(150, 0), some(150, 0))), r).Containers {
 			require.Equal(t, []string{"memory: limit NOT set since originalLimit is nil or 0"}, notes(f), "what meets a bound is not cut")
 			require.Equal(t, same(150, 0), f.Bounds)
 		}
@@ -60,22 +60,22 @@ func TestWhatFitsIsNotMoved(t *testing.T) {
 func TestOnlyWhatThePodRangeMovedIsNoted(t *testing.T) {
 	const moved = "cpu scaled to fit the pod LimitRange"
 	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("unlimited", 100, 0, 0, 0)}}
-	got := Fit(pod, map[string]amount.Bounds{
+	got := Fit(pod, map[string]resources.Bounds{
 		"a":         {Lower: some(10, 0), Target: some(600, 0), Upper: some(5000, 0)},
 		"unlimited": {Lower: some(800, 0), Target: some(700, 0), Upper: some(600, 0)},
 	}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}}).Containers
 	require.Contains(t, notes(got[0]), moved)
 	require.NotContains(t, notes(got[1]), moved)
-	require.Equal(t, amount.Bounds{Lower: some(10, 0), Target: some(500, 0), Upper: some(500, 0)}, got[0].Bounds, "a bound that fits stays")
-	require.Equal(t, amount.Bounds{Lower: some(800, 0), Target: some(700, 0), Upper: some(600, 0)}, got[1].Bounds, "and one that was not moved, however odd")
-	got = Fit(pod, map[string]amount.Bounds{"a": {Lower: some(600, 0), Target: some(400, 0)}}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}}).Containers
-	require.Equal(t, amount.Bounds{Lower: some(400, 0), Target: some(400, 0)}, got[0].Bounds, "no bound is added")
+	require.Equal(t, resources.Bounds{Lower: some(10, 0), Target: some(500, 0), Upper: some(500, 0)}, got[0].Bounds, "a bound that fits stays")
+	require.Equal(t, resources.Bounds{Lower: some(800, 0), Target: some(700, 0), Upper: some(600, 0)}, got[1].Bounds, "and one that was not moved, however odd")
+	got = Fit(pod, map[string]resources.Bounds{"a": {Lower: some(600, 0), Target: some(400, 0)}}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}}).Containers
+	require.Equal(t, resources.Bounds{Lower: some(400, 0), Target: some(400, 0)}, got[0].Bounds, "no bound is added")
 	require.NotContains(t, notes(got[0]), moved, "only the lower bound was")
 }
 
 func TestPodMinimumOfLimits(t *testing.T) {
 	pod := Pod{[]Container{pair("unlimited", 1000, 0, 0, 0), pair("b", 100, 200, 0, 0)}}
-	got := Fit(pod, map[string]amount.Bounds{"unlimited": same(1000, 0), "b": same(100, 0)}, Rules{}, Ranges{Pod: Range{Min: some(900, 0)}}).Containers
+	got := Fit(pod, map[string]resources.Bounds{"unlimited": same(1000, 0), "b": same(100, 0)}, Rules{}, Ranges{Pod: Range{Min: some(900, 0)}}).Containers
 	require.Equal(t, some(1000, 0), got[0].Requests)
 	require.Equal(t, some(450, 0), got[1].Requests)
 	require.Equal(t, some(900, 0), got[1].Limits, "the API server compares the sum of limits, too")
@@ -84,7 +84,7 @@ func TestPodMinimumOfLimits(t *testing.T) {
 func TestALimitThatStaysCountsAsItIs(t *testing.T) {
 	pod := Pod{[]Container{pair("only", 100, 300, 0, 0), pair("b", 100, 100, 0, 0)}}
 	r := Rules{Entries: []Entry{{Container: "only", Rule: requestsOnly()}}}
-	got := Fit(pod, map[string]amount.Bounds{"only": same(110, 0), "b": same(180, 0)}, r, Ranges{Pod: Range{Max: some(500, 0)}}).Containers
+	got := Fit(pod, map[string]resources.Bounds{"only": same(110, 0), "b": same(180, 0)}, r, Ranges{Pod: Range{Max: some(500, 0)}}).Containers
 	require.Equal(t, some(180, 0), got[1].Requests, "300m and 180m fit")
 }
 
@@ -96,10 +96,10 @@ func TestWhatIsGivenIsWhatWouldBeGivenAgain(t *testing.T) {
 }
 
 func TestCutsOfBoundsAreNotNoted(t *testing.T) {
-	b := amount.Bounds{Lower: some(10, 0), Target: some(100, 0), Upper: some(900, 0)}
+	b := resources.Bounds{Lower: some(10, 0), Target: some(100, 0), Upper: some(900, 0)}
 	got := fitOne(pair("c", 100, 0, 0, 0), b, bounded(some(50, 0), some(500, 0)), Ranges{})
 	require.Empty(t, notes(got))
-	require.Equal(t, amount.Bounds{Lower: some(50, 0), Target: some(100, 0), Upper: some(500, 0)}, got.Bounds)
+	require.Equal(t, resources.Bounds{Lower: some(50, 0), Target: some(100, 0), Upper: some(500, 0)}, got.Bounds)
 }
 
 func TestTheRatioOfLimitToRequest(t *testing.T) {
@@ -118,29 +118,29 @@ func TestTheRatioOfLimitToRequest(t *testing.T) {
 // may leave them above what was to be met. The API server would refuse the pod.
 func TestTheSumOfRoundedLimitsMeetsThePodMaximumToTheUnit(t *testing.T) {
 	var pod Pod
-	recommendation := map[string]amount.Bounds{}
+	recommendation := map[string]resources.Bounds{}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"} {
 		pod.Containers = append(pod.Containers, pair(name, 100, 150, 0, 0))
 		recommendation[name] = same(101, 0)
 	}
 	got := Fit(pod, recommendation, Rules{}, Ranges{Pod: Range{Max: some(748, 0)}})
-	var sum amount.Amount
+	var sum resources.Amount
 	for i, f := range got.Containers {
-		want := amount.Amount(50)
+		want := resources.Amount(50)
 		if i == len(got.Containers)-1 { // of equal ones the last by name
 			want = 49
 		}
-		require.Equal(t, want, f.Requests.Value(amount.CPU), f.Name)
-		sum += f.Limits.Value(amount.CPU)
+		require.Equal(t, want, f.Requests.Value(resources.CPU), f.Name)
+		sum += f.Limits.Value(resources.CPU)
 	}
-	require.Equal(t, amount.Amount(748), sum)
+	require.Equal(t, resources.Amount(748), sum)
 }
 
 // The unit that rounding left over goes to the largest remainder that may have it.
 func TestTheLastUnitDoesNotExceedAMaximum(t *testing.T) {
 	pod := Pod{[]Container{pair("a", 0, 0, 200, 0), pair("b", 0, 0, 100, 0)}}
 	rules := Rules{Entries: []Entry{{Container: "a", Rule: bounded(some(0, 0), some(0, 266))}}}
-	got := Fit(pod, map[string]amount.Bounds{"a": same(0, 200), "b": same(0, 100)}, rules, Ranges{Pod: Range{Min: some(0, 400)}})
+	got := Fit(pod, map[string]resources.Bounds{"a": same(0, 200), "b": same(0, 100)}, rules, Ranges{Pod: Range{Min: some(0, 400)}})
 	require.Equal(t, some(0, 266), got.Containers[0].Requests)
 	require.Equal(t, some(0, 134), got.Containers[1].Requests)
 }
@@ -148,17 +148,17 @@ func TestTheLastUnitDoesNotExceedAMaximum(t *testing.T) {
 // The bounds say whether a pod is out of range: they must not differ between a new pod
 // and the same pod once it has its target.
 func TestBoundsAreTheSameForAPodThatHasItsTarget(t *testing.T) {
-	b := amount.Bounds{Lower: some(5, 0), Target: some(6, 0), Upper: some(19, 0)}
+	b := resources.Bounds{Lower: some(5, 0), Target: some(6, 0), Upper: some(19, 0)}
 	ranges := Ranges{Container: Range{Max: some(17, 0)}}
 	first := fitOne(pair("c", 8, 10, 0, 0), b, Default(), ranges)
-	require.Equal(t, [2]amount.Resources{some(6, 0), some(7, 0)}, [2]amount.Resources{first.Requests, first.Limits})
+	require.Equal(t, [2]resources.List{some(6, 0), some(7, 0)}, [2]resources.List{first.Requests, first.Limits})
 	again := fitOne(Container{Name: "c", Requests: first.Requests, Limits: first.Limits}, b, Default(), ranges)
 	require.Equal(t, first.Bounds, again.Bounds)
 }
 
 func TestAContainerWithoutRequestAddsNothingToTheSum(t *testing.T) {
 	pod := Pod{[]Container{pair("a", 100, 0, 0, 0), pair("bare", 0, 0, 0, 0)}}
-	got := Fit(pod, map[string]amount.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Min: some(1000, 0)}})
+	got := Fit(pod, map[string]resources.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Min: some(1000, 0)}})
 	require.Equal(t, some(1000, 0), got.Containers[0].Requests)
 }
 
@@ -172,7 +172,7 @@ func TestALimitWithoutRequestFitsAPodMaximum(t *testing.T) {
 // As in the reference VPA, which can exceed the minimum by a unit for each container.
 func TestCPUThatIsRaisedToAPodMinimumRoundsUp(t *testing.T) {
 	pod := Pod{[]Container{pair("a", 3, 0, 0, 0), pair("b", 4, 0, 0, 0)}}
-	got := Fit(pod, map[string]amount.Bounds{"a": same(3, 0), "b": same(4, 0)}, Rules{}, Ranges{Pod: Range{Min: some(12, 0)}})
+	got := Fit(pod, map[string]resources.Bounds{"a": same(3, 0), "b": same(4, 0)}, Rules{}, Ranges{Pod: Range{Min: some(12, 0)}})
 	require.Equal(t, some(6, 0), got.Containers[0].Requests, "5.14")
 	require.Equal(t, some(7, 0), got.Containers[1].Requests, "6.86")
 }
@@ -196,6 +196,6 @@ func TestBoostsAtTheirEdges(t *testing.T) {
 	got = boosted(one, false, pair("c", 100, 0, 0, 0), Fitted{})
 	require.True(t, got.Limits.Empty(), "no limit comes from nothing")
 	got = boosted(Boost{Type: BoostFactor, Factor: 1 << 40}, false, pair("c", 1<<20, 1<<40, 0, 0), Fitted{})
-	require.Equal(t, amount.Amount(math.MaxInt64), got.Limits.Value(amount.CPU))
+	require.Equal(t, resources.Amount(math.MaxInt64), got.Limits.Value(resources.CPU))
 	require.Equal(t, []string{"cpu: failed to keep limit to request ratio; capping limit to int64"}, notes(got))
 }

@@ -4,13 +4,13 @@ import (
 	"math"
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Container is a container of a pod with its present resources.
 type Container struct {
 	Name             string
-	Requests, Limits amount.Resources
+	Requests, Limits resources.List
 }
 
 // Pod is the part of a pod that Fit needs: its ordinary containers in order.
@@ -22,8 +22,8 @@ type Pod struct {
 // Fitted is what one container would get.
 type Fitted struct {
 	Name             string
-	Requests, Limits amount.Resources // to be written; absent kinds stay as they are
-	Bounds           amount.Bounds    // the recommendation after all cuts; empty without recommendation
+	Requests, Limits resources.List   // to be written; absent kinds stay as they are
+	Bounds           resources.Bounds // the recommendation after all cuts; empty without recommendation
 	Notes            []Note
 }
 
@@ -53,11 +53,11 @@ const settle = 4
 // limits could undo that by a unit, so with LimitRanges Fit repeats itself on
 // its own result until that is stable. One that a LimitRange will refuse may move on,
 // which nobody sees: no pod has it.
-func Fit(pod Pod, recommendation map[string]amount.Bounds, rules Rules, ranges Ranges) Result {
+func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
 	p := newProblem(pod, recommendation, rules, ranges)
 	result := p.stable()
 	for _, off := range [...]bool{false, true} {
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if result.has(Note{k, OutsidePodRange}) {
 				p, result = p.joined(k, off, result)
 			}
@@ -106,14 +106,14 @@ type problem struct {
 type part struct {
 	container Container
 	rule      Rule
-	given     amount.Bounds // the recommendation, empty if the container is left alone
+	given     resources.Bounds // the recommendation, empty if the container is left alone
 	// moved holds what the container gets without recommendation; container has it already.
 	moved Container
 }
 
 func (p *problem) clone() *problem { return &problem{slices.Clone(p.parts), p.ranges} }
 
-func newProblem(pod Pod, recommendation map[string]amount.Bounds, rules Rules, ranges Ranges) *problem {
+func newProblem(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) *problem {
 	p := &problem{parts: make([]part, len(pod.Containers)), ranges: ranges}
 	rule := rules.Lookup()
 	for i, c := range pod.Containers {
@@ -129,7 +129,7 @@ func newProblem(pod Pod, recommendation map[string]amount.Bounds, rules Rules, r
 func (p *problem) adopt(r Result) {
 	for i, f := range r.Containers {
 		c := &p.parts[i].container
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if a, ok := f.Requests.Get(k); ok {
 				c.Requests = c.Requests.With(k, a)
 			}
@@ -145,7 +145,7 @@ func (p *problem) solve() Result {
 	for i, part := range p.parts {
 		result.Containers[i] = Fitted{Name: part.container.Name, Bounds: part.given}
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		p.fitKind(result.Containers, k)
 	}
 	for i := range result.Containers {
@@ -161,10 +161,10 @@ func (p *problem) solve() Result {
 // fitKind moves one kind of all containers, first the target and then the
 // bounds, and keeps the bounds around the target where the pod range moved
 // them apart.
-func (p *problem) fitKind(out []Fitted, k amount.Kind) {
+func (p *problem) fitKind(out []Fitted, k resources.Kind) {
 	least, most := p.ranges.Pod.Min.Value(k), p.ranges.Pod.Max.Value(k)
 	moved, members := make([]bool, len(out)), make([]member, len(out))
-	for number := range len(roles(&amount.Bounds{})) {
+	for number := range len(roles(&resources.Bounds{})) {
 		for i := range out {
 			members[i] = p.member(i, k, *roles(&out[i].Bounds)[number])
 		}
@@ -199,7 +199,7 @@ func (p *problem) fitKind(out []Fitted, k amount.Kind) {
 
 // ordered keeps lower <= target <= upper: a bound on the wrong side of the
 // target would call a pod that has exactly its target out of range.
-func ordered(b amount.Bounds, k amount.Kind) amount.Bounds {
+func ordered(b resources.Bounds, k resources.Kind) resources.Bounds {
 	target, ok := b.Target.Get(k)
 	if !ok {
 		return b
@@ -215,7 +215,7 @@ func ordered(b amount.Bounds, k amount.Kind) amount.Bounds {
 
 // member returns the part that container i plays in the sums of kind k when
 // the given role (target or a bound) is what it gets.
-func (p *problem) member(i int, k amount.Kind, role amount.Resources) member {
+func (p *problem) member(i int, k resources.Kind, role resources.List) member {
 	part := p.parts[i]
 	m := member{
 		name:    part.container.Name,
@@ -237,8 +237,8 @@ func (p *problem) setLimits(i int, f *Fitted) {
 	if part.rule.RequestsOnly || f.Requests.Empty() {
 		return
 	}
-	var reasons [amount.Kinds]Reason
-	for k := range amount.Kind(amount.Kinds) {
+	var reasons [resources.Kinds]Reason
+	for k := range resources.Kind(resources.Kinds) {
 		limit, reason := scaleLimit(p.ranges.limitBasis(part.container, k), part.container.Requests.Value(k), f.Requests.Value(k))
 		if limit > 0 {
 			f.Limits = f.Limits.With(k, limit)
@@ -250,14 +250,14 @@ func (p *problem) setLimits(i int, f *Fitted) {
 	}
 	for k, reason := range reasons {
 		if reason != 0 {
-			f.Notes = append(f.Notes, Note{amount.Kind(k), reason})
+			f.Notes = append(f.Notes, Note{resources.Kind(k), reason})
 		}
 	}
 }
 
 // scaleLimit returns the limit that is to a wanted request what limit is to
 // request, rounded down, and 0 with a reason where there is none.
-func scaleLimit(limit, request, wanted amount.Amount) (amount.Amount, Reason) {
+func scaleLimit(limit, request, wanted resources.Amount) (resources.Amount, Reason) {
 	switch {
 	case limit <= 0:
 		return 0, NoOriginalLimit
@@ -275,8 +275,8 @@ func scaleLimit(limit, request, wanted amount.Amount) (amount.Amount, Reason) {
 
 // judge adds a Note where the LimitRanges will refuse the result.
 func (p *problem) judge(out []Fitted) {
-	for k := range amount.Kind(amount.Kinds) {
-		requests, limits := amount.Amount(0), amount.Amount(0)
+	for k := range resources.Kind(resources.Kinds) {
+		requests, limits := resources.Amount(0), resources.Amount(0)
 		for i := range out {
 			f, c := &out[i], p.parts[i].container
 			request, written := f.Requests.Get(k)
@@ -304,7 +304,7 @@ func (p *problem) judge(out []Fitted) {
 }
 
 // outside tells whether a request and a limit (0 for none) break a range.
-func outside(r Range, k amount.Kind, request, limit amount.Amount) bool {
+func outside(r Range, k resources.Kind, request, limit resources.Amount) bool {
 	least, most := r.Min.Value(k), r.Max.Value(k)
 	if least > 0 && (request < least || limit > 0 && limit < least) {
 		return true

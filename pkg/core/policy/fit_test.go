@@ -8,39 +8,41 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
-const mi = amount.Amount(1 << 20)
+const mi = resources.Amount(1 << 20)
 
 // pair is a container with requests and limits; 0 means absent.
-func pair(name string, cpu, cpuLimit, memory, memoryLimit amount.Amount) Container {
+func pair(name string, cpu, cpuLimit, memory, memoryLimit resources.Amount) Container {
 	return Container{Name: name, Requests: some(cpu, memory), Limits: some(cpuLimit, memoryLimit)}
 }
 
 // some is Resources in which 0 means absent.
-func some(cpu, memory amount.Amount) amount.Resources {
-	var r amount.Resources
+func some(cpu, memory resources.Amount) resources.List {
+	var r resources.List
 	if cpu != 0 {
-		r = r.With(amount.CPU, cpu)
+		r = r.With(resources.CPU, cpu)
 	}
 	if memory != 0 {
-		r = r.With(amount.Memory, memory)
+		r = r.With(resources.Memory, memory)
 	}
 	return r
 }
 
-func target(cpu, memory amount.Amount) amount.Bounds { return amount.Bounds{Target: some(cpu, memory)} }
+func target(cpu, memory resources.Amount) resources.Bounds {
+	return resources.Bounds{Target: some(cpu, memory)}
+}
 
 // same is a recommendation whose bounds equal the target.
-func same(cpu, memory amount.Amount) amount.Bounds {
+func same(cpu, memory resources.Amount) resources.Bounds {
 	r := some(cpu, memory)
-	return amount.Bounds{Lower: r, Target: r, Upper: r}
+	return resources.Bounds{Lower: r, Target: r, Upper: r}
 }
 
 func rules(rule Rule) Rules { return Rules{Entries: []Entry{{Container: Wildcard, Rule: rule}}} }
 
-func bounded(least, most amount.Resources) Rule {
+func bounded(least, most resources.List) Rule {
 	r := Default()
 	r.Min, r.Max = least, most
 	return r
@@ -52,16 +54,16 @@ func requestsOnly() Rule {
 	return r
 }
 
-func fitOne(c Container, b amount.Bounds, rule Rule, ranges Ranges) Fitted {
-	return Fit(Pod{[]Container{c}}, map[string]amount.Bounds{c.Name: b}, rules(rule), ranges).Containers[0]
+func fitOne(c Container, b resources.Bounds, rule Rule, ranges Ranges) Fitted {
+	return Fit(Pod{[]Container{c}}, map[string]resources.Bounds{c.Name: b}, rules(rule), ranges).Containers[0]
 }
 
 func TestLimitsKeepTheirProportionToRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		container Container
-		target    amount.Bounds
-		requests  amount.Resources
-		limits    amount.Resources
+		target    resources.Bounds
+		requests  resources.List
+		limits    resources.List
 	}{
 		"rounded down":           {pair("c", 300, 1000, 300*mi, 1000*mi), target(100, 100000001), some(100, 100000001), some(333, 333333336)},
 		"equal stays equal":      {pair("c", 100, 100, 100*mi, 100*mi), target(255, 262144000), some(255, 262144000), some(255, 262144000)},
@@ -69,7 +71,7 @@ func TestLimitsKeepTheirProportionToRequests(t *testing.T) {
 		"no limit":               {pair("c", 100, 0, 100*mi, 0), target(250, 200*mi), some(250, 200*mi), some(0, 0)},
 		"nothing at all":         {pair("c", 0, 0, 0, 0), target(250, 200*mi), some(250, 200*mi), some(0, 0)},
 		"only CPU recommended":   {pair("c", 100, 200, 100*mi, 200*mi), target(150, 0), some(150, 0), some(300, 0)},
-		"recommended nothing":    {pair("c", 100, 200, 100*mi, 200*mi), amount.Bounds{Target: amount.Of(0, 10*mi)}, amount.Of(0, 10*mi), some(0, 20*mi)},
+		"recommended nothing":    {pair("c", 100, 200, 100*mi, 200*mi), resources.Bounds{Target: resources.Of(0, 10*mi)}, resources.Of(0, 10*mi), some(0, 20*mi)},
 		"no overflow in between": {pair("c", 1, 2, 1<<40, 1<<41), target(5, 1<<60), some(5, 1<<60), some(10, 1<<61)},
 		"saturates":              {pair("c", 1, 2, 1, 1<<40), target(5, 1<<60), some(5, 1<<60), some(10, math.MaxInt64)},
 	} {
@@ -146,10 +148,10 @@ func TestRequestsOnlyIsNotCutByARangeOnLimitsThatStay(t *testing.T) {
 	require.Equal(t, some(250, 0), got.Requests, "the limit of 300m fits and does not move")
 }
 
-func three(cpu, memory amount.Amount) (Pod, func(b amount.Bounds) map[string]amount.Bounds) {
+func three(cpu, memory resources.Amount) (Pod, func(b resources.Bounds) map[string]resources.Bounds) {
 	pod := Pod{[]Container{pair("a", cpu, cpu, memory, memory), pair("b", cpu, cpu, memory, memory), pair("d", cpu, cpu, memory, memory)}}
-	return pod, func(b amount.Bounds) map[string]amount.Bounds {
-		return map[string]amount.Bounds{"a": b, "b": b, "d": b}
+	return pod, func(b resources.Bounds) map[string]resources.Bounds {
+		return map[string]resources.Bounds{"a": b, "b": b, "d": b}
 	}
 }
 
@@ -173,16 +175,16 @@ func TestD5PodMinimumIsMetToTheByte(t *testing.T) {
 }
 
 func TestPodMinimumHoldsWithoutLimitsToo(t *testing.T) {
-	got := Fit(Pod{[]Container{pair("c", 200, 0, 0, 0)}}, map[string]amount.Bounds{"c": same(50, 0)}, Rules{}, Ranges{Pod: Range{Min: some(150, 0)}})
+	got := Fit(Pod{[]Container{pair("c", 200, 0, 0, 0)}}, map[string]resources.Bounds{"c": same(50, 0)}, Rules{}, Ranges{Pod: Range{Min: some(150, 0)}})
 	require.Equal(t, some(150, 0), got.Containers[0].Requests, "the API server compares the sum of requests with the minimum")
 }
 
 func TestD12AbsentNeverPanics(t *testing.T) {
 	ranges := Ranges{Pod: Range{Min: some(1000, 1e9), Max: some(2000, 2e9)}, Container: Range{Min: some(1, 1), Max: some(1, 1), Default: some(1, 1)}}
 	pod := Pod{[]Container{pair("bare", 0, 0, 0, 0), pair("full", 1, 2, 3, 4), {}}}
-	for _, b := range []amount.Bounds{{}, {Lower: some(1, 1)}, target(1, 0), target(0, 1), {Target: amount.Of(0, 0)}, {Target: amount.Of(-5, math.MaxInt64)}} {
-		Fit(pod, map[string]amount.Bounds{"full": b, "ghost": b}, Rules{}, ranges)
-		Fit(pod, map[string]amount.Bounds{"bare": b, "": b}, Rules{}, ranges)
+	for _, b := range []resources.Bounds{{}, {Lower: some(1, 1)}, target(1, 0), target(0, 1), {Target: resources.Of(0, 0)}, {Target: resources.Of(-5, math.MaxInt64)}} {
+		Fit(pod, map[string]resources.Bounds{"full": b, "ghost": b}, Rules{}, ranges)
+		Fit(pod, map[string]resources.Bounds{"bare": b, "": b}, Rules{}, ranges)
 	}
 	require.Empty(t, Fit(Pod{}, nil, Rules{}, ranges).Containers)
 }
@@ -190,7 +192,7 @@ func TestD12AbsentNeverPanics(t *testing.T) {
 func TestD14ContainersWithoutRecommendationAreLeftAlone(t *testing.T) {
 	off := Rules{Entries: []Entry{{Container: "off", Rule: Rule{Off: true}}}}
 	pod := Pod{[]Container{pair("a", 900, 900, 0, 0), pair("b", 100, 0, 0, 0), pair("off", 100, 100, 0, 0), pair("free", 200, 0, 0, 0)}}
-	recommendation := map[string]amount.Bounds{"a": same(900, 0), "off": same(700, 0), "free": same(300, 0)}
+	recommendation := map[string]resources.Bounds{"a": same(900, 0), "off": same(700, 0), "free": same(300, 0)}
 	got := Fit(pod, recommendation, off, Ranges{Pod: Range{Max: some(500, 0)}})
 	require.Equal(t, some(400, 0), got.Containers[0].Requests, "what the limit of the container that is off leaves")
 	require.Equal(t, some(400, 0), got.Containers[0].Limits)
@@ -201,7 +203,7 @@ func TestD14ContainersWithoutRecommendationAreLeftAlone(t *testing.T) {
 
 func TestSlackOfOthersMakesRoomForABound(t *testing.T) {
 	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("b", 100, 100, 0, 0)}}
-	got := Fit(pod, map[string]amount.Bounds{"a": same(50, 0), "b": same(600, 0)}, Rules{},
+	got := Fit(pod, map[string]resources.Bounds{"a": same(50, 0), "b": same(600, 0)}, Rules{},
 		Ranges{Pod: Range{Max: some(500, 0)}, Container: Range{Min: some(200, 0)}})
 	require.Equal(t, some(200, 0), got.Containers[0].Requests)
 	require.Equal(t, some(300, 0), got.Containers[1].Requests)
@@ -212,20 +214,20 @@ func TestSlackOfOthersMakesRoomForABound(t *testing.T) {
 
 func TestBoundsStayAroundATargetThatThePodRangeMoved(t *testing.T) {
 	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("b", 100, 100, 0, 0)}}
-	got := Fit(pod, map[string]amount.Bounds{
+	got := Fit(pod, map[string]resources.Bounds{
 		"a": {Lower: some(90, 0), Target: some(100, 0), Upper: some(200, 0)},
 		"b": {Lower: some(300, 0), Target: some(900, 0), Upper: some(1000, 0)},
 	}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}})
 	require.Equal(t, some(50, 0), got.Containers[0].Requests)
 	for _, f := range got.Containers {
-		require.LessOrEqual(t, f.Bounds.Lower.Value(amount.CPU), f.Requests.Value(amount.CPU), "a pod with its target must not be out of range")
-		require.GreaterOrEqual(t, f.Bounds.Upper.Value(amount.CPU), f.Requests.Value(amount.CPU))
+		require.LessOrEqual(t, f.Bounds.Lower.Value(resources.CPU), f.Requests.Value(resources.CPU), "a pod with its target must not be out of range")
+		require.GreaterOrEqual(t, f.Bounds.Upper.Value(resources.CPU), f.Requests.Value(resources.CPU))
 	}
 }
 
 func TestImpossiblePodRangeIsToldAndChangesNothing(t *testing.T) {
 	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("fixed", 0, 600, 0, 0)}}
-	got := Fit(pod, map[string]amount.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}})
+	got := Fit(pod, map[string]resources.Bounds{"a": same(200, 0)}, Rules{}, Ranges{Pod: Range{Max: some(500, 0)}})
 	require.Equal(t, some(200, 0), got.Containers[0].Requests)
 	require.Contains(t, notes(got.Containers[0]), "cpu does not fit the pod LimitRange")
 	require.Equal(t, Fitted{Name: "fixed"}, got.Containers[1], "a container without request has nothing that could be scaled")
@@ -234,85 +236,85 @@ func TestImpossiblePodRangeIsToldAndChangesNothing(t *testing.T) {
 // joining is one pod whose container "rest" has no recommendation.
 type joining struct {
 	pod    Pod
-	give   amount.Bounds // for the container "a"
-	rule   Rule          // of all containers but "a"
+	give   resources.Bounds // for the container "a"
+	rule   Rule             // of all containers but "a"
 	ranges Ranges
-	a      [2]amount.Resources // requests and limits that are expected
-	rest   [2]amount.Resources
+	a      [2]resources.List // requests and limits that are expected
+	rest   [2]resources.List
 }
 
 func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing.T) {
 	const moved = "cpu scaled without a recommendation to fit the pod LimitRange"
 	two := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("rest", 600, 1200, 50*mi, 50*mi)}}
 	off := Rule{Off: true}
-	uncontrolled := Rule{Controlled: [amount.Kinds]bool{amount.Memory: true}}
+	uncontrolled := Rule{Controlled: [resources.Kinds]bool{resources.Memory: true}}
 	most, least := Ranges{Pod: Range{Max: some(700, 0)}}, Ranges{Pod: Range{Min: some(2000, 0)}}
 	capped := pair("a", 100, 0, 0, 0)
 	for name, c := range map[string]joining{
 		"in proportion, below a maximum": {two, same(200, 0), Default(), most,
-			[2]amount.Resources{some(100, 0), some(100, 0)}, [2]amount.Resources{some(300, 0), some(600, 0)}},
-		"also if it is off":             {two, same(200, 0), off, most, [2]amount.Resources{some(100, 0), some(100, 0)}, [2]amount.Resources{some(300, 0), some(600, 0)}},
-		"also if CPU is not controlled": {two, same(200, 0), uncontrolled, most, [2]amount.Resources{some(100, 0), some(100, 0)}, [2]amount.Resources{some(300, 0), some(600, 0)}},
+			[2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(300, 0), some(600, 0)}},
+		"also if it is off":             {two, same(200, 0), off, most, [2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(300, 0), some(600, 0)}},
+		"also if CPU is not controlled": {two, same(200, 0), uncontrolled, most, [2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(300, 0), some(600, 0)}},
 		"up to a minimum": {Pod{[]Container{capped, two.Containers[1]}}, same(200, 0), Default(), Ranges{Pod: Range{Min: some(1600, 0)}, Container: Range{Min: some(10, 0)}},
-			[2]amount.Resources{some(400, 0), some(0, 0)}, [2]amount.Resources{some(1200, 0), some(2400, 0)}},
+			[2]resources.List{some(400, 0), some(0, 0)}, [2]resources.List{some(1200, 0), some(2400, 0)}},
 		"with limits that stay": {two, same(200, 0), requestsOnly(), Ranges{Pod: Range{Min: some(1000, 0)}},
-			[2]amount.Resources{some(400, 0), some(400, 0)}, [2]amount.Resources{some(0, 0), some(0, 0)}},
+			[2]resources.List{some(400, 0), some(400, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
 		"not where the others suffice": {two, same(200, 0), Default(), Ranges{Pod: Range{Max: some(1300, 0)}},
-			[2]amount.Resources{some(100, 0), some(100, 0)}, [2]amount.Resources{some(0, 0), some(0, 0)}},
+			[2]resources.List{some(100, 0), some(100, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
 		"not where nothing is recommended": {two, target(0, 10*mi), Default(), most,
-			[2]amount.Resources{some(0, 10*mi), some(0, 0)}, [2]amount.Resources{some(0, 0), some(0, 0)}},
+			[2]resources.List{some(0, 10*mi), some(0, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
 		"and no limit where it has none": {Pod{[]Container{capped, pair("rest", 100, 0, 0, 0)}}, same(200, 0), Default(), Ranges{Pod: Range{Min: some(1000, 0)}},
-			[2]amount.Resources{some(200, 0), some(0, 0)}, [2]amount.Resources{some(800, 0), some(0, 0)}},
+			[2]resources.List{some(200, 0), some(0, 0)}, [2]resources.List{some(800, 0), some(0, 0)}},
 		"not below a minimum that it has": {two, same(200, 0), bounded(some(500, 0), some(0, 0)), most,
-			[2]amount.Resources{some(200, 0), some(200, 0)}, [2]amount.Resources{some(0, 0), some(0, 0)}},
+			[2]resources.List{some(200, 0), some(200, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
 		"within a minimum that it lacks already": {two, same(200, 0), bounded(some(900, 0), some(0, 0)), least,
-			[2]amount.Resources{some(1400, 0), some(1400, 0)}, [2]amount.Resources{some(0, 0), some(0, 0)}},
+			[2]resources.List{some(1400, 0), some(1400, 0)}, [2]resources.List{some(0, 0), some(0, 0)}},
 	} {
 		own := Default()
 		if name == "and no limit where it has none" {
 			own = bounded(some(0, 0), some(200, 0))
 		}
 		rules := Rules{Entries: []Entry{{Container: "a", Rule: own}, {Container: Wildcard, Rule: c.rule}}}
-		got := Fit(c.pod, map[string]amount.Bounds{"a": c.give}, rules, c.ranges).Containers
-		require.Equal(t, c.a, [2]amount.Resources{got[0].Requests, got[0].Limits}, name)
-		require.Equal(t, c.rest, [2]amount.Resources{got[1].Requests, got[1].Limits}, name)
+		got := Fit(c.pod, map[string]resources.Bounds{"a": c.give}, rules, c.ranges).Containers
+		require.Equal(t, c.a, [2]resources.List{got[0].Requests, got[0].Limits}, name)
+		require.Equal(t, c.rest, [2]resources.List{got[1].Requests, got[1].Limits}, name)
 		require.Equal(t, !c.rest[0].Empty(), slices.Contains(notes(got[1]), moved), name)
-		require.Equal(t, amount.Bounds{}, got[1].Bounds, "nothing was recommended: "+name)
+		require.Equal(t, resources.Bounds{}, got[1].Bounds, "nothing was recommended: "+name)
 	}
 }
 
 func TestContainersThatAreOffMoveLast(t *testing.T) {
 	pod := Pod{[]Container{pair("a", 100, 100, 0, 0), pair("rest", 400, 400, 0, 0), pair("off", 400, 400, 0, 0)}}
 	rules := Rules{Entries: []Entry{{Container: "off", Rule: Rule{Off: true, Controlled: Default().Controlled}}}}
-	fit := func(most amount.Amount) (sizes []amount.Resources) {
-		for _, f := range Fit(pod, map[string]amount.Bounds{"a": same(200, 0)}, rules, Ranges{Pod: Range{Max: some(most, 0)}}).Containers {
+	fit := func(most resources.Amount) (sizes []resources.List) {
+		for _, f := range Fit(pod, map[string]resources.Bounds{"a": same(200, 0)}, rules, Ranges{Pod: Range{Max: some(most, 0)}}).Containers {
 			sizes = append(sizes, f.Requests)
 		}
 		return sizes
 	}
-	require.Equal(t, []amount.Resources{some(100, 0), some(200, 0), {}}, fit(700))
-	require.Equal(t, []amount.Resources{some(60, 0), some(120, 0), some(120, 0)}, fit(300))
-	rules.Entries[0].Rule = Rule{Controlled: [amount.Kinds]bool{amount.Memory: true}}
-	require.Equal(t, []amount.Resources{some(100, 0), some(200, 0), {}}, fit(700), "CPU that is not controlled is as if it were off")
+	require.Equal(t, []resources.List{some(100, 0), some(200, 0), {}}, fit(700))
+	require.Equal(t, []resources.List{some(60, 0), some(120, 0), some(120, 0)}, fit(300))
+	rules.Entries[0].Rule = Rule{Controlled: [resources.Kinds]bool{resources.Memory: true}}
+	require.Equal(t, []resources.List{some(100, 0), some(200, 0), {}}, fit(700), "CPU that is not controlled is as if it were off")
 }
 
 // world is a random pod with everything that bears on it.
 type world struct {
 	pod            Pod
-	recommendation map[string]amount.Bounds
+	recommendation map[string]resources.Bounds
 	rules          Rules
 	ranges         Ranges
 }
 
 func drawWorld(t *rapid.T) world {
-	value := func(label string) amount.Amount {
-		return amount.Amount(rapid.OneOf(rapid.Int64Range(0, 5), rapid.Int64Range(0, 2000), rapid.Int64Range(0, 1<<36)).Draw(t, label))
+	value := func(label string) resources.Amount {
+		return resources.Amount(rapid.OneOf(rapid.Int64Range(0, 5), rapid.Int64Range(0, 2000), rapid.Int64Range(0, 1<<36)).Draw(t, label))
 	}
-	pairOf := func(label string) amount.Resources { return some(value(label), value(label)) }
-	w := world{recommendation: map[string]amount.Bounds{}}
+	pairOf := func(label string) resources.List { return some(value(label), value(label)) }
+	w := world{recommendation: map[string]resources.Bounds{}}
 	for i := range rapid.IntRange(0, 4).Draw(t, "containers") {
 		c := Container{Name: string(rune('a' + i)), Requests: pairOf("request"), Limits: pairOf("limit")}
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if limit, ok := c.Limits.Get(k); ok {
 				c.Limits = c.Limits.With(k, max(limit, c.Requests.Value(k)))
 			}
@@ -320,8 +322,8 @@ func drawWorld(t *rapid.T) world {
 		w.pod.Containers = append(w.pod.Containers, c)
 		if rapid.IntRange(0, 3).Draw(t, "recommended") > 0 {
 			lower, more, most := pairOf("lower"), value("more"), value("most")
-			b := amount.Bounds{Lower: lower}
-			for k := range amount.Kind(amount.Kinds) {
+			b := resources.Bounds{Lower: lower}
+			for k := range resources.Kind(resources.Kinds) {
 				if a, ok := lower.Get(k); ok {
 					b.Target, b.Upper = b.Target.With(k, a+more), b.Upper.With(k, a+more+most)
 				}
@@ -341,7 +343,7 @@ func drawWorld(t *rapid.T) world {
 		}
 		if rapid.Bool().Draw(t, label) {
 			r.Max = pairOf("range max")
-			for k := range amount.Kind(amount.Kinds) {
+			for k := range resources.Kind(resources.Kinds) {
 				if a, ok := r.Max.Get(k); ok {
 					r.Max = r.Max.With(k, max(a, r.Min.Value(k)))
 				}
@@ -377,15 +379,15 @@ func FuzzFit(f *testing.F) { f.Fuzz(rapid.MakeFuzz(checkWorld)) }
 func TestPodRangeIsMetWhenItCanBe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var pod Pod
-		recommendation := map[string]amount.Bounds{}
+		recommendation := map[string]resources.Bounds{}
 		for i := range rapid.IntRange(1, 5).Draw(t, "containers") {
 			name := string(rune('a' + i))
-			request := amount.Amount(rapid.Int64Range(1, 5000).Draw(t, "request"))
+			request := resources.Amount(rapid.Int64Range(1, 5000).Draw(t, "request"))
 			pod.Containers = append(pod.Containers, pair(name, request, request, request, request))
-			recommendation[name] = same(amount.Amount(rapid.Int64Range(1, 50000).Draw(t, "cpu")), amount.Amount(rapid.Int64Range(1, 1<<40).Draw(t, "memory")))
+			recommendation[name] = same(resources.Amount(rapid.Int64Range(1, 50000).Draw(t, "cpu")), resources.Amount(rapid.Int64Range(1, 1<<40).Draw(t, "memory")))
 		}
-		least := amount.Amount(rapid.Int64Range(0, 100000).Draw(t, "least"))
-		most := amount.Amount(rapid.Int64Range(int64(least)+int64(len(pod.Containers)), 200000).Draw(t, "most"))
+		least := resources.Amount(rapid.Int64Range(0, 100000).Draw(t, "least"))
+		most := resources.Amount(rapid.Int64Range(int64(least)+int64(len(pod.Containers)), 200000).Draw(t, "most"))
 		ranges := Ranges{Pod: Range{Min: some(least, least), Max: some(most, most)}}
 		for _, f := range Fit(pod, recommendation, Rules{}, ranges).Containers {
 			require.False(t, slices.ContainsFunc(f.Notes, Note.Refused), "%v", notes(f))

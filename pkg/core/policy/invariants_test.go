@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // drawn makes numbers of bytes, for as long as there are some, and then zeros.
@@ -22,24 +22,24 @@ func (d *drawn) next() byte {
 }
 
 // amount is 0, small, or of any size.
-func (d *drawn) amount() amount.Amount {
+func (d *drawn) amount() resources.Amount {
 	size := d.next()
-	a := amount.Amount(size >> 3)
+	a := resources.Amount(size >> 3)
 	for range size & 7 {
-		a = a<<8 | amount.Amount(d.next())
+		a = a<<8 | resources.Amount(d.next())
 	}
 	return a
 }
 
-func (d *drawn) resources() amount.Resources { return some(d.amount(), d.amount()) }
+func (d *drawn) resources() resources.List { return some(d.amount(), d.amount()) }
 
 // world is a pod whose requests do not exceed its limits, and what bears on it.
 func (d *drawn) world() world {
-	w := world{recommendation: map[string]amount.Bounds{}}
+	w := world{recommendation: map[string]resources.Bounds{}}
 	shape := d.next()
 	for i := range shape & 3 {
 		c := Container{Name: string(rune('a' + i)), Requests: d.resources(), Limits: d.resources()}
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if limit, ok := c.Limits.Get(k); ok {
 				c.Limits = c.Limits.With(k, max(limit, c.Requests.Value(k)))
 			}
@@ -48,8 +48,8 @@ func (d *drawn) world() world {
 		flags := d.next()
 		if flags&1 == 0 {
 			lower, more := d.resources(), d.resources()
-			b := amount.Bounds{Lower: lower, Target: lower, Upper: lower}
-			for k := range amount.Kind(amount.Kinds) {
+			b := resources.Bounds{Lower: lower, Target: lower, Upper: lower}
+			for k := range resources.Kind(resources.Kinds) {
 				if a, ok := lower.Get(k); ok {
 					b.Target = b.Target.With(k, a.Add(more.Value(k)))
 					b.Upper = b.Upper.With(k, a.Add(more.Value(k)).Add(more.Value(k)))
@@ -68,7 +68,7 @@ func (d *drawn) world() world {
 			continue
 		}
 		r.Min, r.Max = d.resources(), d.resources()
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if most, ok := r.Max.Get(k); ok {
 				r.Max = r.Max.With(k, max(most, r.Min.Value(k)))
 			}
@@ -104,12 +104,12 @@ func (w world) promises(t require.TestingT) {
 	again := applied.fit()
 	require.True(t, refused(result) || sameAmounts(withoutMoved(result), again), "idempotent: %+v, then %+v", result, again)
 	for i, fitted := range result.Containers {
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			w.invariants(t, w.pod.Containers[i], fitted, k)
 		}
 	}
 	w.refusals(t, result)
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if result.has(Note{k, MovedWithOthers}) {
 			alone := newProblem(w.pod, w.recommendation, w.rules, w.ranges).stable()
 			require.True(t, alone.has(Note{k, OutsidePodRange}), "a container without recommendation moves only where the pod would be refused")
@@ -124,7 +124,7 @@ func withoutMoved(r Result) Result {
 	r.Containers = slices.Clone(r.Containers)
 	for i := range r.Containers {
 		f := &r.Containers[i]
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if slices.Contains(f.Notes, Note{k, MovedWithOthers}) {
 				f.Requests, f.Limits = f.Requests.Without(k), f.Limits.Without(k)
 			}
@@ -140,7 +140,7 @@ func refused(r Result) bool {
 }
 
 // invariants are those of one kind of one container.
-func (w world) invariants(t require.TestingT, c Container, f Fitted, k amount.Kind) {
+func (w world) invariants(t require.TestingT, c Container, f Fitted, k resources.Kind) {
 	rule := w.rules.For(f.Name)
 	_, recommended := w.recommendation[f.Name]
 	if slices.Contains(f.Notes, Note{k, MovedWithOthers}) {
@@ -160,7 +160,7 @@ func (w world) invariants(t require.TestingT, c Container, f Fitted, k amount.Ki
 	if !limited {
 		limit = c.Limits.Value(k)
 	}
-	require.GreaterOrEqual(t, request, amount.Amount(0))
+	require.GreaterOrEqual(t, request, resources.Amount(0))
 	require.True(t, limit <= 0 || request <= limit, "%s: request %d above limit %d", k, request, limit)
 	require.False(t, rule.RequestsOnly && f.Limits.Has(k))
 	if lower, ok := f.Bounds.Lower.Get(k); ok {
@@ -178,7 +178,7 @@ func (w world) invariants(t require.TestingT, c Container, f Fitted, k amount.Ki
 
 // proportion requires that a limit is to its request what it was, to the unit,
 // where no LimitRange made Fit look at its own rounded result.
-func (w world) proportion(t require.TestingT, c Container, f Fitted, k amount.Kind) {
+func (w world) proportion(t require.TestingT, c Container, f Fitted, k resources.Kind) {
 	before, limit := c.Limits.Value(k), f.Limits.Value(k)
 	if !f.Limits.Has(k) || w.ranges != (Ranges{}) {
 		return
@@ -189,7 +189,7 @@ func (w world) proportion(t require.TestingT, c Container, f Fitted, k amount.Ki
 
 // refusals requires that a pod which the LimitRanges will refuse says so.
 func (w world) refusals(t require.TestingT, result Result) {
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		for i, f := range result.Containers {
 			request, written := f.Requests.Get(k)
 			if !written {

@@ -3,14 +3,14 @@ package policy
 import (
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // joined returns p and its result with the containers that have no recommendation for
 // kind k moved so that the pod fits its range. Where that does not help, the API server
 // refuses the pod anyway, and both are returned as they were. Containers that the user
 // wants to be left alone join only if off is true.
-func (p *problem) joined(k amount.Kind, off bool, result Result) (*problem, Result) {
+func (p *problem) joined(k resources.Kind, off bool, result Result) (*problem, Result) {
 	trial, joins := p.clone(), make([]bool, len(p.parts))
 	for i := range trial.parts {
 		joins[i] = trial.parts[i].join(k, off)
@@ -35,7 +35,7 @@ func (p *problem) joined(k amount.Kind, off bool, result Result) (*problem, Resu
 
 // join makes the request of a container without recommendation for kind k its
 // recommendation, and reports whether it has one. The bounds of its rule hold for it.
-func (p *part) join(k amount.Kind, off bool) bool {
+func (p *part) join(k resources.Kind, off bool) bool {
 	request := p.container.Requests.Value(k)
 	if request <= 0 || p.given.Target.Has(k) || !off && (p.rule.Off || !p.rule.Controlled[k]) {
 		return false
@@ -45,7 +45,7 @@ func (p *part) join(k amount.Kind, off bool) bool {
 }
 
 // move gives the container what f has of kind k.
-func (p *part) move(k amount.Kind, f Fitted) {
+func (p *part) move(k resources.Kind, f Fitted) {
 	if request, ok := f.Requests.Get(k); ok {
 		p.moved.Requests, p.container.Requests = p.moved.Requests.With(k, request), p.container.Requests.With(k, request)
 	}
@@ -56,7 +56,7 @@ func (p *part) move(k amount.Kind, f Fitted) {
 
 // give writes what the container gets without recommendation.
 func (p *part) give(f *Fitted) {
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if request, ok := p.moved.Requests.Get(k); ok {
 			f.Requests = f.Requests.With(k, request)
 			f.Notes = append(f.Notes, Note{k, MovedWithOthers})

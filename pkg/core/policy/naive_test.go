@@ -8,18 +8,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // naiveScaling is scaling as it is easiest to understand: each sum is made anew
 // whenever it is needed.
 type naiveScaling struct {
-	kind       amount.Kind
-	total      amount.Amount
+	kind       resources.Kind
+	total      resources.Amount
 	limits, up bool
 }
 
-func (s naiveScaling) of(m member) amount.Amount {
+func (s naiveScaling) of(m member) resources.Amount {
 	if s.limits {
 		return m.limitNow()
 	}
@@ -30,7 +30,7 @@ func (s naiveScaling) of(m member) amount.Amount {
 // becomes total. A member that meets its own bound stays there and the others
 // share the rest. Where the others cannot make up for it nothing is changed.
 func naiveScale(members []member, s naiveScaling) {
-	before := make([]amount.Amount, len(members))
+	before := make([]resources.Amount, len(members))
 	active := make([]int, 0, len(members))
 	for i, m := range members {
 		before[i] = m.value
@@ -61,7 +61,7 @@ func naiveScale(members []member, s naiveScaling) {
 // a bound it moves only those and returns them. It fails when the members that
 // are not active leave nothing to share.
 func (s naiveScaling) share(members []member, active []int) (met []int, ok bool) {
-	var all, part amount.Amount
+	var all, part resources.Amount
 	for _, m := range members {
 		all = all.Add(s.of(m))
 	}
@@ -72,12 +72,12 @@ func (s naiveScaling) share(members []member, active []int) (met []int, ok bool)
 	if total <= 0 || part <= 0 {
 		return nil, false
 	}
-	shares := make([]amount.Amount, len(active))
+	shares := make([]resources.Amount, len(active))
 	for at, i := range active {
 		m := &members[i]
 		share, _ := m.value.Proportion(total, part)
 		m.rest = uint64(m.value)*uint64(total) - uint64(share)*uint64(part)
-		if m.rest > 0 && s.kind == amount.CPU && s.up && !s.limits {
+		if m.rest > 0 && s.kind == resources.CPU && s.up && !s.limits {
 			share = share.Add(1) // every container rounds up, as in the reference VPA
 		}
 		shares[at] = min(max(share, m.least, 1), m.most)
@@ -107,7 +107,7 @@ func (s naiveScaling) finish(members []member, active []int) {
 	}
 	for range 2 { // rounding of requests and rounding of limits
 		for _, i := range active {
-			var sum amount.Amount
+			var sum resources.Amount
 			for _, m := range members {
 				sum = sum.Add(s.of(m))
 			}
@@ -122,14 +122,14 @@ func (s naiveScaling) finish(members []member, active []int) {
 }
 
 func drawMembers(t *rapid.T) []member {
-	value := func(label string) amount.Amount {
-		return amount.Amount(rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(0, 20), rapid.Int64Range(0, 1<<34)).Draw(t, label))
+	value := func(label string) resources.Amount {
+		return resources.Amount(rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(0, 20), rapid.Int64Range(0, 1<<34)).Draw(t, label))
 	}
 	members := make([]member, rapid.IntRange(0, 12).Draw(t, "members"))
 	for i := range members {
 		least, limit := value("least"), value("limit") // no sum saturates
 		members[i] = member{name: string(rune('a' + i)), value: value("value"), least: least, most: least + value("room"),
-			limit: limit, request: limit / amount.Amount(rapid.IntRange(1, 16).Draw(t, "ratio")), free: rapid.IntRange(0, 3).Draw(t, "free") > 0, pinned: rapid.IntRange(0, 4).Draw(t, "pinned") == 0}
+			limit: limit, request: limit / resources.Amount(rapid.IntRange(1, 16).Draw(t, "ratio")), free: rapid.IntRange(0, 3).Draw(t, "free") > 0, pinned: rapid.IntRange(0, 4).Draw(t, "pinned") == 0}
 	}
 	return members
 }
@@ -137,8 +137,8 @@ func drawMembers(t *rapid.T) []member {
 func TestRunningSumsGiveWhatFreshOnesDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		members := drawMembers(t)
-		want := naiveScaling{kind: amount.Kind(rapid.IntRange(0, amount.Kinds-1).Draw(t, "kind")), limits: rapid.Bool().Draw(t, "limits"), up: rapid.Bool().Draw(t, "up"),
-			total: amount.Amount(rapid.OneOf(rapid.Int64Range(1, 100), rapid.Int64Range(1, 1<<37)).Draw(t, "total"))}
+		want := naiveScaling{kind: resources.Kind(rapid.IntRange(0, resources.Kinds-1).Draw(t, "kind")), limits: rapid.Bool().Draw(t, "limits"), up: rapid.Bool().Draw(t, "up"),
+			total: resources.Amount(rapid.OneOf(rapid.Int64Range(1, 100), rapid.Int64Range(1, 1<<37)).Draw(t, "total"))}
 		s := scaling{kind: want.kind, total: want.total, limits: want.limits, up: want.up, of: (*member).requestNow}
 		if s.limits {
 			s.of = (*member).limitNow
@@ -159,10 +159,10 @@ func counted(n int, hard bool) (looks int) {
 	for i := range members {
 		members[i] = member{name: "c", value: 100, most: 1 << 40, limit: 100, request: 100, free: true}
 		if hard { // in each round one more meets its bound
-			members[i].most = 1000 - amount.Amount(n-i)
+			members[i].most = 1000 - resources.Amount(n-i)
 		}
 	}
-	scale(members, scaling{kind: amount.CPU, total: amount.Amount(n)*1000 - amount.Amount(n*n)/2, up: true, of: func(m *member) amount.Amount {
+	scale(members, scaling{kind: resources.CPU, total: resources.Amount(n)*1000 - resources.Amount(n*n)/2, up: true, of: func(m *member) resources.Amount {
 		looks++
 		return m.value
 	}})

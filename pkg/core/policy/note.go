@@ -1,6 +1,8 @@
 package policy
 
-import "loadline.dev/loadline/pkg/core/amount"
+import (
+	"loadline.dev/loadline/pkg/core/resources"
+)
 
 // Reason is why an amount differs from the recommendation, or why a limit was
 // not written. The set is closed.
@@ -26,7 +28,7 @@ const (
 
 // Note tells one reason for one kind.
 type Note struct {
-	Kind   amount.Kind
+	Kind   resources.Kind
 	Reason Reason
 }
 

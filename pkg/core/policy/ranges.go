@@ -1,19 +1,21 @@
 package policy
 
-import "loadline.dev/loadline/pkg/core/amount"
+import (
+	"loadline.dev/loadline/pkg/core/resources"
+)
 
 // Range is what LimitRange items of one type demand. An absent or zero amount
 // is no demand.
 type Range struct {
-	Min, Max amount.Resources
-	Default  amount.Resources // the limit of a container that has none
-	MaxRatio amount.Resources // of a limit to its request, in thousandths
+	Min, Max resources.List
+	Default  resources.List // the limit of a container that has none
+	MaxRatio resources.List // of a limit to its request, in thousandths
 }
 
 // And returns the combination of two ranges: the highest minimum, the lowest
 // maximum and the lowest default. The order does not matter.
 func (r Range) And(other Range) Range {
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if a := other.Min.Value(k); a > r.Min.Value(k) {
 			r.Min = r.Min.With(k, a)
 		}
@@ -24,7 +26,7 @@ func (r Range) And(other Range) Range {
 	return r
 }
 
-func lowest(into, other amount.Resources, k amount.Kind) amount.Resources {
+func lowest(into, other resources.List, k resources.Kind) resources.List {
 	if a := other.Value(k); a > 0 && (into.Value(k) <= 0 || a < into.Value(k)) {
 		return into.With(k, a)
 	}
@@ -40,7 +42,7 @@ type Ranges struct {
 
 // limitBasis is the limit that a new limit is derived from: the container's
 // own, or else the default of the namespace; 0 if there is neither.
-func (r Ranges) limitBasis(c Container, k amount.Kind) amount.Amount {
+func (r Ranges) limitBasis(c Container, k resources.Kind) resources.Amount {
 	if own := c.Limits.Value(k); own > 0 {
 		return own
 	}
@@ -53,7 +55,7 @@ func (r Ranges) limitBasis(c Container, k amount.Kind) amount.Amount {
 // container without limit has no maximum. Where the limit stays as it is
 // (RequestsOnly) the bounds hold for the request alone, which must also not
 // become too small for its limit.
-func (r Ranges) requestBounds(c Container, k amount.Kind, rule Rule) (least, most amount.Amount) {
+func (r Ranges) requestBounds(c Container, k resources.Kind, rule Rule) (least, most resources.Amount) {
 	lowest, highest := r.Container.Min.Value(k), r.Container.Max.Value(k)
 	basis, request := r.limitBasis(c, k), c.Requests.Value(k)
 	if rule.RequestsOnly {
@@ -66,7 +68,7 @@ func (r Ranges) requestBounds(c Container, k amount.Kind, rule Rule) (least, mos
 	return max(boundOnRequest(lowest, basis, request), lowest), boundOnRequest(highest, basis, request)
 }
 
-func boundOnRequest(bound, limit, request amount.Amount) amount.Amount {
+func boundOnRequest(bound, limit, request resources.Amount) resources.Amount {
 	switch {
 	case bound <= 0 || limit <= 0:
 		return 0

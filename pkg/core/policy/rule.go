@@ -1,6 +1,8 @@
 package policy
 
-import "loadline.dev/loadline/pkg/core/amount"
+import (
+	"loadline.dev/loadline/pkg/core/resources"
+)
 
 // Wildcard is the container name of an entry that is the fallback for all
 // containers without an entry of their own.
@@ -9,20 +11,20 @@ const Wildcard = "*"
 // Rule is the effective policy of one container. Start from Default: in the
 // zero value nothing is controlled.
 type Rule struct {
-	Off          bool               // the container is left alone
-	Controlled   [amount.Kinds]bool // kinds that are recommended
-	RequestsOnly bool               // limits are never written
-	Min, Max     amount.Resources   // an absent or zero amount is no bound
+	Off          bool                  // the container is left alone
+	Controlled   [resources.Kinds]bool // kinds that are recommended
+	RequestsOnly bool                  // limits are never written
+	Min, Max     resources.List        // an absent or zero amount is no bound
 	Boost        Boost
 }
 
 // Default is the rule of a container that no policy mentions.
-func Default() Rule { return Rule{Controlled: [amount.Kinds]bool{true, true}} }
+func Default() Rule { return Rule{Controlled: [resources.Kinds]bool{true, true}} }
 
 // OrMax returns r with the amounts of most where r itself has no maximum.
 // The recommender passes its global maximum.
-func (r Rule) OrMax(most amount.Resources) Rule {
-	for k := range amount.Kind(amount.Kinds) {
+func (r Rule) OrMax(most resources.List) Rule {
+	for k := range resources.Kind(resources.Kinds) {
 		if r.Max.Has(k) {
 			continue
 		}
@@ -101,9 +103,9 @@ func (r Rules) effective(e Entry) Rule {
 // Cap moves b into the bounds of r: up to the minimum, then down to the
 // maximum, so the maximum wins where the two contradict. Kinds that b lacks
 // are not added.
-func Cap(b amount.Bounds, r Rule) amount.Bounds {
+func Cap(b resources.Bounds, r Rule) resources.Bounds {
 	for _, role := range roles(&b) {
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if a, ok := role.Get(k); ok {
 				a, _ = clamp(a, r.Min.Value(k), r.Max.Value(k))
 				*role = role.With(k, a)
@@ -115,8 +117,8 @@ func Cap(b amount.Bounds, r Rule) amount.Bounds {
 
 // roles lists the parts of b with the target first, because only the cuts of
 // the target are told.
-func roles(b *amount.Bounds) [3]*amount.Resources {
-	return [3]*amount.Resources{&b.Target, &b.Lower, &b.Upper}
+func roles(b *resources.Bounds) [3]*resources.List {
+	return [3]*resources.List{&b.Target, &b.Lower, &b.Upper}
 }
 
 // side tells which bound moved an amount.
@@ -130,7 +132,7 @@ const (
 
 // clamp raises a to least and cuts it to most; a bound of 0 or below is none.
 // The side is the bound that decided.
-func clamp(a, least, most amount.Amount) (amount.Amount, side) {
+func clamp(a, least, most resources.Amount) (resources.Amount, side) {
 	moved := inside
 	if least > 0 && a < least {
 		a, moved = least, raised

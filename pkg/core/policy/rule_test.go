@@ -6,18 +6,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 func TestRuleLookup(t *testing.T) {
-	named := func(name string, cpu amount.Amount) Entry {
+	named := func(name string, cpu resources.Amount) Entry {
 		return Entry{Container: name, Rule: bounded(some(cpu, 0), some(0, 0))}
 	}
 	r := Rules{Entries: []Entry{named(Wildcard, 1), named("a", 2), named("a", 3), named(Wildcard, 4)}}
 	require.Equal(t, some(2, 0), r.For("a").Min, "the first entry with the name wins")
 	require.Equal(t, some(4, 0), r.For("b").Min, "the last wildcard wins")
 	require.Equal(t, Default(), Rules{}.For("b"))
-	require.Equal(t, [amount.Kinds]bool{true, true}, Default().Controlled)
+	require.Equal(t, [resources.Kinds]bool{true, true}, Default().Controlled)
 }
 
 func TestLookupFindsWhatForDoes(t *testing.T) {
@@ -25,7 +25,7 @@ func TestLookupFindsWhatForDoes(t *testing.T) {
 		r := Rules{Boost: Boost{Type: BoostFactor, Factor: 2}}
 		for range rapid.IntRange(0, 3*fewEntries).Draw(t, "entries") {
 			e := Entry{Container: rapid.SampledFrom([]string{Wildcard, "a", "b", "c", "d"}).Draw(t, "container"), OwnBoost: rapid.Bool().Draw(t, "own")}
-			e.Rule = bounded(some(amount.Amount(rapid.Int64Range(1, 1000).Draw(t, "min")), 0), some(0, 0))
+			e.Rule = bounded(some(resources.Amount(rapid.Int64Range(1, 1000).Draw(t, "min")), 0), some(0, 0))
 			r.Entries = append(r.Entries, e)
 		}
 		lookup := r.Lookup()
@@ -46,13 +46,13 @@ func TestOwnBoostReplacesTheBoostOfThePod(t *testing.T) {
 }
 
 func TestCap(t *testing.T) {
-	b := amount.Bounds{Lower: some(100, 512*mi), Target: some(1100, 1024*mi), Upper: some(6300, 9216*mi)}
+	b := resources.Bounds{Lower: some(100, 512*mi), Target: some(1100, 1024*mi), Upper: some(6300, 9216*mi)}
 	got := Cap(b, bounded(some(500, 3072*mi), some(2000, 0)).OrMax(some(3000, 2048*mi)))
-	require.Equal(t, amount.Bounds{Lower: some(500, 2048*mi), Target: some(1100, 2048*mi), Upper: some(2000, 2048*mi)}, got,
+	require.Equal(t, resources.Bounds{Lower: some(500, 2048*mi), Target: some(1100, 2048*mi), Upper: some(2000, 2048*mi)}, got,
 		"the own maximum shadows the global one; the maximum beats the minimum")
 	require.Equal(t, b, Cap(b, Default()))
-	require.Equal(t, b, Cap(b, bounded(amount.Of(0, 0), amount.Of(0, 0))), "a zero bound is none")
-	require.Equal(t, amount.Bounds{}, Cap(amount.Bounds{}, bounded(some(1, 1), some(0, 0))), "nothing is added")
+	require.Equal(t, b, Cap(b, bounded(resources.Of(0, 0), resources.Of(0, 0))), "a zero bound is none")
+	require.Equal(t, resources.Bounds{}, Cap(resources.Bounds{}, bounded(some(1, 1), some(0, 0))), "nothing is added")
 }
 
 func TestRangesCombine(t *testing.T) {
@@ -61,20 +61,20 @@ func TestRangesCombine(t *testing.T) {
 	want := Range{Min: some(10, 7), Max: some(1000, 800), Default: some(400, 300)}
 	require.Equal(t, want, a.And(b))
 	require.Equal(t, want, b.And(a))
-	require.Equal(t, a, a.And(Range{Max: amount.Of(0, 0)}), "a zero maximum is none")
+	require.Equal(t, a, a.And(Range{Max: resources.Of(0, 0)}), "a zero maximum is none")
 }
 
 func TestBoost(t *testing.T) {
 	factor := func(n int64) Boost { return Boost{Type: BoostFactor, Factor: n} }
-	quantity := func(a amount.Amount) Boost { return Boost{Type: BoostQuantity, Quantity: a} }
+	quantity := func(a resources.Amount) Boost { return Boost{Type: BoostQuantity, Quantity: a} }
 	for name, c := range map[string]struct {
 		boost     Boost
 		only      bool
 		container Container
-		fitted    amount.Resources
-		most      amount.Amount
-		request   amount.Amount
-		limit     amount.Amount
+		fitted    resources.List
+		most      resources.Amount
+		request   resources.Amount
+		limit     resources.Amount
 	}{
 		"factor keeps the limit's proportion":    {factor(3), false, pair("c", 100, 150, 0, 0), some(121, 0), 0, 363, 544},
 		"from the pod's own request":             {factor(2), false, pair("c", 100, 200, 0, 0), some(0, 0), 0, 200, 400},
@@ -93,9 +93,9 @@ func TestBoost(t *testing.T) {
 		r.Boost, r.RequestsOnly = c.boost, c.only
 		got, err := r.Boosted(c.container, Fitted{Name: "c", Requests: c.fitted}, c.most)
 		require.NoError(t, err, name)
-		require.True(t, got.Requests.Has(amount.CPU), name)
-		require.Equal(t, c.request, got.Requests.Value(amount.CPU), name)
-		require.Equal(t, c.limit, got.Limits.Value(amount.CPU), name)
+		require.True(t, got.Requests.Has(resources.CPU), name)
+		require.Equal(t, c.request, got.Requests.Value(resources.CPU), name)
+		require.Equal(t, c.limit, got.Limits.Value(resources.CPU), name)
 	}
 }
 

@@ -1,12 +1,12 @@
 package portion
 
 import (
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Whole is all of the way, in millionths.
-const Whole amount.Amount = 1e6
+const Whole resources.Amount = 1e6
 
 // Of returns what a container gets that goes so many millionths of the way from what
 // it has to what it would get of kind k. The limit goes exactly as far as the request
@@ -15,7 +15,7 @@ const Whole amount.Amount = 1e6
 // Requests are rounded down, so that together the containers of a pod take no more than
 // their part. A limit that the container does not have yet comes in the proportion to
 // the request in which it would.
-func Of(k amount.Kind, millionths amount.Amount, has policy.Container, gets policy.Fitted) policy.Fitted {
+func Of(k resources.Kind, millionths resources.Amount, has policy.Container, gets policy.Fitted) policy.Fitted {
 	moved, way := millionths, Whole // how far the limit goes
 	from, to := has.Requests.Value(k), gets.Requests.Value(k)
 	if gets.Requests.Has(k) {
@@ -38,7 +38,7 @@ func Of(k amount.Kind, millionths amount.Amount, has policy.Container, gets poli
 }
 
 // between returns what is a part of the way from one amount to another, rounded down.
-func between(from, to, moved, way amount.Amount) amount.Amount {
+func between(from, to, moved, way resources.Amount) resources.Amount {
 	if to >= from {
 		by, _ := (to - from).Proportion(moved, way)
 		return from + by

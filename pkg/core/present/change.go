@@ -3,22 +3,22 @@ package present
 import (
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/portion"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Recommended tells whether the container has a recommendation.
 func (c *Container) Recommended() bool { return !c.Fitted.Bounds.Target.Empty() }
 
 // Changes tells for kind k whether the fitted values differ from others.
-func (c *Container) Changes(k amount.Kind, from policy.Container) bool {
+func (c *Container) Changes(k resources.Kind, from policy.Container) bool {
 	return differs(c.Fitted.Requests, from.Requests, k) || differs(c.Fitted.Limits, from.Limits, k)
 }
 
 // differs tells whether wanted names an amount of kind k that has lacks.
-func differs(wanted, has amount.Resources, k amount.Kind) bool {
+func differs(wanted, has resources.List, k resources.Kind) bool {
 	a, ok := wanted.Get(k)
 	if !ok {
 		return false
@@ -32,24 +32,24 @@ func differs(wanted, has amount.Resources, k amount.Kind) bool {
 
 // Changed tells whether the pod would get something else than it runs with.
 func (p *Pod) Changed() bool {
-	return p.Any(func(c *Container, k amount.Kind) bool { return c.Changes(k, c.Current) })
+	return p.Any(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Current) })
 }
 
 // Asks tells whether a resize would write something new into the spec.
 func (p *Pod) Asks() bool {
-	return p.Any(func(c *Container, k amount.Kind) bool { return c.Changes(k, c.Asked) })
+	return p.Any(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Asked) })
 }
 
 // Restarting tells whether a resize would restart a container.
 func (p *Pod) Restarting() bool {
-	return p.Any(func(c *Container, k amount.Kind) bool {
+	return p.Any(func(c *Container, k resources.Kind) bool {
 		return c.Restarts[k] && (c.Changes(k, c.Current) || c.Changes(k, c.Asked))
 	})
 }
 
 // RestartsFor tells whether giving f to the container restarts it.
 func (c *Container) RestartsFor(f policy.Fitted) bool {
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if c.Restarts[k] && (differs(f.Requests, c.Asked.Requests, k) || differs(f.Limits, c.Asked.Limits, k)) {
 			return true
 		}
@@ -63,16 +63,16 @@ func (p *Pod) Cured() bool { return !p.Ready && p.Starved() }
 
 // Starved tells whether a container that would get more memory was out of it last.
 func (p *Pod) Starved() bool {
-	return p.Any(func(c *Container, k amount.Kind) bool {
-		return k == amount.Memory && !c.OOM.Ended.IsZero() && c.Fitted.Requests.Value(k) > c.Current.Requests.Value(k)
+	return p.Any(func(c *Container, k resources.Kind) bool {
+		return k == resources.Memory && !c.OOM.Ended.IsZero() && c.Fitted.Requests.Value(k) > c.Current.Requests.Value(k)
 	})
 }
 
 // Any tells whether something holds for one of the kinds of one of the containers.
-func (p *Pod) Any(holds func(*Container, amount.Kind) bool) bool {
+func (p *Pod) Any(holds func(*Container, resources.Kind) bool) bool {
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if c.Observed && (holds(c, amount.CPU) || holds(c, amount.Memory)) {
+		if c.Observed && (holds(c, resources.CPU) || holds(c, resources.Memory)) {
 			return true
 		}
 	}
@@ -108,14 +108,14 @@ func (p *Pod) Fitted() []policy.Fitted {
 
 // Part returns a pod that changes by a part of what it should, in millionths for each
 // kind.
-func (p *Pod) Part(of [amount.Kinds]amount.Amount) *Pod {
+func (p *Pod) Part(of [resources.Kinds]resources.Amount) *Pod {
 	part := *p
 	part.Containers = slices.Clone(p.Containers)
 	for i := range part.Containers {
 		c := &part.Containers[i]
 		for k, millionths := range of {
 			if millionths < portion.Whole {
-				c.Fitted = portion.Of(amount.Kind(k), millionths, c.Asked, c.Fitted)
+				c.Fitted = portion.Of(resources.Kind(k), millionths, c.Asked, c.Fitted)
 			}
 		}
 	}
@@ -129,11 +129,11 @@ func (p *Pod) KeepingCPU() *Pod {
 	kept.Containers = slices.Clone(p.Containers)
 	for i := range kept.Containers {
 		c := &kept.Containers[i]
-		if c.Fitted.Requests.Has(amount.CPU) {
-			c.Fitted.Requests = c.Fitted.Requests.With(amount.CPU, c.Current.Requests.Value(amount.CPU))
+		if c.Fitted.Requests.Has(resources.CPU) {
+			c.Fitted.Requests = c.Fitted.Requests.With(resources.CPU, c.Current.Requests.Value(resources.CPU))
 		}
-		if c.Fitted.Limits.Has(amount.CPU) {
-			c.Fitted.Limits = c.Fitted.Limits.With(amount.CPU, c.Current.Limits.Value(amount.CPU))
+		if c.Fitted.Limits.Has(resources.CPU) {
+			c.Fitted.Limits = c.Fitted.Limits.With(resources.CPU, c.Current.Limits.Value(resources.CPU))
 		}
 	}
 	return &kept
@@ -145,7 +145,7 @@ func (p *Pod) KeepingCPU() *Pod {
 // would come back with less than it uses.
 func (p *Pod) GivesMemory() bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool {
-		asked, limited := c.Asked.Limits.Get(amount.Memory)
-		return limited && asked < c.Current.Limits.Value(amount.Memory)
+		asked, limited := c.Asked.Limits.Get(resources.Memory)
+		return limited && asked < c.Current.Limits.Value(resources.Memory)
 	})
 }

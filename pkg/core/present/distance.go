@@ -1,7 +1,7 @@
 package present
 
 import (
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Distance is how far a pod is from what it would get.
@@ -16,14 +16,14 @@ type Distance struct {
 // out, as in the reference VPA.
 func (p *Pod) Distance() Distance {
 	var a Distance
-	var sized [amount.Kinds]bool
-	var requests, targets [amount.Kinds]amount.Amount
+	var sized [resources.Kinds]bool
+	var requests, targets [resources.Kinds]resources.Amount
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		if !c.Observed || !c.Recommended() {
 			continue
 		}
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			target, ok := c.Fitted.Bounds.Target.Get(k)
 			if !ok {
 				continue
@@ -37,13 +37,13 @@ func (p *Pod) Distance() Distance {
 	}
 	for k, counts := range sized {
 		if counts {
-			a.Change += Relative(amount.Kind(k), requests[k], targets[k])
+			a.Change += Relative(resources.Kind(k), requests[k], targets[k])
 		}
 	}
 	return a
 }
 
-func outside(b amount.Bounds, k amount.Kind, request amount.Amount) bool {
+func outside(b resources.Bounds, k resources.Kind, request resources.Amount) bool {
 	lower, hasLower := b.Lower.Get(k)
 	upper, hasUpper := b.Upper.Get(k)
 	return hasLower && request < lower || hasUpper && request > upper
@@ -52,8 +52,8 @@ func outside(b amount.Bounds, k amount.Kind, request amount.Amount) bool {
 // Relative is the change from a to b in relation to a. Both are taken in
 // thousandths of their unit, and a is at least one of them, as in the reference
 // VPA: a pod without requests changes hugely.
-func Relative(k amount.Kind, a, b amount.Amount) float64 {
-	if k == amount.Memory {
+func Relative(k resources.Kind, a, b resources.Amount) float64 {
+	if k == resources.Memory {
 		a, _ = a.Proportion(1000, 1)
 		b, _ = b.Proportion(1000, 1)
 	}

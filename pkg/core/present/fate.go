@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Refused tells whether a LimitRange would refuse the pod.
@@ -33,7 +33,7 @@ func (v *VPA) Admits(p *Pod) bool {
 // request meets everything.
 func (c *Container) meets(r Requirement) bool {
 	met := false
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		request, has := c.Current.Requests.Get(k)
 		if !has {
 			return true

@@ -3,7 +3,7 @@ package present
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Restart is a resize that was to restart a container of a ready pod. The zero value
@@ -33,7 +33,7 @@ func (p *Pod) RestartPending() bool {
 	}
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			if c.Restarts[k] && (p.awaits(c.Asked.Requests, c.Current.Requests, k) || p.awaits(c.Asked.Limits, c.Current.Limits, k)) {
 				return true
 			}
@@ -44,7 +44,7 @@ func (p *Pod) RestartPending() bool {
 
 // awaits reports whether the node has still to give what was asked for. What it says
 // nothing of counts only during a resize: old nodes leave some of it out.
-func (p *Pod) awaits(asked, runs amount.Resources, k amount.Kind) bool {
+func (p *Pod) awaits(asked, runs resources.List, k resources.Kind) bool {
 	return differs(asked, runs, k) && (runs.Has(k) || p.Resize != NotResizing)
 }
 

@@ -3,8 +3,8 @@ package present
 import (
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/room"
 )
 
@@ -14,7 +14,7 @@ func (c *Container) After() policy.Container {
 	if !c.Observed {
 		return after
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if a, ok := c.Fitted.Requests.Get(k); ok {
 			after.Requests = after.Requests.With(k, a)
 		}
@@ -31,7 +31,7 @@ func (p *Pod) Need() room.Need {
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		after := c.After()
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			has := max(c.Asked.Requests.Value(k), c.Current.Requests.Value(k))
 			if by := after.Requests.Value(k) - has; by != 0 {
 				n.Wants = n.Wants.With(k, n.Wants.Value(k).Add(by))
@@ -44,7 +44,7 @@ func (p *Pod) Need() room.Need {
 	}
 	// What the ordinary containers get beside each other, the init containers have had
 	// before: it is counted once.
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if least := p.Starting.Value(k); least > 0 {
 			n.Has, n.Wants = n.Has.With(k, max(n.Has.Value(k), least)), n.Wants.With(k, max(n.Wants.Value(k), least))
 		}
@@ -65,7 +65,7 @@ const (
 func classOf(containers []policy.Container) class {
 	sized, equal := false, true
 	for _, c := range containers {
-		for k := range amount.Kind(amount.Kinds) {
+		for k := range resources.Kind(resources.Kinds) {
 			request, limit := c.Requests.Value(k), c.Limits.Value(k)
 			sized = sized || request > 0 || limit > 0
 			equal = equal && limit > 0 && (request == limit || !c.Requests.Has(k))
@@ -104,7 +104,7 @@ func (p *Pod) classes() (has, gets class) {
 // runs, also where that is a share and no whole CPUs.
 func (p *Pod) Pinned() bool {
 	if !p.Static || !slices.ContainsFunc(p.Containers, func(c Container) bool {
-		return c.After().Requests.Value(amount.CPU) != c.Current.Requests.Value(amount.CPU)
+		return c.After().Requests.Value(resources.CPU) != c.Current.Requests.Value(resources.CPU)
 	}) {
 		return false
 	}

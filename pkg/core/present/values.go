@@ -3,9 +3,9 @@ package present
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/scope"
 )
 
@@ -39,7 +39,7 @@ type VPA struct {
 // Requirement is a direction in which at least one of the named kinds must
 // change. A requirement that names no kind is never met.
 type Requirement struct {
-	Kinds  [amount.Kinds]bool
+	Kinds  [resources.Kinds]bool
 	Higher bool // the target must be above the request, else below
 }
 
@@ -74,8 +74,8 @@ type Pod struct {
 	Bound                bool               // it can run nowhere else
 	Sized                bool               // a VPA has given it its sizes, so its template may ask for less
 	Static               bool               // its node has the static CPU manager policy
-	Footprint            amount.Resources   // what it takes of its node for all that runs beside each other
-	Starting             amount.Resources   // what it takes at least, for its init containers
+	Footprint            resources.List     // what it takes of its node for all that runs beside each other
+	Starting             resources.List     // what it takes at least, for its init containers
 	Traits               scope.Traits       // which quotas count it
 	Fixed                []policy.Container // containers that are never sized, such as init containers
 	Containers           []Container
@@ -96,13 +96,13 @@ const (
 
 // Container is one ordinary container of a pod.
 type Container struct {
-	Observed bool               // the webhook saw it when the pod was created
-	Off      bool               // its policy leaves it alone
-	Current  policy.Container   // what it runs with
-	Asked    policy.Container   // what its spec asks for; differs from Current during a resize
-	Fitted   policy.Fitted      // what it would get
-	Restarts [amount.Kinds]bool // changing this kind restarts it
-	OOM      OOM                // its last termination, if it was out of memory
+	Observed bool                  // the webhook saw it when the pod was created
+	Off      bool                  // its policy leaves it alone
+	Current  policy.Container      // what it runs with
+	Asked    policy.Container      // what its spec asks for; differs from Current during a resize
+	Fitted   policy.Fitted         // what it would get
+	Restarts [resources.Kinds]bool // changing this kind restarts it
+	OOM      OOM                   // its last termination, if it was out of memory
 }
 
 // OOM is the time from start to end of a container that ran out of memory. The

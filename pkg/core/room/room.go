@@ -3,23 +3,23 @@ package room
 import (
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/portion"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/scope"
 )
 
 // Node is one node.
 type Node struct {
 	Name string
-	Size amount.Resources // what pods may have in all
-	Free amount.Resources // what the pods on it leave; may be negative
-	Open bool             // takes new pods
+	Size resources.List // what pods may have in all
+	Free resources.List // what the pods on it leave; may be negative
+	Open bool           // takes new pods
 }
 
 // Quota is what one ResourceQuota leaves to the pods that its scopes cover. Kinds
 // that it does not count are absent.
 type Quota struct {
-	Requests, Limits amount.Resources
+	Requests, Limits resources.List
 	Scopes           []scope.Rule
 }
 
@@ -60,15 +60,15 @@ func (r *Room) Clone() *Room {
 // Need is a change of one pod as far as room is concerned.
 type Need struct {
 	Namespace string
-	Traits    scope.Traits     // which quotas count it
-	Node      string           // where the pod runs
-	Bound     bool             // it can run nowhere else
-	Yields    bool             // it does not work, so that its successor may wait until it is gone
-	Sized     bool             // its template may ask for less than it has
-	Has       amount.Resources // its requests, of all containers
-	Wants     amount.Resources // its requests after the change
-	More      amount.Resources // by how much the limits grow; kinds without are absent
-	Limits    amount.Resources // of the ordinary containers after the change
+	Traits    scope.Traits   // which quotas count it
+	Node      string         // where the pod runs
+	Bound     bool           // it can run nowhere else
+	Yields    bool           // it does not work, so that its successor may wait until it is gone
+	Sized     bool           // its template may ask for less than it has
+	Has       resources.List // its requests, of all containers
+	Wants     resources.List // its requests after the change
+	More      resources.List // by how much the limits grow; kinds without are absent
+	Limits    resources.List // of the ordinary containers after the change
 }
 
 // Answer is what is in the way of a change.
@@ -101,15 +101,15 @@ func (r *Room) Resize(n Need) Answer {
 
 // Part tells how much of its growth a pod can have where it is, in millionths for
 // each kind.
-func (r *Room) Part(n Need) (part [amount.Kinds]amount.Amount) {
+func (r *Room) Part(n Need) (part [resources.Kinds]resources.Amount) {
 	requests := n.grown()
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		part[k] = portion.Whole
 		if i, known := r.at[n.Node]; known {
 			node := &r.nodes[i]
 			part[k] = min(part[k], share(k, requests, node.Free))
 			if size, counted := node.Size.Get(k); counted {
-				part[k] = min(part[k], share(k, requests, amount.Resources{}.With(k, size-n.Has.Value(k))))
+				part[k] = min(part[k], share(k, requests, resources.List{}.With(k, size-n.Has.Value(k))))
 			}
 		}
 		for _, q := range r.quotas[n.Namespace] {
@@ -123,7 +123,7 @@ func (r *Room) Part(n Need) (part [amount.Kinds]amount.Amount) {
 }
 
 // share tells how much of what grows is there; kinds that are not counted are.
-func share(k amount.Kind, more, free amount.Resources) amount.Amount {
+func share(k resources.Kind, more, free resources.List) resources.Amount {
 	left, counted := free.Get(k)
 	if !counted || more.Value(k) <= 0 || left >= more.Value(k) {
 		return portion.Whole
@@ -201,7 +201,7 @@ func (r *Room) Keep(n Need, evicted bool) {
 
 func (q *Quota) counts(n Need) bool { return scope.Covers(q.Scopes, n.Traits) }
 
-func (r *Room) quota(n Need, requests, limits amount.Resources) Answer {
+func (r *Room) quota(n Need, requests, limits resources.List) Answer {
 	for _, q := range r.quotas[n.Namespace] {
 		if !q.counts(n) {
 			continue
@@ -214,8 +214,8 @@ func (r *Room) quota(n Need, requests, limits amount.Resources) Answer {
 }
 
 // grown is by how much the requests grow; kinds that do not are absent.
-func (n Need) grown() (by amount.Resources) {
-	for k := range amount.Kind(amount.Kinds) {
+func (n Need) grown() (by resources.List) {
+	for k := range resources.Kind(resources.Kinds) {
 		if more := n.Wants.Value(k) - n.Has.Value(k); more > 0 {
 			by = by.With(k, more)
 		}
@@ -231,14 +231,14 @@ func (n Need) grown() (by amount.Resources) {
 // it makes room; but only if it has what its template asks for. Else the webhook
 // may cut it to that, and it would lose more than it should. A pod that does not work
 // has nothing to lose.
-func (n Need) successor() (requests, limits amount.Resources) {
+func (n Need) successor() (requests, limits resources.List) {
 	switch {
 	case n.Yields:
 		return n.grown(), n.More
 	case !n.Sized && !n.grows() && !grown(n.More):
 		return requests, limits
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		limits = limits.With(k, max(n.More.Value(k), n.Limits.Value(k)))
 	}
 	return n.Wants, limits
@@ -246,15 +246,15 @@ func (n Need) successor() (requests, limits amount.Resources) {
 
 func (n Need) grows() bool { return !n.grown().Empty() }
 
-func (n Need) growsWithin(free amount.Resources) bool { return moreWithin(n.grown(), free) }
+func (n Need) growsWithin(free resources.List) bool { return moreWithin(n.grown(), free) }
 
-func grown(more amount.Resources) bool {
-	return more.Value(amount.CPU) > 0 || more.Value(amount.Memory) > 0
+func grown(more resources.List) bool {
+	return more.Value(resources.CPU) > 0 || more.Value(resources.Memory) > 0
 }
 
 // moreWithin tells whether what grows is there; kinds that are not counted are.
-func moreWithin(more, free amount.Resources) bool {
-	for k := range amount.Kind(amount.Kinds) {
+func moreWithin(more, free resources.List) bool {
+	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := free.Get(k); counted && more.Value(k) > 0 && more.Value(k) > left {
 			return false
 		}
@@ -262,8 +262,8 @@ func moreWithin(more, free amount.Resources) bool {
 	return true
 }
 
-func within(wants, free amount.Resources) bool {
-	for k := range amount.Kind(amount.Kinds) {
+func within(wants, free resources.List) bool {
+	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := free.Get(k); counted && wants.Value(k) > left {
 			return false
 		}
@@ -272,8 +272,8 @@ func within(wants, free amount.Resources) bool {
 }
 
 // less takes by from the kinds that r counts.
-func less(r, by amount.Resources) amount.Resources {
-	for k := range amount.Kind(amount.Kinds) {
+func less(r, by resources.List) resources.List {
+	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := r.Get(k); counted && by.Value(k) > 0 {
 			r = r.With(k, left-by.Value(k))
 		}

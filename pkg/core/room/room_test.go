@@ -5,17 +5,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/portion"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/scope"
 )
 
-func node(name string, size, free amount.Amount) Node {
-	return Node{Name: name, Size: amount.Of(size, size), Free: amount.Of(free, free), Open: true}
+func node(name string, size, free resources.Amount) Node {
+	return Node{Name: name, Size: resources.Of(size, size), Free: resources.Of(free, free), Open: true}
 }
 
-func need(has, wants amount.Amount) Need {
-	return Need{Namespace: "shop", Node: "a", Has: amount.Of(has, has), Wants: amount.Of(wants, wants)}
+func need(has, wants resources.Amount) Need {
+	return Need{Namespace: "shop", Node: "a", Has: resources.Of(has, has), Wants: resources.Of(wants, wants)}
 }
 
 func TestResizeLooksAtTheNodeOfThePod(t *testing.T) {
@@ -28,8 +28,8 @@ func TestResizeLooksAtTheNodeOfThePod(t *testing.T) {
 	n.Node = "unknown"
 	require.Equal(t, Fits, r.Resize(n))
 	require.Equal(t, Fits, New(nil, nil).Resize(need(1, 9999)))
-	full := New([]Node{{Name: "a", Size: amount.Of(1000, 1000), Free: amount.Of(-5, 500)}}, nil)
-	require.Equal(t, Fits, full.Resize(Need{Node: "a", Has: amount.Of(300, 300), Wants: amount.Of(200, 400)}), "only memory grows")
+	full := New([]Node{{Name: "a", Size: resources.Of(1000, 1000), Free: resources.Of(-5, 500)}}, nil)
+	require.Equal(t, Fits, full.Resize(Need{Node: "a", Has: resources.Of(300, 300), Wants: resources.Of(200, 400)}), "only memory grows")
 }
 
 func TestPlaceLooksForAnyNode(t *testing.T) {
@@ -44,7 +44,7 @@ func TestPlaceLooksForAnyNode(t *testing.T) {
 	require.Equal(t, Full, r.Place(bound, true), "a daemon has no other node")
 	bound.Node = "unknown"
 	require.Equal(t, Fits, r.Place(bound, false))
-	more := New([]Node{node("a", 1000, 0)}, map[string][]Quota{"full": {{Requests: amount.Of(0, 0)}}}).Growing().Clone()
+	more := New([]Node{node("a", 1000, 0)}, map[string][]Quota{"full": {{Requests: resources.Of(0, 0)}}}).Growing().Clone()
 	require.Equal(t, Fits, more.Place(need(100, 1001), false), "a larger node may come")
 	require.Equal(t, TooLarge, more.Resize(need(100, 1001)), "but not in the place of this one")
 	require.Equal(t, Full, more.Resize(need(100, 200)))
@@ -53,31 +53,31 @@ func TestPlaceLooksForAnyNode(t *testing.T) {
 	require.Equal(t, OverQuota, more.Place(over, false))
 	bound.Node = "a"
 	require.Equal(t, Full, more.Place(bound, false), "a daemon stays where it is")
-	cordoned := New([]Node{{Name: "a", Size: amount.Of(1000, 1000), Free: amount.Of(900, 900)}}, nil)
+	cordoned := New([]Node{{Name: "a", Size: resources.Of(1000, 1000), Free: resources.Of(900, 900)}}, nil)
 	require.Equal(t, Full, cordoned.Place(need(100, 100), false), "it would not come back there")
 	require.Equal(t, Fits, New(nil, nil).Place(need(1, 9999), false))
 }
 
 func TestQuotas(t *testing.T) {
-	r := New(nil, map[string][]Quota{"shop": {{Requests: amount.Of(50, 500), Limits: amount.Resources{}.With(amount.Memory, 10)}}})
+	r := New(nil, map[string][]Quota{"shop": {{Requests: resources.Of(50, 500), Limits: resources.List{}.With(resources.Memory, 10)}}})
 	require.Equal(t, Fits, r.Resize(need(100, 150)))
 	require.Equal(t, OverQuota, r.Resize(need(100, 151)))
 	require.Equal(t, OverQuota, r.Place(need(100, 151), true))
 	limits := need(100, 100)
-	limits.More = amount.Of(999, 10)
+	limits.More = resources.Of(999, 10)
 	require.Equal(t, Fits, r.Resize(limits), "CPU limits are not counted")
-	limits.More = amount.Of(0, 11)
+	limits.More = resources.Of(0, 11)
 	require.Equal(t, OverQuota, r.Resize(limits))
 	limits.Namespace = "other"
 	require.Equal(t, Fits, r.Resize(limits))
-	over := New(nil, map[string][]Quota{"shop": {{Requests: amount.Of(-5, -5)}}})
+	over := New(nil, map[string][]Quota{"shop": {{Requests: resources.Of(-5, -5)}}})
 	require.Equal(t, Fits, over.Resize(need(100, 50)), "a quota that is exceeded does not stop what shrinks")
 }
 
 func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
 	r := New(nil, map[string][]Quota{"shop": {
-		{Requests: amount.Of(50, 50), Scopes: []scope.Rule{{Scope: scope.Terminating, Operator: scope.Exists}}},
-		{Requests: amount.Of(500, 500), Scopes: []scope.Rule{{Scope: scope.NotTerminating, Operator: scope.Exists}}},
+		{Requests: resources.Of(50, 50), Scopes: []scope.Rule{{Scope: scope.Terminating, Operator: scope.Exists}}},
+		{Requests: resources.Of(500, 500), Scopes: []scope.Rule{{Scope: scope.NotTerminating, Operator: scope.Exists}}},
 	}})
 	server, job := need(100, 200), need(100, 200)
 	job.Traits.Terminating = true
@@ -85,35 +85,35 @@ func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
 	require.Equal(t, OverQuota, r.Resize(job))
 	require.Equal(t, Fits, r.Place(server, false))
 	require.Equal(t, OverQuota, r.Place(job, false))
-	require.Equal(t, [amount.Kinds]amount.Amount{portion.Whole, portion.Whole}, r.Part(server))
-	require.Equal(t, [amount.Kinds]amount.Amount{portion.Whole / 2, portion.Whole / 2}, r.Part(job))
-	server.Wants = amount.Of(600, 600)
+	require.Equal(t, [resources.Kinds]resources.Amount{portion.Whole, portion.Whole}, r.Part(server))
+	require.Equal(t, [resources.Kinds]resources.Amount{portion.Whole / 2, portion.Whole / 2}, r.Part(job))
+	server.Wants = resources.Of(600, 600)
 	r.Keep(server, false)
 	require.Equal(t, OverQuota, r.Resize(need(100, 101)), "nothing is left of that quota")
-	job.Wants = amount.Of(150, 150)
+	job.Wants = resources.Of(150, 150)
 	require.Equal(t, Fits, r.Resize(job), "and all of the other")
 }
 
 // The new pod is there before the old one has left the quota.
 func TestAQuotaMustHoldTheSuccessorBesideThePod(t *testing.T) {
 	r := func() *Room {
-		return New(nil, map[string][]Quota{"shop": {{Requests: amount.Of(250, 1000), Limits: amount.Of(250, 1000)}}})
+		return New(nil, map[string][]Quota{"shop": {{Requests: resources.Of(250, 1000), Limits: resources.Of(250, 1000)}}})
 	}
 	n := need(100, 250)
 	require.Equal(t, Fits, r().Place(n, false))
 	n = need(100, 251)
 	require.Equal(t, OverQuota, r().Place(n, false))
 	require.Equal(t, Fits, r().Resize(n), "a resize takes only what is more")
-	n = Need{Namespace: "shop", Node: "a", Has: amount.Of(900, 100), Wants: amount.Of(800, 200)}
+	n = Need{Namespace: "shop", Node: "a", Has: resources.Of(900, 100), Wants: resources.Of(800, 200)}
 	require.Equal(t, OverQuota, r().Place(n, false), "the webhook would cut what shrinks to 250 at the same time")
-	n.Has = amount.Of(200, 100)
-	n.Wants = amount.Of(200, 200)
+	n.Has = resources.Of(200, 100)
+	n.Wants = resources.Of(200, 200)
 	require.Equal(t, Fits, r().Place(n, false))
-	n.More, n.Limits = amount.Of(1, 0), amount.Of(251, 0)
+	n.More, n.Limits = resources.Of(1, 0), resources.Of(251, 0)
 	require.Equal(t, OverQuota, r().Place(n, false), "limits")
-	n.More, n.Limits = amount.Of(0, 1), amount.Of(251, 100)
+	n.More, n.Limits = resources.Of(0, 1), resources.Of(251, 100)
 	require.Equal(t, OverQuota, r().Place(n, false), "limits that stay")
-	n = Need{Namespace: "shop", Node: "a", Has: amount.Of(900, 100), Wants: amount.Of(800, 100), Limits: amount.Of(800, 100)}
+	n = Need{Namespace: "shop", Node: "a", Has: resources.Of(900, 100), Wants: resources.Of(800, 100), Limits: resources.Of(800, 100)}
 	require.Equal(t, Fits, r().Place(n, false), "what only shrinks comes in when the pod is gone")
 	n.Sized = true
 	require.Equal(t, OverQuota, r().Place(n, false), "the webhook may cut it to its template")
@@ -122,12 +122,12 @@ func TestAQuotaMustHoldTheSuccessorBesideThePod(t *testing.T) {
 	n = need(100, 200)
 	kept := r()
 	kept.Keep(n, true)
-	n.Wants = amount.Of(110, 110)
+	n.Wants = resources.Of(110, 110)
 	require.Equal(t, OverQuota, kept.Place(n, false), "50 are left")
 }
 
 func TestRoomIsPromisedOnce(t *testing.T) {
-	r := New([]Node{node("a", 1000, 100), node("b", 1000, 300)}, map[string][]Quota{"shop": {{Requests: amount.Of(600, 600)}}})
+	r := New([]Node{node("a", 1000, 100), node("b", 1000, 300)}, map[string][]Quota{"shop": {{Requests: resources.Of(600, 600)}}})
 	before := r.Clone()
 	r.Keep(need(100, 200), false)
 	require.Equal(t, Full, r.Resize(need(100, 101)))

@@ -3,8 +3,8 @@ package startup
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Pod is a pod with boosted containers.
@@ -26,7 +26,7 @@ type Container struct {
 // a VPA: every boost is over as soon as the pod is ready.
 type Advice struct {
 	Sizes          bool // the update mode lets new pods be sized
-	Recommendation map[string]amount.Bounds
+	Recommendation map[string]resources.Bounds
 	Rules          policy.Rules
 	Ranges         policy.Ranges
 }
@@ -98,7 +98,7 @@ func fit(p Pod, a Advice) []policy.Fitted {
 func (c Container) unboosted() policy.Container {
 	u := c.Original
 	u.Name = c.Current.Name
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if !u.Requests.Has(k) && !u.Limits.Has(k) {
 			if a, ok := c.Current.Requests.Get(k); ok {
 				u.Requests = u.Requests.With(k, a)
@@ -123,24 +123,24 @@ func (c Container) withoutBoost(f policy.Fitted) policy.Fitted {
 	if f.Requests.Empty() {
 		f.Requests, f.Limits = requests, limits
 	}
-	if f.Requests.Has(amount.CPU) {
+	if f.Requests.Has(resources.CPU) {
 		return f
 	}
-	if a, ok := requests.Get(amount.CPU); ok {
-		f.Requests = f.Requests.With(amount.CPU, a)
-	} else if c.Current.Requests.Has(amount.CPU) {
-		f.Requests = f.Requests.With(amount.CPU, least)
+	if a, ok := requests.Get(resources.CPU); ok {
+		f.Requests = f.Requests.With(resources.CPU, a)
+	} else if c.Current.Requests.Has(resources.CPU) {
+		f.Requests = f.Requests.With(resources.CPU, least)
 	}
-	if a, ok := limits.Get(amount.CPU); ok {
-		f.Limits = f.Limits.With(amount.CPU, a)
+	if a, ok := limits.Get(resources.CPU); ok {
+		f.Limits = f.Limits.With(resources.CPU, a)
 	}
 	return f
 }
 
 // atMost cuts amounts to those of most, where it has them: what a pod says of
 // itself must not make it larger.
-func atMost(r, most amount.Resources) amount.Resources {
-	for k := range amount.Kind(amount.Kinds) {
+func atMost(r, most resources.List) resources.List {
+	for k := range resources.Kind(resources.Kinds) {
 		a, ok := r.Get(k)
 		if b, bounded := most.Get(k); ok && bounded {
 			r = r.With(k, min(a, b))

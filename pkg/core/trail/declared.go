@@ -3,7 +3,7 @@ package trail
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/ring"
 )
 
@@ -13,7 +13,7 @@ func (t *Trail) Undeclared() bool { return t.first == 0 && t.new() && !t.Peaks.E
 
 // Declare takes the memory request of a container, in bytes, and tells whether it matters.
 // The first counts: later ones may be recommendations.
-func (t *Trail) Declare(request amount.Amount) bool {
+func (t *Trail) Declare(request resources.Amount) bool {
 	if request <= 0 || t.first != 0 || !t.new() {
 		return false
 	}

@@ -3,7 +3,7 @@ package trail
 import (
 	"math"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Headroom is how large the memory limit of a container is for its request, in
@@ -21,7 +21,7 @@ const equal Headroom = 100
 
 // HeadroomOf returns that of a request and a limit in bytes, 0 = none. A limit without
 // request is the request, too.
-func HeadroomOf(request, limit amount.Amount) Headroom {
+func HeadroomOf(request, limit resources.Amount) Headroom {
 	switch {
 	case limit <= 0:
 		return Free

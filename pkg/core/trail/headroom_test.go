@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 func TestHeadroomOf(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
-		request, limit amount.Amount
+		request, limit resources.Amount
 		want           Headroom
 		ratio          float64 // 0 = none
 	}{

@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/load"
 	"loadline.dev/loadline/pkg/core/trail/peak"
 	"loadline.dev/loadline/pkg/core/trail/ring"
@@ -57,7 +57,7 @@ func (t *Trail) Image() []byte {
 	if t.first != 0 {
 		part(partDeclared, func(w *ring.Writer) { w.Int(int64(t.first)) })
 	}
-	for k := range int64(amount.Kinds) {
+	for k := range int64(resources.Kinds) {
 		if l := t.Load[k]; l != nil {
 			part(partLoad+k, l.Write)
 		}
@@ -99,8 +99,8 @@ func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Trail, er
 	if ahead > 0 && time.Unix(0, t.Now).Sub(now) > ahead {
 		return nil, ErrFuture
 	}
-	t.forget(amount.Memory, t.Peaks != nil && !had[partPeaks])
-	for k := range amount.Kind(amount.Kinds) {
+	t.forget(resources.Memory, t.Peaks != nil && !had[partPeaks])
+	for k := range resources.Kind(resources.Kinds) {
 		of := int64(k)
 		t.forget(k, t.Load[k] != nil && !had[partLoad+of] || t.Models[k] != nil && !had[partModels+of] || t.Points[k] != nil && !had[partPoints+of] || t.Hours[k] != nil && !had[partHours+of] || t.Weighted[k] != nil && !had[partWeighted+of])
 	}
@@ -108,7 +108,7 @@ func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Trail, er
 }
 
 // forget notes that a part of a kind begins anew.
-func (t *Trail) forget(k amount.Kind, anew bool) {
+func (t *Trail) forget(k resources.Kind, anew bool) {
 	if anew {
 		t.begun[k] = 0
 	}
@@ -116,7 +116,7 @@ func (t *Trail) forget(k amount.Kind, anew bool) {
 
 // read fills a part, and tells whether it is needed and what it was.
 func (t *Trail) read(tag int64, r *ring.Reader) bool {
-	kind := tag % amount.Kinds
+	kind := tag % resources.Kinds
 	switch tag {
 	case partFrame:
 		t.Now = r.Within(0, math.MaxInt64)

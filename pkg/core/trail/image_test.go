@@ -9,32 +9,32 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/load"
 	"loadline.dev/loadline/pkg/core/trail/ring"
 	"loadline.dev/loadline/pkg/core/trail/week"
 )
 
 func calm() *load.Shape {
-	return load.NewShape(amount.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false)
+	return load.NewShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false)
 }
 
 // ofCPU is a need of CPU only.
-func ofCPU(s *load.Shape) [amount.Kinds]*load.Shape { return [amount.Kinds]*load.Shape{s} }
+func ofCPU(s *load.Shape) [resources.Kinds]*load.Shape { return [resources.Kinds]*load.Shape{s} }
 
 // everything is all that a trail can know.
 func everything() Needs {
 	return Needs{
 		Peaks: true, Points: true, Mean: true, Hours: true, Pressure: true, Kills: true, Headroom: true, Declared: time.Hour,
-		Load: [amount.Kinds]*load.Shape{
-			load.NewShape(amount.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true),
-			load.NewShape(amount.Memory, [2]time.Duration{48 * time.Hour, time.Hour}, [2]float64{0.98, load.Average}, true, true),
+		Load: [resources.Kinds]*load.Shape{
+			load.NewShape(resources.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true),
+			load.NewShape(resources.Memory, [2]time.Duration{48 * time.Hour, time.Hour}, [2]float64{0.98, load.Average}, true, true),
 		},
-		Models: [amount.Kinds]*load.ModelShape{
-			load.NewModelShape(amount.CPU, [2]float64{0.001, 0.005}, []float64{0, 0.1, 0.25}, load.Costs{Overrun: 20, Change: 0.02, Switch: 0.05, Learning: 0.01}),
-			load.NewModelShape(amount.Memory, [2]float64{0.0003, 0.001}, []float64{0.1}, load.Costs{Overrun: 1000, Change: 0.02, Switch: 0.05, Learning: 0.001}),
+		Models: [resources.Kinds]*load.ModelShape{
+			load.NewModelShape(resources.CPU, [2]float64{0.001, 0.005}, []float64{0, 0.1, 0.25}, load.Costs{Overrun: 20, Change: 0.02, Switch: 0.05, Learning: 0.01}),
+			load.NewModelShape(resources.Memory, [2]float64{0.0003, 0.001}, []float64{0.1}, load.Costs{Overrun: 1000, Change: 0.02, Switch: 0.05, Learning: 0.001}),
 		},
-		Weighted: week.NewWeightedShape([amount.Kinds]float64{0.1, 100 << 20}, [amount.Kinds]float64{100, 104857600000}, 0.00001, [amount.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour}),
+		Weighted: week.NewWeightedShape([resources.Kinds]float64{0.1, 100 << 20}, [resources.Kinds]float64{100, 104857600000}, 0.00001, [resources.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour}),
 	}
 }
 
@@ -42,19 +42,19 @@ func everything() Needs {
 func random(t *rapid.T, tr *Trail, from time.Time) {
 	now := from
 	tr.Limited(Headroom(rapid.Uint16().Draw(t, "headroom")))
-	tr.Declare(amount.Amount(rapid.IntRange(0, 1<<40).Draw(t, "declared")))
+	tr.Declare(resources.Amount(rapid.IntRange(0, 1<<40).Draw(t, "declared")))
 	for range rapid.IntRange(0, 150).Draw(t, "samples") {
 		now = now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 20 * time.Minute, 7 * time.Hour}).Draw(t, "step"))
-		cpu := amount.Amount(rapid.IntRange(0, 60000).Draw(t, "cpu"))
+		cpu := resources.Amount(rapid.IntRange(0, 60000).Draw(t, "cpu"))
 		pod := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "pod")
-		tr.ObservePod(pod, now, amount.CPU, cpu, amount.Amount(rapid.SampledFrom([]int{0, 1000}).Draw(t, "limit")))
+		tr.ObservePod(pod, now, resources.CPU, cpu, resources.Amount(rapid.SampledFrom([]int{0, 1000}).Draw(t, "limit")))
 		if rapid.IntRange(0, 5).Draw(t, "pressed") == 0 {
 			tr.Waited(now, cpu, rapid.Float64Range(0, 1).Draw(t, "share"))
 		}
-		tr.ObservePod(pod, now, amount.Memory, amount.Amount(rapid.IntRange(1, 1<<34).Draw(t, "memory")), 0)
+		tr.ObservePod(pod, now, resources.Memory, resources.Amount(rapid.IntRange(1, 1<<34).Draw(t, "memory")), 0)
 		if rapid.IntRange(0, 50).Draw(t, "kill") == 0 {
 			tr.Killed(now, 1<<30, 1<<31)
-			tr.Recommended(amount.Memory, cpu)
+			tr.Recommended(resources.Memory, cpu)
 		}
 	}
 }
@@ -69,8 +69,8 @@ func TestImageIsTheWholeTrail(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, tr.Image(), again.Image())
 		for range 10 {
-			for k := range amount.Kind(amount.Kinds) {
-				use, now := amount.Amount(rapid.IntRange(1, 1<<30).Draw(t, "use")), time.Unix(0, tr.Now).Add(13*time.Minute)
+			for k := range resources.Kind(resources.Kinds) {
+				use, now := resources.Amount(rapid.IntRange(1, 1<<30).Draw(t, "use")), time.Unix(0, tr.Now).Add(13*time.Minute)
 				tr.Observe(now, k, use, 0)
 				again.Observe(now, k, use, 0)
 			}
@@ -85,12 +85,12 @@ func TestImageIsTheWholeTrail(t *testing.T) {
 func TestAnImageThatIsCutShortIsRefusedOrHasWholeParts(t *testing.T) {
 	tr := New(everything())
 	for i := range 500 {
-		tr.Observe(start.Add(time.Duration(i)*time.Hour), amount.Kind(i%2), amount.Amount(i*i*1000), 0)
+		tr.Observe(start.Add(time.Duration(i)*time.Hour), resources.Kind(i%2), resources.Amount(i*i*1000), 0)
 	}
 	image := tr.Image()
 	for n := range len(image) {
 		if got, err := Read(everything(), image[:n], start, 0); err == nil {
-			covered, _ := got.Covers(amount.Memory)
+			covered, _ := got.Covers(resources.Memory)
 			require.True(t, n == 0 || covered >= 0)
 		}
 	}
@@ -101,7 +101,7 @@ func TestAnImageThatIsCutShortIsRefusedOrHasWholeParts(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	tr := New(everything())
 	for i := range 50 {
-		tr.Observe(start.Add(time.Duration(i)*time.Hour), amount.Kind(i%2), amount.Amount(i*i*1000), 0)
+		tr.Observe(start.Add(time.Duration(i)*time.Hour), resources.Kind(i%2), resources.Amount(i*i*1000), 0)
 	}
 	f.Add(tr.Image())
 	f.Add([]byte{})
@@ -110,8 +110,8 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		got.Observe(start, amount.CPU, 5, 0)
-		got.Observe(start, amount.Memory, 5, 0)
+		got.Observe(start, resources.CPU, 5, 0)
+		got.Observe(start, resources.Memory, 5, 0)
 		_ = got.Load[0].Level(0)
 		_ = got.Points[0].Habits()
 		_ = got.Weighted[1].Quantile(0.5)
@@ -132,9 +132,9 @@ func TestMergeIsAsIfItHadBeenOneTrail(t *testing.T) {
 			if i >= 100 {
 				half = late
 			}
-			for k := range amount.Kind(amount.Kinds) {
-				use := amount.Amount(rapid.IntRange(100, 4000).Draw(t, "use"))
-				pressed := k == amount.CPU && rapid.IntRange(0, 90).Draw(t, "pressed") == 0
+			for k := range resources.Kind(resources.Kinds) {
+				use := resources.Amount(rapid.IntRange(100, 4000).Draw(t, "use"))
+				pressed := k == resources.CPU && rapid.IntRange(0, 90).Draw(t, "pressed") == 0
 				for _, tr := range []*Trail{whole, half} {
 					tr.Observe(now, k, use, 0)
 					if pressed {
@@ -151,8 +151,8 @@ func TestMergeIsAsIfItHadBeenOneTrail(t *testing.T) {
 		require.Equal(t, whole.Pressed, late.Pressed)
 		require.InEpsilon(t, whole.Weighted[0].Quantile(0.9), late.Weighted[0].Quantile(0.9), 1e-9)
 		require.Equal(t, *whole.Points[1].Habits(), *late.Points[1].Habits())
-		a, _ := whole.Covers(amount.CPU)
-		b, _ := late.Covers(amount.CPU)
+		a, _ := whole.Covers(resources.CPU)
+		b, _ := late.Covers(resources.CPU)
 		require.Equal(t, a, b)
 	})
 }
@@ -160,19 +160,19 @@ func TestMergeIsAsIfItHadBeenOneTrail(t *testing.T) {
 func TestAdaptKeepsWhatBothNeed(t *testing.T) {
 	tr := New(Needs{Peaks: true, Load: ofCPU(calm())})
 	for i := range 100 {
-		tr.Observe(start.Add(time.Duration(i)*time.Minute), amount.CPU, 1000, 0)
-		tr.Observe(start.Add(time.Duration(i)*time.Minute), amount.Memory, 1000, 0)
+		tr.Observe(start.Add(time.Duration(i)*time.Minute), resources.CPU, 1000, 0)
+		tr.Observe(start.Add(time.Duration(i)*time.Minute), resources.Memory, 1000, 0)
 	}
 	level := tr.Load[0].Level(0)
 	tr.Adapt(Needs{Peaks: true, Load: ofCPU(calm())})
 	require.Equal(t, level, tr.Load[0].Level(0), "the same, in another place")
-	_, known := tr.Covers(amount.CPU)
+	_, known := tr.Covers(resources.CPU)
 	require.True(t, known)
-	tr.Adapt(Needs{Peaks: true, Load: ofCPU(load.NewShape(amount.CPU, [2]time.Duration{time.Hour, 12 * time.Hour}, [2]float64{0.5, 0.5}, false, true))})
+	tr.Adapt(Needs{Peaks: true, Load: ofCPU(load.NewShape(resources.CPU, [2]time.Duration{time.Hour, 12 * time.Hour}, [2]float64{0.5, 0.5}, false, true))})
 	require.Zero(t, tr.Load[0].Level(0), "it forgets at another speed")
-	_, known = tr.Covers(amount.CPU)
+	_, known = tr.Covers(resources.CPU)
 	require.False(t, known)
-	covered, known := tr.Covers(amount.Memory)
+	covered, known := tr.Covers(resources.Memory)
 	require.True(t, known)
 	require.Equal(t, 99*time.Minute, covered)
 	tr.Adapt(Needs{})
@@ -189,8 +189,8 @@ func TestSizeOfATrail(t *testing.T) {
 		tr.Declare(1 << 40)
 		for i := range 40000 {
 			now := start.Add(time.Duration(i) * time.Minute)
-			tr.Observe(now, amount.CPU, amount.Amount(math.Exp(float64(i*7919%10007)/10007*math.Log(float64(most)))), 0)
-			tr.Observe(now, amount.Memory, amount.Amount(i*104729%1000003)<<14, 0)
+			tr.Observe(now, resources.CPU, resources.Amount(math.Exp(float64(i*7919%10007)/10007*math.Log(float64(most)))), 0)
+			tr.Observe(now, resources.Memory, resources.Amount(i*104729%1000003)<<14, 0)
 		}
 		size := unsafe.Sizeof(*tr) + unsafe.Sizeof(*tr.Peaks) + unsafe.Sizeof(*tr.Load[0]) + weights
 		require.LessOrEqual(t, size, uintptr(1024), name)

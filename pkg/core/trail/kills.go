@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/ring"
 )
 
@@ -17,9 +17,9 @@ type Kills [keptKills]kill
 
 // kill is what is known of one.
 type kill struct {
-	at      int64         // 0 = there is none
-	request amount.Amount // of the container
-	reached amount.Amount // memory: the limit that it hit or, without one, its use
+	at      int64            // 0 = there is none
+	request resources.Amount // of the container
+	reached resources.Amount // memory: the limit that it hit or, without one, its use
 }
 
 // within reports whether another kill is as new and tells of as much.
@@ -50,8 +50,8 @@ func (k *Kills) add(fresh kill) {
 
 // Largest returns the largest request at a kill that is not older than an age, or
 // false if there was none.
-func (k *Kills) Largest(now int64, age time.Duration) (amount.Amount, bool) {
-	largest, found := amount.Amount(0), false
+func (k *Kills) Largest(now int64, age time.Duration) (resources.Amount, bool) {
+	largest, found := resources.Amount(0), false
 	for _, one := range k {
 		if one.at != 0 && now-one.at <= int64(age) {
 			largest, found = max(largest, one.request), true
@@ -62,8 +62,8 @@ func (k *Kills) Largest(now int64, age time.Duration) (amount.Amount, bool) {
 
 // Reached returns the most memory that a kill which is not older than an age tells of: the
 // limit that was hit, else the use; 0 if there was none.
-func (k *Kills) Reached(now int64, age time.Duration) amount.Amount {
-	most := amount.Amount(0)
+func (k *Kills) Reached(now int64, age time.Duration) resources.Amount {
+	most := resources.Amount(0)
 	for _, one := range k {
 		if one.at != 0 && now-one.at <= int64(age) {
 			most = max(most, one.reached)
@@ -93,13 +93,13 @@ func (k *Kills) write(w *ring.Writer) {
 func (k *Kills) read(r *ring.Reader) {
 	for i := range k {
 		k[i].at = r.Within(0, math.MaxInt64)
-		k[i].request = amount.Amount(r.Within(0, math.MaxInt64))
+		k[i].request = resources.Amount(r.Within(0, math.MaxInt64))
 		k[i].reached = k[i].request
 	}
 	if r.Empty() { // it was written when requests were all that was known
 		return
 	}
 	for i := range k {
-		k[i].reached = amount.Amount(r.Within(0, math.MaxInt64))
+		k[i].reached = resources.Amount(r.Within(0, math.MaxInt64))
 	}
 }

@@ -3,15 +3,15 @@ package trail
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/week"
 )
 
 // Waited takes the share of the time, 0 to 1, in which CPU work waited while a use
 // was measured, right after that use was observed: Pressed has it as the use that
 // there would have been. A recipe that does not want to know is not told.
-func (t *Trail) Waited(at time.Time, use amount.Amount, share float64) {
-	if !t.waits || t.Hours[amount.CPU] == nil {
+func (t *Trail) Waited(at time.Time, use resources.Amount, share float64) {
+	if !t.waits || t.Hours[resources.CPU] == nil {
 		return
 	}
 	if t.Pressed == nil {
@@ -23,20 +23,20 @@ func (t *Trail) Waited(at time.Time, use amount.Amount, share float64) {
 // unpressed returns what Pressed is where nobody knows how long work waited: the use
 // as it was.
 func unpressed(t *Trail) *week.Hours {
-	same := *t.Hours[amount.CPU]
+	same := *t.Hours[resources.CPU]
 	return &same
 }
 
 // mergePressed adds what another trail knows, which may be nothing of pressure.
 func (t *Trail) mergePressed(o *Trail) {
-	if !t.waits || t.Pressed == nil && o.Pressed == nil || t.Hours[amount.CPU] == nil || o.Hours[amount.CPU] == nil {
+	if !t.waits || t.Pressed == nil && o.Pressed == nil || t.Hours[resources.CPU] == nil || o.Hours[resources.CPU] == nil {
 		return
 	}
 	if t.Pressed == nil {
 		t.Pressed = unpressed(t) // Hours of both may be merged by now: that is less than pressed ones
 	}
 	if o.Pressed == nil {
-		t.Pressed.Merge(o.Hours[amount.CPU])
+		t.Pressed.Merge(o.Hours[resources.CPU])
 		return
 	}
 	t.Pressed.Merge(o.Pressed)

@@ -3,12 +3,12 @@ package trail
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Recommended takes the target of a kind that is recommended now. A recipe without points
 // is not told.
-func (t *Trail) Recommended(k amount.Kind, target amount.Amount) {
+func (t *Trail) Recommended(k resources.Kind, target resources.Amount) {
 	if p := t.Points[k]; p != nil {
 		p.Recommended(t.Now, target)
 	}
@@ -16,7 +16,7 @@ func (t *Trail) Recommended(k amount.Kind, target amount.Amount) {
 
 // Target returns the target of a kind that was recommended last, and for how long it has
 // been this; false if there is none, or the recipe is not told.
-func (t *Trail) Target(k amount.Kind) (target amount.Amount, since time.Duration, known bool) {
+func (t *Trail) Target(k resources.Kind) (target resources.Amount, since time.Duration, known bool) {
 	p := t.Points[k]
 	if p == nil {
 		return 0, 0, false

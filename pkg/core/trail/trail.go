@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/load"
 	"loadline.dev/loadline/pkg/core/trail/peak"
 	"loadline.dev/loadline/pkg/core/trail/week"
@@ -12,14 +12,14 @@ import (
 
 // Needs says what a recipe wants to know.
 type Needs struct {
-	Peaks    bool                      // of memory
-	Load     [amount.Kinds]*load.Shape // nil = none
-	Points   bool                      // of both kinds
-	Mean     bool                      // points are means of the pods; else of the pod that uses most
-	Hours    bool                      // of both kinds
-	Pressure bool                      // also hours of CPU use and the time that work waited, where that is known
+	Peaks    bool                         // of memory
+	Load     [resources.Kinds]*load.Shape // nil = none
+	Points   bool                         // of both kinds
+	Mean     bool                         // points are means of the pods; else of the pod that uses most
+	Hours    bool                         // of both kinds
+	Pressure bool                         // also hours of CPU use and the time that work waited, where that is known
 	Weighted *week.WeightedShape
-	Models   [amount.Kinds]*load.ModelShape // nil = none
+	Models   [resources.Kinds]*load.ModelShape // nil = none
 	Kills    bool
 	Headroom bool          // of memory
 	Declared time.Duration // for how long a new container keeps its memory request, in whole minutes; 0 = not at all. With Peaks only
@@ -31,20 +31,20 @@ func (n Needs) Any() bool { return n != Needs{} }
 // Trail is what was needed, filled. What was not is nil.
 type Trail struct {
 	Peaks    *peak.Days
-	Load     [amount.Kinds]*load.Load
-	Points   [amount.Kinds]*week.Points
-	Hours    [amount.Kinds]*week.Hours
-	Weighted [amount.Kinds]*week.Weighted
-	Models   [amount.Kinds]*load.Models
+	Load     [resources.Kinds]*load.Load
+	Points   [resources.Kinds]*week.Points
+	Hours    [resources.Kinds]*week.Hours
+	Weighted [resources.Kinds]*week.Weighted
+	Models   [resources.Kinds]*load.Models
 	Kills    *Kills
-	Pressed  *week.Hours         // of CPU use and the time that work waited; nil = that was never known
-	Headroom Headroom            // of memory, as last seen
-	waits    bool                // Pressed is wanted
-	limited  bool                // Headroom is wanted
-	first    uint16              // memory request when the container was new, coded; 0 = not known
-	early    uint16              // minutes for which it matters
-	Now      int64               // nanoseconds since 1970: when it is read, or was written last
-	begun    [amount.Kinds]int64 // first use that all parts know; 0 = none
+	Pressed  *week.Hours            // of CPU use and the time that work waited; nil = that was never known
+	Headroom Headroom               // of memory, as last seen
+	waits    bool                   // Pressed is wanted
+	limited  bool                   // Headroom is wanted
+	first    uint16                 // memory request when the container was new, coded; 0 = not known
+	early    uint16                 // minutes for which it matters
+	Now      int64                  // nanoseconds since 1970: when it is read, or was written last
+	begun    [resources.Kinds]int64 // first use that all parts know; 0 = none
 }
 
 // New returns an empty trail.
@@ -57,9 +57,9 @@ func New(n Needs) *Trail {
 // Adapt makes a trail what another recipe needs. What both want to know it keeps;
 // what only the new one does begins anew, and what is not needed is dropped.
 func (t *Trail) Adapt(n Needs) {
-	var fresh [amount.Kinds]bool
-	keep(&t.Peaks, n.Peaks, func() *peak.Days { return &peak.Days{} }, &fresh[amount.Memory])
-	for k := range amount.Kind(amount.Kinds) {
+	var fresh [resources.Kinds]bool
+	keep(&t.Peaks, n.Peaks, func() *peak.Days { return &peak.Days{} }, &fresh[resources.Memory])
+	for k := range resources.Kind(resources.Kinds) {
 		if t.Load[k] != nil && n.Load[k] != nil && !t.Load[k].Adapt(n.Load[k]) {
 			t.Load[k] = nil
 		}
@@ -105,7 +105,7 @@ func keep[P any](part **P, needed bool, begin func() *P, fresh *bool) {
 
 // Covers returns the time from the first to the last use of a kind, and false if
 // there is none: since then all is known that was needed.
-func (t *Trail) Covers(k amount.Kind) (time.Duration, bool) {
+func (t *Trail) Covers(k resources.Kind) (time.Duration, bool) {
 	return time.Duration(max(t.Now-t.begun[k], 0)), t.begun[k] != 0
 }
 
@@ -115,20 +115,20 @@ func (t *Trail) Covers(k amount.Kind) (time.Duration, bool) {
 const clipped, censored = 0.98, 2
 
 // Observe is ObservePod for a workload of one pod.
-func (t *Trail) Observe(at time.Time, k amount.Kind, use, limit amount.Amount) {
+func (t *Trail) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
 	t.ObservePod("", at, k, use, limit)
 }
 
 // ObservePod takes the use of a kind at an instant, in millicores or bytes, of the pod
 // with a name; limit is what it could have at most, 0 = no limit.
-func (t *Trail) ObservePod(pod string, at time.Time, k amount.Kind, use, limit amount.Amount) {
+func (t *Trail) ObservePod(pod string, at time.Time, k resources.Kind, use, limit resources.Amount) {
 	instant, value := at.UnixNano(), float64(use)
 	t.begin(k, instant)
-	if k == amount.Memory && t.Peaks != nil {
+	if k == resources.Memory && t.Peaks != nil {
 		t.Peaks.Observe(instant, value)
 	}
 	weighed := value
-	if k == amount.CPU && limit > 0 && value >= clipped*float64(limit) {
+	if k == resources.CPU && limit > 0 && value >= clipped*float64(limit) {
 		weighed = censored * float64(limit)
 	}
 	if l := t.Load[k]; l != nil {
@@ -143,7 +143,7 @@ func (t *Trail) ObservePod(pod string, at time.Time, k amount.Kind, use, limit a
 	if h := t.Hours[k]; h != nil {
 		h.Observe(instant, value)
 	}
-	if k == amount.CPU && t.Pressed != nil {
+	if k == resources.CPU && t.Pressed != nil {
 		t.Pressed.Observe(instant, value) // Waited raises it
 	}
 	if w := t.Weighted[k]; w != nil {
@@ -151,7 +151,7 @@ func (t *Trail) ObservePod(pod string, at time.Time, k amount.Kind, use, limit a
 	}
 }
 
-func (t *Trail) begin(k amount.Kind, instant int64) {
+func (t *Trail) begin(k resources.Kind, instant int64) {
 	t.Now = max(t.Now, instant)
 	if t.begun[k] == 0 {
 		t.begun[k] = max(instant, 1)
@@ -160,18 +160,18 @@ func (t *Trail) begin(k amount.Kind, instant int64) {
 
 // Killed takes a kill for want of memory: what was requested, or used where the kubelet
 // evicted the pod, and the limit that was hit, 0 = none.
-func (t *Trail) Killed(at time.Time, request, limit amount.Amount) {
+func (t *Trail) Killed(at time.Time, request, limit resources.Amount) {
 	instant := at.UnixNano()
-	t.begin(amount.Memory, instant)
+	t.begin(resources.Memory, instant)
 	had := float64(max(request, limit))
 	need := peak.Needed(had, 1)
 	if t.Peaks != nil {
 		need = t.Peaks.Kill(instant, had)
 	}
-	if l := t.Load[amount.Memory]; l != nil {
+	if l := t.Load[resources.Memory]; l != nil {
 		l.Observe(instant, need)
 	}
-	if m := t.Models[amount.Memory]; m != nil {
+	if m := t.Models[resources.Memory]; m != nil {
 		m.Observe(instant, need)
 	}
 	if t.Kills != nil {
@@ -181,13 +181,13 @@ func (t *Trail) Killed(at time.Time, request, limit amount.Amount) {
 
 // reached returns the memory at which a container was killed: its limit or, without one,
 // the most that was seen of it lately, but no less than the report says.
-func (t *Trail) reached(reported, limit amount.Amount) amount.Amount {
-	switch hours := t.Hours[amount.Memory]; {
+func (t *Trail) reached(reported, limit resources.Amount) resources.Amount {
+	switch hours := t.Hours[resources.Memory]; {
 	case limit > 0:
 		return limit
 	case hours != nil:
 		const lately, highest = 30, 1 // minutes, and the quantile of them
-		return max(reported, amount.FromFloat(hours.Recent(lately, highest)))
+		return max(reported, resources.FromFloat(hours.Recent(lately, highest)))
 	}
 	return reported
 }
@@ -196,7 +196,7 @@ func (t *Trail) reached(reported, limit amount.Amount) amount.Amount {
 // know the same moment the higher use counts, or both do.
 func (t *Trail) Merge(o *Trail) {
 	t.Now = max(t.Now, o.Now)
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if t.begun[k] == 0 || o.begun[k] != 0 && o.begun[k] < t.begun[k] {
 			t.begun[k] = o.begun[k]
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 var start = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -17,7 +17,7 @@ func at(d time.Duration) int64 { return start.Add(d).UnixNano() }
 // it is taken to need and a margin of a tenth, and what it has at the end.
 func lives(tr *Trail, has, needs float64, apart time.Duration) (kills int, last float64) {
 	for at := start; has < needs; at = at.Add(apart) {
-		tr.Killed(at, amount.Amount(has), 0)
+		tr.Killed(at, resources.Amount(has), 0)
 		kills++
 		has = max(has, 1.1*tr.Peaks.Running())
 	}
@@ -57,14 +57,14 @@ func TestKillsKeepTheLatest(t *testing.T) {
 	_, found := k.Largest(at(0), time.Hour)
 	require.False(t, found)
 	for i := range 6 {
-		k.add(kill{at: at(time.Duration(i) * time.Hour), request: amount.Amount(600 - i*100), reached: amount.Amount(i)})
+		k.add(kill{at: at(time.Duration(i) * time.Hour), request: resources.Amount(600 - i*100), reached: resources.Amount(i)})
 	}
 	largest, found := k.Largest(at(5*time.Hour), 24*time.Hour)
 	require.True(t, found)
-	require.Equal(t, amount.Amount(400), largest, "of the last four")
-	require.Equal(t, amount.Amount(5), k.Reached(at(5*time.Hour), 24*time.Hour))
+	require.Equal(t, resources.Amount(400), largest, "of the last four")
+	require.Equal(t, resources.Amount(5), k.Reached(at(5*time.Hour), 24*time.Hour))
 	largest, _ = k.Largest(at(5*time.Hour), time.Hour)
-	require.Equal(t, amount.Amount(200), largest)
+	require.Equal(t, resources.Amount(200), largest)
 	_, found = k.Largest(at(7*time.Hour), time.Hour)
 	require.False(t, found)
 }
@@ -73,12 +73,12 @@ func TestManySmallKillsDoNotHideALargeOne(t *testing.T) {
 	var k Kills
 	k.add(kill{at(0), 800, 900})
 	for i := range 20 {
-		k.add(kill{at(time.Duration(i+1) * time.Hour), 100, amount.Amount(100 + i%2)})
+		k.add(kill{at(time.Duration(i+1) * time.Hour), 100, resources.Amount(100 + i%2)})
 	}
 	largest, _ := k.Largest(at(20*time.Hour), 24*time.Hour)
-	require.Equal(t, amount.Amount(800), largest)
-	require.Equal(t, amount.Amount(900), k.Reached(at(20*time.Hour), 24*time.Hour))
-	require.Equal(t, amount.Amount(101), k.Reached(at(20*time.Hour), 6*time.Hour), "and the small ones count when it is old")
+	require.Equal(t, resources.Amount(800), largest)
+	require.Equal(t, resources.Amount(900), k.Reached(at(20*time.Hour), 24*time.Hour))
+	require.Equal(t, resources.Amount(101), k.Reached(at(20*time.Hour), 6*time.Hour), "and the small ones count when it is old")
 	k.add(kill{at(0), 800, 900}) // once more, as in a merge
 	again := k
 	again.merge(&k)

@@ -10,8 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // load feeds a store with synthetic, log-normal usage.
@@ -24,7 +23,7 @@ type load struct {
 }
 
 func newLoad(containers int) *load {
-	l := &load{store: New(DefaultConfig()), rand: rand.New(rand.NewSource(1)), now: morning}
+	l := &load{store: NewStore(DefaultConfig()), rand: rand.New(rand.NewSource(1)), now: morning}
 	for i := range containers {
 		c := ContainerKey{fmt.Sprint("namespace-", i%100), fmt.Sprint("workload-", i/4, "-6d5f7c9b8-", i), "app"}
 		l.store.Track(c, SeriesKey{c.Namespace, c.Container, fmt.Sprint("app=workload-", i/4, ",pod=", i)}, l.now)
@@ -39,8 +38,8 @@ func (l *load) tick(step time.Duration) {
 	for i, c := range l.keys {
 		noise := math.Exp(l.rand.NormFloat64() / 3)
 		at := l.now.Add(time.Duration(i%997) * time.Millisecond)
-		l.store.Observe(Sample{Container: c, Kind: amount.CPU, At: at, Amount: amount.Amount(200 * l.scale[i] * noise)})
-		l.store.Observe(Sample{Container: c, Kind: amount.Memory, At: at, Amount: amount.Amount(3e8 * l.scale[i] * noise)})
+		l.store.Observe(Sample{Container: c, Kind: resources.CPU, At: at, Amount: resources.Amount(200 * l.scale[i] * noise)})
+		l.store.Observe(Sample{Container: c, Kind: resources.Memory, At: at, Amount: resources.Amount(3e8 * l.scale[i] * noise)})
 	}
 }
 
@@ -56,7 +55,7 @@ func TestObserveDoesNotAllocateOnceWarm(t *testing.T) {
 			l.store.SetRules(Series(i), l.store.Rules())
 		}
 	}))
-	scratch := profile.New(l.store.config.Shape)
+	scratch := NewProfile(l.store.config.Shape)
 	all := []Series{0, 1, 2, 3, 4, 5}
 	l.store.Profile(&scratch, all...)
 	require.Zero(t, testing.AllocsPerRun(50, func() {
@@ -93,7 +92,7 @@ func BenchmarkObserve(b *testing.B) {
 // One pass: the profile of every series, as recommendations need it.
 func BenchmarkProfile(b *testing.B) {
 	sizes(b, func(b *testing.B, l *load) {
-		scratch := profile.New(l.store.config.Shape)
+		scratch := NewProfile(l.store.config.Shape)
 		for range b.N {
 			for series := range l.store.All() {
 				scratch.Reset()

@@ -2,8 +2,6 @@ package usage
 
 import (
 	"slices"
-
-	"loadline.dev/loadline/pkg/core/slots"
 )
 
 // compact gives back the memory of what is gone, where that is much: a map and a
@@ -20,7 +18,7 @@ func (s *Store) compact() {
 	if spare := s.series.Len() - end; spare > leastSpare && spare > s.series.Len()/spareShare {
 		s.series.Cut(end)
 		s.freeSeries = slices.DeleteFunc(s.freeSeries, func(i Series) bool { return i >= end })
-		s.names = slots.NewIndex[seriesName, Series]()
+		s.names = NewIndex[seriesName, Series]()
 		for series, key := range s.All() {
 			s.names.Put(key.Namespace, key.name(), series)
 		}
@@ -39,7 +37,7 @@ const (
 // slots.
 func (s *Store) compactContainers() {
 	former := s.containers
-	s.containers, s.freeContainers, s.forgotten = slots.Pages[int32, container]{}, nil, 0
+	s.containers, s.freeContainers, s.forgotten = Pages[int32, container]{}, nil, 0
 	s.pods, s.tracked = newPodIndex(), 0
 	for series := range s.series.Len() {
 		h := s.series.At(series)

@@ -7,14 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 func TestFold(t *testing.T) {
 	s := tracking(DefaultConfig())
-	s.use(amount.CPU, morning, 100)
-	s.use(amount.Memory, morning, 300*mi)
+	s.use(resources.CPU, morning, 100)
+	s.use(resources.Memory, morning, 300*mi)
 	common := SeriesKey{"ns", "app", "app=x"}
 	_, ok := s.Fold(0, common)
 	require.False(t, ok, "it is fed")
@@ -31,8 +30,8 @@ func TestFold(t *testing.T) {
 	require.False(t, found)
 
 	s.Track(app, appKey, morning.Add(day))
-	s.use(amount.CPU, morning.Add(day), 300)
-	s.use(amount.Memory, morning.Add(day), 800*mi)
+	s.use(resources.CPU, morning.Add(day), 300)
+	s.use(resources.Memory, morning.Add(day), 800*mi)
 	from, _ := s.Tracked(app)
 	s.Forget(app)
 	before, version = s.image(from, into), s.Version(into)
@@ -55,16 +54,16 @@ func TestAFoldedSeriesIsAsOldAsTheFirst(t *testing.T) {
 	later := morning.Add(day)
 	for name, c := range map[string]struct {
 		into, from time.Time
-		kind       amount.Kind
+		kind       resources.Kind
 		want       time.Time
 	}{
-		"younger":                     {morning, later, amount.CPU, morning},
-		"older":                       {later, morning, amount.CPU, morning},
-		"younger, without CPU sample": {morning, later, amount.Memory, later},
-		"older, without CPU sample":   {later, morning, amount.Memory, later},
+		"younger":                     {morning, later, resources.CPU, morning},
+		"older":                       {later, morning, resources.CPU, morning},
+		"younger, without CPU sample": {morning, later, resources.Memory, later},
+		"older, without CPU sample":   {later, morning, resources.Memory, later},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := New(DefaultConfig())
+			s := NewStore(DefaultConfig())
 			old := ContainerKey{"ns", "old", "app"}
 			into, _ := s.Track(old, common, c.into)
 			from, _ := s.Track(app, appKey, c.from)
@@ -79,10 +78,10 @@ func TestAFoldedSeriesIsAsOldAsTheFirst(t *testing.T) {
 
 func TestAbsorbJoinsOpenWindows(t *testing.T) {
 	for name, c := range map[string]struct {
-		ours, theirs   amount.Amount // Mi; negative = no window
-		gap            time.Duration // from the start of theirs to that of ours
+		ours, theirs   resources.Amount // Mi; negative = no window
+		gap            time.Duration    // from the start of theirs to that of ours
 		peaks          int
-		peak           amount.Amount
+		peak           resources.Amount
 		theirsPrevails bool // its window goes on
 	}{
 		"theirs is higher":         {300, 700, time.Hour, 1, 700, true},
@@ -96,12 +95,12 @@ func TestAbsorbJoinsOpenWindows(t *testing.T) {
 			ours, theirs := tracking(DefaultConfig()), tracking(DefaultConfig())
 			began := morning.Add(c.gap)
 			if c.theirs >= 0 {
-				require.Equal(t, Accepted, theirs.use(amount.Memory, morning, c.theirs*mi))
+				require.Equal(t, Accepted, theirs.use(resources.Memory, morning, c.theirs*mi))
 			}
-			require.Equal(t, Accepted, theirs.use(amount.CPU, morning, 100))
+			require.Equal(t, Accepted, theirs.use(resources.CPU, morning, 100))
 			if c.ours >= 0 {
-				require.Equal(t, Accepted, ours.use(amount.Memory, began, c.ours*mi))
-				require.Equal(t, Accepted, ours.use(amount.Memory, began.Add(2*time.Minute), 1*mi))
+				require.Equal(t, Accepted, ours.use(resources.Memory, began, c.ours*mi))
+				require.Equal(t, Accepted, ours.use(resources.Memory, began.Add(2*time.Minute), 1*mi))
 			}
 			version := ours.Version(0)
 			require.Equal(t, Series(0), ours.Absorb(theirs, 0, began))
@@ -116,11 +115,11 @@ func TestAbsorbJoinsOpenWindows(t *testing.T) {
 			} else {
 				require.Equal(t, began.Add(day), end)
 			}
-			p := profile.New(ours.config.Shape)
+			p := NewProfile(ours.config.Shape)
 			ours.Profile(&p, 0)
 			ours.RemovePeaks(&p, end.Add(-1), 0)
 			require.Len(t, p.Image().Memory.Weights, c.peaks-1, "the open one is known to be in the series")
-			require.Equal(t, NotNewer, ours.use(amount.CPU, morning, 100), "that sample counts already")
+			require.Equal(t, NotNewer, ours.use(resources.CPU, morning, 100), "that sample counts already")
 		})
 	}
 }
@@ -129,9 +128,9 @@ func TestAbsorbJoinsOpenWindows(t *testing.T) {
 // may have the next window of a container of which the other has the last one.
 func TestAbsorbKeepsThePeakOfTheWindowBefore(t *testing.T) {
 	ours, theirs := tracking(DefaultConfig()), tracking(DefaultConfig())
-	ours.use(amount.Memory, morning, 300*mi)
-	theirs.use(amount.Memory, morning, 0)
-	theirs.use(amount.Memory, morning.Add(day), 700*mi)
+	ours.use(resources.Memory, morning, 300*mi)
+	theirs.use(resources.Memory, morning, 0)
+	theirs.use(resources.Memory, morning.Add(day), 700*mi)
 	ours.Absorb(theirs, 0, morning)
 	require.Len(t, ours.image(0).Memory.Weights, 3)
 	peak, end, _ := ours.Peak(app)
@@ -144,7 +143,7 @@ func TestAbsorbKeepsTheNeedAfterAKill(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			killed, other := tracking(DefaultConfig()), tracking(DefaultConfig())
 			require.Equal(t, Accepted, killed.ObserveOOM(OOM{Container: app, At: morning, Memory: 500 * mi}))
-			other.use(amount.Memory, morning.Add(time.Hour), 200*mi)
+			other.use(resources.Memory, morning.Add(time.Hour), 200*mi)
 			ours, theirs := other, killed
 			if oursWasKilled {
 				ours, theirs = killed, other
@@ -158,20 +157,20 @@ func TestAbsorbKeepsTheNeedAfterAKill(t *testing.T) {
 
 // Samples that another store has seen show that our clock has not jumped.
 func TestAbsorbBringsTheTimeOfTheNewestSample(t *testing.T) {
-	ours, theirs := New(DefaultConfig()), tracking(DefaultConfig())
-	theirs.use(amount.CPU, morning, 100)
+	ours, theirs := NewStore(DefaultConfig()), tracking(DefaultConfig())
+	theirs.use(resources.CPU, morning, 100)
 	ours.Absorb(theirs, 0, morning)
 	require.Equal(t, morning.Add(time.Hour), ours.Credible(morning.Add(day)))
 	older := tracking(DefaultConfig())
-	older.use(amount.CPU, morning.Add(-day), 100)
+	older.use(resources.CPU, morning.Add(-day), 100)
 	ours.Absorb(older, 0, morning)
 	require.Equal(t, morning.Add(time.Hour), ours.Credible(morning.Add(day)), "an older one takes nothing back")
 }
 
 func TestAbsorbBringsWhatWasNotThere(t *testing.T) {
-	ours, theirs := New(DefaultConfig()), tracking(DefaultConfig())
-	theirs.use(amount.CPU, morning, 100)
-	theirs.use(amount.Memory, morning, 100*mi)
+	ours, theirs := NewStore(DefaultConfig()), tracking(DefaultConfig())
+	theirs.use(resources.CPU, morning, 100)
+	theirs.use(resources.Memory, morning, 100*mi)
 	series := ours.Absorb(theirs, 0, morning)
 	require.Equal(t, theirs.image(0), ours.image(series))
 	require.Zero(t, ours.Containers())
@@ -179,7 +178,7 @@ func TestAbsorbBringsWhatWasNotThere(t *testing.T) {
 }
 
 func TestASmallStoreGivesBackWhatALargeOneHad(t *testing.T) {
-	s := New(DefaultConfig())
+	s := NewStore(DefaultConfig())
 	names := func(i int) (ContainerKey, SeriesKey) {
 		return ContainerKey{"ns", fmt.Sprint("p", i), "app"}, SeriesKey{"ns", "app", fmt.Sprint("pod=", i/2)}
 	}
@@ -187,7 +186,7 @@ func TestASmallStoreGivesBackWhatALargeOneHad(t *testing.T) {
 	for i := range 1000 {
 		c, key := names(i)
 		s.Track(c, key, morning)
-		s.Observe(Sample{Container: c, Kind: amount.Memory, At: morning, Amount: amount.Amount(i) * mi})
+		s.Observe(Sample{Container: c, Kind: resources.Memory, At: morning, Amount: resources.Amount(i) * mi})
 	}
 	for i := range 1000 {
 		if c, _ := names(i); !stays(i) {
@@ -205,7 +204,7 @@ func TestASmallStoreGivesBackWhatALargeOneHad(t *testing.T) {
 		if known {
 			require.Equal(t, key, s.Key(series))
 			peak, _, ok := s.Peak(c)
-			require.False(t, ok && peak != amount.Amount(i)*mi, "an emptied series has no peaks")
+			require.False(t, ok && peak != resources.Amount(i)*mi, "an emptied series has no peaks")
 		}
 	}
 	last := Series(0)
@@ -219,7 +218,7 @@ func TestASmallStoreGivesBackWhatALargeOneHad(t *testing.T) {
 }
 
 func TestOnlyASeriesThatNothingFeedsIsDropped(t *testing.T) {
-	s := New(DefaultConfig())
+	s := NewStore(DefaultConfig())
 	key := ContainerKey{"ns", "p", "a"}
 	series, _ := s.Track(key, SeriesKey{"ns", "a", "app=x"}, morning)
 	require.False(t, s.Drop(series), "the container feeds it")

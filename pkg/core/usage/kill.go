@@ -4,14 +4,14 @@ import (
 	"hash/fnv"
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // kill is what is remembered of the kills of a container that could be told from
 // others.
 type kill struct {
 	at     int64                   // latest
-	need   amount.Amount           // bytes that the container was taken to need since the last one; none = not known any more
+	need   resources.Amount        // bytes that the container was taken to need since the last one; none = not known any more
 	steps  int                     // how often it was killed although it had what it was taken to need
 	recent [RememberedKills]uint64 // hashes of the IDs, the last one first; 0 = none, or not known any more
 	timed  bool                    // not all IDs are known, so one that is not later was taken
@@ -72,7 +72,7 @@ func (k *kill) hashes() []uint64 {
 // an amount. Only one that had what it was taken to need tells something new: a
 // container that is kept small is killed again and again, and needs no more for
 // that. An interval without kills begins anew.
-func (k *kill) next(at int64, had amount.Amount, rules Rules) int {
+func (k *kill) next(at int64, had resources.Amount, rules Rules) int {
 	switch {
 	case k == nil || at-k.at > int64(rules.Interval):
 		return 0

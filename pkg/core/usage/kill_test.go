@@ -8,11 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // killed reports a kill of the container app, with its memory and limit in Mi.
-func (s *Store) killed(id string, at time.Time, memory, limit amount.Amount) Reason {
+func (s *Store) killed(id string, at time.Time, memory, limit resources.Amount) Reason {
 	return s.ObserveOOM(OOM{Container: app, At: at, Memory: memory * mi, Limit: limit * mi, ID: id})
 }
 
@@ -75,7 +75,7 @@ func TestTheLimitCountsWhenUseIsUnknown(t *testing.T) {
 	require.Equal(t, NegativeAmount, s.killed("two", clock(t, "10:06"), 1000, -1))
 
 	s = tracking(DefaultConfig())
-	s.use(amount.Memory, clock(t, "10:00"), 1100*mi)
+	s.use(resources.Memory, clock(t, "10:00"), 1100*mi)
 	s.killed("one", clock(t, "10:05"), 1000, 2000)
 	require.Equal(t, 1320*mi, s.peakOf(t, app), "the use is known")
 }
@@ -84,8 +84,8 @@ func TestTheLimitCountsWhenUseIsUnknown(t *testing.T) {
 // needs more than the ratio says.
 func TestRepeatedKillsEscalate(t *testing.T) {
 	s := tracking(DefaultConfig())
-	at, had := clock(t, "10:00"), amount.Amount(1000)
-	for i, want := range []amount.Amount{1200, 1728, 2985} {
+	at, had := clock(t, "10:00"), resources.Amount(1000)
+	for i, want := range []resources.Amount{1200, 1728, 2985} {
 		at = at.Add(time.Minute)
 		require.Equal(t, Accepted, s.killed(at.String(), at, had, 0))
 		require.InDelta(t, float64(want*mi), float64(s.peakOf(t, app)), float64(8*mi), "kill %d", i)
@@ -115,7 +115,7 @@ func TestKillsUnderACapDoNotEscalate(t *testing.T) {
 
 func TestTheEndOfAContainerWithAPeakIsAChange(t *testing.T) {
 	s := tracking(DefaultConfig())
-	s.use(amount.Memory, morning, 100*mi)
+	s.use(resources.Memory, morning, 100*mi)
 	version := s.Version(0)
 	s.Forget(app)
 	require.Greater(t, s.Version(0), version, "its peak is final, so the checkpoint changes")

@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // naive is a store as one would write it down first: lists of all that was seen.
@@ -32,14 +31,14 @@ type naiveContainer struct {
 	feeds             SeriesKey
 	lastCPU, lastPeak time.Time
 	end               time.Time // of the window; zero: none yet
-	usage, oom        amount.Amount
+	usage, oom        resources.Amount
 	kill              time.Time // latest
 	ids               []string  // of all kills
-	need              amount.Amount
+	need              resources.Amount
 	steps             int
 }
 
-func (c *naiveContainer) peak() amount.Amount { return max(c.usage, c.oom) }
+func (c *naiveContainer) peak() resources.Amount { return max(c.usage, c.oom) }
 
 // settle makes the peak of a window final.
 func (n *naive) settle(c *naiveContainer) {
@@ -69,7 +68,7 @@ func (n *naive) forget(c ContainerKey) {
 	}
 }
 
-func (n *naive) cpu(c *naiveContainer, at time.Time, a amount.Amount) {
+func (n *naive) cpu(c *naiveContainer, at time.Time, a resources.Amount) {
 	if !at.After(c.lastCPU) {
 		return
 	}
@@ -188,8 +187,8 @@ func (n *naive) restart(now time.Time) {
 }
 
 // image returns all that is known of the containers of a name.
-func (n *naive) image(shape profile.Shape, container string) profile.Image {
-	p := profile.New(shape)
+func (n *naive) image(shape ProfileShape, container string) ProfileImage {
+	p := NewProfile(shape)
 	add := func(s *naiveSeries) {
 		for _, cores := range s.cores {
 			p.AddCPU(cores, morning)
@@ -217,7 +216,7 @@ func (n *naive) image(shape profile.Shape, container string) profile.Image {
 // rig is a true store with what a recommender keeps beside it over a restart.
 type rig struct {
 	*Store
-	restored map[string]*profile.Profile
+	restored map[string]*Profile
 }
 
 // all returns the series of the containers of a name.
@@ -230,8 +229,8 @@ func (r *rig) all(container string) (list []Series) {
 	return list
 }
 
-func (r *rig) profile(container string) *profile.Profile {
-	p := profile.New(r.config.Shape)
+func (r *rig) profile(container string) *Profile {
+	p := NewProfile(r.config.Shape)
 	r.Profile(&p, r.all(container)...)
 	if restored := r.restored[container]; restored != nil {
 		restored.MergeInto(&p)
@@ -241,7 +240,7 @@ func (r *rig) profile(container string) *profile.Profile {
 
 // restart keeps what a checkpoint has: histories without open windows, and those.
 func (r *rig) restart(n *naive, now time.Time) {
-	next, windows := New(r.config), map[ContainerKey]Window{}
+	next, windows := NewStore(r.config), map[ContainerKey]Window{}
 	for _, container := range names {
 		p := r.profile(container)
 		r.RemovePeaks(p, now, r.all(container)...)
@@ -264,15 +263,15 @@ var names = []string{"a", "b"}
 // lost, and nothing may count twice.
 func TestRandomHistoriesAreThoseOfANaiveModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		config := Config{Shape: profile.NewShape(0, 0), Rules: Rules{OOMRatio: 1.2, OOMMinBump: 100 * mi, Interval: time.Hour, Count: 3}}
-		r := &rig{Store: New(config), restored: map[string]*profile.Profile{}}
+		config := StoreConfig{Shape: NewProfileShape(0, 0), Rules: Rules{OOMRatio: 1.2, OOMMinBump: 100 * mi, Interval: time.Hour, Count: 3}}
+		r := &rig{Store: NewStore(config), restored: map[string]*Profile{}}
 		n := &naive{rules: r.Rules(), series: map[SeriesKey]*naiveSeries{}, containers: map[ContainerKey]*naiveContainer{}, restored: map[string]*naiveSeries{}}
 		now := morning
 		pods, sets := rapid.SampledFrom([]string{"p1", "p2", "p3"}), rapid.SampledFrom([]string{"x", "y", "z"})
 		for range rapid.IntRange(1, 120).Draw(t, "steps") {
 			c := ContainerKey{"ns", pods.Draw(t, "pod"), rapid.SampledFrom(names).Draw(t, "container")}
 			key := SeriesKey{"ns", c.Container, sets.Draw(t, "labels")}
-			used := amount.Amount(rapid.IntRange(0, 4000).Draw(t, "used"))
+			used := resources.Amount(rapid.IntRange(0, 4000).Draw(t, "used"))
 			model := n.containers[c]
 			switch rapid.SampledFrom([]string{"wait", "track", "cpu", "memory", "memory", "oom", "fold", "forget", "expire", "restart"}).Draw(t, "do") {
 			case "wait":
@@ -282,12 +281,12 @@ func TestRandomHistoriesAreThoseOfANaiveModel(t *testing.T) {
 				r.Track(c, key, now)
 				n.track(c, key, now)
 			case "cpu":
-				r.Observe(Sample{Container: c, Kind: amount.CPU, At: now, Amount: used})
+				r.Observe(Sample{Container: c, Kind: resources.CPU, At: now, Amount: used})
 				if model != nil {
 					n.cpu(model, now, used)
 				}
 			case "memory":
-				r.Observe(Sample{Container: c, Kind: amount.Memory, At: now, Amount: used * mi})
+				r.Observe(Sample{Container: c, Kind: resources.Memory, At: now, Amount: used * mi})
 				if model != nil && !now.Before(model.lastPeak) {
 					n.memory(model, now)
 					if used*mi > model.peak() { // else nobody notes it, as in the reference

@@ -3,7 +3,7 @@ package usage
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // instant returns at as nanoseconds, and whether it is a time that samples can
@@ -27,7 +27,7 @@ func (s *Store) Observe(sample Sample) Reason {
 		return OutOfRange
 	}
 	c := s.containers.At(slot)
-	if sample.Kind == amount.Memory {
+	if sample.Kind == resources.Memory {
 		if at < c.window.last {
 			return NotNewer
 		}
@@ -46,7 +46,7 @@ func (s *Store) Observe(sample Sample) Reason {
 // enter lets value, a use or a need of memory, become the peak of the window if
 // it is higher. peak is where the window keeps peaks of that sort. An OOM may be
 // older than the last sample and then sets the clock back.
-func (s *Store) enter(c *container, at int64, value amount.Amount, peak *amount.Amount) {
+func (s *Store) enter(c *container, at int64, value resources.Amount, peak *resources.Amount) {
 	h, w := s.series.At(c.series), &c.window
 	if w.last == none {
 		w.end = at

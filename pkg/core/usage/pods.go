@@ -1,10 +1,8 @@
 package usage
 
-import "loadline.dev/loadline/pkg/core/slots"
-
 // podIndex finds the first tracked container of a pod; none = it has none.
 type podIndex struct {
-	slots.Index[string, int32]
+	Index[string, int32]
 
 	// What was looked up last: what comes for all containers of a pod comes one after
 	// the other.
@@ -12,7 +10,7 @@ type podIndex struct {
 	first            int32
 }
 
-func newPodIndex() podIndex { return podIndex{Index: slots.NewIndex[string, int32]()} }
+func newPodIndex() podIndex { return podIndex{Index: NewIndex[string, int32]()} }
 
 // recent looks a pod up. Readers must not use it: it changes the index.
 func (x *podIndex) recent(namespace, pod string) int32 {

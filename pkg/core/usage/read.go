@@ -3,12 +3,10 @@ package usage
 import (
 	"iter"
 	"time"
-
-	"loadline.dev/loadline/pkg/core/profile"
 )
 
 // Profile merges series into dst, which must have the shape of the store.
-func (s *Store) Profile(dst *profile.Profile, series ...Series) {
+func (s *Store) Profile(dst *Profile, series ...Series) {
 	for _, i := range series {
 		s.series.At(i).profile.MergeInto(dst)
 	}

@@ -2,9 +2,6 @@ package usage
 
 import (
 	"time"
-
-	"loadline.dev/loadline/pkg/core/profile"
-	"loadline.dev/loadline/pkg/core/slots"
 )
 
 // none stands for an instant, an amount or a slot that there is not.
@@ -21,12 +18,12 @@ const none = -1
 // containers of a pod are another such list. The key of a container is put
 // together from its pod and its series: that of 100,000 would take 10 MB more.
 type Store struct {
-	config         Config
-	series         slots.Pages[Series, history]
-	containers     slots.Pages[int32, container]
+	config         StoreConfig
+	series         Pages[Series, history]
+	containers     Pages[int32, container]
 	freeSeries     []Series
 	freeContainers []int32
-	names          slots.Index[seriesName, Series]
+	names          Index[seriesName, Series]
 	pods           podIndex
 	tracked        int
 	forgotten      int    // containers since the last compaction
@@ -37,7 +34,7 @@ type Store struct {
 // history is one series.
 type history struct {
 	key     SeriesKey
-	profile profile.Profile
+	profile Profile
 	created time.Time
 	rules   *Rules // nil = those of the store
 	first   int32  // container that feeds it, none = nothing does
@@ -86,9 +83,9 @@ func (s *Store) key(c *container) ContainerKey {
 }
 
 // New returns an empty store.
-func New(c Config) *Store {
+func NewStore(c StoreConfig) *Store {
 	c.Rules = c.Rules.Sound()
-	return &Store{config: c, names: slots.NewIndex[seriesName, Series](), pods: newPodIndex(), newest: none}
+	return &Store{config: c, names: NewIndex[seriesName, Series](), pods: newPodIndex(), newest: none}
 }
 
 // Track makes a running container known or, when the labels of its pod changed,
@@ -129,7 +126,7 @@ func (s *Store) addSeries(key SeriesKey, now time.Time) Series {
 		s.series.At(slot).version = s.floor
 	}
 	*s.series.At(slot) = history{
-		key: key, profile: profile.New(s.config.Shape), created: s.Credible(now), first: none, live: true,
+		key: key, profile: NewProfile(s.config.Shape), created: s.Credible(now), first: none, live: true,
 		version: s.series.At(slot).version + 1,
 	}
 	s.names.Put(key.Namespace, key.name(), slot)
@@ -277,7 +274,7 @@ func (s *Store) Expire(now time.Time, contributes func(Series) bool) []Series {
 			continue
 		}
 		if h.first != none {
-			h.profile, h.created, h.version = profile.New(s.config.Shape), now, h.version+1
+			h.profile, h.created, h.version = NewProfile(s.config.Shape), now, h.version+1
 			for slot := h.first; slot != none; slot = s.containers.At(slot).next {
 				s.containers.At(slot).window.forgetPeak()
 			}

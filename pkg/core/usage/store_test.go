@@ -9,13 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 const (
 	day = 24 * time.Hour
-	mi  = amount.Amount(1 << 20)
+	mi  = resources.Amount(1 << 20)
 )
 
 var (
@@ -35,25 +34,25 @@ func clock(t testing.TB, text string) time.Time {
 	return at
 }
 
-func tracking(config Config) *Store {
-	s := New(config)
+func tracking(config StoreConfig) *Store {
+	s := NewStore(config)
 	s.Track(app, appKey, morning)
 	return s
 }
 
-func (s *Store) use(kind amount.Kind, at time.Time, a amount.Amount) Reason {
+func (s *Store) use(kind resources.Kind, at time.Time, a resources.Amount) Reason {
 	return s.Observe(Sample{Container: app, Kind: kind, At: at, Amount: a})
 }
 
-func (s *Store) peakOf(t testing.TB, c ContainerKey) amount.Amount {
+func (s *Store) peakOf(t testing.TB, c ContainerKey) resources.Amount {
 	t.Helper()
 	peak, _, ok := s.Peak(c)
 	require.True(t, ok)
 	return peak
 }
 
-func (s *Store) image(series ...Series) profile.Image {
-	p := profile.New(s.config.Shape)
+func (s *Store) image(series ...Series) ProfileImage {
+	p := NewProfile(s.config.Shape)
 	s.Profile(&p, series...)
 	return p.Image()
 }
@@ -64,9 +63,9 @@ func TestMemoryWindows(t *testing.T) {
 	require.False(t, ok)
 	for _, c := range []struct {
 		at      time.Time
-		use     amount.Amount
+		use     resources.Amount
 		reason  Reason
-		peak    amount.Amount
+		peak    resources.Amount
 		ends    time.Time
 		purpose string
 	}{
@@ -79,7 +78,7 @@ func TestMemoryWindows(t *testing.T) {
 		{morning.Add(5*day - time.Hour), 120 * mi, Accepted, 120 * mi, morning.Add(5 * day), "windows stay aligned to the first"},
 		{morning.Add(5 * day), -1, NegativeAmount, 120 * mi, morning.Add(5 * day), "is negative"},
 	} {
-		require.Equal(t, c.reason, s.use(amount.Memory, c.at, c.use), c.purpose)
+		require.Equal(t, c.reason, s.use(resources.Memory, c.at, c.use), c.purpose)
 		peak, ends, ok := s.Peak(app)
 		require.True(t, ok)
 		require.Equal(t, c.peak, peak, c.purpose)
@@ -90,10 +89,10 @@ func TestMemoryWindows(t *testing.T) {
 
 func TestCPUSamplesMustBeNewer(t *testing.T) {
 	s := tracking(DefaultConfig())
-	require.Equal(t, Accepted, s.use(amount.CPU, morning, 100))
-	require.Equal(t, NotNewer, s.use(amount.CPU, morning, 900))
-	require.Equal(t, Accepted, s.use(amount.CPU, morning.Add(time.Minute), 200))
-	require.Equal(t, NegativeAmount, s.use(amount.CPU, morning.Add(2*time.Minute), -5))
+	require.Equal(t, Accepted, s.use(resources.CPU, morning, 100))
+	require.Equal(t, NotNewer, s.use(resources.CPU, morning, 900))
+	require.Equal(t, Accepted, s.use(resources.CPU, morning.Add(time.Minute), 200))
+	require.Equal(t, NegativeAmount, s.use(resources.CPU, morning.Add(2*time.Minute), -5))
 	got := s.image(0)
 	require.EqualValues(t, 2, got.Samples)
 	require.Equal(t, morning, got.First)
@@ -103,15 +102,15 @@ func TestCPUSamplesMustBeNewer(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	s := tracking(DefaultConfig())
 	stranger := ContainerKey{"ns", "p1", "other"}
-	require.Equal(t, UnknownContainer, s.Observe(Sample{Container: stranger, Kind: amount.CPU, At: morning, Amount: 1}))
+	require.Equal(t, UnknownContainer, s.Observe(Sample{Container: stranger, Kind: resources.CPU, At: morning, Amount: 1}))
 	require.Equal(t, UnknownContainer, s.ObserveOOM(OOM{Container: stranger, At: morning, Memory: 1}))
 	require.Equal(t, NegativeAmount, s.ObserveOOM(OOM{Container: app, At: morning, Memory: -1}))
 	for _, at := range []time.Time{{}, time.Unix(-1, 0), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
-		require.Equal(t, OutOfRange, s.use(amount.CPU, at, 1), "%v", at)
-		require.Equal(t, OutOfRange, s.use(amount.Memory, at, 1), "%v", at)
+		require.Equal(t, OutOfRange, s.use(resources.CPU, at, 1), "%v", at)
+		require.Equal(t, OutOfRange, s.use(resources.Memory, at, 1), "%v", at)
 		require.Equal(t, OutOfRange, s.ObserveOOM(OOM{Container: app, At: at, Memory: 1}), "%v", at)
 	}
-	require.Equal(t, profile.Image{}.Samples, s.image(0).Samples)
+	require.Equal(t, ProfileImage{}.Samples, s.image(0).Samples)
 	require.Empty(t, s.image(0).Memory.Weights)
 }
 
@@ -121,9 +120,9 @@ func TestOOMSequence(t *testing.T) {
 	for _, c := range []struct {
 		oom    bool
 		at     time.Time
-		memory amount.Amount
+		memory resources.Amount
 		reason Reason
-		peak   amount.Amount
+		peak   resources.Amount
 	}{
 		{false, clock(t, "10:00"), 200 * mi, Accepted, 209715200},
 		{true, clock(t, "10:05"), 256 * mi, Accepted, 373293056}, // + 100 Mi
@@ -139,7 +138,7 @@ func TestOOMSequence(t *testing.T) {
 		if c.oom {
 			got = s.ObserveOOM(OOM{Container: app, At: c.at, Memory: c.memory})
 		} else {
-			got = s.use(amount.Memory, c.at, c.memory)
+			got = s.use(resources.Memory, c.at, c.memory)
 		}
 		require.Equal(t, c.reason, got, "%v", c)
 		require.Equal(t, c.peak, s.peakOf(t, app), "%v", c)
@@ -148,7 +147,7 @@ func TestOOMSequence(t *testing.T) {
 
 func TestOOMTakesTheHigherOfReportAndUse(t *testing.T) {
 	s := tracking(DefaultConfig())
-	s.use(amount.Memory, morning, 400*mi)
+	s.use(resources.Memory, morning, 400*mi)
 	require.Equal(t, Accepted, s.ObserveOOM(OOM{Container: app, At: morning, Memory: 0}), "a container without request")
 	require.Equal(t, 500*mi, s.peakOf(t, app))
 }
@@ -157,16 +156,16 @@ func TestOOMMayOpenAWindow(t *testing.T) {
 	s := tracking(DefaultConfig())
 	require.Equal(t, Accepted, s.ObserveOOM(OOM{Container: app, At: morning, Memory: 500 * mi}))
 	require.Equal(t, 600*mi, s.peakOf(t, app))
-	s.use(amount.Memory, morning, 100*mi)
+	s.use(resources.Memory, morning, 100*mi)
 	require.Equal(t, 600*mi, s.peakOf(t, app))
 }
 
 // The reference recommender loses every later peak and OOM of such a window.
 func TestAWindowThatBeginsWithZeroTakesLaterPeaks(t *testing.T) {
 	s := tracking(DefaultConfig())
-	s.use(amount.Memory, morning, 0)
+	s.use(resources.Memory, morning, 0)
 	require.Zero(t, s.peakOf(t, app))
-	s.use(amount.Memory, morning.Add(time.Hour), 800*mi)
+	s.use(resources.Memory, morning.Add(time.Hour), 800*mi)
 	require.Equal(t, 800*mi, s.peakOf(t, app))
 	s.ObserveOOM(OOM{Container: app, At: morning.Add(2 * time.Hour), Memory: 800 * mi})
 	require.Equal(t, 960*mi, s.peakOf(t, app))
@@ -177,7 +176,7 @@ func TestRulesOfASeries(t *testing.T) {
 	s := tracking(DefaultConfig())
 	own := Rules{OOMRatio: 2, OOMMinBump: 0, Interval: time.Hour, Count: 2}
 	s.SetRules(0, own)
-	s.use(amount.Memory, morning, 100*mi)
+	s.use(resources.Memory, morning, 100*mi)
 	_, ends, _ := s.Peak(app)
 	require.Equal(t, morning.Add(time.Hour), ends)
 	s.ObserveOOM(OOM{Container: app, At: morning, Memory: 100 * mi})
@@ -186,17 +185,17 @@ func TestRulesOfASeries(t *testing.T) {
 	s.SetRules(0, s.Rules()) // the override is removed: the default is back
 	s.ObserveOOM(OOM{Container: app, At: morning, Memory: 500 * mi})
 	require.Equal(t, 600*mi, s.peakOf(t, app))
-	s.use(amount.Memory, morning.Add(time.Hour), 100*mi)
+	s.use(resources.Memory, morning.Add(time.Hour), 100*mi)
 	_, ends, _ = s.Peak(app)
 	require.Equal(t, morning.Add(time.Hour+day), ends)
 }
 
 func TestSenselessRulesAreBroughtIntoRange(t *testing.T) {
-	s := New(Config{Shape: profile.NewShape(day, day)})
+	s := NewStore(StoreConfig{Shape: NewProfileShape(day, day)})
 	s.Track(app, appKey, morning)
 	for _, r := range []Rules{{}, {Interval: -day, Count: -1, OOMMinBump: -5}, {Interval: 1 << 62, Count: 1 << 62, OOMRatio: 1e300}} {
 		s.SetRules(0, r)
-		require.Equal(t, Accepted, s.use(amount.Memory, morning, 100*mi))
+		require.Equal(t, Accepted, s.use(resources.Memory, morning, 100*mi))
 		require.Equal(t, Accepted, s.ObserveOOM(OOM{Container: app, At: morning, Memory: 100 * mi}))
 		require.GreaterOrEqual(t, s.peakOf(t, app), 100*mi)
 		s.Expire(morning, func(Series) bool { return true })
@@ -219,8 +218,8 @@ func TestPodsWithEqualLabelsShareASeries(t *testing.T) {
 	series, created := s.Track(twin, appKey, morning)
 	require.False(t, created)
 	require.Equal(t, Series(0), series)
-	s.use(amount.Memory, morning, 100*mi)
-	s.Observe(Sample{Container: twin, Kind: amount.Memory, At: morning, Amount: 900 * mi})
+	s.use(resources.Memory, morning, 100*mi)
+	s.Observe(Sample{Container: twin, Kind: resources.Memory, At: morning, Amount: 900 * mi})
 	require.Equal(t, 100*mi, s.peakOf(t, app), "each has its own window")
 	require.InDelta(t, 2*1.33484, s.image(0).Memory.Total, 1e-5, "both peaks are in the series")
 	require.Equal(t, 1, s.Len())
@@ -229,14 +228,14 @@ func TestPodsWithEqualLabelsShareASeries(t *testing.T) {
 
 func TestRelabelledPodFeedsAnotherSeries(t *testing.T) {
 	s := tracking(DefaultConfig())
-	s.use(amount.Memory, morning, 500*mi)
-	s.use(amount.CPU, morning, 100)
+	s.use(resources.Memory, morning, 500*mi)
+	s.use(resources.CPU, morning, 100)
 	other := SeriesKey{"ns", "app", "app=y"}
 	series, created := s.Track(app, other, morning)
 	require.True(t, created)
 	before := s.image(0)
-	s.use(amount.Memory, morning.Add(time.Hour), 100*mi)
-	require.Equal(t, NotNewer, s.use(amount.CPU, morning, 100), "the clock goes on")
+	s.use(resources.Memory, morning.Add(time.Hour), 100*mi)
+	require.Equal(t, NotNewer, s.use(resources.CPU, morning, 100), "the clock goes on")
 	require.Equal(t, before, s.image(0), "what was seen under the old labels stays there")
 	require.Len(t, s.image(series).Memory.Weights, 1)
 	got, ok := s.Tracked(app)
@@ -247,10 +246,10 @@ func TestRelabelledPodFeedsAnotherSeries(t *testing.T) {
 
 func TestForget(t *testing.T) {
 	s := tracking(DefaultConfig())
-	s.use(amount.CPU, morning, 100)
+	s.use(resources.CPU, morning, 100)
 	require.True(t, s.Forget(app))
 	require.False(t, s.Forget(app))
-	require.Equal(t, UnknownContainer, s.use(amount.CPU, morning.Add(1), 100))
+	require.Equal(t, UnknownContainer, s.use(resources.CPU, morning.Add(1), 100))
 	_, ok := s.Tracked(app)
 	require.False(t, ok)
 	require.Equal(t, 1, s.Len(), "the history outlives the container")
@@ -263,9 +262,9 @@ func TestForget(t *testing.T) {
 
 func TestCheckpointLeavesOpenWindowsOut(t *testing.T) {
 	s := tracking(DefaultConfig())
-	s.use(amount.Memory, morning, 300*mi)
-	s.use(amount.Memory, morning.Add(day), 700*mi)
-	p := profile.New(s.config.Shape)
+	s.use(resources.Memory, morning, 300*mi)
+	s.use(resources.Memory, morning.Add(day), 700*mi)
+	p := NewProfile(s.config.Shape)
 	s.Profile(&p, 0)
 	s.RemovePeaks(&p, morning.Add(2*day), 0)
 	require.Equal(t, s.image(0), p.Image(), "that window is over")
@@ -276,14 +275,14 @@ func TestCheckpointLeavesOpenWindowsOut(t *testing.T) {
 
 func TestExpire(t *testing.T) {
 	yes, no := func(Series) bool { return true }, func(Series) bool { return false }
-	s := New(DefaultConfig())
+	s := NewStore(DefaultConfig())
 	for i, name := range []string{"sampled", "silent", "pointless", "fed"} {
 		series, created := s.Track(ContainerKey{"ns", name, "app"}, SeriesKey{"ns", "app", name}, morning)
 		require.True(t, created)
 		require.Equal(t, Series(i), series)
 	}
-	s.Observe(Sample{Container: ContainerKey{"ns", "sampled", "app"}, Kind: amount.CPU, At: morning.Add(day), Amount: 5})
-	s.Observe(Sample{Container: ContainerKey{"ns", "fed", "app"}, Kind: amount.Memory, At: morning.Add(day), Amount: 5 * mi})
+	s.Observe(Sample{Container: ContainerKey{"ns", "sampled", "app"}, Kind: resources.CPU, At: morning.Add(day), Amount: 5})
+	s.Observe(Sample{Container: ContainerKey{"ns", "fed", "app"}, Kind: resources.Memory, At: morning.Add(day), Amount: 5 * mi})
 	for _, name := range []string{"sampled", "silent", "pointless"} {
 		s.Forget(ContainerKey{"ns", name, "app"})
 	}
@@ -296,7 +295,7 @@ func TestExpire(t *testing.T) {
 	require.Greater(t, s.Version(3), version, "its history is another one now")
 	require.Empty(t, s.image(3).Memory.Weights, "a series that is fed is emptied")
 	fed := ContainerKey{"ns", "fed", "app"}
-	s.Observe(Sample{Container: fed, Kind: amount.Memory, At: morning.Add(day), Amount: 3 * mi})
+	s.Observe(Sample{Container: fed, Kind: resources.Memory, At: morning.Add(day), Amount: 3 * mi})
 	require.Equal(t, 3*mi, s.peakOf(t, fed), "and begins anew")
 	require.Empty(t, s.Expire(morning.Add(9*day-1), no), "CPU samples of the last 8 days keep a series")
 	require.Equal(t, []Series{0}, s.Expire(morning.Add(9*day), no))
@@ -311,13 +310,13 @@ func TestExpire(t *testing.T) {
 
 // A cluster that runs one job after the other must not make the store grow.
 func TestSlotsAreReused(t *testing.T) {
-	s := New(DefaultConfig())
+	s := NewStore(DefaultConfig())
 	now := morning
 	for i := range 1000 {
 		now = now.Add(time.Hour)
 		job := ContainerKey{"ns", fmt.Sprint("job-", i), "app"}
 		s.Track(job, SeriesKey{"ns", "app", fmt.Sprint("job=", i)}, now)
-		s.Observe(Sample{Container: job, Kind: amount.CPU, At: now, Amount: 5})
+		s.Observe(Sample{Container: job, Kind: resources.CPU, At: now, Amount: 5})
 		s.Forget(job)
 		s.Expire(now, func(Series) bool { return true })
 	}
@@ -341,7 +340,7 @@ func TestSlotsAreReused(t *testing.T) {
 // The lists of feeders must survive any order of coming, moving and going.
 func TestEveryContainerFeedsExactlyOneSeries(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := New(DefaultConfig())
+		s := NewStore(DefaultConfig())
 		want := map[ContainerKey]SeriesKey{}
 		for range rapid.IntRange(0, 100).Draw(t, "steps") {
 			c := ContainerKey{"ns", rapid.SampledFrom([]string{"a", "b"}).Draw(t, "pod"), rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "container")}
@@ -380,12 +379,12 @@ func TestSeriesHoldsOnePeakAWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := DefaultConfig()
 		s := tracking(config)
-		want := profile.New(config.Shape)
+		want := NewProfile(config.Shape)
 		at := morning // of the first sample, to which windows are aligned
-		peaks := map[int]amount.Amount{}
+		peaks := map[int]resources.Amount{}
 		for range rapid.IntRange(1, 60).Draw(t, "samples") {
-			use := amount.Amount(rapid.IntRange(0, 4000).Draw(t, "MiB")) * mi
-			require.Equal(t, Accepted, s.use(amount.Memory, at, use))
+			use := resources.Amount(rapid.IntRange(0, 4000).Draw(t, "MiB")) * mi
+			require.Equal(t, Accepted, s.use(resources.Memory, at, use))
 			w := int(at.Sub(morning) / day)
 			peaks[w] = max(peaks[w], use)
 			at = at.Add(time.Duration(rapid.IntRange(0, 20).Draw(t, "hours")) * time.Hour)
@@ -408,23 +407,23 @@ func TestSeriesHoldsOnePeakAWindow(t *testing.T) {
 // had, so the peak counts once, however often it restarts.
 func TestResumedWindowCountsOnce(t *testing.T) {
 	day := 24 * time.Hour
-	before := New(DefaultConfig())
+	before := NewStore(DefaultConfig())
 	series, _ := before.Track(app, SeriesKey{"ns", "app", "a=b"}, morning)
-	before.Observe(Sample{Container: app, Kind: amount.Memory, At: morning, Amount: 300 * mi})
-	before.Observe(Sample{Container: app, Kind: amount.Memory, At: morning.Add(time.Hour), Amount: 700 * mi})
+	before.Observe(Sample{Container: app, Kind: resources.Memory, At: morning, Amount: 300 * mi})
+	before.Observe(Sample{Container: app, Kind: resources.Memory, At: morning.Add(time.Hour), Amount: 700 * mi})
 	for range 3 {
-		after := New(DefaultConfig())
+		after := NewStore(DefaultConfig())
 		after.Track(app, SeriesKey{"ns", "app", "a=b"}, morning)
 		for c, w := range before.Windows(morning.Add(2*time.Hour), series) {
 			require.Equal(t, morning.Add(day), w.End)
 			require.True(t, after.Resume(c, w))
 			require.False(t, after.Resume(c, w), "it has a window now")
 		}
-		was, is := profile.New(before.config.Shape), profile.New(before.config.Shape)
+		was, is := NewProfile(before.config.Shape), NewProfile(before.config.Shape)
 		before.Profile(&was, series)
 		after.Profile(&is, 0)
 		require.Equal(t, was.Memory.Image(), is.Memory.Image())
-		require.Equal(t, Accepted, after.Observe(Sample{Container: app, Kind: amount.Memory, At: morning.Add(3 * time.Hour), Amount: 500 * mi}), "below the peak")
+		require.Equal(t, Accepted, after.Observe(Sample{Container: app, Kind: resources.Memory, At: morning.Add(3 * time.Hour), Amount: 500 * mi}), "below the peak")
 		after.RemovePeaks(&is, morning.Add(3*time.Hour), 0)
 		require.True(t, is.Memory.Empty(), "the peak is the open window's")
 		before = after
@@ -436,7 +435,7 @@ func TestResumedWindowCountsOnce(t *testing.T) {
 }
 
 func TestVersionGrowsWithEachChange(t *testing.T) {
-	s := New(DefaultConfig())
+	s := NewStore(DefaultConfig())
 	series, _ := s.Track(app, SeriesKey{"ns", "app", "a=b"}, morning)
 	last := s.Version(series)
 	grows := func(what string, changes bool) {
@@ -444,13 +443,13 @@ func TestVersionGrowsWithEachChange(t *testing.T) {
 		require.Equal(t, changes, s.Version(series) > last, what)
 		last = s.Version(series)
 	}
-	s.Observe(Sample{Container: app, Kind: amount.CPU, At: morning, Amount: 100})
+	s.Observe(Sample{Container: app, Kind: resources.CPU, At: morning, Amount: 100})
 	grows("CPU sample", true)
-	s.Observe(Sample{Container: app, Kind: amount.CPU, At: morning, Amount: 100})
+	s.Observe(Sample{Container: app, Kind: resources.CPU, At: morning, Amount: 100})
 	grows("refused sample", false)
-	s.Observe(Sample{Container: app, Kind: amount.Memory, At: morning, Amount: 100 * mi})
+	s.Observe(Sample{Container: app, Kind: resources.Memory, At: morning, Amount: 100 * mi})
 	grows("first peak", true)
-	s.Observe(Sample{Container: app, Kind: amount.Memory, At: morning.Add(time.Minute), Amount: 90 * mi})
+	s.Observe(Sample{Container: app, Kind: resources.Memory, At: morning.Add(time.Minute), Amount: 90 * mi})
 	grows("use below the peak", false)
 	s.ObserveOOM(OOM{Container: app, At: morning.Add(time.Minute), Memory: 100 * mi})
 	grows("kill", true)
@@ -468,8 +467,8 @@ func TestOurClockMayJump(t *testing.T) {
 	yes := func(Series) bool { return true }
 	other := ContainerKey{"ns", "p2", "app"}
 	s.Track(other, SeriesKey{"ns", "app", "app=y"}, morning)
-	s.use(amount.CPU, morning, 100)
-	s.use(amount.Memory, morning, 100*mi)
+	s.use(resources.CPU, morning, 100)
+	s.use(resources.Memory, morning, 100*mi)
 	s.Forget(app)
 	before := s.image(0)
 	for _, jump := range []time.Duration{365 * day, -365 * day} {
@@ -480,9 +479,9 @@ func TestOurClockMayJump(t *testing.T) {
 		s.Forget(late)
 	}
 	require.Equal(t, morning.Add(time.Minute), s.Credible(morning.Add(time.Minute)))
-	s.Observe(Sample{Container: other, Kind: amount.CPU, At: morning.Add(8 * day), Amount: 100})
+	s.Observe(Sample{Container: other, Kind: resources.CPU, At: morning.Add(8 * day), Amount: 100})
 	require.Len(t, s.Expire(morning.Add(8*day), yes), 2, "time has passed: samples say so")
-	s.Observe(Sample{Container: other, Kind: amount.CPU, At: morning.Add(9 * day), Amount: 100})
+	s.Observe(Sample{Container: other, Kind: resources.CPU, At: morning.Add(9 * day), Amount: 100})
 	require.Len(t, s.Expire(morning.Add(9*day), yes), 1, "what began while the clock was ahead goes, too")
 	require.Equal(t, 1, s.Len())
 }
@@ -494,7 +493,7 @@ func TestSpanOfASeries(t *testing.T) {
 	require.True(t, first.IsZero() && last.IsZero())
 	require.Zero(t, samples)
 	for _, at := range []string{"10:05", "10:06", "11:00"} {
-		require.Equal(t, Accepted, s.use(amount.CPU, clock(t, at), 5))
+		require.Equal(t, Accepted, s.use(resources.CPU, clock(t, at), 5))
 	}
 	first, last, samples = s.Span(series)
 	require.True(t, first.Equal(clock(t, "10:05")))
@@ -504,7 +503,7 @@ func TestSpanOfASeries(t *testing.T) {
 
 func TestAResumedWindowTakesSamplesThoughItsLengthChanged(t *testing.T) {
 	for name, length := range map[string]time.Duration{"shorter": time.Hour, "longer": 7 * 24 * time.Hour} {
-		s := New(DefaultConfig())
+		s := NewStore(DefaultConfig())
 		c := ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}
 		series, _ := s.Track(c, SeriesKey{Namespace: "ns", Container: "a"}, time.Unix(1e9, 0))
 		rules := s.Rules()
@@ -512,7 +511,7 @@ func TestAResumedWindowTakesSamplesThoughItsLengthChanged(t *testing.T) {
 		s.SetRules(series, rules)
 		now := time.Unix(1e9, 0)
 		require.True(t, s.Resume(c, Window{End: now.Add(20 * time.Hour), Usage: 100, OOM: none}))
-		require.Equal(t, Accepted, s.Observe(Sample{Container: c, Kind: amount.Memory, At: now, Amount: 50}), name)
+		require.Equal(t, Accepted, s.Observe(Sample{Container: c, Kind: resources.Memory, At: now, Amount: 50}), name)
 		require.Equal(t, Accepted, s.ObserveOOM(OOM{Container: c, At: now.Add(time.Second), Memory: 100, ID: "1"}), name)
 		_, end, _ := s.Peak(c)
 		require.True(t, end.Equal(now.Add(20*time.Hour)), "%s: it goes on to its end", name)
@@ -520,7 +519,7 @@ func TestAResumedWindowTakesSamplesThoughItsLengthChanged(t *testing.T) {
 }
 
 func TestAPodThatWasJustObservedIsNotRememberedBeyondItsEnd(t *testing.T) {
-	s := New(DefaultConfig())
+	s := NewStore(DefaultConfig())
 	key := func(container string) ContainerKey { return ContainerKey{"ns", "p", container} }
 	at := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	observe := func(container string) Reason {

@@ -3,8 +3,7 @@ package usage
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Series is the handle of one history. It is valid until Expire returns it, or
@@ -29,9 +28,9 @@ type ContainerKey struct {
 // in bytes, at the end of the time it was measured over.
 type Sample struct {
 	Container ContainerKey
-	Kind      amount.Kind
+	Kind      resources.Kind
 	At        time.Time
-	Amount    amount.Amount
+	Amount    resources.Amount
 	Waiting   float64 // of CPU: share of that time, 0 to 1, in which work waited for it; 0 also where nobody knows
 }
 
@@ -39,31 +38,31 @@ type Sample struct {
 type OOM struct {
 	Container ContainerKey
 	At        time.Time
-	Memory    amount.Amount // bytes: the request, or the use when the pod was evicted; 0 = unknown
-	Limit     amount.Amount // bytes: the limit that the container ran into; 0 = none, or unknown
-	ID        string        // tells this kill from others of the container; empty = unknown, and repeats count
-	Found     time.Time     // when it was found in a pod seen for the first time; zero = it was seen to happen
+	Memory    resources.Amount // bytes: the request, or the use when the pod was evicted; 0 = unknown
+	Limit     resources.Amount // bytes: the limit that the container ran into; 0 = none, or unknown
+	ID        string           // tells this kill from others of the container; empty = unknown, and repeats count
+	Found     time.Time        // when it was found in a pod seen for the first time; zero = it was seen to happen
 }
 
 // Rules are the settings of a series that a VPA may override.
 type Rules struct {
-	OOMRatio   float64       // after an OOM a container needs at least this multiple of what it had
-	OOMMinBump amount.Amount // bytes; and at least this much more
-	Interval   time.Duration // length of a memory window, in which only the highest use counts
-	Count      int64         // an idle series expires after Interval·Count
+	OOMRatio   float64          // after an OOM a container needs at least this multiple of what it had
+	OOMMinBump resources.Amount // bytes; and at least this much more
+	Interval   time.Duration    // length of a memory window, in which only the highest use counts
+	Count      int64            // an idle series expires after Interval·Count
 }
 
 // Config is what a store needs to know from the start.
-type Config struct {
-	Shape profile.Shape // of all series
-	Rules Rules         // of series without override
+type StoreConfig struct {
+	Shape ProfileShape // of all series
+	Rules Rules        // of series without override
 }
 
 // DefaultConfig returns the defaults of the reference recommender.
-func DefaultConfig() Config {
+func DefaultConfig() StoreConfig {
 	const day = 24 * time.Hour
-	return Config{
-		Shape: profile.NewShape(day, day),
+	return StoreConfig{
+		Shape: NewProfileShape(day, day),
 		Rules: Rules{OOMRatio: 1.2, OOMMinBump: 100 << 20, Interval: day, Count: 8},
 	}
 }
@@ -106,7 +105,7 @@ func (r Rules) Age() time.Duration {
 
 // needed returns the memory that a container needs which was killed with used.
 // For each step the ratio applies once more, until that is twice of what was used.
-func (r Rules) needed(used amount.Amount, steps int) amount.Amount {
+func (r Rules) needed(used resources.Amount, steps int) resources.Amount {
 	need := max(used.Add(r.OOMMinBump), used.Scale(r.OOMRatio))
 	for ; steps > 0 && need < used.Add(used); steps-- {
 		need = max(need, need.Scale(r.OOMRatio))

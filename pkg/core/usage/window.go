@@ -4,38 +4,37 @@ import (
 	"iter"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // window is the time in which a container's highest memory use counts as one
 // peak in its series. Peaks are entered at the end of the window, which may be
 // a whole interval ahead. Instants are nanoseconds since 1970.
 type window struct {
-	last  int64         // last memory sample; none = no window yet
-	end   int64         // end of the window
-	usage amount.Amount // highest use seen; none = none yet
-	oom   amount.Amount // highest need after an OOM; none = none yet
+	last  int64            // last memory sample; none = no window yet
+	end   int64            // end of the window
+	usage resources.Amount // highest use seen; none = none yet
+	oom   resources.Amount // highest need after an OOM; none = none yet
 }
 
 func newWindow() window { return window{last: none, usage: none, oom: none} }
 
 // peak returns the peak that is in the series, or none.
-func (w *window) peak() amount.Amount { return max(w.usage, w.oom) }
+func (w *window) peak() resources.Amount { return max(w.usage, w.oom) }
 
 func (w *window) forgetPeak() { w.usage, w.oom = none, none }
 
 // Window is the memory window of one container, as it is kept over a restart.
 type Window struct {
-	End   time.Time     // zero = there is no open window, only a kill to remember
-	Usage amount.Amount // bytes: highest use seen; negative = none yet
-	OOM   amount.Amount // bytes: highest need after an OOM; negative = none yet
-	Kill  time.Time     // of the latest kill that had an ID; zero = none within an interval
-	Kills []uint64      // hashes of the IDs of the last such kills, the last one first; empty = not known
+	End   time.Time        // zero = there is no open window, only a kill to remember
+	Usage resources.Amount // bytes: highest use seen; negative = none yet
+	OOM   resources.Amount // bytes: highest need after an OOM; negative = none yet
+	Kill  time.Time        // of the latest kill that had an ID; zero = none within an interval
+	Kills []uint64         // hashes of the IDs of the last such kills, the last one first; empty = not known
 }
 
 // Peak returns the peak of the window in bytes, negative if it has none.
-func (w Window) Peak() amount.Amount { return max(w.Usage, w.OOM) }
+func (w Window) Peak() resources.Amount { return max(w.Usage, w.OOM) }
 
 // Windows yields what must be kept over a restart of the containers that feed
 // series: windows that are open at now and have a peak, and last kills. The order
@@ -106,7 +105,7 @@ func (s *Store) resumeKill(slot int32, w Window) bool {
 // RemovePeaks takes out of dst, into which series were merged, the peaks of
 // windows that are open at now. A checkpoint is written without them, so that a
 // program that restarts within a window does not count it twice.
-func (s *Store) RemovePeaks(dst *profile.Profile, now time.Time, series ...Series) {
+func (s *Store) RemovePeaks(dst *Profile, now time.Time, series ...Series) {
 	for _, i := range series {
 		for slot := s.series.At(i).first; slot != none; slot = s.containers.At(slot).next {
 			w := &s.containers.At(slot).window
@@ -119,7 +118,7 @@ func (s *Store) RemovePeaks(dst *profile.Profile, now time.Time, series ...Serie
 
 // Peak returns the peak of a container's memory window in bytes and the end of
 // the window, or false if it has none.
-func (s *Store) Peak(c ContainerKey) (peak amount.Amount, end time.Time, ok bool) {
+func (s *Store) Peak(c ContainerKey) (peak resources.Amount, end time.Time, ok bool) {
 	slot, known := s.slot(c)
 	if !known || s.containers.At(slot).window.peak() == none {
 		return 0, time.Time{}, false

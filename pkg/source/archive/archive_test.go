@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
@@ -43,11 +43,11 @@ func TestRecordingsAreWhatTheServerHas(t *testing.T) {
 	r := found[0]
 	require.Len(t, r.At, 13)
 	require.Equal(t, start.Add(5*time.Minute).UnixNano(), r.At[1])
-	require.InDelta(t, 105, r.Use[amount.CPU][1], 1e-9)
-	require.True(t, math.IsNaN(r.Use[amount.Memory][2]))
-	require.Equal(t, []float64{20_000, 20_000, 25_000}, r.Use[amount.Memory][3:6], "raised to the least")
-	require.Equal(t, amount.Resources{}.With(amount.CPU, 250), r.Requests)
-	require.Equal(t, amount.Resources{}.With(amount.Memory, 5000), r.Limits, "the first")
+	require.InDelta(t, 105, r.Use[resources.CPU][1], 1e-9)
+	require.True(t, math.IsNaN(r.Use[resources.Memory][2]))
+	require.Equal(t, []float64{20_000, 20_000, 25_000}, r.Use[resources.Memory][3:6], "raised to the least")
+	require.Equal(t, resources.List{}.With(resources.CPU, 250), r.Requests)
+	require.Equal(t, resources.List{}.With(resources.Memory, 5000), r.Limits, "the first")
 	require.NotEmpty(t, r.Class)
 	require.Equal(t, `max by (namespace, pod, container) (rate(cpu_total{pod=~".+", container!="POD", container!="", namespace="shop", pod=~"web-7d9f8b6c5d-x2k4p"}[5m]))`, f.queries[0].query)
 	require.Equal(t, `max by (namespace, pod, container) (max_over_time(memory_bytes{pod=~".+", container!="POD", container!="", namespace="shop", pod=~"web-7d9f8b6c5d-x2k4p"}[5m]))`, f.queries[1].query)
@@ -291,7 +291,7 @@ func TestSeriesAndDeclaredResourcesAreAskedForInHalves(t *testing.T) {
 	require.Len(t, problems, 1)
 	require.Contains(t, problems[0], "ns/shop/web-3/app: kube_pod_container_resource_requests: ")
 	for _, one := range found {
-		require.Equal(t, amount.Resources{}.With(amount.CPU, 250), one.Requests)
+		require.Equal(t, resources.List{}.With(resources.CPU, 250), one.Requests)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/prometheus/common/model"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/pkg/source/trace"
@@ -48,7 +48,7 @@ func (r *reader) text(c column, u prometheus.Usage) string {
 type member struct {
 	subject
 	values           [columns][]float64 // at the times of the grid; NaN = unknown, nil = not asked for
-	requests, limits amount.Resources
+	requests, limits resources.List
 	wrong            *trace.Problem // why it is left out; nil = it is not
 }
 
@@ -119,7 +119,7 @@ func (r *reader) fill(ctx context.Context, b batch) error {
 			}
 			return nil
 		}
-		of := func(m *member) *amount.Resources { return []*amount.Resources{&m.requests, &m.limits}[what] }
+		of := func(m *member) *resources.List { return []*resources.List{&m.requests, &m.limits}[what] }
 		err := r.apart(ctx, b, func(b batch) error { return r.declared(ctx, b, metric, of) }, unknown)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -233,7 +233,7 @@ func (r *reader) take(m *member, c column, points []prometheus.Point) {
 const declaredSteps = 100
 
 // declared asks what containers request, or may use at most.
-func (r *reader) declared(ctx context.Context, b batch, metric string, of func(*member) *amount.Resources) error {
+func (r *reader) declared(ctx context.Context, b batch, metric string, of func(*member) *resources.List) error {
 	window := max(r.query.Step, (r.query.Until.Sub(r.query.Since) / declaredSteps).Truncate(time.Second))
 	matchers := []string{`resource=~"cpu|memory"`, b.pods("pod")}
 	if r.query.Usage.Namespace == "" {
@@ -248,11 +248,11 @@ func (r *reader) declared(ctx context.Context, b batch, metric string, of func(*
 			if m == nil || points[0].Value <= 0 {
 				return
 			}
-			k, scale := amount.CPU, 1000.0
+			k, scale := resources.CPU, 1000.0
 			if labels["resource"] == "memory" {
-				k, scale = amount.Memory, 1
+				k, scale = resources.Memory, 1
 			}
-			*of(m) = of(m).With(k, amount.FromFloat(math.Round(points[0].Value*scale)))
+			*of(m) = of(m).With(k, resources.FromFloat(math.Round(points[0].Value*scale)))
 		})
 	r.warn(answer)
 	return err
@@ -291,8 +291,8 @@ func (r *reader) recording(m *member) *tape.Recording {
 			continue
 		}
 		known.At = append(known.At, r.at(step).UnixNano())
-		known.Use[amount.CPU] = append(known.Use[amount.CPU], cpu)
-		known.Use[amount.Memory] = append(known.Use[amount.Memory], math.Max(memory, r.query.LeastMemory)) // NaN stays
+		known.Use[resources.CPU] = append(known.Use[resources.CPU], cpu)
+		known.Use[resources.Memory] = append(known.Use[resources.Memory], math.Max(memory, r.query.LeastMemory)) // NaN stays
 	}
 	if waiting := m.values[cpuWaiting]; slices.ContainsFunc(waiting, func(v float64) bool { return !math.IsNaN(v) }) {
 		for _, at := range known.At {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -27,7 +27,7 @@ type value struct {
 // names the container; values without it are left out. Amounts are rounded up;
 // a negative one becomes -1, so that the store rejects and counts it. A value that
 // cannot be read is an error, beside the samples of the others.
-func Decode(text []byte, pod Pod, k amount.Kind, label string) ([]usage.Sample, error) {
+func Decode(text []byte, pod Pod, k resources.Kind, label string) ([]usage.Sample, error) {
 	var list valueList
 	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func Decode(text []byte, pod Pod, k amount.Kind, label string) ([]usage.Sample, 
 			last = fmt.Errorf("container %s has the value %q at %s", container, v.Value, v.Timestamp)
 			continue
 		}
-		a := amount.Amount(-1)
+		a := resources.Amount(-1)
 		if q.Sign() >= 0 {
 			a = convert.Amount(k, q)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -28,28 +28,28 @@ func list(items string) string {
 
 func TestEachValueHasItsOwnContainerAndTime(t *testing.T) {
 	got, err := Decode([]byte(list(item("a", "250500001n", 0)+","+item("b", "-2", time.Second)+`,{"metricLabels":{},"timestamp":"2026-03-02T08:00:00Z","value":"1"}`)),
-		Pod{"ns", "p", ""}, amount.CPU, "name")
+		Pod{"ns", "p", ""}, resources.CPU, "name")
 	require.NoError(t, err)
 	require.Equal(t, []usage.Sample{
-		{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: amount.CPU, At: at(), Amount: 251},
-		{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "b"}, Kind: amount.CPU, At: at().Add(time.Second), Amount: -1},
+		{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: resources.CPU, At: at(), Amount: 251},
+		{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "b"}, Kind: resources.CPU, At: at().Add(time.Second), Amount: -1},
 	}, got)
 }
 
 func TestValuesThatCannotBeReadAreErrors(t *testing.T) {
 	for _, bad := range []string{item("b", "lots", 0), `{"metricLabels":{"name":"b"},"value":"1"}`, `{"metricLabels":{"name":"b"},"timestamp":"no","value":"1"}`, "3"} {
-		got, err := Decode([]byte(list(bad+","+item("a", "1", 0))), Pod{}, amount.Memory, "name")
+		got, err := Decode([]byte(list(bad+","+item("a", "1", 0))), Pod{}, resources.Memory, "name")
 		require.Error(t, err, bad)
 		require.Len(t, got, 1, bad)
 	}
 	for _, bad := range []string{"", "{}", `{"items":3}`, list("")[:20]} {
-		_, err := Decode([]byte(bad), Pod{}, amount.Memory, "name")
+		_, err := Decode([]byte(bad), Pod{}, resources.Memory, "name")
 		require.Error(t, err, bad)
 	}
 }
 
 // source asks a fake adapter about pods p0 to pn-1 of VPA app=x.
-func source(t *testing.T, pods int, metrics [amount.Kinds]string, handle http.HandlerFunc) *Source {
+func source(t *testing.T, pods int, metrics [resources.Kinds]string, handle http.HandlerFunc) *Source {
 	server := httptest.NewServer(handle)
 	t.Cleanup(server.Close)
 	s, err := New(&rest.Config{Host: server.URL, QPS: -1}, Config{
@@ -67,7 +67,7 @@ func source(t *testing.T, pods int, metrics [amount.Kinds]string, handle http.Ha
 }
 
 func TestEachMetricOfEachPodIsAskedFor(t *testing.T) {
-	s := source(t, 20, [amount.Kinds]string{"cpu_use", "mem_use"}, func(w http.ResponseWriter, r *http.Request) {
+	s := source(t, 20, [resources.Kinds]string{"cpu_use", "mem_use"}, func(w http.ResponseWriter, r *http.Request) {
 		require.Contains(t, []string{"/apis/external.metrics.k8s.io/v1beta1/namespaces/ns/cpu_use", "/apis/external.metrics.k8s.io/v1beta1/namespaces/ns/mem_use"}, r.URL.Path)
 		require.Regexp(t, `^app=x,pod=p\d+$`, r.URL.Query().Get("labelSelector"))
 		w.Header().Set("Content-Type", "application/json")
@@ -79,17 +79,17 @@ func TestEachMetricOfEachPodIsAskedFor(t *testing.T) {
 }
 
 func TestAMetricThatIsNotConfiguredGivesNoSample(t *testing.T) {
-	s := source(t, 1, [amount.Kinds]string{amount.Memory: "mem_use"}, func(w http.ResponseWriter, _ *http.Request) {
+	s := source(t, 1, [resources.Kinds]string{resources.Memory: "mem_use"}, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, list(item("c", "5", 0)))
 	})
 	var got []usage.Sample
 	require.NoError(t, s.Samples(t.Context(), func(sample usage.Sample) { got = append(got, sample) }))
 	require.Len(t, got, 1)
-	require.Equal(t, amount.Memory, got[0].Kind)
+	require.Equal(t, resources.Memory, got[0].Kind)
 }
 
 func TestOneQuestionThatFailsDoesNotStopTheOthers(t *testing.T) {
-	s := source(t, 10, [amount.Kinds]string{"cpu_use", "mem_use"}, func(w http.ResponseWriter, r *http.Request) {
+	s := source(t, 10, [resources.Kinds]string{"cpu_use", "mem_use"}, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Query().Get("labelSelector") == "app=x,pod=p3" {
 			w.WriteHeader(http.StatusNotFound)
@@ -108,7 +108,7 @@ func TestOneQuestionThatFailsDoesNotStopTheOthers(t *testing.T) {
 func TestAskingEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var asked atomic.Int32
-	s := source(t, 1000, [amount.Kinds]string{"cpu_use"}, func(_ http.ResponseWriter, r *http.Request) {
+	s := source(t, 1000, [resources.Kinds]string{"cpu_use"}, func(_ http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
 		cancel()
 		<-r.Context().Done()
@@ -123,7 +123,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"items":null}`))
 	f.Add([]byte(`{"items":[null,{"metricLabels":{"name":"c"},"timestamp":"2026-03-02T08:00:00Z","value":"1e400"}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		samples, _ := Decode(text, Pod{"ns", "p", ""}, amount.CPU, "name")
+		samples, _ := Decode(text, Pod{"ns", "p", ""}, resources.CPU, "name")
 		for _, s := range samples {
 			require.NotEmpty(t, s.Container.Container)
 			require.GreaterOrEqual(t, int64(s.Amount), int64(-1))

@@ -10,15 +10,15 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // Config says what is asked for.
 type Config struct {
-	Metrics        [amount.Kinds]string // names, by kind; empty = not asked for
-	ContainerLabel string               // metric label with the name of the container
+	Metrics        [resources.Kinds]string // names, by kind; empty = not asked for
+	ContainerLabel string                  // metric label with the name of the container
 	// Pods yields the pods whose usage matters until yield returns false.
 	Pods func(yield func(Pod) bool)
 }
@@ -51,7 +51,7 @@ func New(config *rest.Config, c Config) (*Source, error) {
 type question struct {
 	number int
 	pod    Pod
-	kind   amount.Kind
+	kind   resources.Kind
 }
 
 type reply struct {
@@ -114,7 +114,7 @@ func (s *Source) questions() []question {
 	for pod := range s.config.Pods {
 		for k, metric := range s.config.Metrics {
 			if metric != "" {
-				list = append(list, question{len(list), pod, amount.Kind(k)})
+				list = append(list, question{len(list), pod, resources.Kind(k)})
 			}
 		}
 	}

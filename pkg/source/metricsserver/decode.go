@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -116,8 +116,8 @@ func expect(d *json.Decoder, want json.Delim) error {
 func each(pod *podMetrics, yield func(usage.Sample)) {
 	for i := range pod.Containers {
 		container := &pod.Containers[i]
-		texts := [amount.Kinds]string{amount.CPU: container.Usage.CPU, amount.Memory: container.Usage.Memory}
-		for k := range amount.Kind(amount.Kinds) {
+		texts := [resources.Kinds]string{resources.CPU: container.Usage.CPU, resources.Memory: container.Usage.Memory}
+		for k := range resources.Kind(resources.Kinds) {
 			a, found := measured(k, texts[k])
 			if !found {
 				continue
@@ -132,7 +132,7 @@ func each(pod *podMetrics, yield func(usage.Sample)) {
 	}
 }
 
-func measured(k amount.Kind, text string) (amount.Amount, bool) {
+func measured(k resources.Kind, text string) (resources.Amount, bool) {
 	if text == "" {
 		return 0, false
 	}

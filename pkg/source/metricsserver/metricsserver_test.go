@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -36,10 +36,10 @@ func TestEachPresentResourceIsASample(t *testing.T) {
 		return usage.ContainerKey{Namespace: "ns", Pod: pod, Container: c}
 	}
 	require.Equal(t, []usage.Sample{
-		{Container: key("p1", "a"), Kind: amount.CPU, At: at, Amount: 251},
-		{Container: key("p1", "a"), Kind: amount.Memory, At: at, Amount: 1025 << 10},
-		{Container: key("p1", "b"), Kind: amount.CPU, At: at, Amount: 1000},
-		{Container: key("p2", "a"), Kind: amount.Memory, At: at.Add(time.Second), Amount: -1},
+		{Container: key("p1", "a"), Kind: resources.CPU, At: at, Amount: 251},
+		{Container: key("p1", "a"), Kind: resources.Memory, At: at, Amount: 1025 << 10},
+		{Container: key("p1", "b"), Kind: resources.CPU, At: at, Amount: 1000},
+		{Container: key("p2", "a"), Kind: resources.Memory, At: at.Add(time.Second), Amount: -1},
 	}, got)
 }
 

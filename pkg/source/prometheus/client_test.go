@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // serve returns a client of a server that handles every request with handle, and
@@ -225,8 +225,8 @@ func TestUsageQueries(t *testing.T) {
 	require.Equal(t, `rate(cpu_total{job="cadvisor", pod_name=~".+", name!="POD", name!=""}[1h])`, u.CPU(time.Hour))
 	require.Equal(t, `mem{job="cadvisor", pod_name=~".+", name!="POD", name!=""}`, u.Memory())
 	u.Job, u.Namespace = "", "ns"
-	require.Equal(t, `mem{pod_name=~".+", name!="POD", name!="", namespace="ns"}`, u.Query(amount.Memory, 0))
-	require.Equal(t, `rate(cpu_total{pod_name=~".+", name!="POD", name!="", namespace="ns"}[1m30s])`, u.Query(amount.CPU, 90*time.Second))
+	require.Equal(t, `mem{pod_name=~".+", name!="POD", name!="", namespace="ns"}`, u.Query(resources.Memory, 0))
+	require.Equal(t, `rate(cpu_total{pod_name=~".+", name!="POD", name!="", namespace="ns"}[1m30s])`, u.Query(resources.CPU, 90*time.Second))
 }
 
 func TestLabelsOfSeries(t *testing.T) {

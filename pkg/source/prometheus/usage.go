@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -55,8 +55,8 @@ func (u Usage) Each(query string) string {
 func (u Usage) Selector(metric string) string { return metric + "{" + u.selector() + "}" }
 
 // Query returns the query for one kind.
-func (u Usage) Query(k amount.Kind, window time.Duration) string {
-	if k == amount.CPU {
+func (u Usage) Query(k resources.Kind, window time.Duration) string {
+	if k == resources.CPU {
 		return u.CPU(window)
 	}
 	return u.Memory()
@@ -87,12 +87,12 @@ func (u Usage) Container(labels map[string]string) (c usage.ContainerKey, ok boo
 
 // Amount converts a value of a series, cores or bytes, dropping the fraction. A
 // negative one becomes -1, so that the store rejects and counts it.
-func Amount(k amount.Kind, value float64) amount.Amount {
-	if k == amount.CPU {
+func Amount(k resources.Kind, value float64) resources.Amount {
+	if k == resources.CPU {
 		value *= 1000
 	}
 	if value < 0 {
 		return -1
 	}
-	return amount.FromFloat(value)
+	return resources.FromFloat(value)
 }

@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // longest is how long a line may be.
@@ -166,18 +166,18 @@ func (r *reader) begin() {
 	case r.seen[r.name]:
 		r.fail(r.problem(names[container], "was there before: expected all lines of a container one after the other"))
 	default:
-		r.declared(amount.CPU, cpuRequest, cpuLimit, 1000)
-		r.declared(amount.Memory, memoryRequest, memoryLimit, 1)
+		r.declared(resources.CPU, cpuRequest, cpuLimit, 1000)
+		r.declared(resources.Memory, memoryRequest, memoryLimit, 1)
 	}
 	r.seen[r.name] = true
 }
 
-func (r *reader) declared(k amount.Kind, request, limit int, scale float64) {
+func (r *reader) declared(k resources.Kind, request, limit int, scale float64) {
 	if value, ok := r.number(request); ok && value > 0 {
-		r.now.Requests = r.now.Requests.With(k, amount.FromFloat(math.Round(value*scale)))
+		r.now.Requests = r.now.Requests.With(k, resources.FromFloat(math.Round(value*scale)))
 	}
 	if value, ok := r.number(limit); ok && value > 0 {
-		r.now.Limits = r.now.Limits.With(k, amount.FromFloat(math.Round(value*scale)))
+		r.now.Limits = r.now.Limits.With(k, resources.FromFloat(math.Round(value*scale)))
 	}
 }
 
@@ -252,8 +252,8 @@ func (r *reader) sample() {
 		}
 	}
 	r.now.At = append(r.now.At, instant)
-	r.now.Use[amount.CPU] = append(r.now.Use[amount.CPU], cpu*1000)
-	r.now.Use[amount.Memory] = append(r.now.Use[amount.Memory], math.Max(memory, r.options.LeastMemory)) // NaN stays
+	r.now.Use[resources.CPU] = append(r.now.Use[resources.CPU], cpu*1000)
+	r.now.Use[resources.Memory] = append(r.now.Use[resources.Memory], math.Max(memory, r.options.LeastMemory)) // NaN stays
 }
 
 // fail reports a problem of the present container, once.

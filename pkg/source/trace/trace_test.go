@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 func read(content string, o Options) (found []*tape.Recording, problems []string) {
@@ -52,22 +52,22 @@ func TestRead(t *testing.T) {
 		require.Len(t, found, 2)
 		a, b := found[0], found[1]
 		require.Equal(t, []int64{60e9, 120e9}, a.At)
-		require.InDelta(t, 500, a.Use[amount.CPU][0], 1e-9)
-		require.True(t, math.IsNaN(a.Use[amount.CPU][1]))
-		require.Equal(t, []float64{2000, 3000}, a.Use[amount.Memory], "raised to the least")
-		require.Equal(t, amount.Of(1000, 2000), a.Requests)
-		require.Equal(t, amount.Resources{}.With(amount.Memory, 4000), a.Limits)
+		require.InDelta(t, 500, a.Use[resources.CPU][0], 1e-9)
+		require.True(t, math.IsNaN(a.Use[resources.CPU][1]))
+		require.Equal(t, []float64{2000, 3000}, a.Use[resources.Memory], "raised to the least")
+		require.Equal(t, resources.Of(1000, 2000), a.Requests)
+		require.Equal(t, resources.List{}.With(resources.Memory, 4000), a.Limits)
 		require.Equal(t, "b,1", b.Container)
 		require.Equal(t, []int64{60.5e9, 61.5e9}, b.At)
-		require.False(t, b.Has(amount.Memory))
-		require.Equal(t, amount.Resources{}.With(amount.CPU, 2000), b.Limits)
+		require.False(t, b.Has(resources.Memory))
+		require.Equal(t, resources.List{}.With(resources.CPU, 2000), b.Limits)
 	}
 }
 
 func TestColumnsInAnotherOrder(t *testing.T) {
 	found, problems := read("\ufeffmemory_bytes,timestamp,container,workload\n5,1,c,w\n6,2,c,w\n", Options{})
 	require.Empty(t, problems)
-	require.Equal(t, []float64{5, 6}, found[0].Use[amount.Memory])
+	require.Equal(t, []float64{5, 6}, found[0].Use[resources.Memory])
 }
 
 // Each problem names file, line and column, says what was expected, and does not
@@ -172,7 +172,7 @@ func FuzzRead(f *testing.F) {
 			require.True(t, r != nil || p != nil)
 			if r != nil {
 				require.GreaterOrEqual(t, len(r.At), 2)
-				require.Len(t, r.Use[amount.CPU], len(r.At))
+				require.Len(t, r.Use[resources.CPU], len(r.At))
 			}
 		}
 	})

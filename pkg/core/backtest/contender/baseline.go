@@ -3,21 +3,21 @@ package contender
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Fixed recommends one size for ever, and nothing for a kind that it lacks.
-type Fixed struct{ Size amount.Resources }
+type Fixed struct{ Size resources.List }
 
 // Observe implements replay.Advisor.
-func (f Fixed) Observe(time.Time, amount.Kind, amount.Amount, amount.Amount) {}
+func (f Fixed) Observe(time.Time, resources.Kind, resources.Amount, resources.Amount) {}
 
 // Killed implements replay.Advisor.
-func (f Fixed) Killed(time.Time, amount.Amount, amount.Amount) {}
+func (f Fixed) Killed(time.Time, resources.Amount, resources.Amount) {}
 
 // Advise implements replay.Advisor.
-func (f Fixed) Advise(time.Time, amount.Resources) amount.Bounds {
-	return amount.Bounds{Lower: f.Size, Target: f.Size, Upper: f.Size}
+func (f Fixed) Advise(time.Time, resources.List) resources.Bounds {
+	return resources.Bounds{Lower: f.Size, Target: f.Size, Upper: f.Size}
 }
 
 // Bounds of a moving maximum, as multiples of its target.
@@ -31,12 +31,12 @@ const (
 type MovingMax struct {
 	window time.Duration
 	margin float64
-	peaks  [amount.Kinds][]peak // falling; the first is the highest of the window
+	peaks  [resources.Kinds][]peak // falling; the first is the highest of the window
 }
 
 type peak struct {
 	at  int64
-	use amount.Amount
+	use resources.Amount
 }
 
 // NewMovingMax returns one over a window, with a margin as a fraction.
@@ -45,7 +45,7 @@ func NewMovingMax(window time.Duration, margin float64) *MovingMax {
 }
 
 // Observe implements replay.Advisor.
-func (m *MovingMax) Observe(at time.Time, k amount.Kind, use, _ amount.Amount) {
+func (m *MovingMax) Observe(at time.Time, k resources.Kind, use, _ resources.Amount) {
 	peaks := m.peaks[k]
 	for len(peaks) > 0 && peaks[len(peaks)-1].use <= use {
 		peaks = peaks[:len(peaks)-1]
@@ -54,14 +54,14 @@ func (m *MovingMax) Observe(at time.Time, k amount.Kind, use, _ amount.Amount) {
 }
 
 // Killed implements replay.Advisor.
-func (m *MovingMax) Killed(at time.Time, _, limit amount.Amount) {
-	m.Observe(at, amount.Memory, limit.Scale(killRatio), limit)
+func (m *MovingMax) Killed(at time.Time, _, limit resources.Amount) {
+	m.Observe(at, resources.Memory, limit.Scale(killRatio), limit)
 }
 
 // Advise implements replay.Advisor.
-func (m *MovingMax) Advise(now time.Time, _ amount.Resources) amount.Bounds {
-	var b amount.Bounds
-	for k := range amount.Kind(amount.Kinds) {
+func (m *MovingMax) Advise(now time.Time, _ resources.List) resources.Bounds {
+	var b resources.Bounds
+	for k := range resources.Kind(resources.Kinds) {
 		peaks := m.peaks[k]
 		for len(peaks) > 0 && peaks[0].at <= now.UnixNano()-int64(m.window) {
 			peaks = peaks[1:]

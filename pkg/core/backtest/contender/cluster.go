@@ -4,10 +4,9 @@ import (
 	"strconv"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/profile"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail"
 	"loadline.dev/loadline/pkg/core/usage"
 )
@@ -16,19 +15,19 @@ import (
 // NewCluster.
 type Cluster struct {
 	store   *usage.Store
-	scratch profile.Profile
+	scratch usage.Profile
 	series  usage.Series
 	key     usage.ContainerKey
 	recipe  *estimate.Recipe
-	minimum amount.Resources
-	trail   *trail.Trail       // nil = the recipe needs none
-	blind   [amount.Kinds]bool // kinds of which only the times of samples matter
+	minimum resources.List
+	trail   *trail.Trail          // nil = the recipe needs none
+	blind   [resources.Kinds]bool // kinds of which only the times of samples matter
 	kills   int
 }
 
 // NewCluster returns the recommender with a recipe and the least recommendation
 // for a container.
-func NewCluster(c usage.Config, recipe *estimate.Recipe, minimum amount.Resources, start time.Time) *Cluster {
+func NewCluster(c usage.StoreConfig, recipe *estimate.Recipe, minimum resources.List, start time.Time) *Cluster {
 	const name = replay.Container
 	a := &Cluster{recipe: recipe, minimum: minimum, key: usage.ContainerKey{Namespace: name, Pod: name, Container: name}}
 	if recipe.Needs.Any() {
@@ -38,17 +37,17 @@ func NewCluster(c usage.Config, recipe *estimate.Recipe, minimum amount.Resource
 			a.blind[k] = len(recipe.Target[k])+len(recipe.Lower[k])+len(recipe.Upper[k]) == 0
 		}
 	}
-	if a.blind[amount.CPU] {
+	if a.blind[resources.CPU] {
 		c.Shape = c.Shape.Timeless()
 	}
-	a.store, a.scratch = usage.New(c), profile.New(c.Shape)
+	a.store, a.scratch = usage.NewStore(c), usage.NewProfile(c.Shape)
 	a.series, _ = a.store.Track(a.key, usage.SeriesKey{Namespace: name, Container: name}, start)
 	return a
 }
 
 // Declare takes the memory that the container is declared with, in bytes: its request,
 // and the limit that follows it, 0 = none.
-func (a *Cluster) Declare(request, limit amount.Amount) {
+func (a *Cluster) Declare(request, limit resources.Amount) {
 	if a.trail != nil {
 		a.trail.Limited(trail.HeadroomOf(request, limit))
 		a.trail.Declare(request)
@@ -56,14 +55,14 @@ func (a *Cluster) Declare(request, limit amount.Amount) {
 }
 
 // Observe implements replay.Advisor.
-func (a *Cluster) Observe(at time.Time, k amount.Kind, use, limit amount.Amount) {
+func (a *Cluster) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
 	if a.trail != nil {
 		a.trail.Observe(at, k, use, limit)
 	}
 	// Without a trail a recipe looks at the histograms of the kinds that it estimates,
 	// and at the times of CPU samples, which stand for the trust in both.
 	switch {
-	case a.blind[k] && k == amount.Memory:
+	case a.blind[k] && k == resources.Memory:
 		return
 	case a.blind[k]:
 		use = 0
@@ -72,14 +71,14 @@ func (a *Cluster) Observe(at time.Time, k amount.Kind, use, limit amount.Amount)
 }
 
 // Waited implements replay.Listener.
-func (a *Cluster) Waited(at time.Time, use amount.Amount, share float64) {
+func (a *Cluster) Waited(at time.Time, use resources.Amount, share float64) {
 	if a.trail != nil {
 		a.trail.Waited(at, use, share)
 	}
 }
 
 // Killed implements replay.Advisor.
-func (a *Cluster) Killed(at time.Time, request, limit amount.Amount) {
+func (a *Cluster) Killed(at time.Time, request, limit resources.Amount) {
 	if a.trail != nil {
 		a.trail.Killed(at, request, limit)
 	}
@@ -90,14 +89,14 @@ func (a *Cluster) Killed(at time.Time, request, limit amount.Amount) {
 // Advise implements replay.Advisor. As in a cluster nothing is recommended for a kind
 // of which nothing is known: of a container that was killed before its first sample
 // only the memory is.
-func (a *Cluster) Advise(_ time.Time, current amount.Resources) amount.Bounds {
+func (a *Cluster) Advise(_ time.Time, current resources.List) resources.Bounds {
 	s := a.subject(current)
-	known := [amount.Kinds]bool{amount.CPU: !a.scratch.CPU.Empty(), amount.Memory: !a.scratch.Memory.Empty()}
-	if known == [amount.Kinds]bool{} {
-		return amount.Bounds{}
+	known := [resources.Kinds]bool{resources.CPU: !a.scratch.CPU.Empty(), resources.Memory: !a.scratch.Memory.Empty()}
+	if known == [resources.Kinds]bool{} {
+		return resources.Bounds{}
 	}
 	b := a.recipe.Recommend(s, &known)
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if !known[k] {
 			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
 		}
@@ -106,11 +105,11 @@ func (a *Cluster) Advise(_ time.Time, current amount.Resources) amount.Bounds {
 }
 
 // Explain returns how the recommendation of a moment comes about.
-func (a *Cluster) Explain(_ time.Time, current amount.Resources) estimate.Explanation {
+func (a *Cluster) Explain(_ time.Time, current resources.List) estimate.Explanation {
 	return a.recipe.Explain(a.subject(current))
 }
 
-func (a *Cluster) subject(current amount.Resources) estimate.Subject {
+func (a *Cluster) subject(current resources.List) estimate.Subject {
 	a.scratch.Reset()
 	a.store.Profile(&a.scratch, a.series)
 	return estimate.Subject{Profile: &a.scratch, Trail: a.trail, Minimum: a.minimum, Current: current}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -17,10 +17,12 @@ func TestOneKindIsSizedAsWithTheOther(t *testing.T) {
 	recipe, err := estimate.ForName("vpa", estimate.DefaultConfig())
 	require.NoError(t, err)
 	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
-	cluster := func(r *estimate.Recipe) *Cluster { return NewCluster(usage.DefaultConfig(), r, amount.Of(1, 1), start) }
-	both, single := cluster(&recipe), [amount.Kinds]*Cluster{cluster(recipe.Only(amount.CPU)), cluster(recipe.Only(amount.Memory))}
-	require.Equal(t, [amount.Kinds]bool{false, true}, single[amount.CPU].blind)
-	require.Equal(t, [amount.Kinds]bool{true, false}, single[amount.Memory].blind)
+	cluster := func(r *estimate.Recipe) *Cluster {
+		return NewCluster(usage.DefaultConfig(), r, resources.Of(1, 1), start)
+	}
+	both, single := cluster(&recipe), [resources.Kinds]*Cluster{cluster(recipe.Only(resources.CPU)), cluster(recipe.Only(resources.Memory))}
+	require.Equal(t, [resources.Kinds]bool{false, true}, single[resources.CPU].blind)
+	require.Equal(t, [resources.Kinds]bool{true, false}, single[resources.Memory].blind)
 	all := append(single[:], both)
 	for minute := range 3 * 1440 {
 		now := start.Add(time.Duration(minute) * time.Minute)
@@ -28,17 +30,17 @@ func TestOneKindIsSizedAsWithTheOther(t *testing.T) {
 			continue // a gap
 		}
 		for _, c := range all {
-			c.Observe(now, amount.CPU, amount.Amount(minute*7919%4000), 0)
+			c.Observe(now, resources.CPU, resources.Amount(minute*7919%4000), 0)
 			if minute > 5 {
-				c.Observe(now, amount.Memory, amount.Amount(1<<28+minute*104729%(1<<30)), 0)
+				c.Observe(now, resources.Memory, resources.Amount(1<<28+minute*104729%(1<<30)), 0)
 			}
 			if minute == 2000 {
 				c.Killed(now, 1<<30, 3<<29)
 			}
 		}
-		want := both.Advise(now, amount.Resources{})
+		want := both.Advise(now, resources.List{})
 		for k, c := range single {
-			k, got := amount.Kind(k), c.Advise(now, amount.Resources{})
+			k, got := resources.Kind(k), c.Advise(now, resources.List{})
 			require.Equal(t, want.Target.Value(k), got.Target.Value(k), minute)
 			require.Equal(t, want.Lower.Value(k), got.Lower.Value(k), minute)
 			require.Equal(t, want.Upper.Value(k), got.Upper.Value(k), minute)

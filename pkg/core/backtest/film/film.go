@@ -4,10 +4,10 @@ import (
 	"math"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Frame is what happened in a stretch of time. Amounts are millicores or bytes;
@@ -31,12 +31,12 @@ type Event struct {
 
 // Explainer says how a recommendation comes about.
 type Explainer interface {
-	Explain(now time.Time, current amount.Resources) estimate.Explanation
+	Explain(now time.Time, current resources.List) estimate.Explanation
 }
 
 // Film is one replay. Make it with New.
 type Film struct {
-	Kind   amount.Kind
+	Kind   resources.Kind
 	Start  int64 // nanoseconds since 1970
 	Length int64 // nanoseconds of a frame
 	Frames []Frame
@@ -46,12 +46,12 @@ type Film struct {
 	explainer Explainer // nil = steps are not kept
 	explained int       // frames that have steps
 	recorded  []float64 // nanoseconds of each frame
-	request   amount.Resources
+	request   resources.List
 }
 
 // New returns a film with a number of frames for a replay of a kind. The advisor's
 // steps are kept if it can explain.
-func New(r *tape.Recording, k amount.Kind, frames int, advisor replay.Advisor) *Film {
+func New(r *tape.Recording, k resources.Kind, frames int, advisor replay.Advisor) *Film {
 	f := &Film{Kind: k, Start: r.At[0], Length: max(int64(r.Span())/int64(frames)+1, 1)}
 	f.Frames, f.recorded = make([]Frame, frames), make([]float64, frames)
 	nan := math.NaN()
@@ -125,7 +125,7 @@ func (f *Film) Changed(c replay.Change) {
 
 // Killed implements replay.Witness.
 func (f *Film) Killed(k replay.Kill) {
-	if f.Kind == amount.Memory {
+	if f.Kind == resources.Memory {
 		f.Events = append(f.Events, Event{At: k.At, Kill: true, From: k.Use, To: float64(k.Limit)})
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/score"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Prices of what a candidate causes, for one number where one is wanted. A
@@ -37,7 +37,7 @@ func CostOf(results []score.Result, candidate string) Cost {
 			continue
 		}
 		hours := r.Scored.Over / 3600 / Unit(r.Kind)
-		if r.Kind == amount.Memory {
+		if r.Kind == resources.Memory {
 			c.GiBHours += hours
 		} else {
 			c.CoreHours += hours

@@ -5,13 +5,13 @@ import (
 	"math"
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/score"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Plane is two figures of a kind of which one can be had for the other.
 type Plane struct {
-	Kind       amount.Kind
+	Kind       resources.Kind
 	Cost, Risk string // names of figures; Cost may also be Reserved or ReservedFleet
 }
 
@@ -63,7 +63,7 @@ func AtEqualCost(results []score.Result, base string, candidates []string, p Pla
 
 // Less returns how much less of a figure a candidate has than another, as a fraction
 // of the other's, on the containers that both have.
-func Less(results []score.Result, other, base string, k amount.Kind, figure string) (Figure, bool) {
+func Less(results []score.Result, other, base string, k resources.Kind, figure string) (Figure, bool) {
 	curves, n := curvesOf(results, []string{other, base}, Plane{Kind: k, Cost: figure, Risk: figure})
 	if n == 0 {
 		return Figure{}, false
@@ -170,7 +170,7 @@ func curvesOf(results []score.Result, candidates []string, p Plane) ([]curve, in
 }
 
 // partOf returns the parts of a figure by its name.
-func partOf(name string, k amount.Kind, t *score.Tally) (part, whole float64) {
+func partOf(name string, k resources.Kind, t *score.Tally) (part, whole float64) {
 	switch {
 	case name == ReservedFleet:
 		return t.Reserved, t.Seconds

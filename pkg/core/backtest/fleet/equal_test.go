@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/score"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 func TestLowestCurve(t *testing.T) {
@@ -28,7 +28,7 @@ func TestSavingAtEqualRisk(t *testing.T) {
 	var results []score.Result
 	for c := range 20 {
 		add := func(candidate string, request, starved float64) {
-			r := score.Result{Candidate: candidate, Workload: fmt.Sprint(c), Kind: amount.CPU}
+			r := score.Result{Candidate: candidate, Workload: fmt.Sprint(c), Kind: resources.CPU}
 			size := request * float64(c+1)
 			r.Scored = score.Tally{Seconds: 1, Days: 1, Dates: 1, Reserved: size, Over: size / 2, Used: size, StarvedWork: starved * size}
 			results = append(results, r)
@@ -37,17 +37,17 @@ func TestSavingAtEqualRisk(t *testing.T) {
 		add("bold", 400, 0.04)
 		add("ours", 630, 0.02) // half-way between them, in the logarithm, are 700
 	}
-	f, ok := AtEqualRisk(results, "ours", []string{"careful", "bold"}, Plane{amount.CPU, Reserved, "starved_work_mean"})
+	f, ok := AtEqualRisk(results, "ours", []string{"careful", "bold"}, Plane{resources.CPU, Reserved, "starved_work_mean"})
 	require.True(t, ok)
 	for _, v := range []float64{f.Value, f.Low, f.High} {
 		require.InDelta(t, 0.1, v, 1e-9)
 	}
-	fleet, ok := AtEqualRisk(results, "ours", []string{"careful", "bold"}, Plane{amount.CPU, ReservedFleet, "starved_work_mean"})
+	fleet, ok := AtEqualRisk(results, "ours", []string{"careful", "bold"}, Plane{resources.CPU, ReservedFleet, "starved_work_mean"})
 	require.True(t, ok)
 	require.InDelta(t, 0.1, fleet.Value, 1e-9)
-	_, ok = AtEqualRisk(results, "ours", []string{"careful"}, Plane{amount.CPU, Reserved, "starved_work_mean"})
+	_, ok = AtEqualRisk(results, "ours", []string{"careful"}, Plane{resources.CPU, Reserved, "starved_work_mean"})
 	require.False(t, ok)
-	_, ok = AtEqualRisk(results, "ours", []string{"nobody"}, Plane{amount.CPU, "slack_mean", "starved_work"})
+	_, ok = AtEqualRisk(results, "ours", []string{"nobody"}, Plane{resources.CPU, "slack_mean", "starved_work"})
 	require.False(t, ok)
 }
 
@@ -55,19 +55,19 @@ func TestRiskAtEqualCost(t *testing.T) {
 	var results []score.Result
 	for c := range 20 {
 		for candidate, is := range map[string][2]float64{"careful": {1000, 0.01}, "bold": {400, 0.04}, "base": {700, 0.05}} {
-			r := score.Result{Candidate: candidate, Workload: fmt.Sprint(c), Kind: amount.CPU}
+			r := score.Result{Candidate: candidate, Workload: fmt.Sprint(c), Kind: resources.CPU}
 			r.Scored = score.Tally{Seconds: 1, Days: 1, Dates: 1, Reserved: is[0], Over: is[0] / 2, Used: 100, StarvedWork: 100 * is[1]}
 			results = append(results, r)
 		}
 	}
-	f, ok := AtEqualCost(results, "base", []string{"careful", "bold"}, Plane{amount.CPU, ReservedFleet, "starved_work_mean"})
+	f, ok := AtEqualCost(results, "base", []string{"careful", "bold"}, Plane{resources.CPU, ReservedFleet, "starved_work_mean"})
 	require.True(t, ok)
 	for _, v := range []float64{f.Value, f.Low, f.High} {
 		require.InDelta(t, 0.6, v, 1e-9, "0.02 in place of 0.05")
 	}
-	_, ok = AtEqualCost(results, "base", []string{"careful"}, Plane{amount.CPU, ReservedFleet, "starved_work_mean"})
+	_, ok = AtEqualCost(results, "base", []string{"careful"}, Plane{resources.CPU, ReservedFleet, "starved_work_mean"})
 	require.False(t, ok)
-	f, ok = Less(results, "careful", "base", amount.CPU, "starved_work_mean")
+	f, ok = Less(results, "careful", "base", resources.CPU, "starved_work_mean")
 	require.True(t, ok)
 	require.InDelta(t, 0.8, f.Value, 1e-9)
 }

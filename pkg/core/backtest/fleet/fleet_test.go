@@ -8,12 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/score"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func result(candidate string, k amount.Kind, class tape.Class, t score.Tally) score.Result {
+func result(candidate string, k resources.Kind, class tape.Class, t score.Tally) score.Result {
 	return score.Result{Candidate: candidate, Kind: k, Class: class, Scored: t}
 }
 
@@ -29,9 +29,9 @@ func value(t *testing.T, s Summary, name string) float64 {
 // A large container decides the fleet's slack, and counts as one in the mean.
 func TestFleetAndContainersAreAveragedApart(t *testing.T) {
 	results := []score.Result{
-		result("a", amount.CPU, tape.Steady, score.Tally{Days: 2, Dates: 2, Seconds: 10, Reserved: 900, Over: 90, Used: 810, Changes: 4}),
-		result("a", amount.CPU, tape.Bursty, score.Tally{Days: 2, Dates: 2, Seconds: 10, Reserved: 100, Over: 90, Used: 10}),
-		result("a", amount.Memory, tape.Bursty, score.Tally{Days: 4, Dates: 4, Reserved: 1, Kills: 5, KillDays: 1, SevereDays: 1}),
+		result("a", resources.CPU, tape.Steady, score.Tally{Days: 2, Dates: 2, Seconds: 10, Reserved: 900, Over: 90, Used: 810, Changes: 4}),
+		result("a", resources.CPU, tape.Bursty, score.Tally{Days: 2, Dates: 2, Seconds: 10, Reserved: 100, Over: 90, Used: 10}),
+		result("a", resources.Memory, tape.Bursty, score.Tally{Days: 4, Dates: 4, Reserved: 1, Kills: 5, KillDays: 1, SevereDays: 1}),
 	}
 	all := Summarise(results, false)
 	require.Len(t, all, 5, "the fleet and two classes of CPU, the fleet and one class of memory")
@@ -54,7 +54,7 @@ func TestFleetAndContainersAreAveragedApart(t *testing.T) {
 func TestIntervalsAreOfTheRightWidth(t *testing.T) {
 	var results []score.Result
 	for i := range 200 {
-		results = append(results, result("a", amount.CPU, tape.Other, score.Tally{Dates: 1, Reserved: 1, Over: float64(i % 2)}))
+		results = append(results, result("a", resources.CPU, tape.Other, score.Tally{Dates: 1, Reserved: 1, Over: float64(i % 2)}))
 	}
 	slack, ok := (&Summarise(results, false)[0]).Figure("slack_mean")
 	require.True(t, ok)
@@ -81,23 +81,23 @@ func TestWaitCountsThoseThatNeverGotThere(t *testing.T) {
 
 func TestFront(t *testing.T) {
 	at := func(name string, over, starved float64, changes int) score.Result {
-		return result(name, amount.CPU, tape.Other, score.Tally{Days: 1, Dates: 1, Reserved: 1, Used: 1, Over: over, StarvedWork: starved, Changes: changes})
+		return result(name, resources.CPU, tape.Other, score.Tally{Days: 1, Dates: 1, Reserved: 1, Used: 1, Over: over, StarvedWork: starved, Changes: changes})
 	}
 	all := Summarise([]score.Result{at("lean", 0.2, 0.3, 5), at("safe", 0.6, 0.1, 5), at("bad", 0.7, 0.1, 5), at("calm", 0.7, 0.4, 1)}, false)
-	points := Front(all, amount.CPU)
+	points := Front(all, resources.CPU)
 	var dominated []string
 	for _, p := range points {
 		dominated = append(dominated, p.Candidate+"<"+p.Dominated)
 	}
 	require.Equal(t, []string{"lean<", "safe<", "bad<safe", "calm<"}, dominated)
-	require.Empty(t, Front(all, amount.Memory))
+	require.Empty(t, Front(all, resources.Memory))
 }
 
 func TestGate(t *testing.T) {
 	results := []score.Result{
-		result("a", amount.CPU, tape.Other, score.Tally{Over: 3600 * 1000 * 10, StarvedWork: 3600 * 1000 * 2, Evictions: 3}),
-		result("a", amount.Memory, tape.Other, score.Tally{Over: 3600 * (8 << 30), Kills: 4}),
-		result("b", amount.CPU, tape.Other, score.Tally{Over: 1e15}),
+		result("a", resources.CPU, tape.Other, score.Tally{Over: 3600 * 1000 * 10, StarvedWork: 3600 * 1000 * 2, Evictions: 3}),
+		result("a", resources.Memory, tape.Other, score.Tally{Over: 3600 * (8 << 30), Kills: 4}),
+		result("b", resources.CPU, tape.Other, score.Tally{Over: 1e15}),
 	}
 	was := CostOf(results, "a")
 	require.Equal(t, Cost{Candidate: "a", CoreHours: 10, GiBHours: 8, Kills: 4, Evictions: 3, StarvedCoreHours: 2, Total: 10 + 1 + 80 + 3 + 8}, was)
@@ -127,12 +127,12 @@ func TestGate(t *testing.T) {
 // Of two containers one needs half with the other candidate, and one a quarter.
 func TestPairs(t *testing.T) {
 	one := func(candidate, container string, reserved, over float64) score.Result {
-		r := result(candidate, amount.CPU, tape.Other, score.Tally{Seconds: 1, Dates: 1, Days: 1, Reserved: reserved, Over: over, Used: reserved - over})
+		r := result(candidate, resources.CPU, tape.Other, score.Tally{Seconds: 1, Dates: 1, Days: 1, Reserved: reserved, Over: over, Used: reserved - over})
 		r.Container = container
 		return r
 	}
 	results := []score.Result{one("a", "x", 8, 6), one("a", "y", 100, 90), one("a", "z", 1, 1), one("b", "y", 25, 15), one("b", "x", 4, 2)}
-	p := Compare(results, "a", "b", amount.CPU)
+	p := Compare(results, "a", "b", resources.CPU)
 	require.Equal(t, 2, p.Containers, "one has no twin")
 	require.InDelta(t, math.Sqrt(1.0/8), p.Reserved.Value, 1e-12)
 	require.InDelta(t, 0.25, p.Reserved.Low, 1e-12)
@@ -142,9 +142,9 @@ func TestPairs(t *testing.T) {
 	require.InDelta(t, (0.5+0.6)/2-(0.75+0.9)/2, slack.Value, 1e-12)
 	_, ok = p.Difference("oom_day_share")
 	require.False(t, ok)
-	same := Compare(results, "a", "a", amount.CPU)
+	same := Compare(results, "a", "a", resources.CPU)
 	require.Equal(t, Figure{"reserved", 1, 1, 1}, same.Reserved)
-	require.Zero(t, Compare(results, "a", "c", amount.CPU).Containers)
+	require.Zero(t, Compare(results, "a", "c", resources.CPU).Containers)
 }
 
 // Quantiles of draws are those of the ratios of the drawn containers.

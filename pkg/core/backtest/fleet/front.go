@@ -1,11 +1,13 @@
 package fleet
 
-import "loadline.dev/loadline/pkg/core/amount"
+import (
+	"loadline.dev/loadline/pkg/core/resources"
+)
 
 // Point is a candidate in the plane of one kind.
 type Point struct {
 	Candidate string
-	Kind      amount.Kind
+	Kind      resources.Kind
 	Slack     float64 // of the fleet
 	Risk      float64 // share of days with a kill, or of work above the request
 	Changes   float64 // a container-day
@@ -14,9 +16,9 @@ type Point struct {
 
 // Front returns the points of one kind, in the order of the summaries of all
 // classes.
-func Front(summaries []Summary, k amount.Kind) []Point {
+func Front(summaries []Summary, k resources.Kind) []Point {
 	risk := "starved_work"
-	if k == amount.Memory {
+	if k == resources.Memory {
 		risk = "oom_day_share"
 	}
 	var points []Point

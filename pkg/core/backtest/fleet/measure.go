@@ -1,8 +1,8 @@
 package fleet
 
 import (
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/score"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // measure is a figure of a fleet: the ratio of two sums over containers or, with
@@ -10,7 +10,7 @@ import (
 // ratio whose second part is 1.
 type measure struct {
 	name     string
-	kind     amount.Kind
+	kind     resources.Kind
 	both     bool // for both kinds
 	quantile float64
 	of       func(*score.Tally) (part, whole float64)
@@ -31,8 +31,8 @@ func uses(t *score.Tally) bool     { return t.Used > 0 }
 func runs(t *score.Tally) bool     { return t.Dates > 0 }
 
 // Unit is what an amount of a kind is divided by for people: cores and GiB.
-func Unit(k amount.Kind) float64 {
-	if k == amount.CPU {
+func Unit(k resources.Kind) float64 {
+	if k == resources.CPU {
 		return 1000
 	}
 	return 1 << 30
@@ -58,18 +58,18 @@ var measures = []measure{
 	{name: "slack_peak_mean", both: true, of: mean((*score.Tally).PeakSlack, reserves)},
 	{name: "utilisation", both: true, of: func(t *score.Tally) (float64, float64) { return t.Used, t.Reserved }},
 	{name: "saving", both: true, of: func(t *score.Tally) (float64, float64) { return t.Initial - t.Reserved, t.Initial }},
-	{name: "oom_day_share", kind: amount.Memory, of: each(func(t *score.Tally) int { return t.KillDays }, dates)},
-	{name: "oom_per_day", kind: amount.Memory, of: each(func(t *score.Tally) int { return t.Kills }, days)},
-	{name: "oom_containers", kind: amount.Memory, of: mean(func(t *score.Tally) float64 { return float64(min(t.Kills, 1)) }, runs)},
-	{name: "severe_day_share", kind: amount.Memory, of: each(func(t *score.Tally) int { return t.SevereDays }, dates)},
-	{name: "above_request", kind: amount.Memory, of: func(t *score.Tally) (float64, float64) { return t.Starved, t.Seconds }},
-	{name: "starved_work", kind: amount.CPU, of: func(t *score.Tally) (float64, float64) { return t.StarvedWork, t.Used }},
-	{name: "starved_work_mean", kind: amount.CPU, of: mean((*score.Tally).StarvedWorkShare, uses)},
-	{name: "starved_time_mean", kind: amount.CPU, of: mean((*score.Tally).StarvedShare, runs)},
-	{name: "starved_day_share", kind: amount.CPU, of: each(func(t *score.Tally) int { return t.StarvedDays }, dates)},
-	{name: "starved_longest_p95", kind: amount.CPU, quantile: 0.95, of: func(t *score.Tally) (float64, float64) { return t.Longest, 1 }},
-	{name: "throttled_time", kind: amount.CPU, of: func(t *score.Tally) (float64, float64) { return t.Throttled, t.Seconds }},
-	{name: "unserved_work", kind: amount.CPU, of: func(t *score.Tally) (float64, float64) { return t.Unserved, t.Used }},
+	{name: "oom_day_share", kind: resources.Memory, of: each(func(t *score.Tally) int { return t.KillDays }, dates)},
+	{name: "oom_per_day", kind: resources.Memory, of: each(func(t *score.Tally) int { return t.Kills }, days)},
+	{name: "oom_containers", kind: resources.Memory, of: mean(func(t *score.Tally) float64 { return float64(min(t.Kills, 1)) }, runs)},
+	{name: "severe_day_share", kind: resources.Memory, of: each(func(t *score.Tally) int { return t.SevereDays }, dates)},
+	{name: "above_request", kind: resources.Memory, of: func(t *score.Tally) (float64, float64) { return t.Starved, t.Seconds }},
+	{name: "starved_work", kind: resources.CPU, of: func(t *score.Tally) (float64, float64) { return t.StarvedWork, t.Used }},
+	{name: "starved_work_mean", kind: resources.CPU, of: mean((*score.Tally).StarvedWorkShare, uses)},
+	{name: "starved_time_mean", kind: resources.CPU, of: mean((*score.Tally).StarvedShare, runs)},
+	{name: "starved_day_share", kind: resources.CPU, of: each(func(t *score.Tally) int { return t.StarvedDays }, dates)},
+	{name: "starved_longest_p95", kind: resources.CPU, quantile: 0.95, of: func(t *score.Tally) (float64, float64) { return t.Longest, 1 }},
+	{name: "throttled_time", kind: resources.CPU, of: func(t *score.Tally) (float64, float64) { return t.Throttled, t.Seconds }},
+	{name: "unserved_work", kind: resources.CPU, of: func(t *score.Tally) (float64, float64) { return t.Unserved, t.Used }},
 	{name: "changes_per_day", both: true, of: each(func(t *score.Tally) int { return t.Changes }, days)},
 	{name: "evictions_per_day", both: true, of: each(func(t *score.Tally) int { return t.Evictions }, days)},
 	{name: "moves_per_day", both: true, of: each(func(t *score.Tally) int { return t.Moves }, days)},

@@ -4,15 +4,15 @@ import (
 	"math"
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/score"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Pair compares two candidates on the same containers, which tells far smaller
 // differences than two intervals side by side.
 type Pair struct {
 	Base, Other string
-	Kind        amount.Kind
+	Kind        resources.Kind
 	Containers  int
 	Reserved    Figure   // geometric mean over containers of Other's mean request over Base's
 	Differences []Figure // Other less Base, of the same figures as a summary
@@ -33,7 +33,7 @@ type twin struct{ base, other *score.Tally }
 
 // Compare pairs the scored phases of two candidates for one kind. Containers that
 // only one of them has do not count.
-func Compare(results []score.Result, base, other string, k amount.Kind) Pair {
+func Compare(results []score.Result, base, other string, k resources.Kind) Pair {
 	p := Pair{Base: base, Other: other, Kind: k}
 	type key struct{ dataset, workload, container string }
 	first := map[key]*score.Tally{}

@@ -4,9 +4,9 @@ import (
 	"math"
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/score"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Seed starts the draws of containers.
@@ -24,7 +24,7 @@ type Figure struct {
 // Summary is how one kind of many containers fared under one candidate.
 type Summary struct {
 	Candidate  string
-	Kind       amount.Kind
+	Kind       resources.Kind
 	Class      tape.Class // empty = all
 	Cold       bool       // the warm-up; else the scored phase
 	Containers int
@@ -64,7 +64,7 @@ func Summarise(results []score.Result, cold bool) []Summary {
 		}
 	}
 	var all []Summary
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		for _, class := range append([]tape.Class{""}, tape.Classes()...) {
 			for _, name := range names {
 				var of []*score.Result
@@ -82,7 +82,7 @@ func Summarise(results []score.Result, cold bool) []Summary {
 	return all
 }
 
-func summarise(results []*score.Result, name string, k amount.Kind, class tape.Class, cold bool) Summary {
+func summarise(results []*score.Result, name string, k resources.Kind, class tape.Class, cold bool) Summary {
 	s := Summary{Candidate: name, Kind: k, Class: class, Cold: cold, Containers: len(results)}
 	tallies := make([]*score.Tally, len(results))
 	var near, exact, rises, falls []score.Outcome

@@ -3,8 +3,8 @@ package replay
 import (
 	"math"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // NewPod is the cause of a change that a new pod brings.
@@ -19,7 +19,7 @@ type life struct {
 // memory returns the use of memory in a step. A container that begins afresh uses what
 // the pod did from its first sample on.
 func (p *replay) memory(r *tape.Recording, i int) float64 {
-	use, l := r.Use[amount.Memory], &p.life
+	use, l := r.Use[resources.Memory], &p.life
 	if !p.setup.Afresh {
 		return use[i]
 	}
@@ -39,7 +39,7 @@ func (p *replay) memory(r *tape.Recording, i int) float64 {
 // renew starts a new pod, which has what is recommended at its start.
 func (p *replay) renew(at int64, i int) {
 	p.pod.fit(p.advise(at))
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if from, to := p.pod.request(k), p.pod.wanted(k); from != to {
 			p.witness.Changed(Change{At: at, Kind: k, From: from, To: to, Anew: true, Cause: NewPod})
 		}
@@ -47,8 +47,8 @@ func (p *replay) renew(at int64, i int) {
 	p.pod.adopt(at, true)
 	p.life = life{pod: i, container: i}
 	p.up, p.killed, p.backoff, p.backlog = at, 0, p.setup.Backoff, 0
-	p.present = [amount.Kinds]float64{}
-	p.meters = [amount.Kinds]meter{}
+	p.present = [resources.Kinds]float64{}
+	p.meters = [resources.Kinds]meter{}
 }
 
 // meter is what a metrics server has measured of a kind since it looked last.
@@ -83,7 +83,7 @@ func (p *replay) measure(s Sample) {
 			return
 		}
 		seen := s.Seen
-		if s.Kind == amount.CPU {
+		if s.Kind == resources.CPU {
 			seen = m.amount / float64(m.ran)
 		}
 		if asked := p.start + (m.next-p.start+tick-1)/tick*tick; asked < m.next+every && from < m.next && m.ran > 0 {

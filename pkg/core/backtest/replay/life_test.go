@@ -6,30 +6,30 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // notes is an advisor and a witness that writes down what it is told. It recommends
 // what next says, at all times.
 type notes struct {
-	seen    [amount.Kinds][]observed
+	seen    [resources.Kinds][]observed
 	changes []Change
 	kills   []Kill
-	next    amount.Resources
+	next    resources.List
 }
 
 type observed struct {
 	second int64
-	use    amount.Amount
+	use    resources.Amount
 }
 
-func (n *notes) Observe(at time.Time, k amount.Kind, use, _ amount.Amount) {
+func (n *notes) Observe(at time.Time, k resources.Kind, use, _ resources.Amount) {
 	n.seen[k] = append(n.seen[k], observed{at.Unix() - begin/1e9, use})
 }
-func (n *notes) Killed(time.Time, amount.Amount, amount.Amount) {}
-func (n *notes) Advise(time.Time, amount.Resources) amount.Bounds {
-	return amount.Bounds{Lower: n.next, Target: n.next, Upper: n.next}
+func (n *notes) Killed(time.Time, resources.Amount, resources.Amount) {}
+func (n *notes) Advise(time.Time, resources.List) resources.Bounds {
+	return resources.Bounds{Lower: n.next, Target: n.next, Upper: n.next}
 }
 
 type told struct{ *notes }
@@ -47,7 +47,7 @@ func seconds(use ...float64) *tape.Recording {
 	r := &tape.Recording{}
 	for i, u := range use {
 		r.At = append(r.At, begin+int64(i)*1e9)
-		r.Use[amount.CPU], r.Use[amount.Memory] = append(r.Use[amount.CPU], u), append(r.Use[amount.Memory], u)
+		r.Use[resources.CPU], r.Use[resources.Memory] = append(r.Use[resources.CPU], u), append(r.Use[resources.Memory], u)
 	}
 	return r
 }
@@ -55,7 +55,7 @@ func seconds(use ...float64) *tape.Recording {
 // run replays under a scrape every three seconds, looked at every six.
 func run(r *tape.Recording, change func(*Setup)) *notes {
 	n := &notes{}
-	s := DefaultSetup(amount.CPU)
+	s := DefaultSetup(resources.CPU)
 	s.Tick, s.Scrape = 6*time.Second, 3*time.Second
 	change(&s)
 	Run(r, s, n, told{n})
@@ -65,12 +65,12 @@ func run(r *tape.Recording, change func(*Setup)) *notes {
 func TestScrapesShowTheMeanOfCPUAndTheLastMemory(t *testing.T) {
 	n := run(seconds(0, 3, 6, 10, 20, 30, 1, 1, 1, 7, 7, 7, 0), func(*Setup) {})
 	// At 3 s nobody asks before the next scrape at 6 s, which has the mean of 10, 20 and 30.
-	require.Equal(t, []observed{{6, 20}, {12, 7}}, n.seen[amount.CPU])
-	require.Equal(t, []observed{{6, 30}, {12, 7}}, n.seen[amount.Memory])
+	require.Equal(t, []observed{{6, 20}, {12, 7}}, n.seen[resources.CPU])
+	require.Equal(t, []observed{{6, 30}, {12, 7}}, n.seen[resources.Memory])
 	n = run(seconds(0, 3, 6, 10, 20, 30, 1), func(s *Setup) { s.Scrape = 0 })
-	require.Equal(t, []observed{{0, 0}, {6, 1}}, n.seen[amount.CPU], "without scrapes the moment counts")
+	require.Equal(t, []observed{{0, 0}, {6, 1}}, n.seen[resources.CPU], "without scrapes the moment counts")
 	n = run(seconds(0, 3, 6, 10, 20, 30, 1, 1), func(s *Setup) { s.Tick = time.Second })
-	require.Equal(t, []observed{{3, 3}, {6, 20}}, n.seen[amount.CPU], "each scrape is told once")
+	require.Equal(t, []observed{{3, 3}, {6, 20}}, n.seen[resources.CPU], "each scrape is told once")
 }
 
 func TestScrapesOfCoarseSamplesAndAfterGaps(t *testing.T) {
@@ -80,18 +80,18 @@ func TestScrapesOfCoarseSamplesAndAfterGaps(t *testing.T) {
 	}
 	n := run(r, func(s *Setup) { s.Scrape = 6 * time.Second })
 	// What is before the gap stands for three steps; the first scrape after it sees two seconds.
-	require.Equal(t, []observed{{6, 10}, {12, 20}, {18, 30}, {24, 30}, {30, 30}, {102, 40}, {108, 44}}, n.seen[amount.CPU])
-	require.Equal(t, []observed{{6, 10}, {12, 20}, {18, 30}, {24, 30}, {30, 30}, {102, 40}, {108, 50}}, n.seen[amount.Memory])
+	require.Equal(t, []observed{{6, 10}, {12, 20}, {18, 30}, {24, 30}, {30, 30}, {102, 40}, {108, 44}}, n.seen[resources.CPU])
+	require.Equal(t, []observed{{6, 10}, {12, 20}, {18, 30}, {24, 30}, {30, 30}, {102, 40}, {108, 50}}, n.seen[resources.Memory])
 }
 
 func TestScrapesDoNotSeeAKilledContainer(t *testing.T) {
 	n := run(seconds(1, 1, 1, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1), func(s *Setup) {
-		*s = DefaultSetup(amount.Memory)
+		*s = DefaultSetup(resources.Memory)
 		s.Tick, s.Scrape, s.Restart, s.Backoff, s.Longest, s.Calm = time.Second, 3*time.Second, 4*time.Second, 0, 0, 0
-		s.Flat, s.Limits[amount.Memory] = amount.Of(1, 5), Limit{Headroom, 1}
+		s.Flat, s.Limits[resources.Memory] = resources.Of(1, 5), Limit{Headroom, 1}
 	})
 	require.Len(t, n.kills, 1)
-	require.Equal(t, []observed{{3, 1}, {9, 1}, {12, 1}}, n.seen[amount.Memory])
+	require.Equal(t, []observed{{3, 1}, {9, 1}, {12, 1}}, n.seen[resources.Memory])
 }
 
 func TestAGapIsANewPodWithWhatIsRecommendedThen(t *testing.T) {
@@ -99,11 +99,11 @@ func TestAGapIsANewPodWithWhatIsRecommendedThen(t *testing.T) {
 	for i := 3; i < 6; i++ {
 		r.At[i] += 600e9
 	}
-	n := &notes{next: amount.Resources{}.With(amount.CPU, 300)}
-	s := DefaultSetup(amount.CPU)
-	s.Flat, s.NewPod, s.Update.Planner.Threshold = amount.Of(290, 1), 10*time.Minute, 1
+	n := &notes{next: resources.List{}.With(resources.CPU, 300)}
+	s := DefaultSetup(resources.CPU)
+	s.Flat, s.NewPod, s.Update.Planner.Threshold = resources.Of(290, 1), 10*time.Minute, 1
 	Run(r, s, patient{n}, told{n})
-	require.Equal(t, []Change{{At: begin + 603e9, Kind: amount.CPU, From: 290, To: 300, Anew: true, Cause: NewPod}}, n.changes)
+	require.Equal(t, []Change{{At: begin + 603e9, Kind: resources.CPU, From: 290, To: 300, Anew: true, Cause: NewPod}}, n.changes)
 	n.changes, s.NewPod = nil, 0
 	Run(r, s, patient{n}, told{n})
 	require.Empty(t, n.changes, "within the bounds a pod is left alone")
@@ -112,9 +112,9 @@ func TestAGapIsANewPodWithWhatIsRecommendedThen(t *testing.T) {
 // patient has bounds that no request is outside of.
 type patient struct{ *notes }
 
-func (p patient) Advise(time.Time, amount.Resources) amount.Bounds {
-	least, most := amount.Resources{}.With(amount.CPU, 1), amount.Resources{}.With(amount.CPU, 1e6)
-	return amount.Bounds{Lower: least, Target: p.next, Upper: most}
+func (p patient) Advise(time.Time, resources.List) resources.Bounds {
+	least, most := resources.List{}.With(resources.CPU, 1), resources.List{}.With(resources.CPU, 1e6)
+	return resources.Bounds{Lower: least, Target: p.next, Upper: most}
 }
 
 func TestAKilledContainerBeginsAfresh(t *testing.T) {
@@ -124,8 +124,8 @@ func TestAKilledContainerBeginsAfresh(t *testing.T) {
 	}
 	life := func(afresh bool) []Kill {
 		n := &notes{}
-		s := DefaultSetup(amount.Memory)
-		s.Afresh, s.Limits[amount.Memory], s.Flat = afresh, Limit{Headroom, 1}, amount.Of(1, 150)
+		s := DefaultSetup(resources.Memory)
+		s.Afresh, s.Limits[resources.Memory], s.Flat = afresh, Limit{Headroom, 1}, resources.Of(1, 150)
 		Run(seconds(uses...), s, n, told{n})
 		return n.kills
 	}

@@ -4,12 +4,12 @@ import (
 	"math"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // pod is the replayed pod, in the form in which the updater plans for it. Kinds
@@ -24,7 +24,7 @@ type pod struct {
 // to its requests.
 func Declared(r *tape.Recording, s Setup) policy.Container {
 	c := policy.Container{Name: Container, Requests: First(r, s)}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if limit := firstLimit(r, s.Limits[k], k, c.Requests.Value(k)); limit > 0 && s.Sized[k] {
 			c.Limits = c.Limits.With(k, limit)
 		}
@@ -49,12 +49,12 @@ func newPod(r *tape.Recording, s Setup) pod {
 	}
 }
 
-func firstLimit(r *tape.Recording, l Limit, k amount.Kind, request amount.Amount) amount.Amount {
+func firstLimit(r *tape.Recording, l Limit, k resources.Kind, request resources.Amount) resources.Amount {
 	switch l.Policy {
 	case NoLimit:
 		return 0
 	case Headroom:
-		return amount.FromFloat(float64(request) * l.Factor)
+		return resources.FromFloat(float64(request) * l.Factor)
 	}
 	recorded, hasLimit := r.Limits.Get(k)
 	if declared, ok := r.Requests.Get(k); ok && hasLimit && declared > 0 {
@@ -67,14 +67,14 @@ func firstLimit(r *tape.Recording, l Limit, k amount.Kind, request amount.Amount
 func (p *pod) pod() *present.Pod             { return &p.view.VPAs[0].Pods[0] }
 func (p *pod) container() *present.Container { return &p.pod().Containers[0] }
 
-func (p *pod) request(k amount.Kind) amount.Amount {
+func (p *pod) request(k resources.Kind) resources.Amount {
 	return p.container().Current.Requests.Value(k)
 }
 
-func (p *pod) limit(k amount.Kind) amount.Amount { return p.container().Current.Limits.Value(k) }
+func (p *pod) limit(k resources.Kind) resources.Amount { return p.container().Current.Limits.Value(k) }
 
 // wanted returns the request that the last fit asks for.
-func (p *pod) wanted(k amount.Kind) amount.Amount {
+func (p *pod) wanted(k resources.Kind) resources.Amount {
 	if a, ok := p.container().Fitted.Requests.Get(k); ok {
 		return a
 	}
@@ -83,13 +83,13 @@ func (p *pod) wanted(k amount.Kind) amount.Amount {
 
 // starves tells whether the last fit would put the memory limit under a use.
 func (p *pod) starves(use float64) bool {
-	limit, ok := p.container().Fitted.Limits.Get(amount.Memory)
-	return ok && limit < p.limit(amount.Memory) && use > float64(limit)
+	limit, ok := p.container().Fitted.Limits.Get(resources.Memory)
+	return ok && limit < p.limit(resources.Memory) && use > float64(limit)
 }
 
 // sized leaves of a recommendation what is sized, capped by the rule.
-func sized(b amount.Bounds, s *Setup) amount.Bounds {
-	for k := range amount.Kind(amount.Kinds) {
+func sized(b resources.Bounds, s *Setup) resources.Bounds {
+	for k := range resources.Kind(resources.Kinds) {
 		if !s.Sized[k] {
 			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
 		}
@@ -103,7 +103,7 @@ func sized(b amount.Bounds, s *Setup) amount.Bounds {
 // fit asks what the pod would get from a recommendation. Bounds move with every
 // sample, targets seldom: as there are no ranges and no rules here, a fit for the
 // same target differs only in its bounds.
-func (p *pod) fit(b amount.Bounds) {
+func (p *pod) fit(b resources.Bounds) {
 	c := p.container()
 	if c.Fitted.Name == "" || c.Fitted.Bounds.Target != b.Target {
 		c.Fitted = fitted(p.template, b)
@@ -111,8 +111,8 @@ func (p *pod) fit(b amount.Bounds) {
 	c.Fitted.Bounds = b
 }
 
-func fitted(template policy.Pod, b amount.Bounds) policy.Fitted {
-	return policy.Fit(template, map[string]amount.Bounds{Container: b}, policy.Rules{}, policy.Ranges{}).Containers[0]
+func fitted(template policy.Pod, b resources.Bounds) policy.Fitted {
+	return policy.Fit(template, map[string]resources.Bounds{Container: b}, policy.Rules{}, policy.Ranges{}).Containers[0]
 }
 
 // plan returns what the updater would do with the pod, if anything.
@@ -144,7 +144,7 @@ func (p *pod) waits(now time.Time) bool {
 		return false
 	}
 	b, change := &c.Fitted.Bounds, 0.0
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		target, sized := b.Target.Get(k)
 		if !sized {
 			continue
@@ -164,7 +164,7 @@ func (p *pod) waits(now time.Time) bool {
 // counts from its last change, is young again.
 func (p *pod) adopt(now int64, evicted bool) {
 	c := p.container()
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if a, ok := c.Fitted.Requests.Get(k); ok {
 			c.Current.Requests = c.Current.Requests.With(k, a)
 		}

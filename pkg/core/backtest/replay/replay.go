@@ -4,10 +4,10 @@ import (
 	"math"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Container is the name of the container that is replayed.
@@ -28,17 +28,17 @@ type replay struct {
 	killed  int64         // when it was last killed for want of memory; 0 = never
 	backoff time.Duration // of the next kill
 	planned int64         // when the updater looked last
-	present [amount.Kinds]float64
-	meters  [amount.Kinds]meter
+	present [resources.Kinds]float64
+	meters  [resources.Kinds]meter
 	life    life
 }
 
 // First returns the requests that a replay begins with: those of the setup, else
 // the recorded ones, else the recorded limits, else the guess. They are at least
 // one millicore and one byte.
-func First(r *tape.Recording, s Setup) amount.Resources {
-	var first amount.Resources
-	for k := range amount.Kind(amount.Kinds) {
+func First(r *tape.Recording, s Setup) resources.List {
+	var first resources.List
+	for k := range resources.Kind(resources.Kinds) {
 		a, known := s.Flat.Get(k)
 		if !known {
 			a, known = r.Requests.Get(k)
@@ -47,14 +47,14 @@ func First(r *tape.Recording, s Setup) amount.Resources {
 			a, known = r.Limits.Get(k)
 		}
 		if !known {
-			a = amount.FromFloat(math.Ceil(s.Guess * firstHour(r, k)))
+			a = resources.FromFloat(math.Ceil(s.Guess * firstHour(r, k)))
 		}
 		first = first.With(k, max(a, 1))
 	}
 	return first
 }
 
-func firstHour(r *tape.Recording, k amount.Kind) float64 {
+func firstHour(r *tape.Recording, k resources.Kind) float64 {
 	most := 0.0
 	for i, use := range r.Use[k] {
 		if r.At[i]-r.At[0] >= int64(time.Hour) {
@@ -72,8 +72,8 @@ func Run(r *tape.Recording, s Setup, a Advisor, w Witness) {
 	if len(r.At) == 0 {
 		return
 	}
-	var holds [amount.Kinds][]int64
-	for k := range amount.Kind(amount.Kinds) {
+	var holds [resources.Kinds][]int64
+	for k := range resources.Kind(resources.Kinds) {
 		holds[k] = r.Holds(k)
 	}
 	p := &replay{start: r.At[0], setup: s, advisor: a, witness: w, backoff: s.Backoff, planned: math.MinInt64, pod: newPod(r, s)}
@@ -88,9 +88,9 @@ func Run(r *tape.Recording, s Setup, a Advisor, w Witness) {
 		if i > 0 && s.NewPod > 0 && at-r.At[i-1] >= int64(s.NewPod) {
 			p.renew(at, i)
 		}
-		use := [amount.Kinds]float64{amount.CPU: r.Use[amount.CPU][i], amount.Memory: p.memory(r, i)}
-		p.memoryKill(at, use[amount.Memory], holds[amount.Memory][i])
-		for k := range amount.Kind(amount.Kinds) {
+		use := [resources.Kinds]float64{resources.CPU: r.Use[resources.CPU][i], resources.Memory: p.memory(r, i)}
+		p.memoryKill(at, use[resources.Memory], holds[resources.Memory][i])
+		for k := range resources.Kind(resources.Kinds) {
 			if holds[k][i] > 0 {
 				p.sample(at, k, use[k], holds[k][i])
 				longest = max(longest, holds[k][i])
@@ -103,9 +103,9 @@ func Run(r *tape.Recording, s Setup, a Advisor, w Witness) {
 // memoryKill kills the container if it runs at some time of a sample and uses
 // more memory than it may. It is raised, if at all, before it runs again.
 func (p *replay) memoryKill(at int64, use float64, hold int64) {
-	limit := p.pod.limit(amount.Memory)
+	limit := p.pod.limit(resources.Memory)
 	dies := max(at, p.up)
-	if !p.setup.Sized[amount.Memory] || hold == 0 || limit == 0 || !(use > float64(limit)) || dies >= at+hold {
+	if !p.setup.Sized[resources.Memory] || hold == 0 || limit == 0 || !(use > float64(limit)) || dies >= at+hold {
 		return
 	}
 	if p.killed != 0 && dies-p.up >= int64(p.setup.Calm) {
@@ -116,20 +116,20 @@ func (p *replay) memoryKill(at int64, use float64, hold int64) {
 	p.backoff = min(max(2*p.backoff, p.setup.Backoff), p.setup.Longest)
 	p.life.killed = true
 	p.witness.Killed(Kill{dies, use, limit})
-	p.advisor.Killed(time.Unix(0, dies).UTC(), p.pod.request(amount.Memory), limit)
+	p.advisor.Killed(time.Unix(0, dies).UTC(), p.pod.request(resources.Memory), limit)
 	if p.setup.Update.AfterKill {
 		p.raise(dies)
 	}
 }
 
 // sample lets one recorded sample meet the sizes in force.
-func (p *replay) sample(at int64, k amount.Kind, use float64, hold int64) {
+func (p *replay) sample(at int64, k resources.Kind, use float64, hold int64) {
 	limit := p.pod.limit(k)
 	s := Sample{
 		At: at, Hold: hold, Down: min(max(p.up-at, 0), hold), Kind: k, Use: use, Seen: use,
 		Request: p.pod.request(k), Limit: limit,
 	}
-	if k == amount.CPU {
+	if k == resources.CPU {
 		s.Seen, s.Backlog = p.serve(use, hold-s.Down, limit)
 	}
 	if limit > 0 {
@@ -150,7 +150,7 @@ func (p *replay) sample(at int64, k amount.Kind, use float64, hold int64) {
 
 // serve returns the CPU use that a limit leaves, and the work that is put off
 // then, in core seconds.
-func (p *replay) serve(use float64, up int64, limit amount.Amount) (served, backlog float64) {
+func (p *replay) serve(use float64, up int64, limit resources.Amount) (served, backlog float64) {
 	if limit == 0 {
 		return use, 0
 	}
@@ -178,10 +178,10 @@ func (p *replay) show(s Sample) {
 }
 
 // tell hands what was measured to the advisor.
-func (p *replay) tell(at int64, k amount.Kind, use float64, limit amount.Amount) {
-	seen := amount.FromFloat(math.Ceil(use)) // as the metrics API rounds
+func (p *replay) tell(at int64, k resources.Kind, use float64, limit resources.Amount) {
+	seen := resources.FromFloat(math.Ceil(use)) // as the metrics API rounds
 	p.advisor.Observe(time.Unix(0, at).UTC(), k, seen, limit)
-	if p.listens != nil && k == amount.CPU && !math.IsNaN(p.waiting) {
+	if p.listens != nil && k == resources.CPU && !math.IsNaN(p.waiting) {
 		p.listens.Waited(time.Unix(0, at).UTC(), seen, p.waiting)
 	}
 }
@@ -198,7 +198,7 @@ func (p *replay) plan(now int64) {
 	}
 }
 
-func (p *replay) advise(now int64) amount.Bounds {
+func (p *replay) advise(now int64) resources.Bounds {
 	bounds := sized(p.advisor.Advise(time.Unix(0, now).UTC(), p.pod.container().Current.Requests), &p.setup)
 	p.witness.Advised(Advice{now, bounds})
 	return bounds
@@ -207,7 +207,7 @@ func (p *replay) advise(now int64) amount.Bounds {
 // raise applies a larger memory target.
 func (p *replay) raise(now int64) {
 	p.pod.fit(p.advise(now))
-	if p.pod.wanted(amount.Memory) > p.pod.request(amount.Memory) {
+	if p.pod.wanted(resources.Memory) > p.pod.request(resources.Memory) {
 		p.apply(now, disruption.Action{Cause: disruption.OutOfMemory, Evict: p.setup.Update.Mode == present.Recreate})
 	}
 }
@@ -215,13 +215,13 @@ func (p *replay) raise(now int64) {
 // apply carries a planned change out, unless it would put the memory limit under
 // the present use. An eviction restarts the container, one after a kill anyway.
 func (p *replay) apply(now int64, a disruption.Action) {
-	if p.setup.Update.HoldCuts && !a.Evict && p.pod.starves(p.present[amount.Memory]) {
+	if p.setup.Update.HoldCuts && !a.Evict && p.pod.starves(p.present[resources.Memory]) {
 		return
 	}
 	if a.Evict {
 		p.up = max(p.up, now+int64(p.setup.Restart))
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		from, to := p.pod.request(k), p.pod.wanted(k)
 		if from != to {
 			p.witness.Changed(Change{At: now, Kind: k, From: from, To: to, Evicted: a.Evict, Cause: a.Cause})

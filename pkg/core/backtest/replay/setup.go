@@ -5,30 +5,30 @@ import (
 	"fmt"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Advisor recommends. It is told what the recommender of a cluster would see.
 type Advisor interface {
 	// Observe takes the use of a kind, in millicores or bytes, as measured at an
 	// instant; limit is what it could have at most, 0 = no limit.
-	Observe(at time.Time, k amount.Kind, use, limit amount.Amount)
+	Observe(at time.Time, k resources.Kind, use, limit resources.Amount)
 	// Killed takes the report of a kill for want of memory: what was requested, and
 	// the limit that was hit.
-	Killed(at time.Time, request, limit amount.Amount)
+	Killed(at time.Time, request, limit resources.Amount)
 	// Advise returns the recommendation for a container with the current requests. A
 	// kind that it lacks stays as it is.
-	Advise(now time.Time, current amount.Resources) amount.Bounds
+	Advise(now time.Time, current resources.List) resources.Bounds
 }
 
 // Listener is an Advisor that also wants to know how long work waited for CPU.
 type Listener interface {
 	// Waited takes the share of the time, 0 to 1, in which it did, right after the
 	// use of CPU at that instant.
-	Waited(at time.Time, use amount.Amount, share float64)
+	Waited(at time.Time, use resources.Amount, share float64)
 }
 
 // Witness is told what happens. What it gets is only good during the call.
@@ -44,24 +44,24 @@ type Sample struct {
 	At             int64 // nanoseconds since 1970
 	Hold           int64 // nanoseconds that it stands for
 	Down           int64 // of these, in which the container did not run
-	Kind           amount.Kind
-	Use            float64       // as recorded
-	Seen           float64       // as a node would show it; NaN = not at all
-	Backlog        float64       // core seconds of work put off, after the sample
-	Request, Limit amount.Amount // in force; limit 0 = none
+	Kind           resources.Kind
+	Use            float64          // as recorded
+	Seen           float64          // as a node would show it; NaN = not at all
+	Backlog        float64          // core seconds of work put off, after the sample
+	Request, Limit resources.Amount // in force; limit 0 = none
 }
 
 // Advice is a recommendation, after the caps of the policy.
 type Advice struct {
 	At     int64
-	Bounds amount.Bounds
+	Bounds resources.Bounds
 }
 
 // Change is an applied change of one request.
 type Change struct {
 	At       int64
-	Kind     amount.Kind
-	From, To amount.Amount
+	Kind     resources.Kind
+	From, To resources.Amount
 	Evicted  bool // by a restart of the pod; else in place
 	Anew     bool // a new pod has it from its start: nothing was disturbed
 	Cause    disruption.Cause
@@ -71,7 +71,7 @@ type Change struct {
 type Kill struct {
 	At    int64
 	Use   float64 // as recorded
-	Limit amount.Amount
+	Limit resources.Amount
 }
 
 // LimitPolicy says what limit goes with a request.
@@ -105,11 +105,11 @@ func (l Limit) String() string {
 
 // Setup is all that a replay depends on besides the recording and the advisor.
 type Setup struct {
-	Sized  [amount.Kinds]bool  // kinds that are recommended; others keep their first request
-	Limits [amount.Kinds]Limit // of the kinds
-	Flat   amount.Resources    // first requests; where absent the recorded one or, without, Guess
-	Guess  float64             // first request as a multiple of the highest use in the first hour
-	Rule   policy.Rule         // least and most that is allowed
+	Sized  [resources.Kinds]bool  // kinds that are recommended; others keep their first request
+	Limits [resources.Kinds]Limit // of the kinds
+	Flat   resources.List         // first requests; where absent the recorded one or, without, Guess
+	Guess  float64                // first request as a multiple of the highest use in the first hour
+	Rule   policy.Rule            // least and most that is allowed
 
 	// Scrape is how often use is measured, as a metrics server does: CPU as the mean since
 	// the time before, memory as it is then. 0 = the use of each sample is seen, if it
@@ -139,9 +139,9 @@ type Update struct {
 
 // DefaultSetup sizes one kind by the defaults of the reference: memory with a
 // limit of 1.2 times its request, CPU without, changes in place.
-func DefaultSetup(sized ...amount.Kind) Setup {
+func DefaultSetup(sized ...resources.Kind) Setup {
 	s := Setup{
-		Limits: [amount.Kinds]Limit{amount.Memory: {Headroom, 1.2}},
+		Limits: [resources.Kinds]Limit{resources.Memory: {Headroom, 1.2}},
 		Guess:  2, Rule: policy.Default(), Tick: time.Minute,
 		Restart: time.Minute, Backoff: 10 * time.Second, Longest: 5 * time.Minute, Calm: 10 * time.Minute,
 		Update: Update{
@@ -167,10 +167,10 @@ func (s Setup) Validate() error {
 		}
 	}
 	for k, l := range s.Limits {
-		check(l.Policy != Headroom || l.Factor >= 1 && l.Factor <= 1e6, "limit factor of "+amount.Kind(k).String(), l.Factor, "from 1 to 1000000")
-		check(s.Flat.Value(amount.Kind(k)) >= 0, "first request of "+amount.Kind(k).String(), s.Flat.Value(amount.Kind(k)), "0 or more")
+		check(l.Policy != Headroom || l.Factor >= 1 && l.Factor <= 1e6, "limit factor of "+resources.Kind(k).String(), l.Factor, "from 1 to 1000000")
+		check(s.Flat.Value(resources.Kind(k)) >= 0, "first request of "+resources.Kind(k).String(), s.Flat.Value(resources.Kind(k)), "0 or more")
 	}
-	check(s.Sized != [amount.Kinds]bool{}, "number of sized kinds", 0, "1 or more")
+	check(s.Sized != [resources.Kinds]bool{}, "number of sized kinds", 0, "1 or more")
 	check(s.Guess > 0 && s.Guess <= 1e6, "factor of a guessed request", s.Guess, "more than 0, up to 1000000")
 	check(s.Tick >= time.Second, "tick", s.Tick, "1s or longer")
 	check(s.Scrape >= 0, "time between two measurements", s.Scrape, "0 or longer")

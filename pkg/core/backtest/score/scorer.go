@@ -3,9 +3,9 @@ package score
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 const day = int64(24 * time.Hour)
@@ -21,12 +21,12 @@ type Result struct {
 	Dataset, Workload, Container string
 	Class                        tape.Class
 	Candidate                    string
-	Kind                         amount.Kind
+	Kind                         resources.Kind
 	Limit                        string // policy
 	Step                         time.Duration
 	Short                        bool // too short for the usual warm-up, which is a quarter of it
 	Clipped                      bool // a limit seems to have cut the recorded use
-	First                        amount.Amount
+	First                        resources.Amount
 
 	Cold, Scored Tally
 	Near, Close  Outcome   // time until the request stays within 25 % and 10 % of hindsight
@@ -45,7 +45,7 @@ type Outcome struct {
 // may serve many replays, side by side.
 type Ground struct {
 	recording    *tape.Recording
-	kind         amount.Kind
+	kind         resources.Kind
 	warm         int64 // end of the warm-up
 	end          int64
 	short        bool
@@ -57,7 +57,7 @@ type Ground struct {
 
 // NewGround prepares the scoring of a recording with a warm-up, of which a
 // recording that is not twice as long gets a quarter of its own length.
-func NewGround(r *tape.Recording, k amount.Kind, warmUp time.Duration) *Ground {
+func NewGround(r *tape.Recording, k resources.Kind, warmUp time.Duration) *Ground {
 	g := &Ground{recording: r, kind: k, step: r.Step(), clipped: r.Clipped(k)}
 	if len(r.At) == 0 {
 		return g
@@ -71,7 +71,7 @@ func NewGround(r *tape.Recording, k amount.Kind, warmUp time.Duration) *Ground {
 	g.cold = tape.LookBack(r, k, holds, start, g.warm, Margin)
 	g.scored = tape.LookBack(r, k, holds, g.warm, g.end, Margin)
 	g.level = max(g.cold.Static, g.scored.Static)
-	if k == amount.CPU {
+	if k == resources.CPU {
 		g.level = tape.Static(r, k, holds, start, g.end, Margin)
 	}
 	return g
@@ -153,7 +153,7 @@ func (w *Scorer) Changed(c replay.Change) {
 
 // Killed implements replay.Witness.
 func (w *Scorer) Killed(k replay.Kill) {
-	if w.ground.kind != amount.Memory {
+	if w.ground.kind != resources.Memory {
 		return
 	}
 	w.turn(k.At)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Class is a sort of load.
@@ -28,7 +28,7 @@ func Classes() []Class { return []Class{Steady, Diurnal, Bursty, Batch, Growing,
 // Classify says what sort of load a recording is, by samples and not by the
 // time that they stand for.
 func Classify(r *Recording) Class {
-	cpu := sorted(r.Use[amount.CPU])
+	cpu := sorted(r.Use[resources.CPU])
 	if growing(r) {
 		return Growing
 	}
@@ -78,7 +78,7 @@ func moments(values []float64) (mean, deviation float64) {
 // are less than three, in each twelfth of the recording.
 func growing(r *Recording) bool {
 	const leastMean, leastRise, leastFit = 32 << 20, 0.4, 0.5
-	if len(r.At) == 0 || !r.Has(amount.Memory) {
+	if len(r.At) == 0 || !r.Has(resources.Memory) {
 		return false
 	}
 	width := int64(24 * time.Hour)
@@ -92,7 +92,7 @@ func growing(r *Recording) bool {
 		for to < len(r.At) && (r.At[to]-r.At[0])/width == block {
 			to++
 		}
-		if values := sorted(r.Use[amount.Memory][from:to]); len(values) > 0 {
+		if values := sorted(r.Use[resources.Memory][from:to]); len(values) > 0 {
 			x, y = append(x, float64(block)), append(y, nearest(values, 0.5))
 		}
 		from = to
@@ -127,7 +127,7 @@ func rhythm(r *Recording) float64 {
 	const hour, lag = int64(time.Hour), 24
 	hours := make([]float64, (r.At[len(r.At)-1]-r.At[0])/hour+1)
 	counts := make([]float64, len(hours))
-	for i, v := range r.Use[amount.CPU] {
+	for i, v := range r.Use[resources.CPU] {
 		if !math.IsNaN(v) {
 			hours[(r.At[i]-r.At[0])/hour] += v
 			counts[(r.At[i]-r.At[0])/hour]++

@@ -5,12 +5,12 @@ import (
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // peakWindow is the time in which the use of a kind has one peak, for slack by
 // peaks: what is needed once in it cannot be given back.
-var peakWindow = [amount.Kinds]time.Duration{time.Hour, 24 * time.Hour}
+var peakWindow = [resources.Kinds]time.Duration{time.Hour, 24 * time.Hour}
 
 const day = int64(24 * time.Hour)
 
@@ -29,9 +29,9 @@ type Hindsight struct {
 
 // LookBack returns the hindsight of a kind from an instant up to another. holds
 // are those of the kind; margin is that of memory, as a fraction.
-func LookBack(r *Recording, k amount.Kind, holds []int64, from, to int64, margin float64) Hindsight {
+func LookBack(r *Recording, k resources.Kind, holds []int64, from, to int64, margin float64) Hindsight {
 	h := Hindsight{Window: int64(peakWindow[k])}
-	if k == amount.CPU {
+	if k == resources.CPU {
 		margin = 0
 	}
 	s := stretch{r, k, holds, from, to}
@@ -52,8 +52,8 @@ func LookBack(r *Recording, k amount.Kind, holds []int64, from, to int64, margin
 }
 
 // Static returns Hindsight.Static of a stretch alone, which is had sooner.
-func Static(r *Recording, k amount.Kind, holds []int64, from, to int64, margin float64) (static float64) {
-	if k == amount.CPU {
+func Static(r *Recording, k resources.Kind, holds []int64, from, to int64, margin float64) (static float64) {
+	if k == resources.CPU {
 		margin = 0
 	}
 	s := stretch{r, k, holds, from, to}
@@ -83,14 +83,14 @@ func byUse(a, b part) int {
 // stretch is what a recording holds of one kind from an instant up to another.
 type stretch struct {
 	recording *Recording
-	kind      amount.Kind
+	kind      resources.Kind
 	holds     []int64
 	from, to  int64
 }
 
 // need returns what hindsight requests for parts, without margin.
 func (s stretch) need(parts []part) float64 {
-	if s.kind == amount.Memory {
+	if s.kind == resources.Memory {
 		return slices.MaxFunc(parts, byUse).use
 	}
 	return quantile(parts, 0.95)

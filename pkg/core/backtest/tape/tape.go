@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Recording is what one container used, and what it had while it did.
@@ -13,14 +13,14 @@ type Recording struct {
 	Dataset, Workload, Container string
 	Class                        Class // of load; empty = not told
 
-	At  []int64                 // nanoseconds since 1970, each later than the one before
-	Use [amount.Kinds][]float64 // millicores and bytes from each instant on; NaN = not recorded
+	At  []int64                    // nanoseconds since 1970, each later than the one before
+	Use [resources.Kinds][]float64 // millicores and bytes from each instant on; NaN = not recorded
 
 	// Waiting is the share of the time, 0 to 1, from each instant on in which some work
 	// waited for CPU; NaN = not recorded, nil = never.
 	Waiting []float64
 
-	Requests, Limits amount.Resources // as recorded; absent = unknown
+	Requests, Limits resources.List // as recorded; absent = unknown
 }
 
 // gapSteps is how many usual steps a sample stands for at most.
@@ -65,7 +65,7 @@ func (r *Recording) majority() (time.Duration, bool) {
 }
 
 // Has tells whether any use of a kind was recorded.
-func (r *Recording) Has(k amount.Kind) bool {
+func (r *Recording) Has(k resources.Kind) bool {
 	return slices.ContainsFunc(r.Use[k], func(v float64) bool { return !math.IsNaN(v) })
 }
 
@@ -81,7 +81,7 @@ func (r *Recording) Span() time.Duration {
 // Holds returns how long each sample of a kind stands for, in nanoseconds: up to
 // the next one but not longer than three usual steps, and the last one for one
 // step. What was not recorded stands for nothing.
-func (r *Recording) Holds(k amount.Kind) []int64 {
+func (r *Recording) Holds(k resources.Kind) []int64 {
 	step := int64(r.Step())
 	most := gapSteps * step
 	holds := make([]int64, len(r.At))
@@ -101,7 +101,7 @@ func (r *Recording) Holds(k amount.Kind) []int64 {
 
 // Clipped tells whether a limit seems to have cut the use of a kind when it was
 // recorded: more than a twentieth of the time is within 2 % of the maximum.
-func (r *Recording) Clipped(k amount.Kind) bool {
+func (r *Recording) Clipped(k resources.Kind) bool {
 	most, near, total := 0.0, int64(0), int64(0)
 	for _, v := range r.Use[k] {
 		if v > most {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // made has a sample every five minutes for some days; NaN is not recorded.
@@ -17,8 +17,8 @@ func made(days int, cpu, memory func(minute int) float64) *Recording {
 	r := &Recording{}
 	for m := 0; m < days*1440; m += 5 {
 		r.At = append(r.At, int64(m)*int64(time.Minute))
-		r.Use[amount.CPU] = append(r.Use[amount.CPU], cpu(m))
-		r.Use[amount.Memory] = append(r.Use[amount.Memory], memory(m))
+		r.Use[resources.CPU] = append(r.Use[resources.CPU], cpu(m))
+		r.Use[resources.Memory] = append(r.Use[resources.Memory], memory(m))
 	}
 	return r
 }
@@ -28,13 +28,13 @@ func flat(v float64) func(int) float64 { return func(int) float64 { return v } }
 func TestHolds(t *testing.T) {
 	r := &Recording{At: []int64{0, 60, 120, 180, 1000, 1060}}
 	nan := math.NaN()
-	r.Use[amount.CPU] = []float64{1, nan, 1, 1, nan, 1}
-	require.Equal(t, []int64{120, 0, 60, 180, 0, 60}, r.Holds(amount.CPU), "up to the next recorded one, but not over the gap")
+	r.Use[resources.CPU] = []float64{1, nan, 1, 1, nan, 1}
+	require.Equal(t, []int64{120, 0, 60, 180, 0, 60}, r.Holds(resources.CPU), "up to the next recorded one, but not over the gap")
 	require.Equal(t, time.Duration(60), r.Step())
 	require.Equal(t, time.Duration(1120), r.Span())
 	require.Zero(t, (&Recording{}).Span())
-	r.Use[amount.Memory] = []float64{nan, nan, nan, nan, nan, nan}
-	require.False(t, r.Has(amount.Memory))
+	r.Use[resources.Memory] = []float64{nan, nan, nan, nan, nan, nan}
+	require.False(t, r.Has(resources.Memory))
 }
 
 func TestClasses(t *testing.T) {
@@ -63,27 +63,27 @@ func noiseUpTo(most int) func(int) float64 {
 }
 
 func TestClipped(t *testing.T) {
-	require.True(t, made(1, func(m int) float64 { return min(float64(m), 1000) }, flat(1)).Clipped(amount.CPU))
-	require.False(t, made(1, func(m int) float64 { return float64(m) }, flat(1)).Clipped(amount.CPU))
-	require.False(t, made(1, flat(0), flat(1)).Clipped(amount.CPU))
+	require.True(t, made(1, func(m int) float64 { return min(float64(m), 1000) }, flat(1)).Clipped(resources.CPU))
+	require.False(t, made(1, func(m int) float64 { return float64(m) }, flat(1)).Clipped(resources.CPU))
+	require.False(t, made(1, flat(0), flat(1)).Clipped(resources.CPU))
 }
 
 func TestHindsight(t *testing.T) {
 	// Two days: a spike of an hour on the first, a flat second one.
 	r := made(2, func(m int) float64 { return 100 + 900*float64(1-min(m/60, 1)) }, func(m int) float64 { return 1000 + float64(m/1440)*1000 })
 	end := r.At[0] + int64(r.Span())
-	cpu := LookBack(r, amount.CPU, r.Holds(amount.CPU), 0, end, 0.1)
+	cpu := LookBack(r, resources.CPU, r.Holds(resources.CPU), 0, end, 0.1)
 	require.Equal(t, 100.0, cpu.Static, "an hour is less than a twentieth of two days")
 	require.Equal(t, []float64{100, 100}, cpu.Daily)
 	require.Equal(t, []float64{1000, 100}, cpu.Peaks[:2])
 	require.Len(t, cpu.Peaks, 48)
 	require.Zero(t, cpu.OverDaily)
-	memory := LookBack(r, amount.Memory, r.Holds(amount.Memory), 0, end, 0.1)
+	memory := LookBack(r, resources.Memory, r.Holds(resources.Memory), 0, end, 0.1)
 	require.InDelta(t, 2200, memory.Static, 1e-9)
 	require.InDeltaSlice(t, []float64{1100, 2200}, memory.Daily, 1e-9)
 	require.InDelta(t, (100+200)*86400, memory.OverDaily, 1e-3)
 	require.InDelta(t, (1200+200)*86400, memory.OverStatic, 1e-3)
-	none := LookBack(r, amount.CPU, r.Holds(amount.CPU), end, end, 0.1)
+	none := LookBack(r, resources.CPU, r.Holds(resources.CPU), end, end, 0.1)
 	require.Zero(t, none.Static)
 	require.Empty(t, none.Daily)
 }
@@ -103,7 +103,7 @@ func TestStepIsTheMedian(t *testing.T) {
 
 func TestStaticIsThatOfHindsight(t *testing.T) {
 	r := made(3, func(m int) float64 { return float64(m * 7919 % 1000) }, func(m int) float64 { return float64(m * 104729 % 1000) })
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		holds, from, to := r.Holds(k), r.At[7], r.At[700]
 		require.Equal(t, LookBack(r, k, holds, from, to, 0.1).Static, Static(r, k, holds, from, to, 0.1))
 	}

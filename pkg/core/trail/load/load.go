@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
 	"loadline.dev/loadline/pkg/core/histogram"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/ring"
 )
 
@@ -13,7 +13,7 @@ import (
 // made; make one for a recipe and share it.
 type Shape struct {
 	pairShape
-	kind   amount.Kind
+	kind   resources.Kind
 	shares [2]float64
 	byLoad bool
 	hour   bool
@@ -22,13 +22,13 @@ type Shape struct {
 
 // schemes are the buckets: the first has two millicores or 256 KiB, each further one
 // is 5 % larger.
-var schemes = [amount.Kinds]*histogram.Scheme{
-	amount.CPU:    histogram.Exponential(0.002, 1.05, 1000, lightest),
-	amount.Memory: histogram.Exponential(1<<18, 1.05, 1e13, lightest),
+var schemes = [resources.Kinds]*histogram.Scheme{
+	resources.CPU:    histogram.Exponential(0.002, 1.05, 1000, lightest),
+	resources.Memory: histogram.Exponential(1<<18, 1.05, 1e13, lightest),
 }
 
 // units are a core and a byte, in amounts.
-var units = [amount.Kinds]float64{amount.CPU: 1000, amount.Memory: 1}
+var units = [resources.Kinds]float64{resources.CPU: 1000, resources.Memory: 1}
 
 // Average is the share that stands for the mean.
 const Average = -1
@@ -37,7 +37,7 @@ const Average = -1
 // in the given times, of each of which a share is of interest. By load a share is
 // that of all work, else that of the time. With hour the highest value of the
 // last hour counts.
-func NewShape(k amount.Kind, halfLives [2]time.Duration, shares [2]float64, byLoad, hour bool) *Shape {
+func NewShape(k resources.Kind, halfLives [2]time.Duration, shares [2]float64, byLoad, hour bool) *Shape {
 	s := &Shape{pairShape: pairShape{schemes[k], halfLives}, kind: k, shares: shares, byLoad: byLoad, hour: hour}
 	of := map[bool]string{true: "load", false: "time"}[byLoad]
 	for i, h := range halfLives {
@@ -50,7 +50,7 @@ func NewShape(k amount.Kind, halfLives [2]time.Duration, shares [2]float64, byLo
 }
 
 // Kind returns the kind whose load it is.
-func (s *Shape) Kind() amount.Kind { return s.kind }
+func (s *Shape) Kind() resources.Kind { return s.kind }
 
 // Name says in words what Level(i) is.
 func (s *Shape) Name(i int) string { return s.names[i] }
@@ -78,7 +78,7 @@ func New(shape *Shape) *Load { return &Load{shape: shape} }
 // come at a steady pace: one a minute.
 func (l *Load) Observe(at int64, use float64) {
 	number := at / slotWidth
-	if l.shape.kind == amount.Memory {
+	if l.shape.kind == resources.Memory {
 		if number > l.latest {
 			l.settle()
 		}

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/ring"
 )
 
@@ -12,7 +12,7 @@ import (
 // not change once made; make one for a recipe and share it.
 type ModelShape struct {
 	pairShape
-	kind    amount.Kind
+	kind    resources.Kind
 	Costs   Costs
 	margins []float64
 }
@@ -28,7 +28,7 @@ type Costs struct {
 // NewModelShape returns the shape of an ensemble with a model for each of two decays,
 // a share of what is known that is forgotten in five minutes, and each of some
 // margins, as fractions.
-func NewModelShape(k amount.Kind, decays [2]float64, margins []float64, costs Costs) *ModelShape {
+func NewModelShape(k resources.Kind, decays [2]float64, margins []float64, costs Costs) *ModelShape {
 	s := &ModelShape{kind: k, Costs: costs, margins: margins}
 	s.scheme = schemes[k]
 	for i, d := range decays {
@@ -70,7 +70,7 @@ func (m *Models) Observe(at int64, use float64) {
 	}
 	use /= units[m.shape.kind]
 	m.peak = max(m.peak, use)
-	if m.shape.kind == amount.CPU {
+	if m.shape.kind == resources.CPU {
 		m.take(at, use)
 	}
 	m.samples++
@@ -92,7 +92,7 @@ func (m *Models) close() {
 		return
 	}
 	samples := float64(m.samples)
-	if m.shape.kind == amount.Memory {
+	if m.shape.kind == resources.Memory {
 		m.take((m.number+1)*slotWidth-1, m.peak)
 		samples = 1
 	}

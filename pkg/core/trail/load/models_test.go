@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // A model's limit is where a little more would cost as much as it saves: with an
 // overrun that costs twenty times what is unused, 20/21 of the time is covered.
 func TestTheCheapestLimitIsAQuantile(t *testing.T) {
-	shape := NewModelShape(amount.CPU, [2]float64{0.001, 0.005}, []float64{0}, Costs{Overrun: 20, Learning: 0.01})
+	shape := NewModelShape(resources.CPU, [2]float64{0.001, 0.005}, []float64{0}, Costs{Overrun: 20, Learning: 0.01})
 	m := NewModels(shape)
 	require.Zero(t, m.Limit())
 	for i := range 20000 {
@@ -37,7 +37,7 @@ func TestTheCheapestLimitIsAQuantile(t *testing.T) {
 // After a step the fast model has missed less, so it is chosen, until the slow one is
 // as good; with steady use the smallest margin is.
 func TestTheModelThatCostsLeastIsChosen(t *testing.T) {
-	shape := NewModelShape(amount.CPU, [2]float64{0.001, 0.02}, []float64{0, 0.5}, Costs{Overrun: 20, Change: 0.01, Switch: 0.01, Learning: 0.05})
+	shape := NewModelShape(resources.CPU, [2]float64{0.001, 0.02}, []float64{0, 0.5}, Costs{Overrun: 20, Change: 0.01, Switch: 0.01, Learning: 0.05})
 	m, now := NewModels(shape), at(0)
 	live := func(use float64, length time.Duration) {
 		for end := now + int64(length); now < end; now += int64(time.Minute) {
@@ -54,7 +54,7 @@ func TestTheModelThatCostsLeastIsChosen(t *testing.T) {
 // A change must be worth it.
 func TestAChangeThatCostsMoreThanItSavesIsNotMade(t *testing.T) {
 	for change, moves := range map[float64]bool{0: true, 10: false} {
-		m := NewModels(NewModelShape(amount.CPU, [2]float64{0.01, 0.02}, []float64{0}, Costs{Overrun: 20, Change: change, Learning: 0.05}))
+		m := NewModels(NewModelShape(resources.CPU, [2]float64{0.01, 0.02}, []float64{0}, Costs{Overrun: 20, Change: change, Learning: 0.05}))
 		for i := range 3000 {
 			m.Observe(at(time.Duration(i)*time.Minute), 1000)
 		}
@@ -68,7 +68,7 @@ func TestAChangeThatCostsMoreThanItSavesIsNotMade(t *testing.T) {
 
 // Of memory only the highest use of five minutes counts.
 func TestModelsOfMemorySeePeaks(t *testing.T) {
-	m := NewModels(NewModelShape(amount.Memory, [2]float64{0.0003, 0.001}, []float64{0}, Costs{Overrun: 1, Learning: 0.01}))
+	m := NewModels(NewModelShape(resources.Memory, [2]float64{0.0003, 0.001}, []float64{0}, Costs{Overrun: 1, Learning: 0.01}))
 	for i := range 3000 {
 		use := 100 << 20
 		if i%5 == 2 {

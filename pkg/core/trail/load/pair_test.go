@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 var start = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -16,7 +16,7 @@ var start = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 func at(d time.Duration) int64 { return start.Add(d).UnixNano() }
 
 func calm() *Shape {
-	return NewShape(amount.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false)
+	return NewShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false)
 }
 
 // naive is a pair without any economy.
@@ -49,7 +49,7 @@ func (n naive) share(s *Shape, i int, now int64, share float64) float64 {
 // nothing, of others at most the width of some buckets, upwards.
 func TestPairAgainstAllUses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		shape := NewShape(amount.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour},
+		shape := NewShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour},
 			[2]float64{rapid.Float64Range(0.3, 0.95).Draw(t, "slow"), rapid.Float64Range(0.3, 0.95).Draw(t, "fast")}, rapid.Bool().Draw(t, "by load"), false)
 		wide := rapid.Bool().Draw(t, "wide")
 		var all naive
@@ -93,7 +93,7 @@ func TestBucketsBecomeFineAgain(t *testing.T) {
 }
 
 func TestLevels(t *testing.T) {
-	l := New(NewShape(amount.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false))
+	l := New(NewShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false))
 	require.Zero(t, l.Level(0))
 	for i := range 20000 {
 		l.Observe(at(time.Duration(i)*time.Minute), float64(100+i%900))

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/ring"
 )
 
@@ -25,15 +25,15 @@ const (
 // a bounded share at a time starts from the requests in force, which follow its own target
 // within minutes: it must know when it changed that.
 type Points struct {
-	kind    amount.Kind
-	mean    bool           // of the pods; else the one that uses most
-	uses    [points]uint16 // coded, in thousandths; 0 = none; by number, modulo the ring
-	running int64          // number of the point that is open, since 1970
-	open    []podUse       // of the pods seen in it, by key
-	target  amount.Amount  // that was recommended last
-	since   int64          // when it became this, nanoseconds since 1970; 0 = there is none
-	read    int64          // number of points that habits were taken of
-	habits  Habits         // as they were then
+	kind    resources.Kind
+	mean    bool             // of the pods; else the one that uses most
+	uses    [points]uint16   // coded, in thousandths; 0 = none; by number, modulo the ring
+	running int64            // number of the point that is open, since 1970
+	open    []podUse         // of the pods seen in it, by key
+	target  resources.Amount // that was recommended last
+	since   int64            // when it became this, nanoseconds since 1970; 0 = there is none
+	read    int64            // number of points that habits were taken of
+	habits  Habits           // as they were then
 }
 
 // podUse is what a pod used in the open point.
@@ -47,7 +47,7 @@ const anyPod = 0
 
 // NewPoints returns an empty one. It takes the mean of the pods, or the one that uses
 // most.
-func NewPoints(k amount.Kind, mean bool) *Points { return &Points{kind: k, mean: mean} }
+func NewPoints(k resources.Kind, mean bool) *Points { return &Points{kind: k, mean: mean} }
 
 // Observe takes a use in millicores or bytes of a pod with a name. One older than the
 // open point counts in it.
@@ -56,7 +56,7 @@ func (p *Points) Observe(at int64, use float64, pod string) {
 		p.advance(number)
 	}
 	u := p.of(p.key(pod))
-	if p.kind == amount.Memory {
+	if p.kind == resources.Memory {
 		u.sum, u.count = max(u.sum, use), 1
 		return
 	}
@@ -65,7 +65,7 @@ func (p *Points) Observe(at int64, use float64, pod string) {
 
 // key returns what a pod is known by. The highest of all pods' maxima needs none.
 func (p *Points) key(pod string) uint64 {
-	if pod == "" || p.kind == amount.Memory && !p.mean {
+	if pod == "" || p.kind == resources.Memory && !p.mean {
 		return anyPod
 	}
 	sum := fnv.New64a()
@@ -133,7 +133,7 @@ func (p *Points) Habits() *Habits {
 }
 
 // Recommended takes the target that is recommended now.
-func (p *Points) Recommended(now int64, target amount.Amount) {
+func (p *Points) Recommended(now int64, target resources.Amount) {
 	if p.since == 0 || p.target != target {
 		p.target, p.since = target, max(now, 1)
 	}
@@ -141,7 +141,7 @@ func (p *Points) Recommended(now int64, target amount.Amount) {
 
 // Target returns the target that was recommended last, and when it became this, in
 // nanoseconds since 1970; 0 = there is none.
-func (p *Points) Target() (target amount.Amount, since int64) { return p.target, p.since }
+func (p *Points) Target() (target resources.Amount, since int64) { return p.target, p.since }
 
 // Merge adds another one of the same kind, where both know a point the higher use.
 func (p *Points) Merge(o *Points) {
@@ -153,7 +153,7 @@ func (p *Points) Merge(o *Points) {
 	case o.running == p.running:
 		for _, u := range o.open {
 			mine := p.of(u.pod)
-			if p.kind == amount.Memory {
+			if p.kind == resources.Memory {
 				mine.sum, mine.count = max(mine.sum, u.sum), 1
 			} else {
 				mine.sum, mine.count = mine.sum+u.sum, mine.count+u.count
@@ -214,5 +214,5 @@ func (p *Points) Read(r *ring.Reader) {
 		}
 		p.open = append(p.open, u)
 	}
-	p.target, p.since = amount.Amount(r.Within(0, math.MaxInt64)), r.Within(0, math.MaxInt64)
+	p.target, p.since = resources.Amount(r.Within(0, math.MaxInt64)), r.Within(0, math.MaxInt64)
 }

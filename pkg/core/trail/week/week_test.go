@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/ring"
 )
 
@@ -44,8 +44,8 @@ func TestRecentMinutes(t *testing.T) {
 }
 
 func TestWeightedForgetsAfterItsDays(t *testing.T) {
-	shape := NewWeightedShape([amount.Kinds]float64{0.1, 100 << 20}, [amount.Kinds]float64{100, 104857600000}, 0.00001, [amount.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour})
-	w := NewWeighted(shape, amount.CPU)
+	shape := NewWeightedShape([resources.Kinds]float64{0.1, 100 << 20}, [resources.Kinds]float64{100, 104857600000}, 0.00001, [resources.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour})
+	w := NewWeighted(shape, resources.CPU)
 	w.Observe(at(0), 5000)
 	for i := range 7 {
 		w.Observe(at(time.Duration(i)*24*time.Hour), 50)
@@ -58,7 +58,7 @@ func TestWeightedForgetsAfterItsDays(t *testing.T) {
 
 // An image that somebody else made may be as large as an annotation.
 func TestBucketsThatAreNotInOrderAreRefused(t *testing.T) {
-	shape := NewWeightedShape([amount.Kinds]float64{0.1, 100 << 20}, [amount.Kinds]float64{100, 104857600000}, 0.00001, [amount.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour})
+	shape := NewWeightedShape([resources.Kinds]float64{0.1, 100 << 20}, [resources.Kinds]float64{100, 104857600000}, 0.00001, [resources.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour})
 	for name, buckets := range map[string][]int64{"falling": {5, 4}, "twice": {5, 5}, "rising": {4, 5}} {
 		var image ring.Writer
 		image.Float(0.1)
@@ -70,13 +70,13 @@ func TestBucketsThatAreNotInOrderAreRefused(t *testing.T) {
 			image.Float(1)
 		}
 		r := ring.NewReader(image)
-		require.True(t, NewWeighted(shape, amount.CPU).Read(r))
+		require.True(t, NewWeighted(shape, resources.CPU).Read(r))
 		require.Equal(t, name == "rising", r.Err() == nil, name)
 	}
 }
 
 func TestPointsAreMeansOfCPUAndPeaksOfMemory(t *testing.T) {
-	for k, want := range map[amount.Kind]float64{amount.CPU: 200, amount.Memory: 300} {
+	for k, want := range map[resources.Kind]float64{resources.CPU: 200, resources.Memory: 300} {
 		p := NewPoints(k, false)
 		for i := range 60 {
 			p.Observe(at(time.Duration(i)*time.Minute), float64(100+i%5*50), "a")
@@ -101,7 +101,7 @@ func TestNoNumbersAreNoSamples(t *testing.T) {
 // A pod's use of CPU is its mean over the five minutes; the pods are compared after that.
 func TestPodsThatTakeTurnsAreNoSum(t *testing.T) {
 	for mean, want := range map[bool]float64{false: 300, true: 200} {
-		p := NewPoints(amount.CPU, mean)
+		p := NewPoints(resources.CPU, mean)
 		for i := range 10 {
 			p.Observe(at(time.Duration(i)*time.Minute), 1000*float64(max(0, 1-i%5)), "a") // 200
 			p.Observe(at(time.Duration(i)*time.Minute), 1500*float64(max(0, i%5-3)), "b") // 300
@@ -116,7 +116,7 @@ func TestPodsThatTakeTurnsAreNoSum(t *testing.T) {
 // A checkpoint from before pods were told apart is good for all its points.
 func TestPointsOfBeforeAreRead(t *testing.T) {
 	var image ring.Writer
-	p := NewPoints(amount.CPU, false)
+	p := NewPoints(resources.CPU, false)
 	for i := range 7 {
 		p.Observe(at(time.Duration(i)*time.Minute), 300, "a")
 	}
@@ -124,7 +124,7 @@ func TestPointsOfBeforeAreRead(t *testing.T) {
 	image.Float(600)
 	image.Float(2)
 	image.Codes(p.uses[:])
-	again := NewPoints(amount.CPU, false)
+	again := NewPoints(resources.CPU, false)
 	again.Read(ring.NewReader(image))
 	again.Observe(at(10*time.Minute), 1, "a")
 	require.Equal(t, 2, again.Habits().Points)

@@ -5,23 +5,23 @@ import (
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/trail/ring"
 )
 
 // WeightedShape is what the week of histograms of containers have in common: for
 // each kind buckets of equal size, in cores and bytes.
 type WeightedShape struct {
-	sizes  [amount.Kinds]float64
-	last   [amount.Kinds]int // bucket, in which all is that is more
+	sizes  [resources.Kinds]float64
+	last   [resources.Kinds]int // bucket, in which all is that is more
 	least  float64
-	window [amount.Kinds]time.Duration
+	window [resources.Kinds]time.Duration
 }
 
 // NewWeightedShape returns the shape of histograms with buckets of a size up to a
 // most. A sample weighs what it is, but at least least; after the window of its kind, in
 // whole days, it counts no more.
-func NewWeightedShape(size, most [amount.Kinds]float64, least float64, window [amount.Kinds]time.Duration) *WeightedShape {
+func NewWeightedShape(size, most [resources.Kinds]float64, least float64, window [resources.Kinds]time.Duration) *WeightedShape {
 	s := &WeightedShape{sizes: size, least: least, window: window}
 	for k := range s.last {
 		s.last[k] = int(math.Ceil(most[k] / size[k]))
@@ -31,19 +31,19 @@ func NewWeightedShape(size, most [amount.Kinds]float64, least float64, window [a
 
 // bucket returns that of a use. A table of their edges would be large: each VPA may
 // have its own size, and there may be 100,000 of them.
-func (s *WeightedShape) bucket(k amount.Kind, use float64) int32 {
+func (s *WeightedShape) bucket(k resources.Kind, use float64) int32 {
 	return int32(max(min(use/s.sizes[k], float64(s.last[k])), 0))
 }
 
 // end returns where a bucket ends.
-func (s *WeightedShape) end(k amount.Kind, bucket int32) float64 {
+func (s *WeightedShape) end(k resources.Kind, bucket int32) float64 {
 	return float64(min(int(bucket)+1, s.last[k])) * s.sizes[k]
 }
 
 // Weighted is the past of one kind, a histogram for each day.
 type Weighted struct {
 	shape *WeightedShape
-	kind  amount.Kind
+	kind  resources.Kind
 	days  []weightedDay // the oldest first
 }
 
@@ -58,13 +58,13 @@ type cell struct {
 }
 
 // NewWeighted returns an empty one.
-func NewWeighted(shape *WeightedShape, k amount.Kind) *Weighted {
+func NewWeighted(shape *WeightedShape, k resources.Kind) *Weighted {
 	return &Weighted{shape: shape, kind: k}
 }
 
 // Observe takes a use in millicores or bytes.
 func (w *Weighted) Observe(at int64, use float64) {
-	if w.kind == amount.CPU {
+	if w.kind == resources.CPU {
 		use /= 1000
 	}
 	if d := w.day(at / int64(24*time.Hour)); d != nil {

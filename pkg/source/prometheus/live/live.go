@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
@@ -33,7 +33,7 @@ func (l *Source) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	if err != nil {
 		errs = append(errs, fmt.Errorf("time that work waited for CPU from Prometheus: %w", err))
 	}
-	for k := range amount.Kind(amount.Kinds) {
+	for k := range resources.Kind(resources.Kinds) {
 		if err := l.samples(ctx, k, waiting, yield); err != nil {
 			errs = append(errs, fmt.Errorf("%s usage from Prometheus: %w", k, err))
 		}
@@ -56,7 +56,7 @@ func (l *Source) waiting(ctx context.Context) (map[usage.ContainerKey]float64, e
 	return shares, err
 }
 
-func (l *Source) samples(ctx context.Context, k amount.Kind, waiting map[usage.ContainerKey]float64, yield func(usage.Sample)) error {
+func (l *Source) samples(ctx context.Context, k resources.Kind, waiting map[usage.ContainerKey]float64, yield func(usage.Sample)) error {
 	unlabelled := 0
 	query := l.Usage.Each(l.Usage.Query(k, l.Window))
 	answer, err := l.Client.Instant(ctx, query, time.Time{}, func(labels map[string]string, points []prometheus.Point) {
@@ -67,7 +67,7 @@ func (l *Source) samples(ctx context.Context, k amount.Kind, waiting map[usage.C
 		}
 		last := points[len(points)-1]
 		s := usage.Sample{Container: container, Kind: k, At: last.At, Amount: prometheus.Amount(k, last.Value)}
-		if k == amount.CPU {
+		if k == resources.CPU {
 			s.Waiting = waiting[container]
 		}
 		yield(s)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/amount"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
@@ -41,9 +41,9 @@ func TestLiveUsage(t *testing.T) {
 	c := usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "c"}
 	tick := time.Unix(1772438400, 0).UTC()
 	require.Equal(t, []usage.Sample{
-		{Container: c, Kind: amount.CPU, At: tick, Amount: 250},
-		{Container: c, Kind: amount.Memory, At: tick.Add(-time.Second), Amount: 1024},
-		{Container: usage.ContainerKey{Namespace: "ns", Pod: "q", Container: "c"}, Kind: amount.Memory, At: tick.Add(-time.Second), Amount: -1},
+		{Container: c, Kind: resources.CPU, At: tick, Amount: 250},
+		{Container: c, Kind: resources.Memory, At: tick.Add(-time.Second), Amount: 1024},
+		{Container: usage.ContainerKey{Namespace: "ns", Pod: "q", Container: "c"}, Kind: resources.Memory, At: tick.Add(-time.Second), Amount: -1},
 	}, got)
 
 	for query := range answers {

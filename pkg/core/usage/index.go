@@ -1,4 +1,4 @@
-package slots
+package usage
 
 // Index finds things by namespace and key. Each namespace has a map of its own: keys
 // are shorter then, and what is there of other namespaces is not touched, which would

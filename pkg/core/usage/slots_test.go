@@ -1,4 +1,4 @@
-package slots_test
+package usage_test
 
 import (
 	"fmt"
@@ -7,11 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/slots"
+	"loadline.dev/loadline/pkg/core/usage"
 )
 
 func TestPagesStayWhereTheyAre(t *testing.T) {
-	var p slots.Pages[int32, int]
+	var p usage.Pages[int32, int]
 	first := p.At(p.Add())
 	for i := range int32(1000) {
 		require.Equal(t, i+1, p.Add())
@@ -24,7 +24,7 @@ func TestPagesStayWhereTheyAre(t *testing.T) {
 }
 
 func TestPagesAreGivenBack(t *testing.T) {
-	var p slots.Pages[int32, int]
+	var p usage.Pages[int32, int]
 	for range 200 {
 		*p.At(p.Add()) = 1
 	}
@@ -41,7 +41,7 @@ func TestPagesAreGivenBack(t *testing.T) {
 // finds, before and after a look into another namespace.
 func TestIndexIsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		index, plain := slots.NewIndex[string, int](), map[[2]string]int{}
+		index, plain := usage.NewIndex[string, int](), map[[2]string]int{}
 		for i := range 60 {
 			namespace, key := fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "namespace")), fmt.Sprint(rapid.IntRange(0, 3).Draw(t, "key"))
 			switch rapid.IntRange(0, 3).Draw(t, "what") {

@@ -1,4 +1,4 @@
-package profile
+package usage
 
 import (
 	"testing"
@@ -10,12 +10,10 @@ import (
 	"loadline.dev/loadline/pkg/core/histogram"
 )
 
-const day = 24 * time.Hour
-
 var start = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func minutes(n int) *Profile {
-	p := New(NewShape(day, day))
+	p := NewProfile(NewProfileShape(day, day))
 	for i := range n {
 		p.AddCPU(0.2, start.Add(time.Duration(i)*time.Minute))
 	}
@@ -37,7 +35,7 @@ func TestConfidenceIsTheLesserOfTimeAndNumber(t *testing.T) {
 }
 
 func TestOnlyCPUSamplesCount(t *testing.T) {
-	p := New(NewShape(day, day))
+	p := NewProfile(NewProfileShape(day, day))
 	p.AddPeak(5e8, start)
 	require.True(t, p.Empty())
 	require.True(t, p.First().IsZero())
@@ -86,7 +84,7 @@ func TestImageRoundTrip(t *testing.T) {
 
 func TestLoadRefusesWithAllReasons(t *testing.T) {
 	p := minutes(3)
-	err := p.Load(Image{
+	err := p.Load(ProfileImage{
 		CPU:     histogram.Image{Total: -1},
 		Memory:  histogram.Image{Total: 1, Weights: map[int]uint32{175: 1, 500: 1}},
 		Samples: -4,
@@ -100,11 +98,11 @@ func TestLoadRefusesWithAllReasons(t *testing.T) {
 // Without times nothing is known about how long the container was watched.
 func TestLoadWithMissingTimesGivesNoConfidence(t *testing.T) {
 	p := minutes(0)
-	for _, i := range []Image{{Samples: 5}, {Samples: 5, Last: start}, {Samples: 5, First: start}} {
+	for _, i := range []ProfileImage{{Samples: 5}, {Samples: 5, Last: start}, {Samples: 5, First: start}} {
 		require.NoError(t, p.Load(i))
 		require.Zero(t, p.Confidence(day))
 		require.False(t, p.Empty())
 	}
-	require.NoError(t, p.Load(Image{Samples: 2000, First: start.Add(day), Last: start}))
+	require.NoError(t, p.Load(ProfileImage{Samples: 2000, First: start.Add(day), Last: start}))
 	require.InDelta(t, 1.0, p.Confidence(day), 1e-9, "in the wrong order")
 }

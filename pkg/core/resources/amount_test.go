@@ -1,4 +1,4 @@
-package amount
+package resources
 
 import (
 	"math"
@@ -69,7 +69,7 @@ func TestRoundUp(t *testing.T) {
 }
 
 func TestResources(t *testing.T) {
-	var none Resources
+	var none List
 	require.True(t, none.Empty())
 	r := none.With(CPU, 0)
 	require.False(t, r.Empty(), "an amount of 0 is an amount")

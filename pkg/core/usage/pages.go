@@ -1,4 +1,4 @@
-package slots
+package usage
 
 // Pages is a list that grows by pages: what it holds stays where it is, nothing is
 // copied when a cluster comes in, and no more than a page is spare. Its zero value

@@ -1,4 +1,4 @@
-package profile
+package usage
 
 import (
 	"errors"
@@ -13,20 +13,20 @@ const cpuWeight, peakWeight = 0.1, 1
 
 // Shape is what profiles must have in common to be merged. It does not change
 // once made; make one and share it.
-type Shape struct {
+type ProfileShape struct {
 	cpu, memory           *histogram.Scheme
 	cpuDecay, memoryDecay *histogram.Decay
 }
 
 // NewShape returns the shape of profiles in which CPU samples and memory peaks
 // lose half of their influence in the given times (0 = they never lose any).
-func NewShape(cpuHalfLife, memoryHalfLife time.Duration) Shape {
-	return Shape{histogram.CPUScheme(), histogram.MemoryScheme(), histogram.NewDecay(cpuHalfLife), histogram.NewDecay(memoryHalfLife)}
+func NewProfileShape(cpuHalfLife, memoryHalfLife time.Duration) ProfileShape {
+	return ProfileShape{histogram.CPUScheme(), histogram.MemoryScheme(), histogram.NewDecay(cpuHalfLife), histogram.NewDecay(memoryHalfLife)}
 }
 
 // Timeless returns the shape of profiles in which CPU samples never lose influence:
 // for who asks only when they were taken, and how many there are.
-func (s Shape) Timeless() Shape {
+func (s ProfileShape) Timeless() ProfileShape {
 	s.cpuDecay = histogram.NewDecay(0)
 	return s
 }
@@ -41,7 +41,7 @@ type Profile struct {
 }
 
 // New returns an empty profile.
-func New(shape Shape) Profile {
+func NewProfile(shape ProfileShape) Profile {
 	p := Profile{
 		CPU:    histogram.New(shape.cpu, shape.cpuDecay),
 		Memory: histogram.New(shape.memory, shape.memoryDecay),
@@ -120,21 +120,21 @@ func (p *Profile) cover(at int64) {
 }
 
 // Image is a profile as a checkpoint stores it.
-type Image struct {
+type ProfileImage struct {
 	CPU, Memory histogram.Image
 	First, Last time.Time // when the oldest and newest CPU sample was taken; the zero time if unknown
 	Samples     int64     // number of CPU samples
 }
 
 // Image returns the stored form of p.
-func (p *Profile) Image() Image {
-	return Image{CPU: p.CPU.Image(), Memory: p.Memory.Image(), First: p.First(), Last: p.Last(), Samples: p.samples}
+func (p *Profile) Image() ProfileImage {
+	return ProfileImage{CPU: p.CPU.Image(), Memory: p.Memory.Image(), First: p.First(), Last: p.Last(), Samples: p.samples}
 }
 
 // Load replaces the content of p by an image. It refuses a negative number of
 // samples and what Histogram.Load refuses; all problems are named, and p is
 // left empty.
-func (p *Profile) Load(i Image) error {
+func (p *Profile) Load(i ProfileImage) error {
 	p.Reset()
 	var problems []error
 	if err := p.CPU.Load(i.CPU); err != nil {

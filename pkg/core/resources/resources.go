@@ -1,45 +1,45 @@
-package amount
+package resources
 
 // Resources holds an optional amount for each kind. The zero value holds
 // none. It is a value: copy it freely, compare it with ==.
-type Resources struct {
+type List struct {
 	amounts [Kinds]Amount
 	present [Kinds]bool
 }
 
 // Of returns Resources with both kinds present.
-func Of(cpu, memory Amount) Resources {
-	return Resources{}.With(CPU, cpu).With(Memory, memory)
+func Of(cpu, memory Amount) List {
+	return List{}.With(CPU, cpu).With(Memory, memory)
 }
 
 // Get returns the amount of kind k and whether there is one.
-func (r Resources) Get(k Kind) (Amount, bool) { return r.amounts[k], r.present[k] }
+func (r List) Get(k Kind) (Amount, bool) { return r.amounts[k], r.present[k] }
 
 // Value returns the amount of kind k, 0 if there is none.
-func (r Resources) Value(k Kind) Amount { return r.amounts[k] }
+func (r List) Value(k Kind) Amount { return r.amounts[k] }
 
 // Has tells whether there is an amount of kind k.
-func (r Resources) Has(k Kind) bool { return r.present[k] }
+func (r List) Has(k Kind) bool { return r.present[k] }
 
 // With returns a copy of r in which kind k has the amount a.
-func (r Resources) With(k Kind, a Amount) Resources {
+func (r List) With(k Kind, a Amount) List {
 	r.amounts[k], r.present[k] = a, true
 	return r
 }
 
 // Without returns a copy of r in which kind k has no amount.
-func (r Resources) Without(k Kind) Resources {
+func (r List) Without(k Kind) List {
 	r.amounts[k], r.present[k] = 0, false
 	return r
 }
 
 // Empty tells whether no kind has an amount.
-func (r Resources) Empty() bool { return r == Resources{} }
+func (r List) Empty() bool { return r == List{} }
 
 // Bounds is a recommendation for one container. A kind that is not
 // recommended is absent from all of them.
 type Bounds struct {
-	Lower  Resources // below this a pod is sure to be too small
-	Target Resources // what a new pod should request
-	Upper  Resources // above this a pod is sure to be too large
+	Lower  List // below this a pod is sure to be too small
+	Target List // what a new pod should request
+	Upper  List // above this a pod is sure to be too large
 }

@@ -1,0 +1,7 @@
+// Package archtest holds the architecture of Loadline as tests: which package
+// may import which, what the pure core must not touch, what a daemon must not
+// link, and that no code of the core serves tools alone. A red test names the
+// package and the broken rule.
+//
+// It has no code besides its tests.
+package archtest
