@@ -21,7 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/recipe"
@@ -272,7 +272,7 @@ func (r *liveReplay) wake(t *testing.T) {
 	r.compare(t)
 }
 
-// compareCheckpoint compares what is saved of a workload with the store and the trail
+// compareCheckpoint compares what is saved of a workload with the store and the sketch
 // that the backtester's recommender is made of, filled with the same samples.
 func (r *liveReplay) compareCheckpoint(t *testing.T, l *lived) {
 	t.Helper()
@@ -299,8 +299,8 @@ func (l *lived) content(t *testing.T, last, now time.Time) checkpoint.Content {
 	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
 	require.NoError(t, err)
 	needs, config := book.For(l.recipe).Needs, usage.DefaultConfig()
-	store, known := usage.NewStore(config), trail.New(needs)
-	known.Limited(trail.Free) // those whose checkpoints are compared have no limit
+	store, known := usage.NewStore(config), sketch.New(needs)
+	known.Limited(sketch.Free) // those whose checkpoints are compared have no limit
 	known.Declare(convert.Amount(resources.Memory, resource.MustParse(l.Recording.MemoryRequest)))
 	key := usage.ContainerKey{Namespace: l.Pod.Namespace, Pod: l.Pod.Name, Container: replay.Container}
 	series, _ := store.Track(key, usage.SeriesKey{Namespace: key.Namespace, Container: key.Container}, l.Recording.Start)
@@ -321,7 +321,7 @@ func (l *lived) content(t *testing.T, last, now time.Time) checkpoint.Content {
 		c.Windows[of.Pod] = w
 	}
 	if needs.Any() {
-		c.Trail = known.Image()
+		c.Sketch = known.Image()
 	}
 	return c
 }

@@ -24,8 +24,8 @@ import (
 	"loadline.dev/loadline/recommender/intake"
 	"loadline.dev/loadline/recommender/rescue"
 	"loadline.dev/loadline/recommender/roster"
+	"loadline.dev/loadline/recommender/sketches"
 	"loadline.dev/loadline/recommender/status"
-	"loadline.dev/loadline/recommender/trails"
 	"loadline.dev/loadline/recommender/upkeep"
 )
 
@@ -132,9 +132,9 @@ func (a *assembly) loop() (*Loop, error) {
 	if a.parts.origin.Attach != nil {
 		a.parts.origin.Attach(model)
 	}
-	keeper := &trails.Keeper{Book: book, Model: model, Limit: trails.Limits(pods), Requests: trails.Requests(pods)}
+	keeper := &sketches.Keeper{Book: book, Model: model, Limit: sketches.Limits(pods), Requests: sketches.Requests(pods)}
 	advisor := &advice.Advisor{
-		Store: store, Shape: config.Shape, Recipe: book.For("").Recipe.Recipe, Estimate: c.Estimate.Config, Current: trails.InForce(pods),
+		Store: store, Shape: config.Shape, Recipe: book.For("").Recipe.Recipe, Estimate: c.Estimate.Config, Current: sketches.InForce(pods),
 		Format: c.Output.Format(), Limits: c.Output.Limits(), Complete: m.history.Complete,
 	}
 	progress := a.parts.health.Tick
@@ -161,7 +161,7 @@ func (a *assembly) loop() (*Loop, error) {
 		Roster:   roster,
 		Store:    store,
 		Model:    model,
-		Trails:   keeper,
+		Sketches: keeper,
 		Ingester: &ingest.Ingester{
 			Source: a.parts.origin.Samples, Name: a.parts.origin.Name, Timeout: max(c.Interval, leastTimeout), Store: store, Model: model,
 			Progress: progress, Taken: func(s usage.Sample) { keeper.Observe(s, 1) }, Killed: keeper.Killed, Rescue: rescue.From(stepMetrics, m.panics), Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
@@ -186,7 +186,7 @@ func (a *assembly) backfill(loop *Loop) error {
 	config := c.Prometheus.History(c.Kube.Namespace)
 	config.Client, config.Store = a.parts.origin.Client, c.Aggregation.Store()
 	config.MemorySaver, config.PerVPA, config.Mention = c.MemorySaver, c.Gates.PerVPAConfig, a.keys.Mention
-	config.Trails = loop.Trails.For
+	config.Sketches = loop.Sketches.For
 	config.VPAs = func(ctx context.Context) []feed.Observed {
 		observed, err := loop.Roster.Observe(ctx, func() {})
 		if err != nil {

@@ -19,8 +19,8 @@ import (
 	"loadline.dev/loadline/recommender/rescue"
 	"loadline.dev/loadline/recommender/resume"
 	"loadline.dev/loadline/recommender/roster"
+	"loadline.dev/loadline/recommender/sketches"
 	"loadline.dev/loadline/recommender/status"
-	"loadline.dev/loadline/recommender/trails"
 	"loadline.dev/loadline/recommender/upkeep"
 )
 
@@ -36,7 +36,7 @@ type Loop struct {
 
 	Store       *usage.Store
 	Model       *feed.Model
-	Trails      *trails.Keeper
+	Sketches    *sketches.Keeper
 	Ingester    *ingest.Ingester
 	Advisor     *advice.Advisor
 	Publisher   *status.Publisher
@@ -116,12 +116,12 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 	}
 	roster.Complain(log, l.Model, observed)
 	fresh, ahead := l.Model.SyncVPAs(observed, now), l.Config.Aggregation.Ahead(true).Sample
-	l.Trails.Follow(log, now)
+	l.Sketches.Follow(log, now)
 	for _, v := range fresh {
 		owner := checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}
 		l.disown(log, v, owner)
 		v.Restored = l.Restored.Profiles(owner)
-		if err := l.Trails.Restore(v, l.Restored.Trails(owner), now, ahead); err != nil {
+		if err := l.Sketches.Restore(v, l.Restored.Sketches(owner), now, ahead); err != nil {
 			l.Metrics.checkpoints.WithLabelValues("mended").Inc()
 			log.Error(err, "Checkpoint is used, but not all of it", "vpa", klog.KObj(v.Object))
 		}
@@ -153,7 +153,7 @@ func (l *Loop) loadPods(now time.Time) {
 	}
 	if l.Backfill != nil {
 		// Now the model knows the pods of whose history this may be.
-		l.Backfill.Absorb(l.Model, l.Store, l.Trails, l.Metrics.history, now)
+		l.Backfill.Absorb(l.Model, l.Store, l.Sketches, l.Metrics.history, now)
 	}
 	resume.Windows(l.Restored, l.Store, l.Model)
 	// What no VPA took in the first pass is of no use later.
@@ -186,7 +186,7 @@ func (l *Loop) deleteRemovedPods() {
 		l.removePod(name)
 	}
 	l.removed = l.removed[:0]
-	l.Trails.Measure() // now it is known which pods there are
+	l.Sketches.Measure() // now it is known which pods there are
 }
 
 func (l *Loop) removePod(name cache.ObjectName) {
@@ -205,7 +205,7 @@ func (l *Loop) garbageCollect(now time.Time) {
 	l.collected = now
 	l.Model.Expire(now)
 	l.Model.ExpireRestored(now, l.started)
-	l.Trails.Expire(l.Store.Credible(now))
+	l.Sketches.Expire(l.Store.Credible(now))
 }
 
 // publish computes and publishes a recommendation for every VPA.
@@ -221,7 +221,7 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 	}
 	l.Publisher.Depth(l.Metrics.depth)
 	quality.Census(l.Metrics.objects, l.Model.VPAs())
-	l.Trails.Count(l.Metrics.recipes)
+	l.Sketches.Count(l.Metrics.recipes)
 }
 
 // maintainCheckpoints saves the histories that changed, and deletes those that

@@ -7,7 +7,7 @@ import (
 
 	"loadline.dev/loadline/recommender/history"
 	"loadline.dev/loadline/recommender/ingest"
-	"loadline.dev/loadline/recommender/trails"
+	"loadline.dev/loadline/recommender/sketches"
 )
 
 // Steps of a pass, as the execution latency names them.
@@ -92,7 +92,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "loadline_recommender_vpas_by_history",
 			Help: "VPAs with a recommendation, by how much usage is behind it at least.",
 		}, []string{"history"}),
-		recipes: trails.NewGauge(),
+		recipes: sketches.NewGauge(),
 		history: history.New(registry),
 	}
 	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests,

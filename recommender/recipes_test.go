@@ -20,7 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest/contender"
 	"loadline.dev/loadline/pkg/core/cookbook"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/recipe"
 	"loadline.dev/loadline/recommender/status"
@@ -203,7 +203,7 @@ func TestTheLimitIsKnownAfterARestartWithoutPods(t *testing.T) {
 	w.config.Output.Tolerance = 0
 	w.begin().life(600, 660)
 	v := w.loop.Model.Find("ns", "web")
-	require.Equal(t, trail.Headroom(100), v.Trails["a"].Headroom)
+	require.Equal(t, sketch.LimitRatio(100), v.Sketches["a"].LimitRatio)
 	before := w.recommendations("web")[0]
 	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "web-1", metav1.DeleteOptions{}))
 	clear(w.use)
@@ -213,7 +213,7 @@ func TestTheLimitIsKnownAfterARestartWithoutPods(t *testing.T) {
 	w.kill()
 	w.passes(3)
 	require.Equal(t, convert.Bounds(before), convert.Bounds(w.recommendations("web")[0]))
-	require.Equal(t, trail.Headroom(100), w.loop.Model.Find("ns", "web").Trails["a"].Headroom)
+	require.Equal(t, sketch.LimitRatio(100), w.loop.Model.Find("ns", "web").Sketches["a"].LimitRatio)
 }
 
 // A rollout to another limit changes the margin once: at its begin to a tighter one, at
@@ -223,7 +223,7 @@ func TestPodsThatDisagreeGetTheMarginOfTheTightest(t *testing.T) {
 	w.uses("web-1", "a", 300, 600)
 	w.passes(2)
 	v := w.loop.Model.Find("ns", "web")
-	require.Equal(t, trail.Free, v.Trails["a"].Headroom)
+	require.Equal(t, sketch.Free, v.Sketches["a"].LimitRatio)
 	wide := w.memory("web")
 	next := aPod("web-2", "web", "a")
 	next.Labels["pod-template-hash"] = "2"
@@ -238,11 +238,11 @@ func TestPodsThatDisagreeGetTheMarginOfTheTightest(t *testing.T) {
 		require.LessOrEqual(t, w.memory("web"), tight, "only a new container's margin shrinks")
 		require.Greater(t, float64(w.memory("web")), 0.99*float64(tight))
 	}
-	require.Equal(t, trail.Headroom(100), v.Trails["a"].Headroom)
+	require.Equal(t, sketch.LimitRatio(100), v.Sketches["a"].LimitRatio)
 	require.NoError(t, w.kube.CoreV1().Pods("ns").Delete(t.Context(), "web-2", metav1.DeleteOptions{}))
 	delete(w.use, usage.ContainerKey{Namespace: "ns", Pod: "web-2", Container: "a"})
 	require.Eventually(t, func() bool { w.passes(1); return v.Pods() == 1 }, time.Minute, time.Millisecond)
-	require.Equal(t, trail.Free, v.Trails["a"].Headroom)
+	require.Equal(t, sketch.Free, v.Sketches["a"].LimitRatio)
 	require.Less(t, float64(w.memory("web")), 0.98*float64(tight))
 }
 
@@ -288,7 +288,7 @@ func TestARestartLosesNothingOfWhatARecipeKnows(t *testing.T) {
 			w.life(900, 960)
 			undisturbed.life(900, 960)
 			require.Equal(t, undisturbed.recommendations("web")[0].UncappedTarget, w.recommendations("web")[0].UncappedTarget)
-			require.Equal(t, undisturbed.loop.Model.Find("ns", "web").Trails["a"].Image(), w.loop.Model.Find("ns", "web").Trails["a"].Image())
+			require.Equal(t, undisturbed.loop.Model.Find("ns", "web").Sketches["a"].Image(), w.loop.Model.Find("ns", "web").Sketches["a"].Image())
 			require.NotEmpty(t, before)
 		})
 	}
@@ -309,7 +309,7 @@ func TestAKillBetweenSavesLowersNoTarget(t *testing.T) {
 }
 
 // Rollouts replace pods and their labels, not what is known of the workload.
-func TestRolloutsAddNoTrails(t *testing.T) {
+func TestRolloutsAddNoSketches(t *testing.T) {
 	w := begun(t, "loadline")
 	w.life(600, 660)
 	before := w.memory("web")
@@ -329,40 +329,40 @@ func TestRolloutsAddNoTrails(t *testing.T) {
 			return v.Pods() == 1
 		}, time.Minute, time.Millisecond)
 	}
-	trails := w.loop.Model.Find("ns", "web").Trails
-	require.Len(t, trails, 1)
+	sketches := w.loop.Model.Find("ns", "web").Sketches
+	require.Len(t, sketches, 1)
 	require.InEpsilon(t, before, w.memory("web"), 0.1)
-	require.LessOrEqual(t, len(trails["a"].Image()), 1024)
+	require.LessOrEqual(t, len(sketches["a"].Image()), 1024)
 }
 
 func TestTheAnnotationBackAndForth(t *testing.T) {
 	w := begun(t, "")
 	w.life(600, 660)
-	require.Nil(t, w.loop.Model.Find("ns", "web").Trails, "the recipe of the reference keeps nothing")
+	require.Nil(t, w.loop.Model.Find("ns", "web").Sketches, "the recipe of the reference keeps nothing")
 	require.NotContains(t, w.checkpoint("web-a").Annotations[checkpoint.OpenWindows], "trail")
 	reference := w.memory("web")
 
 	w.ask("loadline:memory=safe")
 	w.life(660, 800)
 	v := w.loop.Model.Find("ns", "web")
-	require.Len(t, v.Trails, 1)
+	require.Len(t, v.Sketches, 1)
 	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.recipes.WithLabelValues("loadline", "annotation")))
-	image := v.Trails["a"].Image()
+	image := v.Sketches["a"].Image()
 
 	w.ask("")
 	w.life(800, 860)
 	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.recipes.WithLabelValues("vpa", "flag")))
 	require.GreaterOrEqual(t, w.memory("web"), reference, "its own history went on")
-	require.NotEqual(t, image, v.Trails["a"].Image(), "somebody may only be trying: what the other knows goes on for a day")
+	require.NotEqual(t, image, v.Sketches["a"].Image(), "somebody may only be trying: what the other knows goes on for a day")
 
 	w.ask("loadline")
 	w.life(860, 870)
-	covered, _ := w.loop.Model.Find("ns", "web").Trails["a"].Covers(resources.Memory)
+	covered, _ := w.loop.Model.Find("ns", "web").Sketches["a"].Covers(resources.Memory)
 	require.Equal(t, 209*time.Minute, covered, "from the first change on")
 
 	w.ask("vpa")
 	w.life(870, 870+24*60+2)
-	require.Nil(t, w.loop.Model.Find("ns", "web").Trails)
+	require.Nil(t, w.loop.Model.Find("ns", "web").Sketches)
 }
 
 // A recipe that has just begun to look does not take away what is published.
@@ -434,7 +434,7 @@ func TestAWrongAnnotationStopsNobody(t *testing.T) {
 	require.Empty(t, wrong)
 	w.ask("loadlin")
 	w.life(610, 611)
-	require.Len(t, w.loop.Model.Find("ns", "web").Trails, 1, "a slip does not cost what is known")
+	require.Len(t, w.loop.Model.Find("ns", "web").Sketches, 1, "a slip does not cost what is known")
 }
 
 // Nor does a slip that is mended after a restart only.
@@ -447,20 +447,20 @@ func TestASlipBeforeARestartDoesNotCostWhatIsKnown(t *testing.T) {
 	for range 2 {
 		w.kill()
 		w.life(665, 670)
-		require.Empty(t, w.loop.Model.Find("ns", "web").Trails, "nobody needs them")
+		require.Empty(t, w.loop.Model.Find("ns", "web").Sketches, "nobody needs them")
 		w.loop.Close(t.Context(), w.now)
 	}
 	w.ask("loadline")
 	w.life(670, 680)
 	v := w.loop.Model.Find("ns", "web")
-	covered, _ := v.Trails["a"].Covers(resources.Memory)
+	covered, _ := v.Sketches["a"].Covers(resources.Memory)
 	require.Equal(t, 84*time.Minute, covered, "from the first start on")
-	require.Empty(t, v.SavedTrails)
+	require.Empty(t, v.SavedSketches)
 }
 
-// What a saved trail holds may be broken: the histogram is used all the same, and
+// What a saved sketch holds may be broken: the histogram is used all the same, and
 // nothing is lowered.
-func TestABrokenTrailIsReported(t *testing.T) {
+func TestABrokenSketchIsReported(t *testing.T) {
 	w := begun(t, "loadline")
 	w.life(600, 700)
 	w.loop.Close(t.Context(), w.now)
@@ -482,7 +482,7 @@ func TestABrokenTrailIsReported(t *testing.T) {
 }
 
 // Another recommender that took over for a while went on with the histograms, not with
-// the trail: what it saw and published is not taken away by what was known before.
+// the sketch: what it saw and published is not taken away by what was known before.
 func TestWhatAnotherRecommenderSawIsNotTakenAway(t *testing.T) {
 	w := begun(t, "loadline")
 	w.uses("web-1", "a", 100, 300)
@@ -518,7 +518,7 @@ func TestTheRecipeOfTheFlag(t *testing.T) {
 	w := newWorld(t, deployment("web"), limited("750m"), asking(""))
 	w.config.Recipe = "loadline"
 	w.begin().life(600, 605)
-	require.Len(t, w.loop.Model.Find("ns", "web").Trails, 1)
+	require.Len(t, w.loop.Model.Find("ns", "web").Sketches, 1)
 	_, err := parse("--recipe=loadline:salt=1")
 	require.ErrorContains(t, err, `--recipe=loadline:salt=1: recipe "loadline:salt=1": "salt" does not exist: must be one of`)
 	_, err = parse("--recipe=loadline:cpu=tracking")

@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/cookbook"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -22,13 +22,13 @@ import (
 // What a recipe of ours knows besides the histograms, and whose history it is, lies
 // beside the status that upstream reads and rewrites: it changes nothing for
 // upstream, and survives it.
-func TestUpstreamReadsCheckpointsWithTrails(t *testing.T) {
+func TestUpstreamReadsCheckpointsWithSketches(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	config := usage.DefaultConfig()
 	p := usage.NewProfile(config.Shape)
 	made, err := cookbook.Parse("loadline")
 	require.NoError(t, err)
-	known := trail.New(made.Needs)
+	known := sketch.New(made.Needs)
 	for i := range 3 * 24 * 60 {
 		at := now.Add(time.Duration(i-3*24*60) * time.Minute)
 		p.AddCPU(0.3, at)
@@ -38,7 +38,7 @@ func TestUpstreamReadsCheckpointsWithTrails(t *testing.T) {
 	p.AddPeak(300<<20, now)
 	owner, own := checkpoint.Owner{Namespace: "ns", VPA: "web"}, target.Key{Namespace: "ns", Kind: "Deployment", Name: "web"}
 	written := func(image []byte) *upstreamv1.VerticalPodAutoscalerCheckpoint {
-		r, err := checkpoint.NewRecord(owner, "a", checkpoint.Content{Target: own, Image: p.Image(), Trail: image}, now)
+		r, err := checkpoint.NewRecord(owner, "a", checkpoint.Content{Target: own, Image: p.Image(), Sketch: image}, now)
 		require.NoError(t, err)
 		return through[upstreamv1.VerticalPodAutoscalerCheckpoint](t, r.Object())
 	}
@@ -63,7 +63,7 @@ func TestUpstreamReadsCheckpointsWithTrails(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, history[owner]["a"].Windows, "those of the status that we wrote")
 	require.Empty(t, history.Disown(owner, own))
-	again, err := trail.Read(made.Needs, history.Trails(owner)["a"], now, time.Hour)
+	again, err := sketch.Read(made.Needs, history.Sketches(owner)["a"], now, time.Hour)
 	require.NoError(t, err)
 	require.Equal(t, known.Image(), again.Image())
 }

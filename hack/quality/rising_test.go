@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail/peak"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
@@ -31,7 +31,7 @@ func TestRisingMemoryIsSeldomTold(t *testing.T) {
 		require.NoError(t, err)
 		for r, problem := range trace.Read(content, file, trace.Options{LeastMemory: 1 << 20}) {
 			require.True(t, problem == nil || problem.Warning, problem)
-			peaks, before := &peak.Days{}, 0
+			peaks, before := &sketch.DailyPeaks{}, 0
 			hits := map[int64]bool{}
 			for i, at := range r.At {
 				peaks.Observe(at, r.Use[resources.Memory][i])
@@ -59,7 +59,7 @@ func TestRisingMemoryIsSeldomTold(t *testing.T) {
 // is emptied now and then is not.
 func TestARecordedLeakIsTold(t *testing.T) {
 	for name, want := range map[string]bool{"leak": true, "cache": false} {
-		peaks := &peak.Days{}
+		peaks := &sketch.DailyPeaks{}
 		told := 0
 		for i, bytes := range recordedMemory(t, "../../testdata/finer/"+name+".csv.gz") {
 			peaks.Observe(int64(1700000000+i*360)*1e9, bytes)

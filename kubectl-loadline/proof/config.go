@@ -164,7 +164,7 @@ func (c *Config) limits(s *replay.Setup) error {
 		case value == "keep-ratio":
 			s.Limits[k] = replay.Limit{Policy: replay.KeepRatio}
 		case err == nil && factor >= 1:
-			s.Limits[k] = replay.Limit{Policy: replay.Headroom, Factor: factor}
+			s.Limits[k] = replay.Limit{Policy: replay.Proportional, Factor: factor}
 		default:
 			problems = append(problems, flags.Problem(resources.Kind(k).String()+"-limit", value, "must be none, keep-ratio, or a number from 1 up"))
 		}

@@ -69,7 +69,7 @@ func TestOutputIsTheSameWithAnyNumberOfWorkers(t *testing.T) {
 func TestForms(t *testing.T) {
 	dir := recordings(t)
 	_, table, _ := command("--recipe=vpa:margin=0.3", dir)
-	for _, text := range []string{"memory limit: headroom 1.2\n", "cpu: 6 containers, 6.2 container-days, steps of 300 s", "static oracle", "vpa:margin=0.3", "SLACK FLEET %", "OOM DAYS %", "COST"} {
+	for _, text := range []string{"memory limit: 1.2 x request\n", "cpu: 6 containers, 6.2 container-days, steps of 300 s", "static oracle", "vpa:margin=0.3", "SLACK FLEET %", "OOM DAYS %", "COST"} {
 		require.Contains(t, table, text)
 	}
 	_, text, _ := command("-o", "csv", "--baselines=false", dir)

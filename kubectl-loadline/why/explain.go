@@ -17,7 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -28,7 +28,7 @@ import (
 type Explained struct {
 	Container string
 	Saved     time.Time // last CPU sample that is in the checkpoint
-	Trail     bool      // what the recipe needs besides the histograms was there, or is not needed
+	Sketch    bool      // what the recipe needs besides the histograms was there, or is not needed
 	Lacks     []string  // kinds of which there are too few points to recommend anything, and how many there are
 	Grown     string    // how memory rose day by day; empty: it did not, or nobody knows
 	Steps     estimate.Explanation
@@ -101,21 +101,21 @@ func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
 				past.Profile.AddPeak(float64(w.Peak()), w.End)
 			}
 		}
-		e := Explained{Container: container, Saved: past.Profile.Last(), Trail: true, Published: published(a.VPA, container)}
+		e := Explained{Container: container, Saved: past.Profile.Last(), Sketch: true, Published: published(a.VPA, container)}
 		s := estimate.Subject{Profile: past.Profile, Minimum: a.Choice.MinimumOf(len(history))}
 		if e.Published != nil {
 			s.Current = convert.Resources(e.Published.Target)
 		}
 		if needs := a.Choice.Needs; needs.Any() {
-			t, err := trail.Read(needs, past.Trail, now, 0)
+			t, err := sketch.Read(needs, past.Sketch, now, 0)
 			if err != nil {
 				a.Problems = append(a.Problems, fmt.Sprintf("container %s: what the recipe knows besides the histograms cannot be read: %v", container, err))
-				t = trail.New(needs)
+				t = sketch.New(needs)
 			}
-			s.Trail = t
+			s.Sketch = t
 			_, cpu := t.Covers(resources.CPU)
 			_, memory := t.Covers(resources.Memory)
-			e.Trail, e.Grown = cpu || memory, growth(t)
+			e.Sketch, e.Grown = cpu || memory, growth(t)
 		}
 		for k := range resources.Kind(resources.Kinds) {
 			if have, want := a.Choice.Points(s, k); have < want {
@@ -128,7 +128,7 @@ func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
 }
 
 // growth says that memory rose on each day of a week. A recipe can only follow that.
-func growth(t *trail.Trail) string {
+func growth(t *sketch.Sketch) string {
 	if t.Peaks == nil {
 		return ""
 	}

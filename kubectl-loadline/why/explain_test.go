@@ -19,7 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -30,12 +30,12 @@ func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 
 // saved is a VPA that asks for a recipe, with what a recommender would have saved of
 // a container of five hours; without image as the reference would.
-func saved(t *testing.T, annotation string, withTrail bool) (client *fake.Clientset, p usage.Profile, known *trail.Trail, book *recipe.Book) {
+func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clientset, p usage.Profile, known *sketch.Sketch, book *recipe.Book) {
 	t.Helper()
 	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
 	require.NoError(t, err)
-	p, known = usage.NewProfile(usage.DefaultConfig().Shape), trail.New(book.For(annotation).Needs)
-	known.Limited(trail.HeadroomOf(256<<20, 256<<20))
+	p, known = usage.NewProfile(usage.DefaultConfig().Shape), sketch.New(book.For(annotation).Needs)
+	known.Limited(sketch.LimitRatioOf(256<<20, 256<<20))
 	for i := range 300 {
 		at := now().Add(time.Duration(i-300) * time.Minute)
 		p.AddCPU(0.3, at)
@@ -43,8 +43,8 @@ func saved(t *testing.T, annotation string, withTrail bool) (client *fake.Client
 		known.Observe(at, resources.Memory, 300<<20, 0)
 	}
 	content := checkpoint.Content{Image: p.Image(), Windows: map[string]usage.Window{"web-1": {End: now().Add(time.Hour), Usage: 300 << 20, OOM: -1}}}
-	if withTrail {
-		content.Trail = known.Image()
+	if withSketch {
+		content.Sketch = known.Image()
 	}
 	r, err := checkpoint.NewRecord(checkpoint.Owner{Namespace: "ns", VPA: "web"}, "a", content, now())
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 		require.Empty(t, a.Problems)
 		require.Len(t, a.Containers, 1)
 		r := book.For(text)
-		want := r.For(estimate.Subject{Profile: &p, Trail: known, Minimum: r.MinimumOf(1), Current: resources.List{}.With(resources.CPU, 400)})
+		want := r.For(estimate.Subject{Profile: &p, Sketch: known, Minimum: r.MinimumOf(1), Current: resources.List{}.With(resources.CPU, 400)})
 		for k := range resources.Kind(resources.Kinds) {
 			steps := a.Containers[0].Steps
 			require.Equal(t, want.Target.Value(k), resources.FromFloat(steps.Target[k][len(steps.Target[k])-1].Amount), "%s %s", text, k)
@@ -86,8 +86,8 @@ func TestTheLimitThatTheMarginFollowsIsSaid(t *testing.T) {
 
 // A recipe that needs points says how many there are.
 func TestPointsThatAreLackingAreSaid(t *testing.T) {
-	for withTrail, said := range map[bool]bool{true: false, false: true} {
-		client, _, _, book := saved(t, "attune", withTrail)
+	for withSketch, said := range map[bool]bool{true: false, false: true} {
+		client, _, _, book := saved(t, "attune", withSketch)
 		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now()})
 		require.NoError(t, err)
 		var out bytes.Buffer
@@ -162,12 +162,12 @@ func TestMemoryThatRisesDayByDayIsSaid(t *testing.T) {
 	for daily, said := range map[float64]bool{10: true, 0: false} {
 		for text, keeps := range map[string]bool{"loadline": true, "autopilot": true, "": false, "crane": false} {
 			_, p, _, book := saved(t, text, true)
-			known := trail.New(book.For(text).Needs)
+			known := sketch.New(book.For(text).Needs)
 			for h := range 8 * 24 {
 				known.Observe(now().Add(time.Duration(h-8*24)*time.Hour), resources.Memory, resources.Amount((100+daily*float64(h)/24)*(1<<20)), 0)
 			}
 			a := &Answer{VPA: &vpav1.VerticalPodAutoscaler{}, Choice: book.For(text)}
-			a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Trail: known.Image()}}, now())
+			a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Sketch: known.Image()}}, now())
 			var out bytes.Buffer
 			require.NoError(t, a.Print(&out))
 			require.Equal(t, said && keeps, strings.Contains(out.String(), "! the highest memory use rose on each of the last seven days, from 1"), "%s %v", text, daily)

@@ -147,7 +147,7 @@ func (a *Answer) Print(out io.Writer) error {
 	}
 	for _, e := range a.Containers {
 		fmt.Fprintf(out, "\ncontainer %s, as saved with samples up to %s\n", e.Container, e.Saved.UTC().Format(time.RFC3339))
-		if !e.Trail {
+		if !e.Sketch {
 			fmt.Fprintln(out, "! the checkpoint has nothing of what the recipe needs besides the histograms: until it is there, what is published stays")
 		}
 		if len(e.Lacks) > 0 {

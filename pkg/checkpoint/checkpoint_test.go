@@ -150,7 +150,7 @@ func TestTheSumTellsEveryChangeButTheTime(t *testing.T) {
 		"samples": {Image: image(4)},
 		"windows": {Image: image(3), Windows: map[string]usage.Window{"web-1": {End: now(), Usage: 5, OOM: -1}}},
 		"a kill":  {Image: image(3), Windows: map[string]usage.Window{"web-1": {End: now(), Usage: 5, OOM: -1, Kill: now()}}},
-		"trail":   {Image: image(3), Trail: []byte{1}},
+		"sketch":  {Image: image(3), Sketch: []byte{1}},
 		"target":  {Image: image(3), Target: target.Key{Namespace: "ns", Kind: "Deployment", Name: "web"}},
 	}
 	sums := map[uint64]string{}

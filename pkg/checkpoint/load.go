@@ -29,7 +29,7 @@ type Past struct {
 	// Windows are the memory windows, by pod, that were open when the checkpoint
 	// was written, and whose peaks Profile lacks; nil if that is not known.
 	Windows map[string]usage.Window
-	Trail   []byte // image of what a recipe knew besides; empty = nothing
+	Sketch  []byte // image of what a recipe knew besides; empty = nothing
 	// Target is whose history it was when this program wrote it; zero: it is not
 	// known, as where the reference recommender wrote it.
 	Target target.Key
@@ -55,7 +55,7 @@ func (h History) Disown(o Owner, own target.Key) (foreign []Foreign) {
 		switch {
 		case past.Target == target.Key{} || past.Target == own:
 		case past.Rewritten:
-			past.Trail = nil
+			past.Sketch = nil
 			h[o][container] = past
 		default:
 			foreign = append(foreign, Foreign{container, past.Target})
@@ -68,12 +68,12 @@ func (h History) Disown(o Owner, own target.Key) (foreign []Foreign) {
 	return foreign
 }
 
-// Trails returns the images of trails of a VPA by container.
-func (h History) Trails(o Owner) map[string][]byte {
+// Sketches returns the images of sketches of a VPA by container.
+func (h History) Sketches(o Owner) map[string][]byte {
 	images := map[string][]byte{}
 	for container, past := range h[o] {
-		if len(past.Trail) > 0 {
-			images[container] = past.Trail
+		if len(past.Sketch) > 0 {
+			images[container] = past.Sketch
 		}
 	}
 	return images

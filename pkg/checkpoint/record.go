@@ -18,7 +18,7 @@ type Content struct {
 	Target  target.Key // whose history it is; zero: not known
 	Image   usage.ProfileImage
 	Windows map[string]usage.Window // open ones by pod, whose peaks Image lacks
-	Trail   []byte                  // image of what a recipe knows besides; empty = nothing
+	Sketch  []byte                  // image of what a recipe knows besides; empty = nothing
 }
 
 // Record is a Content as it is written to an object.
@@ -55,17 +55,17 @@ func NewRecord(o Owner, container string, c Content, now time.Time) (Record, err
 	if err != nil {
 		return r, err
 	}
-	if !fits(of, windows, c.Trail) {
-		c.Trail, r.Lacks = nil, ErrTrail
+	if !fits(of, windows, c.Sketch) {
+		c.Sketch, r.Lacks = nil, ErrSketch
 	}
 	h := fnv.New64a()
 	_, _ = h.Write(raw) // a hash never fails
 	_, _ = h.Write(of)
 	_, _ = h.Write(windows)
-	_, _ = h.Write(c.Trail)
+	_, _ = h.Write(c.Sketch)
 	r.Sum = h.Sum64()
 	r.status.LastUpdateTime = metav1.NewTime(now.Truncate(time.Second)) // as it is stored
-	r.windows = annotation(of, windows, c.Trail, now)
+	r.windows = annotation(of, windows, c.Sketch, now)
 	return r, nil
 }
 

@@ -41,8 +41,8 @@ type open struct {
 	Written string            `json:"written"` // status.lastUpdateTime
 	Target  targetRef         `json:"target,omitzero"`
 	Windows map[string]window `json:"windows"` // by pod
-	// Trail counts beside any status: it says itself of which time it is.
-	Trail []byte `json:"trail,omitempty"`
+	// Sketch counts beside any status: it says itself of which time it is.
+	Sketch []byte `json:"trail,omitempty"`
 }
 
 // targetRef names the workload whose history it is. The version of its API is left
@@ -84,24 +84,24 @@ func encode(windows map[string]usage.Window) ([]byte, error) {
 	return json.Marshal(list)
 }
 
-// ErrTrail says that there is no room for a trail. All else is saved.
-var ErrTrail = errors.New("what the recipe knows of the past is too large for the annotation " + OpenWindows + " and was left out, so a restart begins it anew: choose larger buckets or fewer days in the annotation loadline.dev/recipe")
+// ErrSketch says that there is no room for a sketch. All else is saved.
+var ErrSketch = errors.New("what the recipe knows of the past is too large for the annotation " + OpenWindows + " and was left out, so a restart begins it anew: choose larger buckets or fewer days in the annotation loadline.dev/recipe")
 
-// fits tells whether a trail has room beside an encoded target and windows.
-func fits(target, windows, trail []byte) bool {
-	return len(target)+len(windows)+base64.StdEncoding.EncodedLen(len(trail)) < maxBytes
+// fits tells whether a sketch has room beside an encoded target and windows.
+func fits(target, windows, sketch []byte) bool {
+	return len(target)+len(windows)+base64.StdEncoding.EncodedLen(len(sketch)) < maxBytes
 }
 
-// annotation puts an encoded target and windows and a trail beside the status that
+// annotation puts an encoded target and windows and a sketch beside the status that
 // is written at a time. No target means that none is known.
-func annotation(target, windows, trail []byte, written time.Time) string {
+func annotation(target, windows, sketch []byte, written time.Time) string {
 	text := `{"written":"` + stamp(written) + `"`
 	if len(target) > 0 {
 		text += `,"target":` + string(target)
 	}
 	text += `,"windows":` + string(windows)
-	if len(trail) > 0 {
-		text += `,"trail":"` + base64.StdEncoding.EncodeToString(trail) + `"`
+	if len(sketch) > 0 {
+		text += `,"trail":"` + base64.StdEncoding.EncodeToString(sketch) + `"`
 	}
 	return text + `}`
 }
@@ -137,7 +137,7 @@ func (past *Past) decode(text, namespace string, written time.Time) error {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return fmt.Errorf("%w: %w", ErrWindows, err)
 	}
-	past.Target, past.Trail = o.Target.key(namespace), o.Trail
+	past.Target, past.Sketch = o.Target.key(namespace), o.Sketch
 	if past.Rewritten = o.Written != stamp(written); past.Rewritten {
 		return nil
 	}

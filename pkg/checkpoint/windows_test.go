@@ -17,10 +17,10 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-func read(text string, written time.Time) (windows map[string]usage.Window, trail []byte, err error) {
+func read(text string, written time.Time) (windows map[string]usage.Window, sketch []byte, err error) {
 	var past Past
 	err = past.decode(text, "ns", written)
-	return past.Windows, past.Trail, err
+	return past.Windows, past.Sketch, err
 }
 
 func TestWindowsSurviveTheAnnotation(t *testing.T) {
@@ -53,7 +53,7 @@ func TestTheTargetSurvivesTheAnnotation(t *testing.T) {
 		{}, {Namespace: "ns", Kind: "Deployment", Name: "web"}, {Namespace: "ns", Kind: "StatefulSet", Name: "web"},
 		{Namespace: "ns", Group: "argoproj.io", Kind: "Rollout", Name: "web"}, {Namespace: "ns", Group: "other.io", Kind: "Rollout", Name: `odd"name`},
 	} {
-		r, err := NewRecord(Owner{"ns", "web"}, "a", Content{Target: want, Image: image(3), Trail: []byte{1}}, now())
+		r, err := NewRecord(Owner{"ns", "web"}, "a", Content{Target: want, Image: image(3), Sketch: []byte{1}}, now())
 		require.NoError(t, err)
 		require.False(t, sums[r.Sum], "another target is a change")
 		sums[r.Sum] = true
@@ -62,14 +62,14 @@ func TestTheTargetSurvivesTheAnnotation(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, past.Target)
 		require.False(t, past.Rewritten)
-		require.Equal(t, []byte{1}, past.Trail)
+		require.Equal(t, []byte{1}, past.Sketch)
 
 		rewritten := r.Object()
 		rewritten.Status.LastUpdateTime = metav1.NewTime(now().Add(time.Second))
 		past, err = l.read(rewritten, now())
 		require.NoError(t, err)
 		require.True(t, past.Rewritten)
-		require.Equal(t, want, past.Target, "that of the trail")
+		require.Equal(t, want, past.Target, "that of the sketch")
 	}
 }
 
@@ -79,9 +79,9 @@ func TestOnlyTheHistoryOfAnotherTargetIsDisowned(t *testing.T) {
 	p := func() *usage.Profile { p := usage.NewProfile(shape()); return &p }
 	h := History{
 		owner: {
-			"own":       {Profile: p(), Target: own, Trail: []byte{1}},
-			"unknown":   {Profile: p(), Trail: []byte{2}},
-			"rewritten": {Profile: p(), Target: former, Rewritten: true, Trail: []byte{3}},
+			"own":       {Profile: p(), Target: own, Sketch: []byte{1}},
+			"unknown":   {Profile: p(), Sketch: []byte{2}},
+			"rewritten": {Profile: p(), Target: former, Rewritten: true, Sketch: []byte{3}},
 			"z":         {Profile: p(), Target: former},
 			"b":         {Profile: p(), Target: former},
 		},
@@ -89,7 +89,7 @@ func TestOnlyTheHistoryOfAnotherTargetIsDisowned(t *testing.T) {
 	}
 	require.Equal(t, []Foreign{{"b", former}, {"z", former}}, h.Disown(owner, own))
 	require.Len(t, h.Profiles(owner), 3)
-	require.Equal(t, map[string][]byte{"own": {1}, "unknown": {2}}, h.Trails(owner), "the trail is that of the former target")
+	require.Equal(t, map[string][]byte{"own": {1}, "unknown": {2}}, h.Sketches(owner), "the sketch is that of the former target")
 	require.Empty(t, h.Disown(other, former))
 	require.Len(t, h.Disown(other, own), 1)
 	require.NotContains(t, h, other, "nothing is left")
@@ -126,20 +126,20 @@ func TestTheHighestPeaksStayWithinTheLimit(t *testing.T) {
 
 // The API server refuses an object with more than 256 KiB of annotations: then not
 // even the histograms would be saved.
-func TestATrailWithoutRoomIsLeftOut(t *testing.T) {
+func TestASketchWithoutRoomIsLeftOut(t *testing.T) {
 	windows := map[string]usage.Window{}
 	for i := range 1000 {
 		windows[fmt.Sprintf("%050d", i)] = usage.Window{End: now(), Usage: 1 << 62, OOM: 1 << 62}
 	}
-	for size, left := range map[int]error{0: nil, 80 << 10: nil, 150 << 10: ErrTrail, 1 << 20: ErrTrail} {
-		r, err := NewRecord(Owner{"ns", "web"}, "a", Content{Windows: windows, Trail: make([]byte, size)}, now())
+	for size, left := range map[int]error{0: nil, 80 << 10: nil, 150 << 10: ErrSketch, 1 << 20: ErrSketch} {
+		r, err := NewRecord(Owner{"ns", "web"}, "a", Content{Windows: windows, Sketch: make([]byte, size)}, now())
 		require.NoError(t, err)
 		require.Equal(t, left, r.Lacks, size)
 		require.NoError(t, validation.ValidateAnnotationsSize(r.Object().Annotations), size)
-		kept, trail, err := read(r.windows, now())
+		kept, sketch, err := read(r.windows, now())
 		require.NoError(t, err)
 		require.Greater(t, len(kept), 400)
-		require.Equal(t, left == nil && size > 0, len(trail) > 0, size)
+		require.Equal(t, left == nil && size > 0, len(sketch) > 0, size)
 	}
 }
 

@@ -190,9 +190,9 @@ func (a *Advisor) Contents(v *feed.VPA, now time.Time) map[string]checkpoint.Con
 			continue
 		}
 		a.Store.RemovePeaks(&scratch, now, series...)
-		content := checkpoint.Content{Target: v.Target(), Image: scratch.Image(), Windows: map[string]usage.Window{}, Trail: v.SavedTrails[container]}
-		if t := v.Trails[container]; t != nil {
-			content.Trail = t.Image()
+		content := checkpoint.Content{Target: v.Target(), Image: scratch.Image(), Windows: map[string]usage.Window{}, Sketch: v.SavedSketches[container]}
+		if t := v.Sketches[container]; t != nil {
+			content.Sketch = t.Image()
 		}
 		for key, window := range a.Store.Windows(now, series...) {
 			content.Windows[key.Pod] = window

@@ -15,7 +15,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/recipe"
 	"loadline.dev/loadline/recommender/feed"
@@ -191,8 +191,8 @@ func TestATargetOfUnknownAgeStaysForAnHour(t *testing.T) {
 	require.NoError(t, err)
 	d.vpa.Recipe = book.For("attune:memory-decrease=yes")
 	d.Current = func(*feed.VPA, string) resources.List { return resources.Of(3000, 3<<30) }
-	known := trail.New(d.vpa.Recipe.Needs)
-	d.vpa.Trails = map[string]*trail.Trail{"a": known}
+	known := sketch.New(d.vpa.Recipe.Needs)
+	d.vpa.Sketches = map[string]*sketch.Sketch{"a": known}
 	d.uses(t, "a", 100, 100<<20)
 	observe := func(from, to int) {
 		for m := from; m < to; m += 5 {

@@ -10,7 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
@@ -19,7 +19,7 @@ import (
 // Doubt notes which histories of a VPA that was just taken on may be less than
 // there was, because something is published that must have come from more: all of
 // a container without history, and the memory of one whose open windows are not
-// known; all of one of which the histograms saw more lately than the trail, because
+// known; all of one of which the histograms saw more lately than the sketch, because
 // another recommender went on with these alone; or because the status says so itself.
 // It also notes for how long each was seen while targets were held, or a program that
 // starts often would never let them go; what is lost since then begins anew. Past is
@@ -34,7 +34,7 @@ func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
 	v.Doubted, v.Watched = map[string][resources.Kinds]bool{}, map[string]time.Duration{}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
 		loaded, found := past[c.ContainerName]
-		gap := found && behind(v.Trails[c.ContainerName], loaded.Profile)
+		gap := found && behind(v.Sketches[c.ContainerName], loaded.Profile)
 		v.Doubted[c.ContainerName] = [resources.Kinds]bool{
 			resources.CPU:    uncertain || !found || gap,
 			resources.Memory: uncertain || !found || gap || loaded.Windows == nil,
@@ -45,8 +45,8 @@ func Doubt(v *feed.VPA, past map[string]checkpoint.Past) {
 	}
 }
 
-// behind tells whether the last samples of a history are not in the trail beside it.
-func behind(t *trail.Trail, p *usage.Profile) bool {
+// behind tells whether the last samples of a history are not in the sketch beside it.
+func behind(t *sketch.Sketch, p *usage.Profile) bool {
 	return t != nil && p.Last().Sub(time.Unix(0, t.Now)) > patience
 }
 

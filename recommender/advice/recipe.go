@@ -7,7 +7,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
@@ -41,11 +41,11 @@ func (s served) estimate(v *feed.VPA, container string, p *usage.Profile) estima
 	e := estimated{known: [resources.Kinds]bool{resources.CPU: !p.CPU.Empty(), resources.Memory: !p.Memory.Empty()}, seen: math.MaxInt64}
 	subject := estimate.Subject{Profile: p, Minimum: s.minimum}
 	if s.Needs.Any() {
-		t := v.Trails[container]
+		t := v.Sketches[container]
 		if t == nil { // what is published stays, and takes the place of what nothing leads to
-			t = trail.New(s.Needs)
+			t = sketch.New(s.Needs)
 		}
-		subject.Trail = t
+		subject.Sketch = t
 		for k := range resources.Kind(resources.Kinds) {
 			covered, some := t.Covers(k)
 			if !some {
@@ -64,14 +64,14 @@ func (s served) estimate(v *feed.VPA, container string, p *usage.Profile) estima
 	for k := range resources.Kind(resources.Kinds) {
 		e.points[k] = status.PointsOf(s.Points(subject, k))
 	}
-	recall(v, container, subject.Trail)
+	recall(v, container, subject.Sketch)
 	e.bounds = s.Recommend(subject, &e.known)
 	return e
 }
 
-// recall makes a trail that knows of no target take the published one for the last, as
-// if that had changed now: when it did nobody knows, if the trail was lost or is new.
-func recall(v *feed.VPA, container string, t *trail.Trail) {
+// recall makes a sketch that knows of no target take the published one for the last, as
+// if that had changed now: when it did nobody knows, if the sketch was lost or is new.
+func recall(v *feed.VPA, container string, t *sketch.Sketch) {
 	if t == nil {
 		return
 	}
@@ -89,7 +89,7 @@ func recall(v *feed.VPA, container string, t *trail.Trail) {
 	}
 }
 
-// patience is how much later than a history a trail may begin without being younger.
+// patience is how much later than a history a sketch may begin without being younger.
 const patience = 10 * time.Minute
 
 // enough is how long a recipe must have seen a container to be trusted with less

@@ -6,13 +6,13 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/history"
-	"loadline.dev/loadline/recommender/trails"
+	"loadline.dev/loadline/recommender/sketches"
 )
 
 // Absorb gives a model, which feeds store, what was loaded since the last time,
 // and says so to loading. When that was all of it, what is known of a container
 // is all that there was, and is doubted no more.
-func (l *Loader) Absorb(model *feed.Model, store *usage.Store, keeper *trails.Keeper, loading *history.Loading, now time.Time) {
+func (l *Loader) Absorb(model *feed.Model, store *usage.Store, keeper *sketches.Keeper, loading *history.Loading, now time.Time) {
 	if loading.Complete() {
 		return
 	}

@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
-	"loadline.dev/loadline/recommender/trails"
+	"loadline.dev/loadline/recommender/sketches"
 )
 
 // What becomes of samples, as Count is told.
@@ -89,7 +89,7 @@ type feeder struct {
 	directory *directory
 	model     *feed.Model
 	store     *usage.Store
-	trails    *trails.Keeper // nil = there are none
+	sketches  *sketches.Keeper // nil = there are none
 	now       time.Time
 	pods      map[podName]*member
 }
@@ -108,10 +108,10 @@ func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feede
 		model: feed.NewModel(feed.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA, Mention: l.config.Mention}),
 	}
 	f.model.SyncVPAs(l.config.VPAs(ctx), now)
-	if l.config.Trails != nil {
-		f.trails = l.config.Trails(f.model)
-		f.trails.Limit = f.limit
-		f.trails.Follow(klog.FromContext(ctx), now)
+	if l.config.Sketches != nil {
+		f.sketches = l.config.Sketches(f.model)
+		f.sketches.Limit = f.limit
+		f.sketches.Follow(klog.FromContext(ctx), now)
 	}
 	return f
 }
@@ -136,11 +136,11 @@ func (f *feeder) feed(b *batch) {
 	}
 }
 
-// sample gives one sample to the store and the trails, and tells what became of it.
+// sample gives one sample to the store and the sketches, and tells what became of it.
 func (f *feeder) sample(s usage.Sample, step time.Duration) string {
 	reason := f.store.Observe(s)
-	if reason == usage.Accepted && f.trails != nil {
-		f.trails.Observe(s, min(max(int(step/time.Minute), 1), mostWeight))
+	if reason == usage.Accepted && f.sketches != nil {
+		f.sketches.Observe(s, min(max(int(step/time.Minute), 1), mostWeight))
 	}
 	return result(reason)
 }
@@ -153,7 +153,7 @@ const mostWeight = 15
 // then nobody knows.
 func (f *feeder) limit(c usage.ContainerKey) resources.Amount {
 	if m := f.pods[podName{c.Namespace, c.Pod}]; m != nil {
-		return trails.CPULimit(m.like, c.Container)
+		return sketches.CPULimit(m.like, c.Container)
 	}
 	return 0
 }

@@ -11,7 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/feed"
-	"loadline.dev/loadline/recommender/trails"
+	"loadline.dev/loadline/recommender/sketches"
 )
 
 // Config says what is loaded, and what it is fed into.
@@ -32,8 +32,8 @@ type Config struct {
 	VPAs func(context.Context) []feed.Observed // as the next pass will see them
 	Pods func() []*corev1.Pod                  // that exist now
 
-	// Trails returns what fills the trails of the VPAs of a model; nil: there are none.
-	Trails func(*feed.Model) *trails.Keeper
+	// Sketches returns what fills the sketches of the VPAs of a model; nil: there are none.
+	Sketches func(*feed.Model) *sketches.Keeper
 
 	// Count is told what became of samples: "taken", or why not. nil = nobody.
 	Count func(result string, n int)

@@ -3,17 +3,17 @@ package feed
 import (
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// Headroom returns how large the memory limit of a container of v is for its request:
+// LimitRatio returns how large the memory limit of a container of v is for its request:
 // the tightest among the pods that v selects, finished ones left out. Where v leaves
 // limits alone, none follows the request.
-func (v *VPA) Headroom(container string) trail.Headroom {
+func (v *VPA) LimitRatio(container string) sketch.LimitRatio {
 	if v.Rules.For(container).RequestsOnly {
-		return trail.Free
+		return sketch.Free
 	}
-	var tightest trail.Headroom
+	var tightest sketch.LimitRatio
 	var last *form // nearly always, all pods have the same
 	for set := range v.sets {
 		for _, p := range set.pods {
@@ -22,7 +22,7 @@ func (v *VPA) Headroom(container string) trail.Headroom {
 			}
 			last = p.form
 			if at := slices.Index(p.containers, container); at >= 0 {
-				tightest = tightest.Tighter(p.headroom[at])
+				tightest = tightest.Tighter(p.limitRatio[at])
 			}
 		}
 	}

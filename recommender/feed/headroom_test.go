@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // sized is a pod of x whose container a has a memory request and limit; empty = none.
@@ -25,15 +25,15 @@ func sized(name, request, limit string) *corev1.Pod {
 	return p
 }
 
-func TestHeadroomIsThatOfTheTightestPod(t *testing.T) {
+func TestLimitRatioIsThatOfTheTightestPod(t *testing.T) {
 	m, _ := newModel(Config{})
 	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
 	v := m.Find("ns", "v")
-	is := func(want trail.Headroom, why string) {
+	is := func(want sketch.LimitRatio, why string) {
 		t.Helper()
-		require.Equal(t, want, v.Headroom("a"), why)
+		require.Equal(t, want, v.LimitRatio("a"), why)
 	}
-	is(trail.Unseen, "there is no pod")
+	is(sketch.Unseen, "there is no pod")
 	m.PutPod(sized("p1", "100Mi", "200Mi"), now())
 	is(200, "")
 	m.PutPod(sized("p2", "50Mi", "60Mi"), now())
@@ -52,17 +52,17 @@ func TestHeadroomIsThatOfTheTightestPod(t *testing.T) {
 	m.RemovePod("ns", "p2")
 	is(200, "")
 	m.RemovePod("ns", "p1")
-	is(trail.Free, "")
+	is(sketch.Free, "")
 	m.PutPod(sized("p3", "", "100Mi"), now())
 	is(100, "a limit without request")
-	require.Equal(t, trail.Free, v.Headroom("b"))
-	require.Equal(t, trail.Unseen, v.Headroom("c"))
+	require.Equal(t, sketch.Free, v.LimitRatio("b"))
+	require.Equal(t, sketch.Unseen, v.LimitRatio("c"))
 
 	only := vpav1.ContainerControlledValuesRequestsOnly
 	object := seen("v", "x", 1)
 	object.Object.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "a", ControlledValues: &only}}}
 	m.SyncVPAs([]Observed{object}, now())
-	is(trail.Free, "the limit stands still")
+	is(sketch.Free, "the limit stands still")
 }
 
 // Pods of one template share what they have in common, whatever their sizes are now.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -90,7 +90,7 @@ type pod struct {
 // form is what pods of one template have in common. It never changes once made.
 type form struct {
 	containers []string
-	headroom   []trail.Headroom // of the containers
+	limitRatio []sketch.LimitRatio // of the containers
 }
 
 // place tells where a series belongs.

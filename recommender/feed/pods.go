@@ -13,7 +13,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -51,16 +51,16 @@ func (f *form) of(containers []corev1.Container) bool {
 		return false
 	}
 	for i := range containers {
-		if f.containers[i] != containers[i].Name || f.headroom[i] != headroom(&containers[i]) {
+		if f.containers[i] != containers[i].Name || f.limitRatio[i] != limitRatio(&containers[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-// headroom is that of the memory a container was declared with, or resized to.
-func headroom(c *corev1.Container) trail.Headroom {
-	return trail.HeadroomOf(memory(c.Resources.Requests), memory(c.Resources.Limits))
+// limitRatio is that of the memory a container was declared with, or resized to.
+func limitRatio(c *corev1.Container) sketch.LimitRatio {
+	return sketch.LimitRatioOf(memory(c.Resources.Requests), memory(c.Resources.Limits))
 }
 
 func memory(list corev1.ResourceList) resources.Amount {
@@ -79,7 +79,7 @@ func (m *Model) reform(p *pod, containers []corev1.Container) {
 		p.form = &form{}
 		for i := range containers {
 			p.containers = append(p.containers, strings.Clone(containers[i].Name))
-			p.headroom = append(p.headroom, headroom(&containers[i]))
+			p.limitRatio = append(p.limitRatio, limitRatio(&containers[i]))
 		}
 	}
 	if former != nil && slices.Equal(former.containers, p.containers) {

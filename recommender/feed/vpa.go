@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/recipe"
@@ -42,15 +42,15 @@ type VPA struct {
 	Since int64
 	// Recipe is what serves the VPA. The caller keeps it, and calls Touch.
 	Recipe *recipe.Choice
-	// Trails hold what the recipe wants to know of the past besides histories, by
+	// Sketches hold what the recipe wants to know of the past besides histories, by
 	// container. The caller fills and prunes them; they are kept while the VPA has
 	// the same target.
-	Trails map[string]*trail.Trail
-	// SavedTrails are images of trails that no recipe could read, because the one that
+	Sketches map[string]*sketch.Sketch
+	// SavedSketches are images of sketches that no recipe could read, because the one that
 	// was asked for is misspelled. The caller keeps them.
-	SavedTrails map[string][]byte
-	// TrailsNeeded is when a recipe last needed them. The caller keeps it.
-	TrailsNeeded time.Time
+	SavedSketches map[string][]byte
+	// SketchesNeeded is when a recipe last needed them. The caller keeps it.
+	SketchesNeeded time.Time
 	// Doubted tells of which kinds of a container less history may be known than
 	// there was. The caller fills it.
 	Doubted map[string][resources.Kinds]bool

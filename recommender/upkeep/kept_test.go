@@ -25,7 +25,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/recommender/feed"
@@ -357,7 +357,7 @@ func TestAMemoryTargetOfARecipeWithMarginsWavers(t *testing.T) {
 	require.True(t, secured(1000))
 	require.False(t, secured(1000))
 	require.True(t, secured(1001))
-	v.Trails = map[string]*trail.Trail{}
+	v.Sketches = map[string]*sketch.Sketch{}
 	require.False(t, secured(1021))
 	require.True(t, secured(1022))
 }

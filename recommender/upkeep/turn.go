@@ -139,7 +139,7 @@ const wavering, marginWavering = 1.08, 1.02
 // saved yet. One that was kept does not rest on that.
 func (t *turn) rose() bool {
 	memory := 1.0
-	if t.vpa.Trails != nil {
+	if t.vpa.Sketches != nil {
 		memory = marginWavering
 	}
 	for container, now := range t.vpa.Uncapped {

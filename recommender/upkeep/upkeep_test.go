@@ -386,14 +386,14 @@ func TestWhatFailsIsNotUrgentAnyMore(t *testing.T) {
 }
 
 // What has no room is said, each time, and all else is saved.
-func TestATrailWithoutRoomIsReported(t *testing.T) {
+func TestASketchWithoutRoomIsReported(t *testing.T) {
 	b := newBench()
 	large := content(1)
-	large.Trail = make([]byte, 1<<20)
+	large.Sketch = make([]byte, 1<<20)
 	v := b.holds("web", map[string]checkpoint.Content{"x": large})
 	for range 2 {
 		r := b.Save(t.Context(), []*feed.VPA{v}, All, now(), time.Minute)
-		require.ErrorIs(t, r.Err, checkpoint.ErrTrail)
+		require.ErrorIs(t, r.Err, checkpoint.ErrSketch)
 		require.ErrorContains(t, r.Err, "save checkpoint ns/web-x: ")
 	}
 	list, err := b.client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").List(t.Context(), metav1.ListOptions{})

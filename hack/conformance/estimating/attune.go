@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail/week"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
@@ -64,11 +64,11 @@ type quantiles struct {
 	P99 float64 `json:"p99"`
 }
 
-func (q quantiles) scaled(f float64) week.Quantiles {
-	return week.Quantiles{P50: q.P50 * f, P90: q.P90 * f, P95: q.P95 * f, P99: q.P99 * f, Max: q.Max * f}
+func (q quantiles) scaled(f float64) sketch.Quantiles {
+	return sketch.Quantiles{P50: q.P50 * f, P90: q.P90 * f, P95: q.P95 * f, P99: q.P99 * f, Max: q.Max * f}
 }
 
-func quantilesOf(q week.Quantiles) quantiles {
+func quantilesOf(q sketch.Quantiles) quantiles {
 	return quantiles{Max: q.Max, P50: q.P50, P90: q.P90, P95: q.P95, P99: q.P99}
 }
 
@@ -101,7 +101,7 @@ func profile(in profileInput) (out profileOutput, err error) {
 			at, uses = append(at, t.Unix()), append(uses, use)
 		}
 	}
-	h := week.NewHabits(at, uses)
+	h := sketch.NewHabits(at, uses)
 	out = profileOutput{
 		BurstDetected: h.Burst > 0, BurstMagnitude: h.Burst, Confidence: h.Confidence, DataPoints: h.Points,
 		Hourly: map[string]quantiles{}, Overall: quantilesOf(h.Overall), TimeSpanDays: h.Days,
@@ -123,9 +123,9 @@ type habits struct {
 }
 
 // of returns the habits in the unit of a kind.
-func (h habits) of(k resources.Kind) (*week.Habits, error) {
+func (h habits) of(k resources.Kind) (*sketch.Habits, error) {
 	scale := [resources.Kinds]float64{1000, 1}[k]
-	out := &week.Habits{Overall: h.Overall.scaled(scale), Confidence: h.Confidence}
+	out := &sketch.Habits{Overall: h.Overall.scaled(scale), Confidence: h.Confidence}
 	if h.BurstDetected {
 		out.Burst = h.BurstMagnitude
 	}
@@ -215,7 +215,7 @@ func chain(in attuneInput) (out attuneOutput, err error) {
 		Increase: in.MaxIncreasePercent, Decrease: in.MaxDecreasePercent, MayDecrease: true,
 	}
 	var v []resources.Amount
-	config.Chain(k, func(estimate.Subject) *week.Habits { return h }).Run(
+	config.Chain(k, func(estimate.Subject) *sketch.Habits { return h }).Run(
 		estimate.Subject{Current: resources.List{}.With(k, current)}, func(value estimate.Value) { v = append(v, resources.FromFloat(value.Amount)) })
 	out = attuneOutput{
 		RawPercentile: write(k, v[0]), AfterOverhead: write(k, v[1]), AfterBurst: write(k, v[2]), AfterConfidence: write(k, v[3]),
@@ -283,13 +283,13 @@ func documentedPipeline(in pipelineInput) (out pipelineOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	h := &week.Habits{Overall: week.Quantiles{P95: float64(a[3])}, Confidence: in.Confidence}
+	h := &sketch.Habits{Overall: sketch.Quantiles{P95: float64(a[3])}, Confidence: in.Confidence}
 	config := cookbook.Attune{
 		Percentile: 95, Overhead: in.OverheadPercent, Published: true, Least: float64(a[1]), Most: float64(a[2]),
 		Increase: in.MaxChangePercent, Decrease: in.MaxChangePercent, MayDecrease: true,
 	}
 	var v []string
-	config.Chain(resources.CPU, func(estimate.Subject) *week.Habits { return h }).Run(
+	config.Chain(resources.CPU, func(estimate.Subject) *sketch.Habits { return h }).Run(
 		estimate.Subject{Current: resources.List{}.With(resources.CPU, a[0])}, func(value estimate.Value) {
 			v = append(v, write(resources.CPU, resources.FromFloat(value.Amount)).Quantity)
 		})

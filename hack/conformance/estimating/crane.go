@@ -10,8 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
-	"loadline.dev/loadline/pkg/core/trail/week"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 var now = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
@@ -22,9 +21,9 @@ type counted struct {
 	Count int     `json:"count"`
 }
 
-// week is a trail that has seen the samples of both kinds, in cores and bytes.
-func ofWeek(size, most [resources.Kinds]float64, least float64, samples [resources.Kinds][]counted) *trail.Trail {
-	t := trail.New(trail.Needs{Kills: true, Weighted: week.NewWeightedShape(size, most, least, [resources.Kinds]time.Duration{craneAge, craneAge})})
+// week is a sketch that has seen the samples of both kinds, in cores and bytes.
+func ofWeek(size, most [resources.Kinds]float64, least float64, samples [resources.Kinds][]counted) *sketch.Sketch {
+	t := sketch.New(sketch.Needs{Kills: true, Weighted: sketch.NewWeightedShape(size, most, least, [resources.Kinds]time.Duration{craneAge, craneAge})})
 	for k, all := range samples {
 		for _, s := range all {
 			for range s.Count {
@@ -77,7 +76,7 @@ func (in chainInput) run(k resources.Kind) []estimate.Value {
 	var values []estimate.Value
 	estimate.Chain{
 		ingredient.Heavy(k, in.Percentile), ingredient.Margin(in.MarginFraction), ingredient.Utilisation(in.TargetUtilization), ingredient.Truncated(k),
-	}.Run(estimate.Subject{Trail: ofWeek(size, most, 0.00001, samples)}, func(v estimate.Value) { values = append(values, v) })
+	}.Run(estimate.Subject{Sketch: ofWeek(size, most, 0.00001, samples)}, func(v estimate.Value) { values = append(values, v) })
 	return values
 }
 
@@ -109,9 +108,9 @@ type oomRecord struct {
 	AgeHours    float64          `json:"ageHours"`
 }
 
-// kills gives a trail the records of one container; which pods belong to the
+// kills gives a sketch the records of one container; which pods belong to the
 // workload is known from their owners, here from their names.
-func kills(t *trail.Trail, records []oomRecord, namespace, workload, container string) {
+func kills(t *sketch.Sketch, records []oomRecord, namespace, workload, container string) {
 	for _, r := range records {
 		if r.Namespace == namespace && r.Container == container && strings.HasPrefix(r.Pod, workload+"-") {
 			t.Killed(now.Add(-time.Duration(r.AgeHours*float64(time.Hour))), r.MemoryBytes, 0)
@@ -138,11 +137,11 @@ type oomOutput struct {
 const craneAge = 7 * 24 * time.Hour
 
 func oom(in oomInput) (out oomOutput, err error) {
-	t := trail.New(trail.Needs{Kills: true})
+	t := sketch.New(sketch.Needs{Kills: true})
 	kills(t, in.Records, in.Namespace, in.Workload, in.Container)
 	step := ingredient.AfterKill(in.MinBumpBytes, in.BumpRatio, craneAge)
-	out.FinalBytes = step.Apply(estimate.Subject{Trail: t}, in.RecommendedBytes)
-	if alone := step.Apply(estimate.Subject{Trail: t}, 0); alone > 0 {
+	out.FinalBytes = step.Apply(estimate.Subject{Sketch: t}, in.RecommendedBytes)
+	if alone := step.Apply(estimate.Subject{Sketch: t}, 0); alone > 0 {
 		out.OOMBytes = &alone
 	}
 	return out, nil
@@ -204,7 +203,7 @@ func full(in fullInput) (out fullOutput, err error) {
 	if err != nil {
 		return out, err
 	}
-	t := trail.New(recipe.Needs)
+	t := sketch.New(recipe.Needs)
 	for k, samples := range [resources.Kinds][]counted{in.CPUSamples, in.MemorySamples} {
 		for _, s := range samples {
 			for range s.Count {
@@ -213,7 +212,7 @@ func full(in fullInput) (out fullOutput, err error) {
 		}
 	}
 	kills(t, in.OOMRecords, in.Namespace, in.Workload, in.Container)
-	subject := estimate.Subject{Trail: t, Minimum: recipe.Minimum}
+	subject := estimate.Subject{Sketch: t, Minimum: recipe.Minimum}
 	bounds, steps := recipe.For(subject), recipe.Explain(subject)
 	out.CPUMillicores, out.MemoryBytes = bounds.Target.Value(resources.CPU), bounds.Target.Value(resources.Memory)
 	out.CPUBeforeNormalise = steps.Target[resources.CPU][3].Amount

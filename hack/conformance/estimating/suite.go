@@ -3,7 +3,7 @@ package estimating
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/trail/week"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
@@ -47,8 +47,8 @@ func peak(in peakInput) (peakOutput, error) {
 
 // hours is what a container that used the maxima of some hours is known by. A point stands
 // for the hour in which it is.
-func hours(in peakInput, of func(time.Time) bool) *week.Hours {
-	h := &week.Hours{}
+func hours(in peakInput, of func(time.Time) bool) *sketch.Hours {
+	h := &sketch.Hours{}
 	for _, p := range in.Points {
 		if of(p.at) && !p.at.After(in.Now) {
 			h.Observe(p.at.UnixNano(), 1000*p.use)

@@ -24,7 +24,7 @@ func fixedAt(k resources.Kind, a resources.Amount) contender.Fixed {
 }
 
 func equalLimit(k resources.Kind) func(*replay.Setup) {
-	return func(s *replay.Setup) { s.Limits[k] = replay.Limit{Policy: replay.Headroom, Factor: 1} }
+	return func(s *replay.Setup) { s.Limits[k] = replay.Limit{Policy: replay.Proportional, Factor: 1} }
 }
 
 // An advisor must not see more than a node would have shown: neither what is
@@ -288,7 +288,7 @@ func TestTwoRunsGiveTheSameBytes(t *testing.T) {
 
 func TestSetupNamesAllProblems(t *testing.T) {
 	s := replay.DefaultSetup()
-	s.Limits[resources.CPU] = replay.Limit{Policy: replay.Headroom, Factor: 0.5}
+	s.Limits[resources.CPU] = replay.Limit{Policy: replay.Proportional, Factor: 0.5}
 	s.Guess, s.Tick, s.Longest, s.Update.Mode = 0, 0, 0, present.Off
 	err := s.Validate()
 	for _, text := range []string{"number of sized kinds", "limit factor of cpu is 0.5: must be from 1", "guessed request is 0", "tick is 0s", "longest back-off is 0s: must be at least the first one, 10s", "update mode"} {

@@ -94,7 +94,7 @@ func TestSquareWave(t *testing.T) {
 func TestOneSpikeIsOneKill(t *testing.T) {
 	spike := func(m int) float64 { return gib * float64(1+min(m, 700)/700*(1-min(abs(m-700), 1))) }
 	r := fixed(t, recording(24*time.Hour, resources.Memory, spike), resources.Memory, gib*3/2, func(s *replay.Setup) {
-		s.Limits[resources.Memory] = replay.Limit{Policy: replay.Headroom, Factor: 1}
+		s.Limits[resources.Memory] = replay.Limit{Policy: replay.Proportional, Factor: 1}
 	})
 	require.Equal(t, 1, r.Scored.Kills)
 	require.Equal(t, 1, r.Scored.KillDays)
@@ -108,7 +108,7 @@ func abs(n int) int { return max(n, -n) }
 
 func TestStuckLoopIsBoundedByTheBackoff(t *testing.T) {
 	r := fixed(t, recording(24*time.Hour, resources.Memory, always(2*gib)), resources.Memory, gib, func(s *replay.Setup) {
-		s.Limits[resources.Memory] = replay.Limit{Policy: replay.Headroom, Factor: 1}
+		s.Limits[resources.Memory] = replay.Limit{Policy: replay.Proportional, Factor: 1}
 	})
 	// 60 s and 10, 20, 40, 80, 160 s of back-off, and then 300 s each time.
 	most := 5 + int((86400-70-80-100-140-220)/360) + 1

@@ -45,11 +45,11 @@ func TestTheMarginFollowsTheLimitOfTheReplay(t *testing.T) {
 		limit replay.Limit
 		want  float64 // multiple of the daily peak
 	}{
-		{replay.Limit{Policy: replay.Headroom, Factor: 1}, 1.20},
+		{replay.Limit{Policy: replay.Proportional, Factor: 1}, 1.20},
 		{replay.Limit{Policy: replay.KeepRatio}, 1.20}, // nothing is recorded, so they are equal
-		{replay.Limit{Policy: replay.Headroom, Factor: 1.1}, 1.15},
-		{replay.Limit{Policy: replay.Headroom, Factor: 1.2}, 1.10},
-		{replay.Limit{Policy: replay.Headroom, Factor: 3}, 1.10},
+		{replay.Limit{Policy: replay.Proportional, Factor: 1.1}, 1.15},
+		{replay.Limit{Policy: replay.Proportional, Factor: 1.2}, 1.10},
+		{replay.Limit{Policy: replay.Proportional, Factor: 3}, 1.10},
 		{replay.Limit{}, 1.10},
 	} {
 		r, setup := recording(12*day, resources.Memory, always(100*mib)), replay.DefaultSetup(resources.Memory)

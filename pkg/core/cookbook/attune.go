@@ -8,8 +8,7 @@ import (
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
-	"loadline.dev/loadline/pkg/core/trail/week"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // Attune is the settings of one kind of the recipe.
@@ -83,9 +82,9 @@ func (a *attune) settings() []setting {
 }
 
 func (a *attune) make() estimate.Recipe {
-	r := estimate.Recipe{Needs: trail.Needs{Points: true, Mean: a.mean}, UsesCurrent: true, LeastPoints: leastPoints}
+	r := estimate.Recipe{Needs: sketch.Needs{Points: true, Mean: a.mean}, UsesCurrent: true, LeastPoints: leastPoints}
 	for k := range resources.Kind(resources.Kinds) {
-		habits := func(s estimate.Subject) *week.Habits { return s.Trail.Points[k].Habits() }
+		habits := func(s estimate.Subject) *sketch.Habits { return s.Sketch.Points[k].Habits() }
 		r.Target[k], r.PointsOf[k] = a.kinds[k].Chain(k, habits), k
 		if a.kinds[k].FromCPU > 0 {
 			r.Target[k] = a.kinds[k].MemoryChain(r.Target[resources.CPU])

@@ -31,10 +31,10 @@ func (l *loop) run(t *testing.T, cpu, memory resources.Amount, length time.Durat
 	t.Helper()
 	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(time.Minute) {
 		for k, use := range []resources.Amount{cpu, memory} {
-			l.trail.Observe(l.at, resources.Kind(k), use, 0)
+			l.sketch.Observe(l.at, resources.Kind(k), use, 0)
 		}
 		known := [resources.Kinds]bool{true, true}
-		b := l.recipe.Recommend(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum, Current: l.request}, &known)
+		b := l.recipe.Recommend(estimate.Subject{Sketch: l.sketch, Minimum: l.recipe.Minimum, Current: l.request}, &known)
 		for k := range resources.Kind(resources.Kinds) {
 			require.Equal(t, l.at.Sub(start) >= 48*five, known[k], "%s at %s", k, l.at)
 			if target := b.Target.Value(k); known[k] && target != l.request.Value(k) {
@@ -93,11 +93,11 @@ func TestAttuneAsPublishedTakesHoursToRise(t *testing.T) {
 func TestMemoryFromCPUWaitsForPointsOfCPU(t *testing.T) {
 	l := live(t, "attune:memory-from-cpu-ratio=4")
 	l.use(resources.Memory, 100*mib, 5*time.Hour)
-	have, want := l.recipe.Points(estimate.Subject{Trail: l.trail}, resources.Memory)
+	have, want := l.recipe.Points(estimate.Subject{Sketch: l.sketch}, resources.Memory)
 	require.Equal(t, [2]int{0, 48}, [2]int{have, want})
 	l.at = start
 	l.use(resources.CPU, 500, 3*time.Hour)
-	have, _ = l.recipe.Points(estimate.Subject{Trail: l.trail}, resources.Memory)
+	have, _ = l.recipe.Points(estimate.Subject{Sketch: l.sketch}, resources.Memory)
 	require.Equal(t, 35, have, "the last one is not complete")
 }
 
@@ -116,9 +116,9 @@ func TestAttuneTakesThePodThatUsesMost(t *testing.T) {
 		l := live(t, text)
 		for end := l.at.Add(6 * time.Hour); l.at.Before(end); l.at = l.at.Add(time.Minute) {
 			for pod, use := range map[string]resources.Amount{"a": 0, "b": 0, "c": 900} {
-				l.trail.ObservePod(pod, l.at, resources.CPU, use, 0)
+				l.sketch.ObservePod(pod, l.at, resources.CPU, use, 0)
 			}
 		}
-		require.InEpsilon(t, want, l.trail.Points[resources.CPU].Habits().Overall.P95, 0.002, text)
+		require.InEpsilon(t, want, l.sketch.Points[resources.CPU].Habits().Overall.P95, 0.002, text)
 	}
 }

@@ -6,8 +6,7 @@ import (
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
-	"loadline.dev/loadline/pkg/core/trail/load"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // autopilot is both recommenders of the paper of that name: statistics of a moving
@@ -24,7 +23,7 @@ type autopilot struct {
 	cpuLower, cpuUpper       float64
 	memoryLower, memoryUpper float64
 
-	costs   [resources.Kinds]load.Costs
+	costs   [resources.Kinds]sketch.Costs
 	decays  [resources.Kinds][2]float64
 	margins [resources.Kinds][3]float64 // of the models; a negative one is left out
 }
@@ -33,7 +32,7 @@ func newAutopilot() *autopilot {
 	return &autopilot{
 		cpu: "p95", memory: "max", cpuHours: 12, memoryHours: 48, days: 7, cpuMargin: 0.10, memoryMargin: 0.10,
 		cpuLower: lower[resources.CPU], cpuUpper: upper[resources.CPU], memoryLower: lower[resources.Memory], memoryUpper: upper[resources.Memory],
-		costs: [resources.Kinds]load.Costs{
+		costs: [resources.Kinds]sketch.Costs{
 			{Overrun: 20, Change: 0.02, Switch: 0.05, Learning: 0.01},
 			{Overrun: 1000, Change: 0.02, Switch: 0.05, Learning: 0.001},
 		},
@@ -85,7 +84,7 @@ func (a *autopilot) make() estimate.Recipe {
 
 // models is the ensemble.
 func (a *autopilot) models() estimate.Recipe {
-	r := estimate.Recipe{Needs: trail.Needs{Peaks: true}}
+	r := estimate.Recipe{Needs: sketch.Needs{Peaks: true}}
 	for k := range resources.Kind(resources.Kinds) {
 		var margins []float64
 		for _, m := range a.margins[k] {
@@ -93,7 +92,7 @@ func (a *autopilot) models() estimate.Recipe {
 				margins = append(margins, m)
 			}
 		}
-		r.Needs.Models[k] = load.NewModelShape(k, a.decays[k], margins, a.costs[k])
+		r.Needs.Models[k] = sketch.NewModelShape(k, a.decays[k], margins, a.costs[k])
 		r.Target[k] = estimate.Chain{ingredient.Cheapest(k)}
 	}
 	r.Target[resources.Memory] = append(r.Target[resources.Memory], ingredient.RunningPeak())
@@ -102,12 +101,12 @@ func (a *autopilot) models() estimate.Recipe {
 
 // window is the statistics.
 func (a *autopilot) window() estimate.Recipe {
-	shape := func(k resources.Kind, hours, share float64) *load.Shape {
+	shape := func(k resources.Kind, hours, share float64) *sketch.LoadShape {
 		halfLife := time.Duration(hours * float64(time.Hour))
-		return load.NewShape(k, [2]time.Duration{halfLife, halfLife}, [2]float64{share, 0}, true, true)
+		return sketch.NewLoadShape(k, [2]time.Duration{halfLife, halfLife}, [2]float64{share, 0}, true, true)
 	}
-	r := estimate.Recipe{Needs: trail.Needs{Peaks: true}}
-	cpu := shape(resources.CPU, a.cpuHours, map[string]float64{"p95": 0.95, "p90": 0.90, "mean": load.Average}[a.cpu])
+	r := estimate.Recipe{Needs: sketch.Needs{Peaks: true}}
+	cpu := shape(resources.CPU, a.cpuHours, map[string]float64{"p95": 0.95, "p90": 0.90, "mean": sketch.Average}[a.cpu])
 	r.Needs.Load[resources.CPU] = cpu
 	r.Target[resources.CPU] = estimate.Chain{ingredient.Level(cpu, 0), ingredient.LastHour(resources.CPU), ingredient.Margin(a.cpuMargin)}
 

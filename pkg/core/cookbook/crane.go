@@ -9,8 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
-	"loadline.dev/loadline/pkg/core/trail/week"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // Crane's constants that are no settings.
@@ -88,8 +87,8 @@ func (c *crane) make() estimate.Recipe {
 	for k := range window {
 		window[k] = time.Duration(cmp.Or(c.daysOf[k], c.days)) * 24 * time.Hour
 	}
-	shape := week.NewWeightedShape(c.bucket, [resources.Kinds]float64{craneCPUMost, craneMostSize}, craneLeast, window)
-	r := estimate.Recipe{Needs: trail.Needs{Weighted: shape, Kills: !c.careless}}
+	shape := sketch.NewWeightedShape(c.bucket, [resources.Kinds]float64{craneCPUMost, craneMostSize}, craneLeast, window)
+	r := estimate.Recipe{Needs: sketch.Needs{Weighted: shape, Kills: !c.careless}}
 	for k := range resources.Kind(resources.Kinds) {
 		r.Target[k] = estimate.Chain{
 			ingredient.Heavy(k, c.percentile[k]), ingredient.Margin(c.margin[k]),

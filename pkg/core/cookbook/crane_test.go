@@ -41,7 +41,7 @@ func TestProtectionAfterAKillCanBeShorterOrNone(t *testing.T) {
 	} {
 		l := live(t, text)
 		l.use(resources.Memory, 50*mib, time.Hour)
-		l.trail.Killed(l.at, 512*mib, 0)
+		l.sketch.Killed(l.at, 512*mib, 0)
 		l.use(resources.Memory, 50*mib, 3*24*time.Hour)
 		require.InDelta(t, want, l.memory(), 3, text)
 	}

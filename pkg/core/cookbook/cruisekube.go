@@ -4,15 +4,14 @@ import (
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
-	"loadline.dev/loadline/pkg/core/trail/week"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // cruiseKube requests the peak that a pod is given when it is created: the highest
 // use at this hour of the day in a week, or of the last hour, with the time that work
 // waited for CPU counted as use where it is known. Its base, a quantile
 // of the last minutes, is the lower bound; sharing what is between the two on a
-// node is for package headroom.
+// node is for sharing what a node has to spare.
 type cruiseKube struct {
 	none
 	unfloored
@@ -35,7 +34,7 @@ func (c *cruiseKube) settings() []setting {
 }
 
 func (c *cruiseKube) make() estimate.Recipe {
-	r := estimate.Recipe{Needs: trail.Needs{Hours: true, Pressure: true, Kills: true}}
+	r := estimate.Recipe{Needs: sketch.Needs{Hours: true, Pressure: true, Kills: true}}
 	least := [resources.Kinds]float64{1, 16e6} // millicores, bytes
 	for k, minutes := range [resources.Kinds]float64{c.cpuMinutes, c.memMinutes} {
 		k := resources.Kind(k)
@@ -43,8 +42,8 @@ func (c *cruiseKube) make() estimate.Recipe {
 		if k == resources.Memory {
 			target, lower = append(target, ingredient.AtKill(killAge)), append(lower, ingredient.AtKill(killAge))
 		} else {
-			target = append(target, ingredient.UnderPressure((*week.Hours).Peak))
-			lower = append(lower, ingredient.UnderPressure(func(h *week.Hours) float64 { return h.Recent(int64(minutes), c.base) }))
+			target = append(target, ingredient.UnderPressure((*sketch.Hours).Peak))
+			lower = append(lower, ingredient.UnderPressure(func(h *sketch.Hours) float64 { return h.Recent(int64(minutes), c.base) }))
 		}
 		r.Target[k] = append(target, ingredient.AtLeast(least[k]), estimate.Floor(k))
 		r.Lower[k] = append(lower, ingredient.AtLeast(least[k]), estimate.Floor(k))

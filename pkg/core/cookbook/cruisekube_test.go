@@ -8,14 +8,14 @@ import (
 
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // press is use of which work waited for a share of the time.
 func (l *life) press(a resources.Amount, share float64, length time.Duration) {
 	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(time.Minute) {
-		l.trail.Observe(l.at, resources.CPU, a, 0)
-		l.trail.Waited(l.at, a, share)
+		l.sketch.Observe(l.at, resources.CPU, a, 0)
+		l.sketch.Waited(l.at, a, share)
 	}
 }
 
@@ -43,16 +43,16 @@ func TestWaitingForCPUCountsAsUse(t *testing.T) {
 func TestUnknownWaitingChangesNothing(t *testing.T) {
 	l := live(t, "cruisekube:base=0.75")
 	l.use(resources.CPU, 500, time.Hour)
-	require.Nil(t, l.trail.Pressed)
-	l.trail.Now = l.at.UnixNano()
-	explained := l.recipe.Explain(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum})
+	require.Nil(t, l.sketch.Pressed)
+	l.sketch.Now = l.at.UnixNano()
+	explained := l.recipe.Explain(estimate.Subject{Sketch: l.sketch, Minimum: l.recipe.Minimum})
 	for at, steps := range map[int][]estimate.Value{2: explained.Target[resources.CPU], 1: explained.Lower[resources.CPU]} {
 		require.Equal(t, "or with the time that work waited for CPU", steps[at].Step)
 		require.Equal(t, steps[at-1].Amount, steps[at].Amount)
 	}
 	pressed := live(t, "loadline:cpu=calm")
 	pressed.press(500, 0.5, time.Hour)
-	require.Nil(t, pressed.trail.Pressed, "a recipe that does not want to know")
+	require.Nil(t, pressed.sketch.Pressed, "a recipe that does not want to know")
 }
 
 // A container that was killed needs more than its limit: the request grows to it, and the
@@ -66,14 +66,14 @@ func TestAKillAsksForTheLimitElseTheUse(t *testing.T) {
 	} {
 		l := live(t, "cruisekube")
 		l.use(resources.Memory, 250*mib, 30*time.Minute)
-		l.trail.Killed(l.at, c.request*mib, c.limit*mib)
+		l.sketch.Killed(l.at, c.request*mib, c.limit*mib)
 		l.use(resources.Memory, 100*mib, 6*24*time.Hour+12*time.Hour)
 		b := l.bounds()
 		require.InDelta(t, float64(c.want), l.memory(), 0.3, name)
 		require.Equal(t, b.Target.Value(resources.Memory), b.Lower.Value(resources.Memory), "%s: what is smaller is changed at once", name)
-		again, err := trail.Read(l.recipe.Needs, l.trail.Image(), l.at, 0)
+		again, err := sketch.Read(l.recipe.Needs, l.sketch.Image(), l.at, 0)
 		require.NoError(t, err)
-		l.trail = again
+		l.sketch = again
 		require.InDelta(t, float64(c.want), l.memory(), 0.3, "%s: over a restart", name)
 		l.use(resources.Memory, 100*mib, 14*time.Hour)
 		require.InDelta(t, 100, l.memory(), 0.3, name)

@@ -5,5 +5,5 @@
 // own file or package estimate has.
 //
 // It adds no numbers of its own: what a recipe knows of the past comes from a
-// profile or from package trail.
+// profile or from package sketch.
 package cookbook

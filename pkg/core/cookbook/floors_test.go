@@ -46,7 +46,7 @@ func TestTheLeastOfEachRecipe(t *testing.T) {
 			l.at = start
 			l.use(k, 0, 8*24*time.Hour)
 		}
-		got := r.For(estimate.Subject{Profile: &p, Trail: l.trail, Minimum: r.Minimum}).Target
+		got := r.For(estimate.Subject{Profile: &p, Sketch: l.sketch, Minimum: r.Minimum}).Target
 		require.LessOrEqual(t, got.Value(resources.CPU), want.Value(resources.CPU)+1, text)
 		require.GreaterOrEqual(t, got.Value(resources.CPU), want.Value(resources.CPU), text)
 		require.GreaterOrEqual(t, got.Value(resources.Memory), want.Value(resources.Memory), text)

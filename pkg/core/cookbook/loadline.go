@@ -6,8 +6,7 @@ import (
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/ingredient"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
-	"loadline.dev/loadline/pkg/core/trail/load"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // loadline is our own recipe: memory by the second-highest of the daily peaks of
@@ -95,8 +94,8 @@ func (l *loadline) settings() []setting {
 
 func (l *loadline) make() estimate.Recipe {
 	hours := func(h float64) time.Duration { return time.Duration(h * float64(time.Hour)) }
-	shape := load.NewShape(resources.CPU, [2]time.Duration{hours(l.halfLife), hours(l.fastHalfLife)}, [2]float64{l.share, l.fastShare}, l.byLoad, l.hour)
-	r := estimate.Recipe{Needs: trail.Needs{Peaks: true, Headroom: l.margin.FollowsLimit(), Declared: hours(l.declaredHours), Load: [resources.Kinds]*load.Shape{resources.CPU: shape}}}
+	shape := sketch.NewLoadShape(resources.CPU, [2]time.Duration{hours(l.halfLife), hours(l.fastHalfLife)}, [2]float64{l.share, l.fastShare}, l.byLoad, l.hour)
+	r := estimate.Recipe{Needs: sketch.Needs{Peaks: true, LimitRatio: l.margin.FollowsLimit(), Declared: hours(l.declaredHours), Load: [resources.Kinds]*sketch.LoadShape{resources.CPU: shape}}}
 	r.Target[resources.CPU] = estimate.Chain{ingredient.Level(shape, 0), ingredient.OrLevel(shape, 1)}
 	if l.hour {
 		r.Target[resources.CPU] = append(r.Target[resources.CPU], ingredient.LastHour(resources.CPU))

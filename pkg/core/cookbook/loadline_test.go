@@ -9,7 +9,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // The cases of the study that can be checked by hand. Peaks are kept to a
@@ -32,7 +32,7 @@ func parse(t testing.TB, text string) Recipe {
 // life is a container under a recipe, with a sample every five minutes.
 type life struct {
 	recipe Recipe
-	trail  *trail.Trail
+	sketch *sketch.Sketch
 	at     time.Time
 }
 
@@ -41,19 +41,19 @@ func live(t testing.TB, text string) *life {
 		text += ":"
 	}
 	r := parse(t, text+",pod-min-memory=0")
-	return &life{r, trail.New(r.Needs), start}
+	return &life{r, sketch.New(r.Needs), start}
 }
 
 // use lets the container use an amount for a time.
 func (l *life) use(k resources.Kind, a resources.Amount, length time.Duration) {
 	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(five) {
-		l.trail.Observe(l.at, k, a, 0)
+		l.sketch.Observe(l.at, k, a, 0)
 	}
 }
 
 func (l *life) bounds() resources.Bounds {
-	l.trail.Now = l.at.UnixNano()
-	return l.recipe.For(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum})
+	l.sketch.Now = l.at.UnixNano()
+	return l.recipe.For(estimate.Subject{Sketch: l.sketch, Minimum: l.recipe.Minimum})
 }
 
 func (l *life) memory() float64 { return float64(l.bounds().Target.Value(resources.Memory)) / mib }
@@ -103,7 +103,7 @@ func TestANewContainerKeepsItsRequest(t *testing.T) {
 		{"loadline", 0, 247.18, 246.73},
 	} {
 		l := live(t, c.recipe)
-		l.trail.Declare(c.declared * mib)
+		l.sketch.Declare(c.declared * mib)
 		l.use(resources.Memory, 200*mib, 55*time.Minute)
 		require.InEpsilon(t, c.before, l.memory(), 0.002, "%s, %d", c.recipe, c.declared)
 		l.use(resources.Memory, 200*mib, five)
@@ -117,7 +117,7 @@ func TestTheMarginFollowsTheLimit(t *testing.T) {
 	const long = 12 * 24 * time.Hour
 	for _, c := range []struct {
 		recipe   string
-		headroom trail.Headroom
+		limitRatio sketch.LimitRatio
 		want     float64 // MiB
 		says     string  // first words of the step
 	}{
@@ -130,8 +130,8 @@ func TestTheMarginFollowsTheLimit(t *testing.T) {
 		{"loadline", 121, 110, "margin 0.1 (limit 1.21 x request)"},
 		{"loadline", 200, 110, "margin 0.1 (limit 2 x request)"},
 		{"loadline", 50000, 110, "margin 0.1 (limit 500 x request)"},
-		{"loadline", trail.Free, 110, "margin 0.1 (no limit follows the request)"},
-		{"loadline", trail.Unseen, 110, "margin 0.1 (the limit is not known yet)"},
+		{"loadline", sketch.Free, 110, "margin 0.1 (no limit follows the request)"},
+		{"loadline", sketch.Unseen, 110, "margin 0.1 (the limit is not known yet)"},
 		{"loadline:memory=safe", 200, 120, "margin 0.2 + 0.15 x volatility"},
 		{"loadline:memory=equal", 100, 105, "margin 0 + 0.15 x volatility"},
 		{"loadline:memory=lean", 100, 105, "margin 0 + 0 x volatility"},
@@ -139,11 +139,11 @@ func TestTheMarginFollowsTheLimit(t *testing.T) {
 		{"loadline:memory=default,margin=0.3", 100, 130, "margin 0.3 + 0.15 x volatility"},
 	} {
 		l := live(t, c.recipe)
-		l.trail.Limited(c.headroom)
+		l.sketch.Limited(c.limitRatio)
 		l.use(resources.Memory, 100*mib, long)
-		require.InEpsilon(t, c.want, l.memory(), 0.002, "%s, %d", c.recipe, c.headroom)
-		l.trail.Now = l.at.UnixNano()
-		steps := l.recipe.Explain(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum}).Target[resources.Memory]
+		require.InEpsilon(t, c.want, l.memory(), 0.002, "%s, %d", c.recipe, c.limitRatio)
+		l.sketch.Now = l.at.UnixNano()
+		steps := l.recipe.Explain(estimate.Subject{Sketch: l.sketch, Minimum: l.recipe.Minimum}).Target[resources.Memory]
 		require.Contains(t, steps[1].Step, c.says)
 		require.InEpsilon(t, c.want, max(steps[1].Amount, steps[2].Amount)/mib, 0.002)
 	}
@@ -154,12 +154,12 @@ func TestTheMarginHasNoJumps(t *testing.T) {
 	l, before := live(t, "loadline"), 0.0
 	l.use(resources.Memory, 100*mib, 2*24*time.Hour)
 	l.use(resources.Memory, 50*mib, 2*24*time.Hour) // so that the last day does not decide
-	for h := trail.Headroom(100); h < 400; h++ {
-		l.trail.Limited(h)
+	for h := sketch.LimitRatio(100); h < 400; h++ {
+		l.sketch.Limited(h)
 		is := l.memory()
 		if h > 100 {
-			require.LessOrEqual(t, is, before, "headroom %d", h)
-			require.Less(t, before-is, 0.6, "headroom %d", h)
+			require.LessOrEqual(t, is, before, "limitRatio %d", h)
+			require.Less(t, before-is, 0.6, "limitRatio %d", h)
 		}
 		before = is
 	}
@@ -208,7 +208,7 @@ func TestAKillEntersAsANeed(t *testing.T) {
 	for _, c := range []struct{ limit, peak float64 }{{500, 600}, {40, 56}} {
 		l := live(t, "loadline:memory=lean,cold=0,restless=0")
 		l.use(resources.Memory, 10*mib, 12*time.Hour)
-		l.trail.Killed(l.at, mib, resources.Amount(c.limit*mib))
+		l.sketch.Killed(l.at, mib, resources.Amount(c.limit*mib))
 		require.InEpsilon(t, c.peak*1.05, l.memory(), 0.002, "the limit counts, not the request")
 	}
 }
@@ -216,13 +216,13 @@ func TestAKillEntersAsANeed(t *testing.T) {
 func TestUseAtTheLimitIsCensored(t *testing.T) {
 	l := live(t, "loadline:cpu=calm")
 	for range 100 {
-		l.trail.Observe(l.at, resources.CPU, 980, 1000)
+		l.sketch.Observe(l.at, resources.CPU, 980, 1000)
 		l.at = l.at.Add(five)
 	}
 	require.Greater(t, l.bounds().Target.Value(resources.CPU), resources.Amount(2000), "it says only that more was wanted")
 	free := live(t, "loadline:cpu=calm")
 	for range 100 {
-		free.trail.Observe(free.at, resources.CPU, 970, 1000)
+		free.sketch.Observe(free.at, resources.CPU, 970, 1000)
 		free.at = free.at.Add(five)
 	}
 	require.Less(t, free.bounds().Target.Value(resources.CPU), resources.Amount(1100))
@@ -257,17 +257,17 @@ func TestBoundsAreInOrder(t *testing.T) {
 	for _, name := range Names()[1:] {
 		l := live(t, name+":pod-min-cpu=1")
 		for i := range 3000 {
-			l.trail.Observe(l.at, resources.CPU, resources.Amount(i*7919%1500), 0)
-			l.trail.Observe(l.at, resources.Memory, resources.Amount(i*104729%900)*mib, 0)
+			l.sketch.Observe(l.at, resources.CPU, resources.Amount(i*7919%1500), 0)
+			l.sketch.Observe(l.at, resources.Memory, resources.Amount(i*104729%900)*mib, 0)
 			if i%500 == 499 {
-				l.trail.Killed(l.at, 800*mib, 960*mib)
+				l.sketch.Killed(l.at, 800*mib, 960*mib)
 			}
 			l.at = l.at.Add(five)
 			if i%97 != 0 {
 				continue
 			}
 			b := l.bounds()
-			e := l.recipe.Explain(estimate.Subject{Trail: l.trail, Minimum: l.recipe.Minimum})
+			e := l.recipe.Explain(estimate.Subject{Sketch: l.sketch, Minimum: l.recipe.Minimum})
 			for k := range resources.Kind(resources.Kinds) {
 				require.LessOrEqual(t, b.Lower.Value(k), b.Target.Value(k), "%s %s", name, k)
 				require.LessOrEqual(t, b.Target.Value(k), b.Upper.Value(k), "%s %s", name, k)

@@ -2,14 +2,14 @@ package estimate
 
 import (
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
 // Subject is what an estimate is made of.
 type Subject struct {
 	Profile *usage.Profile
-	Trail   *trail.Trail   // what Recipe.Needs asks for; nil if that is nothing
+	Sketch  *sketch.Sketch // what Recipe.Needs asks for; nil if that is nothing
 	Minimum resources.List // least recommendation, depends on how many containers share a pod
 	Current resources.List // requests that are in force; absent = not known
 }
@@ -56,8 +56,8 @@ func (c Chain) Run(s Subject, keep func(Value)) resources.Amount {
 type Recipe struct {
 	Target, Lower, Upper [resources.Kinds]Chain
 
-	Needs       trail.Needs // what it wants to know of the past besides a profile
-	UsesCurrent bool        // the requests that are in force matter
+	Needs       sketch.Needs // what it wants to know of the past besides a profile
+	UsesCurrent bool         // the requests that are in force matter
 	// LeastPoints is how many points of five minutes a recommendation takes; 0 = none,
 	// else Needs.Points is set. PointsOf is the kind whose points count, for each.
 	LeastPoints int
@@ -107,7 +107,7 @@ func (r *Recipe) Points(s Subject, k resources.Kind) (have, want int) {
 	if r.LeastPoints == 0 {
 		return 0, 0
 	}
-	return s.Trail.Points[r.PointsOf[k]].Habits().Points, r.LeastPoints
+	return s.Sketch.Points[r.PointsOf[k]].Habits().Points, r.LeastPoints
 }
 
 // Recommend is For where somebody publishes the targets of some kinds: recipes that must
@@ -116,8 +116,8 @@ func (r *Recipe) Recommend(s Subject, known *[resources.Kinds]bool) resources.Bo
 	b := r.For(s)
 	for k := range resources.Kind(resources.Kinds) {
 		have, want := r.Points(s, k)
-		if known[k] = known[k] && have >= want; known[k] && s.Trail != nil {
-			s.Trail.Recommended(k, b.Target.Value(k))
+		if known[k] = known[k] && have >= want; known[k] && s.Sketch != nil {
+			s.Sketch.Recommended(k, b.Target.Value(k))
 		}
 	}
 	return b

@@ -10,26 +10,26 @@ import (
 // Highest begins a chain for memory: the highest peak of some days.
 func Highest(days int64) estimate.Step {
 	return estimate.Step{Name: fmt.Sprintf("highest peak of %d days", days), Apply: func(s estimate.Subject, _ float64) float64 {
-		return s.Trail.Peaks.Highest(days)
+		return s.Sketch.Peaks.Highest(days)
 	}}
 }
 
 // OrHighest raises to a share of it.
 func OrHighest(share float64, days int64) estimate.Step {
 	return estimate.Step{Name: fmt.Sprintf("or %g of the highest peak of %d days", share, days), Apply: func(s estimate.Subject, in float64) float64 {
-		return max(in, share*s.Trail.Peaks.Highest(days))
+		return max(in, share*s.Sketch.Peaks.Highest(days))
 	}}
 }
 
 // RunningPeak raises to the highest use of the last hours: what is in use cannot be
 // taken away, and in the first minutes no model has a limit.
 func RunningPeak() estimate.Step {
-	return estimate.Step{Name: "or highest of the last hours", Apply: func(s estimate.Subject, in float64) float64 { return max(in, s.Trail.Peaks.Running()) }}
+	return estimate.Step{Name: "or highest of the last hours", Apply: func(s estimate.Subject, in float64) float64 { return max(in, s.Sketch.Peaks.Running()) }}
 }
 
 // Cheapest begins a chain: the limit of the model that would have cost least.
 func Cheapest(k resources.Kind) estimate.Step {
 	return estimate.Step{Name: k.String() + " limit of the model that cost least", Apply: func(s estimate.Subject, _ float64) float64 {
-		return s.Trail.Models[k].Limit()
+		return s.Sketch.Models[k].Limit()
 	}}
 }

@@ -2,7 +2,7 @@
 // package estimate.
 //
 // A step is a name and a function, made from numbers; what it needs to know of a
-// container it finds in the subject's trail. loadline.go has those of our own
+// container it finds in the subject's sketch. loadline.go has those of our own
 // recipe, week.go and shape.go those about a week of use and machine sizes,
 // habits.go those about hours of the day, steps.go plain arithmetic.
 //

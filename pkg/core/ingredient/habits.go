@@ -7,11 +7,11 @@ import (
 
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail/week"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // Habits finds what a container is known to do. Amounts are millicores or bytes.
-type Habits func(estimate.Subject) *week.Habits
+type Habits func(estimate.Subject) *sketch.Habits
 
 // Worst begins a chain: a percentile of the week or of its worst hour. Without any
 // use it is the current request.
@@ -112,10 +112,10 @@ func Filter(current, wanted, increase, decrease float64) (result float64, did st
 // it changed: what is in force follows it long before.
 func OncePer(k resources.Kind, interval time.Duration) estimate.Step {
 	return estimate.Step{Name: fmt.Sprintf("at most one change in %gh", interval.Hours()), Apply: func(s estimate.Subject, in float64) float64 {
-		if s.Trail == nil {
+		if s.Sketch == nil {
 			return in
 		}
-		if target, since, known := s.Trail.Target(k); known && since < interval {
+		if target, since, known := s.Sketch.Target(k); known && since < interval {
 			return float64(target)
 		}
 		return in

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // Fixed is the part of a margin of memory that does not depend on use: a fraction, or
@@ -27,8 +27,8 @@ const (
 	roomy = 1.2  // least limit for the usual one, as a multiple of the request
 )
 
-// asks returns the fixed part for a headroom.
-func asks(h trail.Headroom) float64 {
+// asks returns the fixed part for the ratio of a limit to its request.
+func asks(h sketch.LimitRatio) float64 {
 	ratio, some := h.Ratio()
 	if !some || ratio >= roomy {
 		return usual
@@ -39,7 +39,7 @@ func asks(h trail.Headroom) float64 {
 // of returns the fraction for a subject.
 func (f Fixed) of(s estimate.Subject) float64 {
 	if f.FollowsLimit() {
-		return asks(s.Trail.Headroom)
+		return asks(s.Sketch.LimitRatio)
 	}
 	return float64(f)
 }
@@ -50,9 +50,9 @@ func (f Fixed) says(s estimate.Subject) string {
 		return fmt.Sprintf("%g", float64(f))
 	}
 	why := "the limit is not known yet"
-	if ratio, some := s.Trail.Headroom.Ratio(); some {
+	if ratio, some := s.Sketch.LimitRatio.Ratio(); some {
 		why = fmt.Sprintf("limit %g x request", ratio)
-	} else if s.Trail.Headroom == trail.Free {
+	} else if s.Sketch.LimitRatio == sketch.Free {
 		why = "no limit follows the request"
 	}
 	return fmt.Sprintf("%.3g (%s)", f.of(s), why)

@@ -7,30 +7,29 @@ import (
 
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail/load"
-	"loadline.dev/loadline/pkg/core/trail/peak"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // Level begins a chain: a share of a slow (0) or a fast (1) memory.
-func Level(shape *load.Shape, i int) estimate.Step {
-	return estimate.Step{Name: shape.Name(i), Apply: func(s estimate.Subject, _ float64) float64 { return s.Trail.Load[shape.Kind()].Level(i) }}
+func Level(shape *sketch.LoadShape, i int) estimate.Step {
+	return estimate.Step{Name: shape.Name(i), Apply: func(s estimate.Subject, _ float64) float64 { return s.Sketch.Load[shape.Kind()].Level(i) }}
 }
 
 // OrLevel takes it where it is larger.
-func OrLevel(shape *load.Shape, i int) estimate.Step {
-	return estimate.Step{Name: "or " + shape.Name(i), Apply: func(s estimate.Subject, in float64) float64 { return max(in, s.Trail.Load[shape.Kind()].Level(i)) }}
+func OrLevel(shape *sketch.LoadShape, i int) estimate.Step {
+	return estimate.Step{Name: "or " + shape.Name(i), Apply: func(s estimate.Subject, in float64) float64 { return max(in, s.Sketch.Load[shape.Kind()].Level(i)) }}
 }
 
 // LastHour raises to the highest level of the last hour.
 func LastHour(k resources.Kind) estimate.Step {
-	return estimate.Step{Name: "highest of the last hour", Apply: func(s estimate.Subject, in float64) float64 { return max(in, s.Trail.Load[k].Hour()) }}
+	return estimate.Step{Name: "highest of the last hour", Apply: func(s estimate.Subject, in float64) float64 { return max(in, s.Sketch.Load[k].Hour()) }}
 }
 
 // TwoPeaks begins a chain for memory: the second-highest daily peak of two weeks,
 // or the peak of the last hours.
 func TwoPeaks() estimate.Step {
 	return estimate.Step{Name: "second-highest daily peak of 14 days, or the running one", Apply: func(s estimate.Subject, _ float64) float64 {
-		return max(peak.Base(s.Trail.Peaks.Daily()), s.Trail.Peaks.Running())
+		return max(sketch.Base(s.Sketch.Peaks.Daily()), s.Sketch.Peaks.Running())
 	}}
 }
 
@@ -44,8 +43,8 @@ func VolatileMargin(fixed Fixed, volatility, cold, restless float64, halfLife ti
 		return fmt.Sprintf("margin %s + %g x volatility + (%g + %g x restlessness) halved every %gh", fixed.says(s), volatility, cold, restless, halfLife.Hours())
 	}
 	return estimate.Step{Name: "margin", Says: says, Apply: func(s estimate.Subject, in float64) float64 {
-		p, least := s.Trail.Peaks, fixed.of(s)
-		young := min(mostMargin, cold+restless*p.Restless()) * math.Exp2(-float64(p.Age(s.Trail.Now))/float64(halfLife))
+		p, least := s.Sketch.Peaks, fixed.of(s)
+		young := min(mostMargin, cold+restless*p.Restless()) * math.Exp2(-float64(p.Age(s.Sketch.Now))/float64(halfLife))
 		margin := least + volatility*p.Volatility(p.Daily()) + young
 		return in * (1 + min(max(margin, min(least, 0)), mostMargin))
 	}}
@@ -54,7 +53,7 @@ func VolatileMargin(fixed Fixed, volatility, cold, restless float64, halfLife ti
 // AtFirst raises to the declared request while the container is new.
 func AtFirst(hours float64) estimate.Step {
 	return estimate.Step{Name: fmt.Sprintf("or declared request in the first %gh", hours), Apply: func(s estimate.Subject, in float64) float64 {
-		return max(in, s.Trail.Declared())
+		return max(in, s.Sketch.Declared())
 	}}
 }
 
@@ -64,6 +63,6 @@ func LastDay(fixed Fixed, least float64) estimate.Step {
 	margin := func(s estimate.Subject) float64 { return max(fixed.of(s), least) }
 	says := func(s estimate.Subject) string { return fmt.Sprintf("or highest of the last day + %.3g", margin(s)) }
 	return estimate.Step{Name: "or highest of the last day", Says: says, Apply: func(s estimate.Subject, in float64) float64 {
-		return max(in, s.Trail.Peaks.Day()*(1+margin(s)))
+		return max(in, s.Sketch.Peaks.Day()*(1+margin(s)))
 	}}
 }

@@ -7,46 +7,46 @@ import (
 
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail/week"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // HourOfDay begins a chain: the highest use at this hour of the day in a week.
 func HourOfDay(k resources.Kind) estimate.Step {
 	return estimate.Step{Name: k.String() + " peak of this hour of the day", Apply: func(s estimate.Subject, _ float64) float64 {
-		return s.Trail.Hours[k].SameHour()
+		return s.Sketch.Hours[k].SameHour()
 	}}
 }
 
 // OrLastHour raises to the highest use of the last hour.
 func OrLastHour(k resources.Kind) estimate.Step {
 	return estimate.Step{Name: "or of the last hour", Apply: func(s estimate.Subject, in float64) float64 {
-		return max(in, s.Trail.Hours[k].LastHour())
+		return max(in, s.Sketch.Hours[k].LastHour())
 	}}
 }
 
 // Lately begins a chain: a quantile of the use of the last minutes.
 func Lately(k resources.Kind, minutes int64, q float64) estimate.Step {
 	return estimate.Step{Name: fmt.Sprintf("%s quantile %g of %d minutes", k, q, minutes), Apply: func(s estimate.Subject, _ float64) float64 {
-		return s.Trail.Hours[k].Recent(minutes, q)
+		return s.Sketch.Hours[k].Recent(minutes, q)
 	}}
 }
 
 // UnderPressure raises to what there would have been had CPU work never waited: of is
 // the same of that as of the use. Where nobody knows how long it waited, as with the
 // metrics API, the amount stays.
-func UnderPressure(of func(*week.Hours) float64) estimate.Step {
+func UnderPressure(of func(*sketch.Hours) float64) estimate.Step {
 	return estimate.Step{Name: "or with the time that work waited for CPU", Apply: func(s estimate.Subject, in float64) float64 {
-		if s.Trail.Pressed == nil {
+		if s.Sketch.Pressed == nil {
 			return in
 		}
-		return max(in, of(s.Trail.Pressed))
+		return max(in, of(s.Sketch.Pressed))
 	}}
 }
 
 // Heavy begins a chain: a quantile of samples by their weight.
 func Heavy(k resources.Kind, q float64) estimate.Step {
 	return estimate.Step{Name: fmt.Sprintf("%s quantile %g by weight", k, q), Apply: func(s estimate.Subject, _ float64) float64 {
-		return s.Trail.Weighted[k].Quantile(q)
+		return s.Sketch.Weighted[k].Quantile(q)
 	}}
 }
 
@@ -68,7 +68,7 @@ func Truncated(k resources.Kind) estimate.Step {
 // AtKill raises to the memory at which the container was killed within an age.
 func AtKill(age time.Duration) estimate.Step {
 	return estimate.Step{Name: fmt.Sprintf("or limit at a kill, else use, for %gh", age.Hours()), Apply: func(s estimate.Subject, in float64) float64 {
-		return max(in, float64(s.Trail.Kills.Reached(s.Trail.Now, age)))
+		return max(in, float64(s.Sketch.Kills.Reached(s.Sketch.Now, age)))
 	}}
 }
 
@@ -77,7 +77,7 @@ func AtKill(age time.Duration) estimate.Step {
 func AfterKill(bump, ratio float64, age time.Duration) estimate.Step {
 	name := fmt.Sprintf("request at a kill + %g or x %g", bump, ratio)
 	return estimate.Step{Name: name, Apply: func(s estimate.Subject, in float64) float64 {
-		had, killed := s.Trail.Kills.Largest(s.Trail.Now, age)
+		had, killed := s.Sketch.Kills.Largest(s.Sketch.Now, age)
 		if !killed {
 			return in
 		}

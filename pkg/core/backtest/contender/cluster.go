@@ -7,7 +7,7 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/trail"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
@@ -20,7 +20,7 @@ type Cluster struct {
 	key     usage.ContainerKey
 	recipe  *estimate.Recipe
 	minimum resources.List
-	trail   *trail.Trail          // nil = the recipe needs none
+	sketch  *sketch.Sketch        // nil = the recipe needs none
 	blind   [resources.Kinds]bool // kinds of which only the times of samples matter
 	kills   int
 }
@@ -31,7 +31,7 @@ func NewCluster(c usage.StoreConfig, recipe *estimate.Recipe, minimum resources.
 	const name = replay.Container
 	a := &Cluster{recipe: recipe, minimum: minimum, key: usage.ContainerKey{Namespace: name, Pod: name, Container: name}}
 	if recipe.Needs.Any() {
-		a.trail = trail.New(recipe.Needs)
+		a.sketch = sketch.New(recipe.Needs)
 	} else {
 		for k := range a.blind {
 			a.blind[k] = len(recipe.Target[k])+len(recipe.Lower[k])+len(recipe.Upper[k]) == 0
@@ -48,18 +48,18 @@ func NewCluster(c usage.StoreConfig, recipe *estimate.Recipe, minimum resources.
 // Declare takes the memory that the container is declared with, in bytes: its request,
 // and the limit that follows it, 0 = none.
 func (a *Cluster) Declare(request, limit resources.Amount) {
-	if a.trail != nil {
-		a.trail.Limited(trail.HeadroomOf(request, limit))
-		a.trail.Declare(request)
+	if a.sketch != nil {
+		a.sketch.Limited(sketch.LimitRatioOf(request, limit))
+		a.sketch.Declare(request)
 	}
 }
 
 // Observe implements replay.Advisor.
 func (a *Cluster) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
-	if a.trail != nil {
-		a.trail.Observe(at, k, use, limit)
+	if a.sketch != nil {
+		a.sketch.Observe(at, k, use, limit)
 	}
-	// Without a trail a recipe looks at the histograms of the kinds that it estimates,
+	// Without a sketch a recipe looks at the histograms of the kinds that it estimates,
 	// and at the times of CPU samples, which stand for the trust in both.
 	switch {
 	case a.blind[k] && k == resources.Memory:
@@ -72,15 +72,15 @@ func (a *Cluster) Observe(at time.Time, k resources.Kind, use, limit resources.A
 
 // Waited implements replay.Listener.
 func (a *Cluster) Waited(at time.Time, use resources.Amount, share float64) {
-	if a.trail != nil {
-		a.trail.Waited(at, use, share)
+	if a.sketch != nil {
+		a.sketch.Waited(at, use, share)
 	}
 }
 
 // Killed implements replay.Advisor.
 func (a *Cluster) Killed(at time.Time, request, limit resources.Amount) {
-	if a.trail != nil {
-		a.trail.Killed(at, request, limit)
+	if a.sketch != nil {
+		a.sketch.Killed(at, request, limit)
 	}
 	a.kills++
 	a.store.ObserveOOM(usage.OOM{Container: a.key, At: at, Memory: request, Limit: limit, ID: strconv.Itoa(a.kills)})
@@ -112,5 +112,5 @@ func (a *Cluster) Explain(_ time.Time, current resources.List) estimate.Explanat
 func (a *Cluster) subject(current resources.List) estimate.Subject {
 	a.scratch.Reset()
 	a.store.Profile(&a.scratch, a.series)
-	return estimate.Subject{Profile: &a.scratch, Trail: a.trail, Minimum: a.minimum, Current: current}
+	return estimate.Subject{Profile: &a.scratch, Sketch: a.sketch, Minimum: a.minimum, Current: current}
 }

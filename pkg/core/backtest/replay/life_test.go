@@ -88,7 +88,7 @@ func TestScrapesDoNotSeeAKilledContainer(t *testing.T) {
 	n := run(seconds(1, 1, 1, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1), func(s *Setup) {
 		*s = DefaultSetup(resources.Memory)
 		s.Tick, s.Scrape, s.Restart, s.Backoff, s.Longest, s.Calm = time.Second, 3*time.Second, 4*time.Second, 0, 0, 0
-		s.Flat, s.Limits[resources.Memory] = resources.Of(1, 5), Limit{Headroom, 1}
+		s.Flat, s.Limits[resources.Memory] = resources.Of(1, 5), Limit{Proportional, 1}
 	})
 	require.Len(t, n.kills, 1)
 	require.Equal(t, []observed{{3, 1}, {9, 1}, {12, 1}}, n.seen[resources.Memory])
@@ -125,7 +125,7 @@ func TestAKilledContainerBeginsAfresh(t *testing.T) {
 	life := func(afresh bool) []Kill {
 		n := &notes{}
 		s := DefaultSetup(resources.Memory)
-		s.Afresh, s.Limits[resources.Memory], s.Flat = afresh, Limit{Headroom, 1}, resources.Of(1, 150)
+		s.Afresh, s.Limits[resources.Memory], s.Flat = afresh, Limit{Proportional, 1}, resources.Of(1, 150)
 		Run(seconds(uses...), s, n, told{n})
 		return n.kills
 	}

@@ -53,7 +53,7 @@ func firstLimit(r *tape.Recording, l Limit, k resources.Kind, request resources.
 	switch l.Policy {
 	case NoLimit:
 		return 0
-	case Headroom:
+	case Proportional:
 		return resources.FromFloat(float64(request) * l.Factor)
 	}
 	recorded, hasLimit := r.Limits.Get(k)

@@ -75,8 +75,8 @@ func TestLimits(t *testing.T) {
 		want    resources.Amount
 	}{
 		{Limit{}, resources.CPU, 200, 0},
-		{Limit{Headroom, 1}, resources.CPU, 200, 200},
-		{Limit{Headroom, 1.2}, resources.Memory, 2000, 2400},
+		{Limit{Proportional, 1}, resources.CPU, 200, 200},
+		{Limit{Proportional, 1.2}, resources.Memory, 2000, 2400},
 		{Limit{Policy: KeepRatio}, resources.CPU, 200, 600},
 		{Limit{Policy: KeepRatio}, resources.Memory, 2000, 3000},
 	} {

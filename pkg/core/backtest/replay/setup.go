@@ -81,13 +81,13 @@ type LimitPolicy uint8
 const (
 	NoLimit LimitPolicy = iota
 	KeepRatio
-	Headroom // the request times a factor; with 1 they are equal
+	Proportional // the request times a factor; with 1 they are equal
 )
 
 // Limit is a policy and its factor.
 type Limit struct {
 	Policy LimitPolicy
-	Factor float64 // of Headroom, 1 or more
+	Factor float64 // of Proportional, 1 or more
 }
 
 // String returns the form that reports show.
@@ -100,7 +100,7 @@ func (l Limit) String() string {
 	case l.Factor == 1:
 		return "equal"
 	}
-	return fmt.Sprintf("headroom %v", l.Factor)
+	return fmt.Sprintf("%v x request", l.Factor)
 }
 
 // Setup is all that a replay depends on besides the recording and the advisor.
@@ -141,7 +141,7 @@ type Update struct {
 // limit of 1.2 times its request, CPU without, changes in place.
 func DefaultSetup(sized ...resources.Kind) Setup {
 	s := Setup{
-		Limits: [resources.Kinds]Limit{resources.Memory: {Headroom, 1.2}},
+		Limits: [resources.Kinds]Limit{resources.Memory: {Proportional, 1.2}},
 		Guess:  2, Rule: policy.Default(), Tick: time.Minute,
 		Restart: time.Minute, Backoff: 10 * time.Second, Longest: 5 * time.Minute, Calm: 10 * time.Minute,
 		Update: Update{
@@ -167,7 +167,7 @@ func (s Setup) Validate() error {
 		}
 	}
 	for k, l := range s.Limits {
-		check(l.Policy != Headroom || l.Factor >= 1 && l.Factor <= 1e6, "limit factor of "+resources.Kind(k).String(), l.Factor, "from 1 to 1000000")
+		check(l.Policy != Proportional || l.Factor >= 1 && l.Factor <= 1e6, "limit factor of "+resources.Kind(k).String(), l.Factor, "from 1 to 1000000")
 		check(s.Flat.Value(resources.Kind(k)) >= 0, "first request of "+resources.Kind(k).String(), s.Flat.Value(resources.Kind(k)), "0 or more")
 	}
 	check(s.Sized != [resources.Kinds]bool{}, "number of sized kinds", 0, "1 or more")

@@ -1,0 +1,295 @@
+package sketch
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// The ring of peaks: fourteen days in windows of six hours. A rhythm of a week
+// fits in twice.
+const (
+	window    = int64(6 * time.Hour)
+	perDay    = 4
+	days      = 14
+	slotsKept = perDay * days
+)
+
+// Days are the highest uses of memory in windows of six hours, and sums since
+// the container was first seen.
+//
+//	peaks  [ .  .  #  #  #  #  #  #  .  . ]     by the number of the window, modulo the ring
+//	                          ^ running
+type DailyPeaks struct {
+	peaks   [slotsKept]uint16 // coded; 0 = empty
+	running int64             // number of the window that is open, since 1970
+
+	first   int64   // nanoseconds since 1970 of the first sample; 0 = none
+	last    uint32  // of the last one, minutes since 1970; 0 = not known
+	idle    uint16  // whole hours of the pauses between samples, without the first of each
+	before  uint16  // highest of the ring when a pause emptied it last, coded; 0 = none did
+	highest float32 // of all
+	kills   uint8   // in the open window, without those of a container that was kept small
+	sum     float64 // of all samples
+	samples float64 // number of them
+}
+
+// pause is how long a time without samples is as good as one with them. A job that
+// runs for minutes a day is not known after a day, but the times between its runs do
+// count for something.
+const pause, minute = int64(time.Hour), int64(time.Minute)
+
+// rest notes a time without samples.
+func (p *DailyPeaks) rest(length int64) {
+	p.idle = uint16(min(int64(p.idle)+max(length/pause-1, 0), math.MaxUint16))
+}
+
+// Observe takes a use in bytes at an instant. One older than the open window
+// counts in it.
+func (p *DailyPeaks) Observe(at int64, bytes float64) {
+	p.peak(at, bytes)
+	p.sum, p.samples = p.sum+bytes, p.samples+1
+}
+
+// peak takes a peak that is no sample: of a container that was killed nobody knows
+// what it used.
+func (p *DailyPeaks) peak(at int64, bytes float64) {
+	if p.first == 0 {
+		p.first, p.running = at, at/window
+	}
+	if p.last != 0 {
+		p.rest(at - int64(p.last)*minute)
+	}
+	p.last = max(p.last, uint32(at/minute))
+	if at/window-p.running >= slotsKept {
+		p.before = encode(p.Highest(days))
+	}
+	if at/window > p.running {
+		p.kills = 0
+	}
+	advanceRing(&p.running, at/window, p.peaks[:])
+	slot := &p.peaks[p.running%slotsKept]
+	*slot = max(*slot, encode(bytes))
+	p.highest = max(p.highest, float32(bytes))
+}
+
+// Kill takes a kill of a container that had an amount, and returns what it is taken to
+// need from then on. That grows faster with each kill in the open window, but not
+// where the container did not even have what it was taken to need before.
+func (p *DailyPeaks) Kill(at int64, had float64) (need float64) {
+	if at/window > p.running {
+		p.kills = 0
+	}
+	if p.kills == 0 || had >= p.Running() {
+		p.kills = min(p.kills+1, mostKills)
+	}
+	need = NeededAfterKill(had, p.kills)
+	p.peak(at, need)
+	return need
+}
+
+// Empty tells whether nothing was observed.
+func (p *DailyPeaks) Empty() bool { return p.first == 0 }
+
+// Running returns the peak of the open window.
+func (p *DailyPeaks) Running() float64 { return decode(p.peaks[p.running%slotsKept]) }
+
+// Day returns the highest of the latest four windows.
+func (p *DailyPeaks) Day() float64 { return p.day(0) }
+
+// day returns the peak of the block of four windows that ended a number of days
+// ago, 0 if it is empty.
+func (p *DailyPeaks) day(ago int64) float64 {
+	code := uint16(0)
+	for i := range int64(perDay) {
+		if number := p.running - ago*perDay - i; number >= 0 {
+			code = max(code, p.peaks[number%slotsKept])
+		}
+	}
+	return decode(code)
+}
+
+// Highest returns the highest peak of a number of days, up to fourteen, counted back
+// from the open window.
+func (p *DailyPeaks) Highest(among int64) float64 {
+	highest := 0.0
+	for ago := range min(among, days) {
+		highest = max(highest, p.day(ago))
+	}
+	return highest
+}
+
+// enough is how many daily peaks say what a container needs, without what was before
+// a long pause.
+const enough = 4
+
+// Daily returns the peaks of the days of which something is known, the latest
+// first. Days are counted back from the open window. With few of them the last is what
+// was known before a pause of two weeks or more: a job that runs once a month begins
+// small each time.
+func (p *DailyPeaks) Daily() []float64 {
+	daily := make([]float64, 0, days)
+	for ago := range int64(days) {
+		if peak := p.day(ago); peak > 0 {
+			daily = append(daily, peak)
+		}
+	}
+	if p.before != 0 && len(daily) < enough {
+		daily = append(daily, decode(p.before))
+	}
+	return daily
+}
+
+// Base returns the second-largest of the daily peaks, so that one outlier is
+// forgiven; with fewer than four days the largest.
+func Base(daily []float64) float64 {
+	if len(daily) == 0 {
+		return 0
+	}
+	ordered := slices.Sorted(slices.Values(daily))
+	if len(ordered) < enough {
+		return ordered[len(ordered)-1]
+	}
+	return ordered[len(ordered)-2]
+}
+
+// unsure is the volatility that is assumed of a container with one day.
+const unsure = 0.3
+
+// Volatility returns the standard deviation of the logarithms of the daily peaks;
+// with less than two it is assumed, and 0 in the very first window.
+func (p *DailyPeaks) Volatility(daily []float64) float64 {
+	switch {
+	case p.first/window == p.running:
+		return 0
+	case len(daily) < 2:
+		return unsure
+	}
+	mean, sum := 0.0, 0.0
+	for _, d := range daily {
+		mean += math.Log(d) / float64(len(daily))
+	}
+	for _, d := range daily {
+		sum += (math.Log(d) - mean) * (math.Log(d) - mean)
+	}
+	return math.Sqrt(sum / float64(len(daily)-1))
+}
+
+// Memory that leaks rises day by day. What only varies hardly ever does so for as many
+// days as this; grown is the least that it has to be more after them, as a fraction.
+const rising, grown = 7, 0.10
+
+// Grown returns the first and the last of seven daily peaks, each of which is higher
+// than the one before, the last by a tenth or more above the first. It returns false if
+// they are not so, or not all of the seven days are known.
+func (p *DailyPeaks) Grown() (from, to float64, ok bool) {
+	if p.running-p.first/window < rising*perDay-1 {
+		return 0, 0, false
+	}
+	to = p.day(0)
+	from = to
+	for ago := int64(1); ago < rising; ago++ {
+		peak := p.day(ago)
+		if peak == 0 || peak >= from {
+			return 0, 0, false
+		}
+		from = peak
+	}
+	return from, to, to >= from*(1+grown)
+}
+
+// Restless returns how far the highest use is above the mean, as a fraction of the
+// mean.
+func (p *DailyPeaks) Restless() float64 {
+	if p.sum == 0 {
+		return 0
+	}
+	return max(float64(p.highest)/(p.sum/p.samples)-1, 0)
+}
+
+// Age returns the time from the first sample to an instant, of which a pause counts
+// for less than two hours.
+func (p *DailyPeaks) Age(now int64) time.Duration {
+	return time.Duration(max(now-p.first-int64(p.idle)*pause, 0))
+}
+
+// Merge adds another one.
+func (p *DailyPeaks) Merge(o *DailyPeaks) {
+	if o.first == 0 {
+		return
+	}
+	switch apart := o.running - p.running; {
+	case p.first == 0:
+		p.before = o.before
+	case apart >= slotsKept:
+		p.before = encode(p.Highest(days))
+	case -apart >= slotsKept:
+		p.before = encode(o.Highest(days))
+	default:
+		p.before = max(p.before, o.before)
+	}
+	switch {
+	case o.running > p.running:
+		p.kills = o.kills
+	case o.running == p.running:
+		p.kills = max(p.kills, o.kills)
+	}
+	mergeRings(&p.running, p.peaks[:], o.running, o.peaks[:])
+	p.mergePauses(o)
+	if p.first == 0 || o.first < p.first {
+		p.first = o.first
+	}
+	p.highest = max(p.highest, o.highest)
+	p.sum, p.samples = p.sum+o.sum, p.samples+o.samples
+}
+
+// mergePauses adds the pauses of another one. Where both know the same time, neither
+// was idle when the other was not.
+func (p *DailyPeaks) mergePauses(o *DailyPeaks) {
+	early, late := *p, o
+	if p.first == 0 || o.first < p.first {
+		early, late = *o, p
+	}
+	begins, ends := late.first, int64(early.last)*minute
+	last := max(p.last, o.last)
+	switch {
+	case late.first == 0:
+		p.idle = early.idle
+	case early.last != 0 && ends < begins:
+		p.idle = uint16(min(int64(early.idle)+int64(late.idle), math.MaxUint16))
+		p.rest(begins - ends)
+	default:
+		p.idle = min(early.idle, late.idle)
+	}
+	p.last = last
+}
+
+// Write appends it to an image.
+func (p *DailyPeaks) Write(w *imageWriter) {
+	w.Int(p.running)
+	w.Codes(p.peaks[:])
+	w.Int(p.first)
+	w.Float(float64(p.highest))
+	w.Float(p.sum)
+	w.Float(p.samples)
+	w.Int(int64(p.last))
+	w.Int(int64(p.idle))
+	w.Int(int64(p.before))
+	w.Int(int64(p.kills))
+}
+
+// Read takes what Write wrote. What cannot be so fails in the reader.
+func (p *DailyPeaks) Read(r *imageReader) {
+	p.running = r.Within(0, mostNumber)
+	r.Codes(p.peaks[:])
+	p.first = r.Within(0, math.MaxInt64)
+	p.highest, p.sum, p.samples = float32(r.Float()), r.Float(), r.Float()
+	if p.samples == 0 {
+		p.sum = 0
+	}
+	if r.Empty() { // it was written before pauses were known
+		return
+	}
+	p.last, p.idle = uint32(r.Within(0, math.MaxUint32)), uint16(r.Within(0, math.MaxUint16))
+	p.before, p.kills = uint16(r.Within(0, math.MaxUint16)), uint8(r.Within(0, mostKills))
+}

@@ -1,0 +1,151 @@
+package sketch
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+func TestDaysAgainstAList(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var p DailyPeaks
+		windows := map[int64]float64{}
+		now, before := at(0), 0.0
+		for range rapid.IntRange(1, 60).Draw(t, "samples") {
+			now += int64(rapid.SampledFrom([]time.Duration{time.Minute, time.Hour, 7 * time.Hour, 26 * time.Hour, 20 * 24 * time.Hour}).Draw(t, "step"))
+			use := math.Exp(rapid.Float64Range(0, 30).Draw(t, "use"))
+			if !p.Empty() && now/window-p.running >= slotsKept {
+				before = p.Highest(days)
+			}
+			p.Observe(now, use)
+			windows[now/window] = max(windows[now/window], use)
+		}
+		var daily []float64
+		for ago := range int64(days) {
+			peak := 0.0
+			for i := range int64(perDay) {
+				peak = max(peak, windows[now/window-ago*perDay-i])
+			}
+			if peak > 0 {
+				daily = append(daily, peak)
+			}
+		}
+		latest := daily[0]
+		if before > 0 && len(daily) < enough {
+			daily = append(daily, before)
+		}
+		require.InEpsilonSlice(t, daily, p.Daily(), 0.002)
+		require.InEpsilon(t, windows[now/window], p.Running(), 0.002)
+		require.InEpsilon(t, latest, p.Day(), 0.002)
+	})
+}
+
+func TestBaseForgivesOneOutlier(t *testing.T) {
+	require.Zero(t, Base(nil))
+	require.Equal(t, 9.0, Base([]float64{1, 9, 3}), "too little is known to forgive")
+	require.Equal(t, 3.0, Base([]float64{1, 9, 3, 2}))
+}
+
+// A job that runs for five minutes a day is not known after two runs, and one whose
+// runs lie a month apart does not begin anew each time.
+func TestJobsAreKnownByTheirRuns(t *testing.T) {
+	var p DailyPeaks
+	day := func(n int) {
+		for m := range 5 {
+			p.Observe(at(time.Duration(n)*24*time.Hour+time.Duration(m)*time.Minute), float64(20+m*20)*(1<<20))
+		}
+	}
+	for n := range 3 {
+		day(n)
+	}
+	require.Equal(t, 4*time.Hour+4*time.Minute, p.Age(int64(p.last)*minute), "five minutes three times, and less than two hours for each pause")
+	p.Observe(at(33*24*time.Hour), 20<<20)
+	require.InEpsilonSlice(t, []float64{20 << 20, 100 << 20}, p.Daily(), 0.002)
+	require.InEpsilon(t, 100<<20, Base(p.Daily()), 0.002, "the next run needs what the last one did")
+	for n := 34; n < 37; n++ {
+		day(n)
+	}
+	require.Len(t, p.Daily(), 4, "then it is known well enough without")
+}
+
+func TestPausesOfMergedDays(t *testing.T) {
+	life := func(hours ...int) *DailyPeaks {
+		p := &DailyPeaks{}
+		for _, h := range hours {
+			p.Observe(at(time.Duration(h)*time.Hour), 1<<20)
+		}
+		return p
+	}
+	for _, c := range []struct{ a, b, whole *DailyPeaks }{
+		{life(0, 5), life(9, 12), life(0, 5, 9, 12)},
+		{life(9, 12), life(0, 5), life(0, 5, 9, 12)},
+		{life(0, 10), life(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10), life(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)},
+		{life(), life(0, 5), life(0, 5)},
+		{life(0), life(600), life(0, 600)},
+		{life(600), life(0), life(0, 600)},
+	} {
+		c.a.Merge(c.b)
+		require.Equal(t, c.whole.Age(int64(c.whole.last)*minute), c.a.Age(int64(c.a.last)*minute))
+		require.Equal(t, c.whole.before, c.a.before)
+	}
+}
+
+func TestMemoryHasGrownIfItRoseEachDay(t *testing.T) {
+	life := func(use func(hour int) float64, hours int) *DailyPeaks {
+		p := &DailyPeaks{}
+		for h := range hours {
+			p.Observe(at(time.Duration(h)*time.Hour), use(h)*(1<<20))
+		}
+		return p
+	}
+	leak := func(h int) float64 { return 100 + float64(h)/4 }
+	from, to, ok := life(leak, 7*24+1).Grown()
+	require.True(t, ok)
+	require.InEpsilon(t, 100+29/4.0, from/(1<<20), 0.01, "the peak of the day six days before that which ends now")
+	require.InEpsilon(t, 142, to/(1<<20), 0.01)
+	_, _, ok = life(leak, 6*24).Grown()
+	require.False(t, ok, "six days are too few")
+	_, _, ok = life(func(h int) float64 { return leak(h % 100) }, 8*24).Grown()
+	require.False(t, ok, "it was released")
+	_, _, ok = life(func(h int) float64 { return 100 + float64(h)/30 }, 8*24).Grown()
+	require.False(t, ok, "it rose by a twentieth only")
+	_, _, ok = life(func(int) float64 { return 100 }, 14*24).Grown()
+	require.False(t, ok)
+}
+
+func TestVolatility(t *testing.T) {
+	var p DailyPeaks
+	p.Observe(at(0), 100)
+	require.Zero(t, p.Volatility(p.Daily()), "the first window")
+	p.Observe(at(7*time.Hour), 100)
+	require.Equal(t, unsure, p.Volatility(p.Daily()), "one day")
+	require.InDelta(t, math.Log(4)/math.Sqrt2, p.Volatility([]float64{100, 400}), 1e-9)
+}
+
+// What a program wrote that knew no pauses is read as if there had been none.
+func TestImagesBeforePausesAreRead(t *testing.T) {
+	var p, old DailyPeaks
+	for i := range 100 {
+		p.Observe(at(time.Duration(i)*time.Minute), float64(i<<20))
+	}
+	var image imageWriter
+	image.Int(p.running)
+	image.Codes(p.peaks[:])
+	image.Int(p.first)
+	image.Float(float64(p.highest))
+	image.Float(p.sum)
+	image.Float(p.samples)
+	r := newImageReader(image)
+	old.Read(r)
+	require.NoError(t, r.Err())
+	require.Zero(t, old.last)
+	now := at(10 * time.Hour)
+	old.Observe(now, 1<<20)
+	p.Observe(now, 1<<20)
+	require.Equal(t, 10*time.Hour, old.Age(now), "how long it was seen before is not known")
+	require.Equal(t, 3*time.Hour, p.Age(now), "eight hours without samples count for one")
+	require.Equal(t, p.Daily(), old.Daily())
+}

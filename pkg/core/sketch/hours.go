@@ -1,0 +1,81 @@
+package sketch
+
+import (
+	"time"
+)
+
+// hoursKept is a week and the hour that is running.
+const hoursKept = 7*24 + 1
+
+// Hours are the highest uses in each hour of a week.
+type Hours struct {
+	highest [hoursKept]uint16     // coded, in thousandths; 0 = none; by the number of the hour, modulo the ring
+	running int64                 // number of the hour, since 1970
+	recent  [recentMinutes]uint16 // use of the last minutes, in the same way
+	minute  int64
+}
+
+// recentMinutes is how long the base of a recommendation looks back at most.
+const recentMinutes = 30
+
+// Observe takes a use.
+func (h *Hours) Observe(at int64, use float64) {
+	advanceRing(&h.running, at/int64(time.Hour), h.highest[:])
+	advanceRing(&h.minute, at/int64(time.Minute), h.recent[:])
+	code := encode(use * 1000)
+	hour, minute := &h.highest[h.running%hoursKept], &h.recent[h.minute%recentMinutes]
+	*hour, *minute = max(*hour, code), max(*minute, code)
+}
+
+// Peak returns the highest use in the same hour of the day during the last seven
+// days, or in the last hour.
+func (h *Hours) Peak() float64 { return max(h.SameHour(), h.LastHour()) }
+
+// SameHour returns the highest use in the hour that is running, and in the same hour of
+// the last seven days.
+func (h *Hours) SameHour() float64 {
+	code := uint16(0)
+	for ago := int64(0); ago < hoursKept && ago <= h.running; ago += 24 {
+		code = max(code, h.highest[(h.running-ago)%hoursKept])
+	}
+	return decode(code) / 1000
+}
+
+// LastHour returns the highest use in the hour that is running and the one before.
+func (h *Hours) LastHour() float64 {
+	return decode(max(h.highest[h.running%hoursKept], h.highest[(h.running+hoursKept-1)%hoursKept])) / 1000
+}
+
+// Recent returns a quantile of the use of the last minutes, of which at most
+// thirty are kept.
+func (h *Hours) Recent(minutes int64, q float64) float64 {
+	var values []float64
+	for i := range min(minutes, recentMinutes) {
+		if code := h.recent[(h.minute+recentMinutes-i)%recentMinutes]; code != 0 {
+			values = append(values, decode(code)/1000)
+		}
+	}
+	return interpolate(values, q)
+}
+
+// Merge adds another one.
+func (h *Hours) Merge(o *Hours) {
+	mergeRings(&h.running, h.highest[:], o.running, o.highest[:])
+	mergeRings(&h.minute, h.recent[:], o.minute, o.recent[:])
+}
+
+// Write adds the hours to an image.
+func (h *Hours) Write(w *imageWriter) {
+	w.Int(h.running)
+	w.Codes(h.highest[:])
+	w.Int(h.minute)
+	w.Codes(h.recent[:])
+}
+
+// Read takes them from one.
+func (h *Hours) Read(r *imageReader) {
+	h.running = r.Within(0, mostNumber)
+	r.Codes(h.highest[:])
+	h.minute = r.Within(0, mostNumber)
+	r.Codes(h.recent[:])
+}

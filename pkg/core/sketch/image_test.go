@@ -1,0 +1,213 @@
+package sketch
+
+import (
+	"math"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+func calm() *LoadShape {
+	return NewLoadShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false)
+}
+
+// ofCPU is a need of CPU only.
+func ofCPU(s *LoadShape) [resources.Kinds]*LoadShape { return [resources.Kinds]*LoadShape{s} }
+
+// everything is all that a sketch can know.
+func everything() Needs {
+	return Needs{
+		Peaks: true, Points: true, Mean: true, Hours: true, Pressure: true, Kills: true, LimitRatio: true, Declared: time.Hour,
+		Load: [resources.Kinds]*LoadShape{
+			NewLoadShape(resources.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true),
+			NewLoadShape(resources.Memory, [2]time.Duration{48 * time.Hour, time.Hour}, [2]float64{0.98, Average}, true, true),
+		},
+		Models: [resources.Kinds]*ModelShape{
+			NewModelShape(resources.CPU, [2]float64{0.001, 0.005}, []float64{0, 0.1, 0.25}, Costs{Overrun: 20, Change: 0.02, Switch: 0.05, Learning: 0.01}),
+			NewModelShape(resources.Memory, [2]float64{0.0003, 0.001}, []float64{0.1}, Costs{Overrun: 1000, Change: 0.02, Switch: 0.05, Learning: 0.001}),
+		},
+		Weighted: NewWeightedShape([resources.Kinds]float64{0.1, 100 << 20}, [resources.Kinds]float64{100, 104857600000}, 0.00001, [resources.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour}),
+	}
+}
+
+// random fills a sketch with a life of some days.
+func random(t *rapid.T, tr *Sketch, from time.Time) {
+	now := from
+	tr.Limited(LimitRatio(rapid.Uint16().Draw(t, "limit ratio")))
+	tr.Declare(resources.Amount(rapid.IntRange(0, 1<<40).Draw(t, "declared")))
+	for range rapid.IntRange(0, 150).Draw(t, "samples") {
+		now = now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 20 * time.Minute, 7 * time.Hour}).Draw(t, "step"))
+		cpu := resources.Amount(rapid.IntRange(0, 60000).Draw(t, "cpu"))
+		pod := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "pod")
+		tr.ObservePod(pod, now, resources.CPU, cpu, resources.Amount(rapid.SampledFrom([]int{0, 1000}).Draw(t, "limit")))
+		if rapid.IntRange(0, 5).Draw(t, "pressed") == 0 {
+			tr.Waited(now, cpu, rapid.Float64Range(0, 1).Draw(t, "share"))
+		}
+		tr.ObservePod(pod, now, resources.Memory, resources.Amount(rapid.IntRange(1, 1<<34).Draw(t, "memory")), 0)
+		if rapid.IntRange(0, 50).Draw(t, "kill") == 0 {
+			tr.Killed(now, 1<<30, 1<<31)
+			tr.Recommended(resources.Memory, cpu)
+		}
+	}
+}
+
+// What is read from an image goes on exactly as what was written would.
+func TestImageIsTheWholeSketch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		needs := everything()
+		tr := New(needs)
+		random(t, tr, start)
+		again, err := Read(needs, tr.Image(), start, 0)
+		require.NoError(t, err)
+		require.Equal(t, tr.Image(), again.Image())
+		for range 10 {
+			for k := range resources.Kind(resources.Kinds) {
+				use, now := resources.Amount(rapid.IntRange(1, 1<<30).Draw(t, "use")), time.Unix(0, tr.Now).Add(13*time.Minute)
+				tr.Observe(now, k, use, 0)
+				again.Observe(now, k, use, 0)
+			}
+		}
+		require.Equal(t, tr.Image(), again.Image())
+		require.Equal(t, tr.Load[0].Level(0), again.Load[0].Level(0))
+		require.Equal(t, tr.LimitRatio, again.LimitRatio)
+		require.Equal(t, tr.Declared(), again.Declared())
+	})
+}
+
+func TestAnImageThatIsCutShortIsRefusedOrHasWholeParts(t *testing.T) {
+	tr := New(everything())
+	for i := range 500 {
+		tr.Observe(start.Add(time.Duration(i)*time.Hour), resources.Kind(i%2), resources.Amount(i*i*1000), 0)
+	}
+	image := tr.Image()
+	for n := range len(image) {
+		if got, err := Read(everything(), image[:n], start, 0); err == nil {
+			covered, _ := got.Covers(resources.Memory)
+			require.True(t, n == 0 || covered >= 0)
+		}
+	}
+	_, err := Read(everything(), image, start, time.Hour)
+	require.ErrorIs(t, err, ErrFuture)
+}
+
+func FuzzRead(f *testing.F) {
+	tr := New(everything())
+	for i := range 50 {
+		tr.Observe(start.Add(time.Duration(i)*time.Hour), resources.Kind(i%2), resources.Amount(i*i*1000), 0)
+	}
+	f.Add(tr.Image())
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, image []byte) {
+		got, err := Read(everything(), image, start, 0)
+		if err != nil {
+			return
+		}
+		got.Observe(start, resources.CPU, 5, 0)
+		got.Observe(start, resources.Memory, 5, 0)
+		_ = got.Load[0].Level(0)
+		_ = got.Points[0].Habits()
+		_ = got.Weighted[1].Quantile(0.5)
+		_ = got.Image()
+	})
+}
+
+// The past that comes later, from elsewhere, makes the sketch that it would have
+// made in its time, as far as that does not depend on the order.
+func TestMergeIsAsIfItHadBeenOneSketch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		needs := everything()
+		whole, early, late := New(needs), New(needs), New(needs)
+		now := start
+		for i := range 200 {
+			now = now.Add(17 * time.Minute)
+			half := early
+			if i >= 100 {
+				half = late
+			}
+			for k := range resources.Kind(resources.Kinds) {
+				use := resources.Amount(rapid.IntRange(100, 4000).Draw(t, "use"))
+				pressed := k == resources.CPU && rapid.IntRange(0, 90).Draw(t, "pressed") == 0
+				for _, tr := range []*Sketch{whole, half} {
+					tr.Observe(now, k, use, 0)
+					if pressed {
+						tr.Waited(now, use, 0.5)
+					}
+				}
+			}
+		}
+		late.Merge(early)
+		require.Equal(t, whole.Peaks.Daily(), late.Peaks.Daily())
+		require.InEpsilon(t, whole.Peaks.Restless()+1, late.Peaks.Restless()+1, 1e-9)
+		require.InEpsilon(t, whole.Load[0].Level(0), late.Load[0].Level(0), 0.051)
+		require.Equal(t, whole.Hours[0].Peak(), late.Hours[0].Peak())
+		require.Equal(t, whole.Pressed, late.Pressed)
+		require.InEpsilon(t, whole.Weighted[0].Quantile(0.9), late.Weighted[0].Quantile(0.9), 1e-9)
+		require.Equal(t, *whole.Points[1].Habits(), *late.Points[1].Habits())
+		a, _ := whole.Covers(resources.CPU)
+		b, _ := late.Covers(resources.CPU)
+		require.Equal(t, a, b)
+	})
+}
+
+func TestAdaptKeepsWhatBothNeed(t *testing.T) {
+	tr := New(Needs{Peaks: true, Load: ofCPU(calm())})
+	for i := range 100 {
+		tr.Observe(start.Add(time.Duration(i)*time.Minute), resources.CPU, 1000, 0)
+		tr.Observe(start.Add(time.Duration(i)*time.Minute), resources.Memory, 1000, 0)
+	}
+	level := tr.Load[0].Level(0)
+	tr.Adapt(Needs{Peaks: true, Load: ofCPU(calm())})
+	require.Equal(t, level, tr.Load[0].Level(0), "the same, in another place")
+	_, known := tr.Covers(resources.CPU)
+	require.True(t, known)
+	tr.Adapt(Needs{Peaks: true, Load: ofCPU(NewLoadShape(resources.CPU, [2]time.Duration{time.Hour, 12 * time.Hour}, [2]float64{0.5, 0.5}, false, true))})
+	require.Zero(t, tr.Load[0].Level(0), "it forgets at another speed")
+	_, known = tr.Covers(resources.CPU)
+	require.False(t, known)
+	covered, known := tr.Covers(resources.Memory)
+	require.True(t, known)
+	require.Equal(t, 99*time.Minute, covered)
+	tr.Adapt(Needs{})
+	require.Nil(t, tr.Peaks)
+}
+
+// The state of our own recipe stays within 1 KiB for both resources, whatever the
+// container does.
+func TestSizeOfASketch(t *testing.T) {
+	const weights = 80 * 8 // what package load keeps at most
+	for name, most := range map[string]int{"flat": 1000, "wide": 1_000_000} {
+		tr := New(Needs{Peaks: true, LimitRatio: true, Declared: time.Hour, Load: ofCPU(calm())})
+		tr.Limited(Free)
+		tr.Declare(1 << 40)
+		for i := range 40000 {
+			now := start.Add(time.Duration(i) * time.Minute)
+			tr.Observe(now, resources.CPU, resources.Amount(math.Exp(float64(i*7919%10007)/10007*math.Log(float64(most)))), 0)
+			tr.Observe(now, resources.Memory, resources.Amount(i*104729%1000003)<<14, 0)
+		}
+		size := unsafe.Sizeof(*tr) + unsafe.Sizeof(*tr.Peaks) + unsafe.Sizeof(*tr.Load[0]) + weights
+		require.LessOrEqual(t, size, uintptr(1024), name)
+		require.LessOrEqual(t, len(tr.Image()), 1024, name)
+		t.Logf("%s: %d bytes in memory, %d in a checkpoint", name, size, len(tr.Image()))
+	}
+}
+
+func TestRingsMerge(t *testing.T) {
+	a, b := make([]uint16, 4), make([]uint16, 4)
+	var at, bt int64
+	for i, v := range []uint16{5, 9, 2, 7, 1, 3} {
+		advanceRing(&at, int64(i), a)
+		a[i%4] = v
+		if i < 4 {
+			advanceRing(&bt, int64(i), b)
+			b[i%4] = 6
+		}
+	}
+	mergeRings(&bt, b, at, a)
+	require.Equal(t, int64(5), bt)
+	require.Equal(t, []uint16{1, 3, 6, 7}, b)
+}

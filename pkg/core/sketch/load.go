@@ -1,0 +1,174 @@
+package sketch
+
+import (
+	"fmt"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/histogram"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Shape is what the load of containers has in common. It does not change once
+// made; make one for a recipe and share it.
+type LoadShape struct {
+	pairShape
+	kind   resources.Kind
+	shares [2]float64
+	byLoad bool
+	hour   bool
+	names  [2]string
+}
+
+// schemes are the buckets: the first has two millicores or 256 KiB, each further one
+// is 5 % larger.
+var schemes = [resources.Kinds]*histogram.Scheme{
+	resources.CPU:    histogram.Exponential(0.002, 1.05, 1000, lightest),
+	resources.Memory: histogram.Exponential(1<<18, 1.05, 1e13, lightest),
+}
+
+// units are a core and a byte, in amounts.
+var units = [resources.Kinds]float64{resources.CPU: 1000, resources.Memory: 1}
+
+// Average is the share that stands for the mean.
+const Average = -1
+
+// NewShape returns the shape of a slow and a fast histogram that forget half
+// in the given times, of each of which a share is of interest. By load a share is
+// that of all work, else that of the time. With hour the highest value of the
+// last hour counts.
+func NewLoadShape(k resources.Kind, halfLives [2]time.Duration, shares [2]float64, byLoad, hour bool) *LoadShape {
+	s := &LoadShape{pairShape: pairShape{schemes[k], halfLives}, kind: k, shares: shares, byLoad: byLoad, hour: hour}
+	of := map[bool]string{true: "load", false: "time"}[byLoad]
+	for i, h := range halfLives {
+		s.names[i] = fmt.Sprintf("%v of the %s, half-life %gh", shares[i], of, h.Hours())
+		if shares[i] == Average {
+			s.names[i] = fmt.Sprintf("mean, half-life %gh", h.Hours())
+		}
+	}
+	return s
+}
+
+// Kind returns the kind whose load it is.
+func (s *LoadShape) Kind() resources.Kind { return s.kind }
+
+// Name says in words what Level(i) is.
+func (s *LoadShape) Name(i int) string { return s.names[i] }
+
+// Load is the use of one kind by one container, as two histograms: of all samples of
+// CPU, and of the highest of memory in each five minutes. Make it with New.
+type Load struct {
+	shape  *LoadShape
+	uses   pair
+	slots  [slots]uint16 // highest level of each slot, coded; 0 = none
+	latest int64         // number of the slot that is open
+	peak   float64       // of memory in that slot
+}
+
+// The last hour is kept in slots of five minutes.
+const (
+	slots     = 12
+	slotWidth = int64(5 * time.Minute)
+)
+
+// New returns an empty one.
+func NewLoad(shape *LoadShape) *Load { return &Load{shape: shape} }
+
+// Observe takes a use in millicores or bytes. All samples weigh the same, as they
+// come at a steady pace: one a minute.
+func (l *Load) Observe(at int64, use float64) {
+	number := at / slotWidth
+	if l.shape.kind == resources.Memory {
+		if number > l.latest {
+			l.settle()
+		}
+		l.peak = max(l.peak, use)
+	} else {
+		l.uses.add(&l.shape.pairShape, at, use/units[l.shape.kind])
+	}
+	advanceRing(&l.latest, number, l.slots[:])
+	if l.shape.hour {
+		slot := &l.slots[l.latest%slots]
+		*slot = max(*slot, encode(max(l.Level(0), l.Level(1))*1000))
+	}
+}
+
+// Level returns the share of interest of the slow (0) or the fast (1) histogram, in
+// millicores or bytes.
+func (l *Load) Level(i int) float64 {
+	s := l.shape
+	if s.shares[i] == Average {
+		return l.uses.mean(&s.pairShape, i) * units[s.kind]
+	}
+	return l.uses.share(&s.pairShape, i, s.shares[i], s.byLoad) * units[s.kind]
+}
+
+// Hour returns the highest level of the last hour, 0 if that is not kept.
+func (l *Load) Hour() float64 {
+	code := uint16(0)
+	for _, c := range l.slots {
+		code = max(code, c)
+	}
+	return decode(code) / 1000
+}
+
+// Adapt gives it another shape, and tells whether that is possible: only with the
+// same half-lives.
+func (l *Load) Adapt(shape *LoadShape) bool {
+	if l.shape.halfLives != shape.halfLives {
+		return false
+	}
+	if !shape.hour {
+		clear(l.slots[:])
+	}
+	l.shape = shape
+	return true
+}
+
+// Merge adds another one with the same half-lives.
+func (l *Load) Merge(o *Load) {
+	l.uses.merge(&l.shape.pairShape, &o.uses)
+	switch {
+	case o.latest > l.latest:
+		l.settle()
+		l.peak = o.peak
+	case o.latest == l.latest:
+		l.peak = max(l.peak, o.peak)
+	case o.peak > 0:
+		l.uses.add(&l.shape.pairShape, (o.latest+1)*slotWidth-1, o.peak)
+	}
+	mergeRings(&l.latest, l.slots[:], o.latest, o.slots[:])
+}
+
+// settle lets the peak of the open slot count.
+func (l *Load) settle() {
+	if l.peak > 0 {
+		l.uses.add(&l.shape.pairShape, (l.latest+1)*slotWidth-1, l.peak)
+		l.peak = 0
+	}
+}
+
+// Write adds the load to an image.
+func (l *Load) Write(w *imageWriter) {
+	w.Int(int64(l.shape.halfLives[0]))
+	w.Int(int64(l.shape.halfLives[1]))
+	l.uses.write(w)
+	w.Int(l.latest)
+	w.Codes(l.slots[:])
+	w.Float(l.peak)
+}
+
+// Read takes it from an image, and tells whether that has the same half-lives.
+func (l *Load) Read(r *imageReader) bool {
+	same := [2]time.Duration{time.Duration(r.Int()), time.Duration(r.Int())} == l.shape.halfLives
+	if !same {
+		return false
+	}
+	l.uses.read(&l.shape.pairShape, r)
+	l.latest = r.Within(0, mostNumber)
+	r.Codes(l.slots[:])
+	l.peak = r.Float()
+	if !l.shape.hour {
+		clear(l.slots[:])
+	}
+	return true
+}

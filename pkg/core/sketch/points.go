@@ -1,0 +1,217 @@
+package sketch
+
+import (
+	"cmp"
+	"hash/fnv"
+	"math"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// The points of a week, five minutes each.
+const (
+	pointWidth = int64(5 * time.Minute)
+	points     = 7 * 24 * 12
+)
+
+// Points are the uses in each five minutes of a week. In each the pods of a workload
+// count as one: as the pod that uses most, or as their mean. The use of a pod is its
+// mean of CPU and its maximum of memory. Make it with NewPoints.
+//
+// They also know the target that was recommended last. A recipe that changes a request by
+// a bounded share at a time starts from the requests in force, which follow its own target
+// within minutes: it must know when it changed that.
+type Points struct {
+	kind    resources.Kind
+	mean    bool             // of the pods; else the one that uses most
+	uses    [points]uint16   // coded, in thousandths; 0 = none; by number, modulo the ring
+	running int64            // number of the point that is open, since 1970
+	open    []podUse         // of the pods seen in it, by key
+	target  resources.Amount // that was recommended last
+	since   int64            // when it became this, nanoseconds since 1970; 0 = there is none
+	read    int64            // number of points that habits were taken of
+	habits  Habits           // as they were then
+}
+
+// podUse is what a pod used in the open point.
+type podUse struct {
+	pod        uint64  // key
+	sum, count float64 // of CPU: of the samples; of memory: the highest, and 1
+}
+
+// anyPod is the key of pods that need not be told apart.
+const anyPod = 0
+
+// NewPoints returns an empty one. It takes the mean of the pods, or the one that uses
+// most.
+func NewPoints(k resources.Kind, mean bool) *Points { return &Points{kind: k, mean: mean} }
+
+// Observe takes a use in millicores or bytes of a pod with a name. One older than the
+// open point counts in it.
+func (p *Points) Observe(at int64, use float64, pod string) {
+	if number := at / pointWidth; number > p.running {
+		p.advance(number)
+	}
+	u := p.of(p.key(pod))
+	if p.kind == resources.Memory {
+		u.sum, u.count = max(u.sum, use), 1
+		return
+	}
+	u.sum, u.count = u.sum+use, u.count+1
+}
+
+// key returns what a pod is known by. The highest of all pods' maxima needs none.
+func (p *Points) key(pod string) uint64 {
+	if pod == "" || p.kind == resources.Memory && !p.mean {
+		return anyPod
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(pod)) // a hash never fails
+	return sum.Sum64()
+}
+
+// of returns the use of a pod in the open point.
+func (p *Points) of(key uint64) *podUse {
+	at, found := slices.BinarySearchFunc(p.open, key, func(u podUse, key uint64) int { return cmp.Compare(u.pod, key) })
+	if !found {
+		p.open = slices.Insert(p.open, at, podUse{pod: key})
+	}
+	return &p.open[at]
+}
+
+// advance completes the open point and opens another one.
+func (p *Points) advance(number int64) {
+	if code := p.value(); code != 0 {
+		p.uses[p.running%points] = code
+	}
+	p.open = p.open[:0]
+	advanceRing(&p.running, number, p.uses[:])
+}
+
+// value returns the code of the open point, 0 if nothing was seen in it.
+func (p *Points) value() uint16 {
+	if len(p.open) == 0 {
+		return 0
+	}
+	highest, sum := 0.0, 0.0
+	for _, u := range p.open {
+		use := u.sum / max(u.count, 1)
+		highest, sum = max(highest, use), sum+use
+	}
+	if p.mean {
+		highest = sum / float64(len(p.open))
+	}
+	return encode(highest * 1000)
+}
+
+// Adapt makes the pods count in one of the two ways. The open point begins anew where
+// that was another one.
+func (p *Points) Adapt(mean bool) {
+	if p.mean != mean {
+		p.mean, p.open = mean, nil
+	}
+}
+
+// Habits returns those of the points that are complete. They are taken anew with
+// each of them.
+func (p *Points) Habits() *Habits {
+	if p.read == p.running {
+		return &p.habits
+	}
+	var at []int64
+	var uses []float64
+	for number := max(p.running-points+1, 0); number < p.running; number++ {
+		if code := p.uses[number%points]; code != 0 {
+			at, uses = append(at, number*pointWidth/1e9), append(uses, decode(code)/1000)
+		}
+	}
+	p.habits, p.read = NewHabits(at, uses), p.running
+	return &p.habits
+}
+
+// Recommended takes the target that is recommended now.
+func (p *Points) Recommended(now int64, target resources.Amount) {
+	if p.since == 0 || p.target != target {
+		p.target, p.since = target, max(now, 1)
+	}
+}
+
+// Target returns the target that was recommended last, and when it became this, in
+// nanoseconds since 1970; 0 = there is none.
+func (p *Points) Target() (target resources.Amount, since int64) { return p.target, p.since }
+
+// Merge adds another one of the same kind, where both know a point the higher use.
+func (p *Points) Merge(o *Points) {
+	theirs := o.uses
+	switch {
+	case o.running > p.running:
+		p.advance(o.running)
+		p.open = append(p.open, o.open...)
+	case o.running == p.running:
+		for _, u := range o.open {
+			mine := p.of(u.pod)
+			if p.kind == resources.Memory {
+				mine.sum, mine.count = max(mine.sum, u.sum), 1
+			} else {
+				mine.sum, mine.count = mine.sum+u.sum, mine.count+u.count
+			}
+		}
+	default:
+		theirs[o.running%points] = max(theirs[o.running%points], o.value())
+	}
+	mergeRings(&p.running, p.uses[:], o.running, theirs[:])
+	if o.since > p.since {
+		p.target, p.since = o.target, o.since
+	}
+	p.read = 0
+}
+
+// Write adds the points to an image. The sums over all pods are what the open point was
+// made of before pods were told apart.
+func (p *Points) Write(w *imageWriter) {
+	var all podUse
+	for _, u := range p.open {
+		all.sum, all.count = all.sum+u.sum, all.count+u.count
+	}
+	w.Int(p.running)
+	w.Float(all.sum)
+	w.Float(all.count)
+	w.Codes(p.uses[:])
+	w.Int(int64(len(p.open)))
+	for _, u := range p.open {
+		w.Int(int64(u.pod))
+		w.Float(u.sum)
+		w.Float(u.count)
+	}
+	w.Int(int64(p.target))
+	w.Int(p.since)
+}
+
+// mostPods is how many pods a point can be read with.
+const mostPods = 1 << 20
+
+// Read takes them from one.
+func (p *Points) Read(r *imageReader) {
+	*p = Points{kind: p.kind, mean: p.mean, running: r.Within(0, mostNumber)}
+	all := podUse{anyPod, r.Float(), r.Float()}
+	r.Codes(p.uses[:])
+	if r.Empty() { // it was written before pods were told apart
+		if all.count > 0 {
+			p.open = []podUse{all}
+		}
+		return
+	}
+	for range r.Within(0, mostPods) {
+		u := podUse{uint64(r.Int()), r.Float(), r.Float()}
+		if n := len(p.open); n > 0 && u.pod <= p.open[n-1].pod {
+			r.Fail()
+		}
+		if r.Err() != nil {
+			return
+		}
+		p.open = append(p.open, u)
+	}
+	p.target, p.since = resources.Amount(r.Within(0, math.MaxInt64)), r.Within(0, math.MaxInt64)
+}

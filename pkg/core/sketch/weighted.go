@@ -1,0 +1,188 @@
+package sketch
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// WeightedShape is what the week of histograms of containers have in common: for
+// each kind buckets of equal size, in cores and bytes.
+type WeightedShape struct {
+	sizes  [resources.Kinds]float64
+	last   [resources.Kinds]int // bucket, in which all is that is more
+	least  float64
+	window [resources.Kinds]time.Duration
+}
+
+// NewWeightedShape returns the shape of histograms with buckets of a size up to a
+// most. A sample weighs what it is, but at least least; after the window of its kind, in
+// whole days, it counts no more.
+func NewWeightedShape(size, most [resources.Kinds]float64, least float64, window [resources.Kinds]time.Duration) *WeightedShape {
+	s := &WeightedShape{sizes: size, least: least, window: window}
+	for k := range s.last {
+		s.last[k] = int(math.Ceil(most[k] / size[k]))
+	}
+	return s
+}
+
+// bucket returns that of a use. A table of their edges would be large: each VPA may
+// have its own size, and there may be 100,000 of them.
+func (s *WeightedShape) bucket(k resources.Kind, use float64) int32 {
+	return int32(max(min(use/s.sizes[k], float64(s.last[k])), 0))
+}
+
+// end returns where a bucket ends.
+func (s *WeightedShape) end(k resources.Kind, bucket int32) float64 {
+	return float64(min(int(bucket)+1, s.last[k])) * s.sizes[k]
+}
+
+// Weighted is the past of one kind, a histogram for each day.
+type Weighted struct {
+	shape *WeightedShape
+	kind  resources.Kind
+	days  []weightedDay // the oldest first
+}
+
+type weightedDay struct {
+	number int64
+	cells  []cell // those with weight, by bucket
+}
+
+type cell struct {
+	bucket int32
+	weight float64
+}
+
+// NewWeighted returns an empty one.
+func NewWeighted(shape *WeightedShape, k resources.Kind) *Weighted {
+	return &Weighted{shape: shape, kind: k}
+}
+
+// Observe takes a use in millicores or bytes.
+func (w *Weighted) Observe(at int64, use float64) {
+	if w.kind == resources.CPU {
+		use /= 1000
+	}
+	if d := w.day(at / int64(24*time.Hour)); d != nil {
+		d.add(w.shape.bucket(w.kind, use), max(use, w.shape.least))
+	}
+}
+
+// day returns the histogram of a day, nil if that is too old, and forgets days
+// that are.
+func (w *Weighted) day(number int64) *weightedDay {
+	at, found := slices.BinarySearchFunc(w.days, number, func(d weightedDay, n int64) int { return int(d.number - n) })
+	if !found {
+		w.days = slices.Insert(w.days, at, weightedDay{number: number})
+	}
+	oldest := w.days[len(w.days)-1].number - int64(w.shape.window[w.kind]/(24*time.Hour))
+	for w.days[0].number < oldest {
+		w.days = slices.Delete(w.days, 0, 1)
+		at--
+	}
+	if at < 0 {
+		return nil
+	}
+	return &w.days[at]
+}
+
+func (d *weightedDay) add(bucket int32, weight float64) {
+	at, found := slices.BinarySearchFunc(d.cells, bucket, func(c cell, b int32) int { return int(c.bucket - b) })
+	if !found {
+		d.cells = slices.Insert(d.cells, at, cell{bucket: bucket})
+	}
+	d.cells[at].weight += weight
+}
+
+// Quantile returns a quantile of the weight, in cores or bytes: the end of the
+// bucket in which it is reached.
+func (w *Weighted) Quantile(q float64) float64 {
+	var all weightedDay
+	total := 0.0
+	for i := range w.days {
+		for _, c := range w.days[i].cells {
+			all.add(c.bucket, c.weight)
+			total += c.weight
+		}
+	}
+	if len(all.cells) == 0 {
+		return 0
+	}
+	threshold, sum := q*total, 0.0
+	bucket := all.cells[len(all.cells)-1].bucket
+	for _, c := range all.cells {
+		if sum += c.weight; sum >= threshold {
+			bucket = c.bucket
+			break
+		}
+	}
+	return w.shape.end(w.kind, bucket)
+}
+
+// Adapt gives it another shape, and tells whether that is possible: only with
+// buckets of the same size.
+func (w *Weighted) Adapt(shape *WeightedShape) bool {
+	if w.shape.sizes[w.kind] != shape.sizes[w.kind] {
+		return false
+	}
+	w.shape = shape
+	return true
+}
+
+// Merge adds another one with buckets of the same size.
+func (w *Weighted) Merge(o *Weighted) {
+	for _, theirs := range o.days {
+		if d := w.day(theirs.number); d != nil {
+			for _, c := range theirs.cells {
+				d.add(c.bucket, c.weight)
+			}
+		}
+	}
+}
+
+// Write adds the histograms to an image.
+func (w *Weighted) Write(to *imageWriter) {
+	to.Float(w.shape.sizes[w.kind])
+	to.Int(int64(len(w.days)))
+	for _, d := range w.days {
+		to.Int(d.number)
+		to.Int(int64(len(d.cells)))
+		for _, c := range d.cells {
+			to.Int(int64(c.bucket))
+			to.Float(c.weight)
+		}
+	}
+}
+
+// Bounds of what can be read.
+const mostDays, mostCells = 100, 1 << 20
+
+// Read takes them from an image, and tells whether that has buckets of the same
+// size. Those of a day must be in order, as they were written: to sort them would
+// take a time that grows with the square.
+func (w *Weighted) Read(r *imageReader) bool {
+	if r.Float() != w.shape.sizes[w.kind] {
+		return false
+	}
+	w.days = nil
+	for range r.Within(0, mostDays) {
+		number := r.Within(0, mostNumber)
+		d, last := w.day(number), int32(-1)
+		for range r.Within(0, mostCells) {
+			bucket, weight := int32(r.Within(0, mostCells)), r.Float()
+			if bucket <= last {
+				r.Fail()
+			}
+			if last = bucket; r.Err() != nil {
+				return true
+			}
+			if d != nil {
+				d.add(bucket, weight)
+			}
+		}
+	}
+	return true
+}
