@@ -16,7 +16,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/e2e/harness"
 	"loadline.dev/loadline/e2e/replay"
-	"loadline.dev/loadline/pkg/recipe"
+	"loadline.dev/loadline/pkg/core/recipe"
 )
 
 // lived is a workload that plays a recording: a pod that no node has, whose kubelet

@@ -19,12 +19,11 @@ import (
 	"loadline.dev/loadline/e2e/replay"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/target"
-	"loadline.dev/loadline/pkg/recipe"
 )
 
 // Recorded usage that the recommender gets through the metrics API, a recorded minute
@@ -296,7 +295,7 @@ func (r *liveReplay) compareCheckpoint(t *testing.T, l *lived) {
 // content is what is known of the workload after all minutes up to the last one.
 func (l *lived) content(t *testing.T, last, now time.Time) checkpoint.Content {
 	t.Helper()
-	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
+	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	needs, config := book.For(l.recipe).Needs, usage.DefaultConfig()
 	store, known := usage.NewStore(config), sketch.New(needs)

@@ -134,7 +134,7 @@ func (a *assembly) loop() (*Loop, error) {
 	}
 	keeper := &sketches.Keeper{Book: book, Model: model, Limit: sketches.Limits(pods), Requests: sketches.Requests(pods)}
 	advisor := &advice.Advisor{
-		Store: store, Shape: config.Shape, Recipe: book.For("").Recipe.Recipe, Estimate: c.Estimate.Config, Current: sketches.InForce(pods),
+		Store: store, Shape: config.Shape, Recipe: *book.For("").Recipe, Estimate: c.Estimate.Config, Current: sketches.InForce(pods),
 		Format: c.Output.Format(), Limits: c.Output.Limits(), Complete: m.history.Complete,
 	}
 	progress := a.parts.health.Tick

@@ -18,11 +18,10 @@ import (
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/backtest/contender"
-	"loadline.dev/loadline/pkg/core/cookbook"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/pkg/recipe"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -92,13 +91,13 @@ func limited(cpu string) *corev1.Pod {
 // The point of the project: what a replay scores is what the cluster gets. Both
 // see the same samples; every recommendation is the same, to the last digit.
 func TestTheBacktesterRecommendsWhatTheRecommenderDoes(t *testing.T) {
-	for _, name := range cookbook.Names() {
+	for _, name := range recipe.Names() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := begun(t, name)
-			made, err := cookbook.Parse(name)
+			made, err := recipe.Parse(name)
 			require.NoError(t, err)
-			replayed := contender.NewCluster(w.config.Aggregation.Store(), &made.Recipe, made.Minimum, start())
+			replayed := contender.NewCluster(w.config.Aggregation.Store(), &made, made.MinimumOf(1), start())
 			current := resources.Of(300, 256<<20)
 			for m := range 60 * 5 {
 				cpu, mib := usageAt(m + 600)
@@ -148,9 +147,9 @@ func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 		w := newWorld(t, deployment("web"), pod, vpa)
 		w.config.Output.Tolerance = 0
 		w.begin()
-		made, err := cookbook.Parse("loadline")
+		made, err := recipe.Parse("loadline")
 		require.NoError(t, err)
-		replayed := contender.NewCluster(w.config.Aggregation.Store(), &made.Recipe, made.Minimum, start())
+		replayed := contender.NewCluster(w.config.Aggregation.Store(), &made, made.MinimumOf(1), start())
 		replayed.Declare(c.declared[0], c.declared[1])
 		for m := range 40 {
 			cpu, mib := usageAt(m + 600)
@@ -173,9 +172,9 @@ func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 // hour, also over a restart; both know that, from the first pass on.
 func TestANewContainerKeepsItsRequestForAnHour(t *testing.T) {
 	w := begun(t, "loadline")
-	made, err := cookbook.Parse("loadline")
+	made, err := recipe.Parse("loadline")
 	require.NoError(t, err)
-	replayed := contender.NewCluster(w.config.Aggregation.Store(), &made.Recipe, resources.Of(25, 1), start())
+	replayed := contender.NewCluster(w.config.Aggregation.Store(), &made, resources.Of(25, 1), start())
 	replayed.Declare(256<<20, 0)
 	w.config.Estimate.PodMinMemory = 0
 	w.kill()
@@ -250,9 +249,9 @@ func TestPodsThatDisagreeGetTheMarginOfTheTightest(t *testing.T) {
 func TestTheBacktesterRecommendsTheSameAfterAKill(t *testing.T) {
 	for _, name := range []string{"vpa", "loadline", "crane", "cruisekube"} {
 		w := begun(t, name)
-		made, err := cookbook.Parse(name)
+		made, err := recipe.Parse(name)
 		require.NoError(t, err)
-		replayed := contender.NewCluster(w.config.Aggregation.Store(), &made.Recipe, made.Minimum, start())
+		replayed := contender.NewCluster(w.config.Aggregation.Store(), &made, made.MinimumOf(1), start())
 		both := func(kills float64) {
 			w.uses("web-1", "a", 300, 200)
 			require.Eventually(t, func() bool {
@@ -276,7 +275,7 @@ func TestTheBacktesterRecommendsTheSameAfterAKill(t *testing.T) {
 // A restart in the middle, without notice, changes no recommendation that comes
 // after it.
 func TestARestartLosesNothingOfWhatARecipeKnows(t *testing.T) {
-	for _, name := range cookbook.Names()[1:] {
+	for _, name := range recipe.Names()[1:] {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, undisturbed := begun(t, name), begun(t, name)

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
@@ -57,12 +57,12 @@ type fleet struct {
 
 func newFleet(tb testing.TB, containers int) *fleet {
 	config := usage.DefaultConfig()
-	recipe, err := estimate.ForName("vpa", estimate.DefaultConfig())
+	chains, err := recipe.ForName("vpa", recipe.DefaultConfig())
 	require.NoError(tb, err)
 	f := &fleet{now: start(), store: usage.NewStore(config), random: rand.New(rand.NewPCG(1, 2)), fresh: map[string]*vpav1.VerticalPodAutoscaler{}}
 	f.model = feed.NewModel(feed.Config{Store: f.store})
 	c := Default()
-	f.advisor = &advice.Advisor{Store: f.store, Shape: config.Shape, Recipe: recipe, Estimate: estimate.DefaultConfig(), Format: c.Output.Format()}
+	f.advisor = &advice.Advisor{Store: f.store, Shape: config.Shape, Recipe: chains, Estimate: recipe.DefaultConfig(), Format: c.Output.Format()}
 	server := vpafake.NewSimpleClientset()
 	server.PrependReactor("*", "*", f.take)
 	m := newMetrics(prometheus.NewRegistry())

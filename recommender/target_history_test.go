@@ -10,7 +10,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/recipe"
+	"loadline.dev/loadline/pkg/core/recipe"
 )
 
 // large is a world in which the VPA web points to a Deployment that uses much. There

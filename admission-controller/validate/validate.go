@@ -12,8 +12,8 @@ import (
 
 	"loadline.dev/loadline/admission-controller/excerpt"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/patch"
-	"loadline.dev/loadline/pkg/recipe"
 )
 
 // Config tells which alpha features are switched on. A field of a feature that

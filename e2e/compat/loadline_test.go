@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/advice"
@@ -43,7 +43,7 @@ func newLoadline(t testing.TB, o options) *loadline {
 			Interval: o.aggregation.MemoryAggregationIntervalDuration, Count: o.aggregation.MemoryAggregationIntervalCount,
 		},
 	}
-	e := estimate.Config{
+	e := recipe.Config{
 		Target:     [resources.Kinds]float64{o.estimate.TargetCPUPercentile, o.estimate.TargetMemoryPercentile},
 		Lower:      [resources.Kinds]float64{o.estimate.LowerBoundCPUPercentile, o.estimate.LowerBoundMemoryPercentile},
 		Upper:      [resources.Kinds]float64{o.estimate.UpperBoundCPUPercentile, o.estimate.UpperBoundMemoryPercentile},
@@ -51,7 +51,7 @@ func newLoadline(t testing.TB, o options) *loadline {
 		Confidence: [resources.Kinds]time.Duration{o.estimate.ConfidenceIntervalCPU, o.estimate.ConfidenceIntervalMemory},
 		PodMinCPU:  o.estimate.PodMinCPUMillicores, PodMinMemory: o.estimate.PodMinMemoryMb,
 	}
-	recipe, err := estimate.ForName("vpa", e)
+	recipe, err := recipe.ForName("vpa", e)
 	require.NoError(t, err)
 	store := usage.NewStore(config)
 	return &loadline{

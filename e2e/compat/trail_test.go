@@ -11,7 +11,7 @@ import (
 
 	"loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/core/cookbook"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -26,7 +26,7 @@ func TestUpstreamReadsCheckpointsWithSketches(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	config := usage.DefaultConfig()
 	p := usage.NewProfile(config.Shape)
-	made, err := cookbook.Parse("loadline")
+	made, err := recipe.Parse("loadline")
 	require.NoError(t, err)
 	known := sketch.New(made.Needs)
 	for i := range 3 * 24 * 60 {

@@ -19,7 +19,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
@@ -179,8 +179,8 @@ func (w *world) load(t *testing.T, expression string) backfill.Past {
 // recommendations of both VPAs.
 func recommendations(t *testing.T, model *feed.Model, store *usage.Store) map[string][]status.Recommended {
 	t.Helper()
-	config := estimate.DefaultConfig()
-	recipe, err := estimate.ForName("vpa", config)
+	config := recipe.DefaultConfig()
+	recipe, err := recipe.ForName("vpa", config)
 	require.NoError(t, err)
 	shape := usage.DefaultConfig().Shape
 	advisor := &advice.Advisor{Store: store, Shape: shape, Recipe: recipe, Estimate: config, Format: convert.Format{CPUStep: 1, MemoryStep: 1}}

@@ -54,7 +54,7 @@ func listPackages(t *testing.T, patterns ...string) []listed {
 // corePackages are the packages of the core, as docs/architecture.md lists them. Each
 // may import those before it and the standard library, nothing else.
 var corePackages = []string{"resources", "histogram", "ownership", "usage",
-	"sketch", "estimate", "ingredient", "cookbook",
+	"sketch", "recipe",
 	"policy", "calm", "scope", "portion", "room", "present", "past", "disruption", "startup",
 	"backtest/tape", "backtest/replay", "backtest/contender", "backtest/film", "backtest/score", "backtest/fleet", "backtest"}
 

@@ -14,8 +14,8 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
-	"loadline.dev/loadline/pkg/core/cookbook"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/flags"
@@ -209,7 +209,7 @@ func (c *Config) candidates() (all []backtest.Candidate, pressure bool, err erro
 	}
 	seen := map[string]bool{}
 	for _, text := range c.Recipes {
-		recipe, err := cookbook.Parse(text)
+		made, err := recipe.Parse(text)
 		if err != nil {
 			problems = append(problems, fmt.Errorf("--recipe: %w", err))
 			continue
@@ -218,8 +218,8 @@ func (c *Config) candidates() (all []backtest.Candidate, pressure bool, err erro
 			problems = append(problems, flags.Problem("recipe", text, "is named twice"))
 		}
 		seen[text] = true
-		pressure = pressure || recipe.Needs.Pressure
-		all = append(all, backtest.Recipe(text, &recipe.Recipe, recipe.Minimum, store))
+		pressure = pressure || made.Needs.Pressure
+		all = append(all, backtest.Recipe(text, &made, made.MinimumOf(1), store))
 	}
 	problems = append(problems, flags.Check(len(all) > 0 || len(c.Recipes) > 0, "recipe", "", "must name a recipe, without --baselines"))
 	return all, pressure, errors.Join(problems...)

@@ -15,13 +15,12 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/target"
-	"loadline.dev/loadline/pkg/recipe"
 )
 
 // Explained is how the recommendation for one container comes about.
@@ -31,7 +30,7 @@ type Explained struct {
 	Sketch    bool      // what the recipe needs besides the histograms was there, or is not needed
 	Lacks     []string  // kinds of which there are too few points to recommend anything, and how many there are
 	Grown     string    // how memory rose day by day; empty: it did not, or nobody knows
-	Steps     estimate.Explanation
+	Steps     recipe.Explanation
 	Published *vpav1.RecommendedContainerResources // nil = nothing is
 }
 
@@ -102,7 +101,7 @@ func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
 			}
 		}
 		e := Explained{Container: container, Saved: past.Profile.Last(), Sketch: true, Published: published(a.VPA, container)}
-		s := estimate.Subject{Profile: past.Profile, Minimum: a.Choice.MinimumOf(len(history))}
+		s := recipe.Subject{Profile: past.Profile, Minimum: a.Choice.MinimumOf(len(history))}
 		if e.Published != nil {
 			s.Current = convert.Resources(e.Published.Target)
 		}

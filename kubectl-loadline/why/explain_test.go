@@ -17,13 +17,12 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/target"
-	"loadline.dev/loadline/pkg/recipe"
 )
 
 func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
@@ -32,7 +31,7 @@ func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 // a container of five hours; without image as the reference would.
 func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clientset, p usage.Profile, known *sketch.Sketch, book *recipe.Book) {
 	t.Helper()
-	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
+	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	p, known = usage.NewProfile(usage.DefaultConfig().Shape), sketch.New(book.For(annotation).Needs)
 	known.Limited(sketch.LimitRatioOf(256<<20, 256<<20))
@@ -63,7 +62,7 @@ func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 		require.Empty(t, a.Problems)
 		require.Len(t, a.Containers, 1)
 		r := book.For(text)
-		want := r.For(estimate.Subject{Profile: &p, Sketch: known, Minimum: r.MinimumOf(1), Current: resources.List{}.With(resources.CPU, 400)})
+		want := r.For(recipe.Subject{Profile: &p, Sketch: known, Minimum: r.MinimumOf(1), Current: resources.List{}.With(resources.CPU, 400)})
 		for k := range resources.Kind(resources.Kinds) {
 			steps := a.Containers[0].Steps
 			require.Equal(t, want.Target.Value(k), resources.FromFloat(steps.Target[k][len(steps.Target[k])-1].Amount), "%s %s", text, k)

@@ -15,11 +15,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
-	"loadline.dev/loadline/pkg/recipe"
 )
 
 // config are the flags of the command.
@@ -170,7 +169,7 @@ func (a *Answer) Print(out io.Writer) error {
 func (e *Explained) print(w io.Writer, k resources.Kind) {
 	for _, bound := range []struct {
 		name  string
-		steps []estimate.Value
+		steps []recipe.Value
 	}{{"target", e.Steps.Target[k]}, {"lower bound", e.Steps.Lower[k]}, {"upper bound", e.Steps.Upper[k]}} {
 		for i, step := range bound.steps {
 			head := ""

@@ -7,16 +7,16 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Estimate holds the settings of the recipes that turn usage into a
 // recommendation.
-type Estimate struct{ estimate.Config }
+type Estimate struct{ recipe.Config }
 
 // DefaultEstimate returns the defaults of the reference recommender.
-func DefaultEstimate() Estimate { return Estimate{estimate.DefaultConfig()} }
+func DefaultEstimate() Estimate { return Estimate{recipe.DefaultConfig()} }
 
 // AddFlags binds the group to fs.
 func (e *Estimate) AddFlags(fs *pflag.FlagSet) {

@@ -10,7 +10,7 @@ import (
 
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/feed"
@@ -22,8 +22,8 @@ import (
 type Advisor struct {
 	Store    *usage.Store
 	Shape    usage.ProfileShape // of the store's profiles
-	Recipe   estimate.Recipe    // of VPAs that have none
-	Estimate estimate.Config    // for the floors of these
+	Recipe   recipe.Recipe      // of VPAs that have none
+	Estimate recipe.Config      // for the floors of these
 	Format   convert.Format
 	Limits   postprocess.Limits
 	Complete func() bool // whether the history that is loaded apart is all there; nil: it is

@@ -13,11 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/pkg/recipe"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -37,7 +36,7 @@ var everything = labels.Everything()
 func newDesk(t *testing.T, policies ...vpav1.ContainerResourcePolicy) desk {
 	config := usage.DefaultConfig()
 	store := usage.NewStore(config)
-	recipe, err := estimate.ForName("vpa", estimate.DefaultConfig())
+	chains, err := recipe.ForName("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	model := feed.NewModel(feed.Config{Store: store})
 	pod := &corev1.Pod{
@@ -51,7 +50,7 @@ func newDesk(t *testing.T, policies ...vpav1.ContainerResourcePolicy) desk {
 			TargetRef:      &autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "d"},
 			ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: policies},
 		}}}}, now())
-	return desk{&Advisor{Store: store, Shape: config.Shape, Recipe: recipe, Estimate: estimate.DefaultConfig()}, model.Find("ns", "v"), model, pod}
+	return desk{&Advisor{Store: store, Shape: config.Shape, Recipe: chains, Estimate: recipe.DefaultConfig()}, model.Find("ns", "v"), model, pod}
 }
 
 func (d desk) uses(t *testing.T, container string, cpu, memory resources.Amount) {
@@ -187,7 +186,7 @@ func TestAContainerThatControlsNothingStillHasATarget(t *testing.T) {
 // two changes.
 func TestATargetOfUnknownAgeStaysForAnHour(t *testing.T) {
 	d := newDesk(t)
-	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
+	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	d.vpa.Recipe = book.For("attune:memory-decrease=yes")
 	d.Current = func(*feed.VPA, string) resources.List { return resources.Of(3000, 3<<30) }

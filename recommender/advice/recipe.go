@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -15,7 +15,7 @@ import (
 
 // served is the recipe of a VPA at work.
 type served struct {
-	*estimate.Recipe
+	*recipe.Recipe
 	advisor *Advisor
 	minimum resources.List
 }
@@ -23,7 +23,7 @@ type served struct {
 // recipe returns the recipe of a VPA for one of some containers.
 func (a *Advisor) recipe(v *feed.VPA, containers int) served {
 	if c := v.Recipe; c != nil {
-		return served{&c.Recipe.Recipe, a, c.MinimumOf(containers)}
+		return served{c.Recipe, a, c.MinimumOf(containers)}
 	}
 	return served{&a.Recipe, a, a.Estimate.Minimum(containers)}
 }
@@ -39,7 +39,7 @@ type estimated struct {
 
 func (s served) estimate(v *feed.VPA, container string, p *usage.Profile) estimated {
 	e := estimated{known: [resources.Kinds]bool{resources.CPU: !p.CPU.Empty(), resources.Memory: !p.Memory.Empty()}, seen: math.MaxInt64}
-	subject := estimate.Subject{Profile: p, Minimum: s.minimum}
+	subject := recipe.Subject{Profile: p, Minimum: s.minimum}
 	if s.Needs.Any() {
 		t := v.Sketches[container]
 		if t == nil { // what is published stays, and takes the place of what nothing leads to

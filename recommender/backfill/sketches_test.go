@@ -15,10 +15,9 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/pkg/recipe"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/history"
 	"loadline.dev/loadline/recommender/sketches"
@@ -38,7 +37,7 @@ func TestHistoryFillsSketches(t *testing.T) {
 		Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "d"}},
 	}}}
 	f.config.VPAs = func(context.Context) []feed.Observed { return vpas }
-	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
+	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	store := usage.NewStore(usage.DefaultConfig())
 	keeper := &sketches.Keeper{Book: book, Model: feed.NewModel(feed.Config{Store: store})}

@@ -13,11 +13,11 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/target"
-	"loadline.dev/loadline/pkg/recipe"
 )
 
 // VPA is a VerticalPodAutoscaler in the model. Readers may use it between two

@@ -13,11 +13,10 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/pkg/recipe"
 	"loadline.dev/loadline/recommender/feed"
 )
 
@@ -25,7 +24,7 @@ func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 
 // keeper has one pod with containers a and b, and a VPA that asks for a recipe.
 func keeper(t testing.TB, text string) *Keeper {
-	book, err := recipe.NewBook("vpa", estimate.DefaultConfig())
+	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	model := feed.NewModel(feed.Config{Store: usage.NewStore(usage.DefaultConfig())})
 	model.PutPod(&corev1.Pod{

@@ -10,9 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/cookbook"
-	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/testkit/vectors"
@@ -210,17 +208,17 @@ func chain(in attuneInput) (out attuneOutput, err error) {
 		return out, err
 	}
 	sensitivity := vectors.Or(in.BurstSensitivity, 0.1)
-	config := cookbook.Attune{
+	config := recipe.Attune{
 		Percentile: in.Percentile, Overhead: in.OverheadPercent, Sensitivity: sensitivity, Least: float64(least), Most: float64(most),
 		Increase: in.MaxIncreasePercent, Decrease: in.MaxDecreasePercent, MayDecrease: true,
 	}
 	var v []resources.Amount
-	config.Chain(k, func(estimate.Subject) *sketch.Habits { return h }).Run(
-		estimate.Subject{Current: resources.List{}.With(k, current)}, func(value estimate.Value) { v = append(v, resources.FromFloat(value.Amount)) })
+	config.Chain(k, func(recipe.Subject) *sketch.Habits { return h }).Run(
+		recipe.Subject{Current: resources.List{}.With(k, current)}, func(value recipe.Value) { v = append(v, resources.FromFloat(value.Amount)) })
 	out = attuneOutput{
 		RawPercentile: write(k, v[0]), AfterOverhead: write(k, v[1]), AfterBurst: write(k, v[2]), AfterConfidence: write(k, v[3]),
 		AfterBounds: write(k, v[4]), Final: write(k, v[5]), Changed: v[5] != current,
-		BurstFactor: ingredient.BurstFactor(h.Burst, sensitivity), ConfidenceFactor: ingredient.ConfidenceFactor(h.Confidence, false),
+		BurstFactor: recipe.BurstFactor(h.Burst, sensitivity), ConfidenceFactor: recipe.ConfidenceFactor(h.Confidence, false),
 	}
 	switch {
 	case v[4] > v[3]:
@@ -228,7 +226,7 @@ func chain(in attuneInput) (out attuneOutput, err error) {
 	case v[4] < v[3]:
 		out.BoundsApplied = "max"
 	}
-	_, out.ChangeFilterApplied = ingredient.Filter(float64(current), float64(v[4]), in.MaxIncreasePercent, in.MaxDecreasePercent)
+	_, out.ChangeFilterApplied = recipe.Filter(float64(current), float64(v[4]), in.MaxIncreasePercent, in.MaxDecreasePercent)
 	out.EffectiveMaxChangePercent = in.MaxIncreasePercent
 	if v[4] < current {
 		out.EffectiveMaxChangePercent = in.MaxDecreasePercent
@@ -257,7 +255,7 @@ func documentedConfidence(in confidenceInput) (out confidenceOutput, err error) 
 	if err != nil {
 		return out, err
 	}
-	factor := ingredient.ConfidenceFactor(in.Confidence, true)
+	factor := recipe.ConfidenceFactor(in.Confidence, true)
 	return confidenceOutput{factor, write(resources.CPU, resources.FromFloat(math.Ceil(float64(inner[0])*factor)))}, nil
 }
 
@@ -284,13 +282,13 @@ func documentedPipeline(in pipelineInput) (out pipelineOutput, err error) {
 		return out, err
 	}
 	h := &sketch.Habits{Overall: sketch.Quantiles{P95: float64(a[3])}, Confidence: in.Confidence}
-	config := cookbook.Attune{
+	config := recipe.Attune{
 		Percentile: 95, Overhead: in.OverheadPercent, Published: true, Least: float64(a[1]), Most: float64(a[2]),
 		Increase: in.MaxChangePercent, Decrease: in.MaxChangePercent, MayDecrease: true,
 	}
 	var v []string
-	config.Chain(resources.CPU, func(estimate.Subject) *sketch.Habits { return h }).Run(
-		estimate.Subject{Current: resources.List{}.With(resources.CPU, a[0])}, func(value estimate.Value) {
+	config.Chain(resources.CPU, func(recipe.Subject) *sketch.Habits { return h }).Run(
+		recipe.Subject{Current: resources.List{}.With(resources.CPU, a[0])}, func(value recipe.Value) {
 			v = append(v, write(resources.CPU, resources.FromFloat(value.Amount)).Quantity)
 		})
 	return pipelineOutput{AfterMargin: v[1], AfterConfidence: v[3], AfterBounds: v[4], Final: v[5]}, nil
@@ -308,7 +306,7 @@ type capsOutput struct {
 }
 
 func changeCaps(in capsInput) (out capsOutput, err error) {
-	out.Increase, out.Decrease = cookbook.Attune{Change: in.MaxChangePercent, Increase: in.MaxIncreasePercent, Decrease: in.MaxDecreasePercent}.Caps()
+	out.Increase, out.Decrease = recipe.Attune{Change: in.MaxChangePercent, Increase: in.MaxIncreasePercent, Decrease: in.MaxDecreasePercent}.Caps()
 	return out, nil
 }
 
@@ -343,12 +341,12 @@ func memoryFromCPU(in fromCPUInput) (out fromCPUOutput, err error) {
 	if out.Applied = in.Ratio > 0; !out.Applied {
 		return out, nil
 	}
-	config := cookbook.Attune{
+	config := recipe.Attune{
 		Overhead: in.OverheadPercent, Least: float64(a[1]), Most: float64(a[2]), Change: in.MaxChangePercent, MayDecrease: in.AllowDecrease, FromCPU: in.Ratio,
 	}
-	given := estimate.Chain{{Name: "recommended", Apply: func(estimate.Subject, float64) float64 { return float64(cpu[0]) }}}
-	var values []estimate.Value
-	result := config.MemoryChain(given).Run(estimate.Subject{Current: resources.List{}.With(resources.Memory, a[0])}, func(v estimate.Value) { values = append(values, v) })
+	given := recipe.Chain{{Name: "recommended", Apply: func(recipe.Subject, float64) float64 { return float64(cpu[0]) }}}
+	var values []recipe.Value
+	result := config.MemoryChain(given).Run(recipe.Subject{Current: resources.List{}.With(resources.Memory, a[0])}, func(v recipe.Value) { values = append(values, v) })
 	out.Memory = write(resources.Memory, result)
 	out.DecreaseBlocked = !in.AllowDecrease && values[len(values)-1].Amount > values[len(values)-2].Amount
 	return out, nil

@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/cookbook"
-	"loadline.dev/loadline/pkg/core/estimate"
-	"loadline.dev/loadline/pkg/core/ingredient"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 )
@@ -68,15 +66,15 @@ type chainInput struct {
 }
 
 // run evaluates the steps of the recipe for one kind and keeps the values.
-func (in chainInput) run(k resources.Kind) []estimate.Value {
+func (in chainInput) run(k resources.Kind) []recipe.Value {
 	var samples [resources.Kinds][]counted
 	samples[k] = in.Samples
 	size, most := [resources.Kinds]float64{1, 1}, [resources.Kinds]float64{1, 1}
 	size[k], most[k] = in.BucketSize, in.MaxValue
-	var values []estimate.Value
-	estimate.Chain{
-		ingredient.Heavy(k, in.Percentile), ingredient.Margin(in.MarginFraction), ingredient.Utilisation(in.TargetUtilization), ingredient.Truncated(k),
-	}.Run(estimate.Subject{Sketch: ofWeek(size, most, 0.00001, samples)}, func(v estimate.Value) { values = append(values, v) })
+	var values []recipe.Value
+	recipe.Chain{
+		recipe.Heavy(k, in.Percentile), recipe.Enlarged(in.MarginFraction), recipe.Utilisation(in.TargetUtilization), recipe.Truncated(k),
+	}.Run(recipe.Subject{Sketch: ofWeek(size, most, 0.00001, samples)}, func(v recipe.Value) { values = append(values, v) })
 	return values
 }
 
@@ -139,9 +137,9 @@ const craneAge = 7 * 24 * time.Hour
 func oom(in oomInput) (out oomOutput, err error) {
 	t := sketch.New(sketch.Needs{Kills: true})
 	kills(t, in.Records, in.Namespace, in.Workload, in.Container)
-	step := ingredient.AfterKill(in.MinBumpBytes, in.BumpRatio, craneAge)
-	out.FinalBytes = step.Apply(estimate.Subject{Sketch: t}, in.RecommendedBytes)
-	if alone := step.Apply(estimate.Subject{Sketch: t}, 0); alone > 0 {
+	step := recipe.AfterKill(in.MinBumpBytes, in.BumpRatio, craneAge)
+	out.FinalBytes = step.Apply(recipe.Subject{Sketch: t}, in.RecommendedBytes)
+	if alone := step.Apply(recipe.Subject{Sketch: t}, 0); alone > 0 {
 		out.OOMBytes = &alone
 	}
 	return out, nil
@@ -161,13 +159,13 @@ type normaliseOutput struct {
 }
 
 func normalise(in normaliseInput) (normaliseOutput, error) {
-	shapes, err := ingredient.ParseShapes(in.Specs)
+	shapes, err := recipe.ParseShapes(in.Specs)
 	if err != nil {
 		return normaliseOutput{Error: true}, nil //nolint:nilerr // that it fails is the result
 	}
-	shape, ok := ingredient.Smallest(shapes, in.CPUMillicores, in.MemoryBytes)
+	shape, ok := recipe.Smallest(shapes, in.CPUMillicores, in.MemoryBytes)
 	if !ok {
-		shape = ingredient.Shape{CPU: in.CPUMillicores, Memory: in.MemoryBytes}
+		shape = recipe.MachineShape{CPU: in.CPUMillicores, Memory: in.MemoryBytes}
 	}
 	return normaliseOutput{CPUMillicores: &shape.CPU, MemoryBytes: &shape.Memory, Matched: &ok}, nil
 }
@@ -199,11 +197,11 @@ func full(in fullInput) (out fullOutput, err error) {
 	if in.Specification {
 		shapes = "default"
 	}
-	recipe, err := cookbook.Parse("crane:pod-min-cpu=0,pod-min-memory=0,shapes=" + shapes + ",target-utilisation=" + quote(in.TargetUtilization))
+	parsed, err := recipe.Parse("crane:pod-min-cpu=0,pod-min-memory=0,shapes=" + shapes + ",target-utilisation=" + quote(in.TargetUtilization))
 	if err != nil {
 		return out, err
 	}
-	t := sketch.New(recipe.Needs)
+	t := sketch.New(parsed.Needs)
 	for k, samples := range [resources.Kinds][]counted{in.CPUSamples, in.MemorySamples} {
 		for _, s := range samples {
 			for range s.Count {
@@ -212,8 +210,8 @@ func full(in fullInput) (out fullOutput, err error) {
 		}
 	}
 	kills(t, in.OOMRecords, in.Namespace, in.Workload, in.Container)
-	subject := estimate.Subject{Sketch: t, Minimum: recipe.Minimum}
-	bounds, steps := recipe.For(subject), recipe.Explain(subject)
+	subject := recipe.Subject{Sketch: t, Minimum: parsed.MinimumOf(1)}
+	bounds, steps := parsed.For(subject), parsed.Explain(subject)
 	out.CPUMillicores, out.MemoryBytes = bounds.Target.Value(resources.CPU), bounds.Target.Value(resources.Memory)
 	out.CPUBeforeNormalise = steps.Target[resources.CPU][3].Amount
 	out.MemoryAfterMargin, out.MemoryAfterOOM = math.Floor(steps.Target[resources.Memory][3].Amount), steps.Target[resources.Memory][4].Amount

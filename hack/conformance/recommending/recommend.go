@@ -11,8 +11,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/testkit/vectors"
@@ -35,9 +35,9 @@ type estimation struct {
 	ConfidenceIntervalMemorySeconds *float64 `json:"confidenceIntervalMemorySeconds"`
 }
 
-func (e estimation) config() estimate.Config {
-	d := estimate.DefaultConfig()
-	return estimate.Config{
+func (e estimation) config() recipe.Config {
+	d := recipe.DefaultConfig()
+	return recipe.Config{
 		Target:     [resources.Kinds]float64{vectors.Or(e.TargetCPUPercentile, d.Target[resources.CPU]), vectors.Or(e.TargetMemoryPercentile, d.Target[resources.Memory])},
 		Lower:      [resources.Kinds]float64{vectors.Or(e.LowerBoundCPUPercentile, d.Lower[resources.CPU]), vectors.Or(e.LowerBoundMemoryPercentile, d.Lower[resources.Memory])},
 		Upper:      [resources.Kinds]float64{vectors.Or(e.UpperBoundCPUPercentile, d.Upper[resources.CPU]), vectors.Or(e.UpperBoundMemoryPercentile, d.Upper[resources.Memory])},
@@ -107,7 +107,7 @@ type recommendationOutput struct {
 
 func recommendation(in recommendationInput) (out recommendationOutput, err error) {
 	config, shape := in.Config.config(), in.Aggregation.config().Shape
-	recipe, err := estimate.ForName("vpa", config)
+	recipe, err := recipe.ForName("vpa", config)
 	if err != nil {
 		return out, err
 	}

@@ -8,7 +8,7 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/backtest/score"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
@@ -75,7 +75,7 @@ func Shoot(r *tape.Recording, k resources.Kind, o Options, c Candidate, frames i
 
 // Recipe returns the candidate that is the recommender of a cluster with a
 // recipe. Of that it runs only the chains of the kind that is replayed.
-func Recipe(name string, recipe *estimate.Recipe, minimum resources.List, store usage.StoreConfig) Candidate {
+func Recipe(name string, recipe *recipe.Recipe, minimum resources.List, store usage.StoreConfig) Candidate {
 	return Candidate{name, func(c Case) replay.Advisor {
 		cluster, pod := contender.NewCluster(store, recipe.Only(c.Kind), minimum, time.Unix(0, c.Recording.At[0]).UTC()), replay.Declared(c.Recording, c.Setup)
 		cluster.Declare(pod.Requests.Value(resources.Memory), pod.Limits.Value(resources.Memory))
@@ -88,10 +88,10 @@ func Recipe(name string, recipe *estimate.Recipe, minimum resources.List, store 
 // decay as the reference has them, of 95 % and without its least sizes.
 func Baselines(store usage.StoreConfig) ([]Candidate, error) {
 	const day = 24 * time.Hour
-	config := estimate.DefaultConfig()
+	config := recipe.DefaultConfig()
 	config.Target[resources.CPU] = 0.95
 	config.PodMinCPU, config.PodMinMemory = 0, 0
-	p95, err := estimate.ForName("vpa", config)
+	p95, err := recipe.ForName("vpa", config)
 	if err != nil {
 		return nil, err
 	}

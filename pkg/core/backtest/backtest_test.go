@@ -11,8 +11,8 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest/contender"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/backtest/score"
-	"loadline.dev/loadline/pkg/core/estimate"
 	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
@@ -103,16 +103,16 @@ func TestThrottledWork(t *testing.T) {
 
 // A kill raises the request before the container runs again, else it loops.
 func TestKillRaisesBeforeTheRestart(t *testing.T) {
-	config := estimate.DefaultConfig()
+	config := recipe.DefaultConfig()
 	config.PodMinMemory = 0
-	recipe, err := estimate.ForName("vpa", config)
+	chains, err := recipe.ForName("vpa", config)
 	require.NoError(t, err)
 	r := recording(3*time.Hour, resources.Memory, func(m int) float64 { return gib * (0.5 + float64(m/60)*0.7) })
 	for i := range r.Use[resources.CPU] {
 		r.Use[resources.CPU][i] = 100
 	}
 	run := func(change func(*replay.Setup)) score.Result {
-		c := Recipe("vpa", &recipe, resources.List{}, usage.DefaultConfig())
+		c := Recipe("vpa", &chains, resources.List{}, usage.DefaultConfig())
 		return scored(t, r, resources.Memory, gib, c.Make(Case{Recording: r, Kind: resources.Memory}), change)
 	}
 	raised := run(nil)
@@ -128,14 +128,14 @@ func TestKillRaisesBeforeTheRestart(t *testing.T) {
 // the kill. The recommender of a cluster recommends memory then; one that waited for
 // CPU would never see any, and the container would be killed for ever.
 func TestAKillBeforeTheFirstSampleIsEnough(t *testing.T) {
-	config := estimate.DefaultConfig()
-	recipe, err := estimate.ForName("vpa", config)
+	config := recipe.DefaultConfig()
+	chains, err := recipe.ForName("vpa", config)
 	require.NoError(t, err)
 	r := recording(3*time.Hour, resources.Memory, always(gib))
 	for i := range r.Use[resources.CPU] {
 		r.Use[resources.CPU][i] = 100
 	}
-	c := Recipe("vpa", &recipe, resources.List{}, usage.DefaultConfig())
+	c := Recipe("vpa", &chains, resources.List{}, usage.DefaultConfig())
 	s := scored(t, r, resources.Memory, gib*3/4, c.Make(Case{Recording: r, Kind: resources.Memory}), nil)
 	require.Equal(t, 1, s.Cold.Kills+s.Scored.Kills)
 }
@@ -272,11 +272,11 @@ func TestTwoRunsGiveTheSameBytes(t *testing.T) {
 		r.Use[resources.Memory][i] = gib * (1 + 0.5*math.Cos(float64(i)/777))
 	}
 	run := func() string {
-		recipe, err := estimate.ForName("vpa", estimate.DefaultConfig())
+		chains, err := recipe.ForName("vpa", recipe.DefaultConfig())
 		require.NoError(t, err)
 		all, err := Baselines(usage.DefaultConfig())
 		require.NoError(t, err)
-		all = append(all, Recipe("vpa", &recipe, estimate.DefaultConfig().Minimum(1), usage.DefaultConfig()))
+		all = append(all, Recipe("vpa", &chains, recipe.DefaultConfig().Minimum(1), usage.DefaultConfig()))
 		results := Run(r, DefaultOptions(), all...)
 		require.Len(t, results, 12)
 		out, err := json.Marshal(results)

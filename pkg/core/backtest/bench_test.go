@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
@@ -22,9 +22,9 @@ func BenchmarkRun(b *testing.B) {
 		r.At[i] = start.Add(time.Duration(i) * 5 * time.Minute).UnixNano()
 		r.Use[resources.Memory][i] = gib * (1 + 0.5*math.Cos(float64(i)/777))
 	}
-	recipe, err := estimate.ForName("vpa", estimate.DefaultConfig())
+	chains, err := recipe.ForName("vpa", recipe.DefaultConfig())
 	require.NoError(b, err)
-	vpa := Recipe("vpa", &recipe, estimate.DefaultConfig().Minimum(1), usage.DefaultConfig())
+	vpa := Recipe("vpa", &chains, recipe.DefaultConfig().Minimum(1), usage.DefaultConfig())
 	b.ReportAllocs()
 	for b.Loop() {
 		Run(r, DefaultOptions(), vpa)

@@ -9,7 +9,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/backtest/contender"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
-	"loadline.dev/loadline/pkg/core/cookbook"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
@@ -20,7 +20,7 @@ func TestAFilmShowsWhatHappened(t *testing.T) {
 	for i := range r.Use[resources.CPU] {
 		r.Use[resources.CPU][i] = 100
 	}
-	made, err := cookbook.Parse("loadline:pod-min-memory=8")
+	made, err := recipe.Parse("loadline:pod-min-memory=8")
 	require.NoError(t, err)
 	options := DefaultOptions()
 	options.Setup = func(k resources.Kind) replay.Setup {
@@ -28,7 +28,7 @@ func TestAFilmShowsWhatHappened(t *testing.T) {
 		s.Flat = s.Flat.With(resources.Memory, gib/2)
 		return s
 	}
-	f := Shoot(r, resources.Memory, options, Recipe("it", &made.Recipe, made.Minimum, usage.DefaultConfig()), 12)
+	f := Shoot(r, resources.Memory, options, Recipe("it", &made, made.MinimumOf(1), usage.DefaultConfig()), 12)
 	require.Len(t, f.Frames, 12)
 	require.InDelta(t, 0.25*gib, f.Frames[1].Mean, 1)
 	require.InDelta(t, gib, f.Frames[11].Highest, 1)

@@ -73,7 +73,6 @@ func TestConstantUse(t *testing.T) {
 func TestShortRequest(t *testing.T) {
 	s := fixed(t, recording(24*time.Hour, resources.CPU, always(1000)), resources.CPU, 500, nil).Scored
 	require.Zero(t, s.Slack())
-	require.InDelta(t, 2, s.Utilisation(), 1e-12)
 	require.InDelta(t, 1, s.StarvedShare(), 1e-12)
 	require.InDelta(t, 12, s.StarvedWork/coreHour, 1e-9)
 	require.InDelta(t, 86400, s.Longest, 1e-9)

@@ -11,16 +11,16 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/backtest/score"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
-	"loadline.dev/loadline/pkg/core/cookbook"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-func under(t *testing.T, recipe string, r *tape.Recording, k resources.Kind, first resources.Amount, change func(*replay.Setup)) score.Result {
+func under(t *testing.T, text string, r *tape.Recording, k resources.Kind, first resources.Amount, change func(*replay.Setup)) score.Result {
 	t.Helper()
-	made, err := cookbook.Parse(recipe)
+	made, err := recipe.Parse(text)
 	require.NoError(t, err)
-	advisor := Recipe(recipe, &made.Recipe, made.Minimum, usage.DefaultConfig()).Make(Case{Recording: r, Kind: k})
+	advisor := Recipe(text, &made, made.MinimumOf(1), usage.DefaultConfig()).Make(Case{Recording: r, Kind: k})
 	return scored(t, r, k, first, advisor, change)
 }
 
@@ -54,9 +54,9 @@ func TestTheMarginFollowsTheLimitOfTheReplay(t *testing.T) {
 	} {
 		r, setup := recording(12*day, resources.Memory, always(100*mib)), replay.DefaultSetup(resources.Memory)
 		setup.Limits[resources.Memory] = c.limit
-		made, err := cookbook.Parse("loadline:volatility=0,cold=0,restless=0,pod-min-memory=8")
+		made, err := recipe.Parse("loadline:volatility=0,cold=0,restless=0,pod-min-memory=8")
 		require.NoError(t, err)
-		advisor := Recipe("", &made.Recipe, made.Minimum, usage.DefaultConfig()).Make(Case{Recording: r, Kind: resources.Memory, Setup: setup})
+		advisor := Recipe("", &made, made.MinimumOf(1), usage.DefaultConfig()).Make(Case{Recording: r, Kind: resources.Memory, Setup: setup})
 		end := witness{}
 		replay.Run(r, setup, advisor, &end)
 		require.InEpsilon(t, c.want*100*mib, float64(end.last.Target.Value(resources.Memory)), 0.002, c.limit.String())
@@ -87,16 +87,16 @@ func TestTightBoundsDecideWhatIsUrgent(t *testing.T) {
 // Where it was recorded that work waited for CPU, the recipe that wants to know asks
 // for more, and the others for the same.
 func TestWaitingIsReplayed(t *testing.T) {
-	for recipe, want := range map[string]float64{"cruisekube": 600, "loadline": 0, "vpa": 0} {
+	for text, want := range map[string]float64{"cruisekube": 600, "loadline": 0, "vpa": 0} {
 		r := recording(2*day, resources.CPU, always(500))
-		plain := under(t, recipe+":pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
+		plain := under(t, text+":pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
 		for range r.At {
 			r.Waiting = append(r.Waiting, 0.2)
 		}
 		r.Waiting[7] = math.NaN()
-		pressed := under(t, recipe+":pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
+		pressed := under(t, text+":pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
 		if want == 0 {
-			require.Equal(t, plain, pressed, recipe)
+			require.Equal(t, plain, pressed, text)
 			continue
 		}
 		require.InDelta(t, 501, plain.Reserved/plain.Seconds, 2)
@@ -111,7 +111,7 @@ func TestEveryRecipeLivesThroughARecording(t *testing.T) {
 	for i := range r.Use[resources.Memory] {
 		r.Use[resources.Memory][i] = gib + float64(i*104729%(300<<20))
 	}
-	for _, name := range cookbook.Names() {
+	for _, name := range recipe.Names() {
 		if name == "attune" || name == "attune-published" {
 			name += ":memory-decrease=yes"
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/backtest/replay"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -18,7 +18,7 @@ type Cluster struct {
 	scratch usage.Profile
 	series  usage.Series
 	key     usage.ContainerKey
-	recipe  *estimate.Recipe
+	recipe  *recipe.Recipe
 	minimum resources.List
 	sketch  *sketch.Sketch        // nil = the recipe needs none
 	blind   [resources.Kinds]bool // kinds of which only the times of samples matter
@@ -27,7 +27,7 @@ type Cluster struct {
 
 // NewCluster returns the recommender with a recipe and the least recommendation
 // for a container.
-func NewCluster(c usage.StoreConfig, recipe *estimate.Recipe, minimum resources.List, start time.Time) *Cluster {
+func NewCluster(c usage.StoreConfig, recipe *recipe.Recipe, minimum resources.List, start time.Time) *Cluster {
 	const name = replay.Container
 	a := &Cluster{recipe: recipe, minimum: minimum, key: usage.ContainerKey{Namespace: name, Pod: name, Container: name}}
 	if recipe.Needs.Any() {
@@ -105,12 +105,12 @@ func (a *Cluster) Advise(_ time.Time, current resources.List) resources.Bounds {
 }
 
 // Explain returns how the recommendation of a moment comes about.
-func (a *Cluster) Explain(_ time.Time, current resources.List) estimate.Explanation {
+func (a *Cluster) Explain(_ time.Time, current resources.List) recipe.Explanation {
 	return a.recipe.Explain(a.subject(current))
 }
 
-func (a *Cluster) subject(current resources.List) estimate.Subject {
+func (a *Cluster) subject(current resources.List) recipe.Subject {
 	a.scratch.Reset()
 	a.store.Profile(&a.scratch, a.series)
-	return estimate.Subject{Profile: &a.scratch, Sketch: a.sketch, Minimum: a.minimum, Current: current}
+	return recipe.Subject{Profile: &a.scratch, Sketch: a.sketch, Minimum: a.minimum, Current: current}
 }

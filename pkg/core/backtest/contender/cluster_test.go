@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
@@ -14,13 +14,13 @@ import (
 // Whoever sizes one kind recommends the same for it as who sizes both, although it
 // looks at less.
 func TestOneKindIsSizedAsWithTheOther(t *testing.T) {
-	recipe, err := estimate.ForName("vpa", estimate.DefaultConfig())
+	chains, err := recipe.ForName("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
-	cluster := func(r *estimate.Recipe) *Cluster {
+	cluster := func(r *recipe.Recipe) *Cluster {
 		return NewCluster(usage.DefaultConfig(), r, resources.Of(1, 1), start)
 	}
-	both, single := cluster(&recipe), [resources.Kinds]*Cluster{cluster(recipe.Only(resources.CPU)), cluster(recipe.Only(resources.Memory))}
+	both, single := cluster(&chains), [resources.Kinds]*Cluster{cluster(chains.Only(resources.CPU)), cluster(chains.Only(resources.Memory))}
 	require.Equal(t, [resources.Kinds]bool{false, true}, single[resources.CPU].blind)
 	require.Equal(t, [resources.Kinds]bool{true, false}, single[resources.Memory].blind)
 	all := append(single[:], both)

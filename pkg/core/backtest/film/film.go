@@ -6,7 +6,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/backtest/tape"
-	"loadline.dev/loadline/pkg/core/estimate"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -31,7 +31,7 @@ type Event struct {
 
 // Explainer says how a recommendation comes about.
 type Explainer interface {
-	Explain(now time.Time, current resources.List) estimate.Explanation
+	Explain(now time.Time, current resources.List) recipe.Explanation
 }
 
 // Film is one replay. Make it with New.
@@ -105,7 +105,7 @@ func (f *Film) Advised(a replay.Advice) {
 		return
 	}
 	e := f.explainer.Explain(time.Unix(0, a.At).UTC(), f.request)
-	for i, values := range [3][]estimate.Value{e.Target[f.Kind], e.Lower[f.Kind], e.Upper[f.Kind]} {
+	for i, values := range [3][]recipe.Value{e.Target[f.Kind], e.Lower[f.Kind], e.Upper[f.Kind]} {
 		for _, v := range values {
 			if f.explained == 0 {
 				f.Names[i] = append(f.Names[i], v.Step)

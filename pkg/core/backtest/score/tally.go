@@ -101,9 +101,6 @@ func (t *Tally) Slack() float64 { return ratio(t.Over, t.Reserved) }
 // PeakSlack returns the same against the peak of each window.
 func (t *Tally) PeakSlack() float64 { return ratio(t.PeakOver, t.PeakReserved) }
 
-// Utilisation returns use over request; above 1 is starved.
-func (t *Tally) Utilisation() float64 { return ratio(t.Used, t.Reserved) }
-
 // Saving returns what share of the first request was given back.
 func (t *Tally) Saving() float64 { return ratio(t.Initial-t.Reserved, t.Initial) }
 

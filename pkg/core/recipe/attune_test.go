@@ -1,0 +1,123 @@
+package recipe
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// loop is a new pod whose requests follow the recommendation at once, as an updater and a
+// webhook would have it.
+type loop struct {
+	*life
+	request resources.List
+	changed [resources.Kinds]time.Time
+	highest resources.List // request that there ever was
+}
+
+func closed(t *testing.T, text string, cpu, memory resources.Amount) *loop {
+	l := &loop{life: live(t, text), request: resources.Of(cpu, memory)}
+	l.highest = l.request
+	return l
+}
+
+// run lets the pod use amounts for a time, with a pass each minute. It checks that
+// nothing is recommended too early, nor changed too often.
+func (l *loop) run(t *testing.T, cpu, memory resources.Amount, length time.Duration) {
+	t.Helper()
+	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(time.Minute) {
+		for k, use := range []resources.Amount{cpu, memory} {
+			l.sketch.Observe(l.at, resources.Kind(k), use, 0)
+		}
+		known := [resources.Kinds]bool{true, true}
+		b := l.recipe.Recommend(Subject{Sketch: l.sketch, Minimum: l.recipe.MinimumOf(1), Current: l.request}, &known)
+		for k := range resources.Kind(resources.Kinds) {
+			require.Equal(t, l.at.Sub(start) >= 48*five, known[k], "%s at %s", k, l.at)
+			if target := b.Target.Value(k); known[k] && target != l.request.Value(k) {
+				require.GreaterOrEqual(t, l.at.Sub(l.changed[k]), time.Hour, "%s at %s, from %d to %d", k, l.at, l.request.Value(k), target)
+				l.request, l.changed[k] = l.request.With(k, target), l.at
+				l.highest = l.highest.With(k, max(target, l.highest.Value(k)))
+			}
+		}
+	}
+}
+
+// multiple returns a request as a multiple of a use.
+func multiple(r resources.List, k resources.Kind, use resources.Amount) float64 {
+	return float64(r.Value(k)) / float64(use)
+}
+
+// What is recommended becomes the request, and the request is what the next
+// recommendation starts from: that must not run away, but come to what is used. Memory
+// does not shrink unless that is allowed, so it keeps the margin of the first hours.
+func TestAttuneOfANewPodComesNearItsUse(t *testing.T) {
+	const week = 7*24*time.Hour + time.Hour
+	for _, c := range []struct {
+		cpu, memory resources.Amount // first requests
+	}{{100, 128 * mib}, {2000, 4096 * mib}} {
+		l := closed(t, "attune:memory-decrease=yes,pod-min-cpu=0", c.cpu, c.memory)
+		l.run(t, 200, 300*mib, 24*time.Hour)
+		require.LessOrEqual(t, multiple(l.highest, resources.CPU, max(200, c.cpu)), 2.36, "overhead x lack of confidence")
+		require.LessOrEqual(t, multiple(l.highest, resources.Memory, max(300*mib, c.memory)), 2.56)
+		l.run(t, 200, 300*mib, week)
+		require.InDelta(t, 1.2, multiple(l.request, resources.CPU, 200), 0.121, "from %d", c.cpu)
+		require.InDelta(t, 1.3, multiple(l.request, resources.Memory, 300*mib), 0.13, "from %d", c.memory)
+	}
+	kept := closed(t, "attune", 100, 128*mib)
+	kept.run(t, 200, 300*mib, week)
+	require.InDelta(t, 2.5, multiple(kept.request, resources.Memory, 300*mib), 0.06)
+	require.Equal(t, kept.highest.Value(resources.Memory), kept.request.Value(resources.Memory))
+}
+
+// The published formula asks for the fourfold even when it is sure, and for a hundred
+// times as much when it is not. It gets there by half of the request an hour, up to what
+// is most.
+func TestAttuneAsPublishedTakesHoursToRise(t *testing.T) {
+	l := closed(t, "attune-published:pod-min-cpu=0", 100, 128*mib)
+	l.run(t, 200, 300*mib, 5*time.Hour)
+	require.LessOrEqual(t, multiple(l.highest, resources.CPU, 100), 1.5*1.5, "an hour after the first recommendation")
+	require.LessOrEqual(t, multiple(l.highest, resources.Memory, 128*mib), 1.7)
+	l.run(t, 200, 300*mib, 24*time.Hour)
+	require.InDelta(t, 4000, float64(l.highest.Value(resources.CPU)), 400, "a change of less than a tenth is none")
+	require.InDelta(t, 8<<30, float64(l.highest.Value(resources.Memory)), 0.8*(1<<30))
+	l.run(t, 200, 300*mib, 8*24*time.Hour)
+	require.InDelta(t, 4.8, multiple(l.request, resources.CPU, 200), 0.48)
+	require.Equal(t, l.highest.Value(resources.Memory), l.request.Value(resources.Memory), "it does not shrink")
+}
+
+// Memory that is made of CPU waits for the points of CPU.
+func TestMemoryFromCPUWaitsForPointsOfCPU(t *testing.T) {
+	l := live(t, "attune:memory-from-cpu-ratio=4")
+	l.use(resources.Memory, 100*mib, 5*time.Hour)
+	have, want := l.recipe.Points(Subject{Sketch: l.sketch}, resources.Memory)
+	require.Equal(t, [2]int{0, 48}, [2]int{have, want})
+	l.at = start
+	l.use(resources.CPU, 500, 3*time.Hour)
+	have, _ = l.recipe.Points(Subject{Sketch: l.sketch}, resources.Memory)
+	require.Equal(t, 35, have, "the last one is not complete")
+}
+
+// Attune knows four percentiles; another one would count as 95.
+func TestOtherPercentilesAreRefused(t *testing.T) {
+	for _, text := range []string{"attune:cpu-percentile=93", "attune-published:memory-percentile=100", "attune:cpu-percentile=0.95"} {
+		_, err := Parse(text)
+		require.ErrorContains(t, err, "must be one of 50, 90, 95, 99")
+	}
+	require.Equal(t, "cpu percentile 90 of the week or an hour", parsed(t, "attune:cpu-percentile=90").Target[resources.CPU][0].Name)
+}
+
+// The pod that uses most is what counts, not the mean of the pods.
+func TestAttuneTakesThePodThatUsesMost(t *testing.T) {
+	for text, want := range map[string]float64{"attune": 900, "attune:pods=max": 900, "attune:pods=mean": 300} {
+		l := live(t, text)
+		for end := l.at.Add(6 * time.Hour); l.at.Before(end); l.at = l.at.Add(time.Minute) {
+			for pod, use := range map[string]resources.Amount{"a": 0, "b": 0, "c": 900} {
+				l.sketch.ObservePod(pod, l.at, resources.CPU, use, 0)
+			}
+		}
+		require.InEpsilon(t, want, l.sketch.Points[resources.CPU].Habits().Overall.P95, 0.002, text)
+	}
+}

@@ -1,0 +1,124 @@
+package recipe
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+)
+
+// autopilot is both recommenders of the paper of that name: statistics of a moving
+// window, or an ensemble of models of which the cheapest is followed. What it does not
+// publish we chose; docs/decisions/0042 says how.
+type autopilot struct {
+	unfloored
+	ensemble bool
+
+	cpu, memory              string
+	cpuHours, memoryHours    float64 // half-lives
+	days                     float64
+	cpuMargin, memoryMargin  float64
+	cpuLower, cpuUpper       float64
+	memoryLower, memoryUpper float64
+
+	costs   [resources.Kinds]sketch.Costs
+	decays  [resources.Kinds][2]float64
+	margins [resources.Kinds][3]float64 // of the models; a negative one is left out
+}
+
+func newAutopilot() *autopilot {
+	return &autopilot{
+		cpu: "p95", memory: "max", cpuHours: 12, memoryHours: 48, days: 7, cpuMargin: 0.10, memoryMargin: 0.10,
+		cpuLower: lower[resources.CPU], cpuUpper: upper[resources.CPU], memoryLower: lower[resources.Memory], memoryUpper: upper[resources.Memory],
+		costs: [resources.Kinds]sketch.Costs{
+			{Overrun: 20, Change: 0.02, Switch: 0.05, Learning: 0.01},
+			{Overrun: 1000, Change: 0.02, Switch: 0.05, Learning: 0.001},
+		},
+		decays:  [resources.Kinds][2]float64{{0.001, 0.005}, {0.0003, 0.001}},
+		margins: [resources.Kinds][3]float64{{0, 0.1, 0.25}, {0.1, -1, -1}},
+	}
+}
+
+func (a *autopilot) choices() []choice {
+	return []choice{
+		{name: "models", options: []string{"window", "ensemble"}, apply: func(option string) { a.ensemble = option == "ensemble" }},
+		{name: "cpu", options: []string{"p95", "p90", "mean"}, apply: func(option string) { a.cpu = option }},
+		{name: "memory", options: []string{"max", "p98", "middle"}, apply: func(option string) { a.memory = option }},
+	}
+}
+
+func (a *autopilot) settings() []setting {
+	list := []setting{
+		{"cpu-half-life-hours", &a.cpuHours, 0.1, 1000}, {"memory-half-life-hours", &a.memoryHours, 0.1, 1000}, {"days", &a.days, 1, 14},
+		{"cpu-margin", &a.cpuMargin, 0, 10}, {"memory-margin", &a.memoryMargin, 0, 10},
+		{"cpu-lower", &a.cpuLower, 0, 1}, {"cpu-upper", &a.cpuUpper, 1, 100},
+		{"memory-lower", &a.memoryLower, 0, 1}, {"memory-upper", &a.memoryUpper, 1, 100},
+	}
+	for k := range resources.Kind(resources.Kinds) {
+		c, name := &a.costs[k], k.String()
+		list = append(list,
+			setting{name + "-overrun-cost", &c.Overrun, 0.01, 1e6}, setting{name + "-change-cost", &c.Change, 0, 1000},
+			setting{name + "-switch-cost", &c.Switch, 0, 1000}, setting{name + "-learning", &c.Learning, 0.00001, 1},
+			setting{name + "-slow-decay", &a.decays[k][0], 0.00001, 0.5}, setting{name + "-fast-decay", &a.decays[k][1], 0.00001, 0.5},
+			setting{name + "-model-margin-1", &a.margins[k][0], 0, 10}, setting{name + "-model-margin-2", &a.margins[k][1], -1, 10},
+			setting{name + "-model-margin-3", &a.margins[k][2], -1, 10})
+	}
+	return list
+}
+
+func (a *autopilot) make() Recipe {
+	var r Recipe
+	if a.ensemble {
+		r = a.models()
+	} else {
+		r = a.window()
+	}
+	for k := range resources.Kind(resources.Kinds) {
+		r.Target[k] = append(r.Target[k], AtLeast(1), Floor(k)) // no request is 0
+	}
+	around(&r, [resources.Kinds]float64{a.cpuLower, a.memoryLower}, [resources.Kinds]float64{a.cpuUpper, a.memoryUpper})
+	return r
+}
+
+// models is the ensemble.
+func (a *autopilot) models() Recipe {
+	r := Recipe{Needs: sketch.Needs{Peaks: true}}
+	for k := range resources.Kind(resources.Kinds) {
+		var margins []float64
+		for _, m := range a.margins[k] {
+			if m >= 0 {
+				margins = append(margins, m)
+			}
+		}
+		r.Needs.Models[k] = sketch.NewModelShape(k, a.decays[k], margins, a.costs[k])
+		r.Target[k] = Chain{Cheapest(k)}
+	}
+	r.Target[resources.Memory] = append(r.Target[resources.Memory], RunningPeak())
+	return r
+}
+
+// window is the statistics.
+func (a *autopilot) window() Recipe {
+	shape := func(k resources.Kind, hours, share float64) *sketch.LoadShape {
+		halfLife := time.Duration(hours * float64(time.Hour))
+		return sketch.NewLoadShape(k, [2]time.Duration{halfLife, halfLife}, [2]float64{share, 0}, true, true)
+	}
+	r := Recipe{Needs: sketch.Needs{Peaks: true}}
+	cpu := shape(resources.CPU, a.cpuHours, map[string]float64{"p95": 0.95, "p90": 0.90, "mean": sketch.Average}[a.cpu])
+	r.Needs.Load[resources.CPU] = cpu
+	r.Target[resources.CPU] = Chain{Level(cpu, 0), LastHour(resources.CPU), Enlarged(a.cpuMargin)}
+
+	days := int64(a.days)
+	if a.memory == "max" {
+		r.Target[resources.Memory] = Chain{Highest(days)}
+	} else {
+		memory := shape(resources.Memory, a.memoryHours, map[string]float64{"p98": 0.98, "middle": 0.60}[a.memory])
+		r.Needs.Load[resources.Memory] = memory
+		r.Target[resources.Memory] = Chain{Level(memory, 0), LastHour(resources.Memory)}
+		if a.memory == "middle" {
+			r.Target[resources.Memory] = append(r.Target[resources.Memory], OrHighest(0.5, days))
+		}
+	}
+	r.Target[resources.Memory] = append(r.Target[resources.Memory], Enlarged(a.memoryMargin))
+	return r
+}

@@ -1,0 +1,117 @@
+package recipe
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// Annotation of a VPA that says by which recipe it is served, perhaps with
+// settings: "loadline:cpu=tracking".
+const Annotation = "loadline.dev/recipe"
+
+// Source says why a VPA has its recipe.
+type Source string
+
+// The sources.
+const (
+	FromFlag  Source = "flag"
+	Asked     Source = "annotation"
+	NotUsable Source = "wrong_annotation" // so that of the flag serves
+)
+
+// What is remembered is bounded: the number of texts, and the characters of each and
+// of what is wrong with it. Anybody who may write a VPA may write ever new ones, and
+// an annotation has room for 256 KiB.
+const (
+	mostParsed  = 1000
+	mostText    = 1000
+	mostProblem = 3000
+)
+
+// Choice is the recipe of a VPA. It does not change once made.
+type Choice struct {
+	*Recipe
+	Name    string // without settings
+	Text    string // of the annotation
+	Source  Source
+	Problem string // what is wrong with the annotation, and what would be right; empty if nothing is
+}
+
+// Book has recipes by the text of the annotation. It belongs to one goroutine;
+// choices may be read by many.
+type Book struct {
+	defaults Config
+	flag     string
+	standard *Choice
+	parsed   map[string]*Choice
+}
+
+// NewBook returns a book for a recipe of the command line and the settings of the
+// recipe "vpa" there.
+func NewBook(flag string, defaults Config) (*Book, error) {
+	r, err := ParseWith(defaults, flag)
+	if err != nil {
+		return nil, err
+	}
+	b := &Book{defaults: defaults, flag: flag, parsed: map[string]*Choice{}}
+	b.standard = &Choice{Recipe: &r, Name: nameOf(flag), Source: FromFlag}
+	b.parsed[""] = b.standard
+	return b, nil
+}
+
+// Fork returns a book of the same recipes for another goroutine.
+func (b *Book) Fork() *Book {
+	return &Book{defaults: b.defaults, flag: b.flag, standard: b.standard, parsed: map[string]*Choice{"": b.standard}}
+}
+
+// For returns the recipe for a text of the annotation; empty = there is none.
+func (b *Book) For(text string) *Choice {
+	if known := b.parsed[text]; known != nil {
+		return known
+	}
+	if len(b.parsed) >= mostParsed { // somebody writes ever new ones
+		b.parsed = map[string]*Choice{"": b.standard}
+	}
+	c := *b.standard
+	c.Text = text
+	if r, err := parse(b.defaults, text); err == nil {
+		c.Recipe, c.Name, c.Source = &r, nameOf(text), Asked
+	} else {
+		c.Source = NotUsable
+		c.Problem = fmt.Sprintf("annotation %s: %s; until that is right the recipe is %q, that of the recommender", Annotation, oneLine(err), b.flag)
+	}
+	if len(text) <= mostText {
+		b.parsed[text] = &c
+	}
+	return &c
+}
+
+// Problem tells in one line what is wrong with a text of the annotation, and what would
+// be right; empty if nothing is. It takes a recommender with the usual settings.
+func Problem(text string) string {
+	if _, err := parse(DefaultConfig(), text); err != nil {
+		return oneLine(err)
+	}
+	return ""
+}
+
+func parse(defaults Config, text string) (Recipe, error) {
+	if len(text) > mostText {
+		return Recipe{}, fmt.Errorf("it has %d characters, must have at most %d", len(text), mostText)
+	}
+	return ParseWith(defaults, text)
+}
+
+func oneLine(err error) string {
+	what := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if len(what) > mostProblem {
+		what = strings.ToValidUTF8(what[:mostProblem], "") + " and so on"
+	}
+	return what
+}
+
+func nameOf(text string) string {
+	name, _, _ := strings.Cut(strings.TrimSpace(text), ":")
+	return cmp.Or(name, "vpa")
+}

@@ -1,0 +1,110 @@
+package recipe
+
+import (
+	"cmp"
+	"errors"
+	"strings"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+)
+
+// Crane's constants that are no settings.
+const (
+	craneLeast    = 0.00001 // least weight of a sample
+	craneCPUMost  = 100     // cores
+	craneMostSize = 104857600000
+)
+
+// killAge is how long a kill counts where nobody says otherwise.
+const killAge = 7 * 24 * time.Hour
+
+// crane is a quantile of a week's samples, each of which weighs what it is, in
+// buckets of equal size. Amounts are cores and bytes until the last step.
+type crane struct {
+	unfloored
+	percentile, margin [resources.Kinds]float64
+	utilisation        float64
+	utilisations       [resources.Kinds]float64 // 0 = utilisation
+	bucket             [resources.Kinds]float64 // cores, bytes
+	days               float64
+	daysOf             [resources.Kinds]float64 // 0 = days
+	careless           bool                     // kills do not count
+	killRatio          float64
+	killBump           float64 // MiB
+	killAge            time.Duration
+	shapes             []MachineShape // nil = amounts are not rounded to machine shapes
+}
+
+func newCrane() *crane {
+	return &crane{
+		percentile: [resources.Kinds]float64{0.99, 0.99}, margin: [resources.Kinds]float64{0.15, 0.15}, utilisation: 1,
+		bucket: [resources.Kinds]float64{0.1, 100 << 20}, days: 7, killRatio: 1.2, killBump: 100, killAge: killAge,
+	}
+}
+
+func (c *crane) choices() []choice {
+	return []choice{
+		{name: "shapes", options: []string{"off", "default"}, apply: func(option string) {
+			if c.shapes = nil; option == "default" {
+				c.shapes = DefaultShapes()
+			}
+		}, other: "a list of cores and GiB such as 0.5c1g+1c2g", parse: func(text string) (err error) {
+			c.shapes, err = ParseShapes(strings.ReplaceAll(text, "+", ","))
+			return err
+		}},
+		{name: "oom-protection", options: []string{"yes", "no"}, apply: func(option string) { c.careless = option == "no" }},
+		{name: "oom-history-length", other: "a time from 1h to 1440h", parse: func(text string) error {
+			age, err := time.ParseDuration(text)
+			if err != nil || age < time.Hour || age > 60*24*time.Hour {
+				return errors.New("it is none")
+			}
+			c.killAge = age
+			return nil
+		}},
+	}
+}
+
+func (c *crane) settings() []setting {
+	list := []setting{
+		{"target-utilisation", &c.utilisation, 0.01, 1}, {"days", &c.days, 1, 60},
+		{"oom-bump-ratio", &c.killRatio, 1, 100}, {"oom-bump-mib", &c.killBump, 0, 1e6},
+		{"cpu-bucket-cores", &c.bucket[resources.CPU], 0.001, 10}, {"memory-bucket-bytes", &c.bucket[resources.Memory], 1 << 20, 1 << 40},
+	}
+	for k := range resources.Kind(resources.Kinds) {
+		list = append(list,
+			setting{k.String() + "-percentile", &c.percentile[k], 0, 1}, setting{k.String() + "-margin", &c.margin[k], 0, 100},
+			setting{k.String() + "-target-utilisation", &c.utilisations[k], 0.01, 1}, setting{k.String() + "-days", &c.daysOf[k], 1, 60})
+	}
+	return list
+}
+
+func (c *crane) make() Recipe {
+	var window [resources.Kinds]time.Duration
+	for k := range window {
+		window[k] = time.Duration(cmp.Or(c.daysOf[k], c.days)) * 24 * time.Hour
+	}
+	shape := sketch.NewWeightedShape(c.bucket, [resources.Kinds]float64{craneCPUMost, craneMostSize}, craneLeast, window)
+	r := Recipe{Needs: sketch.Needs{Weighted: shape, Kills: !c.careless}}
+	for k := range resources.Kind(resources.Kinds) {
+		r.Target[k] = Chain{
+			Heavy(k, c.percentile[k]), Enlarged(c.margin[k]),
+			Utilisation(cmp.Or(c.utilisations[k], c.utilisation)), Truncated(k),
+		}
+	}
+	if !c.careless {
+		r.Target[resources.Memory] = append(r.Target[resources.Memory], AfterKill(c.killBump*(1<<20), c.killRatio, c.killAge))
+	}
+	if c.shapes != nil {
+		both := r.Target
+		for k := range resources.Kind(resources.Kinds) {
+			r.Target[k] = append(both[k][:len(both[k]):len(both[k])], ToShape(k, c.shapes, both))
+		}
+	}
+	for k := range resources.Kind(resources.Kinds) {
+		r.Target[k] = append(r.Target[k], Floor(k))
+	}
+	around(&r, lower, upper)
+	return r
+}

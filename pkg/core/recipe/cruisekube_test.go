@@ -1,0 +1,80 @@
+package recipe
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+)
+
+// press is use of which work waited for a share of the time.
+func (l *life) press(a resources.Amount, share float64, length time.Duration) {
+	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(time.Minute) {
+		l.sketch.Observe(l.at, resources.CPU, a, 0)
+		l.sketch.Waited(l.at, a, share)
+	}
+}
+
+// The published example: 0.5 cores of which work waited for 20 % of the time are 0.6
+// cores, as base and as peak. Kept to a thousandth, rounded up.
+func TestWaitingForCPUCountsAsUse(t *testing.T) {
+	l := live(t, "cruisekube:pod-min-cpu=0,cpu-minutes=10")
+	l.press(500, 0.2, time.Hour)
+	b := l.bounds()
+	require.InDelta(t, 600, float64(b.Target.Value(resources.CPU)), 1)
+	require.InDelta(t, 600, float64(b.Lower.Value(resources.CPU)), 1)
+	// Half a day later it is not pressed any more, and nobody looks at that hour.
+	l.use(resources.CPU, 500, 12*time.Hour)
+	b = l.bounds()
+	require.InDelta(t, 500, float64(b.Target.Value(resources.CPU)), 1)
+	require.InDelta(t, 500, float64(b.Lower.Value(resources.CPU)), 1)
+	// The next day at this hour it is remembered; the base has only the last minutes.
+	l.use(resources.CPU, 500, 11*time.Hour+10*time.Minute)
+	b = l.bounds()
+	require.InDelta(t, 600, float64(b.Target.Value(resources.CPU)), 1)
+	require.InDelta(t, 500, float64(b.Lower.Value(resources.CPU)), 1)
+}
+
+// Without pressure the step is there and changes nothing.
+func TestUnknownWaitingChangesNothing(t *testing.T) {
+	l := live(t, "cruisekube:base=0.75")
+	l.use(resources.CPU, 500, time.Hour)
+	require.Nil(t, l.sketch.Pressed)
+	l.sketch.Now = l.at.UnixNano()
+	explained := l.recipe.Explain(Subject{Sketch: l.sketch, Minimum: l.recipe.MinimumOf(1)})
+	for at, steps := range map[int][]Value{2: explained.Target[resources.CPU], 1: explained.Lower[resources.CPU]} {
+		require.Equal(t, "or with the time that work waited for CPU", steps[at].Step)
+		require.Equal(t, steps[at-1].Amount, steps[at].Amount)
+	}
+	pressed := live(t, "loadline:cpu=calm")
+	pressed.press(500, 0.5, time.Hour)
+	require.Nil(t, pressed.sketch.Pressed, "a recipe that does not want to know")
+}
+
+// A container that was killed needs more than its limit: the request grows to it, and the
+// limit with it. Without a limit its use is what is known. Both for seven days.
+func TestAKillAsksForTheLimitElseTheUse(t *testing.T) {
+	for name, c := range map[string]struct{ request, limit, want resources.Amount }{
+		"limit":                 {300, 600, 600},
+		"limit, equal":          {300, 300, 300},
+		"none, use above":       {200, 0, 250},
+		"none, as much as said": {400, 0, 400},
+	} {
+		l := live(t, "cruisekube")
+		l.use(resources.Memory, 250*mib, 30*time.Minute)
+		l.sketch.Killed(l.at, c.request*mib, c.limit*mib)
+		l.use(resources.Memory, 100*mib, 6*24*time.Hour+12*time.Hour)
+		b := l.bounds()
+		require.InDelta(t, float64(c.want), l.memory(), 0.3, name)
+		require.Equal(t, b.Target.Value(resources.Memory), b.Lower.Value(resources.Memory), "%s: what is smaller is changed at once", name)
+		again, err := sketch.Read(l.recipe.Needs, l.sketch.Image(), l.at, 0)
+		require.NoError(t, err)
+		l.sketch = again
+		require.InDelta(t, float64(c.want), l.memory(), 0.3, "%s: over a restart", name)
+		l.use(resources.Memory, 100*mib, 14*time.Hour)
+		require.InDelta(t, 100, l.memory(), 0.3, name)
+	}
+}

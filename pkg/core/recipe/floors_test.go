@@ -1,0 +1,54 @@
+package recipe
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// The floors of the reference are no part of the recipes of others. What somebody set, by
+// a flag or with the recipe, holds for all.
+func TestRecipesHaveTheirOwnFloors(t *testing.T) {
+	reference, asked := resources.Of(25, 250*mib), DefaultConfig()
+	asked.PodMinMemory, asked.PodMinSet[resources.Memory] = 100, true
+	for _, name := range Names() {
+		lifted := name == "vpa" || name == "loadline"
+		require.Equal(t, lifted, parsed(t, name).MinimumOf(1) == reference, name)
+		if !lifted {
+			require.Equal(t, resources.Of(0, 0), parsed(t, name).MinimumOf(1), name)
+		}
+		given, err := ParseWith(asked, name)
+		require.NoError(t, err)
+		require.Equal(t, resources.Amount(100*mib), given.MinimumOf(1).Value(resources.Memory), name)
+		require.Equal(t, lifted, given.MinimumOf(1).Value(resources.CPU) == 25, name)
+		require.Equal(t, resources.Amount(7), parsed(t, name+":pod-min-cpu=7").MinimumOf(1).Value(resources.CPU), name)
+	}
+}
+
+// A container that uses next to nothing gets the least that its recipe knows of.
+func TestTheLeastOfEachRecipe(t *testing.T) {
+	for text, want := range map[string]resources.List{
+		"vpa": resources.Of(25, 250*mib), "loadline": resources.Of(25, 250*mib),
+		"crane":      resources.Of(114, 120586239), // the first bucket
+		"attune":     resources.Of(3, 4*mib),
+		"cruisekube": resources.Of(1, 16e6),
+		"autopilot":  resources.Of(1, 1),
+	} {
+		r := parsed(t, text)
+		p, l := usage.NewProfile(usage.NewProfileShape(24*time.Hour, 24*time.Hour)), live(t, text)
+		l.recipe = r
+		for k := range resources.Kind(resources.Kinds) {
+			l.at = start
+			l.use(k, 0, 8*24*time.Hour)
+		}
+		got := r.For(Subject{Profile: &p, Sketch: l.sketch, Minimum: r.MinimumOf(1)}).Target
+		require.LessOrEqual(t, got.Value(resources.CPU), want.Value(resources.CPU)+1, text)
+		require.GreaterOrEqual(t, got.Value(resources.CPU), want.Value(resources.CPU), text)
+		require.GreaterOrEqual(t, got.Value(resources.Memory), want.Value(resources.Memory), text)
+		require.LessOrEqual(t, float64(got.Value(resources.Memory)), 1.01*float64(want.Value(resources.Memory))+20, text)
+	}
+}

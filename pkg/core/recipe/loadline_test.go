@@ -1,0 +1,278 @@
+package recipe
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+)
+
+// The cases of the study that can be checked by hand. Peaks are kept to a
+// thousandth, rounded up.
+
+const (
+	mib  = 1 << 20
+	five = 5 * time.Minute
+)
+
+var start = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func parsed(t testing.TB, text string) *Recipe {
+	t.Helper()
+	r, err := Parse(text)
+	require.NoError(t, err)
+	return &r
+}
+
+// life is a container under a recipe, with a sample every five minutes.
+type life struct {
+	recipe *Recipe
+	sketch *sketch.Sketch
+	at     time.Time
+}
+
+func live(t testing.TB, text string) *life {
+	if !strings.Contains(text, ":") {
+		text += ":"
+	}
+	r := parsed(t, text+",pod-min-memory=0")
+	return &life{r, sketch.New(r.Needs), start}
+}
+
+// use lets the container use an amount for a time.
+func (l *life) use(k resources.Kind, a resources.Amount, length time.Duration) {
+	for end := l.at.Add(length); l.at.Before(end); l.at = l.at.Add(five) {
+		l.sketch.Observe(l.at, k, a, 0)
+	}
+}
+
+func (l *life) bounds() resources.Bounds {
+	l.sketch.Now = l.at.UnixNano()
+	return l.recipe.For(Subject{Sketch: l.sketch, Minimum: l.recipe.MinimumOf(1)})
+}
+
+func (l *life) memory() float64 { return float64(l.bounds().Target.Value(resources.Memory)) / mib }
+
+func TestOneOutlierIsForgivenAfterItsDay(t *testing.T) {
+	const day = 24 * time.Hour
+	l := live(t, "loadline:memory=default")
+	l.use(resources.Memory, 100*mib, 11*day)
+	require.InEpsilon(t, 110.00, l.memory(), 0.002, "no volatility, and no longer new")
+	l.use(resources.Memory, 100*mib, day+6*time.Hour+30*time.Minute)
+	l.use(resources.Memory, 400*mib, five)
+	l.use(resources.Memory, 100*mib, 17*time.Hour+25*time.Minute)
+	require.InEpsilon(t, 440.00, l.memory(), 0.002, "the highest of the last day, and a tenth")
+	l.use(resources.Memory, 100*mib, day)
+	require.InEpsilon(t, 115.56, l.memory(), 0.002, "volatility 0.3705: a margin of 0.10 + 0.15 x 0.3705")
+	l.use(resources.Memory, 100*mib, 4*day)
+	l.use(resources.Memory, 400*mib, five)
+	l.use(resources.Memory, 100*mib, 3*day)
+	require.Greater(t, l.memory(), 440.0, "a second one within two weeks is none")
+	l.use(resources.Memory, 100*mib, 20*day)
+	require.InEpsilon(t, 110.00, l.memory(), 0.002)
+}
+
+func TestNewContainer(t *testing.T) {
+	flat := live(t, "loadline:memory=default")
+	flat.use(resources.Memory, 200*mib, time.Hour)
+	require.InEpsilon(t, 246.73, flat.memory(), 0.002, "0.10 and 0.15 x 2^(-1/6)")
+	restless := live(t, "loadline:memory=default")
+	restless.use(resources.Memory, 100*mib, 30*time.Minute)
+	restless.use(resources.Memory, 200*mib, five)
+	restless.use(resources.Memory, 100*mib, 25*time.Minute)
+	require.InEpsilon(t, 548.26, restless.memory(), 0.002, "mean 108.33: (0.15 + 2 x 0.8462) x 0.8909")
+}
+
+// In its first hour a container keeps the memory that it was declared with, if that is
+// more than 200 MiB and 0.10 and a margin for new ones: 246.73 MiB at its end.
+func TestANewContainerKeepsItsRequest(t *testing.T) {
+	for _, c := range []struct {
+		recipe        string
+		declared      resources.Amount // MiB
+		before, after float64          // the hour is over
+	}{
+		{"loadline", 1000, 1000, 246.73},
+		{"loadline:declared-hours=2", 1000, 1000, 1000},
+		{"loadline:declared-hours=0", 1000, 247.18, 246.73},
+		{"loadline", 240, 247.18, 246.73},
+		{"loadline", 0, 247.18, 246.73},
+	} {
+		l := live(t, c.recipe)
+		l.sketch.Declare(c.declared * mib)
+		l.use(resources.Memory, 200*mib, 55*time.Minute)
+		require.InEpsilon(t, c.before, l.memory(), 0.002, "%s, %d", c.recipe, c.declared)
+		l.use(resources.Memory, 200*mib, five)
+		require.InEpsilon(t, c.after, l.memory(), 0.002, "%s, %d", c.recipe, c.declared)
+	}
+}
+
+// The fixed margin by the limit, on 100 MiB for twelve days: no volatility, and no
+// longer new.
+func TestTheMarginFollowsTheLimit(t *testing.T) {
+	const long = 12 * 24 * time.Hour
+	for _, c := range []struct {
+		recipe     string
+		limitRatio sketch.LimitRatio
+		want       float64 // MiB
+		says       string  // first words of the step
+	}{
+		{"loadline", 100, 120, "margin 0.2 (limit 1 x request) + 0.15 x volatility"},
+		{"loadline", 105, 117.5, "margin 0.175 (limit 1.05 x request)"},
+		{"loadline", 110, 115, "margin 0.15 (limit 1.1 x request)"},
+		{"loadline", 120, 110, "margin 0.1 (limit 1.2 x request)"},
+		{"loadline:memory=default", 120, 110, "margin 0.1 (limit 1.2 x request)"},
+		{"loadline", 119, 110.5, "margin 0.105 (limit 1.19 x request)"},
+		{"loadline", 121, 110, "margin 0.1 (limit 1.21 x request)"},
+		{"loadline", 200, 110, "margin 0.1 (limit 2 x request)"},
+		{"loadline", 50000, 110, "margin 0.1 (limit 500 x request)"},
+		{"loadline", sketch.Free, 110, "margin 0.1 (no limit follows the request)"},
+		{"loadline", sketch.Unseen, 110, "margin 0.1 (the limit is not known yet)"},
+		{"loadline:memory=safe", 200, 120, "margin 0.2 + 0.15 x volatility"},
+		{"loadline:memory=equal", 100, 105, "margin 0 + 0.15 x volatility"},
+		{"loadline:memory=lean", 100, 105, "margin 0 + 0 x volatility"},
+		{"loadline:margin=0.1", 100, 110, "margin 0.1 + 0.15 x volatility"},
+		{"loadline:memory=default,margin=0.3", 100, 130, "margin 0.3 + 0.15 x volatility"},
+	} {
+		l := live(t, c.recipe)
+		l.sketch.Limited(c.limitRatio)
+		l.use(resources.Memory, 100*mib, long)
+		require.InEpsilon(t, c.want, l.memory(), 0.002, "%s, %d", c.recipe, c.limitRatio)
+		l.sketch.Now = l.at.UnixNano()
+		steps := l.recipe.Explain(Subject{Sketch: l.sketch, Minimum: l.recipe.MinimumOf(1)}).Target[resources.Memory]
+		require.Contains(t, steps[1].Step, c.says)
+		require.InEpsilon(t, c.want, max(steps[1].Amount, steps[2].Amount)/mib, 0.002)
+	}
+}
+
+// A little more limit never asks for a much smaller request, nor for a larger one.
+func TestTheMarginHasNoJumps(t *testing.T) {
+	l, before := live(t, "loadline"), 0.0
+	l.use(resources.Memory, 100*mib, 2*24*time.Hour)
+	l.use(resources.Memory, 50*mib, 2*24*time.Hour) // so that the last day does not decide
+	for h := sketch.LimitRatio(100); h < 400; h++ {
+		l.sketch.Limited(h)
+		is := l.memory()
+		if h > 100 {
+			require.LessOrEqual(t, is, before, "limitRatio %d", h)
+			require.Less(t, before-is, 0.6, "limitRatio %d", h)
+		}
+		before = is
+	}
+}
+
+func TestShareOfTheLoadAndOfTheTime(t *testing.T) {
+	for text, want := range map[string]float64{
+		"loadline:cpu=tracking,share=0.899,fast-share=0,half-life-hours=1000":        1.0113,
+		"loadline:cpu=calm,factor=1,share=0.40,fast-share=0,half-life-hours=1000":    1.0113,
+		"loadline:cpu=calm,factor=1,share=0.75,fast-share=0.4,half-life-hours=1000":  10.3745,
+		"loadline:cpu=calm,factor=1.05,share=0.75,fast-share=0,half-life-hours=1000": 10.3745 * 1.05,
+	} {
+		l := live(t, text)
+		for i := range 10 {
+			l.use(resources.CPU, 1000+9000*resources.Amount(i/9), five)
+		}
+		require.InEpsilon(t, want, float64(l.bounds().Target.Value(resources.CPU))/1000, 0.002, text)
+	}
+}
+
+func TestTrackingKeepsTheHighestOfTheLastHour(t *testing.T) {
+	l := live(t, "loadline:cpu=tracking")
+	l.use(resources.CPU, 2000, 6*time.Hour)
+	high := l.bounds().Target.Value(resources.CPU)
+	l.use(resources.CPU, 100, 50*time.Minute)
+	require.InEpsilon(t, float64(high), float64(l.bounds().Target.Value(resources.CPU)), 0.01)
+	l.use(resources.CPU, 100, 12*time.Hour)
+	require.Less(t, l.bounds().Target.Value(resources.CPU), high/2)
+}
+
+func TestBoundsAreTight(t *testing.T) {
+	l := live(t, "loadline:cpu=calm")
+	l.use(resources.CPU, 1000, 5*24*time.Hour)
+	b := l.bounds()
+	target := float64(b.Target.Value(resources.CPU))
+	require.InDelta(t, 0.85*target, float64(b.Lower.Value(resources.CPU)), 1)
+	require.InDelta(t, 1.5*target, float64(b.Upper.Value(resources.CPU)), 1)
+	l.use(resources.Memory, 100*mib, 24*time.Hour)
+	b = l.bounds()
+	target = float64(b.Target.Value(resources.Memory))
+	require.InDelta(t, 0.95*target, float64(b.Lower.Value(resources.Memory)), 1)
+	require.InDelta(t, 1.3*target, float64(b.Upper.Value(resources.Memory)), 1)
+}
+
+func TestAKillEntersAsANeed(t *testing.T) {
+	for _, c := range []struct{ limit, peak float64 }{{500, 600}, {40, 56}} {
+		l := live(t, "loadline:memory=lean,cold=0,restless=0")
+		l.use(resources.Memory, 10*mib, 12*time.Hour)
+		l.sketch.Killed(l.at, mib, resources.Amount(c.limit*mib))
+		require.InEpsilon(t, c.peak*1.05, l.memory(), 0.002, "the limit counts, not the request")
+	}
+}
+
+func TestUseAtTheLimitIsCensored(t *testing.T) {
+	l := live(t, "loadline:cpu=calm")
+	for range 100 {
+		l.sketch.Observe(l.at, resources.CPU, 980, 1000)
+		l.at = l.at.Add(five)
+	}
+	require.Greater(t, l.bounds().Target.Value(resources.CPU), resources.Amount(2000), "it says only that more was wanted")
+	free := live(t, "loadline:cpu=calm")
+	for range 100 {
+		free.sketch.Observe(free.at, resources.CPU, 970, 1000)
+		free.at = free.at.Add(five)
+	}
+	require.Less(t, free.bounds().Target.Value(resources.CPU), resources.Amount(1100))
+}
+
+func TestParse(t *testing.T) {
+	for _, name := range Names() {
+		r := parsed(t, name)
+		for k := range resources.Kinds {
+			require.NotEmpty(t, r.Target[k], name)
+			require.NotEmpty(t, r.Lower[k], name)
+			require.NotEmpty(t, r.Upper[k], name)
+		}
+	}
+	require.Equal(t, "cpu quantile 0.95", parsed(t, "vpa:target-cpu=0.95, margin=0.3").Target[resources.CPU][0].Name)
+	require.Equal(t, resources.Of(10, 8*mib), parsed(t, "crane:pod-min-cpu=10,pod-min-memory=8").MinimumOf(1))
+	_, err := Parse("soup:salt=1")
+	require.EqualError(t, err, `recipe "soup" does not exist: must be one of vpa, loadline, crane, attune, attune-published, cruisekube, autopilot`)
+	_, err = Parse("loadline:cpu=frantic,margin=x,share=2,salt=1,factor,cold=1,cold=2")
+	for _, text := range []string{
+		`cpu is "frantic": must be one of calm, calm-lean,`, `margin is "x": must be a number from -0.5 to 10`,
+		`share is "2": must be a number from 0 to 1`, `"salt" does not exist: must be one of cold, cold-hours, cpu, cpu-lower,`,
+		`"factor" has no value: want NAME=VALUE`, "cold is there twice",
+	} {
+		require.ErrorContains(t, err, text)
+	}
+}
+
+// Every recipe keeps its bounds in order, whatever it sees, and an explanation
+// ends where the recommendation does.
+func TestBoundsAreInOrder(t *testing.T) {
+	for _, name := range Names()[1:] {
+		l := live(t, name+":pod-min-cpu=1")
+		for i := range 3000 {
+			l.sketch.Observe(l.at, resources.CPU, resources.Amount(i*7919%1500), 0)
+			l.sketch.Observe(l.at, resources.Memory, resources.Amount(i*104729%900)*mib, 0)
+			if i%500 == 499 {
+				l.sketch.Killed(l.at, 800*mib, 960*mib)
+			}
+			l.at = l.at.Add(five)
+			if i%97 != 0 {
+				continue
+			}
+			b := l.bounds()
+			e := l.recipe.Explain(Subject{Sketch: l.sketch, Minimum: l.recipe.MinimumOf(1)})
+			for k := range resources.Kind(resources.Kinds) {
+				require.LessOrEqual(t, b.Lower.Value(k), b.Target.Value(k), "%s %s", name, k)
+				require.LessOrEqual(t, b.Target.Value(k), b.Upper.Value(k), "%s %s", name, k)
+				require.Equal(t, b.Target.Value(k), resources.FromFloat(e.Target[k][len(e.Target[k])-1].Amount))
+				require.Equal(t, b.Lower.Value(k), resources.FromFloat(e.Lower[k][len(e.Lower[k])-1].Amount))
+			}
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package recipe
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// setting is one number of a recipe.
+type setting struct {
+	name        string
+	value       *float64
+	least, most float64
+}
+
+// menu is a recipe with settings, before it is made.
+type menu interface {
+	settings() []setting
+	choices() []choice
+	make() Recipe
+	// ownFloors reports whether the least recommendations are among its steps, so that
+	// those of the reference do not lie on it.
+	ownFloors() bool
+}
+
+// choice is a setting that has names for sets of numbers. Choices are applied
+// before numbers, so that numbers can differ from what was chosen.
+type choice struct {
+	name    string
+	options []string
+	apply   func(option string)
+	other   string                  // what may stand in place of an option; empty = nothing
+	parse   func(text string) error // takes that
+}
+
+// set applies an option, or parses what is none.
+func (c choice) set(option string) error {
+	if slices.Contains(c.options, option) {
+		c.apply(option)
+		return nil
+	}
+	want := "one of " + strings.Join(c.options, ", ")
+	if c.parse != nil {
+		if c.parse(option) == nil {
+			return nil
+		}
+		if want = c.other; len(c.options) > 0 {
+			want = strings.Join(c.options, ", ") + " or " + c.other
+		}
+	}
+	return fmt.Errorf("%s is %q: must be %s", c.name, option, want)
+}
+
+// Names lists all recipes.
+func Names() []string {
+	return []string{"vpa", "loadline", "crane", "attune", "attune-published", "cruisekube", "autopilot"}
+}
+
+func menuOf(name string, c Config) (menu, bool) {
+	switch name {
+	case "", "vpa":
+		return newVPA(c), true
+	case "loadline":
+		return newLoadline(), true
+	case "crane":
+		return newCrane(), true
+	case "attune":
+		return newAttune(false), true
+	case "attune-published":
+		return newAttune(true), true
+	case "cruisekube":
+		return newCruiseKube(), true
+	case "autopilot":
+		return newAutopilot(), true
+	}
+	return nil, false
+}
+
+// Parse makes the recipe that a text names: the name alone, or with settings that
+// differ from its defaults, as in
+//
+//	loadline:cpu=tracking,margin=0.2
+//
+// Every recipe has pod-min-cpu (millicores) and pod-min-memory (MiB), the least
+// recommendation for a pod. The error tells all problems.
+func Parse(text string) (Recipe, error) { return ParseWith(DefaultConfig(), text) }
+
+// ParseWith is Parse with other defaults for the settings of the recipe "vpa" and
+// for the least recommendations. A recipe that has floors of its own is lifted only to
+// those that somebody set.
+func ParseWith(defaults Config, text string) (Recipe, error) {
+	name, given, _ := strings.Cut(strings.TrimSpace(text), ":")
+	m, known := menuOf(name, defaults)
+	if !known {
+		return Recipe{}, fmt.Errorf("recipe %q does not exist: must be one of %s", name, strings.Join(Names(), ", "))
+	}
+	cpu, memory := defaults.PodMinCPU, defaults.PodMinMemory
+	if m.ownFloors() && !defaults.PodMinSet[resources.CPU] {
+		cpu = 0
+	}
+	if m.ownFloors() && !defaults.PodMinSet[resources.Memory] {
+		memory = 0
+	}
+	all := append(m.settings(), setting{"pod-min-cpu", &cpu, 0, 1e9}, setting{"pod-min-memory", &memory, 0, 1e9})
+	values, problems := pairs(given)
+	for _, c := range m.choices() {
+		if option, ok := values[c.name]; ok {
+			problems = append(problems, c.set(option))
+			delete(values, c.name)
+		}
+	}
+	for _, s := range all {
+		if value, ok := values[s.name]; ok {
+			problems = append(problems, s.set(value))
+			delete(values, s.name)
+		}
+	}
+	for key := range strings.SplitSeq(given, ",") {
+		key, _, _ = strings.Cut(key, "=")
+		if _, left := values[strings.TrimSpace(key)]; left {
+			problems = append(problems, fmt.Errorf("%q does not exist: must be one of %s", strings.TrimSpace(key), strings.Join(names(m, all), ", ")))
+			delete(values, strings.TrimSpace(key))
+		}
+	}
+	if err := errors.Join(problems...); err != nil {
+		return Recipe{}, fmt.Errorf("recipe %q: %w", text, err)
+	}
+	floors := Config{PodMinCPU: cpu, PodMinMemory: memory}
+	r := m.make()
+	r.floors = floors
+	return r, nil
+}
+
+// pairs cuts key=value,key=value apart.
+func pairs(text string) (values map[string]string, problems []error) {
+	values = map[string]string{}
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(pair, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		switch _, twice := values[key]; {
+		case strings.TrimSpace(pair) == "":
+		case !ok:
+			problems = append(problems, fmt.Errorf("%q has no value: want NAME=VALUE", key))
+		case twice:
+			problems = append(problems, fmt.Errorf("%s is there twice", key))
+		default:
+			values[key] = value
+		}
+	}
+	return values, problems
+}
+
+// set parses a value.
+func (s setting) set(value string) error {
+	parsed, err := strconv.ParseFloat(value, 64)
+	if err != nil || !(parsed >= s.least && parsed <= s.most) {
+		return fmt.Errorf("%s is %q: must be a number from %g to %g", s.name, value, s.least, s.most)
+	}
+	*s.value = parsed
+	return nil
+}
+
+func names(m menu, all []setting) []string {
+	var list []string
+	for _, c := range m.choices() {
+		list = append(list, c.name)
+	}
+	for _, s := range all {
+		list = append(list, s.name)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// lifted is for recipes that the floors of the reference lie on, unfloored for those that
+// have their own.
+type (
+	lifted    struct{}
+	unfloored struct{}
+)
+
+func (lifted) ownFloors() bool    { return false }
+func (unfloored) ownFloors() bool { return true }
+
+// none is for recipes without choices.
+type none struct{}
+
+func (none) choices() []choice { return nil }
