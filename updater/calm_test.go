@@ -23,25 +23,23 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/updater/actuate"
 )
 
 func TestMassEvictionsAreSpread(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 100)...)
-	w.loop.ledger = calm.NewLedger(Default().Pace, noon)
+	w.loop.ledger = disruption.NewRateLimiter(Default().Pace, noon)
 	w.pass(noon)
 	require.Len(t, w.evictions(), 10, "slow start")
 	require.EqualValues(t, 40, w.value("loadline_updater_skipped_pods", "reason", "Paced"))
-	w.loop.ledger = calm.NewLedger(calm.Pace{Cluster: 60, Namespace: 20}, noon)
+	w.loop.ledger = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 60, Namespace: 20}, noon)
 	w.pass(noon)
 	require.Len(t, w.evictions(), 30, "the namespace")
 
 	w = newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 10)...)
-	w.loop.ledger = calm.NewLedger(Default().Pace, noon)
+	w.loop.ledger = disruption.NewRateLimiter(Default().Pace, noon)
 	w.pass(noon)
 	require.Len(t, w.evictions(), 5, "ten replicas are not slowed down: half of them may be away")
 	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "Paced"))
@@ -49,7 +47,7 @@ func TestMassEvictionsAreSpread(t *testing.T) {
 
 func TestRefusedEvictionsTakeNoTurn(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 8)...)
-	w.loop.ledger = calm.NewLedger(calm.Pace{Cluster: 1}, noon)
+	w.loop.ledger = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
 	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
 	w.pass(noon)
 	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "EvictionRefused"))
@@ -60,7 +58,7 @@ func TestResizesInPlaceAreNotPaced(t *testing.T) {
 	config := Default()
 	config.Disruption.FreeResizes = true
 	w := newWorld(t, config, web(vpav1.UpdateModeInPlaceOrRecreate, 8)...)
-	w.loop.ledger = calm.NewLedger(calm.Pace{Cluster: 1, Namespace: 1}, noon)
+	w.loop.ledger = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1, Namespace: 1}, noon)
 	w.pass(noon)
 	require.EqualValues(t, 8, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
 }
@@ -204,7 +202,7 @@ func TestARestartDoesNotForgetThatEvictionsHadNoEffect(t *testing.T) {
 			return
 		}
 		w.await("the pause", func(p *corev1.Pod) bool { return p.Annotations[convert.PauseAnnotation] != "" }, fmt.Sprintf("new-%d", len(w.evictions())))
-		w.loop.memory = past.Memory{}
+		w.loop.memory = disruption.State{}
 	}
 	require.Equal(t, 4, w.hour(func(*corev1.Pod) {}), "as without restarts")
 	pods, err := lister.List(labels.Everything())
@@ -257,7 +255,7 @@ func (w *world) hour(made func(*corev1.Pod)) (evictions int) {
 
 func TestD12PanicOfOnePodStopsNoOther(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
-	w.loop.planner = func(v disruption.View, m past.Memory, c disruption.Config, now time.Time) disruption.Result {
+	w.loop.planner = func(v disruption.View, m disruption.State, c disruption.Config, now time.Time) disruption.Result {
 		for _, vpa := range v.VPAs {
 			for _, p := range vpa.Pods {
 				if p.Name == "web-1-0" {
@@ -303,7 +301,7 @@ func TestARestartThatBecomesAnEvictionCountsOnce(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, func(p *corev1.Pod) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.loop.ledger = calm.NewLedger(calm.Pace{Cluster: 1}, noon)
+	w.loop.ledger = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
 	w.refuse("patch", "pods", apierrors.NewBadRequest("not this one"))
 	w.pass(noon)
 	require.Equal(t, []string{"web-1-0", "web-1-0"}, w.evictions())
@@ -315,7 +313,7 @@ func TestRestartsInPlaceKeepToThePace(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(4, func(p *corev1.Pod) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.loop.ledger = calm.NewLedger(calm.Pace{Cluster: 1}, noon)
+	w.loop.ledger = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
 	require.True(t, w.loop.ledger.Take("other", noon))
 	w.pass(noon)
 	require.Empty(t, w.writes(), "a pod of another namespace was disturbed within the minute")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/updater/pinning"
@@ -28,7 +27,7 @@ type Config struct {
 	Heartbeat  Heartbeat
 	BoostSyncs int // workers that take startup boosts back
 
-	Pace   calm.Pace
+	Pace   disruption.RateLimits
 	Room   string // which room an eviction needs: roomAuto, roomFree, roomSize or roomOff
 	Static string // selector of the nodes with the static CPU manager policy
 	DryRun bool   // print what would be done, write nothing
@@ -72,7 +71,7 @@ func Default() *Config {
 		},
 		Heartbeat:  Heartbeat{Required: true, Name: "vpa-admission-controller", Timeout: time.Minute},
 		BoostSyncs: 1,
-		Pace:       calm.Pace{Cluster: 60, Namespace: 20, SlowStart: 10 * time.Minute},
+		Pace:       disruption.RateLimits{Cluster: 60, Namespace: 20, SlowStart: 10 * time.Minute},
 		Room:       roomAuto,
 		Static:     "cpumanager=true",
 	}

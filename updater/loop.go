@@ -10,10 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/past"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/budgets"
 	"loadline.dev/loadline/updater/capacity"
@@ -29,7 +26,7 @@ type carrier interface {
 	Resize(ctx context.Context, c actuate.Change) error
 	Evict(ctx context.Context, c actuate.Change) error
 	Unboost(ctx context.Context, c actuate.Change) error
-	Pause(ctx context.Context, pod *corev1.Pod, p calm.Pause) error
+	Pause(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error
 	NotResizable(ctx context.Context, pod *corev1.Pod)
 	LeftAlone(skipped []disruption.Skip)
 	Room(explained string)
@@ -43,15 +40,15 @@ type Loop struct {
 	carrier carrier
 	metrics *tally.Metrics
 	// planner is disruption.Plan.
-	planner func(disruption.View, past.Memory, disruption.Config, time.Time) disruption.Result
+	planner func(disruption.View, disruption.State, disruption.Config, time.Time) disruption.Result
 	// alive tells whether the admission controller works; nil: not asked.
 	alive func(ctx context.Context, now time.Time) (bool, error)
 
 	capacity capacity.Reader
 	nodes    *pinning.Nodes
 	budgets  *budgets.Reader
-	ledger   *calm.Ledger // nil: no pace
-	memory   past.Memory
+	ledger   *disruption.RateLimiter // nil: no pace
+	memory   disruption.State
 	teller   explain.Teller
 	known    map[cache.ObjectName]bool // VPAs that have counters
 	// turn is the VPA that was served last when a pass ended early; the next
@@ -158,7 +155,7 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 // found by planning for each alone, and left out.
 func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) disruption.Result {
 	log := klog.FromContext(ctx)
-	plan := func(vpas ...present.VPA) (r disruption.Result, err error) {
+	plan := func(vpas ...disruption.VPA) (r disruption.Result, err error) {
 		err = view.Guard(func() error {
 			r = l.planner(disruption.View{VPAs: vpas, Room: s.View.Room}, l.memory, l.config, now)
 			return nil
@@ -169,7 +166,7 @@ func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) dis
 	if err == nil {
 		return result
 	}
-	var sound []present.VPA
+	var sound []disruption.VPA
 	for _, v := range s.View.VPAs {
 		if _, err := plan(v); err == nil {
 			sound = append(sound, v)
@@ -179,7 +176,7 @@ func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) dis
 		left.Pods = nil
 		for _, pod := range v.Pods {
 			alone := v
-			alone.Pods = []present.Pod{pod}
+			alone.Pods = []disruption.Pod{pod}
 			if _, err := plan(alone); err != nil {
 				log.Error(err, "Pod skipped: no plan can be made for it", "pod", klog.KRef(pod.Namespace, pod.Name), "vpa", v.Name)
 				s.Broken = append(s.Broken, broken(v, pod))
@@ -204,7 +201,7 @@ func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) dis
 	return result
 }
 
-func broken(v present.VPA, p present.Pod) disruption.Skip {
+func broken(v disruption.VPA, p disruption.Pod) disruption.Skip {
 	return disruption.Skip{Reason: disruption.Broken,
 		Subject: disruption.Subject{Namespace: v.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}}
 }

@@ -23,7 +23,6 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/updater/actuate"
@@ -203,7 +202,7 @@ func TestD12PanicOfOnePlanStopsNoOther(t *testing.T) {
 		objects = append(objects, o)
 	}
 	w := newWorld(t, Default(), append(objects, other)...)
-	w.loop.planner = func(v disruption.View, m past.Memory, c disruption.Config, now time.Time) disruption.Result {
+	w.loop.planner = func(v disruption.View, m disruption.State, c disruption.Config, now time.Time) disruption.Result {
 		for _, vpa := range v.VPAs {
 			if vpa.Name == "bad-vpa" {
 				panic("a bug")
@@ -215,7 +214,7 @@ func TestD12PanicOfOnePlanStopsNoOther(t *testing.T) {
 	require.Equal(t, []string{"web-1-0"}, w.evictions())
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "Broken"))
 
-	w.loop.planner = func(disruption.View, past.Memory, disruption.Config, time.Time) disruption.Result {
+	w.loop.planner = func(disruption.View, disruption.State, disruption.Config, time.Time) disruption.Result {
 		panic("a bug")
 	}
 	require.NotPanics(t, func() { w.pass(noon) })

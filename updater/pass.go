@@ -118,13 +118,13 @@ func (p *pass) carryOut(ctx context.Context, actions []disruption.Action) {
 // pause writes on pods what a restart must not forget: that changes of their
 // workload had no effect, and until when none is made. When the pass has no time
 // left it goes on only as long as the API server takes them: the lease waits.
-func (p *pass) pause(ctx context.Context, pauses []disruption.Pause) {
+func (p *pass) pause(ctx context.Context, pauses []disruption.PodBackoff) {
 	for _, one := range pauses {
 		pod := p.snapshot.Pod(one.Subject)
 		if pod == nil {
 			continue
 		}
-		if err := p.carrier.Pause(ctx, pod, one.Pause); err != nil && !actuate.Gone(err) {
+		if err := p.carrier.Pause(ctx, pod, one.Backoff); err != nil && !actuate.Gone(err) {
 			klog.FromContext(ctx).Error(err, "It could not be written on the pod that changes of its workload have no effect; a restart would forget it", "pod", klog.KRef(one.Namespace, one.Pod), "vpa", one.VPA)
 			if ctx.Err() != nil {
 				return

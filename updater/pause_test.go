@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
 )
 
@@ -22,7 +21,7 @@ type deaf struct {
 	err   error
 }
 
-func (d *deaf) Pause(context.Context, *corev1.Pod, calm.Pause) error {
+func (d *deaf) Pause(context.Context, *corev1.Pod, disruption.Backoff) error {
 	d.asked++
 	d.ask()
 	return d.err
@@ -49,10 +48,10 @@ func TestPausesThatCannotBeWrittenDoNotHoldThePass(t *testing.T) {
 			d.ask = stop
 		}
 		w.loop.carrier = d
-		var pauses []disruption.Pause
+		var pauses []disruption.PodBackoff
 		for _, name := range []string{"web-1-0", "web-1-1"} {
 			pod := w.pod(name)
-			pauses = append(pauses, disruption.Pause{Subject: disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: name, UID: string(pod.UID)}})
+			pauses = append(pauses, disruption.PodBackoff{Subject: disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: name, UID: string(pod.UID)}})
 		}
 		(&pass{Loop: w.loop, snapshot: snapshot}).pause(ctx, pauses)
 		require.Equal(t, c.asked, d.asked, "%+v", c)

@@ -18,7 +18,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/updater/actuate"
 )
@@ -106,7 +106,7 @@ func TestARestartRespectsDisruptionBudgets(t *testing.T) {
 		p.Status.ContainerStatuses[0].Resources = p.Spec.Containers[0].Resources.DeepCopy()
 	})
 	pass("web-1-0")
-	w.loop.memory = past.Memory{} // another process
+	w.loop.memory = disruption.State{} // another process
 	pass("web-1-0")
 	w.node("web-1-0", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionTrue })
 	pass("web-1-0", "web-1-1")

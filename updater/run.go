@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/core/calm"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
@@ -124,7 +124,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
 	loop.carrier, loop.capacity = &actuate.Rehearsal{Out: out}, caches.capacity(config)
 	loop.nodes, loop.budgets = caches.pinning(), caches.disruptions()
-	loop.ledger = calm.NewLedger(config.Pace, time.Now())
+	loop.ledger = disruption.NewRateLimiter(config.Pace, time.Now())
 	if !config.DryRun {
 		events := record.NewBroadcaster(record.WithContext(ctx))
 		defer events.Shutdown()

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/portion"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -27,7 +26,7 @@ func (r Room) Cut(pod policy.Pod, least, wanted []policy.Fitted) ([]policy.Fitte
 	var changes []Change
 	for k := range resources.Kind(resources.Kinds) {
 		share := r.share(pod, least, wanted, k)
-		if share == portion.Whole {
+		if share == policy.Whole {
 			continue
 		}
 		for i := range cut {
@@ -65,13 +64,13 @@ func (r Room) share(pod policy.Pod, least, wanted []policy.Fitted, k resources.K
 		}
 		return within(requests, r.Requests, k) && within(limits, r.Limits, k)
 	}
-	if fits(portion.Whole) {
-		return portion.Whole
+	if fits(policy.Whole) {
+		return policy.Whole
 	}
 	if !fits(0) {
 		return -1
 	}
-	low, high := resources.Amount(0), portion.Whole // fits, and does not
+	low, high := resources.Amount(0), policy.Whole // fits, and does not
 	for high-low > 1 {
 		if middle := (low + high) / 2; fits(middle) {
 			low = middle
@@ -94,5 +93,5 @@ func toward(least, wanted policy.Fitted, k resources.Kind, share resources.Amoun
 	if !ok || wanted.Requests.Value(k) <= low {
 		return wanted
 	}
-	return portion.Of(k, share, policy.Container{Requests: least.Requests, Limits: least.Limits}, wanted)
+	return policy.Partial(k, share, policy.Container{Requests: least.Requests, Limits: least.Limits}, wanted)
 }

@@ -4,8 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/scope"
 )
 
 // Room is what is left for the containers of one pod; a kind that is absent is
@@ -20,7 +20,7 @@ func For(pod *corev1.Pod, quotas []*corev1.ResourceQuota) Room {
 	var room Room
 	traits := convert.Traits(pod)
 	for _, q := range quotas {
-		if left := convert.Quota(q); scope.Covers(left.Scopes, traits) {
+		if left := convert.Quota(q); capacity.ScopesCover(left.Scopes, traits) {
 			room.Requests, room.Limits = tighter(room.Requests, left.Requests), tighter(room.Limits, left.Limits)
 		}
 	}

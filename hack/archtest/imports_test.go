@@ -55,7 +55,7 @@ func listPackages(t *testing.T, patterns ...string) []listed {
 // may import those before it and the standard library, nothing else.
 var corePackages = []string{"resources", "histogram", "ownership", "usage",
 	"sketch", "recipe",
-	"policy", "calm", "scope", "portion", "room", "present", "past", "disruption", "startup",
+	"policy", "capacity", "disruption",
 	"backtest/tape", "backtest/replay", "backtest/contender", "backtest/film", "backtest/score", "backtest/fleet", "backtest"}
 
 // impure are the parts of the standard library that reach outside the process

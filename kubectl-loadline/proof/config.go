@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
-	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -173,7 +173,7 @@ func (c *Config) limits(s *replay.Setup) error {
 }
 
 func (c *Config) update(s *replay.Setup) error {
-	modes := map[string]present.Mode{"in-place": present.InPlaceOrRecreate, "evict": present.Recreate}
+	modes := map[string]disruption.Mode{"in-place": disruption.InPlaceOrRecreate, "evict": disruption.Recreate}
 	mode, known := modes[c.Mode]
 	s.Update.Mode = mode
 	s.Update.FromChange = c.LifetimeFrom == "change"

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"loadline.dev/loadline/pkg/core/calm"
+	"loadline.dev/loadline/pkg/core/disruption"
 )
 
 // PauseAnnotation is on a pod that came back without the change for which the one
@@ -18,23 +18,23 @@ const PauseAnnotation = "loadline.dev/without-effect"
 const pauseSeparator = " until "
 
 // PauseText prints the value of PauseAnnotation.
-func PauseText(p calm.Pause) string {
+func PauseText(p disruption.Backoff) string {
 	return strconv.Itoa(p.Fruitless) + pauseSeparator + p.Until.UTC().Format(time.RFC3339)
 }
 
 // Pause reads PauseAnnotation. What cannot be understood counts as absent.
-func Pause(pod *corev1.Pod) calm.Pause {
+func Pause(pod *corev1.Pod) disruption.Backoff {
 	times, until, ok := strings.Cut(pod.Annotations[PauseAnnotation], pauseSeparator)
 	if !ok {
-		return calm.Pause{}
+		return disruption.Backoff{}
 	}
 	n, err := strconv.Atoi(times)
 	if err != nil || n < 1 {
-		return calm.Pause{}
+		return disruption.Backoff{}
 	}
 	at, err := time.Parse(time.RFC3339, until)
 	if err != nil {
-		return calm.Pause{}
+		return disruption.Backoff{}
 	}
-	return calm.Pause{Fruitless: n, Until: at}
+	return disruption.Backoff{Fruitless: n, Until: at}
 }

@@ -8,14 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"loadline.dev/loadline/pkg/core/calm"
+	"loadline.dev/loadline/pkg/core/disruption"
 )
 
 func TestAPauseIsReadAsItWasWritten(t *testing.T) {
-	read := func(text string) calm.Pause {
+	read := func(text string) disruption.Backoff {
 		return Pause(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{PauseAnnotation: text}}})
 	}
-	p := calm.Pause{Fruitless: 3, Until: time.Date(2026, 1, 2, 13, 0, 0, 0, time.UTC)}
+	p := disruption.Backoff{Fruitless: 3, Until: time.Date(2026, 1, 2, 13, 0, 0, 0, time.UTC)}
 	require.Equal(t, "3 until 2026-01-02T13:00:00Z", PauseText(p))
 	require.Equal(t, p, read(PauseText(p)))
 	for _, text := range []string{"", "3", "3 until", "3 until tomorrow", "many until 2026-01-02T13:00:00Z", "0 until 2026-01-02T13:00:00Z", "-1 until 2026-01-02T13:00:00Z"} {

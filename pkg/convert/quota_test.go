@@ -7,9 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/room"
-	"loadline.dev/loadline/pkg/core/scope"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -18,7 +17,7 @@ func TestQuotasInAllTheirSpellings(t *testing.T) {
 		Hard: testkit.List("cpu=1 requests.cpu=900m limits.memory=10Ki pods=5"),
 		Used: testkit.List("cpu=500m requests.cpu=500m limits.memory=12Ki"),
 	}}
-	want := room.Quota{
+	want := capacity.Quota{
 		Requests: resources.List{}.With(resources.CPU, 400),
 		Limits:   resources.List{}.With(resources.Memory, -2048),
 	}
@@ -26,7 +25,7 @@ func TestQuotasInAllTheirSpellings(t *testing.T) {
 	q.Spec.Scopes = []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeNotTerminating}
 	q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
 		{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpNotIn, Values: []string{"low"}}}}
-	want.Scopes = []scope.Rule{{Scope: scope.NotTerminating, Operator: scope.Exists}, {Scope: scope.PriorityClass, Operator: scope.NotIn, Values: []string{"low"}}}
+	want.Scopes = []capacity.ScopeRule{{Scope: capacity.NotTerminating, Operator: capacity.Exists}, {Scope: capacity.PriorityClass, Operator: capacity.NotIn, Values: []string{"low"}}}
 	require.Equal(t, want, Quota(q))
 
 	q = &corev1.ResourceQuota{Status: corev1.ResourceQuotaStatus{Hard: testkit.List("cpu=100500u")}}
@@ -34,8 +33,8 @@ func TestQuotasInAllTheirSpellings(t *testing.T) {
 }
 
 func TestTraitsOfPods(t *testing.T) {
-	require.Equal(t, scope.Traits{}, Traits(&corev1.Pod{}))
-	require.Equal(t, scope.Traits{Terminating: true, Class: "high"}, Traits(&corev1.Pod{Spec: corev1.PodSpec{ActiveDeadlineSeconds: new(int64), PriorityClassName: "high"}}))
+	require.Equal(t, capacity.PodTraits{}, Traits(&corev1.Pod{}))
+	require.Equal(t, capacity.PodTraits{Terminating: true, Class: "high"}, Traits(&corev1.Pod{Spec: corev1.PodSpec{ActiveDeadlineSeconds: new(int64), PriorityClassName: "high"}}))
 	here := corev1.PodAffinityTerm{TopologyKey: "zone"}
 	named := corev1.PodAffinityTerm{Namespaces: []string{"other"}}
 	selected := corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}}

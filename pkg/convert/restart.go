@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/disruption"
 )
 
 // RestartAnnotation is on a pod that was resized so that a container restarts. Its
@@ -19,25 +19,25 @@ const RestartAnnotation = "loadline.dev/restart"
 const restartSeparator = " after "
 
 // RestartText prints the value of RestartAnnotation.
-func RestartText(r present.Restart) string {
+func RestartText(r disruption.Restart) string {
 	return r.At.UTC().Format(time.RFC3339) + restartSeparator + strconv.Itoa(r.Count)
 }
 
 // Restart reads RestartAnnotation. What cannot be understood counts as absent.
-func Restart(pod *corev1.Pod) present.Restart {
+func Restart(pod *corev1.Pod) disruption.Restart {
 	at, count, ok := strings.Cut(pod.Annotations[RestartAnnotation], restartSeparator)
 	if !ok {
-		return present.Restart{}
+		return disruption.Restart{}
 	}
 	when, err := time.Parse(time.RFC3339, at)
 	if err != nil {
-		return present.Restart{}
+		return disruption.Restart{}
 	}
 	n, err := strconv.Atoi(count)
 	if err != nil || n < 0 {
-		return present.Restart{}
+		return disruption.Restart{}
 	}
-	return present.Restart{At: when, Count: n}
+	return disruption.Restart{At: when, Count: n}
 }
 
 // Restarts is how often the ordinary containers of a pod were restarted, in all.

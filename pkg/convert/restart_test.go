@@ -8,14 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/disruption"
 )
 
 func TestARestartIsReadAsItWasWritten(t *testing.T) {
-	read := func(text string) present.Restart {
+	read := func(text string) disruption.Restart {
 		return Restart(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{RestartAnnotation: text}}})
 	}
-	r := present.Restart{At: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), Count: 3}
+	r := disruption.Restart{At: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), Count: 3}
 	require.Equal(t, "2026-01-02T12:00:00Z after 3", RestartText(r))
 	require.Equal(t, r, read(RestartText(r)))
 	for _, text := range []string{"", "2026-01-02T12:00:00Z", "yesterday after 3", "2026-01-02T12:00:00Z after many", "2026-01-02T12:00:00Z after -1"} {

@@ -20,9 +20,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
@@ -184,7 +182,7 @@ func refused(err error) bool {
 func (c *Cluster) mark(ctx context.Context, change Change) error {
 	restart := change.Restart
 	if change.Restarts && !change.Cures && restart.At.IsZero() && ready(change.Target) { // the end of a boost
-		restart = present.Restart{At: time.Now(), Count: convert.Restarts(change.Target)}
+		restart = disruption.Restart{At: time.Now(), Count: convert.Restarts(change.Target)}
 	}
 	mark, err := MarkPatch(change.Target, restart, change.Unboosted...)
 	if err != nil {
@@ -201,7 +199,7 @@ func ready(pod *corev1.Pod) bool {
 
 // Pause writes on a pod that changes of its workload had no effect, so that it is
 // known after a restart.
-func (c *Cluster) Pause(ctx context.Context, pod *corev1.Pod, p calm.Pause) error {
+func (c *Cluster) Pause(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error {
 	patch, err := PausePatch(pod, p)
 	if err != nil {
 		return err

@@ -8,8 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/calm"
-	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/patch"
 )
@@ -71,7 +70,7 @@ func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceReq
 // without its sizes: it has them now. It never replaces
 // annotations that the cache has not seen yet, and the API server refuses it for
 // another pod of that name, because a UID cannot change.
-func MarkPatch(pod *corev1.Pod, restart present.Restart, unboosted ...string) ([]byte, error) {
+func MarkPatch(pod *corev1.Pod, restart disruption.Restart, unboosted ...string) ([]byte, error) {
 	annotations := map[string]any{convert.ResizedAnnotation: "true"}
 	if !restart.At.IsZero() {
 		annotations[convert.RestartAnnotation] = convert.RestartText(restart)
@@ -86,7 +85,7 @@ func MarkPatch(pod *corev1.Pod, restart present.Restart, unboosted ...string) ([
 }
 
 // PausePatch returns the merge patch that writes a pause on a pod.
-func PausePatch(pod *corev1.Pod, p calm.Pause) ([]byte, error) {
+func PausePatch(pod *corev1.Pod, p disruption.Backoff) ([]byte, error) {
 	return annotate(pod, map[string]any{convert.PauseAnnotation: convert.PauseText(p)})
 }
 

@@ -18,7 +18,6 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/updater/view"
 )
@@ -78,7 +77,7 @@ func TestResizePatchKeepsDeviceClaims(t *testing.T) {
 // ago.
 func TestMarkPatchKeepsAnnotationsThatTheCacheHasNotSeen(t *testing.T) {
 	cached := twoContainers()
-	patch, err := MarkPatch(cached, present.Restart{})
+	patch, err := MarkPatch(cached, disruption.Restart{})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"metadata":{"uid":"u","annotations":{"vpaInPlaceUpdated":"true"}}}`, string(patch), "the UID cannot be changed, so another pod refuses it")
 	now := cached.DeepCopy()
@@ -97,7 +96,7 @@ func TestMarkPatchKeepsAnnotationsThatTheCacheHasNotSeen(t *testing.T) {
 func TestMarkPatchTakesThePauseOff(t *testing.T) {
 	pod := twoContainers()
 	pod.Annotations = map[string]string{convert.PauseAnnotation: "2 until 2026-01-02T12:00:00Z"}
-	patch, err := MarkPatch(pod, present.Restart{At: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), Count: 1})
+	patch, err := MarkPatch(pod, disruption.Restart{At: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC), Count: 1})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"metadata":{"uid":"u","annotations":{"vpaInPlaceUpdated":"true","loadline.dev/without-effect":null,"loadline.dev/restart":"2026-01-02T12:00:00Z after 1"}}}`, string(patch))
 }

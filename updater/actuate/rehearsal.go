@@ -11,7 +11,6 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 )
@@ -36,7 +35,7 @@ func (r *Rehearsal) Unboost(_ context.Context, c Change) error {
 }
 
 // Pause prints nothing: the pods are among those left alone.
-func (r *Rehearsal) Pause(context.Context, *corev1.Pod, calm.Pause) error { return nil }
+func (r *Rehearsal) Pause(context.Context, *corev1.Pod, disruption.Backoff) error { return nil }
 
 // NotResizable prints nothing: the pod is among those left alone.
 func (r *Rehearsal) NotResizable(context.Context, *corev1.Pod) {}

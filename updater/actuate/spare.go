@@ -8,9 +8,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/portion"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -68,8 +67,8 @@ func lowered(has policy.Container, gets policy.Fitted, least resources.Amount) p
 		gets.Requests, gets.Limits = gets.Requests.Without(resources.Memory), gets.Limits.Without(resources.Memory)
 		return gets
 	}
-	part, _ := (before - least).Proportion(portion.Whole, before-limit)
-	return portion.Of(resources.Memory, part, has, gets)
+	part, _ := (before - least).Proportion(policy.Whole, before-limit)
+	return policy.Partial(resources.Memory, part, has, gets)
 }
 
 // worthwhile reports whether any amount of a container changes by the threshold.
@@ -82,7 +81,7 @@ func (c *Cluster) worthwhile(containers []policy.Container, gets []policy.Fitted
 
 func (c *Cluster) differs(has, gets resources.List) bool {
 	for k := range resources.Kind(resources.Kinds) {
-		if to, ok := gets.Get(k); ok && to != has.Value(k) && present.Relative(k, has.Value(k), to) >= c.Threshold {
+		if to, ok := gets.Get(k); ok && to != has.Value(k) && disruption.Relative(k, has.Value(k), to) >= c.Threshold {
 			return true
 		}
 	}

@@ -21,9 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/startup"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
@@ -184,7 +182,7 @@ func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) 
 		return left, nil // the cache is behind; if it is not, it is time to do it again
 	}
 	core := reading.Pod(pod, 0)
-	if core.Pending || core.Resize != present.NotResizing {
+	if core.Pending || core.Resize != disruption.NotResizing {
 		return 0, nil // the end of it is an event
 	}
 	if q.pinned(core, verdict) {
@@ -227,7 +225,7 @@ func (q *Queue) found(name cache.ObjectName) {
 	delete(q.without, name)
 }
 
-func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.Pod, verdict startup.Verdict, now time.Time) error {
+func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.Pod, verdict policy.BoostVerdict, now time.Time) error {
 	change := actuate.Change{Target: pod, Reading: reading, Unboosted: verdict.Over, Action: disruption.Action{
 		Subject:    disruption.Subject{Namespace: pod.Namespace, VPA: reading.Object.Name, Pod: pod.Name, UID: string(pod.UID)},
 		Cause:      disruption.BoostOver,
@@ -256,7 +254,7 @@ func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.P
 
 // justDone returns for how long yet a verdict counts as carried out, because that
 // was done a moment ago. It forgets what is older.
-func (q *Queue) justDone(uid types.UID, verdict startup.Verdict, now time.Time) time.Duration {
+func (q *Queue) justDone(uid types.UID, verdict policy.BoostVerdict, now time.Time) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	maps.DeleteFunc(q.recent, func(_ types.UID, d done) bool { return now.Sub(d.at) >= restartTime })
@@ -268,7 +266,7 @@ func (q *Queue) justDone(uid types.UID, verdict startup.Verdict, now time.Time) 
 
 // pinned tells whether the node would refuse to take the boost back. A pod that was
 // refused would be evicted, boosted anew, and refused again.
-func (q *Queue) pinned(p present.Pod, verdict startup.Verdict) bool {
+func (q *Queue) pinned(p disruption.Pod, verdict policy.BoostVerdict) bool {
 	p.Static, p.Containers = q.Static(p.Node), slices.Clone(p.Containers)
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -281,7 +279,7 @@ func (q *Queue) pinned(p present.Pod, verdict startup.Verdict) bool {
 }
 
 // keepingMemory is a verdict that leaves the memory of all containers as it is.
-func keepingMemory(v startup.Verdict) startup.Verdict {
+func keepingMemory(v policy.BoostVerdict) policy.BoostVerdict {
 	v.Give = slices.Clone(v.Give)
 	for i := range v.Give {
 		f := &v.Give[i]
@@ -291,7 +289,7 @@ func keepingMemory(v startup.Verdict) startup.Verdict {
 }
 
 // restarts tells whether what the pod would get restarts one of its containers.
-func restarts(p present.Pod, verdict startup.Verdict) bool {
+func restarts(p disruption.Pod, verdict policy.BoostVerdict) bool {
 	for _, f := range verdict.Give {
 		for i := range p.Containers {
 			if c := &p.Containers[i]; c.Asked.Name == f.Name && c.RestartsFor(f) {
@@ -312,7 +310,7 @@ func (q *Queue) refused(ctx context.Context, reading view.Reading, pod *corev1.P
 	budget := disruption.NewBudget(&v, q.Plan)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var this *present.Pod
+	var this *disruption.Pod
 	for i := range v.Pods {
 		p := &v.Pods[i]
 		if p.UID == string(pod.UID) {

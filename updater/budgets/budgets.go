@@ -19,8 +19,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/past"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -47,7 +45,7 @@ type Reader struct {
 
 // remembered is what was known of the restarts of a namespace at a time.
 type remembered struct {
-	past.Memory
+	disruption.State
 
 	at time.Time
 }
@@ -186,10 +184,10 @@ func (r *Reader) restarting(pod *corev1.Pod, keys []string, budgets []budget, kn
 		r.memory = map[string]remembered{}
 	}
 	// What nobody has looked at for long may be about another restart.
-	maps.DeleteFunc(r.memory, func(_ string, k remembered) bool { return now.Sub(k.at) >= present.RestartGrace })
-	before := r.memory[pod.Namespace].Memory
+	maps.DeleteFunc(r.memory, func(_ string, k remembered) bool { return now.Sub(k.at) >= disruption.RestartGrace })
+	before := r.memory[pod.Namespace].State
 	memory := before.Next(now)
-	var holders past.Holders
+	var holders disruption.RestartHolders
 	names := map[string]string{}
 	for _, other := range all {
 		if other.DeletionTimestamp != nil || !mayRestart(other) {

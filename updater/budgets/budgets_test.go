@@ -16,7 +16,6 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/present"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -55,7 +54,7 @@ func reader(t *testing.T, known bool, objects ...any) *Reader {
 func TestPodsAreMarkedWithTheirBudgets(t *testing.T) {
 	all := []any{pod("a", "a-1", labelled("a")), pod("b", "b-1", labelled("b")), budgetOf("second", &metav1.LabelSelector{MatchLabels: labelled("a")}), budgetOf("all", &metav1.LabelSelector{}), budgetOf("none", nil)}
 	mark := func(r *Reader, a disruption.Action) (names [][]string) {
-		v := disruption.View{VPAs: []present.VPA{{Pods: []present.Pod{{Namespace: "shop", UID: "a"}, {Namespace: "shop", UID: "b"}, {Namespace: "shop", UID: "gone"}, {Namespace: "bank", UID: "a"}}}}}
+		v := disruption.View{VPAs: []disruption.VPA{{Pods: []disruption.Pod{{Namespace: "shop", UID: "a"}, {Namespace: "shop", UID: "b"}, {Namespace: "shop", UID: "gone"}, {Namespace: "bank", UID: "a"}}}}}
 		a.Namespace = "shop"
 		r.Mark(&v, []disruption.Action{a})
 		for _, p := range v.VPAs[0].Pods {
@@ -109,7 +108,7 @@ func TestARestartThatTheCachesShow(t *testing.T) {
 	asked := metav1.NewTime(noon.Add(-time.Minute)).Time
 	marked := func(restarts int32, ready corev1.ConditionStatus) *corev1.Pod {
 		p := pod("other", "b-1", nil)
-		p.Annotations = map[string]string{convert.RestartAnnotation: convert.RestartText(present.Restart{At: asked, Count: 1})}
+		p.Annotations = map[string]string{convert.RestartAnnotation: convert.RestartText(disruption.Restart{At: asked, Count: 1})}
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{RestartCount: restarts}}
 		p.Status.Conditions[0].Status = ready
 		return p
@@ -172,11 +171,11 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 	r.Clock = func() time.Time { return now }
 	a := pod("a", "a", nil)
 	require.ErrorContains(t, enters(r, a), "pod silent of PodDisruptionBudget shop/all is being restarted")
-	for ; now.Before(noon.Add(present.RestartLimit)); now = now.Add(time.Minute) {
+	for ; now.Before(noon.Add(disruption.RestartLimit)); now = now.Add(time.Minute) {
 		require.Error(t, enters(r, a), now)
 	}
 	require.NoError(t, enters(r, a))
-	now = now.Add(present.RestartGrace)
+	now = now.Add(disruption.RestartGrace)
 	require.Error(t, enters(r, a), "nobody looked for long: it may be another restart")
 
 	first, second := waiting("first", noon.Add(-20*time.Minute)), waiting("second", noon.Add(-10*time.Minute))

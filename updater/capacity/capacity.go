@@ -10,8 +10,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/room"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
@@ -28,11 +28,11 @@ type Reader struct {
 // Room reads what nodes and quotas have left; nil if nothing is known of them. It counts every pod in the cache,
 // also those that no VPA controls; without a cache of nodes any node has room. Where nodes
 // seem to be added the room is Growing.
-func (r Reader) Room() (*room.Room, error) {
+func (r Reader) Room() (*capacity.Capacity, error) {
 	if r.Nodes == nil && r.Quotas == nil {
 		return nil, nil //nolint:nilnil // that nothing is known is no error
 	}
-	var nodes []room.Node
+	var nodes []capacity.Node
 	if r.Nodes != nil && r.NodesSynced() {
 		objects, err := r.Nodes.List(labels.Everything())
 		if err != nil {
@@ -42,7 +42,7 @@ func (r Reader) Room() (*room.Room, error) {
 			return nil, fmt.Errorf("list pods: %w", err)
 		}
 	}
-	quotas := map[string][]room.Quota{}
+	quotas := map[string][]capacity.Quota{}
 	if r.Quotas != nil && r.QuotasSynced() {
 		objects, err := r.Quotas.List(labels.Everything())
 		if err != nil {
@@ -52,18 +52,18 @@ func (r Reader) Room() (*room.Room, error) {
 			quotas[q.Namespace] = append(quotas[q.Namespace], convert.Quota(q))
 		}
 	}
-	known := room.New(nodes, quotas)
+	known := capacity.New(nodes, quotas)
 	if r.Growth != nil && r.Growth.Seen() {
 		known.Growing()
 	}
 	return known, nil
 }
 
-func free(objects []*corev1.Node, pods corelisters.PodLister) ([]room.Node, error) {
-	nodes := make(map[string]*room.Node, len(objects))
+func free(objects []*corev1.Node, pods corelisters.PodLister) ([]capacity.Node, error) {
+	nodes := make(map[string]*capacity.Node, len(objects))
 	for _, o := range objects {
 		size := convert.Resources(o.Status.Allocatable)
-		nodes[o.Name] = &room.Node{Name: o.Name, Size: size, Free: size, Open: !o.Spec.Unschedulable}
+		nodes[o.Name] = &capacity.Node{Name: o.Name, Size: size, Free: size, Open: !o.Spec.Unschedulable}
 	}
 	err := client.EachPod(pods, func(p *corev1.Pod) {
 		node, known := nodes[p.Spec.NodeName]
@@ -77,7 +77,7 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]room.Node, erro
 			}
 		}
 	})
-	sorted := make([]room.Node, 0, len(nodes))
+	sorted := make([]capacity.Node, 0, len(nodes))
 	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		sorted = append(sorted, *nodes[name])
 	}

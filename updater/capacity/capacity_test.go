@@ -10,8 +10,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/room"
 )
 
 func list(pairs ...string) corev1.ResourceList {
@@ -37,7 +37,7 @@ func TestNodesCountAllTheirPods(t *testing.T) {
 	}, corelisters.NewPodLister(index))
 	require.NoError(t, err)
 	cpu := func(m resources.Amount) resources.List { return resources.List{}.With(resources.CPU, m) }
-	require.Equal(t, []room.Node{
+	require.Equal(t, []capacity.Node{
 		{Name: "a", Size: cpu(2000), Free: cpu(1500), Open: true},
 		{Name: "b", Size: cpu(1000), Free: cpu(1000)},
 	}, nodes)
@@ -52,5 +52,5 @@ func TestWhatIsNotKnownFits(t *testing.T) {
 		Quotas: corelisters.NewResourceQuotaLister(store), QuotasSynced: func() bool { return false }}
 	unknown, err := waiting.Room()
 	require.NoError(t, err)
-	require.Equal(t, room.Fits, unknown.Place(room.Need{Node: "a", Wants: resources.Of(1, 1)}, false))
+	require.Equal(t, capacity.Fits, unknown.Place(capacity.Need{Node: "a", Wants: resources.Of(1, 1)}, false))
 }

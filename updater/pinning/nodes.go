@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
@@ -80,8 +79,8 @@ const memory = 24 * time.Hour
 // that nodes cannot be listed; what nodes have refused is told all the same.
 func (n *Nodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1.Pod, now time.Time) error {
 	static, err := n.selected()
-	each(v, func(p *present.Pod) {
-		if p.Resize != present.ResizeInfeasible {
+	each(v, func(p *disruption.Pod) {
+		if p.Resize != disruption.ResizeInfeasible {
 			return
 		}
 		if o := object(disruption.Subject{Namespace: p.Namespace, Pod: p.Name, UID: p.UID}); o == nil || !refuses(o) {
@@ -102,7 +101,7 @@ func (n *Nodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1
 	}
 	n.marked.Store(&static)
 	if len(static) > 0 {
-		each(v, func(p *present.Pod) {
+		each(v, func(p *disruption.Pod) {
 			p.Static = static[p.Node]
 			// A boost that is left for a refusal would be taken back as soon as that is
 			// forgotten: the pod would be refused, evicted and boosted anew every day.
@@ -114,7 +113,7 @@ func (n *Nodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1
 	return err
 }
 
-func each(v *disruption.View, do func(*present.Pod)) {
+func each(v *disruption.View, do func(*disruption.Pod)) {
 	for i := range v.VPAs {
 		pods := v.VPAs[i].Pods
 		for j := range pods {

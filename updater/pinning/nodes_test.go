@@ -15,7 +15,6 @@ import (
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -76,9 +75,9 @@ type cluster struct {
 
 func newCluster(nodes ...string) *cluster {
 	c := &cluster{nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), pods: map[string]*corev1.Pod{}}
-	c.view.VPAs = make([]present.VPA, len(nodes)) // one for each pod
+	c.view.VPAs = make([]disruption.VPA, len(nodes)) // one for each pod
 	for i, name := range nodes {
-		c.view.VPAs[i].Pods = []present.Pod{{UID: "pod-on-" + name, Node: name}}
+		c.view.VPAs[i].Pods = []disruption.Pod{{UID: "pod-on-" + name, Node: name}}
 	}
 	return c
 }
@@ -90,9 +89,9 @@ func (c *cluster) put(t *testing.T, name string, uid types.UID, labels map[strin
 func (c *cluster) say(node, message string) {
 	for i := range c.view.VPAs {
 		if p := &c.view.VPAs[i].Pods[0]; p.Node == node {
-			p.Resize = present.NotResizing
+			p.Resize = disruption.NotResizing
 			if message != "" {
-				p.Resize = present.ResizeInfeasible
+				p.Resize = disruption.ResizeInfeasible
 			}
 			c.pods[p.UID] = infeasible(message)
 		}
@@ -205,7 +204,7 @@ func TestARefusalLastsWhileBoostedPodsAreThere(t *testing.T) {
 	p := &c.view.VPAs[0].Pods[0]
 	has := policy.Container{Name: "c", Requests: resources.Of(2000, 100), Limits: resources.Of(2000, 100)}
 	fitted := policy.Fitted{Name: "c", Requests: resources.Of(1000, 100), Limits: resources.Of(1000, 100)}
-	p.Boosted, p.Containers = true, []present.Container{{Observed: true, Asked: has, Current: has, Fitted: fitted}}
+	p.Boosted, p.Containers = true, []disruption.Container{{Observed: true, Asked: has, Current: has, Fitted: fitted}}
 	for hour := range 48 {
 		require.Equal(t, []string{"a"}, c.static(t, n, noon.Add(time.Duration(hour)*time.Hour)), hour)
 	}

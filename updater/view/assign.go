@@ -14,7 +14,6 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/ownership"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -84,8 +83,8 @@ func (r *Reader) owned(ctx context.Context, pod *corev1.Pod) (o owned, found boo
 
 // fill puts the VPAs with their pods into the view.
 func (r *Reader) fill(ctx context.Context, s *Snapshot, controlled []owned) {
-	s.View.VPAs = make([]present.VPA, 0, len(r.memo.vpas))
-	f := filling{Reader: r, snapshot: s, pods: make([]present.Pod, 0, len(controlled)), groups: make([]present.Group, 0, len(r.memo.owners)+8)}
+	s.View.VPAs = make([]disruption.VPA, 0, len(r.memo.vpas))
+	f := filling{Reader: r, snapshot: s, pods: make([]disruption.Pod, 0, len(controlled)), groups: make([]disruption.Group, 0, len(r.memo.owners)+8)}
 	for len(controlled) > 0 {
 		n := slices.IndexFunc(controlled, func(o owned) bool { return o.vpa != controlled[0].vpa })
 		if n < 0 {
@@ -101,8 +100,8 @@ func (r *Reader) fill(ctx context.Context, s *Snapshot, controlled []owned) {
 type filling struct {
 	*Reader
 	snapshot *Snapshot
-	pods     []present.Pod
-	groups   []present.Group
+	pods     []disruption.Pod
+	groups   []disruption.Group
 	owners   []*knownOwner // of the groups of the present VPA
 	last     *knownPod     // that was added
 }
@@ -151,7 +150,7 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 	f.snapshot.View.VPAs = append(f.snapshot.View.VPAs, v)
 }
 
-func (f *filling) vpa(reading Reading) (v present.VPA, err error) {
+func (f *filling) vpa(reading Reading) (v disruption.VPA, err error) {
 	defer caught(&err)
 	if problem := convert.Unreadable(reading.Object); problem != "" {
 		return v, errors.New(problem)
@@ -194,8 +193,8 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 
 // group reads how many pods an owner wants. Owners that do not tell it, such as
 // a Job or a custom workload without scale, count by their live pods.
-func (r *Reader) group(ctx context.Context, owner target.Key) present.Group {
-	g := present.Group{Replicas: present.Unknown}
+func (r *Reader) group(ctx context.Context, owner target.Key) disruption.Group {
+	g := disruption.Group{Replicas: disruption.Unknown}
 	replicas, known := r.Targets.Replicas(ctx, owner)
 	switch {
 	case known:

@@ -12,18 +12,17 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/present"
-	"loadline.dev/loadline/pkg/core/startup"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
 // Boosted returns what is to be done at now about the startup boosts of a pod. An
 // annotation that names no container, or that cannot be read, is over, too.
-func (r Reading) Boosted(pod *corev1.Pod, now time.Time) startup.Verdict {
+func (r Reading) Boosted(pod *corev1.Pod, now time.Time) policy.BoostVerdict {
 	original, _ := convert.Boosted(pod) // what cannot be read is known by its name alone
-	p := startup.Pod{Containers: make([]startup.Container, len(pod.Spec.Containers))}
+	p := policy.BoostedPod{Containers: make([]policy.BoostedContainer, len(pod.Spec.Containers))}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
 			p.Ready, p.ReadySince = true, c.LastTransitionTime.Time
@@ -33,12 +32,12 @@ func (r Reading) Boosted(pod *corev1.Pod, now time.Time) startup.Verdict {
 	for i, c := range convert.Pod(pod).Containers {
 		was, boosted := original[c.Name]
 		delete(original, c.Name)
-		p.Containers[i] = startup.Container{
+		p.Containers[i] = policy.BoostedContainer{
 			Current: c, Boosted: boosted, Observed: !known || slices.Contains(observed, c.Name),
 			Original: policy.Container{Requests: convert.Resources(was.Requests), Limits: convert.Resources(was.Limits)},
 		}
 	}
-	verdict := startup.Judge(p, startup.Advice{
+	verdict := policy.JudgeBoost(p, policy.BoostAdvice{
 		Sizes:          r.Object != nil && convert.Mode(r.Object) != vpav1.UpdateModeOff,
 		Recommendation: r.recommendation, Rules: r.rules, Ranges: r.Ranges.Ranges,
 	}, now)
@@ -102,14 +101,14 @@ func (r *Reader) reading(namespace, name string) (Reading, error) {
 
 // Siblings returns the core value of a VPA with those of its pods that have the
 // owner of the given one.
-func (r *Reader) Siblings(ctx context.Context, reading Reading, pod *corev1.Pod) (present.VPA, error) {
+func (r *Reader) Siblings(ctx context.Context, reading Reading, pod *corev1.Pod) (disruption.VPA, error) {
 	owner, _ := target.Controller(pod.Namespace, pod.OwnerReferences)
 	pods, err := r.Pods.Pods(pod.Namespace).List(labels.Everything())
 	if err != nil {
-		return present.VPA{}, fmt.Errorf("list pods of namespace %s: %w", pod.Namespace, err)
+		return disruption.VPA{}, fmt.Errorf("list pods of namespace %s: %w", pod.Namespace, err)
 	}
 	v := reading.VPA(r.PerVPAConfig)
-	v.Groups = []present.Group{r.group(ctx, owner)}
+	v.Groups = []disruption.Group{r.group(ctx, owner)}
 	for _, p := range pods {
 		if o, ok := target.Controller(p.Namespace, p.OwnerReferences); ok && o == owner && p.DeletionTimestamp == nil {
 			v.Pods = append(v.Pods, reading.Pod(p, 0))

@@ -13,8 +13,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/ownership"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -50,7 +50,7 @@ type knownPod struct {
 	version string // of the pod
 	of      *knownVPA
 	likes   likeness
-	core    present.Pod
+	core    disruption.Pod
 	pass    int
 }
 
@@ -82,7 +82,7 @@ func likenessOf(pod *corev1.Pod) (l likeness) {
 type knownOwner struct {
 	target.Key
 	top  target.Key // the topmost owner
-	name string     // for present.Group
+	name string     // for disruption.Group
 	pass int
 }
 
@@ -199,4 +199,4 @@ func claim(vpa *vpav1.VerticalPodAutoscaler, selector labels.Selector) ownership
 	return c
 }
 
-func acts(m present.Mode) bool { return m != present.Off && m != present.Initial }
+func acts(m disruption.Mode) bool { return m != disruption.Off && m != disruption.Initial }

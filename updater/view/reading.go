@@ -8,8 +8,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -33,8 +33,8 @@ func NewReading(vpa *vpav1.VerticalPodAutoscaler, ranges convert.LimitRanges) Re
 
 // VPA returns the core value without pods. The per-VPA time of a quick OOM
 // counts only with the feature gate PerVPAConfig.
-func (r Reading) VPA(perVPAConfig bool) present.VPA {
-	v := present.VPA{Namespace: r.Object.Namespace, Name: r.Object.Name, Mode: mode(convert.Mode(r.Object))}
+func (r Reading) VPA(perVPAConfig bool) disruption.VPA {
+	v := disruption.VPA{Namespace: r.Object.Namespace, Name: r.Object.Name, Mode: mode(convert.Mode(r.Object))}
 	p := r.Object.Spec.UpdatePolicy
 	if p == nil {
 		return v
@@ -49,7 +49,7 @@ func (r Reading) VPA(perVPAConfig bool) present.VPA {
 		if e == nil {
 			continue
 		}
-		requirement := present.Requirement{Higher: e.ChangeRequirement == vpav1.TargetHigherThanRequests}
+		requirement := disruption.Requirement{Higher: e.ChangeRequirement == vpav1.TargetHigherThanRequests}
 		for k := range resources.Kind(resources.Kinds) {
 			requirement.Kinds[k] = slices.Contains(e.Resources, convert.ResourceName(k))
 		}
@@ -58,23 +58,23 @@ func (r Reading) VPA(perVPAConfig bool) present.VPA {
 	return v
 }
 
-func mode(m vpav1.UpdateMode) present.Mode {
+func mode(m vpav1.UpdateMode) disruption.Mode {
 	switch m {
 	case vpav1.UpdateModeRecreate, vpav1.UpdateModeAuto:
-		return present.Recreate
+		return disruption.Recreate
 	case vpav1.UpdateModeInPlaceOrRecreate:
-		return present.InPlaceOrRecreate
+		return disruption.InPlaceOrRecreate
 	case vpav1.UpdateModeInPlace:
-		return present.InPlace
+		return disruption.InPlace
 	case vpav1.UpdateModeInitial:
-		return present.Initial
+		return disruption.Initial
 	}
-	return present.Off
+	return disruption.Off
 }
 
 // Pod returns the core value of a pod that belongs to the group of that index.
-func (r Reading) Pod(pod *corev1.Pod, group int) present.Pod {
-	p := present.Pod{
+func (r Reading) Pod(pod *corev1.Pod, group int) disruption.Pod {
+	p := disruption.Pod{
 		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Group: group,
 		Pending:    pod.Status.Phase == corev1.PodPending,
 		Whole:      convert.SizedAsWhole(pod),
@@ -87,7 +87,7 @@ func (r Reading) Pod(pod *corev1.Pod, group int) present.Pod {
 		Node:       pod.Spec.NodeName,
 		Traits:     convert.Traits(pod),
 		Fixed:      fixed(pod),
-		Containers: make([]present.Container, len(pod.Spec.Containers)),
+		Containers: make([]disruption.Container, len(pod.Spec.Containers)),
 	}
 	p.Footprint, p.Starting = convert.Footprints(pod)
 	if pod.Status.StartTime != nil {
@@ -101,7 +101,7 @@ func (r Reading) Pod(pod *corev1.Pod, group int) present.Pod {
 	rule := r.rules.Lookup()
 	for i := range p.Containers {
 		c := &pod.Spec.Containers[i]
-		p.Containers[i] = present.Container{
+		p.Containers[i] = disruption.Container{
 			Observed: !known || slices.Contains(observed, c.Name),
 			Off:      rule(c.Name).Off,
 			Current:  current.Containers[i],
@@ -125,7 +125,7 @@ func fixed(pod *corev1.Pod) (containers []policy.Container) {
 
 // conditions reads whether a pod is ready, and the state of its resize. A
 // pending resize counts more than one in progress, because it is the newer.
-func conditions(pod *corev1.Pod) (ready bool, state present.ResizeState, since time.Time) {
+func conditions(pod *corev1.Pod) (ready bool, state disruption.ResizeState, since time.Time) {
 	for _, c := range pod.Status.Conditions {
 		if c.Status != corev1.ConditionTrue {
 			continue
@@ -136,7 +136,7 @@ func conditions(pod *corev1.Pod) (ready bool, state present.ResizeState, since t
 		case corev1.PodResizePending:
 			state, since = pending(c.Reason), c.LastTransitionTime.Time
 		case corev1.PodResizeInProgress:
-			if state == present.NotResizing {
+			if state == disruption.NotResizing {
 				state, since = inProgress(c), c.LastTransitionTime.Time
 			}
 		}
@@ -144,24 +144,24 @@ func conditions(pod *corev1.Pod) (ready bool, state present.ResizeState, since t
 	return ready, state, since
 }
 
-func pending(reason string) present.ResizeState {
+func pending(reason string) disruption.ResizeState {
 	switch reason {
 	case corev1.PodReasonDeferred:
-		return present.ResizeDeferred
+		return disruption.ResizeDeferred
 	case corev1.PodReasonInfeasible:
-		return present.ResizeInfeasible
+		return disruption.ResizeInfeasible
 	}
-	return present.ResizeUnclear
+	return disruption.ResizeUnclear
 }
 
-func inProgress(c corev1.PodCondition) present.ResizeState {
+func inProgress(c corev1.PodCondition) disruption.ResizeState {
 	switch {
 	case c.Reason == "" && c.Message == "":
-		return present.ResizeInProgress
+		return disruption.ResizeInProgress
 	case c.Reason == corev1.PodReasonError:
-		return present.ResizeError
+		return disruption.ResizeError
 	}
-	return present.ResizeUnclear
+	return disruption.ResizeUnclear
 }
 
 // restarts tells which kinds the resize policy of a container restarts it for.
@@ -179,12 +179,12 @@ func restarts(c *corev1.Container) (kinds [resources.Kinds]bool) {
 // oomKilled is the reason the kubelet gives for such a termination.
 const oomKilled = "OOMKilled"
 
-func outOfMemory(pod *corev1.Pod, container string) present.OOM {
+func outOfMemory(pod *corev1.Pod, container string) disruption.OOM {
 	for i := range pod.Status.ContainerStatuses {
 		s := &pod.Status.ContainerStatuses[i]
 		if t := s.LastTerminationState.Terminated; s.Name == container && t != nil && t.Reason == oomKilled {
-			return present.OOM{Started: t.StartedAt.Time, Ended: t.FinishedAt.Time}
+			return disruption.OOM{Started: t.StartedAt.Time, Ended: t.FinishedAt.Time}
 		}
 	}
-	return present.OOM{}
+	return disruption.OOM{}
 }

@@ -12,11 +12,10 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/scope"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
@@ -66,7 +65,7 @@ func TestPodDuringResize(t *testing.T) {
 	require.Equal(t, resources.Of(200, 200<<20), app.Asked.Requests)
 	require.Equal(t, resources.Of(200, 200<<20), app.Fitted.Requests)
 	require.Equal(t, [resources.Kinds]bool{resources.Memory: true}, app.Restarts)
-	require.Equal(t, present.OOM{Started: noon.Time, Ended: noon.Time}, app.OOM)
+	require.Equal(t, disruption.OOM{Started: noon.Time, Ended: noon.Time}, app.OOM)
 	require.True(t, app.Observed)
 	require.False(t, side.Observed)
 	require.True(t, side.Off)
@@ -75,7 +74,7 @@ func TestPodDuringResize(t *testing.T) {
 
 // What quotas and their cuts ask of a pod comes through the caches.
 func TestWhatQuotasAskOfAPod(t *testing.T) {
-	read := func(change func(*corev1.Pod)) present.Pod {
+	read := func(change func(*corev1.Pod)) disruption.Pod {
 		p := pod("app")
 		change(p)
 		trimmed, err := client.Trim(p)
@@ -83,9 +82,9 @@ func TestWhatQuotasAskOfAPod(t *testing.T) {
 		return NewReading(vpa("app"), convert.LimitRanges{}).Pod(trimmed.(*corev1.Pod), 0)
 	}
 	plain := read(func(*corev1.Pod) {})
-	require.Equal(t, scope.Traits{}, plain.Traits)
+	require.Equal(t, capacity.PodTraits{}, plain.Traits)
 	require.False(t, plain.Sized)
-	require.Equal(t, scope.Traits{Terminating: true, Class: "high"}, read(func(p *corev1.Pod) {
+	require.Equal(t, capacity.PodTraits{Terminating: true, Class: "high"}, read(func(p *corev1.Pod) {
 		p.Spec.ActiveDeadlineSeconds, p.Spec.PriorityClassName = new(int64), "high"
 	}).Traits)
 	for _, annotation := range []string{convert.UpdatesAnnotation, convert.ResizedAnnotation} {
@@ -100,23 +99,23 @@ func TestConditions(t *testing.T) {
 	earlier := metav1.NewTime(noon.Add(-time.Hour))
 	for name, c := range map[string]struct {
 		all   []condition
-		state present.ResizeState
+		state disruption.ResizeState
 		since time.Time
 		ready bool
 	}{
-		"none":                   {nil, present.NotResizing, time.Time{}, false},
-		"ready":                  {[]condition{{Type: ready, Status: yes}}, present.NotResizing, time.Time{}, true},
-		"not ready":              {[]condition{{Type: ready, Status: no}}, present.NotResizing, time.Time{}, false},
-		"deferred":               {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, present.ResizeDeferred, noon.Time, false},
-		"infeasible":             {[]condition{{Type: pending, Status: yes, Reason: "Infeasible"}}, present.ResizeInfeasible, time.Time{}, false},
-		"unknown reason":         {[]condition{{Type: pending, Status: yes, Reason: "New"}}, present.ResizeUnclear, time.Time{}, false},
-		"over":                   {[]condition{{Type: pending, Status: no, Reason: "Infeasible"}}, present.NotResizing, time.Time{}, false},
-		"in progress":            {[]condition{{Type: progress, Status: yes}}, present.ResizeInProgress, time.Time{}, false},
-		"error":                  {[]condition{{Type: progress, Status: yes, Reason: "Error", Message: "m"}}, present.ResizeError, time.Time{}, false},
-		"unknown progress":       {[]condition{{Type: progress, Status: yes, Message: "m"}}, present.ResizeUnclear, time.Time{}, false},
-		"one after the other":    {[]condition{{Type: progress, Status: yes, LastTransitionTime: earlier}, {Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, present.ResizeDeferred, noon.Time, false},
-		"one before the other":   {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}, {Type: progress, Status: yes, LastTransitionTime: earlier}}, present.ResizeDeferred, noon.Time, false},
-		"another kind of status": {[]condition{{Type: pending, Status: "", Reason: "Deferred"}}, present.NotResizing, time.Time{}, false},
+		"none":                   {nil, disruption.NotResizing, time.Time{}, false},
+		"ready":                  {[]condition{{Type: ready, Status: yes}}, disruption.NotResizing, time.Time{}, true},
+		"not ready":              {[]condition{{Type: ready, Status: no}}, disruption.NotResizing, time.Time{}, false},
+		"deferred":               {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, disruption.ResizeDeferred, noon.Time, false},
+		"infeasible":             {[]condition{{Type: pending, Status: yes, Reason: "Infeasible"}}, disruption.ResizeInfeasible, time.Time{}, false},
+		"unknown reason":         {[]condition{{Type: pending, Status: yes, Reason: "New"}}, disruption.ResizeUnclear, time.Time{}, false},
+		"over":                   {[]condition{{Type: pending, Status: no, Reason: "Infeasible"}}, disruption.NotResizing, time.Time{}, false},
+		"in progress":            {[]condition{{Type: progress, Status: yes}}, disruption.ResizeInProgress, time.Time{}, false},
+		"error":                  {[]condition{{Type: progress, Status: yes, Reason: "Error", Message: "m"}}, disruption.ResizeError, time.Time{}, false},
+		"unknown progress":       {[]condition{{Type: progress, Status: yes, Message: "m"}}, disruption.ResizeUnclear, time.Time{}, false},
+		"one after the other":    {[]condition{{Type: progress, Status: yes, LastTransitionTime: earlier}, {Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}}, disruption.ResizeDeferred, noon.Time, false},
+		"one before the other":   {[]condition{{Type: pending, Status: yes, Reason: "Deferred", LastTransitionTime: noon}, {Type: progress, Status: yes, LastTransitionTime: earlier}}, disruption.ResizeDeferred, noon.Time, false},
+		"another kind of status": {[]condition{{Type: pending, Status: "", Reason: "Deferred"}}, disruption.NotResizing, time.Time{}, false},
 	} {
 		p := pod("app")
 		p.Status.Conditions = c.all
@@ -129,19 +128,19 @@ func TestConditions(t *testing.T) {
 
 func TestUpdatePolicy(t *testing.T) {
 	v := vpa()
-	require.Equal(t, present.VPA{Namespace: "shop", Name: "v", Mode: present.Recreate}, NewReading(v, convert.LimitRanges{}).VPA(true))
+	require.Equal(t, disruption.VPA{Namespace: "shop", Name: "v", Mode: disruption.Recreate}, NewReading(v, convert.LimitRanges{}).VPA(true))
 
 	v.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{
 		UpdateMode: new(vpav1.UpdateModeInPlace), MinReplicas: new(int32(3)), EvictAfterOOMSeconds: new(int32(30)),
 		EvictionRequirements: []*vpav1.EvictionRequirement{nil, {Resources: []corev1.ResourceName{"memory", "gpu"}, ChangeRequirement: vpav1.TargetHigherThanRequests}},
 	}
-	want := present.VPA{Namespace: "shop", Name: "v", Mode: present.InPlace, MinReplicas: 3,
-		Requirements: []present.Requirement{{Kinds: [resources.Kinds]bool{resources.Memory: true}, Higher: true}}}
+	want := disruption.VPA{Namespace: "shop", Name: "v", Mode: disruption.InPlace, MinReplicas: 3,
+		Requirements: []disruption.Requirement{{Kinds: [resources.Kinds]bool{resources.Memory: true}, Higher: true}}}
 	require.Equal(t, want, NewReading(v, convert.LimitRanges{}).VPA(false))
 	want.QuickOOM = 30 * time.Second
 	require.Equal(t, want, NewReading(v, convert.LimitRanges{}).VPA(true))
-	for text, want := range map[vpav1.UpdateMode]present.Mode{"Auto": present.Recreate, "Initial": present.Initial, "Off": present.Off,
-		"InPlaceOrRecreate": present.InPlaceOrRecreate, "Future": present.Off} {
+	for text, want := range map[vpav1.UpdateMode]disruption.Mode{"Auto": disruption.Recreate, "Initial": disruption.Initial, "Off": disruption.Off,
+		"InPlaceOrRecreate": disruption.InPlaceOrRecreate, "Future": disruption.Off} {
 		require.Equal(t, want, mode(text))
 	}
 }

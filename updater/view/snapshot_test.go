@@ -26,7 +26,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -164,13 +163,13 @@ func TestD1D3ReplicasOfOwners(t *testing.T) {
 		&appsv1.StatefulSet{ObjectMeta: meta("e", "web"), Spec: appsv1.StatefulSetSpec{Selector: selector()}},
 		controlled("e", "sts", "apps/v1", "StatefulSet", "web"), targeting("v", "e", "apps/v1", "StatefulSet", "web"),
 	)
-	var got []present.Group
+	var got []disruption.Group
 	for _, v := range read(t, r).View.VPAs {
 		require.Len(t, v.Pods, 1, v.Namespace)
 		got = append(got, v.Groups...)
 	}
-	require.Equal(t, []present.Group{
-		{Replicas: 5, Key: "a/ReplicaSet web"}, {Replicas: 7, Key: "b/DaemonSet web"}, {Replicas: present.Unknown, Key: "c/Job web"},
+	require.Equal(t, []disruption.Group{
+		{Replicas: 5, Key: "a/ReplicaSet web"}, {Replicas: 7, Key: "b/DaemonSet web"}, {Replicas: disruption.Unknown, Key: "c/Job web"},
 		{Replicas: 4, Key: "d/Room.example.com blue"}, {Replicas: 0, Key: "e/StatefulSet web"},
 	}, got, "D1, D3")
 }
@@ -181,7 +180,7 @@ func TestAnOldScaleDoesNotEnlargeTheBudget(t *testing.T) {
 	for i := range 10 {
 		objects = append(objects, controlled("d", fmt.Sprintf("room-%d", i), "example.com/v1", "Room", "blue"))
 	}
-	require.Equal(t, []present.Group{{Replicas: 10, Key: "d/Room.example.com blue"}}, read(t, newReader(t, objects...)).View.VPAs[0].Groups)
+	require.Equal(t, []disruption.Group{{Replicas: 10, Key: "d/Room.example.com blue"}}, read(t, newReader(t, objects...)).View.VPAs[0].Groups)
 }
 
 func TestD12WhatIsLeftOut(t *testing.T) {

@@ -12,8 +12,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/past"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
@@ -124,14 +122,14 @@ func (in *budgetInput) replicas() int {
 	case "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet":
 		return in.ConfiguredReplicas
 	}
-	return present.Unknown
+	return disruption.Unknown
 }
 
 func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 	read := reading(in.vpa(), nil)
 	v := read.VPA(false)
-	v.Groups = []present.Group{{Replicas: in.replicas()}}
-	memory := past.Memory{Resizing: map[string]time.Time{}}
+	v.Groups = []disruption.Group{{Replicas: in.replicas()}}
+	memory := disruption.State{Resizing: map[string]time.Time{}}
 	byName, objects := map[string]int{}, []*corev1.Pod{}
 	for i, p := range in.Pods {
 		byName[p.Name] = i
@@ -173,7 +171,7 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 			result.Decision = decisionName(decision)
 		case "unboost":
 			verdict := read.Boosted(objects[byName[op.Pod]], evaluated())
-			done := len(verdict.Over) > 0 && !pod.Pending && pod.Resize == present.NotResizing
+			done := len(verdict.Over) > 0 && !pod.Pending && pod.Resize == disruption.NotResizing
 			result.Done = &done
 		default:
 			return out, fmt.Errorf("unknown op %q", op.Op)

@@ -8,8 +8,6 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/past"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
@@ -50,7 +48,7 @@ func updatePriority(in priorityInput) (out priorityOutput, err error) {
 	}
 	read := reading(in.VPA, in.LimitRanges)
 	v := read.VPA(in.FeatureGates["PerVPAConfig"])
-	v.Mode, v.Groups = present.Recreate, []present.Group{{Replicas: present.Unknown}}
+	v.Mode, v.Groups = disruption.Recreate, []disruption.Group{{Replicas: disruption.Unknown}}
 	for i := range in.Pods {
 		in.Pods[i].UID = types.UID(in.Pods[i].Name)
 		v.Pods = append(v.Pods, read.Pod(&in.Pods[i], 0))
@@ -61,7 +59,7 @@ func updatePriority(in priorityInput) (out priorityOutput, err error) {
 			Accepted: a.Reason == "" || a.Reason == disruption.RequirementsNotMet, Admitted: a.Reason == ""})
 	}
 	out.Order = []string{}
-	for _, a := range disruption.Plan(disruption.View{VPAs: []present.VPA{v}}, past.Memory{}, config, in.Now).Actions {
+	for _, a := range disruption.Plan(disruption.View{VPAs: []disruption.VPA{v}}, disruption.State{}, config, in.Now).Actions {
 		out.Order = append(out.Order, a.Pod)
 	}
 	return out, nil

@@ -11,7 +11,6 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/patch"
 	"loadline.dev/loadline/updater/actuate"
 )
@@ -64,7 +63,7 @@ func resizePatch(in resizeInput) (out resizeOutput, err error) {
 	if err != nil {
 		return resizeOutput{Error: true}, nil //nolint:nilerr // the case expects that there is an error
 	}
-	mark, err := actuate.MarkPatch(&in.Pod, present.Restart{}, change.Unboosted...)
+	mark, err := actuate.MarkPatch(&in.Pod, disruption.Restart{}, change.Unboosted...)
 	if err != nil {
 		return out, err
 	}

@@ -11,7 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest/contender"
 	"loadline.dev/loadline/pkg/core/backtest/replay"
 	"loadline.dev/loadline/pkg/core/backtest/score"
-	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -119,7 +119,7 @@ func TestKillRaisesBeforeTheRestart(t *testing.T) {
 	require.Equal(t, 2, raised.Scored.Kills, "at 1.2 and at 1.9 GiB")
 	require.Zero(t, raised.Scored.Evictions)
 	require.Positive(t, raised.Scored.Changes)
-	evicted := run(func(s *replay.Setup) { s.Update.Mode = present.Recreate })
+	evicted := run(func(s *replay.Setup) { s.Update.Mode = disruption.Recreate })
 	require.Equal(t, evicted.Scored.Changes, evicted.Scored.Evictions)
 	require.Positive(t, evicted.Scored.Evictions)
 }
@@ -179,7 +179,7 @@ func TestUpdatePolicy(t *testing.T) {
 	require.Zero(t, scored(t, r, resources.CPU, 1000, wide(950), nil).Scored.Changes, "too little")
 	at := scored(t, r, resources.CPU, 1000, fixedAt(resources.CPU, 500), nil)
 	require.InDelta(t, 500, at.Scored.MeanRequest(), 1, "outside of the bounds it does not wait")
-	gone := scored(t, r, resources.CPU, 1000, fixedAt(resources.CPU, 500), func(s *replay.Setup) { s.Update.Mode = present.Recreate })
+	gone := scored(t, r, resources.CPU, 1000, fixedAt(resources.CPU, 500), func(s *replay.Setup) { s.Update.Mode = disruption.Recreate })
 	require.Equal(t, 1, gone.Scored.Evictions)
 	require.InDelta(t, 86400-60, gone.Scored.Seconds, 1e-9, "the restart took a minute")
 }
@@ -289,7 +289,7 @@ func TestTwoRunsGiveTheSameBytes(t *testing.T) {
 func TestSetupNamesAllProblems(t *testing.T) {
 	s := replay.DefaultSetup()
 	s.Limits[resources.CPU] = replay.Limit{Policy: replay.Proportional, Factor: 0.5}
-	s.Guess, s.Tick, s.Longest, s.Update.Mode = 0, 0, 0, present.Off
+	s.Guess, s.Tick, s.Longest, s.Update.Mode = 0, 0, 0, disruption.Off
 	err := s.Validate()
 	for _, text := range []string{"number of sized kinds", "limit factor of cpu is 0.5: must be from 1", "guessed request is 0", "tick is 0s", "longest back-off is 0s: must be at least the first one, 10s", "update mode"} {
 		require.ErrorContains(t, err, text)

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"loadline.dev/loadline/pkg/core/present"
 )
 
 // Assessment says how urgent a change of one pod is, and whether it is worth
 // one at all.
 type Assessment struct {
-	present.Distance
+	Distance
 	QuickOOM bool   // a container ran out of memory soon after it started
 	Reason   Reason // why the pod is not worth a change; empty if it is
 }
@@ -40,7 +38,7 @@ func (a Assessment) moreUrgent(b Assessment) int {
 
 // Assess compares what a pod has with what it would get. Containers that the
 // webhook did not see do not count.
-func Assess(v *present.VPA, p *present.Pod, c Config, now time.Time) Assessment {
+func Assess(v *VPA, p *Pod, c Config, now time.Time) Assessment {
 	a := Assessment{Distance: p.Distance()}
 	a.QuickOOM = p.QuickOOM(cmp.Or(v.QuickOOM, c.QuickOOM), now)
 	a.Reason = a.judge(p, c, now)
@@ -50,13 +48,13 @@ func Assess(v *present.VPA, p *present.Pod, c Config, now time.Time) Assessment 
 	return a
 }
 
-func (a Assessment) judge(p *present.Pod, c Config, now time.Time) Reason {
+func (a Assessment) judge(p *Pod, c Config, now time.Time) Reason {
 	switch {
 	case p.Boosted && !p.Pinned():
 		return Boosted
 	case p.Boosted && !p.Starved(): // it would be boosted anew, and again not give it back
 		return StaticCPU
-	case !slices.ContainsFunc(p.Containers, func(c present.Container) bool { return c.Recommended() }):
+	case !slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Recommended() }):
 		return NoRecommendation
 	case p.Whole:
 		return PodLevelResources

@@ -3,9 +3,6 @@ package disruption
 import (
 	"cmp"
 	"slices"
-
-	"loadline.dev/loadline/pkg/core/past"
-	"loadline.dev/loadline/pkg/core/present"
 )
 
 // Budget counts how many pods of each owner may be away at once. It lasts for
@@ -21,13 +18,13 @@ type owner struct {
 	tolerated  int    // how many of them may be away
 	running    int    // pods that are not pending
 	ready      int
-	spent      int           // running pods disrupted by this plan
-	spentReady int           // those of them that were ready
-	leaving    []past.Holder // ready pods that will not be for a while
+	spent      int             // running pods disrupted by this plan
+	spentReady int             // those of them that were ready
+	leaving    []RestartHolder // ready pods that will not be for a while
 }
 
 // NewBudget counts the pods of a VPA.
-func NewBudget(v *present.VPA, c Config) *Budget {
+func NewBudget(v *VPA, c Config) *Budget {
 	b := &Budget{owners: make([]owner, len(v.Groups))}
 	alive := make([]int, len(v.Groups))
 	for i := range v.Pods {
@@ -48,7 +45,7 @@ func NewBudget(v *present.VPA, c Config) *Budget {
 	for i, g := range v.Groups {
 		o := &b.owners[i]
 		o.wanted = g.Replicas
-		if g.Replicas == present.Unknown {
+		if g.Replicas == Unknown {
 			o.wanted = alive[i]
 		}
 		o.tolerated = int(float64(o.wanted) * c.Tolerance)
@@ -63,7 +60,7 @@ func NewBudget(v *present.VPA, c Config) *Budget {
 }
 
 // of returns the owner of a pod, nil if it is not known.
-func (b *Budget) of(p *present.Pod) *owner {
+func (b *Budget) of(p *Pod) *owner {
 	if p.Group < 0 || p.Group >= len(b.owners) {
 		return nil
 	}
@@ -71,7 +68,7 @@ func (b *Budget) of(p *present.Pod) *owner {
 }
 
 // problem is why no pod of the owner may be disrupted at all, or empty.
-func (b *Budget) problem(p *present.Pod) Reason {
+func (b *Budget) problem(p *Pod) Reason {
 	if o := b.of(p); o != nil {
 		return o.problem
 	}
@@ -81,7 +78,7 @@ func (b *Budget) problem(p *present.Pod) Reason {
 // Refuses returns why the pod may not be disrupted now, empty if it may. A
 // pending pod costs nothing. A pod that is not ready is counted among the
 // running ones; a ready one must also leave enough ready ones behind.
-func (b *Budget) Refuses(p *present.Pod) Reason {
+func (b *Budget) Refuses(p *Pod) Reason {
 	if reason := b.problem(p); reason != "" {
 		return reason
 	}
@@ -90,9 +87,9 @@ func (b *Budget) Refuses(p *present.Pod) Reason {
 	}
 	o := b.of(p)
 	leaving := len(o.leaving)
-	if slices.ContainsFunc(o.leaving, func(h past.Holder) bool { return h.UID == p.UID }) {
+	if slices.ContainsFunc(o.leaving, func(h RestartHolder) bool { return h.UID == p.UID }) {
 		leaving--
-		if _, waits := past.Blocker(p.UID, o.leaving); !waits {
+		if _, waits := BlockingRestart(p.UID, o.leaving); !waits {
 			leaving = 0 // the others come after it
 		}
 	}
@@ -114,14 +111,14 @@ func (b *Budget) Refuses(p *present.Pod) Reason {
 
 // leaves records that a pod that is still ready will not be for a while, because of
 // an earlier plan. It does not stand in its own way.
-func (b *Budget) leaves(p *present.Pod, one past.Holder) {
+func (b *Budget) leaves(p *Pod, one RestartHolder) {
 	if o := b.of(p); o != nil && p.Ready {
 		o.leaving = append(o.leaving, one)
 	}
 }
 
 // Spend records that the pod is disrupted.
-func (b *Budget) Spend(p *present.Pod) {
+func (b *Budget) Spend(p *Pod) {
 	o := b.of(p)
 	if o == nil || p.Pending {
 		return

@@ -6,17 +6,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/calm"
-	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/room"
 )
 
 // remembered is a deployment whose owner is remembered.
-func remembered(mode present.Mode, n int, change func(i int, p *present.Pod)) *present.VPA {
-	v := deployment(mode, n, pods(n, func(i int, p *present.Pod) {
+func remembered(mode Mode, n int, change func(i int, p *Pod)) *VPA {
+	v := deployment(mode, n, pods(n, func(i int, p *Pod) {
 		p.Created = noon.Add(-24 * time.Hour)
 		if change != nil {
 			change(i, p)
@@ -26,16 +23,16 @@ func remembered(mode present.Mode, n int, change func(i int, p *present.Pod)) *p
 	return v
 }
 
-func planned(v *present.VPA, m past.Memory, c Config, now time.Time) Result {
-	return Plan(View{VPAs: []present.VPA{*v}}, m, c, now)
+func planned(v *VPA, m State, c Config, now time.Time) Result {
+	return Plan(View{VPAs: []VPA{*v}}, m, c, now)
 }
 
-func did(m *past.Memory, a Action, now time.Time) { m.Did(a.Owner, a.Change, a.Newest, now) }
+func did(m *State, a Action, now time.Time) { m.Did(a.Owner, a.Change, a.Newest, now) }
 
 // evictions plays passes, one a minute, in which each evicted pod comes back at
 // once as it was or with what comes gives it, and counts them.
-func evictions(v *present.VPA, passes int, comes ...func(*present.Pod)) (n int) {
-	memory := past.Memory{}
+func evictions(v *VPA, passes int, comes ...func(*Pod)) (n int) {
+	memory := State{}
 	for pass := range passes {
 		now := noon.Add(time.Duration(pass) * time.Minute)
 		r := planned(v, memory, defaults(), now)
@@ -58,66 +55,66 @@ func evictions(v *present.VPA, passes int, comes ...func(*present.Pod)) (n int) 
 }
 
 func TestPodsThatComeBackUnchangedAreNotEvictedForEver(t *testing.T) {
-	require.LessOrEqual(t, evictions(remembered(present.Recreate, 2, nil), 24*60), 10, "one a minute without back-off")
-	forgotten := remembered(present.Recreate, 2, nil)
+	require.LessOrEqual(t, evictions(remembered(Recreate, 2, nil), 24*60), 10, "one a minute without back-off")
+	forgotten := remembered(Recreate, 2, nil)
 	forgotten.Groups[0].Key = ""
 	require.Equal(t, 24*60, evictions(forgotten, 24*60))
 
 	left := resources.Amount(0)
-	cut := func(p *present.Pod) { // to what a quota leaves, which depends on how large the old pod was
+	cut := func(p *Pod) { // to what a quota leaves, which depends on how large the old pod was
 		left = 400 - left
 		p.Containers[0].Asked.Requests = resources.Of(left+90, (left+90)<<20)
 		p.Containers[0].Current = p.Containers[0].Asked
 	}
-	require.LessOrEqual(t, evictions(remembered(present.Recreate, 2, nil), 24*60, cut), 10, "one a minute without back-off")
+	require.LessOrEqual(t, evictions(remembered(Recreate, 2, nil), 24*60, cut), 10, "one a minute without back-off")
 
-	v := remembered(present.Recreate, 2, nil)
-	memory := planned(v, past.Memory{}, defaults(), noon).Memory
-	did(&memory, planned(v, past.Memory{}, defaults(), noon).Actions[0], noon)
+	v := remembered(Recreate, 2, nil)
+	memory := planned(v, State{}, defaults(), noon).Memory
+	did(&memory, planned(v, State{}, defaults(), noon).Actions[0], noon)
 	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
 	r := planned(v, memory, defaults(), noon.Add(time.Minute))
 	require.Equal(t, []string{"skip p0: BackingOff", "skip p1: BackingOff"}, told(r))
 
-	v.Mode = present.InPlaceOrRecreate
+	v.Mode = InPlaceOrRecreate
 	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, told(planned(v, memory, defaults(), noon.Add(time.Minute))),
 		"a resize needs no webhook")
 }
 
 func TestAPauseIsWrittenOnPodsAndReadFromThem(t *testing.T) {
-	v := remembered(present.Recreate, 2, nil)
-	var memory past.Memory
-	did(&memory, planned(v, past.Memory{}, defaults(), noon).Actions[0], noon)
+	v := remembered(Recreate, 2, nil)
+	var memory State
+	did(&memory, planned(v, State{}, defaults(), noon).Actions[0], noon)
 	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
 	r := planned(v, memory, defaults(), noon.Add(time.Minute))
-	want := calm.Pause{Fruitless: 1, Until: noon.Add(6 * time.Minute)}
-	require.Equal(t, []Pause{{Subject{Namespace: "shop", VPA: "web", Pod: "p0", UID: "new"}, want}}, r.Pauses)
+	want := Backoff{Fruitless: 1, Until: noon.Add(6 * time.Minute)}
+	require.Equal(t, []PodBackoff{{Subject{Namespace: "shop", VPA: "web", Pod: "p0", UID: "new"}, want}}, r.Pauses)
 	require.Empty(t, planned(v, r.Memory, defaults(), noon.Add(2*time.Minute)).Pauses, "once")
 
 	v.Pods[0].Pause = want
-	r = planned(v, past.Memory{}, defaults(), noon.Add(2*time.Minute))
+	r = planned(v, State{}, defaults(), noon.Add(2*time.Minute))
 	require.Equal(t, []string{"skip p0: BackingOff", "skip p1: BackingOff"}, told(r), "another process knows it, too")
 	require.Empty(t, r.Pauses)
-	r = planned(v, past.Memory{}, defaults(), noon.Add(6*time.Minute))
+	r = planned(v, State{}, defaults(), noon.Add(6*time.Minute))
 	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(r))
 	memory = r.Memory
 	did(&memory, r.Actions[0], noon.Add(6*time.Minute))
-	v.Pods[0].UID, v.Pods[0].Created, v.Pods[0].Pause = "newer", noon.Add(6*time.Minute+time.Second), calm.Pause{}
+	v.Pods[0].UID, v.Pods[0].Created, v.Pods[0].Pause = "newer", noon.Add(6*time.Minute+time.Second), Backoff{}
 	r = planned(v, memory, defaults(), noon.Add(7*time.Minute))
-	require.Equal(t, calm.Pause{Fruitless: 2, Until: noon.Add(17 * time.Minute)}, r.Pauses[0].Pause, "the next one is twice as long")
+	require.Equal(t, Backoff{Fruitless: 2, Until: noon.Add(17 * time.Minute)}, r.Pauses[0].Backoff, "the next one is twice as long")
 
 	v.Pods[0].Pause, v.Groups[0].Key = want, ""
-	require.NotEmpty(t, planned(v, past.Memory{}, defaults(), noon.Add(time.Minute)).Actions, "an owner that is not known is not remembered")
-	v = remembered(present.Recreate, 2, func(_ int, p *present.Pod) {
+	require.NotEmpty(t, planned(v, State{}, defaults(), noon.Add(time.Minute)).Actions, "an owner that is not known is not remembered")
+	v = remembered(Recreate, 2, func(_ int, p *Pod) {
 		p.Pause = want
 		p.Containers[0].Asked.Requests, p.Containers[0].Current.Requests = p.Containers[0].Fitted.Requests, p.Containers[0].Fitted.Requests
 	})
-	require.Empty(t, planned(v, past.Memory{}, defaults(), noon.Add(time.Minute)).Memory.Owners, "a pod that has its size tells nothing any more")
+	require.Empty(t, planned(v, State{}, defaults(), noon.Add(time.Minute)).Memory.Owners, "a pod that has its size tells nothing any more")
 }
 
 func TestAStartupBoostIsNotTakenForAChangeWithoutEffect(t *testing.T) {
-	v := remembered(present.Recreate, 2, func(_ int, p *present.Pod) { p.Containers[0] = container(2500, 100, 1000, 1000) })
-	var memory past.Memory
-	did(&memory, planned(v, past.Memory{}, defaults(), noon).Actions[0], noon)
+	v := remembered(Recreate, 2, func(_ int, p *Pod) { p.Containers[0] = container(2500, 100, 1000, 1000) })
+	var memory State
+	did(&memory, planned(v, State{}, defaults(), noon).Actions[0], noon)
 	fresh := &v.Pods[0]
 	fresh.UID, fresh.Created = "new", noon.Add(time.Second)
 	for _, c := range []struct {
@@ -141,12 +138,12 @@ func TestAStartupBoostIsNotTakenForAChangeWithoutEffect(t *testing.T) {
 }
 
 func TestAnotherRecommendationWaitsBeforeItUndoesTheLast(t *testing.T) {
-	for _, mode := range []present.Mode{present.Recreate, present.InPlaceOrRecreate} {
+	for _, mode := range []Mode{Recreate, InPlaceOrRecreate} {
 		v := remembered(mode, 2, nil)
 		c := defaults()
 		c.Hold = 10 * time.Minute
-		var memory past.Memory
-		did(&memory, planned(v, past.Memory{}, c, noon).Actions[0], noon)
+		var memory State
+		did(&memory, planned(v, State{}, c, noon).Actions[0], noon)
 		for i := range v.Pods {
 			v.Pods[i].Containers[0] = container(1000, 1000, 100, 100)
 		}
@@ -158,8 +155,8 @@ func TestAnotherRecommendationWaitsBeforeItUndoesTheLast(t *testing.T) {
 }
 
 func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
-	v := deployment(present.InPlaceOrRecreate, 2, pods(2, nil)...)
-	memory, asked := past.Memory{}, 0
+	v := deployment(InPlaceOrRecreate, 2, pods(2, nil)...)
+	memory, asked := State{}, 0
 	for minute := range 120 {
 		now := noon.Add(time.Duration(minute) * time.Minute)
 		r := planned(v, memory, defaults(), now)
@@ -174,38 +171,38 @@ func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
 	require.Equal(t, 9, asked, "after 0, 1, 2, 4, 8, 16 and then each 30 minutes")
 
 	other := v.Pods[0]
-	other.Containers = []present.Container{container(100, 100, 2000, 1000)}
+	other.Containers = []Container{container(100, 100, 2000, 1000)}
 	v.Pods[0] = other
 	require.Contains(t, told(planned(v, memory, defaults(), noon.Add(2*time.Hour))), "resize or evict p0: OutOfBounds", "another target")
 }
 
 // Owners come and go: what is remembered must not grow with all that there ever were.
 func TestWhatIsRememberedOfAnOwnerEndsADayAfterItsLastChange(t *testing.T) {
-	v, memory := remembered(present.Off, 1, nil), past.Memory{}
-	memory.Did("shop/ReplicaSet/gone", calm.Change{}, noon, noon)
+	v, memory := remembered(Off, 1, nil), State{}
+	memory.Did("shop/ReplicaSet/gone", Change{}, noon, noon)
 	require.Contains(t, planned(v, memory, defaults(), noon.Add(24*time.Hour)).Memory.Owners, "shop/ReplicaSet/gone")
 	require.Empty(t, planned(v, memory, defaults(), noon.Add(24*time.Hour+time.Second)).Memory.Owners)
 }
 
 func TestAResizeThatCameIsNotOneThatWasAskedForInVain(t *testing.T) {
-	v, memory := deployment(present.InPlaceOrRecreate, 1, pods(1, nil)...), past.Memory{}
+	v, memory := deployment(InPlaceOrRecreate, 1, pods(1, nil)...), State{}
 	memory.Tried("uid-p0", v.Pods[0].Fitted(), noon)
 	require.Contains(t, planned(v, memory, defaults(), noon).Memory.Tries, "uid-p0")
 	v.Pods[0].Containers[0].Current = v.Pods[0].Containers[0].After()
 	v.Pods[0].Containers[0].Asked = v.Pods[0].Containers[0].Current
 	require.Empty(t, planned(v, memory, defaults(), noon).Memory.Tries)
-	v = deployment(present.InPlaceOrRecreate, 1, pods(1, nil)...)
-	require.Empty(t, planned(v, past.Memory{}, defaults(), noon).Memory.Tries, "it was never asked for")
+	v = deployment(InPlaceOrRecreate, 1, pods(1, nil)...)
+	require.Empty(t, planned(v, State{}, defaults(), noon).Memory.Tries, "it was never asked for")
 }
 
 func TestNoEvictionDuringARollout(t *testing.T) {
-	v := deployment(present.Recreate, 3, pods(3, func(i int, p *present.Pod) { p.Ready = i > 0 })...)
+	v := deployment(Recreate, 3, pods(3, func(i int, p *Pod) { p.Ready = i > 0 })...)
 	v.Groups[0].Rolling = true
 	generous := defaults()
 	generous.Tolerance = 1
 	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: RolloutUnderWay", "skip p2: RolloutUnderWay"}, told(plans(t, v, generous)),
 		"the pod that is not ready may need the change")
-	v.Mode = present.InPlaceOrRecreate
+	v.Mode = InPlaceOrRecreate
 	require.Equal(t, []string{"resize or evict p0: OutOfBounds", "skip p1: BudgetSpent", "skip p2: BudgetSpent"}, told(plans(t, v, defaults())))
 	v.Pods = v.Pods[1:]
 	v.Groups[0].Replicas = 2
@@ -215,49 +212,49 @@ func TestNoEvictionDuringARollout(t *testing.T) {
 }
 
 func TestTheLastReadyPodStays(t *testing.T) {
-	v := deployment(present.Recreate, 2, pods(2, func(i int, p *present.Pod) { p.Ready = i == 0 })...)
+	v := deployment(Recreate, 2, pods(2, func(i int, p *Pod) { p.Ready = i == 0 })...)
 	require.Equal(t, []string{"evict p1: OutOfBounds", "skip p0: NoBudget"}, told(plans(t, v, defaults())))
-	v = deployment(present.Recreate, 1, pods(1, nil)...)
+	v = deployment(Recreate, 1, pods(1, nil)...)
 	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, v, defaults())))
 	v.MinReplicas = 1
 	require.Equal(t, []string{"evict p0: OutOfBounds"}, told(plans(t, v, defaults())), "the VPA allows it")
 }
 
 // rooms has node n1 of the pods and a larger one; both in cores and GiB.
-func rooms(free1, free2 resources.Amount, quotas ...room.Quota) *room.Room {
-	of := func(name string, size, free resources.Amount) room.Node {
-		return room.Node{Name: name, Open: true, Size: resources.Of(size*1000, size<<30), Free: resources.Of(free*1000, free<<30)}
+func rooms(free1, free2 resources.Amount, quotas ...capacity.Quota) *capacity.Capacity {
+	of := func(name string, size, free resources.Amount) capacity.Node {
+		return capacity.Node{Name: name, Open: true, Size: resources.Of(size*1000, size<<30), Free: resources.Of(free*1000, free<<30)}
 	}
-	return room.New([]room.Node{of("n1", 4, free1), of("n2", 16, free2)}, map[string][]room.Quota{"shop": quotas})
+	return capacity.New([]capacity.Node{of("n1", 4, free1), of("n2", 16, free2)}, map[string][]capacity.Quota{"shop": quotas})
 }
 
-func housed(mode present.Mode, n int) *present.VPA {
-	return deployment(mode, n, pods(n, func(_ int, p *present.Pod) { p.Node, p.Footprint = "n1", p.Containers[0].Current.Requests })...)
+func housed(mode Mode, n int) *VPA {
+	return deployment(mode, n, pods(n, func(_ int, p *Pod) { p.Node, p.Footprint = "n1", p.Containers[0].Current.Requests })...)
 }
 
 func TestWhatDoesNotFitIsNotTried(t *testing.T) {
-	plan := func(v *present.VPA, r *room.Room, m past.Memory, now time.Time) Result {
-		return Plan(View{VPAs: []present.VPA{*v}, Room: r}, m, defaults(), now)
+	plan := func(v *VPA, r *capacity.Capacity, m State, now time.Time) Result {
+		return Plan(View{VPAs: []VPA{*v}, Room: r}, m, defaults(), now)
 	}
-	v := housed(present.Recreate, 2)
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(plan(v, rooms(0, 1), past.Memory{}, noon)))
-	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), past.Memory{}, noon)))
+	v := housed(Recreate, 2)
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(plan(v, rooms(0, 1), State{}, noon)))
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), State{}, noon)))
 	v.Pods[0].Containers[0] = container(100, 100, 17000, 100)
-	require.Contains(t, told(plan(v, rooms(4, 16), past.Memory{}, noon)), "skip p0: TooLargeForNode")
+	require.Contains(t, told(plan(v, rooms(4, 16), State{}, noon)), "skip p0: TooLargeForNode")
 	c := defaults()
 	c.Autoscaled = true
-	v = housed(present.Recreate, 2)
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(Plan(View{VPAs: []present.VPA{*v}, Room: rooms(0, 0)}, past.Memory{}, c, noon)))
+	v = housed(Recreate, 2)
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(Plan(View{VPAs: []VPA{*v}, Room: rooms(0, 0)}, State{}, c, noon)))
 
-	v = housed(present.InPlace, 2)
+	v = housed(InPlace, 2)
 	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 16), askedFor(v), noon)))
-	quota := room.Quota{Requests: resources.List{}.With(resources.CPU, 100)}
-	for _, mode := range []present.Mode{present.Recreate, present.InPlace, present.InPlaceOrRecreate} {
-		require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: QuotaFull"}, told(plan(housed(mode, 2), rooms(4, 4, quota), past.Memory{}, noon)))
+	quota := capacity.Quota{Requests: resources.List{}.With(resources.CPU, 100)}
+	for _, mode := range []Mode{Recreate, InPlace, InPlaceOrRecreate} {
+		require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: QuotaFull"}, told(plan(housed(mode, 2), rooms(4, 4, quota), State{}, noon)))
 	}
 
 	t.Run("a full node is waited for, and then left", func(t *testing.T) {
-		v := housed(present.InPlaceOrRecreate, 2)
+		v := housed(InPlaceOrRecreate, 2)
 		first := plan(v, rooms(0, 16), askedFor(v), noon)
 		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(first))
 		again := plan(v, rooms(0, 16), first.Memory, noon.Add(5*time.Minute))
@@ -266,16 +263,16 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), again.Memory, noon.Add(6*time.Minute))))
 	})
 	t.Run("a node that is too small is left at once", func(t *testing.T) {
-		v := housed(present.InPlaceOrRecreate, 2)
+		v := housed(InPlaceOrRecreate, 2)
 		for i := range v.Pods {
 			v.Pods[i].Containers[0] = container(100, 100, 5000, 1000)
 		}
-		require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(plan(v, rooms(4, 16), past.Memory{}, noon)))
+		require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(plan(v, rooms(4, 16), State{}, noon)))
 	})
 }
 
 // askedFor is the memory of a plan by which all pods were asked for what they would get.
-func askedFor(v *present.VPA) (m past.Memory) {
+func askedFor(v *VPA) (m State) {
 	for i := range v.Pods {
 		m.Tried(v.Pods[i].UID, v.Pods[i].Fitted(), noon.Add(-time.Hour))
 	}
@@ -285,12 +282,12 @@ func askedFor(v *present.VPA) (m past.Memory) {
 // A node grants a resize the moment there is room, if it knows of it. So it is asked for
 // once although it does not fit; evictions wait.
 func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
-	plan := func(v *present.VPA, r *room.Room, m past.Memory) Result {
-		return Plan(View{VPAs: []present.VPA{*v}, Room: r}, m, defaults(), noon)
+	plan := func(v *VPA, r *capacity.Capacity, m State) Result {
+		return Plan(View{VPAs: []VPA{*v}, Room: r}, m, defaults(), noon)
 	}
-	for _, mode := range []present.Mode{present.InPlace, present.InPlaceOrRecreate} {
+	for _, mode := range []Mode{InPlace, InPlaceOrRecreate} {
 		v := housed(mode, 2)
-		first := plan(v, rooms(0, 0), past.Memory{})
+		first := plan(v, rooms(0, 0), State{})
 		require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, told(first), "and it is not evicted if that is refused")
 		first.Memory.Tried("uid-p0", v.Pods[0].Fitted(), noon)
 		require.Equal(t, []string{"resize p1: OutOfBounds", "skip p0: NodeFull"}, told(plan(v, rooms(0, 0), first.Memory)), "once")
@@ -301,23 +298,23 @@ func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
 		for i := range v.Pods {
 			v.Pods[i].Containers[0].Restarts[resources.CPU] = true
 		}
-		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), past.Memory{})), "what restarts waits")
+		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), State{})), "what restarts waits")
 		v = housed(mode, 2)
 		for i := range v.Pods {
 			v.Pods[i].Containers[0] = container(100, 100, 17000, 100)
 		}
-		require.Equal(t, "skip p0: TooLargeForNode", told(plan(v, rooms(0, 0), past.Memory{}))[0], "what the node can never grant is not asked for")
+		require.Equal(t, "skip p0: TooLargeForNode", told(plan(v, rooms(0, 0), State{}))[0], "what the node can never grant is not asked for")
 	}
-	v := housed(present.InPlace, 4)
+	v := housed(InPlace, 4)
 	v.Pods[1].Containers[0] = container(100, 100, 300, 300)
-	tight := room.New([]room.Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(500, 500<<20)}},
-		map[string][]room.Quota{"shop": {{Requests: resources.Of(1000, 9<<30)}}})
+	tight := capacity.New([]capacity.Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(500, 500<<20)}},
+		map[string][]capacity.Quota{"shop": {{Requests: resources.Of(1000, 9<<30)}}})
 	c := defaults()
 	c.Tolerance = 1
-	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p2: QuotaFull", "skip p3: QuotaFull", "skip p1: QuotaFull"}, told(Plan(View{VPAs: []present.VPA{*v}, Room: tight}, past.Memory{}, c, noon)),
+	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p2: QuotaFull", "skip p3: QuotaFull", "skip p1: QuotaFull"}, told(Plan(View{VPAs: []VPA{*v}, Room: tight}, State{}, c, noon)),
 		"the API server takes it from the quota")
-	roomy := room.New([]room.Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(200, 200<<20)}}, nil)
-	r := Plan(View{VPAs: []present.VPA{*v}, Room: roomy}, askedFor(&present.VPA{Pods: v.Pods[1:2]}), c, noon)
+	roomy := capacity.New([]capacity.Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(200, 200<<20)}}, nil)
+	r := Plan(View{VPAs: []VPA{*v}, Room: roomy}, askedFor(&VPA{Pods: v.Pods[1:2]}), c, noon)
 	require.Contains(t, told(r), "resize p1: OutOfBounds", "what it does not get yet it takes from nobody")
 }
 
@@ -325,60 +322,60 @@ func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
 // its template, and the quota has no room for it beside the old one, the webhook would
 // cut it to the template.
 func TestAShrinkingPodIsNotCutToItsTemplate(t *testing.T) {
-	shrinking := func(mode present.Mode, sized bool) View {
-		v := deployment(mode, 2, pods(2, func(_ int, p *present.Pod) {
-			p.Sized, p.Node, p.Containers = sized, "n1", []present.Container{container(900, 900, 300, 300)}
+	shrinking := func(mode Mode, sized bool) View {
+		v := deployment(mode, 2, pods(2, func(_ int, p *Pod) {
+			p.Sized, p.Node, p.Containers = sized, "n1", []Container{container(900, 900, 300, 300)}
 			p.Footprint = p.Containers[0].Current.Requests
 		})...)
-		tight := room.Quota{Requests: resources.Of(200, 9<<30)}
-		return View{VPAs: []present.VPA{*v}, Room: rooms(1, 1, tight)}
+		tight := capacity.Quota{Requests: resources.Of(200, 9<<30)}
+		return View{VPAs: []VPA{*v}, Room: rooms(1, 1, tight)}
 	}
 	for _, c := range []struct {
-		mode  present.Mode
+		mode  Mode
 		sized bool
 		want  string
 	}{
-		{present.Recreate, true, "skip p0: QuotaFull"},
-		{present.Recreate, false, "evict p0: OutOfBounds"},
-		{present.InPlaceOrRecreate, true, "resize p0: OutOfBounds"},
-		{present.InPlaceOrRecreate, false, "resize or evict p0: OutOfBounds"},
+		{Recreate, true, "skip p0: QuotaFull"},
+		{Recreate, false, "evict p0: OutOfBounds"},
+		{InPlaceOrRecreate, true, "resize p0: OutOfBounds"},
+		{InPlaceOrRecreate, false, "resize or evict p0: OutOfBounds"},
 	} {
-		require.Equal(t, c.want, told(Plan(shrinking(c.mode, c.sized), past.Memory{}, defaults(), noon))[0], "%+v", c)
+		require.Equal(t, c.want, told(Plan(shrinking(c.mode, c.sized), State{}, defaults(), noon))[0], "%+v", c)
 	}
 }
 
 func TestTheClassOfAPodIsKnownBeforeAsking(t *testing.T) {
-	unsized := func(_ int, p *present.Pod) {
+	unsized := func(_ int, p *Pod) {
 		p.Containers[0].Asked.Requests, p.Containers[0].Current.Requests = resources.List{}, resources.List{}
 	}
-	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(plans(t, deployment(present.InPlaceOrRecreate, 2, pods(2, unsized)...), defaults())))
-	require.Equal(t, []string{"skip p0: ClassWouldChange", "skip p1: ClassWouldChange"}, told(plans(t, deployment(present.InPlace, 2, pods(2, unsized)...), defaults())))
+	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(plans(t, deployment(InPlaceOrRecreate, 2, pods(2, unsized)...), defaults())))
+	require.Equal(t, []string{"skip p0: ClassWouldChange", "skip p1: ClassWouldChange"}, told(plans(t, deployment(InPlace, 2, pods(2, unsized)...), defaults())))
 }
 
 // Kubelets with the static policy of the CPU manager refuse other CPU to pods of class
 // Guaranteed, whether they have whole CPUs or a share.
 func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
-	sized := func(cpu, wantCPU resources.Amount, static bool) func(int, *present.Pod) {
-		return func(_ int, p *present.Pod) {
+	sized := func(cpu, wantCPU resources.Amount, static bool) func(int, *Pod) {
+		return func(_ int, p *Pod) {
 			c := container(cpu, 100, wantCPU, 1000)
 			c.Asked.Limits = c.Asked.Requests
 			c.Current, c.Fitted.Limits = c.Asked, c.Fitted.Requests
-			p.Static, p.Containers = static, []present.Container{c}
+			p.Static, p.Containers = static, []Container{c}
 		}
 	}
-	burstable := func(i int, p *present.Pod) {
+	burstable := func(i int, p *Pod) {
 		sized(2000, 4000, true)(i, p)
 		c := &p.Containers[0]
 		c.Asked.Limits = resources.Of(9000, 9<<30)
 		c.Current.Limits, c.Fitted.Limits = c.Asked.Limits, c.Asked.Limits
 	}
-	oneOf := func(i int, p *present.Pod) { // a pod is of one class: all of its containers count
+	oneOf := func(i int, p *Pod) { // a pod is of one class: all of its containers count
 		sized(2000, 4000, true)(i, p)
 		p.Fixed = []policy.Container{{Requests: resources.Of(1, 1)}}
 	}
 	left, evicted, resized := []string{"skip p0: StaticCPU", "skip p1: StaticCPU"}, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, "resize"
 	for name, test := range map[string]struct {
-		pod    func(int, *present.Pod)
+		pod    func(int, *Pod)
 		pinned bool
 	}{
 		"whole CPUs":           {sized(2000, 4000, true), true},
@@ -388,7 +385,7 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 		"class Burstable":      {burstable, false},
 		"Burstable by another": {oneOf, false},
 	} {
-		for mode, want := range map[present.Mode][]string{present.InPlace: left, present.InPlaceOrRecreate: evicted} {
+		for mode, want := range map[Mode][]string{InPlace: left, InPlaceOrRecreate: evicted} {
 			got := told(plans(t, deployment(mode, 2, pods(2, test.pod)...), defaults()))
 			if test.pinned {
 				require.Equal(t, want, got, name)
@@ -398,25 +395,25 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 		}
 	}
 	t.Run("budgets hold", func(t *testing.T) {
-		v := deployment(present.InPlaceOrRecreate, 1, pods(1, sized(2000, 4000, true))...)
+		v := deployment(InPlaceOrRecreate, 1, pods(1, sized(2000, 4000, true))...)
 		c := defaults()
 		c.FreeResizes = true
 		require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, v, c)))
 	})
 	t.Run("back to what the node gave", func(t *testing.T) {
-		v := deployment(present.InPlace, 2, pods(2, sized(2000, 2000, true))...)
+		v := deployment(InPlace, 2, pods(2, sized(2000, 2000, true))...)
 		for i := range v.Pods {
 			p := &v.Pods[i]
-			p.Resize = present.ResizeInfeasible
+			p.Resize = ResizeInfeasible
 			p.Containers[0].Asked.Requests = p.Containers[0].Asked.Requests.With(resources.CPU, 4000)
 			p.Containers[0].Asked.Limits = p.Containers[0].Asked.Requests
 		}
 		require.Equal(t, "resize p0: Retry", told(plans(t, v, defaults()))[0])
 	})
 	t.Run("memory for a pod that dies of it", func(t *testing.T) {
-		for _, mode := range []present.Mode{present.InPlace, present.InPlaceOrRecreate} {
+		for _, mode := range []Mode{InPlace, InPlaceOrRecreate} {
 			v := deployment(mode, 1, pods(1, sized(2000, 4000, true))...)
-			v.Pods[0].Ready, v.Pods[0].Containers[0].OOM = false, present.OOM{Started: noon.Add(-time.Hour), Ended: noon}
+			v.Pods[0].Ready, v.Pods[0].Containers[0].OOM = false, OOM{Started: noon.Add(-time.Hour), Ended: noon}
 			r := plans(t, v, defaults())
 			require.Equal(t, []string{"resize p0: OutOfBounds"}, told(r))
 			require.Equal(t, resources.Of(2000, 1000<<20), r.Actions[0].Containers[0].Requests)
@@ -427,24 +424,24 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 }
 
 func TestAResizeThatNobodyActsOnIsNotWaitedForForEver(t *testing.T) {
-	v := deployment(present.InPlaceOrRecreate, 2, pods(2, func(_ int, p *present.Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests })...)
+	v := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests })...)
 	first := plans(t, v, defaults())
 	require.Equal(t, []string{"skip p0: WaitingForNode", "skip p1: WaitingForNode"}, told(first))
 	later := planned(v, first.Memory, defaults(), noon.Add(time.Hour+1))
 	require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(later))
-	v.Mode = present.InPlace
+	v.Mode = InPlace
 	require.Empty(t, planned(v, first.Memory, defaults(), noon.Add(time.Hour+1)).Actions)
 }
 
 func TestActionsTellWhoIsDisturbed(t *testing.T) {
-	v := deployment(present.InPlaceOrRecreate, 1, small("p0"))
+	v := deployment(InPlaceOrRecreate, 1, small("p0"))
 	v.MinReplicas = 1
 	require.True(t, plans(t, v, defaults()).Actions[0].Disrupts, "it may come to an eviction")
-	v.Mode = present.InPlace
+	v.Mode = InPlace
 	require.False(t, plans(t, v, defaults()).Actions[0].Disrupts)
 	v.Pods[0].Containers[0].Restarts[resources.Memory] = true
 	require.True(t, plans(t, v, defaults()).Actions[0].Disrupts)
-	v.Pods[0].Ready, v.Mode = false, present.Recreate
+	v.Pods[0].Ready, v.Mode = false, Recreate
 	require.False(t, plans(t, v, defaults()).Actions[0].Disrupts)
 }
 
@@ -452,27 +449,27 @@ func TestActionsTellWhoIsDisturbed(t *testing.T) {
 // of it: whether or not it works meanwhile, has a boost that cannot be taken back, or was
 // refused other CPU before.
 func TestAPinnedPodGetsMemoryAfterAKill(t *testing.T) {
-	for _, mode := range []present.Mode{present.InPlaceOrRecreate, present.InPlace} {
+	for _, mode := range []Mode{InPlaceOrRecreate, InPlace} {
 		for i := range 8 {
 			has := policy.Container{Name: "c", Requests: resources.Of(1000, 1000), Limits: resources.Of(1000, 1000)}
-			c := present.Container{Observed: true, Current: has, Asked: has, OOM: present.OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute)}}
+			c := Container{Observed: true, Current: has, Asked: has, OOM: OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute)}}
 			c.Fitted = policy.Fitted{Name: "c", Requests: resources.Of(500, 2000), Limits: resources.Of(500, 2000),
 				Bounds: resources.Bounds{Target: resources.Of(500, 2000), Lower: resources.Of(400, 1900), Upper: resources.Of(600, 2100)}}
-			p := present.Pod{Namespace: "n", Name: "p", UID: "p", Node: "s", Static: true, Created: noon.Add(-48 * time.Hour), Started: noon.Add(-48 * time.Hour),
-				Ready: i&1 != 0, Boosted: i&2 != 0, Containers: []present.Container{c}}
-			if i&4 != 0 && mode == present.InPlace && !p.Boosted { // else it would have been evicted, or not been asked
+			p := Pod{Namespace: "n", Name: "p", UID: "p", Node: "s", Static: true, Created: noon.Add(-48 * time.Hour), Started: noon.Add(-48 * time.Hour),
+				Ready: i&1 != 0, Boosted: i&2 != 0, Containers: []Container{c}}
+			if i&4 != 0 && mode == InPlace && !p.Boosted { // else it would have been evicted, or not been asked
 				p.Containers[0].Asked = policy.Container{Name: "c", Requests: resources.Of(500, 1000), Limits: resources.Of(500, 1000)}
-				p.Resize, p.ResizeSince = present.ResizeInfeasible, noon.Add(-time.Hour)
+				p.Resize, p.ResizeSince = ResizeInfeasible, noon.Add(-time.Hour)
 			}
-			v := present.VPA{Namespace: "n", Name: "v", Mode: mode, Groups: []present.Group{{Replicas: 1, Key: "k"}}, Pods: []present.Pod{p}}
+			v := VPA{Namespace: "n", Name: "v", Mode: mode, Groups: []Group{{Replicas: 1, Key: "k"}}, Pods: []Pod{p}}
 			config := Config{MinReplicas: 1, Tolerance: 0.5, Threshold: 0.1, Lifetime: time.Hour, QuickOOM: 10 * time.Minute, InPlaceMode: true, FreeResizes: true}
-			before := past.Memory{}
-			if i&4 != 0 && mode == present.InPlace { // whatever became of the refusal since
+			before := State{}
+			if i&4 != 0 && mode == InPlace { // whatever became of the refusal since
 				before.Refuse(p.UID, p.Fitted())
-				p.Resize = present.NotResizing
+				p.Resize = NotResizing
 				v.Pods[0] = p
 			}
-			r := Plan(View{VPAs: []present.VPA{v}}, before, config, noon)
+			r := Plan(View{VPAs: []VPA{v}}, before, config, noon)
 			require.Len(t, r.Actions, 1, "mode %d, case %d: %v", mode, i, r.Skipped)
 			require.False(t, r.Actions[0].Evict || r.Actions[0].MayEvict)
 			require.Equal(t, resources.Of(1000, 2000), r.Actions[0].Containers[0].Requests, "mode %d, case %d", mode, i)

@@ -2,9 +2,6 @@ package disruption
 
 import (
 	"time"
-
-	"loadline.dev/loadline/pkg/core/past"
-	"loadline.dev/loadline/pkg/core/present"
 )
 
 // Decision is what can be done with a pod in place.
@@ -22,32 +19,32 @@ const (
 
 // Situation is what Decide needs besides the pod.
 type Situation struct {
-	Mode   present.Mode
+	Mode   Mode
 	Budget *Budget
-	Memory past.Memory
+	Memory State
 	Config Config
 	Now    time.Time
 }
 
 // Decide says what can be done with the pod in place, the first match of the
 // table in the contract of the updater, section 2.8.2.
-func (s Situation) Decide(p *present.Pod) (Decision, Reason) {
+func (s Situation) Decide(p *Pod) (Decision, Reason) {
 	free := s.free(p)
 	problem := s.Budget.problem(p)
 	switch {
-	case s.Mode == present.InPlace && !s.Config.InPlaceMode:
+	case s.Mode == InPlace && !s.Config.InPlaceMode:
 		return Wait, ModeNotEnabled
 	case problem == NoOwner, problem != "" && !free && !s.Config.FreeResizes:
 		return Wait, problem
 	case p.Pending:
 		return Wait, NotRunning
-	case s.Mode == present.InPlace && s.Memory.Refuses(p) && (!p.Starved() || !p.Pinned()): // else it was refused for its CPU alone
+	case s.Mode == InPlace && s.Memory.Refuses(p) && (!p.Starved() || !p.Pinned()): // else it was refused for its CPU alone
 		return Hold, Infeasible
-	case s.Mode == present.InPlace && p.Resize == present.ResizeInfeasible:
+	case s.Mode == InPlace && p.Resize == ResizeInfeasible:
 		return Again, Infeasible
-	case s.Mode == present.InPlace && p.Resize != present.NotResizing:
+	case s.Mode == InPlace && p.Resize != NotResizing:
 		return Busy, unresized(p.Resize)
-	case p.Resize != present.NotResizing, s.Mode != present.InPlace && s.Memory.Refuses(p):
+	case p.Resize != NotResizing, s.Mode != InPlace && s.Memory.Refuses(p):
 		return s.fallback(p)
 	case free:
 		return Go, ""
@@ -60,13 +57,13 @@ func (s Situation) Decide(p *present.Pod) (Decision, Reason) {
 
 // free tells whether a resize of the pod needs no budget. It is still counted
 // against the budget of others, as in the reference VPA.
-func (s Situation) free(p *present.Pod) bool {
+func (s Situation) free(p *Pod) bool {
 	return p.Cured() || s.Config.FreeResizes && !p.Restarting()
 }
 
 // Evictable returns why the pod may not be evicted now, empty if it may.
-func (s Situation) Evictable(p *present.Pod) Reason {
-	if p.Pending || p.Resize == present.NotResizing {
+func (s Situation) Evictable(p *Pod) Reason {
+	if p.Pending || p.Resize == NotResizing {
 		return s.Budget.Refuses(p)
 	}
 	_, reason := s.fallback(p)
@@ -74,10 +71,10 @@ func (s Situation) Evictable(p *present.Pod) Reason {
 }
 
 // fallback says whether a pod whose resize did not come about is evicted.
-func (s Situation) fallback(p *present.Pod) (Decision, Reason) {
+func (s Situation) fallback(p *Pod) (Decision, Reason) {
 	age := s.Now.Sub(s.Memory.Since(p, s.Now))
-	waits := p.Resize == present.ResizeDeferred && age <= DeferredTimeout ||
-		(p.Resize == present.ResizeInProgress || p.Resize == present.ResizeError && p.GivesMemory()) && age <= InProgressTimeout
+	waits := p.Resize == ResizeDeferred && age <= DeferredTimeout ||
+		(p.Resize == ResizeInProgress || p.Resize == ResizeError && p.GivesMemory()) && age <= InProgressTimeout
 	if waits {
 		return Wait, unresized(p.Resize)
 	}
@@ -88,13 +85,13 @@ func (s Situation) fallback(p *present.Pod) (Decision, Reason) {
 }
 
 // unresized says why a pod in this state is left alone.
-func unresized(r present.ResizeState) Reason {
+func unresized(r ResizeState) Reason {
 	switch r {
-	case present.ResizeDeferred:
+	case ResizeDeferred:
 		return Deferred
-	case present.ResizeInfeasible:
+	case ResizeInfeasible:
 		return Infeasible
-	case present.ResizeError, present.ResizeUnclear:
+	case ResizeError, ResizeUnclear:
 		return ResizeFailed
 	}
 	return WaitingForNode

@@ -6,28 +6,26 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/past"
-	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/room"
 )
 
 // A resize that does not come about is waited for up to its time, that moment included.
 func TestAResizeIsWaitedForUpToItsTime(t *testing.T) {
-	gives := func(p *present.Pod) {
+	gives := func(p *Pod) {
 		p.Containers[0].Current.Limits, p.Containers[0].Asked.Limits = resources.Of(500, 400<<20), resources.Of(500, 200<<20)
 	}
 	for name, c := range map[string]struct {
-		state  present.ResizeState
-		change func(*present.Pod)
+		state  ResizeState
+		change func(*Pod)
 		limit  time.Duration
 	}{
-		"deferred":                    {present.ResizeDeferred, nil, DeferredTimeout},
-		"in progress":                 {present.ResizeInProgress, nil, InProgressTimeout},
-		"in vain, memory is in use":   {present.ResizeError, gives, InProgressTimeout},
-		"accepted, and nothing comes": {present.NotResizing, asked, InProgressTimeout},
+		"deferred":                    {ResizeDeferred, nil, DeferredTimeout},
+		"in progress":                 {ResizeInProgress, nil, InProgressTimeout},
+		"in vain, memory is in use":   {ResizeError, gives, InProgressTimeout},
+		"accepted, and nothing comes": {NotResizing, asked, InProgressTimeout},
 	} {
-		for _, mode := range []present.Mode{present.InPlaceOrRecreate, present.Recreate} {
+		for _, mode := range []Mode{InPlaceOrRecreate, Recreate} {
 			v := deployment(mode, 2, pods(2, nil)...)
 			p := &v.Pods[0]
 			if c.change != nil {
@@ -39,7 +37,7 @@ func TestAResizeIsWaitedForUpToItsTime(t *testing.T) {
 				v.Pods[1].Containers[0].Current = granted(v.Pods[1])
 				return told(plans(t, v, defaults()))[0]
 			}
-			if c.state == present.NotResizing && mode == present.Recreate {
+			if c.state == NotResizing && mode == Recreate {
 				require.Contains(t, first(24*time.Hour), "skip ", "mode Recreate asks no node")
 				continue
 			}
@@ -52,21 +50,21 @@ func TestAResizeIsWaitedForUpToItsTime(t *testing.T) {
 // In mode Recreate a pod that somebody else resizes, or that is pending, follows the
 // same budget as any other.
 func TestEvictableFollowsTheBudget(t *testing.T) {
-	v := deployment(present.Recreate, 2, pods(2, nil)...)
+	v := deployment(Recreate, 2, pods(2, nil)...)
 	s := Situation{Mode: v.Mode, Budget: NewBudget(v, defaults()), Config: defaults(), Now: noon}
 	require.Empty(t, s.Evictable(&v.Pods[0]))
 	s.Budget.Spend(&v.Pods[0])
 	require.Equal(t, BudgetSpent, s.Evictable(&v.Pods[1]))
-	v.Pods[1].Resize = present.ResizeInfeasible
+	v.Pods[1].Resize = ResizeInfeasible
 	require.Equal(t, BudgetSpent, s.Evictable(&v.Pods[1]))
-	v.Pods[1].Resize, v.Pods[1].ResizeSince = present.ResizeDeferred, noon
+	v.Pods[1].Resize, v.Pods[1].ResizeSince = ResizeDeferred, noon
 	require.Equal(t, Deferred, s.Evictable(&v.Pods[1]))
 	v.Pods[1].Pending, v.Pods[1].Ready = true, false
 	require.Empty(t, s.Evictable(&v.Pods[1]), "a pending pod costs nothing, whatever its resize")
 }
 
 func TestWhatABudgetCounts(t *testing.T) {
-	v := deployment(present.Recreate, 6, pods(6, func(i int, p *present.Pod) { p.Ready = i >= 2 })...)
+	v := deployment(Recreate, 6, pods(6, func(i int, p *Pod) { p.Ready = i >= 2 })...)
 	c := defaults()
 	b := NewBudget(v, c)
 	b.Spend(&v.Pods[0])
@@ -83,39 +81,39 @@ func TestWhatABudgetCounts(t *testing.T) {
 	for _, group := range []int{-1, 1} {
 		stray.Group = group
 		b.Spend(&stray)
-		b.leaves(&stray, past.Holder{UID: stray.UID})
+		b.leaves(&stray, RestartHolder{UID: stray.UID})
 		require.Equal(t, NoOwner, b.Refuses(&stray))
 	}
 }
 
 // Several pods may be about to restart, because other programs resize pods, too.
 func TestSeveralPodsThatRestartHoldEachOther(t *testing.T) {
-	v := restarting(4, func(i int, p *present.Pod) {
+	v := restarting(4, func(i int, p *Pod) {
 		if i < 2 {
 			asked(p)
 			p.Containers[0].Fitted.Requests = resources.Of(3000, 3000<<20) // by now
 		}
 	})
-	v.Mode = present.InPlace
+	v.Mode = InPlace
 	c := defaults()
 	c.Tolerance = 1
 	require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: RestartUnderWay"}, told(plans(t, v, c))[:2], "the first may get another target: it restarts anyway")
-	v.Pods[0].Resize, v.Pods[1].Resize = present.ResizeInProgress, present.ResizeInProgress
+	v.Pods[0].Resize, v.Pods[1].Resize = ResizeInProgress, ResizeInProgress
 	v.Pods[0].ResizeSince, v.Pods[1].ResizeSince = noon.Add(-time.Minute), noon.Add(-2*time.Minute)
 	require.Equal(t, []string{"resize p1: Retry"}, told(plans(t, v, c))[:1])
-	v.Pods[1].Containers[0].Current, v.Pods[1].Resize = v.Pods[1].Containers[0].Asked, present.NotResizing
+	v.Pods[1].Containers[0].Current, v.Pods[1].Resize = v.Pods[1].Containers[0].Asked, NotResizing
 	require.Equal(t, "resize p0: Retry", told(plans(t, v, c))[0], "one alone may get another target")
 }
 
 func TestARoomyNodeCutsNothing(t *testing.T) {
-	v := housed(present.InPlaceOrRecreate, 2)
+	v := housed(InPlaceOrRecreate, 2)
 	for _, c := range []Config{defaults(), capping()} {
-		r := Plan(View{VPAs: []present.VPA{*v}, Room: rooms(4, 16)}, past.Memory{}, c, noon)
+		r := Plan(View{VPAs: []VPA{*v}, Room: rooms(4, 16)}, State{}, c, noon)
 		require.True(t, r.Actions[0].MayEvict, "it is not cut, so it may be evicted if it is refused")
 	}
-	tight := room.New([]room.Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(450, 9<<30)},
+	tight := capacity.New([]capacity.Node{{Name: "n1", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(450, 9<<30)},
 		{Name: "n2", Open: true, Size: resources.Of(9000, 9<<30), Free: resources.Of(9000, 9<<30)}}, nil)
-	r := Plan(View{VPAs: []present.VPA{*v}, Room: tight}, past.Memory{}, capping(), noon)
+	r := Plan(View{VPAs: []VPA{*v}, Room: tight}, State{}, capping(), noon)
 	require.False(t, r.Actions[0].MayEvict, "an eviction would not be cut")
 }
 
@@ -126,7 +124,7 @@ func TestAKillIsNoReasonToChangeLimitsAlone(t *testing.T) {
 		p := small("p0")
 		p.Containers[0] = container(1000, memory, 1000, 1000)
 		p.Containers[0].Fitted.Limits = resources.Of(2000, 2000<<20)
-		p.Containers[0].OOM = present.OOM{Started: noon.Add(-2 * time.Minute), Ended: noon.Add(-time.Minute)}
-		require.Equal(t, want, Assess(deployment(present.Recreate, 1), &p, defaults(), noon).Reason)
+		p.Containers[0].OOM = OOM{Started: noon.Add(-2 * time.Minute), Ended: noon.Add(-time.Minute)}
+		require.Equal(t, want, Assess(deployment(Recreate, 1), &p, defaults(), noon).Reason)
 	}
 }

@@ -3,14 +3,12 @@ package disruption
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/past"
-	"loadline.dev/loadline/pkg/core/present"
-	"loadline.dev/loadline/pkg/core/room"
+	"loadline.dev/loadline/pkg/core/capacity"
 )
 
 // inPlace plans the resize of a pod, or its eviction where a resize did not or
 // cannot come about.
-func (p *plan) inPlace(v *present.VPA, c candidate, s Situation) {
+func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 	decision, reason := s.Decide(c.pod)
 	cause := c.Cause()
 	switch decision {
@@ -46,14 +44,14 @@ func (p *plan) inPlace(v *present.VPA, c candidate, s Situation) {
 
 // ignored tells whether a resize was accepted long ago and nobody acted on it,
 // so that the pod may be evicted instead.
-func (p *plan) ignored(v *present.VPA, pod *present.Pod) bool {
-	return v.Mode == present.InPlaceOrRecreate && pod.Unanswered() && p.now.Sub(p.before.Since(pod, p.now)) > InProgressTimeout
+func (p *plan) ignored(v *VPA, pod *Pod) bool {
+	return v.Mode == InPlaceOrRecreate && pod.Unanswered() && p.now.Sub(p.before.Since(pod, p.now)) > InProgressTimeout
 }
 
 // resize plans a resize that the budget allows, or that needs none; refused is
 // what the budget says of an eviction.
-func (p *plan) resize(v *present.VPA, pod *present.Pod, s Situation, refused Reason, cause Cause) {
-	evicts := v.Mode == present.InPlaceOrRecreate
+func (p *plan) resize(v *VPA, pod *Pod, s Situation, refused Reason, cause Cause) {
+	evicts := v.Mode == InPlaceOrRecreate
 	possible, reason := grantable(pod)
 	if reason != "" {
 		p.instead(v, pod, s, cause, reason, evicts)
@@ -89,19 +87,19 @@ func (p *plan) resize(v *present.VPA, pod *present.Pod, s Situation, refused Rea
 	need := pod.Need()
 	if p.room != nil {
 		answer := p.room.Resize(need)
-		if answer != room.Fits {
+		if answer != capacity.Fits {
 			if part := p.capped(pod); part != nil {
-				pod, need, answer, evicts = part, part.Need(), room.Fits, false
+				pod, need, answer, evicts = part, part.Need(), capacity.Fits, false
 			}
 		}
-		if answer == room.Full && !restarts && !p.config.CapToRoom && !p.before.Asked(pod) {
+		if answer == capacity.Full && !restarts && !p.config.CapToRoom && !p.before.Asked(pod) {
 			// The node grants it as soon as there is room, before any pass would see that.
 			// Not what restarts: it would come when nobody looks at budgets any more.
 			need.Node = ""
 			answer = p.room.Resize(need)
 		}
-		if answer != room.Fits {
-			evicts = evicts && answer != room.OverQuota && (answer == room.TooLarge || p.crowded(pod) > DeferredTimeout)
+		if answer != capacity.Fits {
+			evicts = evicts && answer != capacity.OverQuota && (answer == capacity.TooLarge || p.crowded(pod) > DeferredTimeout)
 			p.instead(v, pod, s, ResizeStuck, noRoom(answer), evicts)
 			return
 		}
@@ -113,9 +111,9 @@ func (p *plan) resize(v *present.VPA, pod *present.Pod, s Situation, refused Rea
 	}
 	a := Action{Cause: cause, Cures: pod.Cured(), Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)}
 	if restarts && !pod.Cured() {
-		p.restarting.Add(past.Holder{UID: pod.UID}, p.shared(v, pod)...)
+		p.restarting.Add(RestartHolder{UID: pod.UID}, p.shared(v, pod)...)
 		if pod.Ready {
-			a.Restart = present.Restart{At: p.now, Count: pod.Restarts}
+			a.Restart = Restart{At: p.now, Count: pod.Restarts}
 		}
 	}
 	p.add(v, pod, a)
@@ -124,7 +122,7 @@ func (p *plan) resize(v *present.VPA, pod *present.Pod, s Situation, refused Rea
 // grantable returns what of a change a node can ever grant in place, or why nothing:
 // a pod keeps its class, and under the static policy its CPU. One that lacks memory
 // gets that alone.
-func grantable(p *present.Pod) (*present.Pod, Reason) {
+func grantable(p *Pod) (*Pod, Reason) {
 	switch {
 	case p.ChangesClass():
 		return nil, ClassWouldChange
@@ -140,7 +138,7 @@ func grantable(p *present.Pod) (*present.Pod, Reason) {
 
 // instead evicts a pod that cannot be resized, if the mode allows that, or else
 // gives the reason.
-func (p *plan) instead(v *present.VPA, pod *present.Pod, s Situation, cause Cause, reason Reason, evicts bool) {
+func (p *plan) instead(v *VPA, pod *Pod, s Situation, cause Cause, reason Reason, evicts bool) {
 	if !evicts {
 		p.skip(v, pod, reason)
 		return
@@ -149,7 +147,7 @@ func (p *plan) instead(v *present.VPA, pod *present.Pod, s Situation, cause Caus
 }
 
 // crowded is for how long a pod is known not to fit on its node.
-func (p *plan) crowded(pod *present.Pod) time.Duration {
+func (p *plan) crowded(pod *Pod) time.Duration {
 	since, known := p.before.Crowded[pod.UID]
 	if !known {
 		since = p.now

@@ -6,21 +6,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // A node that refuses to take memory that is in use tries again by itself. An
 // eviction would cost a pod that works, and bring it back with too little.
 func TestPodIsNotEvictedBecauseItsMemoryIsInUse(t *testing.T) {
-	refused := func(since time.Duration, from, to resources.Amount) *present.VPA {
+	refused := func(since time.Duration, from, to resources.Amount) *VPA {
 		p := small("p0")
-		p.Resize, p.ResizeSince = present.ResizeError, noon.Add(-since)
+		p.Resize, p.ResizeSince = ResizeError, noon.Add(-since)
 		c := &p.Containers[0]
 		c.Current.Limits, c.Asked.Limits = resources.Of(500, from<<20), resources.Of(500, to<<20)
-		return deployment(present.InPlaceOrRecreate, 2, p, small("p1"))
+		return deployment(InPlaceOrRecreate, 2, p, small("p1"))
 	}
-	first := func(v *present.VPA) string { return told(plans(t, v, defaults()))[0] }
+	first := func(v *VPA) string { return told(plans(t, v, defaults()))[0] }
 	other := "resize or evict p1: OutOfBounds"
 	require.Equal(t, []string{other, "skip p0: ResizeFailed"}, told(plans(t, refused(time.Minute, 400, 200), defaults())))
 	require.Equal(t, "evict p0: ResizeStuck", first(refused(InProgressTimeout+time.Second, 400, 200)), "not for ever")

@@ -1,24 +1,23 @@
 package disruption
 
 import (
-	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/room"
 )
 
 // capped returns a pod that grows by what there is room for, where that is enough to
 // be worth a resize; else nil. What goes beyond the room has its turn when there is more.
-func (p *plan) capped(pod *present.Pod) *present.Pod {
+func (p *plan) capped(pod *Pod) *Pod {
 	if !p.config.CapToRoom {
 		return nil
 	}
 	part := pod.Part(p.room.Part(pod.Need()))
 	need := part.Need()
-	if p.room.Resize(need) != room.Fits {
+	if p.room.Resize(need) != capacity.Fits {
 		return nil
 	}
 	for k := range resources.Kind(resources.Kinds) {
-		if grown := need.Wants.Value(k) > need.Has.Value(k); grown && present.Relative(k, need.Has.Value(k), need.Wants.Value(k)) >= p.config.Threshold {
+		if grown := need.Wants.Value(k) > need.Has.Value(k); grown && Relative(k, need.Has.Value(k), need.Wants.Value(k)) >= p.config.Threshold {
 			return part
 		}
 	}
@@ -26,13 +25,13 @@ func (p *plan) capped(pod *present.Pod) *present.Pod {
 }
 
 // noRoom is the reason for an answer.
-func noRoom(a room.Answer) Reason {
+func noRoom(a capacity.Answer) Reason {
 	switch a {
-	case room.Full:
+	case capacity.Full:
 		return NodeFull
-	case room.TooLarge:
+	case capacity.TooLarge:
 		return TooLargeForNode
-	case room.OverQuota:
+	case capacity.OverQuota:
 		return QuotaFull
 	}
 	return ""

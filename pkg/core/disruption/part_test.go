@@ -6,10 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/past"
-	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/room"
 )
 
 func capping() Config {
@@ -19,22 +17,22 @@ func capping() Config {
 }
 
 func TestAResizeIsCutToTheRoom(t *testing.T) {
-	half := room.Quota{Requests: resources.Of(450, 900<<20)} // of a pod that wants 900m and 900Mi more
+	half := capacity.Quota{Requests: resources.Of(450, 900<<20)} // of a pod that wants 900m and 900Mi more
 	for name, test := range map[string]struct {
-		room *room.Room
+		room *capacity.Capacity
 		want resources.List
 	}{
 		"all of it fits":              {rooms(4, 0), resources.Of(1000, 1000<<20)},
 		"the quota leaves half":       {rooms(4, 0, half), resources.Of(550, 1000<<20)},
-		"the node leaves a third":     {room.New([]room.Node{{Name: "n1", Open: true, Free: resources.Of(300, 4<<30)}}, nil), resources.Of(399, 1000<<20)},
-		"the node is that small":      {room.New([]room.Node{{Name: "n1", Open: true, Size: resources.Of(500, 4<<30)}}, nil), resources.Of(499, 1000<<20)},
-		"CPU has no room at all":      {room.New([]room.Node{{Name: "n1", Open: true, Free: resources.Of(0, 4<<30)}}, nil), resources.Of(100, 1000<<20)},
-		"the node has given too much": {room.New([]room.Node{{Name: "n1", Open: true, Free: resources.Of(-50, 4<<30)}}, nil), resources.Of(100, 1000<<20)},
+		"the node leaves a third":     {capacity.New([]capacity.Node{{Name: "n1", Open: true, Free: resources.Of(300, 4<<30)}}, nil), resources.Of(399, 1000<<20)},
+		"the node is that small":      {capacity.New([]capacity.Node{{Name: "n1", Open: true, Size: resources.Of(500, 4<<30)}}, nil), resources.Of(499, 1000<<20)},
+		"CPU has no room at all":      {capacity.New([]capacity.Node{{Name: "n1", Open: true, Free: resources.Of(0, 4<<30)}}, nil), resources.Of(100, 1000<<20)},
+		"the node has given too much": {capacity.New([]capacity.Node{{Name: "n1", Open: true, Free: resources.Of(-50, 4<<30)}}, nil), resources.Of(100, 1000<<20)},
 	} {
-		for _, mode := range []present.Mode{present.InPlace, present.InPlaceOrRecreate} {
+		for _, mode := range []Mode{InPlace, InPlaceOrRecreate} {
 			v := housed(mode, 2)
 			v.Pods = v.Pods[:1]
-			r := Plan(View{VPAs: []present.VPA{*v}, Room: test.room}, past.Memory{}, capping(), noon)
+			r := Plan(View{VPAs: []VPA{*v}, Room: test.room}, State{}, capping(), noon)
 			require.Len(t, r.Actions, 1, "%s: %v", name, told(r))
 			require.Equal(t, test.want, r.Actions[0].Containers[0].Requests, name)
 			if test.want != resources.Of(1000, 1000<<20) {
@@ -47,12 +45,12 @@ func TestAResizeIsCutToTheRoom(t *testing.T) {
 // What is left of a change is not asked for again and again, and a pod that got a
 // part is not taken to have what it needs.
 func TestAPodThatGotAPartWaitsForMoreRoom(t *testing.T) {
-	v := housed(present.InPlaceOrRecreate, 2)
+	v := housed(InPlaceOrRecreate, 2)
 	v.Pods = v.Pods[:1]
-	tight := func(left resources.Amount) *room.Room {
-		return room.New([]room.Node{{Name: "n1", Open: true, Free: resources.Of(left, 4<<30)}}, nil)
+	tight := func(left resources.Amount) *capacity.Capacity {
+		return capacity.New([]capacity.Node{{Name: "n1", Open: true, Free: resources.Of(left, 4<<30)}}, nil)
 	}
-	first := Plan(View{VPAs: []present.VPA{*v}, Room: tight(450)}, past.Memory{}, capping(), noon)
+	first := Plan(View{VPAs: []VPA{*v}, Room: tight(450)}, State{}, capping(), noon)
 	require.Equal(t, []string{"resize p0: OutOfBounds"}, told(first))
 	did(&first.Memory, first.Actions[0], noon)
 	pod := &v.Pods[0]
@@ -60,19 +58,19 @@ func TestAPodThatGotAPartWaitsForMoreRoom(t *testing.T) {
 	pod.Containers[0].Current = pod.Containers[0].Asked
 	pod.Footprint = pod.Containers[0].Current.Requests
 
-	r := Plan(View{VPAs: []present.VPA{*v}, Room: tight(40)}, first.Memory, capping(), noon.Add(time.Minute))
+	r := Plan(View{VPAs: []VPA{*v}, Room: tight(40)}, first.Memory, capping(), noon.Add(time.Minute))
 	require.Equal(t, []string{"skip p0: NodeFull"}, told(r), "40m more are not worth a resize")
-	r = Plan(View{VPAs: []present.VPA{*v}, Room: tight(300)}, r.Memory, capping(), noon.Add(2*time.Minute))
+	r = Plan(View{VPAs: []VPA{*v}, Room: tight(300)}, r.Memory, capping(), noon.Add(2*time.Minute))
 	require.Equal(t, []string{"resize p0: Changed"}, told(r))
 }
 
 func TestLimitsKeepTheirProportionInAPart(t *testing.T) {
-	v := housed(present.InPlace, 2)
+	v := housed(InPlace, 2)
 	v.Pods = v.Pods[:1]
 	c := &v.Pods[0].Containers[0]
 	c.Asked.Limits, c.Current.Limits, c.Fitted.Limits = resources.Of(200, 100<<20), resources.Of(200, 100<<20), resources.Of(2000, 1000<<20)
-	for name, quota := range map[string]room.Quota{"of requests": {Requests: resources.Of(450, 450<<20)}, "of limits": {Limits: resources.Of(900, 450<<20)}} {
-		r := Plan(View{VPAs: []present.VPA{*v}, Room: rooms(4, 0, quota)}, past.Memory{}, capping(), noon)
+	for name, quota := range map[string]capacity.Quota{"of requests": {Requests: resources.Of(450, 450<<20)}, "of limits": {Limits: resources.Of(900, 450<<20)}} {
+		r := Plan(View{VPAs: []VPA{*v}, Room: rooms(4, 0, quota)}, State{}, capping(), noon)
 		require.Equal(t, []string{"resize p0: OutOfBounds"}, told(r), name)
 		require.Equal(t, resources.Of(550, 550<<20), r.Actions[0].Containers[0].Requests, name)
 		require.Equal(t, resources.Of(1100, 550<<20), r.Actions[0].Containers[0].Limits, name)
@@ -80,8 +78,8 @@ func TestLimitsKeepTheirProportionInAPart(t *testing.T) {
 }
 
 func TestNothingIsCutUnlessAsked(t *testing.T) {
-	v := housed(present.InPlace, 2)
-	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(Plan(View{VPAs: []present.VPA{*v}, Room: rooms(0, 16)}, askedFor(v), defaults(), noon)))
-	v = housed(present.Recreate, 2)
-	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(Plan(View{VPAs: []present.VPA{*v}, Room: rooms(0, 0)}, past.Memory{}, capping(), noon)), "evictions never are")
+	v := housed(InPlace, 2)
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(Plan(View{VPAs: []VPA{*v}, Room: rooms(0, 16)}, askedFor(v), defaults(), noon)))
+	v = housed(Recreate, 2)
+	require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(Plan(View{VPAs: []VPA{*v}, Room: rooms(0, 0)}, State{}, capping(), noon)), "evictions never are")
 }

@@ -5,11 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/calm"
-	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/present"
-	"loadline.dev/loadline/pkg/core/room"
 )
 
 // Subject names one pod and its VPA, which is in the same namespace.
@@ -24,9 +21,9 @@ type Action struct {
 	Cause      Cause           // why
 	Containers []policy.Fitted // what the pod would get; containers left alone are missing
 	Restarts   bool            // a resize restarts a container, so it is a disruption
-	// Restart is what past.Memory.Disrupted remembers of a resize that restarts a ready
+	// Restart is what State.Disrupted remembers of a resize that restarts a ready
 	// pod; else the zero value.
-	Restart present.Restart
+	Restart Restart
 	// MayEvict tells of a resize that the pod may be evicted at once if the
 	// resize is refused: the mode and the budget allow it.
 	MayEvict bool
@@ -34,10 +31,10 @@ type Action struct {
 
 	Cures bool // a resize that gives memory to a pod that does not work for want of it
 
-	// What past.Memory.Did remembers: whose pod it is, what is changed, and when the
+	// What State.Did remembers: whose pod it is, what is changed, and when the
 	// newest pod of the owner was created.
 	Owner  string
-	Change calm.Change
+	Change Change
 	Newest time.Time
 }
 
@@ -51,34 +48,34 @@ type Skip struct {
 type Result struct {
 	Actions []Action // in the order in which they are to be carried out
 	Skipped []Skip
-	Pauses  []Pause     // to be written on pods, so that another process knows of them
-	Memory  past.Memory // for the next plan
+	Pauses  []PodBackoff // to be written on pods, so that another process knows of them
+	Memory  State        // for the next plan
 }
 
 // Pause is what is to be remembered of a pod that came back without the change for
 // which the one before was evicted. Pod.Pause hands it to a later plan.
-type Pause struct {
+type PodBackoff struct {
 	Subject
-	calm.Pause
+	Backoff
 }
 
 // Plan decides about every pod of the view: each is in one Action or in one
 // Skip. VPAs come in the order of namespace and name, the pods of a VPA the most
 // urgent first. It changes neither the view nor the memory it is given.
-func Plan(view View, memory past.Memory, c Config, now time.Time) Result {
+func Plan(view View, memory State, c Config, now time.Time) Result {
 	p := plan{config: c, now: now, before: memory}
 	p.result.Memory = memory.Next(now)
 	if view.Room != nil {
 		p.room = view.Room.Clone()
 	}
-	order := make([]*present.VPA, len(view.VPAs))
+	order := make([]*VPA, len(view.VPAs))
 	pods := 0
 	for i := range view.VPAs {
 		order[i] = &view.VPAs[i]
 		pods += len(order[i].Pods)
 	}
 	p.result.Skipped = make([]Skip, 0, pods)
-	slices.SortStableFunc(order, func(a, b *present.VPA) int {
+	slices.SortStableFunc(order, func(a, b *VPA) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	for _, v := range order {
@@ -95,26 +92,26 @@ func Plan(view View, memory past.Memory, c Config, now time.Time) Result {
 type plan struct {
 	config Config
 	now    time.Time
-	before past.Memory
-	room   *room.Room // nil: not asked
+	before State
+	room   *capacity.Capacity // nil: not asked
 	result Result
 
-	restarting past.Holders
+	restarting RestartHolders
 	later      []restart // those that were refused one before
 	tries      bool      // these are planned now
 }
 
 // candidate is a pod that is worth a change.
 type candidate struct {
-	pod *present.Pod
+	pod *Pod
 	Assessment
 }
 
-func (p *plan) vpa(v *present.VPA) {
+func (p *plan) vpa(v *VPA) {
 	var candidates []candidate
 	for i := range v.Pods {
 		pod := &v.Pods[i]
-		if v.Mode == present.Off || v.Mode == present.Initial {
+		if v.Mode == Off || v.Mode == Initial {
 			p.skip(v, pod, ModeOff)
 		} else if v.Outdated {
 			p.skip(v, pod, StatusOutdated)
@@ -143,7 +140,7 @@ func (p *plan) vpa(v *present.VPA) {
 
 // look sees from the pods of a VPA what came of the last changes, and which of them
 // are being restarted.
-func (p *plan) look(v *present.VPA) {
+func (p *plan) look(v *VPA) {
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		p.result.Memory.Carry(p.before, pod, p.now)
@@ -154,15 +151,15 @@ func (p *plan) look(v *present.VPA) {
 			continue
 		}
 		if pause, begins := p.result.Memory.Learn(v.GroupOf(pod).Key, pod, p.now); begins {
-			p.result.Pauses = append(p.result.Pauses, Pause{subject(v, pod), pause})
+			p.result.Pauses = append(p.result.Pauses, PodBackoff{subject(v, pod), pause})
 		}
 	}
 }
 
 // recreate plans the eviction of a pod whose VPA does not resize.
-func (p *plan) recreate(v *present.VPA, c candidate, s Situation) {
+func (p *plan) recreate(v *VPA, c candidate, s Situation) {
 	cause := c.Cause()
-	if c.pod.Resize != present.NotResizing {
+	if c.pod.Resize != NotResizing {
 		cause = ResizeStuck
 	} else if !c.pod.Asks() {
 		p.skip(v, c.pod, WaitingForNode)
@@ -173,7 +170,7 @@ func (p *plan) recreate(v *present.VPA, c candidate, s Situation) {
 
 // evict plans an eviction unless it is refused already, or something else
 // speaks against it.
-func (p *plan) evict(v *present.VPA, pod *present.Pod, b *Budget, cause Cause, refused Reason) {
+func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, refused Reason) {
 	if refused == "" {
 		refused = p.unsuitable(v, pod)
 	}
@@ -190,7 +187,7 @@ func (p *plan) evict(v *present.VPA, pod *present.Pod, b *Budget, cause Cause, r
 
 // unsuitable says why the pod must not be evicted now for the sake of its
 // workload, or because it would find no place again.
-func (p *plan) unsuitable(v *present.VPA, pod *present.Pod) Reason {
+func (p *plan) unsuitable(v *VPA, pod *Pod) Reason {
 	if reason := p.restless(v, pod); reason != "" {
 		return reason
 	}
@@ -205,7 +202,7 @@ func (p *plan) unsuitable(v *present.VPA, pod *present.Pod) Reason {
 
 // restless says why nothing that disrupts the pod should happen to its workload
 // now. A pod that is not ready is not spared for a rollout: the change may cure it.
-func (p *plan) restless(v *present.VPA, pod *present.Pod) Reason {
+func (p *plan) restless(v *VPA, pod *Pod) Reason {
 	g := v.GroupOf(pod)
 	record := p.result.Memory.Owners[g.Key]
 	switch {
@@ -219,7 +216,7 @@ func (p *plan) restless(v *present.VPA, pod *present.Pod) Reason {
 
 // settles says whether the change would undo the last one of the workload too
 // soon. More memory for a pod that lacks it never does.
-func (p *plan) settles(g present.Group, pod *present.Pod) Reason {
+func (p *plan) settles(g Group, pod *Pod) Reason {
 	record, known := p.result.Memory.Owners[g.Key]
 	if known && record.Holds(pod.Change(), p.config.Hold, p.now) {
 		return Settling
@@ -227,7 +224,7 @@ func (p *plan) settles(g present.Group, pod *present.Pod) Reason {
 	return ""
 }
 
-func (p *plan) add(v *present.VPA, pod *present.Pod, a Action) {
+func (p *plan) add(v *VPA, pod *Pod, a Action) {
 	a.Subject, a.Containers = subject(v, pod), pod.Fitted()
 	a.Owner, a.Change = v.GroupOf(pod).Key, pod.Change()
 	for i := range v.Pods {
@@ -238,10 +235,10 @@ func (p *plan) add(v *present.VPA, pod *present.Pod, a Action) {
 	p.result.Actions = append(p.result.Actions, a)
 }
 
-func (p *plan) skip(v *present.VPA, pod *present.Pod, reason Reason) {
+func (p *plan) skip(v *VPA, pod *Pod, reason Reason) {
 	p.result.Skipped = append(p.result.Skipped, Skip{subject(v, pod), reason})
 }
 
-func subject(v *present.VPA, p *present.Pod) Subject {
+func subject(v *VPA, p *Pod) Subject {
 	return Subject{Namespace: p.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}
 }

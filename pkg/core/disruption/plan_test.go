@@ -7,9 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -21,25 +19,25 @@ func defaults() Config {
 
 // container runs with one size and would get another; both in millicores and
 // MiB. Requests below half and above twice the target are out of bounds.
-func container(cpu, memory, wantCPU, wantMemory resources.Amount) present.Container {
+func container(cpu, memory, wantCPU, wantMemory resources.Amount) Container {
 	target := resources.Of(wantCPU, wantMemory<<20)
 	has := policy.Container{Name: "app", Requests: resources.Of(cpu, memory<<20)}
-	return present.Container{Observed: true, Current: has, Asked: has, Fitted: policy.Fitted{Name: "app", Requests: target,
+	return Container{Observed: true, Current: has, Asked: has, Fitted: policy.Fitted{Name: "app", Requests: target,
 		Bounds: resources.Bounds{Lower: resources.Of(wantCPU/2, wantMemory<<19), Target: target, Upper: resources.Of(2*wantCPU, wantMemory<<21)}}}
 }
 
 // small is a ready pod, old enough, far below what it would get.
-func small(name string) present.Pod {
-	return present.Pod{Namespace: "shop", Name: name, UID: "uid-" + name, Ready: true, Started: noon.Add(-24 * time.Hour),
-		Containers: []present.Container{container(100, 100, 1000, 1000)}}
+func small(name string) Pod {
+	return Pod{Namespace: "shop", Name: name, UID: "uid-" + name, Ready: true, Started: noon.Add(-24 * time.Hour),
+		Containers: []Container{container(100, 100, 1000, 1000)}}
 }
 
-func deployment(mode present.Mode, replicas int, pods ...present.Pod) *present.VPA {
-	return &present.VPA{Namespace: "shop", Name: "web", Mode: mode, Groups: []present.Group{{Replicas: replicas}}, Pods: pods}
+func deployment(mode Mode, replicas int, pods ...Pod) *VPA {
+	return &VPA{Namespace: "shop", Name: "web", Mode: mode, Groups: []Group{{Replicas: replicas}}, Pods: pods}
 }
 
-func pods(n int, change func(i int, p *present.Pod)) []present.Pod {
-	all := make([]present.Pod, n)
+func pods(n int, change func(i int, p *Pod)) []Pod {
+	all := make([]Pod, n)
 	for i := range all {
 		all[i] = small(fmt.Sprintf("p%d", i))
 		if change != nil {
@@ -49,9 +47,9 @@ func pods(n int, change func(i int, p *present.Pod)) []present.Pod {
 	return all
 }
 
-func plans(t *testing.T, v *present.VPA, c Config) Result {
+func plans(t *testing.T, v *VPA, c Config) Result {
 	t.Helper()
-	return Plan(View{VPAs: []present.VPA{*v}}, past.Memory{}, c, noon)
+	return Plan(View{VPAs: []VPA{*v}}, State{}, c, noon)
 }
 
 // told writes a plan in short: actions in order, then skips.
@@ -73,9 +71,9 @@ func told(r Result) (lines []string) {
 }
 
 func TestBudgetIsSharedByResizesAndEvictions(t *testing.T) {
-	v := deployment(present.InPlaceOrRecreate, 6, pods(6, func(i int, p *present.Pod) {
+	v := deployment(InPlaceOrRecreate, 6, pods(6, func(i int, p *Pod) {
 		if i == 1 {
-			p.Resize = present.ResizeInfeasible
+			p.Resize = ResizeInfeasible
 		}
 	})...)
 	require.Equal(t, []string{
@@ -87,7 +85,7 @@ func TestBudgetIsSharedByResizesAndEvictions(t *testing.T) {
 func TestFreeResizesNeedNoBudgetButTheirFallbackDoes(t *testing.T) {
 	c := defaults()
 	c.FreeResizes = true
-	v := deployment(present.InPlaceOrRecreate, 4, pods(4, func(i int, p *present.Pod) {
+	v := deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {
 		p.Containers[0].Restarts[resources.Memory] = i == 3
 	})...)
 	require.Equal(t, []string{
@@ -95,7 +93,7 @@ func TestFreeResizesNeedNoBudgetButTheirFallbackDoes(t *testing.T) {
 	}, told(plans(t, v, c)))
 
 	t.Run("below the minimum a restart is not free", func(t *testing.T) {
-		v := deployment(present.InPlaceOrRecreate, 1, small("p0"))
+		v := deployment(InPlaceOrRecreate, 1, small("p0"))
 		require.Equal(t, []string{"resize p0: OutOfBounds"}, told(plans(t, v, c)))
 		v.Pods[0].Containers[0].Restarts[resources.CPU] = true
 		require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, v, c)))
@@ -104,33 +102,33 @@ func TestFreeResizesNeedNoBudgetButTheirFallbackDoes(t *testing.T) {
 
 // D1: the number of pods of a custom controller is not 0.
 func TestD1UnknownReplicasCountTheLivePods(t *testing.T) {
-	r := plans(t, deployment(present.Recreate, present.Unknown, pods(4, nil)...), defaults())
+	r := plans(t, deployment(Recreate, Unknown, pods(4, nil)...), defaults())
 	require.Len(t, r.Actions, 2)
 }
 
 // D2, D13: mode InPlace respects what was decided.
 func TestD2D13InPlaceWaits(t *testing.T) {
-	asked := func(p *present.Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }
-	v := deployment(present.InPlace, 8,
-		pods(8, func(i int, p *present.Pod) {
+	asked := func(p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }
+	v := deployment(InPlace, 8,
+		pods(8, func(i int, p *Pod) {
 			switch i {
 			case 0:
-				p.Resize = present.ResizeDeferred
+				p.Resize = ResizeDeferred
 				asked(p)
 			case 1:
-				p.Resize = present.ResizeDeferred // asked for something else
+				p.Resize = ResizeDeferred // asked for something else
 			case 2:
 				p.Pending, p.Ready = true, false
 			case 3:
-				p.Resize = present.ResizeInfeasible
+				p.Resize = ResizeInfeasible
 				asked(p)
 			case 4:
-				p.Resize = present.ResizeError
+				p.Resize = ResizeError
 				asked(p)
 			case 5:
 				asked(p)
 			case 6:
-				p.Resize = present.ResizeInProgress
+				p.Resize = ResizeInProgress
 				asked(p)
 			}
 		})...)
@@ -143,95 +141,95 @@ func TestD2D13InPlaceWaits(t *testing.T) {
 	}, told(r))
 	require.Contains(t, r.Memory.Refused, "uid-p3")
 
-	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, deployment(present.InPlace, 1, small("p0")), defaults())))
+	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, deployment(InPlace, 1, small("p0")), defaults())))
 	c.InPlaceMode = false
-	require.Equal(t, []string{"skip p0: ModeNotEnabled"}, told(plans(t, deployment(present.InPlace, 1, small("p0")), c)))
+	require.Equal(t, []string{"skip p0: ModeNotEnabled"}, told(plans(t, deployment(InPlace, 1, small("p0")), c)))
 }
 
 // D3: pods that are not ready do not enlarge the budget for those that are,
 // and do not lock their owner either.
 func TestD3ReadyPodsAreKept(t *testing.T) {
-	v := deployment(present.Recreate, 6, pods(6, func(i int, p *present.Pod) { p.Ready = i < 2 })...)
+	v := deployment(Recreate, 6, pods(6, func(i int, p *Pod) { p.Ready = i < 2 })...)
 	r := plans(t, v, defaults())
 	require.Len(t, r.Actions, 3)
 	for _, a := range r.Actions {
 		require.NotContains(t, []string{"p0", "p1"}, a.Pod, "a ready pod was disrupted though most are not ready")
 	}
-	v = deployment(present.Recreate, 2, pods(2, func(_ int, p *present.Pod) { p.Ready = false })...)
+	v = deployment(Recreate, 2, pods(2, func(_ int, p *Pod) { p.Ready = false })...)
 	require.Len(t, plans(t, v, defaults()).Actions, 1, "crash-looping pods must be curable")
 }
 
 // D4: the time of a resize is kept by UID and forgotten when it is over.
 func TestD4ResizeTimesDoNotOutliveTheResize(t *testing.T) {
-	v := deployment(present.InPlaceOrRecreate, 3, pods(3, nil)...)
-	v.Pods[0].Resize = present.ResizeDeferred
-	memory := past.Memory{Resizing: map[string]time.Time{"uid-p0": noon.Add(-400 * time.Second), "uid-gone": noon}}
-	r := Plan(View{VPAs: []present.VPA{*v}}, memory, defaults(), noon)
+	v := deployment(InPlaceOrRecreate, 3, pods(3, nil)...)
+	v.Pods[0].Resize = ResizeDeferred
+	memory := State{Resizing: map[string]time.Time{"uid-p0": noon.Add(-400 * time.Second), "uid-gone": noon}}
+	r := Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)
 	require.Contains(t, told(r), "evict p0: ResizeStuck")
 	require.NotContains(t, r.Memory.Resizing, "uid-gone")
 
 	v.Pods[0].UID = "uid-new"
-	r = Plan(View{VPAs: []present.VPA{*v}}, memory, defaults(), noon)
+	r = Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)
 	require.Contains(t, told(r), "skip p0: Deferred", "a namesake of an earlier pod")
 	require.Equal(t, noon, r.Memory.Resizing["uid-new"])
 
-	v.Pods[0].Resize = present.NotResizing
-	require.Empty(t, Plan(View{VPAs: []present.VPA{*v}}, r.Memory, defaults(), noon).Memory.Resizing)
+	v.Pods[0].Resize = NotResizing
+	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, r.Memory, defaults(), noon).Memory.Resizing)
 
-	v.Pods[0].Resize, v.Pods[0].ResizeSince = present.ResizeDeferred, noon.Add(-301*time.Second)
-	require.Contains(t, told(Plan(View{VPAs: []present.VPA{*v}}, past.Memory{}, defaults(), noon)), "evict p0: ResizeStuck",
+	v.Pods[0].Resize, v.Pods[0].ResizeSince = ResizeDeferred, noon.Add(-301*time.Second)
+	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}}, State{}, defaults(), noon)), "evict p0: ResizeStuck",
 		"the pod's own condition survives a restart of the updater")
 }
 
 // D16: the pod that waits for its eviction is not starved by its siblings.
 func TestD16StuckPodTakesItsTurnByUrgency(t *testing.T) {
-	v := deployment(present.InPlaceOrRecreate, 2, pods(2, nil)...)
-	v.Pods[1].Resize = present.ResizeInfeasible
+	v := deployment(InPlaceOrRecreate, 2, pods(2, nil)...)
+	v.Pods[1].Resize = ResizeInfeasible
 	v.Pods[1].Containers[0] = container(10, 10, 1000, 1000)
 	require.Equal(t, []string{"evict p1: ResizeStuck", "skip p0: BudgetSpent"}, told(plans(t, v, defaults())))
 }
 
 func TestNothingIsDisruptedWithoutEffect(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(*present.Pod)
+		change func(*Pod)
 		want   Reason
 	}{
-		"has what it would get":                         {func(p *present.Pod) { p.Containers[0].Current.Requests = p.Containers[0].Fitted.Requests }, Unchanged},
-		"spec asks for it":                              {func(p *present.Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }, WaitingForNode},
-		"only a container that came later would change": {func(p *present.Pod) { p.Containers[0].Observed = false }, Unchanged},
-		"would be refused": {func(p *present.Pod) {
+		"has what it would get":                         {func(p *Pod) { p.Containers[0].Current.Requests = p.Containers[0].Fitted.Requests }, Unchanged},
+		"spec asks for it":                              {func(p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }, WaitingForNode},
+		"only a container that came later would change": {func(p *Pod) { p.Containers[0].Observed = false }, Unchanged},
+		"would be refused": {func(p *Pod) {
 			p.Containers[0].Fitted.Notes = []policy.Note{{Kind: resources.CPU, Reason: policy.OutsideRange}}
 		}, OutsideLimitRange},
-		"no recommendation": {func(p *present.Pod) { p.Containers[0].Fitted = policy.Fitted{Name: "app"} }, NoRecommendation},
-		"no start time": {func(p *present.Pod) {
+		"no recommendation": {func(p *Pod) { p.Containers[0].Fitted = policy.Fitted{Name: "app"} }, NoRecommendation},
+		"no start time": {func(p *Pod) {
 			p.Containers[0] = container(900, 900, 1000, 1000)
 			p.Started = time.Time{}
 		}, TooYoung},
-		"little change":       {func(p *present.Pod) { p.Containers[0] = container(990, 1000, 1000, 1000) }, SmallChange},
-		"owner not known":     {func(p *present.Pod) { p.Group = 7 }, NoOwner},
-		"owner without a pod": {func(p *present.Pod) { p.Group = -1 }, NoOwner},
+		"little change":       {func(p *Pod) { p.Containers[0] = container(990, 1000, 1000, 1000) }, SmallChange},
+		"owner not known":     {func(p *Pod) { p.Group = 7 }, NoOwner},
+		"owner without a pod": {func(p *Pod) { p.Group = -1 }, NoOwner},
 	} {
-		for _, mode := range []present.Mode{present.Recreate, present.InPlaceOrRecreate, present.InPlace} {
-			v := deployment(mode, 3, pods(3, func(_ int, p *present.Pod) { c.change(p) })...)
+		for _, mode := range []Mode{Recreate, InPlaceOrRecreate, InPlace} {
+			v := deployment(mode, 3, pods(3, func(_ int, p *Pod) { c.change(p) })...)
 			r := plans(t, v, defaults())
 			require.Empty(t, r.Actions, name)
 			require.Equal(t, c.want, r.Skipped[0].Reason, name)
 		}
 	}
-	for _, mode := range []present.Mode{present.Off, present.Initial} {
+	for _, mode := range []Mode{Off, Initial} {
 		require.Equal(t, ModeOff, plans(t, deployment(mode, 3, pods(3, nil)...), defaults()).Skipped[0].Reason)
 	}
 }
 
 func TestPodOutOfMemory(t *testing.T) {
-	crashed := func(ran, ago time.Duration) present.Pod {
+	crashed := func(ran, ago time.Duration) Pod {
 		p := small("p0")
 		p.Ready, p.Started = false, noon.Add(-time.Hour)
 		p.Containers[0] = container(1000, 900, 1000, 1000)
-		p.Containers[0].OOM = present.OOM{Started: noon.Add(-ago - ran), Ended: noon.Add(-ago)}
+		p.Containers[0].OOM = OOM{Started: noon.Add(-ago - ran), Ended: noon.Add(-ago)}
 		return p
 	}
-	v := deployment(present.InPlaceOrRecreate, 1, crashed(time.Minute, time.Minute))
+	v := deployment(InPlaceOrRecreate, 1, crashed(time.Minute, time.Minute))
 	require.Equal(t, []string{"resize p0: OutOfMemory"}, told(plans(t, v, defaults())), "no budget is needed for a pod that does not work")
 
 	v.Pods[0] = crashed(10*time.Minute, time.Minute)
@@ -247,49 +245,49 @@ func TestPodOutOfMemory(t *testing.T) {
 }
 
 func TestRefusedByTheNode(t *testing.T) {
-	v := deployment(present.InPlace, 3, pods(3, nil)...)
+	v := deployment(InPlace, 3, pods(3, nil)...)
 	first := plans(t, v, defaults())
 	memory := first.Memory
 	memory.Refuse(first.Actions[0].UID, first.Actions[0].Containers)
 
-	again := Plan(View{VPAs: []present.VPA{*v}}, memory, defaults(), noon)
+	again := Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)
 	require.Contains(t, told(again), "skip p0: Infeasible")
-	v.Mode = present.InPlaceOrRecreate
-	require.Contains(t, told(Plan(View{VPAs: []present.VPA{*v}}, memory, defaults(), noon)), "evict p0: ResizeStuck", "the resize is not tried again")
+	v.Mode = InPlaceOrRecreate
+	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)), "evict p0: ResizeStuck", "the resize is not tried again")
 
-	v.Mode = present.InPlace
+	v.Mode = InPlace
 	v.Pods[0].Containers[0].Fitted.Requests = resources.Of(1001, 999<<20)
-	require.Contains(t, told(Plan(View{VPAs: []present.VPA{*v}}, again.Memory, defaults(), noon)), "resize p0: OutOfBounds", "one target is lower")
+	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}}, again.Memory, defaults(), noon)), "resize p0: OutOfBounds", "one target is lower")
 	v.Pods[0].Containers[0].Current.Requests = resources.Of(1000, 1000<<20)
-	require.Empty(t, Plan(View{VPAs: []present.VPA{*v}}, again.Memory, defaults(), noon).Memory.Refused, "it was granted after all")
+	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, again.Memory, defaults(), noon).Memory.Refused, "it was granted after all")
 }
 
 // A node has refused what the spec asks for. Another target is not refused before it was
 // asked for, which may be in a later pass.
 func TestATargetThatWasNotAskedForIsNotRefused(t *testing.T) {
-	v := deployment(present.InPlace, 2, pods(2, func(_ int, p *present.Pod) {
-		p.Resize, p.Containers[0].Asked.Requests = present.ResizeInfeasible, resources.Of(9000, 9<<30)
+	v := deployment(InPlace, 2, pods(2, func(_ int, p *Pod) {
+		p.Resize, p.Containers[0].Asked.Requests = ResizeInfeasible, resources.Of(9000, 9<<30)
 	})...)
 	first := plans(t, v, defaults())
 	require.Equal(t, []string{"resize p0: Retry", "skip p1: BudgetSpent"}, told(first))
-	v.Pods[0] = pods(1, func(_ int, p *present.Pod) { p.Containers[0].Current, p.Containers[0].Asked = granted(*p), granted(*p) })[0]
-	require.Equal(t, []string{"resize p1: Retry", "skip p0: Unchanged"}, told(Plan(View{VPAs: []present.VPA{*v}}, first.Memory, defaults(), noon)))
+	v.Pods[0] = pods(1, func(_ int, p *Pod) { p.Containers[0].Current, p.Containers[0].Asked = granted(*p), granted(*p) })[0]
+	require.Equal(t, []string{"resize p1: Retry", "skip p0: Unchanged"}, told(Plan(View{VPAs: []VPA{*v}}, first.Memory, defaults(), noon)))
 }
 
 // granted is what the container of a pod runs with when it has what it would get.
-func granted(p present.Pod) policy.Container {
+func granted(p Pod) policy.Container {
 	f := p.Containers[0].Fitted
 	return policy.Container{Name: f.Name, Requests: f.Requests, Limits: f.Limits}
 }
 
 func TestRequirements(t *testing.T) {
-	up := present.Requirement{Kinds: [resources.Kinds]bool{true, true}, Higher: true}
-	down := present.Requirement{Kinds: [resources.Kinds]bool{resources.Memory: true}}
-	v := deployment(present.Recreate, 3, pods(3, func(_ int, p *present.Pod) { p.Containers[0] = container(100, 3000, 1000, 1000) })...)
+	up := Requirement{Kinds: [resources.Kinds]bool{true, true}, Higher: true}
+	down := Requirement{Kinds: [resources.Kinds]bool{resources.Memory: true}}
+	v := deployment(Recreate, 3, pods(3, func(_ int, p *Pod) { p.Containers[0] = container(100, 3000, 1000, 1000) })...)
 	for _, c := range []struct {
-		all []present.Requirement
+		all []Requirement
 		ok  bool
-	}{{nil, true}, {[]present.Requirement{up}, true}, {[]present.Requirement{up, down}, true}, {[]present.Requirement{{Higher: true}}, false}, {[]present.Requirement{{Kinds: down.Kinds, Higher: true}}, false}} {
+	}{{nil, true}, {[]Requirement{up}, true}, {[]Requirement{up, down}, true}, {[]Requirement{{Higher: true}}, false}, {[]Requirement{{Kinds: down.Kinds, Higher: true}}, false}} {
 		v.Requirements = c.all
 		require.Equal(t, c.ok, len(plans(t, v, defaults()).Actions) > 0, "%v", c.all)
 	}
@@ -298,7 +296,7 @@ func TestRequirements(t *testing.T) {
 }
 
 func TestGrowingPodsComeFirst(t *testing.T) {
-	v := deployment(present.Recreate, 3, pods(3, func(i int, p *present.Pod) {
+	v := deployment(Recreate, 3, pods(3, func(i int, p *Pod) {
 		p.Containers[0] = container([]resources.Amount{2000, 160, 50}[i], 10, 200, 10)
 	})...)
 	c := defaults()
@@ -322,13 +320,13 @@ func BenchmarkPlan(b *testing.B) {
 		b.Run(fmt.Sprintf("%d pods", n), func(b *testing.B) {
 			var view View
 			for i := range n / 5 {
-				v := deployment(present.InPlaceOrRecreate, 5, pods(5, func(_ int, p *present.Pod) { p.Containers[0] = container(1000, 1000, 1000, 1000) })...)
+				v := deployment(InPlaceOrRecreate, 5, pods(5, func(_ int, p *Pod) { p.Containers[0] = container(1000, 1000, 1000, 1000) })...)
 				v.Name = fmt.Sprintf("web-%d", i)
 				view.VPAs = append(view.VPAs, *v)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				if r := Plan(view, past.Memory{}, defaults(), noon); len(r.Actions) > 0 || len(r.Skipped) != n {
+				if r := Plan(view, State{}, defaults(), noon); len(r.Actions) > 0 || len(r.Skipped) != n {
 					b.Fatal("unexpected plan")
 				}
 			}
@@ -339,14 +337,14 @@ func BenchmarkPlan(b *testing.B) {
 // What is recommended for another target is no reason to do anything, not even to learn
 // that new pods came without it.
 func TestAVPAWhoseRecommendationIsOutdatedDoesNothing(t *testing.T) {
-	v := remembered(present.Recreate, 2, nil)
-	var memory past.Memory
-	did(&memory, planned(v, past.Memory{}, defaults(), noon).Actions[0], noon)
+	v := remembered(Recreate, 2, nil)
+	var memory State
+	did(&memory, planned(v, State{}, defaults(), noon).Actions[0], noon)
 	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
 	v.Outdated = true
 	r := planned(v, memory, defaults(), noon.Add(time.Minute))
 	require.Equal(t, []string{"skip p0: StatusOutdated", "skip p1: StatusOutdated"}, told(r))
 	require.Empty(t, r.Pauses)
-	v.Mode = present.Initial
+	v.Mode = Initial
 	require.Equal(t, []string{"skip p0: ModeOff", "skip p1: ModeOff"}, told(planned(v, memory, defaults(), noon.Add(time.Minute))))
 }

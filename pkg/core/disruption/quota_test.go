@@ -6,30 +6,28 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/past"
-	"loadline.dev/loadline/pkg/core/present"
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/room"
 )
 
 // A quota that has no room for another pod has room for the successor of one that does not
 // work, as soon as that is gone. It would be killed for want of memory for ever.
 func TestAFullQuotaKeepsNoPodFromItsMemory(t *testing.T) {
-	full := func(kind resources.Kind) *room.Room {
-		return room.New(nil, map[string][]room.Quota{"shop": {{Requests: resources.List{}.With(kind, 0)}}})
+	full := func(kind resources.Kind) *capacity.Capacity {
+		return capacity.New(nil, map[string][]capacity.Quota{"shop": {{Requests: resources.List{}.With(kind, 0)}}})
 	}
-	v := deployment(present.Recreate, 2, pods(2, func(i int, p *present.Pod) {
+	v := deployment(Recreate, 2, pods(2, func(i int, p *Pod) {
 		p.Containers[0] = container(100, 100, 100, 1000)
 		p.Footprint = p.Containers[0].Current.Requests
 		if i == 0 {
-			p.Ready, p.Containers[0].OOM = false, present.OOM{Started: noon.Add(-time.Minute), Ended: noon.Add(-time.Second)}
+			p.Ready, p.Containers[0].OOM = false, OOM{Started: noon.Add(-time.Minute), Ended: noon.Add(-time.Second)}
 		}
 	})...)
-	plan := func(r *room.Room) []string {
-		return told(Plan(View{VPAs: []present.VPA{*v}, Room: r}, past.Memory{}, defaults(), noon))
+	plan := func(r *capacity.Capacity) []string {
+		return told(Plan(View{VPAs: []VPA{*v}, Room: r}, State{}, defaults(), noon))
 	}
 	require.Equal(t, []string{"evict p0: OutOfMemory", "skip p1: BudgetSpent"}, plan(full(resources.CPU)), "its CPU stays what it is")
 	require.Equal(t, []string{"skip p0: QuotaFull", "skip p1: NoBudget"}, plan(full(resources.Memory)), "nothing would come back")
-	v.Pods[0].Containers[0].OOM = present.OOM{}
+	v.Pods[0].Containers[0].OOM = OOM{}
 	require.Contains(t, plan(full(resources.CPU)), "skip p0: QuotaFull", "its successor would wait for it, or be cut")
 }

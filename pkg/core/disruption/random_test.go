@@ -11,13 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/calm"
-	"loadline.dev/loadline/pkg/core/past"
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/room"
-	"loadline.dev/loadline/pkg/core/scope"
 )
 
 // dice draw the random clusters: from a seed, or from the bytes of a fuzzer.
@@ -50,9 +46,9 @@ func (d *dice) resources() (r resources.List) {
 	return r
 }
 
-func (d *dice) container(i int) present.Container {
+func (d *dice) container(i int) Container {
 	name := strconv.Itoa(i)
-	c := present.Container{
+	c := Container{
 		Observed: d.roll(4) > 0, Off: d.roll(4) == 0,
 		Current: policy.Container{Name: name, Requests: d.resources(), Limits: d.resources()},
 		Fitted:  policy.Fitted{Name: name, Requests: d.resources(), Limits: d.resources()},
@@ -64,21 +60,21 @@ func (d *dice) container(i int) present.Container {
 	c.Fitted.Bounds = resources.Bounds{Lower: d.resources(), Target: c.Fitted.Requests, Upper: d.resources()}
 	c.Restarts[resources.CPU] = d.roll(4) == 0
 	if d.roll(4) == 0 {
-		c.OOM = present.OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute * time.Duration(d.roll(71)))}
+		c.OOM = OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute * time.Duration(d.roll(71)))}
 	}
 	return c
 }
 
-func (d *dice) pod(n, i int) present.Pod {
-	p := present.Pod{Namespace: "shop", Name: "p" + strconv.Itoa(i), UID: strconv.Itoa(n) + "/" + strconv.Itoa(i),
+func (d *dice) pod(n, i int) Pod {
+	p := Pod{Namespace: "shop", Name: "p" + strconv.Itoa(i), UID: strconv.Itoa(n) + "/" + strconv.Itoa(i),
 		Group: d.roll(4) - 1, Pending: d.roll(5) == 0, Boosted: d.roll(20) == 0,
 		Created: noon.Add(-time.Duration(d.roll(24)) * time.Hour), Started: noon.Add(-time.Duration(d.roll(24)) * time.Hour),
 		Node: "n" + strconv.Itoa(d.roll(3)), Bound: d.roll(8) == 0, Footprint: resources.Of(200, 200)}
 	if d.roll(3) == 0 {
-		p.Resize = present.ResizeState(d.roll(6))
+		p.Resize = ResizeState(d.roll(6))
 	}
 	if d.roll(12) == 0 {
-		p.Pause = calm.Pause{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}
+		p.Pause = Backoff{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}
 	}
 	p.Ready = !p.Pending && d.roll(4) > 0
 	p.Sized = d.yes()
@@ -96,13 +92,13 @@ func (d *dice) pod(n, i int) present.Pod {
 	return p
 }
 
-func (d *dice) vpa(n int) present.VPA {
-	v := present.VPA{Namespace: "shop", Name: "v" + strconv.Itoa(n), Mode: present.Mode(d.roll(5)), MinReplicas: d.roll(3)}
+func (d *dice) vpa(n int) VPA {
+	v := VPA{Namespace: "shop", Name: "v" + strconv.Itoa(n), Mode: Mode(d.roll(5)), MinReplicas: d.roll(3)}
 	if d.roll(4) == 0 {
-		v.Requirements = []present.Requirement{{Kinds: [resources.Kinds]bool{d.yes(), d.yes()}, Higher: d.yes()}}
+		v.Requirements = []Requirement{{Kinds: [resources.Kinds]bool{d.yes(), d.yes()}, Higher: d.yes()}}
 	}
 	for g := range d.roll(4) {
-		v.Groups = append(v.Groups, present.Group{Replicas: d.roll(10) - 1, Rolling: d.roll(6) == 0, Key: fmt.Sprintf("%d/%d", n, g)})
+		v.Groups = append(v.Groups, Group{Replicas: d.roll(10) - 1, Rolling: d.roll(6) == 0, Key: fmt.Sprintf("%d/%d", n, g)})
 	}
 	for i := range d.roll(9) {
 		v.Pods = append(v.Pods, d.pod(n, i))
@@ -115,16 +111,16 @@ func (d *dice) view() (view View) {
 		view.VPAs = append(view.VPAs, d.vpa(n))
 	}
 	if d.yes() {
-		nodes := make([]room.Node, d.roll(4))
+		nodes := make([]capacity.Node, d.roll(4))
 		for i := range nodes {
-			nodes[i] = room.Node{Name: "n" + strconv.Itoa(i), Open: d.roll(4) > 0,
+			nodes[i] = capacity.Node{Name: "n" + strconv.Itoa(i), Open: d.roll(4) > 0,
 				Size: resources.Of(resources.Amount(d.roll(20)*100), 2000), Free: resources.Of(resources.Amount(d.roll(10)*100-200), resources.Amount(d.roll(10)*100))}
 		}
-		var quotas map[string][]room.Quota
+		var quotas map[string][]capacity.Quota
 		if d.roll(3) == 0 {
-			quotas = map[string][]room.Quota{"shop": {{Requests: d.resources(), Limits: d.resources()}, {Requests: d.resources(), Scopes: []scope.Rule{{Scope: scope.Terminating, Operator: scope.Exists}}}}}
+			quotas = map[string][]capacity.Quota{"shop": {{Requests: d.resources(), Limits: d.resources()}, {Requests: d.resources(), Scopes: []capacity.ScopeRule{{Scope: capacity.Terminating, Operator: capacity.Exists}}}}}
 		}
-		view.Room = room.New(nodes, quotas)
+		view.Room = capacity.New(nodes, quotas)
 	}
 	return view
 }
@@ -138,7 +134,7 @@ func (d *dice) config() Config {
 // planned, or come back without it.
 func life(t testing.TB, d *dice) (plans int) {
 	view, c := d.view(), d.config()
-	memory := past.Memory{}
+	memory := State{}
 	for pass := range 3 {
 		now := noon.Add(time.Duration(pass) * 4 * time.Minute)
 		r := Plan(view, memory, c, now)
@@ -260,7 +256,7 @@ var known = func() map[Reason]bool {
 	return all
 }()
 
-func checkActions(t testing.TB, v *present.VPA, actions map[string]Action) {
+func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 	t.Helper()
 	for i := range v.Pods {
 		p := &v.Pods[i]
@@ -275,11 +271,11 @@ func checkActions(t testing.TB, v *present.VPA, actions map[string]Action) {
 			t.Fatalf("%s already asks for that", p.UID)
 		case p.Boosted && (!p.Starved() || !p.Pinned()):
 			t.Fatalf("%s is boosted", p.UID)
-		case v.Mode == present.Off || v.Mode == present.Initial:
+		case v.Mode == Off || v.Mode == Initial:
 			t.Fatalf("%s: the mode changes no pods", p.UID)
-		case v.Mode == present.Recreate && !a.Evict:
+		case v.Mode == Recreate && !a.Evict:
 			t.Fatalf("%s: the mode resizes no pods", p.UID)
-		case v.Mode == present.InPlace && (a.Evict || a.MayEvict):
+		case v.Mode == InPlace && (a.Evict || a.MayEvict):
 			t.Fatalf("%s: mode InPlace evicts", p.UID)
 		case !a.Evict && takesCPU(p, a):
 			t.Fatalf("%s: its node would not give it other CPU", p.UID)
@@ -295,7 +291,7 @@ func checkActions(t testing.TB, v *present.VPA, actions map[string]Action) {
 
 // takesCPU tells whether an action asks a node with the static CPU manager policy for
 // other CPU for a pod of class Guaranteed.
-func takesCPU(p *present.Pod, a Action) bool {
+func takesCPU(p *Pod, a Action) bool {
 	other := false
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -317,7 +313,7 @@ func takesCPU(p *present.Pod, a Action) bool {
 
 // onTheWay tells whether an action gives a pod what it would get or, if that is cut
 // to the room there is, something between that and what it has.
-func onTheWay(p *present.Pod, a Action) bool {
+func onTheWay(p *Pod, a Action) bool {
 	full := p.Fitted()
 	asked := map[string]resources.List{}
 	for _, c := range p.Containers {
@@ -360,7 +356,7 @@ type away struct {
 	gone, goneReady      int
 }
 
-func (w *away) add(p *present.Pod, a Action, acted bool, c Config) {
+func (w *away) add(p *Pod, a Action, acted bool, c Config) {
 	w.live++
 	if p.Pending {
 		return
@@ -379,7 +375,7 @@ func (w *away) add(p *present.Pod, a Action, acted bool, c Config) {
 	}
 }
 
-func checkBudget(t testing.TB, v *present.VPA, c Config, actions map[string]Action) {
+func checkBudget(t testing.TB, v *VPA, c Config, actions map[string]Action) {
 	t.Helper()
 	for g, group := range v.Groups {
 		var w away
@@ -390,7 +386,7 @@ func checkBudget(t testing.TB, v *present.VPA, c Config, actions map[string]Acti
 			}
 		}
 		wanted, least := group.Replicas, v.MinReplicas
-		if wanted == present.Unknown {
+		if wanted == Unknown {
 			wanted = w.live
 		}
 		if least == 0 {

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"loadline.dev/loadline/pkg/core/present"
 )
 
 // A resize that restarts a container takes nothing from a PodDisruptionBudget before
@@ -16,14 +14,14 @@ import (
 
 // blocked reports whether a pod must wait for another one that shares one of the keys
 // and is being restarted.
-func (p *plan) blocked(pod *present.Pod, keys []string) bool {
+func (p *plan) blocked(pod *Pod, keys []string) bool {
 	_, _, blocked := p.restarting.Blocker(pod.UID, keys...)
 	return blocked
 }
 
 // shared are the keys of what a pod shares with others: its owner, and its
 // PodDisruptionBudgets.
-func (p *plan) shared(v *present.VPA, pod *present.Pod) []string {
+func (p *plan) shared(v *VPA, pod *Pod) []string {
 	owner := v.GroupOf(pod).Key
 	if owner == "" {
 		owner = v.Namespace + "/" + v.Name + "/" + strconv.Itoa(pod.Group)
@@ -32,7 +30,7 @@ func (p *plan) shared(v *present.VPA, pod *present.Pod) []string {
 }
 
 // budgets are the keys of the PodDisruptionBudgets that count a pod.
-func budgets(pod *present.Pod) []string {
+func budgets(pod *Pod) []string {
 	keys := make([]string, len(pod.Budgets), len(pod.Budgets)+1)
 	for i, name := range pod.Budgets {
 		keys[i] = "budget " + pod.Namespace + "/" + name
@@ -41,7 +39,7 @@ func budgets(pod *present.Pod) []string {
 }
 
 // reserve takes from a budget the pods that are still ready but about to be restarted.
-func (p *plan) reserve(v *present.VPA, b *Budget) {
+func (p *plan) reserve(v *VPA, b *Budget) {
 	if p.restarting == nil {
 		return
 	}
@@ -55,7 +53,7 @@ func (p *plan) reserve(v *present.VPA, b *Budget) {
 
 // awaited reports whether a restart of the pod was asked for and the pod does not show
 // it yet. Caches may be behind.
-func (p *plan) awaited(pod *present.Pod) bool {
+func (p *plan) awaited(pod *Pod) bool {
 	r, known := p.result.Memory.Restarts[pod.UID]
 	return known && !r.Over && pod.Ready && !pod.RestartPending()
 }
@@ -63,8 +61,8 @@ func (p *plan) awaited(pod *present.Pod) bool {
 // restart is a resize that takes something from others of a budget or an owner, and was
 // planned so far.
 type restart struct {
-	vpa       *present.VPA
-	pod       *present.Pod
+	vpa       *VPA
+	pod       *Pod
 	situation Situation
 	cause     Cause
 }

@@ -10,14 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/past"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // restarting is a deployment of which every resize restarts the container.
-func restarting(n int, change func(int, *present.Pod)) *present.VPA {
-	v := deployment(present.InPlaceOrRecreate, n, pods(n, func(i int, p *present.Pod) {
+func restarting(n int, change func(int, *Pod)) *VPA {
+	v := deployment(InPlaceOrRecreate, n, pods(n, func(i int, p *Pod) {
 		p.Containers[0].Restarts[resources.Memory] = true
 		if change != nil {
 			change(i, p)
@@ -28,12 +26,12 @@ func restarting(n int, change func(int, *present.Pod)) *present.VPA {
 }
 
 // asked lets the API server accept a resize of a pod.
-func asked(p *present.Pod) { p.Containers[0].Asked = p.Containers[0].After() }
+func asked(p *Pod) { p.Containers[0].Asked = p.Containers[0].After() }
 
 // restarted lets the node carry it out.
-func restarted(p *present.Pod) {
+func restarted(p *Pod) {
 	p.Containers[0].Current = p.Containers[0].Asked
-	p.Resize = present.NotResizing
+	p.Resize = NotResizing
 	p.Restarts++
 }
 
@@ -44,7 +42,7 @@ func TestOnePodIsRestartedAfterTheOther(t *testing.T) {
 	c.Tolerance = 1
 	r := plans(t, v, c)
 	require.Equal(t, []string{"resize or evict p0: OutOfBounds", "skip p1: RestartUnderWay", "skip p2: RestartUnderWay", "skip p3: RestartUnderWay", "skip p4: RestartUnderWay"}, told(r))
-	require.Equal(t, present.Restart{At: noon}, r.Actions[0].Restart)
+	require.Equal(t, Restart{At: noon}, r.Actions[0].Restart)
 
 	p := &v.Pods[0]
 	memory := r.Memory
@@ -57,13 +55,13 @@ func TestOnePodIsRestartedAfterTheOther(t *testing.T) {
 		if acts == 1 {
 			require.Equal(t, "p1", seen.Actions[0].Pod)
 		}
-		fresh := planned(v, past.Memory{}, c, noon.Add(after))
+		fresh := planned(v, State{}, c, noon.Add(after))
 		require.Len(t, fresh.Actions, acts, "%s, for another process: %v", what, told(fresh))
 	}
 	p.Restart = r.Actions[0].Restart // as the actuator writes it on the pod
 	next("the cache does not show the resize", time.Minute, 0)
 	asked(p)
-	p.Resize = present.ResizeInProgress
+	p.Resize = ResizeInProgress
 	next("the node is at it", 2*time.Minute, 0)
 	next("the node is at it for long", 50*time.Minute, 0)
 	p.Ready = false
@@ -99,13 +97,13 @@ func TestARestartThatNobodySawNotReadyIsOver(t *testing.T) {
 }
 
 func TestADisruptionBudgetMayCoverSeveralOwners(t *testing.T) {
-	of := func(name string, budgets ...string) present.VPA {
-		v := restarting(3, func(_ int, p *present.Pod) { p.Name, p.Budgets = name+p.Name, budgets; p.UID = "uid-" + p.Name })
+	of := func(name string, budgets ...string) VPA {
+		v := restarting(3, func(_ int, p *Pod) { p.Name, p.Budgets = name+p.Name, budgets; p.UID = "uid-" + p.Name })
 		v.Name, v.Groups[0].Key = name, name
 		return *v
 	}
-	acts := func(vpas ...present.VPA) (names []string) {
-		for _, a := range Plan(View{VPAs: vpas}, past.Memory{}, defaults(), noon).Actions {
+	acts := func(vpas ...VPA) (names []string) {
+		for _, a := range Plan(View{VPAs: vpas}, State{}, defaults(), noon).Actions {
 			names = append(names, a.Pod)
 		}
 		return names
@@ -113,7 +111,7 @@ func TestADisruptionBudgetMayCoverSeveralOwners(t *testing.T) {
 	require.Equal(t, []string{"ap0", "bp0"}, acts(of("a", "x"), of("b", "y")))
 	require.Equal(t, []string{"ap0"}, acts(of("a", "x", "y"), of("b", "y", "z"), of("c", "x")))
 	require.Equal(t, []string{"ap0", "bp0"}, acts(of("a"), of("b")), "without a budget the owner counts")
-	orphans := func(name string) present.VPA {
+	orphans := func(name string) VPA {
 		v := of(name)
 		v.Groups[0].Key = ""
 		return v
@@ -121,7 +119,7 @@ func TestADisruptionBudgetMayCoverSeveralOwners(t *testing.T) {
 	require.Equal(t, []string{"ap0", "bp0"}, acts(orphans("a"), orphans("b")), "pods without a known owner share nothing with those of another VPA")
 
 	evicting := of("b", "x")
-	evicting.Mode = present.Recreate
+	evicting.Mode = Recreate
 	require.Equal(t, []string{"ap0"}, acts(of("a", "x"), evicting), "the API server would not know yet that a pod of a is away")
 	for i := range evicting.Pods {
 		evicting.Pods[i].Ready = false
@@ -138,26 +136,26 @@ func TestADisruptionBudgetMayCoverSeveralOwners(t *testing.T) {
 // The pods of an owner that are about to be restarted are still ready. The budget of
 // the owner must not count them as there.
 func TestAPodThatIsAboutToRestartCountsAsAway(t *testing.T) {
-	v := restarting(4, func(i int, p *present.Pod) { p.Containers[0].Restarts[resources.Memory] = i == 0 })
+	v := restarting(4, func(i int, p *Pod) { p.Containers[0].Restarts[resources.Memory] = i == 0 })
 	asked(&v.Pods[0])
-	v.Pods[0].Resize, v.Pods[0].ResizeSince = present.ResizeInProgress, noon
+	v.Pods[0].Resize, v.Pods[0].ResizeSince = ResizeInProgress, noon
 	require.Equal(t, []string{"resize or evict p1: OutOfBounds", "skip p0: WaitingForNode", "skip p2: BudgetSpent", "skip p3: BudgetSpent"}, told(plans(t, v, defaults())))
 	one := restarting(2, nil)
 	asked(&one.Pods[0])
-	one.Pods[0].Resize, one.Pods[0].ResizeSince = present.ResizeDeferred, noon.Add(-time.Hour)
+	one.Pods[0].Resize, one.Pods[0].ResizeSince = ResizeDeferred, noon.Add(-time.Hour)
 	require.Equal(t, "evict p0: ResizeStuck", told(plans(t, one, defaults()))[0], "it does not stand in its own way")
-	one.Pods[0].Resize = present.ResizeInfeasible
+	one.Pods[0].Resize = ResizeInfeasible
 	require.False(t, one.Pods[0].RestartPending(), "it does not come by itself")
 }
 
 func TestACureIsNotHeldByARestart(t *testing.T) {
-	v := restarting(4, func(i int, p *present.Pod) {
+	v := restarting(4, func(i int, p *Pod) {
 		if i == 3 {
-			p.Ready, p.Containers[0].OOM = false, present.OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute)}
+			p.Ready, p.Containers[0].OOM = false, OOM{Started: noon.Add(-time.Hour), Ended: noon.Add(-time.Minute)}
 		}
 	})
 	asked(&v.Pods[0])
-	v.Pods[0].Resize = present.ResizeInProgress
+	v.Pods[0].Resize = ResizeInProgress
 	r := plans(t, v, defaults())
 	require.Len(t, r.Actions, 1)
 	require.Equal(t, "p3", r.Actions[0].Pod)
@@ -167,7 +165,7 @@ func TestACureIsNotHeldByARestart(t *testing.T) {
 // A pod that the API server lets nobody disrupt must not keep all others from it.
 func TestARefusedRestartYields(t *testing.T) {
 	v := restarting(4, nil)
-	memory, order := past.Memory{}, []string{}
+	memory, order := State{}, []string{}
 	for minute := range 5 {
 		now := noon.Add(time.Duration(minute) * time.Minute)
 		r := planned(v, memory, defaults(), now)
@@ -186,7 +184,7 @@ func TestARefusedRestartYields(t *testing.T) {
 
 // What the others have left of the budget must do for a pod that was refused before.
 func TestAPodThatYieldsGetsNoBudgetOfItsOwn(t *testing.T) {
-	v, memory := deployment(present.InPlaceOrRecreate, 3, pods(3, nil)...), past.Memory{}
+	v, memory := deployment(InPlaceOrRecreate, 3, pods(3, nil)...), State{}
 	memory.Protect("uid-p0", noon.Add(-time.Minute))
 	require.Equal(t, []string{"resize or evict p1: OutOfBounds", "skip p2: BudgetSpent", "skip p0: BudgetSpent"}, told(planned(v, memory, defaults(), noon)))
 	v.Pods[1].Containers[0].Current = v.Pods[1].Containers[0].After()
@@ -198,7 +196,7 @@ func TestAPodThatYieldsGetsNoBudgetOfItsOwn(t *testing.T) {
 // pods and lets them become ready again. What the planner sees of it may be a step old.
 type site struct {
 	random *rand.Rand
-	vpas   []present.VPA
+	vpas   []VPA
 	phase  map[string]int // by UID
 }
 
@@ -212,7 +210,7 @@ func newSite(random *rand.Rand) *site {
 	s := &site{random: random, phase: map[string]int{}}
 	for n := range 2 + random.IntN(3) {
 		name := fmt.Sprintf("v%d", n)
-		v := restarting(1+random.IntN(5), func(_ int, p *present.Pod) {
+		v := restarting(1+random.IntN(5), func(_ int, p *Pod) {
 			p.Name = name + p.Name
 			p.UID = p.Name
 			if random.IntN(3) > 0 {
@@ -225,7 +223,7 @@ func newSite(random *rand.Rand) *site {
 	return s
 }
 
-func (s *site) each(do func(v *present.VPA, p *present.Pod)) {
+func (s *site) each(do func(v *VPA, p *Pod)) {
 	for i := range s.vpas {
 		for j := range s.vpas[i].Pods {
 			do(&s.vpas[i], &s.vpas[i].Pods[j])
@@ -248,13 +246,13 @@ func (s *site) seen() View {
 
 // step lets time pass on the nodes.
 func (s *site) step() {
-	s.each(func(_ *present.VPA, p *present.Pod) {
+	s.each(func(_ *VPA, p *Pod) {
 		if s.random.IntN(2) == 0 {
 			return
 		}
 		switch s.phase[p.UID] {
 		case accepted:
-			p.Resize = present.ResizeInProgress
+			p.Resize = ResizeInProgress
 			if s.random.IntN(2) == 0 {
 				restarted(p)
 				p.Ready = s.random.IntN(3) == 0 // so quick that nobody sees it away
@@ -274,7 +272,7 @@ func (s *site) step() {
 func (s *site) check(t *testing.T) {
 	t.Helper()
 	busy := map[string]string{}
-	s.each(func(v *present.VPA, p *present.Pod) {
+	s.each(func(v *VPA, p *Pod) {
 		if s.phase[p.UID] == idle {
 			return
 		}
@@ -289,7 +287,7 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 14))
 		s := newSite(random)
-		memory, view := past.Memory{}, s.seen()
+		memory, view := State{}, s.seen()
 		c := defaults()
 		c.Tolerance = float64(random.IntN(3)) / 2
 		pass, behind := 0, 0
@@ -298,7 +296,7 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 			switch behind++; {
 			case random.IntN(6) == 0 && behind < 4: // the cache is behind
 			case random.IntN(6) == 0: // the process was replaced
-				memory = past.Memory{}
+				memory = State{}
 				fallthrough
 			default:
 				view, behind = s.seen(), 0
@@ -307,7 +305,7 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 			memory = r.Memory
 			for _, a := range r.Actions {
 				require.False(t, a.Evict)
-				s.each(func(_ *present.VPA, p *present.Pod) {
+				s.each(func(_ *VPA, p *Pod) {
 					switch {
 					case p.UID != a.UID:
 					case random.IntN(5) == 0:
@@ -323,7 +321,7 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 			s.step()
 			s.check(t)
 			left := 0
-			s.each(func(_ *present.VPA, p *present.Pod) {
+			s.each(func(_ *VPA, p *Pod) {
 				if p.Changed() {
 					left++
 				}
@@ -337,9 +335,9 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 }
 
 // stuck lets the API server accept a resize of a pod for which its node has no room.
-func stuck(p *present.Pod, since time.Time) {
+func stuck(p *Pod, since time.Time) {
 	asked(p)
-	p.Resize, p.ResizeSince = present.ResizeDeferred, since
+	p.Resize, p.ResizeSince = ResizeDeferred, since
 }
 
 // A node that never carries a restart out must not hold the others for ever; if it does
@@ -347,12 +345,12 @@ func stuck(p *present.Pod, since time.Time) {
 func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 	for name, since := range map[string]time.Time{"the node tells since when": noon, "it does not": {}} {
 		v := restarting(4, nil)
-		v.Mode, v.MinReplicas = present.InPlace, 1
+		v.Mode, v.MinReplicas = InPlace, 1
 		c := defaults()
 		c.Tolerance = 1
 		c.InPlaceMode = true
 		stuck(&v.Pods[0], since)
-		memory := past.Memory{}
+		memory := State{}
 		minute := 0
 		pass := func(until int) (acts []string) {
 			t.Helper()
@@ -363,7 +361,7 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 					acts = append(acts, a.Pod)
 				}
 				if minute == 30 { // a new target is asked for; that does not begin the wait anew
-					memory.Disrupted(v.Pods[0].UID, present.Restart{At: noon.Add(30 * time.Minute)})
+					memory.Disrupted(v.Pods[0].UID, Restart{At: noon.Add(30 * time.Minute)})
 				}
 			}
 			return acts
@@ -372,7 +370,7 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 		require.Equal(t, []string{"p1"}, pass(60), name)
 		asking := memory
 		asking.Restarts = maps.Clone(memory.Restarts)
-		asking.Disrupted(v.Pods[0].UID, present.Restart{At: noon.Add(60 * time.Minute)})
+		asking.Disrupted(v.Pods[0].UID, Restart{At: noon.Add(60 * time.Minute)})
 		require.Empty(t, planned(v, asking, c, noon.Add(61*time.Minute)).Actions, "%s: what was asked for a moment ago may be granted", name)
 		require.Equal(t, []string{"p1"}, pass(120), name)
 		restarted(&v.Pods[0])
@@ -385,16 +383,16 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 
 // Two pods that wait for room must not each forbid the eviction of the other.
 func TestPodsThatWaitForRoomAreEvictedOneAfterTheOther(t *testing.T) {
-	v := restarting(2, func(_ int, p *present.Pod) { p.Budgets = []string{"b"} })
+	v := restarting(2, func(_ int, p *Pod) { p.Budgets = []string{"b"} })
 	stuck(&v.Pods[0], noon.Add(-20*time.Minute))
 	stuck(&v.Pods[1], noon.Add(-30*time.Minute))
 	require.Equal(t, []string{"evict p1: ResizeStuck"}, told(plans(t, v, defaults()))[:1])
 	v.Pods[0].ResizeSince = noon.Add(-40 * time.Minute)
 	require.Equal(t, []string{"evict p0: ResizeStuck"}, told(plans(t, v, defaults()))[:1])
-	v.Pods[1].Resize, v.Pods[1].ResizeSince = present.ResizeInProgress, noon.Add(-time.Minute)
+	v.Pods[1].Resize, v.Pods[1].ResizeSince = ResizeInProgress, noon.Add(-time.Minute)
 	require.Equal(t, []string{"evict p0: ResizeStuck"}, told(plans(t, v, defaults()))[:1], "the other waits for its node, too")
 	v.Pods[1].Ready = false
 	restarted(&v.Pods[1])
-	v.Pods[1].Restart = present.Restart{At: noon.Add(-time.Minute)}
+	v.Pods[1].Restart = Restart{At: noon.Add(-time.Minute)}
 	require.Empty(t, plans(t, v, defaults()).Actions, "the other is away")
 }

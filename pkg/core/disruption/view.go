@@ -3,14 +3,13 @@ package disruption
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/present"
-	"loadline.dev/loadline/pkg/core/room"
+	"loadline.dev/loadline/pkg/core/capacity"
 )
 
 // View is the part of the cluster that a plan is made for.
 type View struct {
-	VPAs []present.VPA
-	Room *room.Room // what nodes and quotas have left; nil: not asked
+	VPAs []VPA
+	Room *capacity.Capacity // what nodes and quotas have left; nil: not asked
 }
 
 // Config holds the settings of a plan.

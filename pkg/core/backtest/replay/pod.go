@@ -6,9 +6,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/past"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -38,12 +36,12 @@ func newPod(r *tape.Recording, s Setup) pod {
 	return pod{
 		setup:    &s,
 		template: policy.Pod{Containers: []policy.Container{c}},
-		view: disruption.View{VPAs: []present.VPA{{
+		view: disruption.View{VPAs: []disruption.VPA{{
 			Namespace: Container, Name: Container, Mode: s.Update.Mode, MinReplicas: 1,
-			Groups: []present.Group{{Replicas: 1}},
-			Pods: []present.Pod{{
+			Groups: []disruption.Group{{Replicas: 1}},
+			Pods: []disruption.Pod{{
 				Namespace: Container, Name: Container, UID: Container, Ready: true, Started: start,
-				Containers: []present.Container{{Observed: true, Current: c, Asked: c}},
+				Containers: []disruption.Container{{Observed: true, Current: c, Asked: c}},
 			}},
 		}}},
 	}
@@ -64,8 +62,8 @@ func firstLimit(r *tape.Recording, l Limit, k resources.Kind, request resources.
 	return request
 }
 
-func (p *pod) pod() *present.Pod             { return &p.view.VPAs[0].Pods[0] }
-func (p *pod) container() *present.Container { return &p.pod().Containers[0] }
+func (p *pod) pod() *disruption.Pod             { return &p.view.VPAs[0].Pods[0] }
+func (p *pod) container() *disruption.Container { return &p.pod().Containers[0] }
 
 func (p *pod) request(k resources.Kind) resources.Amount {
 	return p.container().Current.Requests.Value(k)
@@ -124,7 +122,7 @@ func (p *pod) plan(now time.Time) (disruption.Action, bool) {
 	if disruption.Assess(vpa, p.pod(), config, now).Reason != "" {
 		return disruption.Action{}, false // as Plan would find, but without a plan
 	}
-	result := disruption.Plan(p.view, past.Memory{}, config, now)
+	result := disruption.Plan(p.view, disruption.State{}, config, now)
 	if len(result.Actions) == 0 {
 		return disruption.Action{}, false
 	}
@@ -177,7 +175,7 @@ func (p *pod) adopt(now int64, evicted bool) {
 		p.pod().Started = time.Unix(0, now).UTC()
 	}
 	if evicted {
-		c.OOM = present.OOM{}
+		c.OOM = disruption.OOM{}
 	}
 }
 
@@ -187,5 +185,5 @@ func (p *pod) die(up, at int64) {
 	if ran := time.Unix(0, up).UTC(); ran.After(started) {
 		started = ran
 	}
-	p.container().OOM = present.OOM{Started: started, Ended: time.Unix(0, at).UTC()}
+	p.container().OOM = disruption.OOM{Started: started, Ended: time.Unix(0, at).UTC()}
 }

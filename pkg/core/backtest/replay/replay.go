@@ -6,7 +6,6 @@ import (
 
 	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -208,7 +207,7 @@ func (p *replay) advise(now int64) resources.Bounds {
 func (p *replay) raise(now int64) {
 	p.pod.fit(p.advise(now))
 	if p.pod.wanted(resources.Memory) > p.pod.request(resources.Memory) {
-		p.apply(now, disruption.Action{Cause: disruption.OutOfMemory, Evict: p.setup.Update.Mode == present.Recreate})
+		p.apply(now, disruption.Action{Cause: disruption.OutOfMemory, Evict: p.setup.Update.Mode == disruption.Recreate})
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -130,7 +129,7 @@ type Setup struct {
 
 // Update is the policy by which recommendations are applied.
 type Update struct {
-	Mode       present.Mode
+	Mode       disruption.Mode
 	Planner    disruption.Config
 	FromChange bool // Planner.Lifetime counts from the last change; else from the start of the pod
 	AfterKill  bool // a larger memory target is applied at once after a kill, before the restart
@@ -145,7 +144,7 @@ func DefaultSetup(sized ...resources.Kind) Setup {
 		Guess:  2, Rule: policy.Default(), Tick: time.Minute,
 		Restart: time.Minute, Backoff: 10 * time.Second, Longest: 5 * time.Minute, Calm: 10 * time.Minute,
 		Update: Update{
-			Mode: present.InPlaceOrRecreate,
+			Mode: disruption.InPlaceOrRecreate,
 			Planner: disruption.Config{
 				MinReplicas: 1, Tolerance: 1, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute, FreeResizes: true,
 			},
@@ -178,7 +177,7 @@ func (s Setup) Validate() error {
 	check(s.Restart >= 0, "restart", s.Restart, "0 or longer")
 	check(s.Backoff >= 0 && s.Longest >= s.Backoff, "longest back-off", s.Longest, fmt.Sprintf("at least the first one, %v", s.Backoff))
 	check(s.Calm >= 0, "time without a kill", s.Calm, "0 or longer")
-	check(s.Update.Mode == present.Recreate || s.Update.Mode == present.InPlaceOrRecreate, "update mode", s.Update.Mode, "Recreate or InPlaceOrRecreate")
+	check(s.Update.Mode == disruption.Recreate || s.Update.Mode == disruption.InPlaceOrRecreate, "update mode", s.Update.Mode, "Recreate or InPlaceOrRecreate")
 	check(s.Update.Planner.Threshold >= 0, "least change", s.Update.Planner.Threshold, "0 or more")
 	check(s.Update.Planner.Lifetime >= 0, "least age", s.Update.Planner.Lifetime, "0 or longer")
 	return errors.Join(problems...)

@@ -1,20 +1,18 @@
-package past
+package disruption
 
 import (
 	"maps"
 	"slices"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/present"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Memory is what one plan must know of earlier ones; the zero value knows of none.
 // Entries by the UID of a pod are dropped when a view no longer has the pod, those by
 // owner a day after the last change.
-type Memory struct {
+type State struct {
 	// Resizing is when a pod was first seen in its resize, for pods that do not
 	// tell since when.
 	Resizing map[string]time.Time
@@ -25,17 +23,17 @@ type Memory struct {
 	// Tries counts how often the same was asked for a pod in vain.
 	Tries map[string]Try
 	// Restarts holds the last resize that was to restart a pod while it was ready.
-	Restarts map[string]Restart
+	Restarts map[string]RestartState
 	// Protected is when a pod could last not be changed although the plan said so, as for
 	// a PodDisruptionBudget, or because its memory is in use.
 	Protected map[string]time.Time
-	// Owners holds what came of the last changes, by present.Group.Key.
-	Owners map[string]calm.Record
+	// Owners holds what came of the last changes, by Group.Key.
+	Owners map[string]ChangeRecord
 }
 
 // Restart is what became of a restart.
-type Restart struct {
-	present.Restart
+type RestartState struct {
+	Restart
 	Over bool // the pod was ready again, or is not waited for any more
 	// Pending is since when the pod waits for its node to carry the resize out. The
 	// zero value: it does not wait.
@@ -52,16 +50,16 @@ type Try struct {
 }
 
 // Next returns the memory of a plan at now. Carry fills in what concerns pods.
-func (m Memory) Next(now time.Time) Memory {
+func (m State) Next(now time.Time) State {
 	owners := maps.Clone(m.Owners)
-	maps.DeleteFunc(owners, func(_ string, r calm.Record) bool { return r.Expired(now) })
-	return Memory{Resizing: map[string]time.Time{}, Crowded: map[string]time.Time{}, Tries: map[string]Try{},
+	maps.DeleteFunc(owners, func(_ string, r ChangeRecord) bool { return r.Expired(now) })
+	return State{Resizing: map[string]time.Time{}, Crowded: map[string]time.Time{}, Tries: map[string]Try{},
 		Refused: map[string]map[string]resources.List{}, Owners: owners}
 }
 
 // Carry takes over what the memory before knows of a pod.
-func (m *Memory) Carry(before Memory, p *present.Pod, now time.Time) {
-	if p.ResizeSince.IsZero() && (p.Resize != present.NotResizing || p.Unanswered()) {
+func (m *State) Carry(before State, p *Pod, now time.Time) {
+	if p.ResizeSince.IsZero() && (p.Resize != NotResizing || p.Unanswered()) {
 		m.Resizing[p.UID] = before.Since(p, now)
 	}
 	if refused, known := before.Refused[p.UID]; known && !before.granted(p) {
@@ -78,9 +76,9 @@ func (m *Memory) Carry(before Memory, p *present.Pod, now time.Time) {
 
 // follow sees what became of the last restart of a pod. What is written on the pod
 // counts where this process does not know it.
-func (m *Memory) follow(r Restart, p *present.Pod, now time.Time) {
+func (m *State) follow(r RestartState, p *Pod, now time.Time) {
 	if p.Restart.At.After(r.At) {
-		r = Restart{Restart: p.Restart, Pending: r.Pending, Asked: p.Restart.At}
+		r = RestartState{Restart: p.Restart, Pending: r.Pending, Asked: p.Restart.At}
 	}
 	switch {
 	case p.RestartPending():
@@ -97,10 +95,10 @@ func (m *Memory) follow(r Restart, p *present.Pod, now time.Time) {
 		// A node that never gives what was asked for must not hold the others for ever. One
 		// that is at it, or was asked for something else a moment ago, may give it now.
 		since := r.Pending
-		if p.Resize == present.ResizeInProgress && p.ResizeSince.After(since) {
+		if p.Resize == ResizeInProgress && p.ResizeSince.After(since) {
 			since = p.ResizeSince
 		}
-		r.Over, r.Stuck = false, now.Sub(since) >= present.RestartLimit && now.Sub(r.Asked) >= present.RestartGrace
+		r.Over, r.Stuck = false, now.Sub(since) >= RestartLimit && now.Sub(r.Asked) >= RestartGrace
 	case r.At.IsZero():
 		return
 	default:
@@ -112,19 +110,19 @@ func (m *Memory) follow(r Restart, p *present.Pod, now time.Time) {
 
 // Disrupted records that a resize was asked for that restarts a ready pod. One that
 // waits for its node waits since the first of them.
-func (m *Memory) Disrupted(uid string, r present.Restart) {
-	m.restart(uid, Restart{Restart: r, Pending: m.Restarts[uid].Pending, Asked: r.At})
+func (m *State) Disrupted(uid string, r Restart) {
+	m.restart(uid, RestartState{Restart: r, Pending: m.Restarts[uid].Pending, Asked: r.At})
 }
 
-func (m *Memory) restart(uid string, r Restart) {
+func (m *State) restart(uid string, r RestartState) {
 	if m.Restarts == nil {
-		m.Restarts = map[string]Restart{}
+		m.Restarts = map[string]RestartState{}
 	}
 	m.Restarts[uid] = r
 }
 
 // Protect records that at a time a pod could not be changed although the plan said so.
-func (m *Memory) Protect(uid string, at time.Time) {
+func (m *State) Protect(uid string, at time.Time) {
 	if m.Protected == nil {
 		m.Protected = map[string]time.Time{}
 	}
@@ -133,17 +131,17 @@ func (m *Memory) Protect(uid string, at time.Time) {
 
 // Learn sees from a pod what came of the last change of its owner. It is true with a
 // pause that begins now, which is to be written on the pod.
-func (m *Memory) Learn(owner string, p *present.Pod, now time.Time) (calm.Pause, bool) {
+func (m *State) Learn(owner string, p *Pod, now time.Time) (Backoff, bool) {
 	left := p.Pause.Fruitless > 0 && p.Changed()
 	if !left && len(m.Owners) == 0 {
-		return calm.Pause{}, false
+		return Backoff{}, false
 	}
 	record, known := m.Owners[owner]
 	if left && owner != "" {
 		record, known = record.Resumed(p.Pause, now), true
 	}
 	if !known {
-		return calm.Pause{}, false
+		return Backoff{}, false
 	}
 	next := p.Change()
 	if p.Boosted { // extra CPU hides what it got
@@ -151,11 +149,11 @@ func (m *Memory) Learn(owner string, p *present.Pod, now time.Time) (calm.Pause,
 	}
 	seen := record.See(p.Created, next, now)
 	m.keep(owner, seen)
-	return seen.Pause, seen.Fruitless > record.Fruitless
+	return seen.Backoff, seen.Fruitless > record.Fruitless
 }
 
 // Refuse records that the node of a pod can never grant these sizes.
-func (m *Memory) Refuse(uid string, wanted []policy.Fitted) {
+func (m *State) Refuse(uid string, wanted []policy.Fitted) {
 	if m.Refused == nil {
 		m.Refused = map[string]map[string]resources.List{}
 	}
@@ -164,16 +162,16 @@ func (m *Memory) Refuse(uid string, wanted []policy.Fitted) {
 
 // Did records that a pod of an owner was changed at now, when the newest pod of the
 // owner had been created at newest. Of an owner without a name nothing is kept.
-func (m *Memory) Did(owner string, c calm.Change, newest, now time.Time) {
+func (m *State) Did(owner string, c Change, newest, now time.Time) {
 	if owner == "" {
 		return
 	}
 	m.keep(owner, m.Owners[owner].Changed(c, newest, now))
 }
 
-func (m *Memory) keep(owner string, r calm.Record) {
+func (m *State) keep(owner string, r ChangeRecord) {
 	if m.Owners == nil {
-		m.Owners = map[string]calm.Record{}
+		m.Owners = map[string]ChangeRecord{}
 	}
 	m.Owners[owner] = r
 }
@@ -187,7 +185,7 @@ const (
 // Tried records that a resize was asked for at now. What is asked for again
 // although nothing came of it waits longer each time; the second time follows
 // at once.
-func (m *Memory) Tried(uid string, wanted []policy.Fitted, now time.Time) {
+func (m *State) Tried(uid string, wanted []policy.Fitted, now time.Time) {
 	if m.Tries == nil {
 		m.Tries = map[string]Try{}
 	}
@@ -201,12 +199,12 @@ func (m *Memory) Tried(uid string, wanted []policy.Fitted, now time.Time) {
 
 // Waits tells whether what the pod would get was asked for in vain, and is not to be
 // asked for again at now.
-func (m Memory) Waits(p *present.Pod, now time.Time) bool {
+func (m State) Waits(p *Pod, now time.Time) bool {
 	return m.Asked(p) && now.Before(m.Tries[p.UID].Until)
 }
 
 // Asked reports whether what the pod would get was asked for before.
-func (m Memory) Asked(p *present.Pod) bool {
+func (m State) Asked(p *Pod) bool {
 	try, known := m.Tries[p.UID]
 	return known && maps.Equal(try.For, requests(p.Fitted()))
 }
@@ -220,18 +218,18 @@ func requests(of []policy.Fitted) map[string]resources.List {
 }
 
 // granted tells whether the pod has got what its node once refused.
-func (m Memory) granted(p *present.Pod) bool {
+func (m State) granted(p *Pod) bool {
 	refused := m.Refused[p.UID]
-	return p.Resize == present.NotResizing && !p.Any(func(c *present.Container, k resources.Kind) bool {
+	return p.Resize == NotResizing && !p.Any(func(c *Container, k resources.Kind) bool {
 		return c.Current.Requests.Value(k) < refused[c.Fitted.Name].Value(k)
 	})
 }
 
 // Refuses tells whether the node is known to refuse the targets of the pod. A
 // lower target for any container gives it another chance.
-func (m Memory) Refuses(p *present.Pod) bool {
+func (m State) Refuses(p *Pod) bool {
 	refused, known := m.Refused[p.UID]
-	return known && !p.Any(func(c *present.Container, k resources.Kind) bool {
+	return known && !p.Any(func(c *Container, k resources.Kind) bool {
 		was, had := refused[c.Fitted.Name].Get(k)
 		target, has := c.Fitted.Requests.Get(k)
 		return had && has && target < was
@@ -240,7 +238,7 @@ func (m Memory) Refuses(p *present.Pod) bool {
 
 // Since is when the pod entered the present state of its resize; now if that is not
 // known.
-func (m Memory) Since(p *present.Pod, now time.Time) time.Time {
+func (m State) Since(p *Pod, now time.Time) time.Time {
 	if !p.ResizeSince.IsZero() {
 		return p.ResizeSince
 	}

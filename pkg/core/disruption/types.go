@@ -1,12 +1,11 @@
-package present
+package disruption
 
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/calm"
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/scope"
 )
 
 // Mode is what a VPA allows to be done with running pods.
@@ -65,7 +64,7 @@ type Pod struct {
 	Resize               ResizeState
 	ResizeSince          time.Time          // when the pod entered that state, zero: not known
 	Whole                bool               // has sizes of its own, which bound those of its containers
-	Pause                calm.Pause         // what a plan has said of it, in Result.Pauses
+	Pause                Backoff            // what a plan has said of it, in Result.Pauses
 	Restarts             int                // how often its ordinary containers were restarted, in all
 	Restart              Restart            // the last resize that was to restart it while it was ready
 	Budgets              []string           // names of the PodDisruptionBudgets that count it
@@ -76,7 +75,7 @@ type Pod struct {
 	Static               bool               // its node has the static CPU manager policy
 	Footprint            resources.List     // what it takes of its node for all that runs beside each other
 	Starting             resources.List     // what it takes at least, for its init containers
-	Traits               scope.Traits       // which quotas count it
+	Traits               capacity.PodTraits // which quotas count it
 	Fixed                []policy.Container // containers that are never sized, such as init containers
 	Containers           []Container
 }

@@ -1,11 +1,10 @@
-package room
+package capacity
 
 import (
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/portion"
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/scope"
 )
 
 // Node is one node.
@@ -20,12 +19,12 @@ type Node struct {
 // that it does not count are absent.
 type Quota struct {
 	Requests, Limits resources.List
-	Scopes           []scope.Rule
+	Scopes           []ScopeRule
 }
 
 // Room is what a cluster has left. The zero value knows of nothing, and then
 // everything fits.
-type Room struct {
+type Capacity struct {
 	nodes  []Node
 	at     map[string]int
 	quotas map[string][]Quota
@@ -33,8 +32,8 @@ type Room struct {
 }
 
 // New returns the room of nodes and, by namespace, quotas.
-func New(nodes []Node, quotas map[string][]Quota) *Room {
-	r := &Room{nodes: nodes, at: make(map[string]int, len(nodes)), quotas: quotas}
+func New(nodes []Node, quotas map[string][]Quota) *Capacity {
+	r := &Capacity{nodes: nodes, at: make(map[string]int, len(nodes)), quotas: quotas}
 	for i, n := range nodes {
 		r.at[n.Name] = i
 	}
@@ -43,14 +42,14 @@ func New(nodes []Node, quotas map[string][]Quota) *Room {
 
 // Growing says that nodes of any size are added for pods that find none, and returns the
 // room.
-func (r *Room) Growing() *Room {
+func (r *Capacity) Growing() *Capacity {
 	r.grows = true
 	return r
 }
 
 // Clone returns a copy that can be changed apart.
-func (r *Room) Clone() *Room {
-	c := &Room{nodes: slices.Clone(r.nodes), at: r.at, grows: r.grows, quotas: make(map[string][]Quota, len(r.quotas))}
+func (r *Capacity) Clone() *Capacity {
+	c := &Capacity{nodes: slices.Clone(r.nodes), at: r.at, grows: r.grows, quotas: make(map[string][]Quota, len(r.quotas))}
 	for namespace, list := range r.quotas {
 		c.quotas[namespace] = slices.Clone(list)
 	}
@@ -60,7 +59,7 @@ func (r *Room) Clone() *Room {
 // Need is a change of one pod as far as room is concerned.
 type Need struct {
 	Namespace string
-	Traits    scope.Traits   // which quotas count it
+	Traits    PodTraits      // which quotas count it
 	Node      string         // where the pod runs
 	Bound     bool           // it can run nowhere else
 	Yields    bool           // it does not work, so that its successor may wait until it is gone
@@ -83,7 +82,7 @@ const (
 )
 
 // Resize tells whether a pod can grow on its node. What does not grow fits.
-func (r *Room) Resize(n Need) Answer {
+func (r *Capacity) Resize(n Need) Answer {
 	if !n.grows() && !grown(n.More) {
 		return Fits
 	}
@@ -101,10 +100,10 @@ func (r *Room) Resize(n Need) Answer {
 
 // Part tells how much of its growth a pod can have where it is, in millionths for
 // each kind.
-func (r *Room) Part(n Need) (part [resources.Kinds]resources.Amount) {
+func (r *Capacity) Part(n Need) (part [resources.Kinds]resources.Amount) {
 	requests := n.grown()
 	for k := range resources.Kind(resources.Kinds) {
-		part[k] = portion.Whole
+		part[k] = policy.Whole
 		if i, known := r.at[n.Node]; known {
 			node := &r.nodes[i]
 			part[k] = min(part[k], share(k, requests, node.Free))
@@ -126,9 +125,9 @@ func (r *Room) Part(n Need) (part [resources.Kinds]resources.Amount) {
 func share(k resources.Kind, more, free resources.List) resources.Amount {
 	left, counted := free.Get(k)
 	if !counted || more.Value(k) <= 0 || left >= more.Value(k) {
-		return portion.Whole
+		return policy.Whole
 	}
-	part, _ := max(left, 0).Proportion(portion.Whole, more.Value(k))
+	part, _ := max(left, 0).Proportion(policy.Whole, more.Value(k))
 	return part
 }
 
@@ -137,7 +136,7 @@ func share(k resources.Kind, more, free resources.List) resources.Amount {
 // if both are there for a while: else the webhook would cut it. With autoscaled nodes that are not there yet
 // count as well: then it is enough that the pod is not larger than every node. In a Room
 // that is Growing any pod finds one that is not bound to the node it has.
-func (r *Room) Place(n Need, autoscaled bool) Answer {
+func (r *Capacity) Place(n Need, autoscaled bool) Answer {
 	requests, limits := n.successor()
 	if answer := r.quota(n, requests, limits); answer != Fits {
 		return answer
@@ -173,7 +172,7 @@ func (node *Node) takesBack(n Need) bool {
 
 // Keep takes the room that a change needs: on the node of the pod, or for an
 // eviction where Place found it.
-func (r *Room) Keep(n Need, evicted bool) {
+func (r *Capacity) Keep(n Need, evicted bool) {
 	requests, limits := n.grown(), n.More
 	if evicted {
 		requests, limits = n.successor()
@@ -199,9 +198,9 @@ func (r *Room) Keep(n Need, evicted bool) {
 	}
 }
 
-func (q *Quota) counts(n Need) bool { return scope.Covers(q.Scopes, n.Traits) }
+func (q *Quota) counts(n Need) bool { return ScopesCover(q.Scopes, n.Traits) }
 
-func (r *Room) quota(n Need, requests, limits resources.List) Answer {
+func (r *Capacity) quota(n Need, requests, limits resources.List) Answer {
 	for _, q := range r.quotas[n.Namespace] {
 		if !q.counts(n) {
 			continue

@@ -1,37 +1,35 @@
-package past
+package disruption
 
 import (
 	"cmp"
 	"slices"
 	"time"
-
-	"loadline.dev/loadline/pkg/core/present"
 )
 
 // Holder is a pod that is about to be restarted by a resize, or is not ready again after
 // one. Others that share something with it wait.
-type Holder struct {
+type RestartHolder struct {
 	UID     string
 	Pending time.Time // since when it waits for its node; zero: it does not wait
 }
 
 // Holds returns a pod as a Holder, or false if nobody waits for it. It is asked of a
 // memory that Carry has filled.
-func (m Memory) Holds(p *present.Pod) (Holder, bool) {
+func (m State) Holds(p *Pod) (RestartHolder, bool) {
 	r, known := m.Restarts[p.UID]
-	return Holder{p.UID, r.Pending}, known && !r.Over && !r.Stuck
+	return RestartHolder{p.UID, r.Pending}, known && !r.Over && !r.Stuck
 }
 
 // order has those first that do not wait for their node, then those that wait longest.
-func (h Holder) order(other Holder) int {
+func (h RestartHolder) order(other RestartHolder) int {
 	return cmp.Or(h.Pending.Compare(other.Pending), cmp.Compare(h.UID, other.UID))
 }
 
 // Blocker returns the first of the holders for which a pod must wait, or false. Of those
 // that only wait for their nodes the first goes on: else two of them would hold each
 // other.
-func Blocker(uid string, all []Holder) (first Holder, blocked bool) {
-	self := slices.IndexFunc(all, func(h Holder) bool { return h.UID == uid })
+func BlockingRestart(uid string, all []RestartHolder) (first RestartHolder, blocked bool) {
+	self := slices.IndexFunc(all, func(h RestartHolder) bool { return h.UID == uid })
 	for _, h := range all {
 		if h.UID == uid || self >= 0 && !h.Pending.IsZero() && !all[self].Pending.IsZero() && all[self].order(h) < 0 {
 			continue
@@ -44,15 +42,15 @@ func Blocker(uid string, all []Holder) (first Holder, blocked bool) {
 }
 
 // Holders are pods that are being restarted, by what they share with others.
-type Holders map[string][]Holder
+type RestartHolders map[string][]RestartHolder
 
 // Add records that a pod holds what it shares.
-func (h *Holders) Add(one Holder, keys ...string) {
+func (h *RestartHolders) Add(one RestartHolder, keys ...string) {
 	if *h == nil {
-		*h = Holders{}
+		*h = RestartHolders{}
 	}
 	for _, key := range keys {
-		if !slices.ContainsFunc((*h)[key], func(known Holder) bool { return known.UID == one.UID }) {
+		if !slices.ContainsFunc((*h)[key], func(known RestartHolder) bool { return known.UID == one.UID }) {
 			(*h)[key] = append((*h)[key], one)
 		}
 	}
@@ -60,11 +58,11 @@ func (h *Holders) Add(one Holder, keys ...string) {
 
 // Blocker returns for which other pod one must wait, and the first of the keys that they
 // share; or false.
-func (h Holders) Blocker(uid string, keys ...string) (by Holder, key string, blocked bool) {
+func (h RestartHolders) Blocker(uid string, keys ...string) (by RestartHolder, key string, blocked bool) {
 	for _, key := range keys {
-		if by, blocked := Blocker(uid, h[key]); blocked {
+		if by, blocked := BlockingRestart(uid, h[key]); blocked {
 			return by, key, true
 		}
 	}
-	return Holder{}, "", false
+	return RestartHolder{}, "", false
 }

@@ -1,13 +1,12 @@
-package room
+package capacity
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/portion"
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/scope"
 )
 
 func node(name string, size, free resources.Amount) Node {
@@ -76,8 +75,8 @@ func TestQuotas(t *testing.T) {
 
 func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
 	r := New(nil, map[string][]Quota{"shop": {
-		{Requests: resources.Of(50, 50), Scopes: []scope.Rule{{Scope: scope.Terminating, Operator: scope.Exists}}},
-		{Requests: resources.Of(500, 500), Scopes: []scope.Rule{{Scope: scope.NotTerminating, Operator: scope.Exists}}},
+		{Requests: resources.Of(50, 50), Scopes: []ScopeRule{{Scope: Terminating, Operator: Exists}}},
+		{Requests: resources.Of(500, 500), Scopes: []ScopeRule{{Scope: NotTerminating, Operator: Exists}}},
 	}})
 	server, job := need(100, 200), need(100, 200)
 	job.Traits.Terminating = true
@@ -85,8 +84,8 @@ func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
 	require.Equal(t, OverQuota, r.Resize(job))
 	require.Equal(t, Fits, r.Place(server, false))
 	require.Equal(t, OverQuota, r.Place(job, false))
-	require.Equal(t, [resources.Kinds]resources.Amount{portion.Whole, portion.Whole}, r.Part(server))
-	require.Equal(t, [resources.Kinds]resources.Amount{portion.Whole / 2, portion.Whole / 2}, r.Part(job))
+	require.Equal(t, [resources.Kinds]resources.Amount{policy.Whole, policy.Whole}, r.Part(server))
+	require.Equal(t, [resources.Kinds]resources.Amount{policy.Whole / 2, policy.Whole / 2}, r.Part(job))
 	server.Wants = resources.Of(600, 600)
 	r.Keep(server, false)
 	require.Equal(t, OverQuota, r.Resize(need(100, 101)), "nothing is left of that quota")
@@ -96,7 +95,7 @@ func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
 
 // The new pod is there before the old one has left the quota.
 func TestAQuotaMustHoldTheSuccessorBesideThePod(t *testing.T) {
-	r := func() *Room {
+	r := func() *Capacity {
 		return New(nil, map[string][]Quota{"shop": {{Requests: resources.Of(250, 1000), Limits: resources.Of(250, 1000)}}})
 	}
 	n := need(100, 250)

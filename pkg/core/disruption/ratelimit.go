@@ -1,10 +1,10 @@
-package calm
+package disruption
 
 import "time"
 
 // Pace is how many disruptions a minute are let through. What was not used in a
 // minute is not saved up for later ones.
-type Pace struct {
+type RateLimits struct {
 	Cluster   int           // in all; 0: no limit
 	Namespace int           // in one namespace; 0: no limit
 	SlowStart time.Duration // how long after the start until the pace of the cluster is reached
@@ -15,7 +15,7 @@ type Pace struct {
 const gentle = 10
 
 // cluster is the pace at a time after the start.
-func (p Pace) cluster(age time.Duration) float64 {
+func (p RateLimits) cluster(age time.Duration) float64 {
 	full := float64(p.Cluster)
 	if p.SlowStart <= 0 || age >= p.SlowStart {
 		return full
@@ -24,21 +24,21 @@ func (p Pace) cluster(age time.Duration) float64 {
 }
 
 // Ledger counts disruptions. Make it with NewLedger.
-type Ledger struct {
-	pace       Pace
+type RateLimiter struct {
+	pace       RateLimits
 	began      time.Time
 	cluster    bucket
 	namespaces map[string]bucket
 }
 
 // NewLedger returns the ledger of a program that starts at now.
-func NewLedger(p Pace, now time.Time) *Ledger {
-	return &Ledger{pace: p, began: now, cluster: bucket{p.cluster(0), now}, namespaces: map[string]bucket{}}
+func NewRateLimiter(p RateLimits, now time.Time) *RateLimiter {
+	return &RateLimiter{pace: p, began: now, cluster: bucket{p.cluster(0), now}, namespaces: map[string]bucket{}}
 }
 
 // Take tells whether one more disruption in a namespace is let through at now,
 // and counts it if so.
-func (l *Ledger) Take(namespace string, now time.Time) bool {
+func (l *RateLimiter) Take(namespace string, now time.Time) bool {
 	cluster := l.cluster.filled(l.pace.cluster(now.Sub(l.began)), now)
 	own, known := l.namespaces[namespace]
 	if !known {
@@ -57,7 +57,7 @@ func (l *Ledger) Take(namespace string, now time.Time) bool {
 }
 
 // Return takes back what Take counted, for a disruption that did not happen.
-func (l *Ledger) Return(namespace string) {
+func (l *RateLimiter) Return(namespace string) {
 	l.cluster.level++
 	if own, known := l.namespaces[namespace]; known {
 		own.level++
@@ -66,7 +66,7 @@ func (l *Ledger) Return(namespace string) {
 }
 
 // prune forgets namespaces in which nothing happened for a while.
-func (l *Ledger) prune(now time.Time) {
+func (l *RateLimiter) prune(now time.Time) {
 	for name, b := range l.namespaces {
 		if now.Sub(b.at) > time.Minute {
 			delete(l.namespaces, name)

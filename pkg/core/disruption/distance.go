@@ -1,4 +1,4 @@
-package present
+package disruption
 
 import (
 	"loadline.dev/loadline/pkg/core/resources"

@@ -1,4 +1,4 @@
-package calm
+package disruption
 
 import (
 	"fmt"
@@ -11,10 +11,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-
 // taken is how many of so many disruptions are let through at one moment.
-func taken(l *Ledger, namespace string, wanted int, now time.Time) (n int) {
+func taken(l *RateLimiter, namespace string, wanted int, now time.Time) (n int) {
 	for range wanted {
 		if l.Take(namespace, now) {
 			n++
@@ -24,7 +22,7 @@ func taken(l *Ledger, namespace string, wanted int, now time.Time) (n int) {
 }
 
 func TestPaceSpreadsMassEvents(t *testing.T) {
-	l := NewLedger(Pace{Cluster: 30, Namespace: 10}, noon)
+	l := NewRateLimiter(RateLimits{Cluster: 30, Namespace: 10}, noon)
 	require.Equal(t, 10, taken(l, "shop", 100, noon), "a namespace")
 	require.Equal(t, 10, taken(l, "a", 100, noon))
 	require.Equal(t, 10, taken(l, "b", 100, noon))
@@ -33,20 +31,20 @@ func TestPaceSpreadsMassEvents(t *testing.T) {
 	require.Equal(t, 10, taken(l, "shop", 100, noon.Add(time.Hour)), "nothing is saved up")
 	require.Equal(t, 0, taken(l, "shop", 1, noon), "a clock that goes back gives nothing")
 
-	require.Equal(t, 1000, taken(NewLedger(Pace{}, noon), "shop", 1000, noon), "no limit")
+	require.Equal(t, 1000, taken(NewRateLimiter(RateLimits{}, noon), "shop", 1000, noon), "no limit")
 }
 
 func TestSlowStart(t *testing.T) {
-	l := NewLedger(Pace{Cluster: 60, SlowStart: 10 * time.Minute}, noon)
+	l := NewRateLimiter(RateLimits{Cluster: 60, SlowStart: 10 * time.Minute}, noon)
 	require.Equal(t, 10, taken(l, "a", 100, noon), "a workload of usual size is not slowed down")
 	require.Equal(t, 10, taken(l, "a", 100, noon.Add(time.Minute)))
 	require.Equal(t, 30, taken(l, "a", 100, noon.Add(5*time.Minute)))
 	require.Equal(t, 60, taken(l, "a", 100, noon.Add(10*time.Minute)))
-	require.Equal(t, 4, taken(NewLedger(Pace{Cluster: 4, SlowStart: time.Minute}, noon), "a", 100, noon))
+	require.Equal(t, 4, taken(NewRateLimiter(RateLimits{Cluster: 4, SlowStart: time.Minute}, noon), "a", 100, noon))
 }
 
 func TestWhatDidNotHappenIsReturned(t *testing.T) {
-	l := NewLedger(Pace{Cluster: 1, Namespace: 1}, noon)
+	l := NewRateLimiter(RateLimits{Cluster: 1, Namespace: 1}, noon)
 	for range 5 {
 		require.True(t, l.Take("a", noon))
 		l.Return("a")
@@ -56,7 +54,7 @@ func TestWhatDidNotHappenIsReturned(t *testing.T) {
 }
 
 func TestTheLedgerForgetsNamespaces(t *testing.T) {
-	l := NewLedger(Pace{Namespace: 5}, noon)
+	l := NewRateLimiter(RateLimits{Namespace: 5}, noon)
 	for i := range 1000 {
 		l.Take(fmt.Sprint(i), noon.Add(time.Duration(i)*time.Second))
 	}
@@ -71,8 +69,8 @@ func sizes(cpu, memory resources.Amount) Sizes { return Sizes{"app": resources.O
 func change(from, to resources.Amount) Change { return Change{sizes(from, 100), sizes(to, 100)} }
 
 func TestBackOffWhenNothingCameOfIt(t *testing.T) {
-	r := Record{}.See(noon, seen(sizes(1, 1), sizes(2, 2)), noon)
-	require.Equal(t, Record{}, r, "nothing was changed yet")
+	r := ChangeRecord{}.See(noon, seen(sizes(1, 1), sizes(2, 2)), noon)
+	require.Equal(t, ChangeRecord{}, r, "nothing was changed yet")
 	created, now := noon.Add(-time.Hour), noon
 	for i, wait := range []time.Duration{5 * time.Minute, 10 * time.Minute, 20 * time.Minute} {
 		r = r.Changed(change(100, 200), created, now)
@@ -103,7 +101,7 @@ func TestBackOffWhenNothingCameOfIt(t *testing.T) {
 // and the next eviction would bring no more.
 func TestBackOffWhenOnlyAPartCameOfIt(t *testing.T) {
 	after := func(last Change, has, gets Sizes) int {
-		return Record{}.Changed(last, noon, noon).See(noon.Add(time.Second), seen(has, gets), noon).Fruitless
+		return ChangeRecord{}.Changed(last, noon, noon).See(noon.Add(time.Second), seen(has, gets), noon).Fruitless
 	}
 	for cpu, want := range map[resources.Amount]int{100: 1, 150: 1, 199: 1, 200: 0, 250: 0} {
 		require.Equal(t, want, after(change(100, 200), sizes(cpu, 100), sizes(200, 100)), "%d of 200", cpu)
@@ -117,28 +115,28 @@ func TestBackOffWhenOnlyAPartCameOfIt(t *testing.T) {
 }
 
 func TestAPauseOutlivesTheRecord(t *testing.T) {
-	left := Pause{Fruitless: 3, Until: noon.Add(time.Hour)}
-	r := Record{}.Resumed(left, noon)
+	left := Backoff{Fruitless: 3, Until: noon.Add(time.Hour)}
+	r := ChangeRecord{}.Resumed(left, noon)
 	require.True(t, r.BacksOff(noon.Add(time.Hour-1)))
 	require.False(t, r.BacksOff(noon.Add(time.Hour)))
-	require.Equal(t, left, r.Resumed(Pause{1, noon.Add(time.Minute)}, noon).Pause, "the latest counts")
+	require.Equal(t, left, r.Resumed(Backoff{1, noon.Add(time.Minute)}, noon).Backoff, "the latest counts")
 	next := r.Changed(change(100, 200), noon, noon)
-	require.Equal(t, next, next.Resumed(Pause{9, noon.Add(2 * time.Hour)}, noon), "what is remembered counts")
+	require.Equal(t, next, next.Resumed(Backoff{9, noon.Add(2 * time.Hour)}, noon), "what is remembered counts")
 	next = next.See(noon.Add(time.Second), seen(sizes(100, 100), sizes(200, 100)), noon)
-	require.Equal(t, Pause{4, noon.Add(40 * time.Minute)}, next.Pause, "it goes on where it was")
-	require.Equal(t, Record{}, Record{}.Resumed(Pause{1, noon.Add(13*time.Hour + 1)}, noon), "somebody else's")
-	longest := Pause{9, noon.Add(12 * time.Hour)}
-	require.Equal(t, longest, Record{}.Resumed(longest, noon.Add(-time.Hour)).Pause, "the clock of this process is behind")
-	require.Equal(t, longest, Record{}.Resumed(longest, noon.Add(36*time.Hour)).Pause, "over, but the next one is longer")
-	require.Equal(t, Record{}, Record{}.Resumed(longest, noon.Add(36*time.Hour+1)), "over for a day: forgotten, as a record is")
-	require.Equal(t, Record{}, Record{}.Resumed(Pause{}, noon))
+	require.Equal(t, Backoff{4, noon.Add(40 * time.Minute)}, next.Backoff, "it goes on where it was")
+	require.Equal(t, ChangeRecord{}, ChangeRecord{}.Resumed(Backoff{1, noon.Add(13*time.Hour + 1)}, noon), "somebody else's")
+	longest := Backoff{9, noon.Add(12 * time.Hour)}
+	require.Equal(t, longest, ChangeRecord{}.Resumed(longest, noon.Add(-time.Hour)).Backoff, "the clock of this process is behind")
+	require.Equal(t, longest, ChangeRecord{}.Resumed(longest, noon.Add(36*time.Hour)).Backoff, "over, but the next one is longer")
+	require.Equal(t, ChangeRecord{}, ChangeRecord{}.Resumed(longest, noon.Add(36*time.Hour+1)), "over for a day: forgotten, as a record is")
+	require.Equal(t, ChangeRecord{}, ChangeRecord{}.Resumed(Backoff{}, noon))
 }
 
 // Only at first a pod shows what was cut on its way; what is recommended later has
 // nothing to do with that.
 func TestALaterRecommendationMakesNoPodShort(t *testing.T) {
 	created := noon.Add(time.Second)
-	r := Record{}.Changed(change(100, 200), noon, noon).See(created, seen(sizes(190, 100), sizes(190, 100)), noon)
+	r := ChangeRecord{}.Changed(change(100, 200), noon, noon).See(created, seen(sizes(190, 100), sizes(190, 100)), noon)
 	r = r.See(created, seen(sizes(190, 100), sizes(300, 100)), noon.Add(time.Hour))
 	require.Zero(t, r.Fruitless)
 	r = r.Changed(change(190, 300), created, noon).See(created.Add(time.Second), seen(sizes(200, 100), sizes(300, 100)), noon)
@@ -146,7 +144,7 @@ func TestALaterRecommendationMakesNoPodShort(t *testing.T) {
 }
 
 func TestAForgedCountDoesNotShortenTheBackOff(t *testing.T) {
-	r := Record{}.Resumed(Pause{math.MaxInt, noon.Add(time.Minute)}, noon)
+	r := ChangeRecord{}.Resumed(Backoff{math.MaxInt, noon.Add(time.Minute)}, noon)
 	for range 3 {
 		r = r.Changed(change(100, 200), noon, noon).See(noon.Add(time.Second), seen(sizes(100, 100), sizes(200, 100)), noon)
 		require.Equal(t, noon.Add(longBackOff), r.Until)
@@ -156,7 +154,7 @@ func TestAForgedCountDoesNotShortenTheBackOff(t *testing.T) {
 
 func TestTwoRecommendationsDoNotMakeAPodFlap(t *testing.T) {
 	const hold = 10 * time.Minute
-	var r Record
+	var r ChangeRecord
 	now, made := noon, 0
 	// Every minute the other of two sizes is recommended.
 	small := true
@@ -176,12 +174,12 @@ func TestTwoRecommendationsDoNotMakeAPodFlap(t *testing.T) {
 }
 
 func TestOnlyReversalsAreHeld(t *testing.T) {
-	r := Record{}.Changed(change(100, 200), noon, noon)
+	r := ChangeRecord{}.Changed(change(100, 200), noon, noon)
 	require.True(t, r.Holds(change(200, 105), time.Minute, noon))
 	require.False(t, r.Holds(change(200, 105), time.Minute, noon.Add(time.Minute)))
 	require.False(t, r.Holds(change(200, 105), 0, noon))
 	require.False(t, r.Holds(change(200, 150), time.Minute, noon), "it does not go back to where it was")
-	require.False(t, Record{}.Holds(change(200, 100), time.Minute, noon))
+	require.False(t, ChangeRecord{}.Holds(change(200, 100), time.Minute, noon))
 	r = r.Changed(change(200, 300), noon, noon)
 	require.Zero(t, r.Reversals)
 	both := Change{sizes(300, 100), sizes(200, 200)}

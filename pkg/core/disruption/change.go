@@ -1,11 +1,9 @@
-package present
+package disruption
 
 import (
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/calm"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/core/portion"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -83,8 +81,8 @@ func (p *Pod) Any(holds func(*Container, resources.Kind) bool) bool {
 func (p *Pod) Unanswered() bool { return p.Resize == NotResizing && p.Changed() && !p.Asks() }
 
 // Change is what a change of the pod would change, in requests.
-func (p *Pod) Change() calm.Change {
-	c := calm.Change{Before: calm.Sizes{}, After: calm.Sizes{}}
+func (p *Pod) Change() Change {
+	c := Change{Before: Sizes{}, After: Sizes{}}
 	for i := range p.Containers {
 		if one := &p.Containers[i]; one.Observed {
 			c.Before[one.Asked.Name], c.After[one.Asked.Name] = one.Asked.Requests, one.After().Requests
@@ -114,8 +112,8 @@ func (p *Pod) Part(of [resources.Kinds]resources.Amount) *Pod {
 	for i := range part.Containers {
 		c := &part.Containers[i]
 		for k, millionths := range of {
-			if millionths < portion.Whole {
-				c.Fitted = portion.Of(resources.Kind(k), millionths, c.Asked, c.Fitted)
+			if millionths < policy.Whole {
+				c.Fitted = policy.Partial(resources.Kind(k), millionths, c.Asked, c.Fitted)
 			}
 		}
 	}

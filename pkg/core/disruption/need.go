@@ -1,11 +1,11 @@
-package present
+package disruption
 
 import (
 	"slices"
 
+	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/room"
 )
 
 // After is what the spec of the container would ask for.
@@ -26,8 +26,8 @@ func (c *Container) After() policy.Container {
 }
 
 // Need is what the change of a pod takes.
-func (p *Pod) Need() room.Need {
-	n := room.Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Yields: p.Cured(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
+func (p *Pod) Need() capacity.Need {
+	n := capacity.Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Yields: p.Cured(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		after := c.After()

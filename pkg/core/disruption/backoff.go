@@ -1,4 +1,4 @@
-package calm
+package disruption
 
 import (
 	"time"
@@ -24,19 +24,19 @@ func (c Change) Forget(k resources.Kind) {
 
 // Record is what is remembered of the changes of one workload. The zero value
 // remembers nothing.
-type Record struct {
+type ChangeRecord struct {
 	Last   Change
 	At     time.Time // of the last change
 	Newest time.Time // when the newest pod that there was then had been created
 	Judged bool      // what came of it is known
 
-	Pause
+	Backoff
 	Reversals int // changes in a row that undid the one before
 }
 
 // Pause is what is kept of a Record where it outlives the process that holds it.
 // The zero value is none.
-type Pause struct {
+type Backoff struct {
 	Fruitless int       // changes in a row of which new pods showed nothing, or only a part
 	Until     time.Time // no pod is disrupted before
 }
@@ -45,10 +45,10 @@ type Pause struct {
 // pause. It changes nothing once a change is remembered. A pause that ends later
 // than any of ours, even by a clock that is ahead of this one, is not ours; one that is
 // over for so long that a Record would be forgotten counts no more.
-func (r Record) Resumed(p Pause, now time.Time) Record {
+func (r ChangeRecord) Resumed(p Backoff, now time.Time) ChangeRecord {
 	ours := !p.Until.After(now.Add(longBackOff+skew)) && now.Sub(p.Until) <= memory
 	if r.At.IsZero() && p.Until.After(r.Until) && ours {
-		r.Pause = p
+		r.Backoff = p
 		r.Fruitless = min(p.Fruitless, mostResumed)
 	}
 	return r
@@ -67,20 +67,20 @@ const (
 )
 
 // Expired tells whether the record can be forgotten at now.
-func (r Record) Expired(now time.Time) bool {
+func (r ChangeRecord) Expired(now time.Time) bool {
 	return now.Sub(r.At) > memory && now.After(r.Until)
 }
 
 // See looks at a pod of the workload at now: when it was created, what its spec
 // asks for, and what it would get by another change. A pod that was created after
 // the last change shows whether that had an effect.
-func (r Record) See(created time.Time, next Change, now time.Time) Record {
+func (r ChangeRecord) See(created time.Time, next Change, now time.Time) ChangeRecord {
 	if !created.After(r.Newest) || r.At.IsZero() {
 		return r
 	}
 	switch has := next.Before; {
 	case r.Last.arrived(has):
-		r.Judged, r.Pause = true, Pause{}
+		r.Judged, r.Backoff = true, Backoff{}
 	case !r.Judged && (r.Last.undone(has) || r.Last.short(next)):
 		r.Judged = true
 		r.Fruitless++
@@ -93,17 +93,17 @@ func (r Record) See(created time.Time, next Change, now time.Time) Record {
 
 // BacksOff tells whether pods of the workload must not be disrupted at now,
 // because earlier disruptions had no effect.
-func (r Record) BacksOff(now time.Time) bool { return now.Before(r.Until) }
+func (r ChangeRecord) BacksOff(now time.Time) bool { return now.Before(r.Until) }
 
 // Holds tells whether a change must wait at now because it would undo the last
 // one. What only grows never waits. The time doubles with each reversal.
-func (r Record) Holds(c Change, hold time.Duration, now time.Time) bool {
+func (r ChangeRecord) Holds(c Change, hold time.Duration, now time.Time) bool {
 	return r.reversed(c) && c.shrinks() && now.Before(r.At.Add(doubled(hold, r.Reversals, memory)))
 }
 
 // Changed records a change that was made at now, when the newest pod of the
 // workload had been created at newest.
-func (r Record) Changed(c Change, newest, now time.Time) Record {
+func (r ChangeRecord) Changed(c Change, newest, now time.Time) ChangeRecord {
 	if r.reversed(c) {
 		r.Reversals++
 	} else if !r.Last.same(c) {
@@ -114,7 +114,7 @@ func (r Record) Changed(c Change, newest, now time.Time) Record {
 }
 
 // reversed tells whether a change goes back to where the last one came from.
-func (r Record) reversed(c Change) bool {
+func (r ChangeRecord) reversed(c Change) bool {
 	found := false
 	for name, after := range c.After {
 		for k := range resources.Kind(resources.Kinds) {

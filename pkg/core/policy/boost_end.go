@@ -1,48 +1,47 @@
-package startup
+package policy
 
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Pod is a pod with boosted containers.
-type Pod struct {
+type BoostedPod struct {
 	Ready      bool
 	ReadySince time.Time
-	Containers []Container // all ordinary containers, in order
+	Containers []BoostedContainer // all ordinary containers, in order
 }
 
 // Container is one container of a Pod.
-type Container struct {
-	Current  policy.Container // what it has
+type BoostedContainer struct {
+	Current  Container // what it has
 	Boosted  bool
-	Original policy.Container // what a boosted container was written with
-	Observed bool             // the webhook saw it when the pod was created
+	Original Container // what a boosted container was written with
+	Observed bool      // the webhook saw it when the pod was created
 }
 
 // Advice is what the VPA of a pod says. The zero value is that of a pod without
 // a VPA: every boost is over as soon as the pod is ready.
-type Advice struct {
+type BoostAdvice struct {
 	Sizes          bool // the update mode lets new pods be sized
 	Recommendation map[string]resources.Bounds
-	Rules          policy.Rules
-	Ranges         policy.Ranges
+	Rules          Rules
+	Ranges         Ranges
 }
 
 // Verdict is what is to be done about a pod.
-type Verdict struct {
-	Over []string        // boosted containers whose boost is over, in the order of the pod
-	Give []policy.Fitted // what containers get now; may repeat what they have
-	Wait time.Duration   // until the next boost is over; 0: none is known
+type BoostVerdict struct {
+	Over []string      // boosted containers whose boost is over, in the order of the pod
+	Give []Fitted      // what containers get now; may repeat what they have
+	Wait time.Duration // until the next boost is over; 0: none is known
 }
 
 // Judge returns what is to be done at now. As long as no boost is over, nothing
 // is given. With the first that ends, the containers without a boost get what
 // is recommended for them, too, as in the reference VPA.
-func Judge(p Pod, a Advice, now time.Time) Verdict {
-	var v Verdict
+func JudgeBoost(p BoostedPod, a BoostAdvice, now time.Time) BoostVerdict {
+	var v BoostVerdict
 	if !p.Ready {
 		return v
 	}
@@ -65,7 +64,7 @@ func Judge(p Pod, a Advice, now time.Time) Verdict {
 	if len(v.Over) == 0 {
 		return v
 	}
-	for i, f := range fit(p, a) {
+	for i, f := range fitUnboosted(p, a) {
 		c := p.Containers[i]
 		switch {
 		case over[i]:
@@ -79,8 +78,8 @@ func Judge(p Pod, a Advice, now time.Time) Verdict {
 
 // fit returns what the VPA gives to containers as they were written: their
 // limits keep the proportion that they had then.
-func fit(p Pod, a Advice) []policy.Fitted {
-	pod := policy.Pod{Containers: make([]policy.Container, len(p.Containers))}
+func fitUnboosted(p BoostedPod, a BoostAdvice) []Fitted {
+	pod := Pod{Containers: make([]Container, len(p.Containers))}
 	for i, c := range p.Containers {
 		pod.Containers[i] = c.Current
 		if c.Boosted {
@@ -91,11 +90,11 @@ func fit(p Pod, a Advice) []policy.Fitted {
 	if !a.Sizes {
 		recommendation = nil
 	}
-	return policy.Fit(pod, recommendation, a.Rules, a.Ranges).Containers
+	return Fit(pod, recommendation, a.Rules, a.Ranges).Containers
 }
 
 // unboosted is the container as it was written, where that is known.
-func (c Container) unboosted() policy.Container {
+func (c BoostedContainer) unboosted() Container {
 	u := c.Original
 	u.Name = c.Current.Name
 	for k := range resources.Kind(resources.Kinds) {
@@ -118,7 +117,7 @@ const least = 1
 
 // withoutBoost is what the container gets from f when its boost is over: without
 // any recommendation what was written, and at least the CPU of that.
-func (c Container) withoutBoost(f policy.Fitted) policy.Fitted {
+func (c BoostedContainer) withoutBoost(f Fitted) Fitted {
 	requests, limits := atMost(c.Original.Requests, c.Current.Requests), atMost(c.Original.Limits, c.Current.Limits)
 	if f.Requests.Empty() {
 		f.Requests, f.Limits = requests, limits

@@ -1,7 +1,6 @@
-package portion
+package policy
 
 import (
-	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -15,7 +14,7 @@ const Whole resources.Amount = 1e6
 // Requests are rounded down, so that together the containers of a pod take no more than
 // their part. A limit that the container does not have yet comes in the proportion to
 // the request in which it would.
-func Of(k resources.Kind, millionths resources.Amount, has policy.Container, gets policy.Fitted) policy.Fitted {
+func Partial(k resources.Kind, millionths resources.Amount, has Container, gets Fitted) Fitted {
 	moved, way := millionths, Whole // how far the limit goes
 	from, to := has.Requests.Value(k), gets.Requests.Value(k)
 	if gets.Requests.Has(k) {

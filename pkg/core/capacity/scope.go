@@ -1,40 +1,40 @@
-package scope
+package capacity
 
 import "slices"
 
 // Name is a scope, as the Kubernetes API names it.
-type Name string
+type ScopeName string
 
 // The scopes that concern pods.
 const (
-	Terminating               Name = "Terminating"    // pods with a deadline
-	NotTerminating            Name = "NotTerminating" // pods without
-	BestEffort                Name = "BestEffort"     // pods without requests and limits
-	NotBestEffort             Name = "NotBestEffort"
-	PriorityClass             Name = "PriorityClass"
-	CrossNamespacePodAffinity Name = "CrossNamespacePodAffinity" // pods whose affinity looks into other namespaces
+	Terminating               ScopeName = "Terminating"    // pods with a deadline
+	NotTerminating            ScopeName = "NotTerminating" // pods without
+	BestEffort                ScopeName = "BestEffort"     // pods without requests and limits
+	NotBestEffort             ScopeName = "NotBestEffort"
+	PriorityClass             ScopeName = "PriorityClass"
+	CrossNamespacePodAffinity ScopeName = "CrossNamespacePodAffinity" // pods whose affinity looks into other namespaces
 )
 
 // Operator says how a Rule compares the class of a pod with its values.
-type Operator string
+type ScopeOperator string
 
 // The operators. Only PriorityClass has others than Exists.
 const (
-	In           Operator = "In"
-	NotIn        Operator = "NotIn"
-	Exists       Operator = "Exists"
-	DoesNotExist Operator = "DoesNotExist"
+	In           ScopeOperator = "In"
+	NotIn        ScopeOperator = "NotIn"
+	Exists       ScopeOperator = "Exists"
+	DoesNotExist ScopeOperator = "DoesNotExist"
 )
 
 // Rule is one scope of a quota.
-type Rule struct {
-	Scope    Name
-	Operator Operator
+type ScopeRule struct {
+	Scope    ScopeName
+	Operator ScopeOperator
 	Values   []string // names of priority classes
 }
 
 // Traits are what scopes ask of a pod that has requests.
-type Traits struct {
+type PodTraits struct {
 	Terminating    bool   // has a deadline
 	CrossNamespace bool   // its affinity looks into other namespaces
 	Class          string // its priority class; empty: none
@@ -43,11 +43,11 @@ type Traits struct {
 // Covers tells whether a quota with these scopes, all of which must hold, counts a
 // pod. A scope that is not known here covers nothing: to be refused is rare, to be cut
 // or left alone for nothing is wrong.
-func Covers(rules []Rule, t Traits) bool {
-	return !slices.ContainsFunc(rules, func(r Rule) bool { return !r.covers(t) })
+func ScopesCover(rules []ScopeRule, t PodTraits) bool {
+	return !slices.ContainsFunc(rules, func(r ScopeRule) bool { return !r.covers(t) })
 }
 
-func (r Rule) covers(t Traits) bool {
+func (r ScopeRule) covers(t PodTraits) bool {
 	switch r.Scope {
 	case Terminating:
 		return t.Terminating
@@ -65,7 +65,7 @@ func (r Rule) covers(t Traits) bool {
 
 // names tells whether the rule holds for a priority class. A pod without one is in
 // no list.
-func (r Rule) names(class string) bool {
+func (r ScopeRule) names(class string) bool {
 	listed := class != "" && slices.Contains(r.Values, class)
 	switch r.Operator {
 	case In:
