@@ -17,8 +17,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/backtest/contender"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -97,7 +97,7 @@ func TestTheBacktesterRecommendsWhatTheRecommenderDoes(t *testing.T) {
 			w := begun(t, name)
 			made, err := recipe.Parse(name)
 			require.NoError(t, err)
-			replayed := contender.NewCluster(w.config.Aggregation.Store(), &made, made.MinimumOf(1), start())
+			replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, made.MinimumOf(1), start())
 			current := resources.Of(300, 256<<20)
 			for m := range 60 * 5 {
 				cpu, mib := usageAt(m + 600)
@@ -149,7 +149,7 @@ func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 		w.begin()
 		made, err := recipe.Parse("loadline")
 		require.NoError(t, err)
-		replayed := contender.NewCluster(w.config.Aggregation.Store(), &made, made.MinimumOf(1), start())
+		replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, made.MinimumOf(1), start())
 		replayed.Declare(c.declared[0], c.declared[1])
 		for m := range 40 {
 			cpu, mib := usageAt(m + 600)
@@ -174,7 +174,7 @@ func TestANewContainerKeepsItsRequestForAnHour(t *testing.T) {
 	w := begun(t, "loadline")
 	made, err := recipe.Parse("loadline")
 	require.NoError(t, err)
-	replayed := contender.NewCluster(w.config.Aggregation.Store(), &made, resources.Of(25, 1), start())
+	replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, resources.Of(25, 1), start())
 	replayed.Declare(256<<20, 0)
 	w.config.Estimate.PodMinMemory = 0
 	w.kill()
@@ -251,7 +251,7 @@ func TestTheBacktesterRecommendsTheSameAfterAKill(t *testing.T) {
 		w := begun(t, name)
 		made, err := recipe.Parse(name)
 		require.NoError(t, err)
-		replayed := contender.NewCluster(w.config.Aggregation.Store(), &made, made.MinimumOf(1), start())
+		replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, made.MinimumOf(1), start())
 		both := func(kills float64) {
 			w.uses("web-1", "a", 300, 200)
 			require.Eventually(t, func() bool {

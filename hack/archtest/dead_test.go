@@ -125,7 +125,7 @@ func TestToolsCallWhatProgramsCall(t *testing.T) {
 	}
 	require.Greater(t, len(declared), 500)
 	for _, d := range declared {
-		study, isStudy := strings.CutPrefix(d.key, module+"pkg/core/backtest/fleet.")
+		study, isStudy := strings.CutPrefix(d.key, module+"pkg/core/backtest.")
 		if byTools[d.key] && !byPrograms[d.key] && (!isStudy || !slices.Contains(studies, study)) {
 			t.Errorf("dead code: %s: tools call %s, but no program does", d.at, d.key)
 		}

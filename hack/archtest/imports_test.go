@@ -56,7 +56,7 @@ func listPackages(t *testing.T, patterns ...string) []listed {
 var corePackages = []string{"resources", "histogram", "ownership", "usage",
 	"sketch", "recipe",
 	"policy", "capacity", "disruption",
-	"backtest/tape", "backtest/replay", "backtest/contender", "backtest/film", "backtest/score", "backtest/fleet", "backtest"}
+	"replay", "backtest"}
 
 // impure are the parts of the standard library that reach outside the process
 // or hide concurrency.

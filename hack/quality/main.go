@@ -17,7 +17,7 @@ import (
 	"strings"
 
 	"loadline.dev/loadline/kubectl-loadline/proof"
-	"loadline.dev/loadline/pkg/core/backtest/fleet"
+	"loadline.dev/loadline/pkg/core/backtest"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -164,7 +164,7 @@ var configurations = []configuration{
 // compare replays recordings and compares the costs with the
 // committed ones of a set, or writes them.
 func compare(set string, recordings []string, results string, update bool, out io.Writer) ([]string, error) {
-	found := map[string][]fleet.Cost{}
+	found := map[string][]backtest.Cost{}
 	for _, configuration := range configurations {
 		c := proof.Default()
 		c.Recipes, c.Baselines = recipes, false
@@ -174,11 +174,11 @@ func compare(set string, recordings []string, results string, update bool, out i
 			return nil, err
 		}
 		for _, recipe := range recipes {
-			cost := fleet.CostOf(scores, recipe)
+			cost := backtest.CostOf(scores, recipe)
 			found[configuration.name] = append(found[configuration.name], cost)
 			fmt.Fprintf(out, "%s, %s, %s: cost %.6g = %.6g core-hours + %g x %.6g GiB-hours + %d x %d kills + %d x %d evictions + %d x %.6g starved core-hours\n",
-				set, configuration.name, recipe, cost.Total, cost.CoreHours, fleet.GiBHour, cost.GiBHours, fleet.KillPrice, cost.Kills,
-				fleet.EvictionPrice, cost.Evictions, fleet.StarvedCoreHour, cost.StarvedCoreHours)
+				set, configuration.name, recipe, cost.Total, cost.CoreHours, backtest.GiBHour, cost.GiBHours, backtest.KillPrice, cost.Kills,
+				backtest.EvictionPrice, cost.Evictions, backtest.StarvedCoreHour, cost.StarvedCoreHours)
 		}
 	}
 	file := filepath.Join(results, set+".json")
@@ -193,18 +193,18 @@ func compare(set string, recordings []string, results string, update bool, out i
 }
 
 // against compares with a committed result.
-func against(file string, found map[string][]fleet.Cost) ([]string, error) {
+func against(file string, found map[string][]backtest.Cost) ([]string, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("committed result: %w", err)
 	}
-	var committed map[string][]fleet.Cost
+	var committed map[string][]backtest.Cost
 	if err := json.Unmarshal(content, &committed); err != nil {
 		return nil, fmt.Errorf("committed result %s: %w", file, err)
 	}
 	var worse []string
 	for _, configuration := range configurations {
-		was := map[string]fleet.Cost{}
+		was := map[string]backtest.Cost{}
 		for _, cost := range committed[configuration.name] {
 			was[cost.Candidate] = cost
 		}
@@ -213,7 +213,7 @@ func against(file string, found map[string][]fleet.Cost) ([]string, error) {
 			if !known {
 				return nil, fmt.Errorf("committed result %s: has no %q under %q: run with -update", file, is.Candidate, configuration.name)
 			}
-			for _, reason := range fleet.Gate(before, is) {
+			for _, reason := range backtest.Gate(before, is) {
 				worse = append(worse, configuration.name+": "+reason)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/backtest/fleet"
+	"loadline.dev/loadline/pkg/core/backtest"
 )
 
 const sample = "../../testdata/traces"
@@ -25,7 +25,7 @@ func TestRecommendationsAreNotWorseThanTheyWere(t *testing.T) {
 func TestAWorseResultFails(t *testing.T) {
 	content, err := os.ReadFile("sample.json")
 	require.NoError(t, err)
-	var committed map[string][]fleet.Cost
+	var committed map[string][]backtest.Cost
 	require.NoError(t, json.Unmarshal(content, &committed))
 	better := committed[configurations[0].name]
 	better[0].CoreHours *= 0.9

@@ -8,8 +8,7 @@ import (
 	"strings"
 
 	"loadline.dev/loadline/kubectl-loadline/proof"
-	"loadline.dev/loadline/pkg/core/backtest/fleet"
-	"loadline.dev/loadline/pkg/core/backtest/score"
+	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -35,17 +34,17 @@ type study struct {
 	kind       resources.Kind
 	limit      string
 	candidates []string
-	planes     []fleet.Plane
+	planes     []backtest.Plane
 }
 
 var studies = [...]study{
 	{"CPU, no limit", resources.CPU, "none",
 		[]string{"loadline", "loadline:cpu=calm-lean", "loadline:cpu=calm-safe", "loadline:cpu=tracking", "loadline:cpu=tracking-safe", "autopilot", "autopilot:models=ensemble"},
-		[]fleet.Plane{{Kind: resources.CPU, Cost: "slack_mean", Risk: "starved_work_mean"}, {Kind: resources.CPU, Cost: "slack", Risk: "starved_work"}}},
+		[]backtest.Plane{{Kind: resources.CPU, Cost: "slack_mean", Risk: "starved_work_mean"}, {Kind: resources.CPU, Cost: "slack", Risk: "starved_work"}}},
 	{"memory, limit 1.2 x request", resources.Memory, "1.2", memoryCandidates,
-		[]fleet.Plane{{Kind: resources.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, {Kind: resources.Memory, Cost: "slack_peak_mean", Risk: "oom_day_share"}}},
+		[]backtest.Plane{{Kind: resources.Memory, Cost: backtest.Reserved, Risk: "oom_day_share"}, {Kind: resources.Memory, Cost: "slack_peak_mean", Risk: "oom_day_share"}}},
 	{"memory, limit equal to request", resources.Memory, "1", memoryCandidates,
-		[]fleet.Plane{{Kind: resources.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, {Kind: resources.Memory, Cost: fleet.ReservedFleet, Risk: "oom_day_share"}}},
+		[]backtest.Plane{{Kind: resources.Memory, Cost: backtest.Reserved, Risk: "oom_day_share"}, {Kind: resources.Memory, Cost: backtest.ReservedFleet, Risk: "oom_day_share"}}},
 }
 
 var memoryCandidates = []string{"loadline", "loadline:margin=0.1", "loadline:memory=lean", "loadline:memory=equal", "loadline:memory=safe", "autopilot", "autopilot:models=ensemble"}
@@ -82,7 +81,7 @@ func planes(recordings []string, part string, out io.Writer) error {
 				all = append(all, name)
 			}
 		}
-		results, err := replay(recordings, part, s.kind, s.limit, all)
+		results, err := replayed(recordings, part, s.kind, s.limit, all)
 		if err != nil {
 			return err
 		}
@@ -90,14 +89,14 @@ func planes(recordings []string, part string, out io.Writer) error {
 		seen.studies[i] = results
 	}
 	var err error
-	if seen.limited, err = replay(recordings, part, resources.CPU, "1", []string{standard, withFloors("loadline")}); err != nil {
+	if seen.limited, err = replayed(recordings, part, resources.CPU, "1", []string{standard, withFloors("loadline")}); err != nil {
 		return err
 	}
 	seen.targets(out)
 	return nil
 }
 
-func replay(recordings []string, part string, k resources.Kind, limit string, recipes []string) ([]score.Result, error) {
+func replayed(recordings []string, part string, k resources.Kind, limit string, recipes []string) ([]backtest.Result, error) {
 	c := proof.Default()
 	c.Baselines, c.Part, c.Kinds, c.Recipes = false, part, []string{k.String()}, recipes
 	c.CPULimit, c.MemoryLimit = limit, limit
@@ -106,8 +105,8 @@ func replay(recordings []string, part string, k resources.Kind, limit string, re
 
 // lasting returns the results of long recordings, or of those that are too short for
 // a day of warm-up.
-func lasting(results []score.Result, long bool) []score.Result {
-	var some []score.Result
+func lasting(results []backtest.Result, long bool) []backtest.Result {
+	var some []backtest.Result
 	for i := range results {
 		if results[i].Short != long {
 			some = append(some, results[i])
@@ -126,12 +125,12 @@ func withFloors(name string) string {
 // standard is the reference with its own settings.
 var standard = withFloors("vpa")
 
-func show(out io.Writer, s study, candidates, best []string, scores []score.Result) {
+func show(out io.Writer, s study, candidates, best []string, scores []backtest.Result) {
 	fmt.Fprintf(out, "%s, against the best of %d settings of the reference, %% less [95 %%]:\n", s.name, len(best))
 	for _, p := range s.planes {
 		fmt.Fprintf(out, "  %s at equal %s\n", p.Cost, p.Risk)
 		for _, name := range candidates {
-			f, ok := fleet.AtEqualRisk(scores, name, best, p)
+			f, ok := backtest.AtEqualRisk(scores, name, best, p)
 			if !ok {
 				fmt.Fprintf(out, "    %-60s no setting of the reference has its risk\n", name)
 				continue
@@ -139,7 +138,7 @@ func show(out io.Writer, s study, candidates, best []string, scores []score.Resu
 			fmt.Fprintf(out, "    %-60s %s\n", name, percent(f))
 		}
 	}
-	for _, sum := range fleet.Summarise(scores, false) {
+	for _, sum := range backtest.Summarise(scores, false) {
 		if sum.Class != "" || sum.Kind != s.kind || !slices.Contains(candidates, sum.Candidate) {
 			continue
 		}

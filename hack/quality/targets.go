@@ -8,16 +8,15 @@ import (
 	"slices"
 	"strings"
 
-	"loadline.dev/loadline/pkg/core/backtest/fleet"
-	"loadline.dev/loadline/pkg/core/backtest/score"
-	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // evidence is what the targets are judged by.
 type evidence struct {
-	studies [len(studies)][]score.Result
-	limited []score.Result // CPU, limit equal to request
+	studies [len(studies)][]backtest.Result
+	limited []backtest.Result // CPU, limit equal to request
 }
 
 // The presets of our recipe, as curves of risk. The settings at both ends are no presets:
@@ -43,7 +42,7 @@ type target struct {
 }
 
 // row writes a target and whether it was reached.
-func (t target) row(found fleet.Figure, known bool) string {
+func (t target) row(found backtest.Figure, known bool) string {
 	here, verdict := "nothing to compare with", missed
 	if known {
 		here = percent(found)
@@ -62,14 +61,14 @@ func (e *evidence) targets(out io.Writer) {
 	}
 	fmt.Fprintf(out, "\n| class | containers | starved work of the reference | of ours | | OOM days of the reference | of ours | |\n|---|---|---|---|---|---|---|---|\n")
 	cpu, memory := lasting(e.studies[ofCPU], true), lasting(e.studies[ofMemory], true)
-	for _, class := range tape.Classes() {
+	for _, class := range replay.Classes() {
 		a, n := risks(cpu, class, resources.CPU, "starved_work_mean")
 		b, _ := risks(memory, class, resources.Memory, "oom_day_share")
 		if n > 0 {
 			fmt.Fprintf(out, "| %s | %d | %s | %s |\n", class, n, a, b)
 		}
 	}
-	for _, class := range tape.Classes() {
+	for _, class := range replay.Classes() {
 		if cells, n := risks(cpu, class, resources.CPU, "starved_work_mean"); n > 0 && strings.Contains(cells, missed) {
 			front(out, cpu, class)
 		}
@@ -78,14 +77,14 @@ func (e *evidence) targets(out io.Writer) {
 
 // front prints where our settings and the best of the reference's are in the plane of
 // CPU for one class of load, so that it is seen what its greater risk bought.
-func front(out io.Writer, results []score.Result, class tape.Class) {
+func front(out io.Writer, results []backtest.Result, class replay.Class) {
 	type point struct {
 		name        string
 		slack, risk float64
 		ours        bool
 	}
 	var points []point
-	for _, s := range fleet.Summarise(results, false) {
+	for _, s := range backtest.Summarise(results, false) {
 		if s.Class != class || s.Kind != resources.CPU {
 			continue
 		}
@@ -112,7 +111,7 @@ const missed = "**missed**"
 func (e *evidence) cpu() []string {
 	long := lasting(e.studies[ofCPU], true)
 	best := sweep(resources.CPU)
-	mean, whole := fleet.Plane{Kind: resources.CPU, Cost: "slack_mean", Risk: "starved_work_mean"}, fleet.Plane{Kind: resources.CPU, Cost: "slack", Risk: "starved_work"}
+	mean, whole := backtest.Plane{Kind: resources.CPU, Cost: "slack_mean", Risk: "starved_work_mean"}, backtest.Plane{Kind: resources.CPU, Cost: "slack", Risk: "starved_work"}
 	changes, _ := figure(long, tracking, resources.CPU, "changes_per_day")
 	quick := fmt.Sprintf("CPU tracking, %.3g [%.3g, %.3g] changes a day: slack at equal starved work", changes.Value, changes.Low, changes.High)
 	more, _ := pair(long, standard, ours).Difference("changes_per_day")
@@ -121,44 +120,44 @@ func (e *evidence) cpu() []string {
 	theirs, _ := figure(lasting(e.limited, true), standard, resources.CPU, "unserved_work")
 	saved, both := pair(cold(long), ours, standard).Difference("slack_mean")
 	return []string{
-		target{"CPU calm: slack at equal starved work, per container, against the best of the reference", "16 % less", "11 %", 0.11}.row(fleet.AtEqualRisk(long, ours, best, mean)),
-		target{calmly, "60 % less", "35 %", 0.35}.row(fleet.AtEqualCost(long, standard, calm, mean)),
-		target{quick + ", per container", "24 % less", "18 %", 0.18}.row(fleet.AtEqualRisk(long, tracking, best, mean)),
-		target{quick + ", fleet", "30 % less", "24 %", 0.24}.row(fleet.AtEqualRisk(long, tracking, best, whole)),
+		target{"CPU calm: slack at equal starved work, per container, against the best of the reference", "16 % less", "11 %", 0.11}.row(backtest.AtEqualRisk(long, ours, best, mean)),
+		target{calmly, "60 % less", "35 %", 0.35}.row(backtest.AtEqualCost(long, standard, calm, mean)),
+		target{quick + ", per container", "24 % less", "18 %", 0.18}.row(backtest.AtEqualRisk(long, tracking, best, mean)),
+		target{quick + ", fleet", "30 % less", "24 %", 0.24}.row(backtest.AtEqualRisk(long, tracking, best, whole)),
 		target{fmt.Sprintf("CPU with limit = request: work served (the reference: %.0f %%)", 100-100*theirs.Value), "99 %", "97 %", 0.97}.row(rest(unserved), limited),
 		target{"first 24 hours, CPU: slack, in points", "20 less", "15", 0.15}.row(saved, both),
-		target{"first 24 hours, CPU: starved work", "67 % less", "50 %", 0.50}.row(fleet.Less(cold(long), ours, standard, resources.CPU, "starved_work_mean")),
+		target{"first 24 hours, CPU: starved work", "67 % less", "50 %", 0.50}.row(backtest.Less(cold(long), ours, standard, resources.CPU, "starved_work_mean")),
 	}
 }
 
 // pair compares two candidates for CPU.
-func pair(results []score.Result, base, other string) *fleet.Pair {
-	p := fleet.Compare(results, base, other, resources.CPU)
+func pair(results []backtest.Result, base, other string) *backtest.Pair {
+	p := backtest.Compare(results, base, other, resources.CPU)
 	return &p
 }
 
 func (e *evidence) memory() []string {
 	long, short, equal := lasting(e.studies[ofMemory], true), lasting(e.studies[ofMemory], false), lasting(e.studies[ofEqualLimits], true)
 	best := sweep(resources.Memory)
-	reserved, whole := fleet.Plane{Kind: resources.Memory, Cost: fleet.Reserved, Risk: "oom_day_share"}, fleet.Plane{Kind: resources.Memory, Cost: fleet.ReservedFleet, Risk: "oom_day_share"}
+	reserved, whole := backtest.Plane{Kind: resources.Memory, Cost: backtest.Reserved, Risk: "oom_day_share"}, backtest.Plane{Kind: resources.Memory, Cost: backtest.ReservedFleet, Risk: "oom_day_share"}
 	slack, known := figure(short, ours, resources.Memory, "slack_mean")
 	theirs, _ := figure(short, standard, resources.Memory, "slack_mean")
 	return []string{
-		target{"memory, limit 1.2 x: reserved at equal OOM days, against the best of the reference", "12 % less", "3 %", 0.03}.row(fleet.AtEqualRisk(long, ours, best, reserved)),
-		target{"memory, limit 1.2 x: OOM days at the memory of the reference's default", "38 % fewer", "15 %", 0.15}.row(fleet.AtEqualCost(long, standard, twoPeak, reserved)),
-		target{"memory, limit = request: GiB of the fleet at equal OOM days, against the best of the reference", "no more", "6 % more", -0.06}.row(fleet.AtEqualRisk(equal, ours, best, whole)),
+		target{"memory, limit 1.2 x: reserved at equal OOM days, against the best of the reference", "12 % less", "3 %", 0.03}.row(backtest.AtEqualRisk(long, ours, best, reserved)),
+		target{"memory, limit 1.2 x: OOM days at the memory of the reference's default", "38 % fewer", "15 %", 0.15}.row(backtest.AtEqualCost(long, standard, twoPeak, reserved)),
+		target{"memory, limit = request: GiB of the fleet at equal OOM days, against the best of the reference", "no more", "6 % more", -0.06}.row(backtest.AtEqualRisk(equal, ours, best, whole)),
 		target{fmt.Sprintf("short pods: share of the memory that is used (the reference: %.0f %%)", 100-100*theirs.Value), "62 %", "55 %", 0.55}.row(rest(slack), known),
 	}
 }
 
 // rest returns what a share leaves of the whole.
-func rest(f fleet.Figure) fleet.Figure {
-	return fleet.Figure{Value: 1 - f.Value, Low: 1 - f.High, High: 1 - f.Low}
+func rest(f backtest.Figure) backtest.Figure {
+	return backtest.Figure{Value: 1 - f.Value, Low: 1 - f.High, High: 1 - f.Low}
 }
 
 // cold returns results whose scored phase is the warm-up.
-func cold(results []score.Result) []score.Result {
-	first := make([]score.Result, len(results))
+func cold(results []backtest.Result) []backtest.Result {
+	first := make([]backtest.Result, len(results))
 	for i := range results {
 		first[i] = results[i]
 		first[i].Scored = results[i].Cold
@@ -167,17 +166,17 @@ func cold(results []score.Result) []score.Result {
 }
 
 // figure returns a figure of all containers under one candidate.
-func figure(results []score.Result, candidate string, k resources.Kind, name string) (fleet.Figure, bool) {
-	for _, s := range fleet.Summarise(of(results, candidate), false) {
+func figure(results []backtest.Result, candidate string, k resources.Kind, name string) (backtest.Figure, bool) {
+	for _, s := range backtest.Summarise(of(results, candidate), false) {
 		if s.Class == "" && s.Kind == k {
 			return s.Figure(name)
 		}
 	}
-	return fleet.Figure{}, false
+	return backtest.Figure{}, false
 }
 
-func of(results []score.Result, candidate string) []score.Result {
-	var some []score.Result
+func of(results []backtest.Result, candidate string) []backtest.Result {
+	var some []backtest.Result
 	for i := range results {
 		if results[i].Candidate == candidate {
 			some = append(some, results[i])
@@ -191,8 +190,8 @@ const worse = 0.05
 
 // risks returns the risk of a class of load under the reference and under ours, as
 // cells of a table, and how many containers it has.
-func risks(results []score.Result, class tape.Class, k resources.Kind, name string) (cells string, n int) {
-	var some []score.Result
+func risks(results []backtest.Result, class replay.Class, k resources.Kind, name string) (cells string, n int) {
+	var some []backtest.Result
 	for i := range results {
 		if results[i].Class == class {
 			some = append(some, results[i])
@@ -211,7 +210,7 @@ func risks(results []score.Result, class tape.Class, k resources.Kind, name stri
 }
 
 // percent writes a figure with its interval.
-func percent(f fleet.Figure) string {
+func percent(f backtest.Figure) string {
 	if math.IsNaN(f.Low) || math.IsNaN(f.High) {
 		return fmt.Sprintf("%.3g %% [not known]", 100*f.Value)
 	}

@@ -7,19 +7,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/backtest/fleet"
-	"loadline.dev/loadline/pkg/core/backtest/score"
-	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // fared returns results of ten containers of a class that a candidate gave so much,
 // and that went without so much of their work.
-func fared(candidate string, class tape.Class, request, starved float64) []score.Result {
-	var all []score.Result
+func fared(candidate string, class replay.Class, request, starved float64) []backtest.Result {
+	var all []backtest.Result
 	for c := range 10 {
-		r := score.Result{Candidate: candidate, Workload: fmt.Sprint(class, c), Class: class, Kind: resources.CPU}
-		r.Scored = score.Tally{Days: 1, Seconds: 1, Dates: 1, Reserved: request, Over: request - 10, Used: 10, StarvedWork: 10 * starved, Changes: 1}
+		r := backtest.Result{Candidate: candidate, Workload: fmt.Sprint(class, c), Class: class, Kind: resources.CPU}
+		r.Scored = backtest.Tally{Days: 1, Seconds: 1, Dates: 1, Reserved: request, Over: request - 10, Used: 10, StarvedWork: 10 * starved, Changes: 1}
 		r.Cold = r.Scored
 		all = append(all, r)
 	}
@@ -36,14 +35,14 @@ func TestTargetsSayWhatIsMissed(t *testing.T) {
 		{standard, 100, 0.10}, {withFloors("vpa:target-cpu=1,margin=0"), 400, 0.01}, {withFloors("vpa:target-cpu=0.5,margin=0"), 60, 0.20},
 		{ours, 90, 0.04}, {withFloors("loadline:cpu=calm-lean"), 60, 0.06}, {withFloors("loadline:cpu=calm-safe"), 120, 0.03}, {tracking, 95, 0.09},
 	} {
-		e.studies[ofCPU] = append(e.studies[ofCPU], fared(one.candidate, tape.Batch, one.request, one.starved)...)
+		e.studies[ofCPU] = append(e.studies[ofCPU], fared(one.candidate, replay.Batch, one.request, one.starved)...)
 		steady := one.starved
 		if one.candidate == ours {
 			steady = 0.11
 		}
-		e.studies[ofCPU] = append(e.studies[ofCPU], fared(one.candidate, tape.Steady, one.request, steady)...)
+		e.studies[ofCPU] = append(e.studies[ofCPU], fared(one.candidate, replay.Steady, one.request, steady)...)
 	}
-	for _, class := range tape.Classes() { // settings of the reference that are swept and do not matter here
+	for _, class := range replay.Classes() { // settings of the reference that are swept and do not matter here
 		for _, name := range sweep(resources.CPU) {
 			if name != withFloors("vpa:target-cpu=1,margin=0") && name != withFloors("vpa:target-cpu=0.5,margin=0") {
 				e.studies[ofCPU] = append(e.studies[ofCPU], fared(name, class, 1000, 0.5)...)
@@ -62,8 +61,8 @@ func TestTargetsSayWhatIsMissed(t *testing.T) {
 }
 
 func TestShortRecordingsAreApart(t *testing.T) {
-	results := []score.Result{{Workload: "a"}, {Workload: "b", Short: true}}
+	results := []backtest.Result{{Workload: "a"}, {Workload: "b", Short: true}}
 	require.Equal(t, "a", lasting(results, true)[0].Workload)
 	require.Equal(t, "b", lasting(results, false)[0].Workload)
-	require.Equal(t, "5 % [1, 10]", percent(fleet.Figure{Value: 0.05, Low: 0.01, High: 0.1}))
+	require.Equal(t, "5 % [1, 10]", percent(backtest.Figure{Value: 0.05, Low: 0.01, High: 0.1}))
 }

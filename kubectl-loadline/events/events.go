@@ -5,10 +5,8 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/backtest"
-	"loadline.dev/loadline/pkg/core/backtest/replay"
-	"loadline.dev/loadline/pkg/core/backtest/score"
-	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -129,12 +127,12 @@ func (r *reporter) text(a resources.Amount) string {
 // resources and candidates, and then of time. The last recommendation of each replay
 // is that at its end, and may be followed by the change that it led to; others come every so
 // often, or not at all if that is 0.
-func Of(r *tape.Recording, o backtest.Options, every time.Duration, candidates []backtest.Candidate, write func(Event)) {
+func Of(r *replay.Recording, o backtest.Options, every time.Duration, candidates []backtest.Candidate, write func(Event)) {
 	for _, k := range o.Kinds {
 		if !r.Has(k) {
 			continue
 		}
-		ground, setup := score.NewGround(r, k, o.WarmUp), o.Setup(k)
+		ground, setup := backtest.NewGroundTruth(r, k, o.WarmUp), o.Setup(k)
 		for _, one := range candidates {
 			w := &reporter{kind: k, every: every, write: write, common: Event{
 				Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Recommender: one.Name, Resource: k.String(),

@@ -9,14 +9,13 @@ import (
 
 	"loadline.dev/loadline/kubectl-loadline/shelf"
 	"loadline.dev/loadline/pkg/core/backtest"
-	"loadline.dev/loadline/pkg/core/backtest/score"
-	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
 // outcome is what a run found.
 type outcome struct {
-	results    []score.Result
+	results    []backtest.Result
 	problems   []*trace.Problem
 	containers int
 	samples    int64 // of all resources of all containers
@@ -36,7 +35,7 @@ func (o *outcome) failed() int {
 // Replay replays the containers of files, directories and servers as a configuration
 // says.
 // It fails if anything had to be left out.
-func Replay(ctx context.Context, c *Config, args ...string) ([]score.Result, error) {
+func Replay(ctx context.Context, c *Config, args ...string) ([]backtest.Result, error) {
 	p, err := c.plan()
 	if err != nil {
 		return nil, err
@@ -61,7 +60,7 @@ func Replay(ctx context.Context, c *Config, args ...string) ([]score.Result, err
 // job is one recording, and where its results go.
 type job struct {
 	number    int
-	recording *tape.Recording
+	recording *replay.Recording
 }
 
 // progress is told how far a run is: sources begun, of all, and containers done.
@@ -74,7 +73,7 @@ func replayAll(ctx context.Context, p plan, c *Config, from []shelf.Source, tell
 	jobs := make(chan job)
 	type answer struct {
 		number  int
-		results []score.Result
+		results []backtest.Result
 	}
 	answers := make(chan answer)
 	var workers sync.WaitGroup
@@ -91,7 +90,7 @@ func replayAll(ctx context.Context, p plan, c *Config, from []shelf.Source, tell
 			}
 		})
 	}
-	var sorted [][]score.Result
+	var sorted [][]backtest.Result
 	collected := make(chan struct{})
 	begun := 0
 	var lock sync.Mutex // of begun
@@ -152,7 +151,7 @@ func (o *outcome) read(ctx context.Context, part string, from shelf.Source, jobs
 
 // belongs tells whether a container belongs to a part. Recipes are tuned on one
 // half and reported on the other.
-func belongs(part string, r *tape.Recording) bool {
+func belongs(part string, r *replay.Recording) bool {
 	if part == "all" {
 		return true
 	}

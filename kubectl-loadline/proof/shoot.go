@@ -8,7 +8,7 @@ import (
 	"loadline.dev/loadline/kubectl-loadline/report"
 	"loadline.dev/loadline/kubectl-loadline/shelf"
 	"loadline.dev/loadline/pkg/core/backtest"
-	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -57,12 +57,12 @@ func shootOne(ctx context.Context, from shelf.Source, p plan, keys []report.Key,
 			}
 			for _, one := range recipes {
 				title := fmt.Sprintf("%s %s/%s (%s): %s, %s", r.Dataset, r.Workload, r.Container, r.Class, k, one.Name)
-				found[at] = append(found[at], report.Chart{Title: title, Film: backtest.Shoot(r, k, p.options, one, frames)})
+				found[at] = append(found[at], report.Chart{Title: title, Film: backtest.RunTimeline(r, k, p.options, one, frames)})
 			}
 		}
 	}
 }
 
-func keyOf(r *tape.Recording, k resources.Kind) report.Key {
+func keyOf(r *replay.Recording, k resources.Kind) report.Key {
 	return report.Key{Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Kind: k}
 }

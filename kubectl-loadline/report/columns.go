@@ -7,7 +7,7 @@ import (
 	"math"
 	"strconv"
 
-	"loadline.dev/loadline/pkg/core/backtest/fleet"
+	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -175,7 +175,7 @@ func (d *Document) JSON(out io.Writer) error {
 		Memory    []point          `json:"memoryFront"`
 		Costs     []cost           `json:"costs"`
 	}
-	file.Settings, file.Seed, file.Draws = d.Settings, fleet.Seed, fleet.Draws
+	file.Settings, file.Seed, file.Draws = d.Settings, backtest.Seed, backtest.Draws
 	for i := range d.Rows {
 		fields := make(map[string]any, len(columns)) // written in the order of names
 		for _, c := range columns {
@@ -186,7 +186,7 @@ func (d *Document) JSON(out io.Writer) error {
 		}
 		file.Results = append(file.Results, fields)
 	}
-	for _, of := range [][]fleet.Summary{d.Scored, d.Cold} {
+	for _, of := range [][]backtest.Summary{d.Scored, d.Cold} {
 		for i := range of {
 			file.Summaries = append(file.Summaries, summaryOf(&of[i]))
 		}
@@ -204,15 +204,15 @@ func (d *Document) JSON(out io.Writer) error {
 	return encoder.Encode(file)
 }
 
-func points(of []fleet.Point) (out []point) {
+func points(of []backtest.Point) (out []point) {
 	for _, p := range of {
 		out = append(out, point{p.Candidate, number(p.Slack), number(p.Risk), number(p.Changes), p.Dominated})
 	}
 	return out
 }
 
-func summaryOf(s *fleet.Summary) summary {
-	of := func(w fleet.Wait) wait { return wait{number(w.Median), number(w.Censored), w.Cases} }
+func summaryOf(s *backtest.Summary) summary {
+	of := func(w backtest.Wait) wait { return wait{number(w.Median), number(w.Censored), w.Cases} }
 	out := summary{
 		Recommender: s.Candidate, Resource: s.Kind.String(), Class: string(s.Class), Phase: "scored", Containers: s.Containers,
 		Days: number(s.Days), Finest: number(s.Finest), Converge: of(s.Near), Close: of(s.Close), Rise: of(s.Rise), Fall: of(s.Fall),
@@ -225,11 +225,11 @@ func summaryOf(s *fleet.Summary) summary {
 	return out
 }
 
-func figureOf(f fleet.Figure) figure {
+func figureOf(f backtest.Figure) figure {
 	return figure{f.Name, number(f.Value), number(f.Low), number(f.High)}
 }
 
-func figures(of []fleet.Figure) (out []figure) {
+func figures(of []backtest.Figure) (out []figure) {
 	for _, f := range of {
 		out = append(out, figureOf(f))
 	}

@@ -4,8 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/backtest/fleet"
-	"loadline.dev/loadline/pkg/core/backtest/score"
+	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -19,41 +18,41 @@ type Setting struct {
 type Document struct {
 	Settings []Setting
 	Rows     []Row
-	Cold     []fleet.Summary // of the warm-up
-	Scored   []fleet.Summary
-	Fronts   [resources.Kinds][]fleet.Point
-	Pairs    []fleet.Pair // every other candidate against the base
-	Costs    []fleet.Cost
+	Cold     []backtest.Summary // of the warm-up
+	Scored   []backtest.Summary
+	Fronts   [resources.Kinds][]backtest.Point
+	Pairs    []backtest.Pair // every other candidate against the base
+	Costs    []backtest.Cost
 }
 
 // New makes a document of scores, in which the others are compared with one
 // candidate, the base.
-func New(results []score.Result, settings []Setting, base string) *Document {
+func New(results []backtest.Result, settings []Setting, base string) *Document {
 	d := NewRows(results)
 	d.Settings = settings
 	var apart sync.WaitGroup // all read the results, and each writes its own
-	apart.Go(func() { d.Cold = fleet.Summarise(results, true) })
-	apart.Go(func() { d.Scored = fleet.Summarise(results, false) })
+	apart.Go(func() { d.Cold = backtest.Summarise(results, true) })
+	apart.Go(func() { d.Scored = backtest.Summarise(results, false) })
 	apart.Go(func() { d.Pairs = pairs(results, base) })
 	apart.Wait()
 	for k := range resources.Kind(resources.Kinds) {
-		d.Fronts[k] = fleet.Front(d.Scored, k)
+		d.Fronts[k] = backtest.Front(d.Scored, k)
 	}
 	for _, name := range candidates(results) {
-		d.Costs = append(d.Costs, fleet.CostOf(results, name))
+		d.Costs = append(d.Costs, backtest.CostOf(results, name))
 	}
 	return d
 }
 
 // pairs compares every other candidate with the base.
-func pairs(results []score.Result, base string) []fleet.Pair {
-	var all []fleet.Pair
+func pairs(results []backtest.Result, base string) []backtest.Pair {
+	var all []backtest.Pair
 	for k := range resources.Kind(resources.Kinds) {
 		for _, name := range candidates(results) {
 			if name == base {
 				continue
 			}
-			if p := fleet.Compare(results, base, name, k); p.Containers > 0 {
+			if p := backtest.Compare(results, base, name, k); p.Containers > 0 {
 				all = append(all, p)
 			}
 		}
@@ -62,7 +61,7 @@ func pairs(results []score.Result, base string) []fleet.Pair {
 }
 
 // NewRows makes a document that has rows only, which are quickly made.
-func NewRows(results []score.Result) *Document {
+func NewRows(results []backtest.Result) *Document {
 	d := &Document{}
 	for i := range results {
 		d.Rows = append(d.Rows, row(&results[i]))
@@ -71,7 +70,7 @@ func NewRows(results []score.Result) *Document {
 }
 
 // candidates lists their names in the order in which the results have them.
-func candidates(results []score.Result) []string {
+func candidates(results []backtest.Result) []string {
 	var names []string
 	seen := map[string]bool{}
 	for i := range results {
@@ -113,9 +112,9 @@ func scale(k resources.Kind) float64 {
 	return 1
 }
 
-func row(r *score.Result) Row {
+func row(r *backtest.Result) Row {
 	t, unit := &r.Scored, scale(r.Kind)
-	hours := func(sum float64) float64 { return sum / 3600 / fleet.Unit(r.Kind) }
+	hours := func(sum float64) float64 { return sum / 3600 / backtest.Unit(r.Kind) }
 	row := Row{
 		Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Class: string(r.Class),
 		StepSeconds: r.Step.Seconds(), Days: t.Days, Candidate: r.Candidate, Resource: r.Kind.String(), LimitPolicy: r.Limit,

@@ -9,8 +9,8 @@ import (
 	"io"
 	"slices"
 
-	"loadline.dev/loadline/pkg/core/backtest/film"
-	"loadline.dev/loadline/pkg/core/backtest/fleet"
+	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -20,7 +20,7 @@ var pageText string
 // Chart is one container under one candidate over time.
 type Chart struct {
 	Title string
-	Film  *film.Film
+	Film  *replay.Timeline
 }
 
 // page is what page.html draws.
@@ -191,9 +191,9 @@ func (d *Document) Worst(candidate string, most int) []Key {
 // cost is the price of a row per container-day, so that long recordings do not
 // come first for being long.
 func (r *Row) cost() float64 {
-	sum := float64(r.Evictions)*fleet.EvictionPrice + float64(r.Kills)*fleet.KillPrice + r.StarvedHours*fleet.StarvedCoreHour
+	sum := float64(r.Evictions)*backtest.EvictionPrice + float64(r.Kills)*backtest.KillPrice + r.StarvedHours*backtest.StarvedCoreHour
 	if r.Resource == resources.Memory.String() {
-		sum += r.OverHours * fleet.GiBHour
+		sum += r.OverHours * backtest.GiBHour
 	} else {
 		sum += r.OverHours
 	}

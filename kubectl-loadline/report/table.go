@@ -7,7 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"loadline.dev/loadline/pkg/core/backtest/fleet"
+	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -41,7 +41,7 @@ func (d *Document) Table(out io.Writer, classes bool) error {
 	}
 	if len(d.Costs) > 0 {
 		fmt.Fprintf(w, "\nCost: unused core-hours + %g x unused GiB-hours + %d x OOM kills + %d x evictions + %d x starved core-hours\n",
-			fleet.GiBHour, fleet.KillPrice, fleet.EvictionPrice, fleet.StarvedCoreHour)
+			backtest.GiBHour, backtest.KillPrice, backtest.EvictionPrice, backtest.StarvedCoreHour)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintln(t, "\tCOST\tCORE-HOURS\tGIB-HOURS\tOOM\tEVICTIONS\tSTARVED\t")
 		for _, c := range d.Costs {
@@ -63,7 +63,7 @@ func (d *Document) plane(w *errWriter, k resources.Kind, classes bool) {
 		}
 		if first {
 			fmt.Fprintf(w, "\n%s: %d containers, %.1f container-days, steps of %s; intervals of 95 %% from %d draws of containers (seed %d); * is not dominated\n",
-				k, s.Containers, s.Days, d.steps(k), fleet.Draws, fleet.Seed)
+				k, s.Containers, s.Days, d.steps(k), backtest.Draws, backtest.Seed)
 			if k == resources.Memory {
 				fmt.Fprintf(w, "rates below %.2g a day cannot be seen; none in %.0f days means less than %.2g\n", s.Finest, s.Days, 3*s.Finest)
 			}
@@ -118,7 +118,7 @@ func (d *Document) pairs(w *errWriter, k resources.Kind) {
 }
 
 // label names the line of a summary, with a star on the front.
-func (d *Document) label(s *fleet.Summary) string {
+func (d *Document) label(s *backtest.Summary) string {
 	if s.Class != "" {
 		return string(s.Class) + ": " + s.Candidate
 	}
@@ -131,7 +131,7 @@ func (d *Document) label(s *fleet.Summary) string {
 }
 
 // interval writes a figure and its interval, with three digits that matter.
-func interval(f fleet.Figure, factor float64) string {
+func interval(f backtest.Figure, factor float64) string {
 	number := func(v float64) string {
 		v *= factor
 		switch size := math.Abs(v); {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/source/archive"
 	"loadline.dev/loadline/pkg/source/prometheus"
@@ -140,7 +140,7 @@ func (s *Shelf) server(address string) (Source, error) {
 	if err != nil {
 		return Source{}, err
 	}
-	return Source{Name: address, Dataset: client.Server(), Read: func(ctx context.Context, want Wanted) iter.Seq2[*tape.Recording, *trace.Problem] {
+	return Source{Name: address, Dataset: client.Server(), Read: func(ctx context.Context, want Wanted) iter.Seq2[*replay.Recording, *trace.Problem] {
 		q := s.Query
 		q.Want = want
 		return archive.Read(ctx, client, q)

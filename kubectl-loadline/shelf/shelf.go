@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/source/archive"
 	"loadline.dev/loadline/pkg/source/trace"
 )
@@ -21,7 +21,7 @@ type Source struct {
 
 	// Read yields the recordings that are wanted, and problems. More than that may
 	// come where nothing is saved by reading less. It stops at the end of the context.
-	Read func(context.Context, Wanted) iter.Seq2[*tape.Recording, *trace.Problem]
+	Read func(context.Context, Wanted) iter.Seq2[*replay.Recording, *trace.Problem]
 }
 
 // Wanted tells which containers are read; nil = all.
@@ -140,8 +140,8 @@ func addresses(name string) ([]string, error) {
 // file returns the source that is a file.
 func file(name string, o trace.Options) Source {
 	dataset := filepath.Base(name)
-	return Source{Name: name, Dataset: dataset, Read: func(ctx context.Context, _ Wanted) iter.Seq2[*tape.Recording, *trace.Problem] {
-		return func(yield func(*tape.Recording, *trace.Problem) bool) {
+	return Source{Name: name, Dataset: dataset, Read: func(ctx context.Context, _ Wanted) iter.Seq2[*replay.Recording, *trace.Problem] {
+		return func(yield func(*replay.Recording, *trace.Problem) bool) {
 			content, err := os.Open(name)
 			if err != nil {
 				yield(nil, &trace.Problem{File: name, Text: fmt.Sprintf("cannot be opened: %v", err)})

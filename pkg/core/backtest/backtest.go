@@ -3,12 +3,8 @@ package backtest
 import (
 	"time"
 
-	"loadline.dev/loadline/pkg/core/backtest/contender"
-	"loadline.dev/loadline/pkg/core/backtest/film"
-	"loadline.dev/loadline/pkg/core/backtest/replay"
-	"loadline.dev/loadline/pkg/core/backtest/score"
-	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
@@ -23,8 +19,8 @@ type Candidate struct {
 
 // Case is one replay that is about to begin.
 type Case struct {
-	Recording *tape.Recording
-	Ground    *score.Ground
+	Recording *replay.Recording
+	Ground    *GroundTruth
 	Kind      resources.Kind
 	Setup     replay.Setup
 }
@@ -40,22 +36,22 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		Setup:  func(k resources.Kind) replay.Setup { return replay.DefaultSetup(k) },
-		WarmUp: score.WarmUp,
+		WarmUp: WarmUp,
 		Kinds:  []resources.Kind{resources.CPU, resources.Memory},
 	}
 }
 
 // Run replays a recording under all candidates, each kind that it has apart. Any
 // number of calls may run side by side.
-func Run(r *tape.Recording, o Options, candidates ...Candidate) []score.Result {
-	var results []score.Result
+func Run(r *replay.Recording, o Options, candidates ...Candidate) []Result {
+	var results []Result
 	for _, k := range o.Kinds {
 		if !r.Has(k) {
 			continue
 		}
-		ground, setup := score.NewGround(r, k, o.WarmUp), o.Setup(k)
+		ground, setup := NewGroundTruth(r, k, o.WarmUp), o.Setup(k)
 		for _, c := range candidates {
-			scorer := score.New(ground, setup, c.Name)
+			scorer := NewScorer(ground, setup, c.Name)
 			replay.Run(r, setup, c.Make(Case{r, ground, k, setup}), scorer)
 			results = append(results, scorer.Result())
 		}
@@ -65,10 +61,10 @@ func Run(r *tape.Recording, o Options, candidates ...Candidate) []score.Result {
 
 // Shoot replays one kind of a recording under one candidate for a film with a
 // number of frames.
-func Shoot(r *tape.Recording, k resources.Kind, o Options, c Candidate, frames int) *film.Film {
-	ground, setup := score.NewGround(r, k, o.WarmUp), o.Setup(k)
+func RunTimeline(r *replay.Recording, k resources.Kind, o Options, c Candidate, frames int) *replay.Timeline {
+	ground, setup := NewGroundTruth(r, k, o.WarmUp), o.Setup(k)
 	advisor := c.Make(Case{r, ground, k, setup})
-	f := film.New(r, k, frames, advisor)
+	f := replay.NewTimeline(r, k, frames, advisor)
 	replay.Run(r, setup, advisor, f)
 	return f
 }
@@ -77,7 +73,7 @@ func Shoot(r *tape.Recording, k resources.Kind, o Options, c Candidate, frames i
 // recipe. Of that it runs only the chains of the kind that is replayed.
 func Recipe(name string, recipe *recipe.Recipe, minimum resources.List, store usage.StoreConfig) Candidate {
 	return Candidate{name, func(c Case) replay.Advisor {
-		cluster, pod := contender.NewCluster(store, recipe.Only(c.Kind), minimum, time.Unix(0, c.Recording.At[0]).UTC()), replay.Declared(c.Recording, c.Setup)
+		cluster, pod := replay.NewSimulatedRecommender(store, recipe.Only(c.Kind), minimum, time.Unix(0, c.Recording.At[0]).UTC()), replay.Declared(c.Recording, c.Setup)
 		cluster.Declare(pod.Requests.Value(resources.Memory), pod.Limits.Value(resources.Memory))
 		return cluster
 	}}
@@ -96,13 +92,13 @@ func Baselines(store usage.StoreConfig) ([]Candidate, error) {
 		return nil, err
 	}
 	moving := func(window time.Duration) func(Case) replay.Advisor {
-		return func(Case) replay.Advisor { return contender.NewMovingMax(window, 0.10) }
+		return func(Case) replay.Advisor { return replay.NewMovingMax(window, 0.10) }
 	}
 	return []Candidate{
-		{"first request", func(Case) replay.Advisor { return contender.Fixed{} }},
+		{"first request", func(Case) replay.Advisor { return replay.Fixed{} }},
 		{"static oracle", func(c Case) replay.Advisor {
 			size := max(resources.FromFloat(c.Ground.Static()+0.5), 1)
-			return contender.Fixed{Size: resources.List{}.With(c.Kind, size)}
+			return replay.Fixed{Size: resources.List{}.With(c.Kind, size)}
 		}},
 		{"max 24h + 10%", moving(day)},
 		{"max 7d + 10%", moving(7 * day)},

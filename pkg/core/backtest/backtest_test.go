@@ -8,19 +8,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/backtest/contender"
-	"loadline.dev/loadline/pkg/core/backtest/replay"
-	"loadline.dev/loadline/pkg/core/backtest/score"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-const day = 24 * time.Hour
+const oneDay = 24 * time.Hour
 
-func fixedAt(k resources.Kind, a resources.Amount) contender.Fixed {
-	return contender.Fixed{Size: resources.List{}.With(k, a)}
+func fixedAt(k resources.Kind, a resources.Amount) replay.Fixed {
+	return replay.Fixed{Size: resources.List{}.With(k, a)}
 }
 
 func equalLimit(k resources.Kind) func(*replay.Setup) {
@@ -47,7 +45,7 @@ func TestAdvisorSeesNothingAboveTheLimit(t *testing.T) {
 }
 
 type listener struct {
-	contender.Fixed
+	replay.Fixed
 	seen, killed []resources.Amount
 	at           []time.Time
 }
@@ -111,7 +109,7 @@ func TestKillRaisesBeforeTheRestart(t *testing.T) {
 	for i := range r.Use[resources.CPU] {
 		r.Use[resources.CPU][i] = 100
 	}
-	run := func(change func(*replay.Setup)) score.Result {
+	run := func(change func(*replay.Setup)) Result {
 		c := Recipe("vpa", &chains, resources.List{}, usage.DefaultConfig())
 		return scored(t, r, resources.Memory, gib, c.Make(Case{Recording: r, Kind: resources.Memory}), change)
 	}
@@ -142,7 +140,7 @@ func TestAKillBeforeTheFirstSampleIsEnough(t *testing.T) {
 
 // learner doubles its target with each kill, and has wide bounds.
 type learner struct {
-	contender.Fixed
+	replay.Fixed
 	target resources.Amount
 }
 
@@ -153,7 +151,7 @@ func (l *learner) Advise(time.Time, resources.List) resources.Bounds {
 }
 
 func TestWithoutAnAnswerToKillsItWaitsForThePlanner(t *testing.T) {
-	r := recording(day, resources.Memory, func(m int) float64 { return gib * (1 + float64(min(m/60, 1))) })
+	r := recording(oneDay, resources.Memory, func(m int) float64 { return gib * (1 + float64(min(m/60, 1))) })
 	kills := func(change func(*replay.Setup)) int {
 		return scored(t, r, resources.Memory, gib, &learner{target: gib}, change).Scored.Kills
 	}
@@ -171,7 +169,7 @@ func TestUpdatePolicy(t *testing.T) {
 			Upper: resources.List{}.With(resources.CPU, 1e6),
 		}}
 	}
-	r := recording(day, resources.CPU, always(100))
+	r := recording(oneDay, resources.CPU, always(100))
 	half := scored(t, r, resources.CPU, 1000, wide(500), nil)
 	require.Equal(t, 1, half.Scored.Changes)
 	require.InDelta(t, 750, half.Scored.MeanRequest(), 0.5, "after twelve hours")
@@ -203,10 +201,10 @@ func TestCutsBelowTheUseAreRefused(t *testing.T) {
 }
 
 func TestWarmUpIsApart(t *testing.T) {
-	r := recording(4*day, resources.CPU, func(m int) float64 { return 1000 - 500*float64(min(m/1440, 1)) })
+	r := recording(4*oneDay, resources.CPU, func(m int) float64 { return 1000 - 500*float64(min(m/1440, 1)) })
 	options := DefaultOptions()
 	options.Kinds = options.Kinds[:1]
-	first := Candidate{"first", func(Case) replay.Advisor { return contender.Fixed{} }}
+	first := Candidate{"first", func(Case) replay.Advisor { return replay.Fixed{} }}
 	s := Run(r, options, first)[0]
 	require.False(t, s.Short)
 	require.InDelta(t, 1, s.Cold.Days, 1e-12)
@@ -224,17 +222,17 @@ func TestConvergenceAndReactions(t *testing.T) {
 	// overshoots.
 	rises := func(m int) float64 { return 1000 + 1000*float64(min(m/1440, 1)) }
 	script := scripted{{0, 1000}, {30 * time.Hour, 3000}, {40 * time.Hour, 2000}}
-	r := scored(t, recording(5*day, resources.CPU, rises), resources.CPU, 4000, script, nil)
-	require.Equal(t, score.Outcome{Seconds: 40*3600 + 60, Reached: true}, r.Near)
-	require.Equal(t, []score.Outcome{{Seconds: 6*3600 + 60, Reached: true}}, r.Rises)
+	r := scored(t, recording(5*oneDay, resources.CPU, rises), resources.CPU, 4000, script, nil)
+	require.Equal(t, Outcome{Seconds: 40*3600 + 60, Reached: true}, r.Near)
+	require.Equal(t, []Outcome{{Seconds: 6*3600 + 60, Reached: true}}, r.Rises)
 	require.InDeltaSlice(t, []float64{0.5}, r.Overshoot, 1e-9)
 	require.Empty(t, r.Falls)
 	falls := func(m int) float64 { return 1000 - 800*float64(min(m/1440, 1)) }
-	r = scored(t, recording(5*day, resources.CPU, falls), resources.CPU, 1000, scripted{{0, 1000}, {60 * time.Hour, 200}}, nil)
-	require.Equal(t, []score.Outcome{{Seconds: 12*3600 + 120, Reached: true}}, r.Falls, "a day after the last peak it is sure")
-	still := scored(t, recording(5*day, resources.CPU, rises), resources.CPU, 500, contender.Fixed{}, nil)
-	require.Equal(t, score.Outcome{Seconds: 5 * 86400, Reached: false}, still.Near)
-	require.Equal(t, []score.Outcome{{Seconds: 5 * 86400, Reached: false}}, still.Rises)
+	r = scored(t, recording(5*oneDay, resources.CPU, falls), resources.CPU, 1000, scripted{{0, 1000}, {60 * time.Hour, 200}}, nil)
+	require.Equal(t, []Outcome{{Seconds: 12*3600 + 120, Reached: true}}, r.Falls, "a day after the last peak it is sure")
+	still := scored(t, recording(5*oneDay, resources.CPU, rises), resources.CPU, 500, replay.Fixed{}, nil)
+	require.Equal(t, Outcome{Seconds: 5 * 86400, Reached: false}, still.Near)
+	require.Equal(t, []Outcome{{Seconds: 5 * 86400, Reached: false}}, still.Rises)
 }
 
 // scripted recommends the size of the latest entry that has begun.
@@ -258,7 +256,7 @@ func (s scripted) Advise(now time.Time, _ resources.List) resources.Bounds {
 
 // The best daily requests leave nothing to regret.
 func TestRegret(t *testing.T) {
-	r := recording(4*day, resources.Memory, func(m int) float64 { return gib * float64(1+m/1440) })
+	r := recording(4*oneDay, resources.Memory, func(m int) float64 { return gib * float64(1+m/1440) })
 	s := fixed(t, r, resources.Memory, 8*gib, nil).Scored
 	require.InDelta(t, (7+6+5+4)*gib*86400.0, s.Over, 1)
 	require.InDelta(t, 0.1*(1+2+3+4)*gib*86400.0, s.OverDaily, 1, "a tenth of each day's peak")
@@ -267,7 +265,7 @@ func TestRegret(t *testing.T) {
 }
 
 func TestTwoRunsGiveTheSameBytes(t *testing.T) {
-	r := recording(5*day, resources.CPU, func(m int) float64 { return 500 + 400*math.Sin(float64(m)/300) + float64(m*7919%200) })
+	r := recording(5*oneDay, resources.CPU, func(m int) float64 { return 500 + 400*math.Sin(float64(m)/300) + float64(m*7919%200) })
 	for i := range r.Use[resources.Memory] {
 		r.Use[resources.Memory][i] = gib * (1 + 0.5*math.Cos(float64(i)/777))
 	}

@@ -7,10 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/backtest/contender"
-	"loadline.dev/loadline/pkg/core/backtest/replay"
-	"loadline.dev/loadline/pkg/core/backtest/score"
-	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -20,8 +17,8 @@ var start = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 
 // recording has one sample a minute for a time; use tells it from the minute.
 // What a kind lacks is not recorded.
-func recording(length time.Duration, k resources.Kind, use func(minute int) float64) *tape.Recording {
-	r := &tape.Recording{Dataset: "made", Workload: "w", Container: "c"}
+func recording(length time.Duration, k resources.Kind, use func(minute int) float64) *replay.Recording {
+	r := &replay.Recording{Dataset: "made", Workload: "w", Container: "c"}
 	for m := range int(length / time.Minute) {
 		r.At = append(r.At, start.Add(time.Duration(m)*time.Minute).UnixNano())
 		both := [resources.Kinds]float64{math.NaN(), math.NaN()}
@@ -36,12 +33,12 @@ func recording(length time.Duration, k resources.Kind, use func(minute int) floa
 func always(use float64) func(int) float64 { return func(int) float64 { return use } }
 
 // fixed scores a request that never changes, without warm-up.
-func fixed(t *testing.T, r *tape.Recording, k resources.Kind, request resources.Amount, change func(*replay.Setup)) score.Result {
+func fixed(t *testing.T, r *replay.Recording, k resources.Kind, request resources.Amount, change func(*replay.Setup)) Result {
 	t.Helper()
-	return scored(t, r, k, request, contender.Fixed{}, change)
+	return scored(t, r, k, request, replay.Fixed{}, change)
 }
 
-func scored(t *testing.T, r *tape.Recording, k resources.Kind, request resources.Amount, a replay.Advisor, change func(*replay.Setup)) score.Result {
+func scored(t *testing.T, r *replay.Recording, k resources.Kind, request resources.Amount, a replay.Advisor, change func(*replay.Setup)) Result {
 	t.Helper()
 	setup := replay.DefaultSetup(k)
 	setup.Flat = setup.Flat.With(k, request)
@@ -129,7 +126,7 @@ func TestGapIsLeftOut(t *testing.T) {
 }
 
 // flapper asks for one core and for two in turn, one hour each.
-type flapper struct{ contender.Fixed }
+type flapper struct{ replay.Fixed }
 
 func (flapper) Advise(now time.Time, _ resources.List) resources.Bounds {
 	size := resources.List{}.With(resources.CPU, 1000+resources.Amount(now.Sub(start)/time.Hour%2)*1000)
@@ -143,6 +140,6 @@ func TestFlapping(t *testing.T) {
 	require.InDelta(t, 1, r.PointlessShare(), 0.01)
 	require.InDelta(t, 24*math.Ln2, r.ChurnRate(), 0.1)
 	require.InDelta(t, 24, r.MoveRate(), 0.1)
-	require.InDelta(t, 3600, score.Quantile(r.Between, 0.5), 1e-9)
+	require.InDelta(t, 3600, Quantile(r.Between, 0.5), 1e-9)
 	require.Zero(t, r.Evictions)
 }

@@ -8,15 +8,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/backtest/replay"
-	"loadline.dev/loadline/pkg/core/backtest/score"
-	"loadline.dev/loadline/pkg/core/backtest/tape"
 	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-func under(t *testing.T, text string, r *tape.Recording, k resources.Kind, first resources.Amount, change func(*replay.Setup)) score.Result {
+func under(t *testing.T, text string, r *replay.Recording, k resources.Kind, first resources.Amount, change func(*replay.Setup)) Result {
 	t.Helper()
 	made, err := recipe.Parse(text)
 	require.NoError(t, err)
@@ -28,7 +26,7 @@ func under(t *testing.T, text string, r *tape.Recording, k resources.Kind, first
 // no more than it has. The reference leaves in the end because its margin is
 // larger than the least change; ours because it knows.
 func TestDemandBehindALimitIsFound(t *testing.T) {
-	r := recording(20*day, resources.CPU, func(m int) float64 { return 500 + 3500*float64(min(m/(2*1440), 1)) })
+	r := recording(20*oneDay, resources.CPU, func(m int) float64 { return 500 + 3500*float64(min(m/(2*1440), 1)) })
 	ours := under(t, "loadline:pod-min-cpu=10", r, resources.CPU, 1000, equalLimit(resources.CPU)).Scored
 	require.Less(t, ours.UnservedShare(), 0.02)
 	require.Less(t, ours.Changes, 10)
@@ -52,7 +50,7 @@ func TestTheMarginFollowsTheLimitOfTheReplay(t *testing.T) {
 		{replay.Limit{Policy: replay.Proportional, Factor: 3}, 1.10},
 		{replay.Limit{}, 1.10},
 	} {
-		r, setup := recording(12*day, resources.Memory, always(100*mib)), replay.DefaultSetup(resources.Memory)
+		r, setup := recording(12*oneDay, resources.Memory, always(100*mib)), replay.DefaultSetup(resources.Memory)
 		setup.Limits[resources.Memory] = c.limit
 		made, err := recipe.Parse("loadline:volatility=0,cold=0,restless=0,pod-min-memory=8")
 		require.NoError(t, err)
@@ -88,7 +86,7 @@ func TestTightBoundsDecideWhatIsUrgent(t *testing.T) {
 // for more, and the others for the same.
 func TestWaitingIsReplayed(t *testing.T) {
 	for text, want := range map[string]float64{"cruisekube": 600, "loadline": 0, "vpa": 0} {
-		r := recording(2*day, resources.CPU, always(500))
+		r := recording(2*oneDay, resources.CPU, always(500))
 		plain := under(t, text+":pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
 		for range r.At {
 			r.Waiting = append(r.Waiting, 0.2)
@@ -107,7 +105,7 @@ func TestWaitingIsReplayed(t *testing.T) {
 
 // What a cluster does with every recipe over a few days of ordinary life.
 func TestEveryRecipeLivesThroughARecording(t *testing.T) {
-	r := recording(2*day, resources.CPU, func(m int) float64 { return 300 + float64(m*7919%400) })
+	r := recording(2*oneDay, resources.CPU, func(m int) float64 { return 300 + float64(m*7919%400) })
 	for i := range r.Use[resources.Memory] {
 		r.Use[resources.Memory][i] = gib + float64(i*104729%(300<<20))
 	}

@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
-	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/pkg/source/trace"
 )
@@ -38,12 +38,12 @@ type Query struct {
 // Read yields the containers that a server knows, and its problems. With a warning
 // about a container comes the container; otherwise one of the two is nil. It stops
 // early at the end of the context, which is no problem.
-func Read(ctx context.Context, client *prometheus.Client, q Query) iter.Seq2[*tape.Recording, *trace.Problem] {
+func Read(ctx context.Context, client *prometheus.Client, q Query) iter.Seq2[*replay.Recording, *trace.Problem] {
 	return read(ctx, client, q, leastPause)
 }
 
-func read(ctx context.Context, client *prometheus.Client, q Query, pause time.Duration) iter.Seq2[*tape.Recording, *trace.Problem] {
-	return func(yield func(*tape.Recording, *trace.Problem) bool) {
+func read(ctx context.Context, client *prometheus.Client, q Query, pause time.Duration) iter.Seq2[*replay.Recording, *trace.Problem] {
+	return func(yield func(*replay.Recording, *trace.Problem) bool) {
 		r := &reader{client: client, query: q, yield: yield, pause: pause, steps: int(q.Until.Sub(q.Since)/q.Step) + 1}
 		if err := r.read(ctx); err != nil && ctx.Err() == nil {
 			r.tell(&trace.Problem{Text: err.Error()})
@@ -54,7 +54,7 @@ func read(ctx context.Context, client *prometheus.Client, q Query, pause time.Du
 type reader struct {
 	client  *prometheus.Client
 	query   Query
-	yield   func(*tape.Recording, *trace.Problem) bool
+	yield   func(*replay.Recording, *trace.Problem) bool
 	stopped bool // nobody wants more
 
 	asked  []column      // what is asked of each container

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
@@ -438,7 +438,7 @@ func TestTheEndOfTheContextEndsReading(t *testing.T) {
 	n := 0
 	for r, p := range Read(ctx, client, hour()) {
 		require.Nil(t, p)
-		require.IsType(t, &tape.Recording{}, r)
+		require.IsType(t, &replay.Recording{}, r)
 		n++
 		cancel()
 	}

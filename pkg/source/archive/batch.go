@@ -11,7 +11,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
-	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
@@ -283,8 +283,8 @@ func (r *reader) emit(b batch) {
 
 // recording returns what is known of a member. Times at which nothing is known are
 // not in it.
-func (r *reader) recording(m *member) *tape.Recording {
-	known := &tape.Recording{Dataset: r.client.Server(), Workload: m.workload, Container: m.container, Requests: m.requests, Limits: m.limits}
+func (r *reader) recording(m *member) *replay.Recording {
+	known := &replay.Recording{Dataset: r.client.Server(), Workload: m.workload, Container: m.container, Requests: m.requests, Limits: m.limits}
 	for step := range r.steps {
 		cpu, memory := m.values[cpuUse][step], m.values[memoryUse][step]
 		if math.IsNaN(cpu) && math.IsNaN(memory) {
@@ -299,6 +299,6 @@ func (r *reader) recording(m *member) *tape.Recording {
 			known.Waiting = append(known.Waiting, waiting[int64(time.Duration(at-r.query.Since.UnixNano())/r.query.Step)])
 		}
 	}
-	known.Class = tape.Classify(known)
+	known.Class = replay.Classify(known)
 	return known
 }

@@ -1,6 +1,6 @@
 // Package archive reads recorded usage from Prometheus, for the backtester.
 //
-// Read yields one tape.Recording after the other, in the order of namespace,
+// Read yields one replay.Recording after the other, in the order of namespace,
 // workload and container, and the trace.Problems of what it had to leave out, as
 // package trace does for files. It asks first which containers there are, and who
 // owns their pods, and then for the use of some of them at a time:

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
@@ -176,7 +176,7 @@ func hour() Query {
 }
 
 // read reads everything that the fake has.
-func (f *fake) read(q Query) (found []*tape.Recording, problems []string) {
+func (f *fake) read(q Query) (found []*replay.Recording, problems []string) {
 	f.Helper()
 	server := httptest.NewServer(f)
 	f.Cleanup(server.Close)
@@ -185,7 +185,7 @@ func (f *fake) read(q Query) (found []*tape.Recording, problems []string) {
 	return f.readFrom(client, q)
 }
 
-func (f *fake) readFrom(client *prometheus.Client, q Query) (found []*tape.Recording, problems []string) {
+func (f *fake) readFrom(client *prometheus.Client, q Query) (found []*replay.Recording, problems []string) {
 	f.Helper()
 	for r, p := range read(f.Context(), client, q, time.Millisecond) {
 		if r != nil {
@@ -199,7 +199,7 @@ func (f *fake) readFrom(client *prometheus.Client, q Query) (found []*tape.Recor
 	return found, problems
 }
 
-func names(found []*tape.Recording) (names []string) {
+func names(found []*replay.Recording) (names []string) {
 	for _, r := range found {
 		names = append(names, r.Workload+" "+r.Container)
 	}

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"time"
 
-	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -28,8 +28,8 @@ type Options struct {
 
 // Read yields the containers of a file with a name, and its problems. With a
 // warning comes the container that it is about; otherwise one of the two is nil.
-func Read(content io.Reader, file string, o Options) iter.Seq2[*tape.Recording, *Problem] {
-	return func(yield func(*tape.Recording, *Problem) bool) {
+func Read(content io.Reader, file string, o Options) iter.Seq2[*replay.Recording, *Problem] {
+	return func(yield func(*replay.Recording, *Problem) bool) {
 		r := &reader{file: file, options: o, yield: yield, seen: map[string]bool{}}
 		if err := r.read(content); err != nil && !r.stopped {
 			yield(nil, err)
@@ -40,7 +40,7 @@ func Read(content io.Reader, file string, o Options) iter.Seq2[*tape.Recording, 
 type reader struct {
 	file    string
 	options Options
-	yield   func(*tape.Recording, *Problem) bool
+	yield   func(*replay.Recording, *Problem) bool
 	stopped bool
 
 	header header
@@ -51,7 +51,7 @@ type reader struct {
 	seen   map[string]bool // containers that came already
 
 	name   string // of the present container
-	now    *tape.Recording
+	now    *replay.Recording
 	broken bool // the present container has a problem, and is skipped
 	gap    gap
 	fixed  [columns]string // request and limit columns, as first seen
@@ -155,7 +155,7 @@ func (r *reader) begin() {
 	if r.now != nil {
 		r.room = len(r.now.At)
 	}
-	r.now = &tape.Recording{Dataset: r.file, Workload: string(r.field(workload)), Container: string(r.field(container))}
+	r.now = &replay.Recording{Dataset: r.file, Workload: string(r.field(workload)), Container: string(r.field(container))}
 	r.name, r.broken, r.gap = r.now.Workload+"/"+r.now.Container, false, gap{}
 	for c := cpuRequest; c <= memoryLimit; c++ {
 		r.fixed[c] = string(r.field(c))
@@ -273,7 +273,7 @@ func (r *reader) emit() {
 		r.fail(&Problem{File: r.file, Line: r.line, Column: names[timestamp], Series: r.name, Text: "is the only one: expected two samples or more"})
 		return
 	}
-	r.now.Class = tape.Classify(r.now)
+	r.now.Class = replay.Classify(r.now)
 	r.stopped = !r.yield(r.now, r.warning())
 }
 
@@ -294,7 +294,7 @@ func (r *reader) warning() *Problem {
 }
 
 // Unsteady tells of gaps and mixed steps in a recording, nothing if there are none.
-func Unsteady(r *tape.Recording) string {
+func Unsteady(r *replay.Recording) string {
 	step := int64(r.Step())
 	odd, gaps, longest := 0, 0, int64(0)
 	for i := 1; i < len(r.At); i++ {

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"loadline.dev/loadline/pkg/core/backtest/tape"
+	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-func read(content string, o Options) (found []*tape.Recording, problems []string) {
+func read(content string, o Options) (found []*replay.Recording, problems []string) {
 	for r, p := range Read(strings.NewReader(content), "f.csv", o) {
 		if r != nil {
 			found = append(found, r)

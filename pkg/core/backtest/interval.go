@@ -1,0 +1,99 @@
+package backtest
+
+import (
+	"math"
+	"slices"
+)
+
+// formula is a figure as a function of the numbers of containers, of which some may
+// be there several times.
+type formula struct {
+	name  string
+	value func(of []int) float64
+}
+
+// intervals computes figures over all of n containers, and over draws of them, which
+// are the same for all figures.
+func intervals(n int, all []formula) []Figure {
+	of := make([]int, n)
+	for i := range of {
+		of[i] = i
+	}
+	figures, drawn := make([]Figure, len(all)), make([]float64, len(all)*Draws)
+	for i, f := range all {
+		figures[i] = Figure{Name: f.name, Value: f.value(of)}
+	}
+	draw := dice(Seed)
+	for d := range Draws {
+		for i := range of {
+			of[i] = draw.below(n)
+		}
+		for i, f := range all {
+			drawn[i*Draws+d] = f.value(of)
+		}
+	}
+	for i := range figures {
+		figures[i].Low, figures[i].High = middle(drawn[i*Draws : (i+1)*Draws])
+	}
+	return figures
+}
+
+// middle returns what 95 % of the values of draws lie within. Draws without a value lie
+// outside, on either side; if one in twenty has none, it is not known.
+func middle(values []float64) (low, high float64) {
+	slices.Sort(values) // NaN comes first
+	has := slices.IndexFunc(values, func(v float64) bool { return !math.IsNaN(v) })
+	if has < 0 || has*20 >= len(values) {
+		return math.NaN(), math.NaN()
+	}
+	outside := max(len(values)*25/1000-has, 0)
+	values = values[has:]
+	return values[outside], values[len(values)-1-outside]
+}
+
+// interval is intervals for one figure.
+func interval(name string, n int, value func(of []int) float64) Figure {
+	return intervals(n, []formula{{name, value}})[0]
+}
+
+// over returns the measure over containers, as a function of their numbers.
+func (m *measure) over(parts, wholes []float64) func(of []int) float64 {
+	if m.quantile > 0 {
+		return quantileOf(m.quantile, parts, wholes)
+	}
+	return func(of []int) float64 { return m.value(parts, wholes, of) }
+}
+
+// quantileOf returns a quantile of the ratios of containers. The ratios are put in
+// order once, and not for each draw.
+func quantileOf(q float64, parts, wholes []float64) func(of []int) float64 {
+	ratios, order := make([]float64, len(parts)), make([]int, 0, len(parts))
+	for i, whole := range wholes {
+		if whole != 0 {
+			ratios[i], order = parts[i]/whole, append(order, i)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		switch {
+		case ratios[a] < ratios[b]:
+			return -1
+		case ratios[a] > ratios[b]:
+			return 1
+		}
+		return a - b
+	})
+	times, sorted := make([]int, len(parts)), make([]float64, 0, len(parts))
+	return func(of []int) float64 {
+		clear(times)
+		for _, i := range of {
+			times[i]++
+		}
+		sorted = sorted[:0]
+		for _, i := range order {
+			for range times[i] {
+				sorted = append(sorted, ratios[i])
+			}
+		}
+		return QuantileSorted(sorted, q)
+	}
+}

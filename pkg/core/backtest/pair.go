@@ -1,0 +1,83 @@
+package backtest
+
+import (
+	"math"
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Pair compares two candidates on the same containers, which tells far smaller
+// differences than two intervals side by side.
+type Pair struct {
+	Base, Other string
+	Kind        resources.Kind
+	Containers  int
+	Reserved    Figure   // geometric mean over containers of Other's mean request over Base's
+	Differences []Figure // Other less Base, of the same figures as a summary
+}
+
+// Difference returns a difference by the name of its figure, and whether there is
+// one.
+func (p *Pair) Difference(name string) (Figure, bool) {
+	i := slices.IndexFunc(p.Differences, func(f Figure) bool { return f.Name == name })
+	if i < 0 {
+		return Figure{}, false
+	}
+	return p.Differences[i], true
+}
+
+// twin is one container under both candidates.
+type twin struct{ base, other *Tally }
+
+// Compare pairs the scored phases of two candidates for one kind. Containers that
+// only one of them has do not count.
+func Compare(results []Result, base, other string, k resources.Kind) Pair {
+	p := Pair{Base: base, Other: other, Kind: k}
+	type key struct{ dataset, workload, container string }
+	first := map[key]*Tally{}
+	var twins []twin
+	for i := range results {
+		if r := &results[i]; r.Candidate == base && r.Kind == k {
+			first[key{r.Dataset, r.Workload, r.Container}] = &r.Scored
+		}
+	}
+	for i := range results {
+		r := &results[i]
+		if t, ok := first[key{r.Dataset, r.Workload, r.Container}]; ok && r.Candidate == other && r.Kind == k {
+			twins = append(twins, twin{t, &r.Scored})
+		}
+	}
+	if p.Containers = len(twins); p.Containers == 0 {
+		return p
+	}
+	logs, has := make([]float64, len(twins)), make([]float64, len(twins))
+	for i, t := range twins {
+		if t.base.MeanRequest() > 0 && t.other.MeanRequest() > 0 {
+			logs[i], has[i] = math.Log(t.other.MeanRequest()/t.base.MeanRequest()), 1
+		}
+	}
+	mean := &measure{}
+	all := []formula{{"reserved", func(of []int) float64 { return math.Exp(mean.value(logs, has, of)) }}}
+	for i := range measures {
+		if m := &measures[i]; m.both || m.kind == k {
+			all = append(all, m.difference(twins))
+		}
+	}
+	figures := intervals(len(twins), all)
+	p.Reserved, p.Differences = figures[0], figures[1:]
+	return p
+}
+
+// difference computes the measure for both of each pair and subtracts.
+func (m *measure) difference(twins []twin) formula {
+	var parts, wholes [2][]float64
+	for _, t := range twins {
+		for side, tally := range [2]*Tally{t.base, t.other} {
+			part, whole := m.of(tally)
+			parts[side], wholes[side] = append(parts[side], part), append(wholes[side], whole)
+		}
+	}
+	value := [2]func([]int) float64{m.over(parts[0], wholes[0]), m.over(parts[1], wholes[1])}
+	return formula{m.name, func(of []int) float64 { return value[1](of) - value[0](of) }}
+}

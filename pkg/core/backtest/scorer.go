@@ -1,0 +1,173 @@
+package backtest
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/replay"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+const day = int64(24 * time.Hour)
+
+// WarmUp is how long a replay warms up, unless the recording is short.
+const WarmUp = 24 * time.Hour
+
+// Margin is that of the memory that hindsight would request.
+const Margin = 0.10
+
+// Result is how one kind of one container fared under one candidate.
+type Result struct {
+	Dataset, Workload, Container string
+	Class                        replay.Class
+	Candidate                    string
+	Kind                         resources.Kind
+	Limit                        string // policy
+	Step                         time.Duration
+	Short                        bool // too short for the usual warm-up, which is a quarter of it
+	Clipped                      bool // a limit seems to have cut the recorded use
+	First                        resources.Amount
+
+	Cold, Scored Tally
+	Near, Close  Outcome   // time until the request stays within 25 % and 10 % of hindsight
+	Rises        []Outcome // time from each sustained rise of use to a request that is enough
+	Falls        []Outcome // time from each sustained fall to a cut of a quarter
+	Overshoot    []float64 // of the request over the level of each rise, in the day after it
+}
+
+// Outcome is a time that was waited for something.
+type Outcome struct {
+	Seconds float64
+	Reached bool // it came; else the wait ended without
+}
+
+// Ground is what scoring one kind of a recording needs, whoever recommends. It
+// may serve many replays, side by side.
+type GroundTruth struct {
+	recording    *replay.Recording
+	kind         resources.Kind
+	warm         int64 // end of the warm-up
+	end          int64
+	short        bool
+	clipped      bool
+	step         time.Duration
+	cold, scored replay.Hindsight
+	level        float64 // static hindsight of the whole recording
+}
+
+// NewGround prepares the scoring of a recording with a warm-up, of which a
+// recording that is not twice as long gets a quarter of its own length.
+func NewGroundTruth(r *replay.Recording, k resources.Kind, warmUp time.Duration) *GroundTruth {
+	g := &GroundTruth{recording: r, kind: k, step: r.Step(), clipped: r.Clipped(k)}
+	if len(r.At) == 0 {
+		return g
+	}
+	start, span := r.At[0], r.Span()
+	if g.short = span < 2*warmUp; g.short {
+		warmUp = span / 4
+	}
+	g.warm, g.end = start+int64(warmUp), start+int64(span)
+	holds := r.Holds(k)
+	g.cold = replay.LookBack(r, k, holds, start, g.warm, Margin)
+	g.scored = replay.LookBack(r, k, holds, g.warm, g.end, Margin)
+	g.level = max(g.cold.Static, g.scored.Static)
+	if k == resources.CPU {
+		g.level = replay.Static(r, k, holds, start, g.end, Margin)
+	}
+	return g
+}
+
+// Static returns the one request that hindsight would have made for the scored
+// phase.
+func (g *GroundTruth) Static() float64 { return g.scored.Static }
+
+// Scorer is the witness of one kind. Make it with New.
+type Scorer struct {
+	ground *GroundTruth
+	result Result
+	phase  *scoredPhase
+	scored bool // the warm-up is over
+	calm   calm
+	path   []point // requests from the start
+	rise   rise
+	fall   fall
+}
+
+// New returns a scorer for a replay under a setup, of a candidate with a name.
+func NewScorer(g *GroundTruth, s replay.Setup, candidate string) *Scorer {
+	r := g.recording
+	w := &Scorer{ground: g, result: Result{
+		Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Class: r.Class, Candidate: candidate,
+		Kind: g.kind, Limit: s.Limits[g.kind].String(), Step: g.step, Short: g.short, Clipped: g.clipped,
+		First: replay.First(r, s).Value(g.kind),
+	}}
+	w.calm.tally = &w.result.Cold
+	if len(r.At) > 0 {
+		w.phase = newScoredPhase(&w.result.Cold, &g.cold, r.At[0])
+		w.path = append(w.path, point{r.At[0], float64(w.result.First)})
+	}
+	return w
+}
+
+// turn goes over to the scored phase when its time has come.
+func (w *Scorer) turn(at int64) {
+	if w.scored || at < w.ground.warm {
+		return
+	}
+	w.phase.close()
+	w.scored = true
+	w.phase = newScoredPhase(&w.result.Scored, &w.ground.scored, w.ground.warm)
+	w.calm.enter(&w.result.Scored)
+}
+
+// Sample implements replay.Witness.
+func (w *Scorer) Sample(s replay.Sample) {
+	if s.Kind != w.ground.kind {
+		return
+	}
+	w.turn(s.At)
+	w.phase.sample(s, float64(w.result.First))
+	w.react(s)
+}
+
+// Advised implements replay.Witness.
+func (w *Scorer) Advised(a replay.Advice) {
+	w.turn(a.At)
+	if target, ok := a.Bounds.Target.Get(w.ground.kind); ok {
+		w.calm.target(float64(target))
+	}
+}
+
+// Changed implements replay.Witness.
+func (w *Scorer) Changed(c replay.Change) {
+	if c.Kind != w.ground.kind {
+		return
+	}
+	w.turn(c.At)
+	if !c.Anew {
+		w.calm.change(c)
+	}
+	w.path = append(w.path, point{c.At, float64(c.To)})
+	w.adapted(c)
+}
+
+// Killed implements replay.Witness.
+func (w *Scorer) Killed(k replay.Kill) {
+	if w.ground.kind != resources.Memory {
+		return
+	}
+	w.turn(k.At)
+	w.phase.kill(k)
+}
+
+// Result ends the scoring and returns what was found.
+func (w *Scorer) Result() Result {
+	if w.phase == nil {
+		return w.result
+	}
+	w.turn(w.ground.end)
+	w.phase.close()
+	w.result.Near = settled(w.path, w.ground.level, 0.25, w.ground.end)
+	w.result.Close = settled(w.path, w.ground.level, 0.10, w.ground.end)
+	w.finish()
+	return w.result
+}

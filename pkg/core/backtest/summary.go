@@ -1,0 +1,183 @@
+package backtest
+
+import (
+	"math"
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/replay"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Seed starts the draws of containers.
+const Seed = 20260301
+
+// Draws is how many fleets are drawn for an interval.
+const Draws = 1000
+
+// Figure is a measure of a fleet and its 95 % interval.
+type Figure struct {
+	Name             string
+	Value, Low, High float64
+}
+
+// Summary is how one kind of many containers fared under one candidate.
+type Summary struct {
+	Candidate  string
+	Kind       resources.Kind
+	Class      replay.Class // empty = all
+	Cold       bool         // the warm-up; else the scored phase
+	Containers int
+	Days       float64
+	Figures    []Figure
+
+	Near, Close, Rise, Fall Wait
+	BetweenP10, BetweenP50  float64 // of the containers' median times between changes, seconds
+	Excess                  float64 // median of use above limit at kills
+	Finest                  float64 // least rate above 0 that so many days can show; without any event the rate is below three times this
+}
+
+// Wait tells how long something took, with those that it never came to.
+type Wait struct {
+	Median   float64 // seconds; infinite where less than half got there
+	Censored float64 // share that did not
+	Cases    int
+}
+
+// Figure returns a figure by name, and whether the summary has it.
+func (s *Summary) Figure(name string) (Figure, bool) {
+	i := slices.IndexFunc(s.Figures, func(f Figure) bool { return f.Name == name })
+	if i < 0 {
+		return Figure{}, false
+	}
+	return s.Figures[i], true
+}
+
+// Summarise returns a summary for each candidate, kind and class, all classes
+// first, of the scored phase or of the warm-up. Candidates come in the order in
+// which the results have them.
+func Summarise(results []Result, cold bool) []Summary {
+	var names []string
+	for i := range results {
+		if !slices.Contains(names, results[i].Candidate) {
+			names = append(names, results[i].Candidate)
+		}
+	}
+	var all []Summary
+	for k := range resources.Kind(resources.Kinds) {
+		for _, class := range append([]replay.Class{""}, replay.Classes()...) {
+			for _, name := range names {
+				var of []*Result
+				for i := range results {
+					if r := &results[i]; r.Candidate == name && r.Kind == k && (class == "" || r.Class == class) {
+						of = append(of, r)
+					}
+				}
+				if len(of) > 0 {
+					all = append(all, summarise(of, name, k, class, cold))
+				}
+			}
+		}
+	}
+	return all
+}
+
+func summarise(results []*Result, name string, k resources.Kind, class replay.Class, cold bool) Summary {
+	s := Summary{Candidate: name, Kind: k, Class: class, Cold: cold, Containers: len(results)}
+	tallies := make([]*Tally, len(results))
+	var near, exact, rises, falls []Outcome
+	var between, excess []float64
+	for i, r := range results {
+		tallies[i] = phase(r, cold)
+		s.Days += tallies[i].Days
+		near, exact = append(near, r.Near), append(exact, r.Close)
+		rises, falls = append(rises, r.Rises...), append(falls, r.Falls...)
+		excess = append(excess, tallies[i].Excess...)
+		if len(tallies[i].Between) > 0 {
+			between = append(between, Quantile(tallies[i].Between, 0.5))
+		}
+	}
+	var all []formula
+	for i := range measures {
+		if m := &measures[i]; m.both || m.kind == k {
+			all = append(all, m.figure(tallies))
+		}
+	}
+	s.Figures = intervals(len(tallies), all)
+	s.Near, s.Close, s.Rise, s.Fall = wait(near), wait(exact), wait(rises), wait(falls)
+	s.BetweenP10, s.BetweenP50, s.Excess = Quantile(between, 0.1), Quantile(between, 0.5), Quantile(excess, 0.5)
+	if s.Days > 0 {
+		s.Finest = 1 / s.Days
+	}
+	return s
+}
+
+func phase(r *Result, cold bool) *Tally {
+	if cold {
+		return &r.Cold
+	}
+	return &r.Scored
+}
+
+// figure returns the measure of some containers.
+func (m *measure) figure(tallies []*Tally) formula {
+	parts, wholes := make([]float64, len(tallies)), make([]float64, len(tallies))
+	for i, t := range tallies {
+		parts[i], wholes[i] = m.of(t)
+	}
+	return formula{m.name, m.over(parts, wholes)}
+}
+
+// value computes the ratio of two sums over the containers with the given numbers.
+func (m *measure) value(parts, wholes []float64, of []int) float64 {
+	part, whole := 0.0, 0.0
+	for _, i := range of {
+		part, whole = part+parts[i], whole+wholes[i]
+	}
+	if whole == 0 {
+		return 0
+	}
+	return part / whole
+}
+
+// dice draws numbers that look random and are the same in every run.
+type dice uint64
+
+// below returns a number from 0 to n-1.
+func (d *dice) below(n int) int {
+	*d += 0x9e3779b97f4a7c15
+	z := uint64(*d)
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return int((z ^ z>>31) % uint64(n))
+}
+
+// wait returns the median by the estimate of Kaplan and Meier: those that were
+// not seen to get there count for as long as they were watched.
+func wait(outcomes []Outcome) Wait {
+	w := Wait{Median: math.Inf(1), Cases: len(outcomes)}
+	if len(outcomes) == 0 {
+		return w
+	}
+	ordered := slices.Clone(outcomes)
+	slices.SortStableFunc(ordered, func(a, b Outcome) int {
+		switch {
+		case a.Seconds < b.Seconds || a.Seconds == b.Seconds && a.Reached && !b.Reached:
+			return -1
+		case a.Seconds == b.Seconds && a.Reached == b.Reached:
+			return 0
+		}
+		return 1
+	})
+	left := 1.0
+	for i, o := range ordered {
+		if !o.Reached {
+			w.Censored += 1 / float64(len(ordered))
+			continue
+		}
+		left *= 1 - 1/float64(len(ordered)-i)
+		if left <= 0.5+1e-12 && math.IsInf(w.Median, 1) {
+			w.Median = o.Seconds
+		}
+	}
+	return w
+}

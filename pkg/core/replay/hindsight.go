@@ -1,0 +1,146 @@
+package replay
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// peakWindow is the time in which the use of a kind has one peak, for slack by
+// peaks: what is needed once in it cannot be given back.
+var peakWindow = [resources.Kinds]time.Duration{time.Hour, 24 * time.Hour}
+
+const day = int64(24 * time.Hour)
+
+// Hindsight is what could have been requested had one known a stretch of a
+// recording in advance: for CPU what was not exceeded for 95 % of the time, for
+// memory the maximum and a margin. Blocks are counted from the start of the
+// stretch; one in which nothing was recorded needs 0.
+type Hindsight struct {
+	Static float64   // the one request for all of the stretch
+	Daily  []float64 // the one for each day
+	Peaks  []float64 // what each window needed, without margin
+	Window int64     // length of a window in nanoseconds
+
+	OverStatic, OverDaily float64 // what those requests reserved and nobody used: amount times seconds
+}
+
+// LookBack returns the hindsight of a kind from an instant up to another. holds
+// are those of the kind; margin is that of memory, as a fraction.
+func LookBack(r *Recording, k resources.Kind, holds []int64, from, to int64, margin float64) Hindsight {
+	h := Hindsight{Window: int64(peakWindow[k])}
+	if k == resources.CPU {
+		margin = 0
+	}
+	s := stretch{r, k, holds, from, to}
+	need := s.need
+	h.Daily, h.Peaks = make([]float64, s.blocks(day)), make([]float64, s.blocks(h.Window))
+	for block, parts := range s.cut(day) {
+		h.Daily[block] = need(parts) * (1 + margin)
+		h.OverDaily += over(parts, h.Daily[block])
+	}
+	for block, parts := range s.cut(h.Window) {
+		h.Peaks[block] = need(parts)
+	}
+	for _, parts := range s.cut(max(to-from, 1)) {
+		h.Static = need(parts) * (1 + margin)
+		h.OverStatic = over(parts, h.Static)
+	}
+	return h
+}
+
+// Static returns Hindsight.Static of a stretch alone, which is had sooner.
+func Static(r *Recording, k resources.Kind, holds []int64, from, to int64, margin float64) (static float64) {
+	if k == resources.CPU {
+		margin = 0
+	}
+	s := stretch{r, k, holds, from, to}
+	for _, parts := range s.cut(max(to-from, 1)) {
+		static = s.need(parts) * (1 + margin)
+	}
+	return static
+}
+
+// part is a use and the time that it lasted.
+type part struct {
+	use  float64
+	hold int64
+}
+
+// byUse compares uses, all of which are known.
+func byUse(a, b part) int {
+	switch {
+	case a.use < b.use:
+		return -1
+	case a.use > b.use:
+		return 1
+	}
+	return 0
+}
+
+// stretch is what a recording holds of one kind from an instant up to another.
+type stretch struct {
+	recording *Recording
+	kind      resources.Kind
+	holds     []int64
+	from, to  int64
+}
+
+// need returns what hindsight requests for parts, without margin.
+func (s stretch) need(parts []part) float64 {
+	if s.kind == resources.Memory {
+		return slices.MaxFunc(parts, byUse).use
+	}
+	return quantile(parts, 0.95)
+}
+
+func (s stretch) blocks(width int64) int64 { return max(s.to-s.from+width-1, 0) / width }
+
+// cut yields the number and the parts of each block of a width in which
+// something was recorded. The parts are only good until the next block.
+func (s stretch) cut(width int64) iter.Seq2[int64, []part] {
+	return func(yield func(int64, []part) bool) {
+		at, _ := slices.BinarySearch(s.recording.At, s.from)
+		end, _ := slices.BinarySearch(s.recording.At, s.to)
+		var parts []part
+		for at < end {
+			block := (s.recording.At[at] - s.from) / width
+			parts = parts[:0]
+			for ; at < end && (s.recording.At[at]-s.from)/width == block; at++ {
+				if s.holds[at] > 0 {
+					parts = append(parts, part{s.recording.Use[s.kind][at], s.holds[at]})
+				}
+			}
+			if len(parts) > 0 && !yield(block, parts) {
+				return
+			}
+		}
+	}
+}
+
+// quantile returns the least use that was not exceeded for the share q of the
+// time. It sorts the parts.
+func quantile(parts []part, q float64) float64 {
+	slices.SortFunc(parts, byUse)
+	total, sum := 0.0, 0.0
+	for _, p := range parts {
+		total += float64(p.hold)
+	}
+	for _, p := range parts {
+		if sum += float64(p.hold); sum >= q*total {
+			return p.use
+		}
+	}
+	return parts[len(parts)-1].use
+}
+
+// over returns what a request reserves and the parts do not use, in amount times
+// seconds.
+func over(parts []part, request float64) (sum float64) {
+	for _, p := range parts {
+		sum += max(0, request-p.use) * float64(p.hold) / 1e9
+	}
+	return sum
+}

@@ -1,0 +1,134 @@
+package replay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// notes is an advisor and a witness that writes down what it is told. It recommends
+// what next says, at all times.
+type notes struct {
+	seen    [resources.Kinds][]observed
+	changes []Change
+	kills   []Kill
+	next    resources.List
+}
+
+type observed struct {
+	second int64
+	use    resources.Amount
+}
+
+func (n *notes) Observe(at time.Time, k resources.Kind, use, _ resources.Amount) {
+	n.seen[k] = append(n.seen[k], observed{at.Unix() - begin/1e9, use})
+}
+func (n *notes) Killed(time.Time, resources.Amount, resources.Amount) {}
+func (n *notes) Advise(time.Time, resources.List) resources.Bounds {
+	return resources.Bounds{Lower: n.next, Target: n.next, Upper: n.next}
+}
+
+type told struct{ *notes }
+
+func (told) Sample(Sample)      {}
+func (told) Advised(Advice)     {}
+func (t told) Changed(c Change) { t.changes = append(t.changes, c) }
+func (t told) Killed(k Kill)    { t.kills = append(t.kills, k) }
+
+// begin is when recordings begin.
+const begin = int64(600e9)
+
+// seconds is a recording with a sample a second.
+func seconds(use ...float64) *Recording {
+	r := &Recording{}
+	for i, u := range use {
+		r.At = append(r.At, begin+int64(i)*1e9)
+		r.Use[resources.CPU], r.Use[resources.Memory] = append(r.Use[resources.CPU], u), append(r.Use[resources.Memory], u)
+	}
+	return r
+}
+
+// run replays under a scrape every three seconds, looked at every six.
+func run(r *Recording, change func(*Setup)) *notes {
+	n := &notes{}
+	s := DefaultSetup(resources.CPU)
+	s.Tick, s.Scrape = 6*time.Second, 3*time.Second
+	change(&s)
+	Run(r, s, n, told{n})
+	return n
+}
+
+func TestScrapesShowTheMeanOfCPUAndTheLastMemory(t *testing.T) {
+	n := run(seconds(0, 3, 6, 10, 20, 30, 1, 1, 1, 7, 7, 7, 0), func(*Setup) {})
+	// At 3 s nobody asks before the next scrape at 6 s, which has the mean of 10, 20 and 30.
+	require.Equal(t, []observed{{6, 20}, {12, 7}}, n.seen[resources.CPU])
+	require.Equal(t, []observed{{6, 30}, {12, 7}}, n.seen[resources.Memory])
+	n = run(seconds(0, 3, 6, 10, 20, 30, 1), func(s *Setup) { s.Scrape = 0 })
+	require.Equal(t, []observed{{0, 0}, {6, 1}}, n.seen[resources.CPU], "without scrapes the moment counts")
+	n = run(seconds(0, 3, 6, 10, 20, 30, 1, 1), func(s *Setup) { s.Tick = time.Second })
+	require.Equal(t, []observed{{3, 3}, {6, 20}}, n.seen[resources.CPU], "each scrape is told once")
+}
+
+func TestScrapesOfCoarseSamplesAndAfterGaps(t *testing.T) {
+	r := &Recording{At: []int64{begin, begin + 6e9, begin + 12e9, begin + 100e9, begin + 106e9}}
+	for k := range r.Use {
+		r.Use[k] = []float64{10, 20, 30, 40, 50}
+	}
+	n := run(r, func(s *Setup) { s.Scrape = 6 * time.Second })
+	// What is before the gap stands for three steps; the first scrape after it sees two seconds.
+	require.Equal(t, []observed{{6, 10}, {12, 20}, {18, 30}, {24, 30}, {30, 30}, {102, 40}, {108, 44}}, n.seen[resources.CPU])
+	require.Equal(t, []observed{{6, 10}, {12, 20}, {18, 30}, {24, 30}, {30, 30}, {102, 40}, {108, 50}}, n.seen[resources.Memory])
+}
+
+func TestScrapesDoNotSeeAKilledContainer(t *testing.T) {
+	n := run(seconds(1, 1, 1, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1), func(s *Setup) {
+		*s = DefaultSetup(resources.Memory)
+		s.Tick, s.Scrape, s.Restart, s.Backoff, s.Longest, s.Calm = time.Second, 3*time.Second, 4*time.Second, 0, 0, 0
+		s.Flat, s.Limits[resources.Memory] = resources.Of(1, 5), Limit{Proportional, 1}
+	})
+	require.Len(t, n.kills, 1)
+	require.Equal(t, []observed{{3, 1}, {9, 1}, {12, 1}}, n.seen[resources.Memory])
+}
+
+func TestAGapIsANewPodWithWhatIsRecommendedThen(t *testing.T) {
+	r := seconds(1, 1, 1, 1, 1, 1)
+	for i := 3; i < 6; i++ {
+		r.At[i] += 600e9
+	}
+	n := &notes{next: resources.List{}.With(resources.CPU, 300)}
+	s := DefaultSetup(resources.CPU)
+	s.Flat, s.NewPod, s.Update.Planner.Threshold = resources.Of(290, 1), 10*time.Minute, 1
+	Run(r, s, patient{n}, told{n})
+	require.Equal(t, []Change{{At: begin + 603e9, Kind: resources.CPU, From: 290, To: 300, Anew: true, Cause: NewPod}}, n.changes)
+	n.changes, s.NewPod = nil, 0
+	Run(r, s, patient{n}, told{n})
+	require.Empty(t, n.changes, "within the bounds a pod is left alone")
+}
+
+// patient has bounds that no request is outside of.
+type patient struct{ *notes }
+
+func (p patient) Advise(time.Time, resources.List) resources.Bounds {
+	least, most := resources.List{}.With(resources.CPU, 1), resources.List{}.With(resources.CPU, 1e6)
+	return resources.Bounds{Lower: least, Target: p.next, Upper: most}
+}
+
+func TestAKilledContainerBeginsAfresh(t *testing.T) {
+	var uses []float64
+	for i := range 300 {
+		uses = append(uses, float64(100+i))
+	}
+	life := func(afresh bool) []Kill {
+		n := &notes{}
+		s := DefaultSetup(resources.Memory)
+		s.Afresh, s.Limits[resources.Memory], s.Flat = afresh, Limit{Proportional, 1}, resources.Of(1, 150)
+		Run(seconds(uses...), s, n, told{n})
+		return n.kills
+	}
+	require.Equal(t, []Kill{{At: begin + 51e9, Use: 151, Limit: 150}, {At: begin + 121e9, Use: 221, Limit: 150}, {At: begin + 201e9, Use: 301, Limit: 150}}, life(false))
+	// It is down for 70 s, and 51 s later it uses as much again.
+	require.Equal(t, []Kill{{At: begin + 51e9, Use: 151, Limit: 150}, {At: begin + 172e9, Use: 151, Limit: 150}}, life(true))
+}

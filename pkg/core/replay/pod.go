@@ -1,0 +1,188 @@
+package replay
+
+import (
+	"math"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// pod is the replayed pod, in the form in which the updater plans for it. Kinds
+// that are not sized have no limit.
+type pod struct {
+	setup    *Setup
+	template policy.Pod // as declared: limits keep their ratio to requests from here
+	view     disruption.View
+}
+
+// Declared returns the container that a replay begins with. Its limits keep their ratio
+// to its requests.
+func Declared(r *Recording, s Setup) policy.Container {
+	c := policy.Container{Name: Container, Requests: First(r, s)}
+	for k := range resources.Kind(resources.Kinds) {
+		if limit := firstLimit(r, s.Limits[k], k, c.Requests.Value(k)); limit > 0 && s.Sized[k] {
+			c.Limits = c.Limits.With(k, limit)
+		}
+	}
+	return c
+}
+
+func newPod(r *Recording, s Setup) pod {
+	c := Declared(r, s)
+	start := time.Unix(0, r.At[0]).UTC()
+	return pod{
+		setup:    &s,
+		template: policy.Pod{Containers: []policy.Container{c}},
+		view: disruption.View{VPAs: []disruption.VPA{{
+			Namespace: Container, Name: Container, Mode: s.Update.Mode, MinReplicas: 1,
+			Groups: []disruption.Group{{Replicas: 1}},
+			Pods: []disruption.Pod{{
+				Namespace: Container, Name: Container, UID: Container, Ready: true, Started: start,
+				Containers: []disruption.Container{{Observed: true, Current: c, Asked: c}},
+			}},
+		}}},
+	}
+}
+
+func firstLimit(r *Recording, l Limit, k resources.Kind, request resources.Amount) resources.Amount {
+	switch l.Policy {
+	case NoLimit:
+		return 0
+	case Proportional:
+		return resources.FromFloat(float64(request) * l.Factor)
+	}
+	recorded, hasLimit := r.Limits.Get(k)
+	if declared, ok := r.Requests.Get(k); ok && hasLimit && declared > 0 {
+		limit, _ := recorded.Proportion(request, declared)
+		return max(limit, request)
+	}
+	return request
+}
+
+func (p *pod) pod() *disruption.Pod             { return &p.view.VPAs[0].Pods[0] }
+func (p *pod) container() *disruption.Container { return &p.pod().Containers[0] }
+
+func (p *pod) request(k resources.Kind) resources.Amount {
+	return p.container().Current.Requests.Value(k)
+}
+
+func (p *pod) limit(k resources.Kind) resources.Amount { return p.container().Current.Limits.Value(k) }
+
+// wanted returns the request that the last fit asks for.
+func (p *pod) wanted(k resources.Kind) resources.Amount {
+	if a, ok := p.container().Fitted.Requests.Get(k); ok {
+		return a
+	}
+	return p.request(k)
+}
+
+// starves tells whether the last fit would put the memory limit under a use.
+func (p *pod) starves(use float64) bool {
+	limit, ok := p.container().Fitted.Limits.Get(resources.Memory)
+	return ok && limit < p.limit(resources.Memory) && use > float64(limit)
+}
+
+// sized leaves of a recommendation what is sized, capped by the rule.
+func sized(b resources.Bounds, s *Setup) resources.Bounds {
+	for k := range resources.Kind(resources.Kinds) {
+		if !s.Sized[k] {
+			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
+		}
+	}
+	if s.Rule.Min.Empty() && s.Rule.Max.Empty() {
+		return b
+	}
+	return policy.Cap(b, s.Rule)
+}
+
+// fit asks what the pod would get from a recommendation. Bounds move with every
+// sample, targets seldom: as there are no ranges and no rules here, a fit for the
+// same target differs only in its bounds.
+func (p *pod) fit(b resources.Bounds) {
+	c := p.container()
+	if c.Fitted.Name == "" || c.Fitted.Bounds.Target != b.Target {
+		c.Fitted = fitted(p.template, b)
+	}
+	c.Fitted.Bounds = b
+}
+
+func fitted(template policy.Pod, b resources.Bounds) policy.Fitted {
+	return policy.Fit(template, map[string]resources.Bounds{Container: b}, policy.Rules{}, policy.Ranges{}).Containers[0]
+}
+
+// plan returns what the updater would do with the pod, if anything.
+func (p *pod) plan(now time.Time) (disruption.Action, bool) {
+	if p.waits(now) {
+		return disruption.Action{}, false
+	}
+	vpa, config := &p.view.VPAs[0], p.setup.Update.Planner
+	if disruption.Assess(vpa, p.pod(), config, now).Reason != "" {
+		return disruption.Action{}, false // as Plan would find, but without a plan
+	}
+	result := disruption.Plan(p.view, disruption.State{}, config, now)
+	if len(result.Actions) == 0 {
+		return disruption.Action{}, false
+	}
+	return result.Actions[0], true
+}
+
+// surely is how far below the threshold a change is for which the planner need not be
+// asked, lest the two differ in how they round.
+const surely = 0.99
+
+// waits tells that the planner would leave the pod alone, because it is within its
+// bounds, was never killed, and is too young for a change or would hardly change.
+// That is the answer nearly always, and asking the planner takes longer.
+func (p *pod) waits(now time.Time) bool {
+	c, config := p.container(), &p.setup.Update.Planner
+	if !c.OOM.Ended.IsZero() {
+		return false
+	}
+	b, change := &c.Fitted.Bounds, 0.0
+	for k := range resources.Kind(resources.Kinds) {
+		target, sized := b.Target.Get(k)
+		if !sized {
+			continue
+		}
+		request, has := c.Current.Requests.Get(k)
+		lower, hasLower := b.Lower.Get(k)
+		upper, hasUpper := b.Upper.Get(k)
+		if !has || hasLower && request < lower || hasUpper && request > upper {
+			return false
+		}
+		change += math.Abs(float64(target-request)) / float64(max(request, 1))
+	}
+	return change < surely*config.Threshold || now.Before(p.pod().Started.Add(config.Lifetime))
+}
+
+// adopt makes what was fitted the sizes of the pod. A new pod, and one whose age
+// counts from its last change, is young again.
+func (p *pod) adopt(now int64, evicted bool) {
+	c := p.container()
+	for k := range resources.Kind(resources.Kinds) {
+		if a, ok := c.Fitted.Requests.Get(k); ok {
+			c.Current.Requests = c.Current.Requests.With(k, a)
+		}
+		if a, ok := c.Fitted.Limits.Get(k); ok {
+			c.Current.Limits = c.Current.Limits.With(k, a)
+		}
+	}
+	c.Asked = c.Current
+	if evicted || p.setup.Update.FromChange {
+		p.pod().Started = time.Unix(0, now).UTC()
+	}
+	if evicted {
+		c.OOM = disruption.OOM{}
+	}
+}
+
+// die records a kill for want of memory of a container that ran since up.
+func (p *pod) die(up, at int64) {
+	started := p.pod().Started
+	if ran := time.Unix(0, up).UTC(); ran.After(started) {
+		started = ran
+	}
+	p.container().OOM = disruption.OOM{Started: started, Ended: time.Unix(0, at).UTC()}
+}

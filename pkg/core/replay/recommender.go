@@ -1,0 +1,115 @@
+package replay
+
+import (
+	"strconv"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// Cluster is the recommender of a cluster that has one container. Make it with
+// NewCluster.
+type SimulatedRecommender struct {
+	store   *usage.Store
+	scratch usage.Profile
+	series  usage.Series
+	key     usage.ContainerKey
+	recipe  *recipe.Recipe
+	minimum resources.List
+	sketch  *sketch.Sketch        // nil = the recipe needs none
+	blind   [resources.Kinds]bool // kinds of which only the times of samples matter
+	kills   int
+}
+
+// NewCluster returns the recommender with a recipe and the least recommendation
+// for a container.
+func NewSimulatedRecommender(c usage.StoreConfig, recipe *recipe.Recipe, minimum resources.List, start time.Time) *SimulatedRecommender {
+	const name = Container
+	a := &SimulatedRecommender{recipe: recipe, minimum: minimum, key: usage.ContainerKey{Namespace: name, Pod: name, Container: name}}
+	if recipe.Needs.Any() {
+		a.sketch = sketch.New(recipe.Needs)
+	} else {
+		for k := range a.blind {
+			a.blind[k] = len(recipe.Target[k])+len(recipe.Lower[k])+len(recipe.Upper[k]) == 0
+		}
+	}
+	if a.blind[resources.CPU] {
+		c.Shape = c.Shape.Timeless()
+	}
+	a.store, a.scratch = usage.NewStore(c), usage.NewProfile(c.Shape)
+	a.series, _ = a.store.Track(a.key, usage.SeriesKey{Namespace: name, Container: name}, start)
+	return a
+}
+
+// Declare takes the memory that the container is declared with, in bytes: its request,
+// and the limit that follows it, 0 = none.
+func (a *SimulatedRecommender) Declare(request, limit resources.Amount) {
+	if a.sketch != nil {
+		a.sketch.Limited(sketch.LimitRatioOf(request, limit))
+		a.sketch.Declare(request)
+	}
+}
+
+// Observe implements Advisor.
+func (a *SimulatedRecommender) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
+	if a.sketch != nil {
+		a.sketch.Observe(at, k, use, limit)
+	}
+	// Without a sketch a recipe looks at the histograms of the kinds that it estimates,
+	// and at the times of CPU samples, which stand for the trust in both.
+	switch {
+	case a.blind[k] && k == resources.Memory:
+		return
+	case a.blind[k]:
+		use = 0
+	}
+	a.store.Observe(usage.Sample{Container: a.key, Kind: k, At: at, Amount: use})
+}
+
+// Waited implements Listener.
+func (a *SimulatedRecommender) Waited(at time.Time, use resources.Amount, share float64) {
+	if a.sketch != nil {
+		a.sketch.Waited(at, use, share)
+	}
+}
+
+// Killed implements Advisor.
+func (a *SimulatedRecommender) Killed(at time.Time, request, limit resources.Amount) {
+	if a.sketch != nil {
+		a.sketch.Killed(at, request, limit)
+	}
+	a.kills++
+	a.store.ObserveOOM(usage.OOM{Container: a.key, At: at, Memory: request, Limit: limit, ID: strconv.Itoa(a.kills)})
+}
+
+// Advise implements Advisor. As in a cluster nothing is recommended for a kind
+// of which nothing is known: of a container that was killed before its first sample
+// only the memory is.
+func (a *SimulatedRecommender) Advise(_ time.Time, current resources.List) resources.Bounds {
+	s := a.subject(current)
+	known := [resources.Kinds]bool{resources.CPU: !a.scratch.CPU.Empty(), resources.Memory: !a.scratch.Memory.Empty()}
+	if known == [resources.Kinds]bool{} {
+		return resources.Bounds{}
+	}
+	b := a.recipe.Recommend(s, &known)
+	for k := range resources.Kind(resources.Kinds) {
+		if !known[k] {
+			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
+		}
+	}
+	return b
+}
+
+// Explain returns how the recommendation of a moment comes about.
+func (a *SimulatedRecommender) Explain(_ time.Time, current resources.List) recipe.Explanation {
+	return a.recipe.Explain(a.subject(current))
+}
+
+func (a *SimulatedRecommender) subject(current resources.List) recipe.Subject {
+	a.scratch.Reset()
+	a.store.Profile(&a.scratch, a.series)
+	return recipe.Subject{Profile: &a.scratch, Sketch: a.sketch, Minimum: a.minimum, Current: current}
+}

@@ -1,0 +1,49 @@
+package replay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// Whoever sizes one kind recommends the same for it as who sizes both, although it
+// looks at less.
+func TestOneKindIsSizedAsWithTheOther(t *testing.T) {
+	chains, err := recipe.ForName("vpa", recipe.DefaultConfig())
+	require.NoError(t, err)
+	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	cluster := func(r *recipe.Recipe) *SimulatedRecommender {
+		return NewSimulatedRecommender(usage.DefaultConfig(), r, resources.Of(1, 1), start)
+	}
+	both, single := cluster(&chains), [resources.Kinds]*SimulatedRecommender{cluster(chains.Only(resources.CPU)), cluster(chains.Only(resources.Memory))}
+	require.Equal(t, [resources.Kinds]bool{false, true}, single[resources.CPU].blind)
+	require.Equal(t, [resources.Kinds]bool{true, false}, single[resources.Memory].blind)
+	all := append(single[:], both)
+	for minute := range 3 * 1440 {
+		now := start.Add(time.Duration(minute) * time.Minute)
+		if minute > 100 && minute < 900 {
+			continue // a gap
+		}
+		for _, c := range all {
+			c.Observe(now, resources.CPU, resources.Amount(minute*7919%4000), 0)
+			if minute > 5 {
+				c.Observe(now, resources.Memory, resources.Amount(1<<28+minute*104729%(1<<30)), 0)
+			}
+			if minute == 2000 {
+				c.Killed(now, 1<<30, 3<<29)
+			}
+		}
+		want := both.Advise(now, resources.List{})
+		for k, c := range single {
+			k, got := resources.Kind(k), c.Advise(now, resources.List{})
+			require.Equal(t, want.Target.Value(k), got.Target.Value(k), minute)
+			require.Equal(t, want.Lower.Value(k), got.Lower.Value(k), minute)
+			require.Equal(t, want.Upper.Value(k), got.Upper.Value(k), minute)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package replay
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Recording is what one container used, and what it had while it did.
+type Recording struct {
+	Dataset, Workload, Container string
+	Class                        Class // of load; empty = not told
+
+	At  []int64                    // nanoseconds since 1970, each later than the one before
+	Use [resources.Kinds][]float64 // millicores and bytes from each instant on; NaN = not recorded
+
+	// Waiting is the share of the time, 0 to 1, from each instant on in which some work
+	// waited for CPU; NaN = not recorded, nil = never.
+	Waiting []float64
+
+	Requests, Limits resources.List // as recorded; absent = unknown
+}
+
+// gapSteps is how many usual steps a sample stands for at most.
+const gapSteps = 3
+
+// Step returns the median time between two samples, 0 if there are fewer.
+func (r *Recording) Step() time.Duration {
+	if len(r.At) < 2 {
+		return 0
+	}
+	if step, usual := r.majority(); usual {
+		return step
+	}
+	steps := make([]int64, len(r.At)-1)
+	for i := range steps {
+		steps[i] = r.At[i+1] - r.At[i]
+	}
+	slices.Sort(steps)
+	return time.Duration(steps[len(steps)/2])
+}
+
+// majority returns the step that more than half of all are, which is the median then,
+// or false if there is none.
+func (r *Recording) majority() (time.Duration, bool) {
+	step, votes, count := int64(0), 0, 0
+	for i := 1; i < len(r.At); i++ {
+		switch length := r.At[i] - r.At[i-1]; {
+		case votes == 0:
+			step, votes = length, 1
+		case length == step:
+			votes++
+		default:
+			votes--
+		}
+	}
+	for i := 1; i < len(r.At); i++ {
+		if r.At[i]-r.At[i-1] == step {
+			count++
+		}
+	}
+	return time.Duration(step), 2*count > len(r.At)-1
+}
+
+// Has tells whether any use of a kind was recorded.
+func (r *Recording) Has(k resources.Kind) bool {
+	return slices.ContainsFunc(r.Use[k], func(v float64) bool { return !math.IsNaN(v) })
+}
+
+// Span returns the time from the first sample to the end of the last one, which
+// stands for one step.
+func (r *Recording) Span() time.Duration {
+	if len(r.At) == 0 {
+		return 0
+	}
+	return time.Duration(r.At[len(r.At)-1]-r.At[0]) + r.Step()
+}
+
+// Holds returns how long each sample of a kind stands for, in nanoseconds: up to
+// the next one but not longer than three usual steps, and the last one for one
+// step. What was not recorded stands for nothing.
+func (r *Recording) Holds(k resources.Kind) []int64 {
+	step := int64(r.Step())
+	most := gapSteps * step
+	holds := make([]int64, len(r.At))
+	next, known := int64(0), false
+	for i := len(r.At) - 1; i >= 0; i-- {
+		if math.IsNaN(r.Use[k][i]) {
+			continue
+		}
+		holds[i] = step
+		if known {
+			holds[i] = min(next-r.At[i], most)
+		}
+		next, known = r.At[i], true
+	}
+	return holds
+}
+
+// Clipped tells whether a limit seems to have cut the use of a kind when it was
+// recorded: more than a twentieth of the time is within 2 % of the maximum.
+func (r *Recording) Clipped(k resources.Kind) bool {
+	most, near, total := 0.0, int64(0), int64(0)
+	for _, v := range r.Use[k] {
+		if v > most {
+			most = v
+		}
+	}
+	for i, hold := range r.Holds(k) {
+		total += hold
+		if r.Use[k][i] >= 0.98*most {
+			near += hold
+		}
+	}
+	return most > 0 && float64(near) > 0.05*float64(total)
+}

@@ -1,0 +1,229 @@
+package replay
+
+import (
+	"math"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Container is the name of the container that is replayed.
+const Container = "app"
+
+// replay is one container on its way through its recording.
+type replay struct {
+	setup   Setup
+	advisor Advisor
+	listens Listener // the advisor, if it listens and something was recorded
+	waiting float64  // share of time in the present sample; NaN = unknown
+	witness Witness
+	pod     pod
+
+	start   int64         // of the recording, and the first tick
+	backlog float64       // core seconds of CPU work put off
+	up      int64         // when the container runs again
+	killed  int64         // when it was last killed for want of memory; 0 = never
+	backoff time.Duration // of the next kill
+	planned int64         // when the updater looked last
+	present [resources.Kinds]float64
+	meters  [resources.Kinds]meter
+	life    life
+}
+
+// First returns the requests that a replay begins with: those of the setup, else
+// the recorded ones, else the recorded limits, else the guess. They are at least
+// one millicore and one byte.
+func First(r *Recording, s Setup) resources.List {
+	var first resources.List
+	for k := range resources.Kind(resources.Kinds) {
+		a, known := s.Flat.Get(k)
+		if !known {
+			a, known = r.Requests.Get(k)
+		}
+		if !known {
+			a, known = r.Limits.Get(k)
+		}
+		if !known {
+			a = resources.FromFloat(math.Ceil(s.Guess * firstHour(r, k)))
+		}
+		first = first.With(k, max(a, 1))
+	}
+	return first
+}
+
+func firstHour(r *Recording, k resources.Kind) float64 {
+	most := 0.0
+	for i, use := range r.Use[k] {
+		if r.At[i]-r.At[0] >= int64(time.Hour) {
+			break
+		}
+		if use > most {
+			most = use
+		}
+	}
+	return most
+}
+
+// Run replays a recording. The setup must be valid.
+func Run(r *Recording, s Setup, a Advisor, w Witness) {
+	if len(r.At) == 0 {
+		return
+	}
+	var holds [resources.Kinds][]int64
+	for k := range resources.Kind(resources.Kinds) {
+		holds[k] = r.Holds(k)
+	}
+	p := &replay{start: r.At[0], setup: s, advisor: a, witness: w, backoff: s.Backoff, planned: math.MinInt64, pod: newPod(r, s)}
+	if r.Waiting != nil {
+		p.listens, _ = a.(Listener)
+	}
+	for i, at := range r.At {
+		longest := int64(0)
+		if p.listens != nil {
+			p.waiting = r.Waiting[i]
+		}
+		if i > 0 && s.NewPod > 0 && at-r.At[i-1] >= int64(s.NewPod) {
+			p.renew(at, i)
+		}
+		use := [resources.Kinds]float64{resources.CPU: r.Use[resources.CPU][i], resources.Memory: p.memory(r, i)}
+		p.memoryKill(at, use[resources.Memory], holds[resources.Memory][i])
+		for k := range resources.Kind(resources.Kinds) {
+			if holds[k][i] > 0 {
+				p.sample(at, k, use[k], holds[k][i])
+				longest = max(longest, holds[k][i])
+			}
+		}
+		p.plan(at + longest)
+	}
+}
+
+// memoryKill kills the container if it runs at some time of a sample and uses
+// more memory than it may. It is raised, if at all, before it runs again.
+func (p *replay) memoryKill(at int64, use float64, hold int64) {
+	limit := p.pod.limit(resources.Memory)
+	dies := max(at, p.up)
+	if !p.setup.Sized[resources.Memory] || hold == 0 || limit == 0 || !(use > float64(limit)) || dies >= at+hold {
+		return
+	}
+	if p.killed != 0 && dies-p.up >= int64(p.setup.Calm) {
+		p.backoff = p.setup.Backoff
+	}
+	p.pod.die(p.up, dies)
+	p.killed, p.up = dies, dies+int64(p.setup.Restart+p.backoff)
+	p.backoff = min(max(2*p.backoff, p.setup.Backoff), p.setup.Longest)
+	p.life.killed = true
+	p.witness.Killed(Kill{dies, use, limit})
+	p.advisor.Killed(time.Unix(0, dies).UTC(), p.pod.request(resources.Memory), limit)
+	if p.setup.Update.AfterKill {
+		p.raise(dies)
+	}
+}
+
+// sample lets one recorded sample meet the sizes in force.
+func (p *replay) sample(at int64, k resources.Kind, use float64, hold int64) {
+	limit := p.pod.limit(k)
+	s := Sample{
+		At: at, Hold: hold, Down: min(max(p.up-at, 0), hold), Kind: k, Use: use, Seen: use,
+		Request: p.pod.request(k), Limit: limit,
+	}
+	if k == resources.CPU {
+		s.Seen, s.Backlog = p.serve(use, hold-s.Down, limit)
+	}
+	if limit > 0 {
+		s.Seen = min(s.Seen, float64(limit))
+	}
+	// Of a sample in which the container was killed a node shows nothing.
+	if s.Down == hold || p.killed >= at {
+		s.Seen = math.NaN()
+	}
+	p.present[k] = s.Seen
+	p.witness.Sample(s)
+	if p.setup.Scrape > 0 {
+		p.measure(s)
+		return
+	}
+	p.show(s)
+}
+
+// serve returns the CPU use that a limit leaves, and the work that is put off
+// then, in core seconds.
+func (p *replay) serve(use float64, up int64, limit resources.Amount) (served, backlog float64) {
+	if limit == 0 {
+		return use, 0
+	}
+	if !p.setup.Carry || up == 0 {
+		return min(use, float64(limit)), p.backlog
+	}
+	seconds := float64(up) / 1e9
+	wanted := use + p.backlog*1000/seconds
+	served = min(wanted, float64(limit))
+	p.backlog = (wanted - served) / 1000 * seconds
+	return served, p.backlog
+}
+
+// show lets the advisor see a sample at each tick while it lasts. One that is over
+// before the next tick nobody sees.
+func (p *replay) show(s Sample) {
+	if math.IsNaN(s.Seen) {
+		return
+	}
+	tick := int64(p.setup.Tick)
+	first := p.start + (s.At+s.Down-p.start+tick-1)/tick*tick
+	for at := first; at < s.At+s.Hold; at += tick {
+		p.tell(at, s.Kind, s.Seen, s.Limit)
+	}
+}
+
+// tell hands what was measured to the advisor.
+func (p *replay) tell(at int64, k resources.Kind, use float64, limit resources.Amount) {
+	seen := resources.FromFloat(math.Ceil(use)) // as the metrics API rounds
+	p.advisor.Observe(time.Unix(0, at).UTC(), k, seen, limit)
+	if p.listens != nil && k == resources.CPU && !math.IsNaN(p.waiting) {
+		p.listens.Waited(time.Unix(0, at).UTC(), seen, p.waiting)
+	}
+}
+
+// plan asks for a recommendation and lets the updater decide about it.
+func (p *replay) plan(now int64) {
+	if p.planned != math.MinInt64 && now-p.planned < int64(p.setup.Tick) {
+		return
+	}
+	p.planned = now
+	p.pod.fit(p.advise(now))
+	if action, ok := p.pod.plan(time.Unix(0, now).UTC()); ok {
+		p.apply(now, action)
+	}
+}
+
+func (p *replay) advise(now int64) resources.Bounds {
+	bounds := sized(p.advisor.Advise(time.Unix(0, now).UTC(), p.pod.container().Current.Requests), &p.setup)
+	p.witness.Advised(Advice{now, bounds})
+	return bounds
+}
+
+// raise applies a larger memory target.
+func (p *replay) raise(now int64) {
+	p.pod.fit(p.advise(now))
+	if p.pod.wanted(resources.Memory) > p.pod.request(resources.Memory) {
+		p.apply(now, disruption.Action{Cause: disruption.OutOfMemory, Evict: p.setup.Update.Mode == disruption.Recreate})
+	}
+}
+
+// apply carries a planned change out, unless it would put the memory limit under
+// the present use. An eviction restarts the container, one after a kill anyway.
+func (p *replay) apply(now int64, a disruption.Action) {
+	if p.setup.Update.HoldCuts && !a.Evict && p.pod.starves(p.present[resources.Memory]) {
+		return
+	}
+	if a.Evict {
+		p.up = max(p.up, now+int64(p.setup.Restart))
+	}
+	for k := range resources.Kind(resources.Kinds) {
+		from, to := p.pod.request(k), p.pod.wanted(k)
+		if from != to {
+			p.witness.Changed(Change{At: now, Kind: k, From: from, To: to, Evicted: a.Evict, Cause: a.Cause})
+		}
+	}
+	p.pod.adopt(now, a.Evict)
+}
