@@ -21,7 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 )
 
-// finder finds the VPA of a pod; lookup.Finder does it.
+// finder finds the VPA of a pod; target.Finder does it.
 type finder interface {
 	// Serves reports whether a namespace has a VPA that may change its pods.
 	Serves(namespace string) bool

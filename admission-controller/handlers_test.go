@@ -23,7 +23,7 @@ import (
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/validate"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/patch"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -69,7 +69,7 @@ func TestPodsGetTheResourcesOfTheirVPAInsideTheLimitRangesOfTheirNamespace(t *te
 		testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")}))
 	answer := h.answer(t.Context(), ask(t, pod))
 	require.NoError(t, answer.Err)
-	require.Contains(t, answer.Patch, patch.Add("/spec/containers/0/resources/requests/cpu", "500m"))
+	require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/cpu", "500m"))
 }
 
 // What a VPA recommended for another target is not for this pod. Its other rules are.
@@ -81,7 +81,7 @@ func TestPodsDoNotGetWhatWasRecommendedForAnotherTarget(t *testing.T) {
 		h.outdated = func(v *vpav1.VerticalPodAutoscaler) bool { return v == vpa && outdated }
 		answer := h.answer(t.Context(), ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
 		require.NoError(t, answer.Err)
-		require.Contains(t, answer.Patch, patch.Add("/spec/containers/0/resources/requests/cpu", want))
+		require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/cpu", want))
 		require.Equal(t, outdated, len(answer.Warnings) > 0)
 		for _, warning := range answer.Warnings {
 			require.Contains(t, warning, "VerticalPodAutoscaler v: not used, because it may have had another target")
@@ -208,7 +208,7 @@ func TestPodsAreCutToTheQuotasOfTheirNamespace(t *testing.T) {
 		return []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List("cpu=3"), Used: testkit.List("cpu=1500m")}}}
 	}
 	answer := h.answer(t.Context(), ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
-	require.Contains(t, answer.Patch, patch.Add("/spec/containers/0/resources/requests/cpu", "1500m"))
+	require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/cpu", "1500m"))
 	require.Len(t, answer.Warnings, 1)
 }
 
@@ -236,7 +236,7 @@ func TestUnusualPods(t *testing.T) {
 		request := ask(t, pod)
 		answer := handlerOf(t, found{vpa: vpa}).answer(t.Context(), request)
 		require.NoError(t, answer.Err, name)
-		text, err := patch.Append(nil, answer.Patch)
+		text, err := client.AppendPatch(nil, answer.Patch)
 		require.NoError(t, err, name)
 		decoded, err := jsonpatch.DecodePatch(text)
 		require.NoError(t, err, name)

@@ -13,7 +13,6 @@ import (
 
 	"loadline.dev/loadline/admission-controller/certs"
 	"loadline.dev/loadline/admission-controller/heartbeat"
-	"loadline.dev/loadline/admission-controller/lookup"
 	"loadline.dev/loadline/admission-controller/register"
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/surroundings"
@@ -179,13 +178,13 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 	vpas := client.VPAFactory(clients.VPA, config.Kube.Namespace)
 	scales := client.NewScales(clients.Kube)
 	resolver := target.New(core, scales.Scale)
-	scout := lookup.NewScout(func(ctx context.Context, key target.Key) {
+	scout := target.NewPrefetcher(func(ctx context.Context, key target.Key) {
 		if _, _, err := resolver.Topmost(ctx, key); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).V(4).Info("Owner of pods cannot be read", "owner", key.String(), "namespace", key.Namespace, "reason", err)
 		}
 	})
 	remembering := resolver.Remembering(scout.Want)
-	finder := lookup.New(ctx, remembering)
+	finder := target.NewFinder(ctx, remembering)
 	if err := resolver.Owners(func(key target.Key) {
 		if finder.Serves(key.Namespace) {
 			scout.Want(key)

@@ -12,7 +12,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/recommender/origin"
-	"loadline.dev/loadline/recommender/pace"
 	"loadline.dev/loadline/recommender/quality"
 )
 
@@ -99,7 +98,7 @@ func work(ctx context.Context, c *Config, p parts) error {
 		return err
 	}
 	p.health.Activate()
-	pace.Run(ctx, c.Interval, loop.Ingester.OOMs.Wake(), func(now time.Time) {
+	serving.RunEvery(ctx, c.Interval, loop.Ingester.OOMs.Wake(), func(now time.Time) {
 		loop.RunOnce(ctx, now)
 		p.health.Tick()
 	}, func(now time.Time) { loop.React(ctx, now) })

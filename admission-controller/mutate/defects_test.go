@@ -8,7 +8,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/patch"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -79,8 +79,8 @@ func TestD15NothingIsWrittenForAContainerWithoutAnything(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "", ""))
 	m, err := Config{}.Patch(pod, testkit.VPA("v"), Namespace{})
 	require.NoError(t, err)
-	require.Equal(t, []patch.Operation{
-		patch.Add("/metadata/annotations", map[string]string{}), patch.Add("/metadata/annotations/"+convert.ObservedAnnotation, "c")}, m.Patch)
+	require.Equal(t, []client.PatchOperation{
+		client.PatchAdd("/metadata/annotations", map[string]string{}), client.PatchAdd("/metadata/annotations/"+convert.ObservedAnnotation, "c")}, m.Patch)
 }
 
 func TestD19APatchForAnotherContainerIsRefused(t *testing.T) {

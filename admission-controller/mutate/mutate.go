@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/patch"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // Config is what the command line decides about mutations.
@@ -23,9 +23,9 @@ type Config struct {
 
 // Mutation is what is done to one pod.
 type Mutation struct {
-	Patch    []patch.Operation // never empty: the observed containers are always noted
-	Resized  bool              // at least one container gets other resources
-	Warnings []string          // for the person who creates the pod
+	Patch    []client.PatchOperation // never empty: the observed containers are always noted
+	Resized  bool                    // at least one container gets other resources
+	Warnings []string                // for the person who creates the pod
 }
 
 // Namespace is what a namespace demands of its pods. The zero value demands
@@ -40,7 +40,7 @@ type Namespace struct {
 // a boost cannot be computed.
 func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespace Namespace) (Mutation, error) {
 	m := mutation{config: c, pod: pod, vpa: vpa, ranges: namespace.Ranges}
-	m.steps = make([]patch.Operation, 0, fewSteps+stepsEach*len(pod.Spec.Containers))
+	m.steps = make([]client.PatchOperation, 0, fewSteps+stepsEach*len(pod.Spec.Containers))
 	if pod.Annotations == nil {
 		m.add("/metadata/annotations", emptyObject)
 	}
@@ -81,7 +81,7 @@ type mutation struct {
 	ranges convert.LimitRanges
 	given  map[string]resources.Bounds // what is recommended, by container
 
-	steps    []patch.Operation
+	steps    []client.PatchOperation
 	updates  strings.Builder // what vpaUpdates tells; empty: nothing was changed
 	told     bool            // the present container has a note in updates
 	warnings []string
@@ -89,10 +89,12 @@ type mutation struct {
 
 func (m *mutation) resized() bool { return m.updates.Len() > 0 }
 
-func (m *mutation) add(path string, value any) { m.steps = append(m.steps, patch.Add(path, value)) }
+func (m *mutation) add(path string, value any) {
+	m.steps = append(m.steps, client.PatchAdd(path, value))
+}
 
 func (m *mutation) annotate(key, value string) {
-	m.add(patch.Path("metadata", "annotations", key), value)
+	m.add(client.PatchPath("metadata", "annotations", key), value)
 }
 
 // size is what a container gets.
@@ -191,7 +193,7 @@ func (m *mutation) container(i int, fitted size, sizes corev1.ResourceRequiremen
 	}
 	index := strconv.Itoa(i)
 	path := "/spec/containers/" + index
-	m.steps = append(m.steps, patch.Test(path+"/name", container.Name))
+	m.steps = append(m.steps, client.PatchTest(path+"/name", container.Name))
 	if fitted.boosted {
 		m.annotate(convert.BoostAnnotation(*container))
 	}

@@ -13,7 +13,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/policy"
-	"loadline.dev/loadline/pkg/patch"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -22,13 +22,13 @@ func TestThePatchTestsTheContainerBeforeItChangesIt(t *testing.T) {
 	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=150m")), Namespace{})
 	require.NoError(t, err)
 	require.True(t, m.Resized)
-	require.Equal(t, []patch.Operation{
-		patch.Add("/metadata/annotations", map[string]string{}),
-		patch.Test("/spec/containers/1/name", "c"),
-		patch.Add("/spec/containers/1/resources/requests/cpu", "150m"),
-		patch.Add("/spec/containers/1/resources/limits/cpu", "300m"),
-		patch.Add("/metadata/annotations/vpaUpdates", "Pod resources updated by v: container 1: memory: limit NOT set since originalLimit is nil or 0, cpu request, cpu limit"),
-		patch.Add("/metadata/annotations/vpaObservedContainers", "plain, c"),
+	require.Equal(t, []client.PatchOperation{
+		client.PatchAdd("/metadata/annotations", map[string]string{}),
+		client.PatchTest("/spec/containers/1/name", "c"),
+		client.PatchAdd("/spec/containers/1/resources/requests/cpu", "150m"),
+		client.PatchAdd("/spec/containers/1/resources/limits/cpu", "300m"),
+		client.PatchAdd("/metadata/annotations/vpaUpdates", "Pod resources updated by v: container 1: memory: limit NOT set since originalLimit is nil or 0, cpu request, cpu limit"),
+		client.PatchAdd("/metadata/annotations/vpaObservedContainers", "plain, c"),
 	}, m.Patch)
 }
 
@@ -38,7 +38,7 @@ func within(objects []*corev1.LimitRange) Namespace {
 }
 
 // applied puts a patch on a pod with an independent library.
-func applied(pod *corev1.Pod, operations []patch.Operation) (*corev1.Pod, error) {
+func applied(pod *corev1.Pod, operations []client.PatchOperation) (*corev1.Pod, error) {
 	raw, err := json.Marshal(operations)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func applied(pod *corev1.Pod, operations []patch.Operation) (*corev1.Pod, error)
 	return &patched, json.Unmarshal(after, &patched)
 }
 
-func apply(t *testing.T, pod *corev1.Pod, operations []patch.Operation) *corev1.Pod {
+func apply(t *testing.T, pod *corev1.Pod, operations []client.PatchOperation) *corev1.Pod {
 	t.Helper()
 	patched, err := applied(pod, operations)
 	require.NoError(t, err)
@@ -156,7 +156,7 @@ func TestATargetThatCannotBeIsCutWithAWarning(t *testing.T) {
 }
 
 func TestNamesAreEscapedInPaths(t *testing.T) {
-	require.Equal(t, "/metadata/annotations/vpaCpuStartupBoost~1a~0b", patch.Path("metadata", "annotations", "vpaCpuStartupBoost/a~b"))
+	require.Equal(t, "/metadata/annotations/vpaCpuStartupBoost~1a~0b", client.PatchPath("metadata", "annotations", "vpaCpuStartupBoost/a~b"))
 }
 
 func twoContainers() (*corev1.Pod, *vpav1.VerticalPodAutoscaler) {
@@ -296,7 +296,7 @@ func TestTheAnnotationTellsEachCutOnce(t *testing.T) {
 		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", MinAllowed: testkit.List("cpu=200m"), MaxAllowed: testkit.List("memory=50Mi")}))
 	m, err := Config{}.Patch(pod, vpa, Namespace{})
 	require.NoError(t, err)
-	require.Contains(t, m.Patch, patch.Add("/spec/containers/0/resources", map[string]string{}), "it has none that requests could be added to")
+	require.Contains(t, m.Patch, client.PatchAdd("/spec/containers/0/resources", map[string]string{}), "it has none that requests could be added to")
 	require.Equal(t, "Pod resources updated by v: container 0: cpu capped to minAllowed, memory capped to maxAllowed, cpu request, memory request",
 		apply(t, pod, m.Patch).Annotations[convert.UpdatesAnnotation])
 	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: memory cut from 100Mi to 50Mi to fit maxAllowed"}, m.Warnings)

@@ -16,14 +16,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/admission-controller/excerpt"
-	"loadline.dev/loadline/pkg/patch"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // Answer is what a Handler decides about one object. The zero value allows it
 // unchanged.
 type Answer struct {
 	Refusal  *metav1.Status // nil: allowed
-	Patch    []patch.Operation
+	Patch    []client.PatchOperation
 	Warnings []string
 	// Err is why the object is allowed without having been looked at, and Cause
 	// the label it is counted under.
@@ -360,7 +360,7 @@ func (x *exchange) fill(response *admissionv1.AdmissionResponse, answer Answer) 
 	if len(answer.Patch) == 0 {
 		return nil
 	}
-	raw, err := patch.Append(make([]byte, 0, usualPatch), answer.Patch)
+	raw, err := client.AppendPatch(make([]byte, 0, usualPatch), answer.Patch)
 	if err != nil {
 		x.status = statusError
 		return fmt.Errorf("encode the patch: %w", err)

@@ -31,7 +31,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"loadline.dev/loadline/pkg/patch"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // recorder remembers what was counted.
@@ -87,7 +87,9 @@ func TestAnswers(t *testing.T) {
 		"D12 no request":            {"application/json", `{"kind":"AdmissionReview"}`, nil, 200, `{"uid":"","allowed":true}`, "error unknown", []Cause{CauseBody}},
 		"other resource":            {"application/json", strings.ReplaceAll(review, "pods", "services"), nil, 200, `{"uid":"u1","allowed":true}`, "error unknown", []Cause{CauseResource}},
 		"nothing to do":             {"application/json", review, func() Answer { return Answer{} }, 200, `{"uid":"u1","allowed":true}`, "skipped Pod", nil},
-		"patch": {"application/json", review, func() Answer { return Answer{Patch: []patch.Operation{patch.Add("/a", "b")}, Warnings: []string{"w"}} }, 200,
+		"patch": {"application/json", review, func() Answer {
+			return Answer{Patch: []client.PatchOperation{client.PatchAdd("/a", "b")}, Warnings: []string{"w"}}
+		}, 200,
 			`{"uid":"u1","allowed":true,"patch":"W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6ImIifV0=","patchType":"JSONPatch","warnings":["w"]}`, "applied Pod", nil},
 		"refused": {"application/json", review, func() Answer { return Answer{Refusal: refusal} }, 200,
 			`{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Invalid","code":422}}`, "skipped Pod", nil},
@@ -414,7 +416,7 @@ func (lost) FlushError() error { return errors.New("the client is gone") }
 
 func TestAnAnswerThatDoesNotLeaveIsAnErrorAndNobodyTellsOfIt(t *testing.T) {
 	r, told := &recorder{}, false
-	answer := Answer{Patch: []patch.Operation{patch.Add("/a", "b")}, After: func() { told = true }}
+	answer := Answer{Patch: []client.PatchOperation{client.PatchAdd("/a", "b")}, After: func() { told = true }}
 	request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(review))
 	request.Header.Set("Content-Type", "application/json")
 	New(Config{Handlers: []Handler{pods(func() Answer { return answer })}, Recorder: r}).Handler(klog.Background()).ServeHTTP(lost{httptest.NewRecorder()}, request)

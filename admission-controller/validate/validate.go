@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/admission-controller/excerpt"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/recipe"
-	"loadline.dev/loadline/pkg/patch"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // Config tells which alpha features are switched on. A field of a feature that
@@ -26,9 +26,9 @@ type Config struct {
 
 // Verdict is the answer about one object.
 type Verdict struct {
-	Errors   field.ErrorList   // in the order of the fields, at most mostFindings; empty: the object is fine
-	Warnings []string          // at most mostFindings
-	Patch    []patch.Operation // defaults; empty if there are errors
+	Errors   field.ErrorList         // in the order of the fields, at most mostFindings; empty: the object is fine
+	Warnings []string                // at most mostFindings
+	Patch    []client.PatchOperation // defaults; empty if there are errors
 	// Object is what was checked, nil if it could not or need not be read; Old is
 	// what it was, nil if there was nothing that can be read.
 	Object, Old *vpav1.VerticalPodAutoscaler
@@ -68,7 +68,7 @@ func (c Config) Check(raw, old []byte) Verdict {
 	verdict.Errors, verdict.Warnings = ch.errors, ch.warnings
 	if len(ch.errors) == 0 && object.Spec.UpdatePolicy == nil {
 		recreate := vpav1.UpdateModeRecreate
-		verdict.Patch = append(verdict.Patch, patch.Add("/spec/updatePolicy", vpav1.PodUpdatePolicy{UpdateMode: &recreate}))
+		verdict.Patch = append(verdict.Patch, client.PatchAdd("/spec/updatePolicy", vpav1.PodUpdatePolicy{UpdateMode: &recreate}))
 	}
 	return verdict
 }

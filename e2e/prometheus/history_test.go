@@ -23,7 +23,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
-	"loadline.dev/loadline/pkg/source/prometheus/live"
 	"loadline.dev/loadline/recommender/advice"
 	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/feed"
@@ -285,7 +284,7 @@ func TestHistoryGivesTheRecommendationOfTheSameSamplesLive(t *testing.T) {
 
 func TestLiveUsage(t *testing.T) {
 	w := newWorld(t)
-	source := &live.Source{Client: w.client(t), Usage: names(), Window: 15 * time.Minute}
+	source := &prometheus.Live{Client: w.client(t), Usage: names(), Window: 15 * time.Minute}
 	got := map[usage.ContainerKey]map[resources.Kind]resources.Amount{}
 	require.NoError(t, source.Samples(t.Context(), func(s usage.Sample) {
 		require.WithinDuration(t, time.Now(), s.At, time.Minute)

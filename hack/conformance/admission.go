@@ -16,14 +16,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"loadline.dev/loadline/admission-controller/lookup"
 	"loadline.dev/loadline/admission-controller/mutate"
 	"loadline.dev/loadline/admission-controller/validate"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
-	"loadline.dev/loadline/pkg/patch"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
@@ -91,8 +90,8 @@ type sizedContainer struct {
 }
 
 type mutationOutput struct {
-	Allowed bool              `json:"allowed"`
-	Patch   []patch.Operation `json:"patch"`
+	Allowed bool                    `json:"allowed"`
+	Patch   []client.PatchOperation `json:"patch"`
 	Result  struct {
 		Annotations map[string]string `json:"annotations,omitempty"`
 		Containers  []sizedContainer  `json:"containers,omitempty"`
@@ -152,7 +151,7 @@ func mutation(in mutationInput) (out mutationOutput, err error) {
 }
 
 // patchedPod applies a patch with a library that is not ours.
-func patchedPod(pod json.RawMessage, operations []patch.Operation) (patched corev1.Pod, err error) {
+func patchedPod(pod json.RawMessage, operations []client.PatchOperation) (patched corev1.Pod, err error) {
 	raw, err := json.Marshal(operations)
 	if err != nil {
 		return patched, err
@@ -171,13 +170,13 @@ func patchedPod(pod json.RawMessage, operations []patch.Operation) (patched core
 // reorder sorts what may come in any order. Tests of container names, which the
 // reference does not send, are dropped: they change nothing.
 func (o *mutationOutput) reorder() {
-	o.Patch = slices.DeleteFunc(slices.Clone(o.Patch), func(p patch.Operation) bool { return p.Op == "test" })
+	o.Patch = slices.DeleteFunc(slices.Clone(o.Patch), func(p client.PatchOperation) bool { return p.Op == "test" })
 	for start := 0; start < len(o.Patch); {
 		end := start + 1
 		for end < len(o.Patch) && group(o.Patch[end].Path) == group(o.Patch[start].Path) {
 			end++
 		}
-		slices.SortFunc(o.Patch[start:end], func(a, b patch.Operation) int { return strings.Compare(a.Path, b.Path) })
+		slices.SortFunc(o.Patch[start:end], func(a, b client.PatchOperation) int { return strings.Compare(a.Path, b.Path) })
 		start = end
 	}
 	for i, p := range o.Patch {
@@ -229,12 +228,12 @@ type cause struct {
 }
 
 type validationOutput struct {
-	Allowed      bool                `json:"allowed"`
-	Patch        []patch.Operation   `json:"patch"`
-	WarningCount int                 `json:"warningCount"`
-	Code         int32               `json:"code,omitempty"`
-	Reason       metav1.StatusReason `json:"reason,omitempty"`
-	Causes       []cause             `json:"causes,omitempty"`
+	Allowed      bool                    `json:"allowed"`
+	Patch        []client.PatchOperation `json:"patch"`
+	WarningCount int                     `json:"warningCount"`
+	Code         int32                   `json:"code,omitempty"`
+	Reason       metav1.StatusReason     `json:"reason,omitempty"`
+	Causes       []cause                 `json:"causes,omitempty"`
 }
 
 func vpaValidation(in validationInput) (validationOutput, error) {
@@ -247,7 +246,7 @@ func vpaValidation(in validationInput) (validationOutput, error) {
 		in.OldObject = nil
 	}
 	verdict := config.Check(in.Object, in.OldObject)
-	out := validationOutput{Allowed: true, Patch: append([]patch.Operation{}, verdict.Patch...), WarningCount: len(verdict.Warnings)}
+	out := validationOutput{Allowed: true, Patch: append([]client.PatchOperation{}, verdict.Patch...), WarningCount: len(verdict.Warnings)}
 	if refusal := verdict.Status(""); refusal != nil {
 		out.Allowed, out.Code, out.Reason = false, refusal.Code, refusal.Reason
 		for _, c := range refusal.Details.Causes {
@@ -288,7 +287,7 @@ func vpaMatching(in matchingInput) (matchingOutput, error) {
 	if top := in.TopmostController; top != nil {
 		targets.top = &target.Key{Namespace: in.PodNamespace, Kind: top.Kind, Name: top.Name}
 	}
-	finder := lookup.New(context.Background(), targets)
+	finder := target.NewFinder(context.Background(), targets)
 	for _, v := range in.VPAs {
 		vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: v.Name, CreationTimestamp: metav1.NewTime(v.CreationTimestamp)}}
 		id := v.Name + "." + v.Namespace + "/v1" // of an API version of its own, so that its selector may be another
@@ -314,7 +313,7 @@ func vpaMatching(in matchingInput) (matchingOutput, error) {
 	return matchingOutput{&vpa.Name}, nil
 }
 
-// givenTargets is a lookup.Resolver with the answers of a case. It tells the
+// givenTargets is a target.TopmostResolver with the answers of a case. It tells the
 // VPAs of one target apart by the apiVersion of their reference, which the
 // choice of the VPA ignores.
 type givenTargets struct {

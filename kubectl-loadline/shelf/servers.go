@@ -14,15 +14,13 @@ import (
 
 	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/flags"
-	"loadline.dev/loadline/pkg/source/archive"
 	"loadline.dev/loadline/pkg/source/prometheus"
-	"loadline.dev/loadline/pkg/source/prometheus/access"
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
 // Servers says how recordings are read from Prometheus. Its addresses are arguments.
 type Servers struct {
-	access.Access
+	prometheus.Access
 	CAFile string
 
 	Length, Resolution string // of history, as Prometheus writes durations
@@ -40,7 +38,7 @@ type Servers struct {
 // pace at which memory kills.
 func DefaultServers() Servers {
 	s := Servers{
-		Access: access.Default(), Length: "8d", Resolution: "5m",
+		Access: prometheus.DefaultAccess(), Length: "8d", Resolution: "5m",
 		CPUMetric: "container_cpu_usage_seconds_total", MemoryMetric: "container_memory_working_set_bytes",
 		WaitingMetric:  prometheus.WaitingMetric,
 		NamespaceLabel: "namespace", PodLabel: "pod", ContainerLabel: "container",
@@ -74,8 +72,8 @@ func (s *Servers) AddFlags(fs *pflag.FlagSet) {
 // Query returns what is asked of each server, or all problems of the group; now is
 // the end if none is set. The metric of waiting is in it; who has no recipe for that
 // leaves it out.
-func (s *Servers) Query(now time.Time) (archive.Query, error) {
-	q := archive.Query{Usage: prometheus.Usage{
+func (s *Servers) Query(now time.Time) (prometheus.ArchiveQuery, error) {
+	q := prometheus.ArchiveQuery{Usage: prometheus.Usage{
 		CPUMetric: s.CPUMetric, MemoryMetric: s.MemoryMetric, Job: s.Job, Namespace: s.Namespace, Matchers: s.Matchers,
 		NamespaceLabel: s.NamespaceLabel, PodLabel: s.PodLabel, ContainerLabel: s.ContainerLabel,
 	}}
@@ -97,7 +95,7 @@ func (s *Servers) Query(now time.Time) (archive.Query, error) {
 
 // times sets the times of a query: whole steps since 1970, so that two runs ask for
 // the same ones.
-func (s *Servers) times(q *archive.Query, now time.Time) error {
+func (s *Servers) times(q *prometheus.ArchiveQuery, now time.Time) error {
 	length, err1 := model.ParseDuration(s.Length)
 	step, err2 := model.ParseDuration(s.Resolution)
 	problems := []error{
@@ -122,7 +120,7 @@ func (s *Servers) times(q *archive.Query, now time.Time) error {
 	q.Step = time.Duration(step)
 	q.Since, q.Until = q.Since.Truncate(q.Step).UTC(), q.Until.Truncate(q.Step).UTC()
 	return errors.Join(
-		flags.Check(q.Until.Sub(q.Since)/q.Step < archive.MostSamples, "history-resolution", s.Resolution, fmt.Sprintf("must be longer: a container would have more than %d samples", archive.MostSamples)),
+		flags.Check(q.Until.Sub(q.Since)/q.Step < prometheus.MostArchiveSamples, "history-resolution", s.Resolution, fmt.Sprintf("must be longer: a container would have more than %d samples", prometheus.MostArchiveSamples)),
 		flags.Check(q.Until.Sub(q.Since) >= q.Step, "since", q.Since.Format(time.RFC3339), "must be at least --history-resolution="+s.Resolution+" before the last sample, "+q.Until.Format(time.RFC3339)),
 		flags.Check(!q.Until.After(now), "until", s.Until, "must not be in the future"))
 }
@@ -143,6 +141,6 @@ func (s *Shelf) server(address string) (Source, error) {
 	return Source{Name: address, Dataset: client.Server(), Read: func(ctx context.Context, want Wanted) iter.Seq2[*replay.Recording, *trace.Problem] {
 		q := s.Query
 		q.Want = want
-		return archive.Read(ctx, client, q)
+		return prometheus.ReadArchive(ctx, client, q)
 	}}, nil
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"loadline.dev/loadline/pkg/core/replay"
-	"loadline.dev/loadline/pkg/source/archive"
+	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
@@ -31,7 +31,7 @@ type Wanted func(workload, container string) bool
 type Shelf struct {
 	Files   trace.Options
 	Servers Servers
-	Query   archive.Query // of servers
+	Query   prometheus.ArchiveQuery // of servers
 }
 
 // Find returns the files and servers that arguments name: an address stands for

@@ -9,8 +9,8 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
-	"loadline.dev/loadline/pkg/patch"
 )
 
 // Content is what is kept of a container.
@@ -82,17 +82,17 @@ func (r Record) Object() *vpav1.VerticalPodAutoscalerCheckpoint {
 // Where that is not so the API server refuses it, as it does if the object is the
 // checkpoint of another container: no foreign annotation is wiped.
 func (r Record) Patch(annotated bool) ([]byte, error) {
-	steps := []patch.Operation{
-		patch.Test("/spec/vpaObjectName", r.spec.VPAObjectName),
-		patch.Test("/spec/containerName", r.spec.ContainerName),
-		patch.Add("/status", r.status),
+	steps := []client.PatchOperation{
+		client.PatchTest("/spec/vpaObjectName", r.spec.VPAObjectName),
+		client.PatchTest("/spec/containerName", r.spec.ContainerName),
+		client.PatchAdd("/status", r.status),
 	}
 	if annotated {
-		steps = append(steps, patch.Add(patch.Path("metadata", "annotations", OpenWindows), r.windows))
+		steps = append(steps, client.PatchAdd(client.PatchPath("metadata", "annotations", OpenWindows), r.windows))
 	} else {
 		steps = append(steps,
-			patch.Test("/metadata/annotations", nil),
-			patch.Add("/metadata/annotations", map[string]string{OpenWindows: r.windows}))
+			client.PatchTest("/metadata/annotations", nil),
+			client.PatchAdd("/metadata/annotations", map[string]string{OpenWindows: r.windows}))
 	}
 	return json.Marshal(steps)
 }

@@ -1,7 +1,8 @@
-// Package serving is the small HTTP server that every program has: /metrics,
-// /health-check and, if asked for, /debug/pprof/.
+// Package serving is what every program has around its loop: the ticks, and a small
+// HTTP server with /metrics, /health-check and, if asked for, /debug/pprof/.
 //
-// Server serves a registry and a health function, Health watches that passes of
+// RunEvery makes passes in turns, and early ones when it is woken. Server serves a
+// registry and a health function, Health watches that passes of
 // a loop keep ending, NewRegistry returns a registry with the process and Go
 // runtime metrics, and Version tells which build runs.
 //

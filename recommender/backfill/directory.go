@@ -13,8 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/pkg/labelname"
-	"loadline.dev/loadline/pkg/podname"
 	"loadline.dev/loadline/pkg/source/prometheus"
 )
 
@@ -56,7 +54,7 @@ func (d *directory) identify(name podName) identity {
 		return identity{known: true, live: true, labels: pod.Labels, like: pod}
 	}
 	var like *corev1.Pod
-	for _, common := range podname.Common(name.pod) {
+	for _, common := range prometheus.CommonPodNames(name.pod) {
 		if like = d.kin[podName{name.namespace, common}]; like != nil {
 			break
 		}
@@ -111,7 +109,7 @@ func newDirectory(pods []*corev1.Pod) *directory {
 	d := &directory{live: map[podName]*corev1.Pod{}, gone: map[podName]remembered{}, kin: map[podName]*corev1.Pod{}}
 	for _, pod := range pods {
 		d.live[podName{pod.Namespace, pod.Name}] = pod
-		for _, common := range podname.Common(pod.Name) {
+		for _, common := range prometheus.CommonPodNames(pod.Name) {
 			key := podName{pod.Namespace, common}
 			other, found := d.kin[key]
 			switch {
@@ -167,17 +165,17 @@ func (d *directory) restoreNames() {
 			known[name.namespace] = names
 		}
 		for key := range pod.Labels {
-			if other, found := names[labelname.Fold(key)]; found && other != key {
-				names[labelname.Fold(key)] = ""
+			if other, found := names[prometheus.FoldLabelName(key)]; found && other != key {
+				names[prometheus.FoldLabelName(key)] = ""
 			} else {
-				names[labelname.Fold(key)] = key
+				names[prometheus.FoldLabelName(key)] = key
 			}
 		}
 	}
 	for name, memory := range d.gone {
 		restored := make(map[string]string, len(memory.labels))
 		for key, value := range memory.labels {
-			if original := known[name.namespace][labelname.Fold(key)]; original != "" {
+			if original := known[name.namespace][prometheus.FoldLabelName(key)]; original != "" {
 				key = original
 			}
 			restored[key] = value

@@ -11,7 +11,6 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
@@ -220,9 +219,9 @@ func (v *VPA) history(container string) *history {
 }
 
 // Acts reports whether the updater or the webhook does something for a VPA.
-func (v *VPA) Acts() bool { return !convert.Claim(v.Object).Idle }
+func (v *VPA) Acts() bool { return !target.ClaimOf(v.Object).Idle }
 
 // stronger orders VPAs as updater and admission controller choose between them.
 func stronger(a, b *VPA) int {
-	return ownership.Compare(convert.Claim(a.Object), convert.Claim(b.Object))
+	return target.CompareClaims(target.ClaimOf(a.Object), target.ClaimOf(b.Object))
 }

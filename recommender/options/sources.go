@@ -10,7 +10,6 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/source/prometheus"
-	"loadline.dev/loadline/pkg/source/prometheus/access"
 	"loadline.dev/loadline/recommender/backfill"
 )
 
@@ -22,7 +21,7 @@ const (
 
 // Prometheus says how Prometheus is asked for history and for live usage.
 type Prometheus struct {
-	access.Access
+	prometheus.Access
 
 	UsageSource string        // of live usage: UsageFromMetrics or UsageFromPrometheus
 	RateWindow  time.Duration // of live CPU usage
@@ -40,7 +39,7 @@ type Prometheus struct {
 // DefaultPrometheus returns the defaults of the reference recommender.
 func DefaultPrometheus() Prometheus {
 	return Prometheus{
-		Access:                  access.Default(),
+		Access:                  prometheus.DefaultAccess(),
 		UsageSource:             UsageFromMetrics,
 		RateWindow:              5 * time.Minute,
 		Address:                 "http://prometheus.monitoring.svc",

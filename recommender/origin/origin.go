@@ -8,10 +8,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/pkg/source/external"
-	"loadline.dev/loadline/pkg/source/metricsserver"
+	"loadline.dev/loadline/pkg/source"
 	"loadline.dev/loadline/pkg/source/prometheus"
-	"loadline.dev/loadline/pkg/source/prometheus/live"
 	"loadline.dev/loadline/recommender/feed"
 	"loadline.dev/loadline/recommender/options"
 )
@@ -49,7 +47,7 @@ func New(config *rest.Config, c Config) (Origin, error) {
 		o.Name = "Prometheus"
 		vpas := &wishes{}
 		o.Attach = func(m *feed.Model) { vpas.model = m }
-		o.Samples = (&live.Source{
+		o.Samples = (&prometheus.Live{
 			Client: o.Client, Usage: c.Prometheus.Usage(c.Namespace), Window: c.Prometheus.RateWindow,
 			Waiting: c.Prometheus.WaitingMetric, Wanted: vpas.pressure,
 		}).Samples
@@ -57,7 +55,7 @@ func New(config *rest.Config, c Config) (Origin, error) {
 		o.Name = "The external metrics API"
 		pods := &podsOfVPAs{}
 		o.Attach = func(m *feed.Model) { pods.model = m }
-		source, err := external.New(config, external.Config{
+		source, err := source.NewExternal(config, source.ExternalConfig{
 			Metrics: c.External.Metrics(), ContainerLabel: c.Prometheus.ContainerLabel, Pods: pods.each,
 		})
 		if err != nil {
@@ -65,7 +63,7 @@ func New(config *rest.Config, c Config) (Origin, error) {
 		}
 		o.Samples = source.Samples
 	default:
-		source, err := metricsserver.New(config, c.Namespace)
+		source, err := source.NewMetricsServer(config, c.Namespace)
 		if err != nil {
 			return o, err
 		}
@@ -85,10 +83,10 @@ func (w *wishes) pressure() bool {
 // podsOfVPAs yields the pods that VPAs select, with the selector.
 type podsOfVPAs struct{ model *feed.Model }
 
-func (p *podsOfVPAs) each(yield func(external.Pod) bool) {
+func (p *podsOfVPAs) each(yield func(source.ExternalPod) bool) {
 	for _, v := range p.model.VPAs() {
 		for _, name := range v.PodNames() {
-			if !yield(external.Pod{Namespace: v.Object.Namespace, Name: name, Selector: v.Selector()}) {
+			if !yield(source.ExternalPod{Namespace: v.Object.Namespace, Name: name, Selector: v.Selector()}) {
 				return
 			}
 		}

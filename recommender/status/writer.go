@@ -10,7 +10,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
-	"loadline.dev/loadline/pkg/patch"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // Writer writes the status of VPAs. It is safe for concurrent use.
@@ -22,7 +22,7 @@ func (w Writer) Write(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler, sta
 	if same(&vpa.Status, &status) {
 		return false, nil
 	}
-	body, err := json.Marshal([]patch.Operation{patch.Add("/status", status)})
+	body, err := json.Marshal([]client.PatchOperation{client.PatchAdd("/status", status)})
 	if err != nil {
 		return false, fmt.Errorf("write the status of VPA %s/%s: %w", vpa.Namespace, vpa.Name, err)
 	}

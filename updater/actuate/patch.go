@@ -10,7 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/patch"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // errNothing is the error of a resize that would write nothing.
@@ -20,7 +20,7 @@ var errNothing = errors.New("no container of the pod would get other resources")
 // UID of the pod and the names of the containers, which it must address by
 // their position. A change that gives nothing to any container is an error.
 func ResizePatch(c Change) ([]byte, error) {
-	steps := []patch.Operation{patch.Test("/metadata/uid", string(c.Target.UID))}
+	steps := []client.PatchOperation{client.PatchTest("/metadata/uid", string(c.Target.UID))}
 	first := len(steps)
 	printer := convert.NewPrinter(c.Reading.Object, c.Reading.Ranges)
 	for i := range c.Target.Spec.Containers {
@@ -38,13 +38,13 @@ func ResizePatch(c Change) ([]byte, error) {
 	return json.Marshal(steps)
 }
 
-func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceRequirements) []patch.Operation {
+func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceRequirements) []client.PatchOperation {
 	if len(sizes.Requests) == 0 && len(sizes.Limits) == 0 {
 		return nil
 	}
-	steps := []patch.Operation{patch.Test(patch.Path("spec", "containers", i, "name"), container.Name)}
+	steps := []client.PatchOperation{client.PatchTest(client.PatchPath("spec", "containers", i, "name"), container.Name)}
 	if !convert.HasResources(container) {
-		steps = append(steps, patch.Add(patch.Path("spec", "containers", i, "resources"), struct{}{}))
+		steps = append(steps, client.PatchAdd(client.PatchPath("spec", "containers", i, "resources"), struct{}{}))
 	}
 	lists := []struct {
 		name        string
@@ -52,12 +52,12 @@ func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceReq
 	}{{"requests", container.Resources.Requests, sizes.Requests}, {"limits", container.Resources.Limits, sizes.Limits}}
 	for _, l := range lists {
 		if len(l.wanted) > 0 && l.has == nil {
-			steps = append(steps, patch.Add(patch.Path("spec", "containers", i, "resources", l.name), struct{}{}))
+			steps = append(steps, client.PatchAdd(client.PatchPath("spec", "containers", i, "resources", l.name), struct{}{}))
 		}
 		for k := range resources.Kind(resources.Kinds) {
 			name := convert.ResourceName(k)
 			if q, ok := l.wanted[name]; ok {
-				steps = append(steps, patch.Add(patch.Path("spec", "containers", i, "resources", l.name, string(name)), q.String()))
+				steps = append(steps, client.PatchAdd(client.PatchPath("spec", "containers", i, "resources", l.name, string(name)), q.String()))
 			}
 		}
 	}

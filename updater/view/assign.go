@@ -13,7 +13,6 @@ import (
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -64,7 +63,7 @@ func (r *Reader) owned(ctx context.Context, pod *corev1.Pod) (o owned, found boo
 		}
 		owner.pass = r.memo.pass
 	}
-	chosen, found := r.memo.index.Controlling(ownership.Pod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: owner.top.Kind, ControllerName: owner.top.Name})
+	chosen, found := r.memo.index.Controlling(target.OwnedPod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: owner.top.Kind, ControllerName: owner.top.Name})
 	if !found {
 		return o, false
 	}

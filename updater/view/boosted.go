@@ -13,7 +13,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/kube/target"
 )
@@ -62,13 +61,13 @@ func (r *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (Reading, boo
 	if err != nil {
 		return Reading{}, false, fmt.Errorf("list VPAs of namespace %s: %w", pod.Namespace, err)
 	}
-	var index ownership.Index
+	var index target.Claims
 	var failed error
 	for _, vpa := range vpas {
 		if ref := vpa.Spec.TargetRef; ref == nil || ref.Kind != top.Kind || ref.Name != top.Name {
 			continue
 		}
-		c := convert.Claim(vpa)
+		c := target.ClaimOf(vpa)
 		if c.Idle {
 			continue
 		}
@@ -79,7 +78,7 @@ func (r *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (Reading, boo
 		}
 		index.Put(c)
 	}
-	chosen, found := index.Controlling(ownership.Pod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: top.Kind, ControllerName: top.Name})
+	chosen, found := index.Controlling(target.OwnedPod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: top.Kind, ControllerName: top.Name})
 	if failed != nil || !found {
 		return Reading{}, false, failed
 	}

@@ -14,7 +14,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/ownership"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -23,7 +22,7 @@ import (
 // version does.
 type memo struct {
 	pass   int
-	index  ownership.Index // the VPAs that may control pods, also those that do not act
+	index  target.Claims   // the VPAs that may control pods, also those that do not act
 	acting map[string]bool // namespaces with a VPA that changes running pods
 	vpas   map[cache.ObjectName]*knownVPA
 	listed map[cache.ObjectName]int // the pass in which a VPA was last there
@@ -135,7 +134,7 @@ func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler)
 	for _, vpa := range vpas {
 		name := cache.MetaObjectToName(vpa)
 		r.memo.listed[name] = r.memo.pass
-		if !r.memo.acting[vpa.Namespace] || convert.Claim(vpa).Idle {
+		if !r.memo.acting[vpa.Namespace] || target.ClaimOf(vpa).Idle {
 			continue
 		}
 		if err := r.know(ctx, name, vpa); err != nil {
@@ -193,8 +192,8 @@ func (r *Reader) rangesOf(namespace string) (*knownRanges, error) {
 	return known, nil
 }
 
-func claim(vpa *vpav1.VerticalPodAutoscaler, selector labels.Selector) ownership.VPA {
-	c := convert.Claim(vpa)
+func claim(vpa *vpav1.VerticalPodAutoscaler, selector labels.Selector) target.Claim {
+	c := target.ClaimOf(vpa)
 	c.Selects = func(l map[string]string) bool { return selector.Matches(labels.Set(l)) }
 	return c
 }

@@ -11,7 +11,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/patch"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
 )
 
@@ -113,7 +113,7 @@ func asSteps(mark []byte, present map[string]string) (steps []patchStep, err err
 	}
 	var gone []patchStep
 	for _, key := range slices.Sorted(maps.Keys(pod.Metadata.Annotations)) {
-		path := patch.Path("metadata", "annotations", key)
+		path := client.PatchPath("metadata", "annotations", key)
 		if value := pod.Metadata.Annotations[key]; value != nil {
 			steps = append(steps, patchStep{"add", path, *value})
 		} else {

@@ -1,0 +1,140 @@
+package target
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// VPA is what the choice needs to know of one VerticalPodAutoscaler.
+type Claim struct {
+	Namespace, Name        string
+	TargetKind, TargetName string
+	TargetVersion          string // API group and version of the target
+	Created                time.Time
+	Idle                   bool // mode Off without a startup boost: it changes no pod
+	// Selects tells whether the selector of the target matches a pod's labels.
+	// Nil, or a target whose selector is unknown, selects nothing. VPAs with the same
+	// target select the same.
+	Selects func(labels map[string]string) bool
+}
+
+// Pod is what the choice needs to know of one pod.
+type OwnedPod struct {
+	Namespace string
+	Labels    map[string]string
+	// ControllerKind and ControllerName are the topmost controller. A pod
+	// without one is controlled by no VPA.
+	ControllerKind, ControllerName string
+}
+
+// mostVersions is how many API versions the targets of one kind and name may be of. In real
+// clusters it is one.
+const mostVersions = 8
+
+// target is the key of the index. The API group is not part of it: the
+// reference VPA does not compare it either.
+type target struct{ namespace, kind, name string }
+
+type id struct{ namespace, name string }
+
+// Index finds VPAs by their target. The zero value is empty and ready to use.
+type Claims struct {
+	byTarget map[target]*claims
+	targets  map[id]target
+}
+
+// claims are the VPAs of one target.
+type claims struct {
+	all []*Claim // strongest first
+	// strongest are those that can control a pod: the strongest of each API version. Anybody
+	// can create any number of VPAs with one target, and for each pod these are asked.
+	strongest []Claim
+}
+
+func (c *claims) choose() {
+	c.strongest = nil // callers may still have the list
+	for _, v := range c.all {
+		known := slices.ContainsFunc(c.strongest, func(s Claim) bool { return s.TargetVersion == v.TargetVersion })
+		if v.Selects != nil && !known {
+			if c.strongest = append(c.strongest, *v); len(c.strongest) == mostVersions {
+				return
+			}
+		}
+	}
+}
+
+// Put adds a VPA or replaces the one with its namespace and name.
+func (x *Claims) Put(v Claim) {
+	if x.targets == nil {
+		x.byTarget, x.targets = map[target]*claims{}, map[id]target{}
+	}
+	x.Remove(v.Namespace, v.Name)
+	key := target{v.Namespace, v.TargetKind, v.TargetName}
+	c := x.byTarget[key]
+	if c == nil {
+		c = &claims{}
+		x.byTarget[key] = c
+	}
+	at, _ := slices.BinarySearchFunc(c.all, v, func(a *Claim, b Claim) int { return CompareClaims(*a, b) })
+	c.all = slices.Insert(c.all, at, &v)
+	c.choose()
+	x.targets[id{v.Namespace, v.Name}] = key
+}
+
+// Remove takes a VPA out of the index; an unknown one is no error.
+func (x *Claims) Remove(namespace, name string) {
+	key, known := x.targets[id{namespace, name}]
+	if !known {
+		return
+	}
+	delete(x.targets, id{namespace, name})
+	c := x.byTarget[key]
+	c.all = slices.DeleteFunc(c.all, func(v *Claim) bool { return v.Name == name })
+	c.choose()
+	if len(c.all) == 0 {
+		delete(x.byTarget, key)
+	}
+}
+
+// Len returns the number of VPAs in the index.
+func (x *Claims) Len() int { return len(x.targets) }
+
+// Controlling returns the VPA that controls the pod, and false if none does.
+func (x *Claims) Controlling(p OwnedPod) (Claim, bool) {
+	return FirstClaim(x.Targeting(p.Namespace, p.ControllerKind, p.ControllerName), p.Labels)
+}
+
+// First returns the first of some VPAs that selects a pod with these labels.
+// With Targeting it is Controlling in two steps, for callers that must not hold
+// their lock while a selector is fetched.
+func FirstClaim(strongest []Claim, labels map[string]string) (Claim, bool) {
+	for _, v := range strongest {
+		if v.Selects(labels) {
+			return v, true
+		}
+	}
+	return Claim{}, false
+}
+
+// Targeting returns the VPAs that may control the pods of a controller, strongest first:
+// of those with the same target one. The list stays as it is when the index changes, and
+// the caller must not change it.
+func (x *Claims) Targeting(namespace, kind, name string) []Claim {
+	if c := x.byTarget[target{namespace, kind, name}]; c != nil {
+		return c.strongest
+	}
+	return nil
+}
+
+// Compare orders VPAs by who controls the pods that both select: those that may
+// change pods before idle ones, then the earlier created, then the smaller name.
+func CompareClaims(a, b Claim) int {
+	if a.Idle != b.Idle {
+		if b.Idle {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+}

@@ -1,0 +1,243 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+// Resolver reads controllers; target.Resolver does it from informer caches, and
+// one that is Remembering never from anywhere else.
+type TopmostResolver interface {
+	// Topmost returns the topmost controller above (or equal to) a workload.
+	Topmost(ctx context.Context, start Key) (top Key, found bool, err error)
+	// Select returns the label selector of a VPA's target: what it returned before,
+	// if that is still right.
+	Select(ctx context.Context, namespace string, ref *autoscalingv1.CrossVersionObjectReference, before *Selection) (*Selection, error)
+}
+
+// Finder finds the VPA of a pod. It is safe for concurrent use.
+type Finder struct {
+	resolver TopmostResolver
+	selects  func(vpa *vpav1.VerticalPodAutoscaler) func(labels map[string]string) bool
+
+	mu         sync.RWMutex
+	index      Claims
+	vpas       map[cache.ObjectName]*vpav1.VerticalPodAutoscaler
+	namespaces map[string]int // number of VPAs in each
+
+	pausing sync.Mutex
+	waiting map[string]int // number of pods of each that wait for their owners
+}
+
+// Serves tells whether a namespace has a VPA that may change its pods.
+func (f *Finder) Serves(namespace string) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.namespaces[namespace] > 0
+}
+
+// Namespaces returns the namespaces that have a VPA that may change their pods,
+// sorted.
+func (f *Finder) Namespaces() []string {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return slices.Sorted(maps.Keys(f.namespaces))
+}
+
+// New returns a Finder without VPAs. The context ends its logs.
+func NewFinder(ctx context.Context, resolver TopmostResolver) *Finder {
+	return &Finder{
+		resolver: resolver,
+		selects: func(vpa *vpav1.VerticalPodAutoscaler) func(map[string]string) bool {
+			return selectorOf(ctx, resolver, vpa)
+		},
+		vpas:       map[cache.ObjectName]*vpav1.VerticalPodAutoscaler{},
+		namespaces: map[string]int{},
+		waiting:    map[string]int{},
+	}
+}
+
+// Handler feeds the Finder from an informer of VPAs, and gives the targets that
+// no informer holds to wanted.
+func (f *Finder) Handler(wanted func(Key)) cache.ResourceEventHandler {
+	observe := func(object any) {
+		vpa, ok := object.(*vpav1.VerticalPodAutoscaler)
+		if !ok {
+			return
+		}
+		f.Put(vpa)
+		if !takesPart(vpa) {
+			return
+		}
+		if key := RefKey(vpa.Namespace, vpa.Spec.TargetRef); key.Custom() {
+			wanted(key)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    observe,
+		UpdateFunc: func(_, object any) { observe(object) },
+		DeleteFunc: func(object any) {
+			if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
+				f.Remove(name)
+			}
+		},
+	}
+}
+
+// takesPart reports whether a VPA may control new pods: it has a target and is not
+// idle. An idle one comes behind all others and would do nothing with a pod.
+func takesPart(vpa *vpav1.VerticalPodAutoscaler) bool {
+	return vpa.Spec.TargetRef != nil && !ClaimOf(vpa).Idle
+}
+
+// Put adds a VPA or replaces it. One that does not take part is left out.
+func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
+	name := cache.MetaObjectToName(vpa)
+	if !takesPart(vpa) {
+		f.Remove(name)
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.vpas[name]; !known {
+		f.namespaces[vpa.Namespace]++
+	}
+	f.vpas[name] = vpa
+	claim := ClaimOf(vpa)
+	claim.Selects = f.selects(vpa)
+	f.index.Put(claim)
+}
+
+// selector returns what tells whether the target of a VPA selects pods with some
+// labels. It keeps the selector as long as the target says the same.
+func selectorOf(ctx context.Context, resolver TopmostResolver, vpa *vpav1.VerticalPodAutoscaler) func(map[string]string) bool {
+	var last atomic.Pointer[Selection]
+	return func(podLabels map[string]string) bool {
+		selection, err := resolver.Select(ctx, vpa.Namespace, vpa.Spec.TargetRef, last.Load())
+		if err != nil {
+			klog.FromContext(ctx).V(4).Info("VPA skipped: its target cannot be read", "vpa", klog.KObj(vpa), "reason", err)
+			return false
+		}
+		last.Store(selection)
+		return selection.Selector.Matches(labels.Set(podLabels))
+	}
+}
+
+// Remove forgets a VPA; an unknown one is no error.
+func (f *Finder) Remove(name cache.ObjectName) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, known := f.vpas[name]; !known {
+		return
+	}
+	delete(f.vpas, name)
+	f.index.Remove(name.Namespace, name.Name)
+	if f.namespaces[name.Namespace]--; f.namespaces[name.Namespace] == 0 {
+		delete(f.namespaces, name.Namespace)
+	}
+}
+
+// Find returns the VPA that controls a pod about to be created in a namespace,
+// nil if there is none. It fails when an owner cannot be read. With a resolver
+// that is Remembering it makes no API call, and waits at most 200 ms for news; if
+// mostWaitingPods of the namespace wait already, it does not.
+func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error) {
+	owner, ok := Controller(namespace, pod.OwnerReferences)
+	if !ok || !f.Serves(namespace) {
+		return nil, nil
+	}
+	top, found, err := f.topmost(ctx, owner)
+	if err != nil {
+		return nil, fmt.Errorf("find the topmost controller above %s: %w", owner, err)
+	}
+	if !found {
+		return nil, nil
+	}
+	return f.controlling(OwnedPod{Namespace: namespace, Labels: pod.Labels, ControllerKind: top.Kind, ControllerName: top.Name}), nil
+}
+
+// pauses are the waits before an owner is looked up again: a pod can arrive
+// some milliseconds before the news that its new owner exists, or before a Scout
+// has read that owner.
+var pauses = [...]time.Duration{20 * time.Millisecond, 60 * time.Millisecond, 120 * time.Millisecond}
+
+// mostWaitingPods is how many pods of a namespace wait for their owners at the same
+// time. Each holds one of the answers that the server gives at once, and anybody can
+// write an owner into a pod that never exists.
+const mostWaitingPods = 20
+
+func (f *Finder) topmost(ctx context.Context, owner Key) (top Key, found bool, err error) {
+	if top, found, err = f.resolver.Topmost(ctx, owner); err == nil || answered(err) {
+		return top, found, err
+	}
+	if !f.wait(owner.Namespace) {
+		return Key{}, false, fmt.Errorf("%d other pods of namespace %s wait for their owners already: %w", mostWaitingPods, owner.Namespace, err)
+	}
+	defer f.waited(owner.Namespace)
+	for _, pause := range pauses {
+		select {
+		case <-ctx.Done():
+			return top, found, err
+		case <-time.After(pause):
+		}
+		if top, found, err = f.resolver.Topmost(ctx, owner); err == nil || answered(err) {
+			return top, found, err
+		}
+	}
+	return top, found, err
+}
+
+// wait reports whether a pod of a namespace may wait; then waited must follow.
+func (f *Finder) wait(namespace string) bool {
+	f.pausing.Lock()
+	defer f.pausing.Unlock()
+	if f.waiting[namespace] >= mostWaitingPods {
+		return false
+	}
+	f.waiting[namespace]++
+	return true
+}
+
+func (f *Finder) waited(namespace string) {
+	f.pausing.Lock()
+	defer f.pausing.Unlock()
+	if f.waiting[namespace]--; f.waiting[namespace] == 0 {
+		delete(f.waiting, namespace)
+	}
+}
+
+// answered tells whether an error is what the API server said about an owner. It is
+// remembered for longer than a pod can wait.
+func answered(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) || meta.IsNoMatchError(err)
+}
+
+func (f *Finder) controlling(pod OwnedPod) *vpav1.VerticalPodAutoscaler {
+	f.mu.RLock()
+	candidates := f.index.Targeting(pod.Namespace, pod.ControllerKind, pod.ControllerName)
+	f.mu.RUnlock()
+	chosen, ok := FirstClaim(candidates, pod.Labels)
+	if !ok {
+		return nil
+	}
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.vpas[cache.NewObjectName(chosen.Namespace, chosen.Name)]
+}

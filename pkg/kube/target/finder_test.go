@@ -1,0 +1,254 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+// cluster is a resolver that knows one Deployment.
+type cluster struct {
+	failures int   // of Topmost before it answers
+	err      error // of each failure; nil: the owner is not there
+	calls    int
+
+	selectors int // that were made
+}
+
+func (c *cluster) Topmost(_ context.Context, start Key) (Key, bool, error) {
+	c.calls++
+	if c.calls <= c.failures && c.err != nil {
+		return Key{}, false, c.err
+	}
+	if c.calls <= c.failures {
+		return Key{}, false, errors.New("ReplicaSet web-1 does not exist")
+	}
+	return Key{Namespace: start.Namespace, Kind: "Deployment", Name: "web"}, true, nil
+}
+
+func (c *cluster) Select(_ context.Context, _ string, _ *autoscalingv1.CrossVersionObjectReference, before *Selection) (*Selection, error) {
+	if before != nil {
+		return before, nil
+	}
+	c.selectors++
+	return &Selection{Selector: labels.SelectorFromSet(labels.Set{"app": "web"})}, nil
+}
+
+func TestFind(t *testing.T) {
+	pod := testkit.Pod("p")
+	known := &cluster{}
+	f := NewFinder(t.Context(), known)
+	h := f.Handler(func(Key) { t.Error("a Deployment needs no reading") })
+	vpa := testkit.VPA("v")
+	h.OnAdd(vpa, true)
+	got, err := f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.Same(t, vpa, got)
+	_, err = f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.Equal(t, 1, known.selectors, "the selector is made once")
+
+	newer := testkit.VPA("v", testkit.Recommend("c", "cpu=1"))
+	h.OnUpdate(vpa, newer)
+	got, err = f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.Same(t, newer, got)
+
+	h.OnUpdate(newer, testkit.VPA("v", testkit.Mode(vpav1.UpdateModeOff)))
+	got, err = f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.Nil(t, got, "mode Off gives new pods nothing")
+
+	h.OnAdd(vpa, false)
+	h.OnDelete(cache.DeletedFinalStateUnknown{Key: "default/v", Obj: vpa})
+	h.OnDelete(vpa)
+	got, err = f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.Nil(t, got)
+	require.Empty(t, f.namespaces)
+}
+
+func TestOfSeveralVPAsTheOneThatControlsIsFound(t *testing.T) {
+	for _, c := range testkit.AllRivals() {
+		f := NewFinder(t.Context(), &cluster{})
+		for _, vpa := range c.VPAs {
+			f.Put(vpa)
+		}
+		got, err := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+		require.NoError(t, err, c.Name)
+		if got == nil {
+			got = &vpav1.VerticalPodAutoscaler{}
+		}
+		require.Equal(t, c.Webhook, got.Name, c.Name)
+	}
+}
+
+func TestTheNextVPAControlsWhenTheOneThatDidIsGone(t *testing.T) {
+	f := NewFinder(t.Context(), &cluster{})
+	first, second := testkit.VPA("a"), testkit.VPA("b")
+	f.Put(first)
+	f.Put(second)
+	got, err := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+	require.NoError(t, err)
+	gone, left := first, second
+	if got == second {
+		gone, left = second, first
+	}
+	f.Remove(cache.MetaObjectToName(gone))
+	got, err = f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+	require.NoError(t, err)
+	require.Same(t, left, got)
+	require.True(t, f.Serves(testkit.Namespace))
+	f.Remove(cache.MetaObjectToName(left))
+	require.False(t, f.Serves(testkit.Namespace))
+}
+
+// Nobody asks for the pods of a VPA that changes none.
+func TestTheTargetOfAnIdleVPAIsNotRead(t *testing.T) {
+	var wanted []Key
+	h := NewFinder(t.Context(), &cluster{}).Handler(func(key Key) { wanted = append(wanted, key) })
+	rollout := func(v *vpav1.VerticalPodAutoscaler) {
+		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: v.Name}
+	}
+	h.OnAdd(testkit.VPA("idle", rollout, testkit.Mode(vpav1.UpdateModeOff)), true)
+	h.OnAdd(testkit.VPA("acting", rollout), true)
+	require.Equal(t, []Key{{Namespace: testkit.Namespace, Group: "argoproj.io", Kind: "Rollout", Name: "acting"}}, wanted)
+}
+
+// Pods of a node are static; they have no VPA, whatever one says of its target.
+func TestStaticPodsHaveNoVPA(t *testing.T) {
+	f := NewFinder(t.Context(), &cluster{})
+	f.Put(testkit.VPA("v", func(v *vpav1.VerticalPodAutoscaler) {
+		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "v1", Kind: "Node", Name: "n"}
+	}))
+	pod := testkit.Pod("p")
+	pod.OwnerReferences[0] = metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "n", Controller: new(true)}
+	got, err := f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.Nil(t, got)
+}
+
+func TestAPodWithoutVPAInItsNamespaceCostsNothing(t *testing.T) {
+	c := &cluster{}
+	f := NewFinder(t.Context(), c)
+	f.Put(testkit.VPA("v"))
+	got, err := f.Find(t.Context(), "elsewhere", testkit.Pod("p"))
+	require.NoError(t, err)
+	require.Nil(t, got)
+	orphan := testkit.Pod("p")
+	orphan.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "no controller field"}}
+	got, err = f.Find(t.Context(), testkit.Namespace, orphan)
+	require.NoError(t, err, "D12: an owner that is no controller counts as none")
+	require.Nil(t, got)
+	require.Zero(t, c.calls)
+}
+
+func TestAnOwnerThatIsNotKnownYetIsLookedUpAgain(t *testing.T) {
+	late := &cluster{failures: 2}
+	f := NewFinder(t.Context(), late)
+	f.Put(testkit.VPA("v"))
+	got, err := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+	require.NoError(t, err)
+	require.NotNil(t, got)
+	require.Equal(t, 3, late.calls, "and no more once it is known")
+
+	f = NewFinder(t.Context(), &cluster{failures: 100})
+	f.Put(testkit.VPA("v"))
+	_, err = f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+	require.ErrorContains(t, err, "find the topmost controller above ReplicaSet web-1: ReplicaSet web-1 does not exist")
+}
+
+// Anybody can write an owner into a pod that does not exist. Who waits for such ones
+// holds an answer that pods of other namespaces need.
+func TestFewPodsOfANamespaceWaitForTheirOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFinder(t.Context(), absent{})
+		f.Put(testkit.VPA("v"))
+		other := testkit.VPA("v")
+		other.Namespace = "other"
+		f.Put(other)
+		var waited, refused atomic.Int32
+		search := func(namespace string) {
+			began := time.Now()
+			_, err := f.Find(t.Context(), namespace, testkit.Pod("p"))
+			assert.ErrorContains(t, err, "does not exist")
+			if time.Since(began) > 0 {
+				waited.Add(1)
+			} else {
+				refused.Add(1)
+				assert.ErrorContains(t, err, "20 other pods of namespace default wait for their owners")
+			}
+		}
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() { search(testkit.Namespace) })
+		}
+		synctest.Wait()
+		require.EqualValues(t, 80, refused.Load())
+		all.Go(func() { search("other") })
+		all.Wait()
+		require.EqualValues(t, 21, waited.Load())
+		require.Empty(t, f.waiting)
+		search(testkit.Namespace)
+		require.EqualValues(t, 22, waited.Load())
+	})
+}
+
+// absent is a resolver without any object.
+type absent struct{ TopmostResolver }
+
+func (absent) Topmost(context.Context, Key) (Key, bool, error) {
+	return Key{}, false, errors.New("ReplicaSet web-1 does not exist")
+}
+
+// The API server said that it will not tell, or that there is no such kind: it would
+// say so again, and the pod must not wait for that.
+func TestAPodDoesNotWaitForAnAnswerThatIsKnown(t *testing.T) {
+	for name, err := range map[string]error{
+		"forbidden":    apierrors.NewForbidden(schema.GroupResource{Resource: "rollouts"}, "web", nil),
+		"no such kind": &meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: "Rollout"}},
+	} {
+		c := &cluster{failures: 100, err: fmt.Errorf("read the scale subresource of Rollout web: %w", err)}
+		f := NewFinder(t.Context(), c)
+		f.Put(testkit.VPA("v"))
+		_, got := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+		require.ErrorIs(t, got, err, name)
+		require.Equal(t, 1, c.calls, name)
+	}
+}
+
+func TestAVPAWithoutTargetIsNoCandidate(t *testing.T) {
+	f := NewFinder(t.Context(), &cluster{})
+	f.Put(testkit.VPA("v", func(v *vpav1.VerticalPodAutoscaler) { v.Spec.TargetRef = nil }))
+	got, err := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+	require.NoError(t, err)
+	require.Nil(t, got)
+}
+
+func TestD12AnOwnerWithoutControllerFieldIsNone(t *testing.T) {
+	f := NewFinder(t.Context(), &cluster{})
+	f.Put(testkit.VPA("v"))
+	pod := testkit.Pod("p")
+	pod.OwnerReferences = append([]metav1.OwnerReference{{Kind: "ReplicaSet", Name: "before the true one"}}, pod.OwnerReferences...)
+	got, err := f.Find(t.Context(), testkit.Namespace, pod)
+	require.NoError(t, err)
+	require.NotNil(t, got)
+}

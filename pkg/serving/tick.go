@@ -1,0 +1,34 @@
+package serving
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	settle   = time.Second     // kills often come several at once
+	reactGap = 5 * time.Second // least time between two reactions
+)
+
+// Run calls pass after each interval until ctx ends, and react soon after wake
+// receives. A slow pass makes ticks drop; no two calls overlap.
+func RunEvery(ctx context.Context, interval time.Duration, wake <-chan struct{}, pass, react func(now time.Time)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	var soon <-chan time.Time
+	var last time.Time
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+			pass(time.Now()) // the tick may be from long before, if the last pass was slow
+		case <-wake:
+			if soon == nil {
+				soon = time.After(max(settle, reactGap-time.Since(last)))
+			}
+		case <-soon:
+			soon, last = nil, time.Now()
+			react(last)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package serving
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// record is when a pass or a reaction was made, since the start.
+type passes struct {
+	start          time.Time
+	passes, reacts []time.Duration
+}
+
+// run follows Run for a while in virtual time; a pass takes some time itself.
+func run(t *testing.T, length, pass time.Duration, wakes ...time.Duration) *passes {
+	r := &passes{}
+	now := func(at time.Time) {
+		require.Equal(t, time.Now().UnixNano(), at.UnixNano(), "the time is that of the call")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r.start = time.Now()
+		ctx, stop := context.WithTimeout(t.Context(), length)
+		defer stop()
+		wake := make(chan struct{}, 1)
+		go func() {
+			for _, at := range wakes {
+				time.Sleep(time.Until(r.start.Add(at)))
+				select {
+				case wake <- struct{}{}:
+				default:
+				}
+			}
+		}()
+		RunEvery(ctx, time.Minute, wake,
+			func(at time.Time) { now(at); r.passes = append(r.passes, time.Since(r.start)); time.Sleep(pass) },
+			func(at time.Time) { now(at); r.reacts = append(r.reacts, time.Since(r.start)) })
+	})
+	return r
+}
+
+const s = time.Second
+
+func TestPassesFollowTheInterval(t *testing.T) {
+	r := run(t, 200*s, 0)
+	require.Equal(t, []time.Duration{60 * s, 120 * s, 180 * s}, r.passes)
+	require.Empty(t, r.reacts)
+}
+
+func TestAKillIsReactedToWithinSeconds(t *testing.T) {
+	r := run(t, 50*s, 0, 10*s)
+	require.Equal(t, []time.Duration{11 * s}, r.reacts)
+}
+
+func TestAStormOfKillsMakesOneReactionEachFiveSeconds(t *testing.T) {
+	var storm []time.Duration
+	for at := 10 * s; at < 30*s; at += s / 10 {
+		storm = append(storm, at)
+	}
+	r := run(t, 50*s, 0, storm...)
+	require.Equal(t, []time.Duration{11 * s, 16 * s, 21 * s, 26 * s, 31 * s}, r.reacts)
+}
+
+func TestAKillDuringAPassIsNotForgotten(t *testing.T) {
+	r := run(t, 100*s, 20*s, 70*s)
+	require.Equal(t, []time.Duration{60 * s}, r.passes)
+	require.Equal(t, []time.Duration{81 * s}, r.reacts)
+}
+
+func TestSlowPassesDropTicks(t *testing.T) {
+	r := run(t, 400*s, 100*s)
+	require.Equal(t, []time.Duration{60 * s, 160 * s, 260 * s, 360 * s}, r.passes)
+}

@@ -1,0 +1,132 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+func at() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
+
+func item(container, value string, after time.Duration) string {
+	return fmt.Sprintf(`{"metricName":"m","metricLabels":{"name":%q},"timestamp":%q,"window":30,"value":%q}`, container, at().Add(after).Format(time.RFC3339), value)
+}
+
+func list(items string) string {
+	return `{"kind":"ExternalMetricValueList","apiVersion":"external.metrics.k8s.io/v1beta1","metadata":{},"items":[` + items + `]}`
+}
+
+func TestEachValueHasItsOwnContainerAndTime(t *testing.T) {
+	got, err := DecodeExternal([]byte(list(item("a", "250500001n", 0)+","+item("b", "-2", time.Second)+`,{"metricLabels":{},"timestamp":"2026-03-02T08:00:00Z","value":"1"}`)),
+		ExternalPod{"ns", "p", ""}, resources.CPU, "name")
+	require.NoError(t, err)
+	require.Equal(t, []usage.Sample{
+		{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: resources.CPU, At: at(), Amount: 251},
+		{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "b"}, Kind: resources.CPU, At: at().Add(time.Second), Amount: -1},
+	}, got)
+}
+
+func TestValuesThatCannotBeReadAreErrors(t *testing.T) {
+	for _, bad := range []string{item("b", "lots", 0), `{"metricLabels":{"name":"b"},"value":"1"}`, `{"metricLabels":{"name":"b"},"timestamp":"no","value":"1"}`, "3"} {
+		got, err := DecodeExternal([]byte(list(bad+","+item("a", "1", 0))), ExternalPod{}, resources.Memory, "name")
+		require.Error(t, err, bad)
+		require.Len(t, got, 1, bad)
+	}
+	for _, bad := range []string{"", "{}", `{"items":3}`, list("")[:20]} {
+		_, err := DecodeExternal([]byte(bad), ExternalPod{}, resources.Memory, "name")
+		require.Error(t, err, bad)
+	}
+}
+
+// source asks a fake adapter about pods p0 to pn-1 of VPA app=x.
+func source(t *testing.T, pods int, metrics [resources.Kinds]string, handle http.HandlerFunc) *External {
+	server := httptest.NewServer(handle)
+	t.Cleanup(server.Close)
+	s, err := NewExternal(&rest.Config{Host: server.URL, QPS: -1}, ExternalConfig{
+		Metrics: metrics, ContainerLabel: "name",
+		Pods: func(yield func(ExternalPod) bool) {
+			for i := range pods {
+				if !yield(ExternalPod{"ns", fmt.Sprint("p", i), "app=x"}) {
+					return
+				}
+			}
+		},
+	})
+	require.NoError(t, err)
+	return s
+}
+
+func TestEachMetricOfEachPodIsAskedFor(t *testing.T) {
+	s := source(t, 20, [resources.Kinds]string{"cpu_use", "mem_use"}, func(w http.ResponseWriter, r *http.Request) {
+		require.Contains(t, []string{"/apis/external.metrics.k8s.io/v1beta1/namespaces/ns/cpu_use", "/apis/external.metrics.k8s.io/v1beta1/namespaces/ns/mem_use"}, r.URL.Path)
+		require.Regexp(t, `^app=x,pod=p\d+$`, r.URL.Query().Get("labelSelector"))
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, list(item("c", "5", 0)))
+	})
+	got := map[usage.Sample]int{}
+	require.NoError(t, s.Samples(t.Context(), func(sample usage.Sample) { got[sample]++ }))
+	require.Len(t, got, 40)
+}
+
+func TestAMetricThatIsNotConfiguredGivesNoSample(t *testing.T) {
+	s := source(t, 1, [resources.Kinds]string{resources.Memory: "mem_use"}, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, list(item("c", "5", 0)))
+	})
+	var got []usage.Sample
+	require.NoError(t, s.Samples(t.Context(), func(sample usage.Sample) { got = append(got, sample) }))
+	require.Len(t, got, 1)
+	require.Equal(t, resources.Memory, got[0].Kind)
+}
+
+func TestOneQuestionThatFailsDoesNotStopTheOthers(t *testing.T) {
+	s := source(t, 10, [resources.Kinds]string{"cpu_use", "mem_use"}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Query().Get("labelSelector") == "app=x,pod=p3" {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"no such metric","code":404}`)
+			return
+		}
+		fmt.Fprint(w, list(item("c", "5", 0)))
+	})
+	n := 0
+	err := s.Samples(t.Context(), func(usage.Sample) { n++ })
+	require.Equal(t, 18, n)
+	require.ErrorContains(t, err, "2 of 20 external metrics cannot be read")
+	require.ErrorContains(t, err, "such as cpu_use of pod ns/p3: the server could not find")
+}
+
+func TestAskingEndsWithTheContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var asked atomic.Int32
+	s := source(t, 1000, [resources.Kinds]string{"cpu_use"}, func(_ http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		cancel()
+		<-r.Context().Done()
+	})
+	err := s.Samples(ctx, func(usage.Sample) { t.Fatal("no sample") })
+	require.ErrorIs(t, err, context.Canceled)
+	require.LessOrEqual(t, asked.Load(), int32(workers))
+}
+
+func FuzzDecodeExternal(f *testing.F) {
+	f.Add([]byte(list(item("a", "1", 0) + "," + item("b", "-1", 0))))
+	f.Add([]byte(`{"items":null}`))
+	f.Add([]byte(`{"items":[null,{"metricLabels":{"name":"c"},"timestamp":"2026-03-02T08:00:00Z","value":"1e400"}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		samples, _ := DecodeExternal(text, ExternalPod{"ns", "p", ""}, resources.CPU, "name")
+		for _, s := range samples {
+			require.NotEmpty(t, s.Container.Container)
+			require.GreaterOrEqual(t, int64(s.Amount), int64(-1))
+		}
+	})
+}

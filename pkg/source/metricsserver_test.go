@@ -1,0 +1,139 @@
+package source
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+const two = `{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":[
+ {"metadata":{"name":"p1","namespace":"ns","labels":{"a":"b"}},"timestamp":"2026-03-02T08:00:00Z","window":"15s","containers":[
+  {"name":"a","usage":{"cpu":"250500001n","memory":"1025Ki"}},
+  {"name":"b","usage":{"cpu":"1"}}]},
+ {"metadata":{"name":"p2","namespace":"ns"},"timestamp":"2026-03-02T08:00:01Z","containers":[
+  {"name":"a","usage":{"memory":"-5","cpu":"lots"}},{"name":"c","usage":{}},{"name":"d"}]}]}`
+
+func decode(text string) ([]usage.Sample, error) {
+	var samples []usage.Sample
+	err := DecodePodMetrics(strings.NewReader(text), func(s usage.Sample) { samples = append(samples, s) })
+	return samples, err
+}
+
+func TestEachPresentResourceIsASample(t *testing.T) {
+	got, err := decode(two)
+	require.NoError(t, err)
+	at := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
+	key := func(pod, c string) usage.ContainerKey {
+		return usage.ContainerKey{Namespace: "ns", Pod: pod, Container: c}
+	}
+	require.Equal(t, []usage.Sample{
+		{Container: key("p1", "a"), Kind: resources.CPU, At: at, Amount: 251},
+		{Container: key("p1", "a"), Kind: resources.Memory, At: at, Amount: 1025 << 10},
+		{Container: key("p1", "b"), Kind: resources.CPU, At: at, Amount: 1000},
+		{Container: key("p2", "a"), Kind: resources.Memory, At: at.Add(time.Second), Amount: -1},
+	}, got)
+}
+
+func TestAnswersThatAreNoListAreErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                               "EOF",
+		"[]":                             "is it a PodMetricsList?",
+		`{"kind":"Status"}`:              "no items",
+		`{"items":{}}`:                   "want a list",
+		`{"items":[{"containers":3}]}`:   "containers",
+		two[:len(two)-20]:                "EOF",
+		`{"items":[{"timestamp":"no"}]}`: "parsing time",
+	} {
+		_, err := decode(text)
+		require.ErrorContains(t, err, want, text)
+	}
+	for _, text := range []string{`{"items":null}`, `{"items":[]}`} {
+		got, err := decode(text)
+		require.NoError(t, err)
+		require.Empty(t, got)
+	}
+}
+
+func TestSourceAsksForOneNamespaceOrAll(t *testing.T) {
+	var path string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path = r.URL.Path
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, two)
+	}))
+	defer server.Close()
+	for namespace, want := range map[string]string{"": "/apis/metrics.k8s.io/v1beta1/pods", "ns": "/apis/metrics.k8s.io/v1beta1/namespaces/ns/pods"} {
+		source, err := NewMetricsServer(&rest.Config{Host: server.URL}, namespace)
+		require.NoError(t, err)
+		n := 0
+		require.NoError(t, source.Samples(t.Context(), func(usage.Sample) { n++ }))
+		require.Equal(t, want, path)
+		require.Equal(t, 4, n)
+	}
+}
+
+func TestMissingMetricsAPIIsAClearError(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","message":"the server could not find the requested resource","code":404}`)
+	}))
+	defer server.Close()
+	source, err := NewMetricsServer(&rest.Config{Host: server.URL}, "")
+	require.NoError(t, err)
+	err = source.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
+	require.ErrorContains(t, err, "list pod metrics (metrics.k8s.io): the server could not find the requested resource")
+}
+
+func FuzzDecodePodMetrics(f *testing.F) {
+	f.Add(two)
+	f.Add(`{"items":null}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		_ = DecodePodMetrics(strings.NewReader(text), func(s usage.Sample) {
+			require.GreaterOrEqual(t, int64(s.Amount), int64(-1))
+		})
+	})
+}
+
+func TestOnePodThatCannotBeReadDoesNotStopTheOthers(t *testing.T) {
+	var pods []string
+	err := DecodePodMetrics(strings.NewReader(`{"items": [
+		{"metadata": {"namespace": "ns", "name": "a"}, "timestamp": "yesterday", "containers": [{"name": "c", "usage": {"cpu": "1"}}]},
+		{"metadata": {"namespace": "ns", "name": "b"}, "timestamp": "2026-03-02T08:00:00Z", "containers": [{"name": "c", "usage": {"cpu": 1}}]},
+		{"metadata": {"namespace": "ns", "name": "c"}, "timestamp": "2026-03-02T08:00:00Z", "containers": [{"name": "c", "usage": {"cpu": "1"}}]}
+	]}`), func(s usage.Sample) { pods = append(pods, s.Container.Pod) })
+	require.Equal(t, []string{"c"}, pods)
+	require.ErrorContains(t, err, "2 pods")
+	require.ErrorContains(t, err, "ns/b")
+}
+
+// What a cluster of 50,000 pods answers is fifty times this.
+func BenchmarkDecode(b *testing.B) {
+	var text strings.Builder
+	text.WriteString(`{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{},"items":[`)
+	for pod := range 1000 {
+		if pod > 0 {
+			text.WriteByte(',')
+		}
+		fmt.Fprintf(&text, `{"metadata":{"name":"web-6d5f7c9b8-%05d","namespace":"team-%d","creationTimestamp":"2026-03-02T08:00:09Z","labels":{"app":"web","pod-template-hash":"6d5f7c9b8"}},
+			"timestamp":"2026-03-02T08:00:00Z","window":"15.03s","containers":[{"name":"app","usage":{"cpu":"%dn","memory":"%dKi"}},{"name":"proxy","usage":{"cpu":"1201n","memory":"2048Ki"}}]}`,
+			pod, pod%20, pod*1000003, pod+4096)
+	}
+	text.WriteString("]}")
+	b.SetBytes(int64(text.Len()))
+	for b.Loop() {
+		if err := DecodePodMetrics(strings.NewReader(text.String()), func(usage.Sample) {}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/2000, "ns/container")
+}

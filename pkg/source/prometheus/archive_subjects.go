@@ -1,0 +1,254 @@
+package prometheus
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/source/trace"
+)
+
+// subject is a container to be read, and how results name it.
+type subject struct {
+	key                 usage.ContainerKey
+	workload, container string
+}
+
+func (s subject) compare(o subject) int {
+	return cmp.Or(strings.Compare(s.key.Namespace, o.key.Namespace), strings.Compare(s.workload, o.workload), strings.Compare(s.container, o.container))
+}
+
+func (s subject) name() string { return s.workload + "/" + s.container }
+
+// subjects asks which containers there are.
+func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
+	u := r.query.Usage
+	found := map[usage.ContainerKey]bool{}
+	var unnamed map[string]string // labels of one of them
+	r.asked = []column{cpuUse, memoryUse}
+	metrics := []string{u.Selector(u.CPUMetric), u.Selector(u.MemoryMetric)}
+	if r.query.Waiting != "" {
+		metrics = append(metrics, u.Selector(r.query.Waiting))
+	}
+	err := r.labels(ctx, metrics, func(labels map[string]string) {
+		if r.query.Waiting != "" && labels["__name__"] == r.query.Waiting {
+			r.asked = []column{cpuUse, memoryUse, cpuWaiting}
+			return
+		}
+		if key, ok := u.Container(labels); ok {
+			found[key] = true
+		} else {
+			unnamed = labels
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("which containers there are: %w", err)
+	}
+	if unnamed != nil {
+		r.tell(&trace.Problem{Text: fmt.Sprintf("series such as %v are left out: expected the labels %s, %s and %s", unnamed, u.NamespaceLabel, u.PodLabel, u.ContainerLabel)})
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("has no usage in this time: expected series %s: check metrics, labels, --namespace and --matchers", u.Selector(u.MemoryMetric))
+	}
+	selected, err := r.selected(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owners := r.owners(ctx)
+	var subjects []subject
+	for key := range found {
+		pod := podName{key.Namespace, key.Pod}
+		s := subject{key, key.Namespace + "/" + owners.workload(pod), key.Pod + "/" + key.Container}
+		if (selected == nil || selected[pod]) && (r.query.Want == nil || r.query.Want(s.workload, s.container)) {
+			subjects = append(subjects, s)
+		}
+	}
+	slices.SortFunc(subjects, subject.compare)
+	return subjects, nil
+}
+
+// labels asks for the labels of series in the time that is read.
+func (r *archiveReader) labels(ctx context.Context, selectors []string, visit func(labels map[string]string)) error {
+	broken, err := r.series(ctx, question{selectors, r.query.Since, r.query.Until}, visit)
+	if err == nil && broken > 0 {
+		r.tell(&trace.Problem{Text: fmt.Sprintf("%d series of %s have labels that cannot be read: expected text", broken, strings.Join(selectors, " and "))})
+	}
+	return err
+}
+
+// question asks which series there are in a time.
+type question struct {
+	selectors    []string
+	since, until time.Time
+}
+
+// leastSpan is the shortest time that is halved.
+const leastSpan = time.Hour
+
+// parts cuts a question by its selectors and then in halves of its time; none if it is
+// small already.
+func (q question) parts() (parts []question) {
+	if len(q.selectors) > 1 {
+		for i := range q.selectors {
+			parts = append(parts, question{q.selectors[i : i+1], q.since, q.until})
+		}
+		return parts
+	}
+	length := q.until.Sub(q.since)
+	if length < leastSpan {
+		return nil
+	}
+	middle := q.since.Add(length / 2)
+	return []question{{q.selectors, q.since, middle}, {q.selectors, middle, q.until}}
+}
+
+// series asks for the labels of series, and in parts where that is too much. It may
+// visit one more than once.
+func (r *archiveReader) series(ctx context.Context, q question, visit func(labels map[string]string)) (broken int, err error) {
+	err = r.persist(ctx, func() error {
+		answer, err := r.client.Labels(ctx, q.selectors, q.since, q.until, visit)
+		broken = answer.Broken
+		r.warn(answer)
+		return err
+	})
+	parts := q.parts()
+	if err == nil || ctx.Err() != nil || !Heavy(err) || len(parts) == 0 {
+		return broken, err
+	}
+	broken = 0
+	for _, part := range parts {
+		more, err := r.series(ctx, part, visit)
+		if broken += more; err != nil {
+			return broken, err
+		}
+	}
+	return broken, nil
+}
+
+// podName names a pod.
+type podName struct{ namespace, pod string }
+
+// state is what kube-state-metrics calls the namespace that is read, for a selector.
+func (r *archiveReader) state(metric string, matchers ...string) string {
+	if r.query.Usage.Namespace != "" {
+		matchers = append(matchers, fmt.Sprintf("namespace=%q", r.query.Usage.Namespace))
+	}
+	if r.query.StateMatchers != "" {
+		matchers = append(matchers, r.query.StateMatchers)
+	}
+	return metric + "{" + strings.Join(matchers, ", ") + "}"
+}
+
+// selected returns the pods that the selector selects, nil for all.
+func (r *archiveReader) selected(ctx context.Context) (map[podName]bool, error) {
+	if r.query.Pods == nil || r.query.Pods.Empty() {
+		return nil, nil
+	}
+	pods, selector := map[podName]bool{}, r.state("kube_pod_labels", matchers(r.query.Pods)...)
+	err := r.labels(ctx, []string{selector}, func(labels map[string]string) {
+		pods[podName{labels["namespace"], labels["pod"]}] = true
+	})
+	if err != nil {
+		return nil, fmt.Errorf("labels of pods: %w", err)
+	}
+	if len(pods) == 0 {
+		return nil, fmt.Errorf("no pod has the labels %s: expected series %s, which kube-state-metrics has for labels in its --metric-labels-allowlist", r.query.Pods, selector)
+	}
+	return pods, nil
+}
+
+// matchers returns a selector of pods as kube-state-metrics names labels.
+func matchers(pods labels.Selector) []string {
+	requirements, _ := pods.Requirements()
+	var all []string
+	for _, one := range requirements {
+		name := "label_" + FoldLabelName(one.Key())
+		values := one.Values().UnsortedList()
+		slices.Sort(values)
+		switch one.Operator() {
+		case selection.Exists:
+			all = append(all, name+`!=""`)
+		case selection.DoesNotExist:
+			all = append(all, name+`=""`)
+		case selection.NotEquals, selection.NotIn:
+			all = append(all, fmt.Sprintf("%s!~%q", name, oneOf(values)))
+		default:
+			all = append(all, fmt.Sprintf("%s=~%q", name, oneOf(values)))
+		}
+	}
+	return all
+}
+
+// owner is who owns a pod, a ReplicaSet or a job.
+type owner struct{ kind, name string }
+
+// before tells which of two owners of the same thing counts.
+func (o owner) before(other owner) bool {
+	if (o.kind == none) != (other.kind == none) {
+		return other.kind == none
+	}
+	return cmp.Or(strings.Compare(o.name, other.name), strings.Compare(o.kind, other.kind)) < 0
+}
+
+// owners knows owners by namespace and name.
+type owners struct{ pods, replicaSets, jobs map[podName]owner }
+
+// owners asks who owns what. Where nobody knows, names must do.
+func (r *archiveReader) owners(ctx context.Context) owners {
+	o := owners{map[podName]owner{}, map[podName]owner{}, map[podName]owner{}}
+	for _, ask := range []struct {
+		metric, label string
+		into          map[podName]owner
+	}{{"kube_pod_owner", "pod", o.pods}, {"kube_replicaset_owner", "replicaset", o.replicaSets}, {"kube_job_owner", "job_name", o.jobs}} {
+		err := r.labels(ctx, []string{r.state(ask.metric)}, func(labels map[string]string) {
+			key, one := podName{labels["namespace"], labels[ask.label]}, owner{labels["owner_kind"], labels["owner_name"]}
+			if labels["owner_is_controller"] == "false" {
+				return
+			}
+			// An orphan that was adopted has several; the order of answers must not matter.
+			if before, known := ask.into[key]; !known || one.before(before) {
+				ask.into[key] = one
+			}
+		})
+		if err != nil && ctx.Err() == nil {
+			r.tell(&trace.Problem{Warning: true, Text: fmt.Sprintf("owners of pods, from %s: %v: the names of pods tell their workloads", ask.metric, err)})
+			maps.DeleteFunc(ask.into, func(podName, owner) bool { return true })
+		}
+	}
+	return o
+}
+
+// none is what kube-state-metrics calls no owner.
+const none = "<none>"
+
+// workload returns the name of the workload of a pod: its topmost owner or, where
+// that is not known, what its name has in common with other pods.
+func (o owners) workload(pod podName) string {
+	direct, known := o.pods[pod]
+	above := map[string]map[podName]owner{"ReplicaSet": o.replicaSets, "Job": o.jobs}[direct.kind]
+	top, further := above[podName{pod.namespace, direct.name}]
+	switch {
+	case known && direct.kind == "Node":
+		return strings.TrimSuffix(pod.pod, "-"+direct.name) // a static pod
+	case known && direct.kind == none:
+		return pod.pod
+	case known && above == nil:
+		return direct.name
+	case further && top.kind == none:
+		return direct.name
+	case further:
+		return top.name
+	}
+	if common := CommonPodNames(pod.pod); len(common) > 0 {
+		return common[len(common)-1]
+	}
+	return pod.pod
+}

@@ -1,0 +1,110 @@
+package prometheus
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+func TestLiveUsage(t *testing.T) {
+	answers := map[string]string{
+		`max by (namespace, pod_name, name) (rate(cpu_total{job="cadvisor", pod_name=~".+", name!="POD", name!=""}[5m]))`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438400,"0.2509"]}`,
+		`max by (namespace, pod_name, name) (mem{job="cadvisor", pod_name=~".+", name!="POD", name!=""})`: `{"metric":{"namespace":"ns","pod_name":"p","name":"c"},"value":[1772438399,"1024.7"]},
+			{"metric":{"namespace":"ns","pod_name":"p"},"value":[1772438399,"1"]},{"metric":{"namespace":"ns","pod_name":"q","name":"c"},"value":[1772438399,"-3"]}`,
+	}
+	down := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down {
+			http.Error(w, "away", http.StatusBadGateway)
+			return
+		}
+		text, known := answers[r.FormValue("query")]
+		require.True(t, known, r.FormValue("query"))
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[`+text+`]}}`)
+	}))
+	defer server.Close()
+	client, err := New(Config{Address: server.URL, Timeout: 5 * time.Second})
+	require.NoError(t, err)
+	live := &Live{Client: client, Usage: Usage{CPUMetric: "cpu_total", MemoryMetric: "mem", Job: "cadvisor",
+		NamespaceLabel: "namespace", PodLabel: "pod_name", ContainerLabel: "name"}, Window: 5 * time.Minute}
+	var got []usage.Sample
+	err = live.Samples(t.Context(), func(s usage.Sample) { got = append(got, s) })
+	require.ErrorContains(t, err, "memory usage from Prometheus: 1 of 3 series lack the label namespace, pod_name or name")
+	c := usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "c"}
+	tick := time.Unix(1772438400, 0).UTC()
+	require.Equal(t, []usage.Sample{
+		{Container: c, Kind: resources.CPU, At: tick, Amount: 250},
+		{Container: c, Kind: resources.Memory, At: tick.Add(-time.Second), Amount: 1024},
+		{Container: usage.ContainerKey{Namespace: "ns", Pod: "q", Container: "c"}, Kind: resources.Memory, At: tick.Add(-time.Second), Amount: -1},
+	}, got)
+
+	for query := range answers {
+		answers[query] = ""
+	}
+	err = live.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
+	require.ErrorContains(t, err, "finds nothing: check the names")
+	down = true
+	err = live.Samples(t.Context(), func(usage.Sample) { t.Fatal("no sample") })
+	require.ErrorContains(t, err, "cpu usage from Prometheus: query http://127.0.0.1")
+	require.ErrorContains(t, err, "memory usage from Prometheus")
+	require.ErrorContains(t, err, "502")
+}
+
+// How long work waited for CPU is asked for only where somebody wants to know; that
+// nobody knows is no error, and what fails does not stop usage.
+func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
+	const waiting = `max by (ns, pod, c) (rate(waited{pod=~".+", c!="POD", c!=""}[5m]))`
+	series := func(value string) string {
+		return `{"metric":{"ns":"ns","pod":"p","c":"c"},"value":[1772438400,"` + value + `"]}`
+	}
+	asked, answer, code := 0, series("0.2"), http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text := series("0.5")
+		if r.FormValue("query") == waiting {
+			asked++
+			text = answer
+			w.WriteHeader(code)
+		}
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[`+text+`]}}`)
+	}))
+	defer server.Close()
+	client, err := New(Config{Address: server.URL, Timeout: 5 * time.Second})
+	require.NoError(t, err)
+	wanted := true
+	live := &Live{Client: client, Window: 5 * time.Minute, Waiting: "waited", Wanted: func() bool { return wanted },
+		Usage: Usage{CPUMetric: "cpu", MemoryMetric: "mem", NamespaceLabel: "ns", PodLabel: "pod", ContainerLabel: "c"}}
+	shares := func() (all []float64, err error) {
+		err = live.Samples(t.Context(), func(s usage.Sample) { all = append(all, s.Waiting) })
+		return all, err
+	}
+	for _, c := range []struct {
+		answer string
+		code   int
+		wanted bool
+		want   []float64 // of CPU and memory
+		fails  string
+	}{
+		{series("0.2"), 200, true, []float64{0.2, 0}, ""},
+		{series("7"), 200, true, []float64{1, 0}, ""},
+		{"", 200, true, []float64{0, 0}, ""},
+		{series("0.2"), 200, false, []float64{0, 0}, ""},
+		{"", 502, true, []float64{0, 0}, "time that work waited for CPU from Prometheus: "},
+	} {
+		answer, code, wanted, asked = c.answer, c.code, c.wanted, 0
+		got, err := shares()
+		require.Equal(t, c.want, got)
+		require.Equal(t, c.wanted, asked > 0)
+		if c.fails == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, c.fails)
+		}
+	}
+}

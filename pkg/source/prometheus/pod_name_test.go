@@ -1,0 +1,24 @@
+package prometheus
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNamesOfPodsInCommon(t *testing.T) {
+	for name, want := range map[string][]string{
+		"web-7d9f8b6c5d-x2k4p":     {"web-7d9f8b6c5d-", "web"},
+		"nightly-28912345-x2k4p":   {"nightly-28912345-", "nightly"},
+		"a-b-x2k4p":                {"a-b-", "a-b"},
+		"db-0":                     {"db"},
+		"db-main-12":               {"db-main"},
+		"job-x2k4p":                {"job-", "job"},
+		"single":                   nil,
+		"redis-slave":              nil,
+		"-0":                       nil,
+		"x-7d9f8b6c5d-7d9f8b6c5d-": nil,
+	} {
+		require.Equal(t, want, CommonPodNames(name), name)
+	}
+}
