@@ -17,16 +17,11 @@ import (
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
-	"loadline.dev/loadline/recommender/advice"
 	"loadline.dev/loadline/recommender/backfill"
-	"loadline.dev/loadline/recommender/feed"
-	"loadline.dev/loadline/recommender/ingest"
-	"loadline.dev/loadline/recommender/intake"
-	"loadline.dev/loadline/recommender/rescue"
-	"loadline.dev/loadline/recommender/roster"
-	"loadline.dev/loadline/recommender/sketches"
+	"loadline.dev/loadline/recommender/checkpoints"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/recommend"
 	"loadline.dev/loadline/recommender/status"
-	"loadline.dev/loadline/recommender/upkeep"
 )
 
 // assembly is everything that runs while this replica leads.
@@ -69,8 +64,8 @@ func (a *assembly) start() (*Loop, error) {
 	if a.keys, err = resolver.Keys(); err != nil {
 		return nil, err
 	}
-	ooms := &intake.OOMs{}
-	changes := intake.NewChanges(ooms)
+	ooms := &model.OOMs{}
+	changes := model.NewChanges(ooms)
 	synced, err := a.register(changes)
 	if err != nil {
 		return nil, err
@@ -83,7 +78,7 @@ func (a *assembly) start() (*Loop, error) {
 	a.pods.Start(a.ctx.Done())
 	a.vpas.Start(a.ctx.Done())
 	a.background.Go(func() { resolver.Run(a.ctx, a.parts.scale.Reset) })
-	a.background.Go(func() { intake.NewEvictions(a.parts.clients.Kube, a.config.Kube.Namespace, ooms).Run(a.ctx) })
+	a.background.Go(func() { model.NewEvictions(a.parts.clients.Kube, a.config.Kube.Namespace, ooms).Run(a.ctx) })
 	if err := client.Sync(a.ctx, synced); err != nil {
 		return nil, err
 	}
@@ -101,7 +96,7 @@ func (a *assembly) start() (*Loop, error) {
 
 // register makes the informers of pods and of our own objects, and returns what
 // tells whether they are filled.
-func (a *assembly) register(changes *intake.Changes) (map[string]cache.InformerSynced, error) {
+func (a *assembly) register(changes *model.Changes) (map[string]cache.InformerSynced, error) {
 	pods, err := a.pods.Core().V1().Pods().Informer().AddEventHandler(changes)
 	if err != nil {
 		return nil, fmt.Errorf("watch pods: %w", err)
@@ -128,29 +123,29 @@ func (a *assembly) loop() (*Loop, error) {
 	pods := a.pods.Core().V1().Pods().Lister()
 	config := c.Aggregation.Store()
 	store := usage.NewStore(config)
-	model := feed.NewModel(feed.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Mention: a.keys.Mention})
+	cluster := model.NewModel(model.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Mention: a.keys.Mention})
 	if a.parts.origin.Attach != nil {
-		a.parts.origin.Attach(model)
+		a.parts.origin.Attach(cluster)
 	}
-	keeper := &sketches.Keeper{Book: book, Model: model, Limit: sketches.Limits(pods), Requests: sketches.Requests(pods)}
-	advisor := &advice.Advisor{
-		Store: store, Shape: config.Shape, Recipe: *book.For("").Recipe, Estimate: c.Estimate.Config, Current: sketches.InForce(pods),
+	keeper := &recommend.SketchKeeper{Book: book, Model: cluster, Limit: recommend.PodLimits(pods), Requests: recommend.PodRequests(pods)}
+	advisor := &recommend.Advisor{
+		Store: store, Shape: config.Shape, Recipe: *book.For("").Recipe, Estimate: c.Estimate.Config, Current: recommend.InForce(pods),
 		Format: c.Output.Format(), Limits: c.Output.Limits(), Complete: m.history.Complete,
 	}
 	progress := a.parts.health.Tick
-	roster := &roster.Roster{Name: c.Name, Works: c.Kube.Serves, VPAs: own.VerticalPodAutoscalers().Lister()}
-	checkpoints := &upkeep.Upkeep{
-		Saver: upkeep.NewSaver(upkeep.Config{
+	roster := &model.Roster{Name: c.Name, Works: c.Kube.Serves, VPAs: own.VerticalPodAutoscalers().Lister()}
+	checkpoints := &checkpoints.Maintainer{
+		Saver: checkpoints.NewSaver(checkpoints.Config{
 			Client:   a.parts.clients.VPA,
 			Lister:   own.VerticalPodAutoscalerCheckpoints().Lister(),
 			Workers:  c.Workers,
 			Expiry:   c.Aggregation.Interval * time.Duration(c.Aggregation.Count),
 			Interval: c.Checkpoints.Interval,
 			Timeout:  c.Checkpoints.Timeout,
-			Contents: advisor.Contents, Progress: progress, Rescue: rescue.From(stepCheckpoints, m.panics),
+			Contents: advisor.Contents, Progress: progress, Rescue: model.Rescue(stepCheckpoints, m.panics),
 		}),
 		Off:   c.Checkpoints.InPrometheus(),
-		Model: model, VPAs: roster.VPAs, Serves: roster.Serves,
+		Model: cluster, VPAs: roster.VPAs, Serves: roster.Serves,
 		Ignores: func(namespace string) bool { return !c.Kube.Serves(namespace) },
 		Collect: c.Checkpoints.CollectInterval, Credible: store.Credible, Results: m.checkpoints,
 	}
@@ -160,17 +155,17 @@ func (a *assembly) loop() (*Loop, error) {
 		Progress: progress,
 		Roster:   roster,
 		Store:    store,
-		Model:    model,
+		Model:    cluster,
 		Sketches: keeper,
-		Ingester: &ingest.Ingester{
-			Source: a.parts.origin.Samples, Name: a.parts.origin.Name, Timeout: max(c.Interval, leastTimeout), Store: store, Model: model,
-			Progress: progress, Taken: func(s usage.Sample) { keeper.Observe(s, 1) }, Killed: keeper.Killed, Rescue: rescue.From(stepMetrics, m.panics), Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
+		Ingester: &Ingester{
+			Source: a.parts.origin.Samples, Name: a.parts.origin.Name, Timeout: max(c.Interval, leastTimeout), Store: store, Model: cluster,
+			Progress: progress, Taken: func(s usage.Sample) { keeper.Observe(s, 1) }, Killed: keeper.Killed, Rescue: model.Rescue(stepMetrics, m.panics), Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
 		},
 		Advisor: advisor,
 		Publisher: &status.Publisher{
 			Writer: status.Writer{Client: a.parts.clients.VPA}, Workers: c.Workers, Shape: config.Shape,
 			Estimate: advisor.Estimates, Advise: advisor.Advise, Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses, Tolerance: c.Output.Tolerance,
-			Secure: checkpoints.Secure, Progress: progress, Rescue: rescue.From(stepUpdate, m.panics),
+			Secure: checkpoints.Secure, Progress: progress, Rescue: model.Rescue(stepUpdate, m.panics),
 		},
 		Checkpoints: checkpoints,
 	}, nil
@@ -187,7 +182,7 @@ func (a *assembly) backfill(loop *Loop) error {
 	config.Client, config.Store = a.parts.origin.Client, c.Aggregation.Store()
 	config.MemorySaver, config.PerVPA, config.Mention = c.MemorySaver, c.Gates.PerVPAConfig, a.keys.Mention
 	config.Sketches = loop.Sketches.For
-	config.VPAs = func(ctx context.Context) []feed.Observed {
+	config.VPAs = func(ctx context.Context) []model.Observed {
 		observed, err := loop.Roster.Observe(ctx, func() {})
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot list VPAs, loading history without them")

@@ -8,9 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"loadline.dev/loadline/pkg/flags"
-	"loadline.dev/loadline/recommender/options"
-	"loadline.dev/loadline/recommender/origin"
-	"loadline.dev/loadline/recommender/roster"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // Config is everything that can be set on the command line.
@@ -21,18 +19,18 @@ type Config struct {
 	Serving  flags.Serving
 	Gates    flags.Gates
 	Estimate flags.Estimate
-	Recipe   options.Recipe
+	Recipe   Recipe
 
 	Name        string        // which VPAs are served: those that name this recommender
 	Interval    time.Duration // between two passes
 	MemorySaver bool          // track only pods that a VPA selects
 	Workers     int           // for status and checkpoint writes
 
-	Checkpoints options.Checkpoints
-	Aggregation options.Aggregation
-	Output      options.Output
-	Prometheus  options.Prometheus
-	External    options.External
+	Checkpoints Checkpoints
+	Aggregation Aggregation
+	Output      Output
+	Prometheus  Prometheus
+	External    External
 }
 
 // Default returns the configuration without any flag.
@@ -44,13 +42,13 @@ func Default() *Config {
 		Serving:     flags.Serving{Address: ":8942"},
 		Estimate:    flags.DefaultEstimate(),
 		Recipe:      "vpa",
-		Name:        roster.Default,
+		Name:        model.DefaultRecommender,
 		Interval:    time.Minute,
 		Workers:     10,
-		Checkpoints: options.DefaultCheckpoints(),
-		Aggregation: options.DefaultAggregation(),
-		Output:      options.DefaultOutput(),
-		Prometheus:  options.DefaultPrometheus(),
+		Checkpoints: DefaultCheckpoints(),
+		Aggregation: DefaultAggregation(),
+		Output:      DefaultOutput(),
+		Prometheus:  DefaultPrometheus(),
 	}
 }
 
@@ -80,8 +78,8 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 func (c *Config) Complete() error { return c.Prometheus.Complete() }
 
 // origin returns where usage comes from, with requests counted in m.
-func (c *Config) origin(m *metrics) origin.Config {
-	return origin.Config{
+func (c *Config) origin(m *metrics) sourceConfig {
+	return sourceConfig{
 		Prometheus: c.Prometheus, External: c.External, Namespace: c.Kube.Namespace, History: c.Checkpoints.InPrometheus(),
 		Requested: func(code, method string, took time.Duration) {
 			m.prometheusRequests.WithLabelValues(code, method).Inc()
@@ -101,12 +99,12 @@ func (c *Config) Validate() error {
 		flags.Check(c.Name != "", "recommender-name", `""`, "must not be empty"),
 		flags.Check(c.Interval > 0, "recommender-interval", c.Interval, "must be longer than 0"),
 		flags.Check(c.Workers > 0, "update-worker-count", c.Workers, "must be at least 1"),
-		flags.Check(!c.External.Use || c.Prometheus.UsageSource != options.UsageFromPrometheus, "use-external-metrics", c.External.Use,
+		flags.Check(!c.External.Use || c.Prometheus.UsageSource != UsageFromPrometheus, "use-external-metrics", c.External.Use,
 			"excludes --usage-source="+c.Prometheus.UsageSource+": usage comes from one place"),
 		c.Checkpoints.Validate(),
 		c.Aggregation.Validate(),
 		c.Output.Validate(),
-		c.Prometheus.Validate(c.Checkpoints.InPrometheus() || c.Prometheus.UsageSource == options.UsageFromPrometheus),
+		c.Prometheus.Validate(c.Checkpoints.InPrometheus() || c.Prometheus.UsageSource == UsageFromPrometheus),
 		c.External.Validate(),
 	)
 }

@@ -16,7 +16,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/pkg/testkit/crowd"
-	"loadline.dev/loadline/recommender/origin"
 )
 
 // What the recommender keeps of a cluster with a day of usage: its caches, its
@@ -41,7 +40,7 @@ func BenchmarkHeap(b *testing.B) {
 			return nil
 		}
 		a := newAssembly(b.Context(), Default(), parts{
-			clients: clients, origin: origin.Origin{Samples: samples}, scale: client.NewScales(clients.Kube),
+			clients: clients, origin: usageSource{Samples: samples}, scale: client.NewScales(clients.Kube),
 			metrics: newMetrics(prometheus.NewRegistry()), health: serving.NewHealth(time.Hour), now: func() time.Time { return now },
 		})
 		loop, err := a.start()

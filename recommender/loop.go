@@ -10,18 +10,12 @@ import (
 
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/advice"
 	"loadline.dev/loadline/recommender/backfill"
-	"loadline.dev/loadline/recommender/feed"
-	"loadline.dev/loadline/recommender/ingest"
-	"loadline.dev/loadline/recommender/intake"
+	"loadline.dev/loadline/recommender/checkpoints"
+	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/quality"
-	"loadline.dev/loadline/recommender/rescue"
-	"loadline.dev/loadline/recommender/resume"
-	"loadline.dev/loadline/recommender/roster"
-	"loadline.dev/loadline/recommender/sketches"
+	"loadline.dev/loadline/recommender/recommend"
 	"loadline.dev/loadline/recommender/status"
-	"loadline.dev/loadline/recommender/upkeep"
 )
 
 // Loop brings usage in and recommendations out. Its fields are set once; only
@@ -31,16 +25,16 @@ type Loop struct {
 	Metrics  *metrics
 	Progress func() // called during long steps
 
-	Roster  *roster.Roster
-	Changes *intake.Changes
+	Roster  *model.Roster
+	Changes *model.Changes
 
 	Store       *usage.Store
-	Model       *feed.Model
-	Sketches    *sketches.Keeper
-	Ingester    *ingest.Ingester
-	Advisor     *advice.Advisor
+	Model       *model.Model
+	Sketches    *recommend.SketchKeeper
+	Ingester    *Ingester
+	Advisor     *recommend.Advisor
 	Publisher   *status.Publisher
-	Checkpoints *upkeep.Upkeep
+	Checkpoints *checkpoints.Maintainer
 	Backfill    *backfill.Loader   // of history from Prometheus; nil = history is in checkpoints
 	Restored    checkpoint.History // handed over to the VPAs and pods of the first pass
 
@@ -71,7 +65,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 
 func (l *Loop) step(name string, do func()) {
 	defer l.Metrics.since(name, time.Now())
-	defer rescue.From(name, l.Metrics.panics)(nil)
+	defer model.Rescue(name, l.Metrics.panics)(nil)
 	do()
 }
 
@@ -83,7 +77,7 @@ func (l *Loop) React(ctx context.Context, now time.Time) {
 		return
 	}
 	began := time.Now()
-	defer rescue.From("React", l.Metrics.panics)(nil)
+	defer model.Rescue("React", l.Metrics.panics)(nil)
 	l.loadPods(now)
 	l.Ingester.TakeKills(klog.FromContext(ctx), now)
 	l.deleteRemovedPods()
@@ -99,8 +93,8 @@ func (l *Loop) Close(ctx context.Context, now time.Time) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
-	defer rescue.From("Close", l.Metrics.panics)(nil)
-	l.Checkpoints.Save(ctx, upkeep.All, now, closeTime)
+	defer model.Rescue("Close", l.Metrics.panics)(nil)
+	l.Checkpoints.Save(ctx, checkpoints.All, now, closeTime)
 }
 
 // closeTime is how long the last writes may take.
@@ -114,7 +108,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 		log.Error(err, "Cannot list VPAs, going on with those of the last pass")
 		return
 	}
-	roster.Complain(log, l.Model, observed)
+	model.LogTargetErrors(log, l.Model, observed)
 	fresh, ahead := l.Model.SyncVPAs(observed, now), l.Config.Aggregation.Ahead(true).Sample
 	l.Sketches.Follow(log, now)
 	for _, v := range fresh {
@@ -125,7 +119,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 			l.Metrics.checkpoints.WithLabelValues("mended").Inc()
 			log.Error(err, "Checkpoint is used, but not all of it", "vpa", klog.KObj(v.Object))
 		}
-		advice.Doubt(v, l.Restored[owner])
+		recommend.Doubt(v, l.Restored[owner])
 		v.Touch()
 		v.Recommended = status.Provided(v.Object)
 		v.Complained = now
@@ -134,7 +128,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 
 // disown drops what was loaded for a VPA and is the history of another target. Where
 // nothing is left the status is about that, too.
-func (l *Loop) disown(log klog.Logger, v *feed.VPA, owner checkpoint.Owner) {
+func (l *Loop) disown(log klog.Logger, v *model.VPA, owner checkpoint.Owner) {
 	foreign := l.Restored.Disown(owner, v.Target())
 	if len(foreign) == 0 {
 		return
@@ -155,21 +149,21 @@ func (l *Loop) loadPods(now time.Time) {
 		// Now the model knows the pods of whose history this may be.
 		l.Backfill.Absorb(l.Model, l.Store, l.Sketches, l.Metrics.history, now)
 	}
-	resume.Windows(l.Restored, l.Store, l.Model)
+	model.ResumeWindows(l.Restored, l.Store, l.Model)
 	// What no VPA took in the first pass is of no use later.
 	l.Restored = nil
 }
 
 // takePod takes a pod that changed. What was drained comes only once, so a defect in the
 // work on one pod must not lose the others.
-func (l *Loop) takePod(change intake.Change, now time.Time) {
-	defer rescue.From(stepPods, l.Metrics.panics)(nil)
+func (l *Loop) takePod(change model.Change, now time.Time) {
+	defer model.Rescue(stepPods, l.Metrics.panics)(nil)
 	pod := change.Pod()
 	if pod == nil {
 		l.removed = append(l.removed, change.Name)
 		return
 	}
-	ingest.CountSources(l.Metrics.resources, pod)
+	quality.CountSources(l.Metrics.resources, pod)
 	l.Model.PutPod(pod, now)
 }
 
@@ -190,7 +184,7 @@ func (l *Loop) deleteRemovedPods() {
 }
 
 func (l *Loop) removePod(name cache.ObjectName) {
-	defer rescue.From(stepRemoved, l.Metrics.panics)(nil)
+	defer model.Rescue(stepRemoved, l.Metrics.panics)(nil)
 	l.Model.RemovePod(name.Namespace, name.Name)
 }
 
@@ -227,7 +221,7 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 // maintainCheckpoints saves the histories that changed, and deletes those that
 // nobody needs.
 func (l *Loop) maintainCheckpoints(ctx context.Context, now time.Time) {
-	l.Checkpoints.Save(ctx, upkeep.Due, now, l.idle())
+	l.Checkpoints.Save(ctx, checkpoints.Due, now, l.idle())
 	l.Checkpoints.Clean(ctx, now)
 }
 

@@ -17,7 +17,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -285,13 +285,13 @@ func TestADefectInTheWorkOnOneVPAIsCountedAndTheOthersAreServed(t *testing.T) {
 	w.uses("web-1", "a", 300, 200)
 	w.uses("bad-1", "a", 300, 200)
 	advise, contents := w.loop.Publisher.Advise, w.loop.Checkpoints.Saver.Contents
-	w.loop.Publisher.Advise = func(v *feed.VPA, e []status.Estimate) status.Advice {
+	w.loop.Publisher.Advise = func(v *model.VPA, e []status.Estimate) status.Advice {
 		if v.Object.Name == "bad" {
 			panic("a defect")
 		}
 		return advise(v, e)
 	}
-	w.loop.Checkpoints.Saver.Contents = func(v *feed.VPA, now time.Time) map[string]checkpoint.Content {
+	w.loop.Checkpoints.Saver.Contents = func(v *model.VPA, now time.Time) map[string]checkpoint.Content {
 		if v.Object.Name == "bad" {
 			panic("a defect")
 		}
@@ -388,7 +388,7 @@ func TestALastingProblemWithACheckpointIsNotLoggedInEachPass(t *testing.T) {
 func TestTheQualityOfEachWorkloadFollowsWhatIsPublished(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour)).begin()
-	w.metrics.quality.Workloads = quality.New(registry)
+	w.metrics.quality.Workloads = quality.NewWorkloads(registry)
 	value := func(name, resource string) float64 {
 		families, err := registry.Gather()
 		require.NoError(t, err)

@@ -5,9 +5,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"loadline.dev/loadline/recommender/history"
-	"loadline.dev/loadline/recommender/ingest"
-	"loadline.dev/loadline/recommender/sketches"
+	"loadline.dev/loadline/recommender/backfill"
+	"loadline.dev/loadline/recommender/quality"
+	"loadline.dev/loadline/recommender/recommend"
 )
 
 // Steps of a pass, as the execution latency names them.
@@ -32,7 +32,7 @@ type metrics struct {
 	prometheusRequests *prometheus.CounterVec
 	prometheusDuration *prometheus.HistogramVec
 	resources          *prometheus.CounterVec
-	quality            *ingest.Quality
+	quality            *quality.Metrics
 
 	samples     *prometheus.CounterVec
 	past        *prometheus.CounterVec
@@ -42,7 +42,7 @@ type metrics struct {
 	panics      *prometheus.CounterVec
 	depth       *prometheus.GaugeVec
 	recipes     *prometheus.GaugeVec
-	history     *history.Loading
+	history     *backfill.LoadingGauge
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -77,7 +77,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Buckets: []float64{.01, .02, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1, 2, 5, 10, 20, 30, 60, 120, 300},
 		}, []string{"code", "method"}),
 		resources: counter("vpa_resources_get_resources_count", "Where the resources of containers were read.", "source"),
-		quality:   ingest.NewQuality(registry),
+		quality:   quality.NewMetrics(registry),
 
 		samples: counter("loadline_recommender_samples_total",
 			`Usage samples, by what became of them; "taken" means they count.`, "result"),
@@ -92,8 +92,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "loadline_recommender_vpas_by_history",
 			Help: "VPAs with a recommendation, by how much usage is behind it at least.",
 		}, []string{"history"}),
-		recipes: sketches.NewGauge(),
-		history: history.New(registry),
+		recipes: recommend.NewSketchGauge(),
+		history: backfill.NewLoadingGauge(registry),
 	}
 	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests,
 		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth, m.recipes)

@@ -14,7 +14,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/quality"
 )
 
@@ -31,15 +31,15 @@ func touch(m *metrics) {
 	m.recipes.WithLabelValues("x", "x").Set(1)
 	m.execution.WithLabelValues("x").Observe(1)
 	m.prometheusDuration.WithLabelValues("x", "x").Observe(1)
-	model := feed.NewModel(feed.Config{Store: usage.NewStore(usage.DefaultConfig())})
-	model.PutPod(aPod("p", "web", "a"), start())
-	model.SyncVPAs([]feed.Observed{{Object: aVPA("v", "web", 0), Selector: labels.Everything()}}, start())
-	linked := model.Find("ns", "v")
+	cluster := model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())})
+	cluster.PutPod(aPod("p", "web", "a"), start())
+	cluster.SyncVPAs([]model.Observed{{Object: aVPA("v", "web", 0), Selector: labels.Everything()}}, start())
+	linked := cluster.Find("ns", "v")
 	linked.Uncapped = map[string]resources.List{"a": resources.Of(5, 5)}
 	m.quality.Changed(linked, "a", resources.Of(9, 9))
 	// A container with a recommendation, above and below its usage, and one
 	// without.
-	v := &feed.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Uncapped: map[string]resources.List{"a": resources.Of(5, 5)}}
+	v := &model.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Uncapped: map[string]resources.List{"a": resources.Of(5, 5)}}
 	for k := range resources.Kind(resources.Kinds) {
 		for _, used := range []resources.Amount{1, 9} {
 			m.quality.Observe(v, usage.ContainerKey{Container: "a"}, k, used, false)
@@ -51,21 +51,21 @@ func touch(m *metrics) {
 // touchWorkloads does so with the metrics of each workload.
 func touchWorkloads(w *quality.Workloads) {
 	store := usage.NewStore(usage.DefaultConfig())
-	model := feed.NewModel(feed.Config{Store: store})
+	cluster := model.NewModel(model.Config{Store: store})
 	for _, cpu := range []string{"1", "2"} {
 		object := aVPA("v", "web", 0)
 		object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
 			{ContainerName: "a", Target: corev1.ResourceList{"memory": resource.MustParse("1"), "cpu": resource.MustParse(cpu)}}}}
-		model.SyncVPAs([]feed.Observed{{Object: object}}, start())
-		w.Follow(model, store, start())
+		cluster.SyncVPAs([]model.Observed{{Object: object}}, start())
+		w.Follow(cluster, store, start())
 	}
-	w.Observe(model.Find("ns", "v"), "a", resources.CPU, 1)
+	w.Observe(cluster.Find("ns", "v"), "a", resources.CPU, 1)
 }
 
 func TestMetricsAreFrozen(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	touch(newMetrics(registry))
-	touchWorkloads(quality.New(registry))
+	touchWorkloads(quality.NewWorkloads(registry))
 	families, err := registry.Gather()
 	require.NoError(t, err)
 	var list strings.Builder

@@ -11,7 +11,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
-	"loadline.dev/loadline/recommender/origin"
 	"loadline.dev/loadline/recommender/quality"
 )
 
@@ -28,7 +27,7 @@ func run(ctx context.Context, c *Config) error {
 	registry := serving.NewRegistry()
 	m := newMetrics(registry)
 	if c.Output.WorkloadMetrics {
-		m.quality.Workloads = quality.New(registry)
+		m.quality.Workloads = quality.NewWorkloads(registry)
 	}
 	health := serving.NewHealth(healthFactor * c.Interval)
 	server := serving.New(c.Serving.Address, c.Serving.Profiling, registry, health.Check)
@@ -65,7 +64,7 @@ func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) er
 	if err := clients.WaitForServer(ctx, startPatience); err != nil {
 		return err
 	}
-	from, err := origin.New(config, c.origin(m))
+	from, err := newUsageSource(config, c.origin(m))
 	if err != nil {
 		return err
 	}
@@ -80,7 +79,7 @@ func take(ctx context.Context, c *Config, p parts) error {
 // parts are what work is given; tests give it fakes.
 type parts struct {
 	clients *client.Clients
-	origin  origin.Origin
+	origin  usageSource
 	scale   *client.Scales
 	metrics *metrics
 	health  *serving.Health

@@ -25,10 +25,10 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
-	"loadline.dev/loadline/recommender/advice"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/checkpoints"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/recommend"
 	"loadline.dev/loadline/recommender/status"
-	"loadline.dev/loadline/recommender/upkeep"
 )
 
 const (
@@ -41,13 +41,13 @@ const (
 type fleet struct {
 	now       time.Time
 	store     *usage.Store
-	model     *feed.Model
-	advisor   *advice.Advisor
+	model     *model.Model
+	advisor   *recommend.Advisor
 	publisher *status.Publisher
-	saver     *upkeep.Saver
+	saver     *checkpoints.Saver
 	random    *rand.Rand
 
-	observed []feed.Observed
+	observed []model.Observed
 	keys     []usage.ContainerKey
 
 	mu     sync.Mutex
@@ -60,9 +60,9 @@ func newFleet(tb testing.TB, containers int) *fleet {
 	chains, err := recipe.ForName("vpa", recipe.DefaultConfig())
 	require.NoError(tb, err)
 	f := &fleet{now: start(), store: usage.NewStore(config), random: rand.New(rand.NewPCG(1, 2)), fresh: map[string]*vpav1.VerticalPodAutoscaler{}}
-	f.model = feed.NewModel(feed.Config{Store: f.store})
+	f.model = model.NewModel(model.Config{Store: f.store})
 	c := Default()
-	f.advisor = &advice.Advisor{Store: f.store, Shape: config.Shape, Recipe: chains, Estimate: recipe.DefaultConfig(), Format: c.Output.Format()}
+	f.advisor = &recommend.Advisor{Store: f.store, Shape: config.Shape, Recipe: chains, Estimate: recipe.DefaultConfig(), Format: c.Output.Format()}
 	server := vpafake.NewSimpleClientset()
 	server.PrependReactor("*", "*", f.take)
 	m := newMetrics(prometheus.NewRegistry())
@@ -70,7 +70,7 @@ func newFleet(tb testing.TB, containers int) *fleet {
 		Writer: status.Writer{Client: server}, Workers: c.Workers, Shape: config.Shape, Tolerance: c.Output.Tolerance,
 		Estimate: f.advisor.Estimates, Advise: f.advisor.Advise, Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses,
 	}
-	f.saver = upkeep.NewSaver(upkeep.Config{
+	f.saver = checkpoints.NewSaver(checkpoints.Config{
 		Client: server, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})),
 		Workers: c.Workers, Interval: c.Checkpoints.Interval, Timeout: time.Hour, Contents: f.advisor.Contents,
 	})
@@ -93,7 +93,7 @@ func (f *fleet) add(i int) {
 		}
 		f.model.PutPod(pod, f.now)
 	}
-	f.observed = append(f.observed, feed.Observed{Selector: labels.SelectorFromSet(set), Object: &vpav1.VerticalPodAutoscaler{
+	f.observed = append(f.observed, model.Observed{Selector: labels.SelectorFromSet(set), Object: &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Generation: 1},
 		Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}},
 	}})
@@ -143,7 +143,7 @@ func (f *fleet) pass(tb testing.TB) int {
 	f.model.SyncVPAs(f.observed, f.now)
 	before := f.writes
 	f.publisher.Publish(tb.Context(), f.model.VPAs(), f.now, time.Minute)
-	f.saver.Save(tb.Context(), f.model.VPAs(), upkeep.Due, f.now, time.Hour)
+	f.saver.Save(tb.Context(), f.model.VPAs(), checkpoints.Due, f.now, time.Hour)
 	return f.writes - before
 }
 
@@ -195,7 +195,7 @@ func BenchmarkCheckpointsUnchanged(b *testing.B) {
 			vpas, before := f.model.VPAs(), f.writes
 			b.ReportAllocs()
 			for b.Loop() {
-				f.saver.Save(b.Context(), vpas, upkeep.Due, f.now.Add(time.Hour), time.Hour)
+				f.saver.Save(b.Context(), vpas, checkpoints.Due, f.now.Add(time.Hour), time.Hour)
 			}
 			require.Equal(b, before, f.writes)
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/vpa")

@@ -28,7 +28,6 @@ import (
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/serving"
-	"loadline.dev/loadline/recommender/origin"
 )
 
 // start is the time of the first pass in these tests.
@@ -47,7 +46,7 @@ type world struct {
 
 	use   map[usage.ContainerKey][resources.Kinds]resources.Amount
 	fails error
-	from  origin.Origin    // but w.samples are its samples
+	from  usageSource      // but w.samples are its samples
 	clock func() time.Time // of the program outside of passes; nil: that of the passes
 	stop  func()
 }

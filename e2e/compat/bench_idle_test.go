@@ -11,7 +11,7 @@ import (
 
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
-	"loadline.dev/loadline/recommender/upkeep"
+	"loadline.dev/loadline/recommender/checkpoints"
 )
 
 // A pass over 1,000 VPAs of which nothing is new. Upstream recommends all the
@@ -57,14 +57,14 @@ func BenchmarkCheckpointsIdle(b *testing.B) {
 	f := newFleet(2000)
 	u, l := grown(b, f)
 	client, indexer := fake.NewSimpleClientset(), cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	saver := upkeep.NewSaver(upkeep.Config{
+	saver := checkpoints.NewSaver(checkpoints.Config{
 		Client: client, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(indexer), Workers: 1, Expiry: 8 * 24 * time.Hour,
 		Interval: 10 * time.Minute, Timeout: time.Hour, Contents: l.advisor.Contents,
 	})
-	save := func(scope upkeep.Scope, now time.Time) upkeep.Result {
+	save := func(scope checkpoints.Scope, now time.Time) checkpoints.Result {
 		return saver.Save(b.Context(), l.model.VPAs(), scope, now, time.Hour)
 	}
-	require.NoError(b, save(upkeep.All, dayOne).Err)
+	require.NoError(b, save(checkpoints.All, dayOne).Err)
 	written, err := client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("").List(b.Context(), metav1.ListOptions{})
 	require.NoError(b, err)
 	require.Len(b, written.Items, len(f.vpas)*containersPerPod)
@@ -89,7 +89,7 @@ func BenchmarkCheckpointsIdle(b *testing.B) {
 		before := mallocs()
 		for b.Loop() {
 			later = later.Add(time.Minute)
-			require.Zero(b, save(upkeep.Due, later))
+			require.Zero(b, save(checkpoints.Due, later))
 		}
 		perVPA(b, before)
 	})

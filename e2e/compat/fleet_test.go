@@ -14,12 +14,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
+	reference "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
 
 	"loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // A fleet is the input of the benchmarks: pods of two containers, five for each
@@ -97,18 +97,18 @@ func (f fleet) addToUpstream(u *upstream) {
 		id := podID(f.vpas[p.vpa], p.pod)
 		u.cluster.AddOrUpdatePod(id, p.labels, corev1.PodRunning)
 		for _, name := range p.names {
-			_ = u.cluster.AddOrUpdateContainer(model.ContainerID{PodID: id, ContainerName: name}, nil)
+			_ = u.cluster.AddOrUpdateContainer(reference.ContainerID{PodID: id, ContainerName: name}, nil)
 		}
 	}
 }
 
 func (f fleet) tickUpstream(u *upstream, tick int) {
 	f.samples(tick, func(pod *event, container string, at time.Time, cpu, memory int64) {
-		id := model.ContainerID{PodID: podID(f.vpas[pod.vpa], pod.pod), ContainerName: container}
-		_ = u.cluster.AddSample(&model.ContainerUsageSampleWithKey{Container: id,
-			ContainerUsageSample: model.ContainerUsageSample{MeasureStart: at, Usage: model.ResourceAmount(cpu), Resource: model.ResourceCPU}})
-		_ = u.cluster.AddSample(&model.ContainerUsageSampleWithKey{Container: id,
-			ContainerUsageSample: model.ContainerUsageSample{MeasureStart: at, Usage: model.ResourceAmount(memory), Resource: model.ResourceMemory}})
+		id := reference.ContainerID{PodID: podID(f.vpas[pod.vpa], pod.pod), ContainerName: container}
+		_ = u.cluster.AddSample(&reference.ContainerUsageSampleWithKey{Container: id,
+			ContainerUsageSample: reference.ContainerUsageSample{MeasureStart: at, Usage: reference.ResourceAmount(cpu), Resource: reference.ResourceCPU}})
+		_ = u.cluster.AddSample(&reference.ContainerUsageSampleWithKey{Container: id,
+			ContainerUsageSample: reference.ContainerUsageSample{MeasureStart: at, Usage: reference.ResourceAmount(memory), Resource: reference.ResourceMemory}})
 	})
 }
 
@@ -122,7 +122,7 @@ func loadlineFleet(b *testing.B, f fleet, withVPAs bool) *loadline {
 	for _, p := range f.vpas {
 		object := &v1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name}}
 		object.Spec.TargetRef = p.versions[0].Spec.TargetRef
-		l.observed = append(l.observed, feed.Observed{Object: object, Selector: p.selector()})
+		l.observed = append(l.observed, model.Observed{Object: object, Selector: p.selector()})
 	}
 	l.model.SyncVPAs(l.observed, dayOne)
 	return l

@@ -251,7 +251,7 @@ func (r *pair) restart(t *testing.T, e event) string {
 	// Upstream counts a container of which only an empty checkpoint is left as one
 	// that shares the pod's minimum, for ever (Q2).
 	maps.DeleteFunc(theirs, func(name string, _ *upstreamv1.VerticalPodAutoscalerCheckpoint) bool { return ours[name] == nil })
-	theirs = *through[checkpoints](t, theirs)
+	theirs = *through[storedCheckpoints](t, theirs)
 	r.theirs, r.ours = newUpstream(r.history.options), newLoadline(t, r.history.ours())
 	r.see(t)
 	if e.crossed {
@@ -315,7 +315,7 @@ func equalLists(a, b corev1.ResourceList) bool {
 
 // compareCheckpoints returns how checkpoints differ. Ours are not written where
 // nothing is known.
-func (r *pair) compareCheckpoints(theirs, ours checkpoints) string {
+func (r *pair) compareCheckpoints(theirs, ours storedCheckpoints) string {
 	for _, name := range slices.Sorted(maps.Keys(theirs)) {
 		want, got := theirs[name], ours[name]
 		if got == nil {

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	upstreamv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
-	"k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
+	reference "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender/model"
 
 	"loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
@@ -16,21 +16,20 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/advice"
-	"loadline.dev/loadline/recommender/feed"
-	"loadline.dev/loadline/recommender/postprocess"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/recommend"
 	"loadline.dev/loadline/recommender/status"
 )
 
 // loadline is our recommender without its connections.
 type loadline struct {
 	store   *usage.Store
-	model   *feed.Model
-	advisor *advice.Advisor
+	model   *model.Model
+	advisor *recommend.Advisor
 	scratch usage.Profile
 
 	// Of benchmarks: see connect.
-	observed  []feed.Observed
+	observed  []model.Observed
 	server    *loadlineServer
 	publisher *status.Publisher
 }
@@ -56,19 +55,19 @@ func newLoadline(t testing.TB, o options) *loadline {
 	store := usage.NewStore(config)
 	return &loadline{
 		store: store,
-		model: feed.NewModel(feed.Config{Store: store, PerVPA: true}),
-		advisor: &advice.Advisor{
+		model: model.NewModel(model.Config{Store: store, PerVPA: true}),
+		advisor: &recommend.Advisor{
 			Store: store, Shape: config.Shape, Recipe: recipe, Estimate: e,
 			Format: convert.Format{CPUStep: int64(o.format.RoundCPUMillicores), MemoryStep: int64(o.format.RoundMemoryBytes), HumanizeMemory: o.format.HumanizeMemory},
-			Limits: postprocess.Limits{IntegerCPU: o.integerCPU, MaxAllowed: o.maxAllowed},
+			Limits: recommend.OutputLimits{IntegerCPU: o.integerCPU, MaxAllowed: o.maxAllowed},
 		},
 		scratch: usage.NewProfile(config.Shape),
 	}
 }
 
 // kindOf is our name of a resource.
-func kindOf(r model.ResourceName) resources.Kind {
-	if r == model.ResourceCPU {
+func kindOf(r reference.ResourceName) resources.Kind {
+	if r == reference.ResourceCPU {
 		return resources.CPU
 	}
 	return resources.Memory
@@ -97,18 +96,18 @@ func (l *loadline) take(begin, now time.Time, p vpaPlan, e event) {
 
 // see makes the model know all VPAs as they are now.
 func (l *loadline) see(t *testing.T, plans []vpaPlan, objects map[int]*upstreamv1.VerticalPodAutoscaler, mirror map[*upstreamv1.VerticalPodAutoscaler]*v1.VerticalPodAutoscaler, now time.Time) {
-	var seen []feed.Observed
+	var seen []model.Observed
 	for i, object := range objects {
 		if mirror[object] == nil {
 			mirror[object] = through[v1.VerticalPodAutoscaler](t, object)
 		}
-		seen = append(seen, feed.Observed{Object: mirror[object], Selector: plans[i].selector()})
+		seen = append(seen, model.Observed{Object: mirror[object], Selector: plans[i].selector()})
 	}
 	l.model.SyncVPAs(seen, now)
 }
 
 // build makes the recommendation for a VPA, whatever is published.
-func (l *loadline) build(v *feed.VPA) []status.Recommended {
+func (l *loadline) build(v *model.VPA) []status.Recommended {
 	return l.advisor.Advise(v, l.advisor.Estimates(v, &l.scratch, nil)).Containers
 }
 
@@ -131,8 +130,8 @@ func (l *loadline) recommend(p vpaPlan) []upstreamv1.RecommendedContainerResourc
 }
 
 // save returns what we write for the VPAs of plans, in upstream's types.
-func (l *loadline) save(t *testing.T, plans []vpaPlan, now time.Time) checkpoints {
-	saved := checkpoints{}
+func (l *loadline) save(t *testing.T, plans []vpaPlan, now time.Time) storedCheckpoints {
+	saved := storedCheckpoints{}
 	for _, p := range plans {
 		v := l.model.Find(p.namespace, p.name)
 		if v == nil {
@@ -151,7 +150,7 @@ func (l *loadline) save(t *testing.T, plans []vpaPlan, now time.Time) checkpoint
 }
 
 // load gives a VPA the histories of checkpoints.
-func (l *loadline) load(t *testing.T, p vpaPlan, saved checkpoints) {
+func (l *loadline) load(t *testing.T, p vpaPlan, saved storedCheckpoints) {
 	v := l.model.Find(p.namespace, p.name)
 	v.Restored = map[string]*usage.Profile{}
 	for _, c := range saved {

@@ -17,7 +17,7 @@ import (
 	"loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	ourclient "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/autoscaling/v1"
-	"loadline.dev/loadline/recommender/ingest"
+	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -85,7 +85,7 @@ func (l *loadline) connect() {
 	l.publisher = &status.Publisher{
 		Writer: status.Writer{Client: l.server}, Workers: 1, Shape: l.advisor.Shape, Tolerance: 0.01,
 		Estimate: l.advisor.Estimates, Advise: l.advisor.Advise,
-		Changed: ingest.NewQuality(prometheus.NewRegistry()).Changed,
+		Changed: quality.NewMetrics(prometheus.NewRegistry()).Changed,
 		Latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "latency"}),
 		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "results"}, []string{"result"}),
 	}

@@ -189,8 +189,8 @@ func TestCheckpointsAreReadByTheOtherSide(t *testing.T) {
 		require.Equal(t, "", s.compareCheckpoints(theirs, ours))
 
 		var results []corev1.ResourceList
-		for _, saved := range []checkpoints{theirs, ours} {
-			saved = *through[checkpoints](t, saved)
+		for _, saved := range []storedCheckpoints{theirs, ours} {
+			saved = *through[storedCheckpoints](t, saved)
 			s.pair = newPair(t, history{options: defaults(), vpas: plans})
 			s.do(event{kind: changes})
 			s.theirs.load(t, p, saved)

@@ -26,7 +26,7 @@ import (
 type upstream struct {
 	options options
 	cluster model.ClusterState
-	written checkpoints
+	written storedCheckpoints
 	writer  checkpoint.CheckpointWriter
 
 	// Of benchmarks.
@@ -36,7 +36,7 @@ type upstream struct {
 
 func newUpstream(o options) *upstream {
 	model.InitializeAggregationsConfig(&o.aggregation)
-	u := &upstream{options: o, cluster: model.NewClusterState(time.Second), written: checkpoints{}, observed: map[string]*upstreamv1.VerticalPodAutoscalerStatus{}}
+	u := &upstream{options: o, cluster: model.NewClusterState(time.Second), written: storedCheckpoints{}, observed: map[string]*upstreamv1.VerticalPodAutoscalerStatus{}}
 	u.writer = checkpoint.NewCheckpointWriter(u.cluster, u.written)
 	return u
 }
@@ -121,14 +121,14 @@ func wholeCores(object *upstreamv1.VerticalPodAutoscaler, list *upstreamv1.Recom
 }
 
 // save returns what upstream's writer writes, by object name.
-func (u *upstream) save(t *testing.T) checkpoints {
+func (u *upstream) save(t *testing.T) storedCheckpoints {
 	clear(u.written)
 	u.writer.StoreCheckpoints(t.Context(), 1)
 	return u.written
 }
 
 // load gives the VPAs the histories of checkpoints.
-func (u *upstream) load(t *testing.T, p vpaPlan, saved checkpoints) {
+func (u *upstream) load(t *testing.T, p vpaPlan, saved storedCheckpoints) {
 	v := u.vpa(p)
 	for _, c := range saved {
 		if c.Namespace != p.namespace || c.Spec.VPAObjectName != p.name {
@@ -147,10 +147,10 @@ func (u *upstream) clean(ctx context.Context, now time.Time) {
 
 // checkpoints is an API server that keeps checkpoints by name, in the form in
 // which they are written.
-type checkpoints map[string]*upstreamv1.VerticalPodAutoscalerCheckpoint
+type storedCheckpoints map[string]*upstreamv1.VerticalPodAutoscalerCheckpoint
 
 // VerticalPodAutoscalerCheckpoints returns the client of a namespace.
-func (c checkpoints) VerticalPodAutoscalerCheckpoints(namespace string) upstreamclient.VerticalPodAutoscalerCheckpointInterface {
+func (c storedCheckpoints) VerticalPodAutoscalerCheckpoints(namespace string) upstreamclient.VerticalPodAutoscalerCheckpointInterface {
 	return namespacedCheckpoints{all: c, namespace: namespace}
 }
 
@@ -158,7 +158,7 @@ func (c checkpoints) VerticalPodAutoscalerCheckpoints(namespace string) upstream
 // nil pointer, and shows.
 type namespacedCheckpoints struct {
 	upstreamclient.VerticalPodAutoscalerCheckpointInterface
-	all       checkpoints
+	all       storedCheckpoints
 	namespace string
 }
 

@@ -23,9 +23,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
-	"loadline.dev/loadline/recommender/advice"
 	"loadline.dev/loadline/recommender/backfill"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/recommend"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -144,10 +144,10 @@ func aPod(name string, containers ...string) *corev1.Pod {
 	return p
 }
 
-func vpas(context.Context) []feed.Observed {
-	var list []feed.Observed
+func vpas(context.Context) []model.Observed {
+	var list []model.Observed
 	for _, app := range []string{"db", "web"} {
-		list = append(list, feed.Observed{
+		list = append(list, model.Observed{
 			Object:   &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: app}},
 			Selector: labels.SelectorFromSet(labels.Set{appKey: app}),
 		})
@@ -176,13 +176,13 @@ func (w *world) load(t *testing.T, expression string) backfill.Past {
 }
 
 // recommendations of both VPAs.
-func recommendations(t *testing.T, model *feed.Model, store *usage.Store) map[string][]status.Recommended {
+func recommendations(t *testing.T, model *model.Model, store *usage.Store) map[string][]status.Recommended {
 	t.Helper()
 	config := recipe.DefaultConfig()
 	recipe, err := recipe.ForName("vpa", config)
 	require.NoError(t, err)
 	shape := usage.DefaultConfig().Shape
-	advisor := &advice.Advisor{Store: store, Shape: shape, Recipe: recipe, Estimate: config, Format: convert.Format{CPUStep: 1, MemoryStep: 1}}
+	advisor := &recommend.Advisor{Store: store, Shape: shape, Recipe: recipe, Estimate: config, Format: convert.Format{CPUStep: 1, MemoryStep: 1}}
 	got := map[string][]status.Recommended{}
 	for _, v := range model.VPAs() {
 		scratch := usage.NewProfile(shape)
@@ -193,10 +193,10 @@ func recommendations(t *testing.T, model *feed.Model, store *usage.Store) map[st
 
 // live feeds the points of one query over the whole time, as they would have come
 // from a metrics API, tick by tick.
-func (w *world) live(t *testing.T) (*feed.Model, *usage.Store) {
+func (w *world) live(t *testing.T) (*model.Model, *usage.Store) {
 	t.Helper()
 	store := usage.NewStore(usage.DefaultConfig())
-	model := feed.NewModel(feed.Config{Store: store})
+	model := model.NewModel(model.Config{Store: store})
 	model.SyncVPAs(vpas(t.Context()), w.end)
 	for _, p := range []*corev1.Pod{aPod(running, "app", "proxy"), aPod("db-0", "app"), aPod(gone, "app")} {
 		model.PutPod(p, w.end)

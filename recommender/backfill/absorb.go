@@ -4,15 +4,14 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/feed"
-	"loadline.dev/loadline/recommender/history"
-	"loadline.dev/loadline/recommender/sketches"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/recommend"
 )
 
 // Absorb gives a model, which feeds store, what was loaded since the last time,
 // and says so to loading. When that was all of it, what is known of a container
 // is all that there was, and is doubted no more.
-func (l *Loader) Absorb(model *feed.Model, store *usage.Store, keeper *sketches.Keeper, loading *history.Loading, now time.Time) {
+func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommend.SketchKeeper, loading *LoadingGauge, now time.Time) {
 	if loading.Complete() {
 		return
 	}

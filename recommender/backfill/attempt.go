@@ -13,8 +13,8 @@ import (
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/feed"
-	"loadline.dev/loadline/recommender/sketches"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/recommend"
 )
 
 // What becomes of samples, as Count is told.
@@ -87,9 +87,9 @@ func (l *Loader) count(counts map[string]int) {
 // feeder feeds batches into a model and a store of its own.
 type feeder struct {
 	directory *directory
-	model     *feed.Model
+	model     *model.Model
 	store     *usage.Store
-	sketches  *sketches.Keeper // nil = there are none
+	sketches  *recommend.SketchKeeper // nil = there are none
 	now       time.Time
 	pods      map[podName]*member
 }
@@ -105,7 +105,7 @@ func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feede
 	store := usage.NewStore(l.config.Store)
 	f := &feeder{
 		directory: d, store: store, now: now, pods: map[podName]*member{},
-		model: feed.NewModel(feed.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA, Mention: l.config.Mention}),
+		model: model.NewModel(model.Config{Store: store, MemorySaver: l.config.MemorySaver, PerVPA: l.config.PerVPA, Mention: l.config.Mention}),
 	}
 	f.model.SyncVPAs(l.config.VPAs(ctx), now)
 	if l.config.Sketches != nil {
@@ -153,7 +153,7 @@ const mostWeight = 15
 // then nobody knows.
 func (f *feeder) limit(c usage.ContainerKey) resources.Amount {
 	if m := f.pods[podName{c.Namespace, c.Pod}]; m != nil {
-		return sketches.CPULimit(m.like, c.Container)
+		return recommend.CPULimit(m.like, c.Container)
 	}
 	return 0
 }

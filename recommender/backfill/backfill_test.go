@@ -20,7 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
 )
 
 func now() time.Time { return time.Date(2026, 3, 10, 8, 0, 0, 0, time.UTC) }
@@ -63,7 +63,7 @@ func newFake(t *testing.T, pods ...*corev1.Pod) *fake {
 		Labels: Labels{Query: "the_labels", Prefix: "pod_label_", Namespace: "ns_label", Pod: "pod_label"},
 		Length: 3 * 24 * time.Hour, Step: time.Hour,
 		Store: usage.DefaultConfig(),
-		VPAs:  func(context.Context) []feed.Observed { return nil },
+		VPAs:  func(context.Context) []model.Observed { return nil },
 		Pods:  func() []*corev1.Pod { return pods },
 		Count: func(result string, n int) { f.counts[result] += n },
 	}
@@ -174,7 +174,7 @@ func TestHistoryIsWhatLiveSamplesWouldHaveGiven(t *testing.T) {
 	l, past := f.load()
 
 	store := usage.NewStore(usage.DefaultConfig())
-	live := feed.NewModel(feed.Config{Store: store})
+	live := model.NewModel(model.Config{Store: store})
 	live.PutPod(aPod("p", labels.Set{"app": "x"}, "c"), now())
 	key := usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "c"}
 	want := 0
@@ -269,8 +269,8 @@ func TestMemorySaverFeedsOnlyWhatAVPASelects(t *testing.T) {
 	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"), aPod("q", labels.Set{"app": "y"}, "c"))
 	f.config.Length, f.config.MemorySaver = time.Hour, true
 	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
-	f.config.VPAs = func(context.Context) []feed.Observed {
-		return []feed.Observed{{Object: vpa, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})}}
+	f.config.VPAs = func(context.Context) []model.Observed {
+		return []model.Observed{{Object: vpa, Selector: labels.SelectorFromSet(labels.Set{"app": "x"})}}
 	}
 	f.add("cpu_total", "ns", "p", "c", always("1"))
 	f.add("cpu_total", "ns", "q", "c", always("1"))

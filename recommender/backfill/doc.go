@@ -11,5 +11,6 @@
 //
 // Pods that run now have the labels that they have now; of those that are gone
 // Prometheus knows the labels or, failing that, a pod of the same workload that
-// runs. What the labels mean to VPAs, package feed knows.
+// runs. What the labels mean to VPAs, package model knows. LoadingGauge says while much of the
+// past is missing.
 package backfill

@@ -10,8 +10,8 @@ import (
 
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
-	"loadline.dev/loadline/recommender/feed"
-	"loadline.dev/loadline/recommender/sketches"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/recommend"
 )
 
 // Config says what is loaded, and what it is fed into.
@@ -29,11 +29,11 @@ type Config struct {
 	// label key; nil: it is not known.
 	Mention func(namespace, key string) bool
 
-	VPAs func(context.Context) []feed.Observed // as the next pass will see them
-	Pods func() []*corev1.Pod                  // that exist now
+	VPAs func(context.Context) []model.Observed // as the next pass will see them
+	Pods func() []*corev1.Pod                   // that exist now
 
 	// Sketches returns what fills the sketches of the VPAs of a model; nil: there are none.
-	Sketches func(*feed.Model) *sketches.Keeper
+	Sketches func(*model.Model) *recommend.SketchKeeper
 
 	// Count is told what became of samples: "taken", or why not. nil = nobody.
 	Count func(result string, n int)
@@ -68,7 +68,7 @@ type Progress struct {
 // Past is a part of the past: the model and the store that it was fed into. Pods
 // that are gone are not in the model any more.
 type Past struct {
-	Model *feed.Model
+	Model *model.Model
 	Store *usage.Store
 }
 

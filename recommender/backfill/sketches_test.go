@@ -18,9 +18,8 @@ import (
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/feed"
-	"loadline.dev/loadline/recommender/history"
-	"loadline.dev/loadline/recommender/sketches"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/recommend"
 )
 
 // What a recipe remembers is filled from the past, too, with the CPU limit that a pod
@@ -32,15 +31,15 @@ func TestHistoryFillsSketches(t *testing.T) {
 	f := newFake(t, pod)
 	f.add("cpu_total", "ns", "p", "c", always("0.5"))
 	f.add("mem", "ns", "p", "c", func(at time.Time) (string, bool) { return fmt.Sprint(wave(at) << 20), true })
-	vpas := []feed.Observed{{Selector: labels.Everything(), Object: &vpav1.VerticalPodAutoscaler{
+	vpas := []model.Observed{{Selector: labels.Everything(), Object: &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", Annotations: map[string]string{recipe.Annotation: "loadline"}},
 		Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "d"}},
 	}}}
-	f.config.VPAs = func(context.Context) []feed.Observed { return vpas }
+	f.config.VPAs = func(context.Context) []model.Observed { return vpas }
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	store := usage.NewStore(usage.DefaultConfig())
-	keeper := &sketches.Keeper{Book: book, Model: feed.NewModel(feed.Config{Store: store})}
+	keeper := &recommend.SketchKeeper{Book: book, Model: model.NewModel(model.Config{Store: store})}
 	f.config.Sketches = keeper.For
 	keeper.Model.PutPod(pod, now())
 	keeper.Model.SyncVPAs(vpas, now())
@@ -48,7 +47,7 @@ func TestHistoryFillsSketches(t *testing.T) {
 
 	l := New(f.config, now())
 	l.Run(t.Context())
-	loading := &history.Loading{}
+	loading := &LoadingGauge{}
 	loading.Begin(l.Progress().Total)
 	l.Absorb(keeper.Model, store, keeper, loading, now())
 	known := keeper.Model.Find("ns", "v").Sketches["c"]

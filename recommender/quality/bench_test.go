@@ -14,7 +14,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
 
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // A cluster of 100,000 containers: VPAs with pods of two containers.
@@ -31,7 +31,7 @@ func crowd(tb testing.TB) *scene {
 		object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 		object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
 			target("app", "1", "1Gi"), target("log", "1", "1Gi")}}
-		s.objects = append(s.objects, feed.Observed{Object: object, Selector: labels.SelectorFromSet(labels.Set{"app": name})})
+		s.objects = append(s.objects, model.Observed{Object: object, Selector: labels.SelectorFromSet(labels.Set{"app": name})})
 		for p := range podsPerVPA {
 			s.model.PutPod(&corev1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("%s-%d", name, p), Labels: map[string]string{"app": name}},

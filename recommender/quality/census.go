@@ -7,7 +7,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // state is what VPAs are counted by.
@@ -19,7 +19,7 @@ type state struct {
 // Census publishes the number of VPAs by state, with a 0 for each combination
 // that does not occur. The labels of gauge are update_mode, has_recommendation,
 // api, matches_pods and unsupported_config.
-func Census(gauge *prometheus.GaugeVec, vpas []*feed.VPA) {
+func Census(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 	counts := map[state]int{}
 	for _, v := range vpas {
 		counts[state{convert.Mode(v.Object), v.Recommended, v.Pods() > 0, v.Trouble != nil}]++

@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
 )
 
 func TestCensusHasAllCombinations(t *testing.T) {
 	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "x"}, []string{"update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config"})
-	vpa := &feed.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Recommended: true}
-	Census(gauge, []*feed.VPA{vpa, vpa})
+	vpa := &model.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Recommended: true}
+	Census(gauge, []*model.VPA{vpa, vpa})
 	require.Equal(t, 144, testutil.CollectAndCount(gauge))
 	require.Equal(t, 2.0, testutil.ToFloat64(gauge.WithLabelValues("Recreate", "true", "v1", "false", "false")), "no mode counts as Recreate")
 	Census(gauge, nil)

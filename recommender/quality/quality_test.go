@@ -21,7 +21,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // scene is a recommender of which only this package is real.
@@ -30,15 +30,15 @@ type scene struct {
 	t        testing.TB
 	registry *prometheus.Registry
 	store    *usage.Store
-	model    *feed.Model
+	model    *model.Model
 	now      time.Time
-	objects  []feed.Observed
+	objects  []model.Observed
 }
 
 func newScene(t testing.TB) *scene {
 	s := &scene{t: t, registry: prometheus.NewRegistry(), store: usage.NewStore(usage.DefaultConfig()), now: time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)}
-	s.model = feed.NewModel(feed.Config{Store: s.store})
-	s.Workloads = New(s.registry)
+	s.model = model.NewModel(model.Config{Store: s.store})
+	s.Workloads = NewWorkloads(s.registry)
 	return s
 }
 
@@ -58,7 +58,7 @@ func (s *scene) publish(targets ...vpav1.RecommendedContainerResources) {
 	if targets != nil {
 		object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: targets}
 	}
-	s.objects = []feed.Observed{{Object: object, Selector: labels.Everything()}}
+	s.objects = []model.Observed{{Object: object, Selector: labels.Everything()}}
 	s.pass(0)
 }
 
@@ -234,7 +234,7 @@ func TestCompletenessCountsTimeAndSamples(t *testing.T) {
 
 func TestNobodyWhoWantsNoMetricsPays(t *testing.T) {
 	var none *Workloads
-	v := &feed.VPA{}
+	v := &model.VPA{}
 	require.Zero(t, testing.AllocsPerRun(10, func() {
 		none.Follow(nil, nil, time.Time{})
 		none.Observe(v, "app", resources.CPU, 1)

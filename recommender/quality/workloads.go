@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // Workloads are the metrics of each workload. They are safe for concurrent use;
@@ -22,7 +22,7 @@ type Workloads struct {
 
 	mu    sync.Mutex // held for a moment only, while metrics are read too
 	now   time.Time  // of the last pass
-	known map[*feed.VPA]*workload
+	known map[*model.VPA]*workload
 }
 
 // workload is what is known of a VPA.
@@ -53,7 +53,7 @@ type record struct {
 }
 
 // New returns metrics without any workload, and registers them.
-func New(registry prometheus.Registerer) *Workloads {
+func NewWorkloads(registry prometheus.Registerer) *Workloads {
 	w := &Workloads{descriptions: describe()}
 	registry.MustRegister(w)
 	return w
@@ -62,15 +62,15 @@ func New(registry prometheus.Registerer) *Workloads {
 // Follow takes over the published targets and the length of histories, and
 // forgets VPAs that are not in the model. It is called once a pass, before the
 // samples.
-func (w *Workloads) Follow(model *feed.Model, store *usage.Store, now time.Time) {
+func (w *Workloads) Follow(cluster *model.Model, store *usage.Store, now time.Time) {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now = now
-	known := make(map[*feed.VPA]*workload, len(model.VPAs()))
-	for _, v := range model.VPAs() {
+	known := make(map[*model.VPA]*workload, len(cluster.VPAs()))
+	for _, v := range cluster.VPAs() {
 		one := w.known[v]
 		if one == nil {
 			one = &workload{namespace: v.Object.Namespace, name: v.Object.Name}
@@ -81,7 +81,7 @@ func (w *Workloads) Follow(model *feed.Model, store *usage.Store, now time.Time)
 		}
 		for i := range one.containers {
 			c := &one.containers[i]
-			c.complete = min(float64(history(v, c.name, store))/float64(model.RulesOf(v, c.name).Age()), 1)
+			c.complete = min(float64(history(v, c.name, store))/float64(cluster.RulesOf(v, c.name).Age()), 1)
 		}
 	}
 	w.known = known // a new map, because the old one may be being read
@@ -90,7 +90,7 @@ func (w *Workloads) Follow(model *feed.Model, store *usage.Store, now time.Time)
 // history returns how long the samples of a container cover: the time from first
 // to last, or their number at one a minute, whichever is less. That is what the
 // confidence in a recommendation counts too.
-func history(v *feed.VPA, container string, store *usage.Store) time.Duration {
+func history(v *model.VPA, container string, store *usage.Store) time.Duration {
 	var first, last time.Time
 	var samples int64
 	cover := func(from, to time.Time, n int64) {
@@ -166,7 +166,7 @@ func (r *record) set(target resources.Amount, published bool, now time.Time) {
 
 // Observe takes a sample of a container that v controls; nil: none does. What has
 // no target is not counted.
-func (w *Workloads) Observe(v *feed.VPA, container string, k resources.Kind, used resources.Amount) {
+func (w *Workloads) Observe(v *model.VPA, container string, k resources.Kind, used resources.Amount) {
 	if w == nil {
 		return
 	}
@@ -183,7 +183,7 @@ func (w *Workloads) Observe(v *feed.VPA, container string, k resources.Kind, use
 }
 
 // Killed takes an out-of-memory kill of a container that v controls.
-func (w *Workloads) Killed(v *feed.VPA, container string) {
+func (w *Workloads) Killed(v *model.VPA, container string) {
 	if w == nil {
 		return
 	}
@@ -196,7 +196,7 @@ func (w *Workloads) Killed(v *feed.VPA, container string) {
 
 // record returns the record of a resource that has a target, nil without one.
 // The caller holds the lock.
-func (w *Workloads) record(v *feed.VPA, container string, k resources.Kind) *record {
+func (w *Workloads) record(v *model.VPA, container string, k resources.Kind) *record {
 	one := w.known[v]
 	if one == nil {
 		return nil

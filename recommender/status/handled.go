@@ -9,7 +9,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // inputs is all that the status of a VPA is made of, apart from settings.
@@ -23,7 +23,7 @@ type inputs struct {
 	unsaved  bool
 }
 
-func inputsOf(v *feed.VPA, now time.Time) inputs {
+func inputsOf(v *model.VPA, now time.Time) inputs {
 	i := inputs{revision: v.Revision(), object: v.Object, pods: v.Pods(), grace: v.InGrace(now), conflict: conflict(v), unsaved: v.Unsaved}
 	if v.Trouble != nil {
 		i.trouble = v.Trouble.Error()
@@ -39,7 +39,7 @@ func (i inputs) sameBut(o inputs) bool {
 
 // handled is what Publisher knows of a VPA.
 type handled struct {
-	vpa     *feed.VPA
+	vpa     *model.VPA
 	inputs  inputs // of the last time
 	done    bool   // the last time succeeded
 	phase   time.Duration
@@ -124,14 +124,14 @@ func (h *handled) turn(now time.Time) bool {
 func (h *handled) due(now time.Time) bool { return !h.rushed && h.turn(now) }
 
 // of returns what is known of a VPA.
-func (p *Publisher) of(v *feed.VPA, now time.Time) *handled {
+func (p *Publisher) of(v *model.VPA, now time.Time) *handled {
 	h := p.handled[v]
 	if h == nil {
 		sum := fnv.New64a()
 		_, _ = sum.Write([]byte(v.Object.Namespace + "/" + v.Object.Name)) // a hash never fails
 		h = &handled{vpa: v, sent: now, history: -1, phase: time.Duration(sum.Sum64() % uint64(longest))}
 		if p.handled == nil {
-			p.handled = map[*feed.VPA]*handled{}
+			p.handled = map[*model.VPA]*handled{}
 		}
 		p.handled[v] = h
 	}
@@ -139,11 +139,11 @@ func (p *Publisher) of(v *feed.VPA, now time.Time) *handled {
 }
 
 // prune forgets VPAs that are gone.
-func (p *Publisher) prune(vpas []*feed.VPA) {
+func (p *Publisher) prune(vpas []*model.VPA) {
 	if len(p.handled) <= len(vpas) {
 		return
 	}
-	present := make(map[*feed.VPA]bool, len(vpas))
+	present := make(map[*model.VPA]bool, len(vpas))
 	for _, v := range vpas {
 		present[v] = true
 	}

@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // Publisher brings recommendations into the status of VPAs. Its exported fields
@@ -26,24 +26,24 @@ type Publisher struct {
 	Tolerance float64            // a bound that moves by a smaller fraction can wait; 0: none can
 	// Estimate appends what the histories of a VPA come to, sorted by container.
 	// It is asked whenever they change.
-	Estimate func(*feed.VPA, *usage.Profile, []Estimate) []Estimate
+	Estimate func(*model.VPA, *usage.Profile, []Estimate) []Estimate
 	// Advise makes a recommendation of estimates. That takes many times as long,
 	// and is asked only where the status may have to change.
-	Advise func(*feed.VPA, []Estimate) Advice
+	Advise func(*model.VPA, []Estimate) Advice
 
-	Changed func(v *feed.VPA, container string, now resources.List) // told each uncapped target
-	Latency prometheus.Histogram                                    // creation of a VPA to its first recommendation
-	Results *prometheus.CounterVec                                  // of writes
+	Changed func(v *model.VPA, container string, now resources.List) // told each uncapped target
+	Latency prometheus.Histogram                                     // creation of a VPA to its first recommendation
+	Results *prometheus.CounterVec                                   // of writes
 	// Secure is called before the status of a VPA is written, side by side for
 	// several; it saves what would be lost in a crash. Nil if nobody wants to know.
-	Secure func(context.Context, *feed.VPA, time.Time)
+	Secure func(context.Context, *model.VPA, time.Time)
 	// Progress is called after each VPA; nil if nobody wants to know.
 	Progress func()
 	// Rescue is deferred around the work on each VPA and may recover; nil if
 	// nothing shall.
-	Rescue func(*feed.VPA)
+	Rescue func(*model.VPA)
 
-	handled map[*feed.VPA]*handled
+	handled map[*model.VPA]*handled
 }
 
 // Advice is what is recommended for a VPA, and what there is to say about it.
@@ -85,7 +85,7 @@ const complainAfter = 30 * time.Minute
 // anything changed since the last time, or whose last write failed. It returns how
 // many had no turn because the span of time was over, or ctx ended: they come first
 // the next time.
-func (p *Publisher) Publish(ctx context.Context, vpas []*feed.VPA, now time.Time, span time.Duration) int {
+func (p *Publisher) Publish(ctx context.Context, vpas []*model.VPA, now time.Time, span time.Duration) int {
 	p.prune(vpas)
 	var jobs []job
 	for _, v := range vpas {
@@ -99,7 +99,7 @@ func (p *Publisher) Publish(ctx context.Context, vpas []*feed.VPA, now time.Time
 
 // PublishChanged does the same for VPAs that are not as they were when they were
 // last looked at. What failed or had no turn waits for Publish.
-func (p *Publisher) PublishChanged(ctx context.Context, vpas []*feed.VPA, now time.Time, span time.Duration) int {
+func (p *Publisher) PublishChanged(ctx context.Context, vpas []*model.VPA, now time.Time, span time.Duration) int {
 	var jobs []job
 	for _, v := range vpas {
 		if j, stale := p.look(v, now); stale && j.inputs != j.seen {
@@ -155,7 +155,7 @@ func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span ti
 }
 
 // look tells what a VPA is like now, and whether there is anything to do.
-func (p *Publisher) look(v *feed.VPA, now time.Time) (j job, stale bool) {
+func (p *Publisher) look(v *model.VPA, now time.Time) (j job, stale bool) {
 	if p.Rescue != nil {
 		defer p.Rescue(v)
 	}
@@ -238,7 +238,7 @@ func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimat
 
 // remember keeps what later passes compare with, and speaks up for a VPA that
 // has gone without recommendation for long.
-func (p *Publisher) remember(log klog.Logger, v *feed.VPA, o Outcome, now time.Time) {
+func (p *Publisher) remember(log klog.Logger, v *model.VPA, o Outcome, now time.Time) {
 	provided := len(o.Recommendation) > 0
 	if provided && !v.Recommended {
 		p.Latency.Observe(now.Sub(v.Object.CreationTimestamp.Time).Seconds())
@@ -268,7 +268,7 @@ func (p *Publisher) remember(log klog.Logger, v *feed.VPA, o Outcome, now time.T
 
 // conflict says which other VPA controls pods of v, and why; it is empty if none
 // does.
-func conflict(v *feed.VPA) string {
+func conflict(v *model.VPA) string {
 	other := v.Controller()
 	if other == nil {
 		return ""

@@ -24,14 +24,14 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // desk is a Publisher for one VPA, which recommends what the test says.
 type desk struct {
 	*Publisher
 	client *fake.Clientset
-	vpa    *feed.VPA
+	vpa    *model.VPA
 	advice Advice
 	asked  int // for estimates
 	built  int // recommendations
@@ -39,12 +39,12 @@ type desk struct {
 
 func newDesk() *desk {
 	object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
-	d := &desk{client: fake.NewSimpleClientset(object), vpa: &feed.VPA{Object: object}, advice: Advice{Containers: []Recommended{recommended("a")}, History: 10 * day}}
+	d := &desk{client: fake.NewSimpleClientset(object), vpa: &model.VPA{Object: object}, advice: Advice{Containers: []Recommended{recommended("a")}, History: 10 * day}}
 	d.Publisher = &Publisher{
 		Writer: Writer{d.client}, Workers: 2, Shape: usage.NewProfileShape(time.Hour, time.Hour), Tolerance: 0.01,
 		Estimate: d.estimate,
-		Advise:   func(*feed.VPA, []Estimate) Advice { d.built++; return d.advice },
-		Changed:  func(*feed.VPA, string, resources.List) {},
+		Advise:   func(*model.VPA, []Estimate) Advice { d.built++; return d.advice },
+		Changed:  func(*model.VPA, string, resources.List) {},
 		Latency:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}),
 		Results:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "y"}, []string{"result"}),
 	}
@@ -52,7 +52,7 @@ func newDesk() *desk {
 }
 
 // estimate appends what the advice is made of.
-func (d *desk) estimate(_ *feed.VPA, _ *usage.Profile, to []Estimate) []Estimate {
+func (d *desk) estimate(_ *model.VPA, _ *usage.Profile, to []Estimate) []Estimate {
 	d.asked++
 	for _, c := range d.advice.Containers {
 		to = append(to, Estimate{Container: c.ContainerName, Bounds: convert.Bounds(c), History: Covered(d.advice.History)})
@@ -63,7 +63,7 @@ func (d *desk) estimate(_ *feed.VPA, _ *usage.Profile, to []Estimate) []Estimate
 // publish makes one pass and returns how many writes it took.
 func (d *desk) publish(t *testing.T, at time.Time) int {
 	d.client.ClearActions()
-	d.Publish(t.Context(), []*feed.VPA{d.vpa}, at, time.Minute)
+	d.Publish(t.Context(), []*model.VPA{d.vpa}, at, time.Minute)
 	writes := len(d.client.Actions())
 	object, err := d.client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), "web", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -182,7 +182,7 @@ func TestWhatIsPublishedIsNotBuiltAgain(t *testing.T) {
 	d := newDesk().settle(t)
 	before := d.count(unchanged)
 	changed := 0
-	d.Changed = func(_ *feed.VPA, container string, now resources.List) {
+	d.Changed = func(_ *model.VPA, container string, now resources.List) {
 		require.Equal(t, "a", container)
 		require.Equal(t, convert.Resources(list("1", "1Gi")), now)
 		changed++
@@ -209,7 +209,7 @@ func TestAllButBoundsIsBuiltAtOnce(t *testing.T) {
 	} {
 		d := newDesk()
 		e := estimated
-		d.Estimate = func(_ *feed.VPA, _ *usage.Profile, to []Estimate) []Estimate { return append(to, e) }
+		d.Estimate = func(_ *model.VPA, _ *usage.Profile, to []Estimate) []Estimate { return append(to, e) }
 		d.settle(t)
 		change(&e)
 		d.vpa.Touch()
@@ -221,7 +221,7 @@ func TestAllButBoundsIsBuiltAtOnce(t *testing.T) {
 func TestBoundsThatAreRoundedAreBuilt(t *testing.T) {
 	d := newDesk()
 	estimate := d.Estimate
-	d.Estimate = func(v *feed.VPA, p *usage.Profile, to []Estimate) []Estimate {
+	d.Estimate = func(v *model.VPA, p *usage.Profile, to []Estimate) []Estimate {
 		to = estimate(v, p, to)
 		to[0].Coarse = true
 		return to
@@ -239,7 +239,7 @@ func TestAnotherObjectIsLookedAtWhateverTheHistory(t *testing.T) {
 	d.vpa.Object = other
 	d.advice.Containers = []Recommended{recommended("a")}
 	d.advice.Containers[0].Target = list("700m", "1Gi") // capped, of the same estimates
-	d.Estimate = func(_ *feed.VPA, _ *usage.Profile, to []Estimate) []Estimate {
+	d.Estimate = func(_ *model.VPA, _ *usage.Profile, to []Estimate) []Estimate {
 		return append(to, Estimate{Container: "a", Bounds: convert.Bounds(recommended("a"))})
 	}
 	require.Equal(t, 1, d.publish(t, now()))
@@ -252,7 +252,7 @@ func TestFailedWritesAreRepeated(t *testing.T) {
 		return fail, nil, errors.New("the API server is away")
 	})
 	for range 3 {
-		d.Publish(t.Context(), []*feed.VPA{d.vpa}, now(), time.Minute)
+		d.Publish(t.Context(), []*model.VPA{d.vpa}, now(), time.Minute)
 	}
 	require.Len(t, d.client.Actions(), 3)
 	fail = false
@@ -265,22 +265,22 @@ func TestWhatFailedWaitsForThePass(t *testing.T) {
 	d.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("the API server is away")
 	})
-	d.Publish(t.Context(), []*feed.VPA{d.vpa}, now(), time.Minute)
+	d.Publish(t.Context(), []*model.VPA{d.vpa}, now(), time.Minute)
 	for range 3 { // one kill after the other, elsewhere
-		d.PublishChanged(t.Context(), []*feed.VPA{d.vpa}, now(), time.Minute)
+		d.PublishChanged(t.Context(), []*model.VPA{d.vpa}, now(), time.Minute)
 	}
 	require.Len(t, d.client.Actions(), 1)
 	d.vpa.Touch()
-	d.PublishChanged(t.Context(), []*feed.VPA{d.vpa}, now(), time.Minute)
+	d.PublishChanged(t.Context(), []*model.VPA{d.vpa}, now(), time.Minute)
 	require.Len(t, d.client.Actions(), 2, "a kill here is news")
-	d.Publish(t.Context(), []*feed.VPA{d.vpa}, now(), time.Minute)
+	d.Publish(t.Context(), []*model.VPA{d.vpa}, now(), time.Minute)
 	require.Len(t, d.client.Actions(), 3)
 }
 
 // some returns VPAs that have no status.
-func some(n int) (vpas []*feed.VPA) {
+func some(n int) (vpas []*model.VPA) {
 	for i := range n {
-		vpas = append(vpas, &feed.VPA{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("vpa-%02d", i)}}})
+		vpas = append(vpas, &model.VPA{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: fmt.Sprintf("vpa-%02d", i)}}})
 	}
 	return vpas
 }
@@ -342,7 +342,7 @@ func TestAVPAWhoseWriteHangsStarvesNoOther(t *testing.T) {
 			}
 			return nil
 		})
-		d.Secure = func(ctx context.Context, v *feed.VPA, _ time.Time) {
+		d.Secure = func(ctx context.Context, v *model.VPA, _ time.Time) {
 			if v.Object.Name == "vpa-00" {
 				<-ctx.Done() // a webhook of its namespace hangs
 			}
@@ -379,11 +379,11 @@ func TestAPanicIsATurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk()
 		d.answers(6*time.Second, well)
-		d.Rescue = func(*feed.VPA) { _ = recover() }
+		d.Rescue = func(*model.VPA) { _ = recover() }
 		vpas := some(2)
 		require.Equal(t, 1, d.Publish(t.Context(), vpas, time.Now(), leastSpan))
 		advise := d.Advise
-		d.Advise = func(v *feed.VPA, e []Estimate) Advice {
+		d.Advise = func(v *model.VPA, e []Estimate) Advice {
 			if v.Object.Name == "vpa-01" {
 				panic("a defect")
 			}
@@ -415,7 +415,7 @@ func TestDepthCountsOnlyWhatWasLookedAt(t *testing.T) {
 // second each; the CPU target of one is as high as told.
 type crowd struct {
 	*desk
-	vpas    []*feed.VPA
+	vpas    []*model.VPA
 	written []string
 	raised  string
 	upper   int64
@@ -424,7 +424,7 @@ type crowd struct {
 func newCrowd(n int) *crowd {
 	c := &crowd{desk: newDesk(), vpas: some(n), upper: 2 << 30}
 	c.Workers = 1
-	byName := map[string]*feed.VPA{}
+	byName := map[string]*model.VPA{}
 	for _, v := range c.vpas {
 		byName[v.Object.Name] = v
 	}
@@ -439,14 +439,14 @@ func newCrowd(n int) *crowd {
 		return true, object, nil
 	})
 	estimate := c.Estimate
-	c.Estimate = func(v *feed.VPA, p *usage.Profile, to []Estimate) []Estimate {
+	c.Estimate = func(v *model.VPA, p *usage.Profile, to []Estimate) []Estimate {
 		to = estimate(v, p, to)
 		if v.Object.Name == c.raised {
 			to[0].Bounds.Target = to[0].Bounds.Target.With(resources.CPU, 1100)
 		}
 		return to
 	}
-	c.Advise = func(v *feed.VPA, _ []Estimate) Advice {
+	c.Advise = func(v *model.VPA, _ []Estimate) Advice {
 		a := c.advice
 		a.Containers = slices.Clone(a.Containers)
 		if v.Object.Name == c.raised {
@@ -511,12 +511,12 @@ func TestAnAPIServerThatHangsEndsThePass(t *testing.T) {
 		d.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, context.DeadlineExceeded
 		})
-		d.Secure = func(ctx context.Context, _ *feed.VPA, _ time.Time) {
+		d.Secure = func(ctx context.Context, _ *model.VPA, _ time.Time) {
 			asked <- ctx
 			<-ctx.Done()
 		}
 		began := time.Now()
-		require.Zero(t, d.Publish(ctx, []*feed.VPA{d.vpa}, time.Now(), 20*time.Second), "it had its turn")
+		require.Zero(t, d.Publish(ctx, []*model.VPA{d.vpa}, time.Now(), 20*time.Second), "it had its turn")
 		require.Equal(t, 1.0, d.count(late))
 		require.Equal(t, 20*time.Second+requestTime, time.Since(began))
 		require.ErrorIs(t, (<-asked).Err(), context.DeadlineExceeded)
@@ -525,39 +525,39 @@ func TestAnAPIServerThatHangsEndsThePass(t *testing.T) {
 
 func TestAPanicKeepsNoOtherVPAFromItsRecommendation(t *testing.T) {
 	d := newDesk()
-	bad := &feed.VPA{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bad"}}}
+	bad := &model.VPA{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bad"}}}
 	advise := d.Advise
 	d.Workers = 1
-	d.Advise = func(v *feed.VPA, e []Estimate) Advice {
+	d.Advise = func(v *model.VPA, e []Estimate) Advice {
 		if v == bad {
 			panic("a defect")
 		}
 		return advise(v, e)
 	}
-	var rescued []*feed.VPA
-	d.Rescue = func(v *feed.VPA) {
+	var rescued []*model.VPA
+	d.Rescue = func(v *model.VPA) {
 		if recover() != nil {
 			rescued = append(rescued, v)
 		}
 	}
 	for range 2 {
-		d.Publish(t.Context(), []*feed.VPA{bad, d.vpa}, now(), time.Minute)
+		d.Publish(t.Context(), []*model.VPA{bad, d.vpa}, now(), time.Minute)
 	}
-	require.Equal(t, []*feed.VPA{bad, bad}, rescued)
+	require.Equal(t, []*model.VPA{bad, bad}, rescued)
 	require.NotEmpty(t, d.client.Actions())
 }
 
 // A defect in what is asked about one VPA before it is queued stops no other.
 func TestADefectBeforeTheQueueStopsOneVPAOnly(t *testing.T) {
 	d := newDesk()
-	broken := &feed.VPA{} // without an object
+	broken := &model.VPA{} // without an object
 	rescued := 0
-	d.Rescue = func(*feed.VPA) {
+	d.Rescue = func(*model.VPA) {
 		if recover() != nil {
 			rescued++
 		}
 	}
-	d.Publish(t.Context(), []*feed.VPA{broken, d.vpa}, now(), time.Minute)
+	d.Publish(t.Context(), []*model.VPA{broken, d.vpa}, now(), time.Minute)
 	require.Equal(t, 1, rescued)
 	require.NotEmpty(t, d.client.Actions(), "the other is published")
 }

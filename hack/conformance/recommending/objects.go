@@ -11,7 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
-	"loadline.dev/loadline/recommender/feed"
+	"loadline.dev/loadline/recommender/model"
 )
 
 type oom struct {
@@ -39,7 +39,7 @@ type evictionOutput struct {
 }
 
 func evictionEvent(in evictionInput) (evictionOutput, error) {
-	return evictionOutput{printOOMs(feed.EvictionOOMs(&in.Event))}, nil
+	return evictionOutput{printOOMs(model.EvictionOOMs(&in.Event))}, nil
 }
 
 type podUpdateInput struct {
@@ -55,7 +55,7 @@ type podUpdateOutput struct {
 
 func podUpdate(in podUpdateInput) (out podUpdateOutput, err error) {
 	for i := range in.Updates {
-		out.OOMsPerUpdate = append(out.OOMsPerUpdate, printOOMs(feed.PodOOMs(&in.Updates[i].Old, &in.Updates[i].New)))
+		out.OOMsPerUpdate = append(out.OOMsPerUpdate, printOOMs(model.PodOOMs(&in.Updates[i].Old, &in.Updates[i].New)))
 	}
 	return out, nil
 }
@@ -89,11 +89,11 @@ const app = "app"
 func checkpointWrite(in checkpointInput) (out checkpointOutput, err error) {
 	config := in.Aggregation.config()
 	store := usage.NewStore(config)
-	model := feed.NewModel(feed.Config{Store: store, PerVPA: true})
+	cluster := model.NewModel(model.Config{Store: store, PerVPA: true})
 	var now time.Time // the clock that writes is earlier than all windows
 	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v"}}
-	model.SyncVPAs([]feed.Observed{{Object: vpa, Selector: labels.SelectorFromSet(in.Selector)}}, now)
-	v := model.VPAs()[0]
+	cluster.SyncVPAs([]model.Observed{{Object: vpa, Selector: labels.SelectorFromSet(in.Selector)}}, now)
+	v := cluster.VPAs()[0]
 	if in.Restored != nil {
 		image, err := checkpoint.Image(in.Restored)
 		if err != nil {
@@ -106,7 +106,7 @@ func checkpointWrite(in checkpointInput) (out checkpointOutput, err error) {
 		v.Restored = map[string]*usage.Profile{app: &p}
 	}
 	for _, pod := range in.Pods {
-		model.PutPod(&corev1.Pod{
+		cluster.PutPod(&corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: pod.Name, Labels: pod.Labels},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: app}}},
 		}, now)

@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/testkit/vectors"
-	"loadline.dev/loadline/recommender/postprocess"
+	"loadline.dev/loadline/recommender/recommend"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -177,7 +177,7 @@ type postprocessOutput struct {
 }
 
 func postProcess(in postprocessInput) (out postprocessOutput, err error) {
-	limits := postprocess.Limits{IntegerCPU: in.IntegerCPU, MaxAllowed: corev1.ResourceList{}}
+	limits := recommend.OutputLimits{IntegerCPU: in.IntegerCPU, MaxAllowed: corev1.ResourceList{}}
 	for name, text := range in.GlobalMaxAllowed {
 		if limits.MaxAllowed[name], err = resource.ParseQuantity(text); err != nil {
 			return out, err
@@ -185,7 +185,7 @@ func postProcess(in postprocessInput) (out postprocessOutput, err error) {
 	}
 	vpa := withPolicies()
 	vpa.Annotations, vpa.Spec.ResourcePolicy = in.Annotations, in.ResourcePolicy
-	out.Recommendations = postprocess.Apply(in.Recommendation.ContainerRecommendations, vpa, limits)
+	out.Recommendations = recommend.PostProcess(in.Recommendation.ContainerRecommendations, vpa, limits)
 	return out, nil
 }
 

@@ -1,0 +1,77 @@
+package backfill
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Loading is the state of history that is loaded from elsewhere, perhaps while
+// the recommender works already. It is safe for concurrent use. The zero value
+// is of use only in tests: nothing is loaded, and all is complete.
+type LoadingGauge struct {
+	mu            sync.Mutex
+	open          bool
+	loaded, total int
+
+	ratio, complete prometheus.Gauge
+}
+
+// New returns a Loading that is complete until Begin, and registers its metrics.
+func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
+	l := &LoadingGauge{
+		ratio: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "loadline_recommender_history_progress_ratio",
+			Help: "How much of the history from before the start is loaded, from 0 to 1.",
+		}),
+		complete: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "loadline_recommender_history_complete",
+			Help: "1 when all history from before the start is loaded, or none is to be; while it is 0 no published target is lowered.",
+		}),
+	}
+	registry.MustRegister(l.ratio, l.complete)
+	l.publish()
+	return l
+}
+
+// Begin says that history is going to be loaded, in total parts of about equal
+// work; from now on it is not complete.
+func (l *LoadingGauge) Begin(total int) { l.set(true, 0, total) }
+
+// Loaded says that so many parts are loaded, and all others are still to come.
+func (l *LoadingGauge) Loaded(parts int) {
+	l.mu.Lock()
+	total := l.total
+	l.mu.Unlock()
+	l.set(true, parts, total)
+}
+
+// Done says that all history is loaded. One that failed for good is not done: it
+// stays incomplete.
+func (l *LoadingGauge) Done() { l.set(false, 0, 0) }
+
+// Complete tells whether all history is loaded.
+func (l *LoadingGauge) Complete() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.open
+}
+
+func (l *LoadingGauge) set(open bool, loaded, total int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open, l.loaded, l.total = open, loaded, total
+	if l.ratio != nil {
+		l.publish()
+	}
+}
+
+// publish sets the metrics. The caller holds the lock, or is the only one.
+func (l *LoadingGauge) publish() {
+	ratio, complete := 1.0, 1.0
+	if l.open {
+		ratio, complete = float64(l.loaded)/float64(max(l.total, 1)), 0
+	}
+	l.ratio.Set(min(ratio, 1))
+	l.complete.Set(complete)
+}

@@ -1,0 +1,122 @@
+package checkpoints
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/recommender/model"
+)
+
+// Upkeep saves what changed, and now and then deletes checkpoints that nobody
+// needs any more. Its exported fields are set once.
+type Maintainer struct {
+	Off     bool // history is not in checkpoints: none is written or deleted
+	Saver   *Saver
+	Model   *model.Model
+	VPAs    listers.VerticalPodAutoscalerLister
+	Serves  func(*vpav1.VerticalPodAutoscaler) bool // whether a VPA is this recommender's
+	Ignores func(namespace string) bool             // whether a namespace is left alone
+	Collect time.Duration                           // least time between two clean-ups
+	// Credible returns a time, or an earlier one if that cannot be; see usage.Store.
+	Credible func(time.Time) time.Time
+	Results  *prometheus.CounterVec // by what became of a checkpoint
+
+	late               bool      // the last Save left some
+	collected          time.Time // last clean-up
+	unsaved, undeleted Complaint
+}
+
+// Save writes the VPAs of scope; see Saver.
+func (u *Maintainer) Save(ctx context.Context, scope Scope, now time.Time, idle time.Duration) {
+	if u.Off {
+		return
+	}
+	result := u.Saver.Save(ctx, u.Model.VPAs(), scope, now, idle)
+	u.late = result.Late > 0
+	u.Results.WithLabelValues("written").Add(float64(result.Written))
+	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
+	u.Results.WithLabelValues("late").Add(float64(result.Late))
+	u.report(ctx, &u.unsaved, result.Err, "Some checkpoints are not saved: a restart would begin with what is stored", now)
+	klog.FromContext(ctx).V(4).Info("Checkpoints", "written", result.Written, "unchanged", result.Unchanged, "late", result.Late)
+}
+
+// Secure writes one VPA before its status; see Saver.
+func (u *Maintainer) Secure(ctx context.Context, v *model.VPA, now time.Time) {
+	if u.Off {
+		return
+	}
+	result := u.Saver.Secure(ctx, v, now)
+	u.Results.WithLabelValues("written").Add(float64(result.Written))
+	u.Results.WithLabelValues("unchanged").Add(float64(result.Unchanged))
+}
+
+// Rest returns what to save between two passes: what is urgent, and what the last
+// Save left.
+func (u *Maintainer) Rest() Scope {
+	if u.late {
+		return Due
+	}
+	return Urgent
+}
+
+// Clean deletes orphans and what has expired, unless it did so a short time ago.
+func (u *Maintainer) Clean(ctx context.Context, now time.Time) {
+	if since := now.Sub(u.collected); u.Off || !u.collected.IsZero() && 0 <= since && since <= u.Collect {
+		return
+	}
+	u.collected = now
+	deleted, err := u.Saver.Collect(ctx, func(c *vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return u.fate(c, now) })
+	u.Results.WithLabelValues("deleted").Add(float64(deleted))
+	u.report(ctx, &u.undeleted, err, "Cannot delete some checkpoints without VPA, trying again later", now)
+}
+
+// report logs joined errors, unless they are those of the last time, and counts
+// each.
+func (u *Maintainer) report(ctx context.Context, last *Complaint, err error, message string, now time.Time) {
+	if ctx.Err() == nil {
+		problems := last.Note(klog.FromContext(ctx), err, message, now)
+		u.Results.WithLabelValues("error").Add(float64(problems))
+	}
+}
+
+// fate tells what becomes of a checkpoint: it is an orphan when its VPA is gone,
+// and expired when the VPA has not had the container for long, or had it with
+// another target. One whose VPA has
+// just gone stays for the time between two clean-ups: should that be created again,
+// and the program end before it has saved it, the history is still there. One that
+// went during this pass is in the model until the next.
+func (u *Maintainer) fate(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) Disposition {
+	if u.Ignores(c.Namespace) {
+		return Keep
+	}
+	object, err := u.VPAs.VerticalPodAutoscalers(c.Namespace).Get(c.Spec.VPAObjectName)
+	v, container := u.Model.Find(c.Namespace, c.Spec.VPAObjectName), c.Spec.ContainerName
+	if apierrors.IsNotFound(err) {
+		if v != nil {
+			return Keep
+		}
+		if since, remembered := u.Model.Departed(c.Namespace, c.Spec.VPAObjectName); remembered && now.Sub(since) < u.Collect {
+			return Keep
+		}
+		return Orphan
+	}
+	if err != nil || !u.Serves(object) {
+		return Keep
+	}
+	if v == nil || v.Trouble != nil || v.Restored[container] != nil || len(v.Series(container)) > 0 {
+		return Keep
+	}
+	if u.Saver.Foreign(v, c) {
+		return Expired
+	}
+	if Stale(c, u.Model.RulesOf(v, container).Age(), u.Credible(now)) {
+		return Expired
+	}
+	return Keep
+}

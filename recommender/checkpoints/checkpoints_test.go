@@ -1,0 +1,524 @@
+package checkpoints
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/recommender/model"
+)
+
+func now() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
+
+func shape() usage.ProfileShape { return usage.NewProfileShape(24*time.Hour, 24*time.Hour) }
+
+func image(n int) usage.ProfileImage {
+	p := usage.NewProfile(shape())
+	for i := range n {
+		p.AddCPU(0.3, now().Add(time.Duration(i)*time.Minute))
+	}
+	p.AddPeak(5e8, now())
+	return p.Image()
+}
+
+func object(vpa, container string, samples int) *vpav1.VerticalPodAutoscalerCheckpoint {
+	return &vpav1.VerticalPodAutoscalerCheckpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: vpa + "-" + container},
+		Spec:       vpav1.VerticalPodAutoscalerCheckpointSpec{VPAObjectName: vpa, ContainerName: container},
+		Status:     checkpoint.Status(image(samples), now()),
+	}
+}
+
+type bench struct {
+	*Saver
+	client   *fake.Clientset
+	cache    cache.Indexer
+	vpas     map[string]*model.VPA
+	contents map[string]map[string]checkpoint.Content
+}
+
+func newBench(objects ...*vpav1.VerticalPodAutoscalerCheckpoint) bench {
+	client := fake.NewSimpleClientset()
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	for _, o := range objects {
+		_ = client.Tracker().Add(o)
+		_ = indexer.Add(o)
+	}
+	asServer(client)
+	b := bench{client: client, cache: indexer, vpas: map[string]*model.VPA{}, contents: map[string]map[string]checkpoint.Content{}}
+	b.Saver = NewSaver(Config{Client: client, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(indexer), Workers: 2,
+		Expiry: 8 * 24 * time.Hour, Timeout: time.Minute,
+		Contents: func(v *model.VPA, _ time.Time) map[string]checkpoint.Content { return b.contents[v.Object.Name] }})
+	return b
+}
+
+func asServer(client *fake.Clientset) {
+	patch := clienttesting.ObjectReaction(client.Tracker())
+	client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		_, object, err := patch(a)
+		if err != nil && !apierrors.IsNotFound(err) {
+			err = apierrors.NewGenericServerResponse(422, "", schema.GroupResource{}, "", err.Error(), 0, false)
+		}
+		return true, object, err
+	})
+}
+
+func (b bench) holds(vpa string, contents map[string]checkpoint.Content) *model.VPA {
+	b.contents[vpa] = contents
+	if b.vpas[vpa] == nil {
+		b.vpas[vpa] = &model.VPA{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: vpa}}}
+	}
+	b.vpas[vpa].Touch()
+	return b.vpas[vpa]
+}
+
+func content(samples int) checkpoint.Content { return checkpoint.Content{Image: image(samples)} }
+
+func (b bench) save(t *testing.T, at time.Time, vpas ...*model.VPA) Result {
+	return b.Save(t.Context(), vpas, All, at, time.Minute)
+}
+
+func (b bench) stored(t *testing.T, name string) *vpav1.VerticalPodAutoscalerCheckpoint {
+	c, err := b.client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return c
+}
+
+func TestCreateThenPatchThenNothing(t *testing.T) {
+	b := newBench()
+	vpa := func(n int) *model.VPA { return b.holds("web", map[string]checkpoint.Content{"a": content(n)}) }
+	r := b.save(t, now(), vpa(10))
+	require.NoError(t, r.Err)
+	require.Equal(t, 1, r.Written)
+	require.Equal(t, 10, b.stored(t, "web-a").Status.TotalSamplesCount)
+	require.NoError(t, b.cache.Add(b.stored(t, "web-a")))
+
+	r = b.save(t, now(), vpa(20))
+	require.NoError(t, r.Err)
+	require.Equal(t, 20, b.stored(t, "web-a").Status.TotalSamplesCount)
+
+	b.client.ClearActions()
+	r = b.save(t, now().Add(time.Hour), vpa(20))
+	require.NoError(t, r.Err)
+	require.Equal(t, 1, r.Unchanged, "it was touched only")
+	r = b.save(t, now().Add(time.Hour), b.vpas["web"])
+	require.Zero(t, r.Unchanged)
+	require.Empty(t, b.client.Actions(), "nothing changed, so there is no call")
+}
+
+func TestNameClashIsToldAndNothingIsOverwritten(t *testing.T) {
+	b := newBench(object("a", "b-c", 500))
+	r := b.save(t, now(), b.holds("a-b", map[string]checkpoint.Content{"c": content(3), "d": content(3)}))
+	require.ErrorIs(t, r.Err, ErrClash)
+	require.ErrorContains(t, r.Err, "ns/a-b-c")
+	require.Equal(t, 1, r.Written, "the other container is saved")
+	require.Equal(t, 500, b.stored(t, "a-b-c").Status.TotalSamplesCount)
+}
+
+func TestNameClashIsFoundEvenIfTheCacheIsBehind(t *testing.T) {
+	b := newBench()
+	require.NoError(t, b.client.Tracker().Add(object("a", "b-c", 500)))
+	r := b.save(t, now(), b.holds("a-b", map[string]checkpoint.Content{"c": content(3)}))
+	require.Error(t, r.Err)
+	require.Equal(t, 500, b.stored(t, "a-b-c").Status.TotalSamplesCount)
+}
+
+func TestPoorHistoryDoesNotReplaceAGoodOne(t *testing.T) {
+	save := func(b bench, at time.Time) Result {
+		return b.save(t, at, b.holds("web", map[string]checkpoint.Content{"a": content(3)}))
+	}
+	b := newBench(object("web", "a", 500))
+	require.ErrorIs(t, save(b, now()).Err, ErrPoorer)
+	require.Equal(t, 500, b.stored(t, "web-a").Status.TotalSamplesCount)
+	require.NoError(t, save(b, now().Add(9*24*time.Hour)).Err, "an old one no longer counts")
+
+	b = newBench(object("web", "a", 500))
+	b.Know(checkpoint.History{checkpoint.Owner{Namespace: "ns", VPA: "web"}: {"a": {}}})
+	require.NoError(t, save(b, now()).Err, "what was loaded is part of what is saved")
+}
+
+// A time-out that leaves a busy machine time to begin, and an answer that comes after
+// it.
+const short, beyond = 200 * time.Millisecond, 250 * time.Millisecond
+
+func TestSaveStopsAtItsDeadlineAndGoesOnWhereItStopped(t *testing.T) {
+	b := newBench()
+	b.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		time.Sleep(beyond)
+		return false, nil, nil
+	})
+	var vpas []*model.VPA
+	for _, name := range strings.Fields("a b c d e f g h") {
+		vpas = append(vpas, b.holds(name, map[string]checkpoint.Content{"x": content(3)}))
+	}
+	b.Timeout = short
+	r := b.save(t, now(), vpas...)
+	require.Equal(t, 2, r.Written, "one for each worker")
+	require.Equal(t, 6, r.Late)
+	b.Timeout = time.Minute
+	r = b.save(t, now().Add(time.Minute), vpas...)
+	require.Equal(t, 6, r.Written, "those that were late")
+	list, err := b.client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 8)
+}
+
+func TestOneFailureDoesNotStopTheOthers(t *testing.T) {
+	b := newBench()
+	b.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return a.(clienttesting.PatchAction).GetName() == "bad-x", nil, errors.New("refused")
+	})
+	r := b.save(t, now(), b.holds("bad", map[string]checkpoint.Content{"x": content(1)}), b.holds("good", map[string]checkpoint.Content{"x": content(1)}))
+	require.ErrorContains(t, r.Err, "save checkpoint ns/bad-x: refused")
+	require.Equal(t, 1, r.Written)
+}
+
+func TestCollectDeletesWhatItIsToldAndGoesOnAfterAFailure(t *testing.T) {
+	b := newBench(object("a", "x", 1), object("b", "x", 1), object("c", "x", 1))
+	b.client.PrependReactor("delete", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return a.(clienttesting.DeleteAction).GetName() == "a-x", nil, errors.New("refused")
+	})
+	n, err := b.Collect(t.Context(), func(c *vpav1.VerticalPodAutoscalerCheckpoint) Disposition {
+		if c.Spec.VPAObjectName == "c" {
+			return Keep
+		}
+		return Orphan
+	})
+	require.ErrorContains(t, err, "delete checkpoint ns/a-x: refused")
+	require.Equal(t, 1, n)
+	require.Equal(t, 1, b.stored(t, "c-x").Status.TotalSamplesCount)
+}
+
+// A server that hangs must not hold up a pass for as long as there are orphans.
+func TestCollectEndsInTimeAndGoesOnTheNextTime(t *testing.T) {
+	b := newBench(object("a", "x", 1), object("b", "x", 1), object("c", "x", 1))
+	b.client.PrependReactor("delete", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		time.Sleep(beyond)
+		return false, nil, nil
+	})
+	orphans := func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return Orphan }
+	b.Timeout = short
+	n, err := b.Collect(t.Context(), orphans)
+	require.ErrorContains(t, err, "no time left for 2 checkpoints")
+	require.Equal(t, 1, n)
+	b.Timeout = time.Minute
+	_, err = b.Collect(t.Context(), orphans)
+	require.NoError(t, err)
+	list, err := b.client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, list.Items)
+}
+
+func TestWhatIsKnownOfCheckpointsEndsWithThem(t *testing.T) {
+	b := newBench()
+	require.NoError(t, b.save(t, now(), b.holds("web", map[string]checkpoint.Content{"a": content(3)})).Err)
+	b.Know(checkpoint.History{checkpoint.Owner{Namespace: "ns", VPA: "web"}: {"b": {}}})
+	require.NoError(t, b.cache.Add(b.stored(t, "web-a")))
+	keep := func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return Keep }
+	_, err := b.Collect(t.Context(), keep)
+	require.NoError(t, err)
+	require.Len(t, b.written, 1)
+	require.Empty(t, b.known, "there is no web-b")
+
+	require.NoError(t, b.cache.Delete(b.stored(t, "web-a"))) // with its namespace
+	_, err = b.Collect(t.Context(), keep)
+	require.NoError(t, err)
+	require.Empty(t, b.written)
+}
+
+func TestForeignAnnotationsStay(t *testing.T) {
+	for name, cached := range map[string]bool{"the cache knows": true, "the cache is behind": false} {
+		stored := object("web", "a", 1)
+		stored.Annotations = map[string]string{"foreign": "stays"}
+		b := newBench()
+		require.NoError(t, b.client.Tracker().Add(stored))
+		if cached {
+			trimmed, err := checkpoint.Trim(stored)
+			require.NoError(t, err)
+			require.NoError(t, b.cache.Add(trimmed))
+		}
+		require.NoError(t, b.save(t, now(), b.holds("web", map[string]checkpoint.Content{"a": content(9)})).Err, name)
+		got := b.stored(t, "web-a")
+		require.Equal(t, "stays", got.Annotations["foreign"], name)
+		require.Contains(t, got.Annotations, checkpoint.OpenWindows, name)
+		require.Equal(t, 9, got.Status.TotalSamplesCount, name)
+	}
+}
+
+func (b bench) load(t *testing.T) checkpoint.History {
+	history, err := (&checkpoint.Loader{Client: b.client, Shape: shape(), Now: now, Wanted: func(checkpoint.Owner) bool { return true },
+		Report: func(object string, err error) { t.Error(object, err) }}).Load(t.Context())
+	require.NoError(t, err)
+	return history
+}
+
+func TestAnObjectWithoutAnnotationsGetsThem(t *testing.T) {
+	b := newBench(object("web", "a", 1)) // as the reference recommender writes it
+	windows := map[string]usage.Window{"web-1": {End: now().Add(time.Hour), Usage: 5, OOM: -1}}
+	vpa := b.holds("web", map[string]checkpoint.Content{"a": {Image: image(9), Windows: windows}})
+	require.NoError(t, b.save(t, now().Add(123*time.Millisecond), vpa).Err)
+	past := b.load(t)[checkpoint.Owner{Namespace: "ns", VPA: "web"}]["a"]
+	require.Equal(t, windows, past.Windows)
+	b.holds("web", map[string]checkpoint.Content{"a": {Image: image(9)}})
+	require.Equal(t, 1, b.save(t, now().Add(time.Minute), vpa).Written, "windows count as a change")
+	require.Empty(t, b.load(t)[checkpoint.Owner{Namespace: "ns", VPA: "web"}]["a"].Windows)
+}
+
+func TestManyProblemsAreJoinedOnce(t *testing.T) {
+	b := newBench()
+	b.client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("refused") })
+	var vpas []*model.VPA
+	for i := range 300 {
+		vpas = append(vpas, b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)}))
+	}
+	joined, ok := b.save(t, now(), vpas...).Err.(interface{ Unwrap() []error })
+	require.True(t, ok)
+	require.Len(t, joined.Unwrap(), 300)
+}
+
+func TestANameThatIsTooLongCostsNoCall(t *testing.T) {
+	b := newBench()
+	vpa, container := strings.Repeat("v", 190), strings.Repeat("c", 62)
+	r := b.save(t, now(), b.holds(vpa, map[string]checkpoint.Content{container: content(1), container + "c": content(1)}))
+	require.ErrorIs(t, r.Err, ErrTooLong)
+	require.ErrorContains(t, r.Err, "more than the 253 characters")
+	require.Equal(t, 1, r.Written, "253 characters are allowed")
+	require.Len(t, b.client.Actions(), 2, "a patch that finds nothing, and a creation")
+}
+
+func TestAVPAThatKnowsLessThanItDidReplacesNothing(t *testing.T) {
+	rich := map[string]checkpoint.Content{"a": content(500)}
+	poor := map[string]checkpoint.Content{"a": content(3)}
+	b := newBench(object("web", "a", 400))
+	b.Know(checkpoint.History{checkpoint.Owner{Namespace: "ns", VPA: "web"}: {"a": {}}})
+	require.NoError(t, b.save(t, now(), b.holds("web", rich)).Err)
+	require.NoError(t, b.cache.Update(b.stored(t, "web-a")))
+
+	delete(b.vpas, "web") // served by another recommender for a while, or created anew
+	require.ErrorIs(t, b.save(t, now().Add(time.Hour), b.holds("web", poor)).Err, ErrPoorer)
+	require.Equal(t, 500, b.stored(t, "web-a").Status.TotalSamplesCount)
+
+	delete(b.vpas, "web")
+	b.holds("web", poor).Retargeted = true
+	require.NoError(t, b.save(t, now().Add(time.Hour), b.vpas["web"]).Err, "what another target used is of no use")
+	require.Equal(t, 3, b.stored(t, "web-a").Status.TotalSamplesCount)
+}
+
+func TestKillsThatAlwaysWaitDoNotKeepOthersFromBeingSaved(t *testing.T) {
+	b := newBench()
+	b.Waiting = func() bool { return true }
+	var vpas []*model.VPA
+	for i := range 50 {
+		vpas = append(vpas, b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)}))
+	}
+	require.Equal(t, 50, b.save(t, now(), vpas...).Written)
+}
+
+// What can be put off ends a few seconds after something more urgent came, and goes on
+// for as long as there is time where nothing does.
+func TestWhatWaitsEndsWhatCanBePutOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		waiting func() bool
+		written int
+	}{
+		"a kill waits":      {func() bool { return true }, 10},
+		"nothing waits":     {func() bool { return false }, 50},
+		"nothing ever does": {nil, 50},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench()
+				b.Contents = func(*model.VPA, time.Time) map[string]checkpoint.Content {
+					time.Sleep(time.Second)
+					return map[string]checkpoint.Content{"x": content(1)}
+				}
+				b.Waiting = c.waiting
+				var vpas []*model.VPA
+				for i := range 50 {
+					vpas = append(vpas, b.holds(strconv.Itoa(i), nil))
+				}
+				r := b.save(t, now(), vpas...)
+				require.NoError(t, r.Err)
+				require.InDelta(t, c.written, r.Written, 2)
+				require.Equal(t, 50, r.Written+r.Late)
+			})
+		})
+	}
+}
+
+func TestWhatFailsIsNotUrgentAnyMore(t *testing.T) {
+	b := newBench()
+	tried := 0
+	b.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		tried++
+		return true, nil, errors.New("refused")
+	})
+	bad := b.holds("bad", map[string]checkpoint.Content{"x": content(1)})
+	bad.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.CPU, 100)}
+	for _, c := range []struct {
+		scope Scope
+		tries int
+	}{{Urgent, 1}, {Urgent, 1}, {Due, 2}, {Urgent, 2}, {Due, 3}} {
+		require.Zero(t, b.Save(t.Context(), []*model.VPA{bad}, c.scope, now(), time.Minute).Written)
+		require.Equal(t, c.tries, tried)
+	}
+}
+
+// What has no room is said, each time, and all else is saved.
+func TestASketchWithoutRoomIsReported(t *testing.T) {
+	b := newBench()
+	large := content(1)
+	large.Sketch = make([]byte, 1<<20)
+	v := b.holds("web", map[string]checkpoint.Content{"x": large})
+	for range 2 {
+		r := b.Save(t.Context(), []*model.VPA{v}, All, now(), time.Minute)
+		require.ErrorIs(t, r.Err, checkpoint.ErrSketch)
+		require.ErrorContains(t, r.Err, "save checkpoint ns/web-x: ")
+	}
+	list, err := b.client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+}
+
+// Only who refuses a write is a reason to put it off and to mark the target: where
+// the time of a pass is over, the VPA is as urgent as before.
+func TestAnEndOfTimeIsNoRefusal(t *testing.T) {
+	for _, over := range []bool{false, true} {
+		b := newBench()
+		ctx, stop := context.WithCancel(t.Context())
+		b.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if over {
+				stop()
+			}
+			return true, nil, errors.New("refused")
+		})
+		v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
+		v.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.CPU, 100)}
+		require.Error(t, errors.Join(b.Secure(ctx, v, now()).problems...))
+		require.Equal(t, !over, v.Unsaved)
+		stop()
+		b.client.ReactionChain = b.client.ReactionChain[1:]
+		want := 0
+		if over {
+			want = 1
+		}
+		require.Equal(t, want, b.Save(t.Context(), []*model.VPA{v}, Urgent, now(), time.Minute).Written)
+	}
+}
+
+func TestWhatASaveLeftIsSavedBeforeTheNextPass(t *testing.T) {
+	b := newBench()
+	u := Maintainer{Saver: b.Saver, Model: model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())}),
+		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"})}
+	var seen []model.Observed
+	for i := range 5 {
+		name := strconv.Itoa(i)
+		seen = append(seen, model.Observed{Object: b.holds(name, map[string]checkpoint.Content{"x": content(1)}).Object, Selector: labels.Nothing()})
+	}
+	u.Model.SyncVPAs(seen, now())
+	b.Interval = 0
+	u.Save(t.Context(), Due, now(), 0) // no time at all: one for each worker
+	require.Equal(t, Due, u.Rest())
+	u.Save(t.Context(), u.Rest(), now(), time.Minute)
+	require.Equal(t, 5.0, testutil.ToFloat64(u.Results.WithLabelValues("written")))
+	require.Equal(t, Urgent, u.Rest())
+}
+
+// Passes are short while there is time: what can well wait takes a small part of
+// the idle time, until it has waited for two intervals.
+func TestWhatCanWaitTakesLittleOfAPass(t *testing.T) {
+	s := NewSaver(Config{Interval: 10 * time.Minute})
+	for _, c := range []struct {
+		waited time.Duration
+		scope  Scope
+		want   time.Duration
+	}{
+		{time.Minute, Due, 2250 * time.Millisecond},
+		{19 * time.Minute, Due, 2250 * time.Millisecond},
+		{20 * time.Minute, Due, 45 * time.Second},
+		{time.Minute, All, 45 * time.Second},
+	} {
+		require.Equal(t, c.want, s.share(45*time.Second, &saveOrder{taken: now().Add(-c.waited)}, c.scope, now()), c)
+	}
+}
+
+// A checkpoint of a VPA that had another target is of no use, until it is written
+// for this one.
+func TestACheckpointOfAFormerTargetIsForeignUntilItIsWritten(t *testing.T) {
+	b := newBench(object("web", "a", 500))
+	owner := checkpoint.Owner{Namespace: "ns", VPA: "web"}
+	vpa := b.holds("web", map[string]checkpoint.Content{"a": content(3)})
+	stored := b.stored(t, "web-a")
+	require.False(t, b.Foreign(vpa, stored), "nothing is known of it")
+	b.Know(checkpoint.History{owner: {"a": {}}})
+	require.False(t, b.Foreign(vpa, stored), "it was restored")
+	b.Disown(owner, []checkpoint.Foreign{{Container: "a"}})
+	require.True(t, b.Foreign(vpa, stored), "it was that of another target before the start")
+	require.NoError(t, b.save(t, now(), vpa).Err, "however much it holds")
+	require.False(t, b.Foreign(vpa, stored))
+
+	b = newBench(object("web", "a", 500))
+	vpa = b.holds("web", map[string]checkpoint.Content{"a": content(3)})
+	vpa.Retargeted = true
+	require.True(t, b.Foreign(vpa, stored), "it was that of another target since the start")
+	require.NoError(t, b.save(t, now(), vpa).Err)
+	require.False(t, b.Foreign(vpa, stored))
+}
+
+// What was restored is written again soon after a start, by all VPAs in turn, and
+// then once per interval.
+func TestRestoredHistoryIsWrittenWithinFourMinutesOfTheStart(t *testing.T) {
+	for interval, within := range map[time.Duration]int{10 * time.Minute: 4, time.Hour: 4, 3 * time.Minute: 3} {
+		const vpas = 80
+		b := newBench()
+		b.Interval = interval
+		var list []*model.VPA
+		for i := range vpas {
+			v := b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)})
+			p := usage.NewProfile(shape())
+			v.Restored = map[string]*usage.Profile{"x": &p}
+			list = append(list, v)
+		}
+		written := map[string]int{}
+		for minute := range within + 1 {
+			r := b.Save(t.Context(), list, Due, now().Add(time.Duration(minute)*time.Minute), time.Minute)
+			require.LessOrEqual(t, r.Written, vpas*2/within, "they are spread")
+			for _, a := range b.client.Actions() {
+				if patch, ok := a.(clienttesting.PatchAction); ok {
+					written[patch.GetName()] = 1
+				}
+			}
+		}
+		require.Len(t, written, vpas, interval)
+
+		again := 0
+		for minute := 1; minute <= int(interval/time.Minute); minute++ {
+			for i := range vpas {
+				b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1 + minute)})
+			}
+			again += b.Save(t.Context(), list, Due, now().Add(time.Duration(within+minute)*time.Minute), time.Minute).Written
+		}
+		require.Equal(t, vpas, again, interval)
+	}
+}

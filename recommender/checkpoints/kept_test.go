@@ -1,0 +1,415 @@
+package checkpoints
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2/textlogger"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+	"loadline.dev/loadline/pkg/core/usage"
+	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/recommender/model"
+)
+
+// While a target cannot be read, less may be seen of it than there is.
+func TestNothingIsWrittenWhileTheTargetCannotBeRead(t *testing.T) {
+	b := newBench()
+	v := b.holds("web", map[string]checkpoint.Content{"a": content(3)})
+	v.Trouble = errors.New("the Deployment cannot be read")
+	for _, scope := range []Scope{Urgent, Due, All} {
+		require.Zero(t, b.Save(t.Context(), []*model.VPA{v}, scope, now(), time.Minute).Written)
+	}
+	require.Zero(t, b.Secure(t.Context(), v, now()).Written)
+	require.Empty(t, b.client.Actions())
+	v.Trouble = nil
+	v.Object.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: vpav1.FetchingHistory, Status: corev1.ConditionTrue}}
+	require.Zero(t, b.save(t, now(), v).Written, "somebody else still fills in the history")
+	v.Object.Status.Conditions = nil
+	require.Equal(t, 1, b.save(t, now(), v).Written)
+}
+
+// What a VPA has written itself it may replace by less: histories expire, and
+// containers go.
+func TestAVPAReplacesItsOwnCheckpointByAPoorerOne(t *testing.T) {
+	b := newBench()
+	require.NoError(t, b.save(t, now(), b.holds("web", map[string]checkpoint.Content{"a": content(500)})).Err)
+	require.NoError(t, b.cache.Add(b.stored(t, "web-a")))
+	r := b.save(t, now().Add(time.Hour), b.holds("web", map[string]checkpoint.Content{"a": content(3)}))
+	require.NoError(t, r.Err)
+	require.Equal(t, 1, r.Written)
+	require.Equal(t, 3, b.stored(t, "web-a").Status.TotalSamplesCount)
+}
+
+// keeping is a program with the VPAs web and other, of which it serves web, and a
+// pod of that with a container "a".
+type keeping struct {
+	bench
+	upkeep *Maintainer
+	vpas   cache.Indexer
+	seen   model.Observed
+}
+
+const age = 8 * 24 * time.Hour // of histories that expire
+
+func newKeeping(objects ...*vpav1.VerticalPodAutoscalerCheckpoint) *keeping {
+	k := &keeping{bench: newBench(objects...), vpas: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})}
+	vpa := func(name string) *vpav1.VerticalPodAutoscaler {
+		v := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+		_ = k.vpas.Add(v)
+		return v
+	}
+	vpa("other")
+	k.seen = model.Observed{Object: vpa("web"), Selector: labels.SelectorFromSet(labels.Set{"app": "web"})}
+	store := usage.NewStore(usage.DefaultConfig())
+	k.upkeep = &Maintainer{
+		Saver: k.Saver, Model: model.NewModel(model.Config{Store: store}), VPAs: listers.NewVerticalPodAutoscalerLister(k.vpas),
+		Serves:  func(v *vpav1.VerticalPodAutoscaler) bool { return v.Name == "web" },
+		Ignores: func(namespace string) bool { return namespace == "ignored" },
+		Collect: 10 * time.Minute, Credible: func(t time.Time) time.Time { return t },
+		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"}),
+	}
+	k.sync(now())
+	k.upkeep.Model.PutPod(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-1", Labels: labels.Set{"app": "web"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}},
+	}, now())
+	return k
+}
+
+// sync lets the model see the VPA web.
+func (k *keeping) sync(at time.Time) { k.upkeep.Model.SyncVPAs([]model.Observed{k.seen}, at) }
+
+// clean cleans up and returns whether a checkpoint is left.
+func (k *keeping) clean(t *testing.T, at time.Time, name string) bool {
+	t.Helper()
+	k.upkeep.Clean(t.Context(), at)
+	_, err := k.client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Get(t.Context(), name, metav1.GetOptions{})
+	require.True(t, err == nil || apierrors.IsNotFound(err))
+	return err == nil
+}
+
+func TestWhatBecomesOfCheckpoints(t *testing.T) {
+	old := func(vpa, container string) *vpav1.VerticalPodAutoscalerCheckpoint {
+		c := object(vpa, container, 5)
+		c.Status.LastSampleStart = metav1.NewTime(now().Add(-age))
+		return c
+	}
+	for name, c := range map[string]struct {
+		stored *vpav1.VerticalPodAutoscalerCheckpoint
+		change func(*keeping)
+		stays  bool
+	}{
+		"of a container that has gone for too long":       {stored: old("web", "gone")},
+		"of one that has gone a while ago":                {stored: object("web", "gone", 5), stays: true},
+		"without samples, and new":                        {stored: object("web", "gone", 0), stays: true},
+		"of a container that is there":                    {stored: old("web", "a"), stays: true},
+		"of one of which something was restored":          {stored: old("web", "b"), stays: true, change: func(k *keeping) { k.restore("b") }},
+		"of a VPA that is gone":                           {stored: object("gone", "a", 5)},
+		"of a VPA of another recommender":                 {stored: old("other", "a"), stays: true},
+		"of a VPA that this recommender does not yet see": {stored: old("web", "gone"), stays: true, change: func(k *keeping) { k.upkeep.Model.SyncVPAs(nil, now()) }},
+		"of a target that cannot be read": {stored: old("web", "gone"), stays: true, change: func(k *keeping) {
+			k.seen.Err = errors.New("forbidden")
+			k.sync(now())
+		}},
+		"when the time is not known": {stored: old("web", "gone"), stays: true, change: func(k *keeping) {
+			k.upkeep.Credible = func(t time.Time) time.Time { return t.Add(-time.Hour) }
+		}},
+		"of a former target": {stored: object("web", "gone", 5), change: func(k *keeping) { k.upkeep.Model.Find("ns", "web").Retargeted = true }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKeeping(c.stored)
+			if c.change != nil {
+				c.change(k)
+			}
+			require.Equal(t, c.stays, k.clean(t, now(), c.stored.Name))
+			deleted := 1.0
+			if c.stays {
+				deleted = 0
+			}
+			require.Equal(t, deleted, testutil.ToFloat64(k.upkeep.Results.WithLabelValues("deleted")))
+		})
+	}
+}
+
+func (k *keeping) restore(container string) {
+	v, p := k.upkeep.Model.Find("ns", "web"), usage.NewProfile(shape())
+	v.Restored = map[string]*usage.Profile{container: &p}
+	v.Touch()
+}
+
+func TestNamespacesThatAreIgnoredAreNotCleaned(t *testing.T) {
+	orphan := object("gone", "a", 5)
+	orphan.Namespace = "ignored"
+	k := newKeeping(orphan)
+	k.upkeep.Clean(t.Context(), now())
+	require.Zero(t, testutil.ToFloat64(k.upkeep.Results.WithLabelValues("deleted")))
+}
+
+// A VPA may be created again a moment later.
+func TestTheCheckpointOfAVPAThatIsRememberedStaysForAWhile(t *testing.T) {
+	k := newKeeping(object("web", "a", 5))
+	require.NoError(t, k.vpas.Delete(k.seen.Object))
+	require.True(t, k.clean(t, now(), "web-a"), "it went during the pass")
+	k.upkeep.Model.SyncVPAs(nil, now().Add(time.Minute))
+	require.True(t, k.clean(t, now().Add(10*time.Minute+time.Second), "web-a"))
+	require.False(t, k.clean(t, now().Add(21*time.Minute), "web-a"))
+}
+
+func TestCleanUpsAreApart(t *testing.T) {
+	k := newKeeping()
+	add := func() {
+		c := object("gone", "a", 5)
+		require.NoError(t, k.client.Tracker().Add(c))
+		require.NoError(t, k.cache.Add(c))
+	}
+	add()
+	require.False(t, k.clean(t, now(), "gone-a"), "the first one is at once")
+	add()
+	require.True(t, k.clean(t, now().Add(10*time.Minute), "gone-a"))
+	require.False(t, k.clean(t, now().Add(10*time.Minute+time.Second), "gone-a"))
+	add()
+	require.False(t, k.clean(t, now(), "gone-a"), "the clock was set back")
+	add()
+	k.upkeep.Off = true
+	require.True(t, k.clean(t, now().Add(time.Hour), "gone-a"))
+	k.upkeep.Save(t.Context(), All, now(), time.Minute)
+	k.upkeep.Secure(t.Context(), k.upkeep.Model.Find("ns", "web"), now())
+	require.Zero(t, testutil.ToFloat64(k.upkeep.Results.WithLabelValues("written")))
+}
+
+func TestPoorerIsLessThanHalf(t *testing.T) {
+	for stored, refused := range map[int]bool{6: false, 7: true} {
+		b := newBench(object("web", "a", stored))
+		r := b.save(t, now(), b.holds("web", map[string]checkpoint.Content{"a": content(3)}))
+		require.Equal(t, refused, errors.Is(r.Err, ErrPoorer), stored)
+	}
+}
+
+// What could not be deleted is still there, and what is known of it counts.
+func TestWhatIsKnownOfCheckpointsStaysWhereTheyCouldNotBeDeleted(t *testing.T) {
+	orphans := func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return Orphan }
+	b := newBench(object("a", "x", 1), object("b", "x", 1), object("c", "x", 1))
+	for _, vpa := range []string{"a", "b", "c"} {
+		b.Know(checkpoint.History{checkpoint.Owner{Namespace: "ns", VPA: vpa}: {"x": {}}})
+	}
+	b.client.PrependReactor("delete", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		time.Sleep(20 * time.Millisecond)
+		return true, nil, errors.New("refused")
+	})
+	b.Timeout = time.Millisecond
+	n, err := b.Collect(t.Context(), orphans)
+	require.ErrorContains(t, err, "refused")
+	require.ErrorContains(t, err, "no time left for 2 checkpoints")
+	require.Zero(t, n)
+	require.Len(t, b.known, 3)
+}
+
+func TestAProblemThatStaysIsSaidNowAndThen(t *testing.T) {
+	var c Complaint
+	var text bytes.Buffer
+	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text)))
+	note := func(after time.Duration, err error) int { return c.Note(log, err, "x", now().Add(after)) }
+	many := func(n int) (err error) {
+		for i := range n {
+			err = errors.Join(err, fmt.Errorf("problem %02d", i))
+		}
+		return err
+	}
+	for i, step := range []struct {
+		after    time.Duration
+		err      error
+		problems int
+		said     int
+	}{
+		{0, many(3), 3, 1},
+		{time.Minute, many(3), 3, 1},
+		{2 * time.Minute, errors.Join(errors.New("problem 02"), errors.New("problem 00"), errors.New("problem 01")), 3, 1},
+		{3 * time.Minute, many(4), 4, 2},
+		{13*time.Minute - time.Second, many(4), 4, 2},
+		{13 * time.Minute, many(4), 4, 3},
+		{14 * time.Minute, nil, 0, 3},
+		{15 * time.Minute, many(4), 4, 4},
+		{16 * time.Minute, many(10), 10, 5},
+		{17 * time.Minute, many(11), 11, 5}, // only ten are printed
+	} {
+		require.Equal(t, step.problems, note(step.after, step.err), i)
+		require.Equal(t, step.said, strings.Count(text.String(), "\n"), i)
+	}
+}
+
+// The API server is asked by as many workers as there shall be, however much there is
+// to write; where there is no time at all, each of them still writes one VPA.
+func TestAsManyWorkersWriteAsThereShallBe(t *testing.T) {
+	b := newBench()
+	var mu sync.Mutex
+	busy, most := 0, 0
+	b.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		mu.Lock()
+		busy++
+		most = max(most, busy)
+		mu.Unlock()
+		time.Sleep(2 * time.Millisecond)
+		mu.Lock()
+		busy--
+		mu.Unlock()
+		return false, nil, nil
+	})
+	done := 0
+	b.Progress = func() { mu.Lock(); done++; mu.Unlock() }
+	var vpas []*model.VPA
+	for i := range 20 {
+		vpas = append(vpas, b.holds(strconv.Itoa(i), map[string]checkpoint.Content{"x": content(1)}))
+	}
+	b.Interval = 0
+	r := b.Save(t.Context(), vpas, Due, now(), 0)
+	require.Equal(t, 2, r.Written)
+	require.Equal(t, 18, r.Late)
+	require.Equal(t, 18, b.save(t, now(), vpas...).Written)
+	require.LessOrEqual(t, most, 2)
+	require.Equal(t, 20, done, "it is said after each VPA")
+}
+
+func TestOnlyWhatWouldFallIsSecured(t *testing.T) {
+	b := newBench()
+	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
+	cpu := func(a resources.Amount) map[string]resources.List {
+		return map[string]resources.List{"x": (resources.List{}).With(resources.CPU, a)}
+	}
+	require.Zero(t, b.Secure(t.Context(), v, now()).Written, "no target is published")
+	refused := true
+	b.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return refused, nil, errors.New("refused")
+	})
+	v.Uncapped = cpu(1000)
+	require.Zero(t, b.Secure(t.Context(), v, now()).Written)
+	require.True(t, v.Unsaved)
+	require.Zero(t, b.Secure(t.Context(), v, now()).Written, "its turn is in the next Save")
+	v.Uncapped = nil
+	b.Secure(t.Context(), v, now())
+	require.False(t, v.Unsaved, "nothing would fall any more")
+	refused = false
+	require.Equal(t, 1, b.save(t, now(), v).Written)
+
+	v.Uncapped = cpu(1000)
+	v.Touch()
+	secured := func() bool { r := b.Secure(t.Context(), v, now()); return r.Written+r.Unchanged == 1 }
+	require.True(t, secured())
+	require.False(t, secured(), "once is enough")
+	v.Uncapped = cpu(1079)
+	v.Touch()
+	require.False(t, secured(), "a CPU target wavers by a bucket")
+	v.Uncapped = cpu(1081)
+	require.True(t, secured())
+}
+
+// While a history is short, a quarter of it at most is lost with the process.
+func TestAYoungHistoryIsSavedMoreOften(t *testing.T) {
+	b := newBench()
+	b.Interval = time.Hour
+	last := now()
+	writes := func(from, to int, young bool) (n int) {
+		for minute := from; minute < to; minute++ {
+			at := now().Add(time.Duration(minute) * time.Minute)
+			v := b.holds("web", map[string]checkpoint.Content{"x": content(minute + 1)})
+			if b.Save(t.Context(), []*model.VPA{v}, Due, at, time.Minute).Written == 1 {
+				last = at
+				n++
+			}
+			if young {
+				require.LessOrEqual(t, at.Sub(last), at.Sub(now())/4, at)
+			}
+		}
+		return n
+	}
+	require.InDelta(t, 20, writes(0, 4*60, true), 3)
+	require.Equal(t, 4, writes(4*60, 8*60, false), "once per interval")
+}
+
+func TestAMemoryTargetOfARecipeWithMarginsWavers(t *testing.T) {
+	b := newBench()
+	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
+	secured := func(memory resources.Amount) bool {
+		v.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.Memory, memory)}
+		v.Touch()
+		r := b.Secure(t.Context(), v, now())
+		return r.Written+r.Unchanged == 1
+	}
+	require.True(t, secured(1000))
+	require.False(t, secured(1000))
+	require.True(t, secured(1001))
+	v.Sketches = map[string]*sketch.Sketch{}
+	require.False(t, secured(1021))
+	require.True(t, secured(1022))
+}
+
+// A target that was kept does not come from the history, so saving it does not secure it.
+func TestATargetThatWasKeptRisesWhenTheHistoryReachesIt(t *testing.T) {
+	b := newBench()
+	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
+	v.Uncapped = map[string]resources.List{"x": resources.Of(1000, 1000)}
+	v.Kept = map[string][resources.Kinds]bool{"x": {resources.CPU: true}}
+	secured := func() bool {
+		v.Touch()
+		r := b.Secure(t.Context(), v, now())
+		return r.Written+r.Unchanged == 1
+	}
+	require.True(t, secured(), "for its memory")
+	require.False(t, secured())
+	v.Kept = nil
+	require.True(t, secured())
+	require.False(t, secured())
+}
+
+func TestAVPAThatIsGoneChangesNothingForTheOthers(t *testing.T) {
+	b := newBench()
+	web, other := b.holds("web", map[string]checkpoint.Content{"x": content(1)}), b.holds("other", map[string]checkpoint.Content{"x": content(1)})
+	require.Equal(t, 2, b.save(t, now(), web, other).Written)
+	b.client.ClearActions()
+	for range 2 {
+		b.save(t, now(), web)
+	}
+	require.Empty(t, b.client.Actions())
+	require.Len(t, b.turns, 1)
+}
+
+func TestWhatIsUnchangedIsCounted(t *testing.T) {
+	k := newKeeping()
+	k.contents["web"] = map[string]checkpoint.Content{"a": content(1)}
+	count := func(what string) float64 { return testutil.ToFloat64(k.upkeep.Results.WithLabelValues(what)) }
+	k.upkeep.Save(t.Context(), All, now(), time.Minute)
+	require.NoError(t, k.cache.Add(k.stored(t, "web-a")))
+	v := k.upkeep.Model.Find("ns", "web")
+	v.Touch()
+	k.upkeep.Save(t.Context(), All, now(), time.Minute)
+	require.Equal(t, 1.0, count("unchanged"))
+	v.Uncapped = map[string]resources.List{"a": resources.Of(1000, 1000)}
+	v.Touch()
+	k.upkeep.Secure(t.Context(), v, now())
+	require.Equal(t, 2.0, count("unchanged"))
+	k.contents["web"] = map[string]checkpoint.Content{"a": content(2)}
+	v.Uncapped = map[string]resources.List{"a": resources.Of(2000, 2000)}
+	v.Touch()
+	k.upkeep.Secure(t.Context(), v, now())
+	require.Equal(t, 2.0, count("unchanged"))
+	require.Equal(t, 2.0, count("written"))
+}

@@ -1,0 +1,231 @@
+package checkpoints
+
+import (
+	"cmp"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// Scope says which of the VPAs that changed are saved.
+type Scope int
+
+// The scopes.
+const (
+	Urgent Scope = iota // those whose loss would lower a published target
+	Due                 // and those whose time has come
+	All                 // and all others
+)
+
+// turn is what Saver knows of a VPA.
+type saveOrder struct {
+	vpa      *model.VPA
+	number   int                       // from 1
+	first    bool                      // the VPA was there in the first Save, and got what was restored
+	phase    time.Duration             // of its time within the interval
+	revision uint64                    // that was saved
+	targets  map[string]resources.List // uncapped, by container, that what was saved gives
+	began    time.Time                 // since when it has history; zero = since before the start
+	taken    time.Time                 // when it last was tried, or was first seen
+	saved    bool                      // by this process
+	failed   bool                      // the last time
+	urgent   bool                      // in this Save
+}
+
+func (t *saveOrder) owner() checkpoint.Owner {
+	return checkpoint.Owner{Namespace: t.vpa.Object.Namespace, VPA: t.vpa.Object.Name}
+}
+
+func (t *saveOrder) done(revision uint64, targets map[string]resources.List) {
+	t.revision, t.targets, t.saved, t.failed = revision, targets, true, false
+}
+
+// plan fills the queue with the VPAs to be saved, in order, and returns how many
+// of them are urgent. It allocates nothing for a VPA that did not change.
+func (s *Saver) plan(vpas []*model.VPA, scope Scope, now time.Time) (urgent int) {
+	s.queue = s.queue[:0]
+	for _, v := range vpas {
+		t := s.turn(v, now)
+		if !t.changed() {
+			continue
+		}
+		// One that failed takes its turn like all others: what cannot be written,
+		// perhaps for ever, must not take the time of what can.
+		t.urgent = !t.failed && t.rose()
+		if t.urgent || scope == All || scope == Due && t.due(s.Interval, now) {
+			s.queue = append(s.queue, t)
+		}
+		if t.urgent {
+			urgent++
+		}
+	}
+	s.prune(vpas)
+	slices.SortFunc(s.queue, (*saveOrder).before)
+	return urgent
+}
+
+// turn returns that of a VPA.
+func (s *Saver) turn(v *model.VPA, now time.Time) *saveOrder {
+	t := s.turns[v]
+	if t == nil {
+		t = newSaveOrder(v, s.Interval, now)
+		s.begun++
+		t.number, t.first = s.begun, s.saves == 0
+		s.turns[v] = t
+	}
+	return t
+}
+
+// changed tells whether there is anything to save. While the target of a VPA is in
+// trouble there is not: we may see less than there is.
+func (t *saveOrder) changed() bool {
+	clean := t.saved && !t.failed && t.revision == t.vpa.Revision()
+	return !clean && t.vpa.Trouble == nil && !status.FetchingHistory(t.vpa.Object)
+}
+
+func newSaveOrder(v *model.VPA, interval time.Duration, now time.Time) *saveOrder {
+	t := &saveOrder{vpa: v, taken: now, began: now}
+	if interval > 0 {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(v.Object.Namespace + "/" + v.Object.Name)) // a hash never fails
+		t.phase = time.Duration(h.Sum64() % uint64(interval))
+	}
+	if len(v.Restored) > 0 {
+		t.began = time.Time{}
+	}
+	// What was restored is in a checkpoint, and what was published then came from it,
+	// unless the status says that there was more.
+	if status.Holds(v.Object, status.TargetUnsaved) || status.Holds(v.Object, status.TargetHeld) {
+		return t
+	}
+	t.targets = make(map[string]resources.List, len(v.Restored))
+	published := published(v)
+	for container := range v.Restored {
+		t.targets[container] = published[container]
+	}
+	return t
+}
+
+// published returns the targets in the status of a VPA, before capping as far as
+// it tells.
+func published(v *model.VPA) map[string]resources.List {
+	if v.Object.Status.Recommendation == nil {
+		return nil
+	}
+	targets := map[string]resources.List{}
+	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
+		target := c.UncappedTarget
+		if target == nil {
+			target = c.Target
+		}
+		targets[c.ContainerName] = convert.Resources(target)
+	}
+	return targets
+}
+
+// wavering is how much the CPU target of a container that is used as ever goes up
+// and down: by one bucket. A memory target rests on few peaks and does not waver,
+// but for the margins of some recipes of ours.
+const wavering, marginWavering = 1.08, 1.02
+
+// rose tells whether a target is published that would fall without what is not
+// saved yet. One that was kept does not rest on that.
+func (t *saveOrder) rose() bool {
+	memory := 1.0
+	if t.vpa.Sketches != nil {
+		memory = marginWavering
+	}
+	for container, now := range t.vpa.Uncapped {
+		saved, kept := t.targets[container], t.vpa.Kept[container]
+		if !kept[resources.Memory] && now.Value(resources.Memory) > saved.Value(resources.Memory).Scale(memory) ||
+			!kept[resources.CPU] && now.Value(resources.CPU) > saved.Value(resources.CPU).Scale(wavering) {
+			return true
+		}
+	}
+	return false
+}
+
+// given returns the targets, before capping, that the history of a VPA gives: all
+// but those that were kept. Once one of them is reached, or is kept no more, it
+// rose.
+func given(v *model.VPA) map[string]resources.List {
+	if len(v.Kept) == 0 {
+		return v.Uncapped
+	}
+	targets := maps.Clone(v.Uncapped)
+	for container, target := range targets {
+		for k, kept := range v.Kept[container] {
+			if kept {
+				target = target.Without(resources.Kind(k))
+			}
+		}
+		targets[container] = target
+	}
+	return targets
+}
+
+// mark lets the VPA tell whether a target of it would fall in a crash, because the
+// last save failed.
+func (t *saveOrder) mark() { t.vpa.Unsaved = t.failed && t.rose() }
+
+// young is the part of a history that may be lost: while it is short, it is saved
+// more often.
+const young = 4
+
+// soon is the time within which a VPA is first written after a start: whoever looks
+// at checkpoints to see whether a recommender works does not wait for an interval.
+const soon = 4 * time.Minute
+
+// due tells whether it is time for a VPA that is not urgent. Each has its own
+// moment within the interval and, at first, within a shorter time.
+func (t *saveOrder) due(interval time.Duration, now time.Time) bool {
+	if interval <= 0 || t.failed {
+		return true
+	}
+	if age := now.Sub(t.began); !t.began.IsZero() && age < young*interval && now.Sub(t.taken) >= age/young {
+		return true
+	}
+	if !t.saved && now.Sub(t.taken) >= t.phase%min(interval, soon) {
+		return true
+	}
+	slot := func(at time.Time) int64 { return at.Add(-t.phase).UnixNano() / int64(interval) }
+	return slot(now) != slot(t.taken)
+}
+
+// before puts urgent VPAs first, then the longest waiting.
+func (t *saveOrder) before(o *saveOrder) int {
+	if t.urgent != o.urgent {
+		if t.urgent {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(
+		t.taken.Compare(o.taken),
+		cmp.Compare(t.vpa.Object.Namespace, o.vpa.Object.Namespace),
+		cmp.Compare(t.vpa.Object.Name, o.vpa.Object.Name),
+	)
+}
+
+// prune forgets VPAs that are gone.
+func (s *Saver) prune(vpas []*model.VPA) {
+	if len(s.turns) <= len(vpas) {
+		return
+	}
+	present := make(map[*model.VPA]bool, len(vpas))
+	for _, v := range vpas {
+		present[v] = true
+	}
+	for v := range s.turns {
+		if !present[v] {
+			delete(s.turns, v)
+		}
+	}
+}

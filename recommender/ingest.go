@@ -1,0 +1,158 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/quality"
+)
+
+// Ingester adds usage to a store. Its exported fields are set once.
+type Ingester struct {
+	Source  func(context.Context, func(usage.Sample)) error
+	Name    string        // of the source, for people; empty = the metrics API
+	Timeout time.Duration // of one call of Source
+	OOMs    *model.OOMs
+	// Progress is called now and then while samples come in; nil if nobody wants
+	// to know.
+	Progress func()
+	Store    *usage.Store
+	Model    *model.Model
+
+	// Taken is called with each sample that counts, and Killed with each kill; nil if
+	// nobody wants to know.
+	Taken  func(usage.Sample)
+	Killed func(usage.OOM)
+	// Rescue is deferred around the work on each kill and may recover; nil if nothing
+	// shall.
+	Rescue func(*model.VPA)
+
+	Quality   *quality.Metrics
+	Samples   *prometheus.CounterVec // by what became of a sample
+	Kills     *prometheus.CounterVec // by what became of a kill
+	Responses *prometheus.CounterVec // by whether the source failed, and its name
+
+	outage outage
+	skewed bool // the last pass had samples from the future
+}
+
+// ahead is how far the clock of a node may be ahead of ours. What is newer still
+// is not taken: next to it all other samples of a history would weigh nothing,
+// and the container would get no new ones until then.
+const aheadOfUs = time.Hour
+
+// inFuture is the reason for that.
+const inFuture usage.Reason = "the time is more than an hour ahead of ours"
+
+// sourceName is the name of the only source in metrics.
+const sourceName = "default-metrics-client"
+
+// Once adds one sample of each container, then the kills that wait. A source
+// that fails adds nothing; the kills are taken all the same.
+func (i *Ingester) Once(ctx context.Context, now time.Time) {
+	log := klog.FromContext(ctx)
+	i.Quality.Workloads.Follow(i.Model, i.Store, now)
+	limited, cancel := context.WithTimeout(ctx, i.Timeout)
+	defer cancel()
+	var future usage.ContainerKey
+	seen := 0
+	err := i.Source(limited, func(s usage.Sample) {
+		if seen++; seen%often == 0 && i.Progress != nil {
+			i.Progress()
+		}
+		if i.sample(s, now) == inFuture {
+			future = s.Container
+		}
+	})
+	i.Responses.WithLabelValues(strconv.FormatBool(err != nil), sourceName).Inc()
+	if ctx.Err() == nil {
+		i.outage.note(log, cmp.Or(i.Name, metricsAPI), err, now)
+	}
+	skewed := future != usage.ContainerKey{}
+	if skewed && !i.skewed {
+		log.Info("Samples from the future are not taken: compare the clock of the node with ours",
+			"pod", klog.KRef(future.Namespace, future.Pod), "now", now)
+	}
+	i.skewed = skewed
+	i.TakeKills(log, now)
+}
+
+// often is after how many samples progress is told.
+const often = 1000
+
+func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
+	reason := inFuture
+	if s.At.Sub(now) <= aheadOfUs {
+		reason = i.Store.Observe(s)
+	}
+	i.Samples.WithLabelValues(result(reason)).Inc()
+	if reason == usage.Accepted {
+		i.Quality.Observe(i.Model.Controlling(s.Container), s.Container, s.Kind, s.Amount, false)
+		if i.Taken != nil {
+			i.Taken(s)
+		}
+	}
+	return reason
+}
+
+// TakeKills adds the kills that wait.
+func (i *Ingester) TakeKills(log klog.Logger, now time.Time) {
+	ooms, dropped := i.OOMs.Drain()
+	if dropped > 0 {
+		i.Kills.WithLabelValues("dropped").Add(float64(dropped))
+		log.Info("More out-of-memory kills than fit between two passes, some were dropped", "dropped", dropped)
+	}
+	for _, oom := range ooms {
+		i.kill(log, oom, now)
+	}
+}
+
+// kill takes one kill. What was drained comes only once, so a defect in the work on one
+// must not lose the others.
+func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
+	if i.Rescue != nil {
+		defer i.Rescue(nil)
+	}
+	reason := inFuture
+	if oom.At.Sub(now) <= aheadOfUs {
+		reason = i.Store.ObserveOOM(oom)
+	}
+	i.Kills.WithLabelValues(result(reason)).Inc()
+	log.V(2).Info("Out of memory", "pod", klog.KRef(oom.Container.Namespace, oom.Container.Pod), "container", oom.Container.Container,
+		"at", oom.At, "bytes", int64(oom.Memory), "ignored", string(reason))
+	if reason == usage.Accepted {
+		i.Quality.Observe(i.Model.Controlling(oom.Container), oom.Container, resources.Memory, oom.Memory, true)
+		if i.Killed != nil {
+			i.Killed(oom)
+		}
+	}
+}
+
+// result is the label for what became of a sample or a kill.
+func result(reason usage.Reason) string {
+	switch reason {
+	case usage.Accepted:
+		return "taken"
+	case usage.UnknownContainer:
+		return "unknown_container"
+	case usage.NegativeAmount:
+		return "negative"
+	case usage.NotNewer:
+		return "not_newer"
+	case usage.TooOld:
+		return "too_old"
+	case usage.Duplicate:
+		return "duplicate"
+	case inFuture:
+		return "in_future"
+	}
+	return "out_of_range"
+}

@@ -1,0 +1,78 @@
+package model
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/sketch"
+)
+
+// sized is a pod of x whose container a has a memory request and limit; empty = none.
+func sized(name, request, limit string) *corev1.Pod {
+	p := aPod(name, labels.Set{"app": "x"}, "a", "b")
+	r := &p.Spec.Containers[0].Resources
+	r.Requests, r.Limits = corev1.ResourceList{}, corev1.ResourceList{}
+	for list, text := range map[*corev1.ResourceList]string{&r.Requests: request, &r.Limits: limit} {
+		if text != "" {
+			(*list)[corev1.ResourceMemory] = resource.MustParse(text)
+		}
+	}
+	return p
+}
+
+func TestLimitRatioIsThatOfTheTightestPod(t *testing.T) {
+	m, _ := newModel(Config{})
+	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	v := m.Find("ns", "v")
+	is := func(want sketch.LimitRatio, why string) {
+		t.Helper()
+		require.Equal(t, want, v.LimitRatio("a"), why)
+	}
+	is(sketch.Unseen, "there is no pod")
+	m.PutPod(sized("p1", "100Mi", "200Mi"), now())
+	is(200, "")
+	m.PutPod(sized("p2", "50Mi", "60Mi"), now())
+	is(120, "pods disagree")
+	m.PutPod(sized("p1", "300Mi", "600Mi"), now())
+	is(120, "one was resized, and keeps its ratio")
+	m.PutPod(sized("p3", "100Mi", ""), now())
+	is(120, "one has no limit")
+	gone := sized("p4", "100Mi", "100Mi")
+	m.PutPod(gone, now())
+	is(100, "")
+	gone = gone.DeepCopy()
+	gone.Status.Phase = corev1.PodSucceeded
+	m.PutPod(gone, now())
+	is(120, "what is over does not count")
+	m.RemovePod("ns", "p2")
+	is(200, "")
+	m.RemovePod("ns", "p1")
+	is(sketch.Free, "")
+	m.PutPod(sized("p3", "", "100Mi"), now())
+	is(100, "a limit without request")
+	require.Equal(t, sketch.Free, v.LimitRatio("b"))
+	require.Equal(t, sketch.Unseen, v.LimitRatio("c"))
+
+	only := vpav1.ContainerControlledValuesRequestsOnly
+	object := seen("v", "x", 1)
+	object.Object.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "a", ControlledValues: &only}}}
+	m.SyncVPAs([]Observed{object}, now())
+	is(sketch.Free, "the limit stands still")
+}
+
+// Pods of one template share what they have in common, whatever their sizes are now.
+func TestPodsOfATemplateShareTheirForm(t *testing.T) {
+	m, _ := newModel(Config{})
+	m.PutPod(sized("p1", "100Mi", "120Mi"), now())
+	m.PutPod(sized("p2", "104857601", "125829121"), now())
+	pods := m.spaces["ns"].pods
+	require.Same(t, pods["p1"].form, pods["p2"].form)
+	m.PutPod(sized("p2", "100Mi", "100Mi"), now())
+	require.NotSame(t, pods["p1"].form, pods["p2"].form)
+	require.Equal(t, []string{"a", "b"}, pods["p2"].containers)
+}

@@ -1,0 +1,166 @@
+package model
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/sketch"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// Grace is how long the pods of a target that cannot be read any more still
+// count: an API server in trouble, or a target that is replaced, must not empty
+// a recommendation.
+const Grace = 30 * time.Minute
+
+// Config says how a Model works.
+type Config struct {
+	Store       *usage.Store
+	MemorySaver bool // track only containers of pods that a VPA selects
+	PerVPA      bool // settings of a VPA override those of the store
+	// Mention reports whether the selector of a controller in a namespace mentions a
+	// label key, whether it has pods or not; nil: it is not known.
+	Mention func(namespace, key string) bool
+}
+
+// Model links pods, label sets and VPAs with the series of a store.
+//
+//	namespace ── VPA ──┐ selects
+//	          └─ label set ── series, one for each container name
+//	                   └ pod ── tracked containers, which feed the series
+type Model struct {
+	config   Config
+	spaces   map[string]*space
+	vpas     []*VPA  // sorted by namespace and name; nil: must be built again
+	places   []place // by series handle; without set: no such series
+	departed map[vpaName]departed
+	pass     uint64   // number of calls of SyncVPAs
+	changes  uint64   // number of changes of what VPAs are linked with
+	keys     []string // of the labels that are looked up; kept for its memory
+	text     []byte   // and their text
+}
+
+// space is what a namespace holds.
+type space struct {
+	name      string
+	vpas      map[string]*VPA
+	selectors index
+	sets      map[string]*labelSet
+	batches   map[keysText]*batch
+	pods      map[string]*pod
+	recent    *labelSet // that was looked up last
+	removed   int       // pods, since the map was made
+
+	ended      int  // weight of the histories of containers that do not run, at most
+	most       int  // what that may be, as counted last; 0: mostEnded
+	crowded    bool // it was logged that it was more
+	batchBytes int  // length of the keys of batches
+}
+
+// labelSet stands for all pods of a namespace with the same labels.
+type labelSet struct {
+	space  *space
+	text   string // sorted k=v list
+	labels list
+	pods   []*pod
+	series []named // by container
+	vpas   []*VPA  // that select it, the controlling one first
+
+	claimant string // name of a VPA that selected it until its target was missing for longer than Grace
+	forsaken int64  // instant since which it has neither pods nor VPAs, as far as sweeps saw; 0: it has some
+}
+
+// named is the series of a container.
+type named struct {
+	container string
+	series    usage.Series
+}
+
+type pod struct {
+	name     string
+	set      *labelSet
+	at       int32 // index in the pods of the set
+	finished bool
+	tracked  bool // the store knows the containers
+	stale    bool // but not these, or not with these labels
+	*form
+}
+
+// form is what pods of one template have in common. It never changes once made.
+type form struct {
+	containers []string
+	limitRatio []sketch.LimitRatio // of the containers
+}
+
+// place tells where a series belongs.
+type place struct {
+	set       *labelSet
+	container string
+}
+
+// NewModel returns an empty model.
+func NewModel(c Config) *Model {
+	return &Model{config: c, spaces: map[string]*space{}, departed: map[vpaName]departed{}}
+}
+
+func (m *Model) space(namespace string) *space {
+	s := m.spaces[namespace]
+	if s == nil {
+		s = &space{name: namespace, vpas: map[string]*VPA{}, sets: map[string]*labelSet{}, pods: map[string]*pod{}}
+		m.spaces[namespace] = s
+	}
+	return s
+}
+
+// VPAs returns all VPAs, sorted by namespace and name. The caller must not change
+// the list.
+func (m *Model) VPAs() []*VPA {
+	if m.vpas != nil {
+		return m.vpas
+	}
+	m.vpas = []*VPA{}
+	for _, s := range m.spaces {
+		for _, v := range s.vpas {
+			m.vpas = append(m.vpas, v)
+		}
+	}
+	slices.SortFunc(m.vpas, func(a, b *VPA) int {
+		if c := strings.Compare(a.Object.Namespace, b.Object.Namespace); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Object.Name, b.Object.Name)
+	})
+	return m.vpas
+}
+
+// Controlling returns the VPA that controls the pod of a container, and nil if
+// none does.
+func (m *Model) Controlling(c usage.ContainerKey) *VPA {
+	s := m.spaces[c.Namespace]
+	if s == nil {
+		return nil
+	}
+	p := s.pods[c.Pod]
+	if p == nil || len(p.set.vpas) == 0 {
+		return nil
+	}
+	return p.set.vpas[0]
+}
+
+// Selecting returns the VPAs that select the pod of a container, the controlling
+// one first. The caller must not change the list.
+func (m *Model) Selecting(c usage.ContainerKey) []*VPA {
+	if s := m.spaces[c.Namespace]; s != nil && s.pods[c.Pod] != nil {
+		return s.pods[c.Pod].set.vpas
+	}
+	return nil
+}
+
+// Find returns the VPA with a name, and nil if there is none.
+func (m *Model) Find(namespace, name string) *VPA {
+	if s := m.spaces[namespace]; s != nil {
+		return s.vpas[name]
+	}
+	return nil
+}

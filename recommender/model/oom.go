@@ -1,0 +1,142 @@
+package model
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+const oomKilled = "OOMKilled"
+
+// PodOOMs returns the out-of-memory kills that show in a pod, but not in an older
+// state of it, nil if the pod is seen for the first time. A kill is recognised by
+// the ID of the container that ended, wherever the status names it. Where a
+// status has no such ID, a kill counts when the container has just ended with it,
+// or when it runs again after a restart whose cause it was, and never at first
+// sight. Memory and limit are those that the killed container had: of the older
+// state, if it has been restarted since. A container without them gives 0.
+func PodOOMs(older, newer *corev1.Pod) []usage.OOM {
+	var ooms []usage.OOM
+	for i := range newer.Status.ContainerStatuses {
+		now := &newer.Status.ContainerStatuses[i]
+		before := status(older, now.Name)
+		if t := now.LastTerminationState.Terminated; t != nil && t.Reason == oomKilled && newInLast(before, now) {
+			killed := older
+			if before == nil {
+				killed = newer
+			}
+			ooms = append(ooms, oom(killed, now.Name, t))
+		}
+		if t := now.State.Terminated; t != nil && t.Reason == oomKilled && newInState(before, now) {
+			ooms = append(ooms, oom(newer, now.Name, t))
+		}
+	}
+	return ooms
+}
+
+// newInState tells whether the container has ended since the older state.
+func newInState(before, now *corev1.ContainerStatus) bool {
+	if now.State.Terminated.ContainerID != "" {
+		return !shows(before, now.State.Terminated)
+	}
+	return before != nil && (before.State.Terminated == nil || now.RestartCount > before.RestartCount)
+}
+
+// newInLast tells whether the container has ended and was restarted since the
+// older state.
+func newInLast(before, now *corev1.ContainerStatus) bool {
+	if now.LastTerminationState.Terminated.ContainerID != "" {
+		return !shows(before, now.LastTerminationState.Terminated)
+	}
+	running := now.State.Running != nil && before != nil && before.State.Running != nil
+	return running && now.RestartCount > before.RestartCount
+}
+
+// shows tells whether a status names the end of a container.
+func shows(s *corev1.ContainerStatus, end *corev1.ContainerStateTerminated) bool {
+	return s != nil && (same(s.State.Terminated, end) || same(s.LastTerminationState.Terminated, end))
+}
+
+func same(a, b *corev1.ContainerStateTerminated) bool {
+	return a != nil && a.ContainerID == b.ContainerID && a.FinishedAt.Equal(&b.FinishedAt)
+}
+
+func status(pod *corev1.Pod, container string) *corev1.ContainerStatus {
+	if pod == nil {
+		return nil
+	}
+	for i := range pod.Status.ContainerStatuses {
+		if pod.Status.ContainerStatuses[i].Name == container {
+			return &pod.Status.ContainerStatuses[i]
+		}
+	}
+	return nil
+}
+
+// oom describes the kill of a container with the memory it has in pod.
+func oom(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated) usage.OOM {
+	report := usage.OOM{
+		Container: usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: container},
+		At:        end.FinishedAt.Time,
+	}
+	if end.ContainerID != "" {
+		report.ID = end.ContainerID + " " + end.FinishedAt.UTC().Format(time.RFC3339)
+	}
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == container {
+			current := convert.Current(pod, pod.Spec.Containers[i])
+			report.Memory = convert.Resources(current.Requests).Value(resources.Memory)
+			report.Limit = convert.Resources(current.Limits).Value(resources.Memory)
+		}
+	}
+	return report
+}
+
+// Annotations with which the kubelet tells why it evicted a pod.
+const (
+	offenders      = "offending_containers"
+	offendersUsage = "offending_containers_usage"
+	starved        = "starved_resource"
+)
+
+// EvictionOOMs returns the out-of-memory evictions that an event reports: one for
+// each container listed as short of memory, with the memory it used. Lists of
+// different lengths are not trusted, entries that cannot be read are left out.
+func EvictionOOMs(event *corev1.Event) []usage.OOM {
+	if event.Reason != "Evicted" || event.InvolvedObject.Kind != "Pod" {
+		return nil
+	}
+	containers := strings.Split(event.Annotations[offenders], ",")
+	used := strings.Split(event.Annotations[offendersUsage], ",")
+	kinds := strings.Split(event.Annotations[starved], ",")
+	if len(containers) != len(used) || len(containers) != len(kinds) {
+		return nil
+	}
+	var ooms []usage.OOM
+	for i, container := range containers {
+		if kinds[i] != string(corev1.ResourceMemory) {
+			continue
+		}
+		if vpav1.CheckQuantity(used[i]) != nil {
+			continue
+		}
+		q, err := resource.ParseQuantity(used[i])
+		if err != nil || q.Sign() < 0 {
+			continue
+		}
+		ooms = append(ooms, usage.OOM{
+			Container: usage.ContainerKey{Namespace: event.InvolvedObject.Namespace, Pod: event.InvolvedObject.Name, Container: container},
+			At:        event.CreationTimestamp.Time,
+			Memory:    convert.Amount(resources.Memory, q),
+			ID:        string(event.UID),
+		})
+	}
+	return ooms
+}

@@ -1,0 +1,181 @@
+package model
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/client"
+)
+
+// expected is an OOM as the conformance vectors write it.
+type expected struct {
+	Namespace, Pod, Container string
+	MemoryBytes               int64
+	Timestamp                 time.Time
+}
+
+func simplify(ooms []usage.OOM) []expected {
+	list := []expected{}
+	for _, o := range ooms {
+		list = append(list, expected{o.Container.Namespace, o.Container.Pod, o.Container.Container, int64(o.Memory), o.At.UTC()})
+	}
+	return list
+}
+
+// vectors decodes input and expected values of the vectors of a kind.
+func vectors(t *testing.T, kind string, use func(input, expected json.RawMessage)) {
+	raw, err := os.ReadFile("../../testdata/vectors/recommender.json")
+	require.NoError(t, err)
+	var file struct {
+		Vectors []struct {
+			Kind            string
+			Input, Expected json.RawMessage
+		}
+	}
+	require.NoError(t, json.Unmarshal(raw, &file))
+	found := false
+	for _, v := range file.Vectors {
+		if v.Kind == kind {
+			found = true
+			use(v.Input, v.Expected)
+		}
+	}
+	require.True(t, found)
+}
+
+func TestPodUpdatesOfTheVectors(t *testing.T) {
+	vectors(t, "podUpdate", func(input, want json.RawMessage) {
+		var in struct {
+			Updates []struct{ Old, New *corev1.Pod }
+		}
+		var out struct{ OOMsPerUpdate [][]expected }
+		require.NoError(t, json.Unmarshal(input, &in))
+		require.NoError(t, json.Unmarshal(want, &out))
+		for i, u := range in.Updates {
+			require.Equal(t, out.OOMsPerUpdate[i], simplify(PodOOMs(u.Old, u.New)), "update %d", i)
+			older, err := client.Trim(u.Old)
+			require.NoError(t, err)
+			newer, err := client.Trim(u.New)
+			require.NoError(t, err)
+			require.Equal(t, out.OOMsPerUpdate[i], simplify(PodOOMs(older.(*corev1.Pod), newer.(*corev1.Pod))), "trimmed update %d", i)
+		}
+	})
+}
+
+func TestEvictionEventsOfTheVectors(t *testing.T) {
+	vectors(t, "evictionEvent", func(input, want json.RawMessage) {
+		var in struct{ Event *corev1.Event }
+		var out struct{ OOMs []expected }
+		require.NoError(t, json.Unmarshal(input, &in))
+		require.NoError(t, json.Unmarshal(want, &out))
+		require.Equal(t, out.OOMs, simplify(EvictionOOMs(in.Event)))
+	})
+}
+
+func TestEvictionEventsThatCannotBeReadGiveNothing(t *testing.T) {
+	event := func(change func(*corev1.Event)) *corev1.Event {
+		e := &corev1.Event{Reason: "Evicted", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "p"}}
+		e.Annotations = map[string]string{offenders: "a", offendersUsage: "1Mi", starved: "memory"}
+		change(e)
+		return e
+	}
+	require.Len(t, EvictionOOMs(event(func(*corev1.Event) {})), 1)
+	for name, change := range map[string]func(*corev1.Event){
+		"other reason":      func(e *corev1.Event) { e.Reason = "Killing" },
+		"not a pod":         func(e *corev1.Event) { e.InvolvedObject.Kind = "Node" },
+		"no annotations":    func(e *corev1.Event) { e.Annotations = nil },
+		"different lengths": func(e *corev1.Event) { e.Annotations[offenders] = "a,b" },
+		"other resource":    func(e *corev1.Event) { e.Annotations[starved] = "ephemeral-storage" },
+		"no quantity":       func(e *corev1.Event) { e.Annotations[offendersUsage] = "much" },
+		"negative":          func(e *corev1.Event) { e.Annotations[offendersUsage] = "-5Mi" },
+		"endless":           func(e *corev1.Event) { e.Annotations[offendersUsage] = "1e-2147483647" },
+	} {
+		require.Empty(t, EvictionOOMs(event(change)), name)
+	}
+}
+
+// stages are what the status of a container says in the course of two kills.
+func stages() map[string]*corev1.Pod {
+	pod := func(state, last corev1.ContainerState, restarts int32, request, limit string) *corev1.Pod {
+		p := aPod("p", nil, "a")
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1")},
+			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2")},
+		}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", State: state, LastTerminationState: last, RestartCount: restarts,
+			Resources: &corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(request)},
+				Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)},
+			}}}
+		return p
+	}
+	end := func(id string, minutes int) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			Reason: "OOMKilled", ContainerID: id, FinishedAt: metav1.NewTime(now().Add(time.Duration(minutes) * time.Minute))}}
+	}
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	waiting := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+	never := corev1.ContainerState{}
+	return map[string]*corev1.Pod{
+		"running":        pod(running, never, 0, "100Mi", "200Mi"),
+		"ended":          pod(end("1", 0), never, 0, "100Mi", "200Mi"),
+		"waiting":        pod(waiting, end("1", 0), 0, "100Mi", "200Mi"),
+		"restarted":      pod(running, end("1", 0), 1, "100Mi", "200Mi"),
+		"resized":        pod(running, end("1", 0), 1, "300Mi", "400Mi"),
+		"ended again":    pod(end("2", 5), end("1", 0), 1, "300Mi", "400Mi"),
+		"waiting again":  pod(waiting, end("2", 5), 1, "300Mi", "400Mi"),
+		"both at once":   pod(end("2", 5), end("1", 0), 1, "100Mi", "200Mi"),
+		"an old kubelet": pod(waiting, end("", 0), 0, "100Mi", "200Mi"),
+	}
+}
+
+func TestKillsAreRecognisedByContainer(t *testing.T) {
+	for _, c := range []struct {
+		older, newer string
+		limits       []int64 // of each kill, Mi
+	}{
+		{"running", "ended", []int64{200}},
+		{"running", "waiting", []int64{200}}, // the reference misses these two
+		{"waiting", "restarted", nil},
+		{"running", "restarted", []int64{200}},
+		{"running", "resized", []int64{200}},
+		{"ended", "waiting", nil},
+		{"ended", "restarted", nil},
+		{"restarted", "ended again", []int64{400}},
+		{"ended", "ended again", []int64{400}},
+		{"waiting", "waiting again", []int64{200}},
+		{"resized", "waiting again", []int64{400}},
+		{"running", "both at once", []int64{200, 200}},
+		{"running", "an old kubelet", nil},
+		{"", "running", nil},
+		{"", "ended", []int64{200}},
+		{"", "both at once", []int64{200, 200}},
+		{"", "an old kubelet", nil},
+	} {
+		var got []int64
+		ids := map[string]bool{}
+		for _, kill := range PodOOMs(stages()[c.older], stages()[c.newer]) {
+			got = append(got, int64(kill.Limit)>>20)
+			require.Equal(t, kill.Limit/2, min(kill.Memory, kill.Limit/2))
+			require.NotEmpty(t, kill.ID)
+			ids[kill.ID] = true
+		}
+		require.Equal(t, c.limits, got, "%s -> %s", c.older, c.newer)
+		require.Len(t, ids, len(got))
+	}
+}
+
+func TestEvictionsAreKnownByTheirEvent(t *testing.T) {
+	e := &corev1.Event{Reason: "Evicted", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "p"}}
+	e.UID = "u1"
+	e.Annotations = map[string]string{offenders: "a", offendersUsage: "1Mi", starved: "memory"}
+	require.Equal(t, "u1", EvictionOOMs(e)[0].ID)
+}

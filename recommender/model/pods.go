@@ -1,0 +1,358 @@
+package model
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// PutPod takes a pod that is new or changed. It keeps nothing of the object but
+// strings.
+func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
+	s := m.space(object.Namespace)
+	p := s.pods[object.Name]
+	if p == nil {
+		p = &pod{name: object.Name}
+		s.pods[p.name] = p
+	}
+	p.finished = object.Status.Phase == corev1.PodSucceeded || object.Status.Phase == corev1.PodFailed
+	former := p.set
+	if former == nil || !former.labels.equal(object.Labels) {
+		p.stale = true
+		m.move(p, m.set(s, object.Labels))
+		if former != nil {
+			former.leave(p.form)
+		}
+	}
+	if !p.of(object.Spec.Containers) {
+		m.reform(p, object.Spec.Containers)
+	}
+	m.track(p, now)
+	if former != nil && former != p.set {
+		m.retire(former)
+	}
+	m.bound(s)
+}
+
+// of tells whether a form is that of some containers.
+func (f *form) of(containers []corev1.Container) bool {
+	if f == nil || len(f.containers) != len(containers) {
+		return false
+	}
+	for i := range containers {
+		if f.containers[i] != containers[i].Name || f.limitRatio[i] != limitRatio(&containers[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// limitRatio is that of the memory a container was declared with, or resized to.
+func limitRatio(c *corev1.Container) sketch.LimitRatio {
+	return sketch.LimitRatioOf(memory(c.Resources.Requests), memory(c.Resources.Limits))
+}
+
+func memory(list corev1.ResourceList) resources.Amount {
+	q, found := list[corev1.ResourceMemory]
+	if !found {
+		return 0
+	}
+	return convert.Amount(resources.Memory, q)
+}
+
+// reform gives a pod the form of its containers, if possible that of another pod of
+// the label set, and forgets the containers that it has no more.
+func (m *Model) reform(p *pod, containers []corev1.Container) {
+	former := p.form
+	if p.form = p.set.pods[0].form; !p.of(containers) {
+		p.form = &form{}
+		for i := range containers {
+			p.containers = append(p.containers, strings.Clone(containers[i].Name))
+			p.limitRatio = append(p.limitRatio, limitRatio(&containers[i]))
+		}
+	}
+	if former != nil && slices.Equal(former.containers, p.containers) {
+		return
+	}
+	p.stale = true
+	if former == nil {
+		return
+	}
+	for _, name := range former.containers {
+		if !slices.Contains(p.containers, name) {
+			m.forget(p, name)
+			p.set.space.ended += p.set.weight()
+		}
+	}
+}
+
+// move makes a pod one of a label set; nil: of none.
+func (m *Model) move(p *pod, set *labelSet) {
+	if former := p.set; former != nil {
+		last := former.pods[len(former.pods)-1]
+		former.pods[p.at], last.at = last, p.at
+		former.pods[len(former.pods)-1] = nil
+		former.pods = former.pods[:len(former.pods)-1]
+	}
+	if p.set = set; set != nil {
+		p.at = int32(len(set.pods))
+		set.pods = append(set.pods, p)
+	}
+}
+
+// set returns the label set of a pod, and offers a new one to the VPAs of the
+// namespace. Pods come by name, so that those with the same labels follow each
+// other.
+func (m *Model) set(s *space, of labels.Set) *labelSet {
+	if s.recent != nil && s.recent.labels.equal(of) {
+		return s.recent
+	}
+	s.recent = m.find(s, of)
+	return s.recent
+}
+
+func (m *Model) find(s *space, of labels.Set) *labelSet {
+	m.keys = slices.AppendSeq(m.keys[:0], maps.Keys(of))
+	slices.Sort(m.keys)
+	m.text = m.text[:0]
+	for _, key := range m.keys {
+		m.text = append(append(append(append(m.text, key...), '='), of[key]...), ',')
+	}
+	m.text = m.text[:max(len(m.text)-1, 0)]
+	if set := s.sets[string(m.text)]; set != nil { // nearly always, and then nothing is allocated
+		return set
+	}
+	text := string(m.text)
+	set := &labelSet{space: s, text: text, labels: newList(m.keys, of, text)}
+	s.sets[text] = set
+	s.selectors.matching(set.labels, func(v *VPA) { m.link(v, set) })
+	return set
+}
+
+// track makes the store know the containers of a pod and what they feed, if that
+// is not what it knows.
+func (m *Model) track(p *pod, now time.Time) {
+	if !p.stale || m.config.MemorySaver && len(p.set.vpas) == 0 && !p.tracked {
+		return
+	}
+	p.tracked, p.stale = true, false
+	grown := false
+	for _, name := range p.containers {
+		key := usage.ContainerKey{Namespace: p.set.space.name, Pod: p.name, Container: name}
+		if series, found := p.set.seriesOf(name); found {
+			m.config.Store.Feed(key, series)
+			continue
+		}
+		series, _ := m.config.Store.Track(key, usage.SeriesKey{Namespace: key.Namespace, Container: name, Labels: p.set.text}, now)
+		m.adopt(p.set, name, series)
+		grown = true
+	}
+	if grown {
+		m.changed(p.set)
+	}
+}
+
+// seriesOf returns the series of a container, if the label set has it.
+func (set *labelSet) seriesOf(container string) (series usage.Series, found bool) {
+	for i := range set.series {
+		if set.series[i].container == container {
+			return set.series[i].series, true
+		}
+	}
+	return 0, false
+}
+
+func (set *labelSet) has(series usage.Series) bool {
+	return slices.ContainsFunc(set.series, func(n named) bool { return n.series == series })
+}
+
+// adopt makes a series one of a label set; changed must follow.
+func (m *Model) adopt(set *labelSet, container string, series usage.Series) {
+	set.series = append(set.series, named{container, series})
+	for int(series) >= len(m.places) {
+		m.places = append(m.places, place{})
+	}
+	m.places[series] = place{set, container}
+}
+
+// drop takes a series that is gone from its label set; changed must follow.
+func (m *Model) drop(series usage.Series) {
+	set := m.places[series].set
+	set.series = slices.DeleteFunc(set.series, func(n named) bool { return n.series == series })
+	m.places[series] = place{}
+}
+
+// changed tells the VPAs of a label set that it has other series than before,
+// and the series which rules they have.
+func (m *Model) changed(set *labelSet) {
+	for _, v := range set.vpas {
+		v.Touch()
+	}
+	m.push(set)
+}
+
+func (m *Model) forget(p *pod, container string) {
+	m.config.Store.Forget(usage.ContainerKey{Namespace: p.set.space.name, Pod: p.name, Container: container})
+}
+
+// RemovePod drops a pod; its history stays. An unknown pod is no error.
+func (m *Model) RemovePod(namespace, name string) {
+	s := m.spaces[namespace]
+	if s == nil || s.pods[name] == nil {
+		return
+	}
+	p := s.pods[name]
+	for _, container := range p.containers {
+		m.forget(p, container)
+	}
+	delete(s.pods, name)
+	s.removed++
+	set := p.set
+	m.move(p, nil)
+	set.leave(p.form)
+	m.retire(set)
+	m.bound(s)
+}
+
+// abandon drops a label set that no pod has and that has no history.
+func (m *Model) abandon(set *labelSet) {
+	if len(set.pods) > 0 || len(set.series) > 0 {
+		return
+	}
+	for _, v := range set.vpas {
+		delete(v.sets, set)
+		v.Touch()
+	}
+	delete(set.space.sets, set.text)
+	set.space.recent = nil
+	m.tidy(set.space)
+}
+
+// tidy drops a namespace that holds nothing.
+func (m *Model) tidy(s *space) {
+	if len(s.vpas)+len(s.sets)+len(s.pods) == 0 {
+		delete(m.spaces, s.name)
+	}
+}
+
+// Expire drops series that have been idle for too long, and those that nobody has
+// had or selected for as long as Forsaken. A series without CPU
+// samples is kept while one of its pods still runs or a VPA that selects it has
+// a target.
+func (m *Model) Expire(now time.Time) {
+	m.sweep(m.config.Store.Credible(now))
+	expired := m.config.Store.Expire(now, func(series usage.Series) bool {
+		return int(series) < len(m.places) && m.places[series].set != nil && m.places[series].set.contributes()
+	})
+	for _, series := range expired {
+		if int(series) >= len(m.places) || m.places[series].set == nil {
+			continue
+		}
+		set := m.places[series].set
+		m.drop(series)
+		m.changed(set)
+		m.abandon(set)
+	}
+	m.compact()
+}
+
+// ExpireRestored drops the restored histories of containers that no pod has had
+// for as long as series are kept. Those without CPU samples count from when the
+// program started.
+func (m *Model) ExpireRestored(now, started time.Time) {
+	now = m.config.Store.Credible(now)
+	for _, v := range m.VPAs() {
+		for container, restored := range v.Restored {
+			last := restored.Last()
+			if last.IsZero() {
+				last = started
+			}
+			if len(v.Series(container)) == 0 && now.Sub(last) >= m.RulesOf(v, container).Age() {
+				delete(v.Restored, container)
+				v.Touch()
+			}
+		}
+	}
+}
+
+// compact gives back the memory of pods and series that are gone, where that is
+// much.
+func (m *Model) compact() {
+	for _, s := range m.spaces {
+		if s.removed < 64 || s.removed < len(s.pods)/16 {
+			continue
+		}
+		pods, sets := make(map[string]*pod, len(s.pods)), make(map[string]*labelSet, len(s.sets))
+		maps.Copy(pods, s.pods)
+		maps.Copy(sets, s.sets)
+		s.pods, s.sets, s.removed = pods, sets, 0
+	}
+	end := len(m.places)
+	for end > 0 && m.places[end-1].set == nil {
+		end--
+	}
+	if end < len(m.places)*15/16 {
+		m.places = slices.Clone(m.places[:end])
+	}
+}
+
+func (set *labelSet) contributes() bool {
+	return slices.ContainsFunc(set.pods, func(p *pod) bool { return !p.finished }) ||
+		slices.ContainsFunc(set.vpas, func(v *VPA) bool { return v.Trouble == nil })
+}
+
+// push gives the series of a label set the settings of the VPA that controls
+// it. Settings that a VPA no longer has go back to those of the store.
+func (m *Model) push(set *labelSet) {
+	if !m.config.PerVPA {
+		return
+	}
+	for _, n := range set.series {
+		rules := m.config.Store.Rules()
+		if len(set.vpas) > 0 {
+			rules = override(rules, convert.ContainerPolicy(set.vpas[0].Object, n.container))
+		}
+		m.config.Store.SetRules(n.series, rules)
+	}
+}
+
+// RulesOf returns the rules for a container of v, for its restored history.
+func (m *Model) RulesOf(v *VPA, container string) usage.Rules {
+	rules := m.config.Store.Rules()
+	if !m.config.PerVPA {
+		return rules
+	}
+	return override(rules, convert.ContainerPolicy(v.Object, container)).Sound()
+}
+
+// override applies the settings of a container policy. Quantities count in
+// thousandths, rounded up.
+func override(rules usage.Rules, p *vpav1.ContainerResourcePolicy) usage.Rules {
+	if p == nil {
+		return rules
+	}
+	if q := p.OOMBumpUpRatio; q != nil {
+		rules.OOMRatio = float64(q.MilliValue()) / 1000
+	}
+	if q := p.OOMMinBumpUp; q != nil {
+		rules.OOMMinBump = resources.Amount(math.Ceil(float64(q.MilliValue()) / 1000))
+	}
+	if s := p.MemoryAggregationIntervalSeconds; s != nil {
+		rules.Interval = time.Duration(*s) * time.Second
+	}
+	if n := p.MemoryAggregationIntervalCount; n != nil {
+		rules.Count = *n
+	}
+	return rules
+}

@@ -1,0 +1,99 @@
+package model
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// Windows puts back the windows that were open when the history was written, once
+// the VPAs and pods of the model are known and before the first sample. A pod
+// that still is there goes on with its window; the peak of one that is gone is
+// final and goes to the history of its VPA. Every window counts once, however
+// often this happens before the next checkpoint is written.
+func ResumeWindows(h checkpoint.History, store *usage.Store, model *Model) {
+	resumed := latest(h, store)
+	for _, key := range slices.SortedFunc(maps.Keys(resumed), compareKeys) {
+		store.Resume(key, resumed[key])
+	}
+	for owner, containers := range h {
+		v := model.Find(owner.Namespace, owner.VPA)
+		if v == nil {
+			continue
+		}
+		for container, past := range containers {
+			for _, pod := range slices.Sorted(maps.Keys(past.Windows)) {
+				w := past.Windows[pod]
+				key := usage.ContainerKey{Namespace: owner.Namespace, Pod: pod, Container: container}
+				// A VPA whose target is in trouble may select the pod again.
+				series, tracked := store.Tracked(key)
+				lives := tracked && (v.Trouble != nil || slices.Contains(v.Series(container), series))
+				if w.Peak() >= 0 && (!lives || !resumed[key].End.Equal(w.End)) {
+					past.Profile.AddPeak(float64(w.Peak()), w.End)
+				}
+			}
+		}
+	}
+}
+
+// latest returns the windows of pods that are tracked. VPAs that select the same
+// pod may have written at different times: the later window counts, and of the
+// same window the highest that is known.
+func latest(h checkpoint.History, store *usage.Store) map[usage.ContainerKey]usage.Window {
+	found := map[usage.ContainerKey]usage.Window{}
+	for owner, containers := range h {
+		for container, past := range containers {
+			for pod, w := range past.Windows {
+				key := usage.ContainerKey{Namespace: owner.Namespace, Pod: pod, Container: container}
+				if _, tracked := store.Tracked(key); !tracked {
+					continue
+				}
+				if other, twice := found[key]; twice {
+					w = merge(w, other)
+				}
+				found[key] = w
+			}
+		}
+	}
+	return found
+}
+
+func merge(a, b usage.Window) usage.Window {
+	if a.End.Before(b.End) {
+		a, b = b, a
+	}
+	if a.End.Equal(b.End) {
+		a.Usage, a.OOM = max(a.Usage, b.Usage), max(a.OOM, b.OOM)
+	}
+	switch b.Kill.Compare(a.Kill) {
+	case 1:
+		a.Kill, a.Kills = b.Kill, b.Kills
+	case 0:
+		a.Kills = later(a.Kills, b.Kills)
+	}
+	return a
+}
+
+// later returns that of two lists of kills which was written later: it goes on from
+// the head of the other or, where that does not tell, is the longer one.
+func later(a, b []uint64) []uint64 {
+	if len(a) > 0 && len(b) > 0 {
+		switch onB, onA := slices.Contains(a, b[0]), slices.Contains(b, a[0]); {
+		case onB && !onA:
+			return a
+		case onA && !onB:
+			return b
+		}
+	}
+	if cmp.Or(cmp.Compare(len(a), len(b)), slices.Compare(a, b)) >= 0 {
+		return a
+	}
+	return b
+}
+
+func compareKeys(a, b usage.ContainerKey) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container))
+}

@@ -1,0 +1,255 @@
+package model
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+func TestRevisionChangesWithWhatARecommendationIsMadeOf(t *testing.T) {
+	m, store := newModel(Config{})
+	object := seen("v", "x", 1)
+	seenRevisions := map[uint64]string{}
+	changes := func(what string, changes bool) {
+		t.Helper()
+		revision := m.Find("ns", "v").Revision()
+		before, known := seenRevisions[revision]
+		require.Equal(t, !changes, known, "%s: as after %q", what, before)
+		if !known {
+			seenRevisions[revision] = what
+		}
+	}
+	a := usage.ContainerKey{Namespace: "ns", Pod: "p1", Container: "a"}
+	m.SyncVPAs([]Observed{object}, now())
+	changes("a new VPA", true)
+	m.SyncVPAs([]Observed{object}, now())
+	changes("nothing", false)
+	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
+	changes("a pod with new labels", true)
+	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
+	changes("the same pod", false)
+	m.PutPod(aPod("p2", labels.Set{"app": "y"}, "a"), now())
+	changes("a pod of others", false)
+	for i := range 5 {
+		store.Observe(usage.Sample{Container: a, Kind: resources.CPU, At: now().Add(time.Duration(i) * time.Second), Amount: 100})
+		changes("a sample", true)
+	}
+	store.Observe(usage.Sample{Container: a, Kind: resources.Memory, At: now(), Amount: 100})
+	changes("a peak", true)
+	store.ObserveOOM(usage.OOM{Container: a, At: now(), Memory: 0, ID: "1"})
+	changes("a kill", true)
+	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a", "b"), now())
+	changes("another container", true)
+	m.PutPod(aPod("p1", labels.Set{"app": "x", "b": "c"}, "a", "b"), now())
+	changes("other labels", true)
+	m.RemovePod("ns", "p1")
+	changes("a pod went without a peak", false)
+	m.Find("ns", "v").Restored = map[string]*usage.Profile{}
+	m.Find("ns", "v").Touch()
+	changes("something restored", true)
+	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	changes("another version of the VPA", true)
+	elapse(t, m, 100*day)
+	changes("expiry", true)
+	m.SyncVPAs(nil, now())
+	m.SyncVPAs([]Observed{object}, now())
+	changes("a namesake", true)
+}
+
+const day = 24 * time.Hour
+
+func TestRevisionIsCheap(t *testing.T) {
+	m, _ := newModel(Config{})
+	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a", "b"), now())
+	v := m.Find("ns", "v")
+	v.Revision()
+	require.Zero(t, testing.AllocsPerRun(100, func() { v.Revision() }))
+}
+
+func BenchmarkRevision(b *testing.B) {
+	m, _ := newModel(Config{})
+	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a", "b"), now())
+	v := m.Find("ns", "v")
+	b.ReportAllocs()
+	for range b.N {
+		v.Revision()
+	}
+}
+
+func withUID(o Observed, uid string) Observed {
+	o.Object.UID = types.UID(uid)
+	return o
+}
+
+func TestAVPAThatComesBackHasWhatItHad(t *testing.T) {
+	restored := map[string]*usage.Profile{"a": {}}
+	for name, c := range map[string]struct {
+		uid  string
+		app  string
+		gone time.Duration
+		kept bool
+	}{
+		"soon":              {"u1", "x", Grace - 1, true},
+		"late":              {"u1", "x", Grace, false},
+		"created again":     {"u2", "x", time.Minute, true},
+		"to another target": {"u1", "y", time.Minute, false},
+		"another namesake":  {"u2", "y", time.Minute, false},
+	} {
+		m, _ := newModel(Config{})
+		m.PutPod(aPod("p1", labels.Set{"app": c.app}, "a"), now())
+		m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
+		m.Find("ns", "v").Restored, m.Find("ns", "v").Recommended = restored, true
+		m.SyncVPAs(nil, now())
+		require.Nil(t, m.Find("ns", "v"))
+		fresh := m.SyncVPAs([]Observed{withUID(seen("v", c.app, 1), c.uid)}, now().Add(c.gone))
+		v := m.Find("ns", "v")
+		require.Equal(t, c.kept, v.Restored != nil, name)
+		require.Equal(t, c.kept && c.uid == "u1", v.Recommended, "%s: a new object has no recommendation yet", name)
+		require.Equal(t, c.kept, len(fresh) == 0, name)
+		require.Equal(t, c.app != "x", v.Retargeted, "%s: a checkpoint of the name is about other containers", name)
+		require.Equal(t, 1, v.Pods(), name)
+	}
+}
+
+// As with kubectl replace --force, seen as one change.
+func TestAReplacedVPAHasWhatItHadForTheSameTarget(t *testing.T) {
+	m, _ := newModel(Config{})
+	m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
+	former := m.Find("ns", "v")
+	former.Restored = map[string]*usage.Profile{"a": {}}
+	former.Recommended, former.Unsaved, former.Complained = true, true, now().Add(-day)
+	former.Uncapped, former.Watched = map[string]resources.List{"a": {}}, map[string]time.Duration{"a": 1}
+	former.Doubted = map[string][resources.Kinds]bool{"a": {true}}
+	former.Kept = former.Doubted
+	object := withUID(seen("v", "x", 1), "u2")
+	require.Empty(t, m.SyncVPAs([]Observed{object}, now()))
+	v := m.Find("ns", "v")
+	require.Same(t, object.Object, v.Object)
+	require.Len(t, v.Restored, 1)
+	require.False(t, v.Recommended)
+	require.False(t, v.Unsaved)
+	require.Empty(t, v.Uncapped)
+	require.Empty(t, v.Doubted)
+	require.Empty(t, v.Watched)
+	require.Empty(t, v.Kept)
+	require.Equal(t, now(), v.Complained)
+
+	require.Len(t, m.SyncVPAs([]Observed{withUID(seen("v", "y", 1), "u3")}, now()), 1)
+	require.Nil(t, m.Find("ns", "v").Restored, "what another target used is of no use")
+	require.Len(t, m.SyncVPAs([]Observed{withUID(seen("v", "z", 1), "u3")}, now()), 1)
+	require.True(t, m.Find("ns", "v").Retargeted)
+}
+
+func TestWhatIsRememberedOfVPAsIsBounded(t *testing.T) {
+	m, _ := newModel(Config{})
+	m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
+	m.SyncVPAs(nil, now())
+	require.Len(t, m.departed, 1)
+	since, remembered := m.Departed("ns", "v")
+	require.True(t, remembered)
+	require.Equal(t, now(), since)
+	_, remembered = m.Departed("ns", "w")
+	require.False(t, remembered)
+	m.SyncVPAs(nil, now().Add(Grace))
+	require.Empty(t, m.departed)
+	_, remembered = m.Departed("ns", "v")
+	require.False(t, remembered)
+	require.Empty(t, m.spaces)
+}
+
+func TestSelectorsOfAllSortsFindTheirPods(t *testing.T) {
+	m, _ := newModel(Config{})
+	selectors := []string{"a=1", "a in (1,2)", "a=1,b=1", "a,b!=2", "!b", "a=3", "a notin (1)", "b in (1,2),a=1"}
+	var list []Observed
+	for _, text := range selectors {
+		o := seen(text, "x", 1)
+		var err error
+		o.Selector, err = labels.Parse(text)
+		require.NoError(t, err)
+		list = append(list, o)
+	}
+	sets := []labels.Set{{}, {"a": "1"}, {"a": "1", "b": "1"}, {"a": "2", "b": "2"}, {"a": "3"}, {"b": "1"}}
+	check := func() {
+		t.Helper()
+		for _, o := range list {
+			want := 0
+			for _, set := range sets {
+				if o.Selector.Matches(set) {
+					want++
+				}
+			}
+			require.Equal(t, want, m.Find("ns", o.Object.Name).Pods(), o.Object.Name)
+		}
+	}
+	for i, set := range sets[:3] {
+		m.PutPod(aPod(string(rune('a'+i)), set, "c"), now())
+	}
+	m.SyncVPAs(list, now())
+	for i, set := range sets[3:] {
+		m.PutPod(aPod(string(rune('x'+i)), set, "c"), now())
+	}
+	check()
+	for range 2 { // round the selectors about, and back when that is done as often as there are some
+		for i := range list {
+			list[i].Selector = list[(i+1)%len(list)].Selector
+		}
+		m.SyncVPAs(list, now())
+		check()
+	}
+	for i := range list {
+		list[i].Selector, list[i].Err = nil, errors.New("gone")
+	}
+	m.SyncVPAs(list, now())
+	m.SyncVPAs(list, now().Add(Grace))
+	require.Empty(t, m.spaces["ns"].selectors.by)
+	require.Empty(t, m.spaces["ns"].selectors.rest)
+	for _, v := range m.VPAs() {
+		require.Zero(t, v.Pods())
+	}
+}
+
+func TestMemorySaverMovesRelabelledPods(t *testing.T) {
+	m, store := newModel(Config{MemorySaver: true})
+	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
+	m.PutPod(aPod("p1", labels.Set{"app": "x"}, "a"), now())
+	m.PutPod(aPod("p1", labels.Set{"app": "z"}, "a"), now())
+	series, tracked := store.Tracked(usage.ContainerKey{Namespace: "ns", Pod: "p1", Container: "a"})
+	require.True(t, tracked)
+	require.Equal(t, "app=z", store.Key(series).Labels, "it no longer feeds the VPA's history")
+}
+
+func TestAStatusMayBeAboutAnotherTarget(t *testing.T) {
+	at := func(target string, generation, observed int64) []Observed {
+		o := withUID(seen("v", target, 1), "u1")
+		o.Object.Generation, o.Object.Status.ObservedGeneration = generation, observed
+		return []Observed{o}
+	}
+	for name, c := range map[string]struct {
+		passes [][]Observed
+		other  bool
+	}{
+		"just started":                  {[][]Observed{at("x", 3, 3)}, false},
+		"just started, behind":          {[][]Observed{at("x", 3, 2)}, true},
+		"just started, nothing is said": {[][]Observed{at("x", 3, 0)}, false},
+		"edited":                        {[][]Observed{at("x", 3, 3), at("x", 4, 3)}, false},
+		"another target":                {[][]Observed{at("x", 3, 3), at("y", 4, 3)}, true},
+		"another, and nothing is said":  {[][]Observed{at("x", 3, 0), at("y", 4, 0)}, true},
+		"another, and published":        {[][]Observed{at("x", 3, 3), at("y", 4, 3), at("y", 4, 4)}, false},
+		"another, and edited":           {[][]Observed{at("x", 3, 3), at("y", 4, 3), at("y", 4, 4), at("y", 5, 4)}, false},
+	} {
+		m, _ := newModel(Config{})
+		for _, list := range c.passes {
+			m.SyncVPAs(list, now())
+		}
+		require.Equal(t, c.other, m.Find("ns", "v").StatusOfOther(), name)
+	}
+}

@@ -1,0 +1,87 @@
+package model
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+)
+
+// Default is the name of the recommender that serves the VPAs that name none.
+const DefaultRecommender = "default"
+
+// Roster lists the VPAs of one recommender. Its fields are set once; it is safe
+// for concurrent use.
+type Roster struct {
+	Name  string                              // of the recommender
+	Works func(namespace string) bool         // whether it works in a namespace
+	VPAs  listers.VerticalPodAutoscalerLister // of all recommenders
+
+	// Resolve finds the pods of a target.
+	Resolve func(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
+}
+
+// Serves tells whether a VPA is this recommender's.
+func (r *Roster) Serves(v *vpav1.VerticalPodAutoscaler) bool {
+	if !r.Works(v.Namespace) {
+		return false
+	}
+	if len(v.Spec.Recommenders) == 0 {
+		return r.Name == DefaultRecommender
+	}
+	return slices.ContainsFunc(v.Spec.Recommenders, func(s *vpav1.VerticalPodAutoscalerRecommenderSelector) bool {
+		return s != nil && s.Name == r.Name
+	})
+}
+
+// Has tells whether there is a VPA with a name, and it is this recommender's.
+func (r *Roster) Has(namespace, name string) bool {
+	object, err := r.VPAs.VerticalPodAutoscalers(namespace).Get(name)
+	return err == nil && r.Serves(object)
+}
+
+// Observe reads the VPAs that are served, sorted by namespace and name, with what
+// their targets resolve to, and calls progress before each. A target that cannot
+// be resolved is an error of that VPA only.
+func (r *Roster) Observe(ctx context.Context, progress func()) ([]Observed, error) {
+	objects, err := r.VPAs.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	objects = slices.DeleteFunc(objects, func(v *vpav1.VerticalPodAutoscaler) bool { return !r.Serves(v) })
+	slices.SortFunc(objects, func(a, b *vpav1.VerticalPodAutoscaler) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	observed := make([]Observed, len(objects))
+	for i, object := range objects {
+		progress()
+		selector, err := r.Resolve(ctx, object.Namespace, object.Spec.TargetRef)
+		if problem := convert.Unreadable(object); problem != "" {
+			selector, err = nil, errors.New(problem)
+		}
+		observed[i] = Observed{Object: object, Selector: selector, Err: err}
+	}
+	return observed, nil
+}
+
+// Complain logs the targets that cannot be used, unless that is known to the model
+// already.
+func LogTargetErrors(log klog.Logger, model *Model, observed []Observed) {
+	for _, o := range observed {
+		if o.Err == nil {
+			continue
+		}
+		v := model.Find(o.Object.Namespace, o.Object.Name)
+		if v == nil || v.Trouble == nil || v.Trouble.Error() != o.Err.Error() {
+			log.Info("VPA has no usable target", "vpa", klog.KObj(o.Object), "reason", o.Err.Error())
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package model
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// Observed is a VPA as it was just seen, with what its target resolved to: a
+// selector, or the error that says why not.
+type Observed struct {
+	Object   *vpav1.VerticalPodAutoscaler
+	Selector labels.Selector
+	Err      error
+}
+
+// departed is a VPA that is not in the model any more. It is remembered by name,
+// not by UID: one that is deleted and created again has the history of its
+// containers still.
+type departed struct {
+	vpa   *VPA
+	since time.Time
+}
+
+type vpaName struct{ namespace, name string }
+
+func nameOf(object *vpav1.VerticalPodAutoscaler) vpaName {
+	return vpaName{object.Namespace, object.Name}
+}
+
+// mostDeparted bounds how many are remembered.
+const mostDeparted = 20000
+
+// SyncVPAs makes the VPAs of the model those of the list. It returns those that
+// are new, or point to another target than before, so that the caller can
+// restore their history. One that comes back within Grace, or is created again,
+// is not new: it has what it had, unless it points to another target.
+func (m *Model) SyncVPAs(list []Observed, now time.Time) (fresh []*VPA) {
+	m.pass++
+	for name, d := range m.departed {
+		if now.Sub(d.since) >= Grace {
+			delete(m.departed, name)
+		}
+	}
+	selecting := map[*space][]*VPA{} // whose selectors changed
+	for _, o := range list {
+		v, isNew := m.putVPA(o, now)
+		if isNew {
+			fresh = append(fresh, v)
+		}
+		if m.selects(v, o, now) {
+			s := m.spaces[v.Object.Namespace]
+			selecting[s] = append(selecting[s], v)
+		}
+	}
+	for _, v := range m.VPAs() {
+		if v.pass != m.pass {
+			m.depart(v, now)
+		}
+	}
+	for s, vpas := range selecting {
+		m.relink(s, vpas, now)
+	}
+	return fresh
+}
+
+func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
+	s := m.space(o.Object.Namespace)
+	v = s.vpas[o.Object.Name]
+	var key target.Key
+	if o.Object.Spec.TargetRef != nil {
+		key = target.RefKey(o.Object.Namespace, o.Object.Spec.TargetRef)
+	}
+	replaced := v != nil && v.Object.UID != o.Object.UID
+	retargeted := v != nil && !replaced && v.target != key
+	switch {
+	case replaced:
+		m.depart(v, now)
+	case retargeted:
+		m.removeVPA(v)
+	}
+	if v == nil || replaced || retargeted {
+		v, fresh = m.addVPA(o.Object, key, now)
+		v.Retargeted = v.Retargeted || retargeted
+	}
+	v.pass = m.pass
+	if v.Object != o.Object {
+		v.Object = o.Object
+		if convert.Unreadable(v.Object) == "" { // else those of before hold
+			v.Rules = convert.Rules(v.Object)
+		}
+		m.reorder(v)
+	}
+	return v, fresh
+}
+
+// addVPA adds a VPA without links, and tells whether it is a new one.
+func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now time.Time) (v *VPA, fresh bool) {
+	v = &VPA{}
+	former, remembered := m.departed[nameOf(object)]
+	back := remembered && former.vpa.target == key
+	v.Retargeted = remembered && !back
+	if back {
+		v = former.vpa
+		delete(m.departed, nameOf(object))
+		if v.Object.UID != object.UID { // its status is another
+			v.Recommended, v.Unsaved, v.Complained = false, false, now
+			v.Uncapped, v.Doubted, v.Watched, v.Kept = nil, nil, nil, nil
+		}
+	}
+	v.Object, v.Rules = object, convert.Rules(object)
+	v.model, v.target, v.sets = m, key, map[*labelSet]struct{}{}
+	v.Trouble, v.selector, v.Since = nil, nil, object.Generation
+	m.space(object.Namespace).vpas[object.Name] = v
+	m.vpas = nil
+	v.Touch()
+	return v, !back
+}
+
+// depart removes a VPA and remembers it for a while.
+func (m *Model) depart(v *VPA, now time.Time) {
+	m.removeVPA(v)
+	if len(m.departed) < mostDeparted {
+		m.departed[nameOf(v.Object)] = departed{v, now}
+	}
+}
+
+// Departed tells since when a VPA has been gone, and whether it is remembered: it
+// has its history if it comes back.
+func (m *Model) Departed(namespace, name string) (since time.Time, remembered bool) {
+	d, remembered := m.departed[vpaName{namespace, name}]
+	return d.since, remembered
+}
+
+func (m *Model) removeVPA(v *VPA) {
+	s := m.spaces[v.Object.Namespace]
+	s.selectors.remove(v)
+	for set := range v.sets {
+		m.unlink(v, set)
+	}
+	delete(s.vpas, v.Object.Name)
+	m.vpas = nil
+	m.tidy(s)
+}
+
+// selects gives v the selector that was seen, if that differs from the last one,
+// and tells whether its links must be made again. Trouble changes the selector
+// only when it lasts.
+func (m *Model) selects(v *VPA, o Observed, now time.Time) bool {
+	selector := o.Selector
+	switch {
+	case o.Err == nil:
+		v.Trouble = nil
+	case v.Trouble == nil:
+		v.Trouble, v.TroubleSince = o.Err, now
+	default:
+		v.Trouble = o.Err
+	}
+	if v.Trouble != nil {
+		if v.InGrace(now) {
+			return false
+		}
+		selector = nil
+	}
+	if alike(selector, v.selector) {
+		return false
+	}
+	s := m.spaces[v.Object.Namespace]
+	s.selectors.remove(v)
+	v.selector = selector
+	s.selectors.add(v)
+	return true
+}
+
+// alike tells whether two selectors, nil or not, make the same demands. Their text
+// would tell it too, at a price that each VPA had to pay in each pass.
+func alike(a, b labels.Selector) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	these, selectable := a.Requirements()
+	those, other := b.Requirements()
+	return selectable == other && slices.EqualFunc(these, those, labels.Requirement.Equal)
+}
+
+// InGrace tells whether the target has been in trouble for a short time only, or
+// is in none.
+func (v *VPA) InGrace(now time.Time) bool {
+	return v.Trouble == nil || now.Sub(v.TroubleSince) < Grace
+}
+
+// relink links VPAs of a namespace, whose selectors changed, with the label sets
+// that they match now. It goes over the label sets once, however many VPAs there
+// are. The time is that of series that begin with it.
+func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
+	for _, v := range vpas {
+		v.relinking = true
+		for set := range v.sets {
+			if v.selector == nil || !v.selector.Matches(set.labels) {
+				m.unlink(v, set)
+				if v.selector == nil {
+					set.claimant = v.Object.Name
+				}
+			}
+		}
+	}
+	for _, set := range s.sets {
+		before := len(set.vpas)
+		s.selectors.matching(set.labels, func(v *VPA) {
+			if _, linked := v.sets[set]; v.relinking && !linked {
+				m.link(v, set)
+			}
+		})
+		if before == 0 && len(set.vpas) > 0 && m.config.MemorySaver {
+			for _, p := range set.pods {
+				m.track(p, now)
+			}
+		}
+	}
+	for _, v := range vpas {
+		v.relinking = false
+	}
+}
+
+func (m *Model) link(v *VPA, set *labelSet) {
+	v.sets[set] = struct{}{}
+	v.Touch()
+	at, _ := slices.BinarySearchFunc(set.vpas, v, stronger)
+	set.vpas = slices.Insert(set.vpas, at, v)
+	m.push(set)
+}
+
+func (m *Model) unlink(v *VPA, set *labelSet) {
+	delete(v.sets, set)
+	v.Touch()
+	set.vpas = slices.DeleteFunc(set.vpas, func(other *VPA) bool { return other == v })
+	m.push(set)
+}
+
+// reorder puts the VPAs of v's label sets in order again and applies the policy
+// of v, which has changed.
+func (m *Model) reorder(v *VPA) {
+	v.Touch()
+	for set := range v.sets {
+		slices.SortFunc(set.vpas, stronger)
+		if convert.Unreadable(v.Object) == "" { // else the settings of before hold
+			m.push(set)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package model
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// VPA is a VerticalPodAutoscaler in the model. Readers may use it between two
+// calls of Model; only the exported fields marked so may be changed.
+type VPA struct {
+	Object       *vpav1.VerticalPodAutoscaler // from the informer cache, not to be changed
+	Rules        policy.Rules                 // of Object
+	Trouble      error                        // why the target cannot be used; nil if it can
+	TroubleSince time.Time
+
+	// Restored holds the history from before the start, by container. The
+	// caller fills and prunes it, and calls Touch then; it is kept while the VPA
+	// has the same target.
+	Restored map[string]*usage.Profile
+	// Retargeted tells that the VPA, or one of its name that was deleted a short
+	// while ago, pointed to another target before: what its status and checkpoints
+	// held then is not about the containers of this one. The caller sets it where
+	// that was before the start.
+	Retargeted bool
+	// Since is the generation of Object from which on the VPA is known to have had its
+	// target; see StatusOfOther.
+	Since int64
+	// Recipe is what serves the VPA. The caller keeps it, and calls Touch.
+	Recipe *recipe.Choice
+	// Sketches hold what the recipe wants to know of the past besides histories, by
+	// container. The caller fills and prunes them; they are kept while the VPA has
+	// the same target.
+	Sketches map[string]*sketch.Sketch
+	// SavedSketches are images of sketches that no recipe could read, because the one that
+	// was asked for is misspelled. The caller keeps them.
+	SavedSketches map[string][]byte
+	// SketchesNeeded is when a recipe last needed them. The caller keeps it.
+	SketchesNeeded time.Time
+	// Doubted tells of which kinds of a container less history may be known than
+	// there was. The caller fills it.
+	Doubted map[string][resources.Kinds]bool
+	// Watched tells for how long before the start a container was seen while
+	// targets were held: that much less is needed now. The caller fills it.
+	Watched map[string]time.Duration
+	// Kept tells which kinds of a container the last recommendation took over from
+	// what was published before: their targets do not rest on the history that is
+	// known. The caller keeps it.
+	Kept map[string][resources.Kinds]bool
+	// Uncapped holds the last recommended target by container, before capping.
+	// The caller keeps it, for the quality metrics.
+	Uncapped map[string]resources.List
+	// Unsaved tells that the last recommended target would fall without history that
+	// could not be saved. The caller keeps it.
+	Unsaved bool
+	// Complained is when a missing recommendation was last logged. The caller
+	// keeps it.
+	Complained time.Time
+	// Recommended tells that a recommendation was seen. The caller keeps it.
+	Recommended bool
+
+	model     *Model
+	target    target.Key
+	selector  labels.Selector // nil selects nothing
+	under     []label         // where the index has it
+	sets      map[*labelSet]struct{}
+	pass      uint64 // last SyncVPAs that saw it
+	relinking bool
+
+	built      bool      // containers is up to date
+	containers []history // sorted by name; without series: only restored
+	structure  uint64    // grows with each change but those of series
+}
+
+// history is where the live history of a container is.
+type history struct {
+	container string
+	series    []usage.Series
+}
+
+// StatusOfOther reports whether what is in the status of the VPA may be about another
+// target than it has now.
+func (v *VPA) StatusOfOther() bool {
+	if v.Retargeted {
+		return convert.ObservedGeneration(v.Object) < max(v.Since, 1)
+	}
+	return convert.Outdated(v.Object, v.Since)
+}
+
+// Revision returns a number that changes whenever anything changes that the
+// recommendation or the checkpoints of a VPA are made of: its series, which they
+// are, and what was restored.
+func (v *VPA) Revision() uint64 {
+	const versionBits = 40 // the sum of versions only grows while the structure stays
+	var versions uint64
+	for _, h := range v.histories() {
+		for _, series := range h.series {
+			versions += v.model.config.Store.Version(series)
+		}
+	}
+	return v.structure<<versionBits + versions
+}
+
+// Touch makes the revision another one. Whoever changes Restored calls it; it is
+// not safe for concurrent use.
+func (v *VPA) Touch() {
+	v.built = false
+	if v.model == nil { // not made by one
+		v.structure++
+		return
+	}
+	v.model.changes++
+	v.structure = v.model.changes
+}
+
+// RulesOf returns the rules for a container as v wants them.
+func (v *VPA) RulesOf(container string) usage.Rules { return v.model.RulesOf(v, container) }
+
+// Target returns what the VPA points to, the zero key if that is nothing.
+func (v *VPA) Target() target.Key { return v.target }
+
+// SameTarget tells whether two VPAs, perhaps of different models, point to the same
+// target.
+func (v *VPA) SameTarget(o *VPA) bool { return v.target == o.target }
+
+// Pods returns how many pods the VPA selects, finished ones included.
+func (v *VPA) Pods() int {
+	n := 0
+	for set := range v.sets {
+		n += len(set.pods)
+	}
+	return n
+}
+
+// Containers returns the names of all containers with history, sorted.
+func (v *VPA) Containers() []string {
+	names := make([]string, 0, len(v.histories()))
+	for name := range v.Histories() {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Histories yields the containers with history, sorted by name, each with what
+// Series returns for it. It allocates nothing.
+func (v *VPA) Histories() iter.Seq2[string, []usage.Series] {
+	return func(yield func(string, []usage.Series) bool) {
+		for _, h := range v.histories() {
+			if !yield(h.container, h.series) {
+				return
+			}
+		}
+	}
+}
+
+// Series returns the live histories of a container, in an order that depends on
+// the labels of the pods only. The caller must not change the list.
+func (v *VPA) Series(container string) []usage.Series {
+	histories := v.histories()
+	at, found := slices.BinarySearchFunc(histories, container, byContainer)
+	if !found {
+		return nil
+	}
+	return histories[at].series
+}
+
+func byContainer(h history, container string) int { return cmp.Compare(h.container, container) }
+
+// Controller returns the VPA that controls pods which v selects too, and nil
+// where v itself controls all its pods.
+func (v *VPA) Controller() *VPA {
+	var other *VPA
+	for set := range v.sets {
+		if first := set.vpas[0]; len(set.pods) > 0 && first != v && (other == nil || stronger(first, other) < 0) {
+			other = first
+		}
+	}
+	return other
+}
+
+func (v *VPA) histories() []history {
+	if v.built {
+		return v.containers
+	}
+	v.built, v.containers = true, nil
+	sets := slices.SortedFunc(maps.Keys(v.sets), func(a, b *labelSet) int { return cmp.Compare(a.text, b.text) })
+	for _, set := range sets {
+		for _, n := range set.series {
+			h := v.history(n.container)
+			h.series = append(h.series, n.series)
+		}
+	}
+	for container := range v.Restored {
+		v.history(container)
+	}
+	return v.containers
+}
+
+// history returns the entry of a container, which it adds if there is none.
+func (v *VPA) history(container string) *history {
+	at, found := slices.BinarySearchFunc(v.containers, container, byContainer)
+	if !found {
+		v.containers = slices.Insert(v.containers, at, history{container: container})
+	}
+	return &v.containers[at]
+}
+
+// Acts reports whether the updater or the webhook does something for a VPA.
+func (v *VPA) Acts() bool { return !target.ClaimOf(v.Object).Idle }
+
+// stronger orders VPAs as updater and admission controller choose between them.
+func stronger(a, b *VPA) int {
+	return target.CompareClaims(target.ClaimOf(a.Object), target.ClaimOf(b.Object))
+}

@@ -1,0 +1,202 @@
+package recommend
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// Advisor makes recommendations and checkpoint images. Its fields are set once.
+type Advisor struct {
+	Store    *usage.Store
+	Shape    usage.ProfileShape // of the store's profiles
+	Recipe   recipe.Recipe      // of VPAs that have none
+	Estimate recipe.Config      // for the floors of these
+	Format   convert.Format
+	Limits   OutputLimits
+	Complete func() bool // whether the history that is loaded apart is all there; nil: it is
+	// Current returns the requests that are in force in most pods of a container of a VPA;
+	// nil: they are not known. Only some recipes ask.
+	Current func(v *model.VPA, container string) resources.List
+}
+
+// history fills dst with all that is known about a container of a VPA, and
+// returns how long a time the samples cover that prove it.
+func (a *Advisor) history(dst *usage.Profile, v *model.VPA, container string, series []usage.Series) (live time.Duration) {
+	dst.Reset()
+	a.Store.Profile(dst, series...)
+	if !dst.Empty() {
+		live = dst.Last().Sub(a.proofFrom(dst.First(), series))
+	}
+	if restored := v.Restored[container]; restored != nil {
+		restored.MergeInto(dst)
+	}
+	return live
+}
+
+// Estimates appends to dst what the histories of the containers of a VPA come to,
+// sorted by name, without those that the VPA leaves alone. It needs no memory of
+// its own.
+func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []status.Estimate) []status.Estimate {
+	served := 0
+	for container := range v.Histories() {
+		if !v.Rules.For(container).Off {
+			served++
+		}
+	}
+	r := a.recipe(v, served)
+	for container, series := range v.Histories() {
+		if v.Rules.For(container).Off {
+			continue
+		}
+		live := a.history(scratch, v, container, series)
+		e := r.estimate(v, container, scratch)
+		dst = append(dst, status.Estimate{
+			Container: container,
+			Bounds:    e.bounds,
+			Known:     e.known,
+			Doubted:   either(a.doubts(v, container, live), e.young),
+			Coarse:    a.coarse(),
+			Points:    e.points,
+			History:   status.Covered(min(time.Duration(scratch.Confidence(time.Hour)*float64(time.Hour)), e.seen)),
+		})
+	}
+	return dst
+}
+
+// coarse tells whether amounts are rounded when they are printed.
+func (a *Advisor) coarse() bool {
+	return a.Format.CPUStep > 1 || a.Format.MemoryStep > 1 || a.Format.HumanizeMemory || a.Limits.IntegerCPU
+}
+
+// Advise returns the recommendation for a VPA with these estimates. A kind of
+// which nothing is known keeps what was published for it, if anything was: a
+// floor made of no data would shrink pods after a restart. The same holds for a
+// kind of which less may be known than there was, while the target would be
+// lower. A kind of which nothing is known and published, such as the CPU of a
+// container that was killed before its first sample, is left out; a container
+// without any gets none. It notes in the VPA what it kept.
+func (a *Advisor) Advise(v *model.VPA, estimates []status.Estimate) status.Advice {
+	advice := status.Advice{History: 1<<63 - 1}
+	var held, lacking []string
+	v.Kept = nil
+	for _, e := range estimates {
+		lacking = append(lacking, lacks(e, v.Rules.For(e.Container).Controlled)...)
+		before, published := published(v, e.Container)
+		known := e.Known
+		if known == [resources.Kinds]bool{} && !published {
+			continue
+		}
+		c := raw(e.Container, e.Bounds, v.Rules.For(e.Container).Controlled, a.Format)
+		asked := len(c.Target)
+		if kinds := hold(&known, e.Doubted, c, before); kinds != nil {
+			held = append(held, fmt.Sprintf("%s of container %s", strings.Join(kinds, " and "), e.Container))
+		}
+		note(v, e.Container, known)
+		keep(&c, before, known)
+		if asked > 0 && len(c.Target) == 0 {
+			continue
+		}
+		advice.History = min(advice.History, e.History)
+		advice.Containers = append(advice.Containers, c)
+	}
+	advice.Containers = PostProcess(advice.Containers, v.Object, a.Limits)
+	advice.Held, advice.Lacks = heldMessage(held), lacksMessage(lacking)
+	return advice
+}
+
+// published returns what the status of a VPA has for a container, before
+// capping as far as it tells. What it had for another target is not about the
+// container, though its name may be the same.
+func published(v *model.VPA, container string) (c status.Recommended, found bool) {
+	if v.StatusOfOther() || !status.Provided(v.Object) {
+		return c, false
+	}
+	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
+		if c.ContainerName == container {
+			if c.UncappedTarget != nil {
+				c.Target = c.UncappedTarget
+			}
+			return c, true
+		}
+	}
+	return c, false
+}
+
+// keep puts the values that were published before into c for the kinds of which
+// nothing is known now, and takes out what was not published either. Kinds that
+// c lacks, because the VPA does not control them, stay absent.
+func keep(c *status.Recommended, before status.Recommended, known [resources.Kinds]bool) {
+	if known == [resources.Kinds]bool{true, true} {
+		return
+	}
+	c.UncappedTarget = maps.Clone(c.UncappedTarget) // it may differ from the target now
+	for k := range resources.Kind(resources.Kinds) {
+		name := convert.ResourceName(k)
+		if _, controlled := c.Target[name]; known[k] || !controlled {
+			continue
+		}
+		for _, list := range []struct{ now, before corev1.ResourceList }{
+			{c.Target, before.Target}, {c.LowerBound, before.LowerBound}, {c.UpperBound, before.UpperBound}, {c.UncappedTarget, before.UncappedTarget},
+		} {
+			if q, found := list.before[name]; found {
+				list.now[name] = q
+			} else {
+				delete(list.now, name)
+			}
+		}
+	}
+}
+
+// raw prints the bounds of a container, without the kinds that its VPA does not
+// control.
+func raw(container string, b resources.Bounds, controlled [resources.Kinds]bool, f convert.Format) status.Recommended {
+	for k := range resources.Kind(resources.Kinds) {
+		if !controlled[k] {
+			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
+		}
+	}
+	target := f.List(b.Target)
+	return status.Recommended{
+		ContainerName:  container,
+		Target:         target,
+		LowerBound:     f.List(b.Lower),
+		UpperBound:     f.List(b.Upper),
+		UncappedTarget: target, // the same map; who changes one of the two copies it first
+	}
+}
+
+// Contents returns what the checkpoints of a VPA hold, by container: all that is
+// known, with the windows that still run apart, because a restart would count
+// their peaks twice. A container of which nothing is known gets none.
+func (a *Advisor) Contents(v *model.VPA, now time.Time) map[string]checkpoint.Content {
+	scratch := usage.NewProfile(a.Shape)
+	contents := map[string]checkpoint.Content{}
+	for container, series := range v.Histories() {
+		a.history(&scratch, v, container, series)
+		if scratch.Empty() && scratch.Memory.Empty() {
+			continue
+		}
+		a.Store.RemovePeaks(&scratch, now, series...)
+		content := checkpoint.Content{Target: v.Target(), Image: scratch.Image(), Windows: map[string]usage.Window{}, Sketch: v.SavedSketches[container]}
+		if t := v.Sketches[container]; t != nil {
+			content.Sketch = t.Image()
+		}
+		for key, window := range a.Store.Windows(now, series...) {
+			content.Windows[key.Pod] = window
+		}
+		contents[container] = content
+	}
+	return contents
+}

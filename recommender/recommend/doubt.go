@@ -1,0 +1,156 @@
+package recommend
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// Doubt notes which histories of a VPA that was just taken on may be less than
+// there was, because something is published that must have come from more: all of
+// a container without history, and the memory of one whose open windows are not
+// known; all of one of which the histograms saw more lately than the sketch, because
+// another recommender went on with these alone; or because the status says so itself.
+// It also notes for how long each was seen while targets were held, or a program that
+// starts often would never let them go; what is lost since then begins anew. Past is
+// what was loaded, by container.
+func Doubt(v *model.VPA, past map[string]checkpoint.Past) {
+	v.Doubted, v.Watched = nil, nil
+	if v.StatusOfOther() || !status.Provided(v.Object) {
+		return
+	}
+	unsaved, since := status.Holds(v.Object, status.TargetUnsaved), heldSince(v)
+	uncertain := unsaved || status.Holds(v.Object, status.TargetHeld)
+	v.Doubted, v.Watched = map[string][resources.Kinds]bool{}, map[string]time.Duration{}
+	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
+		loaded, found := past[c.ContainerName]
+		gap := found && behind(v.Sketches[c.ContainerName], loaded.Profile)
+		v.Doubted[c.ContainerName] = [resources.Kinds]bool{
+			resources.CPU:    uncertain || !found || gap,
+			resources.Memory: uncertain || !found || gap || loaded.Windows == nil,
+		}
+		if intact := !unsaved && loaded.Windows != nil; intact && !since.IsZero() {
+			v.Watched[c.ContainerName] = max(0, loaded.Profile.Last().Sub(since))
+		}
+	}
+}
+
+// behind tells whether the last samples of a history are not in the sketch beside it.
+func behind(t *sketch.Sketch, p *usage.Profile) bool {
+	return t != nil && p.Last().Sub(time.Unix(0, t.Now)) > patience
+}
+
+// heldSince returns since when the status of a VPA says that targets are held, the
+// zero time if it does not.
+func heldSince(v *model.VPA) time.Time {
+	for _, c := range v.Object.Status.Conditions {
+		if c.Type == status.TargetHeld && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// doubts tells which kinds of a container may have had more history than is
+// known. Samples over a memory interval prove that there is enough, with those
+// that were watched before the start: for memory one of the VPA's own, for CPU one
+// of the store's, because how long a VPA wants its memory windows says nothing of
+// CPU.
+func (a *Advisor) doubts(v *model.VPA, container string, live time.Duration) [resources.Kinds]bool {
+	doubted := v.Doubted[container]
+	if a.incomplete() {
+		doubted = [resources.Kinds]bool{true, true}
+	} else {
+		live += v.Watched[container]
+	}
+	doubted[resources.CPU] = doubted[resources.CPU] && live < a.Store.Rules().Interval
+	doubted[resources.Memory] = doubted[resources.Memory] && live < v.RulesOf(container).Interval
+	return doubted
+}
+
+// proofFrom returns from when on samples prove something, of series the first of
+// whose is given: while history is loaded apart, samples of one part of it say
+// nothing of the others, and only those count that came since the start.
+func (a *Advisor) proofFrom(first time.Time, series []usage.Series) time.Time {
+	if !a.incomplete() {
+		return first
+	}
+	oldest := a.Store.Created(series[0])
+	for _, s := range series[1:] {
+		if created := a.Store.Created(s); created.Before(oldest) {
+			oldest = created
+		}
+	}
+	if oldest.After(first) {
+		return oldest
+	}
+	return first
+}
+
+// incomplete tells whether some history is still to be loaded.
+func (a *Advisor) incomplete() bool { return a.Complete != nil && !a.Complete() }
+
+// hold marks the kinds as unknown of which a lower target would be published, in
+// doubt, than was before, and returns their names.
+func hold(known *[resources.Kinds]bool, doubt [resources.Kinds]bool, c, before status.Recommended) []string {
+	var held []string
+	for k := range resources.Kind(resources.Kinds) {
+		name := convert.ResourceName(k)
+		now, found := c.Target[name]
+		was, published := before.Target[name]
+		if doubt[k] && found && published && now.Cmp(was) < 0 {
+			known[k] = false
+			held = append(held, string(name))
+		}
+	}
+	return held
+}
+
+// note remembers which kinds of a container keep what was published.
+func note(v *model.VPA, container string, known [resources.Kinds]bool) {
+	if known == [resources.Kinds]bool{true, true} {
+		return
+	}
+	if v.Kept == nil {
+		v.Kept = map[string][resources.Kinds]bool{}
+	}
+	v.Kept[container] = [resources.Kinds]bool{resources.CPU: !known[resources.CPU], resources.Memory: !known[resources.Memory]}
+}
+
+// heldMessage names what is held. It does not change while that does not.
+func heldMessage(held []string) string {
+	if len(held) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("not lowered, because the usage of earlier days is not known: %s; until it is loaded, or enough new usage was seen", strings.Join(held, ", "))
+}
+
+// lacks names the kinds of a container, of those that its VPA controls, of which there
+// are too few points to recommend anything.
+func lacks(e status.Estimate, controlled [resources.Kinds]bool) []string {
+	var list []string
+	for k, p := range e.Points {
+		if controlled[k] && p.Have < p.Want {
+			list = append(list, fmt.Sprintf("%s of container %s: %d of %d", resources.Kind(k), e.Container, p.Have, p.Want))
+		}
+	}
+	return list
+}
+
+// lacksMessage says what is lacking. It changes once in half an hour.
+func lacksMessage(lacking []string) string {
+	if len(lacking) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("the recipe needs more points of five minutes of usage: %s at least", strings.Join(lacking, ", "))
+}

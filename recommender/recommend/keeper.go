@@ -1,0 +1,243 @@
+package recommend
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/model"
+)
+
+// Keeper keeps the sketches of the VPAs of a model. Its exported fields are set once;
+// it belongs to one goroutine.
+type SketchKeeper struct {
+	Book  *recipe.Book
+	Model *model.Model
+	// Limit returns how much CPU in millicores a container can have at most; 0 = no
+	// limit, or it is not known.
+	Limit func(usage.ContainerKey) resources.Amount
+	// Requests returns the requests that are in force in a container of a VPA.
+	Requests func(v *model.VPA, container string) resources.List
+
+	kept    int                  // VPAs with sketches, or that will have some
+	counted map[servedRecipe]int // of the last Count
+}
+
+// For returns a keeper of the same recipes for another model, in which the past is
+// loaded by another goroutine. Its Limit is for the caller to set; it does not measure.
+func (k *SketchKeeper) For(m *model.Model) *SketchKeeper {
+	return &SketchKeeper{Book: k.Book.Fork(), Model: m}
+}
+
+// linger is how long a sketch stays that no recipe needs.
+const linger = 24 * time.Hour
+
+// Follow gives all VPAs the recipes that they ask for, and makes their sketches what
+// these need.
+func (k *SketchKeeper) Follow(log klog.Logger, now time.Time) {
+	k.kept = 0
+	for _, v := range k.Model.VPAs() {
+		if text := v.Object.Annotations[recipe.Annotation]; v.Recipe == nil || v.Recipe.Text != text {
+			k.choose(log, v, text, now)
+		}
+		needs := v.Recipe.Needs.Any()
+		if needs || v.Recipe.Problem != "" { // somebody mistyped what is needed
+			v.SketchesNeeded = now
+		}
+		if v.Sketches != nil && now.Sub(v.SketchesNeeded) >= linger {
+			v.Sketches = nil
+		}
+		if needs || v.Sketches != nil {
+			k.kept++
+		}
+	}
+}
+
+func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, text string, now time.Time) {
+	v.Recipe = k.Book.For(text)
+	v.Touch()
+	if v.Recipe.Problem != "" {
+		log.Info("The recipe of a VPA cannot be used", "vpa", klog.KObj(v.Object), "problem", v.Recipe.Problem)
+	}
+	if v.Recipe.Needs.Any() {
+		for _, t := range v.Sketches {
+			t.Adapt(v.Recipe.Needs)
+		}
+	}
+	if v.Recipe.Problem == "" {
+		_ = k.Restore(v, v.SavedSketches, now, 0) // they were looked at before
+		v.SavedSketches = nil
+	}
+}
+
+// Observe adds a sample that counts to the sketches of all VPAs that select the pod,
+// as often as it weighs more than one a minute would.
+func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
+	if k.kept == 0 {
+		return
+	}
+	limit, asked := resources.Amount(0), s.Kind != resources.CPU
+	for _, v := range k.Model.Selecting(s.Container) {
+		t := of(v, s.Container.Container)
+		if t == nil {
+			continue
+		}
+		if !asked {
+			limit, asked = k.Limit(s.Container), true
+		}
+		for range weight {
+			t.ObservePod(s.Container.Pod, s.At, s.Kind, s.Amount, limit)
+		}
+		if s.Waiting > 0 {
+			t.Waited(s.At, s.Amount, s.Waiting)
+		}
+	}
+}
+
+// Killed adds a kill that counts.
+func (k *SketchKeeper) Killed(oom usage.OOM) {
+	if k.kept == 0 {
+		return
+	}
+	for _, v := range k.Model.Selecting(oom.Container) {
+		if t := of(v, oom.Container.Container); t != nil {
+			t.Killed(oom.At, oom.Memory, oom.Limit)
+		}
+	}
+}
+
+// Measure makes sketches know the limits of memory that the pods have now, and the request
+// of a new container, where a recipe asks for them. It is called when it is known which
+// pods there are.
+func (k *SketchKeeper) Measure() {
+	if k.kept == 0 {
+		return
+	}
+	for _, v := range k.Model.VPAs() {
+		if v.Recipe == nil || !v.Recipe.Needs.LimitRatio && v.Recipe.Needs.Declared == 0 {
+			continue
+		}
+		for container, t := range v.Sketches {
+			changed := t.Limited(v.LimitRatio(container))
+			if t.Undeclared() && t.Declare(k.Requests(v, container).Value(resources.Memory)) || changed {
+				v.Touch()
+			}
+		}
+	}
+}
+
+// of returns the sketch of a container; nil: none is kept.
+func of(v *model.VPA, container string) *sketch.Sketch {
+	t := v.Sketches[container]
+	if t != nil || !v.Recipe.Needs.Any() {
+		return t
+	}
+	if v.Sketches == nil {
+		v.Sketches = map[string]*sketch.Sketch{}
+	}
+	t = sketch.New(v.Recipe.Needs)
+	v.Sketches[container] = t
+	return t
+}
+
+// Restore gives a VPA that was just taken on the sketches that were saved, as images
+// by container. While somebody mistyped what is needed they are put by. The error
+// joins one for each that cannot be used: that container begins anew.
+func (k *SketchKeeper) Restore(v *model.VPA, images map[string][]byte, now time.Time, ahead time.Duration) error {
+	needs := v.Recipe.Needs
+	if !needs.Any() && v.Recipe.Problem == "" {
+		return nil
+	}
+	if !needs.Any() {
+		v.SavedSketches = make(map[string][]byte, len(images))
+	}
+	var problems []error
+	for _, container := range slices.Sorted(maps.Keys(images)) {
+		t, err := sketch.Read(needs, images[container], now, ahead)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("container %s: what the recipe %s knows of the past cannot be used: %w", container, v.Recipe.Name, err))
+			continue
+		}
+		if !needs.Any() {
+			v.SavedSketches[container] = images[container]
+			continue
+		}
+		if v.Sketches == nil {
+			v.Sketches = map[string]*sketch.Sketch{}
+		}
+		v.Sketches[container] = t
+	}
+	return errors.Join(problems...)
+}
+
+// Absorb adds the sketches of another model, in which the past was loaded, to those
+// of the VPAs that point to the same targets.
+func (k *SketchKeeper) Absorb(past *model.Model) {
+	for _, theirs := range past.VPAs() {
+		v := k.Model.Find(theirs.Object.Namespace, theirs.Object.Name)
+		if v == nil || v.Recipe == nil || !v.Recipe.Needs.Any() || !v.SameTarget(theirs) {
+			continue
+		}
+		for container, t := range theirs.Sketches {
+			t.Adapt(v.Recipe.Needs)
+			of(v, container).Merge(t)
+		}
+		v.Touch()
+	}
+}
+
+// NewGauge returns the gauge that Count fills.
+func NewSketchGauge() *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "loadline_recommender_vpas_by_recipe",
+		Help: `VPAs by the recipe that serves them, and by where that comes from: the flag, the annotation, or "wrong_annotation", which means that the flag's recipe stands in.`,
+	}, []string{"recipe", "source"})
+}
+
+// Count tells how many VPAs each recipe serves, and why.
+func (k *SketchKeeper) Count(gauge *prometheus.GaugeVec) {
+	now := make(map[servedRecipe]int, len(k.counted))
+	for _, v := range k.Model.VPAs() {
+		if c := v.Recipe; c != nil {
+			now[servedRecipe{c.Name, c.Source}]++
+		}
+	}
+	for s := range k.counted {
+		if now[s] == 0 {
+			gauge.DeleteLabelValues(s.recipe, string(s.source))
+		}
+	}
+	for s, n := range now {
+		gauge.WithLabelValues(s.recipe, string(s.source)).Set(float64(n))
+	}
+	k.counted = now
+}
+
+// served is what VPAs are counted by.
+type servedRecipe struct {
+	recipe string
+	source recipe.Source
+}
+
+// Expire drops the sketches of containers of which no history is left. While the target
+// of a VPA is in trouble its pods are not seen, though they may be there: then a sketch
+// goes when it is as old as histories become.
+func (k *SketchKeeper) Expire(now time.Time) {
+	for _, v := range k.Model.VPAs() {
+		maps.DeleteFunc(v.Sketches, func(container string, t *sketch.Sketch) bool {
+			if v.Restored[container] != nil || len(v.Series(container)) > 0 {
+				return false
+			}
+			return v.Trouble == nil || now.Sub(time.Unix(0, t.Now)) >= v.RulesOf(container).Age()
+		})
+	}
+}

@@ -1,0 +1,189 @@
+package recommend
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/model"
+)
+
+// keeper has one pod with containers a and b, and a VPA that asks for a recipe.
+func keeper(t testing.TB, text string) *SketchKeeper {
+	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+	require.NoError(t, err)
+	cluster := model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())})
+	cluster.PutPod(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}, {Name: "b"}}},
+	}, now())
+	k := &SketchKeeper{Book: book, Model: cluster, Limit: func(usage.ContainerKey) resources.Amount { return 0 },
+		Requests: func(*model.VPA, string) resources.List { return resources.Of(100, 200<<20) }}
+	k.see(text, "d")
+	return k
+}
+
+// see makes the model know the VPA as it is now.
+func (k *SketchKeeper) see(text, target string) *model.VPA {
+	k.Model.SyncVPAs([]model.Observed{{Selector: labels.Everything(), Object: &vpav1.VerticalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", Annotations: map[string]string{recipe.Annotation: text}},
+		Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: target}},
+	}}}, now())
+	k.Follow(klog.Background(), now())
+	return k.Model.Find("ns", "v")
+}
+
+func sample(k resources.Kind, minute int, a resources.Amount) usage.Sample {
+	return usage.Sample{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: k, At: now().Add(time.Duration(minute) * time.Minute), Amount: a}
+}
+
+// The recipe of the reference keeps nothing and does nothing.
+func TestTheRecipeOfTheReferenceCostsNothing(t *testing.T) {
+	k := keeper(t, "")
+	k.Limit = func(usage.ContainerKey) resources.Amount { t.Error("nobody wants to know"); return 0 }
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		k.Observe(sample(resources.CPU, 1, 100), 1)
+		k.Killed(usage.OOM{Container: sample(resources.CPU, 0, 0).Container, Memory: 5})
+	}))
+	require.Nil(t, k.Model.Find("ns", "v").Sketches)
+}
+
+func TestUseAtTheLimitOfThePodIsCensored(t *testing.T) {
+	k := keeper(t, "loadline")
+	k.Limit = func(c usage.ContainerKey) resources.Amount {
+		require.Equal(t, "a", c.Container)
+		return 1000
+	}
+	for m := range 100 {
+		k.Observe(sample(resources.CPU, m, 990), 1)
+	}
+	require.InEpsilon(t, 2000, k.Model.Find("ns", "v").Sketches["a"].Load[resources.CPU].Level(0), 0.05)
+}
+
+// Where a source knows how long work waited for CPU, the recipe that wants to know takes
+// it as use.
+func TestWaitingOfLiveSamplesCounts(t *testing.T) {
+	for text, want := range map[string]float64{"cruisekube": 600, "loadline": 0} {
+		k := keeper(t, text)
+		s := sample(resources.CPU, 0, 500)
+		s.Waiting = 0.2
+		k.Observe(s, 1)
+		pressed := k.Model.Find("ns", "v").Sketches["a"].Pressed
+		if want == 0 {
+			require.Nil(t, pressed)
+			continue
+		}
+		require.InEpsilon(t, want, pressed.Peak(), 0.002)
+	}
+}
+
+// History that was loaded into another model, before or after the live samples, and
+// under another recipe, becomes part of the sketch.
+func TestAbsorb(t *testing.T) {
+	live := keeper(t, "loadline")
+	past := live.For(keeper(t, "loadline:memory=safe").Model)
+	past.Limit = live.Limit
+	past.Follow(klog.Background(), now())
+	past.Observe(sample(resources.Memory, -3*24*60, 900<<20), 15)
+	live.Observe(sample(resources.Memory, 0, 100<<20), 1)
+	live.Absorb(past.Model)
+	tr := live.Model.Find("ns", "v").Sketches["a"]
+	require.InEpsilonSlice(t, []float64{100 << 20, 900 << 20}, tr.Peaks.Daily(), 0.002)
+	require.InEpsilon(t, 900.0/((15*900+100)/16.0)-1, tr.Peaks.Restless(), 0.01, "it counts as fifteen")
+	covered, _ := tr.Covers(resources.Memory)
+	require.Equal(t, 3*24*time.Hour, covered)
+
+	// A VPA that points elsewhere by now has another past.
+	elsewhere := keeper(t, "loadline")
+	elsewhere.see("loadline", "other")
+	elsewhere.Absorb(past.Model)
+	require.Nil(t, elsewhere.Model.Find("ns", "v").Sketches)
+	none := keeper(t, "")
+	none.Absorb(past.Model)
+	require.Nil(t, none.Model.Find("ns", "v").Sketches)
+}
+
+// Only a recipe that asks for the limit of memory is told, once.
+func TestMeasure(t *testing.T) {
+	k := keeper(t, "loadline")
+	k.Observe(sample(resources.Memory, 0, 100<<20), 1)
+	v := k.Model.Find("ns", "v")
+	before := v.Revision()
+	k.Measure()
+	require.Equal(t, sketch.Free, v.Sketches["a"].LimitRatio)
+	require.InEpsilon(t, 200<<20, v.Sketches["a"].Declared(), 0.0011)
+	require.NotEqual(t, before, v.Revision(), "the recommendation is another")
+	before = v.Revision()
+	require.Zero(t, testing.AllocsPerRun(10, k.Measure))
+	require.Equal(t, before, v.Revision())
+	v = k.see("loadline:memory=safe", "d")
+	k.Measure()
+	require.Equal(t, sketch.Unseen, v.Sketches["a"].LimitRatio)
+	v = k.see("loadline", "d")
+	k.Measure()
+	require.Equal(t, sketch.Free, v.Sketches["a"].LimitRatio)
+}
+
+func TestRestoreTakesWhatIsSound(t *testing.T) {
+	k := keeper(t, "loadline")
+	v := k.Model.Find("ns", "v")
+	whole := sketch.New(v.Recipe.Needs)
+	whole.Observe(now(), resources.CPU, 100, 0)
+	err := k.Restore(v, map[string][]byte{"a": whole.Image(), "b": {4, 200, 1}}, now(), time.Hour)
+	require.ErrorContains(t, err, "container b: what the recipe loadline knows of the past cannot be used: it is cut short")
+	require.Equal(t, whole.Image(), v.Sketches["a"].Image())
+	require.NotContains(t, v.Sketches, "b")
+	err = k.Restore(v, map[string][]byte{"a": whole.Image()}, now().Add(-2*time.Hour), time.Hour)
+	require.ErrorIs(t, err, sketch.ErrFuture)
+}
+
+func TestSketchesOfContainersThatAreGoneGo(t *testing.T) {
+	k := keeper(t, "loadline")
+	k.Observe(sample(resources.CPU, 0, 100), 1)
+	v := k.Model.Find("ns", "v")
+	v.Sketches["gone"] = sketch.New(v.Recipe.Needs)
+	k.Expire(now())
+	require.Contains(t, v.Sketches, "a")
+	require.NotContains(t, v.Sketches, "gone")
+}
+
+// While a target cannot be read its pods are not seen; they are not gone. What a
+// recipe remembers of them for two weeks must not go with an outage of an hour.
+func TestSketchesOutliveTheTroubleOfATarget(t *testing.T) {
+	k := keeper(t, "loadline")
+	k.Observe(sample(resources.CPU, 0, 100), 1)
+	v := k.Model.Find("ns", "v")
+	trouble := model.Observed{Object: v.Object, Err: errors.New("no answer")}
+	k.Model.SyncVPAs([]model.Observed{trouble}, now())
+	k.Model.SyncVPAs([]model.Observed{trouble}, now().Add(model.Grace))
+	require.Empty(t, v.Series("a"))
+	k.Expire(now().Add(time.Hour))
+	require.Contains(t, v.Sketches, "a")
+	k.Expire(now().Add(8 * 24 * time.Hour))
+	require.Empty(t, v.Sketches, "it is as old as histories become")
+}
+
+// A pod whose VPA has another recipe costs a lookup; this is what it costs.
+func BenchmarkObserve(b *testing.B) {
+	for name, text := range map[string]string{"vpa": "vpa", "loadline": "loadline", "autopilot": "autopilot:models=ensemble"} {
+		b.Run(name, func(b *testing.B) {
+			k := keeper(b, text)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				k.Observe(sample(resources.Kind(i%2), i, resources.Amount(100+i*7919%1000)), 1)
+			}
+		})
+	}
+}
