@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"loadline.dev/loadline/admission-controller/certs"
-	"loadline.dev/loadline/admission-controller/register"
 	"loadline.dev/loadline/pkg/flags"
 )
 
@@ -85,7 +84,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Ciphers, "tls-ciphers", c.Ciphers, "Cipher suites for TLS 1.2, Go names separated by commas or colons. Empty: Go's choice.")
 	fs.StringVar(&c.MinTLS, "min-tls-version", c.MinTLS, "Lowest version of TLS: tls1_2 or tls1_3.")
 
-	fs.BoolVar(&c.Register, "register-webhook", c.Register, "Keep the MutatingWebhookConfiguration "+register.ConfigurationName+" up to date.")
+	fs.BoolVar(&c.Register, "register-webhook", c.Register, "Keep the MutatingWebhookConfiguration "+certs.ConfigurationName+" up to date.")
 	fs.BoolVar(&c.ByURL, "register-by-url", c.ByURL, "Register the webhook by URL instead of through a Service.")
 	fs.StringVar(&c.Service, "webhook-service", c.Service, "Service of the webhook, in the namespace of the program.")
 	fs.StringVar(&c.WebhookAddress, "webhook-address", c.WebhookAddress, "Address of the webhook with --register-by-url, with scheme, for example https://10.0.0.7.")
@@ -160,7 +159,7 @@ func (c *Config) Warnings() []string {
 	if c.ClientCA == "" && c.ClientNames != "" {
 		lines = append(lines, flags.Problem("webhook-client-names", c.ClientNames, "has no effect without --webhook-client-ca-file").Error())
 	}
-	if _, err := register.ParseLabels(c.WebhookLabels); err != nil {
+	if _, err := certs.ParseLabels(c.WebhookLabels); err != nil {
 		lines = append(lines, flags.Problem("webhook-labels", c.WebhookLabels, "ignored: "+err.Error()).Error())
 	}
 	if _, unknown := c.cipherSuites(); len(unknown) > 0 {

@@ -12,9 +12,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/admission-controller/excerpt"
 	"loadline.dev/loadline/admission-controller/mutate"
-	"loadline.dev/loadline/admission-controller/quota"
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/validate"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -54,9 +52,9 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if !h.finder.Serves(request.Namespace) {
 		return server.Answer{}
 	}
-	pod, err := excerpt.Pod(request.Object.Raw)
+	pod, err := server.Pod(request.Object.Raw)
 	switch {
-	case errors.Is(err, excerpt.ErrTooMuch):
+	case errors.Is(err, server.ErrTooMuch):
 		return server.Answer{Cause: server.CauseTooComplex, Err: err}
 	case err != nil:
 		return server.Answer{Cause: server.CauseObject, Err: err}
@@ -87,7 +85,7 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	}
 	demands := mutate.Namespace{Ranges: convert.Ranges(objects)}
 	if h.quotas != nil {
-		demands.Room = quota.For(pod, h.quotas(request.Namespace))
+		demands.Room = mutate.For(pod, h.quotas(request.Namespace))
 	}
 	mutation, err := h.mutation.Patch(pod, vpa, demands)
 	if err != nil {
@@ -117,7 +115,7 @@ func tell(ctx context.Context, request *admissionv1.AdmissionRequest, m mutate.M
 }
 
 // advisor returns warnings about a VPA that is accepted; old is nil or what it
-// was. surroundings.Cluster has one.
+// was. validate.Cluster has one.
 type advisor func(ctx context.Context, vpa, old *vpav1.VerticalPodAutoscaler) []string
 
 // vpaHandler answers about VPA objects.

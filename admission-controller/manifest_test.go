@@ -18,8 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"loadline.dev/loadline/admission-controller/heartbeat"
-	"loadline.dev/loadline/admission-controller/register"
+	"loadline.dev/loadline/admission-controller/certs"
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/pkg/flags"
 )
@@ -56,13 +55,13 @@ func TestTheWebhookMayWriteItsOwnRegistrationOnly(t *testing.T) {
 	objectIn(t, "rbac/admission-controller.yaml", "ClusterRole", &role)
 	for _, rule := range role.Rules {
 		if slices.Contains(rule.Resources, "mutatingwebhookconfigurations") {
-			require.Equal(t, []string{register.ConfigurationName}, rule.ResourceNames)
+			require.Equal(t, []string{certs.ConfigurationName}, rule.ResourceNames)
 			require.Equal(t, []string{"get", "patch"}, rule.Verbs)
 		}
 	}
 	var configuration admissionregistrationv1.MutatingWebhookConfiguration
 	objectIn(t, "admission-controller.yaml", "MutatingWebhookConfiguration", &configuration)
-	require.Equal(t, register.ConfigurationName, configuration.Name, "so it must be there")
+	require.Equal(t, certs.ConfigurationName, configuration.Name, "so it must be there")
 	require.Nil(t, configuration.Webhooks, "or kubectl apply would take them away")
 }
 
@@ -123,5 +122,5 @@ func TestASlowStartSurvivesTheLivenessProbe(t *testing.T) {
 	require.Equal(t, "/health-check", live.HTTPGet.Path)
 	require.Equal(t, Default().Serving.Address, ":"+(&intstr.IntOrString{IntVal: int32(portOf(c, live.HTTPGet.Port))}).String())
 	gaveUp := time.Duration(live.InitialDelaySeconds+live.PeriodSeconds*(live.FailureThreshold-1)) * time.Second
-	require.LessOrEqual(t, heartbeat.StartGrace+3*time.Second, gaveUp, "the third probe must find it healthy, although the process starts later than the container")
+	require.LessOrEqual(t, server.StartGrace+3*time.Second, gaveUp, "the third probe must find it healthy, although the process starts later than the container")
 }

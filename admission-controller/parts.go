@@ -11,9 +11,7 @@ import (
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"loadline.dev/loadline/admission-controller/certs"
-	"loadline.dev/loadline/admission-controller/heartbeat"
 	"loadline.dev/loadline/admission-controller/mutate"
-	"loadline.dev/loadline/admission-controller/register"
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/validate"
 	"loadline.dev/loadline/pkg/convert"
@@ -82,12 +80,12 @@ func (c *Config) host() string {
 	return fmt.Sprintf("%s.%s.svc", c.Service, c.namespace())
 }
 
-func (c *Config) registration() register.Config {
-	labels, err := register.ParseLabels(c.WebhookLabels)
+func (c *Config) registration() certs.Config {
+	labels, err := certs.ParseLabels(c.WebhookLabels)
 	if err != nil {
 		labels = nil // Warnings tells
 	}
-	config := register.Config{
+	config := certs.Config{
 		Labels:            labels,
 		Service:           c.Service,
 		Namespace:         c.namespace(),
@@ -124,8 +122,8 @@ func (c *Config) heartbeat(client coordinationclient.LeasesGetter) *lease.Beat {
 }
 
 // way is how the API server reaches the webhook.
-func (c *Config) way(holder *certs.Holder) heartbeat.Way {
-	w := heartbeat.Way{Foreign: !c.Register, Service: c.Service, Host: c.host(), Resolve: net.DefaultResolver.LookupHost, Trusted: holder.Trusted}
+func (c *Config) way(holder *certs.Holder) server.Way {
+	w := server.Way{Foreign: !c.Register, Service: c.Service, Host: c.host(), Resolve: net.DefaultResolver.LookupHost, Trusted: holder.Trusted}
 	if c.ByURL {
 		w.URL = c.url()
 	}

@@ -12,10 +12,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/admission-controller/certs"
-	"loadline.dev/loadline/admission-controller/heartbeat"
-	"loadline.dev/loadline/admission-controller/register"
 	"loadline.dev/loadline/admission-controller/server"
-	"loadline.dev/loadline/admission-controller/surroundings"
+	"loadline.dev/loadline/admission-controller/validate"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/serving"
@@ -32,7 +30,7 @@ func run(ctx context.Context, config Config) error {
 	}
 	registry := serving.NewRegistry()
 	m := newMetrics(registry)
-	h := heartbeat.NewHealth(time.Now())
+	h := server.NewHealth(time.Now())
 	status := serving.New(config.Serving.Address, config.Serving.Profiling, registry, h.Check)
 	if err := errors.Join(status.Listen(), portFree(config.Port)); err != nil {
 		return err
@@ -50,7 +48,7 @@ func run(ctx context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	registrar := &register.Registrar{Client: clients.Kube.AdmissionregistrationV1(), Config: config.registration()}
+	registrar := &certs.Registrar{Client: clients.Kube.AdmissionregistrationV1(), Config: config.registration()}
 	k, err := newKeeper(config, clients, m, registrar)
 	if err != nil {
 		return err
@@ -74,7 +72,7 @@ func portFree(port int) error {
 const secretEvery = 30 * time.Second
 
 // newKeeper chooses where the certificate comes from.
-func newKeeper(config Config, clients *client.Clients, m *metrics, registrar *register.Registrar) (*certs.Keeper, error) {
+func newKeeper(config Config, clients *client.Clients, m *metrics, registrar *certs.Registrar) (*certs.Keeper, error) {
 	k := &certs.Keeper{Holder: &certs.Holder{}, Expiry: m.Certificate}
 	if config.Register {
 		k.Publish, k.Stale = registrar.Apply, registrar.Stale
@@ -113,9 +111,9 @@ func newKeeper(config Config, clients *client.Clients, m *metrics, registrar *re
 // webhook are the parts that exist before the caches are filled.
 type webhook struct {
 	metrics   *metrics
-	health    *heartbeat.Health
+	health    *server.Health
 	keeper    *certs.Keeper
-	registrar *register.Registrar
+	registrar *certs.Registrar
 }
 
 // serve fills the caches and then answers admission requests until ctx ends.
@@ -156,7 +154,7 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 		}
 		return prober.Probe(ctx, route, time.Now())
 	}
-	b := heartbeat.Beater{Lease: config.heartbeat(clients.Kube.CoordinationV1()), Own: own, Reach: config.way(w.keeper.Holder).Route, Alive: w.health.Alive}
+	b := server.Beater{Lease: config.heartbeat(clients.Kube.CoordinationV1()), Own: own, Reach: config.way(w.keeper.Holder).Route, Alive: w.health.Alive}
 	return together(ctx, filled.follow, s.Run, b.Run, func(ctx context.Context) error {
 		w.keeper.Run(ctx, false)
 		return nil
@@ -194,7 +192,7 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 	}
 	informer := vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()
 	registration, err := informer.AddEventHandler(finder.Handler(scout.Want))
-	if err = errors.Join(err, informer.AddIndexers(surroundings.Index())); err != nil {
+	if err = errors.Join(err, informer.AddIndexers(validate.Index())); err != nil {
 		return caches{}, fmt.Errorf("watch VerticalPodAutoscalers: %w", err)
 	}
 	var generations target.Generations
@@ -212,7 +210,7 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 	if err := client.Sync(ctx, synced); err != nil {
 		return caches{}, err
 	}
-	around := &surroundings.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: remembering}
+	around := &validate.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: remembering}
 	pods := podHandler{serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas, mutation: config.mutation(), outdated: generations.Outdated}
 	return caches{
 		handlers: []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise)},

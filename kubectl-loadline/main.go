@@ -8,8 +8,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	"loadline.dev/loadline/kubectl-loadline/proof"
-	"loadline.dev/loadline/kubectl-loadline/why"
+	"loadline.dev/loadline/kubectl-loadline/backtest"
+	"loadline.dev/loadline/kubectl-loadline/explain"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/serving"
 )
@@ -38,9 +38,9 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	switch command {
 	case "backtest":
-		return proof.Main(ctx, args[1:], out, errOut)
+		return backtest.Main(ctx, args[1:], out, errOut)
 	case "explain":
-		return why.Main(ctx, args[1:], out, errOut)
+		return explain.Main(ctx, args[1:], out, errOut)
 	case "version", "--version":
 		fmt.Fprintln(out, "kubectl-loadline", serving.Version())
 		return flags.OK

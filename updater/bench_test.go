@@ -20,7 +20,6 @@ import (
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -67,7 +66,7 @@ func settled(tb testing.TB, vpas, podsOfEach int) (loop *Loop, fresh func() *vie
 			}
 		}
 	}
-	loop = newLoop(config.planning(), c.reader(config), tally.New(prometheus.NewRegistry()))
+	loop = newLoop(config.planning(), c.reader(config), newMetrics(prometheus.NewRegistry()))
 	loop.carrier, loop.capacity = &actuate.Cluster{}, c.capacity(config)
 	return loop, func() *view.Reader { return c.reader(config) }
 }

@@ -18,10 +18,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/updater/boost"
 	"loadline.dev/loadline/updater/budgets"
-	"loadline.dev/loadline/updater/capacity"
-	"loadline.dev/loadline/updater/growth"
-	"loadline.dev/loadline/updater/pinning"
-	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -53,7 +49,7 @@ func newCaches(config *Config, clients *client.Clients) *caches {
 		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, ""),
 		whole:        namespace == "",
 	}
-	c.static, _ = pinning.Parse(config.Static) // has been validated
+	c.static, _ = view.ParseStaticCPUNodes(config.Static) // has been validated
 	c.targets = target.New(c.controllers, scales.Scale)
 	return c
 }
@@ -99,7 +95,7 @@ func (c *caches) surround() error {
 		return nil
 	}
 	nodes := c.surroundings.Core().V1().Nodes().Informer()
-	err := errors.Join(nodes.SetTransform(pinning.Trim(c.static)),
+	err := errors.Join(nodes.SetTransform(view.TrimNode(c.static)),
 		client.Optional(nodes, c.retry, "Nodes cannot be read, so it is not asked whether they have room for a change, and which have the static CPU manager policy shows only when they refuse"))
 	if err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
@@ -121,7 +117,7 @@ func (c *caches) reader(config *Config) *view.Reader {
 }
 
 // capacity returns what tells whether a change fits.
-func (c *caches) capacity(config *Config) (r capacity.Reader) {
+func (c *caches) capacity(config *Config) (r view.CapacityReader) {
 	if config.Room == roomOff {
 		return r
 	}
@@ -131,19 +127,19 @@ func (c *caches) capacity(config *Config) (r capacity.Reader) {
 		nodes := c.surroundings.Core().V1().Nodes()
 		r.Nodes, r.NodesSynced = nodes.Lister(), nodes.Informer().HasSynced
 		if config.Room == roomAuto {
-			r.Growth = &capacity.Growth{Kube: c.kube, Nodes: r.Nodes, Synced: r.NodesSynced}
+			r.Growth = &view.Growth{Kube: c.kube, Nodes: r.Nodes, Synced: r.NodesSynced}
 		}
 	}
 	return r
 }
 
 // pinning returns what tells which nodes have the static CPU manager policy.
-func (c *caches) pinning() *pinning.Nodes {
+func (c *caches) pinning() *view.StaticCPUNodes {
 	if !c.whole {
-		return &pinning.Nodes{}
+		return &view.StaticCPUNodes{}
 	}
 	nodes := c.surroundings.Core().V1().Nodes()
-	return &pinning.Nodes{Selector: c.static, Lister: nodes.Lister(), Synced: nodes.Informer().HasSynced}
+	return &view.StaticCPUNodes{Selector: c.static, Lister: nodes.Lister(), Synced: nodes.Informer().HasSynced}
 }
 
 // disruptions returns what tells which PodDisruptionBudgets count a pod.
@@ -154,12 +150,12 @@ func (c *caches) disruptions() *budgets.Reader {
 
 // grown returns what collects the VPAs that recommend more memory than before for any
 // container.
-func (c *caches) grown() (*growth.Rises, error) {
-	return growth.Watch(c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer())
+func (c *caches) grown() (*oomRises, error) {
+	return watchRises(c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer())
 }
 
 // boosts returns the queue that takes startup boosts back.
-func (c *caches) boosts(config *Config, loop *Loop, m *tally.Metrics) *boost.Queue {
+func (c *caches) boosts(config *Config, loop *Loop, m *metrics) *boost.Queue {
 	return boost.New(boost.Config{
 		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Carrier: loop.carrier,
 		Plan: config.planning(), Workers: config.BoostSyncs, Static: loop.nodes.Static, Done: m.Unboosted,

@@ -11,7 +11,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/flags"
-	"loadline.dev/loadline/updater/pinning"
+	"loadline.dev/loadline/updater/view"
 )
 
 // Config is everything that can be set on the command line.
@@ -127,7 +127,7 @@ func (c *Config) Complete() error { return nil }
 
 // Validate returns all problems joined.
 func (c *Config) Validate() error {
-	_, badSelector := pinning.Parse(c.Static)
+	_, badSelector := view.ParseStaticCPUNodes(c.Static)
 	return errors.Join(
 		c.Kube.Validate(),
 		c.Election.Validate(),

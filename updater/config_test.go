@@ -19,7 +19,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/flags"
-	"loadline.dev/loadline/updater/tally"
 )
 
 // The names, types and defaults of the reference VPA are frozen; own flags are
@@ -44,15 +43,15 @@ func TestFlagsAreFrozen(t *testing.T) {
 
 func TestMetricsAreFrozen(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	m := tally.New(registry)
-	s := &tally.Score{Name: cache.NewObjectName("shop", "web"), Mode: vpav1.UpdateModeRecreate, Pods: 1 << 20}
+	m := newMetrics(registry)
+	s := &score{Name: cache.NewObjectName("shop", "web"), Mode: vpav1.UpdateModeRecreate, Pods: 1 << 20}
 	m.Begin(s)
 	m.FailedEviction(s, "EvictionError")
 	m.FailedResize(s, "InPlaceUpdateError")
 	m.Infeasible(s)
 	m.NoHeartbeat("error")
 	m.Stopwatch().Total()
-	m.Publish([]*tally.Score{s}, map[disruption.Reason]int{})
+	m.Publish([]*score{s}, map[disruption.Reason]int{})
 	golden(t, "metrics.golden", describe(registry, t))
 }
 

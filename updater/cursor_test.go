@@ -10,7 +10,6 @@ import (
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/tally"
 )
 
 // hanging is a carrier that evicts the pods of some VPAs only when the pass is over.
@@ -46,10 +45,10 @@ func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
 		require.NoError(t, err)
 		h := &hanging{carrier: w.loop.carrier, hangs: c.hangs}
 		w.loop.carrier = h
-		actions, scores := make([]disruption.Action, 0, 3), map[cache.ObjectName]*tally.Score{}
+		actions, scores := make([]disruption.Action, 0, 3), map[cache.ObjectName]*score{}
 		for _, vpa := range []string{"a", "b", "c"} {
 			name := cache.NewObjectName("shop", vpa)
-			scores[name] = &tally.Score{Name: name}
+			scores[name] = &score{Name: name}
 			actions = append(actions, disruption.Action{Evict: true, Subject: disruption.Subject{Namespace: "shop", VPA: vpa, Pod: vpa, UID: vpa}})
 		}
 		var asked []string

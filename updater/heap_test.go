@@ -17,7 +17,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/testkit/crowd"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/tally"
 )
 
 // What the updater keeps of a cluster after a pass, all its caches and what it
@@ -32,7 +31,7 @@ func BenchmarkHeap(b *testing.B) {
 		ctx, stop := context.WithCancel(b.Context())
 		caches := newCaches(config, clients)
 		require.NoError(b, caches.fill(ctx))
-		loop := newLoop(config.planning(), caches.reader(config), tally.New(prometheus.NewRegistry()))
+		loop := newLoop(config.planning(), caches.reader(config), newMetrics(prometheus.NewRegistry()))
 		loop.carrier, loop.capacity, loop.nodes, loop.budgets = resting{&actuate.Rehearsal{Out: discard{}}}, caches.capacity(config), caches.pinning(), caches.disruptions()
 		loop.RunOnce(ctx, noon)
 		snapshot, err := loop.reader.Read(ctx, func(string) {})

@@ -13,10 +13,6 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/budgets"
-	"loadline.dev/loadline/updater/capacity"
-	"loadline.dev/loadline/updater/explain"
-	"loadline.dev/loadline/updater/pinning"
-	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -38,26 +34,26 @@ type Loop struct {
 	config  disruption.Config
 	reader  *view.Reader
 	carrier carrier
-	metrics *tally.Metrics
+	metrics *metrics
 	// planner is disruption.Plan.
 	planner func(disruption.View, disruption.State, disruption.Config, time.Time) disruption.Result
 	// alive tells whether the admission controller works; nil: not asked.
 	alive func(ctx context.Context, now time.Time) (bool, error)
 
-	capacity capacity.Reader
-	nodes    *pinning.Nodes
+	capacity view.CapacityReader
+	nodes    *view.StaticCPUNodes
 	budgets  *budgets.Reader
 	ledger   *disruption.RateLimiter // nil: no pace
 	memory   disruption.State
-	teller   explain.Teller
+	teller   reporter
 	known    map[cache.ObjectName]bool // VPAs that have counters
 	// turn is the VPA that was served last when a pass ended early; the next
 	// pass begins behind it, so that none waits for ever.
 	turn cache.ObjectName
 }
 
-func newLoop(config disruption.Config, reader *view.Reader, m *tally.Metrics) *Loop {
-	return &Loop{config: config, reader: reader, metrics: m, planner: disruption.Plan, known: map[cache.ObjectName]bool{}, nodes: &pinning.Nodes{}, budgets: &budgets.Reader{}}
+func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
+	return &Loop{config: config, reader: reader, metrics: m, planner: disruption.Plan, known: map[cache.ObjectName]bool{}, nodes: &view.StaticCPUNodes{}, budgets: &budgets.Reader{}}
 }
 
 // RunOnce makes one pass: it looks at all pods that a VPA controls and changes

@@ -26,7 +26,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/tally"
 )
 
 func TestResizeInPlace(t *testing.T) {
@@ -389,11 +388,11 @@ func TestD20EachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
 	w := newWorld(t, Default(), named("a", "b", "c", "d")...)
 	snapshot, err := w.loop.reader.Read(t.Context(), func(string) {})
 	require.NoError(t, err)
-	turns, scores := map[string]int{}, map[cache.ObjectName]*tally.Score{}
+	turns, scores := map[string]int{}, map[cache.ObjectName]*score{}
 	var actions []disruption.Action
 	for _, name := range []string{"a", "a", "b", "c", "d"} {
 		actions = append(actions, disruption.Action{Evict: true, Subject: disruption.Subject{Namespace: "shop", VPA: name, Pod: name, UID: name}})
-		scores[cache.NewObjectName("shop", name)] = &tally.Score{}
+		scores[cache.NewObjectName("shop", name)] = &score{}
 	}
 	for range 12 {
 		w.loop.carrier = &limited{left: 1, turns: turns}

@@ -14,7 +14,6 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/tally"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -22,8 +21,8 @@ import (
 type pass struct {
 	*Loop
 	snapshot *view.Snapshot
-	scores   map[cache.ObjectName]*tally.Score
-	order    []*tally.Score
+	scores   map[cache.ObjectName]*score
+	order    []*score
 	skipped  []disruption.Skip
 	now      time.Time
 }
@@ -31,13 +30,13 @@ type pass struct {
 // begin counts what is planned.
 func (l *Loop) begin(snapshot *view.Snapshot, plan disruption.Result, now time.Time) *pass {
 	vpas := snapshot.View.VPAs
-	p := &pass{Loop: l, snapshot: snapshot, scores: make(map[cache.ObjectName]*tally.Score, len(vpas)), order: make([]*tally.Score, len(vpas)),
+	p := &pass{Loop: l, snapshot: snapshot, scores: make(map[cache.ObjectName]*score, len(vpas)), order: make([]*score, len(vpas)),
 		skipped: append(plan.Skipped, snapshot.Broken...), now: now}
-	scores := make([]tally.Score, len(vpas))
+	scores := make([]score, len(vpas))
 	for i := range vpas {
 		name := cache.NewObjectName(vpas[i].Namespace, vpas[i].Name)
 		s := &scores[i]
-		*s = tally.Score{Name: name, Pods: len(vpas[i].Pods), Mode: convert.Mode(snapshot.Reading(name).Object)}
+		*s = score{Name: name, Pods: len(vpas[i].Pods), Mode: convert.Mode(snapshot.Reading(name).Object)}
 		p.scores[name], p.order[i] = s, s
 		l.metrics.Begin(s)
 	}
@@ -61,7 +60,7 @@ func (l *Loop) begin(snapshot *view.Snapshot, plan disruption.Result, now time.T
 	return p
 }
 
-func (p *pass) score(of disruption.Subject) *tally.Score {
+func (p *pass) score(of disruption.Subject) *score {
 	return p.scores[vpaOf(of)]
 }
 
@@ -246,7 +245,7 @@ func (p *pass) explain(ctx context.Context) {
 			}
 		}
 	}
-	for _, e := range p.teller.Tell(ctx, p.skipped, p.now) {
+	for _, e := range p.teller.report(ctx, p.skipped, p.now) {
 		if vpa := p.snapshot.Reading(e.VPA).Object; vpa != nil {
 			p.carrier.Lasting(vpa, e.Reason, e.Message)
 		}

@@ -22,7 +22,6 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/tally"
 )
 
 // patience is how long a start waits for the API server.
@@ -46,7 +45,7 @@ func run(ctx context.Context, config *Config, out io.Writer) error {
 		stop(err)
 		served <- err
 	}()
-	err := connect(ctx, config, out, parts{health: health, metrics: tally.New(registry)})
+	err := connect(ctx, config, out, parts{health: health, metrics: newMetrics(registry)})
 	stop(nil)
 	if served := <-served; served != nil {
 		return served
@@ -57,7 +56,7 @@ func run(ctx context.Context, config *Config, out io.Writer) error {
 // parts are made before this process leads.
 type parts struct {
 	health  *serving.Health
-	metrics *tally.Metrics
+	metrics *metrics
 	// events writes events, at a rate of its own: a change must not wait because
 	// the one before it is being told.
 	events kubernetes.Interface

@@ -28,7 +28,6 @@ import (
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
-	"loadline.dev/loadline/updater/tally"
 )
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
@@ -76,7 +75,7 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	require.NoError(t, w.caches.fill(ctx))
-	w.loop = newLoop(config.planning(), w.caches.reader(config), tally.New(w.registry))
+	w.loop = newLoop(config.planning(), w.caches.reader(config), newMetrics(w.registry))
 	w.loop.capacity, w.loop.nodes, w.loop.budgets = w.caches.capacity(config), w.caches.pinning(), w.caches.disruptions()
 	w.loop.budgets.Clock = func() time.Time { return w.now }
 	w.loop.carrier = &actuate.Cluster{Kube: w.kube, Events: w.events, Enter: w.loop.budgets.Enter, Threshold: config.Disruption.Threshold,

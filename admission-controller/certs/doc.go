@@ -13,6 +13,6 @@
 //
 // Each certificate has a CA of its own whose key is thrown away at once, so no
 // key that could sign anything is ever stored. Issuing and rotating are pure
-// functions of the time; Store does the I/O. The package does not publish the
-// CAs itself; package register does.
+// functions of the time; Store does the I/O. Registrar publishes the CAs: it writes the
+// MutatingWebhookConfiguration, or the bundles of one that somebody else manages.
 package certs

@@ -17,8 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
-
-	"loadline.dev/loadline/admission-controller/register"
 )
 
 // apiServer knows of a registration some time after it was written.
@@ -30,12 +28,12 @@ type apiServer struct {
 
 // replica returns a keeper that registers itself there.
 func (a *apiServer) replica(source Source) *Keeper {
-	r := register.Registrar{Client: a.client.AdmissionregistrationV1(), Config: register.Config{Service: "vpa-webhook", Namespace: "kube-system", TimeoutSeconds: 5}, Serving: func() []string { return nil }}
+	r := Registrar{Client: a.client.AdmissionregistrationV1(), Config: Config{Service: "vpa-webhook", Namespace: "kube-system", TimeoutSeconds: 5}, Serving: func() []string { return nil }}
 	return &Keeper{Source: source, Publish: r.Apply, Holder: &Holder{}, Expiry: func(_, _ time.Time) {}}
 }
 
 func (a *apiServer) bundle(t *testing.T) []byte {
-	got, err := a.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), register.ConfigurationName, metav1.GetOptions{})
+	got, err := a.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), ConfigurationName, metav1.GetOptions{})
 	require.NoError(t, err)
 	return got.Webhooks[0].ClientConfig.CABundle
 }

@@ -14,7 +14,7 @@ import (
 
 // podRange is a namespace with a LimitRange for pods.
 func podRange(least, most string) Namespace {
-	return within([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Min: testkit.List(least), Max: testkit.List(most)})})
+	return inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Min: testkit.List(least), Max: testkit.List(most)})})
 }
 
 func TestD5ThePodMinimumIsMetByThePatch(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"loadline.dev/loadline/admission-controller/quota"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/policy"
@@ -32,7 +31,7 @@ type Mutation struct {
 // nothing.
 type Namespace struct {
 	Ranges convert.LimitRanges
-	Room   quota.Room // for this pod
+	Room   Room // for this pod
 }
 
 // Patch returns what the pod gets from its VPA. Before it changes a container it
@@ -105,7 +104,7 @@ type size struct {
 
 // sizes returns what each container gets: from the recommendation, with its boost,
 // and as far as the quotas have room.
-func (m *mutation) sizes(room quota.Room) ([]size, error) {
+func (m *mutation) sizes(room Room) ([]size, error) {
 	current, rules := convert.NewPod(m.pod), convert.Rules(m.vpa)
 	m.given = m.recommendation()
 	fitted := policy.Fit(current, m.given, rules, m.ranges.Ranges).Containers
@@ -121,14 +120,14 @@ func (m *mutation) sizes(room quota.Room) ([]size, error) {
 			return nil, err
 		}
 	}
-	if room != (quota.Room{}) {
+	if room != (Room{}) {
 		least := policy.Fit(current, least(current, m.given), rules, m.ranges.Ranges).Containers
 		for i := range least {
 			if sizes[i].boosted && !least[i].Requests.Has(resources.CPU) {
 				least[i].Requests = least[i].Requests.With(resources.CPU, current.Containers[i].Requests.Value(resources.CPU))
 			}
 		}
-		var changes []quota.Change
+		var changes []Change
 		fitted, changes = room.Cut(current, least, fitted)
 		m.cuts(changes)
 	}
@@ -168,7 +167,7 @@ func least(current policy.Pod, recommendation map[string]resources.Bounds) map[s
 }
 
 // cuts tells what the quotas of the namespace did to the pod.
-func (m *mutation) cuts(changes []quota.Change) {
+func (m *mutation) cuts(changes []Change) {
 	for _, c := range changes {
 		to := convert.Quantity(c.Kind, c.To)
 		if c.From == c.To {

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"loadline.dev/loadline/admission-controller/quota"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/policy"
@@ -33,7 +32,7 @@ func TestThePatchTestsTheContainerBeforeItChangesIt(t *testing.T) {
 }
 
 // within is a namespace with LimitRanges.
-func within(objects []*corev1.LimitRange) Namespace {
+func inNamespace(objects []*corev1.LimitRange) Namespace {
 	return Namespace{Ranges: convert.Ranges(objects)}
 }
 
@@ -69,7 +68,7 @@ func apply(t *testing.T, pod *corev1.Pod, operations []client.PatchOperation) *c
 func TestAPodThatHasTheRecommendationKeepsItsResources(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=300m memory=300Mi", "cpu=1 memory=1000Mi"))
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=100m memory=100000001"))
-	ranges := within([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=300m")})})
+	ranges := inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=300m")})})
 	first, err := Config{}.Patch(pod, vpa, ranges)
 	require.NoError(t, err)
 	once := apply(t, pod, first.Patch)
@@ -120,7 +119,7 @@ func TestD12AStartupBoostWithoutCPUIsNone(t *testing.T) {
 
 func TestAPodThatWillBeRefusedComesWithAWarning(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=250m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", MinAllowed: testkit.List("cpu=700m")}))
-	ranges := within([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")})})
+	ranges := inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Max: testkit.List("cpu=500m")})})
 	m, err := Config{}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "cpu=100m")), vpa, ranges)
 	require.NoError(t, err)
 	require.Equal(t, []string{"VerticalPodAutoscaler v: container c: cpu does not fit the container LimitRange; the pod will probably be refused"}, m.Warnings)
@@ -130,7 +129,7 @@ func TestAPodThatWillBeRefusedComesWithAWarning(t *testing.T) {
 func TestATargetThatCannotBeIsCutWithAWarning(t *testing.T) {
 	only := vpav1.ContainerControlledValuesRequestsOnly
 	limits := func(kind corev1.LimitType) Namespace {
-		return within([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: kind, Max: testkit.List("cpu=500m")})})
+		return inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: kind, Max: testkit.List("cpu=500m")})})
 	}
 	for name, c := range map[string]struct {
 		policy    vpav1.ContainerResourcePolicy
@@ -215,7 +214,7 @@ func TestContainersOfAPodWithItsOwnSizeAreLeftAlone(t *testing.T) {
 func TestAFixedLimitKeepsTheRatioThatALimitRangeDemands(t *testing.T) {
 	only := vpav1.ContainerControlledValuesRequestsOnly
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=100m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", ControlledValues: &only}))
-	ranges := within([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: testkit.List("cpu=4")})})
+	ranges := inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: testkit.List("cpu=4")})})
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=500m", "cpu=1"))
 	m, err := Config{}.Patch(pod, vpa, ranges)
 	require.NoError(t, err)
@@ -232,7 +231,7 @@ func TestAPodIsCutToWhatAQuotaLeaves(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m memory=100Mi", "cpu=200m"), testkit.Container("d", "cpu=100m", ""))
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=500m memory=300Mi"))
 	leaves := func(hard string) Namespace {
-		return Namespace{Room: quota.For(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
+		return Namespace{Room: For(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
 	}
 	m, err := Config{}.Patch(pod, vpa, leaves("cpu=400m limits.memory=1"))
 	require.NoError(t, err)
@@ -258,7 +257,7 @@ func TestAPodIsCutToWhatAQuotaLeaves(t *testing.T) {
 
 // quotas is a namespace that has this much left for a pod.
 func quotas(pod *corev1.Pod, hard string) Namespace {
-	return Namespace{Room: quota.For(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
+	return Namespace{Room: For(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
 }
 
 func TestAContainerWithoutRequestIsCutToItsLowerBoundAtMost(t *testing.T) {

@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"time"
-
-	"loadline.dev/loadline/admission-controller/excerpt"
 )
 
 // longestQuote is how much of a header a message quotes, in bytes.
@@ -65,7 +63,7 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 			end = end.Add(time.Since(start))
 			if !room {
 				x.release()
-				x.about = excerpt.Head(body)
+				x.about = Head(body)
 				if err := x.limit(control, end); err != nil {
 					return nil, err
 				}

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"loadline.dev/loadline/admission-controller/excerpt"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
@@ -235,7 +234,7 @@ func (x *exchange) answer(ctx context.Context, body []byte) *admissionv1.Admissi
 			return x.admit(ctx, body)
 		case <-waiting.Done():
 		}
-		x.about = excerpt.Head(body)
+		x.about = Head(body)
 	}
 	return x.busy()
 }

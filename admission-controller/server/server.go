@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-
-	"loadline.dev/loadline/admission-controller/excerpt"
 )
 
 // Config is what a Server is built from.
@@ -80,7 +78,7 @@ func (s *Server) Handler(log klog.Logger) http.Handler {
 		_, _ = io.WriteString(w, "OK")
 	})
 	mux.Handle("/", &reviewer{
-		handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log, reads: excerpt.Request,
+		handlers: s.config.Handlers, recorder: s.config.Recorder, callers: s.config.Callers, log: log, reads: Request,
 		memory: newMemory(largeBodies, MaxBody), answers: make(chan struct{}, answeredAtOnce),
 	})
 	return mux

@@ -6,6 +6,9 @@
 // accepted but deprecated, and the JSON patch of the defaults. Nothing is
 // stricter than the reference VPA: other controllers write these objects.
 //
+// Advise looks around: at HorizontalPodAutoscalers, nodes and other VPAs of the same target,
+// of which a person should be warned.
+//
 // What the schema of the custom resource refuses already (unknown update modes
 // of older clients, for example) is checked again here, because the message can
 // say what would be right.

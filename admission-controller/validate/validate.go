@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"loadline.dev/loadline/admission-controller/excerpt"
+	"loadline.dev/loadline/admission-controller/server"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -48,10 +48,10 @@ const (
 // being deleted is let through with the spec that it has: its last update takes a
 // finalizer away.
 func (c Config) Check(raw, old []byte) Verdict {
-	if excerpt.Deleting(raw) && sameSpec(raw, old) {
+	if server.Deleting(raw) && sameSpec(raw, old) {
 		return Verdict{}
 	}
-	if err := excerpt.CheckVPA(raw); err != nil {
+	if err := server.CheckVPA(raw); err != nil {
 		return Verdict{Errors: field.ErrorList{field.Forbidden(field.NewPath("."), err.Error())}}
 	}
 	var object vpav1.VerticalPodAutoscaler
@@ -60,7 +60,7 @@ func (c Config) Check(raw, old []byte) Verdict {
 	}
 	ch, verdict := checker{config: c}, Verdict{Object: &object}
 	var stored vpav1.VerticalPodAutoscaler
-	if len(old) > 0 && excerpt.CheckVPA(old) == nil && vpav1.Decode(old, &stored) == nil {
+	if len(old) > 0 && server.CheckVPA(old) == nil && vpav1.Decode(old, &stored) == nil {
 		ch.had, verdict.Old = featuresOf(&stored), &stored
 	}
 	ch.recipe(object.Annotations[recipe.Annotation], stored.Annotations[recipe.Annotation])

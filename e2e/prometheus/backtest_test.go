@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/kubectl-loadline/proof"
+	"loadline.dev/loadline/kubectl-loadline/backtest"
 )
 
 // recorded is one container whose use is the same for five minutes each: so a rate
@@ -125,10 +125,10 @@ func metrics(all []recorded) string {
 }
 
 // backtest runs the command and returns what it prints.
-func backtest(t *testing.T, args ...string) string {
+func runBacktest(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	require.Zero(t, proof.Main(t.Context(), append(args, "--recipe=vpa", "--recipe=loadline", "--recipe=cruisekube"), &out, &errs), errs.String())
+	require.Zero(t, backtest.Main(t.Context(), append(args, "--recipe=vpa", "--recipe=loadline", "--recipe=cruisekube"), &out, &errs), errs.String())
 	require.Empty(t, errs.String())
 	return out.String()
 }
@@ -147,10 +147,10 @@ func TestTheBacktestOfPrometheusIsThatOfTheSameSamplesInAFile(t *testing.T) {
 		all[2].csv("database")+all[0].csv("front")+all[1].csv("front")), 0o600))
 	address := start(t, metrics(all))
 	times := []string{"--since=" + since.Format(time.RFC3339), "--until=" + until.Format(time.RFC3339)}
-	want := backtest(t, file)
+	want := runBacktest(t, file)
 	require.Contains(t, want, "cpu: 3 containers")
-	require.Equal(t, want, backtest(t, append(times, address)...))
-	rows := backtest(t, append(times, "-o", "csv", "--baselines=false", "-n", "ns", "--matchers", `container="app"`, address)...)
+	require.Equal(t, want, runBacktest(t, append(times, address)...))
+	rows := runBacktest(t, append(times, "-o", "csv", "--baselines=false", "-n", "ns", "--matchers", `container="app"`, address)...)
 	require.Equal(t, []string{strings.TrimPrefix(address, "http://"), "ns/database", "db-0/app"}, strings.Split(strings.Split(rows, "\n")[1], ",")[:3])
 	require.Equal(t, 1+2*2*3, strings.Count(rows, "\n"), "two containers, two kinds, three recipes")
 }

@@ -16,7 +16,7 @@ import (
 	"strconv"
 	"strings"
 
-	"loadline.dev/loadline/kubectl-loadline/proof"
+	command "loadline.dev/loadline/kubectl-loadline/backtest"
 	"loadline.dev/loadline/pkg/core/backtest"
 )
 
@@ -148,7 +148,7 @@ func stretchFile(from, to string) error {
 // configuration is one way to replay. Its name is the key of its result.
 type configuration struct {
 	name   string
-	change func(*proof.Config)
+	change func(*command.Config)
 }
 
 // Floors would hide the recipes: a small container costs the same with all.
@@ -157,8 +157,8 @@ const floors = "pod-min-cpu=10,pod-min-memory=8"
 var recipes = []string{"vpa", "vpa:" + floors, "loadline:" + floors, "loadline:cpu=tracking,memory=safe," + floors}
 
 var configurations = []configuration{
-	{"memory limit 1.2 x request, no cpu limit", func(*proof.Config) {}},
-	{"limits equal to requests", func(c *proof.Config) { c.MemoryLimit, c.CPULimit = "1", "1" }},
+	{"memory limit 1.2 x request, no cpu limit", func(*command.Config) {}},
+	{"limits equal to requests", func(c *command.Config) { c.MemoryLimit, c.CPULimit = "1", "1" }},
 }
 
 // compare replays recordings and compares the costs with the
@@ -166,10 +166,10 @@ var configurations = []configuration{
 func compare(set string, recordings []string, results string, update bool, out io.Writer) ([]string, error) {
 	found := map[string][]backtest.Cost{}
 	for _, configuration := range configurations {
-		c := proof.Default()
+		c := command.Default()
 		c.Recipes, c.Baselines = recipes, false
 		configuration.change(c)
-		scores, err := proof.Replay(context.Background(), c, recordings...)
+		scores, err := command.Replay(context.Background(), c, recordings...)
 		if err != nil {
 			return nil, err
 		}

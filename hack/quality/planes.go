@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"loadline.dev/loadline/kubectl-loadline/proof"
+	command "loadline.dev/loadline/kubectl-loadline/backtest"
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/resources"
 )
@@ -97,10 +97,10 @@ func planes(recordings []string, part string, out io.Writer) error {
 }
 
 func replayed(recordings []string, part string, k resources.Kind, limit string, recipes []string) ([]backtest.Result, error) {
-	c := proof.Default()
+	c := command.Default()
 	c.Baselines, c.Part, c.Kinds, c.Recipes = false, part, []string{k.String()}, recipes
 	c.CPULimit, c.MemoryLimit = limit, limit
-	return proof.Replay(context.Background(), c, recordings...)
+	return command.Replay(context.Background(), c, recordings...)
 }
 
 // lasting returns the results of long recordings, or of those that are too short for

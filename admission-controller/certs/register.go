@@ -1,0 +1,210 @@
+package certs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
+	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
+	client "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+)
+
+// Names that users of the reference VPA know.
+const (
+	ConfigurationName = "vpa-webhook-config"
+	WebhookName       = "vpa.k8s.io"
+	// OwnWebhookName is the one that never refuses, where others fail: for the
+	// namespace of the program, for kube-system, and for namespaces without VPAs.
+	OwnWebhookName = "own.vpa.k8s.io"
+
+	fieldManager = "vpa-admission-controller"
+)
+
+// Config describes the webhook.
+type Config struct {
+	Labels         map[string]string // of the configuration object
+	URL            string            // where the webhook answers; empty: through the Service
+	Service        string            // used without URL, on port 443
+	Namespace      string            // of the Service
+	TimeoutSeconds int32
+	// Fail refuses pods while the webhook does not answer, but only those that it
+	// might change, and not those of the program's own namespace and of kube-system:
+	// neither it nor the cluster could ever start again.
+	Fail bool
+
+	// Only pods and VPAs of OnlyNamespace, or not those of IgnoredNamespaces,
+	// are sent. At most one of the two is set.
+	OnlyNamespace     string
+	IgnoredNamespaces []string
+}
+
+// Registrar writes the configuration. It is used by one goroutine.
+type Registrar struct {
+	Client client.MutatingWebhookConfigurationsGetter
+	Config Config
+	// Serving returns the namespaces whose pods the webhook may change, sorted.
+	Serving func() []string
+
+	registered []string // what Serving returned when the configuration was last written
+}
+
+// Stale reports whether other namespaces are served than those that were
+// registered, where that matters.
+func (r *Registrar) Stale() bool {
+	return r.Config.Fail && !slices.Equal(r.Serving(), r.registered)
+}
+
+// attempts is how often Apply starts again when another replica was faster.
+const registerAttempts = 5
+
+// Apply makes the configuration what Config says, and creates it if it is
+// missing. It returns the CAs (PEM) that the API server trusts from then on: the
+// given ones, and those that other replicas wanted not long before now.
+func (r *Registrar) Apply(ctx context.Context, cas []byte, now time.Time) (trusted []byte, err error) {
+	for range registerAttempts {
+		if trusted, err = r.apply(ctx, cas, now); !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("register the webhook in MutatingWebhookConfiguration %s, which must exist where there is no permission to create it: %w", ConfigurationName, err)
+	}
+	return trusted, nil
+}
+
+func (r *Registrar) apply(ctx context.Context, cas []byte, now time.Time) ([]byte, error) {
+	present, err := r.Client.MutatingWebhookConfigurations().Get(ctx, ConfigurationName, metav1.GetOptions{})
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return nil, err
+	}
+	wanted := trustIn(present).with(cas, now)
+	note, err := wanted.note()
+	if err != nil {
+		return nil, err
+	}
+	serving := r.Serving()
+	configuration := r.Config.build(wanted.bundle, serving).WithAnnotations(map[string]string{TrustAnnotation: note})
+	if !missing {
+		// What another replica added meanwhile must not be lost.
+		configuration.WithResourceVersion(present.ResourceVersion)
+	}
+	options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
+	if _, err = r.Client.MutatingWebhookConfigurations().Apply(ctx, configuration, options); err == nil {
+		r.registered = serving
+	}
+	return wanted.bundle, err
+}
+
+// trustIn reads what a configuration, or none, trusts for our webhook.
+func trustIn(configuration *admissionv1.MutatingWebhookConfiguration) trust {
+	if configuration == nil {
+		return trust{}
+	}
+	t := trust{until: noted(configuration.Annotations[TrustAnnotation])}
+	for i := range configuration.Webhooks {
+		if hook := &configuration.Webhooks[i]; hook.Name == WebhookName {
+			t.bundle = hook.ClientConfig.CABundle
+		}
+	}
+	return t
+}
+
+func (c Config) build(cas []byte, serving []string) *apply.MutatingWebhookConfigurationApplyConfiguration {
+	configuration := apply.MutatingWebhookConfiguration(ConfigurationName).WithLabels(c.Labels)
+	if !c.Fail {
+		return configuration.WithWebhooks(c.webhook(WebhookName, admissionv1.Ignore, c.namespaces(), cas))
+	}
+	// Networks and storage have namespaces of their own, and the webhook cannot
+	// start before their pods do.
+	refused := slices.DeleteFunc(slices.Clone(serving), func(name string) bool { return slices.Contains(c.vital(), name) })
+	if len(refused) == 0 {
+		return configuration.WithWebhooks(c.webhook(WebhookName, admissionv1.Ignore, c.namespaces(), cas))
+	}
+	return configuration.WithWebhooks(
+		c.webhook(WebhookName, admissionv1.Fail, c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpIn, refused...)), cas),
+		c.webhook(OwnWebhookName, admissionv1.Ignore, c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpNotIn, refused...)), cas),
+	)
+}
+
+// vital are the namespaces whose pods must start whatever happens: without those
+// of the second the cluster itself does not work.
+func (c Config) vital() []string {
+	if c.Namespace == metav1.NamespaceSystem {
+		return []string{c.Namespace}
+	}
+	return []string{c.Namespace, metav1.NamespaceSystem}
+}
+
+func (c Config) webhook(name string, policy admissionv1.FailurePolicyType, namespaces *metaapply.LabelSelectorApplyConfiguration, cas []byte) *apply.MutatingWebhookApplyConfiguration {
+	return apply.MutatingWebhook().
+		WithName(name).
+		WithAdmissionReviewVersions("v1").
+		WithRules(
+			rule("", "v1", "pods", admissionv1.Create),
+			rule(vpav1.SchemeGroupVersion.Group, "*", "verticalpodautoscalers", admissionv1.Create, admissionv1.Update),
+		).
+		WithFailurePolicy(policy).
+		WithSideEffects(admissionv1.SideEffectClassNone).
+		WithTimeoutSeconds(c.TimeoutSeconds).
+		WithClientConfig(c.clientConfig(cas)).
+		WithNamespaceSelector(namespaces)
+}
+
+func rule(group, version, resource string, operations ...admissionv1.OperationType) *apply.RuleWithOperationsApplyConfiguration {
+	return apply.RuleWithOperations().
+		WithOperations(operations...).
+		WithAPIGroups(group).
+		WithAPIVersions(version).
+		WithResources(resource)
+}
+
+func (c Config) clientConfig(cas []byte) *apply.WebhookClientConfigApplyConfiguration {
+	config := apply.WebhookClientConfig().WithCABundle(cas...)
+	if c.URL != "" {
+		return config.WithURL(c.URL)
+	}
+	return config.WithService(apply.ServiceReference().WithNamespace(c.Namespace).WithName(c.Service))
+}
+
+// namespaces selects by the label that every namespace carries. Without a
+// restriction it is empty, which selects all.
+func (c Config) namespaces() *metaapply.LabelSelectorApplyConfiguration {
+	selector := metaapply.LabelSelector()
+	switch {
+	case len(c.IgnoredNamespaces) > 0:
+		return selector.WithMatchExpressions(namespace(metav1.LabelSelectorOpNotIn, c.IgnoredNamespaces...))
+	case c.OnlyNamespace != "":
+		return selector.WithMatchExpressions(namespace(metav1.LabelSelectorOpIn, c.OnlyNamespace))
+	}
+	return selector
+}
+
+func namespace(operator metav1.LabelSelectorOperator, names ...string) *metaapply.LabelSelectorRequirementApplyConfiguration {
+	return metaapply.LabelSelectorRequirement().WithKey(corev1.LabelMetadataName).WithOperator(operator).WithValues(names...)
+}
+
+// ParseLabels reads "key:value,key2:value2".
+func ParseLabels(text string) (map[string]string, error) {
+	if text == "" {
+		return nil, nil
+	}
+	labels := map[string]string{}
+	for item := range strings.SplitSeq(text, ",") {
+		key, value, ok := strings.Cut(item, ":")
+		if key = strings.TrimSpace(key); !ok || key == "" {
+			return nil, fmt.Errorf("%q is no label: write key:value, separated by commas", item)
+		}
+		labels[key] = strings.TrimSpace(value)
+	}
+	return labels, nil
+}

@@ -1,0 +1,133 @@
+package mutate
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+func quotaOf(hard, used string, change ...func(*corev1.ResourceQuota)) *corev1.ResourceQuota {
+	q := &corev1.ResourceQuota{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard), Used: testkit.List(used)}}
+	for _, f := range change {
+		f(q)
+	}
+	return q
+}
+
+func scoped(scopes ...corev1.ResourceQuotaScope) func(*corev1.ResourceQuota) {
+	return func(q *corev1.ResourceQuota) { q.Spec.Scopes = scopes }
+}
+
+func TestRoomIsWhatTheTightestQuotaLeaves(t *testing.T) {
+	pod := testkit.Pod("p")
+	got := For(pod, []*corev1.ResourceQuota{
+		quotaOf("cpu=4 limits.cpu=8 pods=10", "cpu=1 limits.cpu=9"),
+		quotaOf("requests.cpu=2500m requests.memory=1Gi", "requests.cpu=100m"),
+	})
+	require.Equal(t, Room{Requests: resources.Of(2400, 1<<30), Limits: resources.List{}.With(resources.CPU, 0)}, got)
+	require.Equal(t, Room{}, For(pod, nil))
+
+	always := corev1.ContainerRestartPolicyAlways
+	sidecar := testkit.Container("side", "cpu=300m", "")
+	sidecar.RestartPolicy = &always
+	pod.Spec.InitContainers = []corev1.Container{sidecar, testkit.Container("init", "cpu=2", "")}
+	pod.Spec.Overhead = testkit.List("cpu=100m")
+	got = For(pod, []*corev1.ResourceQuota{quotaOf("cpu=1", "")})
+	require.Equal(t, resources.Amount(600), got.Requests.Value(resources.CPU))
+}
+
+func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
+	class := func(operator corev1.ScopeSelectorOperator, names ...string) func(*corev1.ResourceQuota) {
+		return func(q *corev1.ResourceQuota) {
+			q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+				{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: operator, Values: names}}}
+		}
+	}
+	pod := testkit.Pod("p")
+	pod.Spec.PriorityClassName = "high"
+	for name, c := range map[string]struct {
+		change func(*corev1.ResourceQuota)
+		counts bool
+	}{
+		"best effort":     {scoped(corev1.ResourceQuotaScopeBestEffort), false},
+		"not best effort": {scoped(corev1.ResourceQuotaScopeNotBestEffort), true},
+		"terminating":     {scoped(corev1.ResourceQuotaScopeTerminating), false},
+		"not terminating": {scoped(corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeNotBestEffort), true},
+		"any class":       {scoped(corev1.ResourceQuotaScopePriorityClass), true},
+		"class":           {class(corev1.ScopeSelectorOpIn, "low", "high"), true},
+		"other class":     {class(corev1.ScopeSelectorOpIn, "low"), false},
+		"not this class":  {class(corev1.ScopeSelectorOpNotIn, "high"), false},
+		"no class":        {class(corev1.ScopeSelectorOpDoesNotExist), false},
+		"unknown scope":   {scoped("Future"), false},
+	} {
+		got := For(pod, []*corev1.ResourceQuota{quotaOf("cpu=1", "", c.change)})
+		require.Equal(t, c.counts, got != Room{}, name)
+	}
+}
+
+func TestWhatIsWantedIsCutInProportion(t *testing.T) {
+	pod := policy.Pod{Containers: []policy.Container{{Name: "a"}, {Name: "b"}, {Name: "plain", Requests: resources.Of(100, 0)}}}
+	fitted := func(name string, request, limit resources.Amount) policy.Fitted {
+		var r resources.List
+		return policy.Fitted{Name: name, Requests: r.With(resources.CPU, request), Limits: r.With(resources.CPU, limit)}
+	}
+	least := []policy.Fitted{fitted("a", 100, 200), fitted("b", 100, 100), {Name: "plain"}}
+	wanted := []policy.Fitted{fitted("a", 500, 1000), fitted("b", 300, 300), {Name: "plain"}}
+	room := func(requests, limits resources.Amount) Room {
+		var r resources.List
+		return Room{r.With(resources.CPU, requests), r.With(resources.CPU, limits)}
+	}
+	got, changes := room(600, 5000).Cut(pod, least, wanted)
+	require.Equal(t, []policy.Fitted{fitted("a", 300, 600), fitted("b", 200, 200), {Name: "plain"}}, got)
+	require.Equal(t, []Change{{"a", resources.CPU, 500, 300}, {"b", resources.CPU, 300, 200}}, changes)
+
+	got, _ = room(5000, 800).Cut(pod, least, wanted)
+	require.Equal(t, []policy.Fitted{fitted("a", 300, 600), fitted("b", 200, 200), {Name: "plain"}}, got, "limits count, too")
+
+	got, changes = room(900, 1300).Cut(pod, least, wanted)
+	require.Equal(t, wanted, got)
+	require.Empty(t, changes)
+
+	got, changes = room(250, 5000).Cut(pod, least, wanted)
+	require.Equal(t, least, got)
+	require.Equal(t, []Change{{"a", resources.CPU, 100, 100}, {"b", resources.CPU, 100, 100}}, changes)
+
+	smaller := []policy.Fitted{fitted("a", 50, 100), fitted("b", 300, 300), {Name: "plain"}}
+	got, _ = room(300, 5000).Cut(pod, least, smaller)
+	require.Equal(t, fitted("a", 50, 100), got[0], "a container that shrinks does so whatever the quota is")
+	require.Equal(t, fitted("b", 150, 150), got[1])
+}
+
+func TestACutFitsWheneverTheLeastDoes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		value := func(label string, most int64) resources.Amount {
+			return resources.Amount(rapid.Int64Range(0, most).Draw(t, label))
+		}
+		var pod policy.Pod
+		var least, wanted []policy.Fitted
+		var sum resources.Amount
+		for range rapid.IntRange(1, 4).Draw(t, "containers") {
+			low, more := value("low", 1<<40), value("more", 1<<40)
+			sum += low
+			pod.Containers = append(pod.Containers, policy.Container{})
+			least = append(least, policy.Fitted{Requests: resources.Of(0, low)})
+			wanted = append(wanted, policy.Fitted{Requests: resources.Of(0, low+more)})
+		}
+		room := Room{Requests: resources.List{}.With(resources.Memory, sum+value("room", 1<<41))}
+		got, _ := room.Cut(pod, least, wanted)
+		var total resources.Amount
+		for i := range got {
+			request := got[i].Requests.Value(resources.Memory)
+			require.GreaterOrEqual(t, request, least[i].Requests.Value(resources.Memory))
+			require.LessOrEqual(t, request, wanted[i].Requests.Value(resources.Memory))
+			total += request
+		}
+		require.LessOrEqual(t, total, room.Requests.Value(resources.Memory))
+	})
+}

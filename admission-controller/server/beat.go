@@ -1,0 +1,93 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/kube/lease"
+)
+
+// Beater writes the heartbeat Lease, but only while the webhook answers probes:
+// over its own port, and on the way that the API server takes. Where that way is
+// known it is probed before each heartbeat, and the own port, which decides about
+// the health of the program, once a minute. The updater evicts pods as long as the
+// heartbeat is fresh.
+type Beater struct {
+	Lease *lease.Beat
+	Own   func(ctx context.Context) error         // probes the own port
+	Reach func(ctx context.Context) (Route, bool) // false: the way of the API server is not known here
+	Alive func()                                  // told after each answered probe of the own port
+
+	blind    bool      // it was said that no way is known
+	way      Prober    // of the API server
+	answered time.Time // when the own port last did
+}
+
+// ownEvery is how often the own port is probed where the way of the API server is
+// probed each time.
+const ownEvery = time.Minute
+
+// expireTime is how long the end of the program may be held up by the Lease.
+const expireTime = 3 * time.Second
+
+// Run beats until ctx ends; then it makes the Lease stale, so that nothing is
+// evicted in the minute that follows.
+func (b *Beater) Run(ctx context.Context) error {
+	log := klog.FromContext(ctx)
+	tick := time.NewTicker(b.Lease.Interval)
+	defer tick.Stop()
+	start := time.Now()
+	for wrote := false; ; {
+		switch err := b.once(ctx); {
+		case err == nil:
+			wrote = true
+		case ctx.Err() != nil:
+		case !wrote && time.Since(start) < StartGrace: // the Service sends nothing before the kubelet found it ready
+			log.V(1).Info("No heartbeat yet", "reason", err)
+		default:
+			log.Error(err, "No heartbeat: the updater will not evict pods")
+		}
+		select {
+		case <-ctx.Done():
+			if !wrote {
+				return nil
+			}
+			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), expireTime)
+			defer cancel()
+			return b.Lease.Expire(ending)
+		case <-tick.C:
+		}
+	}
+}
+
+func (b *Beater) once(ctx context.Context) error {
+	if err := b.probe(ctx); err != nil {
+		return err
+	}
+	return b.Lease.Write(ctx, time.Now())
+}
+
+func (b *Beater) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, b.Lease.Interval)
+	defer cancel()
+	service, known := b.Reach(ctx)
+	if now := time.Now(); !known || !now.Before(b.answered.Add(ownEvery)) {
+		if err := b.Own(ctx); err != nil {
+			b.answered = time.Time{}
+			return err
+		}
+		b.answered = now
+		b.Alive()
+	}
+	if known {
+		b.way.Renew = Reconnect
+		return b.way.Probe(ctx, service, time.Now())
+	}
+	if !b.blind {
+		klog.FromContext(ctx).Info("The way of the API server to the webhook is not known here, so only the own port is probed before each heartbeat", "host", service.Host)
+	}
+	b.blind = true
+	return nil
+}

@@ -1,0 +1,143 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"loadline.dev/loadline/pkg/kube/lease"
+)
+
+func TestD11TheHeartbeatFollowsTheProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		read := func() *coordinationv1.Lease {
+			l, err := client.CoordinationV1().Leases("kube-system").Get(context.Background(), "hb", metav1.GetOptions{})
+			if err != nil {
+				return nil
+			}
+			return l
+		}
+		var answers atomic.Value // the error of the probe, as text; empty: none
+		var probes atomic.Int32
+		answers.Store("not yet")
+		b := Beater{
+			Lease: &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+			Own: func(context.Context) error {
+				if text := answers.Load().(string); text != "" {
+					return errors.New(text)
+				}
+				return nil
+			},
+			Reach: func(context.Context) (Route, bool) { return Route{}, false },
+			Alive: func() { probes.Add(1) },
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.Run(ctx) }()
+		time.Sleep(time.Minute)
+		require.Nil(t, read(), "no heartbeat before the webhook answers")
+		require.Zero(t, probes.Load())
+
+		answers.Store("")
+		time.Sleep(25 * time.Second)
+		alive, err := b.Lease.Alive(ctx, time.Minute, time.Now())
+		require.NoError(t, err)
+		require.True(t, alive)
+		require.Positive(t, probes.Load())
+
+		answers.Store("stuck")
+		time.Sleep(2 * time.Minute)
+		renewed := read().Spec.RenewTime.Time
+		require.Greater(t, time.Since(renewed), time.Minute, "no heartbeat while it does not answer")
+
+		answers.Store("")
+		time.Sleep(11 * time.Second)
+		stop()
+		require.NoError(t, <-ended)
+		alive, err = b.Lease.Alive(context.Background(), time.Minute, time.Now())
+		require.NoError(t, err)
+		require.False(t, alive, "expired at the end")
+	})
+}
+
+// The webhook answers over its own port, but not on the way of the API server:
+// it is alive, and the updater must not evict.
+func TestD11NoHeartbeatWithoutTheService(t *testing.T) {
+	client := fake.NewClientset()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	alive := 0
+	b := Beater{
+		Lease: &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+		Own:   func(context.Context) error { return nil },
+		Reach: func(context.Context) (Route, bool) {
+			return Route{Address: closed.Addr().String(), Host: "vpa-webhook.kube-system.svc"}, true
+		},
+		Alive: func() { alive++ },
+	}
+	require.ErrorContains(t, b.once(t.Context()), "does not answer a probe of its own at "+closed.Addr().String())
+	require.Equal(t, 1, alive)
+	require.Empty(t, client.Actions())
+
+	b.Reach = func(context.Context) (Route, bool) { return Route{}, false }
+	require.NoError(t, b.once(t.Context()), "where the way is not known the own port must do")
+	require.NotEmpty(t, client.Actions())
+}
+
+// Each probe costs as much as a request to the API server.
+func TestTheOwnPortIsProbedOnceAMinuteWhereTheServiceIsProbed(t *testing.T) {
+	webhook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
+	defer webhook.Close()
+	client := fake.NewClientset()
+	own := 0
+	b := Beater{
+		Lease: &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+		Own:   func(context.Context) error { own++; return nil },
+		Reach: func(context.Context) (Route, bool) {
+			return Route{Address: webhook.Listener.Addr().String(), Host: "webhook"}, true
+		},
+		Alive: func() {},
+	}
+	for range 3 {
+		require.NoError(t, b.once(t.Context()))
+	}
+	require.Equal(t, 1, own)
+	b.answered = b.answered.Add(-ownEvery)
+	require.NoError(t, b.once(t.Context()))
+	require.Equal(t, 2, own)
+	b.answered = b.answered.Add(-ownEvery)
+	b.Own = func(context.Context) error { own++; return errors.New("stuck") }
+	for range 2 {
+		require.ErrorContains(t, b.once(t.Context()), "stuck")
+	}
+	require.Equal(t, 4, own, "until it answers")
+}
+
+func TestHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := NewHealth(time.Now())
+		require.ErrorIs(t, h.Check(), errStarting)
+		time.Sleep(StartGrace)
+		require.NoError(t, h.Check(), "a slow start must not be killed by the liveness probe")
+		h.Alive()
+		time.Sleep(silence)
+		require.NoError(t, h.Check())
+		time.Sleep(time.Second)
+		require.Error(t, h.Check())
+		h.Alive()
+		require.NoError(t, h.Check())
+	})
+}

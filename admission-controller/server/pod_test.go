@@ -1,0 +1,152 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// usualPod is a pod as the API server sends it: with all defaults, and with
+// managed fields.
+func usualPod(t testing.TB) []byte {
+	raw, err := os.ReadFile("testdata/pod.json")
+	require.NoError(t, err)
+	return raw
+}
+
+// lean is what is needed of a pod, and nothing else.
+func lean(pod *corev1.Pod) *corev1.Pod {
+	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, GenerateName: pod.GenerateName, Labels: pod.Labels}}
+	if pod.Annotations != nil {
+		kept.Annotations = map[string]string{}
+	}
+	for _, o := range pod.OwnerReferences {
+		kept.OwnerReferences = append(kept.OwnerReferences, metav1.OwnerReference{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, Controller: o.Controller})
+	}
+	containers := func(all []corev1.Container) (kept []corev1.Container) {
+		for _, c := range all {
+			kept = append(kept, corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy})
+		}
+		return kept
+	}
+	kept.Spec.Containers, kept.Spec.InitContainers = containers(pod.Spec.Containers), containers(pod.Spec.InitContainers)
+	kept.Spec.Resources, kept.Spec.Overhead = pod.Spec.Resources, pod.Spec.Overhead
+	kept.Spec.ActiveDeadlineSeconds, kept.Spec.PriorityClassName = pod.Spec.ActiveDeadlineSeconds, pod.Spec.PriorityClassName
+	return kept
+}
+
+func TestAUsualPodIsReadAsEncodingJSONReadsIt(t *testing.T) {
+	var want corev1.Pod
+	require.NoError(t, json.Unmarshal(usualPod(t), &want))
+	got, err := Pod(usualPod(t))
+	require.NoError(t, err)
+	require.Equal(t, lean(&want), got)
+	require.Len(t, got.Spec.Containers, 2)
+	require.Len(t, got.OwnerReferences, 1)
+}
+
+func TestWhatIsNoPodIsTold(t *testing.T) {
+	for in, message := range map[string]string{
+		``:                        "byte 0 must be '{', not the end",
+		`7`:                       `byte 0 must be '{', not "7"`,
+		`{"spec":[]}`:             `byte 8 must be '{', not "[]}"`,
+		`{"metadata":{"name":7}}`: `byte 20 must be a string, not "7}}"`,
+		`{"metadata":{}`:          "byte 14 must be ',', not the end",
+		`{"metadata":{"x":[`:      "byte 18 must be the rest of an object or a list, not the end",
+		`{} {}`:                   `byte 3 must be the end, not "{}"`,
+		`{"spec":{"containers":[{"resources":{"requests":{"cpu":"x"}}}]}}`: `must be a quantity such as 250m or 1Gi, not "\"x\"}}}]}}"`,
+		`{"spec":{"containers":[{"resources":{"requests":{"cpu":{}}}}]}}`:  "must be a quantity",
+		`{"spec":{"initContainers":[{"restartPolicy":1}]}}`:                "must be a string",
+		`{"metadata":{"ownerReferences":[{"controller":"yes"}]}}`:          "must be true or false",
+		`{"spec":{"activeDeadlineSeconds":"x"}}`:                           "cannot unmarshal string",
+	} {
+		_, err := Pod([]byte(in))
+		require.ErrorContains(t, err, "not a pod: ", in)
+		require.ErrorContains(t, err, message, in)
+		require.NotErrorIs(t, err, ErrTooMuch, in)
+	}
+}
+
+func TestAPodWithMoreThanAnyPodHasIsNotRead(t *testing.T) {
+	list := func(item string, n int) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
+	for name, c := range map[string]struct{ most, more string }{
+		"containers":            {`{"spec":{"containers":[` + list(`{}`, MostContainers) + `]}}`, `{"spec":{"containers":[` + list(`{}`, MostContainers+1) + `]}}`},
+		"containers, two lists": {`{"spec":{"initContainers":[` + list(`{}`, 100) + `],"containers":[` + list(`{}`, 200) + `]}}`, `{"spec":{"initContainers":[` + list(`{}`, 101) + `],"containers":[` + list(`{}`, 200) + `]}}`},
+		"lists of containers":   {`{"spec":{` + list(`"containers":[{}]`, MostContainers) + `}}`, `{"spec":{` + list(`"containers":[{}]`, MostContainers+1) + `}}`},
+		"parts":                 {`{"metadata":{"ownerReferences":[` + list(`{}`, mostParts-2) + `]}}`, `{"metadata":{"ownerReferences":[` + list(`{}`, mostParts-1) + `]}}`},
+		"name":                  {`{"metadata":{"name":"` + strings.Repeat("x", longestText) + `"}}`, `{"metadata":{"name":"` + strings.Repeat("x", longestText+1) + `"}}`},
+		"label":                 {`{"metadata":{"labels":{"` + strings.Repeat("x", longestText) + `":""}}}`, `{"metadata":{"labels":{"` + strings.Repeat("x", longestText+3) + `":""}}}`},
+		"exponent":              {`{"spec":{"overhead":{"cpu":"1e-99"}}}`, `{"spec":{"overhead":{"cpu":"1e-2147483647"}}}`},
+		"quantity":              {`{"spec":{"overhead":{"cpu":` + strings.Repeat("9", 64) + `}}}`, `{"spec":{"overhead":{"cpu":` + strings.Repeat("9", 64+1) + `}}}`},
+		"what is not looked at": {`{"spec":{"volumes":[` + list(`{}`, 2*mostParts) + `]}}`, `{"spec":{"resources":{"claims":[` + list(`{}`, mostParts) + `]}}}`},
+	} {
+		_, err := Pod([]byte(c.most))
+		require.NoError(t, err, name)
+		_, err = Pod([]byte(c.more))
+		require.ErrorIs(t, err, ErrTooMuch, name)
+	}
+}
+
+func TestOfMembersWithTheSameNameTheLastCounts(t *testing.T) {
+	pod, err := Pod([]byte(`{"metadata":{"name":"a","labels":{"x":"1"}},"spec":{"containers":[{"name":"a"},{"name":"b"}],"containers":[{"name":"c"}]},"metadata":{"name":"b"}}`))
+	require.NoError(t, err)
+	require.Equal(t, "b", pod.Name)
+	require.Nil(t, pod.Labels)
+	require.Equal(t, []corev1.Container{{Name: "c"}}, pod.Spec.Containers)
+	request, err := Request([]byte(`{"request":{"uid":"1","name":"n"},"request":{"uid":"2","object":1,"object":{"a":2}}}`))
+	require.NoError(t, err)
+	require.Equal(t, "2", string(request.UID))
+	require.Empty(t, request.Name)
+	require.JSONEq(t, `{"a":2}`, string(request.Object.Raw))
+}
+
+// FuzzDecodePod compares the short way to read a pod with the long one. The API
+// server writes what it has decoded itself, so only such JSON counts.
+func FuzzDecodePod(f *testing.F) {
+	f.Add(usualPod(f))
+	f.Add([]byte(`{"metadata":{"annotations":{"a\"":"}"}},"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1"}}}],"overhead":{"cpu":"1m"}}}`))
+	f.Add([]byte(`{"spec":{"initContainers":[{"restartPolicy":"Always","image":"x"}],"volumes":[{"name":"v"}]}}`))
+	f.Add([]byte(`{"metadata":{"labels":{"<é":"\u2028"},"ownerReferences":[{"controller":true,"uid":"u"},{"kind":"K"}]},"spec":{"resources":{"limits":{"cpu":1}},"priorityClassName":"p","activeDeadlineSeconds":3}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		_, ours := Pod(raw)
+		var pod corev1.Pod
+		if errors.Is(ours, ErrTooMuch) || json.Unmarshal(raw, &pod) != nil {
+			return
+		}
+		if ours != nil {
+			t.Fatalf("%s: %v", raw, ours)
+		}
+		written, err := json.Marshal(&pod)
+		if err != nil {
+			return
+		}
+		short, err := Pod(written)
+		if err != nil {
+			t.Fatalf("%s: %v", written, err)
+		}
+		var whole corev1.Pod
+		if err := json.Unmarshal(written, &whole); err != nil {
+			t.Fatal(err)
+		}
+		if want := lean(&whole); !reflect.DeepEqual(want, short) && !bothEmpty(want, short) {
+			t.Fatalf("%s\ngives %+v\nexpected %+v", written, short, want)
+		}
+	})
+}
+
+// bothEmpty tells whether two pods differ only in lists that are empty or absent.
+func bothEmpty(a, b *corev1.Pod) bool {
+	one, err := json.Marshal(a)
+	if err != nil {
+		return false
+	}
+	other, err := json.Marshal(b)
+	return err == nil && string(one) == string(other)
+}

@@ -1,0 +1,90 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// told is what is needed of a request.
+func told(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionRequest {
+	kept := &admissionv1.AdmissionRequest{UID: r.UID, Resource: r.Resource, SubResource: r.SubResource, Name: r.Name, Namespace: r.Namespace, Operation: r.Operation, DryRun: r.DryRun}
+	kept.Object.Raw, kept.OldObject.Raw = r.Object.Raw, r.OldObject.Raw
+	return kept
+}
+
+func TestRequest(t *testing.T) {
+	written, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{UID: "u", Kind: metav1.GroupVersionKind{Version: "v1", Kind: "Pod"}, Namespace: "ns", Name: "n", Operation: admissionv1.Update, SubResource: "s",
+			Resource: metav1.GroupVersionResource{Group: "g", Version: "v1", Resource: "pods"}, DryRun: new(true)},
+	})
+	require.NoError(t, err)
+	request, err := Request(written)
+	require.NoError(t, err)
+	require.Equal(t, &admissionv1.AdmissionRequest{UID: "u", Namespace: "ns", Name: "n", Operation: admissionv1.Update, SubResource: "s",
+		Resource: metav1.GroupVersionResource{Group: "g", Version: "v1", Resource: "pods"}, DryRun: new(true)}, request)
+
+	request, err = Request([]byte(` {"request":{"uid":"u","object": {"a":"}"} ,"oldObject":null}} `))
+	require.NoError(t, err)
+	require.Equal(t, types.UID("u"), request.UID)
+	require.Equal(t, `{"a":"}"}`, string(request.Object.Raw))
+	require.Nil(t, request.OldObject.Raw)
+}
+
+func TestWhatIsNoReviewIsTold(t *testing.T) {
+	for in, message := range map[string]string{
+		``: "not an AdmissionReview: byte 0 must be '{', not the end", `7`: `not an AdmissionReview: byte 0 must be '{', not "7"`, `{}`: "has no request", `{"request":null}`: "has no request",
+		`null`: "has no request", `{"request":{"uid":7}}`: "not an AdmissionReview: byte 18 must be a string", `{"request":{}} x`: "byte 15 must be the end", `{"request":7}`: `must be '{', not "7}"`,
+		`{"request":{"dryRun":1}}`: "must be true or false", `{"request":{"uid":"` + strings.Repeat("u", longestText+1) + `"}}`: "more than is looked at",
+	} {
+		_, err := Request([]byte(in))
+		require.ErrorContains(t, err, message, in)
+	}
+}
+
+// The rest of a large review may have to wait, and the answer needs the UID.
+func TestTheBeginningOfAReviewSaysWhatItIsAbout(t *testing.T) {
+	whole := `{"kind":"AdmissionReview","request":{"uid":"u","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"ns","operation":"CREATE","object":{"metadata":{"name":"x"}}}}`
+	require.Nil(t, Head(nil))
+	require.Nil(t, Head([]byte(whole[:40])))
+	head := Head([]byte(whole[:len(whole)-10]))
+	require.Equal(t, "u", string(head.UID))
+	require.Equal(t, "pods", head.Resource.Resource)
+	require.Equal(t, "ns", head.Namespace)
+	require.Nil(t, head.Object.Raw)
+}
+
+// FuzzRequest compares with encoding/json, as FuzzDecodePod does.
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte(`{"kind":"AdmissionReview","request":{"uid":"u","resource":{"group":"","version":"v1","resource":"pods"},"namespace":"ns","operation":"CREATE","object":{"spec":{}},"oldObject":null,"dryRun":false}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		_, ours := Request(raw)
+		var review admissionv1.AdmissionReview
+		if errors.Is(ours, ErrTooMuch) || json.Unmarshal(raw, &review) != nil || review.Request == nil {
+			return
+		}
+		if ours != nil {
+			t.Fatalf("%s: %v", raw, ours)
+		}
+		written, err := json.Marshal(&review)
+		if err != nil {
+			return
+		}
+		var long admissionv1.AdmissionReview
+		if err := json.Unmarshal(written, &long); err != nil {
+			t.Fatal(err)
+		}
+		short, err := Request(written)
+		if err != nil {
+			t.Fatalf("%s: %v", written, err)
+		}
+		require.Equal(t, told(long.Request), short, "%s", written)
+	})
+}

@@ -1,0 +1,89 @@
+package validate
+
+import (
+	"fmt"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// View is what is known around one VPA. What is not known is left out.
+type View struct {
+	Target string // why the target has no pods; empty: it has some
+	Others []*vpav1.VerticalPodAutoscaler
+	Scaled []Scaled
+	// Largest is the most that any node has of each kind; absent: not known.
+	Largest resources.List
+}
+
+// Scaled is a HorizontalPodAutoscaler on the target of the VPA.
+type Scaled struct {
+	Name string
+	On   [resources.Kinds]bool // resources whose usage it looks at
+}
+
+// Bounds of advice: an API server shows 4 KiB of warnings.
+const (
+	mostNamed  = 5  // objects of a kind that stand in the way
+	mostAdvice = 20 // warnings, from which on no more policies are looked at
+)
+
+// Advise returns a warning for each thing about a VPA that is probably not meant.
+// Where there are many of a kind, the first of them suffice.
+func Advise(vpa *vpav1.VerticalPodAutoscaler, v View) (warnings []string) {
+	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
+	if v.Target != "" {
+		warn("spec.targetRef: %s: there is nothing to recommend for until it has pods", v.Target)
+	}
+	for _, other := range v.Others[:min(len(v.Others), mostNamed)] {
+		warn("spec.targetRef: VerticalPodAutoscaler %s has the same target, %s: only one of them can control its pods; delete one, or let it have another target", other.Name, key)
+	}
+	rules := convert.Rules(vpa)
+	if convert.Mode(vpa) != vpav1.UpdateModeOff {
+		for _, hpa := range v.Scaled[:min(len(v.Scaled), mostNamed)] {
+			for k := range resources.Kind(resources.Kinds) {
+				if hpa.On[k] && controls(rules, k) {
+					warn("spec.targetRef: HorizontalPodAutoscaler %s scales %s on %s: the two can work against each other; leave %s out of controlledResources, or scale on something else", hpa.Name, key, k, k)
+				}
+			}
+		}
+	}
+	if vpa.Spec.ResourcePolicy == nil {
+		return warnings
+	}
+	for i, p := range vpa.Spec.ResourcePolicy.ContainerPolicies {
+		if len(warnings) >= mostAdvice {
+			break
+		}
+		least, most := convert.Resources(p.MinAllowed), convert.Resources(p.MaxAllowed)
+		for k := range resources.Kind(resources.Kinds) {
+			largest, known := v.Largest.Get(k)
+			if !known {
+				continue
+			}
+			at, has := fmt.Sprintf("spec.resourcePolicy.containerPolicies[%d]", i), convert.Quantity(k, largest)
+			switch {
+			case least.Value(k) > largest:
+				warn("%s.minAllowed[%s]: no node can hold it: the largest has %s, so the pods would stay pending", at, k, has.String())
+			case most.Value(k) > largest:
+				warn("%s.maxAllowed[%s]: no node can hold it: the largest has %s, so pods that need more would stay pending", at, k, has.String())
+			}
+		}
+	}
+	return warnings
+}
+
+// controls tells whether a VPA sizes a kind of any container.
+func controls(rules policy.Rules, k resources.Kind) bool {
+	does := func(r policy.Rule) bool { return !r.Off && r.Controlled[k] }
+	for _, e := range rules.Entries {
+		if does(e.Rule) {
+			return true
+		}
+	}
+	return does(rules.For("")) // a container without a policy of its own
+}

@@ -1,0 +1,287 @@
+package validate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// Cluster reads what surrounds pods and VPAs. It is safe for concurrent use.
+type Cluster struct {
+	Kube      kubernetes.Interface
+	Namespace string           // the only one that is looked at; empty: all
+	VPAs      cache.Indexer    // with ByTarget
+	Targets   *target.Resolver // one that is Remembering: an answer that came too late must not be kept as an error
+	Retry     time.Duration    // after something could not be read; 0: client.RetryForbidden
+
+	quotas  atomic.Pointer[quotas]
+	largest atomic.Pointer[resources.List]
+	advised atomic.Int32  // VPAs that are asked about now
+	asked   atomic.Bool   // somebody needed the largest node since it was read
+	slots   chan struct{} // of lists; see lists
+	once    sync.Once
+}
+
+// quotas are those of all namespaces.
+type quotas struct {
+	corelisters.ResourceQuotaLister
+
+	known cache.InformerSynced // no more, once they may not be read
+}
+
+// ByTarget is the index of VPAs by what they target.
+const ByTarget = "target"
+
+// Index gives the index to an informer of VPAs.
+func Index() cache.Indexers {
+	return cache.Indexers{ByTarget: func(object any) ([]string, error) {
+		vpa, ok := object.(*vpav1.VerticalPodAutoscaler)
+		if !ok || vpa.Spec.TargetRef == nil {
+			return nil, nil
+		}
+		return []string{targetOf(vpa)}, nil
+	}}
+}
+
+func targetOf(vpa *vpav1.VerticalPodAutoscaler) string {
+	ref := vpa.Spec.TargetRef
+	return path.Join(vpa.Namespace, ref.Kind, ref.Name)
+}
+
+const (
+	nodesEvery = 10 * time.Minute // how old the largest node may be
+	nodesPage  = 250
+	mostHPAs   = 250                    // of a namespace that are looked at for one VPA
+	mostBytes  = 2 << 20                // of a list of them; most take 4 KiB each
+	mostLists  = 4                      // that are read at the same time
+	mostAsked  = 16                     // VPAs that are asked about at the same time
+	askTime    = 200 * time.Millisecond // for what is asked about one VPA
+	newsTime   = 100 * time.Millisecond // of that, for news of its target
+	newsEvery  = 10 * time.Millisecond
+)
+
+// Quotas returns the ResourceQuotas of a namespace as far as they are known.
+func (c *Cluster) Quotas(namespace string) []*corev1.ResourceQuota {
+	q := c.quotas.Load()
+	if q == nil || !q.known() {
+		return nil
+	}
+	// A lister fails only if its index is missing, which is our own.
+	list, _ := q.ResourceQuotas(namespace).List(labels.Everything())
+	return list
+}
+
+// Run reads what it may until ctx ends.
+func (c *Cluster) Run(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.followQuotas(ctx)
+	}()
+	c.asked.Store(true)
+	for ok := true; ok; ok = pause(ctx, nodesEvery) {
+		if !c.asked.Swap(false) {
+			continue
+		}
+		if err := c.readNodes(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(1).Info("Nodes cannot be read, so no warning tells of bounds that none can hold", "reason", err)
+		}
+	}
+	<-done
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// followQuotas keeps quotas known as far as they may be read.
+func (c *Cluster) followQuotas(ctx context.Context) {
+	factory := client.Factory(c.Kube, c.Namespace, 0, "")
+	informer := factory.Core().V1().ResourceQuotas()
+	if err := client.Optional(informer.Informer(), c.Retry, "ResourceQuotas cannot be read, so new pods are not cut to what they leave"); err != nil {
+		klog.FromContext(ctx).Error(err, "Watch resource quotas") // only of one that runs already
+	}
+	factory.Start(ctx.Done())
+	c.quotas.Store(&quotas{informer.Lister(), informer.Informer().HasSynced})
+	<-ctx.Done()
+	factory.Shutdown()
+}
+
+// readNodes finds the most that any node has of each kind.
+func (c *Cluster) readNodes(ctx context.Context) error {
+	var most resources.List
+	for options := (metav1.ListOptions{Limit: nodesPage}); ; {
+		page, err := c.Kube.CoreV1().Nodes().List(ctx, options)
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			has := convert.Resources(page.Items[i].Status.Allocatable)
+			for k := range resources.Kind(resources.Kinds) {
+				if a := has.Value(k); a > most.Value(k) {
+					most = most.With(k, a)
+				}
+			}
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			c.largest.Store(&most)
+			return nil
+		}
+	}
+}
+
+// Advise returns warnings about a VPA that is created or changed; old is nil or
+// what it was. One whose spec stays as it is gets none, nor one that comes while many are
+// asked about: each holds one of the answers that the server gives at once.
+func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutoscaler) []string {
+	if vpa.Spec.TargetRef == nil || old != nil && reflect.DeepEqual(vpa.Spec, old.Spec) {
+		return nil
+	}
+	defer c.advised.Add(-1)
+	if c.advised.Add(1) > mostAsked {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	view := View{Target: c.podless(ctx, vpa), Others: c.others(vpa)}
+	c.asked.Store(true)
+	if largest := c.largest.Load(); largest != nil {
+		view.Largest = *largest
+	}
+	var err error
+	if view.Scaled, err = c.scaled(ctx, vpa); err != nil {
+		klog.FromContext(ctx).V(4).Info("HorizontalPodAutoscalers cannot be read, so no warning tells of them", "reason", err)
+	}
+	return Advise(vpa, view)
+}
+
+// podless says why the target has no pods, as far as that is known.
+func (c *Cluster) podless(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) string {
+	_, err := c.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
+	// Who installs something creates both at once, and of the target we hear later.
+	for end := time.Now().Add(newsTime); err != nil && !errors.Is(err, target.ErrNotRead) && time.Now().Before(end) && pause(ctx, newsEvery); {
+		_, err = c.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
+	}
+	switch {
+	case errors.Is(err, target.ErrNotRead):
+		return ""
+	case err != nil:
+		return err.Error()
+	}
+	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
+	if replicas, known := c.Targets.Replicas(ctx, key); known && replicas == 0 {
+		return fmt.Sprintf("%s wants 0 pods", key)
+	}
+	return ""
+}
+
+func (c *Cluster) others(vpa *vpav1.VerticalPodAutoscaler) (others []*vpav1.VerticalPodAutoscaler) {
+	objects, err := c.VPAs.ByIndex(ByTarget, targetOf(vpa))
+	if err != nil {
+		return nil // without the index nothing is known
+	}
+	for _, object := range objects {
+		if other, ok := object.(*vpav1.VerticalPodAutoscaler); ok && other.Name != vpa.Name {
+			others = append(others, other)
+		}
+	}
+	slices.SortFunc(others, func(a, b *vpav1.VerticalPodAutoscaler) int { return strings.Compare(a.Name, b.Name) })
+	return others
+}
+
+// scaled lists the HorizontalPodAutoscalers on the target of a VPA.
+func (c *Cluster) scaled(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (found []Scaled, err error) {
+	if vpa.Namespace == "" {
+		return nil, errors.New("the review names no namespace, and those of all are not for one VPA")
+	}
+	list, err := c.autoscalers(ctx, vpa.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		spec := &list.Items[i].Spec
+		if ref := spec.ScaleTargetRef; ref.Kind == vpa.Spec.TargetRef.Kind && ref.Name == vpa.Spec.TargetRef.Name {
+			found = append(found, Scaled{list.Items[i].Name, resourcesOf(spec.Metrics)})
+		}
+	}
+	return found, nil
+}
+
+// autoscalers reads those of a namespace. Who may create some there decides how large
+// the list is, so neither long ones nor many at once are read.
+func (c *Cluster) autoscalers(ctx context.Context, namespace string) (list autoscalingv2.HorizontalPodAutoscalerList, err error) {
+	select {
+	case c.lists() <- struct{}{}:
+		defer func() { <-c.lists() }()
+	case <-ctx.Done():
+		return list, fmt.Errorf("wait for other lists of HorizontalPodAutoscalers: %w", ctx.Err())
+	}
+	body, err := c.Kube.Discovery().RESTClient().Get().
+		AbsPath("/apis/autoscaling/v2").Namespace(namespace).Resource("horizontalpodautoscalers").
+		Param("limit", strconv.Itoa(mostHPAs)).SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
+	if err != nil {
+		return list, err
+	}
+	defer func() { _ = body.Close() }() // whatever it says, what was read counts
+	raw, err := io.ReadAll(io.LimitReader(body, mostBytes+1))
+	switch {
+	case err != nil:
+		return list, fmt.Errorf("read the list of HorizontalPodAutoscalers: %w", err)
+	case len(raw) > mostBytes:
+		return list, fmt.Errorf("the list of HorizontalPodAutoscalers is longer than %d bytes", mostBytes)
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return list, fmt.Errorf("decode the list of HorizontalPodAutoscalers: %w", err)
+	}
+	return list, nil
+}
+
+// lists returns what holds as many values as lists are read.
+func (c *Cluster) lists() chan struct{} {
+	c.once.Do(func() { c.slots = make(chan struct{}, mostLists) })
+	return c.slots
+}
+
+// resourcesOf tells which resources an autoscaler looks at. Without metrics the
+// API server means CPU.
+func resourcesOf(metrics []autoscalingv2.MetricSpec) (on [resources.Kinds]bool) {
+	for _, m := range metrics {
+		for k := range resources.Kind(resources.Kinds) {
+			name := convert.ResourceName(k)
+			on[k] = on[k] || m.Resource != nil && m.Resource.Name == name || m.ContainerResource != nil && m.ContainerResource.Name == name
+		}
+	}
+	on[resources.CPU] = on[resources.CPU] || len(metrics) == 0
+	return on
+}

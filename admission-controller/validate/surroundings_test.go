@@ -1,0 +1,282 @@
+package validate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+func deployment(name string) func(*vpav1.VerticalPodAutoscaler) {
+	return func(v *vpav1.VerticalPodAutoscaler) {
+		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}
+	}
+}
+
+func TestAdvice(t *testing.T) {
+	view := View{
+		Others:  []*vpav1.VerticalPodAutoscaler{testkit.VPA("older")},
+		Scaled:  []Scaled{{Name: "web-hpa", On: [resources.Kinds]bool{resources.CPU: true}}},
+		Largest: resources.Of(4000, 16<<30),
+	}
+	const two = "spec.targetRef: VerticalPodAutoscaler older has the same target, Deployment web: only one of them can control its pods; delete one, or let it have another target"
+	vpa := testkit.VPA("v", deployment("web"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c",
+		MinAllowed: testkit.List("cpu=5"), MaxAllowed: testkit.List("cpu=8 memory=32Gi")}))
+	require.Equal(t, []string{two,
+		"spec.targetRef: HorizontalPodAutoscaler web-hpa scales Deployment web on cpu: the two can work against each other; leave cpu out of controlledResources, or scale on something else",
+		"spec.resourcePolicy.containerPolicies[0].minAllowed[cpu]: no node can hold it: the largest has 4, so the pods would stay pending",
+		"spec.resourcePolicy.containerPolicies[0].maxAllowed[memory]: no node can hold it: the largest has 16Gi, so pods that need more would stay pending",
+	}, Advise(vpa, view))
+
+	memory := []corev1.ResourceName{corev1.ResourceMemory}
+	require.Equal(t, []string{two}, Advise(testkit.VPA("v", deployment("web"),
+		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "*", ControlledResources: &memory})), view), "the two share the work")
+	require.Equal(t, []string{two}, Advise(testkit.VPA("v", deployment("web"), testkit.Mode(vpav1.UpdateModeOff)), view), "it changes nothing")
+	require.Empty(t, Advise(testkit.VPA("v", deployment("web")), View{}))
+	require.Equal(t, []string{"spec.targetRef: Deployment web wants 0 pods: there is nothing to recommend for until it has pods"},
+		Advise(testkit.VPA("v", deployment("web")), View{Target: "Deployment web wants 0 pods"}))
+}
+
+// An answer about one VPA must not grow with what is around it.
+func TestAdviceIsShort(t *testing.T) {
+	view := View{Largest: resources.Of(4000, 16<<30)}
+	for range 1000 {
+		view.Others = append(view.Others, testkit.VPA("older"))
+		view.Scaled = append(view.Scaled, Scaled{Name: "web-hpa", On: [resources.Kinds]bool{resources.CPU: true, resources.Memory: true}})
+	}
+	var changes []func(*vpav1.VerticalPodAutoscaler)
+	for range 100 {
+		changes = append(changes, testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", MinAllowed: testkit.List("cpu=5")}))
+	}
+	require.Len(t, Advise(testkit.VPA("v", append(changes, deployment("web"))...), view), mostAdvice)
+	require.Len(t, Advise(testkit.VPA("v", deployment("web")), view), 3*mostNamed)
+}
+
+// described is a client with a discovery client of its own.
+type described struct {
+	kubernetes.Interface
+	discovery discovery.DiscoveryInterfaces
+}
+
+func (d described) Discovery() discovery.DiscoveryInterfaces { return d.discovery }
+
+// clusterOf is a Cluster with some objects and one HorizontalPodAutoscaler on
+// the CPU of the Deployment web.
+func clusterOf(t *testing.T, vpas []*vpav1.VerticalPodAutoscaler, objects ...runtime.Object) *Cluster {
+	return clusterWith(t, vpas, func(w http.ResponseWriter, r *http.Request) {
+		require.Equal(t, "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", r.URL.Path)
+		require.Equal(t, "250", r.URL.Query().Get("limit"))
+		hpa := autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "web-hpa"}}
+		hpa.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web"}
+		hpa.Spec.Metrics = []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu"}}}
+		require.NoError(t, json.NewEncoder(w).Encode(autoscalingv2.HorizontalPodAutoscalerList{Items: []autoscalingv2.HorizontalPodAutoscaler{hpa}}))
+	}, objects...)
+}
+
+// clusterWith is a Cluster with some objects, in which a handler answers for the rest.
+func clusterWith(t *testing.T, vpas []*vpav1.VerticalPodAutoscaler, answer http.HandlerFunc, objects ...runtime.Object) *Cluster {
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	discovery, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	objectsOnly := fake.NewClientset(objects...)
+	kube := described{objectsOnly, discovery}
+	f := client.Factory(objectsOnly, "", time.Hour, "")
+	targets := target.New(f, nil)
+	ctx, stop := context.WithCancel(t.Context())
+	f.Start(ctx.Done())
+	t.Cleanup(func() { stop(); f.Shutdown() })
+	require.NoError(t, client.Sync(ctx, targets.Synced()))
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, Index())
+	for _, vpa := range vpas {
+		require.NoError(t, indexer.Add(vpa))
+	}
+	return &Cluster{Kube: kube, VPAs: indexer, Targets: targets.Remembering(func(target.Key) {})}
+}
+
+func TestTheClusterIsAskedForAdvice(t *testing.T) {
+	one, none := int32(1), int32(0)
+	web := func(replicas *int32) *appsv1.Deployment {
+		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+			Spec: appsv1.DeploymentSpec{Replicas: replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}
+	}
+	node := func(name, has string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Allocatable: testkit.List(has)}}
+	}
+	c := clusterOf(t, []*vpav1.VerticalPodAutoscaler{testkit.VPA("b", deployment("web")), testkit.VPA("a", deployment("web")), testkit.VPA("v", deployment("web")),
+		testkit.VPA("elsewhere", deployment("shop"))}, web(&one), node("small", "cpu=2 memory=8Gi"), node("wide", "cpu=4 memory=4Gi"))
+	require.NoError(t, c.readNodes(t.Context()))
+	vpa := testkit.VPA("v", deployment("web"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", MinAllowed: testkit.List("cpu=5 memory=5Gi")}))
+	got := c.Advise(t.Context(), vpa, nil)
+	require.Len(t, got, 4)
+	require.Contains(t, got[0], "VerticalPodAutoscaler a has the same target")
+	require.Contains(t, got[1], "VerticalPodAutoscaler b has the same target")
+	require.Contains(t, got[2], "HorizontalPodAutoscaler web-hpa scales Deployment web on cpu")
+	require.Contains(t, got[3], "minAllowed[cpu]: no node can hold it: the largest has 4")
+	require.Empty(t, c.Advise(t.Context(), vpa, vpa.DeepCopy()), "nothing of its spec changes")
+
+	require.Contains(t, c.Advise(t.Context(), testkit.VPA("x", deployment("nobody")), nil)[0], "spec.targetRef: Deployment nobody does not exist in namespace default")
+	custom := testkit.VPA("x", func(v *vpav1.VerticalPodAutoscaler) {
+		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "argoproj.io/v1alpha1", Kind: "Rollout", Name: "web"}
+	})
+	require.Empty(t, c.Advise(t.Context(), custom, nil), "what has not been read yet is not known")
+	c = clusterOf(t, nil, web(&none))
+	require.Contains(t, c.Advise(t.Context(), testkit.VPA("x", deployment("web")), nil)[0], "spec.targetRef: Deployment web wants 0 pods")
+}
+
+// Whoever reaches the port can send a review. Its namespace must not become another
+// path, nor mean all namespaces.
+// Each waits for a target that is not there. Who sends many must not hold all answers of
+// the server.
+func TestFewVPAsAreAskedAboutAtOnce(t *testing.T) {
+	c := clusterWith(t, nil, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{}`)) })
+	missing := testkit.VPA("v", deployment("missing"))
+	require.NotEmpty(t, c.Advise(t.Context(), missing, nil))
+	c.advised.Store(mostAsked)
+	require.Empty(t, c.Advise(t.Context(), missing, nil))
+	c.advised.Store(mostAsked - 1)
+	require.NotEmpty(t, c.Advise(t.Context(), missing, nil))
+}
+
+func TestAReviewCannotLeadToAnotherPath(t *testing.T) {
+	c := clusterOf(t, nil)
+	for _, namespace := range []string{"x/../default", "..", ""} {
+		vpa := testkit.VPA("v", deployment("web"))
+		vpa.Namespace = namespace
+		_, err := c.scaled(t.Context(), vpa)
+		require.ErrorContains(t, err, "namespace", namespace)
+	}
+}
+
+// Who may create autoscalers decides how long the list of them is.
+func TestALongListOfAutoscalersIsNotReadToItsEnd(t *testing.T) {
+	const most = 64 << 20
+	sent := make(chan int, 1)
+	c := clusterWith(t, nil, func(w http.ResponseWriter, _ *http.Request) {
+		n, item := 0, []byte(`{"metadata":{"name":"`+strings.Repeat("x", 1<<20)+`"}},`)
+		_, err := w.Write([]byte(`{"items":[`))
+		for ; err == nil && n < most; n += len(item) {
+			_, err = w.Write(item)
+		}
+		sent <- n
+	})
+	_, err := c.scaled(t.Context(), testkit.VPA("v", deployment("web")))
+	require.ErrorContains(t, err, "list of HorizontalPodAutoscalers is longer than 2097152 bytes")
+	require.Less(t, <-sent, most, "the rest stays where it is")
+}
+
+func TestFewListsOfAutoscalersAreReadAtOnce(t *testing.T) {
+	var open, highest atomic.Int32
+	c := clusterWith(t, nil, func(w http.ResponseWriter, _ *http.Request) {
+		now := open.Add(1)
+		defer open.Add(-1)
+		for before := highest.Load(); now > before && !highest.CompareAndSwap(before, now); before = highest.Load() {
+			continue
+		}
+		time.Sleep(5 * time.Millisecond)
+		_, _ = w.Write([]byte(`{}`))
+	})
+	var all sync.WaitGroup
+	for range 5 * mostLists {
+		all.Go(func() {
+			_, err := c.scaled(t.Context(), testkit.VPA("v", deployment("web")))
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
+	require.LessOrEqual(t, highest.Load(), int32(mostLists))
+
+	for range mostLists {
+		c.lists() <- struct{}{}
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
+	defer stop()
+	_, err := c.scaled(ctx, testkit.VPA("v", deployment("web")))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// A target and its VPA are created at once. The news of the first comes a moment
+// after the question about the second. (Where the machine is too busy for that the
+// next target is tried.)
+func TestATargetThatWasJustCreatedIsNotMissing(t *testing.T) {
+	c := clusterOf(t, nil)
+	for number := range 10 {
+		name := fmt.Sprint("web-", number)
+		created := make(chan error, 1)
+		time.AfterFunc(2*newsEvery, func() {
+			_, err := c.Kube.AppsV1().Deployments("default").Create(context.Background(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+				Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}}}, metav1.CreateOptions{})
+			created <- err
+		})
+		warnings := c.Advise(t.Context(), testkit.VPA("v", deployment(name)), nil)
+		require.NoError(t, <-created)
+		if len(warnings) == 0 {
+			return
+		}
+		require.Contains(t, warnings[0], "does not exist")
+	}
+	t.Fatal("it was said to be missing each time")
+}
+
+func TestResourcesOfAutoscalers(t *testing.T) {
+	require.Equal(t, [resources.Kinds]bool{true, false}, resourcesOf(nil))
+	require.Equal(t, [resources.Kinds]bool{false, true}, resourcesOf([]autoscalingv2.MetricSpec{
+		{Type: autoscalingv2.ExternalMetricSourceType},
+		{Type: autoscalingv2.ContainerResourceMetricSourceType, ContainerResource: &autoscalingv2.ContainerResourceMetricSource{Name: "memory"}},
+	}))
+}
+
+// With the permissions of the reference VPA quotas cannot be read: everything
+// else works, and a permission that comes later is found.
+func TestQuotasAreOptional(t *testing.T) {
+	kube := fake.NewClientset(&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"}})
+	var allowed atomic.Bool
+	var asked atomic.Int32
+	kube.PrependReactor("list", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
+		asked.Add(1)
+		return !allowed.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: "resourcequotas"}, "", nil)
+	})
+	c := &Cluster{Kube: kube, Retry: 10 * time.Millisecond}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); c.Run(ctx) }()
+	require.Eventually(t, func() bool { return asked.Load() > 1 }, time.Minute, time.Millisecond)
+	require.Empty(t, c.Quotas("default"))
+	for _, action := range kube.Actions() {
+		require.NotEqual(t, "watch", action.GetVerb(), "what may not be listed is not watched")
+	}
+	allowed.Store(true)
+	require.Eventually(t, func() bool { return len(c.Quotas("default")) == 1 }, time.Minute, time.Millisecond)
+	require.Empty(t, c.Quotas("other"))
+	stop()
+	<-ended
+}

@@ -1,0 +1,145 @@
+package backtest
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/replay"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// What can happen in a replay.
+const (
+	Recommended = "recommendation"
+	Changed     = "change"
+	Killed      = "kill"
+)
+
+// Event is one thing that happened to a container in a replay. Quantities are
+// written as in the status of a VPA.
+type Event struct {
+	Dataset     string    `json:"dataset"`
+	Workload    string    `json:"workload"`
+	Container   string    `json:"container"`
+	Recommender string    `json:"recommender"`
+	Resource    string    `json:"resource"`
+	At          time.Time `json:"at"`
+	Event       string    `json:"event"`
+
+	// Of a recommendation.
+	Lower  string `json:"lower,omitempty"`
+	Target string `json:"target,omitempty"`
+	Upper  string `json:"upper,omitempty"`
+	// Of a change: the request before and after, and why.
+	From    string `json:"from,omitempty"`
+	To      string `json:"to,omitempty"`
+	Cause   string `json:"cause,omitempty"`
+	Evicted bool   `json:"evicted,omitempty"`
+	// Of a kill: what was used, and the limit that was hit.
+	Use   string `json:"use,omitempty"`
+	Limit string `json:"limit,omitempty"`
+}
+
+// reporter is a replay.Witness that writes down what happens.
+type reporter struct {
+	common Event // what all events of the replay share
+	kind   resources.Kind
+	every  time.Duration // least time between two recommendations; 0 = only the last one counts
+	write  func(Event)
+
+	last    replay.Advice    // latest recommendation
+	told    int64            // when one was written last
+	end     int64            // of the latest sample
+	request resources.Amount // in force at that
+}
+
+// Sample implements replay.Witness.
+func (r *reporter) Sample(s replay.Sample) {
+	if s.Kind == r.kind {
+		r.request = s.Request
+	}
+	r.end = max(r.end, s.At+s.Hold)
+}
+
+// Advised implements replay.Witness.
+func (r *reporter) Advised(a replay.Advice) {
+	r.last = a
+	if r.every > 0 && (r.told == 0 || a.At-r.told >= int64(r.every)) {
+		r.recommend()
+	}
+}
+
+// Changed implements replay.Witness.
+func (r *reporter) Changed(c replay.Change) {
+	if c.Kind != r.kind {
+		return
+	}
+	r.request = c.To
+	e := r.at(c.At, Changed)
+	e.From, e.To, e.Cause, e.Evicted = r.text(c.From), r.text(c.To), string(c.Cause), c.Evicted
+	r.write(e)
+}
+
+// Killed implements replay.Witness.
+func (r *reporter) Killed(k replay.Kill) {
+	e := r.at(k.At, Killed)
+	e.Use, e.Limit = r.text(resources.FromFloat(k.Use)), r.text(k.Limit)
+	r.write(e)
+}
+
+// finish writes the recommendation at the end. Where the last sample came soon after
+// the one before, nobody has asked for it yet.
+func (r *reporter) finish(a replay.Advisor, rule policy.Rule) {
+	if r.end > r.last.At {
+		current := resources.List{}.With(r.kind, r.request)
+		r.last = replay.Advice{At: r.end, Bounds: policy.Cap(a.Advise(time.Unix(0, r.end).UTC(), current), rule)}
+	}
+	r.recommend()
+}
+
+// recommend writes the latest recommendation, if there is one that was not written.
+func (r *reporter) recommend() {
+	b := r.last.Bounds
+	target, some := b.Target.Get(r.kind)
+	if !some || r.told == r.last.At {
+		return
+	}
+	r.told = r.last.At
+	e := r.at(r.last.At, Recommended)
+	e.Lower, e.Target, e.Upper = r.text(b.Lower.Value(r.kind)), r.text(target), r.text(b.Upper.Value(r.kind))
+	r.write(e)
+}
+
+func (r *reporter) at(at int64, what string) Event {
+	e := r.common
+	e.At, e.Event = time.Unix(0, at).UTC(), what
+	return e
+}
+
+func (r *reporter) text(a resources.Amount) string {
+	q := convert.Quantity(r.kind, a)
+	return q.String()
+}
+
+// Of replays a container under all candidates and writes what happens, in the order of
+// resources and candidates, and then of time. The last recommendation of each replay
+// is that at its end, and may be followed by the change that it led to; others come every so
+// often, or not at all if that is 0.
+func Events(r *replay.Recording, o backtest.Options, every time.Duration, candidates []backtest.Candidate, write func(Event)) {
+	for _, k := range o.Kinds {
+		if !r.Has(k) {
+			continue
+		}
+		ground, setup := backtest.NewGroundTruth(r, k, o.WarmUp), o.Setup(k)
+		for _, one := range candidates {
+			w := &reporter{kind: k, every: every, write: write, common: Event{
+				Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Recommender: one.Name, Resource: k.String(),
+			}}
+			advisor := one.Make(backtest.Case{Recording: r, Ground: ground, Kind: k, Setup: setup})
+			replay.Run(r, setup, advisor, w)
+			w.finish(advisor, setup.Rule)
+		}
+	}
+}

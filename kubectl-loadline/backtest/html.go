@@ -1,0 +1,201 @@
+package backtest
+
+import (
+	"cmp"
+	_ "embed" // the page
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/replay"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+//go:embed page.html
+var pageText string
+
+// Chart is one container under one candidate over time.
+type Chart struct {
+	Title string
+	Film  *replay.Timeline
+}
+
+// page is what page.html draws.
+type page struct {
+	Settings []Setting `json:"settings"`
+	Planes   []plane   `json:"planes"`
+	Charts   []chart   `json:"charts"`
+}
+
+type plane struct {
+	Resource string   `json:"resource"`
+	Title    string   `json:"title"`
+	Risk     string   `json:"risk"`
+	Columns  []string `json:"columns"`
+	Points   []spot   `json:"points"`
+}
+
+type spot struct {
+	Name      string   `json:"name"`
+	Slack     number   `json:"slack"`
+	Risk      number   `json:"risk"`
+	Changes   number   `json:"changes"`
+	Dominated string   `json:"dominated"`
+	Cells     []string `json:"cells"`
+}
+
+type chart struct {
+	Title   string       `json:"title"`
+	Unit    string       `json:"unit"`
+	Start   float64      `json:"start"`  // seconds since 1970
+	Length  float64      `json:"length"` // of a frame, seconds
+	Highest []number     `json:"highest"`
+	Mean    []number     `json:"mean"`
+	Request []number     `json:"request"`
+	Limit   []number     `json:"limit"`
+	Target  []number     `json:"target"`
+	Lower   []number     `json:"lower"`
+	Upper   []number     `json:"upper"`
+	Starved []number     `json:"starved"`
+	Names   [3][]string  `json:"names"`
+	Steps   [][][]number `json:"steps"`
+	Events  []event      `json:"events"`
+}
+
+type event struct {
+	At      float64 `json:"at"`
+	Kill    bool    `json:"kill,omitempty"`
+	Evicted bool    `json:"evicted,omitempty"`
+	Text    string  `json:"text"`
+}
+
+// HTML writes a page that needs nothing but itself.
+func (d *Document) HTML(out io.Writer, charts []Chart) error {
+	p := page{Settings: d.Settings, Planes: []plane{}, Charts: []chart{}}
+	for k := range resources.Kind(resources.Kinds) {
+		if len(d.Fronts[k]) > 0 {
+			p.Planes = append(p.Planes, d.spots(k))
+		}
+	}
+	for _, c := range charts {
+		p.Charts = append(p.Charts, chartOf(c))
+	}
+	content, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	t, err := template.New("page").Parse(pageText)
+	if err != nil {
+		return err
+	}
+	return t.Execute(out, template.JS(content)) //nolint:gosec // Marshal escapes what could end the script
+}
+
+// spots are the points of a kind, with the figures of the table.
+func (d *Document) spots(k resources.Kind) plane {
+	p := plane{Resource: k.String(), Risk: "work above the request"}
+	if k == resources.Memory {
+		p.Risk = "days with an OOM kill"
+	}
+	for _, c := range shown[k] {
+		p.Columns = append(p.Columns, c.title)
+	}
+	for _, at := range d.Fronts[k] {
+		s := spot{Name: at.Candidate, Slack: number(at.Slack), Risk: number(at.Risk), Changes: number(at.Changes), Dominated: at.Dominated}
+		for i := range d.Scored {
+			of := &d.Scored[i]
+			if of.Kind != k || of.Class != "" || of.Candidate != at.Candidate {
+				continue
+			}
+			p.Title = fmt.Sprintf("%d containers, %.1f container-days, steps of %s", of.Containers, of.Days, d.steps(k))
+			for _, c := range shown[k] {
+				f, _ := of.Figure(c.figure)
+				s.Cells = append(s.Cells, interval(f, c.factor))
+			}
+		}
+		p.Points = append(p.Points, s)
+	}
+	return p
+}
+
+// chartOf puts a film in the units of people: millicores and MiB.
+func chartOf(c Chart) chart {
+	f, unit, name := c.Film, 1.0, "m"
+	if f.Kind == resources.Memory {
+		unit, name = 1<<20, "MiB"
+	}
+	out := chart{Title: c.Title, Unit: name, Start: float64(f.Start) / 1e9, Length: float64(f.Length) / 1e9, Names: f.Names, Events: []event{}}
+	for i := range f.Frames {
+		frame := &f.Frames[i]
+		for _, v := range []struct {
+			to    *[]number
+			value float64
+		}{
+			{&out.Highest, frame.Highest}, {&out.Mean, frame.Mean}, {&out.Request, frame.Request}, {&out.Limit, frame.Limit},
+			{&out.Target, frame.Target}, {&out.Lower, frame.Lower}, {&out.Upper, frame.Upper},
+		} {
+			*v.to = append(*v.to, number(v.value/unit))
+		}
+		out.Starved = append(out.Starved, number(frame.Starved))
+		var steps [][]number
+		for _, values := range frame.Steps {
+			role := []number{}
+			for _, v := range values {
+				role = append(role, number(v/unit))
+			}
+			steps = append(steps, role)
+		}
+		out.Steps = append(out.Steps, steps)
+	}
+	for _, e := range f.Events {
+		text := fmt.Sprintf("request %.4g to %.4g %s, %s", e.From/unit, e.To/unit, name, e.Cause)
+		if e.Evicted {
+			text += ", evicted"
+		}
+		if e.Kill {
+			text = fmt.Sprintf("killed: used %.4g %s, limit %.4g %s", e.From/unit, name, e.To/unit, name)
+		}
+		out.Events = append(out.Events, event{At: float64(e.At) / 1e9, Kill: e.Kill, Evicted: e.Evicted, Text: text})
+	}
+	return out
+}
+
+// Key names a container and a kind.
+type Key struct {
+	Dataset, Workload, Container string
+	Kind                         resources.Kind
+}
+
+// Worst returns the containers that cost most under a candidate, at most so many
+// of each kind, the most expensive first.
+func (d *Document) Worst(candidate string, most int) []Key {
+	var all []Key
+	for k := range resources.Kind(resources.Kinds) {
+		var rows []*Row
+		for i := range d.Rows {
+			if r := &d.Rows[i]; r.Candidate == candidate && r.Resource == k.String() {
+				rows = append(rows, r)
+			}
+		}
+		slices.SortStableFunc(rows, func(a, b *Row) int { return cmp.Compare(b.cost(), a.cost()) })
+		for _, r := range rows[:min(most, len(rows))] {
+			all = append(all, Key{r.Dataset, r.Workload, r.Container, k})
+		}
+	}
+	return all
+}
+
+// cost is the price of a row per container-day, so that long recordings do not
+// come first for being long.
+func (r *Row) cost() float64 {
+	sum := float64(r.Evictions)*backtest.EvictionPrice + float64(r.Kills)*backtest.KillPrice + r.StarvedHours*backtest.StarvedCoreHour
+	if r.Resource == resources.Memory.String() {
+		sum += r.OverHours * backtest.GiBHour
+	} else {
+		sum += r.OverHours
+	}
+	return sum / max(r.Days, 1)
+}

@@ -1,0 +1,179 @@
+package backtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/flags"
+)
+
+// Main runs the command and returns the exit code: 1 if a container or a file had
+// to be left out, although the others are in the result.
+func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
+	const name = "kubectl loadline backtest"
+	config, fs := Default(), flags.New(name)
+	config.AddFlags(fs)
+	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprintf(out, "Usage: %s [flags] FILE|DIRECTORY|URL...\n\nReplays recorded usage under recipes and scores what they would have\nrecommended. docs/backtest.md says what the columns mean.\n\n%s", name, flags.Describe(fs))
+		return flags.OK
+	} else if err != nil {
+		fmt.Fprintf(errOut, "%s: %v (see %s --help)\n", name, err, name)
+		return flags.Usage
+	}
+	plan, err := config.plan()
+	args = fs.Args()
+	if len(args) == 0 {
+		err = errors.Join(err, errors.New("no recordings are named: want files or directories of .csv or .csv.gz, or addresses of Prometheus"))
+	}
+	if err != nil {
+		for line := range strings.Lines(err.Error()) {
+			fmt.Fprintf(errOut, "%s: %s\n", name, strings.TrimSpace(line))
+		}
+		return flags.Usage
+	}
+	if err := run(ctx, config, plan, args, out, errOut); err != nil {
+		fmt.Fprintf(errOut, "%s: %v\n", name, err)
+		return flags.Failed
+	}
+	return flags.OK
+}
+
+func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.Writer) error {
+	from, err := p.shelf.Find(args)
+	if err != nil {
+		return err
+	}
+	if c.Output == "events" {
+		return c.into(out, func(out io.Writer) error { return c.tell(ctx, p, from, out, errOut) })
+	}
+	bar := newBar(errOut, c.Quiet)
+	o, err := replayAll(ctx, p, c, from, bar.tell)
+	bar.clear()
+	if err != nil {
+		return fmt.Errorf("replay: %w", err)
+	}
+	for _, problem := range o.problems {
+		if !problem.Warning || !c.Quiet {
+			fmt.Fprintln(errOut, problem)
+		}
+	}
+	if len(o.results) == 0 {
+		return errors.New("nothing could be replayed")
+	}
+	d := c.document(o, p)
+	charts, err := c.shoot(ctx, p, from, d)
+	if err != nil {
+		return fmt.Errorf("draw: %w", err)
+	}
+	if err := c.into(out, func(out io.Writer) error { return c.write(out, d, charts) }); err != nil {
+		return fmt.Errorf("write the result: %w", err)
+	}
+	if n := o.failed(); n > 0 {
+		return fmt.Errorf("%d problems left containers out; the result has the %d others", n, o.containers)
+	}
+	return nil
+}
+
+// document puts together what the form of the result needs.
+func (c *Config) document(o *outcome, p plan) *Document {
+	if c.Output == "csv" {
+		return NewRows(o.results)
+	}
+	return NewDocument(o.results, c.describe(p), c.base(p))
+}
+
+// base is what others are compared with: the first recipe that is named, or the
+// first baseline.
+func (c *Config) base(p plan) string {
+	if len(c.Recipes) > 0 {
+		return c.Recipes[0]
+	}
+	return p.candidates[0].Name
+}
+
+// into lets a result be written to the file that was asked for, or else to out.
+func (c *Config) into(out io.Writer, write func(io.Writer) error) (err error) {
+	if c.File == "" {
+		return write(out)
+	}
+	file, err := os.Create(c.File)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return write(file)
+}
+
+// write puts the document out in the form that was asked for.
+func (c *Config) write(out io.Writer, d *Document, charts []Chart) error {
+	switch c.Output {
+	case "json":
+		return d.JSON(out)
+	case "csv":
+		return d.CSV(out)
+	case "html":
+		return d.HTML(out, charts)
+	}
+	return d.Table(out, c.Classes)
+}
+
+// describe tells what a result depends on besides the recordings.
+func (c *Config) describe(p plan) []Setting {
+	s := p.setup[resources.CPU]
+	first := func(q flags.Quantity) string {
+		if q.Given {
+			return q.String()
+		}
+		return fmt.Sprintf("recorded request, else limit, else %g x maximum of the first hour", s.Guess)
+	}
+	return []Setting{
+		{Name: "part", Value: c.Part},
+		{Name: "first cpu request", Value: first(c.FirstCPU)},
+		{Name: "first memory request", Value: first(c.FirstMemory)},
+		{Name: "cpu limit", Value: s.Limits[resources.CPU].String()},
+		{Name: "memory limit", Value: s.Limits[resources.Memory].String()},
+		{Name: "work above the cpu limit", Value: map[bool]string{true: "carried", false: "dropped"}[c.Carry]},
+		{Name: "changes", Value: fmt.Sprintf("%s; outside of the bounds at once, within them %v after the last %s and from %g on", c.Mode,
+			s.Update.Planner.Lifetime, c.LifetimeFrom, s.Update.Planner.Threshold)},
+		{Name: "raised after a kill", Value: fmt.Sprint(s.Update.AfterKill)},
+		{Name: "restart", Value: fmt.Sprintf("%v and a back-off of %v, doubling to %v", s.Restart, s.Backoff, s.Longest)},
+		{Name: "warm-up", Value: fmt.Sprintf("%v, or a quarter of a short recording", c.WarmUp)},
+		{Name: "least memory sample", Value: c.LeastMemory.String()},
+	}
+}
+
+// bar is the progress on a terminal.
+type bar struct {
+	out   io.Writer // nil = nobody looks
+	shown time.Time
+}
+
+func newBar(out io.Writer, quiet bool) *bar {
+	if file, ok := out.(*os.File); ok && !quiet {
+		if info, err := file.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			return &bar{out: out}
+		}
+	}
+	return &bar{}
+}
+
+func (b *bar) tell(source, sources, containers int) {
+	if b.out != nil && time.Since(b.shown) > 200*time.Millisecond {
+		b.shown = time.Now()
+		fmt.Fprintf(b.out, "\r\x1b[Kreplayed %d containers, source %d of %d", containers, source, sources)
+	}
+}
+
+func (b *bar) clear() {
+	if b.out != nil {
+		fmt.Fprint(b.out, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,183 @@
+package backtest
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"text/tabwriter"
+
+	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// shown are the figures of the table, per kind: a percentage has the factor 100.
+var shown = [resources.Kinds][]struct {
+	figure, title string
+	factor        float64
+}{
+	resources.CPU: {
+		{"slack", "SLACK FLEET %", 100}, {"slack_mean", "MEAN %", 100}, {"slack_peak_mean", "PEAK %", 100},
+		{"starved_work", "STARVED WORK FLEET %", 100}, {"starved_work_mean", "MEAN %", 100}, {"starved_time_mean", "STARVED TIME %", 100},
+		{"unserved_work", "UNSERVED %", 100}, {"changes_per_day", "CHANGES/DAY", 1},
+	},
+	resources.Memory: {
+		{"slack", "SLACK FLEET %", 100}, {"slack_mean", "MEAN %", 100}, {"slack_peak_mean", "PEAK %", 100},
+		{"oom_day_share", "OOM DAYS %", 100}, {"oom_per_day", "OOM/DAY", 1}, {"severe_day_share", "SEVERE DAYS %", 100},
+		{"above_request", "ABOVE REQUEST %", 100}, {"changes_per_day", "CHANGES/DAY", 1},
+	},
+}
+
+// Table writes the result for people: what it depends on, and for each kind a
+// line for each candidate, with classes one for each of them, too.
+func (d *Document) Table(out io.Writer, classes bool) error {
+	w := &errWriter{out: out}
+	for _, s := range d.Settings {
+		fmt.Fprintf(w, "%s: %s\n", s.Name, s.Value)
+	}
+	for k := range resources.Kind(resources.Kinds) {
+		d.plane(w, k, classes)
+		d.pairs(w, k)
+	}
+	if len(d.Costs) > 0 {
+		fmt.Fprintf(w, "\nCost: unused core-hours + %g x unused GiB-hours + %d x OOM kills + %d x evictions + %d x starved core-hours\n",
+			backtest.GiBHour, backtest.KillPrice, backtest.EvictionPrice, backtest.StarvedCoreHour)
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(t, "\tCOST\tCORE-HOURS\tGIB-HOURS\tOOM\tEVICTIONS\tSTARVED\t")
+		for _, c := range d.Costs {
+			fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.0f\t%d\t%d\t%.0f\t\n", c.Candidate, c.Total, c.CoreHours, c.GiBHours, c.Kills, c.Evictions, c.StarvedCoreHours)
+		}
+		w.keep(t.Flush())
+	}
+	return w.err
+}
+
+// plane writes the table of one kind.
+func (d *Document) plane(w *errWriter, k resources.Kind, classes bool) {
+	first := true
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for i := range d.Scored {
+		s := &d.Scored[i]
+		if s.Kind != k || s.Class != "" && !classes {
+			continue
+		}
+		if first {
+			fmt.Fprintf(w, "\n%s: %d containers, %.1f container-days, steps of %s; intervals of 95 %% from %d draws of containers (seed %d); * is not dominated\n",
+				k, s.Containers, s.Days, d.steps(k), backtest.Draws, backtest.Seed)
+			if k == resources.Memory {
+				fmt.Fprintf(w, "rates below %.2g a day cannot be seen; none in %.0f days means less than %.2g\n", s.Finest, s.Days, 3*s.Finest)
+			}
+			titles := []string{"", "CONTAINERS"}
+			for _, c := range shown[k] {
+				titles = append(titles, c.title)
+			}
+			fmt.Fprintln(t, strings.Join(append(titles, "CONVERGED AFTER", "NEVER %"), "\t")+"\t")
+			first = false
+		}
+		fmt.Fprintf(t, "%s\t%d", d.label(s), s.Containers)
+		for _, c := range shown[k] {
+			f, _ := s.Figure(c.figure)
+			fmt.Fprintf(t, "\t%s", interval(f, c.factor))
+		}
+		median := "-"
+		if !math.IsInf(s.Near.Median, 1) {
+			median = duration(s.Near.Median)
+		}
+		fmt.Fprintf(t, "\t%s\t%.0f\t\n", median, 100*s.Near.Censored)
+	}
+	w.keep(t.Flush())
+}
+
+// pairs writes how the others differ from the base. Differences of percentages are
+// in points.
+func (d *Document) pairs(w *errWriter, k resources.Kind) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	first := true
+	for i := range d.Pairs {
+		p := &d.Pairs[i]
+		if p.Kind != k {
+			continue
+		}
+		if first {
+			fmt.Fprintf(w, "\n%s against %s, the same containers:\n", k, p.Base)
+			titles := []string{"", "RESERVED x"}
+			for _, c := range shown[k] {
+				titles = append(titles, c.title)
+			}
+			fmt.Fprintln(t, strings.Join(titles, "\t")+"\t")
+			first = false
+		}
+		fmt.Fprintf(t, "%s\t%s", p.Other, interval(p.Reserved, 1))
+		for _, c := range shown[k] {
+			f, _ := p.Difference(c.figure)
+			fmt.Fprintf(t, "\t%s", interval(f, c.factor))
+		}
+		fmt.Fprintln(t, "\t")
+	}
+	w.keep(t.Flush())
+}
+
+// label names the line of a summary, with a star on the front.
+func (d *Document) label(s *backtest.Summary) string {
+	if s.Class != "" {
+		return string(s.Class) + ": " + s.Candidate
+	}
+	for _, p := range d.Fronts[s.Kind] {
+		if p.Candidate == s.Candidate && p.Dominated == "" {
+			return "* " + s.Candidate
+		}
+	}
+	return s.Candidate
+}
+
+// interval writes a figure and its interval, with three digits that matter.
+func interval(f backtest.Figure, factor float64) string {
+	number := func(v float64) string {
+		v *= factor
+		switch size := math.Abs(v); {
+		case size >= 99.95 || v == 0:
+			return fmt.Sprintf("%.0f", v)
+		case size >= 9.995:
+			return fmt.Sprintf("%.1f", v)
+		case size >= 0.0995:
+			return fmt.Sprintf("%.2f", v)
+		}
+		return fmt.Sprintf("%.3f", v)
+	}
+	return fmt.Sprintf("%s [%s, %s]", number(f.Value), number(f.Low), number(f.High))
+}
+
+// steps tells the shortest and the longest step of the rows of a kind: what is
+// shorter than a step cannot be seen, so results of different steps are not to
+// be compared.
+func (d *Document) steps(k resources.Kind) string {
+	least, most := math.Inf(1), 0.0
+	for i := range d.Rows {
+		if d.Rows[i].Resource == k.String() {
+			least, most = min(least, d.Rows[i].StepSeconds), max(most, d.Rows[i].StepSeconds)
+		}
+	}
+	if least == most {
+		return fmt.Sprintf("%g s", least)
+	}
+	return fmt.Sprintf("%g to %g s", least, most)
+}
+
+// errWriter keeps the first error.
+type errWriter struct {
+	out io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (w *errWriter) Write(p []byte) (int, error) {
+	n, err := w.out.Write(p)
+	w.keep(err)
+	return n, err
+}
+
+func (w *errWriter) keep(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}

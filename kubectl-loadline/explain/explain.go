@@ -1,0 +1,169 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// Explained is how the recommendation for one container comes about.
+type Explained struct {
+	Container string
+	Saved     time.Time // last CPU sample that is in the checkpoint
+	Sketch    bool      // what the recipe needs besides the histograms was there, or is not needed
+	Lacks     []string  // kinds of which there are too few points to recommend anything, and how many there are
+	Grown     string    // how memory rose day by day; empty: it did not, or nobody knows
+	Steps     recipe.Explanation
+	Published *vpav1.RecommendedContainerResources // nil = nothing is
+}
+
+// Answer is all that there is to say about a VPA.
+type Answer struct {
+	VPA        *vpav1.VerticalPodAutoscaler
+	Choice     *recipe.Choice
+	Containers []Explained // sorted
+	Problems   []string    // about checkpoints
+	Room       string      // whether evictions wait for room on nodes, and why; empty: not known
+}
+
+// Question is about a VPA, asked now.
+type Question struct {
+	Namespace, Name string
+	Book            *recipe.Book // with the settings of the recommender
+	Now             time.Time
+}
+
+// Ask reads the VPA and its checkpoints.
+func Ask(ctx context.Context, client versioned.Interface, q Question) (*Answer, error) {
+	vpa, err := client.AutoscalingV1().VerticalPodAutoscalers(q.Namespace).Get(ctx, q.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	a := &Answer{VPA: vpa, Choice: q.Book.For(vpa.Annotations[recipe.Annotation])}
+	owner := checkpoint.Owner{Namespace: q.Namespace, VPA: q.Name}
+	loader := checkpoint.Loader{
+		Client: client, Namespace: q.Namespace, Shape: usage.DefaultConfig().Shape,
+		Wanted: func(o checkpoint.Owner) bool { return o == owner }, Now: func() time.Time { return q.Now },
+		Report: func(object string, err error) {
+			a.Problems = append(a.Problems, fmt.Sprintf("checkpoint %s: %v", object, err))
+		},
+	}
+	history, err := loader.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ref := vpa.Spec.TargetRef; ref != nil {
+		for _, f := range history.Disown(owner, target.RefKey(q.Namespace, ref)) {
+			a.Problems = append(a.Problems, fmt.Sprintf("container %s: its checkpoint is that of a former target, %s, and is not used", f.Container, f.Target))
+		}
+	}
+	if len(history[owner]) == 0 {
+		return nil, errors.Join(errors.New("there is no checkpoint of the VPA yet: without one nothing is known here"), problems(a.Problems))
+	}
+	a.explain(history[owner], q.Now)
+	return a, nil
+}
+
+func problems(list []string) error {
+	if len(list) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(list, "\n"))
+}
+
+func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
+	rules := convert.Rules(a.VPA)
+	maps.DeleteFunc(history, func(container string, _ checkpoint.Past) bool { return rules.For(container).Off })
+	for _, container := range slices.Sorted(maps.Keys(history)) {
+		past := history[container]
+		// What was still open when the checkpoint was written is in the store of a
+		// recommender that runs.
+		for _, pod := range slices.Sorted(maps.Keys(past.Windows)) {
+			if w := past.Windows[pod]; w.Peak() >= 0 {
+				past.Profile.AddPeak(float64(w.Peak()), w.End)
+			}
+		}
+		e := Explained{Container: container, Saved: past.Profile.Last(), Sketch: true, Published: published(a.VPA, container)}
+		s := recipe.Subject{Profile: past.Profile, Minimum: a.Choice.MinimumOf(len(history))}
+		if e.Published != nil {
+			s.Current = convert.Resources(e.Published.Target)
+		}
+		if needs := a.Choice.Needs; needs.Any() {
+			t, err := sketch.Read(needs, past.Sketch, now, 0)
+			if err != nil {
+				a.Problems = append(a.Problems, fmt.Sprintf("container %s: what the recipe knows besides the histograms cannot be read: %v", container, err))
+				t = sketch.New(needs)
+			}
+			s.Sketch = t
+			_, cpu := t.Covers(resources.CPU)
+			_, memory := t.Covers(resources.Memory)
+			e.Sketch, e.Grown = cpu || memory, growth(t)
+		}
+		for k := range resources.Kind(resources.Kinds) {
+			if have, want := a.Choice.Points(s, k); have < want {
+				e.Lacks = append(e.Lacks, fmt.Sprintf("%d of %d points of %s", have, want, k))
+			}
+		}
+		e.Steps = a.Choice.Explain(s)
+		a.Containers = append(a.Containers, e)
+	}
+}
+
+// growth says that memory rose on each day of a week. A recipe can only follow that.
+func growth(t *sketch.Sketch) string {
+	if t.Peaks == nil {
+		return ""
+	}
+	from, to, ok := t.Peaks.Grown()
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("the highest memory use rose on each of the last seven days, from %s to %s: if it is a leak, no recommendation will be enough, and maxAllowed bounds what it takes",
+		human(resources.Memory, from), human(resources.Memory, to))
+}
+
+func published(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.RecommendedContainerResources {
+	if vpa.Status.Recommendation == nil {
+		return nil
+	}
+	list := vpa.Status.Recommendation.ContainerRecommendations
+	if at := slices.IndexFunc(list, func(c vpav1.RecommendedContainerResources) bool { return c.ContainerName == container }); at >= 0 {
+		return &list[at]
+	}
+	return nil
+}
+
+// quantity is how an amount of a kind reads in a list; "-" if it has none.
+func quantity(list corev1.ResourceList, k resources.Kind) string {
+	q, found := list[convert.ResourceName(k)]
+	if !found {
+		return "-"
+	}
+	return human(k, float64(convert.Amount(k, q)))
+}
+
+// human prints an amount for people.
+func human(k resources.Kind, a float64) string {
+	if k == resources.CPU {
+		return fmt.Sprintf("%.4gm", a)
+	}
+	const mib = 1 << 20
+	return fmt.Sprintf("%.5g MiB", a/mib)
+}

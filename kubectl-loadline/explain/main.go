@@ -1,0 +1,185 @@
+package explain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+)
+
+// config are the flags of the command.
+type config struct {
+	kubeconfig, context, namespace string
+	recipe                         string
+	estimate                       flags.Estimate
+}
+
+func (c *config) addFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.kubeconfig, "kubeconfig", "", "File that says where the cluster is. Unset: as for kubectl.")
+	fs.StringVar(&c.context, "context", "", "Context of that file. Unset: the current one.")
+	fs.StringVarP(&c.namespace, "namespace", "n", "", "Namespace of the VPA. Unset: that of the context.")
+	fs.StringVar(&c.recipe, "recipe", "vpa", "That of the recommender, which serves VPAs that ask for none.")
+	c.estimate.AddFlags(fs)
+}
+
+const help = `Usage: %s [flags] VPA
+
+Shows how the recommendation for each container of a VPA comes about, from what
+the recommender saved last. Flags that the recommender has must be the same here.
+
+%s`
+
+// Main runs the command and returns the exit code.
+func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
+	const name = "kubectl loadline explain"
+	c, fs := config{estimate: flags.DefaultEstimate()}, flags.New(name)
+	c.addFlags(fs)
+	if err := fs.Parse(args); errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprintf(out, help, name, flags.Describe(fs))
+		return flags.OK
+	} else if err != nil {
+		fmt.Fprintf(errOut, "%s: %v (see %s --help)\n", name, err, name)
+		return flags.Usage
+	}
+	problem := c.estimate.Validate()
+	var book *recipe.Book
+	if problem == nil {
+		if book, problem = recipe.NewBook(c.recipe, c.estimate.Config); problem != nil {
+			problem = flags.Problem("recipe", c.recipe, problem.Error())
+		}
+	}
+	if fs.NArg() != 1 {
+		problem = errors.Join(problem, errors.New("want the name of one VPA"))
+	}
+	if problem != nil {
+		fmt.Fprintf(errOut, "%s: %s\n", name, strings.ReplaceAll(problem.Error(), "\n", "; "))
+		return flags.Usage
+	}
+	clients, namespace, err := c.connect()
+	if err == nil {
+		var answer *Answer
+		if answer, err = Ask(ctx, clients.vpa, Question{namespace, fs.Arg(0), book, time.Now()}); err == nil {
+			answer.Room = room(ctx, clients.kube, time.Now())
+			err = answer.Print(out)
+		}
+	}
+	if err != nil {
+		fmt.Fprintf(errOut, "%s: VPA %s/%s: %v\n", name, namespace, fs.Arg(0), err)
+		return flags.Failed
+	}
+	return flags.OK
+}
+
+// clients are for our objects, and for those of Kubernetes.
+type clients struct {
+	vpa  versioned.Interface
+	kube kubernetes.Interface
+}
+
+// connect returns clients as kubectl would have them, and the namespace.
+func (c *config) connect() (connected clients, namespace string, err error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.context}
+	overrides.Context.Namespace = c.namespace
+	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	if namespace, _, err = loading.Namespace(); err != nil {
+		return connected, c.namespace, err
+	}
+	rest, err := loading.ClientConfig()
+	if err != nil {
+		return connected, namespace, err
+	}
+	if connected.vpa, err = versioned.NewForConfig(rest); err != nil {
+		return connected, namespace, err
+	}
+	connected.kube, err = kubernetes.NewForConfig(rest)
+	return connected, namespace, err
+}
+
+// held is the condition by which the recommender says that it publishes something
+// else than the steps lead to.
+const held = "TargetHeld"
+
+// Print writes the answer as a table.
+func (a *Answer) Print(out io.Writer) error {
+	fmt.Fprintf(out, "VPA %s/%s, recipe %s", a.VPA.Namespace, a.VPA.Name, a.Choice.Name)
+	if a.Choice.Text != "" && a.Choice.Problem == "" {
+		fmt.Fprintf(out, " (annotation %s: %s)", recipe.Annotation, a.Choice.Text)
+	}
+	fmt.Fprintln(out)
+	for _, c := range a.VPA.Status.Conditions {
+		if c.Type == held && c.Status == corev1.ConditionTrue {
+			fmt.Fprintf(out, "! %s: %s\n", c.Type, c.Message)
+		}
+	}
+	if problem := convert.Unreadable(a.VPA); problem != "" {
+		fmt.Fprintf(out, "! no pod is changed, because the VPA cannot be read: %s\n", problem)
+	} else if convert.Outdated(a.VPA, a.VPA.Generation) {
+		fmt.Fprintf(out, "! what is published is for generation %d of the VPA, and this is %d: if spec.targetRef changed since, no pod gets it before the recommender has seen that\n",
+			convert.ObservedGeneration(a.VPA), a.VPA.Generation)
+	}
+	if a.Room != "" {
+		fmt.Fprintf(out, "updater with --eviction-room=auto: %s\n", a.Room)
+	}
+	if a.Choice.UsesCurrent {
+		fmt.Fprintln(out, "! the recipe starts from the requests of the running pods, which are not read here: the published target stands in for them")
+	}
+	for _, problem := range append([]string{a.Choice.Problem}, a.Problems...) {
+		if problem != "" {
+			fmt.Fprintln(out, "!", problem)
+		}
+	}
+	for _, e := range a.Containers {
+		fmt.Fprintf(out, "\ncontainer %s, as saved with samples up to %s\n", e.Container, e.Saved.UTC().Format(time.RFC3339))
+		if !e.Sketch {
+			fmt.Fprintln(out, "! the checkpoint has nothing of what the recipe needs besides the histograms: until it is there, what is published stays")
+		}
+		if len(e.Lacks) > 0 {
+			fmt.Fprintf(out, "! there are %s of five minutes: until there are enough nothing is recommended, and what is published stays\n", strings.Join(e.Lacks, " and "))
+		}
+		if e.Grown != "" {
+			fmt.Fprintln(out, "!", e.Grown)
+		}
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		for k := range resources.Kind(resources.Kinds) {
+			e.print(w, k)
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Explained) print(w io.Writer, k resources.Kind) {
+	for _, bound := range []struct {
+		name  string
+		steps []recipe.Value
+	}{{"target", e.Steps.Target[k]}, {"lower bound", e.Steps.Lower[k]}, {"upper bound", e.Steps.Upper[k]}} {
+		for i, step := range bound.steps {
+			head := ""
+			if i == 0 {
+				head = k.String() + " " + bound.name
+			}
+			fmt.Fprintf(w, "  %s\t%s\t%s\n", head, step.Step, human(k, step.Amount))
+		}
+	}
+	if p := e.Published; p != nil {
+		fmt.Fprintf(w, "  %s published\tafter policy and rounding\t%s, bounds %s to %s\n", k, quantity(p.Target, k), quantity(p.LowerBound, k), quantity(p.UpperBound, k))
+	}
+}

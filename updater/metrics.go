@@ -1,0 +1,218 @@
+package main
+
+import (
+	"math/bits"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/disruption"
+)
+
+// sizes is the number of values of the label vpa_size_log2: 0 to 19. Larger VPAs
+// count with the last.
+const sizes = 20
+
+// Metrics are what a pass reports. The names, labels and buckets of vpa_updater_
+// are those of the reference VPA.
+type metrics struct {
+	controlled, evictable, withEvictable, withEvicted *prometheus.GaugeVec
+	updatable, withUpdatable, withUpdated             *prometheus.GaugeVec
+
+	evicted, updated, failedEvictions, failedResizes, infeasible *prometheus.CounterVec
+
+	latency   *prometheus.HistogramVec
+	heartbeat *prometheus.CounterVec
+	skipped   *prometheus.GaugeVec
+
+	seen sync.Map // cache.ObjectName of a VPA -> seen, in the last pass
+}
+
+// seen is what the last pass knew of a VPA.
+type seen struct {
+	pods int
+	mode vpav1.UpdateMode
+}
+
+// New registers the metrics.
+func newMetrics(registry prometheus.Registerer) *metrics {
+	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "vpa", Subsystem: "updater", Name: name, Help: help}, labels)
+	}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "vpa", Subsystem: "updater", Name: name, Help: help}, labels)
+	}
+	const size, mode, name, namespace, reason = "vpa_size_log2", "update_mode", "vpa_name", "vpa_namespace", "reason"
+	m := &metrics{
+		controlled:      gauge("controlled_pods_total", "Pods that a VPA controls.", size, mode),
+		evictable:       gauge("evictable_pods_total", "Pods that are to be evicted.", size, mode),
+		withEvictable:   gauge("vpas_with_evictable_pods_total", "VPAs with a pod that is to be evicted.", size, mode),
+		withEvicted:     gauge("vpas_with_evicted_pods_total", "VPAs with a pod that was evicted in the last pass.", size, mode),
+		updatable:       gauge("in_place_updatable_pods_total", "Pods that are to be resized in place.", size),
+		withUpdatable:   gauge("vpas_with_in_place_updatable_pods_total", "VPAs with a pod that is to be resized in place.", size),
+		withUpdated:     gauge("vpas_with_in_place_updated_pods_total", "VPAs with a pod that was resized in the last pass.", size),
+		evicted:         counter("evicted_pods_total", "Pods evicted.", size, mode, name, namespace),
+		updated:         counter("in_place_updated_pods_total", "Pods resized in place.", size, name, namespace),
+		failedEvictions: counter("failed_eviction_attempts_total", "Evictions that did not come about.", size, mode, reason, name, namespace),
+		failedResizes:   counter("failed_in_place_update_attempts_total", "Resizes that did not come about.", size, reason, name, namespace),
+		infeasible:      counter("in_place_infeasible_skip_pods_total", "Pods not resized because their node is known to refuse, once for each pass.", size, name, namespace),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "vpa", Subsystem: "updater", Name: "execution_latency_seconds",
+			Help:    "Time that the steps of a pass take.",
+			Buckets: []float64{0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 120, 150, 240, 300}}, []string{"step"}),
+		heartbeat: counter("admission_controller_status_invalid_total", "Passes skipped because the admission controller did not show that it works.", reason),
+		skipped: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "updater", Name: "skipped_pods",
+			Help: "Pods that the last pass left alone, by reason."}, []string{reason}),
+	}
+	registry.MustRegister(m.controlled, m.evictable, m.withEvictable, m.withEvicted, m.updatable, m.withUpdatable, m.withUpdated,
+		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped)
+	return m
+}
+
+// Stopwatch measures the steps of one pass.
+type stopwatch struct {
+	latency     *prometheus.HistogramVec
+	begin, last time.Time
+}
+
+// Stopwatch starts to measure a pass.
+func (m *metrics) Stopwatch() *stopwatch {
+	now := time.Now()
+	return &stopwatch{m.latency, now, now}
+}
+
+// Step ends a step.
+func (s *stopwatch) Step(name string) {
+	now := time.Now()
+	s.latency.WithLabelValues(name).Observe(now.Sub(s.last).Seconds())
+	s.last = now
+}
+
+// Total ends the pass.
+func (s *stopwatch) Total() {
+	s.latency.WithLabelValues("total").Observe(time.Since(s.begin).Seconds())
+}
+
+// Score is what one pass does for one VPA.
+type score struct {
+	Name               cache.ObjectName
+	Mode               vpav1.UpdateMode
+	Pods               int
+	Evictable, Evicted int
+	Updatable, Resized int
+}
+
+// size is the value of the label vpa_size_log2.
+func (s *score) size() string { return strconv.Itoa(sizeOf(s.Pods)) }
+
+func sizeOf(pods int) int { return min(max(bits.Len(uint(max(pods, 0)))-1, 0), sizes-1) }
+
+// Begin makes the counters of a VPA visible before anything happens.
+func (m *metrics) Begin(s *score) {
+	now := seen{s.Pods, s.Mode}
+	if was, known := m.seen.Load(s.Name); known && was == now {
+		return
+	}
+	m.seen.Store(s.Name, now)
+	m.evicted.WithLabelValues(s.size(), string(s.Mode), s.Name.Name, s.Name.Namespace)
+	m.updated.WithLabelValues(s.size(), s.Name.Name, s.Name.Namespace)
+}
+
+// Evicted counts an eviction.
+func (m *metrics) Evicted(s *score) {
+	s.Evicted++
+	m.evicted.WithLabelValues(s.size(), string(s.Mode), s.Name.Name, s.Name.Namespace).Inc()
+}
+
+// Resized counts a resize.
+func (m *metrics) Resized(s *score) {
+	s.Resized++
+	m.updated.WithLabelValues(s.size(), s.Name.Name, s.Name.Namespace).Inc()
+}
+
+// Infeasible counts a pod whose node is known to refuse.
+func (m *metrics) Infeasible(s *score) {
+	m.infeasible.WithLabelValues(s.size(), s.Name.Name, s.Name.Namespace).Inc()
+}
+
+// NoHeartbeat counts a pass that was skipped.
+func (m *metrics) NoHeartbeat(reason string) { m.heartbeat.WithLabelValues(reason).Inc() }
+
+// FailedEviction counts an eviction that did not come about.
+func (m *metrics) FailedEviction(s *score, reason string) {
+	m.failedEvictions.WithLabelValues(s.size(), string(s.Mode), reason, s.Name.Name, s.Name.Namespace).Inc()
+}
+
+// FailedResize counts a resize that did not come about.
+func (m *metrics) FailedResize(s *score, reason string) {
+	m.failedResizes.WithLabelValues(s.size(), reason, s.Name.Name, s.Name.Namespace).Inc()
+}
+
+// Unboosted counts a startup boost that was taken back, or not. Passes tell how
+// large the VPA is.
+func (m *metrics) Unboosted(vpa cache.ObjectName, err error) {
+	s := &score{Name: vpa}
+	if was, known := m.seen.Load(vpa); known {
+		s.Pods = was.(seen).pods
+	}
+	if err != nil {
+		m.FailedResize(s, "UnboostError")
+		return
+	}
+	m.updated.WithLabelValues(s.size(), vpa.Name, vpa.Namespace).Inc()
+}
+
+// Forget drops the counters of a VPA that was deleted.
+func (m *metrics) Forget(vpa cache.ObjectName) {
+	m.seen.Delete(vpa)
+	labels := prometheus.Labels{"vpa_name": vpa.Name, "vpa_namespace": vpa.Namespace}
+	for _, c := range []*prometheus.CounterVec{m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible} {
+		c.DeletePartialMatch(labels)
+	}
+}
+
+// Publish sets the gauges to what the pass found and did. The gauges by size
+// alone show all sizes, those by mode only pairs that occur.
+func (m *metrics) Publish(scores []*score, skipped map[disruption.Reason]int) {
+	for _, g := range []*prometheus.GaugeVec{m.controlled, m.evictable, m.withEvictable, m.withEvicted} {
+		g.Reset()
+	}
+	var updatable, withUpdatable, withUpdated [sizes]int
+	type class struct {
+		size int
+		mode vpav1.UpdateMode
+	}
+	type sum struct{ pods, evictable, withEvictable, withEvicted int }
+	sums := map[class]sum{}
+	for _, s := range scores {
+		size := sizeOf(s.Pods)
+		of := sums[class{size, s.Mode}]
+		of.pods += s.Pods
+		of.evictable += s.Evictable
+		of.withEvictable += min(s.Evictable, 1)
+		of.withEvicted += min(s.Evicted, 1)
+		sums[class{size, s.Mode}] = of
+		updatable[size] += s.Updatable
+		withUpdatable[size] += min(s.Updatable, 1)
+		withUpdated[size] += min(s.Resized, 1)
+	}
+	for c, of := range sums {
+		size, mode := strconv.Itoa(c.size), string(c.mode)
+		m.controlled.WithLabelValues(size, mode).Set(float64(of.pods))
+		m.evictable.WithLabelValues(size, mode).Set(float64(of.evictable))
+		m.withEvictable.WithLabelValues(size, mode).Set(float64(of.withEvictable))
+		m.withEvicted.WithLabelValues(size, mode).Set(float64(of.withEvicted))
+	}
+	for size := range sizes {
+		label := strconv.Itoa(size)
+		m.updatable.WithLabelValues(label).Set(float64(updatable[size]))
+		m.withUpdatable.WithLabelValues(label).Set(float64(withUpdatable[size]))
+		m.withUpdated.WithLabelValues(label).Set(float64(withUpdated[size]))
+	}
+	for _, r := range disruption.Reasons() {
+		m.skipped.WithLabelValues(r.String()).Set(float64(skipped[r]))
+	}
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Rises are the VPAs that recommend more memory than before for any container. It is
+// safe for concurrent use.
+type oomRises struct {
+	wake chan struct{}
+
+	mu   sync.Mutex
+	vpas map[cache.ObjectName]struct{}
+}
+
+// Watch collects the VPAs of an informer from now on.
+func watchRises(vpas cache.SharedInformer) (*oomRises, error) {
+	r := &oomRises{wake: make(chan struct{}, 1), vpas: map[cache.ObjectName]struct{}{}}
+	_, err := vpas.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
+		was, ok := before.(*vpav1.VerticalPodAutoscaler)
+		if is, same := after.(*vpav1.VerticalPodAutoscaler); ok && same && moreMemory(was.Status.Recommendation, is.Status.Recommendation) {
+			r.add(cache.MetaObjectToName(is))
+		}
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("watch recommendations: %w", err)
+	}
+	return r, nil
+}
+
+// Wake returns a channel that receives when there are some. It says so once as long as
+// nobody takes it.
+func (r *oomRises) Wake() <-chan struct{} { return r.wake }
+
+// Take returns those since the last time, by namespace and name.
+func (r *oomRises) Take() []cache.ObjectName {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	names := slices.SortedFunc(maps.Keys(r.vpas), func(a, b cache.ObjectName) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	clear(r.vpas)
+	return names
+}
+
+func (r *oomRises) add(name cache.ObjectName) {
+	r.mu.Lock()
+	r.vpas[name] = struct{}{}
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default: // it has been said
+	}
+}
+
+func moreMemory(was, is *vpav1.RecommendedPodResources) bool {
+	if is == nil || was == is {
+		return false
+	}
+	before := convert.Recommendation(was)
+	for name, bounds := range convert.Recommendation(is) {
+		if bounds.Target.Value(resources.Memory) > before[name].Target.Value(resources.Memory) {
+			return true
+		}
+	}
+	return false
+}

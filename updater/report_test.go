@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+)
+
+func skip(vpa, pod string, reason disruption.Reason) disruption.Skip {
+	return disruption.Skip{Subject: disruption.Subject{Namespace: "shop", VPA: vpa, Pod: pod, UID: pod}, Reason: reason}
+}
+
+func TestAReasonThatLastsIsToldOnce(t *testing.T) {
+	var teller reporter
+	tell := func(minutes int, skips ...disruption.Skip) []skipEvent {
+		return teller.report(t.Context(), skips, noon.Add(time.Duration(minutes)*time.Minute))
+	}
+	small := []disruption.Skip{skip("a", "p1", disruption.BelowMinReplicas), skip("a", "p2", disruption.BelowMinReplicas), skip("b", "p3", disruption.TooYoung)}
+	require.Empty(t, tell(0, small...))
+	require.Empty(t, tell(9, small...))
+	events := tell(10, small...)
+	require.Len(t, events, 1, "what passes by itself is not told")
+	require.Equal(t, disruption.BelowMinReplicas, events[0].Reason)
+	require.Equal(t, "Pods left alone: 2, such as p1: fewer live pods than the minimum", events[0].Message)
+	require.Empty(t, tell(60, small...), "it is known")
+	require.Empty(t, tell(61))
+	require.Empty(t, teller.cases)
+	require.Empty(t, teller.pods)
+	require.Empty(t, tell(62, small...), "it begins anew")
+	require.Len(t, tell(72, small...), 1)
+}
+
+// Whether evictions wait for room depends on the cluster, so the event says why.
+func TestAFullNodeIsToldWithWhatItMeans(t *testing.T) {
+	teller := reporter{Room: "evictions wait"}
+	skips := []disruption.Skip{skip("a", "p1", disruption.NodeFull), skip("b", "p2", disruption.TooLargeForNode), skip("c", "p3", disruption.QuotaFull)}
+	require.Empty(t, teller.report(t.Context(), skips, noon))
+	var ends []bool
+	for _, e := range teller.report(t.Context(), skips, noon.Add(lasts)) {
+		ends = append(ends, strings.HasSuffix(e.Message, "; evictions wait"))
+	}
+	require.Equal(t, []bool{true, true, false}, ends)
+}
+
+func TestEventsOfManyVPAsAreSpread(t *testing.T) {
+	var teller reporter
+	var skips []disruption.Skip
+	for i := range 50 {
+		skips = append(skips, skip(fmt.Sprintf("v%02d", i), fmt.Sprint(i), disruption.QuotaFull))
+	}
+	require.Empty(t, teller.report(t.Context(), skips, noon))
+	told := map[string]bool{}
+	for _, want := range []int{20, 20, 10, 0} {
+		events := teller.report(t.Context(), skips, noon.Add(time.Hour))
+		require.Len(t, events, want)
+		for _, e := range events {
+			require.False(t, told[e.VPA.Name])
+			told[e.VPA.Name] = true
+		}
+	}
+}
+
+// The table in docs/reasons.md has each reason once, in the order of the code,
+// with what it means and what to do.
+func TestReasonsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/reasons.md")
+	require.NoError(t, err)
+	var rows [][]string
+	for line := range strings.Lines(string(text)) {
+		if cells := strings.Split(strings.TrimSpace(line), "|"); len(cells) == 5 && !strings.HasPrefix(cells[1], "---") && strings.TrimSpace(cells[1]) != "reason" {
+			rows = append(rows, cells)
+		}
+	}
+	reasons := disruption.Reasons()
+	require.Len(t, rows, len(reasons))
+	for i, cells := range rows {
+		require.Equal(t, reasons[i].String(), strings.TrimSpace(cells[1]))
+		require.NotEmpty(t, strings.TrimSpace(cells[2]), cells[1])
+		require.NotEmpty(t, strings.TrimSpace(cells[3]), cells[1])
+		if meaning := meanings[reasons[i]]; meaning != "" {
+			require.Equal(t, meaning, strings.TrimSpace(cells[2]), "what the event of %s says", reasons[i])
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package view
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/core/capacity"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+func list(pairs ...string) corev1.ResourceList {
+	l := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		l[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return l
+}
+
+func TestNodesCountAllTheirPods(t *testing.T) {
+	pod := func(name, node, cpu string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node,
+			Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", cpu)}}}}}
+	}
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	for _, p := range []*corev1.Pod{pod("1", "a", "300m"), pod("2", "a", "200m"), pod("3", "gone", "1")} {
+		require.NoError(t, index.Add(p))
+	}
+	nodes, err := free([]*corev1.Node{
+		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{Unschedulable: true}, Status: corev1.NodeStatus{Allocatable: list("cpu", "1")}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Allocatable: list("cpu", "2")}},
+	}, corelisters.NewPodLister(index))
+	require.NoError(t, err)
+	cpu := func(m resources.Amount) resources.List { return resources.List{}.With(resources.CPU, m) }
+	require.Equal(t, []capacity.Node{
+		{Name: "a", Size: cpu(2000), Free: cpu(1500), Open: true},
+		{Name: "b", Size: cpu(1000), Free: cpu(1000)},
+	}, nodes)
+}
+
+func TestWhatIsNotKnownFits(t *testing.T) {
+	none, err := CapacityReader{}.Room()
+	require.NoError(t, err)
+	require.Nil(t, none)
+	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	waiting := CapacityReader{Nodes: corelisters.NewNodeLister(store), NodesSynced: func() bool { return false },
+		Quotas: corelisters.NewResourceQuotaLister(store), QuotasSynced: func() bool { return false }}
+	unknown, err := waiting.Room()
+	require.NoError(t, err)
+	require.Equal(t, capacity.Fits, unknown.Place(capacity.Need{Node: "a", Wants: resources.Of(1, 1)}, false))
+}

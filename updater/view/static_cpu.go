@@ -1,0 +1,198 @@
+package view
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/kube/client"
+)
+
+// Nodes tells which nodes have the static CPU manager policy. The zero value knows
+// none, and learns. Of its methods only Await and Static may be used beside others.
+type StaticCPUNodes struct {
+	Selector labels.Selector        // nodes that have it; nil: none is known
+	Lister   corelisters.NodeLister // nil: nodes cannot be seen
+	Synced   func() bool            // whether they are known yet
+
+	refused map[string]refusal // by the name of the node
+	marked  atomic.Pointer[map[string]bool]
+}
+
+// patience is how long Await waits: without permission nodes never come.
+const patience = 30 * time.Second
+
+// Await waits until nodes can be seen, but not for long.
+func (n *StaticCPUNodes) Await(ctx context.Context) {
+	if n.Synced == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cache.WaitForCacheSync(ctx.Done(), n.Synced)
+}
+
+// Static tells whether a node had the static policy when Mark was last called, or the
+// selector names it now: nodes come between two passes, too.
+func (n *StaticCPUNodes) Static(node string) bool {
+	if marked := n.marked.Load(); marked != nil && (*marked)[node] {
+		return true
+	}
+	if n.Selector == nil || !n.sees() {
+		return false
+	}
+	object, err := n.Lister.Get(node)
+	return err == nil && n.Selector.Matches(labels.Set(object.Labels))
+}
+
+// Parse reads the selector of Nodes. One that names no label names no node.
+func ParseStaticCPUNodes(text string) (labels.Selector, error) {
+	selector, err := labels.Parse(text)
+	if err != nil || selector.Empty() {
+		return labels.Nothing(), err
+	}
+	return selector, nil
+}
+
+// refusal is what a node has shown of itself.
+type refusal struct {
+	at   time.Time
+	node types.UID // empty: nodes cannot be seen
+}
+
+// memory is how long a refusal counts: a kubelet may get another policy.
+const memory = 24 * time.Hour
+
+// Mark learns from the pods of a view what their nodes have refused, and says of each
+// pod whether it is on such a node. Object returns a pod, nil if it is gone. An error says
+// that nodes cannot be listed; what nodes have refused is told all the same.
+func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1.Pod, now time.Time) error {
+	static, err := n.selected()
+	each(v, func(p *disruption.Pod) {
+		if p.Resize != disruption.ResizeInfeasible {
+			return
+		}
+		if o := object(disruption.Subject{Namespace: p.Namespace, Pod: p.Name, UID: p.UID}); o == nil || !refuses(o) {
+			return
+		}
+		if n.refused == nil {
+			n.refused = map[string]refusal{}
+		}
+		uid, _ := n.known(p.Node)
+		n.refused[p.Node] = refusal{now, uid}
+	})
+	maps.DeleteFunc(n.refused, func(name string, r refusal) bool {
+		uid, there := n.known(name)
+		return !there || uid != r.node && uid != "" && r.node != "" || now.Sub(r.at) >= memory
+	})
+	for name := range n.refused {
+		static[name] = true
+	}
+	n.marked.Store(&static)
+	if len(static) > 0 {
+		each(v, func(p *disruption.Pod) {
+			p.Static = static[p.Node]
+			// A boost that is left for a refusal would be taken back as soon as that is
+			// forgotten: the pod would be refused, evicted and boosted anew every day.
+			if r, known := n.refused[p.Node]; known && p.Boosted && p.Pinned() {
+				n.refused[p.Node] = refusal{now, r.node}
+			}
+		})
+	}
+	return err
+}
+
+func each(v *disruption.View, do func(*disruption.Pod)) {
+	for i := range v.VPAs {
+		pods := v.VPAs[i].Pods
+		for j := range pods {
+			do(&pods[j])
+		}
+	}
+}
+
+// selected are the names of the nodes that the selector names.
+func (n *StaticCPUNodes) selected() (map[string]bool, error) {
+	names := map[string]bool{}
+	if n.Selector == nil || !n.sees() {
+		return names, nil
+	}
+	nodes, err := n.Lister.List(n.Selector)
+	if err != nil {
+		return names, fmt.Errorf("list nodes: %w", err)
+	}
+	for _, node := range nodes {
+		names[node.Name] = true
+	}
+	return names, nil
+}
+
+func (n *StaticCPUNodes) sees() bool { return n.Lister != nil && n.Synced() }
+
+// known tells whether there is a node of that name, as far as nodes can be seen.
+func (n *StaticCPUNodes) known(name string) (uid types.UID, there bool) {
+	if !n.sees() {
+		return "", true
+	}
+	node, err := n.Lister.Get(name)
+	if err != nil {
+		return "", !apierrors.IsNotFound(err)
+	}
+	return node.UID, true
+}
+
+// Words by which a kubelet says that it refuses a resize for its CPU manager. Versions
+// differ in the rest: `alongside CPU Manager static policy` in 1.33, `alongside CPU Manager policy
+// "static"` since.
+const (
+	managerWords = "cpu manager"
+	policyWord   = "static"
+)
+
+// refuses tells whether the node of a pod will never resize it because of the static
+// policy of its CPU manager.
+func refuses(pod *corev1.Pod) bool {
+	if pod == nil {
+		return false
+	}
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Type != corev1.PodResizePending || c.Status != corev1.ConditionTrue || c.Reason != corev1.PodReasonInfeasible {
+			continue
+		}
+		message := strings.ToLower(c.Message)
+		return strings.Contains(message, managerWords) && strings.Contains(message, policyWord)
+	}
+	return false
+}
+
+// Trim is client.Trim that keeps of the labels of nodes those that a selector names.
+func TrimNode(selector labels.Selector) cache.TransformFunc {
+	requirements, _ := selector.Requirements()
+	return func(object any) (any, error) {
+		trimmed, err := client.Trim(object)
+		before, isNode := object.(*corev1.Node)
+		if after, ok := trimmed.(*corev1.Node); ok && isNode {
+			for _, r := range requirements {
+				if value, has := before.Labels[r.Key()]; has {
+					if after.Labels == nil {
+						after.Labels = map[string]string{}
+					}
+					after.Labels[r.Key()] = value
+				}
+			}
+		}
+		return trimmed, err
+	}
+}
