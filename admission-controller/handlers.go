@@ -85,7 +85,7 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	}
 	demands := mutate.Namespace{Ranges: convert.Ranges(objects)}
 	if h.quotas != nil {
-		demands.Room = mutate.For(pod, h.quotas(request.Namespace))
+		demands.Room = mutate.RoomFor(pod, h.quotas(request.Namespace))
 	}
 	mutation, err := h.mutation.Patch(pod, vpa, demands)
 	if err != nil {

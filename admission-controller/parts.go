@@ -122,8 +122,8 @@ func (c *Config) heartbeat(client coordinationclient.LeasesGetter) *lease.Beat {
 }
 
 // way is how the API server reaches the webhook.
-func (c *Config) way(holder *certs.Holder) server.Way {
-	w := server.Way{Foreign: !c.Register, Service: c.Service, Host: c.host(), Resolve: net.DefaultResolver.LookupHost, Trusted: holder.Trusted}
+func (c *Config) way(holder *certs.Holder) server.ServiceProbe {
+	w := server.ServiceProbe{Foreign: !c.Register, Service: c.Service, Host: c.host(), Resolve: net.DefaultResolver.LookupHost, Trusted: holder.Trusted}
 	if c.ByURL {
 		w.URL = c.url()
 	}

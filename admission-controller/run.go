@@ -148,13 +148,13 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 		if err := w.keeper.Registered(); err != nil {
 			return err
 		}
-		route, err := s.Own(config.host(), w.keeper.Holder.Trusted())
+		route, err := s.SelfProbe(config.host(), w.keeper.Holder.Trusted())
 		if err != nil {
 			return err
 		}
 		return prober.Probe(ctx, route, time.Now())
 	}
-	b := server.Beater{Lease: config.heartbeat(clients.Kube.CoordinationV1()), Own: own, Reach: config.way(w.keeper.Holder).Route, Alive: w.health.Alive}
+	b := server.Beater{Lease: config.heartbeat(clients.Kube.CoordinationV1()), ProbeSelf: own, ServiceTarget: config.way(w.keeper.Holder).Target, Alive: w.health.Alive}
 	return together(ctx, filled.follow, s.Run, b.Run, func(ctx context.Context) error {
 		w.keeper.Run(ctx, false)
 		return nil
@@ -192,7 +192,7 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 	}
 	informer := vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()
 	registration, err := informer.AddEventHandler(finder.Handler(scout.Want))
-	if err = errors.Join(err, informer.AddIndexers(validate.Index())); err != nil {
+	if err = errors.Join(err, informer.AddIndexers(validate.TargetIndexers())); err != nil {
 		return caches{}, fmt.Errorf("watch VerticalPodAutoscalers: %w", err)
 	}
 	var generations target.Generations

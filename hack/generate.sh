@@ -15,7 +15,7 @@ export LC_ALL=C
 module=loadline.dev/loadline
 generated=$module/pkg/generated
 served=$module/apis/autoscaling/v1
-versions=("$served" "$module/apis/autoscaling/v1beta2" "$module/apis/autoscaling/v1beta1")
+versions=("$served" "$module/apis/autoscaling/v1beta2")
 
 # References to a workload use the apply configuration that client-go has.
 external=k8s.io/api/autoscaling/v1.CrossVersionObjectReference:k8s.io/client-go/applyconfigurations/autoscaling/v1

@@ -44,7 +44,7 @@ type Ingester struct {
 	skewed bool // the last pass had samples from the future
 }
 
-// ahead is how far the clock of a node may be ahead of ours. What is newer still
+// aheadOfUs is how far the clock of a node may be ahead of ours. What is newer still
 // is not taken: next to it all other samples of a history would weigh nothing,
 // and the container would get no new ones until then.
 const aheadOfUs = time.Hour

@@ -69,10 +69,10 @@ func (l *Loop) step(name string, do func()) {
 	do()
 }
 
-// React is a pass for kills: it takes those that wait, with the pods they are in,
+// HandleOOMs is a pass for kills: it takes those that wait, with the pods they are in,
 // and what follows from them. Before the first pass there is nothing to compare
 // them with.
-func (l *Loop) React(ctx context.Context, now time.Time) {
+func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	if l.started.IsZero() {
 		return
 	}
@@ -120,9 +120,9 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 			log.Error(err, "Checkpoint is used, but not all of it", "vpa", klog.KObj(v.Object))
 		}
 		recommend.Doubt(v, l.Restored[owner])
-		v.Touch()
+		v.Invalidate()
 		v.Recommended = status.Provided(v.Object)
-		v.Complained = now
+		v.MissingLoggedAt = now
 	}
 }
 
@@ -207,7 +207,7 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 	if complete := l.Metrics.history.Complete(); complete != l.complete {
 		l.complete = complete
 		for _, v := range l.Model.VPAs() {
-			v.Touch() // what was held may be no more
+			v.Invalidate() // what was held may be no more
 		}
 	}
 	if late := l.Publisher.Publish(ctx, l.Model.VPAs(), now, l.idle()*2/3); late > 0 {

@@ -250,7 +250,7 @@ func TestOutOfMemoryKillRaisesTheRecommendation(t *testing.T) {
 func TestAKillIsPublishedAndSavedBeforeTheNextPass(t *testing.T) {
 	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour),
 		deployment("other"), aPod("other-1", "other", "a"), aVPA("other", "other", time.Hour)).begin()
-	w.loop.React(t.Context(), w.now)
+	w.loop.HandleOOMs(t.Context(), w.now)
 	w.uses("web-1", "a", 300, 200)
 	w.uses("other-1", "a", 300, 200)
 	w.passes(2)
@@ -269,7 +269,7 @@ func TestAKillIsPublishedAndSavedBeforeTheNextPass(t *testing.T) {
 		t.Fatal("the kill wakes nobody")
 	}
 	w.vpas.ClearActions()
-	w.loop.React(t.Context(), w.now.Add(2*time.Second))
+	w.loop.HandleOOMs(t.Context(), w.now.Add(2*time.Second))
 	require.Greater(t, w.memory("web"), before)
 	require.Equal(t, []string{"patch verticalpodautoscalercheckpoints", "patch verticalpodautoscalers"}, w.writes())
 

@@ -100,7 +100,7 @@ func work(ctx context.Context, c *Config, p parts) error {
 	serving.RunEvery(ctx, c.Interval, loop.Ingester.OOMs.Wake(), func(now time.Time) {
 		loop.RunOnce(ctx, now)
 		p.health.Tick()
-	}, func(now time.Time) { loop.React(ctx, now) })
+	}, func(now time.Time) { loop.HandleOOMs(ctx, now) })
 	if errors.Is(context.Cause(ctx), lease.ErrTold) {
 		loop.Close(ctx, p.now())
 	}

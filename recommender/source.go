@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// Config is what chooses.
+// sourceConfig is what chooses.
 type sourceConfig struct {
 	Prometheus Prometheus
 	External   External
@@ -22,7 +22,7 @@ type sourceConfig struct {
 	Requested  func(code, method string, took time.Duration) // told each request to Prometheus
 }
 
-// Origin is where usage comes from.
+// usageSource is where usage comes from.
 type usageSource struct {
 	Samples func(context.Context, func(usage.Sample)) error // live
 	Name    string                                          // of that, for people; empty = the metrics API
@@ -30,7 +30,7 @@ type usageSource struct {
 	Client  *prometheus.Client                              // nil = Prometheus is not asked
 }
 
-// New builds what the settings choose; config is that of the API server.
+// newUsageSource builds what the settings choose; config is that of the API server.
 func newUsageSource(config *rest.Config, c sourceConfig) (usageSource, error) {
 	var o usageSource
 	var err error

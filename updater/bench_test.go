@@ -67,7 +67,7 @@ func settled(tb testing.TB, vpas, podsOfEach int) (loop *Loop, fresh func() *vie
 		}
 	}
 	loop = newLoop(config.planning(), c.reader(config), newMetrics(prometheus.NewRegistry()))
-	loop.carrier, loop.capacity = &actuate.Cluster{}, c.capacity(config)
+	loop.executor, loop.capacity = &actuate.Cluster{}, c.capacity(config)
 	return loop, func() *view.Reader { return c.reader(config) }
 }
 

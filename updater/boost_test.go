@@ -204,7 +204,7 @@ func TestABoostIsTakenBackWithoutItsMemory(t *testing.T) {
 	memory := func(w *world) string { return w.pod("web-1-0").Spec.Containers[0].Resources.Limits.Memory().String() }
 	t.Run("in use", func(t *testing.T) {
 		w := newWorld(t, config, append(deployment(1, large), autoscaler(vpav1.UpdateModeInitial))...)
-		w.loop.carrier.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]resources.Amount, error) {
+		w.loop.executor.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]resources.Amount, error) {
 			return map[string]resources.Amount{"app": 390 << 20}, nil
 		}
 		w.boosting(config)
@@ -229,7 +229,7 @@ func TestARehearsalTakesNoBoostBack(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
 	out := &lines{said: make(chan string, 10)}
-	w.loop.carrier = &actuate.Rehearsal{Out: out}
+	w.loop.executor = &actuate.Rehearsal{Out: out}
 	w.boosting(config)
 	select {
 	case text := <-out.said:

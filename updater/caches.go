@@ -157,7 +157,7 @@ func (c *caches) grown() (*oomRises, error) {
 // boosts returns the queue that takes startup boosts back.
 func (c *caches) boosts(config *Config, loop *Loop, m *metrics) *boost.Queue {
 	return boost.New(boost.Config{
-		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Carrier: loop.carrier,
+		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Carrier: loop.executor,
 		Plan: config.planning(), Workers: config.BoostSyncs, Static: loop.nodes.Static, Done: m.Unboosted,
 	})
 }

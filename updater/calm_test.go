@@ -30,35 +30,35 @@ import (
 
 func TestMassEvictionsAreSpread(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 100)...)
-	w.loop.ledger = disruption.NewRateLimiter(Default().Pace, noon)
+	w.loop.limiter = disruption.NewRateLimiter(Default().Pace, noon)
 	w.pass(noon)
 	require.Len(t, w.evictions(), 10, "slow start")
-	require.EqualValues(t, 40, w.value("loadline_updater_skipped_pods", "reason", "Paced"))
-	w.loop.ledger = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 60, Namespace: 20}, noon)
+	require.EqualValues(t, 40, w.value("loadline_updater_skipped_pods", "reason", "DisruptionRateLimited"))
+	w.loop.limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 60, Namespace: 20}, noon)
 	w.pass(noon)
 	require.Len(t, w.evictions(), 30, "the namespace")
 
 	w = newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 10)...)
-	w.loop.ledger = disruption.NewRateLimiter(Default().Pace, noon)
+	w.loop.limiter = disruption.NewRateLimiter(Default().Pace, noon)
 	w.pass(noon)
 	require.Len(t, w.evictions(), 5, "ten replicas are not slowed down: half of them may be away")
-	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "Paced"))
+	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "DisruptionRateLimited"))
 }
 
 func TestRefusedEvictionsTakeNoTurn(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 8)...)
-	w.loop.ledger = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
+	w.loop.limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
 	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
 	w.pass(noon)
 	require.EqualValues(t, 4, w.value("loadline_updater_skipped_pods", "reason", "EvictionRefused"))
-	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "Paced"))
+	require.Zero(t, w.value("loadline_updater_skipped_pods", "reason", "DisruptionRateLimited"))
 }
 
 func TestResizesInPlaceAreNotPaced(t *testing.T) {
 	config := Default()
 	config.Disruption.FreeResizes = true
 	w := newWorld(t, config, web(vpav1.UpdateModeInPlaceOrRecreate, 8)...)
-	w.loop.ledger = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1, Namespace: 1}, noon)
+	w.loop.limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1, Namespace: 1}, noon)
 	w.pass(noon)
 	require.EqualValues(t, 8, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
 }
@@ -202,7 +202,7 @@ func TestARestartDoesNotForgetThatEvictionsHadNoEffect(t *testing.T) {
 			return
 		}
 		w.await("the pause", func(p *corev1.Pod) bool { return p.Annotations[convert.PauseAnnotation] != "" }, fmt.Sprintf("new-%d", len(w.evictions())))
-		w.loop.memory = disruption.State{}
+		w.loop.state = disruption.State{}
 	}
 	require.Equal(t, 4, w.hour(func(*corev1.Pod) {}), "as without restarts")
 	pods, err := lister.List(labels.Everything())
@@ -284,15 +284,15 @@ func TestCureNeedsNoBudgetAndNoAdmissionController(t *testing.T) {
 	w.loop.alive = func(context.Context, time.Time) (bool, error) { return false, nil }
 	w.pass(noon)
 	require.Empty(t, w.writes())
-	w.loop.Cure(t.Context(), noon, rose)
+	w.loop.OOMResize(t.Context(), noon, rose)
 	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes())
 	require.Equal(t, "200Mi", w.pod("web-1-0").Spec.Containers[0].Resources.Requests.Memory().String())
 
 	w = newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 4)...)
-	w.loop.Cure(t.Context(), noon, rose)
+	w.loop.OOMResize(t.Context(), noon, rose)
 	require.Empty(t, w.writes(), "nobody suffers")
 	w = newWorld(t, Default(), append(deployment(1, killed), autoscaler(vpav1.UpdateModeRecreate))...)
-	w.loop.Cure(t.Context(), noon, rose)
+	w.loop.OOMResize(t.Context(), noon, rose)
 	require.Empty(t, w.writes(), "a cure evicts nobody")
 }
 
@@ -301,7 +301,7 @@ func TestARestartThatBecomesAnEvictionCountsOnce(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, func(p *corev1.Pod) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.loop.ledger = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
+	w.loop.limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
 	w.refuse("patch", "pods", apierrors.NewBadRequest("not this one"))
 	w.pass(noon)
 	require.Equal(t, []string{"web-1-0", "web-1-0"}, w.evictions())
@@ -313,11 +313,11 @@ func TestRestartsInPlaceKeepToThePace(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(4, func(p *corev1.Pod) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.loop.ledger = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
-	require.True(t, w.loop.ledger.Take("other", noon))
+	w.loop.limiter = disruption.NewRateLimiter(disruption.RateLimits{Cluster: 1}, noon)
+	require.True(t, w.loop.limiter.Take("other", noon))
 	w.pass(noon)
 	require.Empty(t, w.writes(), "a pod of another namespace was disturbed within the minute")
-	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "Paced"))
+	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "DisruptionRateLimited"))
 	w.pass(noon.Add(time.Minute))
 	require.Equal(t, []string{"create pods eviction", "patch pods resize", "patch pods "}, w.writes())
 }
@@ -335,7 +335,7 @@ func TestWhatTheAPIServerRefusesIsNotAskedInEachPass(t *testing.T) {
 func TestACureThatIsRefusedEvictsNobody(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(2, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.refuse("patch", "pods", apierrors.NewBadRequest("not this one"))
-	w.loop.Cure(t.Context(), noon, rose)
+	w.loop.OOMResize(t.Context(), noon, rose)
 	require.NotEmpty(t, w.writes())
 	require.Empty(t, w.evictions())
 }
@@ -372,12 +372,12 @@ func TestOnlyKilledPodsOfVPAsThatRoseCauseACure(t *testing.T) {
 		}, false},
 	} {
 		w := newWorld(t, Default(), append(deployment(1, c.pods), c.vpa, other, lost, elsewhere)...)
-		require.Equal(t, c.cause, w.loop.reader.Suffering(t.Context(), []cache.ObjectName{cache.NewObjectName("shop", c.rose)}), name)
+		require.Equal(t, c.cause, w.loop.reader.HasOOMKilled(t.Context(), []cache.ObjectName{cache.NewObjectName("shop", c.rose)}), name)
 	}
 	config := Default()
 	config.Kube.IgnoredNamespaces = "shop"
 	w := newWorld(t, config, append(deployment(1, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	require.False(t, w.loop.reader.Suffering(t.Context(), rose))
+	require.False(t, w.loop.reader.HasOOMKilled(t.Context(), rose))
 }
 
 // A container that is killed again and again is not disrupted by a restart, and a
@@ -388,7 +388,7 @@ func TestACureThatRestartsNeedsNoDisruptionBudget(t *testing.T) {
 		p.Spec.Containers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer}}
 	}), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 	w.refuse("create", "pods/eviction", apierrors.NewTooManyRequestsError("budget"))
-	w.loop.Cure(t.Context(), noon, rose)
+	w.loop.OOMResize(t.Context(), noon, rose)
 	require.Equal(t, []string{"patch pods resize", "patch pods ", "patch pods resize", "patch pods "}, w.writes())
 }
 
@@ -458,7 +458,7 @@ func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 		"the node gave more than it should have": {pod("200m", "1Gi", "2Gi"), 3000 << 20, 0, 0},
 	} {
 		w := newWorld(t, Default(), append(deployment(2, c.pod), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-		w.loop.carrier.(*actuate.Cluster).Memory = func(_ context.Context, namespace, pod string) (map[string]resources.Amount, error) {
+		w.loop.executor.(*actuate.Cluster).Memory = func(_ context.Context, namespace, pod string) (map[string]resources.Amount, error) {
 			require.Equal(t, "shop", namespace)
 			return map[string]resources.Amount{"app": c.used}, nil
 		}
@@ -476,7 +476,7 @@ func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {
 		require.Contains(t, strings.Join(w.told(), "\n"), actuate.EventResized, name)
 	}
 	w := newWorld(t, Default(), append(deployment(2, pod("200m", "1Gi", "2Gi")), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	w.loop.carrier.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]resources.Amount, error) {
+	w.loop.executor.(*actuate.Cluster).Memory = func(context.Context, string, string) (map[string]resources.Amount, error) {
 		return nil, errors.New("no metrics API")
 	}
 	w.pass(noon)

@@ -65,7 +65,7 @@ func Default() *Config {
 		Serving:  flags.Serving{Address: ":8943"},
 		Interval: time.Minute,
 		Disruption: Disruption{
-			Config: disruption.Config{MinReplicas: 2, Tolerance: 0.5, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute, Hold: 10 * time.Minute},
+			Config: disruption.Config{MinReplicas: 2, Tolerance: 0.5, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute, StabilizationWindow: 10 * time.Minute},
 			Rate:   -1,
 			Burst:  1,
 		},
@@ -114,7 +114,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Pace.Cluster, "eviction-pace", c.Pace.Cluster, "Evictions of ready pods, and resizes that restart their containers, a minute in the whole cluster, at most. It spreads mass events; a workload alone never gets there. 0: no limit.")
 	fs.IntVar(&c.Pace.Namespace, "namespace-eviction-pace", c.Pace.Namespace, "The same for each namespace. 0: no limit.")
 	fs.DurationVar(&c.Pace.SlowStart, "eviction-slow-start", c.Pace.SlowStart, "How long after the start until --eviction-pace is reached; it begins with 10 a minute. 0: at once.")
-	fs.DurationVar(&c.Disruption.Hold, "undo-after", c.Disruption.Hold, "Shortest time after which a change is undone by one that makes pods smaller again; doubled each time that they go back and forth. 0: at once.")
+	fs.DurationVar(&c.Disruption.StabilizationWindow, "stabilization-window", c.Disruption.StabilizationWindow, "Shortest time after which a change is undone by one that makes pods smaller again; doubled each time that they go back and forth. 0: at once.")
 	fs.StringVar(&c.Room, "eviction-room", c.Room, "Which room an eviction needs: auto, any where something shows that nodes are added for pods that find none, else free; free, what a node has left now; size, a node that is large enough, for clusters that add nodes; off, which is not to ask, neither for resizes. Quotas count in any case but off.")
 	fs.BoolVar(&c.Disruption.CapToRoom, "cap-to-room", c.Disruption.CapToRoom, "Where the recommended size does not fit into the node or a quota, resize to what fits, if that is a change of --pod-update-threshold or more. Evictions are never cut.")
 	fs.StringVar(&c.Static, "static-cpu-nodes", c.Static, "Label selector of the nodes whose kubelet has the static CPU manager policy. It refuses pods of class Guaranteed other CPU in place, so they are not asked for it. Empty: known only of nodes that have refused.")
@@ -138,7 +138,7 @@ func (c *Config) Validate() error {
 		flags.Check(c.Pace.Cluster >= 0, "eviction-pace", c.Pace.Cluster, "must not be negative"),
 		flags.Check(c.Pace.Namespace >= 0, "namespace-eviction-pace", c.Pace.Namespace, "must not be negative"),
 		flags.Check(c.Pace.SlowStart >= 0, "eviction-slow-start", c.Pace.SlowStart, "must not be negative"),
-		flags.Check(c.Disruption.Hold >= 0, "undo-after", c.Disruption.Hold, "must not be negative"),
+		flags.Check(c.Disruption.StabilizationWindow >= 0, "stabilization-window", c.Disruption.StabilizationWindow, "must not be negative"),
 		flags.Check(slices.Contains([]string{roomAuto, roomFree, roomSize, roomOff}, c.Room), "eviction-room", c.Room, "must be auto, free, size or off"),
 		flags.Check(!c.Disruption.CapToRoom || c.Room != roomOff, "cap-to-room", c.Disruption.CapToRoom, "needs --eviction-room=auto, free or size, or nobody knows what fits"),
 		flags.Check(badSelector == nil, "static-cpu-nodes", c.Static, fmt.Sprintf("must be a label selector such as cpumanager=true: %v", badSelector)),

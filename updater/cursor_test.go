@@ -14,7 +14,7 @@ import (
 
 // hanging is a carrier that evicts the pods of some VPAs only when the pass is over.
 type hanging struct {
-	carrier
+	executor
 
 	hangs  map[string]bool // by VPA
 	asked  []string
@@ -43,8 +43,8 @@ func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
 		w := newWorld(t, Default(), named("a", "b", "c")...)
 		snapshot, err := w.loop.reader.Read(t.Context(), func(string) {})
 		require.NoError(t, err)
-		h := &hanging{carrier: w.loop.carrier, hangs: c.hangs}
-		w.loop.carrier = h
+		h := &hanging{executor: w.loop.executor, hangs: c.hangs}
+		w.loop.executor = h
 		actions, scores := make([]disruption.Action, 0, 3), map[cache.ObjectName]*score{}
 		for _, vpa := range []string{"a", "b", "c"} {
 			name := cache.NewObjectName("shop", vpa)

@@ -32,7 +32,7 @@ func BenchmarkHeap(b *testing.B) {
 		caches := newCaches(config, clients)
 		require.NoError(b, caches.fill(ctx))
 		loop := newLoop(config.planning(), caches.reader(config), newMetrics(prometheus.NewRegistry()))
-		loop.carrier, loop.capacity, loop.nodes, loop.budgets = resting{&actuate.Rehearsal{Out: discard{}}}, caches.capacity(config), caches.pinning(), caches.disruptions()
+		loop.executor, loop.capacity, loop.nodes, loop.budgets = resting{&actuate.Rehearsal{Out: discard{}}}, caches.capacity(config), caches.pinning(), caches.disruptions()
 		loop.RunOnce(ctx, noon)
 		snapshot, err := loop.reader.Read(ctx, func(string) {})
 		require.NoError(b, err)

@@ -16,25 +16,25 @@ import (
 	"loadline.dev/loadline/updater/view"
 )
 
-// carrier carries changes out: actuate.Cluster, or actuate.Rehearsal in a dry
+// executor carries changes out: actuate.Cluster, or actuate.Rehearsal in a dry
 // run.
-type carrier interface {
+type executor interface {
 	Resize(ctx context.Context, c actuate.Change) error
 	Evict(ctx context.Context, c actuate.Change) error
 	Unboost(ctx context.Context, c actuate.Change) error
-	Pause(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error
+	RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error
 	NotResizable(ctx context.Context, pod *corev1.Pod)
 	LeftAlone(skipped []disruption.Skip)
 	Room(explained string)
-	Lasting(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string)
+	Event(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string)
 }
 
 // Loop makes passes.
 type Loop struct {
-	config  disruption.Config
-	reader  *view.Reader
-	carrier carrier
-	metrics *metrics
+	config   disruption.Config
+	reader   *view.Reader
+	executor executor
+	metrics  *metrics
 	// planner is disruption.Plan.
 	planner func(disruption.View, disruption.State, disruption.Config, time.Time) disruption.Result
 	// alive tells whether the admission controller works; nil: not asked.
@@ -43,13 +43,13 @@ type Loop struct {
 	capacity view.CapacityReader
 	nodes    *view.StaticCPUNodes
 	budgets  *budgets.Reader
-	ledger   *disruption.RateLimiter // nil: no pace
-	memory   disruption.State
-	teller   reporter
+	limiter  *disruption.RateLimiter // nil: no pace
+	state    disruption.State
+	reporter reporter
 	known    map[cache.ObjectName]bool // VPAs that have counters
-	// turn is the VPA that was served last when a pass ended early; the next
+	// cursor is the VPA that was served last when a pass ended early; the next
 	// pass begins behind it, so that none waits for ever.
-	turn cache.ObjectName
+	cursor cache.ObjectName
 }
 
 func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
@@ -70,23 +70,23 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 		return
 	}
 	plan := l.plan(ctx, snapshot, now)
-	l.memory = plan.Memory
+	l.state = plan.State
 	watch.Step("AdmissionInit")
 
 	p := l.begin(snapshot, plan, now)
-	p.pause(ctx, plan.Pauses)
+	p.pause(ctx, plan.Backoffs)
 	p.carryOut(ctx, plan.Actions)
 	watch.Step("EvictPods")
 	p.explain(ctx)
 	p.report()
 }
 
-// Cure gives pods that were killed for want of memory, and are not ready, what
+// OOMResize gives pods that were killed for want of memory, and are not ready, what
 // is recommended now. It does nothing else, and needs no admission controller:
 // the pods stay. Only if there are such pods of the VPAs that recommend more memory
 // than before it looks at all others, too.
-func (l *Loop) Cure(ctx context.Context, now time.Time, more []cache.ObjectName) {
-	if !l.reader.Suffering(ctx, more) {
+func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.ObjectName) {
+	if !l.reader.HasOOMKilled(ctx, more) {
 		return
 	}
 	snapshot, err := l.reader.Read(ctx, func(string) {})
@@ -95,13 +95,13 @@ func (l *Loop) Cure(ctx context.Context, now time.Time, more []cache.ObjectName)
 		return
 	}
 	plan := l.plan(ctx, snapshot, now)
-	l.memory = plan.Memory
-	cures := slices.DeleteFunc(plan.Actions, func(a disruption.Action) bool { return !a.Cures })
+	l.state = plan.State
+	cures := slices.DeleteFunc(plan.Actions, func(a disruption.Action) bool { return !a.OOMResize })
 	for i := range cures {
 		cures[i].MayEvict = false
 	}
 	p := l.begin(snapshot, plan, now)
-	p.pause(ctx, plan.Pauses)
+	p.pause(ctx, plan.Backoffs)
 	p.carryOut(ctx, cures)
 }
 
@@ -131,8 +131,8 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 	}
 	if growth := l.capacity.Growth; growth != nil && growth.Look(ctx, now) {
 		klog.FromContext(ctx).Info("Room for evictions (--eviction-room=auto): " + growth.Explain())
-		l.carrier.Room(growth.Explain())
-		l.teller.Room = growth.Explain()
+		l.executor.Room(growth.Explain())
+		l.reporter.Room = growth.Explain()
 	}
 	result := l.planAll(ctx, s, now)
 	if len(result.Actions) == 0 {
@@ -153,7 +153,7 @@ func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) dis
 	log := klog.FromContext(ctx)
 	plan := func(vpas ...disruption.VPA) (r disruption.Result, err error) {
 		err = view.Guard(func() error {
-			r = l.planner(disruption.View{VPAs: vpas, Room: s.View.Room}, l.memory, l.config, now)
+			r = l.planner(disruption.View{VPAs: vpas, Room: s.View.Room}, l.state, l.config, now)
 			return nil
 		})
 		return r, err
@@ -192,7 +192,7 @@ func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) dis
 	s.View.VPAs = sound
 	if result, err = plan(sound...); err != nil {
 		log.Error(err, "Pass without changes: no plan can be made")
-		return disruption.Result{Memory: l.memory}
+		return disruption.Result{State: l.state}
 	}
 	return result
 }

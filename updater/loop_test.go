@@ -175,7 +175,7 @@ func TestRateLimitEndsThePass(t *testing.T) {
 func TestDryRunWritesNothing(t *testing.T) {
 	var out strings.Builder
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
-	w.loop.carrier = &actuate.Rehearsal{Out: &out}
+	w.loop.executor = &actuate.Rehearsal{Out: &out}
 	w.pass(noon)
 	require.Empty(t, w.writes())
 	require.Empty(t, w.told())
@@ -228,18 +228,18 @@ func TestPodThatIsGoneIsNoFailure(t *testing.T) {
 }
 
 // cursed panics when it evicts the first pod.
-type cursed struct{ carrier }
+type cursed struct{ executor }
 
 func (c cursed) Evict(ctx context.Context, change actuate.Change) error {
 	if change.Pod == "web-1-0" {
 		panic("a bug")
 	}
-	return c.carrier.Evict(ctx, change)
+	return c.executor.Evict(ctx, change)
 }
 
 func TestD12PanicOfOneChangeStopsNoOther(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
-	w.loop.carrier = cursed{w.loop.carrier}
+	w.loop.executor = cursed{w.loop.executor}
 	w.pass(noon)
 	require.Equal(t, []string{"web-1-1"}, w.evictions())
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "Broken"))
@@ -262,13 +262,13 @@ func TestCountersOfDeletedVPAsGo(t *testing.T) {
 
 // stopping switches the VPA off when the first pod is evicted.
 type stopping struct {
-	carrier
+	executor
 	stop func()
 }
 
 func (s stopping) Evict(ctx context.Context, c actuate.Change) error {
 	s.stop()
-	return s.carrier.Evict(ctx, c)
+	return s.executor.Evict(ctx, c)
 }
 
 // A pass may last as long as the rate limit makes it. Who stops a VPA meanwhile must not
@@ -296,7 +296,7 @@ func TestAStoppedVPAEndsItsPartOfThePass(t *testing.T) {
 	} {
 		w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 		lister := w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister()
-		w.loop.carrier = stopping{w.loop.carrier, func() {
+		w.loop.executor = stopping{w.loop.executor, func() {
 			before, err := lister.VerticalPodAutoscalers("shop").Get("web-vpa")
 			require.NoError(t, err)
 			require.NoError(t, c.stop(w))
@@ -395,7 +395,7 @@ func TestD20EachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
 		scores[cache.NewObjectName("shop", name)] = &score{}
 	}
 	for range 12 {
-		w.loop.carrier = &limited{left: 1, turns: turns}
+		w.loop.executor = &limited{left: 1, turns: turns}
 		one := pass{Loop: w.loop, snapshot: snapshot, scores: scores}
 		one.carryOut(t.Context(), actions)
 	}
@@ -404,7 +404,7 @@ func TestD20EachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
 
 // limited allows a number of evictions and counts them by VPA.
 type limited struct {
-	carrier
+	executor
 	left  int
 	turns map[string]int
 }

@@ -17,7 +17,7 @@ import (
 // count with the last.
 const sizes = 20
 
-// Metrics are what a pass reports. The names, labels and buckets of vpa_updater_
+// metrics are what a pass reports. The names, labels and buckets of vpa_updater_
 // are those of the reference VPA.
 type metrics struct {
 	controlled, evictable, withEvictable, withEvicted *prometheus.GaugeVec
@@ -38,7 +38,7 @@ type seen struct {
 	mode vpav1.UpdateMode
 }
 
-// New registers the metrics.
+// newMetrics registers the metrics.
 func newMetrics(registry prometheus.Registerer) *metrics {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "vpa", Subsystem: "updater", Name: name, Help: help}, labels)
@@ -72,7 +72,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	return m
 }
 
-// Stopwatch measures the steps of one pass.
+// stopwatch measures the steps of one pass.
 type stopwatch struct {
 	latency     *prometheus.HistogramVec
 	begin, last time.Time
@@ -96,7 +96,7 @@ func (s *stopwatch) Total() {
 	s.latency.WithLabelValues("total").Observe(time.Since(s.begin).Seconds())
 }
 
-// Score is what one pass does for one VPA.
+// score is what one pass does for one VPA.
 type score struct {
 	Name               cache.ObjectName
 	Mode               vpav1.UpdateMode

@@ -14,7 +14,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Rises are the VPAs that recommend more memory than before for any container. It is
+// oomRises are the VPAs that recommend more memory than before for any container. It is
 // safe for concurrent use.
 type oomRises struct {
 	wake chan struct{}
@@ -23,7 +23,7 @@ type oomRises struct {
 	vpas map[cache.ObjectName]struct{}
 }
 
-// Watch collects the VPAs of an informer from now on.
+// watchRises collects the VPAs of an informer from now on.
 func watchRises(vpas cache.SharedInformer) (*oomRises, error) {
 	r := &oomRises{wake: make(chan struct{}, 1), vpas: map[cache.ObjectName]struct{}{}}
 	_, err := vpas.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {

@@ -70,11 +70,11 @@ func resizes(m vpav1.UpdateMode) bool {
 	return m == vpav1.UpdateModeInPlaceOrRecreate || m == vpav1.UpdateModeInPlace
 }
 
-// fromTurn moves the actions of the VPAs up to the one that had its turn last
+// fromCursor moves the actions of the VPAs up to the one that had its turn last
 // behind all others.
-func (l *Loop) fromTurn(actions []disruption.Action) []disruption.Action {
+func (l *Loop) fromCursor(actions []disruption.Action) []disruption.Action {
 	next := slices.IndexFunc(actions, func(a disruption.Action) bool {
-		return cmp.Or(cmp.Compare(a.Namespace, l.turn.Namespace), cmp.Compare(a.VPA, l.turn.Name)) > 0
+		return cmp.Or(cmp.Compare(a.Namespace, l.cursor.Namespace), cmp.Compare(a.VPA, l.cursor.Name)) > 0
 	})
 	if next <= 0 {
 		return actions
@@ -84,7 +84,7 @@ func (l *Loop) fromTurn(actions []disruption.Action) []disruption.Action {
 
 // carryOut carries the plan out until the rate limit ends the pass.
 func (p *pass) carryOut(ctx context.Context, actions []disruption.Action) {
-	actions = p.fromTurn(actions)
+	actions = p.fromCursor(actions)
 	for i, a := range actions {
 		target := p.snapshot.Pod(a.Subject)
 		if target == nil {
@@ -96,13 +96,13 @@ func (p *pass) carryOut(ctx context.Context, actions []disruption.Action) {
 			return nil
 		})
 		if err != nil {
-			p.memory.Protect(a.UID, p.now)
+			p.state.Protect(a.UID, p.now)
 			klog.FromContext(ctx).Error(err, "Pod skipped: its change failed in an unforeseen way", "pod", klog.KRef(a.Namespace, a.Pod), "vpa", a.VPA)
 		}
 		if reason == disruption.RateLimited {
 			klog.FromContext(ctx).V(1).Info("Pass ended: neither rate limit nor time allow a further change before the next one", "left", len(actions)-i)
 			// Also behind the first: what has used up this pass must not do so in each.
-			p.turn = vpaOf(actions[max(i-1, 0)].Subject)
+			p.cursor = vpaOf(actions[max(i-1, 0)].Subject)
 			for _, left := range actions[i:] {
 				p.skip(left.Subject, reason)
 			}
@@ -123,7 +123,7 @@ func (p *pass) pause(ctx context.Context, pauses []disruption.PodBackoff) {
 		if pod == nil {
 			continue
 		}
-		if err := p.carrier.Pause(ctx, pod, one.Backoff); err != nil && !actuate.Gone(err) {
+		if err := p.executor.RecordBackoff(ctx, pod, one.Backoff); err != nil && !actuate.Gone(err) {
 			klog.FromContext(ctx).Error(err, "It could not be written on the pod that changes of its workload have no effect; a restart would forget it", "pod", klog.KRef(one.Namespace, one.Pod), "vpa", one.VPA)
 			if ctx.Err() != nil {
 				return
@@ -142,44 +142,44 @@ func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
 		return reason
 	}
 	if c.Evict {
-		return p.paced(c, func() disruption.Reason { return p.evict(ctx, c) })
+		return p.rateLimited(c, func() disruption.Reason { return p.evict(ctx, c) })
 	}
 	if c.Restarts {
-		return p.paced(c, func() disruption.Reason { return p.resize(ctx, c) })
+		return p.rateLimited(c, func() disruption.Reason { return p.resize(ctx, c) })
 	}
 	return p.resize(ctx, c)
 }
 
-// paced makes a change that disturbs a pod when its turn has come. One that did
+// rateLimited makes a change that disturbs a pod when its turn has come. One that did
 // not come about takes no turn.
-func (p *pass) paced(c actuate.Change, do func() disruption.Reason) disruption.Reason {
-	if p.ledger == nil || !c.Disrupts {
+func (p *pass) rateLimited(c actuate.Change, do func() disruption.Reason) disruption.Reason {
+	if p.limiter == nil || !c.Disrupts {
 		return do()
 	}
-	if !p.ledger.Take(c.Namespace, p.now) {
-		return disruption.Paced
+	if !p.limiter.Take(c.Namespace, p.now) {
+		return disruption.DisruptionRateLimited
 	}
 	reason := do()
 	if reason != "" {
-		p.ledger.Return(c.Namespace)
+		p.limiter.Return(c.Namespace)
 	}
 	return reason
 }
 
 func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	score := p.score(c.Subject)
-	err := p.carrier.Resize(ctx, c)
+	err := p.executor.Resize(ctx, c)
 	switch {
 	case err == nil:
-		p.memory.Tried(c.UID, c.Containers, p.now)
-		p.memory.Did(c.Owner, c.Change, c.Newest, p.now)
+		p.state.Tried(c.UID, c.Containers, p.now)
+		p.state.Did(c.Owner, c.Change, c.Newest, p.now)
 		if !c.Restart.At.IsZero() {
-			p.memory.Disrupted(c.UID, c.Restart)
+			p.state.Disrupted(c.UID, c.Restart)
 		}
 		p.metrics.Resized(score)
 		return ""
 	case errors.Is(err, actuate.ErrInUse):
-		p.memory.Protect(c.UID, p.now) // others go first from now on
+		p.state.Protect(c.UID, p.now) // others go first from now on
 		return disruption.MemoryInUse
 	case errors.Is(err, actuate.ErrRestarting):
 		return disruption.RestartUnderWay
@@ -192,33 +192,33 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	klog.FromContext(ctx).V(2).Info("Pod could not be resized", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
 	reason := "InPlaceUpdateError"
 	if actuate.NoCapacity(err) {
-		p.memory.Refuse(c.UID, c.Containers)
+		p.state.Refuse(c.UID, c.Containers)
 		if score.Mode == vpav1.UpdateModeInPlace {
 			reason = "InPlaceUpdateInfeasible"
 		}
 	}
 	p.metrics.FailedResize(score, reason)
 	if errors.Is(err, actuate.ErrProtected) {
-		p.memory.Protect(c.UID, p.now)
+		p.state.Protect(c.UID, p.now)
 		return disruption.EvictionRefused
 	}
-	p.memory.Tried(c.UID, c.Containers, p.now)
+	p.state.Tried(c.UID, c.Containers, p.now)
 	if c.MayEvict && actuate.Refused(err) {
 		c.Cause = disruption.ResizeStuck
 		if c.Restarts { // it has its turn already
 			return p.evict(ctx, c)
 		}
-		return p.paced(c, func() disruption.Reason { return p.evict(ctx, c) })
+		return p.rateLimited(c, func() disruption.Reason { return p.evict(ctx, c) })
 	}
 	return disruption.ResizeRefused
 }
 
 func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	score := p.score(c.Subject)
-	err := p.carrier.Evict(ctx, c)
+	err := p.executor.Evict(ctx, c)
 	switch {
 	case err == nil:
-		p.memory.Did(c.Owner, c.Change, c.Newest, p.now)
+		p.state.Did(c.Owner, c.Change, c.Newest, p.now)
 		p.metrics.Evicted(score)
 		return ""
 	case errors.Is(err, actuate.ErrRestarting):
@@ -236,18 +236,18 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 
 // explain says why pods were left alone.
 func (p *pass) explain(ctx context.Context) {
-	p.carrier.LeftAlone(p.skipped)
+	p.executor.LeftAlone(p.skipped)
 	for _, s := range p.skipped {
 		if s.Reason == disruption.Infeasible {
 			p.metrics.Infeasible(p.score(s.Subject))
 			if pod := p.snapshot.Pod(s.Subject); pod != nil {
-				p.carrier.NotResizable(ctx, pod)
+				p.executor.NotResizable(ctx, pod)
 			}
 		}
 	}
-	for _, e := range p.teller.report(ctx, p.skipped, p.now) {
+	for _, e := range p.reporter.report(ctx, p.skipped, p.now) {
 		if vpa := p.snapshot.Reading(e.VPA).Object; vpa != nil {
-			p.carrier.Lasting(vpa, e.Reason, e.Message)
+			p.executor.Event(vpa, e.Reason, e.Message)
 		}
 	}
 }

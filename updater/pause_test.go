@@ -14,14 +14,14 @@ import (
 
 // deaf is an API server that takes no annotations; ask is called before each.
 type deaf struct {
-	carrier
+	executor
 
 	asked int
 	ask   func()
 	err   error
 }
 
-func (d *deaf) Pause(context.Context, *corev1.Pod, disruption.Backoff) error {
+func (d *deaf) RecordBackoff(context.Context, *corev1.Pod, disruption.Backoff) error {
 	d.asked++
 	d.ask()
 	return d.err
@@ -43,11 +43,11 @@ func TestPausesThatCannotBeWrittenDoNotHoldThePass(t *testing.T) {
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		d := &deaf{carrier: w.loop.carrier, err: c.err, ask: func() {}}
+		d := &deaf{executor: w.loop.executor, err: c.err, ask: func() {}}
 		if c.ends {
 			d.ask = stop
 		}
-		w.loop.carrier = d
+		w.loop.executor = d
 		var pauses []disruption.PodBackoff
 		for _, name := range []string{"web-1-0", "web-1-1"} {
 			pod := w.pod(name)

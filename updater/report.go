@@ -44,14 +44,14 @@ var meanings = map[disruption.Reason]string{
 	disruption.Broken:            "the pod or its VPA made our code panic; all others are served",
 }
 
-// Event is what a VPA is to be told.
+// skipEvent is what a VPA is to be told.
 type skipEvent struct {
 	VPA     cache.ObjectName
 	Reason  disruption.Reason
 	Message string
 }
 
-// Teller remembers what was said. The zero value has said nothing.
+// reporter remembers what was said. The zero value has said nothing.
 type reporter struct {
 	// Room says whether evictions wait for room on nodes, and why; empty: as the flags
 	// demand.
@@ -81,7 +81,7 @@ type continuation struct {
 	told    bool
 }
 
-// Tell logs what changed since the last pass and returns the events that are
+// report logs what changed since the last pass and returns the events that are
 // due, by VPA and reason.
 func (t *reporter) report(ctx context.Context, skipped []disruption.Skip, now time.Time) []skipEvent {
 	if t.pods == nil {

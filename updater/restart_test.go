@@ -106,7 +106,7 @@ func TestARestartRespectsDisruptionBudgets(t *testing.T) {
 		p.Status.ContainerStatuses[0].Resources = p.Spec.Containers[0].Resources.DeepCopy()
 	})
 	pass("web-1-0")
-	w.loop.memory = disruption.State{} // another process
+	w.loop.state = disruption.State{} // another process
 	pass("web-1-0")
 	w.node("web-1-0", func(p *corev1.Pod) { p.Status.Conditions[0].Status = corev1.ConditionTrue })
 	pass("web-1-0", "web-1-1")
@@ -192,7 +192,7 @@ func TestAPodThatCannotBeChangedHoldsNobody(t *testing.T) {
 		}
 		w := newWorld(t, Default(), append(deployment(2, large), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
 		w.refuse("create", "pods/eviction", nil)
-		w.loop.carrier.(*actuate.Cluster).Memory = func(_ context.Context, _, pod string) (map[string]resources.Amount, error) {
+		w.loop.executor.(*actuate.Cluster).Memory = func(_ context.Context, _, pod string) (map[string]resources.Amount, error) {
 			if pod == "web-1-0" {
 				return c.memory()
 			}

@@ -121,9 +121,9 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		return err
 	}
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
-	loop.carrier, loop.capacity = &actuate.Rehearsal{Out: out}, caches.capacity(config)
+	loop.executor, loop.capacity = &actuate.Rehearsal{Out: out}, caches.capacity(config)
 	loop.nodes, loop.budgets = caches.pinning(), caches.disruptions()
-	loop.ledger = disruption.NewRateLimiter(config.Pace, time.Now())
+	loop.limiter = disruption.NewRateLimiter(config.Pace, time.Now())
 	if !config.DryRun {
 		events := record.NewBroadcaster(record.WithContext(ctx))
 		defer events.Shutdown()
@@ -131,7 +131,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		if err != nil {
 			return err
 		}
-		loop.carrier = &actuate.Cluster{
+		loop.executor = &actuate.Cluster{
 			Kube: clients.Kube, Events: recorder,
 			Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
 			Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
@@ -159,7 +159,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	p.health.Activate()
 	return tick(ctx, config.Interval, grown.Wake(), func(ctx context.Context, now time.Time, cure bool) {
 		if cure {
-			loop.Cure(ctx, now, grown.Take())
+			loop.OOMResize(ctx, now, grown.Take())
 			return
 		}
 		loop.RunOnce(ctx, now)
@@ -178,8 +178,8 @@ func recordEvents(events record.EventBroadcaster, kube kubernetes.Interface) (re
 	return events.NewRecorder(scheme, corev1.EventSource{Component: "vpa-updater"}), nil
 }
 
-// curePause is the time between two cures at least.
-const curePause = 5 * time.Second
+// oomResizePause is the time between two cures at least.
+const oomResizePause = 5 * time.Second
 
 // tick calls pass at every interval, the first time after one, and gives each
 // call one interval of time. A call that takes longer delays the next one. In
@@ -206,7 +206,7 @@ func tick(ctx context.Context, interval time.Duration, grown <-chan struct{}, pa
 		case <-grown:
 			if !waiting {
 				waiting = true
-				due.Reset(max(time.Second, curePause-time.Since(last))) // others may follow
+				due.Reset(max(time.Second, oomResizePause-time.Since(last))) // others may follow
 			}
 		case now := <-due.C:
 			waiting, last = false, now

@@ -78,7 +78,7 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 	w.loop = newLoop(config.planning(), w.caches.reader(config), newMetrics(w.registry))
 	w.loop.capacity, w.loop.nodes, w.loop.budgets = w.caches.capacity(config), w.caches.pinning(), w.caches.disruptions()
 	w.loop.budgets.Clock = func() time.Time { return w.now }
-	w.loop.carrier = &actuate.Cluster{Kube: w.kube, Events: w.events, Enter: w.loop.budgets.Enter, Threshold: config.Disruption.Threshold,
+	w.loop.executor = &actuate.Cluster{Kube: w.kube, Events: w.events, Enter: w.loop.budgets.Enter, Threshold: config.Disruption.Threshold,
 		Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
 		Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst)}
 	w.kube.ClearActions()

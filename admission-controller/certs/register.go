@@ -63,7 +63,7 @@ func (r *Registrar) Stale() bool {
 	return r.Config.Fail && !slices.Equal(r.Serving(), r.registered)
 }
 
-// attempts is how often Apply starts again when another replica was faster.
+// registerAttempts is how often Apply starts again when another replica was faster.
 const registerAttempts = 5
 
 // Apply makes the configuration what Config says, and creates it if it is

@@ -31,7 +31,7 @@ func TestThePatchTestsTheContainerBeforeItChangesIt(t *testing.T) {
 	}, m.Patch)
 }
 
-// within is a namespace with LimitRanges.
+// inNamespace is a namespace with LimitRanges.
 func inNamespace(objects []*corev1.LimitRange) Namespace {
 	return Namespace{Ranges: convert.Ranges(objects)}
 }
@@ -231,7 +231,7 @@ func TestAPodIsCutToWhatAQuotaLeaves(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m memory=100Mi", "cpu=200m"), testkit.Container("d", "cpu=100m", ""))
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=500m memory=300Mi"))
 	leaves := func(hard string) Namespace {
-		return Namespace{Room: For(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
+		return Namespace{Room: RoomFor(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
 	}
 	m, err := Config{}.Patch(pod, vpa, leaves("cpu=400m limits.memory=1"))
 	require.NoError(t, err)
@@ -257,7 +257,7 @@ func TestAPodIsCutToWhatAQuotaLeaves(t *testing.T) {
 
 // quotas is a namespace that has this much left for a pod.
 func quotas(pod *corev1.Pod, hard string) Namespace {
-	return Namespace{Room: For(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
+	return Namespace{Room: RoomFor(pod, []*corev1.ResourceQuota{{Status: corev1.ResourceQuotaStatus{Hard: testkit.List(hard)}}})}
 }
 
 func TestAContainerWithoutRequestIsCutToItsLowerBoundAtMost(t *testing.T) {

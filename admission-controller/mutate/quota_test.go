@@ -26,19 +26,19 @@ func scoped(scopes ...corev1.ResourceQuotaScope) func(*corev1.ResourceQuota) {
 
 func TestRoomIsWhatTheTightestQuotaLeaves(t *testing.T) {
 	pod := testkit.Pod("p")
-	got := For(pod, []*corev1.ResourceQuota{
+	got := RoomFor(pod, []*corev1.ResourceQuota{
 		quotaOf("cpu=4 limits.cpu=8 pods=10", "cpu=1 limits.cpu=9"),
 		quotaOf("requests.cpu=2500m requests.memory=1Gi", "requests.cpu=100m"),
 	})
 	require.Equal(t, Room{Requests: resources.Of(2400, 1<<30), Limits: resources.List{}.With(resources.CPU, 0)}, got)
-	require.Equal(t, Room{}, For(pod, nil))
+	require.Equal(t, Room{}, RoomFor(pod, nil))
 
 	always := corev1.ContainerRestartPolicyAlways
 	sidecar := testkit.Container("side", "cpu=300m", "")
 	sidecar.RestartPolicy = &always
 	pod.Spec.InitContainers = []corev1.Container{sidecar, testkit.Container("init", "cpu=2", "")}
 	pod.Spec.Overhead = testkit.List("cpu=100m")
-	got = For(pod, []*corev1.ResourceQuota{quotaOf("cpu=1", "")})
+	got = RoomFor(pod, []*corev1.ResourceQuota{quotaOf("cpu=1", "")})
 	require.Equal(t, resources.Amount(600), got.Requests.Value(resources.CPU))
 }
 
@@ -66,7 +66,7 @@ func TestQuotasOfOtherPodsDoNotCount(t *testing.T) {
 		"no class":        {class(corev1.ScopeSelectorOpDoesNotExist), false},
 		"unknown scope":   {scoped("Future"), false},
 	} {
-		got := For(pod, []*corev1.ResourceQuota{quotaOf("cpu=1", "", c.change)})
+		got := RoomFor(pod, []*corev1.ResourceQuota{quotaOf("cpu=1", "", c.change)})
 		require.Equal(t, c.counts, got != Room{}, name)
 	}
 }

@@ -14,9 +14,9 @@ type Room struct {
 	Requests, Limits resources.List
 }
 
-// For returns what the quotas of a namespace leave for the ordinary containers of
+// RoomFor returns what the quotas of a namespace leave for the ordinary containers of
 // a pod: sidecars and overhead are taken off.
-func For(pod *corev1.Pod, quotas []*corev1.ResourceQuota) Room {
+func RoomFor(pod *corev1.Pod, quotas []*corev1.ResourceQuota) Room {
 	var room Room
 	traits := convert.Traits(pod)
 	for _, q := range quotas {

@@ -15,19 +15,19 @@ import (
 // the health of the program, once a minute. The updater evicts pods as long as the
 // heartbeat is fresh.
 type Beater struct {
-	Lease *lease.Beat
-	Own   func(ctx context.Context) error         // probes the own port
-	Reach func(ctx context.Context) (Route, bool) // false: the way of the API server is not known here
-	Alive func()                                  // told after each answered probe of the own port
+	Lease         *lease.Beat
+	ProbeSelf     func(ctx context.Context) error               // probes the own port
+	ServiceTarget func(ctx context.Context) (ProbeTarget, bool) // false: the way of the API server is not known here
+	Alive         func()                                        // told after each answered probe of the own port
 
 	blind    bool      // it was said that no way is known
-	way      Prober    // of the API server
+	service  Prober    // of the API server
 	answered time.Time // when the own port last did
 }
 
-// ownEvery is how often the own port is probed where the way of the API server is
+// selfProbeEvery is how often the own port is probed where the way of the API server is
 // probed each time.
-const ownEvery = time.Minute
+const selfProbeEvery = time.Minute
 
 // expireTime is how long the end of the program may be held up by the Lease.
 const expireTime = 3 * time.Second
@@ -72,9 +72,9 @@ func (b *Beater) once(ctx context.Context) error {
 func (b *Beater) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.Lease.Interval)
 	defer cancel()
-	service, known := b.Reach(ctx)
-	if now := time.Now(); !known || !now.Before(b.answered.Add(ownEvery)) {
-		if err := b.Own(ctx); err != nil {
+	service, known := b.ServiceTarget(ctx)
+	if now := time.Now(); !known || !now.Before(b.answered.Add(selfProbeEvery)) {
+		if err := b.ProbeSelf(ctx); err != nil {
 			b.answered = time.Time{}
 			return err
 		}
@@ -82,8 +82,8 @@ func (b *Beater) probe(ctx context.Context) error {
 		b.Alive()
 	}
 	if known {
-		b.way.Renew = Reconnect
-		return b.way.Probe(ctx, service, time.Now())
+		b.service.Renew = Reconnect
+		return b.service.Probe(ctx, service, time.Now())
 	}
 	if !b.blind {
 		klog.FromContext(ctx).Info("The way of the API server to the webhook is not known here, so only the own port is probed before each heartbeat", "host", service.Host)

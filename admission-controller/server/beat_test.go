@@ -34,14 +34,14 @@ func TestD11TheHeartbeatFollowsTheProbe(t *testing.T) {
 		answers.Store("not yet")
 		b := Beater{
 			Lease: &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
-			Own: func(context.Context) error {
+			ProbeSelf: func(context.Context) error {
 				if text := answers.Load().(string); text != "" {
 					return errors.New(text)
 				}
 				return nil
 			},
-			Reach: func(context.Context) (Route, bool) { return Route{}, false },
-			Alive: func() { probes.Add(1) },
+			ServiceTarget: func(context.Context) (ProbeTarget, bool) { return ProbeTarget{}, false },
+			Alive:         func() { probes.Add(1) },
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -81,10 +81,10 @@ func TestD11NoHeartbeatWithoutTheService(t *testing.T) {
 	require.NoError(t, closed.Close())
 	alive := 0
 	b := Beater{
-		Lease: &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
-		Own:   func(context.Context) error { return nil },
-		Reach: func(context.Context) (Route, bool) {
-			return Route{Address: closed.Addr().String(), Host: "vpa-webhook.kube-system.svc"}, true
+		Lease:     &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+		ProbeSelf: func(context.Context) error { return nil },
+		ServiceTarget: func(context.Context) (ProbeTarget, bool) {
+			return ProbeTarget{Address: closed.Addr().String(), Host: "vpa-webhook.kube-system.svc"}, true
 		},
 		Alive: func() { alive++ },
 	}
@@ -92,7 +92,7 @@ func TestD11NoHeartbeatWithoutTheService(t *testing.T) {
 	require.Equal(t, 1, alive)
 	require.Empty(t, client.Actions())
 
-	b.Reach = func(context.Context) (Route, bool) { return Route{}, false }
+	b.ServiceTarget = func(context.Context) (ProbeTarget, bool) { return ProbeTarget{}, false }
 	require.NoError(t, b.once(t.Context()), "where the way is not known the own port must do")
 	require.NotEmpty(t, client.Actions())
 }
@@ -104,10 +104,10 @@ func TestTheOwnPortIsProbedOnceAMinuteWhereTheServiceIsProbed(t *testing.T) {
 	client := fake.NewClientset()
 	own := 0
 	b := Beater{
-		Lease: &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
-		Own:   func(context.Context) error { own++; return nil },
-		Reach: func(context.Context) (Route, bool) {
-			return Route{Address: webhook.Listener.Addr().String(), Host: "webhook"}, true
+		Lease:     &lease.Beat{Client: client.CoordinationV1(), Namespace: "kube-system", Name: "hb", Holder: "me", Interval: 10 * time.Second},
+		ProbeSelf: func(context.Context) error { own++; return nil },
+		ServiceTarget: func(context.Context) (ProbeTarget, bool) {
+			return ProbeTarget{Address: webhook.Listener.Addr().String(), Host: "webhook"}, true
 		},
 		Alive: func() {},
 	}
@@ -115,11 +115,11 @@ func TestTheOwnPortIsProbedOnceAMinuteWhereTheServiceIsProbed(t *testing.T) {
 		require.NoError(t, b.once(t.Context()))
 	}
 	require.Equal(t, 1, own)
-	b.answered = b.answered.Add(-ownEvery)
+	b.answered = b.answered.Add(-selfProbeEvery)
 	require.NoError(t, b.once(t.Context()))
 	require.Equal(t, 2, own)
-	b.answered = b.answered.Add(-ownEvery)
-	b.Own = func(context.Context) error { own++; return errors.New("stuck") }
+	b.answered = b.answered.Add(-selfProbeEvery)
+	b.ProbeSelf = func(context.Context) error { own++; return errors.New("stuck") }
 	for range 2 {
 		require.ErrorContains(t, b.once(t.Context()), "stuck")
 	}

@@ -46,7 +46,7 @@ func TestD17OnlyTheAPIServerMayAskIfThatIsDemanded(t *testing.T) {
 	})
 	require.NoError(t, s.Listen())
 	go func() { _ = s.Run(t.Context()) }()
-	route, err := s.Own("127.0.0.1", cas)
+	route, err := s.SelfProbe("127.0.0.1", cas)
 	require.NoError(t, err)
 	require.NoError(t, (&Prober{}).Probe(t.Context(), route, time.Now()), "the kubelet, which has no certificate, must find it ready")
 
@@ -93,7 +93,7 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 	s := New(Config{TLS: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}, Recorder: &recorder{}})
 	require.NoError(t, s.Listen())
 	go func() { _ = s.Run(t.Context()) }()
-	route, err := s.Own("127.0.0.1", cas)
+	route, err := s.SelfProbe("127.0.0.1", cas)
 	require.NoError(t, err)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+route.Address+ProbePath, nil)
 	require.NoError(t, err)

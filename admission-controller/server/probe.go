@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// Route is a way to a webhook.
-type Route struct {
+// ProbeTarget is a way to a webhook.
+type ProbeTarget struct {
 	Address string // to connect to, host:port
 	Host    string // name in the certificate
 	CAs     []byte // PEM; empty, because somebody else publishes them: any certificate will do
 }
 
-// Own returns the way to this server over the loopback device.
-func (s *Server) Own(host string, cas []byte) (Route, error) {
+// SelfProbe returns the way to this server over the loopback device.
+func (s *Server) SelfProbe(host string, cas []byte) (ProbeTarget, error) {
 	_, port, err := net.SplitHostPort(s.listener.Addr().String())
-	return Route{Address: net.JoinHostPort("127.0.0.1", port), Host: host, CAs: cas}, err
+	return ProbeTarget{Address: net.JoinHostPort("127.0.0.1", port), Host: host, CAs: cas}, err
 }
 
 // Reconnect is how long probes use a connection.
@@ -35,14 +35,14 @@ type Prober struct {
 	Renew time.Duration // how long a connection is used; see Reconnect
 
 	transport *http.Transport // nil: there is no connection
-	route     Route           // of transport
+	route     ProbeTarget     // of transport
 	since     time.Time
 }
 
 // Probe asks whether the webhook at the end of a route answers. A new connection is
 // made as the API server would make it: for the given name, trusting only the CAs;
 // it is made when the route or the CAs have changed, too, and after a failure.
-func (p *Prober) Probe(ctx context.Context, to Route, now time.Time) error {
+func (p *Prober) Probe(ctx context.Context, to ProbeTarget, now time.Time) error {
 	same := p.route.Address == to.Address && p.route.Host == to.Host && bytes.Equal(p.route.CAs, to.CAs)
 	if !same || !now.Before(p.since.Add(p.Renew)) {
 		p.close()
@@ -64,7 +64,7 @@ func (p *Prober) close() {
 	}
 }
 
-func (r Route) transport() *http.Transport {
+func (r ProbeTarget) transport() *http.Transport {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(r.CAs)
 	return &http.Transport{
@@ -78,7 +78,7 @@ func (r Route) transport() *http.Transport {
 }
 
 // ask sends one probe.
-func (r Route) ask(ctx context.Context, transport *http.Transport) error {
+func (r ProbeTarget) ask(ctx context.Context, transport *http.Transport) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(r.Host, "443")+ProbePath, nil)
 	if err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Way finds how the API server reaches the webhook.
-type Way struct {
+// ServiceProbe finds how the API server reaches the webhook.
+type ServiceProbe struct {
 	Foreign bool                                                     // somebody else registers the webhook
 	URL     string                                                   // under which it is registered; empty: through the Service
 	Service string                                                   // its name, in the namespace of the program
@@ -18,12 +18,12 @@ type Way struct {
 	Trusted func() []byte                                            // CAs that the API server trusts
 }
 
-// Route returns the way through the Service, or by URL. It is false where
+// Target returns the way through the Service, or by URL. It is false where
 // somebody else registers the webhook, and where the Service cannot be found from
 // here: pods of the host's network may have no cluster DNS, and the API server
 // does not need it.
-func (w Way) Route(ctx context.Context) (Route, bool) {
-	route := Route{Host: w.Host, CAs: w.Trusted()}
+func (w ServiceProbe) Target(ctx context.Context) (ProbeTarget, bool) {
+	route := ProbeTarget{Host: w.Host, CAs: w.Trusted()}
 	if w.Foreign {
 		return route, false
 	}

@@ -16,31 +16,31 @@ func TestD11TheHeartbeatGoesTheWayOfTheAPIServer(t *testing.T) {
 		}
 		return nil, errors.New("no such host")
 	}
-	way := func(change func(*Way)) (string, bool) {
-		w := Way{Service: "vpa-webhook", Host: "vpa-webhook.kube-system.svc", Resolve: resolve, Trusted: func() []byte { return []byte("CA") }}
+	way := func(change func(*ServiceProbe)) (string, bool) {
+		w := ServiceProbe{Service: "vpa-webhook", Host: "vpa-webhook.kube-system.svc", Resolve: resolve, Trusted: func() []byte { return []byte("CA") }}
 		change(&w)
-		route, ok := w.Route(t.Context())
+		route, ok := w.Target(t.Context())
 		require.Equal(t, w.Host, route.Host)
 		require.Equal(t, "CA", string(route.CAs))
 		return route.Address, ok
 	}
-	address, ok := way(func(*Way) {})
+	address, ok := way(func(*ServiceProbe) {})
 	require.True(t, ok)
 	require.Equal(t, "10.0.0.9:443", address)
 	require.Equal(t, "vpa-webhook.kube-system.svc", asked)
 
-	_, ok = way(func(w *Way) { w.Foreign = true })
+	_, ok = way(func(w *ServiceProbe) { w.Foreign = true })
 	require.False(t, ok, "who registers it may have another Service, or port")
-	_, ok = way(func(w *Way) { w.Service, w.Host = "my-hook", "my-hook.kube-system.svc" })
+	_, ok = way(func(w *ServiceProbe) { w.Service, w.Host = "my-hook", "my-hook.kube-system.svc" })
 	require.False(t, ok, "a name that nobody knows says nothing about the webhook")
 	t.Setenv("MY_HOOK_SERVICE_HOST", "fd00::9")
-	address, ok = way(func(w *Way) { w.Service, w.Host = "my-hook", "my-hook.kube-system.svc" })
+	address, ok = way(func(w *ServiceProbe) { w.Service, w.Host = "my-hook", "my-hook.kube-system.svc" })
 	require.True(t, ok)
 	require.Equal(t, "[fd00::9]:443", address, "pods know the Services of their namespace without DNS, too")
 
-	address, ok = way(func(w *Way) { w.URL = "https://hook.example.com" })
+	address, ok = way(func(w *ServiceProbe) { w.URL = "https://hook.example.com" })
 	require.True(t, ok)
 	require.Equal(t, "hook.example.com:443", address)
-	address, _ = way(func(w *Way) { w.URL = "https://10.1.2.3:9443" })
+	address, _ = way(func(w *ServiceProbe) { w.URL = "https://10.1.2.3:9443" })
 	require.Equal(t, "10.1.2.3:9443", address)
 }

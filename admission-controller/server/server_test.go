@@ -157,7 +157,7 @@ func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 	go func() { ended <- s.Run(ctx) }()
 
 	probe := func(ctx context.Context, host string, cas []byte) error {
-		route, err := s.Own(host, cas)
+		route, err := s.SelfProbe(host, cas)
 		require.NoError(t, err)
 		return (&Prober{}).Probe(ctx, route, time.Now())
 	}
@@ -200,7 +200,7 @@ func TestAProberKeepsItsConnectionAsLongAsTheRouteIsTheSame(t *testing.T) {
 	s := New(Config{TLS: config, Recorder: &recorder{}})
 	require.NoError(t, s.Listen())
 	go func() { _ = s.Run(t.Context()) }()
-	route, err := s.Own("127.0.0.1", cas)
+	route, err := s.SelfProbe("127.0.0.1", cas)
 	require.NoError(t, err)
 	now := time.Now()
 	p := Prober{Renew: time.Minute}
@@ -237,7 +237,7 @@ func served(t *testing.T, config Config) (*http.Client, string, context.CancelFu
 		stop()
 		require.NoError(t, <-ended)
 	})
-	route, err := s.Own("127.0.0.1", cas)
+	route, err := s.SelfProbe("127.0.0.1", cas)
 	require.NoError(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(cas)

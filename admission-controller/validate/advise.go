@@ -10,8 +10,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// View is what is known around one VPA. What is not known is left out.
-type View struct {
+// Surroundings is what is known around one VPA. What is not known is left out.
+type Surroundings struct {
 	Target string // why the target has no pods; empty: it has some
 	Others []*vpav1.VerticalPodAutoscaler
 	Scaled []Scaled
@@ -33,7 +33,7 @@ const (
 
 // Advise returns a warning for each thing about a VPA that is probably not meant.
 // Where there are many of a kind, the first of them suffice.
-func Advise(vpa *vpav1.VerticalPodAutoscaler, v View) (warnings []string) {
+func Advise(vpa *vpav1.VerticalPodAutoscaler, v Surroundings) (warnings []string) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
 	if v.Target != "" {

@@ -58,8 +58,8 @@ type quotas struct {
 // ByTarget is the index of VPAs by what they target.
 const ByTarget = "target"
 
-// Index gives the index to an informer of VPAs.
-func Index() cache.Indexers {
+// TargetIndexers gives the index to an informer of VPAs.
+func TargetIndexers() cache.Indexers {
 	return cache.Indexers{ByTarget: func(object any) ([]string, error) {
 		vpa, ok := object.(*vpav1.VerticalPodAutoscaler)
 		if !ok || vpa.Spec.TargetRef == nil {
@@ -174,7 +174,7 @@ func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutosca
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	view := View{Target: c.podless(ctx, vpa), Others: c.others(vpa)}
+	view := Surroundings{Target: c.podless(ctx, vpa), Others: c.others(vpa)}
 	c.asked.Store(true)
 	if largest := c.largest.Load(); largest != nil {
 		view.Largest = *largest

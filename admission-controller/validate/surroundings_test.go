@@ -43,7 +43,7 @@ func deployment(name string) func(*vpav1.VerticalPodAutoscaler) {
 }
 
 func TestAdvice(t *testing.T) {
-	view := View{
+	view := Surroundings{
 		Others:  []*vpav1.VerticalPodAutoscaler{testkit.VPA("older")},
 		Scaled:  []Scaled{{Name: "web-hpa", On: [resources.Kinds]bool{resources.CPU: true}}},
 		Largest: resources.Of(4000, 16<<30),
@@ -61,14 +61,14 @@ func TestAdvice(t *testing.T) {
 	require.Equal(t, []string{two}, Advise(testkit.VPA("v", deployment("web"),
 		testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "*", ControlledResources: &memory})), view), "the two share the work")
 	require.Equal(t, []string{two}, Advise(testkit.VPA("v", deployment("web"), testkit.Mode(vpav1.UpdateModeOff)), view), "it changes nothing")
-	require.Empty(t, Advise(testkit.VPA("v", deployment("web")), View{}))
+	require.Empty(t, Advise(testkit.VPA("v", deployment("web")), Surroundings{}))
 	require.Equal(t, []string{"spec.targetRef: Deployment web wants 0 pods: there is nothing to recommend for until it has pods"},
-		Advise(testkit.VPA("v", deployment("web")), View{Target: "Deployment web wants 0 pods"}))
+		Advise(testkit.VPA("v", deployment("web")), Surroundings{Target: "Deployment web wants 0 pods"}))
 }
 
 // An answer about one VPA must not grow with what is around it.
 func TestAdviceIsShort(t *testing.T) {
-	view := View{Largest: resources.Of(4000, 16<<30)}
+	view := Surroundings{Largest: resources.Of(4000, 16<<30)}
 	for range 1000 {
 		view.Others = append(view.Others, testkit.VPA("older"))
 		view.Scaled = append(view.Scaled, Scaled{Name: "web-hpa", On: [resources.Kinds]bool{resources.CPU: true, resources.Memory: true}})
@@ -116,7 +116,7 @@ func clusterWith(t *testing.T, vpas []*vpav1.VerticalPodAutoscaler, answer http.
 	f.Start(ctx.Done())
 	t.Cleanup(func() { stop(); f.Shutdown() })
 	require.NoError(t, client.Sync(ctx, targets.Synced()))
-	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, Index())
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, TargetIndexers())
 	for _, vpa := range vpas {
 		require.NoError(t, indexer.Add(vpa))
 	}

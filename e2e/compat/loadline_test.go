@@ -163,7 +163,7 @@ func (l *loadline) load(t *testing.T, p vpaPlan, saved storedCheckpoints) {
 		require.NoError(t, restored.Load(image))
 		v.Restored[c.Spec.ContainerName] = &restored
 	}
-	v.Touch()
+	v.Invalidate()
 }
 
 // through sends a value through its text: what another program reads of it.

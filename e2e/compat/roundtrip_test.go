@@ -19,12 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	upstreamv1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1"
-	upstreamv1beta1 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1beta1"
 	upstreamv1beta2 "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1beta2"
 	"sigs.k8s.io/randfill"
 
 	"loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/apis/autoscaling/v1beta1"
 	"loadline.dev/loadline/apis/autoscaling/v1beta2"
 )
 
@@ -46,17 +44,16 @@ func TestRoundTripThroughUpstreamTypes(t *testing.T) {
 	t.Run("v1 VerticalPodAutoscalerCheckpointList", bothWays[v1.VerticalPodAutoscalerCheckpointList, upstreamv1.VerticalPodAutoscalerCheckpointList])
 	t.Run("v1beta2 VerticalPodAutoscaler", bothWays[v1beta2.VerticalPodAutoscaler, upstreamv1beta2.VerticalPodAutoscaler])
 	t.Run("v1beta2 VerticalPodAutoscalerCheckpoint", bothWays[v1beta2.VerticalPodAutoscalerCheckpoint, upstreamv1beta2.VerticalPodAutoscalerCheckpoint])
-	t.Run("v1beta1 VerticalPodAutoscaler", bothWays[v1beta1.VerticalPodAutoscaler, upstreamv1beta1.VerticalPodAutoscaler])
-	t.Run("v1beta1 VerticalPodAutoscalerCheckpoint", bothWays[v1beta1.VerticalPodAutoscalerCheckpoint, upstreamv1beta1.VerticalPodAutoscalerCheckpoint])
 }
 
-// A program of one side must find its kinds in the scheme of the other.
+// A program of one side must find its kinds in the scheme of the other, of the versions
+// that a definition serves or served.
 func TestSchemesKnowTheSameKinds(t *testing.T) {
 	ours, upstream := runtime.NewScheme(), runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, v1beta2.AddToScheme, v1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, v1beta2.AddToScheme} {
 		require.NoError(t, add(ours))
 	}
-	for _, add := range []func(*runtime.Scheme) error{upstreamv1.AddToScheme, upstreamv1beta2.AddToScheme, upstreamv1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{upstreamv1.AddToScheme, upstreamv1beta2.AddToScheme} {
 		require.NoError(t, add(upstream))
 	}
 	for kind := range upstream.AllKnownTypes() {

@@ -145,7 +145,7 @@ func (u *upstream) clean(ctx context.Context, now time.Time) {
 	u.cluster.RateLimitedGarbageCollectAggregateCollectionStates(ctx, now, controllerfetcher.FakeControllerFetcher{})
 }
 
-// checkpoints is an API server that keeps checkpoints by name, in the form in
+// storedCheckpoints is an API server that keeps checkpoints by name, in the form in
 // which they are written.
 type storedCheckpoints map[string]*upstreamv1.VerticalPodAutoscalerCheckpoint
 

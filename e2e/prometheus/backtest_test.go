@@ -124,7 +124,7 @@ func metrics(all []recorded) string {
 	return text.String()
 }
 
-// backtest runs the command and returns what it prints.
+// runBacktest runs the command and returns what it prints.
 func runBacktest(t *testing.T, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer

@@ -25,7 +25,7 @@ type Document struct {
 	Costs    []backtest.Cost
 }
 
-// New makes a document of scores, in which the others are compared with one
+// NewDocument makes a document of scores, in which the others are compared with one
 // candidate, the base.
 func NewDocument(results []backtest.Result, settings []Setting, base string) *Document {
 	d := NewRows(results)

@@ -123,7 +123,7 @@ func (r *reporter) text(a resources.Amount) string {
 	return q.String()
 }
 
-// Of replays a container under all candidates and writes what happens, in the order of
+// Events replays a container under all candidates and writes what happens, in the order of
 // resources and candidates, and then of time. The last recommendation of each replay
 // is that at its end, and may be followed by the change that it led to; others come every so
 // often, or not at all if that is 0.

@@ -10,7 +10,7 @@ const (
 	reactGap = 5 * time.Second // least time between two reactions
 )
 
-// Run calls pass after each interval until ctx ends, and react soon after wake
+// RunEvery calls pass after each interval until ctx ends, and react soon after wake
 // receives. A slow pass makes ticks drop; no two calls overlap.
 func RunEvery(ctx context.Context, interval time.Duration, wake <-chan struct{}, pass, react func(now time.Time)) {
 	ticker := time.NewTicker(interval)

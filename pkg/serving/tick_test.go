@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// record is when a pass or a reaction was made, since the start.
+// passes is when a pass or a reaction was made, since the start.
 type passes struct {
 	start          time.Time
 	passes, reacts []time.Duration

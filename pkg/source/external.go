@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// Config says what is asked for.
+// ExternalConfig says what is asked for.
 type ExternalConfig struct {
 	Metrics        [resources.Kinds]string // names, by kind; empty = not asked for
 	ContainerLabel string                  // metric label with the name of the container
@@ -23,10 +23,10 @@ type ExternalConfig struct {
 	Pods func(yield func(ExternalPod) bool)
 }
 
-// Pod is a pod and the text of a selector that selects it.
+// ExternalPod is a pod and the text of a selector that selects it.
 type ExternalPod struct{ Namespace, Name, Selector string }
 
-// Source asks for the metrics of one pod after the other.
+// External asks for the metrics of one pod after the other.
 type External struct {
 	client *rest.RESTClient
 	config ExternalConfig
@@ -37,7 +37,7 @@ const (
 	maxErrors = 3 // that an error names
 )
 
-// New returns a source that asks the server of config, with a rate limit of its
+// NewExternal returns a source that asks the server of config, with a rate limit of its
 // own.
 func NewExternal(config *rest.Config, c ExternalConfig) (*External, error) {
 	client, err := client.Raw(config, "external.metrics.k8s.io")

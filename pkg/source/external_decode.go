@@ -23,7 +23,7 @@ type value struct {
 	Value     string            `json:"value"`
 }
 
-// Decode reads the answer to the question for one kind of one pod. The label
+// DecodeExternal reads the answer to the question for one kind of one pod. The label
 // names the container; values without it are left out. Amounts are rounded up;
 // a negative one becomes -1, so that the store rejects and counts it. A value that
 // cannot be read is an error, beside the samples of the others.

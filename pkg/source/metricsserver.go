@@ -10,13 +10,13 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// Source reads the metrics of the pods of one namespace, or of all.
+// MetricsServer reads the metrics of the pods of one namespace, or of all.
 type MetricsServer struct {
 	client    *rest.RESTClient
 	namespace string
 }
 
-// New returns a source that asks the server of config. An empty namespace means
+// NewMetricsServer returns a source that asks the server of config. An empty namespace means
 // all.
 func NewMetricsServer(config *rest.Config, namespace string) (*MetricsServer, error) {
 	client, err := client.Raw(config, "metrics.k8s.io")

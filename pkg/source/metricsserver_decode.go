@@ -30,7 +30,7 @@ type podMetrics struct {
 	} `json:"containers"`
 }
 
-// Decode reads a PodMetricsList and calls yield for each sample in it. Amounts
+// DecodePodMetrics reads a PodMetricsList and calls yield for each sample in it. Amounts
 // are rounded up; a negative one is passed on as -1, so that the store rejects
 // it, and one that is no quantity is left out. A pod that cannot be read is an
 // error, after the samples of the others. Anything else that is no such list is

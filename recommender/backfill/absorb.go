@@ -27,12 +27,12 @@ func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommen
 	loading.Done()
 	scratch := usage.NewProfile(l.config.Store.Shape)
 	for _, v := range model.VPAs() {
-		for container := range v.Doubted {
+		for container := range v.Untrusted {
 			scratch.Reset()
 			store.Profile(&scratch, v.Series(container)...)
 			if !scratch.Empty() {
-				delete(v.Doubted, container)
-				v.Touch()
+				delete(v.Untrusted, container)
+				v.Invalidate()
 			}
 		}
 	}

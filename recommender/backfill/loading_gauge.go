@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Loading is the state of history that is loaded from elsewhere, perhaps while
+// LoadingGauge is the state of history that is loaded from elsewhere, perhaps while
 // the recommender works already. It is safe for concurrent use. The zero value
 // is of use only in tests: nothing is loaded, and all is complete.
 type LoadingGauge struct {
@@ -17,7 +17,7 @@ type LoadingGauge struct {
 	ratio, complete prometheus.Gauge
 }
 
-// New returns a Loading that is complete until Begin, and registers its metrics.
+// NewLoadingGauge returns a Loading that is complete until Begin, and registers its metrics.
 func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
 	l := &LoadingGauge{
 		ratio: prometheus.NewGauge(prometheus.GaugeOpts{

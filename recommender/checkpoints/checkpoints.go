@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// Upkeep saves what changed, and now and then deletes checkpoints that nobody
+// Maintainer saves what changed, and now and then deletes checkpoints that nobody
 // needs any more. Its exported fields are set once.
 type Maintainer struct {
 	Off     bool // history is not in checkpoints: none is written or deleted
@@ -101,7 +101,7 @@ func (u *Maintainer) fate(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Tim
 		if v != nil {
 			return Keep
 		}
-		if since, remembered := u.Model.Departed(c.Namespace, c.Spec.VPAObjectName); remembered && now.Sub(since) < u.Collect {
+		if since, remembered := u.Model.DeletedSince(c.Namespace, c.Spec.VPAObjectName); remembered && now.Sub(since) < u.Collect {
 			return Keep
 		}
 		return Orphan
@@ -109,7 +109,7 @@ func (u *Maintainer) fate(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Tim
 	if err != nil || !u.Serves(object) {
 		return Keep
 	}
-	if v == nil || v.Trouble != nil || v.Restored[container] != nil || len(v.Series(container)) > 0 {
+	if v == nil || v.TargetError != nil || v.Restored[container] != nil || len(v.Series(container)) > 0 {
 		return Keep
 	}
 	if u.Saver.Foreign(v, c) {

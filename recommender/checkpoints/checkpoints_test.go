@@ -89,7 +89,7 @@ func (b bench) holds(vpa string, contents map[string]checkpoint.Content) *model.
 	if b.vpas[vpa] == nil {
 		b.vpas[vpa] = &model.VPA{Object: &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: vpa}}}
 	}
-	b.vpas[vpa].Touch()
+	b.vpas[vpa].Invalidate()
 	return b.vpas[vpa]
 }
 

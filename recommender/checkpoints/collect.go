@@ -14,7 +14,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// Fate is what becomes of a checkpoint.
+// Disposition is what becomes of a checkpoint.
 type Disposition int
 
 // The fates.

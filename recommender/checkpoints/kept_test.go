@@ -35,13 +35,13 @@ import (
 func TestNothingIsWrittenWhileTheTargetCannotBeRead(t *testing.T) {
 	b := newBench()
 	v := b.holds("web", map[string]checkpoint.Content{"a": content(3)})
-	v.Trouble = errors.New("the Deployment cannot be read")
+	v.TargetError = errors.New("the Deployment cannot be read")
 	for _, scope := range []Scope{Urgent, Due, All} {
 		require.Zero(t, b.Save(t.Context(), []*model.VPA{v}, scope, now(), time.Minute).Written)
 	}
 	require.Zero(t, b.Secure(t.Context(), v, now()).Written)
 	require.Empty(t, b.client.Actions())
-	v.Trouble = nil
+	v.TargetError = nil
 	v.Object.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: vpav1.FetchingHistory, Status: corev1.ConditionTrue}}
 	require.Zero(t, b.save(t, now(), v).Written, "somebody else still fills in the history")
 	v.Object.Status.Conditions = nil
@@ -154,7 +154,7 @@ func TestWhatBecomesOfCheckpoints(t *testing.T) {
 func (k *keeping) restore(container string) {
 	v, p := k.upkeep.Model.Find("ns", "web"), usage.NewProfile(shape())
 	v.Restored = map[string]*usage.Profile{container: &p}
-	v.Touch()
+	v.Invalidate()
 }
 
 func TestNamespacesThatAreIgnoredAreNotCleaned(t *testing.T) {
@@ -311,12 +311,12 @@ func TestOnlyWhatWouldFallIsSecured(t *testing.T) {
 	require.Equal(t, 1, b.save(t, now(), v).Written)
 
 	v.Uncapped = cpu(1000)
-	v.Touch()
+	v.Invalidate()
 	secured := func() bool { r := b.Secure(t.Context(), v, now()); return r.Written+r.Unchanged == 1 }
 	require.True(t, secured())
 	require.False(t, secured(), "once is enough")
 	v.Uncapped = cpu(1079)
-	v.Touch()
+	v.Invalidate()
 	require.False(t, secured(), "a CPU target wavers by a bucket")
 	v.Uncapped = cpu(1081)
 	require.True(t, secured())
@@ -350,7 +350,7 @@ func TestAMemoryTargetOfARecipeWithMarginsWavers(t *testing.T) {
 	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
 	secured := func(memory resources.Amount) bool {
 		v.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.Memory, memory)}
-		v.Touch()
+		v.Invalidate()
 		r := b.Secure(t.Context(), v, now())
 		return r.Written+r.Unchanged == 1
 	}
@@ -367,15 +367,15 @@ func TestATargetThatWasKeptRisesWhenTheHistoryReachesIt(t *testing.T) {
 	b := newBench()
 	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
 	v.Uncapped = map[string]resources.List{"x": resources.Of(1000, 1000)}
-	v.Kept = map[string][resources.Kinds]bool{"x": {resources.CPU: true}}
+	v.HeldKinds = map[string][resources.Kinds]bool{"x": {resources.CPU: true}}
 	secured := func() bool {
-		v.Touch()
+		v.Invalidate()
 		r := b.Secure(t.Context(), v, now())
 		return r.Written+r.Unchanged == 1
 	}
 	require.True(t, secured(), "for its memory")
 	require.False(t, secured())
-	v.Kept = nil
+	v.HeldKinds = nil
 	require.True(t, secured())
 	require.False(t, secured())
 }
@@ -399,16 +399,16 @@ func TestWhatIsUnchangedIsCounted(t *testing.T) {
 	k.upkeep.Save(t.Context(), All, now(), time.Minute)
 	require.NoError(t, k.cache.Add(k.stored(t, "web-a")))
 	v := k.upkeep.Model.Find("ns", "web")
-	v.Touch()
+	v.Invalidate()
 	k.upkeep.Save(t.Context(), All, now(), time.Minute)
 	require.Equal(t, 1.0, count("unchanged"))
 	v.Uncapped = map[string]resources.List{"a": resources.Of(1000, 1000)}
-	v.Touch()
+	v.Invalidate()
 	k.upkeep.Secure(t.Context(), v, now())
 	require.Equal(t, 2.0, count("unchanged"))
 	k.contents["web"] = map[string]checkpoint.Content{"a": content(2)}
 	v.Uncapped = map[string]resources.List{"a": resources.Of(2000, 2000)}
-	v.Touch()
+	v.Invalidate()
 	k.upkeep.Secure(t.Context(), v, now())
 	require.Equal(t, 2.0, count("unchanged"))
 	require.Equal(t, 2.0, count("written"))

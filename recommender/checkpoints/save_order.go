@@ -24,7 +24,7 @@ const (
 	All                 // and all others
 )
 
-// turn is what Saver knows of a VPA.
+// saveOrder is what Saver knows of a VPA.
 type saveOrder struct {
 	vpa      *model.VPA
 	number   int                       // from 1
@@ -87,7 +87,7 @@ func (s *Saver) turn(v *model.VPA, now time.Time) *saveOrder {
 // trouble there is not: we may see less than there is.
 func (t *saveOrder) changed() bool {
 	clean := t.saved && !t.failed && t.revision == t.vpa.Revision()
-	return !clean && t.vpa.Trouble == nil && !status.FetchingHistory(t.vpa.Object)
+	return !clean && t.vpa.TargetError == nil && !status.FetchingHistory(t.vpa.Object)
 }
 
 func newSaveOrder(v *model.VPA, interval time.Duration, now time.Time) *saveOrder {
@@ -143,7 +143,7 @@ func (t *saveOrder) rose() bool {
 		memory = marginWavering
 	}
 	for container, now := range t.vpa.Uncapped {
-		saved, kept := t.targets[container], t.vpa.Kept[container]
+		saved, kept := t.targets[container], t.vpa.HeldKinds[container]
 		if !kept[resources.Memory] && now.Value(resources.Memory) > saved.Value(resources.Memory).Scale(memory) ||
 			!kept[resources.CPU] && now.Value(resources.CPU) > saved.Value(resources.CPU).Scale(wavering) {
 			return true
@@ -156,12 +156,12 @@ func (t *saveOrder) rose() bool {
 // but those that were kept. Once one of them is reached, or is kept no more, it
 // rose.
 func given(v *model.VPA) map[string]resources.List {
-	if len(v.Kept) == 0 {
+	if len(v.HeldKinds) == 0 {
 		return v.Uncapped
 	}
 	targets := maps.Clone(v.Uncapped)
 	for container, target := range targets {
-		for k, kept := range v.Kept[container] {
+		for k, kept := range v.HeldKinds[container] {
 			if kept {
 				target = target.Without(resources.Kind(k))
 			}

@@ -30,15 +30,15 @@ type Config struct {
 //	          └─ label set ── series, one for each container name
 //	                   └ pod ── tracked containers, which feed the series
 type Model struct {
-	config   Config
-	spaces   map[string]*space
-	vpas     []*VPA  // sorted by namespace and name; nil: must be built again
-	places   []place // by series handle; without set: no such series
-	departed map[vpaName]departed
-	pass     uint64   // number of calls of SyncVPAs
-	changes  uint64   // number of changes of what VPAs are linked with
-	keys     []string // of the labels that are looked up; kept for its memory
-	text     []byte   // and their text
+	config          Config
+	spaces          map[string]*space
+	vpas            []*VPA  // sorted by namespace and name; nil: must be built again
+	places          []place // by series handle; without set: no such series
+	recentlyDeleted map[vpaName]recentlyDeleted
+	pass            uint64   // number of calls of SyncVPAs
+	changes         uint64   // number of changes of what VPAs are linked with
+	keys            []string // of the labels that are looked up; kept for its memory
+	text            []byte   // and their text
 }
 
 // space is what a namespace holds.
@@ -101,7 +101,7 @@ type place struct {
 
 // NewModel returns an empty model.
 func NewModel(c Config) *Model {
-	return &Model{config: c, spaces: map[string]*space{}, departed: map[vpaName]departed{}}
+	return &Model{config: c, spaces: map[string]*space{}, recentlyDeleted: map[vpaName]recentlyDeleted{}}
 }
 
 func (m *Model) space(namespace string) *space {

@@ -112,13 +112,13 @@ func TestTroubleKeepsPodsForAWhileAndHistoryLonger(t *testing.T) {
 	broken.Selector, broken.Err = nil, errors.New("the target is gone")
 	require.Empty(t, m.SyncVPAs([]Observed{broken}, now()))
 	require.Equal(t, 1, m.Find("ns", "v").Pods())
-	require.ErrorIs(t, m.Find("ns", "v").Trouble, broken.Err)
+	require.ErrorIs(t, m.Find("ns", "v").TargetError, broken.Err)
 	m.SyncVPAs([]Observed{broken}, now().Add(Grace))
 	require.Zero(t, m.Find("ns", "v").Pods())
 
 	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now().Add(2*Grace))
 	require.Equal(t, 1, m.Find("ns", "v").Pods())
-	require.NoError(t, m.Find("ns", "v").Trouble)
+	require.NoError(t, m.Find("ns", "v").TargetError)
 	require.NotNil(t, m.Find("ns", "v").Restored)
 }
 

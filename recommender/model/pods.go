@@ -197,7 +197,7 @@ func (m *Model) drop(series usage.Series) {
 // and the series which rules they have.
 func (m *Model) changed(set *labelSet) {
 	for _, v := range set.vpas {
-		v.Touch()
+		v.Invalidate()
 	}
 	m.push(set)
 }
@@ -232,7 +232,7 @@ func (m *Model) abandon(set *labelSet) {
 	}
 	for _, v := range set.vpas {
 		delete(v.sets, set)
-		v.Touch()
+		v.Invalidate()
 	}
 	delete(set.space.sets, set.text)
 	set.space.recent = nil
@@ -280,7 +280,7 @@ func (m *Model) ExpireRestored(now, started time.Time) {
 			}
 			if len(v.Series(container)) == 0 && now.Sub(last) >= m.RulesOf(v, container).Age() {
 				delete(v.Restored, container)
-				v.Touch()
+				v.Invalidate()
 			}
 		}
 	}
@@ -309,7 +309,7 @@ func (m *Model) compact() {
 
 func (set *labelSet) contributes() bool {
 	return slices.ContainsFunc(set.pods, func(p *pod) bool { return !p.finished }) ||
-		slices.ContainsFunc(set.vpas, func(v *VPA) bool { return v.Trouble == nil })
+		slices.ContainsFunc(set.vpas, func(v *VPA) bool { return v.TargetError == nil })
 }
 
 // push gives the series of a label set the settings of the VPA that controls

@@ -8,7 +8,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// From returns what is deferred around the work on one VPA, or on a whole step,
+// Rescue returns what is deferred around the work on one VPA, or on a whole step,
 // called with nil. It stops a panic, logs it and counts it by step.
 func Rescue(step string, panics *prometheus.CounterVec) func(*VPA) {
 	counter := panics.WithLabelValues(step) // to be seen also while it is 0

@@ -9,7 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// Windows puts back the windows that were open when the history was written, once
+// ResumeWindows puts back the windows that were open when the history was written, once
 // the VPAs and pods of the model are known and before the first sample. A pod
 // that still is there goes on with its window; the peak of one that is gone is
 // final and goes to the history of its VPA. Every window counts once, however
@@ -30,7 +30,7 @@ func ResumeWindows(h checkpoint.History, store *usage.Store, model *Model) {
 				key := usage.ContainerKey{Namespace: owner.Namespace, Pod: pod, Container: container}
 				// A VPA whose target is in trouble may select the pod again.
 				series, tracked := store.Tracked(key)
-				lives := tracked && (v.Trouble != nil || slices.Contains(v.Series(container), series))
+				lives := tracked && (v.TargetError != nil || slices.Contains(v.Series(container), series))
 				if w.Peak() >= 0 && (!lives || !resumed[key].End.Equal(w.End)) {
 					past.Profile.AddPeak(float64(w.Peak()), w.End)
 				}

@@ -52,7 +52,7 @@ func TestRevisionChangesWithWhatARecommendationIsMadeOf(t *testing.T) {
 	m.RemovePod("ns", "p1")
 	changes("a pod went without a peak", false)
 	m.Find("ns", "v").Restored = map[string]*usage.Profile{}
-	m.Find("ns", "v").Touch()
+	m.Find("ns", "v").Invalidate()
 	changes("something restored", true)
 	m.SyncVPAs([]Observed{seen("v", "x", 1)}, now())
 	changes("another version of the VPA", true)
@@ -126,10 +126,10 @@ func TestAReplacedVPAHasWhatItHadForTheSameTarget(t *testing.T) {
 	m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
 	former := m.Find("ns", "v")
 	former.Restored = map[string]*usage.Profile{"a": {}}
-	former.Recommended, former.Unsaved, former.Complained = true, true, now().Add(-day)
-	former.Uncapped, former.Watched = map[string]resources.List{"a": {}}, map[string]time.Duration{"a": 1}
-	former.Doubted = map[string][resources.Kinds]bool{"a": {true}}
-	former.Kept = former.Doubted
+	former.Recommended, former.Unsaved, former.MissingLoggedAt = true, true, now().Add(-day)
+	former.Uncapped, former.ObservedWhileHeld = map[string]resources.List{"a": {}}, map[string]time.Duration{"a": 1}
+	former.Untrusted = map[string][resources.Kinds]bool{"a": {true}}
+	former.HeldKinds = former.Untrusted
 	object := withUID(seen("v", "x", 1), "u2")
 	require.Empty(t, m.SyncVPAs([]Observed{object}, now()))
 	v := m.Find("ns", "v")
@@ -138,10 +138,10 @@ func TestAReplacedVPAHasWhatItHadForTheSameTarget(t *testing.T) {
 	require.False(t, v.Recommended)
 	require.False(t, v.Unsaved)
 	require.Empty(t, v.Uncapped)
-	require.Empty(t, v.Doubted)
-	require.Empty(t, v.Watched)
-	require.Empty(t, v.Kept)
-	require.Equal(t, now(), v.Complained)
+	require.Empty(t, v.Untrusted)
+	require.Empty(t, v.ObservedWhileHeld)
+	require.Empty(t, v.HeldKinds)
+	require.Equal(t, now(), v.MissingLoggedAt)
 
 	require.Len(t, m.SyncVPAs([]Observed{withUID(seen("v", "y", 1), "u3")}, now()), 1)
 	require.Nil(t, m.Find("ns", "v").Restored, "what another target used is of no use")
@@ -153,15 +153,15 @@ func TestWhatIsRememberedOfVPAsIsBounded(t *testing.T) {
 	m, _ := newModel(Config{})
 	m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
 	m.SyncVPAs(nil, now())
-	require.Len(t, m.departed, 1)
-	since, remembered := m.Departed("ns", "v")
+	require.Len(t, m.recentlyDeleted, 1)
+	since, remembered := m.DeletedSince("ns", "v")
 	require.True(t, remembered)
 	require.Equal(t, now(), since)
-	_, remembered = m.Departed("ns", "w")
+	_, remembered = m.DeletedSince("ns", "w")
 	require.False(t, remembered)
 	m.SyncVPAs(nil, now().Add(Grace))
-	require.Empty(t, m.departed)
-	_, remembered = m.Departed("ns", "v")
+	require.Empty(t, m.recentlyDeleted)
+	_, remembered = m.DeletedSince("ns", "v")
 	require.False(t, remembered)
 	require.Empty(t, m.spaces)
 }

@@ -15,7 +15,7 @@ import (
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 )
 
-// Default is the name of the recommender that serves the VPAs that name none.
+// DefaultRecommender is the name of the recommender that serves the VPAs that name none.
 const DefaultRecommender = "default"
 
 // Roster lists the VPAs of one recommender. Its fields are set once; it is safe
@@ -72,7 +72,7 @@ func (r *Roster) Observe(ctx context.Context, progress func()) ([]Observed, erro
 	return observed, nil
 }
 
-// Complain logs the targets that cannot be used, unless that is known to the model
+// LogTargetErrors logs the targets that cannot be used, unless that is known to the model
 // already.
 func LogTargetErrors(log klog.Logger, model *Model, observed []Observed) {
 	for _, o := range observed {
@@ -80,7 +80,7 @@ func LogTargetErrors(log klog.Logger, model *Model, observed []Observed) {
 			continue
 		}
 		v := model.Find(o.Object.Namespace, o.Object.Name)
-		if v == nil || v.Trouble == nil || v.Trouble.Error() != o.Err.Error() {
+		if v == nil || v.TargetError == nil || v.TargetError.Error() != o.Err.Error() {
 			log.Info("VPA has no usable target", "vpa", klog.KObj(o.Object), "reason", o.Err.Error())
 		}
 	}

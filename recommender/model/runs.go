@@ -130,7 +130,7 @@ func (m *Model) foldable(s *space, keys []string) []string {
 // troubled reports whether there is a VPA whose selector may not be known.
 func (s *space) troubled() bool {
 	for _, v := range s.vpas {
-		if v.Trouble != nil {
+		if v.TargetError != nil {
 			return true
 		}
 	}

@@ -19,10 +19,10 @@ type Observed struct {
 	Err      error
 }
 
-// departed is a VPA that is not in the model any more. It is remembered by name,
+// recentlyDeleted is a VPA that is not in the model any more. It is remembered by name,
 // not by UID: one that is deleted and created again has the history of its
 // containers still.
-type departed struct {
+type recentlyDeleted struct {
 	vpa   *VPA
 	since time.Time
 }
@@ -33,8 +33,8 @@ func nameOf(object *vpav1.VerticalPodAutoscaler) vpaName {
 	return vpaName{object.Namespace, object.Name}
 }
 
-// mostDeparted bounds how many are remembered.
-const mostDeparted = 20000
+// mostRecentlyDeleted bounds how many are remembered.
+const mostRecentlyDeleted = 20000
 
 // SyncVPAs makes the VPAs of the model those of the list. It returns those that
 // are new, or point to another target than before, so that the caller can
@@ -42,9 +42,9 @@ const mostDeparted = 20000
 // is not new: it has what it had, unless it points to another target.
 func (m *Model) SyncVPAs(list []Observed, now time.Time) (fresh []*VPA) {
 	m.pass++
-	for name, d := range m.departed {
+	for name, d := range m.recentlyDeleted {
 		if now.Sub(d.since) >= Grace {
-			delete(m.departed, name)
+			delete(m.recentlyDeleted, name)
 		}
 	}
 	selecting := map[*space][]*VPA{} // whose selectors changed
@@ -60,7 +60,7 @@ func (m *Model) SyncVPAs(list []Observed, now time.Time) (fresh []*VPA) {
 	}
 	for _, v := range m.VPAs() {
 		if v.pass != m.pass {
-			m.depart(v, now)
+			m.noteDeleted(v, now)
 		}
 	}
 	for s, vpas := range selecting {
@@ -80,7 +80,7 @@ func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
 	retargeted := v != nil && !replaced && v.target != key
 	switch {
 	case replaced:
-		m.depart(v, now)
+		m.noteDeleted(v, now)
 	case retargeted:
 		m.removeVPA(v)
 	}
@@ -102,38 +102,38 @@ func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
 // addVPA adds a VPA without links, and tells whether it is a new one.
 func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now time.Time) (v *VPA, fresh bool) {
 	v = &VPA{}
-	former, remembered := m.departed[nameOf(object)]
+	former, remembered := m.recentlyDeleted[nameOf(object)]
 	back := remembered && former.vpa.target == key
 	v.Retargeted = remembered && !back
 	if back {
 		v = former.vpa
-		delete(m.departed, nameOf(object))
+		delete(m.recentlyDeleted, nameOf(object))
 		if v.Object.UID != object.UID { // its status is another
-			v.Recommended, v.Unsaved, v.Complained = false, false, now
-			v.Uncapped, v.Doubted, v.Watched, v.Kept = nil, nil, nil, nil
+			v.Recommended, v.Unsaved, v.MissingLoggedAt = false, false, now
+			v.Uncapped, v.Untrusted, v.ObservedWhileHeld, v.HeldKinds = nil, nil, nil, nil
 		}
 	}
 	v.Object, v.Rules = object, convert.Rules(object)
 	v.model, v.target, v.sets = m, key, map[*labelSet]struct{}{}
-	v.Trouble, v.selector, v.Since = nil, nil, object.Generation
+	v.TargetError, v.selector, v.Since = nil, nil, object.Generation
 	m.space(object.Namespace).vpas[object.Name] = v
 	m.vpas = nil
-	v.Touch()
+	v.Invalidate()
 	return v, !back
 }
 
-// depart removes a VPA and remembers it for a while.
-func (m *Model) depart(v *VPA, now time.Time) {
+// noteDeleted removes a VPA and remembers it for a while.
+func (m *Model) noteDeleted(v *VPA, now time.Time) {
 	m.removeVPA(v)
-	if len(m.departed) < mostDeparted {
-		m.departed[nameOf(v.Object)] = departed{v, now}
+	if len(m.recentlyDeleted) < mostRecentlyDeleted {
+		m.recentlyDeleted[nameOf(v.Object)] = recentlyDeleted{v, now}
 	}
 }
 
-// Departed tells since when a VPA has been gone, and whether it is remembered: it
+// DeletedSince tells since when a VPA has been gone, and whether it is remembered: it
 // has its history if it comes back.
-func (m *Model) Departed(namespace, name string) (since time.Time, remembered bool) {
-	d, remembered := m.departed[vpaName{namespace, name}]
+func (m *Model) DeletedSince(namespace, name string) (since time.Time, remembered bool) {
+	d, remembered := m.recentlyDeleted[vpaName{namespace, name}]
 	return d.since, remembered
 }
 
@@ -155,13 +155,13 @@ func (m *Model) selects(v *VPA, o Observed, now time.Time) bool {
 	selector := o.Selector
 	switch {
 	case o.Err == nil:
-		v.Trouble = nil
-	case v.Trouble == nil:
-		v.Trouble, v.TroubleSince = o.Err, now
+		v.TargetError = nil
+	case v.TargetError == nil:
+		v.TargetError, v.TargetErrorSince = o.Err, now
 	default:
-		v.Trouble = o.Err
+		v.TargetError = o.Err
 	}
-	if v.Trouble != nil {
+	if v.TargetError != nil {
 		if v.InGrace(now) {
 			return false
 		}
@@ -191,7 +191,7 @@ func alike(a, b labels.Selector) bool {
 // InGrace tells whether the target has been in trouble for a short time only, or
 // is in none.
 func (v *VPA) InGrace(now time.Time) bool {
-	return v.Trouble == nil || now.Sub(v.TroubleSince) < Grace
+	return v.TargetError == nil || now.Sub(v.TargetErrorSince) < Grace
 }
 
 // relink links VPAs of a namespace, whose selectors changed, with the label sets
@@ -229,7 +229,7 @@ func (m *Model) relink(s *space, vpas []*VPA, now time.Time) {
 
 func (m *Model) link(v *VPA, set *labelSet) {
 	v.sets[set] = struct{}{}
-	v.Touch()
+	v.Invalidate()
 	at, _ := slices.BinarySearchFunc(set.vpas, v, stronger)
 	set.vpas = slices.Insert(set.vpas, at, v)
 	m.push(set)
@@ -237,7 +237,7 @@ func (m *Model) link(v *VPA, set *labelSet) {
 
 func (m *Model) unlink(v *VPA, set *labelSet) {
 	delete(v.sets, set)
-	v.Touch()
+	v.Invalidate()
 	set.vpas = slices.DeleteFunc(set.vpas, func(other *VPA) bool { return other == v })
 	m.push(set)
 }
@@ -245,7 +245,7 @@ func (m *Model) unlink(v *VPA, set *labelSet) {
 // reorder puts the VPAs of v's label sets in order again and applies the policy
 // of v, which has changed.
 func (m *Model) reorder(v *VPA) {
-	v.Touch()
+	v.Invalidate()
 	for set := range v.sets {
 		slices.SortFunc(set.vpas, stronger)
 		if convert.Unreadable(v.Object) == "" { // else the settings of before hold

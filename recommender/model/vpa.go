@@ -22,10 +22,10 @@ import (
 // VPA is a VerticalPodAutoscaler in the model. Readers may use it between two
 // calls of Model; only the exported fields marked so may be changed.
 type VPA struct {
-	Object       *vpav1.VerticalPodAutoscaler // from the informer cache, not to be changed
-	Rules        policy.Rules                 // of Object
-	Trouble      error                        // why the target cannot be used; nil if it can
-	TroubleSince time.Time
+	Object           *vpav1.VerticalPodAutoscaler // from the informer cache, not to be changed
+	Rules            policy.Rules                 // of Object
+	TargetError      error                        // why the target cannot be used; nil if it can
+	TargetErrorSince time.Time
 
 	// Restored holds the history from before the start, by container. The
 	// caller fills and prunes it, and calls Touch then; it is kept while the VPA
@@ -50,25 +50,25 @@ type VPA struct {
 	SavedSketches map[string][]byte
 	// SketchesNeeded is when a recipe last needed them. The caller keeps it.
 	SketchesNeeded time.Time
-	// Doubted tells of which kinds of a container less history may be known than
+	// Untrusted tells of which kinds of a container less history may be known than
 	// there was. The caller fills it.
-	Doubted map[string][resources.Kinds]bool
-	// Watched tells for how long before the start a container was seen while
+	Untrusted map[string][resources.Kinds]bool
+	// ObservedWhileHeld tells for how long before the start a container was seen while
 	// targets were held: that much less is needed now. The caller fills it.
-	Watched map[string]time.Duration
-	// Kept tells which kinds of a container the last recommendation took over from
+	ObservedWhileHeld map[string]time.Duration
+	// HeldKinds tells which kinds of a container the last recommendation took over from
 	// what was published before: their targets do not rest on the history that is
 	// known. The caller keeps it.
-	Kept map[string][resources.Kinds]bool
+	HeldKinds map[string][resources.Kinds]bool
 	// Uncapped holds the last recommended target by container, before capping.
 	// The caller keeps it, for the quality metrics.
 	Uncapped map[string]resources.List
 	// Unsaved tells that the last recommended target would fall without history that
 	// could not be saved. The caller keeps it.
 	Unsaved bool
-	// Complained is when a missing recommendation was last logged. The caller
+	// MissingLoggedAt is when a missing recommendation was last logged. The caller
 	// keeps it.
-	Complained time.Time
+	MissingLoggedAt time.Time
 	// Recommended tells that a recommendation was seen. The caller keeps it.
 	Recommended bool
 
@@ -114,9 +114,9 @@ func (v *VPA) Revision() uint64 {
 	return v.structure<<versionBits + versions
 }
 
-// Touch makes the revision another one. Whoever changes Restored calls it; it is
+// Invalidate makes the revision another one. Whoever changes Restored calls it; it is
 // not safe for concurrent use.
-func (v *VPA) Touch() {
+func (v *VPA) Invalidate() {
 	v.built = false
 	if v.model == nil { // not made by one
 		v.structure++

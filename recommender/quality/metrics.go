@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// Quality are the metrics that compare usage with what was recommended for it.
+// Metrics are the metrics that compare usage with what was recommended for it.
 // Amounts are in cores and bytes. Of the pairs of histograms, "over" holds how
 // far the recommendation exceeds the usage, "under" how far the usage reaches or
 // exceeds the recommendation.
@@ -26,7 +26,7 @@ type Metrics struct {
 	changes     *prometheus.HistogramVec
 }
 
-// NewQuality builds the metrics and registers them.
+// NewMetrics builds the metrics and registers them.
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	relative := []float64{-1, -.75, -.5, -.25, -.1, -.05, -.025, -.01, -.005, -.0025, -.001, 0,
 		.001, .0025, .005, .01, .025, .05, .1, .25, .5, .75, 1, 2.5, 5, 10, 25, 50, 100}

@@ -52,7 +52,7 @@ type record struct {
 	kills          int64
 }
 
-// New returns metrics without any workload, and registers them.
+// NewWorkloads returns metrics without any workload, and registers them.
 func NewWorkloads(registry prometheus.Registerer) *Workloads {
 	w := &Workloads{descriptions: describe()}
 	registry.MustRegister(w)

@@ -66,7 +66,7 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []status.E
 			Container: container,
 			Bounds:    e.bounds,
 			Known:     e.known,
-			Doubted:   either(a.doubts(v, container, live), e.young),
+			Untrusted: either(a.doubts(v, container, live), e.young),
 			Coarse:    a.coarse(),
 			Points:    e.points,
 			History:   status.Covered(min(time.Duration(scratch.Confidence(time.Hour)*float64(time.Hour)), e.seen)),
@@ -90,7 +90,7 @@ func (a *Advisor) coarse() bool {
 func (a *Advisor) Advise(v *model.VPA, estimates []status.Estimate) status.Advice {
 	advice := status.Advice{History: 1<<63 - 1}
 	var held, lacking []string
-	v.Kept = nil
+	v.HeldKinds = nil
 	for _, e := range estimates {
 		lacking = append(lacking, lacks(e, v.Rules.For(e.Container).Controlled)...)
 		before, published := published(v, e.Container)
@@ -100,7 +100,7 @@ func (a *Advisor) Advise(v *model.VPA, estimates []status.Estimate) status.Advic
 		}
 		c := raw(e.Container, e.Bounds, v.Rules.For(e.Container).Controlled, a.Format)
 		asked := len(c.Target)
-		if kinds := hold(&known, e.Doubted, c, before); kinds != nil {
+		if kinds := hold(&known, e.Untrusted, c, before); kinds != nil {
 			held = append(held, fmt.Sprintf("%s of container %s", strings.Join(kinds, " and "), e.Container))
 		}
 		note(v, e.Container, known)

@@ -119,7 +119,7 @@ func TestRestoredHistoryCountsAlsoForContainersThatAreGone(t *testing.T) {
 	old.AddCPU(2, now().Add(-time.Hour))
 	old.AddPeak(1e9, now().Add(-time.Hour))
 	d.vpa.Restored = map[string]*usage.Profile{"gone": &old}
-	d.vpa.Touch()
+	d.vpa.Invalidate()
 	got := d.recommend()
 	require.Len(t, got, 1)
 	require.Equal(t, "gone", got[0].ContainerName)

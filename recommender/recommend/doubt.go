@@ -25,22 +25,22 @@ import (
 // starts often would never let them go; what is lost since then begins anew. Past is
 // what was loaded, by container.
 func Doubt(v *model.VPA, past map[string]checkpoint.Past) {
-	v.Doubted, v.Watched = nil, nil
+	v.Untrusted, v.ObservedWhileHeld = nil, nil
 	if v.StatusOfOther() || !status.Provided(v.Object) {
 		return
 	}
 	unsaved, since := status.Holds(v.Object, status.TargetUnsaved), heldSince(v)
 	uncertain := unsaved || status.Holds(v.Object, status.TargetHeld)
-	v.Doubted, v.Watched = map[string][resources.Kinds]bool{}, map[string]time.Duration{}
+	v.Untrusted, v.ObservedWhileHeld = map[string][resources.Kinds]bool{}, map[string]time.Duration{}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
 		loaded, found := past[c.ContainerName]
 		gap := found && behind(v.Sketches[c.ContainerName], loaded.Profile)
-		v.Doubted[c.ContainerName] = [resources.Kinds]bool{
+		v.Untrusted[c.ContainerName] = [resources.Kinds]bool{
 			resources.CPU:    uncertain || !found || gap,
 			resources.Memory: uncertain || !found || gap || loaded.Windows == nil,
 		}
 		if intact := !unsaved && loaded.Windows != nil; intact && !since.IsZero() {
-			v.Watched[c.ContainerName] = max(0, loaded.Profile.Last().Sub(since))
+			v.ObservedWhileHeld[c.ContainerName] = max(0, loaded.Profile.Last().Sub(since))
 		}
 	}
 }
@@ -67,11 +67,11 @@ func heldSince(v *model.VPA) time.Time {
 // of the store's, because how long a VPA wants its memory windows says nothing of
 // CPU.
 func (a *Advisor) doubts(v *model.VPA, container string, live time.Duration) [resources.Kinds]bool {
-	doubted := v.Doubted[container]
+	doubted := v.Untrusted[container]
 	if a.incomplete() {
 		doubted = [resources.Kinds]bool{true, true}
 	} else {
-		live += v.Watched[container]
+		live += v.ObservedWhileHeld[container]
 	}
 	doubted[resources.CPU] = doubted[resources.CPU] && live < a.Store.Rules().Interval
 	doubted[resources.Memory] = doubted[resources.Memory] && live < v.RulesOf(container).Interval
@@ -121,10 +121,10 @@ func note(v *model.VPA, container string, known [resources.Kinds]bool) {
 	if known == [resources.Kinds]bool{true, true} {
 		return
 	}
-	if v.Kept == nil {
-		v.Kept = map[string][resources.Kinds]bool{}
+	if v.HeldKinds == nil {
+		v.HeldKinds = map[string][resources.Kinds]bool{}
 	}
-	v.Kept[container] = [resources.Kinds]bool{resources.CPU: !known[resources.CPU], resources.Memory: !known[resources.Memory]}
+	v.HeldKinds[container] = [resources.Kinds]bool{resources.CPU: !known[resources.CPU], resources.Memory: !known[resources.Memory]}
 }
 
 // heldMessage names what is held. It does not change while that does not.

@@ -17,7 +17,7 @@ import (
 	"loadline.dev/loadline/recommender/model"
 )
 
-// Keeper keeps the sketches of the VPAs of a model. Its exported fields are set once;
+// SketchKeeper keeps the sketches of the VPAs of a model. Its exported fields are set once;
 // it belongs to one goroutine.
 type SketchKeeper struct {
 	Book  *recipe.Book
@@ -64,7 +64,7 @@ func (k *SketchKeeper) Follow(log klog.Logger, now time.Time) {
 
 func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, text string, now time.Time) {
 	v.Recipe = k.Book.For(text)
-	v.Touch()
+	v.Invalidate()
 	if v.Recipe.Problem != "" {
 		log.Info("The recipe of a VPA cannot be used", "vpa", klog.KObj(v.Object), "problem", v.Recipe.Problem)
 	}
@@ -129,7 +129,7 @@ func (k *SketchKeeper) Measure() {
 		for container, t := range v.Sketches {
 			changed := t.Limited(v.LimitRatio(container))
 			if t.Undeclared() && t.Declare(k.Requests(v, container).Value(resources.Memory)) || changed {
-				v.Touch()
+				v.Invalidate()
 			}
 		}
 	}
@@ -191,11 +191,11 @@ func (k *SketchKeeper) Absorb(past *model.Model) {
 			t.Adapt(v.Recipe.Needs)
 			of(v, container).Merge(t)
 		}
-		v.Touch()
+		v.Invalidate()
 	}
 }
 
-// NewGauge returns the gauge that Count fills.
+// NewSketchGauge returns the gauge that Count fills.
 func NewSketchGauge() *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "loadline_recommender_vpas_by_recipe",
@@ -222,7 +222,7 @@ func (k *SketchKeeper) Count(gauge *prometheus.GaugeVec) {
 	k.counted = now
 }
 
-// served is what VPAs are counted by.
+// servedRecipe is what VPAs are counted by.
 type servedRecipe struct {
 	recipe string
 	source recipe.Source
@@ -237,7 +237,7 @@ func (k *SketchKeeper) Expire(now time.Time) {
 			if v.Restored[container] != nil || len(v.Series(container)) > 0 {
 				return false
 			}
-			return v.Trouble == nil || now.Sub(time.Unix(0, t.Now)) >= v.RulesOf(container).Age()
+			return v.TargetError == nil || now.Sub(time.Unix(0, t.Now)) >= v.RulesOf(container).Age()
 		})
 	}
 }

@@ -32,7 +32,7 @@ func sizes(pod *corev1.Pod, container string) (requests, limits resources.List) 
 	return requests, limits
 }
 
-// Limits returns a Keeper.Limit that asks a cache of pods.
+// PodLimits returns a Keeper.Limit that asks a cache of pods.
 func PodLimits(pods listers.PodLister) func(usage.ContainerKey) resources.Amount {
 	return func(c usage.ContainerKey) resources.Amount {
 		pod, err := pods.Pods(c.Namespace).Get(c.Pod)
@@ -43,7 +43,7 @@ func PodLimits(pods listers.PodLister) func(usage.ContainerKey) resources.Amount
 	}
 }
 
-// Requests returns a Keeper.Requests that asks a cache of pods: the requests of the first
+// PodRequests returns a Keeper.Requests that asks a cache of pods: the requests of the first
 // pod by name that runs the container.
 func PodRequests(pods listers.PodLister) func(*model.VPA, string) resources.List {
 	return func(v *model.VPA, container string) resources.List {

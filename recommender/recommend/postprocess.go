@@ -9,13 +9,13 @@ import (
 	"loadline.dev/loadline/pkg/core/policy"
 )
 
-// Limits are the settings that hold for all VPAs.
+// OutputLimits are the settings that hold for all VPAs.
 type OutputLimits struct {
 	IntegerCPU bool                // honour the annotation that asks for whole cores
 	MaxAllowed corev1.ResourceList // for containers whose policy has no maximum
 }
 
-// Apply returns a recommendation as it is published for vpa: first CPU is
+// PostProcess returns a recommendation as it is published for vpa: first CPU is
 // rounded up to whole cores where that is asked for, then all but the uncapped
 // target are moved into the bounds of the container's policy. A bound that takes
 // effect is used as it is written.

@@ -137,7 +137,7 @@ func TestHoldingComesAndGoesWithoutAChangeOfUsage(t *testing.T) {
 	for minute := range 10 {
 		o.use(t, now().Add(time.Duration(minute)*time.Minute), 300, 4e8)
 	}
-	pass := func() int { o.vpa.Touch(); return o.pass(t, now().Add(time.Hour)) }
+	pass := func() int { o.vpa.Invalidate(); return o.pass(t, now().Add(time.Hour)) }
 	require.Equal(t, 1, pass())
 	object := o.vpa.Object.DeepCopy() // somebody knew of more
 	for _, list := range []corev1.ResourceList{object.Status.Recommendation.ContainerRecommendations[0].Target, object.Status.Recommendation.ContainerRecommendations[0].UncappedTarget} {

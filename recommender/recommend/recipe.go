@@ -13,7 +13,7 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// served is the recipe of a VPA at work.
+// recipeInUse is the recipe of a VPA at work.
 type recipeInUse struct {
 	*recipe.Recipe
 	advisor *Advisor

@@ -35,7 +35,7 @@ type Recommended = vpav1.RecommendedContainerResources
 type Outcome struct {
 	Recommendation []Recommended // as published; sorted by container name
 	Pods           int           // pods that the VPA selects
-	Trouble        error         // why the target cannot be used
+	TargetError    error         // why the target cannot be used
 	Conflict       string        // why another VPA controls the same pods; empty: none does
 	Held           string        // which targets are not lowered, and why; empty: none is held
 	Lacks          string        // of which containers there is too little to recommend anything; empty: of none
@@ -89,10 +89,10 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c.keep(o.Pods == 0, vpav1.NoPodsMatched, noPods, "no pod matches the selector of the target")
 	c.keep(false, vpav1.ConfigDeprecated, "", "")
 	trouble := ""
-	if o.Trouble != nil {
-		trouble = o.Trouble.Error()
+	if o.TargetError != nil {
+		trouble = o.TargetError.Error()
 	}
-	c.keep(o.Trouble != nil, vpav1.ConfigUnsupported, "", trouble)
+	c.keep(o.TargetError != nil, vpav1.ConfigUnsupported, "", trouble)
 	c.keep(o.Conflict != "", TargetConflict, "OtherVPAControls", o.Conflict)
 	c.keep(o.Held != "", TargetHeld, "HistoryIncomplete", o.Held)
 	c.keep(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")

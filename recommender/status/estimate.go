@@ -13,7 +13,7 @@ type Estimate struct {
 	Container string
 	Bounds    resources.Bounds      // of both kinds
 	Known     [resources.Kinds]bool // there is history of the kind
-	Doubted   [resources.Kinds]bool // there may have been more than is known
+	Untrusted [resources.Kinds]bool // there may have been more than is known
 	Coarse    bool                  // bounds are rounded when they are printed: a small difference may become a large one
 	History   time.Duration         // that the samples cover at least, see Covered
 	Points    [resources.Kinds]Points

@@ -25,8 +25,8 @@ type inputs struct {
 
 func inputsOf(v *model.VPA, now time.Time) inputs {
 	i := inputs{revision: v.Revision(), object: v.Object, pods: v.Pods(), grace: v.InGrace(now), conflict: conflict(v), unsaved: v.Unsaved}
-	if v.Trouble != nil {
-		i.trouble = v.Trouble.Error()
+	if v.TargetError != nil {
+		i.trouble = v.TargetError.Error()
 	}
 	return i
 }

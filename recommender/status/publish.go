@@ -190,7 +190,7 @@ func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimat
 	outcome := Outcome{
 		Recommendation: advice.Containers,
 		Pods:           h.inputs.pods,
-		Trouble:        v.Trouble,
+		TargetError:    v.TargetError,
 		Conflict:       h.inputs.conflict,
 		Held:           advice.Held,
 		Lacks:          advice.Lacks,
@@ -203,7 +203,7 @@ func (p *Publisher) publish(ctx context.Context, h *handled, estimates []Estimat
 	switch {
 	case !h.inputs.grace:
 		outcome.Recommendation = nil
-	case v.Trouble != nil && Provided(v.Object) && (!v.Retargeted || !v.StatusOfOther()):
+	case v.TargetError != nil && Provided(v.Object) && (!v.Retargeted || !v.StatusOfOther()):
 		// A target that cannot be read for a moment is no reason to change
 		// what was recommended: we may see less than there is. What may have been
 		// recommended for another target keeps the generation that it was made for.
@@ -244,11 +244,11 @@ func (p *Publisher) remember(log klog.Logger, v *model.VPA, o Outcome, now time.
 		p.Latency.Observe(now.Sub(v.Object.CreationTimestamp.Time).Seconds())
 	}
 	if provided || v.Recommended {
-		v.Complained = now
+		v.MissingLoggedAt = now
 	}
 	v.Recommended = provided
-	if !provided && o.Lacks == "" && now.Sub(v.Complained) >= complainAfter {
-		v.Complained = now
+	if !provided && o.Lacks == "" && now.Sub(v.MissingLoggedAt) >= complainAfter {
+		v.MissingLoggedAt = now
 		log.Info("VPA still has no recommendation", "vpa", klog.KObj(v.Object), "pods", o.Pods, "age", now.Sub(v.Object.CreationTimestamp.Time))
 	}
 	if o.Held != "" && !Holds(v.Object, TargetHeld) {

@@ -77,7 +77,7 @@ func (d *desk) upper(memory string) {
 	c := recommended("a")
 	c.UpperBound = list("2", memory)
 	d.advice.Containers = []Recommended{c}
-	d.vpa.Touch()
+	d.vpa.Invalidate()
 }
 
 func TestNothingNewIsNotEvenLookedAt(t *testing.T) {
@@ -89,11 +89,11 @@ func TestNothingNewIsNotEvenLookedAt(t *testing.T) {
 		require.Zero(t, d.publish(t, now()))
 	}
 	require.Equal(t, asked, d.asked)
-	d.vpa.Touch()
+	d.vpa.Invalidate()
 	require.Zero(t, d.publish(t, now()))
 	require.Equal(t, asked+1, d.asked)
-	d.vpa.Trouble = errors.New("the target is gone")
-	d.vpa.TroubleSince = now()
+	d.vpa.TargetError = errors.New("the target is gone")
+	d.vpa.TargetErrorSince = now()
 	require.Equal(t, 1, d.publish(t, now()))
 }
 
@@ -188,7 +188,7 @@ func TestWhatIsPublishedIsNotBuiltAgain(t *testing.T) {
 		changed++
 	}
 	for range 3 {
-		d.vpa.Touch()
+		d.vpa.Invalidate()
 		require.Zero(t, d.publish(t, now()))
 	}
 	require.Zero(t, d.built)
@@ -203,7 +203,7 @@ func TestAllButBoundsIsBuiltAtOnce(t *testing.T) {
 		"lower":     func(e *Estimate) { e.Bounds.Lower = e.Bounds.Lower.With(resources.CPU, 506) },
 		"container": func(e *Estimate) { e.Container = "b" },
 		"known":     func(e *Estimate) { e.Known[resources.CPU] = true },
-		"doubted":   func(e *Estimate) { e.Doubted[resources.Memory] = true },
+		"doubted":   func(e *Estimate) { e.Untrusted[resources.Memory] = true },
 		"history":   func(e *Estimate) { e.History = time.Hour },
 		"coarse":    func(e *Estimate) { e.Coarse = true },
 	} {
@@ -212,7 +212,7 @@ func TestAllButBoundsIsBuiltAtOnce(t *testing.T) {
 		d.Estimate = func(_ *model.VPA, _ *usage.Profile, to []Estimate) []Estimate { return append(to, e) }
 		d.settle(t)
 		change(&e)
-		d.vpa.Touch()
+		d.vpa.Invalidate()
 		d.publish(t, now())
 		require.Equal(t, 1, d.built, name)
 	}
@@ -270,7 +270,7 @@ func TestWhatFailedWaitsForThePass(t *testing.T) {
 		d.PublishChanged(t.Context(), []*model.VPA{d.vpa}, now(), time.Minute)
 	}
 	require.Len(t, d.client.Actions(), 1)
-	d.vpa.Touch()
+	d.vpa.Invalidate()
 	d.PublishChanged(t.Context(), []*model.VPA{d.vpa}, now(), time.Minute)
 	require.Len(t, d.client.Actions(), 2, "a kill here is news")
 	d.Publish(t.Context(), []*model.VPA{d.vpa}, now(), time.Minute)
@@ -313,7 +313,7 @@ func TestThoseThatHadNoTurnComeFirst(t *testing.T) {
 		vpas := some(9)
 		pass := func(span time.Duration) int {
 			for _, v := range vpas {
-				v.Touch()
+				v.Invalidate()
 			}
 			return d.Publish(t.Context(), vpas, time.Now(), span)
 		}
@@ -462,7 +462,7 @@ func (c *crowd) pass(t *testing.T) []string {
 	c.upper += c.upper / 10
 	c.desk.upper(strconv.FormatInt(c.upper, 10))
 	for _, v := range c.vpas {
-		v.Touch()
+		v.Invalidate()
 	}
 	return c.rest(t)
 }

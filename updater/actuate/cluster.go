@@ -136,7 +136,7 @@ func (c *Cluster) resize(ctx context.Context, change Change) (Change, error) {
 	leave := func() {}
 	// Not asked for a pod that is killed again and again anyway, and of which a
 	// PodDisruptionBudget may allow no eviction just for that.
-	if change.Restarts && !change.Cures {
+	if change.Restarts && !change.OOMResize {
 		if leave, err = c.mayRestart(ctx, change); err != nil {
 			return change, fmt.Errorf("restart a container of pod %s: %w", klog.KObj(change.Target), err)
 		}
@@ -181,7 +181,7 @@ func refused(err error) bool {
 
 func (c *Cluster) mark(ctx context.Context, change Change) error {
 	restart := change.Restart
-	if change.Restarts && !change.Cures && restart.At.IsZero() && ready(change.Target) { // the end of a boost
+	if change.Restarts && !change.OOMResize && restart.At.IsZero() && ready(change.Target) { // the end of a boost
 		restart = disruption.Restart{At: time.Now(), Count: convert.Restarts(change.Target)}
 	}
 	mark, err := MarkPatch(change.Target, restart, change.Unboosted...)
@@ -197,10 +197,10 @@ func ready(pod *corev1.Pod) bool {
 	})
 }
 
-// Pause writes on a pod that changes of its workload had no effect, so that it is
+// RecordBackoff writes on a pod that changes of its workload had no effect, so that it is
 // known after a restart.
-func (c *Cluster) Pause(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error {
-	patch, err := PausePatch(pod, p)
+func (c *Cluster) RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error {
+	patch, err := BackoffPatch(pod, p)
 	if err != nil {
 		return err
 	}
@@ -263,8 +263,8 @@ func (c *Cluster) LeftAlone([]disruption.Skip) {}
 // Room says nothing: the log does.
 func (c *Cluster) Room(string) {}
 
-// Lasting tells on the VPA why pods of it are left alone for long.
-func (c *Cluster) Lasting(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string) {
+// Event tells on the VPA why pods of it are left alone for long.
+func (c *Cluster) Event(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string) {
 	c.Events.Event(vpa, corev1.EventTypeNormal, reason.String(), message)
 }
 

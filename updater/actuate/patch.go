@@ -84,8 +84,8 @@ func MarkPatch(pod *corev1.Pod, restart disruption.Restart, unboosted ...string)
 	return annotate(pod, annotations)
 }
 
-// PausePatch returns the merge patch that writes a pause on a pod.
-func PausePatch(pod *corev1.Pod, p disruption.Backoff) ([]byte, error) {
+// BackoffPatch returns the merge patch that writes a pause on a pod.
+func BackoffPatch(pod *corev1.Pod, p disruption.Backoff) ([]byte, error) {
 	return annotate(pod, map[string]any{convert.PauseAnnotation: convert.PauseText(p)})
 }
 

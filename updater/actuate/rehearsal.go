@@ -34,8 +34,8 @@ func (r *Rehearsal) Unboost(_ context.Context, c Change) error {
 	return r.print("take back the startup boost of", c)
 }
 
-// Pause prints nothing: the pods are among those left alone.
-func (r *Rehearsal) Pause(context.Context, *corev1.Pod, disruption.Backoff) error { return nil }
+// RecordBackoff prints nothing: the pods are among those left alone.
+func (r *Rehearsal) RecordBackoff(context.Context, *corev1.Pod, disruption.Backoff) error { return nil }
 
 // NotResizable prints nothing: the pod is among those left alone.
 func (r *Rehearsal) NotResizable(context.Context, *corev1.Pod) {}
@@ -55,8 +55,8 @@ func (r *Rehearsal) LeftAlone(skipped []disruption.Skip) {
 // Room prints whether evictions wait for room on nodes, and why.
 func (r *Rehearsal) Room(explained string) { fmt.Fprintln(r.Out, explained) }
 
-// Lasting prints nothing: the pods are known.
-func (r *Rehearsal) Lasting(*vpav1.VerticalPodAutoscaler, disruption.Reason, string) {}
+// Event prints nothing: the pods are known.
+func (r *Rehearsal) Event(*vpav1.VerticalPodAutoscaler, disruption.Reason, string) {}
 
 func (r *Rehearsal) print(verb string, c Change) error {
 	fmt.Fprintf(r.Out, "would %s pod %s (VPA %s, %s): %s\n", verb, klog.KObj(c.Target), c.VPA, c.Cause, Sizes(c))

@@ -40,8 +40,8 @@ const (
 	restartTime   = time.Minute      // a container that restarts may look ready for so long, and caches be behind
 )
 
-// Carrier takes a boost back: actuate.Cluster, or actuate.Rehearsal.
-type Carrier interface {
+// Executor takes a boost back: actuate.Cluster, or actuate.Rehearsal.
+type Executor interface {
 	Unboost(ctx context.Context, c actuate.Change) error
 }
 
@@ -49,7 +49,7 @@ type Carrier interface {
 type Config struct {
 	Reader  *view.Reader
 	Pods    corelisters.PodLister
-	Carrier Carrier
+	Carrier Executor
 	Plan    disruption.Config // the budget for containers that restart
 	Workers int               // pods that are served at the same time
 	// Static tells whether a node has the static CPU manager policy.

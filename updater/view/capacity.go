@@ -15,7 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// Reader reads from caches. The zero value knows nothing.
+// CapacityReader reads from caches. The zero value knows nothing.
 type CapacityReader struct {
 	Pods         corelisters.PodLister
 	Nodes        corelisters.NodeLister          // nil: it is not known what fits

@@ -80,7 +80,7 @@ func (r Reading) Pod(pod *corev1.Pod, group int) disruption.Pod {
 		Whole:      convert.SizedAsWhole(pod),
 		Boosted:    convert.HasBoosted(pod),
 		Sized:      convert.HasSized(pod),
-		Pause:      convert.Pause(pod),
+		Backoff:    convert.Pause(pod),
 		Restarts:   convert.Restarts(pod),
 		Restart:    convert.Restart(pod),
 		Created:    pod.CreationTimestamp.Time,

@@ -127,9 +127,9 @@ func targetOf(vpa *vpav1.VerticalPodAutoscaler) target.Key {
 	return target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
 }
 
-// Suffering reports whether any pod that one of the VPAs may resize was killed for want
+// HasOOMKilled reports whether any pod that one of the VPAs may resize was killed for want
 // of memory and is not ready.
-func (r *Reader) Suffering(ctx context.Context, vpas []cache.ObjectName) bool {
+func (r *Reader) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName) bool {
 	return slices.ContainsFunc(vpas, func(name cache.ObjectName) bool {
 		vpa, err := r.VPAs.VerticalPodAutoscalers(name.Namespace).Get(name.Name)
 		if err != nil || !r.Serves(name.Namespace) || !mode(convert.Mode(vpa)).Resizes() {
@@ -140,11 +140,11 @@ func (r *Reader) Suffering(ctx context.Context, vpas []cache.ObjectName) bool {
 			return false
 		}
 		pods, err := r.Pods.Pods(name.Namespace).List(selector)
-		return err == nil && slices.ContainsFunc(pods, suffers)
+		return err == nil && slices.ContainsFunc(pods, oomKilledAndUnready)
 	})
 }
 
-func suffers(p *corev1.Pod) bool {
+func oomKilledAndUnready(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
 		t := s.LastTerminationState.Terminated
 		return t != nil && t.Reason == oomKilled && !s.Ready

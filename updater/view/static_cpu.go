@@ -19,7 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// Nodes tells which nodes have the static CPU manager policy. The zero value knows
+// StaticCPUNodes tells which nodes have the static CPU manager policy. The zero value knows
 // none, and learns. Of its methods only Await and Static may be used beside others.
 type StaticCPUNodes struct {
 	Selector labels.Selector        // nodes that have it; nil: none is known
@@ -56,7 +56,7 @@ func (n *StaticCPUNodes) Static(node string) bool {
 	return err == nil && n.Selector.Matches(labels.Set(object.Labels))
 }
 
-// Parse reads the selector of Nodes. One that names no label names no node.
+// ParseStaticCPUNodes reads the selector of Nodes. One that names no label names no node.
 func ParseStaticCPUNodes(text string) (labels.Selector, error) {
 	selector, err := labels.Parse(text)
 	if err != nil || selector.Empty() {
@@ -177,7 +177,7 @@ func refuses(pod *corev1.Pod) bool {
 	return false
 }
 
-// Trim is client.Trim that keeps of the labels of nodes those that a selector names.
+// TrimNode is client.Trim that keeps of the labels of nodes those that a selector names.
 func TrimNode(selector labels.Selector) cache.TransformFunc {
 	requirements, _ := selector.Requirements()
 	return func(object any) (any, error) {

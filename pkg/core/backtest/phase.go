@@ -7,7 +7,7 @@ import (
 // starvedDay is the share of a day that makes it a starved one.
 const starvedDay = 0.05
 
-// phase counts the samples of one phase.
+// scoredPhase counts the samples of one phase.
 type scoredPhase struct {
 	tally     *Tally
 	hindsight *replay.Hindsight

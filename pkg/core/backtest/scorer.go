@@ -40,7 +40,7 @@ type Outcome struct {
 	Reached bool // it came; else the wait ended without
 }
 
-// Ground is what scoring one kind of a recording needs, whoever recommends. It
+// GroundTruth is what scoring one kind of a recording needs, whoever recommends. It
 // may serve many replays, side by side.
 type GroundTruth struct {
 	recording    *replay.Recording
@@ -54,7 +54,7 @@ type GroundTruth struct {
 	level        float64 // static hindsight of the whole recording
 }
 
-// NewGround prepares the scoring of a recording with a warm-up, of which a
+// NewGroundTruth prepares the scoring of a recording with a warm-up, of which a
 // recording that is not twice as long gets a quarter of its own length.
 func NewGroundTruth(r *replay.Recording, k resources.Kind, warmUp time.Duration) *GroundTruth {
 	g := &GroundTruth{recording: r, kind: k, step: r.Step(), clipped: r.Clipped(k)}
@@ -92,7 +92,7 @@ type Scorer struct {
 	fall   fall
 }
 
-// New returns a scorer for a replay under a setup, of a candidate with a name.
+// NewScorer returns a scorer for a replay under a setup, of a candidate with a name.
 func NewScorer(g *GroundTruth, s replay.Setup, candidate string) *Scorer {
 	r := g.recording
 	w := &Scorer{ground: g, result: Result{

@@ -22,7 +22,7 @@ type Quota struct {
 	Scopes           []ScopeRule
 }
 
-// Room is what a cluster has left. The zero value knows of nothing, and then
+// Capacity is what a cluster has left. The zero value knows of nothing, and then
 // everything fits.
 type Capacity struct {
 	nodes  []Node

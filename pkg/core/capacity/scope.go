@@ -2,7 +2,7 @@ package capacity
 
 import "slices"
 
-// Name is a scope, as the Kubernetes API names it.
+// ScopeName is a scope, as the Kubernetes API names it.
 type ScopeName string
 
 // The scopes that concern pods.
@@ -15,7 +15,7 @@ const (
 	CrossNamespacePodAffinity ScopeName = "CrossNamespacePodAffinity" // pods whose affinity looks into other namespaces
 )
 
-// Operator says how a Rule compares the class of a pod with its values.
+// ScopeOperator says how a Rule compares the class of a pod with its values.
 type ScopeOperator string
 
 // The operators. Only PriorityClass has others than Exists.
@@ -26,21 +26,21 @@ const (
 	DoesNotExist ScopeOperator = "DoesNotExist"
 )
 
-// Rule is one scope of a quota.
+// ScopeRule is one scope of a quota.
 type ScopeRule struct {
 	Scope    ScopeName
 	Operator ScopeOperator
 	Values   []string // names of priority classes
 }
 
-// Traits are what scopes ask of a pod that has requests.
+// PodTraits are what scopes ask of a pod that has requests.
 type PodTraits struct {
 	Terminating    bool   // has a deadline
 	CrossNamespace bool   // its affinity looks into other namespaces
 	Class          string // its priority class; empty: none
 }
 
-// Covers tells whether a quota with these scopes, all of which must hold, counts a
+// ScopesCover tells whether a quota with these scopes, all of which must hold, counts a
 // pod. A scope that is not known here covers nothing: to be refused is rare, to be cut
 // or left alone for nothing is wrong.
 func ScopesCover(rules []ScopeRule, t PodTraits) bool {

@@ -52,7 +52,7 @@ func (a Assessment) judge(p *Pod, c Config, now time.Time) Reason {
 	switch {
 	case p.Boosted && !p.Pinned():
 		return Boosted
-	case p.Boosted && !p.Starved(): // it would be boosted anew, and again not give it back
+	case p.Boosted && !p.WantsOOMResize(): // it would be boosted anew, and again not give it back
 		return StaticCPU
 	case !slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Recommended() }):
 		return NoRecommendation

@@ -22,7 +22,7 @@ func (c Change) Forget(k resources.Kind) {
 	}
 }
 
-// Record is what is remembered of the changes of one workload. The zero value
+// ChangeRecord is what is remembered of the changes of one workload. The zero value
 // remembers nothing.
 type ChangeRecord struct {
 	Last   Change
@@ -34,7 +34,7 @@ type ChangeRecord struct {
 	Reversals int // changes in a row that undid the one before
 }
 
-// Pause is what is kept of a Record where it outlives the process that holds it.
+// Backoff is what is kept of a Record where it outlives the process that holds it.
 // The zero value is none.
 type Backoff struct {
 	Fruitless int       // changes in a row of which new pods showed nothing, or only a part

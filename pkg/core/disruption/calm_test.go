@@ -36,7 +36,7 @@ func evictions(v *VPA, passes int, comes ...func(*Pod)) (n int) {
 	for pass := range passes {
 		now := noon.Add(time.Duration(pass) * time.Minute)
 		r := planned(v, memory, defaults(), now)
-		memory = r.Memory
+		memory = r.State
 		for _, a := range r.Actions {
 			did(&memory, a, now)
 			n++
@@ -69,7 +69,7 @@ func TestPodsThatComeBackUnchangedAreNotEvictedForEver(t *testing.T) {
 	require.LessOrEqual(t, evictions(remembered(Recreate, 2, nil), 24*60, cut), 10, "one a minute without back-off")
 
 	v := remembered(Recreate, 2, nil)
-	memory := planned(v, State{}, defaults(), noon).Memory
+	memory := planned(v, State{}, defaults(), noon).State
 	did(&memory, planned(v, State{}, defaults(), noon).Actions[0], noon)
 	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
 	r := planned(v, memory, defaults(), noon.Add(time.Minute))
@@ -87,28 +87,28 @@ func TestAPauseIsWrittenOnPodsAndReadFromThem(t *testing.T) {
 	v.Pods[0].UID, v.Pods[0].Created = "new", noon.Add(time.Second)
 	r := planned(v, memory, defaults(), noon.Add(time.Minute))
 	want := Backoff{Fruitless: 1, Until: noon.Add(6 * time.Minute)}
-	require.Equal(t, []PodBackoff{{Subject{Namespace: "shop", VPA: "web", Pod: "p0", UID: "new"}, want}}, r.Pauses)
-	require.Empty(t, planned(v, r.Memory, defaults(), noon.Add(2*time.Minute)).Pauses, "once")
+	require.Equal(t, []PodBackoff{{Subject{Namespace: "shop", VPA: "web", Pod: "p0", UID: "new"}, want}}, r.Backoffs)
+	require.Empty(t, planned(v, r.State, defaults(), noon.Add(2*time.Minute)).Backoffs, "once")
 
-	v.Pods[0].Pause = want
+	v.Pods[0].Backoff = want
 	r = planned(v, State{}, defaults(), noon.Add(2*time.Minute))
 	require.Equal(t, []string{"skip p0: BackingOff", "skip p1: BackingOff"}, told(r), "another process knows it, too")
-	require.Empty(t, r.Pauses)
+	require.Empty(t, r.Backoffs)
 	r = planned(v, State{}, defaults(), noon.Add(6*time.Minute))
 	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(r))
-	memory = r.Memory
+	memory = r.State
 	did(&memory, r.Actions[0], noon.Add(6*time.Minute))
-	v.Pods[0].UID, v.Pods[0].Created, v.Pods[0].Pause = "newer", noon.Add(6*time.Minute+time.Second), Backoff{}
+	v.Pods[0].UID, v.Pods[0].Created, v.Pods[0].Backoff = "newer", noon.Add(6*time.Minute+time.Second), Backoff{}
 	r = planned(v, memory, defaults(), noon.Add(7*time.Minute))
-	require.Equal(t, Backoff{Fruitless: 2, Until: noon.Add(17 * time.Minute)}, r.Pauses[0].Backoff, "the next one is twice as long")
+	require.Equal(t, Backoff{Fruitless: 2, Until: noon.Add(17 * time.Minute)}, r.Backoffs[0].Backoff, "the next one is twice as long")
 
-	v.Pods[0].Pause, v.Groups[0].Key = want, ""
+	v.Pods[0].Backoff, v.Groups[0].Key = want, ""
 	require.NotEmpty(t, planned(v, State{}, defaults(), noon.Add(time.Minute)).Actions, "an owner that is not known is not remembered")
 	v = remembered(Recreate, 2, func(_ int, p *Pod) {
-		p.Pause = want
+		p.Backoff = want
 		p.Containers[0].Asked.Requests, p.Containers[0].Current.Requests = p.Containers[0].Fitted.Requests, p.Containers[0].Fitted.Requests
 	})
-	require.Empty(t, planned(v, State{}, defaults(), noon.Add(time.Minute)).Memory.Owners, "a pod that has its size tells nothing any more")
+	require.Empty(t, planned(v, State{}, defaults(), noon.Add(time.Minute)).State.Owners, "a pod that has its size tells nothing any more")
 }
 
 func TestAStartupBoostIsNotTakenForAChangeWithoutEffect(t *testing.T) {
@@ -129,27 +129,27 @@ func TestAStartupBoostIsNotTakenForAChangeWithoutEffect(t *testing.T) {
 	} {
 		fresh.Boosted, fresh.Containers[0] = c.boosted, container(c.cpu, c.memory, 1000, 1000)
 		r := planned(v, memory, defaults(), noon.Add(time.Minute))
-		require.Len(t, r.Pauses, c.fruitless, "%+v", c)
+		require.Len(t, r.Backoffs, c.fruitless, "%+v", c)
 	}
 	fresh.Boosted, fresh.Containers[0] = true, container(3000, 1000, 1000, 1000)
-	memory = planned(v, memory, defaults(), noon.Add(time.Minute)).Memory
+	memory = planned(v, memory, defaults(), noon.Add(time.Minute)).State
 	fresh.Boosted, fresh.Containers[0] = false, container(2000, 1000, 1000, 1000)
-	require.Len(t, planned(v, memory, defaults(), noon.Add(2*time.Minute)).Pauses, 1, "it shows when the boost is over")
+	require.Len(t, planned(v, memory, defaults(), noon.Add(2*time.Minute)).Backoffs, 1, "it shows when the boost is over")
 }
 
 func TestAnotherRecommendationWaitsBeforeItUndoesTheLast(t *testing.T) {
 	for _, mode := range []Mode{Recreate, InPlaceOrRecreate} {
 		v := remembered(mode, 2, nil)
 		c := defaults()
-		c.Hold = 10 * time.Minute
+		c.StabilizationWindow = 10 * time.Minute
 		var memory State
 		did(&memory, planned(v, State{}, c, noon).Actions[0], noon)
 		for i := range v.Pods {
 			v.Pods[i].Containers[0] = container(1000, 1000, 100, 100)
 		}
-		require.Equal(t, []string{"skip p0: Settling", "skip p1: Settling"}, told(planned(v, memory, c, noon.Add(9*time.Minute))))
+		require.Equal(t, []string{"skip p0: Stabilizing", "skip p1: Stabilizing"}, told(planned(v, memory, c, noon.Add(9*time.Minute))))
 		require.Len(t, planned(v, memory, c, noon.Add(10*time.Minute)).Actions, 1)
-		c.Hold = 0
+		c.StabilizationWindow = 0
 		require.Len(t, planned(v, memory, c, noon.Add(time.Minute)).Actions, 1)
 	}
 }
@@ -160,7 +160,7 @@ func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
 	for minute := range 120 {
 		now := noon.Add(time.Duration(minute) * time.Minute)
 		r := planned(v, memory, defaults(), now)
-		memory = r.Memory
+		memory = r.State
 		for _, a := range r.Actions {
 			if a.Pod == "p0" {
 				asked++
@@ -180,19 +180,19 @@ func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
 func TestWhatIsRememberedOfAnOwnerEndsADayAfterItsLastChange(t *testing.T) {
 	v, memory := remembered(Off, 1, nil), State{}
 	memory.Did("shop/ReplicaSet/gone", Change{}, noon, noon)
-	require.Contains(t, planned(v, memory, defaults(), noon.Add(24*time.Hour)).Memory.Owners, "shop/ReplicaSet/gone")
-	require.Empty(t, planned(v, memory, defaults(), noon.Add(24*time.Hour+time.Second)).Memory.Owners)
+	require.Contains(t, planned(v, memory, defaults(), noon.Add(24*time.Hour)).State.Owners, "shop/ReplicaSet/gone")
+	require.Empty(t, planned(v, memory, defaults(), noon.Add(24*time.Hour+time.Second)).State.Owners)
 }
 
 func TestAResizeThatCameIsNotOneThatWasAskedForInVain(t *testing.T) {
 	v, memory := deployment(InPlaceOrRecreate, 1, pods(1, nil)...), State{}
 	memory.Tried("uid-p0", v.Pods[0].Fitted(), noon)
-	require.Contains(t, planned(v, memory, defaults(), noon).Memory.Tries, "uid-p0")
+	require.Contains(t, planned(v, memory, defaults(), noon).State.Tries, "uid-p0")
 	v.Pods[0].Containers[0].Current = v.Pods[0].Containers[0].After()
 	v.Pods[0].Containers[0].Asked = v.Pods[0].Containers[0].Current
-	require.Empty(t, planned(v, memory, defaults(), noon).Memory.Tries)
+	require.Empty(t, planned(v, memory, defaults(), noon).State.Tries)
 	v = deployment(InPlaceOrRecreate, 1, pods(1, nil)...)
-	require.Empty(t, planned(v, State{}, defaults(), noon).Memory.Tries, "it was never asked for")
+	require.Empty(t, planned(v, State{}, defaults(), noon).State.Tries, "it was never asked for")
 }
 
 func TestNoEvictionDuringARollout(t *testing.T) {
@@ -257,10 +257,10 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 		v := housed(InPlaceOrRecreate, 2)
 		first := plan(v, rooms(0, 16), askedFor(v), noon)
 		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(first))
-		again := plan(v, rooms(0, 16), first.Memory, noon.Add(5*time.Minute))
+		again := plan(v, rooms(0, 16), first.State, noon.Add(5*time.Minute))
 		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(again))
-		require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(plan(v, rooms(0, 16), again.Memory, noon.Add(5*time.Minute+1))))
-		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), again.Memory, noon.Add(6*time.Minute))))
+		require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(plan(v, rooms(0, 16), again.State, noon.Add(5*time.Minute+1))))
+		require.Equal(t, []string{"skip p0: NodeFull", "skip p1: NodeFull"}, told(plan(v, rooms(0, 0), again.State, noon.Add(6*time.Minute))))
 	})
 	t.Run("a node that is too small is left at once", func(t *testing.T) {
 		v := housed(InPlaceOrRecreate, 2)
@@ -289,10 +289,10 @@ func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
 		v := housed(mode, 2)
 		first := plan(v, rooms(0, 0), State{})
 		require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, told(first), "and it is not evicted if that is refused")
-		first.Memory.Tried("uid-p0", v.Pods[0].Fitted(), noon)
-		require.Equal(t, []string{"resize p1: OutOfBounds", "skip p0: NodeFull"}, told(plan(v, rooms(0, 0), first.Memory)), "once")
+		first.State.Tried("uid-p0", v.Pods[0].Fitted(), noon)
+		require.Equal(t, []string{"resize p1: OutOfBounds", "skip p0: NodeFull"}, told(plan(v, rooms(0, 0), first.State)), "once")
 		v.Pods[0].Containers[0] = container(100, 100, 1200, 1000)
-		require.Equal(t, "resize p0: OutOfBounds", told(plan(v, rooms(0, 0), first.Memory))[0], "another target")
+		require.Equal(t, "resize p0: OutOfBounds", told(plan(v, rooms(0, 0), first.State))[0], "another target")
 
 		v = housed(mode, 2)
 		for i := range v.Pods {
@@ -418,7 +418,7 @@ func TestAStaticCPUPolicyIsKnownBeforeAsking(t *testing.T) {
 			require.Equal(t, []string{"resize p0: OutOfBounds"}, told(r))
 			require.Equal(t, resources.Of(2000, 1000<<20), r.Actions[0].Containers[0].Requests)
 			require.Equal(t, r.Actions[0].Containers[0].Requests, r.Actions[0].Containers[0].Limits)
-			require.True(t, r.Actions[0].Cures)
+			require.True(t, r.Actions[0].OOMResize)
 		}
 	})
 }
@@ -427,10 +427,10 @@ func TestAResizeThatNobodyActsOnIsNotWaitedForForEver(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests })...)
 	first := plans(t, v, defaults())
 	require.Equal(t, []string{"skip p0: WaitingForNode", "skip p1: WaitingForNode"}, told(first))
-	later := planned(v, first.Memory, defaults(), noon.Add(time.Hour+1))
+	later := planned(v, first.State, defaults(), noon.Add(time.Hour+1))
 	require.Equal(t, []string{"evict p0: ResizeStuck", "skip p1: BudgetSpent"}, told(later))
 	v.Mode = InPlace
-	require.Empty(t, planned(v, first.Memory, defaults(), noon.Add(time.Hour+1)).Actions)
+	require.Empty(t, planned(v, first.State, defaults(), noon.Add(time.Hour+1)).Actions)
 }
 
 func TestActionsTellWhoIsDisturbed(t *testing.T) {

@@ -55,12 +55,12 @@ func (c *Container) RestartsFor(f policy.Fitted) bool {
 	return false
 }
 
-// Cured tells whether more memory would help a pod that does not work anyway:
+// IsOOMResize tells whether more memory would help a pod that does not work anyway:
 // it is not ready, and a container that would grow was out of memory last.
-func (p *Pod) Cured() bool { return !p.Ready && p.Starved() }
+func (p *Pod) IsOOMResize() bool { return !p.Ready && p.WantsOOMResize() }
 
-// Starved tells whether a container that would get more memory was out of it last.
-func (p *Pod) Starved() bool {
+// WantsOOMResize tells whether a container that would get more memory was out of it last.
+func (p *Pod) WantsOOMResize() bool {
 	return p.Any(func(c *Container, k resources.Kind) bool {
 		return k == resources.Memory && !c.OOM.Ended.IsZero() && c.Fitted.Requests.Value(k) > c.Current.Requests.Value(k)
 	})

@@ -38,7 +38,7 @@ func (s Situation) Decide(p *Pod) (Decision, Reason) {
 		return Wait, problem
 	case p.Pending:
 		return Wait, NotRunning
-	case s.Mode == InPlace && s.Memory.Refuses(p) && (!p.Starved() || !p.Pinned()): // else it was refused for its CPU alone
+	case s.Mode == InPlace && s.Memory.Refuses(p) && (!p.WantsOOMResize() || !p.Pinned()): // else it was refused for its CPU alone
 		return Hold, Infeasible
 	case s.Mode == InPlace && p.Resize == ResizeInfeasible:
 		return Again, Infeasible
@@ -58,7 +58,7 @@ func (s Situation) Decide(p *Pod) (Decision, Reason) {
 // free tells whether a resize of the pod needs no budget. It is still counted
 // against the budget of others, as in the reference VPA.
 func (s Situation) free(p *Pod) bool {
-	return p.Cured() || s.Config.FreeResizes && !p.Restarting()
+	return p.IsOOMResize() || s.Config.FreeResizes && !p.Restarting()
 }
 
 // Evictable returns why the pod may not be evicted now, empty if it may.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Holder is a pod that is about to be restarted by a resize, or is not ready again after
+// RestartHolder is a pod that is about to be restarted by a resize, or is not ready again after
 // one. Others that share something with it wait.
 type RestartHolder struct {
 	UID     string
@@ -25,7 +25,7 @@ func (h RestartHolder) order(other RestartHolder) int {
 	return cmp.Or(h.Pending.Compare(other.Pending), cmp.Compare(h.UID, other.UID))
 }
 
-// Blocker returns the first of the holders for which a pod must wait, or false. Of those
+// BlockingRestart returns the first of the holders for which a pod must wait, or false. Of those
 // that only wait for their nodes the first goes on: else two of them would hold each
 // other.
 func BlockingRestart(uid string, all []RestartHolder) (first RestartHolder, blocked bool) {
@@ -41,7 +41,7 @@ func BlockingRestart(uid string, all []RestartHolder) (first RestartHolder, bloc
 	return first, blocked
 }
 
-// Holders are pods that are being restarted, by what they share with others.
+// RestartHolders are pods that are being restarted, by what they share with others.
 type RestartHolders map[string][]RestartHolder
 
 // Add records that a pod holds what it shares.

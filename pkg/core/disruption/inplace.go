@@ -29,7 +29,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 			return
 		}
 		if decision == Again { // what was asked for, and nothing else
-			p.result.Memory.Refuse(c.pod.UID, c.pod.Fitted())
+			p.result.State.Refuse(c.pod.UID, c.pod.Fitted())
 		}
 		p.skip(v, c.pod, reason)
 		return
@@ -65,22 +65,22 @@ func (p *plan) resize(v *VPA, pod *Pod, s Situation, refused Reason, cause Cause
 		return
 	}
 	restarts := pod.Restarting()
-	reason = p.settles(v.GroupOf(pod), pod)
+	reason = p.stabilizing(v.GroupOf(pod), pod)
 	if restarts {
 		reason = p.restless(v, pod)
 	}
-	if reason != "" && !pod.Cured() {
+	if reason != "" && !pod.IsOOMResize() {
 		p.skip(v, pod, reason)
 		return
 	}
-	if restarts && !pod.Cured() && p.awaited(pod) {
+	if restarts && !pod.IsOOMResize() && p.awaited(pod) {
 		p.skip(v, pod, WaitingForNode)
 		return
 	}
-	if (restarts || !s.free(pod)) && !pod.Cured() && p.yields(restart{v, whole, s, cause}) {
+	if (restarts || !s.free(pod)) && !pod.IsOOMResize() && p.yields(restart{v, whole, s, cause}) {
 		return
 	}
-	if restarts && !pod.Cured() && p.blocked(pod, p.shared(v, pod)) {
+	if restarts && !pod.IsOOMResize() && p.blocked(pod, p.shared(v, pod)) {
 		p.skip(v, pod, RestartUnderWay)
 		return
 	}
@@ -109,8 +109,8 @@ func (p *plan) resize(v *VPA, pod *Pod, s Situation, refused Reason, cause Cause
 	if p.room != nil {
 		p.room.Keep(need, false)
 	}
-	a := Action{Cause: cause, Cures: pod.Cured(), Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)}
-	if restarts && !pod.Cured() {
+	a := Action{Cause: cause, OOMResize: pod.IsOOMResize(), Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)}
+	if restarts && !pod.IsOOMResize() {
 		p.restarting.Add(RestartHolder{UID: pod.UID}, p.shared(v, pod)...)
 		if pod.Ready {
 			a.Restart = Restart{At: p.now, Count: pod.Restarts}
@@ -130,7 +130,7 @@ func grantable(p *Pod) (*Pod, Reason) {
 		return p, ""
 	}
 	memory := p.KeepingCPU()
-	if p.Starved() && memory.Asks() && !memory.Pinned() {
+	if p.WantsOOMResize() && memory.Asks() && !memory.Pinned() {
 		return memory, ""
 	}
 	return nil, StaticCPU
@@ -152,6 +152,6 @@ func (p *plan) crowded(pod *Pod) time.Duration {
 	if !known {
 		since = p.now
 	}
-	p.result.Memory.Crowded[pod.UID] = since
+	p.result.State.Crowded[pod.UID] = since
 	return p.now.Sub(since)
 }

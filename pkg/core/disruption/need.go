@@ -27,7 +27,7 @@ func (c *Container) After() policy.Container {
 
 // Need is what the change of a pod takes.
 func (p *Pod) Need() capacity.Need {
-	n := capacity.Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Yields: p.Cured(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
+	n := capacity.Need{Namespace: p.Namespace, Traits: p.Traits, Node: p.Node, Bound: p.Bound, Yields: p.IsOOMResize(), Sized: p.Sized, Has: p.Footprint, Wants: p.Footprint}
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		after := c.After()

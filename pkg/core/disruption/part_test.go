@@ -52,15 +52,15 @@ func TestAPodThatGotAPartWaitsForMoreRoom(t *testing.T) {
 	}
 	first := Plan(View{VPAs: []VPA{*v}, Room: tight(450)}, State{}, capping(), noon)
 	require.Equal(t, []string{"resize p0: OutOfBounds"}, told(first))
-	did(&first.Memory, first.Actions[0], noon)
+	did(&first.State, first.Actions[0], noon)
 	pod := &v.Pods[0]
 	pod.Containers[0].Asked.Requests = first.Actions[0].Containers[0].Requests
 	pod.Containers[0].Current = pod.Containers[0].Asked
 	pod.Footprint = pod.Containers[0].Current.Requests
 
-	r := Plan(View{VPAs: []VPA{*v}, Room: tight(40)}, first.Memory, capping(), noon.Add(time.Minute))
+	r := Plan(View{VPAs: []VPA{*v}, Room: tight(40)}, first.State, capping(), noon.Add(time.Minute))
 	require.Equal(t, []string{"skip p0: NodeFull"}, told(r), "40m more are not worth a resize")
-	r = Plan(View{VPAs: []VPA{*v}, Room: tight(300)}, r.Memory, capping(), noon.Add(2*time.Minute))
+	r = Plan(View{VPAs: []VPA{*v}, Room: tight(300)}, r.State, capping(), noon.Add(2*time.Minute))
 	require.Equal(t, []string{"resize p0: Changed"}, told(r))
 }
 

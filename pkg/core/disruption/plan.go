@@ -29,7 +29,7 @@ type Action struct {
 	MayEvict bool
 	Disrupts bool // the pod is ready, and would not be for a while; with MayEvict only if it comes to that
 
-	Cures bool // a resize that gives memory to a pod that does not work for want of it
+	OOMResize bool // a resize that gives memory to a pod that does not work for want of it
 
 	// What State.Did remembers: whose pod it is, what is changed, and when the
 	// newest pod of the owner was created.
@@ -46,13 +46,13 @@ type Skip struct {
 
 // Result is a plan.
 type Result struct {
-	Actions []Action // in the order in which they are to be carried out
-	Skipped []Skip
-	Pauses  []PodBackoff // to be written on pods, so that another process knows of them
-	Memory  State        // for the next plan
+	Actions  []Action // in the order in which they are to be carried out
+	Skipped  []Skip
+	Backoffs []PodBackoff // to be written on pods, so that another process knows of them
+	State    State        // for the next plan
 }
 
-// Pause is what is to be remembered of a pod that came back without the change for
+// PodBackoff is what is to be remembered of a pod that came back without the change for
 // which the one before was evicted. Pod.Pause hands it to a later plan.
 type PodBackoff struct {
 	Subject
@@ -64,7 +64,7 @@ type PodBackoff struct {
 // urgent first. It changes neither the view nor the memory it is given.
 func Plan(view View, memory State, c Config, now time.Time) Result {
 	p := plan{config: c, now: now, before: memory}
-	p.result.Memory = memory.Next(now)
+	p.result.State = memory.Next(now)
 	if view.Room != nil {
 		p.room = view.Room.Clone()
 	}
@@ -143,15 +143,15 @@ func (p *plan) vpa(v *VPA) {
 func (p *plan) look(v *VPA) {
 	for i := range v.Pods {
 		pod := &v.Pods[i]
-		p.result.Memory.Carry(p.before, pod, p.now)
-		if one, holds := p.result.Memory.Holds(pod); holds {
+		p.result.State.Carry(p.before, pod, p.now)
+		if one, holds := p.result.State.Holds(pod); holds {
 			p.restarting.Add(one, p.shared(v, pod)...)
 		}
 		if v.Outdated { // nobody knows what new pods should have come with
 			continue
 		}
-		if pause, begins := p.result.Memory.Learn(v.GroupOf(pod).Key, pod, p.now); begins {
-			p.result.Pauses = append(p.result.Pauses, PodBackoff{subject(v, pod), pause})
+		if pause, begins := p.result.State.Learn(v.GroupOf(pod).Key, pod, p.now); begins {
+			p.result.Backoffs = append(p.result.Backoffs, PodBackoff{subject(v, pod), pause})
 		}
 	}
 }
@@ -204,22 +204,22 @@ func (p *plan) unsuitable(v *VPA, pod *Pod) Reason {
 // now. A pod that is not ready is not spared for a rollout: the change may cure it.
 func (p *plan) restless(v *VPA, pod *Pod) Reason {
 	g := v.GroupOf(pod)
-	record := p.result.Memory.Owners[g.Key]
+	record := p.result.State.Owners[g.Key]
 	switch {
 	case g.Rolling && pod.Ready:
 		return RolloutUnderWay
 	case record.BacksOff(p.now):
 		return BackingOff
 	}
-	return p.settles(g, pod)
+	return p.stabilizing(g, pod)
 }
 
-// settles says whether the change would undo the last one of the workload too
+// stabilizing says whether the change would undo the last one of the workload too
 // soon. More memory for a pod that lacks it never does.
-func (p *plan) settles(g Group, pod *Pod) Reason {
-	record, known := p.result.Memory.Owners[g.Key]
-	if known && record.Holds(pod.Change(), p.config.Hold, p.now) {
-		return Settling
+func (p *plan) stabilizing(g Group, pod *Pod) Reason {
+	record, known := p.result.State.Owners[g.Key]
+	if known && record.Holds(pod.Change(), p.config.StabilizationWindow, p.now) {
+		return Stabilizing
 	}
 	return ""
 }

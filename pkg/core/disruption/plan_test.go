@@ -139,7 +139,7 @@ func TestD2D13InPlaceWaits(t *testing.T) {
 		"resize p1: Retry", "resize p7: OutOfBounds",
 		"skip p0: Deferred", "skip p2: NotRunning", "skip p3: Infeasible", "skip p4: ResizeFailed", "skip p5: WaitingForNode", "skip p6: WaitingForNode",
 	}, told(r))
-	require.Contains(t, r.Memory.Refused, "uid-p3")
+	require.Contains(t, r.State.Refused, "uid-p3")
 
 	require.Equal(t, []string{"skip p0: BelowMinReplicas"}, told(plans(t, deployment(InPlace, 1, small("p0")), defaults())))
 	c.InPlaceMode = false
@@ -166,15 +166,15 @@ func TestD4ResizeTimesDoNotOutliveTheResize(t *testing.T) {
 	memory := State{Resizing: map[string]time.Time{"uid-p0": noon.Add(-400 * time.Second), "uid-gone": noon}}
 	r := Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)
 	require.Contains(t, told(r), "evict p0: ResizeStuck")
-	require.NotContains(t, r.Memory.Resizing, "uid-gone")
+	require.NotContains(t, r.State.Resizing, "uid-gone")
 
 	v.Pods[0].UID = "uid-new"
 	r = Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)
 	require.Contains(t, told(r), "skip p0: Deferred", "a namesake of an earlier pod")
-	require.Equal(t, noon, r.Memory.Resizing["uid-new"])
+	require.Equal(t, noon, r.State.Resizing["uid-new"])
 
 	v.Pods[0].Resize = NotResizing
-	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, r.Memory, defaults(), noon).Memory.Resizing)
+	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, r.State, defaults(), noon).State.Resizing)
 
 	v.Pods[0].Resize, v.Pods[0].ResizeSince = ResizeDeferred, noon.Add(-301*time.Second)
 	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}}, State{}, defaults(), noon)), "evict p0: ResizeStuck",
@@ -247,7 +247,7 @@ func TestPodOutOfMemory(t *testing.T) {
 func TestRefusedByTheNode(t *testing.T) {
 	v := deployment(InPlace, 3, pods(3, nil)...)
 	first := plans(t, v, defaults())
-	memory := first.Memory
+	memory := first.State
 	memory.Refuse(first.Actions[0].UID, first.Actions[0].Containers)
 
 	again := Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)
@@ -257,9 +257,9 @@ func TestRefusedByTheNode(t *testing.T) {
 
 	v.Mode = InPlace
 	v.Pods[0].Containers[0].Fitted.Requests = resources.Of(1001, 999<<20)
-	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}}, again.Memory, defaults(), noon)), "resize p0: OutOfBounds", "one target is lower")
+	require.Contains(t, told(Plan(View{VPAs: []VPA{*v}}, again.State, defaults(), noon)), "resize p0: OutOfBounds", "one target is lower")
 	v.Pods[0].Containers[0].Current.Requests = resources.Of(1000, 1000<<20)
-	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, again.Memory, defaults(), noon).Memory.Refused, "it was granted after all")
+	require.Empty(t, Plan(View{VPAs: []VPA{*v}}, again.State, defaults(), noon).State.Refused, "it was granted after all")
 }
 
 // A node has refused what the spec asks for. Another target is not refused before it was
@@ -271,7 +271,7 @@ func TestATargetThatWasNotAskedForIsNotRefused(t *testing.T) {
 	first := plans(t, v, defaults())
 	require.Equal(t, []string{"resize p0: Retry", "skip p1: BudgetSpent"}, told(first))
 	v.Pods[0] = pods(1, func(_ int, p *Pod) { p.Containers[0].Current, p.Containers[0].Asked = granted(*p), granted(*p) })[0]
-	require.Equal(t, []string{"resize p1: Retry", "skip p0: Unchanged"}, told(Plan(View{VPAs: []VPA{*v}}, first.Memory, defaults(), noon)))
+	require.Equal(t, []string{"resize p1: Retry", "skip p0: Unchanged"}, told(Plan(View{VPAs: []VPA{*v}}, first.State, defaults(), noon)))
 }
 
 // granted is what the container of a pod runs with when it has what it would get.
@@ -344,7 +344,7 @@ func TestAVPAWhoseRecommendationIsOutdatedDoesNothing(t *testing.T) {
 	v.Outdated = true
 	r := planned(v, memory, defaults(), noon.Add(time.Minute))
 	require.Equal(t, []string{"skip p0: StatusOutdated", "skip p1: StatusOutdated"}, told(r))
-	require.Empty(t, r.Pauses)
+	require.Empty(t, r.Backoffs)
 	v.Mode = Initial
 	require.Equal(t, []string{"skip p0: ModeOff", "skip p1: ModeOff"}, told(planned(v, memory, defaults(), noon.Add(time.Minute))))
 }

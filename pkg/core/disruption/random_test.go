@@ -74,7 +74,7 @@ func (d *dice) pod(n, i int) Pod {
 		p.Resize = ResizeState(d.roll(6))
 	}
 	if d.roll(12) == 0 {
-		p.Pause = Backoff{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}
+		p.Backoff = Backoff{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}
 	}
 	p.Ready = !p.Pending && d.roll(4) > 0
 	p.Sized = d.yes()
@@ -127,7 +127,7 @@ func (d *dice) view() (view View) {
 
 func (d *dice) config() Config {
 	return Config{MinReplicas: d.roll(4), Tolerance: float64(d.roll(11)) / 10, Threshold: 0.1, Lifetime: 12 * time.Hour, QuickOOM: 10 * time.Minute,
-		FreeResizes: d.yes(), InPlaceMode: d.yes(), Hold: 10 * time.Minute, Autoscaled: d.roll(4) == 0, CapToRoom: d.roll(3) == 0}
+		FreeResizes: d.yes(), InPlaceMode: d.yes(), StabilizationWindow: 10 * time.Minute, Autoscaled: d.roll(4) == 0, CapToRoom: d.roll(3) == 0}
 }
 
 // life makes three plans for one random cluster. Between them pods get what was
@@ -145,7 +145,7 @@ func life(t testing.TB, d *dice) (plans int) {
 			checkPauses(t, view, r)
 		}
 		checkPlan(t, view, c, r)
-		memory = r.Memory
+		memory = r.State
 		plans++
 		for _, a := range r.Actions {
 			switch d.roll(4) {
@@ -269,7 +269,7 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 			t.Fatalf("%s is disrupted without a difference", p.UID)
 		case !a.Evict && !p.Asks():
 			t.Fatalf("%s already asks for that", p.UID)
-		case p.Boosted && (!p.Starved() || !p.Pinned()):
+		case p.Boosted && (!p.WantsOOMResize() || !p.Pinned()):
 			t.Fatalf("%s is boosted", p.UID)
 		case v.Mode == Off || v.Mode == Initial:
 			t.Fatalf("%s: the mode changes no pods", p.UID)
@@ -338,13 +338,13 @@ func checkPauses(t testing.TB, view View, r Result) {
 	for i := range view.VPAs {
 		v := &view.VPAs[i]
 		for j := range v.Pods {
-			if p := &v.Pods[j]; p.Pause.Fruitless > 0 && p.Pause.Until.After(noon) && p.Changed() {
+			if p := &v.Pods[j]; p.Backoff.Fruitless > 0 && p.Backoff.Until.After(noon) && p.Changed() {
 				paused[v.GroupOf(p).Key] = true
 			}
 		}
 	}
 	for _, a := range r.Actions {
-		if paused[a.Owner] && a.Owner != "" && (a.Evict || a.MayEvict || a.Restarts && !a.Cures) {
+		if paused[a.Owner] && a.Owner != "" && (a.Evict || a.MayEvict || a.Restarts && !a.OOMResize) {
 			t.Fatalf("%s is disrupted although that has had no effect", a.UID)
 		}
 	}
@@ -365,7 +365,7 @@ func (w *away) add(p *Pod, a Action, acted bool, c Config) {
 	if p.Ready {
 		w.ready++
 	}
-	free := !a.Evict && !a.MayEvict && (p.Cured() || c.FreeResizes && !p.Restarting())
+	free := !a.Evict && !a.MayEvict && (p.IsOOMResize() || c.FreeResizes && !p.Restarting())
 	if !acted || free {
 		return
 	}

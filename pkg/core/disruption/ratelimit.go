@@ -2,7 +2,7 @@ package disruption
 
 import "time"
 
-// Pace is how many disruptions a minute are let through. What was not used in a
+// RateLimits is how many disruptions a minute are let through. What was not used in a
 // minute is not saved up for later ones.
 type RateLimits struct {
 	Cluster   int           // in all; 0: no limit
@@ -23,7 +23,7 @@ func (p RateLimits) cluster(age time.Duration) float64 {
 	return max(min(gentle, full), full*float64(max(age, 0))/float64(p.SlowStart))
 }
 
-// Ledger counts disruptions. Make it with NewLedger.
+// RateLimiter counts disruptions. Make it with NewLedger.
 type RateLimiter struct {
 	pace       RateLimits
 	began      time.Time
@@ -31,7 +31,7 @@ type RateLimiter struct {
 	namespaces map[string]bucket
 }
 
-// NewLedger returns the ledger of a program that starts at now.
+// NewRateLimiter returns the ledger of a program that starts at now.
 func NewRateLimiter(p RateLimits, now time.Time) *RateLimiter {
 	return &RateLimiter{pace: p, began: now, cluster: bucket{p.cluster(0), now}, namespaces: map[string]bucket{}}
 }

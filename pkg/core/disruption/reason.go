@@ -4,7 +4,7 @@ package disruption
 // name each of them. The empty Reason means that nothing speaks against a change.
 type Reason string
 
-// The reasons. Those from Paced on are not found by a plan but by whoever
+// The reasons. Those from DisruptionRateLimited on are not found by a plan but by whoever
 // carries it out.
 const (
 	ModeOff            Reason = "ModeOff"            // the update mode does not change running pods
@@ -25,7 +25,7 @@ const (
 	RolloutUnderWay    Reason = "RolloutUnderWay"    // the workload is being rolled out
 	RestartUnderWay    Reason = "RestartUnderWay"    // another pod of its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize
 	BackingOff         Reason = "BackingOff"         // earlier changes had no effect: new pods came back without them or with a part, or the same was asked in vain
-	Settling           Reason = "Settling"           // the change would undo the last one too soon
+	Stabilizing        Reason = "Stabilizing"        // the change would undo the last one too soon
 	QuotaFull          Reason = "QuotaFull"          // a ResourceQuota leaves too little
 	NodeFull           Reason = "NodeFull"           // no node, or for a resize not its own, has room now
 	TooLargeForNode    Reason = "TooLargeForNode"    // no node, or for a resize not its own, is large enough
@@ -37,12 +37,12 @@ const (
 	Infeasible         Reason = "Infeasible"         // the node can never grant what was asked, and no lower target came since
 	ResizeFailed       Reason = "ResizeFailed"       // the node tried and failed, and the mode allows no eviction
 
-	Paced           Reason = "Paced"           // many pods are due at once, and this one has to wait for its turn
-	MemoryInUse     Reason = "MemoryInUse"     // the pod uses so much memory that no cut of its limit is worth a resize
-	RateLimited     Reason = "RateLimited"     // the pass ended before the rate limit allowed the change
-	ResizeRefused   Reason = "ResizeRefused"   // the API server refused the resize
-	EvictionRefused Reason = "EvictionRefused" // the API server refused the eviction, as for a PodDisruptionBudget
-	Broken          Reason = "Broken"          // the pod or its VPA could not be understood
+	DisruptionRateLimited Reason = "DisruptionRateLimited" // many pods are due at once, and this one has to wait for its turn
+	MemoryInUse           Reason = "MemoryInUse"           // the pod uses so much memory that no cut of its limit is worth a resize
+	RateLimited           Reason = "RateLimited"           // the pass ended before the rate limit allowed the change
+	ResizeRefused         Reason = "ResizeRefused"         // the API server refused the resize
+	EvictionRefused       Reason = "EvictionRefused"       // the API server refused the eviction, as for a PodDisruptionBudget
+	Broken                Reason = "Broken"                // the pod or its VPA could not be understood
 )
 
 // String returns the name that metrics, logs and docs use.
@@ -51,9 +51,9 @@ func (r Reason) String() string { return string(r) }
 // Reasons returns all reasons in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{ModeOff, ModeNotEnabled, StatusOutdated, Boosted, NoRecommendation, PodLevelResources, Unchanged, OutsideLimitRange, TooYoung,
-		SmallChange, RequirementsNotMet, NoOwner, BelowMinReplicas, NoBudget, BudgetSpent, RolloutUnderWay, RestartUnderWay, BackingOff, Settling,
+		SmallChange, RequirementsNotMet, NoOwner, BelowMinReplicas, NoBudget, BudgetSpent, RolloutUnderWay, RestartUnderWay, BackingOff, Stabilizing,
 		QuotaFull, NodeFull, TooLargeForNode, ClassWouldChange, StaticCPU, NotRunning, WaitingForNode, Deferred,
-		Infeasible, ResizeFailed, Paced, MemoryInUse, RateLimited, ResizeRefused, EvictionRefused, Broken}
+		Infeasible, ResizeFailed, DisruptionRateLimited, MemoryInUse, RateLimited, ResizeRefused, EvictionRefused, Broken}
 }
 
 // Cause is why a pod is changed.

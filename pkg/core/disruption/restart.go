@@ -45,7 +45,7 @@ func (p *plan) reserve(v *VPA, b *Budget) {
 	}
 	for i := range v.Pods {
 		pod := &v.Pods[i]
-		if one, holds := p.result.Memory.Holds(pod); holds {
+		if one, holds := p.result.State.Holds(pod); holds {
 			b.leaves(pod, one)
 		}
 	}
@@ -54,7 +54,7 @@ func (p *plan) reserve(v *VPA, b *Budget) {
 // awaited reports whether a restart of the pod was asked for and the pod does not show
 // it yet. Caches may be behind.
 func (p *plan) awaited(pod *Pod) bool {
-	r, known := p.result.Memory.Restarts[pod.UID]
+	r, known := p.result.State.Restarts[pod.UID]
 	return known && !r.Over && pod.Ready && !pod.RestartPending()
 }
 

@@ -45,7 +45,7 @@ func TestOnePodIsRestartedAfterTheOther(t *testing.T) {
 	require.Equal(t, Restart{At: noon}, r.Actions[0].Restart)
 
 	p := &v.Pods[0]
-	memory := r.Memory
+	memory := r.State
 	memory.Disrupted(p.UID, r.Actions[0].Restart)
 	next := func(what string, after time.Duration, acts int) {
 		t.Helper()
@@ -79,21 +79,21 @@ func TestOnePodIsRestartedAfterTheOther(t *testing.T) {
 func TestARestartThatNobodySawNotReadyIsOver(t *testing.T) {
 	v := restarting(3, nil)
 	r := plans(t, v, defaults())
-	r.Memory.Disrupted("uid-p0", r.Actions[0].Restart)
+	r.State.Disrupted("uid-p0", r.Actions[0].Restart)
 	asked(&v.Pods[0])
 	restarted(&v.Pods[0])
-	again := planned(v, r.Memory, defaults(), noon.Add(time.Minute))
+	again := planned(v, r.State, defaults(), noon.Add(time.Minute))
 	require.Equal(t, "resize or evict p1: OutOfBounds", told(again)[0])
 
-	again.Memory.Disrupted("uid-p1", again.Actions[0].Restart)
+	again.State.Disrupted("uid-p1", again.Actions[0].Restart)
 	v.Pods[0].Ready = false // for another reason, minutes later
 	asked(&v.Pods[1])
 	restarted(&v.Pods[1])
 	c := defaults()
 	c.Tolerance = 1
-	require.Equal(t, []string{"resize or evict p2: OutOfBounds"}, told(planned(v, again.Memory, c, noon.Add(2*time.Minute)))[:1], "what is over stays over")
+	require.Equal(t, []string{"resize or evict p2: OutOfBounds"}, told(planned(v, again.State, c, noon.Add(2*time.Minute)))[:1], "what is over stays over")
 	v.Pods = v.Pods[1:]
-	require.NotContains(t, planned(v, again.Memory, defaults(), noon.Add(2*time.Minute)).Memory.Restarts, "uid-p0", "a pod that is gone")
+	require.NotContains(t, planned(v, again.State, defaults(), noon.Add(2*time.Minute)).State.Restarts, "uid-p0", "a pod that is gone")
 }
 
 func TestADisruptionBudgetMayCoverSeveralOwners(t *testing.T) {
@@ -171,7 +171,7 @@ func TestARefusedRestartYields(t *testing.T) {
 		r := planned(v, memory, defaults(), now)
 		require.Len(t, r.Actions, 1)
 		require.Len(t, r.Skipped, 3)
-		memory = r.Memory
+		memory = r.State
 		memory.Protect(r.Actions[0].UID, now)
 		order = append(order, r.Actions[0].Pod)
 	}
@@ -179,7 +179,7 @@ func TestARefusedRestartYields(t *testing.T) {
 	for i := range v.Pods {
 		v.Pods[i].Containers[0].Current = v.Pods[i].Containers[0].After()
 	}
-	require.Empty(t, planned(v, memory, defaults(), noon.Add(time.Hour)).Memory.Protected, "there is nothing left to refuse")
+	require.Empty(t, planned(v, memory, defaults(), noon.Add(time.Hour)).State.Protected, "there is nothing left to refuse")
 }
 
 // What the others have left of the budget must do for a pod that was refused before.
@@ -302,7 +302,7 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 				view, behind = s.seen(), 0
 			}
 			r := Plan(view, memory, c, now)
-			memory = r.Memory
+			memory = r.State
 			for _, a := range r.Actions {
 				require.False(t, a.Evict)
 				s.each(func(_ *VPA, p *Pod) {
@@ -356,7 +356,7 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 			t.Helper()
 			for ; minute <= until; minute++ {
 				r := planned(v, memory, c, noon.Add(time.Duration(minute)*time.Minute))
-				memory, acts = r.Memory, nil
+				memory, acts = r.State, nil
 				for _, a := range r.Actions {
 					acts = append(acts, a.Pod)
 				}

@@ -9,7 +9,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Memory is what one plan must know of earlier ones; the zero value knows of none.
+// State is what one plan must know of earlier ones; the zero value knows of none.
 // Entries by the UID of a pod are dropped when a view no longer has the pod, those by
 // owner a day after the last change.
 type State struct {
@@ -31,7 +31,7 @@ type State struct {
 	Owners map[string]ChangeRecord
 }
 
-// Restart is what became of a restart.
+// RestartState is what became of a restart.
 type RestartState struct {
 	Restart
 	Over bool // the pod was ready again, or is not waited for any more
@@ -132,13 +132,13 @@ func (m *State) Protect(uid string, at time.Time) {
 // Learn sees from a pod what came of the last change of its owner. It is true with a
 // pause that begins now, which is to be written on the pod.
 func (m *State) Learn(owner string, p *Pod, now time.Time) (Backoff, bool) {
-	left := p.Pause.Fruitless > 0 && p.Changed()
+	left := p.Backoff.Fruitless > 0 && p.Changed()
 	if !left && len(m.Owners) == 0 {
 		return Backoff{}, false
 	}
 	record, known := m.Owners[owner]
 	if left && owner != "" {
-		record, known = record.Resumed(p.Pause, now), true
+		record, known = record.Resumed(p.Backoff, now), true
 	}
 	if !known {
 		return Backoff{}, false

@@ -64,7 +64,7 @@ type Pod struct {
 	Resize               ResizeState
 	ResizeSince          time.Time          // when the pod entered that state, zero: not known
 	Whole                bool               // has sizes of its own, which bound those of its containers
-	Pause                Backoff            // what a plan has said of it, in Result.Pauses
+	Backoff              Backoff            // what a plan has said of it, in Result.Pauses
 	Restarts             int                // how often its ordinary containers were restarted, in all
 	Restart              Restart            // the last resize that was to restart it while it was ready
 	Budgets              []string           // names of the PodDisruptionBudgets that count it

@@ -6,14 +6,14 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Pod is a pod with boosted containers.
+// BoostedPod is a pod with boosted containers.
 type BoostedPod struct {
 	Ready      bool
 	ReadySince time.Time
 	Containers []BoostedContainer // all ordinary containers, in order
 }
 
-// Container is one container of a Pod.
+// BoostedContainer is one container of a Pod.
 type BoostedContainer struct {
 	Current  Container // what it has
 	Boosted  bool
@@ -21,7 +21,7 @@ type BoostedContainer struct {
 	Observed bool      // the webhook saw it when the pod was created
 }
 
-// Advice is what the VPA of a pod says. The zero value is that of a pod without
+// BoostAdvice is what the VPA of a pod says. The zero value is that of a pod without
 // a VPA: every boost is over as soon as the pod is ready.
 type BoostAdvice struct {
 	Sizes          bool // the update mode lets new pods be sized
@@ -30,14 +30,14 @@ type BoostAdvice struct {
 	Ranges         Ranges
 }
 
-// Verdict is what is to be done about a pod.
+// BoostVerdict is what is to be done about a pod.
 type BoostVerdict struct {
 	Over []string      // boosted containers whose boost is over, in the order of the pod
 	Give []Fitted      // what containers get now; may repeat what they have
 	Wait time.Duration // until the next boost is over; 0: none is known
 }
 
-// Judge returns what is to be done at now. As long as no boost is over, nothing
+// JudgeBoost returns what is to be done at now. As long as no boost is over, nothing
 // is given. With the first that ends, the containers without a boost get what
 // is recommended for them, too, as in the reference VPA.
 func JudgeBoost(p BoostedPod, a BoostAdvice, now time.Time) BoostVerdict {
@@ -76,7 +76,7 @@ func JudgeBoost(p BoostedPod, a BoostAdvice, now time.Time) BoostVerdict {
 	return v
 }
 
-// fit returns what the VPA gives to containers as they were written: their
+// fitUnboosted returns what the VPA gives to containers as they were written: their
 // limits keep the proportion that they had then.
 func fitUnboosted(p BoostedPod, a BoostAdvice) []Fitted {
 	pod := Pod{Containers: make([]Container, len(p.Containers))}

@@ -32,8 +32,8 @@ type Result struct {
 	Containers []Fitted
 }
 
-// settle is how often Fit may look at its own result again.
-const settle = 4
+// maxRefits is how often Fit may look at its own result again.
+const maxRefits = 4
 
 // Fit returns what a pod would get from a recommendation, given the rules of
 // its VPA and the LimitRanges of its namespace. In this order: the pod range
@@ -79,7 +79,7 @@ func (p *problem) stable() Result {
 		return result
 	}
 	next := p.clone()
-	for range settle {
+	for range maxRefits {
 		next.adopt(result)
 		again := next.solve()
 		if sameAmounts(result, again) {
@@ -163,7 +163,7 @@ func (p *problem) solve() Result {
 // them apart.
 func (p *problem) fitKind(out []Fitted, k resources.Kind) {
 	least, most := p.ranges.Pod.Min.Value(k), p.ranges.Pod.Max.Value(k)
-	moved, members := make([]bool, len(out)), make([]member, len(out))
+	moved, members := make([]bool, len(out)), make([]share, len(out))
 	for number := range len(roles(&resources.Bounds{})) {
 		for i := range out {
 			members[i] = p.member(i, k, *roles(&out[i].Bounds)[number])
@@ -215,9 +215,9 @@ func ordered(b resources.Bounds, k resources.Kind) resources.Bounds {
 
 // member returns the part that container i plays in the sums of kind k when
 // the given role (target or a bound) is what it gets.
-func (p *problem) member(i int, k resources.Kind, role resources.List) member {
+func (p *problem) member(i int, k resources.Kind, role resources.List) share {
 	part := p.parts[i]
-	m := member{
+	m := share{
 		name:    part.container.Name,
 		value:   max(part.container.Requests.Value(k), 0),
 		most:    math.MaxInt64,

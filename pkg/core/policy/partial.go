@@ -7,7 +7,7 @@ import (
 // Whole is all of the way, in millionths.
 const Whole resources.Amount = 1e6
 
-// Of returns what a container gets that goes so many millionths of the way from what
+// Partial returns what a container gets that goes so many millionths of the way from what
 // it has to what it would get of kind k. The limit goes exactly as far as the request
 // does once that is rounded, so that both stay within what LimitRanges allow, their
 // ratio included, because both ends do; and a limit stays at or above its request.

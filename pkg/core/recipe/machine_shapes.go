@@ -11,7 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Shape is a size that machines are offered in, or containers made of.
+// MachineShape is a size that machines are offered in, or containers made of.
 type MachineShape struct {
 	CPU    resources.Amount // millicores
 	Memory resources.Amount // bytes

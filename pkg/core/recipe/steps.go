@@ -10,7 +10,7 @@ func Factor(f float64) Step {
 	return Step{Name: fmt.Sprintf("x %g", f), Apply: func(_ Subject, in float64) float64 { return in * f }}
 }
 
-// Margin adds a fraction, without rounding.
+// Enlarged adds a fraction, without rounding.
 func Enlarged(f float64) Step {
 	return Step{Name: fmt.Sprintf("margin %g", f), Apply: func(_ Subject, in float64) float64 { return in * (1 + f) }}
 }

@@ -10,7 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// Cluster is the recommender of a cluster that has one container. Make it with
+// SimulatedRecommender is the recommender of a cluster that has one container. Make it with
 // NewCluster.
 type SimulatedRecommender struct {
 	store   *usage.Store
@@ -24,7 +24,7 @@ type SimulatedRecommender struct {
 	kills   int
 }
 
-// NewCluster returns the recommender with a recipe and the least recommendation
+// NewSimulatedRecommender returns the recommender with a recipe and the least recommendation
 // for a container.
 func NewSimulatedRecommender(c usage.StoreConfig, recipe *recipe.Recipe, minimum resources.List, start time.Time) *SimulatedRecommender {
 	const name = Container

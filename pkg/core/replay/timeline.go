@@ -18,7 +18,7 @@ type Frame struct {
 	Steps                [3][]float64 // values of the steps to target, lower and upper, at the first recommendation in it
 }
 
-// Event is a change or a kill.
+// TimelineEvent is a change or a kill.
 type TimelineEvent struct {
 	At       int64 // nanoseconds since 1970
 	Kill     bool
@@ -32,7 +32,7 @@ type Explainer interface {
 	Explain(now time.Time, current resources.List) recipe.Explanation
 }
 
-// Film is one replay. Make it with New.
+// Timeline is one replay. Make it with New.
 type Timeline struct {
 	Kind   resources.Kind
 	Start  int64 // nanoseconds since 1970
@@ -47,7 +47,7 @@ type Timeline struct {
 	request   resources.List
 }
 
-// New returns a film with a number of frames for a replay of a kind. The advisor's
+// NewTimeline returns a film with a number of frames for a replay of a kind. The advisor's
 // steps are kept if it can explain.
 func NewTimeline(r *Recording, k resources.Kind, frames int, advisor Advisor) *Timeline {
 	f := &Timeline{Kind: k, Start: r.At[0], Length: max(int64(r.Span())/int64(frames)+1, 1)}

@@ -1,6 +1,6 @@
 package resources
 
-// Resources holds an optional amount for each kind. The zero value holds
+// List holds an optional amount for each kind. The zero value holds
 // none. It is a value: copy it freely, compare it with ==.
 type List struct {
 	amounts [Kinds]Amount

@@ -15,7 +15,7 @@ const (
 	slotsKept = perDay * days
 )
 
-// Days are the highest uses of memory in windows of six hours, and sums since
+// DailyPeaks are the highest uses of memory in windows of six hours, and sums since
 // the container was first seen.
 //
 //	peaks  [ .  .  #  #  #  #  #  #  .  . ]     by the number of the window, modulo the ring

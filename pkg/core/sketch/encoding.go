@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// Writer is bytes in the making.
+// imageWriter is bytes in the making.
 type imageWriter []byte
 
 // Int adds a number.
@@ -48,13 +48,13 @@ func (w *imageWriter) Part(tag int64, content imageWriter) {
 // ErrImage says that bytes are not what a Writer has written.
 var ErrImage = errors.New("it is cut short, or was not written by us")
 
-// Reader takes numbers from bytes. Once it has failed all are 0.
+// imageReader takes numbers from bytes. Once it has failed all are 0.
 type imageReader struct {
 	rest []byte
 	err  error
 }
 
-// NewReader returns a reader of bytes, which it does not change.
+// newImageReader returns a reader of bytes, which it does not change.
 func newImageReader(bytes []byte) *imageReader { return &imageReader{rest: bytes} }
 
 // Err returns what is wrong, nil if nothing is.

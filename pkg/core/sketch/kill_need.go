@@ -10,7 +10,7 @@ const (
 	mostKills = 5
 )
 
-// Needed returns what a container that had so many bytes at most is taken to need after a
+// NeededAfterKill returns what a container that had so many bytes at most is taken to need after a
 // number of kills, from 1 on.
 func NeededAfterKill(had float64, kills uint8) float64 {
 	first := max(killRatio*had, had+killBump)

@@ -8,7 +8,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Shape is what the load of containers has in common. It does not change once
+// LoadShape is what the load of containers has in common. It does not change once
 // made; make one for a recipe and share it.
 type LoadShape struct {
 	pairShape
@@ -32,7 +32,7 @@ var units = [resources.Kinds]float64{resources.CPU: 1000, resources.Memory: 1}
 // Average is the share that stands for the mean.
 const Average = -1
 
-// NewShape returns the shape of a slow and a fast histogram that forget half
+// NewLoadShape returns the shape of a slow and a fast histogram that forget half
 // in the given times, of each of which a share is of interest. By load a share is
 // that of all work, else that of the time. With hour the highest value of the
 // last hour counts.
@@ -70,7 +70,7 @@ const (
 	slotWidth = int64(5 * time.Minute)
 )
 
-// New returns an empty one.
+// NewLoad returns an empty one.
 func NewLoad(shape *LoadShape) *Load { return &Load{shape: shape} }
 
 // Observe takes a use in millicores or bytes. All samples weigh the same, as they

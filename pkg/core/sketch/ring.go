@@ -2,13 +2,13 @@ package sketch
 
 import "math"
 
-// Step is the ratio of two neighbouring codes; with it the largest code stands
+// codeStep is the ratio of two neighbouring codes; with it the largest code stands
 // for more bytes than there are.
 const codeStep = 1.001
 
 var logStep = math.Log(codeStep)
 
-// Encode rounds an amount up to a power of Step. The smallest code is 1: 0 stands
+// encode rounds an amount up to a power of Step. The smallest code is 1: 0 stands
 // for no amount at all.
 func encode(amount float64) uint16 {
 	if amount < 1 {
@@ -17,7 +17,7 @@ func encode(amount float64) uint16 {
 	return uint16(min(math.Ceil(math.Log(amount)/logStep-1e-6)+1, math.MaxUint16))
 }
 
-// Decode is the inverse of Encode, and 0 for no amount.
+// decode is the inverse of Encode, and 0 for no amount.
 func decode(code uint16) float64 {
 	if code == 0 {
 		return 0
@@ -25,10 +25,10 @@ func decode(code uint16) float64 {
 	return math.Exp(float64(code-1) * logStep)
 }
 
-// MostNumber is more than that of any slot that can be.
+// mostNumber is more than that of any slot that can be.
 const mostNumber = 1 << 40
 
-// Advance makes a number the running one of a ring, if it is larger, and empties
+// advanceRing makes a number the running one of a ring, if it is larger, and empties
 // the slots that are used again.
 func advanceRing(running *int64, to int64, slots []uint16) {
 	n := int64(len(slots))
@@ -42,7 +42,7 @@ func advanceRing(running *int64, to int64, slots []uint16) {
 	}
 }
 
-// Merge adds another ring of the same length: of two slots with the same number
+// mergeRings adds another ring of the same length: of two slots with the same number
 // the higher counts.
 func mergeRings(running *int64, slots []uint16, other int64, theirs []uint16) {
 	advanceRing(running, other, slots)

@@ -11,14 +11,14 @@ import (
 // Weights of one entry. That of a CPU sample does not depend on the request.
 const cpuWeight, peakWeight = 0.1, 1
 
-// Shape is what profiles must have in common to be merged. It does not change
+// ProfileShape is what profiles must have in common to be merged. It does not change
 // once made; make one and share it.
 type ProfileShape struct {
 	cpu, memory           *histogram.Scheme
 	cpuDecay, memoryDecay *histogram.Decay
 }
 
-// NewShape returns the shape of profiles in which CPU samples and memory peaks
+// NewProfileShape returns the shape of profiles in which CPU samples and memory peaks
 // lose half of their influence in the given times (0 = they never lose any).
 func NewProfileShape(cpuHalfLife, memoryHalfLife time.Duration) ProfileShape {
 	return ProfileShape{histogram.CPUScheme(), histogram.MemoryScheme(), histogram.NewDecay(cpuHalfLife), histogram.NewDecay(memoryHalfLife)}
@@ -40,7 +40,7 @@ type Profile struct {
 	samples     int64 // number of CPU samples
 }
 
-// New returns an empty profile.
+// NewProfile returns an empty profile.
 func NewProfile(shape ProfileShape) Profile {
 	p := Profile{
 		CPU:    histogram.New(shape.cpu, shape.cpuDecay),
@@ -119,7 +119,7 @@ func (p *Profile) cover(at int64) {
 	p.last = max(p.last, at)
 }
 
-// Image is a profile as a checkpoint stores it.
+// ProfileImage is a profile as a checkpoint stores it.
 type ProfileImage struct {
 	CPU, Memory histogram.Image
 	First, Last time.Time // when the oldest and newest CPU sample was taken; the zero time if unknown

@@ -82,7 +82,7 @@ func (s *Store) key(c *container) ContainerKey {
 	return ContainerKey{Namespace: of.Namespace, Pod: c.pod, Container: of.Container}
 }
 
-// New returns an empty store.
+// NewStore returns an empty store.
 func NewStore(c StoreConfig) *Store {
 	c.Rules = c.Rules.Sound()
 	return &Store{config: c, names: NewIndex[seriesName, Series](), pods: newPodIndex(), newest: none}

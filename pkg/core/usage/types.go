@@ -52,7 +52,7 @@ type Rules struct {
 	Count      int64            // an idle series expires after Interval·Count
 }
 
-// Config is what a store needs to know from the start.
+// StoreConfig is what a store needs to know from the start.
 type StoreConfig struct {
 	Shape ProfileShape // of all series
 	Rules Rules        // of series without override

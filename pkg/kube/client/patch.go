@@ -5,25 +5,25 @@ import (
 	"strings"
 )
 
-// Operation is one step of a JSON patch.
+// PatchOperation is one step of a JSON patch.
 type PatchOperation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
 
-// Add sets the value at path.
+// PatchAdd sets the value at path.
 func PatchAdd(path string, value any) PatchOperation {
 	return PatchOperation{Op: "add", Path: path, Value: value}
 }
 
-// Test demands that the value at path is as given; otherwise the API server
+// PatchTest demands that the value at path is as given; otherwise the API server
 // refuses the whole patch.
 func PatchTest(path string, value any) PatchOperation {
 	return PatchOperation{Op: "test", Path: path, Value: value}
 }
 
-// Path joins segments to a JSON pointer and escapes "~" and "/" in them.
+// PatchPath joins segments to a JSON pointer and escapes "~" and "/" in them.
 func PatchPath(segments ...string) string {
 	length := 0
 	for _, s := range segments {
@@ -41,7 +41,7 @@ func PatchPath(segments ...string) string {
 	return path.String()
 }
 
-// Append writes steps behind text, with the bytes that encoding/json would write
+// AppendPatch writes steps behind text, with the bytes that encoding/json would write
 // but without reflection for values that are texts. It fails
 // when a value cannot be written.
 func AppendPatch(text []byte, steps []PatchOperation) ([]byte, error) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// VPA is what the choice needs to know of one VerticalPodAutoscaler.
+// Claim is what the choice needs to know of one VerticalPodAutoscaler.
 type Claim struct {
 	Namespace, Name        string
 	TargetKind, TargetName string
@@ -19,7 +19,7 @@ type Claim struct {
 	Selects func(labels map[string]string) bool
 }
 
-// Pod is what the choice needs to know of one pod.
+// OwnedPod is what the choice needs to know of one pod.
 type OwnedPod struct {
 	Namespace string
 	Labels    map[string]string
@@ -38,7 +38,7 @@ type target struct{ namespace, kind, name string }
 
 type id struct{ namespace, name string }
 
-// Index finds VPAs by their target. The zero value is empty and ready to use.
+// Claims finds VPAs by their target. The zero value is empty and ready to use.
 type Claims struct {
 	byTarget map[target]*claims
 	targets  map[id]target
@@ -105,7 +105,7 @@ func (x *Claims) Controlling(p OwnedPod) (Claim, bool) {
 	return FirstClaim(x.Targeting(p.Namespace, p.ControllerKind, p.ControllerName), p.Labels)
 }
 
-// First returns the first of some VPAs that selects a pod with these labels.
+// FirstClaim returns the first of some VPAs that selects a pod with these labels.
 // With Targeting it is Controlling in two steps, for callers that must not hold
 // their lock while a selector is fetched.
 func FirstClaim(strongest []Claim, labels map[string]string) (Claim, bool) {
@@ -127,7 +127,7 @@ func (x *Claims) Targeting(namespace, kind, name string) []Claim {
 	return nil
 }
 
-// Compare orders VPAs by who controls the pods that both select: those that may
+// CompareClaims orders VPAs by who controls the pods that both select: those that may
 // change pods before idle ones, then the earlier created, then the smaller name.
 func CompareClaims(a, b Claim) int {
 	if a.Idle != b.Idle {

@@ -21,7 +21,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// Resolver reads controllers; target.Resolver does it from informer caches, and
+// TopmostResolver reads controllers; target.Resolver does it from informer caches, and
 // one that is Remembering never from anywhere else.
 type TopmostResolver interface {
 	// Topmost returns the topmost controller above (or equal to) a workload.
@@ -60,7 +60,7 @@ func (f *Finder) Namespaces() []string {
 	return slices.Sorted(maps.Keys(f.namespaces))
 }
 
-// New returns a Finder without VPAs. The context ends its logs.
+// NewFinder returns a Finder without VPAs. The context ends its logs.
 func NewFinder(ctx context.Context, resolver TopmostResolver) *Finder {
 	return &Finder{
 		resolver: resolver,
@@ -124,7 +124,7 @@ func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
 	f.index.Put(claim)
 }
 
-// selector returns what tells whether the target of a VPA selects pods with some
+// selectorOf returns what tells whether the target of a VPA selects pods with some
 // labels. It keeps the selector as long as the target says the same.
 func selectorOf(ctx context.Context, resolver TopmostResolver, vpa *vpav1.VerticalPodAutoscaler) func(map[string]string) bool {
 	var last atomic.Pointer[Selection]

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Scout reads ahead what Find will need of kinds that no informer holds, so that
+// Prefetcher reads ahead what Find will need of kinds that no informer holds, so that
 // Find itself never waits for the API server. Anybody can write any owner into a
 // pod, so there is a bound, and each namespace has the same share of it and of the
 // reads. It is safe for concurrent use.
@@ -27,7 +27,7 @@ const (
 	mostWaiting = 10_000
 )
 
-// NewScout returns a Scout that reads workloads, and what owns them, with read.
+// NewPrefetcher returns a Scout that reads workloads, and what owns them, with read.
 func NewPrefetcher(read func(ctx context.Context, key Key)) *Prefetcher {
 	return &Prefetcher{read: read, ready: make(chan struct{}, 1), waiting: map[string][]Key{}, known: map[Key]bool{}}
 }

@@ -20,7 +20,7 @@ type Access struct {
 	Username, Password, BearerToken, BearerTokenFile string
 }
 
-// Default returns the defaults of the reference recommender.
+// DefaultAccess returns the defaults of the reference recommender.
 func DefaultAccess() Access { return Access{QueryTimeout: "5m"} }
 
 // AddFlags binds the group to fs.

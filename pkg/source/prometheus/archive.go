@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// Query says what is read.
+// ArchiveQuery says what is read.
 type ArchiveQuery struct {
 	Usage   Usage
 	Waiting string          // counter of the seconds that work waited for CPU; empty = not asked for
@@ -34,7 +34,7 @@ type ArchiveQuery struct {
 	Want func(workload, container string) bool
 }
 
-// Read yields the containers that a server knows, and its problems. With a warning
+// ReadArchive yields the containers that a server knows, and its problems. With a warning
 // about a container comes the container; otherwise one of the two is nil. It stops
 // early at the end of the context, which is no problem.
 func ReadArchive(ctx context.Context, client *Client, q ArchiveQuery) iter.Seq2[*replay.Recording, *trace.Problem] {
@@ -100,7 +100,7 @@ func (r *archiveReader) read(ctx context.Context) error {
 	return nil
 }
 
-// MostSamples is how many samples of a container can be read: each is in memory as a
+// MostArchiveSamples is how many samples of a container can be read: each is in memory as a
 // whole.
 const MostArchiveSamples = batchValues
 

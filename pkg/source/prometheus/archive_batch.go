@@ -51,7 +51,7 @@ type member struct {
 	wrong            *trace.Problem // why it is left out; nil = it is not
 }
 
-// batch are containers of one namespace that are read together.
+// archiveBatch are containers of one namespace that are read together.
 type archiveBatch []*member
 
 func (r *archiveReader) newBatch(subjects []subject) archiveBatch {
@@ -175,7 +175,7 @@ func (r *archiveReader) ask(ctx context.Context, b archiveBatch, c column, p par
 	}
 	answer, err := r.client.Range(ctx, Range{
 		Query: r.text(c, u), Start: r.at(p.from), End: r.at(p.from + p.steps - 1), Step: r.query.Step,
-		Trouble: func(labels map[string]string, at time.Time, what string) {
+		Rejected: func(labels map[string]string, at time.Time, what string) {
 			m := find(labels)
 			_, named := u.Container(labels)
 			switch {

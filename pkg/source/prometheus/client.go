@@ -110,7 +110,7 @@ type Range struct {
 	Query      string
 	Start, End time.Time
 	Step       time.Duration
-	Trouble    Trouble // nil = what cannot be used is only counted
+	Rejected   Rejected // nil = what cannot be used is only counted
 }
 
 // Range sends a range query and visits the series of its answer, as Decode does.
@@ -118,7 +118,7 @@ func (c *Client) Range(ctx context.Context, r Range, visit Visit) (Answer, error
 	answer, err := c.query(ctx, "query_range", url.Values{
 		"query": {r.Query}, "start": {seconds(r.Start)}, "end": {seconds(r.End)},
 		"step": {strconv.FormatFloat(r.Step.Seconds(), 'f', -1, 64)},
-	}, func(body io.Reader) (Answer, error) { return scan(body, c.config.Limits, visit, r.Trouble) })
+	}, func(body io.Reader) (Answer, error) { return scan(body, c.config.Limits, visit, r.Rejected) })
 	if err == nil && answer.Type != "matrix" {
 		err = fmt.Errorf("the query %s gives a %s: want series over time (a matrix)", r.Query, answer.Type)
 	}

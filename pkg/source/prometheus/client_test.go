@@ -250,7 +250,7 @@ func TestWhatCannotBeUsedIsToldOfItsSeries(t *testing.T) {
 	})
 	var told []string
 	visited := 0
-	_, err := client.Range(t.Context(), Range{Query: "up", Trouble: func(labels map[string]string, at time.Time, what string) {
+	_, err := client.Range(t.Context(), Range{Query: "up", Rejected: func(labels map[string]string, at time.Time, what string) {
 		told = append(told, fmt.Sprint(labels, at.Unix(), " ", what))
 	}}, func(map[string]string, []Point) { visited++ })
 	require.NoError(t, err)

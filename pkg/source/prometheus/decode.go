@@ -19,10 +19,10 @@ type Point struct {
 // The points are valid until it returns.
 type Visit func(labels map[string]string, points []Point)
 
-// Trouble is told what cannot be used of one series: the first of its points that
+// Rejected is told what cannot be used of one series: the first of its points that
 // is no number, or infinite, and of how many; or, with no time, that it cannot be
 // read at all. Labels are as far as they could be read.
-type Trouble func(labels map[string]string, at time.Time, what string)
+type Rejected func(labels map[string]string, at time.Time, what string)
 
 // Answer is what an answer tells besides its points.
 type Answer struct {
@@ -95,7 +95,7 @@ func Decode(r io.Reader, limits Limits, visit Visit) (Answer, error) {
 }
 
 // scan is Decode that tells of trouble, too.
-func scan(r io.Reader, limits Limits, visit Visit, trouble Trouble) (Answer, error) {
+func scan(r io.Reader, limits Limits, visit Visit, trouble Rejected) (Answer, error) {
 	d := newDecoder(r, limits)
 	d.visit, d.trouble = visit, trouble
 	err := d.answer(d.data)
@@ -120,7 +120,7 @@ type decoder struct {
 	Answer
 	meter   *meter
 	visit   Visit
-	trouble Trouble // nil = nobody wants to know
+	trouble Rejected // nil = nobody wants to know
 
 	points points
 	labels map[string]string

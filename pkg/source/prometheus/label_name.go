@@ -2,7 +2,7 @@ package prometheus
 
 import "strings"
 
-// Fold returns what remains of a label name in every exporter: letters in lower
+// FoldLabelName returns what remains of a label name in every exporter: letters in lower
 // case, digits, and underscores for all else and between words.
 func FoldLabelName(name string) string {
 	var folded strings.Builder

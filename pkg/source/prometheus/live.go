@@ -10,7 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// Source takes the usage of right now.
+// Live takes the usage of right now.
 type Live struct {
 	Client *Client
 	Usage  Usage

@@ -12,7 +12,7 @@ func consists(text, set string, least, most int) bool {
 	return least <= len(text) && len(text) <= most && strings.Trim(text, set) == ""
 }
 
-// Common returns what the name of a pod has in common with the other pods
+// CommonPodNames returns what the name of a pod has in common with the other pods
 // of its workload, the narrowest first: for web-7d9f8b6c5d-x2k4p that is
 // "web-7d9f8b6c5d-" (the same ReplicaSet) and "web". A name without a generated
 // or numbered end has nothing in common with others.
