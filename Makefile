@@ -6,8 +6,7 @@ SHELL := bash
 DAEMONS := recommender updater admission-controller
 BIN     := bin
 VECTORS ?= testdata/vectors
-# A daemon's stripped binary may have so many bytes; docs/decisions/0013-recommender-size.md, 0022-updater-size.md and
-# 0030-admission-controller-size.md say why these.
+# A daemon's stripped binary may have so many bytes: docs/decisions/0004-size.md says why.
 BUDGET         := 34500000
 LDFLAGS := -s -w
 # The local control plane keeps its state here; it is ignored by git.
