@@ -18,32 +18,6 @@ const (
 	most  = 20               // events for each pass; the others follow
 )
 
-// meanings are what the reasons that need somebody to do something mean. The
-// others pass by themselves, or are what was asked for.
-var meanings = map[disruption.Reason]string{
-	disruption.ModeNotEnabled:    "mode `InPlace` without its gate",
-	disruption.StatusOutdated:    "the target of the VPA changed, or may have changed while the updater was not there, and what is recommended is for the spec before",
-	disruption.PodLevelResources: "`spec.resources` of the pod bounds its containers; they are not sized alone",
-	disruption.OutsideLimitRange: "a LimitRange would refuse the recommended size",
-	disruption.NoOwner:           "the owner is gone, is unknown, or wants no replicas",
-	disruption.BelowMinReplicas:  "fewer live pods than the minimum",
-	disruption.NoBudget:          "too few pods are there to spare one",
-	disruption.RestartUnderWay:   "another pod of its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize",
-	disruption.BackingOff:        "earlier changes had no effect: new pods came back without them or with a part of them, or the same resize was asked for in vain",
-	disruption.QuotaFull:         "a ResourceQuota leaves too little for the recommended size",
-	disruption.NodeFull:          "no node has room for the recommended size now; for a resize its own node",
-	disruption.TooLargeForNode:   "no node is large enough for the recommended size; for a resize its own node",
-	disruption.ClassWouldChange:  "a resize would change the QoS class of the pod, and the mode allows no eviction",
-	disruption.StaticCPU:         "its node has the static CPU manager policy and gives a pod of class Guaranteed no other CPU in place, and the mode allows no eviction, or a new pod would only have its startup boost again",
-	disruption.Deferred:          "the node has no room now",
-	disruption.Infeasible:        "the node can never grant it (mode `InPlace` only)",
-	disruption.ResizeFailed:      "the node tried and failed (mode `InPlace`; in `InPlaceOrRecreate` for up to an hour, when it could not take memory that is in use)",
-	disruption.MemoryInUse:       "the pod uses so much memory that no cut of its limit is worth a resize",
-	disruption.ResizeRefused:     "the API server refused the resize, or could not be asked",
-	disruption.EvictionRefused:   "the eviction was refused, mostly by a PodDisruptionBudget",
-	disruption.Broken:            "the pod or its VPA made our code panic; all others are served",
-}
-
 // skipEvent is what a VPA is to be told.
 type skipEvent struct {
 	VPA     cache.ObjectName
@@ -96,7 +70,7 @@ func (t *reporter) report(ctx context.Context, skipped []disruption.Skip, now ti
 			log.Info("Pod left alone", "pod", klog.KRef(s.Namespace, s.Pod), "vpa", s.VPA, "reason", s.Reason)
 		}
 		t.pods[s.UID] = said{s.Reason, t.pass}
-		if meanings[s.Reason] != "" {
+		if s.Reason.Explain().Acute {
 			t.count(s, now)
 		}
 	}
@@ -137,7 +111,7 @@ func (t *reporter) due(now time.Time) (events []skipEvent) {
 	for _, key := range due[:min(len(due), most)] {
 		c := t.cases[key]
 		c.told = true
-		message := fmt.Sprintf("Pods left alone: %d, such as %s: %s", c.pods, c.example, meanings[key.reason])
+		message := fmt.Sprintf("Pods left alone: %d, such as %s: %s", c.pods, c.example, key.reason.Explain().Means)
 		if t.Room != "" && (key.reason == disruption.NodeFull || key.reason == disruption.TooLargeForNode) {
 			message += "; " + t.Room
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -62,29 +61,6 @@ func TestEventsOfManyVPAsAreSpread(t *testing.T) {
 		for _, e := range events {
 			require.False(t, told[e.VPA.Name])
 			told[e.VPA.Name] = true
-		}
-	}
-}
-
-// The table in docs/reasons.md has each reason once, in the order of the code,
-// with what it means and what to do.
-func TestReasonsAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../docs/reasons.md")
-	require.NoError(t, err)
-	var rows [][]string
-	for line := range strings.Lines(string(text)) {
-		if cells := strings.Split(strings.TrimSpace(line), "|"); len(cells) == 5 && !strings.HasPrefix(cells[1], "---") && strings.TrimSpace(cells[1]) != "reason" {
-			rows = append(rows, cells)
-		}
-	}
-	reasons := disruption.Reasons()
-	require.Len(t, rows, len(reasons))
-	for i, cells := range rows {
-		require.Equal(t, reasons[i].String(), strings.TrimSpace(cells[1]))
-		require.NotEmpty(t, strings.TrimSpace(cells[2]), cells[1])
-		require.NotEmpty(t, strings.TrimSpace(cells[3]), cells[1])
-		if meaning := meanings[reasons[i]]; meaning != "" {
-			require.Equal(t, meaning, strings.TrimSpace(cells[2]), "what the event of %s says", reasons[i])
 		}
 	}
 }

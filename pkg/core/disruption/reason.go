@@ -4,57 +4,154 @@ package disruption
 // name each of them. The empty Reason means that nothing speaks against a change.
 type Reason string
 
-// The reasons. Those from DisruptionRateLimited on are not found by a plan but by whoever
-// carries it out.
+// The reasons. Those from DisruptionRateLimited on are not found by a plan but by
+// whoever carries it out. The table below says what each means.
 const (
-	ModeOff            Reason = "ModeOff"            // the update mode does not change running pods
-	ModeNotEnabled     Reason = "ModeNotEnabled"     // mode InPlace needs a feature gate that is off
-	StatusOutdated     Reason = "StatusOutdated"     // what is recommended may be for a target that the VPA had before
-	Boosted            Reason = "Boosted"            // it has extra CPU while it starts, which is taken back first
-	NoRecommendation   Reason = "NoRecommendation"   // no container of the pod has one
-	PodLevelResources  Reason = "PodLevelResources"  // spec.resources of the pod bounds its containers, so they are not sized
-	Unchanged          Reason = "Unchanged"          // the pod has what it would get
-	OutsideLimitRange  Reason = "OutsideLimitRange"  // a LimitRange would refuse the recommended sizes
-	TooYoung           Reason = "TooYoung"           // within its bounds and not running for long enough
-	SmallChange        Reason = "SmallChange"        // within its bounds and would change too little
-	RequirementsNotMet Reason = "RequirementsNotMet" // the eviction requirements of the VPA do not hold
-	NoOwner            Reason = "NoOwner"            // the owner is gone, unknown, or wants no replicas
-	BelowMinReplicas   Reason = "BelowMinReplicas"   // the owner has fewer live pods than the minimum
-	NoBudget           Reason = "NoBudget"           // too few pods of the owner are there to spare one
-	BudgetSpent        Reason = "BudgetSpent"        // more urgent pods have used the budget of this pass
-	RolloutUnderWay    Reason = "RolloutUnderWay"    // the workload is being rolled out
-	RestartUnderWay    Reason = "RestartUnderWay"    // another pod of its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize
-	BackingOff         Reason = "BackingOff"         // earlier changes had no effect: new pods came back without them or with a part, or the same was asked in vain
-	Stabilizing        Reason = "Stabilizing"        // the change would undo the last one too soon
-	QuotaFull          Reason = "QuotaFull"          // a ResourceQuota leaves too little
-	NodeFull           Reason = "NodeFull"           // no node, or for a resize not its own, has room now
-	TooLargeForNode    Reason = "TooLargeForNode"    // no node, or for a resize not its own, is large enough
-	ClassWouldChange   Reason = "ClassWouldChange"   // a resize would change the QoS class, and the mode allows no eviction
-	StaticCPU          Reason = "StaticCPU"          // the node gives a pod of class Guaranteed no other CPU in place, and an eviction is not allowed or no use
-	NotRunning         Reason = "NotRunning"         // the pod is pending, so it cannot be resized
-	WaitingForNode     Reason = "WaitingForNode"     // a resize is under way, or was accepted and not acted on
-	Deferred           Reason = "Deferred"           // the node has no room for the resize now
-	Infeasible         Reason = "Infeasible"         // the node can never grant what was asked, and no lower target came since
-	ResizeFailed       Reason = "ResizeFailed"       // the node tried and failed, and the mode allows no eviction
+	ModeOff            Reason = "ModeOff"
+	ModeNotEnabled     Reason = "ModeNotEnabled"
+	StatusOutdated     Reason = "StatusOutdated"
+	Boosted            Reason = "Boosted"
+	NoRecommendation   Reason = "NoRecommendation"
+	PodLevelResources  Reason = "PodLevelResources"
+	Unchanged          Reason = "Unchanged"
+	OutsideLimitRange  Reason = "OutsideLimitRange"
+	TooYoung           Reason = "TooYoung"
+	SmallChange        Reason = "SmallChange"
+	RequirementsNotMet Reason = "RequirementsNotMet"
+	NoOwner            Reason = "NoOwner"
+	BelowMinReplicas   Reason = "BelowMinReplicas"
+	NoBudget           Reason = "NoBudget"
+	BudgetSpent        Reason = "BudgetSpent"
+	RolloutUnderWay    Reason = "RolloutUnderWay"
+	RestartUnderWay    Reason = "RestartUnderWay"
+	BackingOff         Reason = "BackingOff"
+	Stabilizing        Reason = "Stabilizing"
+	QuotaFull          Reason = "QuotaFull"
+	NodeFull           Reason = "NodeFull"
+	TooLargeForNode    Reason = "TooLargeForNode"
+	ClassWouldChange   Reason = "ClassWouldChange"
+	StaticCPU          Reason = "StaticCPU"
+	NotRunning         Reason = "NotRunning"
+	WaitingForNode     Reason = "WaitingForNode"
+	Deferred           Reason = "Deferred"
+	Infeasible         Reason = "Infeasible"
+	ResizeFailed       Reason = "ResizeFailed"
 
-	DisruptionRateLimited Reason = "DisruptionRateLimited" // many pods are due at once, and this one has to wait for its turn
-	MemoryInUse           Reason = "MemoryInUse"           // the pod uses so much memory that no cut of its limit is worth a resize
-	RateLimited           Reason = "RateLimited"           // the pass ended before the rate limit allowed the change
-	ResizeRefused         Reason = "ResizeRefused"         // the API server refused the resize
-	EvictionRefused       Reason = "EvictionRefused"       // the API server refused the eviction, as for a PodDisruptionBudget
-	Broken                Reason = "Broken"                // the pod or its VPA could not be understood
+	DisruptionRateLimited Reason = "DisruptionRateLimited"
+	MemoryInUse           Reason = "MemoryInUse"
+	RateLimited           Reason = "RateLimited"
+	ResizeRefused         Reason = "ResizeRefused"
+	EvictionRefused       Reason = "EvictionRefused"
+	Broken                Reason = "Broken"
 )
+
+// Explanation is what people are told of a reason, in Markdown.
+type Explanation struct {
+	Reason Reason
+	Means  string // a clause: why the pod is left alone
+	Advice string // what to do
+	// Acute reasons need somebody to do something. The others pass by themselves, or are
+	// what was asked for.
+	Acute bool
+}
+
+// explanations are the one table of reasons: docs/reasons.md, events and logs are made
+// of it.
+var explanations = []Explanation{
+	{ModeOff, "the mode of the VPA changes no running pods",
+		"nothing, or choose another mode", false},
+	{ModeNotEnabled, "mode `InPlace` without its gate",
+		"`--feature-gates=InPlace=true`", true},
+	{StatusOutdated, "the target of the VPA changed, or may have changed while the updater was not there, and what is recommended is for the spec before",
+		"wait for a pass of the recommender; if it lasts, see whether that runs, serves this VPA and writes `status.observedGeneration`", true},
+	{Boosted, "it has extra CPU while it starts, which is taken back first",
+		"wait until it is ready and the time of the boost is over", false},
+	{NoRecommendation, "the VPA recommends nothing for its containers",
+		"look at the conditions of the VPA", false},
+	{PodLevelResources, "`spec.resources` of the pod bounds its containers; they are not sized alone",
+		"take CPU and memory out of `spec.resources` of the pod template", true},
+	{Unchanged, "the pod has what it would get",
+		"nothing", false},
+	{OutsideLimitRange, "a LimitRange would refuse the recommended size",
+		"change the LimitRange, or `minAllowed` and `maxAllowed`", true},
+	{TooYoung, "within the recommended bounds, and not old enough",
+		"wait 12 hours, or lower `--in-recommendation-bounds-eviction-lifetime-threshold`", false},
+	{SmallChange, "within the bounds, and the change is below the threshold",
+		"nothing, or lower `--pod-update-threshold`", false},
+	{RequirementsNotMet, "`evictionRequirements` of the VPA do not hold",
+		"check them", false},
+	{NoOwner, "the owner is gone, is unknown, or wants no replicas",
+		"check the owner references and replicas", true},
+	{BelowMinReplicas, "fewer live pods than the minimum",
+		"`updatePolicy.minReplicas: 1`, or `--in-place-skip-disruption-budget`", true},
+	{NoBudget, "too few pods are there to spare one",
+		"get the pods ready, or raise `--eviction-tolerance`", true},
+	{BudgetSpent, "more urgent pods went first",
+		"wait for the next pass", false},
+	{RolloutUnderWay, "the workload is being rolled out, and the change would evict a ready pod or restart it",
+		"wait until the rollout is done, has failed, or is paused", false},
+	{RestartUnderWay, "another pod of its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize",
+		"wait until that pod is ready again; one that never is, or whose node never carries the resize out, holds the others for an hour", true},
+	{BackingOff, "earlier changes had no effect: new pods came back without them or with a part of them, or the same resize was asked for in vain",
+		"see whether the admission controller is reached, whether it cuts the pods to what a quota leaves, and what else changes them; the pause doubles from 5 minutes to 12 hours, and ends as soon as a new pod has its size", true},
+	{Stabilizing, "the change would undo the last one too soon",
+		"wait; if sizes go back and forth, see which two VPAs or recommenders disagree; `--stabilization-window`", false},
+	{QuotaFull, "a ResourceQuota leaves too little for the recommended size",
+		"raise the quota, or lower `maxAllowed`; in mode `Recreate` also for a pod that is to shrink: `InPlaceOrRecreate` needs no room for that", true},
+	{NodeFull, "no node has room for the recommended size now; for a resize its own node",
+		"make room or add a node; `InPlaceOrRecreate` looks for another node after 5 minutes; `--cap-to-room` gives what there is; where nodes are added and the updater sees no sign of it (its log says so), `--eviction-room=size` or `off`", true},
+	{TooLargeForNode, "no node is large enough for the recommended size; for a resize its own node",
+		"a larger node, or a lower `maxAllowed`", true},
+	{ClassWouldChange, "a resize would change the QoS class of the pod, and the mode allows no eviction",
+		"give the pod template requests for CPU and memory, or use `InPlaceOrRecreate`", true},
+	{StaticCPU, "its node has the static CPU manager policy and gives a pod of class Guaranteed no other CPU in place, and the mode allows no eviction, or a new pod would only have its startup boost again",
+		"use `InPlaceOrRecreate`, or give the containers limits above their requests; no startup boost for such pods; `--static-cpu-nodes`", true},
+	{NotRunning, "the pod is pending and cannot be resized",
+		"see why it does not start", false},
+	{WaitingForNode, "a resize is under way, or accepted and not acted on yet",
+		"wait, or look at the kubelet", false},
+	{Deferred, "the node has no room now",
+		"make room; `InPlaceOrRecreate` evicts after 5 minutes", true},
+	{Infeasible, "the node can never grant it (mode `InPlace` only)",
+		"a larger node, a lower `maxAllowed`, or `InPlaceOrRecreate`", true},
+	{ResizeFailed, "the node tried and failed (mode `InPlace`; in `InPlaceOrRecreate` for up to an hour, when it could not take memory that is in use)",
+		"the pod's condition `PodResizeInProgress` says why", true},
+	{DisruptionRateLimited, "many pods are due at once, and this one has to wait for its turn",
+		"wait, or raise `--eviction-pace` and `--namespace-eviction-pace`", false},
+	{MemoryInUse, "the pod uses so much memory that no cut of its limit is worth a resize",
+		"nothing: the recommendation follows the usage", true},
+	{RateLimited, "the rate limit ended the pass",
+		"raise `--eviction-rate-limit` or `--eviction-rate-burst`", false},
+	{ResizeRefused, "the API server refused the resize, or could not be asked",
+		"the log has its answer at level 2", true},
+	{EvictionRefused, "the eviction was refused, mostly by a PodDisruptionBudget",
+		"check the budget; the next pass tries again", true},
+	{Broken, "the pod or its VPA made our code panic; all others are served",
+		"report the stack in the log", true},
+}
 
 // String returns the name that metrics, logs and docs use.
 func (r Reason) String() string { return string(r) }
 
 // Reasons returns all reasons in the order of their declaration.
-func Reasons() []Reason {
-	return []Reason{ModeOff, ModeNotEnabled, StatusOutdated, Boosted, NoRecommendation, PodLevelResources, Unchanged, OutsideLimitRange, TooYoung,
-		SmallChange, RequirementsNotMet, NoOwner, BelowMinReplicas, NoBudget, BudgetSpent, RolloutUnderWay, RestartUnderWay, BackingOff, Stabilizing,
-		QuotaFull, NodeFull, TooLargeForNode, ClassWouldChange, StaticCPU, NotRunning, WaitingForNode, Deferred,
-		Infeasible, ResizeFailed, DisruptionRateLimited, MemoryInUse, RateLimited, ResizeRefused, EvictionRefused, Broken}
+func Reasons() (all []Reason) {
+	for _, e := range explanations {
+		all = append(all, e.Reason)
+	}
+	return all
 }
+
+// explained finds the explanation of a reason.
+var explained = func() map[Reason]Explanation {
+	found := make(map[Reason]Explanation, len(explanations))
+	for _, e := range explanations {
+		found[e.Reason] = e
+	}
+	return found
+}()
+
+// Explain returns what the reason means; the zero value for one that does not exist.
+func (r Reason) Explain() Explanation { return explained[r] }
 
 // Cause is why a pod is changed.
 type Cause string
