@@ -57,8 +57,7 @@ type fleet struct {
 
 func newFleet(tb testing.TB, containers int) *fleet {
 	config := usage.DefaultConfig()
-	chains, err := recipe.ForName("vpa", recipe.DefaultConfig())
-	require.NoError(tb, err)
+	chains := recipe.VPA(recipe.DefaultConfig())
 	f := &fleet{now: start(), store: usage.NewStore(config), random: rand.New(rand.NewPCG(1, 2)), fresh: map[string]*vpav1.VerticalPodAutoscaler{}}
 	f.model = model.NewModel(model.Config{Store: f.store})
 	c := Default()

@@ -50,8 +50,7 @@ func newLoadline(t testing.TB, o options) *loadline {
 		Confidence: [resources.Kinds]time.Duration{o.estimate.ConfidenceIntervalCPU, o.estimate.ConfidenceIntervalMemory},
 		PodMinCPU:  o.estimate.PodMinCPUMillicores, PodMinMemory: o.estimate.PodMinMemoryMb,
 	}
-	recipe, err := recipe.ForName("vpa", e)
-	require.NoError(t, err)
+	recipe := recipe.VPA(e)
 	store := usage.NewStore(config)
 	return &loadline{
 		store: store,

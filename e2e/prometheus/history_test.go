@@ -179,8 +179,7 @@ func (w *world) load(t *testing.T, expression string) backfill.Past {
 func recommendations(t *testing.T, model *model.Model, store *usage.Store) map[string][]status.Recommended {
 	t.Helper()
 	config := recipe.DefaultConfig()
-	recipe, err := recipe.ForName("vpa", config)
-	require.NoError(t, err)
+	recipe := recipe.VPA(config)
 	shape := usage.DefaultConfig().Shape
 	advisor := &recommend.Advisor{Store: store, Shape: shape, Recipe: recipe, Estimate: config, Format: convert.Format{CPUStep: 1, MemoryStep: 1}}
 	got := map[string][]status.Recommended{}

@@ -36,8 +36,7 @@ var everything = labels.Everything()
 func newDesk(t *testing.T, policies ...vpav1.ContainerResourcePolicy) desk {
 	config := usage.DefaultConfig()
 	store := usage.NewStore(config)
-	chains, err := recipe.ForName("vpa", recipe.DefaultConfig())
-	require.NoError(t, err)
+	chains := recipe.VPA(recipe.DefaultConfig())
 	cluster := model.NewModel(model.Config{Store: store})
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"},

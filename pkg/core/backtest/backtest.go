@@ -82,15 +82,12 @@ func Recipe(name string, recipe *recipe.Recipe, minimum resources.List, store us
 // Baselines returns what every recipe is compared with: the first request for
 // ever, the best single request with hindsight, moving maxima, and quantiles with
 // decay as the reference has them, of 95 % and without its least sizes.
-func Baselines(store usage.StoreConfig) ([]Candidate, error) {
+func Baselines(store usage.StoreConfig) []Candidate {
 	const day = 24 * time.Hour
 	config := recipe.DefaultConfig()
 	config.Target[resources.CPU] = 0.95
 	config.PodMinCPU, config.PodMinMemory = 0, 0
-	p95, err := recipe.ForName("vpa", config)
-	if err != nil {
-		return nil, err
-	}
+	p95 := recipe.VPA(config)
 	moving := func(window time.Duration) func(Case) replay.Advisor {
 		return func(Case) replay.Advisor { return replay.NewMovingMax(window, 0.10) }
 	}
@@ -103,5 +100,5 @@ func Baselines(store usage.StoreConfig) ([]Candidate, error) {
 		{"max 24h + 10%", moving(day)},
 		{"max 7d + 10%", moving(7 * day)},
 		Recipe("p95 decaying + 15%", &p95, resources.List{}, store),
-	}, nil
+	}
 }

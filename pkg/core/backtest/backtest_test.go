@@ -103,8 +103,7 @@ func TestThrottledWork(t *testing.T) {
 func TestKillRaisesBeforeTheRestart(t *testing.T) {
 	config := recipe.DefaultConfig()
 	config.PodMinMemory = 0
-	chains, err := recipe.ForName("vpa", config)
-	require.NoError(t, err)
+	chains := recipe.VPA(config)
 	r := recording(3*time.Hour, resources.Memory, func(m int) float64 { return gib * (0.5 + float64(m/60)*0.7) })
 	for i := range r.Use[resources.CPU] {
 		r.Use[resources.CPU][i] = 100
@@ -127,8 +126,7 @@ func TestKillRaisesBeforeTheRestart(t *testing.T) {
 // CPU would never see any, and the container would be killed for ever.
 func TestAKillBeforeTheFirstSampleIsEnough(t *testing.T) {
 	config := recipe.DefaultConfig()
-	chains, err := recipe.ForName("vpa", config)
-	require.NoError(t, err)
+	chains := recipe.VPA(config)
 	r := recording(3*time.Hour, resources.Memory, always(gib))
 	for i := range r.Use[resources.CPU] {
 		r.Use[resources.CPU][i] = 100
@@ -270,10 +268,8 @@ func TestTwoRunsGiveTheSameBytes(t *testing.T) {
 		r.Use[resources.Memory][i] = gib * (1 + 0.5*math.Cos(float64(i)/777))
 	}
 	run := func() string {
-		chains, err := recipe.ForName("vpa", recipe.DefaultConfig())
-		require.NoError(t, err)
-		all, err := Baselines(usage.DefaultConfig())
-		require.NoError(t, err)
+		chains := recipe.VPA(recipe.DefaultConfig())
+		all := Baselines(usage.DefaultConfig())
 		all = append(all, Recipe("vpa", &chains, recipe.DefaultConfig().Minimum(1), usage.DefaultConfig()))
 		results := Run(r, DefaultOptions(), all...)
 		require.Len(t, results, 12)

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -22,8 +20,7 @@ func BenchmarkRun(b *testing.B) {
 		r.At[i] = start.Add(time.Duration(i) * 5 * time.Minute).UnixNano()
 		r.Use[resources.Memory][i] = gib * (1 + 0.5*math.Cos(float64(i)/777))
 	}
-	chains, err := recipe.ForName("vpa", recipe.DefaultConfig())
-	require.NoError(b, err)
+	chains := recipe.VPA(recipe.DefaultConfig())
 	vpa := Recipe("vpa", &chains, recipe.DefaultConfig().Minimum(1), usage.DefaultConfig())
 	b.ReportAllocs()
 	for b.Loop() {

@@ -67,13 +67,3 @@ func (c Config) Minimum(n int) resources.List {
 	memory := resources.FromFloat(c.PodMinMemory * 1024 * 1024)
 	return resources.Of(cpu.Scale(share), memory.Scale(share))
 }
-
-// ForName returns the recipe with a name. The only one is "vpa", which is also
-// what an empty name stands for.
-func ForName(name string, c Config) (Recipe, error) {
-	switch name {
-	case "", "vpa":
-		return VPA(c), nil
-	}
-	return Recipe{}, fmt.Errorf("recipe %q does not exist: must be vpa", name)
-}

@@ -34,8 +34,7 @@ func past(samples int, millicores []float64, peaks ...float64) *usage.Profile {
 
 func recipe(t testing.TB, c Config) *Recipe {
 	t.Helper()
-	r, err := ForName("vpa", c)
-	require.NoError(t, err)
+	r := VPA(c)
 	return &r
 }
 
@@ -117,14 +116,6 @@ func TestMarginStaysBelowTheCeiling(t *testing.T) {
 
 func TestFloorWithoutMinimum(t *testing.T) {
 	require.Equal(t, 7.0, Floor(resources.CPU).Apply(Subject{}, 7))
-}
-
-func TestUnknownRecipe(t *testing.T) {
-	_, err := ForName("soup", DefaultConfig())
-	require.EqualError(t, err, `recipe "soup" does not exist: must be vpa`)
-	r, err := ForName("", DefaultConfig())
-	require.NoError(t, err)
-	require.Len(t, r.Target[resources.Memory], 3)
 }
 
 func TestValidateNamesAllProblems(t *testing.T) {

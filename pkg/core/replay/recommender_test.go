@@ -14,8 +14,7 @@ import (
 // Whoever sizes one kind recommends the same for it as who sizes both, although it
 // looks at less.
 func TestOneKindIsSizedAsWithTheOther(t *testing.T) {
-	chains, err := recipe.ForName("vpa", recipe.DefaultConfig())
-	require.NoError(t, err)
+	chains := recipe.VPA(recipe.DefaultConfig())
 	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	cluster := func(r *recipe.Recipe) *SimulatedRecommender {
 		return NewSimulatedRecommender(usage.DefaultConfig(), r, resources.Of(1, 1), start)
