@@ -11,7 +11,7 @@ BUDGET         := 34500000
 LDFLAGS := -s -w
 # The local control plane keeps its state here; it is ignored by git.
 CLUSTER := .cluster
-# More options of `make scale`; `cd e2e && go run ./scale -h` lists them.
+# More options of `make scale`; `cd e2e && go run ./bench recommender -h` lists them.
 SCALE   ?=
 # How many VPAs `make scale-updater` measures with, one after the other, and more of its options.
 VPAS    ?= 25,100,250,500,1000
@@ -108,15 +108,15 @@ e2e-node: build ## promises on one real node: kubelet, containerd, cgroups (need
 
 .PHONY: scale
 scale: build ## measure a pass with 10,000 pods and write docs/scale.md (an hour; SCALE="-only loadline" and more options)
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./scale -document ../docs/scale.md $(SCALE)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench recommender -document ../docs/scale.md $(SCALE)
 
 .PHONY: scale-updater
 scale-updater: build ## measure resizes of the updater with 25 to 1,000 VPAs and write docs/scale.md (half an hour; VPAS=25,100 and RUSH="-only loadline" for less)
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./rush -vpas $(VPAS) -document ../docs/scale.md $(RUSH)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench updater -vpas $(VPAS) -document ../docs/scale.md $(RUSH)
 
 .PHONY: load
 load: build ## measure the webhook with 10,000 VPAs on one processor and write the figures to docs/scale.md (6 minutes; LOAD="-rate 200" and more options)
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./load -document ../docs/scale.md $(LOAD)
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary go run ./bench webhook -document ../docs/scale.md $(LOAD)
 
 .PHONY: demo
 demo: build ## show workloads being put right on a local control plane (KEEP=1 leaves it running)
@@ -135,12 +135,15 @@ bench-compat: ## benchmarks side by side with the upstream VPA module, and a tab
 		go test -run '^$$' -bench Heap -benchmem -benchtime 1x ./compat; \
 	} | go run ./compat/ratios
 
-.PHONY: test
-test: ## everything that must pass before a change lands
+.PHONY: check
+check: ## the inner loop: generated files, static checks, unit tests, vectors
 	$(MAKE) verify
 	$(MAKE) lint
 	$(MAKE) unit
 	$(MAKE) conformance
+
+.PHONY: test
+test: check ## everything that must pass before a change lands
 	$(MAKE) compat
 	$(MAKE) prometheus
 	$(MAKE) e2e

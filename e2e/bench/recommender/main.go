@@ -1,4 +1,4 @@
-package main
+package recommender
 
 import (
 	"context"
@@ -22,21 +22,23 @@ type options struct {
 	document string        // gets the table; empty: none
 }
 
-func main() {
+// Main measures as the arguments say, and ends the program when that fails.
+func Main(args []string) {
+	fs := flag.NewFlagSet("bench recommender", flag.ExitOnError)
 	var o options
-	flag.IntVar(&o.vpas, "vpas", 2000, "VPAs, each with a Deployment")
-	flag.IntVar(&o.pods, "pods", 10000, "pods of all Deployments together")
-	flag.IntVar(&o.namespaces, "namespaces", 10, "namespaces that hold them")
-	flag.DurationVar(&o.interval, "interval", time.Minute, "time between two passes")
-	flag.IntVar(&o.passes, "passes", 10, "passes that are measured")
-	flag.DurationVar(&o.warmUp, "warm-up", 13*time.Minute, "time before those, counted from when every VPA has a recommendation; the longest recording takes 12 minutes")
-	flag.DurationVar(&o.history, "history", 8*24*time.Hour, "how far the checkpoints go back that are there at the start; 0: there are none")
-	flag.DurationVar(&o.scrape, "scrape", 15*time.Second, "how often metrics-server scrapes")
-	flag.DurationVar(&o.limit, "limit", 5*time.Second, "what the slowest measured pass of ours may take")
-	flag.StringVar(&o.only, "only", "", `"`+ours+`" or "`+reference+`": leave the other out`)
-	flag.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
-	flag.Parse()
-	harness.Main("scale", func(ctx context.Context) error {
+	fs.IntVar(&o.vpas, "vpas", 2000, "VPAs, each with a Deployment")
+	fs.IntVar(&o.pods, "pods", 10000, "pods of all Deployments together")
+	fs.IntVar(&o.namespaces, "namespaces", 10, "namespaces that hold them")
+	fs.DurationVar(&o.interval, "interval", time.Minute, "time between two passes")
+	fs.IntVar(&o.passes, "passes", 10, "passes that are measured")
+	fs.DurationVar(&o.warmUp, "warm-up", 13*time.Minute, "time before those, counted from when every VPA has a recommendation; the longest recording takes 12 minutes")
+	fs.DurationVar(&o.history, "history", 8*24*time.Hour, "how far the checkpoints go back that are there at the start; 0: there are none")
+	fs.DurationVar(&o.scrape, "scrape", 15*time.Second, "how often metrics-server scrapes")
+	fs.DurationVar(&o.limit, "limit", 5*time.Second, "what the slowest measured pass of ours may take")
+	fs.StringVar(&o.only, "only", "", `"`+ours+`" or "`+reference+`": leave the other out`)
+	fs.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
+	_ = fs.Parse(args) // it exits
+	harness.Main("bench recommender", func(ctx context.Context) error {
 		nodes := harness.Options{
 			Nodes: o.pods/slotsPerNode + 1,
 			Args:  []string{fmt.Sprint("--node-pods=", slotsPerNode), "--node-cpu=64", "--node-memory=256Gi", fmt.Sprint("--metrics-every=", o.scrape)},

@@ -1,4 +1,4 @@
-package main
+package updater
 
 import (
 	"context"
@@ -27,14 +27,16 @@ type options struct {
 	document string        // gets the table; empty: none
 }
 
-func main() {
+// Main measures as the arguments say, and ends the program when that fails.
+func Main(args []string) {
+	fs := flag.NewFlagSet("bench updater", flag.ExitOnError)
 	var o options
-	sizes := flag.String("vpas", "25,100,250,500,1000", "numbers of VPAs, each with two pods, one after the other")
-	flag.DurationVar(&o.interval, "interval", time.Minute, "time between two passes")
-	flag.StringVar(&o.only, "only", "", `"`+ours+`" or "`+reference+`": leave the other out`)
-	flag.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
-	flag.Parse()
-	harness.Main("rush", func(ctx context.Context) (err error) {
+	sizes := fs.String("vpas", "25,100,250,500,1000", "numbers of VPAs, each with two pods, one after the other")
+	fs.DurationVar(&o.interval, "interval", time.Minute, "time between two passes")
+	fs.StringVar(&o.only, "only", "", `"`+ours+`" or "`+reference+`": leave the other out`)
+	fs.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
+	_ = fs.Parse(args) // it exits
+	harness.Main("bench updater", func(ctx context.Context) (err error) {
 		if o.sizes, err = parse(*sizes); err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package main
+package webhook
 
 import (
 	"context"
@@ -23,20 +23,22 @@ type options struct {
 	profile          string        // gets a CPU profile of the program; empty: none
 }
 
-func main() {
+// Main measures as the arguments say, and ends the program when that fails.
+func Main(args []string) {
+	fs := flag.NewFlagSet("bench webhook", flag.ExitOnError)
 	var o options
-	flag.IntVar(&o.vpas, "vpas", 10000, "VPAs, each with a Deployment")
-	flag.IntVar(&o.namespaces, "namespaces", 20, "namespaces that hold them")
-	flag.IntVar(&o.rate, "rate", 500, "reviews a second")
-	flag.DurationVar(&o.duration, "duration", time.Minute, "how long reviews are sent")
-	flag.DurationVar(&o.warmUp, "warm-up", 5*time.Second, "how long before that")
-	flag.DurationVar(&o.median, "median", 200*time.Microsecond, "what the median may be")
-	flag.DurationVar(&o.slow, "slow", 2*time.Millisecond, "what 99 of 100 reviews may take")
-	flag.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
-	flag.BoolVar(&o.awake, "awake", true, "keep processors from sleeping: to wake up takes a virtual machine a tenth of a millisecond")
-	flag.StringVar(&o.profile, "profile", "", "file for a CPU profile of the program, which makes it a little slower")
-	flag.Parse()
-	harness.Main("load", func(ctx context.Context) error {
+	fs.IntVar(&o.vpas, "vpas", 10000, "VPAs, each with a Deployment")
+	fs.IntVar(&o.namespaces, "namespaces", 20, "namespaces that hold them")
+	fs.IntVar(&o.rate, "rate", 500, "reviews a second")
+	fs.DurationVar(&o.duration, "duration", time.Minute, "how long reviews are sent")
+	fs.DurationVar(&o.warmUp, "warm-up", 5*time.Second, "how long before that")
+	fs.DurationVar(&o.median, "median", 200*time.Microsecond, "what the median may be")
+	fs.DurationVar(&o.slow, "slow", 2*time.Millisecond, "what 99 of 100 reviews may take")
+	fs.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
+	fs.BoolVar(&o.awake, "awake", true, "keep processors from sleeping: to wake up takes a virtual machine a tenth of a millisecond")
+	fs.StringVar(&o.profile, "profile", "", "file for a CPU profile of the program, which makes it a little slower")
+	_ = fs.Parse(args) // it exits
+	harness.Main("bench webhook", func(ctx context.Context) error {
 		return harness.Run(ctx, "load", harness.Options{Nodes: 1}, func(ctx context.Context, cluster *harness.Cluster) error { return run(ctx, cluster, o) })
 	})
 }

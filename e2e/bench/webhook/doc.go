@@ -1,4 +1,4 @@
-// Command load measures the webhook of the admission controller under many VPAs.
+// Package webhook measures the webhook of the admission controller under many VPAs.
 //
 // It fills a local control plane with Deployments and VPAs, runs the program on
 // one processor, with all else on the others, and sends it reviews of new pods at
@@ -9,4 +9,4 @@
 // The reviews do not go through the API server, which could not create so many
 // pods on a small machine: what is measured is the webhook, with TLS, and the
 // loopback network. Requests that do nothing show what of that is not the webhook.
-package main
+package webhook
