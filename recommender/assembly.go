@@ -129,7 +129,7 @@ func (a *assembly) loop() (*Loop, error) {
 	}
 	keeper := &recommend.SketchKeeper{Book: book, Model: cluster, Limit: recommend.PodLimits(pods), Requests: recommend.PodRequests(pods)}
 	advisor := &recommend.Advisor{
-		Store: store, Shape: config.Shape, Recipe: *book.For("").Recipe, Estimate: c.Estimate.Config, Current: recommend.InForce(pods),
+		Store: store, Shape: config.Shape, Recipe: *book.For("").Recipe, Current: recommend.InForce(pods),
 		Format: c.Output.Format(), Limits: c.Output.Limits(), Complete: m.history.Complete,
 	}
 	progress := a.parts.health.Tick

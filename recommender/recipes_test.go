@@ -97,7 +97,7 @@ func TestTheBacktesterRecommendsWhatTheRecommenderDoes(t *testing.T) {
 			w := begun(t, name)
 			made, err := recipe.Parse(name)
 			require.NoError(t, err)
-			replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, made.MinimumOf(1), start())
+			replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, start())
 			current := resources.Of(300, 256<<20)
 			for m := range 60 * 5 {
 				cpu, mib := usageAt(m + 600)
@@ -149,7 +149,7 @@ func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 		w.begin()
 		made, err := recipe.Parse("loadline")
 		require.NoError(t, err)
-		replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, made.MinimumOf(1), start())
+		replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, start())
 		replayed.Declare(c.declared[0], c.declared[1])
 		for m := range 40 {
 			cpu, mib := usageAt(m + 600)
@@ -172,9 +172,9 @@ func TestTheBacktesterRecommendsTheSameUnderEveryMemoryLimit(t *testing.T) {
 // hour, also over a restart; both know that, from the first pass on.
 func TestANewContainerKeepsItsRequestForAnHour(t *testing.T) {
 	w := begun(t, "loadline")
-	made, err := recipe.Parse("loadline")
+	made, err := recipe.Parse("loadline:pod-min-memory=0")
 	require.NoError(t, err)
-	replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, resources.Of(25, 1), start())
+	replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, start())
 	replayed.Declare(256<<20, 0)
 	w.config.Estimate.PodMinMemory = 0
 	w.kill()
@@ -251,7 +251,7 @@ func TestTheBacktesterRecommendsTheSameAfterAKill(t *testing.T) {
 		w := begun(t, name)
 		made, err := recipe.Parse(name)
 		require.NoError(t, err)
-		replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, made.MinimumOf(1), start())
+		replayed := replay.NewSimulatedRecommender(w.config.Aggregation.Store(), &made, start())
 		both := func(kills float64) {
 			w.uses("web-1", "a", 300, 200)
 			require.Eventually(t, func() bool {

@@ -61,7 +61,7 @@ func newFleet(tb testing.TB, containers int) *fleet {
 	f := &fleet{now: start(), store: usage.NewStore(config), random: rand.New(rand.NewPCG(1, 2)), fresh: map[string]*vpav1.VerticalPodAutoscaler{}}
 	f.model = model.NewModel(model.Config{Store: f.store})
 	c := Default()
-	f.advisor = &recommend.Advisor{Store: f.store, Shape: config.Shape, Recipe: chains, Estimate: recipe.DefaultConfig(), Format: c.Output.Format()}
+	f.advisor = &recommend.Advisor{Store: f.store, Shape: config.Shape, Recipe: chains, Format: c.Output.Format()}
 	server := vpafake.NewSimpleClientset()
 	server.PrependReactor("*", "*", f.take)
 	m := newMetrics(prometheus.NewRegistry())

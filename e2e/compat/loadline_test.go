@@ -56,7 +56,7 @@ func newLoadline(t testing.TB, o options) *loadline {
 		store: store,
 		model: model.NewModel(model.Config{Store: store, PerVPA: true}),
 		advisor: &recommend.Advisor{
-			Store: store, Shape: config.Shape, Recipe: recipe, Estimate: e,
+			Store: store, Shape: config.Shape, Recipe: recipe,
 			Format: convert.Format{CPUStep: int64(o.format.RoundCPUMillicores), MemoryStep: int64(o.format.RoundMemoryBytes), HumanizeMemory: o.format.HumanizeMemory},
 			Limits: recommend.OutputLimits{IntegerCPU: o.integerCPU, MaxAllowed: o.maxAllowed},
 		},

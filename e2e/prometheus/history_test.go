@@ -181,7 +181,7 @@ func recommendations(t *testing.T, model *model.Model, store *usage.Store) map[s
 	config := recipe.DefaultConfig()
 	recipe := recipe.VPA(config)
 	shape := usage.DefaultConfig().Shape
-	advisor := &recommend.Advisor{Store: store, Shape: shape, Recipe: recipe, Estimate: config, Format: convert.Format{CPUStep: 1, MemoryStep: 1}}
+	advisor := &recommend.Advisor{Store: store, Shape: shape, Recipe: recipe, Format: convert.Format{CPUStep: 1, MemoryStep: 1}}
 	got := map[string][]status.Recommended{}
 	for _, v := range model.VPAs() {
 		scratch := usage.NewProfile(shape)

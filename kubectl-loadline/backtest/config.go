@@ -217,7 +217,7 @@ func (c *Config) candidates() (all []backtest.Candidate, pressure bool, err erro
 		}
 		seen[text] = true
 		pressure = pressure || made.Needs.Pressure
-		all = append(all, backtest.Recipe(text, &made, made.MinimumOf(1), store))
+		all = append(all, backtest.Recipe(text, &made, store))
 	}
 	problems = append(problems, flags.Check(len(all) > 0 || len(c.Recipes) > 0, "recipe", "", "must name a recipe, without --baselines"))
 	return all, pressure, errors.Join(problems...)

@@ -101,9 +101,9 @@ func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
 			}
 		}
 		e := Explained{Container: container, Saved: past.Profile.Last(), Sketch: true, Published: published(a.VPA, container)}
-		s := recipe.Subject{Profile: past.Profile, Minimum: a.Choice.MinimumOf(len(history))}
+		in := recipe.Input{Profile: past.Profile, Containers: len(history)}
 		if e.Published != nil {
-			s.Current = convert.Resources(e.Published.Target)
+			in.Current = convert.Resources(e.Published.Target)
 		}
 		if needs := a.Choice.Needs; needs.Any() {
 			t, err := sketch.Read(needs, past.Sketch, now, 0)
@@ -111,17 +111,17 @@ func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
 				a.Problems = append(a.Problems, fmt.Sprintf("container %s: what the recipe knows besides the histograms cannot be read: %v", container, err))
 				t = sketch.New(needs)
 			}
-			s.Sketch = t
+			in.Sketch = t
 			_, cpu := t.Covers(resources.CPU)
 			_, memory := t.Covers(resources.Memory)
 			e.Sketch, e.Grown = cpu || memory, growth(t)
 		}
-		for k := range resources.Kind(resources.Kinds) {
-			if have, want := a.Choice.Points(s, k); have < want {
-				e.Lacks = append(e.Lacks, fmt.Sprintf("%d of %d points of %s", have, want, k))
+		for k, p := range a.Choice.Recommend(in).Points {
+			if p.Have < p.Want {
+				e.Lacks = append(e.Lacks, fmt.Sprintf("%d of %d points of %s", p.Have, p.Want, resources.Kind(k)))
 			}
 		}
-		e.Steps = a.Choice.Explain(s)
+		e.Steps = a.Choice.Explain(in)
 		a.Containers = append(a.Containers, e)
 	}
 }

@@ -62,7 +62,7 @@ func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 		require.Empty(t, a.Problems)
 		require.Len(t, a.Containers, 1)
 		r := book.For(text)
-		want := r.For(recipe.Subject{Profile: &p, Sketch: known, Minimum: r.MinimumOf(1), Current: resources.List{}.With(resources.CPU, 400)})
+		want := r.Recommend(recipe.Input{Profile: &p, Sketch: known, Containers: 1, Current: resources.List{}.With(resources.CPU, 400)}).Bounds
 		for k := range resources.Kind(resources.Kinds) {
 			steps := a.Containers[0].Steps
 			require.Equal(t, want.Target.Value(k), resources.FromFloat(steps.Target[k][len(steps.Target[k])-1].Amount), "%s %s", text, k)

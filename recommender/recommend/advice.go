@@ -22,7 +22,6 @@ type Advisor struct {
 	Store    *usage.Store
 	Shape    usage.ProfileShape // of the store's profiles
 	Recipe   recipe.Recipe      // of VPAs that have none
-	Estimate recipe.Config      // for the floors of these
 	Format   convert.Format
 	Limits   OutputLimits
 	Complete func() bool // whether the history that is loaded apart is all there; nil: it is
@@ -55,22 +54,24 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []status.E
 			served++
 		}
 	}
-	r := a.recipe(v, served)
 	for container, series := range v.Histories() {
 		if v.Rules.For(container).Off {
 			continue
 		}
 		live := a.history(scratch, v, container, series)
-		e := r.estimate(v, container, scratch)
-		dst = append(dst, status.Estimate{
+		result, young := a.estimate(v, container, served, scratch)
+		e := status.Estimate{
 			Container: container,
-			Bounds:    e.bounds,
-			Known:     e.known,
-			Untrusted: either(a.doubts(v, container, live), e.young),
+			Bounds:    result.Bounds,
+			Known:     result.Known,
+			Untrusted: either(a.doubts(v, container, live), young),
 			Coarse:    a.coarse(),
-			Points:    e.points,
-			History:   status.Covered(min(time.Duration(scratch.Confidence(time.Hour)*float64(time.Hour)), e.seen)),
-		})
+			History:   status.Covered(covered(a.recipe(v), &result, scratch)),
+		}
+		for k, p := range result.Points {
+			e.Points[k] = status.PointsOf(p.Have, p.Want)
+		}
+		dst = append(dst, e)
 	}
 	return dst
 }

@@ -49,7 +49,7 @@ func newDesk(t *testing.T, policies ...vpav1.ContainerResourcePolicy) desk {
 			TargetRef:      &autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "d"},
 			ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: policies},
 		}}}}, now())
-	return desk{&Advisor{Store: store, Shape: config.Shape, Recipe: chains, Estimate: recipe.DefaultConfig()}, cluster.Find("ns", "v"), cluster, pod}
+	return desk{&Advisor{Store: store, Shape: config.Shape, Recipe: chains}, cluster.Find("ns", "v"), cluster, pod}
 }
 
 func (d desk) uses(t *testing.T, container string, cpu, memory resources.Amount) {

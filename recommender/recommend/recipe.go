@@ -1,7 +1,6 @@
 package recommend
 
 import (
-	"math"
 	"time"
 
 	"loadline.dev/loadline/pkg/convert"
@@ -10,63 +9,50 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/model"
-	"loadline.dev/loadline/recommender/status"
 )
 
-// recipeInUse is the recipe of a VPA at work.
-type recipeInUse struct {
-	*recipe.Recipe
-	advisor *Advisor
-	minimum resources.List
-}
-
-// recipe returns the recipe of a VPA for one of some containers.
-func (a *Advisor) recipe(v *model.VPA, containers int) recipeInUse {
+// recipe returns the recipe of a VPA.
+func (a *Advisor) recipe(v *model.VPA) *recipe.Recipe {
 	if c := v.Recipe; c != nil {
-		return recipeInUse{c.Recipe, a, c.MinimumOf(containers)}
+		return c.Recipe
 	}
-	return recipeInUse{&a.Recipe, a, a.Estimate.Minimum(containers)}
+	return &a.Recipe
 }
 
-// estimated is what a recipe makes of a container.
-type estimated struct {
-	bounds resources.Bounds
-	known  [resources.Kinds]bool // there is enough to say anything
-	young  [resources.Kinds]bool // the recipe knows less of the past than there was
-	seen   time.Duration         // that what the recipe needs covers, of both kinds
-	points [resources.Kinds]status.Points
+// estimate returns what the recipe of a VPA makes of one of its containers, of which p is
+// the history, and whether it knows less of the past than there was: young.
+func (a *Advisor) estimate(v *model.VPA, container string, containers int, p *usage.Profile) (result recipe.Result, young [resources.Kinds]bool) {
+	r := a.recipe(v)
+	in := recipe.Input{Profile: p, Sketch: v.Sketches[container], Containers: containers}
+	if !r.Needs.Any() {
+		in.Sketch = nil // of another recipe
+	}
+	recall(v, container, in.Sketch)
+	if r.UsesCurrent && a.Current != nil {
+		in.Current = a.Current(v, container)
+	}
+	result = r.Recommend(in)
+	result.Remember(in.Sketch)
+	if r.Needs.Any() {
+		for k, covered := range result.Covered {
+			young[k] = p.Last().Sub(p.First()) > covered+patience && covered < a.enough(v, container, resources.Kind(k))
+		}
+	}
+	return result, young
 }
 
-func (s recipeInUse) estimate(v *model.VPA, container string, p *usage.Profile) estimated {
-	e := estimated{known: [resources.Kinds]bool{resources.CPU: !p.CPU.Empty(), resources.Memory: !p.Memory.Empty()}, seen: math.MaxInt64}
-	subject := recipe.Subject{Profile: p, Minimum: s.minimum}
-	if s.Needs.Any() {
-		t := v.Sketches[container]
-		if t == nil { // what is published stays, and takes the place of what nothing leads to
-			t = sketch.New(s.Needs)
-		}
-		subject.Sketch = t
-		for k := range resources.Kind(resources.Kinds) {
-			covered, some := t.Covers(k)
-			if !some {
-				covered = 0
+// covered is how much of the past a recommendation rests on at least: the history p, and
+// where the recipe needs a sketch what that has of each kind.
+func covered(r *recipe.Recipe, result *recipe.Result, p *usage.Profile) time.Duration {
+	least := time.Duration(p.Confidence(time.Hour) * float64(time.Hour))
+	if r.Needs.Any() {
+		for k, empty := range [resources.Kinds]bool{p.CPU.Empty(), p.Memory.Empty()} {
+			if !empty {
+				least = min(least, result.Covered[k])
 			}
-			if e.known[k] {
-				e.seen = min(e.seen, covered)
-			}
-			e.known[k] = e.known[k] && some
-			e.young[k] = p.Last().Sub(p.First()) > covered+patience && covered < s.enough(v, container, k)
 		}
 	}
-	if s.UsesCurrent && s.advisor.Current != nil {
-		subject.Current = s.advisor.Current(v, container)
-	}
-	for k := range resources.Kind(resources.Kinds) {
-		e.points[k] = status.PointsOf(s.Points(subject, k))
-	}
-	recall(v, container, subject.Sketch)
-	e.bounds = s.Recommend(subject, &e.known)
-	return e
+	return least
 }
 
 // recall makes a sketch that knows of no target take the published one for the last, as
@@ -94,11 +80,11 @@ const patience = 10 * time.Minute
 
 // enough is how long a recipe must have seen a container to be trusted with less
 // than is published.
-func (s recipeInUse) enough(v *model.VPA, container string, k resources.Kind) time.Duration {
+func (a *Advisor) enough(v *model.VPA, container string, k resources.Kind) time.Duration {
 	if k == resources.Memory {
 		return v.RulesOf(container).Interval
 	}
-	return s.advisor.Store.Rules().Interval
+	return a.Store.Rules().Interval
 }
 
 func either(a, b [resources.Kinds]bool) [resources.Kinds]bool {

@@ -210,8 +210,8 @@ func full(in fullInput) (out fullOutput, err error) {
 		}
 	}
 	kills(t, in.OOMRecords, in.Namespace, in.Workload, in.Container)
-	subject := recipe.Subject{Sketch: t, Minimum: parsed.MinimumOf(1)}
-	bounds, steps := parsed.For(subject), parsed.Explain(subject)
+	input := recipe.Input{Sketch: t, Containers: 1}
+	bounds, steps := parsed.Recommend(input).Bounds, parsed.Explain(input)
 	out.CPUMillicores, out.MemoryBytes = bounds.Target.Value(resources.CPU), bounds.Target.Value(resources.Memory)
 	out.CPUBeforeNormalise = steps.Target[resources.CPU][3].Amount
 	out.MemoryAfterMargin, out.MemoryAfterOOM = math.Floor(steps.Target[resources.Memory][3].Amount), steps.Target[resources.Memory][4].Amount

@@ -109,7 +109,7 @@ func recommendation(in recommendationInput) (out recommendationOutput, err error
 	config, shape := in.Config.config(), in.Aggregation.config().Shape
 	chains := recipe.VPA(config)
 	out.Raw = map[string]rawBounds{}
-	minimum, format := config.Minimum(len(in.Containers)), in.Format.format()
+	format := in.Format.format()
 	for _, name := range slices.Sorted(maps.Keys(in.Containers)) {
 		c := in.Containers[name]
 		past := usage.NewProfile(shape)
@@ -120,7 +120,7 @@ func recommendation(in recommendationInput) (out recommendationOutput, err error
 			s.each(past.AddPeak)
 		}
 		vpa := withPolicies(vpav1.ContainerResourcePolicy{ContainerName: name, ControlledResources: c.ControlledResources})
-		b := keep(convert.Rules(vpa).For(name), chains.Bounds(&past, minimum))
+		b := keep(convert.Rules(vpa).For(name), chains.Recommend(recipe.Input{Profile: &past, Containers: len(in.Containers)}).Bounds)
 		out.Raw[name] = rawBounds{Target: raw(b.Target), LowerBound: raw(b.Lower), UpperBound: raw(b.Upper)}
 		out.Recommendations = append(out.Recommendations, status.Recommended{
 			ContainerName:  name,

@@ -71,9 +71,9 @@ func RunTimeline(r *replay.Recording, k resources.Kind, o Options, c Candidate, 
 
 // Recipe returns the candidate that is the recommender of a cluster with a
 // recipe. Of that it runs only the chains of the kind that is replayed.
-func Recipe(name string, recipe *recipe.Recipe, minimum resources.List, store usage.StoreConfig) Candidate {
+func Recipe(name string, recipe *recipe.Recipe, store usage.StoreConfig) Candidate {
 	return Candidate{name, func(c Case) replay.Advisor {
-		cluster, pod := replay.NewSimulatedRecommender(store, recipe.Only(c.Kind), minimum, time.Unix(0, c.Recording.At[0]).UTC()), replay.Declared(c.Recording, c.Setup)
+		cluster, pod := replay.NewSimulatedRecommender(store, recipe.Only(c.Kind), time.Unix(0, c.Recording.At[0]).UTC()), replay.Declared(c.Recording, c.Setup)
 		cluster.Declare(pod.Requests.Value(resources.Memory), pod.Limits.Value(resources.Memory))
 		return cluster
 	}}
@@ -99,6 +99,6 @@ func Baselines(store usage.StoreConfig) []Candidate {
 		}},
 		{"max 24h + 10%", moving(day)},
 		{"max 7d + 10%", moving(7 * day)},
-		Recipe("p95 decaying + 15%", &p95, resources.List{}, store),
+		Recipe("p95 decaying + 15%", &p95, store),
 	}
 }

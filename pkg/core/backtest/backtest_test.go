@@ -102,14 +102,14 @@ func TestThrottledWork(t *testing.T) {
 // A kill raises the request before the container runs again, else it loops.
 func TestKillRaisesBeforeTheRestart(t *testing.T) {
 	config := recipe.DefaultConfig()
-	config.PodMinMemory = 0
+	config.PodMinCPU, config.PodMinMemory = 0, 0
 	chains := recipe.VPA(config)
 	r := recording(3*time.Hour, resources.Memory, func(m int) float64 { return gib * (0.5 + float64(m/60)*0.7) })
 	for i := range r.Use[resources.CPU] {
 		r.Use[resources.CPU][i] = 100
 	}
 	run := func(change func(*replay.Setup)) Result {
-		c := Recipe("vpa", &chains, resources.List{}, usage.DefaultConfig())
+		c := Recipe("vpa", &chains, usage.DefaultConfig())
 		return scored(t, r, resources.Memory, gib, c.Make(Case{Recording: r, Kind: resources.Memory}), change)
 	}
 	raised := run(nil)
@@ -126,12 +126,13 @@ func TestKillRaisesBeforeTheRestart(t *testing.T) {
 // CPU would never see any, and the container would be killed for ever.
 func TestAKillBeforeTheFirstSampleIsEnough(t *testing.T) {
 	config := recipe.DefaultConfig()
+	config.PodMinCPU, config.PodMinMemory = 0, 0
 	chains := recipe.VPA(config)
 	r := recording(3*time.Hour, resources.Memory, always(gib))
 	for i := range r.Use[resources.CPU] {
 		r.Use[resources.CPU][i] = 100
 	}
-	c := Recipe("vpa", &chains, resources.List{}, usage.DefaultConfig())
+	c := Recipe("vpa", &chains, usage.DefaultConfig())
 	s := scored(t, r, resources.Memory, gib*3/4, c.Make(Case{Recording: r, Kind: resources.Memory}), nil)
 	require.Equal(t, 1, s.Cold.Kills+s.Scored.Kills)
 }
@@ -270,7 +271,7 @@ func TestTwoRunsGiveTheSameBytes(t *testing.T) {
 	run := func() string {
 		chains := recipe.VPA(recipe.DefaultConfig())
 		all := Baselines(usage.DefaultConfig())
-		all = append(all, Recipe("vpa", &chains, recipe.DefaultConfig().Minimum(1), usage.DefaultConfig()))
+		all = append(all, Recipe("vpa", &chains, usage.DefaultConfig()))
 		results := Run(r, DefaultOptions(), all...)
 		require.Len(t, results, 12)
 		out, err := json.Marshal(results)

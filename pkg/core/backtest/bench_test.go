@@ -21,7 +21,7 @@ func BenchmarkRun(b *testing.B) {
 		r.Use[resources.Memory][i] = gib * (1 + 0.5*math.Cos(float64(i)/777))
 	}
 	chains := recipe.VPA(recipe.DefaultConfig())
-	vpa := Recipe("vpa", &chains, recipe.DefaultConfig().Minimum(1), usage.DefaultConfig())
+	vpa := Recipe("vpa", &chains, usage.DefaultConfig())
 	b.ReportAllocs()
 	for b.Loop() {
 		Run(r, DefaultOptions(), vpa)

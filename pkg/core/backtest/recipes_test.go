@@ -18,7 +18,7 @@ func under(t *testing.T, text string, r *replay.Recording, k resources.Kind, fir
 	t.Helper()
 	made, err := recipe.Parse(text)
 	require.NoError(t, err)
-	advisor := Recipe(text, &made, made.MinimumOf(1), usage.DefaultConfig()).Make(Case{Recording: r, Kind: k})
+	advisor := Recipe(text, &made, usage.DefaultConfig()).Make(Case{Recording: r, Kind: k})
 	return scored(t, r, k, first, advisor, change)
 }
 
@@ -54,7 +54,7 @@ func TestTheMarginFollowsTheLimitOfTheReplay(t *testing.T) {
 		setup.Limits[resources.Memory] = c.limit
 		made, err := recipe.Parse("loadline:volatility=0,cold=0,restless=0,pod-min-memory=8")
 		require.NoError(t, err)
-		advisor := Recipe("", &made, made.MinimumOf(1), usage.DefaultConfig()).Make(Case{Recording: r, Kind: resources.Memory, Setup: setup})
+		advisor := Recipe("", &made, usage.DefaultConfig()).Make(Case{Recording: r, Kind: resources.Memory, Setup: setup})
 		end := witness{}
 		replay.Run(r, setup, advisor, &end)
 		require.InEpsilon(t, c.want*100*mib, float64(end.last.Target.Value(resources.Memory)), 0.002, c.limit.String())

@@ -27,7 +27,7 @@ func TestAFilmShowsWhatHappened(t *testing.T) {
 		s.Flat = s.Flat.With(resources.Memory, gib/2)
 		return s
 	}
-	f := RunTimeline(r, resources.Memory, options, Recipe("it", &made, made.MinimumOf(1), usage.DefaultConfig()), 12)
+	f := RunTimeline(r, resources.Memory, options, Recipe("it", &made, usage.DefaultConfig()), 12)
 	require.Len(t, f.Frames, 12)
 	require.InDelta(t, 0.25*gib, f.Frames[1].Mean, 1)
 	require.InDelta(t, gib, f.Frames[11].Highest, 1)

@@ -32,11 +32,11 @@ func (l *loop) run(t *testing.T, cpu, memory resources.Amount, length time.Durat
 		for k, use := range []resources.Amount{cpu, memory} {
 			l.sketch.Observe(l.at, resources.Kind(k), use, 0)
 		}
-		known := [resources.Kinds]bool{true, true}
-		b := l.recipe.Recommend(Subject{Sketch: l.sketch, Minimum: l.recipe.MinimumOf(1), Current: l.request}, &known)
+		result := l.recipe.Recommend(Input{Sketch: l.sketch, Containers: 1, Current: l.request})
+		result.Remember(l.sketch)
 		for k := range resources.Kind(resources.Kinds) {
-			require.Equal(t, l.at.Sub(start) >= 48*five, known[k], "%s at %s", k, l.at)
-			if target := b.Target.Value(k); known[k] && target != l.request.Value(k) {
+			require.Equal(t, l.at.Sub(start) >= 48*five, result.Known[k], "%s at %s", k, l.at)
+			if target := result.Bounds.Target.Value(k); result.Known[k] && target != l.request.Value(k) {
 				require.GreaterOrEqual(t, l.at.Sub(l.changed[k]), time.Hour, "%s at %s, from %d to %d", k, l.at, l.request.Value(k), target)
 				l.request, l.changed[k] = l.request.With(k, target), l.at
 				l.highest = l.highest.With(k, max(target, l.highest.Value(k)))
@@ -92,12 +92,13 @@ func TestAttuneAsPublishedTakesHoursToRise(t *testing.T) {
 func TestMemoryFromCPUWaitsForPointsOfCPU(t *testing.T) {
 	l := live(t, "attune:memory-from-cpu-ratio=4")
 	l.use(resources.Memory, 100*mib, 5*time.Hour)
-	have, want := l.recipe.Points(Subject{Sketch: l.sketch}, resources.Memory)
-	require.Equal(t, [2]int{0, 48}, [2]int{have, want})
+	points := func() Points {
+		return l.recipe.Recommend(Input{Sketch: l.sketch, Containers: 1}).Points[resources.Memory]
+	}
+	require.Equal(t, Points{0, 48}, points())
 	l.at = start
 	l.use(resources.CPU, 500, 3*time.Hour)
-	have, _ = l.recipe.Points(Subject{Sketch: l.sketch}, resources.Memory)
-	require.Equal(t, 35, have, "the last one is not complete")
+	require.Equal(t, Points{35, 48}, points(), "the last one is not complete")
 }
 
 // Attune knows four percentiles; another one would count as 95.

@@ -1,17 +1,50 @@
 package recipe
 
 import (
+	"time"
+
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 )
 
-// Subject is what an estimate is made of.
+// Input is what is known of a container when something is recommended for it.
+type Input struct {
+	Profile    *usage.Profile // nil: only the sketch counts
+	Sketch     *sketch.Sketch // what Recipe.Needs asks for; nil: nothing of that is known
+	Containers int            // that share the pod, 1 or more
+	Current    resources.List // requests that are in force; absent = not known
+}
+
+// Points are points of five minutes.
+type Points struct{ Have, Want int }
+
+// Result is what a recipe makes of an Input.
+type Result struct {
+	Bounds resources.Bounds
+	// Known tells of which kinds enough is known to say anything. The bounds of the others
+	// are numbers that mean nothing.
+	Known   [resources.Kinds]bool
+	Covered [resources.Kinds]time.Duration // from the first to the last use that the sketch has; 0 where there is none
+	Points  [resources.Kinds]Points        // that there are, and that a recommendation takes; zero where it takes none
+}
+
+// Remember tells a sketch what was recommended: some recipes must know since when. It may
+// be nil.
+func (r *Result) Remember(s *sketch.Sketch) {
+	for k := range resources.Kind(resources.Kinds) {
+		if s != nil && r.Known[k] {
+			s.Recommended(k, r.Bounds.Target.Value(k))
+		}
+	}
+}
+
+// Subject is what the steps of a chain look at.
 type Subject struct {
 	Profile *usage.Profile
-	Sketch  *sketch.Sketch // what Recipe.Needs asks for; nil if that is nothing
-	Minimum resources.List // least recommendation, depends on how many containers share a pod
-	Current resources.List // requests that are in force; absent = not known
+	Sketch  *sketch.Sketch // nil if the recipe needs none
+	Minimum resources.List // least recommendation
+	Current resources.List
 }
 
 // Step is one named step of an estimate. It must not change the subject. Amounts
@@ -75,7 +108,7 @@ func (r *Recipe) MinimumOf(n int) resources.List { return r.floors.Minimum(n) }
 
 // Only returns the recipe without the chains of other kinds than k: theirs are 0.
 func (r *Recipe) Only(k resources.Kind) *Recipe {
-	only := &Recipe{Needs: r.Needs, UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf, Follows: r.Follows}
+	only := &Recipe{Needs: r.Needs, UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf, Follows: r.Follows, floors: r.floors}
 	only.Target[k], only.Lower[k], only.Upper[k] = r.Target[k], r.Lower[k], r.Upper[k]
 	return only
 }
@@ -89,44 +122,48 @@ func (r *Recipe) bound(c Chain, s Subject, target resources.Amount, keep func(Va
 	return append(from, c...).Run(s, keep)
 }
 
-// Bounds returns the recommendation for a container with the past p. No kind
-// gets less than in minimum.
-func (r *Recipe) Bounds(p *usage.Profile, minimum resources.List) resources.Bounds {
-	return r.For(Subject{Profile: p, Minimum: minimum})
+// subject is what the chains are evaluated for.
+func (r *Recipe) subject(in Input) Subject {
+	s := Subject{Profile: in.Profile, Sketch: in.Sketch, Minimum: r.MinimumOf(in.Containers), Current: in.Current}
+	if s.Sketch == nil && r.Needs.Any() {
+		s.Sketch = sketch.New(r.Needs)
+	}
+	return s
 }
 
-// For returns the recommendation for a subject.
-func (r *Recipe) For(s Subject) resources.Bounds {
-	var b resources.Bounds
+// Recommend returns what is recommended for a container. It changes nothing of what it is
+// given; Result.Remember does.
+func (r *Recipe) Recommend(in Input) Result {
+	s := r.subject(in)
+	result := r.known(in, s)
 	for k := range resources.Kind(resources.Kinds) {
 		target := r.Target[k].Run(s, nil)
-		b.Target = b.Target.With(k, target)
-		b.Lower = b.Lower.With(k, r.bound(r.Lower[k], s, target, nil))
-		b.Upper = b.Upper.With(k, r.bound(r.Upper[k], s, target, nil))
+		result.Bounds.Target = result.Bounds.Target.With(k, target)
+		result.Bounds.Lower = result.Bounds.Lower.With(k, r.bound(r.Lower[k], s, target, nil))
+		result.Bounds.Upper = result.Bounds.Upper.With(k, r.bound(r.Upper[k], s, target, nil))
 	}
-	return b
+	return result
 }
 
-// Points returns how many points there are for a kind, and how many a recommendation
-// takes. With fewer For gives numbers all the same, but they mean nothing.
-func (r *Recipe) Points(s Subject, k resources.Kind) (have, want int) {
-	if r.LeastPoints == 0 {
-		return 0, 0
+// known returns a result without bounds: how much there is to make them of.
+func (r *Recipe) known(in Input, s Subject) (result Result) {
+	result.Known = [resources.Kinds]bool{true, true}
+	if in.Profile != nil {
+		result.Known = [resources.Kinds]bool{resources.CPU: !in.Profile.CPU.Empty(), resources.Memory: !in.Profile.Memory.Empty()}
 	}
-	return s.Sketch.Points[r.PointsOf[k]].Habits().Points, r.LeastPoints
-}
-
-// Recommend is For where somebody publishes the targets of some kinds: recipes that must
-// know of it are told. It takes away the kinds of which there are too few points.
-func (r *Recipe) Recommend(s Subject, known *[resources.Kinds]bool) resources.Bounds {
-	b := r.For(s)
 	for k := range resources.Kind(resources.Kinds) {
-		have, want := r.Points(s, k)
-		if known[k] = known[k] && have >= want; known[k] && s.Sketch != nil {
-			s.Sketch.Recommended(k, b.Target.Value(k))
+		if r.Needs.Any() {
+			covered, some := s.Sketch.Covers(k)
+			if result.Known[k] = result.Known[k] && some; some {
+				result.Covered[k] = covered
+			}
+		}
+		if r.LeastPoints > 0 {
+			result.Points[k] = Points{s.Sketch.Points[r.PointsOf[k]].Habits().Points, r.LeastPoints}
+			result.Known[k] = result.Known[k] && result.Points[k].Have >= r.LeastPoints
 		}
 	}
-	return b
+	return result
 }
 
 // Value is what a step led to.
@@ -141,9 +178,10 @@ type Explanation struct {
 	Target, Lower, Upper [resources.Kinds][]Value
 }
 
-// Explain returns how For comes to its numbers for the same subject.
-func (r *Recipe) Explain(s Subject) Explanation {
+// Explain returns how Recommend comes to its numbers for the same input.
+func (r *Recipe) Explain(in Input) Explanation {
 	var e Explanation
+	s := r.subject(in)
 	for k := range resources.Kinds {
 		target := r.Target[k].Run(s, func(v Value) { e.Target[k] = append(e.Target[k], v) })
 		r.bound(r.Lower[k], s, target, func(v Value) { e.Lower[k] = append(e.Lower[k], v) })

@@ -44,7 +44,7 @@ func TestUnknownWaitingChangesNothing(t *testing.T) {
 	l.use(resources.CPU, 500, time.Hour)
 	require.Nil(t, l.sketch.Pressed)
 	l.sketch.Now = l.at.UnixNano()
-	explained := l.recipe.Explain(Subject{Sketch: l.sketch, Minimum: l.recipe.MinimumOf(1)})
+	explained := l.recipe.Explain(Input{Sketch: l.sketch, Containers: 1})
 	for at, steps := range map[int][]Value{2: explained.Target[resources.CPU], 1: explained.Lower[resources.CPU]} {
 		require.Equal(t, "or with the time that work waited for CPU", steps[at].Step)
 		require.Equal(t, steps[at-1].Amount, steps[at].Amount)

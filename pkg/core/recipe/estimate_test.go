@@ -66,7 +66,7 @@ func TestVPARecipe(t *testing.T) {
 			Lower: resources.Of(8, 87381333), Target: resources.Of(8, 87381333), Upper: resources.Of(8, 87381333),
 		}},
 	} {
-		require.Equal(t, c.want, r.Bounds(c.past, config.Minimum(c.containers)), c.name)
+		require.Equal(t, c.want, r.Recommend(Input{Profile: c.past, Containers: c.containers}).Bounds, c.name)
 	}
 }
 
@@ -82,8 +82,8 @@ func TestExplainEndsWhereBoundsEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := past(rapid.IntRange(0, 50).Draw(t, "samples"), rapid.SliceOfN(rapid.Float64Range(0, 1e6), 1, 9).Draw(t, "mcpu"),
 			rapid.SliceOfN(rapid.Float64Range(0, 1e13), 0, 5).Draw(t, "peaks")...)
-		minimum := resources.Of(resources.Amount(rapid.IntRange(0, 100).Draw(t, "min")), 1000)
-		b, e := r.Bounds(p, minimum), r.Explain(Subject{Profile: p, Minimum: minimum})
+		in := Input{Profile: p, Containers: rapid.IntRange(1, 30).Draw(t, "containers")}
+		b, e, minimum := r.Recommend(in).Bounds, r.Explain(in), r.MinimumOf(in.Containers)
 		for k := range resources.Kind(resources.Kinds) {
 			for _, c := range []struct {
 				want resources.List
@@ -102,7 +102,8 @@ func TestExplainEndsWhereBoundsEnds(t *testing.T) {
 func TestExplainNamesTheSteps(t *testing.T) {
 	config := DefaultConfig()
 	config.Confidence[resources.CPU] = 12*time.Hour + 30*time.Minute
-	e := recipe(t, config).Explain(Subject{Profile: past(1441, []float64{100, 120, 140, 400}), Minimum: resources.Of(1000, 0)})
+	config.PodMinCPU = 1000
+	e := recipe(t, config).Explain(Input{Profile: past(1441, []float64{100, 120, 140, 400}), Containers: 1})
 	require.Equal(t, []Value{{"cpu quantile 0.9", 414}, {"margin 0.15", 476}, {"floor", 1000}}, e.Target[resources.CPU])
 	require.Equal(t, "confidence (1 + 1/c)^1, c in 12h30m", e.Upper[resources.CPU][2].Step)
 	require.Equal(t, "confidence (1 + 0.001/c)^-2, c in 24h", e.Lower[resources.Memory][2].Step)
@@ -142,7 +143,7 @@ func TestValidateNamesAllProblems(t *testing.T) {
 
 func BenchmarkBounds(b *testing.B) {
 	config := DefaultConfig()
-	r, minimum := recipe(b, config), config.Minimum(1)
+	r := recipe(b, config)
 	for _, n := range []int{1000, 10000, 100000} {
 		profiles := make([]*usage.Profile, n)
 		for i := range profiles {
@@ -152,7 +153,7 @@ func BenchmarkBounds(b *testing.B) {
 			b.ReportAllocs()
 			for range b.N {
 				for _, p := range profiles {
-					r.Bounds(p, minimum)
+					r.Recommend(Input{Profile: p, Containers: 1})
 				}
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/container")

@@ -45,7 +45,7 @@ func TestTheLeastOfEachRecipe(t *testing.T) {
 			l.at = start
 			l.use(k, 0, 8*24*time.Hour)
 		}
-		got := r.For(Subject{Profile: &p, Sketch: l.sketch, Minimum: r.MinimumOf(1)}).Target
+		got := r.Recommend(Input{Profile: &p, Sketch: l.sketch, Containers: 1}).Bounds.Target
 		require.LessOrEqual(t, got.Value(resources.CPU), want.Value(resources.CPU)+1, text)
 		require.GreaterOrEqual(t, got.Value(resources.CPU), want.Value(resources.CPU), text)
 		require.GreaterOrEqual(t, got.Value(resources.Memory), want.Value(resources.Memory), text)

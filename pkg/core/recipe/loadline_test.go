@@ -52,7 +52,7 @@ func (l *life) use(k resources.Kind, a resources.Amount, length time.Duration) {
 
 func (l *life) bounds() resources.Bounds {
 	l.sketch.Now = l.at.UnixNano()
-	return l.recipe.For(Subject{Sketch: l.sketch, Minimum: l.recipe.MinimumOf(1)})
+	return l.recipe.Recommend(Input{Sketch: l.sketch, Containers: 1}).Bounds
 }
 
 func (l *life) memory() float64 { return float64(l.bounds().Target.Value(resources.Memory)) / mib }
@@ -142,7 +142,7 @@ func TestTheMarginFollowsTheLimit(t *testing.T) {
 		l.use(resources.Memory, 100*mib, long)
 		require.InEpsilon(t, c.want, l.memory(), 0.002, "%s, %d", c.recipe, c.limitRatio)
 		l.sketch.Now = l.at.UnixNano()
-		steps := l.recipe.Explain(Subject{Sketch: l.sketch, Minimum: l.recipe.MinimumOf(1)}).Target[resources.Memory]
+		steps := l.recipe.Explain(Input{Sketch: l.sketch, Containers: 1}).Target[resources.Memory]
 		require.Contains(t, steps[1].Step, c.says)
 		require.InEpsilon(t, c.want, max(steps[1].Amount, steps[2].Amount)/mib, 0.002)
 	}
@@ -266,7 +266,7 @@ func TestBoundsAreInOrder(t *testing.T) {
 				continue
 			}
 			b := l.bounds()
-			e := l.recipe.Explain(Subject{Sketch: l.sketch, Minimum: l.recipe.MinimumOf(1)})
+			e := l.recipe.Explain(Input{Sketch: l.sketch, Containers: 1})
 			for k := range resources.Kind(resources.Kinds) {
 				require.LessOrEqual(t, b.Lower.Value(k), b.Target.Value(k), "%s %s", name, k)
 				require.LessOrEqual(t, b.Target.Value(k), b.Upper.Value(k), "%s %s", name, k)

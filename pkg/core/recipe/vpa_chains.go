@@ -8,7 +8,7 @@ import (
 // target as more is known: with a day of samples, one a minute, the upper one
 // is doubled and the lower one hardly lowered.
 func VPA(c Config) Recipe {
-	var r Recipe
+	r := Recipe{floors: c}
 	for k := range resources.Kind(resources.Kinds) {
 		r.Target[k] = Chain{Quantile(k, c.Target[k]), Margin(c.Margin), Floor(k)}
 		r.Lower[k] = Chain{Quantile(k, c.Lower[k]), Margin(c.Margin), Confidence(0.001, -2, c.Confidence[k]), Floor(k)}

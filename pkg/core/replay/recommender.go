@@ -11,24 +11,22 @@ import (
 )
 
 // SimulatedRecommender is the recommender of a cluster that has one container. Make it with
-// NewCluster.
+// NewSimulatedRecommender.
 type SimulatedRecommender struct {
 	store   *usage.Store
 	scratch usage.Profile
 	series  usage.Series
 	key     usage.ContainerKey
 	recipe  *recipe.Recipe
-	minimum resources.List
 	sketch  *sketch.Sketch        // nil = the recipe needs none
 	blind   [resources.Kinds]bool // kinds of which only the times of samples matter
 	kills   int
 }
 
-// NewSimulatedRecommender returns the recommender with a recipe and the least recommendation
-// for a container.
-func NewSimulatedRecommender(c usage.StoreConfig, recipe *recipe.Recipe, minimum resources.List, start time.Time) *SimulatedRecommender {
+// NewSimulatedRecommender returns the recommender with a recipe.
+func NewSimulatedRecommender(c usage.StoreConfig, recipe *recipe.Recipe, start time.Time) *SimulatedRecommender {
 	const name = Container
-	a := &SimulatedRecommender{recipe: recipe, minimum: minimum, key: usage.ContainerKey{Namespace: name, Pod: name, Container: name}}
+	a := &SimulatedRecommender{recipe: recipe, key: usage.ContainerKey{Namespace: name, Pod: name, Container: name}}
 	if recipe.Needs.Any() {
 		a.sketch = sketch.New(recipe.Needs)
 	} else {
@@ -89,14 +87,14 @@ func (a *SimulatedRecommender) Killed(at time.Time, request, limit resources.Amo
 // of which nothing is known: of a container that was killed before its first sample
 // only the memory is.
 func (a *SimulatedRecommender) Advise(_ time.Time, current resources.List) resources.Bounds {
-	s := a.subject(current)
-	known := [resources.Kinds]bool{resources.CPU: !a.scratch.CPU.Empty(), resources.Memory: !a.scratch.Memory.Empty()}
-	if known == [resources.Kinds]bool{} {
+	result := a.recipe.Recommend(a.input(current))
+	if result.Known == [resources.Kinds]bool{} {
 		return resources.Bounds{}
 	}
-	b := a.recipe.Recommend(s, &known)
+	result.Remember(a.sketch)
+	b := result.Bounds
 	for k := range resources.Kind(resources.Kinds) {
-		if !known[k] {
+		if !result.Known[k] {
 			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
 		}
 	}
@@ -105,11 +103,11 @@ func (a *SimulatedRecommender) Advise(_ time.Time, current resources.List) resou
 
 // Explain returns how the recommendation of a moment comes about.
 func (a *SimulatedRecommender) Explain(_ time.Time, current resources.List) recipe.Explanation {
-	return a.recipe.Explain(a.subject(current))
+	return a.recipe.Explain(a.input(current))
 }
 
-func (a *SimulatedRecommender) subject(current resources.List) recipe.Subject {
+func (a *SimulatedRecommender) input(current resources.List) recipe.Input {
 	a.scratch.Reset()
 	a.store.Profile(&a.scratch, a.series)
-	return recipe.Subject{Profile: &a.scratch, Sketch: a.sketch, Minimum: a.minimum, Current: current}
+	return recipe.Input{Profile: &a.scratch, Sketch: a.sketch, Containers: 1, Current: current}
 }

@@ -14,10 +14,12 @@ import (
 // Whoever sizes one kind recommends the same for it as who sizes both, although it
 // looks at less.
 func TestOneKindIsSizedAsWithTheOther(t *testing.T) {
-	chains := recipe.VPA(recipe.DefaultConfig())
+	config := recipe.DefaultConfig()
+	config.PodMinCPU, config.PodMinMemory = 1, 1.0/(1<<20)
+	chains := recipe.VPA(config)
 	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	cluster := func(r *recipe.Recipe) *SimulatedRecommender {
-		return NewSimulatedRecommender(usage.DefaultConfig(), r, resources.Of(1, 1), start)
+		return NewSimulatedRecommender(usage.DefaultConfig(), r, start)
 	}
 	both, single := cluster(&chains), [resources.Kinds]*SimulatedRecommender{cluster(chains.Only(resources.CPU)), cluster(chains.Only(resources.Memory))}
 	require.Equal(t, [resources.Kinds]bool{false, true}, single[resources.CPU].blind)
