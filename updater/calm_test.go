@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -416,27 +415,6 @@ func TestMoreMemoryCausesACure(t *testing.T) {
 	}
 	require.Equal(t, rose, grown.Take())
 	require.Empty(t, grown.Take())
-}
-
-func TestCuresComeSoonAndNotTooOften(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
-		defer cancel()
-		begin := time.Now()
-		grown := make(chan struct{}, 1)
-		go func() {
-			time.Sleep(10 * time.Second)
-			for range 10 {
-				grown <- struct{}{}
-				time.Sleep(time.Second)
-			}
-		}()
-		var calls []string
-		require.Error(t, tick(ctx, time.Minute, grown, func(_ context.Context, now time.Time, cure bool) {
-			calls = append(calls, fmt.Sprint(now.Sub(begin).Round(time.Second), cure))
-		}))
-		require.Equal(t, []string{"11s true", "16s true", "21s true", "1m0s false"}, calls)
-	})
 }
 
 func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {

@@ -96,13 +96,13 @@ func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.Object
 	}
 	plan := l.plan(ctx, snapshot, now)
 	l.state = plan.State
-	cures := slices.DeleteFunc(plan.Actions, func(a disruption.Action) bool { return !a.OOMResize })
-	for i := range cures {
-		cures[i].MayEvict = false
+	resizes := slices.DeleteFunc(plan.Actions, func(a disruption.Action) bool { return !a.OOMResize })
+	for i := range resizes {
+		resizes[i].MayEvict = false
 	}
 	p := l.begin(snapshot, plan, now)
 	p.pause(ctx, plan.Backoffs)
-	p.carryOut(ctx, cures)
+	p.carryOut(ctx, resizes)
 }
 
 // admitted tells whether the admission controller is there to give evicted pods

@@ -157,14 +157,19 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		return err
 	}
 	p.health.Activate()
-	return tick(ctx, config.Interval, grown.Wake(), func(ctx context.Context, now time.Time, cure bool) {
-		if cure {
-			loop.OOMResize(ctx, now, grown.Take())
-			return
+	// A pass, or an early one for OOM kills, may take one interval.
+	within := func(do func(ctx context.Context, now time.Time)) func(now time.Time) {
+		return func(now time.Time) {
+			ctx, cancel := context.WithTimeout(ctx, config.Interval)
+			defer cancel()
+			do(ctx, now)
 		}
+	}
+	serving.RunEvery(ctx, config.Interval, grown.Wake(), within(func(ctx context.Context, now time.Time) {
 		loop.RunOnce(ctx, now)
 		p.health.Tick()
-	})
+	}), within(func(ctx context.Context, now time.Time) { loop.OOMResize(ctx, now, grown.Take()) }))
+	return ctx.Err()
 }
 
 // recordEvents returns a recorder whose events reach the API server.
@@ -176,41 +181,4 @@ func recordEvents(events record.EventBroadcaster, kube kubernetes.Interface) (re
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
 	events.StartStructuredLogging(6)
 	return events.NewRecorder(scheme, corev1.EventSource{Component: "vpa-updater"}), nil
-}
-
-// oomResizePause is the time between two cures at least.
-const oomResizePause = 5 * time.Second
-
-// tick calls pass at every interval, the first time after one, and gives each
-// call one interval of time. A call that takes longer delays the next one. In
-// between it calls pass as a cure soon after grown says that more memory is
-// recommended somewhere.
-func tick(ctx context.Context, interval time.Duration, grown <-chan struct{}, pass func(ctx context.Context, now time.Time, cure bool)) error {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	call := func(now time.Time, cure bool) {
-		one, cancel := context.WithTimeout(ctx, interval)
-		defer cancel()
-		pass(one, now, cure)
-	}
-	due := time.NewTimer(0)
-	due.Stop()
-	defer due.Stop()
-	waiting, last := false, time.Time{}
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case now := <-ticker.C:
-			call(now, false)
-		case <-grown:
-			if !waiting {
-				waiting = true
-				due.Reset(max(time.Second, oomResizePause-time.Since(last))) // others may follow
-			}
-		case now := <-due.C:
-			waiting, last = false, now
-			call(now, true)
-		}
-	}
 }

@@ -121,7 +121,7 @@ func (d *Document) spots(k resources.Kind) plane {
 	return p
 }
 
-// chartOf puts a film in the units of people: millicores and MiB.
+// chartOf puts a timeline in the units of people: millicores and MiB.
 func chartOf(c Chart) chart {
 	f, unit, name := c.Film, 1.0, "m"
 	if f.Kind == resources.Memory {

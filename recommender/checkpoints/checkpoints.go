@@ -29,7 +29,7 @@ type Maintainer struct {
 
 	late               bool      // the last Save left some
 	collected          time.Time // last clean-up
-	unsaved, undeleted Complaint
+	unsaved, undeleted ProblemLog
 }
 
 // Save writes the VPAs of scope; see Saver.
@@ -78,7 +78,7 @@ func (u *Maintainer) Clean(ctx context.Context, now time.Time) {
 
 // report logs joined errors, unless they are those of the last time, and counts
 // each.
-func (u *Maintainer) report(ctx context.Context, last *Complaint, err error, message string, now time.Time) {
+func (u *Maintainer) report(ctx context.Context, last *ProblemLog, err error, message string, now time.Time) {
 	if ctx.Err() == nil {
 		problems := last.Note(klog.FromContext(ctx), err, message, now)
 		u.Results.WithLabelValues("error").Add(float64(problems))

@@ -225,7 +225,7 @@ func TestWhatIsKnownOfCheckpointsStaysWhereTheyCouldNotBeDeleted(t *testing.T) {
 }
 
 func TestAProblemThatStaysIsSaidNowAndThen(t *testing.T) {
-	var c Complaint
+	var c ProblemLog
 	var text bytes.Buffer
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text)))
 	note := func(after time.Duration, err error) int { return c.Note(log, err, "x", now().Add(after)) }

@@ -77,9 +77,9 @@ type worker struct {
 	estimates []Estimate
 }
 
-// complainAfter is how long a VPA may go without recommendation before, and
+// missingLogInterval is how long a VPA may go without recommendation before, and
 // between two times that, this is logged.
-const complainAfter = 30 * time.Minute
+const missingLogInterval = 30 * time.Minute
 
 // Publish computes and publishes a recommendation for every VPA of which
 // anything changed since the last time, or whose last write failed. It returns how
@@ -247,7 +247,7 @@ func (p *Publisher) remember(log klog.Logger, v *model.VPA, o Outcome, now time.
 		v.MissingLoggedAt = now
 	}
 	v.Recommended = provided
-	if !provided && o.Lacks == "" && now.Sub(v.MissingLoggedAt) >= complainAfter {
+	if !provided && o.Lacks == "" && now.Sub(v.MissingLoggedAt) >= missingLogInterval {
 		v.MissingLoggedAt = now
 		log.Info("VPA still has no recommendation", "vpa", klog.KObj(v.Object), "pods", o.Pods, "age", now.Sub(v.Object.CreationTimestamp.Time))
 	}

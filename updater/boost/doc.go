@@ -7,5 +7,5 @@
 // containers get back what they were written with.
 //
 // It needs no passes and no disruption budget, except for containers that a
-// change of CPU restarts. It computes nothing itself: package startup does.
+// change of CPU restarts. It computes nothing itself: policy.JudgeBoost does.
 package boost

@@ -59,7 +59,7 @@ func Run(r *replay.Recording, o Options, candidates ...Candidate) []Result {
 	return results
 }
 
-// RunTimeline replays one kind of a recording under one candidate for a film with a
+// RunTimeline replays one kind of a recording under one candidate, for a timeline with a
 // number of frames.
 func RunTimeline(r *replay.Recording, k resources.Kind, o Options, c Candidate, frames int) *replay.Timeline {
 	ground, setup := NewGroundTruth(r, k, o.WarmUp), o.Setup(k)

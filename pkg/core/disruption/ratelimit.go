@@ -31,7 +31,7 @@ type RateLimiter struct {
 	namespaces map[string]bucket
 }
 
-// NewRateLimiter returns the ledger of a program that starts at now.
+// NewRateLimiter returns the limiter of a program that starts at now.
 func NewRateLimiter(p RateLimits, now time.Time) *RateLimiter {
 	return &RateLimiter{pace: p, began: now, cluster: bucket{p.cluster(0), now}, namespaces: map[string]bucket{}}
 }

@@ -47,7 +47,7 @@ type Timeline struct {
 	request   resources.List
 }
 
-// NewTimeline returns a film with a number of frames for a replay of a kind. The advisor's
+// NewTimeline returns a timeline with a number of frames for a replay of a kind. The advisor's
 // steps are kept if it can explain.
 func NewTimeline(r *Recording, k resources.Kind, frames int, advisor Advisor) *Timeline {
 	f := &Timeline{Kind: k, Start: r.At[0], Length: max(int64(r.Span())/int64(frames)+1, 1)}
