@@ -71,7 +71,7 @@ func (u *Maintainer) Clean(ctx context.Context, now time.Time) {
 		return
 	}
 	u.collected = now
-	deleted, err := u.Saver.Collect(ctx, func(c *vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return u.fate(c, now) })
+	deleted, err := u.Saver.Collect(ctx, func(c *vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return u.disposition(c, now) })
 	u.Results.WithLabelValues("deleted").Add(float64(deleted))
 	u.report(ctx, &u.undeleted, err, "Cannot delete some checkpoints without VPA, trying again later", now)
 }
@@ -85,13 +85,13 @@ func (u *Maintainer) report(ctx context.Context, last *ProblemLog, err error, me
 	}
 }
 
-// fate tells what becomes of a checkpoint: it is an orphan when its VPA is gone,
+// disposition tells what becomes of a checkpoint: it is an orphan when its VPA is gone,
 // and expired when the VPA has not had the container for long, or had it with
 // another target. One whose VPA has
 // just gone stays for the time between two clean-ups: should that be created again,
 // and the program end before it has saved it, the history is still there. One that
 // went during this pass is in the model until the next.
-func (u *Maintainer) fate(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) Disposition {
+func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) Disposition {
 	if u.Ignores(c.Namespace) {
 		return Keep
 	}

@@ -459,7 +459,7 @@ func TestWhatCanWaitTakesLittleOfAPass(t *testing.T) {
 		{20 * time.Minute, Due, 45 * time.Second},
 		{time.Minute, All, 45 * time.Second},
 	} {
-		require.Equal(t, c.want, s.share(45*time.Second, &saveOrder{taken: now().Add(-c.waited)}, c.scope, now()), c)
+		require.Equal(t, c.want, s.share(45*time.Second, &saveState{lastTried: now().Add(-c.waited)}, c.scope, now()), c)
 	}
 }
 

@@ -17,17 +17,17 @@ import (
 // Disposition is what becomes of a checkpoint.
 type Disposition int
 
-// The fates.
+// The dispositions.
 const (
 	Keep Disposition = iota
 	Orphan
 	Expired // its VPA lives, but the container has been gone for too long, or was that of another target
 )
 
-// Collect deletes the checkpoints for which fate is not Keep. One that cannot be
+// Collect deletes the checkpoints for which disposition is not Keep. One that cannot be
 // deleted does not stop the others; when the time of a Save has passed, those that are
 // left stay for the next time. It returns how many were deleted.
-func (s *Saver) Collect(ctx context.Context, fate func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition) (int, error) {
+func (s *Saver) Collect(ctx context.Context, disposition func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition) (int, error) {
 	stored, err := s.Lister.List(labels.Everything())
 	if err != nil {
 		return 0, fmt.Errorf("list checkpoints: %w", err)
@@ -40,7 +40,7 @@ func (s *Saver) Collect(ctx context.Context, fate func(*vpav1.VerticalPodAutosca
 	late := 0
 	for _, c := range stored {
 		key := name{c.Namespace, c.Name}
-		if fate(c) == Keep {
+		if disposition(c) == Keep {
 			kept[key] = true
 			continue
 		}
@@ -70,7 +70,7 @@ func (s *Saver) Collect(ctx context.Context, fate func(*vpav1.VerticalPodAutosca
 func (s *Saver) forget(kept map[name]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.written, func(key name, _ mark) bool { return !kept[key] })
+	maps.DeleteFunc(s.written, func(key name, _ writtenSum) bool { return !kept[key] })
 	maps.DeleteFunc(s.known, func(key name, _ bool) bool { return !kept[key] })
 }
 

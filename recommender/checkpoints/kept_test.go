@@ -389,7 +389,7 @@ func TestAVPAThatIsGoneChangesNothingForTheOthers(t *testing.T) {
 		b.save(t, now(), web)
 	}
 	require.Empty(t, b.client.Actions())
-	require.Len(t, b.turns, 1)
+	require.Len(t, b.states, 1)
 }
 
 func TestWhatIsUnchangedIsCounted(t *testing.T) {

@@ -37,9 +37,9 @@ var ErrTooLong = fmt.Errorf("the name has more than the %d characters that an ob
 // longestName is what the API server accepts.
 const longestName = validation.DNS1123SubdomainMaxLength
 
-// poorer is how many times more samples a stored checkpoint must have to be
-// kept.
-const poorer = 2
+// keptSamplesRatio is how many times the samples of ours a stored checkpoint must have to
+// be left alone.
+const keptSamplesRatio = 2
 
 // Config is what a Saver needs.
 type Config struct {
@@ -67,29 +67,29 @@ type Config struct {
 type Saver struct {
 	Config
 
-	turns map[*model.VPA]*saveOrder
-	begun int          // turns that there ever were
-	saves int          // calls of Save
-	queue []*saveOrder // of one Save; kept for its memory
+	states map[*model.VPA]*saveState
+	lastID int          // of all states that there ever were
+	saves  int          // calls of Save
+	queue  []*saveState // of one Save; kept for its memory
 
 	mu      sync.Mutex
-	written map[name]mark // what was last written
-	known   map[name]bool // what was loaded: whether it is part of the restored history, or of another target
+	written map[name]writtenSum // what was last written
+	known   map[name]bool       // what was loaded: whether it is part of the restored history, or of another target
 }
 
-// mark tells what was written, and for which turn. A VPA that comes back after a
-// while, or a namesake, has another: others may have written since, and it may
-// know less.
-type mark struct {
-	turn int
-	sum  uint64
+// writtenSum is the checksum of what was written, and the id of the state for which. A VPA
+// that comes back after a while, or one of the same name, has another state: others may
+// have written since, and it may know less.
+type writtenSum struct {
+	state int
+	sum   uint64
 }
 
 type name struct{ namespace, object string }
 
 // NewSaver returns a Saver that has written nothing yet.
 func NewSaver(c Config) *Saver {
-	return &Saver{Config: c, turns: map[*model.VPA]*saveOrder{}, written: map[name]mark{}, known: map[name]bool{}}
+	return &Saver{Config: c, states: map[*model.VPA]*saveState{}, written: map[name]writtenSum{}, known: map[name]bool{}}
 }
 
 // Know tells which history was loaded, and will therefore be part of what is
@@ -114,7 +114,7 @@ func (s *Saver) Disown(o checkpoint.Owner, foreign []checkpoint.Foreign) {
 // than its VPA has now, and is of no use therefore.
 func (s *Saver) Foreign(v *model.VPA, c *vpav1.VerticalPodAutoscalerCheckpoint) bool {
 	key := name{c.Namespace, c.Name}
-	if t := s.turns[v]; t != nil && s.last(key).turn == t.number {
+	if t := s.states[v]; t != nil && s.lastWritten(key).state == t.id {
 		return false // it was written since
 	}
 	restored, loaded := s.known[key]
@@ -153,7 +153,7 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 
 	var result Result
 	var mu sync.Mutex
-	queue := make(chan *saveOrder)
+	queue := make(chan *saveState)
 	var workers sync.WaitGroup
 	for range min(s.Workers, len(s.queue)) {
 		workers.Go(func() {
@@ -187,20 +187,20 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 
 // Secure writes a VPA whose target is about to be published and would fall again
 // without what is not saved yet. It is safe for concurrent use for different VPAs,
-// but not beside Save. One that fails has its turn in the next Save, which says why;
-// its target is published all the same, and marked as unsaved.
+// but not beside Save. One that fails is tried again in the next Save, which says why;
+// its target is published all the same, and noted as unsaved.
 func (s *Saver) Secure(ctx context.Context, v *model.VPA, now time.Time) Result {
 	s.mu.Lock()
-	t := s.turn(v, now)
+	t := s.state(v, now)
 	s.mu.Unlock()
-	if t.failed || !t.changed() || !t.rose() {
-		t.mark()
+	if t.failed || !t.changed() || !t.wouldFallInCrash() {
+		t.noteUnsaved()
 		return Result{}
 	}
 	r := s.saveOne(ctx, t, now)
 	if ctx.Err() != nil { // nobody refused: there was no time, nor is there any to publish
 		t.failed = false
-		t.mark()
+		t.noteUnsaved()
 	}
 	return r
 }
@@ -209,27 +209,27 @@ func (s *Saver) Secure(ctx context.Context, v *model.VPA, now time.Time) Result 
 // large cluster some always do.
 const leastTime = 5 * time.Second
 
-// calm is the part of the idle time that writes take which can well wait: there is
-// as much of it in each pass, and a pass shall be short.
-const calm = 20
+// deferrablePart: writes that can wait take one part of so many of the idle time. There is
+// idle time in each pass, and a pass shall be short.
+const deferrablePart = 20
 
-// share returns how much of the idle time a turn may use: all of it once it has
-// waited for two intervals, because there is more to write than fits into less.
-func (s *Saver) share(idle time.Duration, t *saveOrder, scope Scope, now time.Time) time.Duration {
-	if scope == Due && now.Sub(t.taken) < 2*s.Interval {
-		return idle / calm
+// share returns how much of the idle time a VPA may use: all of it once it has waited for
+// two intervals, because there is more to write than fits into less.
+func (s *Saver) share(idle time.Duration, t *saveState, scope Scope, now time.Time) time.Duration {
+	if scope == Due && now.Sub(t.lastTried) < 2*s.Interval {
+		return idle / deferrablePart
 	}
 	return idle
 }
 
-// yields tells whether what is not urgent has had its time.
+// yields reports whether what is not urgent has had its time.
 func (s *Saver) yields(used, idle time.Duration) bool {
 	return used >= idle || used >= leastTime && s.Waiting != nil && s.Waiting()
 }
 
-// send gives a turn to the next worker that is free, and reports false if there
+// send gives a VPA to the next worker that is free, and reports false if there
 // is none in time. The first of each worker is always sent.
-func (s *Saver) send(ctx context.Context, queue chan<- *saveOrder, t *saveOrder, deadline time.Time, first bool) bool {
+func (s *Saver) send(ctx context.Context, queue chan<- *saveState, t *saveState, deadline time.Time, first bool) bool {
 	expired := time.NewTimer(time.Until(deadline))
 	defer expired.Stop()
 	for {
@@ -246,14 +246,14 @@ func (s *Saver) send(ctx context.Context, queue chan<- *saveOrder, t *saveOrder,
 	}
 }
 
-func (s *Saver) saveOne(ctx context.Context, t *saveOrder, now time.Time) Result {
-	t.taken, t.failed = now, true // a VPA that fails had its turn too
-	defer t.mark()
+func (s *Saver) saveOne(ctx context.Context, t *saveState, now time.Time) Result {
+	t.lastTried, t.failed = now, true // a VPA that fails waits like the others
+	defer t.noteUnsaved()
 	if s.Rescue != nil {
 		defer s.Rescue(t.vpa)
 	}
 	var r Result
-	revision, targets := t.vpa.Revision(), given(t.vpa)
+	revision, targets := t.vpa.Revision(), targetsFromHistory(t.vpa)
 	contents := s.Contents(t.vpa, now)
 	owner := t.owner()
 	for _, container := range slices.Sorted(maps.Keys(contents)) {
@@ -274,7 +274,7 @@ func (s *Saver) saveOne(ctx context.Context, t *saveOrder, now time.Time) Result
 }
 
 // save writes one checkpoint, unless it is what was written last.
-func (s *Saver) save(ctx context.Context, t *saveOrder, container string, content checkpoint.Content, now time.Time) (bool, error) {
+func (s *Saver) save(ctx context.Context, t *saveState, container string, content checkpoint.Content, now time.Time) (bool, error) {
 	key, owner := name{t.vpa.Object.Namespace, checkpoint.ObjectName(t.owner(), container)}, t.owner()
 	if len(key.object) > longestName {
 		return false, ErrTooLong
@@ -293,10 +293,10 @@ func (s *Saver) save(ctx context.Context, t *saveOrder, container string, conten
 		if stored.Spec.VPAObjectName != owner.VPA || stored.Spec.ContainerName != container {
 			return false, fmt.Errorf("%w (VPA %s, container %s)", ErrClash, stored.Spec.VPAObjectName, stored.Spec.ContainerName)
 		}
-		switch last := s.last(key); {
-		case last.turn != t.number && s.isPoorer(key, t, stored, int(content.Image.Samples), now):
+		switch last := s.lastWritten(key); {
+		case last.state != t.id && s.isPoorer(key, t, stored, int(content.Image.Samples), now):
 			return false, ErrPoorer
-		case last == mark{t.number, r.Sum}:
+		case last == writtenSum{t.id, r.Sum}:
 			return false, r.Lacks
 		}
 	}
@@ -304,23 +304,23 @@ func (s *Saver) save(ctx context.Context, t *saveOrder, container string, conten
 		return false, err
 	}
 	s.mu.Lock()
-	s.written[key] = mark{t.number, r.Sum}
+	s.written[key] = writtenSum{t.id, r.Sum}
 	s.mu.Unlock()
 	return true, r.Lacks
 }
 
-func (s *Saver) last(key name) mark {
+func (s *Saver) lastWritten(key name) writtenSum {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.written[key]
 }
 
-// isPoorer tells whether a stored checkpoint must stay. What a VPA had before it
+// isPoorer reports whether a stored checkpoint must stay. What a VPA had before it
 // pointed to another target is of no use.
-func (s *Saver) isPoorer(key name, t *saveOrder, stored *vpav1.VerticalPodAutoscalerCheckpoint, samples int, now time.Time) bool {
+func (s *Saver) isPoorer(key name, t *saveState, stored *vpav1.VerticalPodAutoscalerCheckpoint, samples int, now time.Time) bool {
 	_, loaded := s.known[key]
 	return (!t.first || !loaded) && !t.vpa.Retargeted &&
-		stored.Status.TotalSamplesCount > poorer*samples &&
+		stored.Status.TotalSamplesCount > keptSamplesRatio*samples &&
 		now.Sub(stored.Status.LastUpdateTime.Time) < s.Expiry
 }
 

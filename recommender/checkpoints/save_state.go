@@ -24,26 +24,26 @@ const (
 	All                 // and all others
 )
 
-// saveOrder is what Saver knows of a VPA.
-type saveOrder struct {
-	vpa      *model.VPA
-	number   int                       // from 1
-	first    bool                      // the VPA was there in the first Save, and got what was restored
-	phase    time.Duration             // of its time within the interval
-	revision uint64                    // that was saved
-	targets  map[string]resources.List // uncapped, by container, that what was saved gives
-	began    time.Time                 // since when it has history; zero = since before the start
-	taken    time.Time                 // when it last was tried, or was first seen
-	saved    bool                      // by this process
-	failed   bool                      // the last time
-	urgent   bool                      // in this Save
+// saveState is what a Saver knows of one VPA.
+type saveState struct {
+	vpa          *model.VPA
+	id           int                       // from 1
+	first        bool                      // the VPA was there in the first Save, and got what was restored
+	phase        time.Duration             // of its time within the interval
+	revision     uint64                    // that was saved
+	targets      map[string]resources.List // uncapped, by container, that what was saved gives
+	historySince time.Time                 // since when it has history; zero = since before the start
+	lastTried    time.Time                 // when it last was tried, or was first seen
+	saved        bool                      // by this process
+	failed       bool                      // the last time
+	urgent       bool                      // in this Save
 }
 
-func (t *saveOrder) owner() checkpoint.Owner {
+func (t *saveState) owner() checkpoint.Owner {
 	return checkpoint.Owner{Namespace: t.vpa.Object.Namespace, VPA: t.vpa.Object.Name}
 }
 
-func (t *saveOrder) done(revision uint64, targets map[string]resources.List) {
+func (t *saveState) done(revision uint64, targets map[string]resources.List) {
 	t.revision, t.targets, t.saved, t.failed = revision, targets, true, false
 }
 
@@ -52,13 +52,13 @@ func (t *saveOrder) done(revision uint64, targets map[string]resources.List) {
 func (s *Saver) plan(vpas []*model.VPA, scope Scope, now time.Time) (urgent int) {
 	s.queue = s.queue[:0]
 	for _, v := range vpas {
-		t := s.turn(v, now)
+		t := s.state(v, now)
 		if !t.changed() {
 			continue
 		}
-		// One that failed takes its turn like all others: what cannot be written,
-		// perhaps for ever, must not take the time of what can.
-		t.urgent = !t.failed && t.rose()
+		// One that failed waits like all others: what cannot be written, perhaps for
+		// ever, must not take the time of what can.
+		t.urgent = !t.failed && t.wouldFallInCrash()
 		if t.urgent || scope == All || scope == Due && t.due(s.Interval, now) {
 			s.queue = append(s.queue, t)
 		}
@@ -67,38 +67,38 @@ func (s *Saver) plan(vpas []*model.VPA, scope Scope, now time.Time) (urgent int)
 		}
 	}
 	s.prune(vpas)
-	slices.SortFunc(s.queue, (*saveOrder).before)
+	slices.SortFunc(s.queue, (*saveState).before)
 	return urgent
 }
 
-// turn returns that of a VPA.
-func (s *Saver) turn(v *model.VPA, now time.Time) *saveOrder {
-	t := s.turns[v]
+// state returns that of a VPA.
+func (s *Saver) state(v *model.VPA, now time.Time) *saveState {
+	t := s.states[v]
 	if t == nil {
-		t = newSaveOrder(v, s.Interval, now)
-		s.begun++
-		t.number, t.first = s.begun, s.saves == 0
-		s.turns[v] = t
+		t = newSaveState(v, s.Interval, now)
+		s.lastID++
+		t.id, t.first = s.lastID, s.saves == 0
+		s.states[v] = t
 	}
 	return t
 }
 
-// changed tells whether there is anything to save. While the target of a VPA is in
-// trouble there is not: we may see less than there is.
-func (t *saveOrder) changed() bool {
+// changed reports whether there is anything to save. While the target of a VPA cannot be
+// used there is not: we may see less than there is.
+func (t *saveState) changed() bool {
 	clean := t.saved && !t.failed && t.revision == t.vpa.Revision()
 	return !clean && t.vpa.TargetError == nil && !status.FetchingHistory(t.vpa.Object)
 }
 
-func newSaveOrder(v *model.VPA, interval time.Duration, now time.Time) *saveOrder {
-	t := &saveOrder{vpa: v, taken: now, began: now}
+func newSaveState(v *model.VPA, interval time.Duration, now time.Time) *saveState {
+	t := &saveState{vpa: v, lastTried: now, historySince: now}
 	if interval > 0 {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(v.Object.Namespace + "/" + v.Object.Name)) // a hash never fails
 		t.phase = time.Duration(h.Sum64() % uint64(interval))
 	}
 	if len(v.Restored) > 0 {
-		t.began = time.Time{}
+		t.historySince = time.Time{}
 	}
 	// What was restored is in a checkpoint, and what was published then came from it,
 	// unless the status says that there was more.
@@ -130,32 +130,32 @@ func published(v *model.VPA) map[string]resources.List {
 	return targets
 }
 
-// wavering is how much the CPU target of a container that is used as ever goes up
+// cpuTolerance is how much the CPU target of a container that is used as ever goes up
 // and down: by one bucket. A memory target rests on few peaks and does not waver,
 // but for the margins of some recipes of ours.
-const wavering, marginWavering = 1.08, 1.02
+const cpuTolerance, memoryTolerance = 1.08, 1.02
 
-// rose tells whether a target is published that would fall without what is not
-// saved yet. One that was kept does not rest on that.
-func (t *saveOrder) rose() bool {
+// wouldFallInCrash reports whether a published target would be lower after a crash,
+// because the history that raised it is not saved yet. A held target does not rest on that
+// history.
+func (t *saveState) wouldFallInCrash() bool {
 	memory := 1.0
 	if t.vpa.Sketches != nil {
-		memory = marginWavering
+		memory = memoryTolerance
 	}
 	for container, now := range t.vpa.Uncapped {
 		saved, kept := t.targets[container], t.vpa.HeldKinds[container]
 		if !kept[resources.Memory] && now.Value(resources.Memory) > saved.Value(resources.Memory).Scale(memory) ||
-			!kept[resources.CPU] && now.Value(resources.CPU) > saved.Value(resources.CPU).Scale(wavering) {
+			!kept[resources.CPU] && now.Value(resources.CPU) > saved.Value(resources.CPU).Scale(cpuTolerance) {
 			return true
 		}
 	}
 	return false
 }
 
-// given returns the targets, before capping, that the history of a VPA gives: all
-// but those that were kept. Once one of them is reached, or is kept no more, it
-// rose.
-func given(v *model.VPA) map[string]resources.List {
+// targetsFromHistory returns the targets, before capping, that the history of a VPA leads
+// to: all but those that are held.
+func targetsFromHistory(v *model.VPA) map[string]resources.List {
 	if len(v.HeldKinds) == 0 {
 		return v.Uncapped
 	}
@@ -171,36 +171,36 @@ func given(v *model.VPA) map[string]resources.List {
 	return targets
 }
 
-// mark lets the VPA tell whether a target of it would fall in a crash, because the
-// last save failed.
-func (t *saveOrder) mark() { t.vpa.Unsaved = t.failed && t.rose() }
+// noteUnsaved notes on the VPA, for its condition TargetUnsaved, that the last save failed
+// and a crash would lower a target.
+func (t *saveState) noteUnsaved() { t.vpa.Unsaved = t.failed && t.wouldFallInCrash() }
 
-// young is the part of a history that may be lost: while it is short, it is saved
-// more often.
-const young = 4
+// youngParts: while a history is younger than so many intervals, it is saved as soon as
+// one of so many parts of it is not.
+const youngParts = 4
 
-// soon is the time within which a VPA is first written after a start: whoever looks
-// at checkpoints to see whether a recommender works does not wait for an interval.
-const soon = 4 * time.Minute
+// firstWriteWithin is the time within which a VPA is first written after a start: whoever
+// looks at checkpoints to see whether a recommender works does not wait for an interval.
+const firstWriteWithin = 4 * time.Minute
 
-// due tells whether it is time for a VPA that is not urgent. Each has its own
-// moment within the interval and, at first, within a shorter time.
-func (t *saveOrder) due(interval time.Duration, now time.Time) bool {
+// due reports whether it is time for a VPA that is not urgent. Each is written at an offset
+// of its own within the interval, and the first time within a shorter one.
+func (t *saveState) due(interval time.Duration, now time.Time) bool {
 	if interval <= 0 || t.failed {
 		return true
 	}
-	if age := now.Sub(t.began); !t.began.IsZero() && age < young*interval && now.Sub(t.taken) >= age/young {
+	if age := now.Sub(t.historySince); !t.historySince.IsZero() && age < youngParts*interval && now.Sub(t.lastTried) >= age/youngParts {
 		return true
 	}
-	if !t.saved && now.Sub(t.taken) >= t.phase%min(interval, soon) {
+	if !t.saved && now.Sub(t.lastTried) >= t.phase%min(interval, firstWriteWithin) {
 		return true
 	}
 	slot := func(at time.Time) int64 { return at.Add(-t.phase).UnixNano() / int64(interval) }
-	return slot(now) != slot(t.taken)
+	return slot(now) != slot(t.lastTried)
 }
 
 // before puts urgent VPAs first, then the longest waiting.
-func (t *saveOrder) before(o *saveOrder) int {
+func (t *saveState) before(o *saveState) int {
 	if t.urgent != o.urgent {
 		if t.urgent {
 			return -1
@@ -208,7 +208,7 @@ func (t *saveOrder) before(o *saveOrder) int {
 		return 1
 	}
 	return cmp.Or(
-		t.taken.Compare(o.taken),
+		t.lastTried.Compare(o.lastTried),
 		cmp.Compare(t.vpa.Object.Namespace, o.vpa.Object.Namespace),
 		cmp.Compare(t.vpa.Object.Name, o.vpa.Object.Name),
 	)
@@ -216,16 +216,16 @@ func (t *saveOrder) before(o *saveOrder) int {
 
 // prune forgets VPAs that are gone.
 func (s *Saver) prune(vpas []*model.VPA) {
-	if len(s.turns) <= len(vpas) {
+	if len(s.states) <= len(vpas) {
 		return
 	}
 	present := make(map[*model.VPA]bool, len(vpas))
 	for _, v := range vpas {
 		present[v] = true
 	}
-	for v := range s.turns {
+	for v := range s.states {
 		if !present[v] {
-			delete(s.turns, v)
+			delete(s.states, v)
 		}
 	}
 }
