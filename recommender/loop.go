@@ -119,7 +119,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 			l.Metrics.checkpoints.WithLabelValues("mended").Inc()
 			log.Error(err, "Checkpoint is used, but not all of it", "vpa", klog.KObj(v.Object))
 		}
-		recommend.Doubt(v, l.Restored[owner])
+		recommend.NoteUntrusted(v, l.Restored[owner])
 		v.Invalidate()
 		v.Recommended = status.Provided(v.Object)
 		v.MissingLoggedAt = now

@@ -11,7 +11,7 @@ import (
 
 // passes is when a pass or an early one was made, since the start.
 type passes struct {
-	start          time.Time
+	start           time.Time
 	passes, earlies []time.Duration
 }
 

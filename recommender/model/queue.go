@@ -51,18 +51,19 @@ func (q *OOMs) AddAll(ooms []usage.OOM) {
 func (q *OOMs) Wake() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.bell()
+	return q.channel()
 }
 
-// Ring wakes who waits for kills, because some will come with the next pods.
-func (q *OOMs) Ring() {
+// WakeUp makes Wake receive although the queue is empty: kills wait in a queue of changed
+// pods, which is drained first.
+func (q *OOMs) WakeUp() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.signal()
 }
 
-// bell returns the channel of Wake. The caller holds the lock.
-func (q *OOMs) bell() chan struct{} {
+// channel returns that of Wake. The caller holds the lock.
+func (q *OOMs) channel() chan struct{} {
 	if q.wake == nil {
 		q.wake = make(chan struct{}, 1)
 	}
@@ -72,7 +73,7 @@ func (q *OOMs) bell() chan struct{} {
 // signal wakes who waits for kills. The caller holds the lock.
 func (q *OOMs) signal() {
 	select {
-	case q.bell() <- struct{}{}:
+	case q.channel() <- struct{}{}:
 	default:
 	}
 }
@@ -85,7 +86,7 @@ func (q *OOMs) Drain() (ooms []usage.OOM, dropped int) {
 	ooms, dropped = q.waiting, q.dropped
 	q.waiting, q.dropped = nil, 0
 	select {
-	case <-q.bell():
+	case <-q.channel():
 	default:
 	}
 	return ooms, dropped
@@ -155,7 +156,7 @@ func (c *Changes) put(name cache.ObjectName, pod any, found []usage.OOM) {
 	c.pods[name] = pod
 	if len(found) > 0 {
 		c.found = append(c.found, found...)
-		c.ooms.Ring()
+		c.ooms.WakeUp()
 	}
 }
 

@@ -64,7 +64,7 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []status.E
 			Container: container,
 			Bounds:    result.Bounds,
 			Known:     result.Known,
-			Untrusted: either(a.doubts(v, container, live), young),
+			Untrusted: either(a.untrusted(v, container, live), young),
 			Coarse:    a.coarse(),
 			History:   status.Covered(covered(a.recipe(v), &result, scratch)),
 		}

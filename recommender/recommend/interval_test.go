@@ -41,7 +41,7 @@ func TestWhatIsHeldIsReleasedAfterTheIntervalOfTheVPA(t *testing.T) {
 			d := newDesk(t, vpav1.ContainerResourcePolicy{ContainerName: "a", MemoryAggregationIntervalSeconds: c.own})
 			d.perVPA(c.gate)
 			d.publishes("a", "3", "3Gi")
-			Doubt(d.vpa, nil)
+			NoteUntrusted(d.vpa, nil)
 			for _, at := range []time.Time{now(), now().Add(c.span)} {
 				for k, used := range []resources.Amount{100, 1e8} {
 					d.Store.Observe(usage.Sample{Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: resources.Kind(k), At: at, Amount: used})
@@ -109,13 +109,13 @@ func TestTheTimeThatWasWatchedBeforeTheStartCounts(t *testing.T) {
 			seen.AddCPU(1, now().Add(-time.Hour))
 			past := map[string]checkpoint.Past{"a": {Profile: &seen, Windows: map[string]usage.Window{}}}
 			c.change(d.vpa, past)
-			Doubt(d.vpa, past)
+			NoteUntrusted(d.vpa, past)
 			require.Equal(t, c.want, d.vpa.ObservedWhileHeld["a"])
 			enough := 24*time.Hour - c.want
-			require.Equal(t, d.vpa.Untrusted["a"], d.doubts(d.vpa, "a", enough-1))
-			require.Empty(t, d.doubts(d.vpa, "a", enough))
+			require.Equal(t, d.vpa.Untrusted["a"], d.untrusted(d.vpa, "a", enough-1))
+			require.Empty(t, d.untrusted(d.vpa, "a", enough))
 			d.Complete = func() bool { return false }
-			require.True(t, d.doubts(d.vpa, "a", 24*time.Hour-1)[resources.CPU], "what is loaded apart may be more")
+			require.True(t, d.untrusted(d.vpa, "a", 24*time.Hour-1)[resources.CPU], "what is loaded apart may be more")
 		})
 	}
 }

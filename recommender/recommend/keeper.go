@@ -79,8 +79,9 @@ func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, text string, now ti
 	}
 }
 
-// Observe adds a sample that counts to the sketches of all VPAs that select the pod,
-// as often as it weighs more than one a minute would.
+// Observe adds a sample that counts to the sketches of all VPAs that select the pod, weight
+// times: 1 for a live sample; history in longer steps than a minute stands for as many
+// samples as live ones would have been.
 func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 	if k.kept == 0 {
 		return

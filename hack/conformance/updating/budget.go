@@ -151,7 +151,7 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 		}
 	}
 	config := disruption.Config{MinReplicas: in.MinReplicasFlag, Tolerance: in.EvictionTolerance, FreeResizes: in.SkipBudget, InPlaceMode: in.FeatureGates["InPlace"]}
-	s := disruption.Situation{Mode: v.Mode, Budget: disruption.NewBudget(&v, config), Memory: memory, Config: config, Now: evaluated()}
+	s := disruption.Situation{Mode: v.Mode, Budget: disruption.NewBudget(&v, config), State: memory, Config: config, Now: evaluated()}
 	for _, op := range ops {
 		pod := &v.Pods[byName[op.Pod]]
 		result := budgetResult{budgetOp: op}

@@ -62,7 +62,7 @@ type Need struct {
 	Traits    PodTraits      // which quotas count it
 	Node      string         // where the pod runs
 	Bound     bool           // it can run nowhere else
-	Yields    bool           // it does not work, so that its successor may wait until it is gone
+	Yields    bool           // it does not work, so that the pod that replaces it may wait until it is gone
 	Sized     bool           // its template may ask for less than it has
 	Has       resources.List // its requests, of all containers
 	Wants     resources.List // its requests after the change
@@ -131,13 +131,13 @@ func share(k resources.Kind, more, free resources.List) resources.Amount {
 	return part
 }
 
-// Place tells whether a pod that is evicted finds a node again, its own included,
-// as soon as it is gone from there. Quotas must have room for all of its successor
-// if both are there for a while: else the webhook would cut it. With autoscaled nodes that are not there yet
-// count as well: then it is enough that the pod is not larger than every node. In a Room
-// that is Growing any pod finds one that is not bound to the node it has.
+// Place says whether the pod that replaces an evicted one finds a node. The node of the
+// evicted pod counts as if that were gone. Quotas must have room for the whole new pod
+// while the old one still counts: else the webhook would cut it. With autoscaled, nodes
+// that are not there yet count as well: then it is enough that some node is as large as
+// the pod. In a Capacity that is Growing there is a node for any pod that may leave its own.
 func (r *Capacity) Place(n Need, autoscaled bool) Answer {
-	requests, limits := n.successor()
+	requests, limits := n.replacement()
 	if answer := r.quota(n, requests, limits); answer != Fits {
 		return answer
 	}
@@ -175,7 +175,7 @@ func (node *Node) takesBack(n Need) bool {
 func (r *Capacity) Keep(n Need, evicted bool) {
 	requests, limits := n.grown(), n.More
 	if evicted {
-		requests, limits = n.successor()
+		requests, limits = n.replacement()
 	}
 	for i := range r.quotas[n.Namespace] {
 		q := &r.quotas[n.Namespace][i]
@@ -222,7 +222,7 @@ func (n Need) grown() (by resources.List) {
 	return by
 }
 
-// successor is what the pod that comes after an evicted one takes from quotas: all of
+// replacement is what the pod that replaces an evicted one takes from quotas: all of
 // it while the old one counts as well, also of the kinds that stay as they are, since
 // the webhook would cut those, too. That holds for StatefulSets and DaemonSets as well:
 // they wait until the old pod is gone, but what quotas say is used follows only later.
@@ -230,7 +230,7 @@ func (n Need) grown() (by resources.List) {
 // it makes room; but only if it has what its template asks for. Else the webhook
 // may cut it to that, and it would lose more than it should. A pod that does not work
 // has nothing to lose.
-func (n Need) successor() (requests, limits resources.List) {
+func (n Need) replacement() (requests, limits resources.List) {
 	switch {
 	case n.Yields:
 		return n.grown(), n.More

@@ -21,7 +21,7 @@ const (
 type Situation struct {
 	Mode   Mode
 	Budget *Budget
-	Memory State
+	State  State
 	Config Config
 	Now    time.Time
 }
@@ -38,13 +38,13 @@ func (s Situation) Decide(p *Pod) (Decision, Reason) {
 		return Wait, problem
 	case p.Pending:
 		return Wait, NotRunning
-	case s.Mode == InPlace && s.Memory.Refuses(p) && (!p.WantsOOMResize() || !p.Pinned()): // else it was refused for its CPU alone
+	case s.Mode == InPlace && s.State.Refuses(p) && (!p.WantsOOMResize() || !p.Pinned()): // else it was refused for its CPU alone
 		return Hold, Infeasible
 	case s.Mode == InPlace && p.Resize == ResizeInfeasible:
 		return Again, Infeasible
 	case s.Mode == InPlace && p.Resize != NotResizing:
 		return Busy, unresized(p.Resize)
-	case p.Resize != NotResizing, s.Mode != InPlace && s.Memory.Refuses(p):
+	case p.Resize != NotResizing, s.Mode != InPlace && s.State.Refuses(p):
 		return s.fallback(p)
 	case free:
 		return Go, ""
@@ -72,7 +72,7 @@ func (s Situation) Evictable(p *Pod) Reason {
 
 // fallback says whether a pod whose resize did not come about is evicted.
 func (s Situation) fallback(p *Pod) (Decision, Reason) {
-	age := s.Now.Sub(s.Memory.Since(p, s.Now))
+	age := s.Now.Sub(s.State.Since(p, s.Now))
 	waits := p.Resize == ResizeDeferred && age <= DeferredTimeout ||
 		(p.Resize == ResizeInProgress || p.Resize == ResizeError && p.GivesMemory()) && age <= InProgressTimeout
 	if waits {

@@ -127,7 +127,7 @@ func (p *plan) vpa(v *VPA) {
 	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(a.moreUrgent(b.Assessment), cmp.Compare(a.pod.Name, b.pod.Name), cmp.Compare(a.pod.UID, b.pod.UID))
 	})
-	s := Situation{Mode: v.Mode, Budget: NewBudget(v, p.config), Memory: p.before, Config: p.config, Now: p.now}
+	s := Situation{Mode: v.Mode, Budget: NewBudget(v, p.config), State: p.before, Config: p.config, Now: p.now}
 	p.reserve(v, s.Budget)
 	for _, c := range candidates {
 		if v.Mode.Resizes() {

@@ -32,7 +32,8 @@ type Result struct {
 	Containers []Fitted
 }
 
-// maxRefits is how often Fit may look at its own result again.
+// maxRefits is how often Fit applies itself to its own result until that does not change
+// any more.
 const maxRefits = 4
 
 // Fit returns what a pod would get from a recommendation, given the rules of

@@ -26,7 +26,7 @@ type DailyPeaks struct {
 
 	first   int64   // nanoseconds since 1970 of the first sample; 0 = none
 	last    uint32  // of the last one, minutes since 1970; 0 = not known
-	idle    uint16  // whole hours of the pauses between samples, without the first of each
+	idle    uint16  // whole hours of all gaps between samples, without the first hour of each
 	before  uint16  // highest of the ring when a pause emptied it last, coded; 0 = none did
 	highest float32 // of all
 	kills   uint8   // in the open window, without those of a container that was kept small
@@ -34,13 +34,13 @@ type DailyPeaks struct {
 	samples float64 // number of them
 }
 
-// pause is how long a time without samples is as good as one with them. A job that
-// runs for minutes a day is not known after a day, but the times between its runs do
-// count for something.
+// A gap between two samples counts as time in which the container was known for pause at
+// most; what is longer is idle time. So a job that runs for some minutes a day is not
+// taken for known after one day, and gains an hour with each run.
 const pause, minute = int64(time.Hour), int64(time.Minute)
 
-// rest notes a time without samples.
-func (p *DailyPeaks) rest(length int64) {
+// addGap notes a time without samples, in nanoseconds.
+func (p *DailyPeaks) addGap(length int64) {
 	p.idle = uint16(min(int64(p.idle)+max(length/pause-1, 0), math.MaxUint16))
 }
 
@@ -58,7 +58,7 @@ func (p *DailyPeaks) peak(at int64, bytes float64) {
 		p.first, p.running = at, at/window
 	}
 	if p.last != 0 {
-		p.rest(at - int64(p.last)*minute)
+		p.addGap(at - int64(p.last)*minute)
 	}
 	p.last = max(p.last, uint32(at/minute))
 	if at/window-p.running >= slotsKept {
@@ -257,7 +257,7 @@ func (p *DailyPeaks) mergePauses(o *DailyPeaks) {
 		p.idle = early.idle
 	case early.last != 0 && ends < begins:
 		p.idle = uint16(min(int64(early.idle)+int64(late.idle), math.MaxUint16))
-		p.rest(begins - ends)
+		p.addGap(begins - ends)
 	default:
 		p.idle = min(early.idle, late.idle)
 	}

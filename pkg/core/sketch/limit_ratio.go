@@ -6,21 +6,21 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// LimitRatio is how large the memory limit of a container is for its request, in
-// hundredths: 120 is a limit of 1.2 times the request. It stays while both are changed
-// together.
+// LimitRatio is the memory limit of a container as a multiple of its request, in
+// hundredths: 120 is a limit of 1.2 times the request. A resize that keeps limits in
+// proportion does not change it.
 type LimitRatio uint16
 
-// What is no ratio.
+// Values that are no ratio.
 const (
 	Unseen LimitRatio = 0              // no pod that has the container was seen yet
-	Free   LimitRatio = math.MaxUint16 // no limit follows the request: there is none, or it stands still
+	Free   LimitRatio = math.MaxUint16 // no limit follows the request: there is none, or resizes leave it as it is
 )
 
 const equal LimitRatio = 100
 
-// LimitRatioOf returns that of a request and a limit in bytes, 0 = none. A limit without
-// request is the request, too.
+// LimitRatioOf returns the ratio of a limit to a request, both in bytes, 0 = none. A
+// container with a limit and no request has a request of the same size.
 func LimitRatioOf(request, limit resources.Amount) LimitRatio {
 	switch {
 	case limit <= 0:
@@ -37,7 +37,7 @@ func (h LimitRatio) Ratio() (float64, bool) {
 	return float64(h) / float64(equal), h != Unseen && h != Free
 }
 
-// Tighter returns that which leaves less room.
+// Tighter returns the smaller of two ratios.
 func (h LimitRatio) Tighter(o LimitRatio) LimitRatio {
 	if h == Unseen || o != Unseen && o < h {
 		return o
@@ -45,9 +45,9 @@ func (h LimitRatio) Tighter(o LimitRatio) LimitRatio {
 	return h
 }
 
-// Limited takes the limit ratio that the pods have now, and tells whether it was another
-// before. While there are no pods, what the last ones had stays: they come back. A
-// recipe that does not want to know is not told.
+// Limited notes the limit ratio that the pods have now, and reports whether it changed.
+// While there are no pods, that of the last ones stays: others of the same template will
+// come. Where the recipe does not need it nothing is noted.
 func (t *Sketch) Limited(h LimitRatio) bool {
 	if !t.limited || h == Unseen || h == t.LimitRatio {
 		return false

@@ -6,9 +6,10 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Waited takes the share of the time, 0 to 1, in which CPU work waited while a use
-// was measured, right after that use was observed: Pressed has it as the use that
-// there would have been. A recipe that does not want to know is not told.
+// Waited notes for which share of the time, 0 to 1, CPU work waited while a usage was
+// measured. It is called after that usage was observed. Pressed holds the usage that there
+// would have been without waiting: use x (1 + share). Where the recipe does not need it
+// nothing is noted.
 func (t *Sketch) Waited(at time.Time, use resources.Amount, share float64) {
 	if !t.waits || t.Hours[resources.CPU] == nil {
 		return
@@ -19,14 +20,14 @@ func (t *Sketch) Waited(at time.Time, use resources.Amount, share float64) {
 	t.Pressed.Observe(at.UnixNano(), float64(use)*(1+share))
 }
 
-// unpressed returns what Pressed is where nobody knows how long work waited: the use
-// as it was.
+// unpressed returns Pressed as it is while nothing is known of waiting: the usage as it
+// was measured.
 func unpressed(t *Sketch) *Hours {
 	same := *t.Hours[resources.CPU]
 	return &same
 }
 
-// mergePressed adds what another sketch knows, which may be nothing of pressure.
+// mergePressed merges the Pressed of another sketch, or its plain usage if it has none.
 func (t *Sketch) mergePressed(o *Sketch) {
 	if !t.waits || t.Pressed == nil && o.Pressed == nil || t.Hours[resources.CPU] == nil || o.Hours[resources.CPU] == nil {
 		return

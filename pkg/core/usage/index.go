@@ -18,18 +18,19 @@ func (x *Index[K, V]) Find(namespace string, key K) (value V, known bool) {
 	return value, known
 }
 
-// Recall is Find for those who may change the index, and faster in the namespace of
-// the last time.
-func (x *Index[K, V]) Recall(namespace string, key K) (value V, known bool) {
-	if !x.turn(namespace) {
+// FindNear is Find for the goroutine that changes the index: it remembers the namespace of
+// the last call, and is faster where the next one is in the same.
+func (x *Index[K, V]) FindNear(namespace string, key K) (value V, known bool) {
+	if !x.enter(namespace) {
 		return value, false
 	}
 	value, known = x.space[key]
 	return value, known
 }
 
-// turn makes a namespace the one that was found last, if it holds anything.
-func (x *Index[K, V]) turn(namespace string) (known bool) {
+// enter makes a namespace the one that was found last, and reports whether it holds
+// anything.
+func (x *Index[K, V]) enter(namespace string) (known bool) {
 	if x.space != nil && x.namespace == namespace {
 		return true
 	}
@@ -42,7 +43,7 @@ func (x *Index[K, V]) turn(namespace string) (known bool) {
 
 // Put sets the value of a key.
 func (x *Index[K, V]) Put(namespace string, key K, value V) {
-	if !x.turn(namespace) {
+	if !x.enter(namespace) {
 		x.namespace, x.space = namespace, map[K]V{}
 		x.spaces[namespace] = x.space
 	}

@@ -17,7 +17,7 @@ func (x *podIndex) recent(namespace, pod string) int32 {
 	if x.pod == pod && x.inNamespace == namespace && pod != "" {
 		return x.first
 	}
-	first, known := x.Recall(namespace, pod)
+	first, known := x.FindNear(namespace, pod)
 	if !known {
 		return none
 	}

@@ -56,7 +56,7 @@ func TestIndexIsAMap(t *testing.T) {
 			value, known := index.Find(namespace, key)
 			require.Equal(t, wanted, known)
 			require.Equal(t, want, value)
-			value, known = index.Recall(namespace, key)
+			value, known = index.FindNear(namespace, key)
 			require.Equal(t, wanted, known)
 			require.Equal(t, want, value)
 		}

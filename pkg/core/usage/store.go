@@ -93,7 +93,7 @@ func NewStore(c StoreConfig) *Store {
 // and whether it did. Repeating it changes nothing. Namespace and container name
 // of the two keys must be the same.
 func (s *Store) Track(c ContainerKey, key SeriesKey, now time.Time) (series Series, created bool) {
-	series, found := s.names.Recall(key.Namespace, key.name())
+	series, found := s.names.FindNear(key.Namespace, key.name())
 	if !found {
 		series = s.addSeries(key, now)
 	}

@@ -16,15 +16,19 @@ import (
 	"loadline.dev/loadline/recommender/status"
 )
 
-// Doubt notes which histories of a VPA that was just taken on may be less than
-// there was, because something is published that must have come from more: all of
-// a container without history, and the memory of one whose open windows are not
-// known; all of one of which the histograms saw more lately than the sketch, because
-// another recommender went on with these alone; or because the status says so itself.
-// It also notes for how long each was seen while targets were held, or a program that
-// starts often would never let them go; what is lost since then begins anew. Past is
-// what was loaded, by container.
-func Doubt(v *model.VPA, past map[string]checkpoint.Past) {
+// NoteUntrusted notes which histories of a VPA that was just added may be less than there
+// was: something is published that must have come from more. past is what was loaded, by
+// container. Not trusted are
+//
+//   - all of a container of which nothing was loaded,
+//   - the memory of one whose open windows were not saved,
+//   - all of one whose histograms have later samples than its sketch, because another
+//     recommender went on with the histograms alone,
+//   - everything where the status says that targets are held or unsaved.
+//
+// It also notes for how long each container was observed while its targets were held: a
+// program that starts often would never let them go otherwise.
+func NoteUntrusted(v *model.VPA, past map[string]checkpoint.Past) {
 	v.Untrusted, v.ObservedWhileHeld = nil, nil
 	if v.StatusOfOther() || !status.Provided(v.Object) {
 		return
@@ -45,7 +49,7 @@ func Doubt(v *model.VPA, past map[string]checkpoint.Past) {
 	}
 }
 
-// behind tells whether the last samples of a history are not in the sketch beside it.
+// behind reports whether the last samples of a history are not in the sketch beside it.
 func behind(t *sketch.Sketch, p *usage.Profile) bool {
 	return t != nil && p.Last().Sub(time.Unix(0, t.Now)) > patience
 }
@@ -61,12 +65,11 @@ func heldSince(v *model.VPA) time.Time {
 	return time.Time{}
 }
 
-// doubts tells which kinds of a container may have had more history than is
-// known. Samples over a memory interval prove that there is enough, with those
-// that were watched before the start: for memory one of the VPA's own, for CPU one
-// of the store's, because how long a VPA wants its memory windows says nothing of
-// CPU.
-func (a *Advisor) doubts(v *model.VPA, container string, live time.Duration) [resources.Kinds]bool {
+// untrusted returns the kinds of which a container may have had more history than is
+// known. Samples over one memory interval are enough for trust, counting those that were
+// observed while targets were held before the start. The interval is that of the VPA for
+// memory and that of the flags for CPU.
+func (a *Advisor) untrusted(v *model.VPA, container string, live time.Duration) [resources.Kinds]bool {
 	doubted := v.Untrusted[container]
 	if a.incomplete() {
 		doubted = [resources.Kinds]bool{true, true}
