@@ -11,8 +11,8 @@ import (
 
 // passes is when a pass or an early one was made, since the start.
 type passes struct {
-	start           time.Time
-	passes, earlies []time.Duration
+	start         time.Time
+	passes, early []time.Duration
 }
 
 // run follows Run for a while in virtual time; a pass takes some time itself.
@@ -37,7 +37,7 @@ func run(t *testing.T, length, pass time.Duration, wakes ...time.Duration) *pass
 		}()
 		RunEvery(ctx, time.Minute, wake,
 			func(at time.Time) { now(at); r.passes = append(r.passes, time.Since(r.start)); time.Sleep(pass) },
-			func(at time.Time) { now(at); r.earlies = append(r.earlies, time.Since(r.start)) })
+			func(at time.Time) { now(at); r.early = append(r.early, time.Since(r.start)) })
 	})
 	return r
 }
@@ -47,12 +47,12 @@ const s = time.Second
 func TestPassesFollowTheInterval(t *testing.T) {
 	r := run(t, 200*s, 0)
 	require.Equal(t, []time.Duration{60 * s, 120 * s, 180 * s}, r.passes)
-	require.Empty(t, r.earlies)
+	require.Empty(t, r.early)
 }
 
 func TestAKillIsReactedToWithinSeconds(t *testing.T) {
 	r := run(t, 50*s, 0, 10*s)
-	require.Equal(t, []time.Duration{11 * s}, r.earlies)
+	require.Equal(t, []time.Duration{11 * s}, r.early)
 }
 
 func TestAStormOfKillsMakesOneReactionEachFiveSeconds(t *testing.T) {
@@ -61,13 +61,13 @@ func TestAStormOfKillsMakesOneReactionEachFiveSeconds(t *testing.T) {
 		storm = append(storm, at)
 	}
 	r := run(t, 50*s, 0, storm...)
-	require.Equal(t, []time.Duration{11 * s, 16 * s, 21 * s, 26 * s, 31 * s}, r.earlies)
+	require.Equal(t, []time.Duration{11 * s, 16 * s, 21 * s, 26 * s, 31 * s}, r.early)
 }
 
 func TestAKillDuringAPassIsNotForgotten(t *testing.T) {
 	r := run(t, 100*s, 20*s, 70*s)
 	require.Equal(t, []time.Duration{60 * s}, r.passes)
-	require.Equal(t, []time.Duration{81 * s}, r.earlies)
+	require.Equal(t, []time.Duration{81 * s}, r.early)
 }
 
 func TestSlowPassesDropTicks(t *testing.T) {
