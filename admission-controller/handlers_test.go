@@ -177,7 +177,7 @@ func TestADryRunIsAnsweredLikeAnyOther(t *testing.T) {
 }
 
 // Nearly all pods come without a name. What goes wrong is told with what they have.
-func TestD18ProblemsNamePodsThatHaveNoNameYet(t *testing.T) {
+func TestProblemsNamePodsThatHaveNoNameYet(t *testing.T) {
 	pod := testkit.Pod("", testkit.Container("c", "cpu=100m", ""))
 	pod.GenerateName = "web-1-"
 	request := ask(t, pod)

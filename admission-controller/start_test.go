@@ -25,7 +25,7 @@ import (
 
 // The webhook's port, which is what readiness asks, stays shut until the caches
 // are filled: here the API server answers, but gives no list.
-func TestD11NothingIsServedBeforeTheCachesAreFilled(t *testing.T) {
+func TestNothingIsServedBeforeTheCachesAreFilled(t *testing.T) {
 	asked := make(chan struct{}, 1)
 	apiServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/version" {
@@ -61,7 +61,7 @@ func TestD11NothingIsServedBeforeTheCachesAreFilled(t *testing.T) {
 
 // What was read of custom controllers is not kept for ever: the program looks again
 // which kinds there are, and what their objects say.
-func TestD6WhatIsKnownOfCustomControllersIsReadAgain(t *testing.T) {
+func TestWhatIsKnownOfCustomControllersIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kube := fake.NewClientset()
 		kube.Resources = []*metav1.APIResourceList{{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{{Name: "deployments", Kind: "Deployment"}}}}

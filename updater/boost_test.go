@@ -52,12 +52,12 @@ func (w *world) awaitUnboosted(name string) {
 	require.Eventually(w.t, func() bool { return w.pod(name).Annotations["vpaCpuStartupBoost/app"] == "" }, 30*time.Second, 5*time.Millisecond)
 }
 
-func TestD9ABoostIsTakenBackWithoutBudget(t *testing.T) {
+func TestABoostIsTakenBackWithoutBudget(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(1, boostedPod), autoscaler(vpav1.UpdateModeInitial))...)
 	w.boosting(config)
 	w.awaitUnboosted("web-1-0")
-	require.Equal(t, "200m", w.cpu("web-1-0"), "D9: one replica, below the minimum, in mode Initial")
+	require.Equal(t, "200m", w.cpu("web-1-0"), "one replica, below the minimum, in mode Initial")
 	require.Equal(t, "true", w.pod("web-1-0").Annotations["vpaInPlaceUpdated"])
 	require.Equal(t, "app", w.pod("web-1-0").Annotations["vpaObservedContainers"])
 	require.Eventually(t, func() bool {
@@ -65,7 +65,7 @@ func TestD9ABoostIsTakenBackWithoutBudget(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-func TestD9ABoostWithoutVPAIsTakenBack(t *testing.T) {
+func TestABoostWithoutVPAIsTakenBack(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, deployment(1, boostedPod)...)
 	w.boosting(config)
@@ -131,8 +131,8 @@ func TestABoostIsTakenBackOnce(t *testing.T) {
 	require.Equal(t, []string{"patch pods resize", "patch pods "}, w.writes())
 }
 
-// D9: a boosted pod is left alone until its boost is over, and not for ever.
-func TestD9BoostedPodsAreUpdatedLater(t *testing.T) {
+// A boosted pod is left alone until its boost is over, and not for ever.
+func TestBoostedPodsAreUpdatedLater(t *testing.T) {
 	config := Default()
 	w := newWorld(t, config, append(deployment(2, func(p *corev1.Pod) {
 		boostedPod(p)

@@ -252,7 +252,7 @@ func (w *world) hour(made func(*corev1.Pod)) (evictions int) {
 	return evictions
 }
 
-func TestD12PanicOfOnePodStopsNoOther(t *testing.T) {
+func TestPanicOfOnePodStopsNoOther(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	w.loop.planner = func(v disruption.View, m disruption.State, c disruption.Config, now time.Time) disruption.Result {
 		for _, vpa := range v.VPAs {

@@ -62,11 +62,11 @@ func TestResizeInPlace(t *testing.T) {
 	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "Unchanged"))
 }
 
-func TestD19RecreateEvictsWithUID(t *testing.T) {
+func TestRecreateEvictsWithUID(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeAuto, 4)...)
 	w.pass(noon)
 	require.Equal(t, []string{"web-1-0", "web-1-1"}, w.evictions())
-	require.EqualValues(t, "uid-0", *w.evicted[0].DeleteOptions.Preconditions.UID, "D19")
+	require.EqualValues(t, "uid-0", *w.evicted[0].DeleteOptions.Preconditions.UID)
 	events := strings.Join(w.told(), "\n")
 	require.Contains(t, events, "Normal EvictedByVPA ")
 	require.Contains(t, events, "Normal EvictedPod Evicted pod web-1-1 ")
@@ -185,8 +185,8 @@ func TestDryRunWritesNothing(t *testing.T) {
 	require.Zero(t, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
 }
 
-// D12: what panics is left out, the rest goes on.
-func TestD12PanicOfOnePlanStopsNoOther(t *testing.T) {
+// What panics is left out, the rest goes on.
+func TestPanicOfOnePlanStopsNoOther(t *testing.T) {
 	other := autoscaler(vpav1.UpdateModeRecreate)
 	other.Name, other.Spec.TargetRef.Name = "bad-vpa", "bad"
 	objects := web(vpav1.UpdateModeRecreate, 2)
@@ -237,7 +237,7 @@ func (c cursed) Evict(ctx context.Context, change actuate.Change) error {
 	return c.executor.Evict(ctx, change)
 }
 
-func TestD12PanicOfOneChangeStopsNoOther(t *testing.T) {
+func TestPanicOfOneChangeStopsNoOther(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	w.loop.executor = cursed{w.loop.executor}
 	w.pass(noon)
@@ -330,7 +330,7 @@ func TestNothingIsDoneForAVPAThatCannotBeRead(t *testing.T) {
 	}
 }
 
-func TestD19PatchNamesThePodItMeans(t *testing.T) {
+func TestPatchNamesThePodItMeans(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
 	w.pass(noon)
 	at := slices.IndexFunc(w.kube.Actions(), func(a ktesting.Action) bool { return a.GetVerb() == "patch" })
@@ -383,8 +383,8 @@ func named(names ...string) (pods []runtime.Object) {
 	return pods
 }
 
-// D20: a VPA that always has something to do must not use up the rate for ever.
-func TestD20EachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
+// A VPA that always has something to do must not use up the rate for ever.
+func TestEachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
 	w := newWorld(t, Default(), named("a", "b", "c", "d")...)
 	snapshot, err := w.loop.reader.Read(t.Context(), func(string) {})
 	require.NoError(t, err)

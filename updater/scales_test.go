@@ -17,8 +17,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// D6: whoever can refresh scales must also be started.
-func TestD6TheUpdaterAsksForScalesAgain(t *testing.T) {
+// Whoever can refresh scales must also be started.
+func TestTheUpdaterAsksForScalesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCaches(Default(), &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewSimpleClientset()})
 		var replicas atomic.Int32

@@ -52,7 +52,7 @@ func TestRegistrationIsWhatTheReferenceCreates(t *testing.T) {
 	}, hook.Rules)
 }
 
-func TestD8RegistrationIsRepeatableAndDeletesNothing(t *testing.T) {
+func TestRegistrationIsRepeatableAndDeletesNothing(t *testing.T) {
 	client := fake.NewClientset(&admissionv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: ConfigurationName, Labels: map[string]string{"mine": "kept"}},
 		Webhooks:   []admissionv1.MutatingWebhook{{Name: "other.example.com"}},
@@ -145,7 +145,7 @@ func TestPodsThatNoVPAMayChangeAreNeverRefused(t *testing.T) {
 	require.False(t, r.Stale(), "nothing is refused")
 }
 
-func TestD7OnlyTheChosenNamespacesAreSent(t *testing.T) {
+func TestOnlyTheChosenNamespacesAreSent(t *testing.T) {
 	ignoring := config()
 	ignoring.IgnoredNamespaces = []string{"a", "b"}
 	got := written(t, fake.NewClientset(), ignoring, "CA").Webhooks[0].NamespaceSelector.MatchExpressions

@@ -17,7 +17,7 @@ func podRange(least, most string) Namespace {
 	return inNamespace([]*corev1.LimitRange{testkit.LimitRange("l", corev1.LimitRangeItem{Type: corev1.LimitTypePod, Min: testkit.List(least), Max: testkit.List(most)})})
 }
 
-func TestD5ThePodMinimumIsMetByThePatch(t *testing.T) {
+func TestThePodMinimumIsMetByThePatch(t *testing.T) {
 	pod := testkit.Pod("p")
 	vpa := testkit.VPA("v")
 	for _, name := range []string{"a", "b", "c"} {
@@ -34,7 +34,7 @@ func TestD5ThePodMinimumIsMetByThePatch(t *testing.T) {
 	require.Empty(t, m.Warnings)
 }
 
-func TestD12APodRangeAndAContainerWithoutRecommendation(t *testing.T) {
+func TestAPodRangeAndAContainerWithoutRecommendation(t *testing.T) {
 	off := vpav1.ContainerScalingModeOff
 	pod := testkit.Pod("p", testkit.Container("a", "cpu=900m", "cpu=900m"), testkit.Container("off", "", ""))
 	vpa := testkit.VPA("v", testkit.Recommend("a", "cpu=900m"), testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "off", Mode: &off}))
@@ -43,7 +43,7 @@ func TestD12APodRangeAndAContainerWithoutRecommendation(t *testing.T) {
 	require.Equal(t, "500m", apply(t, pod, m.Patch).Spec.Containers[0].Resources.Requests.Cpu().String())
 }
 
-func TestD14ContainersWithoutRecommendationStayAsTheyAre(t *testing.T) {
+func TestContainersWithoutRecommendationStayAsTheyAre(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("a", "cpu=900m", "cpu=900m"), testkit.Container("plain", "cpu=100m", "cpu=100m"), testkit.Container("free", "cpu=100m", ""))
 	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("a", "cpu=900m")), podRange("", "cpu=500m"))
 	require.NoError(t, err)
@@ -75,7 +75,7 @@ func TestContainersWithoutRecommendationMoveWhereThePodWouldBeRefused(t *testing
 	require.False(t, m.Resized, "a VPA that recommends nothing moves nothing")
 }
 
-func TestD15NothingIsWrittenForAContainerWithoutAnything(t *testing.T) {
+func TestNothingIsWrittenForAContainerWithoutAnything(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "", ""))
 	m, err := Config{}.Patch(pod, testkit.VPA("v"), Namespace{})
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestD15NothingIsWrittenForAContainerWithoutAnything(t *testing.T) {
 		client.PatchAdd("/metadata/annotations", map[string]string{}), client.PatchAdd("/metadata/annotations/"+convert.ObservedAnnotation, "c")}, m.Patch)
 }
 
-func TestD19APatchForAnotherContainerIsRefused(t *testing.T) {
+func TestAPatchForAnotherContainerIsRefused(t *testing.T) {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
 	m, err := Config{}.Patch(pod, testkit.VPA("v", testkit.Recommend("c", "cpu=1")), Namespace{})
 	require.NoError(t, err)

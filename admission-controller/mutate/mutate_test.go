@@ -109,7 +109,7 @@ func TestABoostThatCannotBeComputedChangesNothing(t *testing.T) {
 	require.True(t, m.Resized)
 }
 
-func TestD12AStartupBoostWithoutCPUIsNone(t *testing.T) {
+func TestAStartupBoostWithoutCPUIsNone(t *testing.T) {
 	vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=1"))
 	vpa.Spec.StartupBoost = &vpav1.StartupBoost{}
 	m, err := Config{Boost: true}.Patch(testkit.Pod("p", testkit.Container("c", "cpu=100m", "")), vpa, Namespace{})

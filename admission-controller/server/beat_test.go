@@ -19,7 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 )
 
-func TestD11TheHeartbeatFollowsTheProbe(t *testing.T) {
+func TestTheHeartbeatFollowsTheProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		read := func() *coordinationv1.Lease {
@@ -74,7 +74,7 @@ func TestD11TheHeartbeatFollowsTheProbe(t *testing.T) {
 
 // The webhook answers over its own port, but not on the way of the API server:
 // it is alive, and the updater must not evict.
-func TestD11NoHeartbeatWithoutTheService(t *testing.T) {
+func TestNoHeartbeatWithoutTheService(t *testing.T) {
 	client := fake.NewClientset()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

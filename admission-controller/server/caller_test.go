@@ -31,7 +31,7 @@ func clientCertificate(t *testing.T, name string) (tls.Certificate, []byte) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-func TestD17OnlyTheAPIServerMayAskIfThatIsDemanded(t *testing.T) {
+func TestOnlyTheAPIServerMayAskIfThatIsDemanded(t *testing.T) {
 	cert, cas := selfSigned(t)
 	known, knownCA := clientCertificate(t, "apiserver")
 	stranger, _ := clientCertificate(t, "apiserver")

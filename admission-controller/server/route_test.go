@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestD11TheHeartbeatGoesTheWayOfTheAPIServer(t *testing.T) {
+func TestTheHeartbeatGoesTheWayOfTheAPIServer(t *testing.T) {
 	asked := ""
 	resolve := func(_ context.Context, host string) ([]string, error) {
 		if asked = host; host == "vpa-webhook.kube-system.svc" {

@@ -84,7 +84,7 @@ func TestAnswers(t *testing.T) {
 		"too large":                 {"application/json", strings.Repeat(" ", MaxBody+1), nil, 413, "", "error unknown", []Cause{CauseTooLarge}},
 		"not JSON":                  {"application/json", "nonsense", nil, 200, `{"uid":"","allowed":true}`, "error unknown", []Cause{CauseBody}},
 		"empty body":                {"application/json", "", nil, 200, `{"uid":"","allowed":true}`, "error unknown", []Cause{CauseBody}},
-		"D12 no request":            {"application/json", `{"kind":"AdmissionReview"}`, nil, 200, `{"uid":"","allowed":true}`, "error unknown", []Cause{CauseBody}},
+		"no request":                {"application/json", `{"kind":"AdmissionReview"}`, nil, 200, `{"uid":"","allowed":true}`, "error unknown", []Cause{CauseBody}},
 		"other resource":            {"application/json", strings.ReplaceAll(review, "pods", "services"), nil, 200, `{"uid":"u1","allowed":true}`, "error unknown", []Cause{CauseResource}},
 		"nothing to do":             {"application/json", review, func() Answer { return Answer{} }, 200, `{"uid":"u1","allowed":true}`, "skipped Pod", nil},
 		"patch": {"application/json", review, func() Answer {
@@ -93,7 +93,7 @@ func TestAnswers(t *testing.T) {
 			`{"uid":"u1","allowed":true,"patch":"W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6ImIifV0=","patchType":"JSONPatch","warnings":["w"]}`, "applied Pod", nil},
 		"refused": {"application/json", review, func() Answer { return Answer{Refusal: refusal} }, 200,
 			`{"uid":"u1","allowed":false,"status":{"metadata":{},"status":"Failure","reason":"Invalid","code":422}}`, "skipped Pod", nil},
-		"D18 problem": {"application/json", review, func() Answer { return Answer{Err: errors.New("no owner"), Cause: CauseOwner} }, 200,
+		"problem": {"application/json", review, func() Answer { return Answer{Err: errors.New("no owner"), Cause: CauseOwner} }, 200,
 			`{"uid":"u1","allowed":true,"warnings":["VPA admission controller: left unchanged: no owner"]}`, "error Pod", []Cause{CauseOwner}},
 		"panic": {"application/json", review, func() Answer { panic("boom") }, 200,
 			`{"uid":"u1","allowed":true,"warnings":["VPA admission controller: left unchanged: panic: boom"]}`, "error Pod", []Cause{CausePanic}},
@@ -122,7 +122,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestD17NothingButTheWebhookIsServed(t *testing.T) {
+func TestNothingButTheWebhookIsServed(t *testing.T) {
 	h := New(Config{Recorder: &recorder{}}).Handler(klog.Background())
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/", nil))
@@ -297,7 +297,7 @@ func one(body string, answer func() Answer) (*recorder, string) {
 	return r, w.Body.String()
 }
 
-func TestD12MissingFieldsOfAReviewCrashNothing(t *testing.T) {
+func TestMissingFieldsOfAReviewCrashNothing(t *testing.T) {
 	for _, body := range []string{`{}`, `{"request":null}`, `{"request":{}}`, `{"request":{"uid":"u","resource":null}}`, `{"request":{"resource":{"version":"v1","resource":"pods"}}}`, `{"request":7}`} {
 		_, answer := one(body, func() Answer { return Answer{} })
 		require.Contains(t, answer, `"allowed":true`, body)
@@ -325,7 +325,7 @@ func logged() (klog.Logger, *bytes.Buffer) {
 // named is a review that tells the name of its object.
 var named = strings.Replace(review, `"namespace"`, `"name":"web-1","namespace"`, 1)
 
-func TestD18ProblemsAreCountedByCauseAndTold(t *testing.T) {
+func TestProblemsAreCountedByCauseAndTold(t *testing.T) {
 	r, answer := one(review, func() Answer { return Answer{Err: errors.New("no such owner"), Cause: CauseOwner} })
 	require.Equal(t, []Cause{CauseOwner}, r.causes)
 	require.Equal(t, []string{"error Pod"}, r.requests)
@@ -334,7 +334,7 @@ func TestD18ProblemsAreCountedByCauseAndTold(t *testing.T) {
 }
 
 // Whatever goes wrong, the log says with which object.
-func TestD18ProblemsAreLoggedWithTheirObject(t *testing.T) {
+func TestProblemsAreLoggedWithTheirObject(t *testing.T) {
 	for name, c := range map[string]struct {
 		body   string
 		answer func() Answer

@@ -178,7 +178,7 @@ func (r *pair) take(t *testing.T, e event) string {
 }
 
 // opensWithZero tells whether a memory window would begin with 0, after which
-// upstream refuses all that follows in the window (Q4).
+// upstream refuses all that follows in the window.
 func (r *pair) opensWithZero(e event) bool {
 	if e.resource != model.ResourceMemory || e.amount != 0 {
 		return false
@@ -249,7 +249,7 @@ func (r *pair) restart(t *testing.T, e event) string {
 		return d
 	}
 	// Upstream counts a container of which only an empty checkpoint is left as one
-	// that shares the pod's minimum, for ever (Q2).
+	// that shares the pod's minimum, for ever.
 	maps.DeleteFunc(theirs, func(name string, _ *upstreamv1.VerticalPodAutoscalerCheckpoint) bool { return ours[name] == nil })
 	theirs = *through[storedCheckpoints](t, theirs)
 	r.theirs, r.ours = newUpstream(r.history.options), newLoadline(t, r.history.ours())
@@ -352,7 +352,7 @@ func sameSecond(a, b time.Time) bool { return a.IsZero() == b.IsZero() && a.Unix
 // histories of a VPA in the order of a map, so the last bits of its own sums
 // change from run to run, and a weight just between two integers is rounded
 // either way. To add them up it also gives all of them the latest of their
-// reference times, in place (Q13), even one that is empty yet and in ours begins
+// reference times, in place, even one that is empty yet and in ours begins
 // with its first sample: then the total refers to another time.
 func (r *pair) equalHistogram(a, b *upstreamv1.HistogramCheckpoint, halfLife time.Duration) bool {
 	total := a.TotalWeight

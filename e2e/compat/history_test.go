@@ -153,7 +153,7 @@ func newHistory(seed int64) history {
 // decay chooses half-lives. Where they are short next to the history, weights of
 // old samples fall below what counts. When that happens depends on when a history
 // was last read: upstream moves reference times of live histories as it reads
-// them, in the order of a map (Q13). So short ones are tried only in simple
+// them, in the order of a map. So short ones are tried only in simple
 // histories: there each VPA has one history, and nothing is added up.
 func (d *dice) decay(c *model.AggregationsConfig, step time.Duration, simple bool) {
 	choose := func() time.Duration {
@@ -190,7 +190,7 @@ func (d *dice) options() options {
 var containers = []string{"app", "sidecar", "a-b"}
 
 // plan returns the i-th VPA. Each selects pods of its own: over pods of two VPAs
-// upstream lets the last writer win (Q14).
+// upstream lets the last writer win.
 func (d *dice) plan(i int) vpaPlan {
 	p := vpaPlan{namespace: one(d, "shop", "shop", "lab"), name: fmt.Sprint("web", i)}
 	tuned := d.tuning(nil)
@@ -203,7 +203,7 @@ func (d *dice) plan(i int) vpaPlan {
 
 // tuning gives a container policy the settings that override those of the flags.
 // A later form of a VPA has the same ones with other values: upstream keeps those
-// that are removed (Q5).
+// that are removed.
 func (d *dice) tuning(before map[string]upstreamv1.ContainerResourcePolicy) map[string]upstreamv1.ContainerResourcePolicy {
 	after := map[string]upstreamv1.ContainerResourcePolicy{}
 	for _, name := range append([]string{"*"}, containers...) {
@@ -216,7 +216,7 @@ func (d *dice) tuning(before map[string]upstreamv1.ContainerResourcePolicy) map[
 			p.OOMBumpUpRatio = new(resource.MustParse(one(d, "1", "1.5", "3", "1200m", "1.0005")))
 		}
 		if former.OOMMinBumpUp != nil || !again && d.chance(0.4) {
-			// Not 0: an OOM kill of a container without memory would begin a window with 0 (Q4).
+			// Not 0: an OOM kill of a container without memory would begin a window with 0.
 			p.OOMMinBumpUp = new(resource.MustParse(one(d, "1", "50Mi", "1G", "1500m")))
 		}
 		if former.MemoryAggregationIntervalSeconds != nil || !again && d.chance(0.3) {

@@ -93,7 +93,7 @@ func requireMiB(t *testing.T, atLeast, atMost int64, list corev1.ResourceList) {
 	require.LessOrEqual(t, memory.Value(), atMost*mebibyte)
 }
 
-// Q4: a container that is measured before it uses memory.
+// A container that is measured before it uses memory.
 func TestAWindowThatOpensWithZero(t *testing.T) {
 	play(t, func(t *testing.T, s scene) {
 		s.use(model.ResourceMemory, 0)
@@ -106,7 +106,7 @@ func TestAWindowThatOpensWithZero(t *testing.T) {
 	})
 }
 
-// Q5: an override that is taken out of the VPA again.
+// An override that is taken out of the VPA again.
 func TestAnOverrideThatIsRemoved(t *testing.T) {
 	own := upstreamv1.ContainerResourcePolicy{ContainerName: "*", OOMBumpUpRatio: new(resource.MustParse("4"))}
 	play(t, func(t *testing.T, s scene) {

@@ -39,7 +39,7 @@ func admissionHandlers() map[string]vectors.Handler {
 func admissionByDesign() map[string]vectors.Deviation {
 	return map[string]vectors.Deviation{
 		"mut-pod-min-undershoot": {
-			Reason: "D5: the minimum of a pod LimitRange is met to the byte",
+			Reason: "the minimum of a pod LimitRange is met to the byte",
 			Expected: `{
 				"patch": [
 					{"op": "add", "path": "/metadata/annotations", "value": {}},
@@ -66,7 +66,7 @@ func admissionByDesign() map[string]vectors.Deviation {
 			}`,
 		},
 		"mut-no-recommendation": {
-			Reason: "D15: a container without recommendation is not touched at all",
+			Reason: "a container without recommendation is not touched at all",
 			Expected: `{
 				"patch": [{"op": "add", "path": "/metadata/annotations/vpaObservedContainers", "value": "a, b"}],
 				"result": {"annotations": {"vpaUpdates": null}}

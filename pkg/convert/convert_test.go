@@ -162,7 +162,7 @@ func TestRules(t *testing.T) {
 	require.Equal(t, resources.Amount(1000), rules.For("only").Min.Value(resources.CPU))
 	require.Equal(t, [resources.Kinds]bool{}, rules.For("none").Controlled, "an empty list controls nothing")
 	require.Equal(t, [resources.Kinds]bool{true, true}, rules.For("other").Controlled, "an absent list controls both")
-	require.Equal(t, policy.Boost{Type: policy.BoostFactor, Factor: 3, Duration: 20 * time.Second}, rules.For("none").Boost, "D12: a boost without cpu counts as absent")
+	require.Equal(t, policy.Boost{Type: policy.BoostFactor, Factor: 3, Duration: 20 * time.Second}, rules.For("none").Boost, "a boost without cpu counts as absent")
 	require.True(t, convert.HasBoost(vpa))
 	require.False(t, convert.HasBoost(testkit.VPA("v", testkit.Policy(vpav1.ContainerResourcePolicy{StartupBoost: &vpav1.StartupBoost{}}))))
 }

@@ -170,8 +170,8 @@ func TestAPodWithItsOwnSize(t *testing.T) {
 		"a resize would be refused, and so would the pod that comes after an eviction")
 }
 
-// D12: a threshold of 0 and a VPA without recommendation.
-func TestD12NoRecommendationAndNoThreshold(t *testing.T) {
+// A threshold of 0 and a VPA without recommendation.
+func TestNoRecommendationAndNoThreshold(t *testing.T) {
 	v := vpa()
 	v.Status.Recommendation = nil
 	r := NewReading(v, convert.LimitRanges{})

@@ -87,7 +87,7 @@ func controlled(namespace, name, apiVersion, kind, owner string) *corev1.Pod {
 	p := pod("app")
 	p.Namespace, p.Name, p.UID, p.Labels = namespace, name, types.UID(namespace+name), map[string]string{"app": "web"}
 	p.OwnerReferences = []metav1.OwnerReference{
-		{APIVersion: "v1", Kind: "ConfigMap", Name: "not-a-controller"}, // D12: no controller field
+		{APIVersion: "v1", Kind: "ConfigMap", Name: "not-a-controller"}, // No controller field
 		{APIVersion: apiVersion, Kind: kind, Name: owner, Controller: new(true)},
 	}
 	return p
@@ -150,7 +150,7 @@ func TestPodsThatLookAlikeAreReadOnce(t *testing.T) {
 	require.Empty(t, pods[4].Fixed)
 }
 
-func TestD1D3ReplicasOfOwners(t *testing.T) {
+func TestReplicasOfOwners(t *testing.T) {
 	replicas := int32(5)
 	r := newReader(t,
 		&appsv1.ReplicaSet{ObjectMeta: meta("a", "web"), Spec: appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: selector()}},
@@ -171,7 +171,7 @@ func TestD1D3ReplicasOfOwners(t *testing.T) {
 	require.Equal(t, []disruption.Group{
 		{Replicas: 5, Key: "a/ReplicaSet web"}, {Replicas: 7, Key: "b/DaemonSet web"}, {Replicas: disruption.Unknown, Key: "c/Job web"},
 		{Replicas: 4, Key: "d/Room.example.com blue"}, {Replicas: 0, Key: "e/StatefulSet web"},
-	}, got, "D1, D3")
+	}, got)
 }
 
 // The scale of a custom workload is cached: it said 4 when there were 4 pods.
@@ -183,7 +183,7 @@ func TestAnOldScaleDoesNotEnlargeTheBudget(t *testing.T) {
 	require.Equal(t, []disruption.Group{{Replicas: 10, Key: "d/Room.example.com blue"}}, read(t, newReader(t, objects...)).View.VPAs[0].Groups)
 }
 
-func TestD12WhatIsLeftOut(t *testing.T) {
+func TestWhatIsLeftOut(t *testing.T) {
 	off := targeting("off", "a", "apps/v1", "StatefulSet", "web")
 	off.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour)) // older, but it changes nothing
 	off.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
@@ -204,7 +204,7 @@ func TestD12WhatIsLeftOut(t *testing.T) {
 		}
 	}
 	s := read(t, newReader(t, objects...))
-	require.Len(t, s.View.VPAs, 1, "D12: the VPA of the cursed namespace does not stop the others")
+	require.Len(t, s.View.VPAs, 1, "the VPA of the cursed namespace does not stop the others")
 	require.Equal(t, "on", s.View.VPAs[0].Name)
 	require.Len(t, s.View.VPAs[0].Pods, 1)
 	of := disruption.Subject{Namespace: "a", VPA: "on", Pod: "web-0", UID: "aweb-0"}

@@ -22,7 +22,7 @@ func Handlers() map[string]vectors.Handler {
 func ByDesign() map[string]vectors.Deviation {
 	return map[string]vectors.Deviation{
 		"container-zero-first-sample": {
-			Reason: "Q4: a window that begins with a sample of 0 takes later peaks and OOMs",
+			Reason: "a window that begins with a sample of 0 takes later peaks and OOMs",
 			Expected: `{
 				"steps": [
 					{"accepted": true, "currentPeak": 0, "windowEnd": "2024-01-02T10:00:00Z"},

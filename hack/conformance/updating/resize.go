@@ -123,7 +123,7 @@ func asSteps(mark []byte, present map[string]string) (steps []patchStep, err err
 	return append(steps, gone...), nil
 }
 
-// changes leaves out the tests of a patch: the reference has none (D19).
+// changes leaves out the tests of a patch: the reference has none.
 func changes(patch []byte) (steps []patchStep, err error) {
 	var all []patchStep
 	if err := json.Unmarshal(patch, &all); err != nil {

@@ -26,8 +26,8 @@ type Situation struct {
 	Now    time.Time
 }
 
-// Decide says what can be done with the pod in place, the first match of the
-// table in the contract of the updater, section 2.8.2.
+// Decide says what can be done with the pod in place: the first of these that holds, in
+// the order of the reference VPA.
 func (s Situation) Decide(p *Pod) (Decision, Reason) {
 	free := s.free(p)
 	problem := s.Budget.problem(p)

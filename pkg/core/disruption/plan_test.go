@@ -100,14 +100,14 @@ func TestFreeResizesNeedNoBudgetButTheirFallbackDoes(t *testing.T) {
 	})
 }
 
-// D1: the number of pods of a custom controller is not 0.
-func TestD1UnknownReplicasCountTheLivePods(t *testing.T) {
+// The number of pods of a custom controller is not 0.
+func TestUnknownReplicasCountTheLivePods(t *testing.T) {
 	r := plans(t, deployment(Recreate, Unknown, pods(4, nil)...), defaults())
 	require.Len(t, r.Actions, 2)
 }
 
-// D2, D13: mode InPlace respects what was decided.
-func TestD2D13InPlaceWaits(t *testing.T) {
+// Mode InPlace respects what was decided.
+func TestInPlaceWaits(t *testing.T) {
 	asked := func(p *Pod) { p.Containers[0].Asked.Requests = p.Containers[0].Fitted.Requests }
 	v := deployment(InPlace, 8,
 		pods(8, func(i int, p *Pod) {
@@ -146,9 +146,9 @@ func TestD2D13InPlaceWaits(t *testing.T) {
 	require.Equal(t, []string{"skip p0: ModeNotEnabled"}, told(plans(t, deployment(InPlace, 1, small("p0")), c)))
 }
 
-// D3: pods that are not ready do not enlarge the budget for those that are,
+// Pods that are not ready do not enlarge the budget for those that are,
 // and do not lock their owner either.
-func TestD3ReadyPodsAreKept(t *testing.T) {
+func TestReadyPodsAreKept(t *testing.T) {
 	v := deployment(Recreate, 6, pods(6, func(i int, p *Pod) { p.Ready = i < 2 })...)
 	r := plans(t, v, defaults())
 	require.Len(t, r.Actions, 3)
@@ -159,8 +159,8 @@ func TestD3ReadyPodsAreKept(t *testing.T) {
 	require.Len(t, plans(t, v, defaults()).Actions, 1, "crash-looping pods must be curable")
 }
 
-// D4: the time of a resize is kept by UID and forgotten when it is over.
-func TestD4ResizeTimesDoNotOutliveTheResize(t *testing.T) {
+// The time of a resize is kept by UID and forgotten when it is over.
+func TestResizeTimesDoNotOutliveTheResize(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 3, pods(3, nil)...)
 	v.Pods[0].Resize = ResizeDeferred
 	memory := State{Resizing: map[string]time.Time{"uid-p0": noon.Add(-400 * time.Second), "uid-gone": noon}}
@@ -181,8 +181,8 @@ func TestD4ResizeTimesDoNotOutliveTheResize(t *testing.T) {
 		"the pod's own condition survives a restart of the updater")
 }
 
-// D16: the pod that waits for its eviction is not starved by its siblings.
-func TestD16StuckPodTakesItsTurnByUrgency(t *testing.T) {
+// The pod that waits for its eviction is not starved by its siblings.
+func TestStuckPodTakesItsTurnByUrgency(t *testing.T) {
 	v := deployment(InPlaceOrRecreate, 2, pods(2, nil)...)
 	v.Pods[1].Resize = ResizeInfeasible
 	v.Pods[1].Containers[0] = container(10, 10, 1000, 1000)

@@ -52,8 +52,8 @@ func TestABoostEndsAfterItsTime(t *testing.T) {
 	require.Equal(t, []string{"a"}, JudgeBoost(pod(boosted("a")), BoostAdvice{}, noon).Over, "without duration it ends when the pod is ready")
 }
 
-// D9: CPU that nobody recommends goes back to what was written.
-func TestD9MemoryAloneDoesNotKeepTheBoost(t *testing.T) {
+// CPU that nobody recommends goes back to what was written.
+func TestMemoryAloneDoesNotKeepTheBoost(t *testing.T) {
 	a := BoostAdvice{Sizes: true, Recommendation: targetOnly(resources.List{}.With(resources.Memory, 120*mi))}
 	v := JudgeBoost(pod(boosted("a")), a, noon)
 	require.Equal(t, resources.Of(200, 120*mi), v.Give[0].Requests)

@@ -166,7 +166,7 @@ func TestPodMaximumShrinksAllInProportion(t *testing.T) {
 	}
 }
 
-func TestD5PodMinimumIsMetToTheByte(t *testing.T) {
+func TestPodMinimumIsMetToTheByte(t *testing.T) {
 	pod, all := three(50, 50*mi)
 	got := Fit(pod, all(same(100, 100*mi)), Rules{}, Ranges{Pod: Range{Min: some(1000, 1e9)}})
 	require.Equal(t, some(334, 333333334), got.Containers[0].Requests)
@@ -179,7 +179,7 @@ func TestPodMinimumHoldsWithoutLimitsToo(t *testing.T) {
 	require.Equal(t, some(150, 0), got.Containers[0].Requests, "the API server compares the sum of requests with the minimum")
 }
 
-func TestD12AbsentNeverPanics(t *testing.T) {
+func TestAbsentNeverPanics(t *testing.T) {
 	ranges := Ranges{Pod: Range{Min: some(1000, 1e9), Max: some(2000, 2e9)}, Container: Range{Min: some(1, 1), Max: some(1, 1), Default: some(1, 1)}}
 	pod := Pod{[]Container{pair("bare", 0, 0, 0, 0), pair("full", 1, 2, 3, 4), {}}}
 	for _, b := range []resources.Bounds{{}, {Lower: some(1, 1)}, target(1, 0), target(0, 1), {Target: resources.Of(0, 0)}, {Target: resources.Of(-5, math.MaxInt64)}} {
@@ -189,7 +189,7 @@ func TestD12AbsentNeverPanics(t *testing.T) {
 	require.Empty(t, Fit(Pod{}, nil, Rules{}, ranges).Containers)
 }
 
-func TestD14ContainersWithoutRecommendationAreLeftAlone(t *testing.T) {
+func TestContainersWithoutRecommendationAreLeftAlone(t *testing.T) {
 	off := Rules{Entries: []Entry{{Container: "off", Rule: Rule{Off: true}}}}
 	pod := Pod{[]Container{pair("a", 900, 900, 0, 0), pair("b", 100, 0, 0, 0), pair("off", 100, 100, 0, 0), pair("free", 200, 0, 0, 0)}}
 	recommendation := map[string]resources.Bounds{"a": same(900, 0), "off": same(700, 0), "free": same(300, 0)}

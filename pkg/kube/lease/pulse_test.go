@@ -46,7 +46,7 @@ func (h *heart) alive(p *Pulse, s int) bool {
 	return alive
 }
 
-func TestD11OnlyTheClockOfTheReaderCounts(t *testing.T) {
+func TestOnlyTheClockOfTheReaderCounts(t *testing.T) {
 	for _, wrong := range []time.Duration{0, -time.Hour, time.Hour} {
 		h := newHeart(t, wrong)
 		p := h.pulse()

@@ -156,7 +156,7 @@ func TestAPodWithoutVPAInItsNamespaceCostsNothing(t *testing.T) {
 	orphan := testkit.Pod("p")
 	orphan.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "no controller field"}}
 	got, err = f.Find(t.Context(), testkit.Namespace, orphan)
-	require.NoError(t, err, "D12: an owner that is no controller counts as none")
+	require.NoError(t, err, "an owner that is no controller counts as none")
 	require.Nil(t, got)
 	require.Zero(t, c.calls)
 }
@@ -243,7 +243,7 @@ func TestAVPAWithoutTargetIsNoCandidate(t *testing.T) {
 	require.Nil(t, got)
 }
 
-func TestD12AnOwnerWithoutControllerFieldIsNone(t *testing.T) {
+func TestAnOwnerWithoutControllerFieldIsNone(t *testing.T) {
 	f := NewFinder(t.Context(), &cluster{})
 	f.Put(testkit.VPA("v"))
 	pod := testkit.Pod("p")

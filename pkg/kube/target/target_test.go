@@ -259,7 +259,7 @@ func TestControllerOfAPod(t *testing.T) {
 	require.False(t, found)
 }
 
-func TestD6ScaleAnswersAreKeptAndRefreshed(t *testing.T) {
+func TestScaleAnswersAreKeptAndRefreshed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		calls, text, fails := 0, "app=x", error(nil)
