@@ -77,7 +77,7 @@ func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 		return
 	}
 	began := time.Now()
-	defer model.Rescue("React", l.Metrics.panics)(nil)
+	defer model.Rescue("HandleOOMs", l.Metrics.panics)(nil)
 	l.loadPods(now)
 	l.Ingester.TakeKills(klog.FromContext(ctx), now)
 	l.deleteRemovedPods()

@@ -130,9 +130,9 @@ func published(v *model.VPA) map[string]resources.List {
 	return targets
 }
 
-// cpuTolerance is how much the CPU target of a container that is used as ever goes up
-// and down: by one bucket. A memory target rests on few peaks and does not waver,
-// but for the margins of some recipes of ours.
+// A target that is higher by less than these factors counts as the same. The CPU target of a
+// container with steady usage goes up and down by one bucket; that of memory moves only
+// where the margin of a recipe does.
 const cpuTolerance, memoryTolerance = 1.08, 1.02
 
 // wouldFallInCrash reports whether a published target would be lower after a crash,

@@ -69,7 +69,7 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []status.E
 			History:   status.Covered(covered(a.recipe(v), &result, scratch)),
 		}
 		for k, p := range result.Points {
-			e.Points[k] = status.PointsOf(p.Have, p.Want)
+			e.Points[k] = status.Lacking(p)
 		}
 		dst = append(dst, e)
 	}

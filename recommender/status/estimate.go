@@ -3,6 +3,7 @@ package status
 import (
 	"time"
 
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -11,26 +12,23 @@ import (
 // VPA and the settings. Two that are equal lead to the same recommendation.
 type Estimate struct {
 	Container string
-	Bounds    resources.Bounds      // of both kinds
-	Known     [resources.Kinds]bool // there is history of the kind
-	Untrusted [resources.Kinds]bool // there may have been more than is known
-	Coarse    bool                  // bounds are rounded when they are printed: a small difference may become a large one
-	History   time.Duration         // that the samples cover at least, see Covered
-	Points    [resources.Kinds]Points
+	Bounds    resources.Bounds               // of both kinds
+	Known     [resources.Kinds]bool          // there is history of the kind
+	Untrusted [resources.Kinds]bool          // there may have been more than is known
+	Coarse    bool                           // bounds are rounded when they are printed: a small difference may become a large one
+	History   time.Duration                  // that the samples cover at least, see Covered
+	Points    [resources.Kinds]recipe.Points // zero if there are enough, see Lacking
 }
 
-// Points is how many points of five minutes there are of a kind, and how many a
-// recommendation takes; zero if there are enough.
-type Points struct{ Have, Want int }
-
-// PointsOf returns that of two numbers. The first is rounded down to half an hour, because
-// each step means a write of the status.
-func PointsOf(have, want int) Points {
+// Lacking returns zero if there are enough points. Else those that there are, rounded down
+// to half an hour, because each step means a write of the status.
+func Lacking(p recipe.Points) recipe.Points {
 	const step = 6
-	if have >= want {
-		return Points{}
+	if p.Have >= p.Want {
+		return recipe.Points{}
 	}
-	return Points{have / step * step, want}
+	p.Have -= p.Have % step
+	return p
 }
 
 // Covered returns the longest of Steps that is within a span: estimates do not
