@@ -108,7 +108,7 @@ func TestReport(t *testing.T) {
 b.json: 1 passed, 2 failed, 0 not yet supported
   FAILED wrong (echo): is wrong
     x: expected 1, got 3
-  by design better (echo): D9: we can count
+  by design better (echo): we can count
   FAILED bomb (bomb): 
     panic: boom
 c.json: 0 passed, 1 failed, 0 not yet supported
