@@ -142,7 +142,7 @@ func (a *assembly) loop() (*Loop, error) {
 			Expiry:   c.Aggregation.Interval * time.Duration(c.Aggregation.Count),
 			Interval: c.Checkpoints.Interval,
 			Timeout:  c.Checkpoints.Timeout,
-			Contents: advisor.Contents, Progress: progress, Rescue: model.Rescue(stepCheckpoints, m.panics),
+			Contents: advisor.Contents, Progress: progress, Guard: model.NewGuard(stepCheckpoints, m.panics),
 		}),
 		Off:   c.Checkpoints.InPrometheus(),
 		Model: cluster, VPAs: roster.VPAs, Serves: roster.Serves,
@@ -159,13 +159,13 @@ func (a *assembly) loop() (*Loop, error) {
 		Sketches: keeper,
 		Ingester: &Ingester{
 			Source: a.parts.origin.Samples, Name: a.parts.origin.Name, Timeout: max(c.Interval, leastTimeout), Store: store, Model: cluster,
-			Progress: progress, Taken: func(s usage.Sample) { keeper.Observe(s, 1) }, Killed: keeper.Killed, Rescue: model.Rescue(stepMetrics, m.panics), Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
+			Progress: progress, Sketches: keeper, Guard: model.NewGuard(stepMetrics, m.panics), Quality: m.quality, Samples: m.samples, Kills: m.ooms, Responses: m.responses,
 		},
 		Advisor: advisor,
-		Publisher: &status.Publisher{
-			Writer: status.Writer{Client: a.parts.clients.VPA}, Workers: c.Workers, Shape: config.Shape,
-			Estimate: advisor.Estimates, Advise: advisor.Advise, Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses, Tolerance: c.Output.Tolerance,
-			Secure: checkpoints.Secure, Progress: progress, Rescue: model.Rescue(stepUpdate, m.panics),
+		Publisher: &recommend.Publisher{
+			Advisor: advisor, Checkpoints: checkpoints, Writer: status.Writer{Client: a.parts.clients.VPA}, Quality: m.quality,
+			Workers: c.Workers, Tolerance: c.Output.Tolerance, Latency: m.latency, Results: m.statuses,
+			Progress: progress, Guard: model.NewGuard(stepUpdate, m.panics),
 		},
 		Checkpoints: checkpoints,
 	}, nil

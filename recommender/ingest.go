@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/quality"
+	"loadline.dev/loadline/recommender/recommend"
 )
 
 // Ingester adds usage to a store. Its exported fields are set once.
@@ -27,13 +28,8 @@ type Ingester struct {
 	Store    *usage.Store
 	Model    *model.Model
 
-	// Taken is called with each sample that counts, and Killed with each kill; nil if
-	// nobody wants to know.
-	Taken  func(usage.Sample)
-	Killed func(usage.OOM)
-	// Rescue is deferred around the work on each kill and may recover; nil if nothing
-	// shall.
-	Rescue func(*model.VPA)
+	Sketches *recommend.SketchKeeper // gets what counts; nil: there is none
+	Guard    model.Guard             // around the work on each kill
 
 	Quality   *quality.Metrics
 	Samples   *prometheus.CounterVec // by what became of a sample
@@ -96,8 +92,8 @@ func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
 	i.Samples.WithLabelValues(result(reason)).Inc()
 	if reason == usage.Accepted {
 		i.Quality.Observe(i.Model.Controlling(s.Container), s.Container, s.Kind, s.Amount, false)
-		if i.Taken != nil {
-			i.Taken(s)
+		if i.Sketches != nil {
+			i.Sketches.Observe(s, 1)
 		}
 	}
 	return reason
@@ -118,9 +114,7 @@ func (i *Ingester) TakeKills(log klog.Logger, now time.Time) {
 // kill takes one kill. What was drained comes only once, so a defect in the work on one
 // must not lose the others.
 func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
-	if i.Rescue != nil {
-		defer i.Rescue(nil)
-	}
+	defer i.Guard.Recover(nil)
 	reason := inFuture
 	if oom.At.Sub(now) <= aheadOfUs {
 		reason = i.Store.ObserveOOM(oom)
@@ -130,8 +124,8 @@ func (i *Ingester) kill(log klog.Logger, oom usage.OOM, now time.Time) {
 		"at", oom.At, "bytes", int64(oom.Memory), "ignored", string(reason))
 	if reason == usage.Accepted {
 		i.Quality.Observe(i.Model.Controlling(oom.Container), oom.Container, resources.Memory, oom.Memory, true)
-		if i.Killed != nil {
-			i.Killed(oom)
+		if i.Sketches != nil {
+			i.Sketches.Killed(oom)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
@@ -70,21 +71,26 @@ func TestKillsAreTakenEvenWithoutMetrics(t *testing.T) {
 	require.Greater(t, peak, resources.Amount(1<<30))
 }
 
+// brokenLog fails with each line.
+type brokenLog struct{}
+
+func (brokenLog) Init(klog.RuntimeInfo)            {}
+func (brokenLog) Enabled(int) bool                 { return true }
+func (brokenLog) Info(int, string, ...any)         { panic("a defect") }
+func (brokenLog) Error(error, string, ...any)      { panic("a defect") }
+func (l brokenLog) WithValues(...any) klog.LogSink { return l }
+func (l brokenLog) WithName(string) klog.LogSink   { return l }
+
 func TestADefectInTheWorkOnOneKillLosesNoOther(t *testing.T) {
-	i := newIngester(func(context.Context, func(usage.Sample)) error { return nil })
-	var taken []string
-	i.Killed = func(oom usage.OOM) {
-		if oom.ID == "1" {
-			panic("a defect")
-		}
-		taken = append(taken, oom.ID)
-	}
-	i.Rescue = func(*model.VPA) { _ = recover() }
+	i := newIngester(nil)
+	panics := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"step"})
+	i.Guard = model.NewGuard("kills", panics)
 	for _, id := range []string{"1", "2"} {
 		i.OOMs.Add(usage.OOM{Container: key("a"), ID: id, At: now(), Memory: 1 << 30})
 	}
-	i.Once(t.Context(), now())
-	require.Equal(t, []string{"2"}, taken)
+	i.TakeKills(klog.New(brokenLog{}), now())
+	require.Equal(t, 2.0, testutil.ToFloat64(panics))
+	require.Equal(t, 2.0, testutil.ToFloat64(i.Kills.WithLabelValues("taken")))
 }
 
 func TestSourceThatHangsIsGivenUp(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/recommend"
-	"loadline.dev/loadline/recommender/status"
 )
 
 // Loop brings usage in and recommendations out. Its fields are set once; only
@@ -33,7 +32,7 @@ type Loop struct {
 	Sketches    *recommend.SketchKeeper
 	Ingester    *Ingester
 	Advisor     *recommend.Advisor
-	Publisher   *status.Publisher
+	Publisher   *recommend.Publisher
 	Checkpoints *checkpoints.Maintainer
 	Backfill    *backfill.Loader   // of history from Prometheus; nil = history is in checkpoints
 	Restored    checkpoint.History // handed over to the VPAs and pods of the first pass
@@ -65,7 +64,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 
 func (l *Loop) step(name string, do func()) {
 	defer l.Metrics.since(name, time.Now())
-	defer model.Rescue(name, l.Metrics.panics)(nil)
+	defer model.NewGuard(name, l.Metrics.panics).Recover(nil)
 	do()
 }
 
@@ -77,7 +76,7 @@ func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 		return
 	}
 	began := time.Now()
-	defer model.Rescue("HandleOOMs", l.Metrics.panics)(nil)
+	defer model.NewGuard("HandleOOMs", l.Metrics.panics).Recover(nil)
 	l.loadPods(now)
 	l.Ingester.TakeKills(klog.FromContext(ctx), now)
 	l.deleteRemovedPods()
@@ -93,7 +92,7 @@ func (l *Loop) Close(ctx context.Context, now time.Time) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTime)
 	defer cancel()
-	defer model.Rescue("Close", l.Metrics.panics)(nil)
+	defer model.NewGuard("Close", l.Metrics.panics).Recover(nil)
 	l.Checkpoints.Save(ctx, checkpoints.All, now, closeTime)
 }
 
@@ -121,8 +120,7 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 		}
 		recommend.NoteUntrusted(v, l.Restored[owner])
 		v.Invalidate()
-		v.Recommended = status.Provided(v.Object)
-		v.MissingLoggedAt = now
+		l.Publisher.Take(v, now)
 	}
 }
 
@@ -157,7 +155,7 @@ func (l *Loop) loadPods(now time.Time) {
 // takePod takes a pod that changed. What was drained comes only once, so a defect in the
 // work on one pod must not lose the others.
 func (l *Loop) takePod(change model.Change, now time.Time) {
-	defer model.Rescue(stepPods, l.Metrics.panics)(nil)
+	defer model.NewGuard(stepPods, l.Metrics.panics).Recover(nil)
 	pod := change.Pod()
 	if pod == nil {
 		l.removed = append(l.removed, change.Name)
@@ -184,7 +182,7 @@ func (l *Loop) deleteRemovedPods() {
 }
 
 func (l *Loop) removePod(name cache.ObjectName) {
-	defer model.Rescue(stepRemoved, l.Metrics.panics)(nil)
+	defer model.NewGuard(stepRemoved, l.Metrics.panics).Recover(nil)
 	l.Model.RemovePod(name.Namespace, name.Name)
 }
 
@@ -213,7 +211,7 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 	if late := l.Publisher.Publish(ctx, l.Model.VPAs(), now, l.idle()*2/3); late > 0 {
 		klog.FromContext(ctx).Info("Not all VPAs had their turn in time, they come first in the next pass", "vpas", late)
 	}
-	l.Publisher.Depth(l.Metrics.depth)
+	recommend.CountByHistory(l.Metrics.depth, l.Model.VPAs())
 	quality.Census(l.Metrics.objects, l.Model.VPAs())
 	l.Sketches.Count(l.Metrics.recipes)
 }

@@ -16,10 +16,11 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/quality"
-	"loadline.dev/loadline/recommender/status"
 )
 
 const provided = vpav1.RecommendationProvided
@@ -284,13 +285,12 @@ func TestADefectInTheWorkOnOneVPAIsCountedAndTheOthersAreServed(t *testing.T) {
 		deployment("bad"), aPod("bad-1", "bad", "a"), aVPA("bad", "bad", time.Hour)).begin()
 	w.uses("web-1", "a", 300, 200)
 	w.uses("bad-1", "a", 300, 200)
-	advise, contents := w.loop.Publisher.Advise, w.loop.Checkpoints.Saver.Contents
-	w.loop.Publisher.Advise = func(v *model.VPA, e []status.Estimate) status.Advice {
-		if v.Object.Name == "bad" {
-			panic("a defect")
-		}
-		return advise(v, e)
-	}
+	w.passes(1)
+	defect := recipe.Chain{{Name: "defect", Apply: func(recipe.Subject, float64) float64 { panic("a defect") }}}
+	bad := w.loop.Model.Find("ns", "bad")
+	bad.Recipe = &recipe.Choice{Recipe: &recipe.Recipe{Target: [resources.Kinds]recipe.Chain{defect, defect}}}
+	bad.Invalidate()
+	contents := w.loop.Checkpoints.Saver.Contents
 	w.loop.Checkpoints.Saver.Contents = func(v *model.VPA, now time.Time) map[string]checkpoint.Content {
 		if v.Object.Name == "bad" {
 			panic("a defect")

@@ -103,7 +103,7 @@ func TestNothingFallsWhileHistoryIsLoadedApart(t *testing.T) {
 	w.passes(20)
 	require.Equal(t, before, w.memory("web"))
 	w.metrics.history.Done()
-	w.loop.Model.Find("ns", "web").Untrusted = nil
+	w.loop.Model.Find("ns", "web").Trust.Untrusted = nil
 	w.passes(1)
 	require.Less(t, w.memory("web"), before)
 }

@@ -35,11 +35,11 @@ func touch(m *metrics) {
 	cluster.PutPod(aPod("p", "web", "a"), start())
 	cluster.SyncVPAs([]model.Observed{{Object: aVPA("v", "web", 0), Selector: labels.Everything()}}, start())
 	linked := cluster.Find("ns", "v")
-	linked.Uncapped = map[string]resources.List{"a": resources.Of(5, 5)}
+	linked.Published.Uncapped = map[string]resources.List{"a": resources.Of(5, 5)}
 	m.quality.Changed(linked, "a", resources.Of(9, 9))
 	// A container with a recommendation, above and below its usage, and one
 	// without.
-	v := &model.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Uncapped: map[string]resources.List{"a": resources.Of(5, 5)}}
+	v := &model.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Published: model.Published{Uncapped: map[string]resources.List{"a": resources.Of(5, 5)}}}
 	for k := range resources.Kind(resources.Kinds) {
 		for _, used := range []resources.Amount{1, 9} {
 			m.quality.Observe(v, usage.ContainerKey{Container: "a"}, k, used, false)

@@ -43,7 +43,7 @@ type fleet struct {
 	store     *usage.Store
 	model     *model.Model
 	advisor   *recommend.Advisor
-	publisher *status.Publisher
+	publisher *recommend.Publisher
 	saver     *checkpoints.Saver
 	random    *rand.Rand
 
@@ -65,9 +65,9 @@ func newFleet(tb testing.TB, containers int) *fleet {
 	server := vpafake.NewSimpleClientset()
 	server.PrependReactor("*", "*", f.take)
 	m := newMetrics(prometheus.NewRegistry())
-	f.publisher = &status.Publisher{
-		Writer: status.Writer{Client: server}, Workers: c.Workers, Shape: config.Shape, Tolerance: c.Output.Tolerance,
-		Estimate: f.advisor.Estimates, Advise: f.advisor.Advise, Changed: m.quality.Changed, Latency: m.latency, Results: m.statuses,
+	f.publisher = &recommend.Publisher{
+		Advisor: f.advisor, Checkpoints: &checkpoints.Maintainer{Off: true}, Writer: status.Writer{Client: server}, Quality: m.quality,
+		Workers: c.Workers, Tolerance: c.Output.Tolerance, Latency: m.latency, Results: m.statuses,
 	}
 	f.saver = checkpoints.NewSaver(checkpoints.Config{
 		Client: server, Lister: listers.NewVerticalPodAutoscalerCheckpointLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})),

@@ -31,7 +31,7 @@ type loadline struct {
 	// Of benchmarks: see connect.
 	observed  []model.Observed
 	server    *loadlineServer
-	publisher *status.Publisher
+	publisher *recommend.Publisher
 }
 
 func newLoadline(t testing.TB, o options) *loadline {

@@ -17,7 +17,9 @@ import (
 	"loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	ourclient "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/autoscaling/v1"
+	"loadline.dev/loadline/recommender/checkpoints"
 	"loadline.dev/loadline/recommender/quality"
+	"loadline.dev/loadline/recommender/recommend"
 	"loadline.dev/loadline/recommender/status"
 )
 
@@ -82,10 +84,9 @@ func (s *loadlineServer) Patch(_ context.Context, name string, _ types.PatchType
 // connect gives a recommender its publisher, with one worker.
 func (l *loadline) connect() {
 	l.server = &loadlineServer{patches: map[string][]byte{}}
-	l.publisher = &status.Publisher{
-		Writer: status.Writer{Client: l.server}, Workers: 1, Shape: l.advisor.Shape, Tolerance: 0.01,
-		Estimate: l.advisor.Estimates, Advise: l.advisor.Advise,
-		Changed: quality.NewMetrics(prometheus.NewRegistry()).Changed,
+	l.publisher = &recommend.Publisher{
+		Advisor: l.advisor, Checkpoints: &checkpoints.Maintainer{Off: true}, Writer: status.Writer{Client: l.server},
+		Quality: quality.NewMetrics(prometheus.NewRegistry()), Workers: 1, Tolerance: 0.01,
 		Latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "latency"}),
 		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "results"}, []string{"result"}),
 	}

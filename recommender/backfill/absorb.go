@@ -27,11 +27,11 @@ func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommen
 	loading.Done()
 	scratch := usage.NewProfile(l.config.Store.Shape)
 	for _, v := range model.VPAs() {
-		for container := range v.Untrusted {
+		for container := range v.Trust.Untrusted {
 			scratch.Reset()
 			store.Profile(&scratch, v.Series(container)...)
 			if !scratch.Empty() {
-				delete(v.Untrusted, container)
+				delete(v.Trust.Untrusted, container)
 				v.Invalidate()
 			}
 		}

@@ -375,7 +375,7 @@ func TestWhatFailsIsNotUrgentAnyMore(t *testing.T) {
 		return true, nil, errors.New("refused")
 	})
 	bad := b.holds("bad", map[string]checkpoint.Content{"x": content(1)})
-	bad.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.CPU, 100)}
+	bad.Published.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.CPU, 100)}
 	for _, c := range []struct {
 		scope Scope
 		tries int
@@ -414,9 +414,9 @@ func TestAnEndOfTimeIsNoRefusal(t *testing.T) {
 			return true, nil, errors.New("refused")
 		})
 		v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
-		v.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.CPU, 100)}
+		v.Published.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.CPU, 100)}
 		require.Error(t, errors.Join(b.Secure(ctx, v, now()).problems...))
-		require.Equal(t, !over, v.Unsaved)
+		require.Equal(t, !over, v.Saved.Unsaved)
 		stop()
 		b.client.ReactionChain = b.client.ReactionChain[1:]
 		want := 0
@@ -459,7 +459,7 @@ func TestWhatCanWaitTakesLittleOfAPass(t *testing.T) {
 		{20 * time.Minute, Due, 45 * time.Second},
 		{time.Minute, All, 45 * time.Second},
 	} {
-		require.Equal(t, c.want, s.share(45*time.Second, &saveState{lastTried: now().Add(-c.waited)}, c.scope, now()), c)
+		require.Equal(t, c.want, s.share(45*time.Second, &model.VPA{Saved: model.Saved{LastTried: now().Add(-c.waited)}}, c.scope, now()), c)
 	}
 }
 

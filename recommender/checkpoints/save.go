@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,7 @@ import (
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/recommender/model"
 )
 
@@ -58,38 +60,35 @@ type Config struct {
 	Waiting func() bool
 	// Progress is called after each VPA; nil if nobody wants to know.
 	Progress func()
-	// Rescue is deferred around the work on each VPA and may recover; nil if
-	// nothing shall.
-	Rescue func(v *model.VPA)
+	Guard    model.Guard // around the work on each VPA
 }
 
 // Saver writes checkpoints. Its methods must not run side by side.
 type Saver struct {
 	Config
 
-	states map[*model.VPA]*saveState
-	lastID int          // of all states that there ever were
+	lastID atomic.Int64 // of model.Saved
 	saves  int          // calls of Save
-	queue  []*saveState // of one Save; kept for its memory
+	queue  []*model.VPA // of one Save; kept for its memory
 
 	mu      sync.Mutex
 	written map[name]writtenSum // what was last written
 	known   map[name]bool       // what was loaded: whether it is part of the restored history, or of another target
 }
 
-// writtenSum is the checksum of what was written, and the id of the state for which. A VPA
-// that comes back after a while, or one of the same name, has another state: others may
+// writtenSum is the checksum of what was written, and model.Saved.ID of the VPA for which.
+// One that comes back after a while, or one of the same name, has another: others may
 // have written since, and it may know less.
 type writtenSum struct {
-	state int
-	sum   uint64
+	vpa int
+	sum uint64
 }
 
 type name struct{ namespace, object string }
 
 // NewSaver returns a Saver that has written nothing yet.
 func NewSaver(c Config) *Saver {
-	return &Saver{Config: c, states: map[*model.VPA]*saveState{}, written: map[name]writtenSum{}, known: map[name]bool{}}
+	return &Saver{Config: c, written: map[name]writtenSum{}, known: map[name]bool{}}
 }
 
 // Know tells which history was loaded, and will therefore be part of what is
@@ -114,7 +113,7 @@ func (s *Saver) Disown(o checkpoint.Owner, foreign []checkpoint.Foreign) {
 // than its VPA has now, and is of no use therefore.
 func (s *Saver) Foreign(v *model.VPA, c *vpav1.VerticalPodAutoscalerCheckpoint) bool {
 	key := name{c.Namespace, c.Name}
-	if t := s.states[v]; t != nil && s.lastWritten(key).state == t.id {
+	if v.Saved.ID > 0 && s.lastWritten(key).vpa == v.Saved.ID {
 		return false // it was written since
 	}
 	restored, loaded := s.known[key]
@@ -153,34 +152,19 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 
 	var result Result
 	var mu sync.Mutex
-	queue := make(chan *saveState)
-	var workers sync.WaitGroup
-	for range min(s.Workers, len(s.queue)) {
-		workers.Go(func() {
-			for t := range queue {
-				r := s.saveOne(ctx, t, now)
-				mu.Lock()
-				result.add(r)
-				mu.Unlock()
-				if s.Progress != nil {
-					s.Progress()
-				}
-			}
-		})
-	}
-	sent := 0
-	for ; sent < len(s.queue); sent++ {
-		late := !time.Now().Before(deadline) || sent >= urgent && s.yields(time.Since(began), s.share(idle, s.queue[sent], scope, now))
-		if ctx.Err() != nil || sent >= s.Workers && late {
-			break
+	done := serving.InOrder(s.Workers, s.queue, func(i int) bool {
+		late := !time.Now().Before(deadline) || i >= urgent && s.yields(time.Since(began), s.share(idle, s.queue[i], scope, now))
+		return ctx.Err() == nil && (i < s.Workers || !late)
+	}, func(_ int, v *model.VPA) {
+		r := s.saveOne(ctx, v, now)
+		mu.Lock()
+		result.add(r)
+		mu.Unlock()
+		if s.Progress != nil {
+			s.Progress()
 		}
-		if !s.send(ctx, queue, s.queue[sent], deadline, sent < s.Workers) {
-			break
-		}
-	}
-	close(queue)
-	workers.Wait()
-	result.Late = len(s.queue) - sent
+	})
+	result.Late = len(s.queue) - done
 	result.Err = errors.Join(result.problems...)
 	return result
 }
@@ -190,17 +174,15 @@ func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now ti
 // but not beside Save. One that fails is tried again in the next Save, which says why;
 // its target is published all the same, and noted as unsaved.
 func (s *Saver) Secure(ctx context.Context, v *model.VPA, now time.Time) Result {
-	s.mu.Lock()
-	t := s.state(v, now)
-	s.mu.Unlock()
-	if t.failed || !t.changed() || !t.wouldFallInCrash() {
-		t.noteUnsaved()
+	s.begin(v, now)
+	if v.Saved.Failed || !changed(v) || !wouldFallInCrash(v) {
+		noteUnsaved(v)
 		return Result{}
 	}
-	r := s.saveOne(ctx, t, now)
+	r := s.saveOne(ctx, v, now)
 	if ctx.Err() != nil { // nobody refused: there was no time, nor is there any to publish
-		t.failed = false
-		t.noteUnsaved()
+		v.Saved.Failed = false
+		noteUnsaved(v)
 	}
 	return r
 }
@@ -215,8 +197,8 @@ const deferrablePart = 20
 
 // share returns how much of the idle time a VPA may use: all of it once it has waited for
 // two intervals, because there is more to write than fits into less.
-func (s *Saver) share(idle time.Duration, t *saveState, scope Scope, now time.Time) time.Duration {
-	if scope == Due && now.Sub(t.lastTried) < 2*s.Interval {
+func (s *Saver) share(idle time.Duration, v *model.VPA, scope Scope, now time.Time) time.Duration {
+	if scope == Due && now.Sub(v.Saved.LastTried) < 2*s.Interval {
 		return idle / deferrablePart
 	}
 	return idle
@@ -227,37 +209,16 @@ func (s *Saver) yields(used, idle time.Duration) bool {
 	return used >= idle || used >= leastTime && s.Waiting != nil && s.Waiting()
 }
 
-// send gives a VPA to the next worker that is free, and reports false if there
-// is none in time. The first of each worker is always sent.
-func (s *Saver) send(ctx context.Context, queue chan<- *saveState, t *saveState, deadline time.Time, first bool) bool {
-	expired := time.NewTimer(time.Until(deadline))
-	defer expired.Stop()
-	for {
-		select {
-		case queue <- t:
-			return true
-		case <-ctx.Done():
-			return false
-		case <-expired.C:
-			if !first {
-				return false
-			}
-		}
-	}
-}
-
-func (s *Saver) saveOne(ctx context.Context, t *saveState, now time.Time) Result {
-	t.lastTried, t.failed = now, true // a VPA that fails waits like the others
-	defer t.noteUnsaved()
-	if s.Rescue != nil {
-		defer s.Rescue(t.vpa)
-	}
+func (s *Saver) saveOne(ctx context.Context, v *model.VPA, now time.Time) Result {
+	v.Saved.LastTried, v.Saved.Failed = now, true // a VPA that fails waits like the others
+	defer noteUnsaved(v)
+	defer s.Guard.Recover(v)
 	var r Result
-	revision, targets := t.vpa.Revision(), targetsFromHistory(t.vpa)
-	contents := s.Contents(t.vpa, now)
-	owner := t.owner()
+	revision, targets := v.Revision(), targetsFromHistory(v)
+	contents := s.Contents(v, now)
+	owner := ownerOf(v)
 	for _, container := range slices.Sorted(maps.Keys(contents)) {
-		written, err := s.save(ctx, t, container, contents[container], now)
+		written, err := s.save(ctx, v, container, contents[container], now)
 		switch {
 		case err != nil:
 			r.problems = append(r.problems, fmt.Errorf("save checkpoint %s/%s: %w", owner.Namespace, checkpoint.ObjectName(owner, container), err))
@@ -268,14 +229,15 @@ func (s *Saver) saveOne(ctx context.Context, t *saveState, now time.Time) Result
 		}
 	}
 	if len(r.problems) == 0 {
-		t.done(revision, targets)
+		v.Saved.Revision, v.Saved.Targets, v.Saved.Saved, v.Saved.Failed = revision, targets, true, false
 	}
 	return r
 }
 
 // save writes one checkpoint, unless it is what was written last.
-func (s *Saver) save(ctx context.Context, t *saveState, container string, content checkpoint.Content, now time.Time) (bool, error) {
-	key, owner := name{t.vpa.Object.Namespace, checkpoint.ObjectName(t.owner(), container)}, t.owner()
+func (s *Saver) save(ctx context.Context, v *model.VPA, container string, content checkpoint.Content, now time.Time) (bool, error) {
+	owner := ownerOf(v)
+	key := name{owner.Namespace, checkpoint.ObjectName(owner, container)}
 	if len(key.object) > longestName {
 		return false, ErrTooLong
 	}
@@ -294,9 +256,9 @@ func (s *Saver) save(ctx context.Context, t *saveState, container string, conten
 			return false, fmt.Errorf("%w (VPA %s, container %s)", ErrClash, stored.Spec.VPAObjectName, stored.Spec.ContainerName)
 		}
 		switch last := s.lastWritten(key); {
-		case last.state != t.id && s.isPoorer(key, t, stored, int(content.Image.Samples), now):
+		case last.vpa != v.Saved.ID && s.isPoorer(key, v, stored, int(content.Image.Samples), now):
 			return false, ErrPoorer
-		case last == writtenSum{t.id, r.Sum}:
+		case last == writtenSum{v.Saved.ID, r.Sum}:
 			return false, r.Lacks
 		}
 	}
@@ -304,7 +266,7 @@ func (s *Saver) save(ctx context.Context, t *saveState, container string, conten
 		return false, err
 	}
 	s.mu.Lock()
-	s.written[key] = writtenSum{t.id, r.Sum}
+	s.written[key] = writtenSum{v.Saved.ID, r.Sum}
 	s.mu.Unlock()
 	return true, r.Lacks
 }
@@ -317,9 +279,9 @@ func (s *Saver) lastWritten(key name) writtenSum {
 
 // isPoorer reports whether a stored checkpoint must stay. What a VPA had before it
 // pointed to another target is of no use.
-func (s *Saver) isPoorer(key name, t *saveState, stored *vpav1.VerticalPodAutoscalerCheckpoint, samples int, now time.Time) bool {
+func (s *Saver) isPoorer(key name, v *model.VPA, stored *vpav1.VerticalPodAutoscalerCheckpoint, samples int, now time.Time) bool {
 	_, loaded := s.known[key]
-	return (!t.first || !loaded) && !t.vpa.Retargeted &&
+	return (!v.Saved.First || !loaded) && !v.Retargeted &&
 		stored.Status.TotalSamplesCount > keptSamplesRatio*samples &&
 		now.Sub(stored.Status.LastUpdateTime.Time) < s.Expiry
 }

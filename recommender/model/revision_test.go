@@ -107,13 +107,13 @@ func TestAVPAThatComesBackHasWhatItHad(t *testing.T) {
 		m, _ := newModel(Config{})
 		m.PutPod(aPod("p1", labels.Set{"app": c.app}, "a"), now())
 		m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
-		m.Find("ns", "v").Restored, m.Find("ns", "v").Recommended = restored, true
+		m.Find("ns", "v").Restored, m.Find("ns", "v").Published.Recommended = restored, true
 		m.SyncVPAs(nil, now())
 		require.Nil(t, m.Find("ns", "v"))
 		fresh := m.SyncVPAs([]Observed{withUID(seen("v", c.app, 1), c.uid)}, now().Add(c.gone))
 		v := m.Find("ns", "v")
 		require.Equal(t, c.kept, v.Restored != nil, name)
-		require.Equal(t, c.kept && c.uid == "u1", v.Recommended, "%s: a new object has no recommendation yet", name)
+		require.Equal(t, c.kept && c.uid == "u1", v.Published.Recommended, "%s: a new object has no recommendation yet", name)
 		require.Equal(t, c.kept, len(fresh) == 0, name)
 		require.Equal(t, c.app != "x", v.Retargeted, "%s: a checkpoint of the name is about other containers", name)
 		require.Equal(t, 1, v.Pods(), name)
@@ -126,22 +126,22 @@ func TestAReplacedVPAHasWhatItHadForTheSameTarget(t *testing.T) {
 	m.SyncVPAs([]Observed{withUID(seen("v", "x", 1), "u1")}, now())
 	former := m.Find("ns", "v")
 	former.Restored = map[string]*usage.Profile{"a": {}}
-	former.Recommended, former.Unsaved, former.MissingLoggedAt = true, true, now().Add(-day)
-	former.Uncapped, former.ObservedWhileHeld = map[string]resources.List{"a": {}}, map[string]time.Duration{"a": 1}
-	former.Untrusted = map[string][resources.Kinds]bool{"a": {true}}
-	former.HeldKinds = former.Untrusted
+	former.Published.Recommended, former.Saved.Unsaved, former.Published.MissingLoggedAt = true, true, now().Add(-day)
+	former.Published.Uncapped, former.Trust.ObservedWhileHeld = map[string]resources.List{"a": {}}, map[string]time.Duration{"a": 1}
+	former.Trust.Untrusted = map[string][resources.Kinds]bool{"a": {true}}
+	former.Trust.HeldKinds = former.Trust.Untrusted
 	object := withUID(seen("v", "x", 1), "u2")
 	require.Empty(t, m.SyncVPAs([]Observed{object}, now()))
 	v := m.Find("ns", "v")
 	require.Same(t, object.Object, v.Object)
 	require.Len(t, v.Restored, 1)
-	require.False(t, v.Recommended)
-	require.False(t, v.Unsaved)
-	require.Empty(t, v.Uncapped)
-	require.Empty(t, v.Untrusted)
-	require.Empty(t, v.ObservedWhileHeld)
-	require.Empty(t, v.HeldKinds)
-	require.Equal(t, now(), v.MissingLoggedAt)
+	require.False(t, v.Published.Recommended)
+	require.False(t, v.Saved.Unsaved)
+	require.Empty(t, v.Published.Uncapped)
+	require.Empty(t, v.Trust.Untrusted)
+	require.Empty(t, v.Trust.ObservedWhileHeld)
+	require.Empty(t, v.Trust.HeldKinds)
+	require.Equal(t, now(), v.Published.MissingLoggedAt)
 
 	require.Len(t, m.SyncVPAs([]Observed{withUID(seen("v", "y", 1), "u3")}, now()), 1)
 	require.Nil(t, m.Find("ns", "v").Restored, "what another target used is of no use")

@@ -109,9 +109,11 @@ func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now 
 		v = former.vpa
 		delete(m.recentlyDeleted, nameOf(object))
 		if v.Object.UID != object.UID { // its status is another
-			v.Recommended, v.Unsaved, v.MissingLoggedAt = false, false, now
-			v.Uncapped, v.Untrusted, v.ObservedWhileHeld, v.HeldKinds = nil, nil, nil, nil
+			v.Trust, v.Published, v.Saved = Trust{}, Published{MissingLoggedAt: now}, Saved{}
 		}
+		// Others may have written meanwhile: only what it was like counts still.
+		v.Published = Published{Recommended: v.Published.Recommended, Uncapped: v.Published.Uncapped, MissingLoggedAt: v.Published.MissingLoggedAt}
+		v.Saved = Saved{Unsaved: v.Saved.Unsaved}
 	}
 	v.Object, v.Rules = object, convert.Rules(object)
 	v.model, v.target, v.sets = m, key, map[*labelSet]struct{}{}

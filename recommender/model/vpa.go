@@ -2,6 +2,7 @@ package model
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -13,14 +14,13 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/recipe"
-	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// VPA is a VerticalPodAutoscaler in the model. Readers may use it between two
-// calls of Model; only the exported fields marked so may be changed.
+// VPA is a VerticalPodAutoscaler in the model, with the state of all who work on it.
+// Each part is written by one owner only; others may read it between two calls of Model.
 type VPA struct {
 	Object           *vpav1.VerticalPodAutoscaler // from the informer cache, not to be changed
 	Rules            policy.Rules                 // of Object
@@ -28,8 +28,8 @@ type VPA struct {
 	TargetErrorSince time.Time
 
 	// Restored holds the history from before the start, by container. The
-	// caller fills and prunes it, and calls Touch then; it is kept while the VPA
-	// has the same target.
+	// caller fills it and calls Invalidate then; it is kept while the VPA has the
+	// same target.
 	Restored map[string]*usage.Profile
 	// Retargeted tells that the VPA, or one of its name that was deleted a short
 	// while ago, pointed to another target before: what its status and checkpoints
@@ -39,38 +39,19 @@ type VPA struct {
 	// Since is the generation of Object from which on the VPA is known to have had its
 	// target; see StatusOfOther.
 	Since int64
-	// Recipe is what serves the VPA. The caller keeps it, and calls Touch.
-	Recipe *recipe.Choice
-	// Sketches hold what the recipe wants to know of the past besides histories, by
-	// container. The caller fills and prunes them; they are kept while the VPA has
-	// the same target.
-	Sketches map[string]*sketch.Sketch
-	// SavedSketches are images of sketches that no recipe could read, because the one that
-	// was asked for is misspelled. The caller keeps them.
-	SavedSketches map[string][]byte
-	// SketchesNeeded is when a recipe last needed them. The caller keeps it.
+	// Recipe is what serves the VPA, and Sketches hold, by container, what it wants to know
+	// of the past besides histories. They are kept while the VPA has the same target.
+	// SavedSketches are images that no recipe could read, because the one that was asked for
+	// is misspelled. SketchesNeeded is when a recipe last needed any. Only
+	// recommend.SketchKeeper writes these four.
+	Recipe         *recipe.Choice
+	Sketches       map[string]*sketch.Sketch
+	SavedSketches  map[string][]byte
 	SketchesNeeded time.Time
-	// Untrusted tells of which kinds of a container less history may be known than
-	// there was. The caller fills it.
-	Untrusted map[string][resources.Kinds]bool
-	// ObservedWhileHeld tells for how long before the start a container was seen while
-	// targets were held: that much less is needed now. The caller fills it.
-	ObservedWhileHeld map[string]time.Duration
-	// HeldKinds tells which kinds of a container the last recommendation took over from
-	// what was published before: their targets do not rest on the history that is
-	// known. The caller keeps it.
-	HeldKinds map[string][resources.Kinds]bool
-	// Uncapped holds the last recommended target by container, before capping.
-	// The caller keeps it, for the quality metrics.
-	Uncapped map[string]resources.List
-	// Unsaved tells that the last recommended target would fall without history that
-	// could not be saved. The caller keeps it.
-	Unsaved bool
-	// MissingLoggedAt is when a missing recommendation was last logged. The caller
-	// keeps it.
-	MissingLoggedAt time.Time
-	// Recommended tells that a recommendation was seen. The caller keeps it.
-	Recommended bool
+
+	Trust     Trust     // written by package recommend only
+	Published Published // written by recommend.Publisher only
+	Saved     Saved     // written by checkpoints.Saver only
 
 	model     *Model
 	target    target.Key
@@ -189,6 +170,23 @@ func (v *VPA) Controller() *VPA {
 		}
 	}
 	return other
+}
+
+// conflict says which other VPA controls pods of v, and why; it is empty if none
+// does.
+func (v *VPA) conflict() string {
+	other := v.Controller()
+	if other == nil {
+		return ""
+	}
+	why := "it is older"
+	switch {
+	case !v.Acts() && other.Acts():
+		why = "this one is switched off"
+	case other.Object.CreationTimestamp.Equal(&v.Object.CreationTimestamp):
+		why = "both are equally old and its name comes first"
+	}
+	return fmt.Sprintf("VPA %s selects the same pods and controls them because %s: delete one of the two, or give them different targets", other.Object.Name, why)
 }
 
 func (v *VPA) histories() []history {

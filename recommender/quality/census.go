@@ -22,7 +22,7 @@ type state struct {
 func Census(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
 	counts := map[state]int{}
 	for _, v := range vpas {
-		counts[state{convert.Mode(v.Object), v.Recommended, v.Pods() > 0, v.TargetError != nil}]++
+		counts[state{convert.Mode(v.Object), v.Published.Recommended, v.Pods() > 0, v.TargetError != nil}]++
 	}
 	for _, mode := range []vpav1.UpdateMode{
 		vpav1.UpdateModeOff, vpav1.UpdateModeInitial, vpav1.UpdateModeRecreate,

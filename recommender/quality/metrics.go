@@ -93,7 +93,7 @@ func (q *Metrics) Observe(v *model.VPA, c usage.ContainerKey, k resources.Kind, 
 		q.Workloads.Observe(v, c.Container, k, used)
 	}
 	mode, isOOM := mode(v), strconv.FormatBool(oom)
-	recommended := v.Uncapped[c.Container].Value(k)
+	recommended := v.Published.Uncapped[c.Container].Value(k)
 	absent := recommended <= 0
 	missing := strconv.FormatBool(absent)
 	labels, amounts := []string{mode, missing}, []string{mode}
@@ -130,7 +130,7 @@ func size(pods int) string {
 // Changed records the change of the uncapped target of a container, once for
 // each history behind it.
 func (q *Metrics) Changed(v *model.VPA, container string, now resources.List) {
-	before := v.Uncapped[container]
+	before := v.Published.Uncapped[container]
 	for k := range resources.Kind(resources.Kinds) {
 		is, ok := now.Get(k)
 		was := before.Value(k)

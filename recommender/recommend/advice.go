@@ -47,7 +47,7 @@ func (a *Advisor) history(dst *usage.Profile, v *model.VPA, container string, se
 // Estimates appends to dst what the histories of the containers of a VPA come to,
 // sorted by name, without those that the VPA leaves alone. It needs no memory of
 // its own.
-func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []status.Estimate) []status.Estimate {
+func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []model.Estimate) []model.Estimate {
 	served := 0
 	for container := range v.Histories() {
 		if !v.Rules.For(container).Off {
@@ -60,7 +60,7 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []status.E
 		}
 		live := a.history(scratch, v, container, series)
 		result, young := a.estimate(v, container, served, scratch)
-		e := status.Estimate{
+		e := model.Estimate{
 			Container: container,
 			Bounds:    result.Bounds,
 			Known:     result.Known,
@@ -69,16 +69,35 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []status.E
 			History:   status.Covered(covered(a.recipe(v), &result, scratch)),
 		}
 		for k, p := range result.Points {
-			e.Points[k] = status.Lacking(p)
+			e.Points[k] = lacking(p)
 		}
 		dst = append(dst, e)
 	}
 	return dst
 }
 
-// coarse tells whether amounts are rounded when they are printed.
+// lacking returns zero if there are enough points. Else those that there are, rounded down
+// to half an hour, because each step means a write of the status.
+func lacking(p recipe.Points) recipe.Points {
+	const step = 6
+	if p.Have >= p.Want {
+		return recipe.Points{}
+	}
+	p.Have -= p.Have % step
+	return p
+}
+
+// coarse reports whether amounts are rounded when they are printed.
 func (a *Advisor) coarse() bool {
 	return a.Format.CPUStep > 1 || a.Format.MemoryStep > 1 || a.Format.HumanizeMemory || a.Limits.IntegerCPU
+}
+
+// Advice is what is recommended for a VPA, and what there is to say about it.
+type Advice struct {
+	Containers []status.Recommended // sorted by name
+	Held       string               // which targets are not lowered, and why; empty: none is held
+	Lacks      string               // of which containers there are too few points to recommend anything; empty: of none
+	History    time.Duration        // that the samples of each container cover at least
 }
 
 // Advise returns the recommendation for a VPA with these estimates. A kind of
@@ -88,12 +107,12 @@ func (a *Advisor) coarse() bool {
 // lower. A kind of which nothing is known and published, such as the CPU of a
 // container that was killed before its first sample, is left out; a container
 // without any gets none. It notes in the VPA what it kept.
-func (a *Advisor) Advise(v *model.VPA, estimates []status.Estimate) status.Advice {
-	advice := status.Advice{History: 1<<63 - 1}
-	var held, lacking []string
-	v.HeldKinds = nil
+func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) Advice {
+	advice := Advice{History: 1<<63 - 1}
+	var held, lack []string
+	v.Trust.HeldKinds = nil
 	for _, e := range estimates {
-		lacking = append(lacking, lacks(e, v.Rules.For(e.Container).Controlled)...)
+		lack = append(lack, lacks(e, v.Rules.For(e.Container).Controlled)...)
 		before, published := published(v, e.Container)
 		known := e.Known
 		if known == [resources.Kinds]bool{} && !published {
@@ -113,7 +132,7 @@ func (a *Advisor) Advise(v *model.VPA, estimates []status.Estimate) status.Advic
 		advice.Containers = append(advice.Containers, c)
 	}
 	advice.Containers = PostProcess(advice.Containers, v.Object, a.Limits)
-	advice.Held, advice.Lacks = heldMessage(held), lacksMessage(lacking)
+	advice.Held, advice.Lacks = heldMessage(held), lacksMessage(lack)
 	return advice
 }
 

@@ -61,7 +61,7 @@ func (d desk) uses(t *testing.T, container string, cpu, memory resources.Amount)
 
 func (d desk) recommend() []status.Recommended { return d.advise().Containers }
 
-func (d desk) advise() status.Advice {
+func (d desk) advise() Advice {
 	scratch := usage.NewProfile(d.Shape)
 	return d.Advise(d.vpa, d.Estimates(d.vpa, &scratch, nil))
 }

@@ -110,9 +110,9 @@ func TestTheTimeThatWasWatchedBeforeTheStartCounts(t *testing.T) {
 			past := map[string]checkpoint.Past{"a": {Profile: &seen, Windows: map[string]usage.Window{}}}
 			c.change(d.vpa, past)
 			NoteUntrusted(d.vpa, past)
-			require.Equal(t, c.want, d.vpa.ObservedWhileHeld["a"])
+			require.Equal(t, c.want, d.vpa.Trust.ObservedWhileHeld["a"])
 			enough := 24*time.Hour - c.want
-			require.Equal(t, d.vpa.Untrusted["a"], d.untrusted(d.vpa, "a", enough-1))
+			require.Equal(t, d.vpa.Trust.Untrusted["a"], d.untrusted(d.vpa, "a", enough-1))
 			require.Empty(t, d.untrusted(d.vpa, "a", enough))
 			d.Complete = func() bool { return false }
 			require.True(t, d.untrusted(d.vpa, "a", 24*time.Hour-1)[resources.CPU], "what is loaded apart may be more")

@@ -21,31 +21,21 @@ import (
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/recommender/model"
-	"loadline.dev/loadline/recommender/status"
+	"loadline.dev/loadline/recommender/quality"
 )
 
 // office is a desk whose advice is published.
 type office struct {
 	desk
-	*status.Publisher
+	*Publisher
 	client *fake.Clientset
-	built  int
+	built  int // recommendations: nothing is left of a mark in the last one
 }
 
 func newOffice(t *testing.T, tolerance float64) *office {
 	o := &office{desk: newDesk(t)}
 	o.client = fake.NewSimpleClientset(o.vpa.Object)
-	o.Publisher = &status.Publisher{
-		Writer: status.Writer{Client: o.client}, Workers: 1, Shape: o.desk.Shape, Tolerance: tolerance,
-		Estimate: o.Estimates,
-		Advise: func(v *model.VPA, e []status.Estimate) status.Advice {
-			o.built++
-			return o.desk.Advise(v, e)
-		},
-		Changed: func(*model.VPA, string, resources.List) {},
-		Latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}),
-		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "y"}, []string{"result"}),
-	}
+	o.Publisher = newPublisher(o.desk.Advisor, o.client, tolerance)
 	return o
 }
 
@@ -54,6 +44,10 @@ func (o *office) pass(t *testing.T, at time.Time) int {
 	o.client.ClearActions()
 	o.Publish(t.Context(), o.model.VPAs(), at, time.Minute)
 	writes := len(o.client.Actions())
+	if _, marked := o.vpa.Published.Uncapped["mark"]; !marked {
+		o.built++
+		o.vpa.Published.Uncapped["mark"] = resources.List{}
+	}
 	if writes > 0 {
 		object, err := o.client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), "v", metav1.GetOptions{})
 		require.NoError(t, err)
@@ -128,6 +122,34 @@ func TestWhatIsSkippedIsNotMissed(t *testing.T) {
 			require.Less(t, o.built, passes/2)
 		}
 	}
+}
+
+func TestATargetThatStaysIsAChangeByNothing(t *testing.T) {
+	o, registry := newOffice(t, 0.01), prometheus.NewRegistry()
+	o.Quality = quality.NewMetrics(registry)
+	changes := func() (n uint64) {
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			if f.GetName() == "vpa_quality_relative_recommendation_changes" {
+				for _, m := range f.GetMetric() {
+					n += m.GetHistogram().GetSampleCount()
+				}
+			}
+		}
+		return n
+	}
+	o.use(t, now(), 300, 4e8)
+	o.pass(t, now())
+	o.pass(t, now())
+	o.vpa.Invalidate()
+	before, built := changes(), o.built
+	for range 3 {
+		o.vpa.Invalidate()
+		require.Zero(t, o.pass(t, now()))
+	}
+	require.Equal(t, built, o.built)
+	require.Equal(t, before+3*resources.Kinds, changes())
 }
 
 func TestHoldingComesAndGoesWithoutAChangeOfUsage(t *testing.T) {

@@ -29,22 +29,22 @@ import (
 // It also notes for how long each container was observed while its targets were held: a
 // program that starts often would never let them go otherwise.
 func NoteUntrusted(v *model.VPA, past map[string]checkpoint.Past) {
-	v.Untrusted, v.ObservedWhileHeld = nil, nil
+	v.Trust.Untrusted, v.Trust.ObservedWhileHeld = nil, nil
 	if v.StatusOfOther() || !status.Provided(v.Object) {
 		return
 	}
 	unsaved, since := status.Holds(v.Object, status.TargetUnsaved), heldSince(v)
 	uncertain := unsaved || status.Holds(v.Object, status.TargetHeld)
-	v.Untrusted, v.ObservedWhileHeld = map[string][resources.Kinds]bool{}, map[string]time.Duration{}
+	v.Trust.Untrusted, v.Trust.ObservedWhileHeld = map[string][resources.Kinds]bool{}, map[string]time.Duration{}
 	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
 		loaded, found := past[c.ContainerName]
 		gap := found && behind(v.Sketches[c.ContainerName], loaded.Profile)
-		v.Untrusted[c.ContainerName] = [resources.Kinds]bool{
+		v.Trust.Untrusted[c.ContainerName] = [resources.Kinds]bool{
 			resources.CPU:    uncertain || !found || gap,
 			resources.Memory: uncertain || !found || gap || loaded.Windows == nil,
 		}
 		if intact := !unsaved && loaded.Windows != nil; intact && !since.IsZero() {
-			v.ObservedWhileHeld[c.ContainerName] = max(0, loaded.Profile.Last().Sub(since))
+			v.Trust.ObservedWhileHeld[c.ContainerName] = max(0, loaded.Profile.Last().Sub(since))
 		}
 	}
 }
@@ -70,11 +70,11 @@ func heldSince(v *model.VPA) time.Time {
 // observed while targets were held before the start. The interval is that of the VPA for
 // memory and that of the flags for CPU.
 func (a *Advisor) untrusted(v *model.VPA, container string, live time.Duration) [resources.Kinds]bool {
-	doubted := v.Untrusted[container]
+	doubted := v.Trust.Untrusted[container]
 	if a.incomplete() {
 		doubted = [resources.Kinds]bool{true, true}
 	} else {
-		live += v.ObservedWhileHeld[container]
+		live += v.Trust.ObservedWhileHeld[container]
 	}
 	doubted[resources.CPU] = doubted[resources.CPU] && live < a.Store.Rules().Interval
 	doubted[resources.Memory] = doubted[resources.Memory] && live < v.RulesOf(container).Interval
@@ -124,10 +124,10 @@ func note(v *model.VPA, container string, known [resources.Kinds]bool) {
 	if known == [resources.Kinds]bool{true, true} {
 		return
 	}
-	if v.HeldKinds == nil {
-		v.HeldKinds = map[string][resources.Kinds]bool{}
+	if v.Trust.HeldKinds == nil {
+		v.Trust.HeldKinds = map[string][resources.Kinds]bool{}
 	}
-	v.HeldKinds[container] = [resources.Kinds]bool{resources.CPU: !known[resources.CPU], resources.Memory: !known[resources.Memory]}
+	v.Trust.HeldKinds[container] = [resources.Kinds]bool{resources.CPU: !known[resources.CPU], resources.Memory: !known[resources.Memory]}
 }
 
 // heldMessage names what is held. It does not change while that does not.
@@ -140,7 +140,7 @@ func heldMessage(held []string) string {
 
 // lacks names the kinds of a container, of those that its VPA controls, of which there
 // are too few points to recommend anything.
-func lacks(e status.Estimate, controlled [resources.Kinds]bool) []string {
+func lacks(e model.Estimate, controlled [resources.Kinds]bool) []string {
 	var list []string
 	for k, p := range e.Points {
 		if controlled[k] && p.Have < p.Want {

@@ -35,7 +35,7 @@ type Recommended = vpav1.RecommendedContainerResources
 type Outcome struct {
 	Recommendation []Recommended // as published; sorted by container name
 	Pods           int           // pods that the VPA selects
-	TargetError    error         // why the target cannot be used
+	TargetError    string        // why the target cannot be used; empty if it can
 	Conflict       string        // why another VPA controls the same pods; empty: none does
 	Held           string        // which targets are not lowered, and why; empty: none is held
 	Lacks          string        // of which containers there is too little to recommend anything; empty: of none
@@ -57,12 +57,17 @@ var Steps = [...]struct {
 
 const day = 24 * time.Hour
 
-// history returns the step of an outcome, -1 without recommendation.
-func (o *Outcome) history() int {
-	if len(o.Recommendation) == 0 {
-		return -1
+// Covered returns the longest of Steps that is within a span: estimates do not
+// differ while that is the same.
+func Covered(span time.Duration) time.Duration { return Steps[StepOf(span)].From }
+
+// StepOf returns the index of the longest of Steps that is within a span.
+func StepOf(span time.Duration) int {
+	step := 0
+	for step+1 < len(Steps) && span >= Steps[step+1].From {
+		step++
 	}
-	return stepOf(o.History)
+	return step
 }
 
 const noPods = "NoPodsMatched"
@@ -88,16 +93,12 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	}
 	c.keep(o.Pods == 0, vpav1.NoPodsMatched, noPods, "no pod matches the selector of the target")
 	c.keep(false, vpav1.ConfigDeprecated, "", "")
-	trouble := ""
-	if o.TargetError != nil {
-		trouble = o.TargetError.Error()
-	}
-	c.keep(o.TargetError != nil, vpav1.ConfigUnsupported, "", trouble)
+	c.keep(o.TargetError != "", vpav1.ConfigUnsupported, "", o.TargetError)
 	c.keep(o.Conflict != "", TargetConflict, "OtherVPAControls", o.Conflict)
 	c.keep(o.Held != "", TargetHeld, "HistoryIncomplete", o.Held)
 	c.keep(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")
 	c.keep(o.Recipe != "", WrongRecipe, "BadAnnotation", o.Recipe)
-	c.sufficient(o.history(), o.Lacks)
+	c.sufficient(&o)
 	observed := vpa.Generation
 	if o.Earlier {
 		observed = vpa.Status.ObservedGeneration
@@ -146,12 +147,13 @@ func (c *conditions) keep(holds bool, t vpav1.VerticalPodAutoscalerConditionType
 
 // sufficient says how much history there is. A day is enough for the bounds to
 // mean something.
-func (c *conditions) sufficient(step int, lacks string) {
+func (c *conditions) sufficient(o *Outcome) {
+	step := StepOf(o.History)
 	switch {
-	case step < 0:
+	case len(o.Recommendation) == 0:
 		c.keep(false, SufficientHistory, "", "")
-	case lacks != "":
-		c.set(SufficientHistory, corev1.ConditionFalse, reasonIf(lacks), lacks)
+	case o.Lacks != "":
+		c.set(SufficientHistory, corev1.ConditionFalse, reasonIf(o.Lacks), o.Lacks)
 	case Steps[step].From < day:
 		c.set(SufficientHistory, corev1.ConditionFalse, "FewSamples", "the usage seen of some container covers "+atLeast(step)+"; a day is enough")
 	default:
@@ -166,18 +168,18 @@ func atLeast(step int) string {
 	return "at least " + Steps[step].Name
 }
 
-// Provided tells whether the status of a VPA has a recommendation that counts.
+// Provided reports whether the status of a VPA has a recommendation that counts.
 func Provided(vpa *vpav1.VerticalPodAutoscaler) bool {
 	return Holds(vpa, vpav1.RecommendationProvided) && vpa.Status.Recommendation != nil
 }
 
-// FetchingHistory tells whether somebody still fills in the history of a VPA, so
+// FetchingHistory reports whether somebody still fills in the history of a VPA, so
 // that its checkpoints must not be written.
 func FetchingHistory(vpa *vpav1.VerticalPodAutoscaler) bool {
 	return Holds(vpa, vpav1.FetchingHistory)
 }
 
-// Holds tells whether a condition of a VPA is true.
+// Holds reports whether a condition of a VPA is true.
 func Holds(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerConditionType) bool {
 	c := conditions{list: vpa.Status.Conditions}
 	at := c.find(t)

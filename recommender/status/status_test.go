@@ -1,7 +1,6 @@
 package status
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -48,7 +47,7 @@ func TestConditionsOfAHealthyVPA(t *testing.T) {
 }
 
 func TestConditionsInTrouble(t *testing.T) {
-	s := Compose(&vpav1.VerticalPodAutoscaler{}, Outcome{TargetError: errors.New("the target is gone"), Conflict: "VPA x is older"}, now())
+	s := Compose(&vpav1.VerticalPodAutoscaler{}, Outcome{TargetError: "the target is gone", Conflict: "VPA x is older"}, now())
 	types := []vpav1.VerticalPodAutoscalerConditionType{}
 	for _, c := range s.Conditions {
 		types = append(types, c.Type)

@@ -11,7 +11,7 @@ import (
 func TestAPanicIsStoppedAndCounted(t *testing.T) {
 	panics := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"step"})
 	work := func(fails bool) {
-		defer Rescue("Step", panics)(nil)
+		defer NewGuard("Step", panics).Recover(nil)
 		if fails {
 			panic("a defect")
 		}

@@ -1,0 +1,181 @@
+package checkpoints
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// Scope says which of the VPAs that changed are saved.
+type Scope int
+
+// The scopes.
+const (
+	Urgent Scope = iota // those whose loss would lower a published target
+	Due                 // and those whose time has come
+	All                 // and all others
+)
+
+func ownerOf(v *model.VPA) checkpoint.Owner {
+	return checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}
+}
+
+// plan fills the queue with the VPAs to be saved, in order, and returns how many
+// of them are urgent. It allocates nothing for a VPA that did not change.
+func (s *Saver) plan(vpas []*model.VPA, scope Scope, now time.Time) (urgent int) {
+	s.queue = s.queue[:0]
+	for _, v := range vpas {
+		s.begin(v, now)
+		if !changed(v) {
+			continue
+		}
+		t := &v.Saved
+		// One that failed waits like all others: what cannot be written, perhaps for
+		// ever, must not take the time of what can.
+		t.Urgent = !t.Failed && wouldFallInCrash(v)
+		if t.Urgent || scope == All || scope == Due && due(v, s.Interval, now) {
+			s.queue = append(s.queue, v)
+		}
+		if t.Urgent {
+			urgent++
+		}
+	}
+	slices.SortFunc(s.queue, before)
+	return urgent
+}
+
+// begin begins with a VPA that was not seen before.
+func (s *Saver) begin(v *model.VPA, now time.Time) {
+	if v.Saved.ID > 0 {
+		return
+	}
+	v.Saved = model.Saved{ID: int(s.lastID.Add(1)), First: s.saves == 0, LastTried: now, HistorySince: now, Unsaved: v.Saved.Unsaved}
+	if len(v.Restored) > 0 {
+		v.Saved.HistorySince = time.Time{}
+	}
+	// What was restored is in a checkpoint, and what was published then came from it,
+	// unless the status says that there was more.
+	if status.Holds(v.Object, status.TargetUnsaved) || status.Holds(v.Object, status.TargetHeld) {
+		return
+	}
+	v.Saved.Targets = make(map[string]resources.List, len(v.Restored))
+	published := published(v)
+	for container := range v.Restored {
+		v.Saved.Targets[container] = published[container]
+	}
+}
+
+// changed reports whether there is anything to save. While the target of a VPA cannot be
+// used there is not: we may see less than there is.
+func changed(v *model.VPA) bool {
+	clean := v.Saved.Saved && !v.Saved.Failed && v.Saved.Revision == v.Revision()
+	return !clean && v.TargetError == nil && !status.FetchingHistory(v.Object)
+}
+
+// published returns the targets in the status of a VPA, before capping as far as
+// it tells.
+func published(v *model.VPA) map[string]resources.List {
+	if v.Object.Status.Recommendation == nil {
+		return nil
+	}
+	targets := map[string]resources.List{}
+	for _, c := range v.Object.Status.Recommendation.ContainerRecommendations {
+		target := c.UncappedTarget
+		if target == nil {
+			target = c.Target
+		}
+		targets[c.ContainerName] = convert.Resources(target)
+	}
+	return targets
+}
+
+// A target that is higher by less than these factors counts as the same. The CPU target of a
+// container with steady usage goes up and down by one bucket; that of memory moves only
+// where the margin of a recipe does.
+const cpuTolerance, memoryTolerance = 1.08, 1.02
+
+// wouldFallInCrash reports whether a published target would be lower after a crash,
+// because the history that raised it is not saved yet. A held target does not rest on that
+// history.
+func wouldFallInCrash(v *model.VPA) bool {
+	memory := 1.0
+	if v.Sketches != nil {
+		memory = memoryTolerance
+	}
+	for container, now := range v.Published.Uncapped {
+		saved, kept := v.Saved.Targets[container], v.Trust.HeldKinds[container]
+		if !kept[resources.Memory] && now.Value(resources.Memory) > saved.Value(resources.Memory).Scale(memory) ||
+			!kept[resources.CPU] && now.Value(resources.CPU) > saved.Value(resources.CPU).Scale(cpuTolerance) {
+			return true
+		}
+	}
+	return false
+}
+
+// targetsFromHistory returns the targets, before capping, that the history of a VPA leads
+// to: all but those that are held.
+func targetsFromHistory(v *model.VPA) map[string]resources.List {
+	if len(v.Trust.HeldKinds) == 0 {
+		return v.Published.Uncapped
+	}
+	targets := maps.Clone(v.Published.Uncapped)
+	for container, target := range targets {
+		for k, kept := range v.Trust.HeldKinds[container] {
+			if kept {
+				target = target.Without(resources.Kind(k))
+			}
+		}
+		targets[container] = target
+	}
+	return targets
+}
+
+// noteUnsaved notes on the VPA, for its condition TargetUnsaved, that the last save failed
+// and a crash would lower a target.
+func noteUnsaved(v *model.VPA) { v.Saved.Unsaved = v.Saved.Failed && wouldFallInCrash(v) }
+
+// youngParts: while a history is younger than so many intervals, it is saved as soon as
+// one of so many parts of it is not.
+const youngParts = 4
+
+// firstWriteWithin is the time within which a VPA is first written after a start: whoever
+// looks at checkpoints to see whether a recommender works does not wait for an interval.
+const firstWriteWithin = 4 * time.Minute
+
+// due reports whether it is time for a VPA that is not urgent. Each is written at an offset
+// of its own within the interval, and the first time within a shorter one.
+func due(v *model.VPA, interval time.Duration, now time.Time) bool {
+	t := &v.Saved
+	if interval <= 0 || t.Failed {
+		return true
+	}
+	if age := now.Sub(t.HistorySince); !t.HistorySince.IsZero() && age < youngParts*interval && now.Sub(t.LastTried) >= age/youngParts {
+		return true
+	}
+	if !t.Saved && now.Sub(t.LastTried) >= v.Offset(interval)%min(interval, firstWriteWithin) {
+		return true
+	}
+	return v.TurnCame(interval, t.LastTried, now)
+}
+
+// before puts urgent VPAs first, then the longest waiting.
+func before(a, b *model.VPA) int {
+	if a.Saved.Urgent != b.Saved.Urgent {
+		if a.Saved.Urgent {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(
+		a.Saved.LastTried.Compare(b.Saved.LastTried),
+		cmp.Compare(a.Object.Namespace, b.Object.Namespace),
+		cmp.Compare(a.Object.Name, b.Object.Name),
+	)
+}

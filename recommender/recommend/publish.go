@@ -1,0 +1,367 @@
+package recommend
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/serving"
+	"loadline.dev/loadline/recommender/checkpoints"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/quality"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// Publisher brings recommendations into the status of VPAs. What it knows of a VPA is in
+// model.VPA.Published. Its fields are set once.
+//
+//	Publish ── which VPAs have news? ── in order of their turns, some at once:
+//	   Advisor.Estimates   what do the histories come to?
+//	   worthWriting        is that more than nearly what is published?
+//	   Advisor.Advise      the recommendation, as it will be printed
+//	   status.Compose      the new status, with conditions
+//	   Checkpoints.Secure  the history behind it, if a crash would lower a target
+//	   Writer.Write        the patch
+type Publisher struct {
+	Advisor     *Advisor
+	Checkpoints *checkpoints.Maintainer
+	Writer      status.Writer
+	Quality     *quality.Metrics
+	Workers     int
+	Tolerance   float64                // a bound that moves by a smaller fraction can wait; 0: none can
+	Latency     prometheus.Histogram   // creation of a VPA to its first recommendation
+	Results     *prometheus.CounterVec // of writes
+	Progress    func()                 // called after each VPA; nil if nobody wants to know
+	Guard       model.Guard            // around the work on each VPA
+}
+
+// result is what became of a VPA in a pass, as the label of Results.
+type result string
+
+const (
+	written   result = "written"
+	unchanged result = "unchanged" // it is what is published
+	putOff    result = "put_off"   // it is nearly what is published
+	failed    result = "error"
+	late      result = "late" // time was up; it comes first the next time
+)
+
+const (
+	// longestWait is how long a bound may differ from what is published. Each VPA has its
+	// own moment within it.
+	longestWait = time.Hour
+	// leastSpan is the time for statuses however late a pass is.
+	leastSpan = 5 * time.Second
+	// requestTime is how long a request may last that starts before time is up.
+	requestTime = 10 * time.Second
+	// boundsShare is the part of the time of a pass in which statuses are written of which
+	// nothing but a bound moved: a pass shall be short, and a bound may come some passes later.
+	boundsShare = 30
+	// missingLogInterval is how long a VPA may go without recommendation before, and
+	// between two times that, this is logged.
+	missingLogInterval = 30 * time.Minute
+)
+
+// job is a VPA to be looked at, and what it is like now.
+type job struct {
+	vpa  *model.VPA
+	seen model.Inputs
+}
+
+// worker is the memory that one goroutine needs for one VPA after the other.
+type worker struct {
+	scratch   usage.Profile
+	estimates []model.Estimate
+}
+
+// Take begins with a VPA that is new in the model: what its status has counts as
+// recommended.
+func (p *Publisher) Take(v *model.VPA, now time.Time) {
+	v.Published.Recommended, v.Published.MissingLoggedAt = status.Provided(v.Object), now
+}
+
+// Publish computes and publishes a recommendation for every VPA of which
+// anything changed since the last time, or whose last write failed. It returns how
+// many had no turn because the span of time was over, or ctx ended: they come first
+// the next time.
+func (p *Publisher) Publish(ctx context.Context, vpas []*model.VPA, now time.Time, span time.Duration) int {
+	jobs := p.jobs(vpas, now, func(j job) bool { return p.hasNews(j, now) })
+	// Whose turn came longest ago is first, so that nothing starves: neither a new VPA, nor
+	// those behind others whose writes hang. Among equals it is whose last write is the oldest,
+	// so that bounds take turns; a write that failed counts.
+	slices.SortStableFunc(jobs, func(a, b job) int {
+		x, y := &a.vpa.Published, &b.vpa.Published
+		return cmp.Or(x.Tried.Compare(y.Tried), x.Sent.Compare(y.Sent))
+	})
+	return p.work(ctx, jobs, now, span)
+}
+
+// PublishChanged does the same for VPAs that are not as they were when they were
+// last looked at. What failed or had no turn waits for Publish.
+func (p *Publisher) PublishChanged(ctx context.Context, vpas []*model.VPA, now time.Time, span time.Duration) int {
+	return p.work(ctx, p.jobs(vpas, now, func(j job) bool { return j.seen != j.vpa.Published.Inputs }), now, span)
+}
+
+func (p *Publisher) jobs(vpas []*model.VPA, now time.Time, wanted func(job) bool) (jobs []job) {
+	look := func(v *model.VPA) {
+		defer p.Guard.Recover(v)
+		if v.Published.Sent.IsZero() {
+			v.Published.Sent = now
+		}
+		if j := (job{v, v.Inputs(now)}); wanted(j) {
+			jobs = append(jobs, j)
+		}
+	}
+	for _, v := range vpas {
+		look(v)
+	}
+	return jobs
+}
+
+// hasNews reports whether there is anything to do for a VPA in this pass.
+func (p *Publisher) hasNews(j job, now time.Time) bool {
+	last := &j.vpa.Published
+	return !last.Done || !last.Recommended || last.Inputs != j.seen ||
+		last.PutOff && (last.Rushed || j.vpa.TurnCame(longestWait, last.Sent, now))
+}
+
+// work goes through jobs with some workers, and counts those that had no turn.
+func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span time.Duration) int {
+	span = max(span, leastSpan)
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, span+requestTime)
+	defer cancel()
+	workers := make([]worker, p.Workers)
+	for i := range workers {
+		workers[i].scratch = usage.NewProfile(p.Advisor.Shape)
+	}
+	done := serving.InOrder(p.Workers, jobs, func(int) bool { return ctx.Err() == nil && time.Since(began) < span }, func(w int, j job) {
+		last := &j.vpa.Published
+		last.Tried, last.Rushed = now, time.Since(began) >= span/boundsShare && p.Tolerance > 0
+		p.one(ctx, j, &workers[w], now)
+		if p.Progress != nil {
+			p.Progress()
+		}
+	})
+	for _, j := range jobs[done:] {
+		j.vpa.Published.Done, j.vpa.Published.Inputs = false, j.seen
+		p.Results.WithLabelValues(string(late)).Inc()
+	}
+	return len(jobs) - done
+}
+
+// one brings the status of a VPA up to date, if there is anything new to say.
+func (p *Publisher) one(ctx context.Context, j job, w *worker, now time.Time) {
+	v, last := j.vpa, &j.vpa.Published
+	defer p.Guard.Recover(v)
+	onlyHistory := j.seen
+	onlyHistory.Revision = last.Inputs.Revision
+	compare := last.Done && last.Recommended && onlyHistory == last.Inputs && len(last.Estimates) > 0
+	last.Done, last.Inputs = false, j.seen
+	w.estimates = p.Advisor.Estimates(v, &w.scratch, w.estimates[:0])
+
+	var r result
+	switch {
+	case compare && slices.Equal(last.Estimates, w.estimates):
+		r = unchanged
+	case compare && !p.due(v, now) && !p.worthWriting(v, last.Estimates, w.estimates):
+		r = putOff
+	default:
+		compare = false
+		r = p.publish(ctx, j, w.estimates, now)
+	}
+	if compare { // nothing was built, and the targets are the same
+		for container, target := range last.Uncapped {
+			p.Quality.Changed(v, container, target)
+		}
+	}
+	p.Results.WithLabelValues(string(r)).Inc()
+
+	last.Done, last.PutOff = r != failed && r != late, r == putOff
+	if r == written || !last.Done {
+		last.Sent = now
+	}
+	switch {
+	case r == written || r == unchanged:
+		last.Estimates = append(last.Estimates[:0], w.estimates...)
+	case r == putOff && p.worthWriting(v, last.Estimates, w.estimates):
+		last.Estimates = last.Estimates[:0] // what is published was not made of these
+	}
+}
+
+// publish builds the status of a VPA and writes it, unless it can wait.
+func (p *Publisher) publish(ctx context.Context, j job, estimates []model.Estimate, now time.Time) result {
+	v, log := j.vpa, klog.FromContext(ctx)
+	advice := p.Advisor.Advise(v, estimates)
+	outcome := p.outcome(j, advice)
+	p.remember(log, v, outcome, now)
+	fresh := status.Compose(v.Object, outcome, now)
+	if p.canWait(v, advice.History, fresh, now) {
+		return putOff
+	}
+	p.Checkpoints.Secure(ctx, v, now)
+	if v.Saved.Unsaved != outcome.Unsaved {
+		outcome.Unsaved = v.Saved.Unsaved
+		fresh = status.Compose(v.Object, outcome, now)
+	}
+	done, err := p.Writer.Write(ctx, v.Object, fresh)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return late
+	case err != nil:
+		log.Error(err, "Cannot publish a recommendation, trying again in the next pass", "vpa", klog.KObj(v.Object))
+		return failed
+	case done:
+		return written
+	}
+	return unchanged
+}
+
+// outcome returns what there is to say in the status of a VPA.
+func (p *Publisher) outcome(j job, advice Advice) status.Outcome {
+	v := j.vpa
+	o := status.Outcome{
+		Recommendation: advice.Containers,
+		Pods:           j.seen.Pods,
+		TargetError:    j.seen.TargetError,
+		Conflict:       j.seen.Conflict,
+		Held:           advice.Held,
+		Lacks:          advice.Lacks,
+		Unsaved:        v.Saved.Unsaved,
+		History:        advice.History,
+	}
+	if v.Recipe != nil {
+		o.Recipe = v.Recipe.Problem
+	}
+	switch {
+	case !j.seen.Grace:
+		o.Recommendation = nil
+	case v.TargetError != nil && status.Provided(v.Object) && (!v.Retargeted || !v.StatusOfOther()):
+		// A target that cannot be read for a moment is no reason to change
+		// what was recommended: we may see less than there is. What may have been
+		// recommended for another target keeps the generation that it was made for.
+		o.Recommendation = v.Object.Status.Recommendation.ContainerRecommendations
+		o.Earlier = v.StatusOfOther()
+	}
+	return o
+}
+
+// remember keeps what later passes compare with, and speaks up for a VPA that
+// has gone without recommendation for long.
+func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, now time.Time) {
+	last, provided := &v.Published, len(o.Recommendation) > 0
+	if provided && !last.Recommended {
+		p.Latency.Observe(now.Sub(v.Object.CreationTimestamp.Time).Seconds())
+	}
+	if provided || last.Recommended {
+		last.MissingLoggedAt = now
+	}
+	last.Recommended, last.HistoryStep = provided, 0
+	if provided {
+		last.HistoryStep = 1 + status.StepOf(o.History)
+	}
+	if !provided && o.Lacks == "" && now.Sub(last.MissingLoggedAt) >= missingLogInterval {
+		last.MissingLoggedAt = now
+		log.Info("VPA still has no recommendation", "vpa", klog.KObj(v.Object), "pods", o.Pods, "age", now.Sub(v.Object.CreationTimestamp.Time))
+	}
+	if o.Held != "" && !status.Holds(v.Object, status.TargetHeld) {
+		log.Info("Targets are held", "vpa", klog.KObj(v.Object), "reason", o.Held)
+	}
+	if o.Conflict != "" && !status.Holds(v.Object, status.TargetConflict) {
+		log.Info("Two VPAs select the same pods", "vpa", klog.KObj(v.Object), "reason", o.Conflict)
+	}
+	uncapped := make(map[string]resources.List, len(o.Recommendation))
+	for _, c := range o.Recommendation {
+		target := convert.Resources(c.UncappedTarget)
+		p.Quality.Changed(v, c.ContainerName, target)
+		uncapped[c.ContainerName] = target
+	}
+	last.Uncapped = uncapped
+}
+
+// due reports whether bounds must be published that are nearly as they should be.
+func (p *Publisher) due(v *model.VPA, now time.Time) bool {
+	return !v.Published.Rushed && v.TurnCame(longestWait, v.Published.Sent, now)
+}
+
+// canWait reports whether a status differs from the published one only in bounds,
+// and so little that nobody needs to know at once.
+func (p *Publisher) canWait(v *model.VPA, history time.Duration, fresh vpav1.VerticalPodAutoscalerStatus, now time.Time) bool {
+	published := &v.Object.Status
+	if p.Tolerance <= 0 || p.due(v, now) || published.Recommendation == nil || !status.SameButBounds(published, &fresh) {
+		return false
+	}
+	bounds := func(s *vpav1.VerticalPodAutoscalerStatus) (list []model.Estimate) {
+		for _, c := range s.Recommendation.ContainerRecommendations {
+			list = append(list, model.Estimate{Container: c.ContainerName, Bounds: convert.Bounds(c), History: history})
+		}
+		return list
+	}
+	before, after := bounds(published), bounds(&fresh)
+	return !slices.Equal(before, after) && !p.worthWriting(v, before, after)
+}
+
+// worthWriting reports whether what is recommended now differs from what is published in
+// anything but bounds, or in these by more than may wait. A bound may move by the fraction
+// Tolerance. Where all may move that have no time in this pass, any distance may wait.
+//
+// Bounds come nearer to the target as the history gets longer: by the fraction f/(1+days)
+// when it becomes longer by the fraction f. While it is short each pass would write for that
+// alone, so that f must reach 1/8 to 3/8, another value for each VPA: many that began
+// together do not write together.
+func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate) bool {
+	return !slices.EqualFunc(published, fresh, func(was, is model.Estimate) bool {
+		away, nearer := p.Tolerance, p.Tolerance
+		switch {
+		case was.Coarse:
+			away, nearer = 0, 0
+		case v.Published.Rushed:
+			away, nearer = math.Inf(1), math.Inf(1)
+		case p.Tolerance > 0 && is.History < status.Steps[len(status.Steps)-1].From:
+			longer := (0.5 + float64(v.Offset(longestWait))/float64(longestWait)) / 4
+			nearer = max(nearer, longer/(1+is.History.Hours()/24))
+		}
+		if !within(was.Bounds.Lower, is.Bounds.Lower, nearer, away) || !within(was.Bounds.Upper, is.Bounds.Upper, away, nearer) {
+			return false
+		}
+		is.Bounds.Lower, is.Bounds.Upper = was.Bounds.Lower, was.Bounds.Upper
+		return was == is
+	})
+}
+
+// within reports whether two bounds have the same kinds and differ by no more than
+// fractions of the first, one for a rise and one for a fall.
+func within(was, is resources.List, rise, fall float64) bool {
+	for k := range resources.Kind(resources.Kinds) {
+		a, found := was.Get(k)
+		b, stays := is.Get(k)
+		if found != stays || float64(b-a) > rise*float64(a) || float64(a-b) > fall*float64(a) {
+			return false
+		}
+	}
+	return true
+}
+
+// CountByHistory publishes the number of VPAs with a recommendation by the history behind
+// it. The label of gauge is history: a step without blanks, such as "1day".
+func CountByHistory(gauge *prometheus.GaugeVec, vpas []*model.VPA) {
+	var counts [len(status.Steps)]int
+	for _, v := range vpas {
+		if v.Published.HistoryStep > 0 && v.Published.Recommended {
+			counts[v.Published.HistoryStep-1]++
+		}
+	}
+	for step, n := range counts {
+		gauge.WithLabelValues(strings.ReplaceAll(status.Steps[step].Name, " ", "")).Set(float64(n))
+	}
+}
