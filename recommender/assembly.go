@@ -120,16 +120,16 @@ func (a *assembly) loop() (*Loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	pods := a.pods.Core().V1().Pods().Lister()
+	pods := &recommend.Pods{PodLister: a.pods.Core().V1().Pods().Lister()}
 	config := c.Aggregation.Store()
 	store := usage.NewStore(config)
 	cluster := model.NewModel(model.Config{Store: store, MemorySaver: c.MemorySaver, PerVPA: c.Gates.PerVPAConfig, Mention: a.keys.Mention})
 	if a.parts.origin.Attach != nil {
 		a.parts.origin.Attach(cluster)
 	}
-	keeper := &recommend.SketchKeeper{Book: book, Model: cluster, Limit: recommend.PodLimits(pods), Requests: recommend.PodRequests(pods)}
+	keeper := &recommend.SketchKeeper{Book: book, Model: cluster, Pods: pods, Limit: pods.Limit}
 	advisor := &recommend.Advisor{
-		Store: store, Shape: config.Shape, Recipe: *book.For("").Recipe, Current: recommend.InForce(pods),
+		Store: store, Shape: config.Shape, Recipe: *book.For("").Recipe, Pods: pods,
 		Format: c.Output.Format(), Limits: c.Output.Limits(), Complete: m.history.Complete,
 	}
 	progress := a.parts.health.Tick

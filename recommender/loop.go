@@ -68,9 +68,9 @@ func (l *Loop) step(name string, do func()) {
 	do()
 }
 
-// HandleOOMs is a pass for kills: it takes those that wait, with the pods they are in,
-// and what follows from them. Before the first pass there is nothing to compare
-// them with.
+// HandleOOMs is a pass for kills: it takes those that wait, and what follows from them.
+// Changed pods come first, because only then are the containers of new ones known. Before
+// the first pass there is nothing to compare kills with.
 func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	if l.started.IsZero() {
 		return

@@ -223,7 +223,7 @@ func BenchmarkWritesPerPass(b *testing.B) {
 				f.use(time.Minute)
 				b.StopTimer()
 				for _, v := range f.model.VPAs() {
-					now := f.advisor.Advise(v, f.advisor.Estimates(v, &scratch, nil)).Containers
+					now := f.advisor.Advise(v, f.advisor.Estimates(v, &scratch, nil)).Recommendation
 					if before := last[v.Object.Name]; before != nil && !equality.Semantic.DeepEqual(before, now) {
 						reference++
 					}

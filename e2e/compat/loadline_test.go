@@ -107,7 +107,7 @@ func (l *loadline) see(t *testing.T, plans []vpaPlan, objects map[int]*upstreamv
 
 // build makes the recommendation for a VPA, whatever is published.
 func (l *loadline) build(v *model.VPA) []status.Recommended {
-	return l.advisor.Advise(v, l.advisor.Estimates(v, &l.scratch, nil)).Containers
+	return l.advisor.Advise(v, l.advisor.Estimates(v, &l.scratch, nil)).Recommendation
 }
 
 // clean drops old histories. Somebody else's pod was just seen to live: where no

@@ -185,7 +185,7 @@ func recommendations(t *testing.T, model *model.Model, store *usage.Store) map[s
 	got := map[string][]status.Recommended{}
 	for _, v := range model.VPAs() {
 		scratch := usage.NewProfile(shape)
-		got[v.Object.Name] = advisor.Advise(v, advisor.Estimates(v, &scratch, nil)).Containers
+		got[v.Object.Name] = advisor.Advise(v, advisor.Estimates(v, &scratch, nil)).Recommendation
 	}
 	return got
 }

@@ -2,12 +2,12 @@ package model
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -35,13 +35,7 @@ func NewEvictions(kube kubernetes.Interface, namespace string, ooms *OOMs) *Evic
 
 // Run watches until ctx ends, and opens the watch again whenever it ends.
 func (e *Evictions) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		e.once(ctx)
-		select {
-		case <-ctx.Done():
-		case <-time.After(watchPause + rand.N(watchPause/2)):
-		}
-	}
+	wait.JitterUntilWithContext(ctx, e.once, watchPause, 0.5, true)
 }
 
 // once follows one watch to its end. Each watch begins with all events that the

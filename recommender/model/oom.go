@@ -2,6 +2,7 @@ package model
 
 import (
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,89 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 )
+
+// queueLimit is how many kills may wait for a pass.
+const queueLimit = 5000
+
+// OOMs holds the kills that wait for the next pass. Adding never blocks: what
+// comes while the queue is full is dropped and counted.
+//
+//	pod that ran already is updated ──────────────────────────┐
+//	new pod ── waits in Changes until its containers are known ┼─ OOMs ── Drain
+//	event of an eviction for want of memory ──────────────────┘
+type OOMs struct {
+	mu      sync.Mutex
+	waiting []usage.OOM
+	dropped int
+	wake    chan struct{} // made when somebody first needs it
+}
+
+// Add puts kills into the queue.
+func (q *OOMs) Add(ooms ...usage.OOM) {
+	if len(ooms) == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	room := min(max(queueLimit-len(q.waiting), 0), len(ooms))
+	q.waiting = append(q.waiting, ooms[:room]...)
+	q.dropped += len(ooms) - room
+	q.signal()
+}
+
+// AddAll puts kills into the queue however many they are: after a start all that
+// still show in the pods come at once, old ones before new ones.
+func (q *OOMs) AddAll(ooms []usage.OOM) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = append(q.waiting, ooms...)
+}
+
+// Wake returns a channel that receives after kills came in. One signal may stand
+// for many kills, and may come late: the queue can be empty by then.
+func (q *OOMs) Wake() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.channel()
+}
+
+// WakeUp makes Wake receive although the queue is empty: kills wait in a queue of changed
+// pods, which is drained first.
+func (q *OOMs) WakeUp() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.signal()
+}
+
+// channel returns that of Wake. The caller holds the lock.
+func (q *OOMs) channel() chan struct{} {
+	if q.wake == nil {
+		q.wake = make(chan struct{}, 1)
+	}
+	return q.wake
+}
+
+// signal wakes who waits for kills. The caller holds the lock.
+func (q *OOMs) signal() {
+	select {
+	case q.channel() <- struct{}{}:
+	default:
+	}
+}
+
+// Drain empties the queue; dropped is how many found no room since the last
+// time.
+func (q *OOMs) Drain() (ooms []usage.OOM, dropped int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ooms, dropped = q.waiting, q.dropped
+	q.waiting, q.dropped = nil, 0
+	select {
+	case <-q.channel():
+	default:
+	}
+	return ooms, dropped
+}
 
 const oomKilled = "OOMKilled"
 

@@ -223,3 +223,48 @@ func (v *VPA) Acts() bool { return !target.ClaimOf(v.Object).Idle }
 func stronger(a, b *VPA) int {
 	return target.CompareClaims(target.ClaimOf(a.Object), target.ClaimOf(b.Object))
 }
+
+// Selector returns the text of the label selector of v; empty if it selects
+// nothing.
+func (v *VPA) Selector() string {
+	if v.selector == nil {
+		return ""
+	}
+	return v.selector.String()
+}
+
+// PodNames returns the names of the pods that v selects, sorted, finished ones
+// included.
+func (v *VPA) PodNames() []string {
+	var names []string
+	for set := range v.sets {
+		for _, p := range set.pods {
+			names = append(names, p.name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// LimitRatio returns how large the memory limit of a container of v is for its request:
+// the tightest among the pods that v selects, finished ones left out. Where v leaves
+// limits alone, none follows the request.
+func (v *VPA) LimitRatio(container string) sketch.LimitRatio {
+	if v.Rules.For(container).RequestsOnly {
+		return sketch.Free
+	}
+	var tightest sketch.LimitRatio
+	var last *form // nearly always, all pods have the same
+	for set := range v.sets {
+		for _, p := range set.pods {
+			if p.finished || p.form == last {
+				continue
+			}
+			last = p.form
+			if at := slices.Index(p.containers, container); at >= 0 {
+				tightest = tightest.Tighter(p.limitRatio[at])
+			}
+		}
+	}
+	return tightest
+}

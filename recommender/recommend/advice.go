@@ -12,6 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/status"
@@ -25,9 +26,7 @@ type Advisor struct {
 	Format   convert.Format
 	Limits   OutputLimits
 	Complete func() bool // whether the history that is loaded apart is all there; nil: it is
-	// Current returns the requests that are in force in most pods of a container of a VPA;
-	// nil: they are not known. Only some recipes ask.
-	Current func(v *model.VPA, container string) resources.List
+	Pods     *Pods       // that have requests now; nil: they are not known. Only some recipes ask.
 }
 
 // history fills dst with all that is known about a container of a VPA, and
@@ -87,17 +86,92 @@ func lacking(p recipe.Points) recipe.Points {
 	return p
 }
 
+// recipe returns the recipe of a VPA.
+func (a *Advisor) recipe(v *model.VPA) *recipe.Recipe {
+	if c := v.Recipe; c != nil {
+		return c.Recipe
+	}
+	return &a.Recipe
+}
+
+// estimate returns what the recipe of a VPA makes of one of its containers, of which p is
+// the history, and whether it knows less of the past than there was: young.
+func (a *Advisor) estimate(v *model.VPA, container string, containers int, p *usage.Profile) (result recipe.Result, young [resources.Kinds]bool) {
+	r := a.recipe(v)
+	in := recipe.Input{Profile: p, Sketch: v.Sketches[container], Containers: containers}
+	if !r.Needs.Any() {
+		in.Sketch = nil // of another recipe
+	}
+	recall(v, container, in.Sketch)
+	if r.UsesCurrent && a.Pods != nil {
+		in.Current = a.Pods.InForce(v, container)
+	}
+	result = r.Recommend(in)
+	result.Remember(in.Sketch)
+	if r.Needs.Any() {
+		for k, covered := range result.Covered {
+			young[k] = p.Last().Sub(p.First()) > covered+patience && covered < a.enough(v, container, resources.Kind(k))
+		}
+	}
+	return result, young
+}
+
+// covered is how much of the past a recommendation rests on at least: the history p, and
+// where the recipe needs a sketch what that has of each kind.
+func covered(r *recipe.Recipe, result *recipe.Result, p *usage.Profile) time.Duration {
+	least := time.Duration(p.Confidence(time.Hour) * float64(time.Hour))
+	if r.Needs.Any() {
+		for k, empty := range [resources.Kinds]bool{p.CPU.Empty(), p.Memory.Empty()} {
+			if !empty {
+				least = min(least, result.Covered[k])
+			}
+		}
+	}
+	return least
+}
+
+// recall makes a sketch that knows of no target take the published one for the last, as
+// if that had changed now: when it did nobody knows, if the sketch was lost or is new.
+func recall(v *model.VPA, container string, t *sketch.Sketch) {
+	if t == nil {
+		return
+	}
+	last, found := published(v, container)
+	if !found {
+		return
+	}
+	targets := convert.Resources(last.Target)
+	for k := range resources.Kind(resources.Kinds) {
+		if target, has := targets.Get(k); has {
+			if _, _, known := t.Target(k); !known {
+				t.Recommended(k, target)
+			}
+		}
+	}
+}
+
+// patience is how much later than a history a sketch may begin without being younger.
+const patience = 10 * time.Minute
+
+// enough is how long a recipe must have seen a container to be trusted with less
+// than is published.
+func (a *Advisor) enough(v *model.VPA, container string, k resources.Kind) time.Duration {
+	if k == resources.Memory {
+		return v.RulesOf(container).Interval
+	}
+	return a.Store.Rules().Interval
+}
+
+func either(a, b [resources.Kinds]bool) [resources.Kinds]bool {
+	for k := range a {
+		a[k] = a[k] || b[k]
+	}
+	return a
+}
+
 // coarse reports whether amounts are rounded when they are printed.
 func (a *Advisor) coarse() bool {
 	return a.Format.CPUStep > 1 || a.Format.MemoryStep > 1 || a.Format.HumanizeMemory || a.Limits.IntegerCPU
-}
-
-// Advice is what is recommended for a VPA, and what there is to say about it.
-type Advice struct {
-	Containers []status.Recommended // sorted by name
-	Held       string               // which targets are not lowered, and why; empty: none is held
-	Lacks      string               // of which containers there are too few points to recommend anything; empty: of none
-	History    time.Duration        // that the samples of each container cover at least
 }
 
 // Advise returns the recommendation for a VPA with these estimates. A kind of
@@ -106,9 +180,10 @@ type Advice struct {
 // kind of which less may be known than there was, while the target would be
 // lower. A kind of which nothing is known and published, such as the CPU of a
 // container that was killed before its first sample, is left out; a container
-// without any gets none. It notes in the VPA what it kept.
-func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) Advice {
-	advice := Advice{History: 1<<63 - 1}
+// without any gets none. It notes in the VPA what it kept. Of the outcome it fills what comes
+// from histories.
+func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) status.Outcome {
+	advice := status.Outcome{History: 1<<63 - 1}
 	var held, lack []string
 	v.Trust.HeldKinds = nil
 	for _, e := range estimates {
@@ -129,9 +204,9 @@ func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) Advice {
 			continue
 		}
 		advice.History = min(advice.History, e.History)
-		advice.Containers = append(advice.Containers, c)
+		advice.Recommendation = append(advice.Recommendation, c)
 	}
-	advice.Containers = PostProcess(advice.Containers, v.Object, a.Limits)
+	advice.Recommendation = PostProcess(advice.Recommendation, v.Object, a.Limits)
 	advice.Held, advice.Lacks = heldMessage(held), lacksMessage(lack)
 	return advice
 }

@@ -59,9 +59,9 @@ func (d desk) uses(t *testing.T, container string, cpu, memory resources.Amount)
 	}
 }
 
-func (d desk) recommend() []status.Recommended { return d.advise().Containers }
+func (d desk) recommend() []status.Recommended { return d.advise().Recommendation }
 
-func (d desk) advise() Advice {
+func (d desk) advise() status.Outcome {
 	scratch := usage.NewProfile(d.Shape)
 	return d.Advise(d.vpa, d.Estimates(d.vpa, &scratch, nil))
 }
@@ -188,7 +188,7 @@ func TestATargetOfUnknownAgeStaysForAnHour(t *testing.T) {
 	book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
 	require.NoError(t, err)
 	d.vpa.Recipe = book.For("attune:memory-decrease=yes")
-	d.Current = func(*model.VPA, string) resources.List { return resources.Of(3000, 3<<30) }
+	d.Pods = podWith("3", "3Gi")
 	known := sketch.New(d.vpa.Recipe.Needs)
 	d.vpa.Sketches = map[string]*sketch.Sketch{"a": known}
 	d.uses(t, "a", 100, 100<<20)

@@ -25,8 +25,7 @@ type SketchKeeper struct {
 	// Limit returns how much CPU in millicores a container can have at most; 0 = no
 	// limit, or it is not known.
 	Limit func(usage.ContainerKey) resources.Amount
-	// Requests returns the requests that are in force in a container of a VPA.
-	Requests func(v *model.VPA, container string) resources.List
+	Pods  *Pods // of the model; nil: none are known
 
 	kept    int                  // VPAs with sketches, or that will have some
 	counted map[servedRecipe]int // of the last Count
@@ -120,7 +119,7 @@ func (k *SketchKeeper) Killed(oom usage.OOM) {
 // of a new container, where a recipe asks for them. It is called when it is known which
 // pods there are.
 func (k *SketchKeeper) Measure() {
-	if k.kept == 0 {
+	if k.kept == 0 || k.Pods == nil {
 		return
 	}
 	for _, v := range k.Model.VPAs() {
@@ -129,7 +128,7 @@ func (k *SketchKeeper) Measure() {
 		}
 		for container, t := range v.Sketches {
 			changed := t.Limited(v.LimitRatio(container))
-			if t.Undeclared() && t.Declare(k.Requests(v, container).Value(resources.Memory)) || changed {
+			if t.Undeclared() && t.Declare(k.Pods.Requests(v, container).Value(resources.Memory)) || changed {
 				v.Invalidate()
 			}
 		}

@@ -30,7 +30,7 @@ func keeper(t testing.TB, text string) *SketchKeeper {
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}, {Name: "b"}}},
 	}, now())
 	k := &SketchKeeper{Book: book, Model: cluster, Limit: func(usage.ContainerKey) resources.Amount { return 0 },
-		Requests: func(*model.VPA, string) resources.List { return resources.Of(100, 200<<20) }}
+		Pods: podWith("100m", "200Mi")}
 	k.see(text, "d")
 	return k
 }

@@ -1,6 +1,7 @@
 package recommend
 
 import (
+	"iter"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,66 +33,70 @@ func sizes(pod *corev1.Pod, container string) (requests, limits resources.List) 
 	return requests, limits
 }
 
-// PodLimits returns a Keeper.Limit that asks a cache of pods.
-func PodLimits(pods listers.PodLister) func(usage.ContainerKey) resources.Amount {
-	return func(c usage.ContainerKey) resources.Amount {
-		pod, err := pods.Pods(c.Namespace).Get(c.Pod)
-		if err != nil { // it is gone
-			return 0
-		}
-		return CPULimit(pod, c.Container)
+// Pods looks up in a cache what pods have now.
+type Pods struct{ listers.PodLister }
+
+// Limit returns the CPU limit in millicores that is in force in a container, 0 if there is
+// none or the pod is gone.
+func (p Pods) Limit(c usage.ContainerKey) resources.Amount {
+	pod, err := p.Pods(c.Namespace).Get(c.Pod)
+	if err != nil {
+		return 0
 	}
+	return CPULimit(pod, c.Container)
 }
 
-// PodRequests returns a Keeper.Requests that asks a cache of pods: the requests of the first
-// pod by name that runs the container.
-func PodRequests(pods listers.PodLister) func(*model.VPA, string) resources.List {
-	return func(v *model.VPA, container string) resources.List {
+// requests yields the requests of a container in the running pods of a VPA, by name of pod.
+func (p Pods) requests(v *model.VPA, container string) iter.Seq[resources.List] {
+	return func(yield func(resources.List) bool) {
 		for _, name := range v.PodNames() {
-			pod, err := pods.Pods(v.Object.Namespace).Get(name)
+			pod, err := p.Pods(v.Object.Namespace).Get(name)
 			if err != nil || pod.Status.Phase != corev1.PodRunning {
 				continue
 			}
-			if requests, _ := sizes(pod, container); !requests.Empty() {
-				return requests
+			if requests, _ := sizes(pod, container); !yield(requests) {
+				return
 			}
 		}
-		return resources.List{}
 	}
 }
 
-// InForce returns an Advisor.Current that asks a cache of pods: for each kind the
-// median request of the pods that run the container, the lower one of two. One pod that
-// was made by hand, or is the last one to change, does not decide for all. While none
-// runs it is the target that was recommended last, which the next one gets.
-func InForce(pods listers.PodLister) func(*model.VPA, string) resources.List {
-	return func(v *model.VPA, container string) resources.List {
-		var values [resources.Kinds][]resources.Amount
-		runs := false
-		for _, name := range v.PodNames() {
-			pod, err := pods.Pods(v.Object.Namespace).Get(name)
-			if err != nil || pod.Status.Phase != corev1.PodRunning {
-				continue
-			}
-			runs = true
-			requests, _ := sizes(pod, container)
-			for k := range resources.Kind(resources.Kinds) {
-				if request, has := requests.Get(k); has {
-					values[k] = append(values[k], request)
-				}
-			}
+// Requests returns the requests that are in force in the first pod by name that runs a
+// container of a VPA and has some.
+func (p Pods) Requests(v *model.VPA, container string) resources.List {
+	for requests := range p.requests(v, container) {
+		if !requests.Empty() {
+			return requests
 		}
-		var current resources.List
+	}
+	return resources.List{}
+}
+
+// InForce returns for each kind the median request of the pods that run a container of a
+// VPA, the lower one of two. One pod that was made by hand, or is the last one to change,
+// does not decide for all. While none runs it is the target that was recommended last, which
+// the next one gets.
+func (p Pods) InForce(v *model.VPA, container string) resources.List {
+	var values [resources.Kinds][]resources.Amount
+	runs := false
+	for requests := range p.requests(v, container) {
+		runs = true
 		for k := range resources.Kind(resources.Kinds) {
-			if n := len(values[k]); n > 0 {
-				slices.Sort(values[k])
-				current = current.With(k, values[k][(n-1)/2])
-			} else if t := v.Sketches[container]; !runs && t != nil {
-				if target, _, known := t.Target(k); known {
-					current = current.With(k, target)
-				}
+			if request, has := requests.Get(k); has {
+				values[k] = append(values[k], request)
 			}
 		}
-		return current
 	}
+	var current resources.List
+	for k := range resources.Kind(resources.Kinds) {
+		if n := len(values[k]); n > 0 {
+			slices.Sort(values[k])
+			current = current.With(k, values[k][(n-1)/2])
+		} else if t := v.Sketches[container]; !runs && t != nil {
+			if target, _, known := t.Target(k); known {
+				current = current.With(k, target)
+			}
+		}
+	}
+	return current
 }

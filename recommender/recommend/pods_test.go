@@ -20,7 +20,7 @@ func TestWhatIsInForceIsTheMedianOfThePods(t *testing.T) {
 	k.Observe(sample(resources.CPU, 0, 100), 1)
 	v := k.Model.Find("ns", "v")
 	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	current := InForce(listers.NewPodLister(index))
+	current := Pods{listers.NewPodLister(index)}.InForce
 	put := func(name, cpu string, phase corev1.PodPhase) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Status: corev1.PodStatus{Phase: phase},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}}}
@@ -41,4 +41,13 @@ func TestWhatIsInForceIsTheMedianOfThePods(t *testing.T) {
 	put("d", "1100m", corev1.PodRunning)
 	put("e", "8", corev1.PodSucceeded)
 	require.EqualValues(t, 1100, current(v, "a").Value(resources.CPU))
+}
+
+// podWith returns a cache with the pod p that runs the container a with requests.
+func podWith(cpu, memory string) *Pods {
+	index := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	_ = index.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}}}}}})
+	return &Pods{listers.NewPodLister(index)}
 }

@@ -202,11 +202,24 @@ func (p *Publisher) one(ctx context.Context, j job, w *worker, now time.Time) {
 // publish builds the status of a VPA and writes it, unless it can wait.
 func (p *Publisher) publish(ctx context.Context, j job, estimates []model.Estimate, now time.Time) result {
 	v, log := j.vpa, klog.FromContext(ctx)
-	advice := p.Advisor.Advise(v, estimates)
-	outcome := p.outcome(j, advice)
+	outcome := p.Advisor.Advise(v, estimates)
+	outcome.Pods, outcome.TargetError, outcome.Conflict, outcome.Unsaved = j.seen.Pods, j.seen.TargetError, j.seen.Conflict, v.Saved.Unsaved
+	if v.Recipe != nil {
+		outcome.Recipe = v.Recipe.Problem
+	}
+	switch {
+	case !j.seen.Grace:
+		outcome.Recommendation = nil
+	case v.TargetError != nil && status.Provided(v.Object) && (!v.Retargeted || !v.StatusOfOther()):
+		// A target that cannot be read for a moment is no reason to change
+		// what was recommended: we may see less than there is. What may have been
+		// recommended for another target keeps the generation that it was made for.
+		outcome.Recommendation = v.Object.Status.Recommendation.ContainerRecommendations
+		outcome.Earlier = v.StatusOfOther()
+	}
 	p.remember(log, v, outcome, now)
 	fresh := status.Compose(v.Object, outcome, now)
-	if p.canWait(v, advice.History, fresh, now) {
+	if p.canWait(v, outcome.History, fresh, now) {
 		return putOff
 	}
 	p.Checkpoints.Secure(ctx, v, now)
@@ -225,35 +238,6 @@ func (p *Publisher) publish(ctx context.Context, j job, estimates []model.Estima
 		return written
 	}
 	return unchanged
-}
-
-// outcome returns what there is to say in the status of a VPA.
-func (p *Publisher) outcome(j job, advice Advice) status.Outcome {
-	v := j.vpa
-	o := status.Outcome{
-		Recommendation: advice.Containers,
-		Pods:           j.seen.Pods,
-		TargetError:    j.seen.TargetError,
-		Conflict:       j.seen.Conflict,
-		Held:           advice.Held,
-		Lacks:          advice.Lacks,
-		Unsaved:        v.Saved.Unsaved,
-		History:        advice.History,
-	}
-	if v.Recipe != nil {
-		o.Recipe = v.Recipe.Problem
-	}
-	switch {
-	case !j.seen.Grace:
-		o.Recommendation = nil
-	case v.TargetError != nil && status.Provided(v.Object) && (!v.Retargeted || !v.StatusOfOther()):
-		// A target that cannot be read for a moment is no reason to change
-		// what was recommended: we may see less than there is. What may have been
-		// recommended for another target keeps the generation that it was made for.
-		o.Recommendation = v.Object.Status.Recommendation.ContainerRecommendations
-		o.Earlier = v.StatusOfOther()
-	}
-	return o
 }
 
 // remember keeps what later passes compare with, and speaks up for a VPA that

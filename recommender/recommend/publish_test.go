@@ -102,7 +102,7 @@ func TestWhatIsSkippedIsNotMissed(t *testing.T) {
 				writes += o.pass(t, at)
 				passes++
 				estimates := o.Estimates(o.vpa, &scratch, nil)
-				want := o.desk.Advise(o.vpa, estimates).Containers
+				want := o.desk.Advise(o.vpa, estimates).Recommendation
 				nearer := tolerance // to the target, as a short history gets longer
 				if tolerance > 0 {
 					nearer = max(tolerance, 0.375/(1+estimates[0].History.Hours()/24))
