@@ -11,6 +11,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/recommend"
@@ -36,7 +37,7 @@ type Ingester struct {
 	Kills     *prometheus.CounterVec // by what became of a kill
 	Responses *prometheus.CounterVec // by whether the source failed, and its name
 
-	outage outage
+	outage serving.Reminder
 	skewed bool // the last pass had samples from the future
 }
 
@@ -70,7 +71,7 @@ func (i *Ingester) Once(ctx context.Context, now time.Time) {
 	})
 	i.Responses.WithLabelValues(strconv.FormatBool(err != nil), sourceName).Inc()
 	if ctx.Err() == nil {
-		i.outage.note(log, cmp.Or(i.Name, metricsAPI), err, now)
+		i.logOutage(log, err, now)
 	}
 	skewed := future != usage.ContainerKey{}
 	if skewed && !i.skewed {
@@ -149,4 +150,27 @@ func result(reason usage.Reason) string {
 		return "in_future"
 	}
 	return "out_of_range"
+}
+
+// metricsAPI is the name of the usual source of usage.
+const metricsAPI = "The metrics API"
+
+// logOutage logs when the source fails and when it works again, not each time.
+func (i *Ingester) logOutage(log klog.Logger, err error, now time.Time) {
+	source, problem := cmp.Or(i.Name, metricsAPI), ""
+	if err != nil {
+		problem = "outage" // whatever the error: that may be another one each time
+	}
+	due, lasted := i.outage.Due(problem, now)
+	switch {
+	case !due:
+	case err == nil:
+		log.Info(source+" answers again", "outage", lasted)
+	case lasted > 0:
+		log.Error(err, source+" still does not answer", "outage", lasted)
+	case source == metricsAPI:
+		log.Error(err, source+" does not answer, or not well: recommendations stay as they are until it does. Is metrics-server installed?")
+	default:
+		log.Error(err, source+" does not answer, or not well: recommendations stay as they are until it does")
+	}
 }

@@ -2,6 +2,9 @@ package checkpoints
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +13,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	listers "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/recommender/model"
 )
 
@@ -29,7 +33,7 @@ type Maintainer struct {
 
 	late               bool      // the last Save left some
 	collected          time.Time // last clean-up
-	unsaved, undeleted ProblemLog
+	unsaved, undeleted serving.Reminder
 }
 
 // Save writes the VPAs of scope; see Saver.
@@ -76,19 +80,30 @@ func (u *Maintainer) Clean(ctx context.Context, now time.Time) {
 	u.report(ctx, &u.undeleted, err, "Cannot delete some checkpoints without VPA, trying again later", now)
 }
 
+// loggedLines is how many of the joined errors are logged.
+const loggedLines = 10
+
 // report logs joined errors, unless they are those of the last time, and counts
-// each.
-func (u *Maintainer) report(ctx context.Context, last *ProblemLog, err error, message string, now time.Time) {
-	if ctx.Err() == nil {
-		problems := last.Note(klog.FromContext(ctx), err, message, now)
-		u.Results.WithLabelValues("error").Add(float64(problems))
+// each. A name that is taken, for one, stays so until somebody acts.
+func (u *Maintainer) report(ctx context.Context, last *serving.Reminder, err error, message string, now time.Time) {
+	if ctx.Err() != nil {
+		return
 	}
+	var lines []string
+	if err != nil {
+		lines = strings.Split(err.Error(), "\n")
+	}
+	slices.Sort(lines) // they come in the order of the workers
+	text := strings.Join(lines[:min(len(lines), loggedLines)], "; ")
+	if due, _ := last.Due(text, now); due && err != nil {
+		klog.FromContext(ctx).Error(errors.New(text), message, "problems", len(lines))
+	}
+	u.Results.WithLabelValues("error").Add(float64(len(lines)))
 }
 
-// disposition tells what becomes of a checkpoint: it is an orphan when its VPA is gone,
+// disposition returns what becomes of a checkpoint: it is an orphan when its VPA is gone,
 // and expired when the VPA has not had the container for long, or had it with
-// another target. One whose VPA has
-// just gone stays for the time between two clean-ups: should that be created again,
+// another target. One whose VPA has just gone stays for the time between two clean-ups: should that be created again,
 // and the program end before it has saved it, the history is still there. One that
 // went during this pass is in the model until the next.
 func (u *Maintainer) disposition(c *vpav1.VerticalPodAutoscalerCheckpoint, now time.Time) Disposition {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -225,10 +226,14 @@ func TestWhatIsKnownOfCheckpointsStaysWhereTheyCouldNotBeDeleted(t *testing.T) {
 }
 
 func TestAProblemThatStaysIsSaidNowAndThen(t *testing.T) {
-	var c ProblemLog
 	var text bytes.Buffer
-	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text)))
-	note := func(after time.Duration, err error) int { return c.Note(log, err, "x", now().Add(after)) }
+	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text))))
+	u := Maintainer{Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"result"})}
+	note := func(after time.Duration, err error) int {
+		before := testutil.ToFloat64(u.Results.WithLabelValues("error"))
+		u.report(ctx, &u.unsaved, err, "x", now().Add(after))
+		return int(testutil.ToFloat64(u.Results.WithLabelValues("error")) - before)
+	}
 	many := func(n int) (err error) {
 		for i := range n {
 			err = errors.Join(err, fmt.Errorf("problem %02d", i))
