@@ -6,7 +6,7 @@ SHELL := bash
 DAEMONS := recommender updater admission-controller
 BIN     := bin
 VECTORS ?= testdata/vectors
-# A daemon's stripped binary may have so many bytes: docs/decisions/0004-size.md says why.
+# A daemon's stripped binary may have so many bytes: docs/dependencies.md says why.
 BUDGET         := 34500000
 LDFLAGS := -s -w
 # The local control plane keeps its state here; it is ignored by git.
@@ -42,7 +42,7 @@ build: ## build the three daemons into bin/
 	@for d in $(DAEMONS); do \
 		go build -ldflags "$(LDFLAGS)" -o $(BIN)/$$d ./$$d; \
 		size=$$(stat -c %s $(BIN)/$$d); echo "build $(BIN)/$$d: $$size bytes"; \
-		if [ $$size -gt $(BUDGET) ]; then echo "build: $(BIN)/$$d is larger than $(BUDGET) bytes; see docs/decisions" >&2; exit 1; fi; \
+		if [ $$size -gt $(BUDGET) ]; then echo "build: $(BIN)/$$d is larger than $(BUDGET) bytes; see docs/dependencies.md" >&2; exit 1; fi; \
 	done
 
 .PHONY: plugin

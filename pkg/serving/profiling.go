@@ -15,7 +15,7 @@ import (
 
 // These handlers answer what `go tool pprof` and `go tool trace` ask. The ones of
 // net/http/pprof also compute differences of profiles, which makes every binary
-// half a megabyte larger; see docs/decisions/0004-size.md.
+// half a megabyte larger; see docs/dependencies.md.
 
 // handleProfiles adds /debug/pprof/ to mux.
 func handleProfiles(mux *http.ServeMux) {
