@@ -9,7 +9,7 @@ import (
 
 // autopilot is both recommenders of the paper of that name: statistics of a moving
 // window, or an ensemble of models of which the cheapest is followed. What it does not
-// publish we chose; docs/decisions/0042 says how.
+// publish we chose; docs/recipe-design.md says how.
 type autopilot struct {
 	unfloored
 	ensemble bool
