@@ -114,7 +114,7 @@ replace "$out" pkg/generated
 flags() {
 	echo '# Flags'
 	echo
-	echo 'Generated: this is what each program prints with `--help`. `_` may be written for'
+	echo 'For those who run the programs. Generated: this is what each prints with `--help`. `_` may be written for'
 	echo '`-`. Upstream flags keep their names, meanings and defaults; those that only'
 	echo 'Loadline has are listed in [compatibility.md](compatibility.md).'
 	local program
