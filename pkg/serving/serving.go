@@ -1,3 +1,14 @@
+// Package serving is what every program has around its loop: the ticks, and a small
+// HTTP server with /metrics, /health-check and, if asked for, /debug/pprof/.
+//
+// RunEvery makes passes in turns, and early ones when it is woken. Server serves a
+// registry and a health function, Health watches that passes of
+// a loop keep ending, NewRegistry returns a registry with the process and Go
+// runtime metrics, and Version tells which build runs.
+//
+// It uses its own mux, so that nothing another package registers on the default
+// one, as net/http/pprof does, is ever reachable. It serves no admission requests:
+// those have their own server with TLS.
 package serving
 
 import (
@@ -6,6 +17,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -47,7 +59,11 @@ func New(address string, profiling bool, registry *prometheus.Registry, health f
 		_, _ = w.Write([]byte("OK"))
 	})
 	if profiling {
-		handleProfiles(mux)
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	return &Server{address: address, handler: mux}
 }

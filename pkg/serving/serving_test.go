@@ -60,14 +60,14 @@ func TestProfilesOnlyOnDemand(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, code)
 	s := serve(t, true, fine)
 	for path, says := range map[string]string{
-		"/debug/pprof/":                        "goroutine\n",
+		"/debug/pprof/":                        "goroutine?debug=1",
 		"/debug/pprof/cmdline":                 "serving.test",
 		"/debug/pprof/goroutine?debug=1":       "goroutine profile:",
 		"/debug/pprof/heap?gc=1":               "\x1f\x8b",
-		"/debug/pprof/profile?seconds=0.05":    "\x1f\x8b",
+		"/debug/pprof/profile?seconds=1":       "\x1f\x8b",
 		"/debug/pprof/trace?seconds=0.05":      "go 1.",
 		"/debug/pprof/symbol?0x1+notanaddress": "num_symbols: 1",
-		"/debug/pprof/no-such-profile":         "there is no profile \"no-such-profile\"",
+		"/debug/pprof/no-such-profile":         "Unknown profile",
 	} {
 		code, body := get(t, s, path)
 		if strings.Contains(path, "no-such") {
