@@ -23,7 +23,7 @@ import (
 // usualPod is a pod as the API server sends it: with all defaults, and with
 // managed fields.
 func usualPod(b testing.TB) []byte {
-	raw, err := os.ReadFile("excerpt/testdata/pod.json")
+	raw, err := os.ReadFile("server/testdata/pod.json")
 	require.NoError(b, err)
 	return raw
 }
