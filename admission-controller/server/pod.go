@@ -114,7 +114,7 @@ func (r *Reader) containers() (containers []corev1.Container) {
 			containers = make([]corev1.Container, 0, usualContainers)
 		}
 		if r.sized++; r.sized > MostContainers {
-			r.tooMuch(fmt.Sprintf("more than %d containers", MostContainers))
+			r.tooMuch("more than %d containers", MostContainers)
 			return nil
 		}
 		containers = append(containers, corev1.Container{})
@@ -143,26 +143,15 @@ func (r *Reader) resources() (resources corev1.ResourceRequirements) {
 		case "requests":
 			resources.Requests = r.list()
 		case "claims":
-			resources.Claims = r.claims()
+			resources.Claims = nil
+			for range r.Elements() {
+				var claim corev1.ResourceClaim
+				r.Into(&claim)
+				resources.Claims = append(resources.Claims, claim)
+			}
 		}
 	}
 	return resources
-}
-
-func (r *Reader) claims() (claims []corev1.ResourceClaim) {
-	for range r.Elements() {
-		var claim corev1.ResourceClaim
-		for name := range r.Members() {
-			switch string(name) {
-			case "name":
-				claim.Name = r.Text()
-			case "request":
-				claim.Request = r.Text()
-			}
-		}
-		claims = append(claims, claim)
-	}
-	return claims
 }
 
 func (r *Reader) list() corev1.ResourceList {

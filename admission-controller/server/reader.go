@@ -8,6 +8,9 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"strings"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
 // Bounds of what is taken of one JSON text. They are far above what Kubernetes
@@ -28,14 +31,14 @@ const anyLevels = math.MaxInt
 // ones, than are looked at.
 var ErrTooMuch = errors.New("more than is looked at")
 
-// Reader steps over JSON. Each method takes the value that is next. After the
-// first that does not fit, all take nothing, and Err says what is wrong.
+// Reader steps over JSON, of which it decodes what is asked for:
+// docs/decisions/0031-reading-reviews.md says why encoding/json does not. Each method
+// takes the value that is next. After the first that does not fit, all take nothing, and
+// Err says what is wrong.
 type Reader struct {
-	in     []byte
-	at     int
-	failed bool
-	err    error // why failed is true
-	much   bool  // because there is too much
+	in  []byte
+	at  int
+	err error // nil as long as everything fits
 
 	parts int // members and elements so far
 	level int // objects and lists that were entered and not left
@@ -49,7 +52,7 @@ func Read(in []byte) *Reader { return &Reader{in: in, most: mostLevels} }
 // Err says what is wrong with the text, or with what follows it. It is nil when
 // the whole text was taken.
 func (r *Reader) Err() error {
-	if r.space(); !r.failed && r.at < len(r.in) {
+	if r.space(); r.err == nil && r.at < len(r.in) {
 		r.fail("the end")
 	}
 	return r.err
@@ -57,42 +60,26 @@ func (r *Reader) Err() error {
 
 // fail remembers what should stand where the Reader is.
 func (r *Reader) fail(wanted string) {
-	if r.failed {
+	if r.err != nil {
 		return
 	}
 	found := "the end"
 	if r.at < len(r.in) {
 		found = fmt.Sprintf("%q", r.in[r.at:min(len(r.in), r.at+longestFound)])
 	}
-	r.failed, r.err = true, fmt.Errorf("byte %d must be %s, not %s", r.at, wanted, found)
+	r.err = fmt.Errorf("byte %d must be %s, not %s", r.at, wanted, found)
+}
+
+// reject fails because of the value that was taken last.
+func (r *Reader) reject(raw []byte, wanted string) {
+	r.at -= len(raw)
+	r.fail(wanted)
 }
 
 // tooMuch ends the reading.
-func (r *Reader) tooMuch(of string) {
-	if !r.failed {
-		r.failed, r.much, r.err = true, true, fmt.Errorf("%w: %s", ErrTooMuch, of)
-	}
-}
-
-// part counts a member or an element. It is false when there are too many.
-func (r *Reader) part() bool {
-	if r.parts++; r.parts > mostParts {
-		r.tooMuch(fmt.Sprintf("more than %d members and elements", mostParts))
-	}
-	return !r.failed
-}
-
-// enter counts an object or list. It is false when there are too many around it.
-func (r *Reader) enter() bool {
-	r.level++
-	r.bound(r.level)
-	return !r.failed
-}
-
-// bound fails when something stands in too many objects and lists.
-func (r *Reader) bound(level int) {
-	if level > r.most {
-		r.tooMuch(fmt.Sprintf("more than %d levels", r.most))
+func (r *Reader) tooMuch(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: %s", ErrTooMuch, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -100,101 +87,101 @@ func (r *Reader) bound(level int) {
 // of the loop takes the value of the member; if it takes nothing, the value is
 // skipped. Names keep their escapes, so those that have some are never wanted.
 func (r *Reader) Members() iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		if r.null() || !r.expect('{') || !r.enter() {
+	return func(yield func([]byte) bool) { r.members(yield) }
+}
+
+func (r *Reader) members(yield func([]byte) bool) {
+	r.items('{', '}', func(int) {
+		r.space()
+		start := r.at
+		r.text()
+		if r.err != nil {
 			return
 		}
-		for first := true; !r.next('}'); first = false {
-			if !first && !r.expect(',') || !r.part() {
-				return
-			}
-			r.space()
-			start := r.at
-			r.text()
-			if r.failed {
-				return
-			}
-			name := r.in[start+1 : r.at-1]
-			if !r.expect(':') {
-				return
-			}
-			start = r.at
-			if !yield(name) {
-				r.fail("taken")
-			}
-			if r.at == start {
-				r.Skip()
-			}
-			if r.failed {
-				return
-			}
+		if name := r.in[start+1 : r.at-1]; r.expect(':') {
+			r.value(func() bool { return yield(name) })
 		}
-		r.level--
-	}
+	})
 }
 
 // Elements repeats the body of a loop for each element of a list, not at all for
 // null. The body takes the element, else it is skipped.
 func (r *Reader) Elements() iter.Seq[int] {
 	return func(yield func(int) bool) {
-		if r.null() || !r.expect('[') || !r.enter() {
-			return
+		r.items('[', ']', func(i int) { r.value(func() bool { return yield(i) }) })
+	}
+}
+
+// items calls a function for each member or element, which takes it.
+func (r *Reader) items(open, end byte, take func(i int)) {
+	if r.null() || !r.expect(open) {
+		return
+	}
+	r.level++
+	r.bound(r.level)
+	for i := 0; r.err == nil && !r.next(end); i++ {
+		if r.parts++; r.parts > mostParts {
+			r.tooMuch("more than %d members and elements", mostParts)
 		}
-		for i := 0; !r.next(']'); i++ {
-			if i > 0 && !r.expect(',') || !r.part() {
-				return
-			}
-			start := r.at
-			if !yield(i) {
-				r.fail("taken")
-			}
-			if r.at == start {
-				r.Skip()
-			}
-			if r.failed {
-				return
-			}
+		if i == 0 || r.expect(',') {
+			take(i)
 		}
-		r.level--
+	}
+	r.level--
+}
+
+// value runs the body of a loop, and skips what that does not take.
+func (r *Reader) value(body func() bool) {
+	start := r.at
+	if !body() {
+		r.fail("taken")
+	}
+	if r.at == start {
+		r.Skip()
+	}
+}
+
+// bound fails when something stands in too many objects and lists.
+func (r *Reader) bound(level int) {
+	if level > r.most {
+		r.tooMuch("more than %d levels", r.most)
 	}
 }
 
 // Text takes a string of at most longestText bytes, "" for null.
 func (r *Reader) Text() string {
 	raw := r.Raw()
-	switch {
-	case len(raw) == 0 || !r.short(raw):
+	if raw == nil {
 		return ""
-	case raw[0] != '"':
+	}
+	if raw[0] != '"' {
 		r.reject(raw, "a string")
 		return ""
-	case plain(raw[1 : len(raw)-1]):
-		return string(raw[1 : len(raw)-1])
 	}
-	var text string
-	r.decode(raw, &text)
-	return text
+	return r.key(raw[1 : len(raw)-1])
 }
 
-// short reports whether a text, with its quotes, is not too long.
-func (r *Reader) short(text []byte) bool {
-	if len(text) > longestText+2 {
-		r.tooMuch(fmt.Sprintf("a name, label or number of more than %d bytes", longestText))
-	}
-	return !r.failed
-}
-
-// key returns the text of a name of Members.
+// key returns the text of a name of Members, or of what else stands between quotes.
 func (r *Reader) key(name []byte) string {
 	if !r.short(name) {
 		return ""
 	}
-	if plain(name) {
-		return string(name)
+	for _, b := range name {
+		if b < ' ' || b >= 0x80 || b == '\\' {
+			var text string
+			r.decode(slices.Concat([]byte{'"'}, name, []byte{'"'}), &text)
+			return text
+		}
 	}
-	var text string
-	r.decode(slices.Concat([]byte{'"'}, name, []byte{'"'}), &text)
-	return text
+	return string(name)
+}
+
+// short reports whether a text is not too long.
+func (r *Reader) short(text []byte) bool {
+	if len(text) > longestText {
+		r.tooMuch("a name, label or number of more than %d bytes", longestText)
+	}
+	return r.err == nil
 }
 
 // Truth takes true or false, nil for null.
@@ -218,15 +205,18 @@ func (r *Reader) Into(value any) {
 }
 
 func (r *Reader) decode(raw []byte, value any) {
-	if err := json.Unmarshal(raw, value); err != nil && !r.failed {
-		r.failed, r.err = true, err
+	if err := json.Unmarshal(raw, value); r.err == nil {
+		r.err = err
 	}
 }
 
-// reject fails because of the value that was taken last.
-func (r *Reader) reject(raw []byte, wanted string) {
-	r.at -= len(raw)
-	r.fail(wanted)
+// sound reports whether a quantity can be computed with, by the rule that the other
+// programs read VPAs with.
+func (r *Reader) sound(raw []byte) bool {
+	if err := vpav1.CheckQuantity(bytes.Trim(raw, `"`)); err != nil {
+		r.tooMuch("%v", err)
+	}
+	return r.err == nil
 }
 
 // Raw takes a value of any form and returns its bytes, which are part of the
@@ -235,7 +225,7 @@ func (r *Reader) Raw() []byte {
 	r.space()
 	start := r.at
 	r.Skip()
-	if r.failed {
+	if r.err != nil {
 		return nil
 	}
 	if raw := r.in[start:r.at]; string(raw) != "null" {
@@ -247,14 +237,10 @@ func (r *Reader) Raw() []byte {
 // null steps over null, if that is next.
 func (r *Reader) null() bool {
 	r.space()
-	if r.failed || r.at == len(r.in) || r.in[r.at] != 'n' {
+	if r.err != nil || !bytes.HasPrefix(r.in[r.at:], []byte("null")) {
 		return false
 	}
-	start := r.at
-	r.word()
-	if word := r.in[start:r.at]; !r.failed && string(word) != "null" {
-		r.reject(word, "null")
-	}
+	r.at += len("null")
 	return true
 }
 
@@ -264,98 +250,65 @@ func (r *Reader) space() {
 	}
 }
 
-// next steps over white space and then over b, if that is there. It is true at
-// the end of what fits, too, so that loops end.
+// next steps over white space and then over b, if that is there.
 func (r *Reader) next(b byte) bool {
 	r.space()
-	if r.at < len(r.in) && r.in[r.at] == b {
-		r.at++
-		return true
+	if r.at == len(r.in) || r.in[r.at] != b {
+		return false
 	}
-	return r.failed
+	r.at++
+	return true
 }
 
 // expect steps over white space and b.
 func (r *Reader) expect(b byte) bool {
-	if !r.failed && !r.next(b) {
+	if r.err == nil && !r.next(b) {
 		r.fail(string([]byte{'\'', b, '\''}))
 	}
-	return !r.failed
+	return r.err == nil
 }
 
-// structural are the bytes that matter inside of an object or list.
-var structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
-
-// Skip takes a value of any form.
+// Skip takes a value of any form. What an object or a list holds needs only have its
+// quotes and brackets in pairs.
 func (r *Reader) Skip() {
-	if r.failed {
-		return
-	}
-	r.space()
-	if r.at == len(r.in) {
+	if r.space(); r.at == len(r.in) {
 		r.fail("a value")
-		return
 	}
-	switch r.in[r.at] {
-	case '"':
-		r.text()
-	case '{', '[':
-		r.nested()
-	default:
-		r.word()
+	for open := 0; r.err == nil; {
+		if r.at == len(r.in) {
+			r.fail("the rest of an object or a list")
+			return
+		}
+		switch b := r.in[r.at]; {
+		case b == '"':
+			r.text()
+		case b == '{' || b == '[':
+			open++
+			r.bound(r.level + open)
+			r.at++
+		case open == 0:
+			r.word()
+		case b == '}' || b == ']':
+			open--
+			r.at++
+		default:
+			r.at++
+		}
+		if open == 0 {
+			return
+		}
 	}
 }
 
 // word steps over a number, true, false or null: up to what may follow one.
 func (r *Reader) word() {
 	start := r.at
-	for ; r.at < len(r.in); r.at++ {
-		switch r.in[r.at] {
-		case ',', '}', ']', ' ', '\n', '\t', '\r':
-			if r.at == start {
-				r.fail("a value")
-			}
-			return
-		case '"', '{', '[', ':':
-			r.fail("the end of a value")
-			return
-		}
+	for r.at < len(r.in) && strings.IndexByte(",}] \n\t\r\"{[:", r.in[r.at]) < 0 {
+		r.at++
 	}
-}
-
-// nested steps over an object or a list.
-func (r *Reader) nested() {
-	in, at, open := r.in, r.at, 0
-	for at < len(in) {
-		b := in[at]
-		if !structural[b] {
-			at++
-			continue
-		}
-		switch b {
-		case '"':
-			r.at = at
-			if r.text(); r.failed {
-				return
-			}
-			at = r.at
-			continue
-		case '{', '[':
-			open++
-			if r.bound(r.level + open); r.failed {
-				r.at = at
-				return
-			}
-		default:
-			open--
-		}
-		if at++; open == 0 {
-			r.at = at
-			return
-		}
+	if r.at == start {
+		r.fail("a value")
 	}
-	r.at = len(in)
-	r.fail("the rest of an object or a list")
 }
 
 // text steps over a string.
@@ -364,35 +317,7 @@ func (r *Reader) text() {
 		r.fail("a string")
 		return
 	}
-	at := r.at + 1
-	for end := min(len(r.in), at+shortText); at < end; at++ { // most are shorter than a call of IndexByte takes
-		if b := r.in[at]; b == '"' {
-			r.at = at + 1
-			return
-		} else if b == '\\' {
-			r.escaped(at)
-			return
-		}
-	}
-	length := bytes.IndexByte(r.in[at:], '"')
-	if length < 0 {
-		r.at = len(r.in)
-		r.fail("the rest of a string")
-		return
-	}
-	if bytes.IndexByte(r.in[at:at+length], '\\') >= 0 {
-		r.escaped(at)
-		return
-	}
-	r.at = at + length + 1
-}
-
-// shortText is the length in bytes of most strings.
-const shortText = 16
-
-// escaped steps over the rest of a string that has escapes.
-func (r *Reader) escaped(at int) {
-	for at < len(r.in) {
+	for at := r.at + 1; at < len(r.in); at++ {
 		switch r.in[at] {
 		case '"':
 			r.at = at + 1
@@ -400,18 +325,7 @@ func (r *Reader) escaped(at int) {
 		case '\\':
 			at++
 		}
-		at++
 	}
 	r.at = len(r.in)
 	r.fail("the rest of a string")
-}
-
-// plain tells whether a string of JSON means itself.
-func plain(text []byte) bool {
-	for _, b := range text {
-		if b < ' ' || b >= 0x80 || b == '\\' {
-			return false
-		}
-	}
-	return true
 }

@@ -2,7 +2,7 @@ package server
 
 import (
 	"bytes"
-	"fmt"
+	"errors"
 )
 
 // LargestVPA is how large a VPA may be in bytes: the default of what etcd stores.
@@ -14,11 +14,11 @@ const LargestVPA = 3 << 19
 func CheckVPA(raw []byte) error {
 	r := Read(raw)
 	if len(raw) > LargestVPA {
-		r.tooMuch(fmt.Sprintf("more than %d bytes", LargestVPA))
+		r.tooMuch("more than %d bytes", LargestVPA)
 		return r.err
 	}
 	r.walk(nil, false)
-	if r.much {
+	if errors.Is(r.err, ErrTooMuch) {
 		return r.err
 	}
 	return nil
