@@ -235,7 +235,7 @@ func TestUnusualPods(t *testing.T) {
 		request := ask(t, pod)
 		answer := handlerOf(t, found{vpa: vpa}).answer(t.Context(), request)
 		require.NoError(t, answer.Err, name)
-		text, err := client.AppendPatch(nil, answer.Patch)
+		text, err := json.Marshal(answer.Patch)
 		require.NoError(t, err, name)
 		decoded, err := jsonpatch.DecodePatch(text)
 		require.NoError(t, err, name)

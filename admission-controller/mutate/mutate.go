@@ -41,7 +41,7 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 	m := mutation{config: c, pod: pod, vpa: vpa, ranges: namespace.Ranges}
 	m.steps = make([]client.PatchOperation, 0, fewSteps+stepsEach*len(pod.Spec.Containers))
 	if pod.Annotations == nil {
-		m.add("/metadata/annotations", emptyObject)
+		m.add("/metadata/annotations", client.EmptyObject)
 	}
 	if convert.SizedAsWhole(pod) {
 		m.warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": containers left unchanged, because spec.resources of the pod bounds them"}
@@ -69,9 +69,6 @@ const (
 	stepsEach = 1 + 2*resources.Kinds
 )
 
-// emptyObject is the value of steps that add an object; nobody writes to it.
-var emptyObject = map[string]string{}
-
 // mutation is a patch under construction.
 type mutation struct {
 	config Config
@@ -81,8 +78,8 @@ type mutation struct {
 	given  map[string]resources.Bounds // what is recommended, by container
 
 	steps    []client.PatchOperation
-	updates  strings.Builder // what vpaUpdates tells; empty: nothing was changed
-	told     bool            // the present container has a note in updates
+	updates  strings.Builder // the value of vpaUpdates; empty: nothing was changed
+	noted    bool            // the container that is added has a note in updates
 	warnings []string
 }
 
@@ -190,74 +187,56 @@ func (m *mutation) container(i int, fitted size, sizes corev1.ResourceRequiremen
 	if len(sizes.Requests)+len(sizes.Limits) == 0 {
 		return
 	}
-	index := strconv.Itoa(i)
-	path := "/spec/containers/" + index
-	m.steps = append(m.steps, client.PatchTest(path+"/name", container.Name))
+	m.steps = append(m.steps, client.PatchName(i, container))
 	if fitted.boosted {
 		m.annotate(convert.BoostAnnotation(*container))
 	}
-	resources := path + "/resources"
-	if !convert.HasResources(container) {
-		m.add(resources, emptyObject)
-	}
-	m.begin(index)
+	m.steps = client.AppendSizes(m.steps, i, container, sizes)
+	m.begin(i)
 	m.notes(fitted.Fitted)
 	m.moves(container, fitted.Fitted)
-	m.list(resources+"/requests", container.Resources.Requests, sizes.Requests, requestNotes)
-	m.list(resources+"/limits", container.Resources.Limits, sizes.Limits, limitNotes)
+	m.listed(sizes.Requests, " request")
+	m.listed(sizes.Limits, " limit")
 }
 
-// The notes about what is written, by kind.
-var (
-	requestNotes = [resources.Kinds]string{resources.CPU: "cpu request", resources.Memory: "memory request"}
-	limitNotes   = [resources.Kinds]string{resources.CPU: "cpu limit", resources.Memory: "memory limit"}
-)
-
-// list adds the steps for the requests or the limits of one container, and the
-// notes that tell of them.
-func (m *mutation) list(path string, present, sizes corev1.ResourceList, notes [resources.Kinds]string) {
-	if len(sizes) == 0 {
-		return
-	}
-	if present == nil {
-		m.add(path, emptyObject)
-	}
+// listed notes what is written of a list.
+func (m *mutation) listed(sizes corev1.ResourceList, what string) {
 	for k := range resources.Kind(resources.Kinds) {
-		if q, ok := sizes[convert.ResourceName(k)]; ok {
-			m.add(path+"/"+k.String(), q.String())
-			m.note(notes[k])
+		if _, ok := sizes[convert.ResourceName(k)]; ok {
+			m.note(k.String(), what)
 		}
 	}
 }
 
-// begin starts what vpaUpdates tells about a container.
-func (m *mutation) begin(index string) {
+// begin starts what vpaUpdates says about a container.
+func (m *mutation) begin(i int) {
 	if m.resized() {
-		m.updates.WriteString("; container ")
+		m.updates.WriteString("; ")
 	} else {
 		m.updates.Grow(usualText)
 		m.updates.WriteString("Pod resources updated by ")
 		m.updates.WriteString(m.vpa.Name)
-		m.updates.WriteString(": container ")
+		m.updates.WriteString(": ")
 	}
-	m.updates.WriteString(index)
-	m.updates.WriteString(": ")
-	m.told = false
+	m.updates.WriteString("container " + strconv.Itoa(i) + ": ")
+	m.noted = false
 }
 
 // usualText is enough for the text of vpaUpdates about some containers.
 const usualText = 256
 
-func (m *mutation) note(text string) {
-	if m.told {
+func (m *mutation) note(words ...string) {
+	if m.noted {
 		m.updates.WriteString(", ")
 	}
-	m.updates.WriteString(text)
-	m.told = true
+	for _, word := range words {
+		m.updates.WriteString(word)
+	}
+	m.noted = true
 }
 
-// notes tells the notes of the reference VPA and turns those about a refusal, and
-// about less than was recommended, into warnings.
+// notes writes the notes of the reference VPA and makes those about a refusal, and
+// about less than was recommended, warnings.
 func (m *mutation) notes(fitted policy.Fitted) {
 	for _, about := range [2]bool{false, true} {
 		for _, n := range fitted.Notes {

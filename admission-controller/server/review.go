@@ -346,9 +346,6 @@ func warning(text string) string {
 	return text[:longestWarning-3] + "..."
 }
 
-// usualPatch is room for the patch of most pods, in bytes.
-const usualPatch = 2 << 10
-
 func (x *exchange) fill(response *admissionv1.AdmissionResponse, answer Answer) error {
 	x.status = statusSkipped
 	response.Warnings = answer.Warnings
@@ -359,7 +356,7 @@ func (x *exchange) fill(response *admissionv1.AdmissionResponse, answer Answer) 
 	if len(answer.Patch) == 0 {
 		return nil
 	}
-	raw, err := client.AppendPatch(make([]byte, 0, usualPatch), answer.Patch)
+	raw, err := json.Marshal(answer.Patch)
 	if err != nil {
 		x.status = statusError
 		return fmt.Errorf("encode the patch: %w", err)

@@ -47,32 +47,19 @@ func (n *noted) UnmarshalJSON(raw []byte) error {
 // BoostAnnotation prints the annotation that marks a boosted container and
 // keeps its original CPU and memory.
 func BoostAnnotation(c corev1.Container) (key, value string) {
-	var text strings.Builder
-	text.WriteString(`{"requests":`)
-	writeList(&text, c.Resources.Requests)
-	text.WriteString(`,"limits":`)
-	writeList(&text, c.Resources.Limits)
-	text.WriteByte('}')
-	return BoostAnnotationPrefix + c.Name, text.String()
+	text, _ := json.Marshal(original{sized(c.Resources.Requests), sized(c.Resources.Limits)}) // quantities never fail
+	return BoostAnnotationPrefix + c.Name, string(text)
 }
 
-// writeList prints CPU and memory of a list as JSON. Quantities print as
-// strings without characters that need an escape.
-func writeList(text *strings.Builder, list corev1.ResourceList) {
-	separator := byte('{')
+// sized returns the CPU and memory of a list; it is never nil.
+func sized(list corev1.ResourceList) noted {
+	kept := noted{}
 	for k := range resources.Kind(resources.Kinds) {
-		q, ok := list[ResourceName(k)]
-		if !ok {
-			continue
+		if q, ok := list[ResourceName(k)]; ok {
+			kept[ResourceName(k)] = q
 		}
-		text.WriteByte(separator)
-		fmt.Fprintf(text, "%q:%q", ResourceName(k), q.String())
-		separator = ','
 	}
-	if separator == '{' {
-		text.WriteByte('{')
-	}
-	text.WriteByte('}')
+	return kept
 }
 
 // Boosted returns the containers of a pod that carry a boost annotation with

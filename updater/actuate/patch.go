@@ -3,13 +3,11 @@ package actuate
 import (
 	"encoding/json"
 	"errors"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
@@ -28,7 +26,9 @@ func ResizePatch(c Change) ([]byte, error) {
 		for _, f := range c.Containers {
 			if f.Name == container.Name {
 				sizes := printer.Sizes(f, convert.Current(c.Target, *container))
-				steps = append(steps, resizeSteps(strconv.Itoa(i), container, sizes)...)
+				if len(sizes.Requests)+len(sizes.Limits) > 0 {
+					steps = client.AppendSizes(append(steps, client.PatchName(i, container)), i, container, sizes)
+				}
 			}
 		}
 	}
@@ -36,32 +36,6 @@ func ResizePatch(c Change) ([]byte, error) {
 		return nil, errNothing
 	}
 	return json.Marshal(steps)
-}
-
-func resizeSteps(i string, container *corev1.Container, sizes corev1.ResourceRequirements) []client.PatchOperation {
-	if len(sizes.Requests) == 0 && len(sizes.Limits) == 0 {
-		return nil
-	}
-	steps := []client.PatchOperation{client.PatchTest(client.PatchPath("spec", "containers", i, "name"), container.Name)}
-	if !convert.HasResources(container) {
-		steps = append(steps, client.PatchAdd(client.PatchPath("spec", "containers", i, "resources"), struct{}{}))
-	}
-	lists := []struct {
-		name        string
-		has, wanted corev1.ResourceList
-	}{{"requests", container.Resources.Requests, sizes.Requests}, {"limits", container.Resources.Limits, sizes.Limits}}
-	for _, l := range lists {
-		if len(l.wanted) > 0 && l.has == nil {
-			steps = append(steps, client.PatchAdd(client.PatchPath("spec", "containers", i, "resources", l.name), struct{}{}))
-		}
-		for k := range resources.Kind(resources.Kinds) {
-			name := convert.ResourceName(k)
-			if q, ok := l.wanted[name]; ok {
-				steps = append(steps, client.PatchAdd(client.PatchPath("spec", "containers", i, "resources", l.name, string(name)), q.String()))
-			}
-		}
-	}
-	return steps
 }
 
 // MarkPatch returns the merge patch that marks a pod as resized, and as restarted by

@@ -7,7 +7,7 @@
 // has many pods, and the programs read few of their fields. Trim documents
 // which.
 //
-// PatchAdd and PatchTest are the operations of a JSON patch, which AppendPatch writes.
+// PatchAdd and PatchTest are the operations of a JSON patch.
 //
 // It holds no knowledge of what the objects mean, and no retry policy besides
 // the one at the start: client-go's reflectors retry by themselves.

@@ -1,8 +1,13 @@
 package client
 
 import (
-	"encoding/json"
+	"strconv"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // PatchOperation is one step of a JSON patch.
@@ -11,6 +16,9 @@ type PatchOperation struct {
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
+
+// EmptyObject is the value of steps that add an object; nobody writes to it.
+var EmptyObject = map[string]string{}
 
 // PatchAdd sets the value at path.
 func PatchAdd(path string, value any) PatchOperation {
@@ -23,66 +31,43 @@ func PatchTest(path string, value any) PatchOperation {
 	return PatchOperation{Op: "test", Path: path, Value: value}
 }
 
+// PatchName demands the name of the container at position i of a pod.
+func PatchName(i int, container *corev1.Container) PatchOperation {
+	return PatchTest("/spec/containers/"+strconv.Itoa(i)+"/name", container.Name)
+}
+
+// AppendSizes appends the steps that give the container at position i of a pod its
+// sizes, after the objects that it has not and that hold them.
+func AppendSizes(steps []PatchOperation, i int, container *corev1.Container, sizes corev1.ResourceRequirements) []PatchOperation {
+	path := "/spec/containers/" + strconv.Itoa(i) + "/resources"
+	if !convert.HasResources(container) {
+		steps = append(steps, PatchAdd(path, EmptyObject))
+	}
+	for _, list := range [...]struct {
+		path        string
+		has, wanted corev1.ResourceList
+	}{{path + "/requests", container.Resources.Requests, sizes.Requests}, {path + "/limits", container.Resources.Limits, sizes.Limits}} {
+		if len(list.wanted) > 0 && list.has == nil {
+			steps = append(steps, PatchAdd(list.path, EmptyObject))
+		}
+		for k := range resources.Kind(resources.Kinds) {
+			if q, ok := list.wanted[convert.ResourceName(k)]; ok {
+				steps = append(steps, PatchAdd(list.path+"/"+k.String(), q.String()))
+			}
+		}
+	}
+	return steps
+}
+
 // PatchPath joins segments to a JSON pointer and escapes "~" and "/" in them.
 func PatchPath(segments ...string) string {
-	length := 0
-	for _, s := range segments {
-		length += 1 + len(s) + strings.Count(s, "~") + strings.Count(s, "/")
-	}
 	var path strings.Builder
-	path.Grow(length)
+	path.Grow(64) // for most
 	for _, s := range segments {
 		path.WriteByte('/')
-		if strings.ContainsAny(s, "~/") {
-			s = strings.ReplaceAll(strings.ReplaceAll(s, "~", "~0"), "/", "~1")
-		}
-		path.WriteString(s)
+		path.WriteString(escapes.Replace(s))
 	}
 	return path.String()
 }
 
-// AppendPatch writes steps behind text, with the bytes that encoding/json would write
-// but without reflection for values that are texts. It fails
-// when a value cannot be written.
-func AppendPatch(text []byte, steps []PatchOperation) ([]byte, error) {
-	text = append(text, '[')
-	for i, step := range steps {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = appendText(append(text, `{"op":`...), step.Op)
-		text = appendText(append(text, `,"path":`...), step.Path)
-		text = append(text, `,"value":`...)
-		switch value := step.Value.(type) {
-		case string:
-			text = appendText(text, value)
-		default:
-			written, err := json.Marshal(value)
-			if err != nil {
-				return nil, err
-			}
-			text = append(text, written...)
-		}
-		text = append(text, '}')
-	}
-	return append(text, ']'), nil
-}
-
-func appendText(text []byte, value string) []byte {
-	if !plain(value) {
-		written, _ := json.Marshal(value) // never fails for a text
-		return append(text, written...)
-	}
-	return append(append(append(text, '"'), value...), '"')
-}
-
-// plain tells whether encoding/json writes a text as it is.
-func plain(value string) bool {
-	for i := range len(value) {
-		switch b := value[i]; {
-		case b < ' ', b >= 0x7f, b == '"', b == '\\', b == '<', b == '>', b == '&':
-			return false
-		}
-	}
-	return true
-}
+var escapes = strings.NewReplacer("~", "~0", "/", "~1")

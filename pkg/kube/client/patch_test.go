@@ -18,24 +18,3 @@ func TestOperationsAreWrittenAsRFC6902Demands(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `[{"op":"test","path":"/a","value":"b"},{"op":"add","path":"/c","value":{}},{"op":"add","path":"/d","value":null}]`, string(text))
 }
-
-func FuzzAppend(f *testing.F) {
-	f.Add("/spec/containers/0/resources", "100m")
-	f.Add("/a~1b", "<\"\\\u2028\x7f\xff&>\n")
-	f.Fuzz(func(t *testing.T, path, value string) {
-		steps := []PatchOperation{PatchTest(path, value), PatchAdd(path, map[string]string{}), PatchAdd(value, nil), {Op: value, Path: path, Value: []string{value}}}
-		want, err := json.Marshal(steps)
-		require.NoError(t, err)
-		got, err := AppendPatch([]byte("x"), steps)
-		require.NoError(t, err)
-		require.Equal(t, "x"+string(want), string(got))
-	})
-}
-
-func TestAppendTellsWhatCannotBeWritten(t *testing.T) {
-	_, err := AppendPatch(nil, []PatchOperation{PatchAdd("/a", make(chan int))})
-	require.ErrorContains(t, err, "unsupported type")
-	text, err := AppendPatch(nil, nil)
-	require.NoError(t, err)
-	require.Equal(t, "[]", string(text))
-}
