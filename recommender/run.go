@@ -101,7 +101,7 @@ func work(ctx context.Context, c *Config, p parts) error {
 		loop.RunOnce(ctx, now)
 		p.health.Tick()
 	}, func(now time.Time) { loop.HandleOOMs(ctx, now) })
-	if errors.Is(context.Cause(ctx), lease.ErrTold) {
+	if errors.Is(context.Cause(ctx), lease.ErrStopRequested) {
 		loop.Close(ctx, p.now())
 	}
 	return nil

@@ -52,7 +52,7 @@ func TestTheHeartbeatFollowsTheProbe(t *testing.T) {
 
 		answers.Store("")
 		time.Sleep(25 * time.Second)
-		alive, err := b.Lease.Alive(ctx, time.Minute, time.Now())
+		alive, err := (&lease.Pulse{Beat: b.Lease, Timeout: time.Minute}).Alive(ctx, time.Now())
 		require.NoError(t, err)
 		require.True(t, alive)
 		require.Positive(t, probes.Load())
@@ -66,7 +66,7 @@ func TestTheHeartbeatFollowsTheProbe(t *testing.T) {
 		time.Sleep(11 * time.Second)
 		stop()
 		require.NoError(t, <-ended)
-		alive, err = b.Lease.Alive(context.Background(), time.Minute, time.Now())
+		alive, err = (&lease.Pulse{Beat: b.Lease, Timeout: time.Minute}).Alive(context.Background(), time.Now())
 		require.NoError(t, err)
 		require.False(t, alive, "expired at the end")
 	})

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
@@ -62,7 +64,7 @@ func (b *Beat) write(ctx context.Context, now time.Time) error {
 	if apierrors.IsNotFound(err) {
 		seconds := int32(b.Interval / time.Second)
 		_, err = leases.Create(ctx, &coordinationv1.Lease{
-			ObjectMeta: meta(b.Namespace, b.Name),
+			ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &b.Holder, LeaseDurationSeconds: &seconds},
 		}, metav1.CreateOptions{})
 		return err
@@ -111,35 +113,27 @@ func (b *Beat) Expire(ctx context.Context) error {
 	return nil
 }
 
-// Alive reads the Lease and reports whether it was created or renewed less than
-// timeout before now. A Lease that is missing or cannot be read is an error.
-func (b *Beat) Alive(ctx context.Context, timeout time.Duration, now time.Time) (bool, error) {
-	var lease *coordinationv1.Lease
-	err := retry(ctx, func() (err error) {
+// read returns the Lease.
+func (b *Beat) read(ctx context.Context) (lease *coordinationv1.Lease, err error) {
+	if again := retry(ctx, func() error {
 		lease, err = b.Client.Leases(b.Namespace).Get(ctx, b.Name, metav1.GetOptions{})
 		return err
-	})
-	if err != nil {
-		return false, fmt.Errorf("read the heartbeat lease %s/%s: %w", b.Namespace, b.Name, err)
+	}); again != nil {
+		return nil, fmt.Errorf("read the heartbeat lease %s/%s: %w", b.Namespace, b.Name, again)
 	}
-	return fresh(lease, timeout, now), nil
+	return lease, nil
 }
 
+// pauses are those between three attempts.
+var pauses = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 3, Steps: 3}
+
 // retry calls do up to three times, while it fails for a passing reason.
-func retry(ctx context.Context, do func() error) error {
-	err := do()
-	for _, pause := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond} {
-		if !passing(err) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(pause):
-		}
+func retry(ctx context.Context, do func() error) (err error) {
+	ended := wait.ExponentialBackoffWithContext(ctx, pauses, func(context.Context) (bool, error) {
 		err = do()
-	}
-	return err
+		return !passing(err), nil
+	})
+	return cmp.Or(err, ended)
 }
 
 // passing reports whether an error of an API call may be gone a moment later.

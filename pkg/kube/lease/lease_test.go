@@ -34,7 +34,7 @@ func TestWithoutElectionWorkSimplyRuns(t *testing.T) {
 	require.NoError(t, Lead(ctx, fake.NewClientset(), flags.DefaultElection("x"), func(ctx context.Context) error {
 		stop()
 		<-ctx.Done()
-		require.ErrorIs(t, context.Cause(ctx), ErrTold)
+		require.ErrorIs(t, context.Cause(ctx), ErrStopRequested)
 		return nil
 	}))
 }
@@ -48,7 +48,7 @@ func TestOnlyOneOfTwoWorksAndTheOtherTakesOver(t *testing.T) {
 				working.Add(1)
 				<-ctx.Done()
 				time.Sleep(3 * time.Second) // the last pass takes its time
-				require.ErrorIs(t, context.Cause(ctx), ErrTold)
+				require.ErrorIs(t, context.Cause(ctx), ErrStopRequested)
 				working.Add(-1)
 				return nil
 			})
@@ -86,7 +86,7 @@ func TestLostLeaseIsAnError(t *testing.T) {
 			result <- Lead(outer, kube, election(), func(ctx context.Context) error {
 				<-ctx.Done()
 				time.Sleep(time.Second) // meanwhile the program ends
-				require.NotErrorIs(t, context.Cause(ctx), ErrTold)
+				require.NotErrorIs(t, context.Cause(ctx), ErrStopRequested)
 				ended.Store(true)
 				return nil
 			})
@@ -122,6 +122,9 @@ func beat(kube *fake.Clientset) *Beat {
 	return &Beat{Client: kube.CoordinationV1(), Namespace: "ns", Name: "beat", Holder: "me", Interval: 10 * time.Second}
 }
 
+// firstLook judges by the age of the Lease alone.
+func firstLook(b *Beat) *Pulse { return &Pulse{Beat: b, Timeout: time.Minute} }
+
 func stored(t *testing.T, kube *fake.Clientset) *coordinationv1.Lease {
 	l, err := kube.CoordinationV1().Leases("ns").Get(t.Context(), "beat", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -132,7 +135,7 @@ func TestHeartbeat(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	kube := fake.NewClientset()
 	b := beat(kube)
-	_, err := b.Alive(t.Context(), time.Minute, now)
+	_, err := firstLook(b).Alive(t.Context(), now)
 	require.ErrorContains(t, err, "read the heartbeat lease ns/beat")
 
 	require.NoError(t, b.Write(t.Context(), now))
@@ -143,7 +146,7 @@ func TestHeartbeat(t *testing.T) {
 
 	require.NoError(t, b.Write(t.Context(), now))
 	for age, want := range map[time.Duration]bool{0: true, time.Minute - 1: true, time.Minute: false, time.Hour: false} {
-		alive, err := b.Alive(t.Context(), time.Minute, now.Add(age))
+		alive, err := firstLook(b).Alive(t.Context(), now.Add(age))
 		require.NoError(t, err)
 		require.Equal(t, want, alive, age)
 	}
@@ -151,10 +154,10 @@ func TestHeartbeat(t *testing.T) {
 	other := beat(kube)
 	other.Holder = "somebody else"
 	require.NoError(t, other.Expire(t.Context()), "that of another replica is left alone")
-	alive, _ := b.Alive(t.Context(), time.Minute, now)
+	alive, _ := firstLook(b).Alive(t.Context(), now)
 	require.True(t, alive)
 	require.NoError(t, b.Expire(t.Context()))
-	alive, _ = b.Alive(t.Context(), time.Minute, now)
+	alive, _ = firstLook(b).Alive(t.Context(), now)
 	require.False(t, alive)
 }
 
@@ -218,7 +221,7 @@ func TestAYoungLeaseIsAliveBeforeItsFirstRenewal(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	kube := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "beat", CreationTimestamp: metav1.NewTime(now)}})
 	for age, want := range map[time.Duration]bool{59 * time.Second: true, time.Minute: false} {
-		alive, err := beat(kube).Alive(t.Context(), time.Minute, now.Add(age))
+		alive, err := firstLook(beat(kube)).Alive(t.Context(), now.Add(age))
 		require.NoError(t, err)
 		require.Equal(t, want, alive)
 	}

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -34,13 +33,9 @@ type renewal struct {
 // younger than Timeout. A Lease that its writer made stale never counts. A Lease
 // that is missing or cannot be read is an error.
 func (p *Pulse) Alive(ctx context.Context, now time.Time) (bool, error) {
-	var lease *coordinationv1.Lease
-	err := retry(ctx, func() (err error) {
-		lease, err = p.Beat.Client.Leases(p.Beat.Namespace).Get(ctx, p.Beat.Name, metav1.GetOptions{})
-		return err
-	})
+	lease, err := p.Beat.read(ctx)
 	if err != nil {
-		return false, fmt.Errorf("read the heartbeat lease %s/%s: %w", p.Beat.Namespace, p.Beat.Name, err)
+		return false, err
 	}
 	seen := renewal{uid: string(lease.UID)}
 	if lease.Spec.RenewTime != nil {
@@ -59,12 +54,12 @@ func (p *Pulse) Alive(ctx context.Context, now time.Time) (bool, error) {
 
 func same(a, b renewal) bool { return a.uid == b.uid && a.renewed.Equal(&b.renewed) }
 
-// expired tells whether the writer made its Lease stale; see Expire.
+// expired reports whether the writer made its Lease stale; see Expire.
 func expired(lease *coordinationv1.Lease) bool {
 	return lease.Spec.RenewTime != nil && lease.Spec.RenewTime.Unix() <= 0
 }
 
-// fresh tells whether a Lease was created or renewed less than timeout before
+// fresh reports whether a Lease was created or renewed less than timeout before
 // now, by the clocks of those who did it.
 func fresh(lease *coordinationv1.Lease, timeout time.Duration, now time.Time) bool {
 	if lease.CreationTimestamp.Add(timeout).After(now) {
