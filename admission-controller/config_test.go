@@ -165,7 +165,7 @@ func TestBadInputGivesOneLineEach(t *testing.T) {
 
 func TestAnAPIServerThatDoesNotAnswerIsOneLine(t *testing.T) {
 	if testing.Short() {
-		t.Skip("waits for the patience of the start")
+		t.Skip("waits for the timeout of the start")
 	}
 	dead := filepath.Join(t.TempDir(), "dead")
 	require.NoError(t, os.WriteFile(dead, []byte(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}],"current-context":"c"}`), 0o600))

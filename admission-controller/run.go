@@ -19,8 +19,8 @@ import (
 	"loadline.dev/loadline/pkg/serving"
 )
 
-// patience is how long the start waits for an API server.
-const patience = 30 * time.Second
+// startTimeout is how long the start waits for an API server.
+const startTimeout = 30 * time.Second
 
 // run works until ctx ends.
 func run(ctx context.Context, config Config) error {
@@ -118,7 +118,7 @@ type webhook struct {
 
 // serve fills the caches and then answers admission requests until ctx ends.
 func serve(ctx context.Context, config Config, clients *client.Clients, w webhook) error {
-	if err := clients.WaitForServer(ctx, patience); err != nil {
+	if err := clients.WaitForServer(ctx, startTimeout); err != nil {
 		return err
 	}
 	filled, err := fillCaches(ctx, config, clients)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	startPatience = 30 * time.Second // for the API server
-	healthFactor  = 5                // intervals without a pass that are healthy
+	startTimeout = 30 * time.Second // for the API server
+	healthFactor = 5                // intervals without a pass that are healthy
 )
 
 // run builds every part, starts them, and works until ctx ends.
@@ -61,7 +61,7 @@ func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) er
 	if err != nil {
 		return err
 	}
-	if err := clients.WaitForServer(ctx, startPatience); err != nil {
+	if err := clients.WaitForServer(ctx, startTimeout); err != nil {
 		return err
 	}
 	from, err := newUsageSource(config, c.origin(m))

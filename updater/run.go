@@ -24,8 +24,8 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// patience is how long a start waits for the API server.
-const patience = time.Minute
+// startTimeout is how long a start waits for the API server.
+const startTimeout = time.Minute
 
 // run works until ctx ends, or until it cannot go on.
 func run(ctx context.Context, config *Config, out io.Writer) error {
@@ -69,7 +69,7 @@ func connect(ctx context.Context, config *Config, out io.Writer, p parts) error 
 		return err
 	}
 	p.events = events
-	if err := clients.WaitForServer(ctx, patience); err != nil {
+	if err := clients.WaitForServer(ctx, startTimeout); err != nil {
 		return err
 	}
 	tellResize(ctx, clients.Kube)

@@ -31,9 +31,9 @@ const (
 	refused       = "refused"
 )
 
-// patience is how many queries in a row may fail before an attempt gives up: a
+// mostFailures is how many queries in a row may fail before an attempt gives up: a
 // server that is away would cost a time-out for each.
-const patience = 3
+const mostFailures = 3
 
 // attempt asks for what is missing and delivers what it gets.
 func (l *Loader) attempt(ctx context.Context, now time.Time) error {
@@ -47,7 +47,7 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 	var missing []chunk
 	loaded, failures := 0, 0
 	for i, c := range l.missing {
-		if failures == patience {
+		if failures == mostFailures {
 			missing = append(missing, l.missing[i:]...)
 			break
 		}

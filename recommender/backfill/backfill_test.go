@@ -401,7 +401,7 @@ func TestAServerThatIsAwayIsNotAskedForEverything(t *testing.T) {
 	l := New(f.config, now())
 	err := l.attempt(t.Context(), now())
 	require.Error(t, err)
-	require.Equal(t, patience, n)
+	require.Equal(t, mostFailures, n)
 	require.Equal(t, Failed, l.end(err).State)
 	require.Len(t, l.missing, 8)
 	require.Empty(t, l.Take())

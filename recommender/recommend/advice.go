@@ -110,7 +110,7 @@ func (a *Advisor) estimate(v *model.VPA, container string, containers int, p *us
 	result.Remember(in.Sketch)
 	if r.Needs.Any() {
 		for k, covered := range result.Covered {
-			young[k] = p.Last().Sub(p.First()) > covered+patience && covered < a.enough(v, container, resources.Kind(k))
+			young[k] = p.Last().Sub(p.First()) > covered+sketchLag && covered < a.enough(v, container, resources.Kind(k))
 		}
 	}
 	return result, young
@@ -150,8 +150,8 @@ func recall(v *model.VPA, container string, t *sketch.Sketch) {
 	}
 }
 
-// patience is how much later than a history a sketch may begin without being younger.
-const patience = 10 * time.Minute
+// sketchLag is how much later than a history a sketch may begin without being younger.
+const sketchLag = 10 * time.Minute
 
 // enough is how long a recipe must have seen a container to be trusted with less
 // than is published.

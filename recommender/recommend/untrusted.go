@@ -51,7 +51,7 @@ func NoteUntrusted(v *model.VPA, past map[string]checkpoint.Past) {
 
 // behind reports whether the last samples of a history are not in the sketch beside it.
 func behind(t *sketch.Sketch, p *usage.Profile) bool {
-	return t != nil && p.Last().Sub(time.Unix(0, t.Now)) > patience
+	return t != nil && p.Last().Sub(time.Unix(0, t.Now)) > sketchLag
 }
 
 // heldSince returns since when the status of a VPA says that targets are held, the

@@ -30,15 +30,15 @@ type StaticCPUNodes struct {
 	marked  atomic.Pointer[map[string]bool]
 }
 
-// patience is how long Await waits: without permission nodes never come.
-const patience = 30 * time.Second
+// awaitTimeout is how long Await waits: without permission nodes never come.
+const awaitTimeout = 30 * time.Second
 
 // Await waits until nodes can be seen, but not for long.
 func (n *StaticCPUNodes) Await(ctx context.Context) {
 	if n.Synced == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, awaitTimeout)
 	defer cancel()
 	cache.WaitForCacheSync(ctx.Done(), n.Synced)
 }

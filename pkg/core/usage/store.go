@@ -245,14 +245,14 @@ func (s *Store) rules(h *history) Rules {
 	return s.config.Rules
 }
 
-// patience is how far our clock may run ahead of the samples.
-const patience = time.Hour
+// mostAhead is how far our clock may run ahead of the samples.
+const mostAhead = time.Hour
 
 // Credible returns a time or, if that is more than an hour after the newest CPU
 // sample of all, that hour. Where nothing comes in any more, nothing must expire
 // either: our clock may have jumped, or the source of samples failed for days.
 func (s *Store) Credible(now time.Time) time.Time {
-	latest := time.Unix(0, s.newest).Add(patience)
+	latest := time.Unix(0, s.newest).Add(mostAhead)
 	if s.newest == none || now.Before(latest) {
 		return now
 	}
