@@ -1,0 +1,125 @@
+package sketch
+
+import (
+	"encoding/base64"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// life is a sketch of two days with all that a sketch can know: uses below and above a
+// limit, of two pods, kills, waiting for CPU, a pause, and an hour that came from elsewhere.
+func life(needs Needs) *Sketch {
+	t, earlier := New(needs), New(needs)
+	t.Limited(120)
+	for i := range 60 {
+		now := start.Add(-9*time.Hour + time.Duration(i)*time.Minute)
+		earlier.Observe(now, resources.CPU, resources.Amount(200+i*7), 0)
+		earlier.Observe(now, resources.Memory, resources.Amount(i+1)<<21, 0)
+	}
+	for i := range 700 {
+		now := start.Add(time.Duration(i) * 4 * time.Minute)
+		if i >= 500 {
+			now = now.Add(11 * time.Hour)
+		}
+		cpu, memory := resources.Amount(100+i*7919%1900), resources.Amount(i*104729%1000003)<<10
+		t.ObservePod([]string{"a", "b"}[i%2], now, resources.CPU, cpu, resources.Amount(i/300*1000))
+		t.ObservePod([]string{"a", "b"}[i%2], now, resources.Memory, memory, 0)
+		t.Declare(100 << 20)
+		if i%50 == 20 {
+			t.Waited(now, cpu, 0.25)
+		}
+		if i%200 == 130 {
+			t.Killed(now, memory, resources.Amount(i%400/200)<<30)
+			t.Recommended(resources.Memory, 2*memory)
+		}
+	}
+	t.Merge(earlier)
+	return t
+}
+
+// The image is in checkpoints that other versions wrote and read.
+func TestImageStaysAsItIs(t *testing.T) {
+	for name, needs := range map[string]Needs{
+		"everything": everything(),
+		"loadline":   {Peaks: true, LimitRatio: true, Declared: 100 * time.Hour, Load: ofCPU(calm())},
+		"cruisekube": {Hours: true, Pressure: true, Kills: true},
+	} {
+		image := life(needs).Image()
+		content, err := os.ReadFile("testdata/" + name + ".image")
+		require.NoError(t, err)
+		golden, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(string(content)), ""))
+		require.NoError(t, err)
+		again, err := Read(needs, golden, start, 0)
+		require.NoError(t, err)
+		require.Equal(t, golden, again.Image(), name)
+		if runtime.GOARCH == "amd64" { // others round the last digit in another way
+			require.Equal(t, golden, image, name)
+		}
+	}
+}
+
+// There is a sketch for each of 100,000 containers.
+func TestSizeOfAnEmptySketch(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(Sketch{}), uintptr(152))
+	for needs, most := range map[*Needs]float64{
+		{}: 1, {Peaks: true, LimitRatio: true, Declared: time.Hour, Load: ofCPU(calm())}: 3, {Hours: true, Pressure: true, Kills: true}: 4,
+	} {
+		require.LessOrEqual(t, testing.AllocsPerRun(10, func() { New(*needs) }), most)
+	}
+}
+
+func BenchmarkSketch(b *testing.B) {
+	for name, needs := range map[string]Needs{
+		"loadline":   {Peaks: true, LimitRatio: true, Declared: time.Hour, Load: ofCPU(calm())},
+		"cruisekube": {Hours: true, Pressure: true, Kills: true},
+	} {
+		b.Run(name+"/observe", func(b *testing.B) {
+			b.ReportAllocs()
+			t, now := life(needs), start.Add(100*time.Hour)
+			for i := range b.N {
+				if i%1000 == 0 {
+					now = now.Add(time.Minute)
+				}
+				t.Observe(now, resources.CPU, resources.Amount(i%1000), 0)
+				t.Observe(now, resources.Memory, resources.Amount(i%1000)<<20, 0)
+			}
+		})
+		b.Run(name+"/new", func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				New(needs)
+			}
+		})
+		b.Run(name+"/image", func(b *testing.B) {
+			b.ReportAllocs()
+			t := life(needs)
+			for range b.N {
+				t.Image()
+			}
+		})
+		b.Run(name+"/read", func(b *testing.B) {
+			b.ReportAllocs()
+			image := life(needs).Image()
+			for range b.N {
+				if _, err := Read(needs, image, start, 0); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(name+"/adapt", func(b *testing.B) {
+			b.ReportAllocs()
+			t := life(needs)
+			for range b.N {
+				t.Adapt(needs)
+			}
+		})
+	}
+}
