@@ -34,9 +34,9 @@ type DailyPeaks struct {
 	samples float64 // number of them
 }
 
-// A gap between two samples counts as time in which the container was known for pause at
-// most; what is longer is idle time. So a job that runs for some minutes a day is not
-// taken for known after one day, and gains an hour with each run.
+// A container is known for as long as it has samples. Of a gap between two samples an hour
+// counts at most, and the rest is idle: a job that runs for some minutes a day gains an
+// hour or so with each run, and is not taken for known after a day.
 const pause, minute = int64(time.Hour), int64(time.Minute)
 
 // addGap notes a time without samples, in nanoseconds.
@@ -51,8 +51,8 @@ func (p *DailyPeaks) Observe(at int64, bytes float64) {
 	p.sum, p.samples = p.sum+bytes, p.samples+1
 }
 
-// peak takes a peak that is no sample: of a container that was killed nobody knows
-// what it used.
+// peak takes a peak. That of a container that was killed is no sample: nobody knows what
+// it used.
 func (p *DailyPeaks) peak(at int64, bytes float64) {
 	if p.first == 0 {
 		p.first, p.running = at, at/window
@@ -73,10 +73,10 @@ func (p *DailyPeaks) peak(at int64, bytes float64) {
 	p.highest = max(p.highest, float32(bytes))
 }
 
-// Kill takes a kill of a container that had an amount, and returns what it is taken to
+// kill takes a kill of a container that had an amount, and returns what it is taken to
 // need from then on. That grows faster with each kill in the open window, but not
 // where the container did not even have what it was taken to need before.
-func (p *DailyPeaks) Kill(at int64, had float64) (need float64) {
+func (p *DailyPeaks) kill(at int64, had float64) (need float64) {
 	if at/window > p.running {
 		p.kills = 0
 	}
@@ -88,7 +88,7 @@ func (p *DailyPeaks) Kill(at int64, had float64) (need float64) {
 	return need
 }
 
-// Empty tells whether nothing was observed.
+// Empty reports whether nothing was observed.
 func (p *DailyPeaks) Empty() bool { return p.first == 0 }
 
 // Running returns the peak of the open window.
@@ -207,14 +207,13 @@ func (p *DailyPeaks) Restless() float64 {
 	return max(float64(p.highest)/(p.sum/p.samples)-1, 0)
 }
 
-// Age returns the time from the first sample to an instant, of which a pause counts
-// for less than two hours.
+// Age returns the time from the first sample to an instant, without the idle hours: of a
+// gap less than two hours count.
 func (p *DailyPeaks) Age(now int64) time.Duration {
 	return time.Duration(max(now-p.first-int64(p.idle)*pause, 0))
 }
 
-// Merge adds another one.
-func (p *DailyPeaks) Merge(o *DailyPeaks) {
+func (p *DailyPeaks) merge(o *DailyPeaks) {
 	if o.first == 0 {
 		return
 	}
@@ -243,8 +242,8 @@ func (p *DailyPeaks) Merge(o *DailyPeaks) {
 	p.sum, p.samples = p.sum+o.sum, p.samples+o.samples
 }
 
-// mergePauses adds the pauses of another one. Where both know the same time, neither
-// was idle when the other was not.
+// mergePauses adds the idle hours of another one. Where both have samples of the same
+// time, one that saw none then was not idle: the other did see some.
 func (p *DailyPeaks) mergePauses(o *DailyPeaks) {
 	early, late := *p, o
 	if p.first == 0 || o.first < p.first {
@@ -264,8 +263,7 @@ func (p *DailyPeaks) mergePauses(o *DailyPeaks) {
 	p.last = last
 }
 
-// Write appends it to an image.
-func (p *DailyPeaks) Write(w *imageWriter) {
+func (p *DailyPeaks) write(w *imageWriter) {
 	w.Int(p.running)
 	w.Codes(p.peaks[:])
 	w.Int(p.first)
@@ -278,8 +276,7 @@ func (p *DailyPeaks) Write(w *imageWriter) {
 	w.Int(int64(p.kills))
 }
 
-// Read takes what Write wrote. What cannot be so fails in the reader.
-func (p *DailyPeaks) Read(r *imageReader) {
+func (p *DailyPeaks) read(r *imageReader) bool {
 	p.running = r.Within(0, mostNumber)
 	r.Codes(p.peaks[:])
 	p.first = r.Within(0, math.MaxInt64)
@@ -287,9 +284,9 @@ func (p *DailyPeaks) Read(r *imageReader) {
 	if p.samples == 0 {
 		p.sum = 0
 	}
-	if r.Empty() { // it was written before pauses were known
-		return
+	if !r.Empty() { // else it was written before pauses were known
+		p.last, p.idle = uint32(r.Within(0, math.MaxUint32)), uint16(r.Within(0, math.MaxUint16))
+		p.before, p.kills = uint16(r.Within(0, math.MaxUint16)), uint8(r.Within(0, mostKills))
 	}
-	p.last, p.idle = uint32(r.Within(0, math.MaxUint32)), uint16(r.Within(0, math.MaxUint16))
-	p.before, p.kills = uint16(r.Within(0, math.MaxUint16)), uint8(r.Within(0, mostKills))
+	return true
 }

@@ -87,7 +87,7 @@ func TestPausesOfMergedDays(t *testing.T) {
 		{life(0), life(600), life(0, 600)},
 		{life(600), life(0), life(0, 600)},
 	} {
-		c.a.Merge(c.b)
+		c.a.merge(c.b)
 		require.Equal(t, c.whole.Age(int64(c.whole.last)*minute), c.a.Age(int64(c.a.last)*minute))
 		require.Equal(t, c.whole.before, c.a.before)
 	}
@@ -139,7 +139,7 @@ func TestImagesBeforePausesAreRead(t *testing.T) {
 	image.Float(p.sum)
 	image.Float(p.samples)
 	r := newImageReader(image)
-	old.Read(r)
+	old.read(r)
 	require.NoError(t, r.Err())
 	require.Zero(t, old.last)
 	now := at(10 * time.Hour)

@@ -2,6 +2,8 @@ package sketch
 
 import (
 	"time"
+
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // hoursKept is a week and the hour that is running.
@@ -58,24 +60,75 @@ func (h *Hours) Recent(minutes int64, q float64) float64 {
 	return interpolate(values, q)
 }
 
-// Merge adds another one.
-func (h *Hours) Merge(o *Hours) {
+func (h *Hours) merge(o *Hours) {
 	mergeRings(&h.running, h.highest[:], o.running, o.highest[:])
 	mergeRings(&h.minute, h.recent[:], o.minute, o.recent[:])
 }
 
-// Write adds the hours to an image.
-func (h *Hours) Write(w *imageWriter) {
+func (h *Hours) write(w *imageWriter) {
 	w.Int(h.running)
 	w.Codes(h.highest[:])
 	w.Int(h.minute)
 	w.Codes(h.recent[:])
 }
 
-// Read takes them from one.
-func (h *Hours) Read(r *imageReader) {
+func (h *Hours) read(r *imageReader) bool {
 	h.running = r.Within(0, mostNumber)
 	r.Codes(h.highest[:])
 	h.minute = r.Within(0, mostNumber)
 	r.Codes(h.recent[:])
+	return true
+}
+
+// Waited takes the share of the time, 0 to 1, for which CPU work waited while a use was
+// measured, after that use was observed. Had nothing waited, the use would have been
+// use x (1 + share): Pressed holds the highest of these.
+func (t *Sketch) Waited(at time.Time, use resources.Amount, share float64) {
+	if !t.waits || t.Hours[resources.CPU] == nil {
+		return
+	}
+	if t.Pressed == nil {
+		t.Pressed = unpressed(t)
+	}
+	t.Pressed.Observe(at.UnixNano(), float64(use)*(1+share))
+}
+
+// unpressed returns what Pressed begins with: the hours as they were measured.
+func unpressed(t *Sketch) *Hours {
+	same := *t.Hours[resources.CPU]
+	return &same
+}
+
+// pressure is the part Pressed, which is there only once somebody knew of waiting.
+type pressure struct{}
+
+func (pressure) needed(t *Sketch) bool { return t.waits }
+
+// merge takes the hours as they were measured for a sketch that knows of no waiting.
+func (pressure) merge(t, o *Sketch) {
+	if !t.waits || t.Pressed == nil && o.Pressed == nil || t.Hours[resources.CPU] == nil || o.Hours[resources.CPU] == nil {
+		return
+	}
+	if t.Pressed == nil {
+		t.Pressed = unpressed(t)
+	}
+	if o.Pressed == nil {
+		t.Pressed.merge(o.Hours[resources.CPU])
+		return
+	}
+	t.Pressed.merge(o.Pressed)
+}
+
+func (pressure) write(t *Sketch, w *imageWriter) {
+	if t.Pressed != nil {
+		t.Pressed.write(w)
+	}
+}
+
+func (pressure) read(t *Sketch, r *imageReader) bool {
+	if t.waits {
+		t.Pressed = &Hours{}
+		t.Pressed.read(r)
+	}
+	return t.waits
 }

@@ -1,73 +1,28 @@
 package sketch
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"time"
-
-	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Parts of an image. A number is never used for anything else.
-const (
-	partFrame      = 1
-	partPeaks      = 2
-	partKills      = 3
-	partLoad       = 4  // and 5, by kind
-	partPoints     = 6  // and 7
-	partHours      = 8  // and 9
-	partWeighted   = 10 // and 11
-	partModels     = 12 // and 13
-	partPressed    = 14
-	partLimitRatio = 15
-	partDeclared   = 16
-)
+// frame is the number of the part that says of which time a sketch is.
+const frame = 1
 
-// Image returns the sketch as bytes, of which Load makes the same sketch.
+// Image returns the sketch as bytes, of which Read makes the same sketch.
 func (t *Sketch) Image() []byte {
-	var image imageWriter
-	part := func(tag int64, write func(*imageWriter)) {
-		var content imageWriter
-		write(&content)
-		image.Part(tag, content)
+	var image, content imageWriter
+	content.Int(t.Now)
+	for _, at := range t.begun {
+		content.Int(at)
 	}
-	part(partFrame, func(w *imageWriter) {
-		w.Int(t.Now)
-		for _, at := range t.begun {
-			w.Int(at)
-		}
-	})
-	if t.Peaks != nil {
-		part(partPeaks, t.Peaks.Write)
-	}
-	if t.Kills != nil {
-		part(partKills, t.Kills.write)
-	}
-	if t.Pressed != nil {
-		part(partPressed, t.Pressed.Write)
-	}
-	if t.LimitRatio != Unseen {
-		part(partLimitRatio, func(w *imageWriter) { w.Int(int64(t.LimitRatio)) })
-	}
-	if t.first != 0 {
-		part(partDeclared, func(w *imageWriter) { w.Int(int64(t.first)) })
-	}
-	for k := range int64(resources.Kinds) {
-		if l := t.Load[k]; l != nil {
-			part(partLoad+k, l.Write)
-		}
-		if m := t.Models[k]; m != nil {
-			part(partModels+k, m.Write)
-		}
-		if p := t.Points[k]; p != nil {
-			part(partPoints+k, p.Write)
-		}
-		if h := t.Hours[k]; h != nil {
-			part(partHours+k, h.Write)
-		}
-		if w := t.Weighted[k]; w != nil {
-			part(partWeighted+k, w.Write)
+	image.Part(frame, content)
+	for i := range parts {
+		content = content[:0]
+		if parts[i].write(t, &content); len(content) > 0 {
+			image.Part(parts[i].number, content)
 		}
 	}
 	return image
@@ -80,78 +35,172 @@ var ErrFuture = errors.New("it has uses in the future: was it written while a cl
 // is needed. Parts that are not known are skipped. It fails if the image cannot be
 // read, or was written more than ahead after now; 0 = that does not matter.
 func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, error) {
-	t := New(n)
-	had := map[int64]bool{}
+	t, had := New(n), [len(parts)]bool{}
 	for r := newImageReader(image); !r.Empty(); {
-		tag, content := r.Part()
+		number, content := r.Part()
 		if r.Err() != nil {
 			return nil, r.Err()
 		}
-		had[tag] = t.read(tag, content)
+		if number == frame {
+			t.readFrame(content)
+		}
+		for i := range parts {
+			if parts[i].number == number {
+				had[i] = parts[i].read(t, content)
+			}
+		}
 		if content.Err() != nil {
-			return nil, fmt.Errorf("part %d: %w", tag, content.Err())
+			return nil, fmt.Errorf("part %d: %w", number, content.Err())
 		}
 	}
 	if ahead > 0 && time.Unix(0, t.Now).Sub(now) > ahead {
 		return nil, ErrFuture
 	}
-	t.forget(resources.Memory, t.Peaks != nil && !had[partPeaks])
-	for k := range resources.Kind(resources.Kinds) {
-		of := int64(k)
-		t.forget(k, t.Load[k] != nil && !had[partLoad+of] || t.Models[k] != nil && !had[partModels+of] || t.Points[k] != nil && !had[partPoints+of] || t.Hours[k] != nil && !had[partHours+of] || t.Weighted[k] != nil && !had[partWeighted+of])
+	for i, p := range parts {
+		if p.begins != none && p.needed(t) && !had[i] {
+			t.begun[p.begins] = 0
+		}
 	}
 	return t, nil
 }
 
-// forget notes that a part of a kind begins anew.
-func (t *Sketch) forget(k resources.Kind, anew bool) {
-	if anew {
-		t.begun[k] = 0
+func (t *Sketch) readFrame(r *imageReader) {
+	t.Now = r.Within(0, math.MaxInt64)
+	for k := range t.begun {
+		t.begun[k] = r.Within(0, math.MaxInt64)
 	}
 }
 
-// read fills a part, and tells whether it is needed and what it was.
-func (t *Sketch) read(tag int64, r *imageReader) bool {
-	kind := tag % resources.Kinds
-	switch tag {
-	case partFrame:
-		t.Now = r.Within(0, math.MaxInt64)
-		for k := range t.begun {
-			t.begun[k] = r.Within(0, math.MaxInt64)
-		}
-		return true
-	case partPeaks:
-		return fill(t.Peaks, func(p *DailyPeaks) bool { p.Read(r); return true })
-	case partLoad, partLoad + 1:
-		return fill(t.Load[kind], func(l *Load) bool { return l.Read(r) })
-	case partKills:
-		return fill(t.Kills, func(k *Kills) bool { k.read(r); return true })
-	case partPressed:
-		if t.waits {
-			t.Pressed = &Hours{}
-			t.Pressed.Read(r)
-		}
-		return t.waits
-	case partLimitRatio:
-		if t.limited {
-			t.LimitRatio = LimitRatio(r.Within(0, int64(Free)))
-		}
-		return t.limited
-	case partDeclared:
-		if t.early > 0 {
-			t.first = uint16(r.Within(0, math.MaxUint16))
-		}
-		return t.early > 0
-	case partModels, partModels + 1:
-		return fill(t.Models[kind], func(m *Models) bool { return m.Read(r) })
-	case partPoints, partPoints + 1:
-		return fill(t.Points[kind], func(p *Points) bool { p.Read(r); return true })
-	case partHours, partHours + 1:
-		return fill(t.Hours[kind], func(h *Hours) bool { h.Read(r); return true })
-	case partWeighted, partWeighted + 1:
-		return fill(t.Weighted[kind], func(w *Weighted) bool { return w.Read(r) })
-	}
-	return false
+// imageWriter is bytes in the making.
+type imageWriter []byte
+
+// Int adds a number.
+func (w *imageWriter) Int(n int64) { *w = binary.AppendVarint(*w, n) }
+
+// Float adds a number with all its digits.
+func (w *imageWriter) Float(f float64) {
+	*w = binary.LittleEndian.AppendUint64(*w, math.Float64bits(f))
 }
 
-func fill[P any](part *P, read func(*P) bool) bool { return part != nil && read(part) }
+// Short adds a number of four bytes.
+func (w *imageWriter) Short(f float32) {
+	*w = binary.LittleEndian.AppendUint32(*w, math.Float32bits(f))
+}
+
+// Codes adds the slots of a ring. Empty ones at both ends take no room.
+func (w *imageWriter) Codes(slots []uint16) {
+	first, end := 0, len(slots)
+	for end > 0 && slots[end-1] == 0 {
+		end--
+	}
+	for first < end && slots[first] == 0 {
+		first++
+	}
+	w.Int(int64(first))
+	w.Int(int64(end - first))
+	for _, code := range slots[first:end] {
+		*w = binary.LittleEndian.AppendUint16(*w, code)
+	}
+}
+
+// Part adds bytes that a reader can skip.
+func (w *imageWriter) Part(tag int64, content imageWriter) {
+	w.Int(tag)
+	w.Int(int64(len(content)))
+	*w = append(*w, content...)
+}
+
+// ErrImage says that bytes are not what an imageWriter has written.
+var ErrImage = errors.New("it is cut short, or was not written by us")
+
+// imageReader takes numbers from bytes. Once it has failed all are 0.
+type imageReader struct {
+	rest []byte
+	err  error
+}
+
+// newImageReader returns a reader of bytes, which it does not change.
+func newImageReader(bytes []byte) *imageReader { return &imageReader{rest: bytes} }
+
+// Err returns what is wrong, nil if nothing is.
+func (r *imageReader) Err() error { return r.err }
+
+// Fail notes that a number makes no sense.
+func (r *imageReader) Fail() { r.rest, r.err = nil, ErrImage }
+
+// Empty reports whether all is read.
+func (r *imageReader) Empty() bool { return len(r.rest) == 0 }
+
+// Int returns the next number.
+func (r *imageReader) Int() int64 {
+	n, size := binary.Varint(r.rest)
+	if size <= 0 {
+		r.Fail()
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return n
+}
+
+// Within returns the next number, which must be in a range.
+func (r *imageReader) Within(least, most int64) int64 {
+	n := r.Int()
+	if n < least || n > most {
+		r.Fail()
+		return least
+	}
+	return n
+}
+
+// Float returns the next number, which must be finite and not negative.
+func (r *imageReader) Float() float64 {
+	raw := r.take(8)
+	if raw == nil {
+		return 0
+	}
+	return r.sound(math.Float64frombits(binary.LittleEndian.Uint64(raw)))
+}
+
+// Short returns the next number of four bytes, under the same conditions.
+func (r *imageReader) Short() float32 {
+	raw := r.take(4)
+	if raw == nil {
+		return 0
+	}
+	return float32(r.sound(float64(math.Float32frombits(binary.LittleEndian.Uint32(raw)))))
+}
+
+func (r *imageReader) sound(f float64) float64 {
+	if !(f >= 0) || math.IsInf(f, 0) {
+		r.Fail()
+		return 0
+	}
+	return f
+}
+
+// Codes fills the slots of a ring.
+func (r *imageReader) Codes(slots []uint16) {
+	clear(slots)
+	first := r.Within(0, int64(len(slots)))
+	n := r.Within(0, int64(len(slots))-first)
+	raw := r.take(int(2 * n))
+	for i := range len(raw) / 2 {
+		slots[int(first)+i] = binary.LittleEndian.Uint16(raw[2*i:])
+	}
+}
+
+// Part returns the next part.
+func (r *imageReader) Part() (tag int64, content *imageReader) {
+	tag = r.Int()
+	return tag, newImageReader(r.take(int(r.Within(0, math.MaxInt32))))
+}
+
+func (r *imageReader) take(n int) []byte {
+	if r.err != nil || n > len(r.rest) {
+		r.Fail()
+		return nil
+	}
+	taken := r.rest[:n]
+	r.rest = r.rest[n:]
+	return taken
+}

@@ -21,7 +21,7 @@ type kill struct {
 	reached resources.Amount // memory: the limit that it hit or, without one, its use
 }
 
-// within reports whether another kill is as new and tells of as much.
+// within reports whether another kill is as new and as large.
 func (one kill) within(o kill) bool {
 	return one.at <= o.at && one.request <= o.request && one.reached <= o.reached
 }
@@ -59,7 +59,7 @@ func (k *Kills) Largest(now int64, age time.Duration) (resources.Amount, bool) {
 	return largest, found
 }
 
-// Reached returns the most memory that a kill which is not older than an age tells of: the
+// Reached returns the most memory at which a kill happened that is not older than an age: the
 // limit that was hit, else the use; 0 if there was none.
 func (k *Kills) Reached(now int64, age time.Duration) resources.Amount {
 	most := resources.Amount(0)
@@ -89,16 +89,72 @@ func (k *Kills) write(w *imageWriter) {
 	}
 }
 
-func (k *Kills) read(r *imageReader) {
+func (k *Kills) read(r *imageReader) bool {
 	for i := range k {
 		k[i].at = r.Within(0, math.MaxInt64)
 		k[i].request = resources.Amount(r.Within(0, math.MaxInt64))
 		k[i].reached = k[i].request
 	}
 	if r.Empty() { // it was written when requests were all that was known
-		return
+		return true
 	}
 	for i := range k {
 		k[i].reached = resources.Amount(r.Within(0, math.MaxInt64))
 	}
+	return true
+}
+
+// After a kill a container is taken to need this multiple of what it had, and at
+// least so many bytes more. With each further kill that comes soon the multiple
+// applies once more and the bytes double, up to twice of what it had or, if that is
+// more, the first step.
+const (
+	killRatio = 1.2
+	killBump  = 16 << 20
+	mostKills = 5
+)
+
+// NeededAfterKill returns what a container that had so many bytes at most is taken to need after a
+// number of kills, from 1 on.
+func NeededAfterKill(had float64, kills uint8) float64 {
+	first := max(killRatio*had, had+killBump)
+	ratio, bump := 1.0, float64(killBump)/2
+	for range kills {
+		ratio, bump = ratio*killRatio, bump*2
+	}
+	return max(first, min(max(ratio*had, had+bump), 2*had))
+}
+
+// Killed takes a kill for want of memory: what was requested, or used where the kubelet
+// evicted the pod, and the limit that was hit, 0 = none.
+func (t *Sketch) Killed(at time.Time, request, limit resources.Amount) {
+	instant := at.UnixNano()
+	t.saw(resources.Memory, instant)
+	had := float64(max(request, limit))
+	need := NeededAfterKill(had, 1)
+	if t.Peaks != nil {
+		need = t.Peaks.kill(instant, had)
+	}
+	if l := t.Load[resources.Memory]; l != nil {
+		l.Observe(instant, need)
+	}
+	if m := t.Models[resources.Memory]; m != nil {
+		m.Observe(instant, need)
+	}
+	if t.Kills != nil {
+		t.Kills.add(kill{instant, request, t.reached(request, limit)})
+	}
+}
+
+// reached returns the memory at which a container was killed: its limit or, without one,
+// the most that was seen of it lately, but no less than the report says.
+func (t *Sketch) reached(reported, limit resources.Amount) resources.Amount {
+	switch hours := t.Hours[resources.Memory]; {
+	case limit > 0:
+		return limit
+	case hours != nil:
+		const lately, highest = 30, 1 // minutes, and the quantile of them
+		return max(reported, resources.FromFloat(hours.Recent(lately, highest)))
+	}
+	return reported
 }

@@ -70,8 +70,8 @@ const (
 	slotWidth = int64(5 * time.Minute)
 )
 
-// NewLoad returns an empty one.
-func NewLoad(shape *LoadShape) *Load { return &Load{shape: shape} }
+// newLoad returns an empty one.
+func newLoad(shape *LoadShape) *Load { return &Load{shape: shape} }
 
 // Observe takes a use in millicores or bytes. All samples weigh the same, as they
 // come at a steady pace: one a minute.
@@ -79,7 +79,7 @@ func (l *Load) Observe(at int64, use float64) {
 	number := at / slotWidth
 	if l.shape.kind == resources.Memory {
 		if number > l.latest {
-			l.settle()
+			l.closeSlot()
 		}
 		l.peak = max(l.peak, use)
 	} else {
@@ -111,25 +111,26 @@ func (l *Load) Hour() float64 {
 	return decode(code) / 1000
 }
 
-// Adapt gives it another shape, and tells whether that is possible: only with the
-// same half-lives.
-func (l *Load) Adapt(shape *LoadShape) bool {
-	if l.shape.halfLives != shape.halfLives {
-		return false
-	}
-	if !shape.hour {
+// adapt keeps what has the same half-lives.
+func (l *Load) adapt(shape *LoadShape) *Load {
+	switch {
+	case shape == nil:
+		return nil
+	case l == nil || l.shape.halfLives != shape.halfLives:
+		return newLoad(shape)
+	case !shape.hour:
 		clear(l.slots[:])
 	}
 	l.shape = shape
-	return true
+	return l
 }
 
-// Merge adds another one with the same half-lives.
-func (l *Load) Merge(o *Load) {
+// merge adds another one with the same half-lives.
+func (l *Load) merge(o *Load) {
 	l.uses.merge(&l.shape.pairShape, &o.uses)
 	switch {
 	case o.latest > l.latest:
-		l.settle()
+		l.closeSlot()
 		l.peak = o.peak
 	case o.latest == l.latest:
 		l.peak = max(l.peak, o.peak)
@@ -139,16 +140,15 @@ func (l *Load) Merge(o *Load) {
 	mergeRings(&l.latest, l.slots[:], o.latest, o.slots[:])
 }
 
-// settle lets the peak of the open slot count.
-func (l *Load) settle() {
+// closeSlot lets the peak of the open slot count.
+func (l *Load) closeSlot() {
 	if l.peak > 0 {
 		l.uses.add(&l.shape.pairShape, (l.latest+1)*slotWidth-1, l.peak)
 		l.peak = 0
 	}
 }
 
-// Write adds the load to an image.
-func (l *Load) Write(w *imageWriter) {
+func (l *Load) write(w *imageWriter) {
 	w.Int(int64(l.shape.halfLives[0]))
 	w.Int(int64(l.shape.halfLives[1]))
 	l.uses.write(w)
@@ -157,8 +157,8 @@ func (l *Load) Write(w *imageWriter) {
 	w.Float(l.peak)
 }
 
-// Read takes it from an image, and tells whether that has the same half-lives.
-func (l *Load) Read(r *imageReader) bool {
+// read reports whether the image has the same half-lives.
+func (l *Load) read(r *imageReader) bool {
 	same := [2]time.Duration{time.Duration(r.Int()), time.Duration(r.Int())} == l.shape.halfLives
 	if !same {
 		return false

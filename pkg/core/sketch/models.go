@@ -38,7 +38,7 @@ func NewModelShape(k resources.Kind, decays [2]float64, margins []float64, costs
 
 // Models are an ensemble of models for one kind of a container: each has the limit
 // that would have cost least, and the one whose limits cost least is chosen. Make it
-// with NewModels.
+// with newModels.
 type Models struct {
 	shape   *ModelShape
 	uses    pair
@@ -56,8 +56,8 @@ type model struct {
 	over, under float32 // in the open slot: sums of what was missing and unused
 }
 
-// NewModels returns an ensemble that has seen nothing.
-func NewModels(shape *ModelShape) *Models {
+// newModels returns an ensemble that has seen nothing.
+func newModels(shape *ModelShape) *Models {
 	return &Models{shape: shape, models: make([]model, len(shape.halfLives)*len(shape.margins))}
 }
 
@@ -150,18 +150,20 @@ func (m *Models) Limit() float64 {
 	return float64(m.models[m.chosen].limit) * units[m.shape.kind]
 }
 
-// Adapt gives the ensemble another shape, and tells whether that is possible: only
-// with the same decays and margins.
-func (m *Models) Adapt(shape *ModelShape) bool {
-	if m.shape.halfLives != shape.halfLives || len(m.shape.margins) != len(shape.margins) {
-		return false
+// adapt keeps what has the same decays and as many margins.
+func (m *Models) adapt(shape *ModelShape) *Models {
+	switch {
+	case shape == nil:
+		return nil
+	case m == nil || m.shape.halfLives != shape.halfLives || len(m.shape.margins) != len(shape.margins):
+		return newModels(shape)
 	}
 	m.shape = shape
-	return true
+	return m
 }
 
-// Merge adds the uses of another one. What the models cost is that of the later.
-func (m *Models) Merge(o *Models) {
+// merge adds the uses of another one. What the models cost is that of the later.
+func (m *Models) merge(o *Models) {
 	if o.number > m.number {
 		copy(m.models, o.models)
 		m.chosen, m.number, m.samples, m.peak = o.chosen, o.number, o.samples, o.peak
@@ -169,8 +171,7 @@ func (m *Models) Merge(o *Models) {
 	m.uses.merge(&m.shape.pairShape, &o.uses)
 }
 
-// Write adds the ensemble to an image.
-func (m *Models) Write(w *imageWriter) {
+func (m *Models) write(w *imageWriter) {
 	w.Int(int64(m.shape.halfLives[0]))
 	w.Int(int64(m.shape.halfLives[1]))
 	w.Int(int64(len(m.models)))
@@ -186,9 +187,8 @@ func (m *Models) Write(w *imageWriter) {
 	w.Float(m.peak)
 }
 
-// Read takes the ensemble from an image, and tells whether that has the same decays
-// and as many models.
-func (m *Models) Read(r *imageReader) bool {
+// read reports whether the image has the same decays and as many models.
+func (m *Models) read(r *imageReader) bool {
 	same := [2]time.Duration{time.Duration(r.Int()), time.Duration(r.Int())} == m.shape.halfLives
 	if r.Int() != int64(len(m.models)) || !same {
 		return false

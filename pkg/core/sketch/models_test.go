@@ -13,7 +13,7 @@ import (
 // overrun that costs twenty times what is unused, 20/21 of the time is covered.
 func TestTheCheapestLimitIsAQuantile(t *testing.T) {
 	shape := NewModelShape(resources.CPU, [2]float64{0.001, 0.005}, []float64{0}, Costs{Overrun: 20, Learning: 0.01})
-	m := NewModels(shape)
+	m := newModels(shape)
 	require.Zero(t, m.Limit())
 	for i := range 20000 {
 		use := 1000.0
@@ -23,7 +23,7 @@ func TestTheCheapestLimitIsAQuantile(t *testing.T) {
 		m.Observe(at(time.Duration(i)*time.Minute), use)
 	}
 	require.InEpsilon(t, 3000, m.Limit(), 0.03)
-	m = NewModels(shape)
+	m = newModels(shape)
 	for i := range 20000 {
 		use := 1000.0
 		if i%100 == 0 {
@@ -38,7 +38,7 @@ func TestTheCheapestLimitIsAQuantile(t *testing.T) {
 // as good; with steady use the smallest margin is.
 func TestTheModelThatCostsLeastIsChosen(t *testing.T) {
 	shape := NewModelShape(resources.CPU, [2]float64{0.001, 0.02}, []float64{0, 0.5}, Costs{Overrun: 20, Change: 0.01, Switch: 0.01, Learning: 0.05})
-	m, now := NewModels(shape), at(0)
+	m, now := newModels(shape), at(0)
 	live := func(use float64, length time.Duration) {
 		for end := now + int64(length); now < end; now += int64(time.Minute) {
 			m.Observe(now, use)
@@ -54,7 +54,7 @@ func TestTheModelThatCostsLeastIsChosen(t *testing.T) {
 // A change must be worth it.
 func TestAChangeThatCostsMoreThanItSavesIsNotMade(t *testing.T) {
 	for change, moves := range map[float64]bool{0: true, 10: false} {
-		m := NewModels(NewModelShape(resources.CPU, [2]float64{0.01, 0.02}, []float64{0}, Costs{Overrun: 20, Change: change, Learning: 0.05}))
+		m := newModels(NewModelShape(resources.CPU, [2]float64{0.01, 0.02}, []float64{0}, Costs{Overrun: 20, Change: change, Learning: 0.05}))
 		for i := range 3000 {
 			m.Observe(at(time.Duration(i)*time.Minute), 1000)
 		}
@@ -68,7 +68,7 @@ func TestAChangeThatCostsMoreThanItSavesIsNotMade(t *testing.T) {
 
 // Of memory only the highest use of five minutes counts.
 func TestModelsOfMemorySeePeaks(t *testing.T) {
-	m := NewModels(NewModelShape(resources.Memory, [2]float64{0.0003, 0.001}, []float64{0}, Costs{Overrun: 1, Learning: 0.01}))
+	m := newModels(NewModelShape(resources.Memory, [2]float64{0.0003, 0.001}, []float64{0}, Costs{Overrun: 1, Learning: 0.01}))
 	for i := range 3000 {
 		use := 100 << 20
 		if i%5 == 2 {

@@ -45,7 +45,7 @@ func TestPairAgainstAllUses(t *testing.T) {
 			[2]float64{rapid.Float64Range(0.3, 0.95).Draw(t, "slow"), rapid.Float64Range(0.3, 0.95).Draw(t, "fast")}, rapid.Bool().Draw(t, "by load"), false)
 		wide := rapid.Bool().Draw(t, "wide")
 		var all naive
-		l, now := NewLoad(shape), at(0)
+		l, now := newLoad(shape), at(0)
 		for range rapid.IntRange(1, 200).Draw(t, "uses") {
 			now += int64(rapid.SampledFrom([]time.Duration{0, time.Minute, time.Hour, 9 * time.Hour}).Draw(t, "step"))
 			use := math.Exp(rapid.Float64Range(-1, 1).Draw(t, "use"))
@@ -72,7 +72,7 @@ func TestPairAgainstAllUses(t *testing.T) {
 
 // A single use of long ago makes buckets coarse only for as long as it counts.
 func TestBucketsBecomeFineAgain(t *testing.T) {
-	l, now := NewLoad(calm()), at(0)
+	l, now := newLoad(calm()), at(0)
 	l.Observe(now, 900_000)
 	l.Observe(now, 5)
 	require.Positive(t, l.uses.coarse)
@@ -85,7 +85,7 @@ func TestBucketsBecomeFineAgain(t *testing.T) {
 }
 
 func TestLevels(t *testing.T) {
-	l := NewLoad(NewLoadShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false))
+	l := newLoad(NewLoadShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false))
 	require.Zero(t, l.Level(0))
 	for i := range 20000 {
 		l.Observe(at(time.Duration(i)*time.Minute), float64(100+i%900))

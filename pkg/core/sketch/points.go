@@ -18,7 +18,7 @@ const (
 
 // Points are the uses in each five minutes of a week. In each the pods of a workload
 // count as one: as the pod that uses most, or as their mean. The use of a pod is its
-// mean of CPU and its maximum of memory. Make it with NewPoints.
+// mean of CPU and its maximum of memory. Make it with newPoints.
 //
 // They also know the target that was recommended last. A recipe that changes a request by
 // a bounded share at a time starts from the requests in force, which follow its own target
@@ -31,7 +31,7 @@ type Points struct {
 	open    []podUse         // of the pods seen in it, by key
 	target  resources.Amount // that was recommended last
 	since   int64            // when it became this, nanoseconds since 1970; 0 = there is none
-	read    int64            // number of points that habits were taken of
+	takenAt int64            // number of points that habits were taken of
 	habits  Habits           // as they were then
 }
 
@@ -41,12 +41,12 @@ type podUse struct {
 	sum, count float64 // of CPU: of the samples; of memory: the highest, and 1
 }
 
-// anyPod is the key of pods that need not be told apart.
+// anyPod is the key of pods that need no key.
 const anyPod = 0
 
-// NewPoints returns an empty one. It takes the mean of the pods, or the one that uses
+// newPoints returns an empty one. It takes the mean of the pods, or the one that uses
 // most.
-func NewPoints(k resources.Kind, mean bool) *Points { return &Points{kind: k, mean: mean} }
+func newPoints(k resources.Kind, mean bool) *Points { return &Points{kind: k, mean: mean} }
 
 // Observe takes a use in millicores or bytes of a pod with a name. One older than the
 // open point counts in it.
@@ -106,18 +106,24 @@ func (p *Points) value() uint16 {
 	return encode(highest * 1000)
 }
 
-// Adapt makes the pods count in one of the two ways. The open point begins anew where
+// adapt makes the pods count in one of the two ways. The open point begins anew where
 // that was another one.
-func (p *Points) Adapt(mean bool) {
-	if p.mean != mean {
+func (p *Points) adapt(k resources.Kind, needed, mean bool) *Points {
+	switch {
+	case !needed:
+		return nil
+	case p == nil:
+		return newPoints(k, mean)
+	case p.mean != mean:
 		p.mean, p.open = mean, nil
 	}
+	return p
 }
 
 // Habits returns those of the points that are complete. They are taken anew with
 // each of them.
 func (p *Points) Habits() *Habits {
-	if p.read == p.running {
+	if p.takenAt == p.running {
 		return &p.habits
 	}
 	var at []int64
@@ -127,7 +133,7 @@ func (p *Points) Habits() *Habits {
 			at, uses = append(at, number*pointWidth/1e9), append(uses, decode(code)/1000)
 		}
 	}
-	p.habits, p.read = NewHabits(at, uses), p.running
+	p.habits, p.takenAt = NewHabits(at, uses), p.running
 	return &p.habits
 }
 
@@ -142,8 +148,8 @@ func (p *Points) Recommended(now int64, target resources.Amount) {
 // nanoseconds since 1970; 0 = there is none.
 func (p *Points) Target() (target resources.Amount, since int64) { return p.target, p.since }
 
-// Merge adds another one of the same kind, where both know a point the higher use.
-func (p *Points) Merge(o *Points) {
+// merge adds another one of the same kind, where both know a point the higher use.
+func (p *Points) merge(o *Points) {
 	theirs := o.uses
 	switch {
 	case o.running > p.running:
@@ -165,12 +171,12 @@ func (p *Points) Merge(o *Points) {
 	if o.since > p.since {
 		p.target, p.since = o.target, o.since
 	}
-	p.read = 0
+	p.takenAt = 0
 }
 
-// Write adds the points to an image. The sums over all pods are what the open point was
-// made of before pods were told apart.
-func (p *Points) Write(w *imageWriter) {
+// write begins with the sums over all pods: they are what the open point was
+// made of before pods had keys.
+func (p *Points) write(w *imageWriter) {
 	var all podUse
 	for _, u := range p.open {
 		all.sum, all.count = all.sum+u.sum, all.count+u.count
@@ -192,16 +198,15 @@ func (p *Points) Write(w *imageWriter) {
 // mostPods is how many pods a point can be read with.
 const mostPods = 1 << 20
 
-// Read takes them from one.
-func (p *Points) Read(r *imageReader) {
+func (p *Points) read(r *imageReader) bool {
 	*p = Points{kind: p.kind, mean: p.mean, running: r.Within(0, mostNumber)}
 	all := podUse{anyPod, r.Float(), r.Float()}
 	r.Codes(p.uses[:])
-	if r.Empty() { // it was written before pods were told apart
+	if r.Empty() { // it was written before pods had keys
 		if all.count > 0 {
 			p.open = []podUse{all}
 		}
-		return
+		return true
 	}
 	for range r.Within(0, mostPods) {
 		u := podUse{uint64(r.Int()), r.Float(), r.Float()}
@@ -209,9 +214,29 @@ func (p *Points) Read(r *imageReader) {
 			r.Fail()
 		}
 		if r.Err() != nil {
-			return
+			return true
 		}
 		p.open = append(p.open, u)
 	}
 	p.target, p.since = resources.Amount(r.Within(0, math.MaxInt64)), r.Within(0, math.MaxInt64)
+	return true
+}
+
+// Recommended takes the target of a kind that is recommended now. Without points
+// nothing is noted.
+func (t *Sketch) Recommended(k resources.Kind, target resources.Amount) {
+	if p := t.Points[k]; p != nil {
+		p.Recommended(t.Now, target)
+	}
+}
+
+// Target returns the target of a kind that was recommended last, and for how long it has
+// been this; false if there is none, or without points.
+func (t *Sketch) Target(k resources.Kind) (target resources.Amount, since time.Duration, known bool) {
+	p := t.Points[k]
+	if p == nil {
+		return 0, 0, false
+	}
+	target, at := p.Target()
+	return target, time.Duration(max(t.Now-at, 0)), at != 0
 }

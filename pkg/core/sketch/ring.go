@@ -8,7 +8,7 @@ const codeStep = 1.001
 
 var logStep = math.Log(codeStep)
 
-// encode rounds an amount up to a power of Step. The smallest code is 1: 0 stands
+// encode rounds an amount up to a power of codeStep. The smallest code is 1: 0 stands
 // for no amount at all.
 func encode(amount float64) uint16 {
 	if amount < 1 {
@@ -17,7 +17,7 @@ func encode(amount float64) uint16 {
 	return uint16(min(math.Ceil(math.Log(amount)/logStep-1e-6)+1, math.MaxUint16))
 }
 
-// decode is the inverse of Encode, and 0 for no amount.
+// decode is the inverse of encode, and 0 for no amount.
 func decode(code uint16) float64 {
 	if code == 0 {
 		return 0

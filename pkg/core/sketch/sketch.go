@@ -1,3 +1,19 @@
+// Package sketch keeps compact summaries of a container's usage that recipes ask for
+// and the histograms of a profile do not hold.
+//
+// A Sketch has the parts that a recipe needs: DailyPeaks are the highest memory use in
+// windows of six hours, Kills the last OOM kills, Load and Models histograms that forget,
+// Points, Hours and Weighted the usage of the last days. Pressed is there only where
+// somebody knows how long CPU work waited. LimitRatio and the declared request are no
+// usage, but what pods were created with: they are here because they must outlive the
+// pods, and a restart.
+//
+// Samples and kills fill a sketch as they come; it knows no recipe. Two sketches can be
+// merged, Adapt makes a sketch serve another recipe, and Image is its form on disk: Read
+// makes the same sketch of it, to the bit.
+//
+// To remember something new, write it in a file of its own, and add its field to Needs
+// and Sketch and its line to parts.
 package sketch
 
 import (
@@ -22,7 +38,7 @@ type Needs struct {
 	Declared   time.Duration // for how long a new container keeps its memory request, in whole minutes; 0 = not at all. With Peaks only
 }
 
-// Any tells whether anything is needed.
+// Any reports whether anything is needed.
 func (n Needs) Any() bool { return n != Needs{} }
 
 // Sketch is what was needed, filled. What was not is nil.
@@ -44,6 +60,34 @@ type Sketch struct {
 	begun      [resources.Kinds]int64 // first use that all parts know; 0 = none
 }
 
+const cpu, ram = resources.CPU, resources.Memory
+
+// parts are all that a sketch can have, in the order that they have in images.
+var parts = [...]struct {
+	number int64          // in images: it is never used for anything else, and 1 is the frame
+	begins resources.Kind // of which all is known only since this part is there
+	part
+}{
+	{2, ram, keep(func(t *Sketch) *DailyPeaks { return t.Peaks })},
+	{3, none, keep(func(t *Sketch) *Kills { return t.Kills })},
+	{14, none, pressure{}},
+	{15, none, declared{func(t *Sketch) *uint16 { return (*uint16)(&t.LimitRatio) }, func(t *Sketch) bool { return t.limited }}},
+	{16, none, declared{func(t *Sketch) *uint16 { return &t.first }, func(t *Sketch) bool { return t.early > 0 }}},
+	{4, cpu, keep(func(t *Sketch) *Load { return t.Load[cpu] })},
+	{12, cpu, keep(func(t *Sketch) *Models { return t.Models[cpu] })},
+	{6, cpu, keep(func(t *Sketch) *Points { return t.Points[cpu] })},
+	{8, cpu, keep(func(t *Sketch) *Hours { return t.Hours[cpu] })},
+	{10, cpu, keep(func(t *Sketch) *Weighted { return t.Weighted[cpu] })},
+	{5, ram, keep(func(t *Sketch) *Load { return t.Load[ram] })},
+	{13, ram, keep(func(t *Sketch) *Models { return t.Models[ram] })},
+	{7, ram, keep(func(t *Sketch) *Points { return t.Points[ram] })},
+	{9, ram, keep(func(t *Sketch) *Hours { return t.Hours[ram] })},
+	{11, ram, keep(func(t *Sketch) *Weighted { return t.Weighted[ram] })},
+}
+
+// none is for parts without which a container is known as well.
+const none resources.Kind = resources.Kinds
+
 // New returns an empty sketch.
 func New(n Needs) *Sketch {
 	t := &Sketch{}
@@ -54,49 +98,26 @@ func New(n Needs) *Sketch {
 // Adapt makes a sketch what another recipe needs. What both want to know it keeps;
 // what only the new one does begins anew, and what is not needed is dropped.
 func (t *Sketch) Adapt(n Needs) {
-	var fresh [resources.Kinds]bool
-	keep(&t.Peaks, n.Peaks, func() *DailyPeaks { return &DailyPeaks{} }, &fresh[resources.Memory])
+	anew := [resources.Kinds]bool{ram: put(&t.Peaks, same(n.Peaks, t.Peaks))}
 	for k := range resources.Kind(resources.Kinds) {
-		if t.Load[k] != nil && n.Load[k] != nil && !t.Load[k].Adapt(n.Load[k]) {
-			t.Load[k] = nil
-		}
-		keep(&t.Load[k], n.Load[k] != nil, func() *Load { return NewLoad(n.Load[k]) }, &fresh[k])
-		keep(&t.Points[k], n.Points, func() *Points { return NewPoints(k, n.Mean) }, &fresh[k])
-		if t.Points[k] != nil {
-			t.Points[k].Adapt(n.Mean)
-		}
-		keep(&t.Hours[k], n.Hours, func() *Hours { return &Hours{} }, &fresh[k])
-		if t.Weighted[k] != nil && n.Weighted != nil && !t.Weighted[k].Adapt(n.Weighted) {
-			t.Weighted[k] = nil
-		}
-		keep(&t.Weighted[k], n.Weighted != nil, func() *Weighted { return NewWeighted(n.Weighted, k) }, &fresh[k])
-		if t.Models[k] != nil && n.Models[k] != nil && !t.Models[k].Adapt(n.Models[k]) {
-			t.Models[k] = nil
-		}
-		keep(&t.Models[k], n.Models[k] != nil, func() *Models { return NewModels(n.Models[k]) }, &fresh[k])
-		if fresh[k] {
+		anew[k] = put(&t.Load[k], t.Load[k].adapt(n.Load[k])) || anew[k]
+		anew[k] = put(&t.Models[k], t.Models[k].adapt(n.Models[k])) || anew[k]
+		anew[k] = put(&t.Points[k], t.Points[k].adapt(k, n.Points, n.Mean)) || anew[k]
+		anew[k] = put(&t.Hours[k], same(n.Hours, t.Hours[k])) || anew[k]
+		anew[k] = put(&t.Weighted[k], t.Weighted[k].adapt(k, n.Weighted)) || anew[k]
+		if anew[k] {
 			t.begun[k] = 0
 		}
 	}
-	keep(&t.Kills, n.Kills, func() *Kills { return &Kills{} }, new(bool))
-	if t.limited = n.LimitRatio; !n.LimitRatio {
+	put(&t.Kills, same(n.Kills, t.Kills))
+	if t.waits = n.Pressure && n.Hours; !t.waits {
+		t.Pressed = nil
+	}
+	if t.limited = n.LimitRatio; !t.limited {
 		t.LimitRatio = Unseen
 	}
 	if t.early = uint16(min(n.Declared/time.Minute, math.MaxUint16)); t.early == 0 {
 		t.first = 0
-	}
-	if t.waits = n.Pressure; !n.Pressure || !n.Hours {
-		t.Pressed = nil
-	}
-}
-
-// keep makes a part be there or not, and notes that it begins anew.
-func keep[P any](part **P, needed bool, begin func() *P, fresh *bool) {
-	switch {
-	case !needed:
-		*part = nil
-	case *part == nil:
-		*part, *fresh = begin(), true
 	}
 }
 
@@ -120,19 +141,22 @@ func (t *Sketch) Observe(at time.Time, k resources.Kind, use, limit resources.Am
 // with a name; limit is what it could have at most, 0 = no limit.
 func (t *Sketch) ObservePod(pod string, at time.Time, k resources.Kind, use, limit resources.Amount) {
 	instant, value := at.UnixNano(), float64(use)
-	t.begin(k, instant)
-	if k == resources.Memory && t.Peaks != nil {
+	t.saw(k, instant)
+	demanded := value
+	if k == cpu && limit > 0 && value >= clipped*float64(limit) {
+		demanded = censored * float64(limit)
+	}
+	if k == ram && t.Peaks != nil {
 		t.Peaks.Observe(instant, value)
 	}
-	weighed := value
-	if k == resources.CPU && limit > 0 && value >= clipped*float64(limit) {
-		weighed = censored * float64(limit)
+	if k == cpu && t.Pressed != nil {
+		t.Pressed.Observe(instant, value) // Waited raises it
 	}
 	if l := t.Load[k]; l != nil {
-		l.Observe(instant, weighed)
+		l.Observe(instant, demanded)
 	}
 	if m := t.Models[k]; m != nil {
-		m.Observe(instant, weighed)
+		m.Observe(instant, demanded)
 	}
 	if p := t.Points[k]; p != nil {
 		p.Observe(instant, value, pod)
@@ -140,82 +164,29 @@ func (t *Sketch) ObservePod(pod string, at time.Time, k resources.Kind, use, lim
 	if h := t.Hours[k]; h != nil {
 		h.Observe(instant, value)
 	}
-	if k == resources.CPU && t.Pressed != nil {
-		t.Pressed.Observe(instant, value) // Waited raises it
-	}
 	if w := t.Weighted[k]; w != nil {
 		w.Observe(instant, value)
 	}
 }
 
-func (t *Sketch) begin(k resources.Kind, instant int64) {
-	t.Now = max(t.Now, instant)
+// saw notes that something was seen of a kind.
+func (t *Sketch) saw(k resources.Kind, at int64) {
+	t.Now = max(t.Now, at)
 	if t.begun[k] == 0 {
-		t.begun[k] = max(instant, 1)
+		t.begun[k] = max(at, 1)
 	}
-}
-
-// Killed takes a kill for want of memory: what was requested, or used where the kubelet
-// evicted the pod, and the limit that was hit, 0 = none.
-func (t *Sketch) Killed(at time.Time, request, limit resources.Amount) {
-	instant := at.UnixNano()
-	t.begin(resources.Memory, instant)
-	had := float64(max(request, limit))
-	need := NeededAfterKill(had, 1)
-	if t.Peaks != nil {
-		need = t.Peaks.Kill(instant, had)
-	}
-	if l := t.Load[resources.Memory]; l != nil {
-		l.Observe(instant, need)
-	}
-	if m := t.Models[resources.Memory]; m != nil {
-		m.Observe(instant, need)
-	}
-	if t.Kills != nil {
-		t.Kills.add(kill{instant, request, t.reached(request, limit)})
-	}
-}
-
-// reached returns the memory at which a container was killed: its limit or, without one,
-// the most that was seen of it lately, but no less than the report says.
-func (t *Sketch) reached(reported, limit resources.Amount) resources.Amount {
-	switch hours := t.Hours[resources.Memory]; {
-	case limit > 0:
-		return limit
-	case hours != nil:
-		const lately, highest = 30, 1 // minutes, and the quantile of them
-		return max(reported, resources.FromFloat(hours.Recent(lately, highest)))
-	}
-	return reported
 }
 
 // Merge adds the sketch of another time, which must be of the same needs. Where both
 // know the same moment the higher use counts, or both do.
 func (t *Sketch) Merge(o *Sketch) {
 	t.Now = max(t.Now, o.Now)
-	for k := range resources.Kind(resources.Kinds) {
+	for k := range t.begun {
 		if t.begun[k] == 0 || o.begun[k] != 0 && o.begun[k] < t.begun[k] {
 			t.begun[k] = o.begun[k]
 		}
-		merge(t.Load[k], o.Load[k], (*Load).Merge)
-		merge(t.Models[k], o.Models[k], (*Models).Merge)
-		merge(t.Points[k], o.Points[k], (*Points).Merge)
-		merge(t.Hours[k], o.Hours[k], (*Hours).Merge)
-		merge(t.Weighted[k], o.Weighted[k], (*Weighted).Merge)
 	}
-	t.mergePressed(o)
-	if t.LimitRatio == Unseen && t.limited {
-		t.LimitRatio = o.LimitRatio
-	}
-	if t.first == 0 && t.early > 0 {
-		t.first = o.first
-	}
-	merge(t.Peaks, o.Peaks, (*DailyPeaks).Merge)
-	merge(t.Kills, o.Kills, (*Kills).merge)
-}
-
-func merge[P any](part, other *P, do func(part, other *P)) {
-	if part != nil && other != nil {
-		do(part, other)
+	for i := range parts {
+		parts[i].merge(t, o)
 	}
 }

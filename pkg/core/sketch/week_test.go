@@ -40,7 +40,7 @@ func TestRecentMinutes(t *testing.T) {
 
 func TestWeightedForgetsAfterItsDays(t *testing.T) {
 	shape := NewWeightedShape([resources.Kinds]float64{0.1, 100 << 20}, [resources.Kinds]float64{100, 104857600000}, 0.00001, [resources.Kinds]time.Duration{7 * 24 * time.Hour, 7 * 24 * time.Hour})
-	w := NewWeighted(shape, resources.CPU)
+	w := newWeighted(shape, resources.CPU)
 	w.Observe(at(0), 5000)
 	for i := range 7 {
 		w.Observe(at(time.Duration(i)*24*time.Hour), 50)
@@ -65,14 +65,14 @@ func TestBucketsThatAreNotInOrderAreRefused(t *testing.T) {
 			image.Float(1)
 		}
 		r := newImageReader(image)
-		require.True(t, NewWeighted(shape, resources.CPU).Read(r))
+		require.True(t, newWeighted(shape, resources.CPU).read(r))
 		require.Equal(t, name == "rising", r.Err() == nil, name)
 	}
 }
 
 func TestPointsAreMeansOfCPUAndPeaksOfMemory(t *testing.T) {
 	for k, want := range map[resources.Kind]float64{resources.CPU: 200, resources.Memory: 300} {
-		p := NewPoints(k, false)
+		p := newPoints(k, false)
 		for i := range 60 {
 			p.Observe(at(time.Duration(i)*time.Minute), float64(100+i%5*50), "a")
 		}
@@ -96,7 +96,7 @@ func TestNoNumbersAreNoSamples(t *testing.T) {
 // A pod's use of CPU is its mean over the five minutes; the pods are compared after that.
 func TestPodsThatTakeTurnsAreNoSum(t *testing.T) {
 	for mean, want := range map[bool]float64{false: 300, true: 200} {
-		p := NewPoints(resources.CPU, mean)
+		p := newPoints(resources.CPU, mean)
 		for i := range 10 {
 			p.Observe(at(time.Duration(i)*time.Minute), 1000*float64(max(0, 1-i%5)), "a") // 200
 			p.Observe(at(time.Duration(i)*time.Minute), 1500*float64(max(0, i%5-3)), "b") // 300
@@ -111,7 +111,7 @@ func TestPodsThatTakeTurnsAreNoSum(t *testing.T) {
 // A checkpoint from before pods were told apart is good for all its points.
 func TestPointsOfBeforeAreRead(t *testing.T) {
 	var image imageWriter
-	p := NewPoints(resources.CPU, false)
+	p := newPoints(resources.CPU, false)
 	for i := range 7 {
 		p.Observe(at(time.Duration(i)*time.Minute), 300, "a")
 	}
@@ -119,8 +119,8 @@ func TestPointsOfBeforeAreRead(t *testing.T) {
 	image.Float(600)
 	image.Float(2)
 	image.Codes(p.uses[:])
-	again := NewPoints(resources.CPU, false)
-	again.Read(newImageReader(image))
+	again := newPoints(resources.CPU, false)
+	again.read(newImageReader(image))
 	again.Observe(at(10*time.Minute), 1, "a")
 	require.Equal(t, 2, again.Habits().Points)
 	require.InEpsilon(t, 300, again.Habits().Overall.P50, 0.002)

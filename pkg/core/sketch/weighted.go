@@ -39,7 +39,7 @@ func (s *WeightedShape) end(k resources.Kind, bucket int32) float64 {
 	return float64(min(int(bucket)+1, s.last[k])) * s.sizes[k]
 }
 
-// Weighted is the past of one kind, a histogram for each day.
+// Weighted is the usage of one kind in the last days, a histogram for each.
 type Weighted struct {
 	shape *WeightedShape
 	kind  resources.Kind
@@ -56,8 +56,8 @@ type cell struct {
 	weight float64
 }
 
-// NewWeighted returns an empty one.
-func NewWeighted(shape *WeightedShape, k resources.Kind) *Weighted {
+// newWeighted returns an empty one.
+func newWeighted(shape *WeightedShape, k resources.Kind) *Weighted {
 	return &Weighted{shape: shape, kind: k}
 }
 
@@ -122,18 +122,20 @@ func (w *Weighted) Quantile(q float64) float64 {
 	return w.shape.end(w.kind, bucket)
 }
 
-// Adapt gives it another shape, and tells whether that is possible: only with
-// buckets of the same size.
-func (w *Weighted) Adapt(shape *WeightedShape) bool {
-	if w.shape.sizes[w.kind] != shape.sizes[w.kind] {
-		return false
+// adapt keeps what has buckets of the same size.
+func (w *Weighted) adapt(k resources.Kind, shape *WeightedShape) *Weighted {
+	switch {
+	case shape == nil:
+		return nil
+	case w == nil || w.shape.sizes[k] != shape.sizes[k]:
+		return newWeighted(shape, k)
 	}
 	w.shape = shape
-	return true
+	return w
 }
 
-// Merge adds another one with buckets of the same size.
-func (w *Weighted) Merge(o *Weighted) {
+// merge adds another one with buckets of the same size.
+func (w *Weighted) merge(o *Weighted) {
 	for _, theirs := range o.days {
 		if d := w.day(theirs.number); d != nil {
 			for _, c := range theirs.cells {
@@ -143,8 +145,7 @@ func (w *Weighted) Merge(o *Weighted) {
 	}
 }
 
-// Write adds the histograms to an image.
-func (w *Weighted) Write(to *imageWriter) {
+func (w *Weighted) write(to *imageWriter) {
 	to.Float(w.shape.sizes[w.kind])
 	to.Int(int64(len(w.days)))
 	for _, d := range w.days {
@@ -160,10 +161,9 @@ func (w *Weighted) Write(to *imageWriter) {
 // Bounds of what can be read.
 const mostDays, mostCells = 100, 1 << 20
 
-// Read takes them from an image, and tells whether that has buckets of the same
-// size. Those of a day must be in order, as they were written: to sort them would
+// read reports whether the image has buckets of the same size. Those of a day must be in order, as they were written: to sort them would
 // take a time that grows with the square.
-func (w *Weighted) Read(r *imageReader) bool {
+func (w *Weighted) read(r *imageReader) bool {
 	if r.Float() != w.shape.sizes[w.kind] {
 		return false
 	}
