@@ -13,6 +13,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/recommend"
 )
@@ -35,53 +36,43 @@ const (
 // server that is away would cost a time-out for each.
 const mostFailures = 3
 
-// attempt asks for what is missing and delivers what it gets.
+// attempt asks once for each chunk that is missing and delivers what it gets.
 func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 	directory, err := l.directory(ctx)
 	if err != nil {
 		return err
 	}
 	f := l.feeder(ctx, directory, now)
-	log := klog.FromContext(ctx)
 	var errs []error
-	var missing []chunk
-	loaded, failures := 0, 0
-	for i, c := range l.missing {
-		if failures == mostFailures {
-			missing = append(missing, l.missing[i:]...)
-			break
-		}
-		b, err := l.fetch(ctx, c)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
-			failures++
-			errs = append(errs, fmt.Errorf("%s usage from %s: %w", c.kind, c.from.UTC().Format(time.RFC3339), err))
-			missing = append(missing, c.halves(err)...)
-			continue
-		}
-		failures = 0
-		loaded++
-		f.feed(b)
-		l.step(b.steps, b.counts[taken])
-		l.count(b.counts)
-		log.V(1).Info("Loading history from Prometheus", "kind", c.kind, "from", c.from, "containers", len(b.containers), "samples", b.counts[taken])
+	var lost []chunk
+	loaded := false
+	rest, err := prometheus.Parts[chunk]{
+		Ask: func(ctx context.Context, c chunk) error {
+			b, err := l.fetch(ctx, c)
+			if err != nil {
+				return fmt.Errorf("%s usage from %s: %w", c.kind, c.Start.UTC().Format(time.RFC3339), err)
+			}
+			loaded = true
+			f.feed(b)
+			l.loadedChunk(b)
+			klog.FromContext(ctx).V(1).Info("Loading history from Prometheus", "kind", c.kind, "from", c.Start, "containers", len(b.containers), "samples", b.counts[taken])
+			return nil
+		},
+		Split: chunk.split,
+		Lost: func(c chunk, err error) error {
+			lost, errs = append(lost, c), append(errs, err)
+			return nil
+		},
+	}.Read(ctx, &prometheus.Retries{MostFailures: mostFailures}, l.missing)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	l.missing = missing
-	if loaded > 0 {
+	l.missing = append(lost, rest...)
+	if loaded {
 		f.finish()
 		l.deliver(Past{f.model, f.store})
 	}
-	return errors.Join(errs...)
-}
-
-func (l *Loader) count(counts map[string]int) {
-	for result, n := range counts {
-		if l.config.Count != nil && n > 0 {
-			l.config.Count(result, n)
-		}
-	}
+	return errors.Join(append(errs, err)...)
 }
 
 // feeder feeds batches into a model and a store of its own.
@@ -120,16 +111,16 @@ func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feede
 // other, as they would have come live, and counts what becomes of them.
 func (f *feeder) feed(b *batch) {
 	reasons := f.admit(b)
-	for step := range b.steps {
-		at := b.from.Add(time.Duration(step) * b.step)
+	for n := range b.Count {
+		at := b.At(n)
 		for i, key := range b.containers {
-			value := b.values[i*b.steps+step]
+			value := b.values[i*b.Count+n]
 			if value == none {
 				continue
 			}
 			reason := reasons[i]
 			if reason == "" {
-				reason = f.sample(usage.Sample{Container: key, Kind: b.kind, At: at, Amount: value}, b.step)
+				reason = f.sample(usage.Sample{Container: key, Kind: b.kind, At: at, Amount: value}, b.Step)
 			}
 			b.counts[reason]++
 		}

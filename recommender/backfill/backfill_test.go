@@ -32,7 +32,9 @@ type fake struct {
 	series map[string][]fakeSeries // by metric: cpu_total, mem
 	labels string                  // the data of the answer to the query for labels
 	fails  func(query string, start time.Time) (code int, body string)
-	asked  []string // kind and start of each range query
+	// tooLong is the time from which on a range query is refused; 0 = none is.
+	tooLong time.Duration
+	asked   []string // kind and start of each range query
 
 	counts map[string]int
 	config Config
@@ -79,6 +81,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprint(w, body)
 			return
 		}
+	}
+	if f.tooLong > 0 && query != "the_labels" && instant(f.t, r.FormValue("end")).Sub(start) >= f.tooLong {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		return
 	}
 	if query == "the_labels" {
 		fmt.Fprintf(w, `{"status":"success","data":%s}`, f.labels)
@@ -217,10 +223,10 @@ func TestChunksHaveTheTimesOfOneQuery(t *testing.T) {
 	} {
 		want := now().Add(-c.length)
 		for _, chunk := range plan(now().Add(300*time.Millisecond), c.length, c.step) {
-			require.LessOrEqual(t, chunk.steps, mostSteps)
+			require.LessOrEqual(t, chunk.Count, prometheus.MostTimes)
 			if chunk.kind == resources.CPU {
-				require.Equal(t, want, chunk.from)
-				want = want.Add(time.Duration(chunk.steps) * c.step)
+				require.Equal(t, want, chunk.Start)
+				want = want.Add(time.Duration(chunk.Count) * c.step)
 			}
 		}
 		require.True(t, want.After(now()))
@@ -229,14 +235,30 @@ func TestChunksHaveTheTimesOfOneQuery(t *testing.T) {
 }
 
 func TestWhatIsTooMuchIsAskedForInHalves(t *testing.T) {
-	c := chunk{resources.CPU, now(), time.Hour, 25}
+	hours := func(from, count int) chunk {
+		return chunk{resources.CPU, prometheus.Times{Start: now().Add(time.Duration(from) * time.Hour), Step: time.Hour, Count: count}}
+	}
+	c := hours(0, 25)
 	heavy := fmt.Errorf("query: %w", &prometheus.Error{Code: 422})
-	require.Equal(t, []chunk{{resources.CPU, now(), time.Hour, 12}, {resources.CPU, now().Add(12 * time.Hour), time.Hour, 13}}, c.halves(heavy))
-	require.Len(t, c.halves(fmt.Errorf("%w within 5m", prometheus.ErrTimeout)), 2)
-	require.Len(t, c.halves(&prometheus.TooLarge{}), 2)
-	require.Equal(t, []chunk{c}, c.halves(&prometheus.Error{Code: 500}))
-	c.steps = 1
-	require.Equal(t, []chunk{c}, c.halves(heavy))
+	require.Equal(t, []chunk{hours(0, 12), hours(12, 13)}, c.split(heavy))
+	require.Len(t, c.split(fmt.Errorf("%w within 5m", prometheus.ErrTimeout)), 2)
+	require.Len(t, c.split(&prometheus.TooLarge{}), 2)
+	require.Empty(t, c.split(&prometheus.Error{Code: 500}))
+	require.Empty(t, hours(0, 1).split(heavy))
+}
+
+// A server that refuses whole days gives up an attempt, but each begins where the one
+// before ended.
+func TestHalvesThatAreTooMuchAreHalvedAgain(t *testing.T) {
+	f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
+	f.config.Length = 47 * time.Hour
+	f.add("cpu_total", "ns", "p", "c", always("1"))
+	f.tooLong = 7 * time.Hour
+	l := New(f.config, now())
+	for l.end(l.attempt(t.Context(), now())).State != Complete {
+		require.Less(t, len(f.asked), 100)
+	}
+	require.Equal(t, Progress{State: Complete, Done: 2 * 48, Total: 2 * 48, Samples: 48}, l.Progress())
 }
 
 func TestSeriesThatAreNoContainersCostOnlyThemselves(t *testing.T) {

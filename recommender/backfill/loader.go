@@ -2,10 +2,12 @@ package backfill
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/usage"
@@ -95,14 +97,18 @@ type Loader struct {
 // New returns a loader of the past of now.
 func New(c Config, now time.Time) *Loader {
 	l := &Loader{config: c, first: make(chan struct{}), pause: leastPause, missing: plan(now, c.Length, c.Step)}
-	l.progress = Progress{State: Loading, Total: points(l.missing)}
+	l.progress.State = Loading
+	for _, chunk := range l.missing {
+		l.progress.Total += chunk.Count
+	}
 	return l
 }
 
 // Run loads until everything is loaded or ctx ends.
 func (l *Loader) Run(ctx context.Context) {
 	log := klog.FromContext(ctx)
-	for pause := l.pause; ; pause = min(2*pause, mostPause) {
+	pauses := wait.Backoff{Duration: l.pause, Factor: 2, Steps: math.MaxInt, Cap: mostPause}
+	for {
 		start := time.Now()
 		err := l.attempt(ctx, start)
 		if ctx.Err() != nil {
@@ -120,6 +126,7 @@ func (l *Loader) Run(ctx context.Context) {
 			log.V(1).Info("History from Prometheus is complete", "samples", p.Samples, "took", time.Since(start))
 			return
 		}
+		pause := pauses.Step()
 		log.Error(p.Err, "History from Prometheus is not complete, trying again", "done", p.Done, "of", p.Total, "after", pause)
 		select {
 		case <-ctx.Done():
@@ -148,12 +155,17 @@ func (l *Loader) Take() []Past {
 	return loaded
 }
 
-// step notes that a chunk was loaded.
-func (l *Loader) step(done, samples int) {
+// loadedChunk notes that a chunk was loaded.
+func (l *Loader) loadedChunk(b *batch) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.progress.Done += done
-	l.progress.Samples += samples
+	l.progress.Done += b.Count
+	l.progress.Samples += b.counts[taken]
+	l.mu.Unlock()
+	for result, n := range b.counts {
+		if l.config.Count != nil && n > 0 {
+			l.config.Count(result, n)
+		}
+	}
 }
 
 func (l *Loader) deliver(p Past) {

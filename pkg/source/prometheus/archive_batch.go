@@ -17,19 +17,23 @@ import (
 	"loadline.dev/loadline/pkg/source/trace"
 )
 
-// column is what is asked of usage.
+// column is what is asked of containers: usage, which becomes samples, and what they
+// declare.
 type column int
 
 const (
 	cpuUse column = iota
 	memoryUse
 	cpuWaiting
-	columns
+	columns // of usage
+	requests
+	limits
 )
 
-// String returns the name that files have for it.
+// String returns the name that files have for usage, and the metric of the rest.
 func (c column) String() string {
-	return [columns]string{"cpu_cores", "memory_bytes", "cpu_waiting_share"}[c]
+	return [...]string{cpuUse: "cpu_cores", memoryUse: "memory_bytes", cpuWaiting: "cpu_waiting_share",
+		requests: "kube_pod_container_resource_requests", limits: "kube_pod_container_resource_limits"}[c]
 }
 
 // text returns the query for a column, of one namespace and some pods.
@@ -59,7 +63,7 @@ func (r *archiveReader) newBatch(subjects []subject) archiveBatch {
 	for i, s := range subjects {
 		b[i] = &member{subject: s}
 		for _, c := range r.asked {
-			b[i].values[c] = slices.Repeat([]float64{math.NaN()}, r.steps)
+			b[i].values[c] = slices.Repeat([]float64{math.NaN()}, r.times.Count)
 		}
 	}
 	return b
@@ -98,35 +102,33 @@ func oneOf(texts []string) string {
 	return strings.Join(quoted, "|")
 }
 
-// part are some times of the grid.
-type part struct{ from, steps int }
+// part is what one query asks for: a column of some containers at some times.
+type part struct {
+	batch  archiveBatch
+	column column
+	times  Times
+}
 
-// fill asks for all that is to be known of a batch.
+// fill asks for all that is to be known of a batch. What containers declare is not
+// worth an end of it all: those of which it cannot be had are left out.
 func (r *archiveReader) fill(ctx context.Context, b archiveBatch) error {
+	reading := Parts[part]{Ask: r.ask, Split: part.split, Lost: r.lost}
 	for _, c := range r.asked {
-		size := min(max(queryValues/len(b), 1), mostSteps)
-		for from := 0; from < r.steps; from += size {
-			if err := r.use(ctx, b, c, part{from, min(size, r.steps-from)}); err != nil {
-				return fmt.Errorf("%s: %w", c, err)
-			}
+		var parts []part
+		for _, times := range r.times.Cut(min(max(queryValues/len(b), 1), MostTimes)) {
+			parts = append(parts, part{b, c, times})
+		}
+		if _, err := reading.Read(ctx, &r.retries, parts); err != nil {
+			return fmt.Errorf("%s: %w", c, err)
 		}
 	}
-	for what, metric := range []string{"kube_pod_container_resource_requests", "kube_pod_container_resource_limits"} {
-		unknown := func(m *member, err error) error {
-			if m.wrong == nil {
-				m.wrong = &trace.Problem{Series: m.name(), Text: fmt.Sprintf("%s: %v: expected an answer, if only that nothing is known", metric, err)}
-			}
-			return nil
-		}
-		of := func(m *member) *resources.List { return []*resources.List{&m.requests, &m.limits}[what] }
-		err := r.apart(ctx, b, func(b archiveBatch) error { return r.declared(ctx, b, metric, of) }, unknown)
+	for _, c := range []column{requests, limits} {
+		_, err := reading.Read(ctx, &r.retries, []part{{b, c, r.times}})
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if err != nil {
-			for _, m := range b {
-				_ = unknown(m, err) // is never an error
-			}
+			_ = r.lost(part{b, c, r.times}, err) // is never an error
 		}
 	}
 	return nil
@@ -134,67 +136,78 @@ func (r *archiveReader) fill(ctx context.Context, b archiveBatch) error {
 
 // leastPart is how many times are asked for at least. A container of which so few
 // are still too much is left out.
-const leastPart = mostSteps / 8
+const leastPart = MostTimes / 8
 
-// use asks for a column in a part of the grid. What fails is asked for in
-// halves, of the containers first and then of the times; one container that cannot
-// be had is left out. An error ends it all.
-func (r *archiveReader) use(ctx context.Context, b archiveBatch, c column, p part) error {
-	ask := func(b archiveBatch) error { return r.ask(ctx, b, c, p) }
-	return r.apart(ctx, b, ask, func(m *member, err error) error {
-		half := p.steps / 2
-		if !Heavy(err) || half < leastPart {
-			m.fail(c, fmt.Sprintf("from %s to %s: %v: expected an answer", r.named(p.from), r.named(p.from+p.steps-1), err))
-			return nil
+// split halves the containers and then, if it was too much, the times.
+func (p part) split(err error) (parts []part) {
+	if half := len(p.batch) / 2; half > 0 {
+		return []part{{p.batch[:half], p.column, p.times}, {p.batch[half:], p.column, p.times}}
+	}
+	if p.column < columns && Heavy(err) && p.times.Count/2 >= leastPart {
+		for _, times := range p.times.Halves() {
+			parts = append(parts, part{p.batch, p.column, times})
 		}
-		if err := r.use(ctx, archiveBatch{m}, c, part{p.from, half}); err != nil {
-			return err
-		}
-		return r.use(ctx, archiveBatch{m}, c, part{p.from + half, p.steps - half})
-	})
+	}
+	return parts
 }
 
-// at returns a time of the grid.
-func (r *archiveReader) at(step int) time.Time {
-	return r.query.Since.Add(time.Duration(step) * r.query.Step)
+// lost notes that containers are left out.
+func (r *archiveReader) lost(p part, err error) error {
+	for _, m := range p.batch {
+		if p.column < columns {
+			m.fail(p.column, fmt.Sprintf("from %s to %s: %v: expected an answer", instant(p.times.Start), instant(p.times.At(p.times.Count-1)), err))
+		} else if m.wrong == nil {
+			m.wrong = &trace.Problem{Series: m.name(), Text: fmt.Sprintf("%s: %v: expected an answer, if only that nothing is known", p.column, err)}
+		}
+	}
+	return nil
 }
-
-func (r *archiveReader) named(step int) string { return instant(r.at(step)) }
 
 func instant(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
 // ask sends one query, and takes what its answer has of the members.
-func (r *archiveReader) ask(ctx context.Context, b archiveBatch, c column, p part) error {
-	u := r.query.Usage
-	u.Namespace = b[0].key.Namespace
-	u.Matchers = strings.TrimPrefix(u.Matchers+", "+b.pods(u.PodLabel), ", ")
-	members := b.index()
+func (r *archiveReader) ask(ctx context.Context, p part) (err error) {
+	if len(p.batch) == 1 && p.batch[0].wrong != nil {
+		return nil // it is reported when the batch is handed out, and the others go on
+	}
+	var answer Answer
+	if p.column < columns {
+		answer, err = r.askUsage(ctx, p)
+	} else {
+		answer, err = r.askDeclared(ctx, p)
+	}
+	r.warn(answer)
+	return err
+}
+
+func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
+	u, c := r.query.Usage, p.column
+	u.Namespace = p.batch[0].key.Namespace
+	u.Matchers = strings.TrimPrefix(u.Matchers+", "+p.batch.pods(u.PodLabel), ", ")
+	members := p.batch.index()
 	find := func(labels map[string]string) *member {
 		key, _ := u.Container(labels)
 		return members[key] // nil: it is of another container of the pods
 	}
-	answer, err := r.client.Range(ctx, Range{
-		Query: r.text(c, u), Start: r.at(p.from), End: r.at(p.from + p.steps - 1), Step: r.query.Step,
-		Rejected: func(labels map[string]string, at time.Time, what string) {
-			m := find(labels)
-			_, named := u.Container(labels)
-			switch {
-			case !named:
-				r.tell(&trace.Problem{Column: c.String(), Text: fmt.Sprintf("a series with the labels %v %s: expected one of a container, with numbers", labels, what)})
-			case m == nil:
-			case at.IsZero():
-				m.fail(c, fmt.Sprintf("%s: expected times and numbers", what))
-			default:
-				m.fail(c, fmt.Sprintf("%s, at %s: expected a number, or no sample if unknown", what, instant(at)))
-			}
-		},
-	}, func(labels map[string]string, points []Point) {
+	query := p.times.Range(r.text(c, u))
+	query.Rejected = func(labels map[string]string, at time.Time, what string) {
+		m := find(labels)
+		_, named := u.Container(labels)
+		switch {
+		case !named:
+			r.report(&trace.Problem{Column: c.String(), Text: fmt.Sprintf("a series with the labels %v %s: expected one of a container, with numbers", labels, what)})
+		case m == nil:
+		case at.IsZero():
+			m.fail(c, fmt.Sprintf("%s: expected times and numbers", what))
+		default:
+			m.fail(c, fmt.Sprintf("%s, at %s: expected a number, or no sample if unknown", what, instant(at)))
+		}
+	}
+	return r.client.Range(ctx, query, func(labels map[string]string, points []Point) {
 		if m := find(labels); m != nil {
 			r.take(m, c, points)
 		}
 	})
-	r.warn(answer)
-	return err
 }
 
 // warn hands on what the server says of its answer, once: Thanos, for example, leaves
@@ -202,19 +215,18 @@ func (r *archiveReader) ask(ctx context.Context, b archiveBatch, c column, p par
 func (r *archiveReader) warn(answer Answer) {
 	if len(answer.Warnings) > 0 && !r.warned {
 		r.warned = true
-		r.tell(&trace.Problem{Warning: true, Text: fmt.Sprintf("the server says of an answer: %s: expected a whole one", strings.Join(answer.Warnings, "; "))})
+		r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("the server says of an answer: %s: expected a whole one", strings.Join(answer.Warnings, "; "))})
 	}
 }
 
-// take puts points of a member into its grid. Some servers shift the times by less
-// than a step.
+// take puts points of a member to their times.
 func (r *archiveReader) take(m *member, c column, points []Point) {
 	r.got[c] = true
 	for _, p := range points {
-		step := int((p.At.Sub(r.query.Since) + r.query.Step/2) / r.query.Step)
+		step, found := r.times.Index(p.At)
 		switch {
-		case step < 0 || step >= r.steps || p.At.Before(r.query.Since.Add(-r.query.Step)):
-			m.fail(c, fmt.Sprintf("has a sample at %s: expected times from %s to %s", instant(p.At), r.named(0), r.named(r.steps-1)))
+		case !found:
+			m.fail(c, fmt.Sprintf("has a sample at %s: expected times from %s to %s", instant(p.At), instant(r.times.Start), instant(r.times.At(r.times.Count-1))))
 		case p.Value < 0:
 			m.fail(c, fmt.Sprintf("is %g at %s: expected 0 or more", p.Value, instant(p.At)))
 		case c == cpuUse:
@@ -231,17 +243,16 @@ func (r *archiveReader) take(m *member, c column, points []Point) {
 // request is looked for: the highest of the first that has any counts.
 const declaredSteps = 100
 
-// declared asks what containers request, or may use at most.
-func (r *archiveReader) declared(ctx context.Context, b archiveBatch, metric string, of func(*member) *resources.List) error {
+// askDeclared asks what containers request, or may use at most.
+func (r *archiveReader) askDeclared(ctx context.Context, p part) (Answer, error) {
 	window := max(r.query.Step, (r.query.Until.Sub(r.query.Since) / declaredSteps).Truncate(time.Second))
-	matchers := []string{`resource=~"cpu|memory"`, b.pods("pod")}
+	matchers := []string{`resource=~"cpu|memory"`, p.batch.pods("pod")}
 	if r.query.Usage.Namespace == "" {
-		matchers = append(matchers, fmt.Sprintf("namespace=%q", b[0].key.Namespace))
+		matchers = append(matchers, fmt.Sprintf("namespace=%q", p.batch[0].key.Namespace))
 	}
-	state := r.state(metric, matchers...)
-	query := fmt.Sprintf("max by (namespace, pod, container, resource) (max_over_time(%s[%s]))", state, model.Duration(window))
-	members := b.index()
-	answer, err := r.client.Range(ctx, Range{Query: query, Start: r.query.Since, End: r.query.Until.Add(window), Step: window},
+	query := fmt.Sprintf("max by (namespace, pod, container, resource) (max_over_time(%s[%s]))", r.state(p.column.String(), matchers...), model.Duration(window))
+	members := p.batch.index()
+	return r.client.Range(ctx, Range{Query: query, Start: r.query.Since, End: r.query.Until.Add(window), Step: window},
 		func(labels map[string]string, points []Point) {
 			m := members[usage.ContainerKey{Namespace: labels["namespace"], Pod: labels["pod"], Container: labels["container"]}]
 			if m == nil || points[0].Value <= 0 {
@@ -251,10 +262,12 @@ func (r *archiveReader) declared(ctx context.Context, b archiveBatch, metric str
 			if labels["resource"] == "memory" {
 				k, scale = resources.Memory, 1
 			}
-			*of(m) = of(m).With(k, resources.FromFloat(math.Round(points[0].Value*scale)))
+			to := &m.requests
+			if p.column == limits {
+				to = &m.limits
+			}
+			*to = to.With(k, resources.FromFloat(math.Round(points[0].Value*scale)))
 		})
-	r.warn(answer)
-	return err
 }
 
 // emit hands the members of a batch out.
@@ -264,7 +277,7 @@ func (r *archiveReader) emit(b archiveBatch) {
 			return
 		}
 		if m.wrong != nil {
-			r.tell(m.wrong)
+			r.report(m.wrong)
 			continue
 		}
 		recording := r.recording(m)
@@ -284,12 +297,12 @@ func (r *archiveReader) emit(b archiveBatch) {
 // not in it.
 func (r *archiveReader) recording(m *member) *replay.Recording {
 	known := &replay.Recording{Dataset: r.client.Server(), Workload: m.workload, Container: m.container, Requests: m.requests, Limits: m.limits}
-	for step := range r.steps {
+	for step := range r.times.Count {
 		cpu, memory := m.values[cpuUse][step], m.values[memoryUse][step]
 		if math.IsNaN(cpu) && math.IsNaN(memory) {
 			continue
 		}
-		known.At = append(known.At, r.at(step).UnixNano())
+		known.At = append(known.At, r.times.At(step).UnixNano())
 		known.Use[resources.CPU] = append(known.Use[resources.CPU], cpu)
 		known.Use[resources.Memory] = append(known.Use[resources.Memory], math.Max(memory, r.query.LeastMemory)) // NaN stays
 	}

@@ -53,7 +53,7 @@ func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
 		return nil, fmt.Errorf("which containers there are: %w", err)
 	}
 	if unnamed != nil {
-		r.tell(&trace.Problem{Text: fmt.Sprintf("series such as %v are left out: expected the labels %s, %s and %s", unnamed, u.NamespaceLabel, u.PodLabel, u.ContainerLabel)})
+		r.report(&trace.Problem{Text: fmt.Sprintf("series such as %v are left out: expected the labels %s, %s and %s", unnamed, u.NamespaceLabel, u.PodLabel, u.ContainerLabel)})
 	}
 	if len(found) == 0 {
 		return nil, fmt.Errorf("has no usage in this time: expected series %s: check metrics, labels, --namespace and --matchers", u.Selector(u.MemoryMetric))
@@ -75,11 +75,23 @@ func (r *archiveReader) subjects(ctx context.Context) ([]subject, error) {
 	return subjects, nil
 }
 
-// labels asks for the labels of series in the time that is read.
+// labels asks for the labels of series in the time that is read, in parts where that is
+// too much. It may visit one more than once.
 func (r *archiveReader) labels(ctx context.Context, selectors []string, visit func(labels map[string]string)) error {
-	broken, err := r.series(ctx, question{selectors, r.query.Since, r.query.Until}, visit)
+	broken := 0
+	_, err := Parts[question]{
+		Ask: func(ctx context.Context, q question) error {
+			answer, err := r.client.Labels(ctx, q.selectors, q.since, q.until, visit)
+			if r.warn(answer); err == nil {
+				broken += answer.Broken
+			}
+			return err
+		},
+		Split: question.split,
+		Lost:  func(_ question, err error) error { return err },
+	}.Read(ctx, &r.retries, []question{{selectors, r.query.Since, r.query.Until}})
 	if err == nil && broken > 0 {
-		r.tell(&trace.Problem{Text: fmt.Sprintf("%d series of %s have labels that cannot be read: expected text", broken, strings.Join(selectors, " and "))})
+		r.report(&trace.Problem{Text: fmt.Sprintf("%d series of %s have labels that cannot be read: expected text", broken, strings.Join(selectors, " and "))})
 	}
 	return err
 }
@@ -93,44 +105,20 @@ type question struct {
 // leastSpan is the shortest time that is halved.
 const leastSpan = time.Hour
 
-// parts cuts a question by its selectors and then in halves of its time; none if it is
-// small already.
-func (q question) parts() (parts []question) {
-	if len(q.selectors) > 1 {
+// split cuts a question that was too much by its selectors and then in halves of its
+// time; none if it is small already.
+func (q question) split(err error) (parts []question) {
+	length := q.until.Sub(q.since)
+	switch middle := q.since.Add(length / 2); {
+	case !Heavy(err):
+	case len(q.selectors) > 1:
 		for i := range q.selectors {
 			parts = append(parts, question{q.selectors[i : i+1], q.since, q.until})
 		}
-		return parts
+	case length >= leastSpan:
+		parts = []question{{q.selectors, q.since, middle}, {q.selectors, middle, q.until}}
 	}
-	length := q.until.Sub(q.since)
-	if length < leastSpan {
-		return nil
-	}
-	middle := q.since.Add(length / 2)
-	return []question{{q.selectors, q.since, middle}, {q.selectors, middle, q.until}}
-}
-
-// series asks for the labels of series, and in parts where that is too much. It may
-// visit one more than once.
-func (r *archiveReader) series(ctx context.Context, q question, visit func(labels map[string]string)) (broken int, err error) {
-	err = r.persist(ctx, func() error {
-		answer, err := r.client.Labels(ctx, q.selectors, q.since, q.until, visit)
-		broken = answer.Broken
-		r.warn(answer)
-		return err
-	})
-	parts := q.parts()
-	if err == nil || ctx.Err() != nil || !Heavy(err) || len(parts) == 0 {
-		return broken, err
-	}
-	broken = 0
-	for _, part := range parts {
-		more, err := r.series(ctx, part, visit)
-		if broken += more; err != nil {
-			return broken, err
-		}
-	}
-	return broken, nil
+	return parts
 }
 
 // podName names a pod.
@@ -190,7 +178,7 @@ func matchers(pods labels.Selector) []string {
 // owner is who owns a pod, a ReplicaSet or a job.
 type owner struct{ kind, name string }
 
-// before tells which of two owners of the same thing counts.
+// before reports whether o is the one of two owners of the same thing that counts.
 func (o owner) before(other owner) bool {
 	if (o.kind == none) != (other.kind == none) {
 		return other.kind == none
@@ -219,7 +207,7 @@ func (r *archiveReader) owners(ctx context.Context) owners {
 			}
 		})
 		if err != nil && ctx.Err() == nil {
-			r.tell(&trace.Problem{Warning: true, Text: fmt.Sprintf("owners of pods, from %s: %v: the names of pods tell their workloads", ask.metric, err)})
+			r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("owners of pods, from %s: %v: the names of pods tell their workloads", ask.metric, err)})
 			maps.DeleteFunc(ask.into, func(podName, owner) bool { return true })
 		}
 	}

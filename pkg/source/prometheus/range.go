@@ -1,0 +1,163 @@
+package prometheus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// Times are the times of a range query: Count of them from Start on, Step apart.
+type Times struct {
+	Start time.Time
+	Step  time.Duration
+	Count int
+}
+
+// MostTimes is how many times a query may have: Prometheus refuses more than 11,000
+// points a series.
+const MostTimes = 10_000
+
+// At returns the time with an index.
+func (t Times) At(index int) time.Time { return t.Start.Add(time.Duration(index) * t.Step) }
+
+// Index returns the index of the time that a point is of, and false if it is of none.
+// Some servers shift the times by less than a step.
+func (t Times) Index(at time.Time) (index int, found bool) {
+	index = int((at.Sub(t.Start) + t.Step/2) / t.Step)
+	return index, 0 <= index && index < t.Count && !at.Before(t.Start.Add(-t.Step))
+}
+
+// Cut returns t in parts of at most so many times, the earliest first.
+func (t Times) Cut(most int) (parts []Times) {
+	for from := 0; from < t.Count; from += most {
+		parts = append(parts, Times{t.At(from), t.Step, min(most, t.Count-from)})
+	}
+	return parts
+}
+
+// Halves returns t in two parts, the earlier first.
+func (t Times) Halves() []Times {
+	half := t.Count / 2
+	return []Times{{t.Start, t.Step, half}, {t.At(half), t.Step, t.Count - half}}
+}
+
+// Range returns the range query that asks for an expression at these times.
+func (t Times) Range(query string) Range {
+	return Range{Query: query, Start: t.Start, End: t.At(t.Count - 1), Step: t.Step}
+}
+
+// Retries bounds how often a server is asked for what it did not answer.
+type Retries struct {
+	Pause        time.Duration // before a query is sent again, at first; 0 = it is sent once
+	MostFailures int           // queries in a row after which the server is taken to be away
+	failures     int
+}
+
+// Parts reads in parts of type P what may be too much for one query.
+type Parts[P any] struct {
+	Ask   func(context.Context, P) error // sends the query of a part, and takes its answer
+	Split func(P, error) []P             // returns what is asked for in place of a part that failed; none: it is lost
+	Lost  func(P, error) error           // takes note of a part that is lost; an error ends reading
+}
+
+// Read asks for parts one after the other: again after a pause where that may help, and
+// then in smaller ones. With an error, which says that no more can be had now, come the
+// parts that are left.
+func (p Parts[P]) Read(ctx context.Context, r *Retries, parts []P) (rest []P, err error) {
+	for rest = parts; len(rest) > 0; {
+		err := r.send(ctx, func() error { return p.Ask(ctx, rest[0]) })
+		if err == nil {
+			r.failures, rest = 0, rest[1:]
+			continue
+		}
+		if r.failures++; ctx.Err() != nil || final(err) {
+			return rest, err
+		}
+		smaller := p.Split(rest[0], err)
+		if r.failures >= r.MostFailures {
+			if len(smaller) > 0 {
+				rest = slices.Concat(smaller, rest[1:])
+			}
+			return rest, fmt.Errorf("%d queries one after the other failed: %w", r.failures, err)
+		}
+		if len(smaller) == 0 {
+			if err := p.Lost(rest[0], err); err != nil {
+				return rest, err
+			}
+		}
+		rest = slices.Concat(smaller, rest[1:])
+	}
+	return nil, nil
+}
+
+// How often a query is sent, to a server that is busy and to others. A pause lasts no
+// longer than slack of the first ones, or as long as the server says, up to longestPause.
+const (
+	tries        = 3
+	busyTries    = 8
+	firstPause   = time.Second
+	slack        = 120
+	longestPause = 5 * time.Minute
+)
+
+// send calls ask until it succeeds, or what it fails with will not change.
+func (r *Retries) send(ctx context.Context, ask func() error) error {
+	const growth = 4
+	pauses := wait.Backoff{Duration: r.Pause, Factor: growth, Steps: busyTries, Cap: slack * r.Pause}
+	for try := 1; ; try++ {
+		err := ask()
+		if err == nil || ctx.Err() != nil || r.Pause == 0 || try >= attempts(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(max(pauses.Step(), min(said(err).Later, longestPause))):
+		}
+	}
+}
+
+// noAnswer is the code of an error that does not come from the server.
+const noAnswer = -1
+
+// said returns what the server says of a query that failed.
+func said(err error) Error {
+	var e *Error
+	if errors.As(err, &e) {
+		return *e
+	}
+	return Error{Code: noAnswer}
+}
+
+// attempts is how often a query is sent that fails with an error.
+func attempts(err error) int {
+	switch code := said(err).Code; {
+	case code == http.StatusTooManyRequests:
+		return busyTries
+	case hopeless(code) || Heavy(err) && code != http.StatusServiceUnavailable:
+		return 1
+	}
+	return tries
+}
+
+// hopeless reports whether a server would give the same answer to any query like this
+// one: it does not know us, or is none.
+func hopeless(code int) bool {
+	return slices.Contains([]int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}, code)
+}
+
+// final reports whether nothing more is to be had from a server: it is away, or has too
+// much to do for long, or would refuse a part as well.
+func final(err error) bool {
+	code := said(err).Code
+	if code == noAnswer {
+		return !Heavy(err) && !errors.Is(err, ErrCut) && !errors.Is(err, io.ErrUnexpectedEOF)
+	}
+	return hopeless(code) || code == http.StatusTooManyRequests
+}
