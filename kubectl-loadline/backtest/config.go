@@ -106,7 +106,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 type plan struct {
 	options    backtest.Options
 	candidates []backtest.Candidate
-	shelf      Shelf
+	sources    Sources
 	pressure   bool // some recipe wants to know how long work waited for CPU
 	setup      [resources.Kinds]replay.Setup
 }
@@ -143,13 +143,13 @@ func (c *Config) plan() (plan, error) {
 	var err error
 	p.candidates, p.pressure, err = c.candidates()
 	problems = append(problems, err, c.LeastMemory.Check("least-memory"))
-	p.shelf.Servers = c.Servers
-	p.shelf.Query, err = p.shelf.Servers.Query(time.Now())
-	p.shelf.Files.LeastMemory = c.LeastMemory.Value.AsApproximateFloat64()
+	p.sources.Servers = c.Servers
+	p.sources.Query, err = p.sources.Servers.Query(time.Now())
+	p.sources.Files.LeastMemory = c.LeastMemory.Value.AsApproximateFloat64()
 	if !p.pressure {
-		p.shelf.Query.Waiting = ""
+		p.sources.Query.Waiting = ""
 	}
-	p.shelf.Query.LeastMemory = p.shelf.Files.LeastMemory
+	p.sources.Query.LeastMemory = p.sources.Files.LeastMemory
 	return p, errors.Join(append(problems, err)...)
 }
 

@@ -1,6 +1,9 @@
 package backtest
 
 import (
+	"context"
+	"encoding/json"
+	"io"
 	"time"
 
 	"loadline.dev/loadline/pkg/convert"
@@ -50,7 +53,7 @@ type reporter struct {
 	write  func(Event)
 
 	last    replay.Advice    // latest recommendation
-	told    int64            // when one was written last
+	written int64            // when one was written last
 	end     int64            // of the latest sample
 	request resources.Amount // in force at that
 }
@@ -66,7 +69,7 @@ func (r *reporter) Sample(s replay.Sample) {
 // Advised implements replay.Witness.
 func (r *reporter) Advised(a replay.Advice) {
 	r.last = a
-	if r.every > 0 && (r.told == 0 || a.At-r.told >= int64(r.every)) {
+	if r.every > 0 && (r.written == 0 || a.At-r.written >= int64(r.every)) {
 		r.recommend()
 	}
 }
@@ -103,10 +106,10 @@ func (r *reporter) finish(a replay.Advisor, rule policy.Rule) {
 func (r *reporter) recommend() {
 	b := r.last.Bounds
 	target, some := b.Target.Get(r.kind)
-	if !some || r.told == r.last.At {
+	if !some || r.written == r.last.At {
 		return
 	}
-	r.told = r.last.At
+	r.written = r.last.At
 	e := r.at(r.last.At, Recommended)
 	e.Lower, e.Target, e.Upper = r.text(b.Lower.Value(r.kind)), r.text(target), r.text(b.Upper.Value(r.kind))
 	r.write(e)
@@ -142,4 +145,28 @@ func Events(r *replay.Recording, o backtest.Options, every time.Duration, candid
 			w.finish(advisor, setup.Rule)
 		}
 	}
+}
+
+// events replays the containers one after the other and writes what happens, as a
+// line of JSON each: in the order of sources, containers, resources and recipes, and
+// then of time. The last recommendation of each replay is that at its end.
+func (c *Config) events(ctx context.Context, p plan, from []Source, out, errOut io.Writer) error {
+	lines := json.NewEncoder(out)
+	o := &outcome{}
+	for _, one := range from {
+		reported := len(o.problems)
+		err := o.read(ctx, c.Part, one, func(r *replay.Recording) (failed error) {
+			Events(r, p.options, c.Every, p.candidates, func(e Event) {
+				if failed == nil {
+					failed = lines.Encode(e)
+				}
+			})
+			return failed
+		})
+		c.report(errOut, o.problems[reported:])
+		if err != nil {
+			return err
+		}
+	}
+	return o.complete()
 }

@@ -1,27 +1,17 @@
 package backtest
 
 import (
-	"cmp"
 	_ "embed" // the page
 	"encoding/json"
 	"fmt"
 	"html/template"
 	"io"
-	"slices"
 
-	"loadline.dev/loadline/pkg/core/backtest"
-	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
 //go:embed page.html
 var pageText string
-
-// Chart is one container under one candidate over time.
-type Chart struct {
-	Title string
-	Film  *replay.Timeline
-}
 
 // page is what page.html draws.
 type page struct {
@@ -73,7 +63,7 @@ type event struct {
 }
 
 // HTML writes a page that needs nothing but itself.
-func (d *Document) HTML(out io.Writer, charts []Chart) error {
+func (d *Report) HTML(out io.Writer, charts []Chart) error {
 	p := page{Settings: d.Settings, Planes: []plane{}, Charts: []chart{}}
 	for k := range resources.Kind(resources.Kinds) {
 		if len(d.Fronts[k]) > 0 {
@@ -95,7 +85,7 @@ func (d *Document) HTML(out io.Writer, charts []Chart) error {
 }
 
 // spots are the points of a kind, with the figures of the table.
-func (d *Document) spots(k resources.Kind) plane {
+func (d *Report) spots(k resources.Kind) plane {
 	p := plane{Resource: k.String(), Risk: "work above the request"}
 	if k == resources.Memory {
 		p.Risk = "days with an OOM kill"
@@ -123,7 +113,7 @@ func (d *Document) spots(k resources.Kind) plane {
 
 // chartOf puts a timeline in the units of people: millicores and MiB.
 func chartOf(c Chart) chart {
-	f, unit, name := c.Film, 1.0, "m"
+	f, unit, name := c.Timeline, 1.0, "m"
 	if f.Kind == resources.Memory {
 		unit, name = 1<<20, "MiB"
 	}
@@ -161,41 +151,4 @@ func chartOf(c Chart) chart {
 		out.Events = append(out.Events, event{At: float64(e.At) / 1e9, Kill: e.Kill, Evicted: e.Evicted, Text: text})
 	}
 	return out
-}
-
-// Key names a container and a kind.
-type Key struct {
-	Dataset, Workload, Container string
-	Kind                         resources.Kind
-}
-
-// Worst returns the containers that cost most under a candidate, at most so many
-// of each kind, the most expensive first.
-func (d *Document) Worst(candidate string, most int) []Key {
-	var all []Key
-	for k := range resources.Kind(resources.Kinds) {
-		var rows []*Row
-		for i := range d.Rows {
-			if r := &d.Rows[i]; r.Candidate == candidate && r.Resource == k.String() {
-				rows = append(rows, r)
-			}
-		}
-		slices.SortStableFunc(rows, func(a, b *Row) int { return cmp.Compare(b.cost(), a.cost()) })
-		for _, r := range rows[:min(most, len(rows))] {
-			all = append(all, Key{r.Dataset, r.Workload, r.Container, k})
-		}
-	}
-	return all
-}
-
-// cost is the price of a row per container-day, so that long recordings do not
-// come first for being long.
-func (r *Row) cost() float64 {
-	sum := float64(r.Evictions)*backtest.EvictionPrice + float64(r.Kills)*backtest.KillPrice + r.StarvedHours*backtest.StarvedCoreHour
-	if r.Resource == resources.Memory.String() {
-		sum += r.OverHours * backtest.GiBHour
-	} else {
-		sum += r.OverHours
-	}
-	return sum / max(r.Days, 1)
 }

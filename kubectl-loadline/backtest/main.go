@@ -1,3 +1,10 @@
+// Package backtest is kubectl loadline backtest: it replays recordings under recipes and
+// prints what each of them costs and risks.
+//
+// Main reads the flags (Config) and the recordings: Sources finds files, directories,
+// catalogues and Prometheus servers. Package core/backtest replays and scores. A Report
+// holds the scores and writes them as a table, JSON, CSV or a page of HTML with charts;
+// Events says what happens to one container, in the words of a cluster.
 package backtest
 
 import (
@@ -13,6 +20,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/source/trace"
 )
 
 // Main runs the command and returns the exit code: 1 if a container or a file had
@@ -47,47 +55,44 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 }
 
 func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.Writer) error {
-	from, err := p.shelf.Find(args)
+	from, err := p.sources.Find(args)
 	if err != nil {
 		return err
 	}
 	if c.Output == "events" {
-		return c.into(out, func(out io.Writer) error { return c.tell(ctx, p, from, out, errOut) })
+		return c.into(out, func(out io.Writer) error { return c.events(ctx, p, from, out, errOut) })
 	}
 	bar := newBar(errOut, c.Quiet)
-	o, err := replayAll(ctx, p, c, from, bar.tell)
+	o, err := replayAll(ctx, p, c, from, bar.show)
 	bar.clear()
 	if err != nil {
 		return fmt.Errorf("replay: %w", err)
 	}
-	for _, problem := range o.problems {
-		if !problem.Warning || !c.Quiet {
-			fmt.Fprintln(errOut, problem)
-		}
-	}
+	c.report(errOut, o.problems)
 	if len(o.results) == 0 {
-		return errors.New("nothing could be replayed")
+		return errNothing
 	}
-	d := c.document(o, p)
-	charts, err := c.shoot(ctx, p, from, d)
+	d := &Report{Results: o.results}
+	if c.Output != "csv" {
+		d = NewReport(o.results, c.describe(p), c.base(p))
+	}
+	charts, err := c.charts(ctx, p, from, d)
 	if err != nil {
 		return fmt.Errorf("draw: %w", err)
 	}
 	if err := c.into(out, func(out io.Writer) error { return c.write(out, d, charts) }); err != nil {
 		return fmt.Errorf("write the result: %w", err)
 	}
-	if n := o.failed(); n > 0 {
-		return fmt.Errorf("%d problems left containers out; the result has the %d others", n, o.containers)
-	}
-	return nil
+	return o.complete()
 }
 
-// document puts together what the form of the result needs.
-func (c *Config) document(o *outcome, p plan) *Document {
-	if c.Output == "csv" {
-		return NewRows(o.results)
+// report prints problems of recordings.
+func (c *Config) report(errOut io.Writer, problems []*trace.Problem) {
+	for _, problem := range problems {
+		if !problem.Warning || !c.Quiet {
+			fmt.Fprintln(errOut, problem)
+		}
 	}
-	return NewDocument(o.results, c.describe(p), c.base(p))
 }
 
 // base is what others are compared with: the first recipe that is named, or the
@@ -112,8 +117,8 @@ func (c *Config) into(out io.Writer, write func(io.Writer) error) (err error) {
 	return write(file)
 }
 
-// write puts the document out in the form that was asked for.
-func (c *Config) write(out io.Writer, d *Document, charts []Chart) error {
+// write puts the report out in the form that was asked for.
+func (c *Config) write(out io.Writer, d *Report, charts []Chart) error {
 	switch c.Output {
 	case "json":
 		return d.JSON(out)
@@ -165,7 +170,7 @@ func newBar(out io.Writer, quiet bool) *bar {
 	return &bar{}
 }
 
-func (b *bar) tell(source, sources, containers int) {
+func (b *bar) show(source, sources, containers int) {
 	if b.out != nil && time.Since(b.shown) > 200*time.Millisecond {
 		b.shown = time.Now()
 		fmt.Fprintf(b.out, "\r\x1b[Kreplayed %d containers, source %d of %d", containers, source, sources)

@@ -17,29 +17,39 @@ type outcome struct {
 	results    []backtest.Result
 	problems   []*trace.Problem
 	containers int
-	samples    int64 // of all resources of all containers
 }
 
-// failed counts the problems that left something out.
-func (o *outcome) failed() int {
-	n := 0
+// failed returns the problems that left something out.
+func (o *outcome) failed() (problems []error) {
 	for _, p := range o.problems {
 		if !p.Warning {
-			n++
+			problems = append(problems, p)
 		}
 	}
-	return n
+	return problems
+}
+
+var errNothing = errors.New("nothing could be replayed")
+
+// complete returns an error if anything was left out.
+func (o *outcome) complete() error {
+	if o.containers == 0 {
+		return errNothing
+	}
+	if n := len(o.failed()); n > 0 {
+		return fmt.Errorf("%d problems left containers out; the result has the %d others", n, o.containers)
+	}
+	return nil
 }
 
 // Replay replays the containers of files, directories and servers as a configuration
-// says.
-// It fails if anything had to be left out.
+// says. It fails if anything had to be left out.
 func Replay(ctx context.Context, c *Config, args ...string) ([]backtest.Result, error) {
 	p, err := c.plan()
 	if err != nil {
 		return nil, err
 	}
-	from, err := p.shelf.Find(args)
+	from, err := p.sources.Find(args)
 	if err != nil {
 		return nil, err
 	}
@@ -47,19 +57,14 @@ func Replay(ctx context.Context, c *Config, args ...string) ([]backtest.Result, 
 	if err != nil {
 		return nil, err
 	}
-	var problems []error
-	for _, problem := range o.problems {
-		if !problem.Warning {
-			problems = append(problems, problem)
-		}
-	}
-	return o.results, errors.Join(problems...)
+	return o.results, errors.Join(o.failed()...)
 }
 
 // job is one recording, and where its results go.
 type job struct {
-	number    int
+	source    int // counted from 1
 	recording *replay.Recording
+	results   *[]backtest.Result
 }
 
 // progress is told how far a run is: sources begun, of all, and containers done.
@@ -67,15 +72,12 @@ type progress func(source, sources, containers int)
 
 // replayAll replays all containers of some sources. Results come in the order of the
 // sources, whoever was done first.
-func replayAll(ctx context.Context, p plan, c *Config, from []Source, tell progress) (*outcome, error) {
+func replayAll(ctx context.Context, p plan, c *Config, from []Source, report progress) (*outcome, error) {
 	o := &outcome{}
 	jobs := make(chan job)
-	type answer struct {
-		number  int
-		results []backtest.Result
-	}
-	answers := make(chan answer)
 	var workers sync.WaitGroup
+	var lock sync.Mutex
+	done := 0
 	for range c.Workers {
 		workers.Go(func() {
 			// Candidates of one's own: they remember powers of two, and processors that
@@ -85,51 +87,41 @@ func replayAll(ctx context.Context, p plan, c *Config, from []Source, tell progr
 				own = p.candidates // it cannot be: those were made of the same
 			}
 			for j := range jobs {
-				answers <- answer{j.number, backtest.Run(j.recording, p.options, own...)}
+				*j.results = backtest.Run(j.recording, p.options, own...)
+				lock.Lock()
+				done++
+				report(j.source, len(from), done)
+				lock.Unlock()
 			}
 		})
 	}
-	var sorted [][]backtest.Result
-	collected := make(chan struct{})
-	begun := 0
-	var lock sync.Mutex // of begun
-	go func() {
-		defer close(collected)
-		done := 0
-		for a := range answers {
-			for len(sorted) <= a.number {
-				sorted = append(sorted, nil)
-			}
-			sorted[a.number] = a.results
-			done++
-			lock.Lock()
-			at := begun
-			lock.Unlock()
-			tell(at, len(from), done)
-		}
-	}()
 	var err error
+	var sorted []*[]backtest.Result
 	for i, one := range from {
-		lock.Lock()
-		begun = i + 1
-		lock.Unlock()
-		if err = o.read(ctx, c.Part, one, jobs); err != nil {
+		if err = o.read(ctx, c.Part, one, func(r *replay.Recording) error {
+			results := &[]backtest.Result{}
+			select {
+			case jobs <- job{i + 1, r, results}:
+				sorted = append(sorted, results)
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}); err != nil {
 			break
 		}
 	}
 	close(jobs)
 	workers.Wait()
-	close(answers)
-	<-collected
 	for _, results := range sorted {
-		o.results = append(o.results, results...)
+		o.results = append(o.results, *results...)
 	}
 	return o, err
 }
 
 // read hands the containers of one source out. One that cannot be used is a problem
-// like others; an error is only the end of the context.
-func (o *outcome) read(ctx context.Context, part string, from Source, jobs chan<- job) error {
+// like others; an error is only the end of the context, or that of take.
+func (o *outcome) read(ctx context.Context, part string, from Source, take func(*replay.Recording) error) error {
 	for r, problem := range from.Read(ctx, nil) {
 		if problem != nil {
 			o.problems = append(o.problems, problem)
@@ -137,18 +129,15 @@ func (o *outcome) read(ctx context.Context, part string, from Source, jobs chan<
 		if r == nil || !belongs(part, r) {
 			continue
 		}
-		select {
-		case jobs <- job{o.containers, r}:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := take(r); err != nil {
+			return err
 		}
 		o.containers++
-		o.samples += int64(len(r.At))
 	}
 	return ctx.Err()
 }
 
-// belongs tells whether a container belongs to a part. Recipes are tuned on one
+// belongs reports whether a container belongs to a part. Recipes are tuned on one
 // half and reported on the other.
 func belongs(part string, r *replay.Recording) bool {
 	if part == "all" {

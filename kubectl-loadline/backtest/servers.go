@@ -125,13 +125,13 @@ func (s *Servers) times(q *prometheus.ArchiveQuery, now time.Time) error {
 		flags.Check(!q.Until.After(now), "until", s.Until, "must not be in the future"))
 }
 
-// isAddress tells whether an argument names a server and no file.
+// isAddress reports whether an argument names a server and no file.
 func isAddress(arg string) bool {
 	return strings.HasPrefix(arg, "http://") || strings.HasPrefix(arg, "https://")
 }
 
 // server returns the source that is a server.
-func (s *Shelf) server(address string) (Source, error) {
+func (s *Sources) server(address string) (Source, error) {
 	config := s.Servers.Client(address)
 	config.CAFile = s.Servers.CAFile
 	client, err := prometheus.New(config)

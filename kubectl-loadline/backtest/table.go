@@ -1,6 +1,7 @@
 package backtest
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"math"
@@ -30,8 +31,8 @@ var shown = [resources.Kinds][]struct {
 
 // Table writes the result for people: what it depends on, and for each kind a
 // line for each candidate, with classes one for each of them, too.
-func (d *Document) Table(out io.Writer, classes bool) error {
-	w := &errWriter{out: out}
+func (d *Report) Table(out io.Writer, classes bool) error {
+	w := bufio.NewWriter(out) // it keeps the first error
 	for _, s := range d.Settings {
 		fmt.Fprintf(w, "%s: %s\n", s.Name, s.Value)
 	}
@@ -47,13 +48,13 @@ func (d *Document) Table(out io.Writer, classes bool) error {
 		for _, c := range d.Costs {
 			fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.0f\t%d\t%d\t%.0f\t\n", c.Candidate, c.Total, c.CoreHours, c.GiBHours, c.Kills, c.Evictions, c.StarvedCoreHours)
 		}
-		w.keep(t.Flush())
+		_ = t.Flush()
 	}
-	return w.err
+	return w.Flush()
 }
 
 // plane writes the table of one kind.
-func (d *Document) plane(w *errWriter, k resources.Kind, classes bool) {
+func (d *Report) plane(w io.Writer, k resources.Kind, classes bool) {
 	first := true
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for i := range d.Scored {
@@ -85,12 +86,12 @@ func (d *Document) plane(w *errWriter, k resources.Kind, classes bool) {
 		}
 		fmt.Fprintf(t, "\t%s\t%.0f\t\n", median, 100*s.Near.Censored)
 	}
-	w.keep(t.Flush())
+	_ = t.Flush()
 }
 
 // pairs writes how the others differ from the base. Differences of percentages are
 // in points.
-func (d *Document) pairs(w *errWriter, k resources.Kind) {
+func (d *Report) pairs(w io.Writer, k resources.Kind) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	first := true
 	for i := range d.Pairs {
@@ -114,11 +115,11 @@ func (d *Document) pairs(w *errWriter, k resources.Kind) {
 		}
 		fmt.Fprintln(t, "\t")
 	}
-	w.keep(t.Flush())
+	_ = t.Flush()
 }
 
 // label names the line of a summary, with a star on the front.
-func (d *Document) label(s *backtest.Summary) string {
+func (d *Report) label(s *backtest.Summary) string {
 	if s.Class != "" {
 		return string(s.Class) + ": " + s.Candidate
 	}
@@ -147,37 +148,18 @@ func interval(f backtest.Figure, factor float64) string {
 	return fmt.Sprintf("%s [%s, %s]", number(f.Value), number(f.Low), number(f.High))
 }
 
-// steps tells the shortest and the longest step of the rows of a kind: what is
+// steps tells the shortest and the longest step of the results of a kind: what is
 // shorter than a step cannot be seen, so results of different steps are not to
 // be compared.
-func (d *Document) steps(k resources.Kind) string {
+func (d *Report) steps(k resources.Kind) string {
 	least, most := math.Inf(1), 0.0
-	for i := range d.Rows {
-		if d.Rows[i].Resource == k.String() {
-			least, most = min(least, d.Rows[i].StepSeconds), max(most, d.Rows[i].StepSeconds)
+	for i := range d.Results {
+		if step := d.Results[i].Step.Seconds(); d.Results[i].Kind == k {
+			least, most = min(least, step), max(most, step)
 		}
 	}
 	if least == most {
 		return fmt.Sprintf("%g s", least)
 	}
 	return fmt.Sprintf("%g to %g s", least, most)
-}
-
-// errWriter keeps the first error.
-type errWriter struct {
-	out io.Writer
-	err error
-}
-
-// Write implements io.Writer.
-func (w *errWriter) Write(p []byte) (int, error) {
-	n, err := w.out.Write(p)
-	w.keep(err)
-	return n, err
-}
-
-func (w *errWriter) keep(err error) {
-	if w.err == nil {
-		w.err = err
-	}
 }

@@ -1,3 +1,8 @@
+// Package explain is kubectl loadline explain: it shows how the recommendation for a VPA
+// comes about, step by step.
+//
+// It reads the VPA and its checkpoints and runs the same chains over them as the
+// recommender, so that what it shows is what that computed when it last saved.
 package explain
 
 import (
@@ -11,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
@@ -20,6 +26,7 @@ import (
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/autoscaler"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -75,17 +82,10 @@ func Ask(ctx context.Context, client versioned.Interface, q Question) (*Answer, 
 		}
 	}
 	if len(history[owner]) == 0 {
-		return nil, errors.Join(errors.New("there is no checkpoint of the VPA yet: without one nothing is known here"), problems(a.Problems))
+		return nil, errors.New(strings.Join(append([]string{"there is no checkpoint of the VPA yet: without one nothing is known here"}, a.Problems...), "\n"))
 	}
 	a.explain(history[owner], q.Now)
 	return a, nil
-}
-
-func problems(list []string) error {
-	if len(list) == 0 {
-		return nil
-	}
-	return errors.New(strings.Join(list, "\n"))
 }
 
 func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
@@ -166,4 +166,21 @@ func human(k resources.Kind, a float64) string {
 	}
 	const mib = 1 << 20
 	return fmt.Sprintf("%.5g MiB", a/mib)
+}
+
+// room says whether evictions by the updater wait for room on nodes, and why. It is
+// empty where that may not be read: the rest of the answer does not need it.
+func room(ctx context.Context, kube kubernetes.Interface, now time.Time) string {
+	labelled := func(ctx context.Context, label string) (string, error) {
+		nodes, err := kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: label, Limit: 1})
+		if err != nil || len(nodes.Items) == 0 {
+			return "", err
+		}
+		return nodes.Items[0].Name, nil
+	}
+	sign, err := autoscaler.Cluster{Kube: kube, Labelled: labelled}.Find(ctx, now)
+	if err != nil {
+		return ""
+	}
+	return autoscaler.Explain(sign)
 }

@@ -24,11 +24,11 @@ type Source struct {
 	Read func(context.Context, Wanted) iter.Seq2[*replay.Recording, *trace.Problem]
 }
 
-// Wanted tells which containers are read; nil = all.
+// Wanted reports whether a container is read; nil = all are.
 type Wanted func(workload, container string) bool
 
-// Shelf says how recordings are read.
-type Shelf struct {
+// Sources says how recordings are read.
+type Sources struct {
 	Files   trace.Options
 	Servers Servers
 	Query   prometheus.ArchiveQuery // of servers
@@ -37,7 +37,7 @@ type Shelf struct {
 // Find returns the files and servers that arguments name: an address stands for
 // a server, a file for itself, or for the addresses in it if it is a list of them,
 // and a directory for the recordings and lists in it. They are in order of names.
-func (s *Shelf) Find(args []string) ([]Source, error) {
+func (s *Sources) Find(args []string) ([]Source, error) {
 	names, err := spread(args)
 	if err != nil {
 		return nil, fmt.Errorf("read recordings: %w", err)

@@ -11,45 +11,55 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// column is one column of the rows.
+// column is one column of the results: a container under one candidate, in the scored
+// phase. Amounts are cores or bytes, hours those of cores or GiB.
 type column struct {
 	name  string
-	value func(*Row) any // string, float64, int or bool
+	value func(*backtest.Result) any // string, float64, int or bool
 }
 
 var columns = []column{
-	{"dataset", func(r *Row) any { return r.Dataset }},
-	{"workload", func(r *Row) any { return r.Workload }},
-	{"container", func(r *Row) any { return r.Container }},
-	{"class", func(r *Row) any { return r.Class }},
-	{"step_s", func(r *Row) any { return r.StepSeconds }},
-	{"days", func(r *Row) any { return r.Days }},
-	{"recommender", func(r *Row) any { return r.Candidate }},
-	{"resource", func(r *Row) any { return r.Resource }},
-	{"limit_policy", func(r *Row) any { return r.LimitPolicy }},
-	{"r0", func(r *Row) any { return r.First }},
-	{"mean_request", func(r *Row) any { return r.MeanRequest }},
-	{"mean_usage", func(r *Row) any { return r.MeanUsage }},
-	{"slack_abs", func(r *Row) any { return r.SlackAbsolute }},
-	{"slack_rel", func(r *Row) any { return r.Slack }},
-	{"slack_rel_peak", func(r *Row) any { return r.PeakSlack }},
-	{"over_hours", func(r *Row) any { return r.OverHours }},
-	{"oom", func(r *Row) any { return r.Kills }},
-	{"oom_days", func(r *Row) any { return r.KillDays }},
-	{"above_request_share", func(r *Row) any { return r.AboveRequest }},
-	{"throttled_share", func(r *Row) any { return r.Throttled }},
-	{"unserved_share", func(r *Row) any { return r.Unserved }},
-	{"starved_share", func(r *Row) any { return r.Starved }},
-	{"starved_hours", func(r *Row) any { return r.StarvedHours }},
-	{"changes", func(r *Row) any { return r.Changes }},
-	{"evictions", func(r *Row) any { return r.Evictions }},
-	{"churn", func(r *Row) any { return r.Churn }},
-	{"reversals", func(r *Row) any { return r.Reversals }},
-	{"t_converge_s", func(r *Row) any { return r.ConvergeSeconds }},
-	{"converged", func(r *Row) any { return r.Converged }},
-	{"regret_hours", func(r *Row) any { return r.RegretHours }},
-	{"short", func(r *Row) any { return r.Short }},
-	{"clipped", func(r *Row) any { return r.Clipped }},
+	{"dataset", func(r *backtest.Result) any { return r.Dataset }},
+	{"workload", func(r *backtest.Result) any { return r.Workload }},
+	{"container", func(r *backtest.Result) any { return r.Container }},
+	{"class", func(r *backtest.Result) any { return string(r.Class) }},
+	{"step_s", func(r *backtest.Result) any { return r.Step.Seconds() }},
+	{"days", func(r *backtest.Result) any { return r.Scored.Days }},
+	{"recommender", func(r *backtest.Result) any { return r.Candidate }},
+	{"resource", func(r *backtest.Result) any { return r.Kind.String() }},
+	{"limit_policy", func(r *backtest.Result) any { return r.Limit }},
+	{"r0", func(r *backtest.Result) any { return float64(r.First) / scale(r.Kind) }},
+	{"mean_request", func(r *backtest.Result) any { return r.Scored.MeanRequest() / scale(r.Kind) }},
+	{"mean_usage", func(r *backtest.Result) any { return r.Scored.MeanUse() / scale(r.Kind) }},
+	{"slack_abs", func(r *backtest.Result) any { return r.Scored.SlackAbsolute() / scale(r.Kind) }},
+	{"slack_rel", func(r *backtest.Result) any { return r.Scored.Slack() }},
+	{"slack_rel_peak", func(r *backtest.Result) any { return r.Scored.PeakSlack() }},
+	{"over_hours", func(r *backtest.Result) any { return hours(r, r.Scored.Over) }},
+	{"oom", func(r *backtest.Result) any { return r.Scored.Kills }},
+	{"oom_days", func(r *backtest.Result) any { return r.Scored.KillDays }},
+	{"above_request_share", func(r *backtest.Result) any { return starvedShare(r, resources.Memory) }},
+	{"throttled_share", func(r *backtest.Result) any { return r.Scored.ThrottledShare() }},
+	{"unserved_share", func(r *backtest.Result) any { return r.Scored.UnservedShare() }},
+	{"starved_share", func(r *backtest.Result) any { return starvedShare(r, resources.CPU) }},
+	{"starved_hours", func(r *backtest.Result) any { return starvedHours(r) }},
+	{"changes", func(r *backtest.Result) any { return r.Scored.Changes }},
+	{"evictions", func(r *backtest.Result) any { return r.Scored.Evictions }},
+	{"churn", func(r *backtest.Result) any { return r.Scored.ChurnRate() }},
+	{"reversals", func(r *backtest.Result) any { return r.Scored.ReversalShare() }},
+	{"t_converge_s", func(r *backtest.Result) any { return r.Near.Seconds }},
+	{"converged", func(r *backtest.Result) any { return r.Near.Reached }},
+	{"regret_hours", func(r *backtest.Result) any { return hours(r, r.Scored.Regret()) }},
+	{"short", func(r *backtest.Result) any { return r.Short }},
+	{"clipped", func(r *backtest.Result) any { return r.Clipped }},
+}
+
+// starvedShare returns the share of time in which a resource was used above its request;
+// 0 if the result is of the other one.
+func starvedShare(r *backtest.Result, k resources.Kind) float64 {
+	if r.Kind != k {
+		return 0
+	}
+	return r.Scored.StarvedShare()
 }
 
 // exact is how many digits numbers have: enough to tell any two apart, and few
@@ -70,8 +80,8 @@ func text(v any) string {
 	return ""
 }
 
-// CSV writes a line for each row.
-func (d *Document) CSV(out io.Writer) error {
+// CSV writes a line for each result.
+func (d *Report) CSV(out io.Writer) error {
 	w := csv.NewWriter(out)
 	line := make([]string, len(columns))
 	for i, c := range columns {
@@ -80,9 +90,9 @@ func (d *Document) CSV(out io.Writer) error {
 	if err := w.Write(line); err != nil {
 		return err
 	}
-	for i := range d.Rows {
+	for i := range d.Results {
 		for j, c := range columns {
-			line[j] = text(c.value(&d.Rows[i]))
+			line[j] = text(c.value(&d.Results[i]))
 		}
 		if err := w.Write(line); err != nil {
 			return err
@@ -162,8 +172,8 @@ type pair struct {
 	Differences []figure `json:"differences"`
 }
 
-// JSON writes all of the document.
-func (d *Document) JSON(out io.Writer) error {
+// JSON writes all of the report.
+func (d *Report) JSON(out io.Writer) error {
 	var file struct {
 		Settings  []Setting        `json:"settings"`
 		Seed      int              `json:"seed"`
@@ -176,10 +186,10 @@ func (d *Document) JSON(out io.Writer) error {
 		Costs     []cost           `json:"costs"`
 	}
 	file.Settings, file.Seed, file.Draws = d.Settings, backtest.Seed, backtest.Draws
-	for i := range d.Rows {
+	for i := range d.Results {
 		fields := make(map[string]any, len(columns)) // written in the order of names
 		for _, c := range columns {
-			fields[c.name] = c.value(&d.Rows[i])
+			fields[c.name] = c.value(&d.Results[i])
 			if f, ok := fields[c.name].(float64); ok {
 				fields[c.name] = number(f)
 			}

@@ -11,7 +11,7 @@ import (
 
 func names(t *testing.T, args ...string) []string {
 	t.Helper()
-	found, err := (&Shelf{Servers: DefaultServers()}).Find(args)
+	found, err := (&Sources{Servers: DefaultServers()}).Find(args)
 	require.NoError(t, err)
 	var names []string
 	for _, s := range found {
@@ -39,9 +39,9 @@ func TestArgumentsAreFilesDirectoriesServersAndListsOfThem(t *testing.T) {
 	require.Equal(t, servers, names(t, list))
 	require.Equal(t, append(files[:1:1], servers[:1]...), names(t, "http://b.example:9090", one, one, "http://b.example:9090/"))
 	bad := write("bad.servers", "http://a.example\nb.example:9090\n")
-	_, err := (&Shelf{}).Find([]string{bad})
+	_, err := (&Sources{}).Find([]string{bad})
 	require.EqualError(t, err, `read recordings: `+bad+`:2: is "b.example:9090": expected an address such as http://prometheus.monitoring.svc:9090`)
-	_, err = (&Shelf{}).Find([]string{"http://"})
+	_, err = (&Sources{}).Find([]string{"http://"})
 	require.ErrorContains(t, err, "must be a URL such as")
 }
 
