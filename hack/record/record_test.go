@@ -11,10 +11,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/stretchr/testify/require"
 )
 
@@ -24,19 +26,26 @@ type entry struct {
 	name, command                           string
 }
 
-func procFS(entries ...entry) fstest.MapFS {
-	files := fstest.MapFS{"uptime": {Data: []byte("1 1")}}
-	for _, e := range entries {
-		line := fmt.Sprintf("%d (%s) S %d 0 0 0 0 0 0 0 0 0 %d %d 0 0 20 0 1 0 %d 0 %d 0", e.pid, e.name, e.parent, e.user, e.system, e.start, e.pages)
-		files[fmt.Sprintf("%d/stat", e.pid)] = &fstest.MapFile{Data: []byte(line)}
-		files[fmt.Sprintf("%d/cmdline", e.pid)] = &fstest.MapFile{Data: []byte(e.command)}
+func procFS(t *testing.T, entries ...entry) procfs.FS {
+	dir := t.TempDir()
+	write := func(e entry, name, text string) {
+		folder := filepath.Join(dir, strconv.Itoa(e.pid))
+		require.NoError(t, os.MkdirAll(folder, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
-	return files
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "uptime"), []byte("1 1"), 0o600))
+	for _, e := range entries {
+		write(e, "stat", fmt.Sprintf("%d (%s) S %d 0 0 0 0 0 0 0 0 0 %d %d 0 0 20 0 1 0 %d 0 %d", e.pid, e.name, e.parent, e.user, e.system, e.start, e.pages)+strings.Repeat(" 0", 28))
+		write(e, "cmdline", e.command)
+	}
+	proc, err := procfs.NewFS(dir)
+	require.NoError(t, err)
+	return proc
 }
 
 func TestMatchingProcessesAreAddedUp(t *testing.T) {
 	c := choice{pattern: regexp.MustCompile(`server --port`), not: 9}
-	before, err := read(procFS(
+	before, err := read(procFS(t,
 		entry{pid: 5, start: 50, user: 100, system: 20, pages: 10, name: "a (b) c", command: "server\x00--port"},
 		entry{pid: 6, start: 60, user: 7, pages: 3, name: "other", command: "other"},
 		entry{pid: 8, start: 61, name: "sh", command: "sh -c record server --port"},
@@ -44,21 +53,21 @@ func TestMatchingProcessesAreAddedUp(t *testing.T) {
 	), c)
 	require.NoError(t, err)
 	require.Len(t, before, 1)
-	require.Equal(t, int64(10*os.Getpagesize()), before.memory())
+	require.Equal(t, 10*os.Getpagesize(), before.memory())
 
-	after, err := read(procFS(
+	after, err := read(procFS(t,
 		entry{pid: 5, start: 50, user: 130, system: 40, pages: 20, name: "a (b) c", command: "server\x00--port"},
 		entry{pid: 7, start: 90, user: 25, pages: 1, name: "new", command: "server\x00--port"},
 	), c)
 	require.NoError(t, err)
 	require.InDelta(t, 0.75, after.since(before), 1e-9)
-	require.Equal(t, int64(21*os.Getpagesize()), after.memory())
+	require.Equal(t, 21*os.Getpagesize(), after.memory())
 }
 
 func TestReusedNumberIsAnotherProcess(t *testing.T) {
-	before, err := read(procFS(entry{pid: 5, start: 50, user: 1000, name: "x"}), choice{pid: 5})
+	before, err := read(procFS(t, entry{pid: 5, start: 50, user: 1000, name: "x"}), choice{pid: 5})
 	require.NoError(t, err)
-	after, err := read(procFS(entry{pid: 5, start: 99, user: 10, name: "x"}), choice{pid: 5})
+	after, err := read(procFS(t, entry{pid: 5, start: 99, user: 10, name: "x"}), choice{pid: 5})
 	require.NoError(t, err)
 	require.InDelta(t, 0.1, after.since(before), 1e-9)
 }
