@@ -54,10 +54,14 @@ func TestBadInputSaysWhatWouldBeRight(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	for content, want := range map[string]string{
-		"a,b\n1,2\n":                                  "want a first line time,cpu_cores,memory_bytes",
-		"time,cpu_cores,memory_bytes\n":               "at least one more",
-		"time,cpu_cores,memory_bytes\n0,x,1\n":        `line 2, column cpu_cores: want a number from 0 up, got "x"`,
-		"time,cpu_cores,memory_bytes\n1,1,1\n0,1,1\n": "line 3: want a time of 1 or later, got 0",
+		"a,b\n1,2\n":                                  "job.csv:1: column a: is not known: expected the columns time,cpu_cores,memory_bytes",
+		"time,cpu_cores\n1,2\n":                       "job.csv:1: column memory_bytes: is missing: expected the columns time,",
+		"time,cpu_cores,memory_bytes\n":               "job.csv:1: has no samples: expected at least one line",
+		"time,cpu_cores,memory_bytes\n0,x,1\n":        `job.csv:2: column cpu_cores: is "x": expected a number`,
+		"time,cpu_cores,memory_bytes\n0,-1,1\n":       `job.csv:2: column cpu_cores: is -1: expected 0 or more`,
+		"time,cpu_cores,memory_bytes\n0,,1\n":         `job.csv:2: column cpu_cores: is empty: expected a number`,
+		"time,cpu_cores,memory_bytes\n0,1\n":          `job.csv:2: has 2 fields: expected 3`,
+		"time,cpu_cores,memory_bytes\n1,1,1\n0,1,1\n": "job.csv:3: column time: is 0: expected 1, as in the line before, or later",
 	} {
 		require.ErrorContains(t, run([]string{recording(t, content)}, &bytes.Buffer{}), want, content)
 	}

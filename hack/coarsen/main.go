@@ -1,18 +1,18 @@
 package main
 
 import (
-	"compress/gzip"
-	"encoding/csv"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"loadline.dev/loadline/pkg/source/trace"
 )
 
 func main() {
@@ -75,7 +75,7 @@ func run(args []string, out io.Writer) error {
 		return fmt.Errorf("write: %w", err)
 	}
 	for _, file := range c.files {
-		samples, err := load(file)
+		samples, err := trace.ReadProcess(file)
 		if err != nil {
 			return err
 		}
@@ -88,49 +88,6 @@ func run(args []string, out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// sample is a line of a recording.
-type sample struct {
-	at, cpu, memory float64 // seconds since the start, cores, bytes
-	throttled       float64 // share of the time; negative = not recorded
-}
-
-// load reads a recording.
-func load(file string) ([]sample, error) {
-	content, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer content.Close()
-	var reader io.Reader = content
-	if strings.HasSuffix(file, ".gz") {
-		if reader, err = gzip.NewReader(content); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-	}
-	rows, err := csv.NewReader(reader).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	want := []string{"time", "cpu_cores", "memory_bytes"}
-	if len(rows) < 2 || len(rows[0]) > 4 || !slices.Equal(rows[0][:min(3, len(rows[0]))], want) {
-		return nil, fmt.Errorf("%s: want a first line %s and at least one more, as hack/record writes them", file, strings.Join(want, ","))
-	}
-	samples := make([]sample, 0, len(rows)-1)
-	for i, row := range rows[1:] {
-		s := sample{throttled: -1}
-		for k, to := range []*float64{&s.at, &s.cpu, &s.memory, &s.throttled}[:len(row)] {
-			if *to, err = strconv.ParseFloat(row[k], 64); err != nil || *to < 0 {
-				return nil, fmt.Errorf("%s: line %d, column %s: want a number from 0 up, got %q", file, i+2, rows[0][k], row[k])
-			}
-		}
-		if i > 0 && s.at < samples[i-1].at { // times are rounded, so two may be the same
-			return nil, fmt.Errorf("%s: line %d: want a time of %v or later, got %v", file, i+2, samples[i-1].at, s.at)
-		}
-		samples = append(samples, s)
-	}
-	return samples, nil
 }
 
 // bin is what one step of the result has seen.
@@ -146,24 +103,24 @@ const gap, usual = 3, 1
 
 // bins returns the steps of a recording. A process that ran for a part of one has the
 // mean of the whole, as a counter that is read once in a step shows it.
-func (c config) bins(samples []sample) []bin {
+func (c config) bins(samples []trace.ProcessSample) []bin {
 	step := c.step.Seconds()
 	var bins []bin
 	for i, s := range samples {
 		lasts := float64(usual)
-		if i+1 < len(samples) && samples[i+1].at-s.at < gap {
-			lasts = samples[i+1].at - s.at
+		if i+1 < len(samples) && samples[i+1].At-s.At < gap {
+			lasts = samples[i+1].At - s.At
 		}
-		from, upTo := s.at*c.slow, (s.at+lasts)*c.slow
+		from, upTo := s.At*c.slow, (s.At+lasts)*c.slow
 		for n := int(from / step); float64(n)*step < upTo-tiny; n++ {
 			for len(bins) <= n {
 				bins = append(bins, bin{})
 			}
 			b := &bins[n]
 			part := min(upTo, float64(n+1)*step) - max(from, float64(n)*step)
-			b.cpu, b.throttled, b.seen = b.cpu+s.cpu*part, b.throttled+s.throttled*part, true
-			if c.memory == "last" || s.memory > b.memory {
-				b.memory = s.memory
+			b.cpu, b.throttled, b.seen = b.cpu+s.CPU*part, b.throttled+s.Throttled*part, true
+			if c.memory == "last" || s.Memory > b.memory {
+				b.memory = s.Memory
 			}
 		}
 	}
@@ -172,17 +129,17 @@ func (c config) bins(samples []sample) []bin {
 
 // spread moves runs so that one begins some seconds after another; a run that takes
 // longer puts the others off.
-func spread(samples []sample, apart float64) {
-	begun, moved, before := samples[0].at, samples[0].at, samples[0].at
+func spread(samples []trace.ProcessSample, apart float64) {
+	begun, moved, before := samples[0].At, samples[0].At, samples[0].At
 	for i := range samples {
 		s := &samples[i]
-		if s.at-before >= gap {
-			end := samples[i-1].at + usual
+		if s.At-before >= gap {
+			end := samples[i-1].At + usual
 			for moved += apart; moved < end+gap; moved += apart {
 			}
-			begun = s.at
+			begun = s.At
 		}
-		before, s.at = s.at, s.at-begun+moved
+		before, s.At = s.At, s.At-begun+moved
 	}
 }
 
@@ -190,7 +147,7 @@ func spread(samples []sample, apart float64) {
 const tiny = 1e-6
 
 // write tells a recording as often as wanted.
-func (c config) write(out io.Writer, name string, samples []sample) error {
+func (c config) write(out io.Writer, name string, samples []trace.ProcessSample) error {
 	bins, step := c.bins(samples), int64(c.step.Seconds())
 	every := max(int64(c.every.Seconds()), int64(len(bins))*step)
 	for again := range int64(c.times) {
@@ -199,7 +156,7 @@ func (c config) write(out io.Writer, name string, samples []sample) error {
 				continue
 			}
 			waiting := ""
-			if b.throttled >= 0 {
+			if !math.IsNaN(b.throttled) {
 				waiting = strconv.FormatFloat(min(b.throttled/float64(step), 1), 'f', 3, 64)
 			}
 			at := c.start + again*every + int64(n)*step

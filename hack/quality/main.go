@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -13,11 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	command "loadline.dev/loadline/kubectl-loadline/backtest"
 	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/source/trace"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -108,22 +107,14 @@ func stretch(from, to string) error {
 	}
 	for _, name := range files {
 		if err := stretchFile(name, filepath.Join(to, filepath.Base(name))); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+			return err
 		}
 	}
 	return nil
 }
 
 func stretchFile(from, to string) error {
-	raw, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	unpacked, err := gzip.NewReader(bytes.NewReader(raw))
-	if err != nil {
-		return err
-	}
-	rows, err := csv.NewReader(unpacked).ReadAll()
+	samples, err := trace.ReadProcess(from)
 	if err != nil {
 		return err
 	}
@@ -132,12 +123,8 @@ func stretchFile(from, to string) error {
 	var content bytes.Buffer
 	packed := gzip.NewWriter(&content)
 	fmt.Fprintln(packed, "workload,container,timestamp,cpu_cores,memory_bytes")
-	for i, row := range rows[1:] {
-		second, err := strconv.ParseFloat(row[0], 64)
-		if err != nil || len(row) != 3 {
-			return fmt.Errorf("line %d: want time,cpu_cores,memory_bytes", i+2)
-		}
-		fmt.Fprintf(packed, "%s,%s,%.0f,%s,%s\n", name, name, begin+second*slowness, row[1], row[2])
+	for _, s := range samples {
+		fmt.Fprintf(packed, "%s,%s,%.0f,%v,%v\n", name, name, begin+s.At*slowness, s.CPU, s.Memory)
 	}
 	if err := packed.Close(); err != nil {
 		return err

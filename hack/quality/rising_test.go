@@ -2,11 +2,8 @@ package main
 
 import (
 	"cmp"
-	"compress/gzip"
-	"encoding/csv"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,8 +58,10 @@ func TestARecordedLeakIsTold(t *testing.T) {
 	for name, want := range map[string]bool{"leak": true, "cache": false} {
 		peaks := &sketch.DailyPeaks{}
 		told := 0
-		for i, bytes := range recordedMemory(t, "../../testdata/finer/"+name+".csv.gz") {
-			peaks.Observe(int64(1700000000+i*360)*1e9, bytes)
+		samples, err := trace.ReadProcess("../../testdata/finer/" + name + ".csv.gz")
+		require.NoError(t, err)
+		for i, s := range samples {
+			peaks.Observe(int64(1700000000+i*360)*1e9, s.Memory)
 			if from, to, ok := peaks.Grown(); ok {
 				if told++; told == 1 {
 					t.Logf("%s: told after %.1f days, from %.0f to %.0f MiB", name, float64(i)/240, from/(1<<20), to/(1<<20))
@@ -71,21 +70,4 @@ func TestARecordedLeakIsTold(t *testing.T) {
 		}
 		require.Equal(t, want, told > 0, name)
 	}
-}
-
-func recordedMemory(t *testing.T, file string) (memory []float64) {
-	t.Helper()
-	content, err := os.Open(file)
-	require.NoError(t, err)
-	defer content.Close()
-	unpacked, err := gzip.NewReader(content)
-	require.NoError(t, err)
-	rows, err := csv.NewReader(unpacked).ReadAll()
-	require.NoError(t, err)
-	for _, row := range rows[1:] {
-		bytes, err := strconv.ParseFloat(row[2], 64)
-		require.NoError(t, err)
-		memory = append(memory, bytes)
-	}
-	return memory
 }

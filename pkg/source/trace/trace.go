@@ -1,10 +1,15 @@
+// Package trace reads recorded usage from files, for the backtester.
+//
+// A file is a CSV, plain or compressed by gzip, with the columns
+// below, the samples of one container one after the other and in order of time.
+// Read yields one replay.Recording after the other and keeps no more than one. What
+// is wrong is a Problem with file, line and column; a container with a problem is
+// left out, or kept if it is only a warning, and the others go on.
+//
+// It does not know what the samples are for.
 package trace
 
 import (
-	"bufio"
-	"bytes"
-	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -16,8 +21,27 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// longest is how long a line may be.
-const longest = 64 << 10
+// The columns of a file. Requests, limits and waiting may be missing, and one of the
+// two uses; the order is free.
+const (
+	workload = iota
+	container
+	timestamp
+	cpuUse
+	memoryUse
+	cpuRequest
+	memoryRequest
+	cpuLimit
+	memoryLimit
+	cpuWaiting
+	columns
+)
+
+var names = [columns]string{
+	"workload", "container", "timestamp", "cpu_cores", "memory_bytes",
+	"cpu_request_cores", "memory_request_bytes", "cpu_limit_cores", "memory_limit_bytes",
+	"cpu_waiting_share",
+}
 
 // Options say how a file is read.
 type Options struct {
@@ -30,25 +54,21 @@ type Options struct {
 // warning comes the container that it is about; otherwise one of the two is nil.
 func Read(content io.Reader, file string, o Options) iter.Seq2[*replay.Recording, *Problem] {
 	return func(yield func(*replay.Recording, *Problem) bool) {
-		r := &reader{file: file, options: o, yield: yield, seen: map[string]bool{}}
-		if err := r.read(content); err != nil && !r.stopped {
-			yield(nil, err)
+		r := &reader{options: o, yield: yield, seen: map[string]bool{}}
+		if problem := r.read(content, file); problem != nil && !r.stopped {
+			yield(nil, problem)
 		}
 	}
 }
 
 type reader struct {
-	file    string
+	*lines
 	options Options
 	yield   func(*replay.Recording, *Problem) bool
 	stopped bool
 
-	header header
-	width  int
-	line   int
-	room   int // samples of the container before: the present one may have as many
-	fields [][]byte
-	seen   map[string]bool // containers that came already
+	room int             // samples of the container before: the present one may have as many
+	seen map[string]bool // containers that came already
 
 	name   string // of the present container
 	now    *replay.Recording
@@ -64,86 +84,34 @@ type gap struct {
 }
 
 // read reads all of the file. It returns what ends it early.
-func (r *reader) read(content io.Reader) *Problem {
-	buffered := bufio.NewReaderSize(content, longest)
-	if magic, err := buffered.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
-		unpacked, err := gzip.NewReader(buffered)
-		if err != nil {
-			return r.problem("", fmt.Sprintf("gzip: %v: expected a file as gzip writes it", err))
-		}
-		buffered = bufio.NewReaderSize(unpacked, longest)
+func (r *reader) read(content io.Reader, file string) (problem *Problem) {
+	if r.lines, problem = newLines(content, file, names[:], timestamp+1); problem != nil {
+		return problem
 	}
-	for {
-		line, err := buffered.ReadSlice('\n')
-		if len(line) > 0 && (err == nil || errors.Is(err, io.EOF)) {
-			r.line++
-			if problem := r.take(bytes.TrimRight(line, "\r\n")); problem != nil {
-				return problem
-			}
-		}
+	if r.at[cpuUse] < 0 && r.at[memoryUse] < 0 {
+		return r.problem(names[cpuUse], "is missing, and %s too: expected at least one of them", names[memoryUse])
+	}
+	for !r.stopped {
+		more, problem := r.next()
 		switch {
-		case r.stopped:
+		case !more && problem != nil:
+			problem.Series = r.name
+			return problem // what is known of the container is not all of it
+		case !more && len(r.seen) == 0:
+			return r.problem("", "has no samples: expected at least one line after the first")
+		case !more:
+			r.emit()
 			return nil
-		case errors.Is(err, io.EOF):
-			return r.end()
-		case errors.Is(err, bufio.ErrBufferFull):
-			r.line++
-			return r.problem("", fmt.Sprintf("is longer than %d bytes: expected a line of %d columns", longest, columns))
-		case err != nil:
-			r.line++
-			r.broken = true // what is known of the container is not all of it
-			return r.problem("", fmt.Sprintf("cannot be read: %v: expected a whole file", err))
+		case problem != nil: // whose line it is cannot be told
+			r.fail(problem)
+			continue
 		}
-	}
-}
-
-func (r *reader) end() *Problem {
-	if r.line == 0 {
-		return r.problem("", "is empty: expected a first line "+Columns())
-	}
-	if len(r.seen) == 0 {
-		return r.problem("", "has no samples: expected at least one line after the first")
-	}
-	r.emit()
-	return nil
-}
-
-func (r *reader) problem(column, text string) *Problem {
-	return &Problem{File: r.file, Line: r.line, Column: column, Series: r.name, Text: text}
-}
-
-// take reads one line. It returns only a problem of the whole file.
-func (r *reader) take(line []byte) *Problem {
-	if r.line == 1 {
-		h, width, column, err := parseHeader(line)
-		if err != nil {
-			return r.problem(column, err.Error())
+		if r.now == nil || string(r.text(container)) != r.now.Container || string(r.text(workload)) != r.now.Workload {
+			r.begin()
 		}
-		r.header, r.width = h, width
-		return nil
-	}
-	fields, err := split(line, r.fields)
-	if err != nil { // whose line it is cannot be told
-		r.fail(r.problem("", err.Error()))
-		return nil
-	}
-	r.fields = fields
-	if len(fields) != r.width {
-		r.fail(r.problem("", fmt.Sprintf("has %d fields: expected %d", len(fields), r.width)))
-		return nil
-	}
-	if r.now == nil || string(r.field(container)) != r.now.Container || string(r.field(workload)) != r.now.Workload {
-		r.begin()
-	}
-	if !r.broken && !r.stopped {
-		r.sample()
-	}
-	return nil
-}
-
-func (r *reader) field(column int) []byte {
-	if at := r.header[column]; at >= 0 {
-		return r.fields[at]
+		if !r.broken && !r.stopped {
+			r.sample()
+		}
 	}
 	return nil
 }
@@ -155,10 +123,10 @@ func (r *reader) begin() {
 	if r.now != nil {
 		r.room = len(r.now.At)
 	}
-	r.now = &replay.Recording{Dataset: r.file, Workload: string(r.field(workload)), Container: string(r.field(container))}
+	r.now = &replay.Recording{Dataset: r.file, Workload: string(r.text(workload)), Container: string(r.text(container))}
 	r.name, r.broken, r.gap = r.now.Workload+"/"+r.now.Container, false, gap{}
 	for c := cpuRequest; c <= memoryLimit; c++ {
-		r.fixed[c] = string(r.field(c))
+		r.fixed[c] = string(r.text(c))
 	}
 	switch {
 	case r.now.Container == "":
@@ -182,24 +150,12 @@ func (r *reader) declared(k resources.Kind, request, limit int, scale float64) {
 }
 
 // number returns the number of a column, or false if it is empty or none.
-func (r *reader) number(column int) (float64, bool) {
-	field := r.field(column)
-	if len(field) == 0 {
-		return math.NaN(), false
+func (r *reader) number(column int) (value float64, known bool) {
+	value, problem := r.value(column)
+	if problem != nil {
+		r.fail(problem)
 	}
-	if value, ok := decimal(field); ok {
-		return value, true
-	}
-	value, err := strconv.ParseFloat(string(field), 64)
-	switch {
-	case err != nil || math.IsNaN(value) || math.IsInf(value, 0):
-		r.fail(r.problem(names[column], fmt.Sprintf("is %q: expected a number, or nothing if unknown", field)))
-	case value < 0:
-		r.fail(r.problem(names[column], fmt.Sprintf("is %s: expected 0 or more", field)))
-	default:
-		return value, true
-	}
-	return math.NaN(), false
+	return value, !math.IsNaN(value)
 }
 
 // sample takes the sample of the line.
@@ -210,15 +166,15 @@ func (r *reader) sample() {
 		return
 	}
 	if !ok || at > latest {
-		r.fail(r.problem(names[timestamp], fmt.Sprintf("is %q: expected seconds since 1970", r.field(timestamp))))
+		r.fail(r.problem(names[timestamp], "is %q: expected seconds since 1970", r.text(timestamp)))
 		return
 	}
 	instant := int64(math.Round(at * 1e9))
 	if n := len(r.now.At); n > 0 {
 		step := instant - r.now.At[n-1]
 		if step <= 0 {
-			r.fail(r.problem(names[timestamp], fmt.Sprintf("is %s, not later than %s in the line before: expected rising time", r.field(timestamp),
-				strconv.FormatFloat(float64(r.now.At[n-1])/1e9, 'f', -1, 64))))
+			r.fail(r.problem(names[timestamp], "is %s, not later than %s in the line before: expected rising time", r.text(timestamp),
+				strconv.FormatFloat(float64(r.now.At[n-1])/1e9, 'f', -1, 64)))
 			return
 		}
 		if step > r.gap.length {
@@ -228,21 +184,21 @@ func (r *reader) sample() {
 	cpu, hasCPU := r.number(cpuUse)
 	memory, hasMemory := r.number(memoryUse)
 	if !hasCPU && !hasMemory && !r.broken {
-		r.fail(r.problem(names[cpuUse], "is empty, and "+names[memoryUse]+" too: expected at least one of them"))
+		r.fail(r.problem(names[cpuUse], "is empty, and %s too: expected at least one of them", names[memoryUse]))
 	}
 	waiting, _ := r.number(cpuWaiting)
 	if waiting > 1 {
-		r.fail(r.problem(names[cpuWaiting], fmt.Sprintf("is %s: expected a share of time, from 0 to 1", r.field(cpuWaiting))))
+		r.fail(r.problem(names[cpuWaiting], "is %s: expected a share of time, from 0 to 1", r.text(cpuWaiting)))
 	}
 	for c := cpuRequest; c <= memoryLimit && !r.broken; c++ {
-		if string(r.field(c)) != r.fixed[c] {
-			r.fail(r.problem(names[c], fmt.Sprintf("is %q, was %q: expected the same in all lines of a container", r.field(c), r.fixed[c])))
+		if string(r.text(c)) != r.fixed[c] {
+			r.fail(r.problem(names[c], "is %q, was %q: expected the same in all lines of a container", r.text(c), r.fixed[c]))
 		}
 	}
 	if r.broken {
 		return
 	}
-	if r.header[cpuWaiting] >= 0 {
+	if r.at[cpuWaiting] >= 0 {
 		r.now.Waiting = append(r.now.Waiting, waiting)
 	}
 	if r.now.At == nil {
@@ -258,7 +214,7 @@ func (r *reader) sample() {
 
 // fail reports a problem of the present container, once.
 func (r *reader) fail(p *Problem) {
-	if !r.broken && !r.stopped {
+	if p.Series = r.name; !r.broken && !r.stopped {
 		r.stopped = !r.yield(nil, p)
 	}
 	r.broken = true
@@ -270,7 +226,7 @@ func (r *reader) emit() {
 		return
 	}
 	if len(r.now.At) < 2 {
-		r.fail(&Problem{File: r.file, Line: r.line, Column: names[timestamp], Series: r.name, Text: "is the only one: expected two samples or more"})
+		r.fail(r.problem(names[timestamp], "is the only one: expected two samples or more"))
 		return
 	}
 	r.now.Class = replay.Classify(r.now)
@@ -278,13 +234,13 @@ func (r *reader) emit() {
 }
 
 // Shares of steps that may differ from the usual one by half before they are
-// told, and how much longer than that a gap is.
+// reported, and how much longer than that a gap is.
 const (
 	oddSteps = 0.05
 	gapSteps = 3
 )
 
-// warning tells of gaps and mixed steps, nil if there are none.
+// warning reports gaps and mixed steps, nil if there are none.
 func (r *reader) warning() *Problem {
 	text := Unsteady(r.now)
 	if text == "" {
@@ -293,7 +249,7 @@ func (r *reader) warning() *Problem {
 	return &Problem{File: r.file, Line: r.gap.line, Column: names[timestamp], Series: r.name, Warning: true, Text: text}
 }
 
-// Unsteady tells of gaps and mixed steps in a recording, nothing if there are none.
+// Unsteady describes gaps and mixed steps in a recording, nothing if there are none.
 func Unsteady(r *replay.Recording) string {
 	step := int64(r.Step())
 	odd, gaps, longest := 0, 0, int64(0)
