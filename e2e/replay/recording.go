@@ -1,17 +1,14 @@
 package replay
 
 import (
-	"bufio"
-	"compress/gzip"
-	"encoding/csv"
-	"errors"
 	"fmt"
-	"io"
+	"math"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/source/trace"
 )
 
 // Minute is how often the backtester, and a recommender by default, looks.
@@ -96,110 +93,49 @@ func (r *Recording) Cut(samples int) *Recording {
 func Seconds(paths ...string) (*Recording, error) {
 	r := &Recording{}
 	for _, path := range paths {
-		err := eachLine(path, func(field func(string) string) error {
-			s := Sample{After: time.Duration(len(r.Samples)) * Minute}
-			var err error
-			s.Nanocores, s.Bytes, err = used(field)
-			r.Samples = append(r.Samples, s)
-			return err
-		})
+		samples, err := trace.ReadProcess(path)
 		if err != nil {
 			return nil, err
+		}
+		for _, s := range samples {
+			r.Samples = append(r.Samples, Sample{time.Duration(len(r.Samples)) * Minute, nanocores(1000 * s.CPU), int64(s.Memory)})
 		}
 	}
 	return r, nil
 }
 
-// Containers reads up to a number of containers from a file of the shared recordings,
-// those first whose name accept takes. Their names are those of the file and a number.
+// Containers reads up to a number of containers from a file of the shared recordings.
+// Their names are those of the file and a number.
 func Containers(path, name string, most int) ([]*Recording, error) {
-	var all []*Recording
-	last, first := "", 0.0
-	errEnough := errors.New("enough")
-	err := eachLine(path, func(field func(string) string) error {
-		if key := field("workload") + "/" + field("container"); key != last {
-			if len(all) == most {
-				return errEnough
-			}
-			last = key
-			all = append(all, &Recording{Name: fmt.Sprintf("%s-%d", name, len(all)), CPURequest: "500m", MemoryRequest: "512Mi"})
-			first = 0
-		}
-		r := all[len(all)-1]
-		at, err := strconv.ParseFloat(field("timestamp"), 64)
-		if err != nil {
-			return err
-		}
-		if len(r.Samples) == 0 {
-			first = at
-		}
-		s := Sample{After: time.Duration((at - first) * float64(time.Second)).Round(time.Second)}
-		s.Nanocores, s.Bytes, err = used(field)
-		r.Samples = append(r.Samples, s)
-		return err
-	})
-	if errors.Is(err, errEnough) {
-		err = nil
-	}
-	return all, err
-}
-
-// eachLine calls take for each line of a compressed file, with what returns a field
-// of it by the name of its column.
-func eachLine(path string, take func(field func(string) string) error) error {
 	file, err := os.Open(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer file.Close()
-	unpacked, err := gzip.NewReader(bufio.NewReader(file))
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	lines := csv.NewReader(unpacked)
-	header, err := lines.Read()
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	for {
-		fields, err := lines.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
+	var all []*Recording
+	for recorded, problem := range trace.Read(file, path, trace.Options{}) {
+		if problem != nil && !problem.Warning {
+			return nil, problem
 		}
-		if err == nil {
-			err = take(func(column string) string {
-				if at := slices.Index(header, column); at >= 0 {
-					return fields[at]
-				}
-				return ""
-			})
+		r := &Recording{Name: fmt.Sprintf("%s-%d", name, len(all)), CPURequest: "500m", MemoryRequest: "512Mi"}
+		for i, at := range recorded.At {
+			s := Sample{time.Duration(at - recorded.At[0]).Round(time.Second), nanocores(recorded.Use[resources.CPU][i]), -1}
+			if memory := recorded.Use[resources.Memory][i]; !math.IsNaN(memory) {
+				s.Bytes = int64(memory)
+			}
+			r.Samples = append(r.Samples, s)
 		}
-		if err != nil {
-			line, _ := lines.FieldPos(0)
-			return fmt.Errorf("%s:%d: %w", path, line, err)
+		if all = append(all, r); len(all) == most {
+			break
 		}
 	}
+	return all, nil
 }
 
-// used reads the use of a line: exactly, because a float of 0.001 cores is not one
-// millicore.
-func used(field func(string) string) (nanocores, bytes int64, err error) {
-	nanocores, bytes = -1, -1
-	if text := field("cpu_cores"); text != "" {
-		whole, fraction, _ := strings.Cut(text, ".")
-		if len(fraction) > 9 {
-			fraction = fraction[:9]
-		}
-		if nanocores, err = strconv.ParseInt(whole+fraction+strings.Repeat("0", 9-len(fraction)), 10, 64); err != nil {
-			return -1, -1, fmt.Errorf("cpu_cores is %q: want a decimal number", text)
-		}
+// nanocores is exact: a float of 0.001 cores is not one millicore.
+func nanocores(millicores float64) int64 {
+	if math.IsNaN(millicores) {
+		return -1
 	}
-	if text := field("memory_bytes"); text != "" {
-		value, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return -1, -1, err
-		}
-		bytes = int64(value)
-	}
-	return nanocores, bytes, nil
+	return int64(math.Round(millicores * 1e6))
 }

@@ -1,14 +1,9 @@
 package recommender
 
 import (
-	"compress/gzip"
 	"context"
-	"encoding/csv"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/source/trace"
 )
 
 // recordings are what the workloads play in turn.
@@ -83,36 +79,18 @@ func (r recording) replay(pods int, offset, span time.Duration, now time.Time) u
 // simulated nodes play. CPU is averaged over the time between two scrapes, as
 // metrics-server does.
 func readRecording(path string, scrape time.Duration) (r recording, err error) {
-	file, err := os.Open(path)
+	samples, err := trace.ReadProcess(path)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	unpacked, err := gzip.NewReader(file)
-	if err != nil {
-		return r, fmt.Errorf("%s: %w", path, err)
-	}
-	lines, err := csv.NewReader(unpacked).ReadAll()
-	if err != nil {
-		return r, fmt.Errorf("%s: %w", path, err)
-	}
-	var cpu []float64
-	for i, line := range lines[1:] {
-		used, err := strconv.ParseFloat(line[1], 64)
-		if err != nil {
-			return r, fmt.Errorf("%s: line %d: %w", path, i+2, err)
-		}
-		held, err := strconv.ParseFloat(line[2], 64)
-		if err != nil {
-			return r, fmt.Errorf("%s: line %d: %w", path, i+2, err)
-		}
-		cpu, r.memory = append(cpu, used), append(r.memory, held)
+	for _, s := range samples {
+		r.memory = append(r.memory, s.Memory)
 	}
 	seconds := max(1, speed*int(scrape/time.Second))
-	for end := range cpu {
+	for end := range samples {
 		sum := 0.0
 		for back := range seconds {
-			sum += cpu[(end-back+len(cpu))%len(cpu)]
+			sum += samples[(end-back+len(samples))%len(samples)].CPU
 		}
 		r.cpu = append(r.cpu, sum/float64(seconds))
 	}
