@@ -28,7 +28,7 @@ import (
 func settled(tb testing.TB, vpas, podsOfEach int) (loop *Loop, fresh func() *view.Reader) {
 	config := Default()
 	c := newCaches(config, &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewClientset()})
-	require.NoError(tb, c.targets.Remember(c.controllers))
+	require.NoError(tb, c.targets.Remember())
 	var trimmer client.Trimmer
 	put := func(store interface{ Add(any) error }, o any) {
 		trimmed, err := trimmer.Trim(o)

@@ -65,7 +65,7 @@ func (c *caches) fill(ctx context.Context) error {
 	if err := c.surround(); err != nil {
 		return err
 	}
-	if err := c.targets.Remember(c.controllers); err != nil {
+	if err := c.targets.Remember(); err != nil {
 		return err
 	}
 	if err := c.generations.Watch(c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer()); err != nil {

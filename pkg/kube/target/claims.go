@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 )
 
 // Claim is what the choice needs to know of one VerticalPodAutoscaler.
@@ -13,10 +16,24 @@ type Claim struct {
 	TargetVersion          string // API group and version of the target
 	Created                time.Time
 	Idle                   bool // mode Off without a startup boost: it changes no pod
-	// Selects tells whether the selector of the target matches a pod's labels.
+	// Selects reports whether the selector of the target matches a pod's labels.
 	// Nil, or a target whose selector is unknown, selects nothing. VPAs with the same
 	// target select the same.
 	Selects func(labels map[string]string) bool
+}
+
+// ClaimOf reads what decides which of several VPAs controls a pod. Selects is left
+// nil; a VPA without target claims the workload without kind and name.
+func ClaimOf(vpa *vpav1.VerticalPodAutoscaler) Claim {
+	claim := Claim{
+		Namespace: vpa.Namespace, Name: vpa.Name, Created: vpa.CreationTimestamp.Time,
+		// What cannot be read may be a boost.
+		Idle: convert.Mode(vpa) == vpav1.UpdateModeOff && !convert.HasBoost(vpa) && convert.Unreadable(vpa) == "",
+	}
+	if ref := vpa.Spec.TargetRef; ref != nil {
+		claim.TargetKind, claim.TargetName, claim.TargetVersion = ref.Kind, ref.Name, ref.APIVersion
+	}
+	return claim
 }
 
 // OwnedPod is what the choice needs to know of one pod.

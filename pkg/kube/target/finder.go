@@ -34,7 +34,7 @@ type TopmostResolver interface {
 // Finder finds the VPA of a pod. It is safe for concurrent use.
 type Finder struct {
 	resolver TopmostResolver
-	selects  func(vpa *vpav1.VerticalPodAutoscaler) func(labels map[string]string) bool
+	ctx      context.Context // of selectors that are read, and of logs
 
 	mu         sync.RWMutex
 	index      Claims
@@ -45,7 +45,7 @@ type Finder struct {
 	waiting map[string]int // number of pods of each that wait for their owners
 }
 
-// Serves tells whether a namespace has a VPA that may change its pods.
+// Serves reports whether a namespace has a VPA that may change its pods.
 func (f *Finder) Serves(namespace string) bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -63,10 +63,8 @@ func (f *Finder) Namespaces() []string {
 // NewFinder returns a Finder without VPAs. The context ends its logs.
 func NewFinder(ctx context.Context, resolver TopmostResolver) *Finder {
 	return &Finder{
-		resolver: resolver,
-		selects: func(vpa *vpav1.VerticalPodAutoscaler) func(map[string]string) bool {
-			return selectorOf(ctx, resolver, vpa)
-		},
+		resolver:   resolver,
+		ctx:        ctx,
 		vpas:       map[cache.ObjectName]*vpav1.VerticalPodAutoscaler{},
 		namespaces: map[string]int{},
 		waiting:    map[string]int{},
@@ -124,14 +122,14 @@ func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
 	f.index.Put(claim)
 }
 
-// selectorOf returns what tells whether the target of a VPA selects pods with some
+// selects returns what tells whether the target of a VPA selects pods with some
 // labels. It keeps the selector as long as the target says the same.
-func selectorOf(ctx context.Context, resolver TopmostResolver, vpa *vpav1.VerticalPodAutoscaler) func(map[string]string) bool {
+func (f *Finder) selects(vpa *vpav1.VerticalPodAutoscaler) func(map[string]string) bool {
 	var last atomic.Pointer[Selection]
 	return func(podLabels map[string]string) bool {
-		selection, err := resolver.Select(ctx, vpa.Namespace, vpa.Spec.TargetRef, last.Load())
+		selection, err := f.resolver.Select(f.ctx, vpa.Namespace, vpa.Spec.TargetRef, last.Load())
 		if err != nil {
-			klog.FromContext(ctx).V(4).Info("VPA skipped: its target cannot be read", "vpa", klog.KObj(vpa), "reason", err)
+			klog.FromContext(f.ctx).V(4).Info("VPA skipped: its target cannot be read", "vpa", klog.KObj(vpa), "reason", err)
 			return false
 		}
 		last.Store(selection)
@@ -173,7 +171,7 @@ func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*
 }
 
 // pauses are the waits before an owner is looked up again: a pod can arrive
-// some milliseconds before the news that its new owner exists, or before a Scout
+// some milliseconds before the news that its new owner exists, or before a Prefetcher
 // has read that owner.
 var pauses = [...]time.Duration{20 * time.Millisecond, 60 * time.Millisecond, 120 * time.Millisecond}
 
@@ -183,7 +181,7 @@ var pauses = [...]time.Duration{20 * time.Millisecond, 60 * time.Millisecond, 12
 const mostWaitingPods = 20
 
 func (f *Finder) topmost(ctx context.Context, owner Key) (top Key, found bool, err error) {
-	if top, found, err = f.resolver.Topmost(ctx, owner); err == nil || answered(err) {
+	if top, found, err = f.resolver.Topmost(ctx, owner); answered(err) {
 		return top, found, err
 	}
 	if !f.wait(owner.Namespace) {
@@ -196,8 +194,8 @@ func (f *Finder) topmost(ctx context.Context, owner Key) (top Key, found bool, e
 			return top, found, err
 		case <-time.After(pause):
 		}
-		if top, found, err = f.resolver.Topmost(ctx, owner); err == nil || answered(err) {
-			return top, found, err
+		if top, found, err = f.resolver.Topmost(ctx, owner); answered(err) {
+			break
 		}
 	}
 	return top, found, err
@@ -222,11 +220,11 @@ func (f *Finder) waited(namespace string) {
 	}
 }
 
-// answered tells whether an error is what the API server said about an owner. It is
-// remembered for longer than a pod can wait.
+// answered reports whether there is an answer: none is an error, or one is what the API
+// server said about an owner. It is remembered for longer than a pod can wait.
 func answered(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) || meta.IsNoMatchError(err)
+	return err == nil || errors.As(err, &status) || meta.IsNoMatchError(err)
 }
 
 func (f *Finder) controlling(pod OwnedPod) *vpav1.VerticalPodAutoscaler {

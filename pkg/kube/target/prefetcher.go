@@ -21,13 +21,13 @@ type Prefetcher struct {
 }
 
 const (
-	// scouts is how many answers are awaited at the same time.
-	scouts = 4
+	// readers is how many answers are awaited at the same time.
+	readers = 4
 	// mostWaiting is how many workloads wait to be read, of all namespaces together.
 	mostWaiting = 10_000
 )
 
-// NewPrefetcher returns a Scout that reads workloads, and what owns them, with read.
+// NewPrefetcher returns one that reads workloads, and what owns them, with read.
 func NewPrefetcher(read func(ctx context.Context, key Key)) *Prefetcher {
 	return &Prefetcher{read: read, ready: make(chan struct{}, 1), waiting: map[string][]Key{}, known: map[Key]bool{}}
 }
@@ -85,7 +85,7 @@ func (s *Prefetcher) wake() {
 // Run reads until ctx ends.
 func (s *Prefetcher) Run(ctx context.Context) {
 	var done sync.WaitGroup
-	for range scouts {
+	for range readers {
 		done.Go(func() {
 			for {
 				select {

@@ -22,7 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/testkit"
 )
 
-func TestAScoutReadsEachWorkloadOnceAndMoreAtATime(t *testing.T) {
+func TestAPrefetcherReadsEachWorkloadOnceAndMoreAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		read := map[string]int{}
@@ -58,7 +58,7 @@ func TestAScoutReadsEachWorkloadOnceAndMoreAtATime(t *testing.T) {
 
 // Anybody can write any owner into a pod. That must neither fill the memory nor
 // keep the pods of other namespaces waiting.
-func TestAScoutIsBoundedAndFairToNamespaces(t *testing.T) {
+func TestAPrefetcherIsBoundedAndFairToNamespaces(t *testing.T) {
 	s := NewPrefetcher(nil)
 	for i := range 3 * mostWaiting {
 		s.Want(Key{Namespace: "greedy", Name: fmt.Sprint(i)})
@@ -89,7 +89,7 @@ func TestAScoutIsBoundedAndFairToNamespaces(t *testing.T) {
 }
 
 // Where each namespace has its share, nobody takes from another.
-func TestAFullScoutTakesFromNobodyWithLess(t *testing.T) {
+func TestAFullPrefetcherTakesFromNobodyWithLess(t *testing.T) {
 	s := NewPrefetcher(nil)
 	for i := range mostWaiting {
 		s.Want(Key{Namespace: fmt.Sprint(i % 4), Name: fmt.Sprint(i)})

@@ -1,3 +1,17 @@
+// Package target answers three questions about workloads: which pods does a VPA's
+// targetRef mean, which controller stands at the top above a pod, and which VPA
+// controls a pod.
+//
+// Resolver reads the seven well-known kinds (Deployment, ReplicaSet, StatefulSet,
+// DaemonSet, ReplicationController, Job, CronJob) from informer caches and every other
+// kind through its scale subresource, whose answers it keeps. Selector gives the label
+// selector of a target, Topmost walks up the owners, and Resolve does both as the
+// recommender needs it. Key names a workload; two spellings of the same one give equal
+// keys. Claims is the index of what VPAs target: CompareClaims puts those of one workload
+// in order. Finder asks both for a pod that is about to be created, and a Prefetcher reads
+// ahead what it will need.
+//
+// Errors are sentences for users: they end up in the condition ConfigUnsupported.
 package target
 
 import (
@@ -17,16 +31,16 @@ import (
 // Resolver finds the selector and the topmost owner of workloads. It is safe for
 // concurrent use.
 type Resolver struct {
-	caches caches
-	scales *scaleCache
-	scale  func(ctx context.Context, key Key) (answer, error) // of scales
+	workloads *workloads
+	scales    *scaleCache
+	scale     func(ctx context.Context, key Key) (answer, error) // of scales
 }
 
 // New returns a resolver that registers its informers with the factory, which
 // the caller then starts, and reads scale subresources through scale. The
 // factory's transform must keep what client.Trim keeps.
 func New(factory informers.SharedInformerFactory, scale Scale) *Resolver {
-	r := &Resolver{caches: newCaches(factory), scales: newScaleCache(scale)}
+	r := &Resolver{workloads: newWorkloads(factory), scales: newScaleCache(scale)}
 	r.scale = r.scales.get
 	return r
 }
@@ -50,7 +64,7 @@ func (r *Resolver) Remembering(wanted func(Key)) *Resolver {
 		}
 		return a, err
 	}
-	return &Resolver{caches: r.caches, scales: r.scales, scale: recall}
+	return &Resolver{workloads: r.workloads, scales: r.scales, scale: recall}
 }
 
 // Run keeps the answers about scale subresources fresh until ctx ends. It calls
@@ -123,7 +137,7 @@ func (r *Resolver) Select(ctx context.Context, namespace string, ref *autoscalin
 
 func (r *Resolver) selection(ctx context.Context, key Key, before *Selection) (*Selection, error) {
 	if key.wellKnown() {
-		w, err := r.caches.lookup(key)
+		w, err := r.workloads.lookup(key)
 		if err != nil {
 			return nil, err
 		}
@@ -212,7 +226,7 @@ func (r *Resolver) step(ctx context.Context, key Key) (step, error) {
 		return step{}, nil
 	}
 	if key.wellKnown() {
-		w, err := r.caches.lookup(key)
+		w, err := r.workloads.lookup(key)
 		if err != nil {
 			return step{}, err
 		}
@@ -236,7 +250,7 @@ func (r *Resolver) step(ctx context.Context, key Key) (step, error) {
 // CronJob it is never known.
 func (r *Resolver) Replicas(ctx context.Context, key Key) (int32, bool) {
 	if key.wellKnown() {
-		w, err := r.caches.lookup(key)
+		w, err := r.workloads.lookup(key)
 		if err != nil || w.replicas == nil {
 			return 0, false
 		}

@@ -1,10 +1,12 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,6 +32,18 @@ const (
 	retryFirst    = 15 * time.Second // after a failure, doubled each time, at most scaleRefresh
 	missingMost   = time.Hour        // at most, after failures that say that the object is not there
 	discoveryLife = 5 * time.Minute
+
+	// mostFailed is how many answers that are errors are kept for one namespace.
+	// Anybody can write any owner into a pod: what exists is bounded by the cluster,
+	// what does not exist by nothing else.
+	mostFailed = 1000
+	// mostUnread is how many workloads of a namespace wait to be read because somebody
+	// asked a Remembering resolver for them: what is known to be there must not have to
+	// wait behind all that anybody makes up.
+	mostUnread = 16
+	// unreadLife is after how long one that was not read makes room for others: whoever
+	// reads may have dropped it.
+	unreadLife = time.Minute
 )
 
 // answer is what a scale subresource said.
@@ -60,7 +74,7 @@ type scaleCache struct {
 	mu        sync.Mutex
 	entries   map[Key]*entry
 	scaleless map[schema.GroupKind]scaleless
-	unread    unread
+	unread    map[string]map[Key]time.Time // workloads that wait to be read, by namespace, and since when
 }
 
 // scaleless is a kind without scale subresource.
@@ -70,7 +84,7 @@ type scaleless struct {
 }
 
 func newScaleCache(scale Scale) *scaleCache {
-	return &scaleCache{scale: scale, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: unread{}}
+	return &scaleCache{scale: scale, entries: map[Key]*entry{}, scaleless: map[schema.GroupKind]scaleless{}, unread: map[string]map[Key]time.Time{}}
 }
 
 // find returns the entry of an object, or the error of its kind. Without one, the
@@ -79,7 +93,7 @@ func (c *scaleCache) find(key Key, add bool) (*entry, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if add {
-		c.unread.drop(key)
+		c.dropUnread(key.Namespace, func(k Key, _ time.Time) bool { return k == key })
 	}
 	if none, known := c.scaleless[key.groupKind()]; known {
 		return nil, none.err
@@ -121,8 +135,44 @@ func (c *scaleCache) recall(key Key) (a answer, known bool, err error) {
 	return e.answer, e.known, e.err
 }
 
+// want reports whether a workload is one to read, as far as its namespace has some left.
+func (c *scaleCache) want(key Key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.entries[key] != nil {
+		return false // an answer is on its way
+	}
+	if _, waits := c.unread[key.Namespace][key]; waits {
+		return true // but it may have been dropped
+	}
+	if len(c.unread[key.Namespace]) >= mostUnread {
+		c.dropUnread(key.Namespace, expired)
+	}
+	waiting := c.unread[key.Namespace]
+	switch {
+	case len(waiting) >= mostUnread:
+		return false
+	case waiting == nil:
+		waiting = map[Key]time.Time{}
+		c.unread[key.Namespace] = waiting
+	}
+	waiting[key] = time.Now()
+	return true
+}
+
+func expired(_ Key, since time.Time) bool { return time.Since(since) >= unreadLife }
+
+// dropUnread takes out workloads of a namespace that do not wait any more. The caller
+// holds the lock.
+func (c *scaleCache) dropUnread(namespace string, gone func(Key, time.Time) bool) {
+	maps.DeleteFunc(c.unread[namespace], gone)
+	if len(c.unread[namespace]) == 0 {
+		delete(c.unread, namespace)
+	}
+}
+
 // ask fills e; the caller holds its mutex. A refresh that fails for a passing
-// reason keeps the last good answer: a server in trouble is no news about the
+// reason keeps the last good answer: a server that is away is no news about the
 // workload.
 func (c *scaleCache) ask(ctx context.Context, key Key, e *entry) {
 	ctx, cancel := context.WithTimeout(ctx, scaleTimeout)
@@ -180,9 +230,14 @@ func (c *scaleCache) run(ctx context.Context, forget func()) {
 }
 
 func (c *scaleCache) refresh(ctx context.Context) {
-	now, entries := time.Now(), c.snapshot()
+	c.mu.Lock()
+	for namespace := range c.unread {
+		c.dropUnread(namespace, expired)
+	}
+	entries := maps.Clone(c.entries)
+	c.mu.Unlock()
+	now := time.Now()
 	c.shed(entries)
-	c.tidy(now)
 	for key, e := range entries {
 		if ctx.Err() != nil {
 			return
@@ -238,18 +293,35 @@ func (c *scaleCache) reconsider(ctx context.Context) {
 	}
 }
 
-func (c *scaleCache) snapshot() map[Key]*entry {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	entries := make(map[Key]*entry, len(c.entries))
-	for key, e := range c.entries {
-		entries[key] = e
-	}
-	return entries
-}
-
 func (c *scaleCache) drop(key Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.entries, key)
+}
+
+// shed drops errors of namespaces that have more than mostFailed, those first that
+// nobody has read for longest.
+func (c *scaleCache) shed(entries map[Key]*entry) {
+	type failed struct {
+		key  Key
+		read int64
+	}
+	all := map[string][]failed{}
+	for key, e := range entries {
+		e.mu.RLock()
+		if e.known && e.err != nil {
+			all[key.Namespace] = append(all[key.Namespace], failed{key, e.read.Load()})
+		}
+		e.mu.RUnlock()
+	}
+	for _, some := range all {
+		if len(some) <= mostFailed {
+			continue
+		}
+		slices.SortFunc(some, func(a, b failed) int { return cmp.Compare(a.read, b.read) })
+		for _, f := range some[:len(some)-mostFailed] {
+			c.drop(f.key)
+			delete(entries, f.key)
+		}
+	}
 }

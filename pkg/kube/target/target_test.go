@@ -310,7 +310,7 @@ func TestScaleAnswersAreKeptAndRefreshed(t *testing.T) {
 
 		time.Sleep(3 * time.Hour)
 		require.LessOrEqual(t, answer("", nil)-before, 8, "what nobody reads is asked for no more")
-		require.Empty(t, c.snapshot(), "and dropped")
+		require.Empty(t, c.entries, "and dropped")
 		require.Positive(t, forgotten.Load())
 		stop()
 		synctest.Wait()
@@ -340,7 +340,7 @@ func TestAKindWithoutScaleIsAskedForOnce(t *testing.T) {
 			require.ErrorIs(t, err, client.ErrNoScale)
 		}
 		require.EqualValues(t, 1, calls.Load())
-		require.Empty(t, c.snapshot())
+		require.Empty(t, c.entries)
 
 		time.Sleep(time.Hour)
 		require.LessOrEqual(t, calls.Load(), int32(1+time.Hour/discoveryLife), "one question for the kind each time that discovery is read again")

@@ -67,7 +67,7 @@ func TestRememberFollowsChanges(t *testing.T) {
 	kube := fake.NewClientset(&appsv1.ReplicaSet{ObjectMeta: named("x"), Spec: appsv1.ReplicaSetSpec{Selector: selector(), Replicas: &n}})
 	f := client.Factory(kube, "", time.Hour, "")
 	r := New(f, scaled{}.scale)
-	require.NoError(t, r.Remember(f))
+	require.NoError(t, r.Remember())
 	ctx, stop := context.WithCancel(t.Context())
 	defer f.Shutdown()
 	defer stop()
@@ -76,8 +76,9 @@ func TestRememberFollowsChanges(t *testing.T) {
 	key := Key{Namespace: "ns", Kind: "ReplicaSet", Name: "x"}
 	require.Eventually(t, func() bool {
 		r.Replicas(ctx, key)
-		_, _, known := r.caches.memo.get(key)
-		return known
+		r.workloads.mu.RLock()
+		defer r.workloads.mu.RUnlock()
+		return len(r.workloads.known) == 1
 	}, time.Minute, time.Millisecond)
 	first, err := r.Select(ctx, "ns", ref("apps/v1", "ReplicaSet", "x"), nil)
 	require.NoError(t, err)

@@ -1,0 +1,197 @@
+package target
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/kube/client"
+)
+
+// workloads reads objects of the well-known kinds from informer caches.
+type workloads struct {
+	informers map[string]cache.SharedIndexInformer // by kind
+
+	mu      sync.RWMutex
+	changes uint64           // of any object so far
+	known   map[Key]workload // what was read, until it changes; nil: every object is read again
+}
+
+func newWorkloads(f informers.SharedInformerFactory) *workloads {
+	apps, batch, core := f.Apps().V1(), f.Batch().V1(), f.Core().V1()
+	return &workloads{informers: map[string]cache.SharedIndexInformer{
+		"Deployment": apps.Deployments().Informer(), "ReplicaSet": apps.ReplicaSets().Informer(), "StatefulSet": apps.StatefulSets().Informer(),
+		"DaemonSet": apps.DaemonSets().Informer(), "ReplicationController": core.ReplicationControllers().Informer(),
+		"Job": batch.Jobs().Informer(), "CronJob": batch.CronJobs().Informer(),
+	}}
+}
+
+// Synced returns, by resource name, what tells whether a cache is filled.
+func (r *Resolver) Synced() map[string]cache.InformerSynced {
+	synced := map[string]cache.InformerSynced{}
+	for kind, informer := range r.workloads.informers {
+		synced[strings.ToLower(kind)+"s"] = informer.HasSynced
+	}
+	return synced
+}
+
+// watch calls changed for each object of the well-known kinds that comes, changes or
+// goes, or is shown again: with nil for what was not there before, or is gone. It
+// returns what tells whether changed knows what the informers know.
+func (w *workloads) watch(what string, changed func(kind string, before, after any)) (heard []cache.InformerSynced, err error) {
+	for kind, informer := range w.informers {
+		handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(object any) { changed(kind, nil, object) },
+			UpdateFunc: func(before, after any) { changed(kind, before, after) },
+			DeleteFunc: func(object any) {
+				if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+					object = tombstone.Obj
+				}
+				changed(kind, object, nil)
+			},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("watch the %s of workloads: %w", what, err)
+		}
+		heard = append(heard, handler.HasSynced)
+	}
+	return heard, nil
+}
+
+// Owners calls seen with the controlling owner of each object of the well-known
+// kinds if that owner is of another kind, when the object appears and with each
+// resync of the informers. It must be called before they start.
+func (r *Resolver) Owners(seen func(Key)) error {
+	_, err := r.workloads.watch("owners", func(_ string, _, after any) {
+		if o, ok := after.(metav1.Object); ok {
+			if key, found := Controller(o.GetNamespace(), o.GetOwnerReferences()); found && !key.wellKnown() {
+				seen(key)
+			}
+		}
+	})
+	return err
+}
+
+// Remember makes the resolver remember what it read of well-known objects until
+// their informers tell of a change, so that reading it again costs nothing. It is for
+// programs that ask for everything again and again, and is called before the
+// informers start.
+func (r *Resolver) Remember() error {
+	w := r.workloads
+	w.known = map[Key]workload{}
+	_, err := w.watch("changes", func(kind string, before, after any) {
+		if after == nil {
+			after = before
+		}
+		if o, ok := after.(metav1.Object); ok {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.changes++
+			delete(w.known, Key{Namespace: o.GetNamespace(), Kind: kind, Name: o.GetName()})
+		}
+	})
+	return err
+}
+
+// workload is what the package needs of an object of a well-known kind.
+type workload struct {
+	selector *metav1.LabelSelector
+	owners   []metav1.OwnerReference
+	replicas *int32 // nil: not said
+	rolling  bool   // a rollout is under way
+}
+
+// lookup reads an object of a well-known kind from its cache.
+func (w *workloads) lookup(key Key) (workload, error) {
+	w.mu.RLock()
+	found, known := w.known[key]
+	changes := w.changes
+	w.mu.RUnlock()
+	if known {
+		return found, nil
+	}
+	object, _, err := w.informers[key.Kind].GetStore().GetByKey(key.Namespace + "/" + key.Name)
+	if err != nil {
+		return workload{}, fmt.Errorf("read %s in namespace %s: %w", key, key.Namespace, err)
+	}
+	found, there := describe(object)
+	if !there {
+		return workload{}, fmt.Errorf("%s does not exist in namespace %s", key, key.Namespace)
+	}
+	if w.known != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.changes == changes { // else what was read may be old already
+			w.known[key] = found
+		}
+	}
+	return found, nil
+}
+
+// describe returns what is needed of an object, and false if it is of no well-known
+// kind.
+func describe(object any) (workload, bool) {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, deploymentRolls(o)}, true
+	case *client.ReplicaSet:
+		return workload{o.Selector(), o.GetOwnerReferences(), o.Replicas(), false}, true
+	case *appsv1.StatefulSet:
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, setRolls(o)}, true
+	case *appsv1.DaemonSet:
+		return workload{o.Spec.Selector, o.OwnerReferences, &o.Status.DesiredNumberScheduled, daemonsRoll(o)}, true
+	case *corev1.ReplicationController:
+		return workload{metav1.SetAsLabelSelector(o.Spec.Selector), o.OwnerReferences, o.Spec.Replicas, false}, true
+	case *batchv1.Job:
+		return workload{o.Spec.Selector, o.OwnerReferences, nil, false}, true
+	case *batchv1.CronJob:
+		return workload{metav1.SetAsLabelSelector(o.Spec.JobTemplate.Spec.Template.Labels), o.OwnerReferences, nil, false}, true
+	}
+	return workload{}, false
+}
+
+// Rolling reports whether a rollout of a workload is under way. One that is paused,
+// that has missed its deadline, or that waits for people to delete pods is not.
+// Of other workloads than Deployments, StatefulSets and DaemonSets it is not known.
+func (r *Resolver) Rolling(key Key) bool {
+	if !key.wellKnown() {
+		return false
+	}
+	w, err := r.workloads.lookup(key)
+	return err == nil && w.rolling
+}
+
+func deploymentRolls(d *appsv1.Deployment) bool {
+	for _, c := range d.Status.Conditions {
+		if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
+			return false
+		}
+	}
+	return !d.Spec.Paused && (d.Status.ObservedGeneration < d.Generation || d.Status.Replicas > d.Status.UpdatedReplicas)
+}
+
+func setRolls(s *appsv1.StatefulSet) bool {
+	if s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
+		return false
+	}
+	wanted := s.Status.Replicas
+	if u := s.Spec.UpdateStrategy.RollingUpdate; u != nil && u.Partition != nil {
+		wanted -= *u.Partition
+	}
+	return s.Status.ObservedGeneration < s.Generation ||
+		s.Status.CurrentRevision != s.Status.UpdateRevision && s.Status.UpdatedReplicas < wanted
+}
+
+func daemonsRoll(d *appsv1.DaemonSet) bool {
+	if d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
+		return false
+	}
+	return d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedNumberScheduled < d.Status.CurrentNumberScheduled
+}
