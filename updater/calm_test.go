@@ -252,23 +252,6 @@ func (w *world) hour(made func(*corev1.Pod)) (evictions int) {
 	return evictions
 }
 
-func TestPanicOfOnePodStopsNoOther(t *testing.T) {
-	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
-	w.loop.planner = func(v disruption.View, m disruption.State, c disruption.Config, now time.Time) disruption.Result {
-		for _, vpa := range v.VPAs {
-			for _, p := range vpa.Pods {
-				if p.Name == "web-1-0" {
-					panic("a bug")
-				}
-			}
-		}
-		return disruption.Plan(v, m, c, now)
-	}
-	w.pass(noon)
-	require.Equal(t, []string{"web-1-1"}, w.evictions(), "three of four are left, so one may go")
-	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "Broken"))
-}
-
 func killed(p *corev1.Pod) {
 	p.Status.Conditions[0].Status = corev1.ConditionFalse
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", LastTerminationState: corev1.ContainerState{

@@ -35,8 +35,6 @@ type Loop struct {
 	reader   *view.Reader
 	executor executor
 	metrics  *metrics
-	// planner is disruption.Plan.
-	planner func(disruption.View, disruption.State, disruption.Config, time.Time) disruption.Result
 	// alive tells whether the admission controller works; nil: not asked.
 	alive func(ctx context.Context, now time.Time) (bool, error)
 
@@ -53,7 +51,7 @@ type Loop struct {
 }
 
 func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
-	return &Loop{config: config, reader: reader, metrics: m, planner: disruption.Plan, known: map[cache.ObjectName]bool{}, nodes: &view.StaticCPUNodes{}, budgets: &budgets.Reader{}}
+	return &Loop{config: config, reader: reader, metrics: m, known: map[cache.ObjectName]bool{}, nodes: &view.StaticCPUNodes{}, budgets: &budgets.Reader{}}
 }
 
 // RunOnce makes one pass: it looks at all pods that a VPA controls and changes
@@ -73,7 +71,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	l.state = plan.State
 	watch.Step("AdmissionInit")
 
-	p := l.begin(snapshot, plan, now)
+	p := l.begin(ctx, snapshot, plan, now)
 	p.pause(ctx, plan.Backoffs)
 	p.carryOut(ctx, plan.Actions)
 	watch.Step("EvictPods")
@@ -100,7 +98,7 @@ func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.Object
 	for i := range resizes {
 		resizes[i].MayEvict = false
 	}
-	p := l.begin(snapshot, plan, now)
+	p := l.begin(ctx, snapshot, plan, now)
 	p.pause(ctx, plan.Backoffs)
 	p.carryOut(ctx, resizes)
 }
@@ -134,70 +132,15 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 		l.executor.Room(growth.Explain())
 		l.reporter.Room = growth.Explain()
 	}
-	result := l.planAll(ctx, s, now)
-	if len(result.Actions) == 0 {
-		return result
-	}
-	l.budgets.Mark(&s.View, result.Actions)
-	room, err := l.capacity.Room()
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "It is not known whether there is room for changes")
-	}
-	s.View.Room = room
-	return l.planAll(ctx, s, now)
-}
-
-// planAll plans for all VPAs. If that panics, the pods and VPAs at fault are
-// found by planning for each alone, and left out.
-func (l *Loop) planAll(ctx context.Context, s *view.Snapshot, now time.Time) disruption.Result {
-	log := klog.FromContext(ctx)
-	plan := func(vpas ...disruption.VPA) (r disruption.Result, err error) {
-		err = view.Guard(func() error {
-			r = l.planner(disruption.View{VPAs: vpas, Room: s.View.Room}, l.state, l.config, now)
-			return nil
-		})
-		return r, err
-	}
-	result, err := plan(s.View.VPAs...)
-	if err == nil {
-		return result
-	}
-	var sound []disruption.VPA
-	for _, v := range s.View.VPAs {
-		if _, err := plan(v); err == nil {
-			sound = append(sound, v)
-			continue
+	result := disruption.Plan(s.View, l.state, l.config, now)
+	if len(result.Actions) > 0 {
+		l.budgets.Mark(&s.View, result.Actions)
+		room, err := l.capacity.Room()
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "It is not known whether there is room for changes")
 		}
-		left := v
-		left.Pods = nil
-		for _, pod := range v.Pods {
-			alone := v
-			alone.Pods = []disruption.Pod{pod}
-			if _, err := plan(alone); err != nil {
-				log.Error(err, "Pod skipped: no plan can be made for it", "pod", klog.KRef(pod.Namespace, pod.Name), "vpa", v.Name)
-				s.Broken = append(s.Broken, broken(v, pod))
-				continue
-			}
-			left.Pods = append(left.Pods, pod)
-		}
-		if _, err := plan(left); err != nil {
-			log.Error(err, "VPA skipped: no plan can be made for its pods", "vpa", klog.KRef(v.Namespace, v.Name))
-			for _, pod := range left.Pods {
-				s.Broken = append(s.Broken, broken(v, pod))
-			}
-			continue
-		}
-		sound = append(sound, left)
-	}
-	s.View.VPAs = sound
-	if result, err = plan(sound...); err != nil {
-		log.Error(err, "Pass without changes: no plan can be made")
-		return disruption.Result{State: l.state}
+		s.View.Room = room
+		result = disruption.Plan(s.View, l.state, l.config, now)
 	}
 	return result
-}
-
-func broken(v disruption.VPA, p disruption.Pod) disruption.Skip {
-	return disruption.Skip{Reason: disruption.Broken,
-		Subject: disruption.Subject{Namespace: v.Namespace, VPA: v.Name, Pod: p.Name, UID: p.UID}}
 }

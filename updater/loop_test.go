@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	logtesting "k8s.io/klog/v2/ktesting"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
@@ -185,38 +187,22 @@ func TestDryRunWritesNothing(t *testing.T) {
 	require.Zero(t, w.value("vpa_updater_in_place_updated_pods_total", "vpa_name", "web-vpa"))
 }
 
-// What panics is left out, the rest goes on.
-func TestPanicOfOnePlanStopsNoOther(t *testing.T) {
-	other := autoscaler(vpav1.UpdateModeRecreate)
-	other.Name, other.Spec.TargetRef.Name = "bad-vpa", "bad"
-	objects := web(vpav1.UpdateModeRecreate, 2)
-	for _, o := range deployment(1, func(p *corev1.Pod) { p.Name, p.UID = "bad-1-0", "bad" }) {
-		if m := o.(metav1.Object); !strings.HasPrefix(m.GetName(), "bad") {
-			m.SetName(strings.Replace(m.GetName(), "web", "bad", 1))
-		}
-		for i := range o.(metav1.Object).GetOwnerReferences() {
-			ref := &o.(metav1.Object).GetOwnerReferences()[i]
-			ref.Name = strings.Replace(ref.Name, "web", "bad", 1)
-		}
-		objects = append(objects, o)
-	}
-	w := newWorld(t, Default(), append(objects, other)...)
-	w.loop.planner = func(v disruption.View, m disruption.State, c disruption.Config, now time.Time) disruption.Result {
-		for _, vpa := range v.VPAs {
-			if vpa.Name == "bad-vpa" {
-				panic("a bug")
-			}
-		}
-		return disruption.Plan(v, m, c, now)
-	}
-	w.pass(noon)
-	require.Equal(t, []string{"web-1-0"}, w.evictions())
+// The pods of a VPA for which no plan can be made are counted, and the log has the stack.
+func TestPanicOfOnePlanIsReported(t *testing.T) {
+	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
+	snapshot, err := w.loop.reader.Read(t.Context(), func(string) {})
+	require.NoError(t, err)
+	logger := logtesting.NewLogger(t, logtesting.NewConfig(logtesting.BufferLogs(true)))
+	p := w.loop.begin(klog.NewContext(t.Context(), logger), snapshot, disruption.Result{
+		Problems: []disruption.Problem{{Namespace: "shop", VPA: "web-vpa", Panic: "panic: a bug\nits stack"}},
+		Skipped:  []disruption.Skip{{Subject: disruption.Subject{Namespace: "shop", VPA: "web-vpa", Pod: "web-1-0"}, Reason: disruption.Broken}},
+	}, noon)
+	p.report()
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "Broken"))
-
-	w.loop.planner = func(disruption.View, disruption.State, disruption.Config, time.Time) disruption.Result {
-		panic("a bug")
-	}
-	require.NotPanics(t, func() { w.pass(noon) })
+	log := logger.GetSink().(logtesting.Underlier).GetBuffer().String()
+	require.Regexp(t, `(?s)VPA skipped.*vpa="shop/web-vpa"`, log)
+	require.Contains(t, log, "a bug")
+	require.Contains(t, log, "its stack")
 }
 
 func TestPodThatIsGoneIsNoFailure(t *testing.T) {

@@ -27,11 +27,14 @@ type pass struct {
 	now      time.Time
 }
 
-// begin counts what is planned.
-func (l *Loop) begin(snapshot *view.Snapshot, plan disruption.Result, now time.Time) *pass {
+// begin counts what is planned, and logs for which VPAs nothing could be.
+func (l *Loop) begin(ctx context.Context, snapshot *view.Snapshot, plan disruption.Result, now time.Time) *pass {
 	vpas := snapshot.View.VPAs
 	p := &pass{Loop: l, snapshot: snapshot, scores: make(map[cache.ObjectName]*score, len(vpas)), order: make([]*score, len(vpas)),
 		skipped: append(plan.Skipped, snapshot.Broken...), now: now}
+	for _, problem := range plan.Problems {
+		klog.FromContext(ctx).Error(errors.New(problem.Panic), "VPA skipped: no plan can be made for its pods", "vpa", klog.KRef(problem.Namespace, problem.VPA))
+	}
 	scores := make([]score, len(vpas))
 	for i := range vpas {
 		name := cache.NewObjectName(vpas[i].Namespace, vpas[i].Name)

@@ -2,6 +2,8 @@ package disruption
 
 import (
 	"cmp"
+	"fmt"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -49,7 +51,14 @@ type Result struct {
 	Actions  []Action // in the order in which they are to be carried out
 	Skipped  []Skip
 	Backoffs []PodBackoff // to be written on pods, so that another process knows of them
+	Problems []Problem    // VPAs for which no plan could be made
 	State    State        // for the next plan
+}
+
+// Problem is a panic while a VPA was planned for. Its pods are skipped as Broken.
+type Problem struct {
+	Namespace, VPA string
+	Panic          string // what it said, and the stack
 }
 
 // PodBackoff is what is to be remembered of a pod that came back without the change for
@@ -78,13 +87,7 @@ func Plan(view View, memory State, c Config, now time.Time) Result {
 	slices.SortStableFunc(order, func(a, b *VPA) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	for _, v := range order {
-		p.look(v)
-	}
-	for _, v := range order {
-		p.vpa(v)
-	}
-	p.again()
+	p.all(order)
 	return p.result
 }
 
@@ -99,6 +102,38 @@ type plan struct {
 	restarting RestartHolders
 	later      []restart // those that were refused one before
 	tries      bool      // these are planned now
+	broken     []*VPA    // those that made a plan panic
+}
+
+// all decides about the pods of VPAs.
+func (p *plan) all(order []*VPA) {
+	for _, v := range order {
+		p.look(v)
+	}
+	for _, v := range order {
+		if !slices.Contains(p.broken, v) {
+			p.vpa(v)
+		}
+	}
+	p.again()
+}
+
+// caught is deferred by what works for one VPA alone. After a panic nothing is done with
+// the pods of that VPA, so that it cannot keep others from being served.
+func (p *plan) caught(v *VPA) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	p.broken = append(p.broken, v)
+	p.result.Problems = append(p.result.Problems, Problem{v.Namespace, v.Name, fmt.Sprintf("panic: %v\n%s", cause, debug.Stack())})
+	of := func(s Subject) bool { return s.Namespace == v.Namespace && s.VPA == v.Name }
+	p.result.Actions = slices.DeleteFunc(p.result.Actions, func(a Action) bool { return of(a.Subject) })
+	p.result.Skipped = slices.DeleteFunc(p.result.Skipped, func(s Skip) bool { return of(s.Subject) })
+	p.later = slices.DeleteFunc(p.later, func(r restart) bool { return r.vpa == v })
+	for i := range v.Pods {
+		p.skip(v, &v.Pods[i], Broken)
+	}
 }
 
 // candidate is a pod that is worth a change.
@@ -108,6 +143,7 @@ type candidate struct {
 }
 
 func (p *plan) vpa(v *VPA) {
+	defer p.caught(v)
 	var candidates []candidate
 	for i := range v.Pods {
 		pod := &v.Pods[i]
@@ -141,6 +177,7 @@ func (p *plan) vpa(v *VPA) {
 // look sees from the pods of a VPA what came of the last changes, and which of them
 // are being restarted.
 func (p *plan) look(v *VPA) {
+	defer p.caught(v)
 	for i := range v.Pods {
 		pod := &v.Pods[i]
 		p.result.State.Carry(p.before, pod, p.now)

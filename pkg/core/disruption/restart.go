@@ -85,12 +85,19 @@ func (p *plan) again() {
 	slices.SortStableFunc(p.later, func(a, b restart) int {
 		return cmp.Or(since(a).Compare(since(b)), cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.pod.Name, b.pod.Name))
 	})
-	for _, r := range p.later {
-		refused := r.situation.Budget.Refuses(r.pod)
-		if refused != "" && !r.situation.free(r.pod) {
-			p.skip(r.vpa, r.pod, refused)
-			continue
-		}
-		p.resize(r.vpa, r.pod, r.situation, refused, r.cause)
+	for len(p.later) > 0 {
+		r := p.later[0]
+		p.later = p.later[1:]
+		p.onceMore(r)
 	}
+}
+
+func (p *plan) onceMore(r restart) {
+	defer p.caught(r.vpa)
+	refused := r.situation.Budget.Refuses(r.pod)
+	if refused != "" && !r.situation.free(r.pod) {
+		p.skip(r.vpa, r.pod, refused)
+		return
+	}
+	p.resize(r.vpa, r.pod, r.situation, refused, r.cause)
 }

@@ -1,0 +1,54 @@
+package disruption
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/capacity"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// A VPA whose pods make the plan panic is skipped as a whole, with what was planned for
+// it before, and all others are planned for. Maps that are missing cause the panics.
+func TestPanicOfOneVPAStopsNoOther(t *testing.T) {
+	restartsOnFullNode := func(p *Pod) { // so it is remembered since when
+		p.Node, p.Containers[0].Restarts[resources.CPU] = "full", true
+	}
+	for name, c := range map[string]struct {
+		last    func(*Pod) // makes the last pod the one at fault
+		breaks  func(*State)
+		earlier State
+	}{
+		"while it looks at the pods": {func(p *Pod) { p.Resize = ResizeDeferred }, func(s *State) { s.Resizing = nil }, State{}},
+		"while it plans":             {restartsOnFullNode, func(s *State) { s.Crowded = nil }, State{}},
+		"while it plans what was put off": {restartsOnFullNode, func(s *State) { s.Crowded = nil },
+			State{Protected: map[string]time.Time{"uid-bad3": noon}}},
+	} {
+		bad, good := deployment(InPlaceOrRecreate, 4, pods(4, nil)...), deployment(Recreate, 4, pods(4, nil)...)
+		bad.Name, good.Name = "bad", "good"
+		for i := range bad.Pods {
+			bad.Pods[i].Name = "bad" + bad.Pods[i].Name[1:]
+			bad.Pods[i].UID = "uid-" + bad.Pods[i].Name
+		}
+		c.last(&bad.Pods[3])
+		full := capacity.Node{Name: "full", Size: resources.Of(1e6, 1<<50), Free: resources.Of(0, 0), Open: true}
+		wide := capacity.Node{Name: "wide", Size: full.Size, Free: full.Size, Open: true}
+		config := defaults()
+		config.Tolerance = 1 // all may go, so that the last is looked at, too
+		p := plan{config: config, now: noon, before: c.earlier, room: capacity.New([]capacity.Node{full, wide}, nil)}
+		p.result.State = c.earlier.Next(noon)
+		c.breaks(&p.result.State)
+		p.all([]*VPA{bad, good})
+		require.ElementsMatch(t, []string{
+			"evict p0: OutOfBounds", "evict p1: OutOfBounds", "evict p2: OutOfBounds", "evict p3: OutOfBounds",
+			"skip bad0: Broken", "skip bad1: Broken", "skip bad2: Broken", "skip bad3: Broken",
+		}, told(p.result), name)
+		require.Len(t, p.result.Problems, 1, name)
+		problem := p.result.Problems[0]
+		require.Equal(t, []string{"shop", "bad"}, []string{problem.Namespace, problem.VPA}, name)
+		require.Contains(t, problem.Panic, "nil map", name)
+		require.Contains(t, problem.Panic, "disruption.(*plan)", "%s: the stack", name)
+	}
+}
