@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -278,7 +279,7 @@ func TestAStoppedVPAEndsItsPartOfThePass(t *testing.T) {
 			vpa.Spec.TargetRef = nil
 			return update(w, vpa)
 		}, "StatusOutdated"},
-		"unreadable": {func(w *world) error { return update(w, unreadable(vpav1.UpdateModeRecreate)) }, "Broken"},
+		"unreadable": {func(w *world) error { return update(w, unreadable(vpav1.UpdateModeRecreate)) }, "VPAUnreadable"},
 	} {
 		w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 		lister := w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister()
@@ -312,8 +313,30 @@ func TestNothingIsDoneForAVPAThatCannotBeRead(t *testing.T) {
 		w := newWorld(t, Default(), append(deployment(2, nil), unreadable(mode), younger)...)
 		w.pass(noon)
 		require.Empty(t, w.writes())
-		require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "Broken"))
+		require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "VPAUnreadable"))
 	}
+}
+
+// An event on a VPA says that its target cannot be read; pods of no VPA are in the metric.
+func TestPodsOutsideOfPlansHaveAReason(t *testing.T) {
+	objects := web(vpav1.UpdateModeRecreate, 3)
+	for _, o := range objects {
+		if d, ok := o.(*appsv1.Deployment); ok {
+			d.Spec.Selector = &metav1.LabelSelector{}
+		}
+	}
+	var out strings.Builder
+	config := Default()
+	config.Room = roomOff
+	w := newWorld(t, config, append(objects, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "alone", UID: "alone"}})...)
+	w.pass(noon)
+	w.pass(noon.Add(lasts))
+	require.EqualValues(t, 3, w.value("loadline_updater_skipped_pods", "reason", "TargetUnreadable"))
+	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "NoVPA"))
+	require.Equal(t, []string{"Normal TargetUnreadable Pods left alone: 3, such as web-1-0: the target of its VPA cannot be read, or has no label selector of its own"}, w.told())
+	w.loop.executor = &actuate.Rehearsal{Out: &out}
+	w.pass(noon.Add(2 * lasts))
+	require.Contains(t, out.String(), "would leave pod shop/web-1-0 alone (VPA web-vpa): TargetUnreadable\n")
 }
 
 func TestPatchNamesThePodItMeans(t *testing.T) {

@@ -31,7 +31,7 @@ type pass struct {
 func (l *Loop) begin(ctx context.Context, snapshot *view.Snapshot, plan disruption.Result, now time.Time) *pass {
 	vpas := snapshot.View.VPAs
 	p := &pass{Loop: l, snapshot: snapshot, scores: make(map[cache.ObjectName]*score, len(vpas)), order: make([]*score, len(vpas)),
-		skipped: append(plan.Skipped, snapshot.Broken...), now: now}
+		skipped: append(plan.Skipped, snapshot.Skipped...), now: now}
 	for _, problem := range plan.Problems {
 		klog.FromContext(ctx).Error(errors.New(problem.Panic), "VPA skipped: no plan can be made for its pods", "vpa", klog.KRef(problem.Namespace, problem.VPA))
 	}
@@ -249,7 +249,7 @@ func (p *pass) explain(ctx context.Context) {
 		}
 	}
 	for _, e := range p.reporter.report(ctx, p.skipped, p.now) {
-		if vpa := p.snapshot.Reading(e.VPA).Object; vpa != nil {
+		if vpa := p.snapshot.VPA(e.VPA); vpa != nil {
 			p.executor.Event(vpa, e.Reason, e.Message)
 		}
 	}
@@ -257,7 +257,7 @@ func (p *pass) explain(ctx context.Context) {
 
 // report publishes the gauges and drops the counters of deleted VPAs.
 func (p *pass) report() {
-	skipped := map[disruption.Reason]int{}
+	skipped := map[disruption.Reason]int{disruption.NoVPA: p.snapshot.NoVPA}
 	for _, s := range p.skipped {
 		skipped[s.Reason]++
 	}

@@ -70,7 +70,7 @@ func (t *reporter) report(ctx context.Context, skipped []disruption.Skip, now ti
 			log.Info("Pod left alone", "pod", klog.KRef(s.Namespace, s.Pod), "vpa", s.VPA, "reason", s.Reason)
 		}
 		t.pods[s.UID] = said{s.Reason, t.pass}
-		if s.Reason.Explain().Acute {
+		if s.VPA != "" && s.Reason.Explain().Acute { // an event is written on the VPA
 			t.count(s, now)
 		}
 	}

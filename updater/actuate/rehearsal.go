@@ -20,7 +20,7 @@ import (
 type Rehearsal struct {
 	Out io.Writer
 
-	told map[string]disruption.Reason // by UID: what the last pass said
+	reported map[string]disruption.Reason // by UID: what the last pass said
 }
 
 // Resize prints the change.
@@ -42,14 +42,19 @@ func (r *Rehearsal) NotResizable(context.Context, *corev1.Pod) {}
 
 // LeftAlone prints a line for each pod that is left alone, if that is news.
 func (r *Rehearsal) LeftAlone(skipped []disruption.Skip) {
-	told := make(map[string]disruption.Reason, len(skipped))
+	reported := make(map[string]disruption.Reason, len(skipped))
 	for _, s := range skipped {
-		told[s.UID] = s.Reason
-		if r.told[s.UID] != s.Reason {
-			fmt.Fprintf(r.Out, "would leave pod %s alone (VPA %s): %s\n", klog.KRef(s.Namespace, s.Pod), s.VPA, s.Reason)
+		reported[s.UID] = s.Reason
+		if r.reported[s.UID] == s.Reason {
+			continue
 		}
+		of := " (VPA " + s.VPA + ")"
+		if s.VPA == "" { // it is not known
+			of = ""
+		}
+		fmt.Fprintf(r.Out, "would leave pod %s alone%s: %s\n", klog.KRef(s.Namespace, s.Pod), of, s.Reason)
 	}
-	r.told = told
+	r.reported = reported
 }
 
 // Room prints whether evictions wait for room on nodes, and why.

@@ -27,11 +27,24 @@ type owned struct {
 }
 
 // assign finds the VPA of each pod and returns the pods that have one, by VPA
-// and name.
-func (r *Reader) assign(ctx context.Context) ([]owned, error) {
+// and name. It notes in the snapshot why others are left alone.
+func (r *Reader) assign(ctx context.Context, s *Snapshot) ([]owned, error) {
 	controlled := make([]owned, 0, len(r.memo.pods)+8)
+	each := klog.FromContext(ctx).V(6)
 	err := client.EachPod(r.Pods, func(pod *corev1.Pod) {
-		if o, found := r.owned(ctx, pod); found {
+		if pod.DeletionTimestamp != nil {
+			return
+		}
+		o, vpa, reason := r.owned(ctx, pod)
+		switch {
+		case reason == disruption.NoVPA: // nearly all pods of many clusters
+			s.NoVPA++
+			if each.Enabled() {
+				each.Info("Pod left alone", "pod", klog.KObj(pod), "reason", reason)
+			}
+		case reason != "":
+			s.skip(pod.Namespace, vpa, pod.Name, pod.UID, reason)
+		case o.vpa != nil:
 			controlled = append(controlled, o)
 		}
 	})
@@ -45,12 +58,40 @@ func (r *Reader) assign(ctx context.Context) ([]owned, error) {
 	return controlled, err
 }
 
-// owned finds the VPA of a pod, if one controls it that changes running pods.
-func (r *Reader) owned(ctx context.Context, pod *corev1.Pod) (o owned, found bool) {
+// owned finds the VPA of a pod, or why none can be found that changes running pods, with
+// the name of the VPA as far as that is known. It finds nothing of a pod that goes away
+// at this moment.
+func (r *Reader) owned(ctx context.Context, pod *corev1.Pod) (o owned, vpaName string, reason disruption.Reason) {
 	key, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
-	if !ok || pod.DeletionTimestamp != nil || !r.memo.acting[pod.Namespace] {
-		return o, false
+	if !ok || !r.memo.acting[pod.Namespace] {
+		return o, "", disruption.NoVPA
 	}
+	owner := r.owner(ctx, key)
+	if owner.unreadable {
+		return o, "", disruption.OwnerUnreadable
+	}
+	chosen, found := r.memo.index.Controlling(target.OwnedPod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: owner.top.Kind, ControllerName: owner.top.Name})
+	if !found {
+		if name, known := r.memo.unreadable[owner.top]; known {
+			return o, name, disruption.TargetUnreadable
+		}
+		return o, "", disruption.NoVPA
+	}
+	vpa := r.memo.vpas[cache.NewObjectName(chosen.Namespace, chosen.Name)]
+	if !acts(mode(convert.Mode(vpa.reading.Object))) {
+		return o, "", disruption.NoVPA
+	}
+	o = owned{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, vpa: vpa, owner: owner}
+	if !r.memo.pods[pod.UID].current(vpa, pod.ResourceVersion) {
+		if o.pod, _ = r.Pods.Pods(pod.Namespace).Get(pod.Name); o.pod == nil || o.pod.UID != pod.UID {
+			return owned{}, "", ""
+		}
+	}
+	return o, "", ""
+}
+
+// owner returns the direct owner of pods, which is looked up once in a pass.
+func (r *Reader) owner(ctx context.Context, key target.Key) *knownOwner {
 	owner := r.memo.owners[key]
 	if owner == nil {
 		owner = &knownOwner{Key: key, name: key.Namespace + "/" + key.String()}
@@ -59,25 +100,11 @@ func (r *Reader) owned(ctx context.Context, pod *corev1.Pod) (o owned, found boo
 	if owner.pass != r.memo.pass {
 		var err error
 		if owner.top, _, err = r.Targets.Topmost(ctx, key); err != nil {
-			klog.FromContext(ctx).V(3).Info("Pods left alone: their controller cannot be read", "namespace", pod.Namespace, "owner", key, "reason", err)
+			klog.FromContext(ctx).V(3).Info("Pods left alone: their controller cannot be read", "namespace", key.Namespace, "owner", key, "reason", err)
 		}
-		owner.pass = r.memo.pass
+		owner.pass, owner.unreadable = r.memo.pass, err != nil
 	}
-	chosen, found := r.memo.index.Controlling(target.OwnedPod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: owner.top.Kind, ControllerName: owner.top.Name})
-	if !found {
-		return o, false
-	}
-	vpa := r.memo.vpas[cache.NewObjectName(chosen.Namespace, chosen.Name)]
-	if !acts(mode(convert.Mode(vpa.reading.Object))) {
-		return o, false
-	}
-	o = owned{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, vpa: vpa, owner: owner}
-	if !r.memo.pods[pod.UID].current(vpa, pod.ResourceVersion) {
-		if o.pod, _ = r.Pods.Pods(pod.Namespace).Get(pod.Name); o.pod == nil || o.pod.UID != pod.UID {
-			return o, false // it went away at this moment
-		}
-	}
-	return o, true
+	return owner
 }
 
 // fill puts the VPAs with their pods into the view.
@@ -112,20 +139,24 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 	name := cache.MetaObjectToName(reading.Object)
 	firstPod, firstGroup := len(f.pods), len(f.groups)
 	f.owners = f.owners[:0]
+	reason := disruption.Broken
+	if convert.Unreadable(reading.Object) != "" {
+		reason = disruption.VPAUnreadable
+	}
 	v, err := f.vpa(reading)
 	if err != nil {
 		log.Error(err, "VPA skipped with its pods: it cannot be understood", "vpa", name, "pods", len(pods))
 	}
 	for _, o := range pods {
-		err := err
+		reason, err := reason, err
 		if err == nil {
 			if err = f.one(ctx, o); err != nil {
+				reason = disruption.Broken
 				log.Error(err, "Pod skipped: it cannot be understood", "pod", klog.KRef(o.namespace, o.name), "vpa", name)
 			}
 		}
 		if err != nil {
-			f.snapshot.Broken = append(f.snapshot.Broken, disruption.Skip{Reason: disruption.Broken, Subject: disruption.Subject{
-				Namespace: o.namespace, VPA: name.Name, Pod: o.name, UID: string(o.uid)}})
+			f.snapshot.skip(o.namespace, name.Name, o.name, o.uid, reason)
 		}
 	}
 	if err != nil {

@@ -29,6 +29,9 @@ type memo struct {
 	ranges map[string]*knownRanges  // by namespace
 	pods   map[types.UID]*knownPod
 	owners map[target.Key]*knownOwner
+	// unreadable are the targets that cannot be read, with a VPA that has it. It is made
+	// anew in each pass.
+	unreadable map[target.Key]string
 }
 
 // knownVPA is replaced when the VPA, its target or the LimitRanges change.
@@ -80,14 +83,15 @@ func likenessOf(pod *corev1.Pod) (l likeness) {
 
 type knownOwner struct {
 	target.Key
-	top  target.Key // the topmost owner
-	name string     // for disruption.Group
-	pass int
+	top        target.Key // the topmost owner
+	unreadable bool       // it is not known
+	name       string     // for disruption.Group
+	pass       int
 }
 
 func newMemo() *memo {
 	return &memo{acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int{}, ranges: map[string]*knownRanges{},
-		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}}
+		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, unreadable: map[target.Key]string{}}
 }
 
 // prune forgets what this pass did not meet.
@@ -126,6 +130,7 @@ func (m *memo) prune() {
 func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler) {
 	log := klog.FromContext(ctx)
 	clear(r.memo.acting)
+	clear(r.memo.unreadable)
 	for _, vpa := range vpas {
 		if r.Serves(vpa.Namespace) && acts(mode(convert.Mode(vpa))) {
 			r.memo.acting[vpa.Namespace] = true
@@ -139,6 +144,11 @@ func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler)
 		}
 		if err := r.know(ctx, name, vpa); err != nil {
 			log.V(3).Info("VPA skipped: it or its target cannot be read", "vpa", klog.KObj(vpa), "reason", err)
+			if ref := targetOf(vpa); acts(mode(convert.Mode(vpa))) {
+				if before, known := r.memo.unreadable[ref]; !known || vpa.Name < before {
+					r.memo.unreadable[ref] = vpa.Name
+				}
+			}
 		}
 	}
 	for name, v := range r.memo.vpas {

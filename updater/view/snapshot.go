@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -39,11 +40,13 @@ type Step func(name string)
 
 // Snapshot is what one pass works on; the zero value is empty. It is good until the next one is taken.
 type Snapshot struct {
-	View   disruption.View
-	Broken []disruption.Skip // pods that made the code panic, and those of such VPAs
+	View    disruption.View
+	Skipped []disruption.Skip // pods that should be in the view, but cannot be
+	NoVPA   int               // pods that no VPA controls, or none that changes running pods
 
-	memo   *memo
-	lister corelisters.PodLister
+	memo *memo
+	pods corelisters.PodLister
+	vpas vpalisters.VerticalPodAutoscalerLister
 }
 
 // Reading returns a VPA that is in the view.
@@ -59,14 +62,27 @@ func (s *Snapshot) Reading(vpa cache.ObjectName) Reading {
 
 // Pod returns the pod of a subject as it is now; nil if it is gone.
 func (s *Snapshot) Pod(of disruption.Subject) *corev1.Pod {
-	if s.lister == nil {
+	if s.pods == nil {
 		return nil
 	}
-	pod, err := s.lister.Pods(of.Namespace).Get(of.Pod)
+	pod, err := s.pods.Pods(of.Namespace).Get(of.Pod)
 	if err != nil || string(pod.UID) != of.UID {
 		return nil
 	}
 	return pod
+}
+
+// VPA returns a VPA as it is now, also one that is not in the view; nil if it is gone.
+func (s *Snapshot) VPA(name cache.ObjectName) *vpav1.VerticalPodAutoscaler {
+	vpa, err := s.vpas.VerticalPodAutoscalers(name.Namespace).Get(name.Name)
+	if err != nil {
+		return nil
+	}
+	return vpa
+}
+
+func (s *Snapshot) skip(namespace, vpa, pod string, uid types.UID, reason disruption.Reason) {
+	s.Skipped = append(s.Skipped, disruption.Skip{Reason: reason, Subject: disruption.Subject{Namespace: namespace, VPA: vpa, Pod: pod, UID: string(uid)}})
 }
 
 // Exists tells whether there is a VPA of that name, in whatever mode.
@@ -80,19 +96,19 @@ func (r *Reader) Read(ctx context.Context, done Step) (*Snapshot, error) {
 		r.memo = newMemo()
 	}
 	r.memo.pass++
-	s := &Snapshot{memo: r.memo, lister: r.Pods}
+	s := &Snapshot{memo: r.memo, pods: r.Pods, vpas: r.VPAs}
 	vpas, err := r.VPAs.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("list VPAs: %w", err)
 	}
 	r.index(ctx, vpas)
 	done("ListVPAs")
-	if len(r.memo.acting) == 0 || r.memo.index.Len() == 0 {
+	if len(r.memo.acting) == 0 || r.memo.index.Len()+len(r.memo.unreadable) == 0 {
 		r.memo.prune()
 		return s, nil
 	}
 	done("ListPods") // which takes no time of its own
-	controlled, err := r.assign(ctx)
+	controlled, err := r.assign(ctx, s)
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
@@ -113,7 +129,7 @@ func (r *Reader) Stopped(read Reading) disruption.Reason {
 	case apierrors.IsNotFound(err), err == nil && convert.Mode(now) != convert.Mode(read.Object):
 		return disruption.ModeOff
 	case err == nil && convert.Unreadable(now) != "":
-		return disruption.Broken
+		return disruption.VPAUnreadable
 	case err == nil && targetOf(now) != targetOf(read.Object):
 		return disruption.StatusOutdated
 	}

@@ -214,6 +214,45 @@ func TestWhatIsLeftOut(t *testing.T) {
 	require.False(t, s.Exists(cache.NewObjectName("a", "never")))
 }
 
+// Pods that no plan is made for have a reason, too; those that no VPA changes are only counted.
+func TestWhyPodsAreNotInTheView(t *testing.T) {
+	unknown := targeting("unknown", "a", "apps/v1", "StatefulSet", "unknown") // without a selector
+	torn := targeting("torn", "b", "apps/v1", "StatefulSet", "torn")
+	torn.Annotations = map[string]string{vpav1.UnreadableAnnotation: "spec.resourcePolicy: quantity"}
+	off := targeting("off", "b", "apps/v1", "StatefulSet", "off")
+	off.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeInitial)}
+	lonely := controlled("b", "lonely", "apps/v1", "StatefulSet", "web")
+	lonely.OwnerReferences = nil
+	going := controlled("b", "going", "apps/v1", "StatefulSet", "other")
+	going.DeletionTimestamp, going.Finalizers = &noon, []string{"example.com/f"}
+	objects := []runtime.Object{unknown, targeting("second", "a", "apps/v1", "StatefulSet", "unknown"), torn, off, lonely, going,
+		&appsv1.StatefulSet{ObjectMeta: meta("a", "unknown")},
+		controlled("a", "unknown-0", "apps/v1", "StatefulSet", "unknown"),
+		controlled("a", "orphan", "apps/v1", "ReplicaSet", "gone"),
+		controlled("b", "torn-0", "apps/v1", "StatefulSet", "torn"),
+		controlled("b", "off-0", "apps/v1", "StatefulSet", "off"),
+		controlled("b", "other-0", "apps/v1", "StatefulSet", "other"),
+		controlled("c", "unserved", "apps/v1", "StatefulSet", "web"),
+	}
+	for _, name := range []string{"torn", "off", "other"} {
+		objects = append(objects, &appsv1.StatefulSet{ObjectMeta: meta("b", name), Spec: appsv1.StatefulSetSpec{Selector: selector()}})
+	}
+	r := newReader(t, objects...)
+	for pass := range 2 {
+		s := read(t, r)
+		require.ElementsMatch(t, []disruption.Skip{
+			{Subject: disruption.Subject{Namespace: "a", VPA: "second", Pod: "unknown-0", UID: "aunknown-0"}, Reason: disruption.TargetUnreadable},
+			{Subject: disruption.Subject{Namespace: "a", Pod: "orphan", UID: "aorphan"}, Reason: disruption.OwnerUnreadable},
+			{Subject: disruption.Subject{Namespace: "b", VPA: "torn", Pod: "torn-0", UID: "btorn-0"}, Reason: disruption.VPAUnreadable},
+		}, s.Skipped, pass)
+		require.Equal(t, 4, s.NoVPA, "%d: lonely, off, other and unserved", pass)
+		require.Empty(t, s.View.VPAs, pass)
+	}
+	require.NoError(t, r.VPAs.(vpaStore).remove(torn))
+	s := read(t, r)
+	require.Equal(t, 5, s.NoVPA, "no VPA is left in this namespace that changes pods")
+}
+
 type failing struct{ corelisters.PodLister }
 
 func (failing) List(labels.Selector) ([]*corev1.Pod, error) { return nil, errors.New("no cache") }

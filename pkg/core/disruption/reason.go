@@ -4,9 +4,14 @@ package disruption
 // name each of them. The empty Reason means that nothing speaks against a change.
 type Reason string
 
-// The reasons. Those from DisruptionRateLimited on are not found by a plan but by
-// whoever carries it out. The table below says what each means.
+// The reasons. The first are found before a plan is made, those from
+// DisruptionRateLimited on while it is carried out. The table below says what each means.
 const (
+	NoVPA            Reason = "NoVPA"
+	OwnerUnreadable  Reason = "OwnerUnreadable"
+	TargetUnreadable Reason = "TargetUnreadable"
+	VPAUnreadable    Reason = "VPAUnreadable"
+
 	ModeOff            Reason = "ModeOff"
 	ModeNotEnabled     Reason = "ModeNotEnabled"
 	StatusOutdated     Reason = "StatusOutdated"
@@ -58,6 +63,14 @@ type Explanation struct {
 // explanations are the one table of reasons: docs/reasons.md, events and logs are made
 // of it.
 var explanations = []Explanation{
+	{NoVPA, "no VPA that changes running pods controls it",
+		"if one should: its `targetRef` must name the topmost controller of the pod, and its mode must not be `Off` or `Initial`; such pods are only counted, and logged at level 6", false},
+	{OwnerUnreadable, "one of the controllers above it cannot be read, so it is not known which VPA controls it",
+		"the log says at level 3 which one, and why; see whether it exists, and whether the updater may get its scale subresource", true},
+	{TargetUnreadable, "the target of its VPA cannot be read, or has no label selector of its own",
+		"the log says at level 3 why; check `spec.targetRef`", true},
+	{VPAUnreadable, "a field of its VPA cannot be read",
+		"correct the VPA; the log says which field", true},
 	{ModeOff, "the mode of the VPA changes no running pods",
 		"nothing, or choose another mode", false},
 	{ModeNotEnabled, "mode `InPlace` without its gate",
