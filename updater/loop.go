@@ -142,5 +142,6 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 		s.View.Room = room
 		result = disruption.Plan(s.View, l.state, l.config, now)
 	}
+	l.budgets.Planned(result.State, now)
 	return result
 }

@@ -99,7 +99,7 @@ func (p *pass) carryOut(ctx context.Context, actions []disruption.Action) {
 			return nil
 		})
 		if err != nil {
-			p.state.Protect(a.UID, p.now)
+			p.state.Record(a, disruption.Prevented, p.now)
 			klog.FromContext(ctx).Error(err, "Pod skipped: its change failed in an unforeseen way", "pod", klog.KRef(a.Namespace, a.Pod), "vpa", a.VPA)
 		}
 		if reason == disruption.RateLimited {
@@ -174,15 +174,11 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	err := p.executor.Resize(ctx, c)
 	switch {
 	case err == nil:
-		p.state.Tried(c.UID, c.Containers, p.now)
-		p.state.Did(c.Owner, c.Change, c.Newest, p.now)
-		if !c.Restart.At.IsZero() {
-			p.state.Disrupted(c.UID, c.Restart)
-		}
+		p.state.Record(c.Action, disruption.Done, p.now)
 		p.metrics.Resized(score)
 		return ""
 	case errors.Is(err, actuate.ErrInUse):
-		p.state.Protect(c.UID, p.now) // others go first from now on
+		p.state.Record(c.Action, disruption.Prevented, p.now)
 		return disruption.MemoryInUse
 	case errors.Is(err, actuate.ErrRestarting):
 		return disruption.RestartUnderWay
@@ -193,21 +189,21 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 		return disruption.RateLimited
 	}
 	klog.FromContext(ctx).V(2).Info("Pod could not be resized", "pod", klog.KObj(c.Target), "vpa", c.VPA, "reason", err)
-	reason := "InPlaceUpdateError"
+	reason, outcome := "InPlaceUpdateError", disruption.Failed
 	if actuate.NoCapacity(err) {
-		p.state.Refuse(c.UID, c.Containers)
+		outcome = disruption.TooMuch
 		if score.Mode == vpav1.UpdateModeInPlace {
 			reason = "InPlaceUpdateInfeasible"
 		}
 	}
 	p.metrics.FailedResize(score, reason)
 	if errors.Is(err, actuate.ErrProtected) {
-		p.state.Protect(c.UID, p.now)
+		p.state.Record(c.Action, disruption.Prevented, p.now)
 		return disruption.EvictionRefused
 	}
-	p.state.Tried(c.UID, c.Containers, p.now)
+	p.state.Record(c.Action, outcome, p.now)
 	if c.MayEvict && actuate.Refused(err) {
-		c.Cause = disruption.ResizeStuck
+		c.Evict, c.Cause = true, disruption.ResizeStuck
 		if c.Restarts { // it has its turn already
 			return p.evict(ctx, c)
 		}
@@ -221,7 +217,7 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	err := p.executor.Evict(ctx, c)
 	switch {
 	case err == nil:
-		p.state.Did(c.Owner, c.Change, c.Newest, p.now)
+		p.state.Record(c.Action, disruption.Done, p.now)
 		p.metrics.Evicted(score)
 		return ""
 	case errors.Is(err, actuate.ErrRestarting):

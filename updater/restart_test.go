@@ -131,17 +131,23 @@ func TestARestartRespectsDisruptionBudgets(t *testing.T) {
 	})
 }
 
+// budget adds a PodDisruptionBudget of all pods, and waits until the cache has it.
+func (w *world) budget(name string) {
+	w.t.Helper()
+	require.NoError(w.t, w.kube.Tracker().Add(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}))
+	require.Eventually(w.t, func() bool {
+		known, err := w.caches.surroundings.Policy().V1().PodDisruptionBudgets().Lister().PodDisruptionBudgets("shop").Get(name)
+		return err == nil && known != nil
+	}, 10*time.Second, time.Millisecond)
+}
+
 // Two programs of one process restart pods: passes, and the end of startup boosts. One
 // asks right before the other's restart is in any cache.
 func TestAnEvictionWaitsForARestartOfTheSameBudget(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 4)...)
 	w.now = noon
-	require.NoError(t, w.kube.Tracker().Add(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
-		Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}))
-	require.Eventually(t, func() bool {
-		budgets, err := w.caches.surroundings.Policy().V1().PodDisruptionBudgets().Lister().PodDisruptionBudgets("shop").Get("web")
-		return err == nil && budgets != nil
-	}, 10*time.Second, time.Millisecond)
+	w.budget("web")
 	leave, err := w.loop.budgets.Enter(w.pod("web-1-3"), true)
 	require.NoError(t, err)
 	w.pass(noon)
@@ -150,6 +156,24 @@ func TestAnEvictionWaitsForARestartOfTheSameBudget(t *testing.T) {
 	leave()
 	w.pass(noon)
 	require.Len(t, w.evictions(), 2)
+}
+
+// A resize of a pod without VPA that its node never carries out holds the others of its
+// budget for an hour, and not for ever: what plans know of it counts for the last look, too.
+func TestARestartOfAPodWithoutVPAHoldsNobodyForEver(t *testing.T) {
+	silent := deployment(1, restarting)[2].(*corev1.Pod)
+	silent.Name, silent.UID, silent.OwnerReferences = "silent", "silent", nil
+	silent.Spec.Containers[0].Resources.Requests = list("300m", "300Mi")
+	w := newWorld(t, Default(), append(deployment(2, restarting), autoscaler(vpav1.UpdateModeInPlaceOrRecreate), silent)...)
+	w.budget("web")
+	w.refuse("create", "pods/eviction", nil)
+	for minute := range 60 {
+		w.pass(noon.Add(time.Duration(minute) * time.Minute))
+		require.Empty(t, w.writes(), minute)
+	}
+	require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", "RestartUnderWay"))
+	w.pass(noon.Add(time.Hour))
+	require.Contains(t, w.writes(), "patch pods resize")
 }
 
 // A restart that the API server refuses keeps nobody else from being restarted; of one

@@ -26,9 +26,9 @@ import (
 // budgets are not known. No PodDisruptionBudget can have it.
 const Unknown = "*"
 
-// settled is how long after a restart was asked for the caches are not believed to
+// cacheDelay is how long after a restart was asked for the caches are not believed to
 // show it.
-const settled = 30 * time.Second
+const cacheDelay = 30 * time.Second
 
 // Reader reads budgets and pods from caches. Its methods may be called by several
 // goroutines at once.
@@ -38,16 +38,10 @@ type Reader struct {
 	Synced  func() bool      // whether the budgets are known yet; without permission never
 	Clock   func() time.Time // nil: time.Now
 
-	mu     sync.Mutex
-	recent map[string]hold       // by what is shared
-	memory map[string]remembered // by namespace: what is known of restarts
-}
-
-// remembered is what was known of the restarts of a namespace at a time.
-type remembered struct {
-	disruption.State
-
-	at time.Time
+	mu      sync.Mutex
+	recent  map[string]hold  // by what is shared
+	state   disruption.State // what the last plan knew of restarts
+	planned time.Time        // when that was
 }
 
 // hold is a restart that was asked for a moment ago.
@@ -97,7 +91,7 @@ func counting(budgets []budget, known bool, pod *corev1.Pod) (names []string) {
 }
 
 // Mark says of each pod of a view which budgets count it, in the namespaces in which
-// pods are to be disrupted.
+// pods are to be disrupted, and adds what other pods of these may be restarting.
 func (r *Reader) Mark(v *disruption.View, plan []disruption.Action) {
 	namespaces := map[string]bool{}
 	for i := range plan {
@@ -109,19 +103,36 @@ func (r *Reader) Mark(v *disruption.View, plan []disruption.Action) {
 		budgets, known := r.of(namespace)
 		// A lister fails only if its index is missing, which is our own.
 		pods, _ := r.Pods.Pods(namespace).List(labels.Everything())
-		marks := make(map[string][]string, len(pods))
+		unplanned := make(map[string]*corev1.Pod, len(pods))
 		for _, pod := range pods {
-			marks[string(pod.UID)] = counting(budgets, known, pod)
+			unplanned[string(pod.UID)] = pod
 		}
 		for i := range v.VPAs {
-			pods := v.VPAs[i].Pods
-			for j := range pods {
-				if pods[j].Namespace == namespace {
-					pods[j].Budgets = marks[pods[j].UID]
+			for j := range v.VPAs[i].Pods {
+				p := &v.VPAs[i].Pods[j]
+				if pod := unplanned[p.UID]; pod != nil && p.Namespace == namespace {
+					p.Budgets = counting(budgets, known, pod)
+					delete(unplanned, p.UID)
 				}
 			}
 		}
+		for _, pod := range unplanned {
+			_ = view.Guard(func() error { // a pod that makes it panic must not stop the others
+				if core, is := restartable(pod); is {
+					core.Budgets = counting(budgets, known, pod)
+					v.Others = append(v.Others, core)
+				}
+				return nil
+			})
+		}
 	}
+}
+
+// Planned takes over what a plan knows of restarts.
+func (r *Reader) Planned(s disruption.State, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state, r.planned = disruption.State{Restarts: maps.Clone(s.Restarts)}, now
 }
 
 // Enter asks whether a pod may be restarted by a resize, or evicted, as far as others
@@ -137,7 +148,7 @@ func (r *Reader) Enter(pod *corev1.Pod, restarts bool) (leave func(), err error)
 	keys := keysOf(budgets, known, pod, restarts)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.recent, func(_ string, h hold) bool { return now().Sub(h.at) >= settled })
+	maps.DeleteFunc(r.recent, func(_ string, h hold) bool { return now().Sub(h.at) >= cacheDelay })
 	for _, key := range keys {
 		if h, held := r.recent[key]; held && h.by != pod.UID {
 			return nil, fmt.Errorf("a restart was asked for a moment ago in %s", key)
@@ -180,39 +191,38 @@ func (r *Reader) restarting(pod *corev1.Pod, keys []string, budgets []budget, kn
 	if err != nil {
 		return fmt.Errorf("list the pods of namespace %s: %w", pod.Namespace, err)
 	}
-	if r.memory == nil {
-		r.memory = map[string]remembered{}
+	state := r.state
+	if now.Sub(r.planned) >= disruption.RestartGrace {
+		state = disruption.State{} // it may be about other restarts
 	}
-	// What nobody has looked at for long may be about another restart.
-	maps.DeleteFunc(r.memory, func(_ string, k remembered) bool { return now.Sub(k.at) >= disruption.RestartGrace })
-	before := r.memory[pod.Namespace].State
-	memory := before.Next(now)
 	var holders disruption.RestartHolders
 	names := map[string]string{}
 	for _, other := range all {
-		if other.DeletionTimestamp != nil || !mayRestart(other) {
+		core, is := restartable(other)
+		if !is {
 			continue
 		}
-		core := view.NewReading(&vpav1.VerticalPodAutoscaler{}, convert.LimitRanges{}).Pod(other, 0)
-		memory.Carry(before, &core, now)
-		if one, holds := memory.Holds(&core); holds {
+		if one, holds := state.Restarting(&core, now); holds {
 			names[one.UID] = other.Name
 			holders.Add(one, keysOf(budgets, known, other, true)...)
 		}
 	}
-	r.memory[pod.Namespace] = remembered{memory, now}
 	if by, key, blocked := holders.Blocker(string(pod.UID), keys...); blocked {
 		return fmt.Errorf("pod %s of %s is being restarted", names[by.UID], key)
 	}
 	return nil
 }
 
-// mayRestart reports whether a resize of the pod can restart it, or has done so.
-func mayRestart(pod *corev1.Pod) bool {
+// restartable reads a pod that a resize can restart, or has restarted; false if it is none.
+func restartable(pod *corev1.Pod) (core disruption.Pod, is bool) {
 	_, marked := pod.Annotations[convert.RestartAnnotation]
-	return marked || slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
+	is = pod.DeletionTimestamp == nil && (marked || slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool {
 		return slices.ContainsFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool { return p.RestartPolicy == corev1.RestartContainer })
-	})
+	}))
+	if is {
+		core = view.NewReading(&vpav1.VerticalPodAutoscaler{}, convert.LimitRanges{}).Pod(pod, 0)
+	}
+	return core, is
 }
 
 // Trim is a cache.TransformFunc that keeps of a budget only which pods it counts.

@@ -92,7 +92,7 @@ func TestOneRestartAtATime(t *testing.T) {
 		require.False(t, enter(sibling, true), "%s: the same owner", name)
 		require.Equal(t, known, enter(sibling, false), "%s: an eviction of the same owner has a budget of its own", name)
 		require.Equal(t, known, enter(c, true), name)
-		now = noon.Add(settled)
+		now = noon.Add(cacheDelay)
 		require.True(t, enter(b, true), "%s: from now on the caches tell", name)
 
 		leave, err := r.Enter(a, true)
@@ -166,17 +166,25 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 		}
 		return err
 	}
-	now := noon
-	r := reader(t, true, all, waiting("silent", time.Time{}))
+	now, state := noon, disruption.State{}
+	r := reader(t, true, all, waiting("silent", time.Time{})) // which no VPA controls
 	r.Clock = func() time.Time { return now }
+	plan := func() {
+		v := disruption.View{}
+		r.Mark(&v, []disruption.Action{{Subject: disruption.Subject{Namespace: "shop"}, Restarts: true}})
+		state = disruption.Plan(v, state, disruption.Config{}, now).State
+		r.Planned(state, now)
+	}
 	a := pod("a", "a", nil)
 	require.ErrorContains(t, enters(r, a), "pod silent of PodDisruptionBudget shop/all is being restarted")
 	for ; now.Before(noon.Add(disruption.RestartLimit)); now = now.Add(time.Minute) {
+		plan()
 		require.Error(t, enters(r, a), now)
 	}
+	plan()
 	require.NoError(t, enters(r, a))
 	now = now.Add(disruption.RestartGrace)
-	require.Error(t, enters(r, a), "nobody looked for long: it may be another restart")
+	require.Error(t, enters(r, a), "nobody planned for long: it may be another restart")
 
 	first, second := waiting("first", noon.Add(-20*time.Minute)), waiting("second", noon.Add(-10*time.Minute))
 	r = reader(t, true, all, first, second)

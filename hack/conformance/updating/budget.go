@@ -141,7 +141,7 @@ func disruptionBudget(in budgetInput) (out budgetOutput, err error) {
 		if p.LastInfeasible != nil {
 			refused := v.Pods[i].Fitted()
 			refused[0].Requests = convert.Resources(p.LastInfeasible)
-			memory.Refuse(p.Name, refused)
+			memory.Record(disruption.Action{Subject: disruption.Subject{UID: p.Name}, Containers: refused}, disruption.TooMuch, evaluated())
 		}
 	}
 	ops := in.Ops

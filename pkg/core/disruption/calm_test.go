@@ -27,7 +27,9 @@ func planned(v *VPA, m State, c Config, now time.Time) Result {
 	return Plan(View{VPAs: []VPA{*v}}, m, c, now)
 }
 
-func did(m *State, a Action, now time.Time) { m.Did(a.Owner, a.Change, a.Newest, now) }
+func did(m *State, a Action, now time.Time) {
+	m.Record(Action{Evict: true, Owner: a.Owner, Change: a.Change, Newest: a.Newest}, Done, now)
+}
 
 // evictions plays passes, one a minute, in which each evicted pod comes back at
 // once as it was or with what comes gives it, and counts them.
@@ -164,7 +166,7 @@ func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
 		for _, a := range r.Actions {
 			if a.Pod == "p0" {
 				asked++
-				memory.Tried(a.UID, a.Containers, now)
+				memory.tried(a.UID, a.Containers, now)
 			}
 		}
 	}
@@ -179,14 +181,14 @@ func TestTheSameResizeIsNotAskedForInEveryPass(t *testing.T) {
 // Owners come and go: what is remembered must not grow with all that there ever were.
 func TestWhatIsRememberedOfAnOwnerEndsADayAfterItsLastChange(t *testing.T) {
 	v, memory := remembered(Off, 1, nil), State{}
-	memory.Did("shop/ReplicaSet/gone", Change{}, noon, noon)
+	did(&memory, Action{Owner: "shop/ReplicaSet/gone", Newest: noon}, noon)
 	require.Contains(t, planned(v, memory, defaults(), noon.Add(24*time.Hour)).State.Owners, "shop/ReplicaSet/gone")
 	require.Empty(t, planned(v, memory, defaults(), noon.Add(24*time.Hour+time.Second)).State.Owners)
 }
 
 func TestAResizeThatCameIsNotOneThatWasAskedForInVain(t *testing.T) {
 	v, memory := deployment(InPlaceOrRecreate, 1, pods(1, nil)...), State{}
-	memory.Tried("uid-p0", v.Pods[0].Fitted(), noon)
+	memory.tried("uid-p0", v.Pods[0].Fitted(), noon)
 	require.Contains(t, planned(v, memory, defaults(), noon).State.Tries, "uid-p0")
 	v.Pods[0].Containers[0].Current = v.Pods[0].Containers[0].After()
 	v.Pods[0].Containers[0].Asked = v.Pods[0].Containers[0].Current
@@ -274,7 +276,7 @@ func TestWhatDoesNotFitIsNotTried(t *testing.T) {
 // askedFor is the memory of a plan by which all pods were asked for what they would get.
 func askedFor(v *VPA) (m State) {
 	for i := range v.Pods {
-		m.Tried(v.Pods[i].UID, v.Pods[i].Fitted(), noon.Add(-time.Hour))
+		m.tried(v.Pods[i].UID, v.Pods[i].Fitted(), noon.Add(-time.Hour))
 	}
 	return m
 }
@@ -289,7 +291,7 @@ func TestAResizeIsSentToAFullNodeOnce(t *testing.T) {
 		v := housed(mode, 2)
 		first := plan(v, rooms(0, 0), State{})
 		require.Equal(t, []string{"resize p0: OutOfBounds", "skip p1: BudgetSpent"}, told(first), "and it is not evicted if that is refused")
-		first.State.Tried("uid-p0", v.Pods[0].Fitted(), noon)
+		first.State.tried("uid-p0", v.Pods[0].Fitted(), noon)
 		require.Equal(t, []string{"resize p1: OutOfBounds", "skip p0: NodeFull"}, told(plan(v, rooms(0, 0), first.State)), "once")
 		v.Pods[0].Containers[0] = container(100, 100, 1200, 1000)
 		require.Equal(t, "resize p0: OutOfBounds", told(plan(v, rooms(0, 0), first.State))[0], "another target")
@@ -465,7 +467,7 @@ func TestAPinnedPodGetsMemoryAfterAKill(t *testing.T) {
 			config := Config{MinReplicas: 1, Tolerance: 0.5, Threshold: 0.1, Lifetime: time.Hour, QuickOOM: 10 * time.Minute, InPlaceMode: true, FreeResizes: true}
 			before := State{}
 			if i&4 != 0 && mode == InPlace { // whatever became of the refusal since
-				before.Refuse(p.UID, p.Fitted())
+				put(&before.Refused, p.UID, requests(p.Fitted()))
 				p.Resize = NotResizing
 				v.Pods[0] = p
 			}

@@ -13,13 +13,6 @@ type RestartHolder struct {
 	Pending time.Time // since when it waits for its node; zero: it does not wait
 }
 
-// Holds returns a pod as a Holder, or false if nobody waits for it. It is asked of a
-// memory that Carry has filled.
-func (m State) Holds(p *Pod) (RestartHolder, bool) {
-	r, known := m.Restarts[p.UID]
-	return RestartHolder{p.UID, r.Pending}, known && !r.Over && !r.Stuck
-}
-
 // order has those first that do not wait for their node, then those that wait longest.
 func (h RestartHolder) order(other RestartHolder) int {
 	return cmp.Or(h.Pending.Compare(other.Pending), cmp.Compare(h.UID, other.UID))

@@ -29,7 +29,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 			return
 		}
 		if decision == Again { // what was asked for, and nothing else
-			p.result.State.Refuse(c.pod.UID, c.pod.Fitted())
+			put(&p.result.State.Refused, c.pod.UID, requests(c.pod.Fitted()))
 		}
 		p.skip(v, c.pod, reason)
 		return

@@ -23,7 +23,7 @@ type Action struct {
 	Cause      Cause           // why
 	Containers []policy.Fitted // what the pod would get; containers left alone are missing
 	Restarts   bool            // a resize restarts a container, so it is a disruption
-	// Restart is what State.Disrupted remembers of a resize that restarts a ready
+	// Restart is what State.Record remembers of a resize that restarts a ready
 	// pod; else the zero value.
 	Restart Restart
 	// MayEvict tells of a resize that the pod may be evicted at once if the
@@ -33,7 +33,7 @@ type Action struct {
 
 	OOMResize bool // a resize that gives memory to a pod that does not work for want of it
 
-	// What State.Did remembers: whose pod it is, what is changed, and when the
+	// What State.Record remembers: whose pod it is, what is changed, and when the
 	// newest pod of the owner was created.
 	Owner  string
 	Change Change
@@ -83,6 +83,7 @@ func Plan(view View, memory State, c Config, now time.Time) Result {
 		order[i] = &view.VPAs[i]
 		pods += len(order[i].Pods)
 	}
+	p.others(view.Others)
 	p.result.Skipped = make([]Skip, 0, pods)
 	slices.SortStableFunc(order, func(a, b *VPA) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -180,15 +181,26 @@ func (p *plan) look(v *VPA) {
 	defer p.caught(v)
 	for i := range v.Pods {
 		pod := &v.Pods[i]
-		p.result.State.Carry(p.before, pod, p.now)
-		if one, holds := p.result.State.Holds(pod); holds {
+		p.result.State.carry(p.before, pod, p.now)
+		if one, holds := p.result.State.Restarting(pod, p.now); holds {
 			p.restarting.Add(one, p.shared(v, pod)...)
 		}
 		if v.Outdated { // nobody knows what new pods should have come with
 			continue
 		}
-		if pause, begins := p.result.State.Learn(v.GroupOf(pod).Key, pod, p.now); begins {
+		if pause, begins := p.result.State.learn(v.GroupOf(pod).Key, pod, p.now); begins {
 			p.result.Backoffs = append(p.result.Backoffs, PodBackoff{subject(v, pod), pause})
+		}
+	}
+}
+
+// others sees which pods of no VPA are being restarted.
+func (p *plan) others(pods []Pod) {
+	defer p.caught(&VPA{})
+	for i := range pods {
+		p.result.State.carry(p.before, &pods[i], p.now)
+		if one, holds := p.result.State.Restarting(&pods[i], p.now); holds {
+			p.restarting.Add(one, budgets(&pods[i])...)
 		}
 	}
 }

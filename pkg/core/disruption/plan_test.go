@@ -248,7 +248,7 @@ func TestRefusedByTheNode(t *testing.T) {
 	v := deployment(InPlace, 3, pods(3, nil)...)
 	first := plans(t, v, defaults())
 	memory := first.State
-	memory.Refuse(first.Actions[0].UID, first.Actions[0].Containers)
+	put(&memory.Refused, first.Actions[0].UID, requests(first.Actions[0].Containers))
 
 	again := Plan(View{VPAs: []VPA{*v}}, memory, defaults(), noon)
 	require.Contains(t, told(again), "skip p0: Infeasible")

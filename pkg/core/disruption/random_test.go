@@ -150,11 +150,11 @@ func life(t testing.TB, d *dice) (plans int) {
 		for _, a := range r.Actions {
 			switch d.roll(4) {
 			case 0:
-				memory.Tried(a.UID, a.Containers, now)
+				memory.Record(a, Failed, now)
 			case 1:
-				memory.Refuse(a.UID, a.Containers)
+				memory.Record(a, TooMuch, now)
 			default:
-				did(&memory, a, now)
+				memory.Record(a, Done, now)
 				carry(&view, a, now, d.yes())
 			}
 		}

@@ -45,7 +45,7 @@ func (p *plan) reserve(v *VPA, b *Budget) {
 	}
 	for i := range v.Pods {
 		pod := &v.Pods[i]
-		if one, holds := p.result.State.Holds(pod); holds {
+		if one, holds := p.result.State.Restarting(pod, p.now); holds {
 			b.leaves(pod, one)
 		}
 	}

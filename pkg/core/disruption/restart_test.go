@@ -25,6 +25,11 @@ func restarting(n int, change func(int, *Pod)) *VPA {
 	return v
 }
 
+// ask records that a pod was asked to restart.
+func ask(m *State, uid string, r Restart) {
+	m.Record(Action{Subject: Subject{UID: uid}, Restart: r}, Done, r.At)
+}
+
 // asked lets the API server accept a resize of a pod.
 func asked(p *Pod) { p.Containers[0].Asked = p.Containers[0].After() }
 
@@ -46,7 +51,7 @@ func TestOnePodIsRestartedAfterTheOther(t *testing.T) {
 
 	p := &v.Pods[0]
 	memory := r.State
-	memory.Disrupted(p.UID, r.Actions[0].Restart)
+	ask(&memory, p.UID, r.Actions[0].Restart)
 	next := func(what string, after time.Duration, acts int) {
 		t.Helper()
 		seen := planned(v, memory, c, noon.Add(after))
@@ -79,13 +84,13 @@ func TestOnePodIsRestartedAfterTheOther(t *testing.T) {
 func TestARestartThatNobodySawNotReadyIsOver(t *testing.T) {
 	v := restarting(3, nil)
 	r := plans(t, v, defaults())
-	r.State.Disrupted("uid-p0", r.Actions[0].Restart)
+	ask(&r.State, "uid-p0", r.Actions[0].Restart)
 	asked(&v.Pods[0])
 	restarted(&v.Pods[0])
 	again := planned(v, r.State, defaults(), noon.Add(time.Minute))
 	require.Equal(t, "resize or evict p1: OutOfBounds", told(again)[0])
 
-	again.State.Disrupted("uid-p1", again.Actions[0].Restart)
+	ask(&again.State, "uid-p1", again.Actions[0].Restart)
 	v.Pods[0].Ready = false // for another reason, minutes later
 	asked(&v.Pods[1])
 	restarted(&v.Pods[1])
@@ -172,7 +177,7 @@ func TestARefusedRestartYields(t *testing.T) {
 		require.Len(t, r.Actions, 1)
 		require.Len(t, r.Skipped, 3)
 		memory = r.State
-		memory.Protect(r.Actions[0].UID, now)
+		put(&memory.Protected, r.Actions[0].UID, now)
 		order = append(order, r.Actions[0].Pod)
 	}
 	require.Equal(t, []string{"p0", "p1", "p2", "p3", "p0"}, order)
@@ -185,7 +190,7 @@ func TestARefusedRestartYields(t *testing.T) {
 // What the others have left of the budget must do for a pod that was refused before.
 func TestAPodThatYieldsGetsNoBudgetOfItsOwn(t *testing.T) {
 	v, memory := deployment(InPlaceOrRecreate, 3, pods(3, nil)...), State{}
-	memory.Protect("uid-p0", noon.Add(-time.Minute))
+	put(&memory.Protected, "uid-p0", noon.Add(-time.Minute))
 	require.Equal(t, []string{"resize or evict p1: OutOfBounds", "skip p2: BudgetSpent", "skip p0: BudgetSpent"}, told(planned(v, memory, defaults(), noon)))
 	v.Pods[1].Containers[0].Current = v.Pods[1].Containers[0].After()
 	v.Pods[2].Containers[0].Current = v.Pods[2].Containers[0].After()
@@ -309,11 +314,11 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 					switch {
 					case p.UID != a.UID:
 					case random.IntN(5) == 0:
-						memory.Protect(p.UID, now)
+						put(&memory.Protected, p.UID, now)
 					default:
 						asked(p)
 						p.Restart, s.phase[p.UID] = a.Restart, accepted
-						memory.Disrupted(p.UID, a.Restart)
+						ask(&memory, p.UID, a.Restart)
 					}
 				})
 			}
@@ -361,7 +366,7 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 					acts = append(acts, a.Pod)
 				}
 				if minute == 30 { // a new target is asked for; that does not begin the wait anew
-					memory.Disrupted(v.Pods[0].UID, Restart{At: noon.Add(30 * time.Minute)})
+					ask(&memory, v.Pods[0].UID, Restart{At: noon.Add(30 * time.Minute)})
 				}
 			}
 			return acts
@@ -370,7 +375,7 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 		require.Equal(t, []string{"p1"}, pass(60), name)
 		asking := memory
 		asking.Restarts = maps.Clone(memory.Restarts)
-		asking.Disrupted(v.Pods[0].UID, Restart{At: noon.Add(60 * time.Minute)})
+		ask(&asking, v.Pods[0].UID, Restart{At: noon.Add(60 * time.Minute)})
 		require.Empty(t, planned(v, asking, c, noon.Add(61*time.Minute)).Actions, "%s: what was asked for a moment ago may be granted", name)
 		require.Equal(t, []string{"p1"}, pass(120), name)
 		restarted(&v.Pods[0])
@@ -379,6 +384,26 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 		v.Pods[0].Ready = true
 		require.Equal(t, []string{"p1"}, pass(122), name)
 	}
+}
+
+// Pods of no VPA take from a budget, too.
+func TestARestartOfAPodWithoutVPAHoldsThoseOfItsBudget(t *testing.T) {
+	v := restarting(2, func(_ int, p *Pod) { p.Budgets = []string{"b"} })
+	v.MinReplicas = 1
+	other := restarting(1, func(_ int, p *Pod) { p.UID, p.Budgets = "other", []string{"b"} }).Pods[0]
+	view, memory := View{VPAs: []VPA{*v}, Others: []Pod{other}}, State{}
+	require.Len(t, Plan(view, memory, defaults(), noon).Actions, 1, "it is not being restarted")
+	asked(&view.Others[0])
+	for minute := range 60 {
+		r := Plan(view, memory, defaults(), noon.Add(time.Duration(minute)*time.Minute))
+		require.Equal(t, []string{"skip p0: RestartUnderWay", "skip p1: RestartUnderWay"}, told(r), minute)
+		memory = r.State
+	}
+	require.Len(t, Plan(view, memory, defaults(), noon.Add(time.Hour)).Actions, 1, "its node never carries it out")
+	view.Others[0].Resize = ResizeInfeasible
+	require.Len(t, Plan(view, State{}, defaults(), noon).Actions, 1)
+	view.Others[0].Budgets, view.Others[0].Resize = []string{"another"}, NotResizing
+	require.Len(t, Plan(view, State{}, defaults(), noon).Actions, 1)
 }
 
 // Two pods that wait for room must not each forbid the eviction of the other.

@@ -1,6 +1,7 @@
 package disruption
 
 import (
+	"slices"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/resources"
@@ -23,6 +24,58 @@ const (
 	// others wait for one whose node does not carry the resize out.
 	RestartLimit = time.Hour
 )
+
+// RestartState is what became of a restart.
+type RestartState struct {
+	Restart
+	// Pending is since when the pod waits for its node to carry the resize out. The
+	// zero value: it does not wait.
+	Pending time.Time
+	Over    bool // the pod was ready again, or is not waited for any more
+}
+
+// follow sees what became of the last restart of a pod, and reports whether there is one.
+// What is written on the pod counts where this process does not know it.
+func (r RestartState) follow(p *Pod, now time.Time) (next RestartState, known bool) {
+	if p.Restart.At.After(r.At) {
+		r = RestartState{Restart: p.Restart, Pending: r.Pending}
+	}
+	switch {
+	case p.RestartPending():
+		r.Over = false
+		if r.Pending.IsZero() {
+			// The node may have said the same of an earlier resize for long.
+			r.Pending = slices.MaxFunc([]time.Time{p.ResizeSince, r.At}, time.Time.Compare)
+			if r.Pending.IsZero() {
+				r.Pending = now
+			}
+		}
+		return r, true
+	case r.At.IsZero():
+		return r, false
+	case !r.Pending.IsZero():
+		r.At, r.Pending = now, time.Time{} // the restart comes now
+	}
+	r.Over = r.Over || !p.Recovering(r.Restart, now)
+	return r, true
+}
+
+// stuck reports whether a pod waits for its node for so long that others do not wait for
+// it any more. One whose node is at it, or that was asked for something else a moment ago,
+// may get it now.
+func (r RestartState) stuck(p *Pod, now time.Time) bool {
+	since := r.Pending
+	if p.Resize == ResizeInProgress && p.ResizeSince.After(since) {
+		since = p.ResizeSince
+	}
+	return !r.Pending.IsZero() && now.Sub(since) >= RestartLimit && now.Sub(r.At) >= RestartGrace
+}
+
+// Restarting returns a pod that is being restarted, or false if nobody waits for it.
+func (m State) Restarting(p *Pod, now time.Time) (RestartHolder, bool) {
+	r, known := m.Restarts[p.UID].follow(p, now)
+	return RestartHolder{p.UID, r.Pending}, known && !r.Over && !r.stuck(p, now)
+}
 
 // RestartPending reports whether a resize of the pod is under way that restarts a
 // container as soon as the node grants it. One that the node refused as infeasible is

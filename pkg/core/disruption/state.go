@@ -2,7 +2,6 @@ package disruption
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/policy"
@@ -31,22 +30,53 @@ type State struct {
 	Owners map[string]ChangeRecord
 }
 
-// RestartState is what became of a restart.
-type RestartState struct {
-	Restart
-	Over bool // the pod was ready again, or is not waited for any more
-	// Pending is since when the pod waits for its node to carry the resize out. The
-	// zero value: it does not wait.
-	Pending time.Time
-	Stuck   bool      // it waits for so long that nobody else does
-	Asked   time.Time // when the last resize was asked for, as far as is known
-}
-
 // Try is a resize that was asked for.
 type Try struct {
 	For   map[string]resources.List // the requests, by container
 	Count int
 	Until time.Time // when it may be asked for again
+}
+
+// Outcome is what came of an action.
+type Outcome uint8
+
+// The outcomes. Of an action that was not tried nothing is recorded.
+const (
+	Done      Outcome = iota
+	Prevented         // not possible now, as for a PodDisruptionBudget or memory that is in use
+	Failed            // a resize was refused, or nobody knows
+	TooMuch           // a resize was refused because the node can never grant it
+)
+
+// Record takes over what came of an action of the last plan. Nobody else changes a State
+// but Plan.
+func (m *State) Record(a Action, o Outcome, now time.Time) {
+	switch o {
+	case Done:
+		if a.Owner != "" {
+			put(&m.Owners, a.Owner, m.Owners[a.Owner].Changed(a.Change, a.Newest, now))
+		}
+		if a.Evict {
+			return
+		}
+		if !a.Restart.At.IsZero() { // one that waits for its node waits since the first resize
+			put(&m.Restarts, a.UID, RestartState{Restart: a.Restart, Pending: m.Restarts[a.UID].Pending})
+		}
+	case Prevented: // others go first from now on
+		put(&m.Protected, a.UID, now)
+		return
+	case TooMuch:
+		put(&m.Refused, a.UID, requests(a.Containers))
+	}
+	m.tried(a.UID, a.Containers, now)
+}
+
+// put sets an entry of a map that may be nil.
+func put[V any](m *map[string]V, key string, value V) {
+	if *m == nil {
+		*m = map[string]V{}
+	}
+	(*m)[key] = value
 }
 
 // Next returns the memory of a plan at now. Carry fills in what concerns pods.
@@ -57,8 +87,8 @@ func (m State) Next(now time.Time) State {
 		Refused: map[string]map[string]resources.List{}, Owners: owners}
 }
 
-// Carry takes over what the memory before knows of a pod.
-func (m *State) Carry(before State, p *Pod, now time.Time) {
+// carry takes over what the memory before knows of a pod.
+func (m *State) carry(before State, p *Pod, now time.Time) {
 	if p.ResizeSince.IsZero() && (p.Resize != NotResizing || p.Unanswered()) {
 		m.Resizing[p.UID] = before.Since(p, now)
 	}
@@ -69,69 +99,16 @@ func (m *State) Carry(before State, p *Pod, now time.Time) {
 		m.Tries[p.UID] = try
 	}
 	if at, known := before.Protected[p.UID]; known && p.Changed() {
-		m.Protect(p.UID, at)
+		put(&m.Protected, p.UID, at)
 	}
-	m.follow(before.Restarts[p.UID], p, now)
+	if r, known := before.Restarts[p.UID].follow(p, now); known {
+		put(&m.Restarts, p.UID, r)
+	}
 }
 
-// follow sees what became of the last restart of a pod. What is written on the pod
-// counts where this process does not know it.
-func (m *State) follow(r RestartState, p *Pod, now time.Time) {
-	if p.Restart.At.After(r.At) {
-		r = RestartState{Restart: p.Restart, Pending: r.Pending, Asked: p.Restart.At}
-	}
-	switch {
-	case p.RestartPending():
-		if r.Pending.IsZero() {
-			// The node may have said the same of an earlier resize for long.
-			r.Pending = slices.MaxFunc([]time.Time{p.ResizeSince, r.At}, time.Time.Compare)
-			if r.Pending.IsZero() {
-				r.Pending = now
-			}
-		}
-		if !r.At.IsZero() {
-			r.At = now // the restart is still to come
-		}
-		// A node that never gives what was asked for must not hold the others for ever. One
-		// that is at it, or was asked for something else a moment ago, may give it now.
-		since := r.Pending
-		if p.Resize == ResizeInProgress && p.ResizeSince.After(since) {
-			since = p.ResizeSince
-		}
-		r.Over, r.Stuck = false, now.Sub(since) >= RestartLimit && now.Sub(r.Asked) >= RestartGrace
-	case r.At.IsZero():
-		return
-	default:
-		r.Over = r.Over || !p.Recovering(r.Restart, now)
-		r.Pending, r.Stuck = time.Time{}, false
-	}
-	m.restart(p.UID, r)
-}
-
-// Disrupted records that a resize was asked for that restarts a ready pod. One that
-// waits for its node waits since the first of them.
-func (m *State) Disrupted(uid string, r Restart) {
-	m.restart(uid, RestartState{Restart: r, Pending: m.Restarts[uid].Pending, Asked: r.At})
-}
-
-func (m *State) restart(uid string, r RestartState) {
-	if m.Restarts == nil {
-		m.Restarts = map[string]RestartState{}
-	}
-	m.Restarts[uid] = r
-}
-
-// Protect records that at a time a pod could not be changed although the plan said so.
-func (m *State) Protect(uid string, at time.Time) {
-	if m.Protected == nil {
-		m.Protected = map[string]time.Time{}
-	}
-	m.Protected[uid] = at
-}
-
-// Learn sees from a pod what came of the last change of its owner. It is true with a
+// learn sees from a pod what came of the last change of its owner. It is true with a
 // pause that begins now, which is to be written on the pod.
-func (m *State) Learn(owner string, p *Pod, now time.Time) (Backoff, bool) {
+func (m *State) learn(owner string, p *Pod, now time.Time) (Backoff, bool) {
 	left := p.Backoff.Fruitless > 0 && p.Changed()
 	if !left && len(m.Owners) == 0 {
 		return Backoff{}, false
@@ -148,32 +125,8 @@ func (m *State) Learn(owner string, p *Pod, now time.Time) (Backoff, bool) {
 		next.Forget(resources.CPU)
 	}
 	seen := record.See(p.Created, next, now)
-	m.keep(owner, seen)
+	put(&m.Owners, owner, seen)
 	return seen.Backoff, seen.Fruitless > record.Fruitless
-}
-
-// Refuse records that the node of a pod can never grant these sizes.
-func (m *State) Refuse(uid string, wanted []policy.Fitted) {
-	if m.Refused == nil {
-		m.Refused = map[string]map[string]resources.List{}
-	}
-	m.Refused[uid] = requests(wanted)
-}
-
-// Did records that a pod of an owner was changed at now, when the newest pod of the
-// owner had been created at newest. Of an owner without a name nothing is kept.
-func (m *State) Did(owner string, c Change, newest, now time.Time) {
-	if owner == "" {
-		return
-	}
-	m.keep(owner, m.Owners[owner].Changed(c, newest, now))
-}
-
-func (m *State) keep(owner string, r ChangeRecord) {
-	if m.Owners == nil {
-		m.Owners = map[string]ChangeRecord{}
-	}
-	m.Owners[owner] = r
 }
 
 // The pauses between asking twice for the same resize.
@@ -182,19 +135,16 @@ const (
 	longPause  = 30 * time.Minute
 )
 
-// Tried records that a resize was asked for at now. What is asked for again
+// tried records that a resize was asked for at now. What is asked for again
 // although nothing came of it waits longer each time; the second time follows
 // at once.
-func (m *State) Tried(uid string, wanted []policy.Fitted, now time.Time) {
-	if m.Tries == nil {
-		m.Tries = map[string]Try{}
-	}
+func (m *State) tried(uid string, wanted []policy.Fitted, now time.Time) {
 	try := Try{For: requests(wanted), Until: now}
 	if before := m.Tries[uid]; maps.Equal(before.For, try.For) {
 		try.Count = before.Count + 1
 		try.Until = now.Add(min(firstPause<<min(try.Count-1, 10), longPause))
 	}
-	m.Tries[uid] = try
+	put(&m.Tries, uid, try)
 }
 
 // Waits tells whether what the pod would get was asked for in vain, and is not to be

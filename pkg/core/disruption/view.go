@@ -9,7 +9,10 @@ import (
 // View is the part of the cluster that a plan is made for.
 type View struct {
 	VPAs []VPA
-	Room *capacity.Capacity // what nodes and quotas have left; nil: not asked
+	// Others are pods of no VPA that are being restarted, or were: those that share a
+	// PodDisruptionBudget with them wait.
+	Others []Pod
+	Room   *capacity.Capacity // what nodes and quotas have left; nil: not asked
 }
 
 // Config holds the settings of a plan.
