@@ -18,9 +18,6 @@ generated=$module/pkg/generated
 served=$module/apis/autoscaling/v1
 versions=("$served" "$module/apis/autoscaling/v1beta2")
 
-# References to a workload use the apply configuration that client-go has.
-external=k8s.io/api/autoscaling/v1.CrossVersionObjectReference:k8s.io/client-go/applyconfigurations/autoscaling/v1
-
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -29,7 +26,7 @@ trap 'rm -rf "$work"' EXIT
 tools() {
 	mkdir -p "$work/bin"
 	go build -modfile=hack/tools/go.mod -o "$work/bin/" \
-		k8s.io/code-generator/cmd/{deepcopy,applyconfiguration,client,lister,informer}-gen \
+		k8s.io/code-generator/cmd/{deepcopy,client,lister,informer}-gen \
 		sigs.k8s.io/controller-tools/cmd/controller-gen
 }
 
@@ -94,10 +91,8 @@ settle
 list >"$work/crds/kustomization.yaml"
 
 out=$work/generated
-run applyconfiguration-gen --go-header-file /dev/null --external-applyconfigurations "$external" \
-	--output-dir "$out/applyconfiguration" --output-pkg "$generated/applyconfiguration" "$served"
 run client-gen --go-header-file /dev/null --clientset-name versioned --input-base "$module/apis" \
-	--input autoscaling/v1 --apply-configuration-package "$generated/applyconfiguration" \
+	--input autoscaling/v1 \
 	--output-dir "$out/clientset" --output-pkg "$generated/clientset"
 settle
 run lister-gen --go-header-file /dev/null \

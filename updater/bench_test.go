@@ -27,7 +27,7 @@ import (
 // are filled directly: the fake API server would take minutes.
 func settled(tb testing.TB, vpas, podsOfEach int) (loop *Loop, fresh func() *view.Reader) {
 	config := Default()
-	c := newCaches(config, &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewClientset()})
+	c := newCaches(config, &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewSimpleClientset()})
 	require.NoError(tb, c.targets.Remember())
 	var trimmer client.Trimmer
 	put := func(store interface{ Add(any) error }, o any) {

@@ -27,7 +27,7 @@ func TestQuotasAndNodesAreReadAsSoonAsTheyMayBe(t *testing.T) {
 			return !allowed.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
 		})
 	}
-	c := newCaches(Default(), &client.Clients{Kube: kube, VPA: vpafake.NewClientset()})
+	c := newCaches(Default(), &client.Clients{Kube: kube, VPA: vpafake.NewSimpleClientset()})
 	c.retry = time.Millisecond
 	t.Cleanup(c.shutdown)
 	ctx, stop := context.WithCancel(t.Context())

@@ -63,7 +63,7 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 			core = append(core, o)
 		}
 	}
-	w.kube, w.vpa = fake.NewClientset(core...), vpafake.NewClientset(vpas...)
+	w.kube, w.vpa = fake.NewClientset(core...), vpafake.NewSimpleClientset(vpas...)
 	w.kube.PrependReactor("create", "pods/eviction", func(a ktesting.Action) (bool, runtime.Object, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -66,7 +66,7 @@ func TestANamesakeBeginsAnew(t *testing.T) {
 }
 
 func TestGenerationsFollowAnInformer(t *testing.T) {
-	clients := vpafake.NewClientset(at(4, 4, "a"))
+	clients := vpafake.NewSimpleClientset(at(4, 4, "a"))
 	f := client.VPAFactory(clients, "")
 	informer := f.Autoscaling().V1().VerticalPodAutoscalers().Informer()
 	var g Generations

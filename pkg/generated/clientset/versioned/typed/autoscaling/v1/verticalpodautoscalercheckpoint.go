@@ -10,7 +10,6 @@ import (
 	watch "k8s.io/apimachinery/pkg/watch"
 	gentype "k8s.io/client-go/gentype"
 	autoscalingv1 "loadline.dev/loadline/apis/autoscaling/v1"
-	applyconfigurationautoscalingv1 "loadline.dev/loadline/pkg/generated/applyconfiguration/autoscaling/v1"
 	scheme "loadline.dev/loadline/pkg/generated/clientset/versioned/scheme"
 )
 
@@ -30,19 +29,18 @@ type VerticalPodAutoscalerCheckpointInterface interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*autoscalingv1.VerticalPodAutoscalerCheckpointList, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (result *autoscalingv1.VerticalPodAutoscalerCheckpoint, err error)
-	Apply(ctx context.Context, verticalPodAutoscalerCheckpoint *applyconfigurationautoscalingv1.VerticalPodAutoscalerCheckpointApplyConfiguration, opts metav1.ApplyOptions) (result *autoscalingv1.VerticalPodAutoscalerCheckpoint, err error)
 	VerticalPodAutoscalerCheckpointExpansion
 }
 
 // verticalPodAutoscalerCheckpoints implements VerticalPodAutoscalerCheckpointInterface
 type verticalPodAutoscalerCheckpoints struct {
-	*gentype.ClientWithListAndApply[*autoscalingv1.VerticalPodAutoscalerCheckpoint, *autoscalingv1.VerticalPodAutoscalerCheckpointList, *applyconfigurationautoscalingv1.VerticalPodAutoscalerCheckpointApplyConfiguration]
+	*gentype.ClientWithList[*autoscalingv1.VerticalPodAutoscalerCheckpoint, *autoscalingv1.VerticalPodAutoscalerCheckpointList]
 }
 
 // newVerticalPodAutoscalerCheckpoints returns a VerticalPodAutoscalerCheckpoints
 func newVerticalPodAutoscalerCheckpoints(c *AutoscalingV1Client, namespace string) *verticalPodAutoscalerCheckpoints {
 	return &verticalPodAutoscalerCheckpoints{
-		gentype.NewClientWithListAndApply[*autoscalingv1.VerticalPodAutoscalerCheckpoint, *autoscalingv1.VerticalPodAutoscalerCheckpointList, *applyconfigurationautoscalingv1.VerticalPodAutoscalerCheckpointApplyConfiguration](
+		gentype.NewClientWithList[*autoscalingv1.VerticalPodAutoscalerCheckpoint, *autoscalingv1.VerticalPodAutoscalerCheckpointList](
 			"verticalpodautoscalercheckpoints",
 			c.RESTClient(),
 			scheme.ParameterCodec,

@@ -5,19 +5,18 @@ package fake
 import (
 	gentype "k8s.io/client-go/gentype"
 	v1 "loadline.dev/loadline/apis/autoscaling/v1"
-	autoscalingv1 "loadline.dev/loadline/pkg/generated/applyconfiguration/autoscaling/v1"
-	typedautoscalingv1 "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/autoscaling/v1"
+	autoscalingv1 "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/autoscaling/v1"
 )
 
 // fakeVerticalPodAutoscalers implements VerticalPodAutoscalerInterface
 type fakeVerticalPodAutoscalers struct {
-	*gentype.FakeClientWithListAndApply[*v1.VerticalPodAutoscaler, *v1.VerticalPodAutoscalerList, *autoscalingv1.VerticalPodAutoscalerApplyConfiguration]
+	*gentype.FakeClientWithList[*v1.VerticalPodAutoscaler, *v1.VerticalPodAutoscalerList]
 	Fake *FakeAutoscalingV1
 }
 
-func newFakeVerticalPodAutoscalers(fake *FakeAutoscalingV1, namespace string) typedautoscalingv1.VerticalPodAutoscalerInterface {
+func newFakeVerticalPodAutoscalers(fake *FakeAutoscalingV1, namespace string) autoscalingv1.VerticalPodAutoscalerInterface {
 	return &fakeVerticalPodAutoscalers{
-		gentype.NewFakeClientWithListAndApply[*v1.VerticalPodAutoscaler, *v1.VerticalPodAutoscalerList, *autoscalingv1.VerticalPodAutoscalerApplyConfiguration](
+		gentype.NewFakeClientWithList[*v1.VerticalPodAutoscaler, *v1.VerticalPodAutoscalerList](
 			fake.Fake,
 			namespace,
 			v1.SchemeGroupVersion.WithResource("verticalpodautoscalers"),
