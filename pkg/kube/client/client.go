@@ -1,3 +1,16 @@
+// Package client connects a program to the API server and decides what its
+// caches hold.
+//
+// Load turns the Kube flags into a rest configuration, New into Clients, and
+// Clients.WaitForServer checks that somebody answers. Factory and VPAFactory
+// build informer factories whose transforms store trimmed objects: a cluster
+// has many pods, and the programs read few of their fields. Trim documents
+// which.
+//
+// PatchAdd and PatchTest are the operations of a JSON patch.
+//
+// It holds no knowledge of what the objects mean, and no retry policy besides
+// the one at the start: client-go's reflectors retry by themselves.
 package client
 
 import (
@@ -8,6 +21,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -81,28 +95,22 @@ const (
 )
 
 // WaitForServer returns when the API server answers. It says so once when it
-// does not, retries, and after patience returns an error with server and cause,
+// does not, retries, and after that time returns an error with server and cause,
 // so that a restart policy sees what happens instead of a silent wait.
-func (c *Clients) WaitForServer(ctx context.Context, patience time.Duration) error {
-	deadline := time.Now().Add(patience)
-	for first := true; ; first = false {
+func (c *Clients) WaitForServer(ctx context.Context, atMost time.Duration) error {
+	var silent error // nil: it has not been asked yet
+	ended := wait.PollUntilContextTimeout(ctx, pingPause, atMost, true, func(context.Context) (bool, error) {
 		err := c.ping(ctx)
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case time.Now().Add(pingPause).After(deadline):
-			return fmt.Errorf("API server %s did not answer for %s: %w", c.host, patience, err)
-		case first:
-			klog.FromContext(ctx).Error(err, "API server does not answer, retrying", "server", c.host, "for", patience)
+		if err != nil && silent == nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "API server does not answer, retrying", "server", c.host, "for", atMost)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pingPause):
-		}
+		silent = err
+		return err == nil, nil
+	})
+	if ended != nil && ctx.Err() == nil {
+		return fmt.Errorf("API server %s did not answer for %s: %w", c.host, atMost, silent)
 	}
+	return ended
 }
 
 func (c *Clients) ping(ctx context.Context) error {

@@ -96,15 +96,15 @@ func (g *guarded) listed() {
 }
 
 // guard wraps the requests of the informer.
-func (g *guarded) guard(list lister, watching cache.WatchFuncWithContext) *cache.ListWatch {
+func (g *guarded) guard(asks *cache.ListWatch) *cache.ListWatch {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			all, err := list(ctx, o)
+			all, err := asks.ListWithContextFunc(ctx, o)
 			g.note(err)
 			return all, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := watching(ctx, o)
+			w, err := asks.WatchFuncWithContext(ctx, o)
 			g.note(err)
 			switch {
 			case err != nil:

@@ -198,7 +198,7 @@ func TestAStreamedListIsKnownWhenItIsComplete(t *testing.T) {
 	g := &guarded{}
 	g.note(apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", nil))
 	source := watch.NewFakeWithChanSize(3, false)
-	asks := g.guard(nil, func(context.Context, metav1.ListOptions) (watch.Interface, error) { return source, nil })
+	asks := g.guard(&cache.ListWatch{WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return source, nil }})
 	w, err := asks.WatchFuncWithContext(t.Context(), metav1.ListOptions{SendInitialEvents: new(true)})
 	require.NoError(t, err)
 	defer w.Stop()

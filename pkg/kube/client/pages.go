@@ -53,40 +53,41 @@ func (f *factory) Policy() policy.Interface { return policy.New(f, f.namespace, 
 func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
 	switch object.(type) {
 	case *corev1.Pod:
-		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		create = f.paged(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			pods := kube.CoreV1().Pods(f.namespace)
-			list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) }
-			return f.informer(kube, object, resync, f.paged(list, pods.Watch))
-		}
+			return requests(pods.List, pods.Watch)
+		})
 	case *appsv1.ReplicaSet:
-		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		create = f.paged(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			sets := kube.AppsV1().ReplicaSets(f.namespace)
-			list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return sets.List(ctx, o) }
-			return f.informer(kube, object, resync, f.paged(list, sets.Watch))
-		}
+			return requests(sets.List, sets.Watch)
+		})
 	case *corev1.Node:
-		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			nodes := kube.CoreV1().Nodes()
-			list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) }
-			return f.guarded(kube, object, resync, list, nodes.Watch)
-		}
+			return requests(nodes.List, nodes.Watch)
+		})
 	case *corev1.ResourceQuota:
-		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			quotas := kube.CoreV1().ResourceQuotas(f.namespace)
-			list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return quotas.List(ctx, o) }
-			return f.guarded(kube, object, resync, list, quotas.Watch)
-		}
+			return requests(quotas.List, quotas.Watch)
+		})
 	case *policyv1.PodDisruptionBudget:
-		create = func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			budgets := kube.PolicyV1().PodDisruptionBudgets(f.namespace)
-			list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return budgets.List(ctx, o) }
-			return f.guarded(kube, object, resync, list, budgets.Watch)
-		}
+			return requests(budgets.List, budgets.Watch)
+		})
 	}
 	return f.SharedInformerFactory.InformerFor(object, create)
 }
 
-type lister func(context.Context, metav1.ListOptions) (runtime.Object, error)
+// requests are those of a typed client, of which those of informers are made.
+func requests[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error), watching cache.WatchFuncWithContext) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) },
+		WatchFuncWithContext: watching,
+	}
+}
 
 func (f *factory) informer(kube kubernetes.Interface, object runtime.Object, resync time.Duration, asks *cache.ListWatch) cache.SharedIndexInformer {
 	tweaked := &cache.ListWatch{
@@ -106,19 +107,23 @@ func (f *factory) informer(kube kubernetes.Interface, object runtime.Object, res
 	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(tweaked, kube), object, resync, indexers)
 }
 
-// paged reads lists in pages.
-func (f *factory) paged(list lister, watching cache.WatchFuncWithContext) *cache.ListWatch {
-	return &cache.ListWatch{
-		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return f.pages(ctx, o, list) },
-		WatchFuncWithContext: watching,
+// paged makes informers that read lists in pages.
+func (f *factory) paged(object runtime.Object, asks func(kubernetes.Interface) *cache.ListWatch) internalinterfaces.NewInformerFunc {
+	return func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		paged := asks(kube)
+		list := paged.ListWithContextFunc
+		paged.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return f.pages(ctx, o, list) }
+		return f.informer(kube, object, resync, paged)
 	}
 }
 
-// guarded returns an informer that notices when it may not read its objects.
-func (f *factory) guarded(kube kubernetes.Interface, object runtime.Object, resync time.Duration, list lister, watching cache.WatchFuncWithContext) cache.SharedIndexInformer {
-	g := &guarded{trust: f.trust}
-	g.SharedIndexInformer = f.informer(kube, object, resync, g.guard(list, watching))
-	return g
+// guarded makes informers that notice when they may not read their objects.
+func (f *factory) guarded(object runtime.Object, asks func(kubernetes.Interface) *cache.ListWatch) internalinterfaces.NewInformerFunc {
+	return func(kube kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		g := &guarded{trust: f.trust}
+		g.SharedIndexInformer = f.informer(kube, object, resync, g.guard(asks(kube)))
+		return g
+	}
 }
 
 // trimmed is a list of trimmed objects.
@@ -137,7 +142,7 @@ func (l *trimmed) DeepCopyObject() runtime.Object {
 
 // pages reads a whole list. It asks for the present state, whichever was asked for,
 // since a server has pages of no other.
-func (f *factory) pages(ctx context.Context, o metav1.ListOptions, list lister) (runtime.Object, error) {
+func (f *factory) pages(ctx context.Context, o metav1.ListOptions, list cache.ListWithContextFunc) (runtime.Object, error) {
 	o.ResourceVersion, o.ResourceVersionMatch, o.Continue, o.Limit = "", "", "", pageSize
 	all := &trimmed{}
 	for {
