@@ -219,7 +219,7 @@ func TestTheLogTellsOfNewCertificatesAndOfTheDaysLeft(t *testing.T) {
 	require.Contains(t, said, `"New client CA found, reloading and patching webhook"`)
 	require.Contains(t, said, `"Successfully patched webhook with new client CA"`)
 	require.NotContains(t, said, "New certificate found, reloading", "the API server has to hear of its CA first")
-	require.Contains(t, run(time.Minute+settle), `"New certificate found, reloading"`)
+	require.Contains(t, run(time.Minute+announceTime), `"New certificate found, reloading"`)
 	require.Empty(t, run(time.Hour), "once a day is enough")
 	require.Contains(t, run(25*time.Hour), "daysLeft=2")
 

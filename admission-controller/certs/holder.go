@@ -2,6 +2,7 @@ package certs
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,17 @@ func newServing(cert, key, cas []byte) (*Serving, error) {
 	return &Serving{Certificate: pair, CAs: cas, NotAfter: pair.Leaf.NotAfter}, nil
 }
 
+// trustedBy reports whether a bundle of CAs (PEM) is enough to trust what is served.
+func (s *Serving) trustedBy(bundle []byte, now time.Time) bool {
+	chain := []*x509.Certificate{s.Certificate.Leaf}
+	for _, der := range s.Certificate.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			chain = append(chain, c)
+		}
+	}
+	return verify(chain, bundle, "", now) == nil
+}
+
 // Holder gives the present certificate to new connections. It is safe for
 // concurrent use; the zero value has no certificate yet.
 type Holder struct {
@@ -34,8 +46,8 @@ func (h *Holder) Set(s *Serving) { h.now.Store(s) }
 
 func (h *Holder) trust(cas []byte) { h.trusted.Store(&cas) }
 
-// Trusted returns the CAs (PEM) that the API server was told to trust, nil if
-// somebody else tells it.
+// Trusted returns the CAs (PEM) that were published to the API server, nil if somebody
+// else publishes them.
 func (h *Holder) Trusted() []byte {
 	if cas := h.trusted.Load(); cas != nil {
 		return *cas

@@ -1,3 +1,20 @@
+// Package certs holds the serving certificate of the webhook and the CAs that
+// the API server must trust.
+//
+// There are two sources. Store keeps them in a Secret: whichever replica comes
+// first creates it, and before a certificate expires the next one is issued,
+// published, and only then used. Files reads mounted files, which somebody else
+// renews. Both give a Serving, which is handed to connections through a Holder.
+// Keeper repeats that, has the CAs published whenever they changed, and serves a
+// certificate only when the API server has had some time to learn of its CA.
+//
+//	issued            2/3 of its life        + overlap               end
+//	|-- serve A, trust A --|-- serve A, trust A+B --|-- serve B, trust A+B --|-- B --
+//
+// Each certificate has a CA of its own whose key is thrown away at once, so no
+// key that could sign anything is ever stored. Issuing and rotating are pure
+// functions of the time; Store does the I/O. Registrar publishes the CAs: it writes the
+// MutatingWebhookConfiguration, or the bundles of one that somebody else manages.
 package certs
 
 import (
@@ -21,9 +38,9 @@ const (
 	// back unchanged and are evicted again. A write that changes nothing costs the
 	// API server no write of its own.
 	republish = time.Minute
-	// settle is how long a CA is published before a certificate of it is served:
+	// announceTime is how long a CA is published before a certificate of it is served:
 	// all API servers must have heard of it.
-	settle = 15 * time.Second
+	announceTime = 15 * time.Second
 	// reportEvery is how often the days left are logged, and soon is when that
 	// needs a human: certificates of ours are renewed long before.
 	reportEvery = 24 * time.Hour
@@ -44,7 +61,7 @@ type Keeper struct {
 	// it never is.
 	Stale  func() bool
 	Holder *Holder
-	Expiry func(end, now time.Time) // told in each run when the served certificate ends
+	Expiry func(end, now time.Time) // called in each run with the end of the served certificate
 
 	wanted      []byte // CAs that were published last
 	trusted     []byte // what Publish returned for them
@@ -133,7 +150,7 @@ func (k *Keeper) choose(ctx context.Context, next *Serving, now time.Time) error
 	log, before := klog.FromContext(ctx), k.Holder.Current()
 	fresh := before == nil || !before.Certificate.Leaf.Equal(next.Certificate.Leaf)
 	if k.waiting = fresh && before != nil && k.Publish != nil && k.better(before, next, now); k.waiting {
-		if !trusts(next.CAs, next, now) {
+		if !next.trustedBy(next.CAs, now) {
 			return errors.New("the new certificate is not signed by the CAs that came with it, so the former one stays: give both of one issuer")
 		}
 		log.Info("New certificate found, waiting until the API server trusts it", "expires", next.NotAfter)
@@ -149,23 +166,19 @@ func (k *Keeper) choose(ctx context.Context, next *Serving, now time.Time) error
 	return nil
 }
 
-// better tells whether the API server trusts the present certificate, but not
+// better reports whether the API server trusts the present certificate, but not
 // yet for sure the next.
 func (k *Keeper) better(present, next *Serving, now time.Time) bool {
-	return trusts(k.trusted, present, now.Add(settle)) && !trusts(k.settled(now), next, now)
-}
-
-// settled are the CAs that were published long enough ago.
-func (k *Keeper) settled(now time.Time) (bundle []byte) {
-	for id, since := range k.since {
-		if !now.Before(since.Add(settle)) {
-			bundle = append(bundle, encode(certificateBlock, []byte(id))...)
+	var known []byte // CAs that were published long enough ago
+	for ca, since := range k.since {
+		if !now.Before(since.Add(announceTime)) {
+			known = append(known, encode(certificateBlock, []byte(ca))...)
 		}
 	}
-	return bundle
+	return present.trustedBy(k.trusted, now.Add(announceTime)) && !next.trustedBy(known, now)
 }
 
-// report tells how long the served certificate still lives. The error says that
+// report says how long the served certificate still lives. The error says that
 // it expired.
 func (k *Keeper) report(ctx context.Context, now time.Time) error {
 	serving := k.Holder.Current()

@@ -14,6 +14,7 @@ import (
 	apply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 	metaapply "k8s.io/client-go/applyconfigurations/meta/v1"
 	client "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	"k8s.io/client-go/util/retry"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
@@ -63,19 +64,14 @@ func (r *Registrar) Stale() bool {
 	return r.Config.Fail && !slices.Equal(r.Serving(), r.registered)
 }
 
-// registerAttempts is how often Apply starts again when another replica was faster.
-const registerAttempts = 5
-
 // Apply makes the configuration what Config says, and creates it if it is
 // missing. It returns the CAs (PEM) that the API server trusts from then on: the
 // given ones, and those that other replicas wanted not long before now.
 func (r *Registrar) Apply(ctx context.Context, cas []byte, now time.Time) (trusted []byte, err error) {
-	for range registerAttempts {
-		if trusted, err = r.apply(ctx, cas, now); !apierrors.IsConflict(err) {
-			break
-		}
-	}
-	if err != nil {
+	if err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
+		trusted, err = r.apply(ctx, cas, now)
+		return err
+	}); err != nil {
 		return nil, fmt.Errorf("register the webhook in MutatingWebhookConfiguration %s, which must exist where there is no permission to create it: %w", ConfigurationName, err)
 	}
 	return trusted, nil

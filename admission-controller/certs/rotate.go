@@ -45,7 +45,7 @@ func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, t
 	}
 	next, err := check(data[nextCertKey], data[nextKeyKey], data[bundleKey], hosts, now)
 	switch {
-	case err == nil && (!intact || s.due(serving, next, now) && signed(next, trusted, now)):
+	case err == nil && (!intact || s.due(serving, next, now) && verify([]*x509.Certificate{next}, trusted, "", now) == nil):
 		return map[string][]byte{
 			bundleKey: unexpired(data[bundleKey], now), certKey: data[nextCertKey], keyKey: data[nextKeyKey],
 		}, true, nil
@@ -66,7 +66,7 @@ func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, t
 	return rotated, true, nil
 }
 
-// due tells whether the next certificate was announced long enough ago: for the
+// due reports whether the next certificate was announced long enough ago: for the
 // time of the overlap, or for half of what the present one then had left.
 func (s Schedule) due(present, next *x509.Certificate, now time.Time) bool {
 	announced := next.NotBefore.Add(backdate)
@@ -74,26 +74,16 @@ func (s Schedule) due(present, next *x509.Certificate, now time.Time) bool {
 	return !now.Before(announced.Add(overlap))
 }
 
-// trusts tells whether a bundle of CAs (PEM) is enough to trust what is served.
-func trusts(bundle []byte, s *Serving, now time.Time) bool {
+// verify says why a bundle of CAs (PEM) is not enough to trust the first certificate of
+// a chain at now; for a host, unless that is empty.
+func verify(chain []*x509.Certificate, bundle []byte, host string, now time.Time) error {
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
-	for _, der := range s.Certificate.Certificate[1:] {
-		if c, err := x509.ParseCertificate(der); err == nil {
-			between.AddCert(c)
-		}
+	for _, c := range chain[1:] {
+		between.AddCert(c)
 	}
-	_, err := s.Certificate.Leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now})
-	return err == nil
-}
-
-// signed tells whether a certificate of ours, which has no intermediates, is of
-// one of the CAs.
-func signed(c *x509.Certificate, bundle []byte, now time.Time) bool {
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(bundle)
-	_, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now})
-	return err == nil
+	_, err := chain[0].Verify(x509.VerifyOptions{DNSName: host, Roots: roots, Intermediates: between, CurrentTime: now})
+	return err
 }
 
 // check returns the serving certificate if it fits its key, is trusted by the
@@ -106,14 +96,8 @@ func check(cert, key, bundle []byte, hosts []string, now time.Time) (*x509.Certi
 		return nil, fmt.Errorf("certificate and key do not fit: %w", err)
 	}
 	chain := parse(cert)
-	roots, between := x509.NewCertPool(), x509.NewCertPool()
-	roots.AppendCertsFromPEM(bundle)
-	for _, c := range chain[1:] {
-		between.AddCert(c)
-	}
 	for _, host := range hosts {
-		options := x509.VerifyOptions{DNSName: host, Roots: roots, Intermediates: between, CurrentTime: now}
-		if _, err := chain[0].Verify(options); err != nil {
+		if err := verify(chain, bundle, host, now); err != nil {
 			return nil, fmt.Errorf("certificate is not valid for %s: %w", host, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/util/retry"
 )
 
 // Store keeps the certificate in a Secret that all replicas share.
@@ -21,27 +22,25 @@ type Store struct {
 	Schedule  Schedule
 }
 
-// attempts is how often Load starts again when another replica was faster.
-const attempts = 5
-
 // Load returns what the Secret says should be served at now. It creates the
 // Secret if it is missing and rotates the certificate when it is time; of
 // several replicas one writes and the others take what it wrote. Trusted are the
 // CAs that the API server trusts, nil for none. A Secret of somebody else who
 // renews it, such as cert-manager, is only read.
 func (s *Store) Load(ctx context.Context, now time.Time, trusted []byte) (*Serving, error) {
-	var lost error
-	for range attempts {
-		serving, err := s.load(ctx, now, trusted)
-		if err == nil {
-			return serving, nil
-		}
-		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-			return nil, fmt.Errorf("keep the serving certificate in secret %s/%s: %w", s.Namespace, s.Name, err)
-		}
-		lost = err
+	raced := func(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+	var serving *Serving
+	err := retry.OnError(retry.DefaultRetry, raced, func() (err error) {
+		serving, err = s.load(ctx, now, trusted)
+		return err
+	})
+	switch {
+	case raced(err):
+		return nil, fmt.Errorf("keep the serving certificate in secret %s/%s: other replicas keep changing it: %w", s.Namespace, s.Name, err)
+	case err != nil:
+		return nil, fmt.Errorf("keep the serving certificate in secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
-	return nil, fmt.Errorf("keep the serving certificate in secret %s/%s: other replicas keep changing it: %w", s.Namespace, s.Name, lost)
+	return serving, nil
 }
 
 func (s *Store) load(ctx context.Context, now time.Time, trusted []byte) (*Serving, error) {
@@ -54,7 +53,7 @@ func (s *Store) load(ctx context.Context, now time.Time, trusted []byte) (*Servi
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}, Type: corev1.SecretTypeOpaque}
 	}
 	if foreign(secret.Data) {
-		return s.read(secret.Data)
+		return readForeign(secret.Data)
 	}
 	data, changed, err := rotate(secret.Data, s.Hosts, s.Schedule, now, trusted)
 	if err != nil {
@@ -63,21 +62,26 @@ func (s *Store) load(ctx context.Context, now time.Time, trusted []byte) (*Servi
 	if changed {
 		secret = secret.DeepCopy()
 		secret.Data = merged(secret.Data, data)
-		if err := s.write(ctx, secret, missing); err != nil {
+		if missing {
+			_, err = s.Secrets.Secrets(s.Namespace).Create(ctx, secret, metav1.CreateOptions{})
+		} else {
+			_, err = s.Secrets.Secrets(s.Namespace).Update(ctx, secret, metav1.UpdateOptions{})
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
 	return newServing(data[certKey], data[keyKey], data[bundleKey])
 }
 
-// foreign tells whether somebody else issues the certificate: the keys are those
+// foreign reports whether somebody else issues the certificate: the keys are those
 // of the type kubernetes.io/tls, which we never write.
 func foreign(data map[string][]byte) bool {
 	return len(data[certKey]) == 0 && len(data[corev1.TLSCertKey]) > 0
 }
 
-// read returns the certificate that somebody else keeps in the Secret.
-func (s *Store) read(data map[string][]byte) (*Serving, error) {
+// readForeign returns the certificate that somebody else keeps in the Secret.
+func readForeign(data map[string][]byte) (*Serving, error) {
 	if len(parse(data[foreignCAKey])) == 0 {
 		return nil, fmt.Errorf("it has the key %s but no certificate of the CA under %s: its issuer must add that", corev1.TLSCertKey, foreignCAKey)
 	}
@@ -103,13 +107,4 @@ func merged(old, ours map[string][]byte) map[string][]byte {
 	}
 	maps.Copy(all, ours)
 	return all
-}
-
-func (s *Store) write(ctx context.Context, secret *corev1.Secret, create bool) (err error) {
-	if create {
-		_, err = s.Secrets.Secrets(s.Namespace).Create(ctx, secret, metav1.CreateOptions{})
-	} else {
-		_, err = s.Secrets.Secrets(s.Namespace).Update(ctx, secret, metav1.UpdateOptions{})
-	}
-	return err
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/json"
-	"encoding/pem"
 	"time"
 )
 
@@ -29,14 +28,14 @@ type trust struct {
 // those first, exactly as they are given, then the others that are not too old.
 func (t trust) with(cas []byte, now time.Time) trust {
 	next := trust{bundle: bytes.Clone(cas), until: map[string]time.Time{}}
-	for _, ca := range certificates(cas) {
+	for _, ca := range parse(cas) {
 		id := fingerprint(ca)
 		next.until[id] = t.until[id]
 		if next.until[id].Before(now.Add(grace / 2)) {
 			next.until[id] = now.Add(grace)
 		}
 	}
-	for _, ca := range certificates(t.bundle) {
+	for _, ca := range parse(t.bundle) {
 		id := fingerprint(ca)
 		if _, there := next.until[id]; there || now.After(ca.NotAfter) {
 			continue
@@ -52,22 +51,9 @@ func (t trust) with(cas []byte, now time.Time) trust {
 		if n := len(next.bundle); n > 0 && next.bundle[n-1] != '\n' {
 			next.bundle = append(next.bundle, '\n')
 		}
-		next.bundle = append(next.bundle, pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: ca.Raw})...)
+		next.bundle = append(next.bundle, encode(certificateBlock, ca.Raw)...)
 	}
 	return next
-}
-
-const pemCertificate = "CERTIFICATE"
-
-// certificates returns all that can be read in a bundle.
-func certificates(bundle []byte) []*x509.Certificate {
-	var all []*x509.Certificate
-	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
-		if c, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == pemCertificate {
-			all = append(all, c)
-		}
-	}
-	return all
 }
 
 func fingerprint(c *x509.Certificate) string {

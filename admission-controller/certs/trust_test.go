@@ -33,7 +33,7 @@ func authority(t *testing.T, serial int64) []byte {
 }
 
 func serials(bundle []byte) (all []int64) {
-	for _, c := range certificates(bundle) {
+	for _, c := range parse(bundle) {
 		all = append(all, c.SerialNumber.Int64())
 	}
 	return all
