@@ -2,13 +2,15 @@ package source
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -49,76 +51,40 @@ func NewExternal(config *rest.Config, c ExternalConfig) (*External, error) {
 
 // question is for one metric of one pod.
 type question struct {
-	number int
-	pod    ExternalPod
-	kind   resources.Kind
+	pod  ExternalPod
+	kind resources.Kind
 }
 
-type reply struct {
-	question
-	samples []usage.Sample
-	err     error
-}
-
-// Samples asks for all pods and calls yield, from this goroutine, for each
+// Samples asks for all pods and calls yield, never twice at the same time, for each
 // sample. Questions that fail are one error, after the samples of the others.
 func (s *External) Samples(ctx context.Context, yield func(usage.Sample)) error {
-	questions, replies := make(chan question), make(chan reply)
-	var working sync.WaitGroup
-	for range workers {
-		working.Go(func() {
-			for q := range questions {
-				samples, err := s.ask(ctx, q)
-				replies <- reply{q, samples, err}
-			}
-		})
-	}
-	list := s.questions()
-	go func() {
-		for _, q := range list {
-			questions <- q
-		}
-		close(questions)
-		working.Wait()
-		close(replies)
-	}()
-	var failed []reply
-	for r := range replies {
-		for _, sample := range r.samples {
-			yield(sample)
-		}
-		if r.err != nil {
-			failed = append(failed, r)
-		}
-	}
-	return s.failure(failed, len(list))
-}
-
-// failure names the first questions that failed.
-func (s *External) failure(failed []reply, asked int) error {
-	if len(failed) == 0 {
-		return nil
-	}
-	slices.SortFunc(failed, func(a, b reply) int { return a.number - b.number })
-	var errs []error
-	for _, r := range failed[:min(len(failed), maxErrors)] {
-		errs = append(errs, fmt.Errorf("%s of pod %s/%s: %w", s.config.Metrics[r.kind], r.pod.Namespace, r.pod.Name, r.err))
-	}
-	return fmt.Errorf("%d of %d external metrics cannot be read, such as %w", len(failed), asked, errors.Join(errs...))
-}
-
-// questions lists what to ask before the asking begins: it runs in the goroutine
-// of the caller, to whom the pods belong.
-func (s *External) questions() []question {
-	var list []question
+	var questions []question // listed before the asking begins: the pods belong to the caller
 	for pod := range s.config.Pods {
 		for k, metric := range s.config.Metrics {
 			if metric != "" {
-				list = append(list, question{len(list), pod, resources.Kind(k)})
+				questions = append(questions, question{pod, resources.Kind(k)})
 			}
 		}
 	}
-	return list
+	errs := make([]error, len(questions))
+	var yielding sync.Mutex
+	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), workers, len(questions), func(i int) {
+		q := questions[i]
+		samples, err := s.ask(ctx, q)
+		if err != nil {
+			errs[i] = fmt.Errorf("%s of pod %s/%s: %w", s.config.Metrics[q.kind], q.pod.Namespace, q.pod.Name, err)
+		}
+		yielding.Lock()
+		defer yielding.Unlock()
+		for _, sample := range samples {
+			yield(sample)
+		}
+	})
+	failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(failed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d external metrics cannot be read, such as %w", len(failed), len(questions), errors.Join(failed[:min(len(failed), maxErrors)]...))
 }
 
 func (s *External) ask(ctx context.Context, q question) ([]usage.Sample, error) {
@@ -127,11 +93,59 @@ func (s *External) ask(ctx context.Context, q question) ([]usage.Sample, error) 
 	}
 	selector := "pod=" + q.pod.Name
 	if q.pod.Selector != "" {
-		selector = strings.Join([]string{q.pod.Selector, selector}, ",")
+		selector = q.pod.Selector + "," + selector
 	}
 	text, err := s.client.Get().Namespace(q.pod.Namespace).Resource(s.config.Metrics[q.kind]).Param("labelSelector", selector).Do(ctx).Raw()
 	if err != nil {
 		return nil, err
 	}
 	return DecodeExternal(text, q.pod, q.kind, s.config.ContainerLabel)
+}
+
+// valueList is what is read of an ExternalMetricValueList.
+type valueList struct {
+	Items *[]json.RawMessage `json:"items"`
+}
+
+type value struct {
+	Labels    map[string]string `json:"metricLabels"`
+	Timestamp time.Time         `json:"timestamp"`
+	Value     string            `json:"value"`
+}
+
+// DecodeExternal reads the answer to the question for one kind of one pod. The label
+// names the container; values without it are left out. Amounts are rounded up;
+// a negative one becomes -1, so that the store rejects and counts it. A value that
+// cannot be read is an error, beside the samples of the others.
+func DecodeExternal(text []byte, pod ExternalPod, k resources.Kind, label string) ([]usage.Sample, error) {
+	var list valueList
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, err
+	}
+	if list.Items == nil {
+		return nil, fmt.Errorf("the answer has no items: is it an ExternalMetricValueList?")
+	}
+	var samples []usage.Sample
+	var last error
+	for _, item := range *list.Items {
+		var v value
+		if err := json.Unmarshal(item, &v); err != nil {
+			last = err
+			continue
+		}
+		container := v.Labels[label]
+		if container == "" {
+			continue
+		}
+		a, ok := measured(k, v.Value)
+		if !ok || v.Timestamp.IsZero() {
+			last = fmt.Errorf("container %s has the value %q at %s", container, v.Value, v.Timestamp)
+			continue
+		}
+		samples = append(samples, usage.Sample{
+			Container: usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: container},
+			Kind:      k, At: v.Timestamp.UTC(), Amount: a,
+		})
+	}
+	return samples, last
 }

@@ -1,11 +1,27 @@
+// Package source takes live usage from the APIs of the cluster.
+//
+// MetricsServer reads the metrics API (metrics.k8s.io), all pods at once. External asks
+// the external metrics API (external.metrics.k8s.io), which a metrics adapter serves: one
+// question for each pod of each VPA and configured metric, some at a time and within the
+// rate limit of the client. A metric that has no value gives no sample, and a question
+// that fails does not stop the others.
+//
+// Package prometheus takes usage from there, package trace from files.
 package source
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
 
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/client"
 )
@@ -41,4 +57,138 @@ func (s *MetricsServer) Samples(ctx context.Context, yield func(usage.Sample)) e
 		return fmt.Errorf("read pod metrics (metrics.k8s.io): %w", err)
 	}
 	return nil
+}
+
+// podMetrics is what is read of one item of the list.
+type podMetrics struct {
+	Metadata struct {
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
+	} `json:"metadata"`
+	Timestamp  time.Time `json:"timestamp"`
+	Containers []struct {
+		Name  string `json:"name"`
+		Usage struct {
+			CPU    string `json:"cpu"`
+			Memory string `json:"memory"`
+		} `json:"usage"`
+	} `json:"containers"`
+}
+
+// DecodePodMetrics reads a PodMetricsList and calls yield for each sample in it. Amounts
+// are rounded up; a negative one is passed on as -1, so that the store rejects
+// it, and one that is no quantity is left out. A pod that cannot be read is an
+// error, after the samples of the others. Anything else that is no such list is
+// an error at once.
+func DecodePodMetrics(r io.Reader, yield func(usage.Sample)) error {
+	d := json.NewDecoder(r)
+	if err := expect(d, json.Delim('{')); err != nil {
+		return err
+	}
+	found := false
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return err
+		}
+		if key == "items" {
+			found = true
+			if err := items(d, yield); err != nil {
+				return err
+			}
+			continue
+		}
+		var skipped json.RawMessage
+		if err := d.Decode(&skipped); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return errors.New("the answer has no items: is it a PodMetricsList?")
+	}
+	return expect(d, json.Delim('}'))
+}
+
+// items reads the list of pods; null is an empty one.
+func items(d *json.Decoder, yield func(usage.Sample)) error {
+	start, err := d.Token()
+	if err != nil || start == nil {
+		return err
+	}
+	if start != json.Delim('[') {
+		return fmt.Errorf("items is %v: want a list", start)
+	}
+	var pod podMetrics
+	var last error
+	unusable := 0
+	for d.More() {
+		pod = podMetrics{} // a reused slice would carry values over from the pod before
+		switch err := d.Decode(&pod); {
+		case err == nil:
+			each(&pod, yield)
+		case wrongValue(err):
+			unusable++
+			last = fmt.Errorf("pod %s/%s: %w", pod.Metadata.Namespace, pod.Metadata.Name, err)
+		default:
+			return err
+		}
+	}
+	if err := expect(d, json.Delim(']')); err != nil || last == nil {
+		return err
+	}
+	return fmt.Errorf("%d pods of the answer cannot be read, such as %w", unusable, last)
+}
+
+// wrongValue reports whether only a value is wrong. The decoder has read it whole
+// then, and can go on.
+func wrongValue(err error) bool {
+	var kind *json.UnmarshalTypeError
+	var instant *time.ParseError
+	return errors.As(err, &kind) || errors.As(err, &instant)
+}
+
+func expect(d *json.Decoder, want json.Delim) error {
+	token, err := d.Token()
+	if err != nil {
+		return err
+	}
+	if token != want {
+		return fmt.Errorf("the answer has %v where %v must be: is it a PodMetricsList?", token, want)
+	}
+	return nil
+}
+
+func each(pod *podMetrics, yield func(usage.Sample)) {
+	for i := range pod.Containers {
+		container := &pod.Containers[i]
+		texts := [resources.Kinds]string{resources.CPU: container.Usage.CPU, resources.Memory: container.Usage.Memory}
+		for k := range resources.Kind(resources.Kinds) {
+			a, found := measured(k, texts[k])
+			if !found {
+				continue
+			}
+			yield(usage.Sample{
+				Container: usage.ContainerKey{Namespace: pod.Metadata.Namespace, Pod: pod.Metadata.Name, Container: container.Name},
+				Kind:      k,
+				At:        pod.Timestamp,
+				Amount:    a,
+			})
+		}
+	}
+}
+
+// measured reads an amount, rounded up; a negative one is -1, so that the store rejects
+// and counts it. It is false for what is no quantity.
+func measured(k resources.Kind, text string) (resources.Amount, bool) {
+	if text == "" {
+		return 0, false
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0, false
+	}
+	if q.Sign() < 0 {
+		return -1, true
+	}
+	return convert.Amount(k, q), true
 }
