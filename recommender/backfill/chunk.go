@@ -55,8 +55,8 @@ const none resources.Amount = -1
 // fetch asks for a chunk. An answer that is not whole gives nothing.
 func (l *Loader) fetch(ctx context.Context, c chunk) (*batch, error) {
 	b := &batch{chunk: c, index: map[usage.ContainerKey]int{}, counts: map[string]int{}}
-	query := c.Range(l.config.Usage.Query(c.kind, l.config.Step))
-	answer, err := l.config.Client.Range(ctx, query, func(labels map[string]string, points []prometheus.Point) {
+	query := l.config.Usage.Query(c.kind, l.config.Step)
+	answer, err := l.config.Client.Range(ctx, prometheus.Range{Query: query, Times: c.Times}, func(labels map[string]string, points []prometheus.Point) {
 		key, ok := l.config.Usage.Container(labels)
 		if !ok {
 			b.counts[noContainer] += len(points)

@@ -1,3 +1,18 @@
+// Package backfill loads the usage of the past from Prometheus.
+//
+// Loader cuts the past into chunks of a day, asks for one after the other, and
+// feeds each into a model and a store of its own under the rules of live
+// samples; the loop takes the result between two passes. So neither side ever
+// holds the whole past. What fails is asked for again, with growing pauses, and
+// delivered by itself; Progress tells how far that is.
+//
+//	past   [ day 1 | day 2 | … | today ]   one grid of times, as one query would have
+//	chunk    series by series -> amounts by container and time -> store
+//
+// Pods that run now have the labels that they have now; of those that are gone
+// Prometheus knows the labels or, failing that, a pod of the same workload that
+// runs. What the labels mean to VPAs, package model knows. LoadingGauge says while much of the
+// past is missing.
 package backfill
 
 import (
@@ -189,4 +204,34 @@ func (l *Loader) end(err error) Progress {
 		p.State = Failed
 	}
 	return *p
+}
+
+// Absorb gives a model, which feeds store, what was loaded since the last time,
+// and says so to loading. When that was all of it, what is known of a container
+// is all that there was, and is doubted no more.
+func (l *Loader) Absorb(model *model.Model, store *usage.Store, keeper *recommend.SketchKeeper, loading *LoadingGauge, now time.Time) {
+	if loading.Complete() {
+		return
+	}
+	progress := l.Progress() // before Take: all that it counts can be taken
+	for _, past := range l.Take() {
+		model.Absorb(past.Model, now)
+		keeper.Absorb(past.Model)
+	}
+	if progress.State != Complete {
+		loading.Loaded(progress.Done)
+		return
+	}
+	loading.Done()
+	scratch := usage.NewProfile(l.config.Store.Shape)
+	for _, v := range model.VPAs() {
+		for container := range v.Trust.Untrusted {
+			scratch.Reset()
+			store.Profile(&scratch, v.Series(container)...)
+			if !scratch.Empty() {
+				delete(v.Trust.Untrusted, container)
+				v.Invalidate()
+			}
+		}
+	}
 }

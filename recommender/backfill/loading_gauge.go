@@ -10,14 +10,14 @@ import (
 // the recommender works already. It is safe for concurrent use. The zero value
 // is of use only in tests: nothing is loaded, and all is complete.
 type LoadingGauge struct {
-	mu            sync.Mutex
-	open          bool
-	loaded, total int
+	mu    sync.Mutex
+	open  bool
+	total int
 
 	ratio, complete prometheus.Gauge
 }
 
-// NewLoadingGauge returns a Loading that is complete until Begin, and registers its metrics.
+// NewLoadingGauge returns one that is complete until Begin, and registers its metrics.
 func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
 	l := &LoadingGauge{
 		ratio: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -30,48 +30,51 @@ func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
 		}),
 	}
 	registry.MustRegister(l.ratio, l.complete)
-	l.publish()
+	l.publish(1)
 	return l
 }
 
 // Begin says that history is going to be loaded, in total parts of about equal
 // work; from now on it is not complete.
-func (l *LoadingGauge) Begin(total int) { l.set(true, 0, total) }
+func (l *LoadingGauge) Begin(total int) {
+	l.mu.Lock()
+	l.total = total
+	l.mu.Unlock()
+	l.Loaded(0)
+}
 
 // Loaded says that so many parts are loaded, and all others are still to come.
 func (l *LoadingGauge) Loaded(parts int) {
 	l.mu.Lock()
-	total := l.total
-	l.mu.Unlock()
-	l.set(true, parts, total)
+	defer l.mu.Unlock()
+	l.open = true
+	l.publish(min(float64(parts)/float64(max(l.total, 1)), 1))
 }
 
 // Done says that all history is loaded. One that failed for good is not done: it
 // stays incomplete.
-func (l *LoadingGauge) Done() { l.set(false, 0, 0) }
+func (l *LoadingGauge) Done() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open = false
+	l.publish(1)
+}
 
-// Complete tells whether all history is loaded.
+// Complete reports whether all history is loaded.
 func (l *LoadingGauge) Complete() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.open
 }
 
-func (l *LoadingGauge) set(open bool, loaded, total int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open, l.loaded, l.total = open, loaded, total
-	if l.ratio != nil {
-		l.publish()
-	}
-}
-
 // publish sets the metrics. The caller holds the lock, or is the only one.
-func (l *LoadingGauge) publish() {
-	ratio, complete := 1.0, 1.0
-	if l.open {
-		ratio, complete = float64(l.loaded)/float64(max(l.total, 1)), 0
+func (l *LoadingGauge) publish(ratio float64) {
+	if l.ratio == nil {
+		return
 	}
-	l.ratio.Set(min(ratio, 1))
-	l.complete.Set(complete)
+	l.ratio.Set(ratio)
+	l.complete.Set(1)
+	if l.open {
+		l.complete.Set(0)
+	}
 }

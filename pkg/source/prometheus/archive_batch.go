@@ -155,7 +155,7 @@ func (p part) split(err error) (parts []part) {
 func (r *archiveReader) lost(p part, err error) error {
 	for _, m := range p.batch {
 		if p.column < columns {
-			m.fail(p.column, fmt.Sprintf("from %s to %s: %v: expected an answer", instant(p.times.Start), instant(p.times.At(p.times.Count-1)), err))
+			m.fail(p.column, fmt.Sprintf("from %s to %s: %v: expected an answer", instant(p.times.Start), instant(p.times.Last()), err))
 		} else if m.wrong == nil {
 			m.wrong = &trace.Problem{Series: m.name(), Text: fmt.Sprintf("%s: %v: expected an answer, if only that nothing is known", p.column, err)}
 		}
@@ -189,8 +189,7 @@ func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
 		key, _ := u.Container(labels)
 		return members[key] // nil: it is of another container of the pods
 	}
-	query := p.times.Range(r.text(c, u))
-	query.Rejected = func(labels map[string]string, at time.Time, what string) {
+	query := Range{Query: r.text(c, u), Times: p.times, Rejected: func(labels map[string]string, at time.Time, what string) {
 		m := find(labels)
 		_, named := u.Container(labels)
 		switch {
@@ -202,7 +201,7 @@ func (r *archiveReader) askUsage(ctx context.Context, p part) (Answer, error) {
 		default:
 			m.fail(c, fmt.Sprintf("%s, at %s: expected a number, or no sample if unknown", what, instant(at)))
 		}
-	}
+	}}
 	return r.client.Range(ctx, query, func(labels map[string]string, points []Point) {
 		if m := find(labels); m != nil {
 			r.take(m, c, points)
@@ -226,7 +225,7 @@ func (r *archiveReader) take(m *member, c column, points []Point) {
 		step, found := r.times.Index(p.At)
 		switch {
 		case !found:
-			m.fail(c, fmt.Sprintf("has a sample at %s: expected times from %s to %s", instant(p.At), instant(r.times.Start), instant(r.times.At(r.times.Count-1))))
+			m.fail(c, fmt.Sprintf("has a sample at %s: expected times from %s to %s", instant(p.At), instant(r.times.Start), instant(r.times.Last())))
 		case p.Value < 0:
 			m.fail(c, fmt.Sprintf("is %g at %s: expected 0 or more", p.Value, instant(p.At)))
 		case c == cpuUse:
@@ -252,7 +251,7 @@ func (r *archiveReader) askDeclared(ctx context.Context, p part) (Answer, error)
 	}
 	query := fmt.Sprintf("max by (namespace, pod, container, resource) (max_over_time(%s[%s]))", r.state(p.column.String(), matchers...), model.Duration(window))
 	members := p.batch.index()
-	return r.client.Range(ctx, Range{Query: query, Start: r.query.Since, End: r.query.Until.Add(window), Step: window},
+	return r.client.Range(ctx, Range{Query: query, Times: Times{r.query.Since, window, int(r.query.Until.Sub(r.query.Since)/window) + 2}},
 		func(labels map[string]string, points []Point) {
 			m := members[usage.ContainerKey{Namespace: labels["namespace"], Pod: labels["pod"], Container: labels["container"]}]
 			if m == nil || points[0].Value <= 0 {

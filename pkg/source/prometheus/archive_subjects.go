@@ -186,33 +186,35 @@ func (o owner) before(other owner) bool {
 	return cmp.Or(strings.Compare(o.name, other.name), strings.Compare(o.kind, other.kind)) < 0
 }
 
-// owners knows owners by namespace and name.
-type owners struct{ pods, replicaSets, jobs map[podName]owner }
+// owned is what may have an owner.
+type owned struct{ kind, namespace, name string }
 
 // owners asks who owns what. Where nobody knows, names must do.
 func (r *archiveReader) owners(ctx context.Context) owners {
-	o := owners{map[podName]owner{}, map[podName]owner{}, map[podName]owner{}}
-	for _, ask := range []struct {
-		metric, label string
-		into          map[podName]owner
-	}{{"kube_pod_owner", "pod", o.pods}, {"kube_replicaset_owner", "replicaset", o.replicaSets}, {"kube_job_owner", "job_name", o.jobs}} {
+	o := owners{}
+	for _, ask := range []struct{ metric, label, kind string }{
+		{"kube_pod_owner", "pod", "Pod"}, {"kube_replicaset_owner", "replicaset", "ReplicaSet"}, {"kube_job_owner", "job_name", "Job"},
+	} {
 		err := r.labels(ctx, []string{r.state(ask.metric)}, func(labels map[string]string) {
-			key, one := podName{labels["namespace"], labels[ask.label]}, owner{labels["owner_kind"], labels["owner_name"]}
+			key, one := owned{ask.kind, labels["namespace"], labels[ask.label]}, owner{labels["owner_kind"], labels["owner_name"]}
 			if labels["owner_is_controller"] == "false" {
 				return
 			}
 			// An orphan that was adopted has several; the order of answers must not matter.
-			if before, known := ask.into[key]; !known || one.before(before) {
-				ask.into[key] = one
+			if before, known := o[key]; !known || one.before(before) {
+				o[key] = one
 			}
 		})
 		if err != nil && ctx.Err() == nil {
 			r.report(&trace.Problem{Warning: true, Text: fmt.Sprintf("owners of pods, from %s: %v: the names of pods tell their workloads", ask.metric, err)})
-			maps.DeleteFunc(ask.into, func(podName, owner) bool { return true })
+			maps.DeleteFunc(o, func(key owned, _ owner) bool { return key.kind == ask.kind })
 		}
 	}
 	return o
 }
+
+// owners knows who owns what.
+type owners map[owned]owner
 
 // none is what kube-state-metrics calls no owner.
 const none = "<none>"
@@ -220,20 +222,17 @@ const none = "<none>"
 // workload returns the name of the workload of a pod: its topmost owner or, where
 // that is not known, what its name has in common with other pods.
 func (o owners) workload(pod podName) string {
-	direct, known := o.pods[pod]
-	above := map[string]map[podName]owner{"ReplicaSet": o.replicaSets, "Job": o.jobs}[direct.kind]
-	top, further := above[podName{pod.namespace, direct.name}]
+	direct, known := o[owned{"Pod", pod.namespace, pod.pod}]
+	top, further := o[owned{direct.kind, pod.namespace, direct.name}]
 	switch {
 	case known && direct.kind == "Node":
 		return strings.TrimSuffix(pod.pod, "-"+direct.name) // a static pod
 	case known && direct.kind == none:
 		return pod.pod
-	case known && above == nil:
-		return direct.name
-	case further && top.kind == none:
-		return direct.name
-	case further:
+	case further && top.kind != none:
 		return top.name
+	case further, known && direct.kind != "ReplicaSet" && direct.kind != "Job":
+		return direct.name
 	}
 	if common := CommonPodNames(pod.pod); len(common) > 0 {
 		return common[len(common)-1]

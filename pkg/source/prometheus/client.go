@@ -1,3 +1,14 @@
+// Package prometheus asks Prometheus, or what speaks its query API.
+//
+// Client sends instant and range queries; Access has the flags that say as whom. Decode
+// reads an answer while it arrives and hands it on series by series, so that a large
+// answer never sits in memory; it bounds how long an answer may be. Values that are no
+// number, or infinite, are left out and counted. Usage knows the names of usage metrics
+// and their labels: it writes the queries and which container a series is of.
+//
+// Live takes the usage of right now, ReadArchive makes recordings for the backtester.
+// Parts reads what is too much for one query, for recordings and for the history that
+// package backfill of the recommender loads.
 package prometheus
 
 import (
@@ -104,19 +115,17 @@ func ParseAddress(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// Range is a query over a time: its value at Start, and each Step after it, up to
-// and including End.
+// Range is a query for the values of an expression at some times.
 type Range struct {
-	Query      string
-	Start, End time.Time
-	Step       time.Duration
-	Rejected   Rejected // nil = what cannot be used is only counted
+	Query string
+	Times
+	Rejected Rejected // nil = what cannot be used is only counted
 }
 
 // Range sends a range query and visits the series of its answer, as Decode does.
 func (c *Client) Range(ctx context.Context, r Range, visit Visit) (Answer, error) {
 	answer, err := c.query(ctx, "query_range", url.Values{
-		"query": {r.Query}, "start": {seconds(r.Start)}, "end": {seconds(r.End)},
+		"query": {r.Query}, "start": {seconds(r.Start)}, "end": {seconds(r.Last())},
 		"step": {strconv.FormatFloat(r.Step.Seconds(), 'f', -1, 64)},
 	}, func(body io.Reader) (Answer, error) { return scan(body, c.config.Limits, visit, r.Rejected) })
 	if err == nil && answer.Type != "matrix" {

@@ -52,7 +52,7 @@ func TestQueriesAreSentAsTheAPIWantsThem(t *testing.T) {
 		fmt.Fprint(w, matrix(`{"metric":{"a":"b"},"values":[[1,"1"]]}`))
 	})
 	n := 0
-	answer, err := client.Range(t.Context(), Range{Query: "rate(x[1h])", Start: at().Add(-time.Hour), End: at(), Step: time.Hour}, func(map[string]string, []Point) { n++ })
+	answer, err := client.Range(t.Context(), Range{Query: "rate(x[1h])", Times: Times{at().Add(-time.Hour), time.Hour, 2}}, func(map[string]string, []Point) { n++ })
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.Equal(t, 1, answer.Points)

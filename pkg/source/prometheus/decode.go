@@ -24,7 +24,7 @@ type Visit func(labels map[string]string, points []Point)
 // read at all. Labels are as far as they could be read.
 type Rejected func(labels map[string]string, at time.Time, what string)
 
-// Answer is what an answer tells besides its points.
+// Answer is what an answer has besides its points.
 type Answer struct {
 	Type     string   // of the result: matrix, vector, scalar or string
 	Series   int      // how many were visited
@@ -77,7 +77,7 @@ func (e *TooLarge) Error() string {
 	return fmt.Sprintf("the answer has more than %d %s: ask for less, such as one namespace or a coarser resolution", e.Limit, e.What)
 }
 
-// Heavy tells whether a query failed because it was too much at once: a part of it
+// Heavy reports whether a query failed because it was too much at once: a part of it
 // may well be answered.
 func Heavy(err error) bool {
 	var large *TooLarge
@@ -94,10 +94,10 @@ func Decode(r io.Reader, limits Limits, visit Visit) (Answer, error) {
 	return scan(r, limits, visit, nil)
 }
 
-// scan is Decode that tells of trouble, too.
-func scan(r io.Reader, limits Limits, visit Visit, trouble Rejected) (Answer, error) {
+// scan is Decode that reports what cannot be used, too.
+func scan(r io.Reader, limits Limits, visit Visit, rejected Rejected) (Answer, error) {
 	d := newDecoder(r, limits)
-	d.visit, d.trouble = visit, trouble
+	d.visit, d.rejected = visit, rejected
 	err := d.answer(d.data)
 	return d.Answer, err
 }
@@ -118,9 +118,9 @@ func newDecoder(r io.Reader, limits Limits) *decoder {
 type decoder struct {
 	*json.Decoder
 	Answer
-	meter   *meter
-	visit   Visit
-	trouble Rejected // nil = nobody wants to know
+	meter    *meter
+	visit    Visit
+	rejected Rejected // nil = nobody wants to know
 
 	points points
 	labels map[string]string
@@ -235,15 +235,15 @@ func (d *decoder) one() error {
 	case errors.As(err, &kind), errors.As(err, &point):
 		d.Broken++
 		d.Last = err
-		if d.trouble != nil {
-			d.trouble(d.labels, time.Time{}, "cannot be read: "+err.Error())
+		if d.rejected != nil {
+			d.rejected(d.labels, time.Time{}, "cannot be read: "+err.Error())
 		}
 		return nil
 	case err != nil:
 		return err
 	}
-	if d.Unusable += d.points.unusable; d.points.unusable > 0 && d.trouble != nil {
-		d.trouble(d.labels, d.points.odd.At, fmt.Sprintf("is %g, the first of %d such", d.points.odd.Value, d.points.unusable))
+	if d.Unusable += d.points.unusable; d.points.unusable > 0 && d.rejected != nil {
+		d.rejected(d.labels, d.points.odd.At, fmt.Sprintf("is %g, the first of %d such", d.points.odd.Value, d.points.unusable))
 	}
 	if d.Series++; d.Series > d.meter.limits.Series {
 		return &TooLarge{"series", int64(d.meter.limits.Series)}

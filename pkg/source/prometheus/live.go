@@ -25,7 +25,7 @@ type Live struct {
 // One kind that fails does not stop the other; the error names it. Series without
 // namespace, pod or container are an error too, after all samples.
 //
-// If it is wanted, samples of CPU tell how long work waited for it, where a node knows.
+// If it is wanted, samples of CPU say how long work waited for it, where a node knows.
 func (l *Live) Samples(ctx context.Context, yield func(usage.Sample)) error {
 	var errs []error
 	waiting, err := l.waiting(ctx)

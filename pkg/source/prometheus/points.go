@@ -85,7 +85,7 @@ func (p *points) one(text []byte) ([]byte, error) {
 // latest is the largest time, in seconds, that is taken: beyond the year 5000.
 const latest = 1e11
 
-// follow tells whether text starts with c, blanks aside, and returns what comes
+// follow reports whether text starts with c, blanks aside, and returns what comes
 // after it. Otherwise it returns text.
 func follow(text []byte, c byte) ([]byte, bool) {
 	trimmed := bytes.TrimLeft(text, " \t\r\n")

@@ -26,6 +26,9 @@ const MostTimes = 10_000
 // At returns the time with an index.
 func (t Times) At(index int) time.Time { return t.Start.Add(time.Duration(index) * t.Step) }
 
+// Last returns the last time.
+func (t Times) Last() time.Time { return t.At(t.Count - 1) }
+
 // Index returns the index of the time that a point is of, and false if it is of none.
 // Some servers shift the times by less than a step.
 func (t Times) Index(at time.Time) (index int, found bool) {
@@ -45,11 +48,6 @@ func (t Times) Cut(most int) (parts []Times) {
 func (t Times) Halves() []Times {
 	half := t.Count / 2
 	return []Times{{t.Start, t.Step, half}, {t.At(half), t.Step, t.Count - half}}
-}
-
-// Range returns the range query that asks for an expression at these times.
-func (t Times) Range(query string) Range {
-	return Range{Query: query, Start: t.Start, End: t.At(t.Count - 1), Step: t.Step}
 }
 
 // Retries bounds how often a server is asked for what it did not answer.

@@ -78,7 +78,7 @@ func (u Usage) selector() string {
 	return strings.Join(parts, ", ")
 }
 
-// Container tells which container a series is of, or false if a label is
+// Container returns the container a series is of, or false if a label is
 // missing.
 func (u Usage) Container(labels map[string]string) (c usage.ContainerKey, ok bool) {
 	c = usage.ContainerKey{Namespace: labels[u.NamespaceLabel], Pod: labels[u.PodLabel], Container: labels[u.ContainerLabel]}

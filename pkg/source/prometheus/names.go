@@ -3,11 +3,12 @@ package prometheus
 import "strings"
 
 const (
+	lower  = "abcdefghijklmnopqrstuvwxyz"
 	digits = "0123456789"
 	random = "bcdfghjklmnpqrstvwxz2456789" // what generated names end in
 )
 
-// consists tells whether text is least to most characters of set.
+// consists reports whether text is least to most characters of set.
 func consists(text, set string, least, most int) bool {
 	return least <= len(text) && len(text) <= most && strings.Trim(text, set) == ""
 }
@@ -38,4 +39,25 @@ func cutLast(name string) (front, end string, found bool) {
 		return name, "", false
 	}
 	return name[:i], name[i+1:], true
+}
+
+// FoldLabelName returns what remains of a label name in every exporter: letters in lower
+// case, digits, and underscores for all else and between words.
+func FoldLabelName(name string) string {
+	var folded strings.Builder
+	for i, c := range []byte(name) {
+		upper := 'A' <= c && c <= 'Z'
+		switch {
+		case upper && i > 0 && (strings.IndexByte(lower+digits, name[i-1]) >= 0):
+			folded.WriteByte('_')
+			fallthrough
+		case upper:
+			folded.WriteByte(c - 'A' + 'a')
+		case strings.IndexByte(lower+digits, c) >= 0:
+			folded.WriteByte(c)
+		default:
+			folded.WriteByte('_')
+		}
+	}
+	return folded.String()
 }
