@@ -66,26 +66,19 @@ func parse(args []string) (config, error) {
 	if err := fs.Parse(args); err != nil {
 		return c, err
 	}
-	var problems []error
-	if fs.NArg() > 0 {
-		problems = append(problems, fmt.Errorf("want flags only, got %q", fs.Arg(0)))
-	}
-	if !strings.HasSuffix(strings.TrimSuffix(c.out, ".gz"), ".csv") {
-		problems = append(problems, fmt.Errorf("-out: want a file name that ends in .csv or .csv.gz, got %q", c.out))
-	}
-	if c.every < 10*time.Millisecond {
-		problems = append(problems, fmt.Errorf("-every: want 10ms or more, got %v", c.every))
-	}
-	if c.gaps && c.duration == 0 {
-		problems = append(problems, errors.New("-gaps: want -for too, or the recording has no end"))
-	}
-	if (*pid == 0) == (*match == "") {
-		problems = append(problems, errors.New("want either -pid or -match"))
-	}
 	pattern, err := regexp.Compile(*match)
-	if err != nil {
-		problems = append(problems, fmt.Errorf("-match: %w", err))
+	var problems []error
+	check := func(ok bool, text string, values ...any) {
+		if !ok {
+			problems = append(problems, fmt.Errorf(text, values...))
+		}
 	}
+	check(fs.NArg() == 0, "want flags only, got %q", fs.Arg(0))
+	check(strings.HasSuffix(strings.TrimSuffix(c.out, ".gz"), ".csv"), "-out: want a file name that ends in .csv or .csv.gz, got %q", c.out)
+	check(c.every >= 10*time.Millisecond, "-every: want 10ms or more, got %v", c.every)
+	check(!c.gaps || c.duration > 0, "-gaps: want -for too, or the recording has no end")
+	check((*pid == 0) != (*match == ""), "want either -pid or -match")
+	check(err == nil, "-match: %w", err)
 	c.choice = choice{pid: *pid, pattern: pattern, not: os.Getpid()}
 	return c, errors.Join(problems...)
 }

@@ -21,16 +21,13 @@ import (
 // Servers says how recordings are read from Prometheus. Its addresses are arguments.
 type Servers struct {
 	prometheus.Access
+	prometheus.Usage
 	CAFile string
 
 	Length, Resolution string // of history, as Prometheus writes durations
 	Since, Until       string // RFC 3339; empty = by Length, and now
 
-	Namespace, Selector, Matchers string
-	Job, CPUMetric, MemoryMetric  string
-	WaitingMetric, StateMatchers  string
-
-	NamespaceLabel, PodLabel, ContainerLabel string
+	Selector, WaitingMetric, StateMatchers string
 }
 
 // DefaultServers returns the names that a kubelet of today and the usual exporters have,
@@ -38,10 +35,11 @@ type Servers struct {
 // pace at which memory kills.
 func DefaultServers() Servers {
 	s := Servers{
-		Access: prometheus.DefaultAccess(), Length: "8d", Resolution: "5m",
-		CPUMetric: "container_cpu_usage_seconds_total", MemoryMetric: "container_memory_working_set_bytes",
-		WaitingMetric:  prometheus.WaitingMetric,
-		NamespaceLabel: "namespace", PodLabel: "pod", ContainerLabel: "container",
+		Access: prometheus.DefaultAccess(), Length: "8d", Resolution: "5m", WaitingMetric: prometheus.WaitingMetric,
+		Usage: prometheus.Usage{
+			CPUMetric: "container_cpu_usage_seconds_total", MemoryMetric: "container_memory_working_set_bytes",
+			NamespaceLabel: "namespace", PodLabel: "pod", ContainerLabel: "container",
+		},
 	}
 	s.QueryTimeout = "1m"
 	return s
@@ -73,11 +71,7 @@ func (s *Servers) AddFlags(fs *pflag.FlagSet) {
 // the end if none is set. The metric of waiting is in it; who has no recipe for that
 // leaves it out.
 func (s *Servers) Query(now time.Time) (prometheus.ArchiveQuery, error) {
-	q := prometheus.ArchiveQuery{Usage: prometheus.Usage{
-		CPUMetric: s.CPUMetric, MemoryMetric: s.MemoryMetric, Job: s.Job, Namespace: s.Namespace, Matchers: s.Matchers,
-		NamespaceLabel: s.NamespaceLabel, PodLabel: s.PodLabel, ContainerLabel: s.ContainerLabel,
-	}}
-	q.Waiting, q.StateMatchers = s.WaitingMetric, s.StateMatchers
+	q := prometheus.ArchiveQuery{Usage: s.Usage, Waiting: s.WaitingMetric, StateMatchers: s.StateMatchers}
 	problems := []error{s.Complete(), s.Validate(true)}
 	for _, name := range []struct{ flag, value string }{
 		{"history-cpu-metric", s.CPUMetric}, {"history-memory-metric", s.MemoryMetric}, {"container-namespace-label", s.NamespaceLabel},

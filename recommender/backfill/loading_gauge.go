@@ -1,18 +1,17 @@
 package backfill
 
 import (
-	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // LoadingGauge is the state of history that is loaded from elsewhere, perhaps while
-// the recommender works already. It is safe for concurrent use. The zero value
+// the recommender works already. Complete is safe for concurrent use. The zero value
 // is of use only in tests: nothing is loaded, and all is complete.
 type LoadingGauge struct {
-	mu    sync.Mutex
-	open  bool
-	total int
+	loading atomic.Bool
+	total   int
 
 	ratio, complete prometheus.Gauge
 }
@@ -30,51 +29,31 @@ func NewLoadingGauge(registry prometheus.Registerer) *LoadingGauge {
 		}),
 	}
 	registry.MustRegister(l.ratio, l.complete)
-	l.publish(1)
+	l.set(false, 1)
 	return l
 }
 
 // Begin says that history is going to be loaded, in total parts of about equal
 // work; from now on it is not complete.
 func (l *LoadingGauge) Begin(total int) {
-	l.mu.Lock()
 	l.total = total
-	l.mu.Unlock()
 	l.Loaded(0)
 }
 
 // Loaded says that so many parts are loaded, and all others are still to come.
-func (l *LoadingGauge) Loaded(parts int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open = true
-	l.publish(min(float64(parts)/float64(max(l.total, 1)), 1))
-}
+func (l *LoadingGauge) Loaded(parts int) { l.set(true, float64(parts)/float64(max(l.total, 1))) }
 
 // Done says that all history is loaded. One that failed for good is not done: it
 // stays incomplete.
-func (l *LoadingGauge) Done() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open = false
-	l.publish(1)
-}
+func (l *LoadingGauge) Done() { l.set(false, 1) }
 
 // Complete reports whether all history is loaded.
-func (l *LoadingGauge) Complete() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.open
-}
+func (l *LoadingGauge) Complete() bool { return !l.loading.Load() }
 
-// publish sets the metrics. The caller holds the lock, or is the only one.
-func (l *LoadingGauge) publish(ratio float64) {
-	if l.ratio == nil {
-		return
-	}
-	l.ratio.Set(ratio)
-	l.complete.Set(1)
-	if l.open {
-		l.complete.Set(0)
+func (l *LoadingGauge) set(loading bool, ratio float64) {
+	l.loading.Store(loading)
+	if l.ratio != nil {
+		l.ratio.Set(min(ratio, 1))
+		l.complete.Set(map[bool]float64{false: 1}[loading])
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 // Claim is what the choice needs to know of one VerticalPodAutoscaler.
 type Claim struct {
+	VPA                    *vpav1.VerticalPodAutoscaler // as it was read
 	Namespace, Name        string
 	TargetKind, TargetName string
 	TargetVersion          string // API group and version of the target
@@ -26,7 +27,7 @@ type Claim struct {
 // nil; a VPA without target claims the workload without kind and name.
 func ClaimOf(vpa *vpav1.VerticalPodAutoscaler) Claim {
 	claim := Claim{
-		Namespace: vpa.Namespace, Name: vpa.Name, Created: vpa.CreationTimestamp.Time,
+		VPA: vpa, Namespace: vpa.Namespace, Name: vpa.Name, Created: vpa.CreationTimestamp.Time,
 		// What cannot be read may be a boost.
 		Idle: convert.Mode(vpa) == vpav1.UpdateModeOff && !convert.HasBoost(vpa) && convert.Unreadable(vpa) == "",
 	}

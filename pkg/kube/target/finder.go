@@ -38,7 +38,6 @@ type Finder struct {
 
 	mu         sync.RWMutex
 	index      Claims
-	vpas       map[cache.ObjectName]*vpav1.VerticalPodAutoscaler
 	namespaces map[string]int // number of VPAs in each
 
 	pausing sync.Mutex
@@ -65,7 +64,6 @@ func NewFinder(ctx context.Context, resolver TopmostResolver) *Finder {
 	return &Finder{
 		resolver:   resolver,
 		ctx:        ctx,
-		vpas:       map[cache.ObjectName]*vpav1.VerticalPodAutoscaler{},
 		namespaces: map[string]int{},
 		waiting:    map[string]int{},
 	}
@@ -111,15 +109,25 @@ func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
 		f.Remove(name)
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, known := f.vpas[name]; !known {
-		f.namespaces[vpa.Namespace]++
-	}
-	f.vpas[name] = vpa
 	claim := ClaimOf(vpa)
 	claim.Selects = f.selects(vpa)
-	f.index.Put(claim)
+	f.change(vpa.Namespace, func() { f.index.Put(claim) })
+}
+
+// Remove forgets a VPA; an unknown one is no error.
+func (f *Finder) Remove(name cache.ObjectName) {
+	f.change(name.Namespace, func() { f.index.Remove(name.Namespace, name.Name) })
+}
+
+// change changes the index for a VPA of a namespace.
+func (f *Finder) change(namespace string, index func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.index.Len()
+	index()
+	if f.namespaces[namespace] += f.index.Len() - before; f.namespaces[namespace] == 0 {
+		delete(f.namespaces, namespace)
+	}
 }
 
 // selects returns what tells whether the target of a VPA selects pods with some
@@ -134,20 +142,6 @@ func (f *Finder) selects(vpa *vpav1.VerticalPodAutoscaler) func(map[string]strin
 		}
 		last.Store(selection)
 		return selection.Selector.Matches(labels.Set(podLabels))
-	}
-}
-
-// Remove forgets a VPA; an unknown one is no error.
-func (f *Finder) Remove(name cache.ObjectName) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if _, known := f.vpas[name]; !known {
-		return
-	}
-	delete(f.vpas, name)
-	f.index.Remove(name.Namespace, name.Name)
-	if f.namespaces[name.Namespace]--; f.namespaces[name.Namespace] == 0 {
-		delete(f.namespaces, name.Namespace)
 	}
 }
 
@@ -231,11 +225,6 @@ func (f *Finder) controlling(pod OwnedPod) *vpav1.VerticalPodAutoscaler {
 	f.mu.RLock()
 	candidates := f.index.Targeting(pod.Namespace, pod.ControllerKind, pod.ControllerName)
 	f.mu.RUnlock()
-	chosen, ok := FirstClaim(candidates, pod.Labels)
-	if !ok {
-		return nil
-	}
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.vpas[cache.NewObjectName(chosen.Namespace, chosen.Name)]
+	chosen, _ := FirstClaim(candidates, pod.Labels)
+	return chosen.VPA
 }

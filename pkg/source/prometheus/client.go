@@ -127,7 +127,7 @@ func (c *Client) Range(ctx context.Context, r Range, visit Visit) (Answer, error
 	answer, err := c.query(ctx, "query_range", url.Values{
 		"query": {r.Query}, "start": {seconds(r.Start)}, "end": {seconds(r.Last())},
 		"step": {strconv.FormatFloat(r.Step.Seconds(), 'f', -1, 64)},
-	}, func(body io.Reader) (Answer, error) { return scan(body, c.config.Limits, visit, r.Rejected) })
+	}, func(body io.Reader) (Answer, error) { return Decode(body, c.config.Limits, visit, r.Rejected) })
 	if err == nil && answer.Type != "matrix" {
 		err = fmt.Errorf("the query %s gives a %s: want series over time (a matrix)", r.Query, answer.Type)
 	}
@@ -146,7 +146,7 @@ func (c *Client) Instant(ctx context.Context, query string, at time.Time, visit 
 	if !at.IsZero() {
 		form.Set("time", seconds(at))
 	}
-	answer, err := c.query(ctx, "query", form, func(body io.Reader) (Answer, error) { return Decode(body, c.config.Limits, visit) })
+	answer, err := c.query(ctx, "query", form, func(body io.Reader) (Answer, error) { return Decode(body, c.config.Limits, visit, nil) })
 	if err == nil && answer.Type != "matrix" && answer.Type != "vector" {
 		err = fmt.Errorf("the query %s gives a %s: want series (a vector or a matrix)", query, answer.Type)
 	}

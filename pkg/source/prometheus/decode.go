@@ -90,12 +90,8 @@ func Heavy(err error) bool {
 // series that cannot be read is counted and left out. What Prometheus says about
 // a query that failed is an *Error. Any other error says that the answer is
 // none, ends in the middle or is too large; the series before were visited.
-func Decode(r io.Reader, limits Limits, visit Visit) (Answer, error) {
-	return scan(r, limits, visit, nil)
-}
-
-// scan is Decode that reports what cannot be used, too.
-func scan(r io.Reader, limits Limits, visit Visit, rejected Rejected) (Answer, error) {
+// It calls rejected, unless it is nil, with what cannot be used.
+func Decode(r io.Reader, limits Limits, visit Visit, rejected Rejected) (Answer, error) {
 	d := newDecoder(r, limits)
 	d.visit, d.rejected = visit, rejected
 	err := d.answer(d.data)

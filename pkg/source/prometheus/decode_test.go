@@ -21,7 +21,7 @@ func decode(text string) (string, Answer, error) {
 			line += fmt.Sprintf(" %d:%g", p.At.UnixMilli(), p.Value)
 		}
 		lines = append(lines, line)
-	})
+	}, nil)
 	return strings.Join(lines, "\n"), answer, err
 }
 
@@ -119,13 +119,13 @@ func TestAnswersAreBounded(t *testing.T) {
 		if limits.SeriesBytes == 900 {
 			text = matrix(`{"metric":{"a":"` + strings.Repeat("b", 2000) + `"},"values":[[1,"1"]]}`)
 		}
-		_, err := Decode(strings.NewReader(text), limits, func(map[string]string, []Point) {})
+		_, err := Decode(strings.NewReader(text), limits, func(map[string]string, []Point) {}, nil)
 		var large *TooLarge
 		require.ErrorAs(t, err, &large, want)
 		require.ErrorContains(t, err, want)
 	}
 	n := 0
-	_, err := Decode(iotest.OneByteReader(strings.NewReader(many)), Limits{Bytes: 1 << 20, SeriesBytes: 900, Series: 1000}, func(map[string]string, []Point) { n++ })
+	_, err := Decode(iotest.OneByteReader(strings.NewReader(many)), Limits{Bytes: 1 << 20, SeriesBytes: 900, Series: 1000}, func(map[string]string, []Point) { n++ }, nil)
 	require.NoError(t, err)
 	require.Equal(t, 1000, n)
 }
@@ -145,7 +145,7 @@ func TestAnswersStream(t *testing.T) {
 		if n++; n == 1 {
 			close(visited)
 		}
-	})
+	}, nil)
 	require.NoError(t, err)
 	require.Equal(t, 2, n)
 }
@@ -165,7 +165,7 @@ func FuzzDecode(f *testing.F) {
 				require.False(t, math.IsNaN(p.Value) || math.IsInf(p.Value, 0))
 				require.Less(t, p.At.Year(), 6000)
 			}
-		})
+		}, nil)
 		require.LessOrEqual(t, series, limits.Series)
 		require.Equal(t, points, answer.Points)
 		if err == nil && json.Valid([]byte(text)) {
@@ -193,7 +193,7 @@ func BenchmarkDecode(b *testing.B) {
 	b.SetBytes(int64(len(answer)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Decode(strings.NewReader(answer), DefaultLimits(), func(map[string]string, []Point) {}); err != nil {
+		if _, err := Decode(strings.NewReader(answer), DefaultLimits(), func(map[string]string, []Point) {}, nil); err != nil {
 			b.Fatal(err)
 		}
 	}
