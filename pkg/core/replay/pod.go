@@ -2,6 +2,7 @@ package replay
 
 import (
 	"math"
+	"strconv"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/disruption"
@@ -15,6 +16,9 @@ type pod struct {
 	setup    *Setup
 	template policy.Pod // as declared: limits keep their ratio to requests from here
 	view     disruption.View
+	state    disruption.State // what the last plan left
+	pods     int              // how many there were before this one
+	seen     bool             // by a plan
 }
 
 // Declared returns the container that a replay begins with. Its limits keep their ratio
@@ -37,9 +41,9 @@ func newPod(r *Recording, s Setup) pod {
 		template: policy.Pod{Containers: []policy.Container{c}},
 		view: disruption.View{VPAs: []disruption.VPA{{
 			Namespace: Container, Name: Container, Mode: s.Update.Mode, MinReplicas: 1,
-			Groups: []disruption.Group{{Replicas: 1}},
+			Groups: []disruption.Group{{Replicas: 1, Key: Container}},
 			Pods: []disruption.Pod{{
-				Namespace: Container, Name: Container, UID: Container, Ready: true, Started: start,
+				Namespace: Container, Name: Container, UID: Container, Ready: true, Created: start, Started: start,
 				Containers: []disruption.Container{{Observed: true, Current: c, Asked: c}},
 			}},
 		}}},
@@ -114,14 +118,12 @@ func fitted(template policy.Pod, b resources.Bounds) policy.Fitted {
 
 // plan returns what the updater would do with the pod, if anything.
 func (p *pod) plan(now time.Time) (disruption.Action, bool) {
-	if p.waits(now) {
-		return disruption.Action{}, false
-	}
 	vpa, config := &p.view.VPAs[0], p.setup.Update.Planner
-	if disruption.Assess(vpa, p.pod(), config, now).Reason != "" {
+	if p.seen && (p.waits(now) || disruption.Assess(vpa, p.pod(), config, now).Reason != "") {
 		return disruption.Action{}, false // as Plan would find, but without a plan
 	}
-	result := disruption.Plan(p.view, disruption.State{}, config, now)
+	result := disruption.Plan(p.view, p.state, config, now)
+	p.state, p.seen = result.State, true
 	if len(result.Actions) == 0 {
 		return disruption.Action{}, false
 	}
@@ -170,11 +172,14 @@ func (p *pod) adopt(now int64, evicted bool) {
 		}
 	}
 	c.Asked = c.Current
+	pod, at := p.pod(), time.Unix(0, now).UTC()
 	if evicted || p.setup.Update.FromChange {
-		p.pod().Started = time.Unix(0, now).UTC()
+		pod.Started = at
 	}
 	if evicted {
 		c.OOM = disruption.OOM{}
+		p.pods++
+		pod.Created, pod.UID, p.seen = at, Container+strconv.Itoa(p.pods), false
 	}
 }
 

@@ -85,3 +85,28 @@ func TestLimits(t *testing.T) {
 	require.Equal(t, resources.Amount(200), firstLimit(unknown, Limit{Policy: KeepRatio}, resources.CPU, 200), "equal without a recorded request")
 	require.Equal(t, resources.Amount(300), First(unknown, DefaultSetup()).Value(resources.CPU), "the limit is the request then")
 }
+
+// flapping recommends one size in even minutes and another in odd ones.
+type flapping struct{ notes }
+
+func (*flapping) Advise(now time.Time, _ resources.List) resources.Bounds {
+	size := resources.Of(resources.Amount(100+200*(now.Minute()%2)), 0)
+	return resources.Bounds{Lower: size, Target: size, Upper: size}
+}
+
+// A plan knows what the one before has changed.
+func TestPlansRememberEarlierChanges(t *testing.T) {
+	changes := func(window time.Duration) int {
+		r, f := &Recording{}, &flapping{}
+		for i := range int64(60) {
+			r.At = append(r.At, i*60e9)
+			r.Use[resources.CPU], r.Use[resources.Memory] = append(r.Use[resources.CPU], 50), append(r.Use[resources.Memory], 1)
+		}
+		s := DefaultSetup(resources.CPU)
+		s.Flat, s.Update.Planner.StabilizationWindow = resources.Of(100, 1), window
+		Run(r, s, f, told{&f.notes})
+		return len(f.changes)
+	}
+	require.Equal(t, 60, changes(0))
+	require.Equal(t, 5, changes(10*time.Minute), "what was given is taken back after 10 minutes, and then after 20")
+}

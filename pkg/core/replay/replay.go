@@ -191,8 +191,9 @@ func (p *replay) plan(now int64) {
 	}
 	p.planned = now
 	p.pod.fit(p.advise(now))
-	if action, ok := p.pod.plan(time.Unix(0, now).UTC()); ok {
-		p.apply(now, action)
+	at := time.Unix(0, now).UTC()
+	if action, ok := p.pod.plan(at); ok {
+		p.pod.state.Record(action, p.apply(now, action), at)
 	}
 }
 
@@ -206,15 +207,20 @@ func (p *replay) advise(now int64) resources.Bounds {
 func (p *replay) raise(now int64) {
 	p.pod.fit(p.advise(now))
 	if p.pod.wanted(resources.Memory) > p.pod.request(resources.Memory) {
-		p.apply(now, disruption.Action{Cause: disruption.OutOfMemory, Evict: p.setup.Update.Mode == disruption.Recreate})
+		pod := p.pod.pod()
+		a := disruption.Action{
+			Subject: disruption.Subject{UID: pod.UID}, Cause: disruption.OutOfMemory, Evict: p.setup.Update.Mode == disruption.Recreate,
+			Containers: pod.Fitted(), Owner: Container, Change: pod.Change(), Newest: pod.Created,
+		}
+		p.pod.state.Record(a, p.apply(now, a), time.Unix(0, now).UTC())
 	}
 }
 
 // apply carries a planned change out, unless it would put the memory limit under
 // the present use. An eviction restarts the container, one after a kill anyway.
-func (p *replay) apply(now int64, a disruption.Action) {
+func (p *replay) apply(now int64, a disruption.Action) disruption.Outcome {
 	if p.setup.Update.HoldCuts && !a.Evict && p.pod.starves(p.present[resources.Memory]) {
-		return
+		return disruption.Prevented
 	}
 	if a.Evict {
 		p.up = max(p.up, now+int64(p.setup.Restart))
@@ -226,4 +232,5 @@ func (p *replay) apply(now int64, a disruption.Action) {
 		}
 	}
 	p.pod.adopt(now, a.Evict)
+	return disruption.Done
 }
