@@ -6,7 +6,6 @@ import (
 	"go/token"
 	"path"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,10 +97,6 @@ func uses(file *ast.File, own string, found map[string]bool) {
 	})
 }
 
-// studies are functions that serve a published study alone: they compare the scores of
-// recipes, and no program says what they say.
-var studies = []string{"AtEqualRisk", "AtEqualCost", "Less", "Gate"}
-
 // TestToolsCallWhatProgramsCall finds exported code of the core that tools call and no
 // program does. A conformance case that passes with such code proves nothing about the
 // programs. A method counts as used where any of its name is.
@@ -125,8 +120,7 @@ func TestToolsCallWhatProgramsCall(t *testing.T) {
 	}
 	require.Greater(t, len(declared), 500)
 	for _, d := range declared {
-		study, isStudy := strings.CutPrefix(d.key, module+"pkg/core/backtest.")
-		if byTools[d.key] && !byPrograms[d.key] && (!isStudy || !slices.Contains(studies, study)) {
+		if byTools[d.key] && !byPrograms[d.key] {
 			t.Errorf("dead code: %s: tools call %s, but no program does", d.at, d.key)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -200,10 +201,33 @@ func against(file string, found map[string][]backtest.Cost) ([]string, error) {
 			if !known {
 				return nil, fmt.Errorf("committed result %s: has no %q under %q: run with -update", file, is.Candidate, configuration.name)
 			}
-			for _, reason := range backtest.Gate(before, is) {
+			for _, reason := range worsened(before, is) {
 				worse = append(worse, configuration.name+": "+reason)
 			}
 		}
 	}
 	return worse, nil
+}
+
+// grownMost is the growth of a cost that is let pass.
+const grownMost = 0.02
+
+// worsened returns why a cost is worse than it was, nothing if it is not: a growth of
+// the total or of a part by more than 2 %, or more kills than chance explains.
+func worsened(was, is backtest.Cost) []string {
+	var reasons []string
+	grown := func(name string, before, now float64) {
+		if now > before*(1+grownMost)+1e-9 {
+			reasons = append(reasons, fmt.Sprintf("%s: %s: %.6g, was %.6g: more than 2 %% worse", is.Candidate, name, now, before))
+		}
+	}
+	grown("total cost", was.Total, is.Total)
+	grown("unused core-hours", was.CoreHours, is.CoreHours)
+	grown("unused GiB-hours", was.GiBHours, is.GiBHours)
+	grown("starved core-hours", was.StarvedCoreHours, is.StarvedCoreHours)
+	grown("evictions", float64(was.Evictions), float64(is.Evictions))
+	if most := float64(was.Kills) + 2*math.Sqrt(float64(was.Kills)); float64(is.Kills) > most {
+		reasons = append(reasons, fmt.Sprintf("%s: kills for want of memory: %d, were %d: more than chance explains", is.Candidate, is.Kills, was.Kills))
+	}
+	return reasons
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -51,4 +52,29 @@ func TestWhatIsMissingIsTold(t *testing.T) {
 	}
 	var out bytes.Buffer
 	require.Equal(t, 2, run([]string{"-what"}, &out, &out))
+}
+
+func TestWhatHasWorsened(t *testing.T) {
+	was := backtest.Cost{Candidate: "a", CoreHours: 10, GiBHours: 8, Kills: 4, Evictions: 3, StarvedCoreHours: 2, Total: 10 + 1 + 80 + 3 + 8}
+	require.Empty(t, worsened(was, was))
+	for name, change := range map[string]func(*backtest.Cost){
+		"total cost: 104.55, was 102":             func(c *backtest.Cost) { c.Total *= 1.025 },
+		"unused core-hours: 10.3, was 10":         func(c *backtest.Cost) { c.CoreHours *= 1.03 },
+		"unused GiB-hours":                        func(c *backtest.Cost) { c.GiBHours *= 1.03 },
+		"starved core-hours":                      func(c *backtest.Cost) { c.StarvedCoreHours *= 1.03 },
+		"evictions: 4, was 3":                     func(c *backtest.Cost) { c.Evictions++ },
+		"kills for want of memory: 9, were 4: mo": func(c *backtest.Cost) { c.Kills = 9 },
+	} {
+		is := was
+		change(&is)
+		reasons := worsened(was, is)
+		require.Len(t, reasons, 1, name)
+		require.Contains(t, fmt.Sprint(reasons), name)
+	}
+	better := was
+	better.Total, better.Kills, better.CoreHours = 1, 0, 0
+	require.Empty(t, worsened(was, better))
+	slightly := was
+	slightly.CoreHours *= 1.01
+	require.Empty(t, worsened(was, slightly))
 }

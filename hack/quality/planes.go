@@ -34,17 +34,17 @@ type study struct {
 	kind       resources.Kind
 	limit      string
 	candidates []string
-	planes     []backtest.Plane
+	planes     []plane
 }
 
 var studies = [...]study{
 	{"CPU, no limit", resources.CPU, "none",
 		[]string{"loadline", "loadline:cpu=calm-lean", "loadline:cpu=calm-safe", "loadline:cpu=tracking", "loadline:cpu=tracking-safe", "autopilot", "autopilot:models=ensemble"},
-		[]backtest.Plane{{Kind: resources.CPU, Cost: "slack_mean", Risk: "starved_work_mean"}, {Kind: resources.CPU, Cost: "slack", Risk: "starved_work"}}},
+		[]plane{{kind: resources.CPU, cost: "slack_mean", risk: "starved_work_mean"}, {kind: resources.CPU, cost: "slack", risk: "starved_work"}}},
 	{"memory, limit 1.2 x request", resources.Memory, "1.2", memoryCandidates,
-		[]backtest.Plane{{Kind: resources.Memory, Cost: backtest.Reserved, Risk: "oom_day_share"}, {Kind: resources.Memory, Cost: "slack_peak_mean", Risk: "oom_day_share"}}},
+		[]plane{{kind: resources.Memory, cost: reserved, risk: "oom_day_share"}, {kind: resources.Memory, cost: "slack_peak_mean", risk: "oom_day_share"}}},
 	{"memory, limit equal to request", resources.Memory, "1", memoryCandidates,
-		[]backtest.Plane{{Kind: resources.Memory, Cost: backtest.Reserved, Risk: "oom_day_share"}, {Kind: resources.Memory, Cost: backtest.ReservedFleet, Risk: "oom_day_share"}}},
+		[]plane{{kind: resources.Memory, cost: reserved, risk: "oom_day_share"}, {kind: resources.Memory, cost: reservedFleet, risk: "oom_day_share"}}},
 }
 
 var memoryCandidates = []string{"loadline", "loadline:margin=0.1", "loadline:memory=lean", "loadline:memory=equal", "loadline:memory=safe", "autopilot", "autopilot:models=ensemble"}
@@ -128,9 +128,9 @@ var standard = withFloors("vpa")
 func show(out io.Writer, s study, candidates, best []string, scores []backtest.Result) {
 	fmt.Fprintf(out, "%s, against the best of %d settings of the reference, %% less [95 %%]:\n", s.name, len(best))
 	for _, p := range s.planes {
-		fmt.Fprintf(out, "  %s at equal %s\n", p.Cost, p.Risk)
+		fmt.Fprintf(out, "  %s at equal %s\n", p.cost, p.risk)
 		for _, name := range candidates {
-			f, ok := backtest.AtEqualRisk(scores, name, best, p)
+			f, ok := atEqualRisk(scores, name, best, p)
 			if !ok {
 				fmt.Fprintf(out, "    %-60s no setting of the reference has its risk\n", name)
 				continue

@@ -111,7 +111,7 @@ const missed = "**missed**"
 func (e *evidence) cpu() []string {
 	long := lasting(e.studies[ofCPU], true)
 	best := sweep(resources.CPU)
-	mean, whole := backtest.Plane{Kind: resources.CPU, Cost: "slack_mean", Risk: "starved_work_mean"}, backtest.Plane{Kind: resources.CPU, Cost: "slack", Risk: "starved_work"}
+	mean, whole := plane{kind: resources.CPU, cost: "slack_mean", risk: "starved_work_mean"}, plane{kind: resources.CPU, cost: "slack", risk: "starved_work"}
 	changes, _ := figure(long, tracking, resources.CPU, "changes_per_day")
 	quick := fmt.Sprintf("CPU tracking, %.3g [%.3g, %.3g] changes a day: slack at equal starved work", changes.Value, changes.Low, changes.High)
 	more, _ := pair(long, standard, ours).Difference("changes_per_day")
@@ -120,13 +120,13 @@ func (e *evidence) cpu() []string {
 	theirs, _ := figure(lasting(e.limited, true), standard, resources.CPU, "unserved_work")
 	saved, both := pair(cold(long), ours, standard).Difference("slack_mean")
 	return []string{
-		target{"CPU calm: slack at equal starved work, per container, against the best of the reference", "16 % less", "11 %", 0.11}.row(backtest.AtEqualRisk(long, ours, best, mean)),
-		target{calmly, "60 % less", "35 %", 0.35}.row(backtest.AtEqualCost(long, standard, calm, mean)),
-		target{quick + ", per container", "24 % less", "18 %", 0.18}.row(backtest.AtEqualRisk(long, tracking, best, mean)),
-		target{quick + ", fleet", "30 % less", "24 %", 0.24}.row(backtest.AtEqualRisk(long, tracking, best, whole)),
+		target{"CPU calm: slack at equal starved work, per container, against the best of the reference", "16 % less", "11 %", 0.11}.row(atEqualRisk(long, ours, best, mean)),
+		target{calmly, "60 % less", "35 %", 0.35}.row(atEqualCost(long, standard, calm, mean)),
+		target{quick + ", per container", "24 % less", "18 %", 0.18}.row(atEqualRisk(long, tracking, best, mean)),
+		target{quick + ", fleet", "30 % less", "24 %", 0.24}.row(atEqualRisk(long, tracking, best, whole)),
 		target{fmt.Sprintf("CPU with limit = request: work served (the reference: %.0f %%)", 100-100*theirs.Value), "99 %", "97 %", 0.97}.row(rest(unserved), limited),
 		target{"first 24 hours, CPU: slack, in points", "20 less", "15", 0.15}.row(saved, both),
-		target{"first 24 hours, CPU: starved work", "67 % less", "50 %", 0.50}.row(backtest.Less(cold(long), ours, standard, resources.CPU, "starved_work_mean")),
+		target{"first 24 hours, CPU: starved work", "67 % less", "50 %", 0.50}.row(less(cold(long), ours, standard, resources.CPU, "starved_work_mean")),
 	}
 }
 
@@ -139,13 +139,13 @@ func pair(results []backtest.Result, base, other string) *backtest.Pair {
 func (e *evidence) memory() []string {
 	long, short, equal := lasting(e.studies[ofMemory], true), lasting(e.studies[ofMemory], false), lasting(e.studies[ofEqualLimits], true)
 	best := sweep(resources.Memory)
-	reserved, whole := backtest.Plane{Kind: resources.Memory, Cost: backtest.Reserved, Risk: "oom_day_share"}, backtest.Plane{Kind: resources.Memory, Cost: backtest.ReservedFleet, Risk: "oom_day_share"}
+	reserved, whole := plane{kind: resources.Memory, cost: reserved, risk: "oom_day_share"}, plane{kind: resources.Memory, cost: reservedFleet, risk: "oom_day_share"}
 	slack, known := figure(short, ours, resources.Memory, "slack_mean")
 	theirs, _ := figure(short, standard, resources.Memory, "slack_mean")
 	return []string{
-		target{"memory, limit 1.2 x: reserved at equal OOM days, against the best of the reference", "12 % less", "3 %", 0.03}.row(backtest.AtEqualRisk(long, ours, best, reserved)),
-		target{"memory, limit 1.2 x: OOM days at the memory of the reference's default", "38 % fewer", "15 %", 0.15}.row(backtest.AtEqualCost(long, standard, twoPeak, reserved)),
-		target{"memory, limit = request: GiB of the fleet at equal OOM days, against the best of the reference", "no more", "6 % more", -0.06}.row(backtest.AtEqualRisk(equal, ours, best, whole)),
+		target{"memory, limit 1.2 x: reserved at equal OOM days, against the best of the reference", "12 % less", "3 %", 0.03}.row(atEqualRisk(long, ours, best, reserved)),
+		target{"memory, limit 1.2 x: OOM days at the memory of the reference's default", "38 % fewer", "15 %", 0.15}.row(atEqualCost(long, standard, twoPeak, reserved)),
+		target{"memory, limit = request: GiB of the fleet at equal OOM days, against the best of the reference", "no more", "6 % more", -0.06}.row(atEqualRisk(equal, ours, best, whole)),
 		target{fmt.Sprintf("short pods: share of the memory that is used (the reference: %.0f %%)", 100-100*theirs.Value), "62 %", "55 %", 0.55}.row(rest(slack), known),
 	}
 }

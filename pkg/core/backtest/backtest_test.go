@@ -172,7 +172,7 @@ func TestUpdatePolicy(t *testing.T) {
 	half := scored(t, r, resources.CPU, 1000, wide(500), nil)
 	require.Equal(t, 1, half.Scored.Changes)
 	require.InDelta(t, 750, half.Scored.MeanRequest(), 0.5, "after twelve hours")
-	require.InDelta(t, 0.25, half.Scored.Saving(), 1e-3)
+	require.InDelta(t, 0.25, 1-half.Scored.Reserved/half.Scored.Initial, 1e-3)
 	require.Zero(t, scored(t, r, resources.CPU, 1000, wide(950), nil).Scored.Changes, "too little")
 	at := scored(t, r, resources.CPU, 1000, fixedAt(resources.CPU, 500), nil)
 	require.InDelta(t, 500, at.Scored.MeanRequest(), 1, "outside of the bounds it does not wait")

@@ -95,7 +95,7 @@ func TestOneSpikeIsOneKill(t *testing.T) {
 	require.Equal(t, 1, r.Scored.Kills)
 	require.Equal(t, 1, r.Scored.KillDays)
 	require.Zero(t, r.Scored.SevereDays)
-	require.InDelta(t, 2/1.5-1, r.Scored.MedianExcess(), 1e-9)
+	require.InDelta(t, 2/1.5-1, Quantile(r.Scored.Excess, 0.5), 1e-9)
 	require.InDelta(t, 86400-70, r.Scored.Seconds, 1e-9, "a minute and ten seconds of back-off it did not run")
 	require.InDelta(t, 1, r.Scored.Days, 1e-12)
 }
@@ -109,8 +109,8 @@ func TestStuckLoopIsBoundedByTheBackoff(t *testing.T) {
 	// 60 s and 10, 20, 40, 80, 160 s of back-off, and then 300 s each time.
 	most := 5 + int((86400-70-80-100-140-220)/360) + 1
 	require.Equal(t, most, r.Scored.Kills)
-	require.InDelta(t, 1, r.Scored.SevereShare(), 1e-12)
-	require.InDelta(t, 1, r.Scored.KillDayShare(), 1e-12)
+	require.InDelta(t, 1, ratio(float64(r.Scored.SevereDays), float64(r.Scored.Dates)), 1e-12)
+	require.InDelta(t, 1, ratio(float64(r.Scored.KillDays), float64(r.Scored.Dates)), 1e-12)
 }
 
 func TestGapIsLeftOut(t *testing.T) {
@@ -135,11 +135,11 @@ func (flapper) Advise(now time.Time, _ resources.List) resources.Bounds {
 
 func TestFlapping(t *testing.T) {
 	r := scored(t, recording(10*24*time.Hour, resources.CPU, always(500)), resources.CPU, 1000, flapper{}, nil).Scored
-	require.InDelta(t, 24, r.ChangeRate(), 0.1)
+	require.InDelta(t, 24, float64(r.Changes)/r.Days, 0.1)
 	require.InDelta(t, 1, r.ReversalShare(), 0.01)
-	require.InDelta(t, 1, r.PointlessShare(), 0.01)
+	require.InDelta(t, 1, float64(r.Pointless)/float64(r.Changes), 0.01)
 	require.InDelta(t, 24*math.Ln2, r.ChurnRate(), 0.1)
-	require.InDelta(t, 24, r.MoveRate(), 0.1)
+	require.InDelta(t, 24, float64(r.Moves)/r.Days, 0.1)
 	require.InDelta(t, 3600, Quantile(r.Between, 0.5), 1e-9)
 	require.Zero(t, r.Evictions)
 }

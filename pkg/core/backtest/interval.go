@@ -5,23 +5,23 @@ import (
 	"slices"
 )
 
-// formula is a figure as a function of the numbers of containers, of which some may
+// Formula is a figure as a function of the numbers of containers, of which some may
 // be there several times.
-type formula struct {
-	name  string
-	value func(of []int) float64
+type Formula struct {
+	Name  string
+	Value func(of []int) float64
 }
 
-// intervals computes figures over all of n containers, and over draws of them, which
+// Intervals computes figures over all of n containers, and over draws of them, which
 // are the same for all figures.
-func intervals(n int, all []formula) []Figure {
+func Intervals(n int, all []Formula) []Figure {
 	of := make([]int, n)
 	for i := range of {
 		of[i] = i
 	}
 	figures, drawn := make([]Figure, len(all)), make([]float64, len(all)*Draws)
 	for i, f := range all {
-		figures[i] = Figure{Name: f.name, Value: f.value(of)}
+		figures[i] = Figure{Name: f.Name, Value: f.Value(of)}
 	}
 	draw := dice(Seed)
 	for d := range Draws {
@@ -29,7 +29,7 @@ func intervals(n int, all []formula) []Figure {
 			of[i] = draw.below(n)
 		}
 		for i, f := range all {
-			drawn[i*Draws+d] = f.value(of)
+			drawn[i*Draws+d] = f.Value(of)
 		}
 	}
 	for i := range figures {
@@ -51,17 +51,12 @@ func middle(values []float64) (low, high float64) {
 	return values[outside], values[len(values)-1-outside]
 }
 
-// interval is intervals for one figure.
-func interval(name string, n int, value func(of []int) float64) Figure {
-	return intervals(n, []formula{{name, value}})[0]
-}
-
 // over returns the measure over containers, as a function of their numbers.
-func (m *measure) over(parts, wholes []float64) func(of []int) float64 {
+func (m *Measure) over(parts, wholes []float64) func(of []int) float64 {
 	if m.quantile > 0 {
 		return quantileOf(m.quantile, parts, wholes)
 	}
-	return func(of []int) float64 { return m.value(parts, wholes, of) }
+	return func(of []int) float64 { return Ratio(parts, wholes, of) }
 }
 
 // quantileOf returns a quantile of the ratios of containers. The ratios are put in

@@ -57,27 +57,26 @@ func Compare(results []Result, base, other string, k resources.Kind) Pair {
 			logs[i], has[i] = math.Log(t.other.MeanRequest()/t.base.MeanRequest()), 1
 		}
 	}
-	mean := &measure{}
-	all := []formula{{"reserved", func(of []int) float64 { return math.Exp(mean.value(logs, has, of)) }}}
-	for i := range measures {
-		if m := &measures[i]; m.both || m.kind == k {
+	all := []Formula{{"reserved", func(of []int) float64 { return math.Exp(Ratio(logs, has, of)) }}}
+	for i := range Measures {
+		if m := &Measures[i]; m.Has(k) {
 			all = append(all, m.difference(twins))
 		}
 	}
-	figures := intervals(len(twins), all)
+	figures := Intervals(len(twins), all)
 	p.Reserved, p.Differences = figures[0], figures[1:]
 	return p
 }
 
 // difference computes the measure for both of each pair and subtracts.
-func (m *measure) difference(twins []twin) formula {
+func (m *Measure) difference(twins []twin) Formula {
 	var parts, wholes [2][]float64
 	for _, t := range twins {
 		for side, tally := range [2]*Tally{t.base, t.other} {
-			part, whole := m.of(tally)
+			part, whole := m.Of(tally)
 			parts[side], wholes[side] = append(parts[side], part), append(wholes[side], whole)
 		}
 	}
 	value := [2]func([]int) float64{m.over(parts[0], wholes[0]), m.over(parts[1], wholes[1])}
-	return formula{m.name, func(of []int) float64 { return value[1](of) - value[0](of) }}
+	return Formula{m.Name, func(of []int) float64 { return value[1](of) - value[0](of) }}
 }

@@ -96,13 +96,13 @@ func summarise(results []*Result, name string, k resources.Kind, class replay.Cl
 			between = append(between, Quantile(tallies[i].Between, 0.5))
 		}
 	}
-	var all []formula
-	for i := range measures {
-		if m := &measures[i]; m.both || m.kind == k {
+	var all []Formula
+	for i := range Measures {
+		if m := &Measures[i]; m.Has(k) {
 			all = append(all, m.figure(tallies))
 		}
 	}
-	s.Figures = intervals(len(tallies), all)
+	s.Figures = Intervals(len(tallies), all)
 	s.Near, s.Close, s.Rise, s.Fall = wait(near), wait(exact), wait(rises), wait(falls)
 	s.BetweenP10, s.BetweenP50, s.Excess = Quantile(between, 0.1), Quantile(between, 0.5), Quantile(excess, 0.5)
 	if s.Days > 0 {
@@ -119,24 +119,21 @@ func phase(r *Result, cold bool) *Tally {
 }
 
 // figure returns the measure of some containers.
-func (m *measure) figure(tallies []*Tally) formula {
+func (m *Measure) figure(tallies []*Tally) Formula {
 	parts, wholes := make([]float64, len(tallies)), make([]float64, len(tallies))
 	for i, t := range tallies {
-		parts[i], wholes[i] = m.of(t)
+		parts[i], wholes[i] = m.Of(t)
 	}
-	return formula{m.name, m.over(parts, wholes)}
+	return Formula{m.Name, m.over(parts, wholes)}
 }
 
-// value computes the ratio of two sums over the containers with the given numbers.
-func (m *measure) value(parts, wholes []float64, of []int) float64 {
+// Ratio returns the ratio of two sums over the containers with the given numbers.
+func Ratio(parts, wholes []float64, of []int) float64 {
 	part, whole := 0.0, 0.0
 	for _, i := range of {
 		part, whole = part+parts[i], whole+wholes[i]
 	}
-	if whole == 0 {
-		return 0
-	}
-	return part / whole
+	return ratio(part, whole)
 }
 
 // dice draws numbers that look random and are the same in every run.

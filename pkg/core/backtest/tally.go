@@ -41,43 +41,6 @@ type Tally struct {
 // severe is how many kills make a day a crash loop.
 const severe = 4
 
-// add adds the sums of o. Longest and Backlog become the larger of both.
-func (t *Tally) add(o *Tally) {
-	for _, f := range []struct {
-		to   *float64
-		from float64
-	}{
-		{&t.Days, o.Days}, {&t.Seconds, o.Seconds}, {&t.Reserved, o.Reserved}, {&t.Initial, o.Initial}, {&t.Used, o.Used},
-		{&t.Over, o.Over}, {&t.PeakReserved, o.PeakReserved}, {&t.PeakOver, o.PeakOver}, {&t.OverStatic, o.OverStatic},
-		{&t.OverDaily, o.OverDaily}, {&t.Starved, o.Starved}, {&t.StarvedWork, o.StarvedWork}, {&t.Throttled, o.Throttled},
-		{&t.Unserved, o.Unserved}, {&t.Churn, o.Churn},
-	} {
-		*f.to += f.from
-	}
-	for _, f := range []struct {
-		to   *int
-		from int
-	}{
-		{&t.Dates, o.Dates}, {&t.StarvedDays, o.StarvedDays}, {&t.Kills, o.Kills}, {&t.KillDays, o.KillDays},
-		{&t.SevereDays, o.SevereDays}, {&t.Changes, o.Changes}, {&t.Evictions, o.Evictions}, {&t.Reversals, o.Reversals},
-		{&t.Pointless, o.Pointless}, {&t.Moves, o.Moves},
-	} {
-		*f.to += f.from
-	}
-	t.Longest, t.Backlog = max(t.Longest, o.Longest), max(t.Backlog, o.Backlog)
-	t.Excess = append(t.Excess, o.Excess...)
-	t.Between = append(t.Between, o.Between...)
-}
-
-// Sum returns the tallies added up.
-func Sum(tallies ...*Tally) Tally {
-	var sum Tally
-	for _, t := range tallies {
-		sum.add(t)
-	}
-	return sum
-}
-
 // ratio is 0 where there is nothing to divide by.
 func ratio(a, b float64) float64 {
 	if b == 0 {
@@ -101,9 +64,6 @@ func (t *Tally) Slack() float64 { return ratio(t.Over, t.Reserved) }
 // PeakSlack returns the same against the peak of each window.
 func (t *Tally) PeakSlack() float64 { return ratio(t.PeakOver, t.PeakReserved) }
 
-// Saving returns what share of the first request was given back.
-func (t *Tally) Saving() float64 { return ratio(t.Initial-t.Reserved, t.Initial) }
-
 // StarvedShare returns the share of time with more use than request; for memory
 // that is the risk of an eviction when the node is short of it.
 func (t *Tally) StarvedShare() float64 { return ratio(t.Starved, t.Seconds) }
@@ -117,43 +77,16 @@ func (t *Tally) ThrottledShare() float64 { return ratio(t.Throttled, t.Seconds) 
 // UnservedShare returns the share of use that was above the limit.
 func (t *Tally) UnservedShare() float64 { return ratio(t.Unserved, t.Used) }
 
-// KillRate returns kills per container-day.
-func (t *Tally) KillRate() float64 { return ratio(float64(t.Kills), t.Days) }
-
-// KillDayShare returns the share of days with a kill.
-func (t *Tally) KillDayShare() float64 { return ratio(float64(t.KillDays), float64(t.Dates)) }
-
-// SevereShare returns the share of days with four kills or more.
-func (t *Tally) SevereShare() float64 { return ratio(float64(t.SevereDays), float64(t.Dates)) }
-
-// StarvedDayShare returns the share of days of which a twentieth was starved.
-func (t *Tally) StarvedDayShare() float64 { return ratio(float64(t.StarvedDays), float64(t.Dates)) }
-
-// ChangeRate returns changes per container-day.
-func (t *Tally) ChangeRate() float64 { return ratio(float64(t.Changes), t.Days) }
-
-// EvictionRate returns evictions per container-day.
-func (t *Tally) EvictionRate() float64 { return ratio(float64(t.Evictions), t.Days) }
-
 // ChurnRate returns the churn per container-day.
 func (t *Tally) ChurnRate() float64 { return ratio(t.Churn, t.Days) }
-
-// MoveRate returns moves of the target per container-day.
-func (t *Tally) MoveRate() float64 { return ratio(float64(t.Moves), t.Days) }
 
 // ReversalShare returns the share of changes that went the other way than the
 // one before.
 func (t *Tally) ReversalShare() float64 { return ratio(float64(t.Reversals), float64(t.Changes)) }
 
-// PointlessShare returns the share of changes that were undone within a day.
-func (t *Tally) PointlessShare() float64 { return ratio(float64(t.Pointless), float64(t.Changes)) }
-
 // Regret returns what was reserved and not used beyond what the best daily
 // requests would have left unused; below 0 where that is less.
 func (t *Tally) Regret() float64 { return t.Over - t.OverDaily }
-
-// MedianExcess returns how far off the limits were at kills, 0 without any.
-func (t *Tally) MedianExcess() float64 { return Quantile(t.Excess, 0.5) }
 
 // Quantile returns a quantile of values by nearest rank from below, 0 if there
 // are none.

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// plane is two figures of a kind of which one can be had for the other.
+type plane struct {
+	kind       resources.Kind
+	cost, risk string // names of figures; cost may also be reserved or reservedFleet
+}
+
+// Costs of a plane that no summary has, because they mean something only beside
+// those of another candidate.
+const (
+	reserved      = "reserved"       // geometric mean over containers of their mean request
+	reservedFleet = "reserved_fleet" // mean request of all together
+)
+
+// curve is what a plane asks of one candidate, container by container.
+type curve struct{ cost, risk series }
+
+// series is a figure of some containers, as the ratio of two sums.
+type series struct{ parts, wholes []float64 }
+
+func (s series) ratio(of []int) float64 { return backtest.Ratio(s.parts, s.wholes, of) }
+
+// atEqualRisk returns how much less a candidate costs than the best of some others
+// with the same risk, as a fraction of theirs; less than 0 is more. The best is taken
+// with hindsight: the lowest curve through the others in the plane, between two of them
+// straight in the logarithm of the risk. It is false if the candidate's risk is beyond
+// theirs: less than their least, or more than their greatest.
+func atEqualRisk(results []backtest.Result, other string, best []string, p plane) (backtest.Figure, bool) {
+	return saved(results, append([]string{other}, best...), p, p.cost+" at equal "+p.risk, func(curves []curve, of []int) float64 {
+		own := curves[0].point(p, of)
+		return 1 - own[1]/costAt(lowest(p, curves[1:], of), own[0])
+	})
+}
+
+// atEqualCost returns how much less risk the best of some candidates has than a base
+// with the same cost, as a fraction of the base's. Candidates are settings of one
+// recipe, and the curve through them is as in atEqualRisk. It is false if the base
+// costs less, or more, than all of them.
+func atEqualCost(results []backtest.Result, base string, candidates []string, p plane) (backtest.Figure, bool) {
+	return saved(results, append([]string{base}, candidates...), p, p.risk+" at equal "+p.cost, func(curves []curve, of []int) float64 {
+		own := curves[0].point(p, of)
+		return 1 - math.Exp(riskAt(lowest(p, curves[1:], of), own[1])-own[0])
+	})
+}
+
+// less returns how much less of a figure a candidate has than another, as a fraction
+// of the other's.
+func less(results []backtest.Result, other, base string, k resources.Kind, figure string) (backtest.Figure, bool) {
+	return saved(results, []string{other, base}, plane{k, figure, figure}, figure, func(curves []curve, of []int) float64 {
+		return 1 - curves[0].cost.ratio(of)/curves[1].cost.ratio(of)
+	})
+}
+
+// saved computes a figure from the curves of some candidates, on the containers that all
+// of them have. It is false if there is nothing to compare with.
+func saved(results []backtest.Result, candidates []string, p plane, name string, value func(curves []curve, of []int) float64) (backtest.Figure, bool) {
+	curves, n := curvesOf(results, candidates, p)
+	if n == 0 {
+		return backtest.Figure{}, false
+	}
+	f := backtest.Intervals(n, []backtest.Formula{{Name: name, Value: func(of []int) float64 { return value(curves, of) }}})[0]
+	return f, !math.IsNaN(f.Value)
+}
+
+// leastRisk stands for none at all, which has no logarithm.
+const leastRisk = 1e-9
+
+// point returns where a candidate is in a plane: the logarithm of its risk, and its
+// cost.
+func (c *curve) point(p plane, of []int) [2]float64 {
+	cost, risk := c.cost.ratio(of), c.risk.ratio(of)
+	if p.cost == reserved {
+		cost = math.Exp(cost)
+	}
+	return [2]float64{math.Log(max(risk, leastRisk)), cost}
+}
+
+// lowest returns those of some candidates that no other is better than, from little
+// risk and high cost to the contrary.
+func lowest(p plane, curves []curve, of []int) [][2]float64 {
+	var points [][2]float64
+	for i := range curves {
+		points = append(points, curves[i].point(p, of))
+	}
+	return lower(points)
+}
+
+func lower(points [][2]float64) [][2]float64 {
+	slices.SortFunc(points, func(a, b [2]float64) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	var front [][2]float64
+	for _, p := range points { // the more risk, the lower the cost
+		if len(front) == 0 || p[1] < front[len(front)-1][1] {
+			front = append(front, p)
+		}
+	}
+	return front
+}
+
+// costAt returns the cost at a risk on the straight lines through a front; NaN where
+// there is none.
+func costAt(front [][2]float64, risk float64) float64 {
+	at := slices.IndexFunc(front, func(p [2]float64) bool { return p[0] >= risk })
+	return between(front, at, 0, 1, risk)
+}
+
+// riskAt returns the risk at a cost, in the same way.
+func riskAt(front [][2]float64, cost float64) float64 {
+	at := slices.IndexFunc(front, func(p [2]float64) bool { return p[1] <= cost })
+	return between(front, at, 1, 0, cost)
+}
+
+// between returns the coordinate to on the line that ends in a point, which is the
+// first where the coordinate from is not before a value.
+func between(front [][2]float64, at, from, to int, value float64) float64 {
+	switch {
+	case at >= 0 && front[at][from] == value:
+		return front[at][to]
+	case at <= 0:
+		return math.NaN()
+	}
+	a, b := front[at-1], front[at]
+	return a[to] + (b[to]-a[to])*(value-a[from])/(b[from]-a[from])
+}
+
+// curvesOf returns the numbers of the scored phases of some candidates, in their
+// order, on the containers that all of them have.
+func curvesOf(results []backtest.Result, candidates []string, p plane) ([]curve, int) {
+	type key struct{ dataset, workload, container string }
+	tallies := map[key][]*backtest.Tally{}
+	var keys []key
+	for i := range results {
+		r := &results[i]
+		at := slices.Index(candidates, r.Candidate)
+		if r.Kind != p.kind || at < 0 {
+			continue
+		}
+		k := key{r.Dataset, r.Workload, r.Container}
+		if tallies[k] == nil {
+			tallies[k] = make([]*backtest.Tally, len(candidates))
+			keys = append(keys, k)
+		}
+		tallies[k][at] = &r.Scored
+	}
+	keys = slices.DeleteFunc(keys, func(k key) bool { return slices.Contains(tallies[k], nil) })
+	curves := make([]curve, len(candidates))
+	for i := range curves {
+		for _, k := range keys {
+			curves[i].cost.add(partOf(p.cost, p.kind, tallies[k][i]))
+			curves[i].risk.add(partOf(p.risk, p.kind, tallies[k][i]))
+		}
+	}
+	return curves, len(keys)
+}
+
+func (s *series) add(part, whole float64) {
+	s.parts, s.wholes = append(s.parts, part), append(s.wholes, whole)
+}
+
+// partOf returns the parts of a figure by its name.
+func partOf(name string, k resources.Kind, t *backtest.Tally) (part, whole float64) {
+	switch {
+	case name == reservedFleet:
+		return t.Reserved, t.Seconds
+	case name == reserved && t.MeanRequest() <= 0:
+		return 0, 0
+	case name == reserved:
+		return math.Log(t.MeanRequest()), 1
+	}
+	at := slices.IndexFunc(backtest.Measures, func(m backtest.Measure) bool { return m.Name == name && m.Has(k) })
+	return backtest.Measures[at].Of(t)
+}
