@@ -61,7 +61,7 @@ func Run(r *replay.Recording, o Options, candidates ...Candidate) []Result {
 		}
 		ground, setup := NewGroundTruth(r, k, o.WarmUp), o.Setup(k)
 		for _, c := range candidates {
-			scorer := NewScorer(ground, setup, c.Name)
+			scorer := newScorer(ground, setup, c.Name)
 			replay.Run(r, setup, c.Make(Case{r, ground, k, setup}), scorer)
 			results = append(results, scorer.Result())
 		}

@@ -2,12 +2,11 @@ package backtest
 
 import (
 	"math"
-	"slices"
 
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Pair compares two candidates on the same containers, which tells far smaller
+// Pair compares two candidates on the same containers. That shows far smaller
 // differences than two intervals side by side.
 type Pair struct {
 	Base, Other string
@@ -19,13 +18,7 @@ type Pair struct {
 
 // Difference returns a difference by the name of its figure, and whether there is
 // one.
-func (p *Pair) Difference(name string) (Figure, bool) {
-	i := slices.IndexFunc(p.Differences, func(f Figure) bool { return f.Name == name })
-	if i < 0 {
-		return Figure{}, false
-	}
-	return p.Differences[i], true
-}
+func (p *Pair) Difference(name string) (Figure, bool) { return named(p.Differences, name) }
 
 // twin is one container under both candidates.
 type twin struct{ base, other *Tally }

@@ -15,7 +15,7 @@ const WarmUp = 24 * time.Hour
 // Margin is that of the memory that hindsight would request.
 const Margin = 0.10
 
-// Result is how one kind of one container fared under one candidate.
+// Result is what the replay of one kind of one container under one candidate led to.
 type Result struct {
 	Dataset, Workload, Container string
 	Class                        replay.Class
@@ -80,27 +80,27 @@ func NewGroundTruth(r *replay.Recording, k resources.Kind, warmUp time.Duration)
 // phase.
 func (g *GroundTruth) Static() float64 { return g.scored.Static }
 
-// Scorer is the witness of one kind. Make it with New.
-type Scorer struct {
-	ground *GroundTruth
-	result Result
-	phase  *scoredPhase
-	scored bool // the warm-up is over
-	calm   calm
-	path   []point // requests from the start
-	rise   rise
-	fall   fall
+// scorer is the witness of one kind. Make it with newScorer.
+type scorer struct {
+	ground    *GroundTruth
+	result    Result
+	phase     *scoredPhase
+	scored    bool // the warm-up is over
+	stability stability
+	path      []point // requests from the start
+	rise      rise
+	fall      fall
 }
 
-// NewScorer returns a scorer for a replay under a setup, of a candidate with a name.
-func NewScorer(g *GroundTruth, s replay.Setup, candidate string) *Scorer {
+// newScorer returns a scorer for a replay under a setup, of a candidate with a name.
+func newScorer(g *GroundTruth, s replay.Setup, candidate string) *scorer {
 	r := g.recording
-	w := &Scorer{ground: g, result: Result{
+	w := &scorer{ground: g, result: Result{
 		Dataset: r.Dataset, Workload: r.Workload, Container: r.Container, Class: r.Class, Candidate: candidate,
 		Kind: g.kind, Limit: s.Limits[g.kind].String(), Step: g.step, Short: g.short, Clipped: g.clipped,
 		First: replay.First(r, s).Value(g.kind),
 	}}
-	w.calm.tally = &w.result.Cold
+	w.stability.tally = &w.result.Cold
 	if len(r.At) > 0 {
 		w.phase = newScoredPhase(&w.result.Cold, &g.cold, r.At[0])
 		w.path = append(w.path, point{r.At[0], float64(w.result.First)})
@@ -108,66 +108,66 @@ func NewScorer(g *GroundTruth, s replay.Setup, candidate string) *Scorer {
 	return w
 }
 
-// turn goes over to the scored phase when its time has come.
-func (w *Scorer) turn(at int64) {
+// advance goes over to the scored phase when its time has come.
+func (w *scorer) advance(at int64) {
 	if w.scored || at < w.ground.warm {
 		return
 	}
 	w.phase.close()
 	w.scored = true
 	w.phase = newScoredPhase(&w.result.Scored, &w.ground.scored, w.ground.warm)
-	w.calm.enter(&w.result.Scored)
+	w.stability.enter(&w.result.Scored)
 }
 
 // Sample implements replay.Witness.
-func (w *Scorer) Sample(s replay.Sample) {
+func (w *scorer) Sample(s replay.Sample) {
 	if s.Kind != w.ground.kind {
 		return
 	}
-	w.turn(s.At)
+	w.advance(s.At)
 	w.phase.sample(s, float64(w.result.First))
-	w.react(s)
+	w.respond(s)
 }
 
 // Advised implements replay.Witness.
-func (w *Scorer) Advised(a replay.Advice) {
-	w.turn(a.At)
+func (w *scorer) Advised(a replay.Advice) {
+	w.advance(a.At)
 	if target, ok := a.Bounds.Target.Get(w.ground.kind); ok {
-		w.calm.target(float64(target))
+		w.stability.target(float64(target))
 	}
 }
 
 // Changed implements replay.Witness.
-func (w *Scorer) Changed(c replay.Change) {
+func (w *scorer) Changed(c replay.Change) {
 	if c.Kind != w.ground.kind {
 		return
 	}
-	w.turn(c.At)
+	w.advance(c.At)
 	if !c.Anew {
-		w.calm.change(c)
+		w.stability.change(c)
 	}
 	w.path = append(w.path, point{c.At, float64(c.To)})
-	w.adapted(c)
+	w.answer(c)
 }
 
 // Killed implements replay.Witness.
-func (w *Scorer) Killed(k replay.Kill) {
+func (w *scorer) Killed(k replay.Kill) {
 	if w.ground.kind != resources.Memory {
 		return
 	}
-	w.turn(k.At)
+	w.advance(k.At)
 	w.phase.kill(k)
 }
 
 // Result ends the scoring and returns what was found.
-func (w *Scorer) Result() Result {
+func (w *scorer) Result() Result {
 	if w.phase == nil {
 		return w.result
 	}
-	w.turn(w.ground.end)
+	w.advance(w.ground.end)
 	w.phase.close()
-	w.result.Near = settled(w.path, w.ground.level, 0.25, w.ground.end)
-	w.result.Close = settled(w.path, w.ground.level, 0.10, w.ground.end)
+	w.result.Near = converged(w.path, w.ground.level, 0.25, w.ground.end)
+	w.result.Close = converged(w.path, w.ground.level, 0.10, w.ground.end)
 	w.finish()
 	return w.result
 }

@@ -20,7 +20,7 @@ type Figure struct {
 	Value, Low, High float64
 }
 
-// Summary is how one kind of many containers fared under one candidate.
+// Summary is what one candidate led to for one kind of many containers.
 type Summary struct {
 	Candidate  string
 	Kind       resources.Kind
@@ -36,7 +36,7 @@ type Summary struct {
 	Finest                  float64 // least rate above 0 that so many days can show; without any event the rate is below three times this
 }
 
-// Wait tells how long something took, with those that it never came to.
+// Wait is how long something took, with those that it never came to.
 type Wait struct {
 	Median   float64 // seconds; infinite where less than half got there
 	Censored float64 // share that did not
@@ -44,12 +44,14 @@ type Wait struct {
 }
 
 // Figure returns a figure by name, and whether the summary has it.
-func (s *Summary) Figure(name string) (Figure, bool) {
-	i := slices.IndexFunc(s.Figures, func(f Figure) bool { return f.Name == name })
+func (s *Summary) Figure(name string) (Figure, bool) { return named(s.Figures, name) }
+
+func named(figures []Figure, name string) (Figure, bool) {
+	i := slices.IndexFunc(figures, func(f Figure) bool { return f.Name == name })
 	if i < 0 {
 		return Figure{}, false
 	}
-	return s.Figures[i], true
+	return figures[i], true
 }
 
 // Summarise returns a summary for each candidate, kind and class, all classes

@@ -11,8 +11,8 @@ const (
 	moved  = 0.10 // a target moved when it is farther from where it was
 )
 
-// calm counts changes.
-type calm struct {
+// stability counts changes of the request and moves of the target.
+type stability struct {
 	tally  *Tally
 	last   int64   // when the last change was; 0 = none in this phase
 	sign   float64 // of the last change; 0 = none yet
@@ -27,22 +27,22 @@ type recent struct {
 	sign float64 // of its step
 }
 
-// enter goes over to another phase. Changes before it are not told apart in it.
-func (c *calm) enter(t *Tally) { c.tally, c.last, c.recent = t, 0, c.recent[:0] }
+// enter goes over to another phase. No time since an earlier change counts in it.
+func (s *stability) enter(t *Tally) { s.tally, s.last, s.recent = t, 0, s.recent[:0] }
 
-func (c *calm) change(n replay.Change) {
-	t := c.tally
+func (s *stability) change(n replay.Change) {
+	t := s.tally
 	step := math.Log(float64(n.To) / float64(n.From))
 	t.Changes++
 	t.Evictions += count(n.Evicted)
 	t.Churn += math.Abs(step)
-	t.Reversals += count(c.sign*step < 0)
-	if c.last != 0 {
-		t.Between = append(t.Between, float64(n.At-c.last)/1e9)
+	t.Reversals += count(s.sign*step < 0)
+	if s.last != 0 {
+		t.Between = append(t.Between, float64(n.At-s.last)/1e9)
 	}
-	c.last, c.sign = n.At, math.Copysign(1, step)
-	kept := c.recent[:0]
-	for _, r := range c.recent {
+	s.last, s.sign = n.At, math.Copysign(1, step)
+	kept := s.recent[:0]
+	for _, r := range s.recent {
 		if n.At-r.at > day {
 			continue
 		}
@@ -52,15 +52,15 @@ func (c *calm) change(n replay.Change) {
 		}
 		kept = append(kept, r)
 	}
-	c.recent = append(kept, recent{n.At, float64(n.From), c.sign})
+	s.recent = append(kept, recent{n.At, float64(n.From), s.sign})
 }
 
-func (c *calm) target(level float64) {
-	if c.level == 0 {
-		c.level = level
+func (s *stability) target(level float64) {
+	if s.level == 0 {
+		s.level = level
 	}
-	if math.Abs(level-c.level) > moved*c.level {
-		c.tally.Moves++
-		c.level = level
+	if math.Abs(level-s.level) > moved*s.level {
+		s.tally.Moves++
+		s.level = level
 	}
 }

@@ -21,9 +21,9 @@ type point struct {
 	request float64
 }
 
-// settled returns the time from the start until the request stays within a
+// converged returns the time from the start until the request stays within a
 // fraction of a level for twelve hours.
-func settled(path []point, level, fraction float64, end int64) Outcome {
+func converged(path []point, level, fraction float64, end int64) Outcome {
 	start, since, in := path[0].at, int64(0), false
 	for i, p := range path {
 		near := p.request >= (1-fraction)*level && p.request <= (1+fraction)*level
@@ -64,8 +64,8 @@ type fall struct {
 	request float64 // when it began
 }
 
-// react follows rises and falls of the scored phase.
-func (w *Scorer) react(s replay.Sample) {
+// respond follows rises and falls of the scored phase.
+func (w *scorer) respond(s replay.Sample) {
 	if !w.scored {
 		return
 	}
@@ -74,7 +74,7 @@ func (w *Scorer) react(s replay.Sample) {
 	w.falling(s)
 }
 
-func (w *Scorer) rising(s replay.Sample) {
+func (w *scorer) rising(s replay.Sample) {
 	r := &w.rise
 	above := s.Use > float64(s.Request)
 	switch {
@@ -104,7 +104,7 @@ func (w *Scorer) rising(s replay.Sample) {
 	}
 }
 
-func (w *Scorer) falling(s replay.Sample) {
+func (w *scorer) falling(s replay.Sample) {
 	f := &w.fall
 	for len(f.peaks) > 0 && f.peaks[len(f.peaks)-1].request <= s.Use {
 		f.peaks = f.peaks[:len(f.peaks)-1]
@@ -123,8 +123,8 @@ func (w *Scorer) falling(s replay.Sample) {
 	}
 }
 
-// adapted sees whether a change answers a rise or a fall.
-func (w *Scorer) adapted(c replay.Change) {
+// answer notes whether a change answers a rise or a fall.
+func (w *scorer) answer(c replay.Change) {
 	if !w.scored {
 		return
 	}
@@ -143,7 +143,7 @@ func (w *Scorer) adapted(c replay.Change) {
 }
 
 // follow closes the tracks of rises that are a day old, or all.
-func (w *Scorer) follow(now int64, all bool) {
+func (w *scorer) follow(now int64, all bool) {
 	tracks := w.rise.track[:0]
 	for _, t := range w.rise.track {
 		if !all && now-t.since <= day {
@@ -156,7 +156,7 @@ func (w *Scorer) follow(now int64, all bool) {
 }
 
 // finish ends what is still waited for.
-func (w *Scorer) finish() {
+func (w *scorer) finish() {
 	end := w.ground.end
 	if w.rise.open {
 		w.result.Rises = append(w.result.Rises, Outcome{float64(end-w.rise.since) / 1e9, false})
