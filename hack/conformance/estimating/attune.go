@@ -212,9 +212,7 @@ func chain(in attuneInput) (out attuneOutput, err error) {
 		Percentile: in.Percentile, Overhead: in.OverheadPercent, Sensitivity: sensitivity, Least: float64(least), Most: float64(most),
 		Increase: in.MaxIncreasePercent, Decrease: in.MaxDecreasePercent, MayDecrease: true,
 	}
-	var v []resources.Amount
-	config.Chain(k, func(recipe.Subject) *sketch.Habits { return h }).Run(
-		recipe.Subject{Current: resources.List{}.With(k, current)}, func(value recipe.Value) { v = append(v, resources.FromFloat(value.Amount)) })
+	v := steps(config.Chain(k, func(recipe.Subject) *sketch.Habits { return h }), k, current)
 	out = attuneOutput{
 		RawPercentile: write(k, v[0]), AfterOverhead: write(k, v[1]), AfterBurst: write(k, v[2]), AfterConfidence: write(k, v[3]),
 		AfterBounds: write(k, v[4]), Final: write(k, v[5]), Changed: v[5] != current,
@@ -286,12 +284,9 @@ func documentedPipeline(in pipelineInput) (out pipelineOutput, err error) {
 		Percentile: 95, Overhead: in.OverheadPercent, Published: true, Least: float64(a[1]), Most: float64(a[2]),
 		Increase: in.MaxChangePercent, Decrease: in.MaxChangePercent, MayDecrease: true,
 	}
-	var v []string
-	config.Chain(resources.CPU, func(recipe.Subject) *sketch.Habits { return h }).Run(
-		recipe.Subject{Current: resources.List{}.With(resources.CPU, a[0])}, func(value recipe.Value) {
-			v = append(v, write(resources.CPU, resources.FromFloat(value.Amount)).Quantity)
-		})
-	return pipelineOutput{AfterMargin: v[1], AfterConfidence: v[3], AfterBounds: v[4], Final: v[5]}, nil
+	v := steps(config.Chain(resources.CPU, func(recipe.Subject) *sketch.Habits { return h }), resources.CPU, a[0])
+	text := func(i int) string { return write(resources.CPU, v[i]).Quantity }
+	return pipelineOutput{AfterMargin: text(1), AfterConfidence: text(3), AfterBounds: text(4), Final: text(5)}, nil
 }
 
 type capsInput struct {
@@ -345,9 +340,18 @@ func memoryFromCPU(in fromCPUInput) (out fromCPUOutput, err error) {
 		Overhead: in.OverheadPercent, Least: float64(a[1]), Most: float64(a[2]), Change: in.MaxChangePercent, MayDecrease: in.AllowDecrease, FromCPU: in.Ratio,
 	}
 	given := recipe.Chain{{Name: "recommended", Apply: func(recipe.Subject, float64) float64 { return float64(cpu[0]) }}}
-	var values []recipe.Value
-	result := config.MemoryChain(given).Run(recipe.Subject{Current: resources.List{}.With(resources.Memory, a[0])}, func(v recipe.Value) { values = append(values, v) })
-	out.Memory = write(resources.Memory, result)
-	out.DecreaseBlocked = !in.AllowDecrease && values[len(values)-1].Amount > values[len(values)-2].Amount
+	v := steps(config.MemoryChain(given), resources.Memory, a[0])
+	out.Memory = write(resources.Memory, v[len(v)-1])
+	out.DecreaseBlocked = !in.AllowDecrease && v[len(v)-1] > v[len(v)-2]
 	return out, nil
+}
+
+// steps returns the amount after each step of a chain for a container with a request.
+func steps(c recipe.Chain, k resources.Kind, current resources.Amount) (amounts []resources.Amount) {
+	var values []recipe.Value
+	c.Run(recipe.Subject{Current: resources.List{}.With(k, current)}, 0, &values)
+	for _, v := range values {
+		amounts = append(amounts, resources.FromFloat(v.Amount))
+	}
+	return amounts
 }

@@ -1,3 +1,14 @@
+// Package recipe turns the history of a container into a recommendation.
+//
+// A Recipe has one Chain of named Steps for each kind and bound. Parse makes it of a
+// text such as "loadline:cpu=tracking,margin=0.2"; a Book remembers those that VPAs ask
+// for by annotation. Recommend evaluates its chains; Explain does the same and keeps the
+// value after each step, so that what is shown is what was computed.
+//
+// Each recipe is one file with its settings, its chains and its own steps: vpa.go,
+// loadline.go, crane.go, attune.go, cruisekube.go and autopilot.go. What several use is in
+// steps.go. What a recipe knows of a container comes from a profile of package usage and
+// from package sketch; it does not know how a number is written or capped.
 package recipe
 
 import (
@@ -29,8 +40,8 @@ type Result struct {
 	Points  [resources.Kinds]Points        // that there are, and that a recommendation takes; zero where it takes none
 }
 
-// Remember tells a sketch what was recommended: some recipes must know since when. It may
-// be nil.
+// Remember notes in a sketch what was recommended: some recipes must know since when. The
+// sketch may be nil.
 func (r *Result) Remember(s *sketch.Sketch) {
 	for k := range resources.Kind(resources.Kinds) {
 		if s != nil && r.Known[k] {
@@ -72,17 +83,16 @@ func whole(name string, apply func(s Subject, in resources.Amount) resources.Amo
 // Chain is the list of steps to one number. The first step ignores its input.
 type Chain []Step
 
-// Run evaluates the chain. It shows the value after each step to keep, if that is
-// not nil.
-func (c Chain) Run(s Subject, keep func(Value)) resources.Amount {
-	a := 0.0
+// Run evaluates the chain from an amount on, which the first step of most chains ignores. It
+// adds the value after each step to values, if that is not nil.
+func (c Chain) Run(s Subject, from float64, values *[]Value) resources.Amount {
 	for i := range c {
-		a = c[i].Apply(s, a)
-		if keep != nil {
-			keep(Value{c[i].name(s), a})
+		from = c[i].Apply(s, from)
+		if values != nil {
+			*values = append(*values, Value{c[i].name(s), from})
 		}
 	}
-	return resources.FromFloat(a)
+	return resources.FromFloat(from)
 }
 
 // Recipe is one chain for each kind and bound. It never changes once made.
@@ -99,34 +109,53 @@ type Recipe struct {
 	// Upper begin with the target instead of running on their own.
 	Follows bool
 
-	floors Config // its least recommendations; MinimumOf returns them
+	podMin [resources.Kinds]float64 // millicores and MiB that the containers of a pod get at least, together
 }
 
-// MinimumOf returns the least recommendation for each of n containers that share a
-// pod.
-func (r *Recipe) MinimumOf(n int) resources.List { return r.floors.Minimum(n) }
+// minimum returns the least recommendation for each of n containers that share a
+// pod. The order of operations is that of the reference recommender.
+func (r *Recipe) minimum(n int) resources.List {
+	share := 1.0 / float64(max(n, 1))
+	cpu := resources.FromFloat(r.podMin[resources.CPU] * 0.001 * 1000)
+	memory := resources.FromFloat(r.podMin[resources.Memory] * 1024 * 1024)
+	return resources.Of(cpu.Scale(share), memory.Scale(share))
+}
 
 // Only returns the recipe without the chains of other kinds than k: theirs are 0.
 func (r *Recipe) Only(k resources.Kind) *Recipe {
-	only := &Recipe{Needs: r.Needs, UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf, Follows: r.Follows, floors: r.floors}
+	only := &Recipe{Needs: r.Needs, UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf, Follows: r.Follows, podMin: r.podMin}
 	only.Target[k], only.Lower[k], only.Upper[k] = r.Target[k], r.Lower[k], r.Upper[k]
 	return only
 }
 
-// bound evaluates the chain of a bound.
-func (r *Recipe) bound(c Chain, s Subject, target resources.Amount, keep func(Value)) resources.Amount {
-	if !r.Follows {
-		return c.Run(s, keep)
+// evaluate runs all chains. It adds the value after each step to e, if that is not nil.
+func (r *Recipe) evaluate(s Subject, e *Explanation) (b resources.Bounds) {
+	var targets, lowers, uppers *[]Value
+	for k := range resources.Kind(resources.Kinds) {
+		if e != nil {
+			targets, lowers, uppers = &e.Target[k], &e.Lower[k], &e.Upper[k]
+		}
+		target, from := r.Target[k].Run(s, 0, targets), 0.0
+		if r.Follows {
+			from = float64(target)
+		}
+		if r.Follows && e != nil {
+			e.Lower[k], e.Upper[k] = []Value{{"target", from}}, []Value{{"target", from}}
+		}
+		b.Target = b.Target.With(k, target)
+		b.Lower = b.Lower.With(k, r.Lower[k].Run(s, from, lowers))
+		b.Upper = b.Upper.With(k, r.Upper[k].Run(s, from, uppers))
 	}
-	from := Chain{{Name: "target", Apply: func(Subject, float64) float64 { return float64(target) }}}
-	return append(from, c...).Run(s, keep)
+	return b
 }
 
 // subject is what the chains are evaluated for.
 func (r *Recipe) subject(in Input) Subject {
-	s := Subject{Profile: in.Profile, Sketch: in.Sketch, Minimum: r.MinimumOf(in.Containers), Current: in.Current}
-	if s.Sketch == nil && r.Needs.Any() {
-		s.Sketch = sketch.New(r.Needs)
+	s := Subject{Profile: in.Profile, Minimum: r.minimum(in.Containers), Current: in.Current}
+	if r.Needs.Any() {
+		if s.Sketch = in.Sketch; s.Sketch == nil {
+			s.Sketch = sketch.New(r.Needs)
+		}
 	}
 	return s
 }
@@ -136,12 +165,7 @@ func (r *Recipe) subject(in Input) Subject {
 func (r *Recipe) Recommend(in Input) Result {
 	s := r.subject(in)
 	result := r.known(in, s)
-	for k := range resources.Kind(resources.Kinds) {
-		target := r.Target[k].Run(s, nil)
-		result.Bounds.Target = result.Bounds.Target.With(k, target)
-		result.Bounds.Lower = result.Bounds.Lower.With(k, r.bound(r.Lower[k], s, target, nil))
-		result.Bounds.Upper = result.Bounds.Upper.With(k, r.bound(r.Upper[k], s, target, nil))
-	}
+	result.Bounds = r.evaluate(s, nil)
 	return result
 }
 
@@ -152,7 +176,7 @@ func (r *Recipe) known(in Input, s Subject) (result Result) {
 		result.Known = [resources.Kinds]bool{resources.CPU: !in.Profile.CPU.Empty(), resources.Memory: !in.Profile.Memory.Empty()}
 	}
 	for k := range resources.Kind(resources.Kinds) {
-		if r.Needs.Any() {
+		if s.Sketch != nil {
 			covered, some := s.Sketch.Covers(k)
 			if result.Known[k] = result.Known[k] && some; some {
 				result.Covered[k] = covered
@@ -179,13 +203,7 @@ type Explanation struct {
 }
 
 // Explain returns how Recommend comes to its numbers for the same input.
-func (r *Recipe) Explain(in Input) Explanation {
-	var e Explanation
-	s := r.subject(in)
-	for k := range resources.Kinds {
-		target := r.Target[k].Run(s, func(v Value) { e.Target[k] = append(e.Target[k], v) })
-		r.bound(r.Lower[k], s, target, func(v Value) { e.Lower[k] = append(e.Lower[k], v) })
-		r.bound(r.Upper[k], s, target, func(v Value) { e.Upper[k] = append(e.Upper[k], v) })
-	}
+func (r *Recipe) Explain(in Input) (e Explanation) {
+	r.evaluate(r.subject(in), &e)
 	return e
 }

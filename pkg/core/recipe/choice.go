@@ -87,7 +87,7 @@ func (b *Book) For(text string) *Choice {
 	return &c
 }
 
-// Problem tells in one line what is wrong with a text of the annotation, and what would
+// Problem says in one line what is wrong with a text of the annotation, and what would
 // be right; empty if nothing is. It takes a recommender with the usual settings.
 func Problem(text string) string {
 	if _, err := parse(DefaultConfig(), text); err != nil {

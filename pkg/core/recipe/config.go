@@ -58,12 +58,3 @@ func (c Config) Validate() error {
 	}
 	return errors.Join(problems...)
 }
-
-// Minimum returns the least recommendation for each of n containers that share
-// a pod. The order of operations is that of the reference recommender.
-func (c Config) Minimum(n int) resources.List {
-	share := 1.0 / float64(max(n, 1))
-	cpu := resources.FromFloat(c.PodMinCPU * 0.001 * 1000)
-	memory := resources.FromFloat(c.PodMinMemory * 1024 * 1024)
-	return resources.Of(cpu.Scale(share), memory.Scale(share))
-}

@@ -3,6 +3,8 @@ package recipe
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -23,7 +25,6 @@ const killAge = 7 * 24 * time.Hour
 // crane is a quantile of a week's samples, each of which weighs what it is, in
 // buckets of equal size. Amounts are cores and bytes until the last step.
 type crane struct {
-	unfloored
 	percentile, margin [resources.Kinds]float64
 	utilisation        float64
 	utilisations       [resources.Kinds]float64 // 0 = utilisation
@@ -107,4 +108,39 @@ func (c *crane) make() Recipe {
 	}
 	around(&r, lower, upper)
 	return r
+}
+
+// Heavy begins a chain: a quantile of samples by their weight.
+func Heavy(k resources.Kind, q float64) Step {
+	return Step{Name: fmt.Sprintf("%s quantile %g by weight", k, q), Apply: func(s Subject, _ float64) float64 {
+		return s.Sketch.Weighted[k].Quantile(q)
+	}}
+}
+
+// Utilisation divides by how much of a request is to be used.
+func Utilisation(u float64) Step {
+	return Step{Name: fmt.Sprintf("/ utilisation %g", u), Apply: func(_ Subject, in float64) float64 { return in / u }}
+}
+
+// Truncated turns cores into millicores and drops fractions.
+func Truncated(k resources.Kind) Step {
+	return Step{Name: "whole " + map[resources.Kind]string{resources.CPU: "millicores", resources.Memory: "bytes"}[k], Apply: func(_ Subject, in float64) float64 {
+		if k == resources.CPU {
+			in *= 1000
+		}
+		return math.Floor(in)
+	}}
+}
+
+// AfterKill raises to what a container needs that was killed within an age: its
+// largest request then and a bump in bytes, or a multiple of it.
+func AfterKill(bump, ratio float64, age time.Duration) Step {
+	name := fmt.Sprintf("request at a kill + %g or x %g", bump, ratio)
+	return Step{Name: name, Apply: func(s Subject, in float64) float64 {
+		had, killed := s.Sketch.Kills.Largest(s.Sketch.Now, age)
+		if !killed {
+			return in
+		}
+		return max(in, math.Floor(max(float64(had)+bump, float64(had)*ratio)))
+	}}
 }

@@ -1,6 +1,9 @@
 package recipe
 
 import (
+	"fmt"
+	"time"
+
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 )
@@ -12,7 +15,6 @@ import (
 // node is for sharing what a node has to spare.
 type cruiseKube struct {
 	none
-	unfloored
 	base        float64
 	cpuMinutes  float64
 	memMinutes  float64
@@ -49,4 +51,44 @@ func (c *cruiseKube) make() Recipe {
 	r.Upper[resources.CPU] = append(r.Target[resources.CPU][:len(r.Target[resources.CPU]):len(r.Target[resources.CPU])], Factor(c.cpuUpper))
 	r.Upper[resources.Memory] = append(r.Target[resources.Memory][:len(r.Target[resources.Memory]):len(r.Target[resources.Memory])], Factor(c.memoryUpper))
 	return r
+}
+
+// HourOfDay begins a chain: the highest use at this hour of the day in a week.
+func HourOfDay(k resources.Kind) Step {
+	return Step{Name: k.String() + " peak of this hour of the day", Apply: func(s Subject, _ float64) float64 {
+		return s.Sketch.Hours[k].SameHour()
+	}}
+}
+
+// OrLastHour raises to the highest use of the last hour.
+func OrLastHour(k resources.Kind) Step {
+	return Step{Name: "or of the last hour", Apply: func(s Subject, in float64) float64 {
+		return max(in, s.Sketch.Hours[k].LastHour())
+	}}
+}
+
+// Lately begins a chain: a quantile of the use of the last minutes.
+func Lately(k resources.Kind, minutes int64, q float64) Step {
+	return Step{Name: fmt.Sprintf("%s quantile %g of %d minutes", k, q, minutes), Apply: func(s Subject, _ float64) float64 {
+		return s.Sketch.Hours[k].Recent(minutes, q)
+	}}
+}
+
+// UnderPressure raises to what there would have been had CPU work never waited: of is
+// the same of that as of the use. Where nobody knows how long it waited, as with the
+// metrics API, the amount stays.
+func UnderPressure(of func(*sketch.Hours) float64) Step {
+	return Step{Name: "or with the time that work waited for CPU", Apply: func(s Subject, in float64) float64 {
+		if s.Sketch.Pressed == nil {
+			return in
+		}
+		return max(in, of(s.Sketch.Pressed))
+	}}
+}
+
+// AtKill raises to the memory at which the container was killed within an age.
+func AtKill(age time.Duration) Step {
+	return Step{Name: fmt.Sprintf("or limit at a kill, else use, for %gh", age.Hours()), Apply: func(s Subject, in float64) float64 {
+		return max(in, float64(s.Sketch.Kills.Reached(s.Sketch.Now, age)))
+	}}
 }

@@ -14,7 +14,7 @@ type Fixed float64
 // ByLimit is the fixed part that the limit of the container asks for.
 func ByLimit() Fixed { return Fixed(math.NaN()) }
 
-// FollowsLimit tells whether it is what ByLimit returns.
+// FollowsLimit reports whether it is what ByLimit returns.
 func (f Fixed) FollowsLimit() bool { return math.IsNaN(float64(f)) }
 
 // The usual fixed part is enough where the limit is roomy, where none follows the request,

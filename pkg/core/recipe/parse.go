@@ -22,9 +22,6 @@ type menu interface {
 	settings() []setting
 	choices() []choice
 	make() Recipe
-	// ownFloors reports whether the least recommendations are among its steps, so that
-	// those of the reference do not lie on it.
-	ownFloors() bool
 }
 
 // choice is a setting that has names for sets of numbers. Choices are applied
@@ -60,12 +57,14 @@ func Names() []string {
 	return []string{"vpa", "loadline", "crane", "attune", "attune-published", "cruisekube", "autopilot"}
 }
 
-func menuOf(name string, c Config) (menu, bool) {
+// menuOf returns the menu of a recipe, nil if there is none of the name, and whether the
+// least recommendations are among its steps, so that those of the reference do not lie on it.
+func menuOf(name string, c Config) (m menu, ownFloors bool) {
 	switch name {
 	case "", "vpa":
-		return newVPA(c), true
+		return newVPA(c), false
 	case "loadline":
-		return newLoadline(), true
+		return newLoadline(), false
 	case "crane":
 		return newCrane(), true
 	case "attune":
@@ -86,7 +85,7 @@ func menuOf(name string, c Config) (menu, bool) {
 //	loadline:cpu=tracking,margin=0.2
 //
 // Every recipe has pod-min-cpu (millicores) and pod-min-memory (MiB), the least
-// recommendation for a pod. The error tells all problems.
+// recommendation for a pod. The error names all problems.
 func Parse(text string) (Recipe, error) { return ParseWith(DefaultConfig(), text) }
 
 // ParseWith is Parse with other defaults for the settings of the recipe "vpa" and
@@ -94,18 +93,17 @@ func Parse(text string) (Recipe, error) { return ParseWith(DefaultConfig(), text
 // those that somebody set.
 func ParseWith(defaults Config, text string) (Recipe, error) {
 	name, given, _ := strings.Cut(strings.TrimSpace(text), ":")
-	m, known := menuOf(name, defaults)
-	if !known {
+	m, ownFloors := menuOf(name, defaults)
+	if m == nil {
 		return Recipe{}, fmt.Errorf("recipe %q does not exist: must be one of %s", name, strings.Join(Names(), ", "))
 	}
-	cpu, memory := defaults.PodMinCPU, defaults.PodMinMemory
-	if m.ownFloors() && !defaults.PodMinSet[resources.CPU] {
-		cpu = 0
+	podMin := [resources.Kinds]float64{defaults.PodMinCPU, defaults.PodMinMemory}
+	for k, set := range defaults.PodMinSet {
+		if ownFloors && !set {
+			podMin[k] = 0
+		}
 	}
-	if m.ownFloors() && !defaults.PodMinSet[resources.Memory] {
-		memory = 0
-	}
-	all := append(m.settings(), setting{"pod-min-cpu", &cpu, 0, 1e9}, setting{"pod-min-memory", &memory, 0, 1e9})
+	all := append(m.settings(), setting{"pod-min-cpu", &podMin[resources.CPU], 0, 1e9}, setting{"pod-min-memory", &podMin[resources.Memory], 0, 1e9})
 	values, problems := pairs(given)
 	for _, c := range m.choices() {
 		if option, ok := values[c.name]; ok {
@@ -129,9 +127,8 @@ func ParseWith(defaults Config, text string) (Recipe, error) {
 	if err := errors.Join(problems...); err != nil {
 		return Recipe{}, fmt.Errorf("recipe %q: %w", text, err)
 	}
-	floors := Config{PodMinCPU: cpu, PodMinMemory: memory}
 	r := m.make()
-	r.floors = floors
+	r.podMin = podMin
 	return r, nil
 }
 
@@ -175,16 +172,6 @@ func names(m menu, all []setting) []string {
 	slices.Sort(list)
 	return list
 }
-
-// lifted is for recipes that the floors of the reference lie on, unfloored for those that
-// have their own.
-type (
-	lifted    struct{}
-	unfloored struct{}
-)
-
-func (lifted) ownFloors() bool    { return false }
-func (unfloored) ownFloors() bool { return true }
 
 // none is for recipes without choices.
 type none struct{}

@@ -3,6 +3,9 @@ package recipe
 import (
 	"fmt"
 	"math"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // Factor multiplies.
@@ -30,4 +33,42 @@ func Range(least, most float64) Step {
 	return Step{Name: fmt.Sprintf("from %g to %g", least, most), Apply: func(_ Subject, in float64) float64 {
 		return min(max(in, least), most)
 	}}
+}
+
+// Floor raises to the subject's minimum of the kind, if it has one.
+func Floor(kind resources.Kind) Step {
+	return whole("floor", func(s Subject, in resources.Amount) resources.Amount {
+		return max(in, s.Minimum.Value(kind))
+	})
+}
+
+// Level begins a chain: a share of a slow (0) or a fast (1) memory.
+func Level(shape *sketch.LoadShape, i int) Step {
+	return Step{Name: shape.Name(i), Apply: func(s Subject, _ float64) float64 { return s.Sketch.Load[shape.Kind()].Level(i) }}
+}
+
+// OrLevel takes it where it is larger.
+func OrLevel(shape *sketch.LoadShape, i int) Step {
+	return Step{Name: "or " + shape.Name(i), Apply: func(s Subject, in float64) float64 { return max(in, s.Sketch.Load[shape.Kind()].Level(i)) }}
+}
+
+// LastHour raises to the highest level of the last hour.
+func LastHour(k resources.Kind) Step {
+	return Step{Name: "highest of the last hour", Apply: func(s Subject, in float64) float64 { return max(in, s.Sketch.Load[k].Hour()) }}
+}
+
+// The bounds of recipes that have none of their own: a request below lower x
+// target or above upper x target is changed at once.
+var (
+	lower = [resources.Kinds]float64{0.85, 0.95}
+	upper = [resources.Kinds]float64{1.5, 1.3}
+)
+
+// around gives a recipe bounds that follow its target.
+func around(r *Recipe, lower, upper [resources.Kinds]float64) {
+	r.Follows = true
+	for k := range resources.Kind(resources.Kinds) {
+		r.Lower[k] = Chain{Factor(lower[k]), Floor(k)}
+		r.Upper[k] = Chain{Factor(upper[k])}
+	}
 }

@@ -1,6 +1,9 @@
 package recipe
 
 import (
+	"fmt"
+	"math"
+	"strings"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/resources"
@@ -9,7 +12,6 @@ import (
 // vpa is the recipe of the reference recommender, with the settings of its flags.
 type vpa struct {
 	none
-	lifted
 	config     Config
 	confidence [resources.Kinds]float64 // hours
 }
@@ -39,4 +41,61 @@ func (v *vpa) make() Recipe {
 		v.config.Confidence[k] = time.Duration(hours * float64(time.Hour))
 	}
 	return VPA(v.config)
+}
+
+// VPA is the recipe of the reference recommender. Bounds come closer to the
+// target as more is known: with a day of samples, one a minute, the upper one
+// is doubled and the lower one hardly lowered.
+func VPA(c Config) Recipe {
+	r := Recipe{podMin: [resources.Kinds]float64{c.PodMinCPU, c.PodMinMemory}}
+	for k := range resources.Kind(resources.Kinds) {
+		r.Target[k] = Chain{Quantile(k, c.Target[k]), Margin(c.Margin), Floor(k)}
+		r.Lower[k] = Chain{Quantile(k, c.Lower[k]), Margin(c.Margin), Confidence(0.001, -2, c.Confidence[k]), Floor(k)}
+		r.Upper[k] = Chain{Quantile(k, c.Upper[k]), Margin(c.Margin), Confidence(1, 1, c.Confidence[k]), Floor(k)}
+	}
+	return r
+}
+
+// Quantile begins a chain: what the container stayed within for the share q (0
+// to 1) of its weighted past.
+func Quantile(kind resources.Kind, q float64) Step {
+	name := fmt.Sprintf("%s quantile %v", kind, q)
+	if kind == resources.CPU {
+		return whole(name, func(s Subject, _ resources.Amount) resources.Amount {
+			return resources.FromFloat(s.Profile.CPU.Quantile(q) * 1000) // cores
+		})
+	}
+	return whole(name, func(s Subject, _ resources.Amount) resources.Amount {
+		return resources.FromFloat(s.Profile.Memory.Quantile(q))
+	})
+}
+
+// Margin adds the given fraction.
+func Margin(fraction float64) Step {
+	return whole(fmt.Sprintf("margin %v", fraction), func(_ Subject, in resources.Amount) resources.Amount {
+		return min(in.Add(in.Scale(fraction)), resources.Max)
+	})
+}
+
+// Confidence multiplies by (1 + multiplier/c)^exponent, where c is how many
+// intervals the past covers: an exponent above 0 widens, one below 0 narrows,
+// and both do less the more is known. Without any confidence a positive amount
+// becomes the largest or the least there is, while 0 stays 0.
+func Confidence(multiplier, exponent float64, interval time.Duration) Step {
+	name := fmt.Sprintf("confidence (1 + %v/c)^%v, c in %s", multiplier, exponent, short(interval))
+	return whole(name, func(s Subject, in resources.Amount) resources.Amount {
+		return in.Scale(math.Pow(1+multiplier/s.Profile.Confidence(interval), exponent))
+	})
+}
+
+// short writes a duration without the zero minutes and seconds at its end.
+func short(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
