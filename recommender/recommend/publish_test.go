@@ -1,8 +1,9 @@
 package recommend
 
 import (
-	"math"
-	"math/rand/v2"
+	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,170 +11,318 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/recommender/checkpoints"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/quality"
+	"loadline.dev/loadline/recommender/status"
 )
 
-// office is a desk whose advice is published.
-type office struct {
-	desk
+const day = 24 * time.Hour
+
+// newPublisher returns a publisher that saves nothing.
+func newPublisher(a *Advisor, client versioned.Interface, tolerance float64) *Publisher {
+	return &Publisher{
+		Advisor: a, Checkpoints: &checkpoints.Maintainer{Off: true}, Writer: status.Writer{Client: client},
+		Quality: quality.NewMetrics(prometheus.NewRegistry()), Workers: 1, Tolerance: tolerance,
+		Latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "x"}),
+		Results: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "y"}, []string{"result"}),
+	}
+}
+
+// press is a publisher for VPAs with a container "a", whose recipe says what the test says.
+type press struct {
 	*Publisher
 	client *fake.Clientset
-	built  int // recommendations: nothing is left of a mark in the last one
+	panics *prometheus.CounterVec
+	vpa    *model.VPA // "web"
+
+	bounds resources.Bounds
+	asked  atomic.Int64 // how often the recipe was
+	raised string       // a VPA whose CPU target is higher
+	broken string       // a VPA whose recipe has a defect
 }
 
-func newOffice(t *testing.T, tolerance float64) *office {
-	o := &office{desk: newDesk(t)}
-	o.client = fake.NewSimpleClientset(o.vpa.Object)
-	o.Publisher = newPublisher(o.desk.Advisor, o.client, tolerance)
-	return o
+func newPress() *press {
+	p := &press{panics: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "z"}, []string{"step"})}
+	p.bounds = resources.Bounds{Lower: resources.Of(500, 512<<20), Target: resources.Of(1000, 1<<30), Upper: resources.Of(2000, 2<<30)}
+	p.vpa = p.takes("web")
+	p.client = fake.NewSimpleClientset(p.vpa.Object)
+	config := usage.DefaultConfig()
+	p.Publisher = newPublisher(&Advisor{Store: usage.NewStore(config), Shape: config.Shape}, p.client, 0.01)
+	p.Workers, p.Guard = 2, model.NewGuard("x", p.panics)
+	return p
 }
 
-// pass publishes and returns how many writes it took, which the model then sees.
-func (o *office) pass(t *testing.T, at time.Time) int {
-	o.client.ClearActions()
-	o.Publish(t.Context(), o.model.VPAs(), at, time.Minute)
-	writes := len(o.client.Actions())
-	if _, marked := o.vpa.Published.Uncapped["mark"]; !marked {
-		o.built++
-		o.vpa.Published.Uncapped["mark"] = resources.List{}
+// takes returns a VPA without status that was observed for ten days.
+func (p *press) takes(name string) *model.VPA {
+	object := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
+	bound := func(of func(resources.Bounds) resources.List) (chains [resources.Kinds]recipe.Chain) {
+		for k := range chains {
+			chains[k] = recipe.Chain{{Name: "test", Apply: func(recipe.Subject, float64) float64 {
+				p.asked.Add(1)
+				b := p.bounds
+				if p.raised == name {
+					b.Target = b.Target.With(resources.CPU, 1100)
+				}
+				if p.broken == name {
+					panic("a defect")
+				}
+				return float64(of(b).Value(resources.Kind(k)))
+			}}}
+		}
+		return chains
 	}
+	v := &model.VPA{Object: object, Rules: convert.Rules(object), Recipe: &recipe.Choice{Recipe: &recipe.Recipe{
+		Lower:  bound(func(b resources.Bounds) resources.List { return b.Lower }),
+		Target: bound(func(b resources.Bounds) resources.List { return b.Target }),
+		Upper:  bound(func(b resources.Bounds) resources.List { return b.Upper }),
+	}}}
+	observed(v, 10*day)
+	return v
+}
+
+// some returns VPAs that have no status.
+func (p *press) some(n int) (vpas []*model.VPA) {
+	for i := range n {
+		vpas = append(vpas, p.takes(fmt.Sprintf("vpa-%02d", i)))
+	}
+	return vpas
+}
+
+// observed makes a VPA have a history of a length.
+func observed(v *model.VPA, length time.Duration) {
+	shape := usage.DefaultConfig().Shape
+	seen, longer := usage.NewProfile(shape), usage.NewProfile(shape)
+	seen.AddCPU(1, now())
+	seen.AddPeak(1, now())
+	image := seen.Image()
+	image.First, image.Last, image.Samples = now().Add(-length), now(), 1e9
+	if err := longer.Load(image); err != nil {
+		panic(err)
+	}
+	v.Restored = map[string]*usage.Profile{"a": &longer}
+	v.Invalidate()
+}
+
+// publish makes one pass and returns how many writes it took.
+func (p *press) publish(t *testing.T, at time.Time) int {
+	p.client.ClearActions()
+	p.Publish(t.Context(), []*model.VPA{p.vpa}, at, time.Minute)
+	writes := len(p.client.Actions())
 	if writes > 0 {
-		object, err := o.client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), "v", metav1.GetOptions{})
+		object, err := p.client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), p.vpa.Object.Name, metav1.GetOptions{})
 		require.NoError(t, err)
-		o.see(object, at)
+		p.vpa.Object = object // as the informer brings it
 	}
 	return writes
 }
 
-func (o *office) see(object *vpav1.VerticalPodAutoscaler, at time.Time) {
-	o.model.SyncVPAs([]model.Observed{{Selector: labels.Everything(), Object: object}}, at)
+func (p *press) upper(memory int64) {
+	p.bounds.Upper = p.bounds.Upper.With(resources.Memory, resources.Amount(memory))
+	p.vpa.Invalidate()
 }
 
-func (o *office) use(t *testing.T, at time.Time, cpu, memory float64) {
-	for k, a := range []float64{cpu, memory} {
-		require.Equal(t, usage.Accepted, o.Store.Observe(usage.Sample{
-			Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: resources.Kind(k), At: at, Amount: resources.FromFloat(a)}))
+func (p *press) count(r result) float64 {
+	return testutil.ToFloat64(p.Results.WithLabelValues(string(r)))
+}
+
+// upToDate publishes until nothing more is to be done.
+func (p *press) upToDate(t *testing.T) *press {
+	require.Equal(t, 1, p.publish(t, now()))
+	require.Zero(t, p.publish(t, now()))
+	p.isBuilt()
+	return p
+}
+
+// isBuilt reports whether a recommendation was built for the VPA since it was last asked,
+// by a mark in what is kept of the last one.
+func (p *press) isBuilt() bool {
+	_, marked := p.vpa.Published.Uncapped["mark"]
+	p.vpa.Published.Uncapped["mark"] = resources.List{}
+	return !marked
+}
+
+func TestNothingNewIsNotEvenLookedAt(t *testing.T) {
+	p := newPress()
+	require.Equal(t, 1, p.publish(t, now()))
+	require.Zero(t, p.publish(t, now()), "the written object comes back")
+	asked := p.asked.Load()
+	for range 5 {
+		require.Zero(t, p.publish(t, now()))
 	}
+	require.Equal(t, asked, p.asked.Load())
+	p.vpa.Invalidate()
+	require.Zero(t, p.publish(t, now()))
+	require.Equal(t, asked+3*resources.Kinds, p.asked.Load())
+	p.vpa.TargetError = errors.New("the target is gone")
+	p.vpa.TargetErrorSince = now()
+	require.Equal(t, 1, p.publish(t, now()))
 }
 
-// near demands that a bound would rise or fall by no more than these fractions.
-func near(t *testing.T, want, got corev1.ResourceList, rise, fall float64) {
-	w, g := convert.Resources(want), convert.Resources(got)
-	for k := range resources.Kind(resources.Kinds) {
-		require.Equal(t, w.Has(k), g.Has(k))
-		published := float64(g.Value(k))
-		require.LessOrEqual(t, float64(w.Value(k))-published, rise*1.0001*published)
-		require.LessOrEqual(t, published-float64(w.Value(k)), fall*1.0001*published)
+func TestBoundsWaitTargetsDoNot(t *testing.T) {
+	p := newPress()
+	p.publish(t, now())
+	p.upper(2164261863) // 0.8 % more than 2Gi
+	require.Zero(t, p.publish(t, now().Add(time.Minute)))
+	p.upper(2190433321) // 2 % more
+	require.Equal(t, 1, p.publish(t, now().Add(2*time.Minute)))
+
+	p.upper(2200000000)
+	require.Zero(t, p.publish(t, now().Add(3*time.Minute)))
+	writes := 0
+	for minute := range 70 { // nothing new comes
+		writes += p.publish(t, now().Add(time.Duration(4+minute)*time.Minute))
 	}
+	require.Equal(t, 1, writes, "within the hour it is written")
+
+	p.upper(2200000001)
+	p.bounds.Target = p.bounds.Target.With(resources.CPU, 1001)
+	require.Equal(t, 1, p.publish(t, now().Add(75*time.Minute)))
+
+	p.Tolerance = 0
+	p.upper(2200000002)
+	require.Equal(t, 1, p.publish(t, now().Add(76*time.Minute)))
 }
 
-// What is skipped must not be seen: in every pass the status is what it would be
-// if all were built, but for bounds within the
-// tolerance, or a little further from the target while the history is short.
-func TestWhatIsSkippedIsNotMissed(t *testing.T) {
-	for _, tolerance := range []float64{0, 0.01, 0.1} {
-		o, random := newOffice(t, tolerance), rand.New(rand.NewPCG(1, 2))
-		scratch := usage.NewProfile(o.desk.Shape)
-		at, passes, writes := now(), 0, 0
-		for day := range 3 {
-			for minute := range 24 * 60 {
-				at = at.Add(time.Minute)
-				noise := math.Exp(random.NormFloat64() / 4)
-				o.use(t, at, 300*noise, 4e8*noise)
-				if minute == 700 { // a policy, of the same history
-					object := o.vpa.Object.DeepCopy()
-					limit := corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(int64(5+day)*1e8, resource.DecimalSI)}
-					object.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MaxAllowed: limit}}}
-					_, err := o.client.AutoscalingV1().VerticalPodAutoscalers("ns").Update(t.Context(), object, metav1.UpdateOptions{})
-					require.NoError(t, err)
-					o.see(object, at)
-				}
-				writes += o.pass(t, at)
-				passes++
-				estimates := o.Estimates(o.vpa, &scratch, nil)
-				want := o.desk.Advise(o.vpa, estimates).Recommendation
-				nearer := tolerance // to the target, as a short history gets longer
-				if tolerance > 0 {
-					nearer = max(tolerance, 0.375/(1+estimates[0].History.Hours()/24))
-				}
-				got := o.vpa.Object.Status.Recommendation.ContainerRecommendations
-				require.Len(t, got, len(want))
-				for i := range want {
-					require.True(t, equality.Semantic.DeepEqual(want[i].Target, got[i].Target), "%v instead of %v", got[i].Target, want[i].Target)
-					require.True(t, equality.Semantic.DeepEqual(want[i].UncappedTarget, got[i].UncappedTarget))
-					near(t, want[i].LowerBound, got[i].LowerBound, nearer, tolerance)
-					near(t, want[i].UpperBound, got[i].UpperBound, tolerance, nearer)
-				}
+func TestSmallChangesOfBoundsAddUp(t *testing.T) {
+	p := newPress().upToDate(t)
+	memory := int64(2 << 30)
+	creep := func() int {
+		memory += memory * 4 / 1000
+		p.upper(memory)
+		return p.publish(t, now())
+	}
+	require.Zero(t, creep())
+	require.Zero(t, creep())
+	require.False(t, p.isBuilt(), "nothing is built for what can wait")
+	require.Equal(t, 2.0, p.count(putOff))
+	require.Equal(t, 1, creep(), "1.2 %, though the last step was small")
+	require.Zero(t, creep())
+	require.Zero(t, creep())
+	require.Equal(t, 1, creep())
+}
+
+// The bounds of a new workload move in each pass. That alone is written when its
+// history is a good part longer, and for each VPA at another moment.
+func TestBoundsOfYoungHistoriesAreWrittenAsTheyGrow(t *testing.T) {
+	passes := map[int]bool{}
+	for i := range 20 {
+		p := newPress()
+		p.vpa = p.takes(fmt.Sprint("web-", i))
+		require.NoError(t, p.client.Tracker().Add(p.vpa.Object))
+		observed(p.vpa, 0)
+		p.upToDate(t)
+		writes, last := 0, 0
+		for minute := 2; minute <= 40; minute++ {
+			p.upper(int64(1+1440/minute) << 20)
+			if n := p.publish(t, now()); n > 0 {
+				writes, last = writes+n, minute
 			}
 		}
-		t.Logf("tolerance %v: %d passes, %d built, %d written", tolerance, passes, o.built, writes)
-		if tolerance > 0 {
-			require.Less(t, o.built, passes/2)
-		}
+		require.Greater(t, writes, 4)
+		require.Less(t, writes, 20, "not in each of 39 passes")
+		passes[last] = true
 	}
+	require.Greater(t, len(passes), 3, "not all at once")
 }
 
-func TestATargetThatStaysIsAChangeByNothing(t *testing.T) {
-	o, registry := newOffice(t, 0.01), prometheus.NewRegistry()
-	o.Quality = quality.NewMetrics(registry)
-	changes := func() (n uint64) {
-		families, err := registry.Gather()
-		require.NoError(t, err)
-		for _, f := range families {
-			if f.GetName() == "vpa_quality_relative_recommendation_changes" {
-				for _, m := range f.GetMetric() {
-					n += m.GetHistogram().GetSampleCount()
-				}
-			}
-		}
-		return n
-	}
-	o.use(t, now(), 300, 4e8)
-	o.pass(t, now())
-	o.pass(t, now())
-	o.vpa.Invalidate()
-	before, built := changes(), o.built
+func TestWhatIsPublishedIsNotBuiltAgain(t *testing.T) {
+	p := newPress().upToDate(t)
+	before := p.count(unchanged)
 	for range 3 {
-		o.vpa.Invalidate()
-		require.Zero(t, o.pass(t, now()))
+		p.vpa.Invalidate()
+		require.Zero(t, p.publish(t, now()))
 	}
-	require.Equal(t, built, o.built)
-	require.Equal(t, before+3*resources.Kinds, changes())
+	require.False(t, p.isBuilt())
+	require.Equal(t, before+3, p.count(unchanged))
 }
 
-func TestHoldingComesAndGoesWithoutAChangeOfUsage(t *testing.T) {
-	o := newOffice(t, 0.01)
-	complete := true
-	o.Complete = func() bool { return complete }
-	for minute := range 10 {
-		o.use(t, now().Add(time.Duration(minute)*time.Minute), 300, 4e8)
+func TestAllButBoundsIsWorthWriting(t *testing.T) {
+	p := newPress()
+	was := model.Estimate{Container: "a", Bounds: p.bounds, History: 10 * day}
+	for name, c := range map[string]struct {
+		change func(*model.Estimate)
+		worth  bool
+	}{
+		"nothing":      {func(*model.Estimate) {}, false},
+		"lower by 1 %": {func(e *model.Estimate) { e.Bounds.Lower = e.Bounds.Lower.With(resources.CPU, 505) }, false},
+		"lower by 2 %": {func(e *model.Estimate) { e.Bounds.Lower = e.Bounds.Lower.With(resources.CPU, 510) }, true},
+		"upper by 1 %": {func(e *model.Estimate) { e.Bounds.Upper = e.Bounds.Upper.With(resources.CPU, 1980) }, false},
+		"no upper":     {func(e *model.Estimate) { e.Bounds.Upper = e.Bounds.Upper.Without(resources.CPU) }, true},
+		"target":       {func(e *model.Estimate) { e.Bounds.Target = e.Bounds.Target.With(resources.CPU, 1001) }, true},
+		"container":    {func(e *model.Estimate) { e.Container = "b" }, true},
+		"known":        {func(e *model.Estimate) { e.Known[resources.CPU] = true }, true},
+		"untrusted":    {func(e *model.Estimate) { e.Untrusted[resources.Memory] = true }, true},
+		"history":      {func(e *model.Estimate) { e.History = time.Hour }, true},
+		"coarse":       {func(e *model.Estimate) { e.Coarse = true }, true},
+		"points":       {func(e *model.Estimate) { e.Points[resources.CPU] = recipe.Points{Have: 6, Want: 12} }, true},
+	} {
+		is := was
+		c.change(&is)
+		require.Equal(t, c.worth, p.worthWriting(p.vpa, []model.Estimate{was}, []model.Estimate{is}), name)
 	}
-	pass := func() int { o.vpa.Invalidate(); return o.pass(t, now().Add(time.Hour)) }
-	require.Equal(t, 1, pass())
-	object := o.vpa.Object.DeepCopy() // somebody knew of more
-	for _, list := range []corev1.ResourceList{object.Status.Recommendation.ContainerRecommendations[0].Target, object.Status.Recommendation.ContainerRecommendations[0].UncappedTarget} {
-		list[corev1.ResourceCPU] = resource.MustParse("3")
+	require.True(t, p.worthWriting(p.vpa, nil, []model.Estimate{was}))
+}
+
+func TestBoundsThatAreRoundedAreBuilt(t *testing.T) {
+	p := newPress()
+	p.Advisor.Format.MemoryStep = 1 << 20
+	p.upToDate(t)
+	p.upper(2147483649) // a little more may be a whole step more when it is printed
+	require.Zero(t, p.publish(t, now()))
+	require.True(t, p.isBuilt())
+}
+
+func TestAnotherObjectIsLookedAtWhateverTheHistory(t *testing.T) {
+	p := newPress().upToDate(t)
+	other := p.vpa.Object.DeepCopy()
+	other.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
+		{ContainerName: "*", MaxAllowed: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("700m")}}}}
+	p.vpa.Object, p.vpa.Rules = other, convert.Rules(other)
+	require.Equal(t, 1, p.publish(t, now()))
+	require.Equal(t, "700m", p.vpa.Object.Status.Recommendation.ContainerRecommendations[0].Target.Cpu().String())
+}
+
+func TestFailedWritesAreRepeated(t *testing.T) {
+	p := newPress()
+	fail := true
+	p.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return fail, nil, errors.New("the API server is away")
+	})
+	for range 3 {
+		p.Publish(t.Context(), []*model.VPA{p.vpa}, now(), time.Minute)
 	}
-	complete = false
-	o.see(object, now())
-	require.Equal(t, 1, pass(), "a condition")
-	require.Equal(t, "3", o.vpa.Object.Status.Recommendation.ContainerRecommendations[0].Target.Cpu().String())
-	require.Zero(t, pass())
-	require.Zero(t, pass())
-	complete = true
-	require.Equal(t, 1, pass())
-	require.Equal(t, "350m", o.vpa.Object.Status.Recommendation.ContainerRecommendations[0].Target.Cpu().String())
-	require.Zero(t, pass())
-	require.Equal(t, 3.0, testutil.ToFloat64(o.Results.WithLabelValues("written")))
+	require.Len(t, p.client.Actions(), 3)
+	fail = false
+	require.Equal(t, 1, p.publish(t, now()))
+	require.Len(t, p.vpa.Object.Status.Recommendation.ContainerRecommendations, 1)
+}
+
+func TestWhatFailedWaitsForThePass(t *testing.T) {
+	p := newPress()
+	p.client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("the API server is away")
+	})
+	p.Publish(t.Context(), []*model.VPA{p.vpa}, now(), time.Minute)
+	for range 3 { // one kill after the other, elsewhere
+		p.PublishChanged(t.Context(), []*model.VPA{p.vpa}, now(), time.Minute)
+	}
+	require.Len(t, p.client.Actions(), 1)
+	p.vpa.Invalidate()
+	p.PublishChanged(t.Context(), []*model.VPA{p.vpa}, now(), time.Minute)
+	require.Len(t, p.client.Actions(), 2, "a kill here is news")
+	p.Publish(t.Context(), []*model.VPA{p.vpa}, now(), time.Minute)
+	require.Len(t, p.client.Actions(), 3)
 }

@@ -1,0 +1,179 @@
+package recommend
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/quality"
+)
+
+// office is a desk whose advice is published.
+type office struct {
+	desk
+	*Publisher
+	client *fake.Clientset
+	built  int // recommendations: nothing is left of a mark in the last one
+}
+
+func newOffice(t *testing.T, tolerance float64) *office {
+	o := &office{desk: newDesk(t)}
+	o.client = fake.NewSimpleClientset(o.vpa.Object)
+	o.Publisher = newPublisher(o.desk.Advisor, o.client, tolerance)
+	return o
+}
+
+// pass publishes and returns how many writes it took, which the model then sees.
+func (o *office) pass(t *testing.T, at time.Time) int {
+	o.client.ClearActions()
+	o.Publish(t.Context(), o.model.VPAs(), at, time.Minute)
+	writes := len(o.client.Actions())
+	if _, marked := o.vpa.Published.Uncapped["mark"]; !marked {
+		o.built++
+		o.vpa.Published.Uncapped["mark"] = resources.List{}
+	}
+	if writes > 0 {
+		object, err := o.client.AutoscalingV1().VerticalPodAutoscalers("ns").Get(t.Context(), "v", metav1.GetOptions{})
+		require.NoError(t, err)
+		o.see(object, at)
+	}
+	return writes
+}
+
+func (o *office) see(object *vpav1.VerticalPodAutoscaler, at time.Time) {
+	o.model.SyncVPAs([]model.Observed{{Selector: labels.Everything(), Object: object}}, at)
+}
+
+func (o *office) use(t *testing.T, at time.Time, cpu, memory float64) {
+	for k, a := range []float64{cpu, memory} {
+		require.Equal(t, usage.Accepted, o.Store.Observe(usage.Sample{
+			Container: usage.ContainerKey{Namespace: "ns", Pod: "p", Container: "a"}, Kind: resources.Kind(k), At: at, Amount: resources.FromFloat(a)}))
+	}
+}
+
+// near demands that a bound would rise or fall by no more than these fractions.
+func near(t *testing.T, want, got corev1.ResourceList, rise, fall float64) {
+	w, g := convert.Resources(want), convert.Resources(got)
+	for k := range resources.Kind(resources.Kinds) {
+		require.Equal(t, w.Has(k), g.Has(k))
+		published := float64(g.Value(k))
+		require.LessOrEqual(t, float64(w.Value(k))-published, rise*1.0001*published)
+		require.LessOrEqual(t, published-float64(w.Value(k)), fall*1.0001*published)
+	}
+}
+
+// What is skipped must not be seen: in every pass the status is what it would be
+// if all were built, but for bounds within the
+// tolerance, or a little further from the target while the history is short.
+func TestWhatIsSkippedIsNotMissed(t *testing.T) {
+	for _, tolerance := range []float64{0, 0.01, 0.1} {
+		o, random := newOffice(t, tolerance), rand.New(rand.NewPCG(1, 2))
+		scratch := usage.NewProfile(o.desk.Shape)
+		at, passes, writes := now(), 0, 0
+		for day := range 3 {
+			for minute := range 24 * 60 {
+				at = at.Add(time.Minute)
+				noise := math.Exp(random.NormFloat64() / 4)
+				o.use(t, at, 300*noise, 4e8*noise)
+				if minute == 700 { // a policy, of the same history
+					object := o.vpa.Object.DeepCopy()
+					limit := corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(int64(5+day)*1e8, resource.DecimalSI)}
+					object.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MaxAllowed: limit}}}
+					_, err := o.client.AutoscalingV1().VerticalPodAutoscalers("ns").Update(t.Context(), object, metav1.UpdateOptions{})
+					require.NoError(t, err)
+					o.see(object, at)
+				}
+				writes += o.pass(t, at)
+				passes++
+				estimates := o.Estimates(o.vpa, &scratch, nil)
+				want := o.desk.Advise(o.vpa, estimates).Recommendation
+				nearer := tolerance // to the target, as a short history gets longer
+				if tolerance > 0 {
+					nearer = max(tolerance, 0.375/(1+estimates[0].History.Hours()/24))
+				}
+				got := o.vpa.Object.Status.Recommendation.ContainerRecommendations
+				require.Len(t, got, len(want))
+				for i := range want {
+					require.True(t, equality.Semantic.DeepEqual(want[i].Target, got[i].Target), "%v instead of %v", got[i].Target, want[i].Target)
+					require.True(t, equality.Semantic.DeepEqual(want[i].UncappedTarget, got[i].UncappedTarget))
+					near(t, want[i].LowerBound, got[i].LowerBound, nearer, tolerance)
+					near(t, want[i].UpperBound, got[i].UpperBound, tolerance, nearer)
+				}
+			}
+		}
+		t.Logf("tolerance %v: %d passes, %d built, %d written", tolerance, passes, o.built, writes)
+		if tolerance > 0 {
+			require.Less(t, o.built, passes/2)
+		}
+	}
+}
+
+func TestATargetThatStaysIsAChangeByNothing(t *testing.T) {
+	o, registry := newOffice(t, 0.01), prometheus.NewRegistry()
+	o.Quality = quality.NewMetrics(registry)
+	changes := func() (n uint64) {
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			if f.GetName() == "vpa_quality_relative_recommendation_changes" {
+				for _, m := range f.GetMetric() {
+					n += m.GetHistogram().GetSampleCount()
+				}
+			}
+		}
+		return n
+	}
+	o.use(t, now(), 300, 4e8)
+	o.pass(t, now())
+	o.pass(t, now())
+	o.vpa.Invalidate()
+	before, built := changes(), o.built
+	for range 3 {
+		o.vpa.Invalidate()
+		require.Zero(t, o.pass(t, now()))
+	}
+	require.Equal(t, built, o.built)
+	require.Equal(t, before+3*resources.Kinds, changes())
+}
+
+func TestHoldingComesAndGoesWithoutAChangeOfUsage(t *testing.T) {
+	o := newOffice(t, 0.01)
+	complete := true
+	o.Complete = func() bool { return complete }
+	for minute := range 10 {
+		o.use(t, now().Add(time.Duration(minute)*time.Minute), 300, 4e8)
+	}
+	pass := func() int { o.vpa.Invalidate(); return o.pass(t, now().Add(time.Hour)) }
+	require.Equal(t, 1, pass())
+	object := o.vpa.Object.DeepCopy() // somebody knew of more
+	for _, list := range []corev1.ResourceList{object.Status.Recommendation.ContainerRecommendations[0].Target, object.Status.Recommendation.ContainerRecommendations[0].UncappedTarget} {
+		list[corev1.ResourceCPU] = resource.MustParse("3")
+	}
+	complete = false
+	o.see(object, now())
+	require.Equal(t, 1, pass(), "a condition")
+	require.Equal(t, "3", o.vpa.Object.Status.Recommendation.ContainerRecommendations[0].Target.Cpu().String())
+	require.Zero(t, pass())
+	require.Zero(t, pass())
+	complete = true
+	require.Equal(t, 1, pass())
+	require.Equal(t, "350m", o.vpa.Object.Status.Recommendation.ContainerRecommendations[0].Target.Cpu().String())
+	require.Zero(t, pass())
+	require.Equal(t, 3.0, testutil.ToFloat64(o.Results.WithLabelValues("written")))
+}

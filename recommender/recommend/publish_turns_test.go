@@ -1,0 +1,279 @@
+package recommend
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/recommender/model"
+)
+
+// answers makes each write take a time and end as the test says, and notes those that do
+// not fail.
+func (p *press) answers(takes time.Duration, fail func(vpa string) error) *[]string {
+	p.Workers = 1
+	written := &[]string{}
+	p.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		time.Sleep(takes)
+		name := a.(clienttesting.PatchAction).GetName()
+		if err := fail(name); err != nil {
+			return true, nil, err
+		}
+		*written = append(*written, name)
+		return true, &vpav1.VerticalPodAutoscaler{}, nil
+	})
+	return written
+}
+
+func well(string) error { return nil }
+
+// Statuses of a large cluster may take longer than there is until the next
+// pass: usage must be read then, or its samples are lost.
+func TestThoseThatHadNoTurnComeFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPress()
+		written := p.answers(2*time.Second, well)
+		vpas := p.some(9)
+		pass := func(span time.Duration) int {
+			for _, v := range vpas {
+				v.Invalidate()
+			}
+			return p.Publish(t.Context(), vpas, time.Now(), span)
+		}
+		for range 3 {
+			require.Equal(t, 6, pass(leastSpan), "while three were written, six came new")
+		}
+		require.Equal(t, []string{"vpa-00", "vpa-01", "vpa-02", "vpa-03", "vpa-04", "vpa-05", "vpa-06", "vpa-07", "vpa-08"}, *written)
+		require.Equal(t, 18.0, p.count(late))
+
+		*written = nil
+		require.Equal(t, 6, pass(-time.Minute), "it goes on, however late the pass is")
+		require.Equal(t, []string{"vpa-00", "vpa-01", "vpa-02"}, *written)
+		require.Zero(t, p.PublishChanged(t.Context(), vpas, time.Now(), time.Minute), "they wait for the pass")
+		require.Len(t, *written, 3)
+		require.Zero(t, p.Publish(t.Context(), vpas, time.Now(), time.Minute))
+		require.Len(t, *written, 9)
+	})
+}
+
+// answer is an API server, by the path of what is asked for.
+type answer func(*http.Request) error
+
+func (f answer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := f(r); err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
+}
+
+// hangs makes the writes for a VPA hang until their time is up, and notes the others.
+func (p *press) hangs(t *testing.T, name string) *[]string {
+	p.Workers = 1
+	written := &[]string{}
+	client, err := versioned.NewForConfig(&rest.Config{Host: "http://server", QPS: -1, Transport: answer(func(r *http.Request) error {
+		vpa := path.Base(path.Dir(r.URL.Path)) // before /status
+		if vpa == name {
+			<-r.Context().Done()
+			return r.Context().Err()
+		}
+		*written = append(*written, vpa)
+		return nil
+	})})
+	require.NoError(t, err)
+	p.Writer.Client = client
+	return written
+}
+
+func TestAVPAWhoseWriteHangsStarvesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPress()
+		written, vpas := p.hangs(t, "vpa-00"), p.some(3)
+		require.Equal(t, 2, p.Publish(t.Context(), vpas, time.Now(), leastSpan))
+		require.Zero(t, p.Publish(t.Context(), vpas, time.Now(), leastSpan))
+		require.Equal(t, []string{"vpa-01", "vpa-02"}, *written)
+	})
+}
+
+func TestAnAPIServerThatHangsEndsThePass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPress()
+		p.hangs(t, "web")
+		began := time.Now()
+		require.Zero(t, p.Publish(t.Context(), []*model.VPA{p.vpa}, time.Now(), 20*time.Second), "it had its turn")
+		require.Equal(t, 1.0, p.count(late))
+		require.Equal(t, 20*time.Second+requestTime, time.Since(began))
+	})
+}
+
+func TestWritesThatFailDoNotDelayAFirstRecommendation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPress()
+		written := p.answers(time.Second, func(name string) error {
+			if name != "vpa-20" {
+				return errors.New("a policy denies it")
+			}
+			return nil
+		})
+		vpas := p.some(21)
+		for range 5 {
+			p.Publish(t.Context(), vpas[:20], time.Now(), leastSpan)
+			time.Sleep(time.Minute)
+		}
+		p.Publish(t.Context(), vpas, time.Now(), leastSpan)
+		require.Equal(t, []string{"vpa-20"}, *written)
+	})
+}
+
+// A defect of one VPA must not look like a lack of time for ever.
+func TestAPanicIsATurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPress()
+		p.answers(6*time.Second, well)
+		vpas := p.some(2)
+		require.Equal(t, 1, p.Publish(t.Context(), vpas, time.Now(), leastSpan))
+		p.broken = "vpa-01"
+		for range 2 {
+			require.Zero(t, p.Publish(t.Context(), vpas, time.Now(), leastSpan))
+		}
+	})
+}
+
+func TestHistoriesAreCountedOnlyOfWhatWasLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPress()
+		p.answers(6*time.Second, well)
+		vpas := p.some(3)
+		for _, v := range vpas {
+			v.Published.Recommended = true // as their status says
+		}
+		observed(vpas[0], 0)
+		require.Equal(t, 2, p.Publish(t.Context(), vpas, time.Now(), leastSpan))
+		gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "x"}, []string{"history"})
+		CountByHistory(gauge, vpas)
+		require.Equal(t, 1.0, testutil.ToFloat64(gauge.WithLabelValues("lessthan1hour")))
+		require.Zero(t, testutil.ToFloat64(gauge.WithLabelValues("8days")))
+		require.Equal(t, 1, p.Publish(t.Context(), vpas, time.Now(), leastSpan))
+		CountByHistory(gauge, vpas)
+		require.Equal(t, 1.0, testutil.ToFloat64(gauge.WithLabelValues("8days")))
+	})
+}
+
+// crowd is a press for many VPAs whose statuses come back as they are written, in a
+// second each.
+type crowd struct {
+	*press
+	vpas    []*model.VPA
+	written []string
+	memory  int64
+}
+
+func newCrowd(n int) *crowd {
+	c := &crowd{press: newPress(), memory: 2 << 30}
+	c.vpas, c.Workers = c.some(n), 1
+	c.client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		time.Sleep(time.Second)
+		patch := a.(clienttesting.PatchAction)
+		var steps []struct {
+			Value vpav1.VerticalPodAutoscalerStatus
+		}
+		if err := json.Unmarshal(patch.GetPatch(), &steps); err != nil {
+			return true, nil, err
+		}
+		c.written = append(c.written, patch.GetName())
+		at, err := strconv.Atoi(strings.TrimPrefix(patch.GetName(), "vpa-"))
+		if err != nil {
+			return true, nil, err
+		}
+		v := c.vpas[at]
+		v.Object = v.Object.DeepCopy() // as the informer brings it
+		v.Object.Status = steps[0].Value
+		return true, v.Object, nil
+	})
+	return c
+}
+
+// pass moves all upper bounds and returns what is written then.
+func (c *crowd) pass(t *testing.T) []string {
+	c.memory += c.memory / 10
+	c.upper(c.memory)
+	for _, v := range c.vpas {
+		v.Invalidate()
+	}
+	return c.rest(t)
+}
+
+// rest is a pass without news.
+func (c *crowd) rest(t *testing.T) []string {
+	c.written = nil
+	require.Zero(t, c.Publish(t.Context(), c.vpas, time.Now(), time.Minute))
+	time.Sleep(time.Minute)
+	return c.written
+}
+
+// Where many bounds move at once each pass writes a few, in turn. Targets do not wait
+// for them, however long bounds have waited.
+func TestBoundsOfManyTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(12)
+		require.Len(t, c.pass(t), 12, "those without a recommendation do not wait")
+		require.Equal(t, []string{"vpa-00", "vpa-01"}, c.pass(t))
+		require.Equal(t, []string{"vpa-02", "vpa-03"}, c.pass(t))
+		time.Sleep(3 * time.Hour)
+		c.raised = "vpa-11"
+		require.Equal(t, []string{"vpa-04", "vpa-05", "vpa-11"}, c.pass(t))
+		for range 4 {
+			require.Len(t, c.rest(t), 2, "they are looked at again though nothing moves")
+		}
+		require.Equal(t, []string{"vpa-01", "vpa-02"}, c.written, "and all had their turn")
+	})
+}
+
+func TestWithoutToleranceNoBoundWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(12)
+		c.Tolerance = 0
+		c.pass(t)
+		require.Len(t, c.pass(t), 12)
+	})
+}
+
+func TestAPanicKeepsNoOtherVPAFromItsRecommendation(t *testing.T) {
+	p := newPress()
+	p.Workers, p.broken = 1, "bad"
+	bad := p.takes("bad")
+	for range 2 {
+		p.Publish(t.Context(), []*model.VPA{bad, p.vpa}, now(), time.Minute)
+	}
+	require.Equal(t, 2.0, testutil.ToFloat64(p.panics))
+	require.NotEmpty(t, p.client.Actions())
+}
+
+type brokenError struct{}
+
+func (brokenError) Error() string { panic("a defect") }
+
+// A defect in what is asked about one VPA before it is queued stops no other.
+func TestADefectBeforeTheQueueStopsOneVPAOnly(t *testing.T) {
+	p := newPress()
+	bad := p.takes("bad")
+	bad.TargetError = brokenError{}
+	p.Publish(t.Context(), []*model.VPA{bad, p.vpa}, now(), time.Minute)
+	require.Equal(t, 1.0, testutil.ToFloat64(p.panics))
+	require.Len(t, p.client.Actions(), 1, "the other is published")
+}
