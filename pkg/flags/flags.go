@@ -1,3 +1,14 @@
+// Package flags holds what the command lines of the programs have in common:
+// the flag groups Kube, Logging, Election, Serving and Gates, which a binary
+// embeds in its Config, and Program, which parses, validates and runs.
+//
+// Each group has AddFlags, which binds to a given flag set with the group's
+// present values as the defaults, and Validate, which returns all problems
+// joined. A problem names the flag, the value and what would be right.
+//
+// The package keeps no state and touches no global flag set, so tests can parse
+// in parallel; only Logging.Apply changes the process, by configuring klog. It
+// reads no file and exits nowhere: main does.
 package flags
 
 import (
@@ -42,4 +53,31 @@ func List(s string) []string {
 		}
 	}
 	return items
+}
+
+// Describe tells of every flag of fs in two lines: how it is written, and what it
+// means. It reads the same on a terminal of any width and in the documentation.
+func Describe(fs *pflag.FlagSet) string {
+	var text strings.Builder
+	fs.VisitAll(func(f *pflag.Flag) {
+		kind, meaning := pflag.UnquoteUsage(f)
+		text.WriteString("  ")
+		if f.Shorthand != "" {
+			fmt.Fprintf(&text, "-%s, ", f.Shorthand)
+		}
+		text.WriteString("--" + f.Name)
+		if kind != "" {
+			text.WriteString(" " + kind)
+		}
+		if !zero(f.DefValue) {
+			fmt.Fprintf(&text, " (default %s)", f.DefValue)
+		}
+		fmt.Fprintf(&text, "\n        %s\n", meaning)
+	})
+	return text.String()
+}
+
+// zero tells whether a default is not worth naming.
+func zero(value string) bool {
+	return value == "" || value == "false" || value == "0" || value == "[]"
 }

@@ -18,79 +18,49 @@ type Logging struct {
 	values []*logValue
 }
 
+// verbosity is the one flag whose default is not klog's.
+const verbosity = "v"
+
 // logValue is one flag of klog.
 type logValue struct {
 	name, kind, text string
 	check            func(string) error
+	usage            string
 	changed          bool
 }
 
 // DefaultLogging returns klog's defaults with verbosity 4.
 func DefaultLogging() Logging {
 	boolean := func(s string) error { _, err := strconv.ParseBool(s); return err }
+	size := func(s string) error { _, err := strconv.ParseUint(s, 10, 64); return err }
 	text := func(string) error { return nil }
 	return Logging{values: []*logValue{
-		{name: "v", kind: "level", text: "4", check: number, changed: true},
-		{name: "vmodule", kind: "moduleSpec", check: modules},
-		{name: "logtostderr", kind: "bool", text: "true", check: boolean},
-		{name: "alsologtostderr", kind: "bool", text: "false", check: boolean},
-		{name: "alsologtostderrthreshold", kind: "severity", check: severity},
-		{name: "stderrthreshold", kind: "severity", text: "0", check: severity},
-		{name: "legacy-stderr-threshold-behavior", kind: "bool", text: "true", check: boolean},
-		{name: "log-dir", kind: "string", check: text},
-		{name: "log-file", kind: "string", check: text},
-		{name: "log-file-max-size", kind: "uint64", text: "1800", check: func(s string) error { _, err := strconv.ParseUint(s, 10, 64); return err }},
-		{name: "log-backtrace-at", kind: "traceLocation", text: ":0", check: location},
-		{name: "add-dir-header", kind: "bool", text: "false", check: boolean},
-		{name: "skip-headers", kind: "bool", text: "false", check: boolean},
-		{name: "skip-log-headers", kind: "bool", text: "false", check: boolean},
-		{name: "one-output", kind: "bool", text: "false", check: boolean},
+		{name: verbosity, kind: "level", text: "4", check: number, usage: "Verbosity: 0 what needs a human, 1 start and configuration, 2 a pod was changed, 4 why one was not, 6 single samples."},
+		{name: "vmodule", kind: "moduleSpec", text: "", check: modules, usage: "Verbosity for single source files: pattern=N, separated by commas."},
+		{name: "logtostderr", kind: "bool", text: "true", check: boolean, usage: "Log to standard error instead of files."},
+		{name: "alsologtostderr", kind: "bool", text: "false", check: boolean, usage: "Log to standard error as well as to files. No effect while --logtostderr is on."},
+		{name: "alsologtostderrthreshold", kind: "severity", text: "", check: severity, usage: "Least severity of the copy that --alsologtostderr writes."},
+		{name: "stderrthreshold", kind: "severity", text: "0", check: severity, usage: "Least severity (INFO, WARNING, ERROR, FATAL or 0 to 3) that goes to standard error when logging to files."},
+		{name: "legacy-stderr-threshold-behavior", kind: "bool", text: "true", check: boolean, usage: "Ignore --stderrthreshold while --logtostderr is on."},
+		{name: "log-dir", kind: "string", text: "", check: text, usage: "Directory of the log files. No effect while --logtostderr is on."},
+		{name: "log-file", kind: "string", text: "", check: text, usage: "Single log file. No effect while --logtostderr is on."},
+		{name: "log-file-max-size", kind: "uint64", text: "1800", check: size, usage: "Largest size of a log file in MB. 0: unlimited."},
+		{name: "log-backtrace-at", kind: "traceLocation", text: ":0", check: location, usage: "Write a stack trace when logging reaches file.go:line."},
+		{name: "add-dir-header", kind: "bool", text: "false", check: boolean, usage: "Add the directory of the source file to the header of each line."},
+		{name: "skip-headers", kind: "bool", text: "false", check: boolean, usage: "Write lines without header."},
+		{name: "skip-log-headers", kind: "bool", text: "false", check: boolean, usage: "Write no header when a log file is opened."},
+		{name: "one-output", kind: "bool", text: "false", check: boolean, usage: "Write a line only at its own severity, not at the lower ones too."},
 	}}
-}
-
-// usage is the help text of a flag of klog.
-func usage(name string) string {
-	switch name {
-	case "v":
-		return "Verbosity: 0 what needs a human, 1 start and configuration, 2 a pod was changed, 4 why one was not, 6 single samples."
-	case "vmodule":
-		return "Verbosity for single source files: pattern=N, separated by commas."
-	case "logtostderr":
-		return "Log to standard error instead of files."
-	case "alsologtostderr":
-		return "Log to standard error as well as to files. No effect while --logtostderr is on."
-	case "alsologtostderrthreshold":
-		return "Least severity of the copy that --alsologtostderr writes."
-	case "stderrthreshold":
-		return "Least severity (INFO, WARNING, ERROR, FATAL or 0 to 3) that goes to standard error when logging to files."
-	case "legacy-stderr-threshold-behavior":
-		return "Ignore --stderrthreshold while --logtostderr is on."
-	case "log-dir":
-		return "Directory of the log files. No effect while --logtostderr is on."
-	case "log-file":
-		return "Single log file. No effect while --logtostderr is on."
-	case "log-file-max-size":
-		return "Largest size of a log file in MB. 0: unlimited."
-	case "log-backtrace-at":
-		return "Write a stack trace when logging reaches file.go:line."
-	case "add-dir-header":
-		return "Add the directory of the source file to the header of each line."
-	case "skip-headers":
-		return "Write lines without header."
-	case "skip-log-headers":
-		return "Write no header when a log file is opened."
-	}
-	return "Write a line only at its own severity, not at the lower ones too."
 }
 
 // AddFlags binds the group to fs.
 func (l *Logging) AddFlags(fs *pflag.FlagSet) {
 	for _, v := range l.values {
 		shorthand := ""
-		if v.name == "v" {
-			shorthand = "v"
+		if v.name == verbosity {
+			shorthand = v.name
 		}
-		f := fs.VarPF(v, v.name, shorthand, usage(v.name))
+		f := fs.VarPF(v, v.name, shorthand, v.usage)
 		if v.kind == "bool" {
 			f.NoOptDefVal = "true"
 		}
@@ -103,7 +73,7 @@ func (l *Logging) Apply() error {
 	klog.InitFlags(known)
 	var problems []error
 	for _, v := range l.values {
-		if !v.changed {
+		if !v.changed && v.name != verbosity {
 			continue
 		}
 		if err := known.Set(strings.ReplaceAll(v.name, "-", "_"), v.text); err != nil {
