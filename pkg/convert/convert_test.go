@@ -34,7 +34,7 @@ func TestAmountRoundsUpAndSaturates(t *testing.T) {
 func TestResourcesIgnoresOtherResources(t *testing.T) {
 	require.Equal(t, resources.Of(100, 1), convert.Resources(testkit.List("cpu=100m memory=1 example.com/gpu=2")))
 	require.True(t, convert.Resources(nil).Empty())
-	require.Nil(t, convert.List(resources.List{}))
+	require.Nil(t, convert.Written(resources.List{}))
 }
 
 func text(list corev1.ResourceList) map[string]string {

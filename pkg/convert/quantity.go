@@ -52,9 +52,6 @@ func Quantity(k resources.Kind, a resources.Amount) resource.Quantity {
 	return *resource.NewQuantity(int64(a), resource.BinarySI)
 }
 
-// List prints Resources as Quantity does. It is nil if there are none.
-func List(r resources.List) corev1.ResourceList { return Written(r) }
-
 // Written prints Resources in the form in which the values were written: for
 // each kind it returns the first quantity of that kind in the lists that has
 // the same value, else a new one in the number format of the first list that

@@ -74,7 +74,7 @@ func Traits(pod *corev1.Pod) capacity.PodTraits {
 	}
 }
 
-// looksAbroad tells whether an affinity to pods names other namespaces, or may.
+// looksAbroad reports whether an affinity to pods names other namespaces, or may.
 func looksAbroad(a *corev1.Affinity) bool {
 	if a == nil {
 		return false

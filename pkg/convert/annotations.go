@@ -1,0 +1,209 @@
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Annotations of a pod that the VPA components exchange.
+const (
+	// UpdatesAnnotation says to people what the webhook changed.
+	UpdatesAnnotation = "vpaUpdates"
+	// ObservedAnnotation lists the containers that the webhook saw; containers
+	// that another webhook added later are missing in it.
+	ObservedAnnotation = "vpaObservedContainers"
+	// ResizedAnnotation marks a pod that was resized in place.
+	ResizedAnnotation = "vpaInPlaceUpdated"
+	// BoostAnnotationPrefix, followed by a container name, marks a boosted
+	// container and holds its original resources.
+	BoostAnnotationPrefix = "vpaCpuStartupBoost/"
+)
+
+const observedSeparator = ", "
+
+// Observation prints the value of ObservedAnnotation for a pod.
+func Observation(pod *corev1.Pod) string {
+	names := make([]string, len(pod.Spec.Containers))
+	for i, c := range pod.Spec.Containers {
+		names[i] = c.Name
+	}
+	return strings.Join(names, observedSeparator)
+}
+
+// Observed returns the containers that the webhook saw when the pod was
+// created. It is false when the annotation is missing or not a list of
+// container names; an empty value is an empty list.
+func Observed(pod *corev1.Pod) (containers []string, ok bool) {
+	value, ok := pod.Annotations[ObservedAnnotation]
+	if !ok || value == "" {
+		return nil, ok
+	}
+	containers = strings.Split(value, observedSeparator)
+	if slices.ContainsFunc(containers, func(name string) bool { return len(validation.IsDNS1123Label(name)) > 0 }) {
+		return nil, false
+	}
+	return containers, true
+}
+
+// original is the value of a boost annotation. Both lists are always there.
+type original struct {
+	Requests noted `json:"requests"`
+	Limits   noted `json:"limits"`
+}
+
+// noted are resources that stand in an annotation, which anybody may have written.
+type noted corev1.ResourceList
+
+// UnmarshalJSON reads quantities after it has checked that they can be read at all.
+func (n *noted) UnmarshalJSON(raw []byte) error {
+	var texts map[corev1.ResourceName]json.RawMessage
+	if err := json.Unmarshal(raw, &texts); err != nil {
+		return err
+	}
+	if texts == nil {
+		return nil
+	}
+	*n = make(noted, len(texts))
+	for name, text := range texts {
+		if err := vpav1.CheckQuantity(string(text)); err != nil {
+			return err
+		}
+		var q resource.Quantity
+		if err := json.Unmarshal(text, &q); err != nil {
+			return err
+		}
+		(*n)[name] = q
+	}
+	return nil
+}
+
+// BoostAnnotation prints the annotation that marks a boosted container and
+// keeps its original CPU and memory.
+func BoostAnnotation(c corev1.Container) (key, value string) {
+	text, _ := json.Marshal(original{sized(c.Resources.Requests), sized(c.Resources.Limits)}) // quantities never fail
+	return BoostAnnotationPrefix + c.Name, string(text)
+}
+
+// sized returns the CPU and memory of a list; it is never nil.
+func sized(list corev1.ResourceList) noted {
+	kept := noted{}
+	for k := range resources.Kind(resources.Kinds) {
+		if q, ok := list[ResourceName(k)]; ok {
+			kept[ResourceName(k)] = q
+		}
+	}
+	return kept
+}
+
+// Boosted returns the containers of a pod that carry a boost annotation with
+// their original resources. An annotation that cannot be read gives an error
+// and empty resources, so that the container still counts as boosted.
+func Boosted(pod *corev1.Pod) (map[string]corev1.ResourceRequirements, error) {
+	var boosted map[string]corev1.ResourceRequirements
+	var broken error
+	for key, value := range pod.Annotations {
+		name, ok := strings.CutPrefix(key, BoostAnnotationPrefix)
+		if !ok {
+			continue
+		}
+		var o original
+		if err := json.Unmarshal([]byte(value), &o); err != nil {
+			broken = fmt.Errorf("pod %s/%s: annotation %s: %w", pod.Namespace, pod.Name, key, err)
+			o = original{}
+		}
+		if boosted == nil {
+			boosted = map[string]corev1.ResourceRequirements{}
+		}
+		boosted[name] = corev1.ResourceRequirements{Requests: corev1.ResourceList(o.Requests), Limits: corev1.ResourceList(o.Limits)}
+	}
+	return boosted, broken
+}
+
+// HasBoosted reports whether a container of the pod carries a boost annotation.
+func HasBoosted(pod *corev1.Pod) bool {
+	for key := range pod.Annotations {
+		if strings.HasPrefix(key, BoostAnnotationPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// RestartAnnotation is on a pod that was resized so that a container restarts. Its
+// value says when, and how often the containers had been restarted before:
+// "2026-01-02T12:00:00Z after 3". The next pod of the workload waits until this one is
+// ready again, also if another process goes on.
+const RestartAnnotation = "loadline.dev/restart"
+
+const restartSeparator = " after "
+
+// RestartText prints the value of RestartAnnotation.
+func RestartText(r disruption.Restart) string {
+	return r.At.UTC().Format(time.RFC3339) + restartSeparator + strconv.Itoa(r.Count)
+}
+
+// Restart reads RestartAnnotation. What cannot be understood counts as absent.
+func Restart(pod *corev1.Pod) disruption.Restart {
+	at, count, ok := strings.Cut(pod.Annotations[RestartAnnotation], restartSeparator)
+	if !ok {
+		return disruption.Restart{}
+	}
+	when, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return disruption.Restart{}
+	}
+	n, err := strconv.Atoi(count)
+	if err != nil || n < 0 {
+		return disruption.Restart{}
+	}
+	return disruption.Restart{At: when, Count: n}
+}
+
+// Restarts is how often the ordinary containers of a pod were restarted, in all.
+func Restarts(pod *corev1.Pod) (n int) {
+	for i := range pod.Status.ContainerStatuses {
+		n += int(pod.Status.ContainerStatuses[i].RestartCount)
+	}
+	return n
+}
+
+// PauseAnnotation is on a pod that came back without the change for which the one
+// before was evicted. Its value says how often in a row that happened, and until
+// when no pod of that owner is disrupted: "2 until 2026-01-02T12:00:00Z".
+const PauseAnnotation = "loadline.dev/without-effect"
+
+const pauseSeparator = " until "
+
+// PauseText prints the value of PauseAnnotation.
+func PauseText(p disruption.Backoff) string {
+	return strconv.Itoa(p.Fruitless) + pauseSeparator + p.Until.UTC().Format(time.RFC3339)
+}
+
+// Pause reads PauseAnnotation. What cannot be understood counts as absent.
+func Pause(pod *corev1.Pod) disruption.Backoff {
+	times, until, ok := strings.Cut(pod.Annotations[PauseAnnotation], pauseSeparator)
+	if !ok {
+		return disruption.Backoff{}
+	}
+	n, err := strconv.Atoi(times)
+	if err != nil || n < 1 {
+		return disruption.Backoff{}
+	}
+	at, err := time.Parse(time.RFC3339, until)
+	if err != nil {
+		return disruption.Backoff{}
+	}
+	return disruption.Backoff{Fruitless: n, Until: at}
+}
