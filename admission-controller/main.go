@@ -1,3 +1,11 @@
+// Command admission-controller gives new pods the resources their VPA
+// recommends, and checks VPA objects before they are stored.
+//
+// main parses the flags of Config; run builds every part and waits. The parts live in
+// the folders beside this file: server speaks HTTPS, mutate and validate decide, certs
+// makes the API server trust us. What becomes of a new pod is read in handlers.go first.
+//
+// A pod is never refused: whatever fails, it starts with what it asked for.
 package main
 
 import (

@@ -143,7 +143,7 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	prober := server.Prober{Renew: server.Reconnect}
+	var prober server.Prober
 	own := func(ctx context.Context) error {
 		if err := w.keeper.Registered(); err != nil {
 			return err

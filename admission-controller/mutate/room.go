@@ -1,10 +1,13 @@
 package mutate
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/capacity"
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -58,4 +61,93 @@ func (r Room) without(requests, limits corev1.ResourceList) Room {
 		return room
 	}
 	return Room{take(r.Requests, requests), take(r.Limits, limits)}
+}
+
+// Change is what became of one kind of one container.
+type Change struct {
+	Container string
+	Kind      resources.Kind
+	From, To  resources.Amount // request; equal if no cut makes the pod fit
+}
+
+// Cut returns what the containers of a pod get: what is wanted if it fits, else
+// as much of it as fits, but not less than what is least. Where not even that
+// fits, they get what is least, for it is nearest. Wanted and least have an
+// entry for each container of the pod, in its order. Limits go as far as the requests.
+func (r Room) Cut(pod policy.Pod, least, wanted []policy.Fitted) ([]policy.Fitted, []Change) {
+	if r == (Room{}) {
+		return wanted, nil
+	}
+	cut := slices.Clone(wanted)
+	var changes []Change
+	for k := range resources.Kind(resources.Kinds) {
+		share := r.share(pod, least, wanted, k)
+		if share == policy.Whole {
+			continue
+		}
+		for i := range cut {
+			from, ok := wanted[i].Requests.Get(k)
+			if !ok {
+				continue
+			}
+			cut[i] = toward(least[i], cut[i], k, max(share, 0))
+			switch to := cut[i].Requests.Value(k); {
+			case share < 0:
+				changes = append(changes, Change{wanted[i].Name, k, to, to})
+			case to != from:
+				changes = append(changes, Change{wanted[i].Name, k, from, to})
+			}
+		}
+	}
+	return cut, changes
+}
+
+// share returns the largest part of the way from least to wanted that fits, and
+// -1 if not even least does.
+func (r Room) share(pod policy.Pod, least, wanted []policy.Fitted, k resources.Kind) resources.Amount {
+	fits := func(share resources.Amount) bool {
+		var requests, limits resources.Amount
+		for i, c := range pod.Containers {
+			request, most := max(c.Requests.Value(k), 0), max(c.Limits.Value(k), 0)
+			gets := toward(least[i], wanted[i], k, share)
+			if gets.Requests.Has(k) {
+				request = gets.Requests.Value(k)
+			}
+			if gets.Limits.Has(k) {
+				most = gets.Limits.Value(k)
+			}
+			requests, limits = requests.Add(request), limits.Add(most)
+		}
+		return within(requests, r.Requests, k) && within(limits, r.Limits, k)
+	}
+	if fits(policy.Whole) {
+		return policy.Whole
+	}
+	if !fits(0) {
+		return -1
+	}
+	low, high := resources.Amount(0), policy.Whole // fits, and does not
+	for high-low > 1 {
+		if middle := (low + high) / 2; fits(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return low
+}
+
+func within(sum resources.Amount, room resources.List, k resources.Kind) bool {
+	most, bounded := room.Get(k)
+	return !bounded || sum <= most
+}
+
+// toward returns what a container gets that goes a share of the way from least to
+// wanted. One for which no more is wanted than the least does not move.
+func toward(least, wanted policy.Fitted, k resources.Kind, share resources.Amount) policy.Fitted {
+	low, ok := least.Requests.Get(k)
+	if !ok || wanted.Requests.Value(k) <= low {
+		return wanted
+	}
+	return policy.Partial(k, share, policy.Container{Requests: least.Requests, Limits: least.Limits}, wanted)
 }

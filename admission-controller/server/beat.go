@@ -82,7 +82,6 @@ func (b *Beater) probe(ctx context.Context) error {
 		b.Alive()
 	}
 	if known {
-		b.service.Renew = Reconnect
 		return b.service.Probe(ctx, service, time.Now())
 	}
 	if !b.blind {

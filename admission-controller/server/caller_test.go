@@ -48,7 +48,9 @@ func TestOnlyTheAPIServerMayAskIfThatIsDemanded(t *testing.T) {
 	go func() { _ = s.Run(t.Context()) }()
 	route, err := s.SelfProbe("127.0.0.1", cas)
 	require.NoError(t, err)
-	require.NoError(t, (&Prober{}).Probe(t.Context(), route, time.Now()), "the kubelet, which has no certificate, must find it ready")
+	var p Prober
+	defer p.close()
+	require.NoError(t, p.Probe(t.Context(), route, time.Now()), "the kubelet, which has no certificate, must find it ready")
 
 	ask := func(certificates ...tls.Certificate) (int, error) {
 		roots := x509.NewCertPool()

@@ -9,6 +9,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"os"
+	"strings"
 	"time"
 )
 
@@ -25,15 +28,13 @@ func (s *Server) SelfProbe(host string, cas []byte) (ProbeTarget, error) {
 	return ProbeTarget{Address: net.JoinHostPort("127.0.0.1", port), Host: host, CAs: cas}, err
 }
 
-// Reconnect is how long probes use a connection.
-const Reconnect = 5 * time.Minute
+// reconnect is how long probes use a connection.
+const reconnect = 5 * time.Minute
 
 // Prober asks webhooks whether they answer. A new connection costs ten times what
 // a request does, so it keeps the one that it has, as the API server does. It is
-// used by one goroutine; the zero value connects anew for each probe.
+// used by one goroutine; the zero value is ready.
 type Prober struct {
-	Renew time.Duration // how long a connection is used; see Reconnect
-
 	transport *http.Transport // nil: there is no connection
 	route     ProbeTarget     // of transport
 	since     time.Time
@@ -44,14 +45,14 @@ type Prober struct {
 // it is made when the route or the CAs have changed, too, and after a failure.
 func (p *Prober) Probe(ctx context.Context, to ProbeTarget, now time.Time) error {
 	same := p.route.Address == to.Address && p.route.Host == to.Host && bytes.Equal(p.route.CAs, to.CAs)
-	if !same || !now.Before(p.since.Add(p.Renew)) {
+	if !same || !now.Before(p.since.Add(reconnect)) {
 		p.close()
 	}
 	if p.transport == nil {
 		p.transport, p.route, p.since = to.transport(), to, now
 	}
 	err := to.ask(ctx, p.transport)
-	if err != nil || p.Renew == 0 {
+	if err != nil {
 		p.close()
 	}
 	return err
@@ -98,3 +99,43 @@ func (r ProbeTarget) ask(ctx context.Context, transport *http.Transport) error {
 
 // longestProbe is more than the answer to a probe has, in bytes.
 const longestProbe = 1 << 10
+
+// ServiceProbe finds how the API server reaches the webhook.
+type ServiceProbe struct {
+	Foreign bool                                                     // somebody else registers the webhook
+	URL     string                                                   // under which it is registered; empty: through the Service
+	Service string                                                   // its name, in the namespace of the program
+	Host    string                                                   // name in the certificate; with a Service the name that DNS knows
+	Resolve func(ctx context.Context, host string) ([]string, error) // net.Resolver.LookupHost
+	Trusted func() []byte                                            // CAs that the API server trusts
+}
+
+// Target returns the way through the Service, or by URL. It is false where
+// somebody else registers the webhook, and where the Service cannot be found from
+// here: pods of the host's network may have no cluster DNS, and the API server
+// does not need it.
+func (w ServiceProbe) Target(ctx context.Context) (ProbeTarget, bool) {
+	route := ProbeTarget{Host: w.Host, CAs: w.Trusted()}
+	if w.Foreign {
+		return route, false
+	}
+	if w.URL != "" {
+		if target, err := url.Parse(w.URL); err == nil {
+			port := target.Port()
+			if port == "" {
+				port = servicePort
+			}
+			route.Address = net.JoinHostPort(target.Hostname(), port)
+			return route, true
+		}
+	}
+	address := os.Getenv(strings.ToUpper(strings.ReplaceAll(w.Service, "-", "_")) + "_SERVICE_HOST")
+	if found, err := w.Resolve(ctx, route.Host); err == nil && len(found) > 0 {
+		address = found[0]
+	}
+	route.Address = net.JoinHostPort(address, servicePort)
+	return route, address != ""
+}
+
+// servicePort is where the API server looks for webhooks.
+const servicePort = "443"

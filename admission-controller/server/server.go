@@ -1,3 +1,16 @@
+// Package server is the HTTPS side of the webhook: it reads AdmissionReviews,
+// calls the Handler of their resource and writes the answers.
+//
+// It never stands in the way: what it cannot read or does not know is allowed
+// unchanged, and so is a request whose handler panics. Every answer is counted
+// by resource and status, and every problem by its cause, through a Recorder.
+//
+// Of a review it decodes only what the handlers ask for, with bounds. Beater keeps the
+// heartbeat Lease of the webhook as long as it can reach itself.
+//
+// It has its own mux, so nothing another package registered is reachable, and
+// it bounds the size and the duration of a request. It knows nothing of pods
+// and VPAs; the handlers do.
 package server
 
 import (
@@ -10,6 +23,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -175,4 +189,38 @@ func (l lines) Write(message []byte) (int, error) {
 		l.log.V(4).Info("HTTP server", "message", string(message), "notLogged", notLogged)
 	}
 	return len(message), nil
+}
+
+// throttle keeps those who can cause problems as often as they like from filling the
+// log: of each cause the first problem is logged, and then one in each logEvery. The
+// zero value is ready for use.
+type throttle struct {
+	mu     sync.Mutex
+	causes map[Cause]tally
+}
+
+// tally is what was logged of a cause.
+type tally struct {
+	next      time.Time // when the next is logged
+	notLogged int       // since the last one that was
+}
+
+const logEvery = time.Second
+
+// admits reports whether a problem is logged, and how many of its cause were not
+// since the last one that was.
+func (t *throttle) admits(cause Cause, now time.Time) (notLogged int, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.causes == nil {
+		t.causes = map[Cause]tally{}
+	}
+	so := t.causes[cause]
+	if now.Before(so.next) {
+		so.notLogged++
+		t.causes[cause] = so
+		return 0, false
+	}
+	t.causes[cause] = tally{next: now.Add(logEvery)}
+	return so.notLogged, true
 }

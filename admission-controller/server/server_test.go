@@ -159,7 +159,9 @@ func TestServesTLSProbesItselfAndDrains(t *testing.T) {
 	probe := func(ctx context.Context, host string, cas []byte) error {
 		route, err := s.SelfProbe(host, cas)
 		require.NoError(t, err)
-		return (&Prober{}).Probe(ctx, route, time.Now())
+		var p Prober
+		defer p.close()
+		return p.Probe(ctx, route, time.Now())
 	}
 	require.NoError(t, probe(ctx, "127.0.0.1", cas))
 	require.NoError(t, probe(ctx, "any.name", nil), "without CAs the certificate is not looked at")
@@ -203,21 +205,21 @@ func TestAProberKeepsItsConnectionAsLongAsTheRouteIsTheSame(t *testing.T) {
 	route, err := s.SelfProbe("127.0.0.1", cas)
 	require.NoError(t, err)
 	now := time.Now()
-	p := Prober{Renew: time.Minute}
+	var p Prober
 	for i := range 6 {
-		require.NoError(t, p.Probe(t.Context(), route, now.Add(time.Duration(i)*10*time.Second)))
+		require.NoError(t, p.Probe(t.Context(), route, now.Add(time.Duration(i)*reconnect/6)))
 	}
 	require.EqualValues(t, 1, handshakes.Load())
-	require.NoError(t, p.Probe(t.Context(), route, now.Add(time.Minute)))
+	require.NoError(t, p.Probe(t.Context(), route, now.Add(reconnect)))
 	require.EqualValues(t, 2, handshakes.Load(), "it is old")
 	_, others := selfSigned(t)
 	changed := route
 	changed.CAs = others
-	require.Error(t, p.Probe(t.Context(), changed, now.Add(time.Minute)), "the API server trusts other CAs now")
-	require.NoError(t, p.Probe(t.Context(), route, now.Add(time.Minute)), "a failure is not kept")
+	require.Error(t, p.Probe(t.Context(), changed, now.Add(reconnect)), "the API server trusts other CAs now")
+	require.NoError(t, p.Probe(t.Context(), route, now.Add(reconnect)), "a failure is not kept")
 	changed = route
 	changed.Address = "127.0.0.1:1"
-	require.ErrorContains(t, p.Probe(t.Context(), changed, now.Add(time.Minute)), "127.0.0.1:1")
+	require.ErrorContains(t, p.Probe(t.Context(), changed, now.Add(reconnect)), "127.0.0.1:1")
 	require.EqualValues(t, 4, handshakes.Load())
 }
 

@@ -1,15 +1,11 @@
 package validate
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -36,7 +32,7 @@ func (ch *checker) containerPolicy(p *vpav1.ContainerResourcePolicy, at *field.P
 	off := false
 	if p.Mode != nil {
 		off = *p.Mode == vpav1.ContainerScalingModeOff
-		ch.oneOf(at.Child("mode"), *p.Mode, vpav1.ContainerScalingModeAuto, vpav1.ContainerScalingModeOff)
+		oneOf(ch, at.Child("mode"), *p.Mode, vpav1.ContainerScalingModeAuto, vpav1.ContainerScalingModeOff)
 	}
 	ch.bounds(p, at)
 	if off && p.ControlledValues != nil && *p.ControlledValues == vpav1.ContainerControlledValuesRequestsAndLimits {
@@ -57,10 +53,10 @@ func (ch *checker) containerPolicy(p *vpav1.ContainerResourcePolicy, at *field.P
 // bounds checks minAllowed and maxAllowed.
 func (ch *checker) bounds(p *vpav1.ContainerResourcePolicy, at *field.Path) {
 	minima, maxima := at.Child("minAllowed"), at.Child("maxAllowed")
-	for _, name := range sortedNames(p.MinAllowed) {
+	for _, name := range slices.Sorted(maps.Keys(p.MinAllowed)) {
 		ch.whole(minima.Key(string(name)), name, p.MinAllowed[name])
 	}
-	for _, name := range sortedNames(p.MaxAllowed) {
+	for _, name := range slices.Sorted(maps.Keys(p.MaxAllowed)) {
 		most := p.MaxAllowed[name]
 		ch.whole(maxima.Key(string(name)), name, most)
 		if least, ok := p.MinAllowed[name]; ok && most.Cmp(least) < 0 {
@@ -92,7 +88,7 @@ func (ch *checker) controlled(name corev1.ResourceName, at *field.Path) {
 	case ch.had.controlled[string(name)]:
 		ch.warn("%s: %q is ignored: only cpu and memory can be controlled", at, shorten(string(name), mostQuoted))
 	default:
-		ch.refuse(field.NotSupported(at, string(name), []string{string(corev1.ResourceCPU), string(corev1.ResourceMemory)}))
+		ch.refuse(field.NotSupported(at, string(name), []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}))
 	}
 }
 
@@ -123,27 +119,9 @@ func (ch *checker) memorySettings(p *vpav1.ContainerResourcePolicy, at *field.Pa
 	}
 }
 
-// invalid is the status of the API for an object with errors.
-func invalid(name string, errs field.ErrorList) *metav1.Status {
-	status := apierrors.NewInvalid(schema.GroupKind{Group: vpav1.SchemeGroupVersion.Group, Kind: "VerticalPodAutoscaler"}, name, errs).Status()
-	return &status
-}
-
-func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
-	return slices.Sorted(maps.Keys(list))
-}
-
 // oneOf refuses a value that is not among the known ones.
-func (ch *checker) oneOf(at *field.Path, value any, known ...any) {
+func oneOf[T ~string](ch *checker, at *field.Path, value T, known ...T) {
 	if !slices.Contains(known, value) {
-		ch.refuse(field.NotSupported(at, fmt.Sprint(value), texts(known)))
+		ch.refuse(field.NotSupported(at, string(value), known))
 	}
-}
-
-func texts(values []any) []string {
-	all := make([]string, len(values))
-	for i, v := range values {
-		all[i] = fmt.Sprint(v)
-	}
-	return all
 }

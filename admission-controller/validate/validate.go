@@ -1,3 +1,17 @@
+// Package validate checks VerticalPodAutoscaler objects before they are stored
+// and fills in their defaults.
+//
+// Config.Check takes the raw object, and on an update the old one, and returns
+// a Verdict: all errors with the field each is about, warnings for what is
+// accepted but deprecated, and the JSON patch of the defaults. Nothing is
+// stricter than the reference VPA: other controllers write these objects.
+//
+// Advise looks around: at HorizontalPodAutoscalers, nodes and other VPAs of the same target,
+// of which a person should be warned.
+//
+// What the schema of the custom resource refuses already (unknown update modes
+// of older clients, for example) is checked again here, because the message can
+// say what would be right.
 package validate
 
 import (
@@ -7,7 +21,9 @@ import (
 	"fmt"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"loadline.dev/loadline/admission-controller/server"
@@ -184,7 +200,7 @@ func (ch *checker) updatePolicy(p *vpav1.PodUpdatePolicy, at *field.Path) {
 	case *p.UpdateMode == vpav1.UpdateModeAuto:
 		ch.warn(`spec.updatePolicy.updateMode: "Auto" is deprecated and acts as "Recreate": write "Recreate", or "InPlaceOrRecreate" to resize without a restart`)
 	default:
-		ch.oneOf(mode, *p.UpdateMode, vpav1.UpdateModeOff, vpav1.UpdateModeInitial, vpav1.UpdateModeRecreate,
+		oneOf(ch, mode, *p.UpdateMode, vpav1.UpdateModeOff, vpav1.UpdateModeInitial, vpav1.UpdateModeRecreate,
 			vpav1.UpdateModeInPlaceOrRecreate, vpav1.UpdateModeInPlace, vpav1.UpdateModeAuto)
 	}
 	if p.MinReplicas != nil && *p.MinReplicas <= 0 {
@@ -240,7 +256,7 @@ func (ch *checker) startupBoost(b *vpav1.StartupBoost, at *field.Path) {
 			ch.wholeCPU(at.Child("quantity"), *b.CPU.Quantity)
 		}
 	default:
-		ch.oneOf(at.Child("type"), b.CPU.Type, vpav1.StartupBoostTypeFactor, vpav1.StartupBoostTypeQuantity)
+		oneOf(ch, at.Child("type"), b.CPU.Type, vpav1.StartupBoostTypeFactor, vpav1.StartupBoostTypeQuantity)
 	}
 }
 
@@ -250,5 +266,6 @@ func (v Verdict) Status(name string) *metav1.Status {
 	if len(v.Errors) == 0 {
 		return nil
 	}
-	return invalid(name, v.Errors)
+	status := apierrors.NewInvalid(schema.GroupKind{Group: vpav1.SchemeGroupVersion.Group, Kind: "VerticalPodAutoscaler"}, name, v.Errors).Status()
+	return &status
 }
