@@ -32,7 +32,7 @@ const anyLevels = math.MaxInt
 var ErrTooMuch = errors.New("more than is looked at")
 
 // Reader steps over JSON, of which it decodes what is asked for:
-// docs/decisions/0031-reading-reviews.md says why encoding/json does not. Each method
+// docs/dependencies.md says why encoding/json does not. Each method
 // takes the value that is next. After the first that does not fit, all take nothing, and
 // Err says what is wrong.
 type Reader struct {
