@@ -86,12 +86,9 @@ func (d *Report) HTML(out io.Writer, charts []Chart) error {
 
 // spots are the points of a kind, with the figures of the table.
 func (d *Report) spots(k resources.Kind) plane {
-	p := plane{Resource: k.String(), Risk: "work above the request"}
+	p := plane{Resource: k.String(), Risk: "work above the request", Columns: titles(k)}
 	if k == resources.Memory {
 		p.Risk = "days with an OOM kill"
-	}
-	for _, c := range shown[k] {
-		p.Columns = append(p.Columns, c.title)
 	}
 	for _, at := range d.Fronts[k] {
 		s := spot{Name: at.Candidate, Slack: number(at.Slack), Risk: number(at.Risk), Changes: number(at.Changes), Dominated: at.Dominated}
@@ -101,10 +98,7 @@ func (d *Report) spots(k resources.Kind) plane {
 				continue
 			}
 			p.Title = fmt.Sprintf("%d containers, %.1f container-days, steps of %s", of.Containers, of.Days, d.steps(k))
-			for _, c := range shown[k] {
-				f, _ := of.Figure(c.figure)
-				s.Cells = append(s.Cells, interval(f, c.factor))
-			}
+			s.Cells = cells(k, of.Figure)
 		}
 		p.Points = append(p.Points, s)
 	}

@@ -29,6 +29,22 @@ var shown = [resources.Kinds][]struct {
 	},
 }
 
+func titles(k resources.Kind) (all []string) {
+	for _, c := range shown[k] {
+		all = append(all, c.title)
+	}
+	return all
+}
+
+// cells writes the figures of a kind, which figure returns by their names.
+func cells(k resources.Kind, figure func(string) (backtest.Figure, bool)) (all []string) {
+	for _, c := range shown[k] {
+		f, _ := figure(c.figure)
+		all = append(all, interval(f, c.factor))
+	}
+	return all
+}
+
 // Table writes the result for people: what it depends on, and for each kind a
 // line for each candidate, with classes one for each of them, too.
 func (d *Report) Table(out io.Writer, classes bool) error {
@@ -68,23 +84,14 @@ func (d *Report) plane(w io.Writer, k resources.Kind, classes bool) {
 			if k == resources.Memory {
 				fmt.Fprintf(w, "rates below %.2g a day cannot be seen; none in %.0f days means less than %.2g\n", s.Finest, s.Days, 3*s.Finest)
 			}
-			titles := []string{"", "CONTAINERS"}
-			for _, c := range shown[k] {
-				titles = append(titles, c.title)
-			}
-			fmt.Fprintln(t, strings.Join(append(titles, "CONVERGED AFTER", "NEVER %"), "\t")+"\t")
+			fmt.Fprintf(t, "\tCONTAINERS\t%s\tCONVERGED AFTER\tNEVER %%\t\n", strings.Join(titles(k), "\t"))
 			first = false
-		}
-		fmt.Fprintf(t, "%s\t%d", d.label(s), s.Containers)
-		for _, c := range shown[k] {
-			f, _ := s.Figure(c.figure)
-			fmt.Fprintf(t, "\t%s", interval(f, c.factor))
 		}
 		median := "-"
 		if !math.IsInf(s.Near.Median, 1) {
 			median = duration(s.Near.Median)
 		}
-		fmt.Fprintf(t, "\t%s\t%.0f\t\n", median, 100*s.Near.Censored)
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%.0f\t\n", d.label(s), s.Containers, strings.Join(cells(k, s.Figure), "\t"), median, 100*s.Near.Censored)
 	}
 	_ = t.Flush()
 }
@@ -101,19 +108,10 @@ func (d *Report) pairs(w io.Writer, k resources.Kind) {
 		}
 		if first {
 			fmt.Fprintf(w, "\n%s against %s, the same containers:\n", k, p.Base)
-			titles := []string{"", "RESERVED x"}
-			for _, c := range shown[k] {
-				titles = append(titles, c.title)
-			}
-			fmt.Fprintln(t, strings.Join(titles, "\t")+"\t")
+			fmt.Fprintf(t, "\tRESERVED x\t%s\t\n", strings.Join(titles(k), "\t"))
 			first = false
 		}
-		fmt.Fprintf(t, "%s\t%s", p.Other, interval(p.Reserved, 1))
-		for _, c := range shown[k] {
-			f, _ := p.Difference(c.figure)
-			fmt.Fprintf(t, "\t%s", interval(f, c.factor))
-		}
-		fmt.Fprintln(t, "\t")
+		fmt.Fprintf(t, "%s\t%s\t%s\t\n", p.Other, interval(p.Reserved, 1), strings.Join(cells(k, p.Difference), "\t"))
 	}
 	_ = t.Flush()
 }

@@ -1,9 +1,11 @@
 package backfill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -89,7 +91,6 @@ type feeder struct {
 type member struct {
 	identity
 	containers []string // sorted
-	grown      bool     // the model does not know all of them yet
 }
 
 func (l *Loader) feeder(ctx context.Context, d *directory, now time.Time) *feeder {
@@ -127,13 +128,18 @@ func (f *feeder) feed(b *batch) {
 	}
 }
 
-// sample gives one sample to the store and the sketches, and tells what became of it.
+// sample gives one sample to the store and the sketches, and returns what became of it.
 func (f *feeder) sample(s usage.Sample, step time.Duration) string {
-	reason := f.store.Observe(s)
-	if reason == usage.Accepted && f.sketches != nil {
-		f.sketches.Observe(s, min(max(int(step/time.Minute), 1), mostWeight))
+	switch f.store.Observe(s) {
+	case usage.Accepted:
+		if f.sketches != nil {
+			f.sketches.Observe(s, min(max(int(step/time.Minute), 1), mostWeight))
+		}
+		return taken
+	case usage.UnknownContainer:
+		return notSelected
 	}
-	return result(reason)
+	return refused
 }
 
 // mostWeight is how many samples a minute apart one of the past stands for at most:
@@ -153,7 +159,7 @@ func (f *feeder) limit(c usage.ContainerKey) resources.Amount {
 // why it cannot be fed; empty if it can.
 func (f *feeder) admit(b *batch) []string {
 	reasons := make([]string, len(b.containers))
-	var grown []podName
+	grown := map[podName]bool{}
 	for i, key := range b.containers {
 		name := podName{key.Namespace, key.Pod}
 		m := f.pods[name]
@@ -171,16 +177,11 @@ func (f *feeder) admit(b *batch) []string {
 		}
 		if at, found := slices.BinarySearch(m.containers, key.Container); !found {
 			m.containers = slices.Insert(m.containers, at, key.Container)
-			if !m.grown {
-				m.grown = true
-				grown = append(grown, name)
-			}
+			grown[name] = true
 		}
 	}
-	slices.SortFunc(grown, podName.compare)
-	for _, name := range grown {
+	for _, name := range slices.SortedFunc(maps.Keys(grown), podName.compare) {
 		f.model.PutPod(f.pods[name].object(name), f.now)
-		f.pods[name].grown = false
 	}
 	return reasons
 }
@@ -196,34 +197,16 @@ func (m *member) object(name podName) *corev1.Pod {
 
 // finish lets the pods that are gone leave the model. Their history stays.
 func (f *feeder) finish() {
-	var gone []podName
-	for name, m := range f.pods {
-		if m.known && !m.live {
-			gone = append(gone, name)
+	for _, name := range slices.SortedFunc(maps.Keys(f.pods), podName.compare) {
+		if m := f.pods[name]; m.known && !m.live {
+			f.model.RemovePod(name.namespace, name.pod)
 		}
 	}
-	slices.SortFunc(gone, podName.compare)
-	for _, name := range gone {
-		f.model.RemovePod(name.namespace, name.pod)
-	}
-}
-
-func result(reason usage.Reason) string {
-	switch reason {
-	case usage.Accepted:
-		return taken
-	case usage.UnknownContainer:
-		return notSelected
-	}
-	return refused
 }
 
 // podName names a pod.
 type podName struct{ namespace, pod string }
 
 func (n podName) compare(other podName) int {
-	if c := strings.Compare(n.namespace, other.namespace); c != 0 {
-		return c
-	}
-	return strings.Compare(n.pod, other.pod)
+	return cmp.Or(strings.Compare(n.namespace, other.namespace), strings.Compare(n.pod, other.pod))
 }

@@ -199,50 +199,39 @@ func (r *Resolver) Topmost(ctx context.Context, start Key) (top Key, found bool,
 			return Key{}, false, fmt.Errorf("metadata.ownerReferences of %s in namespace %s: %w", of, start.Namespace, err)
 		}
 		before = key
-		step, err := r.step(ctx, key)
+		owners, counts, err := r.owners(ctx, key)
 		if err != nil {
 			return Key{}, false, err
 		}
-		if step.counts {
+		if counts {
 			top, found = key, true
 		}
-		if !step.hasParent {
+		parent, owned := Controller(key.Namespace, owners)
+		if !owned {
 			return top, found, nil
 		}
-		key = step.parent
+		key = parent
 	}
 }
 
-// step is what one link of the walk tells: whether the workload may be the
-// topmost, and who owns it.
-type step struct {
-	counts    bool
-	parent    Key
-	hasParent bool
-}
-
-func (r *Resolver) step(ctx context.Context, key Key) (step, error) {
+// owners returns who owns a workload, and false if it cannot be the topmost: its kind
+// has no scale subresource, or it is gone.
+func (r *Resolver) owners(ctx context.Context, key Key) (owners []metav1.OwnerReference, counts bool, err error) {
 	if key.static() {
-		return step{}, nil
+		return nil, false, nil
 	}
 	if key.wellKnown() {
 		w, err := r.workloads.lookup(key)
-		if err != nil {
-			return step{}, err
-		}
-		parent, ok := Controller(key.Namespace, w.owners)
-		return step{counts: true, parent: parent, hasParent: ok}, nil
+		return w.owners, err == nil, err
 	}
 	scale, err := r.scale(ctx, key)
-	if apierrors.IsNotFound(err) || errors.Is(err, client.ErrNoScale) {
-		// The kind has no scale subresource, or the object is gone.
-		return step{}, nil
+	switch {
+	case apierrors.IsNotFound(err) || errors.Is(err, client.ErrNoScale):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("read the scale subresource of %s: %w", key, err)
 	}
-	if err != nil {
-		return step{}, fmt.Errorf("read the scale subresource of %s: %w", key, err)
-	}
-	parent, ok := Controller(key.Namespace, scale.owners)
-	return step{counts: true, parent: parent, hasParent: ok}, nil
+	return scale.owners, true, nil
 }
 
 // Replicas returns how many pods a workload wants, and false if that is not
