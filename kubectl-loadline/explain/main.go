@@ -11,14 +11,13 @@ import (
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/flags"
-	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // config are the flags of the command.
@@ -72,8 +71,8 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	clients, namespace, err := c.connect()
 	if err == nil {
 		var answer *Answer
-		if answer, err = Ask(ctx, clients.vpa, Question{namespace, fs.Arg(0), book, time.Now()}); err == nil {
-			answer.Room = room(ctx, clients.kube, time.Now())
+		if answer, err = Ask(ctx, clients.VPA, Question{namespace, fs.Arg(0), book, time.Now()}); err == nil {
+			answer.Room = room(ctx, clients.Kube, time.Now())
 			err = answer.Print(out)
 		}
 	}
@@ -84,30 +83,20 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	return flags.OK
 }
 
-// clients are for our objects, and for those of Kubernetes.
-type clients struct {
-	vpa  versioned.Interface
-	kube kubernetes.Interface
-}
-
 // connect returns clients as kubectl would have them, and the namespace.
-func (c *config) connect() (connected clients, namespace string, err error) {
+func (c *config) connect() (connected *client.Clients, namespace string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.context}
 	overrides.Context.Namespace = c.namespace
 	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 	if namespace, _, err = loading.Namespace(); err != nil {
-		return connected, c.namespace, err
+		return nil, c.namespace, err
 	}
 	rest, err := loading.ClientConfig()
-	if err != nil {
-		return connected, namespace, err
+	if err == nil {
+		connected, err = client.New(rest)
 	}
-	if connected.vpa, err = versioned.NewForConfig(rest); err != nil {
-		return connected, namespace, err
-	}
-	connected.kube, err = kubernetes.NewForConfig(rest)
 	return connected, namespace, err
 }
 

@@ -56,13 +56,18 @@ type answer struct {
 // entry is an answer and its life. Its mutex makes concurrent first readers wait
 // for one request, and others not for each other.
 type entry struct {
-	mu       sync.RWMutex
+	mu   sync.RWMutex
+	read atomic.Int64 // last use, in Unix nanoseconds
+	state
+}
+
+// state is what is known of an answer.
+type state struct {
 	known    bool
 	answer   answer
 	err      error
 	failures int
-	due      time.Time    // when to ask again
-	read     atomic.Int64 // last use, in Unix nanoseconds
+	due      time.Time // when to ask again
 }
 
 // scaleCache remembers scale subresources, failures included. Readers never wait
@@ -116,7 +121,7 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 	defer e.mu.Unlock()
 	e.read.Store(time.Now().UnixNano())
 	if !e.known {
-		c.ask(ctx, key, e)
+		c.ask(ctx, key, &e.state)
 	}
 	return e.answer, e.err
 }
@@ -171,10 +176,10 @@ func (c *scaleCache) dropUnread(namespace string, gone func(Key, time.Time) bool
 	}
 }
 
-// ask fills e; the caller holds its mutex. A refresh that fails for a passing
+// ask fills the state of an entry; the caller holds its mutex, or has a copy. A refresh that fails for a passing
 // reason keeps the last good answer: a server that is away is no news about the
 // workload.
-func (c *scaleCache) ask(ctx context.Context, key Key, e *entry) {
+func (c *scaleCache) ask(ctx context.Context, key Key, e *state) {
 	ctx, cancel := context.WithTimeout(ctx, scaleTimeout)
 	defer cancel()
 	scale, err := c.scale(ctx, key.Namespace, key.groupKind(), key.Name)
@@ -258,11 +263,11 @@ func (c *scaleCache) refresh(ctx context.Context) {
 // meanwhile.
 func (c *scaleCache) renew(ctx context.Context, key Key, e *entry) {
 	e.mu.RLock()
-	fresh := &entry{known: e.known, answer: e.answer, err: e.err, failures: e.failures}
+	fresh := e.state
 	e.mu.RUnlock()
-	c.ask(ctx, key, fresh)
+	c.ask(ctx, key, &fresh)
 	e.mu.Lock()
-	e.known, e.answer, e.err, e.failures, e.due = fresh.known, fresh.answer, fresh.err, fresh.failures, fresh.due
+	e.state = fresh
 	e.mu.Unlock()
 }
 
