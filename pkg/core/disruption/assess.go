@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Assessment says how urgent a change of one pod is, and whether it is worth
@@ -75,4 +78,97 @@ func (a Assessment) judge(p *Pod, c Config, now time.Time) Reason {
 		return SmallChange
 	}
 	return ""
+}
+
+// Refused tells whether a LimitRange would refuse the pod.
+func (p *Pod) Refused() bool {
+	return slices.ContainsFunc(p.Containers, func(c Container) bool { return slices.ContainsFunc(c.Fitted.Notes, policy.Note.Refused) })
+}
+
+// QuickOOM tells whether a container ran out of memory less than the threshold
+// after its start, and less than the threshold ago.
+func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
+	return slices.ContainsFunc(p.Containers, func(c Container) bool {
+		return c.Observed && !c.Off && !c.OOM.Ended.IsZero() &&
+			c.OOM.Ended.Sub(c.OOM.Started) < threshold && now.Sub(c.OOM.Ended) < threshold
+	})
+}
+
+// Admits tells whether one container of the pod meets all requirements.
+func (v *VPA) Admits(p *Pod) bool {
+	return len(v.Requirements) == 0 || slices.ContainsFunc(p.Containers, func(c Container) bool {
+		return c.Recommended() && !slices.ContainsFunc(v.Requirements, func(r Requirement) bool { return !c.meets(r) })
+	})
+}
+
+// meets tells whether the container would change as r demands. One that lacks a
+// request meets everything.
+func (c *Container) meets(r Requirement) bool {
+	met := false
+	for k := range resources.Kind(resources.Kinds) {
+		request, has := c.Current.Requests.Get(k)
+		if !has {
+			return true
+		}
+		target, ok := c.Fitted.Bounds.Target.Get(k)
+		met = met || ok && r.Kinds[k] && (r.Higher && target > request || !r.Higher && target < request)
+	}
+	return met
+}
+
+// Distance is how far a pod is from what it would get.
+type Distance struct {
+	OutOfBounds bool    // a request is missing or outside the recommended bounds
+	Grows       bool    // a request is missing or below its target
+	Change      float64 // relative change of the pod's sums, added up over the kinds
+}
+
+// Distance follows from the amounts. Containers that the webhook did not see do not
+// count. The sums run over whole pods, so opposite changes of two containers cancel
+// out, as in the reference VPA.
+func (p *Pod) Distance() Distance {
+	var a Distance
+	var sized [resources.Kinds]bool
+	var requests, targets [resources.Kinds]resources.Amount
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if !c.Observed || !c.Recommended() {
+			continue
+		}
+		for k := range resources.Kind(resources.Kinds) {
+			target, ok := c.Fitted.Bounds.Target.Get(k)
+			if !ok {
+				continue
+			}
+			request, has := c.Current.Requests.Get(k)
+			sized[k] = true
+			requests[k], targets[k] = requests[k].Add(request), targets[k].Add(target)
+			a.Grows = a.Grows || !has || target > request
+			a.OutOfBounds = a.OutOfBounds || !has || outside(c.Fitted.Bounds, k, request)
+		}
+	}
+	for k, counts := range sized {
+		if counts {
+			a.Change += Relative(resources.Kind(k), requests[k], targets[k])
+		}
+	}
+	return a
+}
+
+func outside(b resources.Bounds, k resources.Kind, request resources.Amount) bool {
+	lower, hasLower := b.Lower.Get(k)
+	upper, hasUpper := b.Upper.Get(k)
+	return hasLower && request < lower || hasUpper && request > upper
+}
+
+// Relative is the change from a to b in relation to a. Both are taken in
+// thousandths of their unit, and a is at least one of them, as in the reference
+// VPA: a pod without requests changes hugely.
+func Relative(k resources.Kind, a, b resources.Amount) float64 {
+	if k == resources.Memory {
+		a, _ = a.Proportion(1000, 1)
+		b, _ = b.Proportion(1000, 1)
+	}
+	a = max(a, 1)
+	return float64(max(a-b, b-a)) / float64(a)
 }

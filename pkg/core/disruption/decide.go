@@ -26,25 +26,39 @@ type Situation struct {
 	Now    time.Time
 }
 
-// Decide says what can be done with the pod in place: the first of these that holds, in
-// the order of the reference VPA.
+// Decide says what can be done with the pod in place. Of these rows the first that holds
+// counts, in the order of the reference VPA:
+//
+//	mode     the pod                                       decision
+//	InPlace  (the mode is not enabled)                     Wait
+//	any      has no known owner that wants pods            Wait
+//	any      has an owner with too few, and needs budget   Wait
+//	any      is pending                                    Wait
+//	InPlace  is known to be refused these sizes            Hold
+//	InPlace  was just refused                              Again
+//	InPlace  is in a resize                                Busy
+//	others   is in a resize, or known to be refused        Wait or Evict
+//	any      needs no budget                               Go
+//	any      needs budget                                  Go, or Wait if there is none
 func (s Situation) Decide(p *Pod) (Decision, Reason) {
-	free := s.free(p)
+	free, resizing, inPlace := s.free(p), p.Resize != NotResizing, s.Mode == InPlace
 	problem := s.Budget.problem(p)
 	switch {
-	case s.Mode == InPlace && !s.Config.InPlaceMode:
+	case inPlace && !s.Config.InPlaceMode:
 		return Wait, ModeNotEnabled
-	case problem == NoOwner, problem != "" && !free && !s.Config.FreeResizes:
+	case problem == NoOwner:
+		return Wait, problem
+	case problem != "" && !free && !s.Config.FreeResizes:
 		return Wait, problem
 	case p.Pending:
 		return Wait, NotRunning
-	case s.Mode == InPlace && s.State.Refuses(p) && (!p.WantsOOMResize() || !p.Pinned()): // else it was refused for its CPU alone
+	case inPlace && s.refused(p):
 		return Hold, Infeasible
-	case s.Mode == InPlace && p.Resize == ResizeInfeasible:
+	case inPlace && p.Resize == ResizeInfeasible:
 		return Again, Infeasible
-	case s.Mode == InPlace && p.Resize != NotResizing:
+	case inPlace && resizing:
 		return Busy, unresized(p.Resize)
-	case p.Resize != NotResizing, s.Mode != InPlace && s.State.Refuses(p):
+	case resizing, !inPlace && s.State.Refuses(p):
 		return s.fallback(p)
 	case free:
 		return Go, ""
@@ -53,6 +67,13 @@ func (s Situation) Decide(p *Pod) (Decision, Reason) {
 		return Wait, reason
 	}
 	return Go, ""
+}
+
+// refused reports whether the node is known to refuse what the pod would get. For a pod
+// that lacks memory, on a node that gives it no other CPU, it was refused for its CPU
+// alone: it is asked for memory.
+func (s Situation) refused(p *Pod) bool {
+	return s.State.Refuses(p) && (!p.WantsOOMResize() || !p.Pinned())
 }
 
 // free tells whether a resize of the pod needs no budget. It is still counted

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/capacity"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // inPlace plans the resize of a pod, or its eviction where a resize did not or
@@ -50,73 +51,119 @@ func (p *plan) ignored(v *VPA, pod *Pod) bool {
 
 // resize plans a resize that the budget allows, or that needs none; refused is
 // what the budget says of an eviction.
-func (p *plan) resize(v *VPA, pod *Pod, s Situation, refused Reason, cause Cause) {
+func (p *plan) resize(v *VPA, whole *Pod, s Situation, refused Reason, cause Cause) {
 	evicts := v.Mode == InPlaceOrRecreate
-	possible, reason := grantable(pod)
+	pod, reason := grantable(whole)
 	if reason != "" {
-		p.instead(v, pod, s, cause, reason, evicts)
+		p.instead(v, whole, s, cause, reason, evicts)
 		return
 	}
-	whole := pod
-	evicts = evicts && possible == pod
-	pod = possible
-	if p.before.Waits(pod, p.now) {
-		p.skip(v, pod, BackingOff)
-		return
-	}
-	restarts := pod.Restarting()
-	reason = p.stabilizing(v.GroupOf(pod), pod)
-	if restarts {
-		reason = p.restless(v, pod)
-	}
-	if reason != "" && !pod.IsOOMResize() {
+	restarts, oomResize := pod.Restarting(), pod.IsOOMResize()
+	if reason := p.tooSoon(v, pod); reason != "" {
 		p.skip(v, pod, reason)
 		return
 	}
-	if restarts && !pod.IsOOMResize() && p.awaited(pod) {
-		p.skip(v, pod, WaitingForNode)
+	if (restarts || !s.free(pod)) && !oomResize && p.yields(restart{v, whole, s, cause}) {
 		return
 	}
-	if (restarts || !s.free(pod)) && !pod.IsOOMResize() && p.yields(restart{v, whole, s, cause}) {
-		return
-	}
-	if restarts && !pod.IsOOMResize() && p.blocked(pod, p.shared(v, pod)) {
+	if restarts && !oomResize && p.blocked(pod, p.shared(v, pod)) {
 		p.skip(v, pod, RestartUnderWay)
 		return
 	}
-	need := pod.Need()
-	if p.room != nil {
-		answer := p.room.Resize(need)
-		if answer != capacity.Fits {
-			if part := p.capped(pod); part != nil {
-				pod, need, answer, evicts = part, part.Need(), capacity.Fits, false
-			}
-		}
-		if answer == capacity.Full && !restarts && !p.config.CapToRoom && !p.before.Asked(pod) {
-			// The node grants it as soon as there is room, before any pass would see that.
-			// Not what restarts: it would come when nobody looks at budgets any more.
-			need.Node = ""
-			answer = p.room.Resize(need)
-		}
-		if answer != capacity.Fits {
-			evicts = evicts && answer != capacity.OverQuota && (answer == capacity.TooLarge || p.crowded(pod) > DeferredTimeout)
-			p.instead(v, pod, s, ResizeStuck, noRoom(answer), evicts)
-			return
-		}
+	pod, need, answer := p.fitting(pod)
+	evicts = evicts && pod == whole
+	if answer != capacity.Fits {
+		evicts = evicts && answer != capacity.OverQuota && (answer == capacity.TooLarge || p.crowded(pod) > DeferredTimeout)
+		p.instead(v, pod, s, ResizeStuck, noRoom(answer), evicts)
+		return
 	}
 	mayEvict := refused == "" && evicts && p.unsuitable(v, pod) == ""
 	s.Budget.Spend(pod)
 	if p.room != nil {
 		p.room.Keep(need, false)
 	}
-	a := Action{Cause: cause, OOMResize: pod.IsOOMResize(), Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)}
-	if restarts && !pod.IsOOMResize() {
+	a := Action{Cause: cause, OOMResize: oomResize, Restarts: restarts, MayEvict: mayEvict, Disrupts: pod.Ready && (restarts || mayEvict)}
+	if restarts && !oomResize {
 		p.restarting.Add(RestartHolder{UID: pod.UID}, p.shared(v, pod)...)
 		if pod.Ready {
 			a.Restart = Restart{At: p.now, Count: pod.Restarts}
 		}
 	}
 	p.add(v, pod, a)
+}
+
+// tooSoon says why a resize has to wait for what was done before.
+func (p *plan) tooSoon(v *VPA, pod *Pod) Reason {
+	switch {
+	case p.before.Waits(pod, p.now):
+		return BackingOff
+	case pod.IsOOMResize():
+		return ""
+	case !pod.Restarting():
+		return p.stabilizing(v.GroupOf(pod), pod)
+	}
+	if reason := p.restless(v, pod); reason != "" {
+		return reason
+	}
+	if p.awaited(pod) {
+		return WaitingForNode
+	}
+	return ""
+}
+
+// fitting returns a pod as it can grow now, what that needs, and what is in the way, if
+// anything. With CapToRoom a pod grows by what there is room for.
+func (p *plan) fitting(pod *Pod) (*Pod, capacity.Need, capacity.Answer) {
+	need := pod.Need()
+	if p.room == nil {
+		return pod, need, capacity.Fits
+	}
+	answer := p.room.Resize(need)
+	if answer == capacity.Fits {
+		return pod, need, answer
+	}
+	if part := p.capped(pod); part != nil {
+		return part, part.Need(), capacity.Fits
+	}
+	if answer == capacity.Full && !pod.Restarting() && !p.config.CapToRoom && !p.before.Asked(pod) {
+		// The node grants it as soon as there is room, before any pass would see that.
+		// Not what restarts: it would come when nobody looks at budgets any more.
+		need.Node = ""
+		answer = p.room.Resize(need)
+	}
+	return pod, need, answer
+}
+
+// capped returns a pod that grows by what there is room for, where that is enough to
+// be worth a resize; else nil. What goes beyond the room has its turn when there is more.
+func (p *plan) capped(pod *Pod) *Pod {
+	if !p.config.CapToRoom {
+		return nil
+	}
+	part := pod.Part(p.room.Part(pod.Need()))
+	need := part.Need()
+	if p.room.Resize(need) != capacity.Fits {
+		return nil
+	}
+	for k := range resources.Kind(resources.Kinds) {
+		if grown := need.Wants.Value(k) > need.Has.Value(k); grown && Relative(k, need.Has.Value(k), need.Wants.Value(k)) >= p.config.Threshold {
+			return part
+		}
+	}
+	return nil
+}
+
+// noRoom is the reason for an answer.
+func noRoom(a capacity.Answer) Reason {
+	switch a {
+	case capacity.Full:
+		return NodeFull
+	case capacity.TooLarge:
+		return TooLargeForNode
+	case capacity.OverQuota:
+		return QuotaFull
+	}
+	return ""
 }
 
 // grantable returns what of a change a node can ever grant in place, or why nothing:
