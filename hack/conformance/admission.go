@@ -35,46 +35,6 @@ func admissionHandlers() map[string]vectors.Handler {
 	}
 }
 
-// admissionByDesign are the cases of admission.json in which ours is better.
-func admissionByDesign() map[string]vectors.Deviation {
-	return map[string]vectors.Deviation{
-		"mut-pod-min-undershoot": {
-			Reason: "the minimum of a pod LimitRange is met to the byte",
-			Expected: `{
-				"patch": [
-					{"op": "add", "path": "/metadata/annotations", "value": {}},
-					{"op": "add", "path": "/spec/containers/0/resources/requests/cpu", "value": "334m"},
-					{"op": "add", "path": "/spec/containers/0/resources/requests/memory", "value": "333333334"},
-					{"op": "add", "path": "/spec/containers/0/resources/limits/cpu", "value": "334m"},
-					{"op": "add", "path": "/spec/containers/0/resources/limits/memory", "value": "333333334"},
-					{"op": "add", "path": "/spec/containers/1/resources/requests/cpu", "value": "334m"},
-					{"op": "add", "path": "/spec/containers/1/resources/requests/memory", "value": "333333333"},
-					{"op": "add", "path": "/spec/containers/1/resources/limits/cpu", "value": "334m"},
-					{"op": "add", "path": "/spec/containers/1/resources/limits/memory", "value": "333333333"},
-					{"op": "add", "path": "/spec/containers/2/resources/requests/cpu", "value": "334m"},
-					{"op": "add", "path": "/spec/containers/2/resources/requests/memory", "value": "333333333"},
-					{"op": "add", "path": "/spec/containers/2/resources/limits/cpu", "value": "334m"},
-					{"op": "add", "path": "/spec/containers/2/resources/limits/memory", "value": "333333333"},
-					{"op": "add", "path": "/metadata/annotations/vpaUpdates", "value": "Pod resources updated by vpa1: container 0: cpu request, memory request, cpu limit, memory limit; container 1: cpu request, memory request, cpu limit, memory limit; container 2: cpu request, memory request, cpu limit, memory limit"},
-					{"op": "add", "path": "/metadata/annotations/vpaObservedContainers", "value": "a, b, d"}
-				],
-				"result": {"containers": [
-					{"name": "a", "requests": {"cpu": "334m", "memory": "333333334"}, "limits": {"cpu": "334m", "memory": "333333334"}},
-					{"name": "b", "requests": {"cpu": "334m", "memory": "333333333"}, "limits": {"cpu": "334m", "memory": "333333333"}},
-					{"name": "d", "requests": {"cpu": "334m", "memory": "333333333"}, "limits": {"cpu": "334m", "memory": "333333333"}}
-				]}
-			}`,
-		},
-		"mut-no-recommendation": {
-			Reason: "a container without recommendation is not touched at all",
-			Expected: `{
-				"patch": [{"op": "add", "path": "/metadata/annotations/vpaObservedContainers", "value": "a, b"}],
-				"result": {"annotations": {"vpaUpdates": null}}
-			}`,
-		},
-	}
-}
-
 type mutationInput struct {
 	Pod                json.RawMessage             `json:"pod"`
 	VPA                vpav1.VerticalPodAutoscaler `json:"vpa"`

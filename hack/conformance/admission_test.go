@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
 func TestAdmissionVectors(t *testing.T) {
@@ -16,7 +14,9 @@ func TestAdmissionVectors(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "admission.json"), content, 0o600))
-	report, err := vectors.Suite{Handlers: admissionHandlers(), ByDesign: admissionByDesign()}.Run(dir)
+	s, err := suite()
+	require.NoError(t, err)
+	report, err := s.Run(dir)
 	require.NoError(t, err)
 	var text strings.Builder
 	require.NoError(t, report.Print(&text))

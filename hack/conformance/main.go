@@ -1,3 +1,16 @@
+// Command conformance runs every vector file of a directory through production
+// code and says which cases pass.
+//
+// Each kind of case has a handler, which only translates: the input into calls
+// of production code, its results into the form of the expected output. Those
+// for recommender.json are in package recommending, those about estimation in
+// estimating, those for updater.json in updating. A kind without handler is reported as
+// not yet supported. Cases in which Loadline is better than the reference on purpose are
+// in by_design.json, each with a JSON merge patch that turns the reference's output into
+// ours.
+//
+// The exit code is 0 if no case failed, else 1; 2 means wrong usage. It computes
+// nothing that production code computes.
 package main
 
 import (
@@ -20,7 +33,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "unexpected argument %q\n", flags.Arg(0))
 		return 2
 	}
-	report, err := suite().Run(*dir)
+	s, err := suite()
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	report, err := s.Run(*dir)
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1

@@ -1,6 +1,8 @@
 package main
 
 import (
+	_ "embed"
+	"encoding/json"
 	"maps"
 
 	"loadline.dev/loadline/hack/conformance/estimating"
@@ -9,17 +11,25 @@ import (
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
-// suite lists the kinds that production code can run, and the cases in which it
-// differs from the reference by design. docs/compatibility.md names the latter.
-func suite() vectors.Suite {
-	s := vectors.Suite{Handlers: map[string]vectors.Handler{}, ByDesign: map[string]vectors.Deviation{}}
+// byDesign are the cases in which production code differs from the reference by design,
+// by their name. docs/compatibility.md names them, too.
+//
+//go:embed by_design.json
+var byDesign []byte
+
+// suite lists the kinds that production code can run, and those cases.
+func suite() (vectors.Suite, error) {
+	s := vectors.Suite{Handlers: admissionHandlers(), ByDesign: map[string]vectors.Deviation{}}
 	maps.Copy(s.Handlers, estimating.Handlers())
-	maps.Copy(s.ByDesign, estimating.ByDesign())
 	maps.Copy(s.Handlers, recommending.Handlers())
-	maps.Copy(s.ByDesign, recommending.ByDesign())
 	maps.Copy(s.Handlers, updating.Handlers())
-	maps.Copy(s.ByDesign, updating.ByDesign())
-	maps.Copy(s.Handlers, admissionHandlers())
-	maps.Copy(s.ByDesign, admissionByDesign())
-	return s
+	var cases map[string]struct {
+		Reason   string
+		Expected json.RawMessage
+	}
+	err := json.Unmarshal(byDesign, &cases)
+	for name, c := range cases {
+		s.ByDesign[name] = vectors.Deviation{Reason: c.Reason, Expected: string(c.Expected)}
+	}
+	return s, err
 }

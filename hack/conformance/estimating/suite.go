@@ -1,3 +1,6 @@
+// Package estimating translates the vectors of crane.json, attune.json and
+// cruisekube.json that concern estimation into calls of production code. It computes
+// nothing that production code computes.
 package estimating
 
 import (
@@ -68,27 +71,4 @@ func (in peakInput) stands(kept float64) float64 {
 		}
 	}
 	return use
-}
-
-// ByDesign are the cases in which ours is better. docs/compatibility.md names
-// them.
-func ByDesign() map[string]vectors.Deviation {
-	return map[string]vectors.Deviation{
-		"oom-008": {
-			Reason:   "C3: the largest fresh kill counts, not the first that is stored",
-			Expected: `{"finalBytes": 1006632960, "oomBytes": 1006632960}`,
-		},
-		"oom-009": {
-			Reason:   "C3: an old kill does not hide a fresh one",
-			Expected: `{"finalBytes": 1006632960, "oomBytes": 1006632960}`,
-		},
-		"oom-010": {
-			Reason:   "C3: kills are matched by the owner of a pod, not by the start of its name",
-			Expected: `{"finalBytes": 104857600, "oomBytes": null}`,
-		},
-		"normalise-015": {
-			Reason:   "C10: the chosen shape keeps its full precision, so it has room for what was wanted",
-			Expected: `{"cpuMillicores": 125, "memoryBytes": 134217728, "matched": true}`,
-		},
-	}
 }

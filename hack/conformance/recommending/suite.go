@@ -1,3 +1,7 @@
+// Package recommending translates the vectors of recommender.json into calls of
+// production code. Each handler puts the input of a case into the histogram, the usage
+// store, the recipe, the model of pods or the status code, and prints what comes out in
+// the form of the expected output. It computes nothing that production code computes.
 package recommending
 
 import "loadline.dev/loadline/pkg/testkit/vectors"
@@ -14,33 +18,5 @@ func Handlers() map[string]vectors.Handler {
 		"evictionEvent":   vectors.Typed(evictionEvent),
 		"podUpdate":       vectors.Typed(podUpdate),
 		"checkpointWrite": vectors.Typed(checkpointWrite),
-	}
-}
-
-// ByDesign are the cases of recommender.json in which ours is better.
-// docs/compatibility.md names them.
-func ByDesign() map[string]vectors.Deviation {
-	return map[string]vectors.Deviation{
-		"container-zero-first-sample": {
-			Reason: "a window that begins with a sample of 0 takes later peaks and OOMs",
-			Expected: `{
-				"steps": [
-					{"accepted": true, "currentPeak": 0, "windowEnd": "2024-01-02T10:00:00Z"},
-					{"accepted": true, "currentPeak": 838860800, "windowEnd": "2024-01-02T10:00:00Z"},
-					{"accepted": true, "currentPeak": 1006632960, "windowEnd": "2024-01-02T10:00:00Z"},
-					{"accepted": true, "currentPeak": 209715200, "windowEnd": "2024-01-03T10:00:00Z"}
-				],
-				"memory": {
-					"checkpoint": {"bucketWeights": {"0": null, "14": 10000, "36": 5000}},
-					"percentiles": [
-						{"percentile": 0, "value": 215785635.88227338},
-						{"percentile": 0.5, "value": 215785635.88227338},
-						{"percentile": 0.9, "value": 1016281388.5540904},
-						{"percentile": 0.95, "value": 1016281388.5540904},
-						{"percentile": 1, "value": 1016281388.5540904}
-					]
-				}
-			}`,
-		},
 	}
 }

@@ -1,3 +1,7 @@
+// Package updating translates the vectors of updater.json into calls of production
+// code: the handlers read pods and VPAs through the updater's own view, ask package
+// disruption, and build patches with package actuate. It computes nothing that
+// production code computes.
 package updating
 
 import (
@@ -15,24 +19,6 @@ func Handlers() map[string]vectors.Handler {
 		"update_priority":   vectors.Typed(updatePriority),
 		"disruption_budget": vectors.Typed(disruptionBudget),
 		"resize_patch":      vectors.Typed(resizePatch),
-	}
-}
-
-// ByDesign returns the cases in which the updater differs from the reference.
-func ByDesign() map[string]vectors.Deviation {
-	return map[string]vectors.Deviation{
-		"prio-quick-oom": {
-			Reason: "upstream 1.8.1 itself: an out-of-memory kill counts only for as long as the threshold, and these are 12 hours old",
-			Expected: `{
-				"pods": [
-					{"pod": "oom599", "accepted": false, "admittedByEvictionRequirements": false, "outsideRecommendedRange": false, "resourceDiff": 0.2, "scaleUp": true},
-					{"pod": "oom600", "accepted": false, "admittedByEvictionRequirements": false, "outsideRecommendedRange": false, "resourceDiff": 0.2, "scaleUp": true},
-					{"pod": "nochange", "accepted": false, "admittedByEvictionRequirements": false, "outsideRecommendedRange": false, "resourceDiff": 0, "scaleUp": false},
-					{"pod": "tiny", "accepted": false, "admittedByEvictionRequirements": false, "outsideRecommendedRange": false, "resourceDiff": 8.669766587948942e-09, "scaleUp": true}
-				],
-				"updateOrder": []
-			}`,
-		},
 	}
 }
 
