@@ -106,9 +106,13 @@ func replayed(recordings []string, part string, k resources.Kind, limit string, 
 // lasting returns the results of long recordings, or of those that are too short for
 // a day of warm-up.
 func lasting(results []backtest.Result, long bool) []backtest.Result {
-	var some []backtest.Result
+	return where(results, func(r *backtest.Result) bool { return r.Short != long })
+}
+
+// where returns some of the results.
+func where(results []backtest.Result, keep func(*backtest.Result) bool) (some []backtest.Result) {
 	for i := range results {
-		if results[i].Short != long {
+		if keep(&results[i]) {
 			some = append(some, results[i])
 		}
 	}

@@ -114,11 +114,11 @@ func (e *evidence) cpu() []string {
 	mean, whole := plane{kind: resources.CPU, cost: "slack_mean", risk: "starved_work_mean"}, plane{kind: resources.CPU, cost: "slack", risk: "starved_work"}
 	changes, _ := figure(long, tracking, resources.CPU, "changes_per_day")
 	quick := fmt.Sprintf("CPU tracking, %.3g [%.3g, %.3g] changes a day: slack at equal starved work", changes.Value, changes.Low, changes.High)
-	more, _ := pair(long, standard, ours).Difference("changes_per_day")
+	more, _ := backtest.Compare(long, standard, ours, resources.CPU).Difference("changes_per_day")
 	calmly := fmt.Sprintf("CPU calm, %+.2f [%+.2f, %+.2f] changes a day: starved work at the slack of the reference's default", more.Value, more.Low, more.High)
 	unserved, limited := figure(lasting(e.limited, true), ours, resources.CPU, "unserved_work")
 	theirs, _ := figure(lasting(e.limited, true), standard, resources.CPU, "unserved_work")
-	saved, both := pair(cold(long), ours, standard).Difference("slack_mean")
+	saved, both := backtest.Compare(cold(long), ours, standard, resources.CPU).Difference("slack_mean")
 	return []string{
 		target{"CPU calm: slack at equal starved work, per container, against the best of the reference", "16 % less", "11 %", 0.11}.row(atEqualRisk(long, ours, best, mean)),
 		target{calmly, "60 % less", "35 %", 0.35}.row(atEqualCost(long, standard, calm, mean)),
@@ -128,12 +128,6 @@ func (e *evidence) cpu() []string {
 		target{"first 24 hours, CPU: slack, in points", "20 less", "15", 0.15}.row(saved, both),
 		target{"first 24 hours, CPU: starved work", "67 % less", "50 %", 0.50}.row(less(cold(long), ours, standard, resources.CPU, "starved_work_mean")),
 	}
-}
-
-// pair compares two candidates for CPU.
-func pair(results []backtest.Result, base, other string) *backtest.Pair {
-	p := backtest.Compare(results, base, other, resources.CPU)
-	return &p
 }
 
 func (e *evidence) memory() []string {
@@ -157,10 +151,9 @@ func rest(f backtest.Figure) backtest.Figure {
 
 // cold returns results whose scored phase is the warm-up.
 func cold(results []backtest.Result) []backtest.Result {
-	first := make([]backtest.Result, len(results))
-	for i := range results {
-		first[i] = results[i]
-		first[i].Scored = results[i].Cold
+	first := slices.Clone(results)
+	for i := range first {
+		first[i].Scored = first[i].Cold
 	}
 	return first
 }
@@ -176,13 +169,7 @@ func figure(results []backtest.Result, candidate string, k resources.Kind, name 
 }
 
 func of(results []backtest.Result, candidate string) []backtest.Result {
-	var some []backtest.Result
-	for i := range results {
-		if results[i].Candidate == candidate {
-			some = append(some, results[i])
-		}
-	}
-	return some
+	return where(results, func(r *backtest.Result) bool { return r.Candidate == candidate })
 }
 
 // worse is how much more risk a class of load may have.
@@ -191,12 +178,7 @@ const worse = 0.05
 // risks returns the risk of a class of load under the reference and under ours, as
 // cells of a table, and how many containers it has.
 func risks(results []backtest.Result, class replay.Class, k resources.Kind, name string) (cells string, n int) {
-	var some []backtest.Result
-	for i := range results {
-		if results[i].Class == class {
-			some = append(some, results[i])
-		}
-	}
+	some := where(results, func(r *backtest.Result) bool { return r.Class == class })
 	theirs, known := figure(some, standard, k, name)
 	own, _ := figure(some, ours, k, name)
 	if !known {

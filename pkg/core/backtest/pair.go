@@ -18,7 +18,7 @@ type Pair struct {
 
 // Difference returns a difference by the name of its figure, and whether there is
 // one.
-func (p *Pair) Difference(name string) (Figure, bool) { return named(p.Differences, name) }
+func (p Pair) Difference(name string) (Figure, bool) { return named(p.Differences, name) }
 
 // twin is one container under both candidates.
 type twin struct{ base, other *Tally }
