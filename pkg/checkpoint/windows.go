@@ -87,7 +87,7 @@ func encode(windows map[string]usage.Window) ([]byte, error) {
 // ErrSketch says that there is no room for a sketch. All else is saved.
 var ErrSketch = errors.New("what the recipe knows of the past is too large for the annotation " + OpenWindows + " and was left out, so a restart begins it anew: choose larger buckets or fewer days in the annotation loadline.dev/recipe")
 
-// fits tells whether a sketch has room beside an encoded target and windows.
+// fits reports whether a sketch has room beside an encoded target and windows.
 func fits(target, windows, sketch []byte) bool {
 	return len(target)+len(windows)+base64.StdEncoding.EncodedLen(len(sketch)) < maxBytes
 }

@@ -1,3 +1,19 @@
+// Package histogram counts a measured value in buckets whose weights decay with
+// time, and answers quantiles.
+//
+// Its types are Scheme (where buckets begin), Histogram (a window of weights)
+// and Image (a histogram as a checkpoint stores it). Only the buckets in use are
+// stored, yet results equal those of a dense array bit for bit. Old weights are
+// not touched as time passes: new ones are heavier, and all are scaled down once
+// in a hundred half-lives.
+//
+// Buckets that weigh less than epsilon and lie outside of all that weigh more
+// are in the total, but quantiles, images and merges do not see them and scaling
+// passes them by, until more weight comes to them. So it is in the reference
+// recommender, and its numbers show it.
+//
+// Many goroutines may read a histogram while nobody writes it. The package
+// knows nothing of containers, and never asks for the time.
 package histogram
 
 import "time"
@@ -83,7 +99,7 @@ func (h *Histogram) take(weight float64, from *float64) {
 	}
 }
 
-// Empty tells whether no bucket weighs epsilon or more.
+// Empty reports whether no bucket weighs epsilon or more.
 func (h *Histogram) Empty() bool { return h.weight(h.min) < h.scheme.epsilon }
 
 // Quantile returns the end of the bucket at which the share q (0 to 1) of the
@@ -159,7 +175,7 @@ func (h *Histogram) cover(low, high int32) {
 	} else if size <= cap(old) {
 		h.weights = old[:size]
 	} else {
-		h.weights = make([]float64, size, (size+3)/4*4) // lest a slowly widening window allocates each time
+		h.weights = make([]float64, size, (size+3)/4*4) // a slowly widening window must not allocate each time
 	}
 	copy(h.weights[lead:], old)
 	clear(h.weights[:lead])
@@ -167,7 +183,7 @@ func (h *Histogram) cover(low, high int32) {
 	h.base = base
 }
 
-// trim moves min and max past buckets that have become too light, and gives up
+// trim moves min and max over buckets that have become too light, and gives up
 // ends of the window that weigh nothing at all.
 func (h *Histogram) trim() {
 	h.min, h.max = h.visible(1)

@@ -20,7 +20,7 @@ type Scheme struct {
 // by.
 type edge struct{ below, above float64 }
 
-// cellBits is the number of leading bits of a float64's fraction that tell its
+// cellBits is the number of leading bits of a float64's fraction that name its
 // cell: 64 cells from one power of two to the next, each 1.6 % wide at most.
 const cellBits = 6
 

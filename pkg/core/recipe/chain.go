@@ -33,7 +33,7 @@ type Points struct{ Have, Want int }
 // Result is what a recipe makes of an Input.
 type Result struct {
 	Bounds resources.Bounds
-	// Known tells of which kinds enough is known to say anything. The bounds of the others
+	// Known says of which kinds enough is known to recommend anything. The bounds of the others
 	// are numbers that mean nothing.
 	Known   [resources.Kinds]bool
 	Covered [resources.Kinds]time.Duration // from the first to the last use that the sketch has; 0 where there is none
@@ -99,7 +99,7 @@ func (c Chain) Run(s Subject, from float64, values *[]Value) resources.Amount {
 type Recipe struct {
 	Target, Lower, Upper [resources.Kinds]Chain
 
-	Needs       sketch.Needs // what it wants to know of the past besides a profile
+	Needs       sketch.Needs // what it wants to know besides a profile
 	UsesCurrent bool         // the requests that are in force matter
 	// LeastPoints is how many points of five minutes a recommendation takes; 0 = none,
 	// else Needs.Points is set. PointsOf is the kind whose points count, for each.

@@ -57,7 +57,7 @@ func VPA(c Config) Recipe {
 }
 
 // Quantile begins a chain: what the container stayed within for the share q (0
-// to 1) of its weighted past.
+// to 1) of its weighted usage history.
 func Quantile(kind resources.Kind, q float64) Step {
 	name := fmt.Sprintf("%s quantile %v", kind, q)
 	if kind == resources.CPU {
@@ -78,7 +78,7 @@ func Margin(fraction float64) Step {
 }
 
 // Confidence multiplies by (1 + multiplier/c)^exponent, where c is how many
-// intervals the past covers: an exponent above 0 widens, one below 0 narrows,
+// intervals the history covers: an exponent above 0 widens, one below 0 narrows,
 // and both do less the more is known. Without any confidence a positive amount
 // becomes the largest or the least there is, while 0 stays 0.
 func Confidence(multiplier, exponent float64, interval time.Duration) Step {

@@ -1,8 +1,8 @@
 package usage
 
-// Index finds things by namespace and key. Each namespace has a map of its own: keys
-// are shorter then, and what is there of other namespaces is not touched, which would
-// be cold, when a table grows while a cluster comes in, one namespace after the other.
+// Index finds things by namespace and key. Each namespace has a map of its own. So keys
+// are shorter, and while a cluster is read, one namespace after the other, only the map of
+// one namespace grows: copying a map of everything would miss the caches of the processor.
 type Index[K comparable, V any] struct {
 	spaces    map[string]map[K]V
 	namespace string // that was found last
@@ -28,8 +28,8 @@ func (x *Index[K, V]) FindNear(namespace string, key K) (value V, known bool) {
 	return value, known
 }
 
-// enter makes a namespace the one that was found last, and reports whether it holds
-// anything.
+// enter makes a namespace that holds anything the one that was found last, and reports
+// whether it holds anything.
 func (x *Index[K, V]) enter(namespace string) (known bool) {
 	if x.space != nil && x.namespace == namespace {
 		return true
@@ -58,3 +58,45 @@ func (x *Index[K, V]) Remove(namespace string, key K) {
 		x.space = nil
 	}
 }
+
+// podIndex finds the first tracked container of a pod; none = it has none.
+type podIndex struct {
+	Index[string, int32]
+
+	// What was looked up last: what comes for all containers of a pod comes one after
+	// the other.
+	inNamespace, pod string // pod is empty if nothing was, or it changed
+	first            int32
+}
+
+func newPodIndex() podIndex { return podIndex{Index: NewIndex[string, int32]()} }
+
+// recent looks a pod up. Readers must not use it: it changes the index.
+func (x *podIndex) recent(namespace, pod string) int32 {
+	if x.pod == pod && x.inNamespace == namespace && pod != "" {
+		return x.first
+	}
+	first, known := x.FindNear(namespace, pod)
+	if !known {
+		return none
+	}
+	x.inNamespace, x.pod, x.first = namespace, pod, first
+	return first
+}
+
+// lead sets the first container of a pod.
+func (x *podIndex) lead(namespace, pod string, first int32) {
+	x.Put(namespace, pod, first)
+	x.inNamespace, x.pod, x.first = namespace, pod, first
+}
+
+// drop forgets a pod.
+func (x *podIndex) drop(namespace, pod string) {
+	x.Remove(namespace, pod)
+	x.pod = ""
+}
+
+// seriesName names a series in its namespace.
+type seriesName struct{ container, labels string }
+
+func (k SeriesKey) name() seriesName { return seriesName{k.Container, k.Labels} }

@@ -7,8 +7,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// kill is what is remembered of the kills of a container that could be told from
-// others.
+// kill is what is remembered of the kills of a container that had an ID.
 type kill struct {
 	at     int64                   // latest
 	need   resources.Amount        // bytes that the container was taken to need since the last one; none = not known any more
@@ -31,9 +30,9 @@ func hashOf(id string) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// covers tells whether a kill was taken already. Its ID says so: the clock of a node
-// may have been set back, so a time before the last kill does not. Where IDs are not
-// known, after a restart, time must do until there is a new kill.
+// covers reports whether a kill was taken already. Its ID says so, and not its time: the
+// clock of a node may have been set back. Only where IDs are not known, after a restart,
+// a kill that is not later than the last one counts as taken, until there is a new one.
 func (k *kill) covers(at int64, id string) bool {
 	return k != nil && (k.knows(id) || k.timed && at <= k.at)
 }
@@ -46,8 +45,8 @@ func (k *kill) remember(at int64, id string) {
 	k.note(id)
 }
 
-// note keeps the ID of a kill that was taken, so that it is also known when time
-// does not tell any more.
+// note keeps the ID of a kill that was taken, so that it is known by that once times do
+// not count any more.
 func (k *kill) note(id string) {
 	if !k.knows(id) {
 		copy(k.recent[1:], k.recent[:])
@@ -55,8 +54,8 @@ func (k *kill) note(id string) {
 	}
 }
 
-// hashes returns those of the remembered IDs, none while time tells: then they are
-// not all.
+// hashes returns those of the remembered IDs, none while times count: then they are not
+// all.
 func (k *kill) hashes() []uint64 {
 	if k.timed {
 		return nil
@@ -69,7 +68,7 @@ func (k *kill) hashes() []uint64 {
 }
 
 // next returns the steps after another kill, of a container that could have had
-// an amount. Only one that had what it was taken to need tells something new: a
+// an amount. Only one that had what it was taken to need needs more: a
 // container that is kept small is killed again and again, and needs no more for
 // that. An interval without kills begins anew.
 func (k *kill) next(at int64, had resources.Amount, rules Rules) int {

@@ -31,7 +31,8 @@ func (s ProfileShape) Timeless() ProfileShape {
 	return s
 }
 
-// Profile is the past of a container, or of several merged. Make it with New.
+// Profile is the usage history of a container, or of several merged. Make it with
+// NewProfile.
 type Profile struct {
 	CPU    histogram.Histogram // cores, one entry a sample
 	Memory histogram.Histogram // bytes, one entry a peak
@@ -82,7 +83,7 @@ func (p *Profile) Last() time.Time { return histogram.Time(p.last) }
 // Samples returns the number of CPU samples.
 func (p *Profile) Samples() int64 { return p.samples }
 
-// Empty tells whether there is no CPU sample. Memory peaks do not count, as in
+// Empty reports whether there is no CPU sample. Memory peaks do not count, as in
 // the reference recommender.
 func (p *Profile) Empty() bool { return p.samples == 0 }
 

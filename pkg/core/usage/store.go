@@ -1,3 +1,17 @@
+// Package usage turns samples of running containers into histories that outlive
+// the containers.
+//
+// A series is one history: that of all containers with the same namespace,
+// container name and pod labels. A tracked container is one running instance; it
+// feeds its series and owns the window in which its memory peak is sought. Store
+// holds both in lists; slots and names go when a series expires or a container
+// is forgotten, so a store is as large as what it knows.
+//
+// Write, then read: Track, Feed, Forget, Observe, ObserveOOM, Resume, SetRules,
+// Expire, Fold and Absorb need the store for themselves; all else may run side by side.
+// There is no lock.
+//
+// The package does not know VPAs, does not log and never asks for the time.
 package usage
 
 import (
@@ -50,7 +64,7 @@ type container struct {
 	sibling        int32 // next container of the pod
 	lastCPU        int64 // instant of the last CPU sample
 	window         window
-	kill           *kill // nil = none that could be told from others
+	kill           *kill // nil = none that had an ID
 }
 
 // slot finds a tracked container.
@@ -207,7 +221,7 @@ func (s *Store) leave(slot int32) {
 	s.unlink(slot)
 }
 
-// Forget drops a container that no longer runs and tells whether it was known.
+// Forget drops a container that no longer runs and reports whether it was known.
 // Its series stays until it expires.
 func (s *Store) Forget(c ContainerKey) bool {
 	slot, known := s.slot(c)

@@ -40,7 +40,7 @@ type OOM struct {
 	At        time.Time
 	Memory    resources.Amount // bytes: the request, or the use when the pod was evicted; 0 = unknown
 	Limit     resources.Amount // bytes: the limit that the container ran into; 0 = none, or unknown
-	ID        string           // tells this kill from others of the container; empty = unknown, and repeats count
+	ID        string           // another one for each kill of the container; empty = unknown, and repeats count
 	Found     time.Time        // when it was found in a pod seen for the first time; zero = it was seen to happen
 }
 
