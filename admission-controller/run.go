@@ -53,7 +53,7 @@ func run(ctx context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	return together(ctx, status.Run, func(ctx context.Context) error {
+	return status.RunWith(ctx, func(ctx context.Context) error {
 		return serve(ctx, config, clients, webhook{metrics: m, health: h, keeper: k, registrar: registrar})
 	})
 }
@@ -155,7 +155,7 @@ func serve(ctx context.Context, config Config, clients *client.Clients, w webhoo
 		return prober.Probe(ctx, route, time.Now())
 	}
 	b := server.Beater{Lease: config.heartbeat(clients.Kube.CoordinationV1()), ProbeSelf: own, ServiceTarget: config.way(w.keeper.Holder).Target, Alive: w.health.Alive}
-	return together(ctx, filled.follow, s.Run, b.Run, func(ctx context.Context) error {
+	return serving.Together(ctx, filled.follow, s.Run, b.Run, func(ctx context.Context) error {
 		w.keeper.Run(ctx, false)
 		return nil
 	})
@@ -224,23 +224,4 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 			return nil
 		},
 	}, nil
-}
-
-// together runs tasks until all have returned. The first error ends the others
-// and is returned.
-func together(ctx context.Context, tasks ...func(context.Context) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	ended := make(chan error)
-	for _, task := range tasks {
-		go func() { ended <- task(ctx) }()
-	}
-	var first error
-	for range tasks {
-		if err := <-ended; err != nil && first == nil {
-			first = err
-			cancel(err)
-		}
-	}
-	return first
 }

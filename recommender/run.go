@@ -34,21 +34,7 @@ func run(ctx context.Context, c *Config) error {
 	if err := server.Listen(); err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		if err := server.Run(ctx); err != nil {
-			stop(err)
-		}
-	}()
-	err := lead(ctx, c, m, health)
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-		err = cause
-	}
-	stop(nil)
-	<-served
-	return err
+	return server.RunWith(ctx, func(ctx context.Context) error { return lead(ctx, c, m, health) })
 }
 
 // lead connects, and works while this replica is the leader.

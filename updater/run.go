@@ -38,19 +38,9 @@ func run(ctx context.Context, config *Config, out io.Writer) error {
 	if err := server.Listen(); err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancelCause(ctx)
-	served := make(chan error, 1)
-	go func() {
-		err := server.Run(ctx)
-		stop(err)
-		served <- err
-	}()
-	err := connect(ctx, config, out, parts{health: health, metrics: newMetrics(registry)})
-	stop(nil)
-	if served := <-served; served != nil {
-		return served
-	}
-	return err
+	return server.RunWith(ctx, func(ctx context.Context) error {
+		return connect(ctx, config, out, parts{health: health, metrics: newMetrics(registry)})
+	})
 }
 
 // parts are made before this process leads.
@@ -72,7 +62,7 @@ func connect(ctx context.Context, config *Config, out io.Writer, p parts) error 
 	if err := clients.WaitForServer(ctx, startTimeout); err != nil {
 		return err
 	}
-	tellResize(ctx, clients.Kube)
+	logResizeSupport(ctx, clients.Kube)
 	election := config.Election
 	if config.DryRun {
 		election.Enabled = false
@@ -98,8 +88,8 @@ func dial(kube flags.Kube) (*client.Clients, kubernetes.Interface, error) {
 	return clients, events.Kube, nil
 }
 
-// tellResize says at the start when the server cannot resize pods.
-func tellResize(ctx context.Context, kube kubernetes.Interface) {
+// logResizeSupport logs at the start when the server cannot resize pods.
+func logResizeSupport(ctx context.Context, kube kubernetes.Interface) {
 	resources, err := kube.Discovery().ServerResourcesForGroupVersion(corev1.SchemeGroupVersion.String())
 	if err != nil {
 		klog.FromContext(ctx).V(1).Info("It is not known whether the API server resizes pods in place", "reason", err)

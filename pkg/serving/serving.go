@@ -118,6 +118,17 @@ func (s *Server) Run(ctx context.Context) error {
 	return drain(ended)
 }
 
+// RunWith serves while work goes on. When one of the two fails, or ctx ends, both are made to
+// end; the first error is returned.
+func (s *Server) RunWith(ctx context.Context, work func(context.Context) error) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	return Together(ctx, s.Run, func(ctx context.Context) error {
+		defer stop()
+		return work(ctx)
+	})
+}
+
 // drain waits for Serve to return; that it was closed is what we wanted.
 func drain(ended <-chan error) error {
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {

@@ -106,3 +106,21 @@ func TestHealthWatchesOnlyActiveLoops(t *testing.T) {
 func TestVersionNamesTheGoVersion(t *testing.T) {
 	require.True(t, strings.Contains(Version(), "go1."), Version())
 }
+
+func TestServerAndWorkEndTogether(t *testing.T) {
+	broken := errors.New("broken")
+	run := func(ctx context.Context, work func(context.Context, *Server) error) error {
+		s := New("127.0.0.1:0", false, NewRegistry(), func() error { return nil })
+		require.NoError(t, s.Listen())
+		return s.RunWith(ctx, func(ctx context.Context) error { return work(ctx, s) })
+	}
+	require.NoError(t, run(t.Context(), func(context.Context, *Server) error { return nil }), "work is done")
+	require.ErrorIs(t, run(t.Context(), func(context.Context, *Server) error { return broken }), broken)
+	require.ErrorContains(t, run(t.Context(), func(ctx context.Context, s *Server) error {
+		_ = s.listener.Close() // the server fails
+		<-ctx.Done()
+		return ctx.Err()
+	}), "serve metrics and health", "what failed first is returned")
+	ctx, stop := context.WithCancel(t.Context())
+	require.NoError(t, run(ctx, func(ctx context.Context, _ *Server) error { stop(); <-ctx.Done(); return nil }))
+}

@@ -1,6 +1,9 @@
 package serving
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // InOrder does items with up to so many workers, each as soon as one is free, and returns
 // how many were begun: from the first on which may says no, none is. do is called with the
@@ -27,4 +30,23 @@ func InOrder[T any](workers int, items []T, may func(i int) bool, do func(worker
 	}
 	all.Wait()
 	return next
+}
+
+// Together runs tasks until all have returned. The first error ends the others
+// and is returned.
+func Together(ctx context.Context, tasks ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan error)
+	for _, task := range tasks {
+		go func() { ended <- task(ctx) }()
+	}
+	var first error
+	for range tasks {
+		if err := <-ended; err != nil && first == nil {
+			first = err
+			cancel(err)
+		}
+	}
+	return first
 }
