@@ -25,6 +25,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 )
 
@@ -209,20 +210,12 @@ const keepInterval = 10 * time.Second
 // Run calls RunOnce until ctx ends and logs what fails. With once set it only
 // repeats until the first success.
 func (k *Keeper) Run(ctx context.Context, once bool) {
-	tick := time.NewTicker(keepInterval)
-	defer tick.Stop()
-	for {
+	// It ends with ctx or as asked.
+	_ = wait.PollUntilContextCancel(ctx, keepInterval, true, func(ctx context.Context) (bool, error) {
 		err := k.RunOnce(ctx, time.Now())
-		if err == nil && once {
-			return
-		}
 		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Certificate or registration of the webhook needs attention, retrying", "every", keepInterval)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+		return err == nil && once, nil
+	})
 }

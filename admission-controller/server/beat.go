@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/kube/lease"
@@ -18,7 +19,7 @@ type Beater struct {
 	Lease         *lease.Beat
 	ProbeSelf     func(ctx context.Context) error               // probes the own port
 	ServiceTarget func(ctx context.Context) (ProbeTarget, bool) // false: the way of the API server is not known here
-	Alive         func()                                        // told after each answered probe of the own port
+	Alive         func()                                        // called after each answered probe of the own port
 
 	blind    bool      // it was said that no way is known
 	service  Prober    // of the API server
@@ -36,10 +37,8 @@ const expireTime = 3 * time.Second
 // evicted in the minute that follows.
 func (b *Beater) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
-	tick := time.NewTicker(b.Lease.Interval)
-	defer tick.Stop()
-	start := time.Now()
-	for wrote := false; ; {
+	start, wrote := time.Now(), false
+	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
 		switch err := b.once(ctx); {
 		case err == nil:
 			wrote = true
@@ -49,17 +48,13 @@ func (b *Beater) Run(ctx context.Context) error {
 		default:
 			log.Error(err, "No heartbeat: the updater will not evict pods")
 		}
-		select {
-		case <-ctx.Done():
-			if !wrote {
-				return nil
-			}
-			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), expireTime)
-			defer cancel()
-			return b.Lease.Expire(ending)
-		case <-tick.C:
-		}
+	}, b.Lease.Interval)
+	if !wrote {
+		return nil
 	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), expireTime)
+	defer cancel()
+	return b.Lease.Expire(ending)
 }
 
 func (b *Beater) once(ctx context.Context) error {

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -99,30 +100,18 @@ func (c *Cluster) Quotas(namespace string) []*corev1.ResourceQuota {
 
 // Run reads what it may until ctx ends.
 func (c *Cluster) Run(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.followQuotas(ctx)
-	}()
+	var reading sync.WaitGroup
+	reading.Go(func() { c.followQuotas(ctx) })
 	c.asked.Store(true)
-	for ok := true; ok; ok = pause(ctx, nodesEvery) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if !c.asked.Swap(false) {
-			continue
+			return
 		}
 		if err := c.readNodes(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).V(1).Info("Nodes cannot be read, so no warning tells of bounds that none can hold", "reason", err)
 		}
-	}
-	<-done
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
+	}, nodesEvery)
+	reading.Wait()
 }
 
 // followQuotas keeps quotas known as far as they may be read.
@@ -188,11 +177,13 @@ func (c *Cluster) Advise(ctx context.Context, vpa, old *vpav1.VerticalPodAutosca
 
 // podless says why the target has no pods, as far as that is known.
 func (c *Cluster) podless(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) string {
-	_, err := c.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
-	// Who installs something creates both at once, and of the target we hear later.
-	for end := time.Now().Add(newsTime); err != nil && !errors.Is(err, target.ErrNotRead) && time.Now().Before(end) && pause(ctx, newsEvery); {
+	var err error
+	// Who installs something creates both at once, and of the target we hear later. That
+	// the time is over is not what is wrong.
+	_ = wait.PollUntilContextTimeout(ctx, newsEvery, newsTime, true, func(context.Context) (bool, error) {
 		_, err = c.Targets.Selector(ctx, vpa.Namespace, vpa.Spec.TargetRef)
-	}
+		return err == nil || errors.Is(err, target.ErrNotRead), nil
+	})
 	switch {
 	case errors.Is(err, target.ErrNotRead):
 		return ""

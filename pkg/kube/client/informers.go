@@ -3,11 +3,13 @@ package client
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -54,32 +56,18 @@ const syncNotice = 30 * time.Second
 // it says every half minute for which ones; it returns an error only when ctx
 // ends.
 func Sync(ctx context.Context, caches map[string]cache.InformerSynced) error {
-	notice := time.NewTicker(syncNotice)
-	defer notice.Stop()
-	poll := time.NewTicker(100 * time.Millisecond)
-	defer poll.Stop()
-	for {
-		waiting := missing(caches)
-		if len(waiting) == 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for the caches of %s: %w", strings.Join(waiting, ", "), ctx.Err())
-		case <-notice.C:
-			klog.FromContext(ctx).Info("Still waiting for the API server to list objects: are the custom resource definitions installed, and may this program list them?", "objects", waiting)
-		case <-poll.C:
-		}
-	}
-}
-
-func missing(caches map[string]cache.InformerSynced) []string {
 	var waiting []string
-	for name, synced := range caches {
-		if !synced() {
-			waiting = append(waiting, name)
+	said := time.Now()
+	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		waiting = slices.DeleteFunc(slices.Sorted(maps.Keys(caches)), func(name string) bool { return caches[name]() })
+		if len(waiting) > 0 && time.Since(said) >= syncNotice {
+			said = time.Now()
+			klog.FromContext(ctx).Info("Still waiting for the API server to list objects: are the custom resource definitions installed, and may this program list them?", "objects", waiting)
 		}
+		return len(waiting) == 0, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the caches of %s: %w", strings.Join(waiting, ", "), err)
 	}
-	slices.Sort(waiting)
-	return waiting
+	return nil
 }

@@ -83,10 +83,11 @@ func (t *Trimmer) leave(amounts amounts) {
 	}
 }
 
-func (t *Trimmer) shareWords(m map[string]string) *part[map[string]string] {
+// shared returns the part that a value is, written as its digest needs it.
+func shared[T any](t *Trimmer, of *pool[T], value T, write func(*text, T)) *part[T] {
 	t.text = t.text[:0]
-	t.text.words(m)
-	return t.words.share(t.text.digest(), m)
+	write(&t.text, value)
+	return of.share(t.text.digest(), value)
 }
 
 func (t *Trimmer) shareKin(p *corev1.Pod) *part[kin] {
@@ -99,28 +100,16 @@ func (t *Trimmer) shareKin(p *corev1.Pod) *part[kin] {
 	return t.kins.share(t.text.digest(), kin{p.Namespace, p.Annotations, p.OwnerReferences, p.Spec.PriorityClassName, p.Status.QOSClass})
 }
 
-func (t *Trimmer) shareList(list corev1.ResourceList) *part[corev1.ResourceList] {
-	t.text = t.text[:0]
-	t.text.list(list)
-	return t.lists.share(t.text.digest(), list)
-}
-
 // share replaces lists, and notes that they are used.
 func (t *Trimmer) share(uses amounts, lists ...*corev1.ResourceList) amounts {
 	for _, list := range lists {
 		if *list == nil {
 			continue
 		}
-		known := t.shareList(*list)
+		known := shared(t, &t.lists, *list, (*text).list)
 		*list, uses = known.value, append(uses, known)
 	}
 	return uses
-}
-
-func (t *Trimmer) sharePolicy(policy []corev1.ContainerResizePolicy) *part[[]corev1.ContainerResizePolicy] {
-	t.text = t.text[:0]
-	t.text.policy(policy)
-	return t.policies.share(t.text.digest(), policy)
 }
 
 // shapeOf returns the digest of the containers of a pod, trimmed or not.
@@ -155,7 +144,7 @@ func (t *Trimmer) shareShape(p *corev1.Pod) *part[shape] {
 			c := &containers[i]
 			added.amounts = t.share(added.amounts, &c.Resources.Requests, &c.Resources.Limits)
 			if c.ResizePolicy != nil {
-				policy := t.sharePolicy(c.ResizePolicy)
+				policy := shared(t, &t.policies, c.ResizePolicy, (*text).policy)
 				c.ResizePolicy, added.policies = policy.value, append(added.policies, policy)
 			}
 		}
