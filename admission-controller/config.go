@@ -242,7 +242,7 @@ func (c *Config) host() string {
 func (c *Config) registration() certs.Config {
 	labels, err := certs.ParseLabels(c.WebhookLabels)
 	if err != nil {
-		labels = nil // Warnings tells
+		labels = nil // Warnings says so
 	}
 	config := certs.Config{
 		Labels:            labels,

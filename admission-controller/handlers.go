@@ -63,7 +63,7 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if pod.Name == "" {
 		pod.Name = pod.GenerateName + "%" // the API server has not chosen it yet
 	}
-	request.Name = pod.Name // so that whatever goes wrong from here on is told with it
+	request.Name = pod.Name // for the log of whatever goes wrong from here on
 	vpa, err := h.finder.Find(ctx, request.Namespace, pod)
 	if err != nil {
 		return server.Answer{Cause: server.CauseOwner, Err: err}
@@ -93,13 +93,13 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	}
 	mutation.Warnings = append(warnings, mutation.Warnings...)
 	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings, After: func() {
-		tell(ctx, request, mutation, klog.KObj(pod), klog.KObj(vpa))
+		report(ctx, request, mutation, klog.KObj(pod), klog.KObj(vpa))
 	}}
 }
 
-// tell logs what happens to a pod, with the warnings: the controllers of Kubernetes
+// report logs what happens to a pod, with the warnings: the controllers of Kubernetes
 // drop those. A dry run changes no pod.
-func tell(ctx context.Context, request *admissionv1.AdmissionRequest, m mutate.Mutation, pod, vpa klog.ObjectRef) {
+func report(ctx context.Context, request *admissionv1.AdmissionRequest, m mutate.Mutation, pod, vpa klog.ObjectRef) {
 	log := klog.FromContext(ctx)
 	if len(m.Warnings) > 0 {
 		log = log.WithValues("warnings", m.Warnings)

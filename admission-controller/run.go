@@ -58,7 +58,7 @@ func run(ctx context.Context, config Config) error {
 	})
 }
 
-// portFree tells early whether the webhook's port can be opened; it is opened
+// portFree reports early whether the webhook's port can be opened; it is opened
 // for good when there is something to answer with.
 func portFree(port int) error {
 	s := server.New(server.Config{Port: port})

@@ -14,7 +14,7 @@ type Files struct {
 	Key  string
 }
 
-// Present tells whether a certificate or a key is mounted. One without the other
+// Present reports whether a certificate or a key is mounted. One without the other
 // is present, so that Load says what is missing.
 func (f Files) Present() bool {
 	for _, name := range []string{f.Cert, f.Key} {

@@ -34,7 +34,7 @@ func (s *Serving) trustedBy(bundle []byte, now time.Time) bool {
 	return verify(chain, bundle, "", now) == nil
 }
 
-// Holder gives the present certificate to new connections. It is safe for
+// Holder gives the certificate to new connections. It is safe for
 // concurrent use; the zero value has no certificate yet.
 type Holder struct {
 	now     atomic.Pointer[Serving]

@@ -52,7 +52,7 @@ const (
 // date. It is used by one goroutine, except for Registered.
 type Keeper struct {
 	Source Source
-	// Publish tells the API server which CAs to trust and returns all that it then
+	// Publish makes the API server trust CAs and returns all that it then
 	// trusts. Nil: somebody else registers the webhook.
 	Publish func(ctx context.Context, cas []byte, now time.Time) (trusted []byte, err error)
 	// Interval is how often Source is asked while nothing is about to change; 0: in
@@ -167,16 +167,16 @@ func (k *Keeper) choose(ctx context.Context, next *Serving, now time.Time) error
 	return nil
 }
 
-// better reports whether the API server trusts the present certificate, but not
+// better reports whether the API server trusts the served certificate, but not
 // yet for sure the next.
-func (k *Keeper) better(present, next *Serving, now time.Time) bool {
+func (k *Keeper) better(served, next *Serving, now time.Time) bool {
 	var known []byte // CAs that were published long enough ago
 	for ca, since := range k.since {
 		if !now.Before(since.Add(announceTime)) {
 			known = append(known, encode(certificateBlock, []byte(ca))...)
 		}
 	}
-	return present.trustedBy(k.trusted, now.Add(announceTime)) && !next.trustedBy(known, now)
+	return served.trustedBy(k.trusted, now.Add(announceTime)) && !next.trustedBy(known, now)
 }
 
 // report says how long the served certificate still lives. The error says that

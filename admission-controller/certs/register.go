@@ -78,12 +78,12 @@ func (r *Registrar) Apply(ctx context.Context, cas []byte, now time.Time) (trust
 }
 
 func (r *Registrar) apply(ctx context.Context, cas []byte, now time.Time) ([]byte, error) {
-	present, err := r.Client.MutatingWebhookConfigurations().Get(ctx, ConfigurationName, metav1.GetOptions{})
+	current, err := r.Client.MutatingWebhookConfigurations().Get(ctx, ConfigurationName, metav1.GetOptions{})
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing {
 		return nil, err
 	}
-	wanted := trustIn(present).with(cas, now)
+	wanted := trustIn(current).with(cas, now)
 	note, err := wanted.note()
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (r *Registrar) apply(ctx context.Context, cas []byte, now time.Time) ([]byt
 	configuration := r.Config.build(wanted.bundle, serving).WithAnnotations(map[string]string{TrustAnnotation: note})
 	if !missing {
 		// What another replica added meanwhile must not be lost.
-		configuration.WithResourceVersion(present.ResourceVersion)
+		configuration.WithResourceVersion(current.ResourceVersion)
 	}
 	options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
 	if _, err = r.Client.MutatingWebhookConfigurations().Apply(ctx, configuration, options); err == nil {

@@ -67,10 +67,10 @@ func rotate(data map[string][]byte, hosts []string, s Schedule, now time.Time, t
 }
 
 // due reports whether the next certificate was announced long enough ago: for the
-// time of the overlap, or for half of what the present one then had left.
-func (s Schedule) due(present, next *x509.Certificate, now time.Time) bool {
+// time of the overlap, or for half of what the served one then had left.
+func (s Schedule) due(serving, next *x509.Certificate, now time.Time) bool {
 	announced := next.NotBefore.Add(backdate)
-	overlap := min(s.Overlap, max(present.NotAfter.Sub(announced), 0)/2)
+	overlap := min(s.Overlap, max(serving.NotAfter.Sub(announced), 0)/2)
 	return !now.Before(announced.Add(overlap))
 }
 

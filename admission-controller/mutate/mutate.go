@@ -175,7 +175,7 @@ func least(current policy.Pod, recommendation map[string]resources.Bounds) map[s
 	return kept
 }
 
-// cuts tells what the quotas of the namespace did to the pod.
+// cuts warns of what the quotas of the namespace did to the pod.
 func (m *mutation) cuts(changes []Change) {
 	for _, c := range changes {
 		to := convert.Quantity(c.Kind, c.To)

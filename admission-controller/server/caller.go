@@ -64,7 +64,7 @@ func (c Callers) verify(chain []*x509.Certificate, roots *x509.CertPool) error {
 
 var errNoClientCertificate = errors.New("the client has no certificate, which --webhook-client-ca-file demands: give the API server one in its admission configuration")
 
-// permits tells whether a request came over a connection that may ask for
+// permits reports whether a request came over a connection that may ask for
 // reviews.
 func (c Callers) permits(request *http.Request) bool {
 	return c.CAFile == "" || request.TLS != nil && len(request.TLS.PeerCertificates) > 0

@@ -30,7 +30,7 @@ func NewHealth(started time.Time) *Health {
 	return &Health{started: started, probes: serving.NewHealth(silence)}
 }
 
-// Alive is told after each probe that the webhook answered.
+// Alive is called after each probe that the webhook answered.
 func (h *Health) Alive() {
 	if !h.ready.Swap(true) {
 		h.probes.Activate()

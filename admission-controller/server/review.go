@@ -28,7 +28,7 @@ type Answer struct {
 	// the label it is counted under.
 	Err   error
 	Cause Cause
-	// After runs once the answer has left, so that what only tells of it, such as
+	// After runs once the answer has left, so that what only reports it, such as
 	// logging, does not hold the object up; nil: nothing. It does not run when the
 	// answer could not leave. The next request of the same connection waits for it.
 	After func()
@@ -143,7 +143,7 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		total := time.Since(x.started)
 		r.recorder.Step(StepTotal, total)
 		r.recorder.Request(x.status, x.label, total)
-		x.tell()
+		x.finish()
 	}()
 	ctx, cancel := context.WithDeadline(request.Context(), now.Add(timeout(request)))
 	defer cancel()
@@ -171,10 +171,10 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// tell runs what only tells of an answer. It must not panic: that would cut the
+// finish runs what only reports an answer. It must not panic: that would cut the
 // connection, and the client, which has its answer, may have written the next
 // request into it already.
-func (x *exchange) tell() {
+func (x *exchange) finish() {
 	defer func() {
 		if fault := recover(); fault != nil {
 			x.report(CausePanic, fmt.Errorf("panic: %v", fault), "Answered, but what tells of the answer failed", debug.Stack())
@@ -315,7 +315,7 @@ func (x *exchange) find(request *admissionv1.AdmissionRequest) (Handler, bool) {
 	return Handler{}, false
 }
 
-// call runs the handler and turns a panic into an answer. What the handler found
+// call runs the handler and makes an answer of a panic. What the handler found
 // out about the name of the object is used when it fails.
 func (x *exchange) call(ctx context.Context, h Handler, request *admissionv1.AdmissionRequest) (answer Answer) {
 	defer func() {

@@ -77,7 +77,7 @@ func Advise(vpa *vpav1.VerticalPodAutoscaler, v Surroundings) (warnings []string
 	return warnings
 }
 
-// controls tells whether a VPA sizes a kind of any container.
+// controls reports whether a VPA sizes a kind of any container.
 func controls(rules policy.Rules, k resources.Kind) bool {
 	does := func(r policy.Rule) bool { return !r.Off && r.Controlled[k] }
 	for _, e := range rules.Entries {

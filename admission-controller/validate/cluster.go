@@ -264,7 +264,7 @@ func (c *Cluster) lists() chan struct{} {
 	return c.slots
 }
 
-// resourcesOf tells which resources an autoscaler looks at. Without metrics the
+// resourcesOf reports which resources an autoscaler looks at. Without metrics the
 // API server means CPU.
 func resourcesOf(metrics []autoscalingv2.MetricSpec) (on [resources.Kinds]bool) {
 	for _, m := range metrics {

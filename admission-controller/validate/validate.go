@@ -32,7 +32,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// Config tells which alpha features are switched on. A field of a feature that
+// Config says which alpha features are switched on. A field of a feature that
 // is off is refused, unless the old object has a field of that feature already.
 type Config struct {
 	InPlace      bool // update mode InPlace

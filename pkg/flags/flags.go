@@ -55,7 +55,7 @@ func List(s string) []string {
 	return items
 }
 
-// Describe tells of every flag of fs in two lines: how it is written, and what it
+// Describe describes every flag of fs in two lines: how it is written, and what it
 // means. It reads the same on a terminal of any width and in the documentation.
 func Describe(fs *pflag.FlagSet) string {
 	var text strings.Builder
@@ -77,7 +77,7 @@ func Describe(fs *pflag.FlagSet) string {
 	return text.String()
 }
 
-// zero tells whether a default is not worth naming.
+// zero reports whether a default is not worth naming.
 func zero(value string) bool {
 	return value == "" || value == "false" || value == "0" || value == "[]"
 }

@@ -83,7 +83,7 @@ func (l *Logging) Apply() error {
 	return errors.Join(problems...)
 }
 
-// String returns the present text.
+// String returns the text.
 func (v *logValue) String() string { return v.text }
 
 // Type names the type in help texts.

@@ -36,7 +36,7 @@ func RunEvery(ctx context.Context, interval time.Duration, wake <-chan struct{},
 	}
 }
 
-// Health watches a loop: once active, it reports trouble when the last pass
+// Health watches a loop: once active, it reports an error when the last pass
 // ended too long ago. It is safe for concurrent use.
 type Health struct {
 	timeout time.Duration

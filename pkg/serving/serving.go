@@ -1,10 +1,10 @@
 // Package serving is what every program has around its loop: the ticks, and a small
 // HTTP server with /metrics, /health-check and, if asked for, /debug/pprof/.
 //
-// RunEvery makes passes in turns, and early ones when it is woken. Server serves a
+// RunEvery makes passes at an interval, and early ones when it is woken. Server serves a
 // registry and a health function, Health watches that passes of
 // a loop keep ending, NewRegistry returns a registry with the process and Go
-// runtime metrics, and Version tells which build runs.
+// runtime metrics, and Version says which build runs.
 //
 // It uses its own mux, so that nothing another package registers on the default
 // one, as net/http/pprof does, is ever reachable. It serves no admission requests:

@@ -1,7 +1,7 @@
 // Package client connects a program to the API server and decides what its
 // caches hold.
 //
-// Load turns the Kube flags into a rest configuration, New into Clients, and
+// Load makes a rest configuration of the Kube flags, New makes Clients of that, and
 // Clients.WaitForServer checks that somebody answers. Factory and VPAFactory
 // build informer factories whose transforms store trimmed objects: a cluster
 // has many pods, and the programs read few of their fields. Trim documents
@@ -42,7 +42,7 @@ type Clients struct {
 }
 
 // Load builds the rest configuration. The agent is the first part of the user
-// agent, so that audit logs tell the programs apart.
+// agent, so that audit logs show which program it was.
 func Load(kube flags.Kube, agent string) (*rest.Config, error) {
 	config, err := load(kube.Kubeconfig)
 	if err != nil {

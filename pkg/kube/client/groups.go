@@ -20,7 +20,7 @@ import (
 
 // groups is a kubernetes.Interface that has only the API groups which some
 // program of ours uses. The full clientset has about fifty, and the linker
-// cannot tell that they are not needed; without them the binaries stay under
+// cannot know that they are not needed; without them the binaries stay under
 // their budget. A group that is missing here is a nil interface, and calling it
 // panics at the first use: add it to this file.
 type groups struct {
@@ -39,7 +39,7 @@ type groups struct {
 // --kube-api-qps leaves no time for it before its context ends.
 var ErrThrottled = errors.New("no time left under --kube-api-qps")
 
-// limiter tells its own errors from those of a server.
+// limiter marks its own errors, which are none of a server.
 type limiter struct{ flowcontrol.RateLimiter }
 
 // Wait waits for a token, or returns ErrThrottled.

@@ -66,7 +66,7 @@ type guarded struct {
 // the last list. The informer that a program has may be a wrapper of the one that counts.
 type attemptsKey struct{}
 
-// SetWatchErrorHandlerWithContext tells the handler how often reading was forbidden.
+// SetWatchErrorHandlerWithContext lets the handler know how often reading was forbidden.
 func (g *guarded) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandlerWithContext) error {
 	return g.SharedIndexInformer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsForbidden(err) {

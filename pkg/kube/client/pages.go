@@ -140,7 +140,7 @@ func (l *trimmed) DeepCopyObject() runtime.Object {
 	return &other
 }
 
-// pages reads a whole list. It asks for the present state, whichever was asked for,
+// pages reads a whole list. It asks for the current state, whichever was asked for,
 // since a server has pages of no other.
 func (f *factory) pages(ctx context.Context, o metav1.ListOptions, list cache.ListWithContextFunc) (runtime.Object, error) {
 	o.ResourceVersion, o.ResourceVersionMatch, o.Continue, o.Limit = "", "", "", pageSize

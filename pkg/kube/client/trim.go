@@ -22,10 +22,10 @@ import (
 // controllers it keeps the metadata that identify them, and
 //
 //   - pods: labels, annotations of ours and of the VPA, names, resources and resize
-//     policies of containers, the node, what tells which quotas count them, and of the status what tells phase,
+//     policies of containers, the node, what decides which quotas count them, and of the status phase,
 //     readiness, restarts, out-of-memory kills and the state of a resize;
 //   - controllers: selector, replicas, the number of pods they want, and what
-//     tells whether a rollout is under way; a ReplicaSet becomes one of ours;
+//     shows whether a rollout is under way; a ReplicaSet becomes one of ours;
 //   - cron jobs: the labels of the pods they make.
 //
 // Of nodes it keeps what they can hold, whether they take pods, and the labels that show
@@ -100,7 +100,7 @@ func growing(labels map[string]string) (kept map[string]string) {
 	return kept
 }
 
-// progress keeps the condition that tells whether a rollout still moves.
+// progress keeps the condition that shows whether a rollout still moves.
 func progress(conditions []appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
 	for _, c := range conditions {
 		if c.Type == appsv1.DeploymentProgressing {
@@ -232,7 +232,7 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 	return trimmed
 }
 
-// trimConditions keeps what tells whether a pod is ready, and the state of a
+// trimConditions keeps what shows whether a pod is ready, and the state of a
 // resize, with its reason and message.
 func trimConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	trimmed := make([]corev1.PodCondition, 0, 1) // nearly always
