@@ -2,7 +2,7 @@ package flags
 
 import (
 	"fmt"
-	"slices"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -22,7 +22,7 @@ type Gates struct {
 
 // AddFlags binds --feature-gates to fs; the booleans are set while it is parsed.
 func (g *Gates) AddFlags(fs *pflag.FlagSet) {
-	fs.Var(&gateValue{gates: g}, "feature-gates", "Switches name=true|false, separated by commas, of alpha features: "+knownGates+".")
+	fs.Var(&gateValue{gates: g, switches: map[string]bool{}}, "feature-gates", "Switches name=true|false, separated by commas, of alpha features: "+knownGates+".")
 }
 
 const (
@@ -38,9 +38,9 @@ func (g *Gates) named() map[string]*bool {
 
 // gateValue is the flag. Given several times, it adds up.
 type gateValue struct {
-	gates *Gates
-	given []string // items as written
-	own   []string // gates that were named, which AllAlpha leaves alone
+	gates    *Gates
+	given    []string // items as written
+	switches map[string]bool
 }
 
 // String returns what was given.
@@ -68,13 +68,13 @@ func (v *gateValue) Set(s string) error {
 		switches[name] = on
 	}
 	v.given = append(v.given, List(s)...)
-	for name := range switches {
-		v.own = append(v.own, name)
-	}
+	maps.Copy(v.switches, switches)
 	for name, gate := range gates {
-		if on, named := switches[name]; named {
-			*gate = on
-		} else if on, all := switches[allAlpha]; all && !slices.Contains(v.own, name) {
+		on, named := v.switches[name]
+		if !named {
+			on, named = v.switches[allAlpha]
+		}
+		if named {
 			*gate = on
 		}
 	}
