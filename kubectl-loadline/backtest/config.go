@@ -107,7 +107,6 @@ type plan struct {
 	options    backtest.Options
 	candidates []backtest.Candidate
 	sources    Sources
-	pressure   bool // some recipe wants to know how long work waited for CPU
 	setup      [resources.Kinds]replay.Setup
 }
 
@@ -140,13 +139,14 @@ func (c *Config) plan() (plan, error) {
 		}
 		p.options.Kinds = append(p.options.Kinds, resources.Kind(k))
 	}
+	var pressure bool
 	var err error
-	p.candidates, p.pressure, err = c.candidates()
+	p.candidates, pressure, err = c.candidates()
 	problems = append(problems, err, c.LeastMemory.Check("least-memory"))
 	p.sources.Servers = c.Servers
 	p.sources.Query, err = p.sources.Servers.Query(time.Now())
 	p.sources.Files.LeastMemory = c.LeastMemory.Value.AsApproximateFloat64()
-	if !p.pressure {
+	if !pressure {
 		p.sources.Query.Waiting = ""
 	}
 	p.sources.Query.LeastMemory = p.sources.Files.LeastMemory

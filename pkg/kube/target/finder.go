@@ -72,11 +72,7 @@ func NewFinder(ctx context.Context, resolver TopmostResolver) *Finder {
 // Handler feeds the Finder from an informer of VPAs, and gives the targets that
 // no informer holds to wanted.
 func (f *Finder) Handler(wanted func(Key)) cache.ResourceEventHandler {
-	observe := func(object any) {
-		vpa, ok := object.(*vpav1.VerticalPodAutoscaler)
-		if !ok {
-			return
-		}
+	return vpaHandler(func(vpa *vpav1.VerticalPodAutoscaler) {
 		f.Put(vpa)
 		if !takesPart(vpa) {
 			return
@@ -84,13 +80,23 @@ func (f *Finder) Handler(wanted func(Key)) cache.ResourceEventHandler {
 		if key := RefKey(vpa.Namespace, vpa.Spec.TargetRef); key.Custom() {
 			wanted(key)
 		}
+	}, f.Remove)
+}
+
+// vpaHandler gives VPAs that an informer shows to put, and the names of those that are
+// gone to remove.
+func vpaHandler(put func(*vpav1.VerticalPodAutoscaler), remove func(cache.ObjectName)) cache.ResourceEventHandler {
+	see := func(object any) {
+		if vpa, ok := object.(*vpav1.VerticalPodAutoscaler); ok {
+			put(vpa)
+		}
 	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    observe,
-		UpdateFunc: func(_, object any) { observe(object) },
+		AddFunc:    see,
+		UpdateFunc: func(_, object any) { see(object) },
 		DeleteFunc: func(object any) {
 			if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
-				f.Remove(name)
+				remove(name)
 			}
 		},
 	}

@@ -30,20 +30,7 @@ type sighting struct {
 // Watch learns from an informer of VPAs. Of a VPA that is there already only the
 // present generation is known.
 func (g *Generations) Watch(vpas cache.SharedInformer) error {
-	see := func(object any) {
-		if vpa, ok := object.(*vpav1.VerticalPodAutoscaler); ok {
-			g.see(vpa, true)
-		}
-	}
-	_, err := vpas.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    see,
-		UpdateFunc: func(_, object any) { see(object) },
-		DeleteFunc: func(object any) {
-			if name, err := cache.DeletionHandlingObjectToName(object); err == nil {
-				g.forget(name)
-			}
-		},
-	})
+	_, err := vpas.AddEventHandler(vpaHandler(func(vpa *vpav1.VerticalPodAutoscaler) { g.see(vpa, true) }, g.forget))
 	if err != nil {
 		return fmt.Errorf("watch the targets of VPAs: %w", err)
 	}

@@ -168,7 +168,7 @@ func instant(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 // ask sends one query, and takes what its answer has of the members.
 func (r *archiveReader) ask(ctx context.Context, p part) (err error) {
 	if len(p.batch) == 1 && p.batch[0].wrong != nil {
-		return nil // it is reported when the batch is handed out, and the others go on
+		return nil //nolint:nilerr // it is reported when the batch is handed out, and the others go on
 	}
 	var answer Answer
 	if p.column < columns {
