@@ -116,7 +116,7 @@ func (c *caches) reader(config *Config) *view.Reader {
 	}
 }
 
-// capacity returns what tells whether a change fits.
+// capacity returns what reports whether a change fits.
 func (c *caches) capacity(config *Config) (r view.CapacityReader) {
 	if config.Room == roomOff {
 		return r
@@ -133,7 +133,7 @@ func (c *caches) capacity(config *Config) (r view.CapacityReader) {
 	return r
 }
 
-// pinning returns what tells which nodes have the static CPU manager policy.
+// pinning returns what knows which nodes have the static CPU manager policy.
 func (c *caches) pinning() *view.StaticCPUNodes {
 	if !c.whole {
 		return &view.StaticCPUNodes{}
@@ -142,7 +142,7 @@ func (c *caches) pinning() *view.StaticCPUNodes {
 	return &view.StaticCPUNodes{Selector: c.static, Lister: nodes.Lister(), Synced: nodes.Informer().HasSynced}
 }
 
-// disruptions returns what tells which PodDisruptionBudgets count a pod.
+// disruptions returns what knows which PodDisruptionBudgets count a pod.
 func (c *caches) disruptions() *budgets.Reader {
 	known := c.surroundings.Policy().V1().PodDisruptionBudgets()
 	return &budgets.Reader{Pods: c.pods.Core().V1().Pods().Lister(), Budgets: known.Lister(), Synced: known.Informer().HasSynced}

@@ -55,7 +55,7 @@ func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
 		for len(asked) < len(c.asked) {
 			ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			h.asked, h.served = nil, c.served
-			(&pass{Loop: w.loop, snapshot: snapshot, scores: scores, now: noon}).carryOut(ctx, actions)
+			(&pass{Loop: w.loop, snapshot: snapshot, scores: scores, now: noon}).carryOut(ctx, disruption.Result{Actions: actions})
 			stop()
 			asked = append(asked, h.asked...)
 		}

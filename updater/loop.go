@@ -35,7 +35,7 @@ type Loop struct {
 	reader   *view.Reader
 	executor executor
 	metrics  *metrics
-	// alive tells whether the admission controller works; nil: not asked.
+	// alive reports whether the admission controller works; nil: not asked.
 	alive func(ctx context.Context, now time.Time) (bool, error)
 
 	capacity view.CapacityReader
@@ -62,18 +62,13 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	if !l.admitted(ctx, now) {
 		return
 	}
-	snapshot, err := l.reader.Read(ctx, watch.Step)
+	p, plan, err := l.look(ctx, now, watch.Step)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Pass skipped: the caches cannot be read")
 		return
 	}
-	plan := l.plan(ctx, snapshot, now)
-	l.state = plan.State
 	watch.Step("AdmissionInit")
-
-	p := l.begin(ctx, snapshot, plan, now)
-	p.pause(ctx, plan.Backoffs)
-	p.carryOut(ctx, plan.Actions)
+	p.carryOut(ctx, plan)
 	watch.Step("EvictPods")
 	p.explain(ctx)
 	p.report()
@@ -87,23 +82,30 @@ func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.Object
 	if !l.reader.HasOOMKilled(ctx, more) {
 		return
 	}
-	snapshot, err := l.reader.Read(ctx, func(string) {})
+	p, plan, err := l.look(ctx, now, func(string) {})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "No pod is given more memory before the next pass: the caches cannot be read")
 		return
 	}
-	plan := l.plan(ctx, snapshot, now)
-	l.state = plan.State
-	resizes := slices.DeleteFunc(plan.Actions, func(a disruption.Action) bool { return !a.OOMResize })
-	for i := range resizes {
-		resizes[i].MayEvict = false
+	plan.Actions = slices.DeleteFunc(plan.Actions, func(a disruption.Action) bool { return !a.OOMResize })
+	for i := range plan.Actions {
+		plan.Actions[i].MayEvict = false
 	}
-	p := l.begin(ctx, snapshot, plan, now)
-	p.pause(ctx, plan.Backoffs)
-	p.carryOut(ctx, resizes)
+	p.carryOut(ctx, plan)
 }
 
-// admitted tells whether the admission controller is there to give evicted pods
+// look begins a pass with a plan for all pods that a VPA controls.
+func (l *Loop) look(ctx context.Context, now time.Time, done view.Step) (*pass, disruption.Result, error) {
+	snapshot, err := l.reader.Read(ctx, done)
+	if err != nil {
+		return nil, disruption.Result{}, err
+	}
+	plan := l.plan(ctx, snapshot, now)
+	l.state = plan.State
+	return l.begin(ctx, snapshot, plan, now), plan, nil
+}
+
+// admitted reports whether the admission controller is there to give evicted pods
 // their new sizes.
 func (l *Loop) admitted(ctx context.Context, now time.Time) bool {
 	if l.alive == nil {

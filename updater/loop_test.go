@@ -178,7 +178,7 @@ func TestRateLimitEndsThePass(t *testing.T) {
 func TestDryRunWritesNothing(t *testing.T) {
 	var out strings.Builder
 	w := newWorld(t, Default(), web(vpav1.UpdateModeInPlaceOrRecreate, 2)...)
-	w.loop.executor = &actuate.Rehearsal{Out: &out}
+	w.loop.executor, w.loop.reporter = &actuate.Rehearsal{Out: &out}, reporter{}
 	w.pass(noon)
 	require.Empty(t, w.writes())
 	require.Empty(t, w.told())
@@ -334,7 +334,7 @@ func TestPodsOutsideOfPlansHaveAReason(t *testing.T) {
 	require.EqualValues(t, 3, w.value("loadline_updater_skipped_pods", "reason", "TargetUnreadable"))
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "NoVPA"))
 	require.Equal(t, []string{"Normal TargetUnreadable Pods left alone: 3, such as web-1-0: the target of its VPA cannot be read, or has no label selector of its own"}, w.told())
-	w.loop.executor = &actuate.Rehearsal{Out: &out}
+	w.loop.executor, w.loop.reporter = &actuate.Rehearsal{Out: &out}, reporter{}
 	w.pass(noon.Add(2 * lasts))
 	require.Contains(t, out.String(), "would leave pod shop/web-1-0 alone (VPA web-vpa): TargetUnreadable\n")
 }
@@ -406,7 +406,7 @@ func TestEachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
 	for range 12 {
 		w.loop.executor = &limited{left: 1, turns: turns}
 		one := pass{Loop: w.loop, snapshot: snapshot, scores: scores}
-		one.carryOut(t.Context(), actions)
+		one.carryOut(t.Context(), disruption.Result{Actions: actions})
 	}
 	require.Equal(t, map[string]int{"a": 3, "b": 3, "c": 3, "d": 3}, turns)
 }

@@ -4,7 +4,7 @@
 //
 // main.go parses flags (config.go), run.go wires everything, and loop.go shows
 // one pass from the caches to the API server: package view reads, package
-// disruption plans, package actuate carries out. metrics.go counts, report.go tells of what
+// disruption plans, package actuate carries out. metrics.go counts, report.go reports what
 // stays undone, and oom.go wakes the loop for pods that were killed for want of memory.
 //
 // What a pod would get is not decided here but in package policy, which the

@@ -151,7 +151,7 @@ func (m *metrics) FailedResize(s *score, reason string) {
 	m.failedResizes.WithLabelValues(s.size(), reason, s.Name.Name, s.Name.Namespace).Inc()
 }
 
-// Unboosted counts a startup boost that was taken back, or not. Passes tell how
+// Unboosted counts a startup boost that was taken back, or not. Passes know how
 // large the VPA is.
 func (m *metrics) Unboosted(vpa cache.ObjectName, err error) {
 	s := &score{Name: vpa}

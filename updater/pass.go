@@ -73,7 +73,7 @@ func resizes(m vpav1.UpdateMode) bool {
 	return m == vpav1.UpdateModeInPlaceOrRecreate || m == vpav1.UpdateModeInPlace
 }
 
-// fromCursor moves the actions of the VPAs up to the one that had its turn last
+// fromCursor moves the actions of the VPAs up to the one that was served last
 // behind all others.
 func (l *Loop) fromCursor(actions []disruption.Action) []disruption.Action {
 	next := slices.IndexFunc(actions, func(a disruption.Action) bool {
@@ -86,8 +86,9 @@ func (l *Loop) fromCursor(actions []disruption.Action) []disruption.Action {
 }
 
 // carryOut carries the plan out until the rate limit ends the pass.
-func (p *pass) carryOut(ctx context.Context, actions []disruption.Action) {
-	actions = p.fromCursor(actions)
+func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
+	p.pause(ctx, plan.Backoffs)
+	actions := p.fromCursor(plan.Actions)
 	for i, a := range actions {
 		target := p.snapshot.Pod(a.Subject)
 		if target == nil {
@@ -153,8 +154,8 @@ func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
 	return p.resize(ctx, c)
 }
 
-// rateLimited makes a change that disturbs a pod when its turn has come. One that did
-// not come about takes no turn.
+// rateLimited makes a change that disturbs a pod if the rate limit lets it through. One
+// that did not come about is not counted.
 func (p *pass) rateLimited(c actuate.Change, do func() disruption.Reason) disruption.Reason {
 	if p.limiter == nil || !c.Disrupts {
 		return do()
@@ -204,7 +205,7 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	p.state.Record(c.Action, outcome, p.now)
 	if c.MayEvict && actuate.Refused(err) {
 		c.Evict, c.Cause = true, disruption.ResizeStuck
-		if c.Restarts { // it has its turn already
+		if c.Restarts { // it is counted already
 			return p.evict(ctx, c)
 		}
 		return p.rateLimited(c, func() disruption.Reason { return p.evict(ctx, c) })
@@ -235,7 +236,6 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 
 // explain says why pods were left alone.
 func (p *pass) explain(ctx context.Context) {
-	p.executor.LeftAlone(p.skipped)
 	for _, s := range p.skipped {
 		if s.Reason == disruption.Infeasible {
 			p.metrics.Infeasible(p.score(s.Subject))
@@ -244,7 +244,9 @@ func (p *pass) explain(ctx context.Context) {
 			}
 		}
 	}
-	for _, e := range p.reporter.report(ctx, p.skipped, p.now) {
+	events := p.reporter.report(ctx, p.skipped, p.now)
+	p.executor.LeftAlone(p.reporter.news)
+	for _, e := range events {
 		if vpa := p.snapshot.VPA(e.VPA); vpa != nil {
 			p.executor.Event(vpa, e.Reason, e.Message)
 		}

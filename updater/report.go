@@ -18,7 +18,7 @@ const (
 	most  = 20               // events for each pass; the others follow
 )
 
-// skipEvent is what a VPA is to be told.
+// skipEvent is an event that is due on a VPA.
 type skipEvent struct {
 	VPA     cache.ObjectName
 	Reason  disruption.Reason
@@ -31,6 +31,7 @@ type reporter struct {
 	// demand.
 	Room string
 
+	news  []disruption.Skip // pods left alone for another reason than in the pass before
 	pass  int
 	pods  map[string]said           // by UID
 	cases map[subject]*continuation // of the reasons that may last
@@ -52,7 +53,7 @@ type continuation struct {
 	pass    int
 	pods    int
 	example string
-	told    bool
+	sent    bool // its event
 }
 
 // report logs what changed since the last pass and returns the events that are
@@ -62,11 +63,13 @@ func (t *reporter) report(ctx context.Context, skipped []disruption.Skip, now ti
 		t.pods, t.cases = make(map[string]said, len(skipped)), map[subject]*continuation{}
 	}
 	t.pass++
+	t.news = t.news[:0]
 	log := klog.FromContext(ctx).V(4)
 	for i := range skipped {
 		s := &skipped[i]
 		before, known := t.pods[s.UID]
 		if !known || before.reason != s.Reason {
+			t.news = append(t.news, *s)
 			log.Info("Pod left alone", "pod", klog.KRef(s.Namespace, s.Pod), "vpa", s.VPA, "reason", s.Reason)
 		}
 		t.pods[s.UID] = said{s.Reason, t.pass}
@@ -101,7 +104,7 @@ func (t *reporter) due(now time.Time) (events []skipEvent) {
 		switch {
 		case c.pass != t.pass:
 			delete(t.cases, key)
-		case !c.told && now.Sub(c.since) >= lasts:
+		case !c.sent && now.Sub(c.since) >= lasts:
 			due = append(due, key)
 		}
 	}
@@ -110,7 +113,7 @@ func (t *reporter) due(now time.Time) (events []skipEvent) {
 	})
 	for _, key := range due[:min(len(due), most)] {
 		c := t.cases[key]
-		c.told = true
+		c.sent = true
 		message := fmt.Sprintf("Pods left alone: %d, such as %s: %s", c.pods, c.example, key.reason.Explain().Means)
 		if t.Room != "" && (key.reason == disruption.NodeFull || key.reason == disruption.TooLargeForNode) {
 			message += "; " + t.Room

@@ -48,7 +48,7 @@ type parts struct {
 	health  *serving.Health
 	metrics *metrics
 	// events writes events, at a rate of its own: a change must not wait because
-	// the one before it is being told.
+	// the one before it is being written.
 	events kubernetes.Interface
 }
 

@@ -2,7 +2,7 @@
 //
 // Change is one Action with the objects it concerns. Cluster resizes and evicts
 // on the API server, each with its own rate limit, marks resized pods and writes
-// events; Rehearsal only says what would be done. Both give an error that tells
+// events; Rehearsal only says what would be done. Both give an error that says
 // why a change did not come about: ErrRateLimited ends a pass, and Refused and
 // NoCapacity read the answer of the API server.
 //
@@ -262,7 +262,7 @@ func (c *Cluster) evict(ctx context.Context, change Change, dryRun ...string) er
 	return err
 }
 
-// NotResizable tells on the pod that its node cannot grant what is recommended.
+// NotResizable says on the pod that its node cannot grant what is recommended.
 func (c *Cluster) NotResizable(_ context.Context, pod *corev1.Pod) {
 	c.Events.Event(pod, corev1.EventTypeNormal, EventNotResizable,
 		"Not resized: its node cannot grant the recommended resources. It is tried again when less is recommended")
@@ -274,15 +274,15 @@ func (c *Cluster) LeftAlone([]disruption.Skip) {}
 // Room says nothing: the log does.
 func (c *Cluster) Room(string) {}
 
-// Event tells on the VPA why pods of it are left alone for long.
+// Event says on the VPA why pods of it are left alone for long.
 func (c *Cluster) Event(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string) {
 	c.Events.Event(vpa, corev1.EventTypeNormal, reason.String(), message)
 }
 
-// Gone tells whether the pod of a change does not exist any more.
+// Gone reports whether the pod of a change does not exist any more.
 func Gone(err error) bool { return apierrors.IsNotFound(err) }
 
-// Refused tells whether the API server understood a resize and this pod can
+// Refused reports whether the API server understood a resize and this pod can
 // never get it, or it does not know resizes at all. Other errors may be over a
 // moment later, or would meet a new pod as well: a quota, a LimitRange, or a
 // missing permission of ours are no reason to evict.
@@ -299,7 +299,7 @@ const (
 	unsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
 )
 
-// NoCapacity tells whether a resize was refused because the node can never
+// NoCapacity reports whether a resize was refused because the node can never
 // grant it.
 func NoCapacity(err error) bool {
 	return apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, nodeCapacity)

@@ -17,11 +17,7 @@ import (
 
 // Rehearsal carries nothing out. It prints one line for each change, and every
 // change ends with ErrRehearsed.
-type Rehearsal struct {
-	Out io.Writer
-
-	reported map[string]disruption.Reason // by UID: what the last pass said
-}
+type Rehearsal struct{ Out io.Writer }
 
 // Resize prints the change.
 func (r *Rehearsal) Resize(_ context.Context, c Change) error { return r.print("resize", c) }
@@ -40,21 +36,15 @@ func (r *Rehearsal) RecordBackoff(context.Context, *corev1.Pod, disruption.Backo
 // NotResizable prints nothing: the pod is among those left alone.
 func (r *Rehearsal) NotResizable(context.Context, *corev1.Pod) {}
 
-// LeftAlone prints a line for each pod that is left alone, if that is news.
+// LeftAlone prints a line for each pod.
 func (r *Rehearsal) LeftAlone(skipped []disruption.Skip) {
-	reported := make(map[string]disruption.Reason, len(skipped))
 	for _, s := range skipped {
-		reported[s.UID] = s.Reason
-		if r.reported[s.UID] == s.Reason {
-			continue
-		}
 		of := " (VPA " + s.VPA + ")"
 		if s.VPA == "" { // it is not known
 			of = ""
 		}
 		fmt.Fprintf(r.Out, "would leave pod %s alone%s: %s\n", klog.KRef(s.Namespace, s.Pod), of, s.Reason)
 	}
-	r.reported = reported
 }
 
 // Room prints whether evictions wait for room on nodes, and why.

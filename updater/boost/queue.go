@@ -62,9 +62,9 @@ type Config struct {
 	Carrier Executor
 	Plan    disruption.Config // the budget for containers that restart
 	Workers int               // pods that are served at the same time
-	// Static tells whether a node has the static CPU manager policy.
+	// Static reports whether a node has the static CPU manager policy.
 	Static func(node string) bool
-	// Done is told of every attempt, with the VPA of the pod; without VPA only
+	// Done gets every attempt, with the VPA of the pod; without VPA only
 	// its namespace is set.
 	Done func(vpa cache.ObjectName, err error)
 }
@@ -156,7 +156,7 @@ func (q *Queue) serve(ctx context.Context) bool {
 }
 
 // sync does for one pod what is due at now and returns when to look again; 0 if
-// an event of the pod will tell.
+// an event of the pod will come.
 func (q *Queue) sync(ctx context.Context, name cache.ObjectName, now time.Time) (again time.Duration, err error) {
 	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
 	if apierrors.IsNotFound(err) || err == nil && (pod.DeletionTimestamp != nil || !q.Reader.Serves(name.Namespace)) {
@@ -248,7 +248,7 @@ func (q *Queue) unboost(ctx context.Context, reading view.Reading, pod *corev1.P
 		err = q.Carrier.Unboost(ctx, change)
 	}
 	if errors.Is(err, actuate.ErrRestarting) {
-		return err // it has its turn later
+		return err // it is tried again later
 	}
 	if errors.Is(err, actuate.ErrRehearsed) || err != nil && actuate.Gone(err) {
 		return nil
@@ -274,7 +274,7 @@ func (q *Queue) justDone(uid types.UID, verdict policy.BoostVerdict, now time.Ti
 	return 0
 }
 
-// pinned tells whether the node would refuse to take the boost back. A pod that was
+// pinned reports whether the node would refuse to take the boost back. A pod that was
 // refused would be evicted, boosted anew, and refused again.
 func (q *Queue) pinned(p disruption.Pod, verdict policy.BoostVerdict) bool {
 	p.Static, p.Containers = q.Static(p.Node), slices.Clone(p.Containers)
@@ -298,7 +298,7 @@ func keepingMemory(v policy.BoostVerdict) policy.BoostVerdict {
 	return v
 }
 
-// restarts tells whether what the pod would get restarts one of its containers.
+// restarts reports whether what the pod would get restarts one of its containers.
 func restarts(p disruption.Pod, verdict policy.BoostVerdict) bool {
 	for _, f := range verdict.Give {
 		for i := range p.Containers {

@@ -128,7 +128,7 @@ type filling struct {
 	snapshot *Snapshot
 	pods     []disruption.Pod
 	groups   []disruption.Group
-	owners   []*knownOwner // of the groups of the present VPA
+	owners   []*knownOwner // of the groups of the current VPA
 	last     *knownPod     // that was added
 }
 
@@ -221,7 +221,7 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 	return nil
 }
 
-// group reads how many pods an owner wants. Owners that do not tell it, such as
+// group reads how many pods an owner wants. Owners that do not state it, such as
 // a Job or a custom workload without scale, count by their live pods.
 func (r *Reader) group(ctx context.Context, owner target.Key) disruption.Group {
 	g := disruption.Group{Replicas: disruption.Unknown}
@@ -229,15 +229,15 @@ func (r *Reader) group(ctx context.Context, owner target.Key) disruption.Group {
 	switch {
 	case known:
 		g.Replicas = int(replicas)
-	case tells(owner.Kind):
+	case hasReplicas(owner.Kind):
 		g.Replicas = 0
 	}
 	return g
 }
 
-// tells tells whether owners of a kind say how many pods they want; one that
+// hasReplicas reports whether owners of a kind state how many pods they want; one that
 // does not is gone.
-func tells(kind string) bool {
+func hasReplicas(kind string) bool {
 	switch kind {
 	case "ReplicaSet", "StatefulSet", "DaemonSet", "ReplicationController":
 		return true

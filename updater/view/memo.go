@@ -18,7 +18,7 @@ import (
 )
 
 // memo is what a Reader made of the objects of the last pass. A cache hands out
-// the same object until it changes, so the pointer tells whether it did; of a pod the
+// the same object until it changes, so the pointer reports whether it did; of a pod the
 // version does.
 type memo struct {
 	pass   int

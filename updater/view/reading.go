@@ -164,7 +164,7 @@ func inProgress(c corev1.PodCondition) disruption.ResizeState {
 	return disruption.ResizeUnclear
 }
 
-// restarts tells which kinds the resize policy of a container restarts it for.
+// restarts returns the kinds for which the resize policy of a container restarts it.
 func restarts(c *corev1.Container) (kinds [resources.Kinds]bool) {
 	for _, p := range c.ResizePolicy {
 		for k := range resources.Kind(resources.Kinds) {

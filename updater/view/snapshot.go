@@ -43,12 +43,12 @@ type Reader struct {
 	Targets      *target.Resolver
 	Serves       func(namespace string) bool // namespaces to work on
 	PerVPAConfig bool                        // feature gate
-	Generations  *target.Generations         // tells whether what is recommended is for the present target
+	Generations  *target.Generations         // whether what is recommended is for the current target
 
 	memo *memo
 }
 
-// Step tells that a part of the work of a pass has ended; its name is a label of
+// Step says that a part of the work of a pass has ended; its name is a label of
 // the latency metric.
 type Step func(name string)
 
@@ -99,7 +99,7 @@ func (s *Snapshot) skip(namespace, vpa, pod string, uid types.UID, reason disrup
 	s.Skipped = append(s.Skipped, disruption.Skip{Reason: reason, Subject: disruption.Subject{Namespace: namespace, VPA: vpa, Pod: pod, UID: string(uid)}})
 }
 
-// Exists tells whether there is a VPA of that name, in whatever mode.
+// Exists reports whether there is a VPA of that name, in whatever mode.
 func (s *Snapshot) Exists(vpa cache.ObjectName) bool {
 	return s.memo != nil && s.memo.listed[vpa] == s.memo.pass
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -19,8 +20,9 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// StaticCPUNodes tells which nodes have the static CPU manager policy. The zero value knows
-// none, and learns. Of its methods only Await and Static may be used beside others.
+// StaticCPUNodes knows which nodes have the static CPU manager policy: those that Selector
+// names, and those that have refused a resize for that reason in the last 24 hours. Await
+// and Static may be called beside Mark, which is called by one goroutine.
 type StaticCPUNodes struct {
 	Selector labels.Selector        // nodes that have it; nil: none is known
 	Lister   corelisters.NodeLister // nil: nodes cannot be seen
@@ -43,8 +45,8 @@ func (n *StaticCPUNodes) Await(ctx context.Context) {
 	cache.WaitForCacheSync(ctx.Done(), n.Synced)
 }
 
-// Static tells whether a node had the static policy when Mark was last called, or the
-// selector names it now: nodes come between two passes, too.
+// Static reports whether a node had the static policy when Mark was last called, or the
+// selector names it now: it may be newer than that.
 func (n *StaticCPUNodes) Static(node string) bool {
 	if marked := n.marked.Load(); marked != nil && (*marked)[node] {
 		return true
@@ -65,25 +67,25 @@ func ParseStaticCPUNodes(text string) (labels.Selector, error) {
 	return selector, nil
 }
 
-// refusal is what a node has shown of itself.
+// refusal is the last resize that a node has refused for its CPU manager.
 type refusal struct {
 	at   time.Time
-	node types.UID // empty: nodes cannot be seen
+	node types.UID // of the node, since another one may get its name; empty: nodes cannot be seen
 }
 
-// memory is how long a refusal counts: a kubelet may get another policy.
-const memory = 24 * time.Hour
+// refusalLifetime is how long a refusal counts: a kubelet may get another policy.
+const refusalLifetime = 24 * time.Hour
 
-// Mark learns from the pods of a view what their nodes have refused, and says of each
-// pod whether it is on such a node. Object returns a pod, nil if it is gone. An error says
-// that nodes cannot be listed; what nodes have refused is told all the same.
+// Mark takes over from the pods of a view what their nodes have refused, and says of each
+// pod whether it is on a node with the static policy. Object returns a pod, nil if it is
+// gone. If nodes cannot be listed, which is the error, refusals count all the same.
 func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject) *corev1.Pod, now time.Time) error {
 	static, err := n.selected()
 	each(v, func(p *disruption.Pod) {
 		if p.Resize != disruption.ResizeInfeasible {
 			return
 		}
-		if o := object(disruption.Subject{Namespace: p.Namespace, Pod: p.Name, UID: p.UID}); o == nil || !refuses(o) {
+		if !refuses(object(disruption.Subject{Namespace: p.Namespace, Pod: p.Name, UID: p.UID})) {
 			return
 		}
 		if n.refused == nil {
@@ -94,7 +96,8 @@ func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject
 	})
 	maps.DeleteFunc(n.refused, func(name string, r refusal) bool {
 		uid, there := n.known(name)
-		return !there || uid != r.node && uid != "" && r.node != "" || now.Sub(r.at) >= memory
+		replaced := uid != r.node && uid != "" && r.node != ""
+		return !there || replaced || now.Sub(r.at) >= refusalLifetime
 	})
 	for name := range n.refused {
 		static[name] = true
@@ -103,8 +106,9 @@ func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject
 	if len(static) > 0 {
 		each(v, func(p *disruption.Pod) {
 			p.Static = static[p.Node]
-			// A boost that is left for a refusal would be taken back as soon as that is
-			// forgotten: the pod would be refused, evicted and boosted anew every day.
+			// A refusal is remembered for as long as a boosted pod is left alone for it. Else
+			// each day the boost would be taken back, which the node refuses, so that the pod
+			// would be evicted and boosted anew.
 			if r, known := n.refused[p.Node]; known && p.Boosted && p.Pinned() {
 				n.refused[p.Node] = refusal{now, r.node}
 			}
@@ -140,7 +144,7 @@ func (n *StaticCPUNodes) selected() (map[string]bool, error) {
 
 func (n *StaticCPUNodes) sees() bool { return n.Lister != nil && n.Synced() }
 
-// known tells whether there is a node of that name, as far as nodes can be seen.
+// known reports whether there is a node of that name, as far as nodes can be seen.
 func (n *StaticCPUNodes) known(name string) (uid types.UID, there bool) {
 	if !n.sees() {
 		return "", true
@@ -152,29 +156,16 @@ func (n *StaticCPUNodes) known(name string) (uid types.UID, there bool) {
 	return node.UID, true
 }
 
-// Words by which a kubelet says that it refuses a resize for its CPU manager. Versions
-// differ in the rest: `alongside CPU Manager static policy` in 1.33, `alongside CPU Manager policy
-// "static"` since.
-const (
-	managerWords = "cpu manager"
-	policyWord   = "static"
-)
-
-// refuses tells whether the node of a pod will never resize it because of the static
-// policy of its CPU manager.
+// refuses reports whether the node of a pod will never resize it because of the static
+// policy of its CPU manager. Of what a kubelet says only these words are the same in all
+// versions: it is `alongside CPU Manager static policy` in 1.33, and `alongside CPU Manager
+// policy "static"` since.
 func refuses(pod *corev1.Pod) bool {
-	if pod == nil {
-		return false
-	}
-	for i := range pod.Status.Conditions {
-		c := &pod.Status.Conditions[i]
-		if c.Type != corev1.PodResizePending || c.Status != corev1.ConditionTrue || c.Reason != corev1.PodReasonInfeasible {
-			continue
-		}
+	return pod != nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		message := strings.ToLower(c.Message)
-		return strings.Contains(message, managerWords) && strings.Contains(message, policyWord)
-	}
-	return false
+		return c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonInfeasible &&
+			strings.Contains(message, "cpu manager") && strings.Contains(message, "static")
+	})
 }
 
 // TrimNode is client.Trim that keeps of the labels of nodes those that a selector names.

@@ -90,7 +90,7 @@ const (
 	OverQuota        // a ResourceQuota leaves too little
 )
 
-// Resize tells whether a pod can grow on its node. What does not grow fits.
+// Resize reports whether a pod can grow on its node. What does not grow fits.
 func (r *Capacity) Resize(n Need) Answer {
 	if !n.grows() && !grown(n.More) {
 		return Fits
@@ -107,7 +107,7 @@ func (r *Capacity) Resize(n Need) Answer {
 	return r.quota(n, n.grown(), n.More)
 }
 
-// Part tells how much of its growth a pod can have where it is, in millionths for
+// Part says how much of its growth a pod can have where it is, in millionths for
 // each kind.
 func (r *Capacity) Part(n Need) (part [resources.Kinds]resources.Amount) {
 	requests := n.grown()
@@ -130,7 +130,8 @@ func (r *Capacity) Part(n Need) (part [resources.Kinds]resources.Amount) {
 	return part
 }
 
-// share tells how much of what grows is there; kinds that are not counted are.
+// share says how much of what grows is there, in millionths. A kind that is not counted
+// is there whole.
 func share(k resources.Kind, more, free resources.List) resources.Amount {
 	left, counted := free.Get(k)
 	if !counted || more.Value(k) <= 0 || left >= more.Value(k) {
@@ -173,7 +174,7 @@ func (r *Capacity) Place(n Need, autoscaled bool) Answer {
 	return answer
 }
 
-// takesBack tells whether a pod of the node finds room on it once it is gone. One
+// takesBack reports whether a pod of the node finds room on it once it is gone. One
 // that is bound to it, as a daemon is, comes back to a closed node, too.
 func (node *Node) takesBack(n Need) bool {
 	return (node.Open || n.Bound) && within(n.Wants, node.Size) && n.growsWithin(node.Free)
@@ -260,7 +261,7 @@ func grown(more resources.List) bool {
 	return more.Value(resources.CPU) > 0 || more.Value(resources.Memory) > 0
 }
 
-// moreWithin tells whether what grows is there; kinds that are not counted are.
+// moreWithin reports whether what grows is there; kinds that are not counted are.
 func moreWithin(more, free resources.List) bool {
 	for k := range resources.Kind(resources.Kinds) {
 		if left, counted := free.Get(k); counted && more.Value(k) > 0 && more.Value(k) > left {

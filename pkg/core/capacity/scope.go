@@ -40,9 +40,10 @@ type PodTraits struct {
 	Class          string // its priority class; empty: none
 }
 
-// ScopesCover tells whether a quota with these scopes, all of which must hold, counts a
-// pod. A scope that is not known here covers nothing: to be refused is rare, to be cut
-// or left alone for nothing is wrong.
+// ScopesCover reports whether a quota counts a pod, which it does if all of its scopes cover
+// the pod. A scope that is not known here covers none: a quota that is overlooked may
+// refuse a change, which is tried again, but one that is believed to count a pod that it does
+// not count would keep the pod from its size for ever.
 func ScopesCover(rules []ScopeRule, t PodTraits) bool {
 	return !slices.ContainsFunc(rules, func(r ScopeRule) bool { return !r.covers(t) })
 }
@@ -63,8 +64,8 @@ func (r ScopeRule) covers(t PodTraits) bool {
 	return false // BestEffort, and what is not known
 }
 
-// names tells whether the rule holds for a priority class. A pod without one is in
-// no list.
+// names reports whether the rule holds for a priority class; a pod without class is in no
+// list of values.
 func (r ScopeRule) names(class string) bool {
 	listed := class != "" && slices.Contains(r.Values, class)
 	switch r.Operator {

@@ -80,12 +80,12 @@ func (a Assessment) judge(p *Pod, c Config, now time.Time) Reason {
 	return ""
 }
 
-// Refused tells whether a LimitRange would refuse the pod.
+// Refused reports whether a LimitRange would refuse the pod.
 func (p *Pod) Refused() bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool { return slices.ContainsFunc(c.Fitted.Notes, policy.Note.Refused) })
 }
 
-// QuickOOM tells whether a container ran out of memory less than the threshold
+// QuickOOM reports whether a container ran out of memory less than the threshold
 // after its start, and less than the threshold ago.
 func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool {
@@ -94,14 +94,14 @@ func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
 	})
 }
 
-// Admits tells whether one container of the pod meets all requirements.
+// Admits reports whether one container of the pod meets all requirements.
 func (v *VPA) Admits(p *Pod) bool {
 	return len(v.Requirements) == 0 || slices.ContainsFunc(p.Containers, func(c Container) bool {
 		return c.Recommended() && !slices.ContainsFunc(v.Requirements, func(r Requirement) bool { return !c.meets(r) })
 	})
 }
 
-// meets tells whether the container would change as r demands. One that lacks a
+// meets reports whether the container would change as r demands. One that lacks a
 // request meets everything.
 func (c *Container) meets(r Requirement) bool {
 	met := false

@@ -66,7 +66,7 @@ const (
 	skew         = time.Hour      // by how much the clocks of two processes may differ
 )
 
-// Expired tells whether the record can be forgotten at now.
+// Expired reports whether the record can be forgotten at now.
 func (r ChangeRecord) Expired(now time.Time) bool {
 	return now.Sub(r.At) > memory && now.After(r.Until)
 }
@@ -91,11 +91,11 @@ func (r ChangeRecord) See(created time.Time, next Change, now time.Time) ChangeR
 	return r
 }
 
-// BacksOff tells whether pods of the workload must not be disrupted at now,
+// BacksOff reports whether pods of the workload must not be disrupted at now,
 // because earlier disruptions had no effect.
 func (r ChangeRecord) BacksOff(now time.Time) bool { return now.Before(r.Until) }
 
-// Holds tells whether a change must wait at now because it would undo the last
+// Holds reports whether a change must wait at now because it would undo the last
 // one. What only grows never waits. The time doubles with each reversal.
 func (r ChangeRecord) Holds(c Change, hold time.Duration, now time.Time) bool {
 	return r.reversed(c) && c.shrinks() && now.Before(r.At.Add(doubled(hold, r.Reversals, memory)))
@@ -113,7 +113,7 @@ func (r ChangeRecord) Changed(c Change, newest, now time.Time) ChangeRecord {
 	return r
 }
 
-// reversed tells whether a change goes back to where the last one came from.
+// reversed reports whether a change goes back to where the last one came from.
 func (r ChangeRecord) reversed(c Change) bool {
 	found := false
 	for name, after := range c.After {
@@ -132,7 +132,7 @@ func (r ChangeRecord) reversed(c Change) bool {
 	return found
 }
 
-// near tells whether two amounts differ by a tenth at most.
+// near reports whether two amounts differ by a tenth at most.
 func near(a, b resources.Amount) bool { return max(a-b, b-a) <= max(a, b)/10 }
 
 // step is by how much a change moves a container.
@@ -157,7 +157,7 @@ func (c Change) shrinks() bool {
 	return c.any(func(name string, k resources.Kind) bool { return c.step(name, k) < 0 })
 }
 
-// same tells whether two changes go in the same direction everywhere.
+// same reports whether two changes go in the same direction everywhere.
 func (c Change) same(d Change) bool {
 	return !d.any(func(name string, k resources.Kind) bool {
 		a, b := c.step(name, k), d.step(name, k)
@@ -165,14 +165,14 @@ func (c Change) same(d Change) bool {
 	})
 }
 
-// arrived tells whether a pod has all that the change was to give.
+// arrived reports whether a pod has all that the change was to give.
 func (c Change) arrived(has Sizes) bool {
 	return !c.any(func(name string, k resources.Kind) bool {
 		return c.step(name, k) != 0 && has[name].Value(k) != c.After[name].Value(k)
 	})
 }
 
-// undone tells whether a pod has nothing of what the change was to give, but
+// undone reports whether a pod has nothing of what the change was to give, but
 // what was before.
 func (c Change) undone(has Sizes) bool {
 	return !c.any(func(name string, k resources.Kind) bool {
@@ -180,7 +180,7 @@ func (c Change) undone(has Sizes) bool {
 	})
 }
 
-// short tells whether a pod has less of what the change was to give, or more of
+// short reports whether a pod has less of what the change was to give, or more of
 // what it was to take, and would be changed again in the same direction: somebody
 // cut it on its way. One that got what was recommended a moment later is not short.
 func (c Change) short(next Change) bool {
@@ -191,7 +191,7 @@ func (c Change) short(next Change) bool {
 	})
 }
 
-// met tells whether a pod has all it would get of what the change was about: it
+// met reports whether a pod has all it would get of what the change was about: it
 // came with another recommendation.
 func (c Change) met(next Change) bool {
 	return !c.any(func(name string, k resources.Kind) bool {

@@ -7,15 +7,15 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Recommended tells whether the container has a recommendation.
+// Recommended reports whether the container has a recommendation.
 func (c *Container) Recommended() bool { return !c.Fitted.Bounds.Target.Empty() }
 
-// Changes tells for kind k whether the fitted values differ from others.
+// Changes reports whether the fitted values of kind k differ from others.
 func (c *Container) Changes(k resources.Kind, from policy.Container) bool {
 	return differs(c.Fitted.Requests, from.Requests, k) || differs(c.Fitted.Limits, from.Limits, k)
 }
 
-// differs tells whether wanted names an amount of kind k that has lacks.
+// differs reports whether wanted names an amount of kind k that has lacks.
 func differs(wanted, has resources.List, k resources.Kind) bool {
 	a, ok := wanted.Get(k)
 	if !ok {
@@ -28,24 +28,24 @@ func differs(wanted, has resources.List, k resources.Kind) bool {
 // The following look only at containers that the webhook saw: those that
 // another webhook added later would not be sized by ours either.
 
-// Changed tells whether the pod would get something else than it runs with.
+// Changed reports whether the pod would get something else than it runs with.
 func (p *Pod) Changed() bool {
 	return p.Any(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Current) })
 }
 
-// Asks tells whether a resize would write something new into the spec.
+// Asks reports whether a resize would write something new into the spec.
 func (p *Pod) Asks() bool {
 	return p.Any(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Asked) })
 }
 
-// Restarting tells whether a resize would restart a container.
+// Restarting reports whether a resize would restart a container.
 func (p *Pod) Restarting() bool {
 	return p.Any(func(c *Container, k resources.Kind) bool {
 		return c.Restarts[k] && (c.Changes(k, c.Current) || c.Changes(k, c.Asked))
 	})
 }
 
-// RestartsFor tells whether giving f to the container restarts it.
+// RestartsFor reports whether giving f to the container restarts it.
 func (c *Container) RestartsFor(f policy.Fitted) bool {
 	for k := range resources.Kind(resources.Kinds) {
 		if c.Restarts[k] && (differs(f.Requests, c.Asked.Requests, k) || differs(f.Limits, c.Asked.Limits, k)) {
@@ -55,18 +55,18 @@ func (c *Container) RestartsFor(f policy.Fitted) bool {
 	return false
 }
 
-// IsOOMResize tells whether more memory would help a pod that does not work anyway:
+// IsOOMResize reports whether more memory would help a pod that does not work anyway:
 // it is not ready, and a container that would grow was out of memory last.
 func (p *Pod) IsOOMResize() bool { return !p.Ready && p.WantsOOMResize() }
 
-// WantsOOMResize tells whether a container that would get more memory was out of it last.
+// WantsOOMResize reports whether a container that would get more memory was out of it last.
 func (p *Pod) WantsOOMResize() bool {
 	return p.Any(func(c *Container, k resources.Kind) bool {
 		return k == resources.Memory && !c.OOM.Ended.IsZero() && c.Fitted.Requests.Value(k) > c.Current.Requests.Value(k)
 	})
 }
 
-// Any tells whether something holds for one of the kinds of one of the containers.
+// Any reports whether something holds for one of the kinds of one of the containers.
 func (p *Pod) Any(holds func(*Container, resources.Kind) bool) bool {
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -77,7 +77,7 @@ func (p *Pod) Any(holds func(*Container, resources.Kind) bool) bool {
 	return false
 }
 
-// Unanswered tells whether a resize was accepted and the node says nothing.
+// Unanswered reports whether a resize was accepted and the node says nothing.
 func (p *Pod) Unanswered() bool { return p.Resize == NotResizing && p.Changed() && !p.Asks() }
 
 // Change is what a change of the pod would change, in requests.
@@ -137,7 +137,7 @@ func (p *Pod) KeepingCPU() *Pod {
 	return &kept
 }
 
-// GivesMemory tells whether a resize takes memory from a container. A kubelet
+// GivesMemory reports whether a resize takes memory from a container. A kubelet
 // refuses that while the memory is in use, or while it does not know the usage
 // yet, and tries again by itself: no reason to evict a pod that works, which
 // would come back with less than it uses.

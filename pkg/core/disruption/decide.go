@@ -13,7 +13,7 @@ const (
 	Go                    // resize
 	Busy                  // a resize is under way; only another target may replace it
 	Again                 // the node refused a resize as infeasible; another target may replace it
-	Hold                  // the node is known to refuse the present target
+	Hold                  // the node is known to refuse the current target
 	Evict                 // evict: a resize did not come about
 )
 
@@ -76,7 +76,7 @@ func (s Situation) refused(p *Pod) bool {
 	return s.State.Refuses(p) && (!p.WantsOOMResize() || !p.Pinned())
 }
 
-// free tells whether a resize of the pod needs no budget. It is still counted
+// free reports whether a resize of the pod needs no budget. It is still counted
 // against the budget of others, as in the reference VPA.
 func (s Situation) free(p *Pod) bool {
 	return p.IsOOMResize() || s.Config.FreeResizes && !p.Restarting()

@@ -43,7 +43,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 	p.resize(v, c.pod, s, refused, cause)
 }
 
-// ignored tells whether a resize was accepted long ago and nobody acted on it,
+// ignored reports whether a resize was accepted long ago and nobody acted on it,
 // so that the pod may be evicted instead.
 func (p *plan) ignored(v *VPA, pod *Pod) bool {
 	return v.Mode == InPlaceOrRecreate && pod.Unanswered() && p.now.Sub(p.before.Since(pod, p.now)) > InProgressTimeout
@@ -135,7 +135,7 @@ func (p *plan) fitting(pod *Pod) (*Pod, capacity.Need, capacity.Answer) {
 }
 
 // capped returns a pod that grows by what there is room for, where that is enough to
-// be worth a resize; else nil. What goes beyond the room has its turn when there is more.
+// be worth a resize; else nil. The rest follows when there is more room.
 func (p *plan) capped(pod *Pod) *Pod {
 	if !p.config.CapToRoom {
 		return nil

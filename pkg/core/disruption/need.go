@@ -80,7 +80,7 @@ func classOf(containers []policy.Container) class {
 	return burstable
 }
 
-// ChangesClass tells whether the change would give the pod another class, which
+// ChangesClass reports whether the change would give the pod another class, which
 // cannot be done to one that runs.
 func (p *Pod) ChangesClass() bool {
 	has, gets := p.classes()
@@ -99,7 +99,7 @@ func (p *Pod) classes() (has, gets class) {
 	return classOf(before), classOf(after)
 }
 
-// Pinned tells whether the node would refuse the change for its CPU. Under the static
+// Pinned reports whether the node would refuse the change for its CPU. Under the static
 // policy a pod of class Guaranteed keeps what it has been given for as long as it
 // runs, also where that is a share and no whole CPUs.
 func (p *Pod) Pinned() bool {

@@ -14,7 +14,7 @@
 // Two rules hold above all others. Nothing is disrupted without effect: a pod is acted
 // on only if it would get something else than it has. And resizes and evictions draw
 // from one budget and are planned together, the most urgent first. The package does not
-// wait between actions, carries nothing out, and forgets with its State.
+// wait between actions, carries nothing out, and remembers nothing but in its State.
 package disruption
 
 import (
@@ -43,8 +43,8 @@ type Action struct {
 	// Restart is what State.Record remembers of a resize that restarts a ready
 	// pod; else the zero value.
 	Restart Restart
-	// MayEvict tells of a resize that the pod may be evicted at once if the
-	// resize is refused: the mode and the budget allow it.
+	// MayEvict allows to evict the pod at once if the resize is refused, as the mode and
+	// the budget do.
 	MayEvict bool
 	Disrupts bool // the pod is ready, and would not be for a while; with MayEvict only if it comes to that
 

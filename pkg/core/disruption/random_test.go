@@ -289,7 +289,7 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 	}
 }
 
-// takesCPU tells whether an action asks a node with the static CPU manager policy for
+// takesCPU reports whether an action asks a node with the static CPU manager policy for
 // other CPU for a pod of class Guaranteed.
 func takesCPU(p *Pod, a Action) bool {
 	other := false
@@ -311,7 +311,7 @@ func takesCPU(p *Pod, a Action) bool {
 	return p.Static && other
 }
 
-// onTheWay tells whether an action gives a pod what it would get or, if that is cut
+// onTheWay reports whether an action gives a pod what it would get or, if that is cut
 // to the room there is, something between that and what it has.
 func onTheWay(p *Pod, a Action) bool {
 	full := p.Fitted()

@@ -36,7 +36,7 @@ func NewRateLimiter(p RateLimits, now time.Time) *RateLimiter {
 	return &RateLimiter{pace: p, began: now, cluster: bucket{p.cluster(0), now}, namespaces: map[string]bucket{}}
 }
 
-// Take tells whether one more disruption in a namespace is let through at now,
+// Take reports whether one more disruption in a namespace is let through at now,
 // and counts it if so.
 func (l *RateLimiter) Take(namespace string, now time.Time) bool {
 	cluster := l.cluster.filled(l.pace.cluster(now.Sub(l.began)), now)

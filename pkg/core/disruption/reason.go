@@ -50,7 +50,7 @@ const (
 	Broken                Reason = "Broken"
 )
 
-// Explanation is what people are told of a reason, in Markdown.
+// Explanation is what people read of a reason, in Markdown.
 type Explanation struct {
 	Reason Reason
 	Means  string // a clause: why the pod is left alone

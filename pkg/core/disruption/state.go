@@ -12,8 +12,8 @@ import (
 // Entries by the UID of a pod are dropped when a view no longer has the pod, those by
 // owner a day after the last change.
 type State struct {
-	// Resizing is when a pod was first seen in its resize, for pods that do not
-	// tell since when.
+	// Resizing is when a pod was first seen in its resize, for pods that do
+	// not show since when.
 	Resizing map[string]time.Time
 	// Crowded is when a pod was first found not to fit on its node.
 	Crowded map[string]time.Time
@@ -147,7 +147,7 @@ func (m *State) tried(uid string, wanted []policy.Fitted, now time.Time) {
 	put(&m.Tries, uid, try)
 }
 
-// Waits tells whether what the pod would get was asked for in vain, and is not to be
+// Waits reports whether what the pod would get was asked for in vain, and is not to be
 // asked for again at now.
 func (m State) Waits(p *Pod, now time.Time) bool {
 	return m.Asked(p) && now.Before(m.Tries[p.UID].Until)
@@ -167,7 +167,7 @@ func requests(of []policy.Fitted) map[string]resources.List {
 	return all
 }
 
-// granted tells whether the pod has got what its node once refused.
+// granted reports whether the pod has got what its node once refused.
 func (m State) granted(p *Pod) bool {
 	refused := m.Refused[p.UID]
 	return p.Resize == NotResizing && !p.Any(func(c *Container, k resources.Kind) bool {
@@ -175,7 +175,7 @@ func (m State) granted(p *Pod) bool {
 	})
 }
 
-// Refuses tells whether the node is known to refuse the targets of the pod. A
+// Refuses reports whether the node is known to refuse the targets of the pod. A
 // lower target for any container gives it another chance.
 func (m State) Refuses(p *Pod) bool {
 	refused, known := m.Refused[p.UID]
@@ -186,7 +186,7 @@ func (m State) Refuses(p *Pod) bool {
 	})
 }
 
-// Since is when the pod entered the present state of its resize; now if that is not
+// Since is when the pod entered the current state of its resize; now if that is not
 // known.
 func (m State) Since(p *Pod, now time.Time) time.Time {
 	if !p.ResizeSince.IsZero() {

@@ -20,7 +20,7 @@ const (
 	InPlace           // resize, never evict
 )
 
-// Resizes tells whether running pods may be resized.
+// Resizes reports whether running pods may be resized.
 func (m Mode) Resizes() bool { return m == InPlaceOrRecreate || m == InPlace }
 
 // VPA is one VerticalPodAutoscaler with the pods it controls.
@@ -42,7 +42,7 @@ type Requirement struct {
 	Higher bool // the target must be above the request, else below
 }
 
-// Unknown is the number of replicas of an owner that does not tell it. The
+// Unknown is the number of replicas of an owner that does not state it. The
 // live pods count instead.
 const Unknown = -1
 

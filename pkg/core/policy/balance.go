@@ -22,10 +22,10 @@ type share struct {
 	notes          []Note           // why enclose changed value
 }
 
-// requestNow is the present value.
+// requestNow is the current value.
 func (m *share) requestNow() resources.Amount { return m.value }
 
-// limitNow is the limit that goes with the present value.
+// limitNow is the limit that goes with the current value.
 func (m *share) limitNow() resources.Amount {
 	if m.pinned {
 		return m.limit

@@ -32,7 +32,7 @@ var ErrBoost = errors.New("startup boost cannot be computed")
 
 // Boosted returns f with the CPU of c boosted as r demands; the boosted
 // request is at most the given amount of millicores unless that is 0. The
-// base is the request in f, or else the present request of c. LimitRange and
+// base is the request in f, or else the current request of c. LimitRange and
 // maxAllowed do not hold for a boost. Without a boost, or for a container that
 // is Off, f is returned as it is.
 func (r Rule) Boosted(c Container, f Fitted, most resources.Amount) (Fitted, error) {

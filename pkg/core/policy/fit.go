@@ -8,7 +8,7 @@
 // Rule.Boosted adds the startup boost to what Fit returned, and JudgeBoost says when it ends.
 //
 // Results hold only what is to be written: a kind that is absent stays as the
-// pod has it. Every cut or raise is told by a Note.
+// pod has it. Every cut or raise has a Note.
 //
 // It does not choose the VPA of a pod (package target), knows no API
 // objects (package convert) and never looks at nodes or quotas.
@@ -21,7 +21,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Container is a container of a pod with its present resources.
+// Container is a container of a pod with its current resources.
 type Container struct {
 	Name             string
 	Requests, Limits resources.List
@@ -60,7 +60,7 @@ const maxRefits = 4
 // counts in the sums of the pod. Only where a pod range would refuse the pod
 // otherwise such containers move, too, in proportion with the others, with the Note
 // MovedWithOthers; those that are Off only where it does not help to move the rest.
-// Notes tell the cuts of the target; where no result is possible the nearest one is
+// Notes name the cuts of the target; where no result is possible the nearest one is
 // returned with a Note that Refused.
 //
 // Fit is pure and does not depend on the order of the containers. It is
@@ -140,7 +140,7 @@ func newProblem(pod Pod, recommendation map[string]resources.Bounds, rules Rules
 	return p
 }
 
-// adopt makes the result the present resources of the pod.
+// adopt makes the result the current resources of the pod.
 func (p *problem) adopt(r Result) {
 	for i, f := range r.Containers {
 		c := &p.parts[i].container
@@ -318,7 +318,7 @@ func (p *problem) judge(out []Fitted) {
 	}
 }
 
-// outside tells whether a request and a limit (0 for none) break a range.
+// outside reports whether a request and a limit (0 for none) break a range.
 func outside(r Range, k resources.Kind, request, limit resources.Amount) bool {
 	least, most := r.Min.Value(k), r.Max.Value(k)
 	if least > 0 && (request < least || limit > 0 && limit < least) {

@@ -133,7 +133,7 @@ func withoutMoved(r Result) Result {
 	return r
 }
 
-// refused tells whether a LimitRange will refuse a pod with the result, so that nobody
+// refused reports whether a LimitRange will refuse a pod with the result, so that nobody
 // makes it one.
 func refused(r Result) bool {
 	return slices.ContainsFunc(r.Containers, func(f Fitted) bool { return slices.ContainsFunc(f.Notes, Note.Refused) })

@@ -8,7 +8,7 @@ import (
 // not written. The set is closed.
 type Reason uint8
 
-// The reasons. The first block is told in the annotation vpaUpdates as the
+// The reasons. The first block is written to the annotation vpaUpdates as the
 // reference VPA does.
 const (
 	RaisedToMin Reason = iota + 1
@@ -26,27 +26,27 @@ const (
 	OutsidePodRange
 )
 
-// Note tells one reason for one kind.
+// Note is one reason for one kind.
 type Note struct {
 	Kind   resources.Kind
 	Reason Reason
 }
 
-// AboutLimit tells whether the note is about a limit and not about a request.
+// AboutLimit reports whether the note is about a limit and not about a request.
 func (n Note) AboutLimit() bool {
 	return n.Reason == NoOriginalLimit || n.Reason == NoRequest || n.Reason == LimitOverflow
 }
 
-// Refused tells whether the API server will refuse a pod with this result.
+// Refused reports whether the API server will refuse a pod with this result.
 func (n Note) Refused() bool { return n.Reason == OutsideRange || n.Reason == OutsidePodRange }
 
-// Cut tells whether something made the amount smaller, or may have: what fits the
+// Cut reports whether something made the amount smaller, or may have: what fits the
 // LimitRange of the pod can be more as well.
 func (n Note) Cut() bool {
 	return n.Reason == CutToMax || n.Reason == CutToLimit || n.Reason == CutToRange || n.Reason == MovedToPodRange
 }
 
-// Annotated tells whether the reference VPA has this note, so that it belongs
+// Annotated reports whether the reference VPA has this note, so that it belongs
 // in the annotation vpaUpdates.
 func (n Note) Annotated() bool { return n.Reason < MovedToPodRange }
 

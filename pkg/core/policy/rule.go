@@ -116,12 +116,12 @@ func Cap(b resources.Bounds, r Rule) resources.Bounds {
 }
 
 // roles lists the parts of b with the target first, because only the cuts of
-// the target are told.
+// the target have a Note.
 func roles(b *resources.Bounds) [3]*resources.List {
 	return [3]*resources.List{&b.Target, &b.Lower, &b.Upper}
 }
 
-// side tells which bound moved an amount.
+// side is which bound moved an amount.
 type side int8
 
 const (

@@ -46,7 +46,7 @@ func (p *replay) renew(at int64, i int) {
 	p.pod.adopt(at, true)
 	p.life = life{pod: i, container: i}
 	p.up, p.killed, p.backoff, p.backlog = at, 0, p.setup.Backoff, 0
-	p.present = [resources.Kinds]float64{}
+	p.lastUse = [resources.Kinds]float64{}
 	p.meters = [resources.Kinds]meter{}
 }
 
@@ -61,7 +61,7 @@ type meter struct {
 	ran    int64   // nanoseconds that the container ran
 }
 
-// measure adds a sample, and tells the advisor what is seen of it. Of what a metrics
+// measure adds a sample, and shows the advisor what is seen of it. Of what a metrics
 // server saw between two ticks only the last is asked for.
 func (p *replay) measure(s Sample) {
 	m, every, tick := &p.meters[s.Kind], int64(p.setup.Scrape), int64(p.setup.Tick)
@@ -86,7 +86,7 @@ func (p *replay) measure(s Sample) {
 			seen = m.amount / float64(m.ran)
 		}
 		if asked := p.start + (m.next-p.start+tick-1)/tick*tick; asked < m.next+every && from < m.next && m.ran > 0 {
-			p.tell(m.next, s.Kind, seen, s.Limit)
+			p.observe(m.next, s.Kind, seen, s.Limit)
 		}
 		from = max(from, m.next)
 		*m = meter{next: m.next + every}

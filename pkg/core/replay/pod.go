@@ -82,7 +82,7 @@ func (p *pod) wanted(k resources.Kind) resources.Amount {
 	return p.request(k)
 }
 
-// starves tells whether the last fit would put the memory limit under a use.
+// starves reports whether the last fit would put the memory limit under a use.
 func (p *pod) starves(use float64) bool {
 	limit, ok := p.container().Fitted.Limits.Get(resources.Memory)
 	return ok && limit < p.limit(resources.Memory) && use > float64(limit)
@@ -131,10 +131,10 @@ func (p *pod) plan(now time.Time) (disruption.Action, bool) {
 }
 
 // surely is how far below the threshold a change is for which the planner need not be
-// asked, lest the two differ in how they round.
+// asked: closer to it the two may round differently.
 const surely = 0.99
 
-// waits tells that the planner would leave the pod alone, because it is within its
+// waits reports whether the planner would leave the pod alone, because it is within its
 // bounds, was never killed, and is too young for a change or would hardly change.
 // That is the answer nearly always, and asking the planner takes longer.
 func (p *pod) waits(now time.Time) bool {

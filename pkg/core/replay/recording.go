@@ -11,7 +11,7 @@ import (
 // Recording is what one container used, and what it had while it did.
 type Recording struct {
 	Dataset, Workload, Container string
-	Class                        Class // of load; empty = not told
+	Class                        Class // of load; empty = not known
 
 	At  []int64                    // nanoseconds since 1970, each later than the one before
 	Use [resources.Kinds][]float64 // millicores and bytes from each instant on; NaN = not recorded
@@ -64,7 +64,7 @@ func (r *Recording) majority() (time.Duration, bool) {
 	return time.Duration(step), 2*count > len(r.At)-1
 }
 
-// Has tells whether any use of a kind was recorded.
+// Has reports whether any use of a kind was recorded.
 func (r *Recording) Has(k resources.Kind) bool {
 	return slices.ContainsFunc(r.Use[k], func(v float64) bool { return !math.IsNaN(v) })
 }
@@ -99,7 +99,7 @@ func (r *Recording) Holds(k resources.Kind) []int64 {
 	return holds
 }
 
-// Clipped tells whether a limit seems to have cut the use of a kind when it was
+// Clipped reports whether a limit seems to have cut the use of a kind when it was
 // recorded: more than a twentieth of the time is within 2 % of the maximum.
 func (r *Recording) Clipped(k resources.Kind) bool {
 	most, near, total := 0.0, int64(0), int64(0)

@@ -25,7 +25,7 @@ type replay struct {
 	setup   Setup
 	advisor Advisor
 	listens Listener // the advisor, if it listens and something was recorded
-	waiting float64  // share of time in the present sample; NaN = unknown
+	waiting float64  // share of time in the current sample; NaN = unknown
 	witness Witness
 	pod     pod
 
@@ -35,7 +35,7 @@ type replay struct {
 	killed  int64         // when it was last killed for want of memory; 0 = never
 	backoff time.Duration // of the next kill
 	planned int64         // when the updater looked last
-	present [resources.Kinds]float64
+	lastUse [resources.Kinds]float64
 	meters  [resources.Kinds]meter
 	life    life
 }
@@ -146,7 +146,7 @@ func (p *replay) sample(at int64, k resources.Kind, use float64, hold int64) {
 	if s.Down == hold || p.killed >= at {
 		s.Seen = math.NaN()
 	}
-	p.present[k] = s.Seen
+	p.lastUse[k] = s.Seen
 	p.witness.Sample(s)
 	if p.setup.Scrape > 0 {
 		p.measure(s)
@@ -180,12 +180,12 @@ func (p *replay) show(s Sample) {
 	tick := int64(p.setup.Tick)
 	first := p.start + (s.At+s.Down-p.start+tick-1)/tick*tick
 	for at := first; at < s.At+s.Hold; at += tick {
-		p.tell(at, s.Kind, s.Seen, s.Limit)
+		p.observe(at, s.Kind, s.Seen, s.Limit)
 	}
 }
 
-// tell hands what was measured to the advisor.
-func (p *replay) tell(at int64, k resources.Kind, use float64, limit resources.Amount) {
+// observe hands what was measured to the advisor.
+func (p *replay) observe(at int64, k resources.Kind, use float64, limit resources.Amount) {
 	seen := resources.FromFloat(math.Ceil(use)) // as the metrics API rounds
 	p.advisor.Observe(time.Unix(0, at).UTC(), k, seen, limit)
 	if p.listens != nil && k == resources.CPU && !math.IsNaN(p.waiting) {
@@ -226,9 +226,9 @@ func (p *replay) raise(now int64) {
 }
 
 // apply carries a planned change out, unless it would put the memory limit under
-// the present use. An eviction restarts the container, one after a kill anyway.
+// the current use. An eviction restarts the container, one after a kill anyway.
 func (p *replay) apply(now int64, a disruption.Action) disruption.Outcome {
-	if p.setup.Update.HoldCuts && !a.Evict && p.pod.starves(p.present[resources.Memory]) {
+	if p.setup.Update.HoldCuts && !a.Evict && p.pod.starves(p.lastUse[resources.Memory]) {
 		return disruption.Prevented
 	}
 	if a.Evict {

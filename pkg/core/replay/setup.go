@@ -10,7 +10,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Advisor recommends. It is told what the recommender of a cluster would see.
+// Advisor recommends. It sees what the recommender of a cluster would.
 type Advisor interface {
 	// Observe takes the use of a kind, in millicores or bytes, as measured at an
 	// instant; limit is what it could have at most, 0 = no limit.
@@ -30,7 +30,7 @@ type Listener interface {
 	Waited(at time.Time, use resources.Amount, share float64)
 }
 
-// Witness is told what happens. What it gets is only good during the call.
+// Witness sees what happens. What it gets is only good during the call.
 type Witness interface {
 	Sample(Sample)
 	Advised(Advice)
@@ -133,7 +133,7 @@ type Update struct {
 	Planner    disruption.Config
 	FromChange bool // Planner.Lifetime counts from the last change; else from the start of the pod
 	AfterKill  bool // a larger memory target is applied at once after a kill, before the restart
-	HoldCuts   bool // a cut that puts the memory limit under the present use is refused
+	HoldCuts   bool // a cut that puts the memory limit under the current use is refused
 }
 
 // DefaultSetup sizes one kind by the defaults of the reference: memory with a
