@@ -26,15 +26,6 @@ import (
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
 
-// admissionHandlers run the kinds of admission.json.
-func admissionHandlers() map[string]vectors.Handler {
-	return map[string]vectors.Handler{
-		"pod_mutation":   podMutation,
-		"vpa_validation": vectors.Typed(vpaValidation),
-		"vpa_matching":   vectors.Typed(vpaMatching),
-	}
-}
-
 type mutationInput struct {
 	Pod                json.RawMessage             `json:"pod"`
 	VPA                vpav1.VerticalPodAutoscaler `json:"vpa"`

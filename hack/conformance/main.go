@@ -2,10 +2,8 @@
 // code and says which cases pass.
 //
 // Each kind of case has a handler, which only translates: the input into calls
-// of production code, its results into the form of the expected output. Those
-// for recommender.json are in package recommending, those about estimation in
-// estimating, those for updater.json in updating. A kind without handler is reported as
-// not yet supported. Cases in which Loadline is better than the reference on purpose are
+// of production code, its results into the form of the expected output. A kind without
+// handler is reported as not yet supported. Cases in which Loadline is better than the reference on purpose are
 // in by_design.json, each with a JSON merge patch that turns the reference's output into
 // ours.
 //

@@ -3,13 +3,48 @@ package main
 import (
 	_ "embed"
 	"encoding/json"
-	"maps"
 
-	"loadline.dev/loadline/hack/conformance/estimating"
-	"loadline.dev/loadline/hack/conformance/recommending"
-	"loadline.dev/loadline/hack/conformance/updating"
 	"loadline.dev/loadline/pkg/testkit/vectors"
 )
+
+// handlers run the kinds of cases. Those of crane.json, attune.json and cruisekube.json
+// are named after the file, too.
+var handlers = map[string]vectors.Handler{
+	"crane/percentile":             vectors.Typed(cranePercentile),
+	"crane/chain_cpu":              vectors.Typed(chainCPU),
+	"crane/chain_memory":           vectors.Typed(chainMemory),
+	"crane/oom":                    vectors.Typed(craneOOM),
+	"crane/normalise":              vectors.Typed(normalise),
+	"crane/full":                   vectors.Typed(full),
+	"attune/profile":               vectors.Typed(profile),
+	"attune/chain":                 vectors.Typed(chain),
+	"attune/documented_confidence": vectors.Typed(documentedConfidence),
+	"attune/documented_pipeline":   vectors.Typed(documentedPipeline),
+	"attune/change_caps":           vectors.Typed(changeCaps),
+	"attune/memory_from_cpu":       vectors.Typed(memoryFromCPU),
+	"cruisekube/peak":              vectors.Typed(peak),
+
+	// recommender.json
+	"bucketing":       vectors.Typed(bucketing),
+	"histogram":       vectors.Typed(histograms),
+	"container":       vectors.Typed(container),
+	"recommendation":  vectors.Typed(recommendation),
+	"format":          vectors.Typed(format),
+	"postprocess":     vectors.Typed(postProcess),
+	"evictionEvent":   vectors.Typed(evictionEvent),
+	"podUpdate":       vectors.Typed(podUpdate),
+	"checkpointWrite": vectors.Typed(checkpointWrite),
+
+	// updater.json
+	"update_priority":   vectors.Typed(updatePriority),
+	"disruption_budget": vectors.Typed(disruptionBudget),
+	"resize_patch":      vectors.Typed(resizePatch),
+
+	// admission.json
+	"pod_mutation":   podMutation,
+	"vpa_validation": vectors.Typed(vpaValidation),
+	"vpa_matching":   vectors.Typed(vpaMatching),
+}
 
 // byDesign are the cases in which production code differs from the reference by design,
 // by their name. docs/compatibility.md names them, too.
@@ -17,12 +52,9 @@ import (
 //go:embed by_design.json
 var byDesign []byte
 
-// suite lists the kinds that production code can run, and those cases.
+// suite returns the handlers and those cases.
 func suite() (vectors.Suite, error) {
-	s := vectors.Suite{Handlers: admissionHandlers(), ByDesign: map[string]vectors.Deviation{}}
-	maps.Copy(s.Handlers, estimating.Handlers())
-	maps.Copy(s.Handlers, recommending.Handlers())
-	maps.Copy(s.Handlers, updating.Handlers())
+	s := vectors.Suite{Handlers: handlers, ByDesign: map[string]vectors.Deviation{}}
 	var cases map[string]struct {
 		Reason   string
 		Expected json.RawMessage

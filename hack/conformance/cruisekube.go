@@ -1,33 +1,10 @@
-// Package estimating translates the vectors of crane.json, attune.json and
-// cruisekube.json that concern estimation into calls of production code. It computes
-// nothing that production code computes.
-package estimating
+package main
 
 import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/sketch"
-	"loadline.dev/loadline/pkg/testkit/vectors"
 )
-
-// Handlers run the kinds about estimation.
-func Handlers() map[string]vectors.Handler {
-	return map[string]vectors.Handler{
-		"crane/percentile":             vectors.Typed(percentile),
-		"crane/chain_cpu":              vectors.Typed(chainCPU),
-		"crane/chain_memory":           vectors.Typed(chainMemory),
-		"crane/oom":                    vectors.Typed(oom),
-		"crane/normalise":              vectors.Typed(normalise),
-		"crane/full":                   vectors.Typed(full),
-		"attune/profile":               vectors.Typed(profile),
-		"attune/chain":                 vectors.Typed(chain),
-		"attune/documented_confidence": vectors.Typed(documentedConfidence),
-		"attune/documented_pipeline":   vectors.Typed(documentedPipeline),
-		"attune/change_caps":           vectors.Typed(changeCaps),
-		"attune/memory_from_cpu":       vectors.Typed(memoryFromCPU),
-		"cruisekube/peak":              vectors.Typed(peak),
-	}
-}
 
 type peakInput struct {
 	Now    time.Time `json:"now"`

@@ -1,4 +1,4 @@
-package updating
+package main
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package estimating
+package main
 
 import (
 	"encoding/json"

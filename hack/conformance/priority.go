@@ -1,4 +1,4 @@
-package updating
+package main
 
 import (
 	"time"
@@ -7,8 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/testkit/vectors"
+	"loadline.dev/loadline/updater/view"
 )
 
 type priorityInput struct {
@@ -63,4 +65,15 @@ func updatePriority(in priorityInput) (out priorityOutput, err error) {
 		out.Order = append(out.Order, a.Pod)
 	}
 	return out, nil
+}
+
+// gates are the feature gates of a case; what is missing is off.
+type gates map[string]bool
+
+func reading(vpa *vpav1.VerticalPodAutoscaler, limitRanges [][]corev1.LimitRangeItem) view.Reading {
+	var objects []*corev1.LimitRange
+	for _, items := range limitRanges {
+		objects = append(objects, &corev1.LimitRange{Spec: corev1.LimitRangeSpec{Limits: items}})
+	}
+	return view.NewReading(vpa, convert.Ranges(objects))
 }

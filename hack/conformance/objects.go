@@ -1,4 +1,4 @@
-package recommending
+package main
 
 import (
 	"time"

@@ -1,4 +1,4 @@
-package estimating
+package main
 
 import (
 	"math"
@@ -49,9 +49,9 @@ type percentileOutput struct {
 	Estimate float64 `json:"estimate"`
 }
 
-// percentile takes the samples as bytes, which are not scaled: the cases do not
+// cranePercentile takes the samples as bytes, which are not scaled: the cases do not
 // say what they are of.
-func percentile(in percentileInput) (percentileOutput, error) {
+func cranePercentile(in percentileInput) (percentileOutput, error) {
 	t := ofWeek([resources.Kinds]float64{1, in.BucketSize}, [resources.Kinds]float64{1, in.MaxValue}, in.MinSampleWeight, [resources.Kinds][]counted{nil, in.Samples})
 	return percentileOutput{t.Weighted[resources.Memory].Quantile(in.Percentile)}, nil
 }
@@ -134,7 +134,7 @@ type oomOutput struct {
 
 const craneAge = 7 * 24 * time.Hour
 
-func oom(in oomInput) (out oomOutput, err error) {
+func craneOOM(in oomInput) (out oomOutput, err error) {
 	t := sketch.New(sketch.Needs{Kills: true})
 	kills(t, in.Records, in.Namespace, in.Workload, in.Container)
 	step := recipe.AfterKill(in.MinBumpBytes, in.BumpRatio, craneAge)
