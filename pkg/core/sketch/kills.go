@@ -50,25 +50,23 @@ func (k *Kills) add(fresh kill) {
 // Largest returns the largest request at a kill that is not older than an age, or
 // false if there was none.
 func (k *Kills) Largest(now int64, age time.Duration) (resources.Amount, bool) {
-	largest, found := resources.Amount(0), false
-	for _, one := range k {
-		if one.at != 0 && now-one.at <= int64(age) {
-			largest, found = max(largest, one.request), true
-		}
-	}
-	return largest, found
+	return k.most(now, age, func(one kill) resources.Amount { return one.request })
 }
 
-// Reached returns the most memory at which a kill happened that is not older than an age: the
-// limit that was hit, else the use; 0 if there was none.
+// Reached returns the most memory at which a kill happened that is not older than an age:
+// the limit that was hit, else the use; 0 if there was none.
 func (k *Kills) Reached(now int64, age time.Duration) resources.Amount {
-	most := resources.Amount(0)
+	reached, _ := k.most(now, age, func(one kill) resources.Amount { return one.reached })
+	return reached
+}
+
+func (k *Kills) most(now int64, age time.Duration, of func(kill) resources.Amount) (most resources.Amount, found bool) {
 	for _, one := range k {
 		if one.at != 0 && now-one.at <= int64(age) {
-			most = max(most, one.reached)
+			most, found = max(most, of(one)), true
 		}
 	}
-	return most
+	return most, found
 }
 
 func (k *Kills) merge(o *Kills) {

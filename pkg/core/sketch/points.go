@@ -137,17 +137,6 @@ func (p *Points) Habits() *Habits {
 	return &p.habits
 }
 
-// Recommended takes the target that is recommended now.
-func (p *Points) Recommended(now int64, target resources.Amount) {
-	if p.since == 0 || p.target != target {
-		p.target, p.since = target, max(now, 1)
-	}
-}
-
-// Target returns the target that was recommended last, and when it became this, in
-// nanoseconds since 1970; 0 = there is none.
-func (p *Points) Target() (target resources.Amount, since int64) { return p.target, p.since }
-
 // merge adds another one of the same kind, where both know a point the higher use.
 func (p *Points) merge(o *Points) {
 	theirs := o.uses
@@ -222,11 +211,11 @@ func (p *Points) read(r *imageReader) bool {
 	return true
 }
 
-// Recommended takes the target of a kind that is recommended now. Without points
-// nothing is noted.
+// Recommended takes the target of a kind that is recommended now. Without points nothing
+// is noted.
 func (t *Sketch) Recommended(k resources.Kind, target resources.Amount) {
-	if p := t.Points[k]; p != nil {
-		p.Recommended(t.Now, target)
+	if p := t.Points[k]; p != nil && (p.since == 0 || p.target != target) {
+		p.target, p.since = target, max(t.Now, 1)
 	}
 }
 
@@ -237,6 +226,5 @@ func (t *Sketch) Target(k resources.Kind) (target resources.Amount, since time.D
 	if p == nil {
 		return 0, 0, false
 	}
-	target, at := p.Target()
-	return target, time.Duration(max(t.Now-at, 0)), at != 0
+	return p.target, time.Duration(max(t.Now-p.since, 0)), p.since != 0
 }
