@@ -59,7 +59,7 @@ func Default() *Config {
 	c := &Config{
 		Recipes: []string{"vpa"}, Baselines: true, Kinds: []string{"cpu", "memory"}, Part: "all",
 		CPULimit: "none", MemoryLimit: "1.2", Mode: "in-place", LifetimeFrom: "change", AfterOOM: "recorded",
-		WarmUp: backtest.DefaultOptions().WarmUp, Setup: replay.DefaultSetup(), Servers: DefaultServers(), Output: "table", Charts: 6, Workers: runtime.GOMAXPROCS(0),
+		WarmUp: backtest.WarmUp, Setup: replay.DefaultSetup(), Servers: DefaultServers(), Output: "table", Charts: 6, Workers: runtime.GOMAXPROCS(0),
 	}
 	if err := c.LeastMemory.Set("1Mi"); err != nil {
 		panic(err) // it is a constant

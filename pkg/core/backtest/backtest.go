@@ -42,15 +42,6 @@ type Options struct {
 	Kinds  []resources.Kind                  // that are replayed, each apart: one's changes do not trigger the other's
 }
 
-// DefaultOptions replays both kinds as replay.DefaultSetup says.
-func DefaultOptions() Options {
-	return Options{
-		Setup:  func(k resources.Kind) replay.Setup { return replay.DefaultSetup(k) },
-		WarmUp: WarmUp,
-		Kinds:  []resources.Kind{resources.CPU, resources.Memory},
-	}
-}
-
 // Run replays a recording under all candidates, each kind that it has apart. Any
 // number of calls may run side by side.
 func Run(r *replay.Recording, o Options, candidates ...Candidate) []Result {

@@ -201,7 +201,7 @@ func TestCutsBelowTheUseAreRefused(t *testing.T) {
 
 func TestWarmUpIsApart(t *testing.T) {
 	r := recording(4*oneDay, resources.CPU, func(m int) float64 { return 1000 - 500*float64(min(m/1440, 1)) })
-	options := DefaultOptions()
+	options := defaultOptions()
 	options.Kinds = options.Kinds[:1]
 	first := Candidate{"first", func(Case) replay.Advisor { return replay.Fixed{} }}
 	s := Run(r, options, first)[0]
@@ -272,7 +272,7 @@ func TestTwoRunsGiveTheSameBytes(t *testing.T) {
 		chains := recipe.VPA(recipe.DefaultConfig())
 		all := Baselines(usage.DefaultConfig())
 		all = append(all, Recipe("vpa", &chains, usage.DefaultConfig()))
-		results := Run(r, DefaultOptions(), all...)
+		results := Run(r, defaultOptions(), all...)
 		require.Len(t, results, 12)
 		out, err := json.Marshal(results)
 		require.NoError(t, err)

@@ -24,7 +24,7 @@ func BenchmarkRun(b *testing.B) {
 	vpa := Recipe("vpa", &chains, usage.DefaultConfig())
 	b.ReportAllocs()
 	for b.Loop() {
-		Run(r, DefaultOptions(), vpa)
+		Run(r, defaultOptions(), vpa)
 	}
 	b.ReportMetric(b.Elapsed().Seconds()*1e9/float64(b.N)/float64(len(r.At)), "ns/row")
 }

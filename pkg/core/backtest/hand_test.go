@@ -15,6 +15,15 @@ import (
 
 var start = time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 
+// defaultOptions replays both kinds as replay.DefaultSetup says.
+func defaultOptions() Options {
+	return Options{
+		Setup:  func(k resources.Kind) replay.Setup { return replay.DefaultSetup(k) },
+		WarmUp: WarmUp,
+		Kinds:  []resources.Kind{resources.CPU, resources.Memory},
+	}
+}
+
 // recording has one sample a minute for a time; use tells it from the minute.
 // What a kind lacks is not recorded.
 func recording(length time.Duration, k resources.Kind, use func(minute int) float64) *replay.Recording {

@@ -21,7 +21,7 @@ func TestAFilmShowsWhatHappened(t *testing.T) {
 	}
 	made, err := recipe.Parse("loadline:pod-min-memory=8")
 	require.NoError(t, err)
-	options := DefaultOptions()
+	options := defaultOptions()
 	options.Setup = func(k resources.Kind) replay.Setup {
 		s := replay.DefaultSetup(k)
 		s.Flat = s.Flat.With(resources.Memory, gib/2)

@@ -276,7 +276,7 @@ func (p *DailyPeaks) write(w *imageWriter) {
 	w.Int(int64(p.kills))
 }
 
-func (p *DailyPeaks) read(r *imageReader) bool {
+func (p *DailyPeaks) read(r *imageReader) {
 	p.running = r.Within(0, mostNumber)
 	r.Codes(p.peaks[:])
 	p.first = r.Within(0, math.MaxInt64)
@@ -288,5 +288,4 @@ func (p *DailyPeaks) read(r *imageReader) bool {
 		p.last, p.idle = uint32(r.Within(0, math.MaxUint32)), uint16(r.Within(0, math.MaxUint16))
 		p.before, p.kills = uint16(r.Within(0, math.MaxUint16)), uint8(r.Within(0, mostKills))
 	}
-	return true
 }

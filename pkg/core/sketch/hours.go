@@ -72,12 +72,11 @@ func (h *Hours) write(w *imageWriter) {
 	w.Codes(h.recent[:])
 }
 
-func (h *Hours) read(r *imageReader) bool {
+func (h *Hours) read(r *imageReader) {
 	h.running = r.Within(0, mostNumber)
 	r.Codes(h.highest[:])
 	h.minute = r.Within(0, mostNumber)
 	r.Codes(h.recent[:])
-	return true
 }
 
 // Waited takes the share of the time, 0 to 1, for which CPU work waited while a use was

@@ -115,8 +115,9 @@ var ErrImage = errors.New("it is cut short, or was not written by us")
 
 // imageReader takes numbers from bytes. Once it has failed all are 0.
 type imageReader struct {
-	rest []byte
-	err  error
+	rest  []byte
+	err   error
+	other bool // what it has is not what is needed, as buckets of another size
 }
 
 // newImageReader returns a reader of bytes, which it does not change.

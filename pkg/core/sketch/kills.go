@@ -87,19 +87,18 @@ func (k *Kills) write(w *imageWriter) {
 	}
 }
 
-func (k *Kills) read(r *imageReader) bool {
+func (k *Kills) read(r *imageReader) {
 	for i := range k {
 		k[i].at = r.Within(0, math.MaxInt64)
 		k[i].request = resources.Amount(r.Within(0, math.MaxInt64))
 		k[i].reached = k[i].request
 	}
 	if r.Empty() { // it was written when requests were all that was known
-		return true
+		return
 	}
 	for i := range k {
 		k[i].reached = resources.Amount(r.Within(0, math.MaxInt64))
 	}
-	return true
 }
 
 // After a kill a container is taken to need this multiple of what it had, and at

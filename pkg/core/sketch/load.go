@@ -157,11 +157,9 @@ func (l *Load) write(w *imageWriter) {
 	w.Float(l.peak)
 }
 
-// read reports whether the image has the same half-lives.
-func (l *Load) read(r *imageReader) bool {
-	same := [2]time.Duration{time.Duration(r.Int()), time.Duration(r.Int())} == l.shape.halfLives
-	if !same {
-		return false
+func (l *Load) read(r *imageReader) {
+	if r.other = [2]time.Duration{time.Duration(r.Int()), time.Duration(r.Int())} != l.shape.halfLives; r.other {
+		return
 	}
 	l.uses.read(&l.shape.pairShape, r)
 	l.latest = r.Within(0, mostNumber)
@@ -170,5 +168,4 @@ func (l *Load) read(r *imageReader) bool {
 	if !l.shape.hour {
 		clear(l.slots[:])
 	}
-	return true
 }

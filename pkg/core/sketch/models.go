@@ -187,11 +187,10 @@ func (m *Models) write(w *imageWriter) {
 	w.Float(m.peak)
 }
 
-// read reports whether the image has the same decays and as many models.
-func (m *Models) read(r *imageReader) bool {
-	same := [2]time.Duration{time.Duration(r.Int()), time.Duration(r.Int())} == m.shape.halfLives
-	if r.Int() != int64(len(m.models)) || !same {
-		return false
+func (m *Models) read(r *imageReader) {
+	r.other = [2]time.Duration{time.Duration(r.Int()), time.Duration(r.Int())} != m.shape.halfLives
+	if r.other = r.Int() != int64(len(m.models)) || r.other; r.other {
+		return
 	}
 	m.uses.read(&m.shape.pairShape, r)
 	for i := range m.models {
@@ -200,5 +199,4 @@ func (m *Models) read(r *imageReader) bool {
 	m.chosen = int8(r.Within(0, int64(len(m.models))-1))
 	m.number = r.Within(0, mostNumber)
 	m.samples, m.peak = r.Short(), r.Float()
-	return true
 }

@@ -18,7 +18,7 @@ type memory[P any] interface {
 	*P
 	merge(o *P)
 	write(w *imageWriter)
-	read(r *imageReader) bool
+	read(r *imageReader)
 }
 
 // kept is the part that is such a memory.
@@ -42,7 +42,10 @@ func (p kept[P, T]) write(t *Sketch, w *imageWriter) {
 
 func (p kept[P, T]) read(t *Sketch, r *imageReader) bool {
 	m := p.field(t)
-	return m != nil && m.read(r)
+	if m != nil {
+		m.read(r)
+	}
+	return m != nil && !r.other
 }
 
 // put changes a memory to what it must be, and reports whether it begins anew.

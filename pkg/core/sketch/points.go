@@ -187,7 +187,7 @@ func (p *Points) write(w *imageWriter) {
 // mostPods is how many pods a point can be read with.
 const mostPods = 1 << 20
 
-func (p *Points) read(r *imageReader) bool {
+func (p *Points) read(r *imageReader) {
 	*p = Points{kind: p.kind, mean: p.mean, running: r.Within(0, mostNumber)}
 	all := podUse{anyPod, r.Float(), r.Float()}
 	r.Codes(p.uses[:])
@@ -195,7 +195,7 @@ func (p *Points) read(r *imageReader) bool {
 		if all.count > 0 {
 			p.open = []podUse{all}
 		}
-		return true
+		return
 	}
 	for range r.Within(0, mostPods) {
 		u := podUse{uint64(r.Int()), r.Float(), r.Float()}
@@ -203,12 +203,11 @@ func (p *Points) read(r *imageReader) bool {
 			r.Fail()
 		}
 		if r.Err() != nil {
-			return true
+			return
 		}
 		p.open = append(p.open, u)
 	}
 	p.target, p.since = resources.Amount(r.Within(0, math.MaxInt64)), r.Within(0, math.MaxInt64)
-	return true
 }
 
 // Recommended takes the target of a kind that is recommended now. Without points nothing

@@ -161,11 +161,12 @@ func (w *Weighted) write(to *imageWriter) {
 // Bounds of what can be read.
 const mostDays, mostCells = 100, 1 << 20
 
-// read reports whether the image has buckets of the same size. Those of a day must be in order, as they were written: to sort them would
-// take a time that grows with the square.
-func (w *Weighted) read(r *imageReader) bool {
-	if r.Float() != w.shape.sizes[w.kind] {
-		return false
+// read takes the histograms from an image with buckets of the same size. Those of a day
+// must be in order, as they were written: to sort them would take a time that grows with
+// the square.
+func (w *Weighted) read(r *imageReader) {
+	if r.other = r.Float() != w.shape.sizes[w.kind]; r.other {
+		return
 	}
 	w.days = nil
 	for range r.Within(0, mostDays) {
@@ -177,12 +178,11 @@ func (w *Weighted) read(r *imageReader) bool {
 				r.Fail()
 			}
 			if last = bucket; r.Err() != nil {
-				return true
+				return
 			}
 			if d != nil {
 				d.add(bucket, weight)
 			}
 		}
 	}
-	return true
 }
