@@ -70,7 +70,7 @@ func (r *Reader) owned(ctx context.Context, pod *corev1.Pod) (o owned, vpaName s
 	if owner.unreadable {
 		return o, "", disruption.OwnerUnreadable
 	}
-	chosen, found := r.memo.index.Controlling(target.OwnedPod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: owner.top.Kind, ControllerName: owner.top.Name})
+	chosen, found := r.memo.index.Controlling(owner.top, pod.Labels)
 	if !found {
 		if name, known := r.memo.unreadable[owner.top]; known {
 			return o, name, disruption.TargetUnreadable

@@ -78,7 +78,7 @@ func (r *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (Reading, boo
 		}
 		index.Put(c)
 	}
-	chosen, found := index.Controlling(target.OwnedPod{Namespace: pod.Namespace, Labels: pod.Labels, ControllerKind: top.Kind, ControllerName: top.Name})
+	chosen, found := index.Controlling(top, pod.Labels)
 	if failed != nil || !found {
 		return Reading{}, false, failed
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/client-go/tools/cache"
+
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 )
@@ -37,29 +39,15 @@ func ClaimOf(vpa *vpav1.VerticalPodAutoscaler) Claim {
 	return claim
 }
 
-// OwnedPod is what the choice needs to know of one pod.
-type OwnedPod struct {
-	Namespace string
-	Labels    map[string]string
-	// ControllerKind and ControllerName are the topmost controller. A pod
-	// without one is controlled by no VPA.
-	ControllerKind, ControllerName string
-}
-
 // mostVersions is how many API versions the targets of one kind and name may be of. In real
 // clusters it is one.
 const mostVersions = 8
 
-// target is the key of the index. The API group is not part of it: the
-// reference VPA does not compare it either.
-type target struct{ namespace, kind, name string }
-
-type id struct{ namespace, name string }
-
-// Claims finds VPAs by their target. The zero value is empty and ready to use.
+// Claims finds VPAs by their target. The zero value is empty and ready to use. Its keys
+// have no API group: the reference VPA does not compare it either.
 type Claims struct {
-	byTarget map[target]*claims
-	targets  map[id]target
+	byTarget map[Key]*claims
+	targets  map[cache.ObjectName]Key
 }
 
 // claims are the VPAs of one target.
@@ -85,10 +73,10 @@ func (c *claims) choose() {
 // Put adds a VPA or replaces the one with its namespace and name.
 func (x *Claims) Put(v Claim) {
 	if x.targets == nil {
-		x.byTarget, x.targets = map[target]*claims{}, map[id]target{}
+		x.byTarget, x.targets = map[Key]*claims{}, map[cache.ObjectName]Key{}
 	}
 	x.Remove(v.Namespace, v.Name)
-	key := target{v.Namespace, v.TargetKind, v.TargetName}
+	key := Key{Namespace: v.Namespace, Kind: v.TargetKind, Name: v.TargetName}
 	c := x.byTarget[key]
 	if c == nil {
 		c = &claims{}
@@ -97,16 +85,16 @@ func (x *Claims) Put(v Claim) {
 	at, _ := slices.BinarySearchFunc(c.all, v, func(a *Claim, b Claim) int { return CompareClaims(*a, b) })
 	c.all = slices.Insert(c.all, at, &v)
 	c.choose()
-	x.targets[id{v.Namespace, v.Name}] = key
+	x.targets[cache.NewObjectName(v.Namespace, v.Name)] = key
 }
 
 // Remove takes a VPA out of the index; an unknown one is no error.
 func (x *Claims) Remove(namespace, name string) {
-	key, known := x.targets[id{namespace, name}]
+	key, known := x.targets[cache.NewObjectName(namespace, name)]
 	if !known {
 		return
 	}
-	delete(x.targets, id{namespace, name})
+	delete(x.targets, cache.NewObjectName(namespace, name))
 	c := x.byTarget[key]
 	c.all = slices.DeleteFunc(c.all, func(v *Claim) bool { return v.Name == name })
 	c.choose()
@@ -118,9 +106,10 @@ func (x *Claims) Remove(namespace, name string) {
 // Len returns the number of VPAs in the index.
 func (x *Claims) Len() int { return len(x.targets) }
 
-// Controlling returns the VPA that controls the pod, and false if none does.
-func (x *Claims) Controlling(p OwnedPod) (Claim, bool) {
-	return FirstClaim(x.Targeting(p.Namespace, p.ControllerKind, p.ControllerName), p.Labels)
+// Controlling returns the VPA that controls a pod with some labels below a topmost
+// controller, and false if none does. A pod without one is controlled by no VPA.
+func (x *Claims) Controlling(top Key, labels map[string]string) (Claim, bool) {
+	return FirstClaim(x.Targeting(top), labels)
 }
 
 // FirstClaim returns the first of some VPAs that selects a pod with these labels.
@@ -138,8 +127,9 @@ func FirstClaim(strongest []Claim, labels map[string]string) (Claim, bool) {
 // Targeting returns the VPAs that may control the pods of a controller, strongest first:
 // of those with the same target one. The list stays as it is when the index changes, and
 // the caller must not change it.
-func (x *Claims) Targeting(namespace, kind, name string) []Claim {
-	if c := x.byTarget[target{namespace, kind, name}]; c != nil {
+func (x *Claims) Targeting(controller Key) []Claim {
+	controller.Group = ""
+	if c := x.byTarget[controller]; c != nil {
 		return c.strongest
 	}
 	return nil

@@ -167,7 +167,11 @@ func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*
 	if !found {
 		return nil, nil
 	}
-	return f.controlling(OwnedPod{Namespace: namespace, Labels: pod.Labels, ControllerKind: top.Kind, ControllerName: top.Name}), nil
+	f.mu.RLock()
+	candidates := f.index.Targeting(top)
+	f.mu.RUnlock()
+	chosen, _ := FirstClaim(candidates, pod.Labels)
+	return chosen.VPA, nil
 }
 
 // pauses are the waits before an owner is looked up again: a pod can arrive
@@ -225,12 +229,4 @@ func (f *Finder) waited(namespace string) {
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return err == nil || errors.As(err, &status) || meta.IsNoMatchError(err)
-}
-
-func (f *Finder) controlling(pod OwnedPod) *vpav1.VerticalPodAutoscaler {
-	f.mu.RLock()
-	candidates := f.index.Targeting(pod.Namespace, pod.ControllerKind, pod.ControllerName)
-	f.mu.RUnlock()
-	chosen, _ := FirstClaim(candidates, pod.Labels)
-	return chosen.VPA
 }
