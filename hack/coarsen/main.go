@@ -155,7 +155,7 @@ func spread(samples []trace.ProcessSample, apart float64) {
 // tiny is less than any time that is recorded.
 const tiny = 1e-6
 
-// write tells a recording as often as wanted.
+// write repeats a recording as often as wanted.
 func (c config) write(out io.Writer, name string, samples []trace.ProcessSample) error {
 	bins, step := c.bins(samples), int64(c.step.Seconds())
 	every := max(int64(c.every.Seconds()), int64(len(bins))*step)

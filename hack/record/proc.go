@@ -84,7 +84,7 @@ func ancestors(proc procfs.FS, pid int) map[int]bool {
 }
 
 // throttled returns how long a control group was kept from running by its limit so
-// far, added up over processors. Version 1 of control groups tells it in nanoseconds,
+// far, added up over processors. Version 1 of control groups has it in nanoseconds,
 // version 2 in microseconds.
 func throttled(group fs.FS) (time.Duration, error) {
 	data, err := fs.ReadFile(group, "cpu.stat")

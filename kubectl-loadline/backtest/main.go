@@ -130,7 +130,7 @@ func (c *Config) write(out io.Writer, d *Report, charts []Chart) error {
 	return d.Table(out, c.Classes)
 }
 
-// describe tells what a result depends on besides the recordings.
+// describe lists what a result depends on besides the recordings.
 func (c *Config) describe(p plan) []Setting {
 	s := p.setup[resources.CPU]
 	first := func(q flags.Quantity) string {

@@ -146,7 +146,7 @@ func interval(f backtest.Figure, factor float64) string {
 	return fmt.Sprintf("%s [%s, %s]", number(f.Value), number(f.Low), number(f.High))
 }
 
-// steps tells the shortest and the longest step of the results of a kind: what is
+// steps returns the shortest and the longest step of the results of a kind: what is
 // shorter than a step cannot be seen, so results of different steps are not to
 // be compared.
 func (d *Report) steps(k resources.Kind) string {

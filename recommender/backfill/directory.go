@@ -37,7 +37,7 @@ type identity struct {
 	like   *corev1.Pod // that runs: itself or one of the same workload; nil = none
 }
 
-// initContainer tells whether the pod, or one like it, has an init container with
+// initContainer reports whether the pod, or one like it, has an init container with
 // that name. Their samples do not count live either.
 func (i identity) initContainer(name string) bool {
 	if i.like == nil {
@@ -96,7 +96,7 @@ func (l *Loader) directory(ctx context.Context) (*directory, error) {
 	return d, nil
 }
 
-// misasked tells whether the expression is at fault, and not the server.
+// misasked reports whether the expression is at fault, and not the server.
 func misasked(answer prometheus.Answer, err error) bool {
 	var refused *prometheus.Error
 	if errors.As(err, &refused) {
@@ -131,7 +131,7 @@ func ownerKind(pod *corev1.Pod) string {
 }
 
 // remember takes one series with labels of a pod. The one with the newest point
-// wins; one without any label of the pod tells nothing.
+// wins; one without any label of the pod does not count.
 func (d *directory) remember(name podName, labels map[string]string, prefix string, at time.Time) {
 	if d.live[name] != nil {
 		return

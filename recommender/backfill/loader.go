@@ -4,7 +4,7 @@
 // feeds each into a model and a store of its own under the rules of live
 // samples; the loop takes the result between two passes. So neither side ever
 // holds the whole past. What fails is asked for again, with growing pauses, and
-// delivered by itself; Progress tells how far that is.
+// delivered by itself; Progress says how far that is.
 //
 //	past   [ day 1 | day 2 | … | today ]   one grid of times, as one query would have
 //	chunk    series by series -> amounts by container and time -> store
@@ -154,7 +154,7 @@ func (l *Loader) Run(ctx context.Context) {
 // First is closed when the first attempt has ended, whatever came of it.
 func (l *Loader) First() <-chan struct{} { return l.first }
 
-// Progress tells how far loading is.
+// Progress returns how far loading is.
 func (l *Loader) Progress() Progress {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -136,7 +136,7 @@ func (f *Finder) change(namespace string, index func()) {
 	}
 }
 
-// selects returns what tells whether the target of a VPA selects pods with some
+// selects returns what reports whether the target of a VPA selects pods with some
 // labels. It keeps the selector as long as the target says the same.
 func (f *Finder) selects(vpa *vpav1.VerticalPodAutoscaler) func(map[string]string) bool {
 	var last atomic.Pointer[Selection]

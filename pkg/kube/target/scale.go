@@ -207,7 +207,7 @@ func (c *scaleCache) ask(ctx context.Context, key Key, e *state) {
 	e.known, e.err, e.answer = true, err, answer{}
 }
 
-// lasting reports whether an error tells something about the object or our
+// lasting reports whether an error is about the object or our
 // rights, so that it would come again.
 func lasting(err error) bool {
 	return errors.Is(err, client.ErrNoScale) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || meta.IsNoMatchError(err)

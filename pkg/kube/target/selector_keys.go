@@ -14,7 +14,7 @@ import (
 // Keys knows which label keys the selectors of the controllers of a namespace mention
 // that stay when their pods go: Deployments, StatefulSets, DaemonSets,
 // ReplicationControllers, and ReplicaSets that nobody owns. The selector of any other
-// ReplicaSet, and that of a Job, mentions what tells one generation of pods from the next.
+// ReplicaSet, and that of a Job, mentions what one generation of pods has and the next has not.
 // It is safe for concurrent use.
 type Keys struct {
 	mu    sync.RWMutex

@@ -33,7 +33,7 @@ func newWorkloads(f informers.SharedInformerFactory) *workloads {
 	}}
 }
 
-// Synced returns, by resource name, what tells whether a cache is filled.
+// Synced returns, by resource name, what reports whether a cache is filled.
 func (r *Resolver) Synced() map[string]cache.InformerSynced {
 	synced := map[string]cache.InformerSynced{}
 	for kind, informer := range r.workloads.informers {
@@ -44,7 +44,7 @@ func (r *Resolver) Synced() map[string]cache.InformerSynced {
 
 // watch calls changed for each object of the well-known kinds that comes, changes or
 // goes, or is shown again: with nil for what was not there before, or is gone. It
-// returns what tells whether changed knows what the informers know.
+// returns what reports whether changed knows what the informers know.
 func (w *workloads) watch(what string, changed func(kind string, before, after any)) (heard []cache.InformerSynced, err error) {
 	for kind, informer := range w.informers {
 		handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
