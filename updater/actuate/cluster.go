@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -192,7 +191,8 @@ func refused(err error) bool {
 
 func (c *Cluster) mark(ctx context.Context, change Change) error {
 	restart := change.Restart
-	if change.Restarts && !change.OOMResize && restart.At.IsZero() && ready(change.Target) { // the end of a boost
+	ready, _ := view.Ready(change.Target)
+	if change.Restarts && !change.OOMResize && restart.At.IsZero() && ready { // the end of a boost
 		restart = disruption.Restart{At: time.Now(), Count: convert.Restarts(change.Target)}
 	}
 	mark, err := MarkPatch(change.Target, restart, change.Unboosted...)
@@ -200,12 +200,6 @@ func (c *Cluster) mark(ctx context.Context, change Change) error {
 		return err
 	}
 	return c.annotate(ctx, change.Target, mark)
-}
-
-func ready(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // RecordBackoff writes on a pod that changes of its workload had no effect, so that it is
@@ -232,7 +226,7 @@ func (c *Cluster) Evict(ctx context.Context, change Change) error {
 	if c.Evictions.Wait(ctx) != nil {
 		return ErrRateLimited
 	}
-	if c.Enter != nil && ready(change.Target) {
+	if ready, _ := view.Ready(change.Target); c.Enter != nil && ready {
 		if _, err := c.Enter(change.Target, false); err != nil {
 			return fmt.Errorf("evict pod %s: %w: %w", klog.KObj(change.Target), ErrRestarting, err)
 		}

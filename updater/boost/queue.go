@@ -95,7 +95,11 @@ func New(c Config) *Queue {
 // Watch makes the queue learn of boosted pods from an informer.
 func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
 	add := func(object any) {
-		if pod, ok := client.PodOf(object); ok && convert.HasBoosted(pod) && ready(pod) {
+		pod, ok := client.PodOf(object)
+		if !ok || !convert.HasBoosted(pod) {
+			return
+		}
+		if ready, _ := view.Ready(pod); ready {
 			q.queue.Add(cache.MetaObjectToName(pod))
 		}
 	}
@@ -104,15 +108,6 @@ func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
 		return fmt.Errorf("watch boosted pods: %w", err)
 	}
 	return nil
-}
-
-func ready(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // Run serves the queue until ctx ends.

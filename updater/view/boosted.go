@@ -22,11 +22,7 @@ import (
 func (r Reading) Boosted(pod *corev1.Pod, now time.Time) policy.BoostVerdict {
 	original, _ := convert.Boosted(pod) // what cannot be read is known by its name alone
 	p := policy.BoostedPod{Containers: make([]policy.BoostedContainer, len(pod.Spec.Containers))}
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			p.Ready, p.ReadySince = true, c.LastTransitionTime.Time
-		}
-	}
+	p.Ready, p.ReadySince = Ready(pod)
 	observed, known := convert.Observed(pod)
 	for i, c := range convert.Pod(pod).Containers {
 		was, boosted := original[c.Name]

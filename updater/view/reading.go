@@ -123,6 +123,16 @@ func fixed(pod *corev1.Pod) (containers []policy.Container) {
 	return containers
 }
 
+// Ready reports whether a pod is ready, and since when.
+func Ready(pod *corev1.Pod) (ready bool, since time.Time) {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return true, c.LastTransitionTime.Time
+		}
+	}
+	return false, time.Time{}
+}
+
 // conditions reads whether a pod is ready, and the state of its resize. A
 // pending resize counts more than one in progress, because it is the newer.
 func conditions(pod *corev1.Pod) (ready bool, state disruption.ResizeState, since time.Time) {
