@@ -48,6 +48,9 @@ func (r *Reader) assign(ctx context.Context, s *Snapshot) ([]owned, error) {
 			controlled = append(controlled, o)
 		}
 	})
+	slices.SortFunc(s.Skipped, func(a, b disruption.Skip) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.VPA, b.VPA), cmp.Compare(a.Pod, b.Pod))
+	})
 	slices.SortFunc(controlled, func(a, b owned) int {
 		if a.vpa == b.vpa {
 			return cmp.Compare(a.name, b.name)

@@ -240,9 +240,9 @@ func TestWhyPodsAreNotInTheView(t *testing.T) {
 	r := newReader(t, objects...)
 	for pass := range 2 {
 		s := read(t, r)
-		require.ElementsMatch(t, []disruption.Skip{
-			{Subject: disruption.Subject{Namespace: "a", VPA: "second", Pod: "unknown-0", UID: "aunknown-0"}, Reason: disruption.TargetUnreadable},
+		require.Equal(t, []disruption.Skip{
 			{Subject: disruption.Subject{Namespace: "a", Pod: "orphan", UID: "aorphan"}, Reason: disruption.OwnerUnreadable},
+			{Subject: disruption.Subject{Namespace: "a", VPA: "second", Pod: "unknown-0", UID: "aunknown-0"}, Reason: disruption.TargetUnreadable},
 			{Subject: disruption.Subject{Namespace: "b", VPA: "torn", Pod: "torn-0", UID: "btorn-0"}, Reason: disruption.VPAUnreadable},
 		}, s.Skipped, pass)
 		require.Equal(t, 4, s.NoVPA, "%d: lonely, off, other and unserved", pass)
