@@ -45,7 +45,7 @@ func sameUIDs(t *testing.T, d time.Duration, w harness.Workload, before []corev1
 func TestADeferredResizeIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	w, before := deferred.begun(t)
-	awaitReplaced(t, patience+12*time.Minute, w, before)
+	awaitReplaced(t, longestWait+12*time.Minute, w, before)
 	for _, pod := range pods(t, w) {
 		require.Greater(t, pod.CreationTimestamp.Sub(deferred.since), 4*time.Minute+30*time.Second, "the successor came early")
 	}
@@ -58,7 +58,7 @@ func TestAFailedResizeIsReplacedByAnEviction(t *testing.T) {
 	w.Annotations = harness.With(w.Annotations, harness.ResizeAnnotation, "error")
 	before := running(t, w)
 	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, larger)
-	awaitReplaced(t, patience, w, before)
+	awaitReplaced(t, longestWait, w, before)
 }
 
 // Mode InPlace never evicts, whatever the node answers.
@@ -157,7 +157,7 @@ func TestNobodyIsEvictedWithoutAdmissionController(t *testing.T) {
 	before := running(t, w)
 	admission.Kill()
 	defer func() { require.NoError(t, admission.Start(t.Context())) }()
-	within(t, patience, "the updater misses the heartbeat", func() error {
+	within(t, longestWait, "the updater misses the heartbeat", func() error {
 		metrics, err := updater.Metrics(t.Context())
 		if err == nil && metrics[`vpa_updater_admission_controller_status_invalid_total{reason="invalid"}`] == 0 {
 			err = fmt.Errorf("no pass was skipped")

@@ -85,7 +85,7 @@ func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (
 	return value
 }
 
-// rejected tells how many checkpoints a recommender could not use.
+// rejected says how many checkpoints a recommender could not use.
 func rejected(t *testing.T, d *harness.Daemon) float64 {
 	t.Helper()
 	metrics, err := d.Metrics(t.Context())

@@ -70,7 +70,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	during(t, 4*time.Second, func() { require.Zero(t, passes(t, leader), "both work at once") })
 }
 
-// passes tells how many a recommender has ended.
+// passes says how many a recommender has ended.
 func passes(t *testing.T, d *harness.Daemon) int {
 	t.Helper()
 	metrics, err := d.Metrics(t.Context())

@@ -12,7 +12,7 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// logSize tells where the log of a program ends now.
+// logSize says where the log of a program ends now.
 func logSize(t *testing.T, d *harness.Daemon) int {
 	t.Helper()
 	text, err := os.ReadFile(d.Log)

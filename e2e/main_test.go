@@ -92,9 +92,9 @@ func startPrograms(ctx context.Context) (err error) {
 	return nil
 }
 
-// patience is how long a promise may take: a new pod's first usage arrives
+// longestWait is how long a promise may take: a new pod's first usage arrives
 // after two scrapes of metrics-server, and the machine may be busy.
-const patience = 3 * time.Minute
+const longestWait = 3 * time.Minute
 
 // namespace creates the test's own namespace.
 func namespace(t *testing.T, name string) string {
@@ -107,7 +107,7 @@ func namespace(t *testing.T, name string) string {
 // answer explains a failure.
 func eventually(t *testing.T, what string, condition func() error) {
 	t.Helper()
-	within(t, patience, what, condition)
+	within(t, longestWait, what, condition)
 }
 
 // within is eventually for a promise that names a time.
@@ -177,7 +177,7 @@ func isReady(pod *corev1.Pod) bool {
 // container of the workload.
 func awaitRecommendation(t *testing.T, w harness.Workload) *vpav1.VerticalPodAutoscaler {
 	t.Helper()
-	return awaitRecommendationWithin(t, patience, w)
+	return awaitRecommendationWithin(t, longestWait, w)
 }
 
 func awaitRecommendationWithin(t *testing.T, limit time.Duration, w harness.Workload) *vpav1.VerticalPodAutoscaler {

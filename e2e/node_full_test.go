@@ -110,7 +110,7 @@ func TestAFullNodeIsToldOnTheVPA(t *testing.T) {
 	if time.Since(fullForLong.since) < 9*time.Minute {
 		require.Empty(t, events(), "it may pass")
 	}
-	within(t, 10*time.Minute+patience, "an event on the VPA", func() error {
+	within(t, 10*time.Minute+longestWait, "an event on the VPA", func() error {
 		if len(events()) == 0 {
 			return fmt.Errorf("there is none")
 		}

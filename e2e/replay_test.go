@@ -51,7 +51,7 @@ func TestReplayGivesTheRecommendationOfTheBacktester(t *testing.T) {
 // liveReplay is that test at work.
 type liveReplay struct {
 	api   *replay.API
-	own   [2]*harness.Daemon // the second writes all checkpoints in each pass, lest kill -9 loses anything
+	own   [2]*harness.Daemon // the second writes all checkpoints in each pass, so that kill -9 loses nothing
 	now   int                // which of them runs
 	lived []*lived
 	start time.Time
@@ -157,7 +157,7 @@ func (r *liveReplay) stops() []stop {
 }
 
 // backoff is how long the backtester keeps a killed container down: a minute, and ten
-// seconds that double with each kill up to five minutes, until ten minutes are calm.
+// seconds that double with each kill up to five minutes, until ten minutes pass without one.
 type backoff struct {
 	up    time.Time
 	pause time.Duration
@@ -185,11 +185,11 @@ func (r *liveReplay) advance(t *testing.T, until time.Time) {
 	r.last = last
 }
 
-func (r *liveReplay) settle(t *testing.T) {
+func (r *liveReplay) awaitPass(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), replayPatience)
 	defer cancel()
-	require.NoError(t, r.api.Settle(ctx), "the log is %s", r.own[r.now].Log)
+	require.NoError(t, r.api.AwaitPass(ctx), "the log is %s", r.own[r.now].Log)
 }
 
 func (r *liveReplay) compare(t *testing.T) {
@@ -228,7 +228,7 @@ func (r *liveReplay) kill(t *testing.T, l *lived, e replay.Event, again time.Tim
 		}
 		return nil
 	})
-	r.settle(t)
+	r.awaitPass(t)
 	r.kills++
 }
 
@@ -267,7 +267,7 @@ func (r *liveReplay) die(t *testing.T) {
 func (r *liveReplay) wake(t *testing.T) {
 	t.Helper()
 	require.NoError(t, r.own[r.now].Start(t.Context()))
-	r.settle(t)
+	r.awaitPass(t)
 	r.compare(t)
 }
 

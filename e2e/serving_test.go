@@ -71,7 +71,7 @@ func unserved(t *testing.T, w harness.Workload) {
 	require.Empty(t, status.Conditions)
 }
 
-// served tells how many VPAs a recommender counts as its own.
+// served says how many VPAs a recommender counts as its own.
 func served(t *testing.T, d *harness.Daemon) int {
 	t.Helper()
 	metrics, err := d.Metrics(t.Context())

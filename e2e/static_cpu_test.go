@@ -41,7 +41,7 @@ func TestAStaticCPUPolicyIsKnownByTheLabelOfTheNode(t *testing.T) {
 	old := running(t, moved)
 	advise(t, left, vpav1.UpdateModeInPlace, larger)
 	advise(t, moved, vpav1.UpdateModeInPlaceOrRecreate, pair("200m", "200Mi"))
-	awaitReplaced(t, patience, moved, old)
+	awaitReplaced(t, longestWait, moved, old)
 	awaitSized(t, moved, "200m")
 	awaitLeftAlone(t, left.Namespace, "StaticCPU")
 	unchanged(t, left, before)

@@ -15,13 +15,13 @@ import (
 )
 
 func TestAHungPassIsNotHealthyASlowOneIs(t *testing.T) {
-	const patience = time.Second // longer than a busy machine lets a goroutine wait
+	const healthTimeout = time.Second // longer than a busy machine lets a goroutine wait
 	for name, hangs := range map[string]bool{"hung": true, "slow": false} {
 		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
 		p := w.parts()
-		p.health = serving.NewHealth(patience)
+		p.health = serving.NewHealth(healthTimeout)
 		p.origin.Samples = func(_ context.Context, yield func(usage.Sample)) error {
-			for end := time.Now().Add(3 * patience); time.Now().Before(end); time.Sleep(patience / 40) {
+			for end := time.Now().Add(3 * healthTimeout); time.Now().Before(end); time.Sleep(healthTimeout / 40) {
 				for range 1000 { // of others
 					if !hangs {
 						yield(usage.Sample{})
@@ -43,7 +43,7 @@ func TestAHungPassIsNotHealthyASlowOneIs(t *testing.T) {
 		failed := false
 		for !ended.Load() {
 			failed = failed || p.health.Check() != nil
-			time.Sleep(patience / 40)
+			time.Sleep(healthTimeout / 40)
 		}
 		require.Equal(t, hangs, failed, name)
 		require.NoError(t, p.health.Check(), "%s: it goes on", name)

@@ -95,7 +95,7 @@ func (a *assembly) start() (*Loop, error) {
 }
 
 // register makes the informers of pods and of our own objects, and returns what
-// tells whether they are filled.
+// reports whether they are filled.
 func (a *assembly) register(changes *model.Changes) (map[string]cache.InformerSynced, error) {
 	pods, err := a.pods.Core().V1().Pods().Informer().AddEventHandler(changes)
 	if err != nil {

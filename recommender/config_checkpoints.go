@@ -40,7 +40,7 @@ func (c *Checkpoints) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Min, "min-checkpoints", c.Min, "Deprecated, has no effect.")
 }
 
-// InPrometheus tells whether history comes from there, and not from checkpoints.
+// InPrometheus reports whether history comes from there, and not from checkpoints.
 func (c *Checkpoints) InPrometheus() bool { return c.Storage == "prometheus" }
 
 // Validate returns all problems of the group.

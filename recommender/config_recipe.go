@@ -22,7 +22,7 @@ func (r *Recipe) AddFlags(fs *pflag.FlagSet) {
 // flags.
 func (r Recipe) Book(c recipe.Config) (*recipe.Book, error) { return recipe.NewBook(string(r), c) }
 
-// Validate tells what is wrong with the recipe. Of settings that are wrong themselves
+// Validate says what is wrong with the recipe. Of settings that are wrong themselves
 // nothing can be made.
 func (r Recipe) Validate(c recipe.Config) error {
 	if _, err := r.Book(c); err != nil && c.Validate() == nil {

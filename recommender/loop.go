@@ -45,7 +45,7 @@ type Loop struct {
 }
 
 // RunOnce is one pass: what changed is read, usage is added, and every VPA gets
-// what follows from it. A VPA, pod or sample that makes trouble stops nothing
+// what follows from it. A defect of one VPA, pod or sample stops nothing
 // else.
 func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	l.began = time.Now()

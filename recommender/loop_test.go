@@ -375,7 +375,7 @@ func TestALastingProblemWithACheckpointIsNotLoggedInEachPass(t *testing.T) {
 		for range n {
 			w.now = w.now.Add(time.Minute)
 			w.loop.RunOnce(klog.NewContext(t.Context(), logger), w.now)
-			w.settle()
+			w.syncCaches()
 		}
 	}
 	pass(9)

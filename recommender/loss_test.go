@@ -226,7 +226,7 @@ func TestOurClockMayJumpADayEitherWay(t *testing.T) {
 					actual = actual.Add(time.Minute)
 					w.now = actual // the time of samples comes from elsewhere
 					w.loop.RunOnce(t.Context(), actual.Add(off))
-					w.settle()
+					w.syncCaches()
 				}
 			}
 			tick(10, jump)
@@ -264,7 +264,7 @@ func TestHistoryThatRestsOutlivesAJumpOfOurClock(t *testing.T) {
 		truth = truth.Add(time.Minute)
 		w.now = truth
 		w.loop.RunOnce(t.Context(), truth.AddDate(0, 1, 0))
-		w.settle()
+		w.syncCaches()
 	}
 	w.now = truth
 	w.passes(2)

@@ -411,7 +411,7 @@ func TestARecipeWithoutAnySampleKeepsWhatIsPublished(t *testing.T) {
 	}
 }
 
-// A wrong annotation is the trouble of one VPA: it says so, and is served by the
+// A wrong annotation concerns one VPA: it says so, and is served by the
 // recipe of the flag.
 func TestAWrongAnnotationStopsNobody(t *testing.T) {
 	w := newWorld(t, deployment("web"), deployment("other"), limited("750m"), aPod("other-1", "other", "a"), asking("loadline:cpu=frantic"), aVPA("other", "other", time.Hour)).begin()

@@ -26,7 +26,7 @@ func (w *world) createVPA(uid types.UID) {
 	v := aVPA("web", "web", time.Hour)
 	v.UID = uid
 	w.create(v)
-	w.settle()
+	w.syncCaches()
 }
 
 // The history was restored, so only the VPA and its checkpoint have it.

@@ -71,7 +71,7 @@ func newUsageSource(config *rest.Config, c sourceConfig) (usageSource, error) {
 	return o, nil
 }
 
-// wishes tells what the recipes of VPAs want to know besides usage.
+// wishes says what the recipes of VPAs want to know besides usage.
 type wishes struct{ model *model.Model }
 
 // pressure reports whether a recipe wants to know how long work waited for CPU.

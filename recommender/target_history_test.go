@@ -76,7 +76,7 @@ func TestATargetThatChangesWhileUpHasNotTheHistoryOfTheOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := large(t, "vpa")
 			w.retarget("small")
-			w.settle()
+			w.syncCaches()
 			w.passes(passes)
 			w.requireSmall()
 			if passes > 10 {
@@ -97,7 +97,7 @@ func TestATargetWithoutPodsHasNotTheHistoryOfTheOther(t *testing.T) {
 	w := large(t, "vpa")
 	w.create(deployment("later"))
 	w.retarget("later")
-	w.settle()
+	w.syncCaches()
 	w.kill()
 	w.passes(1)
 	w.create(aPod("later-1", "later", "a"))

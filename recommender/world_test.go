@@ -133,12 +133,12 @@ func (w *world) passes(n int) {
 	for range n {
 		w.now = w.now.Add(time.Minute)
 		w.loop.RunOnce(w.t.Context(), w.now)
-		w.settle()
+		w.syncCaches()
 	}
 }
 
-// settle waits until the caches have what was written.
-func (w *world) settle() {
+// syncCaches waits until the caches have what was written.
+func (w *world) syncCaches() {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
 		list, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("").List(w.t.Context(), metav1.ListOptions{})

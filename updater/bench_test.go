@@ -23,9 +23,9 @@ import (
 	"loadline.dev/loadline/updater/view"
 )
 
-// settled is a cluster in which every pod has what is recommended. The caches
+// atRest is a cluster in which every pod has what is recommended. The caches
 // are filled directly: the fake API server would take minutes.
-func settled(tb testing.TB, vpas, podsOfEach int) (loop *Loop, fresh func() *view.Reader) {
+func atRest(tb testing.TB, vpas, podsOfEach int) (loop *Loop, fresh func() *view.Reader) {
 	config := Default()
 	c := newCaches(config, &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewSimpleClientset()})
 	require.NoError(tb, c.targets.Remember())
@@ -78,7 +78,7 @@ func BenchmarkPass(b *testing.B) {
 	klog.SetOutput(discard{})
 	for _, vpas := range []int{1_000, 10_000} {
 		b.Run(fmt.Sprintf("%d_VPAs_%d_pods", vpas, 5*vpas), func(b *testing.B) {
-			loop, _ := settled(b, vpas, 5)
+			loop, _ := atRest(b, vpas, 5)
 			loop.RunOnce(b.Context(), noon)
 			b.ReportAllocs()
 			begin, passes := cpuTime(b), 0
@@ -89,7 +89,7 @@ func BenchmarkPass(b *testing.B) {
 			b.ReportMetric(float64((cpuTime(b)-begin).Milliseconds())/float64(passes), "cpu-ms/op")
 		})
 		b.Run(fmt.Sprintf("%d_VPAs_%d_pods_all_new", vpas, 5*vpas), func(b *testing.B) {
-			loop, fresh := settled(b, vpas, 5)
+			loop, fresh := atRest(b, vpas, 5)
 			b.ReportAllocs()
 			for b.Loop() {
 				loop.reader = fresh()
@@ -114,7 +114,7 @@ func (discard) Write(text []byte) (int, error) { return len(text), nil }
 // TestAPassWithoutChangesAllocatesLittle guards the benchmark's promise.
 func TestAPassWithoutChangesAllocatesLittle(t *testing.T) {
 	const vpas, each = 1_000, 5
-	loop, _ := settled(t, vpas, each)
+	loop, _ := atRest(t, vpas, each)
 	loop.RunOnce(t.Context(), noon)
 	allocations := testing.AllocsPerRun(3, func() { loop.RunOnce(t.Context(), noon) })
 	require.LessOrEqual(t, allocations, float64(vpas*each), "at most one for each pod")

@@ -16,9 +16,9 @@ func skip(vpa, pod string, reason disruption.Reason) disruption.Skip {
 }
 
 func TestAReasonThatLastsIsToldOnce(t *testing.T) {
-	var teller reporter
+	var r reporter
 	tell := func(minutes int, skips ...disruption.Skip) []skipEvent {
-		return teller.report(t.Context(), skips, noon.Add(time.Duration(minutes)*time.Minute))
+		return r.report(t.Context(), skips, noon.Add(time.Duration(minutes)*time.Minute))
 	}
 	small := []disruption.Skip{skip("a", "p1", disruption.BelowMinReplicas), skip("a", "p2", disruption.BelowMinReplicas), skip("b", "p3", disruption.TooYoung)}
 	require.Empty(t, tell(0, small...))
@@ -29,34 +29,34 @@ func TestAReasonThatLastsIsToldOnce(t *testing.T) {
 	require.Equal(t, "Pods left alone: 2, such as p1: fewer live pods than the minimum", events[0].Message)
 	require.Empty(t, tell(60, small...), "it is known")
 	require.Empty(t, tell(61))
-	require.Empty(t, teller.cases)
-	require.Empty(t, teller.pods)
+	require.Empty(t, r.cases)
+	require.Empty(t, r.pods)
 	require.Empty(t, tell(62, small...), "it begins anew")
 	require.Len(t, tell(72, small...), 1)
 }
 
 // Whether evictions wait for room depends on the cluster, so the event says why.
 func TestAFullNodeIsToldWithWhatItMeans(t *testing.T) {
-	teller := reporter{Room: "evictions wait"}
+	r := reporter{Room: "evictions wait"}
 	skips := []disruption.Skip{skip("a", "p1", disruption.NodeFull), skip("b", "p2", disruption.TooLargeForNode), skip("c", "p3", disruption.QuotaFull)}
-	require.Empty(t, teller.report(t.Context(), skips, noon))
+	require.Empty(t, r.report(t.Context(), skips, noon))
 	var ends []bool
-	for _, e := range teller.report(t.Context(), skips, noon.Add(lasts)) {
+	for _, e := range r.report(t.Context(), skips, noon.Add(lasts)) {
 		ends = append(ends, strings.HasSuffix(e.Message, "; evictions wait"))
 	}
 	require.Equal(t, []bool{true, true, false}, ends)
 }
 
 func TestEventsOfManyVPAsAreSpread(t *testing.T) {
-	var teller reporter
+	var r reporter
 	var skips []disruption.Skip
 	for i := range 50 {
 		skips = append(skips, skip(fmt.Sprintf("v%02d", i), fmt.Sprint(i), disruption.QuotaFull))
 	}
-	require.Empty(t, teller.report(t.Context(), skips, noon))
+	require.Empty(t, r.report(t.Context(), skips, noon))
 	told := map[string]bool{}
 	for _, want := range []int{20, 20, 10, 0} {
-		events := teller.report(t.Context(), skips, noon.Add(time.Hour))
+		events := r.report(t.Context(), skips, noon.Add(time.Hour))
 		require.Len(t, events, want)
 		for _, e := range events {
 			require.False(t, told[e.VPA.Name])

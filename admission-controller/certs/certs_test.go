@@ -36,7 +36,7 @@ func trusted(t *testing.T, s *Serving, host string, at time.Time) {
 	require.NoError(t, err)
 }
 
-// equal tells whether both serve and trust the same.
+// equal reports whether both serve and trust the same.
 func equal(a, b *Serving) bool {
 	return bytes.Equal(a.CAs, b.CAs) && a.Certificate.Leaf.Equal(b.Certificate.Leaf)
 }

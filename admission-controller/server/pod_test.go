@@ -141,7 +141,7 @@ func FuzzDecodePod(f *testing.F) {
 	})
 }
 
-// bothEmpty tells whether two pods differ only in lists that are empty or absent.
+// bothEmpty reports whether two pods differ only in lists that are empty or absent.
 func bothEmpty(a, b *corev1.Pod) bool {
 	one, err := json.Marshal(a)
 	if err != nil {

@@ -457,7 +457,7 @@ func TestAPanicAfterTheAnswerLeavesTheConnection(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// The bytes of an answer tell where it ends, so that a client that has read it need
+// The bytes of an answer say where it ends, so that a client that has read it need
 // not wait for the end of the handler; without a body, too.
 func TestAnswersSayHowLongTheyAre(t *testing.T) {
 	client, url, _ := served(t, Config{Handlers: []Handler{pods(func() Answer { return Answer{} })}})

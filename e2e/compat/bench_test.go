@@ -37,7 +37,7 @@ func inPairs(b *testing.B, upstream, loadline func(*testing.B)) {
 // instant. Both get the same values at the same times.
 func BenchmarkHistogramAdd(b *testing.B) {
 	random := rand.New(rand.NewSource(1))
-	values := make([]float64, 4096) // a power of two, lest the division is measured
+	values := make([]float64, 4096) // a power of two, so that the division is not measured
 	for i := range values {
 		values[i] = 0.2 * math.Exp(random.NormFloat64())
 	}

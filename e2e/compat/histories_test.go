@@ -177,7 +177,7 @@ func (r *pair) take(t *testing.T, e event) string {
 	return ""
 }
 
-// opensWithZero tells whether a memory window would begin with 0, after which
+// opensWithZero reports whether a memory window would begin with 0, after which
 // upstream refuses all that follows in the window.
 func (r *pair) opensWithZero(e event) bool {
 	if e.resource != model.ResourceMemory || e.amount != 0 {
@@ -215,7 +215,7 @@ func (r *pair) pass(t *testing.T, e event) string {
 	return ""
 }
 
-// mayClean tells whether both sides drop the same histories. They do not for
+// mayClean reports whether both sides drop the same histories. They do not for
 // pods that still run: upstream keeps the peak of the running window, which the
 // history then lacks; ours begins the window anew. And a history without CPU
 // samples goes at once upstream when its pods are gone; ours keeps it as long as

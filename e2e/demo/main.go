@@ -23,18 +23,18 @@ import (
 
 func main() {
 	keep := flag.Bool("keep", false, "leave the control plane and the programs running until ctrl-C")
-	patience := flag.Duration("patience", 8*time.Minute, "how long the workloads may take to be put right")
+	timeout := flag.Duration("timeout", 8*time.Minute, "how long the workloads may take to be put right")
 	flag.Parse()
 	harness.Main("demo", func(ctx context.Context) error {
-		return harness.Run(ctx, "demo", harness.Options{Nodes: 3}, func(ctx context.Context, cluster *harness.Cluster) error { return run(ctx, cluster, *keep, *patience) })
+		return harness.Run(ctx, "demo", harness.Options{Nodes: 3}, func(ctx context.Context, cluster *harness.Cluster) error { return run(ctx, cluster, *keep, *timeout) })
 	})
 }
 
-func run(ctx context.Context, cluster *harness.Cluster, keep bool, patience time.Duration) error {
+func run(ctx context.Context, cluster *harness.Cluster, keep bool, timeout time.Duration) error {
 	if err := startPrograms(ctx, cluster); err != nil {
 		return err
 	}
-	if err := show(ctx, cluster, patience); err != nil {
+	if err := show(ctx, cluster, timeout); err != nil {
 		return err
 	}
 	if keep {
@@ -46,7 +46,7 @@ func run(ctx context.Context, cluster *harness.Cluster, keep bool, patience time
 
 // startPrograms runs the three programs. The flags only make time pass faster:
 // short passes, and no wait of 12 hours before a pod inside its bounds is
-// improved. Without that wait the threshold is what keeps the updater calm while
+// improved. Without that wait the threshold is what keeps the updater from acting while
 // the estimates of the first minutes move.
 func startPrograms(ctx context.Context, cluster *harness.Cluster) error {
 	admission, err := cluster.AdmissionController(ctx)
@@ -73,7 +73,7 @@ func startPrograms(ctx context.Context, cluster *harness.Cluster) error {
 
 // show creates the workloads, shows what happens to them until they are put
 // right, and checks the claims.
-func show(ctx context.Context, cluster *harness.Cluster, patience time.Duration) error {
+func show(ctx context.Context, cluster *harness.Cluster, timeout time.Duration) error {
 	if err := createWorkloads(ctx, cluster); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func show(ctx context.Context, cluster *harness.Cluster, patience time.Duration)
 	if term.IsTerminal(int(os.Stdout.Fd())) {
 		view = &table{out: os.Stdout}
 	}
-	after, err := watch(ctx, cluster, view, patience)
+	after, err := watch(ctx, cluster, view, timeout)
 	if err != nil {
 		return err
 	}

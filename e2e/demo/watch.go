@@ -10,12 +10,12 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// calm is how long nothing may happen before the workloads count as put right.
-const calm = 30 * time.Second
+// quietTime is how long nothing may happen before the workloads count as put right.
+const quietTime = 30 * time.Second
 
 // watch looks once a second until every workload is put right, and returns the
 // last snapshot.
-func watch(ctx context.Context, cluster *harness.Cluster, v view, patience time.Duration) (snapshot, error) {
+func watch(ctx context.Context, cluster *harness.Cluster, v view, timeout time.Duration) (snapshot, error) {
 	started := time.Now()
 	last, err := look(ctx, cluster)
 	if err != nil {
@@ -39,11 +39,11 @@ func watch(ctx context.Context, cluster *harness.Cluster, v view, patience time.
 		}
 		last = now
 		open := unfinished(now)
-		if open == "" && now.at.Sub(quietSince) > calm {
+		if open == "" && now.at.Sub(quietSince) > quietTime {
 			return now, nil
 		}
-		if now.at.Sub(started) > patience {
-			return now, fmt.Errorf("not put right within %s: %s", patience, open)
+		if now.at.Sub(started) > timeout {
+			return now, fmt.Errorf("not put right within %s: %s", timeout, open)
 		}
 	}
 }

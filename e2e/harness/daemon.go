@@ -176,7 +176,7 @@ func (d *Daemon) awaitHealth(ctx context.Context) error {
 // PID is the number of the process that Start started last.
 func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 
-// Running tells whether the process is there.
+// Running reports whether the process is there.
 func (d *Daemon) Running() bool {
 	if d.exited == nil {
 		return false

@@ -57,7 +57,7 @@ func (c *Cluster) Permissions() (PermissionUse, error) {
 	return use, nil
 }
 
-// covered tells whether some request needed the permission, which may hold
+// covered reports whether some request needed the permission, which may hold
 // wildcards. Informers get their first list through a watch where the API server
 // can stream it, and fall back to list where it cannot: a watch needs both.
 func covered(p permission, used map[permission]bool) bool {

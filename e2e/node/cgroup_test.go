@@ -107,7 +107,7 @@ func (r *reader) parse(name, text string) int64 {
 
 func (r *reader) number(folder, name string) int64 { return r.parse(name, r.text(folder, name)) }
 
-// follows tells whether the kernel enforces what the pod's spec asks for.
+// follows reports whether the kernel enforces what the pod's spec asks for.
 func (e enforced) follows(pod *corev1.Pod) error {
 	asked := pod.Spec.Containers[0].Resources
 	limit := asked.Limits.Cpu().MilliValue()

@@ -35,7 +35,7 @@ func fullNodeFallsBackAsConfigured(t *testing.T) {
 	first, second := awaitRunning(t, evicting), awaitRunning(t, staying)
 	began := time.Now()
 	for _, w := range []harness.Workload{evicting, staying} {
-		eventually(t, patience, "the kubelet defers the resize of "+w.Name, func() error { return deferred(t, w) })
+		eventually(t, longestWait, "the kubelet defers the resize of "+w.Name, func() error { return deferred(t, w) })
 	}
 	took(t, "full: resizes deferred by the kubelet", began)
 	during(t, 10*time.Second, "both wait", func() error {
@@ -62,7 +62,7 @@ func fullNodeFallsBackAsConfigured(t *testing.T) {
 	remove(t, ballast)
 	resized(t, staying, second, grown(second))
 	took(t, "full: deferred resize done, since there is room", room)
-	eventually(t, patience, "the evicted pod runs", func() error {
+	eventually(t, longestWait, "the evicted pod runs", func() error {
 		pod, err := only(t.Context(), evicting)
 		if err != nil {
 			return err
@@ -71,7 +71,7 @@ func fullNodeFallsBackAsConfigured(t *testing.T) {
 	})
 }
 
-// grown tells whether a pod asks for more than twice the cpu that another, or
+// grown reports whether a pod asks for more than twice the cpu that another, or
 // the same earlier, asked for.
 func grown(before *corev1.Pod) func(pod *corev1.Pod) error {
 	was := request(before, corev1.ResourceCPU)
@@ -98,7 +98,7 @@ func left(t *testing.T, more string) string {
 	return free.String()
 }
 
-// deferred tells whether the kubelet has put off a resize of the pod.
+// deferred reports whether the kubelet has put off a resize of the pod.
 func deferred(t *testing.T, w harness.Workload) error {
 	pod, err := only(t.Context(), w)
 	if err != nil {
@@ -111,7 +111,7 @@ func deferred(t *testing.T, w harness.Workload) error {
 	return nil
 }
 
-// untouched tells whether a pod is the one it was and runs with the sizes that
+// untouched reports whether a pod is the one it was and runs with the sizes that
 // it had.
 func untouched(t *testing.T, w harness.Workload, before *corev1.Pod) error {
 	pod, err := only(t.Context(), w)

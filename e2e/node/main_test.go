@@ -97,7 +97,7 @@ func reason(state, said string, err error) string {
 	return err.Error()
 }
 
-// ofNode tells whether a start failed because of the real node. Other reasons
+// ofNode reports whether a start failed because of the real node. Other reasons
 // are failures everywhere: the simulated nodes would not have come up either.
 func ofNode(why string) bool {
 	return slices.ContainsFunc([]string{"real node", "real-node", "nodes are ready"}, func(part string) bool { return strings.Contains(why, part) })

@@ -15,9 +15,9 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// patience is how long a promise may take: usage arrives in the metrics API
+// longestWait is how long a promise may take: usage arrives in the metrics API
 // after two scrapes, and the machine may be busy.
-const patience = 3 * time.Minute
+const longestWait = 3 * time.Minute
 
 // The promises on a node with room are kept side by side; those about a full
 // node come after them, as they fill it.
@@ -38,7 +38,7 @@ func TestPromises(t *testing.T) {
 func resized(t *testing.T, w harness.Workload, before *corev1.Pod, right func(pod *corev1.Pod) error) *corev1.Pod {
 	t.Helper()
 	var pod *corev1.Pod
-	eventually(t, patience, w.Name+" is resized", func() (err error) {
+	eventually(t, longestWait, w.Name+" is resized", func() (err error) {
 		if pod, err = only(t.Context(), w); err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func hungryPodGrowsInPlace(t *testing.T) {
 	before := awaitRunning(t, w)
 	took(t, "hungry: container runs", began)
 	eventually(t, 10*time.Second, "the sizes it was created with are in force", func() error { return granted(before) })
-	eventually(t, patience, "the metrics API shows what it really uses", func() error {
+	eventually(t, longestWait, "the metrics API shows what it really uses", func() error {
 		usage, err := cluster.Usage.MetricsV1beta1().PodMetricses(w.Namespace).Get(t.Context(), before.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -98,7 +98,7 @@ func killedPodRecovers(t *testing.T) {
 	w := run(t, "killed", burner{harness.Container{CPU: "20m", Memory: "50Mi", MemoryLimit: "50Mi"}, "10m", "20Mi:8s,100Mi"})
 	control(t, w, vpav1.UpdateModeInPlaceOrRecreate)
 	before := awaitRunning(t, w)
-	eventually(t, patience, "the kernel kills it for its memory", func() error {
+	eventually(t, longestWait, "the kernel kills it for its memory", func() error {
 		pod, err := only(t.Context(), w)
 		if err != nil {
 			return err
@@ -113,7 +113,7 @@ func killedPodRecovers(t *testing.T) {
 	killed := time.Now()
 	took(t, "killed: first out-of-memory kill", began)
 	var pod *corev1.Pod
-	eventually(t, patience, "it has more memory", func() (err error) {
+	eventually(t, longestWait, "it has more memory", func() (err error) {
 		if pod, err = only(t.Context(), w); err != nil {
 			return err
 		}
@@ -123,7 +123,7 @@ func killedPodRecovers(t *testing.T) {
 		return nil
 	})
 	took(t, "killed: more memory asked for, since the kill", killed)
-	eventually(t, patience, "it has the memory it needs, in force", func() (err error) {
+	eventually(t, longestWait, "it has the memory it needs, in force", func() (err error) {
 		if pod, err = only(t.Context(), w); err != nil {
 			return err
 		}

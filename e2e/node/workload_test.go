@@ -126,7 +126,7 @@ func target(ctx context.Context, w harness.Workload) (corev1.ResourceList, error
 	return nil, fmt.Errorf("VPA %s has no recommendation: %+v", w.Name, vpa.Status)
 }
 
-// granted tells whether the pod runs with what its spec asks for, as the kubelet
+// granted reports whether the pod runs with what its spec asks for, as the kubelet
 // says and as the kernel enforces it.
 func granted(pod *corev1.Pod) error {
 	if err := running(pod); err != nil {

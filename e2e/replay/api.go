@@ -42,7 +42,7 @@ type API struct {
 	mu    sync.Mutex
 	clock time.Time // of the next answer
 	until time.Time // from here on answers are empty
-	empty int       // empty answers since the last Advance or Settle
+	empty int       // empty answers since the last Advance or AwaitPass
 	pods  []*Pod
 }
 
@@ -178,8 +178,8 @@ func (a *API) Advance(ctx context.Context, until time.Time) (last time.Time, err
 	return a.clock.Add(-Minute), nil
 }
 
-// Settle waits until a pass without usage is over that began after the call.
-func (a *API) Settle(ctx context.Context) error {
+// AwaitPass waits until a pass without usage is over that began after the call.
+func (a *API) AwaitPass(ctx context.Context) error {
 	a.mu.Lock()
 	a.empty = 0
 	a.mu.Unlock()

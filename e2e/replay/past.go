@@ -45,7 +45,7 @@ func (p *Past) Address() string { return p.server.URL }
 // Length is how much it knows, as a flag has it.
 func (p *Past) Length() string { return fmt.Sprintf("%dm", p.length/Minute) }
 
-// Placed tells whether somebody asked, so that the recordings have their places.
+// Placed reports whether somebody asked, so that the recordings have their places.
 func (p *Past) Placed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -50,7 +50,7 @@ func TestEveryKindOfEstimationNoticesAnotherOutput(t *testing.T) {
 	require.Empty(t, unseen)
 }
 
-// disturb changes one number or text somewhere in a value, and tells whether it
+// disturb changes one number or text somewhere in a value, and reports whether it
 // found one.
 func disturb(v any) bool {
 	object, ok := v.(map[string]any)

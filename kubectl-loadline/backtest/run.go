@@ -67,7 +67,7 @@ type job struct {
 	results   *[]backtest.Result
 }
 
-// progress is told how far a run is: sources begun, of all, and containers done.
+// progress is called with how far a run is: sources begun, of all, and containers done.
 type progress func(source, sources, containers int)
 
 // replayAll replays all containers of some sources. Results come in the order of the

@@ -38,8 +38,8 @@ func serve(t *testing.T, profiling bool, health func() error) *Server {
 }
 
 func TestMetricsAndHealth(t *testing.T) {
-	var trouble error
-	s := serve(t, false, func() error { return trouble })
+	var problem error
+	s := serve(t, false, func() error { return problem })
 	code, body := get(t, s, "/health-check")
 	require.Equal(t, http.StatusOK, code)
 	require.Equal(t, "OK", body)
@@ -48,7 +48,7 @@ func TestMetricsAndHealth(t *testing.T) {
 	for _, name := range []string{"go_goroutines", "process_start_time_seconds", "promhttp_metric_handler_requests_total"} {
 		require.Contains(t, body, name)
 	}
-	trouble = errors.New("stuck")
+	problem = errors.New("stuck")
 	code, body = get(t, s, "/health-check")
 	require.Equal(t, http.StatusInternalServerError, code)
 	require.Equal(t, "stuck\n", body)

@@ -56,7 +56,7 @@ func Pod(name string, containers ...corev1.Container) *corev1.Pod {
 	}
 }
 
-// VPA builds a VPA of the Deployment "web" and changes it as told.
+// VPA builds a VPA of the Deployment "web" and changes it as the test says.
 func VPA(name string, changes ...func(*vpav1.VerticalPodAutoscaler)) *vpav1.VerticalPodAutoscaler {
 	vpa := &vpav1.VerticalPodAutoscaler{
 		TypeMeta:   metav1.TypeMeta{APIVersion: vpav1.SchemeGroupVersion.String(), Kind: "VerticalPodAutoscaler"},

@@ -52,7 +52,7 @@ type Config struct {
 	// Sketches returns what fills the sketches of the VPAs of a model; nil: there are none.
 	Sketches func(*model.Model) *recommend.SketchKeeper
 
-	// Count is told what became of samples: "taken", or why not. nil = nobody.
+	// Count is called with what became of samples: "taken", or why not. nil = nobody.
 	Count func(result string, n int)
 }
 

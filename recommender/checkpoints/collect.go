@@ -74,7 +74,7 @@ func (s *Saver) forget(kept map[name]bool) {
 	maps.DeleteFunc(s.known, func(key name, _ bool) bool { return !kept[key] })
 }
 
-// Stale tells whether the last sample of a checkpoint, or its last write where
+// Stale reports whether the last sample of a checkpoint, or its last write where
 // it has no sample, is older than age.
 func Stale(c *vpav1.VerticalPodAutoscalerCheckpoint, age time.Duration, now time.Time) bool {
 	last := c.Status.LastSampleStart.Time

@@ -91,7 +91,7 @@ func NewSaver(c Config) *Saver {
 	return &Saver{Config: c, written: map[name]writtenSum{}, known: map[name]bool{}}
 }
 
-// Know tells which history was loaded, and will therefore be part of what is
+// Know says which history was loaded, and will therefore be part of what is
 // saved.
 func (s *Saver) Know(restored checkpoint.History) {
 	for owner, containers := range restored {
@@ -101,7 +101,7 @@ func (s *Saver) Know(restored checkpoint.History) {
 	}
 }
 
-// Disown tells of which containers the history was loaded, but is that of another
+// Disown says of which containers the history was loaded, but is that of another
 // target than the VPA has: nothing of it will be saved again.
 func (s *Saver) Disown(o checkpoint.Owner, foreign []checkpoint.Foreign) {
 	for _, f := range foreign {
@@ -120,7 +120,7 @@ func (s *Saver) Foreign(v *model.VPA, c *vpav1.VerticalPodAutoscalerCheckpoint) 
 	return v.Retargeted || loaded && !restored
 }
 
-// Result tells how a Save went.
+// Result says how a Save went.
 type Result struct {
 	Written, Unchanged int   // checkpoints
 	Late               int   // VPAs left for the next pass

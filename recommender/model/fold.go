@@ -64,7 +64,7 @@ func (m *Model) fold(set *labelSet, without []string) *labelSet {
 	return into
 }
 
-// selectBoth tells whether each VPA of a namespace selects a label set and other
+// selectBoth reports whether each VPA of a namespace selects a label set and other
 // labels, or neither.
 func (m *Model) selectBoth(set *labelSet, other labels.Set) bool {
 	both, one := 0, false

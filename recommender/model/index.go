@@ -35,7 +35,7 @@ func newList(keys []string, of labels.Set, text string) list {
 	return l
 }
 
-// Has tells whether there is a label.
+// Has reports whether there is a label.
 func (l list) Has(key string) bool {
 	_, found := l.Lookup(key)
 	return found
@@ -58,7 +58,7 @@ func (l list) Lookup(key string) (value string, found bool) {
 	return "", false
 }
 
-// equal tells whether the labels are those of a map.
+// equal reports whether the labels are those of a map.
 func (l list) equal(of map[string]string) bool {
 	if len(l) != len(of) {
 		return false

@@ -27,7 +27,7 @@ import (
 )
 
 // Grace is how long the pods of a target that cannot be read any more still
-// count: an API server in trouble, or a target that is replaced, must not empty
+// count: an API server that is away, or a target that is replaced, must not empty
 // a recommendation.
 const Grace = 30 * time.Minute
 
@@ -110,7 +110,7 @@ type form struct {
 	limitRatio []sketch.LimitRatio // of the containers
 }
 
-// place tells where a series belongs.
+// place says where a series belongs.
 type place struct {
 	set       *labelSet
 	container string

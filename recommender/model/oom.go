@@ -125,7 +125,7 @@ func PodOOMs(older, newer *corev1.Pod) []usage.OOM {
 	return ooms
 }
 
-// newInState tells whether the container has ended since the older state.
+// newInState reports whether the container has ended since the older state.
 func newInState(before, now *corev1.ContainerStatus) bool {
 	if now.State.Terminated.ContainerID != "" {
 		return !shows(before, now.State.Terminated)
@@ -133,7 +133,7 @@ func newInState(before, now *corev1.ContainerStatus) bool {
 	return before != nil && (before.State.Terminated == nil || now.RestartCount > before.RestartCount)
 }
 
-// newInLast tells whether the container has ended and was restarted since the
+// newInLast reports whether the container has ended and was restarted since the
 // older state.
 func newInLast(before, now *corev1.ContainerStatus) bool {
 	if now.LastTerminationState.Terminated.ContainerID != "" {
@@ -143,7 +143,7 @@ func newInLast(before, now *corev1.ContainerStatus) bool {
 	return running && now.RestartCount > before.RestartCount
 }
 
-// shows tells whether a status names the end of a container.
+// shows reports whether a status names the end of a container.
 func shows(s *corev1.ContainerStatus, end *corev1.ContainerStateTerminated) bool {
 	return s != nil && (same(s.State.Terminated, end) || same(s.LastTerminationState.Terminated, end))
 }
@@ -183,7 +183,7 @@ func oom(pod *corev1.Pod, container string, end *corev1.ContainerStateTerminated
 	return report
 }
 
-// Annotations with which the kubelet tells why it evicted a pod.
+// Annotations with which the kubelet says why it evicted a pod.
 const (
 	offenders      = "offending_containers"
 	offendersUsage = "offending_containers_usage"

@@ -45,7 +45,7 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 	m.bound(s)
 }
 
-// of tells whether a form is that of some containers.
+// of reports whether a form is that of some containers.
 func (f *form) of(containers []corev1.Container) bool {
 	if f == nil || len(f.containers) != len(containers) {
 		return false

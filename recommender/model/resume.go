@@ -28,7 +28,7 @@ func ResumeWindows(h checkpoint.History, store *usage.Store, model *Model) {
 			for _, pod := range slices.Sorted(maps.Keys(past.Windows)) {
 				w := past.Windows[pod]
 				key := usage.ContainerKey{Namespace: owner.Namespace, Pod: pod, Container: container}
-				// A VPA whose target is in trouble may select the pod again.
+				// A VPA whose target cannot be read may select the pod again.
 				series, tracked := store.Tracked(key)
 				lives := tracked && (v.TargetError != nil || slices.Contains(v.Series(container), series))
 				if w.Peak() >= 0 && (!lives || !resumed[key].End.Equal(w.End)) {

@@ -29,7 +29,7 @@ type Roster struct {
 	Resolve func(context.Context, string, *autoscalingv1.CrossVersionObjectReference) (labels.Selector, error)
 }
 
-// Serves tells whether a VPA is this recommender's.
+// Serves reports whether a VPA is this recommender's.
 func (r *Roster) Serves(v *vpav1.VerticalPodAutoscaler) bool {
 	if !r.Works(v.Namespace) {
 		return false
@@ -42,7 +42,7 @@ func (r *Roster) Serves(v *vpav1.VerticalPodAutoscaler) bool {
 	})
 }
 
-// Has tells whether there is a VPA with a name, and it is this recommender's.
+// Has reports whether there is a VPA with a name, and it is this recommender's.
 func (r *Roster) Has(namespace, name string) bool {
 	object, err := r.VPAs.VerticalPodAutoscalers(namespace).Get(name)
 	return err == nil && r.Serves(object)

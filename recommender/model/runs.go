@@ -119,7 +119,7 @@ func distinct(sets []*labelSet, value func(*labelSet) string) int {
 // have no pods now, and a VPA that comes later would find none. It returns none while a
 // VPA is there of which it is not known what it mentions.
 func (m *Model) foldable(s *space, keys []string) []string {
-	if len(keys) == 0 || s.troubled() {
+	if len(keys) == 0 || s.hasUnknownSelector() {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
@@ -127,8 +127,8 @@ func (m *Model) foldable(s *space, keys []string) []string {
 	})
 }
 
-// troubled reports whether there is a VPA whose selector may not be known.
-func (s *space) troubled() bool {
+// hasUnknownSelector reports whether there is a VPA whose selector may not be known.
+func (s *space) hasUnknownSelector() bool {
 	for _, v := range s.vpas {
 		if v.TargetError != nil {
 			return true
@@ -209,7 +209,7 @@ func (m *Model) sweep(now time.Time) {
 			}
 			b.used = false
 		}
-		if s.troubled() {
+		if s.hasUnknownSelector() {
 			continue
 		}
 		var due []*labelSet

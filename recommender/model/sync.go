@@ -99,7 +99,7 @@ func (m *Model) putVPA(o Observed, now time.Time) (v *VPA, fresh bool) {
 	return v, fresh
 }
 
-// addVPA adds a VPA without links, and tells whether it is a new one.
+// addVPA adds a VPA without links, and reports whether it is a new one.
 func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now time.Time) (v *VPA, fresh bool) {
 	v = &VPA{}
 	former, remembered := m.recentlyDeleted[nameOf(object)]
@@ -132,7 +132,7 @@ func (m *Model) noteDeleted(v *VPA, now time.Time) {
 	}
 }
 
-// DeletedSince tells since when a VPA has been gone, and whether it is remembered: it
+// DeletedSince says since when a VPA has been gone, and whether it is remembered: it
 // has its history if it comes back.
 func (m *Model) DeletedSince(namespace, name string) (since time.Time, remembered bool) {
 	d, remembered := m.recentlyDeleted[vpaName{namespace, name}]
@@ -151,7 +151,7 @@ func (m *Model) removeVPA(v *VPA) {
 }
 
 // selects gives v the selector that was seen, if that differs from the last one,
-// and tells whether its links must be made again. Trouble changes the selector
+// and reports whether its links must be made again. An error changes the selector
 // only when it lasts.
 func (m *Model) selects(v *VPA, o Observed, now time.Time) bool {
 	selector := o.Selector
@@ -179,7 +179,7 @@ func (m *Model) selects(v *VPA, o Observed, now time.Time) bool {
 	return true
 }
 
-// alike tells whether two selectors, nil or not, make the same demands. Their text
+// alike reports whether two selectors, nil or not, make the same demands. Their text
 // would tell it too, at a price that each VPA had to pay in each pass.
 func alike(a, b labels.Selector) bool {
 	if a == nil || b == nil {
@@ -190,8 +190,8 @@ func alike(a, b labels.Selector) bool {
 	return selectable == other && slices.EqualFunc(these, those, labels.Requirement.Equal)
 }
 
-// InGrace tells whether the target has been in trouble for a short time only, or
-// is in none.
+// InGrace reports whether the target could be read a short time ago, or
+// can be now.
 func (v *VPA) InGrace(now time.Time) bool {
 	return v.TargetError == nil || now.Sub(v.TargetErrorSince) < Grace
 }

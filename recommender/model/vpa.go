@@ -113,7 +113,7 @@ func (v *VPA) RulesOf(container string) usage.Rules { return v.model.RulesOf(v, 
 // Target returns what the VPA points to, the zero key if that is nothing.
 func (v *VPA) Target() target.Key { return v.target }
 
-// SameTarget tells whether two VPAs, perhaps of different models, point to the same
+// SameTarget reports whether two VPAs, perhaps of different models, point to the same
 // target.
 func (v *VPA) SameTarget(o *VPA) bool { return v.target == o.target }
 

@@ -203,7 +203,7 @@ func NewSketchGauge() *prometheus.GaugeVec {
 	}, []string{"recipe", "source"})
 }
 
-// Count tells how many VPAs each recipe serves, and why.
+// Count says how many VPAs each recipe serves, and why.
 func (k *SketchKeeper) Count(gauge *prometheus.GaugeVec) {
 	now := make(map[servedRecipe]int, len(k.counted))
 	for _, v := range k.Model.VPAs() {
@@ -229,7 +229,7 @@ type servedRecipe struct {
 }
 
 // Expire drops the sketches of containers of which no history is left. While the target
-// of a VPA is in trouble its pods are not seen, though they may be there: then a sketch
+// of a VPA cannot be read its pods are not seen, though they may be there: then a sketch
 // goes when it is as old as histories become.
 func (k *SketchKeeper) Expire(now time.Time) {
 	for _, v := range k.Model.VPAs() {

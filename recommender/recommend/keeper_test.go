@@ -165,9 +165,9 @@ func TestSketchesOutliveTheTroubleOfATarget(t *testing.T) {
 	k := keeper(t, "loadline")
 	k.Observe(sample(resources.CPU, 0, 100), 1)
 	v := k.Model.Find("ns", "v")
-	trouble := model.Observed{Object: v.Object, Err: errors.New("no answer")}
-	k.Model.SyncVPAs([]model.Observed{trouble}, now())
-	k.Model.SyncVPAs([]model.Observed{trouble}, now().Add(model.Grace))
+	unreadable := model.Observed{Object: v.Object, Err: errors.New("no answer")}
+	k.Model.SyncVPAs([]model.Observed{unreadable}, now())
+	k.Model.SyncVPAs([]model.Observed{unreadable}, now().Add(model.Grace))
 	require.Empty(t, v.Series("a"))
 	k.Expire(now().Add(time.Hour))
 	require.Contains(t, v.Sketches, "a")

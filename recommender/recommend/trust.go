@@ -100,7 +100,7 @@ func (a *Advisor) proofFrom(first time.Time, series []usage.Series) time.Time {
 	return first
 }
 
-// incomplete tells whether some history is still to be loaded.
+// incomplete reports whether some history is still to be loaded.
 func (a *Advisor) incomplete() bool { return a.Complete != nil && !a.Complete() }
 
 // hold marks the kinds as unknown of which a lower target would be published, in

@@ -58,7 +58,7 @@ type Outcome struct {
 	Recipe         string        // why the recipe is not the one that was asked for; empty: it is
 }
 
-// Steps are the amounts of history that are told apart: few, because each means a
+// Steps are the amounts of history that are distinguished: few, because each means a
 // write of the status.
 var Steps = [...]struct {
 	Name string

@@ -16,7 +16,7 @@ type load struct {
 	vpas, pods, namespaces int
 }
 
-// filled tells how long it took to fill the cluster.
+// filled says how long it took to fill the cluster.
 type filled struct {
 	created, running, metered time.Duration // from the start: Deployments, pods, pods with usage
 }
@@ -118,12 +118,12 @@ func recommended(ctx context.Context, cluster *harness.Cluster) (int, error) {
 	return n, nil
 }
 
-// patience is how long one thing may take to become true.
-const patience = 30 * time.Minute
+// longestWait is how long one thing may take to become true.
+const longestWait = 30 * time.Minute
 
 // await asks every few seconds until count reaches n.
 func await(ctx context.Context, what string, n int, count func() (int, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()
 	for start := time.Now(); ; {
 		is, err := count()

@@ -76,7 +76,7 @@ func measure(ctx context.Context, cluster *harness.Cluster, o options, s subject
 
 // next waits for the end of the pass after the one that was observed last.
 func next(ctx context.Context, d *harness.Daemon, last observation) (observation, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()
 	for {
 		now, err := observe(ctx, d)

@@ -20,12 +20,12 @@ type observation struct {
 
 const latency = "vpa_recommender_execution_latency_seconds"
 
-// passes tells how many have ended since the start.
+// passes says how many have ended since the start.
 func (o observation) passes() int {
 	return int(o.metrics[latency+`_count{step="`+total+`"}`])
 }
 
-// spent tells how long all passes were in a step.
+// spent says how long all passes were in a step.
 func (o observation) spent(step string) time.Duration {
 	return time.Duration(o.metrics[latency+`_sum{step="`+step+`"}`] * float64(time.Second))
 }

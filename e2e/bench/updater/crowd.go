@@ -119,12 +119,12 @@ func (c crowd) remove(ctx context.Context) error {
 	})
 }
 
-// patience is how long one thing may take to become true.
-const patience = 30 * time.Minute
+// longestWait is how long one thing may take to become true.
+const longestWait = 30 * time.Minute
 
 // await asks again and again until count reaches n.
 func (c crowd) await(ctx context.Context, what string, n int, count func(context.Context) (int, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()
 	for {
 		is, err := count(ctx)

@@ -79,14 +79,14 @@ const (
 	evicted = "vpa_updater_evicted_pods_total"
 )
 
-// settling is how long after the last resize its pass ends at the latest.
-const settling = 3 * time.Second
+// lastPassTime is how long after the last resize its pass ends at the latest.
+const lastPassTime = 3 * time.Second
 
 // watch follows the metrics of an updater until the pass has ended in which it
 // resized the last pod.
 func (c crowd) watch(ctx context.Context, d *harness.Daemon) (result, error) {
 	r := result{crowd: c}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, longestWait)
 	defer cancel()
 	var first, last time.Time
 	idle, before := 0, time.Duration(0) // passes without a change, and what they took
@@ -109,7 +109,7 @@ func (c crowd) watch(ctx context.Context, d *harness.Daemon) (result, error) {
 			last = time.Now()
 		}
 		// The last change is counted before its pass is.
-		if !last.IsZero() && time.Since(last) > settling {
+		if !last.IsZero() && time.Since(last) > lastPassTime {
 			r.passes, r.loop, r.changes = passes-idle, spent-before, last.Sub(first)
 			return r, nil
 		}

@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// report prints the table and tells whether all requirements are met.
+// report prints the table and reports whether all requirements are met.
 func report(w io.Writer, r results) bool {
 	met := true
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

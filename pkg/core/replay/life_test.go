@@ -86,7 +86,7 @@ func TestScrapesOfCoarseSamplesAndAfterGaps(t *testing.T) {
 func TestScrapesDoNotSeeAKilledContainer(t *testing.T) {
 	n := run(seconds(1, 1, 1, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1), func(s *Setup) {
 		*s = DefaultSetup(resources.Memory)
-		s.Tick, s.Scrape, s.Restart, s.Backoff, s.Longest, s.Calm = time.Second, 3*time.Second, 4*time.Second, 0, 0, 0
+		s.Tick, s.Scrape, s.Restart, s.Backoff, s.Longest, s.BackoffReset = time.Second, 3*time.Second, 4*time.Second, 0, 0, 0
 		s.Flat, s.Limits[resources.Memory] = resources.Of(1, 5), Limit{Proportional, 1}
 	})
 	require.Len(t, n.kills, 1)

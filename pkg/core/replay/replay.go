@@ -115,7 +115,7 @@ func (p *replay) memoryKill(at int64, use float64, hold int64) {
 	if !p.setup.Sized[resources.Memory] || hold == 0 || limit == 0 || !(use > float64(limit)) || dies >= at+hold {
 		return
 	}
-	if p.killed != 0 && dies-p.up >= int64(p.setup.Calm) {
+	if p.killed != 0 && dies-p.up >= int64(p.setup.BackoffReset) {
 		p.backoff = p.setup.Backoff
 	}
 	p.pod.die(p.up, dies)

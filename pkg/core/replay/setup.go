@@ -117,12 +117,12 @@ type Setup struct {
 	NewPod time.Duration // a gap of at least this is the end of a pod; the next has what is recommended then. 0 = never
 	Afresh bool          // a container that was killed uses memory as from its start on; else as recorded for that time
 
-	Carry   bool          // CPU work that did not fit is put off; else it is dropped
-	Tick    time.Duration // how often the recommender looks and the updater plans
-	Restart time.Duration // how long a restart takes
-	Backoff time.Duration // added after a kill, and doubled after each further one
-	Longest time.Duration // most that the back-off grows to
-	Calm    time.Duration // time without a kill after which the back-off begins anew
+	Carry        bool          // CPU work that did not fit is put off; else it is dropped
+	Tick         time.Duration // how often the recommender looks and the updater plans
+	Restart      time.Duration // how long a restart takes
+	Backoff      time.Duration // added after a kill, and doubled after each further one
+	Longest      time.Duration // most that the back-off grows to
+	BackoffReset time.Duration // time without a kill after which the back-off begins anew
 
 	Update Update
 }
@@ -142,7 +142,7 @@ func DefaultSetup(sized ...resources.Kind) Setup {
 	s := Setup{
 		Limits: [resources.Kinds]Limit{resources.Memory: {Proportional, 1.2}},
 		Guess:  2, Rule: policy.Default(), Tick: time.Minute,
-		Restart: time.Minute, Backoff: 10 * time.Second, Longest: 5 * time.Minute, Calm: 10 * time.Minute,
+		Restart: time.Minute, Backoff: 10 * time.Second, Longest: 5 * time.Minute, BackoffReset: 10 * time.Minute,
 		Update: Update{
 			Mode: disruption.InPlaceOrRecreate,
 			Planner: disruption.Config{
@@ -176,7 +176,7 @@ func (s Setup) Validate() error {
 	check(s.NewPod >= 0, "gap that ends a pod", s.NewPod, "0 or longer")
 	check(s.Restart >= 0, "restart", s.Restart, "0 or longer")
 	check(s.Backoff >= 0 && s.Longest >= s.Backoff, "longest back-off", s.Longest, fmt.Sprintf("at least the first one, %v", s.Backoff))
-	check(s.Calm >= 0, "time without a kill", s.Calm, "0 or longer")
+	check(s.BackoffReset >= 0, "time without a kill", s.BackoffReset, "0 or longer")
 	check(s.Update.Mode == disruption.Recreate || s.Update.Mode == disruption.InPlaceOrRecreate, "update mode", s.Update.Mode, "Recreate or InPlaceOrRecreate")
 	check(s.Update.Planner.Threshold >= 0, "least change", s.Update.Planner.Threshold, "0 or more")
 	check(s.Update.Planner.Lifetime >= 0, "least age", s.Update.Planner.Lifetime, "0 or longer")

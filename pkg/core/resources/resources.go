@@ -27,7 +27,7 @@ func (r List) Get(k Kind) (Amount, bool) { return r.amounts[k], r.present[k] }
 // Value returns the amount of kind k, 0 if there is none.
 func (r List) Value(k Kind) Amount { return r.amounts[k] }
 
-// Has tells whether there is an amount of kind k.
+// Has reports whether there is an amount of kind k.
 func (r List) Has(k Kind) bool { return r.present[k] }
 
 // With returns a copy of r in which kind k has the amount a.
@@ -42,7 +42,7 @@ func (r List) Without(k Kind) List {
 	return r
 }
 
-// Empty tells whether no kind has an amount.
+// Empty reports whether no kind has an amount.
 func (r List) Empty() bool { return r == List{} }
 
 // Bounds is a recommendation for one container. A kind that is not

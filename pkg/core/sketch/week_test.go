@@ -109,7 +109,7 @@ func TestPodsThatTakeTurnsAreNoSum(t *testing.T) {
 	}
 }
 
-// A checkpoint from before pods were told apart is good for all its points.
+// A checkpoint from before pods were distinguished is good for all its points.
 func TestPointsOfBeforeAreRead(t *testing.T) {
 	var image imageWriter
 	p := newPoints(resources.CPU, false)

@@ -40,8 +40,8 @@ type naiveContainer struct {
 
 func (c *naiveContainer) peak() resources.Amount { return max(c.usage, c.oom) }
 
-// settle makes the peak of a window final.
-func (n *naive) settle(c *naiveContainer) {
+// finish makes the peak of a window final.
+func (n *naive) finish(c *naiveContainer) {
 	if c.peak() >= 0 {
 		s := n.series[c.feeds]
 		s.peaks = append(s.peaks, float64(c.peak()))
@@ -56,14 +56,14 @@ func (n *naive) track(c ContainerKey, key SeriesKey, now time.Time) {
 	if n.containers[c] == nil {
 		n.containers[c] = &naiveContainer{feeds: key, usage: -1, oom: -1}
 	} else if n.containers[c].feeds != key {
-		n.settle(n.containers[c])
+		n.finish(n.containers[c])
 		n.containers[c].feeds = key
 	}
 }
 
 func (n *naive) forget(c ContainerKey) {
 	if n.containers[c] != nil {
-		n.settle(n.containers[c])
+		n.finish(n.containers[c])
 		delete(n.containers, c)
 	}
 }
@@ -83,7 +83,7 @@ func (n *naive) memory(c *naiveContainer, at time.Time) {
 		c.end = at
 	}
 	if !at.Before(c.end) {
-		n.settle(c)
+		n.finish(c)
 	}
 	for !at.Before(c.end) {
 		c.end = c.end.Add(n.rules.Interval)

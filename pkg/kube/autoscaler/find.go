@@ -1,4 +1,4 @@
-// Package autoscaler tells whether something shows that nodes are added to a cluster
+// Package autoscaler reports whether something shows that nodes are added to a cluster
 // for pods that find none.
 //
 // Find looks for the status of cluster-autoscaler, for nodes and NodePools of Karpenter

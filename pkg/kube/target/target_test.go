@@ -291,7 +291,7 @@ func TestScaleAnswersAreKeptAndRefreshed(t *testing.T) {
 		got, _ := read()
 		require.Equal(t, "app=y", got)
 
-		// A server in trouble is no news about the workload ...
+		// A server that is away is no news about the workload ...
 		answer("app=y", errors.New("timeout"))
 		time.Sleep(25 * time.Minute)
 		got, err := read()

@@ -42,7 +42,7 @@ type Config struct {
 	Timeout time.Duration // of one query, its answer included
 	Limits  Limits
 
-	// Observe is told of each request, for metrics: the HTTP status code, or
+	// Observe is called for each request, for metrics: the HTTP status code, or
 	// "error" if there was no answer, and the method in lower case. nil = nobody.
 	Observe func(code, method string, took time.Duration)
 }

@@ -107,7 +107,7 @@ func read(dir fs.FS, name string) ([]Case, error) {
 	return cases, nil
 }
 
-// check tells whether the file has one of the schemas that read understands.
+// check reports whether the file has one of the schemas that read understands.
 func (d document) check() error {
 	switch {
 	case d.SchemaVersion != nil && *d.SchemaVersion != 1:

@@ -45,7 +45,7 @@ type Suite struct {
 	ByDesign map[string]Deviation // by id of the case
 }
 
-// Outcome tells how a case ended.
+// Outcome says how a case ended.
 type Outcome int
 
 // The outcomes. ByDesign counts as passed.
