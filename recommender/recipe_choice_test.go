@@ -1,0 +1,218 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/recommender/status"
+)
+
+// Before it has seen a sample, a recipe takes away nothing: not from a workload that
+// is scaled to zero, nor from all of them while there are no metrics after a restart.
+func TestARecipeWithoutAnySampleKeepsWhatIsPublished(t *testing.T) {
+	for name, begin := range map[string]func(*world){
+		"asked for by the annotation": func(w *world) { w.ask("loadline") },
+		"asked for by the flag":       func(w *world) { w.config.Recipe = "crane"; w.kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := begun(t, "")
+			w.life(600, 660)
+			before := w.recommendations("web")[0]
+			w.fails = errors.New("no metrics")
+			begin(w)
+			w.passes(3)
+			after := w.recommendations("web")[0]
+			require.Equal(t, before.Target.Cpu().String(), after.Target.Cpu().String())
+			require.Equal(t, before.Target.Memory().String(), after.Target.Memory().String())
+			require.Equal(t, convert.Bounds(before), convert.Bounds(after))
+			require.Equal(t, before.UncappedTarget.Memory().String(), after.UncappedTarget.Memory().String())
+		})
+	}
+}
+
+// A wrong annotation concerns one VPA: it says so, and is served by the
+// recipe of the flag.
+func TestAWrongAnnotationStopsNobody(t *testing.T) {
+	w := newWorld(t, deployment("web"), deployment("other"), limited("750m"), aPod("other-1", "other", "a"), asking("loadline:cpu=frantic"), aVPA("other", "other", time.Hour)).begin()
+	w.uses("other-1", "a", 300, 300)
+	w.life(600, 605)
+	wrong, message := w.condition("web", status.WrongRecipe)
+	require.Equal(t, corev1.ConditionTrue, wrong)
+	require.Equal(t, `annotation loadline.dev/recipe: recipe "loadline:cpu=frantic": cpu is "frantic": must be one of calm, calm-lean, calm-safe, tracking, tracking-lean, tracking-safe; `+
+		`until that is right the recipe is "vpa", that of the recommender`, message)
+	require.NotEmpty(t, w.recommendations("web"))
+	require.NotEmpty(t, w.recommendations("other"))
+	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.recipes.WithLabelValues("vpa", "wrong_annotation")))
+	wrong, _ = w.condition("other", status.WrongRecipe)
+	require.Empty(t, wrong)
+
+	w.ask("loadline:cpu=tracking")
+	w.life(605, 610)
+	wrong, _ = w.condition("web", status.WrongRecipe)
+	require.Empty(t, wrong)
+	w.ask("loadlin")
+	w.life(610, 611)
+	require.Len(t, w.loop.Model.Find("ns", "web").Sketches, 1, "a slip does not cost what is known")
+}
+
+// Nor does a slip that is mended after a restart only.
+func TestASlipBeforeARestartDoesNotCostWhatIsKnown(t *testing.T) {
+	w := begun(t, "loadline")
+	w.life(600, 660)
+	w.ask("loadlin")
+	w.life(660, 665)
+	w.loop.Close(t.Context(), w.now)
+	for range 2 {
+		w.kill()
+		w.life(665, 670)
+		require.Empty(t, w.loop.Model.Find("ns", "web").Sketches, "nobody needs them")
+		w.loop.Close(t.Context(), w.now)
+	}
+	w.ask("loadline")
+	w.life(670, 680)
+	v := w.loop.Model.Find("ns", "web")
+	covered, _ := v.Sketches["a"].Covers(resources.Memory)
+	require.Equal(t, 84*time.Minute, covered, "from the first start on")
+	require.Empty(t, v.SavedSketches)
+}
+
+// What a saved sketch holds may be broken: the histogram is used all the same, and
+// nothing is lowered.
+func TestABrokenSketchIsReported(t *testing.T) {
+	w := begun(t, "loadline")
+	w.life(600, 700)
+	w.loop.Close(t.Context(), w.now)
+	before := w.memory("web")
+	c := w.checkpoint("web-a")
+	var annotation map[string]any
+	require.NoError(t, json.Unmarshal([]byte(c.Annotations[checkpoint.OpenWindows]), &annotation))
+	require.NotEmpty(t, annotation["trail"])
+	annotation["trail"] = "AAAA////"
+	text, err := json.Marshal(annotation)
+	require.NoError(t, err)
+	c.Annotations[checkpoint.OpenWindows] = string(text)
+	w.update(c)
+	w.kill()
+	w.uses("web-1", "a", 100, 100)
+	w.passes(20)
+	require.Equal(t, 1.0, testutil.ToFloat64(w.metrics.checkpoints.WithLabelValues("mended")))
+	require.Equal(t, before, w.memory("web"))
+}
+
+// Another recommender that took over for a while went on with the histograms, not with
+// the sketch: what it saw and published is not taken away by what was known before.
+func TestWhatAnotherRecommenderSawIsNotTakenAway(t *testing.T) {
+	w := begun(t, "loadline")
+	w.uses("web-1", "a", 100, 300)
+	w.passes(120)
+	w.loop.Close(t.Context(), w.now)
+
+	w.now = w.now.Add(72 * time.Hour)
+	c := w.checkpoint("web-a")
+	c.Status.LastUpdateTime, c.Status.LastSampleStart = metav1.NewTime(w.now), metav1.NewTime(w.now)
+	c.Status.TotalSamplesCount += 72 * 60
+	w.update(c)
+	v := w.vpa("web")
+	list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("2Gi")}
+	v.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
+		{ContainerName: "a", Target: list, LowerBound: list, UpperBound: list, UncappedTarget: list}}}
+	_, err := w.vpas.AutoscalingV1().VerticalPodAutoscalers("ns").UpdateStatus(t.Context(), v, metav1.UpdateOptions{})
+	require.NoError(t, err)
+
+	w.kill()
+	w.uses("web-1", "a", 700, 300)
+	w.passes(20)
+	require.Equal(t, "2", w.recommendations("web")[0].Target.Cpu().String())
+	require.Equal(t, "2Gi", w.recommendations("web")[0].Target.Memory().String())
+	held, message := w.condition("web", status.TargetHeld)
+	require.Equal(t, corev1.ConditionTrue, held)
+	require.Contains(t, message, "cpu and memory of container a")
+	w.passes(24 * 60)
+	require.Less(t, w.recommendations("web")[0].Target.Cpu().MilliValue(), int64(2000), "a day is enough")
+}
+
+// The recipe of the flag serves all that do not ask for another.
+func TestTheRecipeOfTheFlag(t *testing.T) {
+	w := newWorld(t, deployment("web"), limited("750m"), asking(""))
+	w.config.Recipe = "loadline"
+	w.begin().life(600, 605)
+	require.Len(t, w.loop.Model.Find("ns", "web").Sketches, 1)
+	_, err := parse("--recipe=loadline:salt=1")
+	require.ErrorContains(t, err, `--recipe=loadline:salt=1: recipe "loadline:salt=1": "salt" does not exist: must be one of`)
+	_, err = parse("--recipe=loadline:cpu=tracking")
+	require.NoError(t, err)
+}
+
+// What points of five minutes are made of says nothing while there are few: a new workload
+// gets no recommendation, and its VPA says how many there are. One that has a
+// recommendation keeps it.
+func TestARecipeOfPointsWaitsForThem(t *testing.T) {
+	for name, before := range map[string]string{"new": "attune", "served by another recipe": ""} {
+		t.Run(name, func(t *testing.T) {
+			w := begun(t, before)
+			w.uses("web-1", "a", 300, 300)
+			if before == "" {
+				w.passes(5)
+				w.ask("attune")
+			}
+			published := w.recommendations("web")
+			w.passes(63)
+			require.Equal(t, published, w.recommendations("web"))
+			says := vpav1.RecommendationProvided
+			if before == "" {
+				says = status.SufficientHistory
+			}
+			provided, message := w.condition("web", says)
+			require.Equal(t, corev1.ConditionFalse, provided)
+			require.Contains(t, message, "cpu of container a: 12 of 48, memory of container a: 12 of 48")
+			w.passes(180)
+			require.NotEqual(t, published, w.recommendations("web"))
+			provided, _ = w.condition("web", vpav1.RecommendationProvided)
+			require.Equal(t, corev1.ConditionTrue, provided)
+			_, message = w.condition("web", status.SufficientHistory)
+			require.NotContains(t, message, "of 48")
+		})
+	}
+}
+
+// A recipe that changes a request by a share at a time waits an hour after each change,
+// however often the recommender is started in between, with a checkpoint or without.
+func TestARestartDoesNotShortenTheCooldown(t *testing.T) {
+	for name, lose := range map[string]func(*world){
+		"saved":  func(w *world) { w.loop.Close(t.Context(), w.now) },
+		"killed": func(*world) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := begun(t, "attune")
+			w.uses("web-1", "a", 2000, 2000)
+			w.passes(245)
+			target := func() int64 { return w.recommendations("web")[0].Target.Cpu().MilliValue() }
+			require.EqualValues(t, 450, target(), "half as much again as the request")
+			pod := limited("750m")
+			pod.ResourceVersion = "2"
+			pod.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("450m")
+			_, err := w.kube.CoreV1().Pods("ns").Update(t.Context(), pod, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			for range 5 {
+				w.passes(9)
+				require.EqualValues(t, 450, target())
+				lose(w)
+				w.kill()
+			}
+			w.passes(25)
+			require.EqualValues(t, 675, target())
+		})
+	}
+}
