@@ -84,7 +84,7 @@ func near(t *testing.T, want, got corev1.ResourceList, rise, fall float64) {
 func TestWhatIsSkippedIsNotMissed(t *testing.T) {
 	for _, tolerance := range []float64{0, 0.01, 0.1} {
 		o, random := newOffice(t, tolerance), rand.New(rand.NewPCG(1, 2))
-		scratch := usage.NewProfile(o.desk.Shape)
+		scratch := usage.NewProfile(o.Shape)
 		at, passes, writes := now(), 0, 0
 		for day := range 3 {
 			for minute := range 24 * 60 {
