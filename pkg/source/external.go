@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -67,19 +66,28 @@ func (s *External) Samples(ctx context.Context, yield func(usage.Sample)) error 
 		}
 	}
 	errs := make([]error, len(questions))
-	var yielding sync.Mutex
-	workqueue.ParallelizeUntil(context.WithoutCancel(ctx), workers, len(questions), func(i int) {
-		q := questions[i]
-		samples, err := s.ask(ctx, q)
-		if err != nil {
-			errs[i] = fmt.Errorf("%s of pod %s/%s: %w", s.config.Metrics[q.kind], q.pod.Namespace, q.pod.Name, err)
+	// Samples are yielded here, where the caller can stop a panic of what takes them.
+	answers := make(chan []usage.Sample, workers)
+	go func() {
+		defer close(answers)
+		workqueue.ParallelizeUntil(context.WithoutCancel(ctx), workers, len(questions), func(i int) {
+			q := questions[i]
+			samples, err := s.ask(ctx, q)
+			if err != nil {
+				errs[i] = fmt.Errorf("%s of pod %s/%s: %w", s.config.Metrics[q.kind], q.pod.Namespace, q.pod.Name, err)
+			}
+			answers <- samples
+		})
+	}()
+	defer func() {
+		for range answers { // after a panic, too: the workers end
 		}
-		yielding.Lock()
-		defer yielding.Unlock()
+	}()
+	for samples := range answers {
 		for _, sample := range samples {
 			yield(sample)
 		}
-	})
+	}
 	failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if len(failed) == 0 {
 		return nil

@@ -130,3 +130,12 @@ func FuzzDecodeExternal(f *testing.F) {
 		}
 	})
 }
+
+// What takes samples may have a defect that its caller stops: that must not be on a
+// goroutine of ours.
+func TestAPanicOfWhatTakesSamplesReachesTheCaller(t *testing.T) {
+	s := source(t, 20, [resources.Kinds]string{"cpu_use", ""}, func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, list(item("c", "5", 0)))
+	})
+	require.PanicsWithValue(t, "a defect", func() { _ = s.Samples(t.Context(), func(usage.Sample) { panic("a defect") }) })
+}

@@ -38,7 +38,8 @@ const (
 // server that is away would cost a time-out for each.
 const mostFailures = 3
 
-// attempt asks once for each chunk that is missing and delivers what it gets.
+// attempt asks once for each chunk that is missing and delivers what it gets. Those that
+// failed come first in the next one.
 func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 	directory, err := l.directory(ctx)
 	if err != nil {
@@ -60,11 +61,13 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 			klog.FromContext(ctx).V(1).Info("Loading history from Prometheus", "kind", c.kind, "from", c.Start, "containers", len(b.containers), "samples", b.counts[taken])
 			return nil
 		},
-		Split: chunk.split,
+		// What fails waits for the next attempt, also in halves: it must not keep the others
+		// from being loaded now.
 		Lost: func(c chunk, err error) error {
-			lost, errs = append(lost, c), append(errs, err)
+			lost, errs = append(lost, c.split(err)...), append(errs, err)
 			return nil
 		},
+		GoOn: true,
 	}.Read(ctx, &prometheus.Retries{MostFailures: mostFailures}, l.missing)
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -243,8 +243,8 @@ func TestWhatIsTooMuchIsAskedForInHalves(t *testing.T) {
 	require.Equal(t, []chunk{hours(0, 12), hours(12, 13)}, c.split(heavy))
 	require.Len(t, c.split(fmt.Errorf("%w within 5m", prometheus.ErrTimeout)), 2)
 	require.Len(t, c.split(&prometheus.TooLarge{}), 2)
-	require.Empty(t, c.split(&prometheus.Error{Code: 500}))
-	require.Empty(t, hours(0, 1).split(heavy))
+	require.Equal(t, []chunk{c}, c.split(&prometheus.Error{Code: 500}))
+	require.Equal(t, []chunk{hours(0, 1)}, hours(0, 1).split(heavy))
 }
 
 // A server that refuses whole days gives up an attempt, but each begins where the one
@@ -259,6 +259,39 @@ func TestHalvesThatAreTooMuchAreHalvedAgain(t *testing.T) {
 		require.Less(t, len(f.asked), 100)
 	}
 	require.Equal(t, Progress{State: Complete, Done: 2 * 48, Total: 2 * 48, Samples: 48}, l.Progress())
+}
+
+// One metric that is refused, and a day that no query can have, cost only themselves.
+func TestWhatFailsKeepsNothingElseFromBeingLoaded(t *testing.T) {
+	for code, refused := range map[int]func(query string, day int) bool{
+		http.StatusBadRequest:         func(query string, _ int) bool { return strings.Contains(query, "cpu_total") },
+		http.StatusServiceUnavailable: func(_ string, day int) bool { return day == 1 },
+	} {
+		f := newFake(t, aPod("p", labels.Set{"app": "x"}, "c"))
+		f.config.Length = 5 * 24 * time.Hour
+		f.add("cpu_total", "ns", "p", "c", always("1"))
+		f.add("mem", "ns", "p", "c", always("1"))
+		f.fails = func(query string, start time.Time) (int, string) {
+			if refused(query, int(start.Sub(now().Add(-f.config.Length))/(24*time.Hour))) {
+				return code, ""
+			}
+			return 0, ""
+		}
+		l := New(f.config, now())
+		require.Error(t, l.attempt(t.Context(), now()))
+		chunks := plan(now(), f.config.Length, f.config.Step)
+		var fail, missing int
+		for _, c := range chunks {
+			if refused(map[resources.Kind]string{resources.CPU: "cpu_total", resources.Memory: "mem"}[c.kind], int(c.Start.Sub(now().Add(-f.config.Length))/(24*time.Hour))) {
+				fail += c.Count
+			}
+		}
+		for _, c := range l.missing {
+			missing += c.Count
+		}
+		require.Positive(t, fail)
+		require.Equal(t, fail, missing, code)
+	}
 }
 
 func TestSeriesThatAreNoContainersCostOnlyThemselves(t *testing.T) {

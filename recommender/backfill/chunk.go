@@ -30,12 +30,14 @@ func plan(now time.Time, length, step time.Duration) []chunk {
 	return chunks
 }
 
-// split returns c in two parts if it failed because it was too much for one query.
+// split returns what is asked for in place of c, which failed: two parts if it was too
+// much for one query, else c itself.
 func (c chunk) split(err error) (parts []chunk) {
-	if prometheus.Heavy(err) && c.Count > 1 {
-		for _, half := range c.Halves() {
-			parts = append(parts, chunk{c.kind, half})
-		}
+	if !prometheus.Heavy(err) || c.Count == 1 {
+		return []chunk{c}
+	}
+	for _, half := range c.Halves() {
+		parts = append(parts, chunk{c.kind, half})
 	}
 	return parts
 }

@@ -60,8 +60,11 @@ type Retries struct {
 // Parts reads in parts of type P what may be too much for one query.
 type Parts[P any] struct {
 	Ask   func(context.Context, P) error // sends the query of a part, and takes its answer
-	Split func(P, error) []P             // returns what is asked for in place of a part that failed; none: it is lost
+	Split func(P, error) []P             // returns what is asked for in place of a part that failed; none: it is lost. nil: always none
 	Lost  func(P, error) error           // takes note of a part that is lost; an error ends reading
+	// GoOn: the next part is asked for after an error, too, that says that nothing more can
+	// be had. Parts may be refused for reasons of their own, as by metric.
+	GoOn bool
 }
 
 // Read asks for parts one after the other: again after a pause where that may help, and
@@ -74,10 +77,13 @@ func (p Parts[P]) Read(ctx context.Context, r *Retries, parts []P) (rest []P, er
 			r.failures, rest = 0, rest[1:]
 			continue
 		}
-		if r.failures++; ctx.Err() != nil || final(err) {
+		if r.failures++; ctx.Err() != nil || final(err) && !p.GoOn {
 			return rest, err
 		}
-		smaller := p.Split(rest[0], err)
+		var smaller []P
+		if p.Split != nil {
+			smaller = p.Split(rest[0], err)
+		}
 		if r.failures >= r.MostFailures {
 			if len(smaller) > 0 {
 				rest = slices.Concat(smaller, rest[1:])
