@@ -134,7 +134,7 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 		l.executor.Room(growth.Explain())
 		l.reporter.Room = growth.Explain()
 	}
-	result := disruption.Plan(s.View, l.state, l.config, now)
+	result := l.planned(ctx, s.View, now)
 	if len(result.Actions) > 0 {
 		l.budgets.Mark(&s.View, result.Actions)
 		room, err := l.capacity.Room()
@@ -142,8 +142,18 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 			klog.FromContext(ctx).Error(err, "It is not known whether there is room for changes")
 		}
 		s.View.Room = room
-		result = disruption.Plan(s.View, l.state, l.config, now)
+		result = l.planned(ctx, s.View, now)
 	}
 	l.budgets.Planned(result.State, now)
+	return result
+}
+
+// planned returns a plan. A panic that is not in the work on one VPA, where the planner stops
+// it, makes a pass without changes.
+func (l *Loop) planned(ctx context.Context, v disruption.View, now time.Time) disruption.Result {
+	result := disruption.Result{State: l.state}
+	if err := view.Guard(func() error { result = disruption.Plan(v, l.state, l.config, now); return nil }); err != nil {
+		klog.FromContext(ctx).Error(err, "Pass without changes: no plan can be made")
+	}
 	return result
 }

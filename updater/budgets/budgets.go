@@ -5,7 +5,7 @@
 // restarting. Enter is asked right before a pod is restarted or evicted, minutes after the
 // plan or without one: it looks at the pods of the namespace as they are now, and at what
 // was done a moment ago and is in no cache yet. How long others wait is up to the planner,
-// whose state Planned hands over; this package keeps none of its own.
+// whose state Planned hands over; looks go on from that.
 //
 // It does not ask whether a budget allows a disruption: the API server does.
 package budgets
@@ -48,10 +48,10 @@ type Reader struct {
 	Synced  func() bool      // whether the budgets are known yet; without permission never
 	Clock   func() time.Time // nil: time.Now
 
-	mu      sync.Mutex
-	recent  map[string]hold  // by what is shared
-	state   disruption.State // what the last plan knew of restarts
-	planned time.Time        // when that was
+	mu     sync.Mutex
+	recent map[string]hold      // by what is shared
+	state  disruption.State     // what the last plan, or a look since, knew of restarts
+	known  map[string]time.Time // when it knew that, by UID
 }
 
 // hold is a restart that was asked for a moment ago.
@@ -142,7 +142,21 @@ func (r *Reader) Mark(v *disruption.View, plan []disruption.Action) {
 func (r *Reader) Planned(s disruption.State, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.state, r.planned = disruption.State{Restarts: maps.Clone(s.Restarts)}, now
+	r.forget(now)
+	if r.state.Restarts == nil {
+		r.state.Restarts, r.known = map[string]disruption.RestartState{}, map[string]time.Time{}
+	}
+	for uid, restart := range s.Restarts {
+		r.state.Restarts[uid], r.known[uid] = restart, now
+	}
+}
+
+// forget drops what nobody has looked at for long: it may be about another restart.
+func (r *Reader) forget(now time.Time) {
+	maps.DeleteFunc(r.state.Restarts, func(uid string, _ disruption.RestartState) bool {
+		return now.Sub(r.known[uid]) >= disruption.RestartGrace
+	})
+	maps.DeleteFunc(r.known, func(uid string, _ time.Time) bool { _, kept := r.state.Restarts[uid]; return !kept })
 }
 
 // Enter asks whether a pod may be restarted by a resize, or evicted, as far as others
@@ -201,10 +215,7 @@ func (r *Reader) restarting(pod *corev1.Pod, keys []string, budgets []budget, kn
 	if err != nil {
 		return fmt.Errorf("list the pods of namespace %s: %w", pod.Namespace, err)
 	}
-	state := r.state
-	if now.Sub(r.planned) >= disruption.RestartGrace {
-		state = disruption.State{} // it may be about other restarts
-	}
+	r.forget(now)
 	var holders disruption.RestartHolders
 	names := map[string]string{}
 	for _, other := range all {
@@ -212,7 +223,14 @@ func (r *Reader) restarting(pod *corev1.Pod, keys []string, budgets []budget, kn
 		if !is {
 			continue
 		}
-		if one, holds := state.Restarting(&core, now); holds {
+		one, holds := r.state.FollowRestart(&core, now)
+		if _, follows := r.state.Restarts[one.UID]; follows {
+			if r.known == nil {
+				r.known = map[string]time.Time{}
+			}
+			r.known[one.UID] = now
+		}
+		if holds {
 			names[one.UID] = other.Name
 			holders.Add(one, keysOf(budgets, known, other, true)...)
 		}

@@ -194,3 +194,29 @@ func TestARestartThatNeverComesHoldsNobodyForEver(t *testing.T) {
 	require.Error(t, enters(reader(t, true, all, waiting("late", noon.Add(-59*time.Minute))), a))
 	require.NoError(t, enters(reader(t, true, all, waiting("late", noon.Add(-time.Hour))), a))
 }
+
+// A restart that its node grants late still holds others, though no plan has looked at the
+// pod meanwhile: its VPA is gone, or passes are skipped.
+func TestARestartThatIsGrantedLateHoldsOthers(t *testing.T) {
+	cpu := func(text string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}}
+	}
+	other, has := pod("other", "b-1", nil), cpu("1")
+	other.Annotations = map[string]string{convert.RestartAnnotation: convert.RestartText(disruption.Restart{At: noon})}
+	other.Spec.Containers = []corev1.Container{{Name: "c", Resources: cpu("2"), ResizePolicy: []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}}}
+	other.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Resources: &has}}
+	r, now := reader(t, true, budgetOf("all", &metav1.LabelSelector{}), other), noon
+	r.Clock = func() time.Time { return now }
+	r.Planned(disruption.State{}, now)
+	held := func() bool { _, err := r.Enter(pod("a", "a-1", nil), true); return err != nil }
+	for range 10 {
+		now = now.Add(time.Minute)
+		require.True(t, held(), "the node has still to grant it")
+	}
+	granted := cpu("2")
+	other.Status.ContainerStatuses[0].Resources = &granted
+	now = now.Add(time.Minute)
+	require.True(t, held(), "the restart comes now")
+	now = now.Add(disruption.RestartGrace)
+	require.False(t, held(), "it needed none")
+}

@@ -83,6 +83,15 @@ func (m State) Restarting(p *Pod, now time.Time) (RestartHolder, bool) {
 	return RestartHolder{p.UID, r.Pending}, known && !r.Over && !r.stuck(p, now)
 }
 
+// FollowRestart is Restarting for one who looks again and again without a plan: it keeps
+// what it saw in m.
+func (m *State) FollowRestart(p *Pod, now time.Time) (RestartHolder, bool) {
+	if r, known := m.Restarts[p.UID].follow(p, now); known {
+		put(&m.Restarts, p.UID, r)
+	}
+	return m.Restarting(p, now)
+}
+
 // RestartPending reports whether a resize of the pod is under way that restarts a
 // container as soon as the node grants it. One that the node refused as infeasible is
 // not: it does not come by itself.

@@ -84,18 +84,18 @@ func (p Parts[P]) Read(ctx context.Context, r *Retries, parts []P) (rest []P, er
 		if p.Split != nil {
 			smaller = p.Split(rest[0], err)
 		}
-		if r.failures >= r.MostFailures {
-			if len(smaller) > 0 {
-				rest = slices.Concat(smaller, rest[1:])
-			}
-			return rest, fmt.Errorf("%d queries one after the other failed: %w", r.failures, err)
-		}
-		if len(smaller) == 0 {
+		gaveUp := r.failures >= r.MostFailures
+		if len(smaller) == 0 && (!gaveUp || p.GoOn) {
 			if err := p.Lost(rest[0], err); err != nil {
 				return rest, err
 			}
+			rest = rest[1:]
+		} else if len(smaller) > 0 {
+			rest = slices.Concat(smaller, rest[1:])
 		}
-		rest = slices.Concat(smaller, rest[1:])
+		if gaveUp {
+			return rest, fmt.Errorf("%d queries one after the other failed: %w", r.failures, err)
+		}
 	}
 	return nil, nil
 }
