@@ -148,9 +148,9 @@ func (c *caches) disruptions() *budgets.Reader {
 	return &budgets.Reader{Pods: c.pods.Core().V1().Pods().Lister(), Budgets: known.Lister(), Synced: known.Informer().HasSynced}
 }
 
-// grown returns what collects the VPAs that recommend more memory than before for any
+// memoryRises returns what collects the VPAs that recommend more memory than before for any
 // container.
-func (c *caches) grown() (*oomRises, error) {
+func (c *caches) memoryRises() (*memoryRises, error) {
 	return watchRises(c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer())
 }
 

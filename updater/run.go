@@ -142,7 +142,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	ended := make(chan struct{})
 	go func() { defer close(ended); loop.nodes.Await(ctx); boosts.Run(ctx) }()
 	defer func() { stop(); <-ended }()
-	grown, err := caches.grown()
+	rises, err := caches.memoryRises()
 	if err != nil {
 		return err
 	}
@@ -155,10 +155,10 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 			do(ctx, now)
 		}
 	}
-	serving.RunEvery(ctx, config.Interval, grown.Wake(), within(func(ctx context.Context, now time.Time) {
+	serving.RunEvery(ctx, config.Interval, rises.Wake(), within(func(ctx context.Context, now time.Time) {
 		loop.RunOnce(ctx, now)
 		p.health.Tick()
-	}), within(func(ctx context.Context, now time.Time) { loop.OOMResize(ctx, now, grown.Take()) }))
+	}), within(func(ctx context.Context, now time.Time) { loop.OOMResize(ctx, now, rises.Take()) }))
 	return ctx.Err()
 }
 

@@ -51,37 +51,3 @@ func Quantity(k resources.Kind, a resources.Amount) resource.Quantity {
 	}
 	return *resource.NewQuantity(int64(a), resource.BinarySI)
 }
-
-// Written prints Resources in the form in which the values were written: for
-// each kind it returns the first quantity of that kind in the lists that has
-// the same value, else a new one in the number format of the first list that
-// has the kind. It is nil if there are no resources.
-func Written(r resources.List, like ...corev1.ResourceList) corev1.ResourceList {
-	if r.Empty() {
-		return nil
-	}
-	list := make(corev1.ResourceList, resources.Kinds)
-	for k := range resources.Kind(resources.Kinds) {
-		if a, ok := r.Get(k); ok {
-			list[ResourceName(k)] = written(k, a, like)
-		}
-	}
-	return list
-}
-
-func written(k resources.Kind, a resources.Amount, like []corev1.ResourceList) resource.Quantity {
-	fresh, known := Quantity(k, a), false
-	for _, list := range like {
-		q, ok := list[ResourceName(k)]
-		if !ok {
-			continue
-		}
-		if Amount(k, q) == a {
-			return q
-		}
-		if !known && !q.IsZero() {
-			fresh.Format, known = q.Format, true
-		}
-	}
-	return fresh
-}

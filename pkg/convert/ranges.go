@@ -3,7 +3,6 @@ package convert
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
@@ -66,54 +65,4 @@ func ratios(list corev1.ResourceList) (r resources.List) {
 		}
 	}
 	return r
-}
-
-// Printer prints the sizes of many containers of one VPA and namespace.
-type Printer struct {
-	recommended names[vpav1.RecommendedContainerResources]
-	policies    policies
-	ranges      LimitRanges
-}
-
-// NewPrinter returns a Printer, which keeps the VPA.
-func NewPrinter(vpa *vpav1.VerticalPodAutoscaler, ranges LimitRanges) Printer {
-	var recommended []vpav1.RecommendedContainerResources
-	if r := vpa.Status.Recommendation; r != nil {
-		recommended = r.ContainerRecommendations
-	}
-	return Printer{byName(recommended, func(r *vpav1.RecommendedContainerResources) string { return r.ContainerName }), readPolicies(vpa), ranges}
-}
-
-// Sizes prints what Fit (or a boost) returned for one container, in the number
-// format in which the deciding value was written: the recommendation, a bound
-// of the VPA or of the namespace, or the container's own limit. Lists without
-// a value are nil. Current is what the container has now.
-func (p *Printer) Sizes(f policy.Fitted, current corev1.ResourceRequirements) (sizes corev1.ResourceRequirements) {
-	like := make([]corev1.ResourceList, 0, 6)
-	if r := p.recommended.find(f.Name); r != nil {
-		like = append(like, r.Target)
-	}
-	if own := p.policies.of(f.Name); own != nil {
-		like = append(like, own.MinAllowed, own.MaxAllowed)
-	}
-	like = append(like, p.ranges.least, p.ranges.most, current.Limits)
-	sizes.Requests = Written(f.Requests, like...)
-	sizes.Limits = limits(f, sizes.Requests, current.Limits, p.ranges.standard)
-	return sizes
-}
-
-// limits prints limits exactly as the request where they equal it, so that a
-// pod whose requests equal its limits stays of the Guaranteed class, else in
-// the format of the limit they come from.
-func limits(f policy.Fitted, requests corev1.ResourceList, from ...corev1.ResourceList) corev1.ResourceList {
-	if f.Limits.Empty() {
-		return nil
-	}
-	list := Written(f.Limits, from...)
-	for k := range resources.Kind(resources.Kinds) {
-		if limit, ok := f.Limits.Get(k); ok && f.Requests.Has(k) && limit == f.Requests.Value(k) {
-			list[ResourceName(k)] = requests[ResourceName(k)]
-		}
-	}
-	return list
 }

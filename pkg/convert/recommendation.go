@@ -1,11 +1,6 @@
 package convert
 
 import (
-	"fmt"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/resources"
 )
@@ -32,59 +27,4 @@ func Bounds(c vpav1.RecommendedContainerResources) resources.Bounds {
 		Target: Resources(c.Target),
 		Upper:  Resources(c.UpperBound),
 	}
-}
-
-// Format is how a recommender prints amounts before it caps them.
-type Format struct {
-	// CPUStep in millicores and MemoryStep in bytes: amounts are rounded up to a
-	// multiple. 1 and below leave them as they are.
-	CPUStep, MemoryStep int64
-	// HumanizeMemory prints memory with two decimals in the largest binary unit
-	// that is not above the value. The decimals are parsed again, so that the
-	// quantity can hold fractions of a byte, as with the reference recommender.
-	HumanizeMemory bool
-}
-
-// List prints Resources; nil if there are none.
-func (f Format) List(r resources.List) corev1.ResourceList {
-	if r.Empty() {
-		return nil
-	}
-	list := make(corev1.ResourceList, resources.Kinds)
-	for k := range resources.Kind(resources.Kinds) {
-		if a, ok := r.Get(k); ok {
-			list[ResourceName(k)] = f.Quantity(k, a)
-		}
-	}
-	return list
-}
-
-// Quantity prints one amount.
-func (f Format) Quantity(k resources.Kind, a resources.Amount) resource.Quantity {
-	if k == resources.CPU {
-		return Quantity(k, a.RoundUp(f.CPUStep))
-	}
-	a = a.RoundUp(f.MemoryStep)
-	if !f.HumanizeMemory {
-		return Quantity(k, a)
-	}
-	return humanized(a)
-}
-
-func humanized(a resources.Amount) resource.Quantity {
-	size, suffix := resources.Amount(1), ""
-	for _, unit := range [...]string{"Ki", "Mi", "Gi", "Ti"} {
-		if a < size<<10 {
-			break
-		}
-		size, suffix = size<<10, unit
-	}
-	if suffix == "" {
-		return Quantity(resources.Memory, a)
-	}
-	q, err := resource.ParseQuantity(fmt.Sprintf("%.2f%s", float64(a)/float64(size), suffix))
-	if err != nil { // cannot happen: the text is a decimal number with a known unit
-		return Quantity(resources.Memory, a)
-	}
-	return q
 }

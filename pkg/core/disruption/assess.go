@@ -85,15 +85,6 @@ func (p *Pod) Refused() bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool { return slices.ContainsFunc(c.Fitted.Notes, policy.Note.Refused) })
 }
 
-// QuickOOM reports whether a container ran out of memory less than the threshold
-// after its start, and less than the threshold ago.
-func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
-	return slices.ContainsFunc(p.Containers, func(c Container) bool {
-		return c.Observed && !c.Off && !c.OOM.Ended.IsZero() &&
-			c.OOM.Ended.Sub(c.OOM.Started) < threshold && now.Sub(c.OOM.Ended) < threshold
-	})
-}
-
 // Admits reports whether one container of the pod meets all requirements.
 func (v *VPA) Admits(p *Pod) bool {
 	return len(v.Requirements) == 0 || slices.ContainsFunc(p.Containers, func(c Container) bool {

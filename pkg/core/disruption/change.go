@@ -25,7 +25,7 @@ func differs(wanted, has resources.List, k resources.Kind) bool {
 	return !ok || a != b
 }
 
-// The following look only at containers that the webhook saw: those that
+// Any, and what asks it, looks only at containers that the webhook may have seen: those that
 // another webhook added later would not be sized by ours either.
 
 // Changed reports whether the pod would get something else than it runs with.
@@ -53,17 +53,6 @@ func (c *Container) RestartsFor(f policy.Fitted) bool {
 		}
 	}
 	return false
-}
-
-// IsOOMResize reports whether more memory would help a pod that does not work anyway:
-// it is not ready, and a container that would grow was out of memory last.
-func (p *Pod) IsOOMResize() bool { return !p.Ready && p.WantsOOMResize() }
-
-// WantsOOMResize reports whether a container that would get more memory was out of it last.
-func (p *Pod) WantsOOMResize() bool {
-	return p.Any(func(c *Container, k resources.Kind) bool {
-		return k == resources.Memory && !c.OOM.Ended.IsZero() && c.Fitted.Requests.Value(k) > c.Current.Requests.Value(k)
-	})
 }
 
 // Any reports whether something holds for one of the kinds of one of the containers.

@@ -79,7 +79,7 @@ type Problem struct {
 }
 
 // PodBackoff is what is to be remembered of a pod that came back without the change for
-// which the one before was evicted. Pod.Pause hands it to a later plan.
+// which the one before was evicted. Pod.Backoff hands it to a later plan.
 type PodBackoff struct {
 	Subject
 	Backoff
@@ -87,10 +87,10 @@ type PodBackoff struct {
 
 // Plan decides about every pod of the view: each is in one Action or in one
 // Skip. VPAs come in the order of namespace and name, the pods of a VPA the most
-// urgent first. It changes neither the view nor the memory it is given.
-func Plan(view View, memory State, c Config, now time.Time) Result {
-	p := plan{config: c, now: now, before: memory}
-	p.result.State = memory.Next(now)
+// urgent first. It changes neither the view nor the state it is given.
+func Plan(view View, before State, c Config, now time.Time) Result {
+	p := plan{config: c, now: now, before: before}
+	p.result.State = before.Next(now)
 	if view.Room != nil {
 		p.room = view.Room.Clone()
 	}
@@ -160,6 +160,18 @@ type candidate struct {
 	Assessment
 }
 
+// vpa decides about the pods of a VPA. A pod is skipped for the first reason on this road:
+//
+//	mode, status          ModeOff, StatusOutdated
+//	Assess                is it worth a change? Unchanged, TooYoung, SmallChange, ...
+//	Situation.Decide      may it be resized now, by its owner, its budget and its node?
+//	grantable             would the node take it? ClassWouldChange, StaticCPU
+//	tooSoon, yields       BackingOff, Stabilizing; pods that others wait for go first
+//	blocked               RestartUnderWay
+//	fitting               is there room? NodeFull, TooLargeForNode, QuotaFull
+//
+// What view/assign.go cannot give to a VPA, and what is refused while a plan is carried out
+// (updater/pass.go), have reasons of their own.
 func (p *plan) vpa(v *VPA) {
 	defer p.caught(v)
 	var candidates []candidate

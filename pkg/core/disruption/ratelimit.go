@@ -23,7 +23,7 @@ func (p RateLimits) cluster(age time.Duration) float64 {
 	return max(min(gentle, full), full*float64(max(age, 0))/float64(p.SlowStart))
 }
 
-// RateLimiter counts disruptions. Make it with NewLedger.
+// RateLimiter counts disruptions. Make it with NewRateLimiter.
 type RateLimiter struct {
 	pace       RateLimits
 	began      time.Time

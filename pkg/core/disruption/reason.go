@@ -4,8 +4,9 @@ package disruption
 // name each of them. The empty Reason means that nothing speaks against a change.
 type Reason string
 
-// The reasons. The first are found before a plan is made, those from
-// DisruptionRateLimited on while it is carried out. The table below says what each means.
+// The reasons. The first are found before a plan is made (updater/view), most by the plan
+// (plan.vpa shows in which order), those from DisruptionRateLimited on while it is carried out
+// (updater/pass.go). A panic is Broken anywhere. The table below says what each means.
 const (
 	NoVPA            Reason = "NoVPA"
 	OwnerUnreadable  Reason = "OwnerUnreadable"
@@ -132,7 +133,7 @@ var explanations = []Explanation{
 	{DisruptionRateLimited, "many pods are due at once, and this one has to wait for its turn",
 		"wait, or raise `--eviction-pace` and `--namespace-eviction-pace`", false},
 	{MemoryInUse, "the pod uses so much memory that no cut of its limit is worth a resize",
-		"nothing: the recommendation follows the usage", true},
+		"see whether the pod should use so much; if so nothing: the recommendation follows the usage", true},
 	{RateLimited, "the rate limit ended the pass",
 		"raise `--eviction-rate-limit` or `--eviction-rate-burst`", false},
 	{ResizeRefused, "the API server refused the resize, or could not be asked",

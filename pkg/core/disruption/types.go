@@ -50,7 +50,7 @@ const Unknown = -1
 type Group struct {
 	Replicas int    // wanted; Unknown, or 0 if it wants none or was not found
 	Rolling  bool   // the workload is being rolled out
-	Key      string // names it in Memory; empty: nothing is remembered of it
+	Key      string // names it in State; empty: nothing is remembered of it
 }
 
 // Pod is one live pod.
@@ -64,7 +64,7 @@ type Pod struct {
 	Resize               ResizeState
 	ResizeSince          time.Time          // when the pod entered that state, zero: not known
 	Whole                bool               // has sizes of its own, which bound those of its containers
-	Backoff              Backoff            // what a plan has said of it, in Result.Pauses
+	Backoff              Backoff            // what a plan has said of it, in Result.Backoffs
 	Restarts             int                // how often its ordinary containers were restarted, in all
 	Restart              Restart            // the last resize that was to restart it while it was ready
 	Budgets              []string           // names of the PodDisruptionBudgets that count it

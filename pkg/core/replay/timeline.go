@@ -32,7 +32,7 @@ type Explainer interface {
 	Explain(now time.Time, current resources.List) recipe.Explanation
 }
 
-// Timeline is one replay. Make it with New.
+// Timeline is one replay. Make it with NewTimeline.
 type Timeline struct {
 	Kind   resources.Kind
 	Start  int64 // nanoseconds since 1970

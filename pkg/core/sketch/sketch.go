@@ -12,8 +12,10 @@
 // merged, Adapt makes a sketch serve another recipe, and Image is its form on disk: Read
 // makes the same sketch of it, to the bit.
 //
-// To remember something new, write it in a file of its own, and add its field to Needs
-// and Sketch and its line to parts.
+// To remember something new, write it in a file of its own, and in this one add its field to
+// Needs and Sketch, its line to parts, what Adapt does with it, and what ObservePod (or a
+// method that the recommender and the replay call) gives it. Merge, image, restore and
+// checkpoint follow from parts.
 package sketch
 
 import (

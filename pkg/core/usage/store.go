@@ -21,7 +21,7 @@ import (
 // none stands for an instant, an amount or a slot that there is not.
 const none = -1
 
-// Store holds all series and tracked containers. Make it with New.
+// Store holds all series and tracked containers. Make it with NewStore.
 //
 //	series      [ 0: a/app | 1: b/app | 2: free | 3: a/db ]
 //	                |          |                    |

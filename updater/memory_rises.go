@@ -14,9 +14,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// oomRises are the VPAs that recommend more memory than before for any container. It is
+// memoryRises are the VPAs that recommend more memory than before for any container. It is
 // safe for concurrent use.
-type oomRises struct {
+type memoryRises struct {
 	wake chan struct{}
 
 	mu   sync.Mutex
@@ -24,8 +24,8 @@ type oomRises struct {
 }
 
 // watchRises collects the VPAs of an informer from now on.
-func watchRises(vpas cache.SharedInformer) (*oomRises, error) {
-	r := &oomRises{wake: make(chan struct{}, 1), vpas: map[cache.ObjectName]struct{}{}}
+func watchRises(vpas cache.SharedInformer) (*memoryRises, error) {
+	r := &memoryRises{wake: make(chan struct{}, 1), vpas: map[cache.ObjectName]struct{}{}}
 	_, err := vpas.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
 		was, ok := before.(*vpav1.VerticalPodAutoscaler)
 		if is, same := after.(*vpav1.VerticalPodAutoscaler); ok && same && moreMemory(was.Status.Recommendation, is.Status.Recommendation) {
@@ -40,10 +40,10 @@ func watchRises(vpas cache.SharedInformer) (*oomRises, error) {
 
 // Wake returns a channel that receives when there are some. It says so once as long as
 // nobody takes it.
-func (r *oomRises) Wake() <-chan struct{} { return r.wake }
+func (r *memoryRises) Wake() <-chan struct{} { return r.wake }
 
 // Take returns those since the last time, by namespace and name.
-func (r *oomRises) Take() []cache.ObjectName {
+func (r *memoryRises) Take() []cache.ObjectName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	names := slices.SortedFunc(maps.Keys(r.vpas), func(a, b cache.ObjectName) int {
@@ -53,7 +53,7 @@ func (r *oomRises) Take() []cache.ObjectName {
 	return names
 }
 
-func (r *oomRises) add(name cache.ObjectName) {
+func (r *memoryRises) add(name cache.ObjectName) {
 	r.mu.Lock()
 	r.vpas[name] = struct{}{}
 	r.mu.Unlock()

@@ -376,7 +376,7 @@ func TestACureThatRestartsNeedsNoDisruptionBudget(t *testing.T) {
 
 func TestMoreMemoryCausesACure(t *testing.T) {
 	w := newWorld(t, Default(), append(deployment(1, killed), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
-	grown, err := w.caches.grown()
+	rises, err := w.caches.memoryRises()
 	require.NoError(t, err)
 	vpas := w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop")
 	vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
@@ -384,7 +384,7 @@ func TestMoreMemoryCausesACure(t *testing.T) {
 	_, err = vpas.Update(t.Context(), vpa, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	select {
-	case <-grown.Wake():
+	case <-rises.Wake():
 		t.Fatal("only CPU grew")
 	case <-time.After(50 * time.Millisecond):
 	}
@@ -392,12 +392,12 @@ func TestMoreMemoryCausesACure(t *testing.T) {
 	_, err = vpas.Update(t.Context(), vpa, metav1.UpdateOptions{})
 	require.NoError(t, err)
 	select {
-	case <-grown.Wake():
+	case <-rises.Wake():
 	case <-time.After(10 * time.Second):
 		t.Fatal("nothing was said")
 	}
-	require.Equal(t, rose, grown.Take())
-	require.Empty(t, grown.Take())
+	require.Equal(t, rose, rises.Take())
+	require.Empty(t, rises.Take())
 }
 
 func TestAMemoryLimitIsNotCutBelowWhatIsUsed(t *testing.T) {

@@ -1,0 +1,153 @@
+package convert
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Amounts are printed here: recommendations by Format, sizes of pods by Printer.
+
+// Format is how a recommender prints amounts before it caps them.
+type Format struct {
+	// CPUStep in millicores and MemoryStep in bytes: amounts are rounded up to a
+	// multiple. 1 and below leave them as they are.
+	CPUStep, MemoryStep int64
+	// HumanizeMemory prints memory with two decimals in the largest binary unit
+	// that is not above the value. The decimals are parsed again, so that the
+	// quantity can hold fractions of a byte, as with the reference recommender.
+	HumanizeMemory bool
+}
+
+// List prints Resources; nil if there are none.
+func (f Format) List(r resources.List) corev1.ResourceList {
+	if r.Empty() {
+		return nil
+	}
+	list := make(corev1.ResourceList, resources.Kinds)
+	for k := range resources.Kind(resources.Kinds) {
+		if a, ok := r.Get(k); ok {
+			list[ResourceName(k)] = f.Quantity(k, a)
+		}
+	}
+	return list
+}
+
+// Quantity prints one amount.
+func (f Format) Quantity(k resources.Kind, a resources.Amount) resource.Quantity {
+	if k == resources.CPU {
+		return Quantity(k, a.RoundUp(f.CPUStep))
+	}
+	a = a.RoundUp(f.MemoryStep)
+	if !f.HumanizeMemory {
+		return Quantity(k, a)
+	}
+	return humanized(a)
+}
+
+func humanized(a resources.Amount) resource.Quantity {
+	size, suffix := resources.Amount(1), ""
+	for _, unit := range [...]string{"Ki", "Mi", "Gi", "Ti"} {
+		if a < size<<10 {
+			break
+		}
+		size, suffix = size<<10, unit
+	}
+	if suffix == "" {
+		return Quantity(resources.Memory, a)
+	}
+	q, err := resource.ParseQuantity(fmt.Sprintf("%.2f%s", float64(a)/float64(size), suffix))
+	if err != nil { // cannot happen: the text is a decimal number with a known unit
+		return Quantity(resources.Memory, a)
+	}
+	return q
+}
+
+// Printer prints the sizes of many containers of one VPA and namespace.
+type Printer struct {
+	recommended names[vpav1.RecommendedContainerResources]
+	policies    policies
+	ranges      LimitRanges
+}
+
+// NewPrinter returns a Printer, which keeps the VPA.
+func NewPrinter(vpa *vpav1.VerticalPodAutoscaler, ranges LimitRanges) Printer {
+	var recommended []vpav1.RecommendedContainerResources
+	if r := vpa.Status.Recommendation; r != nil {
+		recommended = r.ContainerRecommendations
+	}
+	return Printer{byName(recommended, func(r *vpav1.RecommendedContainerResources) string { return r.ContainerName }), readPolicies(vpa), ranges}
+}
+
+// Sizes prints what Fit (or a boost) returned for one container, in the number
+// format in which the deciding value was written: the recommendation, a bound
+// of the VPA or of the namespace, or the container's own limit. Lists without
+// a value are nil. Current is what the container has now.
+func (p *Printer) Sizes(f policy.Fitted, current corev1.ResourceRequirements) (sizes corev1.ResourceRequirements) {
+	like := make([]corev1.ResourceList, 0, 6)
+	if r := p.recommended.find(f.Name); r != nil {
+		like = append(like, r.Target)
+	}
+	if own := p.policies.of(f.Name); own != nil {
+		like = append(like, own.MinAllowed, own.MaxAllowed)
+	}
+	like = append(like, p.ranges.least, p.ranges.most, current.Limits)
+	sizes.Requests = Written(f.Requests, like...)
+	sizes.Limits = limits(f, sizes.Requests, current.Limits, p.ranges.standard)
+	return sizes
+}
+
+// limits prints limits exactly as the request where they equal it, so that a
+// pod whose requests equal its limits stays of the Guaranteed class, else in
+// the format of the limit they come from.
+func limits(f policy.Fitted, requests corev1.ResourceList, from ...corev1.ResourceList) corev1.ResourceList {
+	if f.Limits.Empty() {
+		return nil
+	}
+	list := Written(f.Limits, from...)
+	for k := range resources.Kind(resources.Kinds) {
+		if limit, ok := f.Limits.Get(k); ok && f.Requests.Has(k) && limit == f.Requests.Value(k) {
+			list[ResourceName(k)] = requests[ResourceName(k)]
+		}
+	}
+	return list
+}
+
+// Written prints Resources in the form in which the values were written: for
+// each kind it returns the first quantity of that kind in the lists that has
+// the same value, else a new one in the number format of the first list that
+// has the kind. It is nil if there are no resources.
+func Written(r resources.List, like ...corev1.ResourceList) corev1.ResourceList {
+	if r.Empty() {
+		return nil
+	}
+	list := make(corev1.ResourceList, resources.Kinds)
+	for k := range resources.Kind(resources.Kinds) {
+		if a, ok := r.Get(k); ok {
+			list[ResourceName(k)] = written(k, a, like)
+		}
+	}
+	return list
+}
+
+func written(k resources.Kind, a resources.Amount, like []corev1.ResourceList) resource.Quantity {
+	fresh, known := Quantity(k, a), false
+	for _, list := range like {
+		q, ok := list[ResourceName(k)]
+		if !ok {
+			continue
+		}
+		if Amount(k, q) == a {
+			return q
+		}
+		if !known && !q.IsZero() {
+			fresh.Format, known = q.Format, true
+		}
+	}
+	return fresh
+}

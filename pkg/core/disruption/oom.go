@@ -1,0 +1,35 @@
+package disruption
+
+import (
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// QuickOOM reports whether a container ran out of memory less than the threshold
+// after its start, and less than the threshold ago.
+func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
+	return slices.ContainsFunc(p.Containers, func(c Container) bool {
+		return c.Observed && !c.Off && !c.OOM.Ended.IsZero() &&
+			c.OOM.Ended.Sub(c.OOM.Started) < threshold && now.Sub(c.OOM.Ended) < threshold
+	})
+}
+
+// IsOOMResize reports whether more memory would help a pod that does not work anyway:
+// it is not ready, and a container that would grow was out of memory last. Such a resize
+//
+//   - needs no budget (Situation.free), and no PodDisruptionBudget is asked (package actuate),
+//   - waits neither for the stabilization window nor for other restarts (plan.tooSoon, plan.resize),
+//   - asks for memory alone where the node gives no other CPU (Situation.refused, grantable),
+//   - takes only what grows from a quota (Need.Yields).
+//
+// It must be worth it (Assess), must not have been tried in vain, and must find room.
+func (p *Pod) IsOOMResize() bool { return !p.Ready && p.WantsOOMResize() }
+
+// WantsOOMResize reports whether a container that would get more memory was out of it last.
+func (p *Pod) WantsOOMResize() bool {
+	return p.Any(func(c *Container, k resources.Kind) bool {
+		return k == resources.Memory && !c.OOM.Ended.IsZero() && c.Fitted.Requests.Value(k) > c.Current.Requests.Value(k)
+	})
+}
