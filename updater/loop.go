@@ -153,7 +153,7 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 func (l *Loop) planned(ctx context.Context, v disruption.View, now time.Time) disruption.Result {
 	result := disruption.Result{State: l.state}
 	if err := view.Guard(func() error { result = disruption.Plan(v, l.state, l.config, now); return nil }); err != nil {
-		klog.FromContext(ctx).Error(err, "Pass without changes: no plan can be made")
+		klog.FromContext(ctx).Error(err, "A defect of the updater: please report it. This pass changes nothing")
 	}
 	return result
 }

@@ -33,7 +33,7 @@ func (l *Loop) begin(ctx context.Context, snapshot *view.Snapshot, plan disrupti
 	p := &pass{Loop: l, snapshot: snapshot, scores: make(map[cache.ObjectName]*score, len(vpas)), order: make([]*score, len(vpas)),
 		skipped: append(plan.Skipped, snapshot.Skipped...), now: now}
 	for _, problem := range plan.Problems {
-		klog.FromContext(ctx).Error(errors.New(problem.Panic), "VPA skipped: no plan can be made for its pods", "vpa", klog.KRef(problem.Namespace, problem.VPA))
+		klog.FromContext(ctx).Error(errors.New(problem.Panic), "A defect of the updater: please report it. The pods of this VPA are left alone in this pass", "vpa", klog.KRef(problem.Namespace, problem.VPA))
 	}
 	scores := make([]score, len(vpas))
 	for i := range vpas {

@@ -98,9 +98,14 @@ func (v *VPA) TurnCame(interval time.Duration, since, now time.Time) bool {
 	return slot(now) != slot(since)
 }
 
-// Offset returns how long after the begin of an interval the moment of this VPA comes.
+// Offset returns how long after the begin of an interval the moment of this VPA comes. It is
+// asked for each container in each pass, so the hash is kept; of one VPA by one goroutine at
+// a time.
 func (v *VPA) Offset(interval time.Duration) time.Duration {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(v.Object.Namespace + "/" + v.Object.Name)) // a hash never fails
-	return time.Duration(h.Sum64() % uint64(interval))
+	if v.nameHash == 0 {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(v.Object.Namespace + "/" + v.Object.Name)) // a hash never fails
+		v.nameHash = h.Sum64()
+	}
+	return time.Duration(v.nameHash % uint64(interval))
 }

@@ -60,6 +60,7 @@ type VPA struct {
 	sets      map[*labelSet]struct{}
 	pass      uint64 // last SyncVPAs that saw it
 	relinking bool
+	nameHash  uint64 // of Offset; 0: not asked for yet
 
 	built      bool      // containers is up to date
 	containers []history // sorted by name; without series: only restored
