@@ -155,7 +155,7 @@ func TestOnlyAReplicaThatStillLeadsSavesOnceMore(t *testing.T) {
 		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aVPA("web", "web", time.Hour))
 		w.config.Interval = 200 * time.Millisecond
 		w.config.Election.Enabled = lost
-		w.config.Election.LeaseDuration, w.config.Election.RenewDeadline, w.config.Election.RetryPeriod = 3*time.Second, 300*time.Millisecond, 20*time.Millisecond
+		w.config.Election.LeaseDuration, w.config.Election.RenewDeadline, w.config.Election.RetryPeriod = 5*time.Second, time.Second, 20*time.Millisecond
 		w.uses("web-1", "a", 900, 900)
 		w.clock = time.Now
 		var away atomic.Bool

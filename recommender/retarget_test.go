@@ -24,7 +24,7 @@ func (w *world) aims(target string) {
 	require.Eventually(w.t, func() bool {
 		cached, err := w.loop.Roster.VPAs.VerticalPodAutoscalers("ns").Get("web")
 		return err == nil && cached.Generation == vpa.Generation
-	}, 5*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 func targeted(t *testing.T) *world {
@@ -53,7 +53,7 @@ func TestANewTargetDoesNotInheritARecommendation(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := w.loop.Roster.Resolve(t.Context(), "ns", w.vpa("web").Spec.TargetRef)
 		return err != nil
-	}, 5*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	w.passes(2)
 	require.Len(t, w.recommendations("web"), 1, "what is published is for this target")
 }

@@ -102,7 +102,7 @@ func TestATargetWithoutPodsHasNotTheHistoryOfTheOther(t *testing.T) {
 	w.passes(1)
 	w.create(aPod("later-1", "later", "a"))
 	w.uses("later-1", "a", 50, 300)
-	require.Eventually(t, func() bool { w.passes(1); return len(w.recommendations("web")) > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { w.passes(1); return len(w.recommendations("web")) > 0 }, time.Minute, time.Millisecond)
 	w.requireSmall()
 }
 

@@ -49,7 +49,7 @@ func (w *world) cpu(name string) string {
 
 func (w *world) awaitUnboosted(name string) {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool { return w.pod(name).Annotations["vpaCpuStartupBoost/app"] == "" }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(w.t, func() bool { return w.pod(name).Annotations["vpaCpuStartupBoost/app"] == "" }, time.Minute, 5*time.Millisecond)
 }
 
 func TestABoostIsTakenBackWithoutBudget(t *testing.T) {

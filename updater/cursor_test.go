@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,7 +13,7 @@ import (
 	"loadline.dev/loadline/updater/actuate"
 )
 
-// hanging is a carrier that evicts the pods of some VPAs only when the pass is over.
+// hanging is an executor that evicts the pods of some VPAs only when the pass is over.
 type hanging struct {
 	executor
 
@@ -52,13 +53,15 @@ func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
 			actions = append(actions, disruption.Action{Evict: true, Subject: disruption.Subject{Namespace: "shop", VPA: vpa, Pod: vpa, UID: vpa}})
 		}
 		var asked []string
-		for len(asked) < len(c.asked) {
-			ctx, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
-			h.asked, h.served = nil, c.served
-			(&pass{Loop: w.loop, snapshot: snapshot, scores: scores, now: noon}).carryOut(ctx, disruption.Result{Actions: actions})
-			stop()
-			asked = append(asked, h.asked...)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			for len(asked) < len(c.asked) {
+				ctx, stop := context.WithTimeout(t.Context(), time.Second)
+				h.asked, h.served = nil, c.served
+				(&pass{Loop: w.loop, snapshot: snapshot, scores: scores, now: noon}).carryOut(ctx, disruption.Result{Actions: actions})
+				stop()
+				asked = append(asked, h.asked...)
+			}
+		})
 		require.Equal(t, c.asked, asked[:len(c.asked)], name)
 	}
 }

@@ -29,7 +29,7 @@ func (w *world) observe(vpa *vpav1.VerticalPodAutoscaler) {
 	require.Eventually(w.t, func() bool {
 		now, err := lister.VerticalPodAutoscalers("shop").Get(vpa.Name)
 		return err == nil && now != before
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // Else its pods would get the sizes of another workload.

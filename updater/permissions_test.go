@@ -36,5 +36,5 @@ func TestQuotasAndNodesAreReadAsSoonAsTheyMayBe(t *testing.T) {
 	around := c.capacity(Default())
 	require.False(t, around.NodesSynced() || around.QuotasSynced())
 	allowed.Store(true)
-	require.Eventually(t, func() bool { return around.NodesSynced() && around.QuotasSynced() }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return around.NodesSynced() && around.QuotasSynced() }, time.Minute, time.Millisecond)
 }

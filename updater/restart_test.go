@@ -139,7 +139,7 @@ func (w *world) budget(name string) {
 	require.Eventually(w.t, func() bool {
 		known, err := w.caches.surroundings.Policy().V1().PodDisruptionBudgets().Lister().PodDisruptionBudgets("shop").Get(name)
 		return err == nil && known != nil
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // Two programs of one process restart pods: passes, and the end of startup boosts. One

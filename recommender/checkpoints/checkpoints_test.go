@@ -207,22 +207,24 @@ func TestCollectDeletesWhatItIsToldAndGoesOnAfterAFailure(t *testing.T) {
 
 // A server that hangs must not hold up a pass for as long as there are orphans.
 func TestCollectEndsInTimeAndGoesOnTheNextTime(t *testing.T) {
-	b := newBench(object("a", "x", 1), object("b", "x", 1), object("c", "x", 1))
-	b.client.PrependReactor("delete", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-		time.Sleep(beyond)
-		return false, nil, nil
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(object("a", "x", 1), object("b", "x", 1), object("c", "x", 1))
+		b.client.PrependReactor("delete", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(beyond)
+			return false, nil, nil
+		})
+		orphans := func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return Orphan }
+		b.Timeout = short
+		n, err := b.Collect(t.Context(), orphans)
+		require.ErrorContains(t, err, "no time left for 2 checkpoints")
+		require.Equal(t, 1, n)
+		b.Timeout = time.Minute
+		_, err = b.Collect(t.Context(), orphans)
+		require.NoError(t, err)
+		list, err := b.client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		require.Empty(t, list.Items)
 	})
-	orphans := func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return Orphan }
-	b.Timeout = short
-	n, err := b.Collect(t.Context(), orphans)
-	require.ErrorContains(t, err, "no time left for 2 checkpoints")
-	require.Equal(t, 1, n)
-	b.Timeout = time.Minute
-	_, err = b.Collect(t.Context(), orphans)
-	require.NoError(t, err)
-	list, err := b.client.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	require.Empty(t, list.Items)
 }
 
 func TestWhatIsKnownOfCheckpointsEndsWithThem(t *testing.T) {

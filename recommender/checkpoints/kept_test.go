@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -208,21 +209,23 @@ func TestPoorerIsLessThanHalf(t *testing.T) {
 
 // What could not be deleted is still there, and what is known of it counts.
 func TestWhatIsKnownOfCheckpointsStaysWhereTheyCouldNotBeDeleted(t *testing.T) {
-	orphans := func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return Orphan }
-	b := newBench(object("a", "x", 1), object("b", "x", 1), object("c", "x", 1))
-	for _, vpa := range []string{"a", "b", "c"} {
-		b.Know(checkpoint.History{checkpoint.Owner{Namespace: "ns", VPA: vpa}: {"x": {}}})
-	}
-	b.client.PrependReactor("delete", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-		time.Sleep(20 * time.Millisecond)
-		return true, nil, errors.New("refused")
+	synctest.Test(t, func(t *testing.T) {
+		orphans := func(*vpav1.VerticalPodAutoscalerCheckpoint) Disposition { return Orphan }
+		b := newBench(object("a", "x", 1), object("b", "x", 1), object("c", "x", 1))
+		for _, vpa := range []string{"a", "b", "c"} {
+			b.Know(checkpoint.History{checkpoint.Owner{Namespace: "ns", VPA: vpa}: {"x": {}}})
+		}
+		b.client.PrependReactor("delete", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(20 * time.Millisecond)
+			return true, nil, errors.New("refused")
+		})
+		b.Timeout = time.Millisecond
+		n, err := b.Collect(t.Context(), orphans)
+		require.ErrorContains(t, err, "refused")
+		require.ErrorContains(t, err, "no time left for 2 checkpoints")
+		require.Zero(t, n)
+		require.Len(t, b.known, 3)
 	})
-	b.Timeout = time.Millisecond
-	n, err := b.Collect(t.Context(), orphans)
-	require.ErrorContains(t, err, "refused")
-	require.ErrorContains(t, err, "no time left for 2 checkpoints")
-	require.Zero(t, n)
-	require.Len(t, b.known, 3)
 }
 
 func TestAProblemThatStaysIsSaidNowAndThen(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -42,39 +43,40 @@ func TestMemoryOfOnePod(t *testing.T) {
 	require.Error(t, err)
 }
 
+// hangs is an API server that never answers.
+type hangs struct{ asked atomic.Int32 }
+
+func (h *hangs) RoundTrip(r *http.Request) (*http.Response, error) {
+	h.asked.Add(1)
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
 // Whoever waits for an API that hangs changes no pod.
 func TestAMetricsAPIThatHangsIsLeftAlone(t *testing.T) {
-	var asked atomic.Int32
-	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		<-r.Context().Done()
-	}))
-	defer s.Close()
-	clients, err := client.New(&rest.Config{Host: s.URL})
-	require.NoError(t, err)
-	core := clients.Kube.CoreV1().RESTClient()
+	synctest.Test(t, func(t *testing.T) {
+		server := new(hangs)
+		clients, err := client.New(&rest.Config{Host: "http://api.example", Transport: server})
+		require.NoError(t, err)
+		core := clients.Kube.CoreV1().RESTClient()
 
-	stopped, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer stop()
-	m := &meter{client: core, wait: time.Minute}
-	_, err = m.memory(stopped, "shop", "web")
-	require.Error(t, err)
-	require.Zero(t, m.until, "the caller had no time")
+		stopped, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		m := &meter{client: core, wait: answerTime}
+		_, err = m.memory(stopped, "shop", "web")
+		require.Error(t, err)
+		require.Zero(t, m.until, "the caller had no time")
 
-	asked.Store(0)
-	m = &meter{client: core, wait: 20 * time.Millisecond}
-	for _, pod := range []string{"one", "two", "three"} {
-		_, err = m.memory(t.Context(), "shop", pod)
-		require.ErrorContains(t, err, "read the metrics of pod shop/"+pod)
-	}
-	require.ErrorIs(t, err, errSilent)
-	require.EqualValues(t, 1, asked.Load())
-	m.until = time.Now()
-	_, err = m.memory(t.Context(), "shop", "web")
-	require.NotErrorIs(t, err, errSilent, "it is asked again")
-
-	began := time.Now()
-	_, err = Memory(core)(t.Context(), "shop", "web")
-	require.Error(t, err)
-	require.Less(t, time.Since(began), 10*time.Second)
+		server.asked.Store(0)
+		for _, pod := range []string{"one", "two", "three"} {
+			_, err = m.memory(t.Context(), "shop", pod)
+			require.ErrorContains(t, err, "read the metrics of pod shop/"+pod)
+		}
+		require.ErrorIs(t, err, errSilent)
+		require.EqualValues(t, 1, server.asked.Load())
+		time.Sleep(silence)
+		_, err = m.memory(t.Context(), "shop", "web")
+		require.NotErrorIs(t, err, errSilent, "it is asked again")
+		require.EqualValues(t, 2, server.asked.Load())
+	})
 }

@@ -66,7 +66,7 @@ func TestAMissingPermissionIsSaidOnceAndFoundLater(t *testing.T) {
 	ctx, stop := context.WithCancel(klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log)))))
 	ended := make(chan struct{})
 	go func() { defer close(ended); quotas.Informer().RunWithContext(ctx) }()
-	require.Eventually(t, quotas.Informer().HasSynced, 60*time.Second, time.Millisecond)
+	require.Eventually(t, quotas.Informer().HasSynced, time.Minute, time.Millisecond)
 	require.Equal(t, 1, strings.Count(log.String(), "Quotas are not asked"), log.String())
 	require.Equal(t, 1, strings.Count(log.String(), "is forbidden"), "nor does the client library say it")
 	require.Contains(t, log.String(), "etcd is away", "other errors are not hidden")

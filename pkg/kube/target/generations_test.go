@@ -81,7 +81,7 @@ func TestGenerationsFollowAnInformer(t *testing.T) {
 		s, found = g.known[cache.NewObjectName("ns", "v")]
 		return s, found
 	}
-	eventually := func(holds func() bool) { require.Eventually(t, holds, 10*time.Second, time.Millisecond) }
+	eventually := func(holds func() bool) { require.Eventually(t, holds, time.Minute, time.Millisecond) }
 	eventually(func() bool { _, found := known(); return found })
 	require.False(t, g.Outdated(at(5, 4, "a")))
 	api := clients.AutoscalingV1().VerticalPodAutoscalers("ns")
