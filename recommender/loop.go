@@ -68,9 +68,10 @@ func (l *Loop) step(name string, do func()) {
 	do()
 }
 
-// HandleOOMs is a pass for kills, which serving.RunEvery begins a second after OOMs.Wake: it takes those that wait, and what follows from them.
-// Changed pods come first, because only then are the containers of new ones known. Before
-// the first pass there is nothing to compare kills with.
+// HandleOOMs is a pass for kills, which serving.RunEvery begins a second after OOMs.Wake: it
+// takes those that wait, and publishes what follows from them. Changed pods come first,
+// because only then are the containers of new ones known. Before the first pass none is, and
+// kills wait in the queue.
 func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	if l.started.IsZero() {
 		return

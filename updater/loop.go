@@ -67,7 +67,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 		klog.FromContext(ctx).Error(err, "Pass skipped: the caches cannot be read")
 		return
 	}
-	watch.Step("AdmissionInit")
+	watch.Step("AdmissionInit") // the label that the reference has for planning
 	p.carryOut(ctx, plan)
 	watch.Step("EvictPods")
 	p.explain(ctx)
@@ -75,9 +75,10 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 }
 
 // OOMResize gives pods that were killed for want of memory, and are not ready, what
-// is recommended now. It does nothing else, and needs no admission controller:
-// the pods stay. Only if there are such pods of the VPAs that recommend more memory
-// than before it looks at all others, too.
+// is recommended now. serving.RunEvery calls it a second after memoryRises.Wake, with the
+// VPAs that recommend more memory than before; Pod.IsOOMResize says what it is spared. It
+// does nothing else, and needs no admission controller: the pods stay. Only if such pods
+// were killed it looks at all others, too.
 func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.ObjectName) {
 	if !l.reader.HasOOMKilled(ctx, more) {
 		return
@@ -141,7 +142,7 @@ func (l *Loop) plan(ctx context.Context, s *view.Snapshot, now time.Time) disrup
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "It is not known whether there is room for changes")
 		}
-		s.View.Room = room
+		s.View.Room = room // the reasons of the second plan are those that are said
 		result = l.planned(ctx, s.View, now)
 	}
 	l.budgets.Planned(result.State, now)

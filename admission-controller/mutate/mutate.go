@@ -1,11 +1,9 @@
 // Package mutate computes what the webhook changes in a new pod.
 //
-// Config.Patch takes a pod, the VPA that controls it and the LimitRanges of its
-// namespace, and returns a JSON patch: the resources that policy.Fit gives,
-// the startup boost, and the annotations of the VPA. It is pure: equal input
-// gives an equal patch, byte for byte.
-//
-// A Room is what the quotas of a namespace have left: what a pod would get beyond it is cut.
+// Config.Patch takes a pod, the VPA that controls it and what its namespace demands, and
+// returns a JSON patch: the resources that policy.Fit gives, the startup boost, both cut to
+// what the quotas have left (Room), and the annotations of the VPA. It is pure: equal input
+// gives an equal patch, byte for byte. ExampleConfig_Patch shows a whole one.
 //
 // Only ordinary containers are changed. Init containers, native sidecars and
 // containers without a recommendation are left as they are. It neither looks
@@ -35,7 +33,7 @@ type Config struct {
 // Mutation is what is done to one pod.
 type Mutation struct {
 	Patch    []client.PatchOperation // never empty: the observed containers are always noted
-	Resized  bool                    // at least one container gets other resources
+	Resized  bool                    // the patch writes the resources of a container, be they equal to those that it has
 	Warnings []string                // for the person who creates the pod
 }
 
@@ -130,14 +128,14 @@ func (m *mutation) sizes(room Room) ([]size, error) {
 		}
 	}
 	if room != (Room{}) {
-		least := policy.Fit(current, least(current, m.given), rules, m.ranges.Ranges).Containers
-		for i := range least {
-			if sizes[i].boosted && !least[i].Requests.Has(resources.CPU) {
-				least[i].Requests = least[i].Requests.With(resources.CPU, current.Containers[i].Requests.Value(resources.CPU))
+		kept := policy.Fit(current, unsized(current, m.given), rules, m.ranges.Ranges).Containers
+		for i := range kept {
+			if sizes[i].boosted && !kept[i].Requests.Has(resources.CPU) {
+				kept[i].Requests = kept[i].Requests.With(resources.CPU, current.Containers[i].Requests.Value(resources.CPU))
 			}
 		}
 		var changes []Change
-		fitted, changes = room.Cut(current, least, fitted)
+		fitted, changes = room.Cut(current, kept, fitted)
 		m.cuts(changes)
 	}
 	for i := range fitted {
@@ -154,9 +152,9 @@ func (m *mutation) recommendation() map[string]resources.Bounds {
 	return convert.Recommendation(m.vpa.Status.Recommendation)
 }
 
-// least is the recommendation that leaves the pod as it is: its own requests or,
+// unsized is the recommendation that leaves the pod as it is: its own requests or,
 // where it has none, the lower bound.
-func least(current policy.Pod, recommendation map[string]resources.Bounds) map[string]resources.Bounds {
+func unsized(current policy.Pod, recommendation map[string]resources.Bounds) map[string]resources.Bounds {
 	kept := make(map[string]resources.Bounds, len(recommendation))
 	for _, c := range current.Containers {
 		b, ok := recommendation[c.Name]

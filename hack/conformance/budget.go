@@ -186,9 +186,9 @@ func decisionName(d disruption.Decision) string {
 	switch d {
 	case disruption.Go:
 		return "InPlaceApproved"
-	case disruption.Again:
+	case disruption.JustRefused:
 		return "InPlaceInfeasible"
-	case disruption.Hold:
+	case disruption.StillRefused:
 		return "InPlaceInfeasibleCached"
 	case disruption.Evict:
 		return "InPlaceEvict"

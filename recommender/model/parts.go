@@ -29,7 +29,7 @@ type Estimate struct {
 	Bounds    resources.Bounds               // of both kinds
 	Known     [resources.Kinds]bool          // there is history of the kind
 	Untrusted [resources.Kinds]bool          // there may have been more than is known
-	Coarse    bool                           // bounds are rounded when they are printed: a small difference may become a large one
+	Rounded   bool                           // bounds are rounded when they are printed: a small difference may become a large one
 	History   time.Duration                  // that the samples cover at least, one of the steps of the status
 	Points    [resources.Kinds]recipe.Points // zero if there are enough
 }
@@ -61,12 +61,12 @@ type Published struct {
 	MissingLoggedAt time.Time                 // when a missing recommendation was last logged
 	HistoryStep     int                       // of the history behind the recommendation, from 1; 0: none is known
 
-	Inputs Inputs    // of the last time
-	Done   bool      // the last time succeeded
-	PutOff bool      // the published status is not quite what it would be
-	Rushed bool      // bounds had used up their part of the pass
-	Tried  time.Time // when its turn came; zero: it never did
-	Sent   time.Time // last write of this process, also one that failed; at first, when it saw the VPA
+	Inputs          Inputs    // of the last time
+	Done            bool      // the last time succeeded
+	PutOff          bool      // the published status is not quite what it would be
+	Rushed          bool      // bounds had used up their part of the pass
+	Tried           time.Time // when its turn came; zero: it never did
+	LastWriteOrSeen time.Time // last write of this process, also one that failed; at first, when it saw the VPA
 
 	// Estimates are those that the published status was made of, or would be. Not those of
 	// the last time: many small changes add up. None = not known.

@@ -7,12 +7,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
-	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
@@ -61,13 +58,13 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []model.Es
 			continue
 		}
 		live := a.history(scratch, v, container, series)
-		result, young := a.estimate(v, container, served, scratch)
+		result, sketchIsShort := a.estimate(v, container, served, scratch)
 		e := model.Estimate{
 			Container: container,
 			Bounds:    result.Bounds,
 			Known:     result.Known,
-			Untrusted: either(a.untrusted(v, container, live), young),
-			Coarse:    a.coarse(),
+			Untrusted: either(a.untrusted(v, container, live), sketchIsShort),
+			Rounded:   a.rounded(),
 			History:   status.Covered(covered(a.recipe(v), &result, scratch)),
 		}
 		for k, p := range result.Points {
@@ -89,7 +86,8 @@ func lacking(p recipe.Points) recipe.Points {
 	return p
 }
 
-// recipe returns the recipe of a VPA.
+// recipe returns the recipe of a VPA: v.Recipe, which is that of the flag where the VPA has
+// no annotation. Before SketchKeeper.Follow saw the VPA it is that of the flag, too.
 func (a *Advisor) recipe(v *model.VPA) *recipe.Recipe {
 	if c := v.Recipe; c != nil {
 		return c.Recipe
@@ -98,14 +96,15 @@ func (a *Advisor) recipe(v *model.VPA) *recipe.Recipe {
 }
 
 // estimate returns what the recipe of a VPA makes of one of its containers, of which p is
-// the history, and whether it knows less of the past than there was: young.
-func (a *Advisor) estimate(v *model.VPA, container string, containers int, p *usage.Profile) (result recipe.Result, young [resources.Kinds]bool) {
+// the history, and whether it knows less of the past than there was, because its sketch is
+// younger than its history.
+func (a *Advisor) estimate(v *model.VPA, container string, containers int, p *usage.Profile) (result recipe.Result, sketchIsShort [resources.Kinds]bool) {
 	r := a.recipe(v)
 	in := recipe.Input{Profile: p, Sketch: v.Sketches[container], Containers: containers}
 	if !r.Needs.Any() {
 		in.Sketch = nil // of another recipe
 	}
-	recall(v, container, in.Sketch)
+	seedTarget(v, container, in.Sketch)
 	if r.UsesCurrent && a.Pods != nil {
 		in.Current = a.Pods.InForce(v, container)
 	}
@@ -113,10 +112,10 @@ func (a *Advisor) estimate(v *model.VPA, container string, containers int, p *us
 	result.Remember(in.Sketch)
 	if r.Needs.Any() {
 		for k, covered := range result.Covered {
-			young[k] = p.Last().Sub(p.First()) > covered+sketchLag && covered < a.enough(v, container, resources.Kind(k))
+			sketchIsShort[k] = p.Last().Sub(p.First()) > covered+sketchLag && covered < a.enough(v, container, resources.Kind(k))
 		}
 	}
-	return result, young
+	return result, sketchIsShort
 }
 
 // covered is how much of the past a recommendation rests on at least: the history p, and
@@ -133,9 +132,9 @@ func covered(r *recipe.Recipe, result *recipe.Result, p *usage.Profile) time.Dur
 	return least
 }
 
-// recall makes a sketch that knows of no target take the published one for the last, as
+// seedTarget makes a sketch that knows of no target take the published one for the last, as
 // if that had changed now: when it did nobody knows, if the sketch was lost or is new.
-func recall(v *model.VPA, container string, t *sketch.Sketch) {
+func seedTarget(v *model.VPA, container string, t *sketch.Sketch) {
 	if t == nil {
 		return
 	}
@@ -172,8 +171,8 @@ func either(a, b [resources.Kinds]bool) [resources.Kinds]bool {
 	return a
 }
 
-// coarse reports whether amounts are rounded when they are printed.
-func (a *Advisor) coarse() bool {
+// rounded reports whether amounts are rounded when they are printed.
+func (a *Advisor) rounded() bool {
 	return a.Format.CPUStep > 1 || a.Format.MemoryStep > 1 || a.Format.HumanizeMemory || a.Limits.IntegerCPU
 }
 
@@ -230,6 +229,33 @@ func published(v *model.VPA, container string) (c status.Recommended, found bool
 		}
 	}
 	return c, false
+}
+
+// hold marks the kinds as unknown of which a lower target would be published, in
+// doubt, than was before, and returns their names.
+func hold(known *[resources.Kinds]bool, doubt [resources.Kinds]bool, c, before status.Recommended) []string {
+	var held []string
+	for k := range resources.Kind(resources.Kinds) {
+		name := convert.ResourceName(k)
+		now, found := c.Target[name]
+		was, published := before.Target[name]
+		if doubt[k] && found && published && now.Cmp(was) < 0 {
+			known[k] = false
+			held = append(held, string(name))
+		}
+	}
+	return held
+}
+
+// note remembers which kinds of a container keep what was published.
+func note(v *model.VPA, container string, known [resources.Kinds]bool) {
+	if known == [resources.Kinds]bool{true, true} {
+		return
+	}
+	if v.Trust.HeldKinds == nil {
+		v.Trust.HeldKinds = map[string][resources.Kinds]bool{}
+	}
+	v.Trust.HeldKinds[container] = [resources.Kinds]bool{resources.CPU: !known[resources.CPU], resources.Memory: !known[resources.Memory]}
 }
 
 // keep puts the values that were published before into c for the kinds of which
@@ -297,66 +323,4 @@ func (a *Advisor) Contents(v *model.VPA, now time.Time) map[string]checkpoint.Co
 		contents[container] = content
 	}
 	return contents
-}
-
-// OutputLimits are the settings that hold for all VPAs.
-type OutputLimits struct {
-	IntegerCPU bool                // honour the annotation that asks for whole cores
-	MaxAllowed corev1.ResourceList // for containers whose policy has no maximum
-}
-
-// PostProcess returns a recommendation as it is published for vpa: first CPU is
-// rounded up to whole cores where that is asked for, then all but the uncapped
-// target are moved into the bounds of the container's policy. A bound that takes
-// effect is used as it is written.
-func PostProcess(list []vpav1.RecommendedContainerResources, vpa *vpav1.VerticalPodAutoscaler, l OutputLimits) []vpav1.RecommendedContainerResources {
-	rules := convert.Rules(vpa)
-	most := convert.Resources(l.MaxAllowed)
-	done := make([]vpav1.RecommendedContainerResources, len(list))
-	for i, c := range list {
-		if l.IntegerCPU && vpa.Annotations["vpa-post-processor.kubernetes.io/"+c.ContainerName+"_integerCPU"] == "true" {
-			c = wholeCores(c)
-		}
-		done[i] = capped(c, rules.For(c.ContainerName).OrMax(most), bounds(vpa, c.ContainerName, l.MaxAllowed))
-		if done[i].Target == nil {
-			done[i].Target = corev1.ResourceList{} // required, and the API server refuses a null
-		}
-	}
-	return done
-}
-
-// bounds returns the lists whose quantities a capped value may be, first those
-// of the container's own policy.
-func bounds(vpa *vpav1.VerticalPodAutoscaler, container string, most corev1.ResourceList) []corev1.ResourceList {
-	if p := convert.ContainerPolicy(vpa, container); p != nil {
-		return []corev1.ResourceList{p.MinAllowed, p.MaxAllowed, most}
-	}
-	return []corev1.ResourceList{most}
-}
-
-func capped(c vpav1.RecommendedContainerResources, rule policy.Rule, bounds []corev1.ResourceList) vpav1.RecommendedContainerResources {
-	if rule.Min.Empty() && rule.Max.Empty() {
-		return c
-	}
-	b := policy.Cap(convert.Bounds(c), rule)
-	like := func(own corev1.ResourceList) []corev1.ResourceList {
-		return append([]corev1.ResourceList{own}, bounds...)
-	}
-	c.LowerBound = convert.Written(b.Lower, like(c.LowerBound)...)
-	c.Target = convert.Written(b.Target, like(c.Target)...)
-	c.UpperBound = convert.Written(b.Upper, like(c.UpperBound)...)
-	return c
-}
-
-func wholeCores(c vpav1.RecommendedContainerResources) vpav1.RecommendedContainerResources {
-	for _, list := range []*corev1.ResourceList{&c.Target, &c.LowerBound, &c.UpperBound, &c.UncappedTarget} {
-		q, found := (*list)[corev1.ResourceCPU]
-		if !found {
-			continue
-		}
-		rounded := list.DeepCopy()
-		rounded[corev1.ResourceCPU] = *resource.NewQuantity(q.Value(), q.Format)
-		*list = rounded
-	}
-	return c
 }

@@ -113,7 +113,7 @@ func (p *Publisher) Publish(ctx context.Context, vpas []*model.VPA, now time.Tim
 	// so that bounds take turns; a write that failed counts.
 	slices.SortStableFunc(jobs, func(a, b job) int {
 		x, y := &a.vpa.Published, &b.vpa.Published
-		return cmp.Or(x.Tried.Compare(y.Tried), x.Sent.Compare(y.Sent))
+		return cmp.Or(x.Tried.Compare(y.Tried), x.LastWriteOrSeen.Compare(y.LastWriteOrSeen))
 	})
 	return p.work(ctx, jobs, now, span)
 }
@@ -127,8 +127,8 @@ func (p *Publisher) PublishChanged(ctx context.Context, vpas []*model.VPA, now t
 func (p *Publisher) jobs(vpas []*model.VPA, now time.Time, wanted func(job) bool) (jobs []job) {
 	look := func(v *model.VPA) {
 		defer p.Guard.Recover(v)
-		if v.Published.Sent.IsZero() {
-			v.Published.Sent = now
+		if v.Published.LastWriteOrSeen.IsZero() {
+			v.Published.LastWriteOrSeen = now
 		}
 		if j := (job{v, v.Inputs(now)}); wanted(j) {
 			jobs = append(jobs, j)
@@ -144,7 +144,7 @@ func (p *Publisher) jobs(vpas []*model.VPA, now time.Time, wanted func(job) bool
 func (p *Publisher) hasNews(j job, now time.Time) bool {
 	last := &j.vpa.Published
 	return !last.Done || !last.Recommended || last.Inputs != j.seen ||
-		last.PutOff && (last.Rushed || j.vpa.TurnCame(longestWait, last.Sent, now))
+		last.PutOff && (last.Rushed || j.vpa.TurnCame(longestWait, last.LastWriteOrSeen, now))
 }
 
 // work goes through jobs with some workers, and counts those that had no turn.
@@ -160,7 +160,7 @@ func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span ti
 	done := serving.InOrder(p.Workers, jobs, func(int) bool { return ctx.Err() == nil && time.Since(began) < span }, func(w int, j job) {
 		last := &j.vpa.Published
 		last.Tried, last.Rushed = now, time.Since(began) >= span/boundsShare && p.Tolerance > 0
-		p.one(ctx, j, &workers[w], now)
+		p.publishOne(ctx, j, &workers[w], now)
 		if p.Progress != nil {
 			p.Progress()
 		}
@@ -172,8 +172,8 @@ func (p *Publisher) work(ctx context.Context, jobs []job, now time.Time, span ti
 	return len(jobs) - done
 }
 
-// one brings the status of a VPA up to date, if there is anything new to say.
-func (p *Publisher) one(ctx context.Context, j job, w *worker, now time.Time) {
+// publishOne brings the status of a VPA up to date, if there is anything new to say.
+func (p *Publisher) publishOne(ctx context.Context, j job, w *worker, now time.Time) {
 	v, last := j.vpa, &j.vpa.Published
 	defer p.Guard.Recover(v)
 	onlyHistory := j.seen
@@ -183,16 +183,17 @@ func (p *Publisher) one(ctx context.Context, j job, w *worker, now time.Time) {
 	w.estimates = p.Advisor.Estimates(v, &w.scratch, w.estimates[:0])
 
 	var r result
+	targetsStay := true
 	switch {
 	case compare && slices.Equal(last.Estimates, w.estimates):
 		r = unchanged
 	case compare && !p.due(v, now) && !p.worthWriting(v, last.Estimates, w.estimates):
 		r = putOff
 	default:
-		compare = false
-		r = p.publish(ctx, j, w.estimates, now)
+		targetsStay = false
+		r = p.write(ctx, j, w.estimates, now)
 	}
-	if compare { // nothing was built, and the targets are the same
+	if targetsStay {
 		for container, target := range last.Uncapped {
 			p.Quality.Changed(v, container, target)
 		}
@@ -201,7 +202,7 @@ func (p *Publisher) one(ctx context.Context, j job, w *worker, now time.Time) {
 
 	last.Done, last.PutOff = r != failed && r != late, r == putOff
 	if r == written || !last.Done {
-		last.Sent = now
+		last.LastWriteOrSeen = now
 	}
 	switch {
 	case r == written || r == unchanged:
@@ -211,8 +212,8 @@ func (p *Publisher) one(ctx context.Context, j job, w *worker, now time.Time) {
 	}
 }
 
-// publish builds the status of a VPA and writes it, unless it can wait.
-func (p *Publisher) publish(ctx context.Context, j job, estimates []model.Estimate, now time.Time) result {
+// write builds the status of a VPA and writes it, unless it can wait.
+func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate, now time.Time) result {
 	v, log := j.vpa, klog.FromContext(ctx)
 	outcome := p.Advisor.Advise(v, estimates)
 	outcome.Pods, outcome.TargetError, outcome.Conflict, outcome.Unsaved = j.seen.Pods, j.seen.TargetError, j.seen.Conflict, v.Saved.Unsaved
@@ -287,7 +288,7 @@ func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, no
 
 // due reports whether bounds must be published that are nearly as they should be.
 func (p *Publisher) due(v *model.VPA, now time.Time) bool {
-	return !v.Published.Rushed && v.TurnCame(longestWait, v.Published.Sent, now)
+	return !v.Published.Rushed && v.TurnCame(longestWait, v.Published.LastWriteOrSeen, now)
 }
 
 // canWait reports whether a status differs from the published one only in bounds,
@@ -319,7 +320,7 @@ func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate
 	return !slices.EqualFunc(published, fresh, func(was, is model.Estimate) bool {
 		away, nearer := p.Tolerance, p.Tolerance
 		switch {
-		case was.Coarse:
+		case was.Rounded:
 			away, nearer = 0, 0
 		case v.Published.Rushed:
 			away, nearer = math.Inf(1), math.Inf(1)

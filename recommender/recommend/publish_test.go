@@ -266,7 +266,7 @@ func TestAllButBoundsIsWorthWriting(t *testing.T) {
 		"known":        {func(e *model.Estimate) { e.Known[resources.CPU] = true }, true},
 		"untrusted":    {func(e *model.Estimate) { e.Untrusted[resources.Memory] = true }, true},
 		"history":      {func(e *model.Estimate) { e.History = time.Hour }, true},
-		"coarse":       {func(e *model.Estimate) { e.Coarse = true }, true},
+		"rounded":      {func(e *model.Estimate) { e.Rounded = true }, true},
 		"points":       {func(e *model.Estimate) { e.Points[resources.CPU] = recipe.Points{Have: 6, Want: 12} }, true},
 	} {
 		is := was

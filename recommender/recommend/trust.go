@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"loadline.dev/loadline/pkg/checkpoint"
-	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -102,33 +101,6 @@ func (a *Advisor) proofFrom(first time.Time, series []usage.Series) time.Time {
 
 // incomplete reports whether some history is still to be loaded.
 func (a *Advisor) incomplete() bool { return a.Complete != nil && !a.Complete() }
-
-// hold marks the kinds as unknown of which a lower target would be published, in
-// doubt, than was before, and returns their names.
-func hold(known *[resources.Kinds]bool, doubt [resources.Kinds]bool, c, before status.Recommended) []string {
-	var held []string
-	for k := range resources.Kind(resources.Kinds) {
-		name := convert.ResourceName(k)
-		now, found := c.Target[name]
-		was, published := before.Target[name]
-		if doubt[k] && found && published && now.Cmp(was) < 0 {
-			known[k] = false
-			held = append(held, string(name))
-		}
-	}
-	return held
-}
-
-// note remembers which kinds of a container keep what was published.
-func note(v *model.VPA, container string, known [resources.Kinds]bool) {
-	if known == [resources.Kinds]bool{true, true} {
-		return
-	}
-	if v.Trust.HeldKinds == nil {
-		v.Trust.HeldKinds = map[string][resources.Kinds]bool{}
-	}
-	v.Trust.HeldKinds[container] = [resources.Kinds]bool{resources.CPU: !known[resources.CPU], resources.Memory: !known[resources.Memory]}
-}
 
 // heldMessage names what is held. It does not change while that does not.
 func heldMessage(held []string) string {

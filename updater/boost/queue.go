@@ -280,7 +280,7 @@ func (q *Queue) pinned(p disruption.Pod, verdict policy.BoostVerdict) bool {
 			c.Fitted = verdict.Give[at]
 		}
 	}
-	return p.Pinned()
+	return p.CPURefused()
 }
 
 // keepingMemory is a verdict that leaves the memory of all containers as it is.
@@ -328,5 +328,5 @@ func (q *Queue) refused(ctx context.Context, reading view.Reading, pod *corev1.P
 	if this == nil {
 		return disruption.NoOwner, nil
 	}
-	return budget.Refuses(this), nil
+	return budget.Denies(this), nil
 }

@@ -35,7 +35,7 @@ func (r *Reader) assign(ctx context.Context, s *Snapshot) ([]owned, error) {
 		if pod.DeletionTimestamp != nil {
 			return
 		}
-		o, vpa, reason := r.owned(ctx, pod)
+		o, vpa, reason := r.find(ctx, pod)
 		switch {
 		case reason == disruption.NoVPA: // nearly all pods of many clusters
 			s.NoVPA++
@@ -61,10 +61,10 @@ func (r *Reader) assign(ctx context.Context, s *Snapshot) ([]owned, error) {
 	return controlled, err
 }
 
-// owned finds the VPA of a pod, or why none can be found that changes running pods, with
+// find finds the VPA of a pod, or why none can be found that changes running pods, with
 // the name of the VPA as far as that is known. It finds nothing of a pod that goes away
 // at this moment.
-func (r *Reader) owned(ctx context.Context, pod *corev1.Pod) (o owned, vpaName string, reason disruption.Reason) {
+func (r *Reader) find(ctx context.Context, pod *corev1.Pod) (o owned, vpaName string, reason disruption.Reason) {
 	key, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
 	if !ok || !r.memo.acting[pod.Namespace] {
 		return o, "", disruption.NoVPA

@@ -77,7 +77,7 @@ func (r Reading) Pod(pod *corev1.Pod, group int) disruption.Pod {
 	p := disruption.Pod{
 		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID), Group: group,
 		Pending:    pod.Status.Phase == corev1.PodPending,
-		Whole:      convert.SizedAsWhole(pod),
+		PodLevel:   convert.SizedAsWhole(pod),
 		Boosted:    convert.HasBoosted(pod),
 		Sized:      convert.HasSized(pod),
 		Backoff:    convert.Pause(pod),

@@ -159,7 +159,7 @@ func BenchmarkPod(b *testing.B) {
 
 func TestAPodWithItsOwnSize(t *testing.T) {
 	p := pod("app")
-	require.False(t, NewReading(vpa("app"), convert.LimitRanges{}).Pod(p, 0).Whole)
+	require.False(t, NewReading(vpa("app"), convert.LimitRanges{}).Pod(p, 0).PodLevel)
 	p.Spec.Resources = &corev1.ResourceRequirements{Requests: quantities("1", "1Gi")}
 	trimmed, err := client.Trim(p)
 	require.NoError(t, err)

@@ -109,7 +109,7 @@ func (n *StaticCPUNodes) Mark(v *disruption.View, object func(disruption.Subject
 			// A refusal is remembered for as long as a boosted pod is left alone for it. Else
 			// each day the boost would be taken back, which the node refuses, so that the pod
 			// would be evicted and boosted anew.
-			if r, known := n.refused[p.Node]; known && p.Boosted && p.Pinned() {
+			if r, known := n.refused[p.Node]; known && p.Boosted && p.CPURefused() {
 				n.refused[p.Node] = refusal{now, r.node}
 			}
 		})

@@ -53,17 +53,17 @@ func Assess(v *VPA, p *Pod, c Config, now time.Time) Assessment {
 
 func (a Assessment) judge(p *Pod, c Config, now time.Time) Reason {
 	switch {
-	case p.Boosted && !p.Pinned():
+	case p.Boosted && !p.CPURefused():
 		return Boosted
 	case p.Boosted && !p.WantsOOMResize(): // it would be boosted anew, and again not give it back
 		return StaticCPU
 	case !slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Recommended() }):
 		return NoRecommendation
-	case p.Whole:
+	case p.PodLevel:
 		return PodLevelResources
 	case !p.Changed():
 		return Unchanged
-	case p.Refused():
+	case p.ViolatesLimitRange():
 		return OutsideLimitRange
 	}
 	if !a.OutOfBounds && !a.QuickOOM {
@@ -80,8 +80,8 @@ func (a Assessment) judge(p *Pod, c Config, now time.Time) Reason {
 	return ""
 }
 
-// Refused reports whether a LimitRange would refuse the pod.
-func (p *Pod) Refused() bool {
+// ViolatesLimitRange reports whether a LimitRange would refuse the pod.
+func (p *Pod) ViolatesLimitRange() bool {
 	return slices.ContainsFunc(p.Containers, func(c Container) bool { return slices.ContainsFunc(c.Fitted.Notes, policy.Note.Refused) })
 }
 

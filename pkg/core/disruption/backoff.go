@@ -7,7 +7,7 @@ import (
 )
 
 // Sizes are the requests of a pod, by container. It is never changed once it is
-// in a Record.
+// in a ChangeRecord.
 type Sizes map[string]resources.List
 
 // Change is one change of a pod.
@@ -34,7 +34,7 @@ type ChangeRecord struct {
 	Reversals int // changes in a row that undid the one before
 }
 
-// Backoff is what is kept of a Record where it outlives the process that holds it.
+// Backoff is what is kept of a ChangeRecord where it outlives the process that holds it.
 // The zero value is none.
 type Backoff struct {
 	Fruitless int       // changes in a row of which new pods showed nothing, or only a part
@@ -44,9 +44,9 @@ type Backoff struct {
 // Resumed returns the record of a workload on which an earlier process has left a
 // pause. It changes nothing once a change is remembered. A pause that ends later
 // than any of ours, even by a clock that is ahead of this one, is not ours; one that is
-// over for so long that a Record would be forgotten counts no more.
+// over for so long that a ChangeRecord would be forgotten counts no more.
 func (r ChangeRecord) Resumed(p Backoff, now time.Time) ChangeRecord {
-	ours := !p.Until.After(now.Add(longBackOff+skew)) && now.Sub(p.Until) <= memory
+	ours := !p.Until.After(now.Add(longBackOff+skew)) && now.Sub(p.Until) <= recordAge
 	if r.At.IsZero() && p.Until.After(r.Until) && ours {
 		r.Backoff = p
 		r.Fruitless = min(p.Fruitless, mostResumed)
@@ -62,13 +62,13 @@ const mostResumed = 100
 const (
 	firstBackOff = 5 * time.Minute
 	longBackOff  = 12 * time.Hour
-	memory       = 24 * time.Hour // how long a Record is kept after its last change
+	recordAge    = 24 * time.Hour // how long a ChangeRecord is kept after its last change
 	skew         = time.Hour      // by how much the clocks of two processes may differ
 )
 
 // Expired reports whether the record can be forgotten at now.
 func (r ChangeRecord) Expired(now time.Time) bool {
-	return now.Sub(r.At) > memory && now.After(r.Until)
+	return now.Sub(r.At) > recordAge && now.After(r.Until)
 }
 
 // See looks at a pod of the workload at now: when it was created, what its spec
@@ -98,7 +98,7 @@ func (r ChangeRecord) BacksOff(now time.Time) bool { return now.Before(r.Until) 
 // Holds reports whether a change must wait at now because it would undo the last
 // one. What only grows never waits. The time doubles with each reversal.
 func (r ChangeRecord) Holds(c Change, hold time.Duration, now time.Time) bool {
-	return r.reversed(c) && c.shrinks() && now.Before(r.At.Add(doubled(hold, r.Reversals, memory)))
+	return r.reversed(c) && c.shrinks() && now.Before(r.At.Add(doubled(hold, r.Reversals, recordAge)))
 }
 
 // Changed records a change that was made at now, when the newest pod of the

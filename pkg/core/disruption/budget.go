@@ -75,10 +75,10 @@ func (b *Budget) problem(p *Pod) Reason {
 	return NoOwner
 }
 
-// Refuses returns why the pod may not be disrupted now, empty if it may. A
-// pending pod costs nothing. A pod that is not ready is counted among the
-// running ones; a ready one must also leave enough ready ones behind.
-func (b *Budget) Refuses(p *Pod) Reason {
+// Denies returns why the pod may not be disrupted now, empty if it may. A
+// pending pod costs nothing. One that is ready must leave enough
+// ready pods behind, one that is not enough running ones.
+func (b *Budget) Denies(p *Pod) Reason {
 	if reason := b.problem(p); reason != "" {
 		return reason
 	}

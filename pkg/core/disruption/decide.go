@@ -9,12 +9,12 @@ type Decision uint8
 
 // The decisions. All but Go and Evict come with a Reason.
 const (
-	Wait  Decision = iota // not now
-	Go                    // resize
-	Busy                  // a resize is under way; only another target may replace it
-	Again                 // the node refused a resize as infeasible; another target may replace it
-	Hold                  // the node is known to refuse the current target
-	Evict                 // evict: a resize did not come about
+	Wait         Decision = iota // not now
+	Go                           // resize
+	Busy                         // a resize is under way; only another target may replace it
+	JustRefused                  // the node refused a resize as infeasible; another target may replace it
+	StillRefused                 // the node is known to refuse the current target
+	Evict                        // evict: a resize did not come about
 )
 
 // Situation is what Decide needs besides the pod.
@@ -27,17 +27,17 @@ type Situation struct {
 }
 
 // Decide says what can be done with the pod in place. Of these rows the first that holds
-// counts, in the order of the reference VPA:
+// counts, in the order of the reference VPA; "other" is InPlaceOrRecreate:
 //
 //	mode     the pod                                       decision
 //	InPlace  (the mode is not enabled)                     Wait
 //	any      has no known owner that wants pods            Wait
 //	any      has an owner with too few, and needs budget   Wait
 //	any      is pending                                    Wait
-//	InPlace  is known to be refused these sizes            Hold
-//	InPlace  was just refused                              Again
+//	InPlace  is known to be refused these sizes            StillRefused
+//	InPlace  was just refused                              JustRefused
 //	InPlace  is in a resize                                Busy
-//	others   is in a resize, or known to be refused        Wait or Evict
+//	other    is in a resize, or known to be refused        Wait or Evict
 //	any      needs no budget                               Go
 //	any      needs budget                                  Go, or Wait if there is none
 func (s Situation) Decide(p *Pod) (Decision, Reason) {
@@ -52,28 +52,28 @@ func (s Situation) Decide(p *Pod) (Decision, Reason) {
 		return Wait, problem
 	case p.Pending:
 		return Wait, NotRunning
-	case inPlace && s.refused(p):
-		return Hold, Infeasible
+	case inPlace && s.nodeRefuses(p):
+		return StillRefused, Infeasible
 	case inPlace && p.Resize == ResizeInfeasible:
-		return Again, Infeasible
+		return JustRefused, Infeasible
 	case inPlace && resizing:
 		return Busy, unresized(p.Resize)
-	case resizing, !inPlace && s.State.Refuses(p):
+	case resizing, !inPlace && s.State.NodeRefuses(p):
 		return s.fallback(p)
 	case free:
 		return Go, ""
 	}
-	if reason := s.Budget.Refuses(p); reason != "" {
+	if reason := s.Budget.Denies(p); reason != "" {
 		return Wait, reason
 	}
 	return Go, ""
 }
 
-// refused reports whether the node is known to refuse what the pod would get. For a pod
+// nodeRefuses reports whether the node is known to refuse what the pod would get. For a pod
 // that lacks memory, on a node that gives it no other CPU, it was refused for its CPU
 // alone: it is asked for memory.
-func (s Situation) refused(p *Pod) bool {
-	return s.State.Refuses(p) && (!p.WantsOOMResize() || !p.Pinned())
+func (s Situation) nodeRefuses(p *Pod) bool {
+	return s.State.NodeRefuses(p) && (!p.WantsOOMResize() || !p.CPURefused())
 }
 
 // free reports whether a resize of the pod needs no budget. It is still counted
@@ -85,7 +85,7 @@ func (s Situation) free(p *Pod) bool {
 // Evictable returns why the pod may not be evicted now, empty if it may.
 func (s Situation) Evictable(p *Pod) Reason {
 	if p.Pending || p.Resize == NotResizing {
-		return s.Budget.Refuses(p)
+		return s.Budget.Denies(p)
 	}
 	_, reason := s.fallback(p)
 	return reason
@@ -99,7 +99,7 @@ func (s Situation) fallback(p *Pod) (Decision, Reason) {
 	if waits {
 		return Wait, unresized(p.Resize)
 	}
-	if reason := s.Budget.Refuses(p); reason != "" {
+	if reason := s.Budget.Denies(p); reason != "" {
 		return Wait, reason
 	}
 	return Evict, ""

@@ -68,10 +68,10 @@ func TestWhatABudgetCounts(t *testing.T) {
 	c := defaults()
 	b := NewBudget(v, c)
 	b.Spend(&v.Pods[0])
-	require.Empty(t, b.Refuses(&v.Pods[2]), "a pod that was not ready is none of the ready ones")
+	require.Empty(t, b.Denies(&v.Pods[2]), "a pod that was not ready is none of the ready ones")
 	b.Spend(&v.Pods[2])
-	require.Equal(t, BudgetSpent, b.Refuses(&v.Pods[3]), "three ready ones stay")
-	require.Empty(t, b.Refuses(&v.Pods[1]))
+	require.Equal(t, BudgetSpent, b.Denies(&v.Pods[3]), "three ready ones stay")
+	require.Empty(t, b.Denies(&v.Pods[1]))
 	b.Spend(&v.Pods[1])
 	v.Pods[1].Pending = true
 	before := *b.of(&v.Pods[1])
@@ -82,7 +82,7 @@ func TestWhatABudgetCounts(t *testing.T) {
 		stray.Group = group
 		b.Spend(&stray)
 		b.leaves(&stray, RestartHolder{UID: stray.UID})
-		require.Equal(t, NoOwner, b.Refuses(&stray))
+		require.Equal(t, NoOwner, b.Denies(&stray))
 	}
 }
 

@@ -18,7 +18,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 		return
 	case Go:
 		reason = WaitingForNode // if there is nothing to ask for
-	case Again, Busy:
+	case JustRefused, Busy:
 		cause = Retry
 	default:
 		p.skip(v, c.pod, reason)
@@ -26,21 +26,21 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 	}
 	if !c.pod.Asks() {
 		if decision == Go && p.ignored(v, c.pod) {
-			p.evict(v, c.pod, s.Budget, ResizeStuck, s.Budget.Refuses(c.pod))
+			p.evict(v, c.pod, s.Budget, ResizeStuck, s.Budget.Denies(c.pod))
 			return
 		}
-		if decision == Again { // what was asked for, and nothing else
+		if decision == JustRefused { // what was asked for, and nothing else
 			put(&p.result.State.Refused, c.pod.UID, requests(c.pod.Fitted()))
 		}
 		p.skip(v, c.pod, reason)
 		return
 	}
-	refused := s.Budget.Refuses(c.pod)
-	if refused != "" && !s.free(c.pod) {
-		p.skip(v, c.pod, refused)
+	denied := s.Budget.Denies(c.pod)
+	if denied != "" && !s.free(c.pod) {
+		p.skip(v, c.pod, denied)
 		return
 	}
-	p.resize(v, c.pod, s, refused, cause)
+	p.resize(v, c.pod, s, denied, cause)
 }
 
 // ignored reports whether a resize was accepted long ago and nobody acted on it,
@@ -49,13 +49,13 @@ func (p *plan) ignored(v *VPA, pod *Pod) bool {
 	return v.Mode == InPlaceOrRecreate && pod.Unanswered() && p.now.Sub(p.before.Since(pod, p.now)) > InProgressTimeout
 }
 
-// resize plans a resize that the budget allows, or that needs none; refused is
+// resize plans a resize that the budget allows, or that needs none; denied is
 // what the budget says of an eviction.
-func (p *plan) resize(v *VPA, whole *Pod, s Situation, refused Reason, cause Cause) {
+func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied Reason, cause Cause) {
 	evicts := v.Mode == InPlaceOrRecreate
-	pod, reason := grantable(whole)
+	pod, reason := grantable(asked)
 	if reason != "" {
-		p.instead(v, whole, s, cause, reason, evicts)
+		p.instead(v, asked, s, cause, reason, evicts)
 		return
 	}
 	restarts, oomResize := pod.Restarting(), pod.IsOOMResize()
@@ -63,7 +63,7 @@ func (p *plan) resize(v *VPA, whole *Pod, s Situation, refused Reason, cause Cau
 		p.skip(v, pod, reason)
 		return
 	}
-	if (restarts || !s.free(pod)) && !oomResize && p.yields(restart{v, whole, s, cause}) {
+	if (restarts || !s.free(pod)) && !oomResize && p.yields(postponed{v, asked, s, cause}) {
 		return
 	}
 	if restarts && !oomResize && p.blocked(pod, p.shared(v, pod)) {
@@ -71,13 +71,13 @@ func (p *plan) resize(v *VPA, whole *Pod, s Situation, refused Reason, cause Cau
 		return
 	}
 	pod, need, answer := p.fitting(pod)
-	evicts = evicts && pod == whole
+	evicts = evicts && pod == asked // a part of what is asked for is worth no eviction
 	if answer != capacity.Fits {
 		evicts = evicts && answer != capacity.OverQuota && (answer == capacity.TooLarge || p.crowded(pod) > DeferredTimeout)
 		p.instead(v, pod, s, ResizeStuck, noRoom(answer), evicts)
 		return
 	}
-	mayEvict := refused == "" && evicts && p.unsuitable(v, pod) == ""
+	mayEvict := denied == "" && evicts && p.unsuitable(v, pod) == ""
 	s.Budget.Spend(pod)
 	if p.room != nil {
 		p.room.Keep(need, false)
@@ -173,11 +173,11 @@ func grantable(p *Pod) (*Pod, Reason) {
 	switch {
 	case p.ChangesClass():
 		return nil, ClassWouldChange
-	case !p.Pinned():
+	case !p.CPURefused():
 		return p, ""
 	}
 	memory := p.KeepingCPU()
-	if p.WantsOOMResize() && memory.Asks() && !memory.Pinned() {
+	if p.WantsOOMResize() && memory.Asks() && !memory.CPURefused() {
 		return memory, ""
 	}
 	return nil, StaticCPU
@@ -190,7 +190,7 @@ func (p *plan) instead(v *VPA, pod *Pod, s Situation, cause Cause, reason Reason
 		p.skip(v, pod, reason)
 		return
 	}
-	p.evict(v, pod, s.Budget, cause, s.Budget.Refuses(pod))
+	p.evict(v, pod, s.Budget, cause, s.Budget.Denies(pod))
 }
 
 // crowded is for how long a pod is known not to fit on its node.

@@ -99,10 +99,10 @@ func (p *Pod) classes() (has, gets class) {
 	return classOf(before), classOf(after)
 }
 
-// Pinned reports whether the node would refuse the change for its CPU. Under the static
+// CPURefused reports whether the node would refuse the change for its CPU. Under the static
 // policy a pod of class Guaranteed keeps what it has been given for as long as it
 // runs, also where that is a share and no whole CPUs.
-func (p *Pod) Pinned() bool {
+func (p *Pod) CPURefused() bool {
 	if !p.Static || !slices.ContainsFunc(p.Containers, func(c Container) bool {
 		return c.After().Requests.Value(resources.CPU) != c.Current.Requests.Value(resources.CPU)
 	}) {

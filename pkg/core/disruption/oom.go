@@ -21,7 +21,7 @@ func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
 //
 //   - needs no budget (Situation.free), and no PodDisruptionBudget is asked (package actuate),
 //   - waits neither for the stabilization window nor for other restarts (plan.tooSoon, plan.resize),
-//   - asks for memory alone where the node gives no other CPU (Situation.refused, grantable),
+//   - asks for memory alone where the node gives no other CPU (Situation.nodeRefuses, grantable),
 //   - takes only what grows from a quota (Need.Yields).
 //
 // It must be worth it (Assess), must not have been tried in vain, and must find room.

@@ -117,10 +117,10 @@ type plan struct {
 	room   *capacity.Capacity // nil: not asked
 	result Result
 
-	restarting RestartHolders
-	later      []restart // those that were refused one before
-	tries      bool      // these are planned now
-	broken     []*VPA    // those that made a plan panic
+	restarting  RestartHolders
+	later       []postponed // until all others are planned: they were refused one before
+	secondRound bool        // those of later are planned now
+	broken      []*VPA      // those that made a plan panic
 }
 
 // all decides about the pods of VPAs.
@@ -148,7 +148,7 @@ func (p *plan) caught(v *VPA) {
 	of := func(s Subject) bool { return s.Namespace == v.Namespace && s.VPA == v.Name }
 	p.result.Actions = slices.DeleteFunc(p.result.Actions, func(a Action) bool { return of(a.Subject) })
 	p.result.Skipped = slices.DeleteFunc(p.result.Skipped, func(s Skip) bool { return of(s.Subject) })
-	p.later = slices.DeleteFunc(p.later, func(r restart) bool { return r.vpa == v })
+	p.later = slices.DeleteFunc(p.later, func(r postponed) bool { return r.vpa == v })
 	for i := range v.Pods {
 		p.skip(v, &v.Pods[i], Broken)
 	}
@@ -246,14 +246,14 @@ func (p *plan) recreate(v *VPA, c candidate, s Situation) {
 	p.evict(v, c.pod, s.Budget, cause, s.Evictable(c.pod))
 }
 
-// evict plans an eviction unless it is refused already, or something else
+// evict plans an eviction unless it is denied already, or something else
 // speaks against it.
-func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, refused Reason) {
-	if refused == "" {
-		refused = p.unsuitable(v, pod)
+func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied Reason) {
+	if denied == "" {
+		denied = p.unsuitable(v, pod)
 	}
-	if refused != "" {
-		p.skip(v, pod, refused)
+	if denied != "" {
+		p.skip(v, pod, denied)
 		return
 	}
 	b.Spend(pod)

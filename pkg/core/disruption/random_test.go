@@ -269,7 +269,7 @@ func checkActions(t testing.TB, v *VPA, actions map[string]Action) {
 			t.Fatalf("%s is disrupted without a difference", p.UID)
 		case !a.Evict && !p.Asks():
 			t.Fatalf("%s already asks for that", p.UID)
-		case p.Boosted && (!p.WantsOOMResize() || !p.Pinned()):
+		case p.Boosted && (!p.WantsOOMResize() || !p.CPURefused()):
 			t.Fatalf("%s is boosted", p.UID)
 		case v.Mode == Off || v.Mode == Initial:
 			t.Fatalf("%s: the mode changes no pods", p.UID)

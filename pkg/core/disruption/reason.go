@@ -4,18 +4,25 @@ package disruption
 // name each of them. The empty Reason means that nothing speaks against a change.
 type Reason string
 
-// The reasons. The first are found before a plan is made (updater/view), most by the plan
-// (plan.vpa shows in which order), those from DisruptionRateLimited on while it is carried out
-// (updater/pass.go). A panic is Broken anywhere. The table below says what each means.
+// The reasons, by the file that finds them; plan.vpa shows in which order the plan does.
+// While it is carried out (updater/pass.go) what has changed since is found, too: ModeOff,
+// StatusOutdated, VPAUnreadable, BudgetSpent and RestartUnderWay. The table below says what
+// each means.
 const (
+	// updater/view/assign.go, before a plan is made
 	NoVPA            Reason = "NoVPA"
 	OwnerUnreadable  Reason = "OwnerUnreadable"
 	TargetUnreadable Reason = "TargetUnreadable"
 	VPAUnreadable    Reason = "VPAUnreadable"
 
-	ModeOff            Reason = "ModeOff"
-	ModeNotEnabled     Reason = "ModeNotEnabled"
-	StatusOutdated     Reason = "StatusOutdated"
+	// plan.go
+	ModeOff         Reason = "ModeOff"
+	StatusOutdated  Reason = "StatusOutdated"
+	RolloutUnderWay Reason = "RolloutUnderWay"
+	BackingOff      Reason = "BackingOff"
+	Stabilizing     Reason = "Stabilizing"
+
+	// assess.go
 	Boosted            Reason = "Boosted"
 	NoRecommendation   Reason = "NoRecommendation"
 	PodLevelResources  Reason = "PodLevelResources"
@@ -24,31 +31,38 @@ const (
 	TooYoung           Reason = "TooYoung"
 	SmallChange        Reason = "SmallChange"
 	RequirementsNotMet Reason = "RequirementsNotMet"
-	NoOwner            Reason = "NoOwner"
-	BelowMinReplicas   Reason = "BelowMinReplicas"
-	NoBudget           Reason = "NoBudget"
-	BudgetSpent        Reason = "BudgetSpent"
-	RolloutUnderWay    Reason = "RolloutUnderWay"
-	RestartUnderWay    Reason = "RestartUnderWay"
-	BackingOff         Reason = "BackingOff"
-	Stabilizing        Reason = "Stabilizing"
-	QuotaFull          Reason = "QuotaFull"
-	NodeFull           Reason = "NodeFull"
-	TooLargeForNode    Reason = "TooLargeForNode"
-	ClassWouldChange   Reason = "ClassWouldChange"
-	StaticCPU          Reason = "StaticCPU"
-	NotRunning         Reason = "NotRunning"
-	WaitingForNode     Reason = "WaitingForNode"
-	Deferred           Reason = "Deferred"
-	Infeasible         Reason = "Infeasible"
-	ResizeFailed       Reason = "ResizeFailed"
 
+	// decide.go
+	ModeNotEnabled Reason = "ModeNotEnabled"
+	NotRunning     Reason = "NotRunning"
+	WaitingForNode Reason = "WaitingForNode"
+	Deferred       Reason = "Deferred"
+	Infeasible     Reason = "Infeasible"
+	ResizeFailed   Reason = "ResizeFailed"
+
+	// budget.go
+	NoOwner          Reason = "NoOwner"
+	BelowMinReplicas Reason = "BelowMinReplicas"
+	NoBudget         Reason = "NoBudget"
+	BudgetSpent      Reason = "BudgetSpent"
+
+	// inplace.go, and assess.go for StaticCPU
+	ClassWouldChange Reason = "ClassWouldChange"
+	StaticCPU        Reason = "StaticCPU"
+	QuotaFull        Reason = "QuotaFull"
+	NodeFull         Reason = "NodeFull"
+	TooLargeForNode  Reason = "TooLargeForNode"
+	RestartUnderWay  Reason = "RestartUnderWay"
+
+	// updater/pass.go, while the plan is carried out
 	DisruptionRateLimited Reason = "DisruptionRateLimited"
-	MemoryInUse           Reason = "MemoryInUse"
 	RateLimited           Reason = "RateLimited"
+	MemoryInUse           Reason = "MemoryInUse"
 	ResizeRefused         Reason = "ResizeRefused"
 	EvictionRefused       Reason = "EvictionRefused"
-	Broken                Reason = "Broken"
+
+	// a panic, anywhere
+	Broken Reason = "Broken"
 )
 
 // Explanation is what people read of a reason, in Markdown.
@@ -74,10 +88,14 @@ var explanations = []Explanation{
 		"correct the VPA; the log says which field", true},
 	{ModeOff, "the mode of the VPA changes no running pods",
 		"nothing, or choose another mode", false},
-	{ModeNotEnabled, "mode `InPlace` without its gate",
-		"`--feature-gates=InPlace=true`", true},
 	{StatusOutdated, "the target of the VPA changed, or may have changed while the updater was not there, and what is recommended is for the spec before",
 		"wait for a pass of the recommender; if it lasts, see whether that runs, serves this VPA and writes `status.observedGeneration`", true},
+	{RolloutUnderWay, "the workload is being rolled out, and the change would evict a ready pod or restart it",
+		"wait until the rollout is done, has failed, or is paused", false},
+	{BackingOff, "earlier changes had no effect: new pods came back without them or with a part of them, or the same resize was asked for in vain",
+		"see whether the admission controller is reached, whether it cuts the pods to what a quota leaves, and what else changes them; the pause doubles from 5 minutes to 12 hours, and ends as soon as a new pod has its size", true},
+	{Stabilizing, "the change would undo the last one too soon",
+		"wait; if sizes go back and forth, see which two VPAs or recommenders disagree; `--stabilization-window`", false},
 	{Boosted, "it has extra CPU while it starts, which is taken back first",
 		"wait until it is ready and the time of the boost is over", false},
 	{NoRecommendation, "the VPA recommends nothing for its containers",
@@ -94,32 +112,8 @@ var explanations = []Explanation{
 		"nothing, or lower `--pod-update-threshold`", false},
 	{RequirementsNotMet, "`evictionRequirements` of the VPA do not hold",
 		"check them", false},
-	{NoOwner, "the owner is gone, is unknown, or wants no replicas",
-		"check the owner references and replicas", true},
-	{BelowMinReplicas, "fewer live pods than the minimum",
-		"`updatePolicy.minReplicas: 1`, or `--in-place-skip-disruption-budget`", true},
-	{NoBudget, "too few pods are there to spare one",
-		"get the pods ready, or raise `--eviction-tolerance`", true},
-	{BudgetSpent, "more urgent pods went first",
-		"wait for the next pass", false},
-	{RolloutUnderWay, "the workload is being rolled out, and the change would evict a ready pod or restart it",
-		"wait until the rollout is done, has failed, or is paused", false},
-	{RestartUnderWay, "another pod of its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize",
-		"wait until that pod is ready again; one that never is, or whose node never carries the resize out, holds the others for an hour", true},
-	{BackingOff, "earlier changes had no effect: new pods came back without them or with a part of them, or the same resize was asked for in vain",
-		"see whether the admission controller is reached, whether it cuts the pods to what a quota leaves, and what else changes them; the pause doubles from 5 minutes to 12 hours, and ends as soon as a new pod has its size", true},
-	{Stabilizing, "the change would undo the last one too soon",
-		"wait; if sizes go back and forth, see which two VPAs or recommenders disagree; `--stabilization-window`", false},
-	{QuotaFull, "a ResourceQuota leaves too little for the recommended size",
-		"raise the quota, or lower `maxAllowed`; in mode `Recreate` also for a pod that is to shrink: `InPlaceOrRecreate` needs no room for that", true},
-	{NodeFull, "no node has room for the recommended size now; for a resize its own node",
-		"make room or add a node; `InPlaceOrRecreate` looks for another node after 5 minutes; `--cap-to-room` gives what there is; where nodes are added and the updater sees no sign of it (its log says so), `--eviction-room=size` or `off`", true},
-	{TooLargeForNode, "no node is large enough for the recommended size; for a resize its own node",
-		"a larger node, or a lower `maxAllowed`", true},
-	{ClassWouldChange, "a resize would change the QoS class of the pod, and the mode allows no eviction",
-		"give the pod template requests for CPU and memory, or use `InPlaceOrRecreate`", true},
-	{StaticCPU, "its node has the static CPU manager policy and gives a pod of class Guaranteed no other CPU in place, and the mode allows no eviction, or a new pod would only have its startup boost again",
-		"use `InPlaceOrRecreate`, or give the containers limits above their requests; no startup boost for such pods; `--static-cpu-nodes`", true},
+	{ModeNotEnabled, "mode `InPlace` without its gate",
+		"`--feature-gates=InPlace=true`", true},
 	{NotRunning, "the pod is pending and cannot be resized",
 		"see why it does not start", false},
 	{WaitingForNode, "a resize is under way, or accepted and not acted on yet",
@@ -130,12 +124,32 @@ var explanations = []Explanation{
 		"a larger node, a lower `maxAllowed`, or `InPlaceOrRecreate`", true},
 	{ResizeFailed, "the node tried and failed (mode `InPlace`; in `InPlaceOrRecreate` for up to an hour, when it could not take memory that is in use)",
 		"the pod's condition `PodResizeInProgress` says why", true},
+	{NoOwner, "the owner is gone, is unknown, or wants no replicas",
+		"check the owner references and replicas", true},
+	{BelowMinReplicas, "fewer live pods than the minimum",
+		"`updatePolicy.minReplicas: 1`, or `--in-place-skip-disruption-budget`", true},
+	{NoBudget, "too few pods are there to spare one",
+		"get the pods ready, or raise `--eviction-tolerance`", true},
+	{BudgetSpent, "more urgent pods went first",
+		"wait for the next pass", false},
+	{ClassWouldChange, "a resize would change the QoS class of the pod, and the mode allows no eviction",
+		"give the pod template requests for CPU and memory, or use `InPlaceOrRecreate`", true},
+	{StaticCPU, "its node has the static CPU manager policy and gives a pod of class Guaranteed no other CPU in place, and the mode allows no eviction, or a new pod would only have its startup boost again",
+		"use `InPlaceOrRecreate`, or give the containers limits above their requests; no startup boost for such pods; `--static-cpu-nodes`", true},
+	{QuotaFull, "a ResourceQuota leaves too little for the recommended size",
+		"raise the quota, or lower `maxAllowed`; in mode `Recreate` also for a pod that is to shrink: `InPlaceOrRecreate` needs no room for that", true},
+	{NodeFull, "no node has room for the recommended size now; for a resize its own node",
+		"make room or add a node; `InPlaceOrRecreate` looks for another node after 5 minutes; `--cap-to-room` gives what there is; where nodes are added and the updater sees no sign of it (its log says so), `--eviction-room=size` or `off`", true},
+	{TooLargeForNode, "no node is large enough for the recommended size; for a resize its own node",
+		"a larger node, or a lower `maxAllowed`", true},
+	{RestartUnderWay, "another pod of its owner, or of one of its PodDisruptionBudgets, is being restarted by a resize",
+		"wait until that pod is ready again; one that never is, or whose node never carries the resize out, holds the others for an hour", true},
 	{DisruptionRateLimited, "many pods are due at once, and this one has to wait for its turn",
 		"wait, or raise `--eviction-pace` and `--namespace-eviction-pace`", false},
-	{MemoryInUse, "the pod uses so much memory that no cut of its limit is worth a resize",
-		"see whether the pod should use so much; if so nothing: the recommendation follows the usage", true},
 	{RateLimited, "the rate limit ended the pass",
 		"raise `--eviction-rate-limit` or `--eviction-rate-burst`", false},
+	{MemoryInUse, "the pod uses so much memory that no cut of its limit is worth a resize",
+		"see whether the pod should use so much; if so nothing: the recommendation follows the usage", true},
 	{ResizeRefused, "the API server refused the resize, or could not be asked",
 		"the log has its answer at level 2", true},
 	{EvictionRefused, "the eviction was refused, mostly by a PodDisruptionBudget",

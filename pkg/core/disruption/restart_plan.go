@@ -53,9 +53,9 @@ func (p *plan) awaited(pod *Pod) bool {
 	return known && !r.Over && pod.Ready && !pod.RestartPending()
 }
 
-// restart is a resize that takes something from others of a budget or an owner, and was
+// postponed is a resize that takes something from others of a budget or an owner, and was
 // planned so far.
-type restart struct {
+type postponed struct {
 	vpa       *VPA
 	pod       *Pod
 	situation Situation
@@ -65,8 +65,8 @@ type restart struct {
 // yields reports whether a resize is put off until the others of this plan have had the
 // chance: it has been refused before. Otherwise one pod that may never be disrupted, or
 // that always uses its memory, would keep all those from it that share something with it.
-func (p *plan) yields(r restart) bool {
-	if _, protected := p.before.Protected[r.pod.UID]; !protected || p.tries {
+func (p *plan) yields(r postponed) bool {
+	if _, protected := p.before.Protected[r.pod.UID]; !protected || p.secondRound {
 		return false
 	}
 	p.later = append(p.later, r)
@@ -75,9 +75,9 @@ func (p *plan) yields(r restart) bool {
 
 // again plans what was put off, beginning with what was refused longest ago.
 func (p *plan) again() {
-	p.tries = true
-	since := func(r restart) time.Time { return p.before.Protected[r.pod.UID] }
-	slices.SortStableFunc(p.later, func(a, b restart) int {
+	p.secondRound = true
+	since := func(r postponed) time.Time { return p.before.Protected[r.pod.UID] }
+	slices.SortStableFunc(p.later, func(a, b postponed) int {
 		return cmp.Or(since(a).Compare(since(b)), cmp.Compare(a.pod.Namespace, b.pod.Namespace), cmp.Compare(a.pod.Name, b.pod.Name))
 	})
 	for len(p.later) > 0 {
@@ -87,12 +87,12 @@ func (p *plan) again() {
 	}
 }
 
-func (p *plan) onceMore(r restart) {
+func (p *plan) onceMore(r postponed) {
 	defer p.caught(r.vpa)
-	refused := r.situation.Budget.Refuses(r.pod)
-	if refused != "" && !r.situation.free(r.pod) {
-		p.skip(r.vpa, r.pod, refused)
+	denied := r.situation.Budget.Denies(r.pod)
+	if denied != "" && !r.situation.free(r.pod) {
+		p.skip(r.vpa, r.pod, denied)
 		return
 	}
-	p.resize(r.vpa, r.pod, r.situation, refused, r.cause)
+	p.resize(r.vpa, r.pod, r.situation, denied, r.cause)
 }

@@ -79,7 +79,7 @@ func put[V any](m *map[string]V, key string, value V) {
 	(*m)[key] = value
 }
 
-// Next returns the memory of a plan at now. Carry fills in what concerns pods.
+// Next returns the state of a plan at now. The method carry fills in what concerns pods.
 func (m State) Next(now time.Time) State {
 	owners := maps.Clone(m.Owners)
 	maps.DeleteFunc(owners, func(_ string, r ChangeRecord) bool { return r.Expired(now) })
@@ -87,7 +87,7 @@ func (m State) Next(now time.Time) State {
 		Refused: map[string]map[string]resources.List{}, Owners: owners}
 }
 
-// carry takes over what the memory before knows of a pod.
+// carry takes over what the state before knows of a pod.
 func (m *State) carry(before State, p *Pod, now time.Time) {
 	if p.ResizeSince.IsZero() && (p.Resize != NotResizing || p.Unanswered()) {
 		m.Resizing[p.UID] = before.Since(p, now)
@@ -175,9 +175,9 @@ func (m State) granted(p *Pod) bool {
 	})
 }
 
-// Refuses reports whether the node is known to refuse the targets of the pod. A
+// NodeRefuses reports whether the node is known to refuse the targets of the pod. A
 // lower target for any container gives it another chance.
-func (m State) Refuses(p *Pod) bool {
+func (m State) NodeRefuses(p *Pod) bool {
 	refused, known := m.Refused[p.UID]
 	return known && !p.Any(func(c *Container, k resources.Kind) bool {
 		was, had := refused[c.Fitted.Name].Get(k)

@@ -63,7 +63,7 @@ type Pod struct {
 	Started              time.Time // zero: not known
 	Resize               ResizeState
 	ResizeSince          time.Time          // when the pod entered that state, zero: not known
-	Whole                bool               // has sizes of its own, which bound those of its containers
+	PodLevel             bool               // has sizes of its own, which bound those of its containers
 	Backoff              Backoff            // what a plan has said of it, in Result.Backoffs
 	Restarts             int                // how often its ordinary containers were restarted, in all
 	Restart              Restart            // the last resize that was to restart it while it was ready

@@ -7,9 +7,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// share is what one container contributes to the sums of its pod for one
+// member is what one container contributes to the sums of its pod for one
 // kind: a request, and a limit that follows the request.
-type share struct {
+type member struct {
 	name           string
 	value          resources.Amount // the request
 	least, most    resources.Amount // bounds of value
@@ -23,10 +23,10 @@ type share struct {
 }
 
 // requestNow is the current value.
-func (m *share) requestNow() resources.Amount { return m.value }
+func (m *member) requestNow() resources.Amount { return m.value }
 
 // limitNow is the limit that goes with the current value.
-func (m *share) limitNow() resources.Amount {
+func (m *member) limitNow() resources.Amount {
 	if m.pinned {
 		return m.limit
 	}
@@ -36,7 +36,7 @@ func (m *share) limitNow() resources.Amount {
 
 // enclose moves the member into the bounds of the container range, of the
 // rule, and of a limit that stays, and remembers those bounds for balance.
-func (m *share) enclose(p *problem, i int, k resources.Kind) {
+func (m *member) enclose(p *problem, i int, k resources.Kind) {
 	part := p.parts[i]
 	rangeLeast, rangeMost := p.ranges.requestBounds(part.container, k, part.rule)
 	ceiling := resources.Amount(0)
@@ -68,20 +68,20 @@ func (m *share) enclose(p *problem, i int, k resources.Kind) {
 // and of limits respect a pod range, as far as that is possible: up to the
 // minimum, or down to the maximum, in proportion. A bound of 0 or below is
 // none.
-func balance(members []share, k resources.Kind, least, most resources.Amount) {
+func balance(members []member, k resources.Kind, least, most resources.Amount) {
 	requests, limits := sums(members)
 	switch {
 	case least > 0 && requests < least:
-		scale(members, scaling{kind: k, total: least, up: true, of: (*share).requestNow})
+		scale(members, scaling{kind: k, total: least, up: true, of: (*member).requestNow})
 	case limits == 0:
 	case least > 0 && limits < least:
-		scale(members, scaling{kind: k, total: least, up: true, limits: true, of: (*share).limitNow})
+		scale(members, scaling{kind: k, total: least, up: true, limits: true, of: (*member).limitNow})
 	case most > 0 && limits > most:
-		scale(members, scaling{kind: k, total: most, limits: true, of: (*share).limitNow})
+		scale(members, scaling{kind: k, total: most, limits: true, of: (*member).limitNow})
 	}
 }
 
-func sums(members []share) (requests, limits resources.Amount) {
+func sums(members []member) (requests, limits resources.Amount) {
 	for i := range members {
 		requests, limits = requests.Add(members[i].value), limits.Add(members[i].limitNow())
 	}
@@ -91,9 +91,9 @@ func sums(members []share) (requests, limits resources.Amount) {
 // scaling is one way to move a sum.
 type scaling struct {
 	kind   resources.Kind
-	total  resources.Amount              // what the sum should become
-	of     func(*share) resources.Amount // what is summed
-	limits bool                          // limits are summed, not requests
+	total  resources.Amount               // what the sum should become
+	of     func(*member) resources.Amount // what is summed
+	limits bool                           // limits are summed, not requests
 	up     bool
 }
 
@@ -106,7 +106,7 @@ const mostRounds = 64
 // becomes total. A member that meets its own bound stays there and the others
 // share the rest. Where the others cannot make up for it nothing is changed. The work
 // is in proportion to the number of members, the sorting in finish excepted.
-func scale(members []share, s scaling) {
+func scale(members []member, s scaling) {
 	before := make([]resources.Amount, len(members))
 	active := make([]int, 0, len(members))
 	var aside resources.Amount // sum of the members that are not active
@@ -145,7 +145,7 @@ func scale(members []share, s scaling) {
 // share gives the active members their part of the total. If some of them meet
 // a bound it moves and marks only those, and reports that. It fails when the members
 // that are not active leave nothing to share.
-func (s scaling) share(members []share, active []int, total resources.Amount) (met, ok bool) {
+func (s scaling) share(members []member, active []int, total resources.Amount) (met, ok bool) {
 	var part resources.Amount
 	for _, i := range active {
 		part = part.Add(s.of(&members[i]))
@@ -178,7 +178,7 @@ func (s scaling) share(members []share, active []int, total resources.Amount) (m
 // largest remainder first, so that a minimum is met to the unit. (The
 // reference VPA can end some bytes below it, and the API server refuses the
 // pod.)
-func (s scaling) finish(members []share, active []int) {
+func (s scaling) finish(members []member, active []int) {
 	slices.SortFunc(active, func(a, b int) int {
 		return cmp.Or(cmp.Compare(members[b].rest, members[a].rest), cmp.Compare(members[a].name, members[b].name))
 	})

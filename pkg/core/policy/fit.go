@@ -4,7 +4,7 @@
 // maximum of a container's Rule. Fit answers "what would this pod get": it
 // moves the recommendation into the LimitRanges of the namespace and the rules
 // of the VPA and keeps the proportion of limits to requests. The webhook, the
-// updater, the plugin and the backtester all call it, so they cannot disagree.
+// updater and the backtester all call it, so they cannot disagree.
 // Rule.Boosted adds the startup boost to what Fit returned, and JudgeBoost says when it ends.
 //
 // Results hold only what is to be written: a kind that is absent stays as the
@@ -51,7 +51,14 @@ type Result struct {
 const maxRefits = 4
 
 // Fit returns what a pod would get from a recommendation, given the rules of
-// its VPA and the LimitRanges of its namespace. In this order: the pod range
+// its VPA and the LimitRanges of its namespace.
+//
+// Without LimitRanges that is the target, raised to the minimum and cut to the maximum of
+// the rule. A limit grows in proportion to its request, so one that equals its request goes
+// on doing so, and one that is not there stays away; with RequestsOnly limits stay, and cut
+// their requests. All else here and in balance.go, join.go and ranges.go is for LimitRanges.
+//
+// With them, in this order: the pod range
 // scales all containers in proportion, the container range and then the rule
 // bound each of them, limits follow their requests. Where a later step undid
 // what the pod range demands, the slack of the other containers is used.
@@ -178,7 +185,7 @@ func (p *problem) solve() Result {
 // them apart.
 func (p *problem) fitKind(out []Fitted, k resources.Kind) {
 	least, most := p.ranges.Pod.Min.Value(k), p.ranges.Pod.Max.Value(k)
-	moved, members := make([]bool, len(out)), make([]share, len(out))
+	moved, members := make([]bool, len(out)), make([]member, len(out))
 	for number := range len(roles(&resources.Bounds{})) {
 		for i := range out {
 			members[i] = p.member(i, k, *roles(&out[i].Bounds)[number])
@@ -230,9 +237,9 @@ func ordered(b resources.Bounds, k resources.Kind) resources.Bounds {
 
 // member returns the part that container i plays in the sums of kind k when
 // the given role (target or a bound) is what it gets.
-func (p *problem) member(i int, k resources.Kind, role resources.List) share {
+func (p *problem) member(i int, k resources.Kind, role resources.List) member {
 	part := p.parts[i]
-	m := share{
+	m := member{
 		name:    part.container.Name,
 		value:   max(part.container.Requests.Value(k), 0),
 		most:    math.MaxInt64,

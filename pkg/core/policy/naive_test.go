@@ -19,7 +19,7 @@ type naiveScaling struct {
 	limits, up bool
 }
 
-func (s naiveScaling) of(m share) resources.Amount {
+func (s naiveScaling) of(m member) resources.Amount {
 	if s.limits {
 		return m.limitNow()
 	}
@@ -29,7 +29,7 @@ func (s naiveScaling) of(m share) resources.Amount {
 // naiveScale multiplies the members that can move by one factor, so that the sum
 // becomes total. A member that meets its own bound stays there and the others
 // share the rest. Where the others cannot make up for it nothing is changed.
-func naiveScale(members []share, s naiveScaling) {
+func naiveScale(members []member, s naiveScaling) {
 	before := make([]resources.Amount, len(members))
 	active := make([]int, 0, len(members))
 	for i, m := range members {
@@ -60,7 +60,7 @@ func naiveScale(members []share, s naiveScaling) {
 // share gives the active members their part of the total. If some of them meet
 // a bound it moves only those and returns them. It fails when the members that
 // are not active leave nothing to share.
-func (s naiveScaling) share(members []share, active []int) (met []int, ok bool) {
+func (s naiveScaling) share(members []member, active []int) (met []int, ok bool) {
 	var all, part resources.Amount
 	for _, m := range members {
 		all = all.Add(s.of(m))
@@ -98,7 +98,7 @@ func (s naiveScaling) share(members []share, active []int) (met []int, ok bool) 
 // largest remainder first, so that a minimum is met to the unit. (The
 // reference VPA can end some bytes below it, and the API server refuses the
 // pod.)
-func (s naiveScaling) finish(members []share, active []int) {
+func (s naiveScaling) finish(members []member, active []int) {
 	slices.SortFunc(active, func(a, b int) int {
 		return cmp.Or(cmp.Compare(members[b].rest, members[a].rest), cmp.Compare(members[a].name, members[b].name))
 	})
@@ -121,14 +121,14 @@ func (s naiveScaling) finish(members []share, active []int) {
 	}
 }
 
-func drawMembers(t *rapid.T) []share {
+func drawMembers(t *rapid.T) []member {
 	value := func(label string) resources.Amount {
 		return resources.Amount(rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(0, 20), rapid.Int64Range(0, 1<<34)).Draw(t, label))
 	}
-	members := make([]share, rapid.IntRange(0, 12).Draw(t, "members"))
+	members := make([]member, rapid.IntRange(0, 12).Draw(t, "members"))
 	for i := range members {
 		least, limit := value("least"), value("limit") // no sum saturates
-		members[i] = share{name: string(rune('a' + i)), value: value("value"), least: least, most: least + value("room"),
+		members[i] = member{name: string(rune('a' + i)), value: value("value"), least: least, most: least + value("room"),
 			limit: limit, request: limit / resources.Amount(rapid.IntRange(1, 16).Draw(t, "ratio")), free: rapid.IntRange(0, 3).Draw(t, "free") > 0, pinned: rapid.IntRange(0, 4).Draw(t, "pinned") == 0}
 	}
 	return members
@@ -139,9 +139,9 @@ func TestRunningSumsGiveWhatFreshOnesDo(t *testing.T) {
 		members := drawMembers(t)
 		want := naiveScaling{kind: resources.Kind(rapid.IntRange(0, resources.Kinds-1).Draw(t, "kind")), limits: rapid.Bool().Draw(t, "limits"), up: rapid.Bool().Draw(t, "up"),
 			total: resources.Amount(rapid.OneOf(rapid.Int64Range(1, 100), rapid.Int64Range(1, 1<<37)).Draw(t, "total"))}
-		s := scaling{kind: want.kind, total: want.total, limits: want.limits, up: want.up, of: (*share).requestNow}
+		s := scaling{kind: want.kind, total: want.total, limits: want.limits, up: want.up, of: (*member).requestNow}
 		if s.limits {
-			s.of = (*share).limitNow
+			s.of = (*member).limitNow
 		}
 		naive := slices.Clone(members)
 		naiveScale(naive, want)
@@ -155,14 +155,14 @@ func TestRunningSumsGiveWhatFreshOnesDo(t *testing.T) {
 
 // counted is how often a balance of n containers looks at one of them.
 func counted(n int, hard bool) (looks int) {
-	members := make([]share, n)
+	members := make([]member, n)
 	for i := range members {
-		members[i] = share{name: "c", value: 100, most: 1 << 40, limit: 100, request: 100, free: true}
+		members[i] = member{name: "c", value: 100, most: 1 << 40, limit: 100, request: 100, free: true}
 		if hard { // in each round one more meets its bound
 			members[i].most = 1000 - resources.Amount(n-i)
 		}
 	}
-	scale(members, scaling{kind: resources.CPU, total: resources.Amount(n)*1000 - resources.Amount(n*n)/2, up: true, of: func(m *share) resources.Amount {
+	scale(members, scaling{kind: resources.CPU, total: resources.Amount(n)*1000 - resources.Amount(n*n)/2, up: true, of: func(m *member) resources.Amount {
 		looks++
 		return m.value
 	}})

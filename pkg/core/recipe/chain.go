@@ -75,7 +75,8 @@ func (step *Step) name(s Subject) string {
 	return step.Name
 }
 
-// whole makes a step of a function of amounts, which drops fractions.
+// whole makes a step of a function of amounts. It drops fractions, and what is above
+// resources.Max becomes that: no setting of a later step can overflow.
 func whole(name string, apply func(s Subject, in resources.Amount) resources.Amount) Step {
 	return Step{Name: name, Apply: func(s Subject, in float64) float64 { return float64(apply(s, resources.FromFloat(in))) }}
 }
@@ -119,6 +120,13 @@ func (r *Recipe) minimum(n int) resources.List {
 	cpu := resources.FromFloat(r.podMin[resources.CPU] * 0.001 * 1000)
 	memory := resources.FromFloat(r.podMin[resources.Memory] * 1024 * 1024)
 	return resources.Of(cpu.Scale(share), memory.Scale(share))
+}
+
+// Floor raises to the subject's minimum of the kind, if it has one.
+func Floor(kind resources.Kind) Step {
+	return whole("floor", func(s Subject, in resources.Amount) resources.Amount {
+		return max(in, s.Minimum.Value(kind))
+	})
 }
 
 // Only returns the recipe without the chains of other kinds than k: theirs are 0.

@@ -35,13 +35,6 @@ func Range(least, most float64) Step {
 	}}
 }
 
-// Floor raises to the subject's minimum of the kind, if it has one.
-func Floor(kind resources.Kind) Step {
-	return whole("floor", func(s Subject, in resources.Amount) resources.Amount {
-		return max(in, s.Minimum.Value(kind))
-	})
-}
-
 // Level begins a chain: a share of a slow (0) or a fast (1) memory.
 func Level(shape *sketch.LoadShape, i int) Step {
 	return Step{Name: shape.Name(i), Apply: func(s Subject, _ float64) float64 { return s.Sketch.Load[shape.Kind()].Level(i) }}

@@ -211,3 +211,11 @@ func TestRingsMerge(t *testing.T) {
 	require.Equal(t, int64(5), bt)
 	require.Equal(t, []uint16{1, 3, 6, 7}, b)
 }
+
+// A part that is not in everything would be tested by none of the properties above.
+func TestEverythingHasAllParts(t *testing.T) {
+	tr := New(everything())
+	for _, p := range parts {
+		require.True(t, p.needed(tr), "the part with the number %d", p.number)
+	}
+}

@@ -83,7 +83,8 @@ func (k *kill) next(at int64, had resources.Amount, rules Rules) int {
 
 // ObserveOOM takes the report that a tracked container was killed for want of
 // memory: from then on it is taken to need more than it used or, if that is
-// unknown, more than it could have. A kill with an ID counts once.
+// unknown, more than it could have (Rules.needed). That counts at once as the peak of the
+// window it belongs to, and so in the histogram. A kill with an ID counts once.
 func (s *Store) ObserveOOM(oom OOM) Reason {
 	slot, known := s.slot(oom.Container)
 	at, inRange := instant(oom.At)
@@ -124,4 +125,14 @@ func (s *Store) ObserveOOM(oom OOM) Reason {
 	}
 	s.enter(c, at, need, &c.window.oom)
 	return Accepted
+}
+
+// needed returns the memory that a container needs which was killed with used.
+// For each step the ratio applies once more, until that is twice of what was used.
+func (r Rules) needed(used resources.Amount, steps int) resources.Amount {
+	need := max(used.Add(r.OOMMinBump), used.Scale(r.OOMRatio))
+	for ; steps > 0 && need < used.Add(used); steps-- {
+		need = max(need, need.Scale(r.OOMRatio))
+	}
+	return need
 }

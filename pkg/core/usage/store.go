@@ -173,8 +173,8 @@ func (s *Store) join(slot, first int32, namespace string) {
 	s.containers.At(slot).sibling, s.containers.At(first).sibling = s.containers.At(first).sibling, slot
 }
 
-// part takes a container from its pod.
-func (s *Store) part(slot int32, namespace string) {
+// removeFromPod takes a container from its pod.
+func (s *Store) removeFromPod(slot int32, namespace string) {
 	s.tracked--
 	pod, next := s.containers.At(slot).pod, s.containers.At(slot).sibling
 	first, _ := s.pods.Find(namespace, pod)
@@ -229,7 +229,7 @@ func (s *Store) Forget(c ContainerKey) bool {
 		return false
 	}
 	s.leave(slot)
-	s.part(slot, c.Namespace)
+	s.removeFromPod(slot, c.Namespace)
 	*s.containers.At(slot) = container{}
 	s.freeContainers = append(s.freeContainers, slot)
 	s.forgotten++

@@ -102,13 +102,3 @@ func (r Rules) Age() time.Duration {
 	}
 	return r.Interval * time.Duration(r.Count)
 }
-
-// needed returns the memory that a container needs which was killed with used.
-// For each step the ratio applies once more, until that is twice of what was used.
-func (r Rules) needed(used resources.Amount, steps int) resources.Amount {
-	need := max(used.Add(r.OOMMinBump), used.Scale(r.OOMRatio))
-	for ; steps > 0 && need < used.Add(used); steps-- {
-		need = max(need, need.Scale(r.OOMRatio))
-	}
-	return need
-}

@@ -152,7 +152,8 @@ func (f *Finder) selects(vpa *vpav1.VerticalPodAutoscaler) func(map[string]strin
 }
 
 // Find returns the VPA that controls a pod about to be created in a namespace,
-// nil if there is none. It fails when an owner cannot be read. With a resolver
+// nil if there is none: of those that change pods, whose target is the topmost controller
+// above the pod and whose selector matches its labels, the first by CompareClaims. It fails when an owner cannot be read. With a resolver
 // that is Remembering it makes no API call, and waits at most 200 ms for news; if
 // mostWaitingPods of the namespace wait already, it does not.
 func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error) {
