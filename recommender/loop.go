@@ -68,7 +68,8 @@ func (l *Loop) step(name string, do func()) {
 	do()
 }
 
-// HandleOOMs is a pass for kills, which serving.RunEvery begins a second after OOMs.Wake: it
+// HandleOOMs is a pass for kills, which serving.RunEvery begins a second after OOMs.Wake, or
+// five after the last one: it
 // takes those that wait, and publishes what follows from them. Changed pods come first,
 // because only then are the containers of new ones known. Before the first pass none is, and
 // kills wait in the queue.

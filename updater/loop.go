@@ -19,13 +19,22 @@ import (
 // executor carries changes out: actuate.Cluster, or actuate.Rehearsal in a dry
 // run.
 type executor interface {
+	// Resize patches the resize subresource of a pod. If that restarts a container it asks for
+	// an eviction in a dry run first, but for an OOM resize.
 	Resize(ctx context.Context, c actuate.Change) error
+	// Evict evicts a pod.
 	Evict(ctx context.Context, c actuate.Change) error
+	// Unboost resizes a pod to what it gets without its startup boost.
 	Unboost(ctx context.Context, c actuate.Change) error
+	// RecordBackoff notes on a pod how long its workload is left alone.
 	RecordBackoff(ctx context.Context, pod *corev1.Pod, p disruption.Backoff) error
+	// NotResizable says on a pod that its node cannot grant what is recommended.
 	NotResizable(ctx context.Context, pod *corev1.Pod)
+	// LeftAlone is told the pods that a pass leaves alone.
 	LeftAlone(skipped []disruption.Skip)
+	// Room is told whether evictions wait for room on nodes, and why.
 	Room(explained string)
+	// Event puts an event on a VPA.
 	Event(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string)
 }
 
@@ -75,7 +84,8 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 }
 
 // OOMResize gives pods that were killed for want of memory, and are not ready, what
-// is recommended now. serving.RunEvery calls it a second after memoryRises.Wake, with the
+// is recommended now. serving.RunEvery calls it a second after memoryRises.Wake, or five after the
+// last time, with the
 // VPAs that recommend more memory than before; Pod.IsOOMResize says what it is spared. It
 // does nothing else, and needs no admission controller: the pods stay. Only if such pods
 // were killed it looks at all others, too.

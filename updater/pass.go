@@ -146,17 +146,17 @@ func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
 		return reason
 	}
 	if c.Evict {
-		return p.rateLimited(c, func() disruption.Reason { return p.evict(ctx, c) })
+		return p.paced(c, func() disruption.Reason { return p.evict(ctx, c) })
 	}
 	if c.Restarts {
-		return p.rateLimited(c, func() disruption.Reason { return p.resize(ctx, c) })
+		return p.paced(c, func() disruption.Reason { return p.resize(ctx, c) })
 	}
 	return p.resize(ctx, c)
 }
 
-// rateLimited makes a change that disturbs a pod if the rate limit lets it through. One
+// paced makes a change that disturbs a pod if the rate limit lets it through. One
 // that did not come about is not counted.
-func (p *pass) rateLimited(c actuate.Change, do func() disruption.Reason) disruption.Reason {
+func (p *pass) paced(c actuate.Change, do func() disruption.Reason) disruption.Reason {
 	if p.limiter == nil || !c.Disrupts {
 		return do()
 	}
@@ -208,7 +208,7 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 		if c.Restarts { // it is counted already
 			return p.evict(ctx, c)
 		}
-		return p.rateLimited(c, func() disruption.Reason { return p.evict(ctx, c) })
+		return p.paced(c, func() disruption.Reason { return p.evict(ctx, c) })
 	}
 	return disruption.ResizeRefused
 }

@@ -11,7 +11,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 )
 
-// A container that asks for half of its limits, and goes on doing so.
+// A container that asks for half of its limits, and goes on doing so; of memory it gets no
+// more than its VPA allows.
 func ExampleConfig_Patch() {
 	list := func(cpu, memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
@@ -23,6 +24,9 @@ func ExampleConfig_Patch() {
 	vpa := &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
 		{ContainerName: "app", Target: list("143m", "262144k"), LowerBound: list("100m", "200Mi"), UpperBound: list("1", "1Gi")},
+	}}
+	vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
+		{ContainerName: "*", MaxAllowed: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("200Mi")}},
 	}}
 	mutation, err := Config{}.Patch(pod, vpa, Namespace{})
 	if err != nil {
@@ -36,9 +40,9 @@ func ExampleConfig_Patch() {
 	// {"op":"add","path":"/metadata/annotations","value":{}}
 	// {"op":"test","path":"/spec/containers/0/name","value":"app"}
 	// {"op":"add","path":"/spec/containers/0/resources/requests/cpu","value":"143m"}
-	// {"op":"add","path":"/spec/containers/0/resources/requests/memory","value":"262144k"}
+	// {"op":"add","path":"/spec/containers/0/resources/requests/memory","value":"200Mi"}
 	// {"op":"add","path":"/spec/containers/0/resources/limits/cpu","value":"286m"}
-	// {"op":"add","path":"/spec/containers/0/resources/limits/memory","value":"500Mi"}
-	// {"op":"add","path":"/metadata/annotations/vpaUpdates","value":"Pod resources updated by web: container 0: cpu request, memory request, cpu limit, memory limit"}
+	// {"op":"add","path":"/spec/containers/0/resources/limits/memory","value":"400Mi"}
+	// {"op":"add","path":"/metadata/annotations/vpaUpdates","value":"Pod resources updated by web: container 0: memory capped to maxAllowed, cpu request, memory request, cpu limit, memory limit"}
 	// {"op":"add","path":"/metadata/annotations/vpaObservedContainers","value":"app"}
 }

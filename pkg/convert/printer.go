@@ -85,9 +85,10 @@ func NewPrinter(vpa *vpav1.VerticalPodAutoscaler, ranges LimitRanges) Printer {
 }
 
 // Sizes prints what Fit (or a boost) returned for one container, in the number
-// format in which the deciding value was written: the recommendation, a bound
-// of the VPA or of the namespace, or the container's own limit. Lists without
-// a value are nil. Current is what the container has now.
+// format in which the deciding value was written: that of the recommendation, minAllowed,
+// maxAllowed, a bound of the namespace or the container's own limit, the first that is equal.
+// A limit that equals its request is printed as the request is. Lists without a value are
+// nil. Current is what the container has now.
 func (p *Printer) Sizes(f policy.Fitted, current corev1.ResourceRequirements) (sizes corev1.ResourceRequirements) {
 	like := make([]corev1.ResourceList, 0, 6)
 	if r := p.recommended.find(f.Name); r != nil {

@@ -40,7 +40,7 @@ type Inputs struct {
 	Object      *vpav1.VerticalPodAutoscaler
 	Pods        int
 	TargetError string
-	Grace       bool
+	Grace       bool // the target can be read, or could a short time ago: else nothing is recommended
 	Conflict    string
 	Unsaved     bool
 }

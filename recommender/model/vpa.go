@@ -43,7 +43,7 @@ type VPA struct {
 	// of the past besides histories. They are kept while the VPA has the same target.
 	// SavedSketches are images that no recipe could read, because the one that was asked for
 	// is misspelled. SketchesNeeded is when a recipe last needed any. Only
-	// recommend.SketchKeeper writes these four.
+	// recommend.SketchKeeper writes these four; Advisor notes in a sketch what was recommended.
 	Recipe         *recipe.Choice
 	Sketches       map[string]*sketch.Sketch
 	SavedSketches  map[string][]byte

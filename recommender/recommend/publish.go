@@ -42,6 +42,7 @@ import (
 //	   worthWriting        is that more than nearly what is published?
 //	   Advisor.Advise      the recommendation, as it will be printed
 //	   status.Compose      the new status, with conditions
+//	   canWait             do only bounds differ, and little?
 //	   Checkpoints.Secure  the history behind it, if a crash would lower a target
 //	   Writer.Write        the patch
 type Publisher struct {

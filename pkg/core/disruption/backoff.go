@@ -95,8 +95,9 @@ func (r ChangeRecord) See(created time.Time, next Change, now time.Time) ChangeR
 // because earlier disruptions had no effect.
 func (r ChangeRecord) BacksOff(now time.Time) bool { return now.Before(r.Until) }
 
-// Holds reports whether a change must wait at now because it would undo the last
-// one. What only grows never waits. The time doubles with each reversal.
+// Holds reports whether a change must wait at now because it would undo the last one: it
+// goes back to within a tenth of what was before, in no kind further the same way, and is
+// smaller in some kind. What only grows never waits. The time doubles with each reversal.
 func (r ChangeRecord) Holds(c Change, hold time.Duration, now time.Time) bool {
 	return r.reversed(c) && c.shrinks() && now.Before(r.At.Add(doubled(hold, r.Reversals, recordAge)))
 }

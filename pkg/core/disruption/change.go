@@ -38,8 +38,8 @@ func (p *Pod) Asks() bool {
 	return p.Any(func(c *Container, k resources.Kind) bool { return c.Changes(k, c.Asked) })
 }
 
-// Restarting reports whether a resize would restart a container.
-func (p *Pod) Restarting() bool {
+// WouldRestart reports whether a resize would restart a container.
+func (p *Pod) WouldRestart() bool {
 	return p.Any(func(c *Container, k resources.Kind) bool {
 		return c.Restarts[k] && (c.Changes(k, c.Current) || c.Changes(k, c.Asked))
 	})

@@ -36,7 +36,7 @@ func (p *plan) inPlace(v *VPA, c candidate, s Situation) {
 		return
 	}
 	denied := s.Budget.Denies(c.pod)
-	if denied != "" && !s.free(c.pod) {
+	if denied != "" && !s.needsNoBudget(c.pod) {
 		p.skip(v, c.pod, denied)
 		return
 	}
@@ -55,15 +55,15 @@ func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied Reason, cause Caus
 	evicts := v.Mode == InPlaceOrRecreate
 	pod, reason := grantable(asked)
 	if reason != "" {
-		p.instead(v, asked, s, cause, reason, evicts)
+		p.evictInstead(v, asked, s, cause, reason, evicts)
 		return
 	}
-	restarts, oomResize := pod.Restarting(), pod.IsOOMResize()
-	if reason := p.tooSoon(v, pod); reason != "" {
+	restarts, oomResize := pod.WouldRestart(), pod.IsOOMResize()
+	if reason := p.mustWait(v, pod); reason != "" {
 		p.skip(v, pod, reason)
 		return
 	}
-	if (restarts || !s.free(pod)) && !oomResize && p.yields(postponed{v, asked, s, cause}) {
+	if (restarts || !s.needsNoBudget(pod)) && !oomResize && p.postpone(postponed{v, asked, s, cause}) {
 		return
 	}
 	if restarts && !oomResize && p.blocked(pod, p.shared(v, pod)) {
@@ -74,10 +74,10 @@ func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied Reason, cause Caus
 	evicts = evicts && pod == asked // a part of what is asked for is worth no eviction
 	if answer != capacity.Fits {
 		evicts = evicts && answer != capacity.OverQuota && (answer == capacity.TooLarge || p.crowded(pod) > DeferredTimeout)
-		p.instead(v, pod, s, ResizeStuck, noRoom(answer), evicts)
+		p.evictInstead(v, pod, s, ResizeStuck, noRoom(answer), evicts)
 		return
 	}
-	mayEvict := denied == "" && evicts && p.unsuitable(v, pod) == ""
+	mayEvict := denied == "" && evicts && p.mayNotEvict(v, pod) == ""
 	s.Budget.Spend(pod)
 	if p.room != nil {
 		p.room.Keep(need, false)
@@ -92,17 +92,17 @@ func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied Reason, cause Caus
 	p.add(v, pod, a)
 }
 
-// tooSoon says why a resize has to wait for what was done before.
-func (p *plan) tooSoon(v *VPA, pod *Pod) Reason {
+// mustWait says why a resize has to wait for what was done before.
+func (p *plan) mustWait(v *VPA, pod *Pod) Reason {
 	switch {
 	case p.before.Waits(pod, p.now):
 		return BackingOff
 	case pod.IsOOMResize():
 		return ""
-	case !pod.Restarting():
+	case !pod.WouldRestart():
 		return p.stabilizing(v.GroupOf(pod), pod)
 	}
-	if reason := p.restless(v, pod); reason != "" {
+	if reason := p.workloadHolds(v, pod); reason != "" {
 		return reason
 	}
 	if p.awaited(pod) {
@@ -122,10 +122,10 @@ func (p *plan) fitting(pod *Pod) (*Pod, capacity.Need, capacity.Answer) {
 	if answer == capacity.Fits {
 		return pod, need, answer
 	}
-	if part := p.capped(pod); part != nil {
+	if part := p.asMuchAsFits(pod); part != nil {
 		return part, part.Need(), capacity.Fits
 	}
-	if answer == capacity.Full && !pod.Restarting() && !p.config.CapToRoom && !p.before.Asked(pod) {
+	if answer == capacity.Full && !pod.WouldRestart() && !p.config.CapToRoom && !p.before.Asked(pod) {
 		// The node grants it as soon as there is room, before any pass would see that.
 		// Not what restarts: it would come when nobody looks at budgets any more.
 		need.Node = ""
@@ -134,9 +134,9 @@ func (p *plan) fitting(pod *Pod) (*Pod, capacity.Need, capacity.Answer) {
 	return pod, need, answer
 }
 
-// capped returns a pod that grows by what there is room for, where that is enough to
+// asMuchAsFits returns a pod that grows by what there is room for, where that is enough to
 // be worth a resize; else nil. The rest follows when there is more room.
-func (p *plan) capped(pod *Pod) *Pod {
+func (p *plan) asMuchAsFits(pod *Pod) *Pod {
 	if !p.config.CapToRoom {
 		return nil
 	}
@@ -183,9 +183,9 @@ func grantable(p *Pod) (*Pod, Reason) {
 	return nil, StaticCPU
 }
 
-// instead evicts a pod that cannot be resized, if the mode allows that, or else
+// evictInstead evicts a pod that cannot be resized, if the mode allows that, or else
 // gives the reason.
-func (p *plan) instead(v *VPA, pod *Pod, s Situation, cause Cause, reason Reason, evicts bool) {
+func (p *plan) evictInstead(v *VPA, pod *Pod, s Situation, cause Cause, reason Reason, evicts bool) {
 	if !evicts {
 		p.skip(v, pod, reason)
 		return

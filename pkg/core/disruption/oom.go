@@ -19,8 +19,9 @@ func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
 // IsOOMResize reports whether more memory would help a pod that does not work anyway:
 // it is not ready, and a container that would grow was out of memory last. Such a resize
 //
-//   - needs no budget (Situation.free), and no PodDisruptionBudget is asked (package actuate),
-//   - waits neither for the stabilization window nor for other restarts (plan.tooSoon, plan.resize),
+//   - needs no budget (Situation.needsNoBudget), and no PodDisruptionBudget is asked (package actuate),
+//   - waits neither for the back-off of its workload, nor for the stabilization window or
+//     other restarts, and is not put off (plan.mustWait, plan.resize),
 //   - asks for memory alone where the node gives no other CPU (Situation.nodeRefuses, grantable),
 //   - takes only what grows from a quota (Need.Yields).
 //

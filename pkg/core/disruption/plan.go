@@ -162,13 +162,24 @@ type candidate struct {
 
 // vpa decides about the pods of a VPA. A pod is skipped for the first reason on this road:
 //
-//	mode, status          ModeOff, StatusOutdated
-//	Assess                is it worth a change? Unchanged, TooYoung, SmallChange, ...
-//	Situation.Decide      may it be resized now, by its owner, its budget and its node?
-//	grantable             would the node take it? ClassWouldChange, StaticCPU
-//	tooSoon, yields       BackingOff, Stabilizing; pods that others wait for go first
-//	blocked               RestartUnderWay
-//	fitting               is there room? NodeFull, TooLargeForNode, QuotaFull
+//	mode, status      ModeOff, StatusOutdated
+//	Assess            is it worth a change? Unchanged, TooYoung, SmallChange, ... (assess.go)
+//	Situation.Decide  may it be resized now, by its owner, its node and its budget? NoOwner,
+//	                  BelowMinReplicas, NotRunning, ModeNotEnabled, Infeasible, Deferred,
+//	                  ResizeFailed, WaitingForNode, NoBudget, BudgetSpent
+//	Asks              is anything left to ask for? WaitingForNode, Infeasible
+//	grantable         would the node ever take it? ClassWouldChange, StaticCPU
+//	mustWait          BackingOff, RolloutUnderWay, Stabilizing, WaitingForNode
+//	postpone          no reason: what was refused before goes on here behind all others of
+//	                  the plan, and is asked for its budget once more
+//	blocked           RestartUnderWay
+//	fitting           is there room? NodeFull, TooLargeForNode, QuotaFull
+//
+// An eviction, which is what mode Recreate does and what takes the place of a resize that is
+// not possible, goes another way:
+//
+//	Evictable         NoOwner, BelowMinReplicas, NoBudget, BudgetSpent
+//	mayNotEvict       RolloutUnderWay, BackingOff, Stabilizing, RestartUnderWay, NodeFull, ...
 //
 // What view/assign.go cannot give to a VPA, and what is refused while a plan is carried out
 // (updater/pass.go), have reasons of their own.
@@ -250,7 +261,7 @@ func (p *plan) recreate(v *VPA, c candidate, s Situation) {
 // speaks against it.
 func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied Reason) {
 	if denied == "" {
-		denied = p.unsuitable(v, pod)
+		denied = p.mayNotEvict(v, pod)
 	}
 	if denied != "" {
 		p.skip(v, pod, denied)
@@ -263,10 +274,10 @@ func (p *plan) evict(v *VPA, pod *Pod, b *Budget, cause Cause, denied Reason) {
 	p.add(v, pod, Action{Evict: true, Cause: cause, Disrupts: pod.Ready})
 }
 
-// unsuitable says why the pod must not be evicted now for the sake of its
+// mayNotEvict says why the pod must not be evicted now for the sake of its
 // workload, or because it would find no place again.
-func (p *plan) unsuitable(v *VPA, pod *Pod) Reason {
-	if reason := p.restless(v, pod); reason != "" {
+func (p *plan) mayNotEvict(v *VPA, pod *Pod) Reason {
+	if reason := p.workloadHolds(v, pod); reason != "" {
 		return reason
 	}
 	if pod.Ready && p.blocked(pod, budgets(pod)) {
@@ -278,9 +289,9 @@ func (p *plan) unsuitable(v *VPA, pod *Pod) Reason {
 	return noRoom(p.room.Place(pod.Need(), p.config.Autoscaled))
 }
 
-// restless says why nothing that disrupts the pod should happen to its workload
+// workloadHolds says why nothing that disrupts the pod should happen to its workload
 // now. A pod that is not ready is not spared for a rollout: the change may cure it.
-func (p *plan) restless(v *VPA, pod *Pod) Reason {
+func (p *plan) workloadHolds(v *VPA, pod *Pod) Reason {
 	g := v.GroupOf(pod)
 	record := p.result.State.Owners[g.Key]
 	switch {

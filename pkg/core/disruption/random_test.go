@@ -365,7 +365,7 @@ func (w *away) add(p *Pod, a Action, acted bool, c Config) {
 	if p.Ready {
 		w.ready++
 	}
-	free := !a.Evict && !a.MayEvict && (p.IsOOMResize() || c.FreeResizes && !p.Restarting())
+	free := !a.Evict && !a.MayEvict && (p.IsOOMResize() || c.FreeResizes && !p.WouldRestart())
 	if !acted || free {
 		return
 	}

@@ -4,10 +4,10 @@ package disruption
 // name each of them. The empty Reason means that nothing speaks against a change.
 type Reason string
 
-// The reasons, by the file that finds them; plan.vpa shows in which order the plan does.
-// While it is carried out (updater/pass.go) what has changed since is found, too: ModeOff,
-// StatusOutdated, VPAUnreadable, BudgetSpent and RestartUnderWay. The table below says what
-// each means.
+// The reasons, by the file that finds them first; plan.vpa shows in which order the plan
+// does. What has changed since the plan was made is found while it is carried out: ModeOff,
+// StatusOutdated and VPAUnreadable by view.Reader.Stopped, RestartUnderWay by updater/pass.go.
+// The table below says what each means.
 const (
 	// updater/view/assign.go, before a plan is made
 	NoVPA            Reason = "NoVPA"
@@ -33,20 +33,18 @@ const (
 	RequirementsNotMet Reason = "RequirementsNotMet"
 
 	// decide.go
-	ModeNotEnabled Reason = "ModeNotEnabled"
-	NotRunning     Reason = "NotRunning"
-	WaitingForNode Reason = "WaitingForNode"
-	Deferred       Reason = "Deferred"
-	Infeasible     Reason = "Infeasible"
-	ResizeFailed   Reason = "ResizeFailed"
-
-	// budget.go
+	ModeNotEnabled   Reason = "ModeNotEnabled"
+	NotRunning       Reason = "NotRunning"
+	WaitingForNode   Reason = "WaitingForNode"
+	Deferred         Reason = "Deferred"
+	Infeasible       Reason = "Infeasible"
+	ResizeFailed     Reason = "ResizeFailed"
 	NoOwner          Reason = "NoOwner"
 	BelowMinReplicas Reason = "BelowMinReplicas"
 	NoBudget         Reason = "NoBudget"
 	BudgetSpent      Reason = "BudgetSpent"
 
-	// inplace.go, and assess.go for StaticCPU
+	// inplace.go (for an eviction plan.go), and assess.go for StaticCPU
 	ClassWouldChange Reason = "ClassWouldChange"
 	StaticCPU        Reason = "StaticCPU"
 	QuotaFull        Reason = "QuotaFull"
@@ -130,7 +128,7 @@ var explanations = []Explanation{
 		"`updatePolicy.minReplicas: 1`, or `--in-place-skip-disruption-budget`", true},
 	{NoBudget, "too few pods are there to spare one",
 		"get the pods ready, or raise `--eviction-tolerance`", true},
-	{BudgetSpent, "more urgent pods went first",
+	{BudgetSpent, "other pods of its owner are away for their change, or more urgent ones go first",
 		"wait for the next pass", false},
 	{ClassWouldChange, "a resize would change the QoS class of the pod, and the mode allows no eviction",
 		"give the pod template requests for CPU and memory, or use `InPlaceOrRecreate`", true},
@@ -152,7 +150,7 @@ var explanations = []Explanation{
 		"see whether the pod should use so much; if so nothing: the recommendation follows the usage", true},
 	{ResizeRefused, "the API server refused the resize, or could not be asked",
 		"the log has its answer at level 2", true},
-	{EvictionRefused, "the eviction was refused, mostly by a PodDisruptionBudget",
+	{EvictionRefused, "the eviction, or a resize that would restart the pod, was refused, mostly by a PodDisruptionBudget",
 		"check the budget; the next pass tries again", true},
 	{Broken, "the pod or its VPA made our code panic; all others are served",
 		"report the stack in the log", true},

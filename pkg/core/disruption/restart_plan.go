@@ -62,10 +62,10 @@ type postponed struct {
 	cause     Cause
 }
 
-// yields reports whether a resize is put off until the others of this plan have had the
+// postpone reports whether a resize is put off until the others of this plan have had the
 // chance: it has been refused before. Otherwise one pod that may never be disrupted, or
 // that always uses its memory, would keep all those from it that share something with it.
-func (p *plan) yields(r postponed) bool {
+func (p *plan) postpone(r postponed) bool {
 	if _, protected := p.before.Protected[r.pod.UID]; !protected || p.secondRound {
 		return false
 	}
@@ -90,7 +90,7 @@ func (p *plan) again() {
 func (p *plan) onceMore(r postponed) {
 	defer p.caught(r.vpa)
 	denied := r.situation.Budget.Denies(r.pod)
-	if denied != "" && !r.situation.free(r.pod) {
+	if denied != "" && !r.situation.needsNoBudget(r.pod) {
 		p.skip(r.vpa, r.pod, denied)
 		return
 	}

@@ -56,7 +56,8 @@ const maxRefits = 4
 // Without LimitRanges that is the target, raised to the minimum and cut to the maximum of
 // the rule. A limit grows in proportion to its request, so one that equals its request goes
 // on doing so, and one that is not there stays away; with RequestsOnly limits stay, and cut
-// their requests. All else here and in balance.go, join.go and ranges.go is for LimitRanges.
+// their requests (member.enclose and problem.setLimits). All else here and in balance.go,
+// join.go and ranges.go is for LimitRanges.
 //
 // With them, in this order: the pod range
 // scales all containers in proportion, the container range and then the rule

@@ -13,18 +13,18 @@ type part interface {
 	read(t *Sketch, r *imageReader) bool
 }
 
-// memory is what a sketch has a pointer to: P, nil where it is not needed.
-type memory[P any] interface {
+// record is what a sketch has a pointer to: P, nil where it is not needed.
+type record[P any] interface {
 	*P
 	merge(o *P)
 	write(w *imageWriter)
 	read(r *imageReader)
 }
 
-// kept is the part that is such a memory.
-type kept[P any, T memory[P]] struct{ field func(*Sketch) T }
+// kept is the part that is such a record.
+type kept[P any, T record[P]] struct{ field func(*Sketch) T }
 
-func keep[P any, T memory[P]](field func(*Sketch) T) part { return kept[P, T]{field} }
+func keep[P any, T record[P]](field func(*Sketch) T) part { return kept[P, T]{field} }
 
 func (p kept[P, T]) needed(t *Sketch) bool { return p.field(t) != nil }
 
