@@ -58,15 +58,17 @@ verify: ## regenerate and fail when a generated file was stale
 	hack/verify.sh
 
 .PHONY: lint
-lint: ## static checks of all our modules
+lint: ## static checks of the programs and of e2e
 	$(LINT) run ./...
 	cd e2e && $(LINT) run --config ../.golangci.yml ./...
-	cd hack/cluster && $(LINT) run --config ../../.golangci.yml $(CLUSTER_PACKAGES)
 
 .PHONY: unit
-unit: ## unit tests of all modules, those of the programs with the race detector
+unit: ## unit tests, with the race detector
 	$(RACE) ./...
-	cd hack/cluster && go test -vet=off $(CLUSTER_PACKAGES)
+
+.PHONY: cluster-checks
+cluster-checks: ## static checks and unit tests of hack/cluster, once for each version of it
+	@hack/cluster-checks.sh "$(LINT)" $(CLUSTER_PACKAGES)
 
 .PHONY: conformance
 conformance: ## run every vector file in VECTORS=<dir>
@@ -139,6 +141,7 @@ bench-compat: ## benchmarks side by side with the upstream VPA module, and a tab
 check: ## the inner loop: generated files, static checks, unit tests, vectors
 	$(MAKE) verify
 	$(MAKE) lint
+	$(MAKE) cluster-checks
 	$(MAKE) unit
 	$(MAKE) conformance
 

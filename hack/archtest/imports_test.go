@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -132,4 +134,30 @@ func TestDaemonsLinkNoTemplates(t *testing.T) {
 			require.False(t, strings.HasPrefix(dep, "sigs.k8s.io/controller-runtime"), "dependency rule: %s links %s", p.inner(), dep)
 		}
 	}
+}
+
+// Where versions differ, everything that imports such a library is compiled once more, in
+// each variant: minutes of each test run from nothing. (hack/cluster follows the versions of
+// Kubernetes itself, and hack/tools/lint has nothing in common with the programs.)
+func TestModulesShareVersions(t *testing.T) {
+	ours := required(t, "../../go.mod")
+	require.NotEmpty(t, ours)
+	for _, other := range []string{"../../e2e/go.mod", "../../hack/tools/go.mod"} {
+		for module, version := range required(t, other) {
+			if own, shared := ours[module]; shared && own != version {
+				t.Errorf("%s wants %s in version %s, go.mod in version %s: `go get` the later one in both", other, module, version, own)
+			}
+		}
+	}
+}
+
+// required returns the versions that a go.mod asks for, by module.
+func required(t *testing.T, file string) map[string]string {
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	versions := map[string]string{}
+	for _, line := range regexp.MustCompile(`(?m)^(?:require)?\s+(\S+) (v\S+)`).FindAllStringSubmatch(string(text), -1) {
+		versions[line[1]] = line[2]
+	}
+	return versions
 }
