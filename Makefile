@@ -99,9 +99,13 @@ cluster-up: ## start a local control plane and print its kubeconfig
 cluster-down: ## stop the local control plane and remove its state
 	@binary=$$(hack/cluster/build.sh | tail -n 1); "$$binary" down --dir $(CLUSTER)
 
-.PHONY: e2e
-e2e: build plugin ## user-visible promises on the local control plane
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary $(RACE) -count=1 -parallel 16 -timeout 25m . ./harness ./replay
+.PHONY: e2e e2e-together e2e-alone
+e2e: build plugin cluster-binary ## user-visible promises, on two local control planes beside each other
+	@$(MAKE) -j2 --output-sync=target e2e-together e2e-alone
+e2e-together:
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=together $(RACE) -count=1 -parallel 16 -timeout 25m . ./harness ./replay
+e2e-alone:
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=alone $(RACE) -count=1 -timeout 25m .
 
 .PHONY: e2e-node
 e2e-node: build ## promises on one real node: kubelet, containerd, cgroups (needs root; NODE=optional skips where it cannot run)

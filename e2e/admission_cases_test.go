@@ -151,7 +151,7 @@ var sizes = map[string]sized{
 
 // Whatever bounds a pod, the webhook makes of it a pod that the API server takes.
 func TestNewPodsFitWhateverBoundsThem(t *testing.T) {
-	t.Parallel()
+	together(t)
 	number := 0
 	for name, c := range sizes {
 		number++
@@ -270,7 +270,7 @@ func dryRun(t *testing.T, pod *corev1.Pod) (created *corev1.Pod, warnings []stri
 // that is not ours, and the API server takes the result as a pod, under the same
 // LimitRanges. (One case shows a pod that it must refuse.)
 func TestRecordedPatchesMakePods(t *testing.T) {
-	t.Parallel()
+	together(t)
 	raw, err := os.ReadFile("../testdata/vectors/admission.json")
 	require.NoError(t, err)
 	var file struct{ Cases []vectors.Case }
@@ -339,7 +339,7 @@ func recordedPatch(t *testing.T, ns string, c vectors.Case) {
 // A VPA that is accepted but probably not meant comes with a warning about what
 // the webhook found around it.
 func TestVPAsComeWithAdvice(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{Namespace: namespace(t, "advice"), Name: "web", Replicas: 1, Containers: []harness.Container{{Name: "app", CPU: "50m", Memory: "64Mi"}}}
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
 	awaitRunning(t, w)

@@ -13,7 +13,7 @@ import (
 // In mode Initial running pods stay as they are, and a new pod starts with
 // what is recommended.
 func TestNewPodGetsItsResourcesFromTheWebhook(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "admission"), Name: "shop", Replicas: 1,
 		Containers:  []harness.Container{{Name: "app", CPU: "50m", Memory: "300Mi", MemoryLimit: "600Mi"}},
@@ -42,7 +42,7 @@ func TestNewPodGetsItsResourcesFromTheWebhook(t *testing.T) {
 
 // An invalid VPA is refused with a message that names the field.
 func TestInvalidVPAIsRefused(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{Namespace: namespace(t, "invalid"), Name: "broken"}
 	err := cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInitial, func(vpa *vpav1.VerticalPodAutoscaler) {
 		zero := int32(0)

@@ -23,7 +23,7 @@ var programs = []string{"recommender", "updater", "admission-controller"}
 // A program that cannot start says why in one line that names what is wrong,
 // and ends with an exit code that is not 0.
 func TestProgramsSayWhatIsWrong(t *testing.T) {
-	t.Parallel()
+	together(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { taken.Close() })
@@ -52,7 +52,7 @@ func TestProgramsSayWhatIsWrong(t *testing.T) {
 
 // Without an API server a program says which one it cannot reach.
 func TestProgramsNameTheServerTheyCannotReach(t *testing.T) {
-	t.Parallel()
+	together(t)
 	address, err := harness.FreeAddress()
 	require.NoError(t, err)
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -100,7 +100,7 @@ func runProgram(t *testing.T, program string, args ...string) (output string, co
 // A VPA without a target is refused by the schema; one whose target does not
 // exist says so in a condition, and its neighbours are served.
 func TestBadTargets(t *testing.T) {
-	t.Parallel()
+	together(t)
 	ns := namespace(t, "bad-targets")
 	err := cluster.CreateVPA(t.Context(), harness.Workload{Namespace: ns, Name: "no-target"}, vpav1.UpdateModeOff,
 		func(vpa *vpav1.VerticalPodAutoscaler) { vpa.Spec.TargetRef = nil })
@@ -128,7 +128,7 @@ func TestBadTargets(t *testing.T) {
 
 // Of two VPAs on one target the older controls the pods; the younger says so.
 func TestTwoVPAsOnOneTarget(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "two-vpas"), Name: "contested", Replicas: 2,
 		Containers:  []harness.Container{{Name: "app", CPU: "50m", Memory: "300Mi"}},

@@ -15,6 +15,7 @@ import (
 // tests that run alone, which come next in the order of files, and are looked at
 // beside all the others.
 func TestLongPromisesBegin(t *testing.T) {
+	inTurn(t)
 	deferred.begun(t)
 	fullForLong.begun(t)
 }

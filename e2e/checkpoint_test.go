@@ -14,7 +14,7 @@ import (
 
 // The checkpoint of a deleted VPA is removed.
 func TestOrphanCheckpointIsCollected(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "orphan"), Name: "short-lived", Replicas: 1,
 		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi"}},

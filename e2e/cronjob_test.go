@@ -19,7 +19,7 @@ import (
 // used is kept, in the recommendation and in the checkpoint, and the next Job
 // starts with it.
 func TestCronJobTarget(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "cronjob"), Name: "report", Replicas: 1,
 		Containers:  []harness.Container{{Name: "app", CPU: "50m", Memory: "100Mi"}},

@@ -16,7 +16,7 @@ import (
 // Pods of a custom controller are sized like any others: its selector and its
 // replicas come from the scale subresource.
 func TestCustomControllerWithScale(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{Namespace: namespace(t, "custom"), Name: "fleet", Replicas: 2, Containers: []harness.Container{{Name: "app"}}}
 	uid := createFleet(t, w)
 	before := awaitRunning(t, w)
@@ -41,7 +41,7 @@ func TestCustomControllerWithScale(t *testing.T) {
 // Of the pods of a custom controller half may be away at once, however it makes
 // new ones: here nobody does, until the test does.
 func TestEvictionOfACustomController(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{Namespace: namespace(t, "custom-evicted"), Name: "fleet", Replicas: 4, Containers: []harness.Container{{Name: "app"}}}
 	uid := createFleet(t, w)
 	awaitRunning(t, w)

@@ -14,7 +14,7 @@ import (
 // A node that refuses the resize makes the updater evict, one pod after the
 // other, and the new pods come up with the recommended size.
 func TestEvictionWhenInPlaceIsRefused(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "eviction"), Name: "worker", Replicas: 3,
 		Containers:  []harness.Container{{Name: "app", CPU: "50m", Memory: "300Mi"}},
@@ -48,7 +48,7 @@ func TestEvictionWhenInPlaceIsRefused(t *testing.T) {
 
 // In mode Recreate pods are evicted even where a resize would do.
 func TestRecreateEvicts(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "recreate"), Name: "worker", Replicas: 2,
 		Containers:  []harness.Container{{Name: "app", CPU: "50m", Memory: "300Mi"}},

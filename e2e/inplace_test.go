@@ -43,7 +43,7 @@ func sameUIDs(t *testing.T, d time.Duration, w harness.Workload, before []corev1
 // A node without room defers a resize. The pod waits for five minutes, over a restart of
 // the updater, too, and is then evicted.
 func TestADeferredResizeIsWaitedFor(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w, before := deferred.begun(t)
 	awaitReplaced(t, longestWait+12*time.Minute, w, before)
 	for _, pod := range pods(t, w) {
@@ -53,7 +53,7 @@ func TestADeferredResizeIsWaitedFor(t *testing.T) {
 
 // A resize that the node tried and failed is replaced by an eviction at once.
 func TestAFailedResizeIsReplacedByAnEviction(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := plain(t, "resize-error", 2)
 	w.Annotations = harness.With(w.Annotations, harness.ResizeAnnotation, "error")
 	before := running(t, w)
@@ -63,7 +63,7 @@ func TestAFailedResizeIsReplacedByAnEviction(t *testing.T) {
 
 // Mode InPlace never evicts, whatever the node answers.
 func TestModeInPlaceNeverEvicts(t *testing.T) {
-	t.Parallel()
+	together(t)
 	for answer, reason := range map[string]string{"defer": "Deferred", "infeasible": "Infeasible", "error": "ResizeFailed"} {
 		t.Run(answer, func(t *testing.T) {
 			t.Parallel()
@@ -79,7 +79,7 @@ func TestModeInPlaceNeverEvicts(t *testing.T) {
 
 // A memory limit is not cut to what the container uses: it would be killed.
 func TestAMemoryLimitIsNotCutBelowUsage(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := plain(t, "in-use", 2)
 	w.Containers[0].Memory, w.Containers[0].MemoryLimit = "600Mi", "600Mi"
 	w.Annotations = harness.Uses("app", "50m", "500Mi")
@@ -100,7 +100,7 @@ func TestAMemoryLimitIsNotCutBelowUsage(t *testing.T) {
 // Containers get more CPU while they start, and it is taken back when the time is
 // over, without a restart.
 func TestStartupBoost(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := plain(t, "boost", 1)
 	require.NoError(t, cluster.CreateVPA(t.Context(), w, vpav1.UpdateModeInitial, naming("nobody"), func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3)), DurationSeconds: new(int32(15))}}
@@ -124,6 +124,7 @@ func TestStartupBoost(t *testing.T) {
 // the node, and the pods are resized once and never evicted. This test does not
 // run beside the others, which need the updater.
 func TestTheUpdaterIsKilledDuringAResize(t *testing.T) {
+	alone(t)
 	w := plain(t, "killed-resize", 2)
 	w.Annotations = harness.With(w.Annotations, "sim.loadline.dev/resize-after", "20s")
 	before := running(t, w)
@@ -153,6 +154,7 @@ func TestTheUpdaterIsKilledDuringAResize(t *testing.T) {
 // Without the heartbeat of the admission controller nobody is evicted. This test
 // does not run beside the others, which need it.
 func TestNobodyIsEvictedWithoutAdmissionController(t *testing.T) {
+	alone(t)
 	w := plain(t, "no-heartbeat", 2)
 	before := running(t, w)
 	admission.Kill()

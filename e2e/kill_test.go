@@ -28,7 +28,7 @@ import (
 //
 // LOADLINE_KILL_LOOP is how long it goes on, LOADLINE_KILL_SEED repeats a run.
 func TestKilledAgainAndAgain(t *testing.T) {
-	t.Parallel()
+	together(t)
 	seed := uint64(setting(t, "LOADLINE_KILL_SEED", time.Now().UnixNano(), func(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }))
 	long := setting(t, "LOADLINE_KILL_LOOP", 150*time.Second, time.ParseDuration)
 	fmt.Printf("kill loop: %s with LOADLINE_KILL_SEED=%d\n", long, seed)

@@ -17,7 +17,7 @@ import (
 // Of two recommenders one works. When it is killed without warning, the other
 // takes over; what was recommended stays, and a new VPA is served.
 func TestStandbyTakesOver(t *testing.T) {
-	t.Parallel()
+	together(t)
 	ns := namespace(t, "standby")
 	allowLeases(t, ns)
 	flags := []string{"--leader-elect=true", "--leader-elect-resource-namespace=" + ns,

@@ -68,6 +68,10 @@ func runAll(m *testing.M) int {
 // alpha switches on what promises need.
 const alpha = "--feature-gates=InPlace=true,CPUStartupBoost=true,PerVPAConfig=true"
 
+// eventAfter is how long pods are left alone before an event says so: long enough to see
+// that there was none before.
+const eventAfter = 4 * time.Minute
+
 // startPrograms runs the three programs with short intervals, the alpha features
 // that promises need, and otherwise their defaults.
 func startPrograms(ctx context.Context) (err error) {
@@ -78,7 +82,7 @@ func startPrograms(ctx context.Context) (err error) {
 	if updater, err = cluster.Daemon(ctx, "updater", "updater",
 		"--updater-interval=3s", "--leader-elect=true", "--in-recommendation-bounds-eviction-lifetime-threshold=30s", alpha,
 		// All the promises together are a mass event.
-		"--eviction-pace=0", "--namespace-eviction-pace=0"); err != nil {
+		"--eviction-pace=0", "--namespace-eviction-pace=0", "--left-alone-event-after="+eventAfter.String()); err != nil {
 		return err
 	}
 	if admission, err = cluster.AdmissionController(ctx, alpha); err != nil {
@@ -90,6 +94,33 @@ func startPrograms(ctx context.Context) (err error) {
 		}
 	}
 	return nil
+}
+
+// Two processes, each with a cluster of its own, share the promises: those for which the
+// programs are stopped take as long as all others together.
+var (
+	onlyAlone    = os.Getenv("LOADLINE_PROMISES") == "alone"
+	onlyTogether = os.Getenv("LOADLINE_PROMISES") == "together"
+)
+
+// together begins a promise that is looked at beside others.
+func together(t *testing.T) {
+	inTurn(t)
+	t.Parallel()
+}
+
+// inTurn begins a short promise beside which no other may be looked at.
+func inTurn(t *testing.T) {
+	if onlyAlone {
+		t.Skip("another process looks at it")
+	}
+}
+
+// alone begins a long promise beside which no other may be looked at.
+func alone(t *testing.T) {
+	if onlyTogether {
+		t.Skip("another process looks at it")
+	}
 }
 
 // longestWait is how long a promise may take: a new pod's first usage arrives

@@ -30,7 +30,7 @@ var silent = map[string]string{
 // Some appear when the first event happens that they count; the other promises
 // see to that.
 func TestRecommenderServesAllItsMetrics(t *testing.T) {
-	t.Parallel()
+	together(t)
 	golden, err := os.ReadFile("../recommender/testdata/metrics.golden")
 	require.NoError(t, err)
 	w := modest(namespace(t, "metrics"), "web")
@@ -62,7 +62,7 @@ func TestRecommenderServesAllItsMetrics(t *testing.T) {
 
 // Whoever asks for the quality of each workload gets it.
 func TestRecommenderServesTheQualityOfWorkloadsOnRequest(t *testing.T) {
-	t.Parallel()
+	together(t)
 	own := ownRecommender(t, "quality", "--workload-metrics")
 	w := modest(namespace(t, "quality"), "web")
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))

@@ -79,7 +79,7 @@ func grownInPlace(t *testing.T, w harness.Workload, before []corev1.Pod) {
 // A pod whose node is full is asked for its size all the same, once, and is left alone.
 // As soon as there is room the node lets it grow in place.
 func TestAFullNodeIsAskedOnce(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w, before := crowded(t, "node-full", vpav1.UpdateModeInPlaceOrRecreate)
 	awaitLeftAlone(t, w.Namespace, "Deferred")
 	eventually(t, "both pods were asked", func() error {
@@ -97,9 +97,9 @@ func TestAFullNodeIsAskedOnce(t *testing.T) {
 	grownInPlace(t, w, before)
 }
 
-// A node that stays full for ten minutes is told once, on the VPA.
+// A node that stays full is told once, on the VPA, after the time of --left-alone-event-after.
 func TestAFullNodeIsToldOnTheVPA(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w, before := fullForLong.begun(t)
 	events := func() []string {
 		out, err := cluster.KubectlOutput(t.Context(), "-n", w.Namespace, "get", "events",
@@ -107,10 +107,10 @@ func TestAFullNodeIsToldOnTheVPA(t *testing.T) {
 		require.NoError(t, err)
 		return strings.Fields(strings.ReplaceAll(strings.TrimSpace(out), " ", "_"))
 	}
-	if time.Since(fullForLong.since) < 9*time.Minute {
+	if time.Since(fullForLong.since) < eventAfter-time.Minute {
 		require.Empty(t, events(), "it may pass")
 	}
-	within(t, 10*time.Minute+longestWait, "an event on the VPA", func() error {
+	within(t, eventAfter+longestWait, "an event on the VPA", func() error {
 		if len(events()) == 0 {
 			return fmt.Errorf("there is none")
 		}

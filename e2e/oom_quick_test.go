@@ -76,7 +76,7 @@ func awaitMemory(t *testing.T, w harness.Workload, memory string) []corev1.Pod {
 // A container that dies for want of memory soon after its start is helped
 // although the pod is within its bounds, young, and would hardly change.
 func TestAQuickOOMKillIsReasonEnough(t *testing.T) {
-	t.Parallel()
+	together(t)
 	t.Run("Recreate", func(t *testing.T) {
 		t.Parallel()
 		w := plain(t, "oom-quick-recreate", 2)
@@ -106,7 +106,7 @@ func TestAQuickOOMKillIsReasonEnough(t *testing.T) {
 // One that ran for longer than that before it died is treated like any other: a
 // small change is not worth a disruption, a large one is.
 func TestASlowOOMKillChangesNothing(t *testing.T) {
-	t.Parallel()
+	together(t)
 	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeRecreate, vpav1.UpdateModeInPlaceOrRecreate} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()

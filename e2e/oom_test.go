@@ -20,7 +20,7 @@ import (
 // A container that is killed for want of memory gets more, in place, until it
 // lives.
 func TestOOMKilledPodRecovers(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "oom"), Name: "hungry", Replicas: 2,
 		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "256Mi", CPULimit: "200m", MemoryLimit: "300Mi"}},
@@ -54,7 +54,7 @@ func TestOOMKilledPodRecovers(t *testing.T) {
 // Each kill raises what is recommended, and it never falls, until there is
 // enough for the container to live.
 func TestRepeatedOOMKillsRaiseTheTarget(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "oom-growth"), Name: "hungry", Replicas: 2,
 		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi", MemoryLimit: "300Mi"}},
@@ -98,7 +98,7 @@ func texts(quantities []resource.Quantity) (all []string) {
 // A pod that dies of want of memory before anybody has measured it gets a
 // recommendation within seconds, from the limit that it hit.
 func TestPodThatDiesAtOnceGetsARecommendation(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "oom-at-once"), Name: "hungry", Replicas: 1,
 		Containers: []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi", MemoryLimit: "300Mi"}},
@@ -116,7 +116,7 @@ func TestPodThatDiesAtOnceGetsARecommendation(t *testing.T) {
 // So does a pod that is never seen alive: of a Job, whose pods are not
 // restarted.
 func TestJobPodThatDiesAtOnceGetsARecommendation(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "oom-job"), Name: "import", Replicas: 1,
 		Containers: []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi", MemoryLimit: "300Mi"}},

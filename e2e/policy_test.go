@@ -20,7 +20,7 @@ func pair(cpu, memory string) corev1.ResourceList {
 // minAllowed and maxAllowed hold for the target and both bounds. The uncapped
 // target shows what the containers really need.
 func TestPolicyCapsTheRecommendation(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "caps"), Name: "pair", Replicas: 1,
 		Containers:  []harness.Container{{Name: "large", CPU: "100m", Memory: "300Mi"}, {Name: "small", CPU: "100m", Memory: "300Mi"}},
@@ -53,7 +53,7 @@ func TestPolicyCapsTheRecommendation(t *testing.T) {
 // Mode Off of the policy for all containers leaves them out; one that has a
 // policy of its own is served.
 func TestContainerModeOff(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "mode-off"), Name: "web", Replicas: 1,
 		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "300Mi"}, {Name: "proxy", CPU: "100m", Memory: "300Mi"}, {Name: "logs", CPU: "100m", Memory: "300Mi"}},
@@ -78,7 +78,7 @@ func TestContainerModeOff(t *testing.T) {
 // An empty list of controlled resources means that nothing is recommended. The
 // API server takes the status that says so, and the VPA beside it is served.
 func TestNoControlledResources(t *testing.T) {
-	t.Parallel()
+	together(t)
 	ns := namespace(t, "uncontrolled")
 	w := harness.Workload{
 		Namespace: ns, Name: "nothing", Replicas: 1,

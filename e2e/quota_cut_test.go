@@ -25,7 +25,7 @@ func cpuQuota(t *testing.T, w harness.Workload, hard string, scopes ...corev1.Re
 // A pod is evicted only if the quota can hold its successor beside it: the webhook
 // would cut that to what is left.
 func TestAQuotaThatWouldCutTheNewPodIsNotRunInto(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := plain(t, "quota-cut", 2)
 	cpuQuota(t, w, "460m")
 	before := running(t, w)
@@ -38,7 +38,7 @@ func TestAQuotaThatWouldCutTheNewPodIsNotRunInto(t *testing.T) {
 // Scopes say which pods a quota counts. One that does not count the pods is no reason
 // to leave them alone.
 func TestAQuotaWithScopesIsKnownBeforeAsking(t *testing.T) {
-	t.Parallel()
+	together(t)
 	counted, free := plain(t, "quota-scoped", 2), plain(t, "quota-of-others", 2)
 	cpuQuota(t, counted, "460m", corev1.ResourceQuotaScopeNotTerminating)
 	cpuQuota(t, free, "460m", corev1.ResourceQuotaScopeTerminating)
@@ -55,7 +55,7 @@ func TestAQuotaWithScopesIsKnownBeforeAsking(t *testing.T) {
 // Where it comes to a cut all the same, here because the quota is made when the pod is
 // on its way out, nobody is evicted again and again.
 func TestAPodThatTheWebhookCutsIsEvictedOnce(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := plain(t, "quota-cut-late", 2)
 	template := w.Template()
 	template.Finalizers = []string{"sim.loadline.dev/held"} // an evicted pod stays until the test lets go of it

@@ -23,7 +23,7 @@ func memoryQuota(t *testing.T, w harness.Workload, hard string) {
 // A pod that is to get more CPU must not lose memory on the way, because the quota
 // has no room for that beside the old pod.
 func TestMoreCPUDoesNotCostMemory(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := plain(t, "quota-kept", 2)
 	running(t, w)
 	advise(t, w, vpav1.UpdateModeRecreate, larger)

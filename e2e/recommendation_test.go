@@ -13,7 +13,7 @@ import (
 // A VPA in mode Off gets a recommendation that follows the usage, and kubectl
 // shows it; the pods are not touched.
 func TestRecommendationAppears(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "recommendation"), Name: "web", Replicas: 2,
 		Containers:  []harness.Container{{Name: "app", CPU: "100m", Memory: "128Mi"}},

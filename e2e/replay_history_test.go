@@ -21,7 +21,7 @@ import (
 // The recipe attune is not here: what it recommends depends on the requests that the
 // container has had, and those of the backtester are its own.
 func TestReplayOfHistoryGivesTheRecommendationOfTheBacktester(t *testing.T) {
-	t.Parallel()
+	together(t)
 	t.Run("recordings of the repository", func(t *testing.T) {
 		t.Parallel()
 		all, err := replay.Seconds(recordings("steady", "growing", "spiky")...)

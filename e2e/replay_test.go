@@ -35,7 +35,7 @@ import (
 // what is open at the end of it, the last memory window and the last kill, and that
 // is when the program ends or is killed.
 func TestReplayGivesTheRecommendationOfTheBacktester(t *testing.T) {
-	t.Parallel()
+	together(t)
 	r := newLiveReplay(t)
 	for _, stop := range r.stops() {
 		r.advance(t, stop.at)

@@ -14,7 +14,7 @@ import (
 // Running pods that ask for too little get more in place: the same pods, no
 // restart, and the node has acknowledged the new size.
 func TestResizeInPlaceWithoutRestart(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "resize"), Name: "api", Replicas: 2,
 		Containers:  []harness.Container{{Name: "app", CPU: "50m", Memory: "300Mi", CPULimit: "100m", MemoryLimit: "600Mi"}},

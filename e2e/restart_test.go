@@ -21,7 +21,7 @@ var kinds = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 // recommender of its own, with its own name, so that the others are not
 // disturbed.
 func TestRecommenderRestartKeepsTheRecommendation(t *testing.T) {
-	t.Parallel()
+	together(t)
 	own := ownRecommender(t, "restarted")
 	w := harness.Workload{
 		Namespace: namespace(t, "restart"), Name: "db", Replicas: 2,
@@ -56,7 +56,7 @@ func TestRecommenderRestartKeepsTheRecommendation(t *testing.T) {
 // The bounds say how sure the recommender is. It does not become less sure by
 // being killed: what was known is in the checkpoint.
 func TestBoundsDoNotWidenAfterARestart(t *testing.T) {
-	t.Parallel()
+	together(t)
 	own := ownRecommender(t, "bounds")
 	w := harness.Workload{
 		Namespace: namespace(t, "bounds"), Name: "db", Replicas: 2,
@@ -90,7 +90,7 @@ func TestBoundsDoNotWidenAfterARestart(t *testing.T) {
 // A peak of memory counts for its whole window, also when the recommender is
 // killed in the middle of it and sees less from then on.
 func TestMemoryPeakOutlivesARestart(t *testing.T) {
-	t.Parallel()
+	together(t)
 	own := ownRecommender(t, "peaks")
 	w := harness.Workload{
 		Namespace: namespace(t, "peaks"), Name: "batch", Replicas: 1,

@@ -15,7 +15,7 @@ import (
 // A recommender with a name serves the VPAs that name it, and nobody else does;
 // it leaves those alone that name none.
 func TestNamedRecommender(t *testing.T) {
-	t.Parallel()
+	together(t)
 	ns := namespace(t, "named")
 	plain := modest(ns, "plain")
 	named := modest(ns, "named")
@@ -33,7 +33,7 @@ func TestNamedRecommender(t *testing.T) {
 
 // A recommender can be limited to one namespace, or told to leave some alone.
 func TestNamespaces(t *testing.T) {
-	t.Parallel()
+	together(t)
 	for name, flag := range map[string]string{
 		"narrow":   "--vpa-object-namespace=narrow-inside",
 		"ignoring": "--ignored-vpa-object-namespaces=somewhere,ignoring-outside",
@@ -89,6 +89,7 @@ func served(t *testing.T, d *harness.Daemon) int {
 // rest, and takes up usage when the API is back. This test does not run beside
 // the others, which need that API.
 func TestMetricsAPIGoneAndBack(t *testing.T) {
+	inTurn(t)
 	const service = "apiservice/v1beta1.metrics.k8s.io"
 	definition, err := cluster.KubectlOutput(t.Context(), "get", service, "-o=json")
 	require.NoError(t, err)

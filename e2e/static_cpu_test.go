@@ -33,7 +33,7 @@ func neverAsked(t *testing.T, w harness.Workload) {
 // A node with the label is known to give pods of class Guaranteed no other CPU: mode
 // InPlace leaves them alone, InPlaceOrRecreate evicts them at once.
 func TestAStaticCPUPolicyIsKnownByTheLabelOfTheNode(t *testing.T) {
-	t.Parallel()
+	together(t)
 	ownNode(t, "static-cpu", func(n *corev1.Node) { n.Labels["cpumanager"] = "true" })
 	left := pinnedTo(t, "static-cpu-left", "static-cpu")
 	before := running(t, left)
@@ -51,7 +51,7 @@ func TestAStaticCPUPolicyIsKnownByTheLabelOfTheNode(t *testing.T) {
 
 // What one pod was refused, the next one on that node is not asked for.
 func TestAStaticCPUPolicyIsLearnedFromARefusal(t *testing.T) {
-	t.Parallel()
+	together(t)
 	ownNode(t, "static-cpu-learned")
 	first := pinnedTo(t, "static-cpu-first", "static-cpu-learned")
 	first.Annotations = harness.With(first.Annotations, harness.ResizeAnnotation, "infeasible")

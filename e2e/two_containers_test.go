@@ -14,7 +14,7 @@ import (
 // Each container of a pod gets its own recommendation; one that the policy
 // turns off is left exactly as it is.
 func TestTwoContainerPod(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := harness.Workload{
 		Namespace: namespace(t, "two-containers"), Name: "pair", Replicas: 2,
 		Containers: []harness.Container{

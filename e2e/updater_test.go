@@ -113,7 +113,7 @@ func pointing(apiVersion, kind string) func(*vpav1.VerticalPodAutoscaler) {
 
 // Pods of every kind of workload are evicted and come back with their size.
 func TestEvictionInEveryKindOfWorkload(t *testing.T) {
-	t.Parallel()
+	together(t)
 	create := map[string]func(t *testing.T, w harness.Workload, meta metav1.ObjectMeta, template corev1.PodTemplateSpec, selector *metav1.LabelSelector) (string, error){
 		"ReplicaSet": func(t *testing.T, w harness.Workload, meta metav1.ObjectMeta, template corev1.PodTemplateSpec, selector *metav1.LabelSelector) (string, error) {
 			_, err := cluster.Kube.AppsV1().ReplicaSets(w.Namespace).Create(t.Context(), &appsv1.ReplicaSet{ObjectMeta: meta,
@@ -174,7 +174,7 @@ func TestEvictionInEveryKindOfWorkload(t *testing.T) {
 }
 
 func TestOneReplicaIsEvictedOnlyWhereAllowed(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := plain(t, "one-replica", 1)
 	before := running(t, w)
 	advise(t, w, vpav1.UpdateModeRecreate, larger)
@@ -196,7 +196,7 @@ func budget(t *testing.T, w harness.Workload, minAvailable int) {
 }
 
 func TestPodDisruptionBudgetsAreRespected(t *testing.T) {
-	t.Parallel()
+	together(t)
 	t.Run("none may go", func(t *testing.T) {
 		t.Parallel()
 		w := plain(t, "pdb-zero", 3)
@@ -228,7 +228,7 @@ func limits(t *testing.T, ns string, item corev1.LimitRangeItem) {
 // LimitRanges bound what a pod gets, in place and after an eviction alike. What
 // they would refuse is not tried.
 func TestLimitRangesBoundTheSize(t *testing.T) {
-	t.Parallel()
+	together(t)
 	cpu := func(text string) corev1.ResourceList { return corev1.ResourceList{corev1.ResourceCPU: *quantity(text)} }
 	for name, c := range map[string]struct {
 		item   corev1.LimitRangeItem
@@ -265,7 +265,7 @@ func TestLimitRangesBoundTheSize(t *testing.T) {
 }
 
 func TestEvictionRequirements(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := plain(t, "requirements", 2)
 	before := running(t, w)
 	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, pair("50m", "60Mi"), func(vpa *vpav1.VerticalPodAutoscaler) {
@@ -281,7 +281,7 @@ func TestEvictionRequirements(t *testing.T) {
 // A quota that leaves too little is not run into; when it is raised, the change
 // follows.
 func TestAFullQuota(t *testing.T) {
-	t.Parallel()
+	together(t)
 	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeRecreate, vpav1.UpdateModeInPlaceOrRecreate} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
@@ -305,7 +305,7 @@ func TestAFullQuota(t *testing.T) {
 }
 
 func TestWhatNoNodeCanHoldIsNotTried(t *testing.T) {
-	t.Parallel()
+	together(t)
 	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeRecreate, vpav1.UpdateModeInPlaceOrRecreate} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
@@ -320,7 +320,7 @@ func TestWhatNoNodeCanHoldIsNotTried(t *testing.T) {
 
 // A container that another webhook added later is left alone.
 func TestAnInjectedSidecarIsLeftAlone(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := plain(t, "sidecar", 2)
 	w.Containers = append(w.Containers, harness.Container{Name: "injected", CPU: "100m", Memory: "100Mi"})
 	w.Annotations = harness.Merge(w.Annotations, harness.Uses("injected", "50m", "50Mi"))
@@ -345,7 +345,7 @@ func TestAnInjectedSidecarIsLeftAlone(t *testing.T) {
 // A pod that has a node and has not started yet costs no budget: it is replaced
 // by one that has its size from the beginning.
 func TestPendingPodsAreReplaced(t *testing.T) {
-	t.Parallel()
+	together(t)
 	w := plain(t, "pending", 2)
 	w.Annotations = harness.With(w.Annotations, "sim.loadline.dev/ready-after", "1h")
 	require.NoError(t, cluster.CreateWorkload(t.Context(), w))

@@ -13,6 +13,7 @@ import (
 // as they are written. This test does not run beside the others, which need
 // the webhook.
 func TestPodsStartWhenTheWebhookIsDown(t *testing.T) {
+	inTurn(t)
 	admission.Kill()
 	defer func() { require.NoError(t, admission.Start(t.Context())) }()
 	w := harness.Workload{

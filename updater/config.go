@@ -27,10 +27,11 @@ type Config struct {
 	Heartbeat  Heartbeat
 	BoostSyncs int // workers that take startup boosts back
 
-	Pace   disruption.RateLimits
-	Room   string // which room an eviction needs: roomAuto, roomFree, roomSize or roomOff
-	Static string // selector of the nodes with the static CPU manager policy
-	DryRun bool   // print what would be done, write nothing
+	Pace       disruption.RateLimits
+	EventAfter time.Duration // how long pods are left alone for a reason before an event says so
+	Room       string        // which room an eviction needs: roomAuto, roomFree, roomSize or roomOff
+	Static     string        // selector of the nodes with the static CPU manager policy
+	DryRun     bool          // print what would be done, write nothing
 }
 
 // Values of --eviction-room.
@@ -72,6 +73,7 @@ func Default() *Config {
 		Heartbeat:  Heartbeat{Required: true, Name: "vpa-admission-controller", Timeout: time.Minute},
 		BoostSyncs: 1,
 		Pace:       disruption.RateLimits{Cluster: 60, Namespace: 20, SlowStart: 10 * time.Minute},
+		EventAfter: 10 * time.Minute,
 		Room:       roomAuto,
 		Static:     "cpumanager=true",
 	}
@@ -115,6 +117,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Pace.Namespace, "namespace-eviction-pace", c.Pace.Namespace, "The same for each namespace. 0: no limit.")
 	fs.DurationVar(&c.Pace.SlowStart, "eviction-slow-start", c.Pace.SlowStart, "How long after the start until --eviction-pace is reached; it begins with 10 a minute. 0: at once.")
 	fs.DurationVar(&c.Disruption.StabilizationWindow, "stabilization-window", c.Disruption.StabilizationWindow, "Shortest time after which a change is undone by one that makes pods smaller again; doubled each time that they go back and forth. 0: at once.")
+	fs.DurationVar(&c.EventAfter, "left-alone-event-after", c.EventAfter, "How long pods of a VPA must be left alone for one reason that asks somebody to do something before an event on the VPA says so. 0: at once.")
 	fs.StringVar(&c.Room, "eviction-room", c.Room, "Which room an eviction needs: auto, any where something shows that nodes are added for pods that find none, else free; free, what a node has left now; size, a node that is large enough, for clusters that add nodes; off, which is not to ask, neither for resizes. Quotas count in any case but off.")
 	fs.BoolVar(&c.Disruption.CapToRoom, "cap-to-room", c.Disruption.CapToRoom, "Where the recommended size does not fit into the node or a quota, resize to what fits, if that is a change of --pod-update-threshold or more. Evictions are never cut.")
 	fs.StringVar(&c.Static, "static-cpu-nodes", c.Static, "Label selector of the nodes whose kubelet has the static CPU manager policy. It refuses pods of class Guaranteed other CPU in place, so they are not asked for it. Empty: known only of nodes that have refused.")
@@ -138,6 +141,7 @@ func (c *Config) Validate() error {
 		flags.Check(c.Pace.Cluster >= 0, "eviction-pace", c.Pace.Cluster, "must not be negative"),
 		flags.Check(c.Pace.Namespace >= 0, "namespace-eviction-pace", c.Pace.Namespace, "must not be negative"),
 		flags.Check(c.Pace.SlowStart >= 0, "eviction-slow-start", c.Pace.SlowStart, "must not be negative"),
+		flags.Check(c.EventAfter >= 0, "left-alone-event-after", c.EventAfter, "must not be negative"),
 		flags.Check(c.Disruption.StabilizationWindow >= 0, "stabilization-window", c.Disruption.StabilizationWindow, "must not be negative"),
 		flags.Check(slices.Contains([]string{roomAuto, roomFree, roomSize, roomOff}, c.Room), "eviction-room", c.Room, "must be auto, free, size or off"),
 		flags.Check(!c.Disruption.CapToRoom || c.Room != roomOff, "cap-to-room", c.Disruption.CapToRoom, "needs --eviction-room=auto, free or size, or nobody knows what fits"),

@@ -330,12 +330,12 @@ func TestPodsOutsideOfPlansHaveAReason(t *testing.T) {
 	config.Room = roomOff
 	w := newWorld(t, config, append(objects, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "alone", UID: "alone"}})...)
 	w.pass(noon)
-	w.pass(noon.Add(lasts))
+	w.pass(noon.Add(config.EventAfter))
 	require.EqualValues(t, 3, w.value("loadline_updater_skipped_pods", "reason", "TargetUnreadable"))
 	require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", "NoVPA"))
 	require.Equal(t, []string{"Normal TargetUnreadable Pods left alone: 3, such as web-1-0: the target of its VPA cannot be read, or has no label selector of its own"}, w.told())
-	w.loop.executor, w.loop.reporter = &actuate.Rehearsal{Out: &out}, reporter{}
-	w.pass(noon.Add(2 * lasts))
+	w.loop.executor, w.loop.reporter = &actuate.Rehearsal{Out: &out}, reporter{After: config.EventAfter}
+	w.pass(noon.Add(2 * config.EventAfter))
 	require.Contains(t, out.String(), "would leave pod shop/web-1-0 alone (VPA web-vpa): TargetUnreadable\n")
 }
 

@@ -13,10 +13,8 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 )
 
-const (
-	lasts = 10 * time.Minute // from then on a reason lasts
-	most  = 20               // events for each pass; the others follow
-)
+// most is how many events there are for each pass; the others follow.
+const most = 20
 
 // skipEvent is an event that is due on a VPA.
 type skipEvent struct {
@@ -25,8 +23,10 @@ type skipEvent struct {
 	Message string
 }
 
-// reporter remembers what was said. The zero value has said nothing.
+// reporter remembers what was said. One with After alone has said nothing.
 type reporter struct {
+	// After is how long a reason must hold before an event says so.
+	After time.Duration
 	// Room says whether evictions wait for room on nodes, and why; empty: as the flags
 	// demand.
 	Room string
@@ -104,7 +104,7 @@ func (t *reporter) due(now time.Time) (events []skipEvent) {
 		switch {
 		case c.pass != t.pass:
 			delete(t.cases, key)
-		case !c.sent && now.Sub(c.since) >= lasts:
+		case !c.sent && now.Sub(c.since) >= t.After:
 			due = append(due, key)
 		}
 	}

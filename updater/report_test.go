@@ -16,7 +16,7 @@ func skip(vpa, pod string, reason disruption.Reason) disruption.Skip {
 }
 
 func TestAReasonThatLastsIsToldOnce(t *testing.T) {
-	var r reporter
+	r := reporter{After: 10 * time.Minute}
 	tell := func(minutes int, skips ...disruption.Skip) []skipEvent {
 		return r.report(t.Context(), skips, noon.Add(time.Duration(minutes)*time.Minute))
 	}
@@ -37,18 +37,18 @@ func TestAReasonThatLastsIsToldOnce(t *testing.T) {
 
 // Whether evictions wait for room depends on the cluster, so the event says why.
 func TestAFullNodeIsToldWithWhatItMeans(t *testing.T) {
-	r := reporter{Room: "evictions wait"}
+	r := reporter{After: 10 * time.Minute, Room: "evictions wait"}
 	skips := []disruption.Skip{skip("a", "p1", disruption.NodeFull), skip("b", "p2", disruption.TooLargeForNode), skip("c", "p3", disruption.QuotaFull)}
 	require.Empty(t, r.report(t.Context(), skips, noon))
 	var ends []bool
-	for _, e := range r.report(t.Context(), skips, noon.Add(lasts)) {
+	for _, e := range r.report(t.Context(), skips, noon.Add(r.After)) {
 		ends = append(ends, strings.HasSuffix(e.Message, "; evictions wait"))
 	}
 	require.Equal(t, []bool{true, true, false}, ends)
 }
 
 func TestEventsOfManyVPAsAreSpread(t *testing.T) {
-	var r reporter
+	r := reporter{After: 10 * time.Minute}
 	var skips []disruption.Skip
 	for i := range 50 {
 		skips = append(skips, skip(fmt.Sprintf("v%02d", i), fmt.Sprint(i), disruption.QuotaFull))

@@ -114,6 +114,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	loop.executor, loop.capacity = &actuate.Rehearsal{Out: out}, caches.capacity(config)
 	loop.nodes, loop.budgets = caches.pinning(), caches.disruptions()
 	loop.limiter = disruption.NewRateLimiter(config.Pace, time.Now())
+	loop.reporter.After = config.EventAfter
 	if !config.DryRun {
 		events := record.NewBroadcaster(record.WithContext(ctx))
 		defer events.Shutdown()

@@ -76,6 +76,7 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 	t.Cleanup(cancel)
 	require.NoError(t, w.caches.fill(ctx))
 	w.loop = newLoop(config.planning(), w.caches.reader(config), newMetrics(w.registry))
+	w.loop.reporter.After = config.EventAfter
 	w.loop.capacity, w.loop.nodes, w.loop.budgets = w.caches.capacity(config), w.caches.pinning(), w.caches.disruptions()
 	w.loop.budgets.Clock = func() time.Time { return w.now }
 	w.loop.executor = &actuate.Cluster{Kube: w.kube, Events: w.events, Enter: w.loop.budgets.Enter, Threshold: config.Disruption.Threshold,
