@@ -63,8 +63,8 @@ lint: ## static checks of the programs and of e2e
 	cd e2e && $(LINT) run --config ../.golangci.yml ./...
 
 .PHONY: unit
-unit: ## unit tests, with the race detector
-	$(RACE) ./...
+unit: ## unit tests, with the race detector; many wait, so more packages run at once than there are processors
+	$(RACE) -p 4 ./...
 
 .PHONY: cluster-checks
 cluster-checks: ## static checks and unit tests of hack/cluster, once for each version of it

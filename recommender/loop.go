@@ -69,10 +69,9 @@ func (l *Loop) step(name string, do func()) {
 }
 
 // HandleOOMs is a pass for kills, which serving.RunEvery begins a second after OOMs.Wake, or
-// five after the last one: it
-// takes those that wait, and publishes what follows from them. Changed pods come first,
-// because only then are the containers of new ones known. Before the first pass none is, and
-// kills wait in the queue.
+// five seconds after the last one if that is later: it takes those that wait, and publishes
+// what follows from them. Changed pods come first, because only then are the containers of new
+// ones known. Before the first pass none is, and kills wait in the queue.
 func (l *Loop) HandleOOMs(ctx context.Context, now time.Time) {
 	if l.started.IsZero() {
 		return

@@ -116,7 +116,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Pace.Cluster, "eviction-pace", c.Pace.Cluster, "Evictions of ready pods, and resizes that restart their containers, a minute in the whole cluster, at most. It spreads mass events; a workload alone never gets there. 0: no limit.")
 	fs.IntVar(&c.Pace.Namespace, "namespace-eviction-pace", c.Pace.Namespace, "The same for each namespace. 0: no limit.")
 	fs.DurationVar(&c.Pace.SlowStart, "eviction-slow-start", c.Pace.SlowStart, "How long after the start until --eviction-pace is reached; it begins with 10 a minute. 0: at once.")
-	fs.DurationVar(&c.Disruption.StabilizationWindow, "stabilization-window", c.Disruption.StabilizationWindow, "Shortest time after which a change is undone by one that makes pods smaller again; doubled each time that they go back and forth. 0: at once.")
+	fs.DurationVar(&c.Disruption.StabilizationWindow, "stabilization-window", c.Disruption.StabilizationWindow, "Shortest time after which a change is undone by one that makes pods smaller again; doubled each time that they go back and forth, up to a day. 0: at once.")
 	fs.DurationVar(&c.EventAfter, "left-alone-event-after", c.EventAfter, "How long pods of a VPA must be left alone for one reason that asks somebody to do something before an event on the VPA says so. 0: at once.")
 	fs.StringVar(&c.Room, "eviction-room", c.Room, "Which room an eviction needs: auto, any where something shows that nodes are added for pods that find none, else free; free, what a node has left now; size, a node that is large enough, for clusters that add nodes; off, which is not to ask, neither for resizes. Quotas count in any case but off.")
 	fs.BoolVar(&c.Disruption.CapToRoom, "cap-to-room", c.Disruption.CapToRoom, "Where the recommended size does not fit into the node or a quota, resize to what fits, if that is a change of --pod-update-threshold or more. Evictions are never cut.")
@@ -142,7 +142,7 @@ func (c *Config) Validate() error {
 		flags.Check(c.Pace.Namespace >= 0, "namespace-eviction-pace", c.Pace.Namespace, "must not be negative"),
 		flags.Check(c.Pace.SlowStart >= 0, "eviction-slow-start", c.Pace.SlowStart, "must not be negative"),
 		flags.Check(c.EventAfter >= 0, "left-alone-event-after", c.EventAfter, "must not be negative"),
-		flags.Check(c.Disruption.StabilizationWindow >= 0, "stabilization-window", c.Disruption.StabilizationWindow, "must not be negative"),
+		flags.Check(c.Disruption.StabilizationWindow >= 0 && c.Disruption.StabilizationWindow <= 24*time.Hour, "stabilization-window", c.Disruption.StabilizationWindow, "must be from 0 to 24h"),
 		flags.Check(slices.Contains([]string{roomAuto, roomFree, roomSize, roomOff}, c.Room), "eviction-room", c.Room, "must be auto, free, size or off"),
 		flags.Check(!c.Disruption.CapToRoom || c.Room != roomOff, "cap-to-room", c.Disruption.CapToRoom, "needs --eviction-room=auto, free or size, or nobody knows what fits"),
 		flags.Check(badSelector == nil, "static-cpu-nodes", c.Static, fmt.Sprintf("must be a label selector such as cpumanager=true: %v", badSelector)),

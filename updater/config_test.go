@@ -94,6 +94,8 @@ func TestBadInputGivesOneLineEach(t *testing.T) {
 		{[]string{"--eviction-rate-limit=1", "--eviction-rate-burst=0"}, flags.Usage, "no pod is ever changed"},
 		{[]string{"--static-cpu-nodes=a=("}, flags.Usage, "--static-cpu-nodes=a=(: must be a label selector such as cpumanager=true: "},
 		{[]string{"--eviction-tolerance=NaN"}, flags.Usage, "must be between 0 and 1"},
+		{[]string{"--stabilization-window=25h"}, flags.Usage, "--stabilization-window=25h0m0s: must be from 0 to 24h"},
+		{[]string{"--left-alone-event-after=-1s"}, flags.Usage, "--left-alone-event-after=-1s: must not be negative"},
 		{[]string{"--address=" + listener.Addr().String()}, flags.Failed, "address already in use"},
 		{[]string{"--address=127.0.0.1:0", "--kubeconfig=/no/such/file"}, flags.Failed, "must be a readable kubeconfig file"},
 	} {

@@ -84,11 +84,12 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 }
 
 // OOMResize gives pods that were killed for want of memory, and are not ready, what
-// is recommended now. serving.RunEvery calls it a second after memoryRises.Wake, or five after the
-// last time, with the
-// VPAs that recommend more memory than before; Pod.IsOOMResize says what it is spared. It
-// does nothing else, and needs no admission controller: the pods stay. Only if such pods
-// were killed it looks at all others, too.
+// is recommended now. serving.RunEvery calls it a second after memoryRises.Wake, or five
+// seconds after the last time if that is later, with the VPAs that recommend more memory than
+// before; Pod.IsOOMResize says what such a resize is spared. Of its plan it carries out
+// nothing else but notes of back-offs, and says no reasons: the next pass does. It needs no
+// admission controller: the pods stay. Only if such pods were killed it looks at all others,
+// too.
 func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.ObjectName) {
 	if !l.reader.HasOOMKilled(ctx, more) {
 		return

@@ -97,7 +97,7 @@ func (r ChangeRecord) BacksOff(now time.Time) bool { return now.Before(r.Until) 
 
 // Holds reports whether a change must wait at now because it would undo the last one: it
 // goes back to within a tenth of what was before, in no kind further the same way, and is
-// smaller in some kind. What only grows never waits. The time doubles with each reversal.
+// smaller in some kind. What only grows never waits. The time doubles with each reversal, up to a day.
 func (r ChangeRecord) Holds(c Change, hold time.Duration, now time.Time) bool {
 	return r.reversed(c) && c.shrinks() && now.Before(r.At.Add(doubled(hold, r.Reversals, recordAge)))
 }

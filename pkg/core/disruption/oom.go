@@ -23,9 +23,11 @@ func (p *Pod) QuickOOM(threshold time.Duration, now time.Time) bool {
 //   - waits neither for the back-off of its workload, nor for the stabilization window or
 //     other restarts, and is not put off (plan.mustWait, plan.resize),
 //   - asks for memory alone where the node gives no other CPU (Situation.nodeRefuses, grantable),
-//   - takes only what grows from a quota (Need.Yields).
+//   - is counted by no rate limit of disruptions; if it comes to an eviction, that takes
+//     only what grows from a quota (Need.Yields).
 //
-// It must be worth it (Assess), must not have been tried in vain, and must find room.
+// It must be worth it (Assess: out of bounds, or killed soon after its start), must not have
+// been tried in vain, and must find room; a full node is asked once all the same (fitting).
 func (p *Pod) IsOOMResize() bool { return !p.Ready && p.WantsOOMResize() }
 
 // WantsOOMResize reports whether a container that would get more memory was out of it last.

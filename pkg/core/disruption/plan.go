@@ -87,7 +87,7 @@ type PodBackoff struct {
 
 // Plan decides about every pod of the view: each is in one Action or in one
 // Skip. VPAs come in the order of namespace and name, the pods of a VPA the most
-// urgent first. It changes neither the view nor the state it is given.
+// urgent first; what is put off comes last. It changes neither the view nor the state it is given.
 func Plan(view View, before State, c Config, now time.Time) Result {
 	p := plan{config: c, now: now, before: before}
 	p.result.State = before.Next(now)
@@ -167,22 +167,27 @@ type candidate struct {
 //	Situation.Decide  may it be resized now, by its owner, its node and its budget? NoOwner,
 //	                  BelowMinReplicas, NotRunning, ModeNotEnabled, Infeasible, Deferred,
 //	                  ResizeFailed, WaitingForNode, NoBudget, BudgetSpent
-//	Asks              is anything left to ask for? WaitingForNode, Infeasible
+//	Asks              is anything left to ask for? WaitingForNode, and in mode InPlace Deferred,
+//	                  Infeasible, ResizeFailed; there another target asks the budget once more
 //	grantable         would the node ever take it? ClassWouldChange, StaticCPU
-//	mustWait          BackingOff, RolloutUnderWay, Stabilizing, WaitingForNode
-//	postpone          no reason: what was refused before goes on here behind all others of
-//	                  the plan, and is asked for its budget once more
-//	blocked           RestartUnderWay
-//	fitting           is there room? NodeFull, TooLargeForNode, QuotaFull
+//	mustWait          BackingOff, Stabilizing; of what restarts also RolloutUnderWay, WaitingForNode
+//	postpone          no reason: what was prevented before goes on behind all others of the
+//	                  plan, and is asked for its budget once more
+//	blocked           of what restarts: RestartUnderWay
+//	fitting           is there room? QuotaFull, TooLargeForNode, NodeFull; a full node is asked
+//	                  once for each target all the same, where nothing restarts
 //
-// An eviction, which is what mode Recreate does and what takes the place of a resize that is
-// not possible, goes another way:
+// An eviction goes another way. It is what mode Recreate does, and with InPlaceOrRecreate
+// what takes the place of a resize that is not possible: of grantable, of a node that is too
+// small or has been full for five minutes, of a resize that did not come about in time.
 //
-//	Evictable         NoOwner, BelowMinReplicas, NoBudget, BudgetSpent
-//	mayNotEvict       RolloutUnderWay, BackingOff, Stabilizing, RestartUnderWay, NodeFull, ...
+//	Budget.Denies     NoOwner, BelowMinReplicas, NoBudget, BudgetSpent; in mode Recreate also
+//	                  WaitingForNode, Deferred, ResizeFailed of a resize from before
+//	mayNotEvict       RolloutUnderWay, BackingOff, Stabilizing, RestartUnderWay, QuotaFull,
+//	                  TooLargeForNode, NodeFull
 //
 // What view/assign.go cannot give to a VPA, and what is refused while a plan is carried out
-// (updater/pass.go), have reasons of their own.
+// (updater/pass.go), have reasons of their own, too.
 func (p *plan) vpa(v *VPA) {
 	defer p.caught(v)
 	var candidates []candidate
@@ -304,7 +309,7 @@ func (p *plan) workloadHolds(v *VPA, pod *Pod) Reason {
 }
 
 // stabilizing says whether the change would undo the last one of the workload too
-// soon. More memory for a pod that lacks it never does.
+// soon. What only grows never does (ChangeRecord.Holds).
 func (p *plan) stabilizing(g Group, pod *Pod) Reason {
 	record, known := p.result.State.Owners[g.Key]
 	if known && record.Holds(pod.Change(), p.config.StabilizationWindow, p.now) {

@@ -15,7 +15,7 @@ const (
 	TargetUnreadable Reason = "TargetUnreadable"
 	VPAUnreadable    Reason = "VPAUnreadable"
 
-	// plan.go
+	// plan.go; BackingOff of a resize that was asked for in vain inplace.go
 	ModeOff         Reason = "ModeOff"
 	StatusOutdated  Reason = "StatusOutdated"
 	RolloutUnderWay Reason = "RolloutUnderWay"
@@ -32,7 +32,7 @@ const (
 	SmallChange        Reason = "SmallChange"
 	RequirementsNotMet Reason = "RequirementsNotMet"
 
-	// decide.go
+	// decide.go; WaitingForNode also inplace.go and, in mode Recreate, plan.go
 	ModeNotEnabled   Reason = "ModeNotEnabled"
 	NotRunning       Reason = "NotRunning"
 	WaitingForNode   Reason = "WaitingForNode"
@@ -84,14 +84,14 @@ var explanations = []Explanation{
 		"the log says at level 3 why; check `spec.targetRef`", true},
 	{VPAUnreadable, "a field of its VPA cannot be read",
 		"correct the VPA; the log says which field", true},
-	{ModeOff, "the mode of the VPA changes no running pods",
+	{ModeOff, "the mode of the VPA changes no running pods; or the VPA was deleted, or got another mode, after the plan was made",
 		"nothing, or choose another mode", false},
 	{StatusOutdated, "the target of the VPA changed, or may have changed while the updater was not there, and what is recommended is for the spec before",
 		"wait for a pass of the recommender; if it lasts, see whether that runs, serves this VPA and writes `status.observedGeneration`", true},
 	{RolloutUnderWay, "the workload is being rolled out, and the change would evict a ready pod or restart it",
 		"wait until the rollout is done, has failed, or is paused", false},
 	{BackingOff, "earlier changes had no effect: new pods came back without them or with a part of them, or the same resize was asked for in vain",
-		"see whether the admission controller is reached, whether it cuts the pods to what a quota leaves, and what else changes them; the pause doubles from 5 minutes to 12 hours, and ends as soon as a new pod has its size", true},
+		"see whether the admission controller is reached, whether it cuts the pods to what a quota leaves, and what else changes them; the pause doubles from 5 minutes to 12 hours, and ends as soon as a new pod has its size; of a resize asked for in vain, from 1 to 30 minutes", true},
 	{Stabilizing, "the change would undo the last one too soon",
 		"wait; if sizes go back and forth, see which two VPAs or recommenders disagree; `--stabilization-window`", false},
 	{Boosted, "it has extra CPU while it starts, which is taken back first",
