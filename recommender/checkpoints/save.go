@@ -145,6 +145,9 @@ const requestTime = 10 * time.Second
 func (s *Saver) Save(ctx context.Context, vpas []*model.VPA, scope Scope, now time.Time, idle time.Duration) Result {
 	urgent := s.plan(vpas, scope, now)
 	s.saves++
+	if len(s.queue) == 0 {
+		return Result{}
+	}
 	began := time.Now()
 	deadline := began.Add(s.Timeout)
 	ctx, cancel := context.WithDeadline(ctx, deadline.Add(requestTime))
