@@ -1,0 +1,125 @@
+// Package fleet answers which policy is responsible for a workload, and in which mode.
+//
+// A Policy is a SizingPolicy as a plain value. NewSet sorts all of them once; Set.For then
+// decides about one Workload: the strongest policy that selects it is responsible alone,
+// and nothing is merged. Annotations and a VPA that a person wrote can only reduce what the
+// policy gives. What cannot be read changes nothing: a policy that is not usable still
+// holds its workloads, and a made VPA without a policy is left alone.
+//
+// The package reads no objects and makes none; MadeName only says how a made VPA is called.
+package fleet
+
+// Labels and annotations that people and programs write.
+const (
+	// PolicyLabel of a VPA says that it was made, and by which policy.
+	PolicyLabel = "loadline.dev/policy"
+	// SkipAnnotation takes a workload out with the value "true". It may be on the workload,
+	// on its pod template, or on its VPA, like the next one.
+	SkipAnnotation = "loadline.dev/skip"
+	// ModeAnnotation asks for a more cautious mode than that of the policy.
+	ModeAnnotation = "loadline.dev/mode"
+	// UnselectedAnnotation of a made VPA says since when (RFC 3339) it is no longer needed.
+	UnselectedAnnotation = "loadline.dev/unselected-since"
+)
+
+// Annotations of other projects that take a workload out with the value "true".
+const (
+	attuneSkip         = "attune.io/skip"
+	cruiseKubeExcluded = "cruisekube.truefoundry.com/excluded"
+)
+
+// Selector is a label selector.
+type Selector interface {
+	Matches(labels map[string]string) bool
+}
+
+// Policy is a SizingPolicy.
+type Policy struct {
+	Name        string
+	Priority    int // 1 to 1000, the highest is the strongest; 0: not written, counts as 100
+	Paused      bool
+	Recommender string // that makes its VPAs
+	Namespaces  Namespaces
+	Workloads   []Match // a workload must match one
+	MakeVPAs    bool    // for workloads without one
+	Mode        Mode
+
+	// Unusable says why the policy cannot be used; empty: it can. It still holds what it
+	// selects, so a selector that cannot be read is given as it was last read, or else as
+	// one that matches everything.
+	Unusable string
+}
+
+// Namespaces says where a policy looks for workloads.
+type Namespaces struct {
+	Names    []string // "*": all but those of the system
+	Selector Selector // of labels of namespaces; nil: selects none
+	Exclude  []string // goes before the other two
+}
+
+// Match is one kind of workload, or some of a kind.
+type Match struct {
+	Group, Kind string
+	Name        string   // empty: any
+	Selector    Selector // of labels of the workload; nil: any
+}
+
+// Workload is what is known of a workload, and of the VPA that controls it.
+type Workload struct {
+	Group, Kind, Namespace, Name string
+
+	Labels      map[string]string
+	Annotations map[string]string
+	// TemplateAnnotations are those of its pod template.
+	TemplateAnnotations map[string]string
+	// NamespaceLabels are the labels of its namespace. nil: the namespace is not known,
+	// and no selector matches it.
+	NamespaceLabels map[string]string
+
+	VPA VPA
+}
+
+// VPA is the VPA that controls a workload: the one that a person wrote if there is one,
+// else the made one. The zero value says that there is none.
+type VPA struct {
+	Author      Author
+	Passive     bool // its mode is Off or Initial: no running pod is changed
+	Annotations map[string]string
+}
+
+// Author is who made a VPA.
+type Author uint8
+
+// The authors.
+const (
+	Nobody Author = iota // there is no VPA
+	Person
+	Loadline // for a policy
+)
+
+// Reason is why running pods of a workload are left alone, in the words of the updater.
+type Reason string
+
+// The reasons. The first three stop every change, of new pods, too.
+const (
+	OptedOut      Reason = "OptedOut"
+	PolicyUnknown Reason = "PolicyUnknown"
+	PolicyPaused  Reason = "PolicyPaused"
+
+	ModeOff       Reason = "ModeOff" // of the VPA
+	Observing     Reason = "Observing"
+	RecommendOnly Reason = "RecommendOnly"
+)
+
+// Decision is what holds for a workload. The zero value says that no policy has a say:
+// the workload is treated as its VPA says.
+type Decision struct {
+	Policy *Policy // responsible alone, not to be changed; nil: none selects the workload
+	Mode   Mode    // never more than Policy.Mode gives; at most Recommend where Reason stops every change
+	Reason Reason  // empty: running pods may be changed, as Mode says
+	// Problem says which annotations cannot be read, and what would be right. The
+	// workload is not named.
+	Problem string
+	MakeVPA bool // a VPA is missing and is to be made
+	KeepVPA bool // a made VPA is still needed
+}

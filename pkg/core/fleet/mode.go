@@ -1,0 +1,115 @@
+package fleet
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Mode is how far a policy goes.
+type Mode uint8
+
+// The modes. From Observe on each gives more than the one before. Inherit gives what the
+// VPA of a workload says: all of it if a person wrote that, nothing if it was made.
+const (
+	Inherit Mode = iota
+	Observe
+	Recommend
+	OneShot
+	Canary
+	Auto
+)
+
+var modeNames = [...]string{"Inherit", "Observe", "Recommend", "OneShot", "Canary", "Auto"}
+
+// String returns the mode as the API spells it.
+func (m Mode) String() string { return modeNames[m] }
+
+// ParseMode returns the mode that the API spells like text. It is false for any other
+// text, the empty one, too.
+func ParseMode(text string) (Mode, bool) {
+	for m, name := range modeNames {
+		if text == name {
+			return Mode(m), true
+		}
+	}
+	return Inherit, false
+}
+
+// reduced returns m, or the mode that is asked for in its place if that gives less.
+func (m Mode) reduced(asked Mode, author Author) Mode {
+	if asked == Inherit {
+		return m
+	}
+	if m != Inherit {
+		return min(m, asked)
+	}
+	if asked <= Recommend || author == Person && asked < Auto {
+		return asked
+	}
+	return m
+}
+
+// stopped returns m, or Recommend if m could change a pod.
+func (m Mode) stopped() Mode {
+	if m == Observe {
+		return m
+	}
+	return Recommend
+}
+
+// place is where people annotate.
+type place struct {
+	name        string
+	annotations map[string]string
+}
+
+func (w *Workload) places() [3]place {
+	return [...]place{{"workload", w.Annotations}, {"pod template", w.TemplateAnnotations}, {"VPA", w.VPA.Annotations}}
+}
+
+// optedOut reports whether somebody took the workload out. A value that cannot be read
+// counts as if: who wrote it did not want to be changed.
+func (w *Workload) optedOut(foreign bool, problem *string) (out bool) {
+	for _, p := range w.places() {
+		if value, there := p.annotations[SkipAnnotation]; there && value != "false" {
+			out = true
+			if value != "true" {
+				p.complain(problem, SkipAnnotation, value, `"true" or "false"`, "true")
+			}
+		}
+		if foreign && (p.annotations[attuneSkip] == "true" || p.annotations[cruiseKubeExcluded] == "true") {
+			out = true
+		}
+	}
+	return out
+}
+
+// reduced returns m as the annotations reduce it: to the most cautious mode that one of
+// them asks for.
+func (w *Workload) reduced(m Mode, problem *string) Mode {
+	for _, p := range w.places() {
+		value, there := p.annotations[ModeAnnotation]
+		if !there {
+			continue
+		}
+		asked, known := ParseMode(value)
+		if !known {
+			asked = Observe
+			p.complain(problem, ModeAnnotation, value, "one of "+strings.Join(modeNames[:], ", "), asked.String())
+		}
+		m = m.reduced(asked, w.VPA.Author)
+	}
+	return m
+}
+
+// longestValue is how many characters of a wrong value are shown, of the 256 KiB that an
+// annotation may have.
+const longestValue = 40
+
+// complain adds to problem what is wrong with an annotation.
+func (p place) complain(problem *string, key, value, right, taken string) {
+	if *problem != "" {
+		*problem += "; "
+	}
+	*problem += fmt.Sprintf("annotation %s of the %s is %.*q: must be %s; it counts as %s", key, p.name, longestValue, value, right, taken)
+}

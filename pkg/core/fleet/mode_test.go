@@ -1,0 +1,136 @@
+package fleet
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestModesAreSpelledLikeInTheAPI(t *testing.T) {
+	for _, m := range []Mode{Inherit, Observe, Recommend, OneShot, Canary, Auto} {
+		parsed, ok := ParseMode(m.String())
+		require.True(t, ok)
+		require.Equal(t, m, parsed)
+	}
+	for _, text := range []string{"", "auto", " Auto", "Off"} {
+		_, ok := ParseMode(text)
+		require.False(t, ok, text)
+	}
+	require.Equal(t, "OneShot", OneShot.String())
+}
+
+// places are the three places of an annotation.
+var places = map[string]func(*Workload, map[string]string){
+	"workload":     func(w *Workload, a map[string]string) { w.Annotations = a },
+	"pod template": func(w *Workload, a map[string]string) { w.TemplateAnnotations = a },
+	"VPA":          func(w *Workload, a map[string]string) { w.VPA.Annotations = a },
+}
+
+func TestOptOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		key, value   string
+		out, foreign bool // out with the annotations of other projects, and without
+		problem      string
+	}{
+		"true":              {SkipAnnotation, "true", true, true, ""},
+		"false":             {SkipAnnotation, "false", false, false, ""},
+		"cannot be read":    {SkipAnnotation, "yes", true, true, `annotation loadline.dev/skip of the %s is "yes": must be "true" or "false"; it counts as true`},
+		"empty":             {SkipAnnotation, "", true, true, `annotation loadline.dev/skip of the %s is "": must be "true" or "false"; it counts as true`},
+		"attune":            {"attune.io/skip", "true", false, true, ""},
+		"attune, false":     {"attune.io/skip", "false", false, false, ""},
+		"CruiseKube":        {"cruisekube.truefoundry.com/excluded", "true", false, true, ""},
+		"CruiseKube, false": {"cruisekube.truefoundry.com/excluded", "false", false, false, ""},
+	} {
+		for where, put := range places {
+			t.Run(name+"/"+where, func(t *testing.T) {
+				for foreign, out := range map[bool]bool{false: c.out, true: c.foreign} {
+					w := web()
+					put(&w, map[string]string{c.key: c.value})
+					d := NewSet([]Policy{policy("p", mode(Canary))}, Options{Foreign: foreign}).For(w)
+					require.Equal(t, "p", d.Policy.Name, "the policy stays responsible")
+					require.Equal(t, strings.ReplaceAll(c.problem, "%s", where), d.Problem)
+					require.True(t, d.KeepVPA)
+					if out {
+						require.Equal(t, OptedOut, d.Reason)
+						require.Equal(t, Recommend, d.Mode)
+					} else {
+						require.Empty(t, d.Reason)
+						require.Equal(t, Canary, d.Mode)
+					}
+					require.Equal(t, !out, d.MakeVPA)
+				}
+			})
+		}
+	}
+}
+
+func TestWhoOptsOutNeedsNoPolicyThatWorks(t *testing.T) {
+	require.Equal(t, OptedOut, decide(policy("p", paused, unusable), web(annotated(SkipAnnotation, "true"))).reason)
+}
+
+func TestAnnotationsOnlyReduce(t *testing.T) {
+	written, passive := VPA{Author: Person}, VPA{Author: Person, Passive: true}
+	for name, c := range map[string]struct {
+		policy Mode
+		asked  string
+		vpa    VPA
+		want   Mode
+		reason Reason
+	}{
+		"less":             {Auto, "Canary", VPA{}, Canary, ""},
+		"much less":        {Auto, "Observe", VPA{}, Observe, Observing},
+		"the same":         {OneShot, "OneShot", VPA{}, OneShot, ""},
+		"more":             {OneShot, "Auto", VPA{}, OneShot, ""},
+		"more than seeing": {Observe, "Recommend", VPA{}, Observe, Observing},
+
+		"Inherit asks for nothing":          {Canary, "Inherit", VPA{}, Canary, ""},
+		"Inherit asks for nothing, written": {Canary, "Inherit", written, Canary, ""},
+
+		"a made VPA gets no more than Inherit gives": {Inherit, "OneShot", VPA{}, Inherit, ModeOff},
+		"less than Inherit":                          {Inherit, "Recommend", VPA{}, Recommend, RecommendOnly},
+		"least of all":                               {Inherit, "Observe", VPA{}, Observe, Observing},
+		"a person's VPA goes as far as asked for":    {Inherit, "OneShot", written, OneShot, ""},
+		"a person's VPA, nothing less is asked for":  {Inherit, "Auto", written, Inherit, ""},
+		"a person's VPA that is Off gets no more":    {Inherit, "Canary", passive, Recommend, ModeOff},
+		"a person's VPA that is Off, Inherit":        {Inherit, "Inherit", passive, Inherit, ModeOff},
+	} {
+		for where, put := range places {
+			t.Run(name+"/"+where, func(t *testing.T) {
+				w := web(vpa(c.vpa))
+				put(&w, map[string]string{ModeAnnotation: c.asked})
+				d := NewSet([]Policy{policy("p", mode(c.policy))}, Options{}).For(w)
+				require.Equal(t, c.want, d.Mode)
+				require.Equal(t, c.reason, d.Reason)
+				require.Empty(t, d.Problem)
+			})
+		}
+	}
+}
+
+func TestTheMostCautiousAnnotationCounts(t *testing.T) {
+	w := web(annotated(ModeAnnotation, "Canary"), vpa(VPA{Author: Loadline, Annotations: map[string]string{ModeAnnotation: "OneShot"}}))
+	w.TemplateAnnotations = map[string]string{ModeAnnotation: "Recommend"}
+	require.Equal(t, Recommend, decide(policy("p"), w).mode)
+	w.TemplateAnnotations = nil
+	require.Equal(t, OneShot, decide(policy("p"), w).mode)
+}
+
+func TestAnnotationsThatCannotBeRead(t *testing.T) {
+	s := NewSet([]Policy{policy("p")}, Options{})
+	for _, value := range []string{"observe", "", "Off"} {
+		d := s.For(web(annotated(ModeAnnotation, value)))
+		require.Equal(t, Observe, d.Mode)
+		require.Equal(t, Observing, d.Reason)
+		require.Equal(t, `annotation loadline.dev/mode of the workload is "`+value+`": must be one of Inherit, Observe, Recommend, OneShot, Canary, Auto; it counts as Observe`, d.Problem)
+	}
+
+	w := web(annotated(ModeAnnotation, strings.Repeat("ä", 1000)))
+	w.TemplateAnnotations = map[string]string{SkipAnnotation: "no", ModeAnnotation: "?"}
+	d := s.For(w)
+	require.Equal(t, OptedOut, d.Reason)
+	require.Equal(t, Observe, d.Mode)
+	require.Equal(t, `annotation loadline.dev/skip of the pod template is "no": must be "true" or "false"; it counts as true; `+
+		`annotation loadline.dev/mode of the workload is "`+strings.Repeat("ä", 40)+`": must be one of Inherit, Observe, Recommend, OneShot, Canary, Auto; it counts as Observe; `+
+		`annotation loadline.dev/mode of the pod template is "?": must be one of Inherit, Observe, Recommend, OneShot, Canary, Auto; it counts as Observe`, d.Problem)
+}

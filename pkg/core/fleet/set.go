@@ -1,0 +1,163 @@
+package fleet
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strings"
+)
+
+// defaultPriority is that of a policy that has none.
+const defaultPriority = 100
+
+// Set is all policies, in the order of their strength. It does not change once made, so
+// that many may ask it. A nil Set has no policies.
+type Set struct {
+	entries []entry
+	options Options
+}
+
+// Options are what a Set knows of the program.
+type Options struct {
+	OwnNamespace string // of the program, selected only by its name; empty: not known
+	Foreign      bool   // annotations of other projects that take a workload out count
+}
+
+// entry is a policy with an index of its namespaces.
+type entry struct {
+	Policy
+	named map[string]bool // true: selected by its name, false: excluded
+	all   bool            // the others that are not of the system
+}
+
+// NewSet returns the set of policies, which it copies; their names must differ.
+func NewSet(policies []Policy, o Options) *Set {
+	s := &Set{options: o, entries: make([]entry, 0, len(policies))}
+	for _, p := range policies {
+		p.Priority = cmp.Or(p.Priority, defaultPriority)
+		e := entry{Policy: p, named: map[string]bool{}}
+		for _, name := range p.Namespaces.Names {
+			e.named[name] = true
+		}
+		e.all = e.named["*"]
+		for _, name := range p.Namespaces.Exclude {
+			e.named[name] = false
+		}
+		s.entries = append(s.entries, e)
+	}
+	slices.SortFunc(s.entries, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
+	})
+	return s
+}
+
+// For decides about a workload. It allocates only for a Problem.
+func (s *Set) For(w Workload) Decision {
+	p := s.responsible(&w)
+	if p == nil {
+		if w.VPA.Author == Loadline {
+			return Decision{Mode: Recommend, Reason: PolicyUnknown}
+		}
+		return Decision{}
+	}
+	d := Decision{Policy: p, KeepVPA: w.VPA.Author != Person}
+	out := w.optedOut(s.options.Foreign, &d.Problem)
+	d.Mode = w.reduced(p.Mode, &d.Problem)
+	switch {
+	case out:
+		d.Reason = OptedOut
+	case p.Unusable != "":
+		d.Reason = PolicyUnknown
+	case p.Paused:
+		d.Reason = PolicyPaused
+	default:
+		d.MakeVPA = p.MakeVPAs && w.VPA.Author == Nobody
+		d.beside(w.VPA)
+		return d
+	}
+	d.Mode = d.Mode.stopped()
+	return d
+}
+
+// beside takes the mode of the VPA into account, and says why running pods are left
+// alone if they are. A made VPA is Off: without a mode of the policy nothing happens.
+func (d *Decision) beside(v VPA) {
+	passive := v.Author == Person && v.Passive
+	if passive && d.Mode != Inherit {
+		d.Mode = d.Mode.stopped()
+	}
+	switch {
+	case passive, d.Mode == Inherit && v.Author != Person:
+		d.Reason = ModeOff
+	case d.Mode == Observe:
+		d.Reason = Observing
+	case d.Mode == Recommend:
+		d.Reason = RecommendOnly
+	}
+}
+
+// Selecting yields all policies that select a workload, the strongest first. That one is
+// responsible, the others yield to it. They are not to be changed.
+func (s *Set) Selecting(w Workload) iter.Seq[*Policy] {
+	return func(yield func(*Policy) bool) {
+		if s == nil {
+			return
+		}
+		for i := range s.entries {
+			if s.selects(&s.entries[i], &w) && !yield(&s.entries[i].Policy) {
+				return
+			}
+		}
+	}
+}
+
+// responsible returns the strongest policy that selects a workload, or nil.
+func (s *Set) responsible(w *Workload) *Policy {
+	if s == nil {
+		return nil
+	}
+	for i := range s.entries {
+		if s.selects(&s.entries[i], w) {
+			return &s.entries[i].Policy
+		}
+	}
+	return nil
+}
+
+func (s *Set) selects(e *entry, w *Workload) bool {
+	if !s.looksInto(e, w) {
+		return false
+	}
+	for i := range e.Workloads {
+		if e.Workloads[i].matches(w) {
+			return true
+		}
+	}
+	return false
+}
+
+// looksInto reports whether a policy is for the namespace of a workload.
+func (s *Set) looksInto(e *entry, w *Workload) bool {
+	if selected, named := e.named[w.Namespace]; named {
+		return selected
+	}
+	switch w.Namespace {
+	case "kube-system", "kube-public", "kube-node-lease", s.options.OwnNamespace:
+		return false
+	}
+	selector := e.Namespaces.Selector
+	return e.all || selector != nil && w.NamespaceLabels != nil && selector.Matches(w.NamespaceLabels)
+}
+
+func (m *Match) matches(w *Workload) bool {
+	return m.Kind == w.Kind && sameGroup(m.Group, w.Group) && (m.Name == "" || m.Name == w.Name) &&
+		(m.Selector == nil || m.Selector.Matches(w.Labels))
+}
+
+// sameGroup reports whether two groups are one, for the same kind. References to kinds
+// of Kubernetes itself are often written with an old group or with none.
+func sameGroup(a, b string) bool { return a == b || builtIn(a) && builtIn(b) }
+
+// builtIn reports whether a group comes with Kubernetes. That of a custom resource must
+// contain a dot.
+func builtIn(group string) bool { return !strings.Contains(group, ".") }

@@ -1,0 +1,273 @@
+package fleet
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// has is a selector of one label.
+type has struct{ key, value string }
+
+func (h has) Matches(labels map[string]string) bool { return labels[h.key] == h.value }
+
+// lacks is a selector of what does not have a label.
+type lacks string
+
+func (l lacks) Matches(labels map[string]string) bool { _, there := labels[string(l)]; return !there }
+
+var deployments = []Match{{Group: "apps", Kind: "Deployment"}}
+
+// policy is one for all Deployments that gives everything, changed by edit.
+func policy(name string, edit ...func(*Policy)) Policy {
+	p := Policy{Name: name, Namespaces: Namespaces{Names: []string{"*"}}, Workloads: deployments, MakeVPAs: true, Mode: Auto}
+	for _, e := range edit {
+		e(&p)
+	}
+	return p
+}
+
+// web is a Deployment without a VPA, changed by edit.
+func web(edit ...func(*Workload)) Workload {
+	w := Workload{Group: "apps", Kind: "Deployment", Namespace: "shop", Name: "web", NamespaceLabels: map[string]string{"team": "shop"}}
+	for _, e := range edit {
+		e(&w)
+	}
+	return w
+}
+
+func priority(n int) func(*Policy)          { return func(p *Policy) { p.Priority = n } }
+func mode(m Mode) func(*Policy)             { return func(p *Policy) { p.Mode = m } }
+func into(n Namespaces) func(*Policy)       { return func(p *Policy) { p.Namespaces = n } }
+func only(m ...Match) func(*Policy)         { return func(p *Policy) { p.Workloads = m } }
+func paused(p *Policy)                      { p.Paused = true }
+func unusable(p *Policy)                    { p.Unusable = "recipe: no such recipe" }
+func namespace(name string) func(*Workload) { return func(w *Workload) { w.Namespace = name } }
+func vpa(v VPA) func(*Workload)             { return func(w *Workload) { w.VPA = v } }
+
+func annotated(key, value string) func(*Workload) {
+	return func(w *Workload) { w.Annotations = map[string]string{key: value} }
+}
+
+func names(s *Set, w Workload) (all []string) {
+	for p := range s.Selecting(w) {
+		all = append(all, p.Name)
+	}
+	return all
+}
+
+func TestPrecedence(t *testing.T) {
+	for name, c := range map[string]struct {
+		policies []Policy
+		want     []string // the first is responsible
+	}{
+		"none":                         {nil, nil},
+		"the highest priority":         {[]Policy{policy("a", priority(100)), policy("b", priority(101))}, []string{"b", "a"}},
+		"equal: the smaller name":      {[]Policy{policy("b", priority(7)), policy("a", priority(7))}, []string{"a", "b"}},
+		"absent counts as 100":         {[]Policy{policy("b", priority(100)), policy("a"), policy("c", priority(99)), policy("d", priority(101))}, []string{"d", "a", "b", "c"}},
+		"who does not select it":       {[]Policy{policy("a", priority(9), only(Match{Group: "apps", Kind: "DaemonSet"})), policy("b", priority(8))}, []string{"b"}},
+		"one that cannot be used":      {[]Policy{policy("a", priority(9), unusable), policy("b", priority(8))}, []string{"a", "b"}},
+		"a paused one":                 {[]Policy{policy("a", priority(9), paused), policy("b", priority(8))}, []string{"a", "b"}},
+		"one that excludes its place":  {[]Policy{policy("a", priority(9), into(Namespaces{Names: []string{"*"}, Exclude: []string{"shop"}})), policy("b")}, []string{"b"}},
+		"nobody selects the workload":  {[]Policy{policy("a", only(Match{Group: "apps", Kind: "DaemonSet"}))}, nil},
+		"one that selects no workload": {[]Policy{policy("a", only())}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewSet(c.policies, Options{})
+			require.Equal(t, c.want, names(s, web()))
+			d := s.For(web())
+			if c.want == nil {
+				require.Equal(t, Decision{}, d)
+				return
+			}
+			require.Equal(t, c.want[0], d.Policy.Name)
+		})
+	}
+}
+
+func TestSelectingCanStop(t *testing.T) {
+	for p := range NewSet([]Policy{policy("a"), policy("b")}, Options{}).Selecting(web()) {
+		require.Equal(t, "a", p.Name)
+		break
+	}
+}
+
+func TestNamespacesOfAPolicy(t *testing.T) {
+	team := has{"team", "shop"}
+	for name, c := range map[string]struct {
+		n      Namespaces
+		in     string
+		labels map[string]string
+		want   bool
+	}{
+		"by name":                            {Namespaces{Names: []string{"shop"}}, "shop", nil, true},
+		"another name":                       {Namespaces{Names: []string{"shop"}}, "shop2", nil, false},
+		"all":                                {Namespaces{Names: []string{"*"}}, "shop", nil, true},
+		"by label":                           {Namespaces{Selector: team}, "shop", map[string]string{"team": "shop"}, true},
+		"another label":                      {Namespaces{Selector: team}, "shop", map[string]string{"team": "pay"}, false},
+		"by name or label":                   {Namespaces{Names: []string{"pay"}, Selector: team}, "shop", map[string]string{"team": "shop"}, true},
+		"neither":                            {Namespaces{}, "shop", map[string]string{"team": "shop"}, false},
+		"by a label that must not be there":  {Namespaces{Selector: lacks("prod")}, "shop", map[string]string{}, true},
+		"its labels are not known":           {Namespaces{Selector: lacks("prod")}, "shop", nil, false},
+		"all, excluded":                      {Namespaces{Names: []string{"*"}, Exclude: []string{"shop"}}, "shop", nil, false},
+		"by name, excluded":                  {Namespaces{Names: []string{"shop"}, Exclude: []string{"shop"}}, "shop", nil, false},
+		"by label, excluded":                 {Namespaces{Selector: team, Exclude: []string{"shop"}}, "shop", map[string]string{"team": "shop"}, false},
+		"all, another excluded":              {Namespaces{Names: []string{"*"}, Exclude: []string{"pay"}}, "shop", nil, true},
+		"all, of the system":                 {Namespaces{Names: []string{"*"}}, "kube-system", nil, false},
+		"all, of the system, public":         {Namespaces{Names: []string{"*"}}, "kube-public", nil, false},
+		"all, of the system, leases":         {Namespaces{Names: []string{"*"}}, "kube-node-lease", nil, false},
+		"all, the programs' own":             {Namespaces{Names: []string{"*"}}, "loadline", nil, false},
+		"by label, of the system":            {Namespaces{Selector: team}, "kube-system", map[string]string{"team": "shop"}, false},
+		"by label, the programs' own":        {Namespaces{Selector: team}, "loadline", map[string]string{"team": "shop"}, false},
+		"of the system, named":               {Namespaces{Names: []string{"kube-system"}}, "kube-system", nil, true},
+		"the programs' own, named":           {Namespaces{Names: []string{"*", "loadline"}}, "loadline", nil, true},
+		"of the system, named and excluded":  {Namespaces{Names: []string{"kube-system"}, Exclude: []string{"kube-system"}}, "kube-system", nil, false},
+		"a name that begins like the system": {Namespaces{Names: []string{"*"}}, "kube-system-tools", nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewSet([]Policy{policy("p", into(c.n))}, Options{OwnNamespace: "loadline"})
+			w := web(namespace(c.in))
+			w.NamespaceLabels = c.labels
+			require.Equal(t, c.want, s.For(w).Policy != nil)
+		})
+	}
+}
+
+func TestWorkloadsOfAPolicy(t *testing.T) {
+	front := web(func(w *Workload) { w.Labels = map[string]string{"tier": "front"} })
+	rollout := web(func(w *Workload) { w.Group, w.Kind = "argoproj.io", "Rollout" })
+	for name, c := range map[string]struct {
+		match []Match
+		w     Workload
+		want  bool
+	}{
+		"kind":                    {[]Match{{Group: "apps", Kind: "Deployment"}}, web(), true},
+		"another kind":            {[]Match{{Group: "apps", Kind: "StatefulSet"}}, web(), false},
+		"one of two":              {[]Match{{Group: "apps", Kind: "StatefulSet"}, {Group: "apps", Kind: "Deployment"}}, web(), true},
+		"an old group":            {[]Match{{Group: "extensions", Kind: "Deployment"}}, web(), true},
+		"no group":                {[]Match{{Kind: "Deployment"}}, web(), true},
+		"the kind of another":     {[]Match{{Group: "example.com", Kind: "Deployment"}}, web(), false},
+		"a custom kind":           {[]Match{{Group: "argoproj.io", Kind: "Rollout"}}, rollout, true},
+		"a custom kind, no group": {[]Match{{Kind: "Rollout"}}, rollout, false},
+		"name":                    {[]Match{{Group: "apps", Kind: "Deployment", Name: "web"}}, web(), true},
+		"another name":            {[]Match{{Group: "apps", Kind: "Deployment", Name: "db"}}, web(), false},
+		"label":                   {[]Match{{Group: "apps", Kind: "Deployment", Selector: has{"tier", "front"}}}, front, true},
+		"another label":           {[]Match{{Group: "apps", Kind: "Deployment", Selector: has{"tier", "back"}}}, front, false},
+		"label, not the name":     {[]Match{{Group: "apps", Kind: "Deployment", Name: "db", Selector: has{"tier", "front"}}}, front, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, NewSet([]Policy{policy("p", only(c.match...))}, Options{}).For(c.w).Policy != nil)
+		})
+	}
+}
+
+func TestWithoutAPolicyOnlyMadeVPAsAreHeld(t *testing.T) {
+	for name, s := range map[string]*Set{"nil": nil, "empty": NewSet(nil, Options{}), "another's": NewSet([]Policy{policy("p", only())}, Options{})} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, Decision{}, s.For(web(annotated(SkipAnnotation, "true"))))
+			require.Equal(t, Decision{}, s.For(web(annotated(ModeAnnotation, "Observe"), vpa(VPA{Author: Person}))))
+			require.Equal(t, Decision{Mode: Recommend, Reason: PolicyUnknown}, s.For(web(vpa(VPA{Author: Loadline}))))
+			require.Empty(t, names(s, web()))
+		})
+	}
+}
+
+// outcome is a Decision without its policy.
+type outcome struct {
+	mode         Mode
+	reason       Reason
+	makes, keeps bool
+}
+
+func decide(p Policy, w Workload) outcome {
+	d := NewSet([]Policy{p}, Options{}).For(w)
+	return outcome{d.Mode, d.Reason, d.MakeVPA, d.KeepVPA}
+}
+
+func TestModeOfThePolicy(t *testing.T) {
+	written, passive, made := VPA{Author: Person}, VPA{Author: Person, Passive: true}, VPA{Author: Loadline}
+	for name, c := range map[string]struct {
+		policy Policy
+		vpa    VPA
+		want   outcome
+	}{
+		"no VPA, Inherit":      {policy("p", mode(Inherit)), VPA{}, outcome{Inherit, ModeOff, true, true}},
+		"no VPA, Observe":      {policy("p", mode(Observe)), VPA{}, outcome{Observe, Observing, true, true}},
+		"no VPA, Recommend":    {policy("p", mode(Recommend)), VPA{}, outcome{Recommend, RecommendOnly, true, true}},
+		"no VPA, OneShot":      {policy("p", mode(OneShot)), VPA{}, outcome{OneShot, "", true, true}},
+		"no VPA, none is made": {policy("p", func(p *Policy) { p.MakeVPAs = false }), VPA{}, outcome{Auto, "", false, true}},
+
+		"made, Inherit":       {policy("p", mode(Inherit)), made, outcome{Inherit, ModeOff, false, true}},
+		"made, Recommend":     {policy("p", mode(Recommend)), made, outcome{Recommend, RecommendOnly, false, true}},
+		"made, Canary":        {policy("p", mode(Canary)), made, outcome{Canary, "", false, true}},
+		"made, none is made":  {policy("p", func(p *Policy) { p.MakeVPAs = false }), made, outcome{Auto, "", false, true}},
+		"made, paused":        {policy("p", paused), made, outcome{Recommend, PolicyPaused, false, true}},
+		"made, not usable":    {policy("p", unusable), made, outcome{Recommend, PolicyUnknown, false, true}},
+		"made, both of these": {policy("p", unusable, paused), made, outcome{Recommend, PolicyUnknown, false, true}},
+
+		"a person's, Inherit":     {policy("p", mode(Inherit)), written, outcome{Inherit, "", false, false}},
+		"a person's, Observe":     {policy("p", mode(Observe)), written, outcome{Observe, Observing, false, false}},
+		"a person's, Recommend":   {policy("p", mode(Recommend)), written, outcome{Recommend, RecommendOnly, false, false}},
+		"a person's, Auto":        {policy("p"), written, outcome{Auto, "", false, false}},
+		"a person's, paused":      {policy("p", paused), written, outcome{Recommend, PolicyPaused, false, false}},
+		"a person's, not usable":  {policy("p", unusable), written, outcome{Recommend, PolicyUnknown, false, false}},
+		"a person's Off, Inherit": {policy("p", mode(Inherit)), passive, outcome{Inherit, ModeOff, false, false}},
+		"a person's Off, Observe": {policy("p", mode(Observe)), passive, outcome{Observe, ModeOff, false, false}},
+		"a person's Off, Auto":    {policy("p"), passive, outcome{Recommend, ModeOff, false, false}},
+
+		"no VPA, paused":      {policy("p", paused), VPA{}, outcome{Recommend, PolicyPaused, false, true}},
+		"no VPA, not usable":  {policy("p", unusable), VPA{}, outcome{Recommend, PolicyUnknown, false, true}},
+		"Inherit, paused":     {policy("p", mode(Inherit), paused), written, outcome{Recommend, PolicyPaused, false, false}},
+		"Inherit, not usable": {policy("p", mode(Inherit), unusable), written, outcome{Recommend, PolicyUnknown, false, false}},
+		"Observe, paused":     {policy("p", mode(Observe), paused), made, outcome{Observe, PolicyPaused, false, true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, decide(c.policy, web(vpa(c.vpa))))
+		})
+	}
+}
+
+// fleetOf50 is 49 policies that do not select web, and a weak one that does.
+func fleetOf50() []Policy {
+	all := []Policy{policy("weakest", priority(1))}
+	for i := range 49 {
+		name := "p" + strconv.Itoa(i)
+		all = append(all, policy(name, priority(1+i), into(Namespaces{Names: []string{name}, Selector: has{"team", name}, Exclude: []string{"shop2"}})))
+	}
+	return all
+}
+
+func TestAnAnswerAllocatesNothing(t *testing.T) {
+	s := NewSet(fleetOf50(), Options{OwnNamespace: "loadline", Foreign: true})
+	w := web(annotated(ModeAnnotation, "Canary"), vpa(VPA{Author: Loadline, Annotations: map[string]string{SkipAnnotation: "false"}}))
+	require.Equal(t, Canary, s.For(w).Mode)
+	require.Zero(t, testing.AllocsPerRun(100, func() { s.For(w) }))
+}
+
+func TestASetKeepsItsOwnCopy(t *testing.T) {
+	all := fleetOf50()
+	s := NewSet(all, Options{})
+	slices.Reverse(all)
+	all[len(all)-1].Mode = Observe
+	require.Equal(t, Auto, s.For(web()).Mode)
+}
+
+func BenchmarkFor50Policies(b *testing.B) {
+	s := NewSet(fleetOf50(), Options{OwnNamespace: "loadline"})
+	w := web(annotated(ModeAnnotation, "Canary"), vpa(VPA{Author: Loadline}))
+	b.ReportAllocs()
+	for b.Loop() {
+		s.For(w)
+	}
+}
+
+func BenchmarkForNoPolicy(b *testing.B) {
+	s := NewSet(nil, Options{})
+	w := web(vpa(VPA{Author: Person}))
+	b.ReportAllocs()
+	for b.Loop() {
+		s.For(w)
+	}
+}
