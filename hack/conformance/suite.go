@@ -22,6 +22,7 @@ var handlers = map[string]vectors.Handler{
 	"attune/documented_pipeline":   vectors.Typed(documentedPipeline),
 	"attune/change_caps":           vectors.Typed(changeCaps),
 	"attune/memory_from_cpu":       vectors.Typed(memoryFromCPU),
+	"attune/policy_conflict":       vectors.Typed(policyConflict),
 	"cruisekube/peak":              vectors.Typed(peak),
 
 	// recommender.json
