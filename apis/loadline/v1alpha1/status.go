@@ -1,0 +1,144 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// SizingPolicyStatus is what came of a policy.
+type SizingPolicyStatus struct {
+	// conditions are "Ready" (the policy is used; its message says what is not)
+	// and "Degraded" (workloads whose changes were taken back repeatedly).
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// counts are the numbers of workloads and pods under this policy.
+	// +optional
+	Counts *PolicyCounts `json:"counts,omitempty"`
+
+	// savings are what the selected workloads request less than they would
+	// without recommendations, over all their pods: CPU in cores, memory in bytes.
+	// Negative where they request more. Example: {cpu: "12", memory: 30Gi}.
+	// +optional
+	Savings Sizes `json:"savings,omitempty"`
+
+	// workloads are those that this policy is responsible for, the one with the
+	// largest change first. At most 100; counts.selected has the number of all.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Workloads []WorkloadStatus `json:"workloads,omitempty"`
+
+	// errors are what keeps this policy from its work, in sentences. At most 10.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	Errors []string `json:"errors,omitempty"`
+}
+
+// PolicyCounts are numbers of workloads and pods.
+type PolicyCounts struct {
+	// selected is the number of workloads that this policy is responsible for.
+	// +optional
+	Selected int32 `json:"selected"`
+
+	// withRecommendation is the number of these that have a recommendation.
+	// +optional
+	WithRecommendation int32 `json:"withRecommendation"`
+
+	// applied is the number of workloads all of whose pods have the
+	// recommendation.
+	// +optional
+	Applied int32 `json:"applied"`
+
+	// pending is the number of workloads with pods that are still to be changed.
+	// +optional
+	Pending int32 `json:"pending"`
+
+	// deferred is the number of workloads with pods whose change waits for room on
+	// their node.
+	// +optional
+	Deferred int32 `json:"deferred"`
+
+	// infeasible is the number of workloads with pods whose node can never hold
+	// the change.
+	// +optional
+	Infeasible int32 `json:"infeasible"`
+
+	// reverted is the number of workloads whose last change was taken back.
+	// +optional
+	Reverted int32 `json:"reverted"`
+
+	// yielded is the number of workloads that this policy selects too, but for
+	// which another policy is responsible.
+	// +optional
+	Yielded int32 `json:"yielded"`
+
+	// refused is the number of workloads that opted out, or whose
+	// VerticalPodAutoscaler could not be made; errors says why.
+	// +optional
+	Refused int32 `json:"refused"`
+}
+
+// WorkloadStatus is the state of one workload.
+type WorkloadStatus struct {
+	// ref names the workload.
+	Ref WorkloadReference `json:"ref"`
+
+	// mode is the mode that counts for this workload, after what its
+	// VerticalPodAutoscaler and its annotations say.
+	// +optional
+	Mode RolloutMode `json:"mode,omitempty"`
+
+	// phase is how far the rollout is: "Canary", "FullRollout" or "Halted". Empty
+	// in modes without phases.
+	// +optional
+	Phase RolloutPhase `json:"phase,omitempty"`
+
+	// lastChange is when a pod of the workload was last changed.
+	// +optional
+	LastChange *metav1.Time `json:"lastChange,omitempty"`
+
+	// next is when the next change may begin. Absent: at any time, or not known.
+	// +optional
+	Next *metav1.Time `json:"next,omitempty"`
+
+	// degraded says that changes of this workload were taken back repeatedly.
+	// +optional
+	Degraded bool `json:"degraded,omitempty"`
+}
+
+// WorkloadReference names a workload.
+type WorkloadReference struct {
+	// apiVersion is the group and version of the kind. Example: apps/v1.
+	APIVersion string `json:"apiVersion"`
+
+	// kind is the kind. Example: Deployment.
+	Kind string `json:"kind"`
+
+	// namespace is the namespace of the workload.
+	Namespace string `json:"namespace"`
+
+	// name is the name of the workload.
+	Name string `json:"name"`
+}
+
+// RolloutPhase is how far a rollout is.
+type RolloutPhase string
+
+const (
+	// RolloutPhaseCanary changes the members of the canary only.
+	RolloutPhaseCanary RolloutPhase = "Canary"
+	// RolloutPhaseFullRollout changes all pods.
+	RolloutPhaseFullRollout RolloutPhase = "FullRollout"
+	// RolloutPhaseHalted changes none until the target or the policy changes.
+	RolloutPhaseHalted RolloutPhase = "Halted"
+)
+
+// Sizes are amounts of resources: CPU in cores, memory in bytes.
+//
+// +kubebuilder:validation:MaxProperties=16
+type Sizes map[corev1.ResourceName]resource.Quantity
