@@ -15,8 +15,8 @@ export LC_ALL=C
 
 module=loadline.dev/loadline
 generated=$module/pkg/generated
-served=$module/apis/autoscaling/v1
-versions=("$served" "$module/apis/autoscaling/v1beta2")
+served=("$module/apis/autoscaling/v1" "$module/apis/loadline/v1alpha1")
+versions=("${served[@]}" "$module/apis/autoscaling/v1beta2")
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -77,7 +77,7 @@ list() {
 	echo 'apiVersion: kustomize.config.k8s.io/v1beta1'
 	echo 'kind: Kustomization'
 	echo 'resources:'
-	(cd "$work/crds" && printf '  - %s\n' autoscaling*.yaml)
+	(cd "$work/crds" && printf '  - %s\n' *_*.yaml)
 }
 
 echo "generate: building the generators (a minute the first time)"
@@ -86,20 +86,20 @@ tools
 echo "generate: deep copies, custom resource definitions, typed clients"
 run deepcopy-gen --go-header-file /dev/null --output-file zz_generated.deepcopy.go "${versions[@]}"
 run controller-gen crd:allowDangerousTypes=true paths=./apis/autoscaling/v1 paths=./apis/autoscaling/v1beta2 \
-	output:crd:dir="$work/crds"
+	paths=./apis/loadline/v1alpha1 output:crd:dir="$work/crds"
 settle
 list >"$work/crds/kustomization.yaml"
 
 out=$work/generated
 run client-gen --go-header-file /dev/null --clientset-name versioned --input-base "$module/apis" \
-	--input autoscaling/v1 \
+	--input autoscaling/v1 --input loadline/v1alpha1 \
 	--output-dir "$out/clientset" --output-pkg "$generated/clientset"
 settle
 run lister-gen --go-header-file /dev/null \
-	--output-dir "$out/listers" --output-pkg "$generated/listers" "$served"
+	--output-dir "$out/listers" --output-pkg "$generated/listers" "${served[@]}"
 run informer-gen --go-header-file /dev/null \
 	--versioned-clientset-package "$generated/clientset/versioned" --listers-package "$generated/listers" \
-	--output-dir "$out/informers" --output-pkg "$generated/informers" "$served"
+	--output-dir "$out/informers" --output-pkg "$generated/informers" "${served[@]}"
 settle
 
 replace "$work/crds" deploy/crds

@@ -10,22 +10,30 @@ import (
 	rest "k8s.io/client-go/rest"
 	flowcontrol "k8s.io/client-go/util/flowcontrol"
 	autoscalingv1 "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/loadline/v1alpha1"
 )
 
 type Interface interface {
 	Discovery() discovery.DiscoveryInterfaces
 	AutoscalingV1() autoscalingv1.AutoscalingV1Interface
+	LoadlineV1alpha1() loadlinev1alpha1.LoadlineV1alpha1Interface
 }
 
 // Clientset contains the clients for groups.
 type Clientset struct {
 	*discovery.DiscoveryClient
-	autoscalingV1 *autoscalingv1.AutoscalingV1Client
+	autoscalingV1    *autoscalingv1.AutoscalingV1Client
+	loadlineV1alpha1 *loadlinev1alpha1.LoadlineV1alpha1Client
 }
 
 // AutoscalingV1 retrieves the AutoscalingV1Client
 func (c *Clientset) AutoscalingV1() autoscalingv1.AutoscalingV1Interface {
 	return c.autoscalingV1
+}
+
+// LoadlineV1alpha1 retrieves the LoadlineV1alpha1Client
+func (c *Clientset) LoadlineV1alpha1() loadlinev1alpha1.LoadlineV1alpha1Interface {
+	return c.loadlineV1alpha1
 }
 
 // Discovery retrieves the DiscoveryClient
@@ -76,6 +84,10 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 	if err != nil {
 		return nil, err
 	}
+	cs.loadlineV1alpha1, err = loadlinev1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 
 	cs.DiscoveryClient, err = discovery.NewDiscoveryClientForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
@@ -98,6 +110,7 @@ func NewForConfigOrDie(c *rest.Config) *Clientset {
 func New(c rest.Interface) *Clientset {
 	var cs Clientset
 	cs.autoscalingV1 = autoscalingv1.New(c)
+	cs.loadlineV1alpha1 = loadlinev1alpha1.New(c)
 
 	cs.DiscoveryClient = discovery.NewDiscoveryClient(c)
 	return &cs

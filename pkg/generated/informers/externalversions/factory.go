@@ -16,6 +16,7 @@ import (
 	versioned "loadline.dev/loadline/pkg/generated/clientset/versioned"
 	autoscaling "loadline.dev/loadline/pkg/generated/informers/externalversions/autoscaling"
 	internalinterfaces "loadline.dev/loadline/pkg/generated/informers/externalversions/internalinterfaces"
+	loadline "loadline.dev/loadline/pkg/generated/informers/externalversions/loadline"
 )
 
 // SharedInformerOption defines the functional option type for SharedInformerFactory.
@@ -310,8 +311,13 @@ type SharedInformerFactory interface {
 	InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer
 
 	Autoscaling() autoscaling.Interface
+	Loadline() loadline.Interface
 }
 
 func (f *sharedInformerFactory) Autoscaling() autoscaling.Interface {
 	return autoscaling.New(f, f.namespace, f.tweakListOptions)
+}
+
+func (f *sharedInformerFactory) Loadline() loadline.Interface {
+	return loadline.New(f, f.namespace, f.tweakListOptions)
 }

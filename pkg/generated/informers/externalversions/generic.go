@@ -8,6 +8,7 @@ import (
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	cache "k8s.io/client-go/tools/cache"
 	v1 "loadline.dev/loadline/apis/autoscaling/v1"
+	v1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
 // GenericInformer is type of SharedIndexInformer which will locate and delegate to other
@@ -41,6 +42,12 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Autoscaling().V1().VerticalPodAutoscalers().Informer()}, nil
 	case v1.SchemeGroupVersion.WithResource("verticalpodautoscalercheckpoints"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Autoscaling().V1().VerticalPodAutoscalerCheckpoints().Informer()}, nil
+
+		// Group=loadline.dev, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithResource("sizingpolicies"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Loadline().V1alpha1().SizingPolicies().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("sizingrecords"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Loadline().V1alpha1().SizingRecords().Informer()}, nil
 
 	}
 

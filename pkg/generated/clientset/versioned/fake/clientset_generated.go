@@ -12,6 +12,8 @@ import (
 	clientset "loadline.dev/loadline/pkg/generated/clientset/versioned"
 	autoscalingv1 "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/autoscaling/v1"
 	fakeautoscalingv1 "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/autoscaling/v1/fake"
+	loadlinev1alpha1 "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/loadline/v1alpha1"
+	fakeloadlinev1alpha1 "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/loadline/v1alpha1/fake"
 )
 
 // NewSimpleClientset returns a clientset that will respond with the provided objects.
@@ -82,4 +84,9 @@ var (
 // AutoscalingV1 retrieves the AutoscalingV1Client
 func (c *Clientset) AutoscalingV1() autoscalingv1.AutoscalingV1Interface {
 	return &fakeautoscalingv1.FakeAutoscalingV1{Fake: &c.Fake}
+}
+
+// LoadlineV1alpha1 retrieves the LoadlineV1alpha1Client
+func (c *Clientset) LoadlineV1alpha1() loadlinev1alpha1.LoadlineV1alpha1Interface {
+	return &fakeloadlinev1alpha1.FakeLoadlineV1alpha1{Fake: &c.Fake}
 }
