@@ -1,0 +1,389 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/recipe"
+)
+
+// AllNamespaces is the name that stands for every namespace in a policy.
+const AllNamespaces = "*"
+
+// ownPrefix begins the keys of labels and annotations that are the programs' own.
+const ownPrefix = loadlinev1alpha1.GroupName + "/"
+
+// Bounds of what a policy may have and of what is said about it.
+const (
+	mostWorkloads  = 32
+	mostNamespaces = 256
+	mostExcluded   = 100
+	mostWindows    = 32
+	mostValues     = 256 // of one expression of a selector
+	mostMetadata   = 32
+	longestZone    = 64 // bytes
+	// mostMetadataBytes is what the API server lets annotations of an object have, less
+	// what the recommender adds to them.
+	mostMetadataBytes = 200 << 10
+	mostPriority      = 1000
+	leastObservation  = time.Minute
+
+	mostProblems = 20
+	mostQuoted   = 100 // bytes of a value that a problem quotes
+)
+
+// CheckPolicy returns everything that is wrong with a SizingPolicy, in the order of its
+// fields, and warnings about what is accepted but may not be meant: at most 20 of each.
+// An empty list means that the policy can be used. It repeats what the schema of the
+// definition refuses, because it can say what would be right. Of resourcePolicy it checks
+// nothing: that is checked like the one of a VPA. The zone of a schedule is known only to
+// a program that has a time zone database.
+func CheckPolicy(p *loadlinev1alpha1.SizingPolicy) (problems field.ErrorList, warnings []string) {
+	ch := &policyCheck{}
+	if problem := p.Annotations[vpav1.UnreadableAnnotation]; problem != "" {
+		ch.refuse(field.InternalError(field.NewPath("."), errors.New(problem)))
+	}
+	spec, at := &p.Spec, field.NewPath("spec")
+	if n := spec.Priority; n != nil && (*n < 1 || *n > mostPriority) {
+		ch.refuse(field.Invalid(at.Child("priority"), *n, "must be from 1 to 1000"))
+	}
+	if spec.Recommender != nil && *spec.Recommender == "" {
+		ch.refuse(field.Invalid(at.Child("recommender"), "", "must be the --recommender-name of a recommender; leave it out for the one named default"))
+	}
+	ch.namespaces(&spec.Namespaces, at.Child("namespaces"))
+	ch.workloads(spec.Workloads, at.Child("workloads"))
+	oneOf(ch, at.Child("vpas"), spec.VPAs, loadlinev1alpha1.VPAsIfMissing, loadlinev1alpha1.VPAsNever)
+	if m := spec.VPAMetadata; m != nil {
+		ch.metadata(m.Labels, at.Child("vpaMetadata", "labels"), validation.IsValidLabelValue)
+		ch.metadata(m.Annotations, at.Child("vpaMetadata", "annotations"), nil)
+	}
+	if spec.Recipe != nil {
+		if problem := recipe.Problem(*spec.Recipe); problem != "" {
+			ch.refuse(field.Invalid(at.Child("recipe"), *spec.Recipe, problem))
+		}
+	}
+	if spec.Containers != nil {
+		ch.names(spec.Containers.Exclude, at.Child("containers", "exclude"), mostExcluded, "must be the name of a container")
+	}
+	if spec.Rollout != nil {
+		ch.rollout(spec.Rollout, at.Child("rollout"))
+	}
+	if spec.Safety != nil {
+		ch.safety(spec.Safety, at.Child("safety"))
+	}
+	if spec.Sharing != nil {
+		ch.sharing(spec.Sharing, at.Child("sharing"))
+	}
+	return ch.problems, ch.warnings
+}
+
+// policyCheck collects what is found in one policy.
+type policyCheck struct {
+	problems field.ErrorList
+	warnings []string
+}
+
+// refuse adds a problem, unless there are many already.
+func (ch *policyCheck) refuse(e *field.Error) {
+	if ch.full() {
+		return
+	}
+	if text, ok := e.BadValue.(string); ok {
+		e.BadValue = short(text)
+	}
+	ch.problems = append(ch.problems, e)
+}
+
+// full reports whether more problems would help nobody.
+func (ch *policyCheck) full() bool { return len(ch.problems) >= mostProblems }
+
+func (ch *policyCheck) warn(format string, args ...any) {
+	if len(ch.warnings) < mostProblems {
+		ch.warnings = append(ch.warnings, fmt.Sprintf(format, args...))
+	}
+}
+
+func (ch *policyCheck) namespaces(n *loadlinev1alpha1.NamespaceSelection, at *field.Path) {
+	if len(n.Names) == 0 && n.Selector == nil {
+		ch.refuse(field.Required(at, `must have names or a selector; names: ["*"] selects all namespaces`))
+	}
+	named := slices.DeleteFunc(slices.Clone(n.Names), func(name string) bool { return name == AllNamespaces })
+	all := len(named) < len(n.Names)
+	ch.names(named, at.Child("names"), mostNamespaces, `must be the name of a namespace, or "*" for all`)
+	ch.selector(n.Selector, at.Child("selector"))
+	ch.names(n.Exclude, at.Child("exclude"), mostNamespaces, "must be the name of a namespace")
+	switch {
+	case len(n.Names) > mostNamespaces || len(n.Exclude) > mostNamespaces:
+	case all && len(n.Exclude) == 0:
+		ch.warn(`%s: "*" selects every namespace but kube-system, kube-public, kube-node-lease and that of the programs: name in exclude those that are to stay as they are`, at.Child("names"))
+	case !all && n.Selector == nil && len(named) > 0 && !slices.ContainsFunc(named, func(name string) bool { return !slices.Contains(n.Exclude, name) }):
+		ch.warn("%s: no namespace is selected: exclude has all that names has", at)
+	}
+}
+
+// names checks a list of names of namespaces or containers.
+func (ch *policyCheck) names(names []string, at *field.Path, most int, want string) {
+	if len(names) > most {
+		ch.refuse(field.TooMany(at, len(names), most))
+		return
+	}
+	for _, name := range names {
+		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+			ch.refuse(field.Invalid(at, name, want+": "+problems[0]))
+		}
+	}
+}
+
+// selector checks a label selector until there are enough problems. Anybody may send one
+// with thousands of parts.
+func (ch *policyCheck) selector(selector *metav1.LabelSelector, at *field.Path) {
+	if selector == nil {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(selector.MatchLabels)) {
+		if ch.full() {
+			return
+		}
+		for _, e := range metavalidation.ValidateLabels(map[string]string{key: selector.MatchLabels[key]}, at.Child("matchLabels")) {
+			ch.refuse(e)
+		}
+	}
+	for i, r := range selector.MatchExpressions {
+		if ch.full() {
+			return
+		}
+		at := at.Child("matchExpressions").Index(i)
+		if n := len(r.Values); n > mostValues {
+			ch.refuse(field.TooMany(at.Child("values"), n, mostValues))
+			continue
+		}
+		for _, e := range metavalidation.ValidateLabelSelectorRequirement(r, metavalidation.LabelSelectorValidationOptions{}, at) {
+			if operator, ok := e.BadValue.(metav1.LabelSelectorOperator); ok {
+				e.BadValue, e.Detail = string(operator), "must be In, NotIn, Exists or DoesNotExist"
+			}
+			ch.refuse(e)
+		}
+	}
+}
+
+// listed are the kinds whose workloads can be selected without a name, with the version
+// that a policy has to name.
+var listed = map[string]string{"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "CronJob": "batch/v1"}
+
+func (ch *policyCheck) workloads(all []loadlinev1alpha1.WorkloadSelection, at *field.Path) {
+	switch n := len(all); {
+	case n == 0:
+		ch.refuse(field.Required(at, "must have at least one kind, for example {apiVersion: apps/v1, kind: Deployment}"))
+	case n > mostWorkloads:
+		ch.refuse(field.TooMany(at, n, mostWorkloads))
+		return
+	}
+	for i := range all {
+		ch.workload(&all[i], at.Index(i))
+	}
+}
+
+func (ch *policyCheck) workload(w *loadlinev1alpha1.WorkloadSelection, at *field.Path) {
+	if w.APIVersion == "" {
+		ch.refuse(field.Required(at.Child("apiVersion"), "must be the group and version of the kind, for example apps/v1"))
+	}
+	if w.Kind == "" {
+		ch.refuse(field.Required(at.Child("kind"), "must be the kind of a workload, for example Deployment"))
+	}
+	ch.selector(w.Selector, at.Child("selector"))
+	if w.Name != "" {
+		if problems := validation.IsDNS1123Subdomain(w.Name); len(problems) > 0 {
+			ch.refuse(field.Invalid(at.Child("name"), w.Name, "must be the name of a workload: "+problems[0]))
+		}
+	}
+	version, known := listed[w.Kind]
+	switch {
+	case w.APIVersion == "" || w.Kind == "" || known && w.APIVersion == version:
+	case known && w.Name == "":
+		ch.refuse(field.Invalid(at.Child("apiVersion"), w.APIVersion, "must be "+version+" for kind "+w.Kind+"; another kind of that name needs a name"))
+	case w.Name == "":
+		ch.refuse(field.Required(at.Child("name"), "must name the workload: only Deployment, StatefulSet and DaemonSet of apps/v1 and CronJob of batch/v1 can be selected without a name"))
+	case w.Selector != nil:
+		ch.refuse(field.Forbidden(at.Child("selector"), "a "+short(w.Kind)+" is found by its name: leave out the selector"))
+	}
+}
+
+// short cuts a text that a problem quotes.
+func short(text string) string {
+	if len(text) > mostQuoted {
+		return strings.ToValidUTF8(text[:mostQuoted], "") + "..."
+	}
+	return text
+}
+
+// metadata checks labels or annotations; value returns what is wrong with a value.
+func (ch *policyCheck) metadata(words map[string]string, at *field.Path, value func(string) []string) {
+	if len(words) > mostMetadata {
+		ch.refuse(field.TooMany(at, len(words), mostMetadata))
+		return
+	}
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(words)) {
+		size += len(key) + len(words[key])
+		switch problems := validation.IsQualifiedName(strings.ToLower(key)); {
+		case len(problems) > 0:
+			ch.refuse(field.Invalid(at, key, "must be a key such as example.com/owner: "+problems[0]))
+		case strings.HasPrefix(key, ownPrefix):
+			ch.refuse(field.Invalid(at, key, "must not begin with "+ownPrefix+", which is for the programs; a recipe goes into spec.recipe"))
+		}
+		if value == nil {
+			continue
+		}
+		if problems := value(words[key]); len(problems) > 0 {
+			ch.refuse(field.Invalid(at.Key(short(key)), words[key], problems[0]))
+		}
+	}
+	if size > mostMetadataBytes {
+		ch.refuse(field.TooLong(at, "", mostMetadataBytes))
+	}
+}
+
+func (ch *policyCheck) rollout(r *loadlinev1alpha1.Rollout, at *field.Path) {
+	oneOf(ch, at.Child("mode"), r.Mode, loadlinev1alpha1.RolloutModeInherit, loadlinev1alpha1.RolloutModeObserve, loadlinev1alpha1.RolloutModeRecommend,
+		loadlinev1alpha1.RolloutModeOneShot, loadlinev1alpha1.RolloutModeCanary, loadlinev1alpha1.RolloutModeAuto)
+	canary := r.Mode != nil && *r.Mode == loadlinev1alpha1.RolloutModeCanary
+	if canary && (r.Canary == nil || r.Canary.Percentage == nil) {
+		ch.refuse(field.Required(at.Child("canary", "percentage"), "mode Canary needs the share of the pods that is changed first, for example 10"))
+	}
+	if r.Mode != nil && !Served(*r.Mode) {
+		ch.warn("%s: %s is not served yet: acts as Recommend", at.Child("mode"), *r.Mode)
+	}
+	if c := r.Canary; c != nil {
+		if n := c.Percentage; n != nil && (*n < 1 || *n > 100) {
+			ch.refuse(field.Invalid(at.Child("canary", "percentage"), *n, "must be from 1 to 100"))
+		}
+		ch.observation(c.ObservationPeriod, at.Child("canary", "observationPeriod"))
+	}
+	oneOf(ch, at.Child("method"), r.Method, loadlinev1alpha1.RolloutMethodInPlaceOnly, loadlinev1alpha1.RolloutMethodInPlaceOrRecreate)
+	if r.Cooldown != nil && r.Cooldown.Duration < 0 {
+		ch.refuse(field.Invalid(at.Child("cooldown"), r.Cooldown.Duration.String(), "must not be negative; 0s: no pause"))
+	}
+	if n := r.MaxConcurrent; n != nil && *n < 0 {
+		ch.refuse(field.Invalid(at.Child("maxConcurrent"), *n, "must not be negative; 0: no limit"))
+	}
+	if r.Schedule != nil {
+		ch.schedule(r.Schedule, at.Child("schedule"))
+	}
+	oneOf(ch, at.Child("initialSizing"), r.InitialSizing, loadlinev1alpha1.InitialSizingOff, loadlinev1alpha1.InitialSizingTarget)
+	oneOf(ch, at.Child("hpa"), r.HPA, loadlinev1alpha1.HPALeaveOut, loadlinev1alpha1.HPAProceed)
+}
+
+// Served reports whether a mode does what its name says. One that is known and not
+// served acts as Recommend.
+func Served(mode loadlinev1alpha1.RolloutMode) bool {
+	switch mode {
+	case loadlinev1alpha1.RolloutModeOneShot, loadlinev1alpha1.RolloutModeCanary, loadlinev1alpha1.RolloutModeAuto:
+		return false
+	}
+	return true
+}
+
+func (ch *policyCheck) observation(period *metav1.Duration, at *field.Path) {
+	if period != nil && period.Duration < leastObservation {
+		ch.refuse(field.Invalid(at, period.Duration.String(), "must be at least 1m"))
+	}
+}
+
+// clock is a time of the day.
+var clock = regexp.MustCompile(`^([01][0-9]|2[0-3]):[0-5][0-9]$`)
+
+func (ch *policyCheck) schedule(s *loadlinev1alpha1.Schedule, at *field.Path) {
+	if n := len(s.Windows); n > mostWindows {
+		ch.refuse(field.TooMany(at.Child("windows"), n, mostWindows))
+	}
+	for i, w := range s.Windows[:min(len(s.Windows), mostWindows)] {
+		ch.window(w, at.Child("windows").Index(i))
+	}
+	for i := range s.DaysOfWeek {
+		if i >= mostProblems {
+			break
+		}
+		oneOf(ch, at.Child("daysOfWeek").Index(i), &s.DaysOfWeek[i], days...)
+	}
+	if s.Timezone != nil && !knownZone(*s.Timezone) {
+		ch.refuse(field.Invalid(at.Child("timezone"), *s.Timezone, "must be the name of a zone of the IANA time zone database, for example Europe/Berlin or UTC"))
+	}
+}
+
+func (ch *policyCheck) window(w loadlinev1alpha1.Window, at *field.Path) {
+	readable := true
+	for _, edge := range []struct{ name, text string }{{"start", w.Start}, {"end", w.End}} {
+		if !clock.MatchString(edge.text) {
+			readable = false
+			ch.refuse(field.Invalid(at.Child(edge.name), edge.text, "must be a time of the day as HH:MM, from 00:00 to 23:59"))
+		}
+	}
+	if readable && w.Start == w.End {
+		ch.refuse(field.Invalid(at.Child("end"), w.End, "must differ from start; for the whole day leave out windows"))
+	}
+}
+
+var days = []loadlinev1alpha1.DayOfWeek{"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"}
+
+// knownZone reports whether a zone exists. That of the machine is none: it differs
+// between the nodes on which the programs run.
+func knownZone(name string) bool {
+	if name == "" || len(name) > longestZone || name == time.Local.String() {
+		return false
+	}
+	_, err := time.LoadLocation(name)
+	return err == nil
+}
+
+// fraction is a decimal from 0 to 1.
+var fraction = regexp.MustCompile(`^(0(\.[0-9]{1,6})?|1(\.0{1,6})?)$`)
+
+func (ch *policyCheck) safety(s *loadlinev1alpha1.Safety, at *field.Path) {
+	ch.observation(s.ObservationPeriod, at.Child("observationPeriod"))
+	if n := s.Restarts; n != nil && *n < 1 {
+		ch.refuse(field.Invalid(at.Child("restarts"), *n, "must be at least 1; autoRevert: false takes nothing back"))
+	}
+	for _, share := range []struct {
+		name string
+		text *string
+	}{{"throttle", s.Throttle}, {"pressure", s.Pressure}} {
+		if share.text != nil && !fraction.MatchString(*share.text) {
+			ch.refuse(field.Invalid(at.Child(share.name), *share.text, `must be a decimal from 0 to 1 in quotes, for example "0.5"; "0" switches it off`))
+		}
+	}
+}
+
+func (ch *policyCheck) sharing(s *loadlinev1alpha1.Sharing, at *field.Path) {
+	oneOf(ch, at.Child("mode"), s.Mode, loadlinev1alpha1.SharingOff, loadlinev1alpha1.SharingDryRun, loadlinev1alpha1.SharingOn)
+	if s.Mode != nil && *s.Mode != loadlinev1alpha1.SharingOff {
+		ch.warn("%s: sharing is not served yet: acts as Off", at.Child("mode"))
+	}
+	for i := range s.Resources {
+		if i >= mostProblems {
+			break
+		}
+		oneOf(ch, at.Child("resources").Index(i), &s.Resources[i], corev1.ResourceCPU, corev1.ResourceMemory)
+	}
+	oneOf(ch, at.Child("cpuLimit"), s.CPULimit, loadlinev1alpha1.SharingCPULimitKeep, loadlinev1alpha1.SharingCPULimitRemove, loadlinev1alpha1.SharingCPULimitNodeAllocatable)
+	oneOf(ch, at.Child("nodeAutoscaler"), s.NodeAutoscaler, loadlinev1alpha1.SharingNodeAutoscalerDryRun, loadlinev1alpha1.SharingNodeAutoscalerAccept)
+}
+
+// oneOf refuses a value that is not among the known ones; nil is absent.
+func oneOf[T ~string](ch *policyCheck, at *field.Path, value *T, known ...T) {
+	if value != nil && !slices.Contains(known, *value) {
+		ch.refuse(field.NotSupported(at, short(string(*value)), known))
+	}
+}
