@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/validate"
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 )
 
@@ -139,6 +140,27 @@ func vpaHandler(config validate.Config, advise advisor) server.Handler {
 			}
 			verdict.Object.Namespace = request.Namespace
 			return server.Answer{Patch: verdict.Patch, Warnings: append(verdict.Warnings, advise(ctx, verdict.Object, verdict.Old)...)}
+		},
+	}
+}
+
+// policyHandler answers about SizingPolicy objects.
+func policyHandler(config validate.Config) server.Handler {
+	return server.Handler{
+		Resource: metav1.GroupResource{Group: loadlinev1alpha1.GroupName, Resource: "sizingpolicies"},
+		Label:    "SizingPolicy",
+		Guards:   true,
+		Answer: func(ctx context.Context, request *admissionv1.AdmissionRequest) server.Answer {
+			var old []byte
+			if request.Operation == admissionv1.Update {
+				old = request.OldObject.Raw
+			}
+			verdict := config.CheckPolicy(request.Object.Raw, old)
+			refusal := verdict.Status(request.Name)
+			if refusal != nil {
+				klog.FromContext(ctx).V(4).Info("SizingPolicy refused", "policy", request.Name, "uid", request.UID, "reason", refusal.Message)
+			}
+			return server.Answer{Refusal: refusal, Warnings: verdict.Warnings}
 		},
 	}
 }

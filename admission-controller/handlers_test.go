@@ -255,3 +255,21 @@ func TestUnusualPods(t *testing.T) {
 		require.JSONEq(t, string(wanted), string(rest), "%s: nothing else changes", name)
 	}
 }
+
+func TestPoliciesAreCheckedAgainstTheOldObjectOnUpdatesOnly(t *testing.T) {
+	request := &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Name: "p"}
+	request.Object.Raw = []byte(`{"spec":{"namespaces":{"names":["*"]},"workloads":[{"apiVersion":"apps/v1","kind":"Deployment"}],"rollout":{"canary":{"percentage":0}}}}`)
+	request.OldObject.Raw = request.Object.Raw
+	handler := policyHandler(validate.Config{})
+	require.Equal(t, metav1.GroupResource{Group: "loadline.dev", Resource: "sizingpolicies"}, handler.Resource)
+	require.True(t, handler.Guards)
+	answer := handler.Answer(t.Context(), request)
+	require.Equal(t, int32(422), answer.Refusal.Code)
+	require.Contains(t, answer.Refusal.Message, `SizingPolicy.loadline.dev "p" is invalid: spec.rollout.canary.percentage: Invalid value: 0: must be from 1 to 100`)
+	require.Len(t, answer.Warnings, 1)
+	require.Contains(t, answer.Warnings[0], `"*" selects every namespace`)
+	request.Operation = admissionv1.Update
+	answer = handler.Answer(t.Context(), request)
+	require.Nil(t, answer.Refusal)
+	require.Len(t, answer.Warnings, 2)
+}

@@ -48,6 +48,8 @@ const (
 	vpaReview = `{"request":{"uid":"u","resource":{"group":"autoscaling.k8s.io","version":"v1","resource":"verticalpodautoscalers"},"namespace":"default","operation":"UPDATE","object":`
 	policies  = vpaReview + `{"spec":{"resourcePolicy":{"containerPolicies":[`
 	endPolicy = `]}}}}}`
+
+	sizingReview = `{"request":{"uid":"u","resource":{"group":"loadline.dev","version":"v1alpha1","resource":"sizingpolicies"},"operation":"CREATE","object":{"spec":{`
 )
 
 // hostile are reviews of server.MaxBody bytes and smaller ones, by what is odd about them.
@@ -103,15 +105,28 @@ var hostile = map[string]shape{
 	"deep VPA":               {before: vpaReview, item: `{"spec":`, between: `1`, back: `}`, after: `}}`},
 	"deep list in a VPA":     {before: vpaReview + `{"x":`, item: `[`, back: `]`, after: `}}}`, times: 9000},
 	"no VPA":                 {before: vpaReview + `{"spec":{"targetRef":{"kind":`, item: `9`, after: `}}}}}`, times: 1 << 20},
+	"namespace names":        {before: sizingReview + `"namespaces":{"names":[`, item: `"a",`, after: `"a"],"exclude":["b"]}}}}}`, times: 15000},
+	"namespaces, same":       {before: sizingReview + `"namespaces":{"names":["` + strings.Repeat(`a","`, 9000) + `"],"exclude":[`, item: `"b",`, after: `"b"]}}}}}`, times: 9000},
+	"labels of a selector":   {before: sizingReview + `"namespaces":{"selector":{"matchLabels":{`, item: `"%d b":"c d",`, after: `"x":""}}}}}}}`, times: 15000},
+	"expressions":            {before: sizingReview + `"namespaces":{"selector":{"matchExpressions":[`, item: `{"operator":"x"},`, after: `{}]}}}}}}`, times: 9000},
+	"values of a selector":   {before: sizingReview + `"namespaces":{"selector":{"matchExpressions":[{"key":"a","operator":"In","values":[`, item: `"a b",`, after: `"a"]}]}}}}}}`, times: 15000},
+	"workloads":              {before: sizingReview + `"workloads":[`, item: `{"kind":"X"},`, after: `{}]}}}}`, times: 9000},
+	"metadata of made VPAs":  {before: sizingReview + `"vpaMetadata":{"labels":{`, item: `"%d b":"c d",`, after: `"x":""}}}}}}`, times: 15000},
+	"windows and a duration": {before: sizingReview + `"rollout":{"cooldown":7,"schedule":{"windows":[`, item: `{"start":"x"},`, after: `{}]}}}}}}`, times: 9000},
+	"days":                   {before: sizingReview + `"rollout":{"schedule":{"daysOfWeek":[`, item: `"x",`, after: `"x"]}}}}}}`, times: 15000},
+	"zone":                   {before: sizingReview + `"rollout":{"schedule":{"timezone":"`, item: `x`, after: `"}}}}}}`, times: 1_000_000},
+	"recipe of a policy":     {before: sizingReview + `"recipe":"loadline:`, item: `x=1,`, after: `"}}}}`, times: 300_000},
+	"policies of a policy":   {before: sizingReview + `"resourcePolicy":{"containerPolicies":[`, item: `{},`, after: `{}]}}}}}`, times: 15000},
+	"exponent in a policy":   {before: sizingReview + `"resourcePolicy":{"containerPolicies":[`, item: `{"minAllowed":{"cpu":"1e-2147483647"}},`, after: `{}]}}}}}`, times: 100},
 	"old object":             {before: vpaReview + `{"spec":{}},"oldObject":{"spec":{"recommenders":[`, item: `{},`, after: `{}]}}}}`, times: 15000},
 }
 
-// webhookForTests answers reviews of pods and of VPAs; each pod has a VPA.
+// webhookForTests answers reviews of pods, VPAs and policies; each pod has a VPA.
 func webhookForTests(t testing.TB) http.Handler {
 	klog.SetOutput(io.Discard)
 	klog.LogToStderr(false)
 	h := handlerOf(t, found{vpa: testkit.VPA("v", testkit.Recommend("c1", "cpu=150m memory=120Mi"))})
-	config := server.Config{Handlers: []server.Handler{h.handler(), vpaHandler(validate.Config{}, silent)}, Recorder: newMetrics(prometheus.NewRegistry())}
+	config := server.Config{Handlers: []server.Handler{h.handler(), vpaHandler(validate.Config{}, silent), policyHandler(validate.Config{})}, Recorder: newMetrics(prometheus.NewRegistry())}
 	return server.New(config).Handler(klog.Background())
 }
 
@@ -180,7 +195,8 @@ func TestADeepPodIsLetThroughAndADeepVPAIsRefused(t *testing.T) {
 	require.Contains(t, answer, "more than 100 levels")
 }
 
-func TestOnlyVPAsAreRefusedWhereTheWebhookIsTooBusy(t *testing.T) {
+func TestOnlyVPAsAndPoliciesAreRefusedWhereTheWebhookIsTooBusy(t *testing.T) {
+	require.True(t, policyHandler(validate.Config{}).Guards)
 	require.True(t, vpaHandler(validate.Config{}, silent).Guards)
 	require.False(t, handlerOf(t, found{}).handler().Guards)
 }

@@ -1,5 +1,5 @@
 // Command admission-controller gives new pods the resources their VPA
-// recommends, and checks VPA objects before they are stored.
+// recommends, and checks VPAs and SizingPolicies before they are stored.
 //
 // main parses the flags of Config; run builds every part and waits. The parts live in
 // the folders beside this file: server speaks HTTPS, mutate and validate decide, certs

@@ -213,7 +213,7 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 	around := &validate.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: remembering}
 	pods := podHandler{serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas, mutation: config.mutation(), outdated: generations.Outdated}
 	return caches{
-		handlers: []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise)},
+		handlers: []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise), policyHandler(config.validation())},
 		serving:  finder.Namespaces,
 		follow: func(ctx context.Context) error {
 			var done sync.WaitGroup

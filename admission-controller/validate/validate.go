@@ -1,10 +1,14 @@
-// Package validate checks VerticalPodAutoscaler objects before they are stored
-// and fills in their defaults.
+// Package validate checks VerticalPodAutoscaler and SizingPolicy objects before they
+// are stored, and fills in the defaults of the former.
 //
 // Config.Check takes the raw object, and on an update the old one, and returns
 // a Verdict: all errors with the field each is about, warnings for what is
 // accepted but deprecated, and the JSON patch of the defaults. Nothing is
 // stricter than the reference VPA: other controllers write these objects.
+//
+// Config.CheckPolicy does the same for SizingPolicy objects, which have no defaults. What
+// it finds besides the resource policy is found by package convert, because the
+// recommender looks for it, too, in policies that nobody checked.
 //
 // Advise looks around: at HorizontalPodAutoscalers, nodes and other VPAs of the same target,
 // of which a person should be warned.

@@ -1,0 +1,140 @@
+package validate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"loadline.dev/loadline/admission-controller/server"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+)
+
+// PolicyVerdict is the answer about one SizingPolicy.
+type PolicyVerdict struct {
+	Errors   field.ErrorList // at most mostFindings; empty: the object is fine
+	Warnings []string        // at most mostFindings
+}
+
+// CheckPolicy judges a SizingPolicy. Old is the raw stored object of an update, else nil.
+// What is wrong with a spec that is stored already and does not change is a warning: it
+// must not stop a new label, or the last update of an object that is being deleted.
+func (c Config) CheckPolicy(raw, old []byte) PolicyVerdict {
+	verdict := c.checkPolicy(raw, old)
+	if len(verdict.Errors) == 0 || !sameSpec(raw, old) {
+		return verdict
+	}
+	for _, e := range verdict.Errors {
+		verdict.Warnings = append(verdict.Warnings, e.Error()+"; it is stored already, so this change is not refused")
+	}
+	return PolicyVerdict{Warnings: verdict.Warnings[:min(len(verdict.Warnings), mostFindings)]}
+}
+
+func (c Config) checkPolicy(raw, old []byte) PolicyVerdict {
+	if err := server.CheckVPA(raw); err != nil {
+		return PolicyVerdict{Errors: field.ErrorList{field.Forbidden(field.NewPath("."), err.Error())}}
+	}
+	ch := checker{config: c}
+	var object, stored loadlinev1alpha1.SizingPolicy
+	if err := loadlinev1alpha1.Decode(raw, &object); err != nil {
+		// Of what a person writes by mistake, this says which field it is in.
+		repaired, problems := scalars(raw)
+		if len(problems) == 0 || loadlinev1alpha1.Decode(repaired, &object) != nil {
+			return PolicyVerdict{Errors: append(problems, field.InternalError(field.NewPath("."), errors.New(shorten(err.Error(), mostDetail))))}
+		}
+		for _, e := range problems {
+			ch.refuse(e)
+		}
+	}
+	if len(old) > 0 && server.CheckVPA(old) == nil && loadlinev1alpha1.Decode(old, &stored) == nil {
+		ch.had = featuresOf(asVPA(&stored))
+	}
+	problems, warnings := convert.CheckPolicy(&object)
+	for _, e := range problems {
+		ch.refuse(e)
+	}
+	ch.warnings = warnings
+	if p := object.Spec.ResourcePolicy; p != nil {
+		ch.containerPolicies(p.ContainerPolicies, field.NewPath("spec", "resourcePolicy", "containerPolicies"))
+	}
+	return PolicyVerdict{Errors: ch.errors, Warnings: ch.warnings}
+}
+
+// asVPA returns a VPA with the resource policy of a SizingPolicy.
+func asVPA(p *loadlinev1alpha1.SizingPolicy) *vpav1.VerticalPodAutoscaler {
+	return &vpav1.VerticalPodAutoscaler{Spec: vpav1.VerticalPodAutoscalerSpec{ResourcePolicy: p.Spec.ResourcePolicy}}
+}
+
+// scalars looks for durations and shares that cannot be read, of which encoding/json does
+// not say where they are. It returns the object without them.
+func scalars(raw []byte) (repaired []byte, problems field.ErrorList) {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	decoder.UseNumber()
+	var object map[string]any
+	if decoder.Decode(&object) != nil {
+		return nil, nil
+	}
+	for _, one := range []struct {
+		path []string
+		want string
+		fine func(string) bool
+	}{
+		{[]string{"spec", "rollout", "canary", "observationPeriod"}, "must be a duration, for example 5m or 1h30m", isDuration},
+		{[]string{"spec", "rollout", "cooldown"}, "must be a duration, for example 5m or 1h30m", isDuration},
+		{[]string{"spec", "safety", "observationPeriod"}, "must be a duration, for example 5m or 1h30m", isDuration},
+		{[]string{"spec", "safety", "throttle"}, `must be a decimal from 0 to 1 in quotes, for example "0.5"`, isText},
+		{[]string{"spec", "safety", "pressure"}, `must be a decimal from 0 to 1 in quotes, for example "0.5"`, isText},
+	} {
+		within, last := object, len(one.path)-1
+		for _, name := range one.path[:last] {
+			within, _ = within[name].(map[string]any)
+		}
+		value := within[one.path[last]]
+		if text, ok := value.(string); value == nil || ok && one.fine(text) {
+			continue
+		}
+		delete(within, one.path[last])
+		problems = append(problems, field.Invalid(field.NewPath(one.path[0], one.path[1:]...), quoted(value), one.want))
+	}
+	repaired, err := json.Marshal(object)
+	if err != nil {
+		return nil, nil
+	}
+	return repaired, problems
+}
+
+// quoted is what a message says of a value.
+func quoted(value any) string {
+	switch value := value.(type) {
+	case string:
+		return shorten(value, mostQuoted)
+	case json.Number:
+		return shorten(value.String(), mostQuoted)
+	}
+	return "a value of another type"
+}
+
+func isDuration(text string) bool {
+	_, err := time.ParseDuration(text)
+	return err == nil
+}
+
+// isText is fine with any text: which one is right is checked elsewhere.
+func isText(string) bool { return true }
+
+// Status returns the answer for an object with errors: 422 with one cause for each error,
+// nil without errors.
+func (v PolicyVerdict) Status(name string) *metav1.Status {
+	if len(v.Errors) == 0 {
+		return nil
+	}
+	status := apierrors.NewInvalid(schema.GroupKind{Group: loadlinev1alpha1.GroupName, Kind: "SizingPolicy"}, name, v.Errors).Status()
+	return &status
+}

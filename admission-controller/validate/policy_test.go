@@ -1,0 +1,132 @@
+package validate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	_ "time/tzdata"
+
+	"github.com/stretchr/testify/require"
+)
+
+func sizing(spec string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"loadline.dev/v1alpha1","kind":"SizingPolicy","metadata":{"name":"p"},"spec":{"namespaces":{"names":["shop"]},"workloads":[{"apiVersion":"apps/v1","kind":"Deployment"}],%s}}`, spec)
+}
+
+func limits(container string) string {
+	return `"resourcePolicy":{"containerPolicies":[` + container + `]}`
+}
+
+func checkPolicy(c Config, spec, old string) (errors, warnings []string) {
+	var oldRaw []byte
+	if old != "" {
+		oldRaw = sizing(old)
+	}
+	v := c.CheckPolicy(sizing(spec), oldRaw)
+	for _, e := range v.Errors {
+		errors = append(errors, e.Error())
+	}
+	return errors, v.Warnings
+}
+
+func TestTheResourcePolicyOfAPolicyIsCheckedLikeThatOfAVPA(t *testing.T) {
+	const at = "spec.resourcePolicy.containerPolicies[0]."
+	errors, _ := checkPolicy(Config{}, limits(`{"containerName":"c","minAllowed":{"cpu":"2"},"maxAllowed":{"cpu":"1"}}`), "")
+	require.Equal(t, []string{at + `maxAllowed[cpu]: Invalid value: "1": must not be less than minAllowed, which is 2`}, errors)
+	errors, _ = checkPolicy(Config{}, limits(`{"containerName":"c","minAllowed":{"cpu":"1"}}`), "")
+	require.Empty(t, errors)
+
+	boost := limits(`{"containerName":"c","startupBoost":{"cpu":{"type":"Factor","factor":2}}}`)
+	otherBoost := limits(`{"containerName":"d","startupBoost":{"cpu":{"type":"Factor","factor":3}}}`)
+	errors, _ = checkPolicy(Config{}, boost, `"priority":1`)
+	require.Len(t, errors, 1)
+	require.Contains(t, errors[0], "--feature-gates=CPUStartupBoost=true")
+	errors, _ = checkPolicy(Config{}, boost, otherBoost)
+	require.Empty(t, errors, "the feature is there already")
+	errors, _ = checkPolicy(everything, boost, "")
+	require.Empty(t, errors)
+}
+
+func TestOneMessageHasAllProblemsOfAPolicy(t *testing.T) {
+	status := Config{}.CheckPolicy(sizing(`"recipe":"magic","rollout":{"cooldown":"soon","canary":{"percentage":0}},"safety":{"throttle":0.5},`+limits(`{}`)), nil).Status("p")
+	require.EqualValues(t, 422, status.Code)
+	require.Len(t, status.Details.Causes, 5)
+	for _, part := range []string{
+		`SizingPolicy.loadline.dev "p" is invalid`,
+		`spec.rollout.cooldown: Invalid value: "soon": must be a duration, for example 5m or 1h30m`,
+		`spec.safety.throttle: Invalid value: "0.5": must be a decimal from 0 to 1 in quotes, for example "0.5"`,
+		`spec.recipe: Invalid value: "magic"`,
+		`spec.rollout.canary.percentage: Invalid value: 0: must be from 1 to 100`,
+		`spec.resourcePolicy.containerPolicies[0].containerName: Required value`,
+	} {
+		require.Contains(t, status.Message, part)
+	}
+	require.Nil(t, Config{}.CheckPolicy(sizing(`"priority":1`), nil).Status("p"))
+}
+
+func TestDurationsThatCannotBeReadAreNamed(t *testing.T) {
+	for spec, want := range map[string]string{
+		`"rollout":{"cooldown":3600}`:                         `spec.rollout.cooldown: Invalid value: "3600": must be a duration, for example 5m or 1h30m`,
+		`"rollout":{"canary":{"observationPeriod":"1 hour"}}`: `spec.rollout.canary.observationPeriod: Invalid value: "1 hour": must be a duration, for example 5m or 1h30m`,
+		`"safety":{"observationPeriod":["5m"]}`:               `spec.safety.observationPeriod: Invalid value: "a value of another type": must be a duration, for example 5m or 1h30m`,
+		`"safety":{"pressure":true}`:                          `spec.safety.pressure: Invalid value: "a value of another type": must be a decimal from 0 to 1 in quotes, for example "0.5"`,
+	} {
+		errors, _ := checkPolicy(Config{}, spec, "")
+		require.Equal(t, []string{want}, errors, spec)
+	}
+	errors, _ := checkPolicy(Config{}, `"priority":"high"`, "")
+	require.Len(t, errors, 1)
+	require.Contains(t, errors[0], "spec.priority")
+}
+
+// Another label must not be refused for what is stored already, and whoever deletes a
+// policy must get rid of it, whatever is in it.
+func TestAWrongSpecThatIsStoredDoesNotStopOtherChanges(t *testing.T) {
+	wrong := sizing(`"rollout":{"mode":"Auto","schedule":{"timezone":"Europe/Atlantis"}}`)
+	labelled := []byte(strings.Replace(string(wrong), `"name":"p"`, `"name":"p","labels":{"a":"b"}`, 1))
+	verdict := Config{}.CheckPolicy(labelled, wrong)
+	require.Empty(t, verdict.Errors)
+	require.Len(t, verdict.Warnings, 2)
+	require.Contains(t, verdict.Warnings[1], "spec.rollout.schedule.timezone: ")
+	require.Contains(t, verdict.Warnings[1], "it is stored already")
+	require.Len(t, Config{}.CheckPolicy(labelled, sizing(`"priority":1`)).Errors, 1)
+	require.Len(t, Config{}.CheckPolicy(wrong, nil).Errors, 1)
+}
+
+func TestWhatIsTooLargeForAPolicyIsNotRead(t *testing.T) {
+	for _, spec := range []string{
+		`"containers":{"exclude":[` + strings.Repeat(`"a",`, 30000) + `"a"]}`,
+		limits(`{"containerName":"c","minAllowed":{"cpu":"1e-2147483647"}}`),
+	} {
+		verdict := Config{}.CheckPolicy(sizing(spec), nil)
+		require.Len(t, verdict.Errors, 1)
+		require.Contains(t, verdict.Errors[0].Error(), "more than is looked at")
+		require.Empty(t, Config{}.CheckPolicy(sizing(`"priority":1`), sizing(spec)).Errors, "an old object does not stop a repair")
+	}
+	errors, _ := checkPolicy(Config{}, limits(strings.Repeat(`{},`, mostPolicies-1)+`{}`)+`,"containers":{"exclude":["A"]}`, "")
+	require.Len(t, errors, mostFindings)
+}
+
+func TestAnUnreadablePolicyIsRefused(t *testing.T) {
+	for _, raw := range []string{"", "{", `{"spec":7}`, "null7"} {
+		status := Config{}.CheckPolicy([]byte(raw), nil).Status("p")
+		require.NotNil(t, status, raw)
+		require.Contains(t, status.Message, `SizingPolicy.loadline.dev "p" is invalid: .: Internal error: `, raw)
+	}
+}
+
+func FuzzCheckPolicy(f *testing.F) {
+	f.Add(string(sizing(limits(`{"containerName":"c","minAllowed":{"cpu":"1"}}`)+`,"rollout":{"mode":"Canary","cooldown":"1h","schedule":{"windows":[{"start":"22:00","end":"06:00"}],"timezone":"UTC"}}`)), "")
+	f.Add(`{"spec":{"namespaces":{"selector":{"matchLabels":{"a":"b"}}},"safety":{"throttle":0.5,"observationPeriod":5}}}`, `{"spec":{}}`)
+	f.Fuzz(func(t *testing.T, raw, old string) {
+		for _, c := range []Config{{}, everything} {
+			v := c.CheckPolicy([]byte(raw), []byte(old))
+			if len(v.Errors) > mostFindings || len(v.Warnings) > mostFindings {
+				t.Fatalf("%d errors, %d warnings", len(v.Errors), len(v.Warnings))
+			}
+			if len(v.Errors) > 0 && !strings.Contains(v.Status("p").Message, "invalid") {
+				t.Fatalf("verdict %+v", v)
+			}
+		}
+	})
+}
