@@ -11,6 +11,7 @@ package main
 import (
 	"context"
 	"os"
+	_ "time/tzdata" // zones of schedules; the image of the program has none
 
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/serving"
