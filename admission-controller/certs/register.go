@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 )
 
 // Names that users of the reference VPA know.
@@ -43,7 +44,7 @@ type Config struct {
 	Fail bool
 
 	// Only pods and VPAs of OnlyNamespace, or not those of IgnoredNamespaces,
-	// are sent. At most one of the two is set.
+	// are sent. At most one of the two is set. Policies are always sent.
 	OnlyNamespace     string
 	IgnoredNamespaces []string
 }
@@ -118,17 +119,17 @@ func trustIn(configuration *admissionv1.MutatingWebhookConfiguration) trust {
 func (c Config) build(cas []byte, serving []string) *apply.MutatingWebhookConfigurationApplyConfiguration {
 	configuration := apply.MutatingWebhookConfiguration(ConfigurationName).WithLabels(c.Labels)
 	if !c.Fail {
-		return configuration.WithWebhooks(c.webhook(WebhookName, admissionv1.Ignore, c.namespaces(), cas))
+		return configuration.WithWebhooks(c.lenient(WebhookName, c.namespaces(), cas))
 	}
 	// Networks and storage have namespaces of their own, and the webhook cannot
 	// start before their pods do.
 	refused := slices.DeleteFunc(slices.Clone(serving), func(name string) bool { return slices.Contains(c.vital(), name) })
 	if len(refused) == 0 {
-		return configuration.WithWebhooks(c.webhook(WebhookName, admissionv1.Ignore, c.namespaces(), cas))
+		return configuration.WithWebhooks(c.lenient(WebhookName, c.namespaces(), cas))
 	}
 	return configuration.WithWebhooks(
 		c.webhook(WebhookName, admissionv1.Fail, c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpIn, refused...)), cas),
-		c.webhook(OwnWebhookName, admissionv1.Ignore, c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpNotIn, refused...)), cas),
+		c.lenient(OwnWebhookName, c.namespaces().WithMatchExpressions(namespace(metav1.LabelSelectorOpNotIn, refused...)), cas),
 	)
 }
 
@@ -139,6 +140,15 @@ func (c Config) vital() []string {
 		return []string{c.Namespace}
 	}
 	return []string{c.Namespace, metav1.NamespaceSystem}
+}
+
+// lenient is the webhook that never refuses. It is the only one that is asked about
+// policies: they have no namespace, so that the API server would ask both, and while the
+// program is away somebody must be able to pause a policy. A cluster that does not know
+// policies ignores the rule.
+func (c Config) lenient(name string, namespaces *metaapply.LabelSelectorApplyConfiguration, cas []byte) *apply.MutatingWebhookApplyConfiguration {
+	policies := rule(loadlinev1alpha1.GroupName, loadlinev1alpha1.SchemeGroupVersion.Version, "sizingpolicies", admissionv1.Create, admissionv1.Update)
+	return c.webhook(name, admissionv1.Ignore, namespaces, cas).WithRules(policies)
 }
 
 func (c Config) webhook(name string, policy admissionv1.FailurePolicyType, namespaces *metaapply.LabelSelectorApplyConfiguration, cas []byte) *apply.MutatingWebhookApplyConfiguration {

@@ -2,6 +2,7 @@ package certs
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,7 +34,7 @@ func written(t *testing.T, client *fake.Clientset, c Config, cas string) *admiss
 	return registered(t, client)
 }
 
-func TestRegistrationIsWhatTheReferenceCreates(t *testing.T) {
+func TestRegistrationIsWhatTheReferenceCreatesAndPolicies(t *testing.T) {
 	got := written(t, fake.NewClientset(), config(), "the CA")
 	require.Len(t, got.Webhooks, 1)
 	hook := got.Webhooks[0]
@@ -49,7 +50,27 @@ func TestRegistrationIsWhatTheReferenceCreates(t *testing.T) {
 	require.Equal(t, []admissionv1.RuleWithOperations{
 		{Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}},
 		{Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update}, Rule: admissionv1.Rule{APIGroups: []string{"autoscaling.k8s.io"}, APIVersions: []string{"*"}, Resources: []string{"verticalpodautoscalers"}}},
+		{Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update}, Rule: admissionv1.Rule{APIGroups: []string{"loadline.dev"}, APIVersions: []string{"v1alpha1"}, Resources: []string{"sizingpolicies"}}},
 	}, hook.Rules)
+}
+
+// A policy has no namespace, so that no selector keeps it from a webhook. Who pauses one
+// while the program is away must not be refused.
+func TestPoliciesAreAskedAboutOnceAndNeverRefusedForWantOfAnAnswer(t *testing.T) {
+	for _, fail := range []bool{false, true} {
+		c := config()
+		c.Fail = fail
+		asked := 0
+		for _, hook := range written(t, fake.NewClientset(), c, "CA").Webhooks {
+			for _, rule := range hook.Rules {
+				if slices.Contains(rule.Resources, "sizingpolicies") {
+					asked++
+					require.Equal(t, admissionv1.Ignore, *hook.FailurePolicy)
+				}
+			}
+		}
+		require.Equal(t, 1, asked)
+	}
 }
 
 func TestRegistrationIsRepeatableAndDeletesNothing(t *testing.T) {
