@@ -40,8 +40,8 @@ func Factory(kube kubernetes.Interface, namespace string, resync time.Duration, 
 	return &factory{SharedInformerFactory: all, namespace: namespace, tweak: tweak, trim: trim, trust: trusted}
 }
 
-// VPAFactory returns a factory of informers for VPAs and checkpoints of one
-// namespace, or of all when it is empty.
+// VPAFactory returns a factory of informers for VPAs, checkpoints and SizingRecords of one
+// namespace, or of all when it is empty, and for SizingPolicies, which have none.
 func VPAFactory(vpa versioned.Interface, namespace string) externalversions.SharedInformerFactory {
 	return externalversions.NewSharedInformerFactoryWithOptions(vpa, ObjectResync,
 		externalversions.WithNamespace(namespace),
