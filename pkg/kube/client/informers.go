@@ -9,14 +9,18 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
+	"loadline.dev/loadline/pkg/generated/informers/externalversions/internalinterfaces"
+	"loadline.dev/loadline/pkg/generated/informers/externalversions/loadline"
 )
 
 // How often informers hand out all their objects again.
@@ -43,10 +47,37 @@ func Factory(kube kubernetes.Interface, namespace string, resync time.Duration, 
 // VPAFactory returns a factory of informers for VPAs, checkpoints and SizingRecords of one
 // namespace, or of all when it is empty, and for SizingPolicies, which have none.
 func VPAFactory(vpa versioned.Interface, namespace string) externalversions.SharedInformerFactory {
-	return externalversions.NewSharedInformerFactoryWithOptions(vpa, ObjectResync,
+	all := externalversions.NewSharedInformerFactoryWithOptions(vpa, ObjectResync,
 		externalversions.WithNamespace(namespace),
 		externalversions.WithTransform(new(Trimmer).Trim),
 	)
+	return &vpaFactory{all, trusted}
+}
+
+// vpaFactory is a factory whose informer of SizingPolicies notices when it may not read
+// them; see Optional.
+type vpaFactory struct {
+	externalversions.SharedInformerFactory
+
+	trust time.Duration // see trusted
+}
+
+// Loadline returns the informers of the group loadline.dev.
+func (f *vpaFactory) Loadline() loadline.Interface { return loadline.New(f, "", nil) }
+
+// InformerFor returns the informer of a kind, which the function makes if there is none and
+// the kind is not guarded.
+func (f *vpaFactory) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	if _, policy := object.(*loadlinev1alpha1.SizingPolicy); policy {
+		create = func(vpa versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
+			g := &guarded{trust: f.trust}
+			policies := vpa.LoadlineV1alpha1().SizingPolicies()
+			asks := cache.ToListWatcherWithWatchListSemantics(g.guard(requests(policies.List, policies.Watch)), vpa)
+			g.SharedIndexInformer = cache.NewSharedIndexInformer(asks, object, resync, cache.Indexers{})
+			return g
+		}
+	}
+	return f.SharedInformerFactory.InformerFor(object, create)
 }
 
 // syncNotice is how often a start that waits for its caches says so.

@@ -18,22 +18,23 @@ const (
 	// RetryForbidden is when it is tried again to read what was forbidden; each time in a
 	// row after twice as long, at most mostForbidden.
 	RetryForbidden = 10 * time.Second
-	mostForbidden  = 10 * time.Minute
+	mostForbidden  = 5 * time.Minute
 	// trusted is for how long objects are still known that may not be read any more. While
 	// an API server starts, or somebody replaces a role, it refuses what it soon allows.
 	trusted = 5 * time.Minute
 )
 
 // Optional makes a program do without the objects of an informer as long as it may not
-// read them, as with the permissions of the reference VPA. Then HasSynced of the informer
+// read them, as with the permissions of the reference VPA, or as their definition is not
+// installed. Then HasSynced of the informer
 // is false; where it was true before, some minutes later. The log says once what follows from it, the
 // given sentence, and not at each attempt what the client library says. A permission that
 // comes later is found after retry, 0: RetryForbidden, or a multiple of it. It must be
-// called before the informer starts, which must be one of Factory and of a kind that it
-// guards: nodes, ResourceQuotas, PodDisruptionBudgets.
+// called before the informer starts, which must be one of Factory or VPAFactory and of a kind
+// that it guards: nodes, namespaces, ResourceQuotas, PodDisruptionBudgets, SizingPolicies.
 func Optional(informer cache.SharedInformer, retry time.Duration, sentence string) error {
 	return informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		if !apierrors.IsForbidden(err) {
+		if !refused(err) {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 			return
 		}
@@ -50,6 +51,17 @@ func Optional(informer cache.SharedInformer, retry time.Duration, sentence strin
 		case <-time.After(min(pause, mostForbidden)):
 		}
 	})
+}
+
+// refused reports whether objects cannot be read until somebody gives a permission, or
+// installs a definition.
+func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }
+
+// Answered reports whether it is known if the objects of an informer for Optional can be
+// read: they have been listed once, or that was refused.
+func Answered(informer cache.SharedInformer) bool {
+	g, ok := informer.(*guarded)
+	return informer.HasSynced() || ok && g.forbidden.Load() != 0
 }
 
 // guarded is an informer that knows its objects only as long as they may be read: what
@@ -69,7 +81,7 @@ type attemptsKey struct{}
 // SetWatchErrorHandlerWithContext lets the handler know how often reading was forbidden.
 func (g *guarded) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandlerWithContext) error {
 	return g.SharedIndexInformer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		if apierrors.IsForbidden(err) {
+		if refused(err) {
 			ctx = context.WithValue(ctx, attemptsKey{}, g.attempts.Add(1))
 		}
 		handle(ctx, r, err)
@@ -84,7 +96,7 @@ func (g *guarded) HasSynced() bool {
 
 // note takes the outcome of a request.
 func (g *guarded) note(err error) {
-	if apierrors.IsForbidden(err) {
+	if refused(err) {
 		g.forbidden.CompareAndSwap(0, time.Now().UnixNano())
 	}
 }

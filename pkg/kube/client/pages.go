@@ -67,6 +67,11 @@ func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.N
 			nodes := kube.CoreV1().Nodes()
 			return requests(nodes.List, nodes.Watch)
 		})
+	case *corev1.Namespace:
+		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
+			namespaces := kube.CoreV1().Namespaces()
+			return requests(namespaces.List, namespaces.Watch)
+		})
 	case *corev1.ResourceQuota:
 		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			quotas := kube.CoreV1().ResourceQuotas(f.namespace)
