@@ -28,6 +28,11 @@ const (
 	cruiseKubeExcluded = "cruisekube.truefoundry.com/excluded"
 )
 
+// Annotations returns the keys of all annotations that For looks at.
+func Annotations() []string {
+	return []string{SkipAnnotation, ModeAnnotation, attuneSkip, cruiseKubeExcluded}
+}
+
 // Selector is a label selector.
 type Selector interface {
 	Matches(labels map[string]string) bool

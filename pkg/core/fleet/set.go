@@ -51,6 +51,14 @@ func NewSet(policies []Policy, o Options) *Set {
 	return s
 }
 
+// Len returns the number of policies.
+func (s *Set) Len() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.entries)
+}
+
 // For decides about a workload. It allocates only for a Problem.
 func (s *Set) For(w Workload) Decision {
 	p := s.responsible(&w)

@@ -13,6 +13,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/kube/autoscaler"
 )
 
@@ -26,10 +27,13 @@ import (
 //     readiness, restarts, out-of-memory kills and the state of a resize;
 //   - controllers: selector, replicas, the number of pods they want, and what
 //     shows whether a rollout is under way; a ReplicaSet becomes one of ours;
-//   - cron jobs: the labels of the pods they make.
+//   - cron jobs: the labels of the pods they make;
+//   - the kinds that a policy selects by label: their labels, and the annotations with which
+//     people take a workload out of a policy, also those of the pod template.
 //
 // Of nodes it keeps what they can hold, whether they take pods, and the labels that show
-// whether nodes are added. Of VPAs it drops labels and what kubectl has last applied.
+// whether nodes are added, of namespaces their labels. Of VPAs it drops what kubectl has last applied, and
+// labels but for the one that says which policy a VPA was made for.
 // Other objects, such as LimitRanges, stay whole. A
 // trimmed object must never be written back with an update; the programs only send
 // patches. What many objects have in common a Trimmer keeps once.
@@ -38,8 +42,8 @@ func Trim(object any) (any, error) {
 	case *corev1.Pod:
 		return trimPod(o), nil
 	case *appsv1.Deployment:
-		return &appsv1.Deployment{ObjectMeta: identity(o.ObjectMeta),
-			Spec: appsv1.DeploymentSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, Paused: o.Spec.Paused},
+		return &appsv1.Deployment{ObjectMeta: selectable(o.ObjectMeta),
+			Spec: appsv1.DeploymentSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, Paused: o.Spec.Paused, Template: annotated(&o.Spec.Template)},
 			Status: appsv1.DeploymentStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
 				Conditions: progress(o.Status.Conditions),
@@ -49,15 +53,15 @@ func Trim(object any) (any, error) {
 	case *ReplicaSet: // has been trimmed
 		return o, nil
 	case *appsv1.StatefulSet:
-		return &appsv1.StatefulSet{ObjectMeta: identity(o.ObjectMeta),
-			Spec: appsv1.StatefulSetSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, UpdateStrategy: o.Spec.UpdateStrategy},
+		return &appsv1.StatefulSet{ObjectMeta: selectable(o.ObjectMeta),
+			Spec: appsv1.StatefulSetSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, UpdateStrategy: o.Spec.UpdateStrategy, Template: annotated(&o.Spec.Template)},
 			Status: appsv1.StatefulSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
 				CurrentRevision: o.Status.CurrentRevision, UpdateRevision: o.Status.UpdateRevision,
 			}}, nil
 	case *appsv1.DaemonSet:
-		return &appsv1.DaemonSet{ObjectMeta: identity(o.ObjectMeta),
-			Spec: appsv1.DaemonSetSpec{Selector: o.Spec.Selector, UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: o.Spec.UpdateStrategy.Type}},
+		return &appsv1.DaemonSet{ObjectMeta: selectable(o.ObjectMeta),
+			Spec: appsv1.DaemonSetSpec{Selector: o.Spec.Selector, UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: o.Spec.UpdateStrategy.Type}, Template: annotated(&o.Spec.Template)},
 			Status: appsv1.DaemonSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, CurrentNumberScheduled: o.Status.CurrentNumberScheduled,
 				UpdatedNumberScheduled: o.Status.UpdatedNumberScheduled,
@@ -75,8 +79,11 @@ func Trim(object any) (any, error) {
 	case *corev1.Node:
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: growing(o.Labels)},
 			Spec: corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable}, Status: corev1.NodeStatus{Allocatable: o.Status.Allocatable}}, nil
+	case *corev1.Namespace:
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels}}, nil
 	case *batchv1.CronJob:
-		trimmed := &batchv1.CronJob{ObjectMeta: identity(o.ObjectMeta)}
+		trimmed := &batchv1.CronJob{ObjectMeta: selectable(o.ObjectMeta)}
+		trimmed.Spec.JobTemplate.Spec.Template = annotated(&o.Spec.JobTemplate.Spec.Template)
 		trimmed.Spec.JobTemplate.Spec.Template.Labels = o.Spec.JobTemplate.Spec.Template.Labels
 		return trimmed, nil
 	}
@@ -124,6 +131,31 @@ func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
 	}
 }
 
+// selectable keeps of a workload what decides whether a policy selects it, too.
+func selectable(m metav1.ObjectMeta) metav1.ObjectMeta {
+	kept := identity(m)
+	kept.Labels, kept.Annotations = m.Labels, forPolicies(m.Annotations)
+	return kept
+}
+
+// annotated keeps the annotations of a pod template with which people take a workload out of
+// a policy.
+func annotated(template *corev1.PodTemplateSpec) corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: forPolicies(template.Annotations)}}
+}
+
+func forPolicies(annotations map[string]string) (kept map[string]string) {
+	for _, key := range fleet.Annotations() {
+		if value, has := annotations[key]; has {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
 // ours keeps the annotations whose key starts with "vpa" or with our prefix. An
 // object that had others only keeps an empty map: whether a patch must add the
 // map first depends on it.
@@ -146,6 +178,9 @@ func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	trimmed := &vpav1.VerticalPodAutoscaler{TypeMeta: v.TypeMeta, ObjectMeta: v.ObjectMeta, Spec: v.Spec, Status: v.Status}
 	trimmed.ManagedFields, trimmed.Labels, trimmed.Annotations = nil, nil, nil
 	trimmed.Kind, trimmed.APIVersion = constant(v.Kind), constant(v.APIVersion)
+	if policy, made := v.Labels[fleet.PolicyLabel]; made {
+		trimmed.Labels = map[string]string{fleet.PolicyLabel: policy}
+	}
 	for key, value := range v.Annotations {
 		if key != corev1.LastAppliedConfigAnnotation {
 			metav1.SetMetaDataAnnotation(&trimmed.ObjectMeta, key, value)

@@ -18,6 +18,7 @@ type Claim struct {
 	TargetKind, TargetName string
 	TargetVersion          string // API group and version of the target
 	Created                time.Time
+	Made                   bool // for a policy: any that a person wrote comes first
 	Idle                   bool // mode Off without a startup boost: it changes no pod
 	// Selects reports whether the selector of the target matches a pod's labels.
 	// Nil, or a target whose selector is unknown, selects nothing. VPAs with the same
@@ -30,6 +31,7 @@ type Claim struct {
 func ClaimOf(vpa *vpav1.VerticalPodAutoscaler) Claim {
 	claim := Claim{
 		VPA: vpa, Namespace: vpa.Namespace, Name: vpa.Name, Created: vpa.CreationTimestamp.Time,
+		Made: convert.MadeForPolicy(vpa),
 		// What cannot be read may be a boost.
 		Idle: convert.Mode(vpa) == vpav1.UpdateModeOff && !convert.HasBoost(vpa) && convert.Unreadable(vpa) == "",
 	}
@@ -135,14 +137,20 @@ func (x *Claims) Targeting(controller Key) []Claim {
 	return nil
 }
 
-// CompareClaims orders VPAs by who controls the pods that both select: those that may
-// change pods before idle ones, then the earlier created, then the smaller name.
+// CompareClaims orders VPAs by who controls the pods that both select: those that people
+// wrote before those made for a policy, then those that may change pods before idle ones,
+// then the earlier created, then the smaller name.
 func CompareClaims(a, b Claim) int {
-	if a.Idle != b.Idle {
-		if b.Idle {
-			return -1
-		}
-		return 1
+	return cmp.Or(lastIf(a.Made, b.Made), lastIf(a.Idle, b.Idle), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+}
+
+// lastIf orders what something does not hold for before what it holds for.
+func lastIf(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
 	}
-	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	return 1
 }

@@ -9,6 +9,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
@@ -155,6 +156,68 @@ func describe(object any) (workload, bool) {
 		return workload{metav1.SetAsLabelSelector(o.Spec.JobTemplate.Spec.Template.Labels), o.OwnerReferences, nil, false}, true
 	}
 	return workload{}, false
+}
+
+// Workload is an object that a policy can select by its labels.
+type Workload struct {
+	Key        Key
+	APIVersion string
+	UID        types.UID
+	// Labels and annotations of the object, and annotations of its pod template: those that
+	// client.Trim keeps. They are not to be changed.
+	Labels, Annotations, TemplateAnnotations map[string]string
+}
+
+// Each calls seen with each Deployment, StatefulSet, DaemonSet and CronJob that is not about
+// to be deleted, in no order.
+func (r *Resolver) Each(seen func(Workload)) {
+	for _, kind := range [...]string{"Deployment", "StatefulSet", "DaemonSet", "CronJob"} {
+		for _, object := range r.workloads.informers[kind].GetStore().List() {
+			if w, ok := selectable(kind, object); ok {
+				seen(w)
+			}
+		}
+	}
+}
+
+// Workload returns what Each would show of a workload; false: it is of another kind, or not
+// there.
+func (r *Resolver) Workload(key Key) (Workload, bool) {
+	informer := r.workloads.informers[key.Kind]
+	if key.Group != "" || informer == nil {
+		return Workload{}, false
+	}
+	object, there, err := informer.GetStore().GetByKey(key.Namespace + "/" + key.Name)
+	if err != nil || !there {
+		return Workload{}, false
+	}
+	return selectable(key.Kind, object)
+}
+
+// selectable returns false for a kind that cannot be selected by labels, and for what is
+// about to be deleted.
+func selectable(kind string, object any) (Workload, bool) {
+	o, ok := object.(metav1.Object)
+	if !ok || o.GetDeletionTimestamp() != nil {
+		return Workload{}, false
+	}
+	w := Workload{
+		Key: Key{Namespace: o.GetNamespace(), Kind: kind, Name: o.GetName()}, APIVersion: "apps/v1",
+		UID: o.GetUID(), Labels: o.GetLabels(), Annotations: o.GetAnnotations(),
+	}
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		w.TemplateAnnotations = o.Spec.Template.Annotations
+	case *appsv1.StatefulSet:
+		w.TemplateAnnotations = o.Spec.Template.Annotations
+	case *appsv1.DaemonSet:
+		w.TemplateAnnotations = o.Spec.Template.Annotations
+	case *batchv1.CronJob:
+		w.APIVersion, w.TemplateAnnotations = "batch/v1", o.Spec.JobTemplate.Spec.Template.Annotations
+	default:
+		return Workload{}, false
+	}
+	return w, true
 }
 
 // Rolling reports whether a rollout of a workload is under way. One that is paused,

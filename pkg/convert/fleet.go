@@ -1,0 +1,93 @@
+package convert
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+)
+
+// Policy returns a SizingPolicy as a value. One that CheckPolicy refuses cannot be used, but
+// still holds the workloads that it selects: a selector that cannot be read selects all, so
+// that nothing is changed that the policy may be meant to keep as it is.
+func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
+	spec := &p.Spec
+	policy := fleet.Policy{
+		Name:        p.Name,
+		Paused:      spec.Paused != nil && *spec.Paused,
+		Recommender: Recommender(p),
+		MakeVPAs:    spec.VPAs == nil || *spec.VPAs == loadlinev1alpha1.VPAsIfMissing,
+		Namespaces:  fleet.Namespaces{Names: spec.Namespaces.Names, Exclude: spec.Namespaces.Exclude},
+	}
+	if problems, _ := CheckPolicy(p); len(problems) > 0 {
+		policy.Unusable = problems.ToAggregate().Error()
+	}
+	if spec.Priority != nil {
+		policy.Priority = int(*spec.Priority)
+	}
+	if spec.Namespaces.Selector != nil {
+		policy.Namespaces.Selector = selectorOf(spec.Namespaces.Selector)
+	}
+	for i := range spec.Workloads {
+		w := &spec.Workloads[i]
+		match := fleet.Match{Group: groupOf(w.APIVersion), Kind: w.Kind, Name: w.Name}
+		if w.Selector != nil {
+			match.Selector = selectorOf(w.Selector)
+		}
+		policy.Workloads = append(policy.Workloads, match)
+	}
+	if spec.Rollout != nil && spec.Rollout.Mode != nil {
+		if policy.Mode, _ = fleet.ParseMode(string(*spec.Rollout.Mode)); !Served(*spec.Rollout.Mode) {
+			policy.Mode = fleet.Recommend
+		}
+	}
+	return policy
+}
+
+// MadeForPolicy reports whether a VPA was made for a policy: it has the label, and the name
+// that those have which are made for its target. One that a person wrote after the pattern
+// of a made one has another name.
+func MadeForPolicy(vpa *vpav1.VerticalPodAutoscaler) bool {
+	if _, labelled := vpa.Labels[fleet.PolicyLabel]; !labelled || vpa.Spec.TargetRef == nil {
+		return false
+	}
+	ref := vpa.Spec.TargetRef
+	return vpa.Name == fleet.MadeName(ref.Kind, groupOf(ref.APIVersion), ref.Name)
+}
+
+// groupOf returns the group of an API version; "v1" has none.
+func groupOf(apiVersion string) string {
+	group, _, found := strings.Cut(apiVersion, "/")
+	if !found {
+		return ""
+	}
+	return group
+}
+
+// Recommender returns the name of the recommender that serves a policy; empty: the one for
+// VPAs that name none.
+func Recommender(p *loadlinev1alpha1.SizingPolicy) string {
+	if p.Spec.Recommender == nil {
+		return ""
+	}
+	return *p.Spec.Recommender
+}
+
+// labelSelector is a selector of Kubernetes as the core wants it.
+type labelSelector struct{ labels.Selector }
+
+func (s labelSelector) Matches(set map[string]string) bool {
+	return s.Selector.Matches(labels.Set(set))
+}
+
+func selectorOf(selector *metav1.LabelSelector) fleet.Selector {
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		s = labels.Everything()
+	}
+	return labelSelector{s}
+}
