@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -13,13 +14,17 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/checkpoints"
 	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/policies"
 	"loadline.dev/loadline/recommender/recommend"
 	"loadline.dev/loadline/recommender/status"
 )
@@ -34,6 +39,7 @@ type assembly struct {
 	controllers, pods informers.SharedInformerFactory
 	vpas              externalversions.SharedInformerFactory
 	keys              *target.Keys
+	policies          *sizing.Policies
 	background        sync.WaitGroup
 }
 
@@ -64,15 +70,17 @@ func (a *assembly) start() (*Loop, error) {
 	if a.keys, err = resolver.Keys(); err != nil {
 		return nil, err
 	}
+	if a.policies, err = sizing.Watch(a.vpas, a.controllers, resolver, fleet.Options{OwnNamespace: lease.Namespace("")}); err != nil {
+		return nil, err
+	}
 	ooms := &model.OOMs{}
 	changes := model.NewChanges(ooms)
 	synced, err := a.register(changes)
 	if err != nil {
 		return nil, err
 	}
-	for name, done := range resolver.Synced() {
-		synced[name] = done
-	}
+	maps.Copy(synced, resolver.Synced())
+	maps.Copy(synced, a.policies.Synced())
 	synced["selectors of controllers"] = a.keys.Synced
 	a.controllers.Start(a.ctx.Done())
 	a.pods.Start(a.ctx.Done())
@@ -87,6 +95,11 @@ func (a *assembly) start() (*Loop, error) {
 		return nil, err
 	}
 	loop.Roster.Resolve, loop.Changes, loop.Ingester.OOMs = resolver.Resolve, changes, ooms
+	keeper := &policies.Keeper{
+		Client: a.parts.clients.VPA, Policies: a.policies, VPAs: loop.Roster.VPAs, Workloads: resolver,
+		Name: a.config.Name, Works: a.config.Kube.Serves, Metrics: a.parts.metrics.policies,
+	}
+	a.background.Go(func() { keeper.Run(a.ctx) })
 	loop.Checkpoints.Saver.Waiting = func() bool { return len(ooms.Wake()) > 0 }
 	if a.config.Checkpoints.InPrometheus() {
 		return loop, a.backfill(loop)
@@ -154,6 +167,7 @@ func (a *assembly) loop() (*Loop, error) {
 		Metrics:  m,
 		Progress: progress,
 		Roster:   roster,
+		Policies: a.policies,
 		Store:    store,
 		Model:    cluster,
 		Sketches: keeper,

@@ -10,9 +10,11 @@ import (
 
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/recommender/backfill"
 	"loadline.dev/loadline/recommender/checkpoints"
 	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/policies"
 	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/recommend"
 )
@@ -24,8 +26,9 @@ type Loop struct {
 	Metrics  *metrics
 	Progress func() // called during long steps
 
-	Roster  *model.Roster
-	Changes *model.Changes
+	Roster   *model.Roster
+	Policies *sizing.Policies // nil: there are none
+	Changes  *model.Changes
 
 	Store       *usage.Store
 	Model       *model.Model
@@ -110,6 +113,9 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 	}
 	model.LogTargetErrors(log, l.Model, observed)
 	fresh, ahead := l.Model.SyncVPAs(observed, now), l.Config.Aggregation.Ahead(true).Sample
+	if l.Policies != nil {
+		policies.Follow(l.Policies, l.Model)
+	}
 	l.Sketches.Follow(log, now)
 	for _, v := range fresh {
 		owner := checkpoint.Owner{Namespace: v.Object.Namespace, VPA: v.Object.Name}

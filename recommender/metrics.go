@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"loadline.dev/loadline/recommender/backfill"
+	"loadline.dev/loadline/recommender/policies"
 	"loadline.dev/loadline/recommender/quality"
 	"loadline.dev/loadline/recommender/recommend"
 )
@@ -43,6 +44,7 @@ type metrics struct {
 	depth       *prometheus.GaugeVec
 	recipes     *prometheus.GaugeVec
 	history     *backfill.LoadingGauge
+	policies    *policies.Metrics
 }
 
 func newMetrics(registry prometheus.Registerer) *metrics {
@@ -93,7 +95,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "VPAs with a recommendation, by how much usage is behind it at least.",
 		}, []string{"history"}),
 		recipes: recommend.NewSketchGauge(),
-		history: backfill.NewLoadingGauge(registry),
+		history: backfill.NewLoadingGauge(registry), policies: policies.NewMetrics(registry),
 	}
 	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests,
 		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth, m.recipes)

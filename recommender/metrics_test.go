@@ -37,6 +37,8 @@ func touch(m *metrics) {
 	linked := cluster.Find("ns", "v")
 	linked.Published.Uncapped = map[string]resources.List{"a": resources.Of(5, 5)}
 	m.quality.Changed(linked, "a", resources.Of(9, 9))
+	m.policies.VPAs.WithLabelValues("made")
+	m.policies.Workloads.WithLabelValues("", "", "")
 	// A container with a recommendation, above and below its usage, and one
 	// without.
 	v := &model.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Published: model.Published{Uncapped: map[string]resources.List{"a": resources.Of(5, 5)}}}

@@ -36,9 +36,9 @@ const (
 	containersPerPod = 2
 )
 
-// fleet is many VPAs with pods that use about as much as ever, and an API server
+// manyVPAs are VPAs with pods that use about as much as ever, and an API server
 // that takes every write and counts it.
-type fleet struct {
+type manyVPAs struct {
 	now       time.Time
 	store     *usage.Store
 	model     *model.Model
@@ -55,10 +55,10 @@ type fleet struct {
 	writes int
 }
 
-func newFleet(tb testing.TB, containers int) *fleet {
+func newFleet(tb testing.TB, containers int) *manyVPAs {
 	config := usage.DefaultConfig()
 	chains := recipe.VPA(recipe.DefaultConfig())
-	f := &fleet{now: start(), store: usage.NewStore(config), random: rand.New(rand.NewPCG(1, 2)), fresh: map[string]*vpav1.VerticalPodAutoscaler{}}
+	f := &manyVPAs{now: start(), store: usage.NewStore(config), random: rand.New(rand.NewPCG(1, 2)), fresh: map[string]*vpav1.VerticalPodAutoscaler{}}
 	f.model = model.NewModel(model.Config{Store: f.store})
 	c := Default()
 	f.advisor = &recommend.Advisor{Store: f.store, Shape: config.Shape, Recipe: chains, Format: c.Output.Format()}
@@ -80,7 +80,7 @@ func newFleet(tb testing.TB, containers int) *fleet {
 	return f
 }
 
-func (f *fleet) add(i int) {
+func (f *manyVPAs) add(i int) {
 	namespace, name := fmt.Sprint("ns-", i%100), fmt.Sprint("app-", i)
 	set := labels.Set{"app": name}
 	for p := range podsPerVPA {
@@ -99,7 +99,7 @@ func (f *fleet) add(i int) {
 }
 
 // take is the API server.
-func (f *fleet) take(a clienttesting.Action) (bool, runtime.Object, error) {
+func (f *manyVPAs) take(a clienttesting.Action) (bool, runtime.Object, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.writes++
@@ -121,7 +121,7 @@ func (f *fleet) take(a clienttesting.Action) (bool, runtime.Object, error) {
 
 // use adds one sample of each kind to each container: noise around what is usual
 // for it.
-func (f *fleet) use(step time.Duration) {
+func (f *manyVPAs) use(step time.Duration) {
 	f.now = f.now.Add(step)
 	for i, key := range f.keys {
 		noise := 1 + 0.1*f.random.NormFloat64()
@@ -132,7 +132,7 @@ func (f *fleet) use(step time.Duration) {
 }
 
 // pass publishes and saves, and returns how many writes that took.
-func (f *fleet) pass(tb testing.TB) int {
+func (f *manyVPAs) pass(tb testing.TB) int {
 	for i, o := range f.observed {
 		if object := f.fresh[o.Object.Name]; object != nil {
 			f.observed[i].Object = object

@@ -23,6 +23,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
@@ -56,7 +57,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	var kube, vpas []runtime.Object
 	for _, o := range objects {
 		switch o.(type) {
-		case *vpav1.VerticalPodAutoscaler, *vpav1.VerticalPodAutoscalerCheckpoint:
+		case *vpav1.VerticalPodAutoscaler, *vpav1.VerticalPodAutoscalerCheckpoint, *loadlinev1alpha1.SizingPolicy:
 			vpas = append(vpas, o)
 		default:
 			kube = append(kube, o)

@@ -68,11 +68,13 @@ func groupOf(apiVersion string) string {
 	return group
 }
 
-// Recommender returns the name of the recommender that serves a policy; empty: the one for
-// VPAs that name none.
+// DefaultRecommender is the name of the recommender that serves what names none.
+const DefaultRecommender = "default"
+
+// Recommender returns the name of the recommender that serves a policy.
 func Recommender(p *loadlinev1alpha1.SizingPolicy) string {
 	if p.Spec.Recommender == nil {
-		return ""
+		return DefaultRecommender
 	}
 	return *p.Spec.Recommender
 }

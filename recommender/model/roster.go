@@ -16,7 +16,7 @@ import (
 )
 
 // DefaultRecommender is the name of the recommender that serves the VPAs that name none.
-const DefaultRecommender = "default"
+const DefaultRecommender = convert.DefaultRecommender
 
 // Roster lists the VPAs of one recommender. Its fields are set once; it is safe
 // for concurrent use.

@@ -49,6 +49,10 @@ type VPA struct {
 	SavedSketches  map[string][]byte
 	SketchesNeeded time.Time
 
+	// Sizing is what the SizingPolicy says that is responsible for the target. Written by
+	// package policies only.
+	Sizing Sizing
+
 	Trust     Trust     // written by package recommend only
 	Published Published // written by recommend.Publisher only
 	Saved     Saved     // written by checkpoints.Saver only
@@ -65,6 +69,15 @@ type VPA struct {
 	built      bool      // containers is up to date
 	containers []history // sorted by name; without series: only restored
 	structure  uint64    // grows with each change but those of series
+}
+
+// Sizing is what a SizingPolicy says about the recommendation of a VPA. The zero value says
+// nothing.
+type Sizing struct {
+	Policy string // its name; empty: none is responsible
+	Recipe string // for VPAs without the annotation; empty: that of the flag
+	// Observe demands that usage is collected and nothing is recommended.
+	Observe bool
 }
 
 // history is where the live history of a container is.

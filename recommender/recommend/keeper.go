@@ -45,9 +45,7 @@ const linger = 24 * time.Hour
 func (k *SketchKeeper) Follow(log klog.Logger, now time.Time) {
 	k.kept = 0
 	for _, v := range k.Model.VPAs() {
-		if text := v.Object.Annotations[recipe.Annotation]; v.Recipe == nil || v.Recipe.Text != text {
-			k.choose(log, v, text, now)
-		}
+		k.choose(log, v, now)
 		needs := v.Recipe.Needs.Any()
 		if needs || v.Recipe.Problem != "" { // somebody mistyped what is needed
 			v.SketchesNeeded = now
@@ -61,8 +59,20 @@ func (k *SketchKeeper) Follow(log klog.Logger, now time.Time) {
 	}
 }
 
-func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, text string, now time.Time) {
-	v.Recipe = k.Book.For(text)
+// choose gives a VPA the recipe of its annotation, else that of its policy, unless it has
+// that already.
+func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, now time.Time) {
+	text := v.Object.Annotations[recipe.Annotation]
+	ofPolicy := text == "" && v.Sizing.Recipe != ""
+	if ofPolicy {
+		text = v.Sizing.Recipe
+	}
+	if v.Recipe != nil && v.Recipe.Text == text && (v.Recipe.Source == recipe.FromPolicy) == ofPolicy {
+		return
+	}
+	if v.Recipe = k.Book.For(text); ofPolicy {
+		v.Recipe = k.Book.ForPolicy(text)
+	}
 	v.Invalidate()
 	if v.Recipe.Problem != "" {
 		log.Info("The recipe of a VPA cannot be used", "vpa", klog.KObj(v.Object), "problem", v.Recipe.Problem)
@@ -199,7 +209,7 @@ func (k *SketchKeeper) Absorb(past *model.Model) {
 func NewSketchGauge() *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "loadline_recommender_vpas_by_recipe",
-		Help: `VPAs by the recipe that serves them, and by where that comes from: the flag, the annotation, or "wrong_annotation", which means that the flag's recipe stands in.`,
+		Help: `VPAs by the recipe that serves them, and by where that comes from: the flag, the annotation, a policy, or "wrong_annotation", which means that the flag's recipe stands in.`,
 	}, []string{"recipe", "source"})
 }
 

@@ -222,6 +222,11 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 		outcome.Recipe = v.Recipe.Problem
 	}
 	switch {
+	case v.Sizing.Observe:
+		if len(outcome.Recommendation) == 0 {
+			outcome.History = 0
+		}
+		outcome.Recommendation, outcome.Observing = nil, v.Sizing.Policy
 	case !j.seen.Grace:
 		outcome.Recommendation = nil
 	case v.TargetError != nil && status.Provided(v.Object) && (!v.Retargeted || !v.StatusOfOther()):
@@ -258,6 +263,10 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 // has gone without recommendation for long.
 func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, now time.Time) {
 	last, provided := &v.Published, len(o.Recommendation) > 0
+	if o.Observing != "" { // nothing is missing
+		last.Recommended, last.HistoryStep, last.Uncapped = true, 0, nil
+		return
+	}
 	if provided && !last.Recommended {
 		p.Latency.Observe(now.Sub(v.Object.CreationTimestamp.Time).Seconds())
 	}

@@ -55,6 +55,7 @@ type Outcome struct {
 	Unsaved        bool          // the usage behind the recommendation could not be saved
 	History        time.Duration // that the samples of each container cover at least
 	Earlier        bool          // the recommendation is that of the generation that the status names
+	Observing      string        // the policy that wants usage collected and nothing recommended; empty: none does
 	Recipe         string        // why the recipe is not the one that was asked for; empty: it is
 }
 
@@ -97,11 +98,14 @@ func reasonIf(lacks string) string {
 // recommender's stay.
 func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.VerticalPodAutoscalerStatus {
 	c := conditions{list: slices.Clone(vpa.Status.Conditions), now: metav1.NewTime(now.Truncate(time.Second))}
-	if len(o.Recommendation) > 0 {
+	switch {
+	case o.Observing != "":
+		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, "Observing", observing(&o))
+	case len(o.Recommendation) > 0:
 		c.set(vpav1.RecommendationProvided, corev1.ConditionTrue, "", "")
-	} else if o.Pods == 0 {
+	case o.Pods == 0:
 		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, noPods, "no pod matches the target and no history is left, so there is nothing to recommend from")
-	} else {
+	default:
 		c.set(vpav1.RecommendationProvided, corev1.ConditionFalse, reasonIf(o.Lacks), o.Lacks)
 	}
 	c.keep(o.Pods == 0, vpav1.NoPodsMatched, noPods, "no pod matches the selector of the target")
@@ -172,6 +176,18 @@ func (c *conditions) sufficient(o *Outcome) {
 	default:
 		c.set(SufficientHistory, corev1.ConditionTrue, "", "the usage seen of every container covers "+atLeast(step))
 	}
+}
+
+// observing says what a policy has seen so far that shows no recommendation.
+func observing(o *Outcome) string {
+	message := "SizingPolicy " + o.Observing + " observes in mode Observe, and shows no recommendation"
+	switch {
+	case o.Lacks != "":
+		return message + "; " + o.Lacks
+	case o.Pods == 0:
+		return message + "; no pod matches the target"
+	}
+	return message + "; the usage seen of every container covers " + atLeast(StepOf(o.History)) + ", and 8 days show a whole week"
 }
 
 func atLeast(step int) string {

@@ -59,6 +59,19 @@ func (s *Set) Len() int {
 	return len(s.entries)
 }
 
+// Policy returns the policy of a name; nil: there is none. It is not to be changed.
+func (s *Set) Policy(name string) *Policy {
+	if s == nil {
+		return nil
+	}
+	for i := range s.entries {
+		if s.entries[i].Name == name {
+			return &s.entries[i].Policy
+		}
+	}
+	return nil
+}
+
 // For decides about a workload. It allocates only for a Problem.
 func (s *Set) For(w Workload) Decision {
 	p := s.responsible(&w)

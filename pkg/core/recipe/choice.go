@@ -15,9 +15,10 @@ type Source string
 
 // The sources.
 const (
-	FromFlag  Source = "flag"
-	Asked     Source = "annotation"
-	NotUsable Source = "wrong_annotation" // so that of the flag serves
+	FromFlag   Source = "flag"
+	Asked      Source = "annotation"
+	FromPolicy Source = "policy"
+	NotUsable  Source = "wrong_annotation" // so that of the flag serves
 )
 
 // What is remembered is bounded: the number of texts, and the characters of each and
@@ -33,18 +34,24 @@ const (
 type Choice struct {
 	*Recipe
 	Name    string // without settings
-	Text    string // of the annotation
+	Text    string // of the annotation or the policy
 	Source  Source
-	Problem string // what is wrong with the annotation, and what would be right; empty if nothing is
+	Problem string // what is wrong with the text, and what would be right; empty if nothing is
 }
 
-// Book has recipes by the text of the annotation. It belongs to one goroutine;
+// Book has recipes by the text that asks for them. It belongs to one goroutine;
 // choices may be read by many.
 type Book struct {
 	defaults Config
 	flag     string
 	standard *Choice
-	parsed   map[string]*Choice
+	parsed   map[asked]*Choice
+}
+
+// asked is a text, and who asks: Asked or FromPolicy.
+type asked struct {
+	text   string
+	source Source
 }
 
 // NewBook returns a book for a recipe of the command line and the settings of the
@@ -54,35 +61,46 @@ func NewBook(flag string, defaults Config) (*Book, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Book{defaults: defaults, flag: flag, parsed: map[string]*Choice{}}
+	b := &Book{defaults: defaults, flag: flag, parsed: map[asked]*Choice{}}
 	b.standard = &Choice{Recipe: &r, Name: nameOf(flag), Source: FromFlag}
-	b.parsed[""] = b.standard
 	return b, nil
 }
 
 // Fork returns a book of the same recipes for another goroutine.
 func (b *Book) Fork() *Book {
-	return &Book{defaults: b.defaults, flag: b.flag, standard: b.standard, parsed: map[string]*Choice{"": b.standard}}
+	return &Book{defaults: b.defaults, flag: b.flag, standard: b.standard, parsed: map[asked]*Choice{}}
 }
 
 // For returns the recipe for a text of the annotation; empty = there is none.
-func (b *Book) For(text string) *Choice {
-	if known := b.parsed[text]; known != nil {
+func (b *Book) For(text string) *Choice { return b.find(asked{text, Asked}) }
+
+// ForPolicy returns the recipe for the text in a SizingPolicy; empty = there is none.
+func (b *Book) ForPolicy(text string) *Choice { return b.find(asked{text, FromPolicy}) }
+
+func (b *Book) find(a asked) *Choice {
+	if a.text == "" {
+		return b.standard
+	}
+	if known := b.parsed[a]; known != nil {
 		return known
 	}
 	if len(b.parsed) >= mostParsed { // somebody writes ever new ones
-		b.parsed = map[string]*Choice{"": b.standard}
+		clear(b.parsed)
 	}
 	c := *b.standard
-	c.Text = text
-	if r, err := parse(b.defaults, text); err == nil {
-		c.Recipe, c.Name, c.Source = &r, nameOf(text), Asked
+	c.Text = a.text
+	if r, err := parse(b.defaults, a.text); err == nil {
+		c.Recipe, c.Name, c.Source = &r, nameOf(a.text), a.source
 	} else {
+		where := "annotation " + Annotation
+		if a.source == FromPolicy {
+			where = "spec.recipe of the SizingPolicy"
+		}
 		c.Source = NotUsable
-		c.Problem = fmt.Sprintf("annotation %s: %s; until that is right the recipe is %q, that of the recommender", Annotation, oneLine(err), b.flag)
+		c.Problem = fmt.Sprintf("%s: %s; until that is right the recipe is %q, that of the recommender", where, oneLine(err), b.flag)
 	}
-	if len(text) <= mostText {
-		b.parsed[text] = &c
+	if len(a.text) <= mostText {
+		b.parsed[a] = &c
 	}
 	return &c
 }

@@ -51,7 +51,7 @@ func VPAFactory(vpa versioned.Interface, namespace string) externalversions.Shar
 		externalversions.WithNamespace(namespace),
 		externalversions.WithTransform(new(Trimmer).Trim),
 	)
-	return &vpaFactory{all, trusted}
+	return &vpaFactory{all, namespace, trusted}
 }
 
 // vpaFactory is a factory whose informer of SizingPolicies notices when it may not read
@@ -59,11 +59,12 @@ func VPAFactory(vpa versioned.Interface, namespace string) externalversions.Shar
 type vpaFactory struct {
 	externalversions.SharedInformerFactory
 
-	trust time.Duration // see trusted
+	namespace string
+	trust     time.Duration // see trusted
 }
 
 // Loadline returns the informers of the group loadline.dev.
-func (f *vpaFactory) Loadline() loadline.Interface { return loadline.New(f, "", nil) }
+func (f *vpaFactory) Loadline() loadline.Interface { return loadline.New(f, f.namespace, nil) }
 
 // InformerFor returns the informer of a kind, which the function makes if there is none and
 // the kind is not guarded.

@@ -33,11 +33,25 @@ const (
 // called before the informer starts, which must be one of Factory or VPAFactory and of a kind
 // that it guards: nodes, namespaces, ResourceQuotas, PodDisruptionBudgets, SizingPolicies.
 func Optional(informer cache.SharedInformer, retry time.Duration, sentence string) error {
+	return optional(informer, retry, sentence, func() {})
+}
+
+// OptionalSync is Optional for objects that a program waits for when it starts. What it
+// returns reports whether it is known if they can be read: they have been listed, or that was
+// refused.
+func OptionalSync(informer cache.SharedInformer, sentence string) (cache.InformerSynced, error) {
+	var was atomic.Bool
+	err := optional(informer, 0, sentence, func() { was.Store(true) })
+	return func() bool { return informer.HasSynced() || was.Load() }, err
+}
+
+func optional(informer cache.SharedInformer, retry time.Duration, sentence string, note func()) error {
 	return informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if !refused(err) {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 			return
 		}
+		note()
 		attempts, _ := ctx.Value(attemptsKey{}).(int32)
 		if attempts <= 1 {
 			klog.FromContext(ctx).Info(sentence, "reason", err)
@@ -56,13 +70,6 @@ func Optional(informer cache.SharedInformer, retry time.Duration, sentence strin
 // refused reports whether objects cannot be read until somebody gives a permission, or
 // installs a definition.
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }
-
-// Answered reports whether it is known if the objects of an informer for Optional can be
-// read: they have been listed once, or that was refused.
-func Answered(informer cache.SharedInformer) bool {
-	g, ok := informer.(*guarded)
-	return informer.HasSynced() || ok && g.forbidden.Load() != 0
-}
 
 // guarded is an informer that knows its objects only as long as they may be read: what
 // it still holds after a permission was revoked may be wrong.

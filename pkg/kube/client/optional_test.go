@@ -167,8 +167,8 @@ func TestWhatWasForbiddenIsTriedAgainSoonAndThenLessOften(t *testing.T) {
 		require.GreaterOrEqual(t, asked[1]-asked[0], RetryForbidden)
 		require.GreaterOrEqual(t, asked[2]-asked[1], 2*RetryForbidden)
 		last := len(asked) - 1
-		require.GreaterOrEqual(t, asked[last]-asked[last-1], 10*time.Minute)
-		require.Less(t, asked[last]-asked[last-1], 10*time.Minute+own)
+		require.GreaterOrEqual(t, asked[last]-asked[last-1], 5*time.Minute)
+		require.Less(t, asked[last]-asked[last-1], 5*time.Minute+own)
 	})
 }
 

@@ -33,7 +33,7 @@ import (
 //
 // Of nodes it keeps what they can hold, whether they take pods, and the labels that show
 // whether nodes are added, of namespaces their labels. Of VPAs it drops what kubectl has last applied, and
-// labels but for the one that says which policy a VPA was made for.
+// the labels of those that were not made for a policy.
 // Other objects, such as LimitRanges, stay whole. A
 // trimmed object must never be written back with an update; the programs only send
 // patches. What many objects have in common a Trimmer keeps once.
@@ -178,8 +178,8 @@ func trimVPA(v *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
 	trimmed := &vpav1.VerticalPodAutoscaler{TypeMeta: v.TypeMeta, ObjectMeta: v.ObjectMeta, Spec: v.Spec, Status: v.Status}
 	trimmed.ManagedFields, trimmed.Labels, trimmed.Annotations = nil, nil, nil
 	trimmed.Kind, trimmed.APIVersion = constant(v.Kind), constant(v.APIVersion)
-	if policy, made := v.Labels[fleet.PolicyLabel]; made {
-		trimmed.Labels = map[string]string{fleet.PolicyLabel: policy}
+	if _, made := v.Labels[fleet.PolicyLabel]; made {
+		trimmed.Labels = v.Labels
 	}
 	for key, value := range v.Annotations {
 		if key != corev1.LastAppliedConfigAnnotation {

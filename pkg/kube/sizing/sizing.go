@@ -38,7 +38,8 @@ type Policies struct {
 	namespaces cache.SharedIndexInformer
 	lister     listers.SizingPolicyLister
 	byName     corelisters.NamespaceLister
-	heard      cache.InformerSynced
+	heard      cache.InformerSynced // of policies
+	synced     map[string]cache.InformerSynced
 
 	changes atomic.Uint64 // of policies so far
 	mu      sync.Mutex    // one reads them anew at a time
@@ -65,24 +66,22 @@ func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInf
 	handler, err := p.policies.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
 	})
-	err = errors.Join(err,
-		client.Optional(p.policies, 0, "SizingPolicies cannot be read, so there are none, and no pod is changed because of a VPA that was made for one"),
-		client.Optional(p.namespaces, 0, "Namespaces cannot be read, so a SizingPolicy that selects them by label holds all workloads of its kinds as they are"))
 	if err != nil {
 		return nil, fmt.Errorf("watch SizingPolicies: %w", err)
 	}
 	p.heard = handler.HasSynced
-	return p, nil
+	policiesKnown, err := client.OptionalSync(p.policies, "SizingPolicies cannot be read, so there are none, and no pod is changed because of a VPA that was made for one")
+	namespacesKnown, err2 := client.OptionalSync(p.namespaces, "Namespaces cannot be read, so a SizingPolicy that selects them by label holds all workloads of its kinds as they are")
+	p.synced = map[string]cache.InformerSynced{
+		"sizingpolicies": func() bool { return policiesKnown() && (p.heard() || !p.policies.HasSynced()) },
+		"namespaces":     namespacesKnown,
+	}
+	return p, errors.Join(err, err2)
 }
 
 // Synced returns, by resource name, what reports whether it is known what there is, or that
 // it cannot be read.
-func (p *Policies) Synced() map[string]cache.InformerSynced {
-	return map[string]cache.InformerSynced{
-		"sizingpolicies": func() bool { return p.heard() || client.Answered(p.policies) && !p.policies.HasSynced() },
-		"namespaces":     func() bool { return client.Answered(p.namespaces) },
-	}
-}
+func (p *Policies) Synced() map[string]cache.InformerSynced { return p.synced }
 
 // Readable reports whether all policies are known. As long as they are not, nobody knows that
 // none selects a workload.

@@ -1,0 +1,153 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+)
+
+// policyFor creates a policy of the name of a namespace, for its workloads of four kinds.
+func policyFor(t *testing.T, ns string, mode loadlinev1alpha1.RolloutMode) {
+	t.Helper()
+	policies := cluster.VPA.LoadlineV1alpha1().SizingPolicies()
+	_, err := policies.Create(t.Context(), &loadlinev1alpha1.SizingPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: ns},
+		Spec: loadlinev1alpha1.SizingPolicySpec{
+			Namespaces: loadlinev1alpha1.NamespaceSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": ns}}},
+			Workloads: []loadlinev1alpha1.WorkloadSelection{
+				{APIVersion: "apps/v1", Kind: "Deployment"}, {APIVersion: "apps/v1", Kind: "StatefulSet"},
+				{APIVersion: "apps/v1", Kind: "DaemonSet"}, {APIVersion: "batch/v1", Kind: "CronJob"},
+			},
+			Rollout: &loadlinev1alpha1.Rollout{Mode: &mode},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+}
+
+// deletePolicy deletes the policy of a namespace, if it is there.
+func deletePolicy(t *testing.T, ns string) {
+	t.Helper()
+	if err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Delete(t.Context(), ns, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+		require.NoError(t, err)
+	}
+}
+
+// awaitMade waits until there is a VPA of a name in a namespace.
+func awaitMade(t *testing.T, ns, name string) (made *vpav1.VerticalPodAutoscaler) {
+	t.Helper()
+	eventually(t, "there is a VPA "+ns+"/"+name, func() (err error) {
+		made, err = cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(ns).Get(t.Context(), name, metav1.GetOptions{})
+		return err
+	})
+	return made
+}
+
+// One policy makes and serves VPAs for the workloads of a namespace, and those that nobody
+// selects for a day go again. None of them changes a pod.
+func TestAPolicyMakesServesAndRemovesVPAs(t *testing.T) {
+	together(t)
+	w := plain(t, "fleet", 2)
+	before := running(t, w)
+	job, set := w, w
+	job.Name, set.Name = "report", "db"
+	createCronJob(t, job)
+	selector := &metav1.LabelSelector{MatchLabels: set.Template().Labels}
+	_, err := cluster.Kube.AppsV1().StatefulSets(w.Namespace).Create(t.Context(), &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: set.Name}, Spec: appsv1.StatefulSetSpec{Selector: selector, Template: set.Template(), Replicas: new(int32)},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeRecommend)
+	for _, name := range []string{"statefulset-db", "cronjob-report", "deployment-web"} {
+		made := awaitMade(t, w.Namespace, name)
+		require.Equal(t, vpav1.UpdateModeOff, *made.Spec.UpdatePolicy.UpdateMode)
+		require.Equal(t, w.Namespace, made.Labels[fleet.PolicyLabel])
+		require.Len(t, made.OwnerReferences, 1)
+	}
+	made := w
+	made.Name = "deployment-web"
+	awaitRecommendation(t, made)
+	awaitLeftAlone(t, w.Namespace, "RecommendOnly")
+	eventually(t, "the policy says what came of it", func() error {
+		p, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), w.Namespace, metav1.GetOptions{})
+		if err == nil && (p.Status.Counts == nil || p.Status.Counts.Selected != 3 || p.Status.Counts.WithRecommendation != 1) {
+			err = fmt.Errorf("%+v", p.Status)
+		}
+		return err
+	})
+	unchanged(t, w, before)
+
+	// Nobody selects the workloads any more.
+	deletePolicy(t, w.Namespace)
+	awaitLeftAlone(t, w.Namespace, "PolicyUnknown")
+	vpas := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace)
+	eventually(t, "the VPAs are marked", func() error {
+		if _, marked := awaitMade(t, w.Namespace, "deployment-web").Annotations[fleet.UnselectedAnnotation]; !marked {
+			return errors.New("no annotation")
+		}
+		return nil
+	})
+	// As if it had been marked two days ago.
+	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "annotate", "--overwrite", "verticalpodautoscaler", "deployment-web",
+		fleet.UnselectedAnnotation+"="+time.Now().Add(-48*time.Hour).UTC().Format(time.RFC3339)))
+	eventually(t, "the VPA goes", func() error {
+		_, err := vpas.Get(t.Context(), "deployment-web", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there, or %w", err)
+	})
+	unchanged(t, w, before)
+}
+
+// A policy in mode Recommend keeps the pods of a VPA that a person wrote as they are, and
+// lets them go when it is deleted.
+func TestAPolicyHoldsWhatAPersonsVPAWouldChange(t *testing.T) {
+	together(t)
+	w := plain(t, "held", 2)
+	before := running(t, w)
+	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeRecommend)
+	awaitMade(t, w.Namespace, "deployment-web")
+	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, larger)
+	awaitLeftAlone(t, w.Namespace, "RecommendOnly")
+	during(t, 30*time.Second, func() { // ten passes
+		for i, pod := range pods(t, w) {
+			require.Equal(t, before[i].UID, pod.UID)
+			require.Equal(t, "100m", pod.Spec.Containers[0].Resources.Requests.Cpu().String())
+		}
+	})
+	eventually(t, "the made VPA gives way", func() error {
+		if _, marked := awaitMade(t, w.Namespace, "deployment-web").Annotations[fleet.UnselectedAnnotation]; !marked {
+			return errors.New("it is not marked")
+		}
+		return nil
+	})
+	deletePolicy(t, w.Namespace)
+	awaitSized(t, w, "300m")
+	require.Equal(t, before[0].UID, pods(t, w)[0].UID, "in place")
+}
+
+// What cannot be meant is refused with all that is wrong.
+func TestAPolicyThatCannotBeMeantIsRefused(t *testing.T) {
+	inTurn(t)
+	_, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Create(t.Context(), &loadlinev1alpha1.SizingPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "wrong"},
+		Spec: loadlinev1alpha1.SizingPolicySpec{
+			Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{"shop"}},
+			Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
+			Recipe:     new("soup"),
+			Rollout:    &loadlinev1alpha1.Rollout{Schedule: &loadlinev1alpha1.Schedule{Timezone: new("Europe/Atlantis")}},
+		},
+	}, metav1.CreateOptions{})
+	require.ErrorContains(t, err, `spec.recipe: Invalid value: "soup"`)
+	require.ErrorContains(t, err, `spec.rollout.schedule.timezone: Invalid value: "Europe/Atlantis"`)
+}

@@ -1,0 +1,32 @@
+package policies
+
+import (
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/recommender/model"
+)
+
+// Follow gives the VPAs of a model what the policies say about their recommendations. As long
+// as it is not known which policy is responsible, that stays as it was.
+func Follow(policies *sizing.Policies, m *model.Model) {
+	for _, v := range m.VPAs() {
+		d := policies.For(v.Object)
+		if d.Reason == fleet.PolicyUnknown {
+			continue
+		}
+		var s model.Sizing
+		if d.Policy != nil {
+			s.Policy = d.Policy.Name
+			if object := policies.Object(s.Policy); object != nil && object.Spec.Recipe != nil {
+				s.Recipe = *object.Spec.Recipe
+			}
+			// The recommendation of a VPA that a person wrote is never taken away.
+			s.Observe = d.Mode == fleet.Observe && convert.MadeForPolicy(v.Object)
+		}
+		if s.Observe != v.Sizing.Observe || s.Observe && s.Policy != v.Sizing.Policy {
+			v.Invalidate() // it has another status
+		}
+		v.Sizing = s
+	}
+}

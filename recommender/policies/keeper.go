@@ -1,0 +1,201 @@
+// Package policies makes VPAs for the workloads that SizingPolicies select, removes those
+// that nobody needs any more, and says in the status of each policy what came of it.
+//
+// Keeper.Pass goes over all workloads once: which policy is responsible is the answer of
+// package fleet; here VPAs are made, kept as the policy wants them, and removed a day after
+// the last policy that wanted them. Made VPAs are always of mode Off, so that nothing is
+// changed because of one that is left behind. Follow gives the VPAs of a model what the
+// policies say about their recommendations.
+//
+// The package changes no pod and makes no recommendation.
+package policies
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// A Keeper makes a pass so often, and writes so many VPAs a second at most.
+const (
+	interval        = 10 * time.Second
+	writesPerSecond = 20
+)
+
+// Keeper keeps the VPAs of policies. Its exported fields are set once; it belongs to one
+// goroutine.
+type Keeper struct {
+	Client    versioned.Interface
+	Policies  *sizing.Policies
+	VPAs      vpalisters.VerticalPodAutoscalerLister
+	Workloads *target.Resolver
+	Name      string                      // of this recommender
+	Works     func(namespace string) bool // whether this program works in a namespace
+	Metrics   *Metrics
+
+	limiter  flowcontrol.RateLimiter
+	refusals refusals
+	statuses map[string]time.Time // when that of a policy was last written
+}
+
+// Metrics are those of a Keeper.
+type Metrics struct {
+	VPAs      *prometheus.CounterVec // made VPAs by what was done with them
+	Workloads *prometheus.GaugeVec   // by policy, mode and phase
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		VPAs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "loadline_recommender_made_vpas_total",
+			Help: "VPAs made for SizingPolicies, by what was done with them: made, changed, removed, refused, error.",
+		}, []string{"result"}),
+		Workloads: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "loadline_policy_workloads",
+			Help: "Workloads that a SizingPolicy is responsible for, by the mode that counts for them and the phase of their rollout.",
+		}, []string{"policy", "mode", "phase"}),
+	}
+	registry.MustRegister(m.VPAs, m.Workloads)
+	return m
+}
+
+// Run makes passes until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		k.Pass(ctx, time.Now())
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// overview is what a pass sees.
+type overview struct {
+	set   *fleet.Set
+	cases []workload // sorted by namespace, kind and name
+	// lost are made VPAs whose workload is not there, or is of a kind that is not listed.
+	lost []*vpav1.VerticalPodAutoscaler
+}
+
+// workload is one that a policy selects, or that has a made VPA.
+type workload struct {
+	target.Workload
+	fleet.Decision
+
+	person, made *vpav1.VerticalPodAutoscaler // nil: there is none
+	problem      string                       // why the VPA could not be made; empty: nothing hinders that
+}
+
+// Pass makes, changes and removes VPAs for as long as the next pass is not due: what is left
+// follows in that one, which has seen the policies anew. Then it writes statuses.
+func (k *Keeper) Pass(ctx context.Context, now time.Time) {
+	if k.limiter == nil {
+		k.limiter, k.refusals, k.statuses = flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond), refusals{}, map[string]time.Time{}
+	}
+	o, err := k.look()
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "VPAs cannot be listed, so none is made for SizingPolicies")
+		return
+	}
+	k.write(ctx, o, now)
+	k.refusals.prune(now)
+	k.report(ctx, o, now)
+}
+
+// labelled selects VPAs that may be made.
+var labelled = func() labels.Selector {
+	r, err := labels.NewRequirement(fleet.PolicyLabel, selection.Exists, nil)
+	if err != nil {
+		panic(err) // the label is a constant
+	}
+	return labels.NewSelector().Add(*r)
+}()
+
+// look reads everything from caches.
+func (k *Keeper) look() (*overview, error) {
+	o, wanted := &overview{set: k.Policies.Set()}, labels.Everything()
+	if o.set.Len() == 0 { // as in most clusters
+		wanted = labelled
+	}
+	vpas, err := k.VPAs.List(wanted)
+	if err != nil || o.set.Len()+len(vpas) == 0 {
+		return o, err
+	}
+	// The strongest of several comes first.
+	slices.SortFunc(vpas, func(a, b *vpav1.VerticalPodAutoscaler) int {
+		return target.CompareClaims(target.ClaimOf(a), target.ClaimOf(b))
+	})
+	person, made := map[target.Key]*vpav1.VerticalPodAutoscaler{}, map[target.Key]*vpav1.VerticalPodAutoscaler{}
+	for _, v := range vpas {
+		if v.Spec.TargetRef == nil || !k.Works(v.Namespace) {
+			continue
+		}
+		of := person
+		if convert.MadeForPolicy(v) {
+			of = made
+		}
+		if key := target.RefKey(v.Namespace, v.Spec.TargetRef); of[key] == nil {
+			of[key] = v
+		}
+	}
+	k.Workloads.Each(func(t target.Workload) {
+		if !k.Works(t.Key.Namespace) {
+			return
+		}
+		w := workload{Workload: t, person: person[t.Key], made: made[t.Key]}
+		delete(made, t.Key)
+		if w.Decision = o.set.For(k.describe(&w)); w.Policy != nil || w.made != nil {
+			o.cases = append(o.cases, w)
+		}
+	})
+	slices.SortFunc(o.cases, func(a, b workload) int {
+		return cmp.Or(cmp.Compare(a.Key.Namespace, b.Key.Namespace), cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Name, b.Key.Name))
+	})
+	for _, v := range made {
+		o.lost = append(o.lost, v)
+	}
+	slices.SortFunc(o.lost, func(a, b *vpav1.VerticalPodAutoscaler) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return o, nil
+}
+
+func (k *Keeper) describe(w *workload) fleet.Workload {
+	described := k.Policies.Describe(w.Workload)
+	switch {
+	case w.person != nil:
+		described.VPA = sizing.Author(w.person, false)
+	case w.made != nil:
+		described.VPA = sizing.Author(w.made, true)
+	}
+	return described
+}
+
+// mine reports whether this recommender makes the VPAs of a policy.
+func (k *Keeper) mine(p *fleet.Policy) bool { return p.Recommender == k.Name }
+
+// object returns the policy that is responsible for a workload.
+func (k *Keeper) object(w *workload) *loadlinev1alpha1.SizingPolicy {
+	return k.Policies.Object(w.Policy.Name)
+}

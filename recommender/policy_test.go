@@ -1,0 +1,97 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/recipe"
+)
+
+// aPolicy returns a policy for all Deployments of namespace ns.
+func aPolicy(mode loadlinev1alpha1.RolloutMode) *loadlinev1alpha1.SizingPolicy {
+	return &loadlinev1alpha1.SizingPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "all"},
+		Spec: loadlinev1alpha1.SizingPolicySpec{
+			Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{"ns"}},
+			Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
+			Rollout:    &loadlinev1alpha1.Rollout{Mode: &mode},
+			Recipe:     new("loadline:cpu=tracking"),
+		},
+	}
+}
+
+// made returns the VPA that is made for a Deployment.
+func made(name string) *vpav1.VerticalPodAutoscaler {
+	v, off := aVPA("deployment-"+name, name, time.Hour), vpav1.UpdateModeOff
+	v.Labels, v.Spec.UpdatePolicy = map[string]string{fleet.PolicyLabel: "all"}, &vpav1.PodUpdatePolicy{UpdateMode: &off}
+	return v
+}
+
+// setMode gives the policy another mode; empty: takes it away.
+func (w *world) setMode(mode loadlinev1alpha1.RolloutMode) {
+	w.t.Helper()
+	policies := w.vpas.LoadlineV1alpha1().SizingPolicies()
+	if mode == "" {
+		require.NoError(w.t, policies.Delete(w.t.Context(), "all", metav1.DeleteOptions{}))
+	} else {
+		_, err := policies.Update(w.t.Context(), aPolicy(mode), metav1.UpdateOptions{})
+		require.NoError(w.t, err)
+	}
+	require.Eventually(w.t, func() bool {
+		p := w.loop.Policies.Object("all")
+		return mode == "" && p == nil || p != nil && *p.Spec.Rollout.Mode == mode
+	}, time.Minute, time.Millisecond)
+}
+
+// A policy that observes shows no recommendation where it made the VPA, and takes away none
+// that a person asked for.
+func TestAPolicyThatObservesShowsNoRecommendation(t *testing.T) {
+	w := newWorld(t, aPolicy(loadlinev1alpha1.RolloutModeObserve), deployment("web"), deployment("own"),
+		aPod("web-1", "web", "a"), aPod("own-1", "own", "a"), made("web"), aVPA("mine", "own", time.Hour)).begin()
+	w.uses("web-1", "a", 300, 300)
+	w.uses("own-1", "a", 300, 300)
+	w.passes(70)
+	provided, message := w.condition("deployment-web", vpav1.RecommendationProvided)
+	require.Equal(t, corev1.ConditionFalse, provided)
+	require.Contains(t, message, "SizingPolicy all observes in mode Observe, and shows no recommendation; ")
+	require.Empty(t, w.recommendations("deployment-web"))
+	require.NotEmpty(t, w.recommendations("mine"))
+
+	w.setMode(loadlinev1alpha1.RolloutModeRecommend)
+	w.passes(1)
+	provided, _ = w.condition("deployment-web", vpav1.RecommendationProvided)
+	require.Equal(t, corev1.ConditionTrue, provided)
+	require.NotEmpty(t, w.recommendations("deployment-web"), "what was observed counts")
+
+	w.setMode(loadlinev1alpha1.RolloutModeObserve)
+	w.passes(1)
+	require.Empty(t, w.recommendations("deployment-web"))
+}
+
+// The recipe of a policy serves VPAs without the annotation, whoever made them, and those of
+// a policy that is gone stay as they were until they go.
+func TestTheRecipeOfAPolicyServesVPAsWithoutTheAnnotation(t *testing.T) {
+	asks := aVPA("asks", "third", time.Hour)
+	asks.Annotations = map[string]string{recipe.Annotation: "crane"}
+	w := newWorld(t, aPolicy(loadlinev1alpha1.RolloutModeRecommend), deployment("web"), deployment("own"), deployment("third"),
+		made("web"), aVPA("mine", "own", time.Hour), asks).begin()
+	w.passes(1)
+	serves := func(vpa string) string {
+		c := w.loop.Model.Find("ns", vpa).Recipe
+		return c.Name + " from " + string(c.Source)
+	}
+	require.Equal(t, "loadline from policy", serves("deployment-web"))
+	require.Equal(t, "loadline from policy", serves("mine"))
+	require.Equal(t, "crane from annotation", serves("asks"))
+	w.setMode("")
+	w.passes(1)
+	require.Equal(t, "loadline from policy", serves("deployment-web"), "nobody knows why the policy is not there")
+	require.Equal(t, "vpa from flag", serves("mine"))
+}
