@@ -30,7 +30,8 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Policies are the SizingPolicies of the cluster. All methods are safe for concurrent use.
+// Policies are the SizingPolicies of the cluster. All methods are safe for concurrent use. A
+// nil Policies has none, say For and Set.
 type Policies struct {
 	workloads  *target.Resolver
 	options    fleet.Options
@@ -149,9 +150,12 @@ func (p *Policies) Object(name string) *loadlinev1alpha1.SizingPolicy { return p
 
 // For decides about the target of a VPA.
 func (p *Policies) For(vpa *vpav1.VerticalPodAutoscaler) fleet.Decision {
-	set, made := p.now().set, convert.MadeForPolicy(vpa)
-	if set.Len() == 0 && !made || vpa.Spec.TargetRef == nil {
-		return fleet.Decision{} // as in most clusters
+	set, made := p.Set(), convert.MadeForPolicy(vpa)
+	if set.Len() == 0 || vpa.Spec.TargetRef == nil { // as in most clusters
+		if !made {
+			return fleet.Decision{}
+		}
+		return set.For(fleet.Workload{VPA: Author(vpa, made)})
 	}
 	w := p.Describe(p.workload(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)))
 	w.VPA = Author(vpa, made)
@@ -191,4 +195,9 @@ func Author(vpa *vpav1.VerticalPodAutoscaler, made bool) fleet.VPA {
 }
 
 // Set returns all policies, to ask for many workloads.
-func (p *Policies) Set() *fleet.Set { return p.now().set }
+func (p *Policies) Set() *fleet.Set {
+	if p == nil {
+		return nil
+	}
+	return p.now().set
+}

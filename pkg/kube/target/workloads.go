@@ -173,6 +173,9 @@ type Workload struct {
 func (r *Resolver) Each(seen func(Workload)) {
 	for _, kind := range [...]string{"Deployment", "StatefulSet", "DaemonSet", "CronJob"} {
 		for _, object := range r.workloads.informers[kind].GetStore().List() {
+			if o, ok := object.(metav1.Object); ok && o.GetDeletionTimestamp() != nil {
+				continue
+			}
 			if w, ok := selectable(kind, object); ok {
 				seen(w)
 			}
@@ -180,8 +183,8 @@ func (r *Resolver) Each(seen func(Workload)) {
 	}
 }
 
-// Workload returns what Each would show of a workload; false: it is of another kind, or not
-// there.
+// Workload returns what Each shows of a workload, also of one that is about to be deleted:
+// until that is gone, it holds for its pods. False: it is of another kind, or not there.
 func (r *Resolver) Workload(key Key) (Workload, bool) {
 	informer := r.workloads.informers[key.Kind]
 	if key.Group != "" || informer == nil {
@@ -194,11 +197,10 @@ func (r *Resolver) Workload(key Key) (Workload, bool) {
 	return selectable(key.Kind, object)
 }
 
-// selectable returns false for a kind that cannot be selected by labels, and for what is
-// about to be deleted.
+// selectable returns false for a kind that cannot be selected by labels.
 func selectable(kind string, object any) (Workload, bool) {
 	o, ok := object.(metav1.Object)
-	if !ok || o.GetDeletionTimestamp() != nil {
+	if !ok {
 		return Workload{}, false
 	}
 	w := Workload{

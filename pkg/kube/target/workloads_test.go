@@ -94,3 +94,25 @@ func TestRememberFollowsChanges(t *testing.T) {
 	require.NoError(t, kube.AppsV1().ReplicaSets("ns").Delete(ctx, "x", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool { _, known := r.Replicas(ctx, key); return !known }, time.Minute, time.Millisecond)
 }
+
+// Nothing new is made for a workload that goes away, but what is written on it holds for
+// its pods as long as there are any.
+func TestAWorkloadThatGoesAwayIsKnownUntilItIsGone(t *testing.T) {
+	deployment := &appsv1.Deployment{ObjectMeta: named("x")}
+	deployment.Labels, deployment.Annotations = map[string]string{"tier": "web"}, map[string]string{"loadline.dev/skip": "true"}
+	deployment.Spec.Template.Annotations = map[string]string{"loadline.dev/mode": "Observe"}
+	for goes, shown := range map[bool]int{false: 1, true: 0} {
+		if goes {
+			deployment.DeletionTimestamp, deployment.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"example.com/wait"}
+		}
+		r := newResolver(t, scaled{}.scale, deployment)
+		seen := 0
+		r.Each(func(Workload) { seen++ })
+		require.Equal(t, shown, seen)
+		w, there := r.Workload(Key{Namespace: "ns", Kind: "Deployment", Name: "x"})
+		require.True(t, there)
+		require.Equal(t, deployment.Labels, w.Labels)
+		require.Equal(t, deployment.Annotations, w.Annotations)
+		require.Equal(t, deployment.Spec.Template.Annotations, w.TemplateAnnotations)
+	}
+}

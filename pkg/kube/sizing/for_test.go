@@ -1,0 +1,87 @@
+package sizing
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// watched returns the policies of a cluster with some objects and the namespace "shop".
+func watched(t *testing.T, policy *loadlinev1alpha1.SizingPolicy, objects ...runtime.Object) *Policies {
+	t.Helper()
+	kube := fake.NewClientset(append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})...)
+	core, vpas := client.Factory(kube, "", time.Hour, ""), client.VPAFactory(vpafake.NewSimpleClientset(policy), "")
+	resolver := target.New(core, client.NewScales(kube).Scale)
+	p, err := Watch(vpas, core, resolver, fleet.Options{})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	core.Start(ctx.Done())
+	vpas.Start(ctx.Done())
+	t.Cleanup(func() { stop(); core.Shutdown(); vpas.Shutdown() })
+	require.NoError(t, client.Sync(ctx, p.Synced()))
+	require.NoError(t, client.Sync(ctx, resolver.Synced()))
+	return p
+}
+
+func selecting(tier string) *loadlinev1alpha1.SizingPolicy {
+	return &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: loadlinev1alpha1.SizingPolicySpec{
+		Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{"shop"}},
+		Workloads: []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment",
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": tier}}}},
+		Rollout: &loadlinev1alpha1.Rollout{Mode: new(loadlinev1alpha1.RolloutModeRecommend)},
+	}}
+}
+
+func autoscaler(name string) *vpav1.VerticalPodAutoscaler {
+	return &vpav1.VerticalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: vpav1.VerticalPodAutoscalerSpec{
+		TargetRef: &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+	}}
+}
+
+func made() *vpav1.VerticalPodAutoscaler {
+	vpa := autoscaler("deployment-web")
+	vpa.Labels = map[string]string{fleet.PolicyLabel: "p"}
+	return vpa
+}
+
+func TestWithoutPoliciesOnlyMadeVPAsAreHeld(t *testing.T) {
+	var none *Policies
+	idle := autoscaler("web")
+	idle.Spec.TargetRef = nil
+	for name, p := range map[string]*Policies{"nil": none, "another's": watched(t, selecting("back"))} {
+		require.Equal(t, fleet.Decision{}, p.For(autoscaler("web")), name)
+		require.Equal(t, fleet.Decision{}, p.For(idle), name)
+		require.Equal(t, fleet.PolicyUnknown, p.For(made()).Reason, name)
+	}
+	require.Zero(t, none.Set().Len())
+}
+
+// Else the pods of a workload that somebody deletes, and that waits for a finalizer, would be
+// let go.
+func TestAWorkloadThatGoesAwayStaysWithItsPolicy(t *testing.T) {
+	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: map[string]string{"tier": "front"}}}
+	for _, goes := range []bool{false, true} {
+		if goes {
+			web.DeletionTimestamp, web.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"example.com/wait"}
+		}
+		p := watched(t, selecting("front"), web)
+		require.Equal(t, fleet.RecommendOnly, p.For(autoscaler("web")).Reason)
+		require.Equal(t, fleet.RecommendOnly, p.For(made()).Reason)
+		require.Equal(t, "p", p.Object("p").Name)
+	}
+}
