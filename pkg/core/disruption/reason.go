@@ -6,7 +6,8 @@ type Reason string
 
 // The reasons, by the file that finds them first; plan.vpa shows in which order the plan
 // does. What has changed since the plan was made is found while it is carried out: ModeOff,
-// StatusOutdated and VPAUnreadable by view.Reader.Stopped, RestartUnderWay by updater/pass.go.
+// StatusOutdated, VPAUnreadable and those of a SizingPolicy by view.Reader.Stopped,
+// RestartUnderWay by updater/pass.go.
 // The table below says what each means.
 const (
 	// updater/view/assign.go, before a plan is made
@@ -14,6 +15,13 @@ const (
 	OwnerUnreadable  Reason = "OwnerUnreadable"
 	TargetUnreadable Reason = "TargetUnreadable"
 	VPAUnreadable    Reason = "VPAUnreadable"
+
+	// the same, of a SizingPolicy; the values are those of package fleet
+	OptedOut      Reason = "OptedOut"
+	PolicyUnknown Reason = "PolicyUnknown"
+	PolicyPaused  Reason = "PolicyPaused"
+	Observing     Reason = "Observing"
+	RecommendOnly Reason = "RecommendOnly"
 
 	// plan.go; BackingOff of a resize that was asked for in vain inplace.go
 	ModeOff         Reason = "ModeOff"
@@ -84,6 +92,16 @@ var explanations = []Explanation{
 		"the log says at level 3 why; check `spec.targetRef`", true},
 	{VPAUnreadable, "a field of its VPA cannot be read",
 		"correct the VPA; the log says which field", true},
+	{OptedOut, "an annotation takes the workload out of its SizingPolicy",
+		"nothing, or remove `loadline.dev/skip` from the workload, its pod template and its VPA", false},
+	{PolicyUnknown, "its VPA was made for a SizingPolicy, and none that can be read selects the workload any more; or the one that does cannot be used",
+		"look at the conditions of the policy, and whether the updater may list `sizingpolicies` and `namespaces`; where the policy was deleted on purpose, nothing", true},
+	{PolicyPaused, "its SizingPolicy is paused",
+		"nothing, or `spec.paused: false`", false},
+	{Observing, "the mode of its SizingPolicy is `Observe`, or an annotation reduces it to that",
+		"nothing, or choose another `spec.rollout.mode`", false},
+	{RecommendOnly, "the mode of its SizingPolicy is `Recommend`, or an annotation reduces it to that; `OneShot`, `Canary` and `Auto` change no running pod yet, either",
+		"nothing, or choose another `spec.rollout.mode`", false},
 	{ModeOff, "the mode of the VPA changes no running pods; or the VPA was deleted, or got another mode, after the plan was made",
 		"nothing, or choose another mode", false},
 	{StatusOutdated, "the target of the VPA changed, or may have changed while the updater was not there, and what is recommended is for the spec before",
