@@ -29,6 +29,7 @@ func atRest(tb testing.TB, vpas, podsOfEach int) (loop *Loop, fresh func() *view
 	config := Default()
 	c := newCaches(config, &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewSimpleClientset()})
 	require.NoError(tb, c.targets.Remember())
+	require.NoError(tb, c.watchPolicies())
 	var trimmer client.Trimmer
 	put := func(store interface{ Add(any) error }, o any) {
 		trimmed, err := trimmer.Trim(o)

@@ -13,8 +13,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/lease"
+	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/updater/boost"
 	"loadline.dev/loadline/updater/budgets"
@@ -30,6 +33,7 @@ type caches struct {
 	static            labels.Selector                 // nodes with the static CPU manager policy
 	vpas              externalversions.SharedInformerFactory
 	targets           *target.Resolver
+	policies          *sizing.Policies
 	generations       target.Generations
 	forget            func() // looks kinds up again
 	kube              kubernetes.Interface
@@ -65,6 +69,10 @@ func (c *caches) fill(ctx context.Context) error {
 	if err := c.surround(); err != nil {
 		return err
 	}
+	if err := c.watchPolicies(); err != nil {
+		return err
+	}
+	maps.Copy(synced, c.policies.Synced())
 	if err := c.targets.Remember(); err != nil {
 		return err
 	}
@@ -77,6 +85,12 @@ func (c *caches) fill(ctx context.Context) error {
 	c.vpas.Start(ctx.Done())
 	c.refreshing.Go(func() { c.targets.Run(ctx, c.forget) })
 	return client.Sync(ctx, synced)
+}
+
+// watchPolicies makes the informers of SizingPolicies and namespaces.
+func (c *caches) watchPolicies() (err error) {
+	c.policies, err = sizing.Watch(c.vpas, c.controllers, c.targets, fleet.Options{OwnNamespace: lease.Namespace("")})
+	return err
 }
 
 // surround makes the informers of nodes and quotas. Without permission to list them,
@@ -113,6 +127,7 @@ func (c *caches) reader(config *Config) *view.Reader {
 		Serves:       config.Kube.Serves,
 		PerVPAConfig: config.Gates.PerVPAConfig,
 		Generations:  &c.generations,
+		Policies:     c.policies,
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
@@ -57,9 +58,10 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 	w := &world{t: t, registry: prometheus.NewPedanticRegistry(), events: record.NewFakeRecorder(100)}
 	var core, vpas []runtime.Object
 	for _, o := range objects {
-		if _, ok := o.(*vpav1.VerticalPodAutoscaler); ok {
+		switch o.(type) {
+		case *vpav1.VerticalPodAutoscaler, *loadlinev1alpha1.SizingPolicy:
 			vpas = append(vpas, o)
-		} else {
+		default:
 			core = append(core, o)
 		}
 	}

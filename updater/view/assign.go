@@ -81,6 +81,9 @@ func (r *Reader) find(ctx context.Context, pod *corev1.Pod) (o owned, vpaName st
 		return o, "", disruption.NoVPA
 	}
 	vpa := r.memo.vpas[cache.NewObjectName(chosen.Namespace, chosen.Name)]
+	if vpa.held != "" {
+		return o, chosen.Name, vpa.held
+	}
 	if !acts(mode(convert.Mode(vpa.reading.Object))) {
 		return o, "", disruption.NoVPA
 	}

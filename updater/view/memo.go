@@ -23,7 +23,7 @@ import (
 type memo struct {
 	pass   int
 	index  target.Claims   // the VPAs that may control pods, also those that do not act
-	acting map[string]bool // namespaces with a VPA that changes running pods
+	acting map[string]bool // namespaces with a VPA that changes running pods, or whose pods are held
 	vpas   map[cache.ObjectName]*knownVPA
 	listed map[cache.ObjectName]int // the pass in which a VPA was last there
 	ranges map[string]*knownRanges  // by namespace
@@ -32,6 +32,9 @@ type memo struct {
 	// unreadable are the targets that cannot be read, with a VPA that has it. It is made
 	// anew in each pass.
 	unreadable map[target.Key]string
+	// held are the VPAs whose pods a policy holds, and why. It is made anew in each pass: a
+	// policy can change when nothing else does.
+	held map[cache.ObjectName]disruption.Reason
 }
 
 // knownVPA is replaced when the VPA, its target or the LimitRanges change.
@@ -40,6 +43,7 @@ type knownVPA struct {
 	ranges   *knownRanges
 	selected *target.Selection
 	pass     int
+	held     disruption.Reason // why a policy holds its pods, as of this pass; empty: none does
 }
 
 type knownRanges struct {
@@ -91,7 +95,7 @@ type knownOwner struct {
 
 func newMemo() *memo {
 	return &memo{acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int{}, ranges: map[string]*knownRanges{},
-		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, unreadable: map[target.Key]string{}}
+		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, unreadable: map[target.Key]string{}, held: map[cache.ObjectName]disruption.Reason{}}
 }
 
 // prune forgets what this pass did not meet.
@@ -126,20 +130,29 @@ func (m *memo) prune() {
 
 // index reads the VPAs that may control pods and whose target is known. One whose
 // mode changes no running pod is among them: pods that it controls are left alone,
-// and not given to the next VPA with the same target.
+// and not given to the next VPA with the same target. An idle one is left out, unless a
+// policy holds pods of any: then that of a person goes before a made one.
 func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler) {
 	log := klog.FromContext(ctx)
 	clear(r.memo.acting)
 	clear(r.memo.unreadable)
+	clear(r.memo.held)
 	for _, vpa := range vpas {
-		if r.Serves(vpa.Namespace) && acts(mode(convert.Mode(vpa))) {
+		if !r.Serves(vpa.Namespace) {
+			continue
+		}
+		held := r.held(vpa)
+		if held != "" {
+			r.memo.held[cache.MetaObjectToName(vpa)] = held
+		}
+		if held != "" || acts(mode(convert.Mode(vpa))) {
 			r.memo.acting[vpa.Namespace] = true
 		}
 	}
 	for _, vpa := range vpas {
 		name := cache.MetaObjectToName(vpa)
 		r.memo.listed[name] = r.memo.pass
-		if !r.memo.acting[vpa.Namespace] || target.ClaimOf(vpa).Idle {
+		if !r.memo.acting[vpa.Namespace] || len(r.memo.held) == 0 && target.ClaimOf(vpa).Idle {
 			continue
 		}
 		if err := r.know(ctx, name, vpa); err != nil {
@@ -174,10 +187,10 @@ func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.Ver
 		return err
 	}
 	if before != nil && before.reading.Object == vpa && before.selected == selected && before.ranges == ranges && before.pass == r.memo.pass-1 {
-		before.pass = r.memo.pass
+		before.pass, before.held = r.memo.pass, r.memo.held[name]
 		return nil
 	}
-	r.memo.vpas[name] = &knownVPA{NewReading(vpa, ranges.ranges), ranges, selected, r.memo.pass}
+	r.memo.vpas[name] = &knownVPA{NewReading(vpa, ranges.ranges), ranges, selected, r.memo.pass, r.memo.held[name]}
 	r.memo.index.Put(claim(vpa, selected.Selector))
 	return nil
 }

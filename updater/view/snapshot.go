@@ -30,7 +30,9 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/fleet"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -44,6 +46,7 @@ type Reader struct {
 	Serves       func(namespace string) bool // namespaces to work on
 	PerVPAConfig bool                        // feature gate
 	Generations  *target.Generations         // whether what is recommended is for the current target
+	Policies     *sizing.Policies            // that leave running pods alone; nil: there are none
 
 	memo *memo
 }
@@ -133,7 +136,8 @@ func (r *Reader) Read(ctx context.Context, done Step) (*Snapshot, error) {
 }
 
 // Stopped says why nothing must be done any more for a VPA that was read a while ago:
-// it was deleted, or got another mode or target since. Empty: nothing speaks against it.
+// it was deleted, got another mode or target, or a policy holds its pods since. Empty:
+// nothing speaks against it.
 func (r *Reader) Stopped(read Reading) disruption.Reason {
 	if read.Object == nil {
 		return ""
@@ -146,8 +150,23 @@ func (r *Reader) Stopped(read Reading) disruption.Reason {
 		return disruption.VPAUnreadable
 	case err == nil && targetOf(now) != targetOf(read.Object):
 		return disruption.StatusOutdated
+	case err == nil:
+		return r.held(now)
 	}
 	return ""
+}
+
+// held returns why running pods of a VPA are left alone because of a SizingPolicy, or
+// because of the lack of one; empty: they are not, or the mode of the VPA already does that.
+func (r *Reader) held(vpa *vpav1.VerticalPodAutoscaler) disruption.Reason {
+	reason := r.Policies.For(vpa).Reason
+	if reason == "" || acts(mode(convert.Mode(vpa))) {
+		return disruption.Reason(reason)
+	}
+	if reason == fleet.ModeOff || !convert.MadeForPolicy(vpa) {
+		return ""
+	}
+	return disruption.Reason(reason)
 }
 
 func targetOf(vpa *vpav1.VerticalPodAutoscaler) target.Key {
@@ -162,7 +181,7 @@ func targetOf(vpa *vpav1.VerticalPodAutoscaler) target.Key {
 func (r *Reader) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName) bool {
 	return slices.ContainsFunc(vpas, func(name cache.ObjectName) bool {
 		vpa, err := r.VPAs.VerticalPodAutoscalers(name.Namespace).Get(name.Name)
-		if err != nil || !r.Serves(name.Namespace) || !mode(convert.Mode(vpa)).Resizes() {
+		if err != nil || !r.Serves(name.Namespace) || !mode(convert.Mode(vpa)).Resizes() || r.held(vpa) != "" {
 			return false
 		}
 		selector, err := r.Targets.Selector(ctx, name.Namespace, vpa.Spec.TargetRef)

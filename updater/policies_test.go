@@ -1,0 +1,304 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/updater/actuate"
+)
+
+// sizingPolicy returns a policy that selects the Deployments of namespace "shop".
+func sizingPolicy(mode loadlinev1alpha1.RolloutMode, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
+	p := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: loadlinev1alpha1.SizingPolicySpec{
+		Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{"shop"}},
+		Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
+		Rollout:    &loadlinev1alpha1.Rollout{Mode: &mode},
+	}}
+	if mode == loadlinev1alpha1.RolloutModeCanary {
+		p.Spec.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(int32(10))}
+	}
+	for _, change := range changes {
+		change(&p.Spec)
+	}
+	return p
+}
+
+func pausedPolicy(s *loadlinev1alpha1.SizingPolicySpec)   { s.Paused = new(true) }
+func unusablePolicy(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("no such recipe") }
+
+// madeVPA returns the VPA that the recommender makes for the Deployment "web".
+func madeVPA() *vpav1.VerticalPodAutoscaler {
+	vpa := autoscaler(vpav1.UpdateModeOff)
+	vpa.Name, vpa.Labels = fleet.MadeName("Deployment", "apps", "web"), map[string]string{fleet.PolicyLabel: "fleet"}
+	return vpa
+}
+
+// annotated gives the Deployment among some objects an annotation.
+func annotated(objects []runtime.Object, key, value string) []runtime.Object {
+	for _, o := range objects {
+		if d, ok := o.(*appsv1.Deployment); ok {
+			d.Annotations = map[string]string{key: value}
+		}
+	}
+	return objects
+}
+
+// decided waits until the caches say why running pods of a VPA are left alone.
+func (w *world) decided(vpa *vpav1.VerticalPodAutoscaler, reason fleet.Reason) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool { return w.caches.policies.For(vpa).Reason == reason }, time.Minute, time.Millisecond, string(reason))
+}
+
+// rehearsed makes a pass and returns what it says it would do.
+func (w *world) rehearsed() string {
+	var out strings.Builder
+	w.loop.executor = &actuate.Rehearsal{Out: &out}
+	w.pass(noon)
+	return out.String()
+}
+
+func TestPodsThatAPolicyHolds(t *testing.T) {
+	recommend := loadlinev1alpha1.RolloutModeRecommend
+	for name, c := range map[string]struct {
+		policy     *loadlinev1alpha1.SizingPolicy
+		annotation [2]string
+		made       string // why pods of a made VPA are left alone; empty: as those of any that is Off
+		persons    string // why those of a person's are; empty: they are changed
+	}{
+		"no policy":     {nil, [2]string{}, "PolicyUnknown", ""},
+		"another's":     {sizingPolicy(recommend, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names[0] = "pay" }), [2]string{}, "PolicyUnknown", ""},
+		"Inherit":       {sizingPolicy(loadlinev1alpha1.RolloutModeInherit), [2]string{}, "", ""},
+		"Observe":       {sizingPolicy(loadlinev1alpha1.RolloutModeObserve), [2]string{}, "Observing", "Observing"},
+		"Recommend":     {sizingPolicy(recommend), [2]string{}, "RecommendOnly", "RecommendOnly"},
+		"OneShot":       {sizingPolicy(loadlinev1alpha1.RolloutModeOneShot), [2]string{}, "RecommendOnly", "RecommendOnly"},
+		"Canary":        {sizingPolicy(loadlinev1alpha1.RolloutModeCanary), [2]string{}, "RecommendOnly", "RecommendOnly"},
+		"Auto":          {sizingPolicy(loadlinev1alpha1.RolloutModeAuto), [2]string{}, "RecommendOnly", "RecommendOnly"},
+		"paused":        {sizingPolicy(loadlinev1alpha1.RolloutModeInherit, pausedPolicy), [2]string{}, "PolicyPaused", "PolicyPaused"},
+		"not usable":    {sizingPolicy(loadlinev1alpha1.RolloutModeInherit, unusablePolicy), [2]string{}, "PolicyUnknown", "PolicyUnknown"},
+		"opted out":     {sizingPolicy(loadlinev1alpha1.RolloutModeInherit), [2]string{fleet.SkipAnnotation, "true"}, "OptedOut", "OptedOut"},
+		"a mode asked":  {sizingPolicy(loadlinev1alpha1.RolloutModeInherit), [2]string{fleet.ModeAnnotation, "Observe"}, "Observing", "Observing"},
+		"out of nobody": {nil, [2]string{fleet.SkipAnnotation, "true"}, "PolicyUnknown", ""},
+	} {
+		var common []runtime.Object
+		if c.policy != nil {
+			common = append(common, c.policy)
+		}
+		deployed := func() []runtime.Object {
+			if c.annotation[0] == "" {
+				return append(deployment(2, nil), common...)
+			}
+			return append(annotated(deployment(2, nil), c.annotation[0], c.annotation[1]), common...)
+		}
+		w := newWorld(t, Default(), append(deployed(), madeVPA())...)
+		said := w.rehearsed()
+		require.NotContains(t, said, "would resize", name)
+		require.Equal(t, c.made != "", strings.Contains(said, "would leave pod shop/web-1-0 alone (VPA deployment-web): "+c.made), "%s: %s", name, said)
+		if c.made != "" {
+			require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", c.made), name)
+		}
+
+		w = newWorld(t, Default(), append(deployed(), autoscaler(vpav1.UpdateModeInPlaceOrRecreate))...)
+		said = w.rehearsed()
+		require.Equal(t, c.persons == "", strings.Contains(said, "would resize pod shop/web-1-0 (VPA web-vpa"), "%s: %s", name, said)
+		if c.persons != "" {
+			require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", c.persons), name)
+			require.Contains(t, said, "would leave pod shop/web-1-0 alone (VPA web-vpa): "+c.persons, name)
+		}
+	}
+}
+
+// The VPA itself does not change, so what was made of it is remembered.
+func TestAPolicyCountsFromThePassAfterItsChange(t *testing.T) {
+	vpa := autoscaler(vpav1.UpdateModeRecreate)
+	w := newWorld(t, Default(), append(deployment(8, nil), vpa)...)
+	policies := w.vpa.LoadlineV1alpha1().SizingPolicies()
+	evicted := func(minute int) int {
+		before := len(w.evictions())
+		w.pass(noon.Add(time.Duration(minute) * time.Minute))
+		return len(w.evictions()) - before
+	}
+	reason := func(reason string) float64 { return w.value("loadline_updater_skipped_pods", "reason", reason) }
+	require.Positive(t, evicted(0))
+
+	_, err := policies.Create(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), metav1.CreateOptions{})
+	require.NoError(t, err)
+	w.decided(vpa, fleet.RecommendOnly)
+	require.Zero(t, evicted(1))
+	require.EqualValues(t, 8, reason("RecommendOnly"))
+
+	_, err = policies.Update(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, pausedPolicy), metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.decided(vpa, fleet.PolicyPaused)
+	require.Zero(t, evicted(2))
+	require.EqualValues(t, 8, reason("PolicyPaused"))
+	require.Zero(t, reason("RecommendOnly"))
+
+	require.NoError(t, policies.Delete(t.Context(), "fleet", metav1.DeleteOptions{}))
+	w.decided(vpa, "")
+	require.Positive(t, evicted(3))
+	require.Zero(t, reason("PolicyPaused"))
+}
+
+// Who pauses a policy or takes a workload out must not have to wait for the end of a pass.
+func TestAPolicyThatHoldsPodsEndsTheirPartOfThePass(t *testing.T) {
+	inherit := loadlinev1alpha1.RolloutModeInherit
+	for reason, hold := range map[fleet.Reason]func(w *world) error{
+		fleet.PolicyPaused: func(w *world) error {
+			_, err := w.vpa.LoadlineV1alpha1().SizingPolicies().Update(t.Context(), sizingPolicy(inherit, pausedPolicy), metav1.UpdateOptions{})
+			return err
+		},
+		fleet.OptedOut: func(w *world) error {
+			web := annotated(deployment(4, nil), fleet.SkipAnnotation, "true")[0].(*appsv1.Deployment)
+			_, err := w.kube.AppsV1().Deployments("shop").Update(t.Context(), web, metav1.UpdateOptions{})
+			return err
+		},
+		fleet.RecommendOnly: func(w *world) error {
+			_, err := w.vpa.LoadlineV1alpha1().SizingPolicies().Update(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), metav1.UpdateOptions{})
+			return err
+		},
+	} {
+		vpa := autoscaler(vpav1.UpdateModeRecreate)
+		w := newWorld(t, Default(), append(deployment(4, nil), vpa, sizingPolicy(inherit))...)
+		w.loop.executor = stopping{w.loop.executor, func() {
+			require.NoError(t, hold(w))
+			w.decided(vpa, reason)
+		}}
+		w.pass(noon)
+		require.Equal(t, []string{"web-1-0"}, w.evictions(), reason)
+		require.EqualValues(t, 1, w.value("loadline_updater_skipped_pods", "reason", string(reason)))
+	}
+}
+
+// An OOM kill needs no pass, and no admission controller.
+func TestPodsThatAPolicyHoldsGetNoMemoryAfterAKill(t *testing.T) {
+	vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
+	w := newWorld(t, Default(), append(deployment(1, killed), vpa, sizingPolicy(loadlinev1alpha1.RolloutModeRecommend))...)
+	require.False(t, w.loop.reader.HasOOMKilled(t.Context(), rose), "so the others are not looked at, either")
+	w.loop.OOMResize(t.Context(), noon, rose)
+	require.Empty(t, w.writes())
+
+	// One that is not held makes the updater look at all.
+	free := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
+	free.Name, free.Namespace = "free", "pay"
+	elsewhere := deployment(1, killed)
+	for _, o := range elsewhere {
+		o.(metav1.Object).SetNamespace("pay")
+		if pod, ok := o.(*corev1.Pod); ok {
+			pod.UID = "elsewhere"
+		}
+	}
+	w = newWorld(t, Default(), slices.Concat(deployment(1, killed), elsewhere, []runtime.Object{vpa, free, sizingPolicy(loadlinev1alpha1.RolloutModeRecommend)})...)
+	w.loop.OOMResize(t.Context(), noon, append(slices.Clone(rose), cache.NewObjectName("pay", "free")))
+	require.NotEmpty(t, w.writes())
+	require.Equal(t, "100Mi", w.pod("web-1-0").Spec.Containers[0].Resources.Requests.Memory().String())
+}
+
+// As in a cluster that knows nothing of policies, or where the updater may not read them.
+func TestWithoutTheDefinitionOfPoliciesPeoplesVPAsAct(t *testing.T) {
+	vpas := vpafake.NewSimpleClientset()
+	vpas.PrependReactor("list", "sizingpolicies", func(ktesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(schema.GroupResource{Group: loadlinev1alpha1.GroupName, Resource: "sizingpolicies"}, "")
+	})
+	kube := fake.NewClientset(deployment(2, nil)...)
+	kube.PrependReactor("list", "namespaces", func(ktesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "", nil)
+	})
+	for name, c := range map[string]struct {
+		vpa  *vpav1.VerticalPodAutoscaler
+		says string
+	}{
+		"a person's": {autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "would resize pod shop/web-1-0 (VPA web-vpa, OutOfBounds)"},
+		"a made one": {madeVPA(), "would leave pod shop/web-1-0 alone (VPA deployment-web): PolicyUnknown"},
+	} {
+		require.NoError(t, vpas.Tracker().Add(c.vpa))
+		caches := newCaches(Default(), &client.Clients{Kube: kube, VPA: vpas})
+		ctx, stop := context.WithCancel(t.Context())
+		require.NoError(t, caches.fill(ctx), name)
+		w := &world{t: t, caches: caches}
+		w.loop = newLoop(Default().planning(), caches.reader(Default()), newMetrics(prometheus.NewRegistry()))
+		w.loop.budgets = caches.disruptions()
+		require.Contains(t, w.rehearsed(), c.says, name)
+		stop()
+		caches.shutdown()
+		require.NoError(t, vpas.Tracker().Delete(vpav1.SchemeGroupVersion.WithResource("verticalpodautoscalers"), "shop", c.vpa.Name))
+	}
+}
+
+// A made VPA stays where a person has written one until the recommender removes it.
+func TestTheVPAOfAPersonGoesBeforeAMadeOne(t *testing.T) {
+	for mode, want := range map[vpav1.UpdateMode]string{
+		vpav1.UpdateModeRecreate: "would evict pod shop/web-1-0 (VPA web-vpa",
+		vpav1.UpdateModeOff:      "",
+		vpav1.UpdateModeInitial:  "",
+	} {
+		old := madeVPA()
+		old.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour))
+		young := autoscaler(mode)
+		young.CreationTimestamp = metav1.NewTime(noon)
+		w := newWorld(t, Default(), append(deployment(2, nil), old, young, sizingPolicy(loadlinev1alpha1.RolloutModeInherit))...)
+		said := w.rehearsed()
+		require.Contains(t, said, want, mode)
+		require.NotContains(t, said, "deployment-web", mode)
+
+		w = newWorld(t, Default(), append(deployment(2, nil), old, young)...)
+		require.NotContains(t, w.rehearsed(), "deployment-web", "%s, and no policy", mode)
+	}
+}
+
+// Made VPAs are Off. What somebody else makes of one is no permission to act.
+func TestAMadeVPAThatSomebodyChangesDoesNotAct(t *testing.T) {
+	for _, c := range []struct {
+		policy *loadlinev1alpha1.SizingPolicy
+		reason string
+	}{
+		{sizingPolicy(loadlinev1alpha1.RolloutModeInherit), "ModeOff"},
+		{sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), "RecommendOnly"},
+		{sizingPolicy(loadlinev1alpha1.RolloutModeAuto, pausedPolicy), "PolicyPaused"},
+	} {
+		vpa := madeVPA()
+		vpa.Spec.UpdatePolicy.UpdateMode = new(vpav1.UpdateModeRecreate)
+		w := newWorld(t, Default(), append(deployment(2, nil), vpa, c.policy)...)
+		require.Contains(t, w.rehearsed(), "would leave pod shop/web-1-0 alone (VPA deployment-web): "+c.reason)
+		require.EqualValues(t, 2, w.value("loadline_updater_skipped_pods", "reason", c.reason))
+	}
+}
+
+// A person must look why a policy cannot be used. The others are what somebody asked for.
+func TestEventsOfPolicies(t *testing.T) {
+	for want, policy := range map[string]*loadlinev1alpha1.SizingPolicy{
+		"Normal PolicyUnknown Pods left alone: 2, such as web-1-0": sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, unusablePolicy),
+		"": sizingPolicy(loadlinev1alpha1.RolloutModeRecommend),
+	} {
+		w := newWorld(t, Default(), append(deployment(2, nil), madeVPA(), policy)...)
+		w.pass(noon)
+		require.Empty(t, w.told())
+		w.pass(noon.Add(10 * time.Minute))
+		if want == "" {
+			require.Empty(t, w.told())
+			continue
+		}
+		told := w.told()
+		require.Len(t, told, 1)
+		require.Contains(t, told[0], want)
+	}
+}

@@ -1,0 +1,38 @@
+package view
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/fleet"
+)
+
+func TestReasonsOfPoliciesAreExplained(t *testing.T) {
+	for _, reason := range []fleet.Reason{fleet.OptedOut, fleet.PolicyUnknown, fleet.PolicyPaused, fleet.ModeOff, fleet.Observing, fleet.RecommendOnly} {
+		e := disruption.Reason(reason).Explain()
+		require.Equal(t, string(reason), e.Reason.String())
+		require.Equal(t, reason == fleet.PolicyUnknown, e.Acute, "only that one is not what somebody asked for: %s", reason)
+	}
+}
+
+// The webhook gives no boost because of a made VPA, so what is taken back is that of another
+// one: its pods go back to what they were written with.
+func TestAMadeVPAHasNoSayInBoosts(t *testing.T) {
+	made := targeting(fleet.MadeName("StatefulSet", "apps", "web"), "a", "apps/v1", "StatefulSet", "web")
+	made.Labels = map[string]string{fleet.PolicyLabel: "p"}
+	made.Spec.UpdatePolicy = &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)}
+	pod := controlled("a", "web-0", "apps/v1", "StatefulSet", "web")
+	r := newReader(t, made, pod, &appsv1.StatefulSet{ObjectMeta: meta("a", "web"), Spec: appsv1.StatefulSetSpec{Selector: selector(), Replicas: new(int32(1))}})
+	_, found, err := r.Controlling(t.Context(), pod)
+	require.NoError(t, err)
+	require.False(t, found)
+
+	// A Reader without policies knows of none, so nobody may act.
+	s := read(t, r)
+	require.Empty(t, s.View.VPAs)
+	require.Equal(t, []disruption.Skip{{Subject: disruption.Subject{Namespace: "a", VPA: made.Name, Pod: "web-0", UID: "aweb-0"}, Reason: disruption.PolicyUnknown}}, s.Skipped)
+}
