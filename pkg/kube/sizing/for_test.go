@@ -21,11 +21,16 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// watched returns the policies of a cluster with some objects and the namespace "shop".
+// watched returns the policies of a cluster that has one, or none if it is nil, some objects,
+// and the namespace "shop".
 func watched(t *testing.T, policy *loadlinev1alpha1.SizingPolicy, objects ...runtime.Object) *Policies {
 	t.Helper()
+	vpa := vpafake.NewSimpleClientset()
+	if policy != nil {
+		require.NoError(t, vpa.Tracker().Add(policy))
+	}
 	kube := fake.NewClientset(append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})...)
-	core, vpas := client.Factory(kube, "", time.Hour, ""), client.VPAFactory(vpafake.NewSimpleClientset(policy), "")
+	core, vpas := client.Factory(kube, "", time.Hour, ""), client.VPAFactory(vpa, "")
 	resolver := target.New(core, client.NewScales(kube).Scale)
 	p, err := Watch(vpas, core, resolver, fleet.Options{})
 	require.NoError(t, err)
@@ -63,7 +68,7 @@ func TestWithoutPoliciesOnlyMadeVPAsAreHeld(t *testing.T) {
 	var none *Policies
 	idle := autoscaler("web")
 	idle.Spec.TargetRef = nil
-	for name, p := range map[string]*Policies{"nil": none, "another's": watched(t, selecting("back"))} {
+	for name, p := range map[string]*Policies{"nil": none, "none": watched(t, nil), "another's": watched(t, selecting("back"))} {
 		require.Equal(t, fleet.Decision{}, p.For(autoscaler("web")), name)
 		require.Equal(t, fleet.Decision{}, p.For(idle), name)
 		require.Equal(t, fleet.PolicyUnknown, p.For(made()).Reason, name)
@@ -84,4 +89,11 @@ func TestAWorkloadThatGoesAwayStaysWithItsPolicy(t *testing.T) {
 		require.Equal(t, fleet.RecommendOnly, p.For(made()).Reason)
 		require.Equal(t, "p", p.Object("p").Name)
 	}
+}
+
+// Each pod that is created, and each VPA in a pass of the updater, asks once.
+func TestWithoutPoliciesADecisionAllocatesNothing(t *testing.T) {
+	p, vpa := watched(t, nil), autoscaler("web")
+	require.Equal(t, fleet.Decision{}, p.For(vpa))
+	require.Zero(t, testing.AllocsPerRun(100, func() { p.For(vpa) }))
 }
