@@ -18,6 +18,8 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/kube/sizing"
 )
 
 // finder finds the VPA of a pod; target.Finder does it.
@@ -37,6 +39,7 @@ type podHandler struct {
 	// outdated reports whether what a VPA recommends may be for another target than it
 	// has now; nil: never.
 	outdated func(*vpav1.VerticalPodAutoscaler) bool
+	policies *sizing.Policies // nil: there are none
 }
 
 func (h podHandler) handler() server.Handler {
@@ -75,6 +78,11 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if problem := convert.Unreadable(vpa); problem != "" {
 		return server.Answer{Warnings: []string{"VerticalPodAutoscaler " + vpa.Name + ": not used, because it cannot be read: " + problem}}
 	}
+	if why := h.asWritten(vpa); why != "" {
+		return server.Answer{After: func() {
+			klog.FromContext(ctx).V(4).Info("New pod stays as it is written", "pod", klog.KObj(pod), "vpa", klog.KObj(vpa), "uid", request.UID, "reason", why)
+		}}
+	}
 	var warnings []string
 	if h.outdated != nil && h.outdated(vpa) {
 		vpa = convert.WithoutRecommendation(vpa)
@@ -96,6 +104,32 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings, After: func() {
 		report(ctx, request, mutation, klog.KObj(pod), klog.KObj(vpa))
 	}}
+}
+
+// initialSizingOff is why a new pod stays as it is written where nothing else says so.
+const initialSizingOff = "InitialSizingOff"
+
+// asWritten returns why new pods of a VPA stay as they are written because of a SizingPolicy,
+// or because of the lack of one; empty: they do not. It reads caches only.
+func (h podHandler) asWritten(vpa *vpav1.VerticalPodAutoscaler) string {
+	d := h.policies.For(vpa)
+	switch d.Reason {
+	case fleet.OptedOut, fleet.PolicyUnknown, fleet.PolicyPaused:
+		return string(d.Reason)
+	}
+	if d.Reason != "" && convert.MadeForPolicy(vpa) {
+		return string(d.Reason) // whatever somebody makes of it, and without a boost
+	}
+	if d.Policy == nil {
+		return ""
+	}
+	policy := h.policies.Object(d.Policy.Name) // nil: it was deleted a moment ago
+	if policy != nil && policy.Spec.Rollout != nil {
+		if s := policy.Spec.Rollout.InitialSizing; s != nil && *s == loadlinev1alpha1.InitialSizingOff {
+			return initialSizingOff
+		}
+	}
+	return ""
 }
 
 // report logs what happens to a pod, with the warnings: the controllers of Kubernetes

@@ -14,7 +14,9 @@ import (
 	"loadline.dev/loadline/admission-controller/certs"
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/validate"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/pkg/serving"
 )
@@ -204,6 +206,11 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 		"verticalpodautoscalers": registration.HasSynced,
 		"limitranges":            limitRanges.Informer().HasSynced,
 	}
+	policies, err := sizing.Watch(vpas, core, resolver, fleet.Options{OwnNamespace: config.namespace()})
+	if err != nil {
+		return caches{}, err
+	}
+	maps.Copy(synced, policies.Synced())
 	maps.Copy(synced, resolver.Synced())
 	core.Start(ctx.Done())
 	vpas.Start(ctx.Done())
@@ -211,7 +218,10 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 		return caches{}, err
 	}
 	around := &validate.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: remembering}
-	pods := podHandler{serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas, mutation: config.mutation(), outdated: generations.Outdated}
+	pods := podHandler{
+		serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas,
+		mutation: config.mutation(), outdated: generations.Outdated, policies: policies,
+	}
 	return caches{
 		handlers: []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise), policyHandler(config.validation())},
 		serving:  finder.Namespaces,

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"loadline.dev/loadline/admission-controller/server"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+// sizingPolicy returns a policy that selects the Deployments of the test's namespace.
+func sizingPolicy(mode loadlinev1alpha1.RolloutMode, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
+	p := &loadlinev1alpha1.SizingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}, Spec: loadlinev1alpha1.SizingPolicySpec{
+		Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{testkit.Namespace}},
+		Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
+		Rollout:    &loadlinev1alpha1.Rollout{Mode: &mode},
+	}}
+	if mode == loadlinev1alpha1.RolloutModeCanary {
+		p.Spec.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(int32(10))}
+	}
+	for _, change := range changes {
+		change(&p.Spec)
+	}
+	return p
+}
+
+func pausedPolicy(s *loadlinev1alpha1.SizingPolicySpec)   { s.Paused = new(true) }
+func unusablePolicy(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("no such recipe") }
+
+func initially(sizing loadlinev1alpha1.InitialSizing) func(*loadlinev1alpha1.SizingPolicySpec) {
+	return func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.InitialSizing = &sizing }
+}
+
+// madeVPA is the VPA that is made for the Deployment "web", after somebody has given it a mode
+// and a boost.
+func madeVPA(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
+	return testkit.VPA(fleet.MadeName("Deployment", "apps", "web"), testkit.Mode(mode), testkit.Recommend("c", "cpu=2"), func(vpa *vpav1.VerticalPodAutoscaler) {
+		vpa.Labels = map[string]string{fleet.PolicyLabel: "fleet"}
+		vpa.Spec.StartupBoost = &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
+	})
+}
+
+// webhookOf fills the caches of a cluster with the Deployment "web" and one ReplicaSet of it,
+// and returns what answers about its pods.
+func webhookOf(t *testing.T, kube *fake.Clientset, vpas *vpafake.Clientset) server.Handler {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	t.Cleanup(stop)
+	filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: kube, VPA: vpas})
+	require.NoError(t, err)
+	return filled.handlers[0]
+}
+
+func clusterWithWeb(annotations map[string]string) *fake.Clientset {
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: testkit.Namespace, Name: name}
+	}
+	web := &appsv1.Deployment{ObjectMeta: meta("web"), Spec: appsv1.DeploymentSpec{Selector: selector}}
+	web.Annotations = annotations
+	set := &appsv1.ReplicaSet{ObjectMeta: meta("web-1"), Spec: appsv1.ReplicaSetSpec{Selector: selector}}
+	set.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Controller: new(true)}}
+	return fake.NewClientset(web, set, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: testkit.Namespace}})
+}
+
+// created answers about a new pod of the Deployment "web", and returns what is logged of it.
+func created(t *testing.T, pods server.Handler) (server.Answer, string) {
+	t.Helper()
+	var text bytes.Buffer
+	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&text), textlogger.Verbosity(4)))
+	answer := pods.Answer(klog.NewContext(t.Context(), log), ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))))
+	require.NoError(t, answer.Err)
+	if answer.After != nil {
+		answer.After()
+	}
+	return answer, text.String()
+}
+
+func TestNewPodsUnderAPolicy(t *testing.T) {
+	const inherit, observe, recommend = loadlinev1alpha1.RolloutModeInherit, loadlinev1alpha1.RolloutModeObserve, loadlinev1alpha1.RolloutModeRecommend
+	off, sized := initially(loadlinev1alpha1.InitialSizingOff), initially(loadlinev1alpha1.InitialSizingTarget)
+	for name, c := range map[string]struct {
+		policy     *loadlinev1alpha1.SizingPolicy
+		annotation string
+		made       string // why pods of a made VPA stay as they are written
+		persons    string // why those of a person's do; empty: they get what it recommends
+	}{
+		"no policy":            {nil, "", "PolicyUnknown", ""},
+		"another's":            {sizingPolicy(recommend, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names[0] = "pay" }), "", "PolicyUnknown", ""},
+		"Inherit":              {sizingPolicy(inherit), "", "ModeOff", ""},
+		"Observe":              {sizingPolicy(observe), "", "Observing", ""},
+		"Recommend":            {sizingPolicy(recommend), "", "RecommendOnly", ""},
+		"OneShot":              {sizingPolicy(loadlinev1alpha1.RolloutModeOneShot), "", "RecommendOnly", ""},
+		"Canary":               {sizingPolicy(loadlinev1alpha1.RolloutModeCanary), "", "RecommendOnly", ""},
+		"Auto":                 {sizingPolicy(loadlinev1alpha1.RolloutModeAuto), "", "RecommendOnly", ""},
+		"paused":               {sizingPolicy(inherit, pausedPolicy), "", "PolicyPaused", "PolicyPaused"},
+		"not usable":           {sizingPolicy(recommend, unusablePolicy), "", "PolicyUnknown", "PolicyUnknown"},
+		"opted out":            {sizingPolicy(recommend), "true", "OptedOut", "OptedOut"},
+		"out of nobody":        {nil, "true", "PolicyUnknown", ""},
+		"no initial sizing":    {sizingPolicy(recommend, off), "", "RecommendOnly", "InitialSizingOff"},
+		"none, Inherit":        {sizingPolicy(inherit, off), "", "ModeOff", "InitialSizingOff"},
+		"with initial sizing":  {sizingPolicy(recommend, sized), "", "RecommendOnly", ""},
+		"none, and paused":     {sizingPolicy(recommend, off, pausedPolicy), "", "PolicyPaused", "PolicyPaused"},
+		"none, not this one's": {sizingPolicy(recommend, off, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names[0] = "pay" }), "", "PolicyUnknown", ""},
+	} {
+		var annotations map[string]string
+		if c.annotation != "" {
+			annotations = map[string]string{fleet.SkipAnnotation: c.annotation}
+		}
+		written := testkit.VPA("v", testkit.Mode(vpav1.UpdateModeRecreate), testkit.Recommend("c", "cpu=2"))
+		for vpa, want := range map[*vpav1.VerticalPodAutoscaler]string{madeVPA(vpav1.UpdateModeOff): c.made, madeVPA(vpav1.UpdateModeRecreate): c.made, written: c.persons} {
+			vpas := vpafake.NewSimpleClientset(vpa)
+			if c.policy != nil {
+				require.NoError(t, vpas.Tracker().Add(c.policy))
+			}
+			answer, said := created(t, webhookOf(t, clusterWithWeb(annotations), vpas))
+			if want == "" {
+				require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/cpu", "2"), name)
+				continue
+			}
+			require.Empty(t, answer.Patch, name)
+			require.Contains(t, said, `"New pod stays as it is written" pod="default/p" vpa="default/`+vpa.Name+`"`, name)
+			require.Contains(t, said, `reason="`+want+`"`, name)
+		}
+	}
+}
+
+// Mode Initial is for new pods alone, so what stops all changes stops it, too.
+func TestAPausedPolicyHoldsNewPodsOfModeInitial(t *testing.T) {
+	for policy, patched := range map[*loadlinev1alpha1.SizingPolicy]bool{
+		sizingPolicy(loadlinev1alpha1.RolloutModeRecommend):               true,
+		sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, pausedPolicy): false,
+	} {
+		vpas := vpafake.NewSimpleClientset(testkit.VPA("v", testkit.Mode(vpav1.UpdateModeInitial), testkit.Recommend("c", "cpu=2")), policy)
+		answer, _ := created(t, webhookOf(t, clusterWithWeb(nil), vpas))
+		require.Equal(t, patched, len(answer.Patch) > 0)
+	}
+}
+
+func TestAPolicyCountsForTheNextPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		vpas := vpafake.NewSimpleClientset(testkit.VPA("v", testkit.Recommend("c", "cpu=2")))
+		pods := webhookOf(t, clusterWithWeb(nil), vpas)
+		patched := func() bool {
+			synctest.Wait()
+			answer, _ := created(t, pods)
+			return len(answer.Patch) > 0
+		}
+		require.True(t, patched())
+		policies := vpas.LoadlineV1alpha1().SizingPolicies()
+		_, err := policies.Create(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, pausedPolicy), metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.False(t, patched())
+		_, err = policies.Update(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.True(t, patched())
+		_, err = policies.Update(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, pausedPolicy), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.False(t, patched())
+		require.NoError(t, policies.Delete(t.Context(), "fleet", metav1.DeleteOptions{}))
+		require.True(t, patched())
+	})
+}
+
+// The webhook must not wait for definitions that nobody has installed.
+func TestWithoutTheDefinitionOfPoliciesPodsGetTheirSizes(t *testing.T) {
+	vpas := vpafake.NewSimpleClientset(testkit.VPA("v", testkit.Recommend("c", "cpu=2")))
+	vpas.PrependReactor("list", "sizingpolicies", func(ktesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewNotFound(schema.GroupResource{Group: loadlinev1alpha1.GroupName, Resource: "sizingpolicies"}, "")
+	})
+	kube := clusterWithWeb(nil)
+	kube.PrependReactor("list", "namespaces", func(ktesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "namespaces"}, "", nil)
+	})
+	began := time.Now()
+	answer, _ := created(t, webhookOf(t, kube, vpas))
+	require.NotEmpty(t, answer.Patch)
+	require.Less(t, time.Since(began), 30*time.Second)
+
+	made := vpafake.NewSimpleClientset(madeVPA(vpav1.UpdateModeRecreate))
+	made.ReactionChain = append(vpas.ReactionChain[:1:1], made.ReactionChain...)
+	answer, _ = created(t, webhookOf(t, kube, made))
+	require.Empty(t, answer.Patch)
+}
+
+// No request to the API server is part of an answer.
+func TestAPolicyIsReadFromCaches(t *testing.T) {
+	kube, vpas := clusterWithWeb(nil), vpafake.NewSimpleClientset(testkit.VPA("v", testkit.Recommend("c", "cpu=2")), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend))
+	pods := webhookOf(t, kube, vpas)
+	kube.ClearActions()
+	vpas.ClearActions()
+	answer, _ := created(t, pods)
+	require.NotEmpty(t, answer.Patch)
+	require.Empty(t, vpas.Actions())
+	require.Empty(t, kube.Actions())
+}
+
+func TestPodsThatStayAsWrittenAreCountedAsSuch(t *testing.T) {
+	vpas := vpafake.NewSimpleClientset(testkit.VPA("v", testkit.Recommend("c", "cpu=2")), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, pausedPolicy))
+	m := newMetrics(prometheus.NewRegistry())
+	h := server.New(server.Config{Handlers: []server.Handler{webhookOf(t, clusterWithWeb(nil), vpas)}, Recorder: m}).Handler(klog.Background())
+	body, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request:  ask(t, testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))),
+	})
+	require.NoError(t, err)
+	require.Contains(t, review(h, string(body)).Body.String(), `"allowed":true`)
+	require.InDelta(t, 1, testutil.ToFloat64(m.pods.WithLabelValues("false")), 0)
+}
