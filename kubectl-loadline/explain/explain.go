@@ -21,12 +21,14 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/autoscaler"
+	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -45,9 +47,10 @@ type Explained struct {
 type Answer struct {
 	VPA        *vpav1.VerticalPodAutoscaler
 	Choice     *recipe.Choice
-	Containers []Explained // sorted
-	Problems   []string    // about checkpoints
-	Room       string      // whether evictions wait for room on nodes, and why; empty: not known
+	Policy     fleet.Decision // which SizingPolicy is responsible, and what follows
+	Containers []Explained    // sorted
+	Problems   []string       // about checkpoints
+	Room       string         // whether evictions wait for room on nodes, and why; empty: not known
 }
 
 // Question is about a VPA, asked now.
@@ -55,6 +58,7 @@ type Question struct {
 	Namespace, Name string
 	Book            *recipe.Book // with the settings of the recommender
 	Now             time.Time
+	Kube            kubernetes.Interface // to find the SizingPolicy; nil: none is looked for
 }
 
 // Ask reads the VPA and its checkpoints.
@@ -64,6 +68,7 @@ func Ask(ctx context.Context, client versioned.Interface, q Question) (*Answer, 
 		return nil, err
 	}
 	a := &Answer{VPA: vpa, Choice: q.Book.For(vpa.Annotations[recipe.Annotation])}
+	a.govern(ctx, client, q)
 	owner := checkpoint.Owner{Namespace: q.Namespace, VPA: q.Name}
 	loader := checkpoint.Loader{
 		Client: client, Namespace: q.Namespace, Shape: usage.DefaultConfig().Shape,
@@ -86,6 +91,22 @@ func Ask(ctx context.Context, client versioned.Interface, q Question) (*Answer, 
 	}
 	a.explain(history[owner], q.Now)
 	return a, nil
+}
+
+// govern finds the policy that is responsible, and takes its recipe if the VPA asks for none.
+func (a *Answer) govern(ctx context.Context, client versioned.Interface, q Question) {
+	if q.Kube == nil {
+		return
+	}
+	decision, policy, err := sizing.Lookup(ctx, q.Kube, client, a.VPA)
+	if err != nil {
+		a.Problems = append(a.Problems, fmt.Sprintf("it is not known which SizingPolicy is responsible, so the recipe may be another one: %v", err))
+		return
+	}
+	a.Policy = decision
+	if policy != nil && policy.Spec.Recipe != nil && a.VPA.Annotations[recipe.Annotation] == "" {
+		a.Choice = q.Book.ForPolicy(*policy.Spec.Recipe)
+	}
 }
 
 func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {

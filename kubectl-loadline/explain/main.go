@@ -71,7 +71,7 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	clients, namespace, err := c.connect()
 	if err == nil {
 		var answer *Answer
-		if answer, err = Ask(ctx, clients.VPA, Question{namespace, fs.Arg(0), book, time.Now()}); err == nil {
+		if answer, err = Ask(ctx, clients.VPA, Question{namespace, fs.Arg(0), book, time.Now(), clients.Kube}); err == nil {
 			answer.Room = room(ctx, clients.Kube, time.Now())
 			err = answer.Print(out)
 		}
@@ -107,10 +107,14 @@ const held = "TargetHeld"
 // Print writes the answer as a table.
 func (a *Answer) Print(out io.Writer) error {
 	fmt.Fprintf(out, "VPA %s/%s, recipe %s", a.VPA.Namespace, a.VPA.Name, a.Choice.Name)
-	if a.Choice.Text != "" && a.Choice.Problem == "" {
+	switch {
+	case a.Choice.Source == recipe.FromPolicy:
+		fmt.Fprintf(out, " (of the policy: %s)", a.Choice.Text)
+	case a.Choice.Text != "" && a.Choice.Problem == "":
 		fmt.Fprintf(out, " (annotation %s: %s)", recipe.Annotation, a.Choice.Text)
 	}
 	fmt.Fprintln(out)
+	a.printPolicy(out)
 	for _, c := range a.VPA.Status.Conditions {
 		if c.Type == held && c.Status == corev1.ConditionTrue {
 			fmt.Fprintf(out, "! %s: %s\n", c.Type, c.Message)
@@ -153,6 +157,26 @@ func (a *Answer) Print(out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// printPolicy writes which policy is responsible, and why it changes no running pod.
+func (a *Answer) printPolicy(out io.Writer) {
+	p := a.Policy
+	if p.Policy == nil && p.Reason == "" {
+		return
+	}
+	name := "none is responsible for this VPA, which was made for one"
+	if p.Policy != nil {
+		name = p.Policy.Name + ", mode " + p.Mode.String()
+	}
+	fmt.Fprint(out, "SizingPolicy: ", name)
+	if p.Reason != "" {
+		fmt.Fprintf(out, "; running pods are left alone: %s", p.Reason)
+	}
+	fmt.Fprintln(out)
+	if p.Problem != "" {
+		fmt.Fprintln(out, "!", p.Problem)
+	}
 }
 
 func (e *Explained) print(w io.Writer, k resources.Kind) {

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -173,11 +174,23 @@ func (p *Policies) workload(key target.Key) target.Workload {
 
 // Describe returns a workload without its VPA as package fleet wants it.
 func (p *Policies) Describe(w target.Workload) fleet.Workload {
+	namespace, err := p.byName.Get(w.Key.Namespace)
+	switch {
+	case !p.namespaces.HasSynced():
+		namespace = &corev1.Namespace{} // a selector selects all as long as labels cannot be read
+	case err != nil:
+		namespace = nil
+	}
+	return describe(w, namespace)
+}
+
+// describe does so; a namespace that is nil is not known.
+func describe(w target.Workload, namespace *corev1.Namespace) fleet.Workload {
 	described := fleet.Workload{
 		Group: w.Key.Group, Kind: w.Key.Kind, Namespace: w.Key.Namespace, Name: w.Key.Name,
 		Labels: w.Labels, Annotations: w.Annotations, TemplateAnnotations: w.TemplateAnnotations,
 	}
-	if namespace, err := p.byName.Get(w.Key.Namespace); err == nil {
+	if namespace != nil {
 		if described.NamespaceLabels = namespace.Labels; described.NamespaceLabels == nil {
 			described.NamespaceLabels = map[string]string{} // it has none, which is known
 		}

@@ -176,7 +176,7 @@ func (r *Resolver) Each(seen func(Workload)) {
 			if o, ok := object.(metav1.Object); ok && o.GetDeletionTimestamp() != nil {
 				continue
 			}
-			if w, ok := selectable(kind, object); ok {
+			if w, ok := WorkloadOf(object); ok {
 				seen(w)
 			}
 		}
@@ -194,31 +194,28 @@ func (r *Resolver) Workload(key Key) (Workload, bool) {
 	if err != nil || !there {
 		return Workload{}, false
 	}
-	return selectable(key.Kind, object)
+	return WorkloadOf(object)
 }
 
-// selectable returns false for a kind that cannot be selected by labels.
-func selectable(kind string, object any) (Workload, bool) {
-	o, ok := object.(metav1.Object)
-	if !ok {
-		return Workload{}, false
-	}
-	w := Workload{
-		Key: Key{Namespace: o.GetNamespace(), Kind: kind, Name: o.GetName()}, APIVersion: "apps/v1",
-		UID: o.GetUID(), Labels: o.GetLabels(), Annotations: o.GetAnnotations(),
-	}
+// WorkloadOf returns what Workload shows of an object; false: it cannot be selected by its
+// labels.
+func WorkloadOf(object any) (w Workload, ok bool) {
+	var meta metav1.ObjectMeta
+	w.APIVersion = "apps/v1"
 	switch o := object.(type) {
 	case *appsv1.Deployment:
-		w.TemplateAnnotations = o.Spec.Template.Annotations
+		w.Key.Kind, meta, w.TemplateAnnotations = "Deployment", o.ObjectMeta, o.Spec.Template.Annotations
 	case *appsv1.StatefulSet:
-		w.TemplateAnnotations = o.Spec.Template.Annotations
+		w.Key.Kind, meta, w.TemplateAnnotations = "StatefulSet", o.ObjectMeta, o.Spec.Template.Annotations
 	case *appsv1.DaemonSet:
-		w.TemplateAnnotations = o.Spec.Template.Annotations
+		w.Key.Kind, meta, w.TemplateAnnotations = "DaemonSet", o.ObjectMeta, o.Spec.Template.Annotations
 	case *batchv1.CronJob:
-		w.APIVersion, w.TemplateAnnotations = "batch/v1", o.Spec.JobTemplate.Spec.Template.Annotations
+		w.Key.Kind, meta, w.TemplateAnnotations = "CronJob", o.ObjectMeta, o.Spec.JobTemplate.Spec.Template.Annotations
+		w.APIVersion = "batch/v1"
 	default:
 		return Workload{}, false
 	}
+	w.Key.Namespace, w.Key.Name, w.UID, w.Labels, w.Annotations = meta.Namespace, meta.Name, meta.UID, meta.Labels, meta.Annotations
 	return w, true
 }
 

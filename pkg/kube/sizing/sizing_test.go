@@ -1,0 +1,152 @@
+package sizing
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// cluster is a fake API server that may refuse to list what it has.
+type cluster struct {
+	kube     *kubefake.Clientset
+	own      *vpafake.Clientset
+	policies *Policies
+	refuses  map[string]*atomic.Bool // resources that cannot be listed and watched
+	watches  []*watch.FakeWatcher
+}
+
+// inCluster runs a test on the clock of a bubble, with informers that have seen a policy in
+// mode Recommend for the namespaces of a team.
+func inCluster(t *testing.T, test func(c *cluster), missing ...string) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{refuses: map[string]*atomic.Bool{"sizingpolicies": {}, "namespaces": {}}}
+		for _, resource := range missing {
+			c.refuses[resource].Store(true)
+		}
+		labels := map[string]string{"app": "web"}
+		c.kube = kubefake.NewClientset(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Labels: labels}},
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{"team": "shop"}}}, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
+		c.own = vpafake.NewSimpleClientset(&loadlinev1alpha1.SizingPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: "shop"},
+			Spec: loadlinev1alpha1.SizingPolicySpec{
+				Namespaces: loadlinev1alpha1.NamespaceSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "shop"}}},
+				Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
+				Rollout:    &loadlinev1alpha1.Rollout{Mode: new(loadlinev1alpha1.RolloutModeRecommend)},
+			},
+		})
+		for resource, refuses := range c.refuses {
+			refuse := func(clienttesting.Action) (bool, runtime.Object, error) {
+				return refuses.Load(), nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
+			}
+			c.own.PrependReactor("list", resource, refuse)
+			c.kube.PrependReactor("list", resource, refuse)
+		}
+		c.own.PrependWatchReactor("sizingpolicies", func(clienttesting.Action) (bool, watch.Interface, error) {
+			w := watch.NewFake()
+			c.watches = append(c.watches, w)
+			return true, w, nil
+		})
+		core, own := client.Factory(c.kube, "", client.ControllerResync, ""), client.VPAFactory(c.own, "")
+		resolver := target.New(core, client.NewScales(c.kube).Scale)
+		var err error
+		c.policies, err = Watch(own, core, resolver, fleet.Options{})
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		defer func() { stop(); core.Shutdown(); own.Shutdown() }()
+		core.Start(ctx.Done())
+		own.Start(ctx.Done())
+		require.NoError(t, client.Sync(ctx, c.policies.Synced()))
+		require.NoError(t, client.Sync(ctx, resolver.Synced()))
+		synctest.Wait()
+		test(c)
+	})
+}
+
+func person(namespace string) *vpav1.VerticalPodAutoscaler {
+	return &vpav1.VerticalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "mine"},
+		Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}},
+	}
+}
+
+func TestAPolicyIsResponsibleForTheNamespacesWithItsLabel(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		require.Equal(t, fleet.RecommendOnly, c.policies.For(person("shop")).Reason)
+		require.Equal(t, fleet.RecommendOnly, c.policies.For(made()).Reason)
+		require.Equal(t, fleet.Decision{}, c.policies.For(person("other")))
+		require.Equal(t, "shop", c.policies.Objects()[0].Name)
+	})
+}
+
+// A label alone does not make a VPA one of ours: it may be a copy.
+func TestACopyOfAMadeVPAIsAPersons(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		v := made()
+		v.Namespace = "other"
+		require.Equal(t, fleet.PolicyUnknown, c.policies.For(v).Reason)
+		v.Name = "copy"
+		require.Equal(t, fleet.Decision{}, c.policies.For(v))
+	})
+}
+
+func TestWithoutPermissionThereAreNoPolicies(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		require.Equal(t, fleet.Decision{}, c.policies.For(person("shop")))
+		require.Equal(t, fleet.PolicyUnknown, c.policies.For(made()).Reason)
+		require.False(t, c.policies.Readable())
+		c.refuses["sizingpolicies"].Store(false)
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+		require.True(t, c.policies.Readable())
+		require.Equal(t, fleet.RecommendOnly, c.policies.For(person("shop")).Reason)
+	}, "sizingpolicies")
+}
+
+// Nobody knows what a policy says that was seen and cannot be read any more.
+func TestAPolicyThatCannotBeReadAnyMoreHoldsItsWorkloads(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.refuses["sizingpolicies"].Store(true)
+		c.watches[len(c.watches)-1].Error(&apierrors.NewResourceExpired("compacted").ErrStatus) // it must list again
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, fleet.RecommendOnly, c.policies.For(person("shop")).Reason, "a role may be replaced")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, fleet.PolicyUnknown, c.policies.For(person("shop")).Reason)
+		require.Equal(t, fleet.PolicyUnknown, c.policies.For(made()).Reason)
+		require.Equal(t, fleet.Decision{}, c.policies.For(person("other")))
+	})
+}
+
+func TestASelectorOfNamespacesThatCannotBeReadHoldsAll(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		require.Equal(t, fleet.PolicyUnknown, c.policies.For(person("shop")).Reason)
+		require.Equal(t, fleet.PolicyUnknown, c.policies.For(person("other")).Reason)
+		c.refuses["namespaces"].Store(false)
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, fleet.RecommendOnly, c.policies.For(person("shop")).Reason)
+		require.Equal(t, fleet.Decision{}, c.policies.For(person("other")))
+	}, "namespaces")
+}
