@@ -13,7 +13,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
-	"loadline.dev/loadline/pkg/core/fleet"
+	policy "loadline.dev/loadline/pkg/core/fleet"
 )
 
 // policyFor creates a policy of the name of a namespace, for its workloads of four kinds.
@@ -70,7 +70,7 @@ func TestAPolicyMakesServesAndRemovesVPAs(t *testing.T) {
 	for _, name := range []string{"statefulset-db", "cronjob-report", "deployment-web"} {
 		made := awaitMade(t, w.Namespace, name)
 		require.Equal(t, vpav1.UpdateModeOff, *made.Spec.UpdatePolicy.UpdateMode)
-		require.Equal(t, w.Namespace, made.Labels[fleet.PolicyLabel])
+		require.Equal(t, w.Namespace, made.Labels[policy.PolicyLabel])
 		require.Len(t, made.OwnerReferences, 1)
 	}
 	made := w
@@ -91,14 +91,14 @@ func TestAPolicyMakesServesAndRemovesVPAs(t *testing.T) {
 	awaitLeftAlone(t, w.Namespace, "PolicyUnknown")
 	vpas := cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace)
 	eventually(t, "the VPAs are marked", func() error {
-		if _, marked := awaitMade(t, w.Namespace, "deployment-web").Annotations[fleet.UnselectedAnnotation]; !marked {
+		if _, marked := awaitMade(t, w.Namespace, "deployment-web").Annotations[policy.UnselectedAnnotation]; !marked {
 			return errors.New("no annotation")
 		}
 		return nil
 	})
 	// As if it had been marked two days ago.
 	require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "annotate", "--overwrite", "verticalpodautoscaler", "deployment-web",
-		fleet.UnselectedAnnotation+"="+time.Now().Add(-48*time.Hour).UTC().Format(time.RFC3339)))
+		policy.UnselectedAnnotation+"="+time.Now().Add(-48*time.Hour).UTC().Format(time.RFC3339)))
 	eventually(t, "the VPA goes", func() error {
 		_, err := vpas.Get(t.Context(), "deployment-web", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -126,7 +126,7 @@ func TestAPolicyHoldsWhatAPersonsVPAWouldChange(t *testing.T) {
 		}
 	})
 	eventually(t, "the made VPA gives way", func() error {
-		if _, marked := awaitMade(t, w.Namespace, "deployment-web").Annotations[fleet.UnselectedAnnotation]; !marked {
+		if _, marked := awaitMade(t, w.Namespace, "deployment-web").Annotations[policy.UnselectedAnnotation]; !marked {
 			return errors.New("it is not marked")
 		}
 		return nil
