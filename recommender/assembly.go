@@ -96,7 +96,7 @@ func (a *assembly) start() (*Loop, error) {
 	}
 	loop.Roster.Resolve, loop.Changes, loop.Ingester.OOMs = resolver.Resolve, changes, ooms
 	keeper := &policies.Keeper{
-		Client: a.parts.clients.VPA, Policies: a.policies, VPAs: loop.Roster.VPAs, Workloads: resolver,
+		Client: a.parts.policies, Policies: a.policies, VPAs: loop.Roster.VPAs, Workloads: resolver,
 		Name: a.config.Name, Works: a.config.Kube.Serves, Metrics: a.parts.metrics.policies,
 	}
 	a.background.Go(func() { keeper.Run(a.ctx) })

@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
@@ -50,11 +53,28 @@ func lead(ctx context.Context, c *Config, m *metrics, health *serving.Health) er
 	if err := clients.WaitForServer(ctx, startTimeout); err != nil {
 		return err
 	}
+	policies, err := clientOfPolicies(config)
+	if err != nil {
+		return err
+	}
 	from, err := newUsageSource(config, c.origin(m))
 	if err != nil {
 		return err
 	}
-	return take(ctx, c, parts{clients: clients, origin: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
+	return take(ctx, c, parts{clients: clients, policies: policies, origin: from, scale: client.NewScales(clients.Kube), metrics: m, health: health, now: time.Now})
+}
+
+// clientOfPolicies returns a client that does not share the rate of statuses and checkpoints:
+// these must not wait for thousands of VPAs that are made. Its user has a rate of its own.
+// What the webhook says about VPAs that nobody wrote is not for the log.
+func clientOfPolicies(config *rest.Config) (versioned.Interface, error) {
+	own := rest.CopyConfig(config)
+	own.QPS, own.WarningHandler = -1, rest.NoWarnings{}
+	made, err := versioned.NewForConfig(own)
+	if err != nil {
+		return nil, fmt.Errorf("build the client of policies for %s: %w", config.Host, err)
+	}
+	return made, nil
 }
 
 // take works while this replica is the leader.
@@ -65,11 +85,13 @@ func take(ctx context.Context, c *Config, p parts) error {
 // parts are what work is given; tests give it fakes.
 type parts struct {
 	clients *client.Clients
-	origin  usageSource
-	scale   *client.Scales
-	metrics *metrics
-	health  *serving.Health
-	now     func() time.Time
+	// policies writes what SizingPolicies want, at a rate of its own.
+	policies versioned.Interface
+	origin   usageSource
+	scale    *client.Scales
+	metrics  *metrics
+	health   *serving.Health
+	now      func() time.Time
 }
 
 // work fills the caches, loads history, and passes until ctx ends. If that is

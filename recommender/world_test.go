@@ -97,7 +97,7 @@ func (w *world) parts() parts {
 	from := w.from
 	from.Samples = w.samples
 	return parts{
-		clients: &client.Clients{Kube: w.kube, VPA: w.vpas}, origin: from, scale: client.NewScales(w.kube),
+		clients: &client.Clients{Kube: w.kube, VPA: w.vpas}, policies: w.vpas, origin: from, scale: client.NewScales(w.kube),
 		metrics: w.metrics, health: serving.NewHealth(time.Hour),
 		now: func() time.Time {
 			if w.clock != nil {

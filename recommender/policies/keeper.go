@@ -142,10 +142,6 @@ func (k *Keeper) look() (*overview, error) {
 	if err != nil || o.set.Len()+len(vpas) == 0 {
 		return o, err
 	}
-	// The strongest of several comes first.
-	slices.SortFunc(vpas, func(a, b *vpav1.VerticalPodAutoscaler) int {
-		return target.CompareClaims(target.ClaimOf(a), target.ClaimOf(b))
-	})
 	person, made := map[target.Key]*vpav1.VerticalPodAutoscaler{}, map[target.Key]*vpav1.VerticalPodAutoscaler{}
 	for _, v := range vpas {
 		if v.Spec.TargetRef == nil || !k.Works(v.Namespace) {
@@ -155,7 +151,8 @@ func (k *Keeper) look() (*overview, error) {
 		if convert.MadeForPolicy(v) {
 			of = made
 		}
-		if key := target.RefKey(v.Namespace, v.Spec.TargetRef); of[key] == nil {
+		key := target.RefKey(v.Namespace, v.Spec.TargetRef)
+		if other := of[key]; other == nil || target.CompareClaims(target.ClaimOf(v), target.ClaimOf(other)) < 0 {
 			of[key] = v
 		}
 	}
