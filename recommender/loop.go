@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/recommender/backfill"
@@ -125,9 +127,29 @@ func (l *Loop) loadVPAs(ctx context.Context, now time.Time) {
 			l.Metrics.checkpoints.WithLabelValues("mended").Inc()
 			log.Error(err, "Checkpoint is used, but not all of it", "vpa", klog.KObj(v.Object))
 		}
+		if l.Restored[owner] == nil {
+			l.inherit(log, v, now, ahead)
+		}
 		recommend.NoteUntrusted(v, l.Restored[owner])
 		v.Invalidate()
 		l.Publisher.Take(v, now)
+	}
+}
+
+// inherit gives a VPA that a person wrote the history of the one that was made for its target
+// before.
+func (l *Loop) inherit(log klog.Logger, v *model.VPA, now time.Time, ahead time.Duration) {
+	made := l.Model.Find(v.Object.Namespace, convert.MadeName(v.Object))
+	if made == nil || made == v || !convert.MadeForPolicy(made.Object) || !made.SameTarget(v) {
+		return
+	}
+	v.Restored = maps.Clone(made.Restored) // profiles that are restored do not change
+	images := make(map[string][]byte, len(made.Sketches))
+	for container, sketch := range made.Sketches {
+		images[container] = sketch.Image()
+	}
+	if err := l.Sketches.Restore(v, images, now, ahead); err != nil {
+		log.Error(err, "Not all that is known of a workload passes to the VPA that a person wrote for it", "vpa", klog.KObj(v.Object), "from", klog.KObj(made.Object))
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -94,4 +95,24 @@ func TestTheRecipeOfAPolicyServesVPAsWithoutTheAnnotation(t *testing.T) {
 	w.passes(1)
 	require.Equal(t, "loadline from policy", serves("deployment-web"), "nobody knows why the policy is not there")
 	require.Equal(t, "vpa from flag", serves("mine"))
+}
+
+// A person who writes a VPA for a workload gets what is known of it, and does not begin anew.
+func TestTheHistoryOfAMadeVPAPassesToTheOneThatAPersonWrites(t *testing.T) {
+	w := newWorld(t, aPolicy(loadlinev1alpha1.RolloutModeRecommend), deployment("web"), aPod("web-1", "web", "a"), made("web")).begin()
+	w.uses("web-1", "a", 300, 300)
+	w.passes(120)
+	before := w.recommendations("deployment-web")
+	require.Len(t, before, 1)
+	w.begin() // what it knows is what it saved
+	w.fails = errors.New("no metrics")
+	w.passes(1)
+	w.create(aVPA("mine", "web", 0))
+	require.Eventually(t, func() bool { return w.loop.Roster.Has("ns", "mine") }, time.Minute, time.Millisecond)
+	w.passes(1)
+	after := w.recommendations("mine")
+	require.Len(t, after, 1)
+	require.InEpsilon(t, before[0].Target.Cpu().MilliValue(), after[0].Target.Cpu().MilliValue(), 0.01)
+	require.InEpsilon(t, before[0].Target.Memory().Value(), after[0].Target.Memory().Value(), 0.01)
+	require.Len(t, w.loop.Model.Find("ns", "mine").Sketches, 1)
 }

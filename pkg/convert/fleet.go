@@ -52,11 +52,18 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 // that those have which are made for its target. One that a person wrote after the pattern
 // of a made one has another name.
 func MadeForPolicy(vpa *vpav1.VerticalPodAutoscaler) bool {
-	if _, labelled := vpa.Labels[fleet.PolicyLabel]; !labelled || vpa.Spec.TargetRef == nil {
-		return false
-	}
+	_, labelled := vpa.Labels[fleet.PolicyLabel]
+	return labelled && vpa.Name == MadeName(vpa)
+}
+
+// MadeName returns the name of the VPA that is made for the target of a VPA; empty: it has
+// no target.
+func MadeName(vpa *vpav1.VerticalPodAutoscaler) string {
 	ref := vpa.Spec.TargetRef
-	return vpa.Name == fleet.MadeName(ref.Kind, groupOf(ref.APIVersion), ref.Name)
+	if ref == nil {
+		return ""
+	}
+	return fleet.MadeName(ref.Kind, groupOf(ref.APIVersion), ref.Name)
 }
 
 // groupOf returns the group of an API version; "v1" has none.
