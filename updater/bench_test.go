@@ -14,20 +14,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
 )
 
-// atRest is a cluster in which every pod has what is recommended. The caches
-// are filled directly: the fake API server would take minutes.
-func atRest(tb testing.TB, vpas, podsOfEach int) (loop *Loop, fresh func() *view.Reader) {
+// atRest is a cluster in which every pod has what is recommended. With policies, all VPAs
+// are made for them. The caches are filled directly: the fake API server would take minutes.
+func atRest(tb testing.TB, vpas, podsOfEach int, policies ...*loadlinev1alpha1.SizingPolicy) (loop *Loop, fresh func() *view.Reader) {
 	config := Default()
-	c := newCaches(config, &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewSimpleClientset()})
+	var known []runtime.Object
+	for _, p := range policies {
+		known = append(known, p)
+	}
+	c := newCaches(config, &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewSimpleClientset(known...)})
 	require.NoError(tb, c.targets.Remember())
 	require.NoError(tb, c.watchPolicies())
 	var trimmer client.Trimmer
@@ -38,10 +45,18 @@ func atRest(tb testing.TB, vpas, podsOfEach int) (loop *Loop, fresh func() *view
 	}
 	deployments, sets := c.controllers.Apps().V1().Deployments().Informer().GetStore(), c.controllers.Apps().V1().ReplicaSets().Informer().GetStore()
 	pods, autoscalers := c.pods.Core().V1().Pods().Informer().GetStore(), c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().GetStore()
+	if len(policies) > 0 {
+		go c.vpas.Loadline().V1alpha1().SizingPolicies().Informer().RunWithContext(tb.Context())
+		require.NoError(tb, client.Sync(tb.Context(), map[string]cache.InformerSynced{"sizingpolicies": c.policies.Readable}))
+	}
 	for i := range vpas {
 		namespace, name := fmt.Sprintf("ns-%d", i/20), fmt.Sprintf("web-%d", i)
 		vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 		vpa.Namespace, vpa.Name, vpa.Spec.TargetRef.Name = namespace, name, name
+		if len(policies) > 0 {
+			vpa.Name, vpa.Labels = fleet.MadeName("Deployment", "apps", name), map[string]string{fleet.PolicyLabel: policies[0].Name}
+			vpa.Spec.UpdatePolicy.UpdateMode = new(vpav1.UpdateModeOff)
+		}
 		put(autoscalers, vpa)
 		for n, o := range deployment(podsOfEach, func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = list("200m", "200Mi")
@@ -94,6 +109,15 @@ func BenchmarkPass(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				loop.reader = fresh()
+				loop.RunOnce(b.Context(), noon)
+			}
+		})
+		b.Run(fmt.Sprintf("%d_VPAs_%d_pods_held", vpas, 5*vpas), func(b *testing.B) {
+			everywhere := sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names = []string{"*"} })
+			loop, _ := atRest(b, vpas, 5, everywhere)
+			loop.RunOnce(b.Context(), noon)
+			b.ReportAllocs()
+			for b.Loop() {
 				loop.RunOnce(b.Context(), noon)
 			}
 		})

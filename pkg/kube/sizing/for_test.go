@@ -34,7 +34,7 @@ func watched(t *testing.T, policy *loadlinev1alpha1.SizingPolicy, objects ...run
 	resolver := target.New(core, client.NewScales(kube).Scale)
 	p, err := Watch(vpas, core, resolver, fleet.Options{})
 	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(t.Context())
 	core.Start(ctx.Done())
 	vpas.Start(ctx.Done())
 	t.Cleanup(func() { stop(); core.Shutdown(); vpas.Shutdown() })
