@@ -79,9 +79,7 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 		return server.Answer{Warnings: []string{"VerticalPodAutoscaler " + vpa.Name + ": not used, because it cannot be read: " + problem}}
 	}
 	if why := h.asWritten(vpa); why != "" {
-		return server.Answer{After: func() {
-			klog.FromContext(ctx).V(4).Info("New pod stays as it is written", "pod", klog.KObj(pod), "vpa", klog.KObj(vpa), "uid", request.UID, "reason", why)
-		}}
+		return unchanged(ctx, request, klog.KObj(pod), klog.KObj(vpa), why)
 	}
 	var warnings []string
 	if h.outdated != nil && h.outdated(vpa) {
@@ -130,6 +128,14 @@ func (h podHandler) asWritten(vpa *vpav1.VerticalPodAutoscaler) string {
 		}
 	}
 	return ""
+}
+
+// unchanged is the answer about a pod that stays as it is written. As a part of answer the
+// function that logs would cost every review an allocation.
+func unchanged(ctx context.Context, request *admissionv1.AdmissionRequest, pod, vpa klog.ObjectRef, why string) server.Answer {
+	return server.Answer{After: func() {
+		klog.FromContext(ctx).V(4).Info("New pod stays as it is written", "pod", pod, "vpa", vpa, "uid", request.UID, "reason", why)
+	}}
 }
 
 // report logs what happens to a pod, with the warnings: the controllers of Kubernetes
