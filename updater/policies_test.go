@@ -302,3 +302,13 @@ func TestEventsOfPolicies(t *testing.T) {
 		require.Contains(t, told[0], want)
 	}
 }
+
+// Its own mode says already why nothing happens, so nobody need look at the policy.
+func TestPodsOfAPersonsVPAThatIsOffAreNotSaidToBeHeld(t *testing.T) {
+	for _, mode := range []vpav1.UpdateMode{vpav1.UpdateModeOff, vpav1.UpdateModeInitial} {
+		for _, change := range []func(*loadlinev1alpha1.SizingPolicySpec){pausedPolicy, unusablePolicy} {
+			w := newWorld(t, Default(), append(deployment(2, nil), autoscaler(mode), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, change))...)
+			require.NotContains(t, w.rehearsed(), "pod shop/web-1-0", mode)
+		}
+	}
+}
