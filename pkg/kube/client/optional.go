@@ -33,32 +33,39 @@ const (
 // called before the informer starts, which must be one of Factory or VPAFactory and of a kind
 // that it guards: nodes, namespaces, ResourceQuotas, PodDisruptionBudgets, SizingPolicies.
 func Optional(informer cache.SharedInformer, retry time.Duration, sentence string) error {
-	return optional(informer, retry, sentence, func() {})
+	return optional(informer, retry, sentence, nil, func() {})
 }
 
 // OptionalSync is Optional for objects that a program waits for when it starts. What it
 // returns reports whether it is known if they can be read: they have been listed, or that was
-// refused.
+// refused, and not only while an API server that starts does not know its roles yet.
 func OptionalSync(informer cache.SharedInformer, sentence string) (cache.InformerSynced, error) {
 	var was atomic.Bool
-	err := optional(informer, 0, sentence, func() { was.Store(true) })
+	err := optional(informer, 0, sentence, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second}, func() { was.Store(true) })
 	return func() bool { return informer.HasSynced() || was.Load() }, err
 }
 
-func optional(informer cache.SharedInformer, retry time.Duration, sentence string, note func()) error {
+// optional also tries again after the early pauses, before it takes a missing permission for
+// the truth and calls note.
+func optional(informer cache.SharedInformer, retry time.Duration, sentence string, early []time.Duration, note func()) error {
 	return informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if !refused(err) {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 			return
 		}
-		note()
 		attempts, _ := ctx.Value(attemptsKey{}).(int32)
-		if attempts <= 1 {
-			klog.FromContext(ctx).Info(sentence, "reason", err)
-		}
-		pause := cmp.Or(retry, RetryForbidden)
-		for ; attempts > 1 && pause < mostForbidden; attempts-- {
-			pause *= 2
+		var pause time.Duration
+		if before := int32(len(early)); attempts <= before && apierrors.IsForbidden(err) {
+			pause = early[max(attempts, 1)-1]
+		} else {
+			note()
+			if attempts <= before+1 {
+				klog.FromContext(ctx).Info(sentence, "reason", err)
+			}
+			pause = cmp.Or(retry, RetryForbidden)
+			for ; attempts > before+1 && pause < mostForbidden; attempts-- {
+				pause *= 2
+			}
 		}
 		select {
 		case <-ctx.Done():

@@ -1,14 +1,23 @@
 package client
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 )
 
@@ -30,4 +39,43 @@ func TestPoliciesAreReadWhateverTheNamespaceAndRecordsOfItOnly(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	require.Equal(t, "shop", all[0].Namespace)
+}
+
+// Anybody may write annotations of 256 KiB on a workload without pods, and each program would
+// keep them.
+func TestOfLongAnnotationsForPoliciesABeginningIsKept(t *testing.T) {
+	d := &appsv1.Deployment{}
+	d.Annotations = map[string]string{fleet.ModeAnnotation: strings.Repeat("x", 120<<10), fleet.SkipAnnotation: "true", "else": "x"}
+	d.Spec.Template.Annotations = d.Annotations
+	object, err := Trim(d)
+	require.NoError(t, err)
+	kept := object.(*appsv1.Deployment)
+	want := map[string]string{fleet.ModeAnnotation: strings.Repeat("x", mostForPolicies), fleet.SkipAnnotation: "true"}
+	require.Equal(t, want, kept.Annotations)
+	require.Equal(t, want, kept.Spec.Template.Annotations)
+}
+
+// An API server that starts refuses what it soon allows.
+func TestAProgramDoesNotTakeAFirstRefusalForTheTruth(t *testing.T) {
+	for refusals, want := range map[int]bool{2: true, 100: false} {
+		synctest.Test(t, func(t *testing.T) {
+			own, asked := fake.NewSimpleClientset(), 0
+			own.PrependReactor("list", "sizingpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
+				asked++
+				return asked <= refusals, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "sizingpolicies"}, "", nil)
+			})
+			factory := VPAFactory(own, "")
+			policies := factory.Loadline().V1alpha1().SizingPolicies().Informer()
+			synced, err := OptionalSync(policies, "There are none")
+			require.NoError(t, err)
+			ctx, stop := context.WithCancel(t.Context())
+			factory.Start(ctx.Done())
+			defer func() { stop(); factory.Shutdown() }()
+			require.NoError(t, Sync(ctx, map[string]cache.InformerSynced{"sizingpolicies": synced}))
+			require.Equal(t, want, policies.HasSynced())
+			if !want {
+				require.Equal(t, 4, asked)
+			}
+		})
+	}
 }

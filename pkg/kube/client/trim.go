@@ -151,10 +151,17 @@ func forPolicies(annotations map[string]string) (kept map[string]string) {
 				kept = map[string]string{}
 			}
 			kept[key] = value
+			if len(value) > mostForPolicies {
+				kept[key] = strings.Clone(value[:mostForPolicies])
+			}
 		}
 	}
 	return kept
 }
+
+// mostForPolicies is how many bytes are kept of an annotation of which no right value is that
+// long. Anybody may write 256 KiB of them on a workload without pods.
+const mostForPolicies = 64
 
 // ours keeps the annotations whose key starts with "vpa" or with our prefix. An
 // object that had others only keeps an empty map: whether a patch must add the
