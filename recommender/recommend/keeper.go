@@ -67,7 +67,7 @@ func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, now time.Time) {
 	if ofPolicy {
 		text = v.Sizing.Recipe
 	}
-	if v.Recipe != nil && v.Recipe.Text == text && (v.Recipe.Source == recipe.FromPolicy) == ofPolicy {
+	if v.Recipe != nil && v.Recipe.Text == text && v.Recipe.Policy == ofPolicy {
 		return
 	}
 	if v.Recipe = k.Book.For(text); ofPolicy {

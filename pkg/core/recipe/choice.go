@@ -36,6 +36,7 @@ type Choice struct {
 	Name    string // without settings
 	Text    string // of the annotation or the policy
 	Source  Source
+	Policy  bool   // the text is that of a policy, whether it can be used or not
 	Problem string // what is wrong with the text, and what would be right; empty if nothing is
 }
 
@@ -88,7 +89,7 @@ func (b *Book) find(a asked) *Choice {
 		clear(b.parsed)
 	}
 	c := *b.standard
-	c.Text = a.text
+	c.Text, c.Policy = a.text, a.source == FromPolicy
 	if r, err := parse(b.defaults, a.text); err == nil {
 		c.Recipe, c.Name, c.Source = &r, nameOf(a.text), a.source
 	} else {
