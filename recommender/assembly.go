@@ -98,6 +98,7 @@ func (a *assembly) start() (*Loop, error) {
 	keeper := &policies.Keeper{
 		Client: a.parts.policies, Policies: a.policies, VPAs: loop.Roster.VPAs, Workloads: resolver,
 		Name: a.config.Name, Works: a.config.Kube.Serves, Metrics: a.parts.metrics.policies,
+		Guard: model.NewGuard(stepPolicies, a.parts.metrics.panics),
 	}
 	a.background.Go(func() { keeper.Run(a.ctx) })
 	loop.Checkpoints.Saver.Waiting = func() bool { return len(ooms.Wake()) > 0 }

@@ -20,6 +20,7 @@ const (
 	stepUpdate      = "UpdateVPAs"
 	stepCheckpoints = "MaintainCheckpoints"
 	stepCollect     = "GarbageCollect"
+	stepPolicies    = "Policies" // beside the passes
 	stepTotal       = "total"
 )
 

@@ -12,7 +12,7 @@ import (
 func Follow(policies *sizing.Policies, m *model.Model) {
 	for _, v := range m.VPAs() {
 		d := policies.For(v.Object)
-		if d.Reason == fleet.PolicyUnknown {
+		if d.Reason == fleet.PolicyUnknown || d.Policy != nil && d.Policy.Unusable != "" {
 			continue
 		}
 		var s model.Sizing

@@ -23,13 +23,13 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // A Keeper makes a pass so often, and writes so many VPAs a second at most.
@@ -48,10 +48,13 @@ type Keeper struct {
 	Name      string                      // of this recommender
 	Works     func(namespace string) bool // whether this program works in a namespace
 	Metrics   *Metrics
+	Guard     model.Guard // around a pass
 
 	limiter  flowcontrol.RateLimiter
 	refusals refusals
 	statuses map[string]time.Time // when that of a policy was last written
+	passes   int
+	readable time.Time // since when policies can be read without a break; zero: they cannot
 }
 
 // Metrics are those of a Keeper.
@@ -92,8 +95,8 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // overview is what a pass sees.
 type overview struct {
-	set   *fleet.Set
-	cases []workload // sorted by namespace, kind and name
+	policies  *sizing.Snapshot
+	workloads []workload // sorted by namespace, kind and name
 	// lost are made VPAs whose workload is not there, or is of a kind that is not listed.
 	lost []*vpav1.VerticalPodAutoscaler
 }
@@ -104,14 +107,22 @@ type workload struct {
 	fleet.Decision
 
 	person, made *vpav1.VerticalPodAutoscaler // nil: there is none
-	problem      string                       // why the VPA could not be made; empty: nothing hinders that
+	refused      string                       // why the VPA could not be made or changed; empty: nothing hinders that
 }
 
 // Pass makes, changes and removes VPAs for as long as the next pass is not due: what is left
 // follows in that one, which has seen the policies anew. Then it writes statuses.
 func (k *Keeper) Pass(ctx context.Context, now time.Time) {
+	defer k.Guard.Recover(nil)
 	if k.limiter == nil {
 		k.limiter, k.refusals, k.statuses = flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond), refusals{}, map[string]time.Time{}
+	}
+	k.passes++
+	switch readable := k.Policies.Readable(); {
+	case !readable:
+		k.readable = time.Time{}
+	case k.readable.IsZero():
+		k.readable = now
 	}
 	o, err := k.look()
 	if err != nil {
@@ -134,12 +145,13 @@ var labelled = func() labels.Selector {
 
 // look reads everything from caches.
 func (k *Keeper) look() (*overview, error) {
-	o, wanted := &overview{set: k.Policies.Set()}, labels.Everything()
-	if o.set.Len() == 0 { // as in most clusters
+	o, wanted := &overview{policies: k.Policies.Now()}, labels.Everything()
+	set := o.policies.Set()
+	if set.Len() == 0 { // as in most clusters
 		wanted = labelled
 	}
 	vpas, err := k.VPAs.List(wanted)
-	if err != nil || o.set.Len()+len(vpas) == 0 {
+	if err != nil || set.Len()+len(vpas) == 0 {
 		return o, err
 	}
 	person, made := map[target.Key]*vpav1.VerticalPodAutoscaler{}, map[target.Key]*vpav1.VerticalPodAutoscaler{}
@@ -162,11 +174,11 @@ func (k *Keeper) look() (*overview, error) {
 		}
 		w := workload{Workload: t, person: person[t.Key], made: made[t.Key]}
 		delete(made, t.Key)
-		if w.Decision = o.set.For(k.describe(&w)); w.Policy != nil || w.made != nil {
-			o.cases = append(o.cases, w)
+		if w.Decision = sizing.Decide(set, k.describe(&w)); w.Policy != nil || w.made != nil {
+			o.workloads = append(o.workloads, w)
 		}
 	})
-	slices.SortFunc(o.cases, func(a, b workload) int {
+	slices.SortFunc(o.workloads, func(a, b workload) int {
 		return cmp.Or(cmp.Compare(a.Key.Namespace, b.Key.Namespace), cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Name, b.Key.Name))
 	})
 	for _, v := range made {
@@ -191,8 +203,3 @@ func (k *Keeper) describe(w *workload) fleet.Workload {
 
 // mine reports whether this recommender makes the VPAs of a policy.
 func (k *Keeper) mine(p *fleet.Policy) bool { return p.Recommender == k.Name }
-
-// object returns the policy that is responsible for a workload.
-func (k *Keeper) object(w *workload) *loadlinev1alpha1.SizingPolicy {
-	return k.Policies.Object(w.Policy.Name)
-}

@@ -269,6 +269,8 @@ func TestNoVPAGoesWhilePoliciesCannotBeRead(t *testing.T) {
 		require.Contains(t, c.made(), "deployment-web")
 		missing = false
 		c.pass(6 * time.Minute)
+		require.Contains(t, c.made(), "deployment-web", "policies may be created in a moment")
+		c.pass(time.Hour)
 		require.Empty(t, c.made(), "the definition was found within five minutes, and there is no policy")
 	})
 }
@@ -302,7 +304,7 @@ func TestRefusalsInOneNamespaceDoNotStopTheOthers(t *testing.T) {
 		require.Len(t, c.made(), 1)
 		errs := c.policy("shop").Status.Errors
 		require.Len(t, errs, 1, "however many workloads were refused")
-		require.True(t, strings.HasPrefix(errs[0], "VPAs cannot be made in namespace shop: ") && strings.HasSuffix(errs[0], "policy says no"), errs[0])
+		require.True(t, strings.HasPrefix(errs[0], "VPAs cannot be written in namespace shop: ") && strings.HasSuffix(errs[0], "policy says no"), errs[0])
 		require.Equal(t, int32(2), c.policy("shop").Status.Counts.Refused)
 		refuses = false
 		for range 60 {
@@ -357,7 +359,7 @@ func TestTheStatusSaysWhatHoldsAPolicyBack(t *testing.T) {
 		reason string
 		says   string
 	}{
-		"invalid": {change: func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Recipe = new("nonsense") }, reason: "Invalid", says: "spec.recipe"},
+		"invalid": {change: func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Recipe = new("nonsense") }, reason: "Unusable", says: "spec.recipe"},
 		"paused":  {change: func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Paused = new(true) }, reason: "Paused", says: "spec.paused"},
 		"nothing": {change: func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = []string{"nowhere"} }, reason: "NothingSelected", says: "spec.namespaces"},
 		"yields": {change: func(*loadlinev1alpha1.SizingPolicy) {}, reason: "AlwaysYields", says: "higher priority",

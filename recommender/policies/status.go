@@ -32,7 +32,7 @@ const (
 const (
 	reasonServed        = "Served"
 	reasonPaused        = "Paused"
-	reasonInvalid       = "Invalid"
+	reasonUnusable      = "Unusable"
 	reasonModeNotServed = "ModeNotServed"
 	reasonNothing       = "NothingSelected"
 	reasonYields        = "AlwaysYields"
@@ -42,15 +42,16 @@ const (
 func (k *Keeper) report(ctx context.Context, o *overview, now time.Time) {
 	results := k.results(o)
 	k.Metrics.Workloads.Reset()
-	for _, p := range k.Policies.Objects() {
+	for _, p := range o.policies.Objects() {
+		value := o.policies.Set().Policy(p.Name)
+		if !k.mine(value) {
+			continue
+		}
 		r := results[p.Name]
 		for mode, n := range r.modes {
 			k.Metrics.Workloads.WithLabelValues(p.Name, mode, "").Set(float64(n))
 		}
-		if convert.Recommender(p) != k.Name {
-			continue
-		}
-		fresh := r.status(p, o.set.Policy(p.Name), now)
+		fresh := r.status(p, value, now)
 		last, written := k.statuses[p.Name]
 		if apiequality.Semantic.DeepEqual(&p.Status, fresh) || written && 0 <= now.Sub(last) && now.Sub(last) < statusEvery {
 			continue
@@ -60,7 +61,7 @@ func (k *Keeper) report(ctx context.Context, o *overview, now time.Time) {
 			klog.FromContext(ctx).Error(err, "Cannot write the status of a SizingPolicy, trying again in a minute", "policy", p.Name)
 		}
 	}
-	maps.DeleteFunc(k.statuses, func(name string, _ time.Time) bool { return k.Policies.Object(name) == nil })
+	maps.DeleteFunc(k.statuses, func(name string, _ time.Time) bool { return o.policies.Object(name) == nil })
 }
 
 func (k *Keeper) writeStatus(ctx context.Context, name string, fresh *loadlinev1alpha1.SizingPolicyStatus) error {
@@ -93,16 +94,16 @@ func (k *Keeper) results(o *overview) map[string]*result {
 		}
 		return r
 	}
-	for _, p := range k.Policies.Objects() {
+	for _, p := range o.policies.Objects() {
 		of(p.Name)
 	}
-	for i := range o.cases {
-		w := &o.cases[i]
+	for i := range o.workloads {
+		w := &o.workloads[i]
 		if w.Policy == nil {
 			continue
 		}
 		of(w.Policy.Name).add(w)
-		for p := range o.set.Selecting(k.describe(w)) {
+		for p := range o.policies.Set().Selecting(k.describe(w)) {
 			if p.Name != w.Policy.Name {
 				of(p.Name).counts.Yielded++
 			}
@@ -118,14 +119,14 @@ func (r *result) add(w *workload) {
 	if vpa := w.person; vpa != nil && status.Provided(vpa) || vpa == nil && w.made != nil && status.Provided(w.made) {
 		r.counts.WithRecommendation++
 	}
-	if w.Reason == fleet.OptedOut || w.problem != "" {
+	if w.Reason == fleet.OptedOut || w.refused != "" {
 		r.counts.Refused++
 	}
 	if w.Problem != "" {
 		r.complain(fmt.Sprintf("%s in namespace %s: %s", w.Key, w.Key.Namespace, w.Problem))
 	}
-	if w.problem != "" {
-		r.complain(w.problem)
+	if w.refused != "" {
+		r.complain(w.refused)
 	}
 	if len(r.workloads) < mostWorkloads {
 		r.workloads = append(r.workloads, loadlinev1alpha1.WorkloadStatus{
@@ -142,7 +143,8 @@ func (r *result) complain(problem string) {
 	}
 }
 
-// status returns the new status of a policy. Times of conditions stay where these do.
+// status returns the new status of a policy. The time of its condition is that of the last
+// change from True to False or back.
 func (r *result) status(p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy, now time.Time) *loadlinev1alpha1.SizingPolicyStatus {
 	fresh := &loadlinev1alpha1.SizingPolicyStatus{
 		Conditions: slices.Clone(p.Status.Conditions), Counts: &r.counts, Workloads: r.workloads, Errors: r.errors,
@@ -162,12 +164,12 @@ func (r *result) ready(p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy) me
 		mode = *p.Spec.Rollout.Mode
 	}
 	switch {
-	case value != nil && value.Unusable != "":
-		return not(reasonInvalid, "nothing is changed in the workloads of this policy until it is right: "+value.Unusable)
+	case value.Unusable != "":
+		return not(reasonUnusable, "the policy holds what it selects, no pod of that is changed: "+value.Unusable)
 	case p.Spec.Paused != nil && *p.Spec.Paused:
 		return not(reasonPaused, "spec.paused is true: no VPA is made or removed, and no pod is changed")
 	case r.counts.Selected == 0 && r.counts.Yielded > 0:
-		return not(reasonYields, "each workload that this policy selects is another policy's, which has a higher priority")
+		return not(reasonYields, "each workload that this policy selects is another policy's, which has a higher priority, or the same and a smaller name")
 	case r.counts.Selected == 0:
 		return not(reasonNothing, "no workload is selected: check spec.namespaces and spec.workloads")
 	case !convert.Served(mode):

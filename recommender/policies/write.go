@@ -3,8 +3,10 @@ package policies
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
@@ -18,36 +20,148 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
+	vpaclient "loadline.dev/loadline/pkg/generated/clientset/versioned/typed/autoscaling/v1"
 	"loadline.dev/loadline/recommender/model"
 )
 
-// linger is how long a made VPA stays that nobody selects any more: a selector that is
-// edited for a moment must not cost the history of a fleet.
-const linger = 24 * time.Hour
+const (
+	// linger is how long a made VPA stays that nobody selects any more: a selector that is
+	// edited for a moment must not cost the history of a fleet.
+	linger = 24 * time.Hour
+	// leastReadable is for how long policies must have been readable before a VPA is removed:
+	// who installs the definitions again creates the policies a while later.
+	leastReadable = time.Hour
+)
 
-// write brings VPAs to what policies want.
+// turn is a write of a VPA that is due.
+type turn struct {
+	vpa      *vpav1.VerticalPodAutoscaler
+	workload *workload // nil: it is not there
+	result   string    // for the metric
+	send     func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error
+}
+
+// write brings VPAs to what policies want. The namespaces take turns, and each pass begins
+// with another one, so that none can use up all the time. When a policy changes the pass ends:
+// what is due may not be wanted any more.
 func (k *Keeper) write(ctx context.Context, o *overview, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, interval)
 	defer cancel()
-	for i := range o.cases {
-		switch w := &o.cases[i]; {
-		case w.Policy != nil && !k.mine(w.Policy): // another recommender does it
-		case w.made != nil && !w.KeepVPA:
-			k.unselected(ctx, w.made, now)
-		case w.made != nil:
-			k.keep(ctx, w)
-		case w.MakeVPA:
-			k.make(ctx, w, now)
-		}
+	due := k.due(o, now)
+	names := slices.Sorted(maps.Keys(due))
+	if n := len(names); n > 0 {
+		names = slices.Concat(names[k.passes%n:], names[:k.passes%n])
 	}
-	for _, v := range o.lost {
-		k.unselected(ctx, v, now)
+	for len(due) > 0 {
+		for _, namespace := range names {
+			turns := due[namespace]
+			if len(turns) == 0 {
+				delete(due, namespace)
+				continue
+			}
+			if due[namespace] = turns[1:]; k.refusals.waiting(namespace, now) != "" {
+				continue
+			}
+			if k.limiter.Wait(ctx) != nil || !k.Policies.Holds(o.policies) || !k.take(ctx, turns[0], now) {
+				return
+			}
+		}
 	}
 }
 
+// due returns what is to be written, by namespace. In each the one that was refused last comes
+// last: it may be refused for ever, and the others not.
+func (k *Keeper) due(o *overview, now time.Time) map[string][]turn {
+	due := map[string][]turn{}
+	add := func(t *turn) {
+		if t != nil {
+			due[t.vpa.Namespace] = append(due[t.vpa.Namespace], *t)
+		}
+	}
+	for i := range o.workloads {
+		w := &o.workloads[i]
+		w.refused = k.refusals.waiting(w.Key.Namespace, now)
+		switch stays := w.Policy != nil && (w.Policy.Paused || w.Policy.Unusable != ""); {
+		case w.Policy != nil && !k.mine(w.Policy): // another recommender does it
+		case w.made != nil && w.made.DeletionTimestamp != nil:
+		case w.made != nil && !w.KeepVPA && !stays:
+			add(k.unselected(w.made, now))
+		case w.made != nil:
+			add(k.keep(w, o.policies.Object(w.Policy.Name), stays))
+		case w.MakeVPA:
+			add(k.make(w, o.policies.Object(w.Policy.Name)))
+		default:
+			w.refused = "" // nothing is wanted
+		}
+	}
+	for _, v := range o.lost {
+		if v.DeletionTimestamp == nil {
+			add(k.unselected(v, now))
+		}
+	}
+	for namespace, turns := range due {
+		if at := slices.IndexFunc(turns, func(t turn) bool { return t.vpa.Name == k.refusals.last(namespace) }); at >= 0 {
+			due[namespace] = slices.Concat(turns[at+1:], turns[:at+1])
+		}
+	}
+	return due
+}
+
+// take sends one write, and returns false if others had better wait for the next pass: the API
+// server does not answer as it should.
+func (k *Keeper) take(ctx context.Context, t turn, now time.Time) bool {
+	log, v := klog.FromContext(ctx), t.vpa
+	err := t.send(ctx, k.Client.AutoscalingV1().VerticalPodAutoscalers(v.Namespace))
+	switch {
+	case err == nil:
+		k.refusals.accepted(v.Namespace)
+		if t.workload != nil {
+			t.workload.refused = ""
+		}
+		k.count(t.result)
+		log.V(2).Info("Wrote a VPA for a policy", "vpa", klog.KObj(v), "result", t.result)
+	case ctx.Err() != nil:
+		return false
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), t.result != resultMade && apierrors.IsNotFound(err):
+		// It is not as it was: the next pass sees how.
+	case !isRefusal(err):
+		log.Error(err, "Cannot write the VPAs of policies, trying again in the next pass", "vpa", klog.KObj(v))
+		k.count("error")
+		return false
+	default:
+		problem := k.refusals.refused(v, err, now)
+		if t.workload != nil {
+			t.workload.refused = problem
+		}
+		log.Error(err, "The VPA of a workload was refused, trying again later", "vpa", klog.KObj(v))
+		k.count("refused")
+	}
+	return true
+}
+
+// isRefusal reports whether an error is the answer to what was asked. The others, such as that
+// there are too many requests, or none can be answered, are about the API server.
+func isRefusal(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError
+}
+
+func (k *Keeper) count(result string) { k.Metrics.VPAs.WithLabelValues(result).Inc() }
+
+// What is done with made VPAs, as the label of the metric.
+const (
+	resultMade    = "made"
+	resultChanged = "changed"
+	resultRemoved = "removed"
+)
+
 // wanted returns the VPA that a policy wants for a workload.
-func (k *Keeper) wanted(w *workload) *vpav1.VerticalPodAutoscaler {
-	policy, off := k.object(w), vpav1.UpdateModeOff
+func (k *Keeper) wanted(w *workload, policy *loadlinev1alpha1.SizingPolicy) *vpav1.VerticalPodAutoscaler {
+	off := vpav1.UpdateModeOff
 	v := &vpav1.VerticalPodAutoscaler{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: w.Key.Namespace, Name: fleet.MadeName(w.Key.Kind, w.Key.Group, w.Key.Name), Labels: map[string]string{},
@@ -70,61 +184,55 @@ func (k *Keeper) wanted(w *workload) *vpav1.VerticalPodAutoscaler {
 	return v
 }
 
-// resourcePolicy returns that of a policy, with the containers off that it excludes.
+// resourcePolicy returns that of a policy, with the containers off that it excludes; nil: it
+// says nothing.
 func resourcePolicy(policy *loadlinev1alpha1.SizingPolicy) *vpav1.PodResourcePolicy {
-	if policy.Spec.Containers == nil || len(policy.Spec.Containers.Exclude) == 0 {
-		return policy.Spec.ResourcePolicy
+	r := &vpav1.PodResourcePolicy{}
+	if policy.Spec.ResourcePolicy != nil {
+		r = policy.Spec.ResourcePolicy.DeepCopy()
 	}
-	r := policy.Spec.ResourcePolicy.DeepCopy()
-	if r == nil {
-		r = &vpav1.PodResourcePolicy{}
+	if policy.Spec.Containers != nil {
+		off := vpav1.ContainerScalingModeOff
+		for _, name := range policy.Spec.Containers.Exclude {
+			r.ContainerPolicies = slices.DeleteFunc(r.ContainerPolicies, func(c vpav1.ContainerResourcePolicy) bool { return c.ContainerName == name })
+			r.ContainerPolicies = append(r.ContainerPolicies, vpav1.ContainerResourcePolicy{ContainerName: name, Mode: &off})
+		}
 	}
-	off := vpav1.ContainerScalingModeOff
-	for _, name := range policy.Spec.Containers.Exclude {
-		r.ContainerPolicies = slices.DeleteFunc(r.ContainerPolicies, func(c vpav1.ContainerResourcePolicy) bool { return c.ContainerName == name })
-		r.ContainerPolicies = append(r.ContainerPolicies, vpav1.ContainerResourcePolicy{ContainerName: name, Mode: &off})
+	if len(r.ContainerPolicies) == 0 {
+		return nil
 	}
 	return r
 }
 
-// make makes the VPA of a workload.
-func (k *Keeper) make(ctx context.Context, w *workload, now time.Time) {
-	v := k.wanted(w)
+// make returns the turn that makes the VPA of a workload, if its name is free.
+func (k *Keeper) make(w *workload, policy *loadlinev1alpha1.SizingPolicy) *turn {
+	v := k.wanted(w, policy)
 	if held, err := k.VPAs.VerticalPodAutoscalers(v.Namespace).Get(v.Name); err == nil {
-		w.problem = fmt.Sprintf("VPA %s/%s cannot be made for %s: there is another of that name; rename or delete it", held.Namespace, held.Name, w.Key)
-		return
+		w.refused = fmt.Sprintf("VPA %s/%s cannot be made for %s: there is another of that name; rename or delete it", held.Namespace, held.Name, w.Key)
+		return nil
 	}
-	if w.problem = k.refusals.waiting(v.Namespace, now); w.problem != "" || k.limiter.Wait(ctx) != nil {
-		return
-	}
-	_, err := k.Client.AutoscalingV1().VerticalPodAutoscalers(v.Namespace).Create(ctx, v, metav1.CreateOptions{})
-	switch {
-	case ctx.Err() != nil, apierrors.IsAlreadyExists(err): // the cache will show it
-	case err != nil:
-		w.problem = k.refusals.refused(v.Namespace, err, now)
-		klog.FromContext(ctx).Error(err, "Cannot make the VPA of a workload, trying again later", "vpa", klog.KObj(v), "policy", w.Policy.Name)
-		k.count("refused")
-	default:
-		k.refusals.accepted(v.Namespace)
-		k.count("made")
-		klog.FromContext(ctx).V(2).Info("Made a VPA", "vpa", klog.KObj(v), "target", w.Key.String(), "policy", w.Policy.Name)
-	}
+	return &turn{v, w, resultMade, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
+		_, err := vpas.Create(ctx, v, metav1.CreateOptions{})
+		return err
+	}}
 }
 
-// keep makes a made VPA what its policy wants. Labels and annotations that somebody else
-// wrote stay, also those of a former text of the policy.
-func (k *Keeper) keep(ctx context.Context, w *workload) {
+// keep returns the turn that makes a made VPA what its policy wants, unless that cannot be
+// used now; nil: it is that. Labels and annotations that somebody else wrote stay, also those
+// of a former text of the policy.
+func (k *Keeper) keep(w *workload, policy *loadlinev1alpha1.SizingPolicy, unusable bool) *turn {
 	v, metadata, spec := w.made, map[string]any{}, map[string]any{}
 	if _, marked := v.Annotations[fleet.UnselectedAnnotation]; marked {
 		metadata["annotations"] = map[string]any{fleet.UnselectedAnnotation: nil}
 	}
-	if w.Policy.Unusable == "" && !w.Policy.Paused {
-		k.differences(v, k.wanted(w), metadata, spec)
+	if !unusable {
+		k.differences(v, k.wanted(w, policy), metadata, spec)
 	}
 	if len(metadata)+len(spec) == 0 {
-		return
+		w.refused = ""
+		return nil
 	}
-	k.patch(ctx, v, metadata, spec)
+	return k.patch(v, w, metadata, spec)
 }
 
 // differences writes a merge patch that makes v like the wanted VPA.
@@ -172,55 +280,38 @@ func missing(words, wanted map[string]string) map[string]any {
 	return add
 }
 
-// patch changes a made VPA unless it is no longer as it was read.
-func (k *Keeper) patch(ctx context.Context, v *vpav1.VerticalPodAutoscaler, metadata, spec map[string]any) {
-	if k.limiter.Wait(ctx) != nil {
-		return
-	}
+// patch returns the turn that changes a made VPA, unless that is no longer as it was read.
+func (k *Keeper) patch(v *vpav1.VerticalPodAutoscaler, w *workload, metadata, spec map[string]any) *turn {
 	metadata["uid"], metadata["resourceVersion"] = v.UID, v.ResourceVersion
 	body := map[string]any{"metadata": metadata}
 	if len(spec) > 0 {
 		body["spec"] = spec
 	}
-	text, err := json.Marshal(body)
-	if err == nil {
-		_, err = k.Client.AutoscalingV1().VerticalPodAutoscalers(v.Namespace).Patch(ctx, v.Name, types.MergePatchType, text, metav1.PatchOptions{})
-	}
-	k.wrote(ctx, v, "changed", err)
+	return &turn{v, w, resultChanged, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
+		text, err := json.Marshal(body)
+		if err == nil {
+			_, err = vpas.Patch(ctx, v.Name, types.MergePatchType, text, metav1.PatchOptions{})
+		}
+		return err
+	}}
 }
 
-// wrote counts a write of a made VPA. One that is gone, or not as it was, is looked at in the
-// next pass.
-func (k *Keeper) wrote(ctx context.Context, v *vpav1.VerticalPodAutoscaler, result string, err error) {
-	switch {
-	case ctx.Err() != nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-	case err != nil:
-		klog.FromContext(ctx).Error(err, "Cannot write the VPA of a workload, trying again in the next pass", "vpa", klog.KObj(v))
-		k.count("error")
-	default:
-		klog.FromContext(ctx).V(2).Info("Wrote a VPA that was made for a policy", "vpa", klog.KObj(v), "result", result)
-		k.count(result)
-	}
-}
-
-func (k *Keeper) count(result string) { k.Metrics.VPAs.WithLabelValues(result).Inc() }
-
-// unselected notes since when nobody selects the workload of a made VPA, and removes it after
-// a day. As long as policies cannot be read nobody knows that.
-func (k *Keeper) unselected(ctx context.Context, v *vpav1.VerticalPodAutoscaler, now time.Time) {
-	if !k.Policies.Readable() || !k.serves(v) {
-		return
+// unselected returns the turn that notes since when nobody selects the workload of a made VPA,
+// or that removes it after a day. As long as policies cannot be read nobody knows that.
+func (k *Keeper) unselected(v *vpav1.VerticalPodAutoscaler, now time.Time) *turn {
+	if k.readable.IsZero() || !k.serves(v) {
+		return nil
 	}
 	since, err := time.Parse(time.RFC3339, v.Annotations[fleet.UnselectedAnnotation])
 	if err != nil || since.After(now) { // the clock was set back, or somebody wrote it
-		k.patch(ctx, v, map[string]any{"annotations": map[string]any{fleet.UnselectedAnnotation: now.UTC().Format(time.RFC3339)}}, nil)
-		return
+		return k.patch(v, nil, map[string]any{"annotations": map[string]any{fleet.UnselectedAnnotation: now.UTC().Format(time.RFC3339)}}, map[string]any{})
 	}
-	if now.Sub(since) < linger || k.limiter.Wait(ctx) != nil {
-		return
+	if now.Sub(since) < linger || now.Sub(k.readable) < leastReadable {
+		return nil
 	}
-	err = k.Client.AutoscalingV1().VerticalPodAutoscalers(v.Namespace).Delete(ctx, v.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID}})
-	k.wrote(ctx, v, "removed", err)
+	return &turn{v, nil, resultRemoved, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
+		return vpas.Delete(ctx, v.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
+	}}
 }
 
 // serves reports whether a VPA is this recommender's.

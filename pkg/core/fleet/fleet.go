@@ -77,8 +77,8 @@ type Workload struct {
 	Annotations map[string]string
 	// TemplateAnnotations are those of its pod template.
 	TemplateAnnotations map[string]string
-	// NamespaceLabels are the labels of its namespace. nil: the namespace is not known,
-	// and no selector matches it.
+	// NamespaceLabels are the labels of its namespace. nil: they are not known, so that a
+	// policy that selects by them may be responsible, and holds the workload.
 	NamespaceLabels map[string]string
 
 	VPA VPA

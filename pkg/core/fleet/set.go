@@ -87,7 +87,7 @@ func (s *Set) For(w Workload) Decision {
 	switch {
 	case out:
 		d.Reason = OptedOut
-	case p.Unusable != "":
+	case p.Unusable != "" || guesses(p, &w):
 		d.Reason = PolicyUnknown
 	case p.Paused:
 		d.Reason = PolicyPaused
@@ -145,6 +145,12 @@ func (s *Set) responsible(w *Workload) *Policy {
 	return nil
 }
 
+// guesses reports whether it is not known if a policy looks into the namespace of a
+// workload: that depends on labels, which are not known.
+func guesses(p *Policy, w *Workload) bool {
+	return w.NamespaceLabels == nil && p.Namespaces.Selector != nil && !slices.Contains(p.Namespaces.Names, w.Namespace) && !slices.Contains(p.Namespaces.Names, "*")
+}
+
 func (s *Set) selects(e *entry, w *Workload) bool {
 	if !s.looksInto(e, w) {
 		return false
@@ -167,7 +173,7 @@ func (s *Set) looksInto(e *entry, w *Workload) bool {
 		return false
 	}
 	selector := e.Namespaces.Selector
-	return e.all || selector != nil && w.NamespaceLabels != nil && selector.Matches(w.NamespaceLabels)
+	return e.all || selector != nil && (w.NamespaceLabels == nil || selector.Matches(w.NamespaceLabels))
 }
 
 func (m *Match) matches(w *Workload) bool {

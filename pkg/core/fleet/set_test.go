@@ -110,7 +110,7 @@ func TestNamespacesOfAPolicy(t *testing.T) {
 		"by name or label":                   {Namespaces{Names: []string{"pay"}, Selector: team}, "shop", map[string]string{"team": "shop"}, true},
 		"neither":                            {Namespaces{}, "shop", map[string]string{"team": "shop"}, false},
 		"by a label that must not be there":  {Namespaces{Selector: lacks("prod")}, "shop", map[string]string{}, true},
-		"its labels are not known":           {Namespaces{Selector: lacks("prod")}, "shop", nil, false},
+		"its labels are not known":           {Namespaces{Selector: lacks("prod")}, "shop", nil, true},
 		"all, excluded":                      {Namespaces{Names: []string{"*"}, Exclude: []string{"shop"}}, "shop", nil, false},
 		"by name, excluded":                  {Namespaces{Names: []string{"shop"}, Exclude: []string{"shop"}}, "shop", nil, false},
 		"by label, excluded":                 {Namespaces{Selector: team, Exclude: []string{"shop"}}, "shop", map[string]string{"team": "shop"}, false},
@@ -131,6 +131,28 @@ func TestNamespacesOfAPolicy(t *testing.T) {
 			w := web(namespace(c.in))
 			w.NamespaceLabels = c.labels
 			require.Equal(t, c.want, s.For(w).Policy != nil)
+		})
+	}
+}
+
+// Nobody knows whether such a policy is responsible.
+func TestAPolicyHoldsWhatItMaySelect(t *testing.T) {
+	team := has{"team", "shop"}
+	for name, c := range map[string]struct {
+		n    Namespaces
+		want Reason
+	}{
+		"by label":          {Namespaces{Selector: team}, PolicyUnknown},
+		"by name, or label": {Namespaces{Names: []string{"shop"}, Selector: team}, RecommendOnly},
+		"all, or label":     {Namespaces{Names: []string{"*"}, Selector: team}, RecommendOnly},
+		"by name":           {Namespaces{Names: []string{"shop"}}, RecommendOnly},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := web(namespace("shop"))
+			w.NamespaceLabels = nil
+			d := NewSet([]Policy{policy("p", into(c.n), mode(Recommend))}, Options{}).For(w)
+			require.Equal(t, c.want, d.Reason)
+			require.Equal(t, c.want == RecommendOnly, d.MakeVPA)
 		})
 	}
 }

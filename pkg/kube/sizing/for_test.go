@@ -73,7 +73,7 @@ func TestWithoutPoliciesOnlyMadeVPAsAreHeld(t *testing.T) {
 		require.Equal(t, fleet.Decision{}, p.For(idle), name)
 		require.Equal(t, fleet.PolicyUnknown, p.For(made()).Reason, name)
 	}
-	require.Zero(t, none.Set().Len())
+	require.Zero(t, none.Now().Set().Len())
 }
 
 // Else the pods of a workload that somebody deletes, and that waits for a finalizer, would be

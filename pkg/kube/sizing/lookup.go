@@ -45,7 +45,7 @@ func Lookup(ctx context.Context, kube kubernetes.Interface, own versioned.Interf
 	for i := range policies.Items {
 		values = append(values, convert.Policy(&policies.Items[i]))
 	}
-	d := fleet.NewSet(values, fleet.Options{}).For(described)
+	d := Decide(fleet.NewSet(values, fleet.Options{}), described)
 	for i := range policies.Items {
 		if d.Policy != nil && policies.Items[i].Name == d.Policy.Name {
 			return d, &policies.Items[i], nil

@@ -10,12 +10,14 @@ package sizing
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -32,7 +34,7 @@ import (
 )
 
 // Policies are the SizingPolicies of the cluster. All methods are safe for concurrent use. A
-// nil Policies has none, say For and Set.
+// nil Policies has none.
 type Policies struct {
 	workloads  *target.Resolver
 	options    fleet.Options
@@ -44,16 +46,19 @@ type Policies struct {
 	synced     map[string]cache.InformerSynced
 
 	changes atomic.Uint64 // of policies so far
+	specs   atomic.Uint64 // of these, those that were not of a status alone
 	mu      sync.Mutex    // one reads them anew at a time
-	last    atomic.Pointer[known]
+	last    atomic.Pointer[Snapshot]
 }
 
-// known is what was made of the policies after so many changes. It does not change.
-type known struct {
-	changes              uint64
-	readable, namespaces bool // whether these could be read
-	set                  *fleet.Set
-	objects              map[string]*loadlinev1alpha1.SizingPolicy
+// Snapshot is what the policies were after so many changes. It does not change. A nil
+// Snapshot has none.
+type Snapshot struct {
+	changes  uint64
+	specs    uint64
+	readable bool
+	set      *fleet.Set
+	objects  map[string]*loadlinev1alpha1.SizingPolicy
 }
 
 // Watch returns the policies. It must be called before the factories start; the workloads
@@ -64,9 +69,20 @@ func Watch(vpas externalversions.SharedInformerFactory, core informers.SharedInf
 		workloads: workloads, options: o,
 		policies: policies.Informer(), namespaces: namespaces.Informer(), lister: policies.Lister(), byName: namespaces.Lister(),
 	}
-	changed := func() { p.changes.Add(1) }
+	changed := func(spec bool) {
+		if spec {
+			p.specs.Add(1)
+		}
+		p.changes.Add(1)
+	}
 	handler, err := p.policies.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
+		AddFunc: func(any) { changed(true) },
+		UpdateFunc: func(before, after any) {
+			b, _ := before.(*loadlinev1alpha1.SizingPolicy)
+			a, _ := after.(*loadlinev1alpha1.SizingPolicy)
+			changed(a == nil || b == nil || !apiequality.Semantic.DeepEqual(b.Spec, a.Spec) || !maps.Equal(b.Annotations, a.Annotations))
+		},
+		DeleteFunc: func(any) { changed(true) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch SizingPolicies: %w", err)
@@ -89,8 +105,11 @@ func (p *Policies) Synced() map[string]cache.InformerSynced { return p.synced }
 // none selects a workload.
 func (p *Policies) Readable() bool { return p.policies.HasSynced() && p.heard() }
 
-// now returns the policies as of the last change.
-func (p *Policies) now() *known {
+// Now returns the policies as of the last change.
+func (p *Policies) Now() *Snapshot {
+	if p == nil {
+		return nil
+	}
 	if k := p.last.Load(); p.current(k) {
 		return k
 	}
@@ -104,12 +123,17 @@ func (p *Policies) now() *known {
 	return k
 }
 
-func (p *Policies) current(k *known) bool {
-	return k != nil && k.changes == p.changes.Load() && k.readable == p.Readable() && k.namespaces == p.namespaces.HasSynced()
+func (p *Policies) current(s *Snapshot) bool {
+	return s != nil && s.changes == p.changes.Load() && s.readable == p.Readable()
 }
 
-func (p *Policies) read() *known {
-	k := &known{changes: p.changes.Load(), readable: p.Readable(), namespaces: p.namespaces.HasSynced(), objects: map[string]*loadlinev1alpha1.SizingPolicy{}}
+// Holds reports whether policies still want what they wanted when a snapshot was taken.
+func (p *Policies) Holds(s *Snapshot) bool {
+	return s.specs == p.specs.Load() && s.readable == p.Readable()
+}
+
+func (p *Policies) read() *Snapshot {
+	k := &Snapshot{changes: p.changes.Load(), specs: p.specs.Load(), readable: p.Readable(), objects: map[string]*loadlinev1alpha1.SizingPolicy{}}
 	objects, err := p.lister.List(labels.Everything())
 	if err != nil {
 		k.readable = false
@@ -117,11 +141,8 @@ func (p *Policies) read() *known {
 	values := make([]fleet.Policy, 0, len(objects))
 	for _, o := range objects {
 		v := convert.Policy(o)
-		switch {
-		case !k.readable:
-			v.Unusable = "SizingPolicies cannot be read any more"
-		case v.Namespaces.Selector != nil && !k.namespaces:
-			v.Unusable, v.Namespaces.Selector = "namespaces cannot be read, and spec.namespaces.selector asks for their labels", everything{}
+		if !k.readable {
+			v.Unusable = "the recommender, the updater or the admission controller may not read SizingPolicies any more: give it list and watch on sizingpolicies"
 		}
 		k.objects[o.Name], values = o, append(values, v)
 	}
@@ -129,38 +150,54 @@ func (p *Policies) read() *known {
 	return k
 }
 
-// everything selects all namespaces.
-type everything struct{}
-
-// Matches reports true.
-func (everything) Matches(map[string]string) bool { return true }
-
-// Objects returns the policies by name. They must not be changed.
-func (p *Policies) Objects() []*loadlinev1alpha1.SizingPolicy {
-	k := p.now()
-	all := make([]*loadlinev1alpha1.SizingPolicy, 0, len(k.objects))
-	for _, o := range k.objects {
-		all = append(all, o)
-	}
-	slices.SortFunc(all, func(a, b *loadlinev1alpha1.SizingPolicy) int { return strings.Compare(a.Name, b.Name) })
-	return all
+// Objects returns the policies, sorted by name. They must not be changed.
+func (s *Snapshot) Objects() []*loadlinev1alpha1.SizingPolicy {
+	return slices.SortedFunc(maps.Values(s.objects), func(a, b *loadlinev1alpha1.SizingPolicy) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // Object returns a policy; nil: there is none. It must not be changed.
-func (p *Policies) Object(name string) *loadlinev1alpha1.SizingPolicy { return p.now().objects[name] }
+func (s *Snapshot) Object(name string) *loadlinev1alpha1.SizingPolicy {
+	if s == nil {
+		return nil
+	}
+	return s.objects[name]
+}
+
+// Set returns all policies, to ask for many workloads.
+func (s *Snapshot) Set() *fleet.Set {
+	if s == nil {
+		return nil
+	}
+	return s.set
+}
+
+// Object returns a policy; nil: there is none. It must not be changed.
+func (p *Policies) Object(name string) *loadlinev1alpha1.SizingPolicy { return p.Now().Object(name) }
 
 // For decides about the target of a VPA.
 func (p *Policies) For(vpa *vpav1.VerticalPodAutoscaler) fleet.Decision {
-	set, made := p.Set(), convert.MadeForPolicy(vpa)
+	set, made := p.Now().Set(), convert.MadeForPolicy(vpa)
 	if set.Len() == 0 || vpa.Spec.TargetRef == nil { // as in most clusters
 		if !made {
 			return fleet.Decision{}
 		}
-		return set.For(fleet.Workload{VPA: Author(vpa, made)})
+		return Decide(set, fleet.Workload{VPA: Author(vpa, made)})
 	}
 	w := p.Describe(p.workload(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)))
 	w.VPA = Author(vpa, made)
-	return set.For(w)
+	return Decide(set, w)
+}
+
+// Decide decides about a workload. A mode that is not served yet, whoever asks for it, acts
+// as Recommend.
+func Decide(set *fleet.Set, w fleet.Workload) fleet.Decision {
+	d := set.For(w)
+	if d.Mode > fleet.Recommend {
+		if d.Mode = fleet.Recommend; d.Reason == "" {
+			d.Reason = fleet.RecommendOnly
+		}
+	}
+	return d
 }
 
 // workload returns what is known of a workload: of one that cannot be selected by its labels
@@ -175,10 +212,7 @@ func (p *Policies) workload(key target.Key) target.Workload {
 // Describe returns a workload without its VPA as package fleet wants it.
 func (p *Policies) Describe(w target.Workload) fleet.Workload {
 	namespace, err := p.byName.Get(w.Key.Namespace)
-	switch {
-	case !p.namespaces.HasSynced():
-		namespace = &corev1.Namespace{} // a selector selects all as long as labels cannot be read
-	case err != nil:
+	if err != nil || !p.namespaces.HasSynced() {
 		namespace = nil
 	}
 	return describe(w, namespace)
@@ -205,12 +239,4 @@ func Author(vpa *vpav1.VerticalPodAutoscaler, made bool) fleet.VPA {
 	}
 	mode := convert.Mode(vpa)
 	return fleet.VPA{Author: fleet.Person, Annotations: vpa.Annotations, Passive: mode == vpav1.UpdateModeOff || mode == vpav1.UpdateModeInitial}
-}
-
-// Set returns all policies, to ask for many workloads.
-func (p *Policies) Set() *fleet.Set {
-	if p == nil {
-		return nil
-	}
-	return p.now().set
 }

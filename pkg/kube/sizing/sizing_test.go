@@ -95,7 +95,7 @@ func TestAPolicyIsResponsibleForTheNamespacesWithItsLabel(t *testing.T) {
 		require.Equal(t, fleet.RecommendOnly, c.policies.For(person("shop")).Reason)
 		require.Equal(t, fleet.RecommendOnly, c.policies.For(made()).Reason)
 		require.Equal(t, fleet.Decision{}, c.policies.For(person("other")))
-		require.Equal(t, "shop", c.policies.Objects()[0].Name)
+		require.Equal(t, "shop", c.policies.Now().Objects()[0].Name)
 	})
 }
 
@@ -149,4 +149,33 @@ func TestASelectorOfNamespacesThatCannotBeReadHoldsAll(t *testing.T) {
 		require.Equal(t, fleet.RecommendOnly, c.policies.For(person("shop")).Reason)
 		require.Equal(t, fleet.Decision{}, c.policies.For(person("other")))
 	}, "namespaces")
+}
+
+// One role may give both permissions, and be lost.
+func TestAPolicyThatSelectsByLabelHoldsItsWorkloadsWithoutAnyPermission(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		for _, refuses := range c.refuses {
+			refuses.Store(true)
+		}
+		c.watches[len(c.watches)-1].Error(&apierrors.NewResourceExpired("compacted").ErrStatus)
+		time.Sleep(20 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, fleet.PolicyUnknown, c.policies.For(person("shop")).Reason)
+	})
+}
+
+// The news of a namespace may be slower than those of its workloads.
+func TestANamespaceThatIsNotKnownYetIsHeld(t *testing.T) {
+	inCluster(t, func(c *cluster) { require.Equal(t, fleet.PolicyUnknown, c.policies.For(person("new")).Reason) })
+}
+
+// Whoever asks for it: a mode that is not served acts as Recommend.
+func TestAModeThatIsNotServedActsAsRecommend(t *testing.T) {
+	set := fleet.NewSet([]fleet.Policy{{Name: "p", Namespaces: fleet.Namespaces{Names: []string{"*"}}, Workloads: []fleet.Match{{Kind: "Deployment"}}}}, fleet.Options{})
+	w := fleet.Workload{Kind: "Deployment", Namespace: "shop", Name: "web", VPA: fleet.VPA{Author: fleet.Person}}
+	require.Empty(t, Decide(set, w).Reason)
+	w.Annotations = map[string]string{fleet.ModeAnnotation: "Canary"}
+	d := Decide(set, w)
+	require.Equal(t, fleet.Recommend, d.Mode)
+	require.Equal(t, fleet.RecommendOnly, d.Reason)
 }

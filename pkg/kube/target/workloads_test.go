@@ -102,6 +102,7 @@ func TestAWorkloadThatGoesAwayIsKnownUntilItIsGone(t *testing.T) {
 	deployment.Labels, deployment.Annotations = map[string]string{"tier": "web"}, map[string]string{"loadline.dev/skip": "true"}
 	deployment.Spec.Template.Annotations = map[string]string{"loadline.dev/mode": "Observe"}
 	for goes, shown := range map[bool]int{false: 1, true: 0} {
+		deployment := deployment.DeepCopy()
 		if goes {
 			deployment.DeletionTimestamp, deployment.Finalizers = &metav1.Time{Time: time.Unix(1, 0)}, []string{"example.com/wait"}
 		}

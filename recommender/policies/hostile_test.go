@@ -1,0 +1,230 @@
+package policies
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/recommend"
+)
+
+// deployments returns so many of a namespace.
+func deployments(namespace string, n int) (all []runtime.Object) {
+	for i := range n {
+		all = append(all, deployment(fmt.Sprintf("web%03d", i), func(d *appsv1.Deployment) { d.Namespace = namespace }))
+	}
+	return all
+}
+
+// on answers requests of a verb about VPAs with an error, unless that is nil, and counts them.
+func (c *cluster) on(verb string, answer func(a clienttesting.Action) error) *int {
+	n := new(int)
+	c.vpas.PrependReactor(verb, "verticalpodautoscalers", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		*n++
+		err := answer(a)
+		return err != nil, nil, err
+	})
+	return n
+}
+
+func refusedBy(policy string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "verticalpodautoscalers"}, "", errors.New(policy))
+}
+
+// passes makes passes for a while.
+func (c *cluster) passes(span time.Duration) {
+	for range span / interval {
+		c.pass(interval)
+	}
+}
+
+// Whoever pauses or deletes a policy while thousands of VPAs are written means those, too.
+func TestAPolicyThatChangesEndsThePass(t *testing.T) {
+	for name, change := range map[string]func(c *cluster){
+		"paused": func(c *cluster) {
+			paused := c.policy("shop")
+			paused.Spec.Paused = new(true)
+			_, err := c.vpas.LoadlineV1alpha1().SizingPolicies().Update(c.t.Context(), paused, metav1.UpdateOptions{})
+			require.NoError(c.t, err)
+		},
+		"deleted": func(c *cluster) {
+			require.NoError(c.t, c.vpas.LoadlineV1alpha1().SizingPolicies().Delete(c.t.Context(), "shop", metav1.DeleteOptions{}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				made := 0
+				go func() {
+					time.Sleep(500 * time.Millisecond) // the first twenty are made at once
+					made = len(c.made())
+					change(c)
+				}()
+				c.pass(0)
+				require.Positive(t, made)
+				require.LessOrEqual(t, len(c.made()), made+1)
+			}, append(deployments("shop", 60), shop())...)
+		})
+	}
+}
+
+// An admission policy that refuses what is written in one namespace does not use up the time
+// of the others.
+func TestChangesThatAreRefusedInOneNamespaceDoNotStopTheOthers(t *testing.T) {
+	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = []string{"aaa", "shop"} })
+	inCluster(t, func(c *cluster) {
+		c.passes(time.Minute)
+		require.Len(t, c.made(), 250)
+		asked := c.on("patch", func(a clienttesting.Action) error {
+			if a.GetNamespace() == "aaa" {
+				return refusedBy("no changes")
+			}
+			return nil
+		})
+		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) {
+			s.VPAMetadata = &loadlinev1alpha1.VPAMetadata{Labels: map[string]string{"owner": "b"}}
+		})
+		_, err := c.kube.AppsV1().Deployments("shop").Create(t.Context(), deployment("late"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		c.passes(10 * time.Minute)
+		require.Contains(t, c.made(), "deployment-late")
+		require.Equal(t, 4, *asked, "after a minute, two and four more")
+		require.Contains(t, c.policy("shop").Status.Errors, "VPAs cannot be written in namespace aaa: "+refusedBy("no changes").Error())
+	}, append(deployments("aaa", 250), policy)...)
+}
+
+// VPAs with a finalizer that is never taken off are deleted once.
+func TestVPAsThatAreAboutToGoAreLeftAlone(t *testing.T) {
+	objects := append(deployments("aaa", 250), shop(), deployment("web"))
+	gone := metav1.NewTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
+	for i := range 250 {
+		v := written(fmt.Sprintf("deployment-web%03d", i), fmt.Sprintf("web%03d", i))
+		v.Namespace, v.Labels, v.Annotations = "aaa", map[string]string{fleet.PolicyLabel: "x"}, map[string]string{fleet.UnselectedAnnotation: "1999-01-01T00:00:00Z"}
+		v.Finalizers, v.DeletionTimestamp = []string{"example.com/never"}, &gone
+		objects = append(objects, v)
+	}
+	inCluster(t, func(c *cluster) {
+		deleted := c.on("delete", func(clienttesting.Action) error { return nil })
+		c.passes(2 * time.Hour)
+		require.Contains(t, c.made(), "deployment-web")
+		require.Zero(t, *deleted)
+	}, objects...)
+}
+
+// One VPA that is always refused does not keep the others of its namespace from being made.
+func TestOneVPAThatIsRefusedDoesNotStopItsNamespace(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.on("create", func(a clienttesting.Action) error {
+			if v, ok := a.(clienttesting.CreateAction).GetObject().(*vpav1.VerticalPodAutoscaler); ok && v.Name == "deployment-aaa" {
+				return refusedBy("no owner")
+			}
+			return nil
+		})
+		c.passes(3 * time.Minute)
+		require.Contains(t, c.made(), "deployment-web")
+		require.NotContains(t, c.made(), "deployment-aaa")
+	}, shop(), deployment("aaa"), deployment("web"))
+}
+
+// That the API server cannot be reached is no refusal by a namespace.
+func TestAfterAnOutageVPAsAreMadeAtOnce(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		away := errors.New("connection refused")
+		asked := c.on("create", func(clienttesting.Action) error { return away })
+		c.passes(90 * time.Minute)
+		require.Equal(t, 90*6, *asked, "once a pass")
+		require.Empty(t, c.policy("shop").Status.Errors)
+		away = nil
+		c.pass(interval)
+		require.Len(t, c.made(), 2)
+	}, shop(), deployment("web"), deployment("api"))
+}
+
+// Nothing that a policy may say is written for ever.
+func TestWhatWasWrittenIsNotWrittenAgain(t *testing.T) {
+	off := vpav1.ContainerScalingModeOff
+	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
+		p.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", Mode: &off}}}
+	})
+	inCluster(t, func(c *cluster) {
+		c.pass(0)
+		require.NotNil(t, c.made()["deployment-web"].Spec.ResourcePolicy)
+		patched := c.on("patch", func(clienttesting.Action) error { return nil })
+		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) { s.ResourcePolicy = &vpav1.PodResourcePolicy{} })
+		c.passes(time.Minute)
+		require.Equal(t, 1, *patched)
+		require.Nil(t, c.made()["deployment-web"].Spec.ResourcePolicy)
+	}, policy, deployment("web"))
+}
+
+// A paused policy removes nothing, whoever writes a VPA meanwhile.
+func TestAPausedPolicyKeepsAMadeVPABesideThatOfAPerson(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.pass(0)
+		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) { s.Paused = new(true) })
+		_, err := c.vpas.AutoscalingV1().VerticalPodAutoscalers("shop").Create(t.Context(), written("mine", "web"), metav1.CreateOptions{})
+		require.NoError(t, err)
+		c.passes(time.Minute)
+		c.pass(48 * time.Hour)
+		require.Contains(t, c.made(), "deployment-web")
+	}, shop(), deployment("web"))
+}
+
+// A person who takes the label off a VPA to keep it is faster than a cache that lags.
+func TestOnlyAVPAThatIsAsItWasReadIsRemoved(t *testing.T) {
+	v := written("deployment-web", "web")
+	v.Labels, v.Annotations = map[string]string{fleet.PolicyLabel: "shop"}, map[string]string{fleet.UnselectedAnnotation: "1999-01-01T00:00:00Z"}
+	v.UID, v.ResourceVersion = "u", "7"
+	inCluster(t, func(c *cluster) {
+		var demands *metav1.Preconditions
+		c.on("delete", func(a clienttesting.Action) error {
+			demands = a.(clienttesting.DeleteActionImpl).DeleteOptions.Preconditions
+			return nil
+		})
+		c.pass(0)
+		c.pass(leastReadable)
+		require.NotNil(t, demands)
+		require.Equal(t, "u", string(*demands.UID))
+		require.Equal(t, "7", *demands.ResourceVersion)
+	}, v, deployment("web"))
+}
+
+// A recipe that cannot be used is looked at once, also that of a policy whose workload
+// somebody took out.
+func TestARecipeThatCannotBeUsedIsLookedAtOnce(t *testing.T) {
+	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Recipe = new("nonsense") })
+	out := deployment("web", func(d *appsv1.Deployment) { d.Annotations = map[string]string{fleet.SkipAnnotation: "true"} })
+	v := written("mine", "web")
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, policy, out, v)
+		c.start()
+		book, err := recipe.NewBook("vpa", recipe.DefaultConfig())
+		require.NoError(t, err)
+		m := model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())})
+		m.SyncVPAs([]model.Observed{{Selector: labels.Everything(), Object: v}}, time.Now())
+		k := &recommend.SketchKeeper{Book: book, Model: m}
+		follow := func() { Follow(c.keeper.Policies, m); k.Follow(klog.Background(), time.Now()) }
+		follow()
+		revision := m.VPAs()[0].Revision()
+		follow()
+		require.Equal(t, revision, m.VPAs()[0].Revision())
+		require.Equal(t, recipe.FromFlag, m.VPAs()[0].Recipe.Source)
+	})
+}
