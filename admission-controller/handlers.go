@@ -189,7 +189,6 @@ func policyHandler(config validate.Config) server.Handler {
 	return server.Handler{
 		Resource: metav1.GroupResource{Group: loadlinev1alpha1.GroupName, Resource: "sizingpolicies"},
 		Label:    "SizingPolicy",
-		Guards:   true,
 		Answer: func(ctx context.Context, request *admissionv1.AdmissionRequest) server.Answer {
 			var old []byte
 			if request.Operation == admissionv1.Update {

@@ -263,7 +263,7 @@ func TestPoliciesAreCheckedAgainstTheOldObjectOnUpdatesOnly(t *testing.T) {
 	request.OldObject.Raw = request.Object.Raw
 	handler := policyHandler(validate.Config{})
 	require.Equal(t, metav1.GroupResource{Group: "loadline.dev", Resource: "sizingpolicies"}, handler.Resource)
-	require.True(t, handler.Guards)
+	require.False(t, handler.Guards, "who pauses a policy must not be refused because pods keep the program busy")
 	answer := handler.Answer(t.Context(), request)
 	require.Equal(t, int32(422), answer.Refusal.Code)
 	require.Contains(t, answer.Refusal.Message, `SizingPolicy.loadline.dev "p" is invalid: spec.rollout.canary.percentage: Invalid value: 0: must be from 1 to 100`)

@@ -195,8 +195,8 @@ func TestADeepPodIsLetThroughAndADeepVPAIsRefused(t *testing.T) {
 	require.Contains(t, answer, "more than 100 levels")
 }
 
-func TestOnlyVPAsAndPoliciesAreRefusedWhereTheWebhookIsTooBusy(t *testing.T) {
-	require.True(t, policyHandler(validate.Config{}).Guards)
+func TestOnlyVPAsAreRefusedWhereTheWebhookIsTooBusy(t *testing.T) {
+	require.False(t, policyHandler(validate.Config{}).Guards)
 	require.True(t, vpaHandler(validate.Config{}, silent).Guards)
 	require.False(t, handlerOf(t, found{}).handler().Guards)
 }
