@@ -56,6 +56,9 @@ func CheckPolicy(p *loadlinev1alpha1.SizingPolicy) (problems field.ErrorList, wa
 	if problem := p.Annotations[vpav1.UnreadableAnnotation]; problem != "" {
 		ch.refuse(field.InternalError(field.NewPath("."), errors.New(problem)))
 	}
+	if n := len(p.Name); n > validation.LabelValueMaxLength {
+		ch.refuse(field.TooLong(field.NewPath("metadata", "name"), "", validation.LabelValueMaxLength))
+	}
 	spec, at := &p.Spec, field.NewPath("spec")
 	if n := spec.Priority; n != nil && (*n < 1 || *n > mostPriority) {
 		ch.refuse(field.Invalid(at.Child("priority"), *n, "must be from 1 to 1000"))
@@ -241,6 +244,8 @@ func (ch *policyCheck) metadata(words map[string]string, at *field.Path, value f
 		switch problems := validation.IsQualifiedName(strings.ToLower(key)); {
 		case len(problems) > 0:
 			ch.refuse(field.Invalid(at, key, "must be a key such as example.com/owner: "+problems[0]))
+		case key == corev1.LastAppliedConfigAnnotation:
+			ch.refuse(field.Invalid(at, key, "must not be set: kubectl writes it"))
 		case strings.HasPrefix(key, ownPrefix):
 			ch.refuse(field.Invalid(at, key, "must not begin with "+ownPrefix+", which is for the programs; a recipe goes into spec.recipe"))
 		}

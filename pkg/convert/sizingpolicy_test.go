@@ -177,3 +177,13 @@ func TestAPolicyThatCouldNotBeReadIsAProblem(t *testing.T) {
 	require.Len(t, problems, 1)
 	require.Contains(t, problems[0].Error(), "spec.resourcePolicy")
 }
+
+// VPAs have the name as a label, and keep no annotation that kubectl writes.
+func TestWhatMadeVPAsCannotHaveIsRefused(t *testing.T) {
+	p := sizing(t, `"vpaMetadata":{"annotations":{"kubectl.kubernetes.io/last-applied-configuration":"{}"}}`)
+	p.Name = strings.Repeat("a", 64)
+	problems, _ := CheckPolicy(p)
+	require.Len(t, problems, 2)
+	require.Equal(t, "metadata.name: Too long: may not be more than 63 bytes", problems[0].Error())
+	require.ErrorContains(t, problems[1], "must not be set: kubectl writes it")
+}

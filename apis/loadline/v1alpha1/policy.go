@@ -11,8 +11,9 @@ import (
 // VerticalPodAutoscaler the recommender makes one. spec.rollout says how far
 // running pods are changed, spec.safety when a change is taken back. Of several
 // policies that select a workload only the one with the highest priority counts
-// for it, and what a person wrote on the workload or in a VerticalPodAutoscaler
-// goes before any policy. A first object needs only spec.namespaces and
+// for it, and annotations of the workload and limits of a VerticalPodAutoscaler
+// that a person wrote go before any policy; of two modes the more cautious one
+// counts. A first object needs only spec.namespaces and
 // spec.workloads; with rollout.mode "Recommend" it changes no pod and only shows
 // what it would do.
 //
@@ -21,6 +22,7 @@ import (
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="the name must have at most 63 characters: VPAs have it as a label"
 // +kubebuilder:resource:path=sizingpolicies,scope=Cluster,shortName=sp
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Mode",type="string",JSONPath=".spec.rollout.mode"
@@ -126,7 +128,9 @@ type SizingPolicySpec struct {
 	// +optional
 	ResourcePolicy *vpav1.PodResourcePolicy `json:"resourcePolicy,omitempty"`
 
-	// containers says which containers are left alone. Default: none.
+	// containers says which containers are left alone. It is written into the
+	// VerticalPodAutoscalers that the recommender makes; others keep their own.
+	// Default: none.
 	// +optional
 	Containers *ContainerSelection `json:"containers,omitempty"`
 

@@ -25,8 +25,8 @@ type SizingPolicyStatus struct {
 	// +optional
 	Savings Sizes `json:"savings,omitempty"`
 
-	// workloads are those that this policy is responsible for, the one with the
-	// largest change first. At most 100; counts.selected has the number of all.
+	// workloads are those that this policy is responsible for, by namespace, kind
+	// and name. At most 100; counts.selected has the number of all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
@@ -78,7 +78,8 @@ type PolicyCounts struct {
 	Yielded int32 `json:"yielded"`
 
 	// refused is the number of workloads that opted out, or whose
-	// VerticalPodAutoscaler could not be made; errors says why.
+	// VerticalPodAutoscaler could not be made or changed; errors says why it
+	// could not.
 	// +optional
 	Refused int32 `json:"refused"`
 }
