@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -260,14 +261,14 @@ func TestNoVPAGoesWhilePoliciesCannotBeRead(t *testing.T) {
 		v := written("deployment-web", "web")
 		v.Labels, v.Annotations = map[string]string{fleet.PolicyLabel: "shop"}, map[string]string{fleet.UnselectedAnnotation: "1999-01-01T00:00:00Z"}
 		c := newCluster(t, v, deployment("web"))
-		missing := true
+		var there atomic.Bool
 		c.vpas.PrependReactor("list", "sizingpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return missing, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "sizingpolicies"}, "")
+			return !there.Load(), nil, apierrors.NewNotFound(schema.GroupResource{Resource: "sizingpolicies"}, "")
 		})
 		c.start()
 		c.pass(time.Minute)
 		require.Contains(t, c.made(), "deployment-web")
-		missing = false
+		there.Store(true)
 		c.pass(6 * time.Minute)
 		require.Contains(t, c.made(), "deployment-web", "policies may be created in a moment")
 		c.pass(time.Hour)
