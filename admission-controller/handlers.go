@@ -118,14 +118,8 @@ func (h podHandler) asWritten(vpa *vpav1.VerticalPodAutoscaler) string {
 	if d.Reason != "" && convert.MadeForPolicy(vpa) {
 		return string(d.Reason) // whatever somebody makes of it, and without a boost
 	}
-	if d.Policy == nil {
-		return ""
-	}
-	policy := h.policies.Object(d.Policy.Name) // nil: it was deleted a moment ago
-	if policy != nil && policy.Spec.Rollout != nil {
-		if s := policy.Spec.Rollout.InitialSizing; s != nil && *s == loadlinev1alpha1.InitialSizingOff {
-			return initialSizingOff
-		}
+	if d.Policy != nil && d.Policy.NewPodsAsWritten {
+		return initialSizingOff
 	}
 	return ""
 }

@@ -46,7 +46,7 @@ func (w *world) setMode(mode loadlinev1alpha1.RolloutMode) {
 		require.NoError(w.t, err)
 	}
 	require.Eventually(w.t, func() bool {
-		p := w.loop.Policies.Object("all")
+		p := w.loop.Policies.Now().Object("all")
 		return mode == "" && p == nil || p != nil && *p.Spec.Rollout.Mode == mode
 	}, time.Minute, time.Millisecond)
 }

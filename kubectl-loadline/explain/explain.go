@@ -98,14 +98,18 @@ func (a *Answer) govern(ctx context.Context, client versioned.Interface, q Quest
 	if q.Kube == nil {
 		return
 	}
-	decision, policy, err := sizing.Lookup(ctx, q.Kube, client, a.VPA)
+	decision, err := sizing.Lookup(ctx, q.Kube, client, a.VPA)
 	if err != nil {
 		a.Problems = append(a.Problems, fmt.Sprintf("it is not known which SizingPolicy is responsible, so the recipe may be another one: %v", err))
 		return
 	}
 	a.Policy = decision
-	if policy != nil && policy.Spec.Recipe != nil && a.VPA.Annotations[recipe.Annotation] == "" {
-		a.Choice = q.Book.ForPolicy(*policy.Spec.Recipe)
+	switch p := decision.Policy; {
+	case p == nil:
+	case p.Unusable != "":
+		a.Problems = append(a.Problems, fmt.Sprintf("SizingPolicy %s cannot be used, and a recommender that runs keeps the recipe that it had: %s", p.Name, p.Unusable))
+	default:
+		a.Choice = q.Book.Choose(a.VPA.Annotations[recipe.Annotation], p.Recipe)
 	}
 }
 

@@ -52,6 +52,16 @@ func TestThePolicyIsNamedAndItsRecipeUsed(t *testing.T) {
 	deployment.Annotations = map[string]string{fleet.SkipAnnotation: "true"}
 	require.Contains(t, ask(deployment), "running pods are left alone: OptedOut\n")
 
+	policies := client.LoadlineV1alpha1().SizingPolicies()
+	wrong, err := policies.Get(t.Context(), "shop", metav1.GetOptions{})
+	require.NoError(t, err)
+	wrong.Spec.Priority = new(int32(5000))
+	_, err = policies.Update(t.Context(), wrong, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	out = ask(deployment)
+	require.Contains(t, out, "VPA ns/web, recipe vpa\n")
+	require.Contains(t, out, "! SizingPolicy shop cannot be used, and a recommender that runs keeps the recipe that it had: spec.priority: Invalid value: 5000")
+
 	client.PrependReactor("list", "sizingpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "sizingpolicies"}, "", nil)
 	})

@@ -26,6 +26,12 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 	if problems, _ := CheckPolicy(p); len(problems) > 0 {
 		policy.Unusable = problems.ToAggregate().Error()
 	}
+	if spec.Recipe != nil {
+		policy.Recipe = *spec.Recipe
+	}
+	if r := spec.Rollout; r != nil && r.InitialSizing != nil {
+		policy.NewPodsAsWritten = *r.InitialSizing == loadlinev1alpha1.InitialSizingOff
+	}
 	if spec.Priority != nil {
 		policy.Priority = int(*spec.Priority)
 	}

@@ -17,11 +17,9 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
 )
-
-// AllNamespaces is the name that stands for every namespace in a policy.
-const AllNamespaces = "*"
 
 // ownPrefix begins the keys of labels and annotations that are the programs' own.
 const ownPrefix = loadlinev1alpha1.GroupName + "/"
@@ -123,7 +121,7 @@ func (ch *policyCheck) namespaces(n *loadlinev1alpha1.NamespaceSelection, at *fi
 	if len(n.Names) == 0 && n.Selector == nil {
 		ch.refuse(field.Required(at, `must have names or a selector; names: ["*"] selects all namespaces`))
 	}
-	named := slices.DeleteFunc(slices.Clone(n.Names), func(name string) bool { return name == AllNamespaces })
+	named := slices.DeleteFunc(slices.Clone(n.Names), func(name string) bool { return name == fleet.AllNamespaces })
 	all := len(named) < len(n.Names)
 	ch.names(named, at.Child("names"), mostNamespaces, `must be the name of a namespace, or "*" for all`)
 	ch.selector(n.Selector, at.Child("selector"))

@@ -17,10 +17,7 @@ func Follow(policies *sizing.Policies, m *model.Model) {
 		}
 		var s model.Sizing
 		if d.Policy != nil {
-			s.Policy = d.Policy.Name
-			if object := policies.Object(s.Policy); object != nil && object.Spec.Recipe != nil {
-				s.Recipe = *object.Spec.Recipe
-			}
+			s.Policy, s.Recipe = d.Policy.Name, d.Policy.Recipe
 			// The recommendation of a VPA that a person wrote is never taken away.
 			s.Observe = d.Mode == fleet.Observe && convert.MadeForPolicy(v.Object)
 		}

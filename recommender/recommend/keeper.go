@@ -62,17 +62,11 @@ func (k *SketchKeeper) Follow(log klog.Logger, now time.Time) {
 // choose gives a VPA the recipe of its annotation, else that of its policy, unless it has
 // that already.
 func (k *SketchKeeper) choose(log klog.Logger, v *model.VPA, now time.Time) {
-	text := v.Object.Annotations[recipe.Annotation]
-	ofPolicy := text == "" && v.Sizing.Recipe != ""
-	if ofPolicy {
-		text = v.Sizing.Recipe
-	}
-	if v.Recipe != nil && v.Recipe.Text == text && v.Recipe.Policy == ofPolicy {
+	annotation := v.Object.Annotations[recipe.Annotation]
+	if v.Recipe != nil && v.Recipe.Fits(annotation, v.Sizing.Recipe) {
 		return
 	}
-	if v.Recipe = k.Book.For(text); ofPolicy {
-		v.Recipe = k.Book.ForPolicy(text)
-	}
+	v.Recipe = k.Book.Choose(annotation, v.Sizing.Recipe)
 	v.Invalidate()
 	if v.Recipe.Problem != "" {
 		log.Info("The recipe of a VPA cannot be used", "vpa", klog.KObj(v.Object), "problem", v.Recipe.Problem)

@@ -48,12 +48,18 @@ type Policy struct {
 	Workloads   []Match // a workload must match one
 	MakeVPAs    bool    // for workloads without one
 	Mode        Mode
+	Recipe      string // for VPAs that ask for none; empty: that of the recommender
+	// NewPodsAsWritten demands that new pods are not sized, under a person's VPA, too.
+	NewPodsAsWritten bool
 
 	// Unusable says why the policy cannot be used; empty: it can. It still holds what it
 	// selects, so a selector that cannot be read is given as it was last read, or else as
 	// one that matches everything.
 	Unusable string
 }
+
+// AllNamespaces among the names stands for every namespace but those of the system.
+const AllNamespaces = "*"
 
 // Namespaces says where a policy looks for workloads.
 type Namespaces struct {

@@ -39,7 +39,7 @@ func NewSet(policies []Policy, o Options) *Set {
 		for _, name := range p.Namespaces.Names {
 			e.named[name] = true
 		}
-		e.all = e.named["*"]
+		e.all = e.named[AllNamespaces]
 		for _, name := range p.Namespaces.Exclude {
 			e.named[name] = false
 		}
@@ -148,7 +148,7 @@ func (s *Set) responsible(w *Workload) *Policy {
 // guesses reports whether it is not known if a policy looks into the namespace of a
 // workload: that depends on labels, which are not known.
 func guesses(p *Policy, w *Workload) bool {
-	return w.NamespaceLabels == nil && p.Namespaces.Selector != nil && !slices.Contains(p.Namespaces.Names, w.Namespace) && !slices.Contains(p.Namespaces.Names, "*")
+	return w.NamespaceLabels == nil && p.Namespaces.Selector != nil && !slices.Contains(p.Namespaces.Names, w.Namespace) && !slices.Contains(p.Namespaces.Names, AllNamespaces)
 }
 
 func (s *Set) selects(e *entry, w *Workload) bool {

@@ -40,6 +40,14 @@ type Choice struct {
 	Problem string // what is wrong with the text, and what would be right; empty if nothing is
 }
 
+// Fits reports whether Choose with these texts returns this choice, without looking it up.
+func (c *Choice) Fits(annotation, policy string) bool {
+	if annotation == "" && policy != "" {
+		return c.Policy && c.Text == policy
+	}
+	return !c.Policy && c.Text == annotation
+}
+
 // Book has recipes by the text that asks for them. It belongs to one goroutine;
 // choices may be read by many.
 type Book struct {
@@ -75,8 +83,14 @@ func (b *Book) Fork() *Book {
 // For returns the recipe for a text of the annotation; empty = there is none.
 func (b *Book) For(text string) *Choice { return b.find(asked{text, Asked}) }
 
-// ForPolicy returns the recipe for the text in a SizingPolicy; empty = there is none.
-func (b *Book) ForPolicy(text string) *Choice { return b.find(asked{text, FromPolicy}) }
+// Choose returns the recipe of a VPA: that of its annotation, else that of the SizingPolicy
+// that is responsible; empty = there is none.
+func (b *Book) Choose(annotation, policy string) *Choice {
+	if annotation == "" {
+		return b.find(asked{policy, FromPolicy})
+	}
+	return b.For(annotation)
+}
 
 func (b *Book) find(a asked) *Choice {
 	if a.text == "" {

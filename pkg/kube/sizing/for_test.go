@@ -87,7 +87,7 @@ func TestAWorkloadThatGoesAwayStaysWithItsPolicy(t *testing.T) {
 		p := watched(t, selecting("front"), web)
 		require.Equal(t, fleet.RecommendOnly, p.For(autoscaler("web")).Reason)
 		require.Equal(t, fleet.RecommendOnly, p.For(made()).Reason)
-		require.Equal(t, "p", p.Object("p").Name)
+		require.Equal(t, "p", p.Now().Object("p").Name)
 	}
 }
 

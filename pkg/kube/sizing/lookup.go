@@ -17,41 +17,34 @@ import (
 )
 
 // Lookup decides about the target of a VPA with requests in place of caches, for commands
-// that people run, and returns the policy, too; nil: none is responsible. Where the
-// definition is not installed there are no policies.
-func Lookup(ctx context.Context, kube kubernetes.Interface, own versioned.Interface, vpa *vpav1.VerticalPodAutoscaler) (fleet.Decision, *loadlinev1alpha1.SizingPolicy, error) {
+// that people run. Where the definition is not installed there are no policies.
+func Lookup(ctx context.Context, kube kubernetes.Interface, own versioned.Interface, vpa *vpav1.VerticalPodAutoscaler) (fleet.Decision, error) {
 	policies, err := own.LoadlineV1alpha1().SizingPolicies().List(ctx, metav1.ListOptions{})
 	made := convert.MadeForPolicy(vpa)
 	switch {
 	case err != nil && !apierrors.IsNotFound(err):
-		return fleet.Decision{}, nil, fmt.Errorf("list SizingPolicies: %w", err)
+		return fleet.Decision{}, fmt.Errorf("list SizingPolicies: %w", err)
 	case err != nil:
 		policies = &loadlinev1alpha1.SizingPolicyList{}
 	}
 	if vpa.Spec.TargetRef == nil || len(policies.Items) == 0 && !made {
-		return fleet.Decision{}, nil, nil
+		return fleet.Decision{}, nil
 	}
 	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
 	workload, err := read(ctx, kube, key)
 	if err != nil {
-		return fleet.Decision{}, nil, fmt.Errorf("read %s: %w", key, err)
+		return fleet.Decision{}, fmt.Errorf("read %s: %w", key, err)
 	}
 	namespace, err := kube.CoreV1().Namespaces().Get(ctx, vpa.Namespace, metav1.GetOptions{})
 	if err != nil {
-		return fleet.Decision{}, nil, fmt.Errorf("read namespace %s: %w", vpa.Namespace, err)
+		return fleet.Decision{}, fmt.Errorf("read namespace %s: %w", vpa.Namespace, err)
 	}
 	described, values := describe(workload, namespace), make([]fleet.Policy, 0, len(policies.Items))
 	described.VPA = Author(vpa, made)
 	for i := range policies.Items {
 		values = append(values, convert.Policy(&policies.Items[i]))
 	}
-	d := Decide(fleet.NewSet(values, fleet.Options{}), described)
-	for i := range policies.Items {
-		if d.Policy != nil && policies.Items[i].Name == d.Policy.Name {
-			return d, &policies.Items[i], nil
-		}
-	}
-	return d, nil, nil
+	return Decide(fleet.NewSet(values, fleet.Options{}), described), nil
 }
 
 // read reads a workload. One of another kind than those that can be selected by their

@@ -171,9 +171,6 @@ func (s *Snapshot) Set() *fleet.Set {
 	return s.set
 }
 
-// Object returns a policy; nil: there is none. It must not be changed.
-func (p *Policies) Object(name string) *loadlinev1alpha1.SizingPolicy { return p.Now().Object(name) }
-
 // For decides about the target of a VPA.
 func (p *Policies) For(vpa *vpav1.VerticalPodAutoscaler) fleet.Decision {
 	set, made := p.Now().Set(), convert.MadeForPolicy(vpa)
