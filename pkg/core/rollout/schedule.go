@@ -83,7 +83,7 @@ func (s *Schedule) NextOpening(at time.Time) (time.Time, bool) {
 			until = at.Add(ahead)
 		}
 		if first, found := s.firstStart(local, until); found {
-			return first, true
+			return first.In(s.Zone), true
 		}
 		from = until
 	}

@@ -1,0 +1,140 @@
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+const mi = 1 << 20
+
+// sizes is a container with CPU in millicores and memory in MiB; a negative amount is none.
+func sizes(name string, cpu, memory, cpuLimit, memoryLimit resources.Amount) policy.Container {
+	c := policy.Container{Name: name}
+	for k, a := range map[resources.Kind][2]resources.Amount{resources.CPU: {cpu, cpuLimit}, resources.Memory: {memory * mi, memoryLimit * mi}} {
+		if a[0] >= 0 {
+			c.Requests = c.Requests.With(k, a[0])
+		}
+		if a[1] >= 0 {
+			c.Limits = c.Limits.With(k, a[1])
+		}
+	}
+	return c
+}
+
+func requests(name string, cpu, memory resources.Amount) policy.Container {
+	return sizes(name, cpu, memory, -1, -1)
+}
+
+func running(containers ...policy.Container) (all []Running) {
+	for _, c := range containers {
+		all = append(all, Running{Container: c})
+	}
+	return all
+}
+
+func TestARevertGivesBackOnly(t *testing.T) {
+	c := Change{Containers: []Sizing{{From: sizes("app", 500, 100, 1000, 200), To: sizes("app", 200, 300, 400, 600)}}}
+	gets := c.GiveBack(running(sizes("app", 200, 300, 400, 600), sizes("sidecar", 10, 10, -1, -1)), Throttle)
+	require.Equal(t, []policy.Fitted{{
+		Name: "app", Requests: resources.List{}.With(resources.CPU, 500), Limits: resources.List{}.With(resources.CPU, 1000),
+	}}, gets, "memory that was raised stays, and a container that was not changed is not named")
+	require.Empty(t, c.GiveBack(running(sizes("app", 500, 300, 1000, 600)), Throttle), "nothing is left to give")
+}
+
+func TestARevertRestartsOnlyWhatDoesNotWork(t *testing.T) {
+	c := Change{Containers: []Sizing{{From: requests("app", 500, 200), To: requests("app", 100, 100)}}}
+	now := running(requests("app", 100, 100))
+	now[0].Restarts[resources.Memory] = true
+	for why, want := range map[Harm]resources.List{
+		OOMKill: resources.Of(500, 200*mi), Restart: resources.Of(500, 200*mi),
+		Throttle: resources.List{}.With(resources.CPU, 500), NotReady: resources.List{}.With(resources.CPU, 500),
+	} {
+		require.Equal(t, want, c.GiveBack(now, why)[0].Requests, why)
+	}
+}
+
+func TestARevertKeepsTheClassOfThePod(t *testing.T) {
+	// Neither before nor after the change the pod was Guaranteed, but all of both would be.
+	c := Change{Containers: []Sizing{{From: sizes("app", 100, 200, 200, 200), To: sizes("app", 200, 100, 200, 200)}}}
+	got := c.GiveBack(running(sizes("app", 200, 100, 200, 200)), OOMKill)
+	require.Equal(t, resources.List{}.With(resources.Memory, 200*mi-1), got[0].Requests)
+	got = c.GiveBack(running(sizes("app", 200, 100, 200, 200), requests("sidecar", 1, 1)), OOMKill)
+	require.Equal(t, resources.List{}.With(resources.Memory, 200*mi), got[0].Requests, "the sidecar keeps it from being Guaranteed")
+
+	c = Change{Containers: []Sizing{{From: sizes("app", 500, 200, 500, 200), To: sizes("app", 200, 300, 200, 300)}}}
+	got = c.GiveBack(running(sizes("app", 200, 300, 200, 300)), Throttle)
+	require.Equal(t, resources.List{}.With(resources.CPU, 500), got[0].Requests)
+	require.Equal(t, resources.List{}.With(resources.CPU, 500), got[0].Limits, "Guaranteed stays so")
+}
+
+func TestALimitThatTheChangeBroughtStays(t *testing.T) {
+	c := Change{Containers: []Sizing{{From: requests("app", 500, 200), To: sizes("app", 200, 200, 400, -1)}}}
+	require.True(t, c.Containers[0].lowersLimit(resources.CPU), "from no limit to one")
+	got := c.GiveBack(running(sizes("app", 200, 200, 400, -1)), Throttle)
+	require.Equal(t, resources.List{}.With(resources.CPU, 500), got[0].Requests)
+	require.True(t, got[0].Limits.Empty())
+}
+
+func TestASecondChangeKeepsWhatTheFirstTook(t *testing.T) {
+	first := Change{At: at("2026-03-02T12:00:00Z"), Ready: true, Containers: []Sizing{
+		{From: requests("app", 500, 200), To: requests("app", 200, 100), Restarts: 1},
+		{From: requests("proxy", 100, 100), To: requests("proxy", 50, -1)},
+	}}
+	// A kill: memory alone is raised.
+	second := Change{At: at("2026-03-02T12:03:00Z"), Containers: []Sizing{{From: requests("app", 200, 100), To: requests("app", -1, 400), Restarts: 2}}}
+	both := first.Renewed(second)
+	require.Equal(t, second.At, both.At)
+	require.True(t, both.Ready, "it was, before the first change")
+	require.Equal(t, []Sizing{
+		{From: requests("app", 500, 200), To: requests("app", 200, 400), Restarts: 2},
+		{From: requests("proxy", 100, 100), To: requests("proxy", 50, -1)},
+	}, both.Containers)
+	require.Equal(t, requests("app", 200, 100), second.Containers[0].From, "what it was given is not changed")
+}
+
+func drawSizes(t *rapid.T, name string) policy.Container {
+	c := policy.Container{Name: name}
+	for k := range resources.Kind(resources.Kinds) {
+		request := resources.Amount(rapid.IntRange(0, 4).Draw(t, "request"))
+		if request > 0 {
+			c.Requests = c.Requests.With(k, request)
+		}
+		if rapid.Bool().Draw(t, "limited") {
+			c.Limits = c.Limits.With(k, request+resources.Amount(rapid.IntRange(0, 2).Draw(t, "more")))
+		}
+	}
+	return c
+}
+
+func TestNoRevertLowersAnything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Change{At: time.Unix(0, 0)}
+		var now []Running
+		for _, name := range []string{"a", "b"} {
+			c.Containers = append(c.Containers, Sizing{From: drawSizes(t, name), To: drawSizes(t, name)})
+			now = append(now, Running{Container: drawSizes(t, name), Restarts: [2]bool{rapid.Bool().Draw(t, "restarts")}})
+		}
+		for _, f := range c.GiveBack(now, rapid.SampledFrom([]Harm{OOMKill, Throttle}).Draw(t, "why")) {
+			i := 0
+			if f.Name == "b" {
+				i = 1
+			}
+			for k := range resources.Kind(resources.Kinds) {
+				if a, ok := f.Requests.Get(k); ok {
+					require.Greater(t, a, now[i].Requests.Value(k))
+					require.LessOrEqual(t, a, max(now[i].Requests.Value(k), c.Containers[i].From.Requests.Value(k)))
+				}
+				if a, ok := f.Limits.Get(k); ok {
+					require.Equal(t, c.Containers[i].From.Limits.Value(k), a)
+					require.Greater(t, a, now[i].Limits.Value(k))
+				}
+			}
+		}
+	})
+}

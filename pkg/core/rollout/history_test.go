@@ -1,0 +1,74 @@
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var outcomes = map[rune]Outcome{'S': Success, 'R': Reverted, 'F': Failed, 'E': Evicted, 'U': Unobserved, 'P': Superseded, '.': ""}
+
+// past returns a state with rounds, given oldest first.
+func past(text string) (s State) {
+	for _, letter := range text {
+		s.Rounds = append([]Round{{Outcome: outcomes[letter], Pods: 1}}, s.Rounds...)
+	}
+	return s
+}
+
+func TestOnlyRevertsInARowCount(t *testing.T) {
+	for text, want := range map[string]int{"": 0, "S": 0, "R": 1, "RR": 2, "RRS": 0, "SRR": 2, "RFR": 2, "RRRF": 3, "RRE": 2, "RUPR": 2, "RSR": 1, "RR.": 2, "FEUP": 0} {
+		require.Equal(t, want, past(text).Reverts(), text)
+	}
+}
+
+func TestDegradedIsThreeOfTheLastFive(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": false, "RR": false, "RRR": true, "RRRSS": true, "RRRSSS": false, "SRSRSR": true, "RSSRSR": false, "RFRFR": true, "RRRFFF": false, "RRRSS.": true,
+	} {
+		require.Equal(t, want, degraded(past(text).Rounds), text)
+	}
+}
+
+func TestCooldownDoublesUpToSixteenTimes(t *testing.T) {
+	for reverts, want := range []time.Duration{1, 2, 4, 8, 16, 16, 16} {
+		require.Equal(t, want*time.Hour, Cooldown(time.Hour, reverts))
+	}
+	require.Equal(t, 2*time.Minute, Cooldown(time.Second, 1), "less than a minute counts as a minute")
+	require.Zero(t, Cooldown(0, 3), "none")
+	require.Zero(t, Cooldown(-time.Hour, 3))
+}
+
+func TestCooldownOfAClockThatIsAhead(t *testing.T) {
+	now := at("2026-03-02T12:00:00Z")
+	for name, c := range map[string]struct {
+		left, want time.Duration
+	}{
+		"over":                           {0, 0},
+		"lasts":                          {time.Minute, time.Minute},
+		"just begun":                     {time.Hour, time.Hour},
+		"begun by a clock an hour ahead": {2 * time.Hour, time.Hour},
+		"no clock of ours":               {2*time.Hour + 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			until, lasts := State{CooldownUntil: now.Add(c.left)}.coolsDown(time.Hour, now)
+			require.Equal(t, c.want > 0, lasts)
+			if lasts {
+				require.Equal(t, now.Add(c.want), until)
+			}
+		})
+	}
+	_, lasts := State{CooldownUntil: now.Add(time.Minute)}.coolsDown(0, now)
+	require.False(t, lasts, "a policy without cooldown waits for none of before")
+	_, lasts = State{Rounds: past("RR").Rounds, CooldownUntil: now.Add(4 * time.Hour)}.coolsDown(time.Hour, now)
+	require.True(t, lasts, "two reverts")
+}
+
+func TestTwentyRoundsAreKept(t *testing.T) {
+	s := past("SSSSSSSSSSSSSSSSSSSS")
+	s.open(at("2026-03-02T12:00:00Z"))
+	require.Len(t, s.Rounds, 20)
+	require.Equal(t, at("2026-03-02T12:00:00Z"), s.Rounds[0].Time)
+	require.Empty(t, s.Rounds[0].Outcome)
+}

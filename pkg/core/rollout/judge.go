@@ -1,0 +1,223 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Harm is what a change did, in one word; empty: nothing that is known.
+type Harm string
+
+// The harms, in the order in which they are looked for: the first one counts.
+const (
+	OOMKill  Harm = "OOMKilled" // of a container whose memory was lowered
+	Restart  Harm = "Restarts"  // of a container that was lowered
+	Throttle Harm = "Throttled" // of a container whose CPU limit was lowered
+	Pressure Harm = "Pressure"  // of a container whose CPU request was lowered: it waits for CPU
+	NotReady Harm = "NotReady"  // the pod
+
+	InfeasibleResize Harm = "Infeasible" // of a change that Failed: the node can never do it
+)
+
+// Safety says when a change did harm.
+type Safety struct {
+	Revert   bool          // else a change that did harm is not taken back and ends as Failed
+	Period   time.Duration // how long a changed pod is observed
+	Restarts int           // so many of a container since its change
+	// Throttle and Pressure are shares over five minutes, 0 to 1, that must be exceeded;
+	// 0: not looked at.
+	Throttle, Pressure float64
+}
+
+// The defaults of a policy.
+const (
+	DefaultPeriod   = 5 * time.Minute
+	DefaultRestarts = 2
+	DefaultThrottle = 0.5
+	DefaultPressure = 0.3
+)
+
+const (
+	// shareWindow is the time over which the shares are taken. It must lie after the change.
+	shareWindow = 5 * time.Minute
+	// tolerated is how long after the end of an observation evidence is still used.
+	tolerated = 10 * time.Minute
+	// worse is how many times as high as before the pressure must be.
+	worse = 2
+)
+
+// ObservationPeriod returns how long something is observed: as its own field says, else as
+// the other one, else DefaultPeriod. 0 is a field that is absent.
+func ObservationPeriod(own, other time.Duration) time.Duration {
+	return cmp.Or(own, other, DefaultPeriod)
+}
+
+// Evidence is what is known of a changed pod.
+type Evidence struct {
+	Containers []Witness
+	Infeasible bool // its node can never do the resize
+	Replaced   bool // its workload has another template by now
+	Gone       bool // it is gone or going
+
+	NotReady      bool // its condition Ready is there and not True
+	NotReadySince time.Time
+	NodeReady     bool // its node is there and ready
+	// Measured says that the shares of its containers were asked for after the change; one
+	// that is still missing then is NaN.
+	Measured bool
+}
+
+// Witness is what is known of one container of a changed pod.
+type Witness struct {
+	policy.Container           // what its spec asks for
+	OOMKilled        time.Time // the end of its last run, or of that now, if it was out of memory; else zero
+	Restarts         int       // how often it was restarted
+	// The shares over five minutes now, and before the change; NaN: not known.
+	Throttled, ThrottledBefore float64
+	Waiting, WaitingBefore     float64 // for CPU
+}
+
+// Verdict is what came of a change so far.
+type Verdict struct {
+	Outcome Outcome // empty: the observation goes on
+	Harm    Harm    // why, of Reverted and Failed
+	Ask     bool    // the shares are needed now, and are not measured yet
+
+	Early Harm // what counts at any time: OOMKill and Restart
+	Full  Harm // what counts at the end of the period
+	// Later says that throttling cannot be told yet: the change is younger than the time
+	// over which it is taken.
+	Later bool
+}
+
+// Judge says what came of a change. A change that was never carried out did nothing, and
+// one that lowered nothing is a Success. Missing evidence is no harm.
+func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
+	age := now.Sub(c.At)
+	v.Early = c.early(e, s)
+	v.Full, v.Later = c.full(e, s, age, v.Early)
+	ends := max(s.Period, c.least(s))
+	switch ours := e.holds(c.Containers, false); {
+	case e.Gone, e.Replaced:
+		v.Outcome = Superseded
+	case !ours && v.Full != "" && e.holds(c.Containers, true):
+		v.Outcome, v.Harm = Reverted, v.Full // it was given back, and the process ended
+	case !ours:
+		v.Outcome = Superseded
+	case e.Infeasible:
+		v.Outcome, v.Harm = Failed, InfeasibleResize
+	case c.Pending:
+	case !c.lowers():
+		v.Outcome = Success
+	case age > ends+tolerated, age < -skew:
+		v.Outcome = Unobserved
+	case v.Early != "":
+		v.harmed(v.Early, s)
+	case age < s.Period:
+	case v.Full != "":
+		v.harmed(v.Full, s)
+	case age < ends:
+	case !e.Measured && c.least(s) > 0:
+		v.Ask = true
+	default:
+		v.Outcome = Success
+	}
+	return v
+}
+
+func (v *Verdict) harmed(why Harm, s Safety) {
+	v.Outcome, v.Harm = Reverted, why
+	if !s.Revert {
+		v.Outcome = Failed
+	}
+}
+
+// least is how long the change must be observed at least: until what is taken over some
+// time can be told. 0: nothing is.
+func (c *Change) least(s Safety) time.Duration {
+	if slices.ContainsFunc(c.Containers, func(one Sizing) bool { return one.throttles(s) || one.waits(s) }) {
+		return shareWindow
+	}
+	return 0
+}
+
+func (c *Sizing) throttles(s Safety) bool { return s.Throttle > 0 && c.lowersLimit(resources.CPU) }
+
+func (c *Sizing) waits(s Safety) bool { return s.Pressure > 0 && c.lowersRequest(resources.CPU) }
+
+// any reports whether something holds for a container of the change and what is known of it.
+func (c *Change) any(e Evidence, holds func(*Sizing, *Witness) bool) bool {
+	for i := range c.Containers {
+		for j := range e.Containers {
+			if e.Containers[j].Name == c.Containers[i].From.Name && holds(&c.Containers[i], &e.Containers[j]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// early returns the harm that needs no period.
+func (c *Change) early(e Evidence, s Safety) Harm {
+	switch {
+	case c.any(e, func(one *Sizing, w *Witness) bool { return one.lowers(resources.Memory) && w.OOMKilled.After(c.At) }):
+		return OOMKill
+	case c.any(e, func(one *Sizing, w *Witness) bool {
+		return one.lowersAny() && w.Restarts >= one.Restarts+max(s.Restarts, 1)
+	}):
+		return Restart
+	}
+	return ""
+}
+
+// full returns the harm that counts at the end of the period. NaN exceeds nothing.
+func (c *Change) full(e Evidence, s Safety, age time.Duration, early Harm) (why Harm, later bool) {
+	measured := age >= shareWindow
+	switch {
+	case early != "":
+		return early, false
+	case measured && c.any(e, func(one *Sizing, w *Witness) bool {
+		return one.throttles(s) && w.Throttled > s.Throttle && w.ThrottledBefore <= s.Throttle
+	}):
+		return Throttle, false
+	case measured && c.any(e, func(one *Sizing, w *Witness) bool {
+		return one.waits(s) && w.Waiting > s.Pressure && w.Waiting >= worse*w.WaitingBefore
+	}):
+		return Pressure, false
+	case c.lowers() && c.Ready && e.NotReady && e.NodeReady && !e.NotReadySince.After(c.At.Add(s.Period)):
+		return NotReady, false
+	}
+	return "", !measured && c.least(s) > 0
+}
+
+// holds reports whether the pod asks for what the change wrote, or for what it would be
+// given back.
+func (e *Evidence) holds(changed []Sizing, back bool) bool {
+	for i := range e.Containers {
+		has := &e.Containers[i].Container
+		at := slices.IndexFunc(changed, func(s Sizing) bool { return s.From.Name == has.Name })
+		if at < 0 {
+			continue
+		}
+		want := changed[at].To
+		for k := range resources.Kind(resources.Kinds) {
+			if back {
+				want.Requests, want.Limits = larger(k, want.Requests, changed[at].From.Requests), larger(k, want.Limits, changed[at].From.Limits)
+			}
+			if other(k, want.Requests, has.Requests) || other(k, want.Limits, has.Limits) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// other reports whether an amount of a kind was written and is another one now.
+func other(k resources.Kind, wrote, has resources.List) bool {
+	a, ok := wrote.Get(k)
+	return ok && (!has.Has(k) || has.Value(k) != a)
+}

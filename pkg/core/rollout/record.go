@@ -1,0 +1,212 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// keptFor is how long what did harm is not tried again.
+const keptFor = 7 * 24 * time.Hour
+
+// moved is the relative change of a target from which on it counts as another one.
+const moved = 0.1
+
+// Changed returns the state after a pod was changed.
+func (s State) Changed(c Change) State {
+	s = s.clone()
+	if s.round() == nil { // in mode Inherit, or where the record was deleted
+		s.open(c.At)
+	}
+	r := s.round()
+	if r.Pods == 0 {
+		r.note(c)
+	}
+	r.Pods++
+	return s
+}
+
+// note takes over from the first change when the round began and what it brings.
+func (r *Round) note(c Change) {
+	r.Time, r.From, r.To = c.At, nil, nil
+	for _, one := range c.Containers {
+		r.From, r.To = append(r.From, one.From), append(r.To, one.To)
+	}
+}
+
+// Ending is a change whose observation has ended.
+type Ending struct {
+	UID     string // of the pod
+	Change  Change
+	Outcome Outcome
+	Harm    Harm
+}
+
+// End returns the state after the observation of a change has ended. A change that was
+// reverted ends its round at once; more of them in the same round count as one.
+func (s State) End(e Ending, set Settings, now time.Time) State {
+	s = s.clone()
+	for i := range s.Members {
+		if s.Members[i].UID == e.UID {
+			s.Members[i].Outcome = e.Outcome
+		}
+	}
+	switch e.Outcome {
+	case Success:
+		s.keep(e.Change)
+	case Reverted:
+		s.avoid(e.Change, now)
+		s.revert(e, set, now)
+		return s
+	}
+	if r := s.round(); r != nil {
+		if r.Pods == 0 && e.Outcome != Failed { // it was changed, and the process ended
+			r.Pods = 1
+			r.note(e.Change)
+		}
+		r.SoFar = better(r.SoFar, e.Outcome)
+	}
+	return s
+}
+
+// revert ends the round that a reverted change belongs to, as Reverted.
+func (s *State) revert(e Ending, set Settings, now time.Time) {
+	if len(s.Rounds) == 0 {
+		s.open(e.Change.At)
+	}
+	r := &s.Rounds[0]
+	if r.Outcome == Reverted || r.Pods > 0 && e.Change.At.Before(r.Time) {
+		return // a round before was reverted
+	}
+	if r.Pods == 0 {
+		r.Pods = 1
+		r.note(e.Change)
+	}
+	s.close(Reverted, e.Harm, set.Cooldown, now)
+}
+
+// order is what a round ends as, of the outcomes of its changes: the first that is there.
+var order = []Outcome{Success, Evicted, Failed, Unobserved, Superseded}
+
+func better(a, b Outcome) Outcome {
+	for _, o := range order {
+		if a == o || b == o {
+			return o
+		}
+	}
+	return ""
+}
+
+// keep notes the sizes of a change that did well.
+func (s *State) keep(c Change) {
+	for _, one := range c.Containers {
+		kept := s.kept(one.From.Name)
+		for k := range resources.Kind(resources.Kinds) {
+			if a, ok := one.To.Requests.Get(k); ok {
+				kept.Requests = kept.Requests.With(k, a)
+			}
+			if a, ok := one.To.Limits.Get(k); ok {
+				kept.Limits = kept.Limits.With(k, a)
+			}
+		}
+	}
+}
+
+// kept returns the entry of a container in Kept, which it adds if there is none.
+func (s *State) kept(name string) *policy.Container {
+	i, found := slices.BinarySearchFunc(s.Kept, name, func(c policy.Container, name string) int { return strings.Compare(c.Name, name) })
+	if !found {
+		s.Kept = slices.Insert(s.Kept, i, policy.Container{Name: name})
+	}
+	return &s.Kept[i]
+}
+
+// avoid notes what a change lowered and had to give back. Sizes that were kept before but
+// are no larger than that did not do well after all.
+func (s *State) avoid(c Change, now time.Time) {
+	for i := range c.Containers {
+		one := &c.Containers[i]
+		if !one.lowersAny() {
+			continue
+		}
+		bad, kept := RevertedSizes{Container: policy.Container{Name: one.From.Name}, At: now}, s.kept(one.From.Name)
+		for k := range resources.Kind(resources.Kinds) {
+			if one.lowersRequest(k) {
+				bad.Requests = bad.Requests.With(k, one.To.Requests.Value(k))
+				kept.Requests = atLeast(k, kept.Requests, one.To.Requests, one.From.Requests)
+			}
+			if one.lowersLimit(k) {
+				bad.Limits = bad.Limits.With(k, one.To.Limits.Value(k))
+				kept.Limits = atLeast(k, kept.Limits, one.To.Limits, one.From.Limits)
+			}
+		}
+		at, found := slices.BinarySearchFunc(s.Reverted, bad.Name, func(r RevertedSizes, name string) int { return cmp.Compare(r.Name, name) })
+		if !found {
+			s.Reverted = slices.Insert(s.Reverted, at, bad)
+			continue
+		}
+		s.Reverted[at] = bad.merged(s.Reverted[at], now)
+	}
+}
+
+// atLeast returns kept with the amount from where it has none above to.
+func atLeast(k resources.Kind, kept, to, from resources.List) resources.List {
+	if kept.Has(k) && kept.Value(k) > to.Value(k) {
+		return kept
+	}
+	return copied(k, kept, from)
+}
+
+// merged returns r with the amounts that were reverted before: the largest of both, since
+// all of them did harm.
+func (r RevertedSizes) merged(before RevertedSizes, now time.Time) RevertedSizes {
+	if before.expired(now) {
+		return r
+	}
+	for k := range resources.Kind(resources.Kinds) {
+		if a, ok := before.Requests.Get(k); ok {
+			r.Requests = r.Requests.With(k, max(a, r.Requests.Value(k)))
+		}
+		if a, ok := before.Limits.Get(k); ok {
+			r.Limits = r.Limits.With(k, max(a, r.Limits.Value(k)))
+		}
+	}
+	return r
+}
+
+func (r RevertedSizes) expired(now time.Time) bool {
+	return now.Sub(r.At) >= keptFor || r.At.Sub(now) > skew
+}
+
+// Floor returns below which requests a container must not be lowered, and what a new pod
+// gets at least: the last sizes that did well, of the kinds for which the target is not
+// above what was reverted by a tenth. That lasts for seven days, and no longer than the
+// policy keeps its hash; an empty hash is not compared. A target that wanders around what
+// did harm would be tried again and again otherwise.
+func (s State) Floor(container string, target resources.List, hash string, now time.Time) (floor resources.List) {
+	if hash != "" && hash != s.Hash {
+		return floor
+	}
+	for i := range s.Reverted {
+		r := &s.Reverted[i]
+		if r.Name != container || r.expired(now) {
+			continue
+		}
+		at := slices.IndexFunc(s.Kept, func(c policy.Container) bool { return c.Name == container })
+		for k := range resources.Kind(resources.Kinds) {
+			bad, did := r.Requests.Get(k)
+			wanted, recommended := target.Get(k)
+			if !did || !recommended || at < 0 || float64(wanted) > (1+moved)*float64(bad) {
+				continue
+			}
+			if kept, ok := s.Kept[at].Requests.Get(k); ok && kept > wanted {
+				floor = floor.With(k, kept)
+			}
+		}
+	}
+	return floor
+}
