@@ -1,0 +1,251 @@
+package rollout
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+func TestEligiblePods(t *testing.T) {
+	for name, c := range map[string]struct {
+		pod  Pod
+		want bool
+	}{
+		"running": {Pod{Running: true}, true}, "pending": {Pod{}, false}, "terminating": {Pod{Running: true, Terminating: true}, false},
+		"in a resize": {Pod{Running: true, Resizing: true}, false}, "deferred": {Pod{Running: true, Deferred: true}, false},
+		"infeasible": {Pod{Running: true, Infeasible: true}, true},
+	} {
+		require.Equal(t, c.want, c.pod.Eligible(), name)
+	}
+}
+
+// members names the members of the canary.
+func members(s State) (uids []string) {
+	for _, m := range s.Members {
+		uids = append(uids, m.UID)
+	}
+	return uids
+}
+
+// canary has pods p0, p1, ... and the state of a canary that has begun.
+func canary(t *testing.T, pods, share int) (Workload, Settings, State) {
+	t.Helper()
+	w, set := deployment(fleet.Canary, pods), unlimited()
+	set.Percentage = share
+	s := Hold(State{}, w, set, noon).State
+	require.Equal(t, PhaseCanary, s.Phase)
+	return w, set, s
+}
+
+func TestMembersAreChosenOnce(t *testing.T) {
+	w, set, s := canary(t, 10, 30)
+	require.Equal(t, []string{"p0", "p1", "p2"}, members(s))
+	s = change(s, &w.Pods[0], noon)
+	w.Pods[1].Deferred, w.Pods[2].Due = true, false // pending, and sized
+	for i := range 90 {                             // and many new ones
+		w.Pods = append(w.Pods, Pod{UID: fmt.Sprint("new", i), Name: fmt.Sprint("a", i), Running: true, Due: true})
+	}
+	s = Hold(s, w, set, noon.Add(time.Minute)).State
+	require.Equal(t, []string{"p0", "p1", "p2"}, members(s))
+	w.Pods[1].Terminating = true
+	s = Hold(s, w, set, noon.Add(time.Minute)).State
+	require.Equal(t, []string{"p0", "p2", "new0"}, members(s), "one that is gone is replaced")
+	w.Pods = w.Pods[:4] // p0, p2 and p3 are left
+	s = Hold(s, w, set, noon.Add(time.Minute)).State
+	require.Equal(t, []string{"p0", "p2"}, members(s), "not by more than its share")
+}
+
+func TestMembersAreThoseThatAreToBeChanged(t *testing.T) {
+	w, set := deployment(fleet.Canary, 4), unlimited()
+	set.Percentage = 50
+	w.Pods[0].Due, w.Pods[1].Due, w.Pods[2].Due = false, false, false
+	require.Equal(t, []string{"p3", "p0"}, members(Hold(State{}, w, set, noon).State))
+	w.Pods[3].Due = false
+	require.Empty(t, Hold(State{}, w, set, noon).State.Members, "nothing is to be changed")
+}
+
+func TestStatefulSetsBeginAtTheHighestOrdinal(t *testing.T) {
+	w, set := deployment(fleet.Canary, 12), unlimited()
+	for i := range w.Pods {
+		w.Pods[i].Name = fmt.Sprintf("db-%d", i)
+	}
+	w.Ordinals, set.Percentage = true, 25
+	require.Equal(t, []string{"p11", "p10", "p9"}, members(Hold(State{}, w, set, noon).State))
+	w.Ordinals = false
+	require.Equal(t, []string{"p0", "p1", "p10"}, members(Hold(State{}, w, set, noon).State))
+}
+
+func TestMembersOfAWorkloadThatIsScaledToNothing(t *testing.T) {
+	w, set, s := canary(t, 10, 30)
+	s = Hold(s, Workload{Mode: fleet.Canary}, set, noon.Add(time.Minute)).State
+	require.Len(t, s.Members, 3)
+	w = deployment(fleet.Canary, 1)
+	w.Pods[0].UID = "q0"
+	h := Hold(s, w, set, noon.Add(2*time.Minute))
+	require.Equal(t, []string{"q0"}, members(h.State))
+	require.Equal(t, []string{"p0"}, free(w, h))
+}
+
+func TestPromotion(t *testing.T) {
+	later := noon.Add(DefaultPeriod)
+	for name, c := range map[string]struct {
+		does func(*Workload, *Settings, State) State // with two members, both observed since noon
+		want Obstacle
+	}{
+		"both did well":   {both, ""},
+		"one is observed": {func(w *Workload, _ *Settings, s State) State { return end(s, &w.Pods[0], Success, "", noon, later) }, RoundOpen},
+		"one was not judged in time": {func(w *Workload, _ *Settings, s State) State {
+			return end(end(s, &w.Pods[0], Success, "", noon, later), &w.Pods[1], Unobserved, "", noon, later)
+		}, MemberNotSuccessful},
+		"one has gone after the round": {func(w *Workload, set *Settings, s State) State {
+			s = end(end(s, &w.Pods[0], Success, "", noon, later), &w.Pods[1], Unobserved, "", noon, later)
+			s = Hold(s, *w, *set, later).State
+			w.Pods = append(w.Pods[:1], w.Pods[2:]...)
+			return s
+		}, ""},
+		"both were reverted": {func(w *Workload, _ *Settings, s State) State {
+			return end(end(s, &w.Pods[0], Success, "", noon, later), &w.Pods[1], Reverted, OOMKill, noon, later)
+		}, MemberNotSuccessful},
+		"the period is not over": {func(w *Workload, set *Settings, s State) State { set.CanaryPeriod++; return both(w, set, s) }, PeriodNotOver},
+		"a person decides":       {func(w *Workload, set *Settings, s State) State { set.AutoPromote = false; return both(w, set, s) }, AutoPromoteOff},
+		"nodes do not grant them": {func(w *Workload, _ *Settings, s State) State {
+			w.Pods[0].Deferred, w.Pods[1].Infeasible = true, true
+			return s
+		}, MembersBlocked},
+		"one had what it gets": {func(w *Workload, _ *Settings, s State) State {
+			w.Pods[1].Observed = false
+			return end(s, &w.Pods[0], Success, "", noon, later)
+		}, ""},
+		"all had what they get": {func(w *Workload, _ *Settings, s State) State {
+			w.Pods[0].Observed, w.Pods[1].Observed = false, false
+			return s
+		}, NotObserved},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, set, s := canary(t, 4, 50)
+			s = change(change(s, &w.Pods[0], noon), &w.Pods[1], noon)
+			s = c.does(&w, &set, s)
+			h := Hold(s, w, set, later)
+			require.Equal(t, c.want, h.Canary)
+			want := PhaseFullRollout
+			if c.want != "" {
+				want = PhaseCanary
+			}
+			require.Equal(t, want, h.State.Phase)
+			if h.State.Phase == PhaseFullRollout {
+				require.Equal(t, CoolingDown, h.Pods[len(h.Pods)-1].Reason, "the rest follows after the cooldown")
+				w.Pods[0].Due = true
+				require.Contains(t, free(w, Hold(h.State, w, set, later.Add(time.Hour))), "p3")
+			}
+		})
+	}
+}
+
+func both(w *Workload, set *Settings, s State) State {
+	later := noon.Add(DefaultPeriod)
+	return end(end(s, &w.Pods[0], Success, "", noon, later), &w.Pods[1], Success, "", noon, later)
+}
+
+func TestBlockedMembersAreSaid(t *testing.T) {
+	for reason, nodes := range map[string][2]string{"PodsDeferred": {"d", "d"}, "PodsInfeasible": {"i", "i"}, "PodsDeferredAndInfeasible": {"i", "d"}, "": {"d", ""}} {
+		w, set, s := canary(t, 4, 50)
+		for i, state := range nodes {
+			w.Pods[i].Deferred, w.Pods[i].Infeasible = state == "d", state == "i"
+		}
+		require.Equal(t, reason, Hold(s, w, set, noon).State.ResizeBlocked.Reason)
+	}
+	w := deployment(fleet.Auto, 2)
+	w.Pods[0].Deferred, w.Pods[1].Due = true, false
+	require.Equal(t, "PodsDeferred", Hold(State{}, w, settings(), noon).State.ResizeBlocked.Reason)
+}
+
+// full is a canary that became a full rollout.
+func full(t *testing.T) (Workload, Settings, State) {
+	t.Helper()
+	w, set, s := canary(t, 4, 50)
+	s = both(&w, &set, change(change(s, &w.Pods[0], noon), &w.Pods[1], noon))
+	s = Hold(s, w, set, noon.Add(DefaultPeriod)).State
+	require.Equal(t, PhaseFullRollout, s.Phase)
+	return w, set, s
+}
+
+func TestWhatThrowsAFullRolloutBack(t *testing.T) {
+	evening := noon.Add(8 * time.Hour)
+	for name, c := range map[string]struct {
+		does func(*Workload, *Settings)
+		want Phase
+	}{
+		"nothing":                    {func(*Workload, *Settings) {}, PhaseFullRollout},
+		"another hash":               {func(_ *Workload, s *Settings) { s.Hash = "other" }, PhaseCanary},
+		"a pause":                    {func(w *Workload, _ *Settings) { w.Stopped, w.Mode = fleet.PolicyPaused, fleet.Recommend }, PhaseFullRollout},
+		"a policy that is not known": {func(w *Workload, s *Settings) { w.Stopped, s.Hash = fleet.PolicyUnknown, "" }, PhaseFullRollout},
+		"another schedule":           {func(_ *Workload, s *Settings) { s.Schedule = &Schedule{} }, PhaseFullRollout},
+		"another target":             {func(w *Workload, _ *Settings) { w.Target = []policy.Container{requests("app", 900, 900)} }, PhaseFullRollout},
+		"mode Auto, which has none":  {func(w *Workload, s *Settings) { w.Mode, s.Hash = fleet.Auto, "other" }, ""},
+		"edited while it is paused":  {func(w *Workload, s *Settings) { w.Stopped, s.Hash = fleet.PolicyPaused, "other" }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, set, s := full(t)
+			c.does(&w, &set)
+			s = Hold(s, w, set, evening).State
+			require.Equal(t, c.want, s.Phase)
+		})
+	}
+	w, set, s := full(t)
+	w.Stopped, set.Hash = fleet.PolicyPaused, "other"
+	s = Hold(s, w, set, evening).State
+	w.Stopped = ""
+	require.Equal(t, []string{"p2", "p3"}, members(Hold(s, w, set, evening).State), "chosen anew, of those that are due")
+}
+
+func TestARevertInAFullRolloutDoesNotThrowItBack(t *testing.T) {
+	w, set, s := full(t)
+	evening := noon.Add(8 * time.Hour)
+	s = Hold(s, w, set, evening).State
+	s = end(change(s, &w.Pods[2], evening), &w.Pods[2], Reverted, Throttle, evening, evening)
+	h := Hold(s, w, set, evening.Add(time.Hour))
+	require.Equal(t, PhaseFullRollout, h.State.Phase)
+	require.Equal(t, CoolingDown, h.Pods[3].Reason)
+}
+
+func TestDegradedTwiceHaltsUntilSomethingChanges(t *testing.T) {
+	w, set, s := canary(t, 10, 10)
+	set.Cooldown = 0
+	reverted := func() {
+		s = Hold(s, w, set, noon).State
+		s = s.Changed(cut(noon)).End(Ending{UID: "p0", Change: cut(noon), Outcome: Reverted}, set, noon)
+	}
+	for round := range 3 {
+		require.Zero(t, s.Degraded, round)
+		reverted()
+	}
+	require.Equal(t, Condition{"HighRevertRate", noon}, s.Degraded)
+	require.Equal(t, PhaseCanary, s.Phase, "once")
+	reverted()
+	require.Equal(t, PhaseHalted, s.Phase)
+	h := Hold(s, w, set, noon.Add(240*time.Hour))
+	require.Equal(t, PhaseHalted, h.State.Phase)
+	require.Equal(t, Halted, h.Pods[0].Reason)
+
+	same := w
+	same.Target = []policy.Container{requests("app", 219, 100)}
+	require.Equal(t, PhaseHalted, Hold(s, same, set, noon).State.Phase)
+	same.Target = []policy.Container{requests("app", 220, 100)}
+	require.Equal(t, []string{"p0"}, free(same, Hold(s, same, set, noon)), "another target")
+	set.Hash = "other"
+	require.Equal(t, []string{"p0"}, free(w, Hold(s, w, set, noon)), "another policy")
+}
+
+func TestTargetsThatDiffer(t *testing.T) {
+	before := []policy.Container{requests("app", 200, -1), requests("gone", 1, 1)}
+	require.False(t, differs(before, []policy.Container{requests("app", 181, 999), requests("new", 5, 5)}))
+	require.True(t, differs(before, []policy.Container{requests("app", 180, 999)}))
+	require.False(t, differs([]policy.Container{{Name: "app", Requests: resources.Of(0, 0)}}, []policy.Container{requests("app", 0, 0)}))
+	require.True(t, differs([]policy.Container{{Name: "app", Requests: resources.Of(0, 0)}}, []policy.Container{requests("app", 1, 0)}))
+}

@@ -1,0 +1,288 @@
+package rollout
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/fleet"
+)
+
+// roundLimit is how long a round may begin changes. What was begun is still judged in it.
+const roundLimit = time.Hour
+
+// Held is what Hold says of a workload.
+type Held struct {
+	// State is to be stored before the first pod is changed, if it differs from the one before.
+	State State
+	// Pods are the answers for Workload.Pods, in their order.
+	Pods []Answer
+	// Evict says that pods that cannot be resized may be evicted.
+	Evict bool
+	// Canary is why a canary is not promoted; empty outside of PhaseCanary.
+	Canary Obstacle
+	// Next is when the next change may begin, where that is known: the end of the cooldown,
+	// or the next window.
+	Next time.Time
+}
+
+// Answer is what may be done with one pod.
+type Answer struct {
+	Free   bool   // it may be changed
+	Memory bool   // though held, it may be given memory after an out-of-memory kill, and nothing else
+	Reason Reason // why it is held; empty also for one that is not due
+}
+
+// Hold decides which pods of a workload may be changed now, before a plan is made. A pod
+// that is not free must not be changed, whether it has a reason or not.
+func Hold(s State, w Workload, set Settings, now time.Time) Held {
+	w.Stopped = cmp.Or(w.Stopped, passive[w.Mode])
+	h := hold{State: s.clone(), w: &w, set: set, now: now, answers: make([]Answer, len(w.Pods))}
+	h.follow()
+	if w.Stopped == "" && w.Mode == fleet.Inherit {
+		h.finish()
+		h.inherit()
+		return h.result()
+	}
+	if h.round() != nil && h.Phase == PhaseCanary && w.Stopped == "" {
+		h.choose(&w, set.Percentage)
+	}
+	h.finish()
+	h.blocked()
+	if h.Phase == PhaseCanary && w.Stopped == "" {
+		if h.canary = h.obstacle(&w, set, now); h.canary == "" {
+			h.Phase, h.Members = PhaseFullRollout, nil
+		}
+	}
+	h.decide()
+	return h.result()
+}
+
+// passive are the modes that change no running pod.
+var passive = map[fleet.Mode]Reason{fleet.Observe: fleet.Observing, fleet.Recommend: fleet.RecommendOnly}
+
+// hold is a Held in the making.
+type hold struct {
+	State
+	w       *Workload
+	set     Settings
+	now     time.Time
+	answers []Answer
+	canary  Obstacle
+	next    time.Time
+}
+
+func (h *hold) result() Held {
+	// In mode OneShot and while a canary is observed, a change that is not possible in place
+	// is no reason to lose a pod.
+	acts := h.w.Stopped == "" && (h.w.Mode == fleet.Auto || h.Phase == PhaseFullRollout)
+	return Held{State: h.State, Pods: h.answers, Evict: acts && h.set.Recreate, Canary: h.canary, Next: h.next}
+}
+
+// follow takes over what changed in policy, mode and target since the last time.
+func (h *hold) follow() {
+	if h.set.Hash != "" && h.set.Hash != h.Hash {
+		h.Hash, h.Phase, h.Members, h.Reverted = h.set.Hash, "", nil, nil
+	}
+	h.Reverted = slices.DeleteFunc(h.Reverted, func(r RevertedSizes) bool { return r.expired(h.now) })
+	if h.w.Stopped != "" {
+		return // a pause or an opt-out does not throw a rollout back
+	}
+	h.Mode = h.w.Mode
+	switch {
+	case h.Mode != fleet.Canary:
+		h.Phase, h.Members = "", nil
+	case h.Phase == "":
+		h.Phase = PhaseCanary
+	case h.Phase == PhaseHalted && (len(h.Rounds) == 0 || differs(h.Rounds[0].To, h.w.Target)):
+		h.Phase = PhaseCanary
+	}
+}
+
+// inherit leaves the decision to the VPA, at the times that the policy allows.
+func (h *hold) inherit() {
+	open := h.window()
+	for i := range h.answers {
+		if h.answers[i] = (Answer{Free: open, Memory: true}); !open && h.w.Pods[i].Due {
+			h.answers[i].Reason = OutsideWindow
+		}
+	}
+}
+
+// window reports whether the schedule allows changes now, and notes if it keeps a pod from
+// being changed.
+func (h *hold) window() bool {
+	open, blocked := h.set.Schedule.Open(h.now), ""
+	if !open && h.some(func(p *Pod) bool { return p.Due }) {
+		blocked = string(OutsideWindow)
+	}
+	h.ScheduleBlocked.set(blocked, h.now)
+	if !open {
+		h.next, _ = h.set.Schedule.NextOpening(h.now)
+	}
+	return open
+}
+
+// finish ends the round if it is over: nothing of it is unjudged, and no selected pod is
+// still to be changed, or it had its time. A round in which nothing happened is forgotten.
+func (h *hold) finish() {
+	r := h.round()
+	if r == nil || h.unjudged() > 0 {
+		return
+	}
+	more := h.w.Stopped == "" && h.mayGoOn() && h.some(func(p *Pod) bool { return p.Due && h.selects(p) })
+	switch {
+	case more && (!r.begun() || !h.timeOver()):
+	case !r.begun():
+		h.Rounds = h.Rounds[1:]
+	default:
+		h.close(cmp.Or(r.SoFar, Superseded), "", h.set.Cooldown, h.now)
+	}
+}
+
+// begun reports whether the round changed a pod, or failed to.
+func (r *Round) begun() bool { return r.Pods > 0 || r.SoFar != "" }
+
+func (h *hold) timeOver() bool {
+	r := h.round()
+	return r != nil && r.begun() && !h.now.Before(r.Time.Add(roundLimit))
+}
+
+// mayGoOn reports whether the round may change another pod: in mode OneShot it is one.
+func (h *hold) mayGoOn() bool {
+	return h.Phase != PhaseHalted && !(h.Mode == fleet.OneShot && h.round() != nil && h.round().begun())
+}
+
+func (h *hold) unjudged() (count int) {
+	for i := range h.w.Pods {
+		if h.w.Pods[i].unjudged() {
+			count++
+		}
+	}
+	return count
+}
+
+// blocked notes whether no pod that is selected can get its change from its node.
+func (h *hold) blocked() {
+	deferred, infeasible, others := false, false, false
+	for i := range h.w.Pods {
+		switch p := &h.w.Pods[i]; {
+		case !h.selects(p) || p.Terminating || h.Phase != PhaseCanary && !p.Due:
+		case p.Deferred:
+			deferred = true
+		case p.Infeasible:
+			infeasible = true
+		default:
+			others = true
+		}
+	}
+	reason := ""
+	switch {
+	case others || h.Phase == PhaseCanary && len(h.Members) == 0:
+	case deferred && infeasible:
+		reason = "PodsDeferredAndInfeasible"
+	case deferred:
+		reason = "PodsDeferred"
+	case infeasible:
+		reason = "PodsInfeasible"
+	}
+	h.ResizeBlocked.set(reason, h.now)
+}
+
+// decide answers for each pod, and opens a round if a pod may be changed.
+func (h *hold) decide() {
+	held, free := h.workload(), 0
+	if held == "" {
+		if free = h.room(); free > 0 && h.Phase == PhaseCanary && h.round() == nil && h.some(func(p *Pod) bool { return p.Due && p.Eligible() }) {
+			h.choose(h.w, h.set.Percentage)
+		}
+	}
+	var candidates []int
+	for i := range h.w.Pods {
+		p := &h.w.Pods[i]
+		h.answers[i].Memory = h.w.Stopped == "" && !p.Node.holdsMemory()
+		switch reason := h.pod(p); {
+		case !p.Due:
+			h.answers[i].Reason = p.LeftOut
+		case p.Observed && h.w.Stopped == "":
+			h.answers[i].Reason = UnderObservation
+		case held != "":
+			h.answers[i].Reason = held
+		case reason != "":
+			h.answers[i].Reason = reason
+		default:
+			candidates = append(candidates, i)
+		}
+	}
+	slices.SortFunc(candidates, func(a, b int) int {
+		p, q := &h.w.Pods[a], &h.w.Pods[b]
+		return cmp.Or(p.Passed.Compare(q.Passed), h.w.before(p, q))
+	})
+	for n, i := range candidates {
+		if n < free {
+			h.answers[i].Free = true
+		} else {
+			h.answers[i].Reason = UnderObservation
+		}
+	}
+	if free > 0 && len(candidates) > 0 && h.round() == nil {
+		h.open(h.now)
+	}
+}
+
+// some reports whether something holds for a pod.
+func (h *hold) some(holds func(*Pod) bool) bool {
+	for i := range h.w.Pods {
+		if holds(&h.w.Pods[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// workload says why no pod of the workload may be changed.
+func (h *hold) workload() Reason {
+	if h.w.Stopped != "" {
+		h.ScheduleBlocked.set("", h.now)
+		return h.w.Stopped
+	}
+	open := h.window()
+	until, lasts := h.coolsDown(h.set.Cooldown, h.now)
+	switch {
+	case h.Phase == PhaseHalted:
+		return Halted
+	case !open:
+		return OutsideWindow
+	case h.round() == nil && lasts:
+		h.next = until
+		return CoolingDown
+	}
+	return ""
+}
+
+// pod says why one pod must not be changed, whatever else is changed.
+func (h *hold) pod(p *Pod) Reason {
+	switch {
+	case !h.selects(p):
+		return NotInCanary
+	case !p.Eligible():
+		return p.ineligible()
+	case h.w.Rolling && p.Ready:
+		return RolloutUnderWay
+	}
+	return p.Node.holds(p.Grows)
+}
+
+// room returns how many more pods may be changed now.
+func (h *hold) room() int {
+	most := h.set.MaxConcurrent
+	switch {
+	case h.timeOver() || !h.mayGoOn():
+		return 0
+	case h.Mode == fleet.OneShot:
+		most = 1
+	case most <= 0:
+		return len(h.w.Pods)
+	}
+	return max(0, most-h.unjudged())
+}

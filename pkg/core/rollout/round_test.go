@@ -1,0 +1,388 @@
+package rollout
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// deployment has n ready pods p0, p1, ... that are due.
+func deployment(mode fleet.Mode, n int) Workload {
+	w := Workload{Mode: mode, Target: []policy.Container{requests("app", 200, 100)}}
+	for i := range n {
+		name := fmt.Sprintf("p%d", i)
+		w.Pods = append(w.Pods, Pod{UID: name, Name: name, Running: true, Ready: true, Due: true, Node: Node{Known: true}})
+	}
+	return w
+}
+
+func settings() Settings {
+	return Settings{Hash: "h", Percentage: 10, AutoPromote: true, CanaryPeriod: DefaultPeriod, Cooldown: DefaultCooldown, MaxConcurrent: DefaultMaxConcurrent}
+}
+
+func unlimited() Settings {
+	s := settings()
+	s.MaxConcurrent = 0
+	return s
+}
+
+// free names the pods that may be changed, in the order of the workload.
+func free(w Workload, h Held) (names []string) {
+	for i, a := range h.Pods {
+		if a.Free {
+			names = append(names, w.Pods[i].Name)
+		}
+	}
+	return names
+}
+
+// reasons are those of all pods.
+func reasons(h Held) (all []Reason) {
+	for _, a := range h.Pods {
+		all = append(all, a.Reason)
+	}
+	return all
+}
+
+// cut is a change that takes CPU.
+func cut(at time.Time) Change {
+	return Change{At: at, Ready: true, Containers: []Sizing{{From: requests("app", 500, 100), To: requests("app", 200, -1)}}}
+}
+
+// change notes that a pod was changed.
+func change(s State, p *Pod, at time.Time) State {
+	p.Observed, p.Due = true, false
+	return s.Changed(cut(at))
+}
+
+// end judges the change of a pod.
+func end(s State, p *Pod, o Outcome, why Harm, changed, now time.Time) State {
+	p.Observed, p.Due = false, o == Reverted || o == Failed
+	return s.End(Ending{UID: p.UID, Change: cut(changed), Outcome: o, Harm: why}, settings(), now)
+}
+
+func TestModesSelectPods(t *testing.T) {
+	for name, c := range map[string]struct {
+		mode  fleet.Mode
+		pods  int
+		share int
+		want  []string
+	}{
+		"observe": {fleet.Observe, 3, 10, nil}, "recommend": {fleet.Recommend, 3, 10, nil},
+		"one shot": {fleet.OneShot, 3, 10, []string{"p0"}}, "auto": {fleet.Auto, 3, 10, []string{"p0", "p1", "p2"}},
+		"inherit":            {fleet.Inherit, 2, 10, []string{"p0", "p1"}},
+		"canary, at least 1": {fleet.Canary, 3, 10, []string{"p0"}}, "canary, rounded down": {fleet.Canary, 5, 59, []string{"p0", "p1"}},
+		"canary of all": {fleet.Canary, 3, 100, []string{"p0", "p1", "p2"}}, "no pods": {fleet.Canary, 0, 100, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, set := deployment(c.mode, c.pods), unlimited()
+			set.Percentage = c.share
+			require.Equal(t, c.want, free(w, Hold(State{}, w, set, noon)))
+		})
+	}
+}
+
+func TestWhyPodsAreHeld(t *testing.T) {
+	night := &Schedule{Windows: []Window{window("22:00", "06:00")}, Zone: time.UTC}
+	for name, c := range map[string]struct {
+		does func(*Workload, *Settings, *State)
+		want []Reason // of two pods in mode Auto with maxConcurrent 1
+	}{
+		"the first goes":           {func(*Workload, *Settings, *State) {}, []Reason{"", UnderObservation}},
+		"observing":                {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Observe }, []Reason{fleet.Observing, fleet.Observing}},
+		"recommending":             {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Recommend }, []Reason{fleet.RecommendOnly, fleet.RecommendOnly}},
+		"stopped":                  {func(w *Workload, _ *Settings, _ *State) { w.Stopped = fleet.PolicyPaused }, []Reason{fleet.PolicyPaused, fleet.PolicyPaused}},
+		"outside of the window":    {func(_ *Workload, s *Settings, _ *State) { s.Schedule = night }, []Reason{OutsideWindow, OutsideWindow}},
+		"cooling down":             {func(_ *Workload, _ *Settings, s *State) { s.CooldownUntil = noon.Add(1) }, []Reason{CoolingDown, CoolingDown}},
+		"outside of the canary":    {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Canary }, []Reason{"", NotInCanary}},
+		"halted":                   {halt, []Reason{Halted, Halted}},
+		"observed":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Observed = true }, []Reason{UnderObservation, UnderObservation}},
+		"pending":                  {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Running = false }, []Reason{NotRunning, ""}},
+		"terminating":              {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Terminating = true }, []Reason{NotRunning, ""}},
+		"resizing":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Resizing = true }, []Reason{WaitingForNode, ""}},
+		"deferred":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Deferred = true }, []Reason{Deferred, ""}},
+		"infeasible is asked anew": {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Infeasible = true }, []Reason{"", UnderObservation}},
+		"others go first":          {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Passed = noon }, []Reason{UnderObservation, ""}},
+		"rolling out":              {func(w *Workload, _ *Settings, _ *State) { w.Rolling, w.Pods[1].Ready = true, false }, []Reason{RolloutUnderWay, ""}},
+		"nothing to change":        {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Due = false }, []Reason{"", ""}},
+		"kept":                     {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Due, w.Pods[0].LeftOut = false, KeptAfterRevert }, []Reason{KeptAfterRevert, ""}},
+		"no pressure, no growth":   {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Node = Node{} }, []Reason{"", UnderObservation}},
+		"the node is not known": {func(w *Workload, _ *Settings, _ *State) {
+			w.Pods[0].Node = Node{}
+			w.Pods[0].Grows[resources.CPU] = true
+		}, []Reason{NodeUnknown, ""}},
+		"pressure": {func(w *Workload, _ *Settings, _ *State) {
+			w.Pods[0].Node, w.Pods[0].Grows[resources.Memory] = Node{Known: true, MemoryPressure: true}, true
+		}, []Reason{NodePressure, ""}},
+		"a window that is closed for a person's VPA": {func(w *Workload, s *Settings, _ *State) {
+			w.Mode, s.Schedule = fleet.Inherit, night
+			w.Pods[1].Due = false
+		}, []Reason{OutsideWindow, ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, set, s := deployment(fleet.Auto, 2), settings(), State{Hash: "h"}
+			c.does(&w, &set, &s)
+			h := Hold(s, w, set, noon)
+			require.Equal(t, c.want, reasons(h))
+			for i, a := range h.Pods {
+				require.Equal(t, a.Reason == "" && w.Pods[i].Due, a.Free)
+			}
+		})
+	}
+}
+
+func halt(w *Workload, _ *Settings, s *State) {
+	w.Mode, s.Phase, s.Rounds = fleet.Canary, PhaseHalted, past("RRRR").Rounds
+	s.Rounds[0].To = w.Target
+}
+
+func TestMemoryAfterAKillIsGivenInEveryActingMode(t *testing.T) {
+	closed := settings()
+	closed.Schedule = &Schedule{}
+	for _, mode := range []fleet.Mode{fleet.Inherit, fleet.OneShot, fleet.Canary, fleet.Auto} {
+		w := deployment(mode, 2)
+		h := Hold(State{CooldownUntil: noon.Add(time.Minute)}, w, closed, noon)
+		require.Empty(t, free(w, h))
+		require.True(t, h.Pods[1].Memory, mode)
+	}
+	w := deployment(fleet.Auto, 2)
+	w.Pods[0].Node = Node{Known: true, MemoryPressure: true}
+	h := Hold(State{}, w, closed, noon)
+	require.Equal(t, []bool{false, true}, []bool{h.Pods[0].Memory, h.Pods[1].Memory}, "not where the node lacks it")
+	w.Stopped = fleet.OptedOut
+	require.False(t, Hold(State{}, w, settings(), noon).Pods[1].Memory)
+	require.False(t, Hold(State{}, deployment(fleet.Recommend, 1), settings(), noon).Pods[0].Memory)
+}
+
+func TestEvictionNeedsAModeThatChangesAllPods(t *testing.T) {
+	set := settings()
+	set.Recreate = true
+	for mode, want := range map[fleet.Mode]bool{fleet.OneShot: false, fleet.Canary: false, fleet.Auto: true, fleet.Recommend: false} {
+		require.Equal(t, want, Hold(State{}, deployment(mode, 1), set, noon).Evict, mode)
+	}
+	require.True(t, Hold(State{Hash: "h", Phase: PhaseFullRollout}, deployment(fleet.Canary, 1), set, noon).Evict)
+	require.False(t, Hold(State{}, deployment(fleet.Auto, 1), settings(), noon).Evict, "InPlaceOnly")
+}
+
+func TestARoundEndsWhenNothingIsLeft(t *testing.T) {
+	w, set := deployment(fleet.Auto, 2), settings()
+	h := Hold(State{}, w, set, noon)
+	require.Equal(t, []string{"p0"}, free(w, h))
+	s := change(h.State, &w.Pods[0], noon.Add(time.Second))
+	h = Hold(s, w, set, noon.Add(time.Minute))
+	require.Empty(t, free(w, h), "one at a time")
+	s = end(h.State, &w.Pods[0], Success, "", noon.Add(time.Second), noon.Add(6*time.Minute))
+	h = Hold(s, w, set, noon.Add(6*time.Minute))
+	require.Equal(t, []string{"p1"}, free(w, h), "the same round goes on")
+	s = change(h.State, &w.Pods[1], noon.Add(6*time.Minute))
+	s = end(s, &w.Pods[1], Success, "", noon.Add(6*time.Minute), noon.Add(12*time.Minute))
+	require.Empty(t, s.Rounds[0].Outcome)
+	h = Hold(s, w, set, noon.Add(12*time.Minute))
+	require.Equal(t, []Round{{Time: noon.Add(time.Second), Pods: 2, Outcome: Success,
+		From: []policy.Container{requests("app", 500, 100)}, To: []policy.Container{requests("app", 200, -1)}}}, h.State.Rounds)
+	require.Equal(t, noon.Add(72*time.Minute), h.State.CooldownUntil, "it begins at the end of the round")
+	require.Equal(t, []policy.Container{requests("app", 200, -1)}, h.State.Kept)
+
+	w.Pods[0].Due = true
+	h = Hold(h.State, w, set, noon.Add(72*time.Minute-1))
+	require.Equal(t, []Reason{CoolingDown, ""}, reasons(h))
+	require.Equal(t, noon.Add(72*time.Minute), h.Next)
+	require.Equal(t, []string{"p0"}, free(w, Hold(h.State, w, set, noon.Add(72*time.Minute))))
+}
+
+func TestARoundThatChangesNothingIsForgotten(t *testing.T) {
+	w, set := deployment(fleet.Auto, 2), settings()
+	s := Hold(State{}, w, set, noon).State
+	require.Len(t, s.Rounds, 1)
+	s = Hold(s, w, set, noon.Add(3*time.Hour)).State
+	require.Len(t, s.Rounds, 1, "the plan had no room so far")
+	w.Pods[0].Due, w.Pods[1].Due = false, false
+	s = Hold(s, w, set, noon.Add(4*time.Hour)).State
+	require.Empty(t, s.Rounds)
+	require.Zero(t, s.CooldownUntil)
+}
+
+func TestAHundredPodsOneAfterTheOther(t *testing.T) {
+	w, set, s := deployment(fleet.Auto, 100), settings(), State{}
+	var observed *Pod
+	var since time.Time
+	ended := 0
+	for now := noon; now.Before(noon.Add(24 * time.Hour)); now = now.Add(time.Minute) {
+		if observed != nil && now.Sub(since) >= DefaultPeriod {
+			s, observed = end(s, observed, Success, "", since, now), nil
+		}
+		h := Hold(s, w, set, now)
+		s = h.State
+		for i := range h.Pods {
+			if h.Pods[i].Free {
+				require.Nil(t, observed, "one at a time")
+				require.Less(t, now.Sub(s.Rounds[0].Time), time.Hour)
+				observed, since = &w.Pods[i], now
+				s = change(s, observed, now)
+			}
+		}
+		if s.round() == nil && len(s.Rounds) > ended {
+			ended++
+			require.Equal(t, now.Add(time.Hour), s.CooldownUntil, "one cooldown a round")
+		}
+	}
+	require.Equal(t, 9, ended)
+	pods := 0
+	for _, r := range s.Rounds {
+		require.Equal(t, Success, r.Outcome)
+		require.LessOrEqual(t, r.Pods, 12)
+		pods += r.Pods
+	}
+	require.Equal(t, 100, pods)
+}
+
+func TestOneBadTargetOnFiveMembersIsOneRevertedRound(t *testing.T) {
+	w, set := deployment(fleet.Canary, 10), unlimited()
+	set.Percentage = 50
+	s := Hold(State{}, w, set, noon).State
+	for i := range 5 {
+		s = change(s, &w.Pods[i], noon)
+	}
+	for i := range 5 {
+		s = end(s, &w.Pods[i], Reverted, Restart, noon, noon.Add(time.Duration(i+1)*time.Minute))
+		s = Hold(s, w, set, noon.Add(time.Duration(i+1)*time.Minute)).State
+	}
+	require.Len(t, s.Rounds, 1)
+	require.Equal(t, Reverted, s.Rounds[0].Outcome)
+	require.Equal(t, Restart, s.Rounds[0].Reason)
+	require.Equal(t, 5, s.Rounds[0].Pods)
+	require.Equal(t, 1, s.Reverts())
+	require.Equal(t, noon.Add(2*time.Hour+time.Minute), s.CooldownUntil, "twice the hour, from the first revert on")
+	require.Zero(t, s.Degraded)
+	require.Equal(t, PhaseCanary, s.Phase)
+}
+
+func TestOneShotIsOnePodARound(t *testing.T) {
+	w, set := deployment(fleet.OneShot, 3), unlimited()
+	w.Pods[0].Due = false
+	h := Hold(State{}, w, set, noon)
+	require.Equal(t, []string{"p1"}, free(w, h), "among those that would change")
+	s := change(h.State, &w.Pods[1], noon)
+	require.Empty(t, free(w, Hold(s, w, set, noon.Add(time.Minute))))
+	s = end(s, &w.Pods[1], Success, "", noon, noon.Add(5*time.Minute))
+	h = Hold(s, w, set, noon.Add(5*time.Minute))
+	require.Empty(t, free(w, h))
+	require.Equal(t, noon.Add(65*time.Minute), h.State.CooldownUntil)
+	h = Hold(h.State, w, set, noon.Add(65*time.Minute))
+	require.Equal(t, []string{"p2"}, free(w, h))
+	// The process ends before it can note the change.
+	w.Pods[2].Observed, w.Pods[2].Due, w.Pods[0].Due = true, false, true
+	require.Empty(t, free(w, Hold(h.State, w, set, noon.Add(66*time.Minute))))
+	s = end(h.State, &w.Pods[2], Success, "", noon.Add(65*time.Minute), noon.Add(70*time.Minute))
+	h = Hold(s, w, set, noon.Add(70*time.Minute))
+	require.Equal(t, 1, h.State.Rounds[0].Pods)
+	require.Equal(t, Success, h.State.Rounds[0].Outcome)
+}
+
+func TestWhatARoundEndsAs(t *testing.T) {
+	for name, c := range map[string]struct {
+		ends []Outcome
+		want Outcome
+	}{
+		"all well": {[]Outcome{Success, Success}, Success}, "one well": {[]Outcome{Unobserved, Success}, Success},
+		"none well": {[]Outcome{Superseded, Failed}, Failed}, "not seen": {[]Outcome{Superseded, Unobserved}, Unobserved},
+		"evicted": {[]Outcome{Failed, Evicted}, Evicted}, "gone": {nil, Superseded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, set := deployment(fleet.Auto, 2), unlimited()
+			s := Hold(State{}, w, set, noon).State
+			for i := range w.Pods {
+				s = change(s, &w.Pods[i], noon)
+			}
+			for i, o := range c.ends {
+				s = s.End(Ending{UID: w.Pods[i].UID, Change: cut(noon), Outcome: o}, set, noon.Add(time.Minute))
+			}
+			w.Pods = nil
+			s = Hold(s, w, set, noon.Add(time.Minute)).State
+			require.Equal(t, c.want, s.Rounds[0].Outcome)
+			require.Equal(t, noon.Add(61*time.Minute), s.CooldownUntil)
+		})
+	}
+}
+
+func TestScheduleBlocksAndSaysWhenItOpens(t *testing.T) {
+	w, set := deployment(fleet.Auto, 1), settings()
+	set.Schedule = &Schedule{Windows: []Window{window("22:00", "06:00")}, Zone: time.UTC}
+	h := Hold(State{}, w, set, noon)
+	require.Equal(t, Condition{"OutsideWindow", noon}, h.State.ScheduleBlocked)
+	require.Equal(t, noon.Add(10*time.Hour), h.Next)
+	h = Hold(h.State, w, set, noon.Add(time.Hour))
+	require.Equal(t, noon, h.State.ScheduleBlocked.Since)
+	h = Hold(h.State, w, set, noon.Add(10*time.Hour))
+	require.Zero(t, h.State.ScheduleBlocked)
+	require.Equal(t, []string{"p0"}, free(w, h))
+	w.Pods[0].Due = false
+	require.Zero(t, Hold(State{}, w, set, noon).State.ScheduleBlocked, "nothing waits for it")
+}
+
+func TestWhatDidHarmIsNotTriedAgain(t *testing.T) {
+	w, set := deployment(fleet.Auto, 1), settings()
+	s := change(Hold(State{}, w, set, noon).State, &w.Pods[0], noon)
+	s = end(s, &w.Pods[0], Reverted, Pressure, noon, noon)
+	floor := func(cpu resources.Amount, hash string, after time.Duration) resources.List {
+		return s.Floor("app", resources.Of(cpu, 50*mi), hash, noon.Add(after))
+	}
+	kept := resources.List{}.With(resources.CPU, 500)
+	require.Equal(t, kept, floor(200, "h", time.Minute), "memory was not lowered")
+	require.Equal(t, kept, floor(100, "h", 7*24*time.Hour-1))
+	require.Equal(t, kept, floor(220, "", time.Minute), "it wanders")
+	require.Zero(t, floor(221, "h", time.Minute), "it rose")
+	require.Zero(t, floor(200, "h", 7*24*time.Hour))
+	require.Zero(t, floor(200, "other", time.Minute), "the policy changed")
+	require.Zero(t, s.Floor("proxy", resources.Of(1, 1), "h", noon))
+	require.Zero(t, s.Floor("app", resources.List{}, "h", noon), "nothing is recommended")
+	require.Len(t, Hold(s, w, set, noon.Add(time.Hour)).State.Reverted, 1)
+	require.Empty(t, Hold(s, w, set, noon.Add(7*24*time.Hour)).State.Reverted)
+	set.Hash = "other"
+	require.Empty(t, Hold(s, w, set, noon.Add(time.Hour)).State.Reverted)
+}
+
+func TestTheLastSizesThatDidWellAreTheFloor(t *testing.T) {
+	step := func(s State, from, to resources.Amount, o Outcome) State {
+		c := Change{At: noon, Containers: []Sizing{{From: requests("app", from, 100), To: requests("app", to, -1)}}}
+		return s.Changed(c).End(Ending{UID: "p0", Change: c, Outcome: o}, settings(), noon)
+	}
+	cpu := func(s State) resources.Amount {
+		return s.Floor("app", resources.Of(100, 1), "", noon).Value(resources.CPU)
+	}
+	s := step(State{}, 1000, 600, Success)
+	s = step(s, 600, 300, Reverted)
+	require.EqualValues(t, 600, cpu(s))
+	s = step(s, 900, 250, Reverted) // another pod, which had never been changed
+	require.EqualValues(t, 600, cpu(s))
+	require.EqualValues(t, 300, s.Reverted[0].Requests.Value(resources.CPU), "all of both did harm")
+	s = step(s, 1000, 700, Reverted) // what did well before does not any more
+	require.EqualValues(t, 1000, cpu(s))
+}
+
+func TestARevertAfterTheRoundCountsForIt(t *testing.T) {
+	w, set := deployment(fleet.Auto, 1), settings()
+	s := change(Hold(State{}, w, set, noon).State, &w.Pods[0], noon)
+	w.Pods[0].Deferred = true
+	s = Hold(s, w, set, noon.Add(time.Hour)).State
+	require.Equal(t, Superseded, s.Rounds[0].Outcome, "nobody waits for a node for ever")
+	w.Pods[0].Deferred = false
+	s = end(s, &w.Pods[0], Reverted, Restart, noon.Add(90*time.Minute), noon.Add(92*time.Minute))
+	require.Len(t, s.Rounds, 1)
+	require.Equal(t, Reverted, s.Rounds[0].Outcome)
+	require.Equal(t, noon.Add(212*time.Minute), s.CooldownUntil)
+}
+
+func TestARevertWithoutRecordIsNoted(t *testing.T) {
+	s := State{}.End(Ending{UID: "p0", Change: cut(noon), Outcome: Reverted, Harm: OOMKill}, settings(), noon.Add(time.Minute))
+	require.Equal(t, 1, s.Reverts())
+	require.Equal(t, 1, s.Rounds[0].Pods)
+	require.Equal(t, noon.Add(121*time.Minute), s.CooldownUntil)
+	require.Len(t, s.Reverted, 1)
+}
