@@ -32,7 +32,8 @@ type Pod struct {
 	Resizing    bool // the node is at a resize, or its state is not known
 	Deferred    bool // its node has no room for the resize that was asked for
 	Infeasible  bool // its node can never do that resize
-	Observed    bool // a Change is noted on it
+	// Observed is when the change was sent that is noted on it, Change.At; zero: none is.
+	Observed time.Time
 
 	Due     bool                  // it is to be changed, if nothing of this package holds it
 	LeftOut Reason                // KeptAfterRevert or HPAOnResource, where a part of the change is left out
@@ -60,7 +61,9 @@ func (p *Pod) ineligible() Reason {
 
 // unjudged reports whether a change of the pod was carried out and is not judged yet. One
 // that is deferred did nothing so far.
-func (p *Pod) unjudged() bool { return p.Observed && !p.Deferred && !p.Terminating }
+func (p *Pod) unjudged() bool { return p.observed() && !p.Deferred && !p.Terminating }
+
+func (p *Pod) observed() bool { return !p.Observed.IsZero() }
 
 // before orders pods as a rollout goes over them: by name, those of a StatefulSet from the
 // highest ordinal on.
@@ -153,29 +156,29 @@ const (
 )
 
 // obstacle says why the canary is not promoted now; empty: nothing is in the way.
-func (s *State) obstacle(w *Workload, set Settings, now time.Time) Obstacle {
+func (h *hold) obstacle() Obstacle {
 	done, missing := false, false
-	for _, m := range s.Members {
-		p := w.present(m.UID)
+	for _, m := range h.Members {
+		p := h.w.present(m.UID)
 		if p == nil {
 			continue
 		}
 		done = done || m.Outcome == Success
 		// One that has what it would get since before the canary is no obstacle.
-		missing = missing || m.Outcome != Success && (m.Outcome != "" || p.Due || p.Observed)
+		missing = missing || m.Outcome != Success && (m.Outcome != "" || p.Due || p.observed())
 	}
 	switch {
-	case s.ResizeBlocked.Reason != "":
+	case h.blocked() != "":
 		return MembersBlocked
-	case s.round() != nil:
+	case h.round() != nil:
 		return RoundOpen
 	case missing:
 		return MemberNotSuccessful
-	case !done || len(s.Rounds) == 0:
+	case !done || len(h.Rounds) == 0:
 		return NotObserved
-	case now.Before(s.Rounds[0].Time.Add(set.CanaryPeriod)):
+	case h.now.Before(h.Rounds[0].Time.Add(h.set.CanaryPeriod)):
 		return PeriodNotOver
-	case !set.AutoPromote:
+	case !h.set.AutoPromote:
 		return AutoPromoteOff
 	}
 	return ""

@@ -119,11 +119,11 @@ func TestPromotion(t *testing.T) {
 			return s
 		}, MembersBlocked},
 		"one had what it gets": {func(w *Workload, _ *Settings, s State) State {
-			w.Pods[1].Observed = false
+			w.Pods[1].Observed = time.Time{}
 			return end(s, &w.Pods[0], Success, "", noon, later)
 		}, ""},
 		"all had what they get": {func(w *Workload, _ *Settings, s State) State {
-			w.Pods[0].Observed, w.Pods[1].Observed = false, false
+			w.Pods[0].Observed, w.Pods[1].Observed = time.Time{}, time.Time{}
 			return s
 		}, NotObserved},
 	} {

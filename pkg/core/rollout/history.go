@@ -77,9 +77,14 @@ func (s *State) open(now time.Time) {
 	s.Rounds = append([]Round{{Time: now}}, s.Rounds[:min(len(s.Rounds), mostRounds-1)]...)
 }
 
-// close ends the newest round, and begins the cooldown.
-func (s *State) close(o Outcome, why Harm, base time.Duration, now time.Time) {
-	s.Rounds[0].Outcome, s.Rounds[0].Reason, s.Rounds[0].SoFar = o, why, ""
+// close ends the newest round.
+func (s *State) close(o Outcome, base time.Duration, now time.Time) {
+	s.Rounds[0].Outcome, s.Rounds[0].SoFar = o, ""
+	s.coolDown(base, now)
+}
+
+// coolDown begins the cooldown after a round has ended.
+func (s *State) coolDown(base time.Duration, now time.Time) {
 	s.CooldownUntil = time.Time{}
 	if pause := Cooldown(base, s.Reverts()); pause > 0 {
 		s.CooldownUntil = now.Add(pause)
@@ -89,13 +94,4 @@ func (s *State) close(o Outcome, why Harm, base time.Duration, now time.Time) {
 		reason = highRevertRate
 	}
 	s.Degraded.set(reason, now)
-	if o != Reverted {
-		return
-	}
-	for i := range s.Members { // the canary begins anew
-		s.Members[i].Outcome = ""
-	}
-	if s.Phase != "" && degraded(s.Rounds) && degraded(s.Rounds[1:]) {
-		s.Phase = PhaseHalted
-	}
 }

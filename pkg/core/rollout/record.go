@@ -23,16 +23,19 @@ func (s State) Changed(c Change) State {
 		s.open(c.At)
 	}
 	r := s.round()
-	if r.Pods == 0 {
-		r.note(c)
-	}
+	r.note(c)
 	r.Pods++
 	return s
 }
 
 // note takes over from the first change when the round began and what it brings.
 func (r *Round) note(c Change) {
-	r.Time, r.From, r.To = c.At, nil, nil
+	if !r.begun() {
+		r.Time = c.At
+	}
+	if len(r.From) > 0 {
+		return
+	}
 	for _, one := range c.Containers {
 		r.From, r.To = append(r.From, one.From), append(r.To, one.To)
 	}
@@ -47,7 +50,8 @@ type Ending struct {
 }
 
 // End returns the state after the observation of a change has ended. A change that was
-// reverted ends its round at once; more of them in the same round count as one.
+// reverted ends its round at once; more of them in the same round count as one. The state
+// is to be stored before the note is taken off the pod: the same end twice does nothing.
 func (s State) End(e Ending, set Settings, now time.Time) State {
 	s = s.clone()
 	for i := range s.Members {
@@ -57,42 +61,53 @@ func (s State) End(e Ending, set Settings, now time.Time) State {
 	}
 	switch e.Outcome {
 	case Success:
-		s.keep(e.Change)
+		s.keep(e.Change, now)
 	case Reverted:
 		s.avoid(e.Change, now)
 		s.revert(e, set, now)
 		return s
 	}
 	if r := s.round(); r != nil {
-		if r.Pods == 0 && e.Outcome != Failed { // it was changed, and the process ended
-			r.Pods = 1
+		if e.Outcome != Failed { // it was changed, and the process may have ended
 			r.note(e.Change)
+			r.Pods = max(r.Pods, 1)
 		}
-		r.SoFar = better(r.SoFar, e.Outcome)
+		r.SoFar = first(r.SoFar, e.Outcome)
 	}
 	return s
 }
 
-// revert ends the round that a reverted change belongs to, as Reverted.
+// revert makes the round that a change belongs to a Reverted one, once. Whatever round goes
+// on ends: its target may be the same.
 func (s *State) revert(e Ending, set Settings, now time.Time) {
-	if len(s.Rounds) == 0 {
+	if len(s.Rounds) == 0 { // the record was deleted
 		s.open(e.Change.At)
 	}
-	r := &s.Rounds[0]
-	if r.Outcome == Reverted || r.Pods > 0 && e.Change.At.Before(r.Time) {
-		return // a round before was reverted
+	of := slices.IndexFunc(s.Rounds, func(r Round) bool { return !e.Change.At.Before(r.Time) })
+	if of < 0 || s.Rounds[of].Outcome == Reverted {
+		return
 	}
-	if r.Pods == 0 {
-		r.Pods = 1
-		r.note(e.Change)
+	s.Rounds[of].note(e.Change)
+	s.Rounds[of].Pods = max(s.Rounds[of].Pods, 1)
+	s.Rounds[of].Outcome, s.Rounds[of].Reason, s.Rounds[of].SoFar = Reverted, e.Harm, ""
+	if r := s.round(); r != nil && r.begun() {
+		r.Outcome, r.SoFar = cmp.Or(r.SoFar, Superseded), ""
+	} else if r != nil {
+		s.Rounds, of = s.Rounds[1:], of-1
 	}
-	s.close(Reverted, e.Harm, set.Cooldown, now)
+	s.coolDown(set.Cooldown, now)
+	for i := range s.Members { // the canary begins anew
+		s.Members[i].Outcome = ""
+	}
+	if s.Phase != "" && degraded(s.Rounds[of:]) && degraded(s.Rounds[of+1:]) {
+		s.Phase = PhaseHalted
+	}
 }
 
 // order is what a round ends as, of the outcomes of its changes: the first that is there.
 var order = []Outcome{Success, Evicted, Failed, Unobserved, Superseded}
 
-func better(a, b Outcome) Outcome {
+func first(a, b Outcome) Outcome {
 	for _, o := range order {
 		if a == o || b == o {
 			return o
@@ -101,19 +116,33 @@ func better(a, b Outcome) Outcome {
 	return ""
 }
 
-// keep notes the sizes of a change that did well.
-func (s *State) keep(c Change) {
+// keep notes the sizes of a change that did well, but none that did harm to another pod.
+func (s *State) keep(c Change, now time.Time) {
 	for _, one := range c.Containers {
-		kept := s.kept(one.From.Name)
+		kept, bad := s.kept(one.From.Name), s.bad(one.From.Name, now)
 		for k := range resources.Kind(resources.Kinds) {
-			if a, ok := one.To.Requests.Get(k); ok {
-				kept.Requests = kept.Requests.With(k, a)
-			}
-			if a, ok := one.To.Limits.Get(k); ok {
-				kept.Limits = kept.Limits.With(k, a)
-			}
+			kept.Requests = better(k, kept.Requests, one.To.Requests, bad.Requests)
+			kept.Limits = better(k, kept.Limits, one.To.Limits, bad.Limits)
 		}
 	}
+}
+
+// better returns kept with the amount of a kind that did well, if it is above what did harm.
+func better(k resources.Kind, kept, well, bad resources.List) resources.List {
+	if a, ok := well.Get(k); ok && (!bad.Has(k) || a > bad.Value(k)) {
+		return kept.With(k, a)
+	}
+	return kept
+}
+
+// bad returns the sizes of a container that did harm and are not to be tried again yet.
+func (s *State) bad(name string, now time.Time) RevertedSizes {
+	for _, r := range s.Reverted {
+		if r.Name == name && !r.expired(now) {
+			return r
+		}
+	}
+	return RevertedSizes{}
 }
 
 // kept returns the entry of a container in Kept, which it adds if there is none.
@@ -149,7 +178,10 @@ func (s *State) avoid(c Change, now time.Time) {
 			s.Reverted = slices.Insert(s.Reverted, at, bad)
 			continue
 		}
-		s.Reverted[at] = bad.merged(s.Reverted[at], now)
+		if before := s.Reverted[at]; !before.expired(now) {
+			bad = bad.merged(before)
+		}
+		s.Reverted[at] = bad
 	}
 }
 
@@ -163,10 +195,7 @@ func atLeast(k resources.Kind, kept, to, from resources.List) resources.List {
 
 // merged returns r with the amounts that were reverted before: the largest of both, since
 // all of them did harm.
-func (r RevertedSizes) merged(before RevertedSizes, now time.Time) RevertedSizes {
-	if before.expired(now) {
-		return r
-	}
+func (r RevertedSizes) merged(before RevertedSizes) RevertedSizes {
 	for k := range resources.Kind(resources.Kinds) {
 		if a, ok := before.Requests.Get(k); ok {
 			r.Requests = r.Requests.With(k, max(a, r.Requests.Value(k)))
@@ -191,21 +220,19 @@ func (s State) Floor(container string, target resources.List, hash string, now t
 	if hash != "" && hash != s.Hash {
 		return floor
 	}
-	for i := range s.Reverted {
-		r := &s.Reverted[i]
-		if r.Name != container || r.expired(now) {
+	r := s.bad(container, now)
+	at := slices.IndexFunc(s.Kept, func(c policy.Container) bool { return c.Name == container })
+	if at < 0 {
+		return floor
+	}
+	for k := range resources.Kind(resources.Kinds) {
+		bad, did := r.Requests.Get(k)
+		wanted, recommended := target.Get(k)
+		if !did || !recommended || float64(wanted) > (1+moved)*float64(bad) {
 			continue
 		}
-		at := slices.IndexFunc(s.Kept, func(c policy.Container) bool { return c.Name == container })
-		for k := range resources.Kind(resources.Kinds) {
-			bad, did := r.Requests.Get(k)
-			wanted, recommended := target.Get(k)
-			if !did || !recommended || at < 0 || float64(wanted) > (1+moved)*float64(bad) {
-				continue
-			}
-			if kept, ok := s.Kept[at].Requests.Get(k); ok && kept > wanted {
-				floor = floor.With(k, kept)
-			}
+		if kept, ok := s.Kept[at].Requests.Get(k); ok && kept > wanted {
+			floor = floor.With(k, kept)
 		}
 	}
 	return floor

@@ -39,6 +39,7 @@ func Hold(s State, w Workload, set Settings, now time.Time) Held {
 	w.Stopped = cmp.Or(w.Stopped, passive[w.Mode])
 	h := hold{State: s.clone(), w: &w, set: set, now: now, answers: make([]Answer, len(w.Pods))}
 	h.follow()
+	h.adopt()
 	if w.Stopped == "" && w.Mode == fleet.Inherit {
 		h.finish()
 		h.inherit()
@@ -48,11 +49,8 @@ func Hold(s State, w Workload, set Settings, now time.Time) Held {
 		h.choose(&w, set.Percentage)
 	}
 	h.finish()
-	h.blocked()
-	if h.Phase == PhaseCanary && w.Stopped == "" {
-		if h.canary = h.obstacle(&w, set, now); h.canary == "" {
-			h.Phase, h.Members = PhaseFullRollout, nil
-		}
+	if h.Phase == PhaseCanary && w.Stopped == "" && h.obstacle() == "" {
+		h.Phase, h.Members = PhaseFullRollout, nil
 	}
 	h.decide()
 	return h.result()
@@ -68,15 +66,19 @@ type hold struct {
 	set     Settings
 	now     time.Time
 	answers []Answer
-	canary  Obstacle
 	next    time.Time
 }
 
 func (h *hold) result() Held {
+	h.ResizeBlocked.set(h.blocked(), h.now)
 	// In mode OneShot and while a canary is observed, a change that is not possible in place
 	// is no reason to lose a pod.
 	acts := h.w.Stopped == "" && (h.w.Mode == fleet.Auto || h.Phase == PhaseFullRollout)
-	return Held{State: h.State, Pods: h.answers, Evict: acts && h.set.Recreate, Canary: h.canary, Next: h.next}
+	held := Held{State: h.State, Pods: h.answers, Evict: acts && h.set.Recreate, Next: h.next}
+	if h.Phase == PhaseCanary && h.w.Stopped == "" {
+		held.Canary = h.obstacle()
+	}
+	return held
 }
 
 // follow takes over what changed in policy, mode and target since the last time.
@@ -97,6 +99,27 @@ func (h *hold) follow() {
 	case h.Phase == PhaseHalted && (len(h.Rounds) == 0 || differs(h.Rounds[0].To, h.w.Target)):
 		h.Phase = PhaseCanary
 	}
+}
+
+// adopt counts changes of the round that a process made and could not store.
+func (h *hold) adopt() {
+	r := h.round()
+	if r == nil {
+		return
+	}
+	changed, first := 0, time.Time{}
+	for i := range h.w.Pods {
+		if p := &h.w.Pods[i]; p.observed() && !p.Observed.Before(r.Time) {
+			changed++
+			if first.IsZero() || p.Observed.Before(first) {
+				first = p.Observed
+			}
+		}
+	}
+	if !r.begun() && changed > 0 {
+		r.Time = first
+	}
+	r.Pods = max(r.Pods, changed)
 }
 
 // inherit leaves the decision to the VPA, at the times that the policy allows.
@@ -136,7 +159,7 @@ func (h *hold) finish() {
 	case !r.begun():
 		h.Rounds = h.Rounds[1:]
 	default:
-		h.close(cmp.Or(r.SoFar, Superseded), "", h.set.Cooldown, h.now)
+		h.close(cmp.Or(r.SoFar, Superseded), h.set.Cooldown, h.now)
 	}
 }
 
@@ -162,8 +185,8 @@ func (h *hold) unjudged() (count int) {
 	return count
 }
 
-// blocked notes whether no pod that is selected can get its change from its node.
-func (h *hold) blocked() {
+// blocked says whether no selected pod can get its change from its node, and why.
+func (h *hold) blocked() string {
 	deferred, infeasible, others := false, false, false
 	for i := range h.w.Pods {
 		switch p := &h.w.Pods[i]; {
@@ -176,17 +199,17 @@ func (h *hold) blocked() {
 			others = true
 		}
 	}
-	reason := ""
 	switch {
-	case others || h.Phase == PhaseCanary && len(h.Members) == 0:
+	case others:
+		return ""
 	case deferred && infeasible:
-		reason = "PodsDeferredAndInfeasible"
+		return "PodsDeferredAndInfeasible"
 	case deferred:
-		reason = "PodsDeferred"
+		return "PodsDeferred"
 	case infeasible:
-		reason = "PodsInfeasible"
+		return "PodsInfeasible"
 	}
-	h.ResizeBlocked.set(reason, h.now)
+	return ""
 }
 
 // decide answers for each pod, and opens a round if a pod may be changed.
@@ -204,7 +227,7 @@ func (h *hold) decide() {
 		switch reason := h.pod(p); {
 		case !p.Due:
 			h.answers[i].Reason = p.LeftOut
-		case p.Observed && h.w.Stopped == "":
+		case p.observed() && h.w.Stopped == "":
 			h.answers[i].Reason = UnderObservation
 		case held != "":
 			h.answers[i].Reason = held

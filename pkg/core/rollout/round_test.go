@@ -57,13 +57,13 @@ func cut(at time.Time) Change {
 
 // change notes that a pod was changed.
 func change(s State, p *Pod, at time.Time) State {
-	p.Observed, p.Due = true, false
+	p.Observed, p.Due = at, false
 	return s.Changed(cut(at))
 }
 
 // end judges the change of a pod.
 func end(s State, p *Pod, o Outcome, why Harm, changed, now time.Time) State {
-	p.Observed, p.Due = false, o == Reverted || o == Failed
+	p.Observed, p.Due = time.Time{}, o == Reverted || o == Failed
 	return s.End(Ending{UID: p.UID, Change: cut(changed), Outcome: o, Harm: why}, settings(), now)
 }
 
@@ -102,7 +102,7 @@ func TestWhyPodsAreHeld(t *testing.T) {
 		"cooling down":             {func(_ *Workload, _ *Settings, s *State) { s.CooldownUntil = noon.Add(1) }, []Reason{CoolingDown, CoolingDown}},
 		"outside of the canary":    {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Canary }, []Reason{"", NotInCanary}},
 		"halted":                   {halt, []Reason{Halted, Halted}},
-		"observed":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Observed = true }, []Reason{UnderObservation, UnderObservation}},
+		"observed":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Observed = noon }, []Reason{UnderObservation, UnderObservation}},
 		"pending":                  {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Running = false }, []Reason{NotRunning, ""}},
 		"terminating":              {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Terminating = true }, []Reason{NotRunning, ""}},
 		"resizing":                 {func(w *Workload, _ *Settings, _ *State) { w.Pods[0].Resizing = true }, []Reason{WaitingForNode, ""}},
@@ -277,7 +277,7 @@ func TestOneShotIsOnePodARound(t *testing.T) {
 	h = Hold(h.State, w, set, noon.Add(65*time.Minute))
 	require.Equal(t, []string{"p2"}, free(w, h))
 	// The process ends before it can note the change.
-	w.Pods[2].Observed, w.Pods[2].Due, w.Pods[0].Due = true, false, true
+	w.Pods[2].Observed, w.Pods[2].Due, w.Pods[0].Due = noon.Add(65*time.Minute), false, true
 	require.Empty(t, free(w, Hold(h.State, w, set, noon.Add(66*time.Minute))))
 	s = end(h.State, &w.Pods[2], Success, "", noon.Add(65*time.Minute), noon.Add(70*time.Minute))
 	h = Hold(s, w, set, noon.Add(70*time.Minute))
