@@ -238,6 +238,9 @@ func TestDegradedTwiceHaltsUntilSomethingChanges(t *testing.T) {
 	require.Equal(t, PhaseHalted, Hold(s, same, set, noon).State.Phase)
 	same.Target = []policy.Container{requests("app", 220, 100)}
 	require.Equal(t, []string{"p0"}, free(same, Hold(s, same, set, noon)), "another target")
+	other := s
+	other.Rounds = nil
+	require.Equal(t, PhaseCanary, Hold(other, w, set, noon).State.Phase, "nobody knows what halted it")
 	set.Hash = "other"
 	require.Equal(t, []string{"p0"}, free(w, Hold(s, w, set, noon)), "another policy")
 }

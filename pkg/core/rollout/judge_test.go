@@ -37,6 +37,7 @@ func TestWhatEndsAnObservation(t *testing.T) {
 		"killed at the change":    {6 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Containers[0].OOMKilled = noon }, Success, ""},
 		"one restart":             {6 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Containers[0].Restarts = 4 }, Success, ""},
 		"two restarts":            {time.Second, func(_ *Change, e *Evidence, _ *Safety) { e.Containers[0].Restarts = 5 }, Reverted, Restart},
+		"no number is given":      {time.Second, func(_ *Change, _ *Evidence, s *Safety) { s.Restarts = 0 }, "", ""},
 		"three are wanted":        {6 * time.Minute, func(_ *Change, e *Evidence, s *Safety) { e.Containers[0].Restarts, s.Restarts = 5, 3 }, Success, ""},
 		"killed, and only CPU was lowered": {6 * time.Minute, func(c *Change, e *Evidence, _ *Safety) {
 			keepMemory(c, e)

@@ -29,8 +29,11 @@ type Held struct {
 // Answer is what may be done with one pod.
 type Answer struct {
 	Free   bool   // it may be changed
-	Memory bool   // though held, it may be given memory after an out-of-memory kill, and nothing else
 	Reason Reason // why it is held; empty also for one that is not due
+	// Memory says that, though held, it may be given memory after an out-of-memory kill, and
+	// nothing else. That is part of no round: State.Changed and State.End hear of it only
+	// if a change of the pod is under observation, which is then Renewed.
+	Memory bool
 }
 
 // Hold decides which pods of a workload may be changed now, before a plan is made. A pod
@@ -147,15 +150,20 @@ func (h *hold) window() bool {
 }
 
 // finish ends the round if it is over: nothing of it is unjudged, and no selected pod is
-// still to be changed, or it had its time. A round in which nothing happened is forgotten.
+// still to be changed or waits for its node, or it had its time. A round in which nothing
+// happened is forgotten.
 func (h *hold) finish() {
 	r := h.round()
 	if r == nil || h.unjudged() > 0 {
 		return
 	}
-	more := h.w.Stopped == "" && h.mayGoOn() && h.some(func(p *Pod) bool { return p.Due && h.selects(p) })
+	goesOn := h.w.Stopped == "" && h.mayGoOn()
+	more := h.some(func(p *Pod) bool {
+		waits := p.Deferred && p.observed() && !p.Terminating && !p.Observed.Before(r.Time)
+		return waits || goesOn && p.Due && h.selects(p)
+	})
 	switch {
-	case more && (!r.begun() || !h.timeOver()):
+	case more && !h.timeOver():
 	case !r.begun():
 		h.Rounds = h.Rounds[1:]
 	default:
@@ -173,7 +181,8 @@ func (h *hold) timeOver() bool {
 
 // mayGoOn reports whether the round may change another pod: in mode OneShot it is one.
 func (h *hold) mayGoOn() bool {
-	return h.Phase != PhaseHalted && !(h.Mode == fleet.OneShot && h.round() != nil && h.round().begun())
+	r := h.round()
+	return h.Mode != fleet.OneShot || r == nil || !r.begun()
 }
 
 func (h *hold) unjudged() (count int) {
@@ -276,7 +285,7 @@ func (h *hold) workload() Reason {
 		return Halted
 	case !open:
 		return OutsideWindow
-	case h.round() == nil && lasts:
+	case lasts:
 		h.next = until
 		return CoolingDown
 	}

@@ -242,6 +242,38 @@ func TestAHundredPodsOneAfterTheOther(t *testing.T) {
 	require.Equal(t, 100, pods)
 }
 
+func TestAfterAnHourARoundBeginsNoChange(t *testing.T) {
+	w, set := deployment(fleet.Auto, 3), settings()
+	set.MaxConcurrent = 2
+	s := Hold(State{}, w, set, noon).State
+	s = change(s, &w.Pods[0], noon)
+	require.Equal(t, []string{"p1"}, free(w, Hold(s, w, set, noon.Add(time.Hour-1))))
+	h := Hold(s, w, set, noon.Add(time.Hour))
+	require.Empty(t, free(w, h))
+	require.Empty(t, h.State.Rounds[0].Outcome, "what was begun is still judged in it")
+	w.Pods[0].Terminating = true
+	h = Hold(s, w, set, noon.Add(time.Hour))
+	require.Equal(t, Superseded, h.State.Rounds[0].Outcome, "nobody waits for a pod that goes")
+}
+
+func TestChangesThatWereNotStoredAreFound(t *testing.T) {
+	w, set := deployment(fleet.Auto, 3), unlimited()
+	s := Hold(State{}, w, set, noon).State
+	w.Pods[0].Observed, w.Pods[1].Observed = noon.Add(2*time.Second), noon.Add(time.Second)
+	s = Hold(s, w, set, noon.Add(time.Minute)).State
+	require.Equal(t, 2, s.Rounds[0].Pods)
+	require.Equal(t, noon.Add(time.Second), s.Rounds[0].Time)
+	s = s.Changed(cut(noon.Add(time.Minute)))
+	require.Equal(t, 3, s.Rounds[0].Pods)
+	require.Equal(t, noon.Add(time.Second), s.Rounds[0].Time)
+	require.Equal(t, []policy.Container{requests("app", 200, -1)}, s.Rounds[0].To)
+
+	later := past("R")
+	later.Rounds[0].Time = noon
+	later.open(noon.Add(time.Hour))
+	require.Zero(t, Hold(later, w, set, noon.Add(time.Hour)).State.Rounds[0].Pods, "those of a round before are none of this one")
+}
+
 func TestOneBadTargetOnFiveMembersIsOneRevertedRound(t *testing.T) {
 	w, set := deployment(fleet.Canary, 10), unlimited()
 	set.Percentage = 50
@@ -285,6 +317,29 @@ func TestOneShotIsOnePodARound(t *testing.T) {
 	require.Equal(t, Success, h.State.Rounds[0].Outcome)
 }
 
+func TestOneShotWaitsForADeferredPod(t *testing.T) {
+	w, set := deployment(fleet.OneShot, 2), unlimited()
+	s := change(Hold(State{}, w, set, noon).State, &w.Pods[0], noon)
+	w.Pods[0].Deferred, w.Pods[0].Due = true, true
+	h := Hold(s, w, set, noon.Add(time.Hour-1))
+	require.Empty(t, free(w, h), "the round has its pod")
+	require.Empty(t, h.State.Rounds[0].Outcome)
+	h = Hold(h.State, w, set, noon.Add(time.Hour))
+	require.Equal(t, Superseded, h.State.Rounds[0].Outcome, "but not for ever")
+	require.Equal(t, []string{"p1"}, free(w, Hold(h.State, w, set, noon.Add(2*time.Hour))))
+}
+
+func TestInheritLeavesRoundsToTheVPA(t *testing.T) {
+	w, set := deployment(fleet.Inherit, 2), settings()
+	set.Cooldown = 0
+	s := change(Hold(State{}, w, set, noon).State, &w.Pods[0], noon)
+	h := Hold(s, w, set, noon.Add(time.Minute))
+	require.Equal(t, []string{"p0", "p1"}, free(w, h))
+	w.Pods[1].Due = false
+	s = end(h.State, &w.Pods[0], Success, "", noon, noon.Add(time.Minute))
+	require.Equal(t, Success, Hold(s, w, set, noon.Add(time.Minute)).State.Rounds[0].Outcome)
+}
+
 func TestWhatARoundEndsAs(t *testing.T) {
 	for name, c := range map[string]struct {
 		ends []Outcome
@@ -324,6 +379,8 @@ func TestScheduleBlocksAndSaysWhenItOpens(t *testing.T) {
 	require.Equal(t, []string{"p0"}, free(w, h))
 	w.Pods[0].Due = false
 	require.Zero(t, Hold(State{}, w, set, noon).State.ScheduleBlocked, "nothing waits for it")
+	w.Stopped = fleet.PolicyPaused
+	require.Zero(t, Hold(State{ScheduleBlocked: Condition{"OutsideWindow", noon}}, w, set, noon).State.ScheduleBlocked, "it is not what keeps it")
 }
 
 func TestWhatDidHarmIsNotTriedAgain(t *testing.T) {
@@ -377,6 +434,19 @@ func TestARevertAfterTheRoundCountsForIt(t *testing.T) {
 	require.Len(t, s.Rounds, 1)
 	require.Equal(t, Reverted, s.Rounds[0].Outcome)
 	require.Equal(t, noon.Add(212*time.Minute), s.CooldownUntil)
+}
+
+func TestARevertOfARoundBeforeEndsTheOneThatGoesOn(t *testing.T) {
+	first := Round{Time: noon, Pods: 1, Outcome: Success}
+	late := Ending{UID: "p0", Change: cut(noon.Add(time.Minute)), Outcome: Reverted, Harm: OOMKill}
+	now := noon.Add(3 * time.Hour)
+	s := State{Rounds: []Round{{Time: noon.Add(2 * time.Hour), Pods: 1}, first}}.End(late, settings(), now)
+	require.Equal(t, []Outcome{Superseded, Reverted}, []Outcome{s.Rounds[0].Outcome, s.Rounds[1].Outcome})
+	require.Equal(t, now.Add(2*time.Hour), s.CooldownUntil)
+	s = State{Rounds: []Round{{Time: noon.Add(2 * time.Hour)}, first}}.End(late, settings(), now)
+	require.Len(t, s.Rounds, 1, "nothing had happened in it")
+	require.Equal(t, Reverted, s.Rounds[0].Outcome)
+	require.Equal(t, 1, s.Rounds[0].Pods)
 }
 
 func TestARevertWithoutRecordIsNoted(t *testing.T) {
