@@ -38,6 +38,7 @@ type Pod struct {
 	Due     bool                  // it is to be changed, if nothing of this package holds it
 	LeftOut Reason                // KeptAfterRevert or HPAOnResource, where a part of the change is left out
 	Grows   [resources.Kinds]bool // what of its requests and limits would grow
+	Wants   resources.List        // what it would take of its node, init containers included
 	Node    Node
 	// Passed is when it was last free to change and package disruption left it alone: then
 	// others go first. Zero: never.

@@ -12,6 +12,7 @@ func RollingOut(wanted, updated, available int) bool { return updated < wanted |
 // Node is what the node of a pod says of itself. The zero value is one that cannot be read.
 type Node struct {
 	Known             bool
+	Size              resources.List // what pods may have in all; a kind that is absent is not looked at
 	MemoryPressure    bool
 	DiskOrPIDPressure bool
 }
@@ -27,6 +28,17 @@ func (n Node) holds(grows [resources.Kinds]bool) Reason {
 		return NodePressure
 	}
 	return ""
+}
+
+// tooSmall reports whether the node could never hold a pod that takes so much. A kubelet
+// refuses growth then, also where an init container that has ended is what takes it.
+func (n Node) tooSmall(wants resources.List) bool {
+	for k := range resources.Kind(resources.Kinds) {
+		if size, ok := n.Size.Get(k); ok && wants.Value(k) > size {
+			return true
+		}
+	}
+	return false
 }
 
 // holdsMemory reports whether the node lets memory not grow.

@@ -30,7 +30,7 @@ import (
 // Reason is why a pod is held. Those of fleet count, too.
 type Reason = fleet.Reason
 
-// The reasons. The last four have the same names in package disruption.
+// The reasons. The last five have the same names in package disruption.
 const (
 	NotInCanary      Reason = "NotInCanary"
 	CoolingDown      Reason = "CoolingDown"
@@ -46,6 +46,7 @@ const (
 	NotRunning      Reason = "NotRunning"
 	WaitingForNode  Reason = "WaitingForNode"
 	Deferred        Reason = "Deferred"
+	TooLargeForNode Reason = "TooLargeForNode"
 )
 
 // Phase is how far a rollout in mode Canary is. Other modes have no phase.

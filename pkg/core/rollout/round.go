@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // roundLimit is how long a round may begin changes. What was begun is still judged in it.
@@ -74,14 +75,17 @@ type hold struct {
 
 func (h *hold) result() Held {
 	h.ResizeBlocked.set(h.blocked(), h.now)
-	// In mode OneShot and while a canary is observed, a change that is not possible in place
-	// is no reason to lose a pod.
-	acts := h.w.Stopped == "" && (h.w.Mode == fleet.Auto || h.Phase == PhaseFullRollout)
-	held := Held{State: h.State, Pods: h.answers, Evict: acts && h.set.Recreate, Next: h.next}
+	held := Held{State: h.State, Pods: h.answers, Evict: h.evicts(), Next: h.next}
 	if h.Phase == PhaseCanary && h.w.Stopped == "" {
 		held.Canary = h.obstacle()
 	}
 	return held
+}
+
+// evicts reports whether pods that cannot be resized may be evicted. In mode OneShot and
+// while a canary is observed, that is no reason to lose a pod.
+func (h *hold) evicts() bool {
+	return h.set.Recreate && h.w.Stopped == "" && (h.w.Mode == fleet.Auto || h.Phase == PhaseFullRollout)
 }
 
 // follow takes over what changed in policy, mode and target since the last time.
@@ -302,7 +306,11 @@ func (h *hold) pod(p *Pod) Reason {
 	case h.w.Rolling && p.Ready:
 		return RolloutUnderWay
 	}
-	return p.Node.holds(p.Grows)
+	reason := p.Node.holds(p.Grows)
+	if reason == "" && p.Grows != [resources.Kinds]bool{} && p.Node.tooSmall(p.Wants) && !h.evicts() {
+		return TooLargeForNode
+	}
+	return reason
 }
 
 // room returns how many more pods may be changed now.

@@ -120,6 +120,10 @@ func TestWhyPodsAreHeld(t *testing.T) {
 		"pressure": {func(w *Workload, _ *Settings, _ *State) {
 			w.Pods[0].Node, w.Pods[0].Grows[resources.Memory] = Node{Known: true, MemoryPressure: true}, true
 		}, []Reason{NodePressure, ""}},
+		"the node is too small":            {func(w *Workload, _ *Settings, _ *State) { small(w) }, []Reason{TooLargeForNode, ""}},
+		"it fits exactly":                  {func(w *Workload, _ *Settings, _ *State) { small(w); w.Pods[0].Wants = resources.Of(1000, 1) }, []Reason{"", UnderObservation}},
+		"too small, and it shrinks":        {func(w *Workload, _ *Settings, _ *State) { small(w); w.Pods[0].Grows = [resources.Kinds]bool{} }, []Reason{"", UnderObservation}},
+		"too small, and it may be evicted": {func(w *Workload, s *Settings, _ *State) { small(w); s.Recreate = true }, []Reason{"", UnderObservation}},
 		"a window that is closed for a person's VPA": {func(w *Workload, s *Settings, _ *State) {
 			w.Mode, s.Schedule = fleet.Inherit, night
 			w.Pods[1].Due = false
@@ -135,6 +139,11 @@ func TestWhyPodsAreHeld(t *testing.T) {
 			}
 		})
 	}
+}
+
+func small(w *Workload) {
+	p := &w.Pods[0]
+	p.Node.Size, p.Wants, p.Grows[resources.CPU] = resources.List{}.With(resources.CPU, 1000), resources.Of(1001, 1), true
 }
 
 func halt(w *Workload, _ *Settings, s *State) {
