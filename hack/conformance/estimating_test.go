@@ -13,7 +13,7 @@ import (
 func TestVectorsOfOtherProjectsPass(t *testing.T) {
 	_, out, stderr := conformance("-vectors", ours)
 	for _, line := range []string{
-		"crane.json: 100 passed, 0 failed, 0 not yet supported", "attune.json: 120 passed, 0 failed, ", "cruisekube.json: 8 passed, 0 failed, ",
+		"crane.json: 100 passed, 0 failed, 0 not yet supported", "attune.json: 251 passed, 0 failed, 5 not yet supported", "by design schedule-009 (attune/schedule): a time zone", "cruisekube.json: 8 passed, 0 failed, ",
 		"by design oom-009 (crane/oom): C3", "by design normalise-015 (crane/normalise): C10",
 	} {
 		require.Contains(t, out, line, "%s", stderr)
@@ -22,6 +22,8 @@ func TestVectorsOfOtherProjectsPass(t *testing.T) {
 
 // Each kind of the other projects must notice another output.
 func TestEveryKindOfOtherProjectsNoticesAnotherOutput(t *testing.T) {
+	suite, err := suite()
+	require.NoError(t, err)
 	unseen := map[string]bool{}
 	for kind := range handlers {
 		if strings.Contains(kind, "/") {
@@ -36,7 +38,7 @@ func TestEveryKindOfOtherProjectsNoticesAnotherOutput(t *testing.T) {
 		for _, c := range file["cases"].([]any) {
 			one := c.(map[string]any)
 			kind := file["system"].(string) + "/" + one["kind"].(string)
-			if !unseen[kind] || !disturb(one["out"]) {
+			if _, deviates := suite.ByDesign[one["id"].(string)]; deviates || !unseen[kind] || !disturb(one["out"]) {
 				continue
 			}
 			delete(unseen, kind)
@@ -58,6 +60,10 @@ func disturb(v any) bool {
 		return false
 	}
 	for name, inner := range object {
+		if list, ok := inner.([]any); ok && len(list) > 0 {
+			object[name] = list[1:]
+			return true
+		}
 		if number, ok := inner.(float64); ok {
 			object[name] = number + 1
 			return true

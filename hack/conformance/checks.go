@@ -1,0 +1,298 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/capacity"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+)
+
+// sizing are amounts of a case; those that are empty are absent.
+type sizing struct {
+	CPU    string `json:"cpu"`
+	Memory string `json:"memory"`
+}
+
+func (s sizing) list() (corev1.ResourceList, error) {
+	list := corev1.ResourceList{}
+	for name, text := range map[corev1.ResourceName]string{corev1.ResourceCPU: s.CPU, corev1.ResourceMemory: s.Memory} {
+		if text == "" {
+			continue
+		}
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			return nil, fmt.Errorf("input: quantity %q: %w", text, err)
+		}
+		list[name] = q
+	}
+	return list, nil
+}
+
+func lists(all ...sizing) (lists []corev1.ResourceList, err error) {
+	for _, s := range all {
+		list, err := s.list()
+		if err != nil {
+			return nil, err
+		}
+		lists = append(lists, list)
+	}
+	return lists, nil
+}
+
+// recommended is a VPA that recommends an amount for the container app.
+func recommended(target corev1.ResourceList) *vpav1.VerticalPodAutoscaler {
+	return &vpav1.VerticalPodAutoscaler{Status: vpav1.VerticalPodAutoscalerStatus{Recommendation: &vpav1.RecommendedPodResources{
+		ContainerRecommendations: []vpav1.RecommendedContainerResources{{ContainerName: app, Target: target}}}}}
+}
+
+func requesting(name string, requests corev1.ResourceList) corev1.Container {
+	return corev1.Container{Name: name, Resources: corev1.ResourceRequirements{Requests: requests}}
+}
+
+type nodeInput struct {
+	CompletedInit   sizing `json:"completedInit"`
+	Container       sizing `json:"container"`
+	NativeSidecar   sizing `json:"nativeSidecar"`
+	NodeAllocatable sizing `json:"nodeAllocatable"`
+	NodePressure    string `json:"nodePressure"`
+	Target          sizing `json:"target"`
+}
+
+type nodeOutput struct {
+	Reason string `json:"reason"`
+	Skip   bool   `json:"skip"`
+}
+
+// nodePrecheck asks first the planner whether there is anything to change, then Hold.
+func nodePrecheck(in nodeInput) (out nodeOutput, err error) {
+	l, err := lists(in.CompletedInit, in.Container, in.NativeSidecar, in.NodeAllocatable, in.Target)
+	if err != nil {
+		return out, err
+	}
+	always := corev1.ContainerRestartPolicyAlways
+	sidecar := requesting("sidecar", l[2])
+	sidecar.RestartPolicy = &always
+	read := reading(recommended(l[4]), nil).Pod(&corev1.Pod{Spec: corev1.PodSpec{
+		InitContainers: []corev1.Container{requesting("init", l[0]), sidecar}, Containers: []corev1.Container{requesting(app, l[1])},
+	}}, 0)
+	if !read.Changed() {
+		return nodeOutput{"atTarget", true}, nil
+	}
+	w := deployment(fleet.Auto, 1)
+	pod := &w.Pods[0]
+	pod.Wants = read.Need().Wants
+	for k := range resources.Kind(resources.Kinds) {
+		pod.Grows[k] = read.Any(func(c *disruption.Container, kind resources.Kind) bool {
+			return kind == k && c.After().Requests.Value(k) > c.Asked.Requests.Value(k)
+		})
+	}
+	pod.Node = rollout.Node{
+		Known: len(l[3]) > 0, Size: convert.Resources(l[3]), MemoryPressure: in.NodePressure == string(corev1.NodeMemoryPressure),
+		DiskOrPIDPressure: in.NodePressure == string(corev1.NodeDiskPressure) || in.NodePressure == string(corev1.NodePIDPressure),
+	}
+	answer := rollout.Hold(rollout.State{}, w, rollout.Settings{}, evaluated()).Pods[0]
+	switch answer.Reason {
+	case rollout.TooLargeForNode:
+		out.Reason = "allocatable"
+	case rollout.NodeUnknown:
+		out.Reason = "nodeUnavailable"
+	case rollout.NodePressure:
+		out.Reason = map[string]string{"MemoryPressure": "memoryPressure", "DiskPressure": "diskPressure", "PIDPressure": "pidPressure"}[in.NodePressure]
+	}
+	out.Skip = !answer.Free
+	return out, nil
+}
+
+type quotaInput struct {
+	Current    sizing `json:"current"`
+	LimitRange struct {
+		MaxCPU    string `json:"maxCPU"`
+		MaxMemory string `json:"maxMemory"`
+		MinCPU    string `json:"minCPU"`
+		MinMemory string `json:"minMemory"`
+	} `json:"limitRange"`
+	QuotaHeadroom sizing `json:"quotaHeadroom"`
+	Target        sizing `json:"target"`
+}
+
+type quotaOutput struct {
+	Allowed   bool   `json:"allowed"`
+	BlockedBy string `json:"blockedBy"`
+}
+
+// limitRangeQuota asks what the pod would get, and what its namespace has left. The system
+// of the cases sizes requests alone; the API server makes a maximum the default limit, so
+// the container has that.
+func limitRangeQuota(in quotaInput) (out quotaOutput, err error) {
+	r := in.LimitRange
+	l, err := lists(in.Current, sizing{r.MinCPU, r.MinMemory}, sizing{r.MaxCPU, r.MaxMemory}, in.QuotaHeadroom, in.Target)
+	if err != nil {
+		return out, err
+	}
+	ranges := [][]corev1.LimitRangeItem{{{Type: corev1.LimitTypeContainer, Min: l[1], Max: l[2]}}}
+	vpa, requestsOnly := recommended(l[4]), vpav1.ContainerControlledValuesRequestsOnly
+	vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: app, ControlledValues: &requestsOnly}}}
+	container := requesting(app, l[0])
+	container.Resources.Limits = l[2]
+	pod := reading(vpa, ranges).Pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}}}, 0)
+	left := capacity.New(nil, map[string][]capacity.Quota{"ns": {{Requests: convert.Resources(l[3])}}})
+	switch {
+	case pod.ViolatesLimitRange():
+		out.BlockedBy = "LimitRange"
+	case left.Resize(pod.Need()) == capacity.OverQuota:
+		out.BlockedBy = "ResourceQuota"
+	}
+	out.Allowed = out.BlockedBy == ""
+	return out, nil
+}
+
+type qosInput struct {
+	QOSClass       corev1.PodQOSClass `json:"qosClass"`
+	TargetLimits   sizing             `json:"targetLimits"`
+	TargetRequests sizing             `json:"targetRequests"`
+}
+
+type qosOutput struct {
+	Allowed bool `json:"allowed"`
+}
+
+// qos asks whether a change would give a pod that has twice as much another class.
+func qos(in qosInput) (out qosOutput, err error) {
+	l, err := lists(in.TargetRequests, in.TargetLimits)
+	if err != nil {
+		return out, err
+	}
+	gets := policy.Fitted{Name: app, Requests: convert.Resources(l[0]), Limits: convert.Resources(l[1])}
+	has := policy.Container{Name: app}
+	for k := range resources.Kind(resources.Kinds) {
+		has.Requests = has.Requests.With(k, 2*gets.Requests.Value(k))
+	}
+	if in.QOSClass == corev1.PodQOSGuaranteed {
+		has.Limits = has.Requests
+	}
+	pod := disruption.Pod{Containers: []disruption.Container{{Observed: true, Asked: has, Current: has, Fitted: gets}}}
+	return qosOutput{!pod.ChangesClass()}, nil
+}
+
+type limitInput struct {
+	CurrentLimit   string `json:"currentLimit"`
+	CurrentRequest string `json:"currentRequest"`
+	NewRequest     string `json:"newRequest"`
+}
+
+type limitOutput struct {
+	Limit string           `json:"limit"`
+	Milli resources.Amount `json:"milli"`
+}
+
+// scaleLimits asks for the limit that belongs to a request, of memory where that is
+// written so.
+func scaleLimits(in limitInput) (out limitOutput, err error) {
+	k := resources.CPU
+	if strings.HasSuffix(in.CurrentLimit, "i") {
+		k = resources.Memory
+	}
+	a, err := amounts(k, in.CurrentLimit, in.CurrentRequest, in.NewRequest)
+	if err != nil {
+		return out, err
+	}
+	c := policy.Container{Name: app}
+	if a[0] > 0 {
+		c.Limits = c.Limits.With(k, a[0])
+	}
+	if a[1] > 0 {
+		c.Requests = c.Requests.With(k, a[1])
+	}
+	result := policy.Fit(policy.Pod{Containers: []policy.Container{c}},
+		map[string]resources.Bounds{app: {Target: resources.List{}.With(k, a[2])}}, policy.Rules{}, policy.Ranges{})
+	limit := result.Containers[0].Limits.Value(k)
+	out = limitOutput{write(k, limit).Quantity, limit}
+	if k == resources.Memory {
+		out.Milli *= 1000
+	}
+	return out, nil
+}
+
+type floorInput struct {
+	CurrentLimit  string `json:"currentLimit"`
+	MarginPercent int    `json:"marginPercent"`
+	RecentUsage   string `json:"recentUsage"`
+	TargetLimit   string `json:"targetLimit"`
+	TargetRequest string `json:"targetRequest"`
+}
+
+type floorOutput struct {
+	Applied      bool             `json:"applied"`
+	LimitBytes   resources.Amount `json:"limitBytes"`
+	RequestBytes resources.Amount `json:"requestBytes"`
+}
+
+func memoryLimitFloor(in floorInput) (out floorOutput, err error) {
+	k := resources.Memory
+	a, err := amounts(k, in.CurrentLimit, in.RecentUsage, in.TargetLimit, in.TargetRequest)
+	if err != nil {
+		return out, err
+	}
+	has := policy.Container{Limits: resources.List{}.With(k, a[0])}
+	gets := policy.Fitted{Requests: resources.List{}.With(k, a[3]), Limits: resources.List{}.With(k, a[2])}
+	got := rollout.LiftMemory(has, gets, a[1], in.MarginPercent)
+	return floorOutput{got.Limits != gets.Limits, got.Limits.Value(k), got.Requests.Value(k)}, nil
+}
+
+type savingsInput struct {
+	CurrentCPU        string `json:"currentCPU"`
+	CurrentMemory     string `json:"currentMemory"`
+	RecommendedCPU    string `json:"recommendedCPU"`
+	RecommendedMemory string `json:"recommendedMemory"`
+}
+
+type savingsOutput struct {
+	CPUTotal        string `json:"cpuRequestTotal"`
+	MemoryTotal     string `json:"memoryRequestTotal"`
+	CPULess         string `json:"cpuRequestReduction,omitempty"`
+	MemoryLess      string `json:"memoryRequestReduction,omitempty"`
+	CPUMore         string `json:"cpuRequestIncrease,omitempty"`
+	MemoryMore      string `json:"memoryRequestIncrease,omitempty"`
+	CPUReclaimed    string `json:"reclaimedCpuRequest,omitempty"`
+	MemoryReclaimed string `json:"reclaimedMemoryRequest,omitempty"`
+	Saves           string `json:"estimatedMonthlySavings,omitempty"`
+	Costs           string `json:"estimatedMonthlyCostIncrease,omitempty"`
+}
+
+// savings are those of one pod; what the cases call reclaimed is the same amount again.
+func savings(in savingsInput) (out savingsOutput, err error) {
+	l, err := lists(sizing{in.CurrentCPU, in.CurrentMemory}, sizing{in.RecommendedCPU, in.RecommendedMemory})
+	if err != nil {
+		return out, err
+	}
+	s := rollout.Savings{}.Add(convert.Resources(l[0]), convert.Resources(l[1]), 1)
+	amount := func(list resources.List, k resources.Kind) string {
+		if a := list.Value(k); a > 0 {
+			return write(k, a).Quantity
+		}
+		return ""
+	}
+	money := func(list resources.List) string {
+		if list.Empty() {
+			return ""
+		}
+		return fmt.Sprintf("$%.2f", rollout.DefaultPrices.Monthly(list))
+	}
+	cpu, memory := resources.CPU, resources.Memory
+	return savingsOutput{
+		CPUTotal: amount(s.Requested, cpu), MemoryTotal: amount(s.Requested, memory),
+		CPULess: amount(s.Less, cpu), MemoryLess: amount(s.Less, memory), CPUReclaimed: amount(s.Less, cpu), MemoryReclaimed: amount(s.Less, memory),
+		CPUMore: amount(s.More, cpu), MemoryMore: amount(s.More, memory), Saves: money(s.Less), Costs: money(s.More),
+	}, nil
+}

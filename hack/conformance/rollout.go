@@ -1,0 +1,331 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/testkit/vectors"
+)
+
+type scheduleInput struct {
+	Now      time.Time `json:"now"`
+	Start    string    `json:"start"`
+	End      string    `json:"end"`
+	Days     []string  `json:"days"`
+	Timezone string    `json:"timezone"`
+}
+
+type scheduleOutput struct {
+	Open bool `json:"open"`
+}
+
+// schedule asks whether pods may be changed. Without start the window is the whole day.
+func schedule(in scheduleInput) (out scheduleOutput, err error) {
+	s := rollout.Schedule{}
+	if zone, err := time.LoadLocation(in.Timezone); err == nil {
+		s.Zone = zone
+	}
+	if in.Start != "" {
+		var w rollout.Window
+		if w.Start, err = rollout.ParseClock(in.Start); err != nil {
+			return out, err
+		}
+		if w.End, err = rollout.ParseClock(in.End); err != nil {
+			return out, err
+		}
+		s.Windows = append(s.Windows, w)
+	}
+	days := map[string]time.Weekday{}
+	for day := range time.Weekday(7) {
+		days[day.String()] = day
+	}
+	for _, name := range in.Days {
+		day, known := days[name]
+		if !known {
+			return out, fmt.Errorf("input: day %q", name)
+		}
+		s.Days = append(s.Days, day)
+	}
+	return scheduleOutput{s.Open(in.Now)}, nil
+}
+
+// deployment has pods p0, p1, ... that are to be changed.
+func deployment(mode fleet.Mode, pods int) rollout.Workload {
+	w := rollout.Workload{Mode: mode}
+	for i := range pods {
+		name := fmt.Sprint("p", i)
+		w.Pods = append(w.Pods, rollout.Pod{UID: name, Name: name, Running: true, Due: true, Node: rollout.Node{Known: true}})
+	}
+	return w
+}
+
+// results are the letters that the cases have for what came of a change.
+var results = map[rune]rollout.Outcome{'S': rollout.Success, 'R': rollout.Reverted, 'F': rollout.Failed, 'E': rollout.Evicted}
+
+// ended makes a change of the pod p0 that ends at once, with an outcome.
+func ended(s rollout.State, o rollout.Outcome, set rollout.Settings, at time.Time) rollout.State {
+	change := rollout.Change{At: at}
+	return s.Changed(change).End(rollout.Ending{UID: "p0", Change: change, Outcome: o}, set, at)
+}
+
+// round makes a round of one such change.
+func round(s rollout.State, o rollout.Outcome, set rollout.Settings, at time.Time) rollout.State {
+	return rollout.Hold(ended(s, o, set, at), rollout.Workload{Mode: fleet.Auto}, set, at).State
+}
+
+type historyInput struct {
+	BaseCooldownSeconds float64 `json:"baseCooldownSeconds"`
+	Results             string  `json:"results"`
+}
+
+type historyOutput struct {
+	BackoffMultiplier        float64 `json:"backoffMultiplier"`
+	ConsecutiveReverts       int     `json:"consecutiveReverts"`
+	Degraded                 bool    `json:"degraded"`
+	DegradedReason           string  `json:"degradedReason,omitempty"`
+	EffectiveCooldownSeconds float64 `json:"effectiveCooldownSeconds"`
+}
+
+func history(in historyInput) (out historyOutput, err error) {
+	set := rollout.Settings{Cooldown: vectors.Seconds(in.BaseCooldownSeconds)}
+	var s rollout.State
+	for _, letter := range in.Results {
+		outcome, known := results[letter]
+		if !known {
+			return out, fmt.Errorf("input: result %q", letter)
+		}
+		s = round(s, outcome, set, evaluated())
+	}
+	effective := rollout.Cooldown(set.Cooldown, s.Reverts()).Seconds()
+	return historyOutput{
+		BackoffMultiplier: effective / in.BaseCooldownSeconds, ConsecutiveReverts: s.Reverts(),
+		Degraded: s.Degraded.Reason != "", DegradedReason: s.Degraded.Reason, EffectiveCooldownSeconds: effective,
+	}, nil
+}
+
+type cooldownInput struct {
+	ConsecutiveReverts int      `json:"consecutiveReverts"`
+	CooldownSeconds    *float64 `json:"cooldownSeconds"`
+	LastResizeAge      string   `json:"lastResizeAge"`
+}
+
+type cooldownOutput struct {
+	Active                   bool    `json:"active"`
+	EffectiveCooldownSeconds float64 `json:"effectiveCooldownSeconds"`
+}
+
+func cooldown(in cooldownInput) (out cooldownOutput, err error) {
+	set := rollout.Settings{Cooldown: vectors.SecondsOr(in.CooldownSeconds, rollout.DefaultCooldown)}
+	var s rollout.State
+	if in.LastResizeAge != "" {
+		age, err := time.ParseDuration(in.LastResizeAge)
+		if err != nil {
+			return out, fmt.Errorf("input: %w", err)
+		}
+		last := evaluated().Add(age)
+		s = round(s, rollout.Success, set, last)
+		for range in.ConsecutiveReverts {
+			s = round(s, rollout.Reverted, set, last)
+		}
+	}
+	held := rollout.Hold(s, deployment(fleet.Auto, 1), set, evaluated())
+	return cooldownOutput{held.Pods[0].Reason == rollout.CoolingDown, rollout.Cooldown(set.Cooldown, in.ConsecutiveReverts).Seconds()}, nil
+}
+
+type eligibleInput struct {
+	Pod string `json:"pod"`
+}
+
+type eligibleOutput struct {
+	Deferred   bool `json:"deferred"`
+	Eligible   bool `json:"eligible"`
+	Infeasible bool `json:"infeasible"`
+}
+
+func eligible(in eligibleInput) (out eligibleOutput, err error) {
+	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+	condition := func(kind corev1.PodConditionType, status corev1.ConditionStatus, reason string) {
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: kind, Status: status, Reason: reason})
+	}
+	switch in.Pod {
+	case "running":
+	case "pending phase":
+		pod.Status.Phase = corev1.PodPending
+	case "terminating":
+		pod.DeletionTimestamp = &metav1.Time{Time: evaluated()}
+	case "PodResizeInProgress=True":
+		condition(corev1.PodResizeInProgress, corev1.ConditionTrue, "")
+	case "PodResizePending=True reason Infeasible":
+		condition(corev1.PodResizePending, corev1.ConditionTrue, corev1.PodReasonInfeasible)
+	case "PodResizePending=True reason Deferred":
+		condition(corev1.PodResizePending, corev1.ConditionTrue, corev1.PodReasonDeferred)
+	case "PodResizePending=False reason Deferred":
+		condition(corev1.PodResizePending, corev1.ConditionFalse, corev1.PodReasonDeferred)
+	default:
+		return out, fmt.Errorf("input: pod %q", in.Pod)
+	}
+	read := reading(&vpav1.VerticalPodAutoscaler{}, nil).Pod(pod, 0)
+	p := rollout.Pod{Running: !read.Pending, Terminating: pod.DeletionTimestamp != nil}
+	switch read.Resize {
+	case disruption.NotResizing:
+	case disruption.ResizeDeferred:
+		p.Deferred = true
+	case disruption.ResizeInfeasible:
+		p.Infeasible = true
+	default:
+		p.Resizing = true
+	}
+	return eligibleOutput{p.Deferred, p.Eligible(), p.Infeasible}, nil
+}
+
+type selectInput struct {
+	CanaryPercentage int    `json:"canaryPercentage"`
+	FirstNDeferred   int    `json:"firstNDeferred"`
+	Mode             string `json:"mode"`
+	Pods             int    `json:"pods"`
+}
+
+type selectOutput struct {
+	Selected []string `json:"selected"`
+}
+
+func selectPods(in selectInput) (out selectOutput, err error) {
+	mode, known := fleet.ParseMode(in.Mode)
+	if !known {
+		return out, fmt.Errorf("input: mode %q", in.Mode)
+	}
+	w := deployment(mode, in.Pods)
+	for i := range in.FirstNDeferred {
+		w.Pods[i].Deferred = true
+	}
+	held := rollout.Hold(rollout.State{}, w, rollout.Settings{Percentage: in.CanaryPercentage}, evaluated())
+	for i, answer := range held.Pods {
+		if answer.Free {
+			out.Selected = append(out.Selected, w.Pods[i].Name)
+		}
+	}
+	return out, nil
+}
+
+type phaseInput struct {
+	HistorySinceStart string  `json:"historySinceStart"`
+	MinutesSinceStart float64 `json:"minutesSinceStart"`
+	Phase             string  `json:"phase"`
+}
+
+type phaseOutput struct {
+	EffectiveMode string `json:"effectiveMode"`
+	PhaseAfter    string `json:"phaseAfter"`
+}
+
+// canaryPhase looks at ten pods of which one is the canary. A mode is Auto if others may
+// be changed.
+func canaryPhase(in phaseInput) (out phaseOutput, err error) {
+	set := rollout.Settings{Hash: "now", Percentage: 10, AutoPromote: true, CanaryPeriod: rollout.DefaultPeriod}
+	start, w := evaluated(), deployment(fleet.Canary, 10)
+	var s rollout.State
+	switch in.Phase {
+	case "nil":
+	case "CanaryInProgress":
+		s = rollout.Hold(s, w, set, start).State
+	case "FullRollout":
+		s.Phase, s.Hash = rollout.PhaseFullRollout, set.Hash
+	case "stale-generation":
+		s.Phase, s.Hash = rollout.PhaseFullRollout, "before"
+	default:
+		return out, fmt.Errorf("input: phase %q", in.Phase)
+	}
+	for _, letter := range in.HistorySinceStart {
+		outcome, known := results[letter]
+		if !known {
+			return out, fmt.Errorf("input: result %q", letter)
+		}
+		s = ended(s, outcome, set, start)
+		w.Pods[0].Due = outcome != rollout.Success
+	}
+	held := rollout.Hold(s, w, set, start.Add(vectors.Seconds(60*in.MinutesSinceStart)))
+	out = phaseOutput{fleet.Canary.String(), string(held.State.Phase)}
+	if held.State.Phase == rollout.PhaseCanary {
+		out.PhaseAfter = "CanaryInProgress"
+	}
+	if held.Pods[len(held.Pods)-1].Free {
+		out.EffectiveMode = fleet.Auto.String()
+	}
+	return out, nil
+}
+
+type periodInput struct {
+	Canary float64 `json:"canaryObservationPeriodSeconds"`
+	Safety float64 `json:"safetyObservationPeriodSeconds"`
+}
+
+type periodOutput struct {
+	Seconds float64 `json:"seconds"`
+}
+
+func observationPeriod(in periodInput) (periodOutput, error) {
+	return periodOutput{rollout.ObservationPeriod(vectors.Seconds(in.Safety), vectors.Seconds(in.Canary)).Seconds()}, nil
+}
+
+type safetyInput struct {
+	MinutesSinceResize    float64                `json:"minutesSinceResize"`
+	OOMMinutesAfterResize *float64               `json:"oomMinutesAfterResize"`
+	Ready                 corev1.ConditionStatus `json:"ready"`
+	RestartCount          int                    `json:"restartCount"`
+	RestartCountAtResize  int                    `json:"restartCountAtResize"`
+	ThrottleRatio         float64                `json:"throttleRatio"`
+}
+
+type safetyOutput struct {
+	EarlyCriticalReason string `json:"earlyCriticalReason"`
+	Reason              string `json:"reason"`
+	Safe                bool   `json:"safe"`
+	ThrottleDeferred    bool   `json:"throttleDeferred"`
+}
+
+// harms are the words of the cases.
+var harms = map[rollout.Harm]string{
+	rollout.OOMKill: "oomkill", rollout.Restart: "restart", rollout.Throttle: "throttle", rollout.NotReady: "notready",
+}
+
+// safety judges a change that lowered everything, at the end of its period.
+func safety(in safetyInput) (safetyOutput, error) {
+	minutes := func(n float64) time.Duration { return vectors.Seconds(60 * n) }
+	change := rollout.Change{At: evaluated(), Ready: true, Containers: []rollout.Sizing{{
+		From:     policy.Container{Name: app, Requests: resources.Of(2, 2), Limits: resources.Of(2, 2)},
+		To:       policy.Container{Name: app, Requests: resources.Of(1, 1), Limits: resources.Of(1, 1)},
+		Restarts: in.RestartCountAtResize,
+	}}}
+	witness := rollout.Witness{Container: change.Containers[0].To, Restarts: in.RestartCount, Throttled: in.ThrottleRatio}
+	if in.OOMMinutesAfterResize != nil {
+		witness.OOMKilled = change.At.Add(minutes(*in.OOMMinutesAfterResize))
+	}
+	evidence := rollout.Evidence{Containers: []rollout.Witness{witness}, NotReady: in.Ready != corev1.ConditionTrue, NodeReady: true, Measured: true}
+	v := rollout.Judge(change, evidence, rollout.Safety{
+		Revert: true, Period: minutes(in.MinutesSinceResize), Restarts: rollout.DefaultRestarts, Throttle: rollout.DefaultThrottle,
+	}, change.At.Add(minutes(in.MinutesSinceResize)))
+	return safetyOutput{harms[v.Early], harms[v.Harm], v.Outcome != rollout.Reverted, v.Later}, nil
+}
+
+type rollingInput struct {
+	Available int `json:"available"`
+	Replicas  int `json:"replicas"`
+	Updated   int `json:"updated"`
+}
+
+type rollingOutput struct {
+	RollingOut bool `json:"rollingOut"`
+}
+
+func rolloutDeployment(in rollingInput) (rollingOutput, error) {
+	return rollingOutput{rollout.RollingOut(in.Replicas, in.Updated, in.Available)}, nil
+}
