@@ -19,7 +19,7 @@ type Workload struct {
 	Mode     fleet.Mode
 	Ordinals bool               // a StatefulSet, whose pods are changed from the highest ordinal on
 	Rolling  bool               // it is being rolled out: RollingOut
-	Target   []policy.Container // what is recommended, as requests
+	Target   []policy.Container // what is recommended, as requests, without any Floor
 	Pods     []Pod
 }
 

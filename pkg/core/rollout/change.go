@@ -12,9 +12,10 @@ import (
 // Change is what is noted on a pod before it is resized, so that any process can judge the
 // change and take it back.
 type Change struct {
-	// At is when the resize was sent; of one that was deferred, when the node acted.
+	// At is when the resize was sent. When the node has acted later, it is that time: the
+	// observation begins then.
 	At         time.Time
-	Pending    bool // deferred: the node has not acted yet
+	Pending    bool // deferred: the node has not begun
 	Ready      bool // the pod was ready before
 	Containers []Sizing
 }

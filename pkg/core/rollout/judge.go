@@ -20,7 +20,9 @@ const (
 	Pressure Harm = "Pressure"  // of a container whose CPU request was lowered: it waits for CPU
 	NotReady Harm = "NotReady"  // the pod
 
-	InfeasibleResize Harm = "Infeasible" // of a change that Failed: the node can never do it
+	// Of changes that Failed.
+	InfeasibleResize Harm = "Infeasible" // the node can never do it
+	UnfinishedResize Harm = "Unfinished" // the node was at it for an hour
 )
 
 // Safety says when a change did harm.
@@ -48,6 +50,8 @@ const (
 	tolerated = 10 * time.Minute
 	// worse is how many times as high as before the pressure must be.
 	worse = 2
+	// finished is how long a node may be at a resize.
+	finished = time.Hour
 )
 
 // ObservationPeriod returns how long something is observed: as its own field says, else as
@@ -60,6 +64,7 @@ func ObservationPeriod(own, other time.Duration) time.Duration {
 type Evidence struct {
 	Containers []Witness
 	Infeasible bool // its node can never do the resize
+	Resizing   bool // its node is at the resize, or tries it again
 	Replaced   bool // its workload has another template by now
 	Gone       bool // it is gone or going
 
@@ -95,7 +100,8 @@ type Verdict struct {
 }
 
 // Judge says what came of a change. A change that was never carried out did nothing, and
-// one that lowered nothing is a Success. Missing evidence is no harm.
+// one that lowered nothing is a Success. While the node is at it, a part may be done: only
+// OOMKill and Restart count. Missing evidence is no harm.
 func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 	age := now.Sub(c.At)
 	v.Early = c.early(e, s)
@@ -111,9 +117,13 @@ func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 	case e.Infeasible:
 		v.Outcome, v.Harm = Failed, InfeasibleResize
 	case c.Pending:
+	case e.Resizing && v.Early == "":
+		if age >= finished {
+			v.Outcome, v.Harm = Failed, UnfinishedResize
+		}
 	case !c.lowers():
 		v.Outcome = Success
-	case age > ends+tolerated, age < -skew:
+	case age > ends+tolerated && !e.Resizing, age < -skew:
 		v.Outcome = Unobserved
 	case v.Early != "":
 		v.harmed(v.Early, s)

@@ -80,6 +80,10 @@ func TestWhatEndsAnObservation(t *testing.T) {
 		"nothing was lowered":                    {0, func(c *Change, e *Evidence, _ *Safety) { raise(c, e); e.NotReady = true }, Success, ""},
 		"deferred":                               {time.Hour, func(c *Change, e *Evidence, _ *Safety) { c.Pending = true; e.Containers[0].Restarts = 9 }, "", ""},
 		"deferred, and only raised":              {time.Hour, func(c *Change, e *Evidence, _ *Safety) { raise(c, e); c.Pending = true }, "", ""},
+		"the node is at it":                      {59 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Resizing, e.NotReady = true, true }, "", ""},
+		"the node is at it for an hour":          {time.Hour, func(_ *Change, e *Evidence, _ *Safety) { e.Resizing = true }, Failed, UnfinishedResize},
+		"restarts while the node is at it":       {30 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Resizing, e.Containers[0].Restarts = true, 5 }, Reverted, Restart},
+		"a raise that the node is at":            {time.Minute, func(c *Change, e *Evidence, _ *Safety) { raise(c, e); e.Resizing = true }, "", ""},
 		"infeasible":                             {time.Hour, func(c *Change, e *Evidence, _ *Safety) { c.Pending, e.Infeasible = true, true }, Failed, InfeasibleResize},
 		"somebody else changed it": {time.Minute, func(_ *Change, e *Evidence, _ *Safety) {
 			e.Containers[0].Container = requests("app", 200, 150)

@@ -77,8 +77,9 @@ const (
 type State struct {
 	Mode          fleet.Mode // in which the workload was last looked at
 	Phase         Phase
-	Hash          string   // of the fields of the policy on which phase and reverts rest
-	Members       []Member // of the canary
+	Hash          string             // of the fields of the policy on which phase and reverts rest
+	Members       []Member           // of the canary
+	HaltedTarget  []policy.Container // what was recommended when it was halted
 	CooldownUntil time.Time
 	Kept          []policy.Container // the last sizes that did well, sorted by name
 	Reverted      []RevertedSizes    // the sizes that did harm, sorted by name

@@ -101,10 +101,13 @@ func (h *hold) follow() {
 	switch {
 	case h.Mode != fleet.Canary:
 		h.Phase, h.Members = "", nil
-	case h.Phase == "":
+	case h.Phase == "", h.Phase == PhaseHalted && differs(h.HaltedTarget, h.w.Target):
 		h.Phase = PhaseCanary
-	case h.Phase == PhaseHalted && (len(h.Rounds) == 0 || differs(h.Rounds[0].To, h.w.Target)):
-		h.Phase = PhaseCanary
+	}
+	if h.Phase != PhaseHalted {
+		h.HaltedTarget = nil
+	} else if len(h.HaltedTarget) == 0 {
+		h.HaltedTarget = slices.Clone(h.w.Target)
 	}
 }
 
@@ -148,17 +151,20 @@ func (h *hold) window() bool {
 	}
 	h.ScheduleBlocked.set(blocked, h.now)
 	if !open {
-		h.next, _ = h.set.Schedule.NextOpening(h.now)
+		h.opens(h.now)
 	}
 	return open
 }
+
+// opens notes when the next change may begin, not before a moment.
+func (h *hold) opens(from time.Time) { h.next, _ = h.set.Schedule.NextOpening(from) }
 
 // finish ends the round if it is over: nothing of it is unjudged, and no selected pod is
 // still to be changed or waits for its node, or it had its time. A round in which nothing
 // happened is forgotten.
 func (h *hold) finish() {
 	r := h.round()
-	if r == nil || h.unjudged() > 0 {
+	if r == nil || h.unjudged() > 0 || h.w.Stopped == fleet.PolicyUnknown { // and with it the cooldown
 		return
 	}
 	goesOn := h.w.Stopped == "" && h.mayGoOn()
@@ -284,13 +290,16 @@ func (h *hold) workload() Reason {
 	}
 	open := h.window()
 	until, lasts := h.coolsDown(h.set.Cooldown, h.now)
+	if lasts {
+		h.opens(until)
+	}
 	switch {
 	case h.Phase == PhaseHalted:
+		h.next = time.Time{}
 		return Halted
 	case !open:
 		return OutsideWindow
 	case lasts:
-		h.next = until
 		return CoolingDown
 	}
 	return ""

@@ -148,7 +148,7 @@ func small(w *Workload) {
 
 func halt(w *Workload, _ *Settings, s *State) {
 	w.Mode, s.Phase, s.Rounds = fleet.Canary, PhaseHalted, past("RRRR").Rounds
-	s.Rounds[0].To = w.Target
+	s.HaltedTarget = w.Target
 }
 
 func TestMemoryAfterAKillIsGivenInEveryActingMode(t *testing.T) {
@@ -203,6 +203,18 @@ func TestARoundEndsWhenNothingIsLeft(t *testing.T) {
 	require.Equal(t, []Reason{CoolingDown, ""}, reasons(h))
 	require.Equal(t, noon.Add(72*time.Minute), h.Next)
 	require.Equal(t, []string{"p0"}, free(w, Hold(h.State, w, set, noon.Add(72*time.Minute))))
+}
+
+func TestARoundWaitsForAPolicyThatIsNotKnown(t *testing.T) {
+	w := deployment(fleet.Auto, 1)
+	s := change(Hold(State{}, w, settings(), noon).State, &w.Pods[0], noon)
+	s = end(s, &w.Pods[0], Success, "", noon, noon.Add(time.Minute))
+	w.Stopped = fleet.PolicyUnknown
+	s = Hold(s, w, Settings{}, noon.Add(time.Minute)).State
+	require.Empty(t, s.Rounds[0].Outcome, "its cooldown is not known")
+	w.Stopped = fleet.PolicyPaused
+	s = Hold(s, w, settings(), noon.Add(time.Minute)).State
+	require.Equal(t, noon.Add(61*time.Minute), s.CooldownUntil)
 }
 
 func TestARoundThatChangesNothingIsForgotten(t *testing.T) {
@@ -381,6 +393,12 @@ func TestScheduleBlocksAndSaysWhenItOpens(t *testing.T) {
 	h := Hold(State{}, w, set, noon)
 	require.Equal(t, Condition{"OutsideWindow", noon}, h.State.ScheduleBlocked)
 	require.Equal(t, noon.Add(10*time.Hour), h.Next)
+	cooling := h.State
+	cooling.CooldownUntil = noon.Add(time.Hour)
+	require.Equal(t, noon.Add(10*time.Hour), Hold(cooling, w, set, noon).Next)
+	long := set
+	long.Cooldown, cooling.CooldownUntil = 24*time.Hour, noon.Add(20*time.Hour)
+	require.Equal(t, noon.Add(34*time.Hour), Hold(cooling, w, long, noon).Next, "the window in between comes too early")
 	h = Hold(h.State, w, set, noon.Add(time.Hour))
 	require.Equal(t, noon, h.State.ScheduleBlocked.Since)
 	h = Hold(h.State, w, set, noon.Add(10*time.Hour))
