@@ -166,7 +166,7 @@ func (h *hold) obstacle() Obstacle {
 		}
 		done = done || m.Outcome == Success
 		// One that has what it would get since before the canary is no obstacle.
-		missing = missing || m.Outcome != Success && (m.Outcome != "" || p.Due || p.observed())
+		missing = missing || p.observed() || m.Outcome != Success && (m.Outcome != "" || p.Due)
 	}
 	switch {
 	case h.blocked() != "":
@@ -175,9 +175,9 @@ func (h *hold) obstacle() Obstacle {
 		return RoundOpen
 	case missing:
 		return MemberNotSuccessful
-	case !done || len(h.Rounds) == 0:
+	case !done || h.CanarySince.IsZero():
 		return NotObserved
-	case h.now.Before(h.Rounds[0].Time.Add(h.set.CanaryPeriod)):
+	case h.now.Before(h.CanarySince.Add(h.set.CanaryPeriod)):
 		return PeriodNotOver
 	case !h.set.AutoPromote:
 		return AutoPromoteOff

@@ -100,6 +100,12 @@ func TestPromotion(t *testing.T) {
 	}{
 		"both did well":   {both, ""},
 		"one is observed": {func(w *Workload, _ *Settings, s State) State { return end(s, &w.Pods[0], Success, "", noon, later) }, RoundOpen},
+		"one did well before, and waits for its node": {func(w *Workload, set *Settings, s State) State {
+			s = Hold(both(w, set, s), *w, *set, later).State
+			s.Phase, s.CanarySince, s.Members = PhaseCanary, noon, []Member{{"p0", Success}, {"p1", Success}}
+			w.Pods[1].Observed, w.Pods[1].Deferred = noon.Add(time.Minute), true
+			return s
+		}, MemberNotSuccessful},
 		"one was not judged in time": {func(w *Workload, _ *Settings, s State) State {
 			return end(end(s, &w.Pods[0], Success, "", noon, later), &w.Pods[1], Unobserved, "", noon, later)
 		}, MemberNotSuccessful},
@@ -150,6 +156,26 @@ func TestPromotion(t *testing.T) {
 func both(w *Workload, set *Settings, s State) State {
 	later := noon.Add(DefaultPeriod)
 	return end(end(s, &w.Pods[0], Success, "", noon, later), &w.Pods[1], Success, "", noon, later)
+}
+
+func TestThePeriodOfACanaryIsThatOfAllItsRounds(t *testing.T) {
+	w, set, s := canary(t, 4, 25)
+	set.CanaryPeriod, set.Cooldown = 3*time.Hour, time.Hour
+	now := noon
+	for range 2 { // its target changes every other hour
+		w.Pods[0].Due = true
+		s = change(Hold(s, w, set, now).State, &w.Pods[0], now)
+		s = Hold(end(s, &w.Pods[0], Success, "", now, now), w, set, now).State
+		now = now.Add(2 * time.Hour)
+	}
+	require.Equal(t, noon.Add(2*time.Hour), s.Rounds[0].Time)
+	require.Equal(t, PeriodNotOver, Hold(s, w, set, noon.Add(3*time.Hour-1)).Canary)
+	require.Equal(t, PhaseFullRollout, Hold(s, w, set, noon.Add(3*time.Hour)).State.Phase)
+
+	w.Pods[0].Due = true
+	reverted := change(Hold(s, w, set, noon.Add(3*time.Hour-1)).State, &w.Pods[0], noon.Add(3*time.Hour-1))
+	reverted = end(reverted, &w.Pods[0], Reverted, OOMKill, noon.Add(3*time.Hour-1), noon.Add(3*time.Hour))
+	require.Zero(t, reverted.CanarySince, "it begins anew")
 }
 
 func TestBlockedMembersAreSaid(t *testing.T) {

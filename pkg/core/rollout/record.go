@@ -96,7 +96,8 @@ func (s *State) revert(e Ending, set Settings, now time.Time) {
 		s.Rounds, of = s.Rounds[1:], of-1
 	}
 	s.coolDown(set.Cooldown, now)
-	for i := range s.Members { // the canary begins anew
+	s.CanarySince = time.Time{} // it begins anew
+	for i := range s.Members {
 		s.Members[i].Outcome = ""
 	}
 	if s.Phase != "" && degraded(s.Rounds[of:]) && degraded(s.Rounds[of+1:]) {

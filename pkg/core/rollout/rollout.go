@@ -79,6 +79,7 @@ type State struct {
 	Phase         Phase
 	Hash          string             // of the fields of the policy on which phase and reverts rest
 	Members       []Member           // of the canary
+	CanarySince   time.Time          // the begin of its first round; zero: it has none, or was reverted since
 	HaltedTarget  []policy.Container // what was recommended when it was halted
 	CooldownUntil time.Time
 	Kept          []policy.Container // the last sizes that did well, sorted by name

@@ -54,7 +54,7 @@ func Hold(s State, w Workload, set Settings, now time.Time) Held {
 	}
 	h.finish()
 	if h.Phase == PhaseCanary && w.Stopped == "" && h.obstacle() == "" {
-		h.Phase, h.Members = PhaseFullRollout, nil
+		h.phase(PhaseFullRollout)
 	}
 	h.decide()
 	return h.result()
@@ -91,7 +91,8 @@ func (h *hold) evicts() bool {
 // follow takes over what changed in policy, mode and target since the last time.
 func (h *hold) follow() {
 	if h.set.Hash != "" && h.set.Hash != h.Hash {
-		h.Hash, h.Phase, h.Members, h.Reverted = h.set.Hash, "", nil, nil
+		h.Hash, h.Reverted = h.set.Hash, nil
+		h.phase("")
 	}
 	h.Reverted = slices.DeleteFunc(h.Reverted, func(r RevertedSizes) bool { return r.expired(h.now) })
 	if h.w.Stopped != "" {
@@ -100,7 +101,7 @@ func (h *hold) follow() {
 	h.Mode = h.w.Mode
 	switch {
 	case h.Mode != fleet.Canary:
-		h.Phase, h.Members = "", nil
+		h.phase("")
 	case h.Phase == "", h.Phase == PhaseHalted && differs(h.HaltedTarget, h.w.Target):
 		h.Phase = PhaseCanary
 	}
@@ -110,6 +111,9 @@ func (h *hold) follow() {
 		h.HaltedTarget = slices.Clone(h.w.Target)
 	}
 }
+
+// phase begins a phase, or ends the last one.
+func (h *hold) phase(p Phase) { h.Phase, h.Members, h.CanarySince = p, nil, time.Time{} }
 
 // adopt counts changes of the round that a process made and could not store.
 func (h *hold) adopt() {
@@ -130,6 +134,9 @@ func (h *hold) adopt() {
 		r.Time = first
 	}
 	r.Pods = max(r.Pods, changed)
+	if h.Phase == PhaseCanary && h.CanarySince.IsZero() && r.begun() {
+		h.CanarySince = r.Time
+	}
 }
 
 // inherit leaves the decision to the VPA, at the times that the policy allows.
