@@ -96,46 +96,50 @@ func (w *Workload) present(uid string) *Pod {
 	return nil
 }
 
-// choose fills up the members of the canary. They are chosen once: max(1, percentage of the
-// eligible pods, rounded down), those first that are to be changed. Later only one that is
-// gone is replaced, so that pods that are sized, pending or new make no canary grow.
+// choose chooses the members of the canary, once: max(1, percentage of the eligible pods,
+// rounded down), those first that are to be changed. Later only one that is gone is
+// replaced, and stays in the list until then, so that pods that are sized, pending or new
+// make no canary grow; nor does one of a workload that shrank take more than its share.
 func (s *State) choose(w *Workload, percentage int) {
 	var eligible []*Pod
+	live := 0
 	for i := range w.Pods {
 		if p := &w.Pods[i]; p.Eligible() {
 			eligible = append(eligible, p)
 		}
+		if !w.Pods[i].Terminating {
+			live++
+		}
 	}
 	wanted := max(1, percentage*len(eligible)/100)
 	if len(s.Members) > 0 {
-		wanted = min(wanted, len(s.Members))
+		wanted = min(len(s.Members), max(1, percentage*live/100))
 	}
-	var members []Member
+	var members, gone []Member
 	for _, m := range s.Members {
 		if w.present(m.UID) != nil {
 			members = append(members, m)
+		} else {
+			gone = append(gone, m)
 		}
 	}
-	slices.SortFunc(eligible, func(a, b *Pod) int {
-		if a.Due != b.Due {
-			if a.Due {
-				return -1
-			}
-			return 1
-		}
-		return w.before(a, b)
-	})
+	slices.SortFunc(eligible, func(a, b *Pod) int { return cmp.Or(dueFirst(a, b), w.before(a, b)) })
 	for _, p := range eligible {
-		if len(members) >= wanted {
-			break
-		}
-		if !slices.ContainsFunc(members, func(m Member) bool { return m.UID == p.UID }) {
+		if len(members) < wanted && !slices.ContainsFunc(members, func(m Member) bool { return m.UID == p.UID }) {
 			members = append(members, Member{UID: p.UID})
 		}
 	}
-	if len(members) > 0 { // else they may come back
-		s.Members = members
+	s.Members = append(members, gone[:max(0, len(s.Members)-len(members))]...)
+}
+
+func dueFirst(a, b *Pod) int {
+	switch {
+	case a.Due == b.Due:
+		return 0
+	case a.Due:
+		return -1
 	}
+	return 1
 }
 
 // selects reports whether the mode and its phase let a pod be changed at all.

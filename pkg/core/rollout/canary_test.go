@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -56,9 +57,25 @@ func TestMembersAreChosenOnce(t *testing.T) {
 	w.Pods[1].Terminating = true
 	s = Hold(s, w, set, noon.Add(time.Minute)).State
 	require.Equal(t, []string{"p0", "p2", "new0"}, members(s), "one that is gone is replaced")
+	all := w.Pods
 	w.Pods = w.Pods[:4] // p0, p2 and p3 are left
 	s = Hold(s, w, set, noon.Add(time.Minute)).State
-	require.Equal(t, []string{"p0", "p2"}, members(s), "not by more than its share")
+	require.Equal(t, []string{"p0", "p2", "new0"}, members(s), "p3 would be more than its share")
+	w.Pods = slices.Concat(all[:4], all[20:30])
+	s = Hold(s, w, set, noon.Add(time.Minute)).State
+	require.Equal(t, []string{"p0", "p2", "new10"}, members(s))
+}
+
+func TestAMemberIsReplacedByAPodThatRuns(t *testing.T) {
+	w, set, s := canary(t, 10, 20)
+	for i := range w.Pods {
+		w.Pods[i].Resizing = true
+	}
+	w.Pods[0].UID = "q0"
+	s = Hold(s, w, set, noon.Add(time.Minute)).State
+	require.Equal(t, []string{"p1", "p0"}, members(s), "there is none yet")
+	w.Pods[0].Resizing = false
+	require.Equal(t, []string{"p1", "q0"}, members(Hold(s, w, set, noon.Add(time.Minute)).State))
 }
 
 func TestMembersAreThoseThatAreToBeChanged(t *testing.T) {
@@ -88,7 +105,7 @@ func TestMembersOfAWorkloadThatIsScaledToNothing(t *testing.T) {
 	w = deployment(fleet.Canary, 1)
 	w.Pods[0].UID = "q0"
 	h := Hold(s, w, set, noon.Add(2*time.Minute))
-	require.Equal(t, []string{"q0"}, members(h.State))
+	require.Equal(t, []string{"q0", "p0", "p1"}, members(h.State))
 	require.Equal(t, []string{"p0"}, free(w, h))
 }
 

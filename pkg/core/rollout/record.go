@@ -72,7 +72,9 @@ func (s State) End(e Ending, set Settings, now time.Time) State {
 			r.note(e.Change)
 			r.Pods = max(r.Pods, 1)
 		}
-		r.SoFar = first(r.SoFar, e.Outcome)
+		if o := first(r.SoFar, e.Outcome); o != r.SoFar {
+			r.SoFar, r.Reason = o, e.Harm
+		}
 	}
 	return s
 }

@@ -110,7 +110,7 @@ type Round struct {
 	Pods     int       // that were changed
 	From, To []policy.Container
 	Outcome  Outcome
-	Reason   Harm
+	Reason   Harm // of Reverted and Failed
 	// SoFar is what the round would end as if no other change of it ended.
 	SoFar Outcome
 }

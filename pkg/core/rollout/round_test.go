@@ -366,7 +366,7 @@ func TestWhatARoundEndsAs(t *testing.T) {
 		ends []Outcome
 		want Outcome
 	}{
-		"all well": {[]Outcome{Success, Success}, Success}, "one well": {[]Outcome{Unobserved, Success}, Success},
+		"all well": {[]Outcome{Success, Success}, Success}, "one well": {[]Outcome{Failed, Success}, Success},
 		"none well": {[]Outcome{Superseded, Failed}, Failed}, "not seen": {[]Outcome{Superseded, Unobserved}, Unobserved},
 		"evicted": {[]Outcome{Failed, Evicted}, Evicted}, "gone": {nil, Superseded},
 	} {
@@ -377,11 +377,13 @@ func TestWhatARoundEndsAs(t *testing.T) {
 				s = change(s, &w.Pods[i], noon)
 			}
 			for i, o := range c.ends {
-				s = s.End(Ending{UID: w.Pods[i].UID, Change: cut(noon), Outcome: o}, set, noon.Add(time.Minute))
+				why := map[Outcome]Harm{Failed: InfeasibleResize}[o]
+				s = s.End(Ending{UID: w.Pods[i].UID, Change: cut(noon), Outcome: o, Harm: why}, set, noon.Add(time.Minute))
 			}
 			w.Pods = nil
 			s = Hold(s, w, set, noon.Add(time.Minute)).State
 			require.Equal(t, c.want, s.Rounds[0].Outcome)
+			require.Equal(t, c.want == Failed, s.Rounds[0].Reason == InfeasibleResize)
 			require.Equal(t, noon.Add(61*time.Minute), s.CooldownUntil)
 		})
 	}
