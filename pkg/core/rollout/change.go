@@ -50,9 +50,9 @@ func (c *Change) lowers() bool {
 	return slices.ContainsFunc(c.Containers, func(s Sizing) bool { return s.lowersAny() })
 }
 
-// Renewed returns what is to be noted when a pod whose change c is not judged yet is changed
-// once more, as by memory after an out-of-memory kill: the sizes before c stay those that
-// would be given back.
+// Renewed returns what is to be noted when a pod whose change c goes on to be observed is
+// changed once more, as by memory after an out-of-memory kill: the sizes before c stay those
+// that would be given back. Judge goes first, so that the kill counts if c led to it.
 func (c Change) Renewed(next Change) Change {
 	next.Ready = next.Ready || c.Ready
 	next.Containers = slices.Clone(next.Containers)

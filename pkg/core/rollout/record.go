@@ -51,14 +51,9 @@ type Ending struct {
 
 // End returns the state after the observation of a change has ended. A change that was
 // reverted ends its round at once; more of them in the same round count as one. The state
-// is to be stored before the note is taken off the pod: the same end twice does nothing.
+// is to be stored before the note is taken off the pod: the same end twice counts once.
 func (s State) End(e Ending, set Settings, now time.Time) State {
 	s = s.clone()
-	for i := range s.Members {
-		if s.Members[i].UID == e.UID {
-			s.Members[i].Outcome = e.Outcome
-		}
-	}
 	switch e.Outcome {
 	case Success:
 		s.keep(e.Change, now)
@@ -67,14 +62,21 @@ func (s State) End(e Ending, set Settings, now time.Time) State {
 		s.revert(e, set, now)
 		return s
 	}
-	if r := s.round(); r != nil {
-		if e.Outcome != Failed { // it was changed, and the process may have ended
-			r.note(e.Change)
-			r.Pods = max(r.Pods, 1)
+	for i := range s.Members {
+		if s.Members[i].UID == e.UID {
+			s.Members[i].Outcome = e.Outcome
 		}
-		if o := first(r.SoFar, e.Outcome); o != r.SoFar {
-			r.SoFar, r.Reason = o, e.Harm
-		}
+	}
+	r := s.round()
+	if r == nil || e.Change.At.Before(r.Time) {
+		return s
+	}
+	r.note(e.Change)
+	if e.Outcome != Failed { // it was changed, and the process may have ended before it was counted
+		r.Pods = max(r.Pods, 1)
+	}
+	if o := first(r.SoFar, e.Outcome); o != r.SoFar {
+		r.SoFar, r.Reason = o, e.Harm
 	}
 	return s
 }
@@ -107,11 +109,11 @@ func (s *State) revert(e Ending, set Settings, now time.Time) {
 	}
 }
 
-// order is what a round ends as, of the outcomes of its changes: the first that is there.
-var order = []Outcome{Success, Evicted, Failed, Unobserved, Superseded}
+// precedence is what a round ends as, of the outcomes of its changes: the first that is there.
+var precedence = []Outcome{Success, Evicted, Failed, Unobserved, Superseded}
 
 func first(a, b Outcome) Outcome {
-	for _, o := range order {
+	for _, o := range precedence {
 		if a == o || b == o {
 			return o
 		}

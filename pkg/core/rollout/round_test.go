@@ -465,6 +465,34 @@ func TestARevertAfterTheRoundCountsForIt(t *testing.T) {
 	require.Equal(t, noon.Add(212*time.Minute), s.CooldownUntil)
 }
 
+func TestAChangeOfARoundBeforeIsNoneOfTheOneThatGoesOn(t *testing.T) {
+	s := State{Rounds: []Round{{Time: noon.Add(time.Hour)}, {Time: noon, Pods: 1, Outcome: Reverted}}}
+	s = s.End(Ending{UID: "p0", Change: cut(noon.Add(time.Minute)), Outcome: Success}, settings(), noon.Add(time.Hour))
+	require.False(t, s.Rounds[0].begun())
+	require.NotEmpty(t, s.Kept, "though it did well")
+}
+
+func TestARefusedChangeBeginsARound(t *testing.T) {
+	w, set := deployment(fleet.Auto, 1), settings()
+	s := Hold(State{}, w, set, noon).State // and days later there is room
+	friday := noon.Add(96 * time.Hour)
+	s = s.End(Ending{UID: "p0", Change: cut(friday), Outcome: Failed}, set, friday)
+	require.Zero(t, s.Rounds[0].Pods)
+	require.Equal(t, []string{"p0"}, free(w, Hold(s, w, set, friday.Add(time.Hour-1))), "it is tried again")
+	s = Hold(s, w, set, friday.Add(time.Hour)).State
+	require.Equal(t, Failed, s.Rounds[0].Outcome)
+	require.Equal(t, friday, s.Rounds[0].Time)
+}
+
+func TestTheSameRevertTwiceCountsOnce(t *testing.T) {
+	w, set, s := canary(t, 4, 50)
+	s = change(change(s, &w.Pods[0], noon), &w.Pods[1], noon)
+	once := end(s, &w.Pods[0], Reverted, OOMKill, noon, noon.Add(time.Minute))
+	require.Equal(t, once, end(once, &w.Pods[0], Reverted, OOMKill, noon, noon.Add(time.Minute)))
+	require.Equal(t, []Member{{UID: "p0"}, {UID: "p1"}}, once.Members)
+	require.Equal(t, CoolingDown, Hold(once, w, set, noon.Add(time.Minute)).Pods[0].Reason)
+}
+
 func TestARevertOfARoundBeforeEndsTheOneThatGoesOn(t *testing.T) {
 	first := Round{Time: noon, Pods: 1, Outcome: Success}
 	late := Ending{UID: "p0", Change: cut(noon.Add(time.Minute)), Outcome: Reverted, Harm: OOMKill}
