@@ -94,7 +94,7 @@ type Verdict struct {
 
 	Early Harm // what counts at any time: OOMKill and Restart
 	Full  Harm // what counts at the end of the period
-	// Later says that throttling cannot be told yet: the change is younger than the time
+	// Later says that throttling is not known yet: the change is younger than the time
 	// over which it is taken.
 	Later bool
 }
@@ -106,12 +106,15 @@ func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 	age := now.Sub(c.At)
 	v.Early = c.early(e, s)
 	v.Full, v.Later = c.full(e, s, age, v.Early)
-	ends := max(s.Period, c.least(s))
+	ends, why := max(s.Period, c.least(s)), v.Early
+	if age >= s.Period {
+		why = v.Full
+	}
 	switch ours := e.holds(c.Containers, false); {
 	case e.Gone, e.Replaced:
 		v.Outcome = Superseded
-	case !ours && v.Full != "" && e.holds(c.Containers, true):
-		v.Outcome, v.Harm = Reverted, v.Full // it was given back, and the process ended
+	case !ours && why != "" && e.holds(c.Containers, true):
+		v.Outcome, v.Harm = Reverted, why // it was given back, and the process ended
 	case !ours:
 		v.Outcome = Superseded
 	case e.Infeasible:
@@ -125,11 +128,8 @@ func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 		v.Outcome = Success
 	case age > ends+tolerated && !e.Resizing, age < -skew:
 		v.Outcome = Unobserved
-	case v.Early != "":
-		v.harmed(v.Early, s)
-	case age < s.Period:
-	case v.Full != "":
-		v.harmed(v.Full, s)
+	case why != "":
+		v.harmed(why, s)
 	case age < ends:
 	case !e.Measured && c.least(s) > 0:
 		v.Ask = true
@@ -146,8 +146,8 @@ func (v *Verdict) harmed(why Harm, s Safety) {
 	}
 }
 
-// least is how long the change must be observed at least: until what is taken over some
-// time can be told. 0: nothing is.
+// least is how long the change must be observed at least: until what is measured over some
+// time is known. 0: nothing is.
 func (c *Change) least(s Safety) time.Duration {
 	if slices.ContainsFunc(c.Containers, func(one Sizing) bool { return one.throttles(s) || one.waits(s) }) {
 		return shareWindow

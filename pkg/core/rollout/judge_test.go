@@ -90,6 +90,9 @@ func TestWhatEndsAnObservation(t *testing.T) {
 			e.Containers[0].Restarts = 9
 		}, Superseded, ""},
 		"somebody gave it back": {time.Minute, func(c *Change, e *Evidence, _ *Safety) { e.Containers[0].Container = c.Containers[0].From }, Superseded, ""},
+		"somebody gave it back, not ready yet": {time.Minute, func(c *Change, e *Evidence, _ *Safety) {
+			e.Containers[0].Container, e.NotReady = c.Containers[0].From, true
+		}, Superseded, ""},
 		"we gave it back, and were killed": {time.Minute, func(c *Change, e *Evidence, _ *Safety) {
 			e.Containers[0].Container = c.Containers[0].From
 			e.Containers[0].Restarts = 5
