@@ -74,7 +74,15 @@ func TestAMemberIsReplacedByAPodThatRuns(t *testing.T) {
 	w.Pods[0].UID = "q0"
 	s = Hold(s, w, set, noon.Add(time.Minute)).State
 	require.Equal(t, []string{"p1", "p0"}, members(s), "there is none yet")
-	w.Pods[0].Resizing = false
+	for i := range 8 {
+		w.Pods[i].Terminating = i != 1
+	}
+	w.Pods[9].Resizing = false
+	require.Equal(t, []string{"p1", "p0"}, members(Hold(s, w, set, noon.Add(time.Minute)).State), "two members would be more than their share of three")
+	for i := range 8 {
+		w.Pods[i].Terminating = false
+	}
+	w.Pods[9].Resizing, w.Pods[0].Resizing = true, false
 	require.Equal(t, []string{"p1", "q0"}, members(Hold(s, w, set, noon.Add(time.Minute)).State))
 }
 
@@ -99,10 +107,10 @@ func TestStatefulSetsBeginAtTheHighestOrdinal(t *testing.T) {
 }
 
 func TestMembersOfAWorkloadThatIsScaledToNothing(t *testing.T) {
-	w, set, s := canary(t, 10, 30)
+	_, set, s := canary(t, 10, 30)
 	s = Hold(s, Workload{Mode: fleet.Canary}, set, noon.Add(time.Minute)).State
 	require.Len(t, s.Members, 3)
-	w = deployment(fleet.Canary, 1)
+	w := deployment(fleet.Canary, 1)
 	w.Pods[0].UID = "q0"
 	h := Hold(s, w, set, noon.Add(2*time.Minute))
 	require.Equal(t, []string{"q0", "p0", "p1"}, members(h.State))
@@ -123,6 +131,11 @@ func TestPromotion(t *testing.T) {
 			w.Pods[1].Observed, w.Pods[1].Deferred = noon.Add(time.Minute), true
 			return s
 		}, MemberNotSuccessful},
+		"nobody knows since when": {func(w *Workload, set *Settings, s State) State {
+			s = Hold(both(w, set, s), *w, *set, noon).State
+			s.CanarySince = time.Time{}
+			return s
+		}, NotObserved},
 		"one was not judged in time": {func(w *Workload, _ *Settings, s State) State {
 			return end(end(s, &w.Pods[0], Success, "", noon, later), &w.Pods[1], Unobserved, "", noon, later)
 		}, MemberNotSuccessful},
@@ -215,6 +228,8 @@ func full(t *testing.T) (Workload, Settings, State) {
 	s = both(&w, &set, change(change(s, &w.Pods[0], noon), &w.Pods[1], noon))
 	s = Hold(s, w, set, noon.Add(DefaultPeriod)).State
 	require.Equal(t, PhaseFullRollout, s.Phase)
+	require.Empty(t, s.Members)
+	require.Zero(t, s.CanarySince)
 	return w, set, s
 }
 
@@ -279,7 +294,9 @@ func TestDegradedTwiceHaltsUntilSomethingChanges(t *testing.T) {
 
 	same := w
 	same.Target = []policy.Container{requests("app", 219, 100)}
-	require.Equal(t, PhaseHalted, Hold(s, same, set, noon).State.Phase)
+	s = Hold(s, same, set, noon).State
+	require.Equal(t, PhaseHalted, s.Phase)
+	require.Zero(t, h.Next, "nobody knows when")
 	same.Target = []policy.Container{requests("app", 220, 100)}
 	h = Hold(s, same, set, noon)
 	require.Equal(t, []string{"p0"}, free(same, h), "another target")

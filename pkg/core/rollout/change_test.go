@@ -67,6 +67,9 @@ func TestARevertKeepsTheClassOfThePod(t *testing.T) {
 	got = c.GiveBack(running(sizes("app", 200, 100, 200, 200), requests("sidecar", 1, 1)), OOMKill)
 	require.Equal(t, resources.List{}.With(resources.Memory, 200*mi), got[0].Requests, "the sidecar keeps it from being Guaranteed")
 
+	got = c.GiveBack(running(sizes("app", 200, 100, 200, 200), sizes("sidecar", -1, -1, 5, 5)), OOMKill)
+	require.Equal(t, resources.List{}.With(resources.Memory, 200*mi-1), got[0].Requests, "without requests it has those of its limits")
+
 	c = Change{Containers: []Sizing{{From: sizes("app", 500, 200, 500, 200), To: sizes("app", 200, 300, 200, 300)}}}
 	got = c.GiveBack(running(sizes("app", 200, 300, 200, 300)), Throttle)
 	require.Equal(t, resources.List{}.With(resources.CPU, 500), got[0].Requests)

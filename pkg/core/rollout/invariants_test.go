@@ -29,7 +29,6 @@ type world struct {
 
 	ended  map[string]Outcome // of changes, by pod and time
 	bad    []taken
-	rounds []Outcome // newest first, as the test counts them
 	until  time.Time // the end of the cooldown, as the test counts it
 	counts map[string]bool
 }

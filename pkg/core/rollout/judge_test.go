@@ -148,6 +148,7 @@ func TestSharesAreAskedForAtTheEndOfThePeriod(t *testing.T) {
 	require.True(t, Judge(c, e, careful, noon.Add(5*time.Minute)).Ask, "the request was lowered")
 	c.Containers[0].From.Requests = c.Containers[0].From.Requests.With(resources.CPU, 200)
 	require.Equal(t, Success, Judge(c, e, careful, noon.Add(5*time.Minute)).Outcome)
+	require.False(t, Judge(c, e, careful, noon.Add(time.Minute)).Later)
 }
 
 func TestObservationPeriods(t *testing.T) {

@@ -98,6 +98,7 @@ func TestWhyPodsAreHeld(t *testing.T) {
 		"observing":                {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Observe }, []Reason{fleet.Observing, fleet.Observing}},
 		"recommending":             {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Recommend }, []Reason{fleet.RecommendOnly, fleet.RecommendOnly}},
 		"stopped":                  {func(w *Workload, _ *Settings, _ *State) { w.Stopped = fleet.PolicyPaused }, []Reason{fleet.PolicyPaused, fleet.PolicyPaused}},
+		"stopped, though observed": {func(w *Workload, _ *Settings, _ *State) { w.Stopped, w.Pods[0].Observed = fleet.PolicyPaused, noon }, []Reason{fleet.PolicyPaused, fleet.PolicyPaused}},
 		"outside of the window":    {func(_ *Workload, s *Settings, _ *State) { s.Schedule = night }, []Reason{OutsideWindow, OutsideWindow}},
 		"cooling down":             {func(_ *Workload, _ *Settings, s *State) { s.CooldownUntil = noon.Add(1) }, []Reason{CoolingDown, CoolingDown}},
 		"outside of the canary":    {func(w *Workload, _ *Settings, _ *State) { w.Mode = fleet.Canary }, []Reason{"", NotInCanary}},
@@ -177,6 +178,9 @@ func TestEvictionNeedsAModeThatChangesAllPods(t *testing.T) {
 	}
 	require.True(t, Hold(State{Hash: "h", Phase: PhaseFullRollout}, deployment(fleet.Canary, 1), set, noon).Evict)
 	require.False(t, Hold(State{}, deployment(fleet.Auto, 1), settings(), noon).Evict, "InPlaceOnly")
+	paused := deployment(fleet.Auto, 1)
+	paused.Stopped = fleet.PolicyPaused
+	require.False(t, Hold(State{}, paused, set, noon).Evict)
 }
 
 func TestARoundEndsWhenNothingIsLeft(t *testing.T) {
@@ -280,12 +284,14 @@ func TestAfterAnHourARoundBeginsNoChange(t *testing.T) {
 func TestChangesThatWereNotStoredAreFound(t *testing.T) {
 	w, set := deployment(fleet.Auto, 3), unlimited()
 	s := Hold(State{}, w, set, noon).State
-	w.Pods[0].Observed, w.Pods[1].Observed = noon.Add(2*time.Second), noon.Add(time.Second)
+	for i, seconds := range []time.Duration{2, 1, 3} {
+		w.Pods[i].Observed = noon.Add(seconds * time.Second)
+	}
 	s = Hold(s, w, set, noon.Add(time.Minute)).State
-	require.Equal(t, 2, s.Rounds[0].Pods)
+	require.Equal(t, 3, s.Rounds[0].Pods)
 	require.Equal(t, noon.Add(time.Second), s.Rounds[0].Time)
 	s = s.Changed(cut(noon.Add(time.Minute)))
-	require.Equal(t, 3, s.Rounds[0].Pods)
+	require.Equal(t, 4, s.Rounds[0].Pods)
 	require.Equal(t, noon.Add(time.Second), s.Rounds[0].Time)
 	require.Equal(t, []policy.Container{requests("app", 200, -1)}, s.Rounds[0].To)
 
@@ -348,6 +354,16 @@ func TestOneShotWaitsForADeferredPod(t *testing.T) {
 	h = Hold(h.State, w, set, noon.Add(time.Hour))
 	require.Equal(t, Superseded, h.State.Rounds[0].Outcome, "but not for ever")
 	require.Equal(t, []string{"p1"}, free(w, Hold(h.State, w, set, noon.Add(2*time.Hour))))
+	w.Pods[0].Terminating = true
+	require.Equal(t, Superseded, Hold(s, w, set, noon.Add(time.Minute)).State.Rounds[0].Outcome, "nor for one that goes")
+}
+
+func TestARoundDoesNotWaitForAPodOfARoundBefore(t *testing.T) {
+	w, set := deployment(fleet.Auto, 2), settings()
+	w.Pods[0].Deferred, w.Pods[0].Due, w.Pods[0].Observed = true, false, noon.Add(-time.Hour)
+	s := change(Hold(State{}, w, set, noon).State, &w.Pods[1], noon)
+	s = end(s, &w.Pods[1], Success, "", noon, noon.Add(time.Minute))
+	require.Equal(t, Success, Hold(s, w, set, noon.Add(time.Minute)).State.Rounds[0].Outcome)
 }
 
 func TestInheritLeavesRoundsToTheVPA(t *testing.T) {
@@ -425,6 +441,8 @@ func TestWhatDidHarmIsNotTriedAgain(t *testing.T) {
 	require.Equal(t, kept, floor(220, "", time.Minute), "it wanders")
 	require.Zero(t, floor(221, "h", time.Minute), "it rose")
 	require.Zero(t, floor(200, "h", 7*24*time.Hour))
+	require.Equal(t, kept, floor(200, "h", -time.Hour), "a clock that is behind")
+	require.Zero(t, floor(200, "h", -time.Hour-1), "by more")
 	require.Zero(t, floor(200, "other", time.Minute), "the policy changed")
 	require.Zero(t, s.Floor("proxy", resources.Of(1, 1), "h", noon))
 	require.Zero(t, s.Floor("app", resources.List{}, "h", noon), "nothing is recommended")
@@ -450,6 +468,22 @@ func TestTheLastSizesThatDidWellAreTheFloor(t *testing.T) {
 	require.EqualValues(t, 300, s.Reverted[0].Requests.Value(resources.CPU), "all of both did harm")
 	s = step(s, 1000, 700, Reverted) // what did well before does not any more
 	require.EqualValues(t, 1000, cpu(s))
+
+	later := Change{At: noon, Containers: []Sizing{{From: requests("app", 900, 100), To: requests("app", 250, -1)}}}
+	s = s.End(Ending{UID: "p0", Change: later, Outcome: Reverted}, settings(), noon.Add(keptFor))
+	require.EqualValues(t, 250, s.Reverted[0].Requests.Value(resources.CPU), "the harm of a week ago is forgotten")
+}
+
+func TestContainersAreKeptInOrder(t *testing.T) {
+	c := Change{At: noon}
+	for _, name := range []string{"web", "app", "proxy"} {
+		c.Containers = append(c.Containers, Sizing{From: requests(name, 500, 100), To: requests(name, 100, 100)})
+	}
+	s := State{}.End(Ending{Change: c, Outcome: Success}, settings(), noon).End(Ending{Change: c, Outcome: Reverted}, settings(), noon)
+	for i, name := range []string{"app", "proxy", "web"} {
+		require.Equal(t, name, s.Kept[i].Name)
+		require.Equal(t, name, s.Reverted[i].Name)
+	}
 }
 
 func TestARevertAfterTheRoundCountsForIt(t *testing.T) {
@@ -487,6 +521,7 @@ func TestARefusedChangeBeginsARound(t *testing.T) {
 func TestTheSameRevertTwiceCountsOnce(t *testing.T) {
 	w, set, s := canary(t, 4, 50)
 	s = change(change(s, &w.Pods[0], noon), &w.Pods[1], noon)
+	s = end(s, &w.Pods[1], Success, "", noon, noon)
 	once := end(s, &w.Pods[0], Reverted, OOMKill, noon, noon.Add(time.Minute))
 	require.Equal(t, once, end(once, &w.Pods[0], Reverted, OOMKill, noon, noon.Add(time.Minute)))
 	require.Equal(t, []Member{{UID: "p0"}, {UID: "p1"}}, once.Members)

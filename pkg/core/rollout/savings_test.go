@@ -22,6 +22,8 @@ func TestWhatIsNotRequestedOrNotRecommendedSavesNothing(t *testing.T) {
 	var s Savings
 	s = s.Add(resources.List{}.With(resources.CPU, 500), resources.List{}.With(resources.Memory, 1), 4)
 	require.Equal(t, Savings{}, s)
+	s = s.Add(resources.Of(-5, 1), resources.Of(-5, 1), 4)
+	require.Zero(t, s.Requested.Value(resources.CPU), "no such request")
 	s = s.Add(resources.Of(500, 1), resources.Of(100, 1), 0)
 	require.Zero(t, s.Less.Value(resources.CPU), "no pods")
 	s = s.Add(resources.Of(math.MaxInt64, 1), resources.Of(1, 1), math.MaxInt32)
