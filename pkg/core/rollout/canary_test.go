@@ -296,7 +296,9 @@ func TestDegradedTwiceHaltsUntilSomethingChanges(t *testing.T) {
 	same.Target = []policy.Container{requests("app", 219, 100)}
 	s = Hold(s, same, set, noon).State
 	require.Equal(t, PhaseHalted, s.Phase)
-	require.Zero(t, h.Next, "nobody knows when")
+	cooling, long := s, set
+	cooling.CooldownUntil, long.Cooldown = noon.Add(time.Hour), time.Hour
+	require.Zero(t, Hold(cooling, same, long, noon).Next, "nobody knows when")
 	same.Target = []policy.Container{requests("app", 220, 100)}
 	h = Hold(s, same, set, noon)
 	require.Equal(t, []string{"p0"}, free(same, h), "another target")

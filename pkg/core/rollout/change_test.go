@@ -87,7 +87,7 @@ func TestALimitThatTheChangeBroughtStays(t *testing.T) {
 func TestASecondChangeKeepsWhatTheFirstTook(t *testing.T) {
 	first := Change{At: at("2026-03-02T12:00:00Z"), Ready: true, Containers: []Sizing{
 		{From: requests("app", 500, 200), To: requests("app", 200, 100), Restarts: 1},
-		{From: requests("proxy", 100, 100), To: requests("proxy", 50, -1)},
+		{From: requests("agent", 100, 100), To: requests("agent", 50, -1)},
 	}}
 	// A kill: memory alone is raised.
 	second := Change{At: at("2026-03-02T12:03:00Z"), Containers: []Sizing{{From: requests("app", 200, 100), To: requests("app", -1, 400), Restarts: 2}}}
@@ -95,8 +95,8 @@ func TestASecondChangeKeepsWhatTheFirstTook(t *testing.T) {
 	require.Equal(t, second.At, both.At)
 	require.True(t, both.Ready, "it was, before the first change")
 	require.Equal(t, []Sizing{
+		{From: requests("agent", 100, 100), To: requests("agent", 50, -1)},
 		{From: requests("app", 500, 200), To: requests("app", 200, 400), Restarts: 2},
-		{From: requests("proxy", 100, 100), To: requests("proxy", 50, -1)},
 	}, both.Containers)
 	require.Equal(t, requests("app", 200, 100), second.Containers[0].From, "what it was given is not changed")
 }

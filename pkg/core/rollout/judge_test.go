@@ -136,6 +136,14 @@ func raise(c *Change, e *Evidence) {
 	e.Containers[0].Container = c.Containers[0].To
 }
 
+func TestOnlyWhatWasLoweredCanHurt(t *testing.T) {
+	c, e := lowered()
+	e.NotReady = true
+	require.Equal(t, NotReady, Judge(c, e, careful, noon).Full)
+	raise(&c, &e)
+	require.Empty(t, Judge(c, e, careful, noon).Full)
+}
+
 func TestSharesAreAskedForAtTheEndOfThePeriod(t *testing.T) {
 	c, e := lowered()
 	e.Measured = false
