@@ -12,11 +12,13 @@ package harness
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -120,14 +122,30 @@ func writeKubeconfig(path string, user clientcmdapi.AuthInfo, server clientcmdap
 	return clientcmd.WriteToFile(*config, path)
 }
 
-// FreeAddress returns a loopback address with a port that was free just now.
+// The ports that FreeAddress gives. Systems take those of outgoing connections from above: such
+// a port is free when it is asked for, and may be taken when a program starts or is restarted.
+const (
+	firstPort = 20000
+	lastPort  = 32000
+)
+
+// given are the ports that FreeAddress has given. They are never given again.
+var given sync.Map
+
+// FreeAddress returns a loopback address with a port that nobody listens on.
 func FreeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
+	var err error
+	for range 100 {
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		if _, before := given.LoadOrStore(port, true); before {
+			continue
+		}
+		var l net.Listener
+		if l, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); err == nil {
+			return fmt.Sprintf("127.0.0.1:%d", port), l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", fmt.Errorf("find a free port: %w", err)
 }
 
 // Start runs the program and waits until it reports that it is healthy.
