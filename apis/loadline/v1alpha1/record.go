@@ -63,11 +63,29 @@ type SizingRecordStatus struct {
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
 
-	// canaryMembers are the UIDs of the pods that are changed first. One that is
-	// gone is replaced by another pod.
+	// policyHash stands for the fields of the policy on which phase and reverted
+	// rest: recipe, resourcePolicy, containers, and of rollout mode, canary and
+	// method. When it changes, the rollout begins anew.
 	// +optional
-	// +listType=atomic
-	CanaryMembers []types.UID `json:"canaryMembers,omitempty"`
+	PolicyHash string `json:"policyHash,omitempty"`
+
+	// canaryMembers are the pods that are changed first. One that is gone is
+	// replaced by another pod.
+	// +optional
+	// +listType=map
+	// +listMapKey=uid
+	CanaryMembers []CanaryMember `json:"canaryMembers,omitempty"`
+
+	// canarySince is when the first of these was changed.
+	// +optional
+	CanarySince *metav1.Time `json:"canarySince,omitempty"`
+
+	// haltedTarget is what was recommended when the rollout was halted. Another
+	// recommendation lets it begin anew.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	HaltedTarget []ContainerSizes `json:"haltedTarget,omitempty"`
 
 	// cooldownUntil is when the next round of changes may begin. Absent: at once.
 	// +optional
@@ -107,6 +125,17 @@ type SizingRecordStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// CanaryMember is one of the pods that are changed first.
+type CanaryMember struct {
+	// uid is the UID of the pod.
+	UID types.UID `json:"uid"`
+
+	// outcome is what came of its last change. Empty: it was not changed yet, or
+	// is still observed.
+	// +optional
+	Outcome RoundOutcome `json:"outcome,omitempty"`
 }
 
 // ContainerSizes are the resources of one container.
@@ -158,6 +187,10 @@ type Round struct {
 	// updater was away for too long to know). Empty: the round goes on.
 	// +optional
 	Outcome RoundOutcome `json:"outcome,omitempty"`
+
+	// soFar is what the round would end as if nothing more came of it.
+	// +optional
+	SoFar RoundOutcome `json:"soFar,omitempty"`
 
 	// reason is why, in one word. Example: OOMKilled.
 	// +optional

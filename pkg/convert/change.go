@@ -1,0 +1,112 @@
+package convert
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+)
+
+// Annotations of a pod whose change is observed. They are written before it is resized, so
+// that whatever happens to the updater, the next one can judge the change and take it back.
+const (
+	// ResizedAtAnnotation says since when: "2026-01-02T12:00:00Z", or with " deferred" as long as
+	// the node has not begun.
+	ResizedAtAnnotation = "loadline.dev/resized-at"
+	// OriginalAnnotation has for each changed container what it had and what it gets.
+	OriginalAnnotation = "loadline.dev/original"
+)
+
+const deferredSuffix = " deferred"
+
+// longestOriginal is how many bytes OriginalAnnotation may have: anybody who may change the
+// pod may write it.
+const longestOriginal = 64 << 10
+
+// originalSizing is one container in OriginalAnnotation.
+type originalSizing struct {
+	Requests noted      `json:"requests"`
+	Limits   noted      `json:"limits"`
+	Target   targetSize `json:"target"`
+	Restarts int        `json:"restarts"`
+	Ready    bool       `json:"ready"` // the pod
+}
+
+type targetSize struct {
+	Requests noted `json:"requests"`
+	Limits   noted `json:"limits"`
+}
+
+// ChangeNotes returns the annotations that note a change on its pod.
+func ChangeNotes(c rollout.Change) map[string]string {
+	at, containers := c.At.UTC().Format(time.RFC3339), make(map[string]originalSizing, len(c.Containers))
+	if c.Pending {
+		at += deferredSuffix
+	}
+	for _, one := range c.Containers {
+		containers[one.From.Name] = originalSizing{
+			Requests: notedOf(one.From.Requests), Limits: notedOf(one.From.Limits),
+			Target:   targetSize{notedOf(one.To.Requests), notedOf(one.To.Limits)},
+			Restarts: one.Restarts, Ready: c.Ready,
+		}
+	}
+	text, _ := json.Marshal(containers) // quantities never fail
+	return map[string]string{ResizedAtAnnotation: at, OriginalAnnotation: string(text)}
+}
+
+func notedOf(l resources.List) noted {
+	list := noted{}
+	for name, q := range (Format{}).List(l) {
+		list[name] = q
+	}
+	return list
+}
+
+// HasNotedChange reports whether a change is noted on a pod, readable or not.
+func HasNotedChange(pod *corev1.Pod) bool {
+	_, there := pod.Annotations[ResizedAtAnnotation]
+	return there
+}
+
+// NotedChange returns the change that is noted on a pod. It is an error if the annotations
+// cannot be read, or name a container that the pod does not have.
+func NotedChange(pod *corev1.Pod) (c rollout.Change, err error) {
+	at, waits := strings.CutSuffix(pod.Annotations[ResizedAtAnnotation], deferredSuffix)
+	if c.At, err = time.Parse(time.RFC3339, at); err != nil {
+		return c, fmt.Errorf("annotation %s: %w", ResizedAtAnnotation, err)
+	}
+	c.Pending = waits
+	text := pod.Annotations[OriginalAnnotation]
+	if len(text) > longestOriginal {
+		return c, fmt.Errorf("annotation %s has more than %d bytes", OriginalAnnotation, longestOriginal)
+	}
+	var containers map[string]originalSizing
+	if err := json.Unmarshal([]byte(text), &containers); err != nil {
+		return c, fmt.Errorf("annotation %s: %w", OriginalAnnotation, err)
+	}
+	for i := range pod.Spec.Containers {
+		name := pod.Spec.Containers[i].Name
+		one, changed := containers[name]
+		if !changed {
+			continue
+		}
+		c.Ready = c.Ready || one.Ready
+		c.Containers = append(c.Containers, rollout.Sizing{
+			From:     policy.Container{Name: name, Requests: Resources(corev1.ResourceList(one.Requests)), Limits: Resources(corev1.ResourceList(one.Limits))},
+			To:       policy.Container{Name: name, Requests: Resources(corev1.ResourceList(one.Target.Requests)), Limits: Resources(corev1.ResourceList(one.Target.Limits))},
+			Restarts: max(one.Restarts, 0),
+		})
+	}
+	if len(c.Containers) != len(containers) || len(containers) == 0 {
+		return c, fmt.Errorf("annotation %s does not name containers of the pod", OriginalAnnotation)
+	}
+	slices.SortFunc(c.Containers, func(a, b rollout.Sizing) int { return strings.Compare(a.From.Name, b.From.Name) })
+	return c, nil
+}

@@ -1,0 +1,276 @@
+package convert
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/rollout"
+)
+
+// Rollout returns how the running pods of a policy's workloads may be changed. Fields that are
+// absent have their defaults.
+func Rollout(p *loadlinev1alpha1.SizingPolicy) rollout.Settings {
+	r := p.Spec.Rollout
+	if r == nil {
+		r = &loadlinev1alpha1.Rollout{}
+	}
+	inherits := r.Mode == nil || *r.Mode == loadlinev1alpha1.RolloutModeInherit
+	s := rollout.Settings{Hash: rolloutHash(p), MaxConcurrent: rollout.DefaultMaxConcurrent, Schedule: schedule(r.Schedule)}
+	s.Recreate = inherits // then the VPA decides
+	if !inherits {
+		s.Cooldown = rollout.DefaultCooldown
+	}
+	if r.Cooldown != nil {
+		s.Cooldown = r.Cooldown.Duration
+	}
+	if r.MaxConcurrent != nil {
+		s.MaxConcurrent = int(*r.MaxConcurrent)
+	}
+	if r.Method != nil {
+		s.Recreate = *r.Method == loadlinev1alpha1.RolloutMethodInPlaceOrRecreate
+	}
+	safety, canary := observationPeriods(p)
+	s.CanaryPeriod = rollout.ObservationPeriod(canary, safety)
+	if c := r.Canary; c != nil {
+		if c.Percentage != nil {
+			s.Percentage = int(*c.Percentage)
+		}
+		s.AutoPromote = c.AutoPromote != nil && *c.AutoPromote
+	}
+	return s
+}
+
+// Safety returns when a change of a pod counts as harmful. Fields that are absent have their
+// defaults.
+func Safety(p *loadlinev1alpha1.SizingPolicy) rollout.Safety {
+	own, canary := observationPeriods(p)
+	acts := false
+	if r := p.Spec.Rollout; r != nil && r.Mode != nil {
+		mode, _ := fleet.ParseMode(string(*r.Mode))
+		acts = mode > fleet.Recommend
+	}
+	s := rollout.Safety{
+		Revert: acts, Period: rollout.ObservationPeriod(own, canary),
+		Restarts: rollout.DefaultRestarts, Throttle: rollout.DefaultThrottle, Pressure: rollout.DefaultPressure,
+	}
+	o := p.Spec.Safety
+	if o == nil {
+		return s
+	}
+	if o.AutoRevert != nil {
+		s.Revert = *o.AutoRevert
+	}
+	if o.Restarts != nil {
+		s.Restarts = int(*o.Restarts)
+	}
+	s.Throttle, s.Pressure = share(o.Throttle, s.Throttle), share(o.Pressure, s.Pressure)
+	return s
+}
+
+// share reads a share of the whole; one that is absent or cannot be read is def.
+func share(text *string, def float64) float64 {
+	if text == nil || !fraction.MatchString(*text) {
+		return def
+	}
+	f, err := strconv.ParseFloat(*text, 64)
+	if err != nil {
+		return def
+	}
+	return f
+}
+
+// observationPeriods are those of safety and of the canary; 0: absent.
+func observationPeriods(p *loadlinev1alpha1.SizingPolicy) (safety, canary time.Duration) {
+	if s := p.Spec.Safety; s != nil && s.ObservationPeriod != nil {
+		safety = s.ObservationPeriod.Duration
+	}
+	if r := p.Spec.Rollout; r != nil && r.Canary != nil && r.Canary.ObservationPeriod != nil {
+		canary = r.Canary.ObservationPeriod.Duration
+	}
+	return safety, canary
+}
+
+// rolloutHash stands for the fields with which a rollout begins anew.
+func rolloutHash(p *loadlinev1alpha1.SizingPolicy) string {
+	fields := struct {
+		Recipe         *string
+		ResourcePolicy *vpav1.PodResourcePolicy
+		Containers     *loadlinev1alpha1.ContainerSelection
+		Mode           *loadlinev1alpha1.RolloutMode
+		Canary         *loadlinev1alpha1.Canary
+		Method         *loadlinev1alpha1.RolloutMethod
+	}{p.Spec.Recipe, p.Spec.ResourcePolicy, p.Spec.Containers, nil, nil, nil}
+	if r := p.Spec.Rollout; r != nil {
+		fields.Mode, fields.Canary, fields.Method = r.Mode, r.Canary, r.Method
+	}
+	text, _ := json.Marshal(fields) // all of it was read from JSON
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// schedule returns a schedule; nil: always. One with a zone that is not known, or with a time
+// or a day that cannot be read, is never open.
+func schedule(s *loadlinev1alpha1.Schedule) *rollout.Schedule {
+	if s == nil {
+		return nil
+	}
+	zone := time.UTC
+	if s.Timezone != nil {
+		if !knownZone(*s.Timezone) {
+			return &rollout.Schedule{}
+		}
+		zone, _ = time.LoadLocation(*s.Timezone)
+	}
+	all := &rollout.Schedule{Zone: zone}
+	for _, w := range s.Windows {
+		start, err := rollout.ParseClock(w.Start)
+		end, err2 := rollout.ParseClock(w.End)
+		if err != nil || err2 != nil {
+			return &rollout.Schedule{}
+		}
+		all.Windows = append(all.Windows, rollout.Window{Start: start, End: end})
+	}
+	for _, d := range s.DaysOfWeek {
+		at := slices.Index(days, d)
+		if at < 0 {
+			return &rollout.Schedule{}
+		}
+		all.Days = append(all.Days, time.Weekday((at+1)%len(days))) // ours begin with Monday
+	}
+	return all
+}
+
+// RolloutState returns what a record remembers of its workload. What cannot be understood is
+// left out.
+func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
+	s := rollout.State{
+		Phase: rollout.Phase(r.Phase), Hash: r.PolicyHash, CanarySince: timeOf(r.CanarySince), HaltedTarget: containersOf(r.HaltedTarget),
+		CooldownUntil: timeOf(r.CooldownUntil), Kept: containersOf(r.Kept),
+	}
+	s.Mode, _ = fleet.ParseMode(string(r.Mode))
+	for _, m := range r.CanaryMembers {
+		s.Members = append(s.Members, rollout.Member{UID: string(m.UID), Outcome: rollout.Outcome(m.Outcome)})
+	}
+	for i := range r.Reverted {
+		s.Reverted = append(s.Reverted, rollout.RevertedSizes{Container: containerOf(&r.Reverted[i].ContainerSizes), At: r.Reverted[i].Time.Time})
+	}
+	for i := range r.Rounds {
+		one := &r.Rounds[i]
+		s.Rounds = append(s.Rounds, rollout.Round{
+			Time: one.Time.Time, Pods: int(one.Pods), From: containersOf(one.From), To: containersOf(one.To),
+			Outcome: rollout.Outcome(one.Outcome), SoFar: rollout.Outcome(one.SoFar), Reason: rollout.Harm(one.Reason),
+		})
+	}
+	for _, c := range r.Conditions {
+		if into := condition(&s, c.Type); into != nil && c.Status == metav1.ConditionTrue {
+			*into = rollout.Condition{Reason: c.Reason, Since: c.LastTransitionTime.Time}
+		}
+	}
+	return s
+}
+
+// The conditions of a SizingRecord.
+const (
+	ConditionDegraded        = "Degraded"
+	ConditionResizeBlocked   = "ResizeBlocked"
+	ConditionScheduleBlocked = "ScheduleBlocked"
+)
+
+func condition(s *rollout.State, kind string) *rollout.Condition {
+	switch kind {
+	case ConditionDegraded:
+		return &s.Degraded
+	case ConditionResizeBlocked:
+		return &s.ResizeBlocked
+	case ConditionScheduleBlocked:
+		return &s.ScheduleBlocked
+	}
+	return nil
+}
+
+// conditionMeans says to people what a condition means, by its reason.
+var conditionMeans = map[string]string{
+	"HighRevertRate":              "At least three of the last five rounds of changes were taken back.",
+	"PodsDeferred":                "The nodes of all pods that are to be changed have no room for it now.",
+	"PodsInfeasible":              "The nodes of all pods that are to be changed can never hold the change.",
+	"PodsDeferredAndInfeasible":   "The nodes of all pods that are to be changed have no room for it now, or can never hold it.",
+	string(rollout.OutsideWindow): "The schedule of the policy does not allow changes now.",
+}
+
+// RecordStatus returns the status of the record that remembers a state. Times are of whole
+// seconds: those of the state must be.
+func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
+	r := loadlinev1alpha1.SizingRecordStatus{
+		Mode: loadlinev1alpha1.RolloutMode(s.Mode.String()), Phase: loadlinev1alpha1.RolloutPhase(s.Phase), PolicyHash: s.Hash,
+		CanarySince: metaTime(s.CanarySince), HaltedTarget: sizesOf(s.HaltedTarget), CooldownUntil: metaTime(s.CooldownUntil),
+		ConsecutiveReverts: int32(min(s.Reverts(), math.MaxInt32)), Kept: sizesOf(s.Kept),
+	}
+	for _, m := range s.Members {
+		r.CanaryMembers = append(r.CanaryMembers, loadlinev1alpha1.CanaryMember{UID: types.UID(m.UID), Outcome: loadlinev1alpha1.RoundOutcome(m.Outcome)})
+	}
+	for _, one := range s.Reverted {
+		r.Reverted = append(r.Reverted, loadlinev1alpha1.RevertedSizes{ContainerSizes: sizes(one.Container), Time: metav1.NewTime(one.At.UTC())})
+	}
+	for _, one := range s.Rounds {
+		r.Rounds = append(r.Rounds, loadlinev1alpha1.Round{
+			Time: metav1.NewTime(one.Time.UTC()), Pods: int32(min(one.Pods, math.MaxInt32)), From: sizesOf(one.From), To: sizesOf(one.To),
+			Outcome: loadlinev1alpha1.RoundOutcome(one.Outcome), SoFar: loadlinev1alpha1.RoundOutcome(one.SoFar), Reason: string(one.Reason),
+		})
+	}
+	for _, kind := range []string{ConditionDegraded, ConditionResizeBlocked, ConditionScheduleBlocked} {
+		if c := condition(&s, kind); c.Reason != "" {
+			r.Conditions = append(r.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: c.Reason,
+				LastTransitionTime: metav1.NewTime(c.Since.UTC()), Message: conditionMeans[c.Reason]})
+		}
+	}
+	return r
+}
+
+func timeOf(t *metav1.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.Time
+}
+
+func metaTime(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return new(metav1.NewTime(t.UTC()))
+}
+
+func containerOf(s *loadlinev1alpha1.ContainerSizes) policy.Container {
+	return policy.Container{Name: s.Name, Requests: Resources(corev1.ResourceList(s.Requests)), Limits: Resources(corev1.ResourceList(s.Limits))}
+}
+
+func containersOf(all []loadlinev1alpha1.ContainerSizes) (containers []policy.Container) {
+	for i := range all {
+		containers = append(containers, containerOf(&all[i]))
+	}
+	return containers
+}
+
+func sizes(c policy.Container) loadlinev1alpha1.ContainerSizes {
+	return loadlinev1alpha1.ContainerSizes{Name: c.Name, Requests: loadlinev1alpha1.Sizes(Format{}.List(c.Requests)), Limits: loadlinev1alpha1.Sizes(Format{}.List(c.Limits))}
+}
+
+func sizesOf(containers []policy.Container) (all []loadlinev1alpha1.ContainerSizes) {
+	for _, c := range containers {
+		all = append(all, sizes(c))
+	}
+	return all
+}
