@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	admissionregistrationv1 "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	appsv1 "k8s.io/client-go/kubernetes/typed/apps/v1"
+	autoscalingv2 "k8s.io/client-go/kubernetes/typed/autoscaling/v2"
 	batchv1 "k8s.io/client-go/kubernetes/typed/batch/v1"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -28,6 +29,7 @@ type groups struct {
 
 	admissionregistration *admissionregistrationv1.AdmissionregistrationV1Client
 	apps                  *appsv1.AppsV1Client
+	autoscaling           *autoscalingv2.AutoscalingV2Client
 	batch                 *batchv1.BatchV1Client
 	coordination          *coordinationv1.CoordinationV1Client
 	core                  *corev1.CoreV1Client
@@ -66,7 +68,7 @@ func newGroups(config *rest.Config) (*groups, error) {
 		return nil, err
 	}
 	var g groups
-	var problems [7]error
+	var problems [8]error
 	g.admissionregistration, problems[0] = admissionregistrationv1.NewForConfigAndClient(shared, caller)
 	g.apps, problems[1] = appsv1.NewForConfigAndClient(shared, caller)
 	g.batch, problems[2] = batchv1.NewForConfigAndClient(shared, caller)
@@ -74,6 +76,7 @@ func newGroups(config *rest.Config) (*groups, error) {
 	g.core, problems[4] = corev1.NewForConfigAndClient(shared, caller)
 	g.discovery, problems[5] = discovery.NewDiscoveryClientForConfigAndClient(shared, caller)
 	g.policy, problems[6] = policyv1.NewForConfigAndClient(shared, caller)
+	g.autoscaling, problems[7] = autoscalingv2.NewForConfigAndClient(shared, caller)
 	return &g, errors.Join(problems[:]...)
 }
 
@@ -85,6 +88,9 @@ func (g *groups) AdmissionregistrationV1() admissionregistrationv1.Admissionregi
 // AppsV1 returns the client of Deployments, ReplicaSets, StatefulSets and
 // DaemonSets.
 func (g *groups) AppsV1() appsv1.AppsV1Interface { return g.apps }
+
+// AutoscalingV2 returns the client of HorizontalPodAutoscalers.
+func (g *groups) AutoscalingV2() autoscalingv2.AutoscalingV2Interface { return g.autoscaling }
 
 // BatchV1 returns the client of Jobs and CronJobs.
 func (g *groups) BatchV1() batchv1.BatchV1Interface { return g.batch }

@@ -54,8 +54,8 @@ func VPAFactory(vpa versioned.Interface, namespace string) externalversions.Shar
 	return &vpaFactory{all, namespace, trusted}
 }
 
-// vpaFactory is a factory whose informer of SizingPolicies notices when it may not read
-// them; see Optional.
+// vpaFactory is a factory whose informers of SizingPolicies and SizingRecords notice when they
+// may not read them; see Optional.
 type vpaFactory struct {
 	externalversions.SharedInformerFactory
 
@@ -69,16 +69,29 @@ func (f *vpaFactory) Loadline() loadline.Interface { return loadline.New(f, f.na
 // InformerFor returns the informer of a kind, which the function makes if there is none and
 // the kind is not guarded.
 func (f *vpaFactory) InformerFor(object runtime.Object, create internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	if _, policy := object.(*loadlinev1alpha1.SizingPolicy); policy {
-		create = func(vpa versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
-			g := &guarded{trust: f.trust}
+	switch object.(type) {
+	case *loadlinev1alpha1.SizingPolicy:
+		create = f.guarded(object, func(vpa versioned.Interface) *cache.ListWatch {
 			policies := vpa.LoadlineV1alpha1().SizingPolicies()
-			asks := cache.ToListWatcherWithWatchListSemantics(g.guard(requests(policies.List, policies.Watch)), vpa)
-			g.SharedIndexInformer = cache.NewSharedIndexInformer(asks, object, resync, cache.Indexers{})
-			return g
-		}
+			return requests(policies.List, policies.Watch)
+		})
+	case *loadlinev1alpha1.SizingRecord:
+		create = f.guarded(object, func(vpa versioned.Interface) *cache.ListWatch {
+			records := vpa.LoadlineV1alpha1().SizingRecords(f.namespace)
+			return requests(records.List, records.Watch)
+		})
 	}
 	return f.SharedInformerFactory.InformerFor(object, create)
+}
+
+// guarded returns what makes the informer of a kind that is guarded.
+func (f *vpaFactory) guarded(object runtime.Object, asks func(versioned.Interface) *cache.ListWatch) internalinterfaces.NewInformerFunc {
+	return func(vpa versioned.Interface, resync time.Duration) cache.SharedIndexInformer {
+		g := &guarded{trust: f.trust}
+		list := cache.ToListWatcherWithWatchListSemantics(g.guard(asks(vpa)), vpa)
+		g.SharedIndexInformer = cache.NewSharedIndexInformer(list, object, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		return g
+	}
 }
 
 // syncNotice is how often a start that waits for its caches says so.

@@ -31,7 +31,8 @@ const (
 // given sentence, and not at each attempt what the client library says. A permission that
 // comes later is found after retry, 0: RetryForbidden, or a multiple of it. It must be
 // called before the informer starts, which must be one of Factory or VPAFactory and of a kind
-// that it guards: nodes, namespaces, ResourceQuotas, PodDisruptionBudgets, SizingPolicies.
+// that it guards: nodes, namespaces, ResourceQuotas, PodDisruptionBudgets,
+// HorizontalPodAutoscalers, SizingPolicies, SizingRecords.
 func Optional(informer cache.SharedInformer, retry time.Duration, sentence string) error {
 	return optional(informer, retry, sentence, nil, func() {})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/informers/apps"
+	"k8s.io/client-go/informers/autoscaling"
 	"k8s.io/client-go/informers/core"
 	"k8s.io/client-go/informers/internalinterfaces"
 	"k8s.io/client-go/informers/policy"
@@ -44,6 +46,11 @@ func (f *factory) Core() core.Interface { return coreGroup{core.New(f, f.namespa
 
 // Apps returns the informers of the group apps.
 func (f *factory) Apps() apps.Interface { return apps.New(f, f.namespace, f.tweak) }
+
+// Autoscaling returns the informers of the group autoscaling.
+func (f *factory) Autoscaling() autoscaling.Interface {
+	return autoscaling.New(f, f.namespace, f.tweak)
+}
 
 // Policy returns the informers of the group policy.
 func (f *factory) Policy() policy.Interface { return policy.New(f, f.namespace, f.tweak) }
@@ -76,6 +83,11 @@ func (f *factory) InformerFor(object runtime.Object, create internalinterfaces.N
 		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
 			quotas := kube.CoreV1().ResourceQuotas(f.namespace)
 			return requests(quotas.List, quotas.Watch)
+		})
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {
+			autoscalers := kube.AutoscalingV2().HorizontalPodAutoscalers(f.namespace)
+			return requests(autoscalers.List, autoscalers.Watch)
 		})
 	case *policyv1.PodDisruptionBudget:
 		create = f.guarded(object, func(kube kubernetes.Interface) *cache.ListWatch {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -31,8 +32,9 @@ import (
 //   - the kinds that a policy selects by label: their labels, and the annotations with which
 //     people take a workload out of a policy, also those of the pod template.
 //
-// Of nodes it keeps what they can hold, whether they take pods, and the labels that show
-// whether nodes are added, of namespaces their labels. Of VPAs it drops what kubectl has last applied, and
+// Of nodes it keeps what they can hold, whether they take pods, whether they work and what they
+// are short of, and the labels that show whether nodes are added, of namespaces their labels, of
+// HorizontalPodAutoscalers their target and the resources of pods that they look at. Of VPAs it drops what kubectl has last applied, and
 // the labels of those that were not made for a policy.
 // Other objects, such as LimitRanges, stay whole. A
 // trimmed object must never be written back with an update; the programs only send
@@ -46,7 +48,8 @@ func Trim(object any) (any, error) {
 			Spec: appsv1.DeploymentSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, Paused: o.Spec.Paused, Template: annotated(&o.Spec.Template)},
 			Status: appsv1.DeploymentStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
-				Conditions: progress(o.Status.Conditions),
+				AvailableReplicas: o.Status.AvailableReplicas,
+				Conditions:        progress(o.Status.Conditions),
 			}}, nil
 	case *appsv1.ReplicaSet:
 		return trimReplicaSet(o), nil
@@ -57,7 +60,8 @@ func Trim(object any) (any, error) {
 			Spec: appsv1.StatefulSetSpec{Selector: o.Spec.Selector, Replicas: o.Spec.Replicas, UpdateStrategy: o.Spec.UpdateStrategy, Template: annotated(&o.Spec.Template)},
 			Status: appsv1.StatefulSetStatus{
 				ObservedGeneration: o.Status.ObservedGeneration, Replicas: o.Status.Replicas, UpdatedReplicas: o.Status.UpdatedReplicas,
-				CurrentRevision: o.Status.CurrentRevision, UpdateRevision: o.Status.UpdateRevision,
+				AvailableReplicas: o.Status.AvailableReplicas,
+				CurrentRevision:   o.Status.CurrentRevision, UpdateRevision: o.Status.UpdateRevision,
 			}}, nil
 	case *appsv1.DaemonSet:
 		return &appsv1.DaemonSet{ObjectMeta: selectable(o.ObjectMeta),
@@ -67,6 +71,7 @@ func Trim(object any) (any, error) {
 				UpdatedNumberScheduled: o.Status.UpdatedNumberScheduled,
 				DesiredNumberScheduled: o.Status.DesiredNumberScheduled,
 				NumberReady:            o.Status.NumberReady,
+				NumberAvailable:        o.Status.NumberAvailable,
 			}}, nil
 	case *corev1.ReplicationController:
 		return &corev1.ReplicationController{ObjectMeta: identity(o.ObjectMeta),
@@ -78,7 +83,10 @@ func Trim(object any) (any, error) {
 		return trimVPA(o), nil
 	case *corev1.Node:
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: growing(o.Labels)},
-			Spec: corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable}, Status: corev1.NodeStatus{Allocatable: o.Status.Allocatable}}, nil
+			Spec: corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable}, Status: corev1.NodeStatus{Allocatable: o.Status.Allocatable, Conditions: health(o.Status.Conditions)}}, nil
+	case *autoscalingv2.HorizontalPodAutoscaler:
+		return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: identity(o.ObjectMeta),
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{ScaleTargetRef: o.Spec.ScaleTargetRef, Metrics: ofResources(o.Spec.Metrics)}}, nil
 	case *corev1.Namespace:
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: o.Labels}}, nil
 	case *batchv1.CronJob:
@@ -102,6 +110,31 @@ func growing(labels map[string]string) (kept map[string]string) {
 				kept = map[string]string{}
 			}
 			kept[key] = value
+		}
+	}
+	return kept
+}
+
+// health keeps what shows whether a node works, and what it is short of.
+func health(conditions []corev1.NodeCondition) (kept []corev1.NodeCondition) {
+	for _, c := range conditions {
+		switch c.Type {
+		case corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure:
+			kept = append(kept, corev1.NodeCondition{Type: c.Type, Status: constant(c.Status)})
+		}
+	}
+	return kept
+}
+
+// ofResources keeps which resources of pods a HorizontalPodAutoscaler looks at.
+func ofResources(metrics []autoscalingv2.MetricSpec) (kept []autoscalingv2.MetricSpec) {
+	for _, m := range metrics {
+		switch {
+		case m.Resource != nil:
+			kept = append(kept, autoscalingv2.MetricSpec{Type: m.Type, Resource: &autoscalingv2.ResourceMetricSource{Name: m.Resource.Name}})
+		case m.ContainerResource != nil:
+			kept = append(kept, autoscalingv2.MetricSpec{Type: m.Type, ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
+				Name: m.ContainerResource.Name, Container: m.ContainerResource.Container}})
 		}
 	}
 	return kept
