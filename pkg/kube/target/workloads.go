@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
@@ -107,6 +108,8 @@ type workload struct {
 	owners   []metav1.OwnerReference
 	replicas *int32 // nil: not said
 	rolling  bool   // a rollout is under way
+	settling bool   // see Resolver.Settling
+	seen     bool   // its controller has seen its newest spec
 }
 
 // lookup reads an object of a well-known kind from its cache.
@@ -141,19 +144,19 @@ func (w *workloads) lookup(key Key) (workload, error) {
 func describe(object any) (workload, bool) {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
-		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, deploymentRolls(o)}, true
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, deploymentRolls(o), deploymentSettles(o), o.Status.ObservedGeneration >= o.Generation}, true
 	case *client.ReplicaSet:
-		return workload{o.Selector(), o.GetOwnerReferences(), o.Replicas(), false}, true
+		return workload{o.Selector(), o.GetOwnerReferences(), o.Replicas(), false, false, false}, true
 	case *appsv1.StatefulSet:
-		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, setRolls(o)}, true
+		return workload{o.Spec.Selector, o.OwnerReferences, o.Spec.Replicas, setRolls(o), setSettles(o), o.Status.ObservedGeneration >= o.Generation}, true
 	case *appsv1.DaemonSet:
-		return workload{o.Spec.Selector, o.OwnerReferences, &o.Status.DesiredNumberScheduled, daemonsRoll(o)}, true
+		return workload{o.Spec.Selector, o.OwnerReferences, &o.Status.DesiredNumberScheduled, daemonsRoll(o), daemonsSettle(o), o.Status.ObservedGeneration >= o.Generation}, true
 	case *corev1.ReplicationController:
-		return workload{metav1.SetAsLabelSelector(o.Spec.Selector), o.OwnerReferences, o.Spec.Replicas, false}, true
+		return workload{metav1.SetAsLabelSelector(o.Spec.Selector), o.OwnerReferences, o.Spec.Replicas, false, false, false}, true
 	case *batchv1.Job:
-		return workload{o.Spec.Selector, o.OwnerReferences, nil, false}, true
+		return workload{o.Spec.Selector, o.OwnerReferences, nil, false, false, false}, true
 	case *batchv1.CronJob:
-		return workload{metav1.SetAsLabelSelector(o.Spec.JobTemplate.Spec.Template.Labels), o.OwnerReferences, nil, false}, true
+		return workload{metav1.SetAsLabelSelector(o.Spec.JobTemplate.Spec.Template.Labels), o.OwnerReferences, nil, false, false, false}, true
 	}
 	return workload{}, false
 }
@@ -197,6 +200,19 @@ func (r *Resolver) Workload(key Key) (Workload, bool) {
 	return WorkloadOf(object)
 }
 
+// Owner returns the controller of an object of the well-known kinds, from caches alone; false:
+// it has none, is of another kind, or not there.
+func (r *Resolver) Owner(key Key) (Key, bool) {
+	if !key.wellKnown() {
+		return Key{}, false
+	}
+	w, err := r.workloads.lookup(key)
+	if err != nil {
+		return Key{}, false
+	}
+	return Controller(key.Namespace, w.owners)
+}
+
 // WorkloadOf returns what Workload shows of an object; false: it cannot be selected by its
 // labels.
 func WorkloadOf(object any) (w Workload, ok bool) {
@@ -228,6 +244,57 @@ func (r *Resolver) Rolling(key Key) bool {
 	}
 	w, err := r.workloads.lookup(key)
 	return err == nil && w.rolling
+}
+
+// Replacing reports whether pods of a workload are being replaced by those of a newer template.
+// Other than Rolling it is not true of one that is only scaled.
+func (r *Resolver) Replacing(key Key) bool {
+	if !key.wellKnown() {
+		return false
+	}
+	w, err := r.workloads.lookup(key)
+	return err == nil && w.rolling && w.seen
+}
+
+// Settling reports whether fewer pods of a workload than it wants have its newest template, or
+// are available. Of other workloads than Deployments, StatefulSets and DaemonSets it is not
+// known.
+func (r *Resolver) Settling(key Key) bool {
+	if !key.wellKnown() {
+		return false
+	}
+	w, err := r.workloads.lookup(key)
+	return err == nil && w.settling
+}
+
+func deploymentSettles(d *appsv1.Deployment) bool {
+	wanted := 1
+	if d.Spec.Replicas != nil {
+		wanted = int(*d.Spec.Replicas)
+	}
+	return d.Status.ObservedGeneration < d.Generation || rollout.RollingOut(wanted, int(d.Status.UpdatedReplicas), int(d.Status.AvailableReplicas))
+}
+
+func setSettles(s *appsv1.StatefulSet) bool {
+	wanted, updated := 1, int(s.Status.UpdatedReplicas)
+	if s.Spec.Replicas != nil {
+		wanted = int(*s.Spec.Replicas)
+	}
+	if u := s.Spec.UpdateStrategy.RollingUpdate; u != nil && u.Partition != nil {
+		updated += int(*u.Partition) // these stay as they are
+	}
+	if s.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType || s.Status.CurrentRevision == s.Status.UpdateRevision {
+		updated = wanted // the others wait for people, or there are none
+	}
+	return s.Status.ObservedGeneration < s.Generation || rollout.RollingOut(wanted, updated, int(s.Status.AvailableReplicas))
+}
+
+func daemonsSettle(d *appsv1.DaemonSet) bool {
+	wanted, updated := int(d.Status.DesiredNumberScheduled), int(d.Status.UpdatedNumberScheduled)
+	if d.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
+		updated = wanted
+	}
+	return d.Status.ObservedGeneration < d.Generation || rollout.RollingOut(wanted, updated, int(d.Status.NumberAvailable))
 }
 
 func deploymentRolls(d *appsv1.Deployment) bool {
