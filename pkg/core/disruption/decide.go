@@ -21,11 +21,12 @@ const (
 
 // Situation is what Decide needs besides the pod.
 type Situation struct {
-	Mode   Mode
-	Budget *Budget
-	State  State
-	Config Config
-	Now    time.Time
+	Mode    Mode
+	Ungated bool // see VPA.Ungated
+	Budget  *Budget
+	State   State
+	Config  Config
+	Now     time.Time
 }
 
 // Decide says what can be done with the pod in place. Of these rows the first that holds
@@ -46,7 +47,7 @@ func (s Situation) Decide(p *Pod) (Decision, Reason) {
 	noBudget, resizing, inPlace := s.needsNoBudget(p), p.Resize != NotResizing, s.Mode == InPlace
 	problem := s.Budget.problem(p)
 	switch {
-	case inPlace && !s.Config.InPlaceMode:
+	case inPlace && !s.Config.InPlaceMode && !s.Ungated:
 		return Wait, ModeNotEnabled
 	case problem == NoOwner:
 		return Wait, problem

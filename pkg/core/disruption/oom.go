@@ -36,3 +36,24 @@ func (p *Pod) WantsOOMResize() bool {
 		return k == resources.Memory && !c.OOM.Ended.IsZero() && c.Fitted.Requests.Value(k) > c.Current.Requests.Value(k)
 	})
 }
+
+// withMemory returns a held pod that gets nothing but memory, for those of its containers that
+// were out of it last; nil: none was, or the rollout does not allow that either.
+func (p *Pod) withMemory() *Pod {
+	if !p.MemoryOnly || !p.WantsOOMResize() {
+		return nil
+	}
+	only := *p
+	only.Containers = slices.Clone(p.Containers)
+	for i := range only.Containers {
+		c := &only.Containers[i]
+		memory := c.Fitted.Requests.Value(resources.Memory)
+		grows := c.Observed && !c.OOM.Ended.IsZero() && memory > c.Current.Requests.Value(resources.Memory)
+		for k := range resources.Kind(resources.Kinds) {
+			if k != resources.Memory || !grows {
+				c.Fitted.Requests, c.Fitted.Limits = c.Fitted.Requests.Without(k), c.Fitted.Limits.Without(k)
+			}
+		}
+	}
+	return &only
+}

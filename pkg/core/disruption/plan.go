@@ -164,6 +164,8 @@ type candidate struct {
 //
 //	mode, status      ModeOff, StatusOutdated
 //	Assess            is it worth a change? Unchanged, TooYoung, SmallChange, ... (assess.go)
+//	Pod.Held          does the rollout of a SizingPolicy hold it? NotInCanary, CoolingDown, ...
+//	                  (package rollout); it may still get memory after an out-of-memory kill
 //	Situation.Decide  may it be resized now, by its owner, its node and its budget? NoOwner,
 //	                  BelowMinReplicas, NotRunning, ModeNotEnabled, Infeasible, Deferred,
 //	                  ResizeFailed, WaitingForNode, NoBudget, BudgetSpent
@@ -197,10 +199,16 @@ func (p *plan) vpa(v *VPA) {
 			p.skip(v, pod, ModeOff)
 		} else if v.Outdated {
 			p.skip(v, pod, StatusOutdated)
-		} else if a := Assess(v, pod, p.config, p.now); a.Reason != "" {
+		} else if a := Assess(v, pod, p.config, p.now); pod.Held != "" && (a.Reason == Unchanged || a.Reason == NoRecommendation) {
+			p.skip(v, pod, pod.Held) // a part of the change is left out, and nothing is left
+		} else if a.Reason != "" {
 			p.skip(v, pod, a.Reason)
-		} else {
+		} else if pod.Held == "" {
 			candidates = append(candidates, candidate{pod, a})
+		} else if memory := pod.withMemory(); memory != nil {
+			candidates = append(candidates, candidate{memory, a})
+		} else {
+			p.skip(v, pod, pod.Held)
 		}
 	}
 	if len(candidates) == 0 {
@@ -209,7 +217,7 @@ func (p *plan) vpa(v *VPA) {
 	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(a.moreUrgent(b.Assessment), cmp.Compare(a.pod.Name, b.pod.Name), cmp.Compare(a.pod.UID, b.pod.UID))
 	})
-	s := Situation{Mode: v.Mode, Budget: NewBudget(v, p.config), State: p.before, Config: p.config, Now: p.now}
+	s := Situation{Mode: v.Mode, Ungated: v.Ungated, Budget: NewBudget(v, p.config), State: p.before, Config: p.config, Now: p.now}
 	p.reserve(v, s.Budget)
 	for _, c := range candidates {
 		if v.Mode.Resizes() {

@@ -23,6 +23,22 @@ const (
 	Observing     Reason = "Observing"
 	RecommendOnly Reason = "RecommendOnly"
 
+	EvictionNotAllowed Reason = "EvictionNotAllowed"
+	JobNotResized      Reason = "JobNotResized"
+	NoRecord           Reason = "NoRecord"
+
+	// package rollout, before a plan is made; RolloutUnderWay, NotRunning, WaitingForNode, Deferred
+	// and TooLargeForNode, too
+	NotInCanary      Reason = "NotInCanary"
+	CoolingDown      Reason = "CoolingDown"
+	OutsideWindow    Reason = "OutsideWindow"
+	UnderObservation Reason = "UnderObservation"
+	Halted           Reason = "Halted"
+	HPAOnResource    Reason = "HPAOnResource"
+	KeptAfterRevert  Reason = "KeptAfterRevert"
+	NodePressure     Reason = "NodePressure"
+	NodeUnknown      Reason = "NodeUnknown"
+
 	// plan.go; BackingOff of a resize that was asked for in vain inplace.go
 	ModeOff         Reason = "ModeOff"
 	StatusOutdated  Reason = "StatusOutdated"
@@ -100,8 +116,32 @@ var explanations = []Explanation{
 		"nothing, or `spec.paused: false`", false},
 	{Observing, "the mode of its SizingPolicy is `Observe`, or an annotation reduces it to that",
 		"nothing, or choose another `spec.rollout.mode`", false},
-	{RecommendOnly, "the mode of its SizingPolicy is `Recommend`, or an annotation reduces it to that; `OneShot`, `Canary` and `Auto` change no running pod yet, either",
+	{RecommendOnly, "the mode of its SizingPolicy is `Recommend`, or an annotation reduces it to that",
 		"nothing, or choose another `spec.rollout.mode`", false},
+	{EvictionNotAllowed, "its VPA only evicts, and its SizingPolicy does not allow that now",
+		"`spec.rollout.method: InPlaceOrRecreate` in the policy, which evicts in mode `Auto` and after a canary; or a mode of the VPA that resizes", false},
+	{JobNotResized, "it is a pod of a Job, which a SizingPolicy sizes only when it is created",
+		"nothing", false},
+	{NoRecord, "the SizingRecord of its workload cannot be read or written, so nobody would know what was done before",
+		"see whether the definition of `sizingrecords` is installed, and whether the updater may list, watch, create and update them; the log has the error", true},
+	{NotInCanary, "other pods of its workload are tried first",
+		"wait until the canary is promoted; `kubectl loadline explain` says what is in the way", false},
+	{CoolingDown, "the last round of changes of its workload ended a short time ago",
+		"wait until the time that the SizingRecord names; `spec.rollout.cooldown`, doubled for each round in a row that was taken back", false},
+	{OutsideWindow, "the schedule of its SizingPolicy does not allow changes now",
+		"wait, or see `spec.rollout.schedule`: a zone that does not exist is never open", false},
+	{UnderObservation, "it was changed and is not judged yet, or as many pods of its workload as may be at once",
+		"wait for the end of the observation; `spec.rollout.maxConcurrent`", false},
+	{Halted, "changes of its workload were taken back again and again",
+		"find out from the SizingRecord what harms the pods; the rollout begins anew when the recommendation or the policy changes", true},
+	{HPAOnResource, "a HorizontalPodAutoscaler looks at the resource that would change",
+		"nothing, or `spec.rollout.hpa: Proceed`, or let the HorizontalPodAutoscaler look at something else", false},
+	{KeptAfterRevert, "less did harm and was taken back, so it keeps what did well before",
+		"nothing; it is tried again when the recommendation is higher, the policy changes, or after seven days", false},
+	{NodePressure, "its node is short of memory, disk or process IDs, so it must not grow there",
+		"see the conditions of the node", false},
+	{NodeUnknown, "its node cannot be read, so it must not grow there",
+		"see whether the node exists, and whether the updater may list nodes", true},
 	{ModeOff, "the mode of the VPA changes no running pods; or the VPA was deleted, or got another mode, after the plan was made",
 		"nothing, or choose another mode", false},
 	{StatusOutdated, "the target of the VPA changed, or may have changed while the updater was not there, and what is recommended is for the spec before",

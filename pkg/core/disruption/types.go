@@ -27,6 +27,7 @@ func (m Mode) Resizes() bool { return m == InPlaceOrRecreate || m == InPlace }
 type VPA struct {
 	Namespace, Name string
 	Mode            Mode
+	Ungated         bool          // a SizingPolicy asks for mode InPlace, which needs no Config.InPlaceMode
 	Outdated        bool          // what is recommended may be for another target than the VPA has now
 	MinReplicas     int           // live pods that an owner must have; 0: Config.MinReplicas
 	QuickOOM        time.Duration // 0: Config.QuickOOM
@@ -78,6 +79,10 @@ type Pod struct {
 	Traits               capacity.PodTraits // which quotas count it
 	Fixed                []policy.Container // containers that are never sized, such as init containers
 	Containers           []Container
+	// Held is why a rollout under a SizingPolicy holds the pod. Empty: it does not.
+	Held Reason
+	// MemoryOnly says that, though held, it may be given memory after an out-of-memory kill.
+	MemoryOnly bool
 }
 
 // ResizeState is what the node says about a resize that is under way.

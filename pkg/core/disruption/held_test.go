@@ -1,0 +1,106 @@
+package disruption
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// wasKilled makes the first container of a pod have been out of memory.
+func wasKilled(p *Pod) {
+	p.Containers[0].OOM = OOM{Started: noon.Add(-5 * time.Hour), Ended: noon.Add(-time.Hour)}
+}
+
+func TestHeldPodsKeepTheirReasonAndTakeNoBudget(t *testing.T) {
+	for _, mode := range []Mode{Recreate, InPlaceOrRecreate, InPlace} {
+		v := deployment(mode, 4, pods(4, func(i int, p *Pod) {
+			if i < 3 {
+				p.Held = Reason([]string{"NotInCanary", "CoolingDown", "UnderObservation"}[i])
+			}
+		})...)
+		r := plans(t, v, defaults())
+		require.Len(t, r.Actions, 1, mode)
+		require.Equal(t, "p3", r.Actions[0].Pod, "those that are held before it take nothing of what it needs")
+		require.Equal(t, []string{"skip p0: NotInCanary", "skip p1: CoolingDown", "skip p2: UnderObservation"}, told(r)[1:], mode)
+	}
+}
+
+// What is wrong with a pod itself is said rather than that it is held, but not that it has all it
+// would get: where a part is left out, that is why.
+func TestWhichReasonAHeldPodHas(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Pod)
+		want   Reason
+	}{
+		"to be changed":         {func(*Pod) {}, KeptAfterRevert},
+		"unchanged":             {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1000, 1000) }, KeptAfterRevert},
+		"a small change":        {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1010, 1000) }, SmallChange},
+		"too young":             {func(p *Pod) { p.Containers[0] = container(1000, 1000, 1500, 1500); p.Started = noon }, TooYoung},
+		"nothing is left of it": {func(p *Pod) { p.Containers[0].Fitted = policy.Fitted{Name: "app"} }, KeptAfterRevert},
+		"sizes of the pod":      {func(p *Pod) { p.PodLevel = true }, PodLevelResources},
+		"held, and boosted":     {func(p *Pod) { p.Boosted = true }, Boosted},
+		"held, and not free":    {func(p *Pod) { p.Resize = ResizeInProgress }, KeptAfterRevert},
+	} {
+		v := deployment(InPlaceOrRecreate, 2, small("p0"), small("p1"))
+		c.change(&v.Pods[0])
+		v.Pods[0].Held = KeptAfterRevert
+		r := plans(t, v, defaults())
+		require.Contains(t, told(r), "skip p0: "+c.want.String(), name)
+	}
+	v := deployment(InPlaceOrRecreate, 2, pods(2, func(_ int, p *Pod) { p.Containers[0] = container(1000, 1000, 1000, 1000) })...)
+	require.Equal(t, []string{"skip p0: Unchanged", "skip p1: Unchanged"}, told(plans(t, v, defaults())), "nobody holds them")
+}
+
+func TestAHeldPodGetsMemoryAfterAKillAndNothingElse(t *testing.T) {
+	held := func(changes ...func(*Pod)) *VPA {
+		return deployment(InPlaceOrRecreate, 4, pods(4, func(i int, p *Pod) {
+			p.Held = CoolingDown
+			if i == 0 {
+				p.MemoryOnly = true
+				for _, change := range changes {
+					change(p)
+				}
+			}
+		})...)
+	}
+	none := []string{"skip p0: CoolingDown", "skip p1: CoolingDown", "skip p2: CoolingDown", "skip p3: CoolingDown"}
+	require.Equal(t, none, told(plans(t, held(), defaults())), "it was not killed")
+	require.Equal(t, none, told(plans(t, held(wasKilled, func(p *Pod) { p.MemoryOnly = false }), defaults())), "its rollout does not allow that")
+	require.Equal(t, none, told(plans(t, held(wasKilled, func(p *Pod) {
+		p.Containers[0].Fitted.Requests = resources.Of(1000, 50<<20)
+	}), defaults())), "it would get less memory")
+
+	for _, ready := range []bool{true, false} {
+		v := held(wasKilled, func(p *Pod) { p.Ready = ready })
+		v.Pods[0].Containers = append(v.Pods[0].Containers, container(100, 100, 1000, 1000)) // was not killed
+		v.Pods[0].Containers[1].Current.Name, v.Pods[0].Containers[1].Asked.Name, v.Pods[0].Containers[1].Fitted.Name = "proxy", "proxy", "proxy"
+		before := v.Pods[0].Containers[0].Fitted
+		r := plans(t, v, defaults())
+		require.Len(t, r.Actions, 1)
+		require.Equal(t, "p0", r.Actions[0].Pod)
+		require.False(t, r.Actions[0].Evict)
+		for _, c := range r.Actions[0].Containers {
+			want := resources.List{}
+			if c.Name == "app" {
+				want = want.With(resources.Memory, 1000<<20)
+			}
+			require.Equal(t, want, c.Requests, c.Name)
+			require.Empty(t, c.Limits)
+		}
+		require.Equal(t, before, v.Pods[0].Containers[0].Fitted, "the view stays as it is")
+	}
+}
+
+// A mode of a policy needs no feature gate.
+func TestModeInPlaceOfAPolicyNeedsNoGate(t *testing.T) {
+	c := defaults()
+	c.InPlaceMode = false
+	v := deployment(InPlace, 2, pods(2, nil)...)
+	require.Equal(t, []string{"skip p0: ModeNotEnabled", "skip p1: ModeNotEnabled"}, told(plans(t, v, c)))
+	v.Ungated = true
+	require.Contains(t, told(plans(t, v, c)), "resize p0: OutOfBounds")
+}
