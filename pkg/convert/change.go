@@ -37,6 +37,8 @@ type originalSizing struct {
 	Target   targetSize `json:"target"`
 	Restarts int        `json:"restarts"`
 	Ready    bool       `json:"ready"` // the pod
+	// Generation of the pod's spec before the change.
+	Generation int64 `json:"generation,omitempty"`
 }
 
 type targetSize struct {
@@ -54,7 +56,7 @@ func ChangeNotes(c rollout.Change) map[string]string {
 		containers[one.From.Name] = originalSizing{
 			Requests: notedOf(one.From.Requests), Limits: notedOf(one.From.Limits),
 			Target:   targetSize{notedOf(one.To.Requests), notedOf(one.To.Limits)},
-			Restarts: one.Restarts, Ready: c.Ready,
+			Restarts: one.Restarts, Ready: c.Ready, Generation: c.Generation,
 		}
 	}
 	text, _ := json.Marshal(containers) // quantities never fail
@@ -79,6 +81,9 @@ func HasNotedChange(pod *corev1.Pod) bool {
 // cannot be read, or name a container that the pod does not have.
 func NotedChange(pod *corev1.Pod) (c rollout.Change, err error) {
 	at, waits := strings.CutSuffix(pod.Annotations[ResizedAtAnnotation], deferredSuffix)
+	if len(at) > len(time.RFC3339) {
+		return c, fmt.Errorf("annotation %s: must be a time such as 2026-01-02T12:00:00Z", ResizedAtAnnotation)
+	}
 	if c.At, err = time.Parse(time.RFC3339, at); err != nil {
 		return c, fmt.Errorf("annotation %s: %w", ResizedAtAnnotation, err)
 	}
@@ -97,7 +102,7 @@ func NotedChange(pod *corev1.Pod) (c rollout.Change, err error) {
 		if !changed {
 			continue
 		}
-		c.Ready = c.Ready || one.Ready
+		c.Ready, c.Generation = c.Ready || one.Ready, max(c.Generation, one.Generation)
 		c.Containers = append(c.Containers, rollout.Sizing{
 			From:     policy.Container{Name: name, Requests: Resources(corev1.ResourceList(one.Requests)), Limits: Resources(corev1.ResourceList(one.Limits))},
 			To:       policy.Container{Name: name, Requests: Resources(corev1.ResourceList(one.Target.Requests)), Limits: Resources(corev1.ResourceList(one.Target.Limits))},

@@ -114,7 +114,10 @@ func rolloutHash(p *loadlinev1alpha1.SizingPolicy) string {
 		Method         *loadlinev1alpha1.RolloutMethod
 	}{p.Spec.Recipe, p.Spec.ResourcePolicy, p.Spec.Containers, nil, nil, nil}
 	if r := p.Spec.Rollout; r != nil {
-		fields.Mode, fields.Canary, fields.Method = r.Mode, r.Canary, r.Method
+		fields.Mode, fields.Method = r.Mode, r.Method
+		if r.Canary != nil { // a person promotes a canary with autoPromote: that begins nothing anew
+			fields.Canary = &loadlinev1alpha1.Canary{Percentage: r.Canary.Percentage, ObservationPeriod: r.Canary.ObservationPeriod}
+		}
 	}
 	text, _ := json.Marshal(fields) // all of it was read from JSON
 	sum := sha256.Sum256(text)
@@ -170,7 +173,7 @@ func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
 	for i := range r.Rounds {
 		one := &r.Rounds[i]
 		s.Rounds = append(s.Rounds, rollout.Round{
-			Time: one.Time.Time, Pods: int(one.Pods), From: containersOf(one.From), To: containersOf(one.To),
+			Time: one.Time.Time, Last: timeOf(one.LastChange), Pods: int(one.Pods), From: containersOf(one.From), To: containersOf(one.To),
 			Outcome: rollout.Outcome(one.Outcome), SoFar: rollout.Outcome(one.SoFar), Reason: rollout.Harm(one.Reason),
 		})
 	}
@@ -226,7 +229,7 @@ func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 	}
 	for _, one := range s.Rounds {
 		r.Rounds = append(r.Rounds, loadlinev1alpha1.Round{
-			Time: metav1.NewTime(one.Time.UTC()), Pods: int32(min(one.Pods, math.MaxInt32)), From: sizesOf(one.From), To: sizesOf(one.To),
+			Time: metav1.NewTime(one.Time.UTC()), LastChange: metaTime(one.Last), Pods: int32(min(one.Pods, math.MaxInt32)), From: sizesOf(one.From), To: sizesOf(one.To),
 			Outcome: loadlinev1alpha1.RoundOutcome(one.Outcome), SoFar: loadlinev1alpha1.RoundOutcome(one.SoFar), Reason: string(one.Reason),
 		})
 	}

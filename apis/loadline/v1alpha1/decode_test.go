@@ -29,20 +29,22 @@ const fullPolicy = `{
  "safety":{"autoRevert":true,"observationPeriod":"5m0s","restarts":2,"throttle":"0.5","pressure":"0.3"},
  "sharing":{"mode":"Off","resources":["cpu"],"evict":true,"cpuLimit":"Keep","nodeAutoscaler":"DryRun"}},
 "status":{
- "conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-02T12:00:00Z","reason":"ModeNotServed","message":"m"}],
+ "conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-01-02T12:00:00Z","reason":"Served","message":"m"}],
  "counts":{"selected":1,"withRecommendation":2,"applied":3,"pending":4,"deferred":5,"infeasible":6,"reverted":7,"yielded":8,"refused":9},
- "savings":{"cpu":"-12","memory":"30Gi"},
+ "savings":{"cpu":"12","memory":"30Gi"},"increases":{"cpu":"1"},
  "workloads":[{"ref":{"apiVersion":"apps/v1","kind":"Deployment","namespace":"shop","name":"web"},"mode":"Canary","phase":"Canary",
-  "lastChange":"2026-01-02T12:00:00Z","next":"2026-01-02T13:00:00Z","degraded":true}],
+  "lastChange":"2026-01-02T12:00:00Z","next":"2026-01-02T13:00:00Z","degraded":true,
+  "savings":{"cpu":"12"},"increases":{"memory":"1Gi"}}],
  "errors":["one"]}}`
 
 const fullRecord = `{
 "apiVersion":"loadline.dev/v1alpha1","kind":"SizingRecord","metadata":{"name":"deployment-web","namespace":"shop"},
 "status":{
- "mode":"Canary","phase":"FullRollout","canaryMembers":["7d1f"],"cooldownUntil":"2026-01-02T13:00:00Z","consecutiveReverts":1,
+ "mode":"Canary","phase":"FullRollout","policyHash":"5f3a","canaryMembers":[{"uid":"7d1f","outcome":"Success"}],"canarySince":"2026-01-02T11:00:00Z",
+ "haltedTarget":[{"name":"app","requests":{"cpu":"100m"},"limits":{"memory":"1Gi"}}],"cooldownUntil":"2026-01-02T13:00:00Z","consecutiveReverts":1,
  "kept":[{"name":"app","requests":{"cpu":"250m"},"limits":{"memory":"1Gi"}}],
  "reverted":[{"name":"app","requests":{"cpu":"100m"},"limits":{"memory":"1Gi"},"time":"2026-01-02T12:00:00Z"}],
- "rounds":[{"time":"2026-01-02T12:00:00Z","pods":3,"from":[{"name":"app","requests":{"cpu":"250m"}}],"to":[{"name":"app","requests":{"cpu":"100m"}}],
+ "rounds":[{"time":"2026-01-02T12:00:00Z","lastChange":"2026-01-02T12:30:00Z","soFar":"Success","pods":3,"from":[{"name":"app","requests":{"cpu":"250m"}}],"to":[{"name":"app","requests":{"cpu":"100m"}}],
   "outcome":"Reverted","reason":"OOMKilled"}],
  "conditions":[{"type":"Degraded","status":"False","lastTransitionTime":"2026-01-02T12:00:00Z","reason":"r","message":"m"}]}}`
 

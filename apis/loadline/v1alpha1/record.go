@@ -7,7 +7,7 @@ import (
 
 // SizingRecord is what the updater remembers about one workload under a
 // SizingPolicy: how far the rollout is, what was changed and with which outcome,
-// and when the next change may come. `kubectl get sizing` in the namespace of a
+// and when the next change may come. `kubectl get sizings` in the namespace of a
 // workload answers what happened to it. The updater makes one for each workload
 // whose pods it may change because of a policy, and the workload owns it. It is
 // not for editing; who deletes one makes the updater begin anew.
@@ -17,10 +17,10 @@ import (
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
-// +kubebuilder:resource:path=sizingrecords,shortName=sizing
+// +kubebuilder:resource:path=sizingrecords,shortName=sizing;sizings
 // +kubebuilder:printcolumn:name="Mode",type="string",JSONPath=".status.mode"
 // +kubebuilder:printcolumn:name="Phase",type="string",JSONPath=".status.phase"
-// +kubebuilder:printcolumn:name="Last Change",type="date",JSONPath=".status.rounds[0].time"
+// +kubebuilder:printcolumn:name="Last Change",type="date",JSONPath=".status.rounds[0].lastChange"
 // +kubebuilder:printcolumn:name="Outcome",type="string",JSONPath=".status.rounds[0].outcome"
 // +kubebuilder:printcolumn:name="Next",type="string",JSONPath=".status.cooldownUntil"
 // +kubebuilder:printcolumn:name="Reason",type="string",JSONPath=".status.rounds[0].reason",priority=1
@@ -164,6 +164,10 @@ type RevertedSizes struct {
 type Round struct {
 	// time is when the round began.
 	Time metav1.Time `json:"time"`
+
+	// lastChange is when a pod was last changed in it.
+	// +optional
+	LastChange *metav1.Time `json:"lastChange,omitempty"`
 
 	// pods is how many pods were changed.
 	// +optional

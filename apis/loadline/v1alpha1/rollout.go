@@ -20,8 +20,7 @@ type Rollout struct {
 	// "Auto": all pods are changed, at most maxConcurrent of a workload that are
 	// not judged yet.
 	// Where a person wrote a VerticalPodAutoscaler, the more cautious of both
-	// modes counts. OneShot, Canary and Auto are not served yet and act as
-	// Recommend; the condition Ready says so.
+	// modes counts.
 	// +optional
 	Mode *RolloutMode `json:"mode,omitempty"`
 
@@ -111,7 +110,7 @@ type Canary struct {
 
 	// autoPromote lets the rest of the pods follow by itself when all that were
 	// changed first did well for the whole period. Otherwise a person promotes
-	// the canary. Default: false.
+	// the canary, by setting this. Default: false.
 	// +optional
 	AutoPromote *bool `json:"autoPromote,omitempty"`
 }

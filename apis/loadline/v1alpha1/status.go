@@ -19,14 +19,23 @@ type SizingPolicyStatus struct {
 	// +optional
 	Counts *PolicyCounts `json:"counts,omitempty"`
 
-	// savings are what the selected workloads request less than they would
-	// without recommendations, over all their pods: CPU in cores, memory in bytes.
-	// Negative where they request more. Example: {cpu: "12", memory: 30Gi}.
+	// savings are what the running pods of the selected workloads would request
+	// less than now with what is recommended, over the containers that need less:
+	// CPU in cores, memory in bytes. What is applied is no longer part of it.
+	// Example: {cpu: "12", memory: 30Gi}.
 	// +optional
 	Savings Sizes `json:"savings,omitempty"`
 
-	// workloads are those that this policy is responsible for, by namespace, kind
-	// and name. At most 100; counts.selected has the number of all.
+	// increases are what they would request more, over the containers that need
+	// more.
+	// +optional
+	Increases Sizes `json:"increases,omitempty"`
+
+	// workloads are those that this policy is responsible for, the largest change
+	// first: by how much of what its running pods request now savings and increases
+	// are together, of CPU or of memory, whichever is more, in whole percent. Equal
+	// ones by namespace, kind and name. At most 100; counts.selected has the number
+	// of all.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
@@ -49,26 +58,30 @@ type PolicyCounts struct {
 	// +optional
 	WithRecommendation int32 `json:"withRecommendation"`
 
-	// applied is the number of workloads all of whose pods have the
-	// recommendation.
+	// applied is the number of workloads all of whose running pods request what is
+	// recommended, give or take a tenth of it.
 	// +optional
 	Applied int32 `json:"applied"`
 
-	// pending is the number of workloads with pods that are still to be changed.
+	// pending is the number of workloads whose running pods may be changed, and of
+	// which some do not request what is recommended yet. Those of a CronJob are
+	// never changed.
 	// +optional
 	Pending int32 `json:"pending"`
 
 	// deferred is the number of workloads with pods whose change waits for room on
-	// their node.
+	// their node, as condition PodResizePending of the pods says.
 	// +optional
 	Deferred int32 `json:"deferred"`
 
 	// infeasible is the number of workloads with pods whose node can never hold
-	// the change.
+	// the change, as condition PodResizePending of the pods says, or condition
+	// ResizeBlocked of the SizingRecord.
 	// +optional
 	Infeasible int32 `json:"infeasible"`
 
-	// reverted is the number of workloads whose last change was taken back.
+	// reverted is the number of workloads whose last round of changes that has
+	// ended was taken back.
 	// +optional
 	Reverted int32 `json:"reverted"`
 
@@ -99,17 +112,27 @@ type WorkloadStatus struct {
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
 
-	// lastChange is when a pod of the workload was last changed.
+	// lastChange is when the last round began that changed a pod of the workload.
 	// +optional
 	LastChange *metav1.Time `json:"lastChange,omitempty"`
 
-	// next is when the next change may begin. Absent: at any time, or not known.
+	// next is when the pause after the last round ends. Absent: there is none, or
+	// no running pod may be changed.
 	// +optional
 	Next *metav1.Time `json:"next,omitempty"`
 
 	// degraded says that changes of this workload were taken back repeatedly.
 	// +optional
 	Degraded bool `json:"degraded,omitempty"`
+
+	// savings are what the running pods of this workload would request less than
+	// now with what is recommended.
+	// +optional
+	Savings Sizes `json:"savings,omitempty"`
+
+	// increases are what they would request more.
+	// +optional
+	Increases Sizes `json:"increases,omitempty"`
 }
 
 // WorkloadReference names a workload.

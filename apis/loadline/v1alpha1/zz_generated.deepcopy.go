@@ -235,6 +235,10 @@ func (in *Rollout) DeepCopy() *Rollout {
 func (in *Round) DeepCopyInto(out *Round) {
 	*out = *in
 	in.Time.DeepCopyInto(&out.Time)
+	if in.LastChange != nil {
+		in, out := &in.LastChange, &out.LastChange
+		*out = (*in).DeepCopy()
+	}
 	if in.From != nil {
 		in, out := &in.From, &out.From
 		*out = make([]ContainerSizes, len(*in))
@@ -559,6 +563,13 @@ func (in *SizingPolicyStatus) DeepCopyInto(out *SizingPolicyStatus) {
 			(*out)[key] = val.DeepCopy()
 		}
 	}
+	if in.Increases != nil {
+		in, out := &in.Increases, &out.Increases
+		*out = make(Sizes, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
+	}
 	if in.Workloads != nil {
 		in, out := &in.Workloads, &out.Workloads
 		*out = make([]WorkloadStatus, len(*in))
@@ -802,6 +813,20 @@ func (in *WorkloadStatus) DeepCopyInto(out *WorkloadStatus) {
 	if in.Next != nil {
 		in, out := &in.Next, &out.Next
 		*out = (*in).DeepCopy()
+	}
+	if in.Savings != nil {
+		in, out := &in.Savings, &out.Savings
+		*out = make(Sizes, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
+	}
+	if in.Increases != nil {
+		in, out := &in.Increases, &out.Increases
+		*out = make(Sizes, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
 	}
 	return
 }

@@ -14,9 +14,12 @@ import (
 type Change struct {
 	// At is when the resize was sent. When the node has acted later, it is that time: the
 	// observation begins then.
-	At         time.Time
-	Pending    bool // deferred: the node has not begun
-	Ready      bool // the pod was ready before
+	At      time.Time
+	Pending bool // deferred: the node has not begun
+	Ready   bool // the pod was ready before
+	// Generation of the pod's spec before the change; 0: not known. As long as the pod has it,
+	// the change was not made.
+	Generation int64
 	Containers []Sizing
 }
 

@@ -68,6 +68,8 @@ type Evidence struct {
 	Replaced   bool // its workload has another template by now
 	Gone       bool // it is gone or going
 
+	Generation int64 // of its spec
+
 	NotReady      bool // its condition Ready is there and not True
 	NotReadySince time.Time
 	NodeReady     bool // its node is there and ready
@@ -110,8 +112,9 @@ func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 	if age >= s.Period {
 		why = v.Full
 	}
+	never := c.Generation != 0 && e.Generation == c.Generation // the process ended before it was made
 	switch ours := e.holds(c.Containers, false); {
-	case e.Gone, e.Replaced:
+	case e.Gone, e.Replaced, never:
 		v.Outcome = Superseded
 	case !ours && why != "" && e.holds(c.Containers, true):
 		v.Outcome, v.Harm = Reverted, why // it was given back, and the process ended

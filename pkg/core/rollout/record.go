@@ -24,8 +24,53 @@ func (s State) Changed(c Change) State {
 	}
 	r := s.round()
 	r.note(c)
-	r.Pods++
+	r.Pods, r.Last = r.Pods+1, later(r.Last, c.At)
 	return s
+}
+
+// Began returns the state after a node began with a change for which it had no room before, or with
+// one that was on its way while its round was reverted: it belongs to the newest round.
+func (s State) Began(at time.Time) State {
+	s = s.clone()
+	if len(s.Rounds) > 0 {
+		s.Rounds[0].Last = later(s.Rounds[0].Last, at)
+	}
+	return s
+}
+
+// Covers reports whether a change may have been made at a time: a round went on then, or ended with
+// it. Before a pod is changed it is stored that a round goes on.
+func (s State) Covers(at time.Time) bool {
+	for i := range s.Rounds {
+		r := &s.Rounds[i]
+		if !at.Before(r.Time) && (r.Outcome == "" || !at.After(later(r.Time, r.Last))) {
+			return true
+		}
+	}
+	return false
+}
+
+// Turned reports whether a rollout is at another point than an earlier state says. That a round
+// may begin, and which pods would be members of a canary then, is no news as long as nothing
+// was changed.
+func (s State) Turned(before State) bool {
+	return s.Phase != before.Phase || s.Hash != before.Hash || s.Mode != before.Mode || !s.CooldownUntil.Equal(before.CooldownUntil) ||
+		len(s.Reverted) != len(before.Reverted) || s.ended() != before.ended() || s.Degraded.Reason != before.Degraded.Reason ||
+		s.ResizeBlocked.Reason != before.ResizeBlocked.Reason || s.ScheduleBlocked.Reason != before.ScheduleBlocked.Reason
+}
+
+// ended is when the newest of the rounds that have ended began, and what came of it.
+func (s State) ended() (round struct {
+	began int64
+	as    Outcome
+}) {
+	for _, r := range s.Rounds {
+		if r.Outcome != "" {
+			round.began, round.as = r.Time.Unix(), r.Outcome
+			return round
+		}
+	}
+	return round
 }
 
 // note takes over from the first change when the round began and what it brings.

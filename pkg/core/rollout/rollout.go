@@ -107,6 +107,7 @@ type RevertedSizes struct {
 // Round is one target of a workload and what came of it.
 type Round struct {
 	Time     time.Time // of the first change; before that, when a change became possible
+	Last     time.Time // of the last change; zero: there was none
 	Pods     int       // that were changed
 	From, To []policy.Container
 	Outcome  Outcome

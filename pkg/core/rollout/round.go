@@ -9,7 +9,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// roundLimit is how long a round may begin changes. What was begun is still judged in it.
+// roundLimit is how long a round waits for its next change. What was begun is still judged in
+// it. A workload of many pods that are changed one after the other has one round all the same,
+// with one cooldown.
 const roundLimit = time.Hour
 
 // Held is what Hold says of a workload.
@@ -121,19 +123,20 @@ func (h *hold) adopt() {
 	if r == nil {
 		return
 	}
-	changed, first := 0, time.Time{}
+	changed, first, last := 0, time.Time{}, time.Time{}
 	for i := range h.w.Pods {
 		if p := &h.w.Pods[i]; p.observed() && !p.Observed.Before(r.Time) {
 			changed++
 			if first.IsZero() || p.Observed.Before(first) {
 				first = p.Observed
 			}
+			last = later(last, p.Observed)
 		}
 	}
 	if !r.begun() && changed > 0 {
 		r.Time = first
 	}
-	r.Pods = max(r.Pods, changed)
+	r.Pods, r.Last = max(r.Pods, changed), later(r.Last, last)
 	if h.Phase == PhaseCanary && h.CanarySince.IsZero() && r.begun() {
 		h.CanarySince = r.Time
 	}
@@ -191,9 +194,16 @@ func (h *hold) finish() {
 // begun reports whether the round changed a pod, or failed to.
 func (r *Round) begun() bool { return r.Pods > 0 || r.SoFar != "" }
 
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
 func (h *hold) timeOver() bool {
 	r := h.round()
-	return r != nil && r.begun() && !h.now.Before(r.Time.Add(roundLimit))
+	return r != nil && r.begun() && !h.now.Before(later(r.Time, r.Last).Add(roundLimit))
 }
 
 // mayGoOn reports whether the round may change another pod: in mode OneShot it is one.

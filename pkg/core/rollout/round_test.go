@@ -197,7 +197,7 @@ func TestARoundEndsWhenNothingIsLeft(t *testing.T) {
 	s = end(s, &w.Pods[1], Success, "", noon.Add(6*time.Minute), noon.Add(12*time.Minute))
 	require.Empty(t, s.Rounds[0].Outcome)
 	h = Hold(s, w, set, noon.Add(12*time.Minute))
-	require.Equal(t, []Round{{Time: noon.Add(time.Second), Pods: 2, Outcome: Success,
+	require.Equal(t, []Round{{Time: noon.Add(time.Second), Last: noon.Add(6 * time.Minute), Pods: 2, Outcome: Success,
 		From: []policy.Container{requests("app", 500, 100)}, To: []policy.Container{requests("app", 200, -1)}}}, h.State.Rounds)
 	require.Equal(t, noon.Add(72*time.Minute), h.State.CooldownUntil, "it begins at the end of the round")
 	require.Equal(t, []policy.Container{requests("app", 200, -1)}, h.State.Kept)
@@ -247,7 +247,6 @@ func TestAHundredPodsOneAfterTheOther(t *testing.T) {
 		for i := range h.Pods {
 			if h.Pods[i].Free {
 				require.Nil(t, observed, "one at a time")
-				require.Less(t, now.Sub(s.Rounds[0].Time), time.Hour)
 				observed, since = &w.Pods[i], now
 				s = change(s, observed, now)
 			}
@@ -257,11 +256,10 @@ func TestAHundredPodsOneAfterTheOther(t *testing.T) {
 			require.Equal(t, now.Add(time.Hour), s.CooldownUntil, "one cooldown a round")
 		}
 	}
-	require.Equal(t, 9, ended)
+	require.Equal(t, 1, ended, "one target is one round, with one cooldown")
 	pods := 0
 	for _, r := range s.Rounds {
 		require.Equal(t, Success, r.Outcome)
-		require.LessOrEqual(t, r.Pods, 12)
 		pods += r.Pods
 	}
 	require.Equal(t, 100, pods)
