@@ -11,6 +11,7 @@ import (
 
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/updater/evidence"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -32,6 +33,7 @@ type Config struct {
 	Room       string        // which room an eviction needs: roomAuto, roomFree, roomSize or roomOff
 	Static     string        // selector of the nodes with the static CPU manager policy
 	DryRun     bool          // print what would be done, write nothing
+	Evidence   evidence.Config
 }
 
 // Values of --eviction-room.
@@ -76,6 +78,7 @@ func Default() *Config {
 		EventAfter: 10 * time.Minute,
 		Room:       roomAuto,
 		Static:     "cpumanager=true",
+		Evidence:   evidence.DefaultConfig(),
 	}
 }
 
@@ -122,11 +125,11 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.Disruption.CapToRoom, "cap-to-room", c.Disruption.CapToRoom, "Where the recommended size does not fit into the node or a quota, resize to what fits, if that is a change of --pod-update-threshold or more. Evictions are never cut.")
 	fs.StringVar(&c.Static, "static-cpu-nodes", c.Static, "Label selector of the nodes whose kubelet has the static CPU manager policy. It refuses pods of class Guaranteed other CPU in place, so they are not asked for it. Empty: known only of nodes that have refused.")
 	fs.BoolVar(&c.DryRun, "dry-run", c.DryRun, "Print what would be done to standard output and write nothing to the cluster, no Lease either.")
+	c.Evidence.AddFlags(fs)
 }
 
-// Complete reads what flags refer to; those of the updater refer to nothing
-// that must be read before it runs.
-func (c *Config) Complete() error { return nil }
+// Complete reads what flags refer to.
+func (c *Config) Complete() error { return c.Evidence.Complete() }
 
 // Validate returns all problems joined.
 func (c *Config) Validate() error {
@@ -148,6 +151,7 @@ func (c *Config) Validate() error {
 		flags.Check(badSelector == nil, "static-cpu-nodes", c.Static, fmt.Sprintf("must be a label selector such as cpumanager=true: %v", badSelector)),
 		flags.Check(c.Heartbeat.Timeout > 0, "admission-controller-status-lease-timeout", c.Heartbeat.Timeout, "must be longer than 0"),
 		flags.Check(c.Heartbeat.Name != "" || !c.Heartbeat.Required, "admission-controller-status-lease-name", `""`, "must be the name of a Lease"),
+		c.Evidence.Validate(),
 	)
 }
 

@@ -90,11 +90,11 @@ func (b archiveBatch) pods(label string) string {
 		names = append(names, m.key.Pod)
 	}
 	slices.Sort(names)
-	return fmt.Sprintf("%s=~%q", label, oneOf(slices.Compact(names)))
+	return fmt.Sprintf("%s=~%q", label, OneOf(slices.Compact(names)))
 }
 
-// oneOf returns a regular expression for some texts.
-func oneOf(texts []string) string {
+// OneOf returns a regular expression for some texts.
+func OneOf(texts []string) string {
 	quoted := make([]string, len(texts))
 	for i, text := range texts {
 		quoted[i] = regexp.QuoteMeta(text)

@@ -167,9 +167,9 @@ func matchers(pods labels.Selector) []string {
 		case selection.DoesNotExist:
 			all = append(all, name+`=""`)
 		case selection.NotEquals, selection.NotIn:
-			all = append(all, fmt.Sprintf("%s!~%q", name, oneOf(values)))
+			all = append(all, fmt.Sprintf("%s!~%q", name, OneOf(values)))
 		default:
-			all = append(all, fmt.Sprintf("%s=~%q", name, oneOf(values)))
+			all = append(all, fmt.Sprintf("%s=~%q", name, OneOf(values)))
 		}
 	}
 	return all

@@ -1,0 +1,135 @@
+package prometheus
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/updater/evidence"
+)
+
+// observed is a run of a container around a change of its CPU, as cAdvisor counts it.
+type observed struct {
+	pod, id, job                   string
+	from, till                     time.Duration // from the change on
+	throttled, waiting             float64       // shares, from the change on
+	throttledBefore, waitingBefore float64
+}
+
+// counters are those that cAdvisor has of a container: how much is added each second.
+var counters = []struct {
+	name string
+	rate func(o *observed, after bool) float64
+}{
+	{"container_cpu_cfs_periods", func(*observed, bool) float64 { return 10 }},
+	{"container_cpu_cfs_throttled_periods", func(o *observed, after bool) float64 {
+		if after {
+			return 10 * o.throttled
+		}
+		return 10 * o.throttledBefore
+	}},
+	{"container_pressure_cpu_waiting_seconds", func(o *observed, after bool) float64 {
+		if after {
+			return o.waiting
+		}
+		return o.waitingBefore
+	}},
+}
+
+// scraped returns what Prometheus knows of runs, at one scrape every 15 seconds.
+func scraped(changed time.Time, runs []observed) string {
+	const pace = 15 * time.Second
+	var text strings.Builder
+	for _, c := range counters {
+		fmt.Fprintf(&text, "# TYPE %s counter\n", c.name)
+		for _, o := range runs {
+			total := 0.0
+			for at := o.from; at <= o.till; at += pace {
+				fmt.Fprintf(&text, "%s_total{job=%q,namespace=\"shop\",pod=%q,container=\"app\",id=%q} %g %d\n", c.name, o.job, o.pod, o.id, total, changed.Add(at).Unix())
+				total += c.rate(&o, at >= 0) * pace.Seconds()
+			}
+		}
+	}
+	text.WriteString("# EOF\n")
+	return text.String()
+}
+
+// What a real Prometheus has of the minutes before and after a change makes it come back, or
+// not.
+func TestEvidenceOfAChange(t *testing.T) {
+	changed := time.Now().UTC().Truncate(time.Minute).Add(-time.Hour)
+	now := changed.Add(6 * time.Minute)
+	const early, late = -20 * time.Minute, 20 * time.Minute
+	address := start(t, scraped(changed, []observed{
+		{"well", "/1", "a", early, late, 0.1, 0.1, 0.1, 0.1},
+		{"throttled", "/1", "a", early, late, 0.8, 0.1, 0.1, 0.1},
+		{"as-before", "/1", "a", early, late, 0.8, 0.5, 0.8, 0.3},
+		{"waits", "/1", "a", early, late, 0.1, 0.5, 0.1, 0.1},
+		{"web.1", "/1", "a", early, late, 0.8, 0.1, 0.1, 0.1},
+		{"webx1", "/1", "a", early, late, 0.3, 0.1, 0.3, 0.1},
+		{"restarted", "/1", "a", early, 3 * time.Minute, 0.8, 0.1, 0.1, 0.1},
+		{"restarted", "/2", "a", 3*time.Minute + 15*time.Second, late, 0.8, 0.5, 0.8, 0.1},
+		{"twice", "/1", "a", early, late, 0.8, 0.5, 0.1, 0.1},
+		{"twice", "/1", "b", early, late, 0.8, 0.5, 0.1, 0.1},
+		{"young", "/1", "a", -2 * time.Minute, late, 0.1, 0.5, 0.1, 0.1},
+	}))
+	config := evidence.DefaultConfig()
+	config.Address = address
+	source, err := evidence.New(config)
+	require.NoError(t, err)
+	unknown := math.NaN()
+	for pod, want := range map[string]struct {
+		before, after evidence.Share
+		outcome       rollout.Outcome
+		harm          rollout.Harm
+	}{
+		"well":      {evidence.Share{Throttled: 0.1, Waiting: 0.1}, evidence.Share{Throttled: 0.1, Waiting: 0.1}, rollout.Success, ""},
+		"throttled": {evidence.Share{Throttled: 0.1, Waiting: 0.1}, evidence.Share{Throttled: 0.8, Waiting: 0.1}, rollout.Reverted, rollout.Throttle},
+		"as-before": {evidence.Share{Throttled: 0.8, Waiting: 0.3}, evidence.Share{Throttled: 0.8, Waiting: 0.5}, rollout.Success, ""},
+		"waits":     {evidence.Share{Throttled: 0.1, Waiting: 0.1}, evidence.Share{Throttled: 0.1, Waiting: 0.5}, rollout.Reverted, rollout.Pressure},
+		"web.1":     {evidence.Share{Throttled: 0.1, Waiting: 0.1}, evidence.Share{Throttled: 0.8, Waiting: 0.1}, rollout.Reverted, rollout.Throttle},
+		"restarted": {evidence.Share{Throttled: 0.1, Waiting: 0.1}, evidence.Share{Throttled: 0.8, Waiting: unknown}, rollout.Reverted, rollout.Throttle},
+		"twice":     {evidence.Share{Throttled: unknown, Waiting: unknown}, evidence.Share{Throttled: unknown, Waiting: unknown}, rollout.Success, ""},
+		"young":     {evidence.Share{Throttled: 0.1, Waiting: unknown}, evidence.Share{Throttled: 0.1, Waiting: 0.5}, rollout.Success, ""},
+		"unscraped": {evidence.Share{Throttled: unknown, Waiting: unknown}, evidence.Share{Throttled: unknown, Waiting: unknown}, rollout.Success, ""},
+	} {
+		t.Run(pod, func(t *testing.T) {
+			pods := []string{"well", "web.1", pod}
+			before, err := source.Shares(t.Context(), "shop", pods, changed)
+			require.NoError(t, err)
+			after, err := source.Shares(t.Context(), "shop", pods, now)
+			require.NoError(t, err)
+			require.NotContains(t, after, evidence.Key{Pod: "webx1", Container: "app"})
+			b, a := evidence.Of(before, pod, "app"), evidence.Of(after, pod, "app")
+			for _, c := range [][2]float64{{want.before.Throttled, b.Throttled}, {want.before.Waiting, b.Waiting}, {want.after.Throttled, a.Throttled}, {want.after.Waiting, a.Waiting}} {
+				require.Equal(t, math.IsNaN(c[0]), math.IsNaN(c[1]), "before %v, after %v", b, a)
+				require.False(t, math.Abs(c[0]-c[1]) > 0.02, "before %v, after %v", b, a)
+			}
+			verdict := judge(changed, now, b, a)
+			require.Equal(t, want.outcome, verdict.Outcome)
+			require.Equal(t, want.harm, verdict.Harm)
+		})
+	}
+}
+
+// judge says what came of a change that lowered the request and the limit of CPU.
+func judge(changed, now time.Time, before, after evidence.Share) rollout.Verdict {
+	cpu := func(request, limit resources.Amount) policy.Container {
+		c := policy.Container{Name: "app"}
+		c.Requests = c.Requests.With(resources.CPU, request)
+		c.Limits = c.Limits.With(resources.CPU, limit)
+		return c
+	}
+	change := rollout.Change{At: changed, Ready: true, Containers: []rollout.Sizing{{From: cpu(500, 1000), To: cpu(100, 200)}}}
+	known := rollout.Evidence{NodeReady: true, Measured: true, Containers: []rollout.Witness{{
+		Container: cpu(100, 200), Throttled: after.Throttled, ThrottledBefore: before.Throttled, Waiting: after.Waiting, WaitingBefore: before.Waiting,
+	}}}
+	return rollout.Judge(change, known, rollout.Safety{Revert: true, Period: rollout.DefaultPeriod, Throttle: rollout.DefaultThrottle, Pressure: rollout.DefaultPressure}, now)
+}

@@ -1,0 +1,169 @@
+// Package evidence asks Prometheus what the CPU that a changed pod got did to its containers:
+// in which share of the periods they were throttled, and for which share of the time their
+// work waited. Package rollout judges by it.
+//
+// Config has the flags, Source sends the queries. What is not known is NaN: nothing was
+// scraped, the server is away, or what it says cannot be true of one container. A failure is
+// never more than that, so errors are for the log alone.
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"loadline.dev/loadline/pkg/source/prometheus"
+)
+
+// The counters of a container that kubelets have, all at /metrics/cadvisor: periods only of
+// one with a limit of CPU, time waited from Kubernetes 1.34 on, on nodes with cgroup v2 and
+// a kernel that has pressure stall information.
+const (
+	periodsMetric   = "container_cpu_cfs_periods_total"
+	throttledMetric = "container_cpu_cfs_throttled_periods_total"
+	waitingMetric   = prometheus.WaitingMetric
+
+	wholeWaiting = waitingMetric + " from the start of the window"
+)
+
+const (
+	// window is the time over which shares are taken.
+	window = 5 * time.Minute
+	// podsPerQuery bounds the text of a query, which has their names.
+	podsPerQuery = 100
+	// counterLabel says in an answer of which counter a series is.
+	counterLabel = "loadline_counter"
+)
+
+// limits bounds an answer: a hundred pods with dozens of containers each, labels of a few
+// KB, and some series too many.
+var limits = prometheus.Limits{Bytes: 32 << 20, SeriesBytes: 1 << 20, Series: 20_000}
+
+// Key names a container.
+type Key struct{ Pod, Container string }
+
+// Share is what is known of a container over five minutes, each from 0 to 1; NaN: not known.
+type Share struct {
+	Throttled float64 // of the periods of its CPU limit
+	Waiting   float64 // of the time, for CPU
+}
+
+// Of returns the share of a container among those of Shares: nothing is known of one that is
+// not there.
+func Of(shares map[Key]Share, pod, container string) Share {
+	if s, found := shares[Key{pod, container}]; found {
+		return s
+	}
+	return Share{math.NaN(), math.NaN()}
+}
+
+// Source asks a Prometheus. It is safe for concurrent use.
+type Source struct {
+	client  *prometheus.Client
+	usage   prometheus.Usage // labels and job
+	timeout time.Duration    // of all queries for Shares together
+}
+
+// New returns a source. The settings must be valid and have an address.
+func New(c Config) (*Source, error) {
+	settings := c.Client(c.Address)
+	settings.Limits = limits
+	client, err := prometheus.New(settings)
+	if err != nil {
+		return nil, err
+	}
+	usage := prometheus.Usage{Job: c.Job, NamespaceLabel: c.NamespaceLabel, PodLabel: c.PodLabel, ContainerLabel: c.ContainerLabel}
+	return &Source{client, usage, settings.Timeout}, nil
+}
+
+// Shares returns the shares over the five minutes before at of the containers of some pods of
+// a namespace. Read them with Of. The error says why some may not be known; the others are
+// right. It takes no longer than the time-out of a query, however many are sent: pods come by
+// name, and who asks again for those that are not judged yet gets to the last.
+func (s *Source) Shares(ctx context.Context, namespace string, pods []string, at time.Time) (map[Key]Share, error) {
+	shares := map[Key]Share{}
+	if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 {
+		return shares, fmt.Errorf("shares of pods: the namespace %.100q: %s", namespace, wrong[0])
+	}
+	names, errs := valid(pods)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, fmt.Errorf("%w within %s (--prometheus-query-timeout)", prometheus.ErrTimeout, s.timeout))
+	defer cancel()
+	for batch := range slices.Chunk(names, podsPerQuery) {
+		err := s.ask(ctx, namespace, batch, at, shares)
+		if err == nil {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("shares of %d pods of namespace %s from %s on: %w", len(batch), namespace, batch[0], err))
+		if !prometheus.Heavy(err) || errors.Is(err, prometheus.ErrTimeout) {
+			break // else it was too much, and the next may be less
+		}
+	}
+	return shares, errors.Join(errs...)
+}
+
+// valid returns the names that a pod can have, sorted, and what is wrong with the others.
+func valid(pods []string) (names []string, errs []error) {
+	for _, pod := range pods {
+		if wrong := validation.IsDNS1123Subdomain(pod); len(wrong) > 0 {
+			errs = append(errs, fmt.Errorf("shares of the pod %.100q: %s", pod, wrong[0]))
+			continue
+		}
+		names = append(names, pod)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), errs
+}
+
+// query returns what is asked of some pods: the rates of all counters, and of the time
+// waited once more where the series was there when the window began.
+func (s *Source) query(namespace string, pods []string) string {
+	u := s.usage
+	u.Namespace, u.Matchers = namespace, fmt.Sprintf("%s=~%q", u.PodLabel, prometheus.OneOf(pods))
+	marked := func(counter, rate string) string {
+		return fmt.Sprintf(`label_replace(%s, %q, %q, "", "")`, rate, counterLabel, counter)
+	}
+	waited := u.Rate(waitingMetric, window)
+	return strings.Join([]string{
+		marked(periodsMetric, u.Rate(periodsMetric, window)),
+		marked(throttledMetric, u.Rate(throttledMetric, window)),
+		marked(waitingMetric, waited),
+		marked(wholeWaiting, waited+" and "+u.Selector(waitingMetric)+" offset 5m"),
+	}, " or ")
+}
+
+// ask adds the shares of the containers of some pods, as far as a whole answer has them.
+func (s *Source) ask(ctx context.Context, namespace string, pods []string, at time.Time, shares map[Key]Share) error {
+	found := map[Key]*rates{}
+	answer, err := s.client.Instant(ctx, s.query(namespace, pods), at, func(labels map[string]string, points []prometheus.Point) {
+		c, _ := s.usage.Container(labels)
+		if _, asked := slices.BinarySearch(pods, c.Pod); !asked || c.Namespace != namespace || c.Container == "" {
+			return
+		}
+		key := Key{c.Pod, c.Container}
+		if found[key] == nil {
+			found[key] = &rates{}
+		}
+		found[key].add(labels, points[len(points)-1].Value)
+	})
+	switch {
+	case err != nil:
+		return err
+	case answer.Type != "vector":
+		return fmt.Errorf("the answer is a %s: want a vector", answer.Type)
+	case len(answer.Warnings) > 0:
+		return fmt.Errorf("the answer may lack something: %.500s", strings.Join(answer.Warnings, "; "))
+	}
+	for key, r := range found {
+		shares[key] = r.share()
+	}
+	if answer.Broken > 0 {
+		return fmt.Errorf("%d series cannot be read, such as: %w", answer.Broken, answer.Last)
+	}
+	return nil
+}

@@ -1,0 +1,448 @@
+package evidence
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/source/prometheus"
+)
+
+var changed = time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
+
+// serve returns a source that asks a server, which answers with handle.
+func serve(t *testing.T, handle http.HandlerFunc) *Source {
+	t.Helper()
+	server := httptest.NewServer(handle)
+	t.Cleanup(server.Close)
+	return source(t, server.URL)
+}
+
+func source(t *testing.T, address string) *Source {
+	t.Helper()
+	c := DefaultConfig()
+	c.Address = address
+	require.NoError(t, c.Validate())
+	s, err := New(c)
+	require.NoError(t, err)
+	return s
+}
+
+// one returns a series of a container as an answer has it: its labels as name=value, its
+// counter first, and its value as JSON.
+func one(counter, pod, container, value string, labels ...string) string {
+	all := map[string]string{"loadline_counter": counter, "namespace": "shop", "pod": pod, "container": container, "id": "/kubepods/1", "job": "cadvisor"}
+	for _, l := range labels {
+		name, value, _ := strings.Cut(l, "=")
+		all[name] = value
+	}
+	text, _ := json.Marshal(all)
+	return fmt.Sprintf(`{"metric":%s,"value":[1772438400,%s]}`, text, value)
+}
+
+func periods(value string, labels ...string) string {
+	return one(periodsMetric, "web-0", "app", value, labels...)
+}
+
+func throttled(value string, labels ...string) string {
+	return one(throttledMetric, "web-0", "app", value, labels...)
+}
+
+func waiting(value string, labels ...string) string {
+	return waits("web-0", "app", value, labels...)
+}
+
+// waits returns the two series of a container that was there all the time.
+func waits(pod, container, value string, labels ...string) string {
+	return one(waitingMetric, pod, container, value, labels...) + "," + one(wholeWaiting, pod, container, value, labels...)
+}
+
+func vector(series ...string) string {
+	return `{"status":"success","data":{"resultType":"vector","result":[` + strings.Join(series, ",") + `]}}`
+}
+
+// requireShare compares with NaN for what is not known.
+func requireShare(t *testing.T, throttled, waiting float64, got Share) {
+	t.Helper()
+	for _, c := range []struct {
+		name      string
+		want, got float64
+	}{{"throttled", throttled, got.Throttled}, {"waiting", waiting, got.Waiting}} {
+		if math.IsNaN(c.want) {
+			require.True(t, math.IsNaN(c.got), "%s: %v", c.name, c.got)
+		} else {
+			require.InDelta(t, c.want, c.got, 1e-9, c.name)
+		}
+	}
+}
+
+var unknown = math.NaN()
+
+func TestOneQueryGivesEachContainerOfSeveralPodsItsOwn(t *testing.T) {
+	var asked []string
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		require.NoError(t, r.ParseForm())
+		require.Equal(t, "/api/v1/query", r.URL.Path)
+		require.Equal(t, "1772438400", r.Form.Get("time"))
+		require.Equal(t, "10s", r.Form.Get("timeout"))
+		asked = append(asked, r.Form.Get("query"))
+		fmt.Fprint(w, vector(
+			one(periodsMetric, "web-0", "app", `"10"`), one(throttledMetric, "web-0", "app", `"6"`), waits("web-0", "app", `"0.25"`),
+			one(periodsMetric, "web-0", "log", `"10"`), one(throttledMetric, "web-0", "log", `"0"`),
+			waits("web.1", "app", `"1.02"`),
+			one(periodsMetric, "web-2", "app", `"10"`), one(throttledMetric, "web-2", "app", `"10"`),
+			waits("web-0", "app", `"0.9"`, "namespace=other"),
+			waits("web-0", "", `"0.9"`),
+		))
+	})
+	shares, err := s.Shares(t.Context(), "shop", []string{"web.1", "web-0", "web.1"}, changed)
+	require.NoError(t, err)
+	const selector = `{pod=~".+", container!="POD", container!="", namespace="shop", pod=~"web-0|web\\.1"}`
+	require.Equal(t, []string{
+		`label_replace(rate(container_cpu_cfs_periods_total` + selector + `[5m]), "loadline_counter", "container_cpu_cfs_periods_total", "", "") or ` +
+			`label_replace(rate(container_cpu_cfs_throttled_periods_total` + selector + `[5m]), "loadline_counter", "container_cpu_cfs_throttled_periods_total", "", "") or ` +
+			`label_replace(rate(container_pressure_cpu_waiting_seconds_total` + selector + `[5m]), "loadline_counter", "container_pressure_cpu_waiting_seconds_total", "", "") or ` +
+			`label_replace(rate(container_pressure_cpu_waiting_seconds_total` + selector + `[5m]) and container_pressure_cpu_waiting_seconds_total` + selector + ` offset 5m, ` +
+			`"loadline_counter", "container_pressure_cpu_waiting_seconds_total from the start of the window", "", "")`,
+	}, asked)
+	require.Len(t, shares, 3, "neither another pod, nor another namespace, nor the sum of a pod: %v", shares)
+	requireShare(t, 0.6, 0.25, Of(shares, "web-0", "app"))
+	requireShare(t, 0, unknown, Of(shares, "web-0", "log"))
+	requireShare(t, unknown, 1, Of(shares, "web.1", "app"))
+	requireShare(t, unknown, unknown, Of(shares, "web-2", "app"))
+}
+
+func TestWhatIsNotCertainIsNotKnown(t *testing.T) {
+	for name, c := range map[string]struct {
+		series             []string
+		throttled, waiting float64
+		fails              string
+	}{
+		"nothing":              {nil, unknown, unknown, ""},
+		"no periods":           {[]string{throttled(`"6"`), waiting(`"0.2"`)}, unknown, 0.2, ""},
+		"only periods":         {[]string{periods(`"10"`), waiting(`"0.2"`)}, unknown, 0.2, ""},
+		"idle":                 {[]string{periods(`"0"`), throttled(`"0"`)}, unknown, unknown, ""},
+		"more than all":        {[]string{periods(`"10"`), throttled(`"13"`), waiting(`"7"`)}, unknown, unknown, ""},
+		"throttled for ever":   {[]string{periods(`"0"`), throttled(`"13"`)}, unknown, unknown, ""},
+		"less than nothing":    {[]string{periods(`"10"`), throttled(`"-1"`), waiting(`"-0.1"`)}, unknown, unknown, ""},
+		"NaN":                  {[]string{periods(`"NaN"`), throttled(`"1"`), waiting(`"NaN"`)}, unknown, unknown, ""},
+		"infinite":             {[]string{periods(`"10"`), throttled(`"+Inf"`), waiting(`"+Inf"`)}, unknown, unknown, ""},
+		"another counter":      {[]string{one("up", "web-0", "app", `"1"`), waiting(`"0.2"`)}, unknown, 0.2, ""},
+		"restarted":            {[]string{periods(`"2"`), throttled(`"1"`), periods(`"8"`, "id=/2", "name=b", "image=new"), throttled(`"6"`, "id=/2", "name=b", "image=new")}, 0.7, unknown, ""},
+		"restarted, waiting":   {[]string{waiting(`"0.2"`), waiting(`"0.2"`, "id=/2")}, unknown, unknown, ""},
+		"young":                {[]string{one(waitingMetric, "web-0", "app", `"0.2"`)}, unknown, unknown, ""},
+		"ended, and one young": {[]string{waiting(`"0.2"`), one(waitingMetric, "web-0", "app", `"0.2"`, "id=/2")}, unknown, unknown, ""},
+		"half a restart":       {[]string{periods(`"10"`), throttled(`"1"`), throttled(`"6"`, "id=/2")}, unknown, unknown, ""},
+		"two jobs":             {[]string{periods(`"10"`), throttled(`"6"`), waiting(`"0.2"`), periods(`"10"`, "job=b"), throttled(`"6"`, "job=b"), waiting(`"0.2"`, "job=b")}, unknown, unknown, ""},
+		"two jobs, one each":   {[]string{periods(`"10"`), throttled(`"6"`, "job=b")}, unknown, unknown, ""},
+		"two clusters":         {[]string{waiting(`"0.2"`, "cluster=a"), periods(`"10"`, "cluster=b"), throttled(`"6"`, "cluster=b")}, unknown, unknown, ""},
+		"a number as the name": {[]string{periods(`"10"`), throttled(`"6"`), `{"metric":{"pod":7},"value":[1,"1"]}`}, 0.6, unknown, "1 series cannot be read, such as: "},
+		"a number as value":    {[]string{periods(`"10"`), throttled(`6`), waiting(`"0.2"`)}, unknown, 0.2, "1 series cannot be read, such as: "},
+		"a text as value":      {[]string{waiting(`"much"`)}, unknown, unknown, "2 series cannot be read, such as: "},
+	} {
+		s := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, vector(c.series...)) })
+		shares, err := s.Shares(t.Context(), "shop", []string{"web-0"}, changed)
+		if c.fails == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, c.fails, name)
+		}
+		t.Run(name, func(t *testing.T) { requireShare(t, c.throttled, c.waiting, Of(shares, "web-0", "app")) })
+	}
+}
+
+// Whatever a server says that is no whole answer, it says nothing of a container.
+func TestAFailureIsAnErrorAndNoShare(t *testing.T) {
+	series := throttled(`"0.9"`) + "," + periods(`"1"`)
+	for want, answer := range map[string]string{
+		"is it Prometheus that answers":                   `[]`,
+		"invalid character":                               `<html>`,
+		"ends in the middle":                              strings.TrimSuffix(vector(series), "]}}"),
+		"gives a scalar":                                  `{"status":"success","data":{"resultType":"scalar","result":[1772438400,"0.9"]}}`,
+		"is a matrix: want a vector":                      `{"status":"success","data":{"resultType":"matrix","result":[` + strings.NewReplacer(`"value":[`, `"values":[[`, `]}`, `]]}`).Replace(series) + `]}}`,
+		"may lack something: a store is away":             strings.Replace(vector(series), `{"status"`, `{"warnings":["a store is away"],"status"`, 1),
+		"too many samples":                                `{"status":"error","errorType":"execution","error":"too many samples"}`,
+		"cannot unmarshal number into Go value of type s": `{"status":7}`,
+	} {
+		s := serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) })
+		shares, err := s.Shares(t.Context(), "shop", []string{"web-0"}, changed)
+		require.ErrorContains(t, err, "shares of 1 pods of namespace shop from web-0 on: ", answer)
+		require.ErrorContains(t, err, want, answer)
+		require.Empty(t, shares, answer)
+	}
+	server := httptest.NewServer(nil)
+	server.Close()
+	shares, err := source(t, server.URL).Shares(t.Context(), "shop", []string{"web-0"}, changed)
+	require.ErrorContains(t, err, "refused")
+	require.NotNil(t, shares)
+	requireShare(t, unknown, unknown, Of(shares, "web-0", "app"))
+}
+
+// hundreds returns so many names of pods, in order.
+func hundreds(n int) (pods []string) {
+	for i := range n {
+		pods = append(pods, fmt.Sprintf("web-%03d", i))
+	}
+	return pods
+}
+
+// asked returns the pods that a query is for.
+func asked(r *http.Request) []string {
+	_, list, _ := strings.Cut(r.FormValue("query"), `namespace="shop", pod=~"`)
+	list, _, _ = strings.Cut(list, `"`)
+	return strings.Split(list, "|")
+}
+
+func TestAQueryIsForAHundredPodsAndOneThatIsTooMuchLeavesTheOthers(t *testing.T) {
+	var sizes []int
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		pods := asked(r)
+		if sizes = append(sizes, len(pods)); len(sizes) == 2 {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			return
+		}
+		var all []string
+		for _, pod := range pods {
+			all = append(all, waits(pod, "app", `"0.4"`))
+		}
+		fmt.Fprint(w, vector(all...))
+	})
+	shares, err := s.Shares(t.Context(), "shop", hundreds(250), changed)
+	require.ErrorContains(t, err, "shares of 100 pods of namespace shop from web-100 on: ")
+	require.NotContains(t, err.Error(), "web-000")
+	require.NotContains(t, err.Error(), "web-200")
+	require.Equal(t, []int{100, 100, 50}, sizes)
+	require.Len(t, shares, 150)
+	for pod, want := range map[string]float64{"web-000": 0.4, "web-099": 0.4, "web-100": unknown, "web-199": unknown, "web-249": 0.4} {
+		requireShare(t, unknown, want, Of(shares, pod, "app"))
+	}
+}
+
+func TestAServerThatRefusesIsNotAskedForTheRest(t *testing.T) {
+	for _, code := range []int{http.StatusUnauthorized, http.StatusNotFound, http.StatusInternalServerError, http.StatusTooManyRequests} {
+		n := 0
+		s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			n++
+			w.WriteHeader(code)
+		})
+		_, err := s.Shares(t.Context(), "shop", hundreds(250), changed)
+		require.ErrorContains(t, err, fmt.Sprint(code))
+		require.Equal(t, 1, n)
+	}
+}
+
+// A million series are neither read nor kept, nor is one that never ends.
+func TestTooLargeAnswersAreCut(t *testing.T) {
+	million := func(w io.Writer) (sent int) {
+		for i := range 1_000_000 {
+			n, err := io.WriteString(w, waiting(`"0.9"`, "container=c"+fmt.Sprint(i))+",")
+			if sent += n; err != nil {
+				break
+			}
+		}
+		return sent
+	}
+	endless := func(w io.Writer) (sent int) {
+		_, _ = io.WriteString(w, `{"metric":{"pod":"`)
+		for block := strings.Repeat("x", 1<<16); sent < 1<<29; {
+			n, err := io.WriteString(w, block)
+			if sent += n; err != nil {
+				break
+			}
+		}
+		return sent
+	}
+	for want, write := range map[string]func(io.Writer) int{"more than 20000 series": million, "more than 1048576 bytes in one series": endless} {
+		sent := make(chan int, 1)
+		s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, strings.TrimSuffix(vector(periods(`"10"`), throttled(`"6"`)), "]}}")+",")
+			sent <- write(w)
+		})
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		shares, err := s.Shares(t.Context(), "shop", []string{"web-0"}, changed)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		require.ErrorContains(t, err, want)
+		require.Empty(t, shares, "of a part nobody knows what the rest would say")
+		require.Less(t, <-sent, 64<<20, want)
+		require.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(16<<20), want)
+	}
+}
+
+// pipes is a network in memory, for tests in virtual time.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, open := <-p
+	if !open {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.IPAddr{} }
+
+// inVirtualTime runs a test with a source whose server is in memory and answers with handle.
+func inVirtualTime(t *testing.T, handle http.HandlerFunc, test func(*testing.T, *Source)) {
+	t.Helper()
+	transport := http.DefaultTransport.(*http.Transport) // of which clients take a copy
+	usual := transport.DialContext
+	defer func() { transport.DialContext = usual }()
+	synctest.Test(t, func(t *testing.T) {
+		network := make(pipes)
+		transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			network <- theirs
+			return ours, nil
+		}
+		server := &http.Server{Handler: handle}
+		go func() { _ = server.Serve(network) }()
+		defer server.Close() //nolint:errcheck // there is nothing to close but connections
+		defer close(network)
+		test(t, source(t, "http://prometheus.test"))
+	})
+}
+
+func TestAServerThatHangsTakesTenSecondsForAllPodsTogether(t *testing.T) {
+	for name, begin := range map[string]string{"silent": "", "in the middle": strings.TrimSuffix(vector(waiting(`"0.9"`)), "]}}")} {
+		t.Run(name, func(t *testing.T) {
+			n := 0
+			inVirtualTime(t, func(w http.ResponseWriter, r *http.Request) {
+				n++
+				_ = r.ParseForm()
+				if begin != "" {
+					_, _ = io.WriteString(w, begin)
+					_ = http.NewResponseController(w).Flush()
+				}
+				<-r.Context().Done()
+			}, func(t *testing.T, s *Source) {
+				start := time.Now()
+				shares, err := s.Shares(t.Context(), "shop", append(hundreds(250), "web-0"), changed)
+				require.ErrorIs(t, err, prometheus.ErrTimeout)
+				require.ErrorContains(t, err, "from web-0 on: ")
+				require.ErrorContains(t, err, "within 10s (--prometheus-query-timeout)")
+				require.NotContains(t, err.Error(), "\n", "once is enough")
+				require.Empty(t, shares)
+				require.Equal(t, 10*time.Second, time.Since(start))
+				require.Equal(t, 1, n)
+			})
+		})
+	}
+}
+
+// A server that is slow but answers keeps nobody longer, and what it said counts.
+func TestAllQueriesTogetherTakeTenSeconds(t *testing.T) {
+	inVirtualTime(t, func(w http.ResponseWriter, r *http.Request) {
+		pods := asked(r)
+		select {
+		case <-time.After(4 * time.Second):
+		case <-r.Context().Done():
+		}
+		fmt.Fprint(w, vector(waits(pods[0], "app", `"0.4"`)))
+	}, func(t *testing.T, s *Source) {
+		start := time.Now()
+		shares, err := s.Shares(t.Context(), "shop", hundreds(1000), changed)
+		require.ErrorIs(t, err, prometheus.ErrTimeout)
+		require.ErrorContains(t, err, "from web-200 on: ")
+		require.Equal(t, 10*time.Second, time.Since(start))
+		for pod, want := range map[string]float64{"web-000": 0.4, "web-100": 0.4, "web-200": unknown} {
+			requireShare(t, unknown, want, Of(shares, pod, "app"))
+		}
+	})
+}
+
+func TestTheCallerMayStop(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	s := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		_ = r.ParseForm()
+		cancel()
+		<-r.Context().Done()
+	})
+	_, err := s.Shares(ctx, "shop", hundreds(250), changed)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestNamesThatNoPodCanHaveAreNotAskedFor(t *testing.T) {
+	var queries []string
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		queries = append(queries, r.FormValue("query"))
+		fmt.Fprint(w, vector(waiting(`"0.4"`)))
+	})
+	hostile := []string{`x"} or up{a="`, `.*`, `a|b`, "", `web\0`, "Web", "a\nb", "ü", strings.Repeat("a", 254), "..", "-a", "a-"}
+	shares, err := s.Shares(t.Context(), "shop", append(hostile, "web-0"), changed)
+	for _, name := range hostile {
+		require.ErrorContains(t, err, fmt.Sprintf("shares of the pod %.100q: ", name))
+	}
+	require.Len(t, queries, 1)
+	require.Contains(t, queries[0], `pod=~"web-0"}`)
+	requireShare(t, unknown, 0.4, Of(shares, "web-0", "app"))
+
+	for _, namespace := range []string{`shop"} or up{a="`, "", "a.b", ".*", "Shop"} {
+		shares, err := s.Shares(t.Context(), namespace, []string{"web-0"}, changed)
+		require.ErrorContains(t, err, fmt.Sprintf("the namespace %q: ", namespace))
+		require.Empty(t, shares)
+	}
+	_, err = s.Shares(t.Context(), "shop", hostile, changed)
+	require.Error(t, err)
+	_, err = s.Shares(t.Context(), "shop", nil, changed)
+	require.NoError(t, err)
+	require.Len(t, queries, 1, "nothing to ask for")
+}
+
+func TestLabelsAndJobOfOldExporters(t *testing.T) {
+	c := DefaultConfig()
+	c.Job, c.NamespaceLabel, c.PodLabel, c.ContainerLabel, c.BearerToken = "kubernetes-cadvisor", "ns", "pod_name", "name", "secret"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		require.Equal(t, "Bearer secret", r.Header.Get("Authorization"))
+		require.Contains(t, r.FormValue("query"), `{job="kubernetes-cadvisor", pod_name=~".+", name!="POD", name!="", ns="shop", pod_name=~"web-0"}`)
+		fmt.Fprint(w, vector(`{"metric":{"loadline_counter":"container_cpu_cfs_periods_total","ns":"shop","pod_name":"web-0","name":"app"},"value":[1,"10"]}`,
+			`{"metric":{"loadline_counter":"container_cpu_cfs_throttled_periods_total","ns":"shop","pod_name":"web-0","name":"app"},"value":[1,"3"]}`))
+	}))
+	defer server.Close()
+	c.Address = server.URL
+	s, err := New(c)
+	require.NoError(t, err)
+	shares, err := s.Shares(t.Context(), "shop", []string{"web-0"}, changed)
+	require.NoError(t, err)
+	requireShare(t, 0.3, unknown, Of(shares, "web-0", "app"))
+}
+
+func TestSettings(t *testing.T) {
+	for want, set := range map[string]func(*Config){
+		"--prometheus-address: prometheus:9090 must be a URL": func(c *Config) { c.Address = "prometheus:9090" },
+		"--prometheus-query-timeout=soon: must be":            func(c *Config) { c.QueryTimeout = "soon" },
+		"--prometheus-query-timeout=0s: must be":              func(c *Config) { c.QueryTimeout = "0s" },
+		"--prometheus-query-timeout=61s: must be at most 1m":  func(c *Config) { c.QueryTimeout = "61s" },
+		"--container-namespace-label=a-b: must be the name":   func(c *Config) { c.NamespaceLabel = "a-b" },
+		"--container-pod-name-label=: must be the name":       func(c *Config) { c.PodLabel = "" },
+		`--container-name-label=a="x": must be the name`:      func(c *Config) { c.ContainerLabel = `a="x"` },
+		"--username=u: excludes a bearer token":               func(c *Config) { c.Username, c.BearerToken = "u", "t" },
+	} {
+		c := DefaultConfig()
+		c.Address = "http://prometheus.monitoring.svc"
+		require.NoError(t, c.Validate())
+		set(&c)
+		require.ErrorContains(t, c.Validate(), want)
+	}
+	c := DefaultConfig()
+	c.QueryTimeout, c.PodLabel = "soon", ""
+	require.NoError(t, c.Validate(), "nobody is asked")
+	c.Username, c.BearerToken = "u", "t"
+	require.Error(t, c.Validate())
+	_, err := New(c)
+	require.ErrorContains(t, err, "must be a URL")
+}
