@@ -24,8 +24,9 @@ import (
 
 // finder finds the VPA of a pod; target.Finder does it.
 type finder interface {
-	// Serves reports whether a namespace has a VPA that may change its pods.
-	Serves(namespace string) bool
+	// Serves reports whether a namespace has a VPA that may change its pods. With made those
+	// count that were made for a policy: it lets them act.
+	Serves(namespace string, made bool) bool
 	Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error)
 }
 
@@ -39,7 +40,9 @@ type podHandler struct {
 	// outdated reports whether what a VPA recommends may be for another target than it
 	// has now; nil: never.
 	outdated func(*vpav1.VerticalPodAutoscaler) bool
-	policies *sizing.Policies // nil: there are none
+	policies *sizing.Policies                 // nil: there are none
+	records  *sizing.Records                  // of workloads under a policy; nil: they cannot be read
+	hpas     *sizing.HorizontalPodAutoscalers // nil: they cannot be read
 }
 
 func (h podHandler) handler() server.Handler {
@@ -53,7 +56,7 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if !h.serves(request.Namespace) || request.Operation != "" && request.Operation != admissionv1.Create {
 		return server.Answer{} // nobody may change the resources of a pod that is there
 	}
-	if !h.finder.Serves(request.Namespace) {
+	if !h.finder.Serves(request.Namespace, h.policies.Acts(request.Namespace)) {
 		return server.Answer{}
 	}
 	pod, err := server.Pod(request.Object.Raw)
@@ -78,13 +81,13 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if problem := convert.Unreadable(vpa); problem != "" {
 		return server.Answer{Warnings: []string{"VerticalPodAutoscaler " + vpa.Name + ": not used, because it cannot be read: " + problem}}
 	}
-	if why := h.asWritten(vpa); why != "" {
+	acting, warnings, why := h.underPolicy(vpa, pod)
+	if why != "" {
 		return unchanged(ctx, request, klog.KObj(pod), klog.KObj(vpa), why)
 	}
-	var warnings []string
 	if h.outdated != nil && h.outdated(vpa) {
-		vpa = convert.WithoutRecommendation(vpa)
-		warnings = append(warnings, "VerticalPodAutoscaler "+vpa.Name+": not used, because it may have had another target when its recommendation was made; the recommender has not seen its present one yet")
+		acting = convert.WithoutRecommendation(acting)
+		warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": not used, because it may have had another target when its recommendation was made; the recommender has not seen its present one yet"}
 	}
 	objects, err := h.limitRanges.LimitRanges(request.Namespace).List(labels.Everything())
 	if err != nil {
@@ -94,7 +97,7 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if h.quotas != nil {
 		demands.Room = mutate.RoomFor(pod, h.quotas(request.Namespace))
 	}
-	mutation, err := h.mutation.Patch(pod, vpa, demands)
+	mutation, err := h.mutation.Patch(pod, acting, demands)
 	if err != nil {
 		return server.Answer{Cause: server.CauseBoost, Err: fmt.Errorf("VerticalPodAutoscaler %s: %w", klog.KObj(vpa), err)}
 	}
@@ -104,29 +107,9 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	}}
 }
 
-// initialSizingOff is why a new pod stays as it is written where nothing else says so.
-const initialSizingOff = "InitialSizingOff"
-
-// asWritten returns why new pods of a VPA stay as they are written because of a SizingPolicy,
-// or because of the lack of one; empty: they do not. It reads caches only.
-func (h podHandler) asWritten(vpa *vpav1.VerticalPodAutoscaler) string {
-	d := h.policies.For(vpa)
-	switch d.Reason {
-	case fleet.OptedOut, fleet.PolicyUnknown, fleet.PolicyPaused:
-		return string(d.Reason)
-	}
-	if d.Reason != "" && convert.MadeForPolicy(vpa) {
-		return string(d.Reason) // whatever somebody makes of it, and without a boost
-	}
-	if d.Policy != nil && d.Policy.NewPodsAsWritten {
-		return initialSizingOff
-	}
-	return ""
-}
-
 // unchanged is the answer about a pod that stays as it is written. As a part of answer the
 // function that logs would cost every review an allocation.
-func unchanged(ctx context.Context, request *admissionv1.AdmissionRequest, pod, vpa klog.ObjectRef, why string) server.Answer {
+func unchanged(ctx context.Context, request *admissionv1.AdmissionRequest, pod, vpa klog.ObjectRef, why fleet.Reason) server.Answer {
 	return server.Answer{After: func() {
 		klog.FromContext(ctx).V(4).Info("New pod stays as it is written", "pod", pod, "vpa", vpa, "uid", request.UID, "reason", why)
 	}}

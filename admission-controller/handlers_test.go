@@ -37,7 +37,7 @@ func (f found) Find(context.Context, string, *corev1.Pod) (*vpav1.VerticalPodAut
 	return f.vpa, f.err
 }
 
-func (found) Serves(namespace string) bool { return namespace != "without-vpa" }
+func (found) Serves(namespace string, _ bool) bool { return namespace != "without-vpa" }
 
 func handlerOf(t testing.TB, f finder, ranges ...*corev1.LimitRange) podHandler {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,7 +57,7 @@ func initially(sizing loadlinev1alpha1.InitialSizing) func(*loadlinev1alpha1.Siz
 }
 
 // madeVPA is the VPA that is made for the Deployment "web", after somebody has given it a mode
-// and a boost.
+// and a boost, which count for nothing.
 func madeVPA(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
 	return testkit.VPA(fleet.MadeName("Deployment", "apps", "web"), testkit.Mode(mode), testkit.Recommend("c", "cpu=2"), func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Labels = map[string]string{fleet.PolicyLabel: "fleet"}
@@ -70,7 +71,9 @@ func webhookOf(t *testing.T, kube *fake.Clientset, vpas *vpafake.Clientset) serv
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
-	filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: kube, VPA: vpas})
+	config := Default()
+	config.Gates.CPUStartupBoost = true
+	filled, err := fillCaches(ctx, config, &client.Clients{Kube: kube, VPA: vpas})
 	require.NoError(t, err)
 	return filled.handlers[0]
 }
@@ -81,7 +84,7 @@ func clusterWithWeb(annotations map[string]string) *fake.Clientset {
 		return metav1.ObjectMeta{Namespace: testkit.Namespace, Name: name}
 	}
 	web := &appsv1.Deployment{ObjectMeta: meta("web"), Spec: appsv1.DeploymentSpec{Selector: selector}}
-	web.Annotations = annotations
+	web.Annotations, web.UID = annotations, "web-uid"
 	set := &appsv1.ReplicaSet{ObjectMeta: meta("web-1"), Spec: appsv1.ReplicaSetSpec{Selector: selector}}
 	set.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Controller: new(true)}}
 	return fake.NewClientset(web, set, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: testkit.Namespace}})
@@ -102,6 +105,7 @@ func created(t *testing.T, pods server.Handler) (server.Answer, string) {
 
 func TestNewPodsUnderAPolicy(t *testing.T) {
 	const inherit, observe, recommend = loadlinev1alpha1.RolloutModeInherit, loadlinev1alpha1.RolloutModeObserve, loadlinev1alpha1.RolloutModeRecommend
+	const oneShot, canary, auto = loadlinev1alpha1.RolloutModeOneShot, loadlinev1alpha1.RolloutModeCanary, loadlinev1alpha1.RolloutModeAuto
 	off, sized := initially(loadlinev1alpha1.InitialSizingOff), initially(loadlinev1alpha1.InitialSizingTarget)
 	for name, c := range map[string]struct {
 		policy     *loadlinev1alpha1.SizingPolicy
@@ -114,9 +118,17 @@ func TestNewPodsUnderAPolicy(t *testing.T) {
 		"Inherit":              {sizingPolicy(inherit), "", "ModeOff", ""},
 		"Observe":              {sizingPolicy(observe), "", "Observing", ""},
 		"Recommend":            {sizingPolicy(recommend), "", "RecommendOnly", ""},
-		"OneShot":              {sizingPolicy(loadlinev1alpha1.RolloutModeOneShot), "", "RecommendOnly", ""},
-		"Canary":               {sizingPolicy(loadlinev1alpha1.RolloutModeCanary), "", "RecommendOnly", ""},
-		"Auto":                 {sizingPolicy(loadlinev1alpha1.RolloutModeAuto), "", "RecommendOnly", ""},
+		"OneShot":              {sizingPolicy(oneShot), "", "InitialSizingOff", ""},
+		"Canary":               {sizingPolicy(canary), "", "InitialSizingOff", ""},
+		"Auto":                 {sizingPolicy(auto), "", "", ""},
+		"OneShot, sized":       {sizingPolicy(oneShot, sized), "", "", ""},
+		"Canary, sized":        {sizingPolicy(canary, sized), "", "", ""},
+		"Auto, not sized":      {sizingPolicy(auto, off), "", "InitialSizingOff", "InitialSizingOff"},
+		"Auto, paused":         {sizingPolicy(auto, pausedPolicy), "", "PolicyPaused", "PolicyPaused"},
+		"Auto, not usable":     {sizingPolicy(auto, unusablePolicy), "", "PolicyUnknown", "PolicyUnknown"},
+		"Auto, opted out":      {sizingPolicy(auto), "true", "OptedOut", "OptedOut"},
+		"Observe, sized":       {sizingPolicy(observe, sized), "", "Observing", ""},
+		"Inherit, sized":       {sizingPolicy(inherit, sized), "", "ModeOff", ""},
 		"paused":               {sizingPolicy(inherit, pausedPolicy), "", "PolicyPaused", "PolicyPaused"},
 		"not usable":           {sizingPolicy(recommend, unusablePolicy), "", "PolicyUnknown", "PolicyUnknown"},
 		"opted out":            {sizingPolicy(recommend), "true", "OptedOut", "OptedOut"},
@@ -140,6 +152,7 @@ func TestNewPodsUnderAPolicy(t *testing.T) {
 			answer, said := created(t, webhookOf(t, clusterWithWeb(annotations), vpas))
 			if want == "" {
 				require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/cpu", "2"), name)
+				require.NotContains(t, fmt.Sprint(answer.Patch), "Boost", name)
 				continue
 			}
 			require.Empty(t, answer.Patch, name)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -172,6 +173,12 @@ type caches struct {
 	follow func(context.Context) error
 }
 
+// served returns the namespaces with a VPA that may change their pods, or that a policy lets
+// do so.
+func served(finder *target.Finder, policies *sizing.Policies) []string {
+	return slices.DeleteFunc(finder.Namespaces(), func(namespace string) bool { return !finder.Serves(namespace, policies.Acts(namespace)) })
+}
+
 // fillCaches starts the informers and waits until they are filled.
 func fillCaches(ctx context.Context, config Config, clients *client.Clients) (caches, error) {
 	core := client.Factory(clients.Kube, config.Kube.Namespace, client.ControllerResync, "")
@@ -186,7 +193,7 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 	remembering := resolver.Remembering(scout.Want)
 	finder := target.NewFinder(ctx, remembering)
 	if err := resolver.Owners(func(key target.Key) {
-		if finder.Serves(key.Namespace) {
+		if finder.Serves(key.Namespace, true) {
 			scout.Want(key)
 		}
 	}); err != nil {
@@ -207,9 +214,12 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 		"limitranges":            limitRanges.Informer().HasSynced,
 	}
 	policies, err := sizing.Watch(vpas, core, resolver, fleet.Options{OwnNamespace: config.namespace()})
-	if err != nil {
+	records, err2 := sizing.WatchRecords(vpas)
+	hpas, err3 := sizing.WatchHPAs(core, "HorizontalPodAutoscalers cannot be read, so new pods stay as they are written under a SizingPolicy that changes pods, where no person wrote a VPA")
+	if err = errors.Join(err, err2, err3); err != nil {
 		return caches{}, err
 	}
+	synced["sizingrecords"], synced["horizontalpodautoscalers"] = records.Synced, hpas.Synced
 	maps.Copy(synced, policies.Synced())
 	maps.Copy(synced, resolver.Synced())
 	core.Start(ctx.Done())
@@ -220,11 +230,11 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 	around := &validate.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: remembering}
 	pods := podHandler{
 		serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas,
-		mutation: config.mutation(), outdated: generations.Outdated, policies: policies,
+		mutation: config.mutation(), outdated: generations.Outdated, policies: policies, records: records, hpas: hpas,
 	}
 	return caches{
 		handlers: []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise), policyHandler(config.validation())},
-		serving:  finder.Namespaces,
+		serving:  func() []string { return served(finder, policies) },
 		follow: func(ctx context.Context) error {
 			var done sync.WaitGroup
 			done.Go(func() { resolver.Run(ctx, scales.Reset) })

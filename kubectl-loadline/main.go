@@ -14,6 +14,8 @@ import (
 
 	"loadline.dev/loadline/kubectl-loadline/backtest"
 	"loadline.dev/loadline/kubectl-loadline/explain"
+	"loadline.dev/loadline/kubectl-loadline/policy"
+	"loadline.dev/loadline/kubectl-loadline/savings"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/pkg/serving"
 )
@@ -29,6 +31,8 @@ const usage = `kubectl loadline: for people who size workloads
 Usage:
   kubectl loadline backtest [flags] FILE|DIRECTORY|URL...   replay recorded usage and score recommendations
   kubectl loadline explain [flags] VPA                      show each step of a recommendation
+  kubectl loadline policy detach [flags] NAME               take a SizingPolicy off its pods, before a downgrade or uninstall
+  kubectl loadline savings [flags] [POLICY...]              show what recommendations would save, and cost
   kubectl loadline version                                  print the version
 
 kubectl loadline COMMAND --help tells more.
@@ -45,6 +49,10 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 		return backtest.Main(ctx, args[1:], out, errOut)
 	case "explain":
 		return explain.Main(ctx, args[1:], out, errOut)
+	case "policy":
+		return policy.Main(ctx, args[1:], out, errOut)
+	case "savings":
+		return savings.Main(ctx, args[1:], out, errOut)
 	case "version", "--version":
 		fmt.Fprintln(out, "kubectl-loadline", serving.Version())
 		return flags.OK
@@ -54,7 +62,7 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) int {
 	}
 	fmt.Fprint(errOut, usage)
 	if command != "" {
-		fmt.Fprintf(errOut, "\nkubectl loadline: command %q does not exist: must be backtest, explain or version\n", command)
+		fmt.Fprintf(errOut, "\nkubectl loadline: command %q does not exist: must be backtest, explain, policy, savings or version\n", command)
 	}
 	return flags.Usage
 }

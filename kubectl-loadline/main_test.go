@@ -17,7 +17,9 @@ func TestCommands(t *testing.T) {
 		{nil, 2, "", "Usage:"},
 		{[]string{"--help"}, 0, "kubectl loadline backtest", ""},
 		{[]string{"version"}, 0, "kubectl-loadline ", ""},
-		{[]string{"fly"}, 2, "", `command "fly" does not exist: must be backtest, explain or version`},
+		{[]string{"fly"}, 2, "", `command "fly" does not exist: must be backtest, explain, policy, savings or version`},
+		{[]string{"policy"}, 2, "", "want the command detach"},
+		{[]string{"savings", "--help"}, 0, "Usage: kubectl loadline savings [flags] [POLICY...]", ""},
 		{[]string{"backtest", "--help"}, 0, "Usage: kubectl loadline backtest [flags] FILE|DIRECTORY|URL...", ""},
 	} {
 		var out, errs bytes.Buffer

@@ -73,6 +73,10 @@ func (a *assembly) start() (*Loop, error) {
 	if a.policies, err = sizing.Watch(a.vpas, a.controllers, resolver, fleet.Options{OwnNamespace: lease.Namespace("")}); err != nil {
 		return nil, err
 	}
+	records, err := policies.WatchRecords(a.vpas)
+	if err != nil {
+		return nil, err
+	}
 	ooms := &model.OOMs{}
 	changes := model.NewChanges(ooms)
 	synced, err := a.register(changes)
@@ -81,6 +85,7 @@ func (a *assembly) start() (*Loop, error) {
 	}
 	maps.Copy(synced, resolver.Synced())
 	maps.Copy(synced, a.policies.Synced())
+	maps.Copy(synced, records.Synced())
 	synced["selectors of controllers"] = a.keys.Synced
 	a.controllers.Start(a.ctx.Done())
 	a.pods.Start(a.ctx.Done())
@@ -96,7 +101,8 @@ func (a *assembly) start() (*Loop, error) {
 	}
 	loop.Roster.Resolve, loop.Changes, loop.Ingester.OOMs = resolver.Resolve, changes, ooms
 	keeper := &policies.Keeper{
-		Client: a.parts.policies, Policies: a.policies, VPAs: loop.Roster.VPAs, Workloads: resolver,
+		Client: a.parts.policies, Policies: a.policies, Records: records,
+		VPAs: loop.Roster.VPAs, Pods: a.pods.Core().V1().Pods().Lister(), Workloads: resolver,
 		Name: a.config.Name, Works: a.config.Kube.Serves, Metrics: a.parts.metrics.policies,
 		Guard: model.NewGuard(stepPolicies, a.parts.metrics.panics),
 	}

@@ -39,6 +39,9 @@ func touch(m *metrics) {
 	m.quality.Changed(linked, "a", resources.Of(9, 9))
 	m.policies.VPAs.WithLabelValues("made")
 	m.policies.Workloads.WithLabelValues("", "", "")
+	for _, v := range []*prometheus.GaugeVec{m.policies.Degraded, m.policies.Cores, m.policies.Bytes} {
+		v.WithLabelValues("")
+	}
 	// A container with a recommendation, above and below its usage, and one
 	// without.
 	v := &model.VPA{Object: &vpav1.VerticalPodAutoscaler{}, Published: model.Published{Uncapped: map[string]resources.List{"a": resources.Of(5, 5)}}}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -95,6 +96,31 @@ func TestTheRecipeOfAPolicyServesVPAsWithoutTheAnnotation(t *testing.T) {
 	w.passes(1)
 	require.Equal(t, "loadline from policy", serves("deployment-web"), "nobody knows why the policy is not there")
 	require.Equal(t, "vpa from flag", serves("mine"))
+}
+
+// The status of a policy says what the running pods request and what the updater remembers.
+func TestTheStatusOfAPolicyKnowsPodsAndRecords(t *testing.T) {
+	vpa, pod := aVPA("mine", "web", time.Hour), aPod("web-1", "web", "a")
+	vpa.Status = vpav1.VerticalPodAutoscalerStatus{
+		Conditions: []vpav1.VerticalPodAutoscalerCondition{{Type: vpav1.RecommendationProvided, Status: corev1.ConditionTrue}},
+		Recommendation: &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{
+			{ContainerName: "a", Target: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}}}},
+	}
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", Controller: new(true)}}
+	record := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "deployment-web"}}
+	record.Status.Conditions = []metav1.Condition{{Type: "Degraded", Status: metav1.ConditionTrue, Reason: "HighRevertRate"}}
+	w := newWorld(t, aPolicy(loadlinev1alpha1.RolloutModeAuto), deployment("web"), vpa, pod, record).begin()
+	var status loadlinev1alpha1.SizingPolicyStatus
+	require.Eventually(t, func() bool {
+		p, err := w.vpas.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), "all", metav1.GetOptions{})
+		require.NoError(t, err)
+		status = p.Status
+		return status.Counts != nil
+	}, time.Minute, time.Millisecond)
+	saved := status.Savings[corev1.ResourceMemory]
+	require.Equal(t, "192Mi", saved.String())
+	require.Equal(t, int32(1), status.Counts.Pending)
+	require.True(t, status.Workloads[0].Degraded)
 }
 
 // A person who writes a VPA for a workload gets what is known of it, and does not begin anew.

@@ -57,7 +57,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	var kube, vpas []runtime.Object
 	for _, o := range objects {
 		switch o.(type) {
-		case *vpav1.VerticalPodAutoscaler, *vpav1.VerticalPodAutoscalerCheckpoint, *loadlinev1alpha1.SizingPolicy:
+		case *vpav1.VerticalPodAutoscaler, *vpav1.VerticalPodAutoscalerCheckpoint, *loadlinev1alpha1.SizingPolicy, *loadlinev1alpha1.SizingRecord:
 			vpas = append(vpas, o)
 		default:
 			kube = append(kube, o)

@@ -11,10 +11,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -26,6 +28,11 @@ import (
 	"loadline.dev/loadline/updater/view"
 )
 
+// inNamespace is how many workloads of a cluster at rest share a namespace.
+const inNamespace = 20
+
+func namespaceOf(workload int) string { return fmt.Sprintf("ns-%d", workload/inNamespace) }
+
 // atRest is a cluster in which every pod has what is recommended. With policies, all VPAs
 // are made for them. The caches are filled directly: the fake API server would take minutes.
 func atRest(tb testing.TB, vpas, podsOfEach int, policies ...*loadlinev1alpha1.SizingPolicy) (loop *Loop, fresh func() *view.Reader) {
@@ -34,9 +41,14 @@ func atRest(tb testing.TB, vpas, podsOfEach int, policies ...*loadlinev1alpha1.S
 	for _, p := range policies {
 		known = append(known, p)
 	}
-	c := newCaches(config, &client.Clients{Kube: fake.NewClientset(), VPA: vpafake.NewSimpleClientset(known...)})
+	surroundings := []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{Allocatable: list("1000", "10000Gi")}}}
+	for i := 0; i < vpas; i += inNamespace {
+		surroundings = append(surroundings, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespaceOf(i)}})
+	}
+	c := newCaches(config, &client.Clients{Kube: fake.NewClientset(surroundings...), VPA: vpafake.NewSimpleClientset(known...)})
 	require.NoError(tb, c.targets.Remember())
 	require.NoError(tb, c.watchPolicies())
+	require.NoError(tb, c.surround())
 	var trimmer client.Trimmer
 	put := func(store interface{ Add(any) error }, o any) {
 		trimmed, err := trimmer.Trim(o)
@@ -47,10 +59,20 @@ func atRest(tb testing.TB, vpas, podsOfEach int, policies ...*loadlinev1alpha1.S
 	pods, autoscalers := c.pods.Core().V1().Pods().Informer().GetStore(), c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().GetStore()
 	if len(policies) > 0 {
 		go c.vpas.Loadline().V1alpha1().SizingPolicies().Informer().RunWithContext(tb.Context())
-		require.NoError(tb, client.Sync(tb.Context(), map[string]cache.InformerSynced{"sizingpolicies": c.policies.Readable}))
+		go c.vpas.Loadline().V1alpha1().SizingRecords().Informer().RunWithContext(tb.Context())
+		synced := map[string]cache.InformerSynced{"sizingpolicies": c.policies.Readable, "sizingrecords": c.recordsKnown}
+		for name, informer := range map[string]cache.SharedIndexInformer{
+			"namespaces":               c.controllers.Core().V1().Namespaces().Informer(),
+			"nodes":                    c.surroundings.Core().V1().Nodes().Informer(),
+			"horizontalpodautoscalers": c.surroundings.Autoscaling().V2().HorizontalPodAutoscalers().Informer(),
+		} {
+			go informer.RunWithContext(tb.Context())
+			synced[name] = informer.HasSynced
+		}
+		require.NoError(tb, client.Sync(tb.Context(), synced))
 	}
 	for i := range vpas {
-		namespace, name := fmt.Sprintf("ns-%d", i/20), fmt.Sprintf("web-%d", i)
+		namespace, name := namespaceOf(i), fmt.Sprintf("web-%d", i)
 		vpa := autoscaler(vpav1.UpdateModeInPlaceOrRecreate)
 		vpa.Namespace, vpa.Name, vpa.Spec.TargetRef.Name = namespace, name, name
 		if len(policies) > 0 {
@@ -83,7 +105,7 @@ func atRest(tb testing.TB, vpas, podsOfEach int, policies ...*loadlinev1alpha1.S
 		}
 	}
 	loop = newLoop(config.planning(), c.reader(config), newMetrics(prometheus.NewRegistry()))
-	loop.executor, loop.capacity = &actuate.Cluster{}, c.capacity(config)
+	loop.executor, loop.capacity, loop.records = &actuate.Cluster{Events: &record.FakeRecorder{}}, c.capacity(config), c.records
 	return loop, func() *view.Reader { return c.reader(config) }
 }
 
@@ -113,14 +135,85 @@ func BenchmarkPass(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("%d_VPAs_%d_pods_held", vpas, 5*vpas), func(b *testing.B) {
-			everywhere := sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names = []string{"*"} })
-			loop, _ := atRest(b, vpas, 5, everywhere)
+			recommend := everywhere(func(s *loadlinev1alpha1.SizingPolicySpec) {
+				s.Rollout.Mode = new(loadlinev1alpha1.RolloutModeRecommend)
+			})
+			loop, _ := atRest(b, vpas, 5, recommend)
 			loop.RunOnce(b.Context(), noon)
 			b.ReportAllocs()
 			for b.Loop() {
 				loop.RunOnce(b.Context(), noon)
 			}
 		})
+	}
+}
+
+// everywhere is a policy in mode Auto for all Deployments.
+func everywhere(changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
+	return auto(append(changes, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Names = []string{"*"} })...)
+}
+
+// closed is a policy whose schedule is not open at noon.
+func closed(s *loadlinev1alpha1.SizingPolicySpec) {
+	s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "22:00", End: "06:00"}}}
+}
+
+// due makes all VPAs of a cluster at rest recommend something else than the pods have.
+func due(tb testing.TB, loop *Loop) {
+	all, err := loop.reader.VPAs.List(labels.Everything())
+	require.NoError(tb, err)
+	for _, vpa := range all {
+		one := &vpa.Status.Recommendation.ContainerRecommendations[0]
+		one.LowerBound, one.Target, one.UpperBound = list("40m", "40Mi"), list("50m", "50Mi"), list("60m", "60Mi")
+	}
+}
+
+// BenchmarkPassUnderAPolicy is a pass over 10,000 VPAs that one policy in mode Auto made, beside
+// one over as many that people wrote.
+func BenchmarkPassUnderAPolicy(b *testing.B) {
+	klog.LogToStderr(false)
+	klog.SetOutput(discard{})
+	const vpas, each = 10_000, 5
+	for name, c := range map[string]struct {
+		policies []*loadlinev1alpha1.SizingPolicy
+		due      bool
+	}{
+		"no_policy_at_rest": {nil, false},
+		"Auto_at_rest":      {[]*loadlinev1alpha1.SizingPolicy{everywhere()}, false},
+		"Auto_held":         {[]*loadlinev1alpha1.SizingPolicy{everywhere(closed)}, true},
+		"Recommend_held": {[]*loadlinev1alpha1.SizingPolicy{everywhere(func(s *loadlinev1alpha1.SizingPolicySpec) {
+			s.Rollout.Mode = new(loadlinev1alpha1.RolloutModeRecommend)
+		})}, true},
+	} {
+		b.Run(name, func(b *testing.B) {
+			loop, _ := atRest(b, vpas, each, c.policies...)
+			if c.due {
+				due(b, loop)
+			}
+			loop.RunOnce(b.Context(), noon)
+			b.ReportAllocs()
+			begin, passes := cpuTime(b), 0
+			for b.Loop() {
+				loop.RunOnce(b.Context(), noon)
+				passes++
+			}
+			b.ReportMetric(float64((cpuTime(b)-begin).Milliseconds())/float64(passes), "cpu-ms/op")
+		})
+	}
+}
+
+// Where all pods of a policy are held, all of them are.
+func TestAPassUnderAPolicyHoldsAll(t *testing.T) {
+	const vpas, each = 20, 5
+	loop, _ := atRest(t, vpas, each, everywhere(closed))
+	due(t, loop)
+	s, plan, err := loop.look(t.Context(), noon, func(string) {})
+	require.NoError(t, err)
+	require.Len(t, s.rollouts, vpas)
+	require.Empty(t, plan.Actions)
+	require.Len(t, plan.Skipped, vpas*each)
+	for _, skip := range plan.Skipped {
+		require.Equal(t, "OutsideWindow", skip.Reason.String())
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/generated/informers/externalversions"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/lease"
@@ -21,19 +22,27 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/updater/boost"
 	"loadline.dev/loadline/updater/budgets"
+	"loadline.dev/loadline/updater/evidence"
+	"loadline.dev/loadline/updater/observe"
+	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/view"
 )
 
 // caches are the objects of the cluster that the updater reads.
 type caches struct {
 	controllers, pods informers.SharedInformerFactory
-	surroundings      informers.SharedInformerFactory // nodes, quotas and PodDisruptionBudgets
+	surroundings      informers.SharedInformerFactory // nodes, quotas and what else guards pods
 	retry             time.Duration                   // of what may not be read; 0: client.RetryForbidden at first
 	whole             bool                            // all namespaces are seen, so nodes can be judged
 	static            labels.Selector                 // nodes with the static CPU manager policy
 	vpas              externalversions.SharedInformerFactory
 	targets           *target.Resolver
 	policies          *sizing.Policies
+	hpas              *sizing.HorizontalPodAutoscalers
+	records           *records.Store
+	recordsKnown      cache.InformerSynced // they are, or cannot be read
+	own               versioned.Interface
+	dryRun            bool
 	generations       target.Generations
 	forget            func() // looks kinds up again
 	kube              kubernetes.Interface
@@ -49,6 +58,8 @@ func newCaches(config *Config, clients *client.Clients) *caches {
 		vpas:        client.VPAFactory(clients.VPA, namespace),
 		forget:      scales.Reset,
 		kube:        clients.Kube,
+		own:         clients.VPA,
+		dryRun:      config.DryRun,
 
 		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, ""),
 		whole:        namespace == "",
@@ -73,6 +84,7 @@ func (c *caches) fill(ctx context.Context) error {
 		return err
 	}
 	maps.Copy(synced, c.policies.Synced())
+	synced["sizingrecords"], synced["horizontalpodautoscalers"] = c.recordsKnown, c.hpas.Synced
 	if err := c.targets.Remember(); err != nil {
 		return err
 	}
@@ -87,9 +99,19 @@ func (c *caches) fill(ctx context.Context) error {
 	return client.Sync(ctx, synced)
 }
 
-// watchPolicies makes the informers of SizingPolicies and namespaces.
+// watchPolicies makes the informers of SizingPolicies, SizingRecords and namespaces.
 func (c *caches) watchPolicies() (err error) {
 	c.policies, err = sizing.Watch(c.vpas, c.controllers, c.targets, fleet.Options{OwnNamespace: lease.Namespace("")})
+	if err != nil {
+		return err
+	}
+	all := c.vpas.Loadline().V1alpha1().SizingRecords()
+	synced, err := client.OptionalSync(all.Informer(), "SizingRecords cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto")
+	if err != nil {
+		return fmt.Errorf("watch SizingRecords: %w", err)
+	}
+	c.recordsKnown = synced
+	c.records, err = records.Watch(c.own, all, c.dryRun)
 	return err
 }
 
@@ -105,11 +127,15 @@ func (c *caches) surround() error {
 		"PodDisruptionBudgets cannot be read, so all pods of a namespace count as if they shared one, and resizes restart one after the other")); err != nil {
 		return fmt.Errorf("watch PodDisruptionBudgets: %w", err)
 	}
+	var err error
+	if c.hpas, err = sizing.WatchHPAs(c.surroundings, "HorizontalPodAutoscalers cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto"); err != nil {
+		return err
+	}
 	if !c.whole {
 		return nil
 	}
 	nodes := c.surroundings.Core().V1().Nodes().Informer()
-	err := errors.Join(nodes.SetTransform(view.TrimNode(c.static)),
+	err = errors.Join(nodes.SetTransform(view.TrimNode(c.static)),
 		client.Optional(nodes, c.retry, "Nodes cannot be read, so it is not asked whether they have room for a change, and which have the static CPU manager policy shows only when they refuse"))
 	if err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
@@ -119,7 +145,7 @@ func (c *caches) surround() error {
 
 // reader returns what takes snapshots.
 func (c *caches) reader(config *Config) *view.Reader {
-	return &view.Reader{
+	reader := &view.Reader{
 		VPAs:         c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister(),
 		Pods:         c.pods.Core().V1().Pods().Lister(),
 		LimitRanges:  c.controllers.Core().V1().LimitRanges().Lister(),
@@ -128,7 +154,15 @@ func (c *caches) reader(config *Config) *view.Reader {
 		PerVPAConfig: config.Gates.PerVPAConfig,
 		Generations:  &c.generations,
 		Policies:     c.policies,
+		Records:      c.records,
+		HPAs:         c.hpas,
+		Measures:     config.Evidence.Address != "",
 	}
+	if c.whole {
+		nodes := c.surroundings.Core().V1().Nodes()
+		reader.Nodes, reader.NodesSynced = nodes.Lister(), nodes.Informer().HasSynced
+	}
+	return reader
 }
 
 // capacity returns what reports whether a change fits.
@@ -175,6 +209,19 @@ func (c *caches) boosts(config *Config, loop *Loop, m *metrics) *boost.Queue {
 		Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Carrier: loop.executor,
 		Plan: config.planning(), Workers: config.BoostSyncs, Static: loop.nodes.Static, Done: m.Unboosted,
 	})
+}
+
+// observer returns the queue that judges changes and takes back what did harm. It has an executor
+// of its own: nothing that a pass does may hold it up.
+func (c *caches) observer(config *Config, executor observe.Executor, m *metrics) (*observe.Queue, error) {
+	settings := observe.Config{Reader: c.reader(config), Pods: c.pods.Core().V1().Pods().Lister(), Records: c.records, Executor: executor, Metrics: m}
+	if config.Evidence.Address != "" {
+		var err error
+		if settings.Prometheus, err = evidence.New(config.Evidence); err != nil {
+			return nil, fmt.Errorf("--prometheus-address: %w", err)
+		}
+	}
+	return observe.New(settings), nil
 }
 
 // shutdown waits until everything that fill started has ended.

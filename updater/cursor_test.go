@@ -42,7 +42,7 @@ func TestThePassAfterBeginsBehindWhatUsedItUp(t *testing.T) {
 		"time for one":    {nil, 1, []string{"a", "b", "b", "c", "c", "a", "a"}},
 	} {
 		w := newWorld(t, Default(), named("a", "b", "c")...)
-		snapshot, err := w.loop.reader.Read(t.Context(), func(string) {})
+		snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
 		require.NoError(t, err)
 		h := &hanging{executor: w.loop.executor, hangs: c.hangs}
 		w.loop.executor = h

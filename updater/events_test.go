@@ -37,7 +37,8 @@ func TestEventsHaveARateOfTheirOwn(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(config, []byte(`{apiVersion: v1, kind: Config, current-context: c,
 contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: "`+server.URL+`"}}]}`), 0o600))
-	clients, events, err := dial(flags.Kube{Kubeconfig: config, QPS: 0.001, Burst: 1})
+	var p parts
+	clients, err := p.dial(flags.Kube{Kubeconfig: config, QPS: 0.001, Burst: 1})
 	require.NoError(t, err)
 
 	change := func() error {
@@ -50,7 +51,7 @@ contexts: [{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {ser
 
 	broadcaster := record.NewBroadcaster(record.WithContext(t.Context()))
 	defer broadcaster.Shutdown()
-	recorder, err := recordEvents(broadcaster, events)
+	recorder, err := recordEvents(broadcaster, p.events)
 	require.NoError(t, err)
 	recorder.Event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}, corev1.EventTypeNormal, "EvictedByVPA", "told")
 	select {

@@ -34,7 +34,7 @@ func BenchmarkHeap(b *testing.B) {
 		loop := newLoop(config.planning(), caches.reader(config), newMetrics(prometheus.NewRegistry()))
 		loop.executor, loop.capacity, loop.nodes, loop.budgets = resting{&actuate.Rehearsal{Out: discard{}}}, caches.capacity(config), caches.pinning(), caches.disruptions()
 		loop.RunOnce(ctx, noon)
-		snapshot, err := loop.reader.Read(ctx, func(string) {})
+		snapshot, err := loop.reader.Read(ctx, noon, func(string) {})
 		require.NoError(b, err)
 		require.Len(b, snapshot.View.VPAs, c.Deployments)
 		return func() {

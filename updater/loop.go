@@ -11,8 +11,11 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/budgets"
+	"loadline.dev/loadline/updater/observe"
+	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -20,8 +23,9 @@ import (
 // run.
 type executor interface {
 	// Resize patches the resize subresource of a pod. If that restarts a container it asks for
-	// an eviction in a dry run first, but for an OOM resize.
-	Resize(ctx context.Context, c actuate.Change) error
+	// an eviction in a dry run first, but for an OOM resize. It returns what it noted on the
+	// pod, if the change is to be observed.
+	Resize(ctx context.Context, c actuate.Change) (rollout.Change, error)
 	// Evict evicts a pod.
 	Evict(ctx context.Context, c actuate.Change) error
 	// Unboost resizes a pod to what it gets without its startup boost.
@@ -35,7 +39,9 @@ type executor interface {
 	// Room is told whether evictions wait for room on nodes, and why.
 	Room(explained string)
 	// Event puts an event on a VPA.
-	Event(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string)
+	Event(vpa *vpav1.VerticalPodAutoscaler, reason, message string)
+
+	observe.Executor
 }
 
 // Loop makes passes.
@@ -47,20 +53,23 @@ type Loop struct {
 	// alive reports whether the admission controller works; nil: not asked.
 	alive func(ctx context.Context, now time.Time) (bool, error)
 
-	capacity view.CapacityReader
-	nodes    *view.StaticCPUNodes
-	budgets  *budgets.Reader
-	limiter  *disruption.RateLimiter // nil: no pace
-	state    disruption.State
-	reporter reporter
-	known    map[cache.ObjectName]bool // VPAs that have counters
+	records   *records.Store
+	passed    map[string]time.Time // by UID of a pod: when it was last free to change, and was left alone
+	announced announced
+	capacity  view.CapacityReader
+	nodes     *view.StaticCPUNodes
+	budgets   *budgets.Reader
+	limiter   *disruption.RateLimiter // nil: no pace
+	state     disruption.State
+	reporter  reporter
+	known     map[cache.ObjectName]bool // VPAs that have counters
 	// cursor is the VPA that was served last when a pass ended early; the next
 	// pass begins behind it, so that none waits for ever.
 	cursor cache.ObjectName
 }
 
 func newLoop(config disruption.Config, reader *view.Reader, m *metrics) *Loop {
-	return &Loop{config: config, reader: reader, metrics: m, known: map[cache.ObjectName]bool{}, nodes: &view.StaticCPUNodes{}, budgets: &budgets.Reader{}}
+	return &Loop{config: config, reader: reader, metrics: m, known: map[cache.ObjectName]bool{}, announced: announced{}, nodes: &view.StaticCPUNodes{}, budgets: &budgets.Reader{}}
 }
 
 // RunOnce makes one pass: it looks at all pods that a VPA controls and changes
@@ -78,6 +87,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	}
 	watch.Step("AdmissionInit") // the label that the reference has for planning
 	p.carryOut(ctx, plan)
+	p.remember(ctx, plan)
 	watch.Step("EvictPods")
 	p.explain(ctx)
 	p.report()
@@ -108,13 +118,16 @@ func (l *Loop) OOMResize(ctx context.Context, now time.Time, more []cache.Object
 
 // look begins a pass with a plan for all pods that a VPA controls.
 func (l *Loop) look(ctx context.Context, now time.Time, done view.Step) (*pass, disruption.Result, error) {
-	snapshot, err := l.reader.Read(ctx, done)
+	snapshot, err := l.reader.Read(ctx, now, done)
 	if err != nil {
 		return nil, disruption.Result{}, err
 	}
+	rollouts := l.hold(ctx, snapshot, now)
 	plan := l.plan(ctx, snapshot, now)
 	l.state = plan.State
-	return l.begin(ctx, snapshot, plan, now), plan, nil
+	p := l.begin(ctx, snapshot, plan, now)
+	p.rollouts = rollouts
+	return p, plan, nil
 }
 
 // admitted reports whether the admission controller is there to give evicted pods

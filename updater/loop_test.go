@@ -191,7 +191,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 // The pods of a VPA for which no plan can be made are counted, and the log has the stack.
 func TestPanicOfOnePlanIsReported(t *testing.T) {
 	w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
-	snapshot, err := w.loop.reader.Read(t.Context(), func(string) {})
+	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	logger := logtesting.NewLogger(t, logtesting.NewConfig(logtesting.BufferLogs(true)))
 	p := w.loop.begin(klog.NewContext(t.Context(), logger), snapshot, disruption.Result{
@@ -395,7 +395,7 @@ func named(names ...string) (pods []runtime.Object) {
 // A VPA that always has something to do must not use up the rate for ever.
 func TestEachVPAGetsItsTurnUnderARateLimit(t *testing.T) {
 	w := newWorld(t, Default(), named("a", "b", "c", "d")...)
-	snapshot, err := w.loop.reader.Read(t.Context(), func(string) {})
+	snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
 	require.NoError(t, err)
 	turns, scores := map[string]int{}, map[cache.ObjectName]*score{}
 	var actions []disruption.Action

@@ -11,6 +11,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/rollout"
 )
 
 // sizes is the number of values of the label vpa_size_log2: 0 to 19. Larger VPAs
@@ -28,6 +29,11 @@ type metrics struct {
 	latency   *prometheus.HistogramVec
 	heartbeat *prometheus.CounterVec
 	skipped   *prometheus.GaugeVec
+
+	reverts      *prometheus.CounterVec
+	observed     *prometheus.GaugeVec // without labels: shown from the first rollout on
+	recordErrors *prometheus.CounterVec
+	missing      *prometheus.CounterVec
 
 	seen sync.Map // cache.ObjectName of a VPA -> seen, in the last pass
 }
@@ -66,9 +72,17 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		heartbeat: counter("admission_controller_status_invalid_total", "Passes skipped because the admission controller did not show that it works.", reason),
 		skipped: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "updater", Name: "skipped_pods",
 			Help: "Pods that the last pass left alone, by reason."}, []string{reason}),
+		reverts: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "reverts_total",
+			Help: "Changes of pods under a SizingPolicy that were taken back, by the harm they did."}, []string{reason, name, namespace}),
+		observed: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "updater", Name: "observed_pods",
+			Help: "Pods whose change is under observation, as of the last pass."}, nil),
+		recordErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "record_errors_total",
+			Help: "SizingRecords that could not be written."}, nil),
+		missing: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "evidence_missing_total",
+			Help: "Pods under observation of which a source did not say what it was asked."}, []string{"source"}),
 	}
 	registry.MustRegister(m.controlled, m.evictable, m.withEvictable, m.withEvicted, m.updatable, m.withUpdatable, m.withUpdated,
-		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped)
+		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped, m.reverts, m.observed, m.recordErrors, m.missing)
 	return m
 }
 
@@ -141,6 +155,22 @@ func (m *metrics) Infeasible(s *score) {
 // NoHeartbeat counts a pass that was skipped.
 func (m *metrics) NoHeartbeat(reason string) { m.heartbeat.WithLabelValues(reason).Inc() }
 
+// Reverted counts a change that was taken back.
+func (m *metrics) Reverted(vpa cache.ObjectName, harm rollout.Harm) {
+	m.reverts.WithLabelValues(string(harm), vpa.Name, vpa.Namespace).Inc()
+}
+
+// RecordFailed counts a SizingRecord that could not be written.
+func (m *metrics) RecordFailed() { m.recordErrors.WithLabelValues().Inc() }
+
+// EvidenceMissing counts pods of which Prometheus did not say what it was asked.
+func (m *metrics) EvidenceMissing(pods int) {
+	m.missing.WithLabelValues("prometheus").Add(float64(pods))
+}
+
+// Observed sets how many pods are under observation.
+func (m *metrics) Observed(pods int) { m.observed.WithLabelValues().Set(float64(pods)) }
+
 // FailedEviction counts an eviction that did not come about.
 func (m *metrics) FailedEviction(s *score, reason string) {
 	m.failedEvictions.WithLabelValues(s.size(), string(s.Mode), reason, s.Name.Name, s.Name.Namespace).Inc()
@@ -169,7 +199,7 @@ func (m *metrics) Unboosted(vpa cache.ObjectName, err error) {
 func (m *metrics) Forget(vpa cache.ObjectName) {
 	m.seen.Delete(vpa)
 	labels := prometheus.Labels{"vpa_name": vpa.Name, "vpa_namespace": vpa.Namespace}
-	for _, c := range []*prometheus.CounterVec{m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible} {
+	for _, c := range []*prometheus.CounterVec{m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.reverts} {
 		c.DeletePartialMatch(labels)
 	}
 }

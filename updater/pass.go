@@ -11,7 +11,6 @@ import (
 	"k8s.io/klog/v2"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
-	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
@@ -24,6 +23,7 @@ type pass struct {
 	scores   map[cache.ObjectName]*score
 	order    []*score
 	skipped  []disruption.Skip
+	rollouts map[cache.ObjectName]*heldWorkload // by VPA
 	now      time.Time
 }
 
@@ -39,7 +39,7 @@ func (l *Loop) begin(ctx context.Context, snapshot *view.Snapshot, plan disrupti
 	for i := range vpas {
 		name := cache.NewObjectName(vpas[i].Namespace, vpas[i].Name)
 		s := &scores[i]
-		*s = score{Name: name, Pods: len(vpas[i].Pods), Mode: convert.Mode(snapshot.Reading(name).Object)}
+		*s = score{Name: name, Pods: len(vpas[i].Pods), Mode: snapshot.Mode(name)}
 		p.scores[name], p.order[i] = s, s
 		l.metrics.Begin(s)
 	}
@@ -96,7 +96,7 @@ func (p *pass) carryOut(ctx context.Context, plan disruption.Result) {
 		}
 		reason := disruption.Broken
 		err := view.Guard(func() error {
-			reason = p.change(ctx, actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject))})
+			reason = p.change(ctx, actuate.Change{Action: a, Target: target, Reading: p.snapshot.Reading(vpaOf(a.Subject)), Observed: p.observes(a.Subject)})
 			return nil
 		})
 		if err != nil {
@@ -145,6 +145,9 @@ func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
 	if reason := p.reader.Stopped(c.Reading); reason != "" {
 		return reason
 	}
+	if reason := p.admit(ctx, c.Subject); reason != "" {
+		return reason
+	}
 	if c.Evict {
 		return p.paced(c, func() disruption.Reason { return p.evict(ctx, c) })
 	}
@@ -172,11 +175,12 @@ func (p *pass) paced(c actuate.Change, do func() disruption.Reason) disruption.R
 
 func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 	score := p.score(c.Subject)
-	err := p.executor.Resize(ctx, c)
+	note, err := p.executor.Resize(ctx, c)
 	switch {
 	case err == nil:
 		p.state.Record(c.Action, disruption.Done, p.now)
 		p.metrics.Resized(score)
+		p.changed(ctx, c.Subject, note)
 		return ""
 	case errors.Is(err, actuate.ErrInUse):
 		p.state.Record(c.Action, disruption.Prevented, p.now)
@@ -203,6 +207,7 @@ func (p *pass) resize(ctx context.Context, c actuate.Change) disruption.Reason {
 		return disruption.EvictionRefused
 	}
 	p.state.Record(c.Action, outcome, p.now)
+	p.failed(ctx, c, note, err)
 	if c.MayEvict && actuate.Refused(err) {
 		c.Evict, c.Cause = true, disruption.ResizeStuck
 		if c.Restarts { // it is counted already
@@ -220,6 +225,7 @@ func (p *pass) evict(ctx context.Context, c actuate.Change) disruption.Reason {
 	case err == nil:
 		p.state.Record(c.Action, disruption.Done, p.now)
 		p.metrics.Evicted(score)
+		p.evicted(ctx, c)
 		return ""
 	case errors.Is(err, actuate.ErrRestarting):
 		return disruption.RestartUnderWay
@@ -248,7 +254,7 @@ func (p *pass) explain(ctx context.Context) {
 	p.executor.LeftAlone(p.reporter.news)
 	for _, e := range events {
 		if vpa := p.snapshot.VPA(e.VPA); vpa != nil {
-			p.executor.Event(vpa, e.Reason, e.Message)
+			p.executor.Event(vpa, e.Reason.String(), e.Message)
 		}
 	}
 }

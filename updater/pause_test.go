@@ -39,7 +39,7 @@ func TestPausesThatCannotBeWrittenDoNotHoldThePass(t *testing.T) {
 		{nil, true, 2},
 	} {
 		w := newWorld(t, Default(), web(vpav1.UpdateModeRecreate, 2)...)
-		snapshot, err := w.loop.reader.Read(t.Context(), func(string) {})
+		snapshot, err := w.loop.reader.Read(t.Context(), noon, func(string) {})
 		require.NoError(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()

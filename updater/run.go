@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/lease"
 	"loadline.dev/loadline/pkg/serving"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/observe"
 )
 
 // startTimeout is how long a start waits for the API server.
@@ -29,7 +31,7 @@ const startTimeout = time.Minute
 
 // run works until ctx ends, or until it cannot go on.
 func run(ctx context.Context, config *Config, out io.Writer) error {
-	for _, line := range config.Kube.Warnings() {
+	for _, line := range append(config.Kube.Warnings(), config.Evidence.Warnings()...) {
 		klog.FromContext(ctx).Info("Questionable setting", "flag", line)
 	}
 	registry := serving.NewRegistry()
@@ -47,18 +49,18 @@ func run(ctx context.Context, config *Config, out io.Writer) error {
 type parts struct {
 	health  *serving.Health
 	metrics *metrics
-	// events writes events, at a rate of its own: a change must not wait because
-	// the one before it is being written.
-	events kubernetes.Interface
+	// events writes events, and judge takes changes back, each at a rate of its own: a change
+	// must not wait because the event of the one before it is being written, and what did harm
+	// not because a pass has much to do.
+	events, judge kubernetes.Interface
 }
 
 // connect reaches the API server and works while this process leads.
 func connect(ctx context.Context, config *Config, out io.Writer, p parts) error {
-	clients, events, err := dial(config.Kube)
+	clients, err := p.dial(config.Kube)
 	if err != nil {
 		return err
 	}
-	p.events = events
 	if err := clients.WaitForServer(ctx, startTimeout); err != nil {
 		return err
 	}
@@ -70,22 +72,20 @@ func connect(ctx context.Context, config *Config, out io.Writer, p parts) error 
 	return lease.Lead(ctx, clients.Kube, election, func(ctx context.Context) error { return work(ctx, config, out, p, clients) })
 }
 
-// dial returns the clients of the work, and one that writes events: it has a rate
-// of its own.
-func dial(kube flags.Kube) (*client.Clients, kubernetes.Interface, error) {
+// dial returns the clients of passes, and makes the others.
+func (p *parts) dial(kube flags.Kube) (*client.Clients, error) {
 	rest, err := client.Load(kube, "loadline-updater")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	clients, err := client.New(rest)
-	if err != nil {
-		return nil, nil, err
+	var all [3]*client.Clients
+	for i := range all {
+		if all[i], err = client.New(rest); err != nil {
+			return nil, err
+		}
 	}
-	events, err := client.New(rest)
-	if err != nil {
-		return nil, nil, err
-	}
-	return clients, events.Kube, nil
+	p.events, p.judge = all[1].Kube, all[2].Kube
+	return all[0], nil
 }
 
 // logResizeSupport logs at the start when the server cannot resize pods.
@@ -111,6 +111,8 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		return err
 	}
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
+	loop.records = caches.records
+	var judge observe.Executor = &actuate.Rehearsal{Out: out}
 	loop.executor, loop.capacity = &actuate.Rehearsal{Out: out}, caches.capacity(config)
 	loop.nodes, loop.budgets = caches.pinning(), caches.disruptions()
 	loop.limiter = disruption.NewRateLimiter(config.Pace, time.Now())
@@ -130,6 +132,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 			Threshold: config.Disruption.Threshold,
 			Memory:    actuate.Memory(clients.Kube.CoreV1().RESTClient()),
 		}
+		judge = &actuate.Cluster{Kube: p.judge, Events: recorder}
 	}
 	if h := config.Heartbeat; h.Required {
 		beat := &lease.Beat{Client: clients.Kube.CoordinationV1(), Namespace: lease.Namespace(h.Namespace), Name: h.Name}
@@ -140,9 +143,17 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	if err := boosts.Watch(caches.pods.Core().V1().Pods().Informer()); err != nil {
 		return err
 	}
-	ended := make(chan struct{})
-	go func() { defer close(ended); loop.nodes.Await(ctx); boosts.Run(ctx) }()
-	defer func() { stop(); <-ended }()
+	observer, err := caches.observer(config, judge, p.metrics)
+	if err != nil {
+		return err
+	}
+	if err := observer.Watch(caches.pods.Core().V1().Pods().Informer()); err != nil {
+		return err
+	}
+	var working sync.WaitGroup
+	working.Go(func() { loop.nodes.Await(ctx); boosts.Run(ctx) })
+	working.Go(func() { observer.Run(ctx) })
+	defer func() { stop(); working.Wait() }()
 	rises, err := caches.memoryRises()
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +48,8 @@ type world struct {
 	heard    []string         // events of hour
 	after    func(minute int) // is called after each pass of hour; nil: nothing
 
+	steps int // changes of pods, see change
+
 	mu      sync.Mutex
 	evicted []policyv1.Eviction
 }
@@ -55,11 +58,11 @@ type world struct {
 // and 100Mi; the VPA recommends 200m and 200Mi.
 func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 	t.Helper()
-	w := &world{t: t, registry: prometheus.NewPedanticRegistry(), events: record.NewFakeRecorder(100)}
+	w := &world{t: t}
 	var core, vpas []runtime.Object
 	for _, o := range objects {
 		switch o.(type) {
-		case *vpav1.VerticalPodAutoscaler, *loadlinev1alpha1.SizingPolicy:
+		case *vpav1.VerticalPodAutoscaler, *loadlinev1alpha1.SizingPolicy, *loadlinev1alpha1.SizingRecord:
 			vpas = append(vpas, o)
 		default:
 			core = append(core, o)
@@ -72,20 +75,27 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 		w.evicted = append(w.evicted, *a.(ktesting.CreateAction).GetObject().(*policyv1.Eviction))
 		return true, nil, nil
 	})
+	w.start(config)
+	w.kube.ClearActions()
+	return w
+}
+
+// start begins a process of the updater. One that ran before is forgotten, with all it knew.
+func (w *world) start(config *Config) {
+	w.registry, w.events = prometheus.NewPedanticRegistry(), record.NewFakeRecorder(100)
 	w.caches = newCaches(config, &client.Clients{Kube: w.kube, VPA: w.vpa})
-	t.Cleanup(w.caches.shutdown)
+	w.t.Cleanup(w.caches.shutdown)
 	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	require.NoError(t, w.caches.fill(ctx))
+	w.t.Cleanup(cancel)
+	require.NoError(w.t, w.caches.fill(ctx))
 	w.loop = newLoop(config.planning(), w.caches.reader(config), newMetrics(w.registry))
+	w.loop.records = w.caches.records
 	w.loop.reporter.After = config.EventAfter
 	w.loop.capacity, w.loop.nodes, w.loop.budgets = w.caches.capacity(config), w.caches.pinning(), w.caches.disruptions()
 	w.loop.budgets.Clock = func() time.Time { return w.now }
-	w.loop.executor = &actuate.Cluster{Kube: w.kube, Events: w.events, Enter: w.loop.budgets.Enter, Threshold: config.Disruption.Threshold,
+	w.loop.executor = &actuate.Cluster{Clock: func() time.Time { return w.now }, Kube: w.kube, Events: w.events, Enter: w.loop.budgets.Enter, Threshold: config.Disruption.Threshold,
 		Resizes:   actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst),
 		Evictions: actuate.Limiter(config.Disruption.Rate, config.Disruption.Burst)}
-	w.kube.ClearActions()
-	return w
 }
 
 func (w *world) pass(now time.Time) {
@@ -126,6 +136,19 @@ func (w *world) pod(name string) *corev1.Pod {
 	pod, err := w.kube.CoreV1().Pods("shop").Get(w.t.Context(), name, metav1.GetOptions{})
 	require.NoError(w.t, err)
 	return pod
+}
+
+// change changes a pod and waits until the caches know.
+func (w *world) change(name string, change func(*corev1.Pod)) {
+	w.t.Helper()
+	pod := w.pod(name)
+	change(pod)
+	w.steps++
+	step := strconv.Itoa(w.steps)
+	pod.Labels["step"] = step
+	_, err := w.kube.CoreV1().Pods("shop").Update(w.t.Context(), pod, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+	w.await("the change", func(p *corev1.Pod) bool { return p.Labels["step"] == step }, name)
 }
 
 func (w *world) told() (lines []string) {
@@ -177,7 +200,8 @@ func deployment(pods int, change func(*corev1.Pod)) []runtime.Object {
 	selector := &metav1.LabelSelector{MatchLabels: labels}
 	replicas := int32(pods)
 	objects := []runtime.Object{
-		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: appsv1.DeploymentSpec{Selector: selector, Replicas: &replicas}},
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-web", Generation: 1}, Spec: appsv1.DeploymentSpec{Selector: selector, Replicas: &replicas},
+			Status: appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: replicas, UpdatedReplicas: replicas, AvailableReplicas: replicas}},
 		&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", OwnerReferences: owner("Deployment", "web")},
 			Spec: appsv1.ReplicaSetSpec{Selector: selector, Replicas: &replicas}},
 	}

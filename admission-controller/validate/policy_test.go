@@ -86,9 +86,9 @@ func TestAWrongSpecThatIsStoredDoesNotStopOtherChanges(t *testing.T) {
 	labelled := []byte(strings.Replace(string(wrong), `"name":"p"`, `"name":"p","labels":{"a":"b"}`, 1))
 	verdict := Config{}.CheckPolicy(labelled, wrong)
 	require.Empty(t, verdict.Errors)
-	require.Len(t, verdict.Warnings, 2)
-	require.Contains(t, verdict.Warnings[1], "spec.rollout.schedule.timezone: ")
-	require.Contains(t, verdict.Warnings[1], "it is stored already")
+	require.Len(t, verdict.Warnings, 1)
+	require.Contains(t, verdict.Warnings[0], "spec.rollout.schedule.timezone: ")
+	require.Contains(t, verdict.Warnings[0], "it is stored already")
 	require.Len(t, Config{}.CheckPolicy(labelled, sizing(`"priority":1`)).Errors, 1)
 	require.Len(t, Config{}.CheckPolicy(wrong, nil).Errors, 1)
 }

@@ -21,7 +21,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
-	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
@@ -47,10 +46,10 @@ type Explained struct {
 type Answer struct {
 	VPA        *vpav1.VerticalPodAutoscaler
 	Choice     *recipe.Choice
-	Policy     fleet.Decision // which SizingPolicy is responsible, and what follows
-	Containers []Explained    // sorted
-	Problems   []string       // about checkpoints
-	Room       string         // whether evictions wait for room on nodes, and why; empty: not known
+	Rollout    Rollout     // which SizingPolicy is responsible, and how far its rollout is
+	Containers []Explained // sorted
+	Problems   []string    // about checkpoints
+	Room       string      // whether evictions wait for room on nodes, and why; empty: not known
 }
 
 // Question is about a VPA, asked now.
@@ -98,13 +97,18 @@ func (a *Answer) govern(ctx context.Context, client versioned.Interface, q Quest
 	if q.Kube == nil {
 		return
 	}
-	decision, err := sizing.Lookup(ctx, q.Kube, client, a.VPA)
+	reader, err := sizing.NewReader(ctx, q.Kube, client)
+	if err == nil {
+		a.Rollout.Standing, err = reader.Standing(ctx, a.VPA)
+	}
 	if err != nil {
 		a.Problems = append(a.Problems, fmt.Sprintf("it is not known which SizingPolicy is responsible, so the recipe may be another one: %v", err))
 		return
 	}
-	a.Policy = decision
-	switch p := decision.Policy; {
+	if problem := a.Rollout.complete(ctx, q.Kube, a.VPA, q.Now); problem != "" {
+		a.Problems = append(a.Problems, problem)
+	}
+	switch p := a.Rollout.Policy; {
 	case p == nil:
 	case p.Unusable != "":
 		a.Problems = append(a.Problems, fmt.Sprintf("SizingPolicy %s cannot be used, and a recommender that runs keeps the recipe that it had: %s", p.Name, p.Unusable))

@@ -11,25 +11,23 @@ import (
 
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"loadline.dev/loadline/kubectl-loadline/cluster"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/flags"
-	"loadline.dev/loadline/pkg/kube/client"
 )
 
 // config are the flags of the command.
 type config struct {
-	kubeconfig, context, namespace string
-	recipe                         string
-	estimate                       flags.Estimate
+	cluster           cluster.Flags
+	namespace, recipe string
+	estimate          flags.Estimate
 }
 
 func (c *config) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&c.kubeconfig, "kubeconfig", "", "File that says where the cluster is. Unset: as for kubectl.")
-	fs.StringVar(&c.context, "context", "", "Context of that file. Unset: the current one.")
+	c.cluster.AddFlags(fs)
 	fs.StringVarP(&c.namespace, "namespace", "n", "", "Namespace of the VPA. Unset: that of the context.")
 	fs.StringVar(&c.recipe, "recipe", "vpa", "That of the recommender, which serves VPAs that ask for none.")
 	c.estimate.AddFlags(fs)
@@ -68,7 +66,7 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 		fmt.Fprintf(errOut, "%s: %s\n", name, strings.ReplaceAll(problem.Error(), "\n", "; "))
 		return flags.Usage
 	}
-	clients, namespace, err := c.connect()
+	clients, namespace, err := c.cluster.Connect(c.namespace)
 	if err == nil {
 		var answer *Answer
 		if answer, err = Ask(ctx, clients.VPA, Question{namespace, fs.Arg(0), book, time.Now(), clients.Kube}); err == nil {
@@ -81,23 +79,6 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 		return flags.Failed
 	}
 	return flags.OK
-}
-
-// connect returns clients as kubectl would have them, and the namespace.
-func (c *config) connect() (connected *client.Clients, namespace string, err error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.context}
-	overrides.Context.Namespace = c.namespace
-	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
-	if namespace, _, err = loading.Namespace(); err != nil {
-		return nil, c.namespace, err
-	}
-	rest, err := loading.ClientConfig()
-	if err == nil {
-		connected, err = client.New(rest)
-	}
-	return connected, namespace, err
 }
 
 // held is the condition by which the recommender says that it publishes something
@@ -114,7 +95,9 @@ func (a *Answer) Print(out io.Writer) error {
 		fmt.Fprintf(out, " (annotation %s: %s)", recipe.Annotation, a.Choice.Text)
 	}
 	fmt.Fprintln(out)
-	a.printPolicy(out)
+	if err := a.Rollout.print(out); err != nil {
+		return err
+	}
 	for _, c := range a.VPA.Status.Conditions {
 		if c.Type == held && c.Status == corev1.ConditionTrue {
 			fmt.Fprintf(out, "! %s: %s\n", c.Type, c.Message)
@@ -157,26 +140,6 @@ func (a *Answer) Print(out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// printPolicy writes which policy is responsible, and why it changes no running pod.
-func (a *Answer) printPolicy(out io.Writer) {
-	p := a.Policy
-	if p.Policy == nil && p.Reason == "" {
-		return
-	}
-	name := "none is responsible for this VPA, which was made for one"
-	if p.Policy != nil {
-		name = p.Policy.Name + ", mode " + p.Mode.String()
-	}
-	fmt.Fprint(out, "SizingPolicy: ", name)
-	if p.Reason != "" {
-		fmt.Fprintf(out, "; running pods are left alone: %s", p.Reason)
-	}
-	fmt.Fprintln(out)
-	if p.Problem != "" {
-		fmt.Fprintln(out, "!", p.Problem)
-	}
 }
 
 func (e *Explained) print(w io.Writer, k resources.Kind) {

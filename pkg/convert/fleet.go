@@ -20,6 +20,7 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 		Name:        p.Name,
 		Paused:      spec.Paused != nil && *spec.Paused,
 		Recommender: Recommender(p),
+		RolloutHash: rolloutHash(p),
 		MakeVPAs:    spec.VPAs == nil || *spec.VPAs == loadlinev1alpha1.VPAsIfMissing,
 		Namespaces:  fleet.Namespaces{Names: spec.Namespaces.Names, Exclude: spec.Namespaces.Exclude},
 	}
@@ -30,7 +31,10 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 		policy.Recipe = *spec.Recipe
 	}
 	if r := spec.Rollout; r != nil && r.InitialSizing != nil {
-		policy.NewPodsAsWritten = *r.InitialSizing == loadlinev1alpha1.InitialSizingOff
+		policy.Initial = initialSizing[*r.InitialSizing]
+	}
+	if r := spec.Rollout; r != nil && r.HPA != nil {
+		policy.BesideHPAs = *r.HPA == loadlinev1alpha1.HPAProceed
 	}
 	if spec.Priority != nil {
 		policy.Priority = int(*spec.Priority)
@@ -47,11 +51,13 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 		policy.Workloads = append(policy.Workloads, match)
 	}
 	if spec.Rollout != nil && spec.Rollout.Mode != nil {
-		if policy.Mode, _ = fleet.ParseMode(string(*spec.Rollout.Mode)); !Served(*spec.Rollout.Mode) {
-			policy.Mode = fleet.Recommend
-		}
+		policy.Mode, _ = fleet.ParseMode(string(*spec.Rollout.Mode))
 	}
 	return policy
+}
+
+var initialSizing = map[loadlinev1alpha1.InitialSizing]fleet.InitialSizing{
+	loadlinev1alpha1.InitialSizingOff: fleet.AsWritten, loadlinev1alpha1.InitialSizingTarget: fleet.ToTarget,
 }
 
 // MadeForPolicy reports whether a VPA was made for a policy: it has the label, and the name

@@ -266,9 +266,6 @@ func (ch *policyCheck) rollout(r *loadlinev1alpha1.Rollout, at *field.Path) {
 	if canary && (r.Canary == nil || r.Canary.Percentage == nil) {
 		ch.refuse(field.Required(at.Child("canary", "percentage"), "mode Canary needs the share of the pods that is changed first, for example 10"))
 	}
-	if r.Mode != nil && !Served(*r.Mode) {
-		ch.warn("%s: %s is not served yet: acts as Recommend", at.Child("mode"), *r.Mode)
-	}
 	if c := r.Canary; c != nil {
 		if n := c.Percentage; n != nil && (*n < 1 || *n > 100) {
 			ch.refuse(field.Invalid(at.Child("canary", "percentage"), *n, "must be from 1 to 100"))
@@ -287,16 +284,6 @@ func (ch *policyCheck) rollout(r *loadlinev1alpha1.Rollout, at *field.Path) {
 	}
 	oneOf(ch, at.Child("initialSizing"), r.InitialSizing, loadlinev1alpha1.InitialSizingOff, loadlinev1alpha1.InitialSizingTarget)
 	oneOf(ch, at.Child("hpa"), r.HPA, loadlinev1alpha1.HPALeaveOut, loadlinev1alpha1.HPAProceed)
-}
-
-// Served reports whether a mode does what its name says. One that is known and not
-// served acts as Recommend.
-func Served(mode loadlinev1alpha1.RolloutMode) bool {
-	switch mode {
-	case loadlinev1alpha1.RolloutModeOneShot, loadlinev1alpha1.RolloutModeCanary, loadlinev1alpha1.RolloutModeAuto:
-		return false
-	}
-	return true
 }
 
 func (ch *policyCheck) observation(period *metav1.Duration, at *field.Path) {

@@ -120,9 +120,6 @@ func TestWhatIsAcceptedButMayNotBeMeantIsSaid(t *testing.T) {
 	for fields, want := range map[string]string{
 		`"namespaces":{"names":["*"]}`:                                        `spec.namespaces.names: "*" selects every namespace but kube-system, kube-public, kube-node-lease and that of the programs: name in exclude those that are to stay as they are`,
 		`"namespaces":{"names":["a","b"],"exclude":["b","a"]}`:                `spec.namespaces: no namespace is selected: exclude has all that names has`,
-		`"rollout":{"mode":"OneShot"}`:                                        `spec.rollout.mode: OneShot is not served yet: acts as Recommend`,
-		`"rollout":{"mode":"Canary","canary":{"percentage":100}}`:             `spec.rollout.mode: Canary is not served yet: acts as Recommend`,
-		`"rollout":{"mode":"Auto"}`:                                           `spec.rollout.mode: Auto is not served yet: acts as Recommend`,
 		`"sharing":{"mode":"DryRun"}`:                                         `spec.sharing.mode: sharing is not served yet: acts as Off`,
 		`"namespaces":{"names":["*","a"]},"rollout":{"mode":"Inherit"}`:       `spec.namespaces.names: "*" selects every namespace but`,
 		`"namespaces":{"names":["a"],"exclude":["a"]},"recommender":"night"`:  `spec.namespaces: no namespace is selected`,

@@ -7,6 +7,9 @@
 // changed because of one that is left behind. Follow gives the VPAs of a model what the
 // policies say about their recommendations.
 //
+// What a status says comes from the VPAs, from the Records of the updater, and from the pods
+// that run: what they request, and whether their nodes hold what they shall get.
+//
 // The package changes no pod and makes no recommendation.
 package policies
 
@@ -16,9 +19,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
@@ -43,7 +46,9 @@ const (
 type Keeper struct {
 	Client    versioned.Interface
 	Policies  *sizing.Policies
+	Records   *Records
 	VPAs      vpalisters.VerticalPodAutoscalerLister
+	Pods      corelisters.PodLister
 	Workloads *target.Resolver
 	Name      string                      // of this recommender
 	Works     func(namespace string) bool // whether this program works in a namespace
@@ -52,31 +57,10 @@ type Keeper struct {
 
 	limiter  flowcontrol.RateLimiter
 	refusals refusals
-	statuses map[string]time.Time // when that of a policy was last written
+	statuses map[string]statusTime
+	looked   time.Time // when statuses were last made
 	passes   int
 	readable time.Time // since when policies can be read without a break; zero: they cannot
-}
-
-// Metrics are those of a Keeper.
-type Metrics struct {
-	VPAs      *prometheus.CounterVec // made VPAs by what was done with them
-	Workloads *prometheus.GaugeVec   // by policy, mode and phase
-}
-
-// NewMetrics registers the metrics.
-func NewMetrics(registry prometheus.Registerer) *Metrics {
-	m := &Metrics{
-		VPAs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "loadline_recommender_made_vpas_total",
-			Help: "VPAs made for SizingPolicies, by what was done with them: made, changed, removed, refused, error.",
-		}, []string{"result"}),
-		Workloads: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "loadline_policy_workloads",
-			Help: "Workloads that a SizingPolicy is responsible for, by the mode that counts for them and the phase of their rollout.",
-		}, []string{"policy", "mode", "phase"}),
-	}
-	registry.MustRegister(m.VPAs, m.Workloads)
-	return m
 }
 
 // Run makes passes until ctx ends.
@@ -110,12 +94,21 @@ type workload struct {
 	refused      string                       // why the VPA could not be made or changed; empty: nothing hinders that
 }
 
+// vpa returns the VPA that counts for the workload; nil: it has none.
+func (w *workload) vpa() *vpav1.VerticalPodAutoscaler {
+	if w.person != nil {
+		return w.person
+	}
+	return w.made
+}
+
 // Pass makes, changes and removes VPAs for as long as the next pass is not due: what is left
 // follows in that one, which has seen the policies anew. Then it writes statuses.
 func (k *Keeper) Pass(ctx context.Context, now time.Time) {
 	defer k.Guard.Recover(nil)
 	if k.limiter == nil {
-		k.limiter, k.refusals, k.statuses = flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond), refusals{}, map[string]time.Time{}
+		k.limiter = flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond)
+		k.refusals, k.statuses = refusals{}, map[string]statusTime{}
 	}
 	k.passes++
 	switch readable := k.Policies.Readable(); {
@@ -174,7 +167,7 @@ func (k *Keeper) look() (*overview, error) {
 		}
 		w := workload{Workload: t, person: person[t.Key], made: made[t.Key]}
 		delete(made, t.Key)
-		if w.Decision = sizing.Decide(set, k.describe(&w)); w.Policy != nil || w.made != nil {
+		if w.Decision = set.For(k.describe(&w)); w.Policy != nil || w.made != nil {
 			o.workloads = append(o.workloads, w)
 		}
 	})

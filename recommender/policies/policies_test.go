@@ -56,7 +56,7 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	var kube, vpas []runtime.Object
 	for _, o := range objects {
 		switch o.(type) {
-		case *vpav1.VerticalPodAutoscaler, *loadlinev1alpha1.SizingPolicy:
+		case *vpav1.VerticalPodAutoscaler, *loadlinev1alpha1.SizingPolicy, *loadlinev1alpha1.SizingRecord:
 			vpas = append(vpas, o)
 		default:
 			kube = append(kube, o)
@@ -73,16 +73,20 @@ func (c *cluster) start() {
 	resolver := target.New(core, client.NewScales(c.kube).Scale)
 	policies, err := sizing.Watch(own, core, resolver, fleet.Options{OwnNamespace: "loadline"})
 	require.NoError(c.t, err)
-	vpas := own.Autoscaling().V1().VerticalPodAutoscalers()
+	records, err := WatchRecords(own)
+	require.NoError(c.t, err)
+	vpas, pods := own.Autoscaling().V1().VerticalPodAutoscalers(), core.Core().V1().Pods()
 	vpas.Informer()
+	pods.Informer()
 	core.Start(ctx.Done())
 	own.Start(ctx.Done())
 	c.t.Cleanup(func() { stop(); core.Shutdown(); own.Shutdown() })
 	require.NoError(c.t, client.Sync(ctx, policies.Synced()))
+	require.NoError(c.t, client.Sync(ctx, records.Synced()))
 	require.NoError(c.t, client.Sync(ctx, resolver.Synced()))
 	synctest.Wait()
 	c.keeper = &Keeper{
-		Client: c.vpas, Policies: policies, VPAs: vpas.Lister(), Workloads: resolver, Name: "default",
+		Client: c.vpas, Policies: policies, Records: records, VPAs: vpas.Lister(), Pods: pods.Lister(), Workloads: resolver, Name: "default",
 		Works: func(string) bool { return true }, Metrics: NewMetrics(prometheus.NewRegistry()),
 	}
 }
@@ -365,7 +369,6 @@ func TestTheStatusSaysWhatHoldsAPolicyBack(t *testing.T) {
 		"nothing": {change: func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Namespaces.Names = []string{"nowhere"} }, reason: "NothingSelected", says: "spec.namespaces"},
 		"yields": {change: func(*loadlinev1alpha1.SizingPolicy) {}, reason: "AlwaysYields", says: "higher priority",
 			others: []runtime.Object{shop(func(p *loadlinev1alpha1.SizingPolicy) { p.Name, p.Spec.Priority = "strong", new(int32(500)) })}},
-		"mode": {change: func(p *loadlinev1alpha1.SizingPolicy) { p.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeAuto) }, reason: "ModeNotServed", says: "acts as Recommend"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -16,52 +17,103 @@ import (
 	"k8s.io/klog/v2"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
-	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
-	"loadline.dev/loadline/recommender/status"
 )
 
+// statusEvery is how often a status is made and written at most.
+const statusEvery = time.Minute
+
+// The conditions of a SizingPolicy.
 const (
-	statusEvery   = time.Minute // at most
-	mostWorkloads = 100
-	mostErrors    = 10
+	conditionReady    = "Ready"
+	conditionDegraded = "Degraded"
 )
 
 // The reasons of the condition Ready.
 const (
-	reasonServed        = "Served"
-	reasonPaused        = "Paused"
-	reasonUnusable      = "Unusable"
-	reasonModeNotServed = "ModeNotServed"
-	reasonNothing       = "NothingSelected"
-	reasonYields        = "AlwaysYields"
+	reasonServed   = "Served"
+	reasonPaused   = "Paused"
+	reasonUnusable = "Unusable"
+	reasonNothing  = "NothingSelected"
+	reasonYields   = "AlwaysYields"
 )
+
+// The reasons of the condition Degraded.
+const (
+	reasonHighRevertRate = "HighRevertRate"
+	reasonFewReverts     = "FewReverts"
+	reasonUnknown        = "RecordsUnknown"
+)
+
+// statusTime says what was done about the status of a policy.
+type statusTime struct {
+	written    time.Time // zero: this process did not write it
+	generation int64     // of the policy when the status was last made; 0: it never was
+}
 
 // report writes the statuses of policies that are not as they should be.
 func (k *Keeper) report(ctx context.Context, o *overview, now time.Time) {
-	results := k.results(o)
-	k.Metrics.Workloads.Reset()
-	for _, p := range o.policies.Objects() {
-		value := o.policies.Set().Policy(p.Name)
-		if !k.mine(value) {
+	if !k.reportDue(o, now) {
+		return
+	}
+	results, err := k.results(o)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot make the statuses of SizingPolicies, trying again in the next pass")
+		return
+	}
+	k.looked = now
+	k.Metrics.forget()
+	for _, name := range slices.Sorted(maps.Keys(results)) {
+		r, p := results[name], o.policies.Object(name)
+		k.show(name, r)
+		fresh, last := k.status(r, p, o.policies.Set().Policy(name), now), k.statuses[name]
+		last.generation = p.Generation
+		write := !last.fresh(now) && !apiequality.Semantic.DeepEqual(&p.Status, fresh)
+		if write {
+			last.written = now
+		}
+		k.statuses[name] = last
+		if !write {
 			continue
 		}
-		r := results[p.Name]
-		for mode, n := range r.modes {
-			k.Metrics.Workloads.WithLabelValues(p.Name, mode, "").Set(float64(n))
-		}
-		fresh := r.status(p, value, now)
-		last, written := k.statuses[p.Name]
-		if apiequality.Semantic.DeepEqual(&p.Status, fresh) || written && 0 <= now.Sub(last) && now.Sub(last) < statusEvery {
-			continue
-		}
-		k.statuses[p.Name] = now
-		if err := k.writeStatus(ctx, p.Name, fresh); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-			klog.FromContext(ctx).Error(err, "Cannot write the status of a SizingPolicy, trying again in a minute", "policy", p.Name)
+		if err := k.writeStatus(ctx, name, fresh); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+			klog.FromContext(ctx).Error(err, "Cannot write the status of a SizingPolicy, trying again in a minute", "policy", name)
 		}
 	}
-	maps.DeleteFunc(k.statuses, func(name string, _ time.Time) bool { return o.policies.Object(name) == nil })
+	maps.DeleteFunc(k.statuses, func(name string, _ statusTime) bool { return results[name] == nil })
+}
+
+// fresh reports whether the status was written a short time ago.
+func (t statusTime) fresh(now time.Time) bool {
+	since := now.Sub(t.written)
+	return 0 <= since && since < statusEvery
+}
+
+// reportDue reports whether statuses are to be made: once a minute, because that goes over all
+// pods, and earlier for a policy that is new, or that somebody changed.
+func (k *Keeper) reportDue(o *overview, now time.Time) bool {
+	if !(statusTime{written: k.looked}).fresh(now) {
+		return true
+	}
+	for _, p := range o.policies.Objects() {
+		last := k.statuses[p.Name]
+		if k.mine(o.policies.Set().Policy(p.Name)) && last.generation != p.Generation && !last.fresh(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// show sets the metrics of a policy.
+func (k *Keeper) show(name string, r *result) {
+	for g, n := range r.groups {
+		k.Metrics.Workloads.WithLabelValues(name, g.mode.String(), string(g.phase)).Set(float64(n))
+	}
+	k.Metrics.Degraded.WithLabelValues(name).Set(float64(r.degraded))
+	k.Metrics.Cores.WithLabelValues(name).Set(float64(r.savings.Less.Value(resources.CPU)) / 1000)
+	k.Metrics.Bytes.WithLabelValues(name).Set(float64(r.savings.Less.Value(resources.Memory)))
 }
 
 func (k *Keeper) writeStatus(ctx context.Context, name string, fresh *loadlinev1alpha1.SizingPolicyStatus) error {
@@ -75,93 +127,23 @@ func (k *Keeper) writeStatus(ctx context.Context, name string, fresh *loadlinev1
 	return err
 }
 
-// result is what came of a policy in a pass.
-type result struct {
-	counts    loadlinev1alpha1.PolicyCounts
-	workloads []loadlinev1alpha1.WorkloadStatus
-	errors    []string
-	modes     map[string]int
-}
-
-// results goes over the workloads once, for all policies.
-func (k *Keeper) results(o *overview) map[string]*result {
-	results := map[string]*result{}
-	of := func(policy string) *result {
-		r := results[policy]
-		if r == nil {
-			r = &result{modes: map[string]int{}}
-			results[policy] = r
-		}
-		return r
-	}
-	for _, p := range o.policies.Objects() {
-		of(p.Name)
-	}
-	for i := range o.workloads {
-		w := &o.workloads[i]
-		if w.Policy == nil {
-			continue
-		}
-		of(w.Policy.Name).add(w)
-		for p := range o.policies.Set().Selecting(k.describe(w)) {
-			if p.Name != w.Policy.Name {
-				of(p.Name).counts.Yielded++
-			}
-		}
-	}
-	return results
-}
-
-// add counts a workload that the policy is responsible for.
-func (r *result) add(w *workload) {
-	r.counts.Selected++
-	r.modes[w.Mode.String()]++
-	if vpa := w.person; vpa != nil && status.Provided(vpa) || vpa == nil && w.made != nil && status.Provided(w.made) {
-		r.counts.WithRecommendation++
-	}
-	if w.Reason == fleet.OptedOut || w.refused != "" {
-		r.counts.Refused++
-	}
-	if w.Problem != "" {
-		r.complain(fmt.Sprintf("%s in namespace %s: %s", w.Key, w.Key.Namespace, w.Problem))
-	}
-	if w.refused != "" {
-		r.complain(w.refused)
-	}
-	if len(r.workloads) < mostWorkloads {
-		r.workloads = append(r.workloads, loadlinev1alpha1.WorkloadStatus{
-			Ref:  loadlinev1alpha1.WorkloadReference{APIVersion: w.APIVersion, Kind: w.Key.Kind, Namespace: w.Key.Namespace, Name: w.Key.Name},
-			Mode: loadlinev1alpha1.RolloutMode(w.Mode.String()),
-		})
-	}
-}
-
-// complain adds an error unless it was said before, or there are enough.
-func (r *result) complain(problem string) {
-	if len(r.errors) < mostErrors && !slices.Contains(r.errors, problem) {
-		r.errors = append(r.errors, problem)
-	}
-}
-
-// status returns the new status of a policy. The time of its condition is that of the last
+// status returns the new status of a policy. The time of a condition is that of its last
 // change from True to False or back.
-func (r *result) status(p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy, now time.Time) *loadlinev1alpha1.SizingPolicyStatus {
+func (k *Keeper) status(r *result, p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy, now time.Time) *loadlinev1alpha1.SizingPolicyStatus {
 	fresh := &loadlinev1alpha1.SizingPolicyStatus{
-		Conditions: slices.Clone(p.Status.Conditions), Counts: &r.counts, Workloads: r.workloads, Errors: r.errors,
+		Conditions: slices.Clone(p.Status.Conditions), Counts: &r.counts, Savings: sizes(r.savings.Less), Increases: sizes(r.savings.More),
+		Workloads: r.largest(now), Errors: r.errors,
 	}
-	ready := r.ready(p, value)
-	ready.Type, ready.ObservedGeneration, ready.LastTransitionTime = "Ready", p.Generation, metav1.NewTime(now.UTC().Truncate(time.Second))
-	meta.SetStatusCondition(&fresh.Conditions, ready)
+	for _, c := range [...]metav1.Condition{r.ready(p, value), r.health(k.Records.Readable())} {
+		c.ObservedGeneration, c.LastTransitionTime = p.Generation, metav1.NewTime(now.UTC().Truncate(time.Second))
+		meta.SetStatusCondition(&fresh.Conditions, c)
+	}
 	return fresh
 }
 
 func (r *result) ready(p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy) metav1.Condition {
 	not := func(reason, message string) metav1.Condition {
-		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
-	}
-	mode := loadlinev1alpha1.RolloutModeInherit
-	if p.Spec.Rollout != nil && p.Spec.Rollout.Mode != nil {
-		mode = *p.Spec.Rollout.Mode
+		return metav1.Condition{Type: conditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 	}
 	switch {
 	case value.Unusable != "":
@@ -172,8 +154,23 @@ func (r *result) ready(p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy) me
 		return not(reasonYields, "each workload that this policy selects is another policy's, which has a higher priority, or the same and a smaller name")
 	case r.counts.Selected == 0:
 		return not(reasonNothing, "no workload is selected: check spec.namespaces and spec.workloads")
-	case !convert.Served(mode):
-		return not(reasonModeNotServed, fmt.Sprintf("mode %s is not served yet: acts as Recommend", mode))
 	}
-	return metav1.Condition{Status: metav1.ConditionTrue, Reason: reasonServed}
+	return metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: reasonServed}
+}
+
+// health says whether changes of workloads were taken back repeatedly.
+func (r *result) health(known bool) metav1.Condition {
+	c := metav1.Condition{Type: conditionDegraded, Status: metav1.ConditionFalse, Reason: reasonFewReverts}
+	switch {
+	case !known:
+		c.Status, c.Reason = metav1.ConditionUnknown, reasonUnknown
+		c.Message = "SizingRecords cannot be read: install their definition, and give the recommender list and watch on sizingrecords"
+	case r.degraded > 0:
+		c.Status, c.Reason = metav1.ConditionTrue, reasonHighRevertRate
+		c.Message = "at least three of the last five rounds of changes were taken back: " + strings.Join(r.names, ", ")
+		if others := r.degraded - len(r.names); others > 0 {
+			c.Message += fmt.Sprintf(" and %d others", others)
+		}
+	}
+	return c
 }

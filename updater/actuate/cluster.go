@@ -32,6 +32,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/view"
 )
@@ -43,6 +44,9 @@ type Change struct {
 	Reading view.Reading // of the VPA
 	// Unboosted are containers whose startup boost is taken back by this change.
 	Unboosted []string
+	// Observed says that the change is noted on the pod before it is made, so that it can be
+	// judged and taken back.
+	Observed bool
 }
 
 // ErrRateLimited is the error of a change that a rate limit, ours or that of the
@@ -70,6 +74,16 @@ const (
 	EventEvictedPod   = "EvictedPod"           // on the VPA
 	EventResized      = "InPlaceResizedByVPA"  // on the pod
 	EventNotResizable = "InPlaceResizeSkipped" // on the pod
+
+	// Of rollouts under a SizingPolicy; the first three on pod and VPA, the others on the VPA.
+	EventReverted        = "Reverted"
+	EventResizeFailed    = "ResizeFailed"
+	EventResizeWithdrawn = "ResizeWithdrawn"
+	EventCanaryPromoted  = "CanaryPromoted"
+	EventCanaryHeld      = "CanaryHeld"
+	EventCooldownActive  = "CooldownActive"
+	EventScheduleSkipped = "ScheduleSkipped"
+	EventHPAConflict     = "HPAConflict"
 )
 
 // Cluster carries changes out on the API server.
@@ -84,6 +98,8 @@ type Cluster struct {
 	// Threshold is the least relative change for which a pod is resized where memory
 	// that is in use leaves only a part of the change.
 	Threshold float64
+	// Clock tells the time at which a change is sent; nil: time.Now.
+	Clock func() time.Time
 	// Memory reads what the containers of a pod use, in bytes; nil: not asked.
 	Memory func(ctx context.Context, namespace, pod string) (map[string]resources.Amount, error)
 }
@@ -101,16 +117,16 @@ func Limiter(perSecond float64, burst int) *rate.Limiter {
 const markTimeout = 10 * time.Second
 
 // Resize asks the API server for the new sizes and marks the pod.
-func (c *Cluster) Resize(ctx context.Context, change Change) error {
-	change, err := c.resize(ctx, change)
+func (c *Cluster) Resize(ctx context.Context, change Change) (rollout.Change, error) {
+	change, note, err := c.resize(ctx, change)
 	if err != nil {
-		return err
+		return note, err
 	}
 	c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Resized in place as VPA %s recommends (%s): %s", change.VPA, change.Cause, Sizes(change))
 	if err := c.mark(ctx, change); err != nil {
 		klog.FromContext(ctx).Error(err, "Resized pod could not be marked with an annotation", "pod", klog.KObj(change.Target))
 	}
-	return nil
+	return note, nil
 }
 
 // Unboost takes startup boosts back: the sizes first, where they still differ,
@@ -118,7 +134,7 @@ func (c *Cluster) Resize(ctx context.Context, change Change) error {
 func (c *Cluster) Unboost(ctx context.Context, change Change) error {
 	if Sizes(change) != "" {
 		var err error
-		if change, err = c.resize(ctx, change); err != nil {
+		if change, _, err = c.resize(ctx, change); err != nil {
 			return err
 		}
 		c.Events.Eventf(change.Target, corev1.EventTypeNormal, EventResized, "Startup boost taken back: %s", Sizes(change))
@@ -131,38 +147,60 @@ func (c *Cluster) Unboost(ctx context.Context, change Change) error {
 
 // resize asks for the new sizes and returns what it asked for: less of a cut where
 // memory is in use.
-func (c *Cluster) resize(ctx context.Context, change Change) (Change, error) {
-	change, err := c.spared(ctx, change)
-	if err != nil {
-		return change, fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
+func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rollout.Change, err error) {
+	failed := func(err error) (Change, rollout.Change, error) {
+		if errors.Is(err, ErrRateLimited) {
+			return change, note, ErrRateLimited
+		}
+		return change, note, fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
+	}
+	if change, err = c.spared(ctx, change); err != nil {
+		return failed(err)
 	}
 	patch, err := ResizePatch(change)
 	if err != nil {
-		return change, fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
+		return failed(err)
 	}
 	if c.Resizes.Wait(ctx) != nil {
-		return change, ErrRateLimited
+		return failed(ErrRateLimited)
 	}
 	leave := func() {}
 	// Not asked for a pod that is killed again and again anyway, and of which a
 	// PodDisruptionBudget may allow no eviction just for that.
 	if change.Restarts && !change.OOMResize {
 		if leave, err = c.mayRestart(ctx, change); err != nil {
-			return change, fmt.Errorf("restart a container of pod %s: %w", klog.KObj(change.Target), err)
+			return failed(fmt.Errorf("restart a container: %w", err))
+		}
+	}
+	if change.Observed {
+		note = NoteOf(change, c.now())
+		if err := c.Note(ctx, change.Target, note); err != nil {
+			leave()
+			return failed(fmt.Errorf("note the change on the pod, so that it can be taken back: %w", err))
 		}
 	}
 	_, err = c.Kube.CoreV1().Pods(change.Target.Namespace).Patch(client.Once(ctx), change.Target.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
 	if refused(err) {
 		leave()
+		if change.Observed {
+			c.withdraw(ctx, change)
+		}
 	}
 	if errors.Is(err, client.ErrThrottled) {
-		return change, ErrRateLimited
+		return failed(ErrRateLimited)
 	}
 	if err != nil {
-		return change, fmt.Errorf("resize pod %s: %w", klog.KObj(change.Target), err)
+		return failed(err)
 	}
 	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
-	return change, nil
+	return change, note, nil
+}
+
+func (c *Cluster) now() time.Time {
+	if c.Clock == nil {
+		return time.Now()
+	}
+	return c.Clock()
 }
 
 // mayRestart asks whether a container of the pod may be restarted now. That is a
@@ -193,7 +231,7 @@ func (c *Cluster) mark(ctx context.Context, change Change) error {
 	restart := change.Restart
 	ready, _ := view.Ready(change.Target)
 	if change.Restarts && !change.OOMResize && restart.At.IsZero() && ready { // the end of a boost
-		restart = disruption.Restart{At: time.Now(), Count: convert.Restarts(change.Target)}
+		restart = disruption.Restart{At: c.now(), Count: convert.Restarts(change.Target)}
 	}
 	mark, err := MarkPatch(change.Target, restart, change.Unboosted...)
 	if err != nil {
@@ -269,8 +307,12 @@ func (c *Cluster) LeftAlone([]disruption.Skip) {}
 func (c *Cluster) Room(string) {}
 
 // Event says on the VPA why pods of it are left alone for long.
-func (c *Cluster) Event(vpa *vpav1.VerticalPodAutoscaler, reason disruption.Reason, message string) {
-	c.Events.Event(vpa, corev1.EventTypeNormal, reason.String(), message)
+func (c *Cluster) Event(vpa *vpav1.VerticalPodAutoscaler, reason, message string) {
+	kind := corev1.EventTypeNormal
+	if reason == EventResizeFailed {
+		kind = corev1.EventTypeWarning
+	}
+	c.Events.Event(vpa, kind, reason, message)
 }
 
 // Gone reports whether the pod of a change does not exist any more.

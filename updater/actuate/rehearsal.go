@@ -12,7 +12,9 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
 )
 
 // Rehearsal carries nothing out. It prints one line for each change, and every
@@ -20,7 +22,9 @@ import (
 type Rehearsal struct{ Out io.Writer }
 
 // Resize prints the change.
-func (r *Rehearsal) Resize(_ context.Context, c Change) error { return r.print("resize", c) }
+func (r *Rehearsal) Resize(_ context.Context, c Change) (rollout.Change, error) {
+	return rollout.Change{}, r.print("resize", c)
+}
 
 // Evict prints the change.
 func (r *Rehearsal) Evict(_ context.Context, c Change) error { return r.print("evict", c) }
@@ -50,8 +54,28 @@ func (r *Rehearsal) LeftAlone(skipped []disruption.Skip) {
 // Room prints whether evictions wait for room on nodes, and why.
 func (r *Rehearsal) Room(explained string) { fmt.Fprintln(r.Out, explained) }
 
-// Event prints nothing: the pods are known.
-func (r *Rehearsal) Event(*vpav1.VerticalPodAutoscaler, disruption.Reason, string) {}
+// Event prints how far a rollout is; of pods that are left alone nothing, they are known.
+func (r *Rehearsal) Event(vpa *vpav1.VerticalPodAutoscaler, reason, message string) {
+	switch reason {
+	case EventCanaryPromoted, EventCanaryHeld, EventCooldownActive, EventScheduleSkipped:
+		fmt.Fprintf(r.Out, "would say of VPA %s: %s: %s\n", klog.KObj(vpa), reason, message)
+	}
+}
+
+// Note does nothing: nothing is changed that could be judged.
+func (r *Rehearsal) Note(context.Context, *corev1.Pod, rollout.Change) error { return nil }
+
+// RemoveNote does nothing.
+func (r *Rehearsal) RemoveNote(context.Context, *corev1.Pod) error { return nil }
+
+// GiveBack does nothing: Judged prints it.
+func (r *Rehearsal) GiveBack(context.Context, *corev1.Pod, []policy.Fitted) error { return nil }
+
+// Judged prints what would be taken back.
+func (r *Rehearsal) Judged(_ *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) {
+	reason, message := judged(pod, v, gets)
+	fmt.Fprintf(r.Out, "would say of pod %s: %s: %s\n", klog.KObj(pod), reason, message)
+}
 
 func (r *Rehearsal) print(verb string, c Change) error {
 	fmt.Fprintf(r.Out, "would %s pod %s (VPA %s, %s): %s\n", verb, klog.KObj(c.Target), c.VPA, c.Cause, Sizes(c))
@@ -61,15 +85,22 @@ func (r *Rehearsal) print(verb string, c Change) error {
 // Sizes describes for people what a change gives: for each container that
 // changes, each kind from what it has to what it gets.
 func Sizes(c Change) string {
-	var parts []string
-	current := convert.Pod(c.Target)
 	printer := convert.NewPrinter(c.Reading.Object, c.Reading.Ranges)
-	for i, has := range current.Containers {
-		for _, f := range c.Containers {
+	return sizes(convert.Pod(c.Target).Containers, c.Containers, func(i int, f policy.Fitted) corev1.ResourceRequirements {
+		return printer.Sizes(f, convert.Current(c.Target, c.Target.Spec.Containers[i]))
+	})
+}
+
+// sizes is Sizes of containers that have something and get something, as it is printed for the
+// container at a position.
+func sizes(has []policy.Container, gets []policy.Fitted, printed func(i int, f policy.Fitted) corev1.ResourceRequirements) string {
+	var parts []string
+	for i, has := range has {
+		for _, f := range gets {
 			if f.Name != has.Name {
 				continue
 			}
-			sizes := printer.Sizes(f, convert.Current(c.Target, c.Target.Spec.Containers[i]))
+			sizes := printed(i, f)
 			parts = append(parts, changes(f.Name+" ", f.Requests, has.Requests, sizes.Requests)...)
 			parts = append(parts, changes(f.Name+" limit ", f.Limits, has.Limits, sizes.Limits)...)
 		}

@@ -44,8 +44,8 @@ func TestNoChangeWaitsForTheTimeThatTheAPIServerNames(t *testing.T) {
 	}
 	for name, do := range map[string]func(context.Context) error{
 		"evict":   func(ctx context.Context) error { return c.Evict(ctx, change(false)) },
-		"resize":  func(ctx context.Context) error { return c.Resize(ctx, change(false)) },
-		"restart": func(ctx context.Context) error { return c.Resize(ctx, change(true)) },
+		"resize":  func(ctx context.Context) error { _, err := c.Resize(ctx, change(false)); return err },
+		"restart": func(ctx context.Context) error { _, err := c.Resize(ctx, change(true)); return err },
 		"unboost": func(ctx context.Context) error { return c.Unboost(ctx, change(false)) },
 	} {
 		asked.Store(0)

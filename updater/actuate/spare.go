@@ -11,6 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
 )
 
 // Of a new memory limit so much must be left above what is used: usage is some
@@ -18,7 +19,8 @@ import (
 const spare = 0.1
 
 // spared returns a change that cuts no memory limit to less than what is used and a
-// spare: such a container goes down by a part, or keeps its memory. It is an error if
+// spare: such a container goes down by a part, or keeps its memory. Under a SizingPolicy its
+// limit alone is lifted, to what is used and a margin. It is an error if
 // nothing is left that is worth a resize. A usage that is not known is no reason to
 // wait: the node looks, too.
 func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
@@ -51,7 +53,11 @@ func (c *Cluster) spared(ctx context.Context, change Change) (Change, error) {
 			inUse = fmt.Errorf("%w: container %s uses %d bytes, its new limit is %d", ErrInUse, has.Name, used[has.Name], limit)
 			change.Containers = slices.Clone(change.Containers)
 		}
-		change.Containers[at] = lowered(has, change.Containers[at], used[has.Name].Scale(1/(1-spare)))
+		if change.Observed {
+			change.Containers[at] = rollout.LiftMemory(has, change.Containers[at], used[has.Name], rollout.MemoryMargin)
+		} else {
+			change.Containers[at] = lowered(has, change.Containers[at], used[has.Name].Scale(1/(1-spare)))
+		}
 	}
 	if inUse != nil && !c.worthwhile(current.Containers, change.Containers) {
 		return change, inUse

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -84,7 +85,7 @@ func (r *Reader) find(ctx context.Context, pod *corev1.Pod) (o owned, vpaName st
 	if vpa.held != "" {
 		return o, chosen.Name, vpa.held
 	}
-	if !acts(mode(convert.Mode(vpa.reading.Object))) {
+	if !acts(vpa.mode) {
 		return o, "", disruption.NoVPA
 	}
 	o = owned{namespace: pod.Namespace, name: pod.Name, uid: pod.UID, vpa: vpa, owner: owner}
@@ -136,6 +137,7 @@ type filling struct {
 	groups   []disruption.Group
 	owners   []*knownOwner // of the groups of the current VPA
 	last     *knownPod     // that was added
+	rest     bool          // all pods of the current VPA do
 }
 
 // add adds a VPA with its pods.
@@ -144,12 +146,12 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 	reading := pods[0].vpa.reading
 	name := cache.MetaObjectToName(reading.Object)
 	firstPod, firstGroup := len(f.pods), len(f.groups)
-	f.owners = f.owners[:0]
+	f.owners, f.rest = f.owners[:0], true
 	reason := disruption.Broken
 	if convert.Unreadable(reading.Object) != "" {
 		reason = disruption.VPAUnreadable
 	}
-	v, err := f.vpa(reading)
+	v, err := f.vpa(pods[0].vpa)
 	if err != nil {
 		log.Error(err, "VPA skipped with its pods: it cannot be understood", "vpa", name, "pods", len(pods))
 	}
@@ -183,15 +185,20 @@ func (f *filling) add(ctx context.Context, pods []owned) {
 			g.Replicas = max(g.Replicas, live)
 		}
 	}
+	if of := pods[0].vpa.rollout; of != nil {
+		of.Resting = of.quiet && f.rest
+	}
 	f.snapshot.View.VPAs = append(f.snapshot.View.VPAs, v)
 }
 
-func (f *filling) vpa(reading Reading) (v disruption.VPA, err error) {
+func (f *filling) vpa(known *knownVPA) (v disruption.VPA, err error) {
 	defer caught(&err)
+	reading := known.reading
 	if problem := convert.Unreadable(reading.Object); problem != "" {
 		return v, errors.New(problem)
 	}
 	v = reading.VPA(f.PerVPAConfig)
+	v.Mode, v.Ungated = known.mode, known.ungated
 	v.Outdated = f.Generations.Outdated(reading.Object) // news may come late: the object need not change
 	return v, nil
 }
@@ -207,12 +214,15 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 	if o.pod != nil {
 		known.of = nil // if this panics, nothing half done is left
 		known.core = o.vpa.reading.Pod(o.pod, 0)
+		known.observed = observedSince(o.pod)
+		known.rests = !known.core.Changed() && known.core.Resize == disruption.NotResizing && !convert.HasNotedChange(o.pod)
 		known.of, known.version, known.likes = o.vpa, o.pod.ResourceVersion, likenessOf(o.pod)
 		if before := f.last; before != nil && before.of == o.vpa && before.likes == known.likes && known.likes != (likeness{}) {
 			known.core.Containers, known.core.Fixed = before.core.Containers, before.core.Fixed // one copy is enough
 		}
 	}
 	f.last = known
+	f.rest = f.rest && known.rests
 	known.pass = f.memo.pass
 	group := slices.Index(f.owners, o.owner)
 	if group < 0 {
@@ -225,6 +235,19 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 	pod.Group, pod.Bound = group, o.owner.Kind == "DaemonSet" && o.owner.Group == ""
 	f.pods = append(f.pods, pod)
 	return nil
+}
+
+// observedSince returns when the change was sent that is noted on a pod; zero: none is, or it
+// cannot be read.
+func observedSince(pod *corev1.Pod) time.Time {
+	if !convert.HasNotedChange(pod) {
+		return time.Time{}
+	}
+	noted, err := convert.NotedChange(pod)
+	if err != nil {
+		return time.Time{}
+	}
+	return noted.At
 }
 
 // group reads how many pods an owner wants. Owners that do not state it, such as

@@ -45,6 +45,23 @@ func (r Reading) Boosted(pod *corev1.Pod, now time.Time) policy.BoostVerdict {
 // Controlling returns the VPA that controls a pod, by the rule of the webhook, and
 // false if none does. It is an error when that cannot be known now.
 func (r *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (Reading, bool, error) {
+	return r.controlling(ctx, pod, func(c *target.Claim) bool { return !c.Idle })
+}
+
+// Governed returns the VPA that controls a pod, made ones among them, and what a SizingPolicy lets
+// be done with its pods; nil: nothing is to be done because of one, for the reason that is
+// returned, if any.
+func (r *Reader) Governed(ctx context.Context, pod *corev1.Pod) (Reading, *Rollout, disruption.Reason, error) {
+	reading, found, err := r.controlling(ctx, pod, func(*target.Claim) bool { return true })
+	if err != nil || !found {
+		return Reading{}, nil, "", err
+	}
+	p := r.permitted(reading.Object)
+	return reading, p.rollout, p.held, nil
+}
+
+// controlling is Controlling among the VPAs that counts leaves.
+func (r *Reader) controlling(ctx context.Context, pod *corev1.Pod, counts func(*target.Claim) bool) (Reading, bool, error) {
 	owner, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
 	if !ok {
 		return Reading{}, false, nil
@@ -64,7 +81,7 @@ func (r *Reader) Controlling(ctx context.Context, pod *corev1.Pod) (Reading, boo
 			continue
 		}
 		c := target.ClaimOf(vpa)
-		if c.Idle {
+		if !counts(&c) {
 			continue
 		}
 		c.Selects = func(l map[string]string) bool {

@@ -2,8 +2,10 @@ package view
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -32,9 +34,8 @@ type memo struct {
 	// unreadable are the targets that cannot be read, with a VPA that has it. It is made
 	// anew in each pass.
 	unreadable map[target.Key]string
-	// held are the VPAs whose pods a policy holds, and why. It is made anew in each pass: a
-	// policy can change when nothing else does.
-	held map[cache.ObjectName]disruption.Reason
+	// ruled are the VPAs whose pods a policy holds, or says how they are changed.
+	ruled map[cache.ObjectName]*ruled
 }
 
 // knownVPA is replaced when the VPA, its target or the LimitRanges change.
@@ -43,7 +44,8 @@ type knownVPA struct {
 	ranges   *knownRanges
 	selected *target.Selection
 	pass     int
-	held     disruption.Reason // why a policy holds its pods, as of this pass; empty: none does
+	permission
+	limits limits // with which reading was made
 }
 
 type knownRanges struct {
@@ -57,7 +59,12 @@ type knownPod struct {
 	of      *knownVPA
 	likes   likeness
 	core    disruption.Pod
-	pass    int
+	// observed is when the change was sent that is noted on it; zero: none is.
+	observed time.Time
+	// rests says that it has what it would get, that its node is not at a resize, and that no
+	// change is noted on it.
+	rests bool
+	pass  int
 }
 
 // current reports whether a pod is still read as it was.
@@ -95,7 +102,7 @@ type knownOwner struct {
 
 func newMemo() *memo {
 	return &memo{acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int{}, ranges: map[string]*knownRanges{},
-		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, unreadable: map[target.Key]string{}, held: map[cache.ObjectName]disruption.Reason{}}
+		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[cache.ObjectName]*ruled{}}
 }
 
 // prune forgets what this pass did not meet.
@@ -131,28 +138,24 @@ func (m *memo) prune() {
 // index reads the VPAs that may control pods and whose target is known. One whose
 // mode changes no running pod is among them: pods that it controls are left alone,
 // and not given to the next VPA with the same target. An idle one is left out, unless a
-// policy holds pods of any: then that of a person goes before a made one.
-func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler) {
+// policy has a say about any: then that of a person goes before a made one.
+func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler, now time.Time) {
 	log := klog.FromContext(ctx)
 	clear(r.memo.acting)
 	clear(r.memo.unreadable)
-	clear(r.memo.held)
 	for _, vpa := range vpas {
 		if !r.Serves(vpa.Namespace) {
 			continue
 		}
-		held := r.held(vpa)
-		if held != "" {
-			r.memo.held[cache.MetaObjectToName(vpa)] = held
-		}
-		if held != "" || acts(mode(convert.Mode(vpa))) {
+		if p := r.rule(vpa, now); p.held != "" || acts(p.mode) {
 			r.memo.acting[vpa.Namespace] = true
 		}
 	}
+	maps.DeleteFunc(r.memo.ruled, func(_ cache.ObjectName, v *ruled) bool { return v.pass != r.memo.pass })
 	for _, vpa := range vpas {
 		name := cache.MetaObjectToName(vpa)
 		r.memo.listed[name] = r.memo.pass
-		if !r.memo.acting[vpa.Namespace] || len(r.memo.held) == 0 && target.ClaimOf(vpa).Idle {
+		if !r.memo.acting[vpa.Namespace] || len(r.memo.ruled) == 0 && target.ClaimOf(vpa).Idle {
 			continue
 		}
 		if err := r.know(ctx, name, vpa); err != nil {
@@ -186,11 +189,21 @@ func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.Ver
 	if err != nil {
 		return err
 	}
-	if before != nil && before.reading.Object == vpa && before.selected == selected && before.ranges == ranges && before.pass == r.memo.pass-1 {
-		before.pass, before.held = r.memo.pass, r.memo.held[name]
+	var permitted permission
+	if ruled := r.memo.ruled[name]; ruled != nil {
+		permitted = ruled.permission
+	} else {
+		permitted.mode = mode(convert.Mode(vpa))
+	}
+	var limited limits
+	if permitted.rollout != nil {
+		limited = permitted.rollout.limits
+	}
+	if before != nil && before.reading.Object == vpa && before.selected == selected && before.ranges == ranges && before.pass == r.memo.pass-1 && before.limits.equal(limited) {
+		before.pass, before.permission = r.memo.pass, permitted
 		return nil
 	}
-	r.memo.vpas[name] = &knownVPA{NewReading(vpa, ranges.ranges), ranges, selected, r.memo.pass, r.memo.held[name]}
+	r.memo.vpas[name] = &knownVPA{NewReading(vpa, ranges.ranges).within(limited), ranges, selected, r.memo.pass, permitted, limited}
 	r.memo.index.Put(claim(vpa, selected.Selector))
 	return nil
 }

@@ -19,6 +19,8 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,10 +32,10 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
-	"loadline.dev/loadline/pkg/core/fleet"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/updater/records"
 )
 
 // Reader takes Snapshots from caches. It remembers what it made of objects that
@@ -43,12 +45,19 @@ type Reader struct {
 	Pods         corelisters.PodLister
 	LimitRanges  corelisters.LimitRangeLister
 	Targets      *target.Resolver
-	Serves       func(namespace string) bool // namespaces to work on
-	PerVPAConfig bool                        // feature gate
-	Generations  *target.Generations         // whether what is recommended is for the current target
-	Policies     *sizing.Policies            // that leave running pods alone; nil: there are none
+	Serves       func(namespace string) bool      // namespaces to work on
+	PerVPAConfig bool                             // feature gate
+	Generations  *target.Generations              // whether what is recommended is for the current target
+	Policies     *sizing.Policies                 // that hold running pods, or say how they are changed; nil: there are none
+	Records      *records.Store                   // what is remembered of workloads under a policy
+	Measures     bool                             // CPU throttling and pressure can be asked for
+	HPAs         *sizing.HorizontalPodAutoscalers // nil: nothing is known of them
+	Nodes        corelisters.NodeLister           // nil: nothing is known of them
+	NodesSynced  func() bool
 
-	memo *memo
+	memo    *memo
+	rulesMu sync.Mutex
+	rules   map[string]rule // by policy
 }
 
 // Step says that a part of the work of a pass has ended; its name is a label of
@@ -75,6 +84,34 @@ func (s *Snapshot) Reading(vpa cache.ObjectName) Reading {
 		return known.reading
 	}
 	return Reading{}
+}
+
+// Mode returns the mode of a VPA in the view: that of the object, but where a SizingPolicy
+// lets more, or less, be done with running pods.
+func (s *Snapshot) Mode(vpa cache.ObjectName) vpav1.UpdateMode {
+	own := convert.Mode(s.Reading(vpa).Object)
+	if s.Rollout(vpa) == nil {
+		return own
+	}
+	switch s.memo.vpas[vpa].mode {
+	case disruption.InPlace:
+		return vpav1.UpdateModeInPlace
+	case disruption.InPlaceOrRecreate:
+		return vpav1.UpdateModeInPlaceOrRecreate
+	}
+	return own
+}
+
+// Rollout returns how a policy lets the pods of a VPA in the view be changed; nil: the VPA
+// alone decides.
+func (s *Snapshot) Rollout(vpa cache.ObjectName) *Rollout {
+	if s.memo == nil || len(s.memo.ruled) == 0 {
+		return nil
+	}
+	if known := s.memo.vpas[vpa]; known != nil {
+		return known.rollout
+	}
+	return nil
 }
 
 // Pod returns the pod of a subject as it is now; nil if it is gone.
@@ -107,8 +144,8 @@ func (s *Snapshot) Exists(vpa cache.ObjectName) bool {
 	return s.memo != nil && s.memo.listed[vpa] == s.memo.pass
 }
 
-// Read takes a Snapshot.
-func (r *Reader) Read(ctx context.Context, done Step) (*Snapshot, error) {
+// Read takes a Snapshot at now.
+func (r *Reader) Read(ctx context.Context, now time.Time, done Step) (*Snapshot, error) {
 	if r.memo == nil {
 		r.memo = newMemo()
 	}
@@ -118,7 +155,7 @@ func (r *Reader) Read(ctx context.Context, done Step) (*Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list VPAs: %w", err)
 	}
-	r.index(ctx, vpas)
+	r.index(ctx, vpas, now)
 	done("ListVPAs")
 	if len(r.memo.acting) == 0 || r.memo.index.Len()+len(r.memo.unreadable) == 0 {
 		r.memo.prune()
@@ -151,22 +188,9 @@ func (r *Reader) Stopped(read Reading) disruption.Reason {
 	case err == nil && targetOf(now) != targetOf(read.Object):
 		return disruption.StatusOutdated
 	case err == nil:
-		return r.held(now)
+		return r.permitted(now).held
 	}
 	return ""
-}
-
-// held returns why running pods of a VPA are left alone because of a SizingPolicy, or
-// because of the lack of one; empty: they are not, or the mode of the VPA already does that.
-func (r *Reader) held(vpa *vpav1.VerticalPodAutoscaler) disruption.Reason {
-	reason := r.Policies.For(vpa).Reason
-	if reason == "" || acts(mode(convert.Mode(vpa))) {
-		return disruption.Reason(reason)
-	}
-	if reason == fleet.ModeOff || !convert.MadeForPolicy(vpa) {
-		return ""
-	}
-	return disruption.Reason(reason)
 }
 
 func targetOf(vpa *vpav1.VerticalPodAutoscaler) target.Key {
@@ -181,7 +205,10 @@ func targetOf(vpa *vpav1.VerticalPodAutoscaler) target.Key {
 func (r *Reader) HasOOMKilled(ctx context.Context, vpas []cache.ObjectName) bool {
 	return slices.ContainsFunc(vpas, func(name cache.ObjectName) bool {
 		vpa, err := r.VPAs.VerticalPodAutoscalers(name.Namespace).Get(name.Name)
-		if err != nil || !r.Serves(name.Namespace) || !mode(convert.Mode(vpa)).Resizes() || r.held(vpa) != "" {
+		if err != nil || !r.Serves(name.Namespace) {
+			return false
+		}
+		if p := r.permitted(vpa); !p.mode.Resizes() || p.held != "" {
 			return false
 		}
 		selector, err := r.Targets.Selector(ctx, name.Namespace, vpa.Spec.TargetRef)

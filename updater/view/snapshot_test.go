@@ -110,7 +110,7 @@ func selector() *metav1.LabelSelector {
 
 func read(t *testing.T, r *Reader) *Snapshot {
 	t.Helper()
-	s, err := r.Read(t.Context(), func(string) {})
+	s, err := r.Read(t.Context(), time.Now(), func(string) {})
 	require.NoError(t, err)
 	return s
 }
@@ -260,7 +260,7 @@ func (failing) List(labels.Selector) ([]*corev1.Pod, error) { return nil, errors
 func TestErrorsAreNamed(t *testing.T) {
 	r := newReader(t, targeting("v", "d", "example.com/v1", "Room", "blue"))
 	r.Pods = failing{}
-	_, err := r.Read(t.Context(), func(string) {})
+	_, err := r.Read(t.Context(), time.Now(), func(string) {})
 	require.EqualError(t, err, "list pods: no cache")
 	err = Guard(func() error { panic("a bug") })
 	require.True(t, strings.HasPrefix(err.Error(), "panic: a bug\n"))

@@ -49,8 +49,12 @@ type Policy struct {
 	MakeVPAs    bool    // for workloads without one
 	Mode        Mode
 	Recipe      string // for VPAs that ask for none; empty: that of the recommender
-	// NewPodsAsWritten demands that new pods are not sized, under a person's VPA, too.
-	NewPodsAsWritten bool
+	Initial     InitialSizing
+	// RolloutHash stands for the fields with which a rollout begins anew.
+	RolloutHash string
+
+	// BesideHPAs says that also resources are changed that a HorizontalPodAutoscaler looks at.
+	BesideHPAs bool
 
 	// Unusable says why the policy cannot be used; empty: it can. It still holds what it
 	// selects, so a selector that cannot be read is given as it was last read, or else as
@@ -108,7 +112,7 @@ const (
 	Loadline // for a policy
 )
 
-// Reason is why running pods of a workload are left alone, in the words of the updater.
+// Reason is why pods of a workload are left alone, in the words of the updater.
 type Reason string
 
 // The reasons. The first three stop every change, of new pods, too.
@@ -120,6 +124,8 @@ const (
 	ModeOff       Reason = "ModeOff" // of the VPA
 	Observing     Reason = "Observing"
 	RecommendOnly Reason = "RecommendOnly"
+
+	InitialSizingOff Reason = "InitialSizingOff" // of new pods only
 )
 
 // Decision is what holds for a workload. The zero value says that no policy has a say:

@@ -57,6 +57,39 @@ func (m Mode) stopped() Mode {
 	return Recommend
 }
 
+// InitialSizing is what a policy says about new pods.
+type InitialSizing uint8
+
+// What it says. Those of a VPA that a person wrote get what that says, unless they are to stay
+// AsWritten.
+const (
+	ByMode    InitialSizing = iota // of a made VPA: sized once all running pods may be changed
+	AsWritten                      // not sized
+	ToTarget                       // of a made VPA: sized in each mode in which running pods are changed
+)
+
+// NewPods says why new pods of a workload stay as they are written; empty: they do not, as far
+// as the mode of a person's VPA goes. With everywhere a rollout in mode Canary has come to all
+// running pods.
+func (d Decision) NewPods(by Author, everywhere bool) Reason {
+	switch d.Reason {
+	case OptedOut, PolicyUnknown, PolicyPaused:
+		return d.Reason
+	}
+	made := by == Loadline
+	switch {
+	case made && d.Reason != "":
+		return d.Reason
+	case d.Policy == nil:
+		return ""
+	case d.Policy.Initial == AsWritten:
+		return InitialSizingOff
+	case !made, d.Policy.Initial == ToTarget, d.Mode == Auto, d.Mode == Canary && everywhere:
+		return ""
+	}
+	return InitialSizingOff
+}
+
 // place is where people annotate.
 type place struct {
 	name        string

@@ -134,3 +134,39 @@ func TestAnnotationsThatCannotBeRead(t *testing.T) {
 		`annotation loadline.dev/mode of the workload is "`+strings.Repeat("ä", 40)+`": must be one of Inherit, Observe, Recommend, OneShot, Canary, Auto; it counts as Observe; `+
 		`annotation loadline.dev/mode of the pod template is "?": must be one of Inherit, Observe, Recommend, OneShot, Canary, Auto; it counts as Observe`, d.Problem)
 }
+
+func TestNewPods(t *testing.T) {
+	const canaryOver = true
+	for name, c := range map[string]struct {
+		policy  Mode
+		initial InitialSizing
+		over    bool
+		made    Reason
+		person  Reason
+	}{
+		"Inherit":               {Inherit, ByMode, false, ModeOff, ""},
+		"Observe":               {Observe, ToTarget, false, Observing, ""},
+		"Recommend":             {Recommend, ToTarget, canaryOver, RecommendOnly, ""},
+		"OneShot":               {OneShot, ByMode, canaryOver, InitialSizingOff, ""},
+		"OneShot, to target":    {OneShot, ToTarget, false, "", ""},
+		"Canary":                {Canary, ByMode, false, InitialSizingOff, ""},
+		"Canary, over":          {Canary, ByMode, canaryOver, "", ""},
+		"Canary, to target":     {Canary, ToTarget, false, "", ""},
+		"Auto":                  {Auto, ByMode, false, "", ""},
+		"Auto, as written":      {Auto, AsWritten, canaryOver, InitialSizingOff, InitialSizingOff},
+		"Inherit, as written":   {Inherit, AsWritten, false, ModeOff, InitialSizingOff},
+		"Recommend, as written": {Recommend, AsWritten, false, RecommendOnly, InitialSizingOff},
+	} {
+		for author, want := range map[Author]Reason{Loadline: c.made, Person: c.person} {
+			s := NewSet([]Policy{policy("p", mode(c.policy), func(p *Policy) { p.Initial = c.initial })}, Options{})
+			require.Equal(t, want, s.For(web(vpa(VPA{Author: author}))).NewPods(author, c.over), name)
+			out := s.For(web(vpa(VPA{Author: author}), annotated(SkipAnnotation, "true")))
+			require.Equal(t, OptedOut, out.NewPods(author, c.over), name)
+		}
+	}
+	var none *Set
+	require.Empty(t, none.For(web(vpa(VPA{Author: Person}))).NewPods(Person, false))
+	require.Equal(t, PolicyUnknown, none.For(web(vpa(VPA{Author: Loadline}))).NewPods(Loadline, true))
+	passive := VPA{Author: Person, Passive: true}
+	require.Empty(t, NewSet([]Policy{policy("p")}, Options{}).For(web(vpa(passive))).NewPods(Person, false), "its own mode says so")
+}

@@ -72,6 +72,21 @@ func (s *Set) Policy(name string) *Policy {
 	return nil
 }
 
+// Acts reports whether a policy may let made VPAs change pods of a namespace; labels that are
+// nil are not known.
+func (s *Set) Acts(namespace string, labels map[string]string) bool {
+	if s == nil {
+		return false
+	}
+	w := Workload{Namespace: namespace, NamespaceLabels: labels}
+	for i := range s.entries {
+		if e := &s.entries[i]; e.Mode > Recommend && !e.Paused && e.Unusable == "" && s.looksInto(e, &w) {
+			return true
+		}
+	}
+	return false
+}
+
 // For decides about a workload. It allocates only for a Problem.
 func (s *Set) For(w Workload) Decision {
 	p := s.responsible(&w)

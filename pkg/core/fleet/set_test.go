@@ -293,3 +293,28 @@ func BenchmarkForNoPolicy(b *testing.B) {
 		s.For(w)
 	}
 }
+
+func TestWhereAPolicyActs(t *testing.T) {
+	team := func(p *Policy) { p.Namespaces = Namespaces{Selector: has{"team", "shop"}} }
+	for name, c := range map[string]struct {
+		policy Policy
+		labels map[string]string
+		want   bool
+	}{
+		"Auto":               {policy("p"), nil, true},
+		"OneShot":            {policy("p", mode(OneShot)), nil, true},
+		"Recommend":          {policy("p", mode(Recommend)), nil, false},
+		"Inherit":            {policy("p", mode(Inherit)), nil, false},
+		"paused":             {policy("p", paused), nil, false},
+		"unusable":           {policy("p", unusable), nil, false},
+		"elsewhere":          {policy("p", into(Namespaces{Names: []string{"pay"}})), nil, false},
+		"by label":           {policy("p", team), map[string]string{"team": "shop"}, true},
+		"by another label":   {policy("p", team), map[string]string{}, false},
+		"labels not known":   {policy("p", team), nil, true},
+		"excluded namespace": {policy("p", into(Namespaces{Names: []string{"*"}, Exclude: []string{"shop"}})), nil, false},
+	} {
+		require.Equal(t, c.want, NewSet([]Policy{policy("a", into(Namespaces{})), c.policy}, Options{}).Acts("shop", c.labels), name)
+	}
+	var none *Set
+	require.False(t, none.Acts("shop", nil))
+}

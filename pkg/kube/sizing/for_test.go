@@ -15,6 +15,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
@@ -76,6 +77,31 @@ func TestWithoutPoliciesOnlyMadeVPAsAreHeld(t *testing.T) {
 	require.Zero(t, none.Now().Set().Len())
 }
 
+func TestModesThatChangePodsAreServed(t *testing.T) {
+	web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "u", Labels: map[string]string{"tier": "front"}}}
+	for _, mode := range []fleet.Mode{fleet.OneShot, fleet.Canary, fleet.Auto} {
+		policy := selecting("front")
+		policy.Spec.Rollout = &loadlinev1alpha1.Rollout{Mode: new(loadlinev1alpha1.RolloutMode(mode.String())), Canary: &loadlinev1alpha1.Canary{Percentage: new(int32(10))}}
+		p := watched(t, policy, web)
+		for _, vpa := range []*vpav1.VerticalPodAutoscaler{autoscaler("web"), made()} {
+			d := p.For(vpa)
+			require.Equal(t, mode, d.Mode)
+			require.Empty(t, d.Reason)
+			require.Equal(t, convert.Rollout(policy).Hash, d.Policy.RolloutHash)
+			workload, known := p.Target(vpa)
+			require.True(t, known)
+			require.EqualValues(t, "u", workload.UID)
+		}
+		require.True(t, p.Acts("shop"))
+		require.False(t, p.Acts("other"))
+	}
+	require.False(t, watched(t, selecting("front"), web).Acts("shop"))
+	nowhere := autoscaler("web")
+	nowhere.Spec.TargetRef = nil
+	_, known := watched(t, nil).Target(nowhere)
+	require.False(t, known)
+}
+
 // Else the pods of a workload that somebody deletes, and that waits for a finalizer, would be
 // let go.
 func TestAWorkloadThatGoesAwayStaysWithItsPolicy(t *testing.T) {
@@ -96,4 +122,5 @@ func TestWithoutPoliciesADecisionAllocatesNothing(t *testing.T) {
 	p, vpa := watched(t, nil), autoscaler("web")
 	require.Equal(t, fleet.Decision{}, p.For(vpa))
 	require.Zero(t, testing.AllocsPerRun(100, func() { p.For(vpa) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { p.Acts("shop") }))
 }

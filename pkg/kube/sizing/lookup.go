@@ -4,71 +4,152 @@ import (
 	"context"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// Lookup decides about the target of a VPA with requests in place of caches, for commands
-// that people run. Where the definition is not installed there are no policies.
-func Lookup(ctx context.Context, kube kubernetes.Interface, own versioned.Interface, vpa *vpav1.VerticalPodAutoscaler) (fleet.Decision, error) {
-	policies, err := own.LoadlineV1alpha1().SizingPolicies().List(ctx, metav1.ListOptions{})
-	made := convert.MadeForPolicy(vpa)
-	switch {
-	case err != nil && !apierrors.IsNotFound(err):
-		return fleet.Decision{}, fmt.Errorf("list SizingPolicies: %w", err)
-	case err != nil:
-		policies = &loadlinev1alpha1.SizingPolicyList{}
-	}
-	if vpa.Spec.TargetRef == nil || len(policies.Items) == 0 && !made {
-		return fleet.Decision{}, nil
-	}
-	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
-	workload, err := read(ctx, kube, key)
-	if err != nil {
-		return fleet.Decision{}, fmt.Errorf("read %s: %w", key, err)
-	}
-	namespace, err := kube.CoreV1().Namespaces().Get(ctx, vpa.Namespace, metav1.GetOptions{})
-	if err != nil {
-		return fleet.Decision{}, fmt.Errorf("read namespace %s: %w", vpa.Namespace, err)
-	}
-	described, values := describe(workload, namespace), make([]fleet.Policy, 0, len(policies.Items))
-	described.VPA = Author(vpa, made)
-	for i := range policies.Items {
-		values = append(values, convert.Policy(&policies.Items[i]))
-	}
-	return Decide(fleet.NewSet(values, fleet.Options{}), described), nil
+// Reader answers with requests in place of caches, for commands that people run. It is used by
+// one goroutine.
+type Reader struct {
+	kube       kubernetes.Interface
+	own        versioned.Interface
+	policies   []loadlinev1alpha1.SizingPolicy
+	set        *fleet.Set
+	namespaces map[string]*corev1.Namespace // that were read
 }
 
-// read reads a workload. One of another kind than those that can be selected by their
-// labels, or one that is not there, has only a name.
-func read(ctx context.Context, kube kubernetes.Interface, key target.Key) (target.Workload, error) {
+// NewReader reads all policies. Where their definition is not installed there are none.
+func NewReader(ctx context.Context, kube kubernetes.Interface, own versioned.Interface) (*Reader, error) {
+	list, err := own.LoadlineV1alpha1().SizingPolicies().List(ctx, metav1.ListOptions{})
+	switch {
+	case err != nil && !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("list SizingPolicies: %w", err)
+	case err != nil:
+		list = &loadlinev1alpha1.SizingPolicyList{}
+	}
+	values := make([]fleet.Policy, 0, len(list.Items))
+	for i := range list.Items {
+		values = append(values, convert.Policy(&list.Items[i]))
+	}
+	return &Reader{kube: kube, own: own, policies: list.Items, set: fleet.NewSet(values, fleet.Options{}), namespaces: map[string]*corev1.Namespace{}}, nil
+}
+
+// Standing is where the workload of a VPA stands. The zero value says that no policy has a say.
+type Standing struct {
+	fleet.Decision
+
+	Author   fleet.Author                   // of the VPA
+	Object   *loadlinev1alpha1.SizingPolicy // that is responsible; nil: none is
+	Workload target.Workload
+	Selector labels.Selector // of its pods; nil: not known
+	Recorded bool            // there is a SizingRecord of it
+	State    rollout.State   // what that says
+	Unread   error           // why nobody knows what was done before; nil: it is known
+}
+
+// Standing returns which policy is responsible for the target of a VPA, and what is remembered
+// of that.
+func (r *Reader) Standing(ctx context.Context, vpa *vpav1.VerticalPodAutoscaler) (s Standing, err error) {
+	made := convert.MadeForPolicy(vpa)
+	if vpa.Spec.TargetRef == nil || r.set.Len() == 0 && !made {
+		return s, nil
+	}
+	author := Author(vpa, made)
+	s.Author = author.Author
+	if s.Workload, s.Selector, s.Decision, err = r.decide(ctx, target.RefKey(vpa.Namespace, vpa.Spec.TargetRef), author); err != nil || s.Policy == nil {
+		return s, err
+	}
+	for i := range r.policies {
+		if r.policies[i].Name == s.Policy.Name {
+			s.Object = &r.policies[i]
+		}
+	}
+	name := RecordName(s.Workload.Key)
+	record, err := r.own.LoadlineV1alpha1().SizingRecords(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		s.Recorded = true
+		s.State, s.Unread = Remembered(record, s.Workload)
+	case !apierrors.IsNotFound(err):
+		s.Unread = fmt.Errorf("read SizingRecord %s: %w", name, err)
+	}
+	return s, nil
+}
+
+// Responsible returns the policy that is responsible for a workload; nil: none is.
+func (r *Reader) Responsible(ctx context.Context, key target.Key) (*fleet.Policy, error) {
+	_, _, d, err := r.decide(ctx, key, fleet.VPA{})
+	return d.Policy, err
+}
+
+func (r *Reader) decide(ctx context.Context, key target.Key, vpa fleet.VPA) (w target.Workload, pods labels.Selector, d fleet.Decision, err error) {
+	if w, pods, err = r.workload(ctx, key); err != nil {
+		return w, pods, d, fmt.Errorf("read %s: %w", key, err)
+	}
+	namespace := r.namespaces[key.Namespace]
+	if namespace == nil {
+		if namespace, err = r.kube.CoreV1().Namespaces().Get(ctx, key.Namespace, metav1.GetOptions{}); err != nil {
+			return w, pods, d, fmt.Errorf("read namespace %s: %w", key.Namespace, err)
+		}
+		r.namespaces[key.Namespace] = namespace
+	}
+	described := describe(w, namespace)
+	described.VPA = vpa
+	return w, pods, r.set.For(described), nil
+}
+
+// workload reads a workload, and the selector of its pods. One of another kind than those that
+// can be selected by their labels, or one that is not there, has only a name.
+func (r *Reader) workload(ctx context.Context, key target.Key) (target.Workload, labels.Selector, error) {
 	var object any
 	var err error
 	if key.Group == "" {
 		switch key.Kind {
 		case "Deployment":
-			object, err = kube.AppsV1().Deployments(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+			object, err = r.kube.AppsV1().Deployments(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 		case "StatefulSet":
-			object, err = kube.AppsV1().StatefulSets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+			object, err = r.kube.AppsV1().StatefulSets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 		case "DaemonSet":
-			object, err = kube.AppsV1().DaemonSets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+			object, err = r.kube.AppsV1().DaemonSets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 		case "CronJob":
-			object, err = kube.BatchV1().CronJobs(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+			object, err = r.kube.BatchV1().CronJobs(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 		}
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		return target.Workload{}, err
+		return target.Workload{}, nil, err
 	}
 	if w, found := target.WorkloadOf(object); found && err == nil {
-		return w, nil
+		return w, podsOf(object), nil
 	}
-	return target.Workload{Key: key}, nil
+	return target.Workload{Key: key}, nil, nil
+}
+
+// podsOf returns the selector of the pods of a workload; nil: it has none that can be read.
+func podsOf(object any) labels.Selector {
+	var written *metav1.LabelSelector
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		written = o.Spec.Selector
+	case *appsv1.StatefulSet:
+		written = o.Spec.Selector
+	case *appsv1.DaemonSet:
+		written = o.Spec.Selector
+	}
+	selector, err := metav1.LabelSelectorAsSelector(written)
+	if err != nil || written == nil {
+		return nil
+	}
+	return selector
 }

@@ -1,10 +1,11 @@
-// Package sizing reads SizingPolicies and answers which of them is responsible for a
-// workload, from caches alone.
+// Package sizing reads SizingPolicies and SizingRecords, and answers which policy is responsible
+// for a workload and what is remembered of its rollout: Policies and Records from caches alone,
+// Reader with requests.
 //
-// The answer is that of package fleet; here the policies, the labels of namespaces and the
-// workloads come from informers. What cannot be read changes nothing: without their
-// definition, or without permission, there are no policies; those that were seen before hold
-// what they select.
+// The answers are those of packages fleet and rollout; here the policies, the labels of
+// namespaces and the workloads come from informers. What cannot be read changes nothing: without
+// their definition, or without permission, there are no policies; those that were seen before
+// hold what they select.
 package sizing
 
 import (
@@ -173,60 +174,76 @@ func (s *Snapshot) Set() *fleet.Set {
 
 // For decides about the target of a VPA.
 func (p *Policies) For(vpa *vpav1.VerticalPodAutoscaler) fleet.Decision {
-	set, made := p.Now().Set(), convert.MadeForPolicy(vpa)
-	if set.Len() == 0 || vpa.Spec.TargetRef == nil { // as in most clusters
-		if !made {
-			return fleet.Decision{}
-		}
-		return Decide(set, fleet.Workload{VPA: Author(vpa, made)})
-	}
-	w := p.Describe(p.workload(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)))
-	w.VPA = Author(vpa, made)
-	return Decide(set, w)
-}
-
-// Decide decides about a workload. A mode that is not served yet, whoever asks for it, acts
-// as Recommend.
-func Decide(set *fleet.Set, w fleet.Workload) fleet.Decision {
-	d := set.For(w)
-	if d.Mode > fleet.Recommend {
-		if d.Mode = fleet.Recommend; d.Reason == "" {
-			d.Reason = fleet.RecommendOnly
-		}
-	}
+	d, _, _ := p.Decide(vpa, convert.MadeForPolicy(vpa))
 	return d
 }
 
-// workload returns what is known of a workload: of one that cannot be selected by its labels
-// the name.
-func (p *Policies) workload(key target.Key) target.Workload {
-	if w, found := p.workloads.Workload(key); found {
-		return w
+// Decide is For, for callers that know whether the VPA was made for a policy. It returns the
+// target, too; false: there is no policy, or the target is one that Target does not return.
+func (p *Policies) Decide(vpa *vpav1.VerticalPodAutoscaler, made bool) (d fleet.Decision, workload target.Workload, known bool) {
+	set := p.Now().Set()
+	if set.Len() == 0 || vpa.Spec.TargetRef == nil { // as in most clusters
+		if !made {
+			return d, workload, false
+		}
+		return set.For(fleet.Workload{VPA: Author(vpa, made)}), workload, false
 	}
-	return target.Workload{Key: key}
+	key := target.RefKey(vpa.Namespace, vpa.Spec.TargetRef)
+	if workload, known = p.workloads.Workload(key); !known {
+		workload.Key = key
+	}
+	w := p.Describe(workload)
+	w.VPA = Author(vpa, made)
+	return set.For(w), workload, known
+}
+
+// Acts reports whether a policy may let made VPAs change pods of a namespace.
+func (p *Policies) Acts(namespace string) bool {
+	set := p.Now().Set()
+	return set.Len() > 0 && set.Acts(namespace, labelsOf(p.namespace(namespace)))
+}
+
+// Target returns the workload that a VPA is for; false: it cannot be selected by its labels, or
+// is not there.
+func (p *Policies) Target(vpa *vpav1.VerticalPodAutoscaler) (target.Workload, bool) {
+	if vpa.Spec.TargetRef == nil {
+		return target.Workload{}, false
+	}
+	return p.workloads.Workload(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef))
 }
 
 // Describe returns a workload without its VPA as package fleet wants it.
 func (p *Policies) Describe(w target.Workload) fleet.Workload {
-	namespace, err := p.byName.Get(w.Key.Namespace)
+	return describe(w, p.namespace(w.Key.Namespace))
+}
+
+// namespace returns a namespace; nil: it is not known.
+func (p *Policies) namespace(name string) *corev1.Namespace {
+	namespace, err := p.byName.Get(name)
 	if err != nil || !p.namespaces.HasSynced() {
-		namespace = nil
+		return nil
 	}
-	return describe(w, namespace)
+	return namespace
 }
 
 // describe does so; a namespace that is nil is not known.
 func describe(w target.Workload, namespace *corev1.Namespace) fleet.Workload {
-	described := fleet.Workload{
+	return fleet.Workload{
 		Group: w.Key.Group, Kind: w.Key.Kind, Namespace: w.Key.Namespace, Name: w.Key.Name,
 		Labels: w.Labels, Annotations: w.Annotations, TemplateAnnotations: w.TemplateAnnotations,
+		NamespaceLabels: labelsOf(namespace),
 	}
-	if namespace != nil {
-		if described.NamespaceLabels = namespace.Labels; described.NamespaceLabels == nil {
-			described.NamespaceLabels = map[string]string{} // it has none, which is known
-		}
+}
+
+// labelsOf returns the labels of a namespace; nil: they are not known.
+func labelsOf(namespace *corev1.Namespace) map[string]string {
+	switch {
+	case namespace == nil:
+		return nil
+	case namespace.Labels == nil:
+		return map[string]string{} // it has none, which is known
 	}
-	return described
+	return namespace.Labels
 }
 
 // Author returns a VPA as package fleet wants it; made is convert.MadeForPolicy.

@@ -168,14 +168,3 @@ func TestAPolicyThatSelectsByLabelHoldsItsWorkloadsWithoutAnyPermission(t *testi
 func TestANamespaceThatIsNotKnownYetIsHeld(t *testing.T) {
 	inCluster(t, func(c *cluster) { require.Equal(t, fleet.PolicyUnknown, c.policies.For(person("new")).Reason) })
 }
-
-// Whoever asks for it: a mode that is not served acts as Recommend.
-func TestAModeThatIsNotServedActsAsRecommend(t *testing.T) {
-	set := fleet.NewSet([]fleet.Policy{{Name: "p", Namespaces: fleet.Namespaces{Names: []string{"*"}}, Workloads: []fleet.Match{{Kind: "Deployment"}}}}, fleet.Options{})
-	w := fleet.Workload{Kind: "Deployment", Namespace: "shop", Name: "web", VPA: fleet.VPA{Author: fleet.Person}}
-	require.Empty(t, Decide(set, w).Reason)
-	w.Annotations = map[string]string{fleet.ModeAnnotation: "Canary"}
-	d := Decide(set, w)
-	require.Equal(t, fleet.Recommend, d.Mode)
-	require.Equal(t, fleet.RecommendOnly, d.Reason)
-}

@@ -19,7 +19,7 @@ type Claim struct {
 	TargetVersion          string // API group and version of the target
 	Created                time.Time
 	Made                   bool // for a policy: any that a person wrote comes first
-	Idle                   bool // mode Off without a startup boost: it changes no pod
+	Idle                   bool // mode Off without a startup boost: it changes no pod, unless it is Made and its policy does
 	// Selects reports whether the selector of the target matches a pod's labels.
 	// Nil, or a target whose selector is unknown, selects nothing. VPAs with the same
 	// target select the same.
@@ -90,19 +90,22 @@ func (x *Claims) Put(v Claim) {
 	x.targets[cache.NewObjectName(v.Namespace, v.Name)] = key
 }
 
-// Remove takes a VPA out of the index; an unknown one is no error.
-func (x *Claims) Remove(namespace, name string) {
+// Remove takes a VPA out of the index and returns it; false: it is not there.
+func (x *Claims) Remove(namespace, name string) (Claim, bool) {
 	key, known := x.targets[cache.NewObjectName(namespace, name)]
 	if !known {
-		return
+		return Claim{}, false
 	}
 	delete(x.targets, cache.NewObjectName(namespace, name))
 	c := x.byTarget[key]
-	c.all = slices.DeleteFunc(c.all, func(v *Claim) bool { return v.Name == name })
+	at := slices.IndexFunc(c.all, func(v *Claim) bool { return v.Name == name })
+	removed := *c.all[at]
+	c.all = slices.Delete(c.all, at, at+1)
 	c.choose()
 	if len(c.all) == 0 {
 		delete(x.byTarget, key)
 	}
+	return removed, true
 }
 
 // Len returns the number of VPAs in the index.

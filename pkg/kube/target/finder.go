@@ -38,21 +38,28 @@ type Finder struct {
 
 	mu         sync.RWMutex
 	index      Claims
-	namespaces map[string]int // number of VPAs in each
+	namespaces map[string]numbers
 
 	pausing sync.Mutex
 	waiting map[string]int // number of pods of each that wait for their owners
 }
 
-// Serves reports whether a namespace has a VPA that may change its pods.
-func (f *Finder) Serves(namespace string) bool {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.namespaces[namespace] > 0
+// numbers are how many VPAs of a namespace may change pods.
+type numbers struct {
+	acting int // not idle
+	made   int // idle, but made for a policy, which may act
 }
 
-// Namespaces returns the namespaces that have a VPA that may change their pods,
-// sorted.
+// Serves reports whether a namespace has a VPA that may change its pods. With made those
+// count that were made for a policy: it lets them act.
+func (f *Finder) Serves(namespace string, made bool) bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	n := f.namespaces[namespace]
+	return n.acting > 0 || made && n.made > 0
+}
+
+// Namespaces returns the namespaces that Serves knows, with those of made VPAs, sorted.
 func (f *Finder) Namespaces() []string {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -64,17 +71,17 @@ func NewFinder(ctx context.Context, resolver TopmostResolver) *Finder {
 	return &Finder{
 		resolver:   resolver,
 		ctx:        ctx,
-		namespaces: map[string]int{},
+		namespaces: map[string]numbers{},
 		waiting:    map[string]int{},
 	}
 }
 
-// Handler feeds the Finder from an informer of VPAs, and gives the targets that
-// no informer holds to wanted.
+// Handler feeds the Finder from an informer of VPAs, and gives the targets of those that
+// may change pods to wanted if no informer holds them.
 func (f *Finder) Handler(wanted func(Key)) cache.ResourceEventHandler {
 	return vpaHandler(func(vpa *vpav1.VerticalPodAutoscaler) {
 		f.Put(vpa)
-		if !takesPart(vpa) {
+		if vpa.Spec.TargetRef == nil || ClaimOf(vpa).bystands() {
 			return
 		}
 		if key := RefKey(vpa.Namespace, vpa.Spec.TargetRef); key.Custom() {
@@ -102,37 +109,48 @@ func vpaHandler(put func(*vpav1.VerticalPodAutoscaler), remove func(cache.Object
 	}
 }
 
-// takesPart reports whether a VPA may control new pods: it has a target and is not
-// idle. An idle one comes behind all others and would do nothing with a pod.
-func takesPart(vpa *vpav1.VerticalPodAutoscaler) bool {
-	return vpa.Spec.TargetRef != nil && !ClaimOf(vpa).Idle
-}
+// bystands reports whether a VPA changes no pod, whatever any policy says. It still keeps one
+// that was made for its target from doing so.
+func (v Claim) bystands() bool { return v.Idle && !v.Made }
 
-// Put adds a VPA or replaces it. One that does not take part is left out.
+// Put adds a VPA or replaces it. One without a target is left out.
 func (f *Finder) Put(vpa *vpav1.VerticalPodAutoscaler) {
 	name := cache.MetaObjectToName(vpa)
-	if !takesPart(vpa) {
+	if vpa.Spec.TargetRef == nil {
 		f.Remove(name)
 		return
 	}
 	claim := ClaimOf(vpa)
 	claim.Selects = f.selects(vpa)
-	f.change(vpa.Namespace, func() { f.index.Put(claim) })
+	f.change(name, &claim)
 }
 
 // Remove forgets a VPA; an unknown one is no error.
-func (f *Finder) Remove(name cache.ObjectName) {
-	f.change(name.Namespace, func() { f.index.Remove(name.Namespace, name.Name) })
-}
+func (f *Finder) Remove(name cache.ObjectName) { f.change(name, nil) }
 
-// change changes the index for a VPA of a namespace.
-func (f *Finder) change(namespace string, index func()) {
+// change replaces a VPA in the index; nil: by none.
+func (f *Finder) change(name cache.ObjectName, by *Claim) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	before := f.index.Len()
-	index()
-	if f.namespaces[namespace] += f.index.Len() - before; f.namespaces[namespace] == 0 {
-		delete(f.namespaces, namespace)
+	n := f.namespaces[name.Namespace]
+	if before, known := f.index.Remove(name.Namespace, name.Name); known {
+		n.count(&before, -1)
+	}
+	if by != nil {
+		f.index.Put(*by)
+		n.count(by, 1)
+	}
+	if f.namespaces[name.Namespace] = n; n == (numbers{}) {
+		delete(f.namespaces, name.Namespace)
+	}
+}
+
+func (n *numbers) count(c *Claim, by int) {
+	switch {
+	case !c.Idle:
+		n.acting += by
+	case c.Made:
+		n.made += by
 	}
 }
 
@@ -151,14 +169,14 @@ func (f *Finder) selects(vpa *vpav1.VerticalPodAutoscaler) func(map[string]strin
 	}
 }
 
-// Find returns the VPA that controls a pod about to be created in a namespace,
-// nil if there is none: of those that change pods, whose target is the topmost controller
-// above the pod and whose selector matches its labels, the first by CompareClaims. It fails when an owner cannot be read. With a resolver
-// that is Remembering it makes no API call, and waits at most 200 ms for news; if
+// Find returns the VPA that controls a pod about to be created in a namespace: of those whose
+// target is the topmost controller above the pod and whose selector matches its labels, the
+// first by CompareClaims. It is nil if there is none, or if that one changes no pod. Of a made
+// VPA the policy decides. It fails when an owner cannot be read. With a resolver that is Remembering it makes no API call, and waits at most 200 ms for news; if
 // mostWaitingPods of the namespace wait already, it does not.
 func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*vpav1.VerticalPodAutoscaler, error) {
 	owner, ok := Controller(namespace, pod.OwnerReferences)
-	if !ok || !f.Serves(namespace) {
+	if !ok || !f.Serves(namespace, true) {
 		return nil, nil
 	}
 	top, found, err := f.topmost(ctx, owner)
@@ -171,7 +189,13 @@ func (f *Finder) Find(ctx context.Context, namespace string, pod *corev1.Pod) (*
 	f.mu.RLock()
 	candidates := f.index.Targeting(top)
 	f.mu.RUnlock()
+	if !slices.ContainsFunc(candidates, func(c Claim) bool { return !c.bystands() }) {
+		return nil, nil // no selector needs to be read
+	}
 	chosen, _ := FirstClaim(candidates, pod.Labels)
+	if chosen.bystands() {
+		return nil, nil
+	}
 	return chosen.VPA, nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/testkit"
 )
 
@@ -116,9 +117,9 @@ func TestTheNextVPAControlsWhenTheOneThatDidIsGone(t *testing.T) {
 	got, err = f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
 	require.NoError(t, err)
 	require.Same(t, left, got)
-	require.True(t, f.Serves(testkit.Namespace))
+	require.True(t, f.Serves(testkit.Namespace, false))
 	f.Remove(cache.MetaObjectToName(left))
-	require.False(t, f.Serves(testkit.Namespace))
+	require.False(t, f.Serves(testkit.Namespace, false))
 }
 
 // Nobody asks for the pods of a VPA that changes none.
@@ -131,6 +132,46 @@ func TestTheTargetOfAnIdleVPAIsNotRead(t *testing.T) {
 	h.OnAdd(testkit.VPA("idle", rollout, testkit.Mode(vpav1.UpdateModeOff)), true)
 	h.OnAdd(testkit.VPA("acting", rollout), true)
 	require.Equal(t, []Key{{Namespace: testkit.Namespace, Group: "argoproj.io", Kind: "Rollout", Name: "acting"}}, wanted)
+}
+
+// A made VPA is of mode Off: its policy says whether it acts. What a person writes comes first,
+// be it only that nothing is to be done.
+func TestAMadeVPAIsFoundUnlessAPersonWroteOne(t *testing.T) {
+	c := &cluster{}
+	f := NewFinder(t.Context(), c)
+	made := testkit.VPA(fleet.MadeName("Deployment", "apps", "web"), testkit.Mode(vpav1.UpdateModeOff), func(v *vpav1.VerticalPodAutoscaler) {
+		v.Labels = map[string]string{fleet.PolicyLabel: "fleet"}
+	})
+	off := testkit.VPA("off", testkit.Mode(vpav1.UpdateModeOff))
+	find := func() *vpav1.VerticalPodAutoscaler {
+		got, err := f.Find(t.Context(), testkit.Namespace, testkit.Pod("p"))
+		require.NoError(t, err)
+		return got
+	}
+	f.Put(off)
+	require.Nil(t, find())
+	require.Zero(t, c.calls+c.selectors, "for a VPA that is Off nobody reads anything")
+	require.False(t, f.Serves(testkit.Namespace, true))
+	require.Empty(t, f.Namespaces())
+	f.Put(made)
+	require.Nil(t, find())
+	require.False(t, f.Serves(testkit.Namespace, false))
+	require.True(t, f.Serves(testkit.Namespace, true))
+	require.Equal(t, []string{testkit.Namespace}, f.Namespaces())
+	old := testkit.VPA("off", testkit.Mode(vpav1.UpdateModeOff))
+	old.Spec.TargetRef.APIVersion = "apps/v1beta2"
+	f.Put(old)
+	require.Nil(t, find(), "whichever version the target is of")
+	f.Remove(cache.MetaObjectToName(off))
+	require.Same(t, made, find())
+	writes := testkit.VPA("writes")
+	f.Put(writes)
+	f.Put(off)
+	require.Same(t, writes, find())
+	for _, vpa := range []*vpav1.VerticalPodAutoscaler{made, writes, off} {
+		f.Remove(cache.MetaObjectToName(vpa))
+	}
+	require.Empty(t, f.namespaces)
 }
 
 // Pods of a node are static; they have no VPA, whatever one says of its target.

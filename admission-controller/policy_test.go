@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ktesting "k8s.io/client-go/testing"
+
+	"loadline.dev/loadline/admission-controller/server"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+const (
+	canary = loadlinev1alpha1.RolloutModeCanary
+	auto   = loadlinev1alpha1.RolloutModeAuto
+	full   = loadlinev1alpha1.RolloutPhaseFullRollout
+)
+
+// recordOf is what the updater remembers of the Deployment "web" under a policy.
+func recordOf(policy *loadlinev1alpha1.SizingPolicy, changes ...func(*loadlinev1alpha1.SizingRecord)) *loadlinev1alpha1.SizingRecord {
+	r := &loadlinev1alpha1.SizingRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: testkit.Namespace, Name: "deployment-web", OwnerReferences: []metav1.OwnerReference{{Kind: "Deployment", Name: "web", UID: "web-uid"}}},
+		Status:     loadlinev1alpha1.SizingRecordStatus{Mode: *policy.Spec.Rollout.Mode, PolicyHash: convert.Rollout(policy).Hash},
+	}
+	for _, change := range changes {
+		change(r)
+	}
+	return r
+}
+
+func inPhase(phase loadlinev1alpha1.RolloutPhase) func(*loadlinev1alpha1.SizingRecord) {
+	return func(r *loadlinev1alpha1.SizingRecord) { r.Status.Phase = phase }
+}
+
+// reverted says that a CPU request of the container did harm an hour ago, and which one did
+// well; empty: none is known.
+func reverted(bad, well string) func(*loadlinev1alpha1.SizingRecord) {
+	return func(r *loadlinev1alpha1.SizingRecord) {
+		r.Status.Reverted = []loadlinev1alpha1.RevertedSizes{{
+			ContainerSizes: loadlinev1alpha1.ContainerSizes{Name: "c", Requests: loadlinev1alpha1.Sizes(testkit.List("cpu=" + bad))},
+			Time:           metav1.NewTime(time.Now().Add(-time.Hour)),
+		}}
+		if well != "" {
+			r.Status.Kept = []loadlinev1alpha1.ContainerSizes{{Name: "c", Requests: loadlinev1alpha1.Sizes(testkit.List("cpu=" + well))}}
+		}
+	}
+}
+
+// idleMade is the VPA that is made for the Deployment "web", as the recommender makes it.
+func idleMade(changes ...func(*vpav1.VerticalPodAutoscaler)) *vpav1.VerticalPodAutoscaler {
+	vpa := madeVPA(vpav1.UpdateModeOff)
+	vpa.Spec.StartupBoost = nil
+	for _, change := range changes {
+		change(vpa)
+	}
+	return vpa
+}
+
+// cpuOf returns the CPU request that a new pod of the Deployment "web" gets; empty: it stays as
+// it is written.
+func cpuOf(answer server.Answer) string {
+	for _, step := range answer.Patch {
+		if step.Path == "/spec/containers/0/resources/requests/cpu" {
+			return step.Value.(string)
+		}
+	}
+	return ""
+}
+
+func TestAMadeVPASizesNewPodsOnceAllRunningPodsMayBeChanged(t *testing.T) {
+	policy, sized := sizingPolicy(canary), sizingPolicy(canary, initially(loadlinev1alpha1.InitialSizingTarget))
+	another := sizingPolicy(canary, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("crane") })
+	namesake := func(r *loadlinev1alpha1.SizingRecord) { r.OwnerReferences[0].UID = "another" }
+	for name, c := range map[string]struct {
+		policy *loadlinev1alpha1.SizingPolicy
+		record *loadlinev1alpha1.SizingRecord
+		want   string // CPU of a new pod
+	}{
+		"canary":                          {policy, recordOf(policy, inPhase(loadlinev1alpha1.RolloutPhaseCanary)), ""},
+		"full rollout":                    {policy, recordOf(policy, inPhase(full)), "2"},
+		"full rollout of another recipe":  {policy, recordOf(another, inPhase(full)), ""},
+		"full rollout of a namesake":      {policy, recordOf(policy, inPhase(full), namesake), ""},
+		"halted":                          {policy, recordOf(policy, inPhase(loadlinev1alpha1.RolloutPhaseHalted)), ""},
+		"canary, sized":                   {sized, recordOf(sized, inPhase(loadlinev1alpha1.RolloutPhaseCanary)), "2"},
+		"halted, sized":                   {sized, recordOf(sized, inPhase(loadlinev1alpha1.RolloutPhaseHalted)), ""},
+		"halted with another recipe":      {sized, recordOf(another, inPhase(loadlinev1alpha1.RolloutPhaseHalted)), "2"},
+		"full rollout, not to be touched": {sizingPolicy(canary, initially(loadlinev1alpha1.InitialSizingOff)), recordOf(policy, inPhase(full)), ""},
+	} {
+		answer, _ := created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(idleMade(), c.policy, c.record)))
+		require.Equal(t, c.want, cpuOf(answer), name)
+	}
+	oneShot, record := map[string]string{fleet.ModeAnnotation: "OneShot"}, recordOf(policy, inPhase(full))
+	answer, _ := created(t, webhookOf(t, clusterWithWeb(oneShot), vpafake.NewSimpleClientset(idleMade(), policy, record)))
+	require.Empty(t, cpuOf(answer), "an annotation reduces the mode")
+}
+
+// Whoever writes a VPA decides, also who says that nothing is to be done.
+func TestAPersonsVPAKeepsAMadeOneFromSizing(t *testing.T) {
+	for mode, want := range map[vpav1.UpdateMode]string{vpav1.UpdateModeOff: "", vpav1.UpdateModeInitial: "3", vpav1.UpdateModeRecreate: "3"} {
+		person := testkit.VPA("a", testkit.Mode(mode), testkit.Recommend("c", "cpu=3"))
+		vpas := vpafake.NewSimpleClientset(idleMade(), person, sizingPolicy(auto))
+		answer, _ := created(t, webhookOf(t, clusterWithWeb(nil), vpas))
+		require.Equal(t, want, cpuOf(answer), mode)
+	}
+}
+
+// Nobody knows what did harm before, and in Canary whether all pods may be changed.
+func TestWithoutRecordsNewPodsOfMadeVPAsStayAsWritten(t *testing.T) {
+	resource := schema.GroupResource{Group: loadlinev1alpha1.GroupName, Resource: "sizingrecords"}
+	unreadable := func(r *loadlinev1alpha1.SizingRecord) {
+		r.Annotations = map[string]string{vpav1.UnreadableAnnotation: "status: too long"}
+	}
+	for name, c := range map[string]struct {
+		problem error
+		record  *loadlinev1alpha1.SizingRecord
+	}{
+		"definition missing": {apierrors.NewNotFound(resource, ""), recordOf(sizingPolicy(auto))},
+		"forbidden":          {apierrors.NewForbidden(resource, "", nil), recordOf(sizingPolicy(auto))},
+		"unreadable":         {nil, recordOf(sizingPolicy(auto), unreadable)},
+	} {
+		for _, vpa := range []*vpav1.VerticalPodAutoscaler{idleMade(), testkit.VPA("v", testkit.Recommend("c", "cpu=2"))} {
+			synctest.Test(t, func(t *testing.T) { // the webhook waits some seconds for a permission
+				vpas := vpafake.NewSimpleClientset(vpa, sizingPolicy(auto), c.record)
+				if c.problem != nil {
+					vpas.PrependReactor("list", "sizingrecords", func(ktesting.Action) (bool, runtime.Object, error) { return true, nil, c.problem })
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: clusterWithWeb(nil), VPA: vpas})
+				require.NoError(t, err)
+				answer, said := created(t, filled.handlers[0])
+				if convert.MadeForPolicy(vpa) {
+					require.Empty(t, answer.Patch, name)
+					require.Contains(t, said, `reason="NoRecord"`, name)
+				} else {
+					require.Equal(t, "2", cpuOf(answer), name)
+				}
+				stop()
+				synctest.Wait()
+			})
+		}
+	}
+}
+
+func TestNewPodsGetNoLessThanWhatIsKeptAfterARevert(t *testing.T) {
+	policy := sizingPolicy(auto)
+	other := sizingPolicy(auto, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("crane") })
+	memoryWell := func(r *loadlinev1alpha1.SizingRecord) {
+		r.Status.Kept = []loadlinev1alpha1.ContainerSizes{{Name: "c", Requests: loadlinev1alpha1.Sizes(testkit.List("memory=2Gi"))}}
+	}
+	long := func(r *loadlinev1alpha1.SizingRecord) {
+		r.Status.Reverted[0].Time = metav1.NewTime(time.Now().Add(-8 * 24 * time.Hour))
+	}
+	for name, c := range map[string]struct {
+		recommended string
+		record      *loadlinev1alpha1.SizingRecord
+		want        string // CPU of a pod that is written with 100m
+		warned      bool
+	}{
+		"kept":                    {"50m", recordOf(policy, reverted("50m", "300m")), "300m", true},
+		"a little more":           {"55m", recordOf(policy, reverted("50m", "300m")), "300m", true},
+		"more is recommended":     {"60m", recordOf(policy, reverted("50m", "300m")), "60m", false},
+		"as written":              {"50m", recordOf(policy, reverted("50m", "")), "100m", true},
+		"as written, of one kind": {"50m", recordOf(policy, reverted("50m", ""), memoryWell), "100m", true},
+		"nothing did harm":        {"50m", recordOf(policy), "50m", false},
+		"the policy says another": {"50m", recordOf(other, reverted("50m", "300m")), "50m", false},
+		"long ago":                {"50m", recordOf(policy, reverted("50m", "300m"), long), "50m", false},
+	} {
+		for _, vpa := range []*vpav1.VerticalPodAutoscaler{idleMade(testkit.Recommend("d", "cpu=1")), testkit.VPA("v")} {
+			testkit.Recommend("c", "cpu="+c.recommended+" memory=1Gi")(vpa)
+			if convert.MadeForPolicy(vpa) {
+				vpa.Status.Recommendation.ContainerRecommendations = vpa.Status.Recommendation.ContainerRecommendations[1:]
+			}
+			answer, said := created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(vpa, policy, c.record)))
+			require.Equal(t, c.want, cpuOf(answer), name)
+			require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/requests/memory", "1Gi"), name)
+			require.Equal(t, c.warned, len(answer.Warnings) > 0, name)
+			if c.warned {
+				require.Equal(t, []string{"VerticalPodAutoscaler " + vpa.Name + ": container c: cpu stays at " + c.want + " although " + c.recommended + " is recommended, because less did harm and was taken back"}, answer.Warnings)
+				require.Contains(t, said, "because less did harm")
+			}
+		}
+	}
+}
+
+// maxAllowed is what a person or the policy sets, and the updater obeys it, too.
+func TestWhatIsKeptStaysBelowMaxAllowed(t *testing.T) {
+	policy := sizingPolicy(auto)
+	vpa := idleMade(testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "*", MaxAllowed: testkit.List("cpu=200m")}))
+	vpa.Status.Recommendation.ContainerRecommendations[0].Target = testkit.List("cpu=50m")
+	answer, _ := created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(vpa, policy, recordOf(policy, reverted("50m", "300m")))))
+	require.Equal(t, "200m", cpuOf(answer))
+}
+
+func TestAMadeVPABoostsOnlyIfItsResourcePolicySaysSo(t *testing.T) {
+	boost := &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Type: vpav1.StartupBoostTypeFactor, Factor: new(int32(3))}}
+	asks := testkit.Policy(vpav1.ContainerResourcePolicy{ContainerName: "c", StartupBoost: boost})
+	for want, vpa := range map[string]*vpav1.VerticalPodAutoscaler{"2": madeVPA(vpav1.UpdateModeOff), "6": idleMade(asks)} {
+		answer, _ := created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(vpa, sizingPolicy(auto))))
+		require.Equal(t, want, cpuOf(answer))
+		answer, _ = created(t, webhookOf(t, clusterWithWeb(nil), vpafake.NewSimpleClientset(vpa, sizingPolicy(canary))))
+		require.Empty(t, answer.Patch)
+	}
+}
+
+// Where no policy acts nobody looks at the pods of made VPAs; with --webhook-failure-policy-fail
+// nobody refuses them, either.
+func TestANamespaceOfMadeVPAsIsServedWhileAPolicyActs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		vpas := vpafake.NewSimpleClientset(idleMade(), testkit.VPA("off", testkit.Mode(vpav1.UpdateModeOff), func(v *vpav1.VerticalPodAutoscaler) { v.Namespace = "other" }))
+		ctx, stop := context.WithCancel(t.Context())
+		defer func() { stop(); synctest.Wait() }()
+		filled, err := fillCaches(ctx, Default(), &client.Clients{Kube: clusterWithWeb(nil), VPA: vpas})
+		require.NoError(t, err)
+		noPod := func() bool { // a namespace that is not served needs no pod that can be read
+			synctest.Wait()
+			request := ask(t, 7)
+			request.Operation = admissionv1.Create
+			return filled.handlers[0].Answer(t.Context(), request).Err != nil
+		}
+		require.Empty(t, filled.serving())
+		require.False(t, noPod())
+		policies := vpas.LoadlineV1alpha1().SizingPolicies()
+		_, err = policies.Create(t.Context(), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), metav1.CreateOptions{})
+		require.NoError(t, err)
+		require.False(t, noPod())
+		_, err = policies.Update(t.Context(), sizingPolicy(auto), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.True(t, noPod())
+		require.Equal(t, []string{testkit.Namespace}, filled.serving())
+		_, err = policies.Update(t.Context(), sizingPolicy(auto, pausedPolicy), metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.False(t, noPod())
+		require.Empty(t, filled.serving())
+	})
+}
+
+// What the updater leaves alone in running pods new ones must not have either.
+func TestNewPodsKeepWhatAHorizontalPodAutoscalerLooksAt(t *testing.T) {
+	proceed := loadlinev1alpha1.HPAProceed
+	for want, policy := range map[string]*loadlinev1alpha1.SizingPolicy{
+		"":  sizingPolicy(auto),
+		"2": sizingPolicy(auto, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = &proceed }),
+	} {
+		kube := clusterWithWeb(nil)
+		require.NoError(t, kube.Tracker().Add(&autoscalingv2.HorizontalPodAutoscaler{
+			ObjectMeta: metav1.ObjectMeta{Namespace: testkit.Namespace, Name: "web"},
+			Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+				Metrics:        []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU}}},
+			}}))
+		answer, _ := created(t, webhookOf(t, kube, vpafake.NewSimpleClientset(idleMade(), policy)))
+		require.Equal(t, want, cpuOf(answer))
+	}
+}

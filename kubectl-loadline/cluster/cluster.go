@@ -1,0 +1,41 @@
+// Package cluster connects the commands for people to the cluster that kubectl would use.
+package cluster
+
+import (
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/pkg/kube/client"
+)
+
+// Flags say which cluster that is.
+type Flags struct {
+	Kubeconfig, Context string
+}
+
+// AddFlags binds the group to fs.
+func (f *Flags) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "File that says where the cluster is. Unset: as for kubectl.")
+	fs.StringVar(&f.Context, "context", "", "Context of that file. Unset: the current one.")
+}
+
+// Connect returns clients as kubectl would have them, and the namespace: the given one, or if it
+// is empty that of the context.
+func (f *Flags) Connect(given string) (connected *client.Clients, namespace string, err error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.Kubeconfig
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.Context}
+	overrides.Context.Namespace = given
+	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	if namespace, _, err = loading.Namespace(); err != nil {
+		return nil, given, err
+	}
+	rest, err := loading.ClientConfig()
+	if err != nil {
+		return nil, namespace, err
+	}
+	rest.QPS, rest.Burst = float32(flags.DefaultKube().QPS), int(flags.DefaultKube().Burst)
+	connected, err = client.New(rest)
+	return connected, namespace, err
+}

@@ -1,0 +1,273 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// Order is what is to be detached.
+type Order struct {
+	Policy string
+	DryRun bool // nothing is written
+}
+
+// detaching is an Order that is carried out.
+type detaching struct {
+	Order
+
+	clients *client.Clients
+	out     io.Writer
+	reader  *sizing.Reader
+	made    map[cache.ObjectName]*vpav1.VerticalPodAutoscaler // VPAs that were made for the policy
+	mine    map[target.Key]bool                               // whether a workload is one of the policy
+	owners  map[target.Key]target.Key                         // of ReplicaSets
+	removed int
+	failed  []error // about single objects
+}
+
+// Detach pauses a policy, ends the observation of pods of its workloads and removes their
+// SizingRecords, and says what it does. An error about one object does not keep it from the
+// others; if the policy cannot be paused, or objects cannot be listed, it does nothing more.
+func Detach(ctx context.Context, clients *client.Clients, o Order, out io.Writer) error {
+	d := &detaching{
+		Order: o, clients: clients, out: out, made: map[cache.ObjectName]*vpav1.VerticalPodAutoscaler{},
+		mine: map[target.Key]bool{}, owners: map[target.Key]target.Key{},
+	}
+	there, err := d.pause(ctx)
+	if err != nil {
+		return err
+	}
+	if d.reader, err = sizing.NewReader(ctx, clients.Kube, clients.VPA); err != nil {
+		return err
+	}
+	vpas, err := clients.VPA.AutoscalingV1().VerticalPodAutoscalers("").List(ctx, metav1.ListOptions{LabelSelector: labels.Set{fleet.PolicyLabel: o.Policy}.String()})
+	if err != nil {
+		return fmt.Errorf("list VPAs: %w", err)
+	}
+	for i := range vpas.Items {
+		if v := &vpas.Items[i]; convert.MadeForPolicy(v) {
+			d.made[cache.MetaObjectToName(v)] = v
+		}
+	}
+	if !there && len(d.made) == 0 {
+		return fmt.Errorf("SizingPolicy %s does not exist, and no VPA was made for it", o.Policy)
+	}
+	if err := d.pods(ctx); err != nil {
+		return err
+	}
+	if err := d.records(ctx); err != nil {
+		return err
+	}
+	d.stays()
+	return errors.Join(d.failed...)
+}
+
+// say writes what was done to an object, or would be.
+func (d *detaching) say(object, done, would string) {
+	if d.DryRun {
+		done = would
+	}
+	fmt.Fprintf(d.out, "%s: %s\n", object, done)
+}
+
+func (d *detaching) fail(object string, err error) {
+	d.failed = append(d.failed, fmt.Errorf("%s: %w", object, err))
+}
+
+// pause pauses the policy. It is false if there is none.
+func (d *detaching) pause(ctx context.Context) (there bool, err error) {
+	policies, object := d.clients.VPA.LoadlineV1alpha1().SizingPolicies(), "SizingPolicy "+d.Policy
+	p, err := policies.Get(ctx, d.Policy, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		fmt.Fprintf(d.out, "%s: does not exist\n", object)
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read %s: %w", object, err)
+	case p.Spec.Paused != nil && *p.Spec.Paused:
+		fmt.Fprintf(d.out, "%s: is paused already\n", object)
+		return true, nil
+	case !d.DryRun:
+		if _, err = policies.Patch(ctx, d.Policy, types.MergePatchType, []byte(`{"spec":{"paused":true}}`), metav1.PatchOptions{}); err != nil {
+			return false, fmt.Errorf("pause %s: %w", object, err)
+		}
+	}
+	d.say(object, "paused", "would be paused")
+	return true, nil
+}
+
+// pageSize is how many pods are asked for at once.
+const pageSize = 500
+
+// pods ends the observation of pods.
+func (d *detaching) pods(ctx context.Context) error {
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		list, err := d.clients.Kube.CoreV1().Pods("").List(ctx, options)
+		if err != nil {
+			return fmt.Errorf("list pods: %w", err)
+		}
+		for i := range list.Items {
+			if p := &list.Items[i]; noted(p) {
+				d.pod(ctx, p)
+			}
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+func noted(p *corev1.Pod) bool {
+	_, original := p.Annotations[convert.OriginalAnnotation]
+	return original || convert.HasNotedChange(p)
+}
+
+// pod takes the note of a change off a pod, if that is one of the policy.
+func (d *detaching) pod(ctx context.Context, p *corev1.Pod) {
+	object := "pod " + p.Namespace + "/" + p.Name
+	workload, controlled, err := d.workload(ctx, p)
+	mine := false
+	if err == nil && controlled {
+		mine, err = d.belongs(ctx, workload)
+	}
+	if err == nil && mine && !d.DryRun {
+		var patch []byte // for this very pod: a UID cannot change
+		patch, err = json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil}}})
+		if err == nil {
+			_, err = d.clients.Kube.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+	}
+	switch {
+	case apierrors.IsNotFound(err): // it is gone meanwhile
+	case err != nil:
+		d.fail(object, err)
+	case mine:
+		d.removed++
+		d.say(object, "is no longer under observation, and keeps its sizes", "would no longer be under observation, and keep its sizes")
+	}
+}
+
+// workload returns the workload of a pod; false: it has none.
+func (d *detaching) workload(ctx context.Context, p *corev1.Pod) (target.Key, bool, error) {
+	key, controlled := target.Controller(p.Namespace, p.OwnerReferences)
+	if !controlled || key.Kind != "ReplicaSet" {
+		return key, controlled, nil
+	}
+	if above, known := d.owners[key]; known {
+		return above, true, nil
+	}
+	set, err := d.clients.Kube.AppsV1().ReplicaSets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if err != nil {
+		return key, true, fmt.Errorf("read %s: %w", key, err)
+	}
+	above, controlled := target.Controller(key.Namespace, set.OwnerReferences)
+	if !controlled {
+		above = key
+	}
+	d.owners[key] = above
+	return above, true, nil
+}
+
+// belongs reports whether the policy is responsible for a workload, or was when nobody is now.
+func (d *detaching) belongs(ctx context.Context, workload target.Key) (bool, error) {
+	if mine, known := d.mine[workload]; known {
+		return mine, nil
+	}
+	p, err := d.reader.Responsible(ctx, workload)
+	if err != nil {
+		return false, err
+	}
+	_, mine := d.made[sizing.RecordName(workload)]
+	if p != nil {
+		mine = p.Name == d.Policy
+	}
+	d.mine[workload] = mine
+	return mine, nil
+}
+
+// records removes SizingRecords.
+func (d *detaching) records(ctx context.Context) error {
+	list, err := d.clients.VPA.LoadlineV1alpha1().SizingRecords("").List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) { // their definition
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list SizingRecords: %w", err)
+	}
+	for i := range list.Items {
+		d.record(ctx, &list.Items[i])
+	}
+	return nil
+}
+
+func (d *detaching) record(ctx context.Context, r *loadlinev1alpha1.SizingRecord) {
+	name := cache.MetaObjectToName(r)
+	object := "SizingRecord " + name.String()
+	workload, known := d.workloadOf(r)
+	mine, err := d.made[name] != nil, error(nil)
+	if known {
+		mine, err = d.belongs(ctx, workload)
+	}
+	if err == nil && mine && !d.DryRun {
+		err = d.clients.VPA.LoadlineV1alpha1().SizingRecords(r.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
+	}
+	switch {
+	case apierrors.IsNotFound(err): // it is gone meanwhile
+	case err != nil:
+		d.fail(object, err)
+	case mine:
+		d.removed++
+		d.say(object, "removed", "would be removed")
+	}
+}
+
+// workloadOf returns the workload of a record; false: no owner says which it is.
+func (d *detaching) workloadOf(r *loadlinev1alpha1.SizingRecord) (target.Key, bool) {
+	for _, o := range r.OwnerReferences {
+		if key := target.NewKey(r.Namespace, o.APIVersion, o.Kind, o.Name); sizing.RecordName(key).Name == r.Name {
+			return key, true
+		}
+	}
+	return target.Key{}, false
+}
+
+// stays says what is left.
+func (d *detaching) stays() {
+	if d.removed == 0 && len(d.failed) == 0 {
+		fmt.Fprintln(d.out, "nothing is left to remove")
+	}
+	if len(d.made) > 0 {
+		fmt.Fprintf(d.out, "VPAs that were made for it stay, %d of them: of mode Off they change no pod\n", len(d.made))
+	}
+	var acting []string
+	for name, vpa := range d.made {
+		if mode := convert.Mode(vpa); mode != vpav1.UpdateModeOff {
+			acting = append(acting, fmt.Sprintf("! VPA %s was made for it and is of mode %s: other programs may change pods because of it. Set its mode to Off, or remove it", name, mode))
+		}
+	}
+	slices.SortFunc(acting, strings.Compare)
+	for _, text := range acting {
+		fmt.Fprintln(d.out, text)
+	}
+}

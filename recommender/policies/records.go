@@ -1,0 +1,130 @@
+package policies
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/generated/informers/externalversions"
+	listers "loadline.dev/loadline/pkg/generated/listers/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// Records are the SizingRecords of the cluster, of which the updater is the only writer. Their
+// definition, and the permission to read them, may be missing.
+type Records struct {
+	informer cache.SharedIndexInformer
+	lister   listers.SizingRecordLister
+	synced   cache.InformerSynced
+}
+
+// WatchRecords returns the records. It must be called before the factory starts.
+func WatchRecords(own externalversions.SharedInformerFactory) (*Records, error) {
+	records := own.Loadline().V1alpha1().SizingRecords()
+	r := &Records{informer: records.Informer(), lister: records.Lister()}
+	if err := r.informer.SetTransform(trimRecord); err != nil {
+		return nil, fmt.Errorf("trim SizingRecords: %w", err)
+	}
+	var err error
+	if r.synced, err = client.OptionalSync(r.informer, "SizingRecords cannot be read, so the status of a SizingPolicy does not say what became of its changes"); err != nil {
+		return nil, fmt.Errorf("watch SizingRecords: %w", err)
+	}
+	return r, nil
+}
+
+// Synced returns, by resource name, what reports whether it is known what there is, or that it
+// cannot be read.
+func (r *Records) Synced() map[string]cache.InformerSynced {
+	return map[string]cache.InformerSynced{"sizingrecords": r.synced}
+}
+
+// Readable reports whether all records are known.
+func (r *Records) Readable() bool { return r.informer.HasSynced() }
+
+// trimRecord keeps of a record whose it is, and what a status says of it: a fleet has
+// thousands, each with twenty rounds.
+func trimRecord(object any) (any, error) {
+	r, ok := object.(*loadlinev1alpha1.SizingRecord)
+	if !ok {
+		return object, nil
+	}
+	s := &r.Status
+	kept := &loadlinev1alpha1.SizingRecord{
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, ResourceVersion: r.ResourceVersion},
+		Status:     loadlinev1alpha1.SizingRecordStatus{Phase: s.Phase, CooldownUntil: s.CooldownUntil, Rounds: lastRounds(s.Rounds)},
+	}
+	if problem, unreadable := r.Annotations[vpav1.UnreadableAnnotation]; unreadable {
+		kept.Annotations = map[string]string{vpav1.UnreadableAnnotation: problem}
+	}
+	for _, o := range r.OwnerReferences {
+		kept.OwnerReferences = append(kept.OwnerReferences, metav1.OwnerReference{Kind: o.Kind, Name: o.Name, UID: o.UID})
+	}
+	for _, c := range s.Conditions {
+		if c.Type == convert.ConditionDegraded || c.Type == convert.ConditionResizeBlocked {
+			kept.Status.Conditions = append(kept.Status.Conditions, metav1.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason})
+		}
+	}
+	return kept, nil
+}
+
+// lastRounds returns of rounds, the newest first, the last one that changed a pod, and the
+// last one that has ended, without sizes.
+func lastRounds(rounds []loadlinev1alpha1.Round) (last []loadlinev1alpha1.Round) {
+	changed, ended := false, false
+	for i := range rounds {
+		r := &rounds[i]
+		if changes, ends := r.Pods > 0 && !changed, r.Outcome != "" && !ended; changes || ends {
+			last = append(last, loadlinev1alpha1.Round{Time: r.Time, LastChange: r.LastChange, Pods: r.Pods, Outcome: r.Outcome})
+		}
+		if changed, ended = changed || r.Pods > 0, ended || r.Outcome != ""; changed && ended {
+			break
+		}
+	}
+	return last
+}
+
+// history is what became of the changes of a workload.
+type history struct {
+	phase      rollout.Phase
+	lastChange time.Time // zero: there was none
+	cooldown   time.Time // when it ends
+	reverted   bool      // the last round that has ended
+	degraded   bool
+	infeasible bool // the nodes of pods can never hold the change
+}
+
+// of returns the history of a workload: none of one that had its name before.
+func (r *Records) of(w *target.Workload) (h history) {
+	name := sizing.RecordName(w.Key)
+	record, err := r.lister.SizingRecords(name.Namespace).Get(name.Name)
+	if err != nil {
+		return h
+	}
+	s, err := sizing.Remembered(record, *w)
+	if err != nil {
+		return h
+	}
+	h = history{phase: s.Phase, cooldown: s.CooldownUntil, degraded: s.Degraded.Reason != "", infeasible: strings.Contains(s.ResizeBlocked.Reason, "Infeasible")}
+	for _, round := range s.Rounds {
+		if round.Pods > 0 {
+			h.lastChange = round.Last
+			break
+		}
+	}
+	for _, round := range s.Rounds {
+		if round.Outcome != "" {
+			h.reverted = round.Outcome == rollout.Reverted
+			break
+		}
+	}
+	return h
+}

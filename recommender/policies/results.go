@@ -1,0 +1,167 @@
+package policies
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/recommender/status"
+)
+
+const (
+	mostWorkloads = 100
+	mostErrors    = 10
+	mostNames     = 3 // of degraded workloads in a message
+)
+
+// result is what came of a policy in a pass.
+type result struct {
+	counts    loadlinev1alpha1.PolicyCounts
+	workloads []outcome // by namespace, kind and name
+	savings   rollout.Savings
+	degraded  int
+	names     []string // of degraded workloads
+	errors    []string
+	groups    map[group]int // numbers of workloads
+}
+
+// group is what the metric tells apart.
+type group struct {
+	mode  fleet.Mode
+	phase rollout.Phase
+}
+
+// outcome is what came of the policy for one workload.
+type outcome struct {
+	*workload
+	history
+
+	savings rollout.Savings
+	change  int
+}
+
+// results goes over the workloads once, for all policies of this recommender.
+func (k *Keeper) results(o *overview) (map[string]*result, error) {
+	uses, err := k.survey(o)
+	if err != nil {
+		return nil, err
+	}
+	results := map[string]*result{}
+	for _, p := range o.policies.Objects() {
+		if k.mine(o.policies.Set().Policy(p.Name)) {
+			results[p.Name] = &result{groups: map[group]int{}}
+		}
+	}
+	for i := range o.workloads {
+		w := &o.workloads[i]
+		if w.Policy == nil {
+			continue
+		}
+		if r := results[w.Policy.Name]; r != nil {
+			r.add(w, &uses[i], k.Records.of(&w.Workload))
+		}
+		for p := range o.policies.Set().Selecting(k.describe(w)) {
+			if r := results[p.Name]; r != nil && p.Name != w.Policy.Name {
+				r.counts.Yielded++
+			}
+		}
+	}
+	return results, nil
+}
+
+// add counts a workload that the policy is responsible for.
+func (r *result) add(w *workload, use *inUse, h history) {
+	if w.Mode != fleet.Canary {
+		h.phase = "" // that of a mode before
+	}
+	r.count(w, use, h)
+	r.groups[group{w.Mode, h.phase}]++
+	if w.Problem != "" {
+		r.complain(fmt.Sprintf("%s in namespace %s: %s", w.Key, w.Key.Namespace, w.Problem))
+	}
+	if w.refused != "" {
+		r.complain(w.refused)
+	}
+	if h.degraded {
+		if r.degraded++; r.degraded <= mostNames {
+			r.names = append(r.names, fmt.Sprintf("%s in namespace %s", w.Key, w.Key.Namespace))
+		}
+	}
+	r.savings.Less, r.savings.More = sum(r.savings.Less, use.savings.Less), sum(r.savings.More, use.savings.More)
+	r.workloads = append(r.workloads, outcome{workload: w, history: h, savings: use.savings, change: use.change()})
+}
+
+func (r *result) count(w *workload, use *inUse, h history) {
+	c := &r.counts
+	add := func(counter *int32, holds bool) {
+		if holds {
+			*counter++
+		}
+	}
+	vpa := w.vpa()
+	add(&c.Selected, true)
+	add(&c.WithRecommendation, vpa != nil && status.Provided(vpa))
+	add(&c.Applied, use.applied())
+	add(&c.Pending, use.differs && w.Reason == "" && w.Key.Kind != "CronJob")
+	add(&c.Deferred, use.deferred)
+	add(&c.Infeasible, use.infeasible || h.infeasible)
+	add(&c.Reverted, h.reverted)
+	add(&c.Refused, w.Reason == fleet.OptedOut || w.refused != "")
+}
+
+// complain adds an error unless it was said before, or there are enough.
+func (r *result) complain(problem string) {
+	if len(r.errors) < mostErrors && !slices.Contains(r.errors, problem) {
+		r.errors = append(r.errors, problem)
+	}
+}
+
+// largest returns the workloads that a status names.
+func (r *result) largest(now time.Time) (list []loadlinev1alpha1.WorkloadStatus) {
+	slices.SortStableFunc(r.workloads, func(a, b outcome) int { return cmp.Compare(b.change, a.change) })
+	for i := range r.workloads[:min(len(r.workloads), mostWorkloads)] {
+		list = append(list, r.workloads[i].status(now))
+	}
+	return list
+}
+
+func (o *outcome) status(now time.Time) loadlinev1alpha1.WorkloadStatus {
+	s := loadlinev1alpha1.WorkloadStatus{
+		Ref:   loadlinev1alpha1.WorkloadReference{APIVersion: o.APIVersion, Kind: o.Key.Kind, Namespace: o.Key.Namespace, Name: o.Key.Name},
+		Mode:  loadlinev1alpha1.RolloutMode(o.Mode.String()),
+		Phase: loadlinev1alpha1.RolloutPhase(o.phase), Degraded: o.degraded,
+		Savings: sizes(o.savings.Less), Increases: sizes(o.savings.More),
+	}
+	if !o.lastChange.IsZero() {
+		s.LastChange = new(metav1.NewTime(o.lastChange))
+	}
+	if o.Reason == "" && o.cooldown.After(now) {
+		s.Next = new(metav1.NewTime(o.cooldown))
+	}
+	return s
+}
+
+// sizes are amounts as a status shows them, without those that are zero.
+func sizes(amounts resources.List) loadlinev1alpha1.Sizes {
+	for k := range resources.Kind(resources.Kinds) {
+		if amounts.Value(k) == 0 {
+			amounts = amounts.Without(k)
+		}
+	}
+	return loadlinev1alpha1.Sizes(convert.Format{}.List(amounts))
+}
+
+func sum(a, b resources.List) resources.List {
+	for k := range resources.Kind(resources.Kinds) {
+		a = a.With(k, a.Value(k).Add(b.Value(k)))
+	}
+	return a
+}

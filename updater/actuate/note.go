@@ -1,0 +1,186 @@
+package actuate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/updater/view"
+)
+
+// NoteOf returns what is to be noted on a pod before a change at now: what each container has,
+// what it gets, and how it did so far. Where an earlier change is observed, what would be given
+// back stays that of before.
+func NoteOf(c Change, now time.Time) rollout.Change {
+	note := rollout.Change{At: now.UTC().Truncate(time.Second), Generation: c.Target.Generation}
+	note.Ready, _ = view.Ready(c.Target)
+	asked := convert.NewPod(c.Target)
+	for _, has := range asked.Containers {
+		at := slices.IndexFunc(c.Containers, func(f policy.Fitted) bool { return f.Name == has.Name })
+		if at < 0 {
+			continue
+		}
+		f := c.Containers[at]
+		note.Containers = append(note.Containers, rollout.Sizing{
+			From: has, To: policy.Container{Name: has.Name, Requests: f.Requests, Limits: f.Limits}, Restarts: restartsOf(c.Target, has.Name),
+		})
+	}
+	slices.SortFunc(note.Containers, func(a, b rollout.Sizing) int { return strings.Compare(a.From.Name, b.From.Name) })
+	if before, err := convert.NotedChange(c.Target); err == nil {
+		note = before.Renewed(note)
+	}
+	return note
+}
+
+func restartsOf(pod *corev1.Pod, container string) int {
+	for i := range pod.Status.ContainerStatuses {
+		if s := &pod.Status.ContainerStatuses[i]; s.Name == container {
+			return int(s.RestartCount)
+		}
+	}
+	return 0
+}
+
+// Note writes a change on its pod.
+func (c *Cluster) Note(ctx context.Context, pod *corev1.Pod, note rollout.Change) error {
+	annotations := map[string]any{}
+	for key, value := range convert.ChangeNotes(note) {
+		annotations[key] = value
+	}
+	return c.annotated(ctx, pod, annotations)
+}
+
+// RemoveNote takes the note of a change off its pod. A pod that is gone is no error.
+func (c *Cluster) RemoveNote(ctx context.Context, pod *corev1.Pod) error {
+	err := c.annotated(ctx, pod, map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil})
+	if Gone(err) {
+		return nil
+	}
+	return err
+}
+
+func (c *Cluster) annotated(ctx context.Context, pod *corev1.Pod, annotations map[string]any) error {
+	patch, err := annotate(pod, annotations)
+	if err != nil {
+		return err
+	}
+	return c.annotate(ctx, pod, patch)
+}
+
+// withdraw takes back the note of a change that was refused: what was noted before, if
+// anything, still holds.
+func (c *Cluster) withdraw(ctx context.Context, change Change) {
+	before := map[string]any{convert.ResizedAtAnnotation: nil, convert.OriginalAnnotation: nil}
+	for key := range before {
+		if value, there := change.Target.Annotations[key]; there {
+			before[key] = value
+		}
+	}
+	if err := c.annotated(ctx, change.Target, before); err != nil && !Gone(err) {
+		klog.FromContext(ctx).Error(err, "The note of a change that was refused is left on its pod; it is taken off when the observation ends", "pod", klog.KObj(change.Target))
+	}
+}
+
+// reverts is how often a resize that gives back is tried at once when somebody else changes the
+// pod at the same moment.
+const reverts = 3
+
+// GiveBack resizes a pod so that its containers have what they had before. No rate limit and
+// no budget holds it up. A pod that is gone is no error.
+func (c *Cluster) GiveBack(ctx context.Context, pod *corev1.Pod, gets []policy.Fitted) error {
+	patch, err := givingBack(pod, gets)
+	if err != nil {
+		return fmt.Errorf("give back to pod %s: %w", klog.KObj(pod), err)
+	}
+	for try := 1; ; try++ {
+		_, err = c.Kube.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "resize")
+		if !apierrors.IsConflict(err) || try >= reverts {
+			break
+		}
+	}
+	if err != nil && !Gone(err) {
+		return fmt.Errorf("give back to pod %s: %w", klog.KObj(pod), err)
+	}
+	return nil
+}
+
+func givingBack(pod *corev1.Pod, gets []policy.Fitted) ([]byte, error) {
+	steps := []client.PatchOperation{client.PatchTest("/metadata/uid", string(pod.UID))}
+	for i := range pod.Spec.Containers {
+		container := &pod.Spec.Containers[i]
+		for _, f := range gets {
+			if f.Name == container.Name {
+				steps = append(steps, stillHas(i, container, f)...)
+				steps = client.AppendSizes(append(steps, client.PatchName(i, container)), i, container, printed(f))
+			}
+		}
+	}
+	return json.Marshal(steps)
+}
+
+// stillHas are the steps that test that a container has what it is given more of: a cache may be
+// behind, and what somebody raised meanwhile must not be lowered.
+func stillHas(i int, container *corev1.Container, gets policy.Fitted) (steps []client.PatchOperation) {
+	for _, list := range []struct {
+		name string
+		has  corev1.ResourceList
+		gets resources.List
+	}{{"requests", container.Resources.Requests, gets.Requests}, {"limits", container.Resources.Limits, gets.Limits}} {
+		for k := range resources.Kind(resources.Kinds) {
+			if q, there := list.has[convert.ResourceName(k)]; there && list.gets.Has(k) {
+				steps = append(steps, client.PatchTest(fmt.Sprintf("/spec/containers/%d/resources/%s/%s", i, list.name, k), q.String()))
+			}
+		}
+	}
+	return steps
+}
+
+// printed are the amounts of a container as people write them.
+func printed(f policy.Fitted) corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: convert.Format{}.List(f.Requests), Limits: convert.Format{}.List(f.Limits)}
+}
+
+// Judged puts an event on pod and VPA when a change did harm, or came to nothing.
+func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) {
+	reason, message := judged(pod, v, gets)
+	c.Events.Event(pod, corev1.EventTypeWarning, reason, message)
+	c.Events.Event(vpa, corev1.EventTypeWarning, reason, "Pod "+pod.Name+": "+message)
+}
+
+func judged(pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) (reason, message string) {
+	// What its spec asks for may not have been carried out.
+	back := sizes(convert.NewPod(pod).Containers, gets, func(_ int, f policy.Fitted) corev1.ResourceRequirements { return printed(f) })
+	switch {
+	case v.Outcome == rollout.Reverted:
+		return EventReverted, fmt.Sprintf("Change taken back, %s: %s", harms[v.Harm], back)
+	case v.Harm == rollout.InfeasibleResize:
+		return EventResizeWithdrawn, "Resize withdrawn, its node can never do it: " + back
+	case v.Harm == rollout.UnfinishedResize:
+		return EventResizeFailed, "Resize not finished by its node within an hour"
+	}
+	return EventResizeFailed, fmt.Sprintf("Change did harm, %s; it stays, because spec.safety.autoRevert of the policy is false", harms[v.Harm])
+}
+
+// harms say what a change did.
+var harms = map[rollout.Harm]string{
+	rollout.OOMKill:  "a container was killed for want of memory",
+	rollout.Restart:  "a container restarts again and again",
+	rollout.Throttle: "a container is throttled at its CPU limit",
+	rollout.Pressure: "a container waits for CPU",
+	rollout.NotReady: "the pod is not ready any more",
+}

@@ -1,0 +1,153 @@
+package observe
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/updater/evidence"
+)
+
+// gathering is how long pods whose shares are needed are waited for, so that one query serves
+// many.
+const gathering = time.Second
+
+// measurer asks Prometheus for the shares of pods, apart from the workers of the queue: evidence
+// that is there already must not wait for it.
+type measurer struct {
+	source *evidence.Source
+	woken  chan struct{}
+
+	mu     sync.Mutex
+	wanted map[cache.ObjectName]changeOf
+	known  map[types.UID]measured
+}
+
+// changeOf names a change.
+type changeOf struct {
+	uid types.UID
+	at  time.Time // when it was sent
+}
+
+// measured are the shares of a pod.
+type measured struct {
+	of          changeOf
+	now, before map[evidence.Key]evidence.Share
+}
+
+func newMeasurer(source *evidence.Source) *measurer {
+	return &measurer{source: source, woken: make(chan struct{}, 1), wanted: map[cache.ObjectName]changeOf{}, known: map[types.UID]measured{}}
+}
+
+// want returns what was measured of a changed pod, or asks for it and returns false.
+func (m *measurer) want(pod cache.ObjectName, of changeOf) (measured, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known, found := m.known[of.uid]; found && known.of.at.Equal(of.at) {
+		return known, true
+	}
+	m.wanted[pod] = of
+	select {
+	case m.woken <- struct{}{}:
+	default:
+	}
+	return measured{}, false
+}
+
+// forget drops what was measured of a pod.
+func (m *measurer) forget(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.known, uid)
+}
+
+// run asks until ctx ends, and calls ready for each pod whose shares are known.
+func (m *measurer) run(ctx context.Context, ready func(cache.ObjectName), missing func(pods int)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.woken:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(gathering):
+		}
+		m.ask(ctx, time.Now(), ready, missing)
+	}
+}
+
+// ask asks for the shares of all pods that are wanted, by namespace.
+func (m *measurer) ask(ctx context.Context, now time.Time, ready func(cache.ObjectName), missing func(pods int)) {
+	m.mu.Lock()
+	wanted := m.wanted
+	m.wanted = map[cache.ObjectName]changeOf{}
+	m.mu.Unlock()
+	byNamespace := map[string][]cache.ObjectName{}
+	for _, pod := range slices.SortedFunc(maps.Keys(wanted), func(a, b cache.ObjectName) int { return cmp.Compare(a.Name, b.Name) }) {
+		byNamespace[pod.Namespace] = append(byNamespace[pod.Namespace], pod)
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
+		pods := byNamespace[namespace]
+		shares, err := m.source.Shares(ctx, namespace, names(pods), now)
+		// Those of one minute are asked for together, of the time before it.
+		minute := func(pod cache.ObjectName) time.Time { return wanted[pod].at.Truncate(time.Minute) }
+		before := map[time.Time]map[evidence.Key]evidence.Share{}
+		for _, pod := range pods {
+			at := minute(pod)
+			if err != nil || before[at] != nil {
+				continue
+			}
+			same := slices.DeleteFunc(slices.Clone(pods), func(other cache.ObjectName) bool { return !minute(other).Equal(at) })
+			before[at], err = m.source.Shares(ctx, namespace, names(same), at)
+		}
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "It is not known whether changed pods are throttled or wait for CPU", "namespace", namespace, "pods", len(pods))
+			missing(len(pods))
+			continue
+		}
+		m.mu.Lock()
+		for _, pod := range pods {
+			of := wanted[pod]
+			m.known[of.uid] = measured{of, shares, before[minute(pod)]}
+		}
+		m.mu.Unlock()
+		for _, pod := range pods {
+			ready(pod)
+		}
+	}
+}
+
+func names(pods []cache.ObjectName) []string {
+	all := make([]string, len(pods))
+	for i, pod := range pods {
+		all[i] = pod.Name
+	}
+	return all
+}
+
+// add completes the evidence of a changed pod. A container that had no CPU limit before was not
+// throttled.
+func (m measured) add(e *rollout.Evidence, pod string, change rollout.Change) {
+	e.Measured = true
+	for i := range e.Containers {
+		w := &e.Containers[i]
+		now, before := evidence.Of(m.now, pod, w.Name), evidence.Of(m.before, pod, w.Name)
+		w.Throttled, w.ThrottledBefore, w.Waiting, w.WaitingBefore = now.Throttled, before.Throttled, now.Waiting, before.Waiting
+		for _, one := range change.Containers {
+			if one.From.Name == w.Name && !one.From.Limits.Has(resources.CPU) {
+				w.ThrottledBefore = 0
+			}
+		}
+	}
+}

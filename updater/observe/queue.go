@@ -1,0 +1,404 @@
+// Package observe judges the changes of pods under a SizingPolicy, and takes back those that
+// did harm.
+//
+// A Queue watches the pods on which a change is noted. An event of such a pod wakes it, so that
+// from a kill to the resize that gives back it takes no longer than the kubelet and the API
+// server do; else it looks when the observation period ends. It needs neither passes nor the
+// heartbeat of the admission controller, and no budget: what it gives back only grows.
+//
+// What a change did is up to rollout.Judge. The order of what follows makes it safe to be ended
+// at any moment: the pod gets its sizes back, then the SizingRecord says so, and only then the
+// note is taken off the pod.
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/updater/evidence"
+	"loadline.dev/loadline/updater/records"
+	"loadline.dev/loadline/updater/view"
+)
+
+const (
+	firstPause = 100 * time.Millisecond // after a failure, doubled each time
+	longPause  = time.Minute
+	again      = 30 * time.Second // until what nobody tells of is looked at again
+	workers    = 4
+	// underWay is how long after a change was noted its pod may not show it yet.
+	underWay = 30 * time.Second
+	// forgotten is how old a note must be to be taken off while nobody knows what the policy
+	// says: nothing would come of it any more.
+	forgotten = 24 * time.Hour
+)
+
+// Executor changes pods: actuate.Cluster, or actuate.Rehearsal in a dry run.
+type Executor interface {
+	// Note writes a change on its pod.
+	Note(ctx context.Context, pod *corev1.Pod, note rollout.Change) error
+	// RemoveNote takes it off again.
+	RemoveNote(ctx context.Context, pod *corev1.Pod) error
+	// GiveBack resizes a pod so that its containers have what they had before.
+	GiveBack(ctx context.Context, pod *corev1.Pod, gets []policy.Fitted) error
+	// Judged says that a change did harm, or came to nothing, and what the pod got then.
+	Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted)
+}
+
+// Metrics count what comes of changes.
+type Metrics interface {
+	Reverted(vpa cache.ObjectName, harm rollout.Harm)
+	RecordFailed()
+	// EvidenceMissing counts pods of which Prometheus does not say what it should.
+	EvidenceMissing(pods int)
+}
+
+// Queue is the work queue. Make it with New.
+type Queue struct {
+	Config
+	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
+
+	measurer *measurer // nil: there is no Prometheus
+
+	mu    sync.Mutex
+	ended map[types.UID]time.Time // of the change of a pod that has ended: when it was sent
+	harms map[types.UID]found     // what is being taken back, whether a later look sees it or not
+}
+
+// found is the harm of a change.
+type found struct {
+	at      time.Time
+	verdict rollout.Verdict
+}
+
+// Config is what a Queue needs. All fields but Prometheus must be set.
+type Config struct {
+	Reader   *view.Reader
+	Pods     corelisters.PodLister
+	Records  *records.Store
+	Executor Executor
+	Metrics  Metrics
+	// Prometheus knows whether containers are throttled or wait for CPU; nil: nobody does.
+	Prometheus *evidence.Source
+}
+
+// New returns a queue.
+func New(c Config) *Queue {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
+	q := &Queue{Config: c, queue: workqueue.NewTypedRateLimitingQueue(limiter), ended: map[types.UID]time.Time{}, harms: map[types.UID]found{}}
+	if c.Prometheus != nil {
+		q.measurer = newMeasurer(c.Prometheus)
+	}
+	return q
+}
+
+// Watch makes the queue learn of observed pods from an informer.
+func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
+	add := func(object any) {
+		if pod, ok := client.PodOf(object); ok && convert.HasNotedChange(pod) {
+			q.queue.Add(cache.MetaObjectToName(pod))
+		}
+	}
+	_, err := pods.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, pod any) { add(pod) }})
+	if err != nil {
+		return fmt.Errorf("watch observed pods: %w", err)
+	}
+	return nil
+}
+
+// Run serves the queue until ctx ends.
+func (q *Queue) Run(ctx context.Context) {
+	var serving sync.WaitGroup
+	for range workers {
+		serving.Go(func() {
+			for q.serve(ctx) {
+			}
+		})
+	}
+	if q.measurer != nil {
+		serving.Go(func() { q.measurer.run(ctx, q.queue.Add, q.Metrics.EvidenceMissing) })
+	}
+	<-ctx.Done()
+	q.queue.ShutDown()
+	serving.Wait()
+}
+
+// serve takes one pod from the queue. It is false when the queue has ended.
+func (q *Queue) serve(ctx context.Context) bool {
+	name, ended := q.queue.Get()
+	if ended {
+		return false
+	}
+	defer q.queue.Done(name)
+	var wait time.Duration
+	err := view.Guard(func() (err error) {
+		wait, err = q.Sync(ctx, name, time.Now())
+		return err
+	})
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "The change of a pod is not judged yet", "pod", klog.KRef(name.Namespace, name.Name))
+		q.queue.AddRateLimited(name)
+	case wait > 0:
+		q.queue.Forget(name)
+		q.queue.AddAfter(name, wait)
+	default:
+		q.queue.Forget(name)
+	}
+	return true
+}
+
+// Sync does for one pod what is due at now, and returns when to look again; 0: when an event of
+// the pod comes.
+func (q *Queue) Sync(ctx context.Context, name cache.ObjectName, now time.Time) (wait time.Duration, err error) {
+	now = now.UTC().Truncate(time.Second)
+	pod, err := q.Pods.Pods(name.Namespace).Get(name.Name)
+	if apierrors.IsNotFound(err) || err == nil && (!convert.HasNotedChange(pod) || !q.Reader.Serves(name.Namespace)) {
+		return 0, nil // of a pod that is gone the next pass takes notice
+	}
+	if err != nil {
+		return 0, err
+	}
+	change, err := convert.NotedChange(pod)
+	if err != nil {
+		return q.drop(ctx, pod, time.Time{}, err)
+	}
+	if change.At.After(now.Add(longest)) || change.At.Before(pod.CreationTimestamp.Add(-longest)) {
+		return q.drop(ctx, pod, change.At, fmt.Errorf("%s is no time of a change of this pod", change.At))
+	}
+	if q.done(pod.UID, change.At) {
+		if now.Sub(change.At) > longest { // no cache is behind for so long: the note came back
+			return longest, q.Executor.RemoveNote(ctx, pod)
+		}
+		return again, nil
+	}
+	reading, of, held, err := q.Reader.Governed(ctx, pod)
+	switch {
+	case err != nil: // whoever does not know the owner knows nothing of its policy
+		return 0, fmt.Errorf("find the policy of the pod: %w", err)
+	case of != nil && of.Observed:
+	case waits(held) && now.Sub(change.At) < forgotten:
+		return again, nil
+	default: // nobody is to change the pod any more
+		return q.drop(ctx, pod, change.At, errUngoverned)
+	}
+	return q.judge(ctx, &observed{pod: pod, change: change, reading: reading, Rollout: of}, now)
+}
+
+// longest is by how much clocks, and caches, may be behind.
+const longest = time.Hour
+
+// errUnknown is why a note is dropped that is not of the updater: before it changes a pod, it
+// stores that it does.
+var errUnknown = errors.New("the SizingRecord of the workload knows of no change at that time")
+
+// errUngoverned is why the note of a pod is dropped that no policy lets be changed any more.
+var errUngoverned = errors.New("no policy lets the pod be changed and taken back any more")
+
+// drop takes a note off its pod that nothing follows from. Who puts it back is not answered at
+// once.
+func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why error) (wait time.Duration, err error) {
+	if q.done(pod.UID, at) {
+		return again, nil
+	}
+	klog.FromContext(ctx).Info("The note of a change is taken off its pod, and nothing is judged", "pod", klog.KObj(pod), "reason", why)
+	if err := q.Executor.RemoveNote(ctx, pod); err != nil {
+		return 0, err
+	}
+	q.finish(pod.UID, at)
+	return 0, nil
+}
+
+// waits reports whether a policy that holds its pods may let them go soon: until then nothing is
+// changed, and nothing forgotten.
+func waits(held disruption.Reason) bool {
+	switch held {
+	case disruption.PolicyPaused, disruption.PolicyUnknown, disruption.NoRecord:
+		return true
+	}
+	return false
+}
+
+// observed is a pod with a change.
+type observed struct {
+	*view.Rollout
+	pod     *corev1.Pod
+	change  rollout.Change
+	reading view.Reading
+}
+
+func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait time.Duration, err error) {
+	core := o.reading.Pod(o.pod, 0)
+	if noted, changed := o.begun(&core, now); changed {
+		if o.change.Pending && !noted.Pending {
+			if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.Began(noted.At) }); err != nil {
+				q.Metrics.RecordFailed()
+				return 0, err
+			}
+		}
+		return 0, q.Executor.Note(ctx, o.pod, noted) // the event of it comes back here
+	}
+	seen := q.Reader.Evidence(o.pod, &core, o.Workload.Key)
+	verdict := rollout.Judge(o.change, seen, o.Safety, now)
+	if verdict.Ask && q.measurer != nil {
+		known, found := q.measurer.want(cache.MetaObjectToName(o.pod), changeOf{o.pod.UID, o.change.At})
+		if !found {
+			return again, nil
+		}
+		known.add(&seen, o.pod.Name, o.change)
+		verdict = rollout.Judge(o.change, seen, o.Safety, now)
+	}
+	if !seen.Gone && !seen.Replaced {
+		verdict = q.stands(o, verdict)
+	}
+	if age := now.Sub(o.change.At); verdict.Outcome == rollout.Superseded && age >= 0 && age < underWay {
+		return underWay - age, nil // it was noted, and the resize is on its way
+	}
+	switch verdict.Outcome {
+	case "":
+		return o.next(now), nil
+	case rollout.Reverted:
+		state, err := q.Records.State(o.Workload)
+		if err != nil {
+			return 0, err
+		}
+		if !state.Covers(o.change.At) {
+			return q.drop(ctx, o.pod, o.change.At, errUnknown)
+		}
+		gets := o.change.GiveBack(running(&core), verdict.Harm)
+		if len(gets) > 0 {
+			if err := q.Executor.GiveBack(ctx, o.pod, gets); err != nil {
+				return 0, err
+			}
+			klog.FromContext(ctx).Info("Change taken back: it did harm", "pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "reason", verdict.Harm)
+			q.Executor.Judged(o.reading.Object, o.pod, verdict, gets)
+			q.Metrics.Reverted(cache.MetaObjectToName(o.reading.Object), verdict.Harm)
+		}
+	case rollout.Failed:
+		var gets []policy.Fitted
+		if verdict.Harm == rollout.InfeasibleResize {
+			if gets = allocated(&core); len(gets) > 0 {
+				if err := q.Executor.GiveBack(ctx, o.pod, gets); err != nil {
+					return 0, err
+				}
+			}
+		}
+		q.Executor.Judged(o.reading.Object, o.pod, verdict, gets)
+	}
+	ending := rollout.Ending{UID: string(o.pod.UID), Change: o.change, Outcome: verdict.Outcome, Harm: verdict.Harm}
+	if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.End(ending, o.Settings, now) }); err != nil {
+		q.Metrics.RecordFailed()
+		return 0, err
+	}
+	if err := q.Executor.RemoveNote(ctx, o.pod); err != nil {
+		return 0, err
+	}
+	q.finish(o.pod.UID, o.change.At)
+	if q.measurer != nil {
+		q.measurer.forget(o.pod.UID)
+	}
+	return 0, nil
+}
+
+// stands returns a verdict, or that of before if it was to take the change back: that may have
+// been begun, and must not be forgotten.
+func (q *Queue) stands(o *observed, v rollout.Verdict) rollout.Verdict {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.harms) >= mostEnded { // of pods that are gone
+		maps.DeleteFunc(q.harms, func(_ types.UID, f found) bool { return o.change.At.Sub(f.at) > forgotten })
+	}
+	if v.Outcome == rollout.Reverted {
+		q.harms[o.pod.UID] = found{o.change.At, v}
+	} else if before, known := q.harms[o.pod.UID]; known && before.at.Equal(o.change.At) {
+		return before.verdict
+	}
+	return v
+}
+
+// begun returns what is to be noted when a node that had no room has none still, or has acted:
+// then the observation begins.
+func (o *observed) begun(core *disruption.Pod, now time.Time) (noted rollout.Change, changed bool) {
+	deferred := core.Resize == disruption.ResizeDeferred
+	acted := core.Resize == disruption.NotResizing && !core.Unanswered()
+	noted = o.change
+	switch {
+	case deferred && !o.change.Pending:
+		noted.Pending = true
+	case o.change.Pending && acted:
+		noted.Pending, noted.At = false, now
+	default:
+		return noted, false
+	}
+	return noted, true
+}
+
+// next is when to look again: at the end of the period, and then again and again.
+func (o *observed) next(now time.Time) time.Duration {
+	if left := o.change.At.Add(o.Safety.Period).Sub(now); left > 0 && !o.change.Pending {
+		return left
+	}
+	return again
+}
+
+// running are the containers of a pod as its spec is.
+func running(core *disruption.Pod) (all []rollout.Running) {
+	for i := range core.Containers {
+		all = append(all, rollout.Running{Container: core.Containers[i].Asked, Restarts: core.Containers[i].Restarts})
+	}
+	for _, c := range core.Fixed {
+		all = append(all, rollout.Running{Container: c})
+	}
+	return all
+}
+
+// allocated is what the containers of a pod have, where they ask for something else.
+func allocated(core *disruption.Pod) (gets []policy.Fitted) {
+	for i := range core.Containers {
+		c := &core.Containers[i]
+		if c.Current.Requests != c.Asked.Requests || c.Current.Limits != c.Asked.Limits {
+			gets = append(gets, policy.Fitted{Name: c.Asked.Name, Requests: c.Current.Requests, Limits: c.Current.Limits})
+		}
+	}
+	return gets
+}
+
+// done reports whether a change has ended, though a cache still shows its note.
+func (q *Queue) done(uid types.UID, at time.Time) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ended, known := q.ended[uid]
+	return known && ended.Equal(at)
+}
+
+// finish remembers that a change has ended.
+func (q *Queue) finish(uid types.UID, at time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.harms, uid)
+	if len(q.ended) >= mostEnded {
+		clear(q.ended)
+	}
+	q.ended[uid] = at
+}
+
+// mostEnded is how many ended changes are remembered: caches catch up in moments.
+const mostEnded = 1000

@@ -1,0 +1,224 @@
+// Package records keeps what the updater remembers of workloads under a SizingPolicy, in
+// SizingRecords: State reads, Update changes and writes.
+//
+// The updater is their only writer. Two processes may both believe to be it for a moment, so
+// each write names the version that it changes; after a conflict the record is read again and
+// the change made anew on what is there. What was written is known here at once, whatever the
+// informer has heard of it.
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/cache"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	informers "loadline.dev/loadline/pkg/generated/informers/externalversions/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// attempts is how often a write is tried that meets the write of somebody else.
+const attempts = 5
+
+// Store knows the records of all workloads. Make it with Watch. All methods are safe for
+// concurrent use.
+type Store struct {
+	client versioned.Interface
+	dryRun bool
+	synced cache.InformerSynced
+	cached cache.Store
+
+	mu      sync.Mutex
+	written map[cache.ObjectName]*entry
+}
+
+// entry is the record of a workload as this process wrote it last.
+type entry struct {
+	mu     sync.Mutex // one change at a time
+	object *loadlinev1alpha1.SizingRecord
+}
+
+// Watch returns a store that reads from an informer, before that starts. In a dry run it
+// writes and remembers nothing.
+func Watch(client versioned.Interface, informer informers.SizingRecordInformer, dryRun bool) (*Store, error) {
+	shared := informer.Informer()
+	s := &Store{client: client, dryRun: dryRun, cached: shared.GetStore(), written: map[cache.ObjectName]*entry{}}
+	handler, err := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: s.gone})
+	if err != nil {
+		return nil, fmt.Errorf("watch SizingRecords: %w", err)
+	}
+	s.synced = func() bool { return shared.HasSynced() && handler.HasSynced() }
+	return s, nil
+}
+
+// State returns what is remembered of a workload. It is sizing.ErrUnknown if records cannot be read.
+func (s *Store) State(of target.Workload) (rollout.State, error) {
+	if !s.synced() {
+		return rollout.State{}, sizing.ErrUnknown
+	}
+	name := sizing.RecordName(of.Key)
+	s.mu.Lock()
+	e := s.written[name] // nothing is kept of workloads that are only looked at
+	s.mu.Unlock()
+	if e != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+	}
+	object, err := s.newest(name, e)
+	if err != nil {
+		return rollout.State{}, err
+	}
+	return sizing.Remembered(object, of)
+}
+
+// Update changes what is remembered of a workload and returns what that is then. Nothing is
+// written if change returns what it got. It may be called several times, each time with what
+// somebody else has written meanwhile.
+func (s *Store) Update(ctx context.Context, of target.Workload, change func(rollout.State) rollout.State) (rollout.State, error) {
+	if !s.synced() {
+		return rollout.State{}, sizing.ErrUnknown
+	}
+	name := sizing.RecordName(of.Key)
+	e := s.entry(name)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	object, err := s.newest(name, e)
+	for try := 0; err == nil && try < attempts; try++ {
+		var before rollout.State
+		if before, err = sizing.Remembered(object, of); err != nil {
+			break
+		}
+		next := change(before)
+		status := convert.RecordStatus(next)
+		if sizing.Owns(of, object) && apiequality.Semantic.DeepEqual(object.Status, status) {
+			return next, nil
+		}
+		if s.dryRun {
+			return next, nil
+		}
+		written, failed := s.write(ctx, of, object, status)
+		switch {
+		case failed == nil:
+			e.object = written
+			return next, nil
+		case apierrors.IsConflict(failed), apierrors.IsAlreadyExists(failed), apierrors.IsNotFound(failed):
+			object, err = s.read(ctx, of)
+		default:
+			err = failed
+		}
+	}
+	if err == nil {
+		err = errors.New("somebody else writes it all the time")
+	}
+	return rollout.State{}, fmt.Errorf("write SizingRecord %s: %w", name, err)
+}
+
+func (s *Store) entry(name cache.ObjectName) *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.written[name] == nil {
+		s.written[name] = &entry{}
+	}
+	return s.written[name]
+}
+
+// newest returns the record as the cache has it or as it was written last, whichever is newer;
+// nil: there is none. The entry may be nil.
+func (s *Store) newest(name cache.ObjectName, e *entry) (*loadlinev1alpha1.SizingRecord, error) {
+	object, there, err := s.cached.GetByKey(name.String())
+	if err != nil {
+		return nil, fmt.Errorf("read SizingRecord %s: %w", name, err)
+	}
+	var written *loadlinev1alpha1.SizingRecord
+	if e != nil {
+		written = e.object
+	}
+	if !there {
+		return written, nil
+	}
+	cached, ok := object.(*loadlinev1alpha1.SizingRecord)
+	if !ok {
+		return nil, fmt.Errorf("read SizingRecord %s: the cache has a %T", name, object)
+	}
+	if written == nil {
+		return cached, nil
+	}
+	if !caughtUp(cached, written) {
+		return written, nil
+	}
+	e.object = nil
+	return cached, nil
+}
+
+// caughtUp reports whether a cache has a record as it was written, or a newer one.
+func caughtUp(cached, written *loadlinev1alpha1.SizingRecord) bool {
+	order, err := resourceversion.CompareResourceVersion(written.ResourceVersion, cached.ResourceVersion)
+	return err == nil && order <= 0
+}
+
+// gone notes that a record was deleted. Whoever does that makes the updater begin anew.
+func (s *Store) gone(object any) {
+	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = tombstone.Obj
+	}
+	record, ok := object.(*loadlinev1alpha1.SizingRecord)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.written, cache.MetaObjectToName(record))
+}
+
+// read asks the API server, which a cache may not have heard yet; nil: there is none.
+func (s *Store) read(ctx context.Context, of target.Workload) (*loadlinev1alpha1.SizingRecord, error) {
+	name := sizing.RecordName(of.Key)
+	all, err := s.client.LoadlineV1alpha1().SizingRecords(name.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name.Name})
+	if err != nil {
+		return nil, err
+	}
+	for i := range all.Items {
+		if all.Items[i].Name == name.Name {
+			return &all.Items[i], nil
+		}
+	}
+	return nil, nil //nolint:nilnil // that there is none is no error
+}
+
+func (s *Store) write(ctx context.Context, of target.Workload, before *loadlinev1alpha1.SizingRecord, status loadlinev1alpha1.SizingRecordStatus) (*loadlinev1alpha1.SizingRecord, error) {
+	name := sizing.RecordName(of.Key)
+	next := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+	if before != nil {
+		next = before.DeepCopy()
+	}
+	next.OwnerReferences, next.Status = owners(next.OwnerReferences, of), status
+	records := s.client.LoadlineV1alpha1().SizingRecords(name.Namespace)
+	if before == nil {
+		return records.Create(ctx, next, metav1.CreateOptions{})
+	}
+	return records.Update(ctx, next, metav1.UpdateOptions{})
+}
+
+// owners returns owner references of which that of a workload is one. It blocks nothing.
+func owners(before []metav1.OwnerReference, of target.Workload) []metav1.OwnerReference {
+	owner := metav1.OwnerReference{APIVersion: of.APIVersion, Kind: of.Key.Kind, Name: of.Key.Name, UID: of.UID, Controller: new(false), BlockOwnerDeletion: new(false)}
+	kept := []metav1.OwnerReference{owner}
+	for _, o := range before {
+		// A workload of that name that was there before is gone.
+		if o.UID != of.UID && (o.Kind != owner.Kind || o.Name != owner.Name) {
+			kept = append(kept, o)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,242 @@
+package records
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/generated/informers/externalversions"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+var (
+	noon     = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	resource = schema.GroupResource{Group: loadlinev1alpha1.GroupName, Resource: "sizingrecords"}
+)
+
+func workload(name, uid string) target.Workload {
+	return target.Workload{Key: target.Key{Namespace: "shop", Kind: "Deployment", Name: name}, APIVersion: "apps/v1", UID: types.UID(uid)}
+}
+
+var web = workload("web", "uid-web")
+
+func record(version string, pods int32, owner string) *loadlinev1alpha1.SizingRecord {
+	r := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web", ResourceVersion: version},
+		Status: loadlinev1alpha1.SizingRecordStatus{Mode: "Auto", Rounds: []loadlinev1alpha1.Round{{Time: metav1.NewTime(noon), Pods: pods}}}}
+	if owner != "" {
+		r.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: types.UID(owner)}}
+	}
+	return r
+}
+
+// watch returns a store with its cluster.
+func watch(t *testing.T, dryRun bool, objects ...runtime.Object) (*Store, *fake.Clientset) {
+	t.Helper()
+	client := fake.NewSimpleClientset(objects...)
+	factory := externalversions.NewSharedInformerFactory(client, 0)
+	s, err := Watch(client, factory.Loadline().V1alpha1().SizingRecords(), dryRun)
+	require.NoError(t, err)
+	_, err = s.State(web)
+	require.ErrorIs(t, err, sizing.ErrUnknown, "before the cache is filled")
+	_, err = s.Update(t.Context(), web, one)
+	require.ErrorIs(t, err, sizing.ErrUnknown)
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(factory.Shutdown)
+	t.Cleanup(stop)
+	factory.Start(ctx.Done())
+	require.Eventually(t, s.synced, time.Minute, time.Millisecond)
+	client.ClearActions()
+	return s, client
+}
+
+// frozen is a cache that hears of nothing more.
+func frozen(t *testing.T, objects ...*loadlinev1alpha1.SizingRecord) cache.Store {
+	t.Helper()
+	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	for _, o := range objects {
+		require.NoError(t, store.Add(o))
+	}
+	return store
+}
+
+// one counts a pod in the round that goes on.
+func one(s rollout.State) rollout.State {
+	rounds := append([]rollout.Round{}, s.Rounds...)
+	if len(rounds) == 0 {
+		rounds = []rollout.Round{{Time: noon}}
+	}
+	rounds[0].Pods++
+	s.Rounds = rounds
+	return s
+}
+
+func live(t *testing.T, client *fake.Clientset) *loadlinev1alpha1.SizingRecord {
+	t.Helper()
+	r, err := client.LoadlineV1alpha1().SizingRecords("shop").Get(t.Context(), "deployment-web", metav1.GetOptions{})
+	require.NoError(t, err)
+	return r
+}
+
+// checked makes a clientset refuse an update of another version than the one that is there,
+// as an API server does.
+func checked(t *testing.T, client *fake.Clientset) (conflicts *int) {
+	conflicts = new(int)
+	client.PrependReactor("update", "sizingrecords", func(a ktesting.Action) (bool, runtime.Object, error) {
+		r := a.(ktesting.UpdateAction).GetObject().(*loadlinev1alpha1.SizingRecord)
+		is, err := client.Tracker().Get(loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingrecords"), "shop", r.Name)
+		require.NoError(t, err)
+		if is.(*loadlinev1alpha1.SizingRecord).ResourceVersion != r.ResourceVersion {
+			*conflicts++
+			return true, nil, apierrors.NewConflict(resource, r.Name, errors.New("modified"))
+		}
+		r.ResourceVersion += "0"
+		return false, nil, nil
+	})
+	return conflicts
+}
+
+// The old leader wrote what the cache has not heard of: its counts stay.
+func TestAConflictIsReadAgainAndNeverOverwritten(t *testing.T) {
+	s, client := watch(t, false, record("5", 1, "uid-web"))
+	conflicts := checked(t, client)
+	// The cache stays at version 5.
+	theirs := record("7", 40, "uid-web")
+	theirs.Status.PolicyHash = "theirs"
+	s.cached = frozen(t, record("5", 1, "uid-web"))
+	require.NoError(t, client.Tracker().Update(loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingrecords"), theirs, "shop"))
+
+	calls := 0
+	got, err := s.Update(t.Context(), web, func(before rollout.State) rollout.State {
+		calls++
+		return one(before)
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, *conflicts)
+	require.Equal(t, 2, calls, "the change is made anew on what is there")
+	require.Equal(t, 41, got.Rounds[0].Pods)
+	require.EqualValues(t, 41, live(t, client).Status.Rounds[0].Pods)
+	require.Equal(t, "theirs", live(t, client).Status.PolicyHash)
+
+	// What was written is known, whatever the cache says.
+	state, err := s.State(web)
+	require.NoError(t, err)
+	require.Equal(t, 41, state.Rounds[0].Pods)
+	_, err = s.Update(t.Context(), web, one)
+	require.NoError(t, err)
+	require.Equal(t, 1, *conflicts)
+	require.EqualValues(t, 42, live(t, client).Status.Rounds[0].Pods)
+}
+
+// A process that has heard of no record does not write over one.
+func TestARecordThatTheCacheHasNotHeardOf(t *testing.T) {
+	s, client := watch(t, false, record("5", 3, "uid-web"))
+	checked(t, client)
+	s.cached = frozen(t)
+	got, err := s.Update(t.Context(), web, one)
+	require.NoError(t, err)
+	require.Equal(t, 4, got.Rounds[0].Pods)
+	require.EqualValues(t, 4, live(t, client).Status.Rounds[0].Pods)
+}
+
+// A record that somebody deleted is made anew.
+func TestARecordThatIsDeletedIsMadeAnew(t *testing.T) {
+	s, client := watch(t, false, record("5", 3, "uid-web"))
+	s.cached = frozen(t, record("5", 3, "uid-web"))
+	require.NoError(t, client.LoadlineV1alpha1().SizingRecords("shop").Delete(t.Context(), "deployment-web", metav1.DeleteOptions{}))
+	got, err := s.Update(t.Context(), web, one)
+	require.NoError(t, err)
+	require.Equal(t, 1, got.Rounds[0].Pods)
+	require.EqualValues(t, 1, live(t, client).Status.Rounds[0].Pods)
+}
+
+func TestWhoseRecordItIs(t *testing.T) {
+	for owner, pods := range map[string]int{"uid-web": 3, "": 3, "uid-before": 0} {
+		s, client := watch(t, false, record("5", 3, owner))
+		state, err := s.State(web)
+		require.NoError(t, err)
+		require.Equal(t, pods > 0, len(state.Rounds) == 1, "%q: that of a workload that had the name before is not ours", owner)
+		_, err = s.Update(t.Context(), web, one)
+		require.NoError(t, err)
+		r := live(t, client)
+		require.EqualValues(t, pods+1, r.Status.Rounds[0].Pods, owner)
+		require.Equal(t, []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "uid-web", Controller: new(false), BlockOwnerDeletion: new(false)}}, r.OwnerReferences)
+	}
+}
+
+func TestNothingIsWrittenThatDidNotChange(t *testing.T) {
+	for _, c := range []struct {
+		dryRun bool
+		change func(rollout.State) rollout.State
+	}{{false, func(s rollout.State) rollout.State { return s }}, {true, one}} {
+		s, client := watch(t, c.dryRun, record("5", 3, "uid-web"))
+		got, err := s.Update(t.Context(), web, c.change)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, got.Rounds[0].Pods, 3)
+		for _, a := range client.Actions() {
+			require.NotContains(t, []string{"create", "update", "patch", "delete"}, a.GetVerb())
+		}
+		state, err := s.State(web)
+		require.NoError(t, err)
+		require.Equal(t, 3, state.Rounds[0].Pods, "a dry run remembers nothing")
+	}
+}
+
+func TestARecordThatCannotBeReadIsNotWritten(t *testing.T) {
+	bad := record("5", 3, "uid-web")
+	bad.Annotations = map[string]string{vpav1.UnreadableAnnotation: "status.rounds: wrong type"}
+	s, client := watch(t, false, bad)
+	_, err := s.State(web)
+	require.ErrorIs(t, err, sizing.ErrUnknown)
+	_, err = s.Update(t.Context(), web, one)
+	require.ErrorIs(t, err, sizing.ErrUnknown)
+	require.ErrorContains(t, err, "shop/deployment-web")
+	require.Empty(t, client.Actions())
+}
+
+func TestWhoMeetsConflictsAllTheTimeGivesUp(t *testing.T) {
+	s, client := watch(t, false, record("5", 3, "uid-web"))
+	tries := 0
+	client.PrependReactor("update", "sizingrecords", func(ktesting.Action) (bool, runtime.Object, error) {
+		tries++
+		return true, nil, apierrors.NewConflict(resource, "deployment-web", errors.New("modified"))
+	})
+	_, err := s.Update(t.Context(), web, one)
+	require.EqualError(t, err, "write SizingRecord shop/deployment-web: somebody else writes it all the time")
+	require.Equal(t, attempts, tries)
+	require.EqualValues(t, 3, live(t, client).Status.Rounds[0].Pods)
+}
+
+// Workloads come and go; most never have a record.
+func TestNothingIsKeptOfWorkloadsThatAreOnlyLookedAt(t *testing.T) {
+	s, client := watch(t, false)
+	for i := range 100 {
+		_, err := s.State(workload(fmt.Sprintf("job-%d", i), "uid"))
+		require.NoError(t, err)
+	}
+	require.Empty(t, s.written)
+	_, err := s.Update(t.Context(), web, one)
+	require.NoError(t, err)
+	require.Len(t, s.written, 1)
+	require.NoError(t, client.LoadlineV1alpha1().SizingRecords("shop").Delete(t.Context(), "deployment-web", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.written) == 0
+	}, time.Minute, time.Millisecond)
+}

@@ -1,0 +1,342 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/view"
+)
+
+// heldWorkload is a workload under a SizingPolicy in a pass: what its rollout lets be done with
+// its pods.
+type heldWorkload struct {
+	*view.Rollout
+	input  rollout.Workload
+	before rollout.State // as it is stored
+	rollout.Held
+	stored bool // its State is
+}
+
+// index returns where a pod is among those that the rollout was asked about; -1: it is not.
+func (h *heldWorkload) index(uid string) int {
+	return slices.IndexFunc(h.input.Pods, func(p rollout.Pod) bool { return p.UID == uid })
+}
+
+// hold asks the rollout of each workload under a policy which of its pods may be changed now,
+// and marks the others in the view, so that they spend no budget and no room. What the
+// rollouts remember is stored later: before the first pod of a workload is changed, or at the
+// end of the pass.
+func (l *Loop) hold(ctx context.Context, s *view.Snapshot, now time.Time) map[cache.ObjectName]*heldWorkload {
+	var all map[cache.ObjectName]*heldWorkload
+	for i := range s.View.VPAs {
+		v := &s.View.VPAs[i]
+		name := cache.NewObjectName(v.Namespace, v.Name)
+		of := s.Rollout(name)
+		if of == nil || v.Outdated {
+			continue
+		}
+		if all == nil {
+			all = map[cache.ObjectName]*heldWorkload{}
+		}
+		if of.Resting && !l.passedAny(v) {
+			continue
+		}
+		h := &heldWorkload{Rollout: of}
+		if err := view.Guard(func() error { return l.holdOne(s, v, h, now) }); err != nil {
+			klog.FromContext(ctx).Error(err, "Pods left alone: it is not known how far the rollout of their workload is", "vpa", klog.KRef(v.Namespace, v.Name))
+			holdAll(v, disruption.NoRecord)
+			continue
+		}
+		all[name] = h
+	}
+	return all
+}
+
+// passedAny reports whether a pod of a VPA was free before and left alone, which is remembered as
+// long as its rollout is asked about it.
+func (l *Loop) passedAny(v *disruption.VPA) bool {
+	return len(l.passed) > 0 && slices.ContainsFunc(v.Pods, func(p disruption.Pod) bool { return !l.passed[p.UID].IsZero() })
+}
+
+func (l *Loop) holdOne(s *view.Snapshot, v *disruption.VPA, h *heldWorkload, now time.Time) error {
+	state, err := l.records.State(h.Workload)
+	if err != nil {
+		return err
+	}
+	h.before, h.input = state, l.reader.Workload(s, v, h.Rollout, l.config, now)
+	for i := range h.input.Pods {
+		h.input.Pods[i].Passed = l.passed[h.input.Pods[i].UID]
+	}
+	h.ask(state, now)
+	for i := range v.Pods {
+		pod, answer := &v.Pods[i], h.Pods[i]
+		pod.MemoryOnly = answer.Memory
+		if !answer.Free {
+			pod.Held = disruption.Reason(answer.Reason)
+			if pod.Held == "" && h.input.Pods[i].Due {
+				pod.Held = disruption.UnderObservation
+			}
+		}
+		if l.harmed(s, pod, h, i, now) {
+			pod.Held, pod.MemoryOnly = disruption.UnderObservation, false
+		}
+	}
+	switch {
+	case h.Mode == fleet.Inherit || h.Evict: // with Inherit the VPA decides
+	case v.Mode == disruption.InPlaceOrRecreate:
+		v.Mode, v.Ungated = disruption.InPlace, true
+	case v.Mode == disruption.Recreate:
+		holdAll(v, disruption.EvictionNotAllowed)
+	}
+	return nil
+}
+
+// harmed reports whether a pod shows that its change did harm, and nobody has judged that yet.
+// That goes first, also before more memory: a note that is renewed forgets what was before.
+func (l *Loop) harmed(s *view.Snapshot, pod *disruption.Pod, h *heldWorkload, i int, now time.Time) bool {
+	if h.input.Pods[i].Observed.IsZero() {
+		return false
+	}
+	object := s.Pod(disruption.Subject{Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID})
+	if object == nil {
+		return false
+	}
+	change, err := convert.NotedChange(object)
+	return err == nil && rollout.Judge(change, l.reader.Evidence(object, pod, h.Workload.Key), h.Safety, now).Early != ""
+}
+
+// ask asks the rollout, with what is remembered of it.
+func (h *heldWorkload) ask(state rollout.State, now time.Time) rollout.State {
+	h.Held = rollout.Hold(state, h.input, h.Settings, now.UTC().Truncate(time.Second))
+	return h.State
+}
+
+func holdAll(v *disruption.VPA, reason disruption.Reason) {
+	for i := range v.Pods {
+		v.Pods[i].Held, v.Pods[i].MemoryOnly = reason, false
+	}
+}
+
+// observes reports whether a change of a pod is to be noted on it and judged. Memory that a held
+// pod gets after a kill is part of no round: only a note that is there already is renewed.
+func (p *pass) observes(of disruption.Subject) bool {
+	h := p.rollouts[vpaOf(of)]
+	if h == nil || !h.Observed {
+		return false
+	}
+	i := h.index(of.UID)
+	return i >= 0 && (h.Pods[i].Free || !h.input.Pods[i].Observed.IsZero())
+}
+
+// admit stores what the rollout of a pod's workload remembers before the first pod is changed,
+// and says why this pod must not be changed after all: somebody else may have written the record
+// meanwhile.
+func (p *pass) admit(ctx context.Context, of disruption.Subject) disruption.Reason {
+	h := p.rollouts[vpaOf(of)]
+	if h == nil {
+		if p.snapshot.Rollout(vpaOf(of)) != nil {
+			return disruption.UnderObservation // its rollout was not asked
+		}
+		return ""
+	}
+	i := h.index(of.UID)
+	if i < 0 {
+		return disruption.UnderObservation // nor was it about this pod
+	}
+	if !h.Pods[i].Free && h.Pods[i].Memory {
+		return "" // that is part of no round
+	}
+	if h.Observed && !h.stored {
+		if err := p.store(ctx, h); err != nil {
+			return disruption.NoRecord
+		}
+	}
+	if h.Pods[i].Free {
+		if s, err := p.records.State(h.Workload); h.Observed && (err != nil || s.Reverts() > h.State.Reverts()) {
+			return disruption.Reason(rollout.CoolingDown) // a change of this pass was taken back already
+		}
+		return ""
+	}
+	return cmp.Or(disruption.Reason(h.Pods[i].Reason), disruption.UnderObservation)
+}
+
+// store stores what the rollout of a workload remembers, as of this pass.
+func (p *pass) store(ctx context.Context, h *heldWorkload) error {
+	_, err := p.records.Update(ctx, h.Workload, func(s rollout.State) rollout.State { return h.ask(s, p.now) })
+	if err != nil {
+		p.recordFailed(ctx, h, err)
+		return err
+	}
+	h.stored = true
+	return nil
+}
+
+// update changes what is remembered of the workload of a pod.
+func (p *pass) update(ctx context.Context, of disruption.Subject, change func(rollout.State, rollout.Settings) rollout.State) {
+	h := p.rollouts[vpaOf(of)]
+	if h == nil || !h.Observed {
+		return
+	}
+	if _, err := p.records.Update(ctx, h.Workload, func(s rollout.State) rollout.State { return change(s, h.Settings) }); err != nil {
+		p.recordFailed(ctx, h, err)
+	}
+}
+
+func (p *pass) recordFailed(ctx context.Context, h *heldWorkload, err error) {
+	p.metrics.RecordFailed()
+	klog.FromContext(ctx).Error(err, "It could not be stored how far a rollout is", "workload", h.Workload.Key, "namespace", h.Workload.Key.Namespace)
+}
+
+// changed notes that a pod was changed. If that cannot be stored, the next pass sees it from the
+// note on the pod.
+func (p *pass) changed(ctx context.Context, of disruption.Subject, note rollout.Change) {
+	h := p.rollouts[vpaOf(of)]
+	if h == nil || note.At.IsZero() {
+		return
+	}
+	p.update(ctx, of, func(s rollout.State, _ rollout.Settings) rollout.State {
+		if s.Reverts() > h.State.Reverts() { // since it was admitted
+			return s.Began(note.At)
+		}
+		return s.Changed(note)
+	})
+}
+
+// failed notes that the API server refused a change of a pod.
+func (p *pass) failed(ctx context.Context, c actuate.Change, note rollout.Change, err error) {
+	if note.At.IsZero() || !actuate.Refused(err) { // it was not sent, or may have been carried out
+		return
+	}
+	p.executor.Event(c.Reading.Object, actuate.EventResizeFailed, "Pod "+c.Pod+" could not be resized: "+err.Error())
+	p.update(ctx, c.Subject, func(s rollout.State, set rollout.Settings) rollout.State {
+		return s.End(rollout.Ending{UID: c.UID, Change: note, Outcome: rollout.Failed}, set, note.At)
+	})
+}
+
+// evicted notes that a pod was evicted for its change.
+func (p *pass) evicted(ctx context.Context, c actuate.Change) {
+	p.update(ctx, c.Subject, func(s rollout.State, set rollout.Settings) rollout.State {
+		note := actuate.NoteOf(c, p.now)
+		return s.End(rollout.Ending{UID: c.UID, Change: note, Outcome: rollout.Evicted}, set, note.At)
+	})
+}
+
+// quietWrites is how many records a pass writes that no change of a pod waits for: the rest
+// follows in the next one.
+const quietWrites = 100
+
+// remember stores what changed in rollouts of which no pod was changed, such as the end of a
+// round or a promotion, and which pods were free and are left alone all the same: then others
+// go first the next time.
+func (p *pass) remember(ctx context.Context, plan disruption.Result) {
+	names := slices.SortedFunc(maps.Keys(p.rollouts), func(a, b cache.ObjectName) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	passed := map[string]time.Time{}
+	for _, s := range plan.Skipped {
+		if h := p.rollouts[vpaOf(s.Subject)]; h != nil {
+			if i := h.index(s.UID); i >= 0 && h.Pods[i].Free {
+				passed[s.UID] = p.now
+			}
+		}
+	}
+	written, observed := 0, 0
+	for _, name := range names {
+		h := p.rollouts[name]
+		for i := range h.input.Pods {
+			pod := &h.input.Pods[i]
+			if at, known := p.passed[pod.UID]; known && passed[pod.UID].IsZero() {
+				passed[pod.UID] = at
+			}
+			if !pod.Observed.IsZero() {
+				observed++
+			}
+		}
+		if !h.stored && written < quietWrites && h.turned() && ctx.Err() == nil {
+			written++
+			_ = p.store(ctx, h) // it was said; the next pass tries again
+		}
+		p.announce(name, h)
+	}
+	maps.DeleteFunc(p.announced, func(_ announcement, at time.Time) bool { return p.now.Sub(at) >= repeat })
+	if p.rollouts != nil || len(p.passed) > 0 {
+		p.metrics.Observed(observed)
+	}
+	p.passed = passed
+}
+
+// repeat is how long an event is not said again.
+const repeat = time.Hour
+
+// announced are the events of rollouts that were said, by VPA, reason and message.
+type announced map[announcement]time.Time
+
+type announcement struct {
+	vpa             cache.ObjectName
+	reason, message string
+}
+
+// announce says on the VPA how far a rollout is, each thing once an hour.
+func (p *pass) announce(name cache.ObjectName, h *heldWorkload) {
+	if h.stored && h.before.Phase == rollout.PhaseCanary && h.State.Phase == rollout.PhaseFullRollout {
+		p.say(name, actuate.EventCanaryPromoted, "The canary did well: all pods may be changed")
+	}
+	if why := obstacles[h.Canary]; why != "" && (h.Canary != rollout.NotObserved || !h.State.CanarySince.IsZero()) {
+		p.say(name, actuate.EventCanaryHeld, why)
+	}
+	if h.HPA {
+		p.say(name, actuate.EventHPAConflict, "A HorizontalPodAutoscaler looks at resources of the pods that SizingPolicy "+h.Policy+" would change: spec.rollout.hpa says what becomes of these")
+	}
+	due := slices.ContainsFunc(h.Pods, func(a rollout.Answer) bool { return a.Reason == rollout.CoolingDown })
+	if due && !h.Next.IsZero() {
+		p.say(name, actuate.EventCooldownActive, "Pods are not changed before "+h.Next.UTC().Format(time.RFC3339)+": the last round of changes ended a short time ago")
+	}
+	if h.State.ScheduleBlocked.Reason != "" {
+		opens := "never: its zone or its windows cannot be read"
+		if !h.Next.IsZero() {
+			opens = h.Next.UTC().Format(time.RFC3339)
+		}
+		p.say(name, actuate.EventScheduleSkipped, "Pods are not changed outside of the schedule of SizingPolicy "+h.Policy+"; it opens "+opens)
+	}
+}
+
+// obstacles say why a canary that has ended its round is not promoted.
+var obstacles = map[rollout.Obstacle]string{
+	rollout.MemberNotSuccessful: "The canary is not promoted: the change of a member did not end well, or is still to come",
+	rollout.NotObserved:         "The canary is not promoted: no change of it was observed to its end",
+	rollout.MembersBlocked:      "The canary is not promoted: the nodes of its members do not grant the change",
+	rollout.AutoPromoteOff:      "The canary did well and waits to be promoted: set spec.rollout.canary.autoPromote, or mode Auto",
+}
+
+// say puts an event on a VPA, unless it did so within the hour.
+func (p *pass) say(name cache.ObjectName, reason, message string) {
+	key := announcement{name, reason, message}
+	if reason == actuate.EventCooldownActive { // its time may move from pass to pass
+		key.message = ""
+	}
+	if last, said := p.announced[key]; said && p.now.Sub(last) < repeat {
+		return
+	}
+	if vpa := p.snapshot.VPA(name); vpa != nil {
+		p.announced[key] = p.now
+		p.executor.Event(vpa, reason, message)
+	}
+}
+
+// turned reports whether the rollout is at another point than the one stored. That a round
+// may begin is no news as long as nothing was changed in it, nor is anything of a workload of
+// which nothing is stored yet.
+func (h *heldWorkload) turned() bool {
+	return len(h.before.Rounds) > 0 && h.State.Turned(h.before)
+}

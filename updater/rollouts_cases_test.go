@@ -1,0 +1,404 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+)
+
+// canaryOf changes a share of the pods at once.
+func canaryOf(percentage int32, autoPromote bool) *loadlinev1alpha1.SizingPolicy {
+	return sizingPolicy(loadlinev1alpha1.RolloutModeCanary, func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(percentage), AutoPromote: new(autoPromote)}
+		s.Rollout.MaxConcurrent = new(int32(0))
+	})
+}
+
+func auto(changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
+	return sizingPolicy(loadlinev1alpha1.RolloutModeAuto, changes...)
+}
+
+// promoted is a world of four pods in FullRollout, two of them still to be changed.
+func promoted(t *testing.T) *rolling {
+	t.Helper()
+	r := newRolling(t, 4, sizingPolicy(loadlinev1alpha1.RolloutModeCanary, func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(int32(25)), AutoPromote: new(true)}
+		s.Rollout.Cooldown = &metav1.Duration{}
+	}))
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.judge(5 * time.Minute)
+	require.Equal(t, []string{"web-1-1"}, r.at(6*time.Minute))
+	r.judge(11 * time.Minute)
+	require.Equal(t, loadlinev1alpha1.RolloutPhaseFullRollout, r.record().Phase)
+	return r
+}
+
+// A round may begin changes for an hour. Each has one end, and one cooldown of an hour.
+func TestAHundredPodsOneAtATime(t *testing.T) {
+	r := newRolling(t, 100, auto())
+	last := time.Duration(0)
+	for range 100 {
+		require.Len(t, r.at(last), 1)
+		r.judge(last + 5*time.Minute)
+		r.told()
+		last += 6 * time.Minute
+	}
+	require.Empty(t, r.at(last))
+	require.Equal(t, strings.TrimSpace(strings.Repeat("50m ", 100)), r.sizes())
+	s := r.record()
+	require.Len(t, s.Rounds, 1, "one target is one round")
+	require.EqualValues(t, 100, s.Rounds[0].Pods)
+	require.Equal(t, loadlinev1alpha1.RoundSuccess, s.Rounds[0].Outcome)
+	require.Equal(t, noon.Add(last+time.Hour), s.CooldownUntil.UTC(), "one cooldown")
+	require.Zero(t, s.ConsecutiveReverts)
+}
+
+func TestABadTargetOnFiveMembersIsOneRevertedRound(t *testing.T) {
+	r := newRolling(t, 10, canaryOf(50, false))
+	require.Len(t, r.at(0), 5)
+	for i := range 5 {
+		r.restarted(fmt.Sprintf("web-1-%d", i), 2)
+	}
+	r.judge(2 * time.Minute)
+	require.Equal(t, strings.TrimSpace(strings.Repeat("100m ", 10)), r.sizes())
+	require.Equal(t, 5, r.reverts())
+	s := r.record()
+	require.Len(t, s.Rounds, 1)
+	require.EqualValues(t, 1, s.ConsecutiveReverts)
+	require.Equal(t, noon.Add(122*time.Minute), s.CooldownUntil.UTC())
+	require.Empty(t, s.Conditions, "not Degraded")
+	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, s.Phase)
+}
+
+// A recommender knows nothing of a revert and asks for the same again, or for less.
+func TestWhatWasTakenBackIsNotTriedAgain(t *testing.T) {
+	r := newRolling(t, 2, auto())
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.restarted("web-1-0", 2)
+	r.judge(time.Minute)
+	for day := 1; day < 7; day++ {
+		after := time.Duration(day) * 24 * time.Hour
+		r.recommend([]string{"50m", "30m", "53m"}[day%3], []string{"50Mi", "30Mi", "53Mi"}[day%3])
+		require.Empty(t, r.at(after), day)
+		require.Equal(t, 2, r.skipped("KeptAfterRevert"))
+	}
+	require.Equal(t, "100m 100m", r.sizes())
+	r.recommend("80m", "80Mi")
+	require.Equal(t, []string{"web-1-0"}, r.at(6*24*time.Hour+time.Hour), "more than what did harm")
+	require.Equal(t, "80m 80Mi", r.requests("web-1-0"))
+}
+
+func TestMemoryThatWasRaisedStaysWhenTheCutOfCPUIsTakenBack(t *testing.T) {
+	vpa := lowering(madeVPA())
+	one := &vpa.Status.Recommendation.ContainerRecommendations[0]
+	one.LowerBound, one.Target, one.UpperBound = list("40m", "150Mi"), list("50m", "200Mi"), list("60m", "300Mi")
+	r := roll(t, Default(), append(deployment(2, nil), vpa, auto(), healthy("n1"))...)
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	require.Equal(t, "50m 200Mi", r.requests("web-1-0"))
+	r.restarted("web-1-0", 2)
+	r.judge(2 * time.Minute)
+	require.Equal(t, "100m 200Mi", r.requests("web-1-0"))
+	require.Equal(t, "400Mi", r.pod("web-1-0").Spec.Containers[0].Resources.Limits.Memory().String())
+	s := r.record()
+	require.Len(t, s.Reverted, 1)
+	require.Contains(t, s.Reverted[0].Requests, corev1.ResourceCPU)
+	require.NotContains(t, s.Reverted[0].Requests, corev1.ResourceMemory)
+}
+
+// killedAt makes a container have been killed for want of memory.
+func killedAt(name string, at time.Time, times int32) corev1.ContainerStatus {
+	return corev1.ContainerStatus{Name: name, RestartCount: times, LastTerminationState: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{Reason: "OOMKilled", StartedAt: metav1.NewTime(at.Add(-time.Hour)), FinishedAt: metav1.NewTime(at)}}}
+}
+
+func TestASidecarThatWasNotTouchedTakesNothingBack(t *testing.T) {
+	pods := deployment(2, func(p *corev1.Pod) {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "proxy", Resources: corev1.ResourceRequirements{Requests: list("10m", "10Mi")}})
+	})
+	r := roll(t, Default(), append(pods, lowering(madeVPA()), auto(), healthy("n1"))...)
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.change("web-1-0", func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app"}, killedAt("proxy", noon.Add(time.Minute), 7)}
+	})
+	r.judge(2 * time.Minute)
+	require.Equal(t, []string{"web-1-0"}, r.noted())
+	r.judge(5 * time.Minute)
+	require.Empty(t, r.noted())
+	require.Equal(t, "50m 100m", r.sizes())
+	require.Zero(t, r.reverts())
+	require.Equal(t, "app", r.record().Kept[0].Name)
+}
+
+func TestAKillForWantOfMemoryTakesBackAtOnce(t *testing.T) {
+	r := newRolling(t, 2, auto())
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.change("web-1-0", func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon, 1)} })
+	r.judge(time.Minute)
+	require.Equal(t, "50m 50Mi", r.requests("web-1-0"), "it was killed before")
+	r.change("web-1-0", func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(time.Second), 1)}
+	})
+	r.judge(time.Minute)
+	require.Equal(t, "100m 100Mi", r.requests("web-1-0"))
+	require.Equal(t, "OOMKilled", r.record().Rounds[0].Reason)
+}
+
+// Pods of a node that is gone are not ready for another reason.
+func TestALostZoneTakesNothingBack(t *testing.T) {
+	for _, c := range []struct {
+		node corev1.ConditionStatus
+		size string
+	}{{corev1.ConditionTrue, "100m 100m"}, {corev1.ConditionUnknown, "50m 100m"}, {corev1.ConditionFalse, "50m 100m"}} {
+		r := newRolling(t, 2, auto())
+		require.Equal(t, []string{"web-1-0"}, r.at(0))
+		n1 := healthy("n1")
+		n1.Status.Conditions[0].Status = c.node
+		_, err := r.kube.CoreV1().Nodes().Update(t.Context(), n1, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			known, err := r.caches.surroundings.Core().V1().Nodes().Lister().Get("n1")
+			return err == nil && known.Status.Conditions[0].Status == c.node
+		}, time.Minute, time.Millisecond)
+		r.change("web-1-0", func(p *corev1.Pod) {
+			p.Status.Conditions[0].Status, p.Status.Conditions[0].LastTransitionTime = corev1.ConditionFalse, metav1.NewTime(noon.Add(time.Minute))
+		})
+		r.judge(4 * time.Minute)
+		require.Equal(t, "50m 100m", r.sizes(), "not before the period ends")
+		r.judge(5 * time.Minute)
+		require.Empty(t, r.noted())
+		require.Equal(t, c.size, r.sizes(), c.node)
+	}
+}
+
+// What somebody edits for other reasons does not begin a canary anew.
+func TestAFullRolloutDoesNotFallBackToACanary(t *testing.T) {
+	never := &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "03:00", End: "04:00"}}}
+	for name, c := range map[string]struct {
+		edit, undo func(*loadlinev1alpha1.SizingPolicySpec)
+		reason     string
+	}{
+		"paused":   {pausedPolicy, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Paused = nil }, "PolicyPaused"},
+		"schedule": {func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Schedule = never }, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Schedule = nil }, "OutsideWindow"},
+		"excluded": {func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Exclude = []string{"shop"} }, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Namespaces.Exclude = nil }, "PolicyUnknown"},
+	} {
+		r := promoted(t)
+		r.edit(c.edit)
+		require.Empty(t, r.at(12*time.Minute), name)
+		require.Positive(t, r.skipped(c.reason), name)
+		require.Equal(t, loadlinev1alpha1.RolloutPhaseFullRollout, r.record().Phase, name)
+		r.edit(c.undo)
+		require.Equal(t, []string{"web-1-2"}, r.at(13*time.Minute), name)
+		require.Equal(t, loadlinev1alpha1.RolloutPhaseFullRollout, r.record().Phase, name)
+	}
+	r := promoted(t)
+	r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline:cpu=tracking") })
+	r.at(12 * time.Minute)
+	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, r.record().Phase, "what is recommended rests on it")
+}
+
+// pending makes the node of a pod have not acted on its last resize: the container runs with
+// what it had before.
+func (r *rolling) pending(name, reason string) {
+	r.t.Helper()
+	r.change(name, func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &corev1.ResourceRequirements{
+			Requests: list("100m", "100Mi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("200Mi")}}}}
+		p.Status.Conditions = p.Status.Conditions[:1]
+		switch reason {
+		case corev1.PodReasonError:
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue, Reason: reason})
+		case "":
+		default:
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason})
+		}
+	})
+}
+
+// acted makes the node of a pod have acted.
+func (r *rolling) acted(name string, restarts int32) {
+	r.t.Helper()
+	r.change(name, func(p *corev1.Pod) {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", RestartCount: restarts, Resources: p.Spec.Containers[0].Resources.DeepCopy()}}
+		p.Status.Conditions = p.Status.Conditions[:1]
+	})
+}
+
+func TestThePeriodOfADeferredResizeBeginsWhenItsNodeActs(t *testing.T) {
+	r := newRolling(t, 2, auto())
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.pending("web-1-0", corev1.PodReasonDeferred)
+	r.judge(time.Minute)
+	require.Equal(t, "2026-01-02T12:00:00Z deferred", r.pod("web-1-0").Annotations[convert.ResizedAtAnnotation])
+	r.judge(26 * time.Hour)
+	require.Equal(t, "2026-01-02T12:00:00Z deferred", r.pod("web-1-0").Annotations[convert.ResizedAtAnnotation], "it waits as long as it takes")
+	r.acted("web-1-0", 0)
+	r.judge(27 * time.Hour)
+	require.Equal(t, "2026-01-03T15:00:00Z", r.pod("web-1-0").Annotations[convert.ResizedAtAnnotation])
+	r.acted("web-1-0", 2)
+	r.judge(27*time.Hour + 4*time.Minute)
+	require.Equal(t, "100m 100Mi", r.requests("web-1-0"))
+	require.Equal(t, 1, r.reverts())
+	require.Empty(t, r.noted())
+}
+
+func TestAnInfeasibleResizeIsWithdrawn(t *testing.T) {
+	r := newRolling(t, 2, auto())
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.told()
+	r.pending("web-1-0", corev1.PodReasonInfeasible)
+	r.judge(time.Minute)
+	require.Equal(t, "100m 100Mi", r.requests("web-1-0"))
+	require.Empty(t, r.noted())
+	require.Zero(t, r.reverts())
+	told := r.told()
+	require.Len(t, told, 2)
+	require.Contains(t, told[0], "Warning ResizeWithdrawn Resize withdrawn, its node can never do it: app cpu 50m -> 100m")
+	s := r.record()
+	require.Equal(t, loadlinev1alpha1.RoundOutcome("Failed"), s.Rounds[0].SoFar)
+	require.Zero(t, s.ConsecutiveReverts)
+	require.Empty(t, s.Kept)
+}
+
+// A node that tries a resize again and again has an hour.
+func TestAResizeThatDoesNotEndFails(t *testing.T) {
+	r := newRolling(t, 2, auto())
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.told()
+	r.pending("web-1-0", corev1.PodReasonError)
+	r.judge(30 * time.Minute)
+	require.Equal(t, []string{"web-1-0"}, r.noted())
+	r.judge(time.Hour)
+	require.Empty(t, r.noted())
+	require.Contains(t, r.told()[0], "Warning ResizeFailed Resize not finished by its node within an hour")
+	require.Equal(t, loadlinev1alpha1.RoundOutcome("Failed"), r.record().Rounds[0].SoFar)
+}
+
+func (r *rolling) remove(name string) {
+	r.t.Helper()
+	require.NoError(r.t, r.kube.CoreV1().Pods("shop").Delete(r.t.Context(), name, metav1.DeleteOptions{}))
+	require.Eventually(r.t, func() bool {
+		_, err := r.caches.pods.Core().V1().Pods().Lister().Pods("shop").Get(name)
+		return err != nil
+	}, time.Minute, time.Millisecond)
+}
+
+func TestAMemberThatIsDeletedIsReplaced(t *testing.T) {
+	r := newRolling(t, 4, canaryOf(50, false))
+	require.Equal(t, []string{"web-1-0", "web-1-1"}, r.at(0))
+	r.remove("web-1-0")
+	_, err := r.sync("web-1-0", time.Minute)
+	require.NoError(t, err)
+	require.Empty(t, r.at(time.Minute), "half of three is one")
+	fresh := deployment(5, nil)[6].(*corev1.Pod)
+	_, err = r.kube.CoreV1().Pods("shop").Create(t.Context(), fresh, metav1.CreateOptions{})
+	require.NoError(t, err)
+	r.await("the new pod", func(*corev1.Pod) bool { return true }, fresh.Name)
+	require.Equal(t, []string{"web-1-2"}, r.at(2*time.Minute))
+	var members []string
+	for _, m := range r.record().CanaryMembers {
+		members = append(members, string(m.UID))
+	}
+	require.Equal(t, []string{"uid-1", "uid-2"}, members)
+	r.judge(7 * time.Minute)
+	require.Empty(t, r.at(8*time.Minute))
+	require.Equal(t, "50m 50m 100m 100m", r.sizes())
+	require.Equal(t, loadlinev1alpha1.RoundSuccess, r.record().Rounds[0].Outcome)
+}
+
+func TestAWorkloadThatIsScaledDownAmidACanary(t *testing.T) {
+	r := newRolling(t, 4, canaryOf(50, true))
+	require.Equal(t, []string{"web-1-0", "web-1-1"}, r.at(0))
+	for _, gone := range []string{"web-1-1", "web-1-2", "web-1-3"} {
+		r.remove(gone)
+	}
+	require.Empty(t, r.at(time.Minute))
+	r.judge(5 * time.Minute)
+	require.Empty(t, r.at(6*time.Minute))
+	require.Equal(t, loadlinev1alpha1.RoundSuccess, r.record().Rounds[0].Outcome, "to one")
+	s := r.record()
+	r.remove("web-1-0")
+	for minute := 7; minute < 10; minute++ {
+		require.Empty(t, r.at(time.Duration(minute)*time.Minute))
+	}
+	require.Equal(t, s, r.record(), "to none: nothing is begun, and nothing forgotten")
+}
+
+// The recommendation rises with the kill, and the pass that answers it may come first. Then the
+// kill must still count as harm.
+func TestMemoryAfterAKillDoesNotHideWhatTheChangeDid(t *testing.T) {
+	r := newRolling(t, 2, auto())
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.change("web-1-0", func(p *corev1.Pod) {
+		p.Status.Conditions[0].Status = corev1.ConditionFalse
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(time.Minute), 1)}
+	})
+	r.recommend("50m", "200Mi")
+	r.now = noon.Add(2 * time.Minute)
+	r.loop.OOMResize(t.Context(), r.now, []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
+	r.settled("web-1-0")
+	r.judge(2*time.Minute + 5*time.Second)
+	require.Empty(t, r.noted())
+	require.Equal(t, 1, r.reverts())
+	require.Equal(t, "OOMKilled", r.record().Rounds[0].Reason)
+	require.Empty(t, r.at(3*time.Minute))
+	require.Equal(t, "100m 200Mi", r.requests("web-1-0"), "and it gets what it needs")
+}
+
+// Memory that a change did not lower is no harm of it: then nothing waits.
+func TestMemoryAfterAKillThatAChangeDidNotCause(t *testing.T) {
+	vpa := lowering(madeVPA())
+	one := &vpa.Status.Recommendation.ContainerRecommendations[0]
+	one.LowerBound, one.Target, one.UpperBound = list("40m", "100Mi"), list("50m", "100Mi"), list("60m", "100Mi")
+	r := roll(t, Default(), append(deployment(2, nil), vpa, auto(), healthy("n1"))...)
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.change("web-1-0", func(p *corev1.Pod) {
+		p.Status.Conditions[0].Status = corev1.ConditionFalse
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{killedAt("app", noon.Add(time.Minute), 1)}
+	})
+	r.recommend("50m", "200Mi")
+	r.now = noon.Add(2 * time.Minute)
+	r.loop.OOMResize(t.Context(), r.now, []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
+	r.settled("web-1-0")
+	require.Equal(t, "50m 200Mi", r.requests("web-1-0"))
+	r.judge(2*time.Minute + 5*time.Second)
+	require.Equal(t, []string{"web-1-0"}, r.noted(), "what it lowered before goes on to be observed")
+	require.Contains(t, r.pod("web-1-0").Annotations[convert.OriginalAnnotation], `"cpu":"100m"`)
+	require.Zero(t, r.reverts())
+}
+
+// In mode Inherit the VPA says when a pod is changed, but not before its last change is judged.
+func TestAPersonsVPADoesNotHideWhatAChangeDid(t *testing.T) {
+	policy := sizingPolicy(loadlinev1alpha1.RolloutModeInherit, func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Safety = &loadlinev1alpha1.Safety{AutoRevert: new(true)}
+	})
+	config := Default()
+	config.Disruption.FreeResizes = true
+	r := roll(t, config, append(deployment(2, nil), persons(vpav1.UpdateModeInPlaceOrRecreate), policy, healthy("n1"))...)
+	require.Equal(t, []string{"web-1-0", "web-1-1"}, r.at(0))
+	r.restarted("web-1-0", 2)
+	vpa := persons(vpav1.UpdateModeInPlaceOrRecreate)
+	one := &vpa.Status.Recommendation.ContainerRecommendations[0]
+	one.LowerBound, one.Target, one.UpperBound = list("20m", "20Mi"), list("20m", "20Mi"), list("20m", "20Mi")
+	_, err := r.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Update(t.Context(), vpa, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		known, err := r.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister().VerticalPodAutoscalers("shop").Get(vpa.Name)
+		return err == nil && known.Status.Recommendation.ContainerRecommendations[0].Target.Cpu().MilliValue() == 20
+	}, time.Minute, time.Millisecond)
+	require.Equal(t, []string{"web-1-1"}, r.at(time.Minute))
+	require.Equal(t, "50m 50Mi", r.requests("web-1-0"))
+	_, err = r.sync("web-1-0", 2*time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, "100m 100Mi", r.requests("web-1-0"))
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/updater/actuate"
+)
+
+func (r *rolling) ready(name string, status corev1.ConditionStatus, since time.Duration) {
+	r.change(name, func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status, LastTransitionTime: metav1.NewTime(noon.Add(since))}}
+	})
+}
+
+// A change is taken back for want of readiness, the record cannot be written at once, and the pod is
+// ready again when it can.
+func TestARevertThatCouldNotBeStoredIsRemembered(t *testing.T) {
+	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.ready("web-1-0", corev1.ConditionFalse, time.Minute)
+	broken := cut(r.vpa, "update", "sizingrecords", "")
+	_, err := r.sync("web-1-0", 5*time.Minute)
+	require.Error(t, err)
+	r.settled("web-1-0")
+	require.Equal(t, "100m 100m 100m", r.sizes(), "given back")
+	r.ready("web-1-0", corev1.ConditionTrue, 5*time.Minute)
+	*broken = false
+	r.judge(5*time.Minute + time.Second)
+	require.Equal(t, "100m 100m 100m", r.sizes())
+	s := r.record()
+	require.Empty(t, r.at(6*time.Minute))
+	require.EqualValues(t, 1, s.ConsecutiveReverts, "what was taken back is remembered")
+}
+
+// The API server takes no resize for a quarter of an hour after a kill loop was seen.
+func TestWhatWasSeenInTimeIsTakenBackLater(t *testing.T) {
+	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.restarted("web-1-0", 2)
+	broken := cut(r.kube, "patch", "pods", "resize")
+	_, err := r.sync("web-1-0", time.Minute)
+	require.Error(t, err)
+	*broken = false
+	r.judge(16 * time.Minute)
+	require.Equal(t, "100m 100m", r.sizes(), "what was seen in time is taken back")
+}
+
+// Whoever may annotate a pod makes the updater resize it, and size all new ones.
+func TestANoteOfSomebodyElseIsDropped(t *testing.T) {
+	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+	r.restarted("web-1-1", 5)
+	r.change("web-1-1", func(p *corev1.Pod) {
+		if p.Annotations == nil {
+			p.Annotations = map[string]string{}
+		}
+		p.Annotations[convert.ResizedAtAnnotation] = noon.Format(time.RFC3339)
+		p.Annotations[convert.OriginalAnnotation] = `{"app":{"requests":{"cpu":"64","memory":"512Gi"},"limits":{},"target":{"requests":{"cpu":"100m","memory":"100Mi"},"limits":{}},"restarts":0,"ready":true}}`
+	})
+	r.judge(time.Minute)
+	require.Equal(t, "100m 100m", r.sizes())
+	require.Empty(t, r.noted())
+	require.Zero(t, r.records(), "nothing is remembered of it")
+}
+
+// The cache is behind: somebody gave the pod more meanwhile.
+func TestARevertLowersNothingThatACacheHasNotSeen(t *testing.T) {
+	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	old := r.pod("web-1-0").DeepCopy()
+	r.change("web-1-0", func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("400m", "400Mi"), Limits: list("1", "800Mi")}
+	})
+	c := r.loop.executor.(*actuate.Cluster)
+	require.Error(t, c.GiveBack(t.Context(), old, []policy.Fitted{{Name: "app", Requests: resources.List{}.With(resources.CPU, 100)}}))
+	require.Equal(t, "400m 400Mi", r.requests("web-1-0"), "a revert lowers nothing")
+}
+
+// The note of a change that has ended comes back, as Cluster.withdraw may write it.
+func TestANoteThatComesBackIsTakenOffAgain(t *testing.T) {
+	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	old := r.pod("web-1-0").DeepCopy().Annotations
+	r.judge(5 * time.Minute)
+	require.Empty(t, r.noted())
+	r.change("web-1-0", func(p *corev1.Pod) {
+		for _, k := range []string{convert.ResizedAtAnnotation, convert.OriginalAnnotation} {
+			p.Annotations[k] = old[k]
+		}
+	})
+	for i := range 3 {
+		r.judge(time.Duration(6+i*300) * time.Minute)
+	}
+	require.Empty(t, r.noted())
+}
+
+// hooked calls something before each resize.
+type hooked struct {
+	executor
+	before func(pod string)
+}
+
+func (h *hooked) Resize(ctx context.Context, c actuate.Change) (rollout.Change, error) {
+	h.before(c.Pod)
+	return h.executor.Resize(ctx, c)
+}
+
+// The first pod is taken back while the pass goes on with the others.
+func TestAPassEndsForAWorkloadWithARevert(t *testing.T) {
+	r := newRolling(t, 8, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.MaxConcurrent = new(int32(0)) }))
+	r.loop.executor = &hooked{r.loop.executor, func(pod string) {
+		if pod == "web-1-2" {
+			r.settled("web-1-0")
+			r.await("the note", func(c *corev1.Pod) bool { return convert.HasNotedChange(c) }, "web-1-0")
+			r.restarted("web-1-0", 2)
+			_, err := r.observer.Sync(t.Context(), cache.NewObjectName("shop", "web-1-0"), noon)
+			require.NoError(t, err)
+		}
+	}}
+	r.at(0)
+	for _, name := range r.noted() {
+		r.settled(name)
+		r.restarted(name, 2)
+	}
+	r.judge(2 * time.Minute)
+	s := r.record()
+	require.EqualValues(t, 1, s.ConsecutiveReverts, "one bad target is one round")
+	require.Equal(t, strings.TrimSpace(strings.Repeat("100m ", 8)), r.sizes())
+}
+
+// The cooldown of a policy is made shorter.
+func TestACooldownIsToldOnceAnHour(t *testing.T) {
+	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+	r.at(0)
+	r.judge(5 * time.Minute)
+	r.at(6 * time.Minute)
+	r.judge(11 * time.Minute)
+	r.at(12 * time.Minute)
+	r.recommend("20m", "20Mi")
+	r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Rollout.Cooldown = &metav1.Duration{Duration: 20 * time.Minute}
+	})
+	r.told()
+	count := 0
+	for i := range 20 {
+		r.at(time.Duration(13+i) * time.Minute)
+		for _, e := range r.told() {
+			if strings.Contains(e, "CooldownActive") {
+				count++
+			}
+		}
+	}
+	require.LessOrEqual(t, count, 2)
+}

@@ -1,0 +1,333 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/generated/informers/externalversions"
+	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/records"
+)
+
+func inPlaceOrRecreate(s *loadlinev1alpha1.SizingPolicySpec) {
+	s.Rollout.Method = new(loadlinev1alpha1.RolloutMethodInPlaceOrRecreate)
+}
+
+// persons is a VPA that a person wrote and that lowers the pods.
+func persons(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
+	return lowering(autoscaler(mode))
+}
+
+func TestAPolicyThatOnlyRecommendsRemembersNothing(t *testing.T) {
+	r := roll(t, Default(), append(deployment(3, nil), persons(vpav1.UpdateModeInPlaceOrRecreate), sizingPolicy(loadlinev1alpha1.RolloutModeRecommend), healthy("n1"))...)
+	for hour := range 3 {
+		require.Empty(t, r.at(time.Duration(hour)*time.Hour))
+	}
+	require.Equal(t, 3, r.skipped("RecommendOnly"))
+	require.Zero(t, r.records())
+	require.Empty(t, r.writes())
+	r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Mode = new(loadlinev1alpha1.RolloutModeAuto) })
+	require.Equal(t, []string{"web-1-0"}, r.at(3*time.Hour))
+	require.Equal(t, 1, r.records())
+}
+
+// Memory after a kill is part of no round, and nothing that could be judged.
+func TestAKilledPodThatIsHeldGetsMemoryOnly(t *testing.T) {
+	grow := func() *vpav1.VerticalPodAutoscaler {
+		vpa := madeVPA()
+		one := &vpa.Status.Recommendation.ContainerRecommendations[0]
+		one.LowerBound, one.Target, one.UpperBound = list("40m", "150Mi"), list("50m", "200Mi"), list("60m", "300Mi")
+		return vpa
+	}
+	made := []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")}
+
+	r := roll(t, Default(), append(deployment(4, nil), grow(), canaryOf(25, false), healthy("n1"))...)
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	before := r.record()
+	r.change("web-1-3", killed)
+	r.loop.OOMResize(t.Context(), noon.Add(time.Minute), made)
+	require.Equal(t, "100m 200Mi", r.requests("web-1-3"), "NotInCanary")
+	require.Equal(t, []string{"web-1-0"}, r.noted())
+	require.Equal(t, before, r.record())
+
+	r = roll(t, Default(), append(deployment(4, nil), grow(), sizingPolicy(loadlinev1alpha1.RolloutModeOneShot), healthy("n1"))...)
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.judge(5 * time.Minute)
+	require.Empty(t, r.at(6*time.Minute))
+	require.Equal(t, 3, r.skipped("CoolingDown"))
+	before = r.record()
+	r.change("web-1-3", killed)
+	require.Empty(t, r.at(7*time.Minute))
+	require.Equal(t, "100m 200Mi", r.requests("web-1-3"), "CoolingDown, in a pass")
+	require.Empty(t, r.noted())
+	require.Equal(t, before, r.record())
+	require.Equal(t, 2, r.skipped("CoolingDown"))
+}
+
+func TestAClosedScheduleHoldsChangesAndNoReverts(t *testing.T) {
+	r := newRolling(t, 2, auto(func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Rollout.Schedule = &loadlinev1alpha1.Schedule{Windows: []loadlinev1alpha1.Window{{Start: "12:00", End: "12:01"}}}
+	}))
+	require.Empty(t, r.at(-time.Minute))
+	require.Equal(t, 2, r.skipped("OutsideWindow"))
+	require.Contains(t, r.told(), "Normal ScheduleSkipped Pods are not changed outside of the schedule of SizingPolicy fleet; it opens 2026-01-02T12:00:00Z")
+	require.Empty(t, r.at(-30*time.Second))
+	require.Empty(t, r.told(), "once an hour")
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.restarted("web-1-0", 2)
+	r.judge(2 * time.Minute)
+	require.Equal(t, "100m 100m", r.sizes())
+	require.Equal(t, 1, r.reverts())
+}
+
+func TestWhatAPersonsVPAMayDoUnderAPolicy(t *testing.T) {
+	for _, c := range []struct {
+		own    vpav1.UpdateMode
+		policy *loadlinev1alpha1.SizingPolicy
+		acts   string // what happens to the first pod
+		reason string
+	}{
+		{vpav1.UpdateModeRecreate, auto(), "", "EvictionNotAllowed"},
+		{vpav1.UpdateModeRecreate, sizingPolicy(loadlinev1alpha1.RolloutModeOneShot, inPlaceOrRecreate), "", "EvictionNotAllowed"},
+		{vpav1.UpdateModeRecreate, canaryOf(50, false), "", "EvictionNotAllowed"},
+		{vpav1.UpdateModeRecreate, auto(inPlaceOrRecreate), "evict", ""},
+		{vpav1.UpdateModeInPlaceOrRecreate, auto(), "resize", ""},
+		{vpav1.UpdateModeInPlaceOrRecreate, auto(inPlaceOrRecreate), "resize", ""},
+		{vpav1.UpdateModeInPlace, auto(), "", "ModeNotEnabled"},
+		{vpav1.UpdateModeInPlace, auto(inPlaceOrRecreate), "", "ModeNotEnabled"},
+		{vpav1.UpdateModeOff, auto(), "", ""},
+		{vpav1.UpdateModeInitial, auto(inPlaceOrRecreate), "", ""},
+	} {
+		r := roll(t, Default(), append(deployment(4, nil), persons(c.own), c.policy, healthy("n1"))...)
+		changed := r.at(0)
+		name := string(c.own) + " " + string(*c.policy.Spec.Rollout.Mode)
+		if c.reason != "" {
+			require.Positive(t, r.skipped(c.reason), name)
+		}
+		require.Equal(t, c.acts == "resize", len(changed) == 1, name)
+		if c.acts == "evict" {
+			require.Equal(t, []string{"web-1-0"}, r.evictions(), name)
+			require.EqualValues(t, 1, len(r.record().Rounds), name)
+			continue
+		}
+		require.Empty(t, r.evictions(), name)
+		if c.acts == "" {
+			require.Zero(t, r.records(), name)
+			require.Empty(t, r.noted(), name)
+		}
+	}
+}
+
+// A resize that its API server refuses may become an eviction, but not to try something out.
+func TestWhereARefusedResizeEvicts(t *testing.T) {
+	for _, c := range []struct {
+		policy *loadlinev1alpha1.SizingPolicy
+		evicts bool
+	}{
+		{auto(), false},
+		{auto(inPlaceOrRecreate), true},
+		{sizingPolicy(loadlinev1alpha1.RolloutModeOneShot, inPlaceOrRecreate), false},
+		{sizingPolicy(loadlinev1alpha1.RolloutModeCanary, inPlaceOrRecreate), false},
+	} {
+		r := newRolling(t, 4, c.policy)
+		r.refuse("patch", "pods", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1-0", nil))
+		r.at(0)
+		require.Equal(t, c.evicts, len(r.evictions()) == 1, *c.policy.Spec.Rollout.Mode)
+		require.Empty(t, r.noted(), *c.policy.Spec.Rollout.Mode)
+		told := strings.Join(r.told(), "\n")
+		require.Contains(t, told, "Warning ResizeFailed Pod web-1-0 could not be resized: ")
+		require.NotContains(t, r.record().Rounds[0].Outcome, "Reverted")
+	}
+}
+
+func TestARefusedResizeLeavesNoNote(t *testing.T) {
+	r := newRolling(t, 3, auto())
+	r.refuse("patch", "pods", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1-0", nil))
+	r.at(0)
+	require.Equal(t, []string{"patch pods ", "patch pods resize", "patch pods "}, r.writes(), "noted first, and taken off")
+	require.Empty(t, r.noted())
+	require.Equal(t, 1, r.skipped("ResizeRefused"))
+	require.Equal(t, "100m 100m 100m", r.sizes())
+	s := r.record()
+	require.Equal(t, loadlinev1alpha1.RoundOutcome("Failed"), s.Rounds[0].SoFar)
+	require.Zero(t, s.ConsecutiveReverts)
+
+	// One that somebody forbids, such as a quota, is no failure of the pod.
+	r = newRolling(t, 3, auto())
+	r.refuse("patch", "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "web-1-0", nil))
+	r.at(0)
+	require.Empty(t, r.noted())
+	require.NotContains(t, strings.Join(r.told(), "\n"), "ResizeFailed")
+	require.Empty(t, r.record().Rounds[0].SoFar)
+}
+
+// Without the records nobody knows what did harm before.
+func TestWithoutItsRecordNoPodIsChanged(t *testing.T) {
+	for name, policy := range map[string]*loadlinev1alpha1.SizingPolicy{"Auto": auto(), "Canary": canaryOf(50, true), "OneShot": sizingPolicy(loadlinev1alpha1.RolloutModeOneShot)} {
+		record := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment-web",
+			Annotations:     map[string]string{vpav1.UnreadableAnnotation: "status.rounds: wrong type"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "uid-web"}}}}
+		r := newRolling(t, 3, policy, record)
+		require.Empty(t, r.at(0), name)
+		require.Equal(t, 3, r.skipped("NoRecord"), name)
+		require.Equal(t, "100m 100m 100m", r.sizes(), name)
+		require.Empty(t, r.writes(), name)
+		after, err := r.vpa.LoadlineV1alpha1().SizingRecords("shop").Get(t.Context(), "deployment-web", metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, record, after, "%s: it is not overwritten", name)
+	}
+}
+
+func TestRecordsThatMayNotBeRead(t *testing.T) {
+	r := newRolling(t, 3, auto())
+	// Its informer never has them, as where the updater may not list them.
+	unread := externalversions.NewSharedInformerFactory(r.vpa, 0).Loadline().V1alpha1().SizingRecords()
+	store, err := records.Watch(r.vpa, unread, false)
+	require.NoError(t, err)
+	r.loop.records, r.loop.reader.Records = store, store
+	require.Empty(t, r.at(0))
+	require.Equal(t, 3, r.skipped("NoRecord"))
+	require.Empty(t, r.writes())
+	// Whoever needs no record goes on.
+	r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Mode = new(loadlinev1alpha1.RolloutModeInherit) })
+	r.at(time.Minute)
+	require.Zero(t, r.skipped("NoRecord"))
+}
+
+// A record that cannot be written holds the change, too.
+func TestAChangeWaitsUntilItsRoundIsRemembered(t *testing.T) {
+	r := newRolling(t, 3, auto())
+	broken := cut(r.vpa, "create", "sizingrecords", "")
+	require.Empty(t, r.at(0))
+	require.Equal(t, "100m 100m 100m", r.sizes())
+	require.Positive(t, r.skipped("NoRecord"))
+	require.Empty(t, r.writes())
+	*broken = false
+	require.Equal(t, []string{"web-1-0"}, r.at(time.Minute))
+}
+
+func TestADryRunOfARolloutWritesNothing(t *testing.T) {
+	config := Default()
+	config.DryRun = true
+	r := roll(t, config, append(deployment(4, nil), lowering(madeVPA()), canaryOf(25, false), healthy("n1"))...)
+	var out strings.Builder
+	r.loop.executor = &actuate.Rehearsal{Out: &out}
+	r.observe()
+	for minute := range 3 {
+		r.at(time.Duration(minute) * time.Minute)
+	}
+	said := out.String()
+	require.Contains(t, said, "would resize pod shop/web-1-0 (VPA deployment-web, OutOfBounds): app cpu 100m -> 50m")
+	for _, pod := range []string{"web-1-1", "web-1-2", "web-1-3"} {
+		require.Contains(t, said, "would leave pod shop/"+pod+" alone (VPA deployment-web): NotInCanary")
+	}
+	require.NotContains(t, said, "would resize pod shop/web-1-1")
+	require.Zero(t, r.records())
+	require.Empty(t, r.noted())
+	require.Empty(t, r.writes())
+}
+
+// A dry run beside a real updater says what that would take back, and takes nothing back.
+func TestADryRunOfARevertWritesNothing(t *testing.T) {
+	r := newRolling(t, 2, auto())
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.restarted("web-1-0", 2)
+	r.config.DryRun = true
+	r.anew()
+	var out strings.Builder
+	r.loop.executor = &actuate.Rehearsal{Out: &out}
+	r.observe()
+	before, writes := r.record(), r.writes()
+	r.judge(time.Minute)
+	require.Contains(t, out.String(), "would say of pod shop/web-1-0: Reverted: Change taken back, a container restarts again and again: app cpu 50m -> 100m")
+	require.Equal(t, before, r.record())
+	require.Equal(t, writes, r.writes())
+	require.Equal(t, []string{"web-1-0"}, r.noted())
+}
+
+func (r *rolling) unknown() {
+	r.t.Helper()
+	require.NoError(r.t, r.vpa.LoadlineV1alpha1().SizingPolicies().Delete(r.t.Context(), "fleet", metav1.DeleteOptions{}))
+	require.Eventually(r.t, func() bool { return r.caches.policies.Now().Object("fleet") == nil }, time.Minute, time.Millisecond)
+}
+
+func TestAPolicyThatIsDeletedTakesNothingBack(t *testing.T) {
+	r := roll(t, Default(), append(deployment(2, nil), persons(vpav1.UpdateModeInPlaceOrRecreate), auto(), healthy("n1"))...)
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.restarted("web-1-0", 2)
+	r.unknown()
+	r.judge(time.Minute)
+	require.Empty(t, r.noted(), "a person's VPA is let go")
+	require.Equal(t, "50m 100m", r.sizes())
+	require.Zero(t, r.reverts())
+
+	r = newRolling(t, 2, auto())
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.restarted("web-1-0", 2)
+	r.unknown()
+	for _, after := range []time.Duration{time.Minute, 5 * time.Minute, 23 * time.Hour} {
+		r.judge(after)
+		require.Empty(t, r.at(after))
+		require.Equal(t, []string{"web-1-0"}, r.noted(), "nobody knows whether it comes back")
+	}
+	r.judge(24 * time.Hour)
+	require.Empty(t, r.noted())
+	require.Equal(t, "50m 100m", r.sizes())
+	require.Zero(t, r.reverts())
+}
+
+func TestAPausedPolicyTakesNothingBackUntilItGoesOn(t *testing.T) {
+	r := newRolling(t, 2, auto())
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.restarted("web-1-0", 2)
+	r.edit(pausedPolicy)
+	wait, err := r.sync("web-1-0", time.Minute)
+	require.NoError(t, err)
+	require.Equal(t, 30*time.Second, wait)
+	require.Empty(t, r.at(2*time.Minute))
+	require.Equal(t, []string{"web-1-0"}, r.noted())
+	require.Equal(t, "50m 100m", r.sizes())
+	r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Paused = new(false) })
+	r.judge(3 * time.Minute)
+	require.Equal(t, "100m 100m", r.sizes())
+	require.Equal(t, 1, r.reverts())
+}
+
+// The note of a workload that was paused for longer than a day is gone, and with it the verdict.
+func TestACanaryThatNobodyObservedSaysSo(t *testing.T) {
+	r := newRolling(t, 4, canaryOf(25, true))
+	held := "Normal CanaryHeld The canary is not promoted: no change of it was observed to its end"
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	require.NotContains(t, r.told(), held)
+	r.edit(pausedPolicy)
+	r.judge(25 * time.Hour)
+	require.Empty(t, r.noted())
+	r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Paused = nil })
+	require.Empty(t, r.at(25*time.Hour))
+	require.Contains(t, r.told(), held)
+	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, r.record().Phase)
+}
+
+// Some switch the giving back off: then it is said what happened.
+func TestWithoutAutoRevertHarmIsSaidOnly(t *testing.T) {
+	r := newRolling(t, 2, auto(func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Safety = &loadlinev1alpha1.Safety{AutoRevert: new(false)}
+	}))
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.told()
+	r.restarted("web-1-0", 2)
+	r.judge(time.Minute)
+	require.Equal(t, "50m 100m", r.sizes())
+	require.Empty(t, r.noted())
+	require.Zero(t, r.reverts())
+	require.Contains(t, r.told()[0], "Warning ResizeFailed Change did harm, a container restarts again and again; it stays, because spec.safety.autoRevert of the policy is false")
+}

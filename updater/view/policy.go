@@ -1,0 +1,292 @@
+package view
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/kube/target"
+)
+
+// Rollout is how the running pods of a VPA are changed under a SizingPolicy.
+type Rollout struct {
+	Policy   string
+	Mode     fleet.Mode
+	Workload target.Workload // the target of the VPA
+	Settings rollout.Settings
+	Safety   rollout.Safety
+	// Observed says that each change is noted on its pod, and taken back if it does harm.
+	Observed bool
+	// Target is what is recommended, by container, without any of the floors.
+	Target []policy.Container
+
+	// HPA says that a HorizontalPodAutoscaler looks at a resource of the pods, or that nobody knows
+	// whether one does.
+	HPA bool
+
+	// Resting says that no pod of the workload is to be changed, observed or waited for, and that
+	// nothing else of the rollout can go on: package rollout need not be asked.
+	Resting bool
+
+	limits limits
+	quiet  bool // see quietWith
+}
+
+// quietWith reports whether package rollout leaves what is remembered of a workload as it is, and has
+// nothing to say, as long as its pods have what they would get.
+func (r *Rollout) quietWith(s rollout.State, m disruption.Mode) bool {
+	switch {
+	case r.Mode == fleet.Inherit, r.HPA, r.LeftOut() != "": // the pods have reasons, or the VPA gets an event
+		return false
+	case m == disruption.Recreate && (r.Mode != fleet.Auto || !r.Settings.Recreate): // may be held for that
+		return false
+	case r.Mode != fleet.Canary && len(s.Rounds) == 0: // of such a workload nothing is stored
+		return true
+	case len(s.Rounds) == 0 || s.Rounds[0].Outcome == "", s.Mode != r.Mode, r.Settings.Hash != "" && r.Settings.Hash != s.Hash:
+		return false
+	case r.Mode == fleet.Canary && s.Phase != rollout.PhaseFullRollout, r.Mode != fleet.Canary && s.Phase != "":
+		return false
+	}
+	return len(s.Reverted) == 0 && s.ResizeBlocked.Reason == "" && s.ScheduleBlocked.Reason == ""
+}
+
+// limits are what a rollout takes out of a recommendation.
+type limits struct {
+	floors map[string]resources.List // by container, see rollout.State.Floor
+	left   sizing.LookedAt           // resources that stay as they are
+}
+
+func (l limits) equal(other limits) bool {
+	return maps.Equal(l.floors, other.floors) && maps.Equal(l.left, other.left)
+}
+
+// LeftOut says why a pod that is not to be changed may still have something else than what is
+// recommended; empty: it has not.
+func (r *Rollout) LeftOut() rollout.Reason {
+	switch {
+	case len(r.limits.floors) > 0:
+		return rollout.KeptAfterRevert
+	case len(r.limits.left) > 0:
+		return rollout.HPAOnResource
+	}
+	return ""
+}
+
+// rule is what a policy says about all its workloads.
+type rule struct {
+	of       *loadlinev1alpha1.SizingPolicy
+	settings rollout.Settings
+	safety   rollout.Safety
+	observed bool // also in mode Inherit
+	paced    bool // in mode Inherit it says more than the VPA
+}
+
+// ruleOf reads a policy once for all its workloads.
+func (r *Reader) ruleOf(p *loadlinev1alpha1.SizingPolicy) rule {
+	r.rulesMu.Lock()
+	defer r.rulesMu.Unlock()
+	if known := r.rules[p.Name]; known.of == p {
+		return known
+	}
+	known := rule{of: p, settings: convert.Rollout(p), safety: convert.Safety(p)}
+	if !r.Measures { // without Prometheus nobody knows
+		known.safety.Throttle, known.safety.Pressure = 0, 0
+	}
+	known.observed = known.safety.Revert
+	known.paced = known.observed || known.settings.Schedule != nil || !known.settings.Recreate
+	if r.rules == nil {
+		r.rules = map[string]rule{}
+	}
+	r.rules[p.Name] = known
+	return known
+}
+
+// permission is what may be done with the running pods of a VPA.
+type permission struct {
+	mode    disruption.Mode
+	ungated bool // mode InPlace of a policy, which needs no feature gate
+	// held is why a policy, or the lack of one, holds the pods; empty: nothing does, or the mode
+	// of the VPA already does that.
+	held    disruption.Reason
+	rollout *Rollout // nil: the VPA alone decides
+}
+
+// spoken is what a VPA says by itself, whatever policies say.
+type spoken struct {
+	by     *vpav1.VerticalPodAutoscaler
+	mode   disruption.Mode
+	made   bool               // for a policy
+	target []policy.Container // what it recommends, by name
+}
+
+func listen(vpa *vpav1.VerticalPodAutoscaler) spoken {
+	return spoken{by: vpa, mode: mode(convert.Mode(vpa)), made: convert.MadeForPolicy(vpa)}
+}
+
+// permitted returns what may be done with the running pods of a VPA: as its own mode says
+// if a person wrote it, and no more than a policy gives; as the policy says if it was made.
+func (r *Reader) permitted(vpa *vpav1.VerticalPodAutoscaler) permission {
+	return r.permittedTo(listen(vpa), nil)
+}
+
+// permittedTo does so, and writes the rollout to where one may be that nobody needs any more.
+func (r *Reader) permittedTo(vpa spoken, of *Rollout) permission {
+	d, workload, known := r.Policies.Decide(vpa.by, vpa.made)
+	if d.Reason != "" {
+		if acts(vpa.mode) || vpa.made && d.Reason != fleet.ModeOff {
+			return permission{mode: vpa.mode, held: disruption.Reason(d.Reason)}
+		}
+		return permission{mode: vpa.mode}
+	}
+	var object *loadlinev1alpha1.SizingPolicy
+	if d.Policy != nil {
+		object = r.Policies.Now().Object(d.Policy.Name)
+	}
+	if object == nil {
+		return permission{mode: vpa.mode}
+	}
+	rule := r.ruleOf(object)
+	if d.Mode == fleet.Inherit && !rule.paced {
+		return permission{mode: vpa.mode}
+	}
+	p := permission{mode: vpa.mode}
+	switch recreates := rule.settings.Recreate; {
+	case vpa.mode == disruption.InPlace && !vpa.made:
+	case vpa.mode == disruption.Recreate && !recreates:
+		p.held = disruption.EvictionNotAllowed
+		return p
+	case vpa.mode == disruption.Recreate:
+	case recreates:
+		p.mode = disruption.InPlaceOrRecreate
+	default:
+		p.mode, p.ungated = disruption.InPlace, true
+	}
+	switch {
+	case !known:
+		return permission{mode: vpa.mode, held: disruption.NoRecord} // it could own none
+	case workload.Key.Kind == "CronJob":
+		return permission{mode: vpa.mode, held: disruption.JobNotResized}
+	}
+	if of == nil {
+		of = &Rollout{}
+	}
+	p.rollout = of
+	*of = Rollout{
+		Policy: d.Policy.Name, Mode: d.Mode, Workload: workload, Settings: rule.settings, Safety: rule.safety,
+		Observed: d.Mode != fleet.Inherit || rule.observed,
+	}
+	if d.Mode == fleet.Inherit {
+		return p
+	}
+	looked := r.HPAs.LooksAt(targetOf(vpa.by))
+	if of.HPA = len(looked) > 0; !d.Policy.BesideHPAs {
+		of.limits.left = looked
+	}
+	return p
+}
+
+// ruled is a VPA that a policy has a say about.
+type ruled struct {
+	spoken
+	permission
+	pass int
+}
+
+// rule asks the policies about a VPA in a pass, with what is remembered of its workload: a policy
+// can change when nothing else does.
+func (r *Reader) rule(vpa *vpav1.VerticalPodAutoscaler, now time.Time) permission {
+	name := cache.MetaObjectToName(vpa)
+	known := r.memo.ruled[name]
+	var says spoken
+	var room *Rollout
+	if known != nil {
+		says, room = known.spoken, known.rollout
+	}
+	if says.by != vpa {
+		says = listen(vpa)
+	}
+	p := r.permittedTo(says, room)
+	if p.held == "" && p.rollout == nil {
+		return p
+	}
+	if p.rollout != nil && says.target == nil {
+		says.target = targets(vpa)
+	}
+	if known == nil {
+		known = &ruled{}
+		r.memo.ruled[name] = known
+	}
+	known.spoken, known.permission, known.pass = says, r.withFloors(p, says.target, now), r.memo.pass
+	return known.permission
+}
+
+// targets are what a VPA recommends, sorted by container.
+func targets(vpa *vpav1.VerticalPodAutoscaler) (all []policy.Container) {
+	recommendation := convert.Recommendation(vpa.Status.Recommendation)
+	for _, name := range slices.Sorted(maps.Keys(recommendation)) {
+		all = append(all, policy.Container{Name: name, Requests: recommendation[name].Target})
+	}
+	return all
+}
+
+// withFloors completes what a policy gives a VPA with what it recommends, and with what is
+// remembered of its workload.
+func (r *Reader) withFloors(p permission, target []policy.Container, now time.Time) permission {
+	if p.rollout == nil {
+		return p
+	}
+	p.rollout.Target = target
+	state, err := r.Records.State(p.rollout.Workload)
+	if err != nil { // nobody knows what did harm before
+		return permission{mode: p.mode, held: disruption.NoRecord}
+	}
+	for _, c := range target {
+		if len(state.Reverted) == 0 {
+			break
+		}
+		if floor := state.Floor(c.Name, c.Requests, p.rollout.Settings.Hash, now); !floor.Empty() {
+			if p.rollout.limits.floors == nil {
+				p.rollout.limits.floors = map[string]resources.List{}
+			}
+			p.rollout.limits.floors[c.Name] = floor
+		}
+	}
+	p.rollout.quiet = p.rollout.quietWith(state, p.mode)
+	return p
+}
+
+// within returns a reading that recommends no less than some amounts, and nothing of what is to
+// stay as it is.
+func (r Reading) within(l limits) Reading {
+	if len(l.floors) == 0 && len(l.left) == 0 {
+		return r
+	}
+	r.recommendation = maps.Clone(r.recommendation)
+	for name, b := range r.recommendation {
+		left := l.left.Of(name)
+		for k := range resources.Kind(resources.Kinds) {
+			if least, ok := l.floors[name].Get(k); ok {
+				b.Target = b.Target.With(k, max(least, b.Target.Value(k)))
+				if upper, bounded := b.Upper.Get(k); bounded {
+					b.Upper = b.Upper.With(k, max(upper, least))
+				}
+			}
+			if left[k] {
+				b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
+			}
+		}
+		r.recommendation[name] = b
+	}
+	return r
+}
