@@ -103,7 +103,7 @@ cluster-down: ## stop the local control plane and remove its state
 e2e: build plugin cluster-binary ## user-visible promises, on two local control planes beside each other
 	@$(MAKE) -j2 --output-sync=target e2e-together e2e-alone
 e2e-together:
-	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=together $(RACE) -count=1 -parallel 16 -timeout 25m . ./harness ./replay
+	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=together $(RACE) -count=1 -parallel 16 -timeout 25m . ./demo ./harness ./replay
 e2e-alone:
 	@binary=$$(hack/cluster/build.sh | tail -n 1); cd e2e; LOADLINE_CLUSTER=$$binary LOADLINE_PROMISES=alone $(RACE) -count=1 -timeout 25m .
 

@@ -17,10 +17,9 @@ import (
 )
 
 // policyFor creates a policy of the name of a namespace, for its workloads of four kinds.
-func policyFor(t *testing.T, ns string, mode loadlinev1alpha1.RolloutMode) {
+func policyFor(t *testing.T, ns string, mode loadlinev1alpha1.RolloutMode, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) {
 	t.Helper()
-	policies := cluster.VPA.LoadlineV1alpha1().SizingPolicies()
-	_, err := policies.Create(t.Context(), &loadlinev1alpha1.SizingPolicy{
+	p := &loadlinev1alpha1.SizingPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: ns},
 		Spec: loadlinev1alpha1.SizingPolicySpec{
 			Namespaces: loadlinev1alpha1.NamespaceSelection{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": ns}}},
@@ -30,7 +29,11 @@ func policyFor(t *testing.T, ns string, mode loadlinev1alpha1.RolloutMode) {
 			},
 			Rollout: &loadlinev1alpha1.Rollout{Mode: &mode},
 		},
-	}, metav1.CreateOptions{})
+	}
+	for _, change := range changes {
+		change(&p.Spec)
+	}
+	_, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Create(t.Context(), p, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 

@@ -205,6 +205,7 @@ func TestReplicasCanBeKilledUnderLoad(t *testing.T) {
 // somebody deletes the Secret. Not one creation fails.
 func TestCertificateAndCAAreRotatedUnderLoad(t *testing.T) {
 	alone(t)
+	t.Parallel() // beside that of a rollout, for which the updater is killed
 	secrets := cluster.Kube.CoreV1().Secrets(harness.SystemNamespace)
 	admission.Stop() // nobody else may put a certificate there
 	old := endsSoon(t, 70*time.Second)

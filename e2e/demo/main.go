@@ -2,15 +2,19 @@
 // that ask for too much or too little are put right while they run.
 //
 // Three workloads play recorded usage: one asks for far more than it needs, one
-// for too little memory, so that it is OOM-killed, one has a spiky CPU. The
+// for too little memory, so that it is OOM-killed, one has a spiky CPU. In a
+// second act a SizingPolicy tries changes on a canary of each of two workloads:
+// one is promoted, the other is hurt by its change and gets it back. The
 // demo shows what the programs do, as a live table on a terminal and as plain
 // lines elsewhere, and ends with what was gained. It checks its own claims and
-// fails when a pod was replaced or restarted that could have been resized, or
-// when a request ends outside the bounds of its recommendation.
+// fails when a pod was replaced or restarted that could have been resized,
+// when a request ends outside the bounds of its recommendation, or when memory
+// that was needed was not given back in seconds.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -23,7 +27,7 @@ import (
 
 func main() {
 	keep := flag.Bool("keep", false, "leave the control plane and the programs running until ctrl-C")
-	timeout := flag.Duration("timeout", 8*time.Minute, "how long the workloads may take to be put right")
+	timeout := flag.Duration("timeout", 5*time.Minute, "how long the workloads may take to be put right")
 	flag.Parse()
 	harness.Main("demo", func(ctx context.Context) error {
 		return harness.Run(ctx, "demo", harness.Options{Nodes: 3}, func(ctx context.Context, cluster *harness.Cluster) error { return run(ctx, cluster, *keep, *timeout) })
@@ -38,7 +42,8 @@ func run(ctx context.Context, cluster *harness.Cluster, keep bool, timeout time.
 		return err
 	}
 	if keep {
-		fmt.Printf("\nLeft running; ctrl-C ends it. Play with it:\n  export KUBECONFIG=%s\n  kubectl -n %s get vpa,pods   (or: %s kubectl ...)\n", cluster.Kubeconfig(), namespace, cluster.Binary)
+		fmt.Printf("\nLeft running; ctrl-C ends it. Play with it:\n  export KUBECONFIG=%s\n  kubectl -n %s get vpa,pods   (or: %s kubectl ...)\n  kubectl -n %s get sizing,pods\n",
+			cluster.Kubeconfig(), namespace, cluster.Binary, policyNamespace)
 		<-ctx.Done()
 	}
 	return nil
@@ -77,6 +82,10 @@ func show(ctx context.Context, cluster *harness.Cluster, timeout time.Duration) 
 	if err := createWorkloads(ctx, cluster); err != nil {
 		return err
 	}
+	if err := createUnderPolicy(ctx, cluster); err != nil {
+		return err
+	}
+	fmt.Println()
 	before, err := awaitPods(ctx, cluster)
 	if err != nil {
 		return err
@@ -85,10 +94,16 @@ func show(ctx context.Context, cluster *harness.Cluster, timeout time.Duration) 
 	if term.IsTerminal(int(os.Stdout.Fd())) {
 		view = &table{out: os.Stdout}
 	}
-	after, err := watch(ctx, cluster, view, timeout)
+	second := &secondAct{cluster: cluster}
+	after, err := watch(ctx, cluster, view, second, timeout)
 	if err != nil {
 		return err
 	}
 	summarise(os.Stdout, before, after)
-	return check(before, after)
+	records, err := cluster.KubectlOutput(ctx, "-n", policyNamespace, "get", "sizing", "-o", "wide")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n%s had its memory again at most %s after its container was killed\nkubectl -n %s get sizing -o wide\n%s", hurt, upward(second.back), policyNamespace, records)
+	return errors.Join(check(before, after), second.check(before, after))
 }

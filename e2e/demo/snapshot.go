@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	metricsclient "k8s.io/metrics/pkg/client/clientset/versioned"
 
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/e2e/harness"
 )
 
@@ -27,8 +28,10 @@ type podState struct {
 	request, limit amounts
 	usage          *amounts // nil until the metrics API knows it
 	restarts       int32
-	oomKilled      bool // the last restart was an OOM kill
-	resized        bool // in place, by the updater
+	granted        amounts   // limits, as its node has them in force
+	oomKilled      bool      // the last restart was an OOM kill
+	killed         time.Time // when that was
+	resized        bool      // in place, by the updater
 }
 
 // bounds are a VPA's recommendation for the container.
@@ -39,10 +42,18 @@ type snapshot struct {
 	at   time.Time
 	pods []podState
 	vpas map[string]bounds // by workload; missing until there is a recommendation
+
+	rollouts []rollout // the second act
+	events   []event   // and what was said of it
 }
 
+// running is how many pods of both acts run.
 func (s snapshot) running() (n int) {
-	for _, p := range s.pods {
+	pods := slices.Clone(s.pods)
+	for _, r := range s.rollouts {
+		pods = append(pods, r.pods...)
+	}
+	for _, p := range pods {
 		if p.phase == corev1.PodRunning {
 			n++
 		}
@@ -66,15 +77,26 @@ func look(ctx context.Context, cluster *harness.Cluster) (snapshot, error) {
 		if err != nil {
 			return s, fmt.Errorf("get VPA %s: %w", w.Name, err)
 		}
-		if r := vpa.Status.Recommendation; r != nil && len(r.ContainerRecommendations) == 1 {
-			c := r.ContainerRecommendations[0]
-			s.vpas[w.Name] = bounds{lower: amountsOf(c.LowerBound), target: amountsOf(c.Target), upper: amountsOf(c.UpperBound)}
+		if b, ok := boundsOf(vpa); ok {
+			s.vpas[w.Name] = b
 		}
 	}
 	slices.SortFunc(s.pods, func(a, b podState) int {
 		return cmp.Or(cmp.Compare(a.workload, b.workload), cmp.Compare(a.name, b.name))
 	})
-	return s, nil
+	var err error
+	s.rollouts, s.events, err = lookAtRollouts(ctx, cluster)
+	return s, err
+}
+
+// boundsOf reads what a VPA recommends for its container; false: nothing yet.
+func boundsOf(vpa *vpav1.VerticalPodAutoscaler) (bounds, bool) {
+	r := vpa.Status.Recommendation
+	if r == nil || len(r.ContainerRecommendations) != 1 {
+		return bounds{}, false
+	}
+	c := r.ContainerRecommendations[0]
+	return bounds{lower: amountsOf(c.LowerBound), target: amountsOf(c.Target), upper: amountsOf(c.UpperBound)}, true
 }
 
 func stateOf(workload string, pod *corev1.Pod, usage map[string]amounts) podState {
@@ -89,8 +111,12 @@ func stateOf(workload string, pod *corev1.Pod, usage map[string]amounts) podStat
 	}
 	for _, status := range pod.Status.ContainerStatuses {
 		p.restarts += status.RestartCount
-		last := status.LastTerminationState.Terminated
-		p.oomKilled = p.oomKilled || last != nil && last.Reason == "OOMKilled"
+		if status.Resources != nil {
+			p.granted = amountsOf(status.Resources.Limits)
+		}
+		if last := status.LastTerminationState.Terminated; last != nil && last.Reason == "OOMKilled" {
+			p.oomKilled, p.killed = true, last.FinishedAt.Time
+		}
 	}
 	return p
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,8 +27,7 @@ const remembered = 8
 func (t *table) update(s snapshot, happened []string) {
 	t.recent = append(t.recent, happened...)
 	t.recent = t.recent[max(0, len(t.recent)-remembered):]
-	rows := append(tableRows(s), "")
-	rows = append(rows, t.recent...)
+	rows := slices.Concat(tableRows(s), []string{""}, rolloutRows(s), []string{""}, t.recent)
 	// Without line wrapping a row is one line on a narrow terminal, too.
 	fmt.Fprint(t.out, "\x1b[?7l")
 	if t.drawn > 0 {
@@ -80,43 +80,55 @@ func (l *lines) update(s snapshot, happened []string) {
 	}
 }
 
-// changes says in words what happened between two snapshots.
+// diary collects what happened at one moment.
+type diary struct {
+	seconds float64 // since the beginning
+	lines   []string
+}
+
+func (d *diary) say(format string, args ...any) {
+	d.lines = append(d.lines, fmt.Sprintf("%4.0fs  ", d.seconds)+fmt.Sprintf(format, args...))
+}
+
+// changes says in words what happened in the first act between two snapshots.
 func changes(before, after snapshot, started time.Time) []string {
-	var happened []string
-	say := func(format string, args ...any) {
-		happened = append(happened, fmt.Sprintf("%4.0fs  ", after.at.Sub(started).Seconds())+fmt.Sprintf(format, args...))
-	}
-	old := map[types.UID]podState{}
-	for _, p := range before.pods {
-		old[p.uid] = p
-	}
+	d := diary{seconds: after.at.Sub(started).Seconds()}
 	for _, w := range workloads() {
 		if b, ok := after.vpas[w.Name]; ok {
 			if _, had := before.vpas[w.Name]; !had {
-				say("%s: first recommendation: target %s, CPU bounds %s to %s", w.Name, pair(b.target), cpuText(b.lower.cpu), cpuText(b.upper.cpu))
+				d.say("%s: first recommendation: target %s, CPU bounds %s to %s", w.Name, pair(b.target), cpuText(b.lower.cpu), cpuText(b.upper.cpu))
 			}
 		}
 	}
-	for _, p := range after.pods {
+	d.pods(before.pods, after.pods)
+	return d.lines
+}
+
+// pods says what happened to pods.
+func (d *diary) pods(before, after []podState) {
+	old := map[types.UID]podState{}
+	for _, p := range before {
+		old[p.uid] = p
+	}
+	for _, p := range after {
 		was, there := old[p.uid]
 		switch {
 		case !there:
-			say("%s: new pod, requests %s", p.name, pair(p.request))
+			d.say("%s: new pod, requests %s", p.name, pair(p.request))
 			continue
 		case p.restarts > was.restarts && p.oomKilled:
-			say("%s: OOM-killed at a memory limit of %s", p.name, memoryText(was.limit.memory))
+			d.say("%s: OOM-killed at a memory limit of %s", p.name, memoryText(was.limit.memory))
 		case p.restarts > was.restarts:
-			say("%s: restarted", p.name)
+			d.say("%s: restarted", p.name)
 		}
 		if p.request != was.request {
-			say("%s: resized in place: %s -> %s", p.name, pair(was.request), pair(p.request))
+			d.say("%s: resized in place: %s -> %s", p.name, pair(was.request), pair(p.request))
 		}
 		delete(old, p.uid)
 	}
-	for _, p := range before.pods {
+	for _, p := range before {
 		if _, gone := old[p.uid]; gone {
-			say("%s: gone", p.name)
+			d.say("%s: gone", p.name)
 		}
 	}
-	return happened
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"loadline.dev/loadline/e2e/harness"
@@ -13,9 +15,10 @@ import (
 // quietTime is how long nothing may happen before the workloads count as put right.
 const quietTime = 30 * time.Second
 
-// watch looks once a second until every workload is put right, and returns the
-// last snapshot.
-func watch(ctx context.Context, cluster *harness.Cluster, v view, timeout time.Duration) (snapshot, error) {
+// watch looks once a second until every workload is put right and the second act is at its
+// end, and returns the last snapshot. The second act begins when each workload of the first
+// one has been put right, while it is seen whether they stay so.
+func watch(ctx context.Context, cluster *harness.Cluster, v view, second *secondAct, timeout time.Duration) (snapshot, error) {
 	started := time.Now()
 	last, err := look(ctx, cluster)
 	if err != nil {
@@ -33,12 +36,16 @@ func watch(ctx context.Context, cluster *harness.Cluster, v view, timeout time.D
 			return last, err
 		}
 		happened := changes(last, now, started)
-		v.update(now, happened)
 		if len(happened) > 0 {
 			quietSince = now.at
 		}
+		did, err := second.step(ctx, now, started)
+		if err != nil {
+			return now, err
+		}
+		v.update(now, slices.Concat(happened, rolloutChanges(last, now, started), did))
 		last = now
-		open := unfinished(now)
+		open := cmp.Or(unfinished(now), second.open(now))
 		if open == "" && now.at.Sub(quietSince) > quietTime {
 			return now, nil
 		}

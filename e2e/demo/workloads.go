@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -62,7 +63,6 @@ func createWorkloads(ctx context.Context, cluster *harness.Cluster) error {
 			return err
 		}
 	}
-	fmt.Println()
 	return nil
 }
 
@@ -77,10 +77,10 @@ func awaitPods(ctx context.Context, cluster *harness.Cluster) (snapshot, error) 
 			return s, err
 		}
 		wanted := 0
-		for _, w := range workloads() {
+		for _, w := range slices.Concat(workloads(), underPolicy()) {
 			wanted += int(w.Replicas)
 		}
-		if len(s.pods) == wanted && s.running() == wanted {
+		if s.running() == wanted {
 			return s, nil
 		}
 		select {

@@ -26,6 +26,7 @@ func TestPromises(t *testing.T) {
 		t.Run("hungry grows", hungryPodGrowsInPlace)
 		t.Run("idle shrinks", idlePodShrinksInPlace)
 		t.Run("killed recovers", killedPodRecovers)
+		t.Run("killed after a cut", killedAfterACutGetsItsMemoryBack)
 		t.Run("memory in use stays", func(t *testing.T) { memoryInUseIsNotTaken(t, "data-stays", vpav1.UpdateModeInPlace) })
 		t.Run("memory in use costs no pod", func(t *testing.T) { memoryInUseIsNotTaken(t, "data-may-go", vpav1.UpdateModeInPlaceOrRecreate) })
 		t.Run("nothing is left", nothingIsLeft)

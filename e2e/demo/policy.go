@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// policyNamespace is the namespace of the second act, and the name of its SizingPolicy.
+const policyNamespace = "demo-policy"
+
+// The workloads of the second act: the change does one no harm, and hurts the other.
+const (
+	sound = "front"
+	hurt  = "report"
+)
+
+// peak is the memory that containers of hurt come to need: less than they asked for, and more
+// than anybody has measured.
+const peak = "900Mi"
+
+// seen is how long a member of the canary has its new size before the peak comes. A kill in the
+// second of the change proves nothing.
+const seen = 2 * time.Second
+
+// soonest is how soon memory must be given back after a kill.
+const soonest = 10 * time.Second
+
+// underPolicy lists the workloads of the second act.
+func underPolicy() []workload {
+	return []workload{
+		{
+			story: "asks for more than it ever needs",
+			Workload: harness.Workload{
+				Namespace: policyNamespace, Name: sound, Replicas: 4,
+				Containers:  []harness.Container{{Name: "app", CPU: "500m", Memory: "1Gi", MemoryLimit: "1Gi"}},
+				Annotations: harness.Uses("app", "100m", "300Mi"),
+			},
+		},
+		{
+			story: "asks for what it needs now and then",
+			Workload: harness.Workload{
+				Namespace: policyNamespace, Name: hurt, Replicas: 4,
+				Containers:  []harness.Container{{Name: "app", CPU: "60m", Memory: most, MemoryLimit: most}},
+				Annotations: harness.Uses("app", "50m", "600Mi"),
+			},
+		},
+	}
+}
+
+// most is what the policy allows: after the kill more is recommended than hurt asked for.
+const most = "1Gi"
+
+// sizingPolicy tries changes on a quarter of the pods for the shortest time that there is, and
+// then changes the others by itself.
+func sizingPolicy() *loadlinev1alpha1.SizingPolicy {
+	return &loadlinev1alpha1.SizingPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: policyNamespace},
+		Spec: loadlinev1alpha1.SizingPolicySpec{
+			Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{policyNamespace}},
+			Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
+			ResourcePolicy: &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{
+				{ContainerName: vpav1.DefaultContainerResourcePolicy, MaxAllowed: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(most)}},
+			}},
+			Rollout: &loadlinev1alpha1.Rollout{
+				Mode:          new(loadlinev1alpha1.RolloutModeCanary),
+				Canary:        &loadlinev1alpha1.Canary{Percentage: new(int32(25)), ObservationPeriod: &metav1.Duration{Duration: time.Minute}, AutoPromote: new(true)},
+				Cooldown:      &metav1.Duration{},
+				MaxConcurrent: new(int32(0)),
+			},
+		},
+	}
+}
+
+// createUnderPolicy creates the workloads of the second act. Their usage is measured during the
+// first one; nothing is changed before the policy is there.
+func createUnderPolicy(ctx context.Context, cluster *harness.Cluster) error {
+	if err := cluster.CreateNamespace(ctx, policyNamespace); err != nil {
+		return err
+	}
+	fmt.Printf("\nworkloads in namespace %s, which wait for a SizingPolicy:\n", policyNamespace)
+	for _, w := range underPolicy() {
+		c := w.Containers[0]
+		fmt.Printf("  %-7s %d pods of %s CPU and %s memory: %s\n", w.Name, w.Replicas, c.CPU, c.Memory, w.story)
+		if err := cluster.CreateWorkload(ctx, w.Workload); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// secondAct is what the demo does itself in the second act: it creates the policy when the
+// first act has come to its end, and lets hurt need its memory when the canary has less.
+type secondAct struct {
+	cluster    *harness.Cluster
+	began      time.Time     // when the policy was created
+	smallSince time.Time     // when a pod of hurt was first seen with less memory
+	peaked     time.Time     // when hurt came to need more
+	back       time.Duration // from the kill to the memory that was given back, at most; 0: not yet
+}
+
+// step does what is due, and returns what was done and measured.
+func (a *secondAct) step(ctx context.Context, now snapshot, started time.Time) (happened []string, err error) {
+	d := diary{seconds: now.at.Sub(started).Seconds()}
+	switch {
+	case a.began.IsZero():
+		if unfinished(now) != "" {
+			return nil, nil
+		}
+		a.began = now.at
+		p := sizingPolicy()
+		if _, err := a.cluster.VPA.LoadlineV1alpha1().SizingPolicies().Create(ctx, p, metav1.CreateOptions{}); err != nil {
+			return nil, fmt.Errorf("create SizingPolicy %s: %w", p.Name, err)
+		}
+		canary := p.Spec.Rollout.Canary
+		d.say("SizingPolicy %s created: mode %s, %d%% of the pods for %.0fs, then all", p.Name, *p.Spec.Rollout.Mode, *canary.Percentage, canary.ObservationPeriod.Seconds())
+	case a.peaked.IsZero():
+		if !a.smallLongEnough(now) {
+			return nil, nil
+		}
+		a.peaked = now.at
+		if err := a.raiseNeed(ctx, now.rollout(hurt)); err != nil {
+			return nil, err
+		}
+		d.say("%s: all its containers come to need %s", hurt, peak)
+	case a.back == 0:
+		r := now.rollout(hurt)
+		for _, p := range r.pods {
+			if !p.killed.IsZero() && p.request.memory >= r.written.memory && p.granted.memory >= r.writtenLimit.memory {
+				a.back = now.at.Sub(p.killed)
+				d.say("%s: has its %s again, at most %s after the kill", p.name, memoryText(p.granted.memory), upward(a.back))
+			}
+		}
+	}
+	return d.lines, nil
+}
+
+// smallLongEnough reports whether the node of a member has lowered its memory a while ago.
+func (a *secondAct) smallLongEnough(now snapshot) bool {
+	r := now.rollout(hurt)
+	for _, p := range r.pods {
+		if p.granted.memory < r.writtenLimit.memory {
+			if a.smallSince.IsZero() {
+				a.smallSince = now.at
+			}
+			return now.at.Sub(a.smallSince) >= seen
+		}
+	}
+	return false
+}
+
+func (a *secondAct) raiseNeed(ctx context.Context, r rollout) error {
+	var changed error
+	for key, value := range harness.Uses("app", "50m", peak) {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
+		for _, p := range r.pods {
+			_, err := a.cluster.Kube.CoreV1().Pods(policyNamespace).Patch(ctx, p.name, types.MergePatchType, patch, metav1.PatchOptions{})
+			changed = errors.Join(changed, err)
+		}
+	}
+	return changed
+}
+
+// open names the first thing of the second act that is still to come, or returns "".
+func (a *secondAct) open(s snapshot) string {
+	if a.began.IsZero() {
+		return "the SizingPolicy is not created"
+	}
+	for _, r := range s.rollouts {
+		switch {
+		case r.target == nil:
+			return r.workload + " has no recommendation"
+		case len(r.record.Rounds) == 0:
+			return r.workload + " has no canary"
+		}
+	}
+	h, f := s.rollout(hurt), s.rollout(sound)
+	switch {
+	case a.peaked.IsZero():
+		return "no pod of " + hurt + " has less memory"
+	case a.back == 0:
+		return "memory of " + hurt + " is not given back"
+	case !h.reverted():
+		return "the record of " + hurt + " does not show the revert"
+	case f.record.Phase != loadlinev1alpha1.RolloutPhaseFullRollout:
+		return sound + " is not promoted"
+	case f.sized() != len(f.pods):
+		return fmt.Sprintf("%d of %d pods of %s have the new size", f.sized(), len(f.pods), sound)
+	}
+	return ""
+}
+
+// check fails when a claim of the second act is not true.
+func (a *secondAct) check(before, after snapshot) error {
+	var broken []error
+	if a.back > soonest {
+		broken = append(broken, fmt.Errorf("memory of %s was given back %s after the kill, later than %s", hurt, upward(a.back), soonest))
+	}
+	kills := int32(0)
+	for _, r := range after.rollouts {
+		originals := map[types.UID]bool{}
+		for _, p := range before.rollout(r.workload).pods {
+			originals[p.uid] = true
+		}
+		for _, p := range r.pods {
+			if !originals[p.uid] {
+				broken = append(broken, fmt.Errorf("%s replaced a pod that could have been resized", p.name))
+			}
+			if p.restarts > 0 && (r.workload != hurt || !p.oomKilled) {
+				broken = append(broken, fmt.Errorf("%s was restarted %d times, and not by the peak", p.name, p.restarts))
+			}
+			kills += p.restarts
+		}
+	}
+	if kills != 1 {
+		broken = append(broken, fmt.Errorf("%d containers of %s were killed, and not only that of the canary", kills, hurt))
+	}
+	if n := after.rollout(hurt).sized(); n != 0 {
+		broken = append(broken, fmt.Errorf("%d pods of %s have less than they asked for", n, hurt))
+	}
+	return errors.Join(broken...)
+}
+
+// upward is a duration in seconds, rounded up.
+func upward(d time.Duration) string {
+	return fmt.Sprintf("%ds", (d+time.Second-1)/time.Second)
+}

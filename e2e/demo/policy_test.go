@@ -1,0 +1,157 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+)
+
+const mi = 1 << 20
+
+var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// whole is what pods of the second act ask for in these tests, less what they get.
+var (
+	whole = amounts{cpu: 100, memory: 1024 * mi}
+	less  = amounts{cpu: 100, memory: 256 * mi}
+)
+
+// atNoon is the second act at its end: a pod of hurt has its memory again since five seconds, and
+// sound is promoted.
+func atNoon() snapshot {
+	pod := func(workload, name string, has amounts) podState {
+		return podState{workload: workload, name: name, uid: types.UID(name), request: has, limit: has, granted: has}
+	}
+	killed := pod(hurt, hurt+"-0", whole)
+	killed.restarts, killed.oomKilled, killed.killed = 1, true, noon.Add(-5*time.Second)
+	return snapshot{at: noon, rollouts: []rollout{
+		{
+			workload: sound, written: whole, writtenLimit: whole, mode: vpav1.UpdateModeOff, target: &less,
+			pods: []podState{pod(sound, sound+"-0", less), pod(sound, sound+"-1", less)},
+			record: loadlinev1alpha1.SizingRecordStatus{
+				Phase: loadlinev1alpha1.RolloutPhaseFullRollout, Rounds: []loadlinev1alpha1.Round{{}},
+			},
+		},
+		{
+			workload: hurt, written: whole, writtenLimit: whole, mode: vpav1.UpdateModeOff, target: &less,
+			pods: []podState{killed, pod(hurt, hurt+"-1", whole)},
+			record: loadlinev1alpha1.SizingRecordStatus{
+				Phase:  loadlinev1alpha1.RolloutPhaseCanary,
+				Rounds: []loadlinev1alpha1.Round{{Outcome: loadlinev1alpha1.RoundReverted, Reason: "OOMKilled"}},
+			},
+		},
+	}}
+}
+
+// atItsEnd is the second act that belongs to atNoon.
+func atItsEnd() secondAct {
+	return secondAct{began: noon, smallSince: noon, peaked: noon, back: 5 * time.Second}
+}
+
+func TestTheSecondActEndsWhenAllOfItHappened(t *testing.T) {
+	done := atItsEnd()
+	require.Empty(t, done.open(atNoon()))
+	for want, change := range map[string]func(*secondAct, *snapshot){
+		"the SizingPolicy is not created":               func(a *secondAct, _ *snapshot) { a.began = time.Time{} },
+		"front has no recommendation":                   func(_ *secondAct, s *snapshot) { s.rollouts[0].target = nil },
+		"report has no canary":                          func(_ *secondAct, s *snapshot) { s.rollouts[1].record.Rounds = nil },
+		"no pod of report has less memory":              func(a *secondAct, _ *snapshot) { a.peaked = time.Time{} },
+		"memory of report is not given back":            func(a *secondAct, _ *snapshot) { a.back = 0 },
+		"the record of report does not show the revert": func(_ *secondAct, s *snapshot) { s.rollouts[1].record.Rounds[0].Reason = "NotReady" },
+		"front is not promoted":                         func(_ *secondAct, s *snapshot) { s.rollouts[0].record.Phase = loadlinev1alpha1.RolloutPhaseCanary },
+		"1 of 2 pods of front have the new size":        func(_ *secondAct, s *snapshot) { s.rollouts[0].pods[0].request = whole },
+	} {
+		a, s := atItsEnd(), atNoon()
+		change(&a, &s)
+		require.Equal(t, want, a.open(s))
+	}
+}
+
+func TestTheSecondActChecksItsClaims(t *testing.T) {
+	done := atItsEnd()
+	require.NoError(t, done.check(atNoon(), atNoon()))
+	for want, change := range map[string]func(*secondAct, *snapshot){
+		"memory of report was given back 11s after the kill, later than 10s": func(a *secondAct, _ *snapshot) { a.back = 10*time.Second + 1 },
+		"report-1 replaced a pod": func(_ *secondAct, s *snapshot) { s.rollouts[1].pods[1].uid = "another" },
+		"front-1 was restarted 1 times": func(_ *secondAct, s *snapshot) {
+			s.rollouts[0].pods[1].restarts, s.rollouts[0].pods[1].oomKilled = 1, true
+		},
+		"report-0 was restarted 1 times": func(_ *secondAct, s *snapshot) { s.rollouts[1].pods[0].oomKilled = false },
+		"2 containers of report were killed": func(_ *secondAct, s *snapshot) {
+			s.rollouts[1].pods[1].restarts, s.rollouts[1].pods[1].oomKilled = 1, true
+		},
+		"1 pods of report have less than they asked for": func(_ *secondAct, s *snapshot) { s.rollouts[1].pods[0].request = less },
+	} {
+		a, s := atItsEnd(), atNoon()
+		change(&a, &s)
+		require.ErrorContains(t, a.check(atNoon(), s), want)
+	}
+}
+
+// What is shown is never less than what it took: the time of a kill is known to the second.
+func TestTheTimeToTheMemoryGivenBack(t *testing.T) {
+	a, s := atItsEnd(), atNoon()
+	a.back = 0
+	s.rollouts[1].pods[0].request.cpu++ // that was raised, and stays
+	s.rollouts[1].pods[0].granted = less
+	said, err := a.step(t.Context(), s, noon)
+	require.NoError(t, err)
+	require.Empty(t, said, "its node has not given it yet")
+	s.rollouts[1].pods[0].granted = whole
+	s.at = noon.Add(100 * time.Millisecond)
+	said, err = a.step(t.Context(), s, noon.Add(-time.Minute))
+	require.NoError(t, err)
+	require.Equal(t, []string{"  60s  report-0: has its 1024Mi again, at most 6s after the kill"}, said)
+	said, err = a.step(t.Context(), s, noon)
+	require.NoError(t, err)
+	require.Empty(t, said, "that is said once")
+}
+
+func TestThePeakWaitsUntilTheNodeHasLoweredTheMemory(t *testing.T) {
+	var a secondAct
+	s := atNoon()
+	require.False(t, a.smallLongEnough(s))
+	s.rollouts[1].pods[1].request = less
+	require.False(t, a.smallLongEnough(s), "its node has not acted")
+	s.rollouts[1].pods[1].granted = less
+	require.False(t, a.smallLongEnough(s))
+	s.at = noon.Add(seen)
+	require.True(t, a.smallLongEnough(s))
+}
+
+func TestWhatHappenedToARollout(t *testing.T) {
+	before, after := atNoon(), atNoon()
+	before.rollouts[0].mode, before.rollouts[0].target, before.rollouts[0].record = "", nil, loadlinev1alpha1.SizingRecordStatus{}
+	before.rollouts[0].pods[0].request = whole
+	before.rollouts[1].record.Rounds[0].Outcome = ""
+	before.rollouts[1].pods[0].restarts, before.rollouts[1].pods[0].request, before.rollouts[1].pods[0].limit = 0, less, less
+	after.events = []event{{"e", "Reverted", hurt + "-0", "Change taken back"}}
+	require.Equal(t, []string{
+		"   0s  front: VPA deployment-front made, in mode Off",
+		"   0s  front: first recommendation: target 100m / 256Mi",
+		"   0s  front-0: resized in place: 100m / 1024Mi -> 100m / 256Mi",
+		"   0s  front: 2 of 2 pods have the new size, phase FullRollout, last round: under way",
+		"   0s  report-0: OOM-killed at a memory limit of 256Mi",
+		"   0s  report-0: resized in place: 100m / 256Mi -> 100m / 1024Mi",
+		"   0s  report: 0 of 2 pods have the new size, phase Canary, last round: Reverted, OOMKilled",
+		"   0s  report-0: event Reverted: Change taken back",
+	}, rolloutChanges(before, after, noon))
+	require.Empty(t, rolloutChanges(after, after, noon))
+}
+
+func TestTheTableOfTheSecondAct(t *testing.T) {
+	rows := rolloutRows(atNoon())
+	require.Equal(t, []string{
+		"WORKLOAD                         WRITTEN          TARGET   WITH NEW SIZE        PHASE  LAST ROUND",
+		"front                      100m / 1024Mi    100m / 256Mi          2 of 2  FullRollout  under way",
+		"report                     100m / 1024Mi    100m / 256Mi          0 of 2       Canary  Reverted, OOMKilled",
+	}, rows)
+	empty := atNoon()
+	empty.rollouts = []rollout{{workload: sound, written: whole}}
+	require.Equal(t, "front                      100m / 1024Mi               -          0 of 0            -  -", rolloutRows(empty)[1])
+}
