@@ -321,6 +321,8 @@ func TestWhatAHorizontalPodAutoscalerLooksAtIsLeftOut(t *testing.T) {
 	r.at(6 * time.Minute)
 	require.Equal(t, 1, r.skipped("HPAOnResource"), "what is recommended for it is not all that it gets")
 
+	require.Contains(t, newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto), hpa()).rehearsed(), "would say of VPA shop/deployment-web: HPAConflict")
+
 	proceed := loadlinev1alpha1.HPAProceed
 	r = newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = &proceed }), hpa())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))

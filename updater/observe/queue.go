@@ -286,7 +286,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait tim
 		gets := o.change.GiveBack(running(&core), verdict.Harm)
 		if len(gets) > 0 {
 			if err := q.Executor.GiveBack(ctx, o.pod, gets); err != nil {
-				return 0, err
+				return 0, fmt.Errorf("the change did harm (%s) and is to be taken back, which is tried again: %w", verdict.Harm, err)
 			}
 			klog.FromContext(ctx).Info("Change taken back: it did harm", "pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "reason", verdict.Harm)
 			q.Executor.Judged(o.reading.Object, o.pod, verdict, gets)
@@ -303,6 +303,7 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait tim
 		}
 		q.Executor.Judged(o.reading.Object, o.pod, verdict, gets)
 	}
+	klog.FromContext(ctx).V(2).Info("Change of a pod judged", "pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "outcome", verdict.Outcome, "reason", verdict.Harm, "age", now.Sub(o.change.At))
 	ending := rollout.Ending{UID: string(o.pod.UID), Change: o.change, Outcome: verdict.Outcome, Harm: verdict.Harm}
 	if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.End(ending, o.Settings, now) }); err != nil {
 		q.Metrics.RecordFailed()
