@@ -42,7 +42,7 @@ func run(ctx context.Context, cluster *harness.Cluster, keep bool, timeout time.
 		return err
 	}
 	if keep {
-		fmt.Printf("\nLeft running; ctrl-C ends it. Play with it:\n  export KUBECONFIG=%s\n  kubectl -n %s get vpa,pods   (or: %s kubectl ...)\n  kubectl -n %s get sizing,pods\n",
+		fmt.Printf("\nLeft running; ctrl-C ends it. Play with it:\n  export KUBECONFIG=%s\n  kubectl -n %s get vpa,pods   (or: %s kubectl ...)\n  kubectl -n %s get sizings,pods\n",
 			cluster.Kubeconfig(), namespace, cluster.Binary, policyNamespace)
 		<-ctx.Done()
 	}
@@ -100,10 +100,10 @@ func show(ctx context.Context, cluster *harness.Cluster, timeout time.Duration) 
 		return err
 	}
 	summarise(os.Stdout, before, after)
-	records, err := cluster.KubectlOutput(ctx, "-n", policyNamespace, "get", "sizing", "-o", "wide")
+	records, err := cluster.KubectlOutput(ctx, "-n", policyNamespace, "get", "sizings", "-o", "wide")
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n%s had its memory again at most %s after its container was killed\nkubectl -n %s get sizing -o wide\n%s", hurt, upward(second.back), policyNamespace, records)
+	fmt.Printf("\n%s had its memory again at most %s after its container was killed\nkubectl -n %s get sizings -o wide\n%s", hurt, upward(second.back), policyNamespace, records)
 	return errors.Join(check(before, after), second.check(before, after))
 }
