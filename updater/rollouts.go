@@ -113,7 +113,7 @@ func (l *Loop) harmed(s *view.Snapshot, pod *disruption.Pod, h *heldWorkload, i 
 		return false
 	}
 	change, err := convert.NotedChange(object)
-	return err == nil && rollout.Judge(change, l.reader.Evidence(object, pod, h.Workload.Key), h.Safety, now).Early != ""
+	return err == nil && (change.Harm != "" || rollout.Judge(change, l.reader.Evidence(object, pod, h.Workload.Key), h.Safety, now).Early != "")
 }
 
 // ask asks the rollout, with what is remembered of it.

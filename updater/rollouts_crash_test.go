@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -119,6 +120,47 @@ func TestAnUpdaterThatEndsBetweenRevertAndRecord(t *testing.T) {
 	r.anew() // also where only the note was left
 	r.judge(3 * time.Minute)
 	require.Equal(t, s, r.record())
+}
+
+// A pod that is given back what it had may be ready again before the record says why it was.
+func TestAnUpdaterThatEndsBetweenARevertThatHelpedAndItsRecord(t *testing.T) {
+	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.ready("web-1-0", corev1.ConditionFalse, time.Minute)
+	broken := cut(r.vpa, "update", "sizingrecords", "")
+	_, err := r.sync("web-1-0", 5*time.Minute)
+	require.Error(t, err)
+	r.settled("web-1-0")
+	require.Equal(t, "100m 100m 100m", r.sizes())
+	r.ready("web-1-0", corev1.ConditionTrue, 5*time.Minute)
+	*broken = false
+
+	r.anew()
+	require.Empty(t, r.at(6*time.Minute), "it is not lowered again")
+	r.judge(6 * time.Minute)
+	require.Empty(t, r.noted())
+	require.Equal(t, "100m 100m 100m", r.sizes())
+	s := r.record()
+	require.EqualValues(t, 1, s.ConsecutiveReverts)
+	require.Equal(t, "NotReady", s.Rounds[0].Reason)
+	require.Equal(t, noon.Add(126*time.Minute), s.CooldownUntil.UTC())
+}
+
+// Between the word that a change did harm and the resize that gives back, too.
+func TestAnUpdaterThatEndsBetweenHarmAndRevert(t *testing.T) {
+	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.ready("web-1-0", corev1.ConditionFalse, time.Minute)
+	broken := cut(r.kube, "patch", "pods", "resize")
+	_, err := r.sync("web-1-0", 5*time.Minute)
+	require.Error(t, err)
+	r.ready("web-1-0", corev1.ConditionTrue, 5*time.Minute)
+	*broken = false
+
+	r.anew()
+	r.judge(20 * time.Minute)
+	require.Equal(t, "100m 100m 100m", r.sizes(), "what was seen in time is taken back, by whomever")
+	require.EqualValues(t, 1, r.record().ConsecutiveReverts)
 }
 
 func TestAnUpdaterThatEndsAmidACanary(t *testing.T) {

@@ -39,6 +39,8 @@ type originalSizing struct {
 	Ready    bool       `json:"ready"` // the pod
 	// Generation of the pod's spec before the change.
 	Generation int64 `json:"generation,omitempty"`
+	// Harm that is being taken back.
+	Harm rollout.Harm `json:"harm,omitempty"`
 }
 
 type targetSize struct {
@@ -56,7 +58,7 @@ func ChangeNotes(c rollout.Change) map[string]string {
 		containers[one.From.Name] = originalSizing{
 			Requests: notedOf(one.From.Requests), Limits: notedOf(one.From.Limits),
 			Target:   targetSize{notedOf(one.To.Requests), notedOf(one.To.Limits)},
-			Restarts: one.Restarts, Ready: c.Ready, Generation: c.Generation,
+			Restarts: one.Restarts, Ready: c.Ready, Generation: c.Generation, Harm: c.Harm,
 		}
 	}
 	text, _ := json.Marshal(containers) // quantities never fail
@@ -103,6 +105,9 @@ func NotedChange(pod *corev1.Pod) (c rollout.Change, err error) {
 			continue
 		}
 		c.Ready, c.Generation = c.Ready || one.Ready, max(c.Generation, one.Generation)
+		if one.Harm.Reverts() {
+			c.Harm = one.Harm
+		}
 		c.Containers = append(c.Containers, rollout.Sizing{
 			From:     policy.Container{Name: name, Requests: Resources(corev1.ResourceList(one.Requests)), Limits: Resources(corev1.ResourceList(one.Limits))},
 			To:       policy.Container{Name: name, Requests: Resources(corev1.ResourceList(one.Target.Requests)), Limits: Resources(corev1.ResourceList(one.Target.Limits))},

@@ -7,8 +7,8 @@
 // heartbeat of the admission controller, and no budget: what it gives back only grows.
 //
 // What a change did is up to rollout.Judge. The order of what follows makes it safe to be ended
-// at any moment: the pod gets its sizes back, then the SizingRecord says so, and only then the
-// note is taken off the pod.
+// at any moment: the harm is noted on the pod, the pod gets its sizes back, then the SizingRecord
+// says so, and only then the note is taken off the pod.
 package observe
 
 import (
@@ -272,10 +272,11 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait tim
 	if age := now.Sub(o.change.At); verdict.Outcome == rollout.Superseded && age >= 0 && age < underWay {
 		return underWay - age, nil // it was noted, and the resize is on its way
 	}
-	switch verdict.Outcome {
-	case "":
+	var withdrawn []policy.Fitted
+	switch {
+	case verdict.Outcome == "":
 		return o.next(now), nil
-	case rollout.Reverted:
+	case verdict.Outcome == rollout.Reverted:
 		state, err := q.Records.State(o.Workload)
 		if err != nil {
 			return 0, err
@@ -283,31 +284,24 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait tim
 		if !state.Covers(o.change.At) {
 			return q.drop(ctx, o.pod, o.change.At, errUnknown)
 		}
-		gets := o.change.GiveBack(running(&core), verdict.Harm)
-		if len(gets) > 0 {
-			if err := q.Executor.GiveBack(ctx, o.pod, gets); err != nil {
-				return 0, fmt.Errorf("the change did harm (%s) and is to be taken back, which is tried again: %w", verdict.Harm, err)
-			}
-			klog.FromContext(ctx).Info("Change taken back: it did harm", "pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "reason", verdict.Harm)
-			q.Executor.Judged(o.reading.Object, o.pod, verdict, gets)
-			q.Metrics.Reverted(cache.MetaObjectToName(o.reading.Object), verdict.Harm)
+		if err := q.takeBack(ctx, o, &core, verdict); err != nil {
+			return 0, fmt.Errorf("the change did harm (%s) and is to be taken back, which is tried again: %w", verdict.Harm, err)
 		}
-	case rollout.Failed:
-		var gets []policy.Fitted
-		if verdict.Harm == rollout.InfeasibleResize {
-			if gets = allocated(&core); len(gets) > 0 {
-				if err := q.Executor.GiveBack(ctx, o.pod, gets); err != nil {
-					return 0, err
-				}
+	case verdict.Harm == rollout.InfeasibleResize:
+		if withdrawn = allocated(&core); len(withdrawn) > 0 {
+			if err := q.Executor.GiveBack(ctx, o.pod, withdrawn); err != nil {
+				return 0, err
 			}
 		}
-		q.Executor.Judged(o.reading.Object, o.pod, verdict, gets)
 	}
 	klog.FromContext(ctx).V(2).Info("Change of a pod judged", "pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "outcome", verdict.Outcome, "reason", verdict.Harm, "age", now.Sub(o.change.At))
 	ending := rollout.Ending{UID: string(o.pod.UID), Change: o.change, Outcome: verdict.Outcome, Harm: verdict.Harm}
 	if _, err := q.Records.Update(ctx, o.Workload, func(s rollout.State) rollout.State { return s.End(ending, o.Settings, now) }); err != nil {
 		q.Metrics.RecordFailed()
 		return 0, err
+	}
+	if verdict.Outcome == rollout.Failed {
+		q.Executor.Judged(o.reading.Object, o.pod, verdict, withdrawn)
 	}
 	if err := q.Executor.RemoveNote(ctx, o.pod); err != nil {
 		return 0, err
@@ -317,6 +311,29 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait tim
 		q.measurer.forget(o.pod.UID)
 	}
 	return 0, nil
+}
+
+// takeBack gives a pod back what it had, once the harm is noted on it: the evidence may be gone when
+// somebody looks the next time. Where it cannot be noted, it is taken back all the same.
+func (q *Queue) takeBack(ctx context.Context, o *observed, core *disruption.Pod, v rollout.Verdict) error {
+	gets := o.change.GiveBack(running(core), v.Harm)
+	if len(gets) == 0 {
+		return nil
+	}
+	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "reason", v.Harm)
+	if noted := o.change; noted.Harm != v.Harm {
+		noted.Harm = v.Harm
+		if err := q.Executor.Note(ctx, o.pod, noted); err != nil {
+			log.Error(err, "The harm that a change did could not be noted on its pod; the change is taken back all the same")
+		}
+	}
+	if err := q.Executor.GiveBack(ctx, o.pod, gets); err != nil {
+		return err
+	}
+	log.Info("Change taken back: it did harm")
+	q.Executor.Judged(o.reading.Object, o.pod, v, gets)
+	q.Metrics.Reverted(cache.MetaObjectToName(o.reading.Object), v.Harm)
+	return nil
 }
 
 // stands returns a verdict, or that of before if it was to take the change back: that may have

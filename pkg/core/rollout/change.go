@@ -20,6 +20,9 @@ type Change struct {
 	// Generation of the pod's spec before the change; 0: not known. As long as the pod has it,
 	// the change was not made.
 	Generation int64
+	// Harm is what the change did; it is noted before the change is taken back, so that a process
+	// that ends amid that does not leave it half done. Empty: it did none that is known.
+	Harm       Harm
 	Containers []Sizing
 }
 

@@ -25,6 +25,15 @@ const (
 	UnfinishedResize Harm = "Unfinished" // the node was at it for an hour
 )
 
+// Reverts reports whether it is a harm for which changes are taken back.
+func (h Harm) Reverts() bool {
+	switch h {
+	case OOMKill, Restart, Throttle, Pressure, NotReady:
+		return true
+	}
+	return false
+}
+
 // Safety says when a change did harm.
 type Safety struct {
 	Revert   bool          // else a change that did harm is not taken back and ends as Failed
@@ -101,9 +110,9 @@ type Verdict struct {
 	Later bool
 }
 
-// Judge says what came of a change. A change that was never carried out did nothing, and
-// one that lowered nothing is a Success. While the node is at it, a part may be done: only
-// OOMKill and Restart count. Missing evidence is no harm.
+// Judge says what came of a change. Harm that was noted stays: the evidence may be gone since. A
+// change that was never carried out did nothing, and one that lowered nothing is a Success. While
+// the node is at it, a part may be done: only OOMKill and Restart count. Missing evidence is no harm.
 func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 	age := now.Sub(c.At)
 	v.Early = c.early(e, s)
@@ -112,6 +121,7 @@ func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 	if age >= s.Period {
 		why = v.Full
 	}
+	why = cmp.Or(c.Harm, why)
 	never := c.Generation != 0 && e.Generation == c.Generation // the process ended before it was made
 	switch ours := e.holds(c.Containers, false); {
 	case e.Gone, e.Replaced, never:
@@ -120,6 +130,8 @@ func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 		v.Outcome, v.Harm = Reverted, why // it was given back, and the process ended
 	case !ours:
 		v.Outcome = Superseded
+	case c.Harm != "":
+		v.harmed(why, s)
 	case e.Infeasible:
 		v.Outcome, v.Harm = Failed, InfeasibleResize
 	case c.Pending:

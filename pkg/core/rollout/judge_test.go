@@ -97,17 +97,26 @@ func TestWhatEndsAnObservation(t *testing.T) {
 			e.Containers[0].Container = c.Containers[0].From
 			e.Containers[0].Restarts = 5
 		}, Reverted, Restart},
-		"a new template":               {time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Replaced, e.Containers[0].Restarts = true, 9 }, Superseded, ""},
-		"gone":                         {time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Gone = true }, Superseded, ""},
-		"nobody looked for two days":   {48 * time.Hour, func(_ *Change, e *Evidence, _ *Safety) { e.Containers[0].Restarts, e.NotReady = 9, true }, Unobserved, ""},
-		"ten minutes late":             {15 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Containers[0].Restarts = 9 }, Reverted, Restart},
-		"later than that":              {15*time.Minute + 1, func(_ *Change, e *Evidence, _ *Safety) { e.Containers[0].Restarts = 9 }, Unobserved, ""},
-		"the clock went back an hour":  {-time.Hour, nil, "", ""},
-		"by more":                      {-time.Hour - 1, nil, Unobserved, ""},
-		"not measured yet":             {14 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Measured = false }, "", ""},
-		"never measured":               {16 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Measured = false }, Unobserved, ""},
-		"not measured, but not needed": {5 * time.Minute, func(_ *Change, e *Evidence, s *Safety) { e.Measured, s.Throttle, s.Pressure = false, 0, 0 }, Success, ""},
-		"harm that is not taken back":  {time.Minute, func(_ *Change, e *Evidence, s *Safety) { s.Revert, e.Containers[0].Restarts = false, 5 }, Failed, Restart},
+		"harm that was noted, and is gone": {6 * time.Minute, func(c *Change, _ *Evidence, _ *Safety) { c.Harm = NotReady }, Reverted, NotReady},
+		"harm that was noted, long ago":    {48 * time.Hour, func(c *Change, _ *Evidence, _ *Safety) { c.Harm = NotReady }, Reverted, NotReady},
+		"it was given back, and helped": {6 * time.Minute, func(c *Change, e *Evidence, _ *Safety) {
+			c.Harm, e.Containers[0].Container = NotReady, c.Containers[0].From
+		}, Reverted, NotReady},
+		"harm that was noted, and changed since": {6 * time.Minute, func(c *Change, e *Evidence, _ *Safety) {
+			c.Harm, e.Containers[0].Container = NotReady, requests("app", 200, 150)
+		}, Superseded, ""},
+		"harm that was noted, and the pod goes": {6 * time.Minute, func(c *Change, e *Evidence, _ *Safety) { c.Harm, e.Gone = NotReady, true }, Superseded, ""},
+		"a new template":                        {time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Replaced, e.Containers[0].Restarts = true, 9 }, Superseded, ""},
+		"gone":                                  {time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Gone = true }, Superseded, ""},
+		"nobody looked for two days":            {48 * time.Hour, func(_ *Change, e *Evidence, _ *Safety) { e.Containers[0].Restarts, e.NotReady = 9, true }, Unobserved, ""},
+		"ten minutes late":                      {15 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Containers[0].Restarts = 9 }, Reverted, Restart},
+		"later than that":                       {15*time.Minute + 1, func(_ *Change, e *Evidence, _ *Safety) { e.Containers[0].Restarts = 9 }, Unobserved, ""},
+		"the clock went back an hour":           {-time.Hour, nil, "", ""},
+		"by more":                               {-time.Hour - 1, nil, Unobserved, ""},
+		"not measured yet":                      {14 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Measured = false }, "", ""},
+		"never measured":                        {16 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) { e.Measured = false }, Unobserved, ""},
+		"not measured, but not needed":          {5 * time.Minute, func(_ *Change, e *Evidence, s *Safety) { e.Measured, s.Throttle, s.Pressure = false, 0, 0 }, Success, ""},
+		"harm that is not taken back":           {time.Minute, func(_ *Change, e *Evidence, s *Safety) { s.Revert, e.Containers[0].Restarts = false, 5 }, Failed, Restart},
 		"a sidecar that was not touched": {5 * time.Minute, func(_ *Change, e *Evidence, _ *Safety) {
 			e.Containers = append(e.Containers, Witness{Container: requests("sidecar", 1, 1), OOMKilled: noon.Add(1), Restarts: 9})
 		}, Success, ""},
