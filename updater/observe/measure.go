@@ -15,6 +15,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/updater/evidence"
+	"loadline.dev/loadline/updater/view"
 )
 
 // gathering is how long pods whose shares are needed are waited for, so that one query serves
@@ -83,7 +84,10 @@ func (m *measurer) run(ctx context.Context, ready func(cache.ObjectName), missin
 			return
 		case <-time.After(gathering):
 		}
-		m.ask(ctx, time.Now(), ready, missing)
+		err := view.Guard(func() error { m.ask(ctx, time.Now(), ready, missing); return nil })
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "It is not known whether changed pods are throttled or wait for CPU")
+		}
 	}
 }
 
