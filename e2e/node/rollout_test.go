@@ -16,7 +16,7 @@ import (
 	"loadline.dev/loadline/e2e/harness"
 )
 
-// governed puts a workload under a policy that changes its pod, observes that for a minute,
+// governed puts a workload under a policy that changes its pod, observes that for three minutes,
 // and takes back what did harm.
 func governed(t *testing.T, w harness.Workload) {
 	t.Helper()
@@ -28,7 +28,7 @@ func governed(t *testing.T, w harness.Workload) {
 			Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{w.Namespace}},
 			Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
 			Rollout:    &loadlinev1alpha1.Rollout{Mode: &mode},
-			Safety:     &loadlinev1alpha1.Safety{ObservationPeriod: &metav1.Duration{Duration: time.Minute}},
+			Safety:     &loadlinev1alpha1.Safety{ObservationPeriod: &metav1.Duration{Duration: 3 * time.Minute}},
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
