@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,7 +78,7 @@ func TestABadTargetOnFiveMembersIsOneRevertedRound(t *testing.T) {
 	require.Len(t, s.Rounds, 1)
 	require.EqualValues(t, 1, s.ConsecutiveReverts)
 	require.Equal(t, noon.Add(122*time.Minute), s.CooldownUntil.UTC())
-	require.Empty(t, s.Conditions, "not Degraded")
+	require.False(t, slices.ContainsFunc(s.Conditions, func(c metav1.Condition) bool { return c.Type == "Degraded" }))
 	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, s.Phase)
 }
 
@@ -250,6 +251,35 @@ func TestThePeriodOfADeferredResizeBeginsWhenItsNodeActs(t *testing.T) {
 	require.Equal(t, "100m 100Mi", r.requests("web-1-0"))
 	require.Equal(t, 1, r.reverts())
 	require.Empty(t, r.noted())
+}
+
+func TestARecordSaysThatThereIsNoPrometheus(t *testing.T) {
+	missing := func(r *rolling) bool {
+		return slices.ContainsFunc(r.record().Conditions, func(c metav1.Condition) bool {
+			return c.Type == "EvidenceMissing" && c.Status == metav1.ConditionTrue && c.Reason == "NoPrometheus"
+		})
+	}
+	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+	r.at(0)
+	require.True(t, missing(r))
+	r.judge(5 * time.Minute)
+	r.at(6 * time.Minute)
+	r.judge(12 * time.Minute)
+	r.at(13 * time.Minute)
+	require.Len(t, r.record().Rounds, 1)
+	require.NotEmpty(t, r.record().Rounds[0].Outcome, "the workload rests")
+	require.True(t, missing(r))
+
+	r.config.Evidence.Address = "http://prometheus.example"
+	r.anew()
+	r.at(14 * time.Minute)
+	require.False(t, missing(r), "it can be asked now")
+
+	off := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Safety = &loadlinev1alpha1.Safety{Throttle: new("0"), Pressure: new("0")}
+	}))
+	off.at(0)
+	require.False(t, missing(off), "nobody wants to know")
 }
 
 func TestAnInfeasibleResizeIsWithdrawn(t *testing.T) {

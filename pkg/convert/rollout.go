@@ -190,6 +190,7 @@ const (
 	ConditionDegraded        = "Degraded"
 	ConditionResizeBlocked   = "ResizeBlocked"
 	ConditionScheduleBlocked = "ScheduleBlocked"
+	ConditionEvidenceMissing = "EvidenceMissing"
 )
 
 func condition(s *rollout.State, kind string) *rollout.Condition {
@@ -200,6 +201,8 @@ func condition(s *rollout.State, kind string) *rollout.Condition {
 		return &s.ResizeBlocked
 	case ConditionScheduleBlocked:
 		return &s.ScheduleBlocked
+	case ConditionEvidenceMissing:
+		return &s.EvidenceMissing
 	}
 	return nil
 }
@@ -211,6 +214,7 @@ var conditionMeans = map[string]string{
 	"PodsInfeasible":              "The nodes of all pods that are to be changed can never hold the change.",
 	"PodsDeferredAndInfeasible":   "The nodes of all pods that are to be changed have no room for it now, or can never hold it.",
 	string(rollout.OutsideWindow): "The schedule of the policy does not allow changes now.",
+	rollout.NoPrometheus:          "It is not observed whether changed pods are throttled or wait for CPU: the updater has no --prometheus-address.",
 }
 
 // RecordStatus returns the status of the record that remembers a state. Times are of whole
@@ -233,7 +237,7 @@ func RecordStatus(s rollout.State) loadlinev1alpha1.SizingRecordStatus {
 			Outcome: loadlinev1alpha1.RoundOutcome(one.Outcome), SoFar: loadlinev1alpha1.RoundOutcome(one.SoFar), Reason: string(one.Reason),
 		})
 	}
-	for _, kind := range []string{ConditionDegraded, ConditionResizeBlocked, ConditionScheduleBlocked} {
+	for _, kind := range []string{ConditionDegraded, ConditionResizeBlocked, ConditionScheduleBlocked, ConditionEvidenceMissing} {
 		if c := condition(&s, kind); c.Reason != "" {
 			r.Conditions = append(r.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: c.Reason,
 				LastTransitionTime: metav1.NewTime(c.Since.UTC()), Message: conditionMeans[c.Reason]})

@@ -69,7 +69,7 @@ func trimRecord(object any) (any, error) {
 		kept.OwnerReferences = append(kept.OwnerReferences, metav1.OwnerReference{Kind: o.Kind, Name: o.Name, UID: o.UID})
 	}
 	for _, c := range s.Conditions {
-		if c.Type == convert.ConditionDegraded || c.Type == convert.ConditionResizeBlocked {
+		if c.Type != convert.ConditionScheduleBlocked {
 			kept.Status.Conditions = append(kept.Status.Conditions, metav1.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason})
 		}
 	}
@@ -100,6 +100,7 @@ type history struct {
 	reverted   bool      // the last round that has ended
 	degraded   bool
 	infeasible bool // the nodes of pods can never hold the change
+	unmeasured bool // the updater has nobody to ask for throttling and pressure
 }
 
 // of returns the history of a workload: none of one that had its name before.
@@ -113,7 +114,7 @@ func (r *Records) of(w *target.Workload) (h history) {
 	if err != nil {
 		return h
 	}
-	h = history{phase: s.Phase, cooldown: s.CooldownUntil, degraded: s.Degraded.Reason != "", infeasible: strings.Contains(s.ResizeBlocked.Reason, "Infeasible")}
+	h = history{phase: s.Phase, cooldown: s.CooldownUntil, degraded: s.Degraded.Reason != "", unmeasured: s.EvidenceMissing.Reason != "", infeasible: strings.Contains(s.ResizeBlocked.Reason, "Infeasible")}
 	for _, round := range s.Rounds {
 		if round.Pods > 0 {
 			h.lastChange = round.Last

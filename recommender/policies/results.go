@@ -29,8 +29,10 @@ type result struct {
 	savings   rollout.Savings
 	degraded  int
 	names     []string // of degraded workloads
-	errors    []string
-	groups    map[group]int // numbers of workloads
+	// unmeasured are workloads whose changes are judged without throttling and pressure.
+	unmeasured int
+	errors     []string
+	groups     map[group]int // numbers of workloads
 }
 
 // group is what the metric tells apart.
@@ -94,6 +96,9 @@ func (r *result) add(w *workload, use *inUse, h history) {
 		if r.degraded++; r.degraded <= mostNames {
 			r.names = append(r.names, fmt.Sprintf("%s in namespace %s", w.Key, w.Key.Namespace))
 		}
+	}
+	if h.unmeasured && w.Mode > fleet.Recommend {
+		r.unmeasured++
 	}
 	r.savings.Less, r.savings.More = sum(r.savings.Less, use.savings.Less), sum(r.savings.More, use.savings.More)
 	r.workloads = append(r.workloads, outcome{workload: w, history: h, savings: use.savings, change: use.change()})

@@ -155,7 +155,11 @@ func (r *result) ready(p *loadlinev1alpha1.SizingPolicy, value *fleet.Policy) me
 	case r.counts.Selected == 0:
 		return not(reasonNothing, "no workload is selected: check spec.namespaces and spec.workloads")
 	}
-	return metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: reasonServed}
+	served := metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: reasonServed}
+	if r.unmeasured > 0 {
+		served.Message = "it is not observed whether changed pods are throttled or wait for CPU: give the updater --prometheus-address, or set spec.safety.throttle and pressure to \"0\""
+	}
+	return served
 }
 
 // health says whether changes of workloads were taken back repeatedly.

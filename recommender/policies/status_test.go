@@ -326,6 +326,25 @@ func TestTheLargestChangesAreListed(t *testing.T) {
 	}, objects...)
 }
 
+// Who reads that a policy is served also reads what is not looked at.
+func TestAPolicySaysThatThereIsNoPrometheus(t *testing.T) {
+	blind := func(s *loadlinev1alpha1.SizingRecordStatus) {
+		s.Conditions = []metav1.Condition{{Type: "EvidenceMissing", Status: metav1.ConditionTrue, Reason: "NoPrometheus", LastTransitionTime: at(0)}}
+	}
+	for m, says := range map[loadlinev1alpha1.RolloutMode]bool{"Auto": true, "OneShot": true, "Recommend": false} {
+		inCluster(t, func(c *cluster) {
+			c.pass(0)
+			ready := c.ready("shop")
+			require.Equal(t, metav1.ConditionTrue, ready.Status)
+			require.Equal(t, "Served", ready.Reason)
+			require.Equal(t, says, strings.Contains(ready.Message, "give the updater --prometheus-address"), "%s: %s", m, ready.Message)
+			require.NoError(t, c.vpas.LoadlineV1alpha1().SizingRecords("shop").Delete(t.Context(), "deployment-b", metav1.DeleteOptions{}))
+			c.passes(time.Minute + interval)
+			require.Empty(t, c.ready("shop").Message)
+		}, shop(mode(m)), deployment("a"), deployment("b"), record("b", blind))
+	}
+}
+
 func TestAPolicyIsDegradedWhileWorkloadsAre(t *testing.T) {
 	objects := []runtime.Object{shop(mode("Auto"))}
 	for _, name := range []string{"a", "b", "c", "d", "e"} {

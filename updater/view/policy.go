@@ -55,6 +55,8 @@ func (r *Rollout) quietWith(s rollout.State, m disruption.Mode) bool {
 		return true
 	case len(s.Rounds) == 0 || s.Rounds[0].Outcome == "", s.Mode != r.Mode, r.Settings.Hash != "" && r.Settings.Hash != s.Hash:
 		return false
+	case r.Settings.Unmeasured != (s.EvidenceMissing.Reason != ""):
+		return false
 	case r.Mode == fleet.Canary && s.Phase != rollout.PhaseFullRollout, r.Mode != fleet.Canary && s.Phase != "":
 		return false
 	}
@@ -101,6 +103,7 @@ func (r *Reader) ruleOf(p *loadlinev1alpha1.SizingPolicy) rule {
 	}
 	known := rule{of: p, settings: convert.Rollout(p), safety: convert.Safety(p)}
 	if !r.Measures { // without Prometheus nobody knows
+		known.settings.Unmeasured = known.safety.Revert && (known.safety.Throttle > 0 || known.safety.Pressure > 0)
 		known.safety.Throttle, known.safety.Pressure = 0, 0
 	}
 	known.observed = known.safety.Revert

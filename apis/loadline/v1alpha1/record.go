@@ -119,8 +119,9 @@ type SizingRecordStatus struct {
 	Rounds []Round `json:"rounds,omitempty"`
 
 	// conditions are "Degraded" (rounds were taken back repeatedly),
-	// "ResizeBlocked" (the nodes cannot hold the change) and "ScheduleBlocked"
-	// (the schedule of the policy does not allow changes now).
+	// "ResizeBlocked" (the nodes cannot hold the change), "ScheduleBlocked" (the
+	// schedule of the policy does not allow changes now) and "EvidenceMissing" (not
+	// all is known by which a change is judged).
 	// +optional
 	// +listType=map
 	// +listMapKey=type

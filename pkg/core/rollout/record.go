@@ -56,7 +56,8 @@ func (s State) Covers(at time.Time) bool {
 func (s State) Turned(before State) bool {
 	return s.Phase != before.Phase || s.Hash != before.Hash || s.Mode != before.Mode || !s.CooldownUntil.Equal(before.CooldownUntil) ||
 		len(s.Reverted) != len(before.Reverted) || s.ended() != before.ended() || s.Degraded.Reason != before.Degraded.Reason ||
-		s.ResizeBlocked.Reason != before.ResizeBlocked.Reason || s.ScheduleBlocked.Reason != before.ScheduleBlocked.Reason
+		s.ResizeBlocked.Reason != before.ResizeBlocked.Reason || s.ScheduleBlocked.Reason != before.ScheduleBlocked.Reason ||
+		s.EvidenceMissing.Reason != before.EvidenceMissing.Reason
 }
 
 // ended is when the newest of the rounds that have ended began, and what came of it.

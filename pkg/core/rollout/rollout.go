@@ -89,6 +89,7 @@ type State struct {
 	Degraded        Condition // HighRevertRate
 	ResizeBlocked   Condition // PodsDeferred, PodsInfeasible, PodsDeferredAndInfeasible
 	ScheduleBlocked Condition // OutsideWindow
+	EvidenceMissing Condition // NoPrometheus
 }
 
 // Member is a pod of a canary.
@@ -115,6 +116,9 @@ type Round struct {
 	// SoFar is what the round would end as if no other change of it ended.
 	SoFar Outcome
 }
+
+// NoPrometheus is why throttling and pressure are not looked at.
+const NoPrometheus = "NoPrometheus"
 
 // Condition is a state that lasts. The zero value says that it does not hold.
 type Condition struct {
@@ -144,6 +148,8 @@ type Settings struct {
 	Cooldown      time.Duration // after a round; 0: none
 	MaxConcurrent int           // pods that are changed and not judged yet; 0: no limit
 	Schedule      *Schedule     // nil: always
+	// Unmeasured says that throttling and pressure count, and nobody can be asked for them.
+	Unmeasured bool
 }
 
 // The defaults of a policy in a mode that changes pods.

@@ -101,6 +101,11 @@ func (h *hold) follow() {
 		return // a pause or an opt-out does not throw a rollout back
 	}
 	h.Mode = h.w.Mode
+	missing := ""
+	if h.set.Unmeasured {
+		missing = NoPrometheus
+	}
+	h.EvidenceMissing.set(missing, h.now)
 	switch {
 	case h.Mode != fleet.Canary:
 		h.phase("")
