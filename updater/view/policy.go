@@ -167,8 +167,7 @@ func (r *Reader) permittedTo(vpa spoken, of *Rollout) permission {
 	switch recreates := rule.settings.Recreate; {
 	case vpa.mode == disruption.InPlace && !vpa.made:
 	case vpa.mode == disruption.Recreate && !recreates:
-		p.held = disruption.EvictionNotAllowed
-		return p
+		p.held = disruption.EvictionNotAllowed // what was changed before is judged all the same
 	case vpa.mode == disruption.Recreate:
 	case recreates:
 		p.mode = disruption.InPlaceOrRecreate
