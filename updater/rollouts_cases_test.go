@@ -70,14 +70,15 @@ func TestABadTargetOnFiveMembersIsOneRevertedRound(t *testing.T) {
 	require.Len(t, r.at(0), 5)
 	for i := range 5 {
 		r.restarted(fmt.Sprintf("web-1-%d", i), 2)
+		r.judge(time.Duration(2+i/2) * time.Minute)
+		require.Empty(t, r.at(time.Duration(2+i/2)*time.Minute))
 	}
-	r.judge(2 * time.Minute)
 	require.Equal(t, strings.TrimSpace(strings.Repeat("100m ", 10)), r.sizes())
 	require.Equal(t, 5, r.reverts())
 	s := r.record()
 	require.Len(t, s.Rounds, 1)
 	require.EqualValues(t, 1, s.ConsecutiveReverts)
-	require.Equal(t, noon.Add(122*time.Minute), s.CooldownUntil.UTC())
+	require.Equal(t, noon.Add(122*time.Minute), s.CooldownUntil.UTC(), "from the first one on")
 	require.False(t, slices.ContainsFunc(s.Conditions, func(c metav1.Condition) bool { return c.Type == "Degraded" }))
 	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, s.Phase)
 }
@@ -344,6 +345,21 @@ func TestAMemberThatIsDeletedIsReplaced(t *testing.T) {
 	require.Empty(t, r.at(8*time.Minute))
 	require.Equal(t, "50m 50m 100m 100m", r.sizes())
 	require.Equal(t, loadlinev1alpha1.RoundSuccess, r.record().Rounds[0].Outcome)
+}
+
+// New pods make no canary grow: not while it is changed, and not after its round.
+func TestAWorkloadThatIsScaledUpAmidACanary(t *testing.T) {
+	r := newRolling(t, 4, canaryOf(50, false))
+	require.Equal(t, []string{"web-1-0", "web-1-1"}, r.at(0))
+	r.scale(12)
+	require.Empty(t, r.at(time.Minute))
+	require.Equal(t, 10, r.skipped("NotInCanary"))
+	r.judge(5 * time.Minute)
+	require.Empty(t, r.at(6*time.Minute))
+	require.Empty(t, r.at(2*time.Hour))
+	s := r.record()
+	require.Len(t, s.CanaryMembers, 2)
+	require.Equal(t, loadlinev1alpha1.RolloutPhaseCanary, s.Phase)
 }
 
 func TestAWorkloadThatIsScaledDownAmidACanary(t *testing.T) {

@@ -70,6 +70,24 @@ func TestAnUpdaterThatEndsBetweenNoteAndResize(t *testing.T) {
 	require.Len(t, r.record().Rounds, 1)
 }
 
+// What was never made did no harm, whatever the pod does meanwhile.
+func TestHarmBesideAChangeThatWasNeverMade(t *testing.T) {
+	pods := deployment(3, func(p *corev1.Pod) { p.Generation = 4 })
+	r := roll(t, Default(), append(pods, lowering(madeVPA()), auto(), healthy("n1"))...)
+	broken := cut(r.kube, "patch", "pods", "resize")
+	require.Equal(t, []string{"web-1-0"}, r.at(0), "it is noted")
+	*broken = false
+	r.anew()
+	r.restarted("web-1-0", 5)
+	r.judge(time.Minute)
+	require.Empty(t, r.noted())
+	require.Zero(t, r.reverts())
+	require.Equal(t, "100m 100m 100m", r.sizes())
+	s := r.record()
+	require.Zero(t, s.ConsecutiveReverts)
+	require.Empty(t, s.Reverted)
+}
+
 func TestAnUpdaterThatEndsBetweenResizeAndRecord(t *testing.T) {
 	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
 	broken := cut(r.vpa, "update", "sizingrecords", "")

@@ -130,6 +130,7 @@ func TestAPassEndsForAWorkloadWithARevert(t *testing.T) {
 		}
 	}}
 	r.at(0)
+	require.Equal(t, []string{"web-1-1", "web-1-2"}, r.noted(), "those on their way; no other one is changed")
 	for _, name := range r.noted() {
 		r.settled(name)
 		r.restarted(name, 2)

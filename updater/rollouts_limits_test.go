@@ -8,7 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
@@ -79,6 +82,7 @@ func TestAClosedScheduleHoldsChangesAndNoReverts(t *testing.T) {
 	}))
 	require.Empty(t, r.at(-time.Minute))
 	require.Equal(t, 2, r.skipped("OutsideWindow"))
+	require.Zero(t, r.records(), "nothing was changed")
 	require.Contains(t, r.told(), "Normal ScheduleSkipped Pods are not changed outside of the schedule of SizingPolicy fleet; it opens 2026-01-02T12:00:00Z")
 	require.Empty(t, r.at(-30*time.Second))
 	require.Empty(t, r.told(), "once an hour")
@@ -201,6 +205,29 @@ func TestRecordsThatMayNotBeRead(t *testing.T) {
 	r.edit(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.Mode = new(loadlinev1alpha1.RolloutModeInherit) })
 	r.at(time.Minute)
 	require.Zero(t, r.skipped("NoRecord"))
+}
+
+// Their definition is removed while the updater runs, and all records with it.
+func TestWithoutTheDefinitionOfRecordsNoPodIsChanged(t *testing.T) {
+	r := newRolling(t, 3, auto())
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.judge(5 * time.Minute)
+	for _, verb := range []string{"create", "update", "list", "get"} {
+		r.vpa.PrependReactor(verb, "sizingrecords", func(ktesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewNotFound(schema.GroupResource{Group: loadlinev1alpha1.GroupName, Resource: "sizingrecords"}, "")
+		})
+	}
+	require.NoError(t, r.vpa.Tracker().Delete(loadlinev1alpha1.SchemeGroupVersion.WithResource("sizingrecords"), "shop", "deployment-web"))
+	require.Eventually(t, func() bool {
+		all, err := r.caches.vpas.Loadline().V1alpha1().SizingRecords().Lister().List(labels.Everything())
+		return err == nil && len(all) == 0
+	}, time.Minute, time.Millisecond)
+	for _, after := range []time.Duration{6 * time.Minute, 4 * time.Hour} {
+		require.Empty(t, r.at(after), "nobody would know of it")
+		require.Positive(t, r.skipped("NoRecord"))
+	}
+	require.Equal(t, "50m 100m 100m", r.sizes())
+	require.Empty(t, r.noted())
 }
 
 // A record that cannot be written holds the change, too.

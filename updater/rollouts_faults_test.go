@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+)
+
+// Two of three zones go: their nodes are not ready, later they are gone, and so are their pods,
+// which come back elsewhere. None of that is what the change did.
+func TestZonesThatAreLostTakeNothingBack(t *testing.T) {
+	objects := append(deployment(6, nil), lowering(madeVPA()), auto(everyRound), healthy("a"), healthy("b"), healthy("c"))
+	for i, o := range objects[2:8] {
+		o.(*corev1.Pod).Spec.NodeName = string("abc"[i%3])
+	}
+	r := roll(t, freely(), objects...)
+	require.Len(t, r.at(0), 6)
+	nodes := r.kube.CoreV1().Nodes()
+	known := r.caches.surroundings.Core().V1().Nodes().Lister()
+	unknown := healthy("a")
+	unknown.Status.Conditions[0].Status = corev1.ConditionUnknown
+	_, err := nodes.Update(t.Context(), unknown, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, nodes.Delete(t.Context(), "b", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool {
+		a, err := known.Get("a")
+		_, gone := known.Get("b")
+		return err == nil && a.Status.Conditions[0].Status == corev1.ConditionUnknown && gone != nil
+	}, time.Minute, time.Millisecond)
+	for _, i := range []int{0, 1, 3, 4} {
+		r.ready(fmt.Sprintf("web-1-%d", i), corev1.ConditionFalse, time.Minute)
+	}
+	r.judge(2 * time.Minute)
+	require.Len(t, r.noted(), 6)
+	r.change("web-1-0", func(p *corev1.Pod) {
+		p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: noon.Add(3 * time.Minute)}, []string{"test/kept"}
+	})
+	r.remove("web-1-1")
+	r.judge(5 * time.Minute)
+	r.at(6 * time.Minute)
+	require.Zero(t, r.reverts())
+	require.Equal(t, "50m 50m 50m 50m 50m", r.sizes())
+	s := r.record()
+	require.Equal(t, loadlinev1alpha1.RoundSuccess, s.Rounds[0].Outcome, "as the others did well")
+	require.Zero(t, s.ConsecutiveReverts)
+	require.Empty(t, s.Reverted)
+}
+
+// The clock is set during a cooldown: back, it lasts no longer than one that begins now; forward,
+// one round more may begin, and is looked after until the clock is right again.
+func TestAClockThatIsSetByAnHourInACooldown(t *testing.T) {
+	begun := func() *rolling {
+		r := roll(t, freely(), append(deployment(1, nil), lowering(madeVPA()), auto(), healthy("n1"))...)
+		require.Len(t, r.at(0), 1)
+		r.judge(5 * time.Minute)
+		require.Empty(t, r.at(6*time.Minute))
+		require.Equal(t, noon.Add(66*time.Minute), r.record().CooldownUntil.UTC())
+		r.recommend("30m", "30Mi")
+		require.Empty(t, r.at(7*time.Minute))
+		require.Equal(t, 1, r.skipped("CoolingDown"))
+		return r
+	}
+	r := begun()
+	for _, minute := range []int{-53, 0, 30, 65} {
+		require.Empty(t, r.at(time.Duration(minute)*time.Minute), minute)
+		require.Equal(t, 1, r.skipped("CoolingDown"), minute)
+	}
+	require.Len(t, r.at(66*time.Minute), 1)
+
+	r = begun()
+	require.Len(t, r.at(67*time.Minute), 1)
+	for minute := 8; minute < 60; minute += 10 { // set right
+		r.judge(time.Duration(minute) * time.Minute)
+		require.Empty(t, r.at(time.Duration(minute)*time.Minute))
+	}
+	require.Equal(t, "30m 30Mi", r.requests("web-1-0"))
+	r.judge(72 * time.Minute)
+	require.Empty(t, r.at(73*time.Minute))
+	require.Zero(t, r.reverts())
+	s := r.record()
+	require.Len(t, s.Rounds, 2)
+	require.Equal(t, loadlinev1alpha1.RoundSuccess, s.Rounds[0].Outcome)
+}
+
+// Whatever a change comes to, it does so once: also where a cache shows its note for longer.
+func TestEachChangeEndsOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(r *rolling)
+		after   time.Duration
+		told    int // events
+		outcome loadlinev1alpha1.RoundOutcome
+	}{
+		"Success":    {func(*rolling) {}, 5 * time.Minute, 0, "Success"},
+		"Infeasible": {func(r *rolling) { r.pending("web-1-0", corev1.PodReasonInfeasible) }, time.Minute, 2, "Failed"},
+		"Error":      {func(r *rolling) { r.pending("web-1-0", corev1.PodReasonError) }, time.Hour, 2, "Failed"},
+		"harm":       {func(r *rolling) { r.restarted("web-1-0", 2) }, time.Minute, 2, "Reverted"},
+		"somebody else": {func(r *rolling) {
+			r.change("web-1-0", func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests = list("70m", "70Mi") })
+		}, time.Minute, 0, "Superseded"},
+		"too late": {func(r *rolling) { r.restarted("web-1-0", 2) }, 48 * time.Hour, 0, "Unobserved"},
+	} {
+		r := newRolling(t, 2, auto())
+		require.Equal(t, []string{"web-1-0"}, r.at(0), name)
+		note := r.pod("web-1-0").Annotations
+		c.happens(r)
+		r.told()
+		r.judge(c.after)
+		require.Empty(t, r.noted(), name)
+		require.Len(t, r.told(), c.told, name)
+		s, resizes, reverts := r.record(), r.resizes(), r.reverts()
+		require.Contains(t, []loadlinev1alpha1.RoundOutcome{s.Rounds[0].Outcome, s.Rounds[0].SoFar}, c.outcome, name)
+		r.change("web-1-0", func(p *corev1.Pod) { // as a cache may show it
+			for _, key := range []string{convert.ResizedAtAnnotation, convert.OriginalAnnotation} {
+				p.Annotations[key] = note[key]
+			}
+		})
+		for range 3 {
+			_, err := r.sync("web-1-0", c.after+10*time.Second)
+			require.NoError(t, err, name)
+		}
+		require.Empty(t, r.told(), name)
+		require.Equal(t, s, r.record(), name)
+		require.Equal(t, resizes, r.resizes(), name)
+		require.Equal(t, reverts, r.reverts(), name)
+	}
+}
