@@ -1,0 +1,81 @@
+package testkit
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	ktesting "k8s.io/client-go/testing"
+)
+
+// Writes says what was asked of fake API servers besides reading, sorted and each once: verb,
+// resource with subresource, and of a patch the fields. Of an annotation or label that is its
+// key, of a status nothing more; what a patch only tests is left out.
+func Writes(actions ...ktesting.Action) []string {
+	all := map[string]bool{}
+	for _, a := range actions {
+		switch a.GetVerb() {
+		case "get", "list", "watch":
+			continue
+		}
+		what := a.GetVerb() + " " + a.GetResource().Resource
+		if sub := a.GetSubresource(); sub != "" {
+			what += "/" + sub
+		}
+		patch, ok := a.(ktesting.PatchAction)
+		if !ok {
+			all[what] = true
+			continue
+		}
+		for _, field := range Patched(patch.GetPatch()) {
+			all[what+" "+field] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// Patched returns the fields that a JSON patch or a merge patch writes, as Writes says them.
+func Patched(patch []byte) (fields []string) {
+	var steps []struct{ Op, Path string }
+	if json.Unmarshal(patch, &steps) == nil {
+		for _, s := range steps {
+			if s.Op != "test" {
+				fields = append(fields, field(strings.Split(strings.TrimPrefix(s.Path, "/"), "/")))
+			}
+		}
+		return fields
+	}
+	var merge map[string]any
+	if err := json.Unmarshal(patch, &merge); err != nil {
+		return []string{err.Error()}
+	}
+	var walk func(path []string, value any)
+	walk = func(path []string, value any) {
+		object, ok := value.(map[string]any)
+		if !ok || len(path) == fieldDepth {
+			fields = append(fields, field(path))
+			return
+		}
+		for key, value := range object {
+			walk(append(slices.Clone(path), key), value)
+		}
+	}
+	walk(nil, merge)
+	// These name the object that is meant.
+	return slices.DeleteFunc(fields, func(f string) bool { return f == "metadata.uid" || f == "metadata.resourceVersion" })
+}
+
+// fieldDepth is how many words name a field.
+const fieldDepth = 3
+
+func field(path []string) string {
+	path = slices.DeleteFunc(slices.Clone(path), func(word string) bool { return strings.Trim(word, "0123456789") == "" })
+	for i := range path {
+		path[i] = strings.ReplaceAll(path[i], "~1", "/")
+	}
+	if len(path) > 0 && path[0] == "status" {
+		path = path[:1]
+	}
+	return strings.Join(path[:min(len(path), fieldDepth)], ".")
+}

@@ -1,0 +1,141 @@
+package policies
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+// kept is what people may keep in a repository, without the statuses.
+func (c *cluster) kept() (objects []runtime.Object) {
+	workloads, err := c.kube.AppsV1().Deployments("").List(c.t.Context(), metav1.ListOptions{})
+	require.NoError(c.t, err)
+	all, err := c.vpas.LoadlineV1alpha1().SizingPolicies().List(c.t.Context(), metav1.ListOptions{})
+	require.NoError(c.t, err)
+	for i := range all.Items {
+		p := all.Items[i].DeepCopy()
+		p.Status = loadlinev1alpha1.SizingPolicyStatus{}
+		objects = append(objects, p)
+	}
+	if mine := c.made()["mine"]; mine != nil {
+		objects = append(objects, mine.DeepCopy())
+	}
+	return append(objects, workloads.DeepCopy())
+}
+
+// wrote makes passes, and returns what they write. They must leave alone what is kept, and VPAs
+// that were not made.
+func (c *cluster) wrote(passes int, every time.Duration) []string {
+	c.t.Helper()
+	before := c.kept()
+	c.kube.ClearActions()
+	c.vpas.ClearActions()
+	for range passes {
+		c.pass(every)
+	}
+	actions := append(c.kube.Actions(), c.vpas.Actions()...)
+	require.Equal(c.t, before, c.kept())
+	for _, a := range actions {
+		if named, ok := a.(interface{ GetName() string }); ok && a.GetVerb() != "get" && a.GetResource().Resource == "verticalpodautoscalers" {
+			require.Equal(c.t, "deployment-web", named.GetName())
+		}
+	}
+	return testkit.Writes(actions...)
+}
+
+// A tool that applies a repository finds nothing to set right: neither the policy nor a workload nor
+// a VPA that a person wrote is written, whatever becomes of made VPAs.
+func TestNothingThatARepositoryKeepsIsWrittenForAPolicy(t *testing.T) {
+	const applied = "kubectl.kubernetes.io/last-applied-configuration"
+	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
+		p.Annotations = map[string]string{applied: "{}"}
+		p.Spec.VPAMetadata = &loadlinev1alpha1.VPAMetadata{Labels: map[string]string{"owner": "platform"}}
+	})
+	inCluster(t, func(c *cluster) {
+		require.Equal(t, []string{"create verticalpodautoscalers", "patch sizingpolicies/status status"}, c.wrote(3, time.Minute))
+		require.Empty(t, c.wrote(30, time.Minute), "once")
+		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) {
+			s.VPAMetadata.Annotations = map[string]string{"why": "fleet"}
+			s.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "app", MinAllowed: testkit.List("cpu=1")}}}
+		})
+		require.Equal(t, []string{"patch verticalpodautoscalers metadata.annotations.why", "patch verticalpodautoscalers spec.resourcePolicy.containerPolicies"}, c.wrote(3, time.Minute))
+		require.NoError(t, c.vpas.Tracker().Add(written("mine", "web")))
+		require.Contains(t, c.wrote(3, time.Minute), "patch verticalpodautoscalers metadata.annotations.loadline.dev/unselected-since")
+		require.Contains(t, c.wrote(3, 12*time.Hour), "delete verticalpodautoscalers")
+		require.Empty(t, c.wrote(30, time.Minute))
+		require.NoError(t, c.vpas.LoadlineV1alpha1().SizingPolicies().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
+		require.Empty(t, c.wrote(3, 12*time.Hour))
+		require.Contains(t, c.made(), "mine")
+	}, policy, deployment("web"))
+}
+
+// Somebody else writes labels and annotations of a made VPA, as a tool does that marks what it looks
+// after. They stay; what the policy asked for before and asks no more is theirs, too.
+func TestASecondWriterOfAMadeVPAMeetsNoResistance(t *testing.T) {
+	policy := shop(func(p *loadlinev1alpha1.SizingPolicy) {
+		p.Spec.VPAMetadata = &loadlinev1alpha1.VPAMetadata{Labels: map[string]string{"owner": "platform", "tier": "all"}, Annotations: map[string]string{"why": "fleet"}}
+	})
+	inCluster(t, func(c *cluster) {
+		c.pass(0)
+		theirs := func(change func(*vpav1.VerticalPodAutoscaler)) {
+			v := c.made()["deployment-web"].DeepCopy()
+			change(v)
+			require.NoError(t, c.vpas.Tracker().Update(vpav1.SchemeGroupVersion.WithResource("verticalpodautoscalers"), v, v.Namespace))
+		}
+		theirs(func(v *vpav1.VerticalPodAutoscaler) { v.Labels["app.kubernetes.io/instance"] = "shop" })
+		require.Empty(t, c.wrote(5, time.Minute))
+		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) { s.VPAMetadata = nil })
+		require.Empty(t, c.wrote(5, time.Minute), "what it asked for before stays")
+		theirs(func(v *vpav1.VerticalPodAutoscaler) {
+			v.Labels["owner"] = "shop"
+			delete(v.Labels, "tier")
+			delete(v.Annotations, "why")
+			v.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "another", Operation: metav1.ManagedFieldsOperationApply}}
+		})
+		require.Empty(t, c.wrote(5, time.Minute))
+		v := c.made()["deployment-web"]
+		require.Equal(t, map[string]string{"loadline.dev/policy": "shop", "app.kubernetes.io/instance": "shop", "owner": "shop"}, v.Labels)
+		require.Empty(t, v.Annotations)
+	}, policy, deployment("web"))
+}
+
+// The API server is asked once for each VPA, however many a policy has and however long it takes.
+func TestEachVPAOfALargePolicyIsMadeOnce(t *testing.T) {
+	var workloads []runtime.Object
+	for i := range 500 {
+		workloads = append(workloads, deployment(fmt.Sprint("web", i)))
+	}
+	inCluster(t, func(c *cluster) {
+		for range 12 { // 20 a second
+			c.pass(interval)
+		}
+		made := len(c.made())
+		creates := 0
+		for _, a := range c.vpas.Actions() {
+			if _, ok := a.(clienttesting.CreateAction); ok {
+				creates++
+			}
+		}
+		require.Equal(t, 500, made)
+		require.Equal(t, made, creates)
+		require.Empty(t, c.vpasWritten(30))
+	}, append(workloads, shop())...)
+}
+
+// vpasWritten returns how VPAs are written in so many passes.
+func (c *cluster) vpasWritten(passes int) []string {
+	c.vpas.ClearActions()
+	for range passes {
+		c.pass(interval)
+	}
+	return writes(c)
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/testkit"
+	"loadline.dev/loadline/updater/actuate"
+)
+
+// actions are all requests so far.
+func (r *rolling) actions() []ktesting.Action {
+	return append(r.kube.Actions(), r.vpa.Actions()...)
+}
+
+// wrote returns what the updater writes while it does something. The test itself must write
+// nothing then, but for events, which come when they like.
+func (r *rolling) wrote(does func()) []string {
+	r.t.Helper()
+	r.kube.ClearActions()
+	r.vpa.ClearActions()
+	does()
+	return testkit.Writes(r.actions()...)
+}
+
+// kept is what people may keep in a repository: all but pods, records and events.
+func (r *rolling) kept() (objects []runtime.Object) {
+	r.t.Helper()
+	add := func(object runtime.Object, err error) {
+		require.NoError(r.t, err)
+		objects = append(objects, object.DeepCopyObject())
+	}
+	all := metav1.ListOptions{}
+	add(r.kube.AppsV1().Deployments("").List(r.t.Context(), all))
+	add(r.kube.AppsV1().ReplicaSets("").List(r.t.Context(), all))
+	add(r.kube.AutoscalingV2().HorizontalPodAutoscalers("").List(r.t.Context(), all))
+	add(r.kube.CoreV1().Nodes().List(r.t.Context(), all))
+	add(r.vpa.AutoscalingV1().VerticalPodAutoscalers("").List(r.t.Context(), all))
+	add(r.vpa.LoadlineV1alpha1().SizingPolicies().List(r.t.Context(), all))
+	return objects
+}
+
+// Whatever a rollout comes to, a tool that applies a repository finds nothing to set right: of
+// what is there the updater writes no more than annotations of its own and the sizes of running
+// pods, its records, and events.
+func TestARolloutChangesNothingThatARepositoryKeeps(t *testing.T) {
+	allowed := []string{
+		"create events", "create pods/eviction", "create sizingrecords", "patch events count", "patch events lastTimestamp",
+		"patch pods metadata.annotations.loadline.dev/original", "patch pods metadata.annotations.loadline.dev/resized-at",
+		"patch pods metadata.annotations.vpaInPlaceUpdated",
+		"patch pods/resize spec.containers.resources", "update sizingrecords",
+	}
+	proceed := loadlinev1alpha1.HPAProceed
+	used := map[string]bool{}
+	for name, c := range map[string]struct {
+		policy  *loadlinev1alpha1.SizingPolicy
+		happens func(r *rolling, do func(func()))
+	}{
+		"promoted": {canaryOf(50, true), func(r *rolling, do func(func())) {
+			do(func() { r.at(0); r.judge(5 * time.Minute); r.at(6 * time.Minute) })
+			r.pending("web-1-2", corev1.PodReasonInfeasible)
+			do(func() { r.judge(7 * time.Minute); r.at(8 * time.Minute) })
+		}},
+		"taken back": {auto(func(s *loadlinev1alpha1.SizingPolicySpec) { s.Rollout.HPA = &proceed }), func(r *rolling, do func(func())) {
+			do(func() { r.at(0) })
+			r.restarted("web-1-0", 2)
+			do(func() { r.judge(time.Minute); r.at(2 * time.Minute) })
+			r.change("web-1-1", killed)
+			r.recommend("50m", "200Mi")
+			do(func() {
+				r.loop.OOMResize(t.Context(), noon.Add(3*time.Minute), []cache.ObjectName{cache.NewObjectName("shop", "deployment-web")})
+			})
+			require.Equal(t, "100m 200Mi", r.requests("web-1-1"))
+		}},
+		"evicted": {auto(inPlaceOrRecreate), func(r *rolling, do func(func())) {
+			r.refuse("patch", "pods", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "web-1-0", nil))
+			do(func() { r.at(0) })
+			require.NotEmpty(t, r.evictions())
+		}},
+		"a person writes a VPA": {auto(), func(r *rolling, do func(func())) {
+			do(func() { r.at(0) })
+			r.write(persons(vpav1.UpdateModeInPlaceOrRecreate))
+			do(func() { r.judge(5 * time.Minute); r.at(6 * time.Minute) })
+		}},
+		"deleted": {auto(), func(r *rolling, do func(func())) {
+			do(func() { r.at(0) })
+			r.unknown()
+			do(func() { r.at(time.Minute); r.judge(25 * time.Hour) })
+		}},
+	} {
+		r := newRolling(t, 4, c.policy, hpa())
+		events := record.NewBroadcaster(record.WithContext(t.Context()))
+		t.Cleanup(events.Shutdown)
+		recorder, err := recordEvents(events, r.kube)
+		require.NoError(t, err)
+		r.loop.executor.(*actuate.Cluster).Events = recorder
+		c.happens(r, func(does func()) {
+			before := r.kept()
+			wrote := r.wrote(does)
+			require.Equal(t, before, r.kept(), name)
+			require.Subset(t, allowed, wrote, name)
+			for _, w := range wrote {
+				used[w] = true
+			}
+		})
+	}
+	for _, w := range []string{"create pods/eviction", "create sizingrecords", "update sizingrecords", "patch pods/resize spec.containers.resources"} {
+		require.Contains(t, used, w)
+	}
+}
