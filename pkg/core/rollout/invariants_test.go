@@ -104,7 +104,7 @@ func (w *world) happens() {
 		w.add(1)
 	}
 	i := rapid.IntRange(0, len(w.pods)-1).Draw(w.T, "pod")
-	switch b := w.pods[i]; rapid.IntRange(0, 13).Draw(w.T, "event") {
+	switch b := w.pods[i]; rapid.IntRange(0, 15).Draw(w.T, "event") {
 	case 0, 1, 2:
 		b.restarts += rapid.IntRange(1, 2).Draw(w.T, "restarts")
 	case 3:
@@ -123,11 +123,21 @@ func (w *world) happens() {
 		if b.note != nil {
 			b.foreign, b.deferred, b.sizes.Requests = true, false, resources.Of(1, 1)
 		}
-	case 11:
+	case 11, 12:
+		w.hurt()
+	case 13:
 		if b.deferred {
 			b.deferred, b.note.Pending, b.note.At = false, false, w.now.Add(-time.Second)
 		}
 	}
+}
+
+// hurt lets the target do harm everywhere. More is recommended then.
+func (w *world) hurt() {
+	for _, b := range w.pods {
+		b.restarts += 2
+	}
+	w.target = w.target.With(resources.CPU, min(w.target.Value(resources.CPU)*6/5+1, 480))
 }
 
 // judge ends what can be ended.
@@ -206,6 +216,19 @@ func reverted(s State) (rounds int) {
 	return rounds
 }
 
+// inARow is how many of the last rounds were reverted since one did well.
+func inARow(rounds []Round) (reverts int) {
+	for _, r := range rounds {
+		if r.Outcome == Success {
+			break
+		}
+		if r.Outcome == Reverted {
+			reverts++
+		}
+	}
+	return reverts
+}
+
 // count follows the rounds that ended since the last time.
 func (w *world) count(before State) {
 	newest := State{}
@@ -220,9 +243,8 @@ func (w *world) count(before State) {
 		return
 	}
 	w.counts[key] = true
-	reverts := newest.Reverts()
 	pause := w.set.Cooldown
-	for range min(reverts, 4) {
+	for range min(inARow(newest.Rounds), 4) {
 		pause *= 2
 	}
 	w.until = w.now.Add(pause)
@@ -306,7 +328,11 @@ func (w *world) resize(b *body) {
 func TestRandomHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
+		hard := rapid.IntRange(0, 3).Draw(t, "hard") == 0
 		for range rapid.IntRange(1, 120).Draw(t, "steps") {
+			if hard && rapid.Bool().Draw(t, "hurts") {
+				w.hurt()
+			}
 			w.now = w.now.Add(rapid.SampledFrom([]time.Duration{10 * time.Second, time.Minute, 6 * time.Minute, 20 * time.Minute, 2 * time.Hour, 24 * time.Hour}).Draw(t, "later"))
 			w.happens()
 			w.judge()
