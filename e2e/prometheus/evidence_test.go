@@ -43,9 +43,8 @@ var counters = []struct {
 	}},
 }
 
-// scraped returns what Prometheus knows of runs, at one scrape every 15 seconds.
-func scraped(changed time.Time, runs []observed) string {
-	const pace = 15 * time.Second
+// scraped returns what Prometheus knows of runs, at one scrape in so much time.
+func scraped(changed time.Time, runs []observed, pace time.Duration) string {
 	var text strings.Builder
 	for _, c := range counters {
 		fmt.Fprintf(&text, "# TYPE %s counter\n", c.name)
@@ -64,6 +63,12 @@ func scraped(changed time.Time, runs []observed) string {
 // What a real Prometheus has of the minutes before and after a change makes it come back, or
 // not.
 func TestEvidenceOfAChange(t *testing.T) {
+	for _, pace := range []time.Duration{15 * time.Second, time.Minute} {
+		t.Run(pace.String(), func(t *testing.T) { evidenceOfAChange(t, pace) })
+	}
+}
+
+func evidenceOfAChange(t *testing.T, pace time.Duration) {
 	changed := time.Now().UTC().Truncate(time.Minute).Add(-time.Hour)
 	now := changed.Add(6 * time.Minute)
 	const early, late = -20 * time.Minute, 20 * time.Minute
@@ -79,7 +84,7 @@ func TestEvidenceOfAChange(t *testing.T) {
 		{"twice", "/1", "a", early, late, 0.8, 0.5, 0.1, 0.1},
 		{"twice", "/1", "b", early, late, 0.8, 0.5, 0.1, 0.1},
 		{"young", "/1", "a", -2 * time.Minute, late, 0.1, 0.5, 0.1, 0.1},
-	}))
+	}, pace))
 	config := evidence.DefaultConfig()
 	config.Address = address
 	source, err := evidence.New(config)
