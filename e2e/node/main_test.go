@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"loadline.dev/loadline/e2e/harness"
+	"loadline.dev/loadline/e2e/prometheus/server"
 )
 
 // cluster is shared by all promises. It is set once, before the first test runs.
@@ -46,6 +47,10 @@ func runAll(m *testing.M) int {
 		return 1
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	if binary, err = withNames(binary); err != nil {
+		return skip(err.Error())
+	}
+	defer func() { _ = os.RemoveAll(filepath.Dir(binary)) }()
 	state := filepath.Join(dir, "cluster")
 	var said bytes.Buffer
 	cluster, err = harness.Start(ctx, options(binary, state, io.MultiWriter(os.Stdout, &said)))
@@ -58,13 +63,39 @@ func runAll(m *testing.M) int {
 		return skip(why)
 	}
 	return cluster.Test(ctx, func() int {
-		if err := startPrograms(ctx); err != nil {
+		defer func() {
+			if monitoring != nil {
+				_ = monitoring.Stop()
+			}
+		}()
+		if err := startPrograms(ctx, dir); err != nil {
 			fmt.Println(err)
 			return 1
 		}
 		defer printTimes(os.Stdout)
 		return m.Run()
 	})
+}
+
+// withNames returns a copy of a program of the control plane, in a folder of its own, whose
+// kubelet names containers in its metrics: cAdvisor in it asks containerd for the names, and looks
+// for that elsewhere than the real node has it.
+func withNames(binary string) (string, error) {
+	from := filepath.Dir(binary)
+	// Beside it, so that it takes no room.
+	folder, err := os.MkdirTemp(from, "names-")
+	if err != nil {
+		return "", fmt.Errorf("programs of the real node: %w", err)
+	}
+	const kubelet, kept = "loadline-kubelet", "kubelet"
+	script := fmt.Sprintf("#!/bin/sh\nexec '%s' \"$@\" --containerd=/run/containerd.sock\n", filepath.Join(folder, kept))
+	err = errors.Join(os.Link(binary, filepath.Join(folder, filepath.Base(binary))), os.Link(filepath.Join(from, "loadline-burn"), filepath.Join(folder, "loadline-burn")),
+		os.Link(filepath.Join(from, kubelet), filepath.Join(folder, kept)), os.WriteFile(filepath.Join(folder, kubelet), []byte(script), 0o755))
+	if err != nil {
+		_ = os.RemoveAll(folder)
+		return "", fmt.Errorf("programs of the real node: %w", err)
+	}
+	return filepath.Join(folder, filepath.Base(binary)), nil
 }
 
 // options start a control plane with one real node. One simulated node shows
@@ -107,15 +138,22 @@ func ofNode(why string) bool {
 const lifetime = 10 * time.Second
 
 // startPrograms runs the three programs with short intervals, and with minimums
-// that small containers are above.
-func startPrograms(ctx context.Context) error {
+// that small containers are above; and a Prometheus, where there is one.
+func startPrograms(ctx context.Context, dir string) error {
 	recommender, err := cluster.Daemon(ctx, "recommender", "recommender",
 		"--recommender-interval=3s", "--pod-recommendation-min-cpu-millicores=10", "--pod-recommendation-min-memory-mb=20")
 	if err != nil {
 		return err
 	}
-	updater, err := cluster.Daemon(ctx, "updater", "updater", append(asking(ctx), "--feature-gates=InPlace=true",
-		"--updater-interval=3s", "--in-recommendation-bounds-eviction-lifetime-threshold="+lifetime.String())...)
+	flags := append(asking(ctx), "--feature-gates=InPlace=true", "--updater-interval=3s", "--in-recommendation-bounds-eviction-lifetime-threshold="+lifetime.String())
+	if prometheus, err := server.Find(ctx); err != nil {
+		noMonitoring = err
+	} else if err := monitor(ctx, prometheus, filepath.Join(dir, "prometheus")); err != nil {
+		return err
+	} else {
+		flags = append(flags, "--prometheus-address="+monitoring.URL)
+	}
+	updater, err := cluster.Daemon(ctx, "updater", "updater", flags...)
 	if err != nil {
 		return err
 	}

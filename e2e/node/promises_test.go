@@ -20,8 +20,10 @@ import (
 const longestWait = 3 * time.Minute
 
 // The promises on a node with room are kept side by side; those about a full
-// node come after them, as they fill it.
+// node come after them, as they fill it. TestCPUAfterACut, which takes minutes in which nothing
+// happens, goes on beside all of them.
 func TestPromises(t *testing.T) {
+	t.Parallel()
 	t.Run("room", func(t *testing.T) {
 		t.Run("hungry grows", hungryPodGrowsInPlace)
 		t.Run("idle shrinks", idlePodShrinksInPlace)

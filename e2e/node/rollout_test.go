@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -99,10 +100,16 @@ func killedAfterACutGetsItsMemoryBack(t *testing.T) {
 		if err := granted(pod); err != nil || restarts(pod) == 0 {
 			return fmt.Errorf("%s has %d restarts: %w", pod.Name, restarts(pod), err)
 		}
-		record, err := cluster.VPA.LoadlineV1alpha1().SizingRecords(w.Namespace).Get(t.Context(), "deployment-"+w.Name, metav1.GetOptions{})
-		if err == nil && (len(record.Status.Rounds) == 0 || record.Status.Rounds[0].Outcome != loadlinev1alpha1.RoundReverted || record.Status.Rounds[0].Reason != "OOMKilled") {
-			err = fmt.Errorf("%+v", record.Status.Rounds)
-		}
-		return err
+		return takenBack(t.Context(), w, "OOMKilled")
 	})
+}
+
+// takenBack reports whether the record of a workload says that its last change was taken back,
+// and why.
+func takenBack(ctx context.Context, w harness.Workload, why string) error {
+	record, err := cluster.VPA.LoadlineV1alpha1().SizingRecords(w.Namespace).Get(ctx, "deployment-"+w.Name, metav1.GetOptions{})
+	if err == nil && (len(record.Status.Rounds) == 0 || record.Status.Rounds[0].Outcome != loadlinev1alpha1.RoundReverted || record.Status.Rounds[0].Reason != why) {
+		err = fmt.Errorf("%+v", record.Status.Rounds)
+	}
+	return err
 }

@@ -1,0 +1,88 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"loadline.dev/loadline/e2e/harness"
+	"loadline.dev/loadline/updater/evidence"
+)
+
+// observed is how long a change of CPU is observed at least: over that time it is measured.
+const observed = 5 * time.Minute
+
+// What a container lacks after a cut of its CPU is known from Prometheus alone.
+func TestCPUAfterACut(t *testing.T) {
+	t.Parallel()
+	t.Run("throttled", throttledAfterACutGetsItsCPUBack)
+	t.Run("waiting", waitingAfterACutGetsItsCPUBack)
+}
+
+// A container whose CPU limit was cut below what it uses is throttled, and has its limit back.
+func throttledAfterACutGetsItsCPUBack(t *testing.T) {
+	t.Parallel()
+	w := run(t, "throttled", burner{harness.Container{CPU: "200m", Memory: "20Mi", CPULimit: "200m"}, "100m", "10Mi"})
+	before := awaitRunning(t, w)
+	requireFigure(t, before, periods)
+	awaitShare(t, before, longestWait, func(s evidence.Share) float64 { return s.Throttled })
+	limit := func(pod *corev1.Pod) string { return pod.Spec.Containers[0].Resources.Limits.Cpu().String() }
+	at := cut(t, w, before, "50m", limit)
+	givenBack(t, w, before, at, limit)
+	took(t, "throttled: throttled after a cut, CPU given back, since the cut", at)
+	eventually(t, longestWait, "the record says why", func() error { return takenBack(t.Context(), w, "Throttled") })
+}
+
+// A container whose CPU request was cut waits when others want the CPU, too, and has its request
+// back.
+func waitingAfterACutGetsItsCPUBack(t *testing.T) {
+	t.Parallel()
+	w := run(t, "waiting", burner{harness.Container{CPU: "400m", Memory: "20Mi"}, "300m", "10Mi"})
+	before := awaitRunning(t, w)
+	requireFigure(t, before, waiting)
+	awaitShare(t, before, observed+longestWait, func(s evidence.Share) float64 { return s.Waiting })
+	asked := func(pod *corev1.Pod) string { cpu := request(pod, corev1.ResourceCPU); return cpu.String() }
+	at := cut(t, w, before, "10m", asked)
+	awaitRunning(t, run(t, "crowd", burner{harness.Container{CPU: "300m", Memory: "20Mi"}, fmt.Sprint(runtime.NumCPU()), "10Mi"}))
+	givenBack(t, w, before, at, asked)
+	took(t, "waiting: waits for CPU after a cut, CPU given back, since the cut", at)
+	eventually(t, longestWait, "the record says why", func() error { return takenBack(t.Context(), w, "Pressure") })
+}
+
+// cut makes the updater lower the CPU of a pod, and returns when that was in force. has says what
+// the pod has.
+func cut(t *testing.T, w harness.Workload, before *corev1.Pod, to string, has func(pod *corev1.Pod) string) time.Time {
+	t.Helper()
+	governed(t, w)
+	advised(t, w, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(to), corev1.ResourceMemory: resource.MustParse("20Mi")})
+	resized(t, w, before, func(pod *corev1.Pod) error { return wants(to, has(pod)) })
+	return time.Now()
+}
+
+// givenBack waits until the pod, and the same container, has what it had before; not before it was
+// observed for as long as is promised.
+func givenBack(t *testing.T, w harness.Workload, before *corev1.Pod, at time.Time, has func(pod *corev1.Pod) string) {
+	t.Helper()
+	eventually(t, observed+longestWait, w.Name+" has its CPU back", func() error {
+		pod, err := only(t.Context(), w)
+		if err == nil {
+			err = wants(has(before), has(pod))
+		}
+		return err
+	})
+	require.Greater(t, time.Since(at), observed-10*time.Second, "it was noted a moment before it was in force")
+	resized(t, w, before, func(pod *corev1.Pod) error { return wants(has(before), has(pod)) })
+}
+
+func wants(want, has string) error {
+	if has != want {
+		return errors.New("it has " + has + ", not " + want)
+	}
+	return nil
+}
