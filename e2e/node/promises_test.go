@@ -157,12 +157,19 @@ func memoryInUseIsNotTaken(t *testing.T, name string, mode vpav1.UpdateMode) {
 	const much, release = 120 << 20, 70 * time.Second
 	w := run(t, name, burner{harness.Container{CPU: "20m", Memory: "200Mi", MemoryLimit: "200Mi"}, "10m", "120Mi:" + release.String() + ",20Mi"})
 	most := resource.MustParse("80Mi")
+	before := awaitRunning(t, w)
+	eventually(t, release, "it occupies its memory, which takes a while on a busy machine", func() error {
+		kernel, err := readEnforced(before)
+		if err == nil && kernel.occupied < much {
+			err = fmt.Errorf("it occupies %d bytes", kernel.occupied)
+		}
+		return err
+	})
 	control(t, w, mode, func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{
 			ContainerName: "*", MaxAllowed: corev1.ResourceList{corev1.ResourceMemory: most},
 		}}}
 	})
-	before := awaitRunning(t, w)
 	released := before.Status.ContainerStatuses[0].State.Running.StartedAt.Add(release)
 	eventually(t, time.Until(released), "less than it uses is recommended", func() error {
 		list, err := target(t.Context(), w)
