@@ -120,6 +120,10 @@ func (m *measurer) ask(ctx context.Context, now time.Time, ready func(cache.Obje
 			missing(len(pods))
 			continue
 		}
+		if unknown := without(shares, pods); unknown > 0 {
+			klog.FromContext(ctx).V(2).Info("Prometheus has no metrics of the CPU of containers of changed pods, by namespace, pod and container", "namespace", namespace, "pods", unknown)
+			missing(unknown)
+		}
 		m.mu.Lock()
 		for _, pod := range pods {
 			of := wanted[pod]
@@ -130,6 +134,21 @@ func (m *measurer) ask(ctx context.Context, now time.Time, ready func(cache.Obje
 			ready(pod)
 		}
 	}
+}
+
+// without returns of how many pods nothing is known.
+func without(shares map[evidence.Key]evidence.Share, pods []cache.ObjectName) int {
+	known := map[string]bool{}
+	for key := range shares {
+		known[key.Pod] = true
+	}
+	n := 0
+	for _, pod := range pods {
+		if !known[pod.Name] {
+			n++
+		}
+	}
+	return n
 }
 
 func names(pods []cache.ObjectName) []string {

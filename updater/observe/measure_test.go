@@ -1,0 +1,46 @@
+package observe
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/updater/evidence"
+)
+
+// Of pods whose containers Prometheus does not have, as where a kubelet cannot name them, nothing is
+// known: that shows in the metric, and their changes are judged by what else is known.
+func TestPodsThatPrometheusDoesNotHaveAreCountedAsMissing(t *testing.T) {
+	const series = `{"metric":{"loadline_counter":%q,"namespace":"shop","pod":"web-0","container":"app"},"value":[1,"%d"]}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[`+series+`,`+series+`]}}`,
+			"container_cpu_cfs_periods_total", 10, "container_cpu_cfs_throttled_periods_total", 6)
+	}))
+	defer server.Close()
+	config := evidence.DefaultConfig()
+	config.Address = server.URL
+	source, err := evidence.New(config)
+	require.NoError(t, err)
+
+	m := newMeasurer(source)
+	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
+	var ready []cache.ObjectName
+	missing := 0
+	for i := range 3 {
+		pod := cache.ObjectName{Namespace: "shop", Name: fmt.Sprint("web-", i)}
+		_, found := m.want(pod, changeOf{types.UID(pod.Name), now.Add(-5 * time.Minute)})
+		require.False(t, found)
+	}
+	m.ask(t.Context(), now, func(pod cache.ObjectName) { ready = append(ready, pod) }, func(pods int) { missing += pods })
+	require.Len(t, ready, 3)
+	require.Equal(t, 2, missing)
+	known, found := m.want(ready[0], changeOf{"web-0", now.Add(-5 * time.Minute)})
+	require.True(t, found)
+	require.InDelta(t, 0.6, evidence.Of(known.now, "web-0", "app").Throttled, 1e-9)
+}
