@@ -47,7 +47,7 @@ type Daemon struct {
 // token of the service account vpa-<name> and free loopback ports. Several
 // daemons of one program need different labels, which name their files.
 func (c *Cluster) Daemon(ctx context.Context, name, label string, args ...string) (*Daemon, error) {
-	kubeconfig, err := c.credentials(ctx, name, label)
+	kubeconfig, err := c.Credentials(ctx, name, label)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (c *Cluster) Foreign(ctx context.Context, binary, label string, args ...str
 	}, metav1.CreateOptions{}); err != nil {
 		return nil, fmt.Errorf("let %s do anything: %w", account.Name, err)
 	}
-	kubeconfig, err := c.credentials(ctx, label, label)
+	kubeconfig, err := c.Credentials(ctx, label, label)
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +94,8 @@ func (c *Cluster) daemon(binary, label string, args []string) (*Daemon, error) {
 	return d, nil
 }
 
-// credentials writes a kubeconfig with a token of the program's account.
-func (c *Cluster) credentials(ctx context.Context, name, label string) (string, error) {
+// Credentials writes a kubeconfig with a token of the account of a program, and returns its path.
+func (c *Cluster) Credentials(ctx context.Context, name, label string) (string, error) {
 	hours := int64(4 * 3600)
 	account := "vpa-" + name
 	token, err := c.Kube.CoreV1().ServiceAccounts(SystemNamespace).CreateToken(ctx, account,

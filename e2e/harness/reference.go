@@ -3,14 +3,18 @@ package harness
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 )
 
+// referencePath is the module of the reference.
+const referencePath = "k8s.io/autoscaler/vertical-pod-autoscaler"
+
 // ReferenceModule is built for the comparison. It cannot be a package of this
 // module: with our versions of its libraries it does not compile.
-const ReferenceModule = "k8s.io/autoscaler/vertical-pod-autoscaler@v1.8.1"
+const ReferenceModule = referencePath + "@v1.8.1"
 
 // BuildReference compiles a program of the reference in its own folder of the
 // module cache, with the versions of its libraries that it was released with.
@@ -26,6 +30,18 @@ func BuildReference(ctx context.Context, program, binary string) error {
 	build.Dir = filepath.Join(strings.TrimSpace(string(cache)), filepath.FromSlash(ReferenceModule))
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// BuildReferenceUpdater compiles the updater of the reference, of the version in go.mod, with our
+// versions of its libraries, which takes seconds: they are compiled already. Unlike others of
+// its programs it can be. A binary that is there already, and right, stays.
+func BuildReferenceUpdater(ctx context.Context, binary string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", binary, referencePath+"/pkg/updater")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath") // as the Makefile builds the programs
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the updater of %s: %w: %s", referencePath, err, out)
 	}
 	return nil
 }

@@ -1,0 +1,122 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"sync"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Gate stands between a program and the API server. It can hold what the program asks for, or
+// the answer, so that the program can be ended at just that point.
+type Gate struct {
+	Kubeconfig string // of the program: leads here, where its permissions are added
+
+	server *http.Server
+	proxy  *httputil.ReverseProxy
+	mu     sync.Mutex
+	hold   *hold // nil: everything passes
+}
+
+// hold says what is held.
+type hold struct {
+	match  func(*http.Request) bool
+	answer bool // it goes to the API server, and the answer is held
+	once   sync.Once
+	held   chan struct{} // closed once something is
+}
+
+// Gate opens a gate for a program, which must get the flag --kubeconfig with that of the gate.
+func (c *Cluster) Gate(ctx context.Context, name, label string) (*Gate, error) {
+	credentials, err := c.Credentials(ctx, name, label+"-gate")
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", credentials)
+	if err != nil {
+		return nil, err
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, err
+	}
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, fmt.Errorf("address of the API server: %w", err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	g := &Gate{Kubeconfig: filepath.Join(c.Dir, label+"-through-gate.kubeconfig")}
+	g.proxy = &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     transport,
+		FlushInterval: -1, // of watches
+		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
+	}
+	g.server = &http.Server{Handler: http.HandlerFunc(g.serve)}
+	go func() { _ = g.server.Serve(listener) }()
+	return g, WriteKubeconfig(g.Kubeconfig, "http://"+listener.Addr().String())
+}
+
+// Close ends all connections.
+func (g *Gate) Close() error { return g.server.Close() }
+
+// HoldRequest keeps requests from the API server until the program is ended. The channel is
+// closed when there is one.
+func (g *Gate) HoldRequest(match func(*http.Request) bool) <-chan struct{} {
+	return g.set(&hold{match: match, held: make(chan struct{})})
+}
+
+// HoldAnswer lets requests reach the API server and keeps its answers until the program is
+// ended. The channel is closed when there is one.
+func (g *Gate) HoldAnswer(match func(*http.Request) bool) <-chan struct{} {
+	return g.set(&hold{match: match, answer: true, held: make(chan struct{})})
+}
+
+// Open lets everything pass that comes from now on.
+func (g *Gate) Open() { g.set(nil) }
+
+func (g *Gate) set(h *hold) <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.hold = h; h == nil {
+		return nil
+	}
+	return h.held
+}
+
+// holds returns how a request is held; nil: it is not.
+func (g *Gate) holds(r *http.Request) *hold {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.hold == nil || !g.hold.match(r) {
+		return nil
+	}
+	return g.hold
+}
+
+func (g *Gate) serve(w http.ResponseWriter, r *http.Request) {
+	h := g.holds(r)
+	if h == nil {
+		g.proxy.ServeHTTP(w, r)
+		return
+	}
+	if h.answer {
+		g.proxy.ServeHTTP(httptest.NewRecorder(), r)
+	} else {
+		_, _ = io.Copy(io.Discard, r.Body) // only then the end of the connection is noticed
+	}
+	h.once.Do(func() { close(h.held) })
+	<-r.Context().Done()
+}
