@@ -18,6 +18,9 @@ func TestLongPromisesBegin(t *testing.T) {
 	inTurn(t)
 	deferred.begun(t)
 	fullForLong.begun(t)
+	for _, l := range []*long{throttledForLong, waitingForLong, fineForLong} {
+		l.begun(t)
+	}
 }
 
 // long is the beginning of a promise that takes minutes, done once: here, or by its

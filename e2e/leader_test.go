@@ -19,13 +19,11 @@ import (
 func TestStandbyTakesOver(t *testing.T) {
 	together(t)
 	ns := namespace(t, "standby")
-	allowLeases(t, ns)
-	flags := []string{"--leader-elect=true", "--leader-elect-resource-namespace=" + ns,
-		"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"}
+	allowLeases(t, ns, "vpa-recommender")
 	pair := []*harness.Daemon{}
 	for _, label := range []string{"first", "second"} {
 		d, err := cluster.Daemon(t.Context(), "recommender", "recommender-standby-"+label,
-			append([]string{"--recommender-name=standby", "--recommender-interval=2s"}, flags...)...)
+			append([]string{"--recommender-name=standby", "--recommender-interval=2s"}, electing(ns)...)...)
 		require.NoError(t, err)
 		require.NoError(t, d.Start(t.Context()))
 		t.Cleanup(d.Stop)
@@ -41,12 +39,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	before := onlyContainer(t, awaitRecommendation(t, w))
 	awaitCheckpoint(t, w, "app", 1)
 
-	leader, standby := pair[0], pair[1]
-	if passes(t, leader) == 0 {
-		leader, standby = standby, leader
-	}
-	require.Positive(t, passes(t, leader))
-	require.Zero(t, passes(t, standby), "both work at once")
+	leader, standby := leaderOf(t, pair)
 	leader.Kill()
 	killed := time.Now()
 	later := w
@@ -70,17 +63,39 @@ func TestStandbyTakesOver(t *testing.T) {
 	during(t, 4*time.Second, func() { require.Zero(t, passes(t, leader), "both work at once") })
 }
 
-// passes says how many a recommender has ended.
+// electing are the flags of replicas that elect a leader in a namespace.
+func electing(ns string) []string {
+	return []string{"--leader-elect=true", "--leader-elect-resource-namespace=" + ns,
+		"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"}
+}
+
+// leaderOf waits until one of two replicas works, and returns it and the other one.
+func leaderOf(t *testing.T, pair []*harness.Daemon) (leader, standby *harness.Daemon) {
+	t.Helper()
+	eventually(t, "one of the replicas works", func() error {
+		if leader, standby = pair[0], pair[1]; passes(t, leader) == 0 {
+			leader, standby = standby, leader
+		}
+		if passes(t, leader) == 0 {
+			return errors.New("no pass yet")
+		}
+		return nil
+	})
+	require.Zero(t, passes(t, standby), "both work at once")
+	return leader, standby
+}
+
+// passes says how many a recommender or an updater has ended.
 func passes(t *testing.T, d *harness.Daemon) int {
 	t.Helper()
 	metrics, err := d.Metrics(t.Context())
 	require.NoError(t, err)
-	return int(metrics[`vpa_recommender_execution_latency_seconds_count{step="total"}`])
+	return int(metrics["vpa_"+d.Name+`_execution_latency_seconds_count{step="total"}`])
 }
 
-// allowLeases lets recommenders elect a leader in a namespace of the test's own;
+// allowLeases lets replicas of a program elect a leader in a namespace of the test's own;
 // deploy/ lets them do so in one place only.
-func allowLeases(t *testing.T, ns string) {
+func allowLeases(t *testing.T, ns, account string) {
 	t.Helper()
 	name := metav1.ObjectMeta{Namespace: ns, Name: "leases"}
 	_, err := cluster.Kube.RbacV1().Roles(ns).Create(t.Context(), &rbacv1.Role{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
@@ -88,13 +103,13 @@ func allowLeases(t *testing.T, ns string) {
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = cluster.Kube.RbacV1().RoleBindings(ns).Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: name,
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: harness.SystemNamespace, Name: "vpa-recommender"}},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: harness.SystemNamespace, Name: account}},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "leases"},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	eventually(t, "the permission is in force", func() error {
 		answer, err := cluster.KubectlOutput(t.Context(), "auth", "can-i", "create", "leases.coordination.k8s.io", "-n", ns,
-			"--as=system:serviceaccount:"+harness.SystemNamespace+":vpa-recommender")
+			"--as=system:serviceaccount:"+harness.SystemNamespace+":"+account)
 		if err != nil {
 			return fmt.Errorf("%s: %w", answer, err)
 		}

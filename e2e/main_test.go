@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -72,6 +73,10 @@ const alpha = "--feature-gates=InPlace=true,CPUStartupBoost=true,PerVPAConfig=tr
 // that there was none before.
 const eventAfter = 4 * time.Minute
 
+// ownNamespaces are those of promises that need an updater of their own, see ownUpdater: the
+// shared one leaves them alone.
+var ownNamespaces = []string{"canary", "arrows", "taken-back", "shares"}
+
 // startPrograms runs the three programs with short intervals, the alpha features
 // that promises need, and otherwise their defaults.
 func startPrograms(ctx context.Context) (err error) {
@@ -81,6 +86,7 @@ func startPrograms(ctx context.Context) (err error) {
 	}
 	if updater, err = cluster.Daemon(ctx, "updater", "updater",
 		"--updater-interval=3s", "--leader-elect=true", "--in-recommendation-bounds-eviction-lifetime-threshold=30s", alpha,
+		"--ignored-vpa-object-namespaces="+strings.Join(ownNamespaces, ","),
 		// All the promises together are a mass event.
 		"--eviction-pace=0", "--namespace-eviction-pace=0", "--left-alone-event-after="+eventAfter.String()); err != nil {
 		return err

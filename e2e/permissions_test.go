@@ -7,8 +7,7 @@ import (
 // unseen are permissions that the audit log cannot show, and why they are
 // needed all the same.
 var unseen = map[string]string{
-	"vpa-recommender: delete verticalpodautoscalers.autoscaling.k8s.io": "a made VPA is removed a day after nobody selects its workload, and policies must have been readable for an hour",
-	"vpa-updater: patch events":                                         "an event that repeats is counted up by a patch; the promises make none repeat for sure",
+	"vpa-updater: patch events": "an event that repeats is counted up by a patch; the promises make none repeat for sure",
 }
 
 // checkPermissions reads the audit log of everything the programs asked the API

@@ -80,6 +80,18 @@ func ownRecommender(t *testing.T, name string, args ...string) *harness.Daemon {
 	return own
 }
 
+// ownUpdater starts an updater for one of ownNamespaces, so that a promise may do to it what would
+// disturb the others. It works until the cluster goes down.
+func ownUpdater(t *testing.T, ns, label string, args ...string) *harness.Daemon {
+	t.Helper()
+	require.Contains(t, ownNamespaces, ns, "the shared updater works there, too")
+	own, err := cluster.Daemon(t.Context(), "updater", "updater-"+label,
+		append([]string{"--vpa-object-namespace=" + ns, "--updater-interval=1s", alpha}, args...)...)
+	require.NoError(t, err)
+	require.NoError(t, own.Start(t.Context()))
+	return own
+}
+
 // naming makes a VPA name its recommender.
 func naming(recommender string) func(*vpav1.VerticalPodAutoscaler) {
 	return func(vpa *vpav1.VerticalPodAutoscaler) {
@@ -167,6 +179,19 @@ func during(t *testing.T, d time.Duration, condition func()) {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// forPasses is during for so many passes of a program that begin from now on.
+func forPasses(t *testing.T, d *harness.Daemon, count int, condition func()) {
+	t.Helper()
+	last := passes(t, d) + count + 1
+	eventually(t, fmt.Sprintf("%d passes of %s", count, d.Name), func() error {
+		condition()
+		if left := last - passes(t, d); left > 0 {
+			return fmt.Errorf("%d are left", left)
+		}
+		return nil
+	})
 }
 
 // notLess requires that a quantity has not fallen.

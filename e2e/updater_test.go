@@ -78,8 +78,14 @@ func awaitSized(t *testing.T, w harness.Workload, cpu string) {
 // alone.
 func awaitLeftAlone(t *testing.T, namespace, reason string) {
 	t.Helper()
+	awaitLeftAloneBy(t, updater, namespace, reason)
+}
+
+// awaitLeftAloneBy is awaitLeftAlone for another updater than the shared one.
+func awaitLeftAloneBy(t *testing.T, by *harness.Daemon, namespace, reason string) {
+	t.Helper()
 	eventually(t, "a pod of "+namespace+" is left alone: "+reason, func() error {
-		log, err := os.ReadFile(updater.Log)
+		log, err := os.ReadFile(by.Log)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,189 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+func resizes(r *http.Request) bool {
+	return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/resize")
+}
+
+func records(r *http.Request) bool {
+	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/sizingrecords/")
+}
+
+// recordsAfterResize is records for those that come after a resize.
+func recordsAfterResize() func(*http.Request) bool {
+	resized := false
+	return func(r *http.Request) bool {
+		resized = resized || resizes(r)
+		return resized && records(r)
+	}
+}
+
+// recordsReverted is records for those that say that a round was taken back.
+func recordsReverted(r *http.Request) bool {
+	if !records(r) {
+		return false
+	}
+	body, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return err == nil && bytes.Contains(body, []byte(`"outcome":"Reverted"`))
+}
+
+// throughGate starts an updater for a namespace whose requests the gate can hold.
+func throughGate(t *testing.T, ns string) (*harness.Daemon, *harness.Gate) {
+	t.Helper()
+	gate, err := cluster.Gate(t.Context(), "updater", "updater-"+ns)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = gate.Close() })
+	own := ownUpdater(t, ns, ns, "--kubeconfig="+gate.Kubeconfig)
+	t.Cleanup(own.Stop)
+	return own, gate
+}
+
+// killAt waits until the gate holds something, and kills the updater.
+func killAt(t *testing.T, own *harness.Daemon, what string, held <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-held:
+		own.Kill()
+	case <-time.After(longestWait):
+		t.Fatalf("%s: not within %s", what, longestWait)
+	}
+}
+
+// notes are the notes of changes on the pods of a workload, by name.
+func notes(t *testing.T, w harness.Workload) map[string]time.Time {
+	t.Helper()
+	all := map[string]time.Time{}
+	for _, pod := range pods(t, w) {
+		if pod.Annotations["loadline.dev/resized-at"] != "" {
+			all[pod.Name] = resizedAt(t, &pod)
+		}
+	}
+	return all
+}
+
+// requireNothingReverted requires that no event says that a change of a pod was taken back.
+func requireNothingReverted(t *testing.T, ns string) {
+	t.Helper()
+	events, err := cluster.Kube.CoreV1().Events(ns).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=Reverted"})
+	require.NoError(t, err)
+	require.Empty(t, events.Items)
+}
+
+// An updater that is killed anywhere between the note on a pod, its resize and the record leaves
+// what the next one needs to go on with the same pods: nothing is taken back, and what was
+// changed is observed from its change on.
+func TestAnUpdaterIsKilledAtEachArrow(t *testing.T) {
+	together(t)
+	w := plain(t, "arrows", 5)
+	running(t, w)
+	own, gate := throughGate(t, w.Namespace)
+	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeCanary, observedFor, func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Rollout.Canary = &loadlinev1alpha1.Canary{Percentage: new(int32(40))}
+		s.Rollout.Cooldown, s.Rollout.MaxConcurrent = &metav1.Duration{}, new(int32(0))
+	})
+
+	held := gate.HoldRequest(resizes)
+	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+	killAt(t, own, "noted, not resized", held)
+	require.Len(t, notes(t, w), 1)
+	require.Empty(t, sizedTo(t, w, "60m"))
+	members := membersOf(awaitRecord(t, w, "the canary", func(s *loadlinev1alpha1.SizingRecordStatus) bool { return len(s.CanaryMembers) == 2 }))
+
+	held = gate.HoldRequest(recordsAfterResize())
+	require.NoError(t, own.Start(t.Context()))
+	killAt(t, own, "resized, not recorded", held)
+	first := sizedTo(t, w, "60m")
+	require.Len(t, first, 1)
+	since := notes(t, w)
+
+	held = gate.HoldAnswer(recordsAfterResize())
+	require.NoError(t, own.Start(t.Context()))
+	killAt(t, own, "recorded", held)
+	require.Equal(t, members, sizedTo(t, w, "60m"), "now the other one")
+	for _, pod := range pods(t, w) {
+		if pod.UID == first[0] {
+			require.Equal(t, since[pod.Name], resizedAt(t, &pod), "the observation goes on")
+		}
+	}
+
+	gate.Open()
+	require.NoError(t, own.Start(t.Context()))
+	ended := awaitRecord(t, w, "the end of the round", func(s *loadlinev1alpha1.SizingRecordStatus) bool {
+		return len(s.Rounds) > 0 && s.Rounds[0].Outcome == loadlinev1alpha1.RoundSuccess
+	})
+	require.Len(t, ended.Status.Rounds, 1)
+	require.EqualValues(t, 2, ended.Status.Rounds[0].Pods)
+	require.Equal(t, members, membersOf(ended))
+	require.Zero(t, ended.Status.ConsecutiveReverts)
+	forPasses(t, own, 10, func() { require.Equal(t, members, sizedTo(t, w, "60m")) })
+	require.Empty(t, notes(t, w))
+	requireNothingReverted(t, w.Namespace)
+}
+
+// An updater that is killed while it takes a change back is followed by one that gives back no
+// second time, and counts what happened once.
+func TestAnUpdaterIsKilledWhileItTakesBack(t *testing.T) {
+	together(t)
+	w := plain(t, "taken-back", 3)
+	running(t, w)
+	own, gate := throughGate(t, w.Namespace)
+	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor)
+	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+	pod := awaitCut(t, w)
+
+	held := gate.HoldRequest(recordsAfterResize())
+	hurt(t, pod, restarted(2))
+	killAt(t, own, "given back, not recorded", held)
+	require.Empty(t, sizedTo(t, w, "60m"))
+	require.Contains(t, notes(t, w), pod.Name)
+
+	var again atomic.Int32
+	counting := func(match func(*http.Request) bool) func(*http.Request) bool {
+		return func(r *http.Request) bool {
+			if resizes(r) {
+				again.Add(1)
+			}
+			return match(r)
+		}
+	}
+	held = gate.HoldAnswer(counting(recordsReverted))
+	require.NoError(t, own.Start(t.Context()))
+	killAt(t, own, "recorded, still noted", held)
+	require.Contains(t, notes(t, w), pod.Name)
+	reverted := func(s *loadlinev1alpha1.SizingRecordStatus) bool {
+		return len(s.Rounds) > 0 && s.Rounds[0].Outcome == loadlinev1alpha1.RoundReverted
+	}
+	recorded := awaitRecord(t, w, "the revert", reverted)
+	require.Equal(t, "Restarts", recorded.Status.Rounds[0].Reason)
+	require.EqualValues(t, 1, recorded.Status.ConsecutiveReverts)
+
+	gate.HoldRequest(counting(func(*http.Request) bool { return false }))
+	require.NoError(t, own.Start(t.Context()))
+	eventually(t, "the note is taken off", func() error {
+		if left := notes(t, w); len(left) > 0 {
+			return fmt.Errorf("%v", left)
+		}
+		return nil
+	})
+	forPasses(t, own, 10, func() { require.Empty(t, sizedTo(t, w, "60m"), "it comes back") })
+	require.Zero(t, again.Load(), "resizes after the first kill")
+	require.Equal(t, recorded.Status, awaitRecord(t, w, "the same", reverted).Status)
+}

@@ -1,0 +1,181 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/e2e/harness"
+	"loadline.dev/loadline/pkg/convert"
+)
+
+// mostDelay is how long after the evidence a change is taken back at the latest.
+const mostDelay = 10 * time.Second
+
+// cut is a workload one of whose pods has less than before, and its pods before.
+func cut(t *testing.T, name string) (w harness.Workload, pod *corev1.Pod) {
+	t.Helper()
+	w = plain(t, name, 3)
+	w.Containers[0].MemoryLimit = "100Mi"
+	running(t, w)
+	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor)
+	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+	return w, awaitCut(t, w)
+}
+
+// awaitCut waits until a node has carried out the change of a pod of a workload.
+func awaitCut(t *testing.T, w harness.Workload) (changed *corev1.Pod) {
+	t.Helper()
+	eventually(t, "a pod of "+w.Namespace+"/"+w.Name+" runs with less", func() error {
+		for _, pod := range pods(t, w) {
+			if has := pod.Status.ContainerStatuses[0].Resources; has != nil && has.Requests.Cpu().String() == "60m" {
+				changed = &pod
+				return nil
+			}
+		}
+		return errors.New("none does")
+	})
+	return changed
+}
+
+// resizedAt is since when the change of a pod is observed.
+func resizedAt(t *testing.T, pod *corev1.Pod) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, pod.Annotations[convert.ResizedAtAnnotation])
+	require.NoError(t, err)
+	return at
+}
+
+// hurt changes what the status of a pod says, and returns the time before.
+func hurt(t *testing.T, pod *corev1.Pod, change func(*corev1.PodStatus)) (at time.Time) {
+	t.Helper()
+	eventually(t, "the status of "+pod.Name+" is written", func() error {
+		fresh, err := cluster.Kube.CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(&fresh.Status)
+		at = time.Now()
+		_, err = cluster.Kube.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), fresh, metav1.UpdateOptions{})
+		return err
+	})
+	return at
+}
+
+// restarted makes the only container of a pod one that has ended so many times more.
+func restarted(times int32) func(*corev1.PodStatus) {
+	return func(s *corev1.PodStatus) {
+		c, now := &s.ContainerStatuses[0], metav1.Now()
+		c.RestartCount += times
+		c.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", FinishedAt: now}}
+		c.State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}
+	}
+}
+
+// ready makes a pod ready, or not.
+func ready(is corev1.ConditionStatus) func(*corev1.PodStatus) {
+	return func(s *corev1.PodStatus) {
+		for i := range s.Conditions {
+			if s.Conditions[i].Type == corev1.PodReady {
+				s.Conditions[i].Status, s.Conditions[i].LastTransitionTime = is, metav1.Now()
+			}
+		}
+	}
+}
+
+// requireTakenBack waits until the change of a pod is taken back, and requires that this came
+// soon after the evidence, in place, and that everybody can see why.
+func requireTakenBack(t *testing.T, w harness.Workload, pod *corev1.Pod, reason string, evidence time.Time) {
+	t.Helper()
+	within(t, longestWait+shareWindow, "an event says that the change of "+pod.Name+" is taken back", func() error {
+		events, err := cluster.Kube.CoreV1().Events(pod.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=Reverted,involvedObject.name=" + pod.Name})
+		if err != nil {
+			return err
+		}
+		if len(events.Items) == 0 {
+			return errors.New("none does")
+		}
+		at := events.Items[0].FirstTimestamp // of the second in which it was written
+		require.False(t, at.Time.Before(evidence.Truncate(time.Second)), "at %s, before the evidence of %s", at, evidence)
+		require.LessOrEqual(t, at.Add(time.Second).Sub(evidence), mostDelay)
+		fmt.Printf("taken back: %s, %.0f s or less after the evidence\n", reason, at.Add(time.Second).Sub(evidence).Seconds())
+		return nil
+	})
+	record := awaitRecord(t, w, "the revert", func(s *loadlinev1alpha1.SizingRecordStatus) bool {
+		return len(s.Rounds) > 0 && s.Rounds[0].Outcome == loadlinev1alpha1.RoundReverted
+	})
+	require.Equal(t, reason, record.Status.Rounds[0].Reason)
+	eventually(t, "the note is taken off", func() error {
+		after, err := cluster.Kube.CoreV1().Pods(pod.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		require.Equal(t, pod.UID, after.UID, "in place")
+		require.Equal(t, "100m", after.Spec.Containers[0].Resources.Requests.Cpu().String())
+		require.Equal(t, "100Mi", after.Spec.Containers[0].Resources.Requests.Memory().String())
+		if after.Annotations[convert.ResizedAtAnnotation] != "" {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+}
+
+// requireKept requires that what was taken back does not come back by itself, in the pods that
+// are there and in new ones.
+func requireKept(t *testing.T, by *harness.Daemon, w harness.Workload) {
+	t.Helper()
+	awaitLeftAloneBy(t, by, w.Namespace, "KeptAfterRevert")
+	w.Replicas++
+	scale(t, w)
+	awaitRunning(t, w)
+	forPasses(t, by, 10, func() { require.Empty(t, sizedTo(t, w, "60m"), "it comes back") })
+	require.Len(t, sizedTo(t, w, "100m"), int(w.Replicas))
+}
+
+// A container that is killed for want of memory after a cut has its memory back within
+// seconds, and is not cut again.
+func TestAChangeThatKillsIsTakenBack(t *testing.T) {
+	together(t)
+	w, pod := cut(t, "hurt")
+	time.Sleep(2 * time.Second) // a kill in the second of the change proves nothing
+	annotatePod(t, pod, "sim.loadline.dev/oom", "app")
+	var killed time.Time
+	eventually(t, "the container is killed", func() error {
+		after, err := cluster.Kube.CoreV1().Pods(w.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+		if err != nil || restarts(after) == 0 {
+			return fmt.Errorf("not yet: %w", err)
+		}
+		killed = after.Status.ContainerStatuses[0].LastTerminationState.Terminated.FinishedAt.Time
+		return nil
+	})
+	requireTakenBack(t, w, pod, "OOMKilled", killed)
+	after, err := cluster.Kube.CoreV1().Pods(w.Namespace).Get(t.Context(), pod.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, restarts(after), "without a restart of ours")
+	requireKept(t, updater, w)
+}
+
+// One restart of a container that got less may be anything, two are harm.
+func TestAChangeAfterWhichAContainerRestartsIsTakenBack(t *testing.T) {
+	together(t)
+	w, pod := cut(t, "restarting")
+	hurt(t, pod, restarted(1))
+	forPasses(t, updater, 2, func() { require.NotEmpty(t, noted(t, w)) })
+	requireTakenBack(t, w, pod, "Restarts", hurt(t, pod, restarted(1)))
+	requireKept(t, updater, w)
+}
+
+// A pod that is not ready may become so again until the observation ends.
+func TestAChangeAfterWhichAPodIsNotReadyIsTakenBack(t *testing.T) {
+	together(t)
+	w, pod := cut(t, "unready")
+	hurt(t, pod, ready(corev1.ConditionFalse))
+	requireTakenBack(t, w, pod, "NotReady", resizedAt(t, pod).Add(time.Minute))
+	hurt(t, pod, ready(corev1.ConditionTrue))
+	requireKept(t, updater, w)
+}

@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// shareWindow is the time over which Prometheus is asked how much a container is throttled, or
+// waits: only then it is known after a change.
+const shareWindow = 5 * time.Minute
+
+// counted answers like a Prometheus that scrapes the kubelets. The pods of two workloads are fine
+// until two minutes after its start; then those of throttled are throttled, and those of
+// waiting wait for CPU, in nine tenths of the time.
+type counted struct{ start time.Time }
+
+// askedPods finds namespace and pods in a query.
+var askedPods = regexp.MustCompile(`namespace="([^"]+)", pod=~"([^"]+)"`)
+
+func (c *counted) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	seconds, err := strconv.ParseFloat(r.FormValue("time"), 64)
+	asked := askedPods.FindStringSubmatch(r.FormValue("query"))
+	if err != nil || asked == nil || r.URL.Path != "/api/v1/query" {
+		http.Error(w, "this server answers only what updaters ask", http.StatusBadRequest)
+		return
+	}
+	at := time.UnixMilli(int64(seconds * 1000))
+	type series struct {
+		Metric map[string]string `json:"metric"`
+		Value  [2]any            `json:"value"`
+	}
+	result := []series{}
+	for _, pod := range strings.Split(asked[2], "|") {
+		throttled, waiting := 0.1, 0.1
+		if at.After(c.start.Add(2 * time.Minute)) {
+			if strings.HasPrefix(pod, "throttled-") {
+				throttled = 0.9
+			}
+			if strings.HasPrefix(pod, "waiting-") {
+				waiting = 0.9
+			}
+		}
+		for counter, rate := range map[string]float64{
+			"container_cpu_cfs_periods_total":                                           10,
+			"container_cpu_cfs_throttled_periods_total":                                 10 * throttled,
+			"container_pressure_cpu_waiting_seconds_total":                              waiting,
+			"container_pressure_cpu_waiting_seconds_total from the start of the window": waiting,
+		} {
+			labels := map[string]string{"loadline_counter": counter, "namespace": asked[1], "pod": pod, "container": "app", "id": "/kubepods/" + pod, "job": "kubelet"}
+			result = append(result, series{labels, [2]any{seconds, fmt.Sprint(rate)}})
+		}
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"resultType": "vector", "result": result}})
+}
+
+// measuring is an updater that asks such a Prometheus. It and its policy are there once for three
+// workloads.
+var measuring struct {
+	sync.Once
+	updater *harness.Daemon
+}
+
+// measuredCut is the beginning of a promise about a workload whose limits and requests of CPU
+// are cut, or requests alone.
+func measuredCut(name, cpuLimit string) *long {
+	return &long{begin: func(t *testing.T) (harness.Workload, []corev1.Pod) {
+		w := plain(t, "shares", 2)
+		w.Name, w.Containers[0].CPULimit = name, cpuLimit
+		measuring.Do(func() {
+			server := httptest.NewServer(&counted{time.Now()}) // until the end of the process
+			measuring.updater = ownUpdater(t, w.Namespace, "shares", "--prometheus-address="+server.URL)
+			policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor, func(s *loadlinev1alpha1.SizingPolicySpec) {
+				s.VPAs = new(loadlinev1alpha1.VPAsNever)
+			})
+		})
+		running(t, w)
+		advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+		return w, []corev1.Pod{*awaitCut(t, w)}
+	}}
+}
+
+var (
+	throttledForLong = measuredCut("throttled", "200m")
+	waitingForLong   = measuredCut("waiting", "")
+	fineForLong      = measuredCut("fine", "200m")
+)
+
+// A container whose CPU limit was cut, and that is throttled since, has it back as soon as that is
+// known of five minutes.
+func TestAChangeThatThrottlesIsTakenBack(t *testing.T) {
+	together(t)
+	w, changed := throttledForLong.begun(t)
+	requireTakenBack(t, w, &changed[0], "Throttled", resizedAt(t, &changed[0]).Add(shareWindow))
+	requireKept(t, measuring.updater, w)
+}
+
+// So has one whose CPU request was cut, and that waits for CPU since.
+func TestAChangeAfterWhichAContainerWaitsForCPUIsTakenBack(t *testing.T) {
+	together(t)
+	w, changed := waitingForLong.begun(t)
+	requireTakenBack(t, w, &changed[0], "Pressure", resizedAt(t, &changed[0]).Add(shareWindow))
+	requireKept(t, measuring.updater, w)
+}
+
+// Where Prometheus has nothing to say against it, the next pod follows.
+func TestAChangeThatDoesNoHarmStays(t *testing.T) {
+	together(t)
+	w, changed := fineForLong.begun(t)
+	within(t, longestWait+shareWindow, "the next pod is changed", func() error {
+		if n := len(sizedTo(t, w, "60m")); n != 2 {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+	for _, pod := range pods(t, w) {
+		if pod.UID != changed[0].UID {
+			require.False(t, resizedAt(t, &pod).Before(resizedAt(t, &changed[0]).Add(shareWindow)), "before it was known that the first one does well")
+		}
+	}
+	record := awaitRecord(t, w, "no harm", func(s *loadlinev1alpha1.SizingRecordStatus) bool { return len(s.Rounds) == 1 })
+	require.Zero(t, record.Status.ConsecutiveReverts)
+	require.Empty(t, record.Status.Reverted)
+}

@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// sameSizes requires that the pods of a workload are the same as before, with the same sizes.
+func sameSizes(t *testing.T, w harness.Workload, before []corev1.Pod) {
+	t.Helper()
+	after := pods(t, w)
+	require.Len(t, after, len(before))
+	for i := range after {
+		require.Equal(t, before[i].UID, after[i].UID, "a pod was replaced")
+		require.Equal(t, before[i].Spec.Containers[0].Resources, after[i].Spec.Containers[0].Resources)
+	}
+}
+
+// A policy is deleted amid a rollout, as the definitions are removed: not a pod moves because of
+// the VPA that was made for it, neither with the updater that knew the policy, nor with one that
+// starts without definitions, nor with that of the reference in place of ours. Each of them
+// does what VPAs say that people wrote.
+func TestAMadeVPAMovesNobodyWithoutDefinitions(t *testing.T) {
+	alone(t)
+	binary := filepath.Join(cluster.Root, "bin", "reference", "updater")
+	require.NoError(t, harness.BuildReferenceUpdater(t.Context(), binary))
+	reference, err := cluster.Foreign(t.Context(), binary, "reference-updater", "--updater-interval=2s")
+	require.NoError(t, err)
+	defer func() {
+		require.NoError(t, cluster.Kubectl(t.Context(), "delete", "clusterrolebinding", "vpa-reference-updater"))
+	}()
+	w, person, other := plain(t, "unmoved", 4), plain(t, "unmoved-person", 2), plain(t, "unmoved-reference", 2)
+	running(t, w)
+	running(t, person)
+	evicted := running(t, other)
+	require.NoError(t, cluster.CreateVPA(t.Context(), person, vpav1.UpdateModeInPlaceOrRecreate, naming("nobody")))
+	require.NoError(t, cluster.CreateVPA(t.Context(), other, vpav1.UpdateModeRecreate, naming("nobody")))
+	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor)
+	t.Parallel() // beside that of the certificate: while the webhook is stopped nothing can be created for sure
+	made := w
+	made.Name = "deployment-web"
+	awaitMade(t, w.Namespace, made.Name)
+	awaitRecommendation(t, made)
+	var since time.Time
+	eventually(t, "a change is under observation", func() error {
+		for _, at := range notes(t, w) {
+			since = at
+			return nil
+		}
+		return errors.New("none is")
+	})
+
+	definitions := []string{filepath.Join(cluster.Root, "deploy", "crds", "loadline.dev_sizingpolicies.yaml"), filepath.Join(cluster.Root, "deploy", "crds", "loadline.dev_sizingrecords.yaml")}
+	for _, file := range definitions {
+		defer func() { require.NoError(t, cluster.Kubectl(t.Context(), "apply", "-f", file)) }()
+		require.NoError(t, cluster.Kubectl(t.Context(), "delete", "-f", file))
+	}
+	awaitLeftAlone(t, w.Namespace, "PolicyUnknown")
+	before := pods(t, w)
+	unmoved := func() { sameSizes(t, w, before) }
+	require.NotEmpty(t, sizedTo(t, w, "100m"), "pods that the policy would still let be changed")
+	adviseAgain(t, person, larger)
+	awaitSized(t, person, "300m")
+	forPasses(t, updater, 10, unmoved)
+
+	updater.Kill()
+	require.NoError(t, updater.Start(t.Context()))
+	adviseAgain(t, person, pair("400m", "300Mi"))
+	awaitSized(t, person, "400m")
+	forPasses(t, updater, 10, unmoved)
+
+	updater.Stop()
+	defer func() { require.NoError(t, updater.Start(t.Context())) }()
+	require.NoError(t, reference.Start(t.Context()))
+	defer reference.Stop()
+	adviseAgain(t, other, larger)
+	awaitReplaced(t, longestWait, other, evicted)
+	forPasses(t, reference, 10, unmoved)
+	require.Greater(t, time.Since(since), 2*time.Minute, "past the end of the observation")
+}
