@@ -68,7 +68,6 @@ func TestAPolicyServesEveryKind(t *testing.T) {
 		require.NotEqual(t, "100m", target.Cpu().String())
 		if name == "cronjob-report" {
 			run("second")
-			of.Replicas = 2
 		}
 		eventually(t, "pods of "+name+" are sized", func() error {
 			sized := 0
@@ -77,7 +76,7 @@ func TestAPolicyServesEveryKind(t *testing.T) {
 					sized++
 				}
 			}
-			if sized != int(of.Replicas) && (name != "cronjob-report" || sized != 1) {
+			if sized != int(of.Replicas) {
 				return fmt.Errorf("%d of %d are", sized, of.Replicas)
 			}
 			return nil

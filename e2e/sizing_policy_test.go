@@ -86,7 +86,7 @@ func TestAPolicyMakesAndServesVPAs(t *testing.T) {
 		}
 		return err
 	})
-	unchanged(t, w, before)
+	forPasses(t, updater, 10, func() { sameSizes(t, w, before) })
 
 	// Nobody selects the workloads any more.
 	deletePolicy(t, w.Namespace)
