@@ -26,15 +26,6 @@ func records(r *http.Request) bool {
 	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/sizingrecords/")
 }
 
-// recordsAfterResize is records for those that come after a resize.
-func recordsAfterResize() func(*http.Request) bool {
-	resized := false
-	return func(r *http.Request) bool {
-		resized = resized || resizes(r)
-		return resized && records(r)
-	}
-}
-
 // recordsReverted is records for those that say that a round was taken back.
 func recordsReverted(r *http.Request) bool {
 	if !records(r) {
@@ -107,14 +98,14 @@ func TestAnUpdaterIsKilledAtEachArrow(t *testing.T) {
 	require.Empty(t, sizedTo(t, w, "60m"))
 	members := membersOf(awaitRecord(t, w, "the canary", func(s *loadlinev1alpha1.SizingRecordStatus) bool { return len(s.CanaryMembers) == 2 }))
 
-	held = gate.HoldRequest(recordsAfterResize())
+	held = gate.HoldRequest(gate.After(resizes, records))
 	require.NoError(t, own.Start(t.Context()))
 	killAt(t, own, "resized, not recorded", held)
 	first := sizedTo(t, w, "60m")
 	require.Len(t, first, 1)
 	since := notes(t, w)
 
-	held = gate.HoldAnswer(recordsAfterResize())
+	held = gate.HoldAnswer(gate.After(resizes, records))
 	require.NoError(t, own.Start(t.Context()))
 	killAt(t, own, "recorded", held)
 	require.Equal(t, members, sizedTo(t, w, "60m"), "now the other one")
@@ -149,7 +140,7 @@ func TestAnUpdaterIsKilledWhileItTakesBack(t *testing.T) {
 	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
 	pod := awaitCut(t, w)
 
-	held := gate.HoldRequest(recordsAfterResize())
+	held := gate.HoldRequest(gate.After(resizes, records))
 	hurt(t, pod, restarted(2))
 	killAt(t, own, "given back, not recorded", held)
 	require.Empty(t, sizedTo(t, w, "60m"))

@@ -86,7 +86,7 @@ func ownUpdater(t *testing.T, ns, label string, args ...string) *harness.Daemon 
 	t.Helper()
 	require.Contains(t, ownNamespaces, ns, "the shared updater works there, too")
 	own, err := cluster.Daemon(t.Context(), "updater", "updater-"+label,
-		append([]string{"--vpa-object-namespace=" + ns, "--updater-interval=1s", alpha}, args...)...)
+		append([]string{"--vpa-object-namespace=" + ns, "--updater-interval=3s", alpha}, args...)...)
 	require.NoError(t, err)
 	require.NoError(t, own.Start(t.Context()))
 	return own

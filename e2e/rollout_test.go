@@ -93,7 +93,7 @@ func TestACanaryStaysAsItIsUntilItIsPromoted(t *testing.T) {
 	allowLeases(t, w.Namespace, "vpa-updater")
 	pair := []*harness.Daemon{}
 	for _, label := range []string{"canary-first", "canary-second"} {
-		d := ownUpdater(t, w.Namespace, label, electing(w.Namespace)...)
+		d := ownUpdater(t, w.Namespace, label, append(electing(w.Namespace), "--updater-interval=2s")...)
 		t.Cleanup(d.Stop)
 		pair = append(pair, d)
 	}

@@ -25,6 +25,7 @@ type Gate struct {
 	proxy  *httputil.ReverseProxy
 	mu     sync.Mutex
 	hold   *hold // nil: everything passes
+	grants func(*http.Request)
 }
 
 // hold says what is held.
@@ -58,9 +59,18 @@ func (c *Cluster) Gate(ctx context.Context, name, label string) (*Gate, error) {
 		return nil, err
 	}
 	g := &Gate{Kubeconfig: filepath.Join(c.Dir, label+"-through-gate.kubeconfig")}
+	g.grants = func(*http.Request) {}
 	g.proxy = &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport:     transport,
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: transport,
+		ModifyResponse: func(r *http.Response) error {
+			if r.StatusCode < http.StatusMultipleChoices {
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				g.grants(r.Request)
+			}
+			return nil
+		},
 		FlushInterval: -1, // of watches
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
@@ -82,6 +92,16 @@ func (g *Gate) HoldRequest(match func(*http.Request) bool) <-chan struct{} {
 // ended. The channel is closed when there is one.
 func (g *Gate) HoldAnswer(match func(*http.Request) bool) <-chan struct{} {
 	return g.set(&hold{match: match, answer: true, held: make(chan struct{})})
+}
+
+// After matches requests as then does, once the API server has granted one from now on that first
+// matches. The last call counts.
+func (g *Gate) After(first, then func(*http.Request) bool) func(*http.Request) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	granted := false
+	g.grants = func(r *http.Request) { granted = granted || first(r) }
+	return func(r *http.Request) bool { return granted && then(r) }
 }
 
 // Open lets everything pass that comes from now on.
