@@ -19,6 +19,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/sizing"
 )
 
@@ -56,6 +57,36 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 	if !h.serves(request.Namespace) || request.Operation != "" && request.Operation != admissionv1.Create {
 		return server.Answer{} // nobody may change the resources of a pod that is there
 	}
+	answer := h.sizes(ctx, request)
+	if notes := server.Annotated(request.Object.Raw, convert.NoteAnnotations); len(notes) > 0 {
+		return withoutNotes(ctx, request, answer, notes)
+	}
+	return answer
+}
+
+// withoutNotes adds to an answer about a new pod that it has no notes of a change: nothing of
+// it was changed yet, and the updater would give it what the notes say that it had. A dry run
+// shows that, too.
+func withoutNotes(ctx context.Context, request *admissionv1.AdmissionRequest, answer server.Answer, notes []string) server.Answer {
+	for _, name := range notes {
+		answer.Patch = append(answer.Patch, client.PatchRemove(client.PatchPath("metadata", "annotations", name)))
+		answer.Warnings = append(answer.Warnings, "annotation "+name+" taken off: only the updater notes what a pod had before it was resized")
+	}
+	if answer.Err == nil {
+		answer.Cause = server.CauseNote
+	}
+	after := answer.After
+	answer.After = func() {
+		klog.FromContext(ctx).V(2).Info("New pod came with notes that only the updater writes, which were taken off", "pod", klog.KRef(request.Namespace, request.Name), "uid", request.UID, "annotations", notes)
+		if after != nil {
+			after()
+		}
+	}
+	return answer
+}
+
+// sizes answers what a new pod gets from its VPA.
+func (h podHandler) sizes(ctx context.Context, request *admissionv1.AdmissionRequest) server.Answer {
 	if !h.finder.Serves(request.Namespace, h.policies.Acts(request.Namespace)) {
 		return server.Answer{}
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -31,6 +32,31 @@ func Pod(raw []byte) (*corev1.Pod, error) {
 		return nil, fmt.Errorf("not a pod: %w", err)
 	}
 	return pod, nil
+}
+
+// Annotated returns which of some names the annotations of an object have, in the order of the
+// object. It reads no further than the first annotations, looks at all of these, however
+// many there are, and finds none in what it cannot read.
+func Annotated(raw []byte, names []string) (found []string) {
+	r := Read(raw)
+	r.most, r.parts = anyLevels, anyParts
+	for member := range r.Members() {
+		if string(member) != "metadata" {
+			continue
+		}
+		for member := range r.Members() {
+			if string(member) != "annotations" {
+				continue
+			}
+			for name := range r.Members() {
+				if i := slices.IndexFunc(names, func(n string) bool { return n == string(name) }); i >= 0 {
+					found = append(found, names[i])
+				}
+			}
+			return found
+		}
+	}
+	return nil
 }
 
 func (r *Reader) meta() (meta metav1.ObjectMeta) {

@@ -150,3 +150,25 @@ func bothEmpty(a, b *corev1.Pod) bool {
 	other, err := json.Marshal(b)
 	return err == nil && string(one) == string(other)
 }
+
+func TestAnnotationsAreFoundByTheirNames(t *testing.T) {
+	names := []string{"x/a", "x/b"}
+	for in, want := range map[string][]string{
+		`{"metadata":{"name":"p","annotations":{"x/b":"1","y":"x/a","x/a":null}},"spec":{}}`: {"x/b", "x/a"},
+		`{"metadata":{"labels":{"x/a":"1"},"managedFields":[{"x/b":{}}]},"spec":{"x/a":1}}`:  nil,
+		`{"metadata":{"annotations":{"x/a/":"","X/a":""}}}`:                                  nil,
+		`{"metadata":{"annotations":null}}`:                                                  nil,
+		`{"metadata":null}`:                                                                  nil,
+		`{"spec":{},"metadata":{"annotations":{"x/a":""}}}`:                                  {"x/a"},
+		`[]`: nil,
+		`{"metadata":{"annotations":{` + strings.Repeat(`"y":"",`, 2*mostParts) + `"x/a":""}}}`: {"x/a"},
+	} {
+		require.Equal(t, want, Annotated([]byte(in), names), in[:min(len(in), 100)])
+	}
+}
+
+// Nearly all pods have annotations, and none of those.
+func TestToFindNoAnnotationTakesNoMemory(t *testing.T) {
+	names, pod := []string{"x/a", "x/b"}, []byte(`{"kind":"Pod","metadata":{"name":"p","annotations":{"y":"z","yy":"zz"}},"spec":{"containers":[{"name":"c"}]}}`)
+	require.Zero(t, testing.AllocsPerRun(100, func() { Annotated(pod, names) }))
+}

@@ -27,9 +27,15 @@ const (
 // memory however deep it is.
 const anyLevels = math.MaxInt
 
+// anyParts is where counting begins if all parts are looked at.
+const anyParts = math.MinInt
+
 // ErrTooMuch is why a text is not read to its end: it has more parts, or longer
 // ones, than are looked at.
 var ErrTooMuch = errors.New("more than is looked at")
+
+// errLeft is why a text is not read to its end whose reader knows enough.
+var errLeft = errors.New("not read to its end")
 
 // Reader steps over JSON, of which it decodes what is asked for:
 // docs/dependencies.md says why encoding/json does not. Each method
@@ -133,8 +139,8 @@ func (r *Reader) items(open, end byte, take func(i int)) {
 // value runs the body of a loop, and skips what that does not take.
 func (r *Reader) value(body func() bool) {
 	start := r.at
-	if !body() {
-		r.fail("taken")
+	if !body() && r.err == nil {
+		r.err = errLeft
 	}
 	if r.at == start {
 		r.Skip()

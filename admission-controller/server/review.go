@@ -24,8 +24,9 @@ type Answer struct {
 	Refusal  *metav1.Status // nil: allowed
 	Patch    []client.PatchOperation
 	Warnings []string
-	// Err is why the object is allowed without having been looked at, and Cause
-	// the label it is counted under.
+	// Err is why the object is allowed without having been looked at; what Patch says is
+	// done all the same. Cause is the label that this, or what is odd about an object that
+	// was looked at, is counted under.
 	Err   error
 	Cause Cause
 	// After runs once the answer has left, so that what only reports it, such as
@@ -64,6 +65,7 @@ const (
 	CauseResponse    Cause = "response"     // the answer cannot be written
 	CauseClient      Cause = "client"       // the client is not the API server
 	CauseConnection  Cause = "connection"   // closed, because too many were open; what it asked for is not known
+	CauseNote        Cause = "note"         // a new pod came with notes that only the updater writes
 )
 
 // Values of the metric labels.
@@ -282,6 +284,9 @@ func (x *exchange) admit(ctx context.Context, body []byte) *admissionv1.Admissio
 	x.connection.reviews()
 	x.label = handler.Label
 	answer := x.call(ctx, handler, request)
+	if answer.Err == nil && answer.Cause != "" {
+		x.recorder.Problem(answer.Cause)
+	}
 	x.after = answer.After
 	if err := x.fill(response, answer); err != nil {
 		x.problem(CauseResponse, err)
@@ -329,7 +334,6 @@ func (x *exchange) call(ctx context.Context, h Handler, request *admissionv1.Adm
 			answer = Answer{Err: fmt.Errorf("panic: %v", cause), Cause: CausePanic}
 		}
 		x.report(answer.Cause, answer.Err, "Allowed unchanged because of a problem", stack)
-		answer.Patch = nil
 		answer.Warnings = append(answer.Warnings, warning(unchanged+answer.Err.Error()))
 	}()
 	return h.Answer(klog.NewContext(ctx, x.log), request)

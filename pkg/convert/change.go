@@ -24,6 +24,9 @@ const (
 	OriginalAnnotation = "loadline.dev/original"
 )
 
+// NoteAnnotations are all annotations that note a change.
+var NoteAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation}
+
 const deferredSuffix = " deferred"
 
 // longestOriginal is how many bytes OriginalAnnotation may have: anybody who may change the

@@ -10,7 +10,8 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// PatchOperation is one step of a JSON patch.
+// PatchOperation is one step of a JSON patch. One that removes has a value, too: null, which
+// means nothing.
 type PatchOperation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -24,6 +25,9 @@ var EmptyObject = map[string]string{}
 func PatchAdd(path string, value any) PatchOperation {
 	return PatchOperation{Op: "add", Path: path, Value: value}
 }
+
+// PatchRemove removes what is at path, which must be there.
+func PatchRemove(path string) PatchOperation { return PatchOperation{Op: "remove", Path: path} }
 
 // PatchTest demands that the value at path is as given; otherwise the API server
 // refuses the whole patch.

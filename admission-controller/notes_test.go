@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/require"
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/admission-controller/server"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+// noted returns a pod that comes with the notes of a change, and with an annotation of its own.
+func noted() *corev1.Pod {
+	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
+	pod.Annotations = map[string]string{"team": "shop", convert.ResizedAtAnnotation: "2026-01-02T12:00:00Z", convert.OriginalAnnotation: `{"c":{"requests":{"cpu":"64"}}}`}
+	return pod
+}
+
+// Whoever may create a pod must not tell the updater what to give back to it.
+func TestNewPodsLoseNotesThatTheyComeWith(t *testing.T) {
+	advised := found{vpa: testkit.VPA("v", testkit.Recommend("c", "cpu=2"))}
+	for name, c := range map[string]struct {
+		finder  finder
+		request func(*admissionv1.AdmissionRequest)
+		keeps   bool
+		sized   bool
+	}{
+		"sized":                     {finder: advised, sized: true},
+		"dry run":                   {finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.DryRun = new(true) }, sized: true},
+		"without VPA":               {finder: found{}},
+		"owner cannot be read":      {finder: found{err: errors.New("no such owner")}},
+		"namespace without VPA":     {finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.Namespace = "without-vpa" }},
+		"too many containers":       {finder: advised, request: crowded},
+		"namespace that is ignored": {finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.Namespace = "ignored" }, keeps: true},
+		"not new":                   {finder: advised, request: func(r *admissionv1.AdmissionRequest) { r.Operation = admissionv1.Update }, keeps: true},
+	} {
+		request := ask(t, noted())
+		if c.request != nil {
+			c.request(request)
+		}
+		answer := handlerOf(t, c.finder).answer(t.Context(), request)
+		if c.keeps {
+			require.Empty(t, answer.Patch, name)
+			continue
+		}
+		steps, err := json.Marshal(answer.Patch)
+		require.NoError(t, err)
+		patch, err := jsonpatch.DecodePatch(steps)
+		require.NoError(t, err)
+		raw, err := patch.Apply(request.Object.Raw)
+		require.NoError(t, err, name)
+		var pod corev1.Pod
+		require.NoError(t, json.Unmarshal(raw, &pod))
+		require.NotContains(t, pod.Annotations, convert.ResizedAtAnnotation, name)
+		require.NotContains(t, pod.Annotations, convert.OriginalAnnotation, name)
+		require.Equal(t, "shop", pod.Annotations["team"], name)
+		require.Equal(t, c.sized, pod.Annotations[convert.UpdatesAnnotation] != "", name)
+		require.Contains(t, answer.Warnings, "annotation loadline.dev/original taken off: only the updater notes what a pod had before it was resized", name)
+	}
+}
+
+// crowded gives a pod more containers than are read of one.
+func crowded(r *admissionv1.AdmissionRequest) {
+	many := strings.Repeat(`{},`, server.MostContainers) + "{}"
+	r.Object.Raw = []byte(strings.Replace(string(r.Object.Raw), `"containers":[`, `"containers":[`+many+`,`, 1))
+}
+
+func TestPodsWithoutNotesAreNotChangedForThem(t *testing.T) {
+	pod := noted()
+	delete(pod.Annotations, convert.ResizedAtAnnotation)
+	delete(pod.Annotations, convert.OriginalAnnotation)
+	answer := handlerOf(t, found{}).answer(t.Context(), ask(t, pod))
+	require.Equal(t, server.Answer{}, answer)
+}
+
+// As the API server sees it: the patch is applied whatever else is wrong with the pod, and
+// such pods are counted.
+func TestNotesThatAreTakenOffAreCounted(t *testing.T) {
+	for finder, causes := range map[finder]map[server.Cause]float64{
+		found{}: {server.CauseNote: 1},
+		found{err: fmt.Errorf("no such owner %d", 1)}: {server.CauseNote: 0, server.CauseOwner: 1},
+	} {
+		m := newMetrics(prometheus.NewRegistry())
+		h := server.New(server.Config{Handlers: []server.Handler{handlerOf(t, finder).handler()}, Recorder: m}).Handler(klog.Background())
+		body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: ask(t, noted())})
+		require.NoError(t, err)
+		var answer admissionv1.AdmissionReview
+		require.NoError(t, json.Unmarshal(review(h, string(body)).Body.Bytes(), &answer))
+		var patch []client.PatchOperation
+		require.NoError(t, json.Unmarshal(answer.Response.Patch, &patch))
+		require.Equal(t, []client.PatchOperation{
+			client.PatchRemove("/metadata/annotations/loadline.dev~1original"),
+			client.PatchRemove("/metadata/annotations/loadline.dev~1resized-at"),
+		}, patch)
+		for cause, want := range causes {
+			require.InDelta(t, want, testutil.ToFloat64(m.problems.WithLabelValues(string(cause))), 0, cause)
+		}
+	}
+}
