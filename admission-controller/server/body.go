@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -43,15 +44,15 @@ func (x *exchange) read(ctx context.Context, w http.ResponseWriter, request *htt
 // Without memory for it, the beginning of the body says what it is about, the rest is
 // dropped, and the body is nil.
 func (x *exchange) receive(ctx context.Context, control *http.ResponseController, from io.Reader, length int64) ([]byte, error) {
-	waiting, cancel := halfOf(ctx)
-	defer cancel()
-	size := larger(0, length)
-	body := make([]byte, 0, size+1) // one more, so that the end is seen
+	x.buffer = buffers.Get().(*[]byte)
+	body := (*x.buffer)[:0]
+	size := cap(body) - 1 // one more, so that the end is seen
 	end := x.started.Add(bodyTime)
 	for {
 		n, err := fill(body[len(body):cap(body)], from)
 		body = body[:len(body)+n]
 		if errors.Is(err, io.EOF) {
+			*x.buffer = body
 			return body, x.limit(control, time.Time{}) // the work on it has limits of its own
 		}
 		if err != nil {
@@ -59,7 +60,7 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 		}
 		if size = larger(size, length); size > usualBody {
 			start := time.Now()
-			room := x.reserve(waiting, size)
+			room := x.reserve(ctx, size)
 			end = end.Add(time.Since(start))
 			if !room {
 				x.release()
@@ -84,6 +85,17 @@ func (x *exchange) receive(ctx context.Context, control *http.ResponseController
 	}
 }
 
+// buffers are those of bodies that were not large, to be used again: they are most of what a
+// review would leave to the garbage collector.
+var buffers = sync.Pool{New: func() any { return new(make([]byte, 0, firstBody+1)) }}
+
+// reuse gives the buffer of the body back, which nobody must use any more.
+func (x *exchange) reuse() {
+	if x.buffer != nil && cap(*x.buffer) <= usualBody+1 {
+		buffers.Put(x.buffer)
+	}
+}
+
 // larger is the size that follows one that is full: not more than the whole body has.
 func larger(size int, length int64) int {
 	next := min(max(2*size, firstBody), MaxBody)
@@ -105,6 +117,8 @@ func fill(room []byte, from io.Reader) (n int, err error) {
 
 // reserve waits until a large body may have size bytes.
 func (x *exchange) reserve(ctx context.Context, size int) bool {
+	ctx, cancel := halfOf(ctx, x.started)
+	defer cancel()
 	if x.share == nil {
 		x.share = x.memory.open()
 	}

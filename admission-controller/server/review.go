@@ -128,6 +128,7 @@ type exchange struct {
 	after         func()                        // nil: nothing
 	share         *share                        // of reviewer.memory; nil: nothing
 	connection    *connection                   // nil: not known
+	buffer        *[]byte                       // of the body; nil: none yet
 }
 
 // took records the step that just ended.
@@ -146,6 +147,7 @@ func (r *reviewer) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		r.recorder.Step(StepTotal, total)
 		r.recorder.Request(x.status, x.label, total)
 		x.finish()
+		x.reuse()
 	}()
 	ctx, cancel := context.WithDeadline(request.Context(), now.Add(timeout(request)))
 	defer cancel()
@@ -215,30 +217,44 @@ func timeout(request *http.Request) time.Duration {
 var errBusy = errors.New("too many or too large reviews at the same time: this one was not looked at")
 
 // halfOf is a context for what a review has to wait for. It ends after half of the time
-// that is left, so that there is some for the answer.
-func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
+// that there is from a moment on, so that there is some for the answer.
+func halfOf(ctx context.Context, from time.Time) (context.Context, context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, time.Until(end)/2)
+	return context.WithDeadline(ctx, from.Add(end.Sub(from)/2))
 }
 
 // answer returns the response to the review in a body, nil if there was no memory
 // for it.
 func (x *exchange) answer(ctx context.Context, body []byte) *admissionv1.AdmissionResponse {
-	if body != nil {
-		waiting, cancel := halfOf(ctx)
-		defer cancel()
-		select {
-		case x.answers <- struct{}{}:
-			defer func() { <-x.answers }()
-			return x.admit(ctx, body)
-		case <-waiting.Done():
-		}
-		x.about = Head(body)
+	if body == nil {
+		return x.busy()
 	}
-	return x.busy()
+	if !x.begins(ctx) {
+		x.about = Head(body)
+		return x.busy()
+	}
+	defer func() { <-x.answers }()
+	return x.admit(ctx, body)
+}
+
+// begins waits until the review may be worked on. It is false if that takes too long.
+func (x *exchange) begins(ctx context.Context) bool {
+	select {
+	case x.answers <- struct{}{}: // as nearly always, and without a timer
+		return true
+	default:
+	}
+	waiting, cancel := halfOf(ctx, time.Now())
+	defer cancel()
+	select {
+	case x.answers <- struct{}{}:
+		return true
+	case <-waiting.Done():
+		return false
+	}
 }
 
 // busy returns the response to a review that was not looked at.

@@ -1,15 +1,24 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 )
 
 // told is what is needed of a request.
@@ -88,3 +97,42 @@ func FuzzRequest(f *testing.F) {
 		require.Equal(t, told(long.Request), short, "%s", written)
 	})
 }
+
+// What is reported of a review after its answer may still read the body, whatever else is
+// received meanwhile.
+func TestTheBodyOfAReviewIsItsOwnUntilItIsReported(t *testing.T) {
+	handler := Handler{Resource: metav1.GroupResource{Resource: "pods"}, Answer: func(_ context.Context, request *admissionv1.AdmissionRequest) Answer {
+		return Answer{After: func() {
+			time.Sleep(time.Millisecond)
+			if strings.ReplaceAll(string(request.Object.Raw), " ", "") != fmt.Sprintf(`{"a":%q}`, request.UID) {
+				panic("the body is that of another review") // which is counted
+			}
+		}}
+	}}
+	r := &failing{}
+	h := New(Config{Handlers: []Handler{handler}, Recorder: r}).Handler(klog.Background())
+	var senders sync.WaitGroup
+	for sender := range 8 {
+		senders.Go(func() {
+			for i := range 20 {
+				uid := fmt.Sprintf("%d-%d", sender, i)
+				filler := strings.Repeat(" ", i*usualBody/15) // some are large
+				body := fmt.Sprintf(`{"request":{"uid":%q,"resource":{"resource":"pods"},"object":{"a":%s%q}}}`, uid, filler, uid)
+				request := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+				request.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, request)
+				assert.Contains(t, w.Body.String(), fmt.Sprintf(`"uid":%q`, uid))
+			}
+		})
+	}
+	senders.Wait()
+	require.Zero(t, r.problems.Load())
+}
+
+// failing counts problems only.
+type failing struct{ problems atomic.Int64 }
+
+func (*failing) Request(string, string, time.Duration) {}
+func (*failing) Step(string, time.Duration)            {}
+func (f *failing) Problem(Cause)                       { f.problems.Add(1) }
