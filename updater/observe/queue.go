@@ -102,7 +102,7 @@ type Config struct {
 // New returns a queue.
 func New(c Config) *Queue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, longPause)
-	q := &Queue{Config: c, queue: workqueue.NewTypedRateLimitingQueue(limiter), ended: map[types.UID]time.Time{}, harms: map[types.UID]found{}}
+	q := &Queue{Config: c, queue: takingTurns(limiter), ended: map[types.UID]time.Time{}, harms: map[types.UID]found{}}
 	if c.Prometheus != nil {
 		q.measurer = newMeasurer(c.Prometheus)
 	}

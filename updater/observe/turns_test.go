@@ -1,0 +1,80 @@
+package observe
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/updater/view"
+)
+
+// writing needs as long for each write as the client at 50 requests a second, and remembers when
+// it came to each pod.
+type writing struct {
+	Executor
+
+	client chan struct{}        // holds a value during a write
+	served map[string]time.Time // by namespace and name
+}
+
+func (w *writing) RemoveNote(_ context.Context, pod *corev1.Pod) error {
+	w.client <- struct{}{}
+	defer func() { <-w.client }()
+	time.Sleep(20 * time.Millisecond)
+	w.served[pod.Namespace+"/"+pod.Name] = time.Now()
+	return nil
+}
+
+// Whoever may annotate pods in one namespace writes 5,000 notes there.
+func TestNotesOfOneNamespaceKeepNoOtherWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		w := &writing{client: make(chan struct{}, 1), served: map[string]time.Time{}}
+		q := New(Config{Pods: corelisters.NewPodLister(pods), Reader: &view.Reader{Serves: func(string) bool { return true }}, Executor: w})
+		note := func(namespace, name string) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name), Annotations: map[string]string{convert.ResizedAtAnnotation: "forged"}}}
+			require.NoError(t, pods.Add(pod))
+			q.queue.Add(cache.MetaObjectToName(pod))
+		}
+		for i := range 5000 {
+			note("attacker", fmt.Sprint(i))
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { q.Run(ctx) })
+		time.Sleep(time.Second)
+		began := time.Now()
+		note("shop", "web-1")
+		note("pay", "api-1")
+		time.Sleep(10 * time.Minute)
+		stop()
+		running.Wait()
+		require.Len(t, w.served, 5002, "in the end all are served")
+		for _, pod := range []string{"shop/web-1", "pay/api-1"} {
+			require.Less(t, w.served[pod].Sub(began), time.Second, pod)
+		}
+	})
+}
+
+func TestPodsOfANamespaceAreServedInTheirOrder(t *testing.T) {
+	q := newTurns()
+	for _, name := range []string{"a/1", "a/2", "b/1", "a/3", "c/1", "b/2"} {
+		q.Push(cache.NewObjectName(name[:1], name[2:]))
+	}
+	var served []string
+	for q.Len() > 0 {
+		served = append(served, q.Pop().String())
+	}
+	require.Equal(t, []string{"a/1", "b/1", "c/1", "a/2", "b/2", "a/3"}, served)
+}
