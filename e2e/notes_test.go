@@ -1,0 +1,91 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+)
+
+// editor returns a client of somebody who may edit what is in one namespace.
+func editor(t *testing.T, namespace string) *kubernetes.Clientset {
+	t.Helper()
+	_, err := cluster.Kube.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "editor"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "editor-" + namespace}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	config := rest.CopyConfig(cluster.Config)
+	config.Impersonate.UserName = "editor-" + namespace
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	return client
+}
+
+// With deploy/admission-policy nobody but the updater tells it what to give back, and the
+// updater goes on working.
+func TestOnlyTheUpdaterNotesWhatPodsHad(t *testing.T) {
+	together(t)
+	w := plain(t, "notes", 2)
+	before := running(t, w)
+	tenant := editor(t, w.Namespace)
+	annotate := func(pod, annotations string) error {
+		_, err := tenant.CoreV1().Pods(w.Namespace).Patch(t.Context(), pod, types.MergePatchType, []byte(`{"metadata":{"annotations":`+annotations+`}}`), metav1.PatchOptions{})
+		return err
+	}
+
+	// The webhook takes notes off new pods.
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "forged", Annotations: map[string]string{"loadline.dev/resized-at": "now", "loadline.dev/original": "{}", "team": "shop"}}, Spec: w.Template().Spec}
+	created, err := tenant.CoreV1().Pods(w.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "shop", created.Annotations["team"])
+	require.NotContains(t, created.Annotations, "loadline.dev/resized-at")
+	require.NotContains(t, created.Annotations, "loadline.dev/original")
+
+	manifest := filepath.Join(cluster.Root, "deploy", "admission-policy")
+	require.NoError(t, cluster.Kubectl(t.Context(), "apply", "--validate=strict", "-k", manifest))
+	tries := 0
+	for _, name := range []string{"loadline.dev/resized-at", "loadline.dev/original"} {
+		eventually(t, "a note of somebody else is refused", func() error {
+			tries++ // what stays as it is is allowed
+			err := annotate(before[0].Name, fmt.Sprintf(`{%q:"%d"}`, name, tries))
+			if apierrors.IsForbidden(err) {
+				return nil
+			}
+			return errors.Join(err, errors.New("it is not"))
+		})
+	}
+	require.NoError(t, annotate(before[0].Name, `{"loadline.dev/resized-at":null,"loadline.dev/original":null}`), "to take one off is allowed")
+	require.ErrorContains(t, annotate(before[0].Name, `{"loadline.dev/original":"{}"}`),
+		"only system:serviceaccount:kube-system:vpa-updater may set or change the annotation loadline.dev/original, which says what a pod had before it was resized: leave it out")
+	require.NoError(t, annotate(before[0].Name, `{"team":"shop"}`))
+
+	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, observedFor)
+	advise(t, w, vpav1.UpdateModeInPlaceOrRecreate, smaller)
+	awaitSome(t, w, "60m", 1)
+	changed := noted(t, w)
+	require.Len(t, changed, 1, "the updater may")
+	require.NoError(t, annotate(changed[0], `{"team":"pay"}`), "what stays is no matter")
+	require.True(t, apierrors.IsForbidden(annotate(changed[0], `{"loadline.dev/resized-at":"2026-01-02T12:00:00Z"}`)))
+	eventually(t, "the updater takes its note off", func() error {
+		if slices.Contains(noted(t, w), changed[0]) {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+	awaitRecord(t, w, "a change that did well", func(s *loadlinev1alpha1.SizingRecordStatus) bool { return len(s.Kept) > 0 })
+}
