@@ -13,7 +13,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/e2e/harness"
+	"loadline.dev/loadline/pkg/core/fleet"
 	vpaclient "loadline.dev/loadline/pkg/generated/clientset/versioned"
 )
 
@@ -43,7 +45,12 @@ func fill(ctx context.Context, cluster *harness.Cluster, o options) (map[string]
 			return nil, err
 		}
 	}
-	if err := harness.Each(ctx, o.vpas, func(ctx context.Context, i int) error { return recommend(ctx, cluster, o.workload(i)) }); err != nil {
+	if o.policy {
+		if err := governAll(ctx, cluster); err != nil {
+			return nil, err
+		}
+	}
+	if err := harness.Each(ctx, o.vpas, func(ctx context.Context, i int) error { return o.recommend(ctx, cluster, o.workload(i)) }); err != nil {
 		return nil, err
 	}
 	fmt.Printf("  %3.0f s: all created\n", time.Since(start).Seconds())
@@ -68,7 +75,8 @@ func fill(ctx context.Context, cluster *harness.Cluster, o options) (map[string]
 	}
 }
 
-func recommend(ctx context.Context, cluster *harness.Cluster, w harness.Workload) error {
+// recommend creates a Deployment and its VPA with a recommendation.
+func (o options) recommend(ctx context.Context, cluster *harness.Cluster, w harness.Workload) error {
 	if err := cluster.CreateWorkload(ctx, w); err != nil {
 		return err
 	}
@@ -78,13 +86,56 @@ func recommend(ctx context.Context, cluster *harness.Cluster, w harness.Workload
 		recommendation.ContainerRecommendations = append(recommendation.ContainerRecommendations,
 			vpav1.RecommendedContainerResources{ContainerName: c.Name, Target: target, LowerBound: target, UpperBound: target, UncappedTarget: target})
 	}
-	if err := cluster.CreateVPA(ctx, w, vpav1.UpdateModeInitial); err != nil {
+	name, err := o.size(ctx, cluster, w)
+	if err != nil {
 		return err
 	}
 	status, err := json.Marshal(vpav1.VerticalPodAutoscalerStatus{Recommendation: recommendation})
 	if err != nil {
 		return err
 	}
-	_, err = cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).Patch(ctx, w.Name, types.MergePatchType, fmt.Appendf(nil, `{"status":%s}`, status), metav1.PatchOptions{}, "status")
+	_, err = cluster.VPA.AutoscalingV1().VerticalPodAutoscalers(w.Namespace).Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"status":%s}`, status), metav1.PatchOptions{}, "status")
+	return err
+}
+
+// size creates the VPA of a workload: as a person writes it, or else as it is made for a
+// policy, with a record of changes. It returns the name of the VPA.
+func (o options) size(ctx context.Context, cluster *harness.Cluster, w harness.Workload) (string, error) {
+	if !o.policy {
+		return w.Name, cluster.CreateVPA(ctx, w, vpav1.UpdateModeInitial)
+	}
+	made := w
+	made.Name = fleet.MadeName("Deployment", "apps", w.Name)
+	if err := cluster.CreateVPA(ctx, made, vpav1.UpdateModeOff, func(vpa *vpav1.VerticalPodAutoscaler) {
+		vpa.Labels = map[string]string{fleet.PolicyLabel: policyName}
+		vpa.Spec.TargetRef.Name = w.Name
+	}); err != nil {
+		return "", err
+	}
+	began := metav1.Now()
+	record := &loadlinev1alpha1.SizingRecord{
+		ObjectMeta: metav1.ObjectMeta{Name: made.Name},
+		Status: loadlinev1alpha1.SizingRecordStatus{
+			Mode:   loadlinev1alpha1.RolloutModeAuto,
+			Rounds: []loadlinev1alpha1.Round{{Time: began, LastChange: &began, Pods: 1, Outcome: loadlinev1alpha1.RoundSuccess}},
+		},
+	}
+	_, err := cluster.VPA.LoadlineV1alpha1().SizingRecords(w.Namespace).Create(ctx, record, metav1.CreateOptions{})
+	return made.Name, err
+}
+
+// policyName is that of the policy over all workloads.
+const policyName = "all"
+
+// governAll creates a policy that lets made VPAs size all new pods of Deployments.
+func governAll(ctx context.Context, cluster *harness.Cluster) error {
+	_, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Create(ctx, &loadlinev1alpha1.SizingPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: policyName},
+		Spec: loadlinev1alpha1.SizingPolicySpec{
+			Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{fleet.AllNamespaces}},
+			Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
+			Rollout:    &loadlinev1alpha1.Rollout{Mode: new(loadlinev1alpha1.RolloutModeAuto)},
+		},
+	}, metav1.CreateOptions{})
 	return err
 }

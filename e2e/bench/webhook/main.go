@@ -31,6 +31,7 @@ type options struct {
 	median, slow     time.Duration // what half of the reviews, and 99 of 100, may take
 	awake            bool          // processors are kept from sleeping
 	document         string        // gets the table; empty: none
+	policy           bool          // one SizingPolicy is over all, and VPAs are made for it
 	profile          string        // gets a CPU profile of the program; empty: none
 }
 
@@ -47,6 +48,7 @@ func Main(args []string) {
 	fs.DurationVar(&o.slow, "slow", 2*time.Millisecond, "what 99 of 100 reviews may take")
 	fs.StringVar(&o.document, "document", "", "Markdown file whose figures are replaced by those of this run")
 	fs.BoolVar(&o.awake, "awake", true, "keep processors from sleeping: to wake up takes a virtual machine a tenth of a millisecond")
+	fs.BoolVar(&o.policy, "policy", false, "one SizingPolicy in mode Auto over all Deployments, VPAs as they are made for it, and a SizingRecord for each")
 	fs.StringVar(&o.profile, "profile", "", "file for a CPU profile of the program, which makes it a little slower")
 	_ = fs.Parse(args) // it exits
 	harness.Main("bench webhook", func(ctx context.Context) error {
@@ -118,9 +120,11 @@ func measure(ctx context.Context, daemon *harness.Daemon, gun *gun, o options) (
 // there are several.
 func startAlone(ctx context.Context, cluster *harness.Cluster, o options) (*harness.Daemon, error) {
 	// GOMAXPROCS and the processors of the process are one, so that nothing of it
-	// runs beside the reviews.
-	if err := os.Setenv("GOMAXPROCS", "1"); err != nil {
-		return nil, err
+	// runs beside the reviews. The collector of garbage is set as in deploy.
+	for name, value := range map[string]string{"GOMAXPROCS": "1", "GOMEMLIMIT": "450MiB", "GOGC": "400"} {
+		if err := os.Setenv(name, value); err != nil {
+			return nil, err
+		}
 	}
 	var args []string
 	if o.profile != "" {

@@ -71,8 +71,9 @@ func at(took []time.Duration, part float64) time.Duration {
 
 func (r report) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d reviews of %d bytes in %s, %d a second, under %d VPAs; processors %s; %s.\n\n",
-		len(r.took), r.size, r.duration, r.rate, r.vpas, map[bool]string{true: "kept awake", false: "may sleep"}[r.awake], time.Now().Format("2 January 2006"))
+	over := map[bool]string{true: ", made for one SizingPolicy over all, each with a SizingRecord"}[r.policy]
+	fmt.Fprintf(&b, "%d reviews of %d bytes in %s, %d a second, under %d VPAs%s; processors %s; %s.\n\n",
+		len(r.took), r.size, r.duration, r.rate, r.vpas, over, map[bool]string{true: "kept awake", false: "may sleep"}[r.awake], time.Now().Format("2 January 2006"))
 	fmt.Fprintf(&b, "| as the client sees it | reviews | requests that do nothing |\n|---|---|---|\n")
 	for _, row := range []struct {
 		name string
@@ -89,10 +90,14 @@ func (r report) markdown() string {
 	return b.String()
 }
 
-const (
-	begin = "<!-- figures: begin, by make load -->\n"
-	end   = "<!-- figures: end -->\n"
-)
+// marks are what stands before and behind the table in a page.
+func (r report) marks() (begin, end string) {
+	figures := "figures"
+	if r.policy {
+		figures = "figures under a policy"
+	}
+	return "<!-- " + figures + ": begin, by make load -->\n", "<!-- " + figures + ": end -->\n"
+}
 
 // into puts the table into a page.
 func (r report) into(file string) error {
@@ -100,6 +105,7 @@ func (r report) into(file string) error {
 	if err != nil {
 		return err
 	}
+	begin, end := r.marks()
 	head, rest, found := strings.Cut(string(page), begin)
 	_, tail, foundEnd := strings.Cut(rest, end)
 	if !found || !foundEnd {
