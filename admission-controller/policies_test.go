@@ -67,7 +67,7 @@ func madeVPA(mode vpav1.UpdateMode) *vpav1.VerticalPodAutoscaler {
 
 // webhookOf fills the caches of a cluster with the Deployment "web" and one ReplicaSet of it,
 // and returns what answers about its pods.
-func webhookOf(t *testing.T, kube *fake.Clientset, vpas *vpafake.Clientset) server.Handler {
+func webhookOf(t testing.TB, kube *fake.Clientset, vpas *vpafake.Clientset) server.Handler {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
