@@ -283,6 +283,21 @@ func TestARecordSaysThatThereIsNoPrometheus(t *testing.T) {
 	require.False(t, missing(off), "nobody wants to know")
 }
 
+// A period that is shorter than what throttling is taken over ends when that is known.
+func TestSharesAreLookedAtWhenTheyAreKnown(t *testing.T) {
+	config := Default()
+	config.Evidence.Address = "http://127.0.0.1:1"
+	r := roll(t, config, append(deployment(2, nil), lowering(madeVPA()), auto(func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Safety = &loadlinev1alpha1.Safety{ObservationPeriod: &metav1.Duration{Duration: 89 * time.Second}}
+	}), healthy("n1"))...)
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	for _, look := range []struct{ after, wait time.Duration }{{0, 89 * time.Second}, {89 * time.Second, 211 * time.Second}, {5 * time.Minute, 30 * time.Second}} {
+		wait, err := r.sync("web-1-0", look.after)
+		require.NoError(t, err)
+		require.Equal(t, look.wait, wait)
+	}
+}
+
 func TestAnInfeasibleResizeIsWithdrawn(t *testing.T) {
 	r := newRolling(t, 2, auto())
 	require.Equal(t, []string{"web-1-0"}, r.at(0))

@@ -369,10 +369,13 @@ func (o *observed) begun(core *disruption.Pod, now time.Time) (noted rollout.Cha
 	return noted, true
 }
 
-// next is when to look again: at the end of the period, and then again and again.
+// next is when to look again: at the end of the period, when the shares of CPU are known, and then
+// again and again.
 func (o *observed) next(now time.Time) time.Duration {
-	if left := o.change.At.Add(o.Safety.Period).Sub(now); left > 0 && !o.change.Pending {
-		return left
+	for _, ends := range []time.Duration{o.Safety.Period, o.change.Observed(o.Safety)} {
+		if left := o.change.At.Add(ends).Sub(now); left > 0 && !o.change.Pending {
+			return left
+		}
 	}
 	return again
 }

@@ -117,7 +117,7 @@ func Judge(c Change, e Evidence, s Safety, now time.Time) (v Verdict) {
 	age := now.Sub(c.At)
 	v.Early = c.early(e, s)
 	v.Full, v.Later = c.full(e, s, age, v.Early)
-	ends, why := max(s.Period, c.least(s)), v.Early
+	ends, why := c.Observed(s), v.Early
 	if age >= s.Period {
 		why = v.Full
 	}
@@ -160,6 +160,9 @@ func (v *Verdict) harmed(why Harm, s Safety) {
 		v.Outcome = Failed
 	}
 }
+
+// Observed is how long the change is observed.
+func (c *Change) Observed(s Safety) time.Duration { return max(s.Period, c.least(s)) }
 
 // least is how long the change must be observed at least: until what is measured over some
 // time is known. 0: nothing is.
