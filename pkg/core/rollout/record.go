@@ -231,6 +231,9 @@ func (s *State) avoid(c Change, now time.Time) {
 		}
 		if before := s.Reverted[at]; !before.expired(now) {
 			bad = bad.merged(before)
+			if !c.At.After(before.At) { // it did the same harm, or this end was stored already
+				bad.At = before.At
+			}
 		}
 		s.Reverted[at] = bad
 	}

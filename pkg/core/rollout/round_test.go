@@ -521,7 +521,7 @@ func TestTheSameRevertTwiceCountsOnce(t *testing.T) {
 	s = change(change(s, &w.Pods[0], noon), &w.Pods[1], noon)
 	s = end(s, &w.Pods[1], Success, "", noon, noon)
 	once := end(s, &w.Pods[0], Reverted, OOMKill, noon, noon.Add(time.Minute))
-	require.Equal(t, once, end(once, &w.Pods[0], Reverted, OOMKill, noon, noon.Add(time.Minute)))
+	require.Equal(t, once, end(once, &w.Pods[0], Reverted, OOMKill, noon, noon.Add(2*time.Minute)), "by another process, a minute later")
 	require.Equal(t, []Member{{UID: "p0"}, {UID: "p1"}}, once.Members)
 	require.Equal(t, CoolingDown, Hold(once, w, set, noon.Add(time.Minute)).Pods[0].Reason)
 }
