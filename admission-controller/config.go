@@ -53,6 +53,8 @@ type Config struct {
 	MaxBoost flags.Quantity
 
 	// Ours, not of the reference VPA.
+	Policies flags.Policies
+
 	Secret string        // where a self-issued certificate is kept
 	Drain  time.Duration // how long the webhook still answers after SIGTERM
 	// Who may ask the webhook.
@@ -115,6 +117,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Secret, "tls-secret", c.Secret, "Secret, in the namespace of the program, that holds a self-issued certificate.")
 	fs.DurationVar(&c.Drain, "drain-delay", c.Drain, "How long the webhook still answers after SIGTERM, so that the Service can forget it first.")
 	fs.StringVar(&c.ClientCA, "webhook-client-ca-file", c.ClientCA, "CA (PEM) of the client certificate that the API server must show to the webhook. Empty: none is asked for.")
+	c.Policies.AddFlags(fs)
 	fs.StringVar(&c.ClientNames, "webhook-client-names", c.ClientNames, "Common names that the client certificate may have, separated by commas. Empty: any.")
 }
 

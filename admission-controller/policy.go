@@ -22,7 +22,7 @@ import (
 // a new pod, and warnings about that; or why the pod stays as it is written. It reads caches
 // only.
 func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) (acting *vpav1.VerticalPodAutoscaler, warnings []string, why fleet.Reason) {
-	d := h.policies.For(vpa)
+	d := h.policies.ForPod(vpa, pod)
 	if d.Policy == nil && d.Reason == "" {
 		return vpa, nil, ""
 	}

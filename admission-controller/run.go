@@ -213,7 +213,7 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 		"verticalpodautoscalers": registration.HasSynced,
 		"limitranges":            limitRanges.Informer().HasSynced,
 	}
-	policies, err := sizing.Watch(vpas, core, resolver, fleet.Options{OwnNamespace: config.namespace()})
+	policies, err := sizing.Watch(vpas, core, resolver, fleet.Options{OwnNamespace: config.namespace(), Foreign: config.Policies.Foreign})
 	records, err2 := sizing.WatchRecords(vpas)
 	hpas, err3 := sizing.WatchHPAs(core, "HorizontalPodAutoscalers cannot be read, so new pods stay as they are written under a SizingPolicy that changes pods, where no person wrote a VPA")
 	if err = errors.Join(err, err2, err3); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -70,11 +71,11 @@ func (a *assembly) start() (*Loop, error) {
 	if a.keys, err = resolver.Keys(); err != nil {
 		return nil, err
 	}
-	if a.policies, err = sizing.Watch(a.vpas, a.controllers, resolver, fleet.Options{OwnNamespace: lease.Namespace("")}); err != nil {
+	if a.policies, err = sizing.Watch(a.vpas, a.controllers, resolver, fleet.Options{OwnNamespace: lease.Namespace(""), Foreign: a.config.Policies.Foreign}); err != nil {
 		return nil, err
 	}
 	records, err := policies.WatchRecords(a.vpas)
-	if err != nil {
+	if err = errors.Join(err, a.policies.See(a.pods.Core().V1().Pods().Informer())); err != nil {
 		return nil, err
 	}
 	ooms := &model.OOMs{}
@@ -102,7 +103,7 @@ func (a *assembly) start() (*Loop, error) {
 	loop.Roster.Resolve, loop.Changes, loop.Ingester.OOMs = resolver.Resolve, changes, ooms
 	keeper := &policies.Keeper{
 		Client: a.parts.policies, Policies: a.policies, Records: records,
-		VPAs: loop.Roster.VPAs, Pods: a.pods.Core().V1().Pods().Lister(), Workloads: resolver,
+		VPAs: loop.Roster.VPAs, Pods: a.pods.Core().V1().Pods().Lister(), Workloads: resolver, Kinds: a.parts.scale,
 		Name: a.config.Name, Works: a.config.Kube.Serves, Metrics: a.parts.metrics.policies,
 		Guard: model.NewGuard(stepPolicies, a.parts.metrics.panics),
 	}

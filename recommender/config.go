@@ -19,6 +19,7 @@ type Config struct {
 	Serving  flags.Serving
 	Gates    flags.Gates
 	Estimate flags.Estimate
+	Policies flags.Policies
 	Recipe   Recipe
 
 	Name        string        // which VPAs are served: those that name this recommender
@@ -60,6 +61,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Serving.AddFlags(fs)
 	c.Gates.AddFlags(fs)
 	c.Estimate.AddFlags(fs)
+	c.Policies.AddFlags(fs)
 
 	c.Recipe.AddFlags(fs)
 	fs.StringVar(&c.Name, "recommender-name", c.Name, `Own name. VPAs that list it in spec.recommenders are served; "default" serves those that list none.`)

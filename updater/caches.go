@@ -43,6 +43,7 @@ type caches struct {
 	recordsKnown      cache.InformerSynced // they are, or cannot be read
 	own               versioned.Interface
 	dryRun            bool
+	foreign           bool // annotations of other projects count
 	generations       target.Generations
 	forget            func() // looks kinds up again
 	kube              kubernetes.Interface
@@ -60,6 +61,7 @@ func newCaches(config *Config, clients *client.Clients) *caches {
 		kube:        clients.Kube,
 		own:         clients.VPA,
 		dryRun:      config.DryRun,
+		foreign:     config.Policies.Foreign,
 
 		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, ""),
 		whole:        namespace == "",
@@ -101,8 +103,11 @@ func (c *caches) fill(ctx context.Context) error {
 
 // watchPolicies makes the informers of SizingPolicies, SizingRecords and namespaces.
 func (c *caches) watchPolicies() (err error) {
-	c.policies, err = sizing.Watch(c.vpas, c.controllers, c.targets, fleet.Options{OwnNamespace: lease.Namespace("")})
+	c.policies, err = sizing.Watch(c.vpas, c.controllers, c.targets, fleet.Options{OwnNamespace: lease.Namespace(""), Foreign: c.foreign})
 	if err != nil {
+		return err
+	}
+	if err := c.policies.See(c.pods.Core().V1().Pods().Informer()); err != nil {
 		return err
 	}
 	all := c.vpas.Loadline().V1alpha1().SizingRecords()
@@ -111,7 +116,7 @@ func (c *caches) watchPolicies() (err error) {
 		return fmt.Errorf("watch SizingRecords: %w", err)
 	}
 	c.recordsKnown = synced
-	c.records, err = records.Watch(c.own, all, c.dryRun)
+	c.records, err = records.Watch(c.own, all, c.targets, c.dryRun)
 	return err
 }
 

@@ -34,6 +34,7 @@ type Config struct {
 	Static     string        // selector of the nodes with the static CPU manager policy
 	DryRun     bool          // print what would be done, write nothing
 	Evidence   evidence.Config
+	Policies   flags.Policies
 }
 
 // Values of --eviction-room.
@@ -126,6 +127,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Static, "static-cpu-nodes", c.Static, "Label selector of the nodes whose kubelet has the static CPU manager policy. It refuses pods of class Guaranteed other CPU in place, so they are not asked for it. Empty: known only of nodes that have refused.")
 	fs.BoolVar(&c.DryRun, "dry-run", c.DryRun, "Print what would be done to standard output and write nothing to the cluster, no Lease either.")
 	c.Evidence.AddFlags(fs)
+	c.Policies.AddFlags(fs)
 }
 
 // Complete reads what flags refer to.

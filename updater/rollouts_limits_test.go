@@ -195,7 +195,7 @@ func TestRecordsThatMayNotBeRead(t *testing.T) {
 	r := newRolling(t, 3, auto())
 	// Its informer never has them, as where the updater may not list them.
 	unread := externalversions.NewSharedInformerFactory(r.vpa, 0).Loadline().V1alpha1().SizingRecords()
-	store, err := records.Watch(r.vpa, unread, false)
+	store, err := records.Watch(r.vpa, unread, r.caches.targets, false)
 	require.NoError(t, err)
 	r.loop.records, r.loop.reader.Records = store, store
 	require.Empty(t, r.at(0))

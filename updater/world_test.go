@@ -29,6 +29,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/testkit"
 	"loadline.dev/loadline/updater/actuate"
 )
 
@@ -40,6 +41,7 @@ type world struct {
 	t        *testing.T
 	kube     *fake.Clientset
 	vpa      *vpafake.Clientset
+	fleets   testkit.Fleets
 	registry *prometheus.Registry
 	events   *record.FakeRecorder
 	loop     *Loop
@@ -83,7 +85,7 @@ func newWorld(t *testing.T, config *Config, objects ...runtime.Object) *world {
 // start begins a process of the updater. One that ran before is forgotten, with all it knew.
 func (w *world) start(config *Config) {
 	w.registry, w.events = prometheus.NewPedanticRegistry(), record.NewFakeRecorder(100)
-	w.caches = newCaches(config, &client.Clients{Kube: w.kube, VPA: w.vpa})
+	w.caches = newCaches(config, &client.Clients{Kube: w.fleets.In(w.kube), VPA: w.vpa})
 	w.t.Cleanup(w.caches.shutdown)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(cancel)

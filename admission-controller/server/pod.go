@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/pkg/core/fleet"
 )
 
 // MostContainers is how many containers of a pod are read, those that run before
@@ -14,8 +16,8 @@ import (
 const MostContainers = 300
 
 // Pod reads the parts of a pod that decide what it gets: its names, labels and
-// owners, whether it has annotations (the map is empty then), the names and
-// resources of its containers, and what quotas look at. It fails when raw is no
+// owners, those of its annotations that count for policies (the map is empty if it
+// has only others), the names and resources of its containers, and what quotas look at. It fails when raw is no
 // pod, and with ErrTooMuch when it has more parts than any pod.
 func Pod(raw []byte) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
@@ -69,9 +71,7 @@ func (r *Reader) meta() (meta metav1.ObjectMeta) {
 		case "labels":
 			meta.Labels = r.labels()
 		case "annotations":
-			if r.Raw() != nil {
-				meta.Annotations = map[string]string{}
-			}
+			meta.Annotations = r.annotations()
 		case "ownerReferences":
 			meta.OwnerReferences = nil
 			for range r.Elements() {
@@ -91,6 +91,19 @@ func (r *Reader) labels() map[string]string {
 		labels[r.key(name)] = r.Text()
 	}
 	return labels
+}
+
+func (r *Reader) annotations() map[string]string {
+	if r.null() {
+		return nil
+	}
+	kept := map[string]string{}
+	for name := range r.Members() {
+		if fleet.Counts(string(name)) {
+			kept[string(name)] = r.Text()
+		}
+	}
+	return kept
 }
 
 func (r *Reader) owner() (owner metav1.OwnerReference) {

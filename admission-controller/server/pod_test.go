@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/pkg/core/fleet"
 )
 
 // usualPod is a pod as the API server sends it: with all defaults, and with
@@ -26,6 +28,11 @@ func lean(pod *corev1.Pod) *corev1.Pod {
 	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, GenerateName: pod.GenerateName, Labels: pod.Labels}}
 	if pod.Annotations != nil {
 		kept.Annotations = map[string]string{}
+	}
+	for key, value := range pod.Annotations {
+		if fleet.Counts(key) {
+			kept.Annotations[key] = value
+		}
 	}
 	for _, o := range pod.OwnerReferences {
 		kept.OwnerReferences = append(kept.OwnerReferences, metav1.OwnerReference{APIVersion: o.APIVersion, Kind: o.Kind, Name: o.Name, Controller: o.Controller})

@@ -146,7 +146,7 @@ func deep(open string, levels int, end string) string {
 func TestDeepNestingIsTooMuch(t *testing.T) {
 	for _, c := range []struct{ open, end string }{{`{"b":`, `}`}, {`[`, `]`}} {
 		for levels, fits := range map[int]bool{mostLevels - 2: true, mostLevels - 1: false, 1_000_000: false} {
-			pod := `{"metadata":{"annotations":` + deep(c.open, levels, c.end) + `}}`
+			pod := `{"metadata":{"managedFields":` + deep(c.open, levels, c.end) + `}}`
 			_, err := Pod([]byte(pod))
 			require.Equal(t, !fits, errors.Is(err, ErrTooMuch), "%d levels of %s", levels, c.open)
 			require.Equal(t, fits, err == nil)

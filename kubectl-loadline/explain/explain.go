@@ -21,6 +21,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
@@ -57,6 +58,7 @@ type Question struct {
 	Namespace, Name string
 	Book            *recipe.Book // with the settings of the recommender
 	Now             time.Time
+	Policies        fleet.Options        // those of the programs
 	Kube            kubernetes.Interface // to find the SizingPolicy; nil: none is looked for
 }
 
@@ -97,7 +99,7 @@ func (a *Answer) govern(ctx context.Context, client versioned.Interface, q Quest
 	if q.Kube == nil {
 		return
 	}
-	reader, err := sizing.NewReader(ctx, q.Kube, client)
+	reader, err := sizing.NewReader(ctx, q.Kube, client, q.Policies)
 	if err == nil {
 		a.Rollout.Standing, err = reader.Standing(ctx, a.VPA)
 	}

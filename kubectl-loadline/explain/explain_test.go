@@ -17,6 +17,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
@@ -57,7 +58,7 @@ func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clien
 func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 	for _, text := range []string{"", "loadline:memory=safe", "autopilot:models=ensemble", "crane", "cruisekube"} {
 		client, p, known, book := saved(t, text, true)
-		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), nil})
+		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
 		require.NoError(t, err)
 		require.Empty(t, a.Problems)
 		require.Len(t, a.Containers, 1)
@@ -75,7 +76,7 @@ func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
 // The limit of the pods is saved with what the recipe knows, so it is said here, too.
 func TestTheLimitThatTheMarginFollowsIsSaid(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), nil})
+	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -87,7 +88,7 @@ func TestTheLimitThatTheMarginFollowsIsSaid(t *testing.T) {
 func TestPointsThatAreLackingAreSaid(t *testing.T) {
 	for withSketch, said := range map[bool]bool{true: false, false: true} {
 		client, _, _, book := saved(t, "attune", withSketch)
-		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), nil})
+		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
 		require.NoError(t, err)
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
@@ -97,7 +98,7 @@ func TestPointsThatAreLackingAreSaid(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	client, _, _, book := saved(t, "loadline:memory=safe", true)
-	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), nil})
+	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
@@ -114,28 +115,28 @@ func TestTable(t *testing.T) {
 
 func TestWhatIsMissingIsSaid(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", false)
-	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), nil})
+	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
 	require.NoError(t, err)
 	var out bytes.Buffer
 	require.NoError(t, a.Print(&out))
 	require.Contains(t, out.String(), "! the checkpoint has nothing of what the recipe needs")
 
 	client, _, _, book = saved(t, "soup", false)
-	a, err = Ask(t.Context(), client, Question{"ns", "web", book, now(), nil})
+	a, err = Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
 	require.NoError(t, err)
 	out.Reset()
 	require.NoError(t, a.Print(&out))
 	require.Contains(t, out.String(), "VPA ns/web, recipe vpa\n! annotation loadline.dev/recipe: recipe \"soup\" does not exist")
 
-	_, err = Ask(t.Context(), fake.NewSimpleClientset(), Question{"ns", "web", book, now(), nil})
+	_, err = Ask(t.Context(), fake.NewSimpleClientset(), Question{"ns", "web", book, now(), fleet.Options{}, nil})
 	require.ErrorContains(t, err, "not found")
-	_, err = Ask(t.Context(), fake.NewSimpleClientset(a.VPA), Question{"ns", "web", book, now(), nil})
+	_, err = Ask(t.Context(), fake.NewSimpleClientset(a.VPA), Question{"ns", "web", book, now(), fleet.Options{}, nil})
 	require.ErrorContains(t, err, "there is no checkpoint of the VPA yet")
 }
 
 func TestThatTargetsAreHeldIsSaid(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), nil})
+	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
 	require.NoError(t, err)
 	for s, said := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: true, corev1.ConditionFalse: false} {
 		a.VPA.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: "TargetHeld", Status: s, Message: "not lowered, because"}}
@@ -147,7 +148,7 @@ func TestThatTargetsAreHeldIsSaid(t *testing.T) {
 
 func TestThatTheStatusIsOfAnEarlierSpecIsSaid(t *testing.T) {
 	client, _, _, book := saved(t, "loadline", true)
-	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), nil})
+	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
 	require.NoError(t, err)
 	for seen, said := range map[int64]bool{4: true, 5: false, 0: false} {
 		a.VPA.Generation, a.VPA.Status.ObservedGeneration = 5, seen
@@ -178,7 +179,7 @@ func TestWhatStandsInForRequestsIsSaid(t *testing.T) {
 	const note = "! the recipe starts from the requests of the running pods"
 	for text, said := range map[string]bool{"attune": true, "loadline": false, "": false} {
 		client, _, _, book := saved(t, text, true)
-		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), nil})
+		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
 		require.NoError(t, err)
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
@@ -225,7 +226,7 @@ func TestTheHistoryOfAFormerTargetIsNotExplained(t *testing.T) {
 		v.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}
 		v, err = vpas.Update(t.Context(), v, metav1.UpdateOptions{})
 		require.NoError(t, err)
-		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), nil})
+		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
 		if explained {
 			require.NoError(t, err)
 			require.Len(t, a.Containers, 1)

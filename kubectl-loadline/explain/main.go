@@ -14,6 +14,7 @@ import (
 
 	"loadline.dev/loadline/kubectl-loadline/cluster"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/flags"
@@ -24,6 +25,7 @@ type config struct {
 	cluster           cluster.Flags
 	namespace, recipe string
 	estimate          flags.Estimate
+	policies          flags.Policies
 }
 
 func (c *config) addFlags(fs *pflag.FlagSet) {
@@ -31,6 +33,7 @@ func (c *config) addFlags(fs *pflag.FlagSet) {
 	fs.StringVarP(&c.namespace, "namespace", "n", "", "Namespace of the VPA. Unset: that of the context.")
 	fs.StringVar(&c.recipe, "recipe", "vpa", "That of the recommender, which serves VPAs that ask for none.")
 	c.estimate.AddFlags(fs)
+	c.policies.AddFlags(fs)
 }
 
 const help = `Usage: %s [flags] VPA
@@ -69,7 +72,7 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	clients, namespace, err := c.cluster.Connect(c.namespace)
 	if err == nil {
 		var answer *Answer
-		if answer, err = Ask(ctx, clients.VPA, Question{namespace, fs.Arg(0), book, time.Now(), clients.Kube}); err == nil {
+		if answer, err = Ask(ctx, clients.VPA, Question{namespace, fs.Arg(0), book, time.Now(), fleet.Options{Foreign: c.policies.Foreign}, clients.Kube}); err == nil {
 			answer.Room = room(ctx, clients.Kube, time.Now())
 			err = answer.Print(out)
 		}

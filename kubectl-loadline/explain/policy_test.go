@@ -40,7 +40,7 @@ func TestThePolicyIsNamedAndItsRecipeUsed(t *testing.T) {
 	require.NoError(t, err)
 	ask := func(deployment *appsv1.Deployment) string {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"team": "shop"}}}
-		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), kubefake.NewClientset(namespace, deployment)})
+		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, kubefake.NewClientset(namespace, deployment)})
 		require.NoError(t, err)
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))

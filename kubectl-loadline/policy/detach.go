@@ -57,7 +57,7 @@ func Detach(ctx context.Context, clients *client.Clients, o Order, out io.Writer
 	if err != nil {
 		return err
 	}
-	if d.reader, err = sizing.NewReader(ctx, clients.Kube, clients.VPA); err != nil {
+	if d.reader, err = sizing.NewReader(ctx, clients.Kube, clients.VPA, fleet.Options{}); err != nil {
 		return err
 	}
 	vpas, err := clients.VPA.AutoscalingV1().VerticalPodAutoscalers("").List(ctx, metav1.ListOptions{LabelSelector: labels.Set{fleet.PolicyLabel: o.Policy}.String()})

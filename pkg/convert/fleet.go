@@ -45,7 +45,7 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 	for i := range spec.Workloads {
 		w := &spec.Workloads[i]
 		match := fleet.Match{Group: groupOf(w.APIVersion), Kind: w.Kind, Name: w.Name}
-		if w.Selector != nil {
+		if w.Selector != nil && fleet.Listed(match.Group, match.Kind) {
 			match.Selector = selectorOf(w.Selector)
 		}
 		policy.Workloads = append(policy.Workloads, match)

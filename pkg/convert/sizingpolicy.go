@@ -180,10 +180,6 @@ func (ch *policyCheck) selector(selector *metav1.LabelSelector, at *field.Path) 
 	}
 }
 
-// listed are the kinds whose workloads can be selected without a name, with the version
-// that a policy has to name.
-var listed = map[string]string{"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "CronJob": "batch/v1"}
-
 func (ch *policyCheck) workloads(all []loadlinev1alpha1.WorkloadSelection, at *field.Path) {
 	switch n := len(all); {
 	case n == 0:
@@ -210,7 +206,7 @@ func (ch *policyCheck) workload(w *loadlinev1alpha1.WorkloadSelection, at *field
 			ch.refuse(field.Invalid(at.Child("name"), w.Name, "must be the name of a workload: "+problems[0]))
 		}
 	}
-	version, known := listed[w.Kind]
+	version, known := fleet.ListedVersion(w.Kind)
 	switch {
 	case w.APIVersion == "" || w.Kind == "" || known && w.APIVersion == version:
 	case known && w.Name == "":

@@ -30,6 +30,7 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	vpalisters "loadline.dev/loadline/pkg/generated/listers/autoscaling/v1"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
 	"loadline.dev/loadline/recommender/model"
@@ -50,6 +51,7 @@ type Keeper struct {
 	VPAs      vpalisters.VerticalPodAutoscalerLister
 	Pods      corelisters.PodLister
 	Workloads *target.Resolver
+	Kinds     *client.Scales              // knows which kinds there are
 	Name      string                      // of this recommender
 	Works     func(namespace string) bool // whether this program works in a namespace
 	Metrics   *Metrics
@@ -81,8 +83,9 @@ func (k *Keeper) Run(ctx context.Context) {
 type overview struct {
 	policies  *sizing.Snapshot
 	workloads []workload // sorted by namespace, kind and name
-	// lost are made VPAs whose workload is not there, or is of a kind that is not listed.
-	lost []*vpav1.VerticalPodAutoscaler
+	// lost are made VPAs whose workload is not there.
+	lost     []*vpav1.VerticalPodAutoscaler
+	problems map[string][]string // what is wrong with the workloads that policies name, by policy
 }
 
 // workload is one that a policy selects, or that has a made VPA.
@@ -117,9 +120,9 @@ func (k *Keeper) Pass(ctx context.Context, now time.Time) {
 	case k.readable.IsZero():
 		k.readable = now
 	}
-	o, err := k.look()
+	o, err := k.look(ctx)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "VPAs cannot be listed, so none is made for SizingPolicies")
+		klog.FromContext(ctx).Error(err, "Caches cannot be read, so no VPA is made for SizingPolicies")
 		return
 	}
 	k.write(ctx, o, now)
@@ -136,8 +139,9 @@ var labelled = func() labels.Selector {
 	return labels.NewSelector().Add(*r)
 }()
 
-// look reads everything from caches.
-func (k *Keeper) look() (*overview, error) {
+// look reads everything from caches, but for workloads of kinds that are not listed when they
+// are met for the first time.
+func (k *Keeper) look(ctx context.Context) (*overview, error) {
 	o, wanted := &overview{policies: k.Policies.Now()}, labels.Everything()
 	set := o.policies.Set()
 	if set.Len() == 0 { // as in most clusters
@@ -147,7 +151,7 @@ func (k *Keeper) look() (*overview, error) {
 	if err != nil || set.Len()+len(vpas) == 0 {
 		return o, err
 	}
-	person, made := map[target.Key]*vpav1.VerticalPodAutoscaler{}, map[target.Key]*vpav1.VerticalPodAutoscaler{}
+	person, made := vpasOf{}, vpasOf{}
 	for _, v := range vpas {
 		if v.Spec.TargetRef == nil || !k.Works(v.Namespace) {
 			continue
@@ -161,7 +165,7 @@ func (k *Keeper) look() (*overview, error) {
 			of[key] = v
 		}
 	}
-	k.Workloads.Each(func(t target.Workload) {
+	seen := func(t target.Workload) {
 		if !k.Works(t.Key.Namespace) {
 			return
 		}
@@ -170,12 +174,21 @@ func (k *Keeper) look() (*overview, error) {
 		if w.Decision = set.For(k.describe(&w)); w.Policy != nil || w.made != nil {
 			o.workloads = append(o.workloads, w)
 		}
-	})
-	slices.SortFunc(o.workloads, func(a, b workload) int {
-		return cmp.Or(cmp.Compare(a.Key.Namespace, b.Key.Namespace), cmp.Compare(a.Key.Kind, b.Key.Kind), cmp.Compare(a.Key.Name, b.Key.Name))
-	})
-	for _, v := range made {
-		o.lost = append(o.lost, v)
+	}
+	k.Workloads.Each(seen)
+	others, err := k.others(ctx, set, person, made)
+	if err != nil {
+		return o, err
+	}
+	for _, t := range others.workloads {
+		seen(t)
+	}
+	o.problems = others.problems
+	slices.SortFunc(o.workloads, func(a, b workload) int { return target.CompareKeys(a.Key, b.Key) })
+	for key, v := range made {
+		if !others.kept[key] {
+			o.lost = append(o.lost, v)
+		}
 	}
 	slices.SortFunc(o.lost, func(a, b *vpav1.VerticalPodAutoscaler) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))

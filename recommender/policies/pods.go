@@ -54,19 +54,14 @@ func (k *Keeper) survey(o *overview) ([]inUse, error) {
 	return all, nil
 }
 
-// workloadOf returns the workload of a pod: its controller, or the controller of that.
+// workloadOf returns the workload of a pod: its controller, or one above that.
 func (k *Keeper) workloadOf(pod *corev1.Pod, index map[target.Key]int) (i int, found bool) {
-	owner, owned := target.Controller(pod.Namespace, pod.OwnerReferences)
-	if !owned {
-		return 0, false
+	for owner := range k.Workloads.Above(pod) {
+		if i, found = index[owner]; found {
+			return i, true
+		}
 	}
-	if i, found = index[owner]; found {
-		return i, true
-	}
-	if owner, owned = k.Workloads.Owner(owner); owned {
-		i, found = index[owner]
-	}
-	return i, found
+	return 0, false
 }
 
 // add takes a pod of a workload.

@@ -32,6 +32,7 @@ import (
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/pkg/testkit"
 )
 
 // cluster is a keeper before fake API servers, on the clock of a bubble.
@@ -39,6 +40,7 @@ type cluster struct {
 	t      *testing.T
 	kube   *kubefake.Clientset
 	vpas   *vpafake.Clientset
+	fleets testkit.Fleets
 	keeper *Keeper
 }
 
@@ -70,14 +72,15 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 func (c *cluster) start() {
 	ctx, stop := context.WithCancel(c.t.Context())
 	core, own := client.Factory(c.kube, "", client.ControllerResync, ""), client.VPAFactory(c.vpas, "")
-	resolver := target.New(core, client.NewScales(c.kube).Scale)
+	scales := client.NewScales(c.fleets.In(c.kube))
+	resolver := target.New(core, scales.Scale)
 	policies, err := sizing.Watch(own, core, resolver, fleet.Options{OwnNamespace: "loadline"})
 	require.NoError(c.t, err)
 	records, err := WatchRecords(own)
 	require.NoError(c.t, err)
 	vpas, pods := own.Autoscaling().V1().VerticalPodAutoscalers(), core.Core().V1().Pods()
 	vpas.Informer()
-	pods.Informer()
+	require.NoError(c.t, policies.See(pods.Informer()))
 	core.Start(ctx.Done())
 	own.Start(ctx.Done())
 	c.t.Cleanup(func() { stop(); core.Shutdown(); own.Shutdown() })
@@ -86,7 +89,7 @@ func (c *cluster) start() {
 	require.NoError(c.t, client.Sync(ctx, resolver.Synced()))
 	synctest.Wait()
 	c.keeper = &Keeper{
-		Client: c.vpas, Policies: policies, Records: records, VPAs: vpas.Lister(), Pods: pods.Lister(), Workloads: resolver, Name: "default",
+		Client: c.vpas, Policies: policies, Records: records, VPAs: vpas.Lister(), Pods: pods.Lister(), Workloads: resolver, Kinds: scales, Name: "default",
 		Works: func(string) bool { return true }, Metrics: NewMetrics(prometheus.NewRegistry()),
 	}
 }
@@ -97,6 +100,21 @@ func (c *cluster) pass(after time.Duration) {
 	synctest.Wait()
 	c.keeper.Pass(c.t.Context(), time.Now())
 	synctest.Wait()
+}
+
+// refreshed keeps what is known of custom kinds fresh for a while, with a pass at its end.
+func (c *cluster) refreshed(after time.Duration) {
+	ctx, stop := context.WithCancel(c.t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.keeper.Workloads.Run(ctx, nil)
+	}()
+	for range 4 { // as long as somebody asks
+		c.pass(after / 4)
+	}
+	stop()
+	<-ended
 }
 
 // made returns the VPAs by name, those outside of namespace shop with that of theirs.

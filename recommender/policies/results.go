@@ -59,7 +59,11 @@ func (k *Keeper) results(o *overview) (map[string]*result, error) {
 	results := map[string]*result{}
 	for _, p := range o.policies.Objects() {
 		if k.mine(o.policies.Set().Policy(p.Name)) {
-			results[p.Name] = &result{groups: map[group]int{}}
+			r := &result{groups: map[group]int{}}
+			for _, problem := range o.problems[p.Name] {
+				r.complain(problem)
+			}
+			results[p.Name] = r
 		}
 	}
 	for i := range o.workloads {
@@ -115,7 +119,7 @@ func (r *result) count(w *workload, use *inUse, h history) {
 	add(&c.Selected, true)
 	add(&c.WithRecommendation, vpa != nil && status.Provided(vpa))
 	add(&c.Applied, use.applied())
-	add(&c.Pending, use.differs && w.Reason == "" && w.Key.Kind != "CronJob")
+	add(&c.Pending, use.differs && w.Reason == "" && (w.Key.Kind != "CronJob" || w.Key.Group != ""))
 	add(&c.Deferred, use.deferred)
 	add(&c.Infeasible, use.infeasible || h.infeasible)
 	add(&c.Reverted, h.reverted)

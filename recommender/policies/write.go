@@ -37,6 +37,7 @@ const (
 type turn struct {
 	vpa      *vpav1.VerticalPodAutoscaler
 	workload *workload // nil: it is not there
+	owns     bool      // the write says that the workload owns the VPA
 	result   string    // for the metric
 	send     func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error
 }
@@ -111,6 +112,12 @@ func (k *Keeper) due(o *overview, now time.Time) map[string][]turn {
 // server does not answer as it should.
 func (k *Keeper) take(ctx context.Context, t turn, now time.Time) bool {
 	log, v := klog.FromContext(ctx), t.vpa
+	if t.owns {
+		if err := k.Workloads.Confirm(ctx, t.workload.Workload); err != nil {
+			log.V(2).Info("No VPA is written: its workload is not as it was", "vpa", klog.KObj(v), "reason", err)
+			return ctx.Err() == nil
+		}
+	}
 	err := t.send(ctx, k.Client.AutoscalingV1().VerticalPodAutoscalers(v.Namespace))
 	switch {
 	case err == nil:
@@ -211,7 +218,7 @@ func (k *Keeper) make(w *workload, policy *loadlinev1alpha1.SizingPolicy) *turn 
 		w.refused = fmt.Sprintf("VPA %s/%s cannot be made for %s: there is another of that name; rename or delete it", held.Namespace, held.Name, w.Key)
 		return nil
 	}
-	return &turn{v, w, resultMade, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
+	return &turn{v, w, true, resultMade, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
 		_, err := vpas.Create(ctx, v, metav1.CreateOptions{})
 		return err
 	}}
@@ -287,7 +294,7 @@ func (k *Keeper) patch(v *vpav1.VerticalPodAutoscaler, w *workload, metadata, sp
 	if len(spec) > 0 {
 		body["spec"] = spec
 	}
-	return &turn{v, w, resultChanged, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
+	return &turn{v, w, metadata["ownerReferences"] != nil, resultChanged, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
 		text, err := json.Marshal(body)
 		if err == nil {
 			_, err = vpas.Patch(ctx, v.Name, types.MergePatchType, text, metav1.PatchOptions{})
@@ -309,7 +316,7 @@ func (k *Keeper) unselected(v *vpav1.VerticalPodAutoscaler, now time.Time) *turn
 	if now.Sub(since) < linger || now.Sub(k.readable) < leastReadable {
 		return nil
 	}
-	return &turn{v, nil, resultRemoved, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
+	return &turn{v, nil, false, resultRemoved, func(ctx context.Context, vpas vpaclient.VerticalPodAutoscalerInterface) error {
 		return vpas.Delete(ctx, v.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
 	}}
 }

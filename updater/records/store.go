@@ -34,10 +34,11 @@ const attempts = 5
 // Store knows the records of all workloads. Make it with Watch. All methods are safe for
 // concurrent use.
 type Store struct {
-	client versioned.Interface
-	dryRun bool
-	synced cache.InformerSynced
-	cached cache.Store
+	client    versioned.Interface
+	workloads *target.Resolver
+	dryRun    bool
+	synced    cache.InformerSynced
+	cached    cache.Store
 
 	mu      sync.Mutex
 	written map[cache.ObjectName]*entry
@@ -51,9 +52,9 @@ type entry struct {
 
 // Watch returns a store that reads from an informer, before that starts. In a dry run it
 // writes and remembers nothing.
-func Watch(client versioned.Interface, informer informers.SizingRecordInformer, dryRun bool) (*Store, error) {
+func Watch(client versioned.Interface, informer informers.SizingRecordInformer, workloads *target.Resolver, dryRun bool) (*Store, error) {
 	shared := informer.Informer()
-	s := &Store{client: client, dryRun: dryRun, cached: shared.GetStore(), written: map[cache.ObjectName]*entry{}}
+	s := &Store{client: client, workloads: workloads, dryRun: dryRun, cached: shared.GetStore(), written: map[cache.ObjectName]*entry{}}
 	handler, err := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: s.gone})
 	if err != nil {
 		return nil, fmt.Errorf("watch SizingRecords: %w", err)
@@ -197,6 +198,11 @@ func (s *Store) read(ctx context.Context, of target.Workload) (*loadlinev1alpha1
 }
 
 func (s *Store) write(ctx context.Context, of target.Workload, before *loadlinev1alpha1.SizingRecord, status loadlinev1alpha1.SizingRecordStatus) (*loadlinev1alpha1.SizingRecord, error) {
+	if !sizing.Owns(of, before) {
+		if err := s.workloads.Confirm(ctx, of); err != nil {
+			return nil, err
+		}
+	}
 	name := sizing.RecordName(of.Key)
 	next := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 	if before != nil {

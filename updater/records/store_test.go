@@ -50,7 +50,7 @@ func watch(t *testing.T, dryRun bool, objects ...runtime.Object) (*Store, *fake.
 	t.Helper()
 	client := fake.NewSimpleClientset(objects...)
 	factory := externalversions.NewSharedInformerFactory(client, 0)
-	s, err := Watch(client, factory.Loadline().V1alpha1().SizingRecords(), dryRun)
+	s, err := Watch(client, factory.Loadline().V1alpha1().SizingRecords(), nil, dryRun)
 	require.NoError(t, err)
 	_, err = s.State(web)
 	require.ErrorIs(t, err, sizing.ErrUnknown, "before the cache is filled")

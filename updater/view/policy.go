@@ -177,7 +177,7 @@ func (r *Reader) permittedTo(vpa spoken, of *Rollout) permission {
 	switch {
 	case !known:
 		return permission{mode: vpa.mode, held: disruption.NoRecord} // it could own none
-	case workload.Key.Kind == "CronJob":
+	case workload.Key.Kind == "CronJob" && workload.Key.Group == "":
 		return permission{mode: vpa.mode, held: disruption.JobNotResized}
 	}
 	if of == nil {

@@ -193,8 +193,9 @@ type WorkloadSelection struct {
 	APIVersion string `json:"apiVersion"`
 
 	// kind is the kind: Deployment, StatefulSet and DaemonSet of apps/v1, CronJob
-	// of batch/v1, or any other that has a scale subresource, which then needs a
-	// name. Required.
+	// of batch/v1, or any other that has a scale subresource, as an Argo Rollout or
+	// a CloneSet, which then needs a name and is found through the owners of pods.
+	// Required.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Kind string `json:"kind"`

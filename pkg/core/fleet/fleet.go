@@ -30,7 +30,29 @@ const (
 
 // Annotations returns the keys of all annotations that For looks at.
 func Annotations() []string {
-	return []string{SkipAnnotation, ModeAnnotation, attuneSkip, cruiseKubeExcluded}
+	return append([]string{SkipAnnotation, ModeAnnotation}, ForeignAnnotations()...)
+}
+
+// ForeignAnnotations returns the keys of other projects that count with Options.Foreign.
+func ForeignAnnotations() []string { return []string{attuneSkip, cruiseKubeExcluded} }
+
+// Annotated reports whether there are annotations that For looks at.
+func Annotated(annotations map[string]string) bool {
+	for key := range annotations {
+		if Counts(key) {
+			return true
+		}
+	}
+	return false
+}
+
+// Counts reports whether For looks at annotations of a key.
+func Counts(key string) bool {
+	switch key {
+	case SkipAnnotation, ModeAnnotation, attuneSkip, cruiseKubeExcluded:
+		return true
+	}
+	return false
 }
 
 // Selector is a label selector.

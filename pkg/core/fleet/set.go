@@ -59,6 +59,24 @@ func (s *Set) Len() int {
 	return len(s.entries)
 }
 
+// Named yields the policies with each match of theirs that names a workload of a kind that is
+// not listed, the strongest first. They are not to be changed.
+func (s *Set) Named() iter.Seq2[*Policy, *Match] {
+	return func(yield func(*Policy, *Match) bool) {
+		if s == nil {
+			return
+		}
+		for i := range s.entries {
+			e := &s.entries[i]
+			for j := range e.Workloads {
+				if m := &e.Workloads[j]; !Listed(m.Group, m.Kind) && m.Name != "" && !yield(&e.Policy, m) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // Policy returns the policy of a name; nil: there is none. It is not to be changed.
 func (s *Set) Policy(name string) *Policy {
 	if s == nil {

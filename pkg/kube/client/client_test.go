@@ -122,7 +122,7 @@ func TestScaleIsFoundThroughDiscovery(t *testing.T) {
 	scale, err := scales.Scale(t.Context(), "ns", schema.GroupKind{Group: "example.com", Kind: "Thing"}, "one")
 	require.NoError(t, err)
 	require.Equal(t, &autoscalingv1.Scale{
-		TypeMeta:   metav1.TypeMeta{Kind: "Scale", APIVersion: "autoscaling/v1"},
+		TypeMeta:   metav1.TypeMeta{Kind: "Thing", APIVersion: "example.com/v1"},
 		ObjectMeta: metav1.ObjectMeta{Name: "one"},
 		Spec:       autoscalingv1.ScaleSpec{Replicas: 3},
 		Status:     autoscalingv1.ScaleStatus{Selector: "app=x"},
@@ -137,6 +137,9 @@ func TestScaleIsFoundThroughDiscovery(t *testing.T) {
 	_, err = scales.Scale(t.Context(), "ns", schema.GroupKind{Group: "example.com", Kind: "Zone"}, "one")
 	require.ErrorIs(t, err, ErrNoScale)
 	require.ErrorContains(t, err, "kind Zone.example.com is in no namespace")
+	require.NoError(t, scales.Check(schema.GroupKind{Group: "example.com", Kind: "Thing"}))
+	require.ErrorIs(t, scales.Check(schema.GroupKind{Group: "example.com", Kind: "Machine"}), ErrNoScale)
+	require.ErrorContains(t, scales.Check(schema.GroupKind{Group: "example.com", Kind: "Nothing"}), "no matches for kind")
 	scales.Reset()
 	_, err = scales.Scale(t.Context(), "ns", schema.GroupKind{Group: "example.com", Kind: "Thing"}, "one")
 	require.NoError(t, err)

@@ -57,6 +57,18 @@ func PodOf(object any) (*corev1.Pod, bool) {
 	return nil, false
 }
 
+// AnnotationsOf returns the namespace and the annotations of a pod that an informer hands out,
+// without making that.
+func AnnotationsOf(object any) (namespace string, annotations map[string]string) {
+	switch o := object.(type) {
+	case *Pod:
+		return o.kin.value.namespace, o.kin.value.annotations
+	case *corev1.Pod:
+		return o.Namespace, o.Annotations
+	}
+	return "", nil
+}
+
 // Object returns the pod as Trim left it. It is made anew each time; what it refers to
 // is that of the cache, and nobody may change it.
 func (p *Pod) Object() *corev1.Pod {

@@ -41,47 +41,73 @@ func NewScales(kube kubernetes.Interface) *Scales {
 // Reset forgets which kinds exist; the next Scale asks the server again.
 func (s *Scales) Reset() { s.mapper.Reset() }
 
-// Scale reads the scale subresource. Namespace and name must be segments of a
+// Scale reads the scale subresource; its apiVersion and kind are those of the object. Namespace
+// and name must be segments of a
 // path: they come from references that anybody may have written, and one such as
 // "../../secrets/x" would lead to another object. Of several versions that serve the kind the
-// first that answers counts. The error is that of the last version asked, and
-// ErrNoScale if discovery knows of none that has the subresource.
+// first that answers counts. The error is that of the last version asked, or that of Check.
 func (s *Scales) Scale(ctx context.Context, namespace string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error) {
-	mappings, err := s.mapper.RESTMappings(kind)
+	mappings, err := s.mappings(kind)
+	for _, mapping := range mappings {
+		var scale *autoscalingv1.Scale
+		if scale, err = s.read(ctx, namespace, mapping, name); err == nil {
+			return scale, nil
+		}
+	}
+	return nil, err
+}
+
+// Check returns why no object of a kind can be scaled; nil: the kind has a scale subresource. The
+// error is ErrNoScale if discovery knows of no version that has one.
+func (s *Scales) Check(kind schema.GroupKind) error {
+	mappings, err := s.mappings(kind)
+	if len(mappings) > 0 {
+		return nil
+	}
+	return err
+}
+
+// mappings returns the versions of a kind that have a scale subresource. The error says why
+// others, or all, are missing.
+func (s *Scales) mappings(kind schema.GroupKind) (scalable []*meta.RESTMapping, err error) {
+	all, err := s.mapper.RESTMappings(kind)
 	if err != nil {
 		return nil, fmt.Errorf("find the resource of kind %s: %w", kind, err)
 	}
 	err = fmt.Errorf("kind %s: %w", kind, ErrNoScale)
-	for _, mapping := range mappings {
+	for _, mapping := range all {
 		if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
 			err = fmt.Errorf("kind %s is in no namespace: %w that pods of a namespace could count in", kind, ErrNoScale)
 			continue
 		}
 		if has, unknown := s.scalable(mapping.Resource); unknown != nil {
 			err = fmt.Errorf("find out whether kind %s has a scale subresource: %w", kind, unknown)
-			continue
-		} else if !has {
-			continue
-		}
-		gv := mapping.Resource.GroupVersion()
-		root := path.Join("/apis", gv.String())
-		if gv.Group == "" {
-			root = path.Join("/api", gv.Version)
-		}
-		var raw []byte
-		raw, err = s.kube.Discovery().RESTClient().Get().AbsPath(root).
-			Namespace(namespace).Resource(mapping.Resource.Resource).Name(name).SubResource("scale").
-			SetHeader("Accept", runtime.ContentTypeJSON).
-			Do(ctx).Raw()
-		if err != nil {
-			continue
-		}
-		var scale autoscalingv1.Scale
-		if err = json.Unmarshal(raw, &scale); err == nil {
-			return &scale, nil
+		} else if has {
+			scalable = append(scalable, mapping)
 		}
 	}
-	return nil, err
+	return scalable, err
+}
+
+func (s *Scales) read(ctx context.Context, namespace string, of *meta.RESTMapping, name string) (*autoscalingv1.Scale, error) {
+	gv := of.Resource.GroupVersion()
+	root := path.Join("/apis", gv.String())
+	if gv.Group == "" {
+		root = path.Join("/api", gv.Version)
+	}
+	raw, err := s.kube.Discovery().RESTClient().Get().AbsPath(root).
+		Namespace(namespace).Resource(of.Resource.Resource).Name(name).SubResource("scale").
+		SetHeader("Accept", runtime.ContentTypeJSON).
+		Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	var scale autoscalingv1.Scale
+	if err := json.Unmarshal(raw, &scale); err != nil {
+		return nil, err
+	}
+	scale.TypeMeta = metav1.TypeMeta{APIVersion: gv.String(), Kind: of.GroupVersionKind.Kind}
+	return &scale, nil
 }
 
 // scalable reports whether the server lists the scale subresource of a resource.

@@ -196,8 +196,8 @@ func forPolicies(annotations map[string]string) (kept map[string]string) {
 // long. Anybody may write 256 KiB of them on a workload without pods.
 const mostForPolicies = 64
 
-// ours keeps the annotations whose key starts with "vpa" or with our prefix. An
-// object that had others only keeps an empty map: whether a patch must add the
+// ours keeps the annotations whose key starts with "vpa" or with our prefix, and those that count
+// for policies. An object that had others only keeps an empty map: whether a patch must add the
 // map first depends on it.
 func ours(annotations map[string]string) map[string]string {
 	if annotations == nil {
@@ -205,7 +205,7 @@ func ours(annotations map[string]string) map[string]string {
 	}
 	kept := map[string]string{}
 	for key, value := range annotations {
-		if strings.HasPrefix(key, "vpa") || strings.HasPrefix(key, "loadline.dev/") {
+		if strings.HasPrefix(key, "vpa") || strings.HasPrefix(key, "loadline.dev/") || fleet.Counts(key) {
 			kept[key] = value
 		}
 	}

@@ -2,6 +2,7 @@ package sizing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,6 +18,7 @@ import (
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -25,13 +27,14 @@ import (
 type Reader struct {
 	kube       kubernetes.Interface
 	own        versioned.Interface
+	scales     *client.Scales
 	policies   []loadlinev1alpha1.SizingPolicy
 	set        *fleet.Set
 	namespaces map[string]*corev1.Namespace // that were read
 }
 
 // NewReader reads all policies. Where their definition is not installed there are none.
-func NewReader(ctx context.Context, kube kubernetes.Interface, own versioned.Interface) (*Reader, error) {
+func NewReader(ctx context.Context, kube kubernetes.Interface, own versioned.Interface, o fleet.Options) (*Reader, error) {
 	list, err := own.LoadlineV1alpha1().SizingPolicies().List(ctx, metav1.ListOptions{})
 	switch {
 	case err != nil && !apierrors.IsNotFound(err):
@@ -43,7 +46,7 @@ func NewReader(ctx context.Context, kube kubernetes.Interface, own versioned.Int
 	for i := range list.Items {
 		values = append(values, convert.Policy(&list.Items[i]))
 	}
-	return &Reader{kube: kube, own: own, policies: list.Items, set: fleet.NewSet(values, fleet.Options{}), namespaces: map[string]*corev1.Namespace{}}, nil
+	return &Reader{kube: kube, own: own, scales: client.NewScales(kube), policies: list.Items, set: fleet.NewSet(values, o), namespaces: map[string]*corev1.Namespace{}}, nil
 }
 
 // Standing is where the workload of a VPA stands. The zero value says that no policy has a say.
@@ -110,22 +113,22 @@ func (r *Reader) decide(ctx context.Context, key target.Key, vpa fleet.VPA) (w t
 	return w, pods, r.set.For(described), nil
 }
 
-// workload reads a workload, and the selector of its pods. One of another kind than those that
-// can be selected by their labels, or one that is not there, has only a name.
+// workload reads a workload, and the selector of its pods. One that is not there has only a name.
 func (r *Reader) workload(ctx context.Context, key target.Key) (target.Workload, labels.Selector, error) {
+	if !fleet.Listed(key.Group, key.Kind) {
+		return r.scaled(ctx, key)
+	}
 	var object any
 	var err error
-	if key.Group == "" {
-		switch key.Kind {
-		case "Deployment":
-			object, err = r.kube.AppsV1().Deployments(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-		case "StatefulSet":
-			object, err = r.kube.AppsV1().StatefulSets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-		case "DaemonSet":
-			object, err = r.kube.AppsV1().DaemonSets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-		case "CronJob":
-			object, err = r.kube.BatchV1().CronJobs(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-		}
+	switch key.Kind {
+	case "Deployment":
+		object, err = r.kube.AppsV1().Deployments(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	case "StatefulSet":
+		object, err = r.kube.AppsV1().StatefulSets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	case "DaemonSet":
+		object, err = r.kube.AppsV1().DaemonSets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	case "CronJob":
+		object, err = r.kube.BatchV1().CronJobs(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return target.Workload{}, nil, err
@@ -134,6 +137,19 @@ func (r *Reader) workload(ctx context.Context, key target.Key) (target.Workload,
 		return w, podsOf(object), nil
 	}
 	return target.Workload{Key: key}, nil, nil
+}
+
+// scaled reads a workload of a kind that is not listed.
+func (r *Reader) scaled(ctx context.Context, key target.Key) (target.Workload, labels.Selector, error) {
+	w, selector, err := target.ReadScale(ctx, r.scales.Scale, key)
+	if errors.Is(err, target.ErrNoWorkload) {
+		return target.Workload{Key: key}, nil, nil
+	}
+	pods, unreadable := labels.Parse(selector)
+	if err != nil || selector == "" || unreadable != nil {
+		return w, nil, err
+	}
+	return w, pods, nil
 }
 
 // podsOf returns the selector of the pods of a workload; nil: it has none that can be read.

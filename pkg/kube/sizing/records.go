@@ -43,10 +43,18 @@ func Owns(of target.Workload, record *loadlinev1alpha1.SizingRecord) bool {
 
 // Remembered returns what a record says of a workload: nothing, if there is none, or if it is
 // of a workload that had the name before. One without owner, as after a restore of a backup, is
-// taken for that of the workload. It is ErrUnknown if the record cannot be read.
+// taken for that of the workload. It is ErrUnknown if the record cannot be read, or if it
+// is another's and nobody knows which of the two is gone: of kinds that are not listed one hears
+// late that a workload was replaced.
 func Remembered(record *loadlinev1alpha1.SizingRecord, of target.Workload) (rollout.State, error) {
-	if record == nil || !Owns(of, record) && ownedByNamesake(record, of) {
+	switch {
+	case record == nil:
 		return rollout.State{}, nil
+	case Owns(of, record) || !ownedByNamesake(record, of):
+	case fleet.Listed(of.Key.Group, of.Key.Kind):
+		return rollout.State{}, nil
+	default:
+		return rollout.State{}, fmt.Errorf("%w: %s is that of another %s", ErrUnknown, cache.MetaObjectToName(record), of.Key)
 	}
 	if problem := record.Annotations[vpav1.UnreadableAnnotation]; problem != "" {
 		return rollout.State{}, fmt.Errorf("%w: %s: %s", ErrUnknown, cache.MetaObjectToName(record), problem)

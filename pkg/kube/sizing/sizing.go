@@ -43,7 +43,8 @@ type Policies struct {
 	namespaces cache.SharedIndexInformer
 	lister     listers.SizingPolicyLister
 	byName     corelisters.NamespaceLister
-	heard      cache.InformerSynced // of policies
+	heard      cache.InformerSynced      // of policies
+	pods       cache.SharedIndexInformer // nil: none are seen
 	synced     map[string]cache.InformerSynced
 
 	changes atomic.Uint64 // of policies so far
@@ -178,9 +179,21 @@ func (p *Policies) For(vpa *vpav1.VerticalPodAutoscaler) fleet.Decision {
 	return d
 }
 
+// ForPod decides about a pod that is about to be created, as For does about the target of the VPA
+// that controls it.
+func (p *Policies) ForPod(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) fleet.Decision {
+	d, _, _ := p.decide(vpa, convert.MadeForPolicy(vpa), pod)
+	return d
+}
+
 // Decide is For, for callers that know whether the VPA was made for a policy. It returns the
 // target, too; false: there is no policy, or the target is one that Target does not return.
 func (p *Policies) Decide(vpa *vpav1.VerticalPodAutoscaler, made bool) (d fleet.Decision, workload target.Workload, known bool) {
+	return p.decide(vpa, made, nil)
+}
+
+// decide does so, with a pod of the workload if one is at hand.
+func (p *Policies) decide(vpa *vpav1.VerticalPodAutoscaler, made bool, pod *corev1.Pod) (d fleet.Decision, workload target.Workload, known bool) {
 	set := p.Now().Set()
 	if set.Len() == 0 || vpa.Spec.TargetRef == nil { // as in most clusters
 		if !made {
@@ -194,6 +207,9 @@ func (p *Policies) Decide(vpa *vpav1.VerticalPodAutoscaler, made bool) (d fleet.
 	}
 	w := p.Describe(workload)
 	w.VPA = Author(vpa, made)
+	if pod != nil && !fleet.Listed(key.Group, key.Kind) {
+		w.TemplateAnnotations = pod.Annotations
+	}
 	return set.For(w), workload, known
 }
 
@@ -203,8 +219,8 @@ func (p *Policies) Acts(namespace string) bool {
 	return set.Len() > 0 && set.Acts(namespace, labelsOf(p.namespace(namespace)))
 }
 
-// Target returns the workload that a VPA is for; false: it cannot be selected by its labels, or
-// is not there.
+// Target returns the workload that a VPA is for; false: it is none that a policy can select, not
+// there, or not known.
 func (p *Policies) Target(vpa *vpav1.VerticalPodAutoscaler) (target.Workload, bool) {
 	if vpa.Spec.TargetRef == nil {
 		return target.Workload{}, false
@@ -214,7 +230,11 @@ func (p *Policies) Target(vpa *vpav1.VerticalPodAutoscaler) (target.Workload, bo
 
 // Describe returns a workload without its VPA as package fleet wants it.
 func (p *Policies) Describe(w target.Workload) fleet.Workload {
-	return describe(w, p.namespace(w.Key.Namespace))
+	described := describe(w, p.namespace(w.Key.Namespace))
+	if !fleet.Listed(w.Key.Group, w.Key.Kind) {
+		described.TemplateAnnotations = p.onPods(w.Key)
+	}
+	return described
 }
 
 // namespace returns a namespace; nil: it is not known.

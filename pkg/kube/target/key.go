@@ -1,6 +1,7 @@
 package target
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,6 +26,11 @@ func (k Key) String() string {
 		return k.Kind + " " + k.Name
 	}
 	return k.Kind + "." + k.Group + " " + k.Name
+}
+
+// CompareKeys orders workloads by namespace, kind, name and group.
+func CompareKeys(a, b Key) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Group, b.Group))
 }
 
 // check returns an error if a part of k cannot be a segment of a request's path.
@@ -101,5 +107,17 @@ func wellKnownKind(kind string) bool {
 	return false
 }
 
-// groupKind is what discovery is asked for.
-func (k Key) groupKind() schema.GroupKind { return schema.GroupKind{Group: k.Group, Kind: k.Kind} }
+// GroupKind is what discovery is asked for.
+func (k Key) GroupKind() schema.GroupKind {
+	group := k.Group
+	if k.wellKnown() {
+		switch k.Kind {
+		case "ReplicationController":
+		case "Job", "CronJob":
+			group = "batch"
+		default:
+			group = "apps"
+		}
+	}
+	return schema.GroupKind{Group: group, Kind: k.Kind}
+}

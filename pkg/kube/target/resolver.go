@@ -55,7 +55,7 @@ var ErrNotRead = errors.New("the API server has not been asked yet")
 // than mostUnread workloads of a namespace wait to be read.
 func (r *Resolver) Remembering(wanted func(Key)) *Resolver {
 	recall := func(_ context.Context, key Key) (answer, error) {
-		a, known, err := r.scales.recall(key)
+		a, known, err := r.scales.recall(key, false)
 		if !known {
 			if r.scales.want(key) {
 				wanted(key)

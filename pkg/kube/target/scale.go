@@ -16,12 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
-// Scale reads the scale subresource of an object; client.Scales does it. For a kind
-// without one its error wraps client.ErrNoScale.
+// Scale reads the scale subresource of an object; client.Scales does it. Its apiVersion is that
+// of the object. For a kind without one its error wraps client.ErrNoScale.
 type Scale func(ctx context.Context, namespace string, kind schema.GroupKind, name string) (*autoscalingv1.Scale, error)
 
 const (
@@ -51,6 +52,13 @@ type answer struct {
 	selector string
 	replicas int32
 	owners   []metav1.OwnerReference
+
+	apiVersion string // of the object; empty: not said
+	uid        types.UID
+}
+
+func answerOf(s *autoscalingv1.Scale) answer {
+	return answer{selector: s.Status.Selector, replicas: s.Spec.Replicas, owners: s.OwnerReferences, apiVersion: s.APIVersion, uid: s.UID}
 }
 
 // entry is an answer and its life. Its mutex makes concurrent first readers wait
@@ -100,7 +108,7 @@ func (c *scaleCache) find(key Key, add bool) (*entry, error) {
 	if add {
 		c.dropUnread(key.Namespace, func(k Key, _ time.Time) bool { return k == key })
 	}
-	if none, known := c.scaleless[key.groupKind()]; known {
+	if none, known := c.scaleless[key.GroupKind()]; known {
 		return nil, none.err
 	}
 	e := c.entries[key]
@@ -121,14 +129,15 @@ func (c *scaleCache) get(ctx context.Context, key Key) (answer, error) {
 	defer e.mu.Unlock()
 	e.read.Store(time.Now().UnixNano())
 	if !e.known {
-		c.ask(ctx, key, &e.state)
+		_ = c.ask(ctx, key, &e.state) // it is in the state
 	}
 	return e.answer, e.err
 }
 
-// recall returns the remembered answer without waiting for one.
-func (c *scaleCache) recall(key Key) (a answer, known bool, err error) {
-	e, err := c.find(key, false)
+// recall returns the remembered answer without waiting for one. With soon one that is missing
+// is read by run.
+func (c *scaleCache) recall(key Key, soon bool) (a answer, known bool, err error) {
+	e, err := c.find(key, soon)
 	if err != nil {
 		return answer{}, true, err
 	}
@@ -178,16 +187,16 @@ func (c *scaleCache) dropUnread(namespace string, gone func(Key, time.Time) bool
 
 // ask fills the state of an entry; the caller holds its mutex, or has a copy. A refresh that fails for a passing
 // reason keeps the last good answer: a server that is away is no news about the
-// workload.
-func (c *scaleCache) ask(ctx context.Context, key Key, e *state) {
+// workload. The error is that of the request.
+func (c *scaleCache) ask(ctx context.Context, key Key, e *state) error {
 	ctx, cancel := context.WithTimeout(ctx, scaleTimeout)
 	defer cancel()
-	scale, err := c.scale(ctx, key.Namespace, key.groupKind(), key.Name)
+	scale, err := c.scale(ctx, key.Namespace, key.GroupKind(), key.Name)
 	e.due = time.Now().Add(scaleRefresh + rand.N(scaleRefresh))
 	if err == nil {
 		e.known, e.err, e.failures = true, nil, 0
-		e.answer = answer{selector: scale.Status.Selector, replicas: scale.Spec.Replicas, owners: scale.OwnerReferences}
-		return
+		e.answer = answerOf(scale)
+		return nil
 	}
 	if errors.Is(err, client.ErrNoScale) {
 		c.without(key, err)
@@ -202,9 +211,10 @@ func (c *scaleCache) ask(ctx context.Context, key Key, e *state) {
 	e.due = time.Now().Add(min(retryFirst<<min(e.failures, 10), most))
 	e.failures++
 	if e.known && e.err == nil && !lasting(err) {
-		return
+		return err
 	}
 	e.known, e.err, e.answer = true, err, answer{}
+	return err
 }
 
 // lasting reports whether an error is about the object or our
@@ -248,34 +258,45 @@ func (c *scaleCache) refresh(ctx context.Context) {
 			return
 		}
 		e.mu.RLock()
-		unused, due := now.UnixNano()-e.read.Load() >= int64(scaleForget), e.known && !now.Before(e.due)
+		unused, due := now.UnixNano()-e.read.Load() >= int64(scaleForget), !now.Before(e.due) // or never asked
 		e.mu.RUnlock()
 		switch {
 		case unused:
 			c.drop(key)
 		case due:
-			c.renew(ctx, key, e)
+			_, _ = c.renew(ctx, key, e) // a failure is remembered
 		}
 	}
 }
 
 // renew asks without holding the entry, so that readers get the old answer
-// meanwhile.
-func (c *scaleCache) renew(ctx context.Context, key Key, e *entry) {
+// meanwhile. It returns the error of this request, also where the old answer still holds.
+func (c *scaleCache) renew(ctx context.Context, key Key, e *entry) (answer, error) {
 	e.mu.RLock()
 	fresh := e.state
 	e.mu.RUnlock()
-	c.ask(ctx, key, &fresh)
+	failed := c.ask(ctx, key, &fresh)
 	e.mu.Lock()
 	e.state = fresh
 	e.mu.Unlock()
+	return fresh.answer, failed
+}
+
+// again returns an answer of now.
+func (c *scaleCache) again(ctx context.Context, key Key) (answer, error) {
+	e, err := c.find(key, true)
+	if err != nil {
+		return answer{}, err
+	}
+	e.read.Store(time.Now().UnixNano())
+	return c.renew(ctx, key, e)
 }
 
 // without remembers that the kind of an object has no scale subresource.
 func (c *scaleCache) without(key Key, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.scaleless[key.groupKind()] = scaleless{key, err}
+	c.scaleless[key.GroupKind()] = scaleless{key, err}
 	delete(c.entries, key)
 }
 

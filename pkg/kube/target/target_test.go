@@ -336,7 +336,7 @@ func TestAKindWithoutScaleIsAskedForOnce(t *testing.T) {
 			key := Key{Kind: "Machine", Name: fmt.Sprint(i)}
 			_, err := c.get(t.Context(), key)
 			require.ErrorIs(t, err, client.ErrNoScale)
-			_, known, err := c.recall(key)
+			_, known, err := c.recall(key, false)
 			require.True(t, known, "nobody has to wait")
 			require.ErrorIs(t, err, client.ErrNoScale)
 		}

@@ -2,6 +2,7 @@ package target
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
 )
@@ -161,7 +163,9 @@ func describe(object any) (workload, bool) {
 	return workload{}, false
 }
 
-// Workload is an object that a policy can select by its labels.
+// Workload is an object that a policy can select. Of one that is not of the listed kinds
+// (fleet.Listed) only its scale subresource can be read, so it has neither labels nor
+// annotations here.
 type Workload struct {
 	Key        Key
 	APIVersion string
@@ -174,7 +178,7 @@ type Workload struct {
 // Each calls seen with each Deployment, StatefulSet, DaemonSet and CronJob that is not about
 // to be deleted, in no order.
 func (r *Resolver) Each(seen func(Workload)) {
-	for _, kind := range [...]string{"Deployment", "StatefulSet", "DaemonSet", "CronJob"} {
+	for _, kind := range fleet.ListedKinds() {
 		for _, object := range r.workloads.informers[kind].GetStore().List() {
 			if o, ok := object.(metav1.Object); ok && o.GetDeletionTimestamp() != nil {
 				continue
@@ -187,37 +191,44 @@ func (r *Resolver) Each(seen func(Workload)) {
 }
 
 // Workload returns what Each shows of a workload, also of one that is about to be deleted:
-// until that is gone, it holds for its pods. False: it is of another kind, or not there.
+// until that is gone, it holds for its pods. One that is not listed is what its scale
+// subresource said last; if nobody has read that yet, Run does so soon. False: it is not there,
+// not known, or its kind has no scale subresource. It asks nobody.
 func (r *Resolver) Workload(key Key) (Workload, bool) {
-	informer := r.workloads.informers[key.Kind]
-	if key.Group != "" || informer == nil {
-		return Workload{}, false
+	if !fleet.Listed(key.Group, key.Kind) {
+		w, err := r.remembered(key)
+		return w, err == nil
 	}
-	object, there, err := informer.GetStore().GetByKey(key.Namespace + "/" + key.Name)
+	object, there, err := r.workloads.informers[key.Kind].GetStore().GetByKey(key.Namespace + "/" + key.Name)
 	if err != nil || !there {
 		return Workload{}, false
 	}
 	return WorkloadOf(object)
 }
 
-// Owner returns the controller of an object of the well-known kinds, from caches alone; false:
-// it has none, is of another kind, or not there.
-func (r *Resolver) Owner(key Key) (Key, bool) {
-	if !key.wellKnown() {
-		return Key{}, false
+// Above yields the controller of a pod, and those above it, from caches alone: up to the first
+// that is of none of the well-known kinds.
+func (r *Resolver) Above(pod *corev1.Pod) iter.Seq[Key] {
+	return func(yield func(Key) bool) {
+		owners := pod.OwnerReferences
+		for range longestWalk {
+			key, owned := Controller(pod.Namespace, owners)
+			if !owned || !yield(key) || !key.wellKnown() {
+				return
+			}
+			w, err := r.workloads.lookup(key)
+			if err != nil {
+				return
+			}
+			owners = w.owners
+		}
 	}
-	w, err := r.workloads.lookup(key)
-	if err != nil {
-		return Key{}, false
-	}
-	return Controller(key.Namespace, w.owners)
 }
 
 // WorkloadOf returns what Workload shows of an object; false: it cannot be selected by its
 // labels.
 func WorkloadOf(object any) (w Workload, ok bool) {
 	var meta metav1.ObjectMeta
-	w.APIVersion = "apps/v1"
 	switch o := object.(type) {
 	case *appsv1.Deployment:
 		w.Key.Kind, meta, w.TemplateAnnotations = "Deployment", o.ObjectMeta, o.Spec.Template.Annotations
@@ -227,10 +238,10 @@ func WorkloadOf(object any) (w Workload, ok bool) {
 		w.Key.Kind, meta, w.TemplateAnnotations = "DaemonSet", o.ObjectMeta, o.Spec.Template.Annotations
 	case *batchv1.CronJob:
 		w.Key.Kind, meta, w.TemplateAnnotations = "CronJob", o.ObjectMeta, o.Spec.JobTemplate.Spec.Template.Annotations
-		w.APIVersion = "batch/v1"
 	default:
 		return Workload{}, false
 	}
+	w.APIVersion, _ = fleet.ListedVersion(w.Key.Kind)
 	w.Key.Namespace, w.Key.Name, w.UID, w.Labels, w.Annotations = meta.Namespace, meta.Name, meta.UID, meta.Labels, meta.Annotations
 	return w, true
 }

@@ -1,0 +1,196 @@
+package policies
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+)
+
+// naming returns a policy that names a Fleet, or whatever else, in all namespaces.
+func naming(entries ...loadlinev1alpha1.WorkloadSelection) *loadlinev1alpha1.SizingPolicy {
+	if len(entries) == 0 {
+		entries = []loadlinev1alpha1.WorkloadSelection{{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web"}}
+	}
+	return shop(func(p *loadlinev1alpha1.SizingPolicy) {
+		p.Spec.Namespaces.Names, p.Spec.Workloads = []string{"*"}, entries
+	})
+}
+
+// owned returns a running pod with a controller; without one of apps/v1 if it is a ReplicaSet.
+func owned(name, apiVersion, kind, owner string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "web"},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: owner, Controller: new(true)}}},
+		Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+}
+
+const madeForFleet = "fleet-web-d310aed9b0"
+
+// withFleet runs a test in a cluster that has the Fleet "web".
+func withFleet(t *testing.T, test func(c *cluster), objects ...runtime.Object) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, objects...)
+		c.fleets.Put("shop", "web", "uid-fleet", 2)
+		c.start()
+		test(c)
+	})
+}
+
+func TestAVPAIsMadeForAWorkloadOfACustomKind(t *testing.T) {
+	require.Equal(t, madeForFleet, fleet.MadeName("Fleet", "example.com", "web"))
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", OwnerReferences: owned("", "example.com/v1", "Fleet", "web").OwnerReferences}}
+	for name, objects := range map[string][]runtime.Object{
+		"its own pods":         {owned("web-a", "example.com/v1", "Fleet", "web")},
+		"another version":      {owned("web-a", "example.com/v1beta1", "Fleet", "web")},
+		"pods of a ReplicaSet": {set, owned("web-a", "apps/v1", "ReplicaSet", "web-1"), owned("web-b", "apps/v1", "ReplicaSet", "web-1")},
+	} {
+		withFleet(t, func(c *cluster) {
+			c.pass(0)
+			require.Len(t, c.made(), 1, name)
+			v := c.made()[madeForFleet]
+			require.NotNil(t, v, name)
+			require.Equal(t, &autoscalingv1.CrossVersionObjectReference{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web"}, v.Spec.TargetRef)
+			require.Equal(t, []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web", UID: "uid-fleet"}}, v.OwnerReferences)
+			require.Equal(t, vpav1.UpdateModeOff, *v.Spec.UpdatePolicy.UpdateMode)
+			c.pass(time.Minute)
+			require.Equal(t, "Served", c.ready("shop").Reason)
+			require.EqualValues(t, 1, c.policy("shop").Status.Counts.Selected)
+			require.Equal(t, "example.com/v1", c.policy("shop").Status.Workloads[0].Ref.APIVersion)
+			require.Empty(t, c.policy("shop").Status.Errors)
+		}, append(objects, naming(), deployment("web"))...)
+	}
+}
+
+// A workload that is scaled to zero, as overnight, keeps its VPA and its history. A new one gets
+// its VPA with its first pod.
+func TestAWorkloadOfACustomKindWithoutPodsKeepsItsVPA(t *testing.T) {
+	withFleet(t, func(c *cluster) {
+		c.pass(0)
+		require.Len(t, c.made(), 1)
+		require.NoError(t, c.kube.CoreV1().Pods("shop").Delete(t.Context(), "web-a", metav1.DeleteOptions{}))
+		c.fleets.Put("shop", "web", "uid-fleet", 0)
+		for range 4 {
+			c.pass(12 * time.Hour)
+			require.Contains(t, c.made(), madeForFleet)
+			require.NotContains(t, c.made()[madeForFleet].Annotations, fleet.UnselectedAnnotation)
+			require.EqualValues(t, 1, c.policy("shop").Status.Counts.Selected)
+		}
+		// Nobody selects it any more.
+		c.change("shop", func(s *loadlinev1alpha1.SizingPolicySpec) { s.Workloads[0].Name = "other" })
+		c.pass(time.Minute)
+		require.Contains(t, c.made()[madeForFleet].Annotations, fleet.UnselectedAnnotation)
+		c.pass(25 * time.Hour)
+		require.Empty(t, c.made())
+	}, naming(), owned("web-a", "example.com/v1", "Fleet", "web"))
+	withFleet(t, func(c *cluster) {
+		c.pass(0)
+		require.Empty(t, c.made())
+		require.Equal(t, "NothingSelected", c.ready("shop").Reason)
+	}, naming())
+}
+
+// A VPA of a workload that is gone is removed a day later, as those of other kinds. As long as
+// nobody knows whether it is there, the VPA stays as it is.
+func TestTheVPAOfACustomKindThatIsGone(t *testing.T) {
+	withFleet(t, func(c *cluster) {
+		c.pass(0)
+		require.NoError(t, c.kube.CoreV1().Pods("shop").Delete(t.Context(), "web-a", metav1.DeleteOptions{}))
+		c.fleets.Break(http.StatusForbidden)
+		c.refreshed(time.Hour)
+		require.NotContains(t, c.made()[madeForFleet].Annotations, fleet.UnselectedAnnotation)
+		c.fleets.Break(0)
+		c.fleets.Delete("shop", "web")
+		c.refreshed(time.Hour)
+		require.Contains(t, c.made()[madeForFleet].Annotations, fleet.UnselectedAnnotation)
+		c.fleets.Put("shop", "web", "uid-again", 1)
+		c.refreshed(3 * time.Hour)
+		require.NotContains(t, c.made()[madeForFleet].Annotations, fleet.UnselectedAnnotation)
+		require.EqualValues(t, "uid-again", c.made()[madeForFleet].OwnerReferences[1].UID, "as after an orphaning delete")
+	}, naming(), owned("web-a", "example.com/v1", "Fleet", "web"))
+}
+
+// What names an owner that is gone is removed by the garbage collector at once. One hears late
+// that a custom object was replaced.
+func TestAReplacedWorkloadOfACustomKindOwnsItsVPA(t *testing.T) {
+	withFleet(t, func(c *cluster) {
+		c.pass(0)
+		require.NoError(t, c.vpas.AutoscalingV1().VerticalPodAutoscalers("shop").Delete(t.Context(), madeForFleet, metav1.DeleteOptions{})) // as it does
+		c.fleets.Put("shop", "web", "uid-again", 1)
+		c.pass(time.Second)
+		require.Empty(t, c.made(), "it would have the former owner")
+		c.pass(time.Second)
+		require.EqualValues(t, "uid-again", c.made()[madeForFleet].OwnerReferences[0].UID)
+	}, naming(), owned("web-a", "example.com/v1", "Fleet", "web"))
+}
+
+func TestWhatCannotBeSelectedByNameIsSaid(t *testing.T) {
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", OwnerReferences: owned("", "example.com/v1", "Fleet", "web").OwnerReferences}}
+	for name, c := range map[string]struct {
+		entry loadlinev1alpha1.WorkloadSelection
+		owner *corev1.Pod
+		want  string
+	}{
+		"no such kind": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Flet", Name: "web"}, owned("web-a", "example.com/v1", "Flet", "web"),
+			`spec.workloads: Flet.example.com cannot be selected: find the resource of kind Flet.example.com: no matches for kind "Flet" in group "example.com": name a kind that is installed and has a scale subresource`},
+		"no scale": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Crate", Name: "web"}, owned("web-a", "example.com/v1", "Crate", "web"),
+			"spec.workloads: Crate.example.com cannot be selected: kind Crate.example.com: the kind has no scale subresource: name a kind that is installed and has a scale subresource"},
+		"no such object": {loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Fleet", Name: "other"}, owned("web-a", "example.com/v1", "Fleet", "other"),
+			"Fleet.example.com other does not exist in namespace shop: nothing that a policy can select"},
+	} {
+		withFleet(t, func(cl *cluster) {
+			cl.pass(0)
+			require.Empty(t, cl.made(), name)
+			require.Equal(t, []string{c.want}, cl.policy("shop").Status.Errors, name)
+			require.Equal(t, "NothingSelected", cl.ready("shop").Reason, name)
+		}, naming(c.entry), c.owner, set)
+	}
+	withFleet(t, func(c *cluster) {
+		c.fleets.Break(http.StatusForbidden)
+		c.pass(0)
+		require.Empty(t, c.made())
+		require.Len(t, c.policy("shop").Status.Errors, 1)
+		require.Contains(t, c.policy("shop").Status.Errors[0], "read the scale subresource of Fleet.example.com web in namespace shop: ")
+	}, naming(), owned("web-a", "example.com/v1", "Fleet", "web"))
+}
+
+func TestAPersonsVPAOfACustomKindCounts(t *testing.T) {
+	person := written("mine", "web")
+	person.Spec.TargetRef = &autoscalingv1.CrossVersionObjectReference{APIVersion: "example.com/v1", Kind: "Fleet", Name: "web"}
+	withFleet(t, func(c *cluster) {
+		c.pass(0)
+		require.Len(t, c.made(), 1, "only that of the person")
+		require.EqualValues(t, 1, c.policy("shop").Status.Counts.Selected)
+	}, naming(), person)
+}
+
+// The pod template of a custom kind cannot be read; its annotations are on the pods.
+func TestAnnotationsOfThePodsOfACustomKindCount(t *testing.T) {
+	out := owned("web-b", "example.com/v1", "Fleet", "web")
+	out.Annotations = map[string]string{fleet.SkipAnnotation: "true"}
+	other := owned("other", "example.com/v1", "Fleet", "other")
+	other.Annotations = map[string]string{fleet.ModeAnnotation: "Observe"}
+	withFleet(t, func(c *cluster) {
+		c.pass(0)
+		require.Empty(t, c.made())
+		require.EqualValues(t, 1, c.policy("shop").Status.Counts.Refused)
+		require.NoError(t, c.kube.CoreV1().Pods("shop").Delete(t.Context(), "web-b", metav1.DeleteOptions{}))
+		c.pass(time.Minute)
+		require.Len(t, c.made(), 1)
+		require.EqualValues(t, "Recommend", c.policy("shop").Status.Workloads[0].Mode)
+	}, naming(), owned("web-a", "example.com/v1", "Fleet", "web"), out, other)
+}
