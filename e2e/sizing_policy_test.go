@@ -9,9 +9,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/e2e/harness"
 	policy "loadline.dev/loadline/pkg/core/fleet"
 )
 
@@ -68,20 +70,28 @@ func TestAPolicyMakesAndServesVPAs(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: set.Name}, Spec: appsv1.StatefulSetSpec{Selector: selector, Template: set.Template(), Replicas: new(int32)},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeRecommend)
-	for _, name := range []string{"statefulset-db", "cronjob-report", "deployment-web"} {
+	custom := harness.Workload{Namespace: w.Namespace, Name: "fleet", Replicas: 2, Containers: []harness.Container{{Name: "app"}}}
+	uid := createFleet(t, custom)
+	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeRecommend, func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Workloads = append(s.Workloads, loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Fleet", Name: "fleet"})
+	})
+	ofFleet := policy.MadeName("Fleet", "example.com", "fleet")
+	for _, name := range []string{"statefulset-db", "cronjob-report", "deployment-web", ofFleet} {
 		made := awaitMade(t, w.Namespace, name)
 		require.Equal(t, vpav1.UpdateModeOff, *made.Spec.UpdatePolicy.UpdateMode)
 		require.Equal(t, w.Namespace, made.Labels[policy.PolicyLabel])
 		require.Len(t, made.OwnerReferences, 1)
 	}
-	made := w
-	made.Name = "deployment-web"
-	awaitRecommendation(t, made)
+	require.Equal(t, []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Fleet", Name: "fleet", UID: types.UID(uid)}}, awaitMade(t, w.Namespace, ofFleet).OwnerReferences)
+	for _, name := range []string{"deployment-web", ofFleet} {
+		made := w
+		made.Name = name
+		awaitRecommendation(t, made)
+	}
 	awaitLeftAlone(t, w.Namespace, "RecommendOnly")
 	eventually(t, "the policy says what came of it", func() error {
 		p, err := cluster.VPA.LoadlineV1alpha1().SizingPolicies().Get(t.Context(), w.Namespace, metav1.GetOptions{})
-		if err == nil && (p.Status.Counts == nil || p.Status.Counts.Selected != 3 || p.Status.Counts.WithRecommendation != 1) {
+		if err == nil && (p.Status.Counts == nil || p.Status.Counts.Selected != 4 || p.Status.Counts.WithRecommendation != 2) {
 			err = fmt.Errorf("%+v", p.Status)
 		}
 		return err
