@@ -38,9 +38,10 @@ func TestThePolicyIsNamedAndItsRecipeUsed(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	var options fleet.Options
 	ask := func(deployment *appsv1.Deployment) string {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"team": "shop"}}}
-		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, kubefake.NewClientset(namespace, deployment)})
+		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), options, kubefake.NewClientset(namespace, deployment)})
 		require.NoError(t, err)
 		var out bytes.Buffer
 		require.NoError(t, a.Print(&out))
@@ -50,6 +51,10 @@ func TestThePolicyIsNamedAndItsRecipeUsed(t *testing.T) {
 	out := ask(deployment)
 	require.Contains(t, out, "VPA ns/web, recipe crane (of the policy: crane)\nSizingPolicy: shop, mode Recommend; running pods are left alone: RecommendOnly\n")
 	deployment.Annotations = map[string]string{fleet.SkipAnnotation: "true"}
+	require.Contains(t, ask(deployment), "running pods are left alone: OptedOut\n")
+	deployment.Annotations = map[string]string{"attune.io/skip": "true"}
+	require.Contains(t, ask(deployment), "running pods are left alone: RecommendOnly\n")
+	options.Foreign = true
 	require.Contains(t, ask(deployment), "running pods are left alone: OptedOut\n")
 
 	policies := client.LoadlineV1alpha1().SizingPolicies()
