@@ -51,7 +51,7 @@ func TestARecordIsWrittenOnceForEachTransition(t *testing.T) {
 func TestAPassAllocatesNothingForAPodAtRest(t *testing.T) {
 	const vpas, few, many = 400, 2, 12
 	allocations := func(pods int, policies ...*loadlinev1alpha1.SizingPolicy) float64 {
-		loop, _ := atRest(t, vpas, pods, policies...)
+		loop, _ := quiet{vpas: vpas, pods: pods, policies: policies}.loop(t)
 		loop.RunOnce(t.Context(), noon)
 		return testing.AllocsPerRun(3, func() { loop.RunOnce(t.Context(), noon) })
 	}
