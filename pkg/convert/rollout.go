@@ -170,6 +170,7 @@ func RolloutState(r *loadlinev1alpha1.SizingRecordStatus) rollout.State {
 	for i := range r.Reverted {
 		s.Reverted = append(s.Reverted, rollout.RevertedSizes{Container: containerOf(&r.Reverted[i].ContainerSizes), At: r.Reverted[i].Time.Time})
 	}
+	s.Rounds = slices.Grow(s.Rounds, len(r.Rounds)) // caches keep them for long
 	for i := range r.Rounds {
 		one := &r.Rounds[i]
 		s.Rounds = append(s.Rounds, rollout.Round{
@@ -265,6 +266,7 @@ func containerOf(s *loadlinev1alpha1.ContainerSizes) policy.Container {
 }
 
 func containersOf(all []loadlinev1alpha1.ContainerSizes) (containers []policy.Container) {
+	containers = slices.Grow(containers, len(all))
 	for i := range all {
 		containers = append(containers, containerOf(&all[i]))
 	}

@@ -47,13 +47,16 @@ type Store struct {
 // entry is the record of a workload as this process wrote it last.
 type entry struct {
 	mu     sync.Mutex // one change at a time
-	object *loadlinev1alpha1.SizingRecord
+	record *stored
 }
 
 // Watch returns a store that reads from an informer, before that starts. In a dry run it
 // writes and remembers nothing.
 func Watch(client versioned.Interface, informer informers.SizingRecordInformer, workloads *target.Resolver, dryRun bool) (*Store, error) {
 	shared := informer.Informer()
+	if err := shared.SetTransform(keep); err != nil {
+		return nil, fmt.Errorf("keep less of SizingRecords: %w", err)
+	}
 	s := &Store{client: client, workloads: workloads, dryRun: dryRun, cached: shared.GetStore(), written: map[cache.ObjectName]*entry{}}
 	handler, err := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: s.gone})
 	if err != nil {
@@ -76,11 +79,11 @@ func (s *Store) State(of target.Workload) (rollout.State, error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 	}
-	object, err := s.newest(name, e)
+	r, err := s.newest(name, e)
 	if err != nil {
 		return rollout.State{}, err
 	}
-	return sizing.Remembered(object, of)
+	return r.of(of)
 }
 
 // Update changes what is remembered of a workload and returns what that is then. Nothing is
@@ -94,27 +97,27 @@ func (s *Store) Update(ctx context.Context, of target.Workload, change func(roll
 	e := s.entry(name)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	object, err := s.newest(name, e)
+	r, err := s.newest(name, e)
 	for try := 0; err == nil && try < attempts; try++ {
 		var before rollout.State
-		if before, err = sizing.Remembered(object, of); err != nil {
+		if before, err = r.of(of); err != nil {
 			break
 		}
 		next := change(before)
 		status := convert.RecordStatus(next)
-		if sizing.Owns(of, object) && apiequality.Semantic.DeepEqual(object.Status, status) {
+		if r.owned(of) && apiequality.Semantic.DeepEqual(convert.RecordStatus(before), status) {
 			return next, nil
 		}
 		if s.dryRun {
 			return next, nil
 		}
-		written, failed := s.write(ctx, of, object, status)
+		written, failed := s.write(ctx, of, r, status)
 		switch {
 		case failed == nil:
-			e.object = written
+			e.record = written
 			return next, nil
 		case apierrors.IsConflict(failed), apierrors.IsAlreadyExists(failed), apierrors.IsNotFound(failed):
-			object, err = s.read(ctx, of)
+			r, err = s.read(ctx, of)
 		default:
 			err = failed
 		}
@@ -136,19 +139,19 @@ func (s *Store) entry(name cache.ObjectName) *entry {
 
 // newest returns the record as the cache has it or as it was written last, whichever is newer;
 // nil: there is none. The entry may be nil.
-func (s *Store) newest(name cache.ObjectName, e *entry) (*loadlinev1alpha1.SizingRecord, error) {
+func (s *Store) newest(name cache.ObjectName, e *entry) (*stored, error) {
 	object, there, err := s.cached.GetByKey(name.String())
 	if err != nil {
 		return nil, fmt.Errorf("read SizingRecord %s: %w", name, err)
 	}
-	var written *loadlinev1alpha1.SizingRecord
+	var written *stored
 	if e != nil {
-		written = e.object
+		written = e.record
 	}
 	if !there {
 		return written, nil
 	}
-	cached, ok := object.(*loadlinev1alpha1.SizingRecord)
+	cached, ok := object.(*stored)
 	if !ok {
 		return nil, fmt.Errorf("read SizingRecord %s: the cache has a %T", name, object)
 	}
@@ -158,12 +161,12 @@ func (s *Store) newest(name cache.ObjectName, e *entry) (*loadlinev1alpha1.Sizin
 	if !caughtUp(cached, written) {
 		return written, nil
 	}
-	e.object = nil
+	e.record = nil
 	return cached, nil
 }
 
 // caughtUp reports whether a cache has a record as it was written, or a newer one.
-func caughtUp(cached, written *loadlinev1alpha1.SizingRecord) bool {
+func caughtUp(cached, written *stored) bool {
 	order, err := resourceversion.CompareResourceVersion(written.ResourceVersion, cached.ResourceVersion)
 	return err == nil && order <= 0
 }
@@ -173,17 +176,17 @@ func (s *Store) gone(object any) {
 	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = tombstone.Obj
 	}
-	record, ok := object.(*loadlinev1alpha1.SizingRecord)
+	r, ok := object.(*stored)
 	if !ok {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.written, cache.MetaObjectToName(record))
+	delete(s.written, cache.MetaObjectToName(r))
 }
 
 // read asks the API server, which a cache may not have heard yet; nil: there is none.
-func (s *Store) read(ctx context.Context, of target.Workload) (*loadlinev1alpha1.SizingRecord, error) {
+func (s *Store) read(ctx context.Context, of target.Workload) (*stored, error) {
 	name := sizing.RecordName(of.Key)
 	all, err := s.client.LoadlineV1alpha1().SizingRecords(name.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name.Name})
 	if err != nil {
@@ -191,14 +194,14 @@ func (s *Store) read(ctx context.Context, of target.Workload) (*loadlinev1alpha1
 	}
 	for i := range all.Items {
 		if all.Items[i].Name == name.Name {
-			return &all.Items[i], nil
+			return compact(&all.Items[i]), nil
 		}
 	}
 	return nil, nil //nolint:nilnil // that there is none is no error
 }
 
-func (s *Store) write(ctx context.Context, of target.Workload, before *loadlinev1alpha1.SizingRecord, status loadlinev1alpha1.SizingRecordStatus) (*loadlinev1alpha1.SizingRecord, error) {
-	if !sizing.Owns(of, before) {
+func (s *Store) write(ctx context.Context, of target.Workload, before *stored, status loadlinev1alpha1.SizingRecordStatus) (*stored, error) {
+	if !before.owned(of) {
 		if err := s.workloads.Confirm(ctx, of); err != nil {
 			return nil, err
 		}
@@ -206,14 +209,23 @@ func (s *Store) write(ctx context.Context, of target.Workload, before *loadlinev
 	name := sizing.RecordName(of.Key)
 	next := &loadlinev1alpha1.SizingRecord{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 	if before != nil {
-		next = before.DeepCopy()
+		before.DeepCopyInto(&next.ObjectMeta)
 	}
 	next.OwnerReferences, next.Status = owners(next.OwnerReferences, of), status
 	records := s.client.LoadlineV1alpha1().SizingRecords(name.Namespace)
-	if before == nil {
-		return records.Create(ctx, next, metav1.CreateOptions{})
+	write := func() (*loadlinev1alpha1.SizingRecord, error) {
+		return records.Update(ctx, next, metav1.UpdateOptions{})
 	}
-	return records.Update(ctx, next, metav1.UpdateOptions{})
+	if before == nil {
+		write = func() (*loadlinev1alpha1.SizingRecord, error) {
+			return records.Create(ctx, next, metav1.CreateOptions{})
+		}
+	}
+	written, err := write()
+	if err != nil {
+		return nil, err
+	}
+	return compact(written), nil
 }
 
 // owners returns owner references of which that of a workload is one. It blocks nothing.

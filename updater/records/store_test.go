@@ -70,7 +70,7 @@ func frozen(t *testing.T, objects ...*loadlinev1alpha1.SizingRecord) cache.Store
 	t.Helper()
 	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	for _, o := range objects {
-		require.NoError(t, store.Add(o))
+		require.NoError(t, store.Add(compact(o)))
 	}
 	return store
 }

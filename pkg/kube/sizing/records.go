@@ -28,11 +28,8 @@ func RecordName(of target.Key) cache.ObjectName {
 }
 
 // Owns reports whether a record is that of the workload, and not of one that had its name
-// before. Nil is of none.
-func Owns(of target.Workload, record *loadlinev1alpha1.SizingRecord) bool {
-	if record == nil {
-		return false
-	}
+// before.
+func Owns(of target.Workload, record *metav1.ObjectMeta) bool {
 	for _, o := range record.OwnerReferences {
 		if o.UID == of.UID {
 			return true
@@ -47,22 +44,31 @@ func Owns(of target.Workload, record *loadlinev1alpha1.SizingRecord) bool {
 // is another's and nobody knows which of the two is gone: of kinds that are not listed one hears
 // late that a workload was replaced.
 func Remembered(record *loadlinev1alpha1.SizingRecord, of target.Workload) (rollout.State, error) {
-	switch {
-	case record == nil:
+	if record == nil {
 		return rollout.State{}, nil
-	case Owns(of, record) || !ownedByNamesake(record, of):
-	case fleet.Listed(of.Key.Group, of.Key.Kind):
-		return rollout.State{}, nil
-	default:
-		return rollout.State{}, fmt.Errorf("%w: %s is that of another %s", ErrUnknown, cache.MetaObjectToName(record), of.Key)
 	}
-	if problem := record.Annotations[vpav1.UnreadableAnnotation]; problem != "" {
-		return rollout.State{}, fmt.Errorf("%w: %s: %s", ErrUnknown, cache.MetaObjectToName(record), problem)
+	if about, err := About(of, &record.ObjectMeta); !about || err != nil {
+		return rollout.State{}, err
 	}
 	return convert.RolloutState(&record.Status), nil
 }
 
-func ownedByNamesake(record *loadlinev1alpha1.SizingRecord, of target.Workload) bool {
+// About reports, as Remembered does, whether a record says something of a workload.
+func About(of target.Workload, record *metav1.ObjectMeta) (bool, error) {
+	switch {
+	case Owns(of, record) || !ownedByNamesake(record, of):
+	case fleet.Listed(of.Key.Group, of.Key.Kind):
+		return false, nil
+	default:
+		return false, fmt.Errorf("%w: %s is that of another %s", ErrUnknown, cache.MetaObjectToName(record), of.Key)
+	}
+	if problem := record.Annotations[vpav1.UnreadableAnnotation]; problem != "" {
+		return false, fmt.Errorf("%w: %s: %s", ErrUnknown, cache.MetaObjectToName(record), problem)
+	}
+	return true, nil
+}
+
+func ownedByNamesake(record *metav1.ObjectMeta, of target.Workload) bool {
 	for _, o := range record.OwnerReferences {
 		if o.Kind == of.Key.Kind && o.Name == of.Key.Name && o.UID != of.UID {
 			return true

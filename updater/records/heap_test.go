@@ -1,0 +1,95 @@
+package records
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/generated/informers/externalversions"
+	"loadline.dev/loadline/pkg/testkit/crowd"
+)
+
+// rolledOut is the record of a workload after twenty rounds of changes of two containers, as
+// the API server sends it.
+func rolledOut(tb testing.TB, name string) *loadlinev1alpha1.SizingRecord {
+	tb.Helper()
+	sizes := func(n int) (all []policy.Container) {
+		for i, name := range []string{"app", "istio-proxy"} {
+			amounts := resources.List{}.With(resources.CPU, resources.Amount(100+10*i+n)).With(resources.Memory, resources.Amount(100+n)<<20)
+			all = append(all, policy.Container{Name: name, Requests: amounts, Limits: amounts})
+		}
+		return all
+	}
+	s := rollout.State{Mode: fleet.Auto, Hash: "0123456789abcdef", CooldownUntil: noon, Kept: sizes(0)}
+	for n := range 20 {
+		at := noon.AddDate(0, 0, -n)
+		s.Rounds = append(s.Rounds, rollout.Round{Time: at, Last: at.Add(time.Hour), Pods: 5, Outcome: rollout.Success, From: sizes(n + 1), To: sizes(n)})
+	}
+	made := record("7", 0, "uid-"+name)
+	made.Name, made.Status = "deployment-"+name, convert.RecordStatus(s)
+	made.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "updater"}}
+	text, err := json.Marshal(made)
+	require.NoError(tb, err)
+	var sent loadlinev1alpha1.SizingRecord
+	require.NoError(tb, json.Unmarshal(text, &sent))
+	return &sent
+}
+
+// cached is how many bytes a record of twenty rounds takes in the cache of the updater, its keys
+// included.
+func cached(tb testing.TB, count int) (bytes int64) {
+	tb.Helper()
+	objects := make([]runtime.Object, count)
+	for i := range objects {
+		objects[i] = rolledOut(tb, fmt.Sprint("web-", i))
+	}
+	client := fake.NewSimpleClientset(objects...)
+	before := crowd.Live()
+	factory := externalversions.NewSharedInformerFactory(client, 0)
+	s, err := Watch(client, factory.Loadline().V1alpha1().SizingRecords(), nil, false)
+	require.NoError(tb, err)
+	factory.Start(tb.Context().Done())
+	require.Eventually(tb, s.synced, time.Minute, time.Millisecond)
+	bytes = (crowd.Live() - before) / int64(count)
+	require.Len(tb, s.cached.ListKeys(), count)
+	return bytes
+}
+
+func BenchmarkCachedRecord(b *testing.B) {
+	for b.Loop() {
+		b.ReportMetric(float64(cached(b, 10_000)), "B/record")
+		b.ReportMetric(0, "ns/op")
+	}
+}
+
+// Each workload of a large cluster has one: as the API has them, 10,000 would take 1.1 GiB.
+func TestARecordTakesLittle(t *testing.T) {
+	require.Less(t, cached(t, 500), int64(12<<10))
+}
+
+// A write is an update of the whole object.
+func TestAWriteLosesNothing(t *testing.T) {
+	before := rolledOut(t, "web")
+	before.ManagedFields = nil
+	before.Labels, before.Annotations, before.Finalizers = map[string]string{"team": "shop"}, map[string]string{"note": "seen"}, []string{"example.com/audit"}
+	s, client := watch(t, false, before.DeepCopy())
+	_, err := s.Update(t.Context(), web, one)
+	require.NoError(t, err)
+	before.Status.Rounds[0].Pods++
+	after := live(t, client)
+	after.OwnerReferences = before.OwnerReferences // see TestWhoseRecordItIs
+	require.True(t, apiequality.Semantic.DeepEqual(before, after), "%v, was %v", after, before)
+}
