@@ -152,6 +152,9 @@ func (q quiet) record(workload int) *loadlinev1alpha1.SizingRecord {
 	}
 	slices.Reverse(s.Rounds)
 	s.Kept = s.Rounds[0].To
+	if !settings.Schedule.Open(noon) {
+		s.ScheduleBlocked = rollout.Condition{Reason: string(rollout.OutsideWindow), Since: noon}
+	}
 	name := fmt.Sprintf("web-%d", workload)
 	return &loadlinev1alpha1.SizingRecord{
 		ObjectMeta: metav1.ObjectMeta{Namespace: q.namespaceOf(workload), Name: fleet.MadeName("Deployment", "apps", name), ResourceVersion: "1",

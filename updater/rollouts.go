@@ -25,12 +25,23 @@ type heldWorkload struct {
 	input  rollout.Workload
 	before rollout.State // as it is stored
 	rollout.Held
-	stored bool // its State is
+	stored bool           // its State is
+	free   bool           // some pod is
+	byUID  map[string]int // see index
 }
 
 // index returns where a pod is among those that the rollout was asked about; -1: it is not.
 func (h *heldWorkload) index(uid string) int {
-	return slices.IndexFunc(h.input.Pods, func(p rollout.Pod) bool { return p.UID == uid })
+	if h.byUID == nil { // nobody asks about most workloads, and about all pods of some
+		h.byUID = make(map[string]int, len(h.input.Pods))
+		for i := range h.input.Pods {
+			h.byUID[h.input.Pods[i].UID] = i
+		}
+	}
+	if i, asked := h.byUID[uid]; asked {
+		return i
+	}
+	return -1
 }
 
 // hold asks the rollout of each workload under a policy which of its pods may be changed now,
@@ -81,7 +92,7 @@ func (l *Loop) holdOne(s *view.Snapshot, v *disruption.VPA, h *heldWorkload, now
 	h.ask(state, now)
 	for i := range v.Pods {
 		pod, answer := &v.Pods[i], h.Pods[i]
-		pod.MemoryOnly = answer.Memory
+		pod.MemoryOnly, h.free = answer.Memory, h.free || answer.Free
 		if !answer.Free {
 			pod.Held = disruption.Reason(answer.Reason)
 			if pod.Held == "" && h.input.Pods[i].Due {
@@ -240,20 +251,21 @@ const quietWrites = 100
 // round or a promotion, and which pods were free and are left alone all the same: then others
 // go first the next time.
 func (p *pass) remember(ctx context.Context, plan disruption.Result) {
-	names := slices.SortedFunc(maps.Keys(p.rollouts), func(a, b cache.ObjectName) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
 	passed := map[string]time.Time{}
 	for _, s := range plan.Skipped {
-		if h := p.rollouts[vpaOf(s.Subject)]; h != nil {
+		if h := p.rollouts[vpaOf(s.Subject)]; h != nil && h.free {
 			if i := h.index(s.UID); i >= 0 && h.Pods[i].Free {
 				passed[s.UID] = p.now
 			}
 		}
 	}
 	written, observed := 0, 0
-	for _, name := range names {
+	for v := range p.snapshot.View.VPAs { // they are in order
+		name := cache.NewObjectName(p.snapshot.View.VPAs[v].Namespace, p.snapshot.View.VPAs[v].Name)
 		h := p.rollouts[name]
+		if h == nil {
+			continue
+		}
 		for i := range h.input.Pods {
 			pod := &h.input.Pods[i]
 			if at, known := p.passed[pod.UID]; known && passed[pod.UID].IsZero() {
@@ -279,30 +291,33 @@ func (p *pass) remember(ctx context.Context, plan disruption.Result) {
 // repeat is how long an event is not said again.
 const repeat = time.Hour
 
-// announced are the events of rollouts that were said, by VPA, reason and message.
+// announced are when the events of rollouts were last said.
 type announced map[announcement]time.Time
 
+// announcement is what tells them apart. Those whose time moves from pass to pass have none.
 type announcement struct {
-	vpa             cache.ObjectName
-	reason, message string
+	vpa           cache.ObjectName
+	reason, about string
+	next          int64 // seconds since 1970
 }
 
 // announce says on the VPA how far a rollout is, each thing once an hour.
 func (p *pass) announce(name cache.ObjectName, h *heldWorkload) {
-	if h.stored && h.before.Phase == rollout.PhaseCanary && h.State.Phase == rollout.PhaseFullRollout {
+	news := func(reason, about string) bool { return p.news(announcement{vpa: name, reason: reason, about: about}) }
+	if h.stored && h.before.Phase == rollout.PhaseCanary && h.State.Phase == rollout.PhaseFullRollout && news(actuate.EventCanaryPromoted, "") {
 		p.say(name, actuate.EventCanaryPromoted, "The canary did well: all pods may be changed")
 	}
-	if why := obstacles[h.Canary]; why != "" && (h.Canary != rollout.NotObserved || !h.State.CanarySince.IsZero()) {
+	if why := obstacles[h.Canary]; why != "" && (h.Canary != rollout.NotObserved || !h.State.CanarySince.IsZero()) && news(actuate.EventCanaryHeld, why) {
 		p.say(name, actuate.EventCanaryHeld, why)
 	}
-	if h.HPA {
+	if h.HPA && news(actuate.EventHPAConflict, h.Policy) {
 		p.say(name, actuate.EventHPAConflict, "A HorizontalPodAutoscaler looks at resources of the pods that SizingPolicy "+h.Policy+" would change: spec.rollout.hpa says what becomes of these")
 	}
 	due := slices.ContainsFunc(h.Pods, func(a rollout.Answer) bool { return a.Reason == rollout.CoolingDown })
-	if due && !h.Next.IsZero() {
+	if due && !h.Next.IsZero() && news(actuate.EventCooldownActive, "") {
 		p.say(name, actuate.EventCooldownActive, "Pods are not changed before "+h.Next.UTC().Format(time.RFC3339)+": the last round of changes ended a short time ago")
 	}
-	if h.State.ScheduleBlocked.Reason != "" {
+	if h.State.ScheduleBlocked.Reason != "" && p.news(announcement{name, actuate.EventScheduleSkipped, h.Policy, h.Next.Unix()}) {
 		opens := "never: its zone or its windows cannot be read"
 		if !h.Next.IsZero() {
 			opens = h.Next.UTC().Format(time.RFC3339)
@@ -319,17 +334,18 @@ var obstacles = map[rollout.Obstacle]string{
 	rollout.AutoPromoteOff:      "The canary did well and waits to be promoted: set spec.rollout.canary.autoPromote, or mode Auto",
 }
 
-// say puts an event on a VPA, unless it did so within the hour.
+// news reports whether something was not said within the hour, and is said now.
+func (p *pass) news(a announcement) bool {
+	if last, said := p.announced[a]; said && p.now.Sub(last) < repeat || p.snapshot.VPA(a.vpa) == nil {
+		return false
+	}
+	p.announced[a] = p.now
+	return true
+}
+
+// say puts an event on a VPA.
 func (p *pass) say(name cache.ObjectName, reason, message string) {
-	key := announcement{name, reason, message}
-	if reason == actuate.EventCooldownActive { // its time may move from pass to pass
-		key.message = ""
-	}
-	if last, said := p.announced[key]; said && p.now.Sub(last) < repeat {
-		return
-	}
 	if vpa := p.snapshot.VPA(name); vpa != nil {
-		p.announced[key] = p.now
 		p.executor.Event(vpa, reason, message)
 	}
 }
