@@ -18,45 +18,96 @@ import (
 	"loadline.dev/loadline/pkg/testkit/crowd"
 )
 
-// What the recommender keeps of a cluster with a day of usage: its caches, its
-// model of the cluster and its histories.
+// What the recommender keeps of a cluster with a day of usage: its caches, its model of the
+// cluster and its histories. The second figure is what it keeps beside its caches.
 func BenchmarkHeap(b *testing.B) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	crowd.Heap(b, func(b *testing.B, url string, c crowd.Cluster) func() {
-		clients, err := client.New(&rest.Config{Host: url})
-		require.NoError(b, err)
-		now := start()
-		samples := func(_ context.Context, yield func(usage.Sample)) error {
-			for i := range c.Pods {
-				pod := c.Pod(i)
-				for n := range pod.Spec.Containers {
-					key := usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: pod.Spec.Containers[n].Name}
-					noise := resources.Amount(i*31+int(now.Unix())/60*17) % 97
-					yield(usage.Sample{Container: key, Kind: resources.CPU, At: now, Amount: 50 + 3*noise})
-					yield(usage.Sample{Container: key, Kind: resources.Memory, At: now, Amount: (200 + noise) << 20})
-				}
-			}
-			return nil
-		}
-		a := newAssembly(b.Context(), Default(), parts{
-			clients: clients, origin: usageSource{Samples: samples}, scale: client.NewScales(clients.Kube),
-			metrics: newMetrics(prometheus.NewRegistry()), health: serving.NewHealth(time.Hour), now: func() time.Time { return now },
-		})
-		loop, err := a.start()
-		require.NoError(b, err)
-		loop.started = now
-		loop.loadVPAs(b.Context(), now)
-		loop.loadPods(now)
-		for range 4 {
-			now = now.Add(6 * time.Hour)
-			loop.addUsage(b.Context(), now)
-			loop.deleteRemovedPods()
-		}
-		require.Len(b, loop.Model.VPAs(), c.Deployments)
-		return func() {
-			loop.loadPods(now)
-			a.stop()
-		}
+		filled := fill(b, url, c)
+		caches := crowd.Live()
+		filled.aDay(b)
+		b.ReportMetric(float64(crowd.Live()-caches)/(1<<20), "beside-caches-MiB")
+		return filled.close
 	})
+}
+
+// Of 100,000 containers under one policy the recommender keeps at most 100 MiB beside the caches
+// that it has without a policy, with a SizingRecord of twenty rounds for each workload.
+func TestHeapUnderAPolicy(t *testing.T) {
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	measure := func(c crowd.Cluster) (caches, all int64) {
+		url := crowd.Serve(t, &crowd.Server{Cluster: c})
+		before := crowd.Live()
+		f := fill(t, url, c)
+		caches = crowd.Live() - before
+		f.aDay(t)
+		all = crowd.Live() - before
+		f.close()
+		return caches, all
+	}
+	const containers = 2_000
+	c := crowd.Cluster{Pods: containers / 2, Deployments: containers / 10, Revisions: 11, Nodes: 50}
+	caches, _ := measure(c)
+	c.UnderAPolicy = true
+	_, all := measure(c)
+	mib := float64(all-caches) * (100_000. / containers) / (1 << 20)
+	t.Logf("%.0f MiB for 100,000 containers", mib)
+	require.Less(t, mib, 100.)
+}
+
+// filled is a recommender with full caches.
+type filled struct {
+	*assembly
+	loop    *Loop
+	cluster crowd.Cluster
+	now     *time.Time
+}
+
+func fill(tb testing.TB, url string, c crowd.Cluster) *filled {
+	tb.Helper()
+	clients, err := client.New(&rest.Config{Host: url})
+	require.NoError(tb, err)
+	now := new(start())
+	samples := func(_ context.Context, yield func(usage.Sample)) error {
+		for i := range c.Pods {
+			pod := c.Pod(i)
+			for n := range pod.Spec.Containers {
+				key := usage.ContainerKey{Namespace: pod.Namespace, Pod: pod.Name, Container: pod.Spec.Containers[n].Name}
+				noise := resources.Amount(i*31+int(now.Unix())/60*17) % 97
+				yield(usage.Sample{Container: key, Kind: resources.CPU, At: *now, Amount: 50 + 3*noise})
+				yield(usage.Sample{Container: key, Kind: resources.Memory, At: *now, Amount: (200 + noise) << 20})
+			}
+		}
+		return nil
+	}
+	a := newAssembly(tb.Context(), Default(), parts{
+		clients: clients, policies: clients.VPA, origin: usageSource{Samples: samples}, scale: client.NewScales(clients.Kube),
+		metrics: newMetrics(prometheus.NewRegistry()), health: serving.NewHealth(time.Hour), now: func() time.Time { return *now },
+	})
+	loop, err := a.start()
+	require.NoError(tb, err)
+	return &filled{a, loop, c, now}
+}
+
+// aDay is a day of usage.
+func (f *filled) aDay(tb testing.TB) {
+	f.loop.started = *f.now
+	f.loop.loadVPAs(tb.Context(), *f.now)
+	f.loop.loadPods(*f.now)
+	for range 4 {
+		*f.now = f.now.Add(6 * time.Hour)
+		f.loop.addUsage(tb.Context(), *f.now)
+		f.loop.deleteRemovedPods()
+	}
+	require.Len(tb, f.loop.Model.VPAs(), f.cluster.Deployments)
+	for _, v := range f.loop.Model.VPAs() {
+		require.Equal(tb, f.cluster.UnderAPolicy, v.Sizing.Policy != "")
+	}
+}
+
+func (f *filled) close() {
+	f.loop.loadPods(*f.now)
+	f.stop()
 }

@@ -122,9 +122,6 @@ func (q quiet) caches(tb testing.TB, config *Config) *caches {
 	require.NoError(tb, c.targets.Remember())
 	require.NoError(tb, c.watchPolicies())
 	require.NoError(tb, c.surround())
-	if len(q.policies) == 0 {
-		return c
-	}
 	go c.vpas.Loadline().V1alpha1().SizingPolicies().Informer().RunWithContext(tb.Context())
 	go c.vpas.Loadline().V1alpha1().SizingRecords().Informer().RunWithContext(tb.Context())
 	synced := map[string]cache.InformerSynced{"sizingpolicies": c.policies.Readable, "sizingrecords": c.recordsKnown}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/updater/view"
 )
 
 // everywhere is a policy in mode Auto for all Deployments.
@@ -144,5 +145,19 @@ func TestAPassUnderAPolicyHoldsAll(t *testing.T) {
 	require.Len(t, plan.Skipped, vpas*each)
 	for _, skip := range plan.Skipped {
 		require.Equal(t, "OutsideWindow", skip.Reason.String())
+	}
+}
+
+// Where there is no policy, none of what serves policies allocates anything in a pass.
+func TestWithoutAPolicyNothingMoreIsAllocated(t *testing.T) {
+	allocations := func(pods int, change func(*view.Reader)) float64 {
+		loop, _ := quiet{vpas: 40, pods: pods}.loop(t)
+		change(loop.reader)
+		loop.RunOnce(t.Context(), noon)
+		return testing.AllocsPerRun(20, func() { loop.RunOnce(t.Context(), noon) })
+	}
+	for _, pods := range []int{1, 5} {
+		never := allocations(pods, func(r *view.Reader) { r.Policies, r.Records, r.HPAs = nil, nil, nil })
+		require.Equal(t, never, allocations(pods, func(*view.Reader) {}), "%d pods", pods)
 	}
 }

@@ -3,11 +3,16 @@ package policies
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/testkit/crowd"
+	"loadline.dev/loadline/recommender/model"
 )
 
 // What a record of twenty rounds costs in the cache, its keys not included.
@@ -30,4 +35,29 @@ func BenchmarkCachedRecord(b *testing.B) {
 		b.ReportMetric(0, "ns/op")
 		require.Len(b, kept, count)
 	}
+}
+
+// Where there is no policy, a VPA makes no pass allocate anything.
+func TestWithoutAPolicyNothingIsAllocatedForAVPA(t *testing.T) {
+	allocations := func(vpas int) (pass, follow float64) {
+		m := model.NewModel(model.Config{Store: usage.NewStore(usage.DefaultConfig())})
+		var objects []runtime.Object
+		var observed []model.Observed
+		for i := range vpas {
+			vpa := written(fmt.Sprint("vpa", i), fmt.Sprint("web", i))
+			objects, observed = append(objects, vpa), append(observed, model.Observed{Object: vpa, Selector: labels.Everything()})
+		}
+		m.SyncVPAs(observed, time.Now())
+		inCluster(t, func(c *cluster) {
+			pass = testing.AllocsPerRun(10, func() { c.keeper.Pass(c.t.Context(), time.Now()) })
+			follow = testing.AllocsPerRun(10, func() { Follow(c.keeper.Policies, m) })
+		}, objects...)
+		require.Len(t, m.VPAs(), vpas)
+		return pass, follow
+	}
+	one, follow := allocations(1)
+	require.Zero(t, follow)
+	many, follow := allocations(200)
+	require.Zero(t, follow)
+	require.Equal(t, one, many)
 }

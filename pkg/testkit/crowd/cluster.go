@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
 )
 
 // Cluster says how many objects there are. Each Deployment has one VPA.
@@ -28,6 +30,9 @@ type Cluster struct {
 	Deployments int
 	Revisions   int // ReplicaSets of a Deployment; the pods are of the last one
 	Nodes       int
+	// UnderAPolicy says that one SizingPolicy selects all Deployments: their VPAs were made for it,
+	// and the updater remembers twenty rounds of each.
+	UnderAPolicy bool
 }
 
 // perNamespace is how many Deployments a namespace has.
@@ -286,7 +291,70 @@ func (c Cluster) VPA(i int) *vpav1.VerticalPodAutoscaler {
 			ContainerName: name, Target: target, LowerBound: lower, UpperBound: upper, UncappedTarget: target,
 		})
 	}
+	if c.UnderAPolicy {
+		c.underPolicy(vpa, w)
+	}
 	return vpa
+}
+
+// Namespaces returns how many there are.
+func (c Cluster) Namespaces() int { return (c.Deployments + perNamespace - 1) / perNamespace }
+
+// Namespace returns a namespace.
+func (c Cluster) Namespace(i int) *corev1.Namespace {
+	name := c.workload(i * perNamespace).namespace
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid(6, i, 0), ResourceVersion: fmt.Sprint(400_000_000 + i), CreationTimestamp: born,
+		Labels: map[string]string{corev1.LabelMetadataName: name, "team": name}, ManagedFields: managed(1)}}
+}
+
+// Policy returns the one SizingPolicy.
+func (c Cluster) Policy() *loadlinev1alpha1.SizingPolicy {
+	return &loadlinev1alpha1.SizingPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: loadlinev1alpha1.SchemeGroupVersion.String(), Kind: "SizingPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: policyName, UID: uid(7, 0, 0), ResourceVersion: "300000000", Generation: 1, CreationTimestamp: born, ManagedFields: managed(2)},
+		Spec: loadlinev1alpha1.SizingPolicySpec{
+			Namespaces: loadlinev1alpha1.NamespaceSelection{Names: []string{"*"}},
+			Workloads:  []loadlinev1alpha1.WorkloadSelection{{APIVersion: "apps/v1", Kind: "Deployment"}},
+			Rollout:    &loadlinev1alpha1.Rollout{Mode: new(loadlinev1alpha1.RolloutModeAuto)},
+		},
+	}
+}
+
+const policyName = "everything"
+
+// underPolicy makes a VPA one that was made for the policy.
+func (c Cluster) underPolicy(vpa *vpav1.VerticalPodAutoscaler, w workload) {
+	vpa.Name, vpa.Annotations = fleet.MadeName("Deployment", "apps", w.name), nil
+	vpa.Labels = map[string]string{fleet.PolicyLabel: policyName}
+	vpa.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: w.name, UID: uid(2, w.number, 0), Controller: new(false), BlockOwnerDeletion: new(false)}}
+	vpa.Spec.UpdatePolicy.UpdateMode = new(vpav1.UpdateModeOff)
+	vpa.Spec.ResourcePolicy = nil
+}
+
+// Record returns the SizingRecord of a Deployment.
+func (c Cluster) Record(i int) *loadlinev1alpha1.SizingRecord {
+	w := c.workload(i)
+	r := &loadlinev1alpha1.SizingRecord{
+		TypeMeta: metav1.TypeMeta{APIVersion: loadlinev1alpha1.SchemeGroupVersion.String(), Kind: "SizingRecord"},
+		ObjectMeta: metav1.ObjectMeta{Name: fleet.MadeName("Deployment", "apps", w.name), Namespace: w.namespace, UID: uid(8, i, 0), ResourceVersion: fmt.Sprint(200_000_000 + i), CreationTimestamp: born, ManagedFields: managed(1),
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: w.name, UID: uid(2, i, 0), Controller: new(false), BlockOwnerDeletion: new(false)}}},
+		Status: loadlinev1alpha1.SizingRecordStatus{Mode: loadlinev1alpha1.RolloutModeAuto, Kept: w.changed(0)},
+	}
+	for n := range 20 {
+		at := metav1.NewTime(born.AddDate(0, 0, -n))
+		r.Status.Rounds = append(r.Status.Rounds, loadlinev1alpha1.Round{Time: at, LastChange: &at, Pods: int32(c.Pods / c.Deployments), From: w.changed(n + 1), To: w.changed(n), Outcome: loadlinev1alpha1.RoundSuccess})
+	}
+	return r
+}
+
+// changed are the sizes of a workload so many rounds ago.
+func (w workload) changed(rounds int) (sizes []loadlinev1alpha1.ContainerSizes) {
+	for i, name := range containers {
+		now := w.sizes(i)
+		requests := amounts(now.Requests.Cpu().MilliValue()+int64(10*rounds), now.Requests.Memory().Value())
+		sizes = append(sizes, loadlinev1alpha1.ContainerSizes{Name: name, Requests: loadlinev1alpha1.Sizes(requests), Limits: loadlinev1alpha1.Sizes(now.Limits)})
+	}
+	return sizes
 }
 
 // Node returns a node.

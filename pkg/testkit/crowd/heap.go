@@ -11,13 +11,25 @@ import (
 )
 
 // Sized are the clusters that programs are measured with: a small one, and the two
-// whose heaps docs/scale.md gives.
-func Sized() []Cluster {
-	return []Cluster{
+// whose heaps docs/scale.md gives, each without a SizingPolicy and under one.
+func Sized() (all []Cluster) {
+	for _, c := range []Cluster{
 		{Pods: 5_000, Deployments: 1_000, Revisions: 11, Nodes: 200},
 		{Pods: 50_000, Deployments: 10_000, Revisions: 11, Nodes: 2_000},
 		{Pods: 150_000, Deployments: 20_000, Revisions: 11, Nodes: 5_000},
+	} {
+		under := c
+		under.UnderAPolicy = true
+		all = append(all, c, under)
 	}
+	return all
+}
+
+func (c Cluster) String() string {
+	if c.UnderAPolicy {
+		return fmt.Sprintf("%d_pods_under_a_policy", c.Pods)
+	}
+	return fmt.Sprintf("%d_pods", c.Pods)
 }
 
 // Heap measures what fill leaves on the heap of a program that watches each
@@ -25,7 +37,7 @@ func Sized() []Cluster {
 // that was measured, and then closed.
 func Heap(b *testing.B, fill func(b *testing.B, url string, c Cluster) (closing func())) {
 	for _, c := range Sized() {
-		b.Run(fmt.Sprintf("%d_pods", c.Pods), func(b *testing.B) {
+		b.Run(c.String(), func(b *testing.B) {
 			url := Serve(b, &Server{Cluster: c})
 			for range b.N {
 				before := Live()

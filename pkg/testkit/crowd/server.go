@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	vpascheme "loadline.dev/loadline/pkg/generated/clientset/versioned/scheme"
 )
 
@@ -40,6 +41,11 @@ type kind struct {
 	object func(i int) runtime.Object
 }
 
+// custom reports whether the kind is not one of Kubernetes.
+func (k kind) custom() bool {
+	return k.Group == vpav1.SchemeGroupVersion.Group || k.Group == loadlinev1alpha1.GroupName
+}
+
 // none are the kinds of which a Cluster has nothing, by resource.
 var none = map[string]schema.GroupVersionKind{
 	"statefulsets":                     {Group: "apps", Version: "v1", Kind: "StatefulSet"},
@@ -49,6 +55,8 @@ var none = map[string]schema.GroupVersionKind{
 	"cronjobs":                         {Group: "batch", Version: "v1", Kind: "CronJob"},
 	"limitranges":                      {Version: "v1", Kind: "LimitRange"},
 	"resourcequotas":                   {Version: "v1", Kind: "ResourceQuota"},
+	"horizontalpodautoscalers":         {Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"},
+	"poddisruptionbudgets":             {Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
 	"events":                           {Version: "v1", Kind: "Event"},
 	"verticalpodautoscalercheckpoints": vpav1.SchemeGroupVersion.WithKind("VerticalPodAutoscalerCheckpoint"),
 }
@@ -64,6 +72,12 @@ func (s *Server) kind(resource string) (kind, bool) {
 		return kind{appsv1.SchemeGroupVersion.WithKind("Deployment"), c.Deployments, func(i int) runtime.Object { return c.Deployment(i) }}, true
 	case "replicasets":
 		return kind{appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), c.Deployments * c.Revisions, func(i int) runtime.Object { return c.ReplicaSet(i) }}, true
+	case "namespaces":
+		return kind{corev1.SchemeGroupVersion.WithKind("Namespace"), c.Namespaces(), func(i int) runtime.Object { return c.Namespace(i) }}, true
+	case "sizingpolicies":
+		return kind{loadlinev1alpha1.SchemeGroupVersion.WithKind("SizingPolicy"), 1, func(int) runtime.Object { return c.Policy() }}, c.UnderAPolicy
+	case "sizingrecords":
+		return kind{loadlinev1alpha1.SchemeGroupVersion.WithKind("SizingRecord"), c.Deployments, func(i int) runtime.Object { return c.Record(i) }}, c.UnderAPolicy
 	case "verticalpodautoscalers":
 		return kind{vpav1.SchemeGroupVersion.WithKind("VerticalPodAutoscaler"), c.Deployments, func(i int) runtime.Object { return c.VPA(i) }}, true
 	}
@@ -97,7 +111,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // media returns how objects of a kind are written: custom ones as JSON.
 func media(k kind) runtime.SerializerInfo {
 	wanted := runtime.ContentTypeProtobuf
-	if k.Group == vpav1.SchemeGroupVersion.Group {
+	if k.custom() {
 		wanted = runtime.ContentTypeJSON
 	}
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), wanted)
@@ -106,7 +120,7 @@ func media(k kind) runtime.SerializerInfo {
 
 // encode writes an object as the API server does.
 func encode(k kind, object runtime.Object) []byte {
-	if k.Group == vpav1.SchemeGroupVersion.Group {
+	if k.custom() {
 		data, err := json.Marshal(object)
 		if err != nil {
 			panic(err)
@@ -147,7 +161,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, first boo
 // end is the object of the event that ends a list.
 func end(k kind) runtime.Object {
 	object, err := scheme.Scheme.New(k.GroupVersionKind)
-	if k.Group == vpav1.SchemeGroupVersion.Group {
+	if k.custom() {
 		object, err = vpascheme.Scheme.New(k.GroupVersionKind)
 		object.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
 	}
