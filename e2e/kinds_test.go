@@ -42,6 +42,8 @@ func TestAPolicyServesEveryKind(t *testing.T) {
 	createStatefulSet(t, db)
 	createDaemonSet(t, agent)
 	createCronJob(t, report)
+	fleet := named(w, "fleet")
+	createFleet(t, fleet)
 	run := func(job string) {
 		require.NoError(t, cluster.Kubectl(t.Context(), "-n", w.Namespace, "create", "job", job, "--from=cronjob/"+report.Name))
 	}
@@ -49,11 +51,13 @@ func TestAPolicyServesEveryKind(t *testing.T) {
 	recommender := ownRecommender(t, "kinds")
 	policyFor(t, w.Namespace, loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) {
 		s.Recommender = new("kinds")
+		s.Workloads = append(s.Workloads, loadlinev1alpha1.WorkloadSelection{APIVersion: "example.com/v1", Kind: "Fleet", Name: fleet.Name})
 		s.Rollout.Cooldown, s.Rollout.MaxConcurrent = &metav1.Duration{}, new(int32(0))
 	})
 
 	// Made.
-	kinds := map[string]harness.Workload{"deployment-web": web, "statefulset-db": db, "daemonset-agent": agent, "cronjob-report": report}
+	kinds := map[string]harness.Workload{"deployment-web": web, "statefulset-db": db, "daemonset-agent": agent, "cronjob-report": report,
+		policy.MadeName("Fleet", "example.com", fleet.Name): fleet}
 	for name := range kinds {
 		made := awaitMade(t, w.Namespace, name)
 		require.Len(t, made.OwnerReferences, 1, name)
