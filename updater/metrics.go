@@ -33,6 +33,7 @@ type metrics struct {
 	reverts      *prometheus.CounterVec
 	observed     *prometheus.GaugeVec // without labels: shown from the first rollout on
 	recordErrors *prometheus.CounterVec
+	revertErrors *prometheus.CounterVec
 	missing      *prometheus.CounterVec
 
 	seen sync.Map // cache.ObjectName of a VPA -> seen, in the last pass
@@ -78,11 +79,13 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Pods whose change is under observation, as of the last pass."}, nil),
 		recordErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "record_errors_total",
 			Help: "SizingRecords that could not be written."}, nil),
+		revertErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "revert_errors_total",
+			Help: "Attempts to take a change back that did not come about; each is tried again."}, nil),
 		missing: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "evidence_missing_total",
 			Help: "Pods under observation of which a source did not say what it was asked."}, []string{"source"}),
 	}
 	registry.MustRegister(m.controlled, m.evictable, m.withEvictable, m.withEvicted, m.updatable, m.withUpdatable, m.withUpdated,
-		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped, m.reverts, m.observed, m.recordErrors, m.missing)
+		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped, m.reverts, m.observed, m.recordErrors, m.revertErrors, m.missing)
 	return m
 }
 
@@ -162,6 +165,9 @@ func (m *metrics) Reverted(vpa cache.ObjectName, harm rollout.Harm) {
 
 // RecordFailed counts a SizingRecord that could not be written.
 func (m *metrics) RecordFailed() { m.recordErrors.WithLabelValues().Inc() }
+
+// RevertFailed counts a change that could not be taken back, which is tried again.
+func (m *metrics) RevertFailed() { m.revertErrors.WithLabelValues().Inc() }
 
 // EvidenceMissing counts pods of which Prometheus did not say what it was asked.
 func (m *metrics) EvidenceMissing(pods int) {

@@ -274,7 +274,8 @@ func TestARevertThatFailsIsTriedAgain(t *testing.T) {
 	require.Equal(t, "50m 100m", r.sizes())
 	require.Equal(t, []string{"web-1-0"}, r.noted())
 	require.Zero(t, r.reverts())
-	require.Empty(t, r.told(), "nothing is said that did not happen")
+	require.Len(t, r.told(), 2, "on pod and VPA, once")
+	require.EqualValues(t, 3, r.value("loadline_updater_revert_errors_total"))
 	require.Empty(t, r.record().Rounds[0].Outcome)
 	*broken = false
 	r.judge(2 * time.Minute)

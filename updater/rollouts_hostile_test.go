@@ -75,6 +75,30 @@ func TestANoteOfSomebodyElseIsDropped(t *testing.T) {
 	require.Zero(t, r.records(), "nothing is remembered of it")
 }
 
+// A note that says that the node has not begun yet names no time that must be known, and one that
+// says what harm was done needs no evidence.
+func TestADeferredNoteOfSomebodyElseIsDropped(t *testing.T) {
+	r := newRolling(t, 2, auto())
+	require.Equal(t, []string{"web-1-0"}, r.at(0))
+	r.judge(5 * time.Minute)
+	require.Equal(t, []string{"web-1-1"}, r.at(6*time.Minute))
+	r.judge(11 * time.Minute)
+	r.at(12 * time.Minute)
+	require.NotEmpty(t, r.record().Rounds[0].Outcome)
+	before := r.record()
+	r.change("web-1-1", func(p *corev1.Pod) {
+		p.Annotations[convert.ResizedAtAnnotation] = noon.Add(30*time.Minute).Format(time.RFC3339) + " deferred"
+		p.Annotations[convert.OriginalAnnotation] = `{"app":{"requests":{"cpu":"64","memory":"512Gi"},"limits":{},"target":{},"harm":"OOMKilled"}}`
+	})
+	for _, after := range []time.Duration{30 * time.Minute, 31 * time.Minute, 32 * time.Minute} {
+		r.judge(after)
+	}
+	require.Equal(t, "50m 50m", r.sizes())
+	require.Empty(t, r.noted())
+	require.Equal(t, before, r.record())
+	require.Zero(t, r.reverts())
+}
+
 // The cache is behind: somebody gave the pod more meanwhile.
 func TestARevertLowersNothingThatACacheHasNotSeen(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))

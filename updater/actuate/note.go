@@ -162,6 +162,13 @@ func (c *Cluster) Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v ro
 	c.Events.Event(vpa, corev1.EventTypeWarning, reason, "Pod "+pod.Name+": "+message)
 }
 
+// NotTakenBack puts an event on pod and VPA when a change did harm and could not be taken back yet.
+func (c *Cluster) NotTakenBack(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error) {
+	message := fmt.Sprintf("Change did harm, %s, and could not be taken back yet; that is tried again: %v", harms[v.Harm], err)
+	c.Events.Event(pod, corev1.EventTypeWarning, EventResizeFailed, message)
+	c.Events.Event(vpa, corev1.EventTypeWarning, EventResizeFailed, "Pod "+pod.Name+": "+message)
+}
+
 func judged(pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted) (reason, message string) {
 	// What its spec asks for may not have been carried out.
 	back := sizes(convert.NewPod(pod).Containers, gets, func(_ int, f policy.Fitted) corev1.ResourceRequirements { return printed(f) })

@@ -77,6 +77,10 @@ func (r *Rehearsal) Judged(_ *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v ro
 	fmt.Fprintf(r.Out, "would say of pod %s: %s: %s\n", klog.KObj(pod), reason, message)
 }
 
+// NotTakenBack does nothing: nothing is refused where nothing is sent.
+func (r *Rehearsal) NotTakenBack(*vpav1.VerticalPodAutoscaler, *corev1.Pod, rollout.Verdict, error) {
+}
+
 func (r *Rehearsal) print(verb string, c Change) error {
 	fmt.Fprintf(r.Out, "would %s pod %s (VPA %s, %s): %s\n", verb, klog.KObj(c.Target), c.VPA, c.Cause, Sizes(c))
 	return ErrRehearsed

@@ -95,6 +95,7 @@ func (m *measurer) run(ctx context.Context, ready func(cache.ObjectName), missin
 func (m *measurer) ask(ctx context.Context, now time.Time, ready func(cache.ObjectName), missing func(pods int)) {
 	m.mu.Lock()
 	wanted := m.wanted
+	maps.DeleteFunc(m.known, func(_ types.UID, known measured) bool { return now.Sub(known.of.at) > 2*longest }) // of pods that are gone
 	m.wanted = map[cache.ObjectName]changeOf{}
 	m.mu.Unlock()
 	byNamespace := map[string][]cache.ObjectName{}

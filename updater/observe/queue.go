@@ -43,6 +43,9 @@ const (
 	longPause  = time.Minute
 	again      = 30 * time.Second // until what nobody tells of is looked at again
 	workers    = 4
+	// longestNote is how long a revert waits for the note of its reason: webhooks of others may be
+	// asked about it.
+	longestNote = 2 * time.Second
 	// underWay is how long after a change was noted its pod may not show it yet.
 	underWay = 30 * time.Second
 	// forgotten is how old a note must be to be taken off while nobody knows what the policy
@@ -60,11 +63,14 @@ type Executor interface {
 	GiveBack(ctx context.Context, pod *corev1.Pod, gets []policy.Fitted) error
 	// Judged says that a change did harm, or came to nothing, and what the pod got then.
 	Judged(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, gets []policy.Fitted)
+	// NotTakenBack says that a change did harm and could not be taken back yet.
+	NotTakenBack(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod, v rollout.Verdict, err error)
 }
 
 // Metrics count what comes of changes.
 type Metrics interface {
 	Reverted(vpa cache.ObjectName, harm rollout.Harm)
+	RevertFailed()
 	RecordFailed()
 	// EvidenceMissing counts pods of which Prometheus does not say what it should.
 	EvidenceMissing(pods int)
@@ -86,6 +92,7 @@ type Queue struct {
 type found struct {
 	at      time.Time
 	verdict rollout.Verdict
+	told    bool // that it could not be taken back
 }
 
 // Config is what a Queue needs. All fields but Prometheus must be set.
@@ -224,6 +231,9 @@ func (q *Queue) drop(ctx context.Context, pod *corev1.Pod, at time.Time, why err
 		return 0, err
 	}
 	q.finish(pod.UID, at)
+	if q.measurer != nil {
+		q.measurer.forget(pod.UID)
+	}
 	return 0, nil
 }
 
@@ -246,6 +256,16 @@ type observed struct {
 }
 
 func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait time.Duration, err error) {
+	state, err := q.Records.State(o.Workload)
+	if err != nil {
+		return 0, err
+	}
+	if age := now.Sub(o.change.At); !state.Covers(o.change.At) {
+		if age >= 0 && age < underWay { // it was noted, and is stored in a moment
+			return underWay - age, nil
+		}
+		return q.drop(ctx, o.pod, o.change.At, errUnknown)
+	}
 	core := o.reading.Pod(o.pod, 0)
 	if noted, changed := o.begun(&core, now); changed {
 		if o.change.Pending && !noted.Pending {
@@ -277,13 +297,6 @@ func (q *Queue) judge(ctx context.Context, o *observed, now time.Time) (wait tim
 	case verdict.Outcome == "":
 		return o.next(now), nil
 	case verdict.Outcome == rollout.Reverted:
-		state, err := q.Records.State(o.Workload)
-		if err != nil {
-			return 0, err
-		}
-		if !state.Covers(o.change.At) {
-			return q.drop(ctx, o.pod, o.change.At, errUnknown)
-		}
 		if err := q.takeBack(ctx, o, &core, verdict); err != nil {
 			return 0, fmt.Errorf("the change did harm (%s) and is to be taken back, which is tried again: %w", verdict.Harm, err)
 		}
@@ -323,11 +336,18 @@ func (q *Queue) takeBack(ctx context.Context, o *observed, core *disruption.Pod,
 	log := klog.FromContext(ctx).WithValues("pod", klog.KObj(o.pod), "vpa", o.reading.Object.Name, "reason", v.Harm)
 	if noted := o.change; noted.Harm != v.Harm {
 		noted.Harm = v.Harm
-		if err := q.Executor.Note(ctx, o.pod, noted); err != nil {
+		soon, cancel := context.WithTimeout(ctx, longestNote)
+		err := q.Executor.Note(soon, o.pod, noted)
+		cancel()
+		if err != nil {
 			log.Error(err, "The harm that a change did could not be noted on its pod; the change is taken back all the same")
 		}
 	}
 	if err := q.Executor.GiveBack(ctx, o.pod, gets); err != nil {
+		q.Metrics.RevertFailed()
+		if q.firstFailure(o) {
+			q.Executor.NotTakenBack(o.reading.Object, o.pod, v, err)
+		}
 		return err
 	}
 	log.Info("Change taken back: it did harm")
@@ -345,11 +365,26 @@ func (q *Queue) stands(o *observed, v rollout.Verdict) rollout.Verdict {
 		maps.DeleteFunc(q.harms, func(_ types.UID, f found) bool { return o.change.At.Sub(f.at) > forgotten })
 	}
 	if v.Outcome == rollout.Reverted {
-		q.harms[o.pod.UID] = found{o.change.At, v}
+		if q.harms[o.pod.UID].at != o.change.At {
+			q.harms[o.pod.UID] = found{at: o.change.At, verdict: v}
+		}
 	} else if before, known := q.harms[o.pod.UID]; known && before.at.Equal(o.change.At) {
 		return before.verdict
 	}
 	return v
+}
+
+// firstFailure reports whether nobody was told yet that a change could not be taken back.
+func (q *Queue) firstFailure(o *observed) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	f, known := q.harms[o.pod.UID]
+	if !known || f.told {
+		return false
+	}
+	f.told = true
+	q.harms[o.pod.UID] = f
+	return true
 }
 
 // begun returns what is to be noted when a node that had no room has none still, or has acted:
