@@ -21,6 +21,14 @@ type Fleets struct {
 	mu     sync.Mutex
 	scales map[string]autoscalingv1.Scale // by path
 	broken int                            // status of each answer about an object; 0: they are right
+	asked  int
+}
+
+// Asked returns how often somebody asked for an object.
+func (f *Fleets) Asked() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
 }
 
 // Put adds a Fleet, or replaces the one of that name.
@@ -106,6 +114,7 @@ func (f *Fleets) answer(w http.ResponseWriter, path string) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.asked++
 	scale, found := f.scales[path]
 	switch {
 	case f.broken != 0:

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -122,6 +123,28 @@ func TestTheVPAOfACustomKindThatIsGone(t *testing.T) {
 		require.NotContains(t, c.made()[madeForFleet].Annotations, fleet.UnselectedAnnotation)
 		require.EqualValues(t, "uid-again", c.made()[madeForFleet].OwnerReferences[1].UID, "as after an orphaning delete")
 	}, naming(), owned("web-a", "example.com/v1", "Fleet", "web"))
+}
+
+// Anybody can write VPAs that look made, for workloads that are not there.
+func TestAPassDoesNotWaitForWhatNoPolicyNames(t *testing.T) {
+	objects := []runtime.Object{shop(), deployment("web")}
+	for i := range 100 {
+		name := fmt.Sprint("nothing-", i)
+		objects = append(objects, &vpav1.VerticalPodAutoscaler{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fleet.MadeName("Fleet", "example.com", name), Labels: map[string]string{fleet.PolicyLabel: "shop"}},
+			Spec: vpav1.VerticalPodAutoscalerSpec{
+				TargetRef:    &autoscalingv1.CrossVersionObjectReference{APIVersion: "example.com/v1", Kind: "Fleet", Name: name},
+				UpdatePolicy: &vpav1.PodUpdatePolicy{UpdateMode: new(vpav1.UpdateModeOff)},
+			},
+		})
+	}
+	withFleet(t, func(c *cluster) {
+		c.pass(0)
+		require.Zero(t, c.fleets.Asked())
+		require.Contains(t, c.made(), "deployment-web")
+		c.refreshed(time.Minute)
+		require.Positive(t, c.fleets.Asked(), "they are read in turns")
+	}, objects...)
 }
 
 // What names an owner that is gone is removed by the garbage collector at once. One hears late

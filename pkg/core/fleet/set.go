@@ -15,7 +15,11 @@ const defaultPriority = 100
 type Set struct {
 	entries []entry
 	options Options
+	others  map[other]bool // that are named by a policy
 }
+
+// other is a workload of a kind that is not listed, in any namespace.
+type other struct{ group, kind, name string }
 
 // Options are what a Set knows of the program.
 type Options struct {
@@ -48,7 +52,25 @@ func NewSet(policies []Policy, o Options) *Set {
 	slices.SortFunc(s.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
 	})
+	s.others = map[other]bool{}
+	for _, m := range s.Named() {
+		s.others[otherOf(m.Group, m.Kind, m.Name)] = true
+	}
 	return s
+}
+
+// Names reports whether a policy names a workload of a kind that is not listed, whatever the
+// namespace.
+func (s *Set) Names(group, kind, name string) bool {
+	return s != nil && s.others[otherOf(group, kind, name)]
+}
+
+// otherOf returns a workload; groups that are the same are equal.
+func otherOf(group, kind, name string) other {
+	if builtIn(group) {
+		group = ""
+	}
+	return other{group, kind, name}
 }
 
 // Len returns the number of policies.

@@ -318,3 +318,18 @@ func TestWhereAPolicyActs(t *testing.T) {
 	var none *Set
 	require.False(t, none.Acts("shop", nil))
 }
+
+// References to kinds of Kubernetes itself are often written with an old group or with none.
+func TestNamesOfWorkloadsThatAreNotListed(t *testing.T) {
+	s := NewSet([]Policy{{Name: "p", Workloads: []Match{
+		{Group: "apps", Kind: "ReplicaSet", Name: "web"}, {Group: "example.com", Kind: "Fleet", Name: "web"}, {Group: "apps", Kind: "Deployment", Name: "web"},
+	}}}, Options{})
+	require.True(t, s.Names("", "ReplicaSet", "web"))
+	require.True(t, s.Names("apps", "ReplicaSet", "web"))
+	require.True(t, s.Names("example.com", "Fleet", "web"))
+	require.False(t, s.Names("example.org", "Fleet", "web"))
+	require.False(t, s.Names("", "Fleet", "web"))
+	require.False(t, s.Names("", "ReplicaSet", "db"))
+	require.False(t, s.Names("apps", "Deployment", "web"), "it is listed")
+	require.False(t, (*Set)(nil).Names("", "ReplicaSet", "web"))
+}

@@ -45,6 +45,7 @@ type Policies struct {
 	byName     corelisters.NamespaceLister
 	heard      cache.InformerSynced      // of policies
 	pods       cache.SharedIndexInformer // nil: none are seen
+	annotated  annotated                 // of these
 	synced     map[string]cache.InformerSynced
 
 	changes atomic.Uint64 // of policies so far

@@ -52,12 +52,16 @@ func ReadScale(ctx context.Context, read Scale, key Key) (w Workload, selector s
 	return w, a.selector, err
 }
 
-// remembered is Read from what is known.
-func (r *Resolver) remembered(key Key) (Workload, error) {
+// Known is Read from what is known, and ErrNotRead if nothing is: then Run reads it, as far as its
+// namespace has some left.
+func (r *Resolver) Known(key Key) (Workload, error) {
 	if err := key.check(); err != nil {
-		return Workload{}, err
+		return Workload{}, fmt.Errorf("%w: %w", ErrNoWorkload, err)
 	}
-	a, known, err := r.scales.recall(key, true)
+	a, known, err := r.scales.recall(key, false)
+	if !known && r.scales.want(key) {
+		a, known, err = r.scales.recall(key, true)
+	}
 	if !known {
 		return Workload{}, ErrNotRead
 	}

@@ -196,7 +196,7 @@ func (r *Resolver) Each(seen func(Workload)) {
 // not known, or its kind has no scale subresource. It asks nobody.
 func (r *Resolver) Workload(key Key) (Workload, bool) {
 	if !fleet.Listed(key.Group, key.Kind) {
-		w, err := r.remembered(key)
+		w, err := r.Known(key)
 		return w, err == nil
 	}
 	object, there, err := r.workloads.informers[key.Kind].GetStore().GetByKey(key.Namespace + "/" + key.Name)
