@@ -120,8 +120,8 @@ func measure(ctx context.Context, daemon *harness.Daemon, gun *gun, o options) (
 // there are several.
 func startAlone(ctx context.Context, cluster *harness.Cluster, o options) (*harness.Daemon, error) {
 	// GOMAXPROCS and the processors of the process are one, so that nothing of it
-	// runs beside the reviews. The collector of garbage is set as in deploy.
-	for name, value := range map[string]string{"GOMAXPROCS": "1", "GOMEMLIMIT": "450MiB", "GOGC": "400"} {
+	// runs beside the reviews. The memory limit is that of deploy.
+	for name, value := range map[string]string{"GOMAXPROCS": "1", "GOMEMLIMIT": "450MiB"} {
 		if err := os.Setenv(name, value); err != nil {
 			return nil, err
 		}
