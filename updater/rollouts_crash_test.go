@@ -140,28 +140,31 @@ func TestAnUpdaterThatEndsBetweenRevertAndRecord(t *testing.T) {
 	require.Equal(t, s, r.record())
 }
 
-// A pod that is given back what it had may be ready again before the record says why it was.
-func TestAnUpdaterThatEndsBetweenARevertThatHelpedAndItsRecord(t *testing.T) {
-	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
-	require.Equal(t, []string{"web-1-0"}, r.at(0))
-	r.ready("web-1-0", corev1.ConditionFalse, time.Minute)
-	broken := cut(r.vpa, "update", "sizingrecords", "")
-	_, err := r.sync("web-1-0", 5*time.Minute)
-	require.Error(t, err)
-	r.settled("web-1-0")
-	require.Equal(t, "100m 100m 100m", r.sizes())
-	r.ready("web-1-0", corev1.ConditionTrue, 5*time.Minute)
-	*broken = false
-
-	r.anew()
-	require.Empty(t, r.at(6*time.Minute), "it is not lowered again")
-	r.judge(6 * time.Minute)
-	require.Empty(t, r.noted())
-	require.Equal(t, "100m 100m 100m", r.sizes())
-	s := r.record()
-	require.EqualValues(t, 1, s.ConsecutiveReverts)
-	require.Equal(t, "NotReady", s.Rounds[0].Reason)
-	require.Equal(t, noon.Add(126*time.Minute), s.CooldownUntil.UTC())
+// A pod that is given back what it had may be ready again before the record can say why it was.
+func TestARevertThatHelpedBeforeItWasStored(t *testing.T) {
+	for who, ends := range map[string]bool{"the same updater": false, "the next one": true} {
+		r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
+		require.Equal(t, []string{"web-1-0"}, r.at(0))
+		r.ready("web-1-0", corev1.ConditionFalse, time.Minute)
+		broken := cut(r.vpa, "update", "sizingrecords", "")
+		_, err := r.sync("web-1-0", 5*time.Minute)
+		require.Error(t, err)
+		r.settled("web-1-0")
+		require.Equal(t, "100m 100m 100m", r.sizes(), "given back")
+		r.ready("web-1-0", corev1.ConditionTrue, 5*time.Minute)
+		*broken = false
+		if ends {
+			r.anew()
+		}
+		require.Empty(t, r.at(6*time.Minute), "it is not lowered again")
+		r.judge(6 * time.Minute)
+		require.Empty(t, r.noted(), who)
+		require.Equal(t, "100m 100m 100m", r.sizes())
+		s := r.record()
+		require.EqualValues(t, 1, s.ConsecutiveReverts, who)
+		require.Equal(t, "NotReady", s.Rounds[0].Reason)
+		require.Equal(t, noon.Add(126*time.Minute), s.CooldownUntil.UTC())
+	}
 }
 
 // Between the word that a change did harm and the resize that gives back, too.

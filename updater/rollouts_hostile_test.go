@@ -25,26 +25,6 @@ func (r *rolling) ready(name string, status corev1.ConditionStatus, since time.D
 	})
 }
 
-// A change is taken back for want of readiness, the record cannot be written at once, and the pod is
-// ready again when it can.
-func TestARevertThatCouldNotBeStoredIsRemembered(t *testing.T) {
-	r := newRolling(t, 3, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))
-	require.Equal(t, []string{"web-1-0"}, r.at(0))
-	r.ready("web-1-0", corev1.ConditionFalse, time.Minute)
-	broken := cut(r.vpa, "update", "sizingrecords", "")
-	_, err := r.sync("web-1-0", 5*time.Minute)
-	require.Error(t, err)
-	r.settled("web-1-0")
-	require.Equal(t, "100m 100m 100m", r.sizes(), "given back")
-	r.ready("web-1-0", corev1.ConditionTrue, 5*time.Minute)
-	*broken = false
-	r.judge(5*time.Minute + time.Second)
-	require.Equal(t, "100m 100m 100m", r.sizes())
-	s := r.record()
-	require.Empty(t, r.at(6*time.Minute))
-	require.EqualValues(t, 1, s.ConsecutiveReverts, "what was taken back is remembered")
-}
-
 // The API server takes no resize for a quarter of an hour after a kill loop was seen.
 func TestWhatWasSeenInTimeIsTakenBackLater(t *testing.T) {
 	r := newRolling(t, 2, sizingPolicy(loadlinev1alpha1.RolloutModeAuto))

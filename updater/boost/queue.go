@@ -34,6 +34,7 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/actuate"
+	"loadline.dev/loadline/updater/podqueue"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -112,42 +113,7 @@ func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
 
 // Run serves the queue until ctx ends.
 func (q *Queue) Run(ctx context.Context) {
-	var workers sync.WaitGroup
-	for range q.Workers {
-		workers.Go(func() {
-			for q.serve(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-	q.queue.ShutDown()
-	workers.Wait()
-}
-
-// serve takes one pod from the queue. It is false when the queue has ended.
-func (q *Queue) serve(ctx context.Context) bool {
-	name, ended := q.queue.Get()
-	if ended {
-		return false
-	}
-	defer q.queue.Done(name)
-	var again time.Duration
-	err := view.Guard(func() (err error) {
-		again, err = q.sync(ctx, name, time.Now())
-		return err
-	})
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		klog.FromContext(ctx).Error(err, "Startup boost not taken back yet", "pod", klog.KRef(name.Namespace, name.Name))
-		q.queue.AddRateLimited(name)
-	case again > 0:
-		q.queue.Forget(name)
-		q.queue.AddAfter(name, again)
-	default:
-		q.queue.Forget(name)
-	}
-	return true
+	podqueue.Run(ctx, q.queue, q.Workers, q.sync, "Startup boost not taken back yet")
 }
 
 // sync does for one pod what is due at now and returns when to look again; 0 if

@@ -34,6 +34,7 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/updater/evidence"
+	"loadline.dev/loadline/updater/podqueue"
 	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/view"
 )
@@ -132,45 +133,12 @@ func (q *Queue) Watch(pods cache.SharedIndexInformer) error {
 
 // Run serves the queue until ctx ends.
 func (q *Queue) Run(ctx context.Context) {
-	var serving sync.WaitGroup
-	for range workers {
-		serving.Go(func() {
-			for q.serve(ctx) {
-			}
-		})
-	}
+	var measuring sync.WaitGroup
 	if q.measurer != nil {
-		serving.Go(func() { q.measurer.run(ctx, q.queue.Add, q.Metrics.EvidenceMissing) })
+		measuring.Go(func() { q.measurer.run(ctx, q.queue.Add, q.Metrics.EvidenceMissing) })
 	}
-	<-ctx.Done()
-	q.queue.ShutDown()
-	serving.Wait()
-}
-
-// serve takes one pod from the queue. It is false when the queue has ended.
-func (q *Queue) serve(ctx context.Context) bool {
-	name, ended := q.queue.Get()
-	if ended {
-		return false
-	}
-	defer q.queue.Done(name)
-	var wait time.Duration
-	err := view.Guard(func() (err error) {
-		wait, err = q.Sync(ctx, name, time.Now())
-		return err
-	})
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
-		klog.FromContext(ctx).Error(err, "The change of a pod is not judged yet", "pod", klog.KRef(name.Namespace, name.Name))
-		q.queue.AddRateLimited(name)
-	case wait > 0:
-		q.queue.Forget(name)
-		q.queue.AddAfter(name, wait)
-	default:
-		q.queue.Forget(name)
-	}
-	return true
+	podqueue.Run(ctx, q.queue, workers, q.Sync, "The change of a pod is not judged yet")
+	measuring.Wait()
 }
 
 // Sync does for one pod what is due at now, and returns when to look again; 0: when an event of
