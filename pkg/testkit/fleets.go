@@ -22,6 +22,23 @@ type Fleets struct {
 	scales map[string]autoscalingv1.Scale // by path
 	broken int                            // status of each answer about an object; 0: they are right
 	asked  int
+
+	uninstalled bool
+	learned     int
+}
+
+// Install lets the server have the kind, as it does from the beginning, or not.
+func (f *Fleets) Install(installed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.uninstalled = !installed
+}
+
+// Learned returns how often somebody asked which groups there are.
+func (f *Fleets) Learned() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.learned
 }
 
 // Asked returns how often somebody asked for an object.
@@ -108,12 +125,19 @@ var fleetDiscovery = map[string]string{
 
 func (f *Fleets) answer(w http.ResponseWriter, path string) {
 	w.Header().Set("Content-Type", "application/json")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if path == "/apis" {
+		f.learned++
+		if f.uninstalled {
+			_, _ = w.Write([]byte(`{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`))
+			return
+		}
+	}
 	if text, known := fleetDiscovery[path]; known {
 		_, _ = w.Write([]byte(text))
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.asked++
 	scale, found := f.scales[path]
 	switch {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"sync"
+	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -29,7 +31,14 @@ type Scales struct {
 	kube   kubernetes.Interface
 	known  discovery.CachedDiscoveryInterface
 	mapper *restmapper.DeferredDiscoveryRESTMapper
+
+	mu        sync.Mutex
+	relearned time.Time // when discovery was last read anew for a kind that it did not have
 }
+
+// relearnEvery bounds how often discovery is read anew because a kind is not in it: anybody can
+// write kinds that do not exist into the owners of a pod.
+const relearnEvery = 30 * time.Second
 
 // NewScales returns a reader that learns from the server's discovery under
 // which path a kind is found.
@@ -71,6 +80,9 @@ func (s *Scales) Check(kind schema.GroupKind) error {
 // others, or all, are missing.
 func (s *Scales) mappings(kind schema.GroupKind) (scalable []*meta.RESTMapping, err error) {
 	all, err := s.mapper.RESTMappings(kind)
+	if meta.IsNoMatchError(err) && s.relearn() { // it may be younger than what is known
+		all, err = s.mapper.RESTMappings(kind)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("find the resource of kind %s: %w", kind, err)
 	}
@@ -87,6 +99,18 @@ func (s *Scales) mappings(kind schema.GroupKind) (scalable []*meta.RESTMapping, 
 		}
 	}
 	return scalable, err
+}
+
+// relearn forgets which kinds exist, if that is due, and reports whether it did.
+func (s *Scales) relearn() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.Sub(s.relearned) >= relearnEvery {
+		s.relearned = now
+		s.Reset()
+		return true
+	}
+	return false
 }
 
 func (s *Scales) read(ctx context.Context, namespace string, of *meta.RESTMapping, name string) (*autoscalingv1.Scale, error) {
