@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -29,6 +27,7 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/testkit/crowd"
 	"loadline.dev/loadline/updater/actuate"
 	"loadline.dev/loadline/updater/view"
 )
@@ -149,6 +148,7 @@ func (q quiet) record(workload int) *loadlinev1alpha1.SizingRecord {
 	}
 	slices.Reverse(s.Rounds)
 	s.Kept = s.Rounds[0].To
+	s.EvidenceMissing = rollout.Condition{Reason: rollout.NoPrometheus, Since: noon}
 	if !settings.Schedule.Open(noon) {
 		s.ScheduleBlocked = rollout.Condition{Reason: string(rollout.OutsideWindow), Since: noon}
 	}
@@ -170,12 +170,12 @@ func BenchmarkPass(b *testing.B) {
 			loop, _ := quiet{vpas: vpas, pods: 5}.loop(b)
 			loop.RunOnce(b.Context(), noon)
 			b.ReportAllocs()
-			begin, passes := cpuTime(b), 0
+			begin, passes := crowd.CPUTime(b), 0
 			for b.Loop() {
 				loop.RunOnce(b.Context(), noon)
 				passes++
 			}
-			b.ReportMetric(float64((cpuTime(b)-begin).Milliseconds())/float64(passes), "cpu-ms/op")
+			b.ReportMetric(float64((crowd.CPUTime(b)-begin).Milliseconds())/float64(passes), "cpu-ms/op")
 		})
 		b.Run(fmt.Sprintf("%d_VPAs_%d_pods_all_new", vpas, 5*vpas), func(b *testing.B) {
 			loop, fresh := quiet{vpas: vpas, pods: 5}.loop(b)
@@ -186,14 +186,6 @@ func BenchmarkPass(b *testing.B) {
 			}
 		})
 	}
-}
-
-// cpuTime is what the process has used, which other programs on the machine do
-// not lengthen.
-func cpuTime(tb testing.TB) time.Duration {
-	var usage syscall.Rusage
-	require.NoError(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 type discard struct{}

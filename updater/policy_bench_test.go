@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/testkit/crowd"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -104,9 +105,9 @@ type measuredLoop struct {
 func (m *measuredLoop) pass(tb testing.TB) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	begin := cpuTime(tb)
+	begin := crowd.CPUTime(tb)
 	m.loop.RunOnce(tb.Context(), noon)
-	m.cpu = append(m.cpu, cpuTime(tb)-begin)
+	m.cpu = append(m.cpu, crowd.CPUTime(tb)-begin)
 	runtime.ReadMemStats(&after)
 	m.bytes, m.allocs = m.bytes+after.TotalAlloc-before.TotalAlloc, m.allocs+after.Mallocs-before.Mallocs
 }

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/testkit/crowd"
+)
+
+// BenchmarkPassUnderAPolicy is a pass over 10,000 VPAs with 100,000 containers that one policy
+// selects, beside one over the same cluster without: in turns, so that both have the same machine.
+// Nothing is written. Run it with GOMAXPROCS=1: other processors collect garbage at any time.
+func BenchmarkPassUnderAPolicy(b *testing.B) {
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	c := crowd.Cluster{Pods: 50_000, Deployments: 10_000, Revisions: 11, Nodes: 2_000}
+	without := passes{filled: fill(b, crowd.Serve(b, &crowd.Server{Cluster: c}), c)}
+	c.UnderAPolicy = true
+	under := passes{filled: fill(b, crowd.Serve(b, &crowd.Server{Cluster: c}), c)}
+	both := []*passes{&without, &under}
+	for _, p := range both {
+		p.aDay(b)
+		p.pass(b) // the first one remembers
+		p.cpu = nil
+	}
+	for b.Loop() {
+		for _, p := range both {
+			p.pass(b)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(without.median().Milliseconds()), "without-cpu-ms")
+	b.ReportMetric(float64(under.median().Milliseconds()), "cpu-ms")
+	b.ReportMetric(float64(under.median())/float64(without.median()), "x-cpu")
+	for _, p := range both {
+		p.close()
+	}
+}
+
+// passes are those of a recommender, and what each cost.
+type passes struct {
+	*filled
+	cpu []time.Duration
+}
+
+// pass is one of a minute later, but for what is written.
+func (p *passes) pass(b *testing.B) {
+	begin := crowd.CPUTime(b)
+	*p.now = p.now.Add(time.Minute)
+	p.loop.loadVPAs(b.Context(), *p.now)
+	p.loop.loadPods(*p.now)
+	p.loop.addUsage(b.Context(), *p.now)
+	p.loop.deleteRemovedPods()
+	scratch := usage.NewProfile(p.loop.Advisor.Shape)
+	for _, v := range p.loop.Model.VPAs() {
+		p.loop.Advisor.Advise(v, p.loop.Advisor.Estimates(v, &scratch, nil))
+	}
+	p.cpu = append(p.cpu, crowd.CPUTime(b)-begin)
+}
+
+func (p *passes) median() time.Duration {
+	return slices.Sorted(slices.Values(p.cpu))[len(p.cpu)/2]
+}
