@@ -66,7 +66,7 @@ func TestStandbyTakesOver(t *testing.T) {
 // electing are the flags of replicas that elect a leader in a namespace.
 func electing(ns string) []string {
 	return []string{"--leader-elect=true", "--leader-elect-resource-namespace=" + ns,
-		"--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=4s", "--leader-elect-retry-period=1s"}
+		"--leader-elect-lease-duration=10s", "--leader-elect-renew-deadline=8s", "--leader-elect-retry-period=1s"}
 }
 
 // leaderOf waits until one of two replicas works, and returns it and the other one.
