@@ -57,5 +57,5 @@ func TestHistoryFillsSketches(t *testing.T) {
 		require.Equal(t, 72*time.Hour, covered, k)
 	}
 	require.Len(t, known.Peaks.Daily(), 4)
-	require.InEpsilon(t, 1000, known.Load[resources.CPU].Level(0), 0.05, "half a core is all that the limit allows")
+	require.InEpsilon(t, 1000, known.Load[resources.CPU].Level(0, known.Now), 0.05, "half a core is all that the limit allows")
 }

@@ -69,7 +69,29 @@ func TestUseAtTheLimitOfThePodIsCensored(t *testing.T) {
 	for m := range 100 {
 		k.Observe(sample(resources.CPU, m, 990), 1)
 	}
-	require.InEpsilon(t, 2000, k.Model.Find("ns", "v").Sketches["a"].Load[resources.CPU].Level(0), 0.05)
+	a := k.Model.Find("ns", "v").Sketches["a"]
+	require.InEpsilon(t, 2000, a.Load[resources.CPU].Level(0, a.Now), 0.05)
+}
+
+// One sample of history that stands for five minutes is a burst, one that stands for an
+// hour is none. Live samples of a few minutes are one, too.
+func TestASingleBurstOfHistoryDoesNotCount(t *testing.T) {
+	for _, c := range []struct {
+		minutes, weight int // of a step, and what a sample counts for
+		counts          bool
+	}{{60, 15, true}, {5, 5, false}, {1, 1, false}} {
+		k := keeper(t, "loadline")
+		for m := 0; m < 48*60; m += c.minutes {
+			use := resources.Amount(60)
+			if m == 24*60 {
+				use = 5000
+			}
+			k.Observe(sample(resources.CPU, m, use), c.weight)
+		}
+		v := k.Model.Find("ns", "v")
+		target := v.Recipe.Recommend(recipe.Input{Sketch: v.Sketches["a"], Containers: 1}).Bounds.Target.Value(resources.CPU)
+		require.Equal(t, c.counts, target > 5000, "steps of %d minutes: %d", c.minutes, target)
+	}
 }
 
 // Where a source knows how long work waited for CPU, the recipe that wants to know takes

@@ -35,6 +35,22 @@ func TestDemandBehindALimitIsFound(t *testing.T) {
 	t.Logf("work not served: ours %.4f with %d changes, reference %.4f with %d", ours.UnservedShare(), ours.Changes, reference.UnservedShare(), reference.Changes)
 }
 
+// A burst of six minutes does not raise the request of a container that uses little, as
+// it would if a level counted however short it was.
+func TestASingleBurstIsReplayed(t *testing.T) {
+	for text, held := range map[string]bool{"loadline:": false, "loadline:cpu=mixed,": false, "loadline:sustained-minutes=0,": true} {
+		r := recording(4*oneDay, resources.CPU, func(m int) float64 {
+			if m >= 2000 && m < 2006 {
+				return 5000
+			}
+			return 60
+		})
+		s := under(t, text+"pod-min-cpu=10", r, resources.CPU, 100, nil).Scored
+		require.Equal(t, held, s.MeanRequest() > 150, "%s: %g", text, s.MeanRequest())
+		require.Equal(t, !held, s.MeanRequest() < 100, "%s: %g", text, s.MeanRequest())
+	}
+}
+
 // The replay knows its limits as a cluster does: by default the margin of memory follows
 // them, and a preset stays what it is.
 func TestTheMarginFollowsTheLimitOfTheReplay(t *testing.T) {

@@ -18,6 +18,7 @@ type autopilot struct {
 	cpuHours, memoryHours    float64 // half-lives
 	days                     float64
 	cpuMargin, memoryMargin  float64
+	sustained                float64 // minutes for which use of CPU must have been as high as a level; 0 as published
 	cpuLower, cpuUpper       float64
 	memoryLower, memoryUpper float64
 
@@ -51,6 +52,7 @@ func (a *autopilot) settings() []setting {
 	list := []setting{
 		{"cpu-half-life-hours", &a.cpuHours, 0.1, 1000}, {"memory-half-life-hours", &a.memoryHours, 0.1, 1000}, {"days", &a.days, 1, 14},
 		{"cpu-margin", &a.cpuMargin, 0, 10}, {"memory-margin", &a.memoryMargin, 0, 10},
+		{"sustained-minutes", &a.sustained, 0, 1000},
 		{"cpu-lower", &a.cpuLower, 0, 1}, {"cpu-upper", &a.cpuUpper, 1, 100},
 		{"memory-lower", &a.memoryLower, 0, 1}, {"memory-upper", &a.memoryUpper, 1, 100},
 	}
@@ -99,12 +101,11 @@ func (a *autopilot) models() Recipe {
 
 // window is the statistics.
 func (a *autopilot) window() Recipe {
-	shape := func(k resources.Kind, hours, share float64) *sketch.LoadShape {
-		halfLife := time.Duration(hours * float64(time.Hour))
-		return sketch.NewLoadShape(k, [2]time.Duration{halfLife, halfLife}, [2]float64{share, 0}, true, true)
+	shape := func(k resources.Kind, halfLife, share float64) *sketch.LoadShape {
+		return sketch.NewLoadShape(k, [2]time.Duration{hours(halfLife), hours(halfLife)}, [2]float64{share, 0}, true, true)
 	}
 	r := Recipe{Needs: sketch.Needs{Peaks: true}}
-	cpu := shape(resources.CPU, a.cpuHours, map[string]float64{"p95": 0.95, "p90": 0.90, "mean": sketch.Average}[a.cpu])
+	cpu := shape(resources.CPU, a.cpuHours, map[string]float64{"p95": 0.95, "p90": 0.90, "mean": sketch.Average}[a.cpu]).Sustained(hours(a.sustained / 60))
 	r.Needs.Load[resources.CPU] = cpu
 	r.Target[resources.CPU] = Chain{Level(cpu, 0), LastHour(resources.CPU), Enlarged(a.cpuMargin)}
 

@@ -21,13 +21,16 @@ type loadline struct {
 	share, fastShare         float64
 	halfLife, fastHalfLife   float64 // hours
 	factor                   float64
+	sustained                float64 // minutes for which use must have been as high as a level
 	byLoad, hour             bool
+	mixed                    bool    // track large containers
+	large                    float64 // cores from which on a container is large
 	cpuLower, cpuUpper       float64
 	memoryLower, memoryUpper float64
 }
 
 func newLoadline() *loadline {
-	l := &loadline{cold: 0.15, restless: 2, coldHours: 6, declaredHours: 1, cpuUpper: 1.5, memoryLower: 0.95, memoryUpper: 1.3}
+	l := &loadline{cold: 0.15, restless: 2, coldHours: 6, declaredHours: 1, large: 4, cpuUpper: 1.5, memoryLower: 0.95, memoryUpper: 1.3}
 	l.memory("default")
 	l.cpu("calm")
 	return l
@@ -48,21 +51,21 @@ func (l *loadline) memory(preset string) {
 }
 
 // cpu chooses a preset. Those that track forget fast: they are for workloads that
-// are resized without a restart.
+// are resized without a restart. Mixed is calm, and tracking for large containers.
 func (l *loadline) cpu(preset string) {
-	l.byLoad, l.hour, l.halfLife, l.fastHalfLife, l.cpuLower = true, false, 48, 4, 0.85
+	l.byLoad, l.hour, l.mixed, l.halfLife, l.fastHalfLife, l.cpuLower, l.sustained = true, false, preset == "mixed", 48, 4, 0.85, 15
 	switch preset {
 	case "calm-lean":
 		l.share, l.fastShare, l.factor = 0.65, 0.50, 1
 	case "calm-safe":
 		l.share, l.fastShare, l.factor = 0.85, 0.60, 1.05
-	case "calm":
+	case "calm", "mixed":
 		l.share, l.fastShare, l.factor = 0.75, 0.50, 1.05
 	}
-	if preset[:4] == "calm" {
+	if l.mixed || preset[:4] == "calm" {
 		return
 	}
-	l.byLoad, l.hour = false, true
+	l.byLoad, l.hour, l.sustained = false, true, 0
 	switch preset {
 	case "tracking":
 		l.share, l.halfLife, l.fastShare, l.fastHalfLife, l.factor, l.cpuLower = 0.60, 12, 0.90, 1, 1, 0.9
@@ -76,7 +79,7 @@ func (l *loadline) cpu(preset string) {
 func (l *loadline) choices() []choice {
 	return []choice{
 		{name: "memory", options: []string{"default", "lean", "equal", "safe"}, apply: l.memory},
-		{name: "cpu", options: []string{"calm", "calm-lean", "calm-safe", "tracking", "tracking-lean", "tracking-safe"}, apply: l.cpu},
+		{name: "cpu", options: []string{"calm", "calm-lean", "calm-safe", "tracking", "tracking-lean", "tracking-safe", "mixed"}, apply: l.cpu},
 	}
 }
 
@@ -86,20 +89,36 @@ func (l *loadline) settings() []setting {
 		{"cold", &l.cold, 0, 10}, {"restless", &l.restless, 0, 100}, {"cold-hours", &l.coldHours, 0.1, 1000}, {"declared-hours", &l.declaredHours, 0, 1000},
 		{"share", &l.share, 0, 1}, {"fast-share", &l.fastShare, 0, 1},
 		{"half-life-hours", &l.halfLife, 0.1, 1000}, {"fast-half-life-hours", &l.fastHalfLife, 0.1, 1000}, {"factor", &l.factor, 0.1, 10},
+		{"sustained-minutes", &l.sustained, 0, 1000}, {"mixed-cores", &l.large, 0.01, 1e6},
 		{"cpu-lower", &l.cpuLower, 0, 1}, {"cpu-upper", &l.cpuUpper, 1, 100},
 		{"memory-lower", &l.memoryLower, 0, 1}, {"memory-upper", &l.memoryUpper, 1, 100},
 	}
 }
 
+func hours(h float64) time.Duration { return time.Duration(h * float64(time.Hour)) }
+
+// shape is what the load of CPU is looked at by.
+func (l *loadline) shape() *sketch.LoadShape {
+	halfLives := [2]time.Duration{hours(l.halfLife), hours(l.fastHalfLife)}
+	return sketch.NewLoadShape(resources.CPU, halfLives, [2]float64{l.share, l.fastShare}, l.byLoad, l.hour).Sustained(hours(l.sustained / 60))
+}
+
 func (l *loadline) make() Recipe {
-	hours := func(h float64) time.Duration { return time.Duration(h * float64(time.Hour)) }
-	shape := sketch.NewLoadShape(resources.CPU, [2]time.Duration{hours(l.halfLife), hours(l.fastHalfLife)}, [2]float64{l.share, l.fastShare}, l.byLoad, l.hour)
+	shape := l.shape()
 	r := Recipe{Needs: sketch.Needs{Peaks: true, LimitRatio: l.margin.FollowsLimit(), Declared: hours(l.declaredHours), Load: [resources.Kinds]*sketch.LoadShape{resources.CPU: shape}}}
 	r.Target[resources.CPU] = Chain{Level(shape, 0), OrLevel(shape, 1)}
 	if l.hour {
 		r.Target[resources.CPU] = append(r.Target[resources.CPU], LastHour(resources.CPU))
 	}
-	r.Target[resources.CPU] = append(r.Target[resources.CPU], Factor(l.factor), Floor(resources.CPU))
+	r.Target[resources.CPU] = append(r.Target[resources.CPU], Factor(l.factor))
+	if l.mixed {
+		var tracking loadline
+		tracking.cpu("tracking")
+		until := stillLarge * l.large
+		r.Needs.Tracked = sketch.NewTrackedShape(tracking.shape(), 1000*l.large/l.factor, 1000*until/l.factor)
+		r.Target[resources.CPU] = append(r.Target[resources.CPU], Tracking(r.Needs.Tracked, l.large, until))
+	}
+	r.Target[resources.CPU] = append(r.Target[resources.CPU], Floor(resources.CPU))
 	r.Target[resources.Memory] = Chain{
 		TwoPeaks(), VolatileMargin(l.margin, l.volatility, l.cold, l.restless, hours(l.coldHours)),
 		LastDay(l.margin, leastLastDay),
@@ -110,6 +129,33 @@ func (l *loadline) make() Recipe {
 	r.Target[resources.Memory] = append(r.Target[resources.Memory], Floor(resources.Memory))
 	around(&r, [resources.Kinds]float64{l.cpuLower, l.memoryLower}, [resources.Kinds]float64{l.cpuUpper, l.memoryUpper})
 	return r
+}
+
+// stillLarge is the share of the cores from which on a container is large that it may fall
+// to before it is none.
+const stillLarge = 0.8
+
+// Tracking takes what tracking comes to, where the container is large by its size before.
+// Sizes are in cores.
+func Tracking(shape *sketch.TrackedShape, from, until float64) Step {
+	tracked := fmt.Sprintf("tracking, as calm was above %g cores and not below %g since: the highest of %s, %s, and the last hour", from, until, shape.Name(0), shape.Name(1))
+	calm := fmt.Sprintf("calm, as that was not above %g cores, or was below %g since", from, until)
+	return Step{
+		Name: "tracking of large containers",
+		Says: func(s Subject) string {
+			if s.Sketch.Tracked.Large() {
+				return tracked
+			}
+			return calm
+		},
+		Apply: func(s Subject, in float64) float64 {
+			t := s.Sketch.Tracked
+			if !t.Large() {
+				return in
+			}
+			return max(t.Level(0, s.Sketch.Now), t.Level(1, s.Sketch.Now), t.Hour())
+		},
+	}
 }
 
 // leastLastDay is the least margin over the peak of the last day.

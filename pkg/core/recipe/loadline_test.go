@@ -166,10 +166,10 @@ func TestTheMarginHasNoJumps(t *testing.T) {
 
 func TestShareOfTheLoadAndOfTheTime(t *testing.T) {
 	for text, want := range map[string]float64{
-		"loadline:cpu=tracking,share=0.899,fast-share=0,half-life-hours=1000":        1.0113,
-		"loadline:cpu=calm,factor=1,share=0.40,fast-share=0,half-life-hours=1000":    1.0113,
-		"loadline:cpu=calm,factor=1,share=0.75,fast-share=0.4,half-life-hours=1000":  10.3745,
-		"loadline:cpu=calm,factor=1.05,share=0.75,fast-share=0,half-life-hours=1000": 10.3745 * 1.05,
+		"loadline:cpu=tracking,share=0.899,fast-share=0,half-life-hours=1000":                   1.0113,
+		"loadline:cpu=calm,factor=1,share=0.40,fast-share=0,half-life-hours=1000":               1.0113,
+		"loadline:sustained-minutes=0,factor=1,share=0.75,fast-share=0.4,half-life-hours=1000":  10.3745,
+		"loadline:sustained-minutes=0,factor=1.05,share=0.75,fast-share=0,half-life-hours=1000": 10.3745 * 1.05,
 	} {
 		l := live(t, text)
 		for i := range 10 {

@@ -37,12 +37,14 @@ func Range(least, most float64) Step {
 
 // Level begins a chain: a share of a slow (0) or a fast (1) memory.
 func Level(shape *sketch.LoadShape, i int) Step {
-	return Step{Name: shape.Name(i), Apply: func(s Subject, _ float64) float64 { return s.Sketch.Load[shape.Kind()].Level(i) }}
+	return Step{Name: shape.Name(i), Apply: func(s Subject, _ float64) float64 { return s.Sketch.Load[shape.Kind()].Level(i, s.Sketch.Now) }}
 }
 
 // OrLevel takes it where it is larger.
 func OrLevel(shape *sketch.LoadShape, i int) Step {
-	return Step{Name: "or " + shape.Name(i), Apply: func(s Subject, in float64) float64 { return max(in, s.Sketch.Load[shape.Kind()].Level(i)) }}
+	return Step{Name: "or " + shape.Name(i), Apply: func(s Subject, in float64) float64 {
+		return max(in, s.Sketch.Load[shape.Kind()].Level(i, s.Sketch.Now))
+	}}
 }
 
 // LastHour raises to the highest level of the last hour.

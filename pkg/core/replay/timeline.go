@@ -2,6 +2,7 @@ package replay
 
 import (
 	"math"
+	"strings"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/recipe"
@@ -39,7 +40,7 @@ type Timeline struct {
 	Length int64 // nanoseconds of a frame
 	Frames []Frame
 	Events []TimelineEvent
-	Names  [3][]string // of the steps to target, lower and upper
+	Names  [3][]string // of the steps to target, lower and upper; one that had several has all of them
 
 	explainer Explainer // nil = steps are not kept
 	explained int       // frames that have steps
@@ -104,9 +105,12 @@ func (f *Timeline) Advised(a Advice) {
 	}
 	e := f.explainer.Explain(time.Unix(0, a.At).UTC(), f.request)
 	for i, values := range [3][]recipe.Value{e.Target[f.Kind], e.Lower[f.Kind], e.Upper[f.Kind]} {
-		for _, v := range values {
-			if f.explained == 0 {
+		for j, v := range values {
+			switch {
+			case f.explained == 0:
 				f.Names[i] = append(f.Names[i], v.Step)
+			case !strings.Contains(f.Names[i][j], v.Step):
+				f.Names[i][j] += " / " + v.Step
 			}
 			frame.Steps[i] = append(frame.Steps[i], v.Amount)
 		}

@@ -56,6 +56,11 @@ func Read(n Needs, image []byte, now time.Time, ahead time.Duration) (*Sketch, e
 	if ahead > 0 && time.Unix(0, t.Now).Sub(now) > ahead {
 		return nil, ErrFuture
 	}
+	for k, l := range t.Load {
+		if l != nil && l.first == 0 && len(l.uses.weights) > 0 { // it was not kept before; no other part began later then
+			l.first = t.begun[k]
+		}
+	}
 	for i, p := range parts {
 		if p.begins != none && p.needed(t) && !had[i] {
 			t.begun[p.begins] = 0

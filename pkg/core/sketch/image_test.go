@@ -16,13 +16,18 @@ func calm() *LoadShape {
 	return NewLoadShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false)
 }
 
+// tracked counts from 4 cores on.
+func tracked() *TrackedShape {
+	return NewTrackedShape(NewLoadShape(resources.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true), 4000, 3200)
+}
+
 // ofCPU is a need of CPU only.
 func ofCPU(s *LoadShape) [resources.Kinds]*LoadShape { return [resources.Kinds]*LoadShape{s} }
 
 // everything is all that a sketch can know.
 func everything() Needs {
 	return Needs{
-		Peaks: true, Points: true, Mean: true, Hours: true, Pressure: true, Kills: true, LimitRatio: true, Declared: time.Hour,
+		Tracked: tracked(), Peaks: true, Points: true, Mean: true, Hours: true, Pressure: true, Kills: true, LimitRatio: true, Declared: time.Hour,
 		Load: [resources.Kinds]*LoadShape{
 			NewLoadShape(resources.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true),
 			NewLoadShape(resources.Memory, [2]time.Duration{48 * time.Hour, time.Hour}, [2]float64{0.98, Average}, true, true),
@@ -73,7 +78,7 @@ func TestImageIsTheWholeSketch(t *testing.T) {
 			}
 		}
 		require.Equal(t, tr.Image(), again.Image())
-		require.Equal(t, tr.Load[0].Level(0), again.Load[0].Level(0))
+		require.Equal(t, tr.Load[0].Level(0, tr.Now), again.Load[0].Level(0, again.Now))
 		require.Equal(t, tr.LimitRatio, again.LimitRatio)
 		require.Equal(t, tr.Declared(), again.Declared())
 	})
@@ -109,7 +114,7 @@ func FuzzRead(f *testing.F) {
 		}
 		got.Observe(start, resources.CPU, 5, 0)
 		got.Observe(start, resources.Memory, 5, 0)
-		_ = got.Load[0].Level(0)
+		_ = got.Load[0].Level(0, got.Now)
 		_ = got.Points[0].Habits()
 		_ = got.Weighted[1].Quantile(0.5)
 		_ = got.Image()
@@ -143,7 +148,7 @@ func TestMergeIsAsIfItHadBeenOneSketch(t *testing.T) {
 		late.Merge(early)
 		require.Equal(t, whole.Peaks.Daily(), late.Peaks.Daily())
 		require.InEpsilon(t, whole.Peaks.Restless()+1, late.Peaks.Restless()+1, 1e-9)
-		require.InEpsilon(t, whole.Load[0].Level(0), late.Load[0].Level(0), 0.051)
+		require.InEpsilon(t, whole.Load[0].Level(0, whole.Now), late.Load[0].Level(0, late.Now), 0.051)
 		require.Equal(t, whole.Hours[0].Peak(), late.Hours[0].Peak())
 		require.Equal(t, whole.Pressed, late.Pressed)
 		require.InEpsilon(t, whole.Weighted[0].Quantile(0.9), late.Weighted[0].Quantile(0.9), 1e-9)
@@ -160,13 +165,13 @@ func TestAdaptKeepsWhatBothNeed(t *testing.T) {
 		tr.Observe(start.Add(time.Duration(i)*time.Minute), resources.CPU, 1000, 0)
 		tr.Observe(start.Add(time.Duration(i)*time.Minute), resources.Memory, 1000, 0)
 	}
-	level := tr.Load[0].Level(0)
+	level := tr.Load[0].Level(0, tr.Now)
 	tr.Adapt(Needs{Peaks: true, Load: ofCPU(calm())})
-	require.Equal(t, level, tr.Load[0].Level(0), "the same, in another place")
+	require.Equal(t, level, tr.Load[0].Level(0, tr.Now), "the same, in another place")
 	_, known := tr.Covers(resources.CPU)
 	require.True(t, known)
 	tr.Adapt(Needs{Peaks: true, Load: ofCPU(NewLoadShape(resources.CPU, [2]time.Duration{time.Hour, 12 * time.Hour}, [2]float64{0.5, 0.5}, false, true))})
-	require.Zero(t, tr.Load[0].Level(0), "it forgets at another speed")
+	require.Zero(t, tr.Load[0].Level(0, tr.Now), "it forgets at another speed")
 	_, known = tr.Covers(resources.CPU)
 	require.False(t, known)
 	covered, known := tr.Covers(resources.Memory)
@@ -176,22 +181,35 @@ func TestAdaptKeepsWhatBothNeed(t *testing.T) {
 	require.Nil(t, tr.Peaks)
 }
 
-// The state of our own recipe stays within 1 KiB for both resources, whatever the
+// The state of our own recipe stays within 1 KiB and the words of memory that it takes to
+// have more than one load, and within 1.5 KiB with two, for both resources, whatever the
 // container does.
 func TestSizeOfASketch(t *testing.T) {
-	const weights = 80 * 8 // what package load keeps at most
-	for name, most := range map[string]int{"flat": 1000, "wide": 1_000_000} {
-		tr := New(Needs{Peaks: true, LimitRatio: true, Declared: time.Hour, Load: ofCPU(calm())})
+	for name, c := range map[string]struct {
+		tracked *TrackedShape
+		use     int // the highest
+		most    uintptr
+	}{
+		"calm, flat": {nil, 1000, 1024 + 16}, "calm, wide": {nil, 1_000_000, 1024 + 16},
+		"mixed, flat": {tracked(), 1000, 1536}, "mixed, wide": {tracked(), 1_000_000, 1536},
+	} {
+		tr := New(Needs{Peaks: true, LimitRatio: true, Declared: time.Hour, Load: ofCPU(calm()), Tracked: c.tracked})
 		tr.Limited(Free)
 		tr.Declare(1 << 40)
 		for i := range 40000 {
 			now := start.Add(time.Duration(i) * time.Minute)
-			tr.Observe(now, resources.CPU, resources.Amount(math.Exp(float64(i*7919%10007)/10007*math.Log(float64(most)))), 0)
+			tr.Observe(now, resources.CPU, resources.Amount(math.Exp(float64(i*7919%10007)/10007*math.Log(float64(c.use)))), 0)
 			tr.Observe(now, resources.Memory, resources.Amount(i*104729%1000003)<<14, 0)
 		}
-		size := unsafe.Sizeof(*tr) + unsafe.Sizeof(*tr.Peaks) + unsafe.Sizeof(*tr.Load[0]) + weights
-		require.LessOrEqual(t, size, uintptr(1024), name)
-		require.LessOrEqual(t, len(tr.Image()), 1024, name)
+		const weight = unsafe.Sizeof([2]float32{})
+		size := unsafe.Sizeof(*tr) + unsafe.Sizeof(*tr.Peaks) + unsafe.Sizeof(*tr.Load[0]) + mostWeights*weight
+		require.LessOrEqual(t, cap(tr.Load[0].uses.weights), mostWeights)
+		if c.tracked != nil {
+			size += unsafe.Sizeof(*tr.Tracked) + fewWeights*weight
+			require.LessOrEqual(t, cap(tr.Tracked.uses.weights), fewWeights)
+		}
+		require.LessOrEqual(t, size, c.most, name)
+		require.LessOrEqual(t, len(tr.Image()), int(c.most), name)
 		t.Logf("%s: %d bytes in memory, %d in a checkpoint", name, size, len(tr.Image()))
 	}
 }

@@ -2,6 +2,7 @@ package sketch
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/histogram"
@@ -12,11 +13,12 @@ import (
 // made; make one for a recipe and share it.
 type LoadShape struct {
 	pairShape
-	kind   resources.Kind
-	shares [2]float64
-	byLoad bool
-	hour   bool
-	names  [2]string
+	kind      resources.Kind
+	shares    [2]float64
+	byLoad    bool
+	hour      bool
+	sustained time.Duration
+	names     [2]string
 }
 
 // schemes are the buckets: the first has two millicores or 256 KiB, each further one
@@ -37,7 +39,7 @@ const Average = -1
 // that of all work, else that of the time. With hour the highest value of the
 // last hour counts.
 func NewLoadShape(k resources.Kind, halfLives [2]time.Duration, shares [2]float64, byLoad, hour bool) *LoadShape {
-	s := &LoadShape{pairShape: pairShape{schemes[k], halfLives}, kind: k, shares: shares, byLoad: byLoad, hour: hour}
+	s := &LoadShape{pairShape: pairShape{schemes[k], halfLives, mostWeights}, kind: k, shares: shares, byLoad: byLoad, hour: hour}
 	of := map[bool]string{true: "load", false: "time"}[byLoad]
 	for i, h := range halfLives {
 		s.names[i] = fmt.Sprintf("%v of the %s, half-life %gh", shares[i], of, h.Hours())
@@ -46,6 +48,42 @@ func NewLoadShape(k resources.Kind, halfLives [2]time.Duration, shares [2]float6
 		}
 	}
 	return s
+}
+
+// Sustained returns the shape with one more condition on its levels: use must have been
+// as high as a level for a time in all, of which half is forgotten like the use itself.
+// So no single burst of less counts, however much work it was. 0 = no condition. Means
+// have none.
+func (s *LoadShape) Sustained(length time.Duration) *LoadShape {
+	if length == 0 {
+		return s
+	}
+	longer := *s
+	longer.sustained = length
+	for i := range longer.names {
+		if s.shares[i] != Average {
+			longer.names[i] += fmt.Sprintf(", exceeded for %g min in all", length.Minutes())
+		}
+	}
+	return &longer
+}
+
+// newPart is the part of its age for which use must have been high in a container that is
+// new, where that is less: what is there from the first minute on counts at once.
+const newPart = 0.25
+
+// least returns the part of all weight that must lie at a level and above in a
+// histogram, for a container of some age in nanoseconds.
+func (s *LoadShape) least(i int, age float64) float64 {
+	switch {
+	case s.sustained == 0:
+		return 0
+	case age <= 0:
+		return newPart
+	}
+	asked, halfLife := min(float64(s.sustained), newPart*age), float64(s.halfLives[i])
+	watched := halfLife / math.Ln2 * -math.Expm1(-math.Ln2*age/halfLife)
+	return asked / watched
 }
 
 // Kind returns the kind whose load it is.
@@ -62,6 +100,7 @@ type Load struct {
 	slots  [slots]uint16 // highest level of each slot, coded; 0 = none
 	latest int64         // number of the slot that is open
 	peak   float64       // of memory in that slot
+	first  int64         // nanoseconds since 1970 of the first use; 0 = none, or not known
 }
 
 // The last hour is kept in slots of five minutes.
@@ -76,6 +115,9 @@ func newLoad(shape *LoadShape) *Load { return &Load{shape: shape} }
 // Observe takes a use in millicores or bytes. All samples weigh the same, as they
 // come at a steady pace: one a minute.
 func (l *Load) Observe(at int64, use float64) {
+	if at = max(at, 1); l.first == 0 || at < l.first {
+		l.first = at
+	}
 	number := at / slotWidth
 	if l.shape.kind == resources.Memory {
 		if number > l.latest {
@@ -88,18 +130,18 @@ func (l *Load) Observe(at int64, use float64) {
 	advanceRing(&l.latest, number, l.slots[:])
 	if l.shape.hour {
 		slot := &l.slots[l.latest%slots]
-		*slot = max(*slot, encode(max(l.Level(0), l.Level(1))*1000))
+		*slot = max(*slot, encode(max(l.Level(0, at), l.Level(1, at))*1000))
 	}
 }
 
-// Level returns the share of interest of the slow (0) or the fast (1) histogram, in
-// millicores or bytes.
-func (l *Load) Level(i int) float64 {
+// Level returns the share of interest of the slow (0) or the fast (1) histogram at an
+// instant, in millicores or bytes.
+func (l *Load) Level(i int, now int64) float64 {
 	s := l.shape
 	if s.shares[i] == Average {
 		return l.uses.mean(&s.pairShape, i) * units[s.kind]
 	}
-	return l.uses.share(&s.pairShape, i, s.shares[i], s.byLoad) * units[s.kind]
+	return l.uses.share(&s.pairShape, i, s.shares[i], s.byLoad, s.least(i, float64(now-l.first))) * units[s.kind]
 }
 
 // Hour returns the highest level of the last hour, 0 if that is not kept.
@@ -138,6 +180,9 @@ func (l *Load) merge(o *Load) {
 		l.uses.add(&l.shape.pairShape, (o.latest+1)*slotWidth-1, o.peak)
 	}
 	mergeRings(&l.latest, l.slots[:], o.latest, o.slots[:])
+	if l.first == 0 || o.first != 0 && o.first < l.first {
+		l.first = o.first
+	}
 }
 
 // closeSlot lets the peak of the open slot count.
@@ -155,6 +200,7 @@ func (l *Load) write(w *imageWriter) {
 	w.Int(l.latest)
 	w.Codes(l.slots[:])
 	w.Float(l.peak)
+	w.Int(l.first)
 }
 
 func (l *Load) read(r *imageReader) {
@@ -165,6 +211,9 @@ func (l *Load) read(r *imageReader) {
 	l.latest = r.Within(0, mostNumber)
 	r.Codes(l.slots[:])
 	l.peak = r.Float()
+	if !r.Empty() { // else it was written before the first use was kept: Read takes that of the sketch
+		l.first = r.Within(0, math.MaxInt64)
+	}
 	if !l.shape.hour {
 		clear(l.slots[:])
 	}

@@ -29,7 +29,7 @@ type Costs struct {
 // margins, as fractions.
 func NewModelShape(k resources.Kind, decays [2]float64, margins []float64, costs Costs) *ModelShape {
 	s := &ModelShape{kind: k, Costs: costs, margins: margins}
-	s.scheme = schemes[k]
+	s.scheme, s.most = schemes[k], mostWeights
 	for i, d := range decays {
 		s.halfLives[i] = time.Duration(math.Ln2 / -math.Log1p(-d) * float64(slotWidth))
 	}
@@ -123,7 +123,7 @@ func (m *Models) close() {
 // more than it saves.
 func (m *Models) limit(i int, mean float64) float64 {
 	shape, speed, margin := m.shape, i%2, 1+m.shape.margins[i/2]
-	best := m.uses.share(&shape.pairShape, speed, shape.Costs.Overrun/(shape.Costs.Overrun+1), false)
+	best := m.uses.share(&shape.pairShape, speed, shape.Costs.Overrun/(shape.Costs.Overrun+1), false, 0)
 	if former := float64(m.models[i].limit) / margin; former > 0 && m.cost(speed, former) <= m.cost(speed, best)+shape.Costs.Change*mean {
 		return float64(m.models[i].limit)
 	}

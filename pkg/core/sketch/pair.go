@@ -13,7 +13,7 @@ import (
 //	bucket   0                                               last
 //	         .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .  .
 //	                    +-----------------------+
-//	weights             | #  #  .  #  #  #  .  #|     at most mostWeights
+//	weights             | #  #  .  #  #  #  .  #|     at most pairShape.most
 //	                    +-----------------------+
 //	                    base
 //
@@ -30,10 +30,12 @@ type pair struct {
 type pairShape struct {
 	scheme    *histogram.Scheme
 	halfLives [2]time.Duration
+	most      int32 // weights
 }
 
 const (
 	mostWeights = 80
+	fewWeights  = 48   // of what counts for large containers only
 	lightest    = 1e-4 // of one use; what weighs less is forgotten
 	mostAge     = 32   // half-lives after which weights refer to another instant
 )
@@ -58,15 +60,15 @@ func (p *pair) add(s *pairShape, at int64, use float64) {
 
 // bucket returns the weights of a bucket of the scheme, and makes room for them.
 func (p *pair) bucket(s *pairShape, number int32, at int64) *[2]float32 {
-	if low, high := p.span(number); high-low >= mostWeights {
+	if low, high := p.span(number); high-low >= s.most {
 		p.shift(s, max(at, p.reference))
 	}
-	for low, high := p.span(number); high-low >= mostWeights; low, high = p.span(number) {
+	for low, high := p.span(number); high-low >= s.most; low, high = p.span(number) {
 		p.coarsen()
 	}
 	low, high := p.span(number)
 	if size := int(high - low + 1); size != len(p.weights) {
-		wider := make([][2]float32, size, min((size+7)/8*8, mostWeights))
+		wider := make([][2]float32, size, min((size+7)/8*8, int(s.most)))
 		if len(p.weights) > 0 {
 			copy(wider[p.base-low:], p.weights)
 		}
@@ -106,7 +108,7 @@ func (p *pair) shift(s *pairShape, to int64) {
 		return
 	}
 	p.weights, p.base = p.weights[first:end:end], p.base+int32(first)
-	for p.coarse > 0 && 2*len(p.weights) <= mostWeights {
+	for p.coarse > 0 && 2*len(p.weights) <= int(s.most) {
 		p.refine()
 	}
 }
@@ -138,8 +140,9 @@ func (p *pair) end(s *pairShape, b int) float64 {
 }
 
 // share returns the end of the bucket in which a share of the time or, by load, of
-// all use is reached, 0 if there is none.
-func (p *pair) share(s *pairShape, i int, share float64, byLoad bool) float64 {
+// all use is reached, 0 if there is none. At least a part of the time must lie in that
+// bucket and above, else it is a lower one.
+func (p *pair) share(s *pairShape, i int, share float64, byLoad bool, part float64) float64 {
 	weight := func(b int) float64 {
 		if w := float64(p.weights[b][i]); byLoad {
 			return w * p.end(s, b)
@@ -164,7 +167,29 @@ func (p *pair) share(s *pairShape, i int, share float64, byLoad bool) float64 {
 	if last < 0 {
 		return 0
 	}
-	return p.end(s, last)
+	return p.end(s, p.lower(i, last, part))
+}
+
+// lower returns the highest bucket from one on downwards such that at least a part of
+// the weight lies in it and above; the lowest with any weight if there is none.
+func (p *pair) lower(i, from int, part float64) int {
+	if part == 0 {
+		return from
+	}
+	total, above := 0.0, 0.0
+	for b := range p.weights {
+		w := float64(p.weights[b][i])
+		if total += w; b > from {
+			above += w
+		}
+	}
+	least := from
+	for b := from; b >= 0 && above < part*total; b-- {
+		if w := float64(p.weights[b][i]); w > 0 {
+			above, least = above+w, b
+		}
+	}
+	return least
 }
 
 // mean returns the mean of the ends of buckets, by weight.
@@ -217,7 +242,7 @@ func (p *pair) write(w *imageWriter) {
 func (p *pair) read(s *pairShape, r *imageReader) {
 	const mostCoarse = 8
 	*p = pair{coarse: uint8(r.Within(0, mostCoarse)), base: int32(r.Within(0, int64(s.scheme.Buckets()))), reference: r.Within(0, math.MaxInt64)}
-	n := r.Within(0, mostWeights)
+	n := r.Within(0, int64(s.most))
 	if last := (int64(p.base) + n - 1) << p.coarse; last >= int64(s.scheme.Buckets()) {
 		r.Fail()
 		return

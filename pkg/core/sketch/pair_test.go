@@ -59,7 +59,7 @@ func TestPairAgainstAllUses(t *testing.T) {
 		for i := range 2 {
 			// Uses far apart may have nearly the same share, so it is the share that
 			// must be right.
-			got, share, room := l.Level(i)/1000, shape.shares[i], 0.001
+			got, share, room := l.Level(i, now)/1000, shape.shares[i], 0.001
 			below, above, width := 0.94, 1.06, 0.005
 			if wide { // the least uses differ by three buckets of 0.002 and more
 				room, below, above, width = 0.1, 0.8, 1.25, 0.008
@@ -81,15 +81,16 @@ func TestBucketsBecomeFineAgain(t *testing.T) {
 		l.Observe(now, 1000)
 	}
 	require.Zero(t, l.uses.coarse)
-	require.InEpsilon(t, 1011.3, l.Level(0), 0.001)
+	require.InEpsilon(t, 1011.3, l.Level(0, now), 0.001)
 }
 
 func TestLevels(t *testing.T) {
 	l := newLoad(NewLoadShape(resources.CPU, [2]time.Duration{48 * time.Hour, 4 * time.Hour}, [2]float64{0.75, 0.5}, true, false))
-	require.Zero(t, l.Level(0))
+	require.Zero(t, l.Level(0, at(0)))
 	for i := range 20000 {
 		l.Observe(at(time.Duration(i)*time.Minute), float64(100+i%900))
 	}
-	require.Greater(t, l.Level(0), l.Level(1)*0.9)
+	now := at(20000 * time.Minute)
+	require.Greater(t, l.Level(0, now), l.Level(1, now)*0.9)
 	require.Equal(t, "0.75 of the load, half-life 48h", l.shape.Name(0))
 }

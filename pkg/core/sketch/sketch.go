@@ -2,7 +2,7 @@
 // and the histograms of a profile do not hold.
 //
 // A Sketch has the parts that a recipe needs: DailyPeaks are the highest memory use in
-// windows of six hours, Kills the last OOM kills, Load and Models histograms that forget,
+// windows of six hours, Kills the last OOM kills, Load, Tracked and Models histograms that forget,
 // Points, Hours and Weighted the usage of the last days. Pressed is there only where
 // somebody knows how long CPU work waited. LimitRatio and the declared request are no
 // usage, but what pods were created with: they are here because they must outlive the
@@ -29,6 +29,7 @@ import (
 type Needs struct {
 	Peaks      bool                        // of memory
 	Load       [resources.Kinds]*LoadShape // nil = none
+	Tracked    *TrackedShape               // of CPU, besides its Load; nil = none
 	Points     bool                        // of both kinds
 	Mean       bool                        // points are means of the pods; else of the pod that uses most
 	Hours      bool                        // of both kinds
@@ -47,6 +48,7 @@ func (n Needs) Any() bool { return n != Needs{} }
 type Sketch struct {
 	Peaks      *DailyPeaks
 	Load       [resources.Kinds]*Load
+	Tracked    *Tracked // of CPU
 	Points     [resources.Kinds]*Points
 	Hours      [resources.Kinds]*Hours
 	Weighted   [resources.Kinds]*Weighted
@@ -76,6 +78,7 @@ var parts = [...]struct {
 	{15, none, declared{func(t *Sketch) *uint16 { return (*uint16)(&t.LimitRatio) }, func(t *Sketch) bool { return t.limited }}},
 	{16, none, declared{func(t *Sketch) *uint16 { return &t.first }, func(t *Sketch) bool { return t.early > 0 }}},
 	{4, cpu, keep(func(t *Sketch) *Load { return t.Load[cpu] })},
+	{17, cpu, keep(func(t *Sketch) *Tracked { return t.Tracked })},
 	{12, cpu, keep(func(t *Sketch) *Models { return t.Models[cpu] })},
 	{6, cpu, keep(func(t *Sketch) *Points { return t.Points[cpu] })},
 	{8, cpu, keep(func(t *Sketch) *Hours { return t.Hours[cpu] })},
@@ -100,7 +103,10 @@ func New(n Needs) *Sketch {
 // Adapt makes a sketch what another recipe needs. What both want to know it keeps;
 // what only the new one does begins anew, and what is not needed is dropped.
 func (t *Sketch) Adapt(n Needs) {
-	anew := [resources.Kinds]bool{ram: put(&t.Peaks, same(n.Peaks, t.Peaks))}
+	anew := [resources.Kinds]bool{
+		cpu: put(&t.Tracked, t.Tracked.adapt(n.Tracked)),
+		ram: put(&t.Peaks, same(n.Peaks, t.Peaks)),
+	}
 	for k := range resources.Kind(resources.Kinds) {
 		anew[k] = put(&t.Load[k], t.Load[k].adapt(n.Load[k])) || anew[k]
 		anew[k] = put(&t.Models[k], t.Models[k].adapt(n.Models[k])) || anew[k]
@@ -156,6 +162,9 @@ func (t *Sketch) ObservePod(pod string, at time.Time, k resources.Kind, use, lim
 	}
 	if l := t.Load[k]; l != nil {
 		l.Observe(instant, demanded)
+	}
+	if k == cpu && t.Tracked != nil {
+		t.Tracked.observe(instant, demanded, t.Load[cpu])
 	}
 	if m := t.Models[k]; m != nil {
 		m.Observe(instant, demanded)

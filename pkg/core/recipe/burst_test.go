@@ -1,0 +1,169 @@
+package recipe
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+)
+
+// Of a container that uses 60 millicores, and 5 cores in bursts, the target is for the one
+// or the other: 1.05 times the ends of the buckets, 0.0611 and 5.2201 cores. Where both are
+// known neighbouring buckets are one, and the lower one ends at 0.0661.
+const low, lowBesideHigh, high resources.Amount = 64, 69, 5481
+
+// targets returns the target after each minute of some days, of a workload of some pods
+// that burst together. Each has a sample a minute, as the recommender takes them.
+func targets(t testing.TB, text string, pods, days int, bursts func(minute int) bool) (all []resources.Amount) {
+	r := parsed(t, text)
+	s := sketch.New(r.Needs)
+	for m := range days * 24 * 60 {
+		use := resources.Amount(60)
+		if bursts(m) {
+			use = 5000
+		}
+		for p := range pods {
+			s.ObservePod(fmt.Sprint(p), start.Add(time.Duration(m)*time.Minute), resources.CPU, use, 0)
+		}
+		all = append(all, r.Recommend(Input{Sketch: s, Containers: 1}).Bounds.Target.Value(resources.CPU))
+	}
+	return all
+}
+
+// A level counts only if use was above it for 15 minutes in all, so a single burst does
+// not. Each case can be checked by hand.
+func TestASingleBurstDoesNotCount(t *testing.T) {
+	const h, days = 60, 7
+	const end = days * 24 * h
+	type span struct {
+		from, to int // minutes
+		high     bool
+	}
+	for name, c := range map[string]struct {
+		bursts func(minute int) bool
+		wants  []span
+		before int // minute of the first high target without the rule
+	}{
+		"2 minutes once":     {func(m int) bool { return m >= 6*h && m < 6*h+2 }, []span{{0, end, false}}, 6*h + 1},
+		"14 minutes once":    {func(m int) bool { return m >= 6*h && m < 6*h+14 }, []span{{0, end, false}}, 6*h + 1},
+		"20 minutes once":    {func(m int) bool { return m >= 6*h && m < 6*h+20 }, []span{{0, 6*h + 15, false}, {6*h + 15, 24 * h, true}, {30 * h, end, false}}, 6*h + 1},
+		"10 minutes a day":   {func(m int) bool { return m%(24*h)/10 == 6*h/10 }, []span{{0, 30*h + 5, false}, {30*h + 9, 30*h + 10, true}, {78 * h, end, true}}, 6*h + 1},
+		"a minute each hour": {func(m int) bool { return m%h == 30 }, []span{{0, 12 * h, false}, {24 * h, end, true}}, 30},
+		"for good":           {func(m int) bool { return m >= 24*h }, []span{{0, 24*h + 15, false}, {24*h + 15, end, true}}, 24*h + 4},
+	} {
+		for _, pods := range []int{1, 10} {
+			all := targets(t, "loadline", pods, days, c.bursts)
+			for _, want := range c.wants {
+				for m, target := range all[want.from:want.to] {
+					expected := []resources.Amount{low, lowBesideHigh}
+					if want.high {
+						expected = []resources.Amount{high}
+					}
+					require.Contains(t, expected, target, "%s, %d pods, minute %d", name, pods, want.from+m)
+				}
+			}
+		}
+		without := targets(t, "loadline:sustained-minutes=0", 1, 2, c.bursts)
+		require.NotEqual(t, high, without[c.before-1], name)
+		require.Equal(t, high, without[c.before], "%s, without the rule", name)
+	}
+}
+
+// Pods that start with a minute of hard work each, one after the other, are as one that
+// does: it does not count.
+func TestAMinuteAtEachStartDoesNotCount(t *testing.T) {
+	r := parsed(t, "loadline")
+	s := sketch.New(r.Needs)
+	for m := range 24 * 60 {
+		for p := range 10 {
+			use := resources.Amount(60)
+			if m == 12*60+p {
+				use = 5000
+			}
+			s.ObservePod(fmt.Sprint(p), start.Add(time.Duration(m)*time.Minute), resources.CPU, use, 0)
+		}
+		target := r.Recommend(Input{Sketch: s, Containers: 1}).Bounds.Target.Value(resources.CPU)
+		require.Contains(t, []resources.Amount{low, lowBesideHigh}, target, m)
+	}
+}
+
+// In the first hour a quarter of the time that is known does: a load that is there from
+// the start counts at once, and one that is gone soon does not stay for long.
+func TestWhatIsThereFromTheStartCountsAtOnce(t *testing.T) {
+	always := targets(t, "loadline", 1, 1, func(int) bool { return true })
+	require.Equal(t, high, always[0])
+	require.Equal(t, high, always[len(always)-1])
+	started := targets(t, "loadline", 1, 1, func(m int) bool { return m < 2 })
+	require.Equal(t, high, started[1])
+	require.Equal(t, lowBesideHigh, started[12])
+	require.Equal(t, lowBesideHigh, started[len(started)-1])
+}
+
+func TestSustainedMinutes(t *testing.T) {
+	once := func(m int) bool { return m >= 6*60 && m < 6*60+12 }
+	for text, counts := range map[string]bool{
+		"loadline": false, "loadline:cpu=calm": false, "loadline:cpu=calm-lean": false, "loadline:cpu=calm-safe": false, "loadline:cpu=mixed": false,
+		"loadline:sustained-minutes=7": true, "loadline:cpu=calm,sustained-minutes=0": true, "loadline:cpu=calm-safe,sustained-minutes=7": true,
+		"loadline:cpu=tracking": true, "loadline:cpu=tracking,sustained-minutes=15": false,
+		"autopilot": true, "autopilot:sustained-minutes=15": false,
+	} {
+		all := targets(t, text, 1, 1, once)
+		require.Equal(t, counts, all[6*60+11] > 3000, "%s: %d", text, all[6*60+11])
+	}
+	require.Equal(t, "0.75 of the load, half-life 48h, exceeded for 15 min in all", parsed(t, "loadline").Target[resources.CPU][0].Name)
+	require.Equal(t, "0.75 of the load, half-life 48h", parsed(t, "loadline:sustained-minutes=0").Target[resources.CPU][0].Name)
+	require.Equal(t, "0.95 of the load, half-life 12h", parsed(t, "autopilot").Target[resources.CPU][0].Name)
+	_, err := Parse("loadline:sustained-minutes=-1")
+	require.ErrorContains(t, err, `sustained-minutes is "-1": must be a number from 0 to 1000`)
+}
+
+// Large containers are tracked from 4 cores of calm on, until that is below 3.2.
+func TestMixedTracksLargeContainers(t *testing.T) {
+	mixed, calm, tracking := live(t, "loadline:cpu=mixed"), live(t, "loadline"), live(t, "loadline:cpu=tracking")
+	use := func(a resources.Amount, length time.Duration) {
+		for _, l := range []*life{mixed, calm, tracking} {
+			l.use(resources.CPU, a, length)
+		}
+	}
+	says := func() string {
+		mixed.sketch.Now = mixed.at.UnixNano()
+		return mixed.recipe.Explain(Input{Sketch: mixed.sketch, Containers: 1}).Target[resources.CPU][3].Step
+	}
+	cpu := func(l *life) resources.Amount { return l.bounds().Target.Value(resources.CPU) }
+	use(3600, 3*day)
+	require.Less(t, cpu(calm), resources.Amount(4000))
+	require.Equal(t, cpu(calm), cpu(mixed), "small so far")
+	require.Equal(t, "calm, as that was not above 4 cores, or was below 3.2 since", says())
+	use(6000, day)
+	use(1000, day)
+	require.Greater(t, cpu(calm), resources.Amount(6000))
+	require.InEpsilon(t, float64(cpu(tracking)), float64(cpu(mixed)), 0.06)
+	require.Less(t, cpu(mixed), resources.Amount(1200))
+	require.Equal(t, "tracking, as calm was above 4 cores and not below 3.2 since: the highest of 0.6 of the time, half-life 12h, 0.9 of the time, half-life 1h, and the last hour", says())
+}
+
+// Between the two sizes a container stays what it was, and does so over a restart.
+func TestMixedDoesNotSwing(t *testing.T) {
+	const between = 3500 // millicores, a target of 3.7 cores
+	for before, large := range map[resources.Amount]bool{6000: true, 2000: false} {
+		l := live(t, "loadline:cpu=mixed")
+		l.use(resources.CPU, before, day)
+		l.use(resources.CPU, between, 9*day)
+		require.InDelta(t, 3700, float64(l.recipe.Target[resources.CPU][:3].Run(Subject{Sketch: l.sketch}, 0, nil)), 100)
+		require.Equal(t, large, l.sketch.Tracked.Large())
+		target := l.bounds()
+		again, err := sketch.Read(l.recipe.Needs, l.sketch.Image(), l.at, 0)
+		require.NoError(t, err)
+		l.sketch = again
+		require.Equal(t, target, l.bounds(), "read from its checkpoint")
+		require.Equal(t, large, l.sketch.Tracked.Large())
+		l.use(resources.CPU, between, five)
+		require.Equal(t, large, l.sketch.Tracked.Large(), "and decided anew")
+		l.use(resources.CPU, 2000, 9*day)
+		require.False(t, l.sketch.Tracked.Large())
+	}
+}

@@ -1,0 +1,64 @@
+package sketch
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// large is a sketch with a load and a tracked one that used an amount for some days.
+func large(use resources.Amount, from time.Time) *Sketch {
+	t := New(Needs{Load: ofCPU(calm()), Tracked: tracked()})
+	for i := range 5 * 24 * 60 {
+		t.Observe(from.Add(time.Duration(i)*time.Minute), cpu, use, 0)
+	}
+	return t
+}
+
+// Of two sketches the later says whether the container is large.
+func TestTheLaterSaysWhatIsLarge(t *testing.T) {
+	for use, want := range map[resources.Amount]bool{5000: true, 1000: false} {
+		early, late := large(6000-use, start), large(use, start.Add(6*24*time.Hour))
+		require.Equal(t, want, late.Tracked.Large())
+		forwards, backwards := large(6000-use, start), large(use, start.Add(6*24*time.Hour))
+		forwards.Merge(late)
+		backwards.Merge(early)
+		require.Equal(t, want, forwards.Tracked.Large())
+		require.Equal(t, want, backwards.Tracked.Large())
+	}
+}
+
+// What is large is decided by use alone: also while history is loaded, when nobody asks.
+func TestLargeIsDecidedEachFiveMinutes(t *testing.T) {
+	s := New(Needs{Load: ofCPU(calm()), Tracked: tracked()})
+	s.Observe(start, cpu, 5000, 0)
+	require.True(t, s.Tracked.Large(), "from the first use on")
+	for i := range 3 {
+		s.Observe(start.Add(time.Duration(i+1)*time.Minute), cpu, 10, 0)
+	}
+	require.True(t, s.Tracked.Large())
+}
+
+// A need for a second load leaves the first as it is, and its age.
+func TestASecondLoadLeavesTheFirst(t *testing.T) {
+	s := New(Needs{Load: ofCPU(calm().Sustained(15 * time.Minute))})
+	for i := range 3 * 24 * 60 {
+		s.Observe(start.Add(time.Duration(i)*time.Minute), cpu, resources.Amount(1000+100*(i/60%2*i%60/30)), 0)
+	}
+	s.Observe(start.Add(3*24*time.Hour), cpu, 9000, 0)
+	level := s.Load[cpu].Level(0, s.Now)
+	s.Adapt(Needs{Load: ofCPU(calm().Sustained(15 * time.Minute)), Tracked: tracked()})
+	require.Equal(t, level, s.Load[cpu].Level(0, s.Now))
+	_, known := s.Covers(cpu)
+	require.False(t, known)
+	s.Observe(start.Add(3*24*time.Hour+time.Minute), cpu, 1000, 0)
+	require.InEpsilon(t, level, s.Load[cpu].Level(0, s.Now), 0.001)
+	second := s.Tracked
+	s.Adapt(Needs{Load: ofCPU(calm()), Tracked: tracked()})
+	require.Same(t, second, s.Tracked)
+	s.Adapt(Needs{Load: ofCPU(calm())})
+	require.Nil(t, s.Tracked)
+}
