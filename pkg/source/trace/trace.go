@@ -74,6 +74,7 @@ type reader struct {
 	now    *replay.Recording
 	broken bool // the present container has a problem, and is skipped
 	gap    gap
+	empty  empty
 	fixed  [columns]string // request and limit columns, as first seen
 }
 
@@ -81,6 +82,12 @@ type reader struct {
 type gap struct {
 	line   int
 	length int64
+}
+
+// empty are lines without any use: each is a gap.
+type empty struct {
+	rows, line int   // how many, and the first of them
+	last       int64 // the latest of them, nanoseconds since 1970
 }
 
 // read reads all of the file. It returns what ends it early.
@@ -124,7 +131,7 @@ func (r *reader) begin() {
 		r.room = len(r.now.At)
 	}
 	r.now = &replay.Recording{Dataset: r.file, Workload: string(r.text(workload)), Container: string(r.text(container))}
-	r.name, r.broken, r.gap = r.now.Workload+"/"+r.now.Container, false, gap{}
+	r.name, r.broken, r.gap, r.empty = r.now.Workload+"/"+r.now.Container, false, gap{}, empty{}
 	for c := cpuRequest; c <= memoryLimit; c++ {
 		r.fixed[c] = string(r.text(c))
 	}
@@ -170,22 +177,13 @@ func (r *reader) sample() {
 		return
 	}
 	instant := int64(math.Round(at * 1e9))
-	if n := len(r.now.At); n > 0 {
-		step := instant - r.now.At[n-1]
-		if step <= 0 {
-			r.fail(r.problem(names[timestamp], "is %s, not later than %s in the line before: expected rising time", r.text(timestamp),
-				strconv.FormatFloat(float64(r.now.At[n-1])/1e9, 'f', -1, 64)))
-			return
-		}
-		if step > r.gap.length {
-			r.gap = gap{r.line, step}
-		}
+	if before, known := r.before(); known && instant <= before {
+		r.fail(r.problem(names[timestamp], "is %s, not later than %s in the line before: expected rising time", r.text(timestamp),
+			strconv.FormatFloat(float64(before)/1e9, 'f', -1, 64)))
+		return
 	}
 	cpu, hasCPU := r.number(cpuUse)
 	memory, hasMemory := r.number(memoryUse)
-	if !hasCPU && !hasMemory && !r.broken {
-		r.fail(r.problem(names[cpuUse], "is empty, and %s too: expected at least one of them", names[memoryUse]))
-	}
 	waiting, _ := r.number(cpuWaiting)
 	if waiting > 1 {
 		r.fail(r.problem(names[cpuWaiting], "is %s: expected a share of time, from 0 to 1", r.text(cpuWaiting)))
@@ -197,6 +195,13 @@ func (r *reader) sample() {
 	}
 	if r.broken {
 		return
+	}
+	if !hasCPU && !hasMemory {
+		r.skip(instant)
+		return
+	}
+	if n := len(r.now.At); n > 0 && instant-r.now.At[n-1] > r.gap.length {
+		r.gap = gap{r.line, instant - r.now.At[n-1]}
 	}
 	if r.at[cpuWaiting] >= 0 {
 		r.now.Waiting = append(r.now.Waiting, waiting)
@@ -212,6 +217,22 @@ func (r *reader) sample() {
 	r.now.Use[resources.Memory] = append(r.now.Use[resources.Memory], math.Max(memory, r.options.LeastMemory)) // NaN stays
 }
 
+// before returns the time of the line before, and whether there is one.
+func (r *reader) before() (at int64, known bool) {
+	if n := len(r.now.At); n > 0 {
+		at = r.now.At[n-1]
+	}
+	return max(at, r.empty.last), len(r.now.At) > 0 || r.empty.rows > 0
+}
+
+// skip leaves the line of an instant out, as if there were none.
+func (r *reader) skip(instant int64) {
+	if r.empty.rows == 0 {
+		r.empty.line = r.line
+	}
+	r.empty.rows, r.empty.last = r.empty.rows+1, instant
+}
+
 // fail reports a problem of the present container, once.
 func (r *reader) fail(p *Problem) {
 	if p.Series = r.name; !r.broken && !r.stopped {
@@ -225,7 +246,11 @@ func (r *reader) emit() {
 	if r.now == nil || r.broken || r.stopped {
 		return
 	}
-	if len(r.now.At) < 2 {
+	switch {
+	case len(r.now.At) < 2 && r.empty.rows > 0:
+		r.fail(r.hollow("two samples or more"))
+		return
+	case len(r.now.At) < 2:
 		r.fail(r.problem(names[timestamp], "is the only one: expected two samples or more"))
 		return
 	}
@@ -240,13 +265,27 @@ const (
 	gapSteps = 3
 )
 
-// warning reports gaps and mixed steps, nil if there are none.
+// warning reports lines without a value, gaps and mixed steps, nil if there are none.
 func (r *reader) warning() *Problem {
 	text := Unsteady(r.now)
-	if text == "" {
+	p := &Problem{File: r.file, Line: r.gap.line, Column: names[timestamp], Series: r.name, Text: text}
+	switch {
+	case r.empty.rows > 0:
+		p = r.hollow("at least one of them; such a line is a gap")
+		if text != "" {
+			p.Text += "; " + text
+		}
+	case text == "":
 		return nil
 	}
-	return &Problem{File: r.file, Line: r.gap.line, Column: names[timestamp], Series: r.name, Warning: true, Text: text}
+	p.Warning = true
+	return p
+}
+
+// hollow is the problem that some lines have no value.
+func (r *reader) hollow(expected string) *Problem {
+	return &Problem{File: r.file, Line: r.empty.line, Column: names[cpuUse], Series: r.name,
+		Text: fmt.Sprintf("is empty, and %s too, in %d of %d lines: expected %s", names[memoryUse], r.empty.rows, r.empty.rows+len(r.now.At), expected)}
 }
 
 // Unsteady describes gaps and mixed steps in a recording, nothing if there are none.

@@ -92,7 +92,8 @@ func TestProblems(t *testing.T) {
 		"negative":        {lines("w,a,60,-1,,,,,"), "f.csv:2: column cpu_cores: w/a: is -1: expected 0 or more", false},
 		"not a number":    {lines("w,a,60,1,x,,,,"), `f.csv:2: column memory_bytes: w/a: is "x": expected a number, or nothing`, false},
 		"infinite":        {lines("w,a,60,Inf,1,,,,"), `column cpu_cores: w/a: is "Inf": expected a number`, false},
-		"missing values":  {lines("w,a,60,,,,,,"), "f.csv:2: column cpu_cores: w/a: is empty, and memory_bytes too", false},
+		"no values":       {lines("w,a,60,,,,,,", "w,a,61,,,,,,", "w,a,62,1,,,,,"), "f.csv:2: column cpu_cores: w/a: is empty, and memory_bytes too, in 2 of 3 lines: expected two samples or more", false},
+		"unordered gap":   {lines("w,a,60,1,,,,,", "w,a,120,,,,,,", "w,a,100,1,,,,,"), "f.csv:4: column timestamp: w/a: is 100, not later than 120 in the line before", false},
 		"bad request":     {lines("w,a,60,1,,x,,,"), `f.csv:2: column cpu_request_cores: w/a: is "x"`, false},
 		"another request": {lines("w,a,60,1,,1,,,", "w,a,61,1,,2,,,"), `f.csv:3: column cpu_request_cores: w/a: is "2", was "1": expected the same`, false},
 		"too few fields":  {lines("w,a,60,1,,,,,", "w,a,61"), "f.csv:3: w/a: has 3 fields: expected 9", false},
@@ -150,6 +151,36 @@ func TestGapsAndMixedStepsAreWarnings(t *testing.T) {
 	require.Len(t, found, 1)
 	require.Len(t, problems, 1)
 	require.Contains(t, problems[0], "steps are not about 40s as usual: expected equal steps")
+}
+
+// A recorder that writes a line without a value saw nothing: that is a gap of one
+// container, and no reason to do without it.
+func TestALineWithoutAValueIsAGap(t *testing.T) {
+	full, gappy, missing := head, head, head
+	for i := range 50 {
+		row := fmt.Sprintf("w,a,%d,1,2,,,,\n", 60*i+1)
+		full += row
+		if i == 20 || i == 30 {
+			row = fmt.Sprintf("w,a,%d,,,,,,\n", 60*i+1)
+		} else {
+			missing += row
+		}
+		gappy += row
+	}
+	found, problems := read(gappy, Options{})
+	require.Equal(t, []string{"f.csv:22: column cpu_cores: w/a: is empty, and memory_bytes too, in 2 of 50 lines: expected at least one of them; such a line is a gap (used nevertheless)"}, problems)
+	without, problems := read(missing, Options{})
+	require.Empty(t, problems)
+	require.Equal(t, without, found, "as if the lines were missing")
+
+	for i := 20; i < 30; i++ {
+		full = strings.Replace(full, fmt.Sprintf("w,a,%d,1,2,", 60*i+1), fmt.Sprintf("w,a,%d,,,", 60*i+1), 1)
+	}
+	found, problems = read(full, Options{})
+	require.Len(t, found, 1)
+	require.Len(t, found[0].At, 40)
+	require.Equal(t, []string{"f.csv:22: column cpu_cores: w/a: is empty, and memory_bytes too, in 10 of 50 lines: expected at least one of them; such a line is a gap; " +
+		"1 gaps, the longest of 11m0s: expected a sample every 1m0s; gaps are left out of all totals (used nevertheless)"}, problems)
 }
 
 func TestStoppingEarly(t *testing.T) {
