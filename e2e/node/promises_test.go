@@ -154,7 +154,7 @@ func killedPodRecovers(t *testing.T) {
 // kill it with such a limit.
 func memoryInUseIsNotTaken(t *testing.T, name string, mode vpav1.UpdateMode) {
 	t.Parallel()
-	const much, release = 120 << 20, 70 * time.Second
+	const much, release = 120 << 20, 90 * time.Second
 	w := run(t, name, burner{harness.Container{CPU: "20m", Memory: "200Mi", MemoryLimit: "200Mi"}, "10m", "120Mi:" + release.String() + ",20Mi"})
 	most := resource.MustParse("80Mi")
 	before := awaitRunning(t, w)
@@ -165,12 +165,19 @@ func memoryInUseIsNotTaken(t *testing.T, name string, mode vpav1.UpdateMode) {
 		}
 		return err
 	})
+	released := before.Status.ContainerStatuses[0].State.Running.StartedAt.Add(release)
+	eventually(t, time.Until(released), "the metrics API shows about what it occupies, which the updater looks at", func() error {
+		usage, err := cluster.Usage.MetricsV1beta1().PodMetricses(w.Namespace).Get(t.Context(), before.Name, metav1.GetOptions{})
+		if err == nil && usage.Containers[0].Usage.Memory().Value() < much*5/6 {
+			err = fmt.Errorf("it shows %s", usage.Containers[0].Usage.Memory())
+		}
+		return err
+	})
 	control(t, w, mode, func(vpa *vpav1.VerticalPodAutoscaler) {
 		vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{
 			ContainerName: "*", MaxAllowed: corev1.ResourceList{corev1.ResourceMemory: most},
 		}}}
 	})
-	released := before.Status.ContainerStatuses[0].State.Running.StartedAt.Add(release)
 	eventually(t, time.Until(released), "less than it uses is recommended", func() error {
 		list, err := target(t.Context(), w)
 		if err == nil && list.Memory().Cmp(most) > 0 {
