@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,6 +34,15 @@ func editor(t *testing.T, namespace string) *kubernetes.Clientset {
 	config.Impersonate.UserName = "editor-" + namespace
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
+	eventually(t, "the API server knows what the editor may do", func() error {
+		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Resource: "pods"}},
+		}, metav1.CreateOptions{})
+		if err == nil && !answer.Status.Allowed {
+			err = errors.New("it may not create pods")
+		}
+		return err
+	})
 	return client
 }
 
