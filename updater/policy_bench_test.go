@@ -162,3 +162,18 @@ func TestWithoutAPolicyNothingMoreIsAllocated(t *testing.T) {
 		require.Equal(t, never, allocations(pods, func(*view.Reader) {}), "%d pods", pods)
 	}
 }
+
+// A policy costs a pass at rest no allocation, whatever is remembered of its workloads.
+func TestAPolicyAllocatesNothingAtRest(t *testing.T) {
+	const vpas = 200
+	allocations := func(rounds int, policies ...*loadlinev1alpha1.SizingPolicy) float64 {
+		loop, _ := quiet{vpas: vpas, pods: 2, policies: policies, rounds: rounds}.loop(t)
+		loop.RunOnce(t.Context(), noon)
+		loop.RunOnce(t.Context(), noon)
+		return testing.AllocsPerRun(20, func() { loop.RunOnce(t.Context(), noon) })
+	}
+	without := allocations(0)
+	for _, rounds := range []int{0, 20} {
+		require.InDelta(t, without, allocations(rounds, everywhere()), 2, "%d rounds", rounds)
+	}
+}

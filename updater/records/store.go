@@ -66,14 +66,31 @@ func Watch(client versioned.Interface, informer informers.SizingRecordInformer, 
 	return s, nil
 }
 
+// Name is the name of the record of a workload, made once for those that are asked for often.
+type Name struct {
+	cache.ObjectName
+
+	key string // of the cache
+}
+
+// NameOf returns the name of the record of a workload.
+func NameOf(workload target.Key) Name {
+	name := sizing.RecordName(workload)
+	return Name{ObjectName: name, key: name.String()}
+}
+
 // State returns what is remembered of a workload. It is sizing.ErrUnknown if records cannot be read.
 func (s *Store) State(of target.Workload) (rollout.State, error) {
+	return s.StateAs(NameOf(of.Key), of)
+}
+
+// StateAs is State, for callers that have the name of the record.
+func (s *Store) StateAs(name Name, of target.Workload) (rollout.State, error) {
 	if !s.synced() {
 		return rollout.State{}, sizing.ErrUnknown
 	}
-	name := sizing.RecordName(of.Key)
 	s.mu.Lock()
-	e := s.written[name] // nothing is kept of workloads that are only looked at
+	e := s.written[name.ObjectName] // nothing is kept of workloads that are only looked at
 	s.mu.Unlock()
 	if e != nil {
 		e.mu.Lock()
@@ -93,8 +110,8 @@ func (s *Store) Update(ctx context.Context, of target.Workload, change func(roll
 	if !s.synced() {
 		return rollout.State{}, sizing.ErrUnknown
 	}
-	name := sizing.RecordName(of.Key)
-	e := s.entry(name)
+	name := NameOf(of.Key)
+	e := s.entry(name.ObjectName)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r, err := s.newest(name, e)
@@ -139,8 +156,8 @@ func (s *Store) entry(name cache.ObjectName) *entry {
 
 // newest returns the record as the cache has it or as it was written last, whichever is newer;
 // nil: there is none. The entry may be nil.
-func (s *Store) newest(name cache.ObjectName, e *entry) (*stored, error) {
-	object, there, err := s.cached.GetByKey(name.String())
+func (s *Store) newest(name Name, e *entry) (*stored, error) {
+	object, there, err := s.cached.GetByKey(name.key)
 	if err != nil {
 		return nil, fmt.Errorf("read SizingRecord %s: %w", name, err)
 	}

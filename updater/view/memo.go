@@ -36,6 +36,7 @@ type memo struct {
 	unreadable map[target.Key]string
 	// ruled are the VPAs whose pods a policy holds, or says how they are changed.
 	ruled map[cache.ObjectName]*ruled
+	spare *ruled // for the next VPA of which nobody knows yet whether it is one of these
 }
 
 // knownVPA is replaced when the VPA, its target or the LimitRanges change.
@@ -102,7 +103,7 @@ type knownOwner struct {
 
 func newMemo() *memo {
 	return &memo{acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int{}, ranges: map[string]*knownRanges{},
-		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[cache.ObjectName]*ruled{}}
+		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[cache.ObjectName]*ruled{}, spare: &ruled{}}
 }
 
 // prune forgets what this pass did not meet.

@@ -17,6 +17,7 @@ import (
 	"loadline.dev/loadline/pkg/core/rollout"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
+	"loadline.dev/loadline/updater/records"
 )
 
 // Rollout is how the running pods of a VPA are changed under a SizingPolicy.
@@ -127,71 +128,73 @@ type permission struct {
 
 // spoken is what a VPA says by itself, whatever policies say.
 type spoken struct {
-	by     *vpav1.VerticalPodAutoscaler
-	mode   disruption.Mode
-	made   bool               // for a policy
-	target []policy.Container // what it recommends, by name
+	by   *vpav1.VerticalPodAutoscaler
+	own  disruption.Mode
+	made bool // for a policy
 }
 
 func listen(vpa *vpav1.VerticalPodAutoscaler) spoken {
-	return spoken{by: vpa, mode: mode(convert.Mode(vpa)), made: convert.MadeForPolicy(vpa)}
+	return spoken{by: vpa, own: mode(convert.Mode(vpa)), made: convert.MadeForPolicy(vpa)}
 }
 
 // permitted returns what may be done with the running pods of a VPA: as its own mode says
 // if a person wrote it, and no more than a policy gives; as the policy says if it was made.
 func (r *Reader) permitted(vpa *vpav1.VerticalPodAutoscaler) permission {
-	return r.permittedTo(listen(vpa), nil)
+	return r.permittedTo(&ruled{spoken: listen(vpa)})
 }
 
-// permittedTo does so, and writes the rollout to where one may be that nobody needs any more.
-func (r *Reader) permittedTo(vpa spoken, of *Rollout) permission {
-	d, workload, known := r.Policies.Decide(vpa.by, vpa.made)
+// permittedTo does so, with what is known of the VPA. It writes the rollout to where one was,
+// which nobody needs any more.
+func (r *Reader) permittedTo(vpa *ruled) permission {
+	r.Policies.Decide(vpa.by, vpa.made, &vpa.answer)
+	d := &vpa.answer.Decision
 	if d.Reason != "" {
-		if acts(vpa.mode) || vpa.made && d.Reason != fleet.ModeOff {
-			return permission{mode: vpa.mode, held: disruption.Reason(d.Reason)}
+		if acts(vpa.own) || vpa.made && d.Reason != fleet.ModeOff {
+			return permission{mode: vpa.own, held: disruption.Reason(d.Reason)}
 		}
-		return permission{mode: vpa.mode}
+		return permission{mode: vpa.own}
 	}
 	var object *loadlinev1alpha1.SizingPolicy
 	if d.Policy != nil {
 		object = r.Policies.Now().Object(d.Policy.Name)
 	}
 	if object == nil {
-		return permission{mode: vpa.mode}
+		return permission{mode: vpa.own}
 	}
 	rule := r.ruleOf(object)
 	if d.Mode == fleet.Inherit && !rule.paced {
-		return permission{mode: vpa.mode}
+		return permission{mode: vpa.own}
 	}
-	p := permission{mode: vpa.mode}
+	p := permission{mode: vpa.own}
 	switch recreates := rule.settings.Recreate; {
-	case vpa.mode == disruption.InPlace && !vpa.made:
-	case vpa.mode == disruption.Recreate && !recreates:
+	case vpa.own == disruption.InPlace && !vpa.made:
+	case vpa.own == disruption.Recreate && !recreates:
 		p.held = disruption.EvictionNotAllowed // what was changed before is judged all the same
-	case vpa.mode == disruption.Recreate:
+	case vpa.own == disruption.Recreate:
 	case recreates:
 		p.mode = disruption.InPlaceOrRecreate
 	default:
 		p.mode, p.ungated = disruption.InPlace, true
 	}
 	switch {
-	case !known:
-		return permission{mode: vpa.mode, held: disruption.NoRecord} // it could own none
-	case workload.Key.Kind == "CronJob" && workload.Key.Group == "":
-		return permission{mode: vpa.mode, held: disruption.JobNotResized}
+	case !vpa.answer.Known:
+		return permission{mode: vpa.own, held: disruption.NoRecord} // it could own none
+	case vpa.answer.Workload.Key.Kind == "CronJob" && vpa.answer.Workload.Key.Group == "":
+		return permission{mode: vpa.own, held: disruption.JobNotResized}
 	}
+	of := vpa.rollout
 	if of == nil {
 		of = &Rollout{}
 	}
 	p.rollout = of
 	*of = Rollout{
-		Policy: d.Policy.Name, Mode: d.Mode, Workload: workload, Settings: rule.settings, Safety: rule.safety,
+		Policy: d.Policy.Name, Mode: d.Mode, Workload: vpa.answer.Workload, Settings: rule.settings, Safety: rule.safety,
 		Observed: d.Mode != fleet.Inherit || rule.observed,
 	}
 	if d.Mode == fleet.Inherit {
 		return p
 	}
-	looked := r.HPAs.LooksAt(targetOf(vpa.by))
+	looked := r.HPAs.LooksAt(vpa.names().scaled)
 	if of.HPA = len(looked) > 0; !d.Policy.BesideHPAs {
 		of.limits.left = looked
 	}
@@ -202,7 +205,26 @@ func (r *Reader) permittedTo(vpa spoken, of *Rollout) permission {
 type ruled struct {
 	spoken
 	permission
-	pass int
+
+	answer sizing.Answer
+	named  *named // nil: not made yet
+	pass   int
+}
+
+// named is what a VPA recommends, and under which names other things are asked for on its behalf,
+// in each pass.
+type named struct {
+	target []policy.Container // by name
+	record records.Name
+	scaled sizing.ScaleTarget
+}
+
+func (v *ruled) names() *named {
+	if v.named == nil {
+		workload := targetOf(v.by)
+		v.named = &named{target: targets(v.by), record: records.NameOf(workload), scaled: sizing.ScaleTargetOf(workload)}
+	}
+	return v.named
 }
 
 // rule asks the policies about a VPA in a pass, with what is remembered of its workload: a policy
@@ -210,26 +232,21 @@ type ruled struct {
 func (r *Reader) rule(vpa *vpav1.VerticalPodAutoscaler, now time.Time) permission {
 	name := cache.MetaObjectToName(vpa)
 	known := r.memo.ruled[name]
-	var says spoken
-	var room *Rollout
-	if known != nil {
-		says, room = known.spoken, known.rollout
+	if known == nil {
+		known = r.memo.spare
+		*known = ruled{}
 	}
-	if says.by != vpa {
-		says = listen(vpa)
+	if known.by != vpa {
+		known.spoken, known.named = listen(vpa), nil
 	}
-	p := r.permittedTo(says, room)
+	p := r.permittedTo(known)
 	if p.held == "" && p.rollout == nil {
 		return p
 	}
-	if p.rollout != nil && says.target == nil {
-		says.target = targets(vpa)
+	if known == r.memo.spare {
+		r.memo.ruled[name], r.memo.spare = known, &ruled{}
 	}
-	if known == nil {
-		known = &ruled{}
-		r.memo.ruled[name] = known
-	}
-	known.spoken, known.permission, known.pass = says, r.withFloors(p, says.target, now), r.memo.pass
+	known.permission, known.pass = r.withFloors(p, known, now), r.memo.pass
 	return known.permission
 }
 
@@ -244,16 +261,16 @@ func targets(vpa *vpav1.VerticalPodAutoscaler) (all []policy.Container) {
 
 // withFloors completes what a policy gives a VPA with what it recommends, and with what is
 // remembered of its workload.
-func (r *Reader) withFloors(p permission, target []policy.Container, now time.Time) permission {
+func (r *Reader) withFloors(p permission, vpa *ruled, now time.Time) permission {
 	if p.rollout == nil {
 		return p
 	}
-	p.rollout.Target = target
-	state, err := r.Records.State(p.rollout.Workload)
+	p.rollout.Target = vpa.names().target
+	state, err := r.Records.StateAs(vpa.names().record, p.rollout.Workload)
 	if err != nil { // nobody knows what did harm before
 		return permission{mode: p.mode, held: disruption.NoRecord}
 	}
-	for _, c := range target {
+	for _, c := range p.rollout.Target {
 		if len(state.Reverted) == 0 {
 			break
 		}

@@ -37,7 +37,8 @@ func WatchHPAs(core informers.SharedInformerFactory, sentence string) (*Horizont
 		if !ok {
 			return nil, nil
 		}
-		return []string{targetIndex(h.Namespace, h.Spec.ScaleTargetRef.Kind, h.Spec.ScaleTargetRef.Name)}, nil
+		ref := h.Spec.ScaleTargetRef
+		return []string{string(scaleTarget(h.Namespace, ref.Kind, ref.Name))}, nil
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("watch HorizontalPodAutoscalers: %w", err)
@@ -48,8 +49,16 @@ func WatchHPAs(core informers.SharedInformerFactory, sentence string) (*Horizont
 // Synced reports whether it is known what there is, or that it cannot be read.
 func (h *HorizontalPodAutoscalers) Synced() bool { return h.known() }
 
-func targetIndex(namespace, kind, name string) string {
-	return namespace + "/" + kind + "/" + name
+// ScaleTarget is a workload as a HorizontalPodAutoscaler refers to it, of whatever API group.
+type ScaleTarget string
+
+// ScaleTargetOf returns how one refers to a workload.
+func ScaleTargetOf(workload target.Key) ScaleTarget {
+	return scaleTarget(workload.Namespace, workload.Kind, workload.Name)
+}
+
+func scaleTarget(namespace, kind, name string) ScaleTarget {
+	return ScaleTarget(namespace + "/" + kind + "/" + name)
 }
 
 // anyContainer stands for all containers of a pod.
@@ -69,11 +78,11 @@ func (l LookedAt) Of(container string) (kinds [resources.Kinds]bool) {
 
 // LooksAt returns at which resources of a workload's pods one looks; nil: none does. As long as
 // they cannot be read any may, so it is all; so it is of a nil HorizontalPodAutoscalers.
-func (h *HorizontalPodAutoscalers) LooksAt(workload target.Key) LookedAt {
+func (h *HorizontalPodAutoscalers) LooksAt(workload ScaleTarget) LookedAt {
 	if h == nil || !h.informer.HasSynced() {
 		return LookedAt{anyContainer: {true, true}}
 	}
-	found, err := h.informer.GetIndexer().ByIndex(byTarget, targetIndex(workload.Namespace, workload.Kind, workload.Name))
+	found, err := h.informer.GetIndexer().ByIndex(byTarget, string(workload))
 	if err != nil {
 		return LookedAt{anyContainer: {true, true}}
 	}

@@ -176,7 +176,7 @@ func (s *Snapshot) Set() *fleet.Set {
 
 // For decides about the target of a VPA.
 func (p *Policies) For(vpa *vpav1.VerticalPodAutoscaler) fleet.Decision {
-	d, _, _ := p.Decide(vpa, convert.MadeForPolicy(vpa))
+	d, _, _ := p.decide(vpa, convert.MadeForPolicy(vpa), nil)
 	return d
 }
 
@@ -187,13 +187,45 @@ func (p *Policies) ForPod(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) fle
 	return d
 }
 
-// Decide is For, for callers that know whether the VPA was made for a policy. It returns the
-// target, too; false: there is no policy, or the target is one that Target does not return.
-func (p *Policies) Decide(vpa *vpav1.VerticalPodAutoscaler, made bool) (d fleet.Decision, workload target.Workload, known bool) {
-	return p.decide(vpa, made, nil)
+// Answer is what Decide said of a VPA, for callers that ask again and again: Decide looks only
+// whether anything of what it came from has changed. The zero value is that nothing was asked.
+type Answer struct {
+	fleet.Decision
+
+	Workload target.Workload // the target
+	Known    bool            // false: there is no policy, or the target is one that Target does not return
+
+	// What it came from; the caches hand out the same objects until they change.
+	vpa       *vpav1.VerticalPodAutoscaler
+	policies  *Snapshot
+	listed    target.Listed
+	object    any
+	namespace *corev1.Namespace
 }
 
-// decide does so, with a pod of the workload if one is at hand.
+// Decide is For, for callers that know whether the VPA was made for a policy. What it says
+// replaces the last answer about that VPA.
+func (p *Policies) Decide(vpa *vpav1.VerticalPodAutoscaler, made bool, last *Answer) {
+	policies := p.Now()
+	if last.policies != policies || last.vpa != vpa || last.object == nil ||
+		last.object != p.workloads.Object(last.listed) || last.namespace != p.namespace(vpa.Namespace) {
+		*last = p.answer(policies, vpa, made)
+	}
+}
+
+func (p *Policies) answer(policies *Snapshot, vpa *vpav1.VerticalPodAutoscaler, made bool) (a Answer) {
+	if policies.Set().Len() > 0 && vpa.Spec.TargetRef != nil { // else that takes no time
+		// Before they are looked at: what changes meanwhile is not missed.
+		a.vpa, a.policies, a.namespace = vpa, policies, p.namespace(vpa.Namespace)
+		a.listed = target.ListedAs(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef))
+		a.object = p.workloads.Object(a.listed)
+	}
+	a.Decision, a.Workload, a.Known = p.decide(vpa, made, nil)
+	return a
+}
+
+// decide says which policy is responsible for the target of a VPA, and what that is, with a pod
+// of the workload if one is at hand.
 func (p *Policies) decide(vpa *vpav1.VerticalPodAutoscaler, made bool, pod *corev1.Pod) (d fleet.Decision, workload target.Workload, known bool) {
 	set := p.Now().Set()
 	if set.Len() == 0 || vpa.Spec.TargetRef == nil { // as in most clusters

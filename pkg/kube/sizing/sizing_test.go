@@ -168,3 +168,57 @@ func TestAPolicyThatSelectsByLabelHoldsItsWorkloadsWithoutAnyPermission(t *testi
 func TestANamespaceThatIsNotKnownYetIsHeld(t *testing.T) {
 	inCluster(t, func(c *cluster) { require.Equal(t, fleet.PolicyUnknown, c.policies.For(person("new")).Reason) })
 }
+
+// An answer that is asked for again is that of now, whatever has changed; and the same one if
+// nothing has.
+func TestAnAnswerThatIsAskedForAgain(t *testing.T) {
+	optedOut := map[string]string{fleet.SkipAnnotation: "true"}
+	for name, change := range map[string]func(t *testing.T, c *cluster, vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler{
+		"policy": func(t *testing.T, c *cluster, vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
+			policy := c.policies.Now().Object("shop").DeepCopy()
+			policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeAuto)
+			c.watches[len(c.watches)-1].Modify(policy)
+			return vpa
+		},
+		"namespace": func(t *testing.T, c *cluster, vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
+			_, err := c.kube.CoreV1().Namespaces().Update(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			return vpa
+		},
+		"workload": func(t *testing.T, c *cluster, vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
+			_, err := c.kube.AppsV1().Deployments("shop").Update(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Annotations: optedOut}}, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			return vpa
+		},
+		"workload gone": func(t *testing.T, c *cluster, vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
+			require.NoError(t, c.kube.AppsV1().Deployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+			return vpa
+		},
+		"VPA": func(_ *testing.T, _ *cluster, vpa *vpav1.VerticalPodAutoscaler) *vpav1.VerticalPodAutoscaler {
+			vpa = vpa.DeepCopy()
+			vpa.Annotations = optedOut
+			return vpa
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				vpa := person("shop")
+				var answer Answer
+				c.policies.Decide(vpa, false, &answer)
+				require.Equal(t, fleet.RecommendOnly, answer.Reason)
+				require.True(t, answer.Known)
+				before := answer
+				require.Zero(t, testing.AllocsPerRun(10, func() { c.policies.Decide(vpa, false, &answer) }))
+				require.Equal(t, before, answer)
+
+				vpa = change(t, c, vpa)
+				synctest.Wait()
+				c.policies.Decide(vpa, false, &answer)
+				var anew Answer
+				c.policies.Decide(vpa, false, &anew)
+				require.Equal(t, anew, answer)
+				require.NotEqual(t, []any{before.Decision, before.Known}, []any{answer.Decision, answer.Known})
+			})
+		})
+	}
+}

@@ -199,11 +199,36 @@ func (r *Resolver) Workload(key Key) (Workload, bool) {
 		w, err := r.Known(key)
 		return w, err == nil
 	}
-	object, there, err := r.workloads.informers[key.Kind].GetStore().GetByKey(key.Namespace + "/" + key.Name)
-	if err != nil || !there {
-		return Workload{}, false
+	if object := r.Object(ListedAs(key)); object != nil {
+		return WorkloadOf(object)
 	}
-	return WorkloadOf(object)
+	return Workload{}, false
+}
+
+// Listed is where a workload of the listed kinds is kept. The zero value is nowhere.
+type Listed struct {
+	kind, at string
+}
+
+// ListedAs returns where a workload is kept: nowhere, if its kind is not listed.
+func ListedAs(key Key) Listed {
+	if !fleet.Listed(key.Group, key.Kind) {
+		return Listed{}
+	}
+	return Listed{kind: key.Kind, at: key.Namespace + "/" + key.Name}
+}
+
+// Object returns the object itself, which is another one once it has changed; nil: there is
+// none. It must not be changed.
+func (r *Resolver) Object(l Listed) any {
+	if l == (Listed{}) {
+		return nil
+	}
+	object, there, err := r.workloads.informers[l.kind].GetStore().GetByKey(l.at)
+	if err != nil || !there {
+		return nil
+	}
+	return object
 }
 
 // Above yields the controller of a pod, and those above it, from caches alone: up to the first
