@@ -241,6 +241,7 @@ func (l *Loop) publish(ctx context.Context, now time.Time) {
 		klog.FromContext(ctx).Info("Not all VPAs had their turn in time, they come first in the next pass", "vpas", late)
 	}
 	recommend.CountByHistory(l.Metrics.depth, l.Model.VPAs())
+	recommend.CountRising(l.Metrics.rising, l.Model.VPAs())
 	quality.Census(l.Metrics.objects, l.Model.VPAs())
 	l.Sketches.Count(l.Metrics.recipes)
 }

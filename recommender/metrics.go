@@ -43,6 +43,7 @@ type metrics struct {
 	checkpoints *prometheus.CounterVec
 	panics      *prometheus.CounterVec
 	depth       *prometheus.GaugeVec
+	rising      prometheus.Gauge
 	recipes     *prometheus.GaugeVec
 	history     *backfill.LoadingGauge
 	policies    *policies.Metrics
@@ -95,11 +96,15 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Name: "loadline_recommender_vpas_by_history",
 			Help: "VPAs with a recommendation, by how much usage is behind it at least.",
 		}, []string{"history"}),
+		rising: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "loadline_recommender_vpas_with_rising_memory",
+			Help: "VPAs of which a container uses more memory from day to day, as with a leak.",
+		}),
 		recipes: recommend.NewSketchGauge(),
 		history: backfill.NewLoadingGauge(registry), policies: policies.NewMetrics(registry),
 	}
 	registry.MustRegister(m.objects, m.latency, m.execution, m.series, m.responses, m.prometheusRequests,
-		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth, m.recipes)
+		m.prometheusDuration, m.resources, m.samples, m.past, m.ooms, m.statuses, m.checkpoints, m.panics, m.depth, m.rising, m.recipes)
 	return m
 }
 

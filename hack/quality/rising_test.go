@@ -37,7 +37,7 @@ func TestRisingMemoryIsSeldomTold(t *testing.T) {
 					continue
 				}
 				before = day
-				if _, _, ok := peaks.Grown(); ok {
+				if peaks.Growth().Days > 0 {
 					hits[int64(day)] = true
 				}
 			}
@@ -62,9 +62,9 @@ func TestARecordedLeakIsTold(t *testing.T) {
 		require.NoError(t, err)
 		for i, s := range samples {
 			peaks.Observe(int64(1700000000+i*360)*1e9, s.Memory)
-			if from, to, ok := peaks.Grown(); ok {
+			if g := peaks.Growth(); g.Days > 0 {
 				if told++; told == 1 {
-					t.Logf("%s: told after %.1f days, from %.0f to %.0f MiB", name, float64(i)/240, from/(1<<20), to/(1<<20))
+					t.Logf("%s: told after %.1f days: %s", name, float64(i)/240, g)
 				}
 			}
 		}

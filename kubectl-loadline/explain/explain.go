@@ -38,7 +38,7 @@ type Explained struct {
 	Saved     time.Time // last CPU sample that is in the checkpoint
 	Sketch    bool      // what the recipe needs besides the histograms was there, or is not needed
 	Lacks     []string  // kinds of which there are too few points to recommend anything, and how many there are
-	Grown     string    // how memory rose day by day; empty: it did not, or nobody knows
+	Grown     string    // how memory grows from day to day; empty: it does not, or nobody knows
 	Steps     recipe.Explanation
 	Published *vpav1.RecommendedContainerResources // nil = nothing is
 }
@@ -157,17 +157,16 @@ func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
 	}
 }
 
-// growth says that memory rose on each day of a week. A recipe can only follow that.
+// growth says that memory grows from day to day. A recipe can only follow that.
 func growth(t *sketch.Sketch) string {
 	if t.Peaks == nil {
 		return ""
 	}
-	from, to, ok := t.Peaks.Grown()
-	if !ok {
+	g := t.Peaks.Growth()
+	if g.Days == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the highest memory use rose on each of the last seven days, from %s to %s: if it is a leak, no recommendation will be enough, and maxAllowed bounds what it takes",
-		human(resources.Memory, from), human(resources.Memory, to))
+	return g.String() + ": if it is a leak, no recommendation will be enough, and maxAllowed bounds what it takes"
 }
 
 func published(vpa *vpav1.VerticalPodAutoscaler, container string) *vpav1.RecommendedContainerResources {

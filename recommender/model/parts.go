@@ -7,6 +7,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // Trust says how far the history of a VPA that is known can be trusted, by container.
@@ -32,6 +33,8 @@ type Estimate struct {
 	Rounded   bool                           // bounds are rounded when they are printed: a small difference may become a large one
 	History   time.Duration                  // that the samples cover at least, one of the steps of the status
 	Points    [resources.Kinds]recipe.Points // zero if there are enough
+	Growth    sketch.Growth                  // of memory, where the recipe keeps daily peaks
+	Limit     resources.Amount               // with growth: least memory limit in bytes of the pods that run, 0 = none
 }
 
 // Inputs is all that the status of a VPA is made of, apart from settings.
@@ -59,6 +62,7 @@ type Published struct {
 	Recommended     bool                      // a recommendation was seen
 	Uncapped        map[string]resources.List // last recommended target by container, before capping
 	MissingLoggedAt time.Time                 // when a missing recommendation was last logged
+	Rising          bool                      // memory of a container grows from day to day
 	HistoryStep     int                       // of the history behind the recommendation, from 1; 0: none is known
 
 	Inputs          Inputs    // of the last time

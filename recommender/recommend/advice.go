@@ -70,9 +70,23 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []model.Es
 		for k, p := range result.Points {
 			e.Points[k] = lacking(p)
 		}
+		e.Growth, e.Limit = a.growth(v, container)
 		dst = append(dst, e)
 	}
 	return dst
+}
+
+// growth returns how the memory of a container of a VPA grows from day to day, and where that
+// ends. What is recommended follows use in any case.
+func (a *Advisor) growth(v *model.VPA, container string) (g sketch.Growth, limit resources.Amount) {
+	t := v.Sketches[container]
+	if t == nil || t.Peaks == nil || !a.recipe(v).Needs.Peaks {
+		return g, 0
+	}
+	if g = t.Peaks.Growth(); g.Days > 0 && a.Pods != nil {
+		limit = a.Pods.MemoryLimit(v, container)
+	}
+	return g, limit
 }
 
 // lacking returns zero if there are enough points. Else those that there are, rounded down
@@ -186,10 +200,13 @@ func (a *Advisor) rounded() bool {
 // from histories.
 func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) status.Outcome {
 	advice := status.Outcome{History: 1<<63 - 1}
-	var held, lack []string
+	var held, lack, rising []string
 	v.Trust.HeldKinds = nil
 	for _, e := range estimates {
 		lack = append(lack, lacks(e, v.Rules.For(e.Container).Controlled)...)
+		if e.Growth.Days > 0 {
+			rising = append(rising, fmt.Sprintf("container %s: %s", e.Container, grows(e)))
+		}
 		before, published := published(v, e.Container)
 		known := e.Known
 		if known == [resources.Kinds]bool{} && !published {
@@ -209,8 +226,25 @@ func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) status.Outcom
 		advice.Recommendation = append(advice.Recommendation, c)
 	}
 	advice.Recommendation = PostProcess(advice.Recommendation, v.Object, a.Limits)
-	advice.Held, advice.Lacks = heldMessage(held), lacksMessage(lack)
+	advice.Held, advice.Lacks, advice.Rising = heldMessage(held), lacksMessage(lack), strings.Join(rising, "; ")
 	return advice
+}
+
+// longestForecast is for how many days ahead it is said when growth reaches a limit: a year
+// of it was not seen.
+const longestForecast = 365
+
+// grows says how the memory of a container grows, and when that reaches its limit.
+func grows(e model.Estimate) string {
+	left := e.Growth.Reaches(float64(e.Limit))
+	if e.Limit == 0 || left > longestForecast {
+		return e.Growth.String()
+	}
+	when := "within a day"
+	if left > 1 {
+		when = fmt.Sprintf("in %d days", left)
+	}
+	return fmt.Sprintf("%s; at this rate it reaches its limit of %s %s", e.Growth, sketch.Bytes(float64(e.Limit), 3), when)
 }
 
 // published returns what the status of a VPA has for a container, before

@@ -46,15 +46,15 @@ func (p Pods) Limit(c usage.ContainerKey) resources.Amount {
 	return CPULimit(pod, c.Container)
 }
 
-// requests yields the requests of a container in the running pods of a VPA, by name of pod.
-func (p Pods) requests(v *model.VPA, container string) iter.Seq[resources.List] {
-	return func(yield func(resources.List) bool) {
+// sizes yields requests and limits of a container in the running pods of a VPA, by name of pod.
+func (p Pods) sizes(v *model.VPA, container string) iter.Seq2[resources.List, resources.List] {
+	return func(yield func(requests, limits resources.List) bool) {
 		for _, name := range v.PodNames() {
 			pod, err := p.Pods(v.Object.Namespace).Get(name)
 			if err != nil || pod.Status.Phase != corev1.PodRunning {
 				continue
 			}
-			if requests, _ := sizes(pod, container); !yield(requests) {
+			if !yield(sizes(pod, container)) {
 				return
 			}
 		}
@@ -64,12 +64,24 @@ func (p Pods) requests(v *model.VPA, container string) iter.Seq[resources.List] 
 // Requests returns the requests that are in force in the first pod by name that runs a
 // container of a VPA and has some.
 func (p Pods) Requests(v *model.VPA, container string) resources.List {
-	for requests := range p.requests(v, container) {
+	for requests := range p.sizes(v, container) {
 		if !requests.Empty() {
 			return requests
 		}
 	}
 	return resources.List{}
+}
+
+// MemoryLimit returns the least memory limit in bytes of the pods that run a container of a
+// VPA, 0 if none has one.
+func (p Pods) MemoryLimit(v *model.VPA, container string) resources.Amount {
+	least := resources.Amount(0)
+	for _, limits := range p.sizes(v, container) {
+		if limit := limits.Value(resources.Memory); limit > 0 && (least == 0 || limit < least) {
+			least = limit
+		}
+	}
+	return least
 }
 
 // InForce returns for each kind the median request of the pods that run a container of a
@@ -79,7 +91,7 @@ func (p Pods) Requests(v *model.VPA, container string) resources.List {
 func (p Pods) InForce(v *model.VPA, container string) resources.List {
 	var values [resources.Kinds][]resources.Amount
 	runs := false
-	for requests := range p.requests(v, container) {
+	for requests := range p.sizes(v, container) {
 		runs = true
 		for k := range resources.Kind(resources.Kinds) {
 			if request, has := requests.Get(k); has {

@@ -263,6 +263,7 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 // has gone without recommendation for long.
 func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, now time.Time) {
 	last, provided := &v.Published, len(o.Recommendation) > 0
+	last.Rising = o.Rising != ""
 	if o.Observing != "" { // nothing is missing
 		last.Recommended, last.HistoryStep, last.Uncapped = true, 0, nil
 		return
@@ -357,6 +358,17 @@ func within(was, is resources.List, rise, fall float64) bool {
 		}
 	}
 	return true
+}
+
+// CountRising publishes the number of VPAs of which a container uses more memory from day to day.
+func CountRising(gauge prometheus.Gauge, vpas []*model.VPA) {
+	n := 0
+	for _, v := range vpas {
+		if v.Published.Rising {
+			n++
+		}
+	}
+	gauge.Set(float64(n))
 }
 
 // CountByHistory publishes the number of VPAs with a recommendation by the history behind

@@ -37,6 +37,8 @@ const (
 	TargetUnsaved vpav1.VerticalPodAutoscalerConditionType = "TargetUnsaved"
 	// WrongRecipe: the recipe that an annotation asks for cannot be used.
 	WrongRecipe vpav1.VerticalPodAutoscalerConditionType = "WrongRecipe"
+	// RisingMemory: the memory of a container grows from day to day, as with a leak.
+	RisingMemory vpav1.VerticalPodAutoscalerConditionType = "RisingMemory"
 	// SufficientHistory: how much usage is behind the recommendation.
 	SufficientHistory vpav1.VerticalPodAutoscalerConditionType = "SufficientHistory"
 )
@@ -52,6 +54,7 @@ type Outcome struct {
 	Conflict       string        // why another VPA controls the same pods; empty: none does
 	Held           string        // which targets are not lowered, and why; empty: none is held
 	Lacks          string        // of which containers there is too little to recommend anything; empty: of none
+	Rising         string        // which containers use more memory from day to day; empty: none does
 	Unsaved        bool          // the usage behind the recommendation could not be saved
 	History        time.Duration // that the samples of each container cover at least
 	Earlier        bool          // the recommendation is that of the generation that the status names
@@ -113,6 +116,7 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c.keep(o.TargetError != "", vpav1.ConfigUnsupported, "", o.TargetError)
 	c.keep(o.Conflict != "", TargetConflict, "OtherVPAControls", o.Conflict)
 	c.keep(o.Held != "", TargetHeld, "HistoryIncomplete", o.Held)
+	c.keep(o.Rising != "", RisingMemory, "GrowsEachDay", o.Rising)
 	c.keep(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")
 	c.keep(o.Recipe != "", WrongRecipe, "BadAnnotation", o.Recipe)
 	c.sufficient(&o)

@@ -99,14 +99,18 @@ func (p *DailyPeaks) Day() float64 { return p.day(0) }
 
 // day returns the peak of the block of four windows that ended a number of days
 // ago, 0 if it is empty.
-func (p *DailyPeaks) day(ago int64) float64 {
+func (p *DailyPeaks) day(ago int64) float64 { return decode(p.coded(p.running - ago*perDay)) }
+
+// coded returns the peak of the four windows up to one with a number, coded; 0 = they are
+// empty, or no longer kept.
+func (p *DailyPeaks) coded(end int64) uint16 {
 	code := uint16(0)
-	for i := range int64(perDay) {
-		if number := p.running - ago*perDay - i; number >= 0 {
+	for number := end; number > end-perDay; number-- {
+		if number >= 0 && number > p.running-slotsKept {
 			code = max(code, p.peaks[number%slotsKept])
 		}
 	}
-	return decode(code)
+	return code
 }
 
 // Highest returns the highest peak of a number of days, up to fourteen, counted back
@@ -173,29 +177,6 @@ func (p *DailyPeaks) Volatility(daily []float64) float64 {
 		sum += (math.Log(d) - mean) * (math.Log(d) - mean)
 	}
 	return math.Sqrt(sum / float64(len(daily)-1))
-}
-
-// Memory that leaks rises day by day. What only varies hardly ever does so for as many
-// days as this; grown is the least that it has to be more after them, as a fraction.
-const rising, grown = 7, 0.10
-
-// Grown returns the first and the last of seven daily peaks, each of which is higher
-// than the one before, the last by a tenth or more above the first. It returns false if
-// they are not so, or not all of the seven days are known.
-func (p *DailyPeaks) Grown() (from, to float64, ok bool) {
-	if p.running-p.first/window < rising*perDay-1 {
-		return 0, 0, false
-	}
-	to = p.day(0)
-	from = to
-	for ago := int64(1); ago < rising; ago++ {
-		peak := p.day(ago)
-		if peak == 0 || peak >= from {
-			return 0, 0, false
-		}
-		from = peak
-	}
-	return from, to, to >= from*(1+grown)
 }
 
 // Restless returns how far the highest use is above the mean, as a fraction of the

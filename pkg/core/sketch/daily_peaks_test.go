@@ -93,29 +93,6 @@ func TestPausesOfMergedDays(t *testing.T) {
 	}
 }
 
-func TestMemoryHasGrownIfItRoseEachDay(t *testing.T) {
-	life := func(use func(hour int) float64, hours int) *DailyPeaks {
-		p := &DailyPeaks{}
-		for h := range hours {
-			p.Observe(at(time.Duration(h)*time.Hour), use(h)*(1<<20))
-		}
-		return p
-	}
-	leak := func(h int) float64 { return 100 + float64(h)/4 }
-	from, to, ok := life(leak, 7*24+1).Grown()
-	require.True(t, ok)
-	require.InEpsilon(t, 100+29/4.0, from/(1<<20), 0.01, "the peak of the day six days before that which ends now")
-	require.InEpsilon(t, 142, to/(1<<20), 0.01)
-	_, _, ok = life(leak, 6*24).Grown()
-	require.False(t, ok, "six days are too few")
-	_, _, ok = life(func(h int) float64 { return leak(h % 100) }, 8*24).Grown()
-	require.False(t, ok, "it was released")
-	_, _, ok = life(func(h int) float64 { return 100 + float64(h)/30 }, 8*24).Grown()
-	require.False(t, ok, "it rose by a twentieth only")
-	_, _, ok = life(func(int) float64 { return 100 }, 14*24).Grown()
-	require.False(t, ok)
-}
-
 func TestVolatility(t *testing.T) {
 	var p DailyPeaks
 	p.Observe(at(0), 100)
