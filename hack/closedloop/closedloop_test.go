@@ -1,0 +1,113 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// promise is what holds of an outcome.
+type promise struct {
+	from        time.Duration // since the begin, from when on the request is between
+	least, most float64       // multiples of that of the expert
+	changes     float64       // of a pod in a day, at most
+	kills       int           // at most
+	starved     float64       // share of CPU work above the request, at most
+	brokenBy    []string      // recipes that lack the rule that the scenario is about
+}
+
+// broken returns what does not hold.
+func (p promise) broken(o *Outcome) error {
+	s := o.scenario
+	lowest, highest := o.After(p.from, s.Length)
+	var problems []error
+	check := func(holds bool, format string, args ...any) {
+		if !holds {
+			problems = append(problems, fmt.Errorf(format, args...))
+		}
+	}
+	check(lowest >= p.least*float64(s.Expert), "the request falls to %s, below %g of %s", amount(s.Kind, lowest), p.least, amount(s.Kind, float64(s.Expert)))
+	check(highest <= p.most*float64(s.Expert), "the request rises to %s, above %g of %s", amount(s.Kind, highest), p.most, amount(s.Kind, float64(s.Expert)))
+	check(o.Changes() <= p.changes, "%.2f changes a day, more than %g", o.Changes(), p.changes)
+	check(o.kills() <= p.kills, "%d kills, more than %d", o.kills(), p.kills)
+	if s.Kind == resources.CPU {
+		check(o.Starved() <= p.starved, "%.3f of the work is above the request, more than %g", o.Starved(), p.starved)
+	}
+	return errors.Join(problems...)
+}
+
+const withoutSustained = "loadline:sustained-minutes=0"
+
+// promises are those of the recipe loadline, by scenario.
+var promises = map[string]promise{
+	"start-burst":  {from: time.Hour, least: 0.8, most: 1.2, changes: 0.01, starved: 0.03, brokenBy: []string{withoutSustained}},
+	"daily-burst":  {from: time.Hour, least: 0.75, most: 1.2, changes: 0.01, starved: 0.25, brokenBy: []string{withoutSustained}},
+	"hourly-burst": {from: 4 * time.Hour, least: 0.9, most: 1.1, changes: 0.01, starved: 0.01, brokenBy: []string{"vpa", "loadline:cpu=tracking-lean"}},
+	"rollouts":     {from: time.Hour, least: 0.8, most: 17, changes: 60, starved: 0.33}, // a known weakness
+	"scale-up":     {from: time.Hour, least: 0.8, most: 1.2, changes: 0.01, starved: 0.08, brokenBy: []string{withoutSustained}},
+	"short-jobs":   {from: time.Hour, least: 0.9, most: 1.1, changes: 0.01, starved: 0.01},
+	"hot-cpu":      {from: 4 * time.Hour, least: 0.8, most: 4.1, changes: 0.01, starved: 0.4}, // a known weakness
+	"hot-memory":   {from: 2 * day, least: 1, most: 1.15, changes: 0.3, brokenBy: []string{"vpa"}},
+	"leak":         {from: 22 * day, least: 0.6, most: 0.7, changes: 1.2},
+	"cache":        {from: 4 * time.Hour, least: 0.95, most: 1.25, changes: 0.1, brokenBy: []string{"loadline:cold=0,restless=0"}},
+	"weekly":       {from: 15 * day, least: 0.3, most: 1.3, changes: 0.5, kills: 10}, // a known weakness
+}
+
+func TestLoadlineSetsWhatAnExpertWould(t *testing.T) {
+	names := map[string]bool{}
+	for _, s := range scenarios() {
+		names[s.Name] = true
+		t.Run(s.Name, func(t *testing.T) {
+			p, promised := promises[s.Name]
+			require.True(t, promised, "nothing is promised")
+			require.NoError(t, p.broken(run(s, newRecommender("loadline", s.Kind))))
+			for _, other := range p.brokenBy {
+				require.Error(t, p.broken(run(s, newRecommender(other, s.Kind))), "%s holds it as well: it says nothing", other)
+			}
+		})
+	}
+	require.Len(t, names, len(promises), "names are used once, and nothing is promised of others")
+}
+
+// The pods of a workload share what was seen of any, and a new one begins with it.
+func TestPodsShareTheirRecommender(t *testing.T) {
+	s := &Scenario{Name: "two", Kind: resources.CPU, Declared: 500, Expert: 100, Length: 2 * day, Step: time.Minute, shape: func(l *load) {
+		l.pod(0, day, starting(1000, 1000, 0))
+		l.pod(day, 2*day, starting(1000, 1000, 0))
+	}}
+	o := run(s, newRecommender("loadline", s.Kind))
+	at, known := o.Frames[frames/2].Request()
+	require.True(t, known)
+	require.InDelta(t, 1080, at, 40, "the second pod begins with what the first one taught")
+	begins, _ := o.Frames[0].Request()
+	require.Less(t, begins, 1000.0, "the first one begins with what was declared")
+}
+
+func TestThePageIsWrittenWithItsDrawings(t *testing.T) {
+	docs := t.TempDir()
+	page := filepath.Join(docs, "closed-loop.md")
+	require.NoError(t, os.WriteFile(page, []byte("before\n"+beginning+"old\n"+end+"after\n"), 0o600))
+	require.NoError(t, update(docs))
+	content, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.True(t, strings.HasPrefix(string(content), "before\n"+beginning+"## A start burst\n"))
+	require.True(t, strings.HasSuffix(string(content), end+"after\n"))
+	for _, s := range scenarios() {
+		drawing, err := os.ReadFile(filepath.Join(docs, "images", "closed-loop", s.Name+".svg"))
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(drawing), 20_000, s.Name)
+		require.NoError(t, xml.Unmarshal(drawing, &struct{}{}), s.Name)
+		require.Contains(t, string(content), "(images/closed-loop/"+s.Name+".svg)")
+	}
+	require.NoError(t, os.WriteFile(page, []byte("before\n"), 0o600))
+	require.ErrorContains(t, update(docs), "has no lines")
+}

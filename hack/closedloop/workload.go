@@ -1,0 +1,176 @@
+package main
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"strconv"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/replay"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// candidate sizes the pods of a workload, all of them by what it saw of any.
+type candidate interface {
+	// advisor returns who sees a pod that starts with a container, and sizes it.
+	advisor(pod string, declared policy.Container, at time.Time) replay.Advisor
+}
+
+// expert has one size for ever.
+type expert struct{ replay.Fixed }
+
+func (e expert) advisor(string, policy.Container, time.Time) replay.Advisor { return e.Fixed }
+
+// recommender is that of a cluster that has one workload.
+type recommender struct {
+	recipe  *recipe.Recipe
+	store   *usage.Store
+	scratch usage.Profile
+	sketch  *sketch.Sketch // nil = the recipe needs none
+	series  usage.Series
+	pods    int
+	kills   int
+}
+
+func newRecommender(name string, k resources.Kind) *recommender {
+	parsed, err := recipe.Parse(name)
+	if err != nil {
+		panic(err) // the names are constants
+	}
+	c := usage.DefaultConfig()
+	r := &recommender{recipe: parsed.Only(k), store: usage.NewStore(c), scratch: usage.NewProfile(c.Shape)}
+	if r.recipe.Needs.Any() {
+		r.sketch = sketch.New(r.recipe.Needs)
+	}
+	return r
+}
+
+func (r *recommender) advisor(pod string, declared policy.Container, at time.Time) replay.Advisor {
+	const workload = "closed-loop"
+	key := usage.ContainerKey{Namespace: workload, Pod: pod, Container: replay.Container}
+	r.series, _ = r.store.Track(key, usage.SeriesKey{Namespace: workload, Container: replay.Container}, at)
+	if r.sketch != nil && r.pods == 0 {
+		r.sketch.Limited(sketch.LimitRatioOf(declared.Requests.Value(resources.Memory), declared.Limits.Value(resources.Memory)))
+		r.sketch.Declare(declared.Requests.Value(resources.Memory))
+	}
+	r.pods++
+	return ofPod{r, key}
+}
+
+// ofPod is the recommender as one pod meets it.
+type ofPod struct {
+	*recommender
+	key usage.ContainerKey
+}
+
+// Observe implements replay.Advisor.
+func (p ofPod) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
+	p.store.Observe(usage.Sample{Container: p.key, Kind: k, At: at, Amount: use})
+	if p.sketch != nil {
+		p.sketch.ObservePod(p.key.Pod, at, k, use, limit)
+	}
+}
+
+// Killed implements replay.Advisor.
+func (p ofPod) Killed(at time.Time, request, limit resources.Amount) {
+	p.kills++
+	p.store.ObserveOOM(usage.OOM{Container: p.key, At: at, Memory: request, Limit: limit, ID: strconv.Itoa(p.kills)})
+	if p.sketch != nil {
+		p.sketch.Killed(at, request, limit)
+	}
+}
+
+// Advise implements replay.Advisor.
+func (p ofPod) Advise(_ time.Time, current resources.List) resources.Bounds {
+	p.scratch.Reset()
+	p.store.Profile(&p.scratch, p.series)
+	result := p.recipe.Recommend(recipe.Input{Profile: &p.scratch, Sketch: p.sketch, Containers: 1, Current: current})
+	result.Remember(p.sketch)
+	b := result.Bounds
+	for k := range resources.Kind(resources.Kinds) {
+		if !result.Known[k] || len(p.recipe.Target[k]) == 0 {
+			b.Lower, b.Target, b.Upper = b.Lower.Without(k), b.Target.Without(k), b.Upper.Without(k)
+		}
+	}
+	return b
+}
+
+// turns is an advisor that lets all other pods come to an instant first.
+type turns struct {
+	replay.Advisor
+	until func(at int64) bool
+}
+
+// Observe implements replay.Advisor.
+func (t turns) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
+	t.until(at.UnixNano())
+	t.Advisor.Observe(at, k, use, limit)
+}
+
+// Killed implements replay.Advisor.
+func (t turns) Killed(at time.Time, request, limit resources.Amount) {
+	t.until(at.UnixNano())
+	t.Advisor.Killed(at, request, limit)
+}
+
+// Advise implements replay.Advisor.
+func (t turns) Advise(at time.Time, current resources.List) resources.Bounds {
+	t.until(at.UnixNano())
+	return t.Advisor.Advise(at, current)
+}
+
+// run plays a scenario. Each pod is a replay of its own, with its updater and its kubelet;
+// they share the candidate, and take turns so that it sees all of them in the order of time.
+func run(s *Scenario, c candidate) *Outcome {
+	o := newOutcome(s)
+	waiting := s.pods()
+	slices.SortStableFunc(waiting, func(a, b Pod) int { return cmp.Compare(a.start(), b.start()) })
+	var running []turn
+	for started := 0; started < len(waiting) || len(running) > 0; {
+		first := 0
+		for i, t := range running {
+			if t.at < running[first].at {
+				first = i
+			}
+		}
+		if started < len(waiting) && (len(running) == 0 || waiting[started].start() <= running[first].at) {
+			next, _ := iter.Pull(life(s, c, o, &waiting[started], "pod-"+strconv.Itoa(started)))
+			first = len(running)
+			running = append(running, turn{next: next})
+			started++
+		}
+		at, goes := running[first].next()
+		running[first].at = at
+		if !goes {
+			running = slices.Delete(running, first, first+1)
+		}
+	}
+	return o
+}
+
+// turn is a pod, and the instant up to which the others must come before it goes on.
+type turn struct {
+	next func() (int64, bool)
+	at   int64
+}
+
+// life is one pod from its start, with what the webhook gives it, to its end.
+func life(s *Scenario, c candidate, o *Outcome, p *Pod, name string) iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		at, setup := time.Unix(0, p.start()).UTC(), s.setup()
+		declared := replay.Declared(&p.Recording, setup)
+		advisor := c.advisor(name, declared, at)
+		template := policy.Pod{Containers: []policy.Container{declared}}
+		bounds := map[string]resources.Bounds{replay.Container: advisor.Advise(at, declared.Requests)}
+		given := policy.Fit(template, bounds, policy.Rules{}, policy.Ranges{}).Containers[0].Requests
+		if size, recommended := given.Get(s.Kind); recommended {
+			setup.Flat = setup.Flat.With(s.Kind, size)
+		}
+		replay.Run(&p.Recording, setup, turns{advisor, yield}, o)
+	}
+}
