@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/e2e/harness"
+	"loadline.dev/loadline/hack/document"
 )
 
 // options are what the command line sets.
@@ -77,7 +78,7 @@ func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 	}
 	fmt.Print("\n", r.markdown())
 	if o.document != "" {
-		if err := harness.IntoDocument(o.document, "figures", r.markdown()); err != nil {
+		if err := document.Fill(o.document, "recommender figures", r.markdown()); err != nil {
 			return err
 		}
 	}

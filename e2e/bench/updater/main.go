@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/e2e/harness"
+	"loadline.dev/loadline/hack/document"
 )
 
 // Names of what is measured, as -only takes them and the table shows them.
@@ -90,7 +91,7 @@ func run(ctx context.Context, cluster *harness.Cluster, o options) error {
 	if o.document == "" {
 		return nil
 	}
-	return harness.IntoDocument(o.document, "updater figures", figures)
+	return document.Fill(o.document, "updater figures", figures)
 }
 
 // subject is an updater that is measured.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"loadline.dev/loadline/e2e/harness"
+	"loadline.dev/loadline/hack/document"
 )
 
 // usage is what a program did since its start.
@@ -90,28 +91,13 @@ func (r report) markdown() string {
 	return b.String()
 }
 
-// marks are what stands before and behind the table in a page.
-func (r report) marks() (begin, end string) {
-	figures := "figures"
-	if r.policy {
-		figures = "figures under a policy"
-	}
-	return "<!-- " + figures + ": begin, by make load -->\n", "<!-- " + figures + ": end -->\n"
-}
-
 // into puts the table into a page.
-func (r report) into(file string) error {
-	page, err := os.ReadFile(file)
-	if err != nil {
-		return err
+func (r report) into(page string) error {
+	what := "webhook figures"
+	if r.policy {
+		what += " under a policy"
 	}
-	begin, end := r.marks()
-	head, rest, found := strings.Cut(string(page), begin)
-	_, tail, foundEnd := strings.Cut(rest, end)
-	if !found || !foundEnd {
-		return fmt.Errorf("%s has no place for figures: %q and %q", file, begin, end)
-	}
-	return os.WriteFile(file, []byte(head+begin+r.markdown()+end+tail), 0o644)
+	return document.Fill(page, what, r.markdown())
 }
 
 // judge fails if reviews took longer than they may.

@@ -1,4 +1,6 @@
-package harness
+// Package document puts figures into pages that people write: what a program measured goes
+// between two lines that are comments, and all else stays as it is.
+package document
 
 import (
 	"fmt"
@@ -6,9 +8,10 @@ import (
 	"strings"
 )
 
-// IntoDocument puts figures into a document, between two lines that are comments and name
-// what they are.
-func IntoDocument(path, what, figures string) error {
+// Fill replaces what is between the lines "<!-- what -->" and "<!-- end of what -->" of the
+// page at path. The figures end with a newline. It fails without changing the page if one of
+// the two lines is missing.
+func Fill(path, what, figures string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
