@@ -80,7 +80,7 @@ func replayHistory(t *testing.T, name string, recipes []string, recordings ...*r
 		return nil
 	})
 	require.True(t, past.Placed())
-	story, err := replay.Backtest(t.Context(), plugin(t), t.TempDir(), "none", recipes, recordings...)
+	story, err := replay.Backtest(t.Context(), plugin(t), t.TempDir(), "none", false, recipes, recordings...)
 	require.NoError(t, err)
 	var found []string
 	minutes := 0

@@ -79,14 +79,14 @@ func newLiveReplay(t *testing.T) *liveReplay {
 	r.start = day.Start
 
 	free, limited := []string{"vpa", "loadline", "autopilot"}, []string{"vpa", "loadline:memory-lower=0.5", "cruisekube"}
-	unlimited, err := replay.Backtest(t.Context(), plugin(t), t.TempDir(), "none", free, day)
+	unlimited, err := replay.Backtest(t.Context(), plugin(t), t.TempDir(), "none", true, free, day)
 	require.NoError(t, err)
 	for _, text := range free {
 		l := deploy(t, ns, name, text, day, "")
 		l.story = unlimited
 		r.lived = append(r.lived, l)
 	}
-	narrow, err := replay.Backtest(t.Context(), plugin(t), t.TempDir(), memoryHeadroom, limited, tight)
+	narrow, err := replay.Backtest(t.Context(), plugin(t), t.TempDir(), memoryHeadroom, true, limited, tight)
 	require.NoError(t, err)
 	for _, text := range limited {
 		l := deploy(t, ns, name, text, tight, limitOf(resource.MustParse(tight.MemoryRequest)).String())
@@ -309,6 +309,10 @@ func (l *lived) content(t *testing.T, last, now time.Time) checkpoint.Content {
 		for k, use := range [resources.Kinds]*resource.Quantity{resource.NewScaledQuantity(s.Nanocores, resource.Nano), resource.NewQuantity(s.Bytes, resource.BinarySI)} {
 			a := convert.Amount(resources.Kind(k), *use)
 			require.Equal(t, usage.Accepted, store.Observe(usage.Sample{Container: key, Kind: resources.Kind(k), At: at.UTC(), Amount: a}))
+			if resources.Kind(k) == resources.CPU && needs.Starting(at.Sub(l.Recording.Start), 0) {
+				known.ObserveStart("", at, a, 0)
+				continue
+			}
 			known.Observe(at, resources.Kind(k), a, 0)
 		}
 	}

@@ -42,13 +42,13 @@ type Story map[Key][]Event
 
 // Backtest replays recordings with the program of the plugin, under some recipes and
 // with a memory limit as its flag has it, and returns every recommendation, change
-// and kill.
-func Backtest(ctx context.Context, plugin, dir, memoryLimit string, recipes []string, recordings ...*Recording) (Story, error) {
+// and kill. With startup each recording begins when its container starts.
+func Backtest(ctx context.Context, plugin, dir, memoryLimit string, startup bool, recipes []string, recordings ...*Recording) (Story, error) {
 	file := filepath.Join(dir, "recordings-"+memoryLimit+".csv")
 	if err := write(file, recordings); err != nil {
 		return nil, err
 	}
-	args := []string{"backtest", "-o", "events", "--every=1m", "--baselines=false", "--least-memory=0", "--memory-limit=" + memoryLimit}
+	args := []string{"backtest", "-o", "events", "--every=1m", "--baselines=false", "--least-memory=0", "--memory-limit=" + memoryLimit, fmt.Sprintf("--startup=%v", startup)}
 	for _, recipe := range recipes {
 		args = append(args, "--recipe="+recipe)
 	}

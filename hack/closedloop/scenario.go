@@ -40,7 +40,7 @@ type Scenario struct {
 // setup is that of each pod: changed in place, and if killed begun anew.
 func (s *Scenario) setup() replay.Setup {
 	setup := replay.DefaultSetup(s.Kind)
-	setup.Scrape, setup.Afresh = s.Step, s.ByAge
+	setup.Scrape, setup.Startup, setup.Afresh = s.Step, true, s.ByAge
 	setup.Flat = resources.List{}.With(s.Kind, s.Declared)
 	setup.Limits[resources.Memory] = replay.Limit{}
 	if s.Limit > 0 {

@@ -59,25 +59,33 @@ func (r *recommender) advisor(pod string, declared policy.Container, at time.Tim
 		r.sketch.Declare(declared.Requests.Value(resources.Memory))
 	}
 	r.pods++
-	return ofPod{r, key}
+	return &ofPod{recommender: r, key: key}
 }
 
 // ofPod is the recommender as one pod meets it.
 type ofPod struct {
 	*recommender
-	key usage.ContainerKey
+	key     usage.ContainerKey
+	started time.Time
 }
 
+// Started implements replay.Starter.
+func (p *ofPod) Started(at time.Time) { p.started = at }
+
 // Observe implements replay.Advisor.
-func (p ofPod) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
+func (p *ofPod) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
 	p.store.Observe(usage.Sample{Container: p.key, Kind: k, At: at, Amount: use})
-	if p.sketch != nil {
+	switch {
+	case p.sketch == nil:
+	case k == resources.CPU && p.recipe.Needs.Starting(at.Sub(p.started), 0):
+		p.sketch.ObserveStart(p.key.Pod, at, use, limit)
+	default:
 		p.sketch.ObservePod(p.key.Pod, at, k, use, limit)
 	}
 }
 
 // Killed implements replay.Advisor.
-func (p ofPod) Killed(at time.Time, request, limit resources.Amount) {
+func (p *ofPod) Killed(at time.Time, request, limit resources.Amount) {
 	p.kills++
 	p.store.ObserveOOM(usage.OOM{Container: p.key, At: at, Memory: request, Limit: limit, ID: strconv.Itoa(p.kills)})
 	if p.sketch != nil {
@@ -86,7 +94,7 @@ func (p ofPod) Killed(at time.Time, request, limit resources.Amount) {
 }
 
 // Advise implements replay.Advisor.
-func (p ofPod) Advise(_ time.Time, current resources.List) resources.Bounds {
+func (p *ofPod) Advise(_ time.Time, current resources.List) resources.Bounds {
 	p.scratch.Reset()
 	p.store.Profile(&p.scratch, p.series)
 	result := p.recipe.Recommend(recipe.Input{Profile: &p.scratch, Sketch: p.sketch, Containers: 1, Current: current})
@@ -116,6 +124,14 @@ func (t turns) Observe(at time.Time, k resources.Kind, use, limit resources.Amou
 func (t turns) Killed(at time.Time, request, limit resources.Amount) {
 	t.until(at.UnixNano())
 	t.Advisor.Killed(at, request, limit)
+}
+
+// Started implements replay.Starter. It is told of what is yet to come, so that nobody has to
+// wait for it.
+func (t turns) Started(at time.Time) {
+	if s, listens := t.Advisor.(replay.Starter); listens {
+		s.Started(at)
+	}
 }
 
 // Advise implements replay.Advisor.

@@ -92,6 +92,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.AfterOOM, "after-oom", c.AfterOOM, "Memory of a container that was killed for want of it: recorded, what the recording has for that time, or afresh, what it has from the start of the pod on.")
 	fs.DurationVar(&c.Setup.Scrape, "scrape", c.Setup.Scrape, "How often use is measured: CPU as a mean since the time before, memory as it is then. 0: each sample is seen that lasts until the recommender looks.")
 	fs.DurationVar(&c.Setup.NewPod, "new-pod-after", c.Setup.NewPod, "A gap this long ends a pod, and the next one starts with what is recommended then, as the runs of a job do. 0: there is one pod.")
+	fs.BoolVar(&c.Setup.Startup, "startup", c.Setup.Startup, "Each recording begins when its container starts. Otherwise only pods after a gap and restarts are known to start.")
 	fs.StringVarP(&c.Output, "output", "o", c.Output, "Form of the result: table, json, csv, html, a page that needs no network, or events, a line of JSON for each change, kill and recommendation.")
 	fs.StringVar(&c.File, "file", c.File, "File to write the result to, in place of the standard output.")
 	fs.BoolVar(&c.Classes, "classes", c.Classes, "Table: a row for each class of load, too.")

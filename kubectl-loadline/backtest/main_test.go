@@ -258,6 +258,26 @@ func TestRunsOfAJobAreNewPods(t *testing.T) {
 	require.Contains(t, told("--after-oom=afresh", "--max-memory=80Mi"), `"use":"90Mi","limit":"80Mi"`)
 }
 
+// What a container uses in its first minutes matters where it is known that they are.
+func TestARecordingMayBeginWithAStart(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("workload,container,timestamp,cpu_cores\n")
+	for m := range 10 {
+		fmt.Fprintf(&b, "web,app,%d,%g\n", 1700000000+60*m, map[bool]float64{true: 2, false: 0.1}[m < 3])
+	}
+	file := filepath.Join(t.TempDir(), "web.csv")
+	require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
+	target := func(args ...string) string {
+		code, out, errs := command(append(args, "-q", "-o", "events", "--baselines=false", "--recipe=loadline", file)...)
+		require.Zero(t, code, errs)
+		_, out, _ = strings.Cut(out, `"event":"recommendation"`)
+		_, out, _ = strings.Cut(out, `"target":"`)
+		return out[:strings.Index(out, `"`)]
+	}
+	require.Equal(t, "2143m", target())
+	require.Equal(t, "107m", target("--startup"))
+}
+
 func TestEventsTellOfKillsInOrder(t *testing.T) {
 	file := grown(t)
 	all := told(t, "--kinds=memory", "--every=1h", "--memory-limit=1.2", file)

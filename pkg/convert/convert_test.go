@@ -164,6 +164,11 @@ func TestRules(t *testing.T) {
 	require.Equal(t, [resources.Kinds]bool{true, true}, rules.For("other").Controlled, "an absent list controls both")
 	require.Equal(t, policy.Boost{Type: policy.BoostFactor, Factor: 3, Duration: 20 * time.Second}, rules.For("none").Boost, "a boost without cpu counts as absent")
 	require.True(t, convert.HasBoost(vpa))
+	require.Equal(t, 20*time.Second, convert.BoostDuration(vpa, "none"), "a boost without cpu counts as absent")
+	own := vpav1.GenericStartupBoost{Factor: &factor, DurationSeconds: new(int32(90))}
+	vpa.Spec.ResourcePolicy.ContainerPolicies[0].StartupBoost = &vpav1.StartupBoost{CPU: &own}
+	require.Equal(t, 90*time.Second, convert.BoostDuration(vpa, "off"))
+	require.Zero(t, convert.BoostDuration(testkit.VPA("v"), "off"))
 	require.False(t, convert.HasBoost(testkit.VPA("v", testkit.Policy(vpav1.ContainerResourcePolicy{StartupBoost: &vpav1.StartupBoost{}}))))
 }
 

@@ -27,6 +27,16 @@ func HasBoost(vpa *vpav1.VerticalPodAutoscaler) bool {
 	return slices.ContainsFunc(containerPolicies(vpa), func(c vpav1.ContainerResourcePolicy) bool { return hasBoost(c.StartupBoost) })
 }
 
+// BoostDuration returns for how long the startup boost of a container lasts once its pod is
+// ready, 0 if it has none.
+func BoostDuration(vpa *vpav1.VerticalPodAutoscaler, container string) time.Duration {
+	b := vpa.Spec.StartupBoost
+	if own := ContainerPolicy(vpa, container); own != nil && hasBoost(own.StartupBoost) {
+		b = own.StartupBoost
+	}
+	return boost(b).Duration
+}
+
 func hasBoost(b *vpav1.StartupBoost) bool { return b != nil && b.CPU != nil }
 
 func containerPolicies(vpa *vpav1.VerticalPodAutoscaler) []vpav1.ContainerResourcePolicy {

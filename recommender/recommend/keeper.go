@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
@@ -25,7 +26,7 @@ type SketchKeeper struct {
 	// Limit returns how much CPU in millicores a container can have at most; 0 = no
 	// limit, or it is not known.
 	Limit func(usage.ContainerKey) resources.Amount
-	Pods  *Pods // of the model; nil: none are known
+	Pods  *Pods // of the model; nil: none are known, nor when they started
 
 	kept    int                  // VPAs with sketches, or that will have some
 	counted map[servedRecipe]int // of the last Count
@@ -98,13 +99,28 @@ func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 		if !asked {
 			limit, asked = k.Limit(s.Container), true
 		}
+		starting := k.starting(v, &s)
 		for range weight {
-			t.ObservePod(s.Container.Pod, s.At, s.Kind, s.Amount, limit)
+			if starting {
+				t.ObserveStart(s.Container.Pod, s.At, s.Amount, limit)
+			} else {
+				t.ObservePod(s.Container.Pod, s.At, s.Kind, s.Amount, limit)
+			}
 		}
 		if s.Waiting > 0 {
 			t.Waited(s.At, s.Amount, s.Waiting)
 		}
 	}
+}
+
+// starting reports whether a sample is the use of CPU of a container that starts, and the
+// recipe leaves that out. Of history that is loaded it is not known.
+func (k *SketchKeeper) starting(v *model.VPA, s *usage.Sample) bool {
+	needs := &v.Recipe.Needs
+	if s.Kind != resources.CPU || needs.Start == 0 || k.Pods == nil {
+		return false
+	}
+	return needs.Starting(s.At.Sub(k.Pods.Started(s.Container)), convert.BoostDuration(v.Object, s.Container.Container))
 }
 
 // Killed adds a kill that counts.

@@ -209,3 +209,60 @@ func BenchmarkObserve(b *testing.B) {
 		})
 	}
 }
+
+// startedAt makes the pod p run its container a since an instant.
+func (k *SketchKeeper) startedAt(at time.Time) {
+	k.Pods = podWith("100m", "200Mi")
+	pod, _ := k.Pods.Pods("ns").Get("p")
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(at)}}}}
+}
+
+// What a container uses in the minutes after its start is not what it needs.
+func TestUseOfCPUWhileAContainerStartsDoesNotCount(t *testing.T) {
+	boost := &vpav1.StartupBoost{CPU: &vpav1.GenericStartupBoost{Factor: new(int32(2)), DurationSeconds: new(int32(300))}}
+	for _, c := range []struct {
+		recipe string
+		boost  *vpav1.StartupBoost
+		spared int // minutes of each start
+	}{
+		{"loadline", nil, 3}, {"loadline:cpu=tracking", nil, 3}, {"loadline:start-minutes=0", nil, 0}, {"loadline:start-minutes=5", nil, 5},
+		{"loadline", boost, 8}, {"autopilot", boost, 0}, {"crane", nil, 0},
+	} {
+		k, plain := keeper(t, c.recipe), keeper(t, c.recipe)
+		k.Model.Find("ns", "v").Object.Spec.StartupBoost = c.boost
+		for m := range 600 {
+			if m%60 == 0 {
+				k.startedAt(sample(resources.CPU, m, 0).At)
+			}
+			use := resources.Amount(100)
+			if m%60 < 8 {
+				use = 2000
+			}
+			if m < 60 {
+				use = 100
+			}
+			k.Observe(sample(resources.CPU, m, use), 1)
+			k.Observe(sample(resources.Memory, m, 100<<20), 1)
+			if m < 60 && m >= c.spared || m%60 >= c.spared {
+				plain.Observe(sample(resources.CPU, m, use), 1)
+			}
+			plain.Observe(sample(resources.Memory, m, 100<<20), 1)
+		}
+		require.Equal(t, plain.Model.Find("ns", "v").Sketches["a"].Image(), k.Model.Find("ns", "v").Sketches["a"].Image(), c)
+	}
+}
+
+// Of a pod that nobody knows any more a sample counts.
+func TestAPodThatIsGoneDoesNotStart(t *testing.T) {
+	k := keeper(t, "loadline")
+	k.startedAt(now())
+	gone := sample(resources.CPU, 1, 2000)
+	gone.Container.Pod = "gone" // the model knows it, the cache does not
+	k.Model.PutPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gone"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a"}}}}, now())
+	k.Observe(sample(resources.CPU, 5, 100), 1)
+	before := k.Model.Find("ns", "v").Sketches["a"].Image()
+	k.Observe(sample(resources.CPU, 1, 2000), 1)
+	require.Equal(t, before, k.Model.Find("ns", "v").Sketches["a"].Image())
+	k.Observe(gone, 1)
+	require.NotEqual(t, before, k.Model.Find("ns", "v").Sketches["a"].Image())
+}

@@ -3,6 +3,7 @@ package recommend
 import (
 	"iter"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	listers "k8s.io/client-go/listers/core/v1"
@@ -10,6 +11,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/recommender/model"
 )
 
@@ -44,6 +46,11 @@ func (p Pods) Limit(c usage.ContainerKey) resources.Amount {
 		return 0
 	}
 	return CPULimit(pod, c.Container)
+}
+
+// Started returns when a container began to run; the zero time if that is not known.
+func (p Pods) Started(c usage.ContainerKey) time.Time {
+	return client.StartOf(p.PodLister, c.Namespace, c.Pod, c.Container)
 }
 
 // sizes yields requests and limits of a container in the running pods of a VPA, by name of pod.

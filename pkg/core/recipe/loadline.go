@@ -22,6 +22,7 @@ type loadline struct {
 	halfLife, fastHalfLife   float64 // hours
 	factor                   float64
 	sustained                float64 // minutes for which use must have been as high as a level
+	start                    float64 // minutes for which a container begins: its use does not count
 	byLoad, hour             bool
 	mixed                    bool    // track large containers
 	large                    float64 // cores from which on a container is large
@@ -30,7 +31,7 @@ type loadline struct {
 }
 
 func newLoadline() *loadline {
-	l := &loadline{cold: 0.15, restless: 2, coldHours: 6, declaredHours: 1, large: 4, cpuUpper: 1.5, memoryLower: 0.95, memoryUpper: 1.3}
+	l := &loadline{cold: 0.15, restless: 2, coldHours: 6, declaredHours: 1, start: 3, large: 4, cpuUpper: 1.5, memoryLower: 0.95, memoryUpper: 1.3}
 	l.memory("default")
 	l.cpu("calm")
 	return l
@@ -89,7 +90,7 @@ func (l *loadline) settings() []setting {
 		{"cold", &l.cold, 0, 10}, {"restless", &l.restless, 0, 100}, {"cold-hours", &l.coldHours, 0.1, 1000}, {"declared-hours", &l.declaredHours, 0, 1000},
 		{"share", &l.share, 0, 1}, {"fast-share", &l.fastShare, 0, 1},
 		{"half-life-hours", &l.halfLife, 0.1, 1000}, {"fast-half-life-hours", &l.fastHalfLife, 0.1, 1000}, {"factor", &l.factor, 0.1, 10},
-		{"sustained-minutes", &l.sustained, 0, 1000}, {"mixed-cores", &l.large, 0.01, 1e6},
+		{"sustained-minutes", &l.sustained, 0, 1000}, {"start-minutes", &l.start, 0, 1000}, {"mixed-cores", &l.large, 0.01, 1e6},
 		{"cpu-lower", &l.cpuLower, 0, 1}, {"cpu-upper", &l.cpuUpper, 1, 100},
 		{"memory-lower", &l.memoryLower, 0, 1}, {"memory-upper", &l.memoryUpper, 1, 100},
 	}
@@ -105,7 +106,7 @@ func (l *loadline) shape() *sketch.LoadShape {
 
 func (l *loadline) make() Recipe {
 	shape := l.shape()
-	r := Recipe{Needs: sketch.Needs{Peaks: true, LimitRatio: l.margin.FollowsLimit(), Declared: hours(l.declaredHours), Load: [resources.Kinds]*sketch.LoadShape{resources.CPU: shape}}}
+	r := Recipe{Needs: sketch.Needs{Peaks: true, LimitRatio: l.margin.FollowsLimit(), Declared: hours(l.declaredHours), Start: hours(l.start / 60), Load: [resources.Kinds]*sketch.LoadShape{resources.CPU: shape}}}
 	r.Target[resources.CPU] = Chain{Level(shape, 0), OrLevel(shape, 1)}
 	if l.hour {
 		r.Target[resources.CPU] = append(r.Target[resources.CPU], LastHour(resources.CPU))

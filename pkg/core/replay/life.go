@@ -48,6 +48,7 @@ func (p *replay) renew(at int64, i int) {
 	p.up, p.killed, p.backoff, p.backlog = at, 0, p.setup.Backoff, 0
 	p.lastUse = [resources.Kinds]float64{}
 	p.meters = [resources.Kinds]meter{}
+	p.started(at)
 }
 
 // meter is what a metrics server has measured of a kind since it looked last.

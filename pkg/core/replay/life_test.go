@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -15,6 +16,7 @@ type notes struct {
 	seen    [resources.Kinds][]observed
 	changes []Change
 	kills   []Kill
+	starts  []int64 // seconds
 	next    resources.List
 }
 
@@ -27,6 +29,7 @@ func (n *notes) Observe(at time.Time, k resources.Kind, use, _ resources.Amount)
 	n.seen[k] = append(n.seen[k], observed{at.Unix() - begin/1e9, use})
 }
 func (n *notes) Killed(time.Time, resources.Amount, resources.Amount) {}
+func (n *notes) Started(at time.Time)                                 { n.starts = append(n.starts, at.Unix()-begin/1e9) }
 func (n *notes) Advise(time.Time, resources.List) resources.Bounds {
 	return resources.Bounds{Lower: n.next, Target: n.next, Upper: n.next}
 }
@@ -131,4 +134,25 @@ func TestAKilledContainerBeginsAfresh(t *testing.T) {
 	require.Equal(t, []Kill{{At: begin + 51e9, Use: 151, Limit: 150}, {At: begin + 121e9, Use: 221, Limit: 150}, {At: begin + 201e9, Use: 301, Limit: 150}}, life(false))
 	// It is down for 70 s, and 51 s later it uses as much again.
 	require.Equal(t, []Kill{{At: begin + 51e9, Use: 151, Limit: 150}, {At: begin + 172e9, Use: 151, Limit: 150}}, life(true))
+}
+
+func TestWhoeverWantsToKnowIsToldOfStarts(t *testing.T) {
+	starts := func(r *Recording, next resources.List, change func(*Setup)) []int64 {
+		n := &notes{next: next}
+		s := DefaultSetup(resources.CPU, resources.Memory)
+		s.Flat, s.Limits[resources.Memory] = resources.Of(100, 100), Limit{Proportional, 1}
+		change(&s)
+		Run(r, s, n, told{n})
+		return n.starts
+	}
+	r := seconds(1, 1, 1, 1, 1, 1)
+	require.Empty(t, starts(r, resources.List{}, func(*Setup) {}), "when it started nobody knows")
+	require.Equal(t, []int64{0}, starts(r, resources.List{}, func(s *Setup) { s.Startup = true }))
+	require.Equal(t, []int64{71}, starts(seconds(1, 200, 1, 1), resources.List{}, func(*Setup) {}), "after a kill: a minute and ten seconds")
+	evict := func(s *Setup) { s.Update.Mode = disruption.Recreate }
+	require.Equal(t, []int64{61}, starts(r, resources.Of(500, 500), evict), "a pod that is evicted is down for a minute")
+	for i := 3; i < 6; i++ {
+		r.At[i] += 600e9
+	}
+	require.Equal(t, []int64{603}, starts(r, resources.List{}, func(s *Setup) { s.NewPod = 10 * time.Minute }))
 }

@@ -20,6 +20,7 @@ type SimulatedRecommender struct {
 	recipe  *recipe.Recipe
 	sketch  *sketch.Sketch        // nil = the recipe needs none
 	blind   [resources.Kinds]bool // kinds of which only the times of samples matter
+	started time.Time             // when the container did; zero = not known
 	kills   int
 }
 
@@ -53,7 +54,11 @@ func (a *SimulatedRecommender) Declare(request, limit resources.Amount) {
 
 // Observe implements Advisor.
 func (a *SimulatedRecommender) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
-	if a.sketch != nil {
+	switch {
+	case a.sketch == nil:
+	case k == resources.CPU && a.recipe.Needs.Starting(at.Sub(a.started), 0):
+		a.sketch.ObserveStart("", at, use, limit)
+	default:
 		a.sketch.Observe(at, k, use, limit)
 	}
 	// Without a sketch a recipe looks at the histograms of the kinds that it estimates,
@@ -66,6 +71,9 @@ func (a *SimulatedRecommender) Observe(at time.Time, k resources.Kind, use, limi
 	}
 	a.store.Observe(usage.Sample{Container: a.key, Kind: k, At: at, Amount: use})
 }
+
+// Started implements Starter.
+func (a *SimulatedRecommender) Started(at time.Time) { a.started = at }
 
 // Waited implements Listener.
 func (a *SimulatedRecommender) Waited(at time.Time, use resources.Amount, share float64) {

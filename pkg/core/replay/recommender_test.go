@@ -48,3 +48,29 @@ func TestOneKindIsSizedAsWithTheOther(t *testing.T) {
 		}
 	}
 }
+
+// Use while the container starts does not count for our own recipe, and does for that of
+// the reference.
+func TestStartsDoNotCountForRecipesThatLeaveThemOut(t *testing.T) {
+	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	target := func(text string, tells bool) resources.Amount {
+		chains, err := recipe.Parse(text)
+		require.NoError(t, err)
+		a := NewSimulatedRecommender(usage.DefaultConfig(), &chains, start)
+		for minute := range 300 {
+			now, use := start.Add(time.Duration(minute)*time.Minute), resources.Amount(100)
+			if minute%10 == 0 && tells {
+				a.Started(now)
+			}
+			if minute%10 < 3 {
+				use = 2000
+			}
+			a.Observe(now, resources.CPU, use, 0)
+		}
+		return a.Advise(start.Add(300*time.Minute), resources.List{}).Target.Value(resources.CPU)
+	}
+	require.Less(t, target("loadline", true), resources.Amount(120))
+	require.Greater(t, target("loadline", false), resources.Amount(2000))
+	require.Greater(t, target("loadline:start-minutes=0", true), resources.Amount(2000))
+	require.Equal(t, target("vpa", false), target("vpa", true))
+}

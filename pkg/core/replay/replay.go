@@ -25,6 +25,7 @@ type replay struct {
 	setup   Setup
 	advisor Advisor
 	listens Listener // the advisor, if it listens and something was recorded
+	starter Starter  // the advisor, if it wants to know
 	waiting float64  // share of time in the current sample; NaN = unknown
 	witness Witness
 	pod     pod
@@ -87,6 +88,10 @@ func Run(r *Recording, s Setup, a Advisor, w Witness) {
 	if r.Waiting != nil {
 		p.listens, _ = a.(Listener)
 	}
+	p.starter, _ = a.(Starter)
+	if s.Startup {
+		p.started(r.At[0])
+	}
 	for i, at := range r.At {
 		longest := int64(0)
 		if p.listens != nil {
@@ -122,6 +127,7 @@ func (p *replay) memoryKill(at int64, use float64, hold int64) {
 	p.killed, p.up = dies, dies+int64(p.setup.Restart+p.backoff)
 	p.backoff = min(max(2*p.backoff, p.setup.Backoff), p.setup.Longest)
 	p.life.killed = true
+	p.started(p.up)
 	p.witness.Killed(Kill{dies, use, limit})
 	p.advisor.Killed(time.Unix(0, dies).UTC(), p.pod.request(resources.Memory), limit)
 	if p.setup.Update.AfterKill {
@@ -206,6 +212,13 @@ func (p *replay) plan(now int64) {
 	}
 }
 
+// started tells when a container starts.
+func (p *replay) started(at int64) {
+	if p.starter != nil {
+		p.starter.Started(time.Unix(0, at).UTC())
+	}
+}
+
 func (p *replay) advise(now int64) resources.Bounds {
 	bounds := sized(p.advisor.Advise(time.Unix(0, now).UTC(), p.pod.container().Current.Requests), &p.setup)
 	p.witness.Advised(Advice{now, bounds})
@@ -233,6 +246,7 @@ func (p *replay) apply(now int64, a disruption.Action) disruption.Outcome {
 	}
 	if a.Evict {
 		p.up = max(p.up, now+int64(p.setup.Restart))
+		p.started(p.up)
 	}
 	for k := range resources.Kind(resources.Kinds) {
 		from, to := p.pod.request(k), p.pod.wanted(k)

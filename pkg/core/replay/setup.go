@@ -30,6 +30,12 @@ type Listener interface {
 	Waited(at time.Time, use resources.Amount, share float64)
 }
 
+// Starter is an Advisor that also wants to know when a container starts.
+type Starter interface {
+	// Started takes the instant. What is observed before it is of another container.
+	Started(at time.Time)
+}
+
 // Witness sees what happens. What it gets is only good during the call.
 type Witness interface {
 	Sample(Sample)
@@ -113,9 +119,10 @@ type Setup struct {
 	// Scrape is how often use is measured, as a metrics server does: CPU as the mean since
 	// the time before, memory as it is then. 0 = the use of each sample is seen, if it
 	// lasts until a tick.
-	Scrape time.Duration
-	NewPod time.Duration // a gap of at least this is the end of a pod; the next has what is recommended then. 0 = never
-	Afresh bool          // a container that was killed uses memory as from its start on; else as recorded for that time
+	Scrape  time.Duration
+	NewPod  time.Duration // a gap of at least this is the end of a pod; the next has what is recommended then. 0 = never
+	Startup bool          // the recording begins when its container starts; else nobody knows when that was
+	Afresh  bool          // a container that was killed uses memory as from its start on; else as recorded for that time
 
 	Carry        bool          // CPU work that did not fit is put off; else it is dropped
 	Tick         time.Duration // how often the recommender looks and the updater plans

@@ -50,7 +50,7 @@ func (h LimitRatio) Tighter(o LimitRatio) LimitRatio {
 // While there are no pods, that of the last ones stays: others of the same template will
 // come. Where the recipe does not need it nothing is noted.
 func (t *Sketch) Limited(h LimitRatio) bool {
-	if !t.limited || h == Unseen || h == t.LimitRatio {
+	if !t.flags.has(limited) || h == Unseen || h == t.LimitRatio {
 		return false
 	}
 	t.LimitRatio = h

@@ -27,7 +27,7 @@ func ofCPU(s *LoadShape) [resources.Kinds]*LoadShape { return [resources.Kinds]*
 // everything is all that a sketch can know.
 func everything() Needs {
 	return Needs{
-		Tracked: tracked(), Peaks: true, Points: true, Mean: true, Hours: true, Pressure: true, Kills: true, LimitRatio: true, Declared: time.Hour,
+		Tracked: tracked(), Peaks: true, Points: true, Mean: true, Hours: true, Pressure: true, Kills: true, LimitRatio: true, Declared: time.Hour, Start: 3 * time.Minute,
 		Load: [resources.Kinds]*LoadShape{
 			NewLoadShape(resources.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true),
 			NewLoadShape(resources.Memory, [2]time.Duration{48 * time.Hour, time.Hour}, [2]float64{0.98, Average}, true, true),
@@ -48,6 +48,10 @@ func random(t *rapid.T, tr *Sketch, from time.Time) {
 	for range rapid.IntRange(0, 150).Draw(t, "samples") {
 		now = now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 20 * time.Minute, 7 * time.Hour}).Draw(t, "step"))
 		cpu := resources.Amount(rapid.IntRange(0, 60000).Draw(t, "cpu"))
+		if rapid.IntRange(0, 5).Draw(t, "starts") == 5 {
+			tr.ObserveStart("c", now, cpu, 0)
+			continue
+		}
 		pod := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "pod")
 		tr.ObservePod(pod, now, resources.CPU, cpu, resources.Amount(rapid.SampledFrom([]int{0, 1000}).Draw(t, "limit")))
 		if rapid.IntRange(0, 5).Draw(t, "pressed") == 0 {
@@ -193,7 +197,7 @@ func TestSizeOfASketch(t *testing.T) {
 		"calm, flat": {nil, 1000, 1024 + 16}, "calm, wide": {nil, 1_000_000, 1024 + 16},
 		"mixed, flat": {tracked(), 1000, 1536}, "mixed, wide": {tracked(), 1_000_000, 1536},
 	} {
-		tr := New(Needs{Peaks: true, LimitRatio: true, Declared: time.Hour, Load: ofCPU(calm()), Tracked: c.tracked})
+		tr := New(Needs{Peaks: true, LimitRatio: true, Declared: time.Hour, Start: time.Minute, Load: ofCPU(calm()), Tracked: c.tracked})
 		tr.Limited(Free)
 		tr.Declare(1 << 40)
 		for i := range 40000 {

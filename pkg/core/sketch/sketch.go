@@ -39,6 +39,7 @@ type Needs struct {
 	Kills      bool
 	LimitRatio bool          // of memory
 	Declared   time.Duration // for how long a new container keeps its memory request, in whole minutes; 0 = not at all. With Peaks only
+	Start      time.Duration // for how long the CPU use of a container that begins does not count, see Starting; 0 = it counts. With Load and Tracked only
 }
 
 // Any reports whether anything is needed.
@@ -54,14 +55,32 @@ type Sketch struct {
 	Weighted   [resources.Kinds]*Weighted
 	Models     [resources.Kinds]*Models
 	Kills      *Kills
-	Pressed    *Hours                 // of CPU use and the time that work waited; nil = that was never known
-	LimitRatio LimitRatio             // of memory, as last seen
-	waits      bool                   // Pressed is wanted
-	limited    bool                   // LimitRatio is wanted
+	Pressed    *Hours     // of CPU use and the time that work waited; nil = that was never known
+	LimitRatio LimitRatio // of memory, as last seen
+	waits      bool       // Pressed is wanted
+	flags      flags
 	first      uint16                 // memory request when the container was new, coded; 0 = not known
 	early      uint16                 // minutes for which it matters
 	Now        int64                  // nanoseconds since 1970: when it is read, or was written last
 	begun      [resources.Kinds]int64 // first use that all parts know; 0 = none
+}
+
+// flags are what is true of a sketch.
+type flags uint8
+
+const (
+	limited    flags = 1 << iota // LimitRatio is wanted
+	sparing                      // starts do not count where anything else is known of CPU
+	onlyStarts                   // of CPU nothing else is known
+)
+
+func (f *flags) has(flag flags) bool { return *f&flag != 0 }
+
+func (f *flags) set(flag flags, is bool) {
+	*f &^= flag
+	if is {
+		*f |= flag
+	}
 }
 
 const cpu, ram = resources.CPU, resources.Memory
@@ -75,8 +94,9 @@ var parts = [...]struct {
 	{2, ram, keep(func(t *Sketch) *DailyPeaks { return t.Peaks })},
 	{3, none, keep(func(t *Sketch) *Kills { return t.Kills })},
 	{14, none, pressure{}},
-	{15, none, declared{func(t *Sketch) *uint16 { return (*uint16)(&t.LimitRatio) }, func(t *Sketch) bool { return t.limited }}},
+	{15, none, declared{func(t *Sketch) *uint16 { return (*uint16)(&t.LimitRatio) }, func(t *Sketch) bool { return t.flags.has(limited) }}},
 	{16, none, declared{func(t *Sketch) *uint16 { return &t.first }, func(t *Sketch) bool { return t.early > 0 }}},
+	{18, none, starts{}},
 	{4, cpu, keep(func(t *Sketch) *Load { return t.Load[cpu] })},
 	{17, cpu, keep(func(t *Sketch) *Tracked { return t.Tracked })},
 	{12, cpu, keep(func(t *Sketch) *Models { return t.Models[cpu] })},
@@ -121,9 +141,12 @@ func (t *Sketch) Adapt(n Needs) {
 	if t.waits = n.Pressure && n.Hours; !t.waits {
 		t.Pressed = nil
 	}
-	if t.limited = n.LimitRatio; !t.limited {
+	t.flags.set(limited, n.LimitRatio)
+	if !n.LimitRatio {
 		t.LimitRatio = Unseen
 	}
+	t.flags.set(sparing, n.Start > 0)
+	t.flags.set(onlyStarts, n.Start > 0 && t.flags.has(onlyStarts))
 	if t.early = uint16(min(n.Declared/time.Minute, math.MaxUint16)); t.early == 0 {
 		t.first = 0
 	}
@@ -148,6 +171,13 @@ func (t *Sketch) Observe(at time.Time, k resources.Kind, use, limit resources.Am
 // ObservePod takes the use of a kind at an instant, in millicores or bytes, of the pod
 // with a name; limit is what it could have at most, 0 = no limit.
 func (t *Sketch) ObservePod(pod string, at time.Time, k resources.Kind, use, limit resources.Amount) {
+	if k == cpu {
+		t.forgetStarts()
+	}
+	t.observe(pod, at, k, use, limit)
+}
+
+func (t *Sketch) observe(pod string, at time.Time, k resources.Kind, use, limit resources.Amount) {
 	instant, value := at.UnixNano(), float64(use)
 	t.saw(k, instant)
 	demanded := value
@@ -191,6 +221,7 @@ func (t *Sketch) saw(k resources.Kind, at int64) {
 // Merge adds the sketch of another time, which must be of the same needs. Where both
 // know the same moment the higher use counts, or both do.
 func (t *Sketch) Merge(o *Sketch) {
+	t.mergeStarts(o)
 	t.Now = max(t.Now, o.Now)
 	for k := range t.begun {
 		if t.begun[k] == 0 || o.begun[k] != 0 && o.begun[k] < t.begun[k] {

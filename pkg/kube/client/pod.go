@@ -2,7 +2,9 @@ package client
 
 import (
 	"fmt"
+	"math"
 	"runtime"
+	"time"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +36,7 @@ type Pod struct {
 	ready            corev1.ConditionStatus // empty: not said
 	readySince       int64                  // nanoseconds since 1970, 0: not said
 	rare             *rare                  // nil: there is nothing of it
+	began            uint32                 // when its containers began to run, seconds since 1970; 0: not said, or at different times
 }
 
 // rare is what few pods have.
@@ -44,6 +47,83 @@ type rare struct {
 	deadline   *int64
 	affinity   *corev1.Affinity
 	conditions []corev1.PodCondition // but Ready
+	began      []uint32              // when each container did, in the order of the statuses
+}
+
+// StartOf returns when a container of a pod of a lister began to run, to some seconds; the
+// zero time if it does not run, or nobody said since when.
+func StartOf(pods corelisters.PodLister, namespace, pod, container string) time.Time {
+	cached, ok := pods.(podLister)
+	if !ok {
+		object, err := pods.Pods(namespace).Get(pod)
+		if err != nil {
+			return time.Time{}
+		}
+		statuses := object.Status.ContainerStatuses
+		return secondsTime(startOf(statuses, startsOf(statuses), container))
+	}
+	object, _, _ := cached.GetByKey(namespace + "/" + pod) // it is in memory: there are no errors
+	p, ok := object.(*Pod)
+	switch {
+	case !ok:
+		return time.Time{}
+	case p.rare != nil && p.rare.began != nil:
+		return secondsTime(startOf(p.states.value.containers, p.rare.began, container))
+	}
+	return secondsTime(p.began)
+}
+
+// startOf returns the start of a container, of those of all; 0: it is not said.
+func startOf(statuses []corev1.ContainerStatus, starts []uint32, container string) uint32 {
+	for i := range statuses {
+		if statuses[i].Name == container {
+			return starts[i]
+		}
+	}
+	return 0
+}
+
+// startsOf returns when each container began to run, in seconds since 1970; 0: it does not
+// run, or it is not said.
+func startsOf(statuses []corev1.ContainerStatus) []uint32 {
+	starts := make([]uint32, len(statuses))
+	for i := range statuses {
+		if running := statuses[i].State.Running; running != nil && !running.StartedAt.IsZero() {
+			starts[i] = uint32(min(max(running.StartedAt.Unix(), 0), math.MaxUint32))
+		}
+	}
+	return starts
+}
+
+// together is how many seconds apart containers of a pod begin at most that began
+// together: of them only the last start is kept.
+const together = 30
+
+// begin notes when the containers of a pod that was not trimmed yet began to run. All of
+// most pods did so together.
+func (p *Pod) begin(statuses []corev1.ContainerStatus) {
+	starts := startsOf(statuses)
+	first, last := uint32(math.MaxUint32), uint32(0)
+	for _, start := range starts {
+		if start != 0 {
+			first, last = min(first, start), max(last, start)
+		}
+	}
+	switch {
+	case last == 0 || last-first <= together:
+		p.began = last
+	case p.rare == nil:
+		p.rare = &rare{began: starts}
+	default:
+		p.rare.began = starts
+	}
+}
+
+func secondsTime(seconds uint32) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(int64(seconds), 0)
 }
 
 // PodOf returns the pod that an informer of Factory, or any other, hands out.

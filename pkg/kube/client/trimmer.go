@@ -66,7 +66,9 @@ func (t *Trimmer) Trim(object any) (any, error) {
 	case *corev1.Pod:
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		return t.sharePod(trimPod(o)), nil
+		p := t.sharePod(trimPod(o))
+		p.begin(o.Status.ContainerStatuses)
+		return p, nil
 	case *Pod: // has been trimmed
 		return o, nil
 	case *vpav1.VerticalPodAutoscaler:
