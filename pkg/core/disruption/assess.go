@@ -116,11 +116,13 @@ type Distance struct {
 
 // Distance follows from the amounts. Containers that the webhook did not see do not
 // count. The sums run over whole pods, so opposite changes of two containers cancel
-// out, as in the reference VPA.
+// out, as in the reference VPA. Where a memory limit does not follow the request, one that is
+// too far from what it should be is out of bounds, too, and the larger of both changes counts.
 func (p *Pod) Distance() Distance {
 	var a Distance
 	var sized [resources.Kinds]bool
 	var requests, targets [resources.Kinds]resources.Amount
+	var limits, wanted resources.Amount
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		if !c.Observed || !c.Recommended() {
@@ -137,11 +139,22 @@ func (p *Pod) Distance() Distance {
 			a.Grows = a.Grows || !has || target > request
 			a.OutOfBounds = a.OutOfBounds || !has || outside(c.Fitted.Bounds, k, request)
 		}
+		if span := c.Fitted.MemoryLimit; span != (policy.LimitSpan{}) {
+			has, gets := c.Current.Limits.Value(resources.Memory), c.Fitted.Limits.Value(resources.Memory)
+			limits, wanted = limits.Add(has), wanted.Add(gets)
+			a.Grows = a.Grows || gets > has
+			a.OutOfBounds = a.OutOfBounds || has < span.Least || has > span.Most
+		}
 	}
 	for k, counts := range sized {
-		if counts {
-			a.Change += Relative(resources.Kind(k), requests[k], targets[k])
+		if !counts {
+			continue
 		}
+		change := Relative(resources.Kind(k), requests[k], targets[k])
+		if k == int(resources.Memory) && wanted > 0 {
+			change = max(change, Relative(resources.Memory, limits, wanted))
+		}
+		a.Change += change
 	}
 	return a
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
@@ -33,8 +34,16 @@ func (p *Pod) IsOOMResize() bool { return !p.Ready && p.WantsOOMResize() }
 // WantsOOMResize reports whether a container that would get more memory was out of it last.
 func (p *Pod) WantsOOMResize() bool {
 	return p.Any(func(c *Container, k resources.Kind) bool {
-		return k == resources.Memory && !c.OOM.Ended.IsZero() && c.Fitted.Requests.Value(k) > c.Current.Requests.Value(k)
+		return k == resources.Memory && !c.OOM.Ended.IsZero() && c.moreMemory()
 	})
+}
+
+// moreMemory reports whether the container would get more memory: a larger request, or where
+// the limit does not follow that a larger limit.
+func (c *Container) moreMemory() bool {
+	const k = resources.Memory
+	return c.Fitted.Requests.Value(k) > c.Current.Requests.Value(k) ||
+		c.Fitted.MemoryLimit != (policy.LimitSpan{}) && c.Fitted.Limits.Value(k) > c.Current.Limits.Value(k)
 }
 
 // withMemory returns a held pod that gets nothing but memory, for those of its containers that
@@ -47,8 +56,7 @@ func (p *Pod) withMemory() *Pod {
 	only.Containers = slices.Clone(p.Containers)
 	for i := range only.Containers {
 		c := &only.Containers[i]
-		memory := c.Fitted.Requests.Value(resources.Memory)
-		grows := c.Observed && !c.OOM.Ended.IsZero() && memory > c.Current.Requests.Value(resources.Memory)
+		grows := c.Observed && !c.OOM.Ended.IsZero() && c.moreMemory()
 		for k := range resources.Kind(resources.Kinds) {
 			if k != resources.Memory || !grows {
 				c.Fitted.Requests, c.Fitted.Limits = c.Fitted.Requests.Without(k), c.Fitted.Limits.Without(k)

@@ -96,7 +96,7 @@ func fitUnboosted(p BoostedPod, a BoostAdvice) []Fitted {
 // unboosted is the container as it was written, where that is known.
 func (c BoostedContainer) unboosted() Container {
 	u := c.Original
-	u.Name = c.Current.Name
+	u.Name, u.Declared = c.Current.Name, c.Current.Declared
 	for k := range resources.Kind(resources.Kinds) {
 		if !u.Requests.Has(k) && !u.Limits.Has(k) {
 			if a, ok := c.Current.Requests.Get(k); ok {

@@ -25,6 +25,9 @@ import (
 type Container struct {
 	Name             string
 	Requests, Limits resources.List
+	// Declared is the memory with which the container was written, where a change has since
+	// given its limit another proportion to the request. Zero: it has the proportion still.
+	Declared Proportion
 }
 
 // Pod is the part of a pod that Fit needs: its ordinary containers in order.
@@ -39,6 +42,8 @@ type Fitted struct {
 	Requests, Limits resources.List   // to be written; absent kinds stay as they are
 	Bounds           resources.Bounds // the recommendation after all cuts; empty without recommendation
 	Notes            []Note
+	MemoryLimit      LimitSpan  // where the memory limit does not follow the request
+	Declared         Proportion // of that limit, to be remembered for the next time; zero: none
 }
 
 // Result has one entry for each container of the pod, in the pod's order.
@@ -71,12 +76,24 @@ const maxRefits = 4
 // Notes name the cuts of the target; where no result is possible the nearest one is
 // returned with a Note that Refused.
 //
+// Where memory limits do not follow the requests, separate.go says what they do.
+//
 // Fit is pure and does not depend on the order of the containers. It is
 // idempotent: a pod that has the result gets the same result. Rounding of
 // limits could undo that by a unit, so with LimitRanges Fit repeats itself on
 // its own result until that is stable. One that a LimitRange will refuse may move on,
 // which nobody sees: no pod has it.
 func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
+	pod = asDeclared(pod, recommendation, rules)
+	if rules.SeparateMemoryLimit {
+		return fitSeparately(pod, recommendation, rules, ranges)
+	}
+	_, result := fit(pod, recommendation, rules, ranges)
+	return result
+}
+
+// fit is Fit where limits follow their requests. It also returns the problem that it solved.
+func fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) (*problem, Result) {
 	p := newProblem(pod, recommendation, rules, ranges)
 	result := p.stable()
 	for _, off := range [...]bool{false, true} {
@@ -86,7 +103,7 @@ func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, range
 			}
 		}
 	}
-	return result
+	return p, result
 }
 
 // has reports whether some container has a note.

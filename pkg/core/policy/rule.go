@@ -14,8 +14,10 @@ type Rule struct {
 	Off          bool                  // the container is left alone
 	Controlled   [resources.Kinds]bool // kinds that are recommended
 	RequestsOnly bool                  // limits are never written
-	Min, Max     resources.List        // an absent or zero amount is no bound
-	Boost        Boost
+	// SeparateMemoryLimit says that the memory limit does not follow the request: see separate.go.
+	SeparateMemoryLimit bool
+	Min, Max            resources.List // an absent or zero amount is no bound
+	Boost               Boost
 }
 
 // Default is the rule of a container that no policy mentions.
@@ -47,6 +49,8 @@ type Entry struct {
 type Rules struct {
 	Entries []Entry
 	Boost   Boost // for containers whose entry has none of its own
+	// SeparateMemoryLimit holds for all containers.
+	SeparateMemoryLimit bool
 }
 
 // For returns the rule of a container: the first entry with its name wins,
@@ -97,6 +101,7 @@ func (r Rules) effective(e Entry) Rule {
 	if !e.OwnBoost {
 		e.Rule.Boost = r.Boost
 	}
+	e.Rule.SeparateMemoryLimit = r.SeparateMemoryLimit
 	return e.Rule
 }
 

@@ -1,0 +1,67 @@
+package disruption
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// separate is a young pod whose request and limit of memory change apart, in MiB. Its
+// limit is due outside of 0.95 to 1.3 times what it should be.
+func separate(request, limit, wantRequest, wantLimit resources.Amount) Pod {
+	p := small("p0")
+	p.Started = noon.Add(-time.Hour)
+	c := container(100, request, 100, wantRequest)
+	c.Current.Limits = c.Current.Limits.With(resources.Memory, limit<<20)
+	c.Asked = c.Current
+	c.Fitted.Limits = c.Fitted.Limits.With(resources.Memory, wantLimit<<20)
+	c.Fitted.MemoryLimit = policy.LimitSpan{Least: (wantLimit << 20).Scale(0.95), Most: (wantLimit << 20).Scale(1.3)}
+	p.Containers = []Container{c}
+	return p
+}
+
+// A limit that does not follow its request is changed at once where it is too far from
+// what it should be, like a request, and later for the usual threshold.
+func TestALimitThatDoesNotFollowIsDueByItself(t *testing.T) {
+	const old = 24 * time.Hour
+	for name, c := range map[string]struct {
+		pod  Pod
+		age  time.Duration
+		want string
+	}{
+		"too low":                         {separate(100, 190, 100, 201), time.Hour, "resize or evict p0: OutOfBounds"},
+		"a little too low":                {separate(100, 196, 100, 200), time.Hour, "skip p0: TooYoung"},
+		"far too high":                    {separate(100, 262, 100, 200), time.Hour, "resize or evict p0: OutOfBounds"},
+		"too high":                        {separate(100, 258, 100, 200), time.Hour, "skip p0: TooYoung"},
+		"too high for long":               {separate(100, 258, 100, 200), old, "resize or evict p0: Changed"},
+		"a little too low for long":       {separate(100, 192, 100, 200), old, "skip p0: SmallChange"},
+		"both change: the larger counts":  {separate(94, 200, 100, 209), old, "skip p0: SmallChange"},
+		"as it should be, by the request": {separate(49, 200, 100, 200), time.Hour, "resize or evict p0: OutOfBounds"},
+		"nothing to do":                   {separate(100, 200, 100, 200), old, "skip p0: Unchanged"},
+	} {
+		c.pod.Started = noon.Add(-c.age)
+		require.Equal(t, []string{c.want}, told(plans(t, deployment(InPlaceOrRecreate, 1, c.pod), Config{MinReplicas: 1, Tolerance: 1, Threshold: 0.1, Lifetime: 12 * time.Hour})), name)
+	}
+}
+
+// After a kill a larger limit is more memory, though the request stays.
+func TestALargerLimitHelpsAfterAKill(t *testing.T) {
+	killed := func(p Pod) Pod {
+		p.Ready = false
+		p.Containers[0].OOM = OOM{noon.Add(-time.Minute), noon.Add(-time.Second)}
+		return p
+	}
+	more, same := killed(separate(100, 200, 100, 240)), killed(separate(100, 200, 100, 200))
+	require.True(t, more.IsOOMResize())
+	require.False(t, same.IsOOMResize())
+	more.MemoryOnly, more.Held = true, "AnyReason"
+	only := more.withMemory()
+	require.Equal(t, resources.Amount(240<<20), only.Containers[0].Fitted.Limits.Value(resources.Memory))
+	follows := killed(separate(100, 200, 100, 240))
+	follows.Containers[0].Fitted.MemoryLimit = policy.LimitSpan{}
+	require.False(t, follows.IsOOMResize(), "a limit that follows does not grow alone")
+}
