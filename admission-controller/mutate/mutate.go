@@ -61,8 +61,14 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 			return Mutation{}, err
 		}
 		printer := convert.NewPrinter(vpa, namespace.Ranges)
+		fitted := make([]policy.Fitted, len(sizes))
 		for i, s := range sizes {
+			fitted[i] = s.Fitted
 			m.container(i, s, printer.Sizes(s.Fitted, pod.Spec.Containers[i].Resources))
+		}
+		// What a new pod says of itself may come from another one.
+		if text, some := convert.DeclaredText(nil, fitted); some {
+			m.annotate(convert.DeclaredAnnotation, text)
 		}
 	}
 	if m.resized() {
@@ -75,7 +81,7 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 // How many steps a patch has: for the annotations, and for each container that
 // has its resources already.
 const (
-	fewSteps  = 3
+	fewSteps  = 4
 	stepsEach = 1 + 2*resources.Kinds
 )
 
@@ -152,8 +158,8 @@ func (m *mutation) recommendation() map[string]resources.Bounds {
 	return convert.Recommendation(m.vpa.Status.Recommendation)
 }
 
-// unsized is the recommendation that leaves the pod as it is: its own requests or,
-// where it has none, the lower bound.
+// unsized is the recommendation that leaves the pod as it is: its own requests, also as what a
+// limit protects, or, where it has none, the lower bound.
 func unsized(current policy.Pod, recommendation map[string]resources.Bounds) map[string]resources.Bounds {
 	kept := make(map[string]resources.Bounds, len(recommendation))
 	for _, c := range current.Containers {
@@ -163,7 +169,7 @@ func unsized(current policy.Pod, recommendation map[string]resources.Bounds) map
 		}
 		for k := range resources.Kind(resources.Kinds) {
 			if own, ok := c.Requests.Get(k); ok && own > 0 && b.Target.Has(k) {
-				b.Target = b.Target.With(k, own)
+				b.Target, b.Upper = b.Target.With(k, own), b.Upper.With(k, own)
 			} else if lower, ok := b.Lower.Get(k); ok && b.Target.Has(k) {
 				b.Target = b.Target.With(k, lower)
 			}

@@ -143,11 +143,18 @@ func within(sum resources.Amount, room resources.List, k resources.Kind) bool {
 }
 
 // toward returns what a container gets that goes a share of the way from least to
-// wanted. One for which no more is wanted than the least does not move.
+// wanted. One for which no more is wanted than the least does not move; of one whose limit
+// alone grows that goes the way.
 func toward(least, wanted policy.Fitted, k resources.Kind, share resources.Amount) policy.Fitted {
 	low, ok := least.Requests.Get(k)
-	if !ok || wanted.Requests.Value(k) <= low {
+	if !ok {
 		return wanted
+	}
+	if request := wanted.Requests.Value(k); request <= low {
+		if wanted.Limits.Value(k) <= least.Limits.Value(k) {
+			return wanted
+		}
+		least.Requests = least.Requests.With(k, request)
 	}
 	return policy.Partial(k, share, policy.Container{Requests: least.Requests, Limits: least.Limits}, wanted)
 }

@@ -19,10 +19,15 @@ import (
 )
 
 // Pod reads the containers of a running pod with their present resources: what
-// the status says is in force, else what the spec asks for.
+// the status says is in force, else what the spec asks for; and with what is noted of the
+// memory that they were declared with.
 func Pod(pod *corev1.Pod) policy.Pod {
-	current := currentFinder(pod)
-	return corePod(pod, func(i int) corev1.ResourceRequirements { return current(&pod.Spec.Containers[i]) })
+	current, declared := currentFinder(pod), Declared(pod.Annotations)
+	p := corePod(pod, func(i int) corev1.ResourceRequirements { return current(&pod.Spec.Containers[i]) })
+	for i := range p.Containers {
+		p.Containers[i].Declared = declared[p.Containers[i].Name]
+	}
+	return p
 }
 
 // NewPod reads the containers of a pod that is just being created, so that

@@ -89,10 +89,10 @@ func (p *policies) of(container string) *vpav1.ContainerResourcePolicy {
 
 // Rules reads the policies of a VPA. Controlled resources that are absent mean
 // CPU and memory; an empty list means none. A startupBoost without cpu is
-// treated as absent.
+// treated as absent. Whether memory limits follow requests is in its status.
 func Rules(vpa *vpav1.VerticalPodAutoscaler) policy.Rules {
 	policies := containerPolicies(vpa)
-	rules := policy.Rules{Boost: boost(vpa.Spec.StartupBoost), Entries: make([]policy.Entry, 0, len(policies))}
+	rules := policy.Rules{Boost: boost(vpa.Spec.StartupBoost), Entries: make([]policy.Entry, 0, len(policies)), SeparateMemoryLimit: HasSeparateMemoryLimit(vpa)}
 	for _, c := range policies {
 		rules.Entries = append(rules.Entries, policy.Entry{
 			Container: c.ContainerName,

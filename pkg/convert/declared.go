@@ -1,0 +1,81 @@
+package convert
+
+import (
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// SeparateMemoryLimit is the condition of a VPA that says that the memory limits of its pods
+// do not follow their requests: the target is what is requested, the upper bound is what
+// the limit protects.
+const SeparateMemoryLimit vpav1.VerticalPodAutoscalerConditionType = "SeparateMemoryLimit"
+
+// HasSeparateMemoryLimit reports whether that condition of a VPA is true.
+func HasSeparateMemoryLimit(vpa *vpav1.VerticalPodAutoscaler) bool {
+	for i := range vpa.Status.Conditions {
+		if c := &vpa.Status.Conditions[i]; c.Type == SeparateMemoryLimit {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// DeclaredAnnotation is on a pod whose memory limits do not follow its requests. It says with
+// which memory its containers were written, because the proportion of what they have now is
+// another one: {"app":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}.
+const DeclaredAnnotation = "loadline.dev/declared-memory"
+
+// longestDeclared is how many bytes DeclaredAnnotation may have: anybody who may change the pod
+// may write it.
+const longestDeclared = 64 << 10
+
+// Declared reads DeclaredAnnotation, by container. What cannot be understood counts as absent.
+func Declared(annotations map[string]string) map[string]policy.Proportion {
+	text := annotations[DeclaredAnnotation]
+	var containers map[string]original
+	if text == "" || len(text) > longestDeclared || json.Unmarshal([]byte(text), &containers) != nil {
+		return nil
+	}
+	read := make(map[string]policy.Proportion, len(containers))
+	for name, c := range containers {
+		read[name] = policy.Proportion{Request: memory(c.Requests), Limit: memory(c.Limits)}
+	}
+	return read
+}
+
+func memory(n noted) resources.Amount {
+	return Resources(corev1.ResourceList(n)).Value(resources.Memory)
+}
+
+// DeclaredText returns the value of DeclaredAnnotation for a pod with these annotations that gets
+// something, and false if it need not be written: it says that, or no limit is separate.
+func DeclaredText(annotations map[string]string, gets []policy.Fitted) (text string, news bool) {
+	known := Declared(annotations)
+	for _, f := range gets {
+		if !f.Declared.Known() || known[f.Name] == f.Declared {
+			continue
+		}
+		if known == nil {
+			known = map[string]policy.Proportion{}
+		}
+		known[f.Name], news = f.Declared, true
+	}
+	if !news {
+		return "", false
+	}
+	containers := make(map[string]original, len(known))
+	for name, p := range known {
+		containers[name] = original{notedMemory(p.Request), notedMemory(p.Limit)}
+	}
+	raw, _ := json.Marshal(containers) // quantities never fail
+	return string(raw), true
+}
+
+func notedMemory(a resources.Amount) noted {
+	return noted{corev1.ResourceMemory: Quantity(resources.Memory, a)}
+}

@@ -1,0 +1,64 @@
+package convert
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+func TestWhatAPodWasDeclaredWithIsReadAsItWasWritten(t *testing.T) {
+	gets := []policy.Fitted{{Name: "app", Declared: policy.Proportion{Request: 100 << 20, Limit: 150 << 20}}, {Name: "equal"}}
+	text, news := DeclaredText(nil, gets)
+	require.True(t, news)
+	require.JSONEq(t, `{"app":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}`, text)
+
+	annotations := map[string]string{DeclaredAnnotation: text}
+	_, news = DeclaredText(annotations, gets)
+	require.False(t, news, "it is there")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}, {Name: "equal"}}}}
+	read := Pod(pod)
+	require.Equal(t, gets[0].Declared, read.Containers[0].Declared)
+	require.Zero(t, read.Containers[1].Declared)
+	require.Zero(t, NewPod(pod).Containers[0].Declared, "a pod that is just being created is what it says")
+
+	more, news := DeclaredText(annotations, []policy.Fitted{{Name: "b", Declared: policy.Proportion{Request: 1, Limit: 2}}})
+	require.True(t, news)
+	require.Len(t, Declared(map[string]string{DeclaredAnnotation: more}), 2, "what was noted of others stays")
+
+	_, news = DeclaredText(nil, []policy.Fitted{{Name: "app"}})
+	require.False(t, news, "no limit is separate")
+}
+
+// Whoever may create a pod may write its annotations.
+func TestADeclarationThatCannotBeReadIsNone(t *testing.T) {
+	for _, text := range []string{"", "x", "[]", `{"a":{"requests":{"memory":"1e-2147483647"}}}`, `{"a":` + string(make([]byte, longestDeclared)) + `}`} {
+		require.Empty(t, Declared(map[string]string{DeclaredAnnotation: text}))
+	}
+	half := Declared(map[string]string{DeclaredAnnotation: `{"a":{"requests":{"memory":"1Gi"}}}`})
+	require.False(t, half["a"].Known())
+}
+
+func TestTheConditionSaysWhetherLimitsAreSeparate(t *testing.T) {
+	for status, want := range map[corev1.ConditionStatus]bool{corev1.ConditionTrue: true, corev1.ConditionFalse: false, "": false} {
+		vpa := &vpav1.VerticalPodAutoscaler{}
+		if status != "" {
+			vpa.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: "Other", Status: corev1.ConditionTrue}, {Type: SeparateMemoryLimit, Status: status}}
+		}
+		vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
+			ContainerName: "app",
+			Target:        corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("60Mi")},
+			UpperBound:    corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("120Mi")},
+		}}}
+		pod := policy.Pod{Containers: []policy.Container{{Name: "app", Requests: resources.List{}.With(resources.Memory, 100<<20), Limits: resources.List{}.With(resources.Memory, 150<<20)}}}
+		got := policy.Fit(pod, Recommendation(vpa.Status.Recommendation), Rules(vpa), policy.Ranges{}).Containers[0]
+		limit := map[bool]resources.Amount{true: 180 << 20, false: 90 << 20}[want]
+		require.Equal(t, limit, got.Limits.Value(resources.Memory), "condition %q", status)
+	}
+}
