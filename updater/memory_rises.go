@@ -28,7 +28,7 @@ func watchRises(vpas cache.SharedInformer) (*memoryRises, error) {
 	r := &memoryRises{wake: make(chan struct{}, 1), vpas: map[cache.ObjectName]struct{}{}}
 	_, err := vpas.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
 		was, ok := before.(*vpav1.VerticalPodAutoscaler)
-		if is, same := after.(*vpav1.VerticalPodAutoscaler); ok && same && moreMemory(was.Status.Recommendation, is.Status.Recommendation) {
+		if is, same := after.(*vpav1.VerticalPodAutoscaler); ok && same && moreMemory(was, is) {
 			r.add(cache.MetaObjectToName(is))
 		}
 	}})
@@ -63,13 +63,17 @@ func (r *memoryRises) add(name cache.ObjectName) {
 	}
 }
 
-func moreMemory(was, is *vpav1.RecommendedPodResources) bool {
-	if is == nil || was == is {
+// moreMemory reports whether any container gets more: a larger request, or where limits do not
+// follow requests a larger limit.
+func moreMemory(was, is *vpav1.VerticalPodAutoscaler) bool {
+	if is.Status.Recommendation == nil || was.Status.Recommendation == is.Status.Recommendation {
 		return false
 	}
-	before := convert.Recommendation(was)
-	for name, bounds := range convert.Recommendation(is) {
-		if bounds.Target.Value(resources.Memory) > before[name].Target.Value(resources.Memory) {
+	separate := convert.HasSeparateMemoryLimit(is)
+	before := convert.Recommendation(was.Status.Recommendation)
+	for name, bounds := range convert.Recommendation(is.Status.Recommendation) {
+		if bounds.Target.Value(resources.Memory) > before[name].Target.Value(resources.Memory) ||
+			separate && bounds.Upper.Value(resources.Memory) > before[name].Upper.Value(resources.Memory) {
 			return true
 		}
 	}

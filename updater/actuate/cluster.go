@@ -172,6 +172,10 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 			return failed(fmt.Errorf("restart a container: %w", err))
 		}
 	}
+	if err := c.declare(ctx, change); err != nil {
+		leave()
+		return failed(err)
+	}
 	if change.Observed {
 		note = NoteOf(change, c.now())
 		if err := c.Note(ctx, change.Target, note); err != nil {
@@ -194,6 +198,19 @@ func (c *Cluster) resize(ctx context.Context, change Change) (_ Change, note rol
 	}
 	klog.FromContext(ctx).V(2).Info("Pod resized", "pod", klog.KObj(change.Target), "vpa", change.VPA, "cause", change.Cause, "sizes", Sizes(change))
 	return change, note, nil
+}
+
+// declare notes on a pod with which memory it was declared, before its limit and its request
+// change apart for the first time: afterwards nobody could tell.
+func (c *Cluster) declare(ctx context.Context, change Change) error {
+	text, news := convert.DeclaredText(change.Target.Annotations, change.Containers)
+	if !news {
+		return nil
+	}
+	if err := c.annotated(ctx, change.Target, map[string]any{convert.DeclaredAnnotation: text}); err != nil {
+		return fmt.Errorf("note on the pod with which memory it was declared: %w", err)
+	}
+	return nil
 }
 
 func (c *Cluster) now() time.Time {

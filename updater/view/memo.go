@@ -80,13 +80,14 @@ type likeness struct {
 	containers, init *corev1.Container
 	statuses         *corev1.ContainerStatus
 	observed         string
+	declared         string
 }
 
 func likenessOf(pod *corev1.Pod) (l likeness) {
 	if len(pod.Spec.Containers) == 0 || len(pod.Status.ContainerStatuses) == 0 {
 		return l
 	}
-	l = likeness{containers: &pod.Spec.Containers[0], statuses: &pod.Status.ContainerStatuses[0], observed: pod.Annotations[convert.ObservedAnnotation]}
+	l = likeness{containers: &pod.Spec.Containers[0], statuses: &pod.Status.ContainerStatuses[0], observed: pod.Annotations[convert.ObservedAnnotation], declared: pod.Annotations[convert.DeclaredAnnotation]}
 	if len(pod.Spec.InitContainers) > 0 {
 		l.init = &pod.Spec.InitContainers[0]
 	}

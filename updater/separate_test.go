@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ktesting "k8s.io/client-go/testing"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+)
+
+// separately makes a VPA recommend memory to request, and memory for the limit to protect.
+func separately(vpa *vpav1.VerticalPodAutoscaler, target, protected string) *vpav1.VerticalPodAutoscaler {
+	vpa.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: convert.SeparateMemoryLimit, Status: corev1.ConditionTrue}}
+	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{ContainerName: "app",
+		LowerBound: list("100m", target), Target: list("100m", target), UpperBound: list("100m", protected)}}}
+	return vpa
+}
+
+func (w *world) advise(vpa *vpav1.VerticalPodAutoscaler) {
+	w.t.Helper()
+	_, err := w.vpa.AutoscalingV1().VerticalPodAutoscalers("shop").Update(w.t.Context(), vpa, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+	require.Eventually(w.t, func() bool {
+		known, err := w.caches.vpas.Autoscaling().V1().VerticalPodAutoscalers().Lister().VerticalPodAutoscalers("shop").Get(vpa.Name)
+		return err == nil && len(known.Status.Conditions) == len(vpa.Status.Conditions) &&
+			known.Status.Recommendation.ContainerRecommendations[0].UpperBound.Memory().Cmp(*vpa.Status.Recommendation.ContainerRecommendations[0].UpperBound.Memory()) == 0
+	}, time.Minute, 5*time.Millisecond)
+}
+
+func inPlace() *Config {
+	config := Default()
+	config.Disruption.MinReplicas, config.Disruption.FreeResizes = 1, true
+	return config
+}
+
+// A limit keeps the proportion that its pod was declared with, however often the two are
+// changed, also by a process that has not seen the pod before, and after the rule is gone.
+func TestASeparateLimitKeepsTheDeclaredProportion(t *testing.T) {
+	vpa := separately(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "60Mi", "120Mi")
+	w := newWorld(t, inPlace(), append(deployment(1, nil), vpa)...)
+	now := noon
+	has := func(request, limit string) {
+		t.Helper()
+		w.pass(now)
+		r := w.pod("web-1-0").Spec.Containers[0].Resources
+		require.Equal(t, request, r.Requests.Memory().String())
+		require.Equal(t, limit, r.Limits.Memory().String())
+		w.await("the resize", func(p *corev1.Pod) bool {
+			return p.Spec.Containers[0].Resources.Limits.Memory().String() == limit && p.Annotations[convert.DeclaredAnnotation] != ""
+		}, "web-1-0")
+		now = now.Add(time.Minute)
+	}
+	has("60Mi", "240Mi")
+	require.JSONEq(t, `{"app":{"requests":{"memory":"100Mi"},"limits":{"memory":"200Mi"}}}`, w.pod("web-1-0").Annotations[convert.DeclaredAnnotation])
+	require.Equal(t, []string{"patch pods ", "patch pods resize", "patch pods "}, w.writes(), "noted before it is changed")
+
+	w.advise(separately(vpa.DeepCopy(), "80Mi", "150Mi"))
+	has("80Mi", "300Mi")
+	w.start(inPlace())
+	w.advise(separately(vpa.DeepCopy(), "80Mi", "200Mi"))
+	has("80Mi", "400Mi")
+	usual := separately(vpa.DeepCopy(), "90Mi", "250Mi")
+	usual.Status.Conditions = nil
+	w.advise(usual)
+	has("90Mi", "180Mi")
+}
+
+// One that cannot be noted is not changed: nobody could tell the proportion afterwards.
+func TestNothingIsResizedThatCannotBeNoted(t *testing.T) {
+	vpa := separately(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "60Mi", "120Mi")
+	w := newWorld(t, inPlace(), append(deployment(1, nil), vpa)...)
+	w.kube.PrependReactor("patch", "pods", func(a ktesting.Action) (bool, runtime.Object, error) {
+		return a.GetSubresource() == "", nil, errors.New("no")
+	})
+	w.pass(noon)
+	require.Equal(t, []string{"patch pods "}, w.writes())
+	require.Equal(t, "200Mi", w.pod("web-1-0").Spec.Containers[0].Resources.Limits.Memory().String())
+}
+
+// After a kill more may be protected though the request stays: that wakes the updater.
+func TestMoreToProtectIsMoreMemory(t *testing.T) {
+	was := separately(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "60Mi", "120Mi")
+	require.True(t, moreMemory(was, separately(was.DeepCopy(), "60Mi", "130Mi")))
+	require.True(t, moreMemory(was, separately(was.DeepCopy(), "70Mi", "120Mi")))
+	require.False(t, moreMemory(was, separately(was.DeepCopy(), "50Mi", "120Mi")))
+	usual := separately(was.DeepCopy(), "60Mi", "130Mi")
+	usual.Status.Conditions = nil
+	require.False(t, moreMemory(was, usual), "it is only a bound")
+}
