@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
@@ -55,6 +56,10 @@ func TestLimitRatioIsThatOfTheTightestPod(t *testing.T) {
 	is(sketch.Free, "")
 	m.PutPod(sized("p3", "", "100Mi"), now())
 	is(100, "a limit without request")
+	followed := sized("p3", "60Mi", "180Mi")
+	followed.Annotations = map[string]string{convert.DeclaredAnnotation: `{"a":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}`}
+	m.PutPod(followed, now())
+	is(150, "what it was declared with counts, where its request follows use")
 	require.Equal(t, sketch.Free, v.LimitRatio("b"))
 	require.Equal(t, sketch.Unseen, v.LimitRatio("c"))
 

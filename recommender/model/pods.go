@@ -12,6 +12,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -35,8 +36,8 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 			former.leave(p.form)
 		}
 	}
-	if !p.of(object.Spec.Containers) {
-		m.reform(p, object.Spec.Containers)
+	if ratios := limitRatios(object); !p.of(object.Spec.Containers, ratios) {
+		m.reform(p, object.Spec.Containers, ratios)
 	}
 	m.track(p, now)
 	if former != nil && former != p.set {
@@ -45,41 +46,39 @@ func (m *Model) PutPod(object *corev1.Pod, now time.Time) {
 	m.bound(s)
 }
 
-// of reports whether a form is that of some containers.
-func (f *form) of(containers []corev1.Container) bool {
+// of reports whether a form is that of some containers with these ratios.
+func (f *form) of(containers []corev1.Container, ratios func(*corev1.Container) sketch.LimitRatio) bool {
 	if f == nil || len(f.containers) != len(containers) {
 		return false
 	}
 	for i := range containers {
-		if f.containers[i] != containers[i].Name || f.limitRatio[i] != limitRatio(&containers[i]) {
+		if f.containers[i] != containers[i].Name || f.limitRatio[i] != ratios(&containers[i]) {
 			return false
 		}
 	}
 	return true
 }
 
-// limitRatio is that of the memory a container was declared with, or resized to.
-func limitRatio(c *corev1.Container) sketch.LimitRatio {
-	return sketch.LimitRatioOf(memory(c.Resources.Requests), memory(c.Resources.Limits))
-}
-
-func memory(list corev1.ResourceList) resources.Amount {
-	q, found := list[corev1.ResourceMemory]
-	if !found {
-		return 0
+// limitRatios returns what tells the ratio of the memory that a container of a pod was declared
+// with, or resized to in proportion.
+func limitRatios(object *corev1.Pod) func(*corev1.Container) sketch.LimitRatio {
+	declared := convert.Declared(object.Annotations) // of nearly all pods nothing, and then nothing is allocated
+	return func(c *corev1.Container) sketch.LimitRatio {
+		is := policy.Container{Requests: convert.Resources(c.Resources.Requests), Limits: convert.Resources(c.Resources.Limits), Declared: declared[c.Name]}
+		kept := is.MemoryProportion()
+		return sketch.LimitRatioOf(kept.Request, kept.Limit)
 	}
-	return convert.Amount(resources.Memory, q)
 }
 
 // reform gives a pod the form of its containers, if possible that of another pod of
 // the label set, and forgets the containers that it has no more.
-func (m *Model) reform(p *pod, containers []corev1.Container) {
+func (m *Model) reform(p *pod, containers []corev1.Container, ratios func(*corev1.Container) sketch.LimitRatio) {
 	former := p.form
-	if p.form = p.set.pods[0].form; !p.of(containers) {
+	if p.form = p.set.pods[0].form; !p.of(containers, ratios) {
 		p.form = &form{}
 		for i := range containers {
 			p.containers = append(p.containers, strings.Clone(containers[i].Name))
-			p.limitRatio = append(p.limitRatio, limitRatio(&containers[i]))
+			p.limitRatio = append(p.limitRatio, ratios(&containers[i]))
 		}
 	}
 	if former != nil && slices.Equal(former.containers, p.containers) {

@@ -30,12 +30,21 @@ func (p Proportion) Known() bool { return p.Request > 0 && p.Limit >= p.Request 
 // slightly is by what fraction the proportion of present amounts may be off, as they are rounded.
 const slightly = 0.01
 
-// holdsFor reports whether it is believed of a container. What a pod says of itself must not
+// MemoryProportion returns the proportion in which a memory limit of the container is kept, 0 for
+// what it lacks: what it was declared with, where that is noted, else what it has.
+func (c Container) MemoryProportion() Proportion {
+	if c.declaredHolds() {
+		return c.Declared
+	}
+	return Proportion{c.Requests.Value(resources.Memory), c.Limits.Value(resources.Memory)}
+}
+
+// declaredHolds reports whether what is noted is believed. What a pod says of itself must not
 // make it larger: a request that follows use only ever makes the present proportion larger
 // than the declared one.
-func (p Proportion) holdsFor(c Container) bool {
-	request, limit := c.Requests.Value(resources.Memory), c.Limits.Value(resources.Memory)
-	return p.Known() && request > 0 && float64(p.Limit)*float64(request) <= (1+slightly)*float64(limit)*float64(p.Request)
+func (c Container) declaredHolds() bool {
+	d, request, limit := c.Declared, c.Requests.Value(resources.Memory), c.Limits.Value(resources.Memory)
+	return d.Known() && request > 0 && float64(d.Limit)*float64(request) <= (1+slightly)*float64(limit)*float64(d.Request)
 }
 
 // LimitSpan are the memory limits of a container that need not be changed at once, in bytes.
@@ -59,14 +68,14 @@ func asDeclared(pod Pod, recommendation map[string]resources.Bounds, rules Rules
 	var declared []Container
 	rule := rules.Lookup()
 	for i, c := range pod.Containers {
-		if !c.Declared.holdsFor(c) || rule(c.Name).Off || rule(c.Name).RequestsOnly || !recommendation[c.Name].Target.Has(resources.Memory) {
+		if !c.declaredHolds() || rule(c.Name).Off || rule(c.Name).RequestsOnly || !recommendation[c.Name].Target.Has(resources.Memory) {
 			continue
 		}
 		if declared == nil {
 			declared = append(declared, pod.Containers...)
 		}
-		declared[i].Requests = c.Requests.With(resources.Memory, c.Declared.Request)
-		declared[i].Limits = c.Limits.With(resources.Memory, c.Declared.Limit)
+		kept := c.MemoryProportion()
+		declared[i].Requests, declared[i].Limits = c.Requests.With(resources.Memory, kept.Request), c.Limits.With(resources.Memory, kept.Limit)
 	}
 	if declared == nil {
 		return pod
