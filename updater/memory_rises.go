@@ -69,7 +69,7 @@ func moreMemory(was, is *vpav1.VerticalPodAutoscaler) bool {
 	if is.Status.Recommendation == nil || was.Status.Recommendation == is.Status.Recommendation {
 		return false
 	}
-	separate := convert.HasSeparateMemoryLimit(is)
+	separate := convert.HasSeparateMemoryLimit(&is.Status)
 	before := convert.Recommendation(was.Status.Recommendation)
 	for name, bounds := range convert.Recommendation(is.Status.Recommendation) {
 		if bounds.Target.Value(resources.Memory) > before[name].Target.Value(resources.Memory) ||

@@ -15,10 +15,10 @@ import (
 // the limit protects.
 const SeparateMemoryLimit vpav1.VerticalPodAutoscalerConditionType = "SeparateMemoryLimit"
 
-// HasSeparateMemoryLimit reports whether that condition of a VPA is true.
-func HasSeparateMemoryLimit(vpa *vpav1.VerticalPodAutoscaler) bool {
-	for i := range vpa.Status.Conditions {
-		if c := &vpa.Status.Conditions[i]; c.Type == SeparateMemoryLimit {
+// HasSeparateMemoryLimit reports whether that condition is true in the status of a VPA.
+func HasSeparateMemoryLimit(status *vpav1.VerticalPodAutoscalerStatus) bool {
+	for i := range status.Conditions {
+		if c := &status.Conditions[i]; c.Type == SeparateMemoryLimit {
 			return c.Status == corev1.ConditionTrue
 		}
 	}

@@ -92,7 +92,7 @@ func (p *policies) of(container string) *vpav1.ContainerResourcePolicy {
 // treated as absent. Whether memory limits follow requests is in its status.
 func Rules(vpa *vpav1.VerticalPodAutoscaler) policy.Rules {
 	policies := containerPolicies(vpa)
-	rules := policy.Rules{Boost: boost(vpa.Spec.StartupBoost), Entries: make([]policy.Entry, 0, len(policies)), SeparateMemoryLimit: HasSeparateMemoryLimit(vpa)}
+	rules := policy.Rules{Boost: boost(vpa.Spec.StartupBoost), Entries: make([]policy.Entry, 0, len(policies)), SeparateMemoryLimit: HasSeparateMemoryLimit(&vpa.Status)}
 	for _, c := range policies {
 		rules.Entries = append(rules.Entries, policy.Entry{
 			Container: c.ContainerName,

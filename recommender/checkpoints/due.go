@@ -92,8 +92,20 @@ func published(v *model.VPA) map[string]resources.List {
 			target = c.Target
 		}
 		targets[c.ContainerName] = convert.Resources(target)
+		if convert.HasSeparateMemoryLimit(&v.Object.Status) {
+			targets[c.ContainerName] = protecting(targets[c.ContainerName], convert.Resources(c.UpperBound).Value(resources.Memory))
+		}
 	}
 	return targets
+}
+
+// protecting returns a target with what a memory limit protects, if that is more: it must not
+// fall either.
+func protecting(target resources.List, protected resources.Amount) resources.List {
+	if memory, some := target.Get(resources.Memory); some {
+		target = target.With(resources.Memory, max(memory, protected))
+	}
+	return target
 }
 
 // A target that is higher by less than these factors counts as the same. The CPU target of a
@@ -110,6 +122,7 @@ func wouldFallInCrash(v *model.VPA) bool {
 		memory = memoryTolerance
 	}
 	for container, now := range v.Published.Uncapped {
+		now = protecting(now, v.Published.Protected[container])
 		saved, kept := v.Saved.Targets[container], v.Trust.HeldKinds[container]
 		if !kept[resources.Memory] && now.Value(resources.Memory) > saved.Value(resources.Memory).Scale(memory) ||
 			!kept[resources.CPU] && now.Value(resources.CPU) > saved.Value(resources.CPU).Scale(cpuTolerance) {
@@ -122,11 +135,12 @@ func wouldFallInCrash(v *model.VPA) bool {
 // targetsFromHistory returns the targets, before capping, that the history of a VPA leads
 // to: all but those that are held.
 func targetsFromHistory(v *model.VPA) map[string]resources.List {
-	if len(v.Trust.HeldKinds) == 0 {
+	if len(v.Trust.HeldKinds) == 0 && len(v.Published.Protected) == 0 {
 		return v.Published.Uncapped
 	}
 	targets := maps.Clone(v.Published.Uncapped)
 	for container, target := range targets {
+		target = protecting(target, v.Published.Protected[container])
 		for k, kept := range v.Trust.HeldKinds[container] {
 			if kept {
 				target = target.Without(resources.Kind(k))

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +27,7 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/checkpoint"
+	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -419,4 +421,37 @@ func TestWhatIsUnchangedIsCounted(t *testing.T) {
 	k.upkeep.Secure(t.Context(), v, now())
 	require.Equal(t, 2.0, count("unchanged"))
 	require.Equal(t, 2.0, count("written"))
+}
+
+// What a memory limit protects must not fall in a crash either, also while the request stays.
+func TestWhatALimitProtectsIsSecured(t *testing.T) {
+	b := newBench()
+	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
+	v.Published.Uncapped = map[string]resources.List{"x": resources.Of(1000, 1000)}
+	v.Published.Protected = map[string]resources.Amount{"x": 2000}
+	secured := func() bool { r := b.Secure(t.Context(), v, now()); return r.Written+r.Unchanged == 1 }
+	require.True(t, secured())
+	v.Invalidate()
+	require.False(t, secured(), "once is enough")
+	v.Published.Protected = map[string]resources.Amount{"x": 3000}
+	require.True(t, secured())
+	v.Invalidate()
+	v.Published.Protected, v.Published.Uncapped = nil, map[string]resources.List{"x": resources.Of(1000, 3000)}
+	require.False(t, secured(), "what was protected is requested")
+}
+
+// What the status says was protected counts as saved when its checkpoints are found.
+func TestWhatWasProtectedBeforeTheStartIsSaved(t *testing.T) {
+	b := newBench()
+	v := b.holds("web", map[string]checkpoint.Content{"x": content(1)})
+	v.Restored = map[string]*usage.Profile{"x": nil}
+	list := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1000")}
+	v.Object.Status.Conditions = []vpav1.VerticalPodAutoscalerCondition{{Type: convert.SeparateMemoryLimit, Status: corev1.ConditionTrue}}
+	v.Object.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{{
+		ContainerName: "x", Target: list, UpperBound: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2000")}}}}
+	v.Published.Uncapped = map[string]resources.List{"x": (resources.List{}).With(resources.Memory, 1000)}
+	v.Published.Protected = map[string]resources.Amount{"x": 2000}
+	require.Zero(t, b.Secure(t.Context(), v, now()).Written)
+	require.False(t, v.Saved.Unsaved)
+	require.Equal(t, resources.Amount(2000), v.Saved.Targets["x"].Value(resources.Memory))
 }

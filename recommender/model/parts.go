@@ -59,11 +59,12 @@ func (v *VPA) Inputs(now time.Time) Inputs {
 
 // Published is what was done about the status of a VPA.
 type Published struct {
-	Recommended     bool                      // a recommendation was seen
-	Uncapped        map[string]resources.List // last recommended target by container, before capping
-	MissingLoggedAt time.Time                 // when a missing recommendation was last logged
-	Rising          bool                      // memory of a container grows from day to day
-	HistoryStep     int                       // of the history behind the recommendation, from 1; 0: none is known
+	Recommended     bool                        // a recommendation was seen
+	Uncapped        map[string]resources.List   // last recommended target by container, before capping
+	Protected       map[string]resources.Amount // memory that limits protect, in bytes by container; nil: limits follow the requests
+	MissingLoggedAt time.Time                   // when a missing recommendation was last logged
+	Rising          bool                        // memory of a container grows from day to day
+	HistoryStep     int                         // of the history behind the recommendation, from 1; 0: none is known
 
 	Inputs          Inputs    // of the last time
 	Done            bool      // the last time succeeded

@@ -112,7 +112,7 @@ func (m *Model) addVPA(object *vpav1.VerticalPodAutoscaler, key target.Key, now 
 			v.Trust, v.Published, v.Saved = Trust{}, Published{MissingLoggedAt: now}, Saved{}
 		}
 		// Others may have written meanwhile: only what it was like counts still.
-		v.Published = Published{Recommended: v.Published.Recommended, Uncapped: v.Published.Uncapped, MissingLoggedAt: v.Published.MissingLoggedAt}
+		v.Published = Published{Recommended: v.Published.Recommended, Uncapped: v.Published.Uncapped, Protected: v.Published.Protected, MissingLoggedAt: v.Published.MissingLoggedAt}
 		v.Saved = Saved{Unsaved: v.Saved.Unsaved}
 	}
 	v.Object, v.Rules = object, convert.Rules(object)

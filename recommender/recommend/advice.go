@@ -202,19 +202,24 @@ func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) status.Outcom
 	advice := status.Outcome{History: 1<<63 - 1}
 	var held, lack, rising []string
 	v.Trust.HeldKinds = nil
+	separate := a.recipe(v).SeparateMemoryLimit
 	for _, e := range estimates {
 		lack = append(lack, lacks(e, v.Rules.For(e.Container).Controlled)...)
 		if e.Growth.Days > 0 {
 			rising = append(rising, fmt.Sprintf("container %s: %s", e.Container, grows(e)))
 		}
 		before, published := published(v, e.Container)
+		before = asSeparate(before, convert.HasSeparateMemoryLimit(&v.Object.Status), separate)
 		known := e.Known
 		if known == [resources.Kinds]bool{} && !published {
 			continue
 		}
 		c := raw(e.Container, e.Bounds, v.Rules.For(e.Container).Controlled, a.Format)
 		asked := len(c.Target)
-		if kinds := hold(&known, e.Untrusted, c, before); kinds != nil {
+		if separate {
+			before = heldApart(before, c, e.Untrusted[resources.Memory])
+		}
+		if kinds := hold(&known, e.Untrusted, c, before, separate); kinds != nil {
 			held = append(held, fmt.Sprintf("%s of container %s", strings.Join(kinds, " and "), e.Container))
 		}
 		note(v, e.Container, known)
@@ -227,6 +232,9 @@ func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) status.Outcom
 	}
 	advice.Recommendation = PostProcess(advice.Recommendation, v.Object, a.Limits)
 	advice.Held, advice.Lacks, advice.Rising = heldMessage(held), lacksMessage(lack), strings.Join(rising, "; ")
+	if separate {
+		advice.Separate = separateMessage(v, advice.Recommendation)
+	}
 	return advice
 }
 
@@ -266,14 +274,18 @@ func published(v *model.VPA, container string) (c status.Recommended, found bool
 }
 
 // hold marks the kinds as unknown of which a lower target would be published, in
-// doubt, than was before, and returns their names.
-func hold(known *[resources.Kinds]bool, doubt [resources.Kinds]bool, c, before status.Recommended) []string {
+// doubt, than was before, or less memory for a limit to protect, and returns their names.
+func hold(known *[resources.Kinds]bool, doubt [resources.Kinds]bool, c, before status.Recommended, separate bool) []string {
 	var held []string
 	for k := range resources.Kind(resources.Kinds) {
 		name := convert.ResourceName(k)
 		now, found := c.Target[name]
 		was, published := before.Target[name]
-		if doubt[k] && found && published && now.Cmp(was) < 0 {
+		lower := now.Cmp(was) < 0
+		if protects := c.UpperBound[name]; separate && k == resources.Memory {
+			lower = lower || protects.Cmp(before.UpperBound[name]) < 0
+		}
+		if doubt[k] && found && published && lower {
 			known[k] = false
 			held = append(held, string(name))
 		}

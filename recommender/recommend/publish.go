@@ -234,7 +234,7 @@ func (p *Publisher) write(ctx context.Context, j job, estimates []model.Estimate
 		// what was recommended: we may see less than there is. What may have been
 		// recommended for another target keeps the generation that it was made for.
 		outcome.Recommendation = v.Object.Status.Recommendation.ContainerRecommendations
-		outcome.Earlier = v.StatusOfOther()
+		outcome.Earlier, outcome.Separate = v.StatusOfOther(), status.Message(v.Object, convert.SeparateMemoryLimit)
 	}
 	p.remember(log, v, outcome, now)
 	fresh := status.Compose(v.Object, outcome, now)
@@ -265,7 +265,7 @@ func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, no
 	last, provided := &v.Published, len(o.Recommendation) > 0
 	last.Rising = o.Rising != ""
 	if o.Observing != "" { // nothing is missing
-		last.Recommended, last.HistoryStep, last.Uncapped = true, 0, nil
+		last.Recommended, last.HistoryStep, last.Uncapped, last.Protected = true, 0, nil, nil
 		return
 	}
 	if provided && !last.Recommended {
@@ -289,7 +289,14 @@ func (p *Publisher) remember(log klog.Logger, v *model.VPA, o status.Outcome, no
 		log.Info("Two VPAs select the same pods", "vpa", klog.KObj(v.Object), "reason", o.Conflict)
 	}
 	uncapped := make(map[string]resources.List, len(o.Recommendation))
+	last.Protected = nil
 	for _, c := range o.Recommendation {
+		if o.Separate != "" {
+			if last.Protected == nil {
+				last.Protected = map[string]resources.Amount{}
+			}
+			last.Protected[c.ContainerName] = convert.Resources(c.UpperBound).Value(resources.Memory)
+		}
 		target := convert.Resources(c.UncappedTarget)
 		p.Quality.Changed(v, c.ContainerName, target)
 		uncapped[c.ContainerName] = target
@@ -339,6 +346,9 @@ func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate
 			longer := (0.5 + float64(v.Offset(longestWait))/float64(longestWait)) / 4
 			nearer = max(nearer, longer/(1+is.History.Hours()/24))
 		}
+		if protects(v) && was.Bounds.Upper.Value(resources.Memory) != is.Bounds.Upper.Value(resources.Memory) {
+			return false
+		}
 		if !within(was.Bounds.Lower, is.Bounds.Lower, nearer, away) || !within(was.Bounds.Upper, is.Bounds.Upper, away, nearer) {
 			return false
 		}
@@ -346,6 +356,9 @@ func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate
 		return was == is
 	})
 }
+
+// protects reports whether the upper bound of memory is what a limit protects.
+func protects(v *model.VPA) bool { return v.Recipe != nil && v.Recipe.SeparateMemoryLimit }
 
 // within reports whether two bounds have the same kinds and differ by no more than
 // fractions of the first, one for a rise and one for a fall.

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/kube/client"
 )
@@ -60,6 +62,7 @@ type Outcome struct {
 	Earlier        bool          // the recommendation is that of the generation that the status names
 	Observing      string        // the policy that wants usage collected and nothing recommended; empty: none does
 	Recipe         string        // why the recipe is not the one that was asked for; empty: it is
+	Separate       string        // that memory limits do not follow the requests, and where they do; empty: they do
 }
 
 // Steps are the amounts of history that are distinguished: few, because each means a
@@ -117,6 +120,7 @@ func Compose(vpa *vpav1.VerticalPodAutoscaler, o Outcome, now time.Time) vpav1.V
 	c.keep(o.Conflict != "", TargetConflict, "OtherVPAControls", o.Conflict)
 	c.keep(o.Held != "", TargetHeld, "HistoryIncomplete", o.Held)
 	c.keep(o.Rising != "", RisingMemory, "GrowsEachDay", o.Rising)
+	c.keep(o.Separate != "" && len(o.Recommendation) > 0, convert.SeparateMemoryLimit, "RequestFollowsUse", o.Separate)
 	c.keep(o.Unsaved, TargetUnsaved, "SaveFailed", "the checkpoints behind the recommendation cannot be written: the log of the recommender says why")
 	c.keep(o.Recipe != "", WrongRecipe, "BadAnnotation", o.Recipe)
 	c.sufficient(&o)
@@ -219,6 +223,15 @@ func Holds(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerCondit
 	return at >= 0 && c.list[at].Status == corev1.ConditionTrue
 }
 
+// Message returns the message of a condition of a VPA that is true, empty if it is not.
+func Message(vpa *vpav1.VerticalPodAutoscaler, t vpav1.VerticalPodAutoscalerConditionType) string {
+	if !Holds(vpa, t) {
+		return ""
+	}
+	c := conditions{list: vpa.Status.Conditions}
+	return c.list[c.find(t)].Message
+}
+
 // Writer writes the status of VPAs. It is safe for concurrent use.
 type Writer struct{ Client versioned.Interface }
 
@@ -252,15 +265,18 @@ func same(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
 		}))
 }
 
-// SameButBounds reports whether two statuses differ at most in lower and upper bounds.
+// SameButBounds reports whether two statuses differ at most in lower and upper bounds. One
+// that a memory limit protects is more than a bound.
 func SameButBounds(a, b *vpav1.VerticalPodAutoscalerStatus) bool {
 	if (a.Recommendation == nil) != (b.Recommendation == nil) ||
 		a.ObservedGeneration != b.ObservedGeneration || !slices.EqualFunc(a.Conditions, b.Conditions, sameCondition) {
 		return false
 	}
+	separate := convert.HasSeparateMemoryLimit(a)
 	return a.Recommendation == nil ||
 		slices.EqualFunc(a.Recommendation.ContainerRecommendations, b.Recommendation.ContainerRecommendations, func(a, b Recommended) bool {
-			return a.ContainerName == b.ContainerName && sameList(a.Target, b.Target) && sameList(a.UncappedTarget, b.UncappedTarget)
+			return a.ContainerName == b.ContainerName && sameList(a.Target, b.Target) && sameList(a.UncappedTarget, b.UncappedTarget) &&
+				(!separate || convert.Resources(a.UpperBound).Value(resources.Memory) == convert.Resources(b.UpperBound).Value(resources.Memory))
 		})
 }
 

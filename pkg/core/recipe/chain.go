@@ -109,6 +109,9 @@ type Recipe struct {
 	// Follows makes a chain for a bound from the target: the chains of Lower and
 	// Upper begin with the target instead of running on their own.
 	Follows bool
+	// SeparateMemoryLimit says that memory limits do not follow the requests: the target is
+	// what is requested, and the upper bound what the limit protects.
+	SeparateMemoryLimit bool
 
 	podMin [resources.Kinds]float64 // millicores and MiB that the containers of a pod get at least, together
 }
@@ -131,7 +134,8 @@ func Floor(kind resources.Kind) Step {
 
 // Only returns the recipe without the chains of other kinds than k: theirs are 0.
 func (r *Recipe) Only(k resources.Kind) *Recipe {
-	only := &Recipe{Needs: r.Needs, UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf, Follows: r.Follows, podMin: r.podMin}
+	only := &Recipe{Needs: r.Needs, UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf, Follows: r.Follows,
+		SeparateMemoryLimit: r.SeparateMemoryLimit, podMin: r.podMin}
 	only.Target[k], only.Lower[k], only.Upper[k] = r.Target[k], r.Lower[k], r.Upper[k]
 	return only
 }

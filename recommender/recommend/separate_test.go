@@ -1,0 +1,81 @@
+package recommend
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/recommender/model"
+	"loadline.dev/loadline/recommender/status"
+)
+
+func mebibytes(request, protected string) status.Recommended {
+	list := func(text string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse(text)}
+	}
+	return status.Recommended{Target: list(request), LowerBound: list(request), UpperBound: list(protected), UncappedTarget: list(request)}
+}
+
+func memoryOf(c status.Recommended) []string {
+	return []string{c.Target.Memory().String(), c.UpperBound.Memory().String(), c.UncappedTarget.Memory().String()}
+}
+
+// What limits protected is protected on, whichever way a recipe changes.
+func TestWhatWasPublishedInTheMeaningOfNow(t *testing.T) {
+	before := mebibytes("60Mi", "120Mi")
+	require.Equal(t, []string{"60Mi", "60Mi", "60Mi"}, memoryOf(asSeparate(before, false, true)), "a limit followed the target, whatever the bound was")
+	require.Equal(t, []string{"120Mi", "120Mi", "120Mi"}, memoryOf(asSeparate(before, true, false)))
+	require.Equal(t, []string{"60Mi", "120Mi", "60Mi"}, memoryOf(asSeparate(before, true, true)))
+	require.Equal(t, []string{"60Mi", "120Mi", "60Mi"}, memoryOf(before), "the object of the cache is not touched")
+}
+
+func TestWhatALimitProtectsIsHeldByItself(t *testing.T) {
+	for name, c := range map[string]struct {
+		now  status.Recommended
+		held bool
+		want []string
+	}{
+		"both lower":                 {mebibytes("50Mi", "100Mi"), true, []string{"60Mi", "120Mi", "60Mi"}},
+		"less protected":             {mebibytes("70Mi", "100Mi"), true, []string{"70Mi", "120Mi", "70Mi"}},
+		"less requested, but a kill": {mebibytes("50Mi", "200Mi"), true, []string{"60Mi", "200Mi", "60Mi"}},
+		"more of both":               {mebibytes("70Mi", "130Mi"), false, []string{"70Mi", "130Mi", "70Mi"}},
+	} {
+		known, doubt := [resources.Kinds]bool{true, true}, [resources.Kinds]bool{resources.Memory: true}
+		before := heldApart(mebibytes("60Mi", "120Mi"), c.now, true)
+		kinds := hold(&known, doubt, c.now, before, true)
+		require.Equal(t, c.held, kinds != nil, name)
+		keep(&c.now, before, known)
+		require.Equal(t, c.want, memoryOf(c.now), name)
+	}
+	require.Equal(t, []string{"60Mi", "120Mi", "60Mi"}, memoryOf(heldApart(mebibytes("60Mi", "120Mi"), mebibytes("70Mi", "130Mi"), false)))
+}
+
+// A bound may wait for an hour; what a limit protects must not.
+func TestWhatALimitProtectsDoesNotWait(t *testing.T) {
+	estimate := func(protected resources.Amount) []model.Estimate {
+		r := resources.Of(1000, 1<<30)
+		return []model.Estimate{{Container: "a", Bounds: resources.Bounds{Lower: r, Target: r, Upper: r.With(resources.Memory, protected)}}}
+	}
+	p := newPress()
+	p.Tolerance = 0.1
+	require.False(t, p.worthWriting(p.vpa, estimate(2<<30), estimate(2<<30+1)))
+	p.vpa.Recipe.Recipe.SeparateMemoryLimit = true
+	require.True(t, p.worthWriting(p.vpa, estimate(2<<30), estimate(2<<30+1)))
+	p.vpa.Published.Rushed = true
+	require.True(t, p.worthWriting(p.vpa, estimate(2<<30), estimate(2<<30+1)), "also where no bound has time")
+
+	list := mebibytes("60Mi", "120Mi")
+	statusOf := func(separate string, c status.Recommended) status.Outcome {
+		return status.Outcome{Recommendation: []status.Recommended{c}, Pods: 1, Separate: separate}
+	}
+	for separate, same := range map[string]bool{"": true, "because": false} {
+		a := status.Compose(p.vpa.Object, statusOf(separate, list), now())
+		b := status.Compose(p.vpa.Object, statusOf(separate, mebibytes("60Mi", "121Mi")), now())
+		require.Equal(t, separate != "", convert.HasSeparateMemoryLimit(&a))
+		require.Equal(t, same, status.SameButBounds(&a, &b))
+	}
+}
