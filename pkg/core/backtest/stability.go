@@ -40,7 +40,11 @@ func (s *stability) change(n replay.Change) {
 	if s.last != 0 {
 		t.Between = append(t.Between, float64(n.At-s.last)/1e9)
 	}
-	s.last, s.sign = n.At, math.Copysign(1, step)
+	s.last = n.At
+	if step == 0 { // of a limit alone
+		return
+	}
+	s.sign = math.Copysign(1, step)
 	kept := s.recent[:0]
 	for _, r := range s.recent {
 		if n.At-r.at > day {

@@ -13,6 +13,7 @@ import (
 // two weeks, CPU by shares of the load under a slow and a fast memory.
 type loadline struct {
 	margin         Fixed   // of memory
+	following      bool    // the memory request follows use, and the limit protects the estimate
 	volatility     float64 // margin of memory per unit of volatility
 	cold, restless float64 // margin of a new container: fixed, and per unit of restlessness
 	coldHours      float64 // half-life of that
@@ -37,8 +38,10 @@ func newLoadline() *loadline {
 	return l
 }
 
-// memory chooses a preset. The default looks at the limit, the others do not.
+// memory chooses a preset. The default looks at the limit, and following is that for the limit;
+// the others do not.
 func (l *loadline) memory(preset string) {
+	l.following = preset == "following"
 	switch preset {
 	case "lean":
 		l.margin, l.volatility = 0, 0
@@ -79,7 +82,7 @@ func (l *loadline) cpu(preset string) {
 
 func (l *loadline) choices() []choice {
 	return []choice{
-		{name: "memory", options: []string{"default", "lean", "equal", "safe"}, apply: l.memory},
+		{name: "memory", options: []string{"default", "lean", "equal", "safe", "following"}, apply: l.memory},
 		{name: "cpu", options: []string{"calm", "calm-lean", "calm-safe", "tracking", "tracking-lean", "tracking-safe", "mixed"}, apply: l.cpu},
 	}
 }
@@ -106,7 +109,10 @@ func (l *loadline) shape() *sketch.LoadShape {
 
 func (l *loadline) make() Recipe {
 	shape := l.shape()
-	r := Recipe{Needs: sketch.Needs{Peaks: true, LimitRatio: l.margin.FollowsLimit(), Declared: hours(l.declaredHours), Start: hours(l.start / 60), Load: [resources.Kinds]*sketch.LoadShape{resources.CPU: shape}}}
+	r := Recipe{Needs: sketch.Needs{
+		Peaks: true, LimitRatio: l.margin.FollowsLimit() || l.following, Declared: hours(l.declaredHours), Start: hours(l.start / 60),
+		Load: [resources.Kinds]*sketch.LoadShape{resources.CPU: shape},
+	}}
 	r.Target[resources.CPU] = Chain{Level(shape, 0), OrLevel(shape, 1)}
 	if l.hour {
 		r.Target[resources.CPU] = append(r.Target[resources.CPU], LastHour(resources.CPU))
@@ -129,6 +135,9 @@ func (l *loadline) make() Recipe {
 	}
 	r.Target[resources.Memory] = append(r.Target[resources.Memory], Floor(resources.Memory))
 	around(&r, [resources.Kinds]float64{l.cpuLower, l.memoryLower}, [resources.Kinds]float64{l.cpuUpper, l.memoryUpper})
+	if l.following {
+		l.follow(&r)
+	}
 	return r
 }
 

@@ -15,6 +15,8 @@ import (
 type pod struct {
 	setup    *Setup
 	template policy.Pod // as declared: limits keep their ratio to requests from here
+	rules    policy.Rules
+	fits     resources.Bounds // what was fitted last
 	view     disruption.View
 	state    disruption.State // what the last plan left
 	pods     int              // how many there were before this one
@@ -82,6 +84,14 @@ func (p *pod) wanted(k resources.Kind) resources.Amount {
 	return p.request(k)
 }
 
+// wantedLimit returns the memory limit that the last fit asks for.
+func (p *pod) wantedLimit() resources.Amount {
+	if a, ok := p.container().Fitted.Limits.Get(resources.Memory); ok {
+		return a
+	}
+	return p.limit(resources.Memory)
+}
+
 // starves reports whether the last fit would put the memory limit under a use.
 func (p *pod) starves(use float64) bool {
 	limit, ok := p.container().Fitted.Limits.Get(resources.Memory)
@@ -104,16 +114,19 @@ func sized(b resources.Bounds, s *Setup) resources.Bounds {
 // fit asks what the pod would get from a recommendation. Bounds move with every
 // sample, targets seldom: as there are no ranges and no rules here, a fit for the
 // same target differs only in its bounds.
+// Where a limit does not follow its request, it depends on a bound.
 func (p *pod) fit(b resources.Bounds) {
 	c := p.container()
-	if c.Fitted.Name == "" || c.Fitted.Bounds.Target != b.Target {
-		c.Fitted = fitted(p.template, b)
+	if separate := p.rules.SeparateMemoryLimit; c.Fitted.Name == "" || c.Fitted.Bounds.Target != b.Target || separate && p.fits != b {
+		c.Fitted, p.fits = p.fitted(b), b
 	}
-	c.Fitted.Bounds = b
+	if !p.rules.SeparateMemoryLimit {
+		c.Fitted.Bounds = b
+	}
 }
 
-func fitted(template policy.Pod, b resources.Bounds) policy.Fitted {
-	return policy.Fit(template, map[string]resources.Bounds{Container: b}, policy.Rules{}, policy.Ranges{}).Containers[0]
+func (p *pod) fitted(b resources.Bounds) policy.Fitted {
+	return policy.Fit(p.template, map[string]resources.Bounds{Container: b}, p.rules, policy.Ranges{}).Containers[0]
 }
 
 // plan returns what the updater would do with the pod, if anything.
@@ -155,6 +168,13 @@ func (p *pod) waits(now time.Time) bool {
 			return false
 		}
 		change += math.Abs(float64(target-request)) / float64(max(request, 1))
+	}
+	if span := c.Fitted.MemoryLimit; span != (policy.LimitSpan{}) {
+		limit := p.limit(resources.Memory)
+		if limit < span.Least || limit > span.Most {
+			return false
+		}
+		change += math.Abs(float64(p.wantedLimit()-limit)) / float64(max(limit, 1)) // at least as much as the planner counts
 	}
 	return change < surely*config.Threshold || now.Before(p.pod().Started.Add(config.Lifetime))
 }

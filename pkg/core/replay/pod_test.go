@@ -18,6 +18,7 @@ func TestFitIsThatOfThePolicy(t *testing.T) {
 		s.Limits[resources.CPU] = Limit{LimitPolicy(rapid.IntRange(0, 2).Draw(t, "policy")), 1.5}
 		r := &Recording{At: []int64{0, 60e9}, Use: [resources.Kinds][]float64{{100, 200}, {1e6, 2e6}}}
 		p := newPod(r, s)
+		p.rules.SeparateMemoryLimit = rapid.Bool().Draw(t, "separate")
 		for range 20 {
 			draw := func(name string) resources.List {
 				return resources.Of(resources.Amount(rapid.IntRange(1, 4).Draw(t, name)), resources.Amount(rapid.IntRange(1, 4).Draw(t, name+" memory"))<<20)
@@ -27,7 +28,7 @@ func TestFitIsThatOfThePolicy(t *testing.T) {
 				b.Lower, b.Target, b.Upper = b.Lower.Without(resources.Memory), b.Target.Without(resources.Memory), b.Upper.Without(resources.Memory)
 			}
 			p.fit(b)
-			require.Equal(t, fitted(p.template, b), p.container().Fitted)
+			require.Equal(t, p.fitted(b), p.container().Fitted)
 		}
 	})
 }
@@ -48,7 +49,9 @@ func TestThePlannerIsOnlyLeftOutWhereItWouldDoNothing(t *testing.T) {
 			return drawn
 		}
 		p := newPod(r, s)
+		p.rules.SeparateMemoryLimit = rapid.Bool().Draw(t, "separate")
 		p.container().Current.Requests = draw("requests")
+		p.container().Current.Limits = draw("limits").Without(resources.CPU)
 		p.fit(resources.Bounds{Lower: draw("lower"), Target: draw("target"), Upper: draw("upper")})
 		if rapid.IntRange(0, 9).Draw(t, "killed") == 0 {
 			p.die(0, int64(time.Minute))

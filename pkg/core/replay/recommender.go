@@ -109,6 +109,9 @@ func (a *SimulatedRecommender) Advise(_ time.Time, current resources.List) resou
 	return b
 }
 
+// SeparateMemoryLimit implements Protector.
+func (a *SimulatedRecommender) SeparateMemoryLimit() bool { return a.recipe.SeparateMemoryLimit }
+
 // Explain returns how the recommendation of a moment comes about.
 func (a *SimulatedRecommender) Explain(_ time.Time, current resources.List) recipe.Explanation {
 	return a.recipe.Explain(a.input(current))

@@ -85,6 +85,9 @@ func Run(r *Recording, s Setup, a Advisor, w Witness) {
 		holds[k] = r.Holds(k)
 	}
 	p := &replay{start: r.At[0], setup: s, advisor: a, witness: w, backoff: s.Backoff, planned: math.MinInt64, pod: newPod(r, s)}
+	if protector, ok := a.(Protector); ok {
+		p.pod.rules.SeparateMemoryLimit = protector.SeparateMemoryLimit()
+	}
 	if r.Waiting != nil {
 		p.listens, _ = a.(Listener)
 	}
@@ -228,7 +231,7 @@ func (p *replay) advise(now int64) resources.Bounds {
 // raise applies a larger memory target.
 func (p *replay) raise(now int64) {
 	p.pod.fit(p.advise(now))
-	if p.pod.wanted(resources.Memory) > p.pod.request(resources.Memory) {
+	if p.pod.wanted(resources.Memory) > p.pod.request(resources.Memory) || p.pod.wantedLimit() > p.pod.limit(resources.Memory) {
 		pod := p.pod.pod()
 		a := disruption.Action{
 			Subject: disruption.Subject{UID: pod.UID}, Cause: disruption.OutOfMemory, Evict: p.setup.Update.Mode == disruption.Recreate,
@@ -250,7 +253,7 @@ func (p *replay) apply(now int64, a disruption.Action) disruption.Outcome {
 	}
 	for k := range resources.Kind(resources.Kinds) {
 		from, to := p.pod.request(k), p.pod.wanted(k)
-		if from != to {
+		if from != to || k == resources.Memory && p.pod.wantedLimit() != p.pod.limit(k) {
 			p.witness.Changed(Change{At: now, Kind: k, From: from, To: to, Evicted: a.Evict, Cause: a.Cause})
 		}
 	}

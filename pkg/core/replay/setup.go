@@ -36,6 +36,13 @@ type Starter interface {
 	Started(at time.Time)
 }
 
+// Protector is an Advisor that says whether memory limits follow the requests.
+type Protector interface {
+	// SeparateMemoryLimit reports whether they do not: the target of memory is what is
+	// requested, and its upper bound what the limit protects.
+	SeparateMemoryLimit() bool
+}
+
 // Witness sees what happens. What it gets is only good during the call.
 type Witness interface {
 	Sample(Sample)
@@ -62,7 +69,7 @@ type Advice struct {
 	Bounds resources.Bounds
 }
 
-// Change is an applied change of one request.
+// Change is an applied change of one request, or of the memory limit alone: then From is To.
 type Change struct {
 	At       int64
 	Kind     resources.Kind

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"loadline.dev/loadline/pkg/convert"
+)
+
+// withMemory returns the pod with a memory request and limit.
+func withMemory(request, limit string) *corev1.Pod {
+	p := aPod("web-1", "web", "a")
+	r := &p.Spec.Containers[0].Resources
+	r.Requests[corev1.ResourceMemory] = resource.MustParse(request)
+	r.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}
+	return p
+}
+
+// day lets the container use 600 MiB for 32 hours, after an hour of 2000.
+func (w *world) quietDay() {
+	w.uses("web-1", "a", 100, 2000)
+	w.passes(60)
+	w.uses("web-1", "a", 100, 600)
+	w.passes(32 * 60)
+}
+
+func (w *world) memories() (request, protected float64) {
+	w.t.Helper()
+	c := w.recommendations("web")[0]
+	return float64(c.Target.Memory().Value()) / (1 << 20), float64(c.UpperBound.Memory().Value()) / (1 << 20)
+}
+
+// The request follows to the last day, the limit protects the worst one. A restart changes
+// neither, and with another preset limits follow again, in the same write.
+func TestAMemoryRequestThatFollowsUse(t *testing.T) {
+	w := newWorld(t, deployment("web"), withMemory("1Gi", "1536Mi"), asking("loadline:memory=following")).begin()
+	w.quietDay()
+	request, protected := w.memories()
+	require.InEpsilon(t, 660, request, 0.01)
+	require.Greater(t, protected, 2200.0)
+	state, message := w.condition("web", convert.SeparateMemoryLimit)
+	require.Equal(t, corev1.ConditionTrue, state)
+	require.Equal(t, "memory requests follow use; a memory limit is the upper bound, times the limit and by the request that the container was declared with", message)
+
+	w.kill()
+	w.passes(5)
+	again, still := w.memories()
+	require.InEpsilon(t, request, again, 0.01)
+	require.InEpsilon(t, protected, still, 0.02)
+
+	w.ask("loadline")
+	w.passes(2)
+	state, _ = w.condition("web", convert.SeparateMemoryLimit)
+	require.Empty(t, state)
+	usual, bound := w.memories()
+	require.InEpsilon(t, protected, usual, 0.02, "what was protected is requested")
+	require.InEpsilon(t, 1.3*usual, bound, 0.01)
+}
+
+// Where limit and request are equal they stay equal, and the condition says so.
+func TestAnEqualRequestDoesNotFollow(t *testing.T) {
+	w := newWorld(t, deployment("web"), withMemory("1Gi", "1Gi"), asking("loadline:memory=following")).begin()
+	w.quietDay()
+	request, protected := w.memories()
+	require.Equal(t, protected, request)
+	require.Greater(t, protected, 2200.0)
+	_, message := w.condition("web", convert.SeparateMemoryLimit)
+	require.Contains(t, message, "; the request stays with the limit, which equals it, of: a")
+}
+
+// When the checkpoint is lost, neither falls: less is known of the worst day. A kill raises
+// what is protected all the same.
+func TestWhatIsProtectedIsHeldWithoutHistory(t *testing.T) {
+	w := newWorld(t, deployment("web"), withMemory("1Gi", "1536Mi"), asking("loadline:memory=following")).begin()
+	w.quietDay()
+	request, protected := w.memories()
+	for _, c := range w.checkpoints() {
+		require.NoError(t, w.vpas.AutoscalingV1().VerticalPodAutoscalerCheckpoints("ns").Delete(t.Context(), c.Name, metav1.DeleteOptions{}))
+	}
+	w.kill()
+	w.passes(10)
+	again, still := w.memories()
+	require.InEpsilon(t, protected, still, 1e-6)
+	require.GreaterOrEqual(t, again, request)
+	_, message := w.condition("web", "TargetHeld")
+	require.Contains(t, message, "memory of container a")
+}
