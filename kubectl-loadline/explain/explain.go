@@ -40,7 +40,10 @@ type Explained struct {
 	Lacks     []string  // kinds of which there are too few points to recommend anything, and how many there are
 	Grown     string    // how memory grows from day to day; empty: it does not, or nobody knows
 	Steps     recipe.Explanation
-	Published *vpav1.RecommendedContainerResources // nil = nothing is
+	// LimitRatio is that of the memory which the pods were declared with, where the limit does not
+	// follow the request; nil: it does.
+	LimitRatio *sketch.LimitRatio
+	Published  *vpav1.RecommendedContainerResources // nil = nothing is
 }
 
 // Answer is all that there is to say about a VPA.
@@ -146,6 +149,9 @@ func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
 			_, cpu := t.Covers(resources.CPU)
 			_, memory := t.Covers(resources.Memory)
 			e.Sketch, e.Grown = cpu || memory, growth(t)
+			if a.Choice.SeparateMemoryLimit {
+				e.LimitRatio = &t.LimitRatio
+			}
 		}
 		for k, p := range a.Choice.Recommend(in).Points {
 			if p.Have < p.Want {

@@ -56,7 +56,7 @@ func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clien
 }
 
 func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
-	for _, text := range []string{"", "loadline:memory=safe", "autopilot:models=ensemble", "crane", "cruisekube"} {
+	for _, text := range []string{"", "loadline:memory=safe", "loadline:memory=following", "autopilot:models=ensemble", "crane", "cruisekube"} {
 		client, p, known, book := saved(t, text, true)
 		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
 		require.NoError(t, err)
@@ -82,6 +82,37 @@ func TestTheLimitThatTheMarginFollowsIsSaid(t *testing.T) {
 	require.NoError(t, a.Print(&out))
 	require.Contains(t, out.String(), "margin 0.2 (limit 1 x request) + 0.15 x volatility + (0.15 + 2 x restlessness) halved every 6h")
 	require.Contains(t, out.String(), "or highest of the last day + 0.2")
+}
+
+// Request and limit are explained apart where they come from different uses.
+func TestRequestAndLimitAreExplainedApart(t *testing.T) {
+	client, _, known, book := saved(t, "loadline:memory=following", true)
+	a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
+	require.NoError(t, err)
+	var out bytes.Buffer
+	require.NoError(t, a.Print(&out))
+	require.Contains(t, out.String(), "the same for the request, as limit and request are equal")
+
+	known.Limited(150)
+	for h := range 48 {
+		known.Observe(now().Add(time.Duration(h)*time.Hour), resources.Memory, 100<<20, 0)
+	}
+	a.Containers[0].LimitRatio = &known.LimitRatio
+	a.Containers[0].Steps = a.Choice.Explain(recipe.Input{Sketch: known, Containers: 1})
+	a.Containers[0].Published = &vpav1.RecommendedContainerResources{
+		Target: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("110Mi")}, UpperBound: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("400Mi")}}
+	out.Reset()
+	require.NoError(t, a.Print(&out))
+	steps := a.Containers[0].Steps.Upper[resources.Memory]
+	require.NotEqual(t, "target", steps[0].Step)
+	for _, part := range []string{
+		"highest of the last day + 0.1, if that is less", "memory limit protects  second-highest daily peak",
+		"memory limit           1.5 x that, as declared", "request 110 MiB, lower bound -; limit protects 400 MiB",
+		human(resources.Memory, 1.5*steps[len(steps)-1].Amount),
+	} {
+		require.Contains(t, out.String(), part)
+	}
+	require.NotContains(t, out.String(), "memory upper bound")
 }
 
 // A recipe that needs points says how many there are.

@@ -146,10 +146,14 @@ func (a *Answer) Print(out io.Writer) error {
 }
 
 func (e *Explained) print(w io.Writer, k resources.Kind) {
+	upper, separate := "upper bound", k == resources.Memory && e.LimitRatio != nil
+	if separate {
+		upper = "limit protects"
+	}
 	for _, bound := range []struct {
 		name  string
 		steps []recipe.Value
-	}{{"target", e.Steps.Target[k]}, {"lower bound", e.Steps.Lower[k]}, {"upper bound", e.Steps.Upper[k]}} {
+	}{{"target", e.Steps.Target[k]}, {"lower bound", e.Steps.Lower[k]}, {upper, e.Steps.Upper[k]}} {
 		for i, step := range bound.steps {
 			head := ""
 			if i == 0 {
@@ -158,7 +162,24 @@ func (e *Explained) print(w io.Writer, k resources.Kind) {
 			fmt.Fprintf(w, "  %s\t%s\t%s\n", head, step.Step, human(k, step.Amount))
 		}
 	}
-	if p := e.Published; p != nil {
+	if separate {
+		e.printLimit(w)
+	}
+	if p := e.Published; p != nil && separate {
+		fmt.Fprintf(w, "  memory published\tafter policy and rounding\trequest %s, lower bound %s; limit protects %s\n",
+			quantity(p.Target, k), quantity(p.LowerBound, k), quantity(p.UpperBound, k))
+	} else if p != nil {
 		fmt.Fprintf(w, "  %s published\tafter policy and rounding\t%s, bounds %s to %s\n", k, quantity(p.Target, k), quantity(p.LowerBound, k), quantity(p.UpperBound, k))
 	}
+}
+
+// printLimit says what limit follows from what it protects: that of the pods with the least
+// room for it, before policy, rounding and LimitRanges.
+func (e *Explained) printLimit(w io.Writer) {
+	steps := e.Steps.Upper[resources.Memory]
+	ratio, some := e.LimitRatio.Ratio()
+	if !some || len(steps) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "  memory limit\t%g x that, as declared\t%s\n", ratio, human(resources.Memory, ratio*steps[len(steps)-1].Amount))
 }

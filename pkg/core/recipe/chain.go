@@ -152,7 +152,10 @@ func (r *Recipe) evaluate(s Subject, e *Explanation) (b resources.Bounds) {
 			from = float64(target)
 		}
 		if r.Follows && e != nil {
-			e.Lower[k], e.Upper[k] = []Value{{"target", from}}, []Value{{"target", from}}
+			e.Lower[k] = []Value{{"target", from}}
+			if k != resources.Memory || !r.SeparateMemoryLimit {
+				e.Upper[k] = []Value{{"target", from}}
+			}
 		}
 		b.Target = b.Target.With(k, target)
 		b.Lower = b.Lower.With(k, r.Lower[k].Run(s, from, lowers))
