@@ -58,20 +58,22 @@ func (h podHandler) answer(ctx context.Context, request *admissionv1.AdmissionRe
 		return server.Answer{} // nobody may change the resources of a pod that is there
 	}
 	answer := h.sizes(ctx, request)
-	if notes := server.Annotated(request.Object.Raw, convert.NoteAnnotations); len(notes) > 0 {
+	if notes := server.Annotated(request.Object.Raw, convert.ForeignAnnotations); len(notes) > 0 {
 		return withoutNotes(ctx, request, answer, notes)
 	}
 	return answer
 }
 
 // withoutNotes adds to an answer about a new pod that it has no notes of a change: nothing of
-// it was changed yet, and the updater would give it what the notes say that it had. A dry run
-// shows that, too.
+// it was changed yet, and the updater would give it what the notes say that it had, or was
+// declared with. They go first, as the answer may note what is right. A dry run shows that, too.
 func withoutNotes(ctx context.Context, request *admissionv1.AdmissionRequest, answer server.Answer, notes []string) server.Answer {
+	patch := make([]client.PatchOperation, 0, len(notes)+len(answer.Patch))
 	for _, name := range notes {
-		answer.Patch = append(answer.Patch, client.PatchRemove(client.PatchPath("metadata", "annotations", name)))
+		patch = append(patch, client.PatchRemove(client.PatchPath("metadata", "annotations", name)))
 		answer.Warnings = append(answer.Warnings, "annotation "+name+" taken off: only the updater notes what a pod had before it was resized")
 	}
+	answer.Patch = append(patch, answer.Patch...)
 	if answer.Err == nil {
 		answer.Cause = server.CauseNote
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/admission-controller/server"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/testkit"
@@ -25,7 +26,7 @@ import (
 // noted returns a pod that comes with the notes of a change, and with an annotation of its own.
 func noted() *corev1.Pod {
 	pod := testkit.Pod("p", testkit.Container("c", "cpu=100m", ""))
-	pod.Annotations = map[string]string{"team": "shop", convert.ResizedAtAnnotation: "2026-01-02T12:00:00Z", convert.OriginalAnnotation: `{"c":{"requests":{"cpu":"64"}}}`}
+	pod.Annotations = map[string]string{"team": "shop", convert.DeclaredAnnotation: `{"c":{"requests":{"memory":"64Mi"},"limits":{"memory":"64Mi"}}}`, convert.ResizedAtAnnotation: "2026-01-02T12:00:00Z", convert.OriginalAnnotation: `{"c":{"requests":{"cpu":"64"}}}`}
 	return pod
 }
 
@@ -66,6 +67,7 @@ func TestNewPodsLoseNotesThatTheyComeWith(t *testing.T) {
 		require.NoError(t, json.Unmarshal(raw, &pod))
 		require.NotContains(t, pod.Annotations, convert.ResizedAtAnnotation, name)
 		require.NotContains(t, pod.Annotations, convert.OriginalAnnotation, name)
+		require.NotContains(t, pod.Annotations, convert.DeclaredAnnotation, name)
 		require.Equal(t, "shop", pod.Annotations["team"], name)
 		require.Equal(t, c.sized, pod.Annotations[convert.UpdatesAnnotation] != "", name)
 		require.Contains(t, answer.Warnings, "annotation loadline.dev/original taken off: only the updater notes what a pod had before it was resized", name)
@@ -82,6 +84,7 @@ func TestPodsWithoutNotesAreNotChangedForThem(t *testing.T) {
 	pod := noted()
 	delete(pod.Annotations, convert.ResizedAtAnnotation)
 	delete(pod.Annotations, convert.OriginalAnnotation)
+	delete(pod.Annotations, convert.DeclaredAnnotation)
 	answer := handlerOf(t, found{}).answer(t.Context(), ask(t, pod))
 	require.Equal(t, server.Answer{}, answer)
 }
@@ -102,6 +105,7 @@ func TestNotesThatAreTakenOffAreCounted(t *testing.T) {
 		var patch []client.PatchOperation
 		require.NoError(t, json.Unmarshal(answer.Response.Patch, &patch))
 		require.Equal(t, []client.PatchOperation{
+			client.PatchRemove("/metadata/annotations/loadline.dev~1declared-memory"),
 			client.PatchRemove("/metadata/annotations/loadline.dev~1original"),
 			client.PatchRemove("/metadata/annotations/loadline.dev~1resized-at"),
 		}, patch)
@@ -109,4 +113,25 @@ func TestNotesThatAreTakenOffAreCounted(t *testing.T) {
 			require.InDelta(t, want, testutil.ToFloat64(m.problems.WithLabelValues(string(cause))), 0, cause)
 		}
 	}
+}
+
+// What the webhook itself notes stays, whatever the pod comes with.
+func TestWhatANewPodIsDeclaredWithIsNotedAnew(t *testing.T) {
+	vpa := testkit.VPA("v", testkit.Recommend("c", "memory=60Mi"))
+	vpa.Status.Recommendation.ContainerRecommendations[0].UpperBound = testkit.List("memory=120Mi")
+	vpa.Status.Conditions = append(vpa.Status.Conditions, vpav1.VerticalPodAutoscalerCondition{Type: convert.SeparateMemoryLimit, Status: corev1.ConditionTrue})
+	written := noted()
+	written.Spec.Containers[0] = testkit.Container("c", "memory=100Mi", "memory=150Mi")
+	request := ask(t, written)
+	answer := handlerOf(t, found{vpa: vpa}).answer(t.Context(), request)
+	steps, err := json.Marshal(answer.Patch)
+	require.NoError(t, err)
+	patch, err := jsonpatch.DecodePatch(steps)
+	require.NoError(t, err)
+	raw, err := patch.Apply(request.Object.Raw)
+	require.NoError(t, err)
+	var pod corev1.Pod
+	require.NoError(t, json.Unmarshal(raw, &pod))
+	require.JSONEq(t, `{"c":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}`, pod.Annotations[convert.DeclaredAnnotation])
+	require.Equal(t, "180Mi", pod.Spec.Containers[0].Resources.Limits.Memory().String())
 }

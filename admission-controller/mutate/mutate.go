@@ -66,7 +66,7 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 			fitted[i] = s.Fitted
 			m.container(i, s, printer.Sizes(s.Fitted, pod.Spec.Containers[i].Resources))
 		}
-		// What a new pod says of itself may come from another one.
+		// What a new pod says of itself counts for nothing: it may come from another one.
 		if text, some := convert.DeclaredText(nil, fitted); some {
 			m.annotate(convert.DeclaredAnnotation, text)
 		}

@@ -27,6 +27,10 @@ const (
 // NoteAnnotations are all annotations that note a change.
 var NoteAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation}
 
+// ForeignAnnotations are those that no new pod can have of its own: they say what became of
+// another one.
+var ForeignAnnotations = []string{ResizedAtAnnotation, OriginalAnnotation, DeclaredAnnotation}
+
 const deferredSuffix = " deferred"
 
 // longestOriginal is how many bytes OriginalAnnotation may have: anybody who may change the
