@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ktesting "k8s.io/client-go/testing"
@@ -70,6 +71,24 @@ func TestASeparateLimitKeepsTheDeclaredProportion(t *testing.T) {
 	usual.Status.Conditions = nil
 	w.advise(usual)
 	has("90Mi", "180Mi")
+}
+
+// Pods that are alike but were declared with other memory are not taken for the same.
+func TestPodsOfOtherDeclarationsAreNotAlike(t *testing.T) {
+	vpa := separately(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "60Mi", "130Mi")
+	declared := map[string]string{
+		"web-1-0": `{"app":{"requests":{"memory":"100Mi"},"limits":{"memory":"150Mi"}}}`,
+		"web-1-1": `{"app":{"requests":{"memory":"100Mi"},"limits":{"memory":"200Mi"}}}`,
+	}
+	w := newWorld(t, inPlace(), append(deployment(2, func(p *corev1.Pod) {
+		p.Annotations = map[string]string{convert.DeclaredAnnotation: declared[p.Name]}
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list("100m", "60Mi"), Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("180Mi")}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app"}}
+	}), vpa)...)
+	w.pass(noon)
+	for name, limit := range map[string]string{"web-1-0": "195Mi", "web-1-1": "260Mi"} {
+		require.Equal(t, limit, w.pod(name).Spec.Containers[0].Resources.Limits.Memory().String(), name)
+	}
 }
 
 // One that cannot be noted is not changed: nobody could tell the proportion afterwards.

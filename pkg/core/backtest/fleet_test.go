@@ -171,3 +171,17 @@ func TestDrawsWithoutAValue(t *testing.T) {
 	f = interval(some(10))
 	require.True(t, math.IsNaN(f.Low) && math.IsNaN(f.High))
 }
+
+// A change of a limit alone is a change, and goes in no direction.
+func TestAChangeOfALimitAloneHasNoDirection(t *testing.T) {
+	tally := Tally{}
+	s := stability{tally: &tally}
+	for i, to := range []resources.Amount{80, 80, 70} {
+		from := []resources.Amount{100, 80, 80}[i]
+		s.change(replay.Change{At: int64(i+1) * 3600e9, Kind: resources.Memory, From: from, To: to})
+	}
+	require.EqualValues(t, 3, tally.Changes)
+	require.Zero(t, tally.Reversals)
+	require.Zero(t, tally.Pointless)
+	require.Len(t, tally.Between, 2)
+}

@@ -48,6 +48,14 @@ func TestALimitThatDoesNotFollowIsDueByItself(t *testing.T) {
 	}
 }
 
+// A pod whose limit grows goes before one that shrinks.
+func TestALargerLimitIsGrowth(t *testing.T) {
+	for limit, grows := range map[resources.Amount]bool{240: true, 200: false, 160: false} {
+		p := separate(100, 200, 100, limit)
+		require.Equal(t, grows, p.Distance().Grows, "%d", limit)
+	}
+}
+
 // After a kill a larger limit is more memory, though the request stays.
 func TestALargerLimitHelpsAfterAKill(t *testing.T) {
 	killed := func(p Pod) Pod {

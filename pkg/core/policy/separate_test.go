@@ -57,8 +57,8 @@ func TestTheLimitProtectsWhatIsNotRequested(t *testing.T) {
 			follows(70*mi, 100*mi), Default(), Ranges{}, 70, 150, LimitSpan{142, 195}, 66, 100},
 		"unless it would make the pod larger": {Container{Name: "c", Requests: some(0, 60*mi), Limits: some(0, 90*mi), Declared: Proportion{1, 1 << 40}},
 			follows(70*mi, 100*mi), Default(), Ranges{}, 70, 150, LimitSpan{142, 195}, 66, 100},
-		"but not with a limit that stands": {Container{Name: "c", Requests: some(0, 60*mi), Limits: some(0, 65*mi), Declared: Proportion{100 * mi, 150 * mi}},
-			follows(70*mi, 100*mi), requestsOnly(), Ranges{}, 65, 0, LimitSpan{}, 65, 65},
+		"but not with a limit that stands": {Container{Name: "c", Requests: some(0, 60*mi), Limits: some(0, 180*mi), Declared: Proportion{100 * mi, 150 * mi}},
+			follows(170*mi, 175*mi), requestsOnly(), Ranges{}, 170, 0, LimitSpan{}, 161, 180},
 	} {
 		got := Fit(Pod{[]Container{c.container}}, map[string]resources.Bounds{"c": c.recommended}, separately(c.rule), c.ranges).Containers[0]
 		require.Equal(t, c.request, got.Requests.Value(resources.Memory)/mi, name)

@@ -1,0 +1,69 @@
+package replay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// apart recommends to request 60 and to protect 120 bytes, and 200 after a kill.
+type apart struct {
+	notes
+	separate bool
+	killed   bool
+	limits   []resources.Amount // in force, one for each sample of memory
+}
+
+func (a *apart) SeparateMemoryLimit() bool                            { return a.separate }
+func (a *apart) Killed(time.Time, resources.Amount, resources.Amount) { a.killed = true }
+func (a *apart) Advise(time.Time, resources.List) resources.Bounds {
+	of := func(v resources.Amount) resources.List { return resources.List{}.With(resources.Memory, v) }
+	b := resources.Bounds{Lower: of(57), Target: of(60), Upper: of(120)}
+	if a.killed {
+		b.Upper = of(200)
+	}
+	return b
+}
+
+type sawLimits struct {
+	told
+	of *apart
+}
+
+func (s sawLimits) Sample(x Sample) {
+	if x.Kind == resources.Memory {
+		s.of.limits = append(s.of.limits, x.Limit)
+	}
+}
+
+// Declared 100 with a limit of 150: 120 and 200 bytes are protected by limits of 180 and 300.
+// The kill raises the limit alone, before the container runs again. Where it follows, 100 is
+// within the bounds, and goes down to 60 as the kill was soon after the start.
+func TestTheReplayedLimitIsSeparate(t *testing.T) {
+	for separate, want := range map[bool][]resources.Amount{
+		true:  {150, 180, 180, 180, 300, 300}, // a sample meets the limit after a kill in it
+		false: {150, 150, 150, 150, 150, 90},
+	} {
+		a := &apart{separate: separate}
+		r := &Recording{}
+		for m, use := range []float64{50, 50, 50, 50, 190, 50} {
+			r.At = append(r.At, begin+int64(m)*int64(time.Minute))
+			r.Use[resources.CPU], r.Use[resources.Memory] = append(r.Use[resources.CPU], 1), append(r.Use[resources.Memory], use)
+		}
+		s := DefaultSetup(resources.Memory)
+		s.Limits[resources.Memory] = Limit{Proportional, 1.5}
+		s.Flat = s.Flat.With(resources.Memory, 100)
+		Run(r, s, a, sawLimits{told{&a.notes}, a})
+		require.Equal(t, want, a.limits)
+		if separate {
+			require.Len(t, a.changes, 2, "down to 60, and the limit alone")
+			require.Equal(t, a.changes[1].From, a.changes[1].To)
+		} else {
+			require.Len(t, a.changes, 1)
+		}
+		require.Len(t, a.kills, 1)
+	}
+}
