@@ -18,7 +18,7 @@ VPAS    ?= 25,100,250,500,1000
 RUSH    ?=
 # More options of `make load`.
 LOAD    ?=
-# More recordings for `make quality`; they may be absent.
+# More recordings for `make quality`, which may be absent, and `make quality-page`.
 TRACES  ?= ../shared/data/traces
 # What of hack/cluster compiles without all of Kubernetes.
 CLUSTER_PACKAGES := ./burn ./cgroup ./deb ./instance ./local ./pki ./play ./realnode ./stage ./supervise ./trace
@@ -86,6 +86,10 @@ prometheus: ## history and live usage from a real Prometheus (the Debian package
 .PHONY: quality
 quality: ## replay recorded usage and fail when recommendations got worse; TRACES=<dir> has more recordings
 	go run ./hack/quality -traces $(TRACES)
+
+.PHONY: quality-page
+quality-page: ## the same, and write the tables of docs/quality.md and README.md from the recordings of TRACES=<dir> (ten minutes)
+	go run ./hack/quality -traces $(TRACES) -page docs/quality.md -overview README.md
 
 .PHONY: cluster-binary
 cluster-binary: ## build the local control plane (8 to 13 minutes the first time, then cached)

@@ -9,36 +9,24 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// plane is two figures of a kind of which one can be had for the other.
-type plane struct {
+// axes are two figures of a kind of which one can be had for the other.
+type axes struct {
 	kind       resources.Kind
 	cost, risk string // names of figures; cost may also be reserved or reservedFleet
 }
 
-// Costs of a plane that no summary has, because they mean something only beside
-// those of another candidate.
-const (
-	reserved      = "reserved"       // geometric mean over containers of their mean request
-	reservedFleet = "reserved_fleet" // mean request of all together
-)
-
-// curve is what a plane asks of one candidate, container by container.
+// curve is what a candidate came to, container by container.
 type curve struct{ cost, risk series }
-
-// series is a figure of some containers, as the ratio of two sums.
-type series struct{ parts, wholes []float64 }
-
-func (s series) ratio(of []int) float64 { return backtest.Ratio(s.parts, s.wholes, of) }
 
 // atEqualRisk returns how much less a candidate costs than the best of some others
 // with the same risk, as a fraction of theirs; less than 0 is more. The best is taken
 // with hindsight: the lowest curve through the others in the plane, between two of them
 // straight in the logarithm of the risk. It is false if the candidate's risk is beyond
 // theirs: less than their least, or more than their greatest.
-func atEqualRisk(results []backtest.Result, other string, best []string, p plane) (backtest.Figure, bool) {
+func atEqualRisk(results []backtest.Result, other string, best []string, p axes) (backtest.Figure, bool) {
 	return saved(results, append([]string{other}, best...), p, p.cost+" at equal "+p.risk, func(curves []curve, of []int) float64 {
-		own := curves[0].point(p, of)
-		return 1 - own[1]/costAt(lowest(p, curves[1:], of), own[0])
+		own := curves[0].point(of)
+		return 1 - own[1]/costAt(lowest(curves[1:], of), own[0])
 	})
 }
 
@@ -46,24 +34,24 @@ func atEqualRisk(results []backtest.Result, other string, best []string, p plane
 // with the same cost, as a fraction of the base's. Candidates are settings of one
 // recipe, and the curve through them is as in atEqualRisk. It is false if the base
 // costs less, or more, than all of them.
-func atEqualCost(results []backtest.Result, base string, candidates []string, p plane) (backtest.Figure, bool) {
+func atEqualCost(results []backtest.Result, base string, candidates []string, p axes) (backtest.Figure, bool) {
 	return saved(results, append([]string{base}, candidates...), p, p.risk+" at equal "+p.cost, func(curves []curve, of []int) float64 {
-		own := curves[0].point(p, of)
-		return 1 - math.Exp(riskAt(lowest(p, curves[1:], of), own[1])-own[0])
+		own := curves[0].point(of)
+		return 1 - math.Exp(riskAt(lowest(curves[1:], of), own[1])-own[0])
 	})
 }
 
 // less returns how much less of a figure a candidate has than another, as a fraction
 // of the other's.
 func less(results []backtest.Result, other, base string, k resources.Kind, figure string) (backtest.Figure, bool) {
-	return saved(results, []string{other, base}, plane{k, figure, figure}, figure, func(curves []curve, of []int) float64 {
-		return 1 - curves[0].cost.ratio(of)/curves[1].cost.ratio(of)
+	return saved(results, []string{other, base}, axes{k, figure, figure}, figure, func(curves []curve, of []int) float64 {
+		return 1 - curves[0].cost.value(of)/curves[1].cost.value(of)
 	})
 }
 
 // saved computes a figure from the curves of some candidates, on the containers that all
 // of them have. It is false if there is nothing to compare with.
-func saved(results []backtest.Result, candidates []string, p plane, name string, value func(curves []curve, of []int) float64) (backtest.Figure, bool) {
+func saved(results []backtest.Result, candidates []string, p axes, name string, value func(curves []curve, of []int) float64) (backtest.Figure, bool) {
 	curves, n := curvesOf(results, candidates, p)
 	if n == 0 {
 		return backtest.Figure{}, false
@@ -75,22 +63,18 @@ func saved(results []backtest.Result, candidates []string, p plane, name string,
 // leastRisk stands for none at all, which has no logarithm.
 const leastRisk = 1e-9
 
-// point returns where a candidate is in a plane: the logarithm of its risk, and its
-// cost.
-func (c *curve) point(p plane, of []int) [2]float64 {
-	cost, risk := c.cost.ratio(of), c.risk.ratio(of)
-	if p.cost == reserved {
-		cost = math.Exp(cost)
-	}
-	return [2]float64{math.Log(max(risk, leastRisk)), cost}
+// point returns where a candidate is in the plane of two axes: the logarithm of its risk,
+// and its cost.
+func (c *curve) point(of []int) [2]float64 {
+	return [2]float64{math.Log(max(c.risk.value(of), leastRisk)), c.cost.value(of)}
 }
 
 // lowest returns those of some candidates that no other is better than, from little
 // risk and high cost to the contrary.
-func lowest(p plane, curves []curve, of []int) [][2]float64 {
+func lowest(curves []curve, of []int) [][2]float64 {
 	var points [][2]float64
 	for i := range curves {
-		points = append(points, curves[i].point(p, of))
+		points = append(points, curves[i].point(of))
 	}
 	return lower(points)
 }
@@ -134,48 +118,14 @@ func between(front [][2]float64, at, from, to int, value float64) float64 {
 
 // curvesOf returns the numbers of the scored phases of some candidates, in their
 // order, on the containers that all of them have.
-func curvesOf(results []backtest.Result, candidates []string, p plane) ([]curve, int) {
-	type key struct{ dataset, workload, container string }
-	tallies := map[key][]*backtest.Tally{}
-	var keys []key
-	for i := range results {
-		r := &results[i]
-		at := slices.Index(candidates, r.Candidate)
-		if r.Kind != p.kind || at < 0 {
-			continue
-		}
-		k := key{r.Dataset, r.Workload, r.Container}
-		if tallies[k] == nil {
-			tallies[k] = make([]*backtest.Tally, len(candidates))
-			keys = append(keys, k)
-		}
-		tallies[k][at] = &r.Scored
-	}
-	keys = slices.DeleteFunc(keys, func(k key) bool { return slices.Contains(tallies[k], nil) })
+func curvesOf(results []backtest.Result, candidates []string, p axes) ([]curve, int) {
+	f := newFleet(where(results, func(r *backtest.Result) bool { return r.Kind == p.kind && slices.Contains(candidates, r.Candidate) }))
 	curves := make([]curve, len(candidates))
-	for i := range curves {
-		for _, k := range keys {
-			curves[i].cost.add(partOf(p.cost, p.kind, tallies[k][i]))
-			curves[i].risk.add(partOf(p.risk, p.kind, tallies[k][i]))
+	for i, name := range candidates {
+		if len(f.tallies[name]) == 0 {
+			return nil, 0
 		}
+		curves[i] = curve{measure(p.cost, p.kind, f.tallies[name]), measure(p.risk, p.kind, f.tallies[name])}
 	}
-	return curves, len(keys)
-}
-
-func (s *series) add(part, whole float64) {
-	s.parts, s.wholes = append(s.parts, part), append(s.wholes, whole)
-}
-
-// partOf returns the parts of a figure by its name.
-func partOf(name string, k resources.Kind, t *backtest.Tally) (part, whole float64) {
-	switch {
-	case name == reservedFleet:
-		return t.Reserved, t.Seconds
-	case name == reserved && t.MeanRequest() <= 0:
-		return 0, 0
-	case name == reserved:
-		return math.Log(t.MeanRequest()), 1
-	}
-	at := slices.IndexFunc(backtest.Measures, func(m backtest.Measure) bool { return m.Name == name && m.Has(k) })
-	return backtest.Measures[at].Of(t)
+	return curves, len(f.of)
 }

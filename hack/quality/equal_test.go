@@ -37,17 +37,17 @@ func TestSavingAtEqualRisk(t *testing.T) {
 		add("bold", 400, 0.04)
 		add("ours", 630, 0.02) // half-way between them, in the logarithm, are 700
 	}
-	f, ok := atEqualRisk(results, "ours", []string{"careful", "bold"}, plane{resources.CPU, reserved, "starved_work_mean"})
+	f, ok := atEqualRisk(results, "ours", []string{"careful", "bold"}, axes{resources.CPU, reserved, "starved_work_mean"})
 	require.True(t, ok)
 	for _, v := range []float64{f.Value, f.Low, f.High} {
 		require.InDelta(t, 0.1, v, 1e-9)
 	}
-	fleet, ok := atEqualRisk(results, "ours", []string{"careful", "bold"}, plane{resources.CPU, reservedFleet, "starved_work_mean"})
+	fleet, ok := atEqualRisk(results, "ours", []string{"careful", "bold"}, axes{resources.CPU, reservedFleet, "starved_work_mean"})
 	require.True(t, ok)
 	require.InDelta(t, 0.1, fleet.Value, 1e-9)
-	_, ok = atEqualRisk(results, "ours", []string{"careful"}, plane{resources.CPU, reserved, "starved_work_mean"})
+	_, ok = atEqualRisk(results, "ours", []string{"careful"}, axes{resources.CPU, reserved, "starved_work_mean"})
 	require.False(t, ok)
-	_, ok = atEqualRisk(results, "ours", []string{"nobody"}, plane{resources.CPU, "slack_mean", "starved_work"})
+	_, ok = atEqualRisk(results, "ours", []string{"nobody"}, axes{resources.CPU, "slack_mean", "starved_work"})
 	require.False(t, ok)
 }
 
@@ -60,12 +60,12 @@ func TestRiskAtEqualCost(t *testing.T) {
 			results = append(results, r)
 		}
 	}
-	f, ok := atEqualCost(results, "base", []string{"careful", "bold"}, plane{resources.CPU, reservedFleet, "starved_work_mean"})
+	f, ok := atEqualCost(results, "base", []string{"careful", "bold"}, axes{resources.CPU, reservedFleet, "starved_work_mean"})
 	require.True(t, ok)
 	for _, v := range []float64{f.Value, f.Low, f.High} {
 		require.InDelta(t, 0.6, v, 1e-9, "0.02 in place of 0.05")
 	}
-	_, ok = atEqualCost(results, "base", []string{"careful"}, plane{resources.CPU, reservedFleet, "starved_work_mean"})
+	_, ok = atEqualCost(results, "base", []string{"careful"}, axes{resources.CPU, reservedFleet, "starved_work_mean"})
 	require.False(t, ok)
 	f, ok = less(results, "careful", "base", resources.CPU, "starved_work_mean")
 	require.True(t, ok)

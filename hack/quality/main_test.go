@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 const sample = "../../testdata/traces"
@@ -19,32 +21,65 @@ const sample = "../../testdata/traces"
 func TestRecommendationsAreNotWorseThanTheyWere(t *testing.T) {
 	var out, errOut bytes.Buffer
 	require.Zero(t, run([]string{"-sample", sample, "-results", "."}, &out, &errOut), "%s%s", out.String(), errOut.String())
-	require.Contains(t, out.String(), "sample, limits equal to requests, vpa: cost ")
+	for _, p := range planes {
+		require.Contains(t, out.String(), "sample, "+p.name+", short pods, loadline: unused ")
+	}
 }
 
-// A gate that cannot fail proves nothing.
+// A gate that cannot fail proves nothing: each figure of each row of the sample that was
+// better when it was committed is named.
+func TestEachWorseFigureFails(t *testing.T) {
+	content, err := os.ReadFile("sample.json")
+	require.NoError(t, err)
+	var found table
+	require.NoError(t, json.Unmarshal(content, &found))
+	for _, p := range planes {
+		for o, rows := range found[p.name] {
+			for i, is := range rows {
+				for _, g := range gauges[p.kind] {
+					was := is
+					was.Figures = maps.Clone(is.Figures)
+					was.Figures[g.name] = is.Figures[g.name]*0.97 - 1e-6 // none becomes some, too
+					if g.noise != "" {
+						was.Figures[g.noise], is.Figures[g.noise] = 4, 9
+						was.Figures[g.name] = is.Figures[g.name] / 3
+						is.Figures[g.name]++
+					}
+					before := slices.Clone(rows)
+					before[i] = was
+					worse, err := against(before, rows, p.kind)
+					require.NoError(t, err)
+					require.NotEmpty(t, worse, "%s, %s, %s: %s", p.name, o, is.Recipe, g.name)
+					require.Contains(t, fmt.Sprint(worse), "{"+is.Recipe+" "+g.name+": ")
+				}
+			}
+		}
+	}
+}
+
 func TestAWorseResultFails(t *testing.T) {
 	content, err := os.ReadFile("sample.json")
 	require.NoError(t, err)
-	var committed map[string][]backtest.Cost
+	var committed table
 	require.NoError(t, json.Unmarshal(content, &committed))
-	better := committed[configurations[0].name]
-	better[0].CoreHours *= 0.9
-	better[2].Total *= 0.5
+	rows := committed[planes[cpuUnlimited].name][brief]
+	rows[1].Figures["unused cores, worst container"] *= 0.9
+	rows[1].Figures["starved work, mean"] *= 0.5
 	directory := t.TempDir()
 	content, err = json.Marshal(committed)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(directory, "sample.json"), content, 0o600))
 	var out, errOut bytes.Buffer
 	require.Equal(t, 1, run([]string{"-sample", sample, "-results", directory}, &out, &errOut))
-	require.Contains(t, errOut.String(), "worse: memory limit 1.2 x request, no cpu limit: vpa: unused core-hours: ")
-	require.Contains(t, errOut.String(), "loadline:pod-min-cpu=10,pod-min-memory=8: total cost: ")
+	require.Regexp(t, `worse: sample, CPU, no limit, short pods, loadline: starved work, mean: [0-9.]+, was [0-9.]+: more than 2 % worse`, errOut.String())
+	require.Regexp(t, `worse: sample, CPU, no limit, short pods, loadline: unused cores, worst container: [0-9.]+ \((growing|spiky|steady)\), was`, errOut.String())
 }
 
 func TestWhatIsMissingIsTold(t *testing.T) {
 	for name, args := range map[string][]string{
 		"committed result": {"-sample", sample, "-results", t.TempDir()},
 		"no .csv.gz files": {"-sample", t.TempDir()},
+		"there are no":     {"-sample", sample, "-results", ".", "-traces", t.TempDir(), "-page", "page.md"},
 	} {
 		var out, errOut bytes.Buffer
 		require.Equal(t, 1, run(args, &out, &errOut))
@@ -54,27 +89,36 @@ func TestWhatIsMissingIsTold(t *testing.T) {
 	require.Equal(t, 2, run([]string{"-what"}, &out, &out))
 }
 
-func TestWhatHasWorsened(t *testing.T) {
-	was := backtest.Cost{Candidate: "a", CoreHours: 10, GiBHours: 8, Kills: 4, Evictions: 3, StarvedCoreHours: 2, Total: 10 + 1 + 80 + 3 + 8}
-	require.Empty(t, worsened(was, was))
-	for name, change := range map[string]func(*backtest.Cost){
-		"total cost: 104.55, was 102":             func(c *backtest.Cost) { c.Total *= 1.025 },
-		"unused core-hours: 10.3, was 10":         func(c *backtest.Cost) { c.CoreHours *= 1.03 },
-		"unused GiB-hours":                        func(c *backtest.Cost) { c.GiBHours *= 1.03 },
-		"starved core-hours":                      func(c *backtest.Cost) { c.StarvedCoreHours *= 1.03 },
-		"evictions: 4, was 3":                     func(c *backtest.Cost) { c.Evictions++ },
-		"kills for want of memory: 9, were 4: mo": func(c *backtest.Cost) { c.Kills = 9 },
+// Rows of other recipes or recordings cannot be compared, which must not look like success.
+func TestOtherRowsAreNotCompared(t *testing.T) {
+	rows := []row{{Recipe: "a", Containers: 3}, {Recipe: "b", Containers: 3}}
+	for want, committed := range map[string][]row{
+		"has no b":                                 rows[:1],
+		"has c, which was not replayed":            append(slices.Clone(rows), row{Recipe: "c", Containers: 3}),
+		"b was replayed on 4 containers, not on 3": {rows[0], {Recipe: "b", Containers: 4}},
+		"has no a":                                 nil,
 	} {
-		is := was
-		change(&is)
-		reasons := worsened(was, is)
-		require.Len(t, reasons, 1, name)
-		require.Contains(t, fmt.Sprint(reasons), name)
+		_, err := against(committed, rows, resources.CPU)
+		require.EqualError(t, err, want)
 	}
-	better := was
-	better.Total, better.Kills, better.CoreHours = 1, 0, 0
-	require.Empty(t, worsened(was, better))
-	slightly := was
-	slightly.CoreHours *= 1.01
-	require.Empty(t, worsened(was, slightly))
+	_, err := against(rows, nil, resources.CPU)
+	require.EqualError(t, err, "has a, which was not replayed")
+	worse, err := against(rows, rows, resources.CPU)
+	require.NoError(t, err)
+	require.Empty(t, worse)
+}
+
+func TestWhatHasWorsened(t *testing.T) {
+	was := row{Figures: map[string]float64{"unused core-hours": 10}}
+	is := func(v float64) row { return row{Figures: map[string]float64{"unused core-hours": v}} }
+	require.Empty(t, worsened(was, is(10.1), resources.CPU))
+	require.Empty(t, worsened(was, is(1), resources.CPU))
+	require.Equal(t, []string{"unused core-hours: 10.3, was 10: more than 2 % worse"}, worsened(was, is(10.3), resources.CPU))
+	kills := func(v float64) row { return row{Figures: map[string]float64{killed: v}} }
+	require.Empty(t, worsened(kills(4), kills(8), resources.Memory))
+	require.Equal(t, []string{"OOM kills: 9, was 4: more than chance explains"}, worsened(kills(4), kills(9), resources.Memory))
+	require.Equal(t, []string{"OOM kills: 1, was 0: more than chance explains"}, worsened(kills(0), kills(1), resources.Memory))
+	days := func(v float64) row { return row{Figures: map[string]float64{killed: 100, "OOM days, mean": v}} }
+	require.Empty(t, worsened(days(0.10), days(0.119), resources.Memory))
+	require.Len(t, worsened(days(0.10), days(0.121), resources.Memory), 1, "a fifth more is more than a hundred kills vary")
 }

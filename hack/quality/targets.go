@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -11,27 +10,6 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/core/resources"
-)
-
-// evidence is what the targets are judged by.
-type evidence struct {
-	studies [len(studies)][]backtest.Result
-	limited []backtest.Result // CPU, limit equal to request
-}
-
-// The presets of our recipe, as curves of risk. The settings at both ends are no presets:
-// with them the default of the reference has neighbours in every draw of containers.
-var (
-	calm = []string{withFloors("loadline:share=0.5,fast-share=0.35"), withFloors("loadline:cpu=calm-lean"), ours,
-		withFloors("loadline:cpu=calm-safe"), withFloors("loadline:share=0.93,fast-share=0.8")}
-	twoPeak = []string{withFloors("loadline:memory=lean,margin=-0.2"), withFloors("loadline:memory=lean,margin=-0.1"), withFloors("loadline:memory=lean"),
-		withFloors("loadline:memory=equal"), ours, safe}
-)
-
-var (
-	ours     = withFloors("loadline")
-	tracking = withFloors("loadline:cpu=tracking")
-	safe     = withFloors("loadline:memory=safe")
 )
 
 // target is something that our recipe shall reach.
@@ -53,14 +31,15 @@ func (t target) row(found backtest.Figure, known bool) string {
 	return fmt.Sprintf("| %s | %s | %s | %s | %s |", t.name, t.expected, t.gate, here, verdict)
 }
 
-// targets prints a table of all targets, and one of the risk of each class of load.
-func (e *evidence) targets(out io.Writer) {
-	fmt.Fprintf(out, "\n| target | expected | gate | here | |\n|---|---|---|---|---|\n")
+// targets writes a table of all targets, and one of the risk of each class of load.
+func (e *evidence) targets() string {
+	out := &strings.Builder{}
+	fmt.Fprintf(out, "| target | expected | gate | here | |\n|---|---|---|---|---|\n")
 	for _, row := range append(e.cpu(), e.memory()...) {
 		fmt.Fprintln(out, row)
 	}
 	fmt.Fprintf(out, "\n| class | containers | starved work of the reference | of ours | | OOM days of the reference | of ours | |\n|---|---|---|---|---|---|---|---|\n")
-	cpu, memory := lasting(e.studies[ofCPU], true), lasting(e.studies[ofMemory], true)
+	cpu, memory := lasting(e.results[cpuUnlimited][report], true), lasting(e.results[memoryLimited][report], true)
 	for _, class := range replay.Classes() {
 		a, n := risks(cpu, class, resources.CPU, "starved_work_mean")
 		b, _ := risks(memory, class, resources.Memory, "oom_day_share")
@@ -73,35 +52,44 @@ func (e *evidence) targets(out io.Writer) {
 			front(out, cpu, class)
 		}
 	}
+	return out.String()
 }
 
-// front prints where our settings and the best of the reference's are in the plane of
+// front writes where our presets and the best settings of the reference are in the plane of
 // CPU for one class of load, so that it is seen what its greater risk bought.
-func front(out io.Writer, results []backtest.Result, class replay.Class) {
+func front(out *strings.Builder, results []backtest.Result, class replay.Class) {
 	type point struct {
 		name        string
 		slack, risk float64
-		ours        bool
 	}
-	var points []point
+	var own, theirs []point
 	for _, s := range backtest.Summarise(results, false) {
 		if s.Class != class || s.Kind != resources.CPU {
 			continue
 		}
 		slack, _ := s.Figure("slack_mean")
 		risk, _ := s.Figure("starved_work_mean")
-		points = append(points, point{s.Candidate, slack.Value, risk.Value, !strings.HasPrefix(s.Candidate, "vpa") || s.Candidate == standard})
+		p := point{s.Candidate, slack.Value, risk.Value}
+		switch of := short(s.Candidate); {
+		case s.Candidate == standard || strings.HasPrefix(of, "loadline") && slices.Contains(compared(resources.CPU, false), s.Candidate):
+			own = append(own, p)
+		case strings.HasPrefix(of, "vpa"):
+			theirs = append(theirs, p)
+		}
 	}
-	slices.SortStableFunc(points, func(a, b point) int { return cmp.Or(cmp.Compare(a.slack, b.slack), cmp.Compare(a.risk, b.risk)) })
+	order := func(a, b point) int { return cmp.Or(cmp.Compare(a.slack, b.slack), cmp.Compare(a.risk, b.risk)) }
+	slices.SortStableFunc(own, order)
+	slices.SortStableFunc(theirs, order)
+	points, least := own, math.Inf(1)
+	for _, p := range theirs { // the more slack, the less risk; beyond ours nothing is to be seen
+		if p.risk < least && p.slack <= own[len(own)-1].slack {
+			points, least = append(points, p), p.risk
+		}
+	}
+	slices.SortStableFunc(points, order)
 	fmt.Fprintf(out, "\nCPU of class %s, ours and the front of the reference:\n\n| recipe | slack | starved work |\n|---|---|---|\n", class)
-	least := math.Inf(1)
 	for _, p := range points {
-		if p.ours || p.risk < least {
-			fmt.Fprintf(out, "| `%s` | %.3g %% | %.3g %% |\n", strings.TrimRight(strings.TrimSuffix(p.name, floors), ",:"), 100*p.slack, 100*p.risk)
-		}
-		if !p.ours || p.name == standard {
-			least = min(least, p.risk)
-		}
+		fmt.Fprintf(out, "| `%s` | %.3g %% | %.3g %% |\n", short(p.name), 100*p.slack, 100*p.risk)
 	}
 }
 
@@ -109,36 +97,37 @@ func front(out io.Writer, results []backtest.Result, class replay.Class) {
 const missed = "**missed**"
 
 func (e *evidence) cpu() []string {
-	long := lasting(e.studies[ofCPU], true)
+	long, limited := lasting(e.results[cpuUnlimited][report], true), lasting(e.results[cpuLimited][report], true)
 	best := sweep(resources.CPU)
-	mean, whole := plane{kind: resources.CPU, cost: "slack_mean", risk: "starved_work_mean"}, plane{kind: resources.CPU, cost: "slack", risk: "starved_work"}
+	mean, whole := axes{kind: resources.CPU, cost: "slack_mean", risk: "starved_work_mean"}, axes{kind: resources.CPU, cost: "slack", risk: "starved_work"}
 	changes, _ := figure(long, tracking, resources.CPU, "changes_per_day")
 	quick := fmt.Sprintf("CPU tracking, %.3g [%.3g, %.3g] changes a day: slack at equal starved work", changes.Value, changes.Low, changes.High)
 	more, _ := backtest.Compare(long, standard, ours, resources.CPU).Difference("changes_per_day")
 	calmly := fmt.Sprintf("CPU calm, %+.2f [%+.2f, %+.2f] changes a day: starved work at the slack of the reference's default", more.Value, more.Low, more.High)
-	unserved, limited := figure(lasting(e.limited, true), ours, resources.CPU, "unserved_work")
-	theirs, _ := figure(lasting(e.limited, true), standard, resources.CPU, "unserved_work")
+	unserved, known := figure(limited, ours, resources.CPU, "unserved_work")
+	theirs, _ := figure(limited, standard, resources.CPU, "unserved_work")
 	saved, both := backtest.Compare(cold(long), ours, standard, resources.CPU).Difference("slack_mean")
 	return []string{
 		target{"CPU calm: slack at equal starved work, per container, against the best of the reference", "16 % less", "11 %", 0.11}.row(atEqualRisk(long, ours, best, mean)),
-		target{calmly, "60 % less", "35 %", 0.35}.row(atEqualCost(long, standard, calm, mean)),
+		target{calmly, "60 % less", "35 %", 0.35}.row(atEqualCost(long, standard, ourCurves[resources.CPU], mean)),
 		target{quick + ", per container", "24 % less", "18 %", 0.18}.row(atEqualRisk(long, tracking, best, mean)),
 		target{quick + ", fleet", "30 % less", "24 %", 0.24}.row(atEqualRisk(long, tracking, best, whole)),
-		target{fmt.Sprintf("CPU with limit = request: work served (the reference: %.0f %%)", 100-100*theirs.Value), "99 %", "97 %", 0.97}.row(rest(unserved), limited),
+		target{fmt.Sprintf("CPU with limit = request: work served (the reference: %.0f %%)", 100-100*theirs.Value), "99 %", "97 %", 0.97}.row(rest(unserved), known),
 		target{"first 24 hours, CPU: slack, in points", "20 less", "15", 0.15}.row(saved, both),
 		target{"first 24 hours, CPU: starved work", "67 % less", "50 %", 0.50}.row(less(cold(long), ours, standard, resources.CPU, "starved_work_mean")),
 	}
 }
 
 func (e *evidence) memory() []string {
-	long, short, equal := lasting(e.studies[ofMemory], true), lasting(e.studies[ofMemory], false), lasting(e.studies[ofEqualLimits], true)
+	results := e.results[memoryLimited][report]
+	long, short, equal := lasting(results, true), lasting(results, false), lasting(e.results[memoryEqual][report], true)
 	best := sweep(resources.Memory)
-	reserved, whole := plane{kind: resources.Memory, cost: reserved, risk: "oom_day_share"}, plane{kind: resources.Memory, cost: reservedFleet, risk: "oom_day_share"}
+	mean, whole := axes{kind: resources.Memory, cost: reserved, risk: "oom_day_share"}, axes{kind: resources.Memory, cost: reservedFleet, risk: "oom_day_share"}
 	slack, known := figure(short, ours, resources.Memory, "slack_mean")
 	theirs, _ := figure(short, standard, resources.Memory, "slack_mean")
 	return []string{
-		target{"memory, limit 1.2 x: reserved at equal OOM days, against the best of the reference", "12 % less", "3 %", 0.03}.row(atEqualRisk(long, ours, best, reserved)),
-		target{"memory, limit 1.2 x: OOM days at the memory of the reference's default", "38 % fewer", "15 %", 0.15}.row(atEqualCost(long, standard, twoPeak, reserved)),
+		target{"memory, limit 1.2 x: reserved at equal OOM days, against the best of the reference", "12 % less", "3 %", 0.03}.row(atEqualRisk(long, ours, best, mean)),
+		target{"memory, limit 1.2 x: OOM days at the memory of the reference's default", "38 % fewer", "15 %", 0.15}.row(atEqualCost(long, standard, ourCurves[resources.Memory], mean)),
 		target{"memory, limit = request: GiB of the fleet at equal OOM days, against the best of the reference", "no more", "6 % more", -0.06}.row(atEqualRisk(equal, ours, best, whole)),
 		target{fmt.Sprintf("short pods: share of the memory that is used (the reference: %.0f %%)", 100-100*theirs.Value), "62 %", "55 %", 0.55}.row(rest(slack), known),
 	}
@@ -160,16 +149,12 @@ func cold(results []backtest.Result) []backtest.Result {
 
 // figure returns a figure of all containers under one candidate.
 func figure(results []backtest.Result, candidate string, k resources.Kind, name string) (backtest.Figure, bool) {
-	for _, s := range backtest.Summarise(of(results, candidate), false) {
+	for _, s := range backtest.Summarise(under(results, candidate), false) {
 		if s.Class == "" && s.Kind == k {
 			return s.Figure(name)
 		}
 	}
 	return backtest.Figure{}, false
-}
-
-func of(results []backtest.Result, candidate string) []backtest.Result {
-	return where(results, func(r *backtest.Result) bool { return r.Candidate == candidate })
 }
 
 // worse is how much more risk a class of load may have.
@@ -188,7 +173,7 @@ func risks(results []backtest.Result, class replay.Class, k resources.Kind, name
 	if own.Value > theirs.Value*(1+worse) {
 		verdict = missed
 	}
-	return fmt.Sprintf("%s | %s | %s", percent(theirs), percent(own), verdict), len(of(some, standard))
+	return fmt.Sprintf("%s | %s | %s", percent(theirs), percent(own), verdict), len(under(some, standard))
 }
 
 // percent writes a figure with its interval.

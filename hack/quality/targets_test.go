@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"testing"
 
@@ -35,29 +34,28 @@ func TestTargetsSayWhatIsMissed(t *testing.T) {
 		{standard, 100, 0.10}, {withFloors("vpa:target-cpu=1,margin=0"), 400, 0.01}, {withFloors("vpa:target-cpu=0.5,margin=0"), 60, 0.20},
 		{ours, 90, 0.04}, {withFloors("loadline:cpu=calm-lean"), 60, 0.06}, {withFloors("loadline:cpu=calm-safe"), 120, 0.03}, {tracking, 95, 0.09},
 	} {
-		e.studies[ofCPU] = append(e.studies[ofCPU], fared(one.candidate, replay.Batch, one.request, one.starved)...)
+		e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], fared(one.candidate, replay.Batch, one.request, one.starved)...)
 		steady := one.starved
 		if one.candidate == ours {
 			steady = 0.11
 		}
-		e.studies[ofCPU] = append(e.studies[ofCPU], fared(one.candidate, replay.Steady, one.request, steady)...)
+		e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], fared(one.candidate, replay.Steady, one.request, steady)...)
 	}
 	for _, class := range replay.Classes() { // settings of the reference that are swept and do not matter here
 		for _, name := range sweep(resources.CPU) {
 			if name != withFloors("vpa:target-cpu=1,margin=0") && name != withFloors("vpa:target-cpu=0.5,margin=0") {
-				e.studies[ofCPU] = append(e.studies[ofCPU], fared(name, class, 1000, 0.5)...)
+				e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], fared(name, class, 1000, 0.5)...)
 			}
 		}
 	}
-	var out bytes.Buffer
-	e.targets(&out)
-	require.Contains(t, out.String(), "| CPU tracking, 1 [1, 1] changes a day: slack at equal starved work, per container | 24 % less | 18 % | ")
-	require.Contains(t, out.String(), "| batch | 10 | 10 % [10, 10] | 4 % [4, 4] |  |")
-	require.Contains(t, out.String(), "| steady | 10 | 10 % [10, 10] | 11 % [11, 11] | **missed** |")
-	require.Contains(t, out.String(), "| CPU with limit = request: work served (the reference: 100 %) | 99 % | 97 % | nothing to compare with | **missed** |")
-	require.Contains(t, out.String(), "CPU of class steady, ours and the front of the reference:")
-	require.Contains(t, out.String(), "| `loadline` | 88.9 % | 11 % |")
-	require.NotContains(t, out.String(), "CPU of class batch")
+	out := e.targets()
+	require.Contains(t, out, "| CPU tracking, 1 [1, 1] changes a day: slack at equal starved work, per container | 24 % less | 18 % | ")
+	require.Contains(t, out, "| batch | 10 | 10 % [10, 10] | 4 % [4, 4] |  |")
+	require.Contains(t, out, "| steady | 10 | 10 % [10, 10] | 11 % [11, 11] | **missed** |")
+	require.Contains(t, out, "| CPU with limit = request: work served (the reference: 100 %) | 99 % | 97 % | nothing to compare with | **missed** |")
+	require.Contains(t, out, "CPU of class steady, ours and the front of the reference:")
+	require.Contains(t, out, "| `loadline` | 88.9 % | 11 % |")
+	require.NotContains(t, out, "CPU of class batch")
 }
 
 func TestShortRecordingsAreApart(t *testing.T) {

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// view says by which columns a recipe is chosen.
+type view struct {
+	name       string
+	cost, risk int
+}
+
+// views are by container, where small ones count the same, and in the sum.
+var views = []view{{"by container", costMean, riskMean}, {"fleet", costFleet, riskFleet}}
+
+// mostChanges is how many times the changes of the reference's default a recipe may make
+// for workloads that restart for each.
+const mostChanges = 2
+
+// choose returns the preset of least cost with no more risk than the reference's default
+// and, if pods restart for a new size, no more than twice its changes. That default is a
+// candidate, too, and stays unless another costs less.
+func (f *fleet) choose(k resources.Kind, v view, restarts bool) string {
+	cost, risk, moves := columns[k][v.cost], columns[k][v.risk], columns[k][changes(k)]
+	mostRisk, most := f.at(risk, standard, k), mostChanges*f.at(moves, standard, k)
+	chosen, least := standard, f.at(cost, standard, k)
+	for _, name := range compared(k, false) {
+		if f.at(risk, name, k) > mostRisk || restarts && f.at(moves, name, k) > most {
+			continue
+		}
+		if c := f.at(cost, name, k); c < least {
+			chosen, least = name, c
+		}
+	}
+	return chosen
+}
+
+// choices writes for each plane which preset the tune half chooses, and what that comes to
+// on the report half.
+func (e *evidence) choices() string {
+	var b strings.Builder
+	for i, p := range planes {
+		cost, risk := "slack", "starved work"
+		if p.kind == resources.Memory {
+			cost, risk = "reserved", "OOM days"
+		}
+		fmt.Fprintf(&b, "\n%s:\n\n| recordings | resize | chosen for | preset | %s against `vpa` | %s against `vpa` | changes a day | on the report half |\n|---|---|---|---|---|---|---|---|\n", p.name, cost, risk)
+		for _, o := range origins {
+			tuned, reported := newFleet(e.of(e.results[i][tune], o)), newFleet(e.of(e.results[i][report], o))
+			if len(tuned.of) == 0 || len(reported.of) == 0 {
+				continue
+			}
+			for _, v := range views {
+				inPlace, restarts := tuned.choose(p.kind, v, false), tuned.choose(p.kind, v, true)
+				if inPlace == restarts {
+					fmt.Fprintf(&b, "| %s | any | %s |%s\n", o, v.name, reported.outcome(p.kind, v, inPlace))
+					continue
+				}
+				fmt.Fprintf(&b, "| %s | in place | %s |%s\n", o, v.name, reported.outcome(p.kind, v, inPlace))
+				fmt.Fprintf(&b, "| %s | restarts | %s |%s\n", o, v.name, reported.outcome(p.kind, v, restarts))
+			}
+		}
+	}
+	return b.String()
+}
+
+// outcome writes what a chosen preset comes to.
+func (f *fleet) outcome(k resources.Kind, v view, chosen string) string {
+	if chosen == standard {
+		return " `vpa` | | | | |"
+	}
+	cost, risk := columns[k][v.cost], columns[k][v.risk]
+	figures := f.intervals([]backtest.Formula{f.beyond(cost, chosen, k), f.beyond(risk, chosen, k), f.formula(columns[k][changes(k)], chosen, k)})
+	same := map[bool]float64{true: 1}[cost.times]
+	verdict := "holds"
+	switch saves, risks := figures[0], figures[1]; {
+	case risks.Low > 0:
+		verdict = "**more risk**"
+	case saves.Value >= same:
+		verdict = "**costs no less**"
+	case saves.High >= same:
+		verdict = "saving within chance"
+	case risks.Value > 0:
+		verdict = "risk within chance"
+	}
+	return fmt.Sprintf(" `%s` | %s | %s | %s | %s |", short(chosen), cost.against(figures[0]), risk.against(figures[1]), columns[k][changes(k)].cell(figures[2]), verdict)
+}
+
+// against writes how a figure differs from that under the reference's default.
+func (c column) against(f backtest.Figure) string {
+	if c.times {
+		return "x " + c.cell(f)
+	}
+	return fmt.Sprintf("%+.3g [%.3g, %.3g] points", 100*f.Value, 100*f.Low, 100*f.High)
+}

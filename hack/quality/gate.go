@@ -1,0 +1,244 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// gauge is a figure that must not grow.
+type gauge struct {
+	name  string
+	value func(k resources.Kind, of []*backtest.Tally) (v float64, worst int) // worst: the container that it is of, -1 = all
+
+	// noise names the gauge of the same recipe that counts the events this one is made of:
+	// where few happened, chance moves it. Empty = there is none.
+	noise string
+}
+
+// gauges are what is gated of each resource: cost and risk, of all together, in the mean
+// over containers, and of the worst one.
+var gauges = [resources.Kinds][]gauge{
+	resources.CPU: {
+		{name: "unused core-hours", value: total(unusedHours)},
+		{name: "slack, mean", value: measured("slack_mean")},
+		{name: "starved core-hours", value: total(starvedHours)},
+		{name: "starved work, mean", value: measured("starved_work_mean")},
+		{name: "changes a day", value: measured("changes_per_day")},
+		{name: "unused cores, worst container", value: most(unusedMean)},
+		{name: "starved work, worst container", value: most(starvedShare)},
+	},
+	resources.Memory: {
+		{name: "unused GiB-hours", value: total(unusedHours)},
+		{name: "slack, mean", value: measured("slack_mean")},
+		{name: killed, value: total(func(_ resources.Kind, t *backtest.Tally) float64 { return float64(t.Kills) }), noise: killed},
+		{name: "OOM days, mean", value: measured(oomDaysMean), noise: killed},
+		{name: "time above request", value: measured("above_request")},
+		{name: "changes a day", value: measured("changes_per_day")},
+		{name: "unused GiB, worst container", value: most(unusedMean)},
+		{name: worstDays, value: most(func(_ resources.Kind, t *backtest.Tally) float64 { return float64(t.KillDays) }), noise: worstDays},
+	},
+}
+
+const (
+	killed    = "OOM kills"
+	worstDays = "OOM days, worst container"
+)
+
+func unusedHours(k resources.Kind, t *backtest.Tally) float64 {
+	return t.Over / 3600 / backtest.Unit(k)
+}
+
+func starvedHours(k resources.Kind, t *backtest.Tally) float64 {
+	return t.StarvedWork / 3600 / backtest.Unit(k)
+}
+
+func unusedMean(k resources.Kind, t *backtest.Tally) float64 {
+	return t.SlackAbsolute() / backtest.Unit(k)
+}
+
+func starvedShare(_ resources.Kind, t *backtest.Tally) float64 { return t.StarvedWorkShare() }
+
+// oomDayShare is the share of a container's days with a kill for want of memory.
+func oomDayShare(_ resources.Kind, t *backtest.Tally) float64 {
+	if t.Dates == 0 {
+		return 0
+	}
+	return float64(t.KillDays) / float64(t.Dates)
+}
+
+type perContainer = func(resources.Kind, *backtest.Tally) float64
+
+// total is the sum over containers.
+func total(f perContainer) func(resources.Kind, []*backtest.Tally) (float64, int) {
+	return func(k resources.Kind, of []*backtest.Tally) (sum float64, _ int) {
+		for _, t := range of {
+			sum += f(k, t)
+		}
+		return sum, -1
+	}
+}
+
+// measured is a figure of the backtester.
+func measured(name string) func(resources.Kind, []*backtest.Tally) (float64, int) {
+	return func(k resources.Kind, of []*backtest.Tally) (float64, int) {
+		return measure(name, k, of).value(everyone(len(of))), -1
+	}
+}
+
+// most is that of the container with the most, the first of them.
+func most(f perContainer) func(resources.Kind, []*backtest.Tally) (float64, int) {
+	return func(k resources.Kind, of []*backtest.Tally) (v float64, worst int) {
+		for i, t := range of {
+			if is := f(k, t); is > v {
+				v, worst = is, i
+			}
+		}
+		return v, worst
+	}
+}
+
+// row is what a recipe came to on the recordings of an origin.
+type row struct {
+	Recipe     string
+	Containers int
+	Figures    map[string]float64
+	Worst      map[string]string // the containers that the worst figures are of; absent where the figure is 0
+}
+
+// table has the rows of each plane and origin.
+type table map[string]map[origin][]row
+
+// table returns the rows of all presets, on both halves.
+func (e *evidence) table() table {
+	found := table{}
+	for i, p := range planes {
+		found[p.name] = map[origin][]row{}
+		for _, o := range origins {
+			f := newFleet(e.of(e.all(i), o))
+			if len(f.of) == 0 {
+				continue
+			}
+			for _, recipe := range compared(p.kind, e.slow) {
+				found[p.name][o] = append(found[p.name][o], f.row(recipe, p.kind))
+			}
+		}
+	}
+	return found
+}
+
+// print writes a line for each row.
+func (t table) print(set string, out io.Writer) {
+	for _, p := range planes {
+		for _, o := range origins {
+			for _, r := range t[p.name][o] {
+				fmt.Fprintf(out, "%s, %s, %s, %s:", set, p.name, o, short(r.Recipe))
+				for _, g := range gauges[p.kind] {
+					fmt.Fprintf(out, " %s %.6g;", g.name, r.Figures[g.name])
+				}
+				fmt.Fprintln(out)
+			}
+		}
+	}
+}
+
+func (f *fleet) row(recipe string, k resources.Kind) row {
+	r := row{Recipe: recipe, Containers: len(f.of), Figures: map[string]float64{}, Worst: map[string]string{}}
+	for _, g := range gauges[k] {
+		v, worst := g.value(k, f.tallies[recipe])
+		r.Figures[g.name] = v
+		if worst >= 0 && v > 0 {
+			r.Worst[g.name] = f.of[worst].String()
+		}
+	}
+	return r
+}
+
+// compare compares the rows of a set of recordings with the committed ones, or writes them.
+func compare(set string, found table, results string, update bool) ([]string, error) {
+	file := filepath.Join(results, set+".json")
+	if update {
+		content, err := json.MarshalIndent(found, "", " ")
+		if err != nil {
+			return nil, err
+		}
+		return nil, os.WriteFile(file, append(content, '\n'), 0o644)
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("committed result: %w", err)
+	}
+	var committed table
+	if err := json.Unmarshal(content, &committed); err != nil {
+		return nil, fmt.Errorf("committed result %s: %w", file, err)
+	}
+	var worse []string
+	for _, p := range planes {
+		for _, o := range origins {
+			more, err := against(committed[p.name][o], found[p.name][o], p.kind)
+			if err != nil {
+				return nil, fmt.Errorf("committed result %s: %s, %s: %w: if this is meant, run with -update", file, p.name, o, err)
+			}
+			for _, reason := range more {
+				worse = append(worse, fmt.Sprintf("%s, %s, %s, %s: %s", set, p.name, o, short(reason.recipe), reason.text))
+			}
+		}
+	}
+	return worse, nil
+}
+
+type reason struct{ recipe, text string }
+
+// against compares the rows of a plane and origin. It fails if they are of other recipes
+// or containers.
+func against(committed, found []row, k resources.Kind) (worse []reason, err error) {
+	for _, was := range committed {
+		if !slices.ContainsFunc(found, func(r row) bool { return r.Recipe == was.Recipe }) {
+			return nil, fmt.Errorf("has %s, which was not replayed", was.Recipe)
+		}
+	}
+	for _, is := range found {
+		at := slices.IndexFunc(committed, func(r row) bool { return r.Recipe == is.Recipe })
+		if at < 0 {
+			return nil, fmt.Errorf("has no %s", is.Recipe)
+		}
+		if was := committed[at].Containers; was != is.Containers {
+			return nil, fmt.Errorf("%s was replayed on %d containers, not on %d", is.Recipe, was, is.Containers)
+		}
+		for _, text := range worsened(committed[at], is, k) {
+			worse = append(worse, reason{is.Recipe, text})
+		}
+	}
+	return worse, nil
+}
+
+// grownMost is the growth of a figure that is let pass.
+const grownMost = 0.02
+
+// worsened returns why a row is worse than it was, nothing if it is not: a figure grew by
+// more than 2 %, or by more than chance explains where it counts kills.
+func worsened(was, is row, k resources.Kind) (reasons []string) {
+	for _, g := range gauges[k] {
+		before, now := was.Figures[g.name], is.Figures[g.name]
+		share, why := grownMost, "more than 2 % worse"
+		if g.noise != "" {
+			share, why = 2/math.Sqrt(max(was.Figures[g.noise], 1)), "more than chance explains"
+		}
+		if now <= before*(1+share)+1e-9 {
+			continue
+		}
+		of := ""
+		if name := is.Worst[g.name]; name != "" {
+			of = " (" + name + ")"
+		}
+		reasons = append(reasons, fmt.Sprintf("%s: %.6g%s, was %.6g: %s", g.name, now, of, before, why))
+	}
+	return reasons
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"loadline.dev/loadline/hack/document"
+	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// write puts the figures into the page about quality, and those of the overview into its.
+func (e *evidence) write(page, overview string) error {
+	for _, block := range []struct{ page, what, figures string }{
+		{page, "recordings", e.recordings()},
+		{page, "choices", e.choices()},
+		{page, "pods in the sum", e.pods()},
+		{page, "tables", e.tables()},
+		{page, "targets", e.targets()},
+		{overview, "quality figures", e.overview()},
+	} {
+		if err := document.Fill(block.page, block.what, strings.TrimLeft(block.figures, "\n")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordings writes what was recorded.
+func (e *evidence) recordings() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| recordings | told by | containers, tune half | report half | container-days, report half |\n|---|---|---|---|---|\n")
+	for _, o := range origins {
+		var n [parts]int
+		days := 0.0
+		for half := range n {
+			results := under(e.of(e.results[cpuUnlimited][half], o), standard)
+			n[half], days = len(results), 0
+			for _, r := range results {
+				days += r.Scored.Days
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %s | %d | %d | %.0f |\n", o, told[o], n[tune], n[report], days)
+	}
+	return b.String()
+}
+
+// tables writes a table of all presets for each plane and origin, on the report half.
+func (e *evidence) tables() string {
+	var b strings.Builder
+	for i, p := range planes {
+		for _, o := range origins {
+			results := e.of(e.results[i][report], o)
+			if f := newFleet(results); len(f.of) > 0 {
+				fmt.Fprintf(&b, "\n### %s: %s\n\n%d containers.\n\n", strings.ToUpper(p.name[:1])+p.name[1:], o, len(f.of))
+				f.table(&b, p.kind, results)
+			}
+		}
+	}
+	return b.String()
+}
+
+// heads of the columns that every table ends with.
+var lastHeads = [resources.Kinds]string{
+	resources.CPU:    "less slack than the best, mean % | fleet % | most unused, cores | most starved, %",
+	resources.Memory: "reserves less than the best, mean % | fleet % | most unused, GiB | most OOM days, %",
+}
+
+// table writes a row for each preset, and the reference's best.
+func (f *fleet) table(b *strings.Builder, k resources.Kind, results []backtest.Result) {
+	heads := []string{"recipe"}
+	for _, c := range columns[k] {
+		heads = append(heads, c.head)
+	}
+	heads = append(heads, strings.Split(lastHeads[k], " | ")...)
+	fmt.Fprintf(b, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
+	rows := slices.DeleteFunc(compared(k, true), func(name string) bool { return f.tallies[name] == nil })
+	var best []string
+	for _, v := range views {
+		if name := f.hindsight(k, v); name != "" && !slices.Contains(best, name) {
+			best = append(best, name)
+		}
+	}
+	rows = slices.Insert(rows, 1, best...)
+	for _, name := range rows {
+		fmt.Fprintf(b, "| %s |\n", strings.Join(f.cells(k, name, results), " | "))
+	}
+}
+
+func (f *fleet) cells(k resources.Kind, name string, results []backtest.Result) []string {
+	cells := []string{"`" + short(name) + "`"}
+	var all []backtest.Formula
+	for _, c := range columns[k] {
+		all = append(all, f.formula(c, name, k))
+	}
+	for i, figure := range f.intervals(all) {
+		cells = append(cells, columns[k][i].cell(figure))
+	}
+	for _, v := range views {
+		cells = append(cells, saving(results, name, k, v))
+	}
+	harm, by := starvedShare, 100.0
+	if k == resources.Memory {
+		harm = oomDayShare
+	}
+	return append(cells, f.worst(k, name, unusedMean, 1), f.worst(k, name, harm, by))
+}
+
+// saving writes how much less a candidate costs than the best of the reference at equal
+// risk.
+func saving(results []backtest.Result, name string, k resources.Kind, v view) string {
+	figure, known := atEqualRisk(results, name, sweep(k), axes{k, columns[k][v.cost].measure, columns[k][v.risk].measure})
+	if !known {
+		return "–"
+	}
+	return column{percent: true}.cell(figure)
+}
+
+// worst writes the container with the most of a figure, and how much it is.
+func (f *fleet) worst(k resources.Kind, name string, figure perContainer, by float64) string {
+	v, at := most(figure)(k, f.tallies[name])
+	if at < 0 || v == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%s (%s)", number(by*v), f.of[at])
+}
+
+// hindsight returns the setting of the reference that costs least with no more risk than its
+// default, chosen on the containers that it is reported on; empty if none costs less.
+func (f *fleet) hindsight(k resources.Kind, v view) string {
+	best, least := "", f.at(columns[k][v.cost], standard, k)
+	for _, name := range sweep(k) {
+		if len(f.tallies[name]) == 0 || f.at(columns[k][v.risk], name, k) > f.at(columns[k][v.risk], standard, k) {
+			continue
+		}
+		if c := f.at(columns[k][v.cost], name, k); c < least {
+			best, least = name, c
+		}
+	}
+	return best
+}
+
+// overview writes the figures that the overview of the project claims.
+func (e *evidence) overview() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| recordings | recipe | CPU: slack, mean %% | CPU: starved, mean %% | memory: reserved x | memory: OOM days, mean %% |\n|---|---|---|---|---|---|\n")
+	for _, o := range origins {
+		cpu, memory := newFleet(e.of(e.results[cpuUnlimited][report], o)), newFleet(e.of(e.results[memoryLimited][report], o))
+		for _, name := range []string{standard, ours} {
+			if len(cpu.of) == 0 {
+				continue
+			}
+			cells := []string{string(o), "`" + short(name) + "`"}
+			for k, f := range [resources.Kinds]*fleet{cpu, memory} {
+				k := resources.Kind(k)
+				for _, at := range []int{costMean, riskMean} {
+					cell := "–"
+					if len(f.of) > 0 {
+						cell = columns[k][at].cell(f.intervals([]backtest.Formula{f.formula(columns[k][at], name, k)})[0])
+					}
+					cells = append(cells, cell)
+				}
+			}
+			fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+func TestOrigins(t *testing.T) {
+	recorded := func(days float64, step time.Duration) *backtest.Result {
+		return &backtest.Result{Step: step, Cold: backtest.Tally{Days: days / 4}, Scored: backtest.Tally{Days: days * 3 / 4}}
+	}
+	require.Equal(t, machines, originOf(recorded(30, 5*time.Minute), true))
+	require.Equal(t, byMinute, originOf(recorded(1, time.Minute), true))
+	require.Equal(t, brief, originOf(recorded(0.9, time.Minute), true))
+	require.Equal(t, brief, originOf(recorded(0.9, 15*time.Minute), true))
+	require.Equal(t, cpuAlone, originOf(recorded(0.9, time.Minute), false))
+	require.Equal(t, cpuAlone, originOf(recorded(30, 5*time.Minute), false))
+}
+
+// ran makes a result of a container: request and use in cores, starved as a share of the
+// use, for an hour of a day.
+func ran(candidate, name string, request, used, starved float64, changes int) backtest.Result {
+	const hour = 3600
+	return backtest.Result{Dataset: "d", Workload: name, Container: name, Candidate: candidate, Kind: resources.CPU, Scored: backtest.Tally{
+		Days: 1, Dates: 1, Seconds: hour, Reserved: 1000 * request * hour, Over: 1000 * (request - used*(1-starved)) * hour,
+		Used: 1000 * used * hour, StarvedWork: 1000 * used * starved * hour, Changes: changes,
+	}}
+}
+
+func TestRowOfTheGate(t *testing.T) {
+	f := newFleet([]backtest.Result{ran("a", "small", 1, 0.5, 0.1, 2), ran("a", "large", 10, 8, 0, 0), ran("a", "middle", 2, 1, 0, 1)})
+	r := f.row("a", resources.CPU)
+	require.Equal(t, 3, r.Containers)
+	require.InDeltaMapValues(t, map[string]float64{
+		"unused core-hours": 0.55 + 2 + 1, "slack, mean": (0.55 + 0.2 + 0.5) / 3,
+		"starved core-hours": 0.05, "starved work, mean": 0.1 / 3, "changes a day": 1,
+		"unused cores, worst container": 2, "starved work, worst container": 0.1,
+	}, r.Figures, 1e-9)
+	require.Equal(t, map[string]string{"unused cores, worst container": "large", "starved work, worst container": "small"}, r.Worst)
+
+	killed := func(name string, days, dates, kills int, request float64) backtest.Result {
+		return backtest.Result{Workload: name, Container: name, Candidate: "a", Kind: resources.Memory, Scored: backtest.Tally{
+			Days: float64(dates), Dates: dates, Seconds: 3600, Reserved: request * 3600 * (1 << 30), Over: request / 2 * 3600 * (1 << 30), Used: 1,
+			Kills: kills, KillDays: days, Starved: 36, Changes: 4,
+		}}
+	}
+	r = newFleet([]backtest.Result{killed("often", 2, 4, 6, 1), killed("never", 0, 4, 0, 3)}).row("a", resources.Memory)
+	require.InDeltaMapValues(t, map[string]float64{
+		"unused GiB-hours": 2, "slack, mean": 0.5, "OOM kills": 6, "OOM days, mean": 0.25, "time above request": 0.01,
+		"changes a day": 1, "unused GiB, worst container": 1.5, "OOM days, worst container": 2,
+	}, r.Figures, 1e-9)
+	require.Equal(t, map[string]string{"unused GiB, worst container": "never", "OOM days, worst container": "often"}, r.Worst)
+}
+
+// recordedPods is a recording of a pod for which the reference leaves 1.1 core-hours unused
+// and starves 0.1, and ours so many; and of a machine, which does not count.
+func recordedPods(dataset string, unused, starved float64) *evidence {
+	e := &evidence{origins: map[container]origin{}}
+	add := func(recipe, name string, o origin, request, starved float64) {
+		r := ran(recipe, name, request, 1, starved, 1)
+		r.Dataset = dataset
+		e.origins[containerOf(&r)] = o
+		e.results[cpuUnlimited][tune] = append(e.results[cpuUnlimited][tune], r)
+	}
+	add(standard, "pod", brief, 2, 0.1)
+	add(ours, "pod", brief, unused+1-starved, starved)
+	add(standard, "machine", machines, 2, 0)
+	add(ours, "machine", machines, 20, 1) // which is not a pod
+	return e
+}
+
+// Whatever is committed, our recipe may not cost more on pods than the reference.
+func TestPodsAreGatedForEver(t *testing.T) {
+	require.Empty(t, recordedPods("shop", 1.1, 0.12).podsWorse("s"))
+	require.Equal(t, []string{"s, pods of shop: loadline: unused core-hours: 1.2, of vpa 1.1: must not be more"}, recordedPods("shop", 1.2, 0.1).podsWorse("s"))
+	require.Equal(t, []string{"s, all pods: loadline: starved core-hours: 0.13, of vpa 0.1: must not be more than 1.2 times that"}, recordedPods("shop", 1, 0.13).podsWorse("s"))
+	both := recordedPods("shop", 1.2, 0.1)
+	other := recordedPods("office", 0.5, 0.1)
+	both.results[cpuUnlimited][report] = other.results[cpuUnlimited][tune]
+	for c, o := range other.origins {
+		both.origins[c] = o
+	}
+	require.Len(t, both.podsWorse("s"), 1, "less on another recording does not make up for it")
+	require.Contains(t, both.pods(), "| recipe | office | | shop | | all | |\n")
+	require.Contains(t, both.pods(), "| `loadline` | 0.5 | 0.1 | 1.2 | 0.1 | 1.7 | 0.2 |\n")
+}
+
+func TestThePresetOfLeastCostIsChosen(t *testing.T) {
+	by := map[string][4]float64{ // requests and starved shares of a small and a large container
+		"vpa": {2, 0.1, 20, 0.1}, "loadline": {1.5, 0.1, 30, 0.1}, "loadline:cpu=calm-lean": {1.2, 0.3, 11, 0.3},
+		"loadline:cpu=tracking": {1.3, 0.05, 15, 0.05},
+	}
+	var results []backtest.Result
+	for _, name := range compared(resources.CPU, false) {
+		is, known := by[short(name)]
+		if !known {
+			is = [4]float64{9, 0, 90, 0}
+		}
+		moves := 2
+		if strings.Contains(name, "tracking") {
+			moves = 5
+		}
+		results = append(results, ran(name, "small", is[0], 1, is[1], moves), ran(name, "large", is[2], 10, is[3], moves))
+	}
+	f := newFleet(results)
+	mean, fleet := views[0], views[1]
+	require.Equal(t, tracking, f.choose(resources.CPU, mean, false), "lean costs less, but starves more")
+	require.Equal(t, tracking, f.choose(resources.CPU, fleet, false))
+	require.Equal(t, standard, f.choose(resources.CPU, fleet, true), "5 changes are more than twice 2; loadline costs more in the sum")
+	require.Equal(t, ours, newFleet(where(results, func(r *backtest.Result) bool { return r.Workload == "small" })).choose(resources.CPU, mean, true))
+	require.Contains(t, f.outcome(resources.CPU, mean, tracking), "` | -")
+	require.Contains(t, f.outcome(resources.CPU, mean, tracking), "| holds |")
+	require.Contains(t, f.outcome(resources.CPU, mean, withFloors("loadline:cpu=calm-lean")), "| **more risk** |")
+	require.Contains(t, f.outcome(resources.CPU, fleet, withFloors("crane")), "| **costs no less** |")
+	require.Equal(t, " `vpa` | | | | |", f.outcome(resources.CPU, mean, standard))
+}
+
+// The pages in the tree have a place for all figures, and two runs give the same bytes.
+func TestPagesAreFilled(t *testing.T) {
+	directory := t.TempDir()
+	copied := func(from, to string) string {
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(directory, to), text, 0o600))
+		return filepath.Join(directory, to)
+	}
+	page, overview := copied("../../docs/quality.md", "quality.md"), copied("../../README.md", "README.md")
+	recordings := filepath.Join(directory, "recordings")
+	require.NoError(t, os.Mkdir(recordings, 0o700))
+	require.NoError(t, stretch(sample, recordings))
+	filled := func() string {
+		var out, errOut bytes.Buffer
+		args := []string{"-sample", sample, "-results", directory, "-update", "-traces", recordings, "-page", page, "-overview", overview}
+		require.Zero(t, run(args, &out, &errOut), errOut.String())
+		var all []byte
+		for _, name := range []string{page, overview} {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			all = append(all, text...)
+		}
+		return string(all)
+	}
+	once := filled()
+	require.Equal(t, once, filled())
+	for _, want := range []string{"| short pods | CPU and memory, less than a day | ", "| recipe | sample | | all | |\n", "### CPU, no limit: short pods", "### Memory, limit 5 x request: short pods"} {
+		require.Contains(t, once, want)
+	}
+	for _, p := range presets {
+		require.Contains(t, once, fmt.Sprintf("| `%s` | ", p.recipe))
+	}
+}

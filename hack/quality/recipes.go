@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Floors would hide the recipes: a small container costs the same with all.
+const floors = "pod-min-cpu=10,pod-min-memory=8"
+
+func withFloors(name string) string {
+	if strings.Contains(name, ":") {
+		return name + "," + floors
+	}
+	return name + ":" + floors
+}
+
+// short returns a recipe without the floors that all have, as pages name it.
+func short(recipe string) string {
+	return strings.TrimRight(strings.TrimSuffix(recipe, floors), ",:")
+}
+
+// Recipes that pages and targets name.
+var (
+	standard = withFloors("vpa") // the reference with its own settings
+	ours     = withFloors("loadline")
+	tracking = withFloors("loadline:cpu=tracking")
+	safe     = withFloors("loadline:memory=safe")
+)
+
+// kinds are the resources for which a preset differs from others.
+type kinds [resources.Kinds]bool
+
+var (
+	forCPU    = kinds{resources.CPU: true}
+	forMemory = kinds{resources.Memory: true}
+	forBoth   = kinds{resources.CPU: true, resources.Memory: true}
+)
+
+// preset is a recipe that is compared with others.
+type preset struct {
+	recipe string
+	of     kinds
+	slow   bool // it takes a hundred times as long as others, so it is only reported, where limits are the usual ones
+}
+
+// presets are the recipes that are compared, gated and chosen among, in the order of tables.
+var presets = []preset{
+	{recipe: "vpa", of: forBoth},
+	{recipe: "loadline", of: forBoth},
+	{recipe: "loadline:cpu=calm-lean", of: forCPU},
+	{recipe: "loadline:cpu=calm-safe", of: forCPU},
+	{recipe: "loadline:cpu=tracking", of: forCPU},
+	{recipe: "loadline:cpu=tracking-lean", of: forCPU},
+	{recipe: "loadline:cpu=tracking-safe", of: forCPU},
+	{recipe: "loadline:cpu=mixed", of: forCPU},
+	{recipe: "loadline:sustained-minutes=0", of: forCPU}, // a single burst counts
+	{recipe: "loadline:memory=lean", of: forMemory},
+	{recipe: "loadline:memory=equal", of: forMemory},
+	{recipe: "loadline:memory=safe", of: forMemory},
+	{recipe: "loadline:margin=0.1", of: forMemory}, // whatever the limit
+	{recipe: "autopilot", of: forBoth},
+	{recipe: "autopilot:models=ensemble", of: forBoth},
+	{recipe: "attune", of: forBoth, slow: true},
+	{recipe: "attune-published", of: forBoth, slow: true},
+	{recipe: "crane", of: forBoth},
+	{recipe: "cruisekube", of: forBoth},
+}
+
+// compared returns the presets of a kind, with floors, without the slow ones or with them.
+func compared(k resources.Kind, slow bool) (names []string) {
+	for _, p := range presets {
+		if p.of[k] && (slow || !p.slow) {
+			names = append(names, withFloors(p.recipe))
+		}
+	}
+	return names
+}
+
+// The settings of the reference that are swept: the best of them is chosen with
+// hindsight, which is more than anybody who sets flags can do.
+var (
+	cpuShares     = []float64{0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 1}
+	cpuMargins    = []float64{0, 0.15, 0.30}
+	memoryShares  = []float64{0.8, 0.9, 0.95, 1}
+	memoryMargins = []float64{0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 0.75, 1, 2}
+)
+
+// sweep returns the recipe of the reference with all settings that are compared.
+func sweep(k resources.Kind) (all []string) {
+	shares, margins := cpuShares, cpuMargins
+	if k == resources.Memory {
+		shares, margins = memoryShares, memoryMargins
+	}
+	for _, share := range shares {
+		for _, margin := range margins {
+			all = append(all, withFloors(fmt.Sprintf("vpa:target-%s=%g,margin=%g", k, share, margin)))
+		}
+	}
+	return all
+}
+
+// The presets of our recipe, as curves of risk. The settings at both ends are no presets:
+// with them the default of the reference has neighbours in every draw of containers.
+var ourCurves = [resources.Kinds][]string{
+	resources.CPU: {withFloors("loadline:share=0.5,fast-share=0.35"), withFloors("loadline:cpu=calm-lean"), ours,
+		withFloors("loadline:cpu=calm-safe"), withFloors("loadline:share=0.93,fast-share=0.8")},
+	resources.Memory: {withFloors("loadline:memory=lean,margin=-0.2"), withFloors("loadline:memory=lean,margin=-0.1"), withFloors("loadline:memory=lean"),
+		withFloors("loadline:memory=equal"), ours, safe},
+}
+
+// studied returns all that a page needs of the half that it reports on: the presets, the
+// settings of the reference, and our curves.
+func studied(k resources.Kind, slow bool) []string {
+	all := slices.Concat(compared(k, slow), sweep(k))
+	for _, name := range ourCurves[k] {
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
+}
