@@ -17,6 +17,11 @@ type view struct {
 // views are by container, where small ones count the same, and in the sum.
 var views = []view{{"by container", costMean, riskMean}, {"fleet", costFleet, riskFleet}}
 
+// axes returns the two figures of a view.
+func (v view) axes(k resources.Kind) axes {
+	return axes{k, columns[k][v.cost].measure, columns[k][v.risk].measure}
+}
+
 // mostChanges is how many times the changes of the reference's default a recipe may make
 // for workloads that restart for each.
 const mostChanges = 2

@@ -178,20 +178,24 @@ func (f *fleet) intervals(all []backtest.Formula) []backtest.Figure {
 	return backtest.Intervals(len(f.of), all)
 }
 
+// value writes a figure, in percent where the column is.
+func (c column) value(v float64) string {
+	if c.percent {
+		v *= 100
+	}
+	return number(v)
+}
+
 // cell writes a figure with its interval, in percent where the column is. One that all draws
 // agree on has none.
 func (c column) cell(f backtest.Figure) string {
-	by := 1.0
-	if c.percent {
-		by = 100
+	switch {
+	case f.Low == f.Value && f.High == f.Value:
+		return c.value(f.Value)
+	case math.IsNaN(f.Low) || math.IsNaN(f.High):
+		return c.value(f.Value) + " [not known]"
 	}
-	if f.Low == f.Value && f.High == f.Value {
-		return number(by * f.Value)
-	}
-	if math.IsNaN(f.Low) || math.IsNaN(f.High) {
-		return number(by*f.Value) + " [not known]"
-	}
-	return fmt.Sprintf("%s [%s, %s]", number(by*f.Value), number(by*f.Low), number(by*f.High))
+	return fmt.Sprintf("%s [%s, %s]", c.value(f.Value), c.value(f.Low), c.value(f.High))
 }
 
 // number writes three digits, or all before the point.

@@ -17,6 +17,7 @@ func (e *evidence) write(page, overview string) error {
 		{page, "choices", e.choices()},
 		{page, "pods in the sum", e.pods()},
 		{page, "tables", e.tables()},
+		{page, "frontiers", e.frontiers()},
 		{page, "targets", e.targets()},
 		{overview, "quality figures", e.overview()},
 	} {
@@ -110,7 +111,7 @@ func (f *fleet) cells(k resources.Kind, name string, results []backtest.Result) 
 // saving writes how much less a candidate costs than the best of the reference at equal
 // risk.
 func saving(results []backtest.Result, name string, k resources.Kind, v view) string {
-	figure, known := atEqualRisk(results, name, sweep(k), axes{k, columns[k][v.cost].measure, columns[k][v.risk].measure})
+	figure, known := atEqualRisk(results, name, sweep(k), v.axes(k))
 	if !known {
 		return "–"
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -49,48 +48,11 @@ func (e *evidence) targets() string {
 	}
 	for _, class := range replay.Classes() {
 		if cells, n := risks(cpu, class, resources.CPU, "starved_work_mean"); n > 0 && strings.Contains(cells, missed) {
-			front(out, cpu, class)
+			fmt.Fprintf(out, "\nCPU of class %s:\n\n", class)
+			newFleet(where(cpu, func(r *backtest.Result) bool { return r.Class == class })).frontier(out, resources.CPU, views[0])
 		}
 	}
 	return out.String()
-}
-
-// front writes where our presets and the best settings of the reference are in the plane of
-// CPU for one class of load, so that it is seen what its greater risk bought.
-func front(out *strings.Builder, results []backtest.Result, class replay.Class) {
-	type point struct {
-		name        string
-		slack, risk float64
-	}
-	var own, theirs []point
-	for _, s := range backtest.Summarise(results, false) {
-		if s.Class != class || s.Kind != resources.CPU {
-			continue
-		}
-		slack, _ := s.Figure("slack_mean")
-		risk, _ := s.Figure("starved_work_mean")
-		p := point{s.Candidate, slack.Value, risk.Value}
-		switch of := short(s.Candidate); {
-		case s.Candidate == standard || strings.HasPrefix(of, "loadline") && slices.Contains(compared(resources.CPU, false), s.Candidate):
-			own = append(own, p)
-		case strings.HasPrefix(of, "vpa"):
-			theirs = append(theirs, p)
-		}
-	}
-	order := func(a, b point) int { return cmp.Or(cmp.Compare(a.slack, b.slack), cmp.Compare(a.risk, b.risk)) }
-	slices.SortStableFunc(own, order)
-	slices.SortStableFunc(theirs, order)
-	points, least := own, math.Inf(1)
-	for _, p := range theirs { // the more slack, the less risk; beyond ours nothing is to be seen
-		if p.risk < least && p.slack <= own[len(own)-1].slack {
-			points, least = append(points, p), p.risk
-		}
-	}
-	slices.SortStableFunc(points, order)
-	fmt.Fprintf(out, "\nCPU of class %s, ours and the front of the reference:\n\n| recipe | slack | starved work |\n|---|---|---|\n", class)
-	for _, p := range points {
-		fmt.Fprintf(out, "| `%s` | %.3g %% | %.3g %% |\n", short(p.name), 100*p.slack, 100*p.risk)
-	}
 }
 
 // missed marks what does not reach its gate.

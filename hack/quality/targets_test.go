@@ -53,9 +53,37 @@ func TestTargetsSayWhatIsMissed(t *testing.T) {
 	require.Contains(t, out, "| batch | 10 | 10 % [10, 10] | 4 % [4, 4] |  |")
 	require.Contains(t, out, "| steady | 10 | 10 % [10, 10] | 11 % [11, 11] | **missed** |")
 	require.Contains(t, out, "| CPU with limit = request: work served (the reference: 100 %) | 99 % | 97 % | nothing to compare with | **missed** |")
-	require.Contains(t, out, "CPU of class steady, ours and the front of the reference:")
-	require.Contains(t, out, "| `loadline` | 88.9 % | 11 % |")
+	require.Contains(t, out, "CPU of class steady:")
+	require.Contains(t, out, "| `loadline:cpu=calm-lean` | 83.3 | 6 |\n| `vpa:target-cpu=0.5,margin=0` | 83.3 | 20 |\n| `loadline` | 88.9 | 11 |\n| `loadline:cpu=tracking` | 89.5 | 9 |\n| `vpa` | 90 | 10 |\n| `loadline:cpu=calm-safe` | 91.7 | 3 |\n")
 	require.NotContains(t, out, "CPU of class batch")
+}
+
+// Where our recipe costs more than the reference could at its risk, the page shows what there
+// is instead; where it costs less there is nothing to show.
+func TestFrontierWhereOursCostsMore(t *testing.T) {
+	frontiers := func(request float64) string {
+		e := &evidence{origins: map[container]origin{}}
+		for c := range 10 {
+			by := map[string][2]float64{
+				standard: {2, 0.1}, withFloors("vpa:target-cpu=0.5,margin=0"): {0.9, 0.3}, withFloors("vpa:target-cpu=0.9,margin=0"): {1.5, 0.05},
+				withFloors("vpa:target-cpu=1,margin=0"): {9, 0}, ours: {request, 0.05},
+			}
+			for _, recipe := range append([]string{standard, ours}, sweep(resources.CPU)...) {
+				is, known := by[recipe]
+				if !known {
+					is = [2]float64{99, 0.5}
+				}
+				r := ran(recipe, fmt.Sprint(c), is[0], 1, is[1], 1)
+				e.origins[containerOf(&r)] = machines
+				e.results[cpuUnlimited][report] = append(e.results[cpuUnlimited][report], r)
+			}
+		}
+		return e.frontiers()
+	}
+	costly := frontiers(2.5)
+	require.Contains(t, costly, "CPU, no limit, machines, by container: 69.1 % more.\n\n| recipe | slack, mean % | starved, mean % |\n")
+	require.Contains(t, costly, "| `vpa:target-cpu=0.5,margin=0` | 22.2 | 30 |\n| `vpa:target-cpu=0.9,margin=0` | 36.7 | 5 |\n| `vpa` | 55 | 10 |\n| `loadline` | 62 | 5 |\n")
+	require.Empty(t, frontiers(1.2))
 }
 
 func TestShortRecordingsAreApart(t *testing.T) {

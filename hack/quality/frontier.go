@@ -1,0 +1,70 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// frontiers writes the frontier wherever our recipe surely costs more than the best of the
+// reference at equal risk: the whole interval of what it saves is below nothing.
+func (e *evidence) frontiers() string {
+	var b strings.Builder
+	for i, p := range planes {
+		for _, o := range origins {
+			results := e.of(e.results[i][report], o)
+			for _, v := range views {
+				figure, known := atEqualRisk(results, ours, sweep(p.kind), v.axes(p.kind))
+				if !known || !(figure.High < 0) { // not known is not below
+					continue
+				}
+				figure.Value, figure.Low, figure.High = -figure.Value, -figure.High, -figure.Low
+				fmt.Fprintf(&b, "\n%s, %s, %s: %s %% more.\n\n", p.name, o, v.name, column{percent: true}.cell(figure))
+				newFleet(results).frontier(&b, p.kind, v)
+			}
+		}
+	}
+	return b.String()
+}
+
+// frontier writes where our presets and the best settings of the reference are in a plane,
+// so that it is seen what a greater risk or cost bought.
+func (f *fleet) frontier(b *strings.Builder, k resources.Kind, v view) {
+	type point struct {
+		name       string
+		cost, risk float64
+	}
+	at := func(name string) point {
+		return point{name, f.at(columns[k][v.cost], name, k), f.at(columns[k][v.risk], name, k)}
+	}
+	own := []point{at(standard)}
+	for _, name := range compared(k, false) {
+		if strings.HasPrefix(name, "loadline") && f.tallies[name] != nil {
+			own = append(own, at(name))
+		}
+	}
+	var theirs []point
+	for _, name := range sweep(k) {
+		if f.tallies[name] != nil {
+			theirs = append(theirs, at(name))
+		}
+	}
+	order := func(a, b point) int { return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.risk, b.risk)) }
+	slices.SortStableFunc(own, order)
+	slices.SortStableFunc(theirs, order)
+	most, least := own[len(own)-1].cost, math.Inf(1)
+	for _, p := range theirs { // the more it costs, the less the risk; beyond ours nothing is to be seen
+		if p.risk < least && p.cost <= most {
+			own, least = append(own, p), p.risk
+		}
+	}
+	slices.SortStableFunc(own, order)
+	fmt.Fprintf(b, "| recipe | %s | %s |\n|---|---|---|\n", columns[k][v.cost].head, columns[k][v.risk].head)
+	for _, p := range own {
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", short(p.name), columns[k][v.cost].value(p.cost), columns[k][v.risk].value(p.risk))
+	}
+}
