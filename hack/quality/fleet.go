@@ -132,6 +132,7 @@ var columns = [resources.Kinds][]column{
 		{head: "slack, fleet %", measure: "slack", percent: true},
 		{head: "starved, mean %", measure: "starved_work_mean", percent: true},
 		{head: "starved, fleet %", measure: "starved_work", percent: true},
+		{head: "starved time, mean %", measure: "starved_time_mean", percent: true},
 		{head: "changes a day", measure: "changes_per_day"},
 	},
 	resources.Memory: {
