@@ -72,8 +72,8 @@ func TestAnEqualRequestDoesNotFollow(t *testing.T) {
 	require.Contains(t, message, "; the request stays with the limit, which equals it, of: a")
 }
 
-// When the checkpoint is lost, neither falls: less is known of the worst day. A kill raises
-// what is protected all the same.
+// When the checkpoint is lost, neither falls: less is known of the worst day. The request
+// rises with use all the same.
 func TestWhatIsProtectedIsHeldWithoutHistory(t *testing.T) {
 	w := newWorld(t, deployment("web"), withMemory("1Gi", "1536Mi"), asking("loadline:memory=following")).begin()
 	w.quietDay()
@@ -88,4 +88,10 @@ func TestWhatIsProtectedIsHeldWithoutHistory(t *testing.T) {
 	require.GreaterOrEqual(t, again, request)
 	_, message := w.condition("web", "TargetHeld")
 	require.Contains(t, message, "memory of container a")
+
+	w.uses("web-1", "a", 100, 800)
+	w.passes(5)
+	again, still = w.memories()
+	require.Greater(t, again, 880.0)
+	require.InEpsilon(t, protected, still, 1e-6)
 }
