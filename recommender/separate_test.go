@@ -94,4 +94,9 @@ func TestWhatIsProtectedIsHeldWithoutHistory(t *testing.T) {
 	again, still = w.memories()
 	require.Greater(t, again, 880.0)
 	require.InEpsilon(t, protected, still, 1e-6)
+
+	w.ask("loadline")
+	w.passes(2)
+	usual, _ := w.memories()
+	require.InEpsilon(t, protected, usual, 1e-6, "what limits protected is held as what is requested")
 }

@@ -63,7 +63,7 @@ func TestWhatALimitProtectsDoesNotWait(t *testing.T) {
 	p := newPress()
 	p.Tolerance = 0.1
 	require.False(t, p.worthWriting(p.vpa, estimate(2<<30), estimate(2<<30+1)))
-	p.vpa.Recipe.Recipe.SeparateMemoryLimit = true
+	p.vpa.Recipe.SeparateMemoryLimit = true
 	require.True(t, p.worthWriting(p.vpa, estimate(2<<30), estimate(2<<30+1)))
 	p.vpa.Published.Rushed = true
 	require.True(t, p.worthWriting(p.vpa, estimate(2<<30), estimate(2<<30+1)), "also where no bound has time")
