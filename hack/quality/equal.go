@@ -24,10 +24,29 @@ type curve struct{ cost, risk series }
 // straight in the logarithm of the risk. It is false if the candidate's risk is beyond
 // theirs: less than their least, or more than their greatest.
 func atEqualRisk(results []backtest.Result, other string, best []string, p axes) (backtest.Figure, bool) {
-	return saved(results, append([]string{other}, best...), p, p.cost+" at equal "+p.risk, func(curves []curve, of []int) float64 {
-		own := curves[0].point(of)
-		return 1 - own[1]/costAt(lowest(curves[1:], of), own[0])
-	})
+	all := eachAtEqualRisk(results, []string{other}, best, p)
+	return all[0], !math.IsNaN(all[0].Value)
+}
+
+// eachAtEqualRisk is atEqualRisk of several candidates, on the containers that all of them
+// have. The value of one for which it is false is not a number.
+func eachAtEqualRisk(results []backtest.Result, others, best []string, p axes) []backtest.Figure {
+	curves, n := curvesOf(results, slices.Concat(others, best), p)
+	if n == 0 {
+		return slices.Repeat([]backtest.Figure{{Value: math.NaN()}}, len(others))
+	}
+	var front [][2]float64 // of one draw, for all candidates; the first formula makes it
+	formulas := []backtest.Formula{{Value: func(of []int) float64 {
+		front = lowest(curves[len(others):], of)
+		return 0
+	}}}
+	for i := range others {
+		formulas = append(formulas, backtest.Formula{Name: p.cost + " at equal " + p.risk, Value: func(of []int) float64 {
+			own := curves[i].point(of)
+			return 1 - own[1]/costAt(front, own[0])
+		}})
+	}
+	return backtest.Intervals(n, formulas)[1:]
 }
 
 // atEqualCost returns how much less risk the best of some candidates has than a base

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -84,12 +85,23 @@ func (f *fleet) table(b *strings.Builder, k resources.Kind, results []backtest.R
 		}
 	}
 	rows = slices.Insert(rows, 1, best...)
-	for _, name := range rows {
-		fmt.Fprintf(b, "| %s |\n", strings.Join(f.cells(k, name, results), " | "))
+	var saved [2][]backtest.Figure // in each view
+	for i, v := range views {
+		saved[i] = eachAtEqualRisk(results, rows, sweep(k), v.axes(k))
+	}
+	for i, name := range rows {
+		cells := append(f.cells(k, name), saving(saved[0][i]), saving(saved[1][i]))
+		harm, by := starvedShare, 100.0
+		if k == resources.Memory {
+			harm = oomDayShare
+		}
+		cells = append(cells, f.worst(k, name, unusedMean, 1), f.worst(k, name, harm, by))
+		fmt.Fprintf(b, "| %s |\n", strings.Join(cells, " | "))
 	}
 }
 
-func (f *fleet) cells(k resources.Kind, name string, results []backtest.Result) []string {
+// cells writes the columns of a candidate.
+func (f *fleet) cells(k resources.Kind, name string) []string {
 	cells := []string{"`" + short(name) + "`"}
 	var all []backtest.Formula
 	for _, c := range columns[k] {
@@ -98,21 +110,13 @@ func (f *fleet) cells(k resources.Kind, name string, results []backtest.Result) 
 	for i, figure := range f.intervals(all) {
 		cells = append(cells, columns[k][i].cell(figure))
 	}
-	for _, v := range views {
-		cells = append(cells, saving(results, name, k, v))
-	}
-	harm, by := starvedShare, 100.0
-	if k == resources.Memory {
-		harm = oomDayShare
-	}
-	return append(cells, f.worst(k, name, unusedMean, 1), f.worst(k, name, harm, by))
+	return cells
 }
 
 // saving writes how much less a candidate costs than the best of the reference at equal
 // risk.
-func saving(results []backtest.Result, name string, k resources.Kind, v view) string {
-	figure, known := atEqualRisk(results, name, sweep(k), v.axes(k))
-	if !known {
+func saving(figure backtest.Figure) string {
+	if math.IsNaN(figure.Value) {
 		return "–"
 	}
 	return column{percent: true}.cell(figure)
