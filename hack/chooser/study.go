@@ -1,0 +1,181 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"loadline.dev/loadline/pkg/core/backtest"
+)
+
+// chooser picks one preset after the other.
+type chooser struct {
+	candidates []int
+	least      int     // hours of vpa, until enough is known
+	halfLife   float64 // hours, of what presets cost
+	margin     float64 // a fraction by which another must have been cheaper
+}
+
+// choose returns the preset of each hour, by what each preset would have cost in it: the
+// one whose decayed costs are lowest, but another one than before only if it was cheaper
+// by the margin.
+func (c *chooser) choose(costs [][]float64) []int {
+	sums, keep := make([]float64, len(costs)), math.Exp2(-1/c.halfLife)
+	choices, now := make([]int, len(costs[0])), 0
+	for h := range choices {
+		if h >= c.least {
+			best := now
+			for _, candidate := range c.candidates {
+				if sums[candidate] < sums[best] {
+					best = candidate
+				}
+			}
+			if sums[best] < (1-c.margin)*sums[now] {
+				now = best
+			}
+		}
+		choices[h] = now
+		for i := range sums {
+			sums[i] = sums[i]*keep + costs[i][h]
+		}
+	}
+	return choices
+}
+
+// study is one price, and one way to weigh containers: all alike, or by what they cost.
+type study struct {
+	plane           *plane
+	price           price
+	mean            bool
+	tuned, reported []*container
+	halfLives       []float64
+}
+
+// costs returns what the presets of a container cost in each hour.
+func (s *study) costs(c *container) [][]float64 {
+	var all [][]float64
+	for _, p := range c.presets {
+		hours := make([]float64, len(p.hours))
+		for h, t := range p.hours {
+			hours[h] = c.cost(t, s.price)
+		}
+		all = append(all, hours)
+	}
+	return all
+}
+
+// of returns what a chooser costs for each of some containers. It is vpa in the warm-up.
+func (s *study) of(set []*container, ch chooser) []float64 {
+	var all []float64
+	for _, c := range set {
+		ch.least = c.warm
+		all = append(all, c.cost(c.chosen(ch.choose(s.costs(c))), s.price))
+	}
+	return all
+}
+
+// alone returns what a preset costs for each of some containers.
+func (s *study) alone(set []*container, preset int) []float64 {
+	var all []float64
+	for _, c := range set {
+		all = append(all, c.alone(preset, s.price))
+	}
+	return all
+}
+
+// weigh joins costs of containers: the lower the better.
+func (s *study) weigh(costs []float64) float64 {
+	sum := 0.0
+	for _, cost := range costs {
+		if s.mean {
+			cost = math.Log(max(cost, leastCost))
+		}
+		sum += cost
+	}
+	return sum
+}
+
+// leastCost stands for none at all, which has no logarithm.
+const leastCost = 1e-9
+
+// best returns the one preset that costs some containers least.
+func (s *study) best(set []*container) int {
+	best, lowest := 0, math.Inf(1)
+	for preset := range s.plane.presets {
+		if cost := s.weigh(s.alone(set, preset)); cost < lowest {
+			best, lowest = preset, cost
+		}
+	}
+	return best
+}
+
+// tune returns the chooser that costs the tuning half least.
+func (s *study) tune() chooser {
+	var best chooser
+	lowest := math.Inf(1)
+	for _, family := range s.plane.families {
+		for _, halfLife := range s.halfLives {
+			for _, margin := range []float64{0.05, 0.1, 0.2} {
+				ch := chooser{candidates: append([]int{0}, family...), halfLife: halfLife, margin: margin}
+				if cost := s.weigh(s.of(s.tuned, ch)); cost < lowest {
+					best, lowest = ch, cost
+				}
+			}
+		}
+	}
+	return best
+}
+
+// less returns how much less one costs than another, over some containers: the geometric
+// mean of the containers' own ratios, or the ratio of the sums.
+func (s *study) less(own, other []float64, of []int) float64 {
+	a, b := 0.0, 0.0
+	for _, i := range of {
+		x, y := own[i], other[i]
+		if s.mean {
+			x, y = math.Log(max(x, leastCost)), math.Log(max(y, leastCost))
+		}
+		a, b = a+x, b+y
+	}
+	if s.mean {
+		return 1 - math.Exp((a-b)/float64(len(of)))
+	}
+	return 1 - a/b
+}
+
+// row returns what the chooser saves on the report half.
+func (s *study) row() string {
+	fixed := s.best(s.tuned)
+	ch := s.tune()
+	own := s.of(s.reported, ch)
+	var presets [][]float64
+	for preset := range s.plane.presets {
+		presets = append(presets, s.alone(s.reported, preset))
+	}
+	lowest := append([]float64(nil), presets[0]...)
+	for _, costs := range presets {
+		for i, cost := range costs {
+			lowest[i] = min(lowest[i], cost)
+		}
+	}
+	figures := backtest.Intervals(len(own), []backtest.Formula{
+		{Name: "chooser", Value: func(of []int) float64 { return s.less(own, presets[fixed], of) }},
+		{Name: "hindsight", Value: func(of []int) float64 {
+			least := math.Inf(1)
+			for _, costs := range presets {
+				least = min(least, s.less(own, costs, of))
+			}
+			return least
+		}},
+		{Name: "each", Value: func(of []int) float64 { return s.less(lowest, presets[fixed], of) }},
+	})
+	of := map[bool]string{true: "by container", false: "fleet"}[s.mean]
+	row := []string{s.price.String(), of, s.plane.presets[fixed]}
+	for _, f := range figures {
+		row = append(row, fmt.Sprintf("%.1f [%.1f, %.1f]", 100*f.Value, 100*f.Low, 100*f.High))
+	}
+	constants := fmt.Sprintf("%g h, %g", ch.halfLife, ch.margin)
+	if last := ch.candidates[len(ch.candidates)-1]; len(s.plane.families) > 1 {
+		constants += ", with " + s.plane.presets[last]
+	}
+	return cells(append(row, constants)...)
+}
