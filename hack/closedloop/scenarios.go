@@ -219,7 +219,7 @@ func weekly() *Scenario {
 		Name: "weekly", Title: "A weekly job",
 		Happens: "One pod with a memory limit that uses 400 MiB and, for two hours early on each Sunday, 1,200 MiB.",
 		Why:     "the job and a tenth: whatever it has on the other days, it needs that on Sunday",
-		Verdict: "`vpa` has forgotten the job after three days. **`loadline` is bad here**: it gives room for the second-highest peak of 14 days, and on Sunday at midnight, two hours too early, the job of two weeks ago is no longer one of them.",
+		Verdict: "`vpa` has forgotten the job after three days. `loadline` gives room for the second-highest peak of 14 days and of the same hours two weeks ago, so it is killed on two Sundays, and from the third one on it is ready; the two kills here are of the second Sunday.",
 		Kind:    resources.Memory, Declared: 512 * mib, Expert: 1320 * mib, Limit: 1.2, Length: 42 * day, Settle: 10 * day, Step: time.Minute,
 		shape: func(l *load) {
 			l.pod(0, 42*day, func(now, _ time.Duration) float64 {

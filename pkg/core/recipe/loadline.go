@@ -172,10 +172,11 @@ func Tracking(shape *sketch.TrackedShape, from, until float64) Step {
 const leastLastDay = 0.05
 
 // TwoPeaks begins a chain for memory: the second-highest daily peak of two weeks,
-// or the peak of the last hours.
+// or the peak of the last hours. At the begin of what happens once a week the same hours two
+// weeks ago count, too.
 func TwoPeaks() Step {
 	return Step{Name: "second-highest daily peak of 14 days, or the running one", Apply: func(s Subject, _ float64) float64 {
-		return max(sketch.Base(s.Sketch.Peaks.Daily()), s.Sketch.Peaks.Running())
+		return max(sketch.Base(s.Sketch.Peaks.Weekly()), s.Sketch.Peaks.Running())
 	}}
 }
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The ring of peaks: fourteen days in windows of six hours. A rhythm of a week
-// fits in twice.
+// The ring of peaks: fourteen days in windows of six hours, the open one among them. A
+// rhythm of a week fits in twice, with the window before all of them.
 const (
 	window    = int64(6 * time.Hour)
 	perDay    = 4
@@ -30,6 +30,7 @@ type DailyPeaks struct {
 	before  uint16  // highest of the ring when a pause emptied it last, coded; 0 = none did
 	highest float32 // of all
 	kills   uint8   // in the open window, without those of a container that was kept small
+	former  uint16  // peak of the window two weeks before the open one, coded; 0 = none, or not known
 	sum     float64 // of all samples
 	samples float64 // number of them
 }
@@ -65,12 +66,23 @@ func (p *DailyPeaks) peak(at int64, bytes float64) {
 		p.before = encode(p.Highest(days))
 	}
 	if at/window > p.running {
-		p.kills = 0
+		p.kills, p.former = 0, p.of(at/window-slotsKept)
 	}
 	advanceRing(&p.running, at/window, p.peaks[:])
 	slot := &p.peaks[p.running%slotsKept]
 	*slot = max(*slot, encode(bytes))
 	p.highest = max(p.highest, float32(bytes))
+}
+
+// of returns the peak of a window by its number, coded; 0 = none, or not known.
+func (p *DailyPeaks) of(number int64) uint16 {
+	switch {
+	case number < 0 || number > p.running || number < p.running-slotsKept:
+		return 0
+	case number == p.running-slotsKept:
+		return p.former
+	}
+	return p.peaks[number%slotsKept]
 }
 
 // kill takes a kill of a container that had an amount, and returns what it is taken to
@@ -132,7 +144,7 @@ const enough = 4
 // was known before a pause of two weeks or more: a job that runs once a month begins
 // small each time.
 func (p *DailyPeaks) Daily() []float64 {
-	daily := make([]float64, 0, days)
+	daily := make([]float64, 0, days+1)
 	for ago := range int64(days) {
 		if peak := p.day(ago); peak > 0 {
 			daily = append(daily, peak)
@@ -140,6 +152,17 @@ func (p *DailyPeaks) Daily() []float64 {
 	}
 	if p.before != 0 && len(daily) < enough {
 		daily = append(daily, decode(p.before))
+	}
+	return daily
+}
+
+// Weekly returns Daily and the peak of the window two weeks before the open one. So what
+// happens once a week is there twice when it begins; without that window it would be once,
+// as the open one takes its place.
+func (p *DailyPeaks) Weekly() []float64 {
+	daily := p.Daily()
+	if p.former != 0 && len(daily) >= enough {
+		daily = append(daily, decode(p.former))
 	}
 	return daily
 }
@@ -214,6 +237,8 @@ func (p *DailyPeaks) merge(o *DailyPeaks) {
 	case o.running == p.running:
 		p.kills = max(p.kills, o.kills)
 	}
+	oldest := max(p.running, o.running) - slotsKept
+	p.former = max(p.of(oldest), o.of(oldest))
 	mergeRings(&p.running, p.peaks[:], o.running, o.peaks[:])
 	p.mergePauses(o)
 	if p.first == 0 || o.first < p.first {
@@ -255,6 +280,9 @@ func (p *DailyPeaks) write(w *imageWriter) {
 	w.Int(int64(p.idle))
 	w.Int(int64(p.before))
 	w.Int(int64(p.kills))
+	if p.former != 0 {
+		w.Int(int64(p.former))
+	}
 }
 
 func (p *DailyPeaks) read(r *imageReader) {
@@ -268,5 +296,8 @@ func (p *DailyPeaks) read(r *imageReader) {
 	if !r.Empty() { // else it was written before pauses were known
 		p.last, p.idle = uint32(r.Within(0, math.MaxUint32)), uint16(r.Within(0, math.MaxUint16))
 		p.before, p.kills = uint16(r.Within(0, math.MaxUint16)), uint8(r.Within(0, mostKills))
+	}
+	if !r.Empty() {
+		p.former = uint16(r.Within(0, math.MaxUint16))
 	}
 }

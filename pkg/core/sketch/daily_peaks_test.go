@@ -126,3 +126,58 @@ func TestImagesBeforePausesAreRead(t *testing.T) {
 	require.Equal(t, 3*time.Hour, p.Age(now), "eight hours without samples count for one")
 	require.Equal(t, p.Daily(), old.Daily())
 }
+
+// sundays observes a day's use every hour of some days, and more at an hour of each seventh.
+func sundays(p *DailyPeaks, from, to int, hour int) {
+	for h := from; h < to; h++ {
+		use := 100.0
+		if h%(7*24) == 6*24+hour {
+			use = 900
+		}
+		p.Observe(at(time.Duration(h)*time.Hour), use*(1<<20))
+	}
+}
+
+// What happens once a week is there twice when the window of its next time opens, whichever
+// of the windows of a day it is.
+func TestAWeekIsRememberedTwiceWhenTheNextOneBegins(t *testing.T) {
+	for _, hour := range []int{0, 2, 5, 6, 13, 23} {
+		for _, week := range []int{2, 3, 4} {
+			p := &DailyPeaks{}
+			sundays(p, 0, (week*7+6)*24+hour, hour) // it is about to begin
+			require.InEpsilon(t, 900<<20, Base(p.Weekly()), 0.002, "hour %d, week %d", hour, week)
+		}
+	}
+	p := &DailyPeaks{}
+	sundays(p, 0, 7*24, 2)
+	for h := 7 * 24; h < 40*24; h++ {
+		p.Observe(at(time.Duration(h)*time.Hour), 100<<20)
+	}
+	require.InEpsilon(t, 100<<20, Base(p.Weekly()), 0.002, "it is forgotten")
+	p = &DailyPeaks{}
+	sundays(p, 0, 21*24, 2)
+	p.Observe(at(60*24*time.Hour), 100<<20)
+	require.Zero(t, p.former, "after a long pause there is no such window")
+}
+
+func TestTheWindowOfTwoWeeksAgoIsMergedAndSaved(t *testing.T) {
+	whole, early, late := &DailyPeaks{}, &DailyPeaks{}, &DailyPeaks{}
+	const now = 20*24 + 2
+	sundays(whole, 0, now, 2)
+	sundays(early, 0, 15*24, 2)
+	sundays(late, 15*24, now, 2)
+	for _, pair := range [][2]*DailyPeaks{{early, late}, {late, early}} {
+		merged := *pair[0]
+		merged.merge(pair[1])
+		require.Equal(t, whole.Weekly(), merged.Weekly())
+		require.NotZero(t, merged.former)
+	}
+	var w imageWriter
+	whole.write(&w)
+	var again DailyPeaks
+	again.read(newImageReader(w))
+	require.Equal(t, *whole, again)
+	twice := *whole
+	twice.merge(whole)
+	require.Equal(t, whole.former, twice.former)
+}
