@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source"
 	"loadline.dev/loadline/pkg/source/prometheus"
@@ -48,7 +49,7 @@ func newUsageSource(config *rest.Config, c sourceConfig) (usageSource, error) {
 		o.Attach = func(m *model.Model) { vpas.model = m }
 		o.Samples = (&prometheus.Live{
 			Client: o.Client, Usage: c.Prometheus.Usage(c.Namespace), Window: c.Prometheus.RateWindow,
-			Waiting: c.Prometheus.WaitingMetric, Wanted: vpas.pressure,
+			Waiting: c.Prometheus.WaitingMetric, Wanted: vpas.pressure, Throttling: vpas.throttling,
 		}).Samples
 	case c.External.Use:
 		o.Name = "The external metrics API"
@@ -76,7 +77,17 @@ type wishes struct{ model *model.Model }
 
 // pressure reports whether a recipe wants to know how long work waited for CPU.
 func (w *wishes) pressure() bool {
-	return w.model != nil && slices.ContainsFunc(w.model.VPAs(), func(v *model.VPA) bool { return v.Recipe != nil && v.Recipe.Needs.Pressure })
+	return w.recipe(func(n sketch.Needs) bool { return n.Pressure })
+}
+
+// throttling reports whether a recipe wants to know for how long CPU limits were reached.
+func (w *wishes) throttling() bool {
+	return w.recipe(func(n sketch.Needs) bool { return n.Throttling() })
+}
+
+// recipe reports whether there is a recipe that needs something.
+func (w *wishes) recipe(needs func(sketch.Needs) bool) bool {
+	return w.model != nil && slices.ContainsFunc(w.model.VPAs(), func(v *model.VPA) bool { return v.Recipe != nil && needs(v.Recipe.Needs) })
 }
 
 // podsOfVPAs yields the pods that VPAs select, with the selector.

@@ -45,11 +45,12 @@ type world struct {
 	loop    *Loop
 	now     time.Time
 
-	use   map[usage.ContainerKey][resources.Kinds]resources.Amount
-	fails error
-	from  usageSource      // but w.samples are its samples
-	clock func() time.Time // of the program outside of passes; nil: that of the passes
-	stop  func()
+	use       map[usage.ContainerKey][resources.Kinds]resources.Amount
+	throttled map[usage.ContainerKey]float64 // share of the time; nil: not known
+	fails     error
+	from      usageSource      // but w.samples are its samples
+	clock     func() time.Time // of the program outside of passes; nil: that of the passes
+	stop      func()
 }
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
@@ -117,7 +118,11 @@ func (w *world) samples(_ context.Context, yield func(usage.Sample)) error {
 	}
 	for key, use := range w.use {
 		for k := range resources.Kind(resources.Kinds) {
-			yield(usage.Sample{Container: key, Kind: k, At: now, Amount: use[k]})
+			s := usage.Sample{Container: key, Kind: k, At: now, Amount: use[k]}
+			if k == resources.CPU {
+				s.Throttled = w.throttled[key]
+			}
+			yield(s)
 		}
 	}
 	return nil

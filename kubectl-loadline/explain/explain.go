@@ -39,6 +39,7 @@ type Explained struct {
 	Sketch    bool      // what the recipe needs besides the histograms was there, or is not needed
 	Lacks     []string  // kinds of which there are too few points to recommend anything, and how many there are
 	Grown     string    // how memory grows from day to day; empty: it does not, or nobody knows
+	HeldBack  float64   // what use of CPU counts as at least, because a lower limit was reached, in millicores; 0: it was not, or nobody knows
 	Steps     recipe.Explanation
 	// LimitRatio is that of the memory which the pods were declared with, where the limit does not
 	// follow the request; nil: it does.
@@ -148,7 +149,7 @@ func (a *Answer) explain(history map[string]checkpoint.Past, now time.Time) {
 			in.Sketch = t
 			_, cpu := t.Covers(resources.CPU)
 			_, memory := t.Covers(resources.Memory)
-			e.Sketch, e.Grown = cpu || memory, growth(t)
+			e.Sketch, e.Grown, e.HeldBack = cpu || memory, growth(t), t.HeldBack()
 			if a.Choice.SeparateMemoryLimit {
 				e.LimitRatio = &t.LimitRatio
 			}

@@ -206,6 +206,21 @@ func TestMemoryThatRisesDayByDayIsSaid(t *testing.T) {
 	}
 }
 
+func TestThatALimitWasTooLowIsSaid(t *testing.T) {
+	for share, said := range map[float64]bool{0.2: true, 0: false} {
+		_, p, _, book := saved(t, "loadline", true)
+		known := sketch.New(book.For("loadline").Needs)
+		for m := range 60 {
+			known.ObserveUse("", now().Add(time.Duration(m-60)*time.Minute), resources.CPU, sketch.Use{Amount: 100, Limit: 300, Throttled: share})
+		}
+		a := &Answer{VPA: &vpav1.VerticalPodAutoscaler{}, Choice: book.For("loadline")}
+		a.explain(map[string]checkpoint.Past{"a": {Profile: &p, Sketch: known.Image()}}, now())
+		var out bytes.Buffer
+		require.NoError(t, a.Print(&out))
+		require.Equal(t, said, strings.Contains(out.String(), "! its CPU limit was too low for its bursts: under a limit, use counts as 601m at least"), out.String())
+	}
+}
+
 func TestWhatStandsInForRequestsIsSaid(t *testing.T) {
 	const note = "! the recipe starts from the requests of the running pods"
 	for text, said := range map[string]bool{"attune": true, "loadline": false, "": false} {

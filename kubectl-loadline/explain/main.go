@@ -134,6 +134,9 @@ func (a *Answer) Print(out io.Writer) error {
 		if e.Grown != "" {
 			fmt.Fprintln(out, "!", e.Grown)
 		}
+		if e.HeldBack > 0 {
+			fmt.Fprintf(out, "! its CPU limit was too low for its bursts: under a limit, use counts as %.0fm at least, of which half is forgotten in a week\n", e.HeldBack)
+		}
 		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		for k := range resources.Kind(resources.Kinds) {
 			e.print(w, k)

@@ -99,12 +99,16 @@ func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 		if !asked {
 			limit, asked = k.Limit(s.Container), true
 		}
+		use := sketch.Use{Amount: s.Amount, Limit: limit, Throttled: s.Throttled, Stands: v.Rules.For(s.Container.Container).RequestsOnly}
+		if s.Throttled > 0 && k.Pods != nil {
+			use.Request = k.Pods.Request(s.Container)
+		}
 		starting := k.starting(v, &s)
 		for range weight {
 			if starting {
 				t.ObserveStart(s.Container.Pod, s.At, s.Amount, limit)
 			} else {
-				t.ObservePod(s.Container.Pod, s.At, s.Kind, s.Amount, limit)
+				t.ObserveUse(s.Container.Pod, s.At, s.Kind, use)
 			}
 		}
 		if s.Waiting > 0 {

@@ -41,11 +41,23 @@ type Pods struct{ listers.PodLister }
 // Limit returns the CPU limit in millicores that is in force in a container, 0 if there is
 // none or the pod is gone.
 func (p Pods) Limit(c usage.ContainerKey) resources.Amount {
+	return CPULimit(p.pod(c), c.Container)
+}
+
+// Request returns the CPU request in millicores that is in force in a container, 0 if there is
+// none or the pod is gone.
+func (p Pods) Request(c usage.ContainerKey) resources.Amount {
+	requests, _ := sizes(p.pod(c), c.Container)
+	return requests.Value(resources.CPU)
+}
+
+// pod returns the pod of a container, nil if it is gone.
+func (p Pods) pod(c usage.ContainerKey) *corev1.Pod {
 	pod, err := p.Pods(c.Namespace).Get(c.Pod)
 	if err != nil {
-		return 0
+		return nil
 	}
-	return CPULimit(pod, c.Container)
+	return pod
 }
 
 // Started returns when a container began to run; the zero time if that is not known.

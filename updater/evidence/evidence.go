@@ -25,8 +25,8 @@ import (
 // one with a limit of CPU, time waited from Kubernetes 1.34 on, on nodes with cgroup v2 and
 // a kernel that has pressure stall information.
 const (
-	periodsMetric   = "container_cpu_cfs_periods_total"
-	throttledMetric = "container_cpu_cfs_throttled_periods_total"
+	periodsMetric   = prometheus.PeriodsMetric
+	throttledMetric = prometheus.ThrottledMetric
 	waitingMetric   = prometheus.WaitingMetric
 
 	wholeWaiting = waitingMetric + " from the start of the window"

@@ -26,6 +26,7 @@ type loadline struct {
 	start                    float64 // minutes for which a container begins: its use does not count
 	byLoad, hour             bool
 	mixed                    bool    // track large containers
+	throttling               bool    // CPU that a limit held back counts
 	large                    float64 // cores from which on a container is large
 	cpuLower, cpuUpper       float64
 	memoryLower, memoryUpper float64
@@ -35,6 +36,7 @@ func newLoadline() *loadline {
 	l := &loadline{cold: 0.15, restless: 2, coldHours: 6, declaredHours: 1, start: 3, large: 4, cpuUpper: 1.5, memoryLower: 0.95, memoryUpper: 1.3}
 	l.memory("default")
 	l.cpu("calm")
+	l.throttling = true
 	return l
 }
 
@@ -83,6 +85,7 @@ func (l *loadline) cpu(preset string) {
 func (l *loadline) choices() []choice {
 	return []choice{
 		{name: "memory", options: []string{"default", "lean", "equal", "safe", "following"}, apply: l.memory},
+		{name: "throttling", options: []string{"yes", "no"}, apply: func(v string) { l.throttling = v == "yes" }},
 		{name: "cpu", options: []string{"calm", "calm-lean", "calm-safe", "tracking", "tracking-lean", "tracking-safe", "mixed"}, apply: l.cpu},
 	}
 }
@@ -109,6 +112,9 @@ func (l *loadline) shape() *sketch.LoadShape {
 
 func (l *loadline) make() Recipe {
 	shape := l.shape()
+	if l.throttling {
+		shape = shape.Throttling()
+	}
 	r := Recipe{Needs: sketch.Needs{
 		Peaks: true, LimitRatio: l.margin.FollowsLimit() || l.following, Declared: hours(l.declaredHours), Start: hours(l.start / 60),
 		Load: [resources.Kinds]*sketch.LoadShape{resources.CPU: shape},

@@ -63,6 +63,16 @@ func TestImageStaysAsItIs(t *testing.T) {
 	}
 }
 
+// Images of before limits were kept are read as they were.
+func TestAnImageWithoutLimitsIsRead(t *testing.T) {
+	saved := golden(t, "everything-without-limits")
+	old, err := Read(everything(), saved, start, 0)
+	require.NoError(t, err)
+	require.Equal(t, saved, old.Image())
+	_, known := old.Covers(cpu)
+	require.True(t, known)
+}
+
 // A load of before it kept when it began goes on with what the sketch says of that, and
 // keeps it from then on.
 func TestAnImageWithoutTheFirstUseIsRead(t *testing.T) {

@@ -29,7 +29,7 @@ func everything() Needs {
 	return Needs{
 		Tracked: tracked(), Peaks: true, Points: true, Mean: true, Hours: true, Pressure: true, Kills: true, LimitRatio: true, Declared: time.Hour, Start: 3 * time.Minute,
 		Load: [resources.Kinds]*LoadShape{
-			NewLoadShape(resources.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true),
+			NewLoadShape(resources.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true).Throttling(),
 			NewLoadShape(resources.Memory, [2]time.Duration{48 * time.Hour, time.Hour}, [2]float64{0.98, Average}, true, true),
 		},
 		Models: [resources.Kinds]*ModelShape{
@@ -53,7 +53,9 @@ func random(t *rapid.T, tr *Sketch, from time.Time) {
 			continue
 		}
 		pod := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "pod")
-		tr.ObservePod(pod, now, resources.CPU, cpu, resources.Amount(rapid.SampledFrom([]int{0, 1000}).Draw(t, "limit")))
+		tr.ObserveUse(pod, now, resources.CPU, Use{
+			Amount: cpu, Limit: resources.Amount(rapid.SampledFrom([]int{0, 1000, 50000}).Draw(t, "limit")), Throttled: rapid.Float64Range(0, 1).Draw(t, "throttled"),
+		})
 		if rapid.IntRange(0, 5).Draw(t, "pressed") == 0 {
 			tr.Waited(now, cpu, rapid.Float64Range(0, 1).Draw(t, "share"))
 		}
@@ -77,8 +79,9 @@ func TestImageIsTheWholeSketch(t *testing.T) {
 		for range 10 {
 			for k := range resources.Kind(resources.Kinds) {
 				use, now := resources.Amount(rapid.IntRange(1, 1<<30).Draw(t, "use")), time.Unix(0, tr.Now).Add(13*time.Minute)
-				tr.Observe(now, k, use, 0)
-				again.Observe(now, k, use, 0)
+				throttled := Use{Amount: use, Limit: 1 << 31, Throttled: 0.3}
+				tr.ObserveUse("", now, k, throttled)
+				again.ObserveUse("", now, k, throttled)
 			}
 		}
 		require.Equal(t, tr.Image(), again.Image())
@@ -186,7 +189,7 @@ func TestAdaptKeepsWhatBothNeed(t *testing.T) {
 }
 
 // The state of our own recipe stays within 1 KiB and the words of memory that it takes to
-// have more than one load, and within 1.5 KiB with two, for both resources, whatever the
+// have more than one load and to know limits, and within 1.5 KiB with two, for both resources, whatever the
 // container does.
 func TestSizeOfASketch(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -194,15 +197,15 @@ func TestSizeOfASketch(t *testing.T) {
 		use     int // the highest
 		most    uintptr
 	}{
-		"calm, flat": {nil, 1000, 1024 + 16}, "calm, wide": {nil, 1_000_000, 1024 + 16},
+		"calm, flat": {nil, 1000, 1024 + 24}, "calm, wide": {nil, 1_000_000, 1024 + 24},
 		"mixed, flat": {tracked(), 1000, 1536}, "mixed, wide": {tracked(), 1_000_000, 1536},
 	} {
-		tr := New(Needs{Peaks: true, LimitRatio: true, Declared: time.Hour, Start: time.Minute, Load: ofCPU(calm()), Tracked: c.tracked})
+		tr := New(Needs{Peaks: true, LimitRatio: true, Declared: time.Hour, Start: time.Minute, Load: ofCPU(calm().Throttling()), Tracked: c.tracked})
 		tr.Limited(Free)
 		tr.Declare(1 << 40)
 		for i := range 40000 {
 			now := start.Add(time.Duration(i) * time.Minute)
-			tr.Observe(now, resources.CPU, resources.Amount(math.Exp(float64(i*7919%10007)/10007*math.Log(float64(c.use)))), 0)
+			tr.Observe(now, resources.CPU, resources.Amount(math.Exp(float64(i*7919%10007)/10007*math.Log(float64(c.use)))), 2*resources.Amount(c.use))
 			tr.Observe(now, resources.Memory, resources.Amount(i*104729%1000003)<<14, 0)
 		}
 		const weight = unsafe.Sizeof([2]float32{})

@@ -13,12 +13,14 @@ import (
 // made; make one for a recipe and share it.
 type LoadShape struct {
 	pairShape
-	kind      resources.Kind
-	shares    [2]float64
-	byLoad    bool
-	hour      bool
-	sustained time.Duration
-	names     [2]string
+	kind       resources.Kind
+	shares     [2]float64
+	byLoad     bool
+	hour       bool
+	sustained  time.Duration
+	throttling bool
+	sizes      sizes // of what is Tracked
+	names      [2]string
 }
 
 // schemes are the buckets: the first has two millicores or 256 KiB, each further one
@@ -66,6 +68,14 @@ func (s *LoadShape) Sustained(length time.Duration) *LoadShape {
 		}
 	}
 	return &longer
+}
+
+// Throttling returns the shape of a load of CPU in which work counts that a limit held back,
+// where that is known.
+func (s *LoadShape) Throttling() *LoadShape {
+	counts := *s
+	counts.throttling = true
+	return &counts
 }
 
 // newPart is the part of its age for which use must have been high in a container that is

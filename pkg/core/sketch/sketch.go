@@ -42,6 +42,9 @@ type Needs struct {
 	Start      time.Duration // for how long the CPU use of a container that begins does not count, see Starting; 0 = it counts. With Load and Tracked only
 }
 
+// Throttling reports whether it is of interest for how long CPU limits were reached.
+func (n Needs) Throttling() bool { return n.Load[cpu] != nil && n.Load[cpu].throttling }
+
 // Any reports whether anything is needed.
 func (n Needs) Any() bool { return n != Needs{} }
 
@@ -59,6 +62,7 @@ type Sketch struct {
 	LimitRatio LimitRatio // of memory, as last seen
 	waits      bool       // Pressed is wanted
 	flags      flags
+	throttled  throttled              // of CPU
 	first      uint16                 // memory request when the container was new, coded; 0 = not known
 	early      uint16                 // minutes for which it matters
 	Now        int64                  // nanoseconds since 1970: when it is read, or was written last
@@ -97,6 +101,7 @@ var parts = [...]struct {
 	{15, none, declared{func(t *Sketch) *uint16 { return (*uint16)(&t.LimitRatio) }, func(t *Sketch) bool { return t.flags.has(limited) }}},
 	{16, none, declared{func(t *Sketch) *uint16 { return &t.first }, func(t *Sketch) bool { return t.early > 0 }}},
 	{18, none, starts{}},
+	{19, none, throttling{}},
 	{4, cpu, keep(func(t *Sketch) *Load { return t.Load[cpu] })},
 	{17, cpu, keep(func(t *Sketch) *Tracked { return t.Tracked })},
 	{12, cpu, keep(func(t *Sketch) *Models { return t.Models[cpu] })},
@@ -141,6 +146,9 @@ func (t *Sketch) Adapt(n Needs) {
 	if t.waits = n.Pressure && n.Hours; !t.waits {
 		t.Pressed = nil
 	}
+	if !t.countsThrottling() {
+		t.throttled = throttled{}
+	}
 	t.flags.set(limited, n.LimitRatio)
 	if !n.LimitRatio {
 		t.LimitRatio = Unseen
@@ -158,11 +166,6 @@ func (t *Sketch) Covers(k resources.Kind) (time.Duration, bool) {
 	return time.Duration(max(t.Now-t.begun[k], 0)), t.begun[k] != 0
 }
 
-// clipped is the share of its limit from which on CPU use says only that more
-// was wanted, and censored what it is taken for, as a multiple of the limit.
-// Otherwise a container that is held down would look as if it needed no more.
-const clipped, censored = 0.98, 2
-
 // Observe is ObservePod for a workload of one pod.
 func (t *Sketch) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
 	t.ObservePod("", at, k, use, limit)
@@ -171,18 +174,23 @@ func (t *Sketch) Observe(at time.Time, k resources.Kind, use, limit resources.Am
 // ObservePod takes the use of a kind at an instant, in millicores or bytes, of the pod
 // with a name; limit is what it could have at most, 0 = no limit.
 func (t *Sketch) ObservePod(pod string, at time.Time, k resources.Kind, use, limit resources.Amount) {
+	t.ObserveUse(pod, at, k, Use{Amount: use, Limit: limit})
+}
+
+// ObserveUse is ObservePod for a use of which more may be known.
+func (t *Sketch) ObserveUse(pod string, at time.Time, k resources.Kind, u Use) {
 	if k == cpu {
 		t.forgetStarts()
 	}
-	t.observe(pod, at, k, use, limit)
+	t.observe(pod, at, k, u)
 }
 
-func (t *Sketch) observe(pod string, at time.Time, k resources.Kind, use, limit resources.Amount) {
-	instant, value := at.UnixNano(), float64(use)
+func (t *Sketch) observe(pod string, at time.Time, k resources.Kind, u Use) {
+	instant, value := at.UnixNano(), float64(u.Amount)
 	t.saw(k, instant)
-	demanded := value
-	if k == cpu && limit > 0 && value >= clipped*float64(limit) {
-		demanded = censored * float64(limit)
+	demanded, throttled := value, 0.0
+	if k == cpu {
+		demanded, throttled = t.demand(instant, u)
 	}
 	if k == ram && t.Peaks != nil {
 		t.Peaks.Observe(instant, value)
@@ -195,6 +203,9 @@ func (t *Sketch) observe(pod string, at time.Time, k resources.Kind, use, limit 
 	}
 	if k == cpu && t.Tracked != nil {
 		t.Tracked.observe(instant, demanded, t.Load[cpu])
+	}
+	if throttled > 0 {
+		t.throttled.raised(instant, throttled, t.loadThatCounts())
 	}
 	if m := t.Models[k]; m != nil {
 		m.Observe(instant, demanded)

@@ -20,7 +20,7 @@ func (t *Sketch) ObserveStart(pod string, at time.Time, use, limit resources.Amo
 	if _, known := t.Covers(cpu); known && !t.flags.has(onlyStarts) {
 		return
 	}
-	t.observe(pod, at, cpu, use, limit)
+	t.observe(pod, at, cpu, Use{Amount: use, Limit: limit})
 	t.flags.set(onlyStarts, true)
 }
 
@@ -35,7 +35,7 @@ func (t *Sketch) forgetStarts() {
 		t.Load[cpu] = newLoad(l.shape)
 	}
 	if l := t.Tracked; l != nil {
-		t.Tracked = newTracked(l.sizes)
+		t.Tracked = newTracked(&TrackedShape{l.shape})
 	}
 }
 

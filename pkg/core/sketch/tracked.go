@@ -2,10 +2,10 @@ package sketch
 
 // TrackedShape is what the tracked load of containers has in common. It does not change
 // once made.
-type TrackedShape struct {
-	*LoadShape
-	from, until float64 // levels of the other load, in millicores
-}
+type TrackedShape struct{ *LoadShape }
+
+// sizes are levels of the other load, in millicores: from and until when a container is large.
+type sizes struct{ from, until float64 }
 
 // NewTrackedShape returns the shape of a second load. It counts for a container from when
 // the level of its Load is above an amount of millicores, until that is below another
@@ -13,21 +13,20 @@ type TrackedShape struct {
 // buckets become one.
 func NewTrackedShape(shape *LoadShape, from, until float64) *TrackedShape {
 	small := *shape
-	small.most = fewWeights
-	return &TrackedShape{LoadShape: &small, from: from, until: until}
+	small.most, small.sizes = fewWeights, sizes{from, until}
+	return &TrackedShape{&small}
 }
 
 // Tracked is the load of a container once more, under shapes that forget faster: for those
 // that are large. Make it with New.
 type Tracked struct {
 	Load
-	sizes *TrackedShape
 	large bool
 }
 
 // newTracked returns an empty one.
 func newTracked(shape *TrackedShape) *Tracked {
-	return &Tracked{Load: Load{shape: shape.LoadShape}, sizes: shape}
+	return &Tracked{Load: Load{shape: shape.LoadShape}}
 }
 
 // observe takes a use in millicores, which the other load has taken already. Every five
@@ -36,7 +35,7 @@ func newTracked(shape *TrackedShape) *Tracked {
 func (t *Tracked) observe(at int64, use float64, other *Load) {
 	if at/slotWidth > t.latest {
 		level := max(other.Level(0, at), other.Level(1, at))
-		t.large = level > t.sizes.from || t.large && level >= t.sizes.until
+		t.large = level > t.shape.sizes.from || t.large && level >= t.shape.sizes.until
 	}
 	t.Observe(at, use)
 }
@@ -53,7 +52,6 @@ func (t *Tracked) adapt(shape *TrackedShape) *Tracked {
 		return newTracked(shape)
 	}
 	t.Load.adapt(shape.LoadShape)
-	t.sizes = shape
 	return t
 }
 

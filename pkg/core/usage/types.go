@@ -31,6 +31,7 @@ type Sample struct {
 	Kind      resources.Kind
 	At        time.Time
 	Amount    resources.Amount
+	Throttled float64 // of CPU: share of that time, 0 to 1, in which the limit was reached; 0 also where nobody knows
 	Waiting   float64 // of CPU: share of that time, 0 to 1, in which work waited for it; 0 also where nobody knows
 }
 

@@ -18,6 +18,8 @@ type Live struct {
 
 	Waiting string      // counter of the seconds in which work waited for CPU; empty = none
 	Wanted  func() bool // whether somebody wants to know how long it waited; nil = nobody does
+
+	Throttling func() bool // whether somebody wants to know for how long CPU limits were reached; nil = nobody does
 }
 
 // Samples asks for CPU and memory and calls yield for each sample. Of several
@@ -25,37 +27,56 @@ type Live struct {
 // One kind that fails does not stop the other; the error names it. Series without
 // namespace, pod or container are an error too, after all samples.
 //
-// If it is wanted, samples of CPU say how long work waited for it, where a node knows.
+// If it is wanted, samples of CPU say how long work waited for it, where a node knows, and for
+// how long the limit was reached.
 func (l *Live) Samples(ctx context.Context, yield func(usage.Sample)) error {
-	var errs []error
-	waiting, err := l.waiting(ctx)
-	if err != nil {
-		errs = append(errs, fmt.Errorf("time that work waited for CPU from Prometheus: %w", err))
-	}
+	known, err := l.shares(ctx)
+	errs := []error{err}
 	for k := range resources.Kind(resources.Kinds) {
-		if err := l.samples(ctx, k, waiting, yield); err != nil {
+		if err := l.samples(ctx, k, known, yield); err != nil {
 			errs = append(errs, fmt.Errorf("%s usage from Prometheus: %w", k, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// waiting returns the share of the time in which work of containers waited for CPU. That
-// there is none is no error: few nodes know it.
-func (l *Live) waiting(ctx context.Context) (map[usage.ContainerKey]float64, error) {
-	if l.Waiting == "" || l.Wanted == nil || !l.Wanted() {
-		return nil, nil
-	}
-	shares := map[usage.ContainerKey]float64{}
-	_, err := l.Client.Instant(ctx, l.Usage.Each(l.Usage.Rate(l.Waiting, l.Window)), time.Time{}, func(labels map[string]string, points []Point) {
-		if container, ok := l.Usage.Container(labels); ok {
-			shares[container] = min(max(points[len(points)-1].Value, 0), 1)
-		}
-	})
-	return shares, err
+// shares are what is known of containers besides usage, each above 0 and at most 1.
+type shares struct {
+	waiting, throttled map[usage.ContainerKey]float64
 }
 
-func (l *Live) samples(ctx context.Context, k resources.Kind, waiting map[usage.ContainerKey]float64, yield func(usage.Sample)) error {
+// shares asks for what is wanted. That there is none is no error: few nodes know how long work
+// waited, and few containers may have a limit. The error joins what failed; the rest is right.
+func (l *Live) shares(ctx context.Context) (shares, error) {
+	var known shares
+	var waiting, throttled error
+	if l.Waiting != "" && l.Wanted != nil && l.Wanted() {
+		if known.waiting, waiting = l.share(ctx, l.Usage.Each(l.Usage.Rate(l.Waiting, l.Window))); waiting != nil {
+			waiting = fmt.Errorf("time that work waited for CPU from Prometheus: %w", waiting)
+		}
+	}
+	if l.Throttling != nil && l.Throttling() {
+		if known.throttled, throttled = l.share(ctx, l.Usage.Throttled(l.Window)); throttled != nil {
+			throttled = fmt.Errorf("time in which CPU limits were reached from Prometheus: %w", throttled)
+		}
+	}
+	return known, errors.Join(waiting, throttled)
+}
+
+// share returns the answer to a query for a share of the time of each container.
+func (l *Live) share(ctx context.Context, query string) (map[usage.ContainerKey]float64, error) {
+	of := map[usage.ContainerKey]float64{}
+	_, err := l.Client.Instant(ctx, query, time.Time{}, func(labels map[string]string, points []Point) {
+		if share := points[len(points)-1].Value; share > 0 { // and not NaN
+			if container, ok := l.Usage.Container(labels); ok {
+				of[container] = min(share, 1)
+			}
+		}
+	})
+	return of, err
+}
+
+func (l *Live) samples(ctx context.Context, k resources.Kind, known shares, yield func(usage.Sample)) error {
 	unlabelled := 0
 	query := l.Usage.Each(l.Usage.Query(k, l.Window))
 	answer, err := l.Client.Instant(ctx, query, time.Time{}, func(labels map[string]string, points []Point) {
@@ -67,7 +88,7 @@ func (l *Live) samples(ctx context.Context, k resources.Kind, waiting map[usage.
 		last := points[len(points)-1]
 		s := usage.Sample{Container: container, Kind: k, At: last.At, Amount: Amount(k, last.Value)}
 		if k == resources.CPU {
-			s.Waiting = waiting[container]
+			s.Waiting, s.Throttled = known.waiting[container], known.throttled[container]
 		}
 		yield(s)
 	})

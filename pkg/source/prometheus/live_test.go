@@ -108,3 +108,56 @@ func TestWaitingIsToldWithTheUseOfCPU(t *testing.T) {
 		}
 	}
 }
+
+// For how long CPU limits were reached is asked once for all containers, and only where
+// somebody wants to know. What is no share of a time is none, or all of it.
+func TestThrottlingIsToldWithTheUseOfCPU(t *testing.T) {
+	const throttled = `max by (ns, pod, c) (rate(container_cpu_cfs_throttled_periods_total{pod=~".+", c!="POD", c!=""}[5m])) / ` +
+		`clamp_min(max by (ns, pod, c) (rate(container_cpu_cfs_periods_total{pod=~".+", c!="POD", c!=""}[5m])), 10)`
+	series := func(container, value string) string {
+		return `{"metric":{"ns":"ns","pod":"p","c":"` + container + `"},"value":[1772438400,"` + value + `"]}`
+	}
+	asked, answer, code := 0, "", http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text := series("a", "0.5") + "," + series("b", "0.5")
+		if r.FormValue("query") == throttled {
+			asked++
+			text = answer
+			w.WriteHeader(code)
+		}
+		fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[`+text+`]}}`)
+	}))
+	defer server.Close()
+	client, err := New(Config{Address: server.URL, Timeout: 5 * time.Second})
+	require.NoError(t, err)
+	wanted := true
+	live := &Live{Client: client, Window: 5 * time.Minute, Throttling: func() bool { return wanted },
+		Usage: Usage{CPUMetric: "cpu", MemoryMetric: "mem", NamespaceLabel: "ns", PodLabel: "pod", ContainerLabel: "c"}}
+	for name, c := range map[string]struct {
+		answer string
+		code   int
+		wanted bool
+		want   []float64 // of the CPU of a and b, then of their memory
+		fails  string
+	}{
+		"one of two":        {series("b", "0.25"), 200, true, []float64{0, 0.25, 0, 0}, ""},
+		"a million":         {series("a", "1e6") + "," + series("b", "+Inf"), 200, true, []float64{1, 0, 0, 0}, ""},
+		"no number":         {series("a", "NaN") + "," + series("b", "-0.5"), 200, true, []float64{0, 0, 0, 0}, ""},
+		"nobody knows":      {"", 200, true, []float64{0, 0, 0, 0}, ""},
+		"nobody asks":       {series("b", "0.25"), 200, false, []float64{0, 0, 0, 0}, ""},
+		"without a label":   {`{"metric":{"ns":"ns","c":"b"},"value":[1772438400,"1"]}`, 200, true, []float64{0, 0, 0, 0}, ""},
+		"the query fails":   {"", 422, true, []float64{0, 0, 0, 0}, "time in which CPU limits were reached from Prometheus: "},
+		"a series is wrong": {series("a", "?") + "," + series("b", "0.25"), 200, true, []float64{0, 0.25, 0, 0}, ""},
+	} {
+		answer, code, wanted, asked = c.answer, c.code, c.wanted, 0
+		var got []float64
+		err := live.Samples(t.Context(), func(s usage.Sample) { got = append(got, s.Throttled) })
+		require.Equal(t, c.want, got, name)
+		require.Equal(t, c.wanted, asked > 0, name)
+		if c.fails == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, c.fails, name)
+		}
+	}
+}

@@ -15,6 +15,13 @@ import (
 // have it from Kubernetes 1.34 on, on nodes with cgroup v2.
 const WaitingMetric = "container_pressure_cpu_waiting_seconds_total"
 
+// The counters of the periods of a CPU limit, and of those in which it was reached. A
+// container without limit has none; while nothing runs, periods are not counted.
+const (
+	PeriodsMetric   = "container_cpu_cfs_periods_total"
+	ThrottledMetric = "container_cpu_cfs_throttled_periods_total"
+)
+
 // Usage names the metrics of the usage of containers, and their labels.
 type Usage struct {
 	CPUMetric    string // counter of seconds
@@ -35,6 +42,16 @@ func (u Usage) CPU(window time.Duration) string {
 // second, as a mean over window.
 func (u Usage) Rate(metric string, window time.Duration) string {
 	return "rate(" + u.Selector(metric) + "[" + model.Duration(window).String() + "])"
+}
+
+// periodsPerSecond are those of a limit with a period of 100 ms, which is usual.
+const periodsPerSecond = 10
+
+// Throttled returns the query for the share of the time in which containers reached their CPU
+// limit, as a mean over window. Where a kubelet has shorter periods it is the share of the
+// periods, which is more for what seldom runs.
+func (u Usage) Throttled(window time.Duration) string {
+	return u.Each(u.Rate(ThrottledMetric, window)) + " / clamp_min(" + u.Each(u.Rate(PeriodsMetric, window)) + ", " + strconv.Itoa(periodsPerSecond) + ")"
 }
 
 // Memory returns the query for the use of memory in bytes.

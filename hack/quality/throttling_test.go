@@ -1,0 +1,85 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
+	"loadline.dev/loadline/pkg/core/usage"
+	"loadline.dev/loadline/pkg/source/trace"
+)
+
+// held is what became of a recorded process under a CPU limit that equals its request.
+type held struct {
+	mean, highest  float64 // use without limit, in millicores
+	undone         float64 // share of the work that the limit cut off
+	request        float64 // mean, in millicores
+	changes        float64 // a day
+	days, interval int     // of the life, and seconds between two samples
+}
+
+// hold lets a process that was recorded in steps of a second live for a week, the recording
+// again and again, with a request of 30m at first that follows the target when it leaves the
+// bounds. Use, and if it is known the share of the seconds in which the limit was reached, are
+// means of five minutes, as from Prometheus.
+func hold(t *testing.T, file, text string, known bool) held {
+	samples, err := trace.ReadProcess("../../testdata/" + file + ".csv.gz")
+	require.NoError(t, err)
+	made, err := recipe.Parse(text)
+	require.NoError(t, err)
+	h := held{days: 7, interval: 60}
+	const window = 300
+	type second struct{ use, reached float64 }
+	var seconds []second
+	state, request, work, begin := sketch.New(made.Needs), 30.0, 0.0, time.Unix(1772438400, 0)
+	empty := usage.NewProfile(usage.DefaultConfig().Shape)
+	n := h.days * 24 * 3600
+	for s := range n {
+		want := samples[s%len(samples)].CPU * 1000
+		now := second{use: min(want, request)}
+		if want > request && known {
+			now.reached = 1
+		}
+		seconds = append(seconds, now)
+		h.mean, h.highest = h.mean+want/float64(n), max(h.highest, want)
+		h.request, h.undone, work = h.request+request/float64(n), h.undone+want-now.use, work+want
+		if (s+1)%h.interval != 0 {
+			continue
+		}
+		seconds = seconds[max(len(seconds)-window, 0):]
+		var mean second
+		for _, one := range seconds {
+			mean.use, mean.reached = mean.use+one.use/float64(len(seconds)), mean.reached+one.reached/float64(len(seconds))
+		}
+		limit := resources.FromFloat(request)
+		state.ObserveUse("", begin.Add(time.Duration(s)*time.Second), resources.CPU,
+			sketch.Use{Amount: resources.FromFloat(mean.use), Limit: limit, Request: limit, Throttled: mean.reached})
+		b := made.Recommend(recipe.Input{Profile: &empty, Sketch: state, Containers: 1}).Bounds
+		if limit < b.Lower.Value(resources.CPU) || limit > b.Upper.Value(resources.CPU) {
+			request = float64(b.Target.Value(resources.CPU))
+			h.changes += 1 / float64(h.days)
+		}
+	}
+	h.undone /= work
+	return h
+}
+
+// Short bursts under a limit are found where throttled time is known, and hardly any work is
+// cut off; the request does not rise and fall for that.
+func TestThrottledTimeFindsRecordedBursts(t *testing.T) {
+	for _, file := range []string{"traces/steady", "finer/bursts", "traces/spiky", "finer/kube-apiserver"} {
+		for _, text := range []string{"loadline:pod-min-cpu=1", "loadline:cpu=tracking,pod-min-cpu=1"} {
+			without, with := hold(t, file, text, false), hold(t, file, text, true)
+			t.Logf("%-20s mean %3.0f, highest %4.0f; %-36s undone %2.0f %% (%3.0f, %.1f changes a day), with throttled time %2.0f %% (%3.0f, %.1f)",
+				file, with.mean, with.highest, text, 100*without.undone, without.request, without.changes, 100*with.undone, with.request, with.changes)
+			require.Less(t, with.undone, 0.1, file)
+			require.Less(t, with.undone, without.undone/3, file)
+			require.Less(t, with.changes, 2.0, file)
+			require.Less(t, with.request, with.highest, file)
+		}
+	}
+}

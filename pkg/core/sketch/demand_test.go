@@ -1,0 +1,130 @@
+package sketch
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+func TestWhatAUseUnderALimitIsTakenFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		use  Use
+		want float64
+	}{
+		"no limit": {Use{Amount: 300}, 300},
+		"no limit that is known, but throttled, as by that of the pod": {Use{Amount: 300, Throttled: 0.5}, 300},
+		"below the limit":                       {Use{Amount: 300, Limit: 1000}, 300},
+		"at the limit":                          {Use{Amount: 980, Limit: 1000}, 2000},
+		"at the limit, and throttled":           {Use{Amount: 980, Limit: 1000, Request: 100, Throttled: 0.1}, 2000},
+		"throttled for a twentieth of the time": {Use{Amount: 280, Limit: 1000, Throttled: 0.05}, 2000},
+		"throttled for less":                    {Use{Amount: 280, Limit: 1000, Throttled: 0.049}, 280},
+		"throttled all the time":                {Use{Amount: 900, Limit: 1000, Throttled: 1}, 2000},
+		"with a request below the limit":        {Use{Amount: 280, Limit: 1000, Request: 200, Throttled: 0.1}, 400},
+		"with a request far below use":          {Use{Amount: 280, Limit: 1000, Request: 100, Throttled: 0.1}, 280},
+		"with a request above the limit":        {Use{Amount: 280, Limit: 1000, Request: 3000, Throttled: 0.1}, 2000},
+		"under a limit that stands still":       {Use{Amount: 280, Limit: 1000, Request: 200, Stands: true, Throttled: 0.9}, 280},
+		"at a limit that stands still":          {Use{Amount: 1000, Limit: 1000, Request: 200, Stands: true, Throttled: 0.9}, 2000},
+		"use is not enough for a twentieth":     {Use{Amount: 49, Limit: 1000, Throttled: 0.9}, 49},
+		"a million":                             {Use{Amount: 250, Limit: 1000, Throttled: 1e6}, 2000},
+		"no number":                             {Use{Amount: 250, Limit: 1000, Throttled: math.NaN()}, 250},
+		"negative":                              {Use{Amount: 250, Limit: 1000, Throttled: -1}, 250},
+		"no use":                                {Use{Limit: 1000, Throttled: 0.5}, 0},
+	} {
+		got, _ := New(Needs{Load: ofCPU(calm().Throttling())}).demand(start.UnixNano(), c.use)
+		require.InDelta(t, c.want, got, 1e-9, name)
+		require.LessOrEqual(t, got, max(2*float64(c.use.Limit), float64(c.use.Amount)), "never more than twice the limit")
+
+		plain := c.use
+		plain.Throttled = 0
+		for _, needs := range []Needs{{}, {Load: ofCPU(calm())}} {
+			want, _ := New(needs).demand(start.UnixNano(), plain)
+			got, throttled := New(needs).demand(start.UnixNano(), c.use)
+			require.Equal(t, want, got, "%s: who does not ask does not count it", name)
+			require.Zero(t, throttled)
+		}
+	}
+}
+
+// throttledFor lets a container be throttled, or not, for some minutes, and returns what its use counts for at the end.
+func throttledFor(tr *Sketch, minutes int, use, limit resources.Amount, share float64) float64 {
+	from, last := time.Unix(0, max(tr.Now, start.UnixNano())), 0.0
+	for m := range minutes {
+		at, u := from.Add(time.Duration(m+1)*time.Minute), Use{Amount: use, Limit: limit, Throttled: share}
+		last, _ = tr.demand(at.UnixNano(), u)
+		tr.ObserveUse("", at, resources.CPU, u)
+	}
+	return last
+}
+
+// What is known of throttling is about the last minutes. If the limit was raised in these
+// because of it, twice the new one would raise it again and again.
+func TestThrottlingIsOfTheLowestLimitOfLate(t *testing.T) {
+	tr := New(Needs{Load: ofCPU(calm().Throttling())})
+	require.InEpsilon(t, 200, throttledFor(tr, 1, 60, 100, 0.5), 0.002)
+	require.InEpsilon(t, 200, throttledFor(tr, 14, 120, 200, 0.5), 0.002)
+	require.InEpsilon(t, 400, throttledFor(tr, 30, 120, 200, 0.5), 0.002)
+	tr = New(Needs{Load: ofCPU(calm().Throttling())})
+	throttledFor(tr, 1, 300, 1000, 0)
+	require.InEpsilon(t, 120, throttledFor(tr, 1, 40, 60, 0.5), 0.002, "a lower one counts at once")
+	require.InEpsilon(t, 120, throttledFor(tr, 1, 100, 1000, 0.5), 0.002, "for a while")
+	require.LessOrEqual(t, throttledFor(New(Needs{Load: ofCPU(calm().Throttling())}), 1, 500, 1001, 1), 2002.0, "though limits are kept rounded up")
+}
+
+// Under a limit that is high enough nothing is throttled, and what was shown stays: half of
+// it for a week. It must have raised the load, so a single burst is not kept.
+func TestWhatThrottlingHasShownIsForgottenByAndBy(t *testing.T) {
+	sustained := func() *Sketch { return New(Needs{Load: ofCPU(calm().Sustained(15 * time.Minute).Throttling())}) }
+	tr := sustained()
+	throttledFor(tr, 120, 30, 200, 0)
+	require.Equal(t, 400.0, throttledFor(tr, 14, 60, 200, 0.2))
+	require.Zero(t, tr.HeldBack(), "14 minutes are a burst")
+	require.Equal(t, 60.0, throttledFor(tr, 1, 60, 200, 0))
+	throttledFor(tr, 14, 60, 200, 0.2)
+	require.InEpsilon(t, 400, tr.HeldBack(), 0.002)
+	require.InEpsilon(t, 400, throttledFor(tr, 20, 60, 420, 0), 0.002, "the limit follows")
+	require.InEpsilon(t, 200, throttledFor(tr, 7*24*60, 60, 420, 0), 0.01)
+	require.Equal(t, 60.0, throttledFor(tr, 1, 60, 0, 0), "a container without limit is not held back")
+	require.InEpsilon(t, 100, throttledFor(tr, 7*24*60, 60, 420, 0), 0.01)
+
+	throttledFor(tr, 84*60, 60, 420, 0)
+	require.InEpsilon(t, 71, throttledFor(tr, 20, 20, 30, 0.2), 0.01, "throttled under a low limit it needs what it did under a higher one")
+	require.InEpsilon(t, 50, throttledFor(tr, 84*60, 30, 420, 0), 0.02, "which is forgotten all the same")
+	late, _ := tr.demand(tr.Now-int64(time.Hour), Use{Amount: 1, Limit: 420})
+	require.InEpsilon(t, 50, late, 0.02, "a sample that comes late")
+	fresh := sustained()
+	throttledFor(fresh, 60, 60, 200, 0.2)
+	late, _ = fresh.demand(fresh.Now-int64(2*time.Hour), Use{Amount: 1, Limit: 420})
+	require.InEpsilon(t, 400, late, 0.002, "one of before anything was known")
+
+	small := sustained()
+	for m := range 60 {
+		small.ObserveUse("", start.Add(time.Duration(m)*time.Minute), resources.CPU, Use{Amount: 280, Limit: 1000, Request: 100, Throttled: 0.2})
+	}
+	require.InEpsilon(t, 200, small.HeldBack(), 0.002, "use that is above is not kept, only what is due to throttling")
+
+	tr.Adapt(Needs{Load: ofCPU(calm().Sustained(15 * time.Minute))})
+	require.Zero(t, tr.HeldBack(), "nobody asks any more")
+}
+
+func TestWhatThrottlingHasShownIsMergedAndReadAgain(t *testing.T) {
+	tr := New(Needs{Load: ofCPU(calm().Throttling())})
+	throttledFor(tr, 60, 60, 200, 0.2)
+	require.NotZero(t, tr.HeldBack())
+	again, err := Read(Needs{Load: ofCPU(calm().Throttling())}, tr.Image(), start, 0)
+	require.NoError(t, err)
+	require.Equal(t, tr.throttled, again.throttled)
+	fresh := New(Needs{Load: ofCPU(calm().Throttling())})
+	fresh.Merge(tr)
+	require.Equal(t, tr.HeldBack(), fresh.HeldBack())
+	other := New(Needs{Load: ofCPU(calm().Throttling())})
+	throttledFor(other, 60, 60, 300, 0.2)
+	fresh.Merge(other)
+	require.Equal(t, tr.HeldBack(), fresh.HeldBack(), "what is live stays")
+	other, err = Read(Needs{Load: ofCPU(calm())}, tr.Image(), start, 0)
+	require.NoError(t, err)
+	require.Zero(t, other.HeldBack())
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+// A container that reaches its CPU limit for a part of the time needs a higher one, though its
+// mean is far below. It gets that by its request, which the limit follows: where it does not,
+// nothing changes, and with the recipe of the reference never.
+func TestAThrottledContainerGetsMoreWhereItsLimitFollows(t *testing.T) {
+	for name, c := range map[string]struct {
+		recipe    string
+		throttled float64
+		only      bool
+		want      int64 // millicores
+	}{
+		"throttled":                {"loadline", 0.2, false, 635}, // twice the request of 300, 1.05, and the bucket
+		"seldom throttled":         {"loadline", 0.04, false, 213},
+		"the limit does not move":  {"loadline", 0.2, true, 213},
+		"it is not wanted":         {"loadline:throttling=no", 0.2, false, 213},
+		"recipe of the reference":  {"vpa", 0.2, false, 247},
+		"Autopilot as published":   {"autopilot", 0.2, false, 223},
+		"of a limit nothing known": {"loadline", 0, false, 213},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			vpa := asking(c.recipe)
+			if c.only {
+				only := vpav1.ContainerControlledValuesRequestsOnly
+				vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "a", ControlledValues: &only}}}
+			}
+			w := newWorld(t, deployment("web"), limited("750m"), vpa)
+			w.throttled = map[usage.ContainerKey]float64{containerKey("web-1", "a"): c.throttled}
+			w.begin()
+			w.uses("web-1", "a", 200, 100)
+			w.passes(60)
+			require.Equal(t, c.want, w.recommendations("web")[0].Target.Cpu().MilliValue())
+
+			w.throttled = nil
+			w.passes(20)
+			w.begin().passes(60)
+			require.Equal(t, c.want, w.recommendations("web")[0].Target.Cpu().MilliValue(), "under a higher limit, and after a restart, too")
+		})
+	}
+}
+
+// Prometheus is asked about throttling once in a pass, and only where a recipe counts it.
+func TestThrottlingIsAskedForWhereARecipeCountsIt(t *testing.T) {
+	for text, counts := range map[string]bool{"loadline": true, "loadline:throttling=no": false, "vpa": false, "cruisekube": false} {
+		asked := 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			value := "0.2"
+			switch query := r.FormValue("query"); {
+			case strings.Contains(query, "throttled_periods"):
+				asked++
+				value = "0.5"
+			case strings.Contains(query, "memory"):
+				value = "1e8"
+			}
+			fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"namespace":"ns","pod":"web-1","container":"a","pod_name":"web-1","name":"a"},"value":[%d,"%s"]}]}}`, start().Unix(), value)
+		}))
+		t.Cleanup(server.Close)
+		w := begun(t, text)
+		w.passes(1)
+		w.config.Prometheus.Address, w.config.Prometheus.UsageSource = server.URL, UsageFromPrometheus
+		require.NoError(t, w.config.Validate())
+		from, err := newUsageSource(&rest.Config{Host: "http://127.0.0.1:1"}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+		require.NoError(t, err)
+		from.Attach(w.loop.Model)
+		var got []float64
+		require.NoError(t, from.Samples(t.Context(), func(s usage.Sample) {
+			if s.Kind == resources.CPU {
+				got = append(got, s.Throttled)
+			}
+		}))
+		want := map[bool][]float64{true: {0.5}, false: {0}}[counts]
+		require.Equal(t, want, got, text)
+		require.Equal(t, counts, asked == 1, text)
+	}
+}
