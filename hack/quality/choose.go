@@ -33,7 +33,7 @@ func (f *fleet) choose(k resources.Kind, v view, restarts bool) string {
 	cost, risk, moves := columns[k][v.cost], columns[k][v.risk], columns[k][changes(k)]
 	mostRisk, most := f.at(risk, standard, k), mostChanges*f.at(moves, standard, k)
 	chosen, least := standard, f.at(cost, standard, k)
-	for _, name := range compared(k, false) {
+	for _, name := range f.presets(k) {
 		if f.at(risk, name, k) > mostRisk || restarts && f.at(moves, name, k) > most {
 			continue
 		}

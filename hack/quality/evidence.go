@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -16,7 +17,6 @@ type plane struct {
 	name  string
 	kind  resources.Kind
 	limit string // as the backtester takes it
-	usual bool   // it is the limit that the backtester has where nobody says another
 }
 
 // Which plane is which.
@@ -29,11 +29,11 @@ const (
 )
 
 var planes = [...]plane{
-	cpuUnlimited:  {"CPU, no limit", resources.CPU, "none", true},
-	cpuLimited:    {"CPU, limit equal to request", resources.CPU, "1", false},
-	memoryLimited: {"memory, limit 1.2 x request", resources.Memory, "1.2", true},
-	memoryEqual:   {"memory, limit equal to request", resources.Memory, "1", false},
-	memoryWide:    {"memory, limit 5 x request", resources.Memory, "5", false},
+	cpuUnlimited:  {"CPU, no limit", resources.CPU, "none"},
+	cpuLimited:    {"CPU, limit equal to request", resources.CPU, "1"},
+	memoryLimited: {"memory, limit 1.2 x request", resources.Memory, "1.2"},
+	memoryEqual:   {"memory, limit equal to request", resources.Memory, "1"},
+	memoryWide:    {"memory, limit 5 x request", resources.Memory, "5"},
 }
 
 // origin is what a recording is of, told by what is recorded.
@@ -89,33 +89,62 @@ var partNames = [parts]string{tune: "tune", report: "report"}
 
 // evidence is what recordings led to in all planes.
 type evidence struct {
-	slow    bool // the slow presets were replayed everywhere, too
 	results [len(planes)][parts][]backtest.Result
 	origins map[container]origin
 }
 
-// collect replays recordings in all planes under all presets, with the slow ones or without.
-// If a page is wanted, it replays the half that is reported under all settings of a study,
-// too.
-func collect(recordings []string, slow, page bool) (*evidence, error) {
-	e := &evidence{slow: slow}
+// collect replays recordings in all planes under all presets, those of pods under the slow
+// ones, too. If a page is wanted, it replays the half that is reported under all settings of
+// a study.
+func collect(recordings []string, page bool) (*evidence, error) {
+	e := &evidence{}
 	for i, p := range planes {
-		for half, name := range partNames {
-			recipes := compared(p.kind, slow)
+		for half := range partNames {
+			recipes := compared(p.kind, false)
 			if page && half == report {
-				recipes = studied(p.kind, slow || p.usual)
+				recipes = studied(p.kind)
 			}
-			c := command.Default()
-			c.Baselines, c.Part, c.Kinds, c.Recipes = false, name, []string{p.kind.String()}, recipes
-			c.CPULimit, c.MemoryLimit = p.limit, p.limit
-			var err error
-			if e.results[i][half], err = command.Replay(context.Background(), c, recordings...); err != nil {
+			if err := e.replay(i, half, recipes, recordings); err != nil {
 				return nil, err
 			}
 		}
 	}
 	e.trace()
+	pods := slices.DeleteFunc(slices.Clone(recordings), func(file string) bool { return !e.ofPods(filepath.Base(file)) })
+	if len(pods) == 0 {
+		return e, nil
+	}
+	for i, p := range planes {
+		for half := range partNames {
+			if err := e.replay(i, half, compared(p.kind, true), pods); err != nil {
+				return nil, err
+			}
+		}
+	}
 	return e, nil
+}
+
+// replay adds what a half of some recordings comes to in a plane under some recipes.
+func (e *evidence) replay(plane, half int, recipes, recordings []string) error {
+	p := planes[plane]
+	c := command.Default()
+	c.Baselines, c.Part, c.Kinds, c.Recipes = false, partNames[half], []string{p.kind.String()}, recipes
+	c.CPULimit, c.MemoryLimit = p.limit, p.limit
+	results, err := command.Replay(context.Background(), c, recordings...)
+	e.results[plane][half] = append(e.results[plane][half], results...)
+	return err
+}
+
+// ofPods reports whether all containers of a recording are pods.
+func (e *evidence) ofPods(dataset string) bool {
+	found := false
+	for c, o := range e.origins {
+		if c.dataset == dataset && !o.isPods() {
+			return false
+		}
+		found = found || c.dataset == dataset
+	}
+	return found
 }
 
 // trace finds the origin of each recording.
@@ -133,10 +162,10 @@ func (e *evidence) trace() {
 	}
 }
 
-// all returns the results of both halves in a plane, of the presets that both were replayed
-// under.
+// all returns the results of both halves in a plane, under presets only: both were replayed
+// under them.
 func (e *evidence) all(plane int) []backtest.Result {
-	names := compared(planes[plane].kind, e.slow)
+	names := listed(planes[plane].kind)
 	return where(slices.Concat(e.results[plane][tune], e.results[plane][report]), func(r *backtest.Result) bool {
 		return slices.Contains(names, r.Candidate)
 	})

@@ -49,6 +49,11 @@ func newFleet(results []backtest.Result) *fleet {
 	return f
 }
 
+// presets returns the presets of a kind that the containers were replayed under.
+func (f *fleet) presets(k resources.Kind) []string {
+	return slices.DeleteFunc(listed(k), func(name string) bool { return f.tallies[name] == nil })
+}
+
 // everyone returns the numbers from 0 to n-1.
 func everyone(n int) []int {
 	of := make([]int, n)

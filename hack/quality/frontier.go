@@ -42,8 +42,8 @@ func (f *fleet) frontier(b *strings.Builder, k resources.Kind, v view) {
 		return point{name, f.at(columns[k][v.cost], name, k), f.at(columns[k][v.risk], name, k)}
 	}
 	own := []point{at(standard)}
-	for _, name := range compared(k, false) {
-		if strings.HasPrefix(name, "loadline") && f.tallies[name] != nil {
+	for _, name := range f.presets(k) {
+		if strings.HasPrefix(name, "loadline") {
 			own = append(own, at(name))
 		}
 	}

@@ -126,7 +126,7 @@ func (e *evidence) table() table {
 			if len(f.of) == 0 {
 				continue
 			}
-			for _, recipe := range compared(p.kind, e.slow) {
+			for _, recipe := range f.presets(p.kind) {
 				found[p.name][o] = append(found[p.name][o], f.row(recipe, p.kind))
 			}
 		}

@@ -77,7 +77,7 @@ func (o *options) gate(out io.Writer) ([]string, error) {
 	if err := stretch(o.sample, slow); err != nil {
 		return nil, fmt.Errorf("recordings of %s: %w", o.sample, err)
 	}
-	e, err := collect([]string{slow}, true, false)
+	e, err := collect([]string{filepath.Join(slow, "sample.csv.gz")}, false)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (o *options) gate(out io.Writer) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if e, err = collect(files, false, o.page != ""); err != nil {
+	if e, err = collect(files, o.page != ""); err != nil {
 		return nil, err
 	}
 	more, err := o.judge("traces", e, out)

@@ -77,7 +77,7 @@ func (f *fleet) table(b *strings.Builder, k resources.Kind, results []backtest.R
 	}
 	heads = append(heads, strings.Split(lastHeads[k], " | ")...)
 	fmt.Fprintf(b, "| %s |\n|%s\n", strings.Join(heads, " | "), strings.Repeat("---|", len(heads)))
-	rows := slices.DeleteFunc(compared(k, true), func(name string) bool { return f.tallies[name] == nil })
+	rows := f.presets(k)
 	var best []string
 	for _, v := range views {
 		if name := f.hindsight(k, v); name != "" && !slices.Contains(best, name) {

@@ -57,7 +57,7 @@ func (e *evidence) pods() string {
 		heads, second = heads+" "+name+" | |", second+" unused | starved |"
 	}
 	fmt.Fprintf(&b, "%s\n|---|%s\n%s\n", heads, strings.Repeat("---|", 2*(len(datasets)+1)), second)
-	for _, name := range compared(planes[cpuUnlimited].kind, e.slow) {
+	for _, name := range newFleet(results).presets(planes[cpuUnlimited].kind) {
 		fmt.Fprintf(&b, "| `%s` |", short(name))
 		for _, d := range datasets {
 			podCells(&b, inDataset(results, d), name)

@@ -44,7 +44,7 @@ var (
 type preset struct {
 	recipe string
 	of     kinds
-	slow   bool // it takes a hundred times as long as others, so it is only reported, where limits are the usual ones
+	slow   bool // it takes a hundred times as long as others, so only pods are replayed under it: their recordings are short
 }
 
 // presets are the recipes that are compared, gated and chosen among, in the order of tables.
@@ -70,10 +70,20 @@ var presets = []preset{
 	{recipe: "cruisekube", of: forBoth},
 }
 
-// compared returns the presets of a kind, with floors, without the slow ones or with them.
+// compared returns the presets of a kind, with floors: the slow ones or the others.
 func compared(k resources.Kind, slow bool) (names []string) {
 	for _, p := range presets {
-		if p.of[k] && (slow || !p.slow) {
+		if p.of[k] && p.slow == slow {
+			names = append(names, withFloors(p.recipe))
+		}
+	}
+	return names
+}
+
+// listed returns all presets of a kind, in the order of tables.
+func listed(k resources.Kind) (names []string) {
+	for _, p := range presets {
+		if p.of[k] {
 			names = append(names, withFloors(p.recipe))
 		}
 	}
@@ -114,8 +124,8 @@ var ourCurves = [resources.Kinds][]string{
 
 // studied returns all that a page needs of the half that it reports on: the presets, the
 // settings of the reference, and our curves.
-func studied(k resources.Kind, slow bool) []string {
-	all := slices.Concat(compared(k, slow), sweep(k))
+func studied(k resources.Kind) []string {
+	all := slices.Concat(compared(k, false), sweep(k))
 	for _, name := range ourCurves[k] {
 		if !slices.Contains(all, name) {
 			all = append(all, name)
