@@ -137,6 +137,17 @@ func TestThePresetOfLeastCostIsChosen(t *testing.T) {
 	require.Equal(t, " `vpa` | | | | |", f.outcome(resources.CPU, mean, standard))
 }
 
+func TestWhatChanceExplainsIsSaid(t *testing.T) {
+	verdict := func(a, b [2]float64) string {
+		return newFleet([]backtest.Result{
+			ran(standard, "a", 2, 1, 0.1, 1), ran(standard, "b", 2, 1, 0.1, 1), ran(ours, "a", a[0], 1, a[1], 1), ran(ours, "b", b[0], 1, b[1], 1),
+		}).outcome(resources.CPU, views[0], ours)
+	}
+	require.Contains(t, verdict([2]float64{1.2, 0.1}, [2]float64{1.3, 0.05}), "| holds |")
+	require.Contains(t, verdict([2]float64{1, 0.1}, [2]float64{2.2, 0.1}), "| saving within chance |")
+	require.Contains(t, verdict([2]float64{1.2, 0.2}, [2]float64{1.3, 0.05}), "| risk within chance |")
+}
+
 // The pages in the tree have a place for all figures, and two runs give the same bytes.
 func TestPagesAreFilled(t *testing.T) {
 	directory := t.TempDir()

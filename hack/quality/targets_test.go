@@ -66,7 +66,7 @@ func TestFrontierWhereOursCostsMore(t *testing.T) {
 		for c := range 10 {
 			by := map[string][2]float64{
 				standard: {2, 0.1}, withFloors("vpa:target-cpu=0.5,margin=0"): {0.9, 0.3}, withFloors("vpa:target-cpu=0.9,margin=0"): {1.5, 0.05},
-				withFloors("vpa:target-cpu=1,margin=0"): {9, 0}, ours: {request, 0.05},
+				withFloors("vpa:target-cpu=0.95,margin=0"): {1.9, 0.2}, withFloors("vpa:target-cpu=1,margin=0"): {9, 0}, ours: {request, 0.05},
 			}
 			for _, recipe := range append([]string{standard, ours}, sweep(resources.CPU)...) {
 				is, known := by[recipe]
@@ -83,6 +83,8 @@ func TestFrontierWhereOursCostsMore(t *testing.T) {
 	costly := frontiers(2.5)
 	require.Contains(t, costly, "CPU, no limit, machines, by container: 69.1 % more.\n\n| recipe | slack, mean % | starved, mean % |\n")
 	require.Contains(t, costly, "| `vpa:target-cpu=0.5,margin=0` | 22.2 | 30 |\n| `vpa:target-cpu=0.9,margin=0` | 36.7 | 5 |\n| `vpa` | 55 | 10 |\n| `loadline` | 62 | 5 |\n")
+	require.NotContains(t, costly, "target-cpu=0.95,margin=0", "another one costs less and has less risk")
+	require.NotContains(t, costly, "target-cpu=1,margin=0", "it costs more than any of ours")
 	require.Empty(t, frontiers(1.2))
 }
 
