@@ -7,7 +7,6 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
-	"loadline.dev/loadline/pkg/core/sketch"
 )
 
 // Trust says how far the history of a VPA that is known can be trusted, by container.
@@ -33,8 +32,7 @@ type Estimate struct {
 	Rounded   bool                           // bounds are rounded when they are printed: a small difference may become a large one
 	History   time.Duration                  // that the samples cover at least, one of the steps of the status
 	Points    [resources.Kinds]recipe.Points // zero if there are enough
-	Growth    sketch.Growth                  // of memory, where the recipe keeps daily peaks
-	Limit     resources.Amount               // with growth: least memory limit in bytes of the pods that run, 0 = none
+	Rising    string                         // how memory grows from day to day, for people, where the recipe keeps daily peaks; empty: it does not
 }
 
 // Inputs is all that the status of a VPA is made of, apart from settings.

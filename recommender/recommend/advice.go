@@ -70,23 +70,28 @@ func (a *Advisor) Estimates(v *model.VPA, scratch *usage.Profile, dst []model.Es
 		for k, p := range result.Points {
 			e.Points[k] = lacking(p)
 		}
-		e.Growth, e.Limit = a.growth(v, container)
+		e.Rising = a.rising(v, container)
 		dst = append(dst, e)
 	}
 	return dst
 }
 
-// growth returns how the memory of a container of a VPA grows from day to day, and where that
-// ends. What is recommended follows use in any case.
-func (a *Advisor) growth(v *model.VPA, container string) (g sketch.Growth, limit resources.Amount) {
+// rising says how the memory of a container of a VPA grows from day to day, and where that
+// ends; empty: it does not. What is recommended follows use in any case.
+func (a *Advisor) rising(v *model.VPA, container string) string {
 	t := v.Sketches[container]
 	if t == nil || t.Peaks == nil || !a.recipe(v).Needs.Peaks {
-		return g, 0
+		return ""
 	}
-	if g = t.Peaks.Growth(); g.Days > 0 && a.Pods != nil {
+	g := t.Peaks.Growth()
+	if g.Days == 0 {
+		return ""
+	}
+	limit := resources.Amount(0)
+	if a.Pods != nil {
 		limit = a.Pods.MemoryLimit(v, container)
 	}
-	return g, limit
+	return grows(g, limit)
 }
 
 // lacking returns zero if there are enough points. Else those that there are, rounded down
@@ -205,8 +210,8 @@ func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) status.Outcom
 	separate := a.recipe(v).SeparateMemoryLimit
 	for _, e := range estimates {
 		lack = append(lack, lacks(e, v.Rules.For(e.Container).Controlled)...)
-		if e.Growth.Days > 0 {
-			rising = append(rising, fmt.Sprintf("container %s: %s", e.Container, grows(e)))
+		if e.Rising != "" {
+			rising = append(rising, fmt.Sprintf("container %s: %s", e.Container, e.Rising))
 		}
 		before, published := published(v, e.Container)
 		before = asSeparate(before, convert.HasSeparateMemoryLimit(&v.Object.Status), separate)
@@ -242,17 +247,17 @@ func (a *Advisor) Advise(v *model.VPA, estimates []model.Estimate) status.Outcom
 // of it was not seen.
 const longestForecast = 365
 
-// grows says how the memory of a container grows, and when that reaches its limit.
-func grows(e model.Estimate) string {
-	left := e.Growth.Reaches(float64(e.Limit))
-	if e.Limit == 0 || left > longestForecast {
-		return e.Growth.String()
+// grows says how memory grows, and when that reaches a limit in bytes; 0: there is none.
+func grows(g sketch.Growth, limit resources.Amount) string {
+	left := g.Reaches(float64(limit))
+	if limit == 0 || left > longestForecast {
+		return g.String()
 	}
 	when := "within a day"
 	if left > 1 {
 		when = fmt.Sprintf("in %d days", left)
 	}
-	return fmt.Sprintf("%s; at this rate it reaches its limit of %s %s", e.Growth, sketch.Bytes(float64(e.Limit), 3), when)
+	return fmt.Sprintf("%s; at this rate it reaches its limit of %s %s", g, sketch.Bytes(float64(limit), 3), when)
 }
 
 // published returns what the status of a VPA has for a container, before
