@@ -88,7 +88,7 @@ quality: ## replay recorded usage and fail when recommendations got worse; TRACE
 	go run ./hack/quality -traces $(TRACES)
 
 .PHONY: quality-page
-quality-page: ## the same, and write the tables of docs/quality.md and README.md from the recordings of TRACES=<dir> (ten minutes)
+quality-page: ## the same, and write the tables of docs/quality.md and README.md from the recordings of TRACES=<dir> (eight minutes)
 	go run ./hack/quality -traces $(TRACES) -page docs/quality.md -overview README.md
 
 .PHONY: cluster-binary

@@ -61,6 +61,7 @@ var presets = []preset{
 	{recipe: "loadline:memory=lean", of: forMemory},
 	{recipe: "loadline:memory=equal", of: forMemory},
 	{recipe: "loadline:memory=safe", of: forMemory},
+	{recipe: "loadline:memory=following", of: forMemory},
 	{recipe: "loadline:margin=0.1", of: forMemory}, // whatever the limit
 	{recipe: "autopilot", of: forBoth},
 	{recipe: "autopilot:models=ensemble", of: forBoth},
