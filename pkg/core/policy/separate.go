@@ -66,9 +66,11 @@ func (r Rule) Separate() bool { return r.SeparateMemoryLimit && !r.Off && !r.Req
 // with, where that is known.
 func asDeclared(pod Pod, recommendation map[string]resources.Bounds, rules Rules) Pod {
 	var declared []Container
-	rule := rules.Lookup()
 	for i, c := range pod.Containers {
-		if !c.declaredHolds() || rule(c.Name).Off || rule(c.Name).RequestsOnly || !recommendation[c.Name].Target.Has(resources.Memory) {
+		if !c.declaredHolds() { // nearly always
+			continue
+		}
+		if rule := rules.For(c.Name); rule.Off || rule.RequestsOnly || !recommendation[c.Name].Target.Has(resources.Memory) {
 			continue
 		}
 		if declared == nil {
@@ -86,7 +88,8 @@ func asDeclared(pod Pod, recommendation map[string]resources.Bounds, rules Rules
 // fitSeparately is Fit where memory limits do not follow the requests: first as if what is
 // protected were requested, and then with lower requests.
 func fitSeparately(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
-	protecting, rule := maps.Clone(recommendation), rules.Lookup()
+	protecting, rule := make(map[string]resources.Bounds, len(recommendation)), rules.Lookup()
+	maps.Copy(protecting, recommendation) // Clone would let the argument of Fit escape, of all pods
 	follows := make([]resources.Amount, len(pod.Containers)) // the requests; 0: as that of the limit
 	proportions := make([]Proportion, len(pod.Containers))
 	for i, c := range pod.Containers {
