@@ -44,7 +44,7 @@ func TestAMemoryRequestThatFollowsUse(t *testing.T) {
 	require.Greater(t, protected, 2200.0)
 	state, message := w.condition("web", convert.SeparateMemoryLimit)
 	require.Equal(t, corev1.ConditionTrue, state)
-	require.Equal(t, "memory requests follow use; a memory limit is the upper bound, times the limit and by the request that the container was declared with", message)
+	require.Equal(t, "memory requests follow use; a memory limit is the upper bound x declared limit / declared request", message)
 
 	w.kill()
 	w.passes(5)

@@ -85,7 +85,7 @@ func separateMessage(v *model.VPA, recommended []status.Recommended) string {
 			equal = append(equal, c.ContainerName)
 		}
 	}
-	message := "memory requests follow use; a memory limit is the upper bound, times the limit and by the request that the container was declared with"
+	message := "memory requests follow use; a memory limit is the upper bound x declared limit / declared request"
 	if len(equal) > 0 {
 		message += fmt.Sprintf("; the request stays with the limit, which equals it, of: %s", strings.Join(equal, ", "))
 	}
