@@ -103,7 +103,7 @@ func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 		if s.Throttled > 0 && k.Pods != nil {
 			use.Request = k.Pods.Request(s.Container)
 		}
-		starting := k.starting(v, &s)
+		starting := k.starting(v, &s) && !(use.HeldDown() && k.Pods.Restarted(s.Container))
 		for range weight {
 			if starting {
 				t.ObserveStart(s.Container.Pod, s.At, s.Amount, limit)
@@ -118,7 +118,9 @@ func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 }
 
 // starting reports whether a sample is the use of CPU of a container that starts, and the
-// recipe leaves that out. Of history that is loaded it is not known.
+// recipe leaves that out. Of history that is loaded it is not known. The start of a container
+// that was restarted in its pod counts all the same where its limit held it down: it may never
+// get beyond its start with so little, and then nothing else is seen of it.
 func (k *SketchKeeper) starting(v *model.VPA, s *usage.Sample) bool {
 	needs := &v.Recipe.Needs
 	if s.Kind != resources.CPU || needs.Start == 0 || k.Pods == nil {

@@ -266,3 +266,40 @@ func TestAPodThatIsGoneDoesNotStart(t *testing.T) {
 	k.Observe(gone, 1)
 	require.NotEqual(t, before, k.Model.Find("ns", "v").Sketches["a"].Image())
 }
+
+// A container that gets too little CPU to start is restarted before its start is over, and again
+// and again. Nothing else is seen of it, so its starts must count, or it never gets more.
+func TestAStartThatFailsForWantOfCPUCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		restarts  int32
+		use       resources.Amount
+		throttled float64
+		rises     bool
+	}{
+		"at its limit":              {1, 200, 0, true},
+		"throttled":                 {1, 120, 0.3, true},
+		"of a new pod":              {0, 200, 0, false},
+		"of one that had something": {1, 150, 0, false},
+	} {
+		k := keeper(t, "loadline")
+		k.Limit = func(usage.ContainerKey) resources.Amount { return 200 }
+		v := k.Model.Find("ns", "v")
+		k.startedAt(now())
+		for m := range 24 * 60 {
+			k.Observe(sample(resources.CPU, m, 50), 1)
+		}
+		before := v.Sketches["a"].Load[resources.CPU].Level(0, v.Sketches["a"].Now)
+		for m := 24 * 60; m < 26*60; m++ {
+			if m%2 == 0 {
+				k.startedAt(sample(resources.CPU, m, 0).At)
+				pod, _ := k.Pods.Pods("ns").Get("p")
+				pod.Status.ContainerStatuses[0].RestartCount = c.restarts
+			}
+			s := sample(resources.CPU, m, c.use)
+			s.Throttled = c.throttled
+			k.Observe(s, 1)
+		}
+		after := v.Sketches["a"].Load[resources.CPU].Level(0, v.Sketches["a"].Now)
+		require.Equal(t, c.rises, after > 1.5*before, "%s: %g, was %g", name, after, before)
+	}
+}

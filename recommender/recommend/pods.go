@@ -65,6 +65,14 @@ func (p Pods) Started(c usage.ContainerKey) time.Time {
 	return client.StartOf(p.PodLister, c.Namespace, c.Pod, c.Container)
 }
 
+// Restarted reports whether a container of a pod has been restarted in it.
+func (p Pods) Restarted(c usage.ContainerKey) bool {
+	pod := p.pod(c)
+	return pod != nil && slices.ContainsFunc(pod.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.Name == c.Container && s.RestartCount > 0
+	})
+}
+
 // sizes yields requests and limits of a container in the running pods of a VPA, by name of pod.
 func (p Pods) sizes(v *model.VPA, container string) iter.Seq2[resources.List, resources.List] {
 	return func(yield func(requests, limits resources.List) bool) {

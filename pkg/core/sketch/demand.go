@@ -28,6 +28,13 @@ const clipped, censored = 0.98, 2
 // for this share of the time, more was wanted as well.
 const reached = 0.05
 
+// HeldDown reports whether a limit of CPU that rises with the request decided how much was used,
+// so that nobody knows how much was wanted.
+func (u Use) HeldDown() bool {
+	limit := float64(u.Limit)
+	return limit > 0 && !u.Stands && (float64(u.Amount) >= clipped*limit || u.Throttled >= reached)
+}
+
 // demand returns what a use of CPU at an instant is taken for, in millicores, and which part
 // of that is due to throttling of this use, 0 = none.
 func (t *Sketch) demand(at int64, u Use) (wanted, throttled float64) {
