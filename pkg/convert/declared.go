@@ -2,6 +2,8 @@ package convert
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -68,12 +70,22 @@ func DeclaredText(annotations map[string]string, gets []policy.Fitted) (text str
 	if !news {
 		return "", false
 	}
+	if text = declaredText(known); len(text) > longestDeclared { // more than it could have of its own
+		maps.DeleteFunc(known, func(name string, _ policy.Proportion) bool {
+			return !slices.ContainsFunc(gets, func(f policy.Fitted) bool { return f.Name == name })
+		})
+		text = declaredText(known)
+	}
+	return text, true
+}
+
+func declaredText(known map[string]policy.Proportion) string {
 	containers := make(map[string]original, len(known))
 	for name, p := range known {
 		containers[name] = original{notedMemory(p.Request), notedMemory(p.Limit)}
 	}
 	raw, _ := json.Marshal(containers) // quantities never fail
-	return string(raw), true
+	return string(raw)
 }
 
 func notedMemory(a resources.Amount) noted {

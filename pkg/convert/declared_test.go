@@ -1,6 +1,8 @@
 package convert
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,6 +36,25 @@ func TestWhatAPodWasDeclaredWithIsReadAsItWasWritten(t *testing.T) {
 
 	_, news = DeclaredText(nil, []policy.Fitted{{Name: "app"}})
 	require.False(t, news, "no limit is separate")
+}
+
+// Whoever may change a pod must not keep it from being noted, and so from being resized: the API
+// server takes 256 KiB of annotations, and what has more than longestDeclared is not read again.
+func TestWhatIsNotedStaysReadable(t *testing.T) {
+	app := policy.Fitted{Name: "app", Declared: policy.Proportion{Request: 100 << 20, Limit: 150 << 20}}
+	for _, entry := range []string{`"%x":{}`, `"%x":{"requests":{"memory":"1E"},"limits":{"memory":"1E"}}`} {
+		var foreign []string
+		for length := 2; length < longestDeclared-100; {
+			foreign = append(foreign, fmt.Sprintf(entry, len(foreign)))
+			length += len(foreign[len(foreign)-1]) + 1
+		}
+		annotations := map[string]string{DeclaredAnnotation: "{" + strings.Join(foreign, ",") + "}"}
+		require.NotEmpty(t, Declared(annotations))
+		text, news := DeclaredText(annotations, []policy.Fitted{app, {Name: "1"}})
+		require.True(t, news)
+		require.LessOrEqual(t, len(text), longestDeclared)
+		require.Equal(t, app.Declared, Declared(map[string]string{DeclaredAnnotation: text})["app"])
+	}
 }
 
 // Whoever may create a pod may write its annotations.
