@@ -1,14 +1,18 @@
 package disruption
 
 import (
+	"strings"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
-// Sizes are the requests of a pod, by container. It is never changed once it is
-// in a ChangeRecord.
+// Sizes are the requests of a pod, by container, and the memory limits that do not follow
+// them, by container and ofLimit. It is never changed once it is in a ChangeRecord.
 type Sizes map[string]resources.List
+
+// ofLimit follows the name of a container, in which there is no blank.
+const ofLimit = " limit"
 
 // Change is one change of a pod.
 type Change struct {
@@ -114,10 +118,13 @@ func (r ChangeRecord) Changed(c Change, newest, now time.Time) ChangeRecord {
 	return r
 }
 
-// reversed reports whether a change goes back to where the last one came from.
+// reversed reports whether a change of requests goes back to where the last one came from.
 func (r ChangeRecord) reversed(c Change) bool {
 	found := false
 	for name, after := range c.After {
+		if strings.HasSuffix(name, ofLimit) {
+			continue
+		}
 		for k := range resources.Kind(resources.Kinds) {
 			was, is := r.Last.step(name, k), c.step(name, k)
 			if was == 0 || is == 0 {
@@ -154,13 +161,17 @@ func (c Change) any(holds func(name string, k resources.Kind) bool) bool {
 	return false
 }
 
-func (c Change) shrinks() bool {
-	return c.any(func(name string, k resources.Kind) bool { return c.step(name, k) < 0 })
+func (c Change) anyRequest(holds func(name string, k resources.Kind) bool) bool {
+	return c.any(func(name string, k resources.Kind) bool { return !strings.HasSuffix(name, ofLimit) && holds(name, k) })
 }
 
-// same reports whether two changes go in the same direction everywhere.
+func (c Change) shrinks() bool {
+	return c.anyRequest(func(name string, k resources.Kind) bool { return c.step(name, k) < 0 })
+}
+
+// same reports whether two changes of requests go in the same direction everywhere.
 func (c Change) same(d Change) bool {
-	return !d.any(func(name string, k resources.Kind) bool {
+	return !d.anyRequest(func(name string, k resources.Kind) bool {
 		a, b := c.step(name, k), d.step(name, k)
 		return (a > 0) != (b > 0) || (a < 0) != (b < 0)
 	})

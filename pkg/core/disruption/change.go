@@ -69,15 +69,31 @@ func (p *Pod) Any(holds func(*Container, resources.Kind) bool) bool {
 // Unanswered reports whether a resize was accepted and the node says nothing.
 func (p *Pod) Unanswered() bool { return p.Resize == NotResizing && p.Changed() && !p.Asks() }
 
-// Change is what a change of the pod would change, in requests.
+// Change is what a change of the pod would change, in requests and in memory limits that do
+// not follow them.
 func (p *Pod) Change() Change {
 	c := Change{Before: Sizes{}, After: Sizes{}}
 	for i := range p.Containers {
-		if one := &p.Containers[i]; one.Observed {
-			c.Before[one.Asked.Name], c.After[one.Asked.Name] = one.Asked.Requests, one.After().Requests
+		one := &p.Containers[i]
+		if !one.Observed {
+			continue
+		}
+		c.Before[one.Asked.Name], c.After[one.Asked.Name] = one.Asked.Requests, one.After().Requests
+		if limit, some := separateLimit(one.Fitted); some {
+			name := one.Asked.Name + ofLimit
+			c.Before[name] = resources.List{}.With(resources.Memory, one.Asked.Limits.Value(resources.Memory))
+			c.After[name] = resources.List{}.With(resources.Memory, limit)
 		}
 	}
 	return c
+}
+
+// separateLimit returns the memory limit that is to be written, if it does not follow its request.
+func separateLimit(f policy.Fitted) (limit resources.Amount, some bool) {
+	if f.MemoryLimit == (policy.LimitSpan{}) {
+		return 0, false
+	}
+	return f.Limits.Get(resources.Memory)
 }
 
 // Fitted lists what the containers of the pod would get, those that the webhook

@@ -73,3 +73,40 @@ func TestALargerLimitHelpsAfterAKill(t *testing.T) {
 	follows.Containers[0].Fitted.MemoryLimit = policy.LimitSpan{}
 	require.False(t, follows.IsOOMResize(), "a limit that follows does not grow alone")
 }
+
+// Who else sizes new pods, such as a webhook that knows of no separate limits, may give them
+// the request and not the limit. That is no effect: the pods are not evicted again and again.
+func TestALimitThatDoesNotArriveIsNoEffect(t *testing.T) {
+	const minute = time.Minute
+	for name, c := range map[string]struct {
+		was, came Pod
+		backsOff  bool
+	}{
+		"the limit alone was to change":    {separate(100, 150, 100, 200), separate(100, 150, 100, 200), true},
+		"the request came, the limit not":  {separate(140, 150, 100, 200), separate(100, 150, 100, 200), true},
+		"the limit was cut on its way":     {separate(100, 150, 100, 200), separate(100, 170, 100, 200), true},
+		"both came":                        {separate(140, 150, 100, 200), separate(100, 200, 100, 200), false},
+		"with another recommendation":      {separate(100, 150, 100, 200), separate(100, 220, 100, 220), false},
+		"it came, and more is recommended": {separate(100, 150, 100, 200), separate(100, 200, 100, 300), false},
+	} {
+		r := ChangeRecord{}
+		for i := range 3 {
+			at := noon.Add(time.Duration(i) * 10 * minute)
+			r = r.Changed(c.was.Change(), at.Add(-minute), at)
+			r = r.See(at.Add(minute), c.came.Change(), at.Add(2*minute))
+			require.Equal(t, c.backsOff, r.BacksOff(at.Add(3*minute)), "%s: %d", name, i)
+		}
+		require.Equal(t, c.backsOff, r.BacksOff(noon.Add(35*minute)), "%s: longer each time", name)
+	}
+}
+
+// A larger limit was not asked for before, though the request was: it does not wait.
+func TestALargerLimitIsAskedForAnew(t *testing.T) {
+	var m State
+	first, more := separate(100, 150, 100, 200), separate(100, 150, 100, 300)
+	for range 5 {
+		m.tried(first.UID, first.Fitted(), noon)
+	}
+	require.True(t, m.Waits(&first, noon.Add(time.Minute)))
+	require.False(t, m.Waits(&more, noon.Add(time.Minute)))
+}

@@ -32,7 +32,7 @@ type State struct {
 
 // Try is a resize that was asked for.
 type Try struct {
-	For   map[string]resources.List // the requests, by container
+	For   Sizes
 	Count int
 	Until time.Time // when it may be asked for again
 }
@@ -139,7 +139,7 @@ const (
 // although nothing came of it waits longer each time; the second time follows
 // at once.
 func (m *State) tried(uid string, wanted []policy.Fitted, now time.Time) {
-	try := Try{For: requests(wanted), Until: now}
+	try := Try{For: wantedSizes(wanted), Until: now}
 	if before := m.Tries[uid]; maps.Equal(before.For, try.For) {
 		try.Count = before.Count + 1
 		try.Until = now.Add(min(firstPause<<min(try.Count-1, 10), longPause))
@@ -156,7 +156,17 @@ func (m State) Waits(p *Pod, now time.Time) bool {
 // Asked reports whether what the pod would get was asked for before.
 func (m State) Asked(p *Pod) bool {
 	try, known := m.Tries[p.UID]
-	return known && maps.Equal(try.For, requests(p.Fitted()))
+	return known && maps.Equal(try.For, wantedSizes(p.Fitted()))
+}
+
+func wantedSizes(of []policy.Fitted) Sizes {
+	all := Sizes(requests(of))
+	for _, f := range of {
+		if limit, some := separateLimit(f); some {
+			all[f.Name+ofLimit] = resources.List{}.With(resources.Memory, limit)
+		}
+	}
+	return all
 }
 
 func requests(of []policy.Fitted) map[string]resources.List {
