@@ -103,7 +103,7 @@ func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 		if s.Throttled > 0 && k.Pods != nil {
 			use.Request = k.Pods.Request(s.Container)
 		}
-		starting := k.starting(v, &s) && !(use.HeldDown() && k.Pods.Restarted(s.Container))
+		starting := k.starting(v, &s) && (!use.HeldDown() || !k.Pods.Restarted(s.Container))
 		for range weight {
 			if starting {
 				t.ObserveStart(s.Container.Pod, s.At, s.Amount, limit)
