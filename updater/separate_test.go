@@ -113,3 +113,28 @@ func TestMoreToProtectIsMoreMemory(t *testing.T) {
 	usual.Status.Conditions = nil
 	require.False(t, moreMemory(was, usual), "it is only a bound")
 }
+
+// Whoever may annotate a pod must not make its limit grow with each change, be it by taking off
+// what it was declared with, or by the proportion that it has by then.
+func TestALimitDoesNotRunAwayWithoutItsNote(t *testing.T) {
+	for _, forged := range []string{"", `{"app":{"requests":{"memory":"60Mi"},"limits":{"memory":"240Mi"}}}`, "{}"} {
+		vpa := separately(autoscaler(vpav1.UpdateModeInPlaceOrRecreate), "60Mi", "120Mi")
+		w := newWorld(t, inPlace(), append(deployment(1, nil), vpa)...)
+		noted := func(what string, says func(string) bool) {
+			w.await(what, func(p *corev1.Pod) bool {
+				return p.Spec.Containers[0].Resources.Limits.Memory().String() == "240Mi" && says(p.Annotations[convert.DeclaredAnnotation])
+			}, "web-1-0")
+		}
+		w.pass(noon)
+		noted("the resize", func(text string) bool { return text != "" })
+		w.pass(noon.Add(time.Minute))
+		for i := range 3 {
+			p := w.pod("web-1-0")
+			p.Annotations[convert.DeclaredAnnotation] = forged
+			require.NoError(t, w.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), p, "shop"))
+			noted("the forged note", func(text string) bool { return text == forged })
+			w.pass(noon.Add(time.Duration(i+2) * time.Minute))
+			require.Equal(t, "240Mi", w.pod("web-1-0").Spec.Containers[0].Resources.Limits.Memory().String(), forged)
+		}
+	}
+}

@@ -54,6 +54,22 @@ func memory(n noted) resources.Amount {
 	return Resources(corev1.ResourceList(n)).Value(resources.Memory)
 }
 
+// TighterDeclared returns which of two values of DeclaredAnnotation on one pod is believed: what
+// it has now, unless a limit could be larger by that than by what it had before, or nothing
+// is left of that.
+func TighterDeclared(before, now string) string {
+	if before == "" || before == now {
+		return now
+	}
+	is := Declared(map[string]string{DeclaredAnnotation: now})
+	for name, was := range Declared(map[string]string{DeclaredAnnotation: before}) {
+		if p := is[name]; was.Known() && (!p.Known() || p.Looser(was)) {
+			return before
+		}
+	}
+	return now
+}
+
 // DeclaredText returns the value of DeclaredAnnotation for a pod with these annotations that gets
 // something, and false if it need not be written: it says that, or no limit is separate.
 func DeclaredText(annotations map[string]string, gets []policy.Fitted) (text string, news bool) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -213,6 +214,8 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 	}
 	if o.pod != nil {
 		known.of = nil // if this panics, nothing half done is left
+		known.declared = convert.TighterDeclared(known.declared, o.pod.Annotations[convert.DeclaredAnnotation])
+		o.pod = declaredAs(o.pod, known.declared)
 		known.core = o.vpa.reading.Pod(o.pod, 0)
 		known.observed = observedSince(o.pod)
 		known.rests = !known.core.Changed() && known.core.Resize == disruption.NotResizing && !convert.HasNotedChange(o.pod)
@@ -235,6 +238,21 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 	pod.Group, pod.Bound = group, o.owner.Kind == "DaemonSet" && o.owner.Group == ""
 	f.pods = append(f.pods, pod)
 	return nil
+}
+
+// declaredAs returns a pod that says of itself with which memory it was declared. It leaves the
+// pod as it is: that is of a cache.
+func declaredAs(pod *corev1.Pod, declared string) *corev1.Pod {
+	if pod.Annotations[convert.DeclaredAnnotation] == declared {
+		return pod
+	}
+	as := *pod
+	as.Annotations = maps.Clone(pod.Annotations)
+	if as.Annotations == nil {
+		as.Annotations = map[string]string{}
+	}
+	as.Annotations[convert.DeclaredAnnotation] = declared
+	return &as
 }
 
 // observedSince returns when the change was sent that is noted on a pod; zero: none is, or it

@@ -60,6 +60,9 @@ type knownPod struct {
 	of      *knownVPA
 	likes   likeness
 	core    disruption.Pod
+	// declared is what was noted of the memory that it was declared with, also where somebody has
+	// taken that off since: it does not change in the life of a pod.
+	declared string
 	// observed is when the change was sent that is noted on it; zero: none is.
 	observed time.Time
 	// rests says that it has what it would get, that its node is not at a resize, and that no

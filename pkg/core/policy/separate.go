@@ -27,6 +27,11 @@ type Proportion struct{ Request, Limit resources.Amount }
 // Known reports whether it is a proportion of a request to a limit that is not below it.
 func (p Proportion) Known() bool { return p.Request > 0 && p.Limit >= p.Request }
 
+// Looser reports whether a limit is a larger multiple of its request than in another proportion.
+func (p Proportion) Looser(than Proportion) bool {
+	return float64(p.Limit)*float64(than.Request) > float64(than.Limit)*float64(p.Request)
+}
+
 // slightly is by what fraction the proportion of present amounts may be off, as they are rounded.
 const slightly = 0.01
 
