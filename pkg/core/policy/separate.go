@@ -94,7 +94,7 @@ func asDeclared(pod Pod, recommendation map[string]resources.Bounds, rules Rules
 // protected were requested, and then with lower requests.
 func fitSeparately(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
 	protecting, rule := make(map[string]resources.Bounds, len(recommendation)), rules.Lookup()
-	maps.Copy(protecting, recommendation) // Clone would let the argument of Fit escape, of all pods
+	maps.Copy(protecting, recommendation)                    // Clone would let the argument of Fit escape, of all pods
 	follows := make([]resources.Amount, len(pod.Containers)) // the requests; 0: as that of the limit
 	proportions := make([]Proportion, len(pod.Containers))
 	for i, c := range pod.Containers {
