@@ -2,6 +2,7 @@ package sketch
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -30,8 +31,11 @@ const (
 // is no number is dropped, but its time counts where it comes first.
 func NewHabits(at []int64, use []float64) Habits {
 	var h Habits
-	var all []float64
+	all := make([]float64, 0, len(use))
 	var hourly [24][]float64
+	for hour := range hourly {
+		hourly[hour] = make([]float64, 0, len(use)/len(hourly)+1)
+	}
 	first, last := int64(0), int64(0)
 	for i, v := range use {
 		if i == 0 {
@@ -61,10 +65,54 @@ func NewHabits(at []int64, use []float64) Habits {
 	return h
 }
 
+// quantiles puts values in order as far as it needs them: they are taken of a week in each
+// five minutes.
 func quantiles(values []float64) Quantiles {
-	slices.Sort(values)
-	at := func(q float64) float64 { return between(values, q) }
-	return Quantiles{at(0.5), at(0.9), at(0.95), at(0.99), values[len(values)-1]}
+	from := 0 // none before it is larger than one behind it
+	at := func(q float64) float64 {
+		low := int(math.Floor(q * float64(len(values)-1)))
+		place(values[from:], low-from)
+		if from = low; low+1 < len(values) {
+			place(values[low+1:], 0)
+		}
+		return between(values, q)
+	}
+	return Quantiles{at(0.5), at(0.9), at(0.95), at(0.99), slices.Max(values)}
+}
+
+// place puts the value of a rank where it belongs in the order of values, none that is larger
+// before it and none that is smaller behind it.
+func place(values []float64, rank int) {
+	low, high := 0, len(values)-1
+	for rounds := 2 * bits.Len(uint(len(values))); low < high; rounds-- {
+		if rounds == 0 { // somebody chose them so that this takes long
+			slices.Sort(values[low : high+1])
+			return
+		}
+		a, b, c := values[low], values[low+(high-low)/2], values[high]
+		pivot := max(min(a, b), min(max(a, b), c))
+		i, j := low, high
+		for i <= j {
+			for values[i] < pivot {
+				i++
+			}
+			for pivot < values[j] {
+				j--
+			}
+			if i <= j {
+				values[i], values[j] = values[j], values[i]
+				i, j = i+1, j-1
+			}
+		}
+		switch {
+		case rank <= j:
+			high = j
+		case rank >= i:
+			low = i
+		default:
+			return
+		}
+	}
 }
 
 // between returns a quantile of ordered values, in proportion between two.

@@ -2,10 +2,13 @@ package sketch
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"loadline.dev/loadline/pkg/core/resources"
 )
@@ -125,4 +128,60 @@ func TestPointsOfBeforeAreRead(t *testing.T) {
 	again.Observe(at(10*time.Minute), 1, "a")
 	require.Equal(t, 2, again.Habits().Points)
 	require.InEpsilon(t, 300, again.Habits().Overall.P50, 0.002)
+}
+
+// They are those of the values in order, whatever these are and however many.
+func TestQuantilesAreThoseOfTheOrder(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.SliceOfN(rapid.OneOf(rapid.Float64Range(0, 5), rapid.SampledFrom([]float64{0, 1, 2})), 1, 300).Draw(t, "values")
+		ordered := slices.Sorted(slices.Values(values))
+		at := func(q float64) float64 { return between(ordered, q) }
+		require.Equal(t, Quantiles{at(0.5), at(0.9), at(0.95), at(0.99), at(1)}, quantiles(values))
+	})
+}
+
+// Each rank comes to its place, also where values were chosen so that this takes long.
+func TestPlace(t *testing.T) {
+	const n = 3000
+	pipe, same := make([]float64, n), make([]float64, n)
+	for i := range pipe {
+		pipe[i] = float64(min(i, n-i))
+	}
+	for name, values := range map[string][]float64{"pipe": pipe, "same": same, "killer": killer(n)} {
+		for _, rank := range []int{0, 1, n / 2, n - 2, n - 1} {
+			mixed := slices.Clone(values)
+			place(mixed, rank)
+			want := slices.Sorted(slices.Values(values))[rank]
+			require.InDelta(t, want, mixed[rank], 0, "%s %d", name, rank)
+			require.LessOrEqual(t, slices.Max(append([]float64{want}, mixed[:rank]...)), want, name)
+			require.GreaterOrEqual(t, slices.Min(mixed[rank:]), want, name)
+		}
+	}
+}
+
+// killer returns values of which the median of the first, the middle and the last one is
+// nearly the least of what is left, time and again.
+func killer(n int) []float64 {
+	values := make([]float64, n)
+	for i := range n / 2 {
+		values[i] = float64(i + 1)
+		if i%2 == 1 {
+			values[i] = float64(n/2 + i)
+		}
+		values[n/2+i] = float64(2 * (i + 1))
+	}
+	return values
+}
+
+// BenchmarkHabits is what a week costs that is looked at anew.
+func BenchmarkHabits(b *testing.B) {
+	random := rand.New(rand.NewPCG(1, 2))
+	at, use := make([]int64, points-1), make([]float64, points-1)
+	for i := range at {
+		at[i], use[i] = int64(i)*300, random.ExpFloat64()
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		NewHabits(at, use)
+	}
 }
