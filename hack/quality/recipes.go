@@ -44,7 +44,7 @@ var (
 type preset struct {
 	recipe string
 	of     kinds
-	slow   bool // it takes a hundred times as long as others, so only pods are replayed under it: their recordings are short
+	slow   bool // it takes many times as long as others, so only pods are replayed under it: their recordings are short
 }
 
 // presets are the recipes that are compared, gated and chosen among, in the order of tables.
