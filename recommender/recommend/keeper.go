@@ -99,10 +99,7 @@ func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 		if !asked {
 			limit, asked = k.Limit(s.Container), true
 		}
-		use := sketch.Use{Amount: s.Amount, Limit: limit, Throttled: s.Throttled, Stands: v.Rules.For(s.Container.Container).RequestsOnly}
-		if s.Throttled > 0 && k.Pods != nil {
-			use.Request = k.Pods.Request(s.Container)
-		}
+		use := k.use(v, &s, limit)
 		starting := k.starting(v, &s) && (!use.HeldDown() || !k.Pods.Restarted(s.Container))
 		for range weight {
 			if starting {
@@ -115,6 +112,18 @@ func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 			t.Waited(s.At, s.Amount, s.Waiting)
 		}
 	}
+}
+
+// use returns what a sample says, with what else is known where a limit of CPU matters.
+func (k *SketchKeeper) use(v *model.VPA, s *usage.Sample, limit resources.Amount) sketch.Use {
+	u := sketch.Use{Amount: s.Amount, Limit: limit, Throttled: s.Throttled}
+	if s.Kind == resources.CPU && limit > 0 {
+		u.Stands = v.Rules.For(s.Container.Container).RequestsOnly
+	}
+	if s.Throttled > 0 && k.Pods != nil {
+		u.Request = k.Pods.Request(s.Container)
+	}
+	return u
 }
 
 // starting reports whether a sample is the use of CPU of a container that starts, and the

@@ -234,7 +234,6 @@ func (r *Reader) rule(vpa *vpav1.VerticalPodAutoscaler, now time.Time) permissio
 	known := r.memo.ruled[name]
 	if known == nil {
 		known = r.memo.spare
-		*known = ruled{}
 	}
 	if known.by != vpa {
 		known.spoken, known.named = listen(vpa), nil
