@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -99,7 +100,7 @@ func profile(in profileInput) (out profileOutput, err error) {
 			at, uses = append(at, t.Unix()), append(uses, use)
 		}
 	}
-	h := sketch.NewHabits(at, uses)
+	h := habitsOf(at, uses)
 	out = profileOutput{
 		BurstDetected: h.Burst > 0, BurstMagnitude: h.Burst, Confidence: h.Confidence, DataPoints: h.Points,
 		Hourly: map[string]quantiles{}, Overall: quantilesOf(h.Overall), TimeSpanDays: h.Days,
@@ -110,6 +111,36 @@ func profile(in profileInput) (out profileOutput, err error) {
 		}
 	}
 	return out, nil
+}
+
+// habitsOf returns the habits that samples at some seconds since 1970 show. What is no
+// number is dropped, as sources do, but its time counts where it comes first.
+func habitsOf(at []int64, uses []float64) sketch.Habits {
+	var h sketch.Habits
+	var all sketch.Ordered
+	var hourly [len(h.Hourly)]sketch.Ordered
+	var first, last int64
+	for i, use := range uses {
+		if i == 0 {
+			first, last = at[0], at[0]
+		}
+		if math.IsNaN(use) || math.IsInf(use, 0) {
+			continue
+		}
+		first, last = min(first, at[i]), max(last, at[i])
+		hour := time.Unix(at[i], 0).UTC().Hour()
+		all, hourly[hour] = append(all, use), append(hourly[hour], use)
+	}
+	for hour, of := range hourly {
+		slices.Sort(of)
+		h.Known[hour], h.Hourly[hour] = len(of) > 0, sketch.QuantilesOf(of)
+	}
+	slices.Sort(all)
+	h.Overall = sketch.QuantilesOf(all)
+	if len(all) > 0 {
+		h.Judge(len(all), float64(last-first)/3600/24)
+	}
+	return h
 }
 
 type habits struct {

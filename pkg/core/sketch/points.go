@@ -12,8 +12,11 @@ import (
 
 // The points of a week, five minutes each.
 const (
-	pointWidth = int64(5 * time.Minute)
-	points     = 7 * 24 * 12
+	pointWidth   = int64(5 * time.Minute)
+	hoursADay    = 24
+	pointsAnHour = 12
+	pointsADay   = hoursADay * pointsAnHour
+	points       = 7 * pointsADay
 )
 
 // Points are the uses in each five minutes of a week. In each the pods of a workload
@@ -33,6 +36,7 @@ type Points struct {
 	since   int64            // when it became this, nanoseconds since 1970; 0 = there is none
 	takenAt int64            // number of points that habits were taken of
 	habits  Habits           // as they were then
+	ordered codes            // the uses that are known, in order; nil = to be put in order
 }
 
 // podUse is what a pod used in the open point.
@@ -85,9 +89,50 @@ func (p *Points) of(key uint64) *podUse {
 func (p *Points) advance(number int64) {
 	if code := p.value(); code != 0 {
 		p.uses[p.running%points] = code
+		p.ordered.insert(code)
 	}
 	p.open = p.open[:0]
+	for gone := p.running + 1; gone <= min(number, p.running+points); gone++ {
+		p.ordered.remove(p.uses[gone%points])
+	}
 	advanceRing(&p.running, number, p.uses[:])
+}
+
+// codes are coded amounts in thousandths, in their order: a larger amount has a larger
+// code. An order that is not known stays so.
+type codes []uint16
+
+// Len returns their number.
+func (c codes) Len() int { return len(c) }
+
+// At returns the amount of a rank.
+func (c codes) At(rank int) float64 { return decode(c[rank]) / 1000 }
+
+func (c *codes) insert(code uint16) {
+	if *c != nil {
+		at, _ := slices.BinarySearch(*c, code)
+		*c = slices.Insert(*c, at, code)
+	}
+}
+
+func (c *codes) remove(code uint16) {
+	if at, found := slices.BinarySearch(*c, code); found {
+		*c = slices.Delete(*c, at, at+1)
+	}
+}
+
+// inOrder returns the codes of some uses that are known, in order.
+func inOrder(uses ...[]uint16) codes {
+	all := make(codes, 0, len(uses)*len(uses[0]))
+	for _, some := range uses {
+		for _, code := range some {
+			if code != 0 {
+				all = append(all, code)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // value returns the code of the open point, 0 if nothing was seen in it.
@@ -120,21 +165,53 @@ func (p *Points) adapt(k resources.Kind, needed, mean bool) *Points {
 	return p
 }
 
-// Habits returns those of the points that are complete. They are taken anew with
-// each of them.
+// Habits returns those of the points that are complete. A week is looked at anew every
+// five minutes, so its order is kept, and of the hours of the day only those of the points
+// that came and went are found anew.
 func (p *Points) Habits() *Habits {
 	if p.takenAt == p.running {
 		return &p.habits
 	}
-	var at []int64
-	var uses []float64
-	for number := max(p.running-points+1, 0); number < p.running; number++ {
-		if code := p.uses[number%points]; code != 0 {
-			at, uses = append(at, number*pointWidth/1e9), append(uses, decode(code)/1000)
-		}
+	h := &p.habits
+	if p.ordered == nil {
+		p.ordered, p.takenAt = inOrder(p.uses[:]), 0
 	}
-	p.habits, p.takenAt = NewHabits(at, uses), p.running
-	return &p.habits
+	for hour := range h.Hourly {
+		if !p.sawHour(hour) {
+			continue
+		}
+		var days [points / pointsADay][]uint16
+		for day := range days {
+			from := day*pointsADay + hour*pointsAnHour
+			days[day] = p.uses[from : from+pointsAnHour]
+		}
+		uses := inOrder(days[:]...)
+		h.Known[hour], h.Hourly[hour] = len(uses) > 0, QuantilesOf(uses)
+	}
+	h.Overall = QuantilesOf(p.ordered)
+	h.Judge(len(p.ordered), p.span().Hours()/24)
+	p.takenAt = p.running
+	return h
+}
+
+// sawHour reports whether a point of an hour of the day came or went since the habits were
+// taken.
+func (p *Points) sawHour(hour int) bool {
+	from := p.takenAt / pointsAnHour // the point that went is one later than that which came, a week ago
+	to := p.running / pointsAnHour
+	return p.takenAt == 0 || to-from >= hoursADay || (int64(hour)-from%hoursADay+hoursADay)%hoursADay <= to-from
+}
+
+// span returns the time from the first point to the last.
+func (p *Points) span() time.Duration {
+	first, last := max(p.running-points+1, 0), p.running-1
+	for first < last && p.uses[first%points] == 0 {
+		first++
+	}
+	for first < last && p.uses[last%points] == 0 {
+		last--
+	}
+	return time.Duration(max(last-first, 0) * pointWidth)
 }
 
 // merge adds another one of the same kind, where both know a point the higher use.
@@ -160,7 +237,7 @@ func (p *Points) merge(o *Points) {
 	if o.since > p.since {
 		p.target, p.since = o.target, o.since
 	}
-	p.takenAt = 0
+	p.takenAt, p.ordered = 0, nil
 }
 
 // write begins with the sums over all pods: they are what the open point was

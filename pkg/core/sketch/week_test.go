@@ -90,13 +90,6 @@ func TestPointsAreMeansOfCPUAndPeaksOfMemory(t *testing.T) {
 	}
 }
 
-func TestNoNumbersAreNoSamples(t *testing.T) {
-	h := NewHabits([]int64{0, 3600, 7200}, []float64{math.NaN(), math.Inf(1), 2})
-	require.Equal(t, 1, h.Points)
-	require.InDelta(t, 2.0/24, h.Days, 1e-12)
-	require.Zero(t, NewHabits(nil, nil).Points)
-}
-
 // A pod's use of CPU is its mean over the five minutes; the pods are compared after that.
 func TestPodsThatTakeTurnsAreNoSum(t *testing.T) {
 	for mean, want := range map[bool]float64{false: 300, true: 200} {
@@ -130,58 +123,63 @@ func TestPointsOfBeforeAreRead(t *testing.T) {
 	require.InEpsilon(t, 300, again.Habits().Overall.P50, 0.002)
 }
 
-// They are those of the values in order, whatever these are and however many.
-func TestQuantilesAreThoseOfTheOrder(t *testing.T) {
+// They are kept and mended point by point, and are those that the points show all the same.
+func TestHabitsAreThoseOfThePoints(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		values := rapid.SliceOfN(rapid.OneOf(rapid.Float64Range(0, 5), rapid.SampledFrom([]float64{0, 1, 2})), 1, 300).Draw(t, "values")
-		ordered := slices.Sorted(slices.Values(values))
-		at := func(q float64) float64 { return between(ordered, q) }
-		require.Equal(t, Quantiles{at(0.5), at(0.9), at(0.95), at(0.99), at(1)}, quantiles(values))
+		p, now := newPoints(resources.CPU, false), at(0)
+		for range rapid.IntRange(1, 12).Draw(t, "looks") {
+			for range rapid.IntRange(0, 400).Draw(t, "points") {
+				now += pointWidth * rapid.SampledFrom([]int64{1, 1, 1, 1, 1, 1, 1, 1, 5, 30}).Draw(t, "step")
+				p.Observe(now, rapid.Float64Range(0, 3000).Draw(t, "use"), "")
+			}
+			if rapid.IntRange(0, 9).Draw(t, "pause") == 0 {
+				now += rapid.SampledFrom([]int64{int64(time.Hour), int64(26 * time.Hour), int64(8 * 24 * time.Hour)}).Draw(t, "length")
+				p.Observe(now, 1, "")
+			}
+			got := *p.Habits()
+			p.takenAt, p.ordered, p.habits = 0, nil, Habits{}
+			require.Equal(t, *p.Habits(), got)
+			require.Equal(t, fromPoints(p), got)
+		}
 	})
 }
 
-// Each rank comes to its place, also where values were chosen so that this takes long.
-func TestPlace(t *testing.T) {
-	const n = 3000
-	pipe, same := make([]float64, n), make([]float64, n)
-	for i := range pipe {
-		pipe[i] = float64(min(i, n-i))
-	}
-	for name, values := range map[string][]float64{"pipe": pipe, "same": same, "killer": killer(n)} {
-		for _, rank := range []int{0, 1, n / 2, n - 2, n - 1} {
-			mixed := slices.Clone(values)
-			place(mixed, rank)
-			want := slices.Sorted(slices.Values(values))[rank]
-			require.InDelta(t, want, mixed[rank], 0, "%s %d", name, rank)
-			require.LessOrEqual(t, slices.Max(append([]float64{want}, mixed[:rank]...)), want, name)
-			require.GreaterOrEqual(t, slices.Min(mixed[rank:]), want, name)
+// fromPoints puts the points in order, as a whole and hour by hour.
+func fromPoints(p *Points) (h Habits) {
+	var all Ordered
+	var hourly [24]Ordered
+	first, last := int64(math.MaxInt64), int64(0)
+	for number := max(p.running-points+1, 0); number < p.running; number++ {
+		if code := p.uses[number%points]; code != 0 {
+			use, hour := decode(code)/1000, time.Unix(0, number*pointWidth).UTC().Hour()
+			all, hourly[hour] = append(all, use), append(hourly[hour], use)
+			first, last = min(first, number), max(last, number)
 		}
 	}
-}
-
-// killer returns values of which the median of the first, the middle and the last one is
-// nearly the least of what is left, time and again.
-func killer(n int) []float64 {
-	values := make([]float64, n)
-	for i := range n / 2 {
-		values[i] = float64(i + 1)
-		if i%2 == 1 {
-			values[i] = float64(n/2 + i)
-		}
-		values[n/2+i] = float64(2 * (i + 1))
+	for hour, of := range hourly {
+		slices.Sort(of)
+		h.Known[hour], h.Hourly[hour] = len(of) > 0, QuantilesOf(of)
 	}
-	return values
+	slices.Sort(all)
+	h.Overall = QuantilesOf(all)
+	h.Judge(len(all), time.Duration(max(last-first, 0)*pointWidth).Hours()/24)
+	return h
 }
 
-// BenchmarkHabits is what a week costs that is looked at anew.
+// BenchmarkHabits is what the next point of a week costs.
 func BenchmarkHabits(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 2))
-	at, use := make([]int64, points-1), make([]float64, points-1)
-	for i := range at {
-		at[i], use[i] = int64(i)*300, random.ExpFloat64()
+	p, now := newPoints(resources.CPU, false), at(0)
+	next := func() {
+		now += pointWidth
+		p.Observe(now, 1000*random.ExpFloat64(), "")
+	}
+	for range points {
+		next()
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		NewHabits(at, use)
+		next()
+		p.Habits()
 	}
 }
