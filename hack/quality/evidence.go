@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -93,14 +92,13 @@ type evidence struct {
 	origins map[container]origin
 }
 
-// collect replays recordings in all planes under all presets, those of pods under the slow
-// ones, too. If a page is wanted, it replays the half that is reported under all settings of
-// a study.
+// collect replays recordings in all planes under all presets. If a page is wanted, it
+// replays the half that is reported under all settings of a study.
 func collect(recordings []string, page bool) (*evidence, error) {
 	e := &evidence{}
 	for i, p := range planes {
 		for half := range partNames {
-			recipes := compared(p.kind, false)
+			recipes := compared(p.kind)
 			if page && half == report {
 				recipes = studied(p.kind)
 			}
@@ -110,17 +108,6 @@ func collect(recordings []string, page bool) (*evidence, error) {
 		}
 	}
 	e.trace()
-	pods := slices.DeleteFunc(slices.Clone(recordings), func(file string) bool { return !e.ofPods(filepath.Base(file)) })
-	if len(pods) == 0 {
-		return e, nil
-	}
-	for i, p := range planes {
-		for half := range partNames {
-			if err := e.replay(i, half, compared(p.kind, true), pods); err != nil {
-				return nil, err
-			}
-		}
-	}
 	return e, nil
 }
 
@@ -133,18 +120,6 @@ func (e *evidence) replay(plane, half int, recipes, recordings []string) error {
 	results, err := command.Replay(context.Background(), c, recordings...)
 	e.results[plane][half] = append(e.results[plane][half], results...)
 	return err
-}
-
-// ofPods reports whether all containers of a recording are pods.
-func (e *evidence) ofPods(dataset string) bool {
-	found := false
-	for c, o := range e.origins {
-		if c.dataset == dataset && !o.isPods() {
-			return false
-		}
-		found = found || c.dataset == dataset
-	}
-	return found
 }
 
 // trace finds the origin of each recording.
@@ -165,7 +140,7 @@ func (e *evidence) trace() {
 // all returns the results of both halves in a plane, under presets only: both were replayed
 // under them.
 func (e *evidence) all(plane int) []backtest.Result {
-	names := listed(planes[plane].kind)
+	names := compared(planes[plane].kind)
 	return where(slices.Concat(e.results[plane][tune], e.results[plane][report]), func(r *backtest.Result) bool {
 		return slices.Contains(names, r.Candidate)
 	})

@@ -51,7 +51,7 @@ func newFleet(results []backtest.Result) *fleet {
 
 // presets returns the presets of a kind that the containers were replayed under.
 func (f *fleet) presets(k resources.Kind) []string {
-	return slices.DeleteFunc(listed(k), func(name string) bool { return f.tallies[name] == nil })
+	return slices.DeleteFunc(compared(k), func(name string) bool { return f.tallies[name] == nil })
 }
 
 // everyone returns the numbers from 0 to n-1.

@@ -27,18 +27,6 @@ func TestOrigins(t *testing.T) {
 	require.Equal(t, cpuAlone, originOf(recorded(30, 5*time.Minute), false))
 }
 
-// Slow recipes are replayed on recordings of pods and of nothing else.
-func TestRecordingsOfPods(t *testing.T) {
-	e := &evidence{origins: map[container]origin{
-		{dataset: "shop"}: brief, {dataset: "shop", name: "b"}: byMinute,
-		{dataset: "mixed"}: brief, {dataset: "mixed", name: "b"}: machines, {dataset: "app"}: cpuAlone,
-	}}
-	require.True(t, e.ofPods("shop"))
-	for _, other := range []string{"mixed", "app", "nothing"} {
-		require.False(t, e.ofPods(other), other)
-	}
-}
-
 // ran makes a result of a container: request and use in cores, starved as a share of the
 // use, for an hour of a day.
 func ran(candidate, name string, request, used, starved float64, changes int) backtest.Result {
@@ -113,7 +101,7 @@ func TestThePresetOfLeastCostIsChosen(t *testing.T) {
 		"loadline:cpu=tracking": {1.3, 0.05, 15, 0.05},
 	}
 	var results []backtest.Result
-	for _, name := range listed(resources.CPU) {
+	for _, name := range compared(resources.CPU) {
 		is, known := by[short(name)]
 		if !known {
 			is = [4]float64{9, 0, 90, 0}

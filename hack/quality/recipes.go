@@ -44,7 +44,6 @@ var (
 type preset struct {
 	recipe string
 	of     kinds
-	slow   bool // it takes many times as long as others, so only pods are replayed under it: their recordings are short
 }
 
 // presets are the recipes that are compared, gated and chosen among, in the order of tables.
@@ -65,24 +64,14 @@ var presets = []preset{
 	{recipe: "loadline:margin=0.1", of: forMemory}, // whatever the limit
 	{recipe: "autopilot", of: forBoth},
 	{recipe: "autopilot:models=ensemble", of: forBoth},
-	{recipe: "attune", of: forBoth, slow: true},
-	{recipe: "attune-published", of: forBoth, slow: true},
+	{recipe: "attune", of: forBoth},
+	{recipe: "attune-published", of: forBoth},
 	{recipe: "crane", of: forBoth},
 	{recipe: "cruisekube", of: forBoth},
 }
 
-// compared returns the presets of a kind, with floors: the slow ones or the others.
-func compared(k resources.Kind, slow bool) (names []string) {
-	for _, p := range presets {
-		if p.of[k] && p.slow == slow {
-			names = append(names, withFloors(p.recipe))
-		}
-	}
-	return names
-}
-
-// listed returns all presets of a kind, in the order of tables.
-func listed(k resources.Kind) (names []string) {
+// compared returns the presets of a kind with floors, in the order of tables.
+func compared(k resources.Kind) (names []string) {
 	for _, p := range presets {
 		if p.of[k] {
 			names = append(names, withFloors(p.recipe))
@@ -126,7 +115,7 @@ var ourCurves = [resources.Kinds][]string{
 // studied returns all that a page needs of the half that it reports on: the presets, the
 // settings of the reference, and our curves.
 func studied(k resources.Kind) []string {
-	all := slices.Concat(compared(k, false), sweep(k))
+	all := slices.Concat(compared(k), sweep(k))
 	for _, name := range ourCurves[k] {
 		if !slices.Contains(all, name) {
 			all = append(all, name)
