@@ -100,7 +100,8 @@ func (i *Ingester) sample(s usage.Sample, now time.Time) usage.Reason {
 	return reason
 }
 
-// TakeKills adds the kills that wait to the store (Store.ObserveOOM) and to the sketches.
+// TakeKills adds the kills that wait to the store (Store.ObserveOOM), which the recipe vpa
+// reads, and to the sketches, which the others do.
 func (i *Ingester) TakeKills(log klog.Logger, now time.Time) {
 	ooms, dropped := i.OOMs.Drain()
 	if dropped > 0 {

@@ -145,7 +145,7 @@ func (p *pass) change(ctx context.Context, c actuate.Change) disruption.Reason {
 	if reason := p.reader.Stopped(c.Reading); reason != "" {
 		return reason
 	}
-	if reason := p.admit(ctx, c.Subject); reason != "" {
+	if reason := p.admit(ctx, c.Subject); reason != "" { // only under a SizingPolicy
 		return reason
 	}
 	if c.Evict {

@@ -2,8 +2,9 @@
 //
 // Config.Patch takes a pod, the VPA that controls it and what its namespace demands, and
 // returns a JSON patch: the resources that policy.Fit gives, the startup boost, both cut to
-// what the quotas have left (Room), and the annotations of the VPA. It is pure: equal input
-// gives an equal patch, byte for byte. ExampleConfig_Patch shows a whole one.
+// what the quotas have left (Room), and annotations: vpaUpdates, vpaObservedContainers, one
+// for each boost, and one with the memory that was declared. It is pure: equal input gives an
+// equal patch, byte for byte. ExampleConfig_Patch shows a whole one.
 //
 // Only ordinary containers are changed. Init containers, native sidecars and
 // containers without a recommendation are left as they are. It neither looks

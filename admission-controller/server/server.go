@@ -9,8 +9,8 @@
 // heartbeat Lease of the webhook as long as it can reach itself.
 //
 // It has its own mux, so nothing another package registered is reachable, and
-// it bounds the size and the duration of a request. It knows nothing of pods
-// and VPAs; the handlers do.
+// it bounds the size and the duration of a request. It reads no more of pods and VPAs than
+// the handlers need; these decide, and are in ../handlers.go.
 package server
 
 import (

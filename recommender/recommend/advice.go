@@ -105,8 +105,8 @@ func lacking(p recipe.Points) recipe.Points {
 	return p
 }
 
-// recipe returns the recipe of a VPA: v.Recipe, which is that of the flag where the VPA has
-// no annotation. Before SketchKeeper.Follow saw the VPA it is that of the flag, too.
+// recipe returns the recipe of a VPA: v.Recipe, which is that of its annotation, else of its
+// SizingPolicy, else of the flag. Before SketchKeeper.Follow saw the VPA it is that of the flag, too.
 func (a *Advisor) recipe(v *model.VPA) *recipe.Recipe {
 	if c := v.Recipe; c != nil {
 		return c.Recipe

@@ -8,8 +8,9 @@
 // for different VPAs, each with its own scratch profile. SketchKeeper gives each VPA its
 // recipe and fills the sketches that it asks for.
 //
-// The numbers come from package recipe, their form from package convert, caps and
-// rounding from package policy; the status is put together by package status.
+// The numbers come from package recipe. Advise rounds them as convert.Format says, makes CPU
+// whole cores where a flag wants that, and caps them with package policy, in this order; the
+// status is put together by package status.
 package recommend
 
 import (
@@ -120,7 +121,8 @@ func (p *Publisher) Publish(ctx context.Context, vpas []*model.VPA, now time.Tim
 }
 
 // PublishChanged does the same for VPAs that are not as they were when they were
-// last looked at. What failed or had no turn waits for Publish.
+// last looked at: model.Inputs differs, of which a kill for want of memory changes Revision.
+// What failed or had no turn waits for Publish.
 func (p *Publisher) PublishChanged(ctx context.Context, vpas []*model.VPA, now time.Time, span time.Duration) int {
 	return p.work(ctx, p.jobs(vpas, now, func(j job) bool { return j.seen != j.vpa.Published.Inputs }), now, span)
 }

@@ -162,7 +162,8 @@ type candidate struct {
 
 // vpa decides about the pods of a VPA. A pod is skipped for the first reason on this road:
 //
-//	mode, status      ModeOff, StatusOutdated
+//	mode, status      ModeOff (those in Off and Initial are NoVPA before there is a plan),
+//	                  StatusOutdated
 //	Assess            is it worth a change? Unchanged, TooYoung, SmallChange, ... (assess.go)
 //	Pod.Held          does the rollout of a SizingPolicy hold it? NotInCanary, CoolingDown, ...
 //	                  (package rollout); it may still get memory after an out-of-memory kill

@@ -5,7 +5,8 @@
 // for by annotation. Recommend evaluates its chains; Explain does the same and keeps the
 // value after each step, so that what is shown is what was computed.
 //
-// Each recipe is one file with its settings, its chains and its own steps: vpa.go,
+// Each recipe is one file with its settings, its chains and its own steps: vpa.go (the one
+// without --recipe),
 // loadline.go, crane.go, attune.go, cruisekube.go and autopilot.go; machine_shapes.go belongs
 // to crane.go, fixed_margin.go to loadline.go. What several use is here and in steps.go. What a recipe knows of a container comes from a profile of package usage and
 // from package sketch; it does not know how a number is written or capped.

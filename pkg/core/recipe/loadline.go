@@ -104,7 +104,7 @@ func (l *loadline) settings() []setting {
 
 func hours(h float64) time.Duration { return time.Duration(h * float64(time.Hour)) }
 
-// shape is what the load of CPU is looked at by.
+// shape says how fast the two histograms of CPU forget, and which of their levels count.
 func (l *loadline) shape() *sketch.LoadShape {
 	halfLives := [2]time.Duration{hours(l.halfLife), hours(l.fastHalfLife)}
 	return sketch.NewLoadShape(resources.CPU, halfLives, [2]float64{l.share, l.fastShare}, l.byLoad, l.hour).Sustained(hours(l.sustained / 60))

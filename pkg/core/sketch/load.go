@@ -102,8 +102,9 @@ func (s *LoadShape) Kind() resources.Kind { return s.kind }
 // Name says in words what Level(i) is.
 func (s *LoadShape) Name(i int) string { return s.names[i] }
 
-// Load is the use of one kind by one container, as two histograms: of all samples of
-// CPU, and of the highest of memory in each five minutes. Make it with New.
+// Load is the use of one kind by one container, as two histograms: of CPU the samples but
+// those of a start, where more than the limit was wanted as twice the limit (demand.go), and
+// of memory the highest in each five minutes. Make it with New.
 type Load struct {
 	shape  *LoadShape
 	uses   pair

@@ -13,9 +13,10 @@
 // makes the same sketch of it, to the bit.
 //
 // To remember something new, write it in a file of its own, and in this one add its field to
-// Needs and Sketch, its line to parts, what Adapt does with it, and what ObservePod (or a
-// method that the recommender and the replay call) gives it. Merge, image, restore and
-// checkpoint follow from parts.
+// Needs and Sketch, its line to parts, what Adapt does with it, and what observe gives it. The
+// type needs merge, write and read (parts.go); Merge, image, restore and checkpoint follow
+// from parts. What is no sample of usage needs a method that the recommender
+// (recommender/recommend/keeper.go) and the replay (pkg/core/replay/recommender.go) call.
 package sketch
 
 import (
