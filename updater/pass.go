@@ -250,8 +250,8 @@ func (p *pass) explain(ctx context.Context) {
 			}
 		}
 	}
-	events := p.reporter.report(ctx, p.skipped, p.now)
-	p.executor.LeftAlone(p.reporter.news)
+	news, events := p.reporter.report(ctx, p.skipped, p.now)
+	p.executor.LeftAlone(news)
 	for _, e := range events {
 		if vpa := p.snapshot.VPA(e.VPA); vpa != nil {
 			p.executor.Event(vpa, e.Reason.String(), e.Message)

@@ -31,7 +31,6 @@ type reporter struct {
 	// demand.
 	Room string
 
-	news  []disruption.Skip // pods left alone for another reason than in the pass before
 	pass  int
 	pods  map[string]said           // by UID
 	cases map[subject]*continuation // of the reasons that may last
@@ -56,20 +55,19 @@ type continuation struct {
 	sent    bool // its event
 }
 
-// report logs what changed since the last pass and returns the events that are
-// due, by VPA and reason.
-func (t *reporter) report(ctx context.Context, skipped []disruption.Skip, now time.Time) []skipEvent {
+// report logs what changed since the last pass. It returns the pods that are left alone for
+// another reason than in the pass before, and the events that are due, by VPA and reason.
+func (t *reporter) report(ctx context.Context, skipped []disruption.Skip, now time.Time) (news []disruption.Skip, events []skipEvent) {
 	if t.pods == nil {
 		t.pods, t.cases = make(map[string]said, len(skipped)), map[subject]*continuation{}
 	}
 	t.pass++
-	t.news = t.news[:0]
 	log := klog.FromContext(ctx).V(4)
 	for i := range skipped {
 		s := &skipped[i]
 		before, known := t.pods[s.UID]
 		if !known || before.reason != s.Reason {
-			t.news = append(t.news, *s)
+			news = append(news, *s)
 			log.Info("Pod left alone", "pod", klog.KRef(s.Namespace, s.Pod), "vpa", s.VPA, "reason", s.Reason)
 		}
 		t.pods[s.UID] = said{s.Reason, t.pass}
@@ -82,7 +80,7 @@ func (t *reporter) report(ctx context.Context, skipped []disruption.Skip, now ti
 			delete(t.pods, uid)
 		}
 	}
-	return t.due(now)
+	return news, t.due(now)
 }
 
 func (t *reporter) count(s *disruption.Skip, now time.Time) {

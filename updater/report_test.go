@@ -15,10 +15,15 @@ func skip(vpa, pod string, reason disruption.Reason) disruption.Skip {
 	return disruption.Skip{Subject: disruption.Subject{Namespace: "shop", VPA: vpa, Pod: pod, UID: pod}, Reason: reason}
 }
 
+func eventsOf(t *testing.T, r *reporter, skips []disruption.Skip, now time.Time) []skipEvent {
+	_, events := r.report(t.Context(), skips, now)
+	return events
+}
+
 func TestAReasonThatLastsIsToldOnce(t *testing.T) {
 	r := reporter{After: 10 * time.Minute}
 	tell := func(minutes int, skips ...disruption.Skip) []skipEvent {
-		return r.report(t.Context(), skips, noon.Add(time.Duration(minutes)*time.Minute))
+		return eventsOf(t, &r, skips, noon.Add(time.Duration(minutes)*time.Minute))
 	}
 	small := []disruption.Skip{skip("a", "p1", disruption.BelowMinReplicas), skip("a", "p2", disruption.BelowMinReplicas), skip("b", "p3", disruption.TooYoung)}
 	require.Empty(t, tell(0, small...))
@@ -39,9 +44,9 @@ func TestAReasonThatLastsIsToldOnce(t *testing.T) {
 func TestAFullNodeIsToldWithWhatItMeans(t *testing.T) {
 	r := reporter{After: 10 * time.Minute, Room: "evictions wait"}
 	skips := []disruption.Skip{skip("a", "p1", disruption.NodeFull), skip("b", "p2", disruption.TooLargeForNode), skip("c", "p3", disruption.QuotaFull)}
-	require.Empty(t, r.report(t.Context(), skips, noon))
+	require.Empty(t, eventsOf(t, &r, skips, noon))
 	var ends []bool
-	for _, e := range r.report(t.Context(), skips, noon.Add(r.After)) {
+	for _, e := range eventsOf(t, &r, skips, noon.Add(r.After)) {
 		ends = append(ends, strings.HasSuffix(e.Message, "; evictions wait"))
 	}
 	require.Equal(t, []bool{true, true, false}, ends)
@@ -53,10 +58,10 @@ func TestEventsOfManyVPAsAreSpread(t *testing.T) {
 	for i := range 50 {
 		skips = append(skips, skip(fmt.Sprintf("v%02d", i), fmt.Sprint(i), disruption.QuotaFull))
 	}
-	require.Empty(t, r.report(t.Context(), skips, noon))
+	require.Empty(t, eventsOf(t, &r, skips, noon))
 	told := map[string]bool{}
 	for _, want := range []int{20, 20, 10, 0} {
-		events := r.report(t.Context(), skips, noon.Add(time.Hour))
+		events := eventsOf(t, &r, skips, noon.Add(time.Hour))
 		require.Len(t, events, want)
 		for _, e := range events {
 			require.False(t, told[e.VPA.Name])

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -214,14 +213,21 @@ func (f *filling) one(ctx context.Context, o owned) (err error) {
 	}
 	if o.pod != nil {
 		known.of = nil // if this panics, nothing half done is left
-		known.declared = convert.TighterDeclared(known.declared, o.pod.Annotations[convert.DeclaredAnnotation])
-		o.pod = declaredAs(o.pod, known.declared)
+		declared := o.pod.Annotations[convert.DeclaredAnnotation]
+		if known.likes != nil {
+			declared = convert.TighterDeclared(known.likes.declared, declared)
+		}
+		o.pod = declaredAs(o.pod, declared)
 		known.core = o.vpa.reading.Pod(o.pod, 0)
 		known.observed = observedSince(o.pod)
 		known.rests = !known.core.Changed() && known.core.Resize == disruption.NotResizing && !convert.HasNotedChange(o.pod)
-		known.of, known.version, known.likes = o.vpa, o.pod.ResourceVersion, likenessOf(o.pod)
-		if before := f.last; before != nil && before.of == o.vpa && before.likes == known.likes && known.likes != (likeness{}) {
-			known.core.Containers, known.core.Fixed = before.core.Containers, before.core.Fixed // one copy is enough
+		known.of, known.version = o.vpa, o.pod.ResourceVersion
+		likes := likenessOf(o.pod)
+		if before := f.last; before != nil && before.of == o.vpa && likes.containers != nil && *before.likes == likes {
+			known.likes = before.likes // one copy is enough
+			known.core.Containers, known.core.Fixed = before.core.Containers, before.core.Fixed
+		} else {
+			known.likes = &likes
 		}
 	}
 	f.last = known
@@ -255,17 +261,17 @@ func declaredAs(pod *corev1.Pod, declared string) *corev1.Pod {
 	return &as
 }
 
-// observedSince returns when the change was sent that is noted on a pod; zero: none is, or it
-// cannot be read.
-func observedSince(pod *corev1.Pod) time.Time {
+// observedSince returns when the change was sent that is noted on a pod, in milliseconds since
+// 1970; 0: none is, or it cannot be read.
+func observedSince(pod *corev1.Pod) int64 {
 	if !convert.HasNotedChange(pod) {
-		return time.Time{}
+		return 0
 	}
 	noted, err := convert.NotedChange(pod)
-	if err != nil {
-		return time.Time{}
+	if err != nil || noted.At.IsZero() {
+		return 0
 	}
-	return noted.At
+	return noted.At.UnixMilli()
 }
 
 // group reads how many pods an owner wants. Owners that do not state it, such as

@@ -23,12 +23,12 @@ import (
 // the same object until it changes, so the pointer reports whether it did; of a pod the
 // version does.
 type memo struct {
-	pass   int
+	pass   int32
 	index  target.Claims   // the VPAs that may control pods, also those that do not act
 	acting map[string]bool // namespaces with a VPA that changes running pods, or whose pods are held
 	vpas   map[cache.ObjectName]*knownVPA
-	listed map[cache.ObjectName]int // the pass in which a VPA was last there
-	ranges map[string]*knownRanges  // by namespace
+	listed map[cache.ObjectName]int32 // the pass in which a VPA was last there
+	ranges map[string]*knownRanges    // by namespace
 	pods   map[types.UID]*knownPod
 	owners map[target.Key]*knownOwner
 	// unreadable are the targets that cannot be read, with a VPA that has it. It is made
@@ -44,7 +44,7 @@ type knownVPA struct {
 	reading  Reading
 	ranges   *knownRanges
 	selected *target.Selection
-	pass     int
+	pass     int32
 	permission
 	limits limits // with which reading was made
 }
@@ -52,23 +52,20 @@ type knownVPA struct {
 type knownRanges struct {
 	objects []*corev1.LimitRange
 	ranges  convert.LimitRanges
-	pass    int
+	pass    int32
 }
 
 type knownPod struct {
 	version string // of the pod
 	of      *knownVPA
-	likes   likeness
 	core    disruption.Pod
-	// declared is what was noted of the memory that it was declared with, also where somebody has
-	// taken that off since: it does not change in the life of a pod.
-	declared string
-	// observed is when the change was sent that is noted on it; zero: none is.
-	observed time.Time
+	likes   *likeness // those of pods that are alike are the same
+	// observed is when the change was sent that is noted on it, milliseconds since 1970; 0: none is.
+	observed int64
 	// rests says that it has what it would get, that its node is not at a resize, and that no
 	// change is noted on it.
 	rests bool
-	pass  int
+	pass  int32
 }
 
 // current reports whether a pod is still read as it was.
@@ -77,20 +74,23 @@ func (k *knownPod) current(vpa *knownVPA, version string) bool {
 }
 
 // likeness is equal for pods of one VPA whose containers are read alike: those of pods
-// in a cache of client.Factory are the same object if they are equal. The zero value is
-// like nothing.
+// in a cache of client.Factory are the same object if they are equal. One without
+// containers is like nothing.
 type likeness struct {
 	containers, init *corev1.Container
 	statuses         *corev1.ContainerStatus
 	observed         string
-	declared         string
+	// declared is what was noted of the memory that a pod was declared with, also where somebody
+	// has taken that off since: it does not change in the life of a pod.
+	declared string
 }
 
 func likenessOf(pod *corev1.Pod) (l likeness) {
+	l = likeness{observed: pod.Annotations[convert.ObservedAnnotation], declared: pod.Annotations[convert.DeclaredAnnotation]}
 	if len(pod.Spec.Containers) == 0 || len(pod.Status.ContainerStatuses) == 0 {
 		return l
 	}
-	l = likeness{containers: &pod.Spec.Containers[0], statuses: &pod.Status.ContainerStatuses[0], observed: pod.Annotations[convert.ObservedAnnotation], declared: pod.Annotations[convert.DeclaredAnnotation]}
+	l.containers, l.statuses = &pod.Spec.Containers[0], &pod.Status.ContainerStatuses[0]
 	if len(pod.Spec.InitContainers) > 0 {
 		l.init = &pod.Spec.InitContainers[0]
 	}
@@ -102,11 +102,11 @@ type knownOwner struct {
 	top        target.Key // the topmost owner
 	unreadable bool       // it is not known
 	name       string     // for disruption.Group
-	pass       int
+	pass       int32
 }
 
 func newMemo() *memo {
-	return &memo{acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int{}, ranges: map[string]*knownRanges{},
+	return &memo{acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
 		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[cache.ObjectName]*ruled{}, spare: &ruled{}}
 }
 

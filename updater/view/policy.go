@@ -208,7 +208,7 @@ type ruled struct {
 
 	answer sizing.Answer
 	named  *named // nil: not made yet
-	pass   int
+	pass   int32
 }
 
 // named is what a VPA recommends, and under which names other things are asked for on its behalf,

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -80,14 +81,15 @@ func (r Reading) Pod(pod *corev1.Pod, group int) disruption.Pod {
 		PodLevel:   convert.SizedAsWhole(pod),
 		Boosted:    convert.HasBoosted(pod),
 		Sized:      convert.HasSized(pod),
-		Backoff:    convert.Pause(pod),
-		Restarts:   convert.Restarts(pod),
-		Restart:    convert.Restart(pod),
+		Restarts:   int32(min(convert.Restarts(pod), math.MaxInt32)),
 		Created:    pod.CreationTimestamp.Time,
 		Node:       pod.Spec.NodeName,
 		Traits:     convert.Traits(pod),
 		Fixed:      fixed(pod),
 		Containers: make([]disruption.Container, len(pod.Spec.Containers)),
+	}
+	if noted := (disruption.Noted{Backoff: convert.Pause(pod), Restart: convert.Restart(pod)}); noted != (disruption.Noted{}) {
+		p.Noted = &noted
 	}
 	p.Footprint, p.Starting = convert.Footprints(pod)
 	if pod.Status.StartTime != nil {

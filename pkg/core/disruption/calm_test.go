@@ -92,7 +92,7 @@ func TestAPauseIsWrittenOnPodsAndReadFromThem(t *testing.T) {
 	require.Equal(t, []PodBackoff{{Subject{Namespace: "shop", VPA: "web", Pod: "p0", UID: "new"}, want}}, r.Backoffs)
 	require.Empty(t, planned(v, r.State, defaults(), noon.Add(2*time.Minute)).Backoffs, "once")
 
-	v.Pods[0].Backoff = want
+	v.Pods[0].Noted = &Noted{Backoff: want}
 	r = planned(v, State{}, defaults(), noon.Add(2*time.Minute))
 	require.Equal(t, []string{"skip p0: BackingOff", "skip p1: BackingOff"}, told(r), "another process knows it, too")
 	require.Empty(t, r.Backoffs)
@@ -100,14 +100,14 @@ func TestAPauseIsWrittenOnPodsAndReadFromThem(t *testing.T) {
 	require.Equal(t, []string{"evict p0: OutOfBounds", "skip p1: BudgetSpent"}, told(r))
 	memory = r.State
 	did(&memory, r.Actions[0], noon.Add(6*time.Minute))
-	v.Pods[0].UID, v.Pods[0].Created, v.Pods[0].Backoff = "newer", noon.Add(6*time.Minute+time.Second), Backoff{}
+	v.Pods[0].UID, v.Pods[0].Created, v.Pods[0].Noted = "newer", noon.Add(6*time.Minute+time.Second), nil
 	r = planned(v, memory, defaults(), noon.Add(7*time.Minute))
 	require.Equal(t, Backoff{Fruitless: 2, Until: noon.Add(17 * time.Minute)}, r.Backoffs[0].Backoff, "the next one is twice as long")
 
-	v.Pods[0].Backoff, v.Groups[0].Key = want, ""
+	v.Pods[0].Noted, v.Groups[0].Key = &Noted{Backoff: want}, ""
 	require.NotEmpty(t, planned(v, State{}, defaults(), noon.Add(time.Minute)).Actions, "an owner that is not known is not remembered")
 	v = remembered(Recreate, 2, func(_ int, p *Pod) {
-		p.Backoff = want
+		p.Noted = &Noted{Backoff: want}
 		p.Containers[0].Asked.Requests, p.Containers[0].Current.Requests = p.Containers[0].Fitted.Requests, p.Containers[0].Fitted.Requests
 	})
 	require.Empty(t, planned(v, State{}, defaults(), noon.Add(time.Minute)).State.Owners, "a pod that has its size tells nothing any more")

@@ -86,7 +86,7 @@ func (p *plan) resize(v *VPA, asked *Pod, s Situation, denied Reason, cause Caus
 	if restarts && !oomResize {
 		p.restarting.Add(RestartHolder{UID: pod.UID}, p.shared(v, pod)...)
 		if pod.Ready {
-			a.Restart = Restart{At: p.now, Count: pod.Restarts}
+			a.Restart = Restart{At: p.now, Count: int(pod.Restarts)}
 		}
 	}
 	p.add(v, pod, a)

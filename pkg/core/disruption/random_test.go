@@ -74,7 +74,7 @@ func (d *dice) pod(n, i int) Pod {
 		p.Resize = ResizeState(d.roll(6))
 	}
 	if d.roll(12) == 0 {
-		p.Backoff = Backoff{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}
+		p.Noted = &Noted{Backoff: Backoff{Fruitless: d.roll(5), Until: noon.Add(time.Duration(d.roll(20)-5) * time.Minute)}}
 	}
 	p.Ready = !p.Pending && d.roll(4) > 0
 	p.Sized = d.yes()
@@ -338,7 +338,7 @@ func checkPauses(t testing.TB, view View, r Result) {
 	for i := range view.VPAs {
 		v := &view.VPAs[i]
 		for j := range v.Pods {
-			if p := &v.Pods[j]; p.Backoff.Fruitless > 0 && p.Backoff.Until.After(noon) && p.Changed() {
+			if p := &v.Pods[j]; p.noted().Backoff.Fruitless > 0 && p.noted().Backoff.Until.After(noon) && p.Changed() {
 				paused[v.GroupOf(p).Key] = true
 			}
 		}

@@ -43,8 +43,8 @@ type RestartState struct {
 // follow sees what became of the last restart of a pod, and reports whether there is one.
 // What is written on the pod counts where this process does not know it.
 func (r RestartState) follow(p *Pod, now time.Time) (next RestartState, known bool) {
-	if p.Restart.At.After(r.At) {
-		r = RestartState{Restart: p.Restart, Pending: r.Pending}
+	if noted := p.noted().Restart; noted.At.After(r.At) {
+		r = RestartState{Restart: noted, Pending: r.Pending}
 	}
 	switch {
 	case p.RestartPending():
@@ -124,7 +124,7 @@ func (p *Pod) Recovering(r Restart, now time.Time) bool {
 	if r.At.IsZero() || age >= RestartLimit || age <= -RestartLimit {
 		return false
 	}
-	restarted := p.Restarts > r.Count || age >= RestartGrace
+	restarted := int(p.Restarts) > r.Count || age >= RestartGrace
 	return !restarted || !p.Ready
 }
 

@@ -63,7 +63,7 @@ func TestOnePodIsRestartedAfterTheOther(t *testing.T) {
 		fresh := planned(v, State{}, c, noon.Add(after))
 		require.Len(t, fresh.Actions, acts, "%s, for another process: %v", what, told(fresh))
 	}
-	p.Restart = r.Actions[0].Restart // as the actuator writes it on the pod
+	p.Noted = &Noted{Restart: r.Actions[0].Restart} // as the actuator writes it on the pod
 	next("the cache does not show the resize", time.Minute, 0)
 	asked(p)
 	p.Resize = ResizeInProgress
@@ -317,7 +317,7 @@ func TestNeverTwoRestartsAtOnce(t *testing.T) {
 						put(&memory.Protected, p.UID, now)
 					default:
 						asked(p)
-						p.Restart, s.phase[p.UID] = a.Restart, accepted
+						p.Noted, s.phase[p.UID] = &Noted{Restart: a.Restart}, accepted
 						ask(&memory, p.UID, a.Restart)
 					}
 				})
@@ -418,6 +418,6 @@ func TestPodsThatWaitForRoomAreEvictedOneAfterTheOther(t *testing.T) {
 	require.Equal(t, []string{"evict p0: ResizeStuck"}, told(plans(t, v, defaults()))[:1], "the other waits for its node, too")
 	v.Pods[1].Ready = false
 	restarted(&v.Pods[1])
-	v.Pods[1].Restart = Restart{At: noon.Add(-time.Minute)}
+	v.Pods[1].Noted = &Noted{Restart: Restart{At: noon.Add(-time.Minute)}}
 	require.Empty(t, plans(t, v, defaults()).Actions, "the other is away")
 }

@@ -109,13 +109,14 @@ func (m *State) carry(before State, p *Pod, now time.Time) {
 // learn sees from a pod what came of the last change of its owner. It is true with a
 // pause that begins now, which is to be written on the pod.
 func (m *State) learn(owner string, p *Pod, now time.Time) (Backoff, bool) {
-	left := p.Backoff.Fruitless > 0 && p.Changed()
+	noted := p.noted().Backoff
+	left := noted.Fruitless > 0 && p.Changed()
 	if !left && len(m.Owners) == 0 {
 		return Backoff{}, false
 	}
 	record, known := m.Owners[owner]
 	if left && owner != "" {
-		record, known = record.Resumed(p.Backoff, now), true
+		record, known = record.Resumed(noted, now), true
 	}
 	if !known {
 		return Backoff{}, false

@@ -54,35 +54,48 @@ type Group struct {
 	Key      string // names it in State; empty: nothing is remembered of it
 }
 
-// Pod is one live pod.
+// Pod is one live pod. A process keeps as many of them as there are pods, so fields of one
+// size stand together, and what few pods have is behind a pointer.
 type Pod struct {
 	Namespace, Name, UID string
-	Group                int  // index into VPA.Groups; out of range: no known owner
-	Pending              bool // phase Pending; every other pod counts as running
-	Ready                bool
+	Group                int       // index into VPA.Groups; out of range: no known owner
 	Created              time.Time // by the clock of the API server
 	Started              time.Time // zero: not known
+	ResizeSince          time.Time // when the pod entered the state Resize, zero: not known
 	Resize               ResizeState
-	ResizeSince          time.Time          // when the pod entered that state, zero: not known
-	PodLevel             bool               // has sizes of its own, which bound those of its containers
-	Backoff              Backoff            // what a plan has said of it, in Result.Backoffs
-	Restarts             int                // how often its ordinary containers were restarted, in all
-	Restart              Restart            // the last resize that was to restart it while it was ready
-	Budgets              []string           // names of the PodDisruptionBudgets that count it
-	Boosted              bool               // has extra CPU while it starts, which is taken back apart from plans
-	Node                 string             // where it runs
-	Bound                bool               // it can run nowhere else
-	Sized                bool               // a VPA has given it its sizes, so its template may ask for less
-	Static               bool               // its node has the static CPU manager policy
-	Footprint            resources.List     // what it takes of its node for all that runs beside each other
-	Starting             resources.List     // what it takes at least, for its init containers
-	Traits               capacity.PodTraits // which quotas count it
-	Fixed                []policy.Container // containers that are never sized, such as init containers
-	Containers           []Container
-	// Held is why a rollout under a SizingPolicy holds the pod. Empty: it does not.
-	Held Reason
-	// MemoryOnly says that, though held, it may be given memory after an out-of-memory kill.
-	MemoryOnly bool
+	Pending              bool // phase Pending; every other pod counts as running
+	Ready                bool
+	PodLevel             bool   // has sizes of its own, which bound those of its containers
+	Boosted              bool   // has extra CPU while it starts, which is taken back apart from plans
+	Bound                bool   // it can run nowhere else
+	Sized                bool   // a VPA has given it its sizes, so its template may ask for less
+	Static               bool   // its node has the static CPU manager policy
+	MemoryOnly           bool   // though held, it may be given memory after an out-of-memory kill
+	Restarts             int32  // how often its ordinary containers were restarted, in all
+	Noted                *Noted // what earlier plans wrote on it; nil: nothing
+	Held                 Reason // why a rollout under a SizingPolicy holds it; empty: it does not
+
+	Budgets    []string           // names of the PodDisruptionBudgets that count it
+	Node       string             // where it runs
+	Footprint  resources.List     // what it takes of its node for all that runs beside each other
+	Starting   resources.List     // what it takes at least, for its init containers
+	Traits     capacity.PodTraits // which quotas count it
+	Fixed      []policy.Container // containers that are never sized, such as init containers
+	Containers []Container
+}
+
+// Noted is what plans wrote on a pod for those after them.
+type Noted struct {
+	Backoff Backoff // in Result.Backoffs
+	Restart Restart // the last resize that was to restart it while it was ready
+}
+
+// noted returns what is written on the pod.
+func (p *Pod) noted() Noted {
+	if p.Noted == nil {
+		return Noted{}
+	}
+	return *p.Noted
 }
 
 // ResizeState is what the node says about a resize that is under way.
