@@ -31,14 +31,15 @@ type reporter struct {
 	// demand.
 	Room string
 
-	pass  int
-	pods  map[string]said           // by UID
+	pass  uint32
+	pods  map[string]said // by UID; there are as many as pods, so it is kept small
+	ids   map[disruption.Reason]uint32
 	cases map[subject]*continuation // of the reasons that may last
 }
 
 type said struct {
-	reason disruption.Reason
-	pass   int
+	reason uint32 // number in reporter.ids
+	pass   uint32
 }
 
 type subject struct {
@@ -49,7 +50,7 @@ type subject struct {
 // continuation is a reason that holds for pods of a VPA pass after pass.
 type continuation struct {
 	since   time.Time
-	pass    int
+	pass    uint32
 	pods    int
 	example string
 	sent    bool // its event
@@ -59,18 +60,23 @@ type continuation struct {
 // another reason than in the pass before, and the events that are due, by VPA and reason.
 func (t *reporter) report(ctx context.Context, skipped []disruption.Skip, now time.Time) (news []disruption.Skip, events []skipEvent) {
 	if t.pods == nil {
-		t.pods, t.cases = make(map[string]said, len(skipped)), map[subject]*continuation{}
+		t.pods, t.cases, t.ids = make(map[string]said, len(skipped)), map[subject]*continuation{}, map[disruption.Reason]uint32{}
 	}
 	t.pass++
 	log := klog.FromContext(ctx).V(4)
 	for i := range skipped {
 		s := &skipped[i]
+		id, numbered := t.ids[s.Reason]
+		if !numbered {
+			id = uint32(len(t.ids))
+			t.ids[s.Reason] = id
+		}
 		before, known := t.pods[s.UID]
-		if !known || before.reason != s.Reason {
+		if !known || before.reason != id {
 			news = append(news, *s)
 			log.Info("Pod left alone", "pod", klog.KRef(s.Namespace, s.Pod), "vpa", s.VPA, "reason", s.Reason)
 		}
-		t.pods[s.UID] = said{s.Reason, t.pass}
+		t.pods[s.UID] = said{id, t.pass}
 		if s.VPA != "" && s.Reason.Explain().Acute { // an event is written on the VPA
 			t.count(s, now)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"time"
 	"unique"
 
@@ -33,11 +34,14 @@ type Pod struct {
 	shape            *part[shape]
 	states           *part[states]
 	node             unique.Handle[string]
-	ready            corev1.ConditionStatus // empty: not said
-	readySince       int64                  // nanoseconds since 1970, 0: not said
-	rare             *rare                  // nil: there is nothing of it
-	began            uint32                 // when its containers began to run, seconds since 1970; 0: not said, or at different times
+	readySince       int64  // nanoseconds since 1970, 0: not said
+	rare             *rare  // nil: there is nothing of it
+	began            uint32 // when its containers began to run, seconds since 1970; 0: not said, or at different times
+	ready            uint8  // index into readiness
 }
+
+// readiness are the values of the condition Ready. The first is none.
+var readiness = [...]corev1.ConditionStatus{"", corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}
 
 // rare is what few pods have.
 type rare struct {
@@ -182,8 +186,8 @@ func (p *Pod) make(m *made) {
 		m.started = instant(p.started)
 		o.Status.StartTime = &m.started
 	}
-	if p.ready != "" {
-		m.ready[0] = corev1.PodCondition{Type: corev1.PodReady, Status: p.ready, LastTransitionTime: instant(p.readySince)}
+	if p.ready != 0 {
+		m.ready[0] = corev1.PodCondition{Type: corev1.PodReady, Status: readiness[p.ready], LastTransitionTime: instant(p.readySince)}
 		o.Status.Conditions = m.ready[:1:1]
 	}
 	if r := p.rare; r != nil {
@@ -269,8 +273,8 @@ func (t *Trimmer) sharePod(o *corev1.Pod) *Pod {
 	}
 	few := rare{deletion: o.DeletionTimestamp, resources: o.Spec.Resources, overhead: o.Spec.Overhead, deadline: o.Spec.ActiveDeadlineSeconds, affinity: o.Spec.Affinity}
 	for _, c := range o.Status.Conditions {
-		if c.Type == corev1.PodReady && p.ready == "" {
-			p.ready, p.readySince = c.Status, nanoseconds(c.LastTransitionTime)
+		if at := slices.Index(readiness[:], c.Status); c.Type == corev1.PodReady && p.ready == 0 && at > 0 {
+			p.ready, p.readySince = uint8(at), nanoseconds(c.LastTransitionTime)
 		} else {
 			few.conditions = append(few.conditions, c)
 		}
