@@ -55,7 +55,7 @@ func listPackages(t *testing.T, patterns ...string) []listed {
 
 // corePackages are the packages of the core, as docs/architecture.md lists them. Each
 // may import those before it and the standard library, nothing else.
-var corePackages = []string{"resources", "histogram", "usage", "sketch", "recipe",
+var corePackages = []string{"resources", "histogram", "usage", "sketch", "sharing", "recipe",
 	"policy", "fleet", "rollout", "capacity", "disruption",
 	"replay", "backtest"}
 

@@ -1,0 +1,68 @@
+package sharing
+
+import (
+	"time"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Reason is why a pod does not share. Its requests count for its node, and it is sized as the
+// pods of any other workload. The set is closed.
+type Reason string
+
+// The reasons, in the order in which Eligible looks for them: what somebody wants comes first,
+// then what lasts, then what passes.
+const (
+	Excluded          Reason = "Excluded"          // its workload or namespace is not sized at all
+	SharingOff        Reason = "SharingOff"        // OffAnnotation
+	GPUNode           Reason = "GPUNode"           // a node with GPUs has room for what they need
+	PodLevelResources Reason = "PodLevelResources" // the pod as a whole has sizes, which bound its containers
+	Guaranteed        Reason = "Guaranteed"        // each container has limits that equal its requests
+	HPAOnResource     Reason = "HPAOnResource"     // a HorizontalPodAutoscaler looks at what would be shared
+	NoRecommendation  Reason = "NoRecommendation"  // base and peak are not known of any container
+	NewWorkload       Reason = "NewWorkload"       // its workload is younger than MinAge
+	NotRunning        Reason = "NotRunning"        // it is pending
+	Boosted           Reason = "Boosted"           // it has extra CPU while it starts
+	Resizing          Reason = "Resizing"          // what it runs with is not what was asked for
+)
+
+// MinAge is how long a workload must have existed for its base and peak to say something.
+const MinAge = time.Hour
+
+// Facts are what decides whether a pod shares. Of a pod that is being created the last three are
+// false.
+type Facts struct {
+	Excluded    bool
+	Off         bool // see OptedOut
+	GPUs        bool // its node has some
+	PodLevel    bool
+	Guaranteed  bool                  // its class
+	Shared      [resources.Kinds]bool // that its policy shares
+	HPA         [resources.Kinds]bool // at which HorizontalPodAutoscalers look in any of its containers
+	Recommended bool                  // base and peak of a container are known
+	Age         time.Duration         // of its workload
+	Pending     bool
+	Boosted     bool
+	Resizing    bool // a resize is under way, waits or was refused
+}
+
+// Eligible returns why a pod does not share what its node has left, empty if it does.
+func Eligible(f Facts) Reason {
+	scaled := false
+	for k, shared := range f.Shared {
+		scaled = scaled || shared && f.HPA[k]
+	}
+	for _, one := range [...]struct {
+		holds bool
+		Reason
+	}{
+		{f.Excluded, Excluded}, {f.Off, SharingOff}, {f.GPUs, GPUNode}, {f.PodLevel, PodLevelResources}, {f.Guaranteed, Guaranteed},
+		{scaled, HPAOnResource}, {!f.Recommended, NoRecommendation}, {f.Age < MinAge, NewWorkload},
+		{f.Pending, NotRunning}, {f.Boosted, Boosted}, {f.Resizing, Resizing},
+	} {
+		if one.holds {
+			return one.Reason
+		}
+	}
+	return ""
+}

@@ -1,0 +1,86 @@
+package sharing
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+func ordinary() Facts {
+	return Facts{Shared: [resources.Kinds]bool{resources.CPU: true}, Recommended: true, Age: MinAge}
+}
+
+func TestWhoShares(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Facts)
+		want   Reason
+	}{
+		"ordinary":                      {func(*Facts) {}, ""},
+		"excluded":                      {func(f *Facts) { f.Excluded = true }, Excluded},
+		"opted out":                     {func(f *Facts) { f.Off = true }, SharingOff},
+		"on a node with GPUs":           {func(f *Facts) { f.GPUs = true }, GPUNode},
+		"sized as a whole":              {func(f *Facts) { f.PodLevel = true }, PodLevelResources},
+		"of class Guaranteed":           {func(f *Facts) { f.Guaranteed = true }, Guaranteed},
+		"an HPA on CPU":                 {func(f *Facts) { f.HPA[resources.CPU] = true }, HPAOnResource},
+		"an HPA on what is not shared":  {func(f *Facts) { f.HPA[resources.Memory] = true }, ""},
+		"an HPA on memory that is":      {func(f *Facts) { f.HPA[resources.Memory], f.Shared[resources.Memory] = true, true }, HPAOnResource},
+		"nothing is known":              {func(f *Facts) { f.Recommended = false }, NoRecommendation},
+		"too young":                     {func(f *Facts) { f.Age = MinAge - time.Second }, NewWorkload},
+		"pending":                       {func(f *Facts) { f.Pending = true }, NotRunning},
+		"boosted":                       {func(f *Facts) { f.Boosted = true }, Boosted},
+		"resizing":                      {func(f *Facts) { f.Resizing = true }, Resizing},
+		"what is wanted is said first":  {func(f *Facts) { f.Off, f.Recommended, f.Pending = true, false, true }, SharingOff},
+		"what lasts before what passes": {func(f *Facts) { f.Guaranteed, f.Resizing = true, true }, Guaranteed},
+	} {
+		f := ordinary()
+		c.change(&f)
+		require.Equal(t, c.want, Eligible(f), name)
+	}
+}
+
+func TestRanks(t *testing.T) {
+	annotated := func(value string) map[string]string { return map[string]string{RankAnnotation: value} }
+	for name, c := range map[string]struct {
+		kind        string
+		replicas    int
+		annotations []map[string]string
+		want        Rank
+		problem     string
+	}{
+		"many":                       {"Deployment", 2, nil, Low, ""},
+		"the only one":               {"Deployment", 1, nil, Medium, ""},
+		"nobody knows how many":      {"Deployment", -1, nil, Medium, ""},
+		"state":                      {"StatefulSet", 3, nil, Medium, ""},
+		"a daemon":                   {"DaemonSet", 5, []map[string]string{{"other": "high"}}, Low, ""},
+		"low, although the only one": {"Deployment", 1, []map[string]string{annotated("low")}, Low, ""},
+		"medium":                     {"Deployment", 2, []map[string]string{annotated("medium")}, Medium, ""},
+		"high":                       {"Deployment", 2, []map[string]string{nil, annotated("high")}, High, ""},
+		"never":                      {"Deployment", 2, []map[string]string{annotated("no-eviction")}, Never, ""},
+		"the higher of two":          {"Deployment", 2, []map[string]string{annotated("high"), annotated("low")}, High, ""},
+		"not a number": {"Deployment", 2, []map[string]string{annotated("4")}, Never,
+			`annotation loadline.dev/eviction-ranking is "4": must be one of low, medium, high, no-eviction; it counts as no-eviction`},
+		"not readable": {"Deployment", 2, []map[string]string{annotated("low"), annotated("Low")}, Never,
+			`annotation loadline.dev/eviction-ranking is "Low": must be one of low, medium, high, no-eviction; it counts as no-eviction`},
+	} {
+		rank, problem := RankOf(c.kind, c.replicas, c.annotations...)
+		require.Equal(t, c.want, rank, name)
+		require.Equal(t, c.problem, problem, name)
+	}
+	require.Equal(t, "low medium high no-eviction", Low.String()+" "+Medium.String()+" "+High.String()+" "+Never.String())
+}
+
+func TestOptingOut(t *testing.T) {
+	for value, want := range map[string]bool{"off": true, "on": false, "": true, "Off": true} {
+		out, problem := OptedOut(nil, map[string]string{OffAnnotation: value})
+		require.Equal(t, want, out, value)
+		require.Equal(t, value != "on" && value != "off", problem != "", value)
+	}
+	out, problem := OptedOut(nil, map[string]string{"other": "off"})
+	require.False(t, out)
+	require.Empty(t, problem)
+	_, problem = OptedOut(map[string]string{OffAnnotation: "false"})
+	require.Equal(t, `annotation loadline.dev/sharing is "false": must be one of on, off; it counts as off`, problem)
+}

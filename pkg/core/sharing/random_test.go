@@ -1,0 +1,190 @@
+package sharing
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// drawAmount is nothing, or anything up to 100 cores or 64 GB.
+func drawAmount(t *rapid.T, k resources.Kind, label string) float64 {
+	most := [resources.Kinds]float64{100e3, 64e9}[k]
+	return rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0, most), rapid.Map(rapid.IntRange(0, 20), func(i int) float64 { return float64(i) * most / 20 })).Draw(t, label)
+}
+
+func drawNode(t *rapid.T) (*Node, Rule) {
+	n := &Node{Used: rapid.Float64Range(0, 1).Draw(t, "used")}
+	for k := range resources.Kind(resources.Kinds) {
+		n.Kinds[k] = rapid.Bool().Draw(t, "shared")
+	}
+	needs := Amounts{}
+	for i := range rapid.IntRange(0, 12).Draw(t, "pods") {
+		p := Pod{Name: fmt.Sprint("p", i), Rank: Rank(rapid.IntRange(0, 3).Draw(t, "rank")), Daemon: rapid.IntRange(0, 4).Draw(t, "daemon") == 0}
+		for c := range rapid.IntRange(0, 3).Draw(t, "containers") {
+			one := Container{Name: fmt.Sprint("c", c)}
+			for k := range resources.Kind(resources.Kinds) {
+				one.Base[k], one.Peak[k] = drawAmount(t, k, "base"), drawAmount(t, k, "peak")
+				needs[k] += one.Base[k]
+			}
+			p.Containers = append(p.Containers, one)
+		}
+		if rapid.IntRange(0, 3).Draw(t, "init") == 0 {
+			for k := range resources.Kind(resources.Kinds) {
+				p.Init[k] = drawAmount(t, k, "init")
+			}
+		}
+		n.Pods = append(n.Pods, p)
+	}
+	for k := range resources.Kind(resources.Kinds) {
+		n.Available[k] = needs[k]*rapid.Float64Range(-0.1, 2).Draw(t, "available") + drawAmount(t, k, "more")
+	}
+	return n, Rule{
+		Pooling: Pooling(rapid.IntRange(0, 1).Draw(t, "pooling")),
+		LeaveAt: rapid.SampledFrom([]float64{0, 0.5, 0.85}).Draw(t, "leave at"),
+		Stay:    rapid.IntRange(0, 3).Draw(t, "stay") == 0,
+	}
+}
+
+// remaining is the node without those who leave.
+func (n *Node) remaining(leaves []int) *Node {
+	rest := *n
+	rest.Pods = nil
+	for i := range n.Pods {
+		if !slices.Contains(leaves, i) {
+			rest.Pods = append(rest.Pods, n.Pods[i])
+		}
+	}
+	return &rest
+}
+
+const nearly = 1e-8 // of what is compared
+
+func TestWhatHoldsOnEachNode(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n, rule := drawNode(t)
+		got := Shares(n, rule)
+		require.Equal(t, got, Shares(n, rule), "the same again")
+		for _, i := range got.Leaves {
+			require.False(t, n.Pods[i].Daemon || n.Pods[i].Rank == Never || rule.Stay, "%s must not leave", n.Pods[i].Name)
+		}
+		for i := range n.Pods {
+			require.Equal(t, slices.Contains(got.Leaves, i), got.Shares[i] == nil)
+		}
+		for k := range resources.Kind(resources.Kinds) {
+			if n.Kinds[k] {
+				sums(t, n, rule, got, k)
+			} else {
+				require.False(t, got.Overcommitted[k])
+				require.Zero(t, got.Headroom[k])
+			}
+		}
+	})
+}
+
+// sums requires of a kind that each share is within its bounds, and all of them within what the
+// node has, unless the bases alone are more.
+func sums(t *rapid.T, n *Node, rule Rule, got Result, k resources.Kind) {
+	shares, bases, totals, largest, squares := 0.0, 0.0, 0.0, 0.0, 0.0
+	for i, p := range n.Pods {
+		if got.Shares[i] == nil {
+			continue
+		}
+		pod := 0.0
+		for c, own := range p.Containers {
+			share := got.Shares[i][c][k]
+			require.GreaterOrEqual(t, share, own.Base[k])
+			require.LessOrEqual(t, share, max(own.Base[k], own.Peak[k]))
+			h := max(own.Peak[k]-own.Base[k], 0)
+			shares, pod, largest, squares = shares+share, pod+own.Base[k], max(largest, h), squares+h*h
+		}
+		bases, totals = bases+pod, totals+max(pod, p.Init[k])
+	}
+	require.LessOrEqual(t, shares, (bases+got.Headroom[k])*(1+nearly))
+	room := n.Available[k] + nearly*max(n.Available[k], 0)
+	switch pooled := got.Headroom[k]; {
+	case got.Overcommitted[k]:
+		require.Greater(t, totals, n.Available[k])
+		require.Zero(t, pooled)
+	case len(got.Leaves) < len(n.Pods):
+		require.LessOrEqual(t, totals, room)
+		require.LessOrEqual(t, totals+pooled, room*(1+nearly))
+	}
+	require.LessOrEqual(t, got.Headroom[k]*got.Headroom[k], squares*(1+nearly))
+	if rule.Pooling == Largest {
+		require.LessOrEqual(t, got.Headroom[k], largest)
+	}
+}
+
+// Where pods come in another order the same ones leave, in the same order, and all shares are
+// equal to the last bit.
+func TestTheOrderOfPodsDoesNotMatter(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n, rule := drawNode(t)
+		got := Shares(n, rule)
+		order := rapid.Permutation(func() (all []int) {
+			for i := range n.Pods {
+				all = append(all, i)
+			}
+			return all
+		}()).Draw(t, "order")
+		mixed := *n
+		mixed.Pods = nil
+		for _, i := range order {
+			mixed.Pods = append(mixed.Pods, n.Pods[i])
+		}
+		other := Shares(&mixed, rule)
+		require.Equal(t, n.names(got.Leaves), mixed.names(other.Leaves))
+		for at, i := range order {
+			require.Equal(t, got.Shares[i], other.Shares[at])
+		}
+		require.Equal(t, got.Headroom, other.Headroom)
+		require.Equal(t, got.Overcommitted, other.Overcommitted)
+	})
+}
+
+// Once those who leave have left nobody else does, unless it is for use, and no share moves.
+func TestNothingMovesWhenNothingChanged(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n, rule := drawNode(t)
+		got := Shares(n, rule)
+		rest := n.remaining(got.Leaves)
+		rest.Used = 0
+		again := Shares(rest, rule)
+		require.Empty(t, again.Leaves)
+		require.Equal(t, slices.DeleteFunc(slices.Clone(got.Shares), func(s []Amounts) bool { return s == nil }), append([][]Amounts{}, again.Shares...))
+		require.Equal(t, got.Headroom, again.Headroom)
+	})
+}
+
+// Nobody leaves who need not: without the last one that left the node still had too little.
+func TestTheLastOneHadToLeave(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n, rule := drawNode(t)
+		rule.LeaveAt = 0
+		n.Kinds[resources.Memory] = false // or it left for the other kind
+		leaves := Shares(n, rule).Leaves
+		if len(leaves) == 0 {
+			return
+		}
+		before := n.remaining(leaves[:len(leaves)-1])
+		require.Len(t, Shares(before, rule).Leaves, 1)
+		rule.Stay = true
+		sum := 0.0
+		for i := range before.Pods {
+			sum += before.Pods[i].total(resources.CPU)
+		}
+		require.Greater(t, sum+before.pooled(resources.CPU, rule, everyone(before)), before.Available[resources.CPU])
+	})
+}
+
+func everyone(n *Node) (all []int) {
+	for i := range n.Pods {
+		all = append(all, i)
+	}
+	return all
+}
