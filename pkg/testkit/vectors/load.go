@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Case is one vector.
@@ -20,6 +21,15 @@ type Case struct {
 	// DeviationAllowed is the defect of the reference because of which a safer
 	// result is acceptable; mostly empty.
 	DeviationAllowed string
+}
+
+// Key names a case among those of all files: its id, and "<system>/<id>" in a file about another
+// system.
+func (c Case) Key() string {
+	if system, _, other := strings.Cut(c.Kind, "/"); other {
+		return system + "/" + c.ID
+	}
+	return c.ID
 }
 
 // File is one file of vectors.

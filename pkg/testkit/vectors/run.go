@@ -42,7 +42,7 @@ type Deviation struct {
 // Suite is what vectors are run with.
 type Suite struct {
 	Handlers map[string]Handler   // by kind; a kind without handler is skipped
-	ByDesign map[string]Deviation // by id of the case
+	ByDesign map[string]Deviation // by Case.Key
 }
 
 // Outcome says how a case ended.
@@ -97,7 +97,7 @@ func (s Suite) run(c Case) Result {
 	if handler == nil {
 		return Result{c, Skipped, "kind " + c.Kind + " is not yet supported"}
 	}
-	deviation, deviates := s.ByDesign[c.ID]
+	deviation, deviates := s.ByDesign[c.Key()]
 	if !deviates {
 		if err := guarded(handler, c); errors.Is(err, ErrUnsupported) {
 			return Result{c, Skipped, err.Error()}
