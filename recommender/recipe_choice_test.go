@@ -50,7 +50,7 @@ func TestAWrongAnnotationStopsNobody(t *testing.T) {
 	w.life(600, 605)
 	wrong, message := w.condition("web", status.WrongRecipe)
 	require.Equal(t, corev1.ConditionTrue, wrong)
-	require.Equal(t, `annotation loadline.dev/recipe: recipe "loadline:cpu=frantic": cpu is "frantic": must be one of calm, calm-lean, calm-safe, tracking, tracking-lean, tracking-safe, mixed; `+
+	require.Equal(t, `annotation loadline.dev/recipe: recipe "loadline:cpu=frantic": cpu is "frantic": must be one of calm, calm-lean, calm-safe, tracking, tracking-lean, tracking-safe, mixed, shared; `+
 		`until that is right the recipe is "vpa", that of the recommender`, message)
 	require.NotEmpty(t, w.recommendations("web"))
 	require.NotEmpty(t, w.recommendations("other"))

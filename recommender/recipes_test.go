@@ -90,7 +90,7 @@ func limited(cpu string) *corev1.Pod {
 // The point of the project: what a replay scores is what the cluster gets. Both
 // see the same samples; every recommendation is the same, to the last digit.
 func TestTheBacktesterRecommendsWhatTheRecommenderDoes(t *testing.T) {
-	for _, name := range recipe.Names() {
+	for _, name := range append(recipe.Names(), "loadline:cpu=shared") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := begun(t, name)
@@ -274,7 +274,7 @@ func TestTheBacktesterRecommendsTheSameAfterAKill(t *testing.T) {
 // A restart in the middle, without notice, changes no recommendation that comes
 // after it.
 func TestARestartLosesNothingOfWhatARecipeKnows(t *testing.T) {
-	for _, name := range recipe.Names()[1:] {
+	for _, name := range append(recipe.Names()[1:], "loadline:cpu=shared") {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, undisturbed := begun(t, name), begun(t, name)

@@ -156,7 +156,7 @@ func TestAMistypedRecipeIsRefusedUnlessItIsThereAlready(t *testing.T) {
 	fine, wrong := vpa("loadline:cpu=tracking"), vpa("loadline:cpu=trakcing,salt=1")
 	require.Empty(t, Config{}.Check(fine, nil).Errors)
 	require.Empty(t, Config{}.Check(fine, wrong).Errors)
-	const problem = `cpu is "trakcing": must be one of calm, calm-lean, calm-safe, tracking, tracking-lean, tracking-safe, mixed`
+	const problem = `cpu is "trakcing": must be one of calm, calm-lean, calm-safe, tracking, tracking-lean, tracking-safe, mixed, shared`
 	for _, stored := range [][]byte{nil, fine, []byte("{")} {
 		verdict := Config{}.Check(wrong, stored)
 		require.Len(t, verdict.Errors, 1)

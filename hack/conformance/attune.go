@@ -380,7 +380,7 @@ func memoryFromCPU(in fromCPUInput) (out fromCPUOutput, err error) {
 // steps returns the amount after each step of a chain for a container with a request.
 func steps(c recipe.Chain, k resources.Kind, current resources.Amount) (amounts []resources.Amount) {
 	var values []recipe.Value
-	c.Run(recipe.Subject{Current: resources.List{}.With(k, current)}, 0, &values)
+	c.Run(recipe.Subject{Current: resources.List{}.With(k, current)}, &values)
 	for _, v := range values {
 		amounts = append(amounts, resources.FromFloat(v.Amount))
 	}

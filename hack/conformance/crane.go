@@ -74,7 +74,7 @@ func (in chainInput) run(k resources.Kind) []recipe.Value {
 	var values []recipe.Value
 	recipe.Chain{
 		recipe.Heavy(k, in.Percentile), recipe.Enlarged(in.MarginFraction), recipe.Utilisation(in.TargetUtilization), recipe.Truncated(k),
-	}.Run(recipe.Subject{Sketch: ofWeek(size, most, 0.00001, samples)}, 0, &values)
+	}.Run(recipe.Subject{Sketch: ofWeek(size, most, 0.00001, samples)}, &values)
 	return values
 }
 

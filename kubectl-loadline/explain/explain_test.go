@@ -56,7 +56,7 @@ func saved(t *testing.T, annotation string, withSketch bool) (client *fake.Clien
 }
 
 func TestTheStepsAreThoseOfTheRecommender(t *testing.T) {
-	for _, text := range []string{"", "loadline:memory=safe", "loadline:memory=following", "autopilot:models=ensemble", "crane", "cruisekube"} {
+	for _, text := range []string{"", "loadline:memory=safe", "loadline:memory=following", "autopilot:models=ensemble", "crane", "cruisekube", "loadline:cpu=shared"} {
 		client, p, known, book := saved(t, text, true)
 		a, err := Ask(t.Context(), client, Question{"ns", "web", book, now(), fleet.Options{}, nil})
 		require.NoError(t, err)

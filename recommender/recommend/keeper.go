@@ -108,7 +108,7 @@ func (k *SketchKeeper) Observe(s usage.Sample, weight int) {
 				t.ObserveUse(s.Container.Pod, s.At, s.Kind, use)
 			}
 		}
-		if s.Waiting > 0 {
+		if s.Waiting > 0 && !starting {
 			t.Waited(s.At, s.Amount, s.Waiting)
 		}
 	}
@@ -228,6 +228,11 @@ func (k *SketchKeeper) Absorb(past *model.Model) {
 		}
 		v.Invalidate()
 	}
+}
+
+// AnyNeeds reports whether the recipe of a VPA of a model needs something.
+func AnyNeeds(m *model.Model, something func(sketch.Needs) bool) bool {
+	return slices.ContainsFunc(m.VPAs(), func(v *model.VPA) bool { return v.Recipe != nil && something(v.Recipe.Needs) })
 }
 
 // NewSketchGauge returns the gauge that Count fills.

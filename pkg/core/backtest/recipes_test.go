@@ -101,14 +101,14 @@ func TestTightBoundsDecideWhatIsUrgent(t *testing.T) {
 // Where it was recorded that work waited for CPU, the recipe that wants to know asks
 // for more, and the others for the same.
 func TestWaitingIsReplayed(t *testing.T) {
-	for text, want := range map[string]float64{"cruisekube": 600, "loadline": 0, "vpa": 0} {
+	for text, want := range map[string]float64{"cruisekube:": 600, "loadline:cpu=shared,peak=hours,": 600, "loadline:": 0, "vpa:": 0} {
 		r := recording(2*oneDay, resources.CPU, always(500))
-		plain := under(t, text+":pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
+		plain := under(t, text+"pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
 		for range r.At {
 			r.Waiting = append(r.Waiting, 0.2)
 		}
 		r.Waiting[7] = math.NaN()
-		pressed := under(t, text+":pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
+		pressed := under(t, text+"pod-min-cpu=10", r, resources.CPU, 1000, nil).Scored
 		if want == 0 {
 			require.Equal(t, plain, pressed, text)
 			continue

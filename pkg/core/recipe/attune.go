@@ -159,7 +159,7 @@ func Unsure(published bool, habits Habits) Step {
 // gives.
 func FromCPU(ratio float64, cpu Chain) Step {
 	return Step{Name: fmt.Sprintf("%g GiB a core", ratio), Apply: func(s Subject, _ float64) float64 {
-		return float64(cpu.Run(s, 0, nil)) / 1000 * ratio * (1 << 30)
+		return float64(cpu.Run(s, nil)) / 1000 * ratio * (1 << 30)
 	}}
 }
 

@@ -153,7 +153,7 @@ func TestMixedDoesNotSwing(t *testing.T) {
 		l := live(t, "loadline:cpu=mixed")
 		l.use(resources.CPU, before, day)
 		l.use(resources.CPU, between, 9*day)
-		require.InDelta(t, 3700, float64(l.recipe.Target[resources.CPU][:3].Run(Subject{Sketch: l.sketch}, 0, nil)), 100)
+		require.InDelta(t, 3700, float64(l.recipe.Target[resources.CPU][:3].Run(Subject{Sketch: l.sketch}, nil)), 100)
 		require.Equal(t, large, l.sketch.Tracked.Large())
 		target := l.bounds()
 		again, err := sketch.Read(l.recipe.Needs, l.sketch.Image(), l.at, 0)

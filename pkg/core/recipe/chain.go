@@ -8,14 +8,17 @@
 // Each recipe is one file with its settings, its chains and its own steps: vpa.go (the one
 // without --recipe),
 // loadline.go, crane.go, attune.go, cruisekube.go and autopilot.go; machine_shapes.go belongs
-// to crane.go, fixed_margin.go to loadline.go. What several use is here and in steps.go. What a recipe knows of a container comes from a profile of package usage and
-// from package sketch; it does not know how a number is written or capped.
+// to crane.go, fixed_margin.go and following.go to loadline.go. What several use is here, in
+// steps.go and, for recipes whose pods share what their node has left, in shared.go. What a
+// recipe knows of a container comes from a profile of package usage and from package sketch;
+// it does not know how a number is written or capped.
 package recipe
 
 import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 )
@@ -57,6 +60,7 @@ type Subject struct {
 	Sketch  *sketch.Sketch // nil if the recipe needs none
 	Minimum resources.List // least recommendation
 	Current resources.List
+	Target  resources.List // what the chains of the target came to; those of the bounds run after them
 }
 
 // Step is one named step of an estimate. It must not change the subject. Amounts
@@ -85,16 +89,16 @@ func whole(name string, apply func(s Subject, in resources.Amount) resources.Amo
 // Chain is the list of steps to one number. The first step ignores its input.
 type Chain []Step
 
-// Run evaluates the chain from an amount on, which the first step of most chains ignores. It
-// adds the value after each step to values, if that is not nil.
-func (c Chain) Run(s Subject, from float64, values *[]Value) resources.Amount {
+// Run evaluates the chain. It adds the value after each step to values, if that is not nil.
+func (c Chain) Run(s Subject, values *[]Value) resources.Amount {
+	amount := 0.0
 	for i := range c {
-		from = c[i].Apply(s, from)
+		amount = c[i].Apply(s, amount)
 		if values != nil {
-			*values = append(*values, Value{c[i].name(s), from})
+			*values = append(*values, Value{c[i].name(s), amount})
 		}
 	}
-	return resources.FromFloat(from)
+	return resources.FromFloat(amount)
 }
 
 // Recipe is one chain for each kind and bound. It never changes once made.
@@ -107,12 +111,13 @@ type Recipe struct {
 	// else Needs.Points is set. PointsOf is the kind whose points count, for each.
 	LeastPoints int
 	PointsOf    [resources.Kinds]resources.Kind
-	// Follows makes a chain for a bound from the target: the chains of Lower and
-	// Upper begin with the target instead of running on their own.
-	Follows bool
 	// SeparateMemoryLimit says that memory limits do not follow the requests: the target is
 	// what is requested, and the upper bound what the limit protects.
 	SeparateMemoryLimit bool
+	// Sharing is how the pods of a node share what it has left, by a recipe that is made for
+	// that: the lower bound is what a container uses nearly always (its base), and the target
+	// its peak. nil = by this recipe they do not share.
+	Sharing *sharing.Rule
 
 	podMin [resources.Kinds]float64 // millicores and MiB that the containers of a pod get at least, together
 }
@@ -135,8 +140,8 @@ func Floor(kind resources.Kind) Step {
 
 // Only returns the recipe without the chains of other kinds than k: theirs are 0.
 func (r *Recipe) Only(k resources.Kind) *Recipe {
-	only := &Recipe{Needs: r.Needs, UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf, Follows: r.Follows,
-		SeparateMemoryLimit: r.SeparateMemoryLimit, podMin: r.podMin}
+	only := &Recipe{Needs: r.Needs, UsesCurrent: r.UsesCurrent, LeastPoints: r.LeastPoints, PointsOf: r.PointsOf,
+		SeparateMemoryLimit: r.SeparateMemoryLimit, Sharing: r.Sharing, podMin: r.podMin}
 	only.Target[k], only.Lower[k], only.Upper[k] = r.Target[k], r.Lower[k], r.Upper[k]
 	return only
 }
@@ -148,20 +153,11 @@ func (r *Recipe) evaluate(s Subject, e *Explanation) (b resources.Bounds) {
 		if e != nil {
 			targets, lowers, uppers = &e.Target[k], &e.Lower[k], &e.Upper[k]
 		}
-		target, from := r.Target[k].Run(s, 0, targets), 0.0
-		if r.Follows {
-			from = float64(target)
-		}
-		if r.Follows && e != nil {
-			e.Lower[k] = []Value{{"target", from}}
-			if k != resources.Memory || !r.SeparateMemoryLimit {
-				e.Upper[k] = []Value{{"target", from}}
-			}
-		}
-		b.Target = b.Target.With(k, target)
-		b.Lower = b.Lower.With(k, r.Lower[k].Run(s, from, lowers))
-		b.Upper = b.Upper.With(k, r.Upper[k].Run(s, from, uppers))
+		s.Target = s.Target.With(k, r.Target[k].Run(s, targets))
+		b.Lower = b.Lower.With(k, r.Lower[k].Run(s, lowers))
+		b.Upper = b.Upper.With(k, r.Upper[k].Run(s, uppers))
 	}
+	b.Target = s.Target
 	return b
 }
 

@@ -5,84 +5,57 @@ import (
 	"time"
 
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/core/sketch"
 )
 
-// cruiseKube requests the peak that a pod is given when it is created: the highest
-// use at this hour of the day in a week, or of the last hour, with the time that work
-// waited for CPU counted as use where it is known. Its base, a quantile
-// of the last minutes, is the lower bound; sharing what is between the two on a
-// node is for sharing what a node has to spare.
+// cruiseKube shares what a node has left, as published. Its target is the peak that a pod is
+// given when it is created: the highest use at this hour of the day in a week, or of the last
+// hour, with the time that work waited for CPU counted as use where it is known. Its base, a
+// quantile of the last minutes, is the lower bound.
+//
+// The published rule looks at three more amounts when a pod is created: the highest use of the
+// last ten minutes, of CPU, and of the last thirty, of memory, both of which are within the
+// last hour, and the memory at an OOM kill.
 type cruiseKube struct {
 	none
-	base        float64
-	cpuMinutes  float64
-	memMinutes  float64
-	memoryUpper float64
-	cpuUpper    float64
+	base       float64
+	cpuMinutes float64
+	memMinutes float64
+	cpuMost    float64 // millicores
 }
 
 func newCruiseKube() *cruiseKube {
-	return &cruiseKube{base: 0.75, cpuMinutes: 10, memMinutes: 30, cpuUpper: upper[resources.CPU], memoryUpper: upper[resources.Memory]}
+	return &cruiseKube{base: 0.75, cpuMinutes: 10, memMinutes: 30, cpuMost: 10_000}
 }
 
 func (c *cruiseKube) settings() []setting {
 	return []setting{
 		{"base", &c.base, 0, 1}, {"cpu-minutes", &c.cpuMinutes, 1, 30}, {"memory-minutes", &c.memMinutes, 1, 30},
-		{"cpu-upper", &c.cpuUpper, 1, 100}, {"memory-upper", &c.memoryUpper, 1, 100},
+		{"cpu-most", &c.cpuMost, 1, 1e9},
 	}
 }
 
 func (c *cruiseKube) make() Recipe {
-	r := Recipe{Needs: sketch.Needs{Hours: true, Pressure: true, Kills: true}}
-	least := [resources.Kinds]float64{1, 16e6} // millicores, bytes
-	for k, minutes := range [resources.Kinds]float64{c.cpuMinutes, c.memMinutes} {
-		k := resources.Kind(k)
-		target, lower := Chain{HourOfDay(k), OrLastHour(k)}, Chain{Lately(k, int64(minutes), c.base)}
-		if k == resources.Memory {
-			target, lower = append(target, AtKill(killAge)), append(lower, AtKill(killAge))
-		} else {
-			target = append(target, UnderPressure((*sketch.Hours).Peak))
-			lower = append(lower, UnderPressure(func(h *sketch.Hours) float64 { return h.Recent(int64(minutes), c.base) }))
-		}
-		r.Target[k] = append(target, AtLeast(least[k]), Floor(k))
-		r.Lower[k] = append(lower, AtLeast(least[k]), Floor(k))
+	const cpuLeast, memoryLeast = 1, 16e6 // millicores, bytes
+	const cpu, memory = resources.CPU, resources.Memory
+	var r Recipe
+	r.Needs = sketch.Needs{Hours: [resources.Kinds]bool{cpu: true, memory: true}, Pressure: true, Kills: true}
+	r.Sharing = &sharing.Rule{Pooling: sharing.Largest}
+	r.Target[cpu] = Chain{HourOfDay(cpu), OrLastHour(cpu), UnderPressure((*sketch.Hours).Peak), Up(Range(cpuLeast, c.cpuMost)), Floor(cpu)}
+	r.Lower[cpu] = base(cpu, c.cpuMinutes, c.base, AtLeast(cpuLeast), Floor(cpu))
+	r.Target[memory] = Chain{HourOfDay(memory), OrLastHour(memory), AtKill(killAge), AtLeast(memoryLeast), Floor(memory)}
+	r.Lower[memory] = base(memory, c.memMinutes, c.base, AtKill(killAge), AtLeast(memoryLeast), Floor(memory))
+	for k := range resources.Kind(resources.Kinds) {
+		r.Upper[k] = highestSeen(k)
 	}
-	r.Upper[resources.CPU] = append(r.Target[resources.CPU][:len(r.Target[resources.CPU]):len(r.Target[resources.CPU])], Factor(c.cpuUpper))
-	r.Upper[resources.Memory] = append(r.Target[resources.Memory][:len(r.Target[resources.Memory]):len(r.Target[resources.Memory])], Factor(c.memoryUpper))
 	return r
-}
-
-// HourOfDay begins a chain: the highest use at this hour of the day in a week.
-func HourOfDay(k resources.Kind) Step {
-	return Step{Name: k.String() + " peak of this hour of the day", Apply: func(s Subject, _ float64) float64 {
-		return s.Sketch.Hours[k].SameHour()
-	}}
-}
-
-// OrLastHour raises to the highest use of the last hour.
-func OrLastHour(k resources.Kind) Step {
-	return Step{Name: "or of the last hour", Apply: func(s Subject, in float64) float64 {
-		return max(in, s.Sketch.Hours[k].LastHour())
-	}}
 }
 
 // Lately begins a chain: a quantile of the use of the last minutes.
 func Lately(k resources.Kind, minutes int64, q float64) Step {
 	return Step{Name: fmt.Sprintf("%s quantile %g of %d minutes", k, q, minutes), Apply: func(s Subject, _ float64) float64 {
 		return s.Sketch.Hours[k].Recent(minutes, q)
-	}}
-}
-
-// UnderPressure raises to what there would have been had CPU work never waited: of is
-// the same of that as of the use. Where nobody knows how long it waited, as with the
-// metrics API, the amount stays.
-func UnderPressure(of func(*sketch.Hours) float64) Step {
-	return Step{Name: "or with the time that work waited for CPU", Apply: func(s Subject, in float64) float64 {
-		if s.Sketch.Pressed == nil {
-			return in
-		}
-		return max(in, of(s.Sketch.Pressed))
 	}}
 }
 

@@ -28,12 +28,14 @@ type loadline struct {
 	mixed                    bool    // track large containers
 	throttling               bool    // CPU that a limit held back counts
 	large                    float64 // cores from which on a container is large
+	sharing                  bool    // CPU is for sharing
+	shared                   shared
 	cpuLower, cpuUpper       float64
 	memoryLower, memoryUpper float64
 }
 
 func newLoadline() *loadline {
-	l := &loadline{cold: 0.15, restless: 2, coldHours: 6, declaredHours: 1, start: 3, large: 4, cpuUpper: 1.5, memoryLower: 0.95, memoryUpper: 1.3}
+	l := &loadline{cold: 0.15, restless: 2, coldHours: 6, declaredHours: 1, start: 3, large: 4, shared: newShared(), cpuUpper: 1.5, memoryLower: 0.95, memoryUpper: 1.3}
 	l.memory("default")
 	l.cpu("calm")
 	l.throttling = true
@@ -57,18 +59,20 @@ func (l *loadline) memory(preset string) {
 }
 
 // cpu chooses a preset. Those that track forget fast: they are for workloads that
-// are resized without a restart. Mixed is calm, and tracking for large containers.
+// are resized without a restart. Mixed is calm, and tracking for large containers; shared
+// has the target of calm in its peak.
 func (l *loadline) cpu(preset string) {
+	l.sharing = preset == "shared"
 	l.byLoad, l.hour, l.mixed, l.halfLife, l.fastHalfLife, l.cpuLower, l.sustained = true, false, preset == "mixed", 48, 4, 0.85, 15
 	switch preset {
 	case "calm-lean":
 		l.share, l.fastShare, l.factor = 0.65, 0.50, 1
 	case "calm-safe":
 		l.share, l.fastShare, l.factor = 0.85, 0.60, 1.05
-	case "calm", "mixed":
+	case "calm", "mixed", "shared":
 		l.share, l.fastShare, l.factor = 0.75, 0.50, 1.05
 	}
-	if l.mixed || preset[:4] == "calm" {
+	if l.mixed || l.sharing || preset[:4] == "calm" {
 		return
 	}
 	l.byLoad, l.hour, l.sustained = false, true, 0
@@ -83,15 +87,15 @@ func (l *loadline) cpu(preset string) {
 }
 
 func (l *loadline) choices() []choice {
-	return []choice{
+	return append(l.shared.choices(), []choice{
 		{name: "memory", options: []string{"default", "lean", "equal", "safe", "following"}, apply: l.memory},
 		{name: "throttling", options: []string{"yes", "no"}, apply: func(v string) { l.throttling = v == "yes" }},
-		{name: "cpu", options: []string{"calm", "calm-lean", "calm-safe", "tracking", "tracking-lean", "tracking-safe", "mixed"}, apply: l.cpu},
-	}
+		{name: "cpu", options: []string{"calm", "calm-lean", "calm-safe", "tracking", "tracking-lean", "tracking-safe", "mixed", "shared"}, apply: l.cpu},
+	}...)
 }
 
 func (l *loadline) settings() []setting {
-	return []setting{
+	return append(l.shared.settings(), []setting{
 		{"margin", (*float64)(&l.margin), -0.5, 10}, {"volatility", &l.volatility, 0, 10},
 		{"cold", &l.cold, 0, 10}, {"restless", &l.restless, 0, 100}, {"cold-hours", &l.coldHours, 0.1, 1000}, {"declared-hours", &l.declaredHours, 0, 1000},
 		{"share", &l.share, 0, 1}, {"fast-share", &l.fastShare, 0, 1},
@@ -99,7 +103,7 @@ func (l *loadline) settings() []setting {
 		{"sustained-minutes", &l.sustained, 0, 1000}, {"start-minutes", &l.start, 0, 1000}, {"mixed-cores", &l.large, 0.01, 1e6},
 		{"cpu-lower", &l.cpuLower, 0, 1}, {"cpu-upper", &l.cpuUpper, 1, 100},
 		{"memory-lower", &l.memoryLower, 0, 1}, {"memory-upper", &l.memoryUpper, 1, 100},
-	}
+	}...)
 }
 
 func hours(h float64) time.Duration { return time.Duration(h * float64(time.Hour)) }
@@ -131,6 +135,9 @@ func (l *loadline) make() Recipe {
 		r.Needs.Tracked = sketch.NewTrackedShape(tracking.shape(), 1000*l.large/l.factor, 1000*until/l.factor)
 		r.Target[resources.CPU] = append(r.Target[resources.CPU], Tracking(r.Needs.Tracked, l.large, until))
 	}
+	if l.sharing {
+		r.Target[resources.CPU] = l.shared.peak(r.Target[resources.CPU])
+	}
 	r.Target[resources.CPU] = append(r.Target[resources.CPU], Floor(resources.CPU))
 	r.Target[resources.Memory] = Chain{
 		TwoPeaks(), VolatileMargin(l.margin, l.volatility, l.cold, l.restless, hours(l.coldHours)),
@@ -143,6 +150,9 @@ func (l *loadline) make() Recipe {
 	around(&r, [resources.Kinds]float64{l.cpuLower, l.memoryLower}, [resources.Kinds]float64{l.cpuUpper, l.memoryUpper})
 	if l.following {
 		l.follow(&r)
+	}
+	if l.sharing {
+		l.shared.share(&r)
 	}
 	return r
 }

@@ -243,7 +243,7 @@ func TestParse(t *testing.T) {
 	_, err = Parse("loadline:cpu=frantic,margin=x,share=2,salt=1,factor,cold=1,cold=2")
 	for _, text := range []string{
 		`cpu is "frantic": must be one of calm, calm-lean,`, `margin is "x": must be a number from -0.5 to 10`,
-		`share is "2": must be a number from 0 to 1`, `"salt" does not exist: must be one of cold, cold-hours, cpu, cpu-lower,`,
+		`share is "2": must be a number from 0 to 1`, `"salt" does not exist: must be one of base, base-minutes, cold, cold-hours, cpu, cpu-lower,`,
 		`"factor" has no value: want NAME=VALUE`, "cold is there twice",
 	} {
 		require.ErrorContains(t, err, text)

@@ -58,7 +58,7 @@ func Smallest(shapes []MachineShape, cpu, memory resources.Amount) (MachineShape
 // both kinds give. Without one the amount stays.
 func ToShape(k resources.Kind, shapes []MachineShape, both [resources.Kinds]Chain) Step {
 	return Step{Name: "smallest shape", Apply: func(s Subject, in float64) float64 {
-		shape, ok := Smallest(shapes, both[resources.CPU].Run(s, 0, nil), both[resources.Memory].Run(s, 0, nil))
+		shape, ok := Smallest(shapes, both[resources.CPU].Run(s, nil), both[resources.Memory].Run(s, nil))
 		if !ok {
 			return in
 		}

@@ -61,9 +61,13 @@ var (
 
 // around gives a recipe bounds that follow its target.
 func around(r *Recipe, lower, upper [resources.Kinds]float64) {
-	r.Follows = true
 	for k := range resources.Kind(resources.Kinds) {
-		r.Lower[k] = Chain{Factor(lower[k]), Floor(k)}
-		r.Upper[k] = Chain{Factor(upper[k])}
+		r.Lower[k] = Chain{FromTarget(k), Factor(lower[k]), Floor(k)}
+		r.Upper[k] = Chain{FromTarget(k), Factor(upper[k])}
 	}
+}
+
+// FromTarget begins a chain for a bound: the target.
+func FromTarget(k resources.Kind) Step {
+	return Step{Name: "target", Apply: func(s Subject, _ float64) float64 { return float64(s.Target.Value(k)) }}
 }

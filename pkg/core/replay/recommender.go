@@ -56,7 +56,7 @@ func (a *SimulatedRecommender) Declare(request, limit resources.Amount) {
 func (a *SimulatedRecommender) Observe(at time.Time, k resources.Kind, use, limit resources.Amount) {
 	switch {
 	case a.sketch == nil:
-	case k == resources.CPU && a.recipe.Needs.Starting(at.Sub(a.started), 0):
+	case k == resources.CPU && a.starting(at):
 		a.sketch.ObserveStart("", at, use, limit)
 	default:
 		a.sketch.Observe(at, k, use, limit)
@@ -72,12 +72,17 @@ func (a *SimulatedRecommender) Observe(at time.Time, k resources.Kind, use, limi
 	a.store.Observe(usage.Sample{Container: a.key, Kind: k, At: at, Amount: use})
 }
 
+// starting reports whether the container starts at an instant, and the recipe leaves that out.
+func (a *SimulatedRecommender) starting(at time.Time) bool {
+	return a.recipe.Needs.Starting(at.Sub(a.started), 0)
+}
+
 // Started implements Starter.
 func (a *SimulatedRecommender) Started(at time.Time) { a.started = at }
 
 // Waited implements Listener.
 func (a *SimulatedRecommender) Waited(at time.Time, use resources.Amount, share float64) {
-	if a.sketch != nil {
+	if a.sketch != nil && !a.starting(at) {
 		a.sketch.Waited(at, use, share)
 	}
 }

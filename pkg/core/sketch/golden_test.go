@@ -14,6 +14,9 @@ import (
 	"loadline.dev/loadline/pkg/core/resources"
 )
 
+// ofBoth is of both kinds.
+var ofBoth = [resources.Kinds]bool{true, true}
+
 // life is a sketch of two days with all that a sketch can know: uses below and above a
 // limit, of two pods, kills, waiting for CPU, a pause, and an hour that came from elsewhere.
 func life(needs Needs) *Sketch {
@@ -50,7 +53,8 @@ func TestImageStaysAsItIs(t *testing.T) {
 	for name, needs := range map[string]Needs{
 		"everything": everything(),
 		"loadline":   {Peaks: true, LimitRatio: true, Declared: 100 * time.Hour, Load: ofCPU(calm())},
-		"cruisekube": {Hours: true, Pressure: true, Kills: true},
+		"cruisekube": {Hours: ofBoth, Pressure: true, Kills: true},
+		"shared":     shared(),
 	} {
 		image := life(needs).Image()
 		saved := golden(t, name)
@@ -61,6 +65,32 @@ func TestImageStaysAsItIs(t *testing.T) {
 			require.Equal(t, saved, image, name)
 		}
 	}
+}
+
+// shared is what the recipe loadline wants to know of CPU that is for sharing.
+func shared() Needs {
+	return Needs{Peaks: true, LimitRatio: true, Declared: 100 * time.Hour, Load: ofCPU(calm()), Hours: [resources.Kinds]bool{resources.CPU: true}, Pressure: true}
+}
+
+// Of a container that another preset served what both know stays, and the rest begins: its
+// hours are those of the uses from now on.
+func TestAnImageWithoutHoursIsRead(t *testing.T) {
+	old, err := Read(shared(), golden(t, "loadline"), start, 0)
+	require.NoError(t, err)
+	_, known := old.Covers(cpu)
+	require.False(t, known, "nothing is known of its hours")
+	was, err := Read(Needs{Peaks: true, Load: ofCPU(calm())}, golden(t, "loadline"), start, 0)
+	require.NoError(t, err)
+	require.Equal(t, was.Load[cpu].Level(0, was.Now), old.Load[cpu].Level(0, old.Now))
+	require.Equal(t, was.Peaks, old.Peaks)
+	now := time.Unix(0, old.Now).Add(time.Minute)
+	old.Observe(now, resources.CPU, 500, 0)
+	old.Waited(now, 500, 0.2)
+	covered, known := old.Covers(cpu)
+	require.True(t, known)
+	require.Zero(t, covered)
+	require.InEpsilon(t, 500, old.Hours[cpu].Highest(), 0.002)
+	require.InEpsilon(t, 600, old.Pressed.Recent(10, 0.75), 0.002)
 }
 
 // Images of before limits were kept are read as they were.
@@ -104,7 +134,7 @@ func golden(t *testing.T, name string) []byte {
 func TestSizeOfAnEmptySketch(t *testing.T) {
 	require.LessOrEqual(t, unsafe.Sizeof(Sketch{}), uintptr(152))
 	for needs, most := range map[*Needs]float64{
-		{}: 1, {Peaks: true, LimitRatio: true, Declared: time.Hour, Load: ofCPU(calm())}: 3, {Hours: true, Pressure: true, Kills: true}: 4,
+		{}: 1, {Peaks: true, LimitRatio: true, Declared: time.Hour, Load: ofCPU(calm())}: 3, {Hours: ofBoth, Pressure: true, Kills: true}: 4,
 	} {
 		require.LessOrEqual(t, testing.AllocsPerRun(10, func() { New(*needs) }), most)
 	}
@@ -113,7 +143,7 @@ func TestSizeOfAnEmptySketch(t *testing.T) {
 func BenchmarkSketch(b *testing.B) {
 	for name, needs := range map[string]Needs{
 		"loadline":   {Peaks: true, LimitRatio: true, Declared: time.Hour, Load: ofCPU(calm())},
-		"cruisekube": {Hours: true, Pressure: true, Kills: true},
+		"cruisekube": {Hours: ofBoth, Pressure: true, Kills: true},
 	} {
 		b.Run(name+"/observe", func(b *testing.B) {
 			b.ReportAllocs()

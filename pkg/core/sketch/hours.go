@@ -1,6 +1,7 @@
 package sketch
 
 import (
+	"slices"
 	"time"
 
 	"loadline.dev/loadline/pkg/core/resources"
@@ -47,6 +48,9 @@ func (h *Hours) SameHour() float64 {
 func (h *Hours) LastHour() float64 {
 	return decode(max(h.highest[h.running%hoursKept], h.highest[(h.running+hoursKept-1)%hoursKept])) / 1000
 }
+
+// Highest returns the highest use of the last seven days.
+func (h *Hours) Highest() float64 { return decode(slices.Max(h.highest[:])) / 1000 }
 
 // Recent returns a quantile of the use of the last minutes, of which at most
 // thirty are kept.

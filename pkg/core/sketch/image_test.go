@@ -27,7 +27,7 @@ func ofCPU(s *LoadShape) [resources.Kinds]*LoadShape { return [resources.Kinds]*
 // everything is all that a sketch can know.
 func everything() Needs {
 	return Needs{
-		Tracked: tracked(), Peaks: true, Points: true, Mean: true, Hours: true, Pressure: true, Kills: true, LimitRatio: true, Declared: time.Hour, Start: 3 * time.Minute,
+		Tracked: tracked(), Peaks: true, Points: true, Mean: true, Hours: ofBoth, Pressure: true, Kills: true, LimitRatio: true, Declared: time.Hour, Start: 3 * time.Minute,
 		Load: [resources.Kinds]*LoadShape{
 			NewLoadShape(resources.CPU, [2]time.Duration{12 * time.Hour, time.Hour}, [2]float64{0.6, 0.9}, false, true).Throttling(),
 			NewLoadShape(resources.Memory, [2]time.Duration{48 * time.Hour, time.Hour}, [2]float64{0.98, Average}, true, true),
@@ -189,23 +189,31 @@ func TestAdaptKeepsWhatBothNeed(t *testing.T) {
 }
 
 // The state of our own recipe stays within 1 KiB and the words of memory that it takes to
-// have more than one load and to know limits, and within 1.5 KiB with two, for both resources, whatever the
-// container does.
+// have more than one load and to know limits, and within 1.5 KiB with two or with the hours of
+// CPU, for both resources, whatever the container does. Where it is known how long work waited
+// there are the hours twice, and it is 2 KiB.
 func TestSizeOfASketch(t *testing.T) {
 	for name, c := range map[string]struct {
-		tracked *TrackedShape
-		use     int // the highest
-		most    uintptr
+		tracked      *TrackedShape
+		shared, wait bool
+		use          int // the highest
+		most         uintptr
 	}{
-		"calm, flat": {nil, 1000, 1024 + 24}, "calm, wide": {nil, 1_000_000, 1024 + 24},
-		"mixed, flat": {tracked(), 1000, 1536}, "mixed, wide": {tracked(), 1_000_000, 1536},
+		"calm, flat": {nil, false, false, 1000, 1024 + 24}, "calm, wide": {nil, false, false, 1_000_000, 1024 + 24},
+		"mixed, flat": {tracked(), false, false, 1000, 1536}, "mixed, wide": {tracked(), false, false, 1_000_000, 1536},
+		"shared": {nil, true, false, 1_000_000, 1536}, "shared, work waits": {nil, true, true, 1_000_000, 2048},
 	} {
-		tr := New(Needs{Peaks: true, LimitRatio: true, Declared: time.Hour, Start: time.Minute, Load: ofCPU(calm().Throttling()), Tracked: c.tracked})
+		tr := New(Needs{Peaks: true, LimitRatio: true, Declared: time.Hour, Start: time.Minute, Load: ofCPU(calm().Throttling()), Tracked: c.tracked,
+			Hours: [resources.Kinds]bool{c.shared, false}, Pressure: c.shared})
 		tr.Limited(Free)
 		tr.Declare(1 << 40)
 		for i := range 40000 {
 			now := start.Add(time.Duration(i) * time.Minute)
-			tr.Observe(now, resources.CPU, resources.Amount(math.Exp(float64(i*7919%10007)/10007*math.Log(float64(c.use)))), 2*resources.Amount(c.use))
+			cpu := resources.Amount(math.Exp(float64(i*7919%10007) / 10007 * math.Log(float64(c.use))))
+			tr.Observe(now, resources.CPU, cpu, 2*resources.Amount(c.use))
+			if c.wait {
+				tr.Waited(now, cpu, 0.1)
+			}
 			tr.Observe(now, resources.Memory, resources.Amount(i*104729%1000003)<<14, 0)
 		}
 		const weight = unsafe.Sizeof([2]float32{})
@@ -214,6 +222,11 @@ func TestSizeOfASketch(t *testing.T) {
 		if c.tracked != nil {
 			size += unsafe.Sizeof(*tr.Tracked) + fewWeights*weight
 			require.LessOrEqual(t, cap(tr.Tracked.uses.weights), fewWeights)
+		}
+		for _, h := range []*Hours{tr.Hours[resources.CPU], tr.Hours[resources.Memory], tr.Pressed} {
+			if h != nil {
+				size += unsafe.Sizeof(*h)
+			}
 		}
 		require.LessOrEqual(t, size, c.most, name)
 		require.LessOrEqual(t, len(tr.Image()), int(c.most), name)

@@ -33,14 +33,14 @@ type Needs struct {
 	Tracked    *TrackedShape               // of CPU, besides its Load; nil = none
 	Points     bool                        // of both kinds
 	Mean       bool                        // points are means of the pods; else of the pod that uses most
-	Hours      bool                        // of both kinds
-	Pressure   bool                        // also hours of CPU use and the time that work waited, where that is known
+	Hours      [resources.Kinds]bool
+	Pressure   bool // with hours of CPU: also hours of its use and the time that work waited, where that is known
 	Weighted   *WeightedShape
 	Models     [resources.Kinds]*ModelShape // nil = none
 	Kills      bool
 	LimitRatio bool          // of memory
 	Declared   time.Duration // for how long a new container keeps its memory request, in whole minutes; 0 = not at all. With Peaks only
-	Start      time.Duration // for how long the CPU use of a container that begins does not count, see Starting; 0 = it counts. With Load and Tracked only
+	Start      time.Duration // for how long the CPU use of a container that begins does not count, see Starting; 0 = it counts. With Load, Tracked and Hours only
 }
 
 // Throttling reports whether it is of interest for how long CPU limits were reached.
@@ -137,14 +137,14 @@ func (t *Sketch) Adapt(n Needs) {
 		anew[k] = put(&t.Load[k], t.Load[k].adapt(n.Load[k])) || anew[k]
 		anew[k] = put(&t.Models[k], t.Models[k].adapt(n.Models[k])) || anew[k]
 		anew[k] = put(&t.Points[k], t.Points[k].adapt(k, n.Points, n.Mean)) || anew[k]
-		anew[k] = put(&t.Hours[k], same(n.Hours, t.Hours[k])) || anew[k]
+		anew[k] = put(&t.Hours[k], same(n.Hours[k], t.Hours[k])) || anew[k]
 		anew[k] = put(&t.Weighted[k], t.Weighted[k].adapt(k, n.Weighted)) || anew[k]
 		if anew[k] {
 			t.begun[k] = 0
 		}
 	}
 	put(&t.Kills, same(n.Kills, t.Kills))
-	if t.waits = n.Pressure && n.Hours; !t.waits {
+	if t.waits = n.Pressure && n.Hours[cpu]; !t.waits {
 		t.Pressed = nil
 	}
 	if !t.countsThrottling() {

@@ -37,6 +37,10 @@ func (t *Sketch) forgetStarts() {
 	if l := t.Tracked; l != nil {
 		t.Tracked = newTracked(&TrackedShape{l.shape})
 	}
+	if t.Hours[cpu] != nil {
+		t.Hours[cpu] = new(Hours)
+	}
+	t.Pressed = nil
 }
 
 // mergeStarts comes before all else of Merge: starts are forgotten where the other sketch

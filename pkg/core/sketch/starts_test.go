@@ -58,6 +58,21 @@ func TestStartsCountAsLongAsNothingElseIsKnown(t *testing.T) {
 	}
 }
 
+// Hours know of starts no more than loads do.
+func TestStartsLeaveTheHours(t *testing.T) {
+	needs := sparesStarts()
+	needs.Hours, needs.Pressure = ofBoth, true
+	tr := New(needs)
+	tr.ObserveStart("job", start, 2000, 0)
+	tr.Waited(start, 2000, 0.5)
+	require.InEpsilon(t, 3000, tr.Pressed.Highest(), 0.002)
+	tr.Observe(start.Add(10*time.Minute), resources.CPU, 100, 0)
+	require.InEpsilon(t, 100, tr.Hours[resources.CPU].Highest(), 0.002)
+	require.Nil(t, tr.Pressed)
+	tr.ObserveStart("job", start.Add(20*time.Minute), 2000, 0)
+	require.InEpsilon(t, 100, tr.Hours[resources.CPU].Highest(), 0.002)
+}
+
 func TestARecipeThatDoesNotSpareStartsKeepsThem(t *testing.T) {
 	tr := New(sparesStarts())
 	tr.ObserveStart("a", start, 2000, 0)

@@ -1,0 +1,136 @@
+package recipe
+
+import (
+	"math"
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/core/sketch"
+)
+
+// shared is what the preset of CPU that is for sharing adds to the recipe loadline: its pods get
+// a base and, of what their node has left, a part of what their peak is above it.
+type shared struct {
+	base, minutes float64 // the quantile of the last minutes that a base is
+	calm, hours   bool    // whether the peak is at least the target of calm, and what the hours of a week say
+	root          bool    // else the largest headroom is pooled
+	leaveAt       float64 // see sharing.Rule
+}
+
+func newShared() shared {
+	return shared{base: 0.75, minutes: 10, calm: true, hours: true, root: true, leaveAt: 0.85}
+}
+
+func (c *shared) choices() []choice {
+	return []choice{
+		{name: "peak", options: []string{"larger", "calm", "hours"}, apply: func(v string) { c.calm, c.hours = v != "hours", v != "calm" }},
+		{name: "pooling", options: []string{"root", "largest"}, apply: func(v string) { c.root = v == "root" }},
+	}
+}
+
+func (c *shared) settings() []setting {
+	return []setting{{"base", &c.base, 0, 1}, {"base-minutes", &c.minutes, 1, 30}, {"leave-at", &c.leaveAt, 0, 1}}
+}
+
+// peak returns the chain of the peak, of that which calm requests.
+func (c *shared) peak(calm Chain) Chain {
+	if !c.hours {
+		return calm
+	}
+	first := HourOfDay(resources.CPU)
+	if !c.calm {
+		calm = nil
+	} else {
+		first.Name = "or " + first.Name
+	}
+	return append(slices.Clone(calm), first, OrLastHour(resources.CPU), UnderPressure((*sketch.Hours).Peak), Up(AtLeast(1)))
+}
+
+// share gives a recipe that has its target the bounds and the rule that sharing takes.
+func (c *shared) share(r *Recipe) {
+	const k = resources.CPU
+	r.Needs.Hours[k], r.Needs.Pressure = true, true
+	r.Lower[k] = base(k, c.minutes, c.base, Floor(k))
+	r.Upper[k] = highestSeen(k)
+	r.Sharing = &sharing.Rule{Pooling: sharing.Largest, LeaveAt: c.leaveAt}
+	if c.root {
+		r.Sharing.Pooling = sharing.Root
+	}
+}
+
+// base returns the chain of a lower bound that is what a container uses nearly always: a
+// quantile of the last minutes, raised by further steps, and never above the peak. It moves in
+// steps, so that it is not published anew each minute.
+func base(k resources.Kind, minutes, q float64, raise ...Step) Chain {
+	chain := Chain{Lately(k, int64(minutes), q)}
+	if k == resources.CPU {
+		chain = append(chain, UnderPressure(func(h *sketch.Hours) float64 { return h.Recent(int64(minutes), q) }))
+	}
+	return append(append(append(chain, UpToGrid()), raise...), NoMoreThanTarget(k))
+}
+
+// highestSeen returns the chain of an upper bound that is the highest use of a week, or the
+// target if that is more.
+func highestSeen(k resources.Kind) Chain {
+	chain := Chain{FromTarget(k), OrHighestOfWeek(k)}
+	if k == resources.CPU {
+		chain = append(chain, UnderPressure((*sketch.Hours).Highest))
+	}
+	return chain
+}
+
+// HourOfDay raises to the highest use at this hour of the day in a week. As the first step it
+// begins a chain.
+func HourOfDay(k resources.Kind) Step {
+	return Step{Name: k.String() + " peak of this hour of the day", Apply: func(s Subject, in float64) float64 {
+		return max(in, s.Sketch.Hours[k].SameHour())
+	}}
+}
+
+// OrLastHour raises to the highest use of the last hour.
+func OrLastHour(k resources.Kind) Step {
+	return Step{Name: "or of the last hour", Apply: func(s Subject, in float64) float64 {
+		return max(in, s.Sketch.Hours[k].LastHour())
+	}}
+}
+
+// OrHighestOfWeek raises to the highest use of the last seven days.
+func OrHighestOfWeek(k resources.Kind) Step {
+	return Step{Name: "or highest of seven days", Apply: func(s Subject, in float64) float64 {
+		return max(in, s.Sketch.Hours[k].Highest())
+	}}
+}
+
+// UnderPressure raises to what there would have been had CPU work never waited: of is
+// the same of that as of the use. Where nobody knows how long it waited, as with the
+// metrics API, the amount stays.
+func UnderPressure(of func(*sketch.Hours) float64) Step {
+	return Step{Name: "or with the time that work waited for CPU", Apply: func(s Subject, in float64) float64 {
+		if s.Sketch.Pressed == nil {
+			return in
+		}
+		return max(in, of(s.Sketch.Pressed))
+	}}
+}
+
+// gridRatio is the ratio of two neighbouring amounts of the grid of UpToGrid.
+const gridRatio = 1.05
+
+var logGrid = math.Log(gridRatio)
+
+// UpToGrid raises to the next power of gridRatio, in whole millicores or bytes. So an amount
+// that moves by less often stays the same.
+func UpToGrid() Step {
+	return Step{Name: "up to the next step of 5 %", Apply: func(_ Subject, in float64) float64 {
+		power := math.Ceil(math.Log(in)/logGrid - 1e-9)
+		return max(in, math.Ceil(math.Exp(power*logGrid)))
+	}}
+}
+
+// NoMoreThanTarget lowers to the target.
+func NoMoreThanTarget(k resources.Kind) Step {
+	return Step{Name: "no more than the target", Apply: func(s Subject, in float64) float64 {
+		return min(in, float64(s.Target.Value(k)))
+	}}
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// The status has base, peak and the highest of a week, of the pod that uses most in each minute:
+// pods of one workload have the same. 0.3 cores are 302m on the grid of bases.
+func TestTheStatusHasBasePeakAndHighest(t *testing.T) {
+	for _, text := range []string{"cruisekube", "loadline:cpu=shared,memory=following"} {
+		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), aPod("web-2", "web", "a"), asking(text)).begin()
+		w.uses("web-1", "a", 100, 400)
+		w.uses("web-2", "a", 300, 300)
+		w.passes(60)
+		w.uses("web-1", "a", 900, 400)
+		w.passes(5)
+		w.uses("web-1", "a", 100, 400)
+		w.passes(4 * 60)
+		w.uses("web-2", "a", 600, 300)
+		w.passes(3)
+		w.uses("web-2", "a", 300, 300)
+		w.passes(20)
+		b := convert.Bounds(w.recommendations("web")[0])
+		require.Equal(t, resources.Amount(302), b.Lower.Value(resources.CPU), text)
+		require.InDelta(t, 600, float64(b.Target.Value(resources.CPU)), 2, text)
+		require.InDelta(t, 900, float64(b.Upper.Value(resources.CPU)), 2, text)
+		require.LessOrEqual(t, b.Lower.Value(resources.Memory), b.Target.Value(resources.Memory))
+		require.LessOrEqual(t, b.Target.Value(resources.Memory), b.Upper.Value(resources.Memory))
+		require.GreaterOrEqual(t, b.Target.Value(resources.Memory), resources.Amount(400<<20))
+	}
+}
+
+// What a VPA allows holds for base and peak, and leaves their order.
+func TestCapsLeaveBaseBelowPeak(t *testing.T) {
+	for _, c := range []struct {
+		least, most       string
+		base, peak, upper resources.Amount
+	}{
+		{"10m", "500m", 302, 500, 500},
+		{"400m", "10", 400, 600, 600},
+		{"10m", "200m", 200, 200, 200},
+	} {
+		vpa := asking("cruisekube")
+		cpu := func(text string) corev1.ResourceList {
+			return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(text)}
+		}
+		vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "a", MinAllowed: cpu(c.least), MaxAllowed: cpu(c.most)}}}
+		w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), vpa).begin()
+		w.uses("web-1", "a", 600, 300)
+		w.passes(2)
+		w.uses("web-1", "a", 300, 300)
+		w.passes(20)
+		b := convert.Bounds(w.recommendations("web")[0])
+		require.Equal(t, c.base, b.Lower.Value(resources.CPU))
+		require.InDelta(t, float64(c.peak), float64(b.Target.Value(resources.CPU)), 1)
+		require.InDelta(t, float64(c.upper), float64(b.Upper.Value(resources.CPU)), 1)
+	}
+}
+
+// A base that moves within a step of its grid is no reason to write a status.
+func TestABaseWithinAStepWritesNothing(t *testing.T) {
+	w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking("cruisekube")).begin()
+	w.uses("web-1", "a", 600, 300)
+	w.passes(2)
+	w.uses("web-1", "a", 290, 300)
+	w.passes(20)
+	before := w.vpa("web").Status.Recommendation
+	w.vpas.ClearActions()
+	for i := range 20 {
+		w.uses("web-1", "a", resources.Amount(289+i%13), 300)
+		w.passes(1)
+	}
+	require.Equal(t, before, w.vpa("web").Status.Recommendation)
+	for _, a := range w.vpas.Actions() {
+		require.False(t, a.GetVerb() == "patch" && a.GetResource().Resource == "verticalpodautoscalers", "%v", a)
+	}
+	w.uses("web-1", "a", 320, 300)
+	w.passes(10)
+	require.NotEqual(t, before, w.vpa("web").Status.Recommendation)
+	require.Less(t, w.now.Sub(start()), time.Hour, "all within the hour of the peak")
+}
