@@ -69,7 +69,7 @@ func (p *Prometheus) AddFlags(fs *pflag.FlagSet) {
 	text(&p.Resolution, "history-resolution", "Step of the history, and window of the CPU rate.")
 	text(&p.CPUMetric, "history-cpu-metric", "Counter of CPU seconds.")
 	text(&p.MemoryMetric, "history-memory-metric", "Gauge of memory bytes.")
-	text(&p.WaitingMetric, "history-cpu-waiting-metric", "Counter of the seconds in which work waited for CPU, for recipes that want to know; asked for live usage only. Empty: none.")
+	text(&p.WaitingMetric, "history-cpu-waiting-metric", "Counter of the seconds in which work waited for CPU, for recipes that want to know. Empty: none.")
 	text(&p.LabelsMetric, "metric-for-pod-labels", "Expression that gives the labels of pods.")
 	text(&p.PodLabelPrefix, "pod-label-prefix", "Prefix of the labels of pods in that metric.")
 	text(&p.PodNamespaceLabel, "pod-namespace-label", "Label with the namespace in that metric.")
@@ -144,7 +144,7 @@ func (p *Prometheus) Usage(namespace string) prometheus.Usage {
 // History returns the settings of the loader as far as flags tell them.
 func (p *Prometheus) History(namespace string) backfill.Config {
 	return backfill.Config{
-		Usage:  p.Usage(namespace),
+		Usage: p.Usage(namespace), Waiting: p.WaitingMetric,
 		Labels: backfill.Labels{Query: p.LabelsMetric, Prefix: p.PodLabelPrefix, Namespace: p.PodNamespaceLabel, Pod: p.PodLabel},
 		Length: span(p.Length), Step: span(p.Resolution),
 	}

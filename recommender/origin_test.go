@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/usage"
@@ -192,4 +194,54 @@ func TestWaitingForCPUCountsLive(t *testing.T) {
 		w.passes(1)
 	}
 	require.InDelta(t, 600, float64(w.recommendations("web")[0].Target.Cpu().MilliValue()), 1)
+}
+
+// Where nobody knows how long work waited for CPU, a recipe that wants to know takes CPU use as it
+// is, and the log says so once, and why.
+func TestUnknownWaitingIsSaidOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		recipe, source, metric string
+		waited                 string // the result of the query for that
+		reason                 string // empty: nothing is said
+	}{
+		"no series":            {"cruisekube", "prometheus", "waited_total", "", "Prometheus has no series of waited_total"},
+		"nothing waited":       {"cruisekube", "prometheus", "waited_total", `{"metric":{"namespace":"ns","pod_name":"web-1","name":"a"},"value":[1772438400,"0"]}`, ""},
+		"no metric":            {"loadline:cpu=shared", "prometheus", "", "", "--history-cpu-waiting-metric is empty"},
+		"metrics API":          {"loadline:cpu=shared", "metrics", "waited_total", "", "the metrics API does not have it"},
+		"external metrics":     {"loadline:cpu=shared", "external", "waited_total", "", "external metrics do not have it"},
+		"nobody wants to know": {"loadline", "metrics", "waited_total", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case !strings.Contains(r.URL.Path, "query"):
+					fmt.Fprint(w, `{"items":[]}`)
+				case strings.Contains(r.FormValue("query"), "waited_total"):
+					fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[%s]}}`, c.waited)
+				default:
+					fmt.Fprint(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"namespace":"ns","pod_name":"web-1","name":"a"},"value":[1772438400,"1"]}]}}`)
+				}
+			}))
+			t.Cleanup(server.Close)
+			w := newWorld(t, deployment("web"), aPod("web-1", "web", "a"), asking(c.recipe))
+			w.config.Prometheus.Address, w.config.Prometheus.WaitingMetric = server.URL, c.metric
+			if c.source == "external" {
+				w.config.External.Use, w.config.External.CPUMetric = true, "cpu_use"
+			} else {
+				w.config.Prometheus.UsageSource = c.source
+			}
+			from, err := newUsageSource(&rest.Config{Host: server.URL}, w.config.origin(newMetrics(prometheus.NewRegistry())))
+			require.NoError(t, err)
+			w.from = from
+			w.begin()
+			w.passes(1)
+			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+			for range 3 {
+				require.NoError(t, from.Samples(klog.NewContext(t.Context(), logger), func(usage.Sample) {}))
+			}
+			logged := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+			require.Equal(t, min(len(c.reason), 1), strings.Count(logged, "CPU use counts as it is"), logged)
+			require.Contains(t, logged, c.reason)
+		})
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
 	"loadline.dev/loadline/recommender/model"
@@ -46,6 +47,7 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 		return err
 	}
 	f := l.feeder(ctx, directory, now)
+	wanted := l.config.Waiting != "" && f.sketches != nil && recommend.AnyNeeds(f.model, func(n sketch.Needs) bool { return n.Pressure })
 	var errs []error
 	var lost []chunk
 	loaded := false
@@ -54,6 +56,9 @@ func (l *Loader) attempt(ctx context.Context, now time.Time) error {
 			b, err := l.fetch(ctx, c)
 			if err != nil {
 				return fmt.Errorf("%s usage from %s: %w", c.kind, c.Start.UTC().Format(time.RFC3339), err)
+			}
+			if wanted && c.kind == resources.CPU && len(b.containers) > 0 {
+				l.fetchWaiting(ctx, b)
 			}
 			loaded = true
 			f.feed(b)
@@ -124,7 +129,7 @@ func (f *feeder) feed(b *batch) {
 			}
 			reason := reasons[i]
 			if reason == "" {
-				reason = f.sample(usage.Sample{Container: key, Kind: b.kind, At: at, Amount: value}, b.Step)
+				reason = f.sample(usage.Sample{Container: key, Kind: b.kind, At: at, Amount: value, Waiting: b.waited(i, n)}, b.Step)
 			}
 			b.counts[reason]++
 		}

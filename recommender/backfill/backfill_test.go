@@ -29,7 +29,7 @@ func now() time.Time { return time.Date(2026, 3, 10, 8, 0, 0, 0, time.UTC) }
 // memory and labels.
 type fake struct {
 	t      *testing.T
-	series map[string][]fakeSeries // by metric: cpu_total, mem
+	series map[string][]fakeSeries // by metric: cpu_total, waited_total, mem
 	labels string                  // the data of the answer to the query for labels
 	fails  func(query string, start time.Time) (code int, body string)
 	// tooLong is the time from which on a range query is refused; 0 = none is.
@@ -38,6 +38,7 @@ type fake struct {
 
 	counts map[string]int
 	config Config
+	ctx    context.Context // of Run
 }
 
 type fakeSeries struct {
@@ -54,7 +55,7 @@ func always(value string) func(time.Time) (string, bool) {
 }
 
 func newFake(t *testing.T, pods ...*corev1.Pod) *fake {
-	f := &fake{t: t, series: map[string][]fakeSeries{}, labels: `{"resultType":"vector","result":[]}`, counts: map[string]int{}}
+	f := &fake{t: t, ctx: t.Context(), series: map[string][]fakeSeries{}, labels: `{"resultType":"vector","result":[]}`, counts: map[string]int{}}
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
 	client, err := prometheus.New(prometheus.Config{Address: server.URL, Timeout: 5 * time.Second})
@@ -91,8 +92,10 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	kind := "mem"
-	if strings.Contains(query, "cpu_total") {
-		kind = "cpu_total"
+	for _, counter := range []string{"cpu_total", "waited_total"} {
+		if strings.Contains(query, counter) {
+			kind = counter
+		}
 	}
 	f.asked = append(f.asked, kind+" "+start.Format("02T15:04"))
 	step, err := strconv.Atoi(r.FormValue("step"))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/source/prometheus"
@@ -49,6 +51,7 @@ type batch struct {
 	index      map[usage.ContainerKey]int
 	containers []usage.ContainerKey
 	values     []resources.Amount
+	waiting    []float32      // shares of the time in which work waited for CPU, in the same order; nil = not known
 	counts     map[string]int // samples that are not in values, by reason
 }
 
@@ -96,4 +99,55 @@ func (b *batch) add(key usage.ContainerKey, points []prometheus.Point) {
 			b.values[at] = max(b.values[at], value)
 		}
 	}
+}
+
+// waiting is what is known of how long work waited for CPU.
+type waiting uint8
+
+const (
+	notAsked waiting = iota // nobody wants to know
+	unknown                 // somebody does, and no container has such a figure
+	known
+	refusedOnce // Prometheus did not answer
+)
+
+// fetchWaiting asks for how long work waited for CPU at the times of a batch. Usage is worth more
+// than that: where it cannot be had, CPU use counts as it is. What was not answered is logged
+// once.
+func (l *Loader) fetchWaiting(ctx context.Context, b *batch) {
+	query := l.config.Usage.Rate(l.config.Waiting, l.config.Step)
+	shares := make([]float32, len(b.values))
+	answer, err := l.config.Client.Range(ctx, prometheus.Range{Query: query, Times: b.Times}, func(labels map[string]string, points []prometheus.Point) {
+		key, _ := l.config.Usage.Container(labels)
+		i, found := b.index[key]
+		if !found {
+			return
+		}
+		for _, p := range points {
+			if n, found := b.Index(p.At); found {
+				at := i*b.Count + n
+				shares[at] = max(shares[at], float32(min(p.Value, 1)))
+			}
+		}
+	})
+	switch {
+	case ctx.Err() != nil:
+	case err != nil && l.waiting != refusedOnce:
+		l.waiting = refusedOnce
+		klog.FromContext(ctx).Error(err, "Cannot load for how long work waited for CPU in the past: CPU use counts as it is", "metric", l.config.Waiting)
+	case err != nil:
+	case answer.Series > 0:
+		b.waiting, l.waiting = shares, max(l.waiting, known)
+	default:
+		l.waiting = max(l.waiting, unknown)
+	}
+}
+
+// waited returns the share of the time, 0 to 1, for which work of container i waited for CPU at
+// time n; 0 also where that is not known.
+func (b *batch) waited(i, n int) float64 {
+	if b.waiting == nil {
+		return 0
+	}
+	return float64(b.waiting[i*b.Count+n])
 }

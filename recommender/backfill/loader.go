@@ -38,6 +38,9 @@ type Config struct {
 	Labels Labels
 	Length time.Duration // how far back
 	Step   time.Duration // between two samples, and window of the CPU rate
+	// Waiting is the counter of the seconds in which work waited for CPU, which is asked for where
+	// a recipe wants to know; empty = none.
+	Waiting string
 
 	Store       usage.StoreConfig
 	MemorySaver bool // feed only pods that a VPA selects
@@ -103,6 +106,7 @@ type Loader struct {
 
 	pause   time.Duration // after the first attempt, if it is not complete
 	missing []chunk       // Run's own
+	waiting waiting       // Run's own
 
 	mu       sync.Mutex
 	progress Progress
@@ -138,6 +142,9 @@ func (l *Loader) Run(ctx context.Context) {
 				"query", l.config.Usage.Memory())
 			return
 		case p.State == Complete:
+			if l.waiting == unknown {
+				log.Info("A recipe wants to know how long work waited for CPU, and Prometheus does not know it of the past: CPU use counts as it is", "metric", l.config.Waiting)
+			}
 			log.V(1).Info("History from Prometheus is complete", "samples", p.Samples, "took", time.Since(start))
 			return
 		}

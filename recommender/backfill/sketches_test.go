@@ -3,6 +3,7 @@ package backfill
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,10 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sketch"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/recommender/model"
 	"loadline.dev/loadline/recommender/recommend"
@@ -31,8 +34,69 @@ func TestHistoryFillsSketches(t *testing.T) {
 	f := newFake(t, pod)
 	f.add("cpu_total", "ns", "p", "c", always("0.5"))
 	f.add("mem", "ns", "p", "c", func(at time.Time) (string, bool) { return fmt.Sprint(wave(at) << 20), true })
+	known := f.sketch("loadline", pod)
+	require.NotNil(t, known)
+	for k := range resources.Kind(resources.Kinds) {
+		covered, _ := known.Covers(k)
+		require.Equal(t, 72*time.Hour, covered, k)
+	}
+	require.Len(t, known.Peaks.Daily(), 4)
+	require.InEpsilon(t, 1000, known.Load[resources.CPU].Level(0, known.Now), 0.05, "half a core is all that the limit allows")
+	require.NotContains(t, strings.Join(f.asked, " "), "waited_total", "nobody wants to know")
+}
+
+// Where a recipe wants to know how long work waited for CPU, the past says so, too. Where it does
+// not, or Prometheus refuses to say, CPU use counts as it is, and the log says so once.
+func TestWaitingIsPartOfHistory(t *testing.T) {
+	always02 := always("0.2")
+	for name, c := range map[string]struct {
+		metric  string
+		waited  func(time.Time) (string, bool) // nil = there are no series
+		refused bool
+		peak    float64 // 0: only use is known
+		says    string  // empty: nothing
+	}{
+		"it waited":      {"waited_total", always02, false, 600, ""},
+		"for part of it": {"waited_total", func(at time.Time) (string, bool) { return "0.4", at.Day() == 9 && at.Hour() == 8 }, false, 700, ""},
+		"never":          {"waited_total", always("0"), false, 0, ""},
+		"no series":      {"waited_total", nil, false, 0, "Prometheus does not know it of the past"},
+		"refused":        {"waited_total", always02, true, 0, "Cannot load for how long work waited for CPU in the past"},
+		"no metric":      {"", always02, false, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := aPod("p", labels.Set{"app": "x"}, "c")
+			f := newFake(t, pod)
+			f.config.Waiting = c.metric
+			f.add("cpu_total", "ns", "p", "c", always("0.5"))
+			f.add("mem", "ns", "p", "c", always("1e9"))
+			if c.waited != nil {
+				f.add("waited_total", "ns", "p", "c", c.waited)
+				f.add("waited_total", "ns", "other", "c", always("1"))
+			}
+			f.fails = func(query string, _ time.Time) (int, string) {
+				return map[bool]int{true: 400}[c.refused && strings.Contains(query, "waited_total")], ""
+			}
+			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+			f.ctx = klog.NewContext(t.Context(), logger)
+			known := f.sketch("cruisekube", pod)
+			require.InEpsilon(t, 500, known.Hours[resources.CPU].Peak(), 0.002)
+			if c.peak == 0 {
+				require.Nil(t, known.Pressed)
+			} else {
+				require.InEpsilon(t, c.peak, known.Pressed.Peak(), 0.002)
+			}
+			logged := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+			require.Equal(t, min(len(c.says), 1), strings.Count(logged, "CPU use counts as it is"), logged)
+			require.Contains(t, logged, c.says)
+		})
+	}
+}
+
+// sketch loads the past for a VPA with a recipe, and returns the sketch of its container c.
+func (f *fake) sketch(text string, pod *corev1.Pod) *sketch.Sketch {
+	t := f.t
 	vpas := []model.Observed{{Selector: labels.Everything(), Object: &vpav1.VerticalPodAutoscaler{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", Annotations: map[string]string{recipe.Annotation: "loadline"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", Annotations: map[string]string{recipe.Annotation: text}},
 		Spec:       vpav1.VerticalPodAutoscalerSpec{TargetRef: &autoscalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "d"}},
 	}}}
 	f.config.VPAs = func(context.Context) []model.Observed { return vpas }
@@ -46,16 +110,10 @@ func TestHistoryFillsSketches(t *testing.T) {
 	keeper.Follow(klog.Background(), now())
 
 	l := New(f.config, now())
-	l.Run(t.Context())
+	l.Run(f.ctx)
+	require.Equal(t, Complete, l.Progress().State)
 	loading := &LoadingGauge{}
 	loading.Begin(l.Progress().Total)
 	l.Absorb(keeper.Model, store, keeper, loading, now())
-	known := keeper.Model.Find("ns", "v").Sketches["c"]
-	require.NotNil(t, known)
-	for k := range resources.Kind(resources.Kinds) {
-		covered, _ := known.Covers(k)
-		require.Equal(t, 72*time.Hour, covered, k)
-	}
-	require.Len(t, known.Peaks.Daily(), 4)
-	require.InEpsilon(t, 1000, known.Load[resources.CPU].Level(0, known.Now), 0.05, "half a core is all that the limit allows")
+	return keeper.Model.Find("ns", "v").Sketches["c"]
 }

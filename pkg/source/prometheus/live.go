@@ -18,6 +18,9 @@ type Live struct {
 
 	Waiting string      // counter of the seconds in which work waited for CPU; empty = none
 	Wanted  func() bool // whether somebody wants to know how long it waited; nil = nobody does
+	// Unknown is called each time that it is wanted, and Prometheus answers that it knows it of
+	// no container; nil = nobody is told.
+	Unknown func(context.Context)
 
 	Throttling func() bool // whether somebody wants to know for how long CPU limits were reached; nil = nobody does
 }
@@ -51,29 +54,35 @@ func (l *Live) shares(ctx context.Context) (shares, error) {
 	var known shares
 	var waiting, throttled error
 	if l.Waiting != "" && l.Wanted != nil && l.Wanted() {
-		if known.waiting, waiting = l.share(ctx, l.Usage.Each(l.Usage.Rate(l.Waiting, l.Window))); waiting != nil {
+		var containers int
+		known.waiting, containers, waiting = l.share(ctx, l.Usage.Each(l.Usage.Rate(l.Waiting, l.Window)))
+		switch {
+		case waiting != nil:
 			waiting = fmt.Errorf("time that work waited for CPU from Prometheus: %w", waiting)
+		case containers == 0 && l.Unknown != nil:
+			l.Unknown(ctx)
 		}
 	}
 	if l.Throttling != nil && l.Throttling() {
-		if known.throttled, throttled = l.share(ctx, l.Usage.Throttled(l.Window)); throttled != nil {
+		if known.throttled, _, throttled = l.share(ctx, l.Usage.Throttled(l.Window)); throttled != nil {
 			throttled = fmt.Errorf("time in which CPU limits were reached from Prometheus: %w", throttled)
 		}
 	}
 	return known, errors.Join(waiting, throttled)
 }
 
-// share returns the answer to a query for a share of the time of each container.
-func (l *Live) share(ctx context.Context, query string) (map[usage.ContainerKey]float64, error) {
-	of := map[usage.ContainerKey]float64{}
-	_, err := l.Client.Instant(ctx, query, time.Time{}, func(labels map[string]string, points []Point) {
+// share returns the answer to a query for a share of the time of each container, and of how
+// many containers it is, those with a share of 0 among them.
+func (l *Live) share(ctx context.Context, query string) (of map[usage.ContainerKey]float64, containers int, err error) {
+	of = map[usage.ContainerKey]float64{}
+	answer, err := l.Client.Instant(ctx, query, time.Time{}, func(labels map[string]string, points []Point) {
 		if share := points[len(points)-1].Value; share > 0 { // and not NaN
 			if container, ok := l.Usage.Container(labels); ok {
 				of[container] = min(share, 1)
 			}
 		}
 	})
-	return of, err
+	return of, answer.Series, err
 }
 
 func (l *Live) samples(ctx context.Context, k resources.Kind, known shares, yield func(usage.Sample)) error {
