@@ -336,6 +336,10 @@ func (p *Publisher) canWait(v *model.VPA, history time.Duration, fresh vpav1.Ver
 // when it becomes longer by the fraction f. While it is short each pass would write for that
 // alone, so that f must reach 1/8 to 3/8, another value for each VPA: many that began
 // together do not write together.
+//
+// Where pods share what their node has left, the lower bound is the base that shares are made
+// of. So a rise waits no more than one of the target does. A fall of less than baseSlack does:
+// a base goes up and down all the time, and one that is a little too large does no harm.
 func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate) bool {
 	return !slices.EqualFunc(published, fresh, func(was, is model.Estimate) bool {
 		away, nearer := p.Tolerance, p.Tolerance
@@ -348,16 +352,29 @@ func (p *Publisher) worthWriting(v *model.VPA, published, fresh []model.Estimate
 			longer := (0.5 + float64(v.Offset(longestWait))/float64(longestWait)) / 4
 			nearer = max(nearer, longer/(1+is.History.Hours()/24))
 		}
+		rise, fall := nearer, away
+		if shares(v) && !was.Rounded {
+			rise, fall = p.Tolerance, 0
+			if p.Tolerance > 0 {
+				fall = max(p.Tolerance, baseSlack)
+			}
+		}
 		if protects(v) && was.Bounds.Upper.Value(resources.Memory) != is.Bounds.Upper.Value(resources.Memory) {
 			return false
 		}
-		if !within(was.Bounds.Lower, is.Bounds.Lower, nearer, away) || !within(was.Bounds.Upper, is.Bounds.Upper, away, nearer) {
+		if !within(was.Bounds.Lower, is.Bounds.Lower, rise, fall) || !within(was.Bounds.Upper, is.Bounds.Upper, away, nearer) {
 			return false
 		}
 		is.Bounds.Lower, is.Bounds.Upper = was.Bounds.Lower, was.Bounds.Upper
 		return was == is
 	})
 }
+
+// baseSlack is the part of a base that is published by which it may be too large.
+const baseSlack = 0.2
+
+// shares reports whether the lower bounds of a VPA are what its pods share by.
+func shares(v *model.VPA) bool { return v.Recipe != nil && v.Recipe.Sharing != nil }
 
 // protects reports whether the upper bound of memory is what a limit protects.
 func protects(v *model.VPA) bool { return v.Recipe != nil && v.Recipe.SeparateMemoryLimit }

@@ -20,6 +20,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/core/usage"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned"
 	"loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
@@ -274,6 +275,35 @@ func TestAllButBoundsIsWorthWriting(t *testing.T) {
 		require.Equal(t, c.worth, p.worthWriting(p.vpa, []model.Estimate{was}, []model.Estimate{is}), name)
 	}
 	require.True(t, p.worthWriting(p.vpa, nil, []model.Estimate{was}))
+}
+
+// A base that rises is written at once, also where no bound has time and while the history is
+// short; one that falls when that is a fifth. The upper bound waits as others do.
+func TestABaseWaitsOnlyWhileItFallsALittle(t *testing.T) {
+	p := newPress()
+	served := *p.vpa.Recipe.Recipe
+	served.Sharing = &sharing.Rule{}
+	p.vpa.Recipe = &recipe.Choice{Recipe: &served}
+	for _, rushed := range []bool{false, true} {
+		for _, history := range []time.Duration{time.Hour, 10 * day} {
+			p.vpa.Published.Rushed = rushed
+			was := model.Estimate{Container: "a", Bounds: p.bounds, History: history}
+			for base, worth := range map[resources.Amount]bool{500: false, 505: false, 526: true, 900: true, 475: false, 401: false, 399: true} {
+				is := was
+				is.Bounds.Lower = is.Bounds.Lower.With(resources.CPU, base)
+				require.Equal(t, worth, p.worthWriting(p.vpa, []model.Estimate{was}, []model.Estimate{is}), "%d, %t, %s", base, rushed, history)
+			}
+			is := was
+			is.Bounds.Upper = is.Bounds.Upper.With(resources.CPU, 3000)
+			require.Equal(t, !rushed, p.worthWriting(p.vpa, []model.Estimate{was}, []model.Estimate{is}))
+		}
+	}
+	p.Tolerance = 0
+	is := model.Estimate{Container: "a", Bounds: p.bounds, History: 10 * day}
+	was := is
+	is.Bounds.Lower = is.Bounds.Lower.With(resources.CPU, 499)
+	p.vpa.Published.Rushed = false
+	require.True(t, p.worthWriting(p.vpa, []model.Estimate{was}, []model.Estimate{is}), "without a tolerance nothing waits")
 }
 
 func TestBoundsThatAreRoundedAreBuilt(t *testing.T) {
