@@ -226,7 +226,7 @@ func TestUseOfCPUWhileAContainerStartsDoesNotCount(t *testing.T) {
 		spared int // minutes of each start
 	}{
 		{"loadline", nil, 3}, {"loadline:cpu=tracking", nil, 3}, {"loadline:start-minutes=0", nil, 0}, {"loadline:start-minutes=5", nil, 5},
-		{"loadline", boost, 8}, {"autopilot", boost, 0}, {"crane", nil, 0},
+		{"loadline", boost, 8}, {"autopilot", boost, 0}, {"crane", nil, 0}, {"loadline:cpu=shared", nil, 3},
 	} {
 		k, plain := keeper(t, c.recipe), keeper(t, c.recipe)
 		k.Model.Find("ns", "v").Object.Spec.StartupBoost = c.boost
@@ -236,15 +236,17 @@ func TestUseOfCPUWhileAContainerStartsDoesNotCount(t *testing.T) {
 			}
 			use := resources.Amount(100)
 			if m%60 < 8 {
-				use = 2000
+				use = resources.Amount(2800 - 100*(m%60))
 			}
 			if m < 60 {
 				use = 100
 			}
-			k.Observe(sample(resources.CPU, m, use), 1)
+			used := sample(resources.CPU, m, use)
+			used.Waiting = 0.1
+			k.Observe(used, 1)
 			k.Observe(sample(resources.Memory, m, 100<<20), 1)
 			if m < 60 && m >= c.spared || m%60 >= c.spared {
-				plain.Observe(sample(resources.CPU, m, use), 1)
+				plain.Observe(used, 1)
 			}
 			plain.Observe(sample(resources.Memory, m, 100<<20), 1)
 		}

@@ -122,6 +122,24 @@ func TestWaitingCountsWhereCPUIsShared(t *testing.T) {
 	require.InDelta(t, 600, peak, 2)
 	require.Equal(t, peak, base)
 	require.Equal(t, peak, highest)
+	l.minutes(100, 5*time.Hour)
+	base, peak, highest = l.cpu()
+	require.InDelta(t, 101, peak, 1)
+	require.Equal(t, peak, base)
+	require.InDelta(t, 600, highest, 2, "of seven days, and not the 500 that were used")
+}
+
+// A fraction of a millicore is one more: a base is never below what it stands for.
+func TestFractionsAreRoundedUp(t *testing.T) {
+	for _, text := range []string{"cruisekube", "loadline:cpu=shared,peak=hours,pod-min-cpu=0"} {
+		for use := 1; use < 300; use++ {
+			l := live(t, text)
+			l.press(resources.Amount(use), 0.3, 10*time.Minute)
+			base, peak, _ := l.cpu()
+			require.GreaterOrEqual(t, base, 1.3*float64(use), text)
+			require.GreaterOrEqual(t, peak, base, text)
+		}
+	}
 }
 
 // The starts of a container say nothing about what it shares.

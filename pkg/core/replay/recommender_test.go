@@ -66,11 +66,14 @@ func TestStartsDoNotCountForRecipesThatLeaveThemOut(t *testing.T) {
 				use = 2000
 			}
 			a.Observe(now, resources.CPU, use, 0)
+			a.Waited(now, use, 0.3)
 		}
 		return a.Advise(start.Add(300*time.Minute), resources.List{}).Target.Value(resources.CPU)
 	}
 	require.Less(t, target("loadline", true), resources.Amount(120))
+	require.Less(t, target("loadline:cpu=shared", true), resources.Amount(140), "for a third of the time work waited")
 	require.Greater(t, target("loadline", false), resources.Amount(2000))
+	require.Greater(t, target("loadline:cpu=shared", false), resources.Amount(2600))
 	require.Greater(t, target("loadline:start-minutes=0", true), resources.Amount(2000))
 	require.Equal(t, target("vpa", false), target("vpa", true))
 }
