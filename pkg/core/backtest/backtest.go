@@ -74,10 +74,16 @@ func RunTimeline(r *replay.Recording, k resources.Kind, o Options, c Candidate, 
 // recipe. Of that it runs only the chains of the kind that is replayed.
 func Recipe(name string, recipe *recipe.Recipe, store usage.StoreConfig) Candidate {
 	return Candidate{name, func(c Case) replay.Advisor {
-		cluster, pod := replay.NewSimulatedRecommender(store, recipe.Only(c.Kind), time.Unix(0, c.Recording.At[0]).UTC()), replay.Declared(c.Recording, c.Setup)
-		cluster.Declare(pod.Requests.Value(resources.Memory), pod.Limits.Value(resources.Memory))
-		return cluster
+		return Recommender(recipe.Only(c.Kind), store, c.Recording, c.Setup)
 	}}
+}
+
+// Recommender returns the recommender of a cluster with a recipe, for one replay of a recording
+// with at least one sample.
+func Recommender(recipe *recipe.Recipe, store usage.StoreConfig, r *replay.Recording, s replay.Setup) *replay.SimulatedRecommender {
+	cluster, pod := replay.NewSimulatedRecommender(store, recipe, time.Unix(0, r.At[0]).UTC()), replay.Declared(r, s)
+	cluster.Declare(pod.Requests.Value(resources.Memory), pod.Limits.Value(resources.Memory))
+	return cluster
 }
 
 // Baselines returns what every recipe is compared with: the first request for

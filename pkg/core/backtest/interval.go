@@ -23,24 +23,24 @@ func Intervals(n int, all []Formula) []Figure {
 	for i, f := range all {
 		figures[i] = Figure{Name: f.Name, Value: f.Value(of)}
 	}
-	draw := dice(Seed)
+	draw := Dice(Seed)
 	for d := range Draws {
 		for i := range of {
-			of[i] = draw.below(n)
+			of[i] = draw.Below(n)
 		}
 		for i, f := range all {
 			drawn[i*Draws+d] = f.Value(of)
 		}
 	}
 	for i := range figures {
-		figures[i].Low, figures[i].High = middle(drawn[i*Draws : (i+1)*Draws])
+		figures[i].Low, figures[i].High = Middle(drawn[i*Draws : (i+1)*Draws])
 	}
 	return figures
 }
 
-// middle returns what 95 % of the values of draws lie within. Draws without a value lie
+// Middle returns what 95 % of the values of draws lie within. Draws without a value lie
 // outside, on either side; if one in twenty has none, it is not known.
-func middle(values []float64) (low, high float64) {
+func Middle(values []float64) (low, high float64) {
 	slices.Sort(values) // NaN comes first
 	has := slices.IndexFunc(values, func(v float64) bool { return !math.IsNaN(v) })
 	if has < 0 || has*20 >= len(values) {

@@ -54,6 +54,17 @@ type GroundTruth struct {
 	level        float64 // static hindsight of the whole recording
 }
 
+// ScoredFrom returns when the scored phase of a recording with samples begins, in nanoseconds
+// since 1970, and whether the recording is too short for the whole warm-up. One that is not
+// twice as long has a warm-up of a quarter of its own length.
+func ScoredFrom(r *replay.Recording, warmUp time.Duration) (from int64, short bool) {
+	span := r.Span()
+	if short = span < 2*warmUp; short {
+		warmUp = span / 4
+	}
+	return r.At[0] + int64(warmUp), short
+}
+
 // NewGroundTruth prepares the scoring of a recording with a warm-up, of which a
 // recording that is not twice as long gets a quarter of its own length.
 func NewGroundTruth(r *replay.Recording, k resources.Kind, warmUp time.Duration) *GroundTruth {
@@ -62,10 +73,8 @@ func NewGroundTruth(r *replay.Recording, k resources.Kind, warmUp time.Duration)
 		return g
 	}
 	start, span := r.At[0], r.Span()
-	if g.short = span < 2*warmUp; g.short {
-		warmUp = span / 4
-	}
-	g.warm, g.end = start+int64(warmUp), start+int64(span)
+	g.warm, g.short = ScoredFrom(r, warmUp)
+	g.end = start + int64(span)
 	holds := r.Holds(k)
 	g.cold = replay.LookBack(r, k, holds, start, g.warm, Margin)
 	g.scored = replay.LookBack(r, k, holds, g.warm, g.end, Margin)

@@ -138,11 +138,12 @@ func Ratio(parts, wholes []float64, of []int) float64 {
 	return ratio(part, whole)
 }
 
-// dice draws numbers that look random and are the same in every run.
-type dice uint64
+// Dice draws numbers that look random and are the same in every run. Its value is where it
+// starts.
+type Dice uint64
 
-// below returns a number from 0 to n-1.
-func (d *dice) below(n int) int {
+// Below returns a number from 0 to n-1; n must be 1 or more.
+func (d *Dice) Below(n int) int {
 	*d += 0x9e3779b97f4a7c15
 	z := uint64(*d)
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
