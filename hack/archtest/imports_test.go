@@ -57,7 +57,7 @@ func listPackages(t *testing.T, patterns ...string) []listed {
 // may import those before it and the standard library, nothing else.
 var corePackages = []string{"resources", "histogram", "usage", "sketch", "sharing", "recipe",
 	"policy", "fleet", "rollout", "capacity", "disruption",
-	"replay", "backtest"}
+	"replay", "backtest", "nodes"}
 
 // impure are the parts of the standard library that reach outside the process
 // or hide concurrency.

@@ -1,0 +1,166 @@
+package nodes
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/replay"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/usage"
+)
+
+const minute = int64(time.Minute)
+
+// recording has a sample a minute of CPU from 1 on, and of memory the same in MiB.
+func recording(dataset string, start int64, minutes int) *replay.Recording {
+	r := &replay.Recording{Dataset: dataset, Workload: "w", Container: "c"}
+	for i := range minutes {
+		r.At = append(r.At, start+int64(i)*minute)
+		r.Use[resources.CPU] = append(r.Use[resources.CPU], float64(i+1))
+		r.Use[resources.Memory] = append(r.Use[resources.Memory], float64(i+1)*(1<<20))
+	}
+	r.Requests = r.Requests.With(resources.CPU, 200).With(resources.Memory, 40<<20)
+	return r
+}
+
+func playing() Playing {
+	return Playing{Setup: replay.DefaultSetup(resources.CPU, resources.Memory), Store: usage.DefaultConfig(), WarmUp: 30 * time.Minute, Step: 5 * time.Minute, Scale: AsIs()}
+}
+
+// The scored phase of an hour begins after half of it, at the next whole step.
+func TestACourseIsTheScoredPhaseInSteps(t *testing.T) {
+	start := 1000 * day.Nanoseconds()
+	o := playing()
+	o.Setup.Limits[resources.Memory] = replay.Limit{}
+	courses := Play(recording("d", start, 60), o, []Method{{Name: "first request"}})
+	c := courses[0]
+	require.Equal(t, start+30*minute, c.Start)
+	require.Equal(t, 6, c.Steps())
+	require.Equal(t, float32(33), c.Use[resources.CPU][0], "mean of 31 to 35")
+	require.Equal(t, float32(35<<20), c.Use[resources.Memory][0], "the highest")
+	require.Equal(t, []float32{200, 200, 200, 200, 200, 200}, c.Request[resources.CPU])
+	require.Nil(t, c.Peak[resources.CPU])
+
+	o.Scale = [2]float64{0.5, 2}
+	scaled := Play(recording("d", start, 60), o, []Method{{}})[0]
+	require.Equal(t, float32(16.5), scaled.Use[resources.CPU][0])
+	require.Equal(t, float32(100), scaled.Request[resources.CPU][0])
+	require.Equal(t, float32(80<<20), scaled.Request[resources.Memory][0])
+
+	require.Equal(t, start+35*minute, Play(recording("d", start+minute, 60), playing(), []Method{{}})[0].Start)
+	require.Nil(t, Play(recording("d", start, 4), playing(), []Method{{}}), "less than a step")
+	require.Nil(t, Play(&replay.Recording{}, playing(), []Method{{}}))
+}
+
+// A sample lasts into the next steps, for three usual ones at most; what a gap hides counts
+// as no use, and keeps its request.
+func TestGapsInACourse(t *testing.T) {
+	r := recording("d", 0, 60)
+	for i := range r.At {
+		r.At[i] *= 5 // a sample every five minutes, for five hours
+	}
+	for i := 40; i < 46; i++ {
+		r.Use[resources.CPU][i] = math.NaN()
+	}
+	o := playing()
+	o.Step = 150 * time.Second
+	c := Play(r, o, []Method{{}})[0]
+	require.Equal(t, 30*minute, c.Start)
+	use := c.Use[resources.CPU][(200-35)*2/5-2:]
+	require.Equal(t, []float32{39, 39, 40, 40, 40, 40, 40, 40, 0, 0, 0, 0, 0, 0, 0, 0, 47, 47}, use[:18])
+	for _, request := range c.Request[resources.CPU] {
+		require.Equal(t, float32(200), request)
+	}
+}
+
+// A limit that was hit is that of the step, though it was raised before the sample was seen.
+func TestAKillIsInTheCourse(t *testing.T) {
+	r := recording("d", 0, 60)
+	for i := range r.At {
+		r.Use[resources.Memory][i] = 30 << 20
+		if i >= 47 {
+			r.Use[resources.Memory][i] = 60 << 20
+		}
+	}
+	vpa, err := recipe.Parse("vpa:pod-min-memory=1")
+	require.NoError(t, err)
+	c := Play(r, playing(), []Method{{Name: "vpa", Recipe: &vpa}})[0]
+	o := options(1000, 1)
+	require.Equal(t, 1, Kills(one(c), []*Course{c}, o))
+	limits := c.Limit[resources.Memory]
+	require.Less(t, limits[3], float32(60<<20))
+	require.Greater(t, limits[4], float32(60<<20), "raised")
+}
+
+// sharingRecipe is a recipe that shares.
+func sharingRecipe(t *testing.T) *recipe.Recipe {
+	t.Helper()
+	r, err := recipe.Parse("cruisekube")
+	require.NoError(t, err)
+	require.NotNil(t, r.Sharing)
+	return &r
+}
+
+// A step has the recommendation from before it, and none that knows its use.
+func TestBoundsAreFromBeforeTheStep(t *testing.T) {
+	r := recording("d", 0, 120)
+	for i := range r.At {
+		r.Use[resources.CPU][i] = 100
+		if i >= 90 {
+			r.Use[resources.CPU][i] = 1000
+		}
+	}
+	c := Play(r, playing(), []Method{{Recipe: sharingRecipe(t)}})[0]
+	burst := int((90*minute - c.Start) / (5 * minute))
+	peaks := c.Peak[resources.CPU]
+	require.Equal(t, float32(1000), c.Use[resources.CPU][burst])
+	require.Less(t, peaks[burst], float32(500))
+	require.GreaterOrEqual(t, peaks[burst+1], float32(1000))
+	for i := range peaks {
+		require.LessOrEqual(t, c.Base[resources.CPU][i], peaks[i])
+	}
+}
+
+// Of datasets of days copies begin on other days, at the same hour, and all of a dataset on
+// the same one; of a short test bed at any time.
+func TestCopiesKeepWhatPeaksTogether(t *testing.T) {
+	o := playing()
+	o.WarmUp = 24 * time.Hour
+	var courses []*Course
+	for i, minutes := range []int{10 * 24 * 60, 10*24*60 - 7, 9 * 24 * 60} {
+		courses = append(courses, Play(recording("days", 90*minute+int64(i)*13*minute, minutes), o, []Method{{}})[0])
+	}
+	o.WarmUp = 4 * time.Hour
+	for i := range 2 {
+		courses = append(courses, Play(recording("bed", int64(i)*20*minute, 12*60), o, []Method{{}})[0])
+	}
+	f := NewFleet(courses, []int{0, 1, 2, 3, 4}, Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 6, Seed: 1})
+	require.Equal(t, 7*288, f.Steps)
+	require.Len(t, f.Pods, 30)
+	at := func(p Place) int64 { return courses[p.Course].Start + int64(p.From)*5*minute }
+	days, beds := map[int64]bool{}, map[int64]bool{}
+	for copied := range 6 {
+		pods := f.Pods[copied*5 : copied*5+5]
+		for i := range 3 {
+			require.Zero(t, at(pods[i])%int64(day), "midnight")
+			require.Zero(t, pods[i].Length%288)
+			require.Less(t, pods[i].From, pods[i].Length)
+		}
+		require.Equal(t, at(pods[0]), at(pods[1]))
+		days[at(pods[0])] = true
+		require.Equal(t, 8*60/5, pods[3].Length)
+		require.Zero(t, (at(pods[3])-at(pods[4]))%(8*60*minute), "the same time of the bed, or one round on")
+		beds[at(pods[3])] = true
+	}
+	require.Len(t, days, 6)
+	require.Len(t, beds, 6)
+	require.Equal(t, f, NewFleet(courses, []int{0, 1, 2, 3, 4}, Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 6, Seed: 1}))
+	require.NotEqual(t, f, NewFleet(courses, []int{0, 1, 2, 3, 4}, Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 6, Seed: 2}))
+	short := NewFleet(courses, []int{3, 3}, Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 1, Seed: 1})
+	require.Equal(t, 8*60/5, short.Steps, "no longer than what was recorded")
+	require.Equal(t, []Place{{3, 0, 96}, {3, 0, 96}}, short.Pods)
+}

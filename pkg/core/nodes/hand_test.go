@@ -1,0 +1,340 @@
+package nodes
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
+)
+
+const gib = 1 << 30
+
+// size is what a pod uses and has from a step on. Amounts are millicores and GiB.
+type size struct {
+	from                int
+	use, request, limit [resources.Kinds]float32
+	base, peak          float32 // of CPU; a peak of 0: it does not share
+}
+
+// course makes a course of sizes, which come in the order of their steps.
+func course(steps int, sizes ...size) *Course {
+	c := &Course{Dataset: "d", Workload: "w", Container: "c"}
+	at := -1
+	for i := range steps {
+		for at+1 < len(sizes) && sizes[at+1].from <= i {
+			at++
+		}
+		s := &sizes[at]
+		for k, unit := range [resources.Kinds]float32{1, gib} {
+			c.Use[k], c.Request[k] = append(c.Use[k], s.use[k]*unit), append(c.Request[k], s.request[k]*unit)
+			c.Limit[k] = append(c.Limit[k], s.limit[k]*unit)
+		}
+		if sizes[0].peak > 0 {
+			k := resources.CPU
+			c.Base[k], c.Peak[k], c.Upper[k] = append(c.Base[k], s.base), append(c.Peak[k], s.peak), append(c.Upper[k], s.peak)
+		}
+	}
+	return c
+}
+
+// one is a fleet that has each course once, from its start.
+func one(courses ...*Course) *Fleet {
+	f := &Fleet{Step: 5 * time.Minute, Steps: courses[0].Steps()}
+	for i, c := range courses {
+		f.Pods = append(f.Pods, Place{Course: i, Length: c.Steps()})
+	}
+	return f
+}
+
+func options(cpu, memory float64) Options {
+	return Options{
+		Allocatable: [resources.Kinds]float64{cpu, memory * gib}, Kinds: [resources.Kinds]bool{true, true},
+		Share: [resources.Kinds]bool{resources.CPU: true},
+	}
+}
+
+// started returns a simulation after a number of steps.
+func started(t *testing.T, steps int, o Options, rule *sharing.Rule, courses ...*Course) *simulation {
+	t.Helper()
+	require.NoError(t, o.Validate())
+	s := newSimulation(one(courses...), courses, o, Variant{Rule: rule, Factor: AsIs()})
+	for i := range steps {
+		s.step(i)
+		consistent(t, s)
+	}
+	return s
+}
+
+// requests returns the CPU requests of all pods.
+func (s *simulation) requests() (all []float64) {
+	for i := range s.pods {
+		all = append(all, math.Round(s.pods[i].request[resources.CPU]*1000)/1000)
+	}
+	return all
+}
+
+// on returns the nodes of all pods.
+func (s *simulation) on() (all []int) {
+	for i := range s.pods {
+		all = append(all, s.pods[i].node)
+	}
+	return all
+}
+
+// A core for two pods that want 0.8 each: by their requests of 0.2 and 0.6 they get a quarter
+// and three quarters of it.
+func TestCPUGoesByRequest(t *testing.T) {
+	small, large := size{use: [2]float32{800, 1}, request: [2]float32{200, 1}}, size{use: [2]float32{800, 1}, request: [2]float32{600, 1}}
+	courses := []*Course{course(12, small), course(12, large)}
+	score := Run(one(courses...), courses, options(1000, 10), Variant{Factor: AsIs()})
+	require.InDelta(t, 1.6, score.Work, 1e-9, "an hour of both")
+	require.InDelta(t, 0.6, score.Lost, 1e-9)
+	require.InDelta(t, 0.375, score.NotServed(), 1e-9)
+	require.InDelta(t, 550.0/800, score.Worst, 1e-9, "of the small one")
+	require.Equal(t, 1.0, score.Nodes)
+	require.InDelta(t, 1, score.NodeHours, 1e-9)
+	require.InDelta(t, 2.0/24, score.PodDays, 1e-9)
+
+	courses[1] = course(12, size{use: [2]float32{100, 1}, request: [2]float32{600, 1}})
+	score = Run(one(courses...), courses, options(1000, 10), Variant{Factor: AsIs()})
+	require.Zero(t, score.Lost, "what one leaves the other has")
+
+	small.limit[resources.CPU] = 300
+	courses[0] = course(12, small)
+	score = Run(one(courses...), courses, options(1000, 10), Variant{Factor: AsIs()})
+	require.InDelta(t, 500.0/900, score.NotServed(), 1e-9, "a limit holds on a node that is idle, too")
+}
+
+func TestDividing(t *testing.T) {
+	for _, c := range []struct {
+		amount             float64
+		want, weight, gets []float64
+	}{
+		{1000, []float64{800, 800}, []float64{100, 300}, []float64{250, 750}},
+		{1000, []float64{100, 800, 800}, []float64{500, 100, 300}, []float64{100, 225, 675}},
+		{1000, []float64{100, 200}, []float64{1, 100}, []float64{100, 200}},
+		{0, []float64{100}, []float64{1}, []float64{0}},
+	} {
+		divide(c.amount, c.want, c.weight, nil)
+		require.InDeltaSlice(t, c.gets, c.want, 1e-9)
+	}
+}
+
+// Of 10 GiB 11.5 are used: B is furthest above its request and goes, though C uses the most.
+func TestTheKubeletEvictsThePodFurthestAboveItsRequest(t *testing.T) {
+	memory := func(use, request float32) *Course {
+		return course(3, size{use: [2]float32{0, use}, request: [2]float32{100, request}})
+	}
+	s := started(t, 1, options(1000, 10), nil, memory(3, 3), memory(3, 1.5), memory(5.5, 4.5))
+	require.Equal(t, []int{0, 1, 0}, s.on())
+	require.Equal(t, 1, s.score.Pressure)
+	s.step(1)
+	require.Equal(t, 1, s.score.Pressure, "there is room for all now")
+	require.Zero(t, s.score.Moves)
+}
+
+// A kill is counted where use rises above the limit, and not again while it stays there.
+func TestOOMKills(t *testing.T) {
+	limited := size{use: [2]float32{0, 1}, request: [2]float32{100, 1}, limit: [2]float32{0, 1.5}}
+	high, again := limited, limited
+	high.from, high.use[resources.Memory] = 2, 2
+	again.from = 4
+	c := course(6, limited, high, again)
+	courses := []*Course{c}
+	require.Equal(t, 1, Run(one(c), courses, options(1000, 10), Variant{Factor: AsIs()}).Kills)
+	require.Equal(t, 1, Kills(one(c), courses, options(1000, 10)))
+	require.Zero(t, Run(one(c), courses, options(1000, 10), Variant{Factor: [2]float64{1, 2}}).Kills, "limits are scaled with requests")
+
+	out := Sweep(one(c), courses, options(1000, 10), Variant{}, []float64{1}, 0)
+	require.InDelta(t, math.Pow(1.05, 6), out.MemoryFactor, 1e-9, "the least step with which 1.5 GiB become 2")
+	require.Equal(t, 1, out.AsIs.Kills)
+	require.Zero(t, out.Points[0].Score.Kills)
+}
+
+// Three equal pods of 0.5 to 1.4 cores have 0.8 each. A fourth comes with all of its peak, and
+// then all shrink; a fifth finds no room for its peak, though its share would fit.
+func TestANewcomerComesWithItsPeak(t *testing.T) {
+	equal := size{use: [2]float32{500, 1}, request: [2]float32{1400, 1}, base: 500, peak: 1400}
+	rule := &sharing.Rule{Pooling: sharing.Largest}
+	pods := func(n int) (all []*Course) {
+		for range n {
+			all = append(all, course(300, equal))
+		}
+		return all
+	}
+	s := started(t, 1, options(4000, 64), rule, pods(3)...)
+	require.Equal(t, []float64{800, 800, 800}, s.requests())
+	s = started(t, 1, options(4000, 64), rule, pods(4)...)
+	require.Equal(t, []float64{725, 725, 725, 725}, s.requests())
+	s = started(t, 1, options(4000, 64), rule, pods(5)...)
+	require.Equal(t, []int{0, 0, 0, 0, 1}, s.on())
+	require.Equal(t, 1400.0, s.requests()[4])
+	s = started(t, 1, options(4000, 64), nil, pods(3)...)
+	require.Equal(t, []int{0, 0, 1}, s.on(), "without sharing each keeps its peak")
+}
+
+// When the base of one rises, its neighbours shrink first. What moves by less than the grid
+// stays as it is.
+func TestSharesFollowInPlace(t *testing.T) {
+	rule := &sharing.Rule{Pooling: sharing.Largest, LeaveAt: 0.85}
+	equal := size{use: [2]float32{500, 1}, request: [2]float32{1400, 1}, base: 500, peak: 1400}
+	higher, little := equal, equal
+	higher.from, higher.base = 1, 1100
+	little.from, little.base = 1, 520
+	s := started(t, 1, options(4000, 64), rule, course(12, equal), course(12, equal), course(12, equal, higher))
+	require.Equal(t, []float64{800, 800, 800}, s.requests())
+	s.step(1)
+	consistent(t, s)
+	// bases 2100, headrooms 900 + 900 + 300, the largest is 900: 500 + 900 x 900/2100, and 1100 + 900 x 300/2100
+	require.InDeltaSlice(t, []float64{885.714, 885.714, 1228.571}, s.requests(), 0.001)
+	require.Equal(t, 3, s.score.Resizes)
+	s = started(t, 2, options(4000, 64), rule, course(12, equal), course(12, equal), course(12, equal, little))
+	require.Equal(t, []float64{800, 800, 800}, s.requests())
+	require.Zero(t, s.score.Resizes)
+}
+
+// Where bases and headroom are more than the node has, the published rule lets a pod leave;
+// with the node idle ours keeps it, and growth waits for room.
+func TestWhoMustLeave(t *testing.T) {
+	equal := size{use: [2]float32{300, 1}, request: [2]float32{1000, 1}, base: 500, peak: 1000}
+	higher := equal
+	higher.from, higher.base, higher.peak = 1, 600, 2000
+	courses := []*Course{course(12, equal), course(12, equal), course(12, equal, higher)}
+	s := started(t, 2, options(2500, 64), &sharing.Rule{Pooling: sharing.Largest}, courses...)
+	require.Equal(t, []int{0, 0, 1}, s.on(), "the one with the largest headroom")
+	require.Equal(t, 2000.0, s.requests()[2], "it comes back at its peak")
+	require.Equal(t, 1, s.score.Leaves)
+
+	s = started(t, 2, options(2500, 64), &sharing.Rule{Pooling: sharing.Largest, LeaveAt: 0.85}, courses...)
+	require.Equal(t, []int{0, 0, 0}, s.on())
+	// 900 above the bases of 1600, of 2400: the others would have 687.5, which is within the grid
+	require.InDeltaSlice(t, []float64{666.667, 666.667, 1125}, s.requests(), 0.001)
+	require.Zero(t, s.score.Leaves)
+	o := options(2500, 64)
+	o.Stay = true
+	s = started(t, 2, o, &sharing.Rule{Pooling: sharing.Largest}, courses...)
+	require.Equal(t, []int{0, 0, 0}, s.on())
+}
+
+// A node that is busier than the rule has it loses one pod a round. What was in use counts,
+// not what is.
+func TestAPodLeavesABusyNode(t *testing.T) {
+	idle := size{use: [2]float32{300, 1}, request: [2]float32{1000, 1}, base: 300, peak: 1000}
+	busy := idle
+	busy.from, busy.use[resources.CPU] = 1, 900
+	courses := []*Course{course(12, idle, busy), course(12, idle, busy), course(12, idle, busy)}
+	rule := &sharing.Rule{Pooling: sharing.Largest, LeaveAt: 0.85}
+	require.Zero(t, started(t, 2, options(3000, 64), rule, courses...).score.Leaves)
+	require.Equal(t, 1, started(t, 3, options(3000, 64), rule, courses...).score.Leaves)
+}
+
+// Three that leave in the same round come to a new node with their whole peaks, for which it has
+// no room, unless it shares anew when a pod comes.
+func TestNewcomersOfOneRound(t *testing.T) {
+	low := size{use: [2]float32{300, 1}, request: [2]float32{1000, 1}, base: 300, peak: 1000}
+	high := low
+	high.from, high.base, high.peak = 1, 1000, 1500
+	var courses []*Course
+	for range 6 {
+		courses = append(courses, course(12, low, high))
+	}
+	rule, o := &sharing.Rule{Pooling: sharing.Largest}, options(4000, 64)
+	require.Equal(t, []int{0, 0, 0, 0, 0, 0}, started(t, 1, o, rule, courses...).on())
+	require.Equal(t, []int{1, 1, 2, 0, 0, 0}, started(t, 2, o, rule, courses...).on())
+	o.Settle = true
+	s := started(t, 2, o, rule, courses...)
+	require.Equal(t, []int{1, 1, 1, 0, 0, 0}, s.on())
+	require.Equal(t, 1166.667, s.requests()[0])
+}
+
+// A request that no longer fits moves the pod that grew most, or waits where nothing moves.
+func TestAPodThatOutgrowsItsNode(t *testing.T) {
+	start := size{use: [2]float32{100, 1}, request: [2]float32{300, 1}}
+	more, most := start, start
+	more.from, more.request[resources.CPU] = 2, 400
+	most.from, most.request[resources.CPU] = 2, 500
+	courses := []*Course{course(12, start), course(12, start, more), course(12, start, most)}
+	s := started(t, 2, options(1000, 64), nil, courses...)
+	require.Equal(t, []int{0, 0, 0}, s.on())
+	s = started(t, 3, options(1000, 64), nil, courses...)
+	require.Equal(t, []int{0, 0, 1}, s.on())
+	require.Equal(t, []float64{300, 400, 500}, s.requests())
+	require.Equal(t, 1, s.score.Moves)
+	require.Equal(t, 1, s.score.Resizes, "the other one grew in place")
+	require.Equal(t, 1, s.score.Evictions())
+
+	o := options(1000, 64)
+	o.Stay = true
+	s = started(t, 5, o, nil, courses...)
+	require.Equal(t, []int{0, 0, 0}, s.on())
+	require.Equal(t, []float64{300, 400, 300}, s.requests())
+	require.Zero(t, s.score.Moves)
+}
+
+// What shrank is packed anew once a day, and without a consolidator not before.
+func TestConsolidation(t *testing.T) {
+	wide := size{use: [2]float32{100, 1}, request: [2]float32{600, 1}}
+	narrow := wide
+	narrow.from, narrow.request[resources.CPU] = 6, 300
+	courses := []*Course{course(40, wide, narrow), course(40, wide, narrow)}
+	o := options(1000, 64)
+	require.Equal(t, []int{0, 1}, started(t, 40, o, nil, courses...).on())
+	o.Placing = 2 * time.Hour
+	require.Equal(t, []int{0, 1}, started(t, 24, o, nil, courses...).on())
+	s := started(t, 25, o, nil, courses...)
+	require.Equal(t, []int{0, 0}, s.on())
+	require.Zero(t, s.score.Evictions())
+	o.Placing, o.Consolidate = 0, time.Hour
+	require.Equal(t, []int{0, 1}, started(t, 12, o, nil, courses...).on())
+	s = started(t, 13, o, nil, courses...)
+	require.Equal(t, s.on()[0], s.on()[1])
+	require.Equal(t, 1, s.score.Consolidated)
+	o.Stay = true
+	require.Equal(t, []int{0, 1}, started(t, 40, o, nil, courses...).on())
+}
+
+// A consolidator simulates with the shares in force, but pods come back with their peaks: it
+// buys the node back that it saved.
+func TestConsolidationBuysANodeBack(t *testing.T) {
+	before := size{use: [2]float32{50, 1}, request: [2]float32{500, 1}, base: 200, peak: 500}
+	after := before
+	after.from, after.base, after.peak = 6, 50, 400
+	var courses []*Course
+	for range 4 {
+		courses = append(courses, course(40, before, after))
+	}
+	o := options(1000, 64)
+	o.Consolidate = time.Hour
+	s := started(t, 12, o, &sharing.Rule{Pooling: sharing.Largest}, courses...)
+	require.Equal(t, []int{0, 0, 1, 1}, s.on())
+	require.Equal(t, []float64{225, 225, 225, 225}, s.requests())
+	s = started(t, 13, o, &sharing.Rule{Pooling: sharing.Largest}, courses...)
+	require.Equal(t, 2, s.score.Consolidated)
+	require.Equal(t, []int{1, 0, 1, 1}, s.on())
+	require.Equal(t, 400.0, s.requests()[1], "alone on a new node, with its peak")
+}
+
+func TestNodesAtEqualRisk(t *testing.T) {
+	point := func(notServed, nodes float64) Point {
+		return Point{Score: Score{Work: 1, Lost: notServed, Nodes: nodes}}
+	}
+	points := []Point{point(1e-2, 10), point(1e-4, 30), point(5e-3, 40)}
+	require.InDelta(t, 20, NodesAt(points, 1e-3), 1e-9, "half of the way in the logarithm")
+	require.InDelta(t, 10, NodesAt(points, 1e-2), 1e-9)
+	require.True(t, math.IsNaN(NodesAt(points, 1e-5)), "none comes to so little")
+	require.True(t, math.IsNaN(NodesAt(points, 0.1)), "nor to so much")
+	require.True(t, math.IsNaN(NodesAt(nil, 0.1)))
+	none := []Point{point(0, 30), point(1e-3, 12)}
+	require.InDelta(t, 12+18.0/6, NodesAt(none, 1e-4), 1e-9, "nothing at all counts as a part of 1e-9")
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	err := (&Options{Placing: -1, Consolidate: -1}).Validate()
+	for _, text := range []string{"allocatable cpu of a node is 0", "allocatable memory", "number of resources", "two placings", "emptied"} {
+		require.ErrorContains(t, err, text)
+	}
+}

@@ -1,0 +1,246 @@
+package nodes
+
+import (
+	"cmp"
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// nowhere is the node of a pod that has none.
+const nowhere = -1
+
+// slack lets fit what fits but for the error of sums.
+const slack = 1e-9
+
+// fits reports whether a node has room for a request beside what is on it.
+func (s *simulation) fits(sum, request [resources.Kinds]float64) bool {
+	for k, most := range s.options.Allocatable {
+		if s.options.Kinds[k] && sum[k]+request[k] > most*(1+slack) {
+			return false
+		}
+	}
+	return true
+}
+
+// part returns the larger part of a node that amounts take.
+func (s *simulation) part(amounts [resources.Kinds]float64) float64 {
+	most := 0.0
+	for k := range resources.Kind(resources.Kinds) {
+		if s.options.Kinds[k] {
+			most = max(most, amounts[k]/s.options.Allocatable[k])
+		}
+	}
+	return most
+}
+
+// put starts a pod on a node with a request.
+func (s *simulation) put(i, n int, request [resources.Kinds]float64) {
+	p := &s.pods[i]
+	p.node, p.request = n, request
+	s.nodes[n].pods = append(s.nodes[n].pods, i)
+	s.add(n, request, 1)
+}
+
+// take ends a pod where it is.
+func (s *simulation) take(i int) {
+	p := &s.pods[i]
+	n := &s.nodes[p.node]
+	at := slices.Index(n.pods, i)
+	n.pods = slices.Delete(n.pods, at, at+1)
+	s.add(p.node, p.request, -1)
+	if len(n.pods) == 0 {
+		*n = node{pods: n.pods, shrunk: -1}
+	}
+	p.node = nowhere
+}
+
+// add changes what is requested on a node.
+func (s *simulation) add(n int, request [resources.Kinds]float64, sign float64) {
+	for k := range request {
+		s.nodes[n].sum[k] += sign * request[k]
+	}
+}
+
+// set changes the request of a pod in place.
+func (s *simulation) set(p *pod, request [resources.Kinds]float64) {
+	s.add(p.node, p.request, -1)
+	s.add(p.node, request, 1)
+	p.request = request
+}
+
+// start puts a pod that has no node on the first one with room for what it comes with, other
+// than one that it left; else on a new one.
+func (s *simulation) start(i, left int) {
+	request := s.asked(&s.pods[i])
+	empty := nowhere
+	for n := range s.nodes {
+		switch {
+		case len(s.nodes[n].pods) == 0:
+			if empty == nowhere {
+				empty = n
+			}
+		case n != left && s.fits(s.nodes[n].sum, request):
+			s.put(i, n, request)
+			return
+		}
+	}
+	if empty == nowhere {
+		empty = len(s.nodes)
+		s.nodes = append(s.nodes, node{shrunk: -1})
+	}
+	s.put(i, empty, request)
+}
+
+// move starts a pod, that was evicted from a node, on another one.
+func (s *simulation) move(i, from int) {
+	s.start(i, from)
+	if s.variant.Rule == nil || !s.options.Settle {
+		return
+	}
+	rule := *s.variant.Rule
+	rule.Stay = true
+	n := s.pods[i].node
+	result := s.shares(n, rule)
+	s.apply(n, &result)
+}
+
+// place puts all pods on nodes from scratch, the largest first. A pod that shares must fit
+// with its whole peak beside the shares of those that are there already.
+func (s *simulation) place() {
+	order, size := make([]int, len(s.pods)), make([]float64, len(s.pods))
+	for i := range s.pods {
+		order[i], size[i] = i, s.part(s.asked(&s.pods[i]))
+		s.pods[i].node = nowhere
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(size[b], size[a]) })
+	s.nodes = s.nodes[:0]
+	for _, i := range order {
+		s.start(i, nowhere)
+		if s.variant.Rule != nil {
+			s.settle(s.pods[i].node)
+		}
+	}
+}
+
+// resize gives pods the requests that are recommended for them, of what they do not share.
+// Where that is more than a node has, those that grew most move, or wait if nothing moves.
+func (s *simulation) resize() {
+	s.grown = s.grown[:0]
+	for i := range s.pods {
+		p := &s.pods[i]
+		want, grows := p.request, false
+		for k := range resources.Kind(resources.Kinds) {
+			if !s.options.Kinds[k] || s.shared[k] {
+				continue
+			}
+			want[k] = s.scaled(p.course.Request[k], p.at, k)
+			grows = grows || want[k] > p.request[k]
+		}
+		if want == p.request {
+			continue
+		}
+		s.set(p, want)
+		s.score.Resizes++
+		if grows {
+			s.grown = append(s.grown, i)
+		}
+	}
+	var none [resources.Kinds]float64
+	for n := range s.nodes {
+		for len(s.grown) > 0 && !s.fits(s.nodes[n].sum, none) && s.outgrow(n) {
+		}
+	}
+}
+
+// outgrow takes the pod that grew most from a node that is too small, or takes its growth
+// back. It returns false where none grew.
+func (s *simulation) outgrow(n int) bool {
+	most, who := 0.0, nowhere
+	for _, i := range s.grown {
+		if by := s.growth(n, i); by > most {
+			most, who = by, i
+		}
+	}
+	if who == nowhere {
+		return false
+	}
+	s.score.Resizes--
+	if p := &s.pods[who]; s.options.Stay {
+		s.set(p, p.before)
+		return true
+	}
+	s.take(who)
+	s.score.Moves++
+	s.move(who, n)
+	return true
+}
+
+// growth returns the part of a node by which a pod grew in this step, of what the node has too
+// little of; 0 if it is elsewhere.
+func (s *simulation) growth(n, i int) float64 {
+	p, by := &s.pods[i], [resources.Kinds]float64{}
+	if p.node != n {
+		return 0
+	}
+	for k, most := range s.options.Allocatable {
+		if s.nodes[n].sum[k] > most*(1+slack) {
+			by[k] = p.request[k] - p.before[k]
+		}
+	}
+	return s.part(by)
+}
+
+// consolidate empties the node with the least on it whose pods fit elsewhere as they are, as
+// tools do that simulate with the requests in force. Then the pods come with what they ask
+// for, which may be more, so that a new node may be needed.
+func (s *simulation) consolidate() {
+	if s.options.Stay {
+		return
+	}
+	var order []int
+	for n := range s.nodes {
+		if len(s.nodes[n].pods) > 0 {
+			order = append(order, n)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(s.part(s.nodes[a].sum), s.part(s.nodes[b].sum))
+	})
+	for _, n := range order {
+		if !s.superfluous(n) {
+			continue
+		}
+		pods := slices.Clone(s.nodes[n].pods)
+		for _, i := range pods {
+			s.take(i)
+		}
+		for _, i := range pods {
+			s.move(i, nowhere)
+		}
+		s.score.Consolidated += len(pods)
+		return
+	}
+}
+
+// superfluous reports whether all pods of a node fit on others with their requests in force.
+func (s *simulation) superfluous(n int) bool {
+	sums := s.scratch.sums[:0]
+	for i := range s.nodes {
+		sums = append(sums, s.nodes[i].sum)
+	}
+	s.scratch.sums = sums
+	for _, i := range s.nodes[n].pods {
+		to, request := 0, s.pods[i].request
+		for to < len(sums) && (to == n || len(s.nodes[to].pods) == 0 || !s.fits(sums[to], request)) {
+			to++
+		}
+		if to == len(sums) {
+			return false
+		}
+		for k := range request {
+			sums[to][k] += request[k]
+		}
+	}
+	return true
+}

@@ -1,0 +1,163 @@
+package nodes
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// Score is what a fleet needed and went without.
+type Score struct {
+	Nodes     float64 // mean number of nodes
+	NodeHours float64
+	PodDays   float64
+	Work      float64 // CPU that pods wanted, in core-hours
+	Lost      float64 // of that, what was not served, for want of CPU or by a limit
+	Worst     float64 // largest part of its own work that was not served to a pod, 0 to 1
+
+	Kills        int // OOM kills at limits
+	Pressure     int // evictions by kubelets whose memory ran out
+	Moves        int // pods that moved because their request no longer fitted in place
+	Leaves       int // pods that left because their node could not share with them any more
+	Consolidated int // pods that moved because their node was emptied
+	Resizes      int // in place, of one request or both
+}
+
+// NotServed returns the part of the CPU work that was not served, 0 to 1.
+func (s *Score) NotServed() float64 {
+	if s.Work == 0 {
+		return 0
+	}
+	return s.Lost / s.Work
+}
+
+// Evictions returns how many pods had to start anew, whyever, but for placings from scratch.
+func (s *Score) Evictions() int { return s.Pressure + s.Moves + s.Leaves + s.Consolidated }
+
+// PerPodDay returns how often something happened to a pod in a day.
+func (s *Score) PerPodDay(count int) float64 {
+	if s.PodDays == 0 {
+		return 0
+	}
+	return float64(count) / s.PodDays
+}
+
+// Point is a score with requests of another size.
+type Point struct {
+	Factor float64 // of CPU requests
+	Score  Score
+}
+
+// leastRisk stands for none at all, which has no logarithm.
+const leastRisk = 1e-9
+
+// NodesAt returns how many nodes it takes where a part of the work, more than 0, is not
+// served: between two points straight in the logarithm of that part. Not a number where it is
+// less than that of all points, or more.
+func NodesAt(points []Point, notServed float64) float64 {
+	var front [][2]float64
+	for i := range points {
+		s := &points[i].Score
+		front = append(front, [2]float64{math.Log(max(s.NotServed(), leastRisk)), s.Nodes})
+	}
+	slices.SortFunc(front, func(a, b [2]float64) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	kept := front[:0]
+	for _, p := range front { // one that needs more nodes and leaves more undone counts for nothing
+		if len(kept) == 0 || p[1] < kept[len(kept)-1][1] {
+			kept = append(kept, p)
+		}
+	}
+	at, want := 0, math.Log(notServed)
+	for at < len(kept) && kept[at][0] < want {
+		at++
+	}
+	switch {
+	case at < len(kept) && kept[at][0] == want:
+		return kept[at][1]
+	case at == 0 || at == len(kept):
+		return math.NaN()
+	}
+	a, b := kept[at-1], kept[at]
+	return a[1] + (b[1]-a[1])*(want-a[0])/(b[0]-a[0])
+}
+
+// Outcome is what one variant of a method came to.
+type Outcome struct {
+	AsIs         Score   // as it is recommended
+	MemoryFactor float64 // of memory requests and limits at the points
+	Points       []Point
+}
+
+// Sweep lets a fleet run as a method recommends, and with CPU requests multiplied by each of
+// some factors. Kills is how many OOM kills there may be at the points: memory requests and
+// limits are as small there as that allows, so that methods are compared at equal kills; a
+// negative number leaves them as they are. The factors of the variant do not matter. A method
+// that has more kills whatever its limits, within reason, has no points.
+func Sweep(f *Fleet, courses []*Course, o Options, v Variant, factors []float64, kills int) Outcome {
+	v.Factor = AsIs()
+	out := Outcome{AsIs: Run(f, courses, o, v), MemoryFactor: 1}
+	if kills >= 0 && len(factors) > 0 && o.Kinds[resources.Memory] {
+		out.MemoryFactor = memoryFactor(f, courses, o, v, kills)
+	}
+	if math.IsNaN(out.MemoryFactor) {
+		return out
+	}
+	for _, factor := range factors {
+		v.Factor = [resources.Kinds]float64{resources.CPU: factor, resources.Memory: out.MemoryFactor}
+		point := Point{factor, out.AsIs}
+		if v.Factor != AsIs() {
+			point.Score = Run(f, courses, o, v)
+		}
+		out.Points = append(out.Points, point)
+	}
+	return out
+}
+
+// Memory requests and limits are tried from a quarter to four times what is recommended, in
+// steps of a factor.
+const (
+	memorySteps = 28
+	memoryStep  = 1.05
+)
+
+// memoryFactor returns the least factor of memory requests and limits with which there are at
+// most so many OOM kills; not a number if there is none.
+func memoryFactor(f *Fleet, courses []*Course, o Options, v Variant, most int) float64 {
+	low, high := -memorySteps, memorySteps+1
+	for low < high {
+		middle := low + (high-low)/2
+		v.Factor[resources.Memory] = math.Pow(memoryStep, float64(middle))
+		if killsOf(f, courses, o, v) <= most {
+			high = middle
+		} else {
+			low = middle + 1
+		}
+	}
+	if low > memorySteps {
+		return math.NaN()
+	}
+	return math.Pow(memoryStep, float64(low))
+}
+
+// Kills returns how many OOM kills a fleet has as a method recommends.
+func Kills(f *Fleet, courses []*Course, o Options) int {
+	return killsOf(f, courses, o, Variant{Factor: AsIs()})
+}
+
+// killsOf returns how many OOM kills there are. They do not depend on nodes.
+func killsOf(f *Fleet, courses []*Course, o Options, v Variant) int {
+	s := newSimulation(f, courses, o, v)
+	kills := 0
+	for i := range s.pods {
+		p := &s.pods[i]
+		for range f.Steps {
+			if s.kills(p) {
+				kills++
+			}
+			p.advance()
+		}
+	}
+	return kills
+}
