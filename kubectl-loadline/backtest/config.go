@@ -38,6 +38,7 @@ type Config struct {
 	MostCPU, MostMemory   flags.Quantity
 	LeastMemory           flags.Quantity
 	Servers               Servers
+	Nodes                 Nodes
 
 	Output  string
 	File    string
@@ -59,7 +60,7 @@ func Default() *Config {
 	c := &Config{
 		Recipes: []string{"vpa"}, Baselines: true, Kinds: []string{"cpu", "memory"}, Part: "all",
 		CPULimit: "none", MemoryLimit: "1.2", Mode: "in-place", LifetimeFrom: "change", AfterOOM: "recorded",
-		WarmUp: backtest.WarmUp, Setup: replay.DefaultSetup(), Servers: DefaultServers(), Output: "table", Charts: 6, Workers: runtime.GOMAXPROCS(0),
+		WarmUp: backtest.WarmUp, Setup: replay.DefaultSetup(), Servers: DefaultServers(), Nodes: DefaultNodes(), Output: "table", Charts: 6, Workers: runtime.GOMAXPROCS(0),
 	}
 	if err := c.LeastMemory.Set("1Mi"); err != nil {
 		panic(err) // it is a constant
@@ -101,6 +102,7 @@ func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&c.Workers, "workers", c.Workers, "Containers that are replayed side by side; each is in memory as a whole.")
 	fs.BoolVarP(&c.Quiet, "quiet", "q", c.Quiet, "No progress and no warnings.")
 	c.Servers.AddFlags(fs)
+	c.Nodes.AddFlags(fs)
 }
 
 // plan is a valid configuration in the form in which it is used.
@@ -109,6 +111,7 @@ type plan struct {
 	candidates []backtest.Candidate
 	sources    Sources
 	setup      [resources.Kinds]replay.Setup
+	nodes      *nodePlan // nil = nothing is placed on nodes
 }
 
 // plan returns all problems of the configuration joined.
@@ -151,7 +154,12 @@ func (c *Config) plan() (plan, error) {
 		p.sources.Query.Waiting = ""
 	}
 	p.sources.Query.LeastMemory = p.sources.Files.LeastMemory
-	return p, errors.Join(append(problems, err)...)
+	onNodes, wrong := c.Nodes.plan(c, &p)
+	if c.Nodes.On {
+		p.nodes = onNodes
+		wrong = errors.Join(wrong, flags.Check(c.Output != "events", "output", c.Output, "must be another one with --nodes"))
+	}
+	return p, errors.Join(append(problems, err, wrong)...)
 }
 
 func (c *Config) limits(s *replay.Setup) error {

@@ -80,8 +80,11 @@ func text(v any) string {
 	return ""
 }
 
-// CSV writes a line for each result.
+// CSV writes a line for each result, or for each run on nodes where there are any.
 func (d *Report) CSV(out io.Writer) error {
+	if d.Nodes != nil {
+		return d.Nodes.csv(out)
+	}
 	w := csv.NewWriter(out)
 	line := make([]string, len(columns))
 	for i, c := range columns {
@@ -184,6 +187,7 @@ func (d *Report) JSON(out io.Writer) error {
 		CPU       []point          `json:"cpuFront"`
 		Memory    []point          `json:"memoryFront"`
 		Costs     []cost           `json:"costs"`
+		Nodes     *judgement       `json:"nodes,omitempty"`
 	}
 	file.Settings, file.Seed, file.Draws = d.Settings, backtest.Seed, backtest.Draws
 	for i := range d.Results {
@@ -208,6 +212,9 @@ func (d *Report) JSON(out io.Writer) error {
 	file.CPU, file.Memory = points(d.Fronts[resources.CPU]), points(d.Fronts[resources.Memory])
 	for _, c := range d.Costs {
 		file.Costs = append(file.Costs, cost{c.Candidate, number(c.CoreHours), number(c.GiBHours), c.Kills, c.Evictions, number(c.StarvedCoreHours), number(c.Total)})
+	}
+	if d.Nodes != nil {
+		file.Nodes = d.Nodes.json()
 	}
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", " ")

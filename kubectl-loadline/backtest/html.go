@@ -17,6 +17,7 @@ var pageText string
 type page struct {
 	Settings []Setting `json:"settings"`
 	Planes   []plane   `json:"planes"`
+	Nodes    *nodePage `json:"nodes"`
 	Charts   []chart   `json:"charts"`
 }
 
@@ -69,6 +70,9 @@ func (d *Report) HTML(out io.Writer, charts []Chart) error {
 		if len(d.Fronts[k]) > 0 {
 			p.Planes = append(p.Planes, d.spots(k))
 		}
+	}
+	if d.Nodes != nil {
+		p.Nodes = d.Nodes.page()
 	}
 	for _, c := range charts {
 		p.Charts = append(p.Charts, chartOf(c))

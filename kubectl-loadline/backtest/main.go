@@ -76,6 +76,11 @@ func run(ctx context.Context, c *Config, p plan, args []string, out, errOut io.W
 	if c.Output != "csv" {
 		d = NewReport(o.results, c.describe(p), c.base(p))
 	}
+	if p.nodes != nil {
+		if d.Nodes, err = judge(ctx, p.nodes, c.Workers, o.courses); err != nil {
+			return fmt.Errorf("compare on nodes: %w", err)
+		}
+	}
 	charts, err := c.charts(ctx, p, from, d)
 	if err != nil {
 		return fmt.Errorf("draw: %w", err)
@@ -139,7 +144,7 @@ func (c *Config) describe(p plan) []Setting {
 		}
 		return fmt.Sprintf("recorded request, else limit, else %g x maximum of the first hour", s.Guess)
 	}
-	return []Setting{
+	all := []Setting{
 		{Name: "part", Value: c.Part},
 		{Name: "first cpu request", Value: first(c.FirstCPU)},
 		{Name: "first memory request", Value: first(c.FirstMemory)},
@@ -153,6 +158,10 @@ func (c *Config) describe(p plan) []Setting {
 		{Name: "warm-up", Value: fmt.Sprintf("%v, or a quarter of a short recording", c.WarmUp)},
 		{Name: "least memory sample", Value: c.LeastMemory.String()},
 	}
+	if p.nodes != nil {
+		all = append(all, c.Nodes.describe()...)
+	}
+	return all
 }
 
 // bar is the progress on a terminal.

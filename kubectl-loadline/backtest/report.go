@@ -23,6 +23,7 @@ type Report struct {
 	Fronts   [resources.Kinds][]backtest.Point
 	Pairs    []backtest.Pair // every other candidate against the base
 	Costs    []backtest.Cost
+	Nodes    *Judgement // nil = nothing was placed on nodes
 }
 
 // NewReport makes a report of results, in which the others are compared with one

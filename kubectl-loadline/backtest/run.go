@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/nodes"
 	"loadline.dev/loadline/pkg/core/replay"
 	"loadline.dev/loadline/pkg/source/trace"
 )
@@ -17,6 +18,7 @@ type outcome struct {
 	results    []backtest.Result
 	problems   []*trace.Problem
 	containers int
+	courses    [][]*nodes.Course // by container and recipe, for the nodes; nil of one that is too short
 }
 
 // failed returns the problems that left something out.
@@ -64,7 +66,13 @@ func Replay(ctx context.Context, c *Config, args ...string) ([]backtest.Result, 
 type job struct {
 	source    int // counted from 1
 	recording *replay.Recording
-	results   *[]backtest.Result
+	found     *found
+}
+
+// found is what came out for one recording.
+type found struct {
+	results []backtest.Result
+	courses []*nodes.Course
 }
 
 // progress is called with how far a run is: sources begun, of all, and containers done.
@@ -86,8 +94,15 @@ func replayAll(ctx context.Context, p plan, c *Config, from []Source, report pro
 			if err != nil {
 				own = p.candidates // it cannot be: those were made of the same
 			}
+			var methods []nodes.Method
+			if p.nodes != nil {
+				methods = p.nodes.methods()
+			}
 			for j := range jobs {
-				*j.results = backtest.Run(j.recording, p.options, own...)
+				j.found.results = backtest.Run(j.recording, p.options, own...)
+				if p.nodes != nil {
+					j.found.courses = nodes.Play(j.recording, p.nodes.playing, methods)
+				}
 				lock.Lock()
 				done++
 				report(j.source, len(from), done)
@@ -96,13 +111,13 @@ func replayAll(ctx context.Context, p plan, c *Config, from []Source, report pro
 		})
 	}
 	var err error
-	var sorted []*[]backtest.Result
+	var sorted []*found
 	for i, one := range from {
 		if err = o.read(ctx, c.Part, one, func(r *replay.Recording) error {
-			results := &[]backtest.Result{}
+			result := &found{}
 			select {
-			case jobs <- job{i + 1, r, results}:
-				sorted = append(sorted, results)
+			case jobs <- job{i + 1, r, result}:
+				sorted = append(sorted, result)
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -113,8 +128,11 @@ func replayAll(ctx context.Context, p plan, c *Config, from []Source, report pro
 	}
 	close(jobs)
 	workers.Wait()
-	for _, results := range sorted {
-		o.results = append(o.results, *results...)
+	for _, one := range sorted {
+		o.results = append(o.results, one.results...)
+		if p.nodes != nil {
+			o.courses = append(o.courses, one.courses)
+		}
 	}
 	return o, err
 }

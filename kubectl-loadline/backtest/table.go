@@ -66,6 +66,9 @@ func (d *Report) Table(out io.Writer, classes bool) error {
 		}
 		_ = t.Flush()
 	}
+	if d.Nodes != nil {
+		d.Nodes.table(w)
+	}
 	return w.Flush()
 }
 
@@ -129,21 +132,22 @@ func (d *Report) label(s *backtest.Summary) string {
 	return s.Candidate
 }
 
-// interval writes a figure and its interval, with three digits that matter.
+// interval writes a figure and its interval.
 func interval(f backtest.Figure, factor float64) string {
-	number := func(v float64) string {
-		v *= factor
-		switch size := math.Abs(v); {
-		case size >= 99.95 || v == 0:
-			return fmt.Sprintf("%.0f", v)
-		case size >= 9.995:
-			return fmt.Sprintf("%.1f", v)
-		case size >= 0.0995:
-			return fmt.Sprintf("%.2f", v)
-		}
-		return fmt.Sprintf("%.3f", v)
+	return fmt.Sprintf("%s [%s, %s]", figureText(f.Value*factor), figureText(f.Low*factor), figureText(f.High*factor))
+}
+
+// figureText writes a number with three digits that matter.
+func figureText(v float64) string {
+	switch size := math.Abs(v); {
+	case size >= 99.95 || v == 0:
+		return fmt.Sprintf("%.0f", v)
+	case size >= 9.995:
+		return fmt.Sprintf("%.1f", v)
+	case size >= 0.0995:
+		return fmt.Sprintf("%.2f", v)
 	}
-	return fmt.Sprintf("%s [%s, %s]", number(f.Value), number(f.Low), number(f.High))
+	return fmt.Sprintf("%.3f", v)
 }
 
 // steps returns the shortest and the longest step of the results of a kind: what is

@@ -1,0 +1,288 @@
+package backtest
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"text/tabwriter"
+
+	"loadline.dev/loadline/pkg/core/backtest"
+	"loadline.dev/loadline/pkg/core/nodes"
+)
+
+// describe lists what nodes depend on besides the recordings.
+func (n *Nodes) describe() []Setting {
+	moves := "what does not fit in place moves"
+	if n.Stay {
+		moves = "what does not fit in place waits"
+	}
+	return []Setting{
+		{Name: "nodes", Value: fmt.Sprintf("%s cores, %s; %d pods for each container, CPU x %g, memory x %g", n.CPU.String(), n.Memory.String(), n.Copies, n.ScaleCPU, n.ScaleMemory)},
+		{Name: "placing", Value: fmt.Sprintf("from scratch every %v; %s; a node is emptied every %v", n.Placing, moves, n.Consolidate)},
+		{Name: "shared", Value: strings.Join(n.Share, ", ")},
+	}
+}
+
+// nodeColumn is a figure as tables have it; a percentage has the factor 100.
+type nodeColumn struct {
+	figure, title string
+	factor        float64
+}
+
+// asIs are the columns of recipes as they recommend.
+var asIs = []nodeColumn{
+	{nodes.FigureNodes, "NODES", 1}, {nodes.FigureOfFirst, "OF FIRST %", 100}, {nodes.FigureNotServed, "NOT SERVED %", 100},
+	{nodes.FigureWorst, "WORST POD %", 100}, {nodes.FigureKills, "OOM/DAY", 1}, {nodes.FigurePressure, "PRESSURE/DAY", 1},
+	{nodes.FigureEvictions, "EVICTIONS/DAY", 1}, {nodes.FigureChanges, "CHANGES/DAY", 1}, {nodes.FigureResizes, "RESIZES/HOUR", 1},
+}
+
+// atEqual returns the columns of recipes where they leave the same work undone.
+func atEqual() (columns []nodeColumn) {
+	for _, level := range nodes.Levels() {
+		columns = append(columns, nodeColumn{nodes.FigureAt(level), fmt.Sprintf("NODES AT %g %%", level*100), 1},
+			nodeColumn{nodes.FigureThanBest(level), "THAN BEST %", 100})
+	}
+	return append(columns, nodeColumn{nodes.FigureAtBase(), "THAN BASE %", 100}, nodeColumn{nodes.FigureMemoryFactor, "MEMORY X", 1})
+}
+
+// label names a row.
+func (j *Judgement) label(s *nodes.Summary) string {
+	if s.Shared {
+		return s.Name + ", shared"
+	}
+	return s.Name
+}
+
+// cell writes a figure, with its interval where there are draws.
+func (j *Judgement) cell(f backtest.Figure, factor float64) string {
+	switch {
+	case math.IsNaN(f.Value):
+		return "-"
+	case j.Draws == 0 || f.Low == f.Value && f.High == f.Value:
+		return figureText(f.Value * factor)
+	case math.IsNaN(f.Low):
+		return figureText(f.Value*factor) + " [not known]"
+	}
+	return interval(f, factor)
+}
+
+func (j *Judgement) cells(s *nodes.Summary, columns []nodeColumn) (all []string) {
+	for _, c := range columns {
+		all = append(all, j.cell(s.Figure(c.figure), c.factor))
+	}
+	return all
+}
+
+// bestRow is the best of upstream as a row.
+func (j *Judgement) bestRow() *nodes.Summary {
+	return &nodes.Summary{Row: nodes.Row{Name: "best upstream with hindsight"}, Figures: j.Best}
+}
+
+// title says what ran on nodes.
+func (j *Judgement) title() string {
+	text := fmt.Sprintf("%d pods of %d containers, %s in steps of %v", j.Pods, j.Containers, duration(j.Time.Seconds()), j.Step)
+	if j.Short > 0 {
+		text += fmt.Sprintf(" (%d containers are too short)", j.Short)
+	}
+	if j.Draws > 0 {
+		text += fmt.Sprintf("; intervals of 95 %% from %d draws of containers (seed %d)", j.Draws, backtest.Seed)
+	}
+	return text
+}
+
+// equalTitle says where methods are compared.
+func (j *Judgement) equalTitle() string {
+	return fmt.Sprintf("nodes where the same part of the work is not served; BEST is upstream's with hindsight, BASE what %s needs as it is and leaves undone then", j.Base)
+}
+
+// table writes both tables for people.
+func (j *Judgement) table(w io.Writer) {
+	head := func(t io.Writer, columns []nodeColumn) {
+		for _, c := range columns {
+			fmt.Fprintf(t, "\t%s", c.title)
+		}
+		fmt.Fprintln(t, "\t")
+	}
+	row := func(t io.Writer, s *nodes.Summary, columns []nodeColumn) {
+		fmt.Fprintf(t, "%s\t%s\t\n", j.label(s), strings.Join(j.cells(s, columns), "\t"))
+	}
+	fmt.Fprintf(w, "\nnodes: %s; a day is a pod-day\n", j.title())
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	head(t, asIs)
+	for i := range j.Rows {
+		row(t, &j.Rows[i], asIs)
+	}
+	_ = t.Flush()
+	fmt.Fprintf(w, "\n%s:\n", j.equalTitle())
+	head(t, atEqual())
+	for i := range j.Rows {
+		if len(j.Rows[i].Outcome.Points) > 0 {
+			row(t, &j.Rows[i], atEqual())
+		}
+	}
+	if len(j.Best) > 0 {
+		row(t, j.bestRow(), atEqual())
+	}
+	_ = t.Flush()
+}
+
+// nodeLine is one run on nodes.
+type nodeLine struct {
+	summary *nodes.Summary
+	factor  float64 // of CPU requests
+	memory  float64
+	score   *nodes.Score
+	asIs    bool // nothing was scaled, whatever the factors
+}
+
+// lines returns all runs: of each row as it is, and with each factor.
+func (j *Judgement) lines() (all []nodeLine) {
+	for _, rows := range [][]nodes.Summary{j.Rows, j.Upstream} {
+		for i := range rows {
+			s := &rows[i]
+			all = append(all, nodeLine{s, 1, 1, &s.Outcome.AsIs, true})
+			for at := range s.Outcome.Points {
+				all = append(all, nodeLine{s, s.Outcome.Points[at].Factor, s.Outcome.MemoryFactor, &s.Outcome.Points[at].Score, false})
+			}
+		}
+	}
+	return all
+}
+
+// nodeColumns are the columns of a run. Counts are of the whole run.
+var nodeColumns = []struct {
+	name  string
+	value func(*nodeLine) any // string, float64, int or bool
+}{
+	{"recommender", func(l *nodeLine) any { return l.summary.Name }},
+	{"shared", func(l *nodeLine) any { return l.summary.Shared }},
+	{"as_is", func(l *nodeLine) any { return l.asIs }},
+	{"cpu_factor", func(l *nodeLine) any { return l.factor }},
+	{"memory_factor", func(l *nodeLine) any { return l.memory }},
+	{"nodes", func(l *nodeLine) any { return l.score.Nodes }},
+	{"node_hours", func(l *nodeLine) any { return l.score.NodeHours }},
+	{"pod_days", func(l *nodeLine) any { return l.score.PodDays }},
+	{"work_core_hours", func(l *nodeLine) any { return l.score.Work }},
+	{"not_served_core_hours", func(l *nodeLine) any { return l.score.Lost }},
+	{"not_served", func(l *nodeLine) any { return l.score.NotServed() }},
+	{"worst_not_served", func(l *nodeLine) any { return l.score.Worst }},
+	{"oom", func(l *nodeLine) any { return l.score.Kills }},
+	{"pressure_evictions", func(l *nodeLine) any { return l.score.Pressure }},
+	{"moves", func(l *nodeLine) any { return l.score.Moves }},
+	{"sharing_evictions", func(l *nodeLine) any { return l.score.Leaves }},
+	{"consolidation_evictions", func(l *nodeLine) any { return l.score.Consolidated }},
+	{"resizes", func(l *nodeLine) any { return l.score.Resizes }},
+}
+
+// csv writes a line for each run.
+func (j *Judgement) csv(out io.Writer) error {
+	w := csv.NewWriter(out)
+	line := make([]string, len(nodeColumns))
+	for i, c := range nodeColumns {
+		line[i] = c.name
+	}
+	if err := w.Write(line); err != nil {
+		return err
+	}
+	for _, l := range j.lines() {
+		for i, c := range nodeColumns {
+			line[i] = text(c.value(&l))
+		}
+		if err := w.Write(line); err != nil {
+			return err
+		}
+	}
+	w.Flush()
+	return w.Error()
+}
+
+// judgement is the comparison in JSON.
+type judgement struct {
+	Containers int              `json:"containers"`
+	Short      int              `json:"shortContainers"`
+	Pods       int              `json:"pods"`
+	Seconds    number           `json:"seconds"`
+	Step       number           `json:"stepSeconds"`
+	Draws      int              `json:"draws"`
+	Base       string           `json:"base"`
+	Rows       []judged         `json:"rows"`
+	Best       []figure         `json:"bestUpstream"`
+	Runs       []map[string]any `json:"runs"`
+}
+
+type judged struct {
+	Recommender string   `json:"recommender"`
+	Shared      bool     `json:"shared"`
+	Upstream    bool     `json:"upstream"`
+	Figures     []figure `json:"figures"`
+}
+
+func (j *Judgement) json() *judgement {
+	out := &judgement{
+		Containers: j.Containers, Short: j.Short, Pods: j.Pods, Seconds: number(j.Time.Seconds()), Step: number(j.Step.Seconds()),
+		Draws: j.Draws, Base: j.Base, Best: figures(j.Best),
+	}
+	for _, rows := range [][]nodes.Summary{j.Rows, j.Upstream} {
+		for i := range rows {
+			out.Rows = append(out.Rows, judged{rows[i].Name, rows[i].Shared, rows[i].Upstream, figures(rows[i].Figures)})
+		}
+	}
+	for _, l := range j.lines() {
+		run := make(map[string]any, len(nodeColumns)) // written in the order of names
+		for _, c := range nodeColumns {
+			run[c.name] = c.value(&l)
+			if f, ok := run[c.name].(float64); ok {
+				run[c.name] = number(f)
+			}
+		}
+		out.Runs = append(out.Runs, run)
+	}
+	return out
+}
+
+// nodePage is the plane of nodes and work not served in a page.
+type nodePage struct {
+	Title   string     `json:"title"`
+	Equal   string     `json:"equal"`
+	Columns []string   `json:"columns"`
+	AtEqual []string   `json:"atEqual"`
+	Rows    []nodeSpot `json:"rows"`
+}
+
+type nodeSpot struct {
+	Name   string      `json:"name"`
+	AsIs   *[2]number  `json:"asIs"`   // nodes, and the part of the work not served
+	Points [][3]number `json:"points"` // and the factor of CPU requests
+	Cells  []string    `json:"cells"`
+	Equal  []string    `json:"equal"`
+}
+
+func (j *Judgement) page() *nodePage {
+	p := &nodePage{Title: j.title(), Equal: j.equalTitle(), Rows: []nodeSpot{}}
+	for _, c := range asIs {
+		p.Columns = append(p.Columns, c.title)
+	}
+	for _, c := range atEqual() {
+		p.AtEqual = append(p.AtEqual, c.title)
+	}
+	for i := range j.Rows {
+		s := &j.Rows[i]
+		as := &s.Outcome.AsIs
+		spot := nodeSpot{Name: j.label(s), AsIs: &[2]number{number(as.Nodes), number(as.NotServed())}, Points: [][3]number{}, Cells: j.cells(s, asIs), Equal: j.cells(s, atEqual())}
+		for _, at := range s.Outcome.Points {
+			spot.Points = append(spot.Points, [3]number{number(at.Score.Nodes), number(at.Score.NotServed()), number(at.Factor)})
+		}
+		p.Rows = append(p.Rows, spot)
+	}
+	if len(j.Best) > 0 {
+		s := j.bestRow()
+		spot := nodeSpot{Name: s.Name, Points: [][3]number{}, Equal: j.cells(s, atEqual())}
+		for _, level := range nodes.Levels() {
+			spot.Points = append(spot.Points, [3]number{number(s.Figure(nodes.FigureAt(level)).Value), number(level), number(math.NaN())})
+		}
+		p.Rows = append(p.Rows, spot)
+	}
+	return p
+}
