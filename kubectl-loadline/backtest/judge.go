@@ -55,7 +55,7 @@ var errTooShort = errors.New("no recording is long enough for nodes: want at lea
 // fleet is the containers of one draw, and what came out for each row.
 type fleet struct {
 	pods     *nodes.Fleet
-	kills    func() int // that each row may have where they are compared
+	most     func() int // times that memory may kill or evict where rows are compared
 	outcomes []nodes.Outcome
 }
 
@@ -74,11 +74,14 @@ func judge(ctx context.Context, p *nodePlan, workers int, recorded [][]*nodes.Co
 	fleets := make([]fleet, 1+p.draws)
 	for i, of := range draws(len(long), p.draws) {
 		pods := nodes.NewFleet(courses[0], of, p.copies)
-		kills := func() int { return -1 }
+		most := func() int { return -1 }
 		if p.equal && p.options.Kinds[resources.Memory] {
-			kills = sync.OnceValue(func() int { return nodes.Kills(pods, courses[p.of[p.rows.Base]], p.options) })
+			most = sync.OnceValue(func() int {
+				score := nodes.Run(pods, courses[p.of[p.rows.Base]], p.options, nodes.Variant{Factor: nodes.AsIs()})
+				return score.ByMemory()
+			})
 		}
-		fleets[i] = fleet{pods, kills, make([]nodes.Outcome, len(p.of))}
+		fleets[i] = fleet{pods, most, make([]nodes.Outcome, len(p.of))}
 	}
 	if err := runAll(ctx, p, workers, courses, fleets); err != nil {
 		return nil, err
@@ -130,7 +133,7 @@ func runAll(ctx context.Context, p *nodePlan, workers int, courses [][]*nodes.Co
 		if row == p.rows.First {
 			factors = nil // nothing is compared with it
 		}
-		f.outcomes[row] = nodes.Sweep(f.pods, courses[p.of[row]], p.options, nodes.Variant{Rule: rules[row]}, factors, f.kills())
+		f.outcomes[row] = nodes.Sweep(f.pods, courses[p.of[row]], p.options, nodes.Variant{Rule: rules[row]}, factors, f.most())
 	}
 	type task struct{ fleet, row int }
 	tasks := make(chan task)

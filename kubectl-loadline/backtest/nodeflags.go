@@ -23,6 +23,7 @@ type Nodes struct {
 	On          bool
 	CPU, Memory flags.Quantity // of a node
 	Copies      int
+	Apart       bool
 	Time, Step  time.Duration
 	ScaleCPU    float64
 	ScaleMemory float64
@@ -66,6 +67,7 @@ func (n *Nodes) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(&n.CPU, "node-cpu", "CPU of a node that pods can have.")
 	fs.Var(&n.Memory, "node-memory", "Memory of a node that pods can have.")
 	fs.IntVar(&n.Copies, "node-copies", n.Copies, "Pods for each recorded container. They begin at other times of the recording: other days, if it has two or more.")
+	fs.BoolVar(&n.Apart, "node-apart", n.Apart, "Each pod begins at a time of its own. Otherwise one copy of all containers of a file or server begins at the same time, so that what peaked together does.")
 	fs.DurationVar(&n.Time, "node-time", n.Time, "Time for which the nodes run, unless all recordings are shorter. The warm-up is left out.")
 	fs.DurationVar(&n.Step, "node-step", n.Step, "Step of the nodes: use of CPU is averaged over it, of memory the highest counts.")
 	fs.Float64Var(&n.ScaleCPU, "node-scale-cpu", n.ScaleCPU, "Factor of recorded CPU and what was requested for it, so that recorded machines become pods.")
@@ -77,7 +79,7 @@ func (n *Nodes) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&n.Share, "node-share", n.Share, "Resources that recipes made for it share.")
 	fs.Float64SliceVar(&n.Factors, "node-factors", n.Factors, "Factors of the CPU requests, so that recipes can be compared where they leave the same work undone.")
 	fs.StringArrayVar(&n.Upstream, "node-upstream", n.Upstream, "Recipe with settings of upstream, of which the best is taken with hindsight; repeat it. Given empty: there are none.")
-	fs.BoolVar(&n.EqualKills, "node-equal-kills", n.EqualKills, "With these factors, scale memory requests and limits so that there are no more OOM kills than with the first recipe.")
+	fs.BoolVar(&n.EqualKills, "node-equal-kills", n.EqualKills, "With these factors, scale memory requests and limits so that there are no more OOM kills and evictions for want of memory than with the first recipe.")
 	fs.IntVar(&n.Draws, "node-draws", n.Draws, "Fleets of drawn containers for the intervals; 0: there are none.")
 }
 
@@ -102,7 +104,7 @@ func (n *Nodes) plan(c *Config, p *plan) (*nodePlan, error) {
 	o.options = nodes.Options{Placing: n.Placing, Consolidate: n.Consolidate, Settle: n.Settle, Stay: n.Stay}
 	o.options.Allocatable[resources.CPU] = float64(convert.Amount(resources.CPU, n.CPU.Value))
 	o.options.Allocatable[resources.Memory] = float64(convert.Amount(resources.Memory, n.Memory.Value))
-	o.copies = nodes.Copies{Step: n.Step, Most: n.Time, Number: n.Copies, Seed: backtest.Seed}
+	o.copies = nodes.Copies{Step: n.Step, Most: n.Time, Number: n.Copies, Apart: n.Apart, Seed: backtest.Seed}
 	o.playing = nodes.Playing{Setup: p.setup[resources.CPU], Store: usage.DefaultConfig(), WarmUp: c.WarmUp, Step: n.Step, Scale: [resources.Kinds]float64{n.ScaleCPU, n.ScaleMemory}}
 	for _, k := range p.options.Kinds {
 		o.options.Kinds[k] = true

@@ -14,14 +14,29 @@ import (
 
 // describe lists what nodes depend on besides the recordings.
 func (n *Nodes) describe() []Setting {
-	moves := "what does not fit in place moves"
+	placing, moves, emptied := "at the start", "moves", "none is emptied"
+	if n.Placing > 0 {
+		placing = fmt.Sprintf("every %v", n.Placing)
+	}
 	if n.Stay {
-		moves = "what does not fit in place waits"
+		moves = "waits"
+	}
+	if n.Consolidate > 0 {
+		emptied = fmt.Sprintf("at most one is emptied every %v", n.Consolidate)
+	}
+	shares := "every 5 minutes"
+	if n.Settle {
+		shares += ", and when a pod comes to a node"
+	}
+	begin := "the same for a copy of all"
+	if n.Apart {
+		begin = "its own for each"
 	}
 	return []Setting{
-		{Name: "nodes", Value: fmt.Sprintf("%s cores, %s; %d pods for each container, CPU x %g, memory x %g", n.CPU.String(), n.Memory.String(), n.Copies, n.ScaleCPU, n.ScaleMemory)},
-		{Name: "placing", Value: fmt.Sprintf("from scratch every %v; %s; a node is emptied every %v", n.Placing, moves, n.Consolidate)},
-		{Name: "shared", Value: strings.Join(n.Share, ", ")},
+		{Name: "nodes", Value: fmt.Sprintf("%s cores, %s; %s", n.CPU.String(), n.Memory.String(), emptied)},
+		{Name: "pods", Value: fmt.Sprintf("%d for each container, the time %s; CPU x %g, memory x %g; placed from scratch %s; what does not fit in place %s",
+			n.Copies, begin, n.ScaleCPU, n.ScaleMemory, placing, moves)},
+		{Name: "shared", Value: strings.Join(n.Share, ", ") + ", " + shares},
 	}
 }
 
@@ -33,7 +48,7 @@ type nodeColumn struct {
 
 // asIs are the columns of recipes as they recommend.
 var asIs = []nodeColumn{
-	{nodes.FigureNodes, "NODES", 1}, {nodes.FigureOfFirst, "OF FIRST %", 100}, {nodes.FigureNotServed, "NOT SERVED %", 100},
+	{nodes.FigureNodes, "NODES", 1}, {nodes.FigureNodeHours, "NODE-HOURS", 1}, {nodes.FigureOfFirst, "OF FIRST %", 100}, {nodes.FigureNotServed, "NOT SERVED %", 100},
 	{nodes.FigureWorst, "WORST POD %", 100}, {nodes.FigureKills, "OOM/DAY", 1}, {nodes.FigurePressure, "PRESSURE/DAY", 1},
 	{nodes.FigureEvictions, "EVICTIONS/DAY", 1}, {nodes.FigureChanges, "CHANGES/DAY", 1}, {nodes.FigureResizes, "RESIZES/HOUR", 1},
 }

@@ -56,7 +56,7 @@ func TestNodesInAllForms(t *testing.T) {
 	code, table, errs := command(onNodes(file)...)
 	require.Zero(t, code, errs)
 	for _, text := range []string{
-		"nodes: 4 cores, 8Gi; 8 pods for each container", "nodes: 24 pods of 3 containers, ", "3 draws of containers", "NOT SERVED %", "EVICTIONS/DAY",
+		"nodes: 4 cores, 8Gi; at most one is emptied every 1h0m0s\n", "pods: 8 for each container, ", "shared: cpu, every 5 minutes\n", "nodes: 24 pods of 3 containers, ", "3 draws of containers", "NOT SERVED %", "EVICTIONS/DAY",
 		"first request", "cruisekube, shared", "best upstream with hindsight", "NODES AT 0.1 %", "BASE what vpa:pod-min-cpu=10 needs",
 		"cpu: 3 containers", // what is scored without nodes is there, too
 	} {

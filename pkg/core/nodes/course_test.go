@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -90,7 +91,7 @@ func TestAKillIsInTheCourse(t *testing.T) {
 	require.NoError(t, err)
 	c := Play(r, playing(), []Method{{Name: "vpa", Recipe: &vpa}})[0]
 	o := options(1000, 1)
-	require.Equal(t, 1, Kills(one(c), []*Course{c}, o))
+	require.Equal(t, 1, Run(one(c), []*Course{c}, o, Variant{Factor: AsIs()}).Kills)
 	limits := c.Limit[resources.Memory]
 	require.Less(t, limits[3], float32(60<<20))
 	require.Greater(t, limits[4], float32(60<<20), "raised")
@@ -138,29 +139,45 @@ func TestCopiesKeepWhatPeaksTogether(t *testing.T) {
 	for i := range 2 {
 		courses = append(courses, Play(recording("bed", int64(i)*20*minute, 12*60), o, []Method{{}})[0])
 	}
-	f := NewFleet(courses, []int{0, 1, 2, 3, 4}, Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 6, Seed: 1})
+	copies := Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 6, Seed: 1}
+	f := NewFleet(courses, []int{0, 1, 2, 3, 4}, copies)
 	require.Equal(t, 7*288, f.Steps)
 	require.Len(t, f.Pods, 30)
-	at := func(p Place) int64 { return courses[p.Course].Start + int64(p.From)*5*minute }
-	days, beds := map[int64]bool{}, map[int64]bool{}
-	for copied := range 6 {
-		pods := f.Pods[copied*5 : copied*5+5]
-		for i := range 3 {
-			require.Zero(t, at(pods[i])%int64(day), "midnight")
-			require.Zero(t, pods[i].Length%288)
-			require.Less(t, pods[i].From, pods[i].Length)
-		}
-		require.Equal(t, at(pods[0]), at(pods[1]))
-		days[at(pods[0])] = true
-		require.Equal(t, 8*60/5, pods[3].Length)
-		require.Zero(t, (at(pods[3])-at(pods[4]))%(8*60*minute), "the same time of the bed, or one round on")
-		beds[at(pods[3])] = true
+	begins := starts(courses, f)
+	require.Equal(t, begins[0], begins[1], "the same days")
+	require.Len(t, slices.Compact(begins[0]), 6, "six of them")
+	for _, at := range slices.Concat(begins[:3]...) {
+		require.Zero(t, at%int64(day), "midnight")
 	}
-	require.Len(t, days, 6)
-	require.Len(t, beds, 6)
-	require.Equal(t, f, NewFleet(courses, []int{0, 1, 2, 3, 4}, Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 6, Seed: 1}))
-	require.NotEqual(t, f, NewFleet(courses, []int{0, 1, 2, 3, 4}, Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 6, Seed: 2}))
+	require.Len(t, slices.Compact(begins[3]), 6)
+	for i, at := range begins[3] {
+		begins[3][i], begins[4][i] = at%(8*60*minute), begins[4][i]%(8*60*minute)
+	}
+	require.ElementsMatch(t, begins[3], begins[4], "the same times of the bed, perhaps one round on")
+	for _, p := range f.Pods {
+		require.Less(t, p.From, p.Length)
+		require.Equal(t, []int{9 * 288, 8 * 288, 7 * 288, 96, 96}[p.Course], p.Length)
+	}
+	require.Equal(t, f, NewFleet(courses, []int{0, 1, 2, 3, 4}, copies))
+	copies.Apart = true
+	begins = starts(courses, NewFleet(courses, []int{0, 1, 2, 3, 4}, copies))
+	require.NotEqual(t, begins[0], begins[1])
+	require.Zero(t, begins[0][3]%int64(day))
+	copies.Seed = 2
+	require.NotEqual(t, begins, starts(courses, NewFleet(courses, []int{0, 1, 2, 3, 4}, copies)))
 	short := NewFleet(courses, []int{3, 3}, Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 1, Seed: 1})
 	require.Equal(t, 8*60/5, short.Steps, "no longer than what was recorded")
 	require.Equal(t, []Place{{3, 0, 96}, {3, 0, 96}}, short.Pods)
+}
+
+// starts returns by course when its copies begin, in rising order.
+func starts(courses []*Course, f *Fleet) [][]int64 {
+	all := make([][]int64, len(courses))
+	for _, p := range f.Pods {
+		all[p.Course] = append(all[p.Course], courses[p.Course].Start+int64(p.From)*5*minute)
+	}
+	for i := range all {
+		slices.Sort(all[i])
+	}
+	return all
 }

@@ -27,46 +27,61 @@ type Copies struct {
 	Step   time.Duration
 	Most   time.Duration // for which the fleet runs, if its longest course is not shorter
 	Number int           // of copies of each course, 1 or more
+	Apart  bool          // each container of a copy begins at a time of its own, so that nothing peaks together but by the hour
 	Seed   uint64        // of the times at which copies begin
 }
 
 // bed is all courses of one dataset. They were recorded side by side, so what peaks together
 // there must peak together in each copy.
 type bed struct {
-	start, end int64 // nanoseconds since 1970
-	days       int   // whole days that copies may be shifted by; 0 = by any time
-	shifts     []int64
+	start, end int64   // nanoseconds since 1970
+	days       int     // whole days that copies may be shifted by; 0 = by any time
+	shifts     []int64 // of the copies
 }
 
 // NewFleet makes a fleet of the courses with the given numbers, of which some may be there
 // several times. The first copy of a dataset begins where its courses do, and the others
 // later: by whole days where there are two or more, so that it is the same hour for all, else
-// by any time. A course that ends begins again.
+// by any time. A course that ends begins again. The pods are in a drawn order, so that of those
+// that are alike the ones that peak together do not stand side by side.
 func NewFleet(courses []*Course, of []int, c Copies) *Fleet {
-	step := int64(c.Step)
+	step, dice := int64(c.Step), backtest.Dice(c.Seed)
 	beds, order := bedsOf(courses, of, step)
-	longest, dice := int64(0), backtest.Dice(c.Seed)
+	longest := int64(0)
 	for _, name := range order {
 		b := beds[name]
 		longest = max(longest, b.end-b.start)
-		b.shift(c, step, &dice)
+		b.shifts = b.shift(c, step, &dice)
 	}
 	f := &Fleet{Step: c.Step, Steps: int(max(min(int64(c.Most), longest)/step, 1))}
-	for copied := range c.Number {
-		for _, i := range of {
-			one := courses[i]
-			b, length := beds[one.Dataset], one.Steps()
-			if b.days > 0 && length >= int(day/c.Step) {
-				length -= length % int(day/c.Step)
-			}
-			from := (b.start + b.shifts[copied] - one.Start) / step % int64(length)
-			if from < 0 {
-				from += int64(length)
-			}
-			f.Pods = append(f.Pods, Place{i, int(from), length})
+	for _, i := range of {
+		b := beds[courses[i].Dataset]
+		shifts := b.shifts
+		if c.Apart {
+			shifts = b.shift(c, step, &dice)
+		}
+		for _, shift := range shifts {
+			f.Pods = append(f.Pods, b.begin(courses[i], i, shift, step))
 		}
 	}
+	for i := len(f.Pods) - 1; i > 0; i-- {
+		j := dice.Below(i + 1)
+		f.Pods[i], f.Pods[j] = f.Pods[j], f.Pods[i]
+	}
 	return f
+}
+
+// begin returns the copy of a course that begins some time after the dataset.
+func (b *bed) begin(c *Course, number int, shift, step int64) Place {
+	length := c.Steps()
+	if whole := int(int64(day) / step); b.days > 0 && length >= whole {
+		length -= length % whole
+	}
+	from := (b.start + shift - c.Start) / step % int64(length)
+	if from < 0 {
+		from += int64(length)
+	}
+	return Place{number, int(from), length}
 }
 
 // bedsOf returns the datasets of courses, and their names in the order of the courses.
@@ -90,9 +105,9 @@ func bedsOf(courses []*Course, of []int, step int64) (beds map[string]*bed, orde
 	return beds, order
 }
 
-// shift draws when each copy begins: the first where the courses do, and no two at the same
-// time as long as there are times left.
-func (b *bed) shift(c Copies, step int64, dice *backtest.Dice) {
+// shift draws when each copy begins: the first with the dataset, and no two at the same time as
+// long as there are times left.
+func (b *bed) shift(c Copies, step int64, dice *backtest.Dice) (shifts []int64) {
 	unit, times := step, int((b.end-b.start)/step)
 	if b.days > 0 {
 		unit, times = int64(day), b.days
@@ -106,6 +121,7 @@ func (b *bed) shift(c Copies, step int64, dice *backtest.Dice) {
 		order[i], order[j] = order[j], order[i]
 	}
 	for copied := range c.Number {
-		b.shifts = append(b.shifts, int64(order[copied%times])*unit)
+		shifts = append(shifts, int64(order[copied%times])*unit)
 	}
+	return shifts
 }

@@ -60,7 +60,6 @@ func options(cpu, memory float64) Options {
 // started returns a simulation after a number of steps.
 func started(t *testing.T, steps int, o Options, rule *sharing.Rule, courses ...*Course) *simulation {
 	t.Helper()
-	require.NoError(t, o.Validate())
 	s := newSimulation(one(courses...), courses, o, Variant{Rule: rule, Factor: AsIs()})
 	for i := range steps {
 		s.step(i)
@@ -146,13 +145,30 @@ func TestOOMKills(t *testing.T) {
 	c := course(6, limited, high, again)
 	courses := []*Course{c}
 	require.Equal(t, 1, Run(one(c), courses, options(1000, 10), Variant{Factor: AsIs()}).Kills)
-	require.Equal(t, 1, Kills(one(c), courses, options(1000, 10)))
 	require.Zero(t, Run(one(c), courses, options(1000, 10), Variant{Factor: [2]float64{1, 2}}).Kills, "limits are scaled with requests")
 
 	out := Sweep(one(c), courses, options(1000, 10), Variant{}, []float64{1}, 0)
 	require.InDelta(t, math.Pow(1.05, 6), out.MemoryFactor, 1e-9, "the least step with which 1.5 GiB become 2")
 	require.Equal(t, 1, out.AsIs.Kills)
 	require.Zero(t, out.Points[0].Score.Kills)
+	out = Sweep(one(c), courses, options(1000, 10), Variant{}, []float64{1}, -1)
+	require.Equal(t, 1.0, out.MemoryFactor)
+	require.Equal(t, out.AsIs, out.Points[0].Score)
+}
+
+// Memory requests may be no smaller than kubelets bear: three pods that use 3 GiB of what they
+// request 4 for stay on two nodes of 8 GiB.
+func TestEqualKillsCountKubelets(t *testing.T) {
+	pod := size{use: [2]float32{0, 3}, request: [2]float32{100, 4}}
+	courses := []*Course{course(6, pod), course(6, pod), course(6, pod)}
+	out := Sweep(one(courses...), courses, options(1000, 8), Variant{}, []float64{1}, 0)
+	require.Zero(t, out.Points[0].Score.Pressure)
+	require.Equal(t, 2.0, out.Points[0].Score.Nodes)
+	require.InDelta(t, math.Pow(1.05, -8), out.MemoryFactor, 1e-9, "2.7 GiB: three of 2.57 would fit on one node")
+	pod.use[resources.Memory] = 9
+	courses = []*Course{course(6, pod)}
+	out = Sweep(one(courses...), courses, options(1000, 8), Variant{}, []float64{1}, 0)
+	require.Empty(t, out.Points, "more than a node, whatever is requested")
 }
 
 // Three equal pods of 0.5 to 1.4 cores have 0.8 each. A fourth comes with all of its peak, and
@@ -323,18 +339,11 @@ func TestNodesAtEqualRisk(t *testing.T) {
 		return Point{Score: Score{Work: 1, Lost: notServed, Nodes: nodes}}
 	}
 	points := []Point{point(1e-2, 10), point(1e-4, 30), point(5e-3, 40)}
-	require.InDelta(t, 20, NodesAt(points, 1e-3), 1e-9, "half of the way in the logarithm")
-	require.InDelta(t, 10, NodesAt(points, 1e-2), 1e-9)
-	require.True(t, math.IsNaN(NodesAt(points, 1e-5)), "none comes to so little")
-	require.True(t, math.IsNaN(NodesAt(points, 0.1)), "nor to so much")
-	require.True(t, math.IsNaN(NodesAt(nil, 0.1)))
+	require.InDelta(t, 20, Needed(points, 1e-3), 1e-9, "half of the way in the logarithm")
+	require.InDelta(t, 10, Needed(points, 1e-2), 1e-9)
+	require.True(t, math.IsNaN(Needed(points, 1e-5)), "none comes to so little")
+	require.True(t, math.IsNaN(Needed(points, 0.1)), "nor to so much")
+	require.True(t, math.IsNaN(Needed(nil, 0.1)))
 	none := []Point{point(0, 30), point(1e-3, 12)}
-	require.InDelta(t, 12+18.0/6, NodesAt(none, 1e-4), 1e-9, "nothing at all counts as a part of 1e-9")
-}
-
-func TestOptionsAreChecked(t *testing.T) {
-	err := (&Options{Placing: -1, Consolidate: -1}).Validate()
-	for _, text := range []string{"allocatable cpu of a node is 0", "allocatable memory", "number of resources", "two placings", "emptied"} {
-		require.ErrorContains(t, err, text)
-	}
+	require.InDelta(t, 12+18.0/6, Needed(none, 1e-4), 1e-9, "nothing at all counts as a part of 1e-9")
 }

@@ -15,7 +15,6 @@
 package nodes
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -34,23 +33,6 @@ type Options struct {
 	Stay        bool                     // between two placings only the kubelet evicts: what does not fit in place waits
 }
 
-// Validate returns all problems of o joined, nil if there is none.
-func (o *Options) Validate() error {
-	var problems []error
-	check := func(ok bool, what string, value any, want string) {
-		if !ok {
-			problems = append(problems, fmt.Errorf("%s is %v: must be %s", what, value, want))
-		}
-	}
-	for k := range resources.Kind(resources.Kinds) {
-		check(o.Allocatable[k] > 0, "allocatable "+k.String()+" of a node", o.Allocatable[k], "more than 0")
-	}
-	check(o.Kinds != [resources.Kinds]bool{}, "number of resources of a node", 0, "1 or more")
-	check(o.Placing >= 0, "time between two placings", o.Placing, "0 or longer")
-	check(o.Consolidate >= 0, "time between two nodes that are emptied", o.Consolidate, "0 or longer")
-	return errors.Join(problems...)
-}
-
 // Variant is how the requests of one method are used.
 type Variant struct {
 	Rule   *sharing.Rule            // nil = nothing is shared: each pod has its request
@@ -63,9 +45,9 @@ func AsIs() [resources.Kinds]float64 { return [resources.Kinds]float64{1, 1} }
 // shareEvery is the time between two rounds in which shares are computed.
 const shareEvery = 5 * time.Minute
 
-// Run lets a fleet run on nodes under one variant of a method, of which the courses are. The
-// options must be valid, and the courses those that the fleet was made of, or the same under
-// another method.
+// Run lets a fleet run on nodes under one variant of a method, of which the courses are: those
+// that the fleet was made of, or of the same recordings under another method. Of each kind that
+// counts a node must have something.
 func Run(f *Fleet, courses []*Course, o Options, v Variant) Score {
 	s := newSimulation(f, courses, o, v)
 	for step := range f.Steps {

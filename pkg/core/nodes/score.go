@@ -33,6 +33,10 @@ func (s *Score) NotServed() float64 {
 	return s.Lost / s.Work
 }
 
+// ByMemory returns how many pods lost their work for want of memory: to OOM kills at limits and
+// to kubelets.
+func (s *Score) ByMemory() int { return s.Kills + s.Pressure }
+
 // Evictions returns how many pods had to start anew, whyever, but for placings from scratch.
 func (s *Score) Evictions() int { return s.Pressure + s.Moves + s.Leaves + s.Consolidated }
 
@@ -53,10 +57,10 @@ type Point struct {
 // leastRisk stands for none at all, which has no logarithm.
 const leastRisk = 1e-9
 
-// NodesAt returns how many nodes it takes where a part of the work, more than 0, is not
+// Needed returns how many nodes it takes where a part of the work, more than 0, is not
 // served: between two points straight in the logarithm of that part. Not a number where it is
 // less than that of all points, or more.
-func NodesAt(points []Point, notServed float64) float64 {
+func Needed(points []Point, notServed float64) float64 {
 	var front [][2]float64
 	for i := range points {
 		s := &points[i].Score
@@ -91,15 +95,16 @@ type Outcome struct {
 }
 
 // Sweep lets a fleet run as a method recommends, and with CPU requests multiplied by each of
-// some factors. Kills is how many OOM kills there may be at the points: memory requests and
-// limits are as small there as that allows, so that methods are compared at equal kills; a
+// some factors. Most is how many times memory may kill or evict at the points: memory requests
+// and limits are as small there as that allows, so that methods are compared at equal kills; a
 // negative number leaves them as they are. The factors of the variant do not matter. A method
-// that has more kills whatever its limits, within reason, has no points.
-func Sweep(f *Fleet, courses []*Course, o Options, v Variant, factors []float64, kills int) Outcome {
+// to which memory does more whatever its requests and limits, within reason, has no points.
+func Sweep(f *Fleet, courses []*Course, o Options, v Variant, factors []float64, most int) Outcome {
 	v.Factor = AsIs()
 	out := Outcome{AsIs: Run(f, courses, o, v), MemoryFactor: 1}
-	if kills >= 0 && len(factors) > 0 && o.Kinds[resources.Memory] {
-		out.MemoryFactor = memoryFactor(f, courses, o, v, kills)
+	if most >= 0 && len(factors) > 0 && o.Kinds[resources.Memory] {
+		v.Factor[resources.CPU] = slices.Min(factors) // nodes are fullest of memory there
+		out.MemoryFactor = memoryFactor(f, courses, o, v, most)
 	}
 	if math.IsNaN(out.MemoryFactor) {
 		return out
@@ -122,14 +127,15 @@ const (
 	memoryStep  = 1.05
 )
 
-// memoryFactor returns the least factor of memory requests and limits with which there are at
-// most so many OOM kills; not a number if there is none.
+// memoryFactor returns the least factor of memory requests and limits with which memory kills
+// and evicts at most so many times; not a number if there is none.
 func memoryFactor(f *Fleet, courses []*Course, o Options, v Variant, most int) float64 {
 	low, high := -memorySteps, memorySteps+1
 	for low < high {
 		middle := low + (high-low)/2
 		v.Factor[resources.Memory] = math.Pow(memoryStep, float64(middle))
-		if killsOf(f, courses, o, v) <= most {
+		score := Run(f, courses, o, v)
+		if score.ByMemory() <= most {
 			high = middle
 		} else {
 			low = middle + 1
@@ -139,25 +145,4 @@ func memoryFactor(f *Fleet, courses []*Course, o Options, v Variant, most int) f
 		return math.NaN()
 	}
 	return math.Pow(memoryStep, float64(low))
-}
-
-// Kills returns how many OOM kills a fleet has as a method recommends.
-func Kills(f *Fleet, courses []*Course, o Options) int {
-	return killsOf(f, courses, o, Variant{Factor: AsIs()})
-}
-
-// killsOf returns how many OOM kills there are. They do not depend on nodes.
-func killsOf(f *Fleet, courses []*Course, o Options, v Variant) int {
-	s := newSimulation(f, courses, o, v)
-	kills := 0
-	for i := range s.pods {
-		p := &s.pods[i]
-		for range f.Steps {
-			if s.kills(p) {
-				kills++
-			}
-			p.advance()
-		}
-	}
-	return kills
 }

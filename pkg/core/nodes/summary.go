@@ -140,20 +140,20 @@ func (d drawn) figures(row int) []backtest.Figure {
 		{Name: FigureMemoryFactor, Value: o.MemoryFactor},
 	}
 	for _, level := range Levels() {
-		own := NodesAt(o.Points, level)
+		own := Needed(o.Points, level)
 		figures = append(figures, backtest.Figure{Name: FigureAt(level), Value: own},
 			backtest.Figure{Name: FigureThanBest(level), Value: 1 - own/d.best(level)},
-			backtest.Figure{Name: FigureThanBase(level), Value: 1 - own/NodesAt(d.outcomes[d.Base].Points, level)})
+			backtest.Figure{Name: FigureThanBase(level), Value: 1 - own/Needed(d.outcomes[d.Base].Points, level)})
 	}
 	base := &d.outcomes[d.Base].AsIs
-	return append(figures, backtest.Figure{Name: FigureAtBase(), Value: 1 - NodesAt(o.Points, max(base.NotServed(), leastRisk))/base.Nodes})
+	return append(figures, backtest.Figure{Name: FigureAtBase(), Value: 1 - Needed(o.Points, max(base.NotServed(), leastRisk))/base.Nodes})
 }
 
 // best returns the nodes of the best of upstream at a level; not a number if none comes to it.
 func (d drawn) best(level float64) float64 {
 	least := math.NaN()
 	for i, row := range d.Rows {
-		if n := NodesAt(d.outcomes[i].Points, level); row.Upstream && !math.IsNaN(n) && !(least <= n) {
+		if n := Needed(d.outcomes[i].Points, level); row.Upstream && !math.IsNaN(n) && !(least <= n) {
 			least = n
 		}
 	}

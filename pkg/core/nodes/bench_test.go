@@ -1,0 +1,51 @@
+package nodes
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
+)
+
+// week is 54 courses of a week whose use rises and falls by day and by hour, and a fleet of 21
+// copies of each.
+func week() (*Fleet, []*Course) {
+	const steps = 7 * 288
+	var courses []*Course
+	for n := range 54 {
+		sizes := make([]size, 0, steps)
+		for i := range steps {
+			use := 200 + 150*math.Sin(float64(i)/288*2*math.Pi+float64(n)) + 60*math.Sin(float64(i*(n+3)))
+			sizes = append(sizes, size{
+				from: i, use: [resources.Kinds]float32{float32(use), 0.5}, request: [resources.Kinds]float32{float32(500 + i/288*(n%7)), 1},
+				base: float32(use), peak: 500,
+			})
+		}
+		courses = append(courses, course(steps, sizes...))
+	}
+	var of []int
+	for i := range courses {
+		of = append(of, i)
+	}
+	return NewFleet(courses, of, Copies{Step: 5 * time.Minute, Most: 7 * day, Number: 21, Seed: 1}), courses
+}
+
+// A week of 1,134 pods in steps of five minutes.
+func BenchmarkRun(b *testing.B) {
+	f, courses := week()
+	o := options(16000, 64)
+	o.Placing, o.Consolidate = day, time.Hour
+	for _, c := range []struct {
+		name string
+		rule *sharing.Rule
+	}{{"alone", nil}, {"shared", &sharing.Rule{Pooling: sharing.Root, LeaveAt: 0.85}}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Run(f, courses, o, Variant{Rule: c.rule, Factor: AsIs()})
+			}
+		})
+	}
+}
