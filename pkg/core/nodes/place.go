@@ -102,7 +102,7 @@ func (s *simulation) move(i, from int) {
 	rule.Stay = true
 	n := s.pods[i].node
 	result := s.shares(n, rule)
-	s.apply(n, &result)
+	s.apply(n, s.nodes[n].pods, &result)
 }
 
 // place puts all pods on nodes from scratch, the largest first. A pod that shares must fit

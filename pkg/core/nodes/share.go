@@ -2,6 +2,8 @@ package nodes
 
 import (
 	"math"
+	"slices"
+	"time"
 
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
@@ -72,33 +74,38 @@ func (s *simulation) share() {
 	rule.Stay = rule.Stay || s.options.Stay
 	var leave, from []int
 	for n := range s.nodes {
-		if len(s.nodes[n].pods) == 0 {
+		pods := s.nodes[n].pods
+		if len(pods) == 0 {
 			continue
 		}
 		result := s.shares(n, rule)
-		for _, at := range result.Leaves {
-			leave, from = append(leave, s.nodes[n].pods[at]), append(from, n)
+		if len(result.Leaves) > 0 {
+			pods = slices.Clone(pods)
 		}
-		s.apply(n, &result)
+		for _, at := range result.Leaves {
+			leave, from = append(leave, pods[at]), append(from, n)
+			s.take(pods[at])
+		}
+		s.apply(n, pods, &result)
 	}
+	s.score.Leaves += len(leave)
 	for at, i := range leave {
-		s.take(i)
-		s.score.Leaves++
 		s.move(i, from[at])
 	}
 }
 
 // apply gives the pods that stay on a node their shares, as far as they moved by more than the
-// grid. What grows must fit, after all that shrinks; otherwise it waits for the next round.
-func (s *simulation) apply(n int, result *sharing.Result) {
+// grid. The pods are those that the result is of. What grows must fit, after all that shrinks;
+// otherwise it waits for the next round.
+func (s *simulation) apply(n int, pods []int, result *sharing.Result) {
 	at := &s.nodes[n]
-	rest := s.options.Consolidate > 0 && at.shrunk >= 0 && float64(s.now-at.shrunk)*float64(s.length) < float64(s.options.Consolidate)
+	rest := s.options.Consolidate > 0 && at.shrunk >= 0 && time.Duration(s.now-at.shrunk)*s.length < s.options.Consolidate
 	for _, grows := range []bool{false, true} {
 		for i, share := range result.Shares {
 			if share == nil || !grows && rest {
 				continue
 			}
-			p := &s.pods[at.pods[i]]
+			p := &s.pods[pods[i]]
 			to := p.request
 			for k := range to {
 				if change := share[0][k] - p.request[k]; s.shared[k] && change > 0 == grows && math.Abs(change) > grid*p.request[k] {
