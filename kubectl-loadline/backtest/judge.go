@@ -10,7 +10,6 @@ import (
 	"loadline.dev/loadline/pkg/core/backtest"
 	"loadline.dev/loadline/pkg/core/nodes"
 	"loadline.dev/loadline/pkg/core/recipe"
-	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/sharing"
 )
 
@@ -55,7 +54,7 @@ var errTooShort = errors.New("no recording is long enough for nodes: want at lea
 // fleet is the containers of one draw, and what came out for each row.
 type fleet struct {
 	pods     *nodes.Fleet
-	most     func() int // times that memory may kill or evict where rows are compared
+	base     func() nodes.Score // of the row that others are compared with, as it is
 	outcomes []nodes.Outcome
 }
 
@@ -74,14 +73,10 @@ func judge(ctx context.Context, p *nodePlan, workers int, recorded [][]*nodes.Co
 	fleets := make([]fleet, 1+p.draws)
 	for i, of := range draws(len(long), p.draws) {
 		pods := nodes.NewFleet(courses[0], of, p.copies)
-		most := func() int { return -1 }
-		if p.equal && p.options.Kinds[resources.Memory] {
-			most = sync.OnceValue(func() int {
-				score := nodes.Run(pods, courses[p.of[p.rows.Base]], p.options, nodes.Variant{Factor: nodes.AsIs()})
-				return score.ByMemory()
-			})
-		}
-		fleets[i] = fleet{pods, most, make([]nodes.Outcome, len(p.of))}
+		base := sync.OnceValue(func() nodes.Score {
+			return nodes.Run(pods, courses[p.of[p.rows.Base]], p.options, nodes.Variant{Factor: nodes.AsIs()})
+		})
+		fleets[i] = fleet{pods, base, make([]nodes.Outcome, len(p.of))}
 	}
 	if err := runAll(ctx, p, workers, courses, fleets); err != nil {
 		return nil, err
@@ -129,11 +124,11 @@ func runAll(ctx context.Context, p *nodePlan, workers int, courses [][]*nodes.Co
 		}
 	}
 	run := func(f *fleet, row int) {
-		factors := p.factors
+		sizes := nodes.Sizes{Factors: p.factors, Base: f.base(), EqualKills: p.equal}
 		if row == p.rows.First {
-			factors = nil // nothing is compared with it
+			sizes.Factors = nil // nothing is compared with it
 		}
-		f.outcomes[row] = nodes.Sweep(f.pods, courses[p.of[row]], p.options, nodes.Variant{Rule: rules[row]}, factors, f.most())
+		f.outcomes[row] = nodes.Sweep(f.pods, courses[p.of[row]], p.options, nodes.Variant{Rule: rules[row]}, sizes)
 	}
 	type task struct{ fleet, row int }
 	tasks := make(chan task)

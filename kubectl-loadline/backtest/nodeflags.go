@@ -50,7 +50,7 @@ const (
 func DefaultNodes() Nodes {
 	n := Nodes{
 		Copies: 1, Time: 7 * 24 * time.Hour, Step: 5 * time.Minute, ScaleCPU: 1, ScaleMemory: 1, Placing: 24 * time.Hour, Consolidate: time.Hour,
-		Share: []string{"cpu"}, Factors: []float64{0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 1, 1.2, 1.45, 1.7}, EqualKills: true, Draws: 20,
+		Share: []string{"cpu"}, Factors: []float64{0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1, 1.1, 1.2, 1.35, 1.5, 1.7}, EqualKills: true, Draws: 20,
 	}
 	for _, share := range []float64{0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 1} {
 		n.Upstream = append(n.Upstream, fmt.Sprintf("vpa:target-cpu=%g", share))
@@ -77,7 +77,7 @@ func (n *Nodes) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&n.Settle, "node-settle", n.Settle, "Shares on a node are computed anew when a pod comes to it, too. Otherwise several that come between two rounds, 5 minutes apart, need room for all of their peaks.")
 	fs.BoolVar(&n.Stay, "node-stay", n.Stay, "Between two placings pods do not move: what does not fit in place waits. Only kubelets evict.")
 	fs.StringSliceVar(&n.Share, "node-share", n.Share, "Resources that recipes made for it share.")
-	fs.Float64SliceVar(&n.Factors, "node-factors", n.Factors, "Factors of the CPU requests, so that recipes can be compared where they leave the same work undone.")
+	fs.Float64SliceVar(&n.Factors, "node-factors", n.Factors, "Factors of the CPU requests, so that recipes can be compared where they leave the same work undone. Those that lead beyond that are left out.")
 	fs.StringArrayVar(&n.Upstream, "node-upstream", n.Upstream, "Recipe with settings of upstream, of which the best is taken with hindsight; repeat it. Given empty: there are none.")
 	fs.BoolVar(&n.EqualKills, "node-equal-kills", n.EqualKills, "With these factors, scale memory requests and limits so that there are no more OOM kills and evictions for want of memory than with the first recipe.")
 	fs.IntVar(&n.Draws, "node-draws", n.Draws, "Fleets of drawn containers for the intervals; 0: there are none.")

@@ -147,11 +147,11 @@ func TestOOMKills(t *testing.T) {
 	require.Equal(t, 1, Run(one(c), courses, options(1000, 10), Variant{Factor: AsIs()}).Kills)
 	require.Zero(t, Run(one(c), courses, options(1000, 10), Variant{Factor: [2]float64{1, 2}}).Kills, "limits are scaled with requests")
 
-	out := Sweep(one(c), courses, options(1000, 10), Variant{}, []float64{1}, 0)
+	out := Sweep(one(c), courses, options(1000, 10), Variant{}, Sizes{Factors: []float64{1}, EqualKills: true})
 	require.InDelta(t, math.Pow(1.05, 6), out.MemoryFactor, 1e-9, "the least step with which 1.5 GiB become 2")
 	require.Equal(t, 1, out.AsIs.Kills)
 	require.Zero(t, out.Points[0].Score.Kills)
-	out = Sweep(one(c), courses, options(1000, 10), Variant{}, []float64{1}, -1)
+	out = Sweep(one(c), courses, options(1000, 10), Variant{}, Sizes{Factors: []float64{1}})
 	require.Equal(t, 1.0, out.MemoryFactor)
 	require.Equal(t, out.AsIs, out.Points[0].Score)
 }
@@ -161,13 +161,13 @@ func TestOOMKills(t *testing.T) {
 func TestEqualKillsCountKubelets(t *testing.T) {
 	pod := size{use: [2]float32{0, 3}, request: [2]float32{100, 4}}
 	courses := []*Course{course(6, pod), course(6, pod), course(6, pod)}
-	out := Sweep(one(courses...), courses, options(1000, 8), Variant{}, []float64{1}, 0)
+	out := Sweep(one(courses...), courses, options(1000, 8), Variant{}, Sizes{Factors: []float64{1}, EqualKills: true})
 	require.Zero(t, out.Points[0].Score.Pressure)
 	require.Equal(t, 2.0, out.Points[0].Score.Nodes)
 	require.InDelta(t, math.Pow(1.05, -8), out.MemoryFactor, 1e-9, "2.7 GiB: three of 2.57 would fit on one node")
 	pod.use[resources.Memory] = 9
 	courses = []*Course{course(6, pod)}
-	out = Sweep(one(courses...), courses, options(1000, 8), Variant{}, []float64{1}, 0)
+	out = Sweep(one(courses...), courses, options(1000, 8), Variant{}, Sizes{Factors: []float64{1}, EqualKills: true})
 	require.Empty(t, out.Points, "more than a node, whatever is requested")
 }
 
@@ -332,6 +332,32 @@ func TestConsolidationBuysANodeBack(t *testing.T) {
 	require.Equal(t, 2, s.score.Consolidated)
 	require.Equal(t, []int{1, 0, 1, 1}, s.on())
 	require.Equal(t, 400.0, s.requests()[1], "alone on a new node, with its peak")
+}
+
+// Two pods that use 0.5 cores, on nodes of one: what is requested decides how many there are on
+// one, and what is too little for all is not tried further.
+func TestSweep(t *testing.T) {
+	pod := size{use: [2]float32{500, 1}, request: [2]float32{600, 1}}
+	courses := []*Course{course(6, pod), course(6, pod), course(6, pod)}
+	factors := func(out Outcome) (all []float64) {
+		for _, p := range out.Points {
+			all = append(all, p.Factor)
+		}
+		return all
+	}
+	sizes := Sizes{Factors: []float64{0.3, 0.5, 0.7, 0.9, 1, 2}}
+	out := Sweep(one(courses...), courses, options(1000, 64), Variant{}, sizes)
+	require.Equal(t, []float64{0.5, 0.7, 0.9, 1}, factors(out), "three on a node, or two; nothing is missed with more")
+	require.Equal(t, 1.0, out.Points[0].Score.Nodes)
+	require.InDelta(t, 1.0/3, out.Points[0].Score.NotServed(), 1e-9)
+	require.Equal(t, 3.0, out.AsIs.Nodes)
+	sizes.Base.Work, sizes.Base.Lost = 1, 0.5
+	require.Equal(t, []float64{0.3, 0.5, 0.7, 0.9, 1}, factors(Sweep(one(courses...), courses, options(1000, 64), Variant{}, sizes)), "the base leaves more undone")
+
+	pod.request[resources.CPU] = 300
+	courses = []*Course{course(6, pod), course(6, pod), course(6, pod)}
+	require.Equal(t, []float64{1, 2}, factors(Sweep(one(courses...), courses, options(1000, 64), Variant{}, Sizes{Factors: sizes.Factors})), "more is needed")
+	require.Empty(t, Sweep(one(courses...), courses, options(1000, 64), Variant{}, Sizes{}).Points)
 }
 
 func TestNodesAtEqualRisk(t *testing.T) {

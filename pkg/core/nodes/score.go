@@ -94,28 +94,50 @@ type Outcome struct {
 	Points       []Point
 }
 
-// Sweep lets a fleet run as a method recommends, and with CPU requests multiplied by each of
-// some factors. Most is how many times memory may kill or evict at the points: memory requests
-// and limits are as small there as that allows, so that methods are compared at equal kills; a
-// negative number leaves them as they are. The factors of the variant do not matter. A method
-// to which memory does more whatever its requests and limits, within reason, has no points.
-func Sweep(f *Fleet, courses []*Course, o Options, v Variant, factors []float64, most int) Outcome {
+// Sizes says with requests of which sizes a method is run beside those that it recommends.
+type Sizes struct {
+	Factors    []float64 // of CPU requests, in rising order; empty = there are no others
+	Base       Score     // of the method that others are compared with, as it recommends
+	EqualKills bool      // memory requests and limits are as small as they may be without more lost to memory than under the base; else as recommended
+}
+
+// Sweep lets a fleet run as a method recommends, and with requests of other sizes. The factor
+// of the variant does not matter. Factors are left out that lead beyond what is compared: the
+// levels, and what the base leaves undone. A method that loses more to memory than the base
+// whatever its requests and limits, within reason, has no points.
+func Sweep(f *Fleet, courses []*Course, o Options, v Variant, sizes Sizes) Outcome {
 	v.Factor = AsIs()
 	out := Outcome{AsIs: Run(f, courses, o, v), MemoryFactor: 1}
-	if most >= 0 && len(factors) > 0 && o.Kinds[resources.Memory] {
-		v.Factor[resources.CPU] = slices.Min(factors) // nodes are fullest of memory there
-		out.MemoryFactor = memoryFactor(f, courses, o, v, most)
+	if len(sizes.Factors) == 0 {
+		return out
+	}
+	if sizes.EqualKills && o.Kinds[resources.Memory] {
+		v.Factor[resources.CPU] = sizes.Factors[0] // nodes are fullest of memory there
+		out.MemoryFactor = memoryFactor(f, courses, o, v, sizes.Base.ByMemory())
 	}
 	if math.IsNaN(out.MemoryFactor) {
 		return out
 	}
-	for _, factor := range factors {
+	point := func(factor float64) Point {
 		v.Factor = [resources.Kinds]float64{resources.CPU: factor, resources.Memory: out.MemoryFactor}
-		point := Point{factor, out.AsIs}
-		if v.Factor != AsIs() {
-			point.Score = Run(f, courses, o, v)
+		if v.Factor == AsIs() {
+			return Point{factor, out.AsIs}
 		}
-		out.Points = append(out.Points, point)
+		return Point{factor, Run(f, courses, o, v)}
+	}
+	levels := append(Levels(), max(sizes.Base.NotServed(), leastRisk))
+	least, most := slices.Min(levels), slices.Max(levels)
+	middle, _ := slices.BinarySearch(sizes.Factors, 1)
+	middle = min(middle, len(sizes.Factors)-1)
+	for i := middle; i >= 0; i-- {
+		out.Points = append(out.Points, point(sizes.Factors[i]))
+		if out.Points[len(out.Points)-1].Score.NotServed() > most {
+			break
+		}
+	}
+	slices.Reverse(out.Points)
+	for i := middle + 1; i < len(sizes.Factors) && out.Points[len(out.Points)-1].Score.NotServed() > least; i++ {
+		out.Points = append(out.Points, point(sizes.Factors[i]))
 	}
 	return out
 }
