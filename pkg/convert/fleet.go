@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,6 +10,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // Policy returns a SizingPolicy as a value. One that CheckPolicy refuses cannot be used, but
@@ -36,6 +38,9 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 	if r := spec.Rollout; r != nil && r.HPA != nil {
 		policy.BesideHPAs = *r.HPA == loadlinev1alpha1.HPAProceed
 	}
+	if spec.Sharing != nil {
+		policy.Sharing = sharingOf(spec.Sharing)
+	}
 	if spec.Priority != nil {
 		policy.Priority = int(*spec.Priority)
 	}
@@ -58,6 +63,34 @@ func Policy(p *loadlinev1alpha1.SizingPolicy) fleet.Policy {
 
 var initialSizing = map[loadlinev1alpha1.InitialSizing]fleet.InitialSizing{
 	loadlinev1alpha1.InitialSizingOff: fleet.AsWritten, loadlinev1alpha1.InitialSizingTarget: fleet.ToTarget,
+}
+
+var (
+	sharingModes = map[loadlinev1alpha1.SharingMode]fleet.SharingMode{
+		loadlinev1alpha1.SharingDryRun: fleet.SharingDryRun, loadlinev1alpha1.SharingOn: fleet.SharingOn,
+	}
+	cpuLimits = map[loadlinev1alpha1.SharingCPULimit]fleet.CPULimit{
+		loadlinev1alpha1.SharingCPULimitRemove: fleet.RemoveCPULimit, loadlinev1alpha1.SharingCPULimitNodeAllocatable: fleet.RaiseCPULimitToAll,
+	}
+)
+
+// sharingOf returns what a policy says about sharing. Fields that are absent have their
+// defaults.
+func sharingOf(s *loadlinev1alpha1.Sharing) fleet.Sharing {
+	var shared fleet.Sharing
+	if s.Mode != nil {
+		shared.Mode = sharingModes[*s.Mode]
+	}
+	shared.Kinds[resources.CPU] = len(s.Resources) == 0
+	for k := range resources.Kind(resources.Kinds) {
+		shared.Kinds[k] = shared.Kinds[k] || slices.Contains(s.Resources, ResourceName(k))
+	}
+	shared.Evict = s.Evict != nil && *s.Evict
+	if s.CPULimit != nil {
+		shared.CPULimit = cpuLimits[*s.CPULimit]
+	}
+	shared.BesideNodeAutoscaler = s.NodeAutoscaler != nil && *s.NodeAutoscaler == loadlinev1alpha1.SharingNodeAutoscalerAccept
+	return shared
 }
 
 // MadeForPolicy reports whether a VPA was made for a policy: it has the label, and the name

@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/resources"
 )
 
 // sizing reads a policy with fields of its spec, and with a namespace and a kind where
@@ -183,4 +185,21 @@ func TestWhatMadeVPAsCannotHaveIsRefused(t *testing.T) {
 	require.Len(t, problems, 2)
 	require.Equal(t, "metadata.name: Too long: may not be more than 63 bytes", problems[0].Error())
 	require.ErrorContains(t, problems[1], "must not be set: kubectl writes it")
+}
+
+func TestWhatAPolicySaysAboutSharing(t *testing.T) {
+	cpu, memory := [resources.Kinds]bool{resources.CPU: true}, [resources.Kinds]bool{resources.Memory: true}
+	for fields, want := range map[string]fleet.Sharing{
+		``:                            {},
+		`"sharing":{}`:                {Kinds: cpu},
+		`"sharing":{"mode":"Off"}`:    {Kinds: cpu},
+		`"sharing":{"mode":"DryRun"}`: {Mode: fleet.SharingDryRun, Kinds: cpu},
+		`"sharing":{"mode":"On","resources":["memory"],"evict":true,"cpuLimit":"NodeAllocatable","nodeAutoscaler":"Accept"}`: {
+			Mode: fleet.SharingOn, Kinds: memory, Evict: true, CPULimit: fleet.RaiseCPULimitToAll, BesideNodeAutoscaler: true},
+		`"sharing":{"mode":"On","resources":["memory","cpu"],"evict":false,"cpuLimit":"Remove","nodeAutoscaler":"DryRun"}`: {
+			Mode: fleet.SharingOn, Kinds: [resources.Kinds]bool{true, true}, CPULimit: fleet.RemoveCPULimit},
+		`"sharing":{"cpuLimit":"Keep"}`: {Kinds: cpu, CPULimit: fleet.KeepCPULimit},
+	} {
+		require.Equal(t, want, Policy(sizing(t, fields)).Sharing, fields)
+	}
 }

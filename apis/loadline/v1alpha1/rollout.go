@@ -234,11 +234,16 @@ type Safety struct {
 	Pressure *string `json:"pressure,omitempty"`
 }
 
-// Sharing lets the pods of a node share what the node has left. It is not served
-// yet.
+// Sharing lets the pods of a node share what the node has left: each requests what
+// it uses nearly always and a part of one headroom that they have together, in
+// place of each having room for its own peak. Only pods share whose recipe is made
+// for it; the annotation loadline.dev/sharing: "off" on a workload, its pod template
+// or its VerticalPodAutoscaler keeps its pods out. It is not served yet.
 type Sharing struct {
-	// mode switches sharing: "Off", "DryRun" (only metrics show what it would do)
-	// or "On". Default: Off. Not served yet: acts as Off.
+	// mode switches sharing: "Off", "DryRun" (only metrics and the log show what it
+	// would do) or "On". On needs rollout.mode Auto, or Canary once all pods may be
+	// changed; until then it acts as DryRun. Default: Off. Not served yet: acts as
+	// Off.
 	// +optional
 	Mode *SharingMode `json:"mode,omitempty"`
 
@@ -249,8 +254,11 @@ type Sharing struct {
 	// +kubebuilder:validation:items:Enum=cpu;memory
 	Resources []corev1.ResourceName `json:"resources,omitempty"`
 
-	// evict allows to evict pods when those of a node need more than it has.
-	// Default: false.
+	// evict allows to evict pods when those of a node need more than it has. The
+	// annotation loadline.dev/eviction-ranking on a workload, its pod template or its
+	// VerticalPodAutoscaler says in which order they leave: "low" (first), "medium",
+	// "high", or "no-eviction" (never); absent: medium for a StatefulSet and where
+	// there is one replica, else low. Default: false.
 	// +optional
 	Evict *bool `json:"evict,omitempty"`
 

@@ -9,6 +9,10 @@
 // The package reads no objects and makes none; MadeName only says how a made VPA is called.
 package fleet
 
+import (
+	"loadline.dev/loadline/pkg/core/sharing"
+)
+
 // Labels and annotations that people and programs write.
 const (
 	// PolicyLabel of a VPA says that it was made, and by which policy.
@@ -30,7 +34,7 @@ const (
 
 // Annotations returns the keys of all annotations that For looks at.
 func Annotations() []string {
-	return append([]string{SkipAnnotation, ModeAnnotation}, ForeignAnnotations()...)
+	return append([]string{SkipAnnotation, ModeAnnotation, sharing.OffAnnotation, sharing.RankAnnotation}, ForeignAnnotations()...)
 }
 
 // ForeignAnnotations returns the keys of other projects that count with Options.Foreign.
@@ -49,7 +53,7 @@ func Annotated(annotations map[string]string) bool {
 // Counts reports whether For looks at annotations of a key.
 func Counts(key string) bool {
 	switch key {
-	case SkipAnnotation, ModeAnnotation, attuneSkip, cruiseKubeExcluded:
+	case SkipAnnotation, ModeAnnotation, sharing.OffAnnotation, sharing.RankAnnotation, attuneSkip, cruiseKubeExcluded:
 		return true
 	}
 	return false
@@ -77,6 +81,8 @@ type Policy struct {
 
 	// BesideHPAs says that also resources are changed that a HorizontalPodAutoscaler looks at.
 	BesideHPAs bool
+
+	Sharing Sharing
 
 	// Unusable says why the policy cannot be used; empty: it can. It still holds what it
 	// selects, so a selector that cannot be read is given as it was last read, or else as
@@ -161,4 +167,9 @@ type Decision struct {
 	Problem string
 	MakeVPA bool // a VPA is missing and is to be made
 	KeepVPA bool // a made VPA is still needed
+
+	// OutOfSharing says that an annotation keeps the pods from sharing what their nodes have
+	// left; see Shares.
+	OutOfSharing bool
+	annotations  [3]map[string]string // of the workload, its pod template and its VPA
 }

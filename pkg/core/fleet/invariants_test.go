@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"loadline.dev/loadline/pkg/core/sharing"
 )
 
 var (
@@ -16,7 +18,7 @@ var (
 	someAnnotations = []map[string]string{
 		nil, nil, nil, {SkipAnnotation: "true"}, {SkipAnnotation: "false"}, {SkipAnnotation: "?"}, {ModeAnnotation: "?"},
 		{ModeAnnotation: "Inherit"}, {ModeAnnotation: "Observe"}, {ModeAnnotation: "Recommend"}, {ModeAnnotation: "OneShot"},
-		{ModeAnnotation: "Canary"}, {ModeAnnotation: "Auto"}, {"attune.io/skip": "true"},
+		{ModeAnnotation: "Canary"}, {ModeAnnotation: "Auto"}, {"attune.io/skip": "true"}, {sharing.OffAnnotation: "off"}, {sharing.RankAnnotation: "high"},
 	}
 )
 
@@ -24,6 +26,7 @@ func drawPolicy(t *rapid.T, name string) Policy {
 	p := Policy{Name: name, Priority: rapid.IntRange(0, 4).Draw(t, "priority"), Mode: rapid.SampledFrom(someModes).Draw(t, "mode")}
 	p.Paused = rapid.IntRange(0, 4).Draw(t, "paused") == 0
 	p.MakeVPAs = rapid.Bool().Draw(t, "make")
+	p.Sharing.Mode = SharingMode(rapid.IntRange(0, int(SharingOn)).Draw(t, "sharing"))
 	if rapid.IntRange(0, 4).Draw(t, "unusable") == 0 {
 		p.Unusable = "broken"
 	}
@@ -129,6 +132,10 @@ func TestNobodyGetsMoreThanThePolicyGives(t *testing.T) {
 		if p.Paused || p.Unusable != "" || w.VPA.Author == Person && w.VPA.Passive {
 			require.False(t, acts)
 		}
+		shared, _ := d.Shares(rapid.Bool().Draw(t, "everywhere"))
+		require.LessOrEqual(t, shared, p.Sharing.Mode)
+		require.False(t, shared == SharingOn && (!acts || d.Mode < Canary), "pods share only where all of them may be changed")
+		require.False(t, shared != SharingOff && (d.Reason == OptedOut || p.Paused || p.Unusable != ""))
 		if d.MakeVPA {
 			require.True(t, d.KeepVPA && w.VPA.Author == Nobody && p.MakeVPAs && !p.Paused && p.Unusable == "")
 		}

@@ -141,8 +141,13 @@ const longestValue = 40
 
 // complain adds to problem what is wrong with an annotation.
 func (p place) complain(problem *string, key, value, right, taken string) {
-	if *problem != "" {
+	add(problem, fmt.Sprintf("annotation %s of the %s is %.*q: must be %s; it counts as %s", key, p.name, longestValue, value, right, taken))
+}
+
+// add adds another problem.
+func add(problem *string, another string) {
+	if *problem != "" && another != "" {
 		*problem += "; "
 	}
-	*problem += fmt.Sprintf("annotation %s of the %s is %.*q: must be %s; it counts as %s", key, p.name, longestValue, value, right, taken)
+	*problem += another
 }

@@ -139,6 +139,7 @@ func (s *Set) For(w Workload) Decision {
 	d := Decision{Policy: p, KeepVPA: w.VPA.Author != Person}
 	out := w.optedOut(s.options.Foreign, &d.Problem)
 	d.Mode = w.reduced(p.Mode, &d.Problem)
+	w.sharing(&d)
 	switch {
 	case out:
 		d.Reason = OptedOut

@@ -1,0 +1,85 @@
+package fleet
+
+import (
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
+)
+
+// SharingMode is how far the pods of a workload share what their nodes have left. Each mode
+// gives more than the one before.
+type SharingMode uint8
+
+// The modes.
+const (
+	SharingOff    SharingMode = iota
+	SharingDryRun             // it is only shown what sharing would do
+	SharingOn
+)
+
+// Sharing is what a policy says about sharing. The zero value says that nothing is shared.
+type Sharing struct {
+	Mode  SharingMode
+	Kinds [resources.Kinds]bool // that are shared
+	// Evict says that pods may be evicted where those of a node need more than it has.
+	Evict bool
+	// CPULimit is what becomes of the CPU limits of pods that share.
+	CPULimit CPULimit
+	// BesideNodeAutoscaler says that SharingOn holds also where nodes are added and removed.
+	BesideNodeAutoscaler bool
+}
+
+// CPULimit is what becomes of the CPU limits of pods that share.
+type CPULimit uint8
+
+// What becomes of them.
+const (
+	KeepCPULimit       CPULimit = iota // as without sharing
+	RemoveCPULimit                     // new pods have none
+	RaiseCPULimitToAll                 // that of a running pod becomes what its node has
+)
+
+// The reasons why less is shared than the policy says, besides those that stop every change.
+const (
+	SharingOptedOut Reason = "SharingOptedOut" // by sharing.OffAnnotation
+	ModeTooCautious Reason = "ModeTooCautious" // not all running pods may be changed
+)
+
+// Shares says how far the pods of a workload share, and why that is less than the policy
+// says; empty: it is not. With everywhere a rollout in mode Canary has come to all running
+// pods.
+func (d *Decision) Shares(everywhere bool) (SharingMode, Reason) {
+	if d.Policy == nil || d.Policy.Sharing.Mode == SharingOff {
+		return SharingOff, ""
+	}
+	switch d.Reason {
+	case OptedOut, PolicyUnknown, PolicyPaused:
+		return SharingOff, d.Reason
+	}
+	acts := d.Reason == "" && (d.Mode == Auto || d.Mode == Canary && everywhere)
+	switch {
+	case d.OutOfSharing:
+		return SharingOff, SharingOptedOut
+	case d.Policy.Sharing.Mode == SharingOn && !acts:
+		return SharingDryRun, ModeTooCautious
+	}
+	return d.Policy.Sharing.Mode, ""
+}
+
+// Rank returns in which order the pods of the workload leave a node that has too little for
+// all, given how many there are.
+func (d *Decision) Rank(kind string, replicas int) sharing.Rank {
+	rank, _ := sharing.RankOf(kind, replicas, d.annotations[:]...)
+	return rank
+}
+
+// sharing reads what annotations say about sharing.
+func (w *Workload) sharing(d *Decision) {
+	for i, p := range w.places() {
+		d.annotations[i] = p.annotations
+		out, problem := sharing.OptedOut(p.annotations)
+		d.OutOfSharing = d.OutOfSharing || out
+		add(&d.Problem, problem)
+		_, problem = sharing.RankOf(w.Kind, 0, p.annotations)
+		add(&d.Problem, problem)
+	}
+}

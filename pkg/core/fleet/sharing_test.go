@@ -1,0 +1,87 @@
+package fleet
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"loadline.dev/loadline/pkg/core/sharing"
+)
+
+func shares(m SharingMode) func(*Policy) { return func(p *Policy) { p.Sharing.Mode = m } }
+
+func TestHowFarAWorkloadShares(t *testing.T) {
+	passive := vpa(VPA{Author: Person, Passive: true})
+	written := vpa(VPA{Author: Person})
+	made := vpa(VPA{Author: Loadline})
+	const canaryOver = true
+	for name, c := range map[string]struct {
+		policy   Policy
+		workload Workload
+		over     bool
+		want     SharingMode
+		reason   Reason
+	}{
+		"a policy that says nothing":     {policy("p"), web(made), canaryOver, SharingOff, ""},
+		"On":                             {policy("p", shares(SharingOn)), web(made), false, SharingOn, ""},
+		"On, a person's VPA":             {policy("p", shares(SharingOn)), web(written), false, SharingOn, ""},
+		"On, a person's VPA that is Off": {policy("p", shares(SharingOn)), web(passive), false, SharingDryRun, ModeTooCautious},
+		"On in a canary":                 {policy("p", shares(SharingOn), mode(Canary)), web(made), false, SharingDryRun, ModeTooCautious},
+		"On after a canary":              {policy("p", shares(SharingOn), mode(Canary)), web(made), canaryOver, SharingOn, ""},
+		"On in OneShot":                  {policy("p", shares(SharingOn), mode(OneShot)), web(made), canaryOver, SharingDryRun, ModeTooCautious},
+		"On in Recommend":                {policy("p", shares(SharingOn), mode(Recommend)), web(made), canaryOver, SharingDryRun, ModeTooCautious},
+		"On with Inherit":                {policy("p", shares(SharingOn), mode(Inherit)), web(written), canaryOver, SharingDryRun, ModeTooCautious},
+		"On, a mode is asked for":        {policy("p", shares(SharingOn)), web(made, annotated(ModeAnnotation, "OneShot")), false, SharingDryRun, ModeTooCautious},
+		"DryRun in any mode":             {policy("p", shares(SharingDryRun), mode(Observe)), web(made), false, SharingDryRun, ""},
+		"paused":                         {policy("p", shares(SharingOn), paused), web(made), false, SharingOff, PolicyPaused},
+		"not usable":                     {policy("p", shares(SharingDryRun), unusable), web(made), false, SharingOff, PolicyUnknown},
+		"opted out":                      {policy("p", shares(SharingOn)), web(made, annotated(SkipAnnotation, "true")), false, SharingOff, OptedOut},
+		"out of sharing":                 {policy("p", shares(SharingOn)), web(made, annotated(sharing.OffAnnotation, "off")), false, SharingOff, SharingOptedOut},
+		"out of a dry run":               {policy("p", shares(SharingDryRun)), web(made, annotated(sharing.OffAnnotation, "off")), false, SharingOff, SharingOptedOut},
+	} {
+		d := NewSet([]Policy{c.policy}, Options{}).For(c.workload)
+		got, reason := d.Shares(c.over)
+		require.Equal(t, c.want, got, name)
+		require.Equal(t, c.reason, reason, name)
+		require.Empty(t, d.Problem, name)
+	}
+	var nobody Decision
+	got, reason := nobody.Shares(canaryOver)
+	require.Equal(t, SharingOff, got)
+	require.Empty(t, reason)
+}
+
+func TestAnnotationsAboutSharing(t *testing.T) {
+	for where, put := range places {
+		for value, want := range map[string]sharing.Rank{"low": sharing.Low, "medium": sharing.Medium, "high": sharing.High, "no-eviction": sharing.Never} {
+			w := web()
+			put(&w, map[string]string{sharing.RankAnnotation: value})
+			d := NewSet([]Policy{policy("p")}, Options{}).For(w)
+			require.Equal(t, want, d.Rank("StatefulSet", 3), "%s: %s", where, value)
+			require.False(t, d.OutOfSharing)
+			require.Empty(t, d.Problem, value)
+			require.Empty(t, d.Reason, "pods are sized as before")
+		}
+		w := web()
+		put(&w, map[string]string{sharing.OffAnnotation: "no", sharing.RankAnnotation: "Low"})
+		d := NewSet([]Policy{policy("p")}, Options{}).For(w)
+		require.True(t, d.OutOfSharing, where)
+		require.Equal(t, sharing.Never, d.Rank("Deployment", 3))
+		require.Contains(t, d.Problem, `annotation loadline.dev/sharing is "no"`)
+		require.Contains(t, d.Problem, `; annotation loadline.dev/eviction-ranking is "Low"`)
+	}
+	require.True(t, Annotated(map[string]string{sharing.OffAnnotation: ""}) && Annotated(map[string]string{sharing.RankAnnotation: ""}), "caches keep them")
+	d := NewSet([]Policy{policy("p")}, Options{}).For(web())
+	require.Equal(t, sharing.Medium, d.Rank("StatefulSet", 3))
+	require.Equal(t, sharing.Medium, d.Rank("Deployment", 1))
+	require.Equal(t, sharing.Low, d.Rank("Deployment", 2))
+}
+
+func TestTheMostCautiousRankCounts(t *testing.T) {
+	w := web(annotated(sharing.RankAnnotation, "medium"), vpa(VPA{Author: Loadline, Annotations: map[string]string{sharing.RankAnnotation: "low"}}))
+	d := NewSet([]Policy{policy("p")}, Options{}).For(w)
+	require.Equal(t, sharing.Medium, d.Rank("Deployment", 3))
+	w.TemplateAnnotations = map[string]string{sharing.RankAnnotation: "no-eviction"}
+	d = NewSet([]Policy{policy("p")}, Options{}).For(w)
+	require.Equal(t, sharing.Never, d.Rank("Deployment", 3))
+}
