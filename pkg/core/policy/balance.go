@@ -38,9 +38,9 @@ func (m *member) limitNow() resources.Amount {
 // rule, and of a limit that stays, and remembers those bounds for balance.
 func (m *member) enclose(p *problem, i int, k resources.Kind) {
 	part := p.parts[i]
-	rangeLeast, rangeMost := p.ranges.requestBounds(part.container, k, part.rule)
+	rangeLeast, rangeMost := p.ranges.requestBounds(part.container, k, part.keeps[k])
 	ceiling := resources.Amount(0)
-	if part.rule.RequestsOnly {
+	if part.keeps[k] {
 		ceiling = part.container.Limits.Value(k)
 	}
 	steps := [...]struct {

@@ -51,7 +51,10 @@ func (r Rule) Boosted(c Container, f Fitted, most resources.Amount) (Fitted, err
 		boosted = min(boosted, most)
 	}
 	limit := max(c.Limits.Value(resources.CPU), 0)
-	if r.RequestsOnly {
+	if f.WithoutLimit[resources.CPU] {
+		limit = 0
+	}
+	if r.keepsLimit(resources.CPU) {
 		f.Requests = f.Requests.With(resources.CPU, belowLimit(boosted, limit))
 		return f, nil
 	}

@@ -42,8 +42,9 @@ type Fitted struct {
 	Requests, Limits resources.List   // to be written; absent kinds stay as they are
 	Bounds           resources.Bounds // the recommendation after all cuts; empty without recommendation
 	Notes            []Note
-	MemoryLimit      LimitSpan  // where the memory limit does not follow the request
-	Declared         Proportion // of that limit, to be remembered for the next time; zero: none
+	WithoutLimit     [resources.Kinds]bool // limits that are taken away; only of a pod that is being created
+	MemoryLimit      LimitSpan             // where the memory limit does not follow the request
+	Declared         Proportion            // of that limit, to be remembered for the next time; zero: none
 }
 
 // Result has one entry for each container of the pod, in the pod's order.
@@ -76,7 +77,8 @@ const maxRefits = 4
 // Notes name the cuts of the target; where no result is possible the nearest one is
 // returned with a Note that Refused.
 //
-// Where memory limits do not follow the requests, separate.go says what they do.
+// Where memory limits do not follow the requests, separate.go says what they do, and shared.go
+// does of pods that share their node.
 //
 // Fit is pure and does not depend on the order of the containers. It is
 // idempotent: a pod that has the result gets the same result. Rounding of
@@ -84,6 +86,14 @@ const maxRefits = 4
 // its own result until that is stable. One that a LimitRange will refuse may move on,
 // which nobody sees: no pod has it.
 func Fit(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
+	if rules.Sharing != nil {
+		return fitShared(pod, recommendation, rules, ranges)
+	}
+	return fitOnce(pod, recommendation, rules, ranges)
+}
+
+// fitOnce is Fit that asks once.
+func fitOnce(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
 	pod = asDeclared(pod, recommendation, rules)
 	if rules.SeparateMemoryLimit {
 		return fitSeparately(pod, recommendation, rules, ranges)
@@ -149,6 +159,13 @@ type part struct {
 	given     resources.Bounds // the recommendation, empty if the container is left alone
 	// moved holds what the container gets without recommendation; container has it already.
 	moved Container
+
+	// What follows is decided before all else: limits that do not follow their requests, of
+	// these those that are written or taken away, and what is said of them.
+	keeps, drops [resources.Kinds]bool
+	writes       resources.List
+	span         LimitSpan
+	notes        []Note
 }
 
 func (p *problem) clone() *problem { return &problem{slices.Clone(p.parts), p.ranges} }
@@ -157,9 +174,11 @@ func newProblem(pod Pod, recommendation map[string]resources.Bounds, rules Rules
 	p := &problem{parts: make([]part, len(pod.Containers)), ranges: ranges}
 	rule := rules.Lookup()
 	for i, c := range pod.Containers {
-		p.parts[i] = part{container: c, rule: rule(c.Name)}
-		if !p.parts[i].rule.Off {
+		r := rule(c.Name)
+		p.parts[i] = part{container: c, rule: r, keeps: [resources.Kinds]bool{r.RequestsOnly, r.RequestsOnly}}
+		if !r.Off {
 			p.parts[i].given = recommendation[c.Name]
+			p.parts[i].share(ranges)
 		}
 	}
 	return p
@@ -183,7 +202,9 @@ func (p *problem) adopt(r Result) {
 func (p *problem) solve() Result {
 	result := Result{Containers: make([]Fitted, len(p.parts))}
 	for i, part := range p.parts {
-		result.Containers[i] = Fitted{Name: part.container.Name, Bounds: part.given}
+		result.Containers[i] = Fitted{
+			Name: part.container.Name, Bounds: part.given, Limits: part.writes, WithoutLimit: part.drops, MemoryLimit: part.span, Notes: slices.Clone(part.notes),
+		}
 	}
 	for k := range resources.Kind(resources.Kinds) {
 		p.fitKind(result.Containers, k)
@@ -266,7 +287,7 @@ func (p *problem) member(i int, k resources.Kind, role resources.List) member {
 		pinned:  true,
 	}
 	if value, ok := role.Get(k); ok {
-		m.value, m.free, m.pinned = max(value, 0), true, part.rule.RequestsOnly
+		m.value, m.free, m.pinned = max(value, 0), true, part.keeps[k]
 	}
 	return m
 }
@@ -274,18 +295,22 @@ func (p *problem) member(i int, k resources.Kind, role resources.List) member {
 // setLimits derives the limits of container i from its new requests.
 func (p *problem) setLimits(i int, f *Fitted) {
 	part := p.parts[i]
-	if part.rule.RequestsOnly || f.Requests.Empty() {
+	if f.Requests.Empty() {
 		return
 	}
 	var reasons [resources.Kinds]Reason
+	follows := false
 	for k := range resources.Kind(resources.Kinds) {
+		if part.keeps[k] {
+			continue
+		}
 		limit, reason := scaleLimit(p.ranges.limitBasis(part.container, k), part.container.Requests.Value(k), f.Requests.Value(k))
 		if limit > 0 {
-			f.Limits = f.Limits.With(k, limit)
+			f.Limits, follows = f.Limits.With(k, limit), true
 		}
 		reasons[k] = reason
 	}
-	if f.Limits.Empty() {
+	if !follows {
 		return
 	}
 	for k, reason := range reasons {
@@ -323,12 +348,12 @@ func (p *problem) judge(out []Fitted) {
 			if !written {
 				request = max(c.Requests.Value(k), 0)
 			}
-			limit, ok := f.Limits.Get(k)
-			if !ok {
+			limit, limited := f.Limits.Get(k)
+			if !limited {
 				limit = p.ranges.limitBasis(c, k)
 			}
 			requests, limits = requests.Add(request), limits.Add(limit)
-			if written && outside(p.ranges.Container, k, request, limit) {
+			if (written || limited) && outside(p.ranges.Container, k, request, limit) {
 				f.Notes = append(f.Notes, Note{k, OutsideRange})
 			}
 		}
@@ -336,7 +361,7 @@ func (p *problem) judge(out []Fitted) {
 			continue
 		}
 		for i := range out {
-			if out[i].Requests.Has(k) {
+			if out[i].Requests.Has(k) || out[i].Limits.Has(k) {
 				out[i].Notes = append(out[i].Notes, Note{k, OutsidePodRange})
 			}
 		}

@@ -24,6 +24,7 @@ const (
 	MovedWithOthers // has no recommendation, but the pod would be refused
 	OutsideRange
 	OutsidePodRange
+	LimitStays // of a pod that shares, although it should be another one or go
 )
 
 // Note is one reason for one kind.
@@ -79,6 +80,8 @@ func (n Note) String() string {
 		return kind + " does not fit the container LimitRange"
 	case OutsidePodRange:
 		return kind + " does not fit the pod LimitRange"
+	case LimitStays:
+		return kind + ": limit NOT changed although the pod shares its node"
 	}
 	return kind
 }

@@ -52,13 +52,12 @@ func (r Ranges) limitBasis(c Container, k resources.Kind) resources.Amount {
 // requestBounds translates the container range into bounds on the request of
 // c. A limit grows with its request, so a bound on the limit is also a bound on
 // the request; the request itself must not be below the minimum either. A
-// container without limit has no maximum. Where the limit stays as it is
-// (RequestsOnly) the bounds hold for the request alone, which must also not
-// become too small for its limit.
-func (r Ranges) requestBounds(c Container, k resources.Kind, rule Rule) (least, most resources.Amount) {
+// container without limit has no maximum. Where the limit is kept the bounds
+// hold for the request alone, which must also not become too small for its limit.
+func (r Ranges) requestBounds(c Container, k resources.Kind, keepsLimit bool) (least, most resources.Amount) {
 	lowest, highest := r.Container.Min.Value(k), r.Container.Max.Value(k)
 	basis, request := r.limitBasis(c, k), c.Requests.Value(k)
-	if rule.RequestsOnly {
+	if keepsLimit {
 		if ratio := r.Container.MaxRatio.Value(k); ratio > 0 {
 			smallest, _ := basis.ProportionUp(1000, ratio)
 			lowest = max(lowest, smallest)

@@ -16,6 +16,7 @@ type Rule struct {
 	RequestsOnly bool                  // limits are never written
 	// SeparateMemoryLimit says that the memory limit does not follow the request: see separate.go.
 	SeparateMemoryLimit bool
+	Sharing             *Sharing       // nil: the pod shares nothing
 	Min, Max            resources.List // an absent or zero amount is no bound
 	Boost               Boost
 }
@@ -49,8 +50,9 @@ type Entry struct {
 type Rules struct {
 	Entries []Entry
 	Boost   Boost // for containers whose entry has none of its own
-	// SeparateMemoryLimit holds for all containers.
+	// SeparateMemoryLimit and Sharing hold for all containers.
 	SeparateMemoryLimit bool
+	Sharing             *Sharing
 }
 
 // For returns the rule of a container: the first entry with its name wins,
@@ -101,7 +103,7 @@ func (r Rules) effective(e Entry) Rule {
 	if !e.OwnBoost {
 		e.Rule.Boost = r.Boost
 	}
-	e.Rule.SeparateMemoryLimit = r.SeparateMemoryLimit
+	e.Rule.SeparateMemoryLimit, e.Rule.Sharing = r.SeparateMemoryLimit, r.Sharing
 	return e.Rule
 }
 

@@ -75,7 +75,7 @@ func asDeclared(pod Pod, recommendation map[string]resources.Bounds, rules Rules
 		if !c.declaredHolds() { // nearly always
 			continue
 		}
-		if rule := rules.For(c.Name); rule.Off || rule.RequestsOnly || !recommendation[c.Name].Target.Has(resources.Memory) {
+		if rule := rules.For(c.Name); rule.Off || rule.RequestsOnly || rule.shares(resources.Memory) || !recommendation[c.Name].Target.Has(resources.Memory) {
 			continue
 		}
 		if declared == nil {
@@ -100,7 +100,7 @@ func fitSeparately(pod Pod, recommendation map[string]resources.Bounds, rules Ru
 	for i, c := range pod.Containers {
 		b := recommendation[c.Name]
 		target, some := b.Target.Get(resources.Memory)
-		if !some {
+		if !some || rule(c.Name).shares(resources.Memory) {
 			continue
 		}
 		protected, limit := max(b.Upper.Value(resources.Memory), target), ranges.limitBasis(c, resources.Memory)

@@ -7,7 +7,7 @@ import (
 )
 
 // Reason is why a pod does not share. Its requests count for its node, and it is sized as the
-// pods of any other workload. The set is closed.
+// pods of any other workload; or why nothing is done about an out-of-memory kill. The set is closed.
 type Reason string
 
 // The reasons, in the order in which Eligible looks for them: what somebody wants comes first,

@@ -1,0 +1,249 @@
+package policy
+
+import (
+	"math"
+
+	"loadline.dev/loadline/pkg/core/resources"
+)
+
+// The pods of a node that share what it has left (package sharing) request what their neighbours
+// leave to them, so a limit in proportion to the request would say nothing. Of each kind that is
+// shared, of a container with a request:
+//
+//	             running pod                             pod that is being created
+//	CPU          the share, 1 millicore to 10 cores      the target, at least 1 millicore
+//	  limit      stays, and cuts the request, or         stays, and cuts the request, or
+//	             is what the node has                    goes
+//	memory       the share, at least 16 MB               the target, at least 16 MB, if it is another by
+//	                                                     more than 16 MB
+//	  limit      2 x upper bound, never lowered, and     2 x upper bound, at least 2 x target and 512 MB, also
+//	             only where there is one                 where there is none
+//	  = request  both 2 x upper bound, or nothing where  as any other
+//	             that would lower them
+//	a daemon's   as of any other                         requests stay, and the memory limit is only raised
+//
+// A container without request is left alone. RequestsOnly keeps limits, with the Note LimitStays.
+// Where a LimitRange would refuse the limits, they follow the requests as in any other pod.
+
+// Sharing is how pods share their node.
+type Sharing struct {
+	Kinds    [resources.Kinds]bool // that are shared; the others are sized as those of any other pod
+	CPULimit CPULimit
+	NodeCPU  resources.Amount // millicores that the node of a running pod has for pods; 0: not known
+	New      bool             // the pod is being created
+	Daemon   bool             // it belongs to its node
+}
+
+// CPULimit is what becomes of the CPU limit of a pod that shares.
+type CPULimit uint8
+
+// What becomes of it.
+const (
+	KeepLimit   CPULimit = iota
+	RemoveLimit          // from new pods; that of a running pod cannot be taken away
+	NodeLimit            // of running pods: what the node has for pods
+)
+
+// Bounds of what pods that share request, and how far they may be off: in millicores and bytes.
+var (
+	leastShared = [resources.Kinds]resources.Amount{resources.CPU: 1, resources.Memory: megabytes(16)}
+	mostShared  = [resources.Kinds]resources.Amount{resources.CPU: 10_000, resources.Memory: math.MaxInt64}
+	nearShared  = [resources.Kinds]resources.Amount{resources.CPU: 1, resources.Memory: megabytes(16)}
+)
+
+// leastNewLimit is the least memory limit of a pod that is being created, in bytes.
+var leastNewLimit = megabytes(512)
+
+// ofUpper is how many times the upper bound of memory the limit is.
+const ofUpper = 2
+
+func megabytes(n resources.Amount) resources.Amount { return n * 1e6 }
+
+func times(n, a resources.Amount) resources.Amount {
+	product, _ := a.Proportion(n, 1)
+	return product
+}
+
+// shares reports whether a kind of the container is shared.
+func (r Rule) shares(k resources.Kind) bool { return !r.Off && r.Sharing != nil && r.Sharing.Kinds[k] }
+
+// keepsLimit reports whether the limit of a kind does not follow the request.
+func (r Rule) keepsLimit(k resources.Kind) bool { return r.RequestsOnly || r.shares(k) }
+
+// fitShared is Fit of pods that share. A kind of which a LimitRange refuses the limits is fitted
+// as in any other pod, if that helps.
+func fitShared(pod Pod, recommendation map[string]resources.Bounds, rules Rules, ranges Ranges) Result {
+	result := fitOnce(pod, recommendation, rules, ranges)
+	for k := range resources.Kind(resources.Kinds) {
+		if !rules.Sharing.Kinds[k] || !result.refused(k) {
+			continue
+		}
+		other, rest := rules, *rules.Sharing
+		rest.Kinds[k] = false
+		other.Sharing = &rest
+		given := make(map[string]resources.Bounds, len(recommendation))
+		for name, b := range recommendation {
+			switch {
+			case rest.New && rest.Daemon:
+				b = dropped(b, k)
+			case !rest.New && !(k == resources.Memory && rules.SeparateMemoryLimit):
+				b = near(b, k)
+			}
+			given[name] = b
+		}
+		if usual := fitOnce(pod, given, other, ranges); !usual.refused(k) {
+			result, rules, recommendation = usual, other, given
+		}
+	}
+	return result
+}
+
+// refused reports whether a LimitRange refuses something of a kind.
+func (r Result) refused(k resources.Kind) bool {
+	return r.has(Note{k, OutsideRange}) || r.has(Note{k, OutsidePodRange})
+}
+
+// share turns the recommendation of a container that shares into what it shall request, and its
+// limits into those that it shall have.
+func (p *part) share(ranges Ranges) {
+	for k := range resources.Kind(resources.Kinds) {
+		if !p.rule.shares(k) || !p.given.Target.Has(k) {
+			continue
+		}
+		if p.container.Requests.Value(k) <= 0 {
+			p.leaveAlone(k)
+			continue
+		}
+		p.keeps[k] = true
+		p.given.Target = p.given.Target.With(k, p.wanted(k))
+		switch {
+		case k == resources.CPU:
+			p.shareCPU(ranges)
+		case p.rule.Sharing.New:
+			p.shareNewMemory(ranges)
+		default:
+			p.shareMemory(ranges)
+		}
+		if !p.rule.Sharing.New {
+			p.given = near(p.given, k)
+		}
+	}
+}
+
+// wanted is what the container is to request, within its rule, of which a limit must be no less.
+func (p *part) wanted(k resources.Kind) resources.Amount {
+	most := mostShared[k]
+	if p.rule.Sharing.New {
+		most = 0
+	}
+	a, _ := clamp(p.given.Target.Value(k), leastShared[k], most)
+	a, _ = clamp(a, p.rule.Min.Value(k), p.rule.Max.Value(k))
+	return a
+}
+
+// leaveAlone takes the recommendation of a kind away.
+func (p *part) leaveAlone(k resources.Kind) { p.given = dropped(p.given, k) }
+
+func dropped(b resources.Bounds, k resources.Kind) resources.Bounds {
+	return resources.Bounds{Lower: b.Lower.Without(k), Target: b.Target.Without(k), Upper: b.Upper.Without(k)}
+}
+
+// near puts the bounds of a kind around the target, so that a pod moves when its share has, and
+// only then.
+func near(b resources.Bounds, k resources.Kind) resources.Bounds {
+	target, ok := b.Target.Get(k)
+	if !ok {
+		return b
+	}
+	b.Lower, b.Upper = b.Lower.With(k, max(target-nearShared[k], 0)), b.Upper.With(k, target.Add(nearShared[k]))
+	return b
+}
+
+// setLimit gives the container another limit, unless all stay.
+func (p *part) setLimit(k resources.Kind, limit resources.Amount, ranges Ranges) {
+	if most := ranges.Container.Max.Value(k); most > 0 {
+		limit = min(limit, most)
+	}
+	if p.rule.RequestsOnly {
+		if limit != p.container.Limits.Value(k) {
+			p.notes = append(p.notes, Note{k, LimitStays})
+		}
+		return
+	}
+	p.container.Limits, p.writes = p.container.Limits.With(k, limit), p.writes.With(k, limit)
+}
+
+func (p *part) shareCPU(ranges Ranges) {
+	const k = resources.CPU
+	s, limit := p.rule.Sharing, p.container.Limits.Value(k)
+	switch {
+	case limit <= 0:
+	case s.New && s.CPULimit == RemoveLimit && (p.rule.RequestsOnly || ranges.wantLimit(k)):
+		p.notes = append(p.notes, Note{k, LimitStays})
+	case s.New && s.CPULimit == RemoveLimit:
+		p.container.Limits, p.drops[k] = p.container.Limits.Without(k), true
+	case !s.New && s.CPULimit == NodeLimit && s.NodeCPU > 0:
+		p.setLimit(k, s.NodeCPU, ranges)
+	}
+	if s.New && s.Daemon {
+		p.leaveAlone(k)
+	}
+}
+
+// wantLimit reports whether a pod without limit would be refused, or given one.
+func (r Ranges) wantLimit(k resources.Kind) bool {
+	for _, one := range [...]Range{r.Container, r.Pod} {
+		if one.Max.Value(k) > 0 || one.MaxRatio.Value(k) > 0 || one.Default.Value(k) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// shareMemory is about a running pod.
+func (p *part) shareMemory(ranges Ranges) {
+	const k = resources.Memory
+	request, limit := p.container.Requests.Value(k), p.container.Limits.Value(k)
+	target := p.given.Target.Value(k)
+	protected := max(times(ofUpper, p.given.Upper.Value(k)), leastShared[k])
+	switch {
+	case limit <= 0:
+	case limit == request && !p.rule.RequestsOnly: // both stay equal, as in any other pod
+		p.keeps[k] = false
+		p.given.Target = p.given.Target.With(k, protected)
+		if protected < limit {
+			p.leaveAlone(k)
+		}
+	default:
+		wanted := max(protected, limit)
+		if wanted <= target { // the upper bound is too low to be one; equal they would stay equal
+			wanted = times(ofUpper, target)
+		}
+		p.setLimit(k, wanted, ranges)
+		if limit, written := p.writes.Get(k); written {
+			p.span = LimitSpan{limit.Scale(leastLimit), math.MaxInt64}
+		}
+	}
+}
+
+// shareNewMemory is about a pod that is being created.
+func (p *part) shareNewMemory(ranges Ranges) {
+	const k = resources.Memory
+	request, limit := p.container.Requests.Value(k), p.container.Limits.Value(k)
+	target := p.given.Target.Value(k)
+	wanted := max(times(ofUpper, p.given.Upper.Value(k)), times(ofUpper, target), leastNewLimit)
+	switch {
+	case p.rule.Sharing.Daemon:
+		p.leaveAlone(k)
+		if limit > 0 {
+			p.setLimit(k, max(wanted, limit), ranges)
+		}
+	case max(target-request, request-target) > nearShared[k]:
+		p.setLimit(k, wanted, ranges)
+	default:
+		p.leaveAlone(k)
+		if limit > 0 && wanted-limit > nearShared[k] {
+			p.setLimit(k, wanted, ranges)
+		}
+	}
+}
