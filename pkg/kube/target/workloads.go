@@ -5,6 +5,7 @@ import (
 	"iter"
 	"strings"
 	"sync"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -173,6 +174,7 @@ type Workload struct {
 	// Labels and annotations of the object, and annotations of its pod template: those that
 	// client.Trim keeps. They are not to be changed.
 	Labels, Annotations, TemplateAnnotations map[string]string
+	Created                                  time.Time // zero: not known
 }
 
 // Each calls seen with each Deployment, StatefulSet, DaemonSet and CronJob that is not about
@@ -268,6 +270,7 @@ func WorkloadOf(object any) (w Workload, ok bool) {
 	}
 	w.APIVersion, _ = fleet.ListedVersion(w.Key.Kind)
 	w.Key.Namespace, w.Key.Name, w.UID, w.Labels, w.Annotations = meta.Namespace, meta.Name, meta.UID, meta.Labels, meta.Annotations
+	w.Created = meta.CreationTimestamp.Time
 	return w, true
 }
 
