@@ -38,6 +38,12 @@ type quiet struct {
 	inNamespace int                              // workloads that share one; 0: 20
 	policies    []*loadlinev1alpha1.SizingPolicy // for which all VPAs are made
 	rounds      int                              // of each SizingRecord; 0: there is none
+	nodes       int                              // that pods are spread over; 0: one
+}
+
+// node returns the node of a pod.
+func (q quiet) node(workload, pod int) string {
+	return fmt.Sprintf("n%d", 1+(workload*q.pods+pod)%max(q.nodes, 1))
 }
 
 func (q quiet) namespaceOf(workload int) string {
@@ -47,8 +53,14 @@ func (q quiet) namespaceOf(workload int) string {
 // loop returns a loop over the cluster, and what makes it a reader that remembers nothing. The
 // caches are filled directly: the fake API server would take minutes.
 func (q quiet) loop(tb testing.TB) (loop *Loop, fresh func() *view.Reader) {
+	loop, fresh, _ = q.filled(tb)
+	return loop, fresh
+}
+
+// filled is loop, with the caches.
+func (q quiet) filled(tb testing.TB) (loop *Loop, fresh func() *view.Reader, c *caches) {
 	config := Default()
-	c := q.caches(tb, config)
+	c = q.caches(tb, config)
 	var trimmer client.Trimmer
 	put := func(store cache.Store, o any) {
 		trimmed, err := trimmer.Trim(o)
@@ -79,6 +91,7 @@ func (q quiet) loop(tb testing.TB) (loop *Loop, fresh func() *view.Reader) {
 			case runtime.Object:
 				pod := o.(*corev1.Pod)
 				pod.ResourceVersion = "1"
+				pod.Spec.NodeName = q.node(i, n)
 				pod.UID, pod.Labels, pod.OwnerReferences = types.UID(fmt.Sprintf("%d-%d", i, n)), labels, owner("ReplicaSet", name+"-1")
 				put(pods, pod)
 			}
@@ -86,7 +99,7 @@ func (q quiet) loop(tb testing.TB) (loop *Loop, fresh func() *view.Reader) {
 	}
 	loop = newLoop(config.planning(), c.reader(config), newMetrics(prometheus.NewRegistry()))
 	loop.executor, loop.capacity, loop.records = &actuate.Cluster{Events: &record.FakeRecorder{}}, c.capacity(config), c.records
-	return loop, func() *view.Reader { return c.reader(config) }
+	return loop, func() *view.Reader { return c.reader(config) }, c
 }
 
 // vpa is that of one Deployment.
@@ -111,7 +124,10 @@ func (q quiet) caches(tb testing.TB, config *Config) *caches {
 			own = append(own, q.record(i))
 		}
 	}
-	surroundings := []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: corev1.NodeStatus{Allocatable: list("1000", "10000Gi")}}}
+	var surroundings []runtime.Object
+	for i := range max(q.nodes, 1) {
+		surroundings = append(surroundings, kubelet(fmt.Sprintf("n%d", i+1), "1000", func(n *corev1.Node) { n.Status.Allocatable = list("1000", "10000Gi") }))
+	}
 	for i, last := 0, ""; i < q.vpas; i++ {
 		if name := q.namespaceOf(i); name != last {
 			surroundings, last = append(surroundings, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}), name

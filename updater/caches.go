@@ -187,6 +187,26 @@ func (c *caches) capacity(config *Config) (r view.CapacityReader) {
 	return r
 }
 
+// sharingConditions returns what says on policies whether their pods share what their nodes have
+// left; nil in a dry run, which writes nothing.
+func (c *caches) sharingConditions(config *Config) *sharingConditions {
+	if config.DryRun {
+		return nil
+	}
+	conditions := &sharingConditions{client: c.own, policies: c.policies}
+	if c.whole {
+		nodes := c.surroundings.Core().V1().Nodes()
+		conditions.nodes = nodes.Informer().HasSynced
+		conditions.growth = &view.Growth{Kube: c.kube, Nodes: nodes.Lister(), Synced: conditions.nodes}
+	}
+	if election := config.Election; !election.Enabled {
+		conditions.holder = func(ctx context.Context, now time.Time) (string, error) {
+			return lease.Holder(ctx, c.kube, election, now)
+		}
+	}
+	return conditions
+}
+
 // pinning returns what knows which nodes have the static CPU manager policy.
 func (c *caches) pinning() *view.StaticCPUNodes {
 	if !c.whole {

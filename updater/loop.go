@@ -62,6 +62,7 @@ type Loop struct {
 	limiter   *disruption.RateLimiter // nil: no pace
 	state     disruption.State
 	reporter  reporter
+	sharing   sharingRounds
 	known     map[cache.ObjectName]bool // VPAs that have counters
 	// cursor is the VPA that was served last when a pass ended early; the next
 	// pass begins behind it, so that none waits for ever.
@@ -91,6 +92,7 @@ func (l *Loop) RunOnce(ctx context.Context, now time.Time) {
 	watch.Step("EvictPods")
 	p.explain(ctx)
 	p.report()
+	l.share(ctx, now)
 }
 
 // OOMResize gives pods that were killed for want of memory, and are not ready, what

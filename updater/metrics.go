@@ -11,7 +11,9 @@ import (
 
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/updater/view"
 )
 
 // sizes is the number of values of the label vpa_size_log2: 0 to 19. Larger VPAs
@@ -35,6 +37,10 @@ type metrics struct {
 	recordErrors *prometheus.CounterVec
 	revertErrors *prometheus.CounterVec
 	missing      *prometheus.CounterVec
+
+	// By mode, which is DryRun: shown from the first round of sharing on.
+	sharedHeadroom, sharedCores, sharedBytes, sharedPods *prometheus.GaugeVec
+	sharedEvictions                                      *prometheus.CounterVec
 
 	seen sync.Map // cache.ObjectName of a VPA -> seen, in the last pass
 }
@@ -84,6 +90,16 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		missing: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "evidence_missing_total",
 			Help: "Pods under observation of which a source did not say what it was asked."}, []string{"source"}),
 	}
+	shared := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "sharing", Name: name, Help: help}, []string{"mode"})
+	}
+	m.sharedHeadroom = shared("headroom_cores", "CPU that the pods of a node share above what they use nearly always, summed over nodes.")
+	m.sharedCores = shared("saved_cores", "CPU that pods that share request less than if each had its own peak.")
+	m.sharedBytes = shared("saved_bytes", "Memory that pods that share request less than if each had its own peak.")
+	m.sharedPods = shared("pods", "Pods that share what their nodes have left.")
+	m.sharedEvictions = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "sharing", Name: "evictions_total",
+		Help: "Pods that leave their nodes, or would in mode DryRun, because those that share need more than there is."}, []string{"mode"})
+	registry.MustRegister(m.sharedHeadroom, m.sharedCores, m.sharedBytes, m.sharedPods, m.sharedEvictions)
 	registry.MustRegister(m.controlled, m.evictable, m.withEvictable, m.withEvicted, m.updatable, m.withUpdatable, m.withUpdated,
 		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped, m.reverts, m.observed, m.recordErrors, m.revertErrors, m.missing)
 	return m
@@ -176,6 +192,34 @@ func (m *metrics) EvidenceMissing(pods int) {
 
 // Observed sets how many pods are under observation.
 func (m *metrics) Observed(pods int) { m.observed.WithLabelValues().Set(float64(pods)) }
+
+// sharingDryRun is the mode of what is shown of sharing.
+const sharingDryRun = "DryRun"
+
+// Shared publishes what a round of sharing found, and counts pods that are to leave their nodes
+// and were not before.
+func (m *metrics) Shared(found *view.Sharing, leave int) {
+	var headroom, cores, bytes float64
+	pods := 0
+	for _, n := range found.Nodes {
+		headroom += n.Headroom[resources.CPU] / 1000
+		cores += n.Saved[resources.CPU] / 1000
+		bytes += n.Saved[resources.Memory]
+		pods += n.Pods
+	}
+	m.sharedHeadroom.WithLabelValues(sharingDryRun).Set(headroom)
+	m.sharedCores.WithLabelValues(sharingDryRun).Set(cores)
+	m.sharedBytes.WithLabelValues(sharingDryRun).Set(bytes)
+	m.sharedPods.WithLabelValues(sharingDryRun).Set(float64(pods))
+	m.sharedEvictions.WithLabelValues(sharingDryRun).Add(float64(leave))
+}
+
+// SharingEnded takes the gauges away: no policy wants sharing any more.
+func (m *metrics) SharingEnded() {
+	for _, g := range []*prometheus.GaugeVec{m.sharedHeadroom, m.sharedCores, m.sharedBytes, m.sharedPods} {
+		g.Reset()
+	}
+}
 
 // FailedEviction counts an eviction that did not come about.
 func (m *metrics) FailedEviction(s *score, reason string) {

@@ -111,7 +111,7 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 		return err
 	}
 	loop := newLoop(config.planning(), caches.reader(config), p.metrics)
-	loop.records = caches.records
+	loop.records, loop.sharing.conditions = caches.records, caches.sharingConditions(config)
 	var judge observe.Executor = &actuate.Rehearsal{Out: out}
 	loop.executor, loop.capacity = &actuate.Rehearsal{Out: out}, caches.capacity(config)
 	loop.nodes, loop.budgets = caches.pinning(), caches.disruptions()

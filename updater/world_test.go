@@ -91,7 +91,7 @@ func (w *world) start(config *Config) {
 	w.t.Cleanup(cancel)
 	require.NoError(w.t, w.caches.fill(ctx))
 	w.loop = newLoop(config.planning(), w.caches.reader(config), newMetrics(w.registry))
-	w.loop.records = w.caches.records
+	w.loop.records, w.loop.sharing.conditions = w.caches.records, w.caches.sharingConditions(config)
 	w.loop.reporter.After = config.EventAfter
 	w.loop.capacity, w.loop.nodes, w.loop.budgets = w.caches.capacity(config), w.caches.pinning(), w.caches.disruptions()
 	w.loop.budgets.Clock = func() time.Time { return w.now }

@@ -66,22 +66,11 @@ func (r *Reader) assign(ctx context.Context, s *Snapshot) ([]owned, error) {
 // the name of the VPA as far as that is known. It finds nothing of a pod that goes away
 // at this moment.
 func (r *Reader) find(ctx context.Context, pod *corev1.Pod) (o owned, vpaName string, reason disruption.Reason) {
-	key, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
-	if !ok || !r.memo.acting[pod.Namespace] {
-		return o, "", disruption.NoVPA
+	owner, chosen, reason := r.claimed(ctx, pod)
+	if reason != "" {
+		return o, chosen.Name, reason
 	}
-	owner := r.owner(ctx, key)
-	if owner.unreadable {
-		return o, "", disruption.OwnerUnreadable
-	}
-	chosen, found := r.memo.index.Controlling(owner.top, pod.Labels)
-	if !found {
-		if name, known := r.memo.unreadable[owner.top]; known {
-			return o, name, disruption.TargetUnreadable
-		}
-		return o, "", disruption.NoVPA
-	}
-	vpa := r.memo.vpas[cache.NewObjectName(chosen.Namespace, chosen.Name)]
+	vpa := r.memo.vpas[claimName(chosen)]
 	if vpa.held != "" {
 		return o, chosen.Name, vpa.held
 	}
@@ -96,6 +85,29 @@ func (r *Reader) find(ctx context.Context, pod *corev1.Pod) (o owned, vpaName st
 	}
 	return o, "", ""
 }
+
+// claimed returns the direct owner of a pod and the VPA that controls the pod, whether it changes
+// running pods or not, or why none can be found, with the name of the VPA as far as that is known.
+func (r *Reader) claimed(ctx context.Context, pod *corev1.Pod) (owner *knownOwner, by target.Claim, reason disruption.Reason) {
+	key, ok := target.Controller(pod.Namespace, pod.OwnerReferences)
+	if !ok || !r.memo.acting[pod.Namespace] {
+		return nil, by, disruption.NoVPA
+	}
+	if owner = r.owner(ctx, key); owner.unreadable {
+		return owner, by, disruption.OwnerUnreadable
+	}
+	by, found := r.memo.index.Controlling(owner.top, pod.Labels)
+	if found {
+		return owner, by, ""
+	}
+	if name, known := r.memo.unreadable[owner.top]; known {
+		return owner, target.Claim{Name: name}, disruption.TargetUnreadable
+	}
+	return owner, by, disruption.NoVPA
+}
+
+// claimName returns the name of the VPA that claims a pod.
+func claimName(by target.Claim) cache.ObjectName { return cache.NewObjectName(by.Namespace, by.Name) }
 
 // owner returns the direct owner of pods, which is looked up once in a pass.
 func (r *Reader) owner(ctx context.Context, key target.Key) *knownOwner {

@@ -49,6 +49,12 @@ func (g *Growth) Look(ctx context.Context, now time.Time) (news bool) {
 // Seen reports whether nodes seem to be added.
 func (g *Growth) Seen() bool { return g.sign != "" }
 
+// Known reports whether that could be read at all.
+func (g *Growth) Known() bool { return g.known }
+
+// Sign is what shows it; empty: nothing does.
+func (g *Growth) Sign() string { return g.sign }
+
 // Explain says for people what that means for evictions, and why.
 func (g *Growth) Explain() string { return autoscaler.Explain(g.sign) }
 

@@ -16,6 +16,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
@@ -25,6 +26,7 @@ import (
 type memo struct {
 	pass   int32
 	index  target.Claims   // the VPAs that may control pods, also those that do not act
+	claims int             // changes of index after which another VPA may control a pod
 	acting map[string]bool // namespaces with a VPA that changes running pods, or whose pods are held
 	vpas   map[cache.ObjectName]*knownVPA
 	listed map[cache.ObjectName]int32 // the pass in which a VPA was last there
@@ -37,6 +39,10 @@ type memo struct {
 	// ruled are the VPAs whose pods a policy holds, or says how they are changed.
 	ruled map[cache.ObjectName]*ruled
 	spare *ruled // for the next VPA of which nobody knows yet whether it is one of these
+
+	shares  bool         // a policy wants pods to share what their nodes have left
+	sharing *sharingMemo // nil: none did in the last round
+	book    *recipe.Book // says of the recipes of VPAs whether they share
 }
 
 // knownVPA is replaced when the VPA, its target or the LimitRanges change.
@@ -46,7 +52,8 @@ type knownVPA struct {
 	selected *target.Selection
 	pass     int32
 	permission
-	limits limits // with which reading was made
+	limits limits  // with which reading was made
+	sharer *sharer // as of the last round; nil: its policy does not want sharing
 }
 
 type knownRanges struct {
@@ -103,10 +110,13 @@ type knownOwner struct {
 	unreadable bool       // it is not known
 	name       string     // for disruption.Group
 	pass       int32
+	replicas   int // as of a round of sharing
+	counted    int // that round
 }
 
 func newMemo() *memo {
-	return &memo{acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
+	book, _ := recipe.NewBook("", recipe.DefaultConfig()) // the recipe without a name can be read
+	return &memo{book: book, acting: map[string]bool{}, vpas: map[cache.ObjectName]*knownVPA{}, listed: map[cache.ObjectName]int32{}, ranges: map[string]*knownRanges{},
 		pods: map[types.UID]*knownPod{}, owners: map[target.Key]*knownOwner{}, unreadable: map[target.Key]string{}, ruled: map[cache.ObjectName]*ruled{}, spare: &ruled{}}
 }
 
@@ -114,7 +124,7 @@ func newMemo() *memo {
 func (m *memo) prune() {
 	for name, v := range m.vpas {
 		if v.pass != m.pass {
-			m.index.Remove(name.Namespace, name.Name)
+			m.unclaim(name)
 			delete(m.vpas, name)
 		}
 	}
@@ -147,14 +157,17 @@ func (m *memo) prune() {
 func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler, now time.Time) {
 	log := klog.FromContext(ctx)
 	clear(r.memo.acting)
+	r.memo.shares = false
 	clear(r.memo.unreadable)
 	for _, vpa := range vpas {
 		if !r.Serves(vpa.Namespace) {
 			continue
 		}
-		if p := r.rule(vpa, now); p.held != "" || acts(p.mode) {
+		p := r.rule(vpa, now)
+		if p.held != "" || acts(p.mode) || p.shares {
 			r.memo.acting[vpa.Namespace] = true
 		}
+		r.memo.shares = r.memo.shares || p.shares
 	}
 	maps.DeleteFunc(r.memo.ruled, func(_ cache.ObjectName, v *ruled) bool { return v.pass != r.memo.pass })
 	for _, vpa := range vpas {
@@ -174,8 +187,15 @@ func (r *Reader) index(ctx context.Context, vpas []*vpav1.VerticalPodAutoscaler,
 	}
 	for name, v := range r.memo.vpas {
 		if v.pass != r.memo.pass {
-			r.memo.index.Remove(name.Namespace, name.Name)
+			r.memo.unclaim(name)
 		}
+	}
+}
+
+// unclaim takes a VPA out of the index.
+func (m *memo) unclaim(name cache.ObjectName) {
+	if _, there := m.index.Remove(name.Namespace, name.Name); there {
+		m.claims++
 	}
 }
 
@@ -208,9 +228,19 @@ func (r *Reader) know(ctx context.Context, name cache.ObjectName, vpa *vpav1.Ver
 		before.pass, before.permission = r.memo.pass, permitted
 		return nil
 	}
-	r.memo.vpas[name] = &knownVPA{NewReading(vpa, ranges.ranges).within(limited), ranges, selected, r.memo.pass, permitted, limited}
-	r.memo.index.Put(claim(vpa, selected.Selector))
+	r.memo.vpas[name] = &knownVPA{NewReading(vpa, ranges.ranges).within(limited), ranges, selected, r.memo.pass, permitted, limited, nil}
+	now := claim(vpa, selected.Selector)
+	if before == nil || before.selected != selected || !sameClaim(target.ClaimOf(before.reading.Object), now) {
+		r.memo.claims++
+	}
+	r.memo.index.Put(now)
 	return nil
+}
+
+// sameClaim reports whether two claims of one VPA, with the same selector, are for the same pods
+// and as strong.
+func sameClaim(a, b target.Claim) bool {
+	return a.TargetKind == b.TargetKind && a.TargetName == b.TargetName && a.TargetVersion == b.TargetVersion && target.CompareClaims(a, b) == 0
 }
 
 // rangesOf combines the LimitRanges of a namespace, once in a pass.

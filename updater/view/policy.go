@@ -124,6 +124,7 @@ type permission struct {
 	// of the VPA already does that.
 	held    disruption.Reason
 	rollout *Rollout // nil: the VPA alone decides
+	shares  bool     // the policy wants the pods to share what their nodes have left
 }
 
 // spoken is what a VPA says by itself, whatever policies say.
@@ -239,13 +240,15 @@ func (r *Reader) rule(vpa *vpav1.VerticalPodAutoscaler, now time.Time) permissio
 		known.spoken, known.named = listen(vpa), nil
 	}
 	p := r.permittedTo(known)
-	if p.held == "" && p.rollout == nil {
+	shares := known.answer.Policy != nil && known.answer.Policy.Sharing.Mode != fleet.SharingOff
+	if p.held == "" && p.rollout == nil && !shares {
 		return p
 	}
 	if known == r.memo.spare {
 		r.memo.ruled[name], r.memo.spare = known, &ruled{}
 	}
 	known.permission, known.pass = r.withFloors(p, known, now), r.memo.pass
+	known.shares = shares
 	return known.permission
 }
 
@@ -290,7 +293,7 @@ func (r Reading) within(l limits) Reading {
 	if len(l.floors) == 0 && len(l.left) == 0 {
 		return r
 	}
-	r.recommendation = maps.Clone(r.recommendation)
+	r.recommendation, r.floors = maps.Clone(r.recommendation), l.floors
 	for name, b := range r.recommendation {
 		left := l.left.Of(name)
 		for k := range resources.Kind(resources.Kinds) {

@@ -21,6 +21,7 @@ type Reading struct {
 
 	rules          policy.Rules
 	recommendation map[string]resources.Bounds
+	floors         map[string]resources.List // by container, below which nothing is lowered; they count in the recommendation
 }
 
 // NewReading reads a VPA.

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"pgregory.net/rapid"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/testkit/crowd"
+)
+
+// sharedEverywhere is a policy in DryRun for all Deployments.
+func sharedEverywhere() []*loadlinev1alpha1.SizingPolicy {
+	p := shared(loadlinev1alpha1.SharingDryRun, evicting)
+	p.Spec.Namespaces.Names = []string{"*"}
+	return []*loadlinev1alpha1.SizingPolicy{p}
+}
+
+// BenchmarkShare is a round of sharing after a pass, 500 nodes with 50,000 pods: with nothing
+// changed, with one pod on each of 50 nodes changed, and the first one.
+func BenchmarkShare(b *testing.B) {
+	klog.LogToStderr(false)
+	klog.SetOutput(discard{})
+	cluster := quiet{vpas: 10_000, pods: 5, nodes: 500, policies: sharedEverywhere()}
+	loop, fresh, c := cluster.filled(b)
+	pods := c.pods.Core().V1().Pods().Informer().GetStore()
+	round := func(tb testing.TB) {
+		found, err := loop.reader.Share(tb.Context(), noon)
+		require.NoError(tb, err)
+		require.Len(tb, found.Nodes, 500)
+		require.Equal(tb, 50_000, found.Policies["fleet"].Pods)
+	}
+	for name, before := range map[string]func(tb testing.TB, n int){
+		"at_rest":  func(testing.TB, int) {},
+		"50_moved": func(tb testing.TB, n int) { touch(tb, pods, 50, n) },
+		"first": func(tb testing.TB, _ int) {
+			loop.reader = fresh()
+			_, err := loop.reader.Read(tb.Context(), noon, func(string) {})
+			require.NoError(tb, err)
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			_, err := loop.reader.Read(b.Context(), noon, func(string) {})
+			require.NoError(b, err)
+			round(b)
+			b.ReportAllocs()
+			var spent float64
+			for n := 0; b.Loop(); n++ {
+				b.StopTimer()
+				before(b, n)
+				begin := crowd.CPUTime(b)
+				b.StartTimer()
+				round(b)
+				spent += float64((crowd.CPUTime(b) - begin).Microseconds()) / 1000
+			}
+			b.ReportMetric(spent/float64(b.N), "cpu-ms/op")
+		})
+	}
+}
+
+// touch changes some pods, one on each of as many nodes.
+func touch(tb testing.TB, store cache.Store, pods, n int) {
+	var trimmer client.Trimmer
+	for i := range pods {
+		object, found, err := store.GetByKey(fmt.Sprintf("ns-0/web-%d-%d", i/5, 2+i%5))
+		require.NoError(tb, err)
+		require.True(tb, found)
+		pod, _ := client.PodOf(object)
+		pod = pod.DeepCopy()
+		pod.ResourceVersion = fmt.Sprintf("%d-%d", n, i)
+		trimmed, err := trimmer.Trim(pod)
+		require.NoError(tb, err)
+		require.NoError(tb, store.Update(trimmed))
+	}
+}
+
+// A round that follows others finds what one finds that remembers nothing.
+func TestWhatIsRememberedOfARoundChangesNothing(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		loop, fresh, c := quiet{vpas: 4, pods: 3, nodes: 3, policies: sharedEverywhere()}.filled(t)
+		pods, vpas := c.pods.Core().V1().Pods().Informer().GetStore(), c.vpas.Autoscaling().V1().VerticalPodAutoscalers().Informer().GetStore()
+		nodes := c.surroundings.Core().V1().Nodes().Informer().GetStore()
+		for step := range 6 {
+			change := rapid.SampledFrom([]func(){
+				func() { changePod(rt, t, pods, step) },
+				func() { removeOne(rt, t, pods) },
+				func() { changeVPA(rt, t, vpas) },
+				func() { changeNode(rt, t, nodes) },
+				func() {},
+			}).Draw(rt, "change")
+			change()
+			_, err := loop.reader.Read(t.Context(), noon, func(string) {})
+			require.NoError(t, err)
+			got, err := loop.reader.Share(t.Context(), noon)
+			require.NoError(t, err)
+			anew := fresh()
+			_, err = anew.Read(t.Context(), noon, func(string) {})
+			require.NoError(t, err)
+			want, err := anew.Share(t.Context(), noon)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+	})
+}
+
+// one returns one of the objects of a store.
+func one[T any](rt *rapid.T, store cache.Store) (T, bool) {
+	keys := store.ListKeys()
+	slices.Sort(keys)
+	var none T
+	if len(keys) == 0 {
+		return none, false
+	}
+	object, _, _ := store.GetByKey(rapid.SampledFrom(keys).Draw(rt, "object"))
+	if pod, ok := client.PodOf(object); ok {
+		object = pod.DeepCopy()
+	}
+	found, ok := object.(T)
+	return found, ok
+}
+
+func changePod(rt *rapid.T, t *testing.T, store cache.Store, step int) {
+	pod, ok := one[*corev1.Pod](rt, store)
+	if !ok {
+		return
+	}
+	pod.ResourceVersion = fmt.Sprintf("step-%d", step)
+	switch rapid.IntRange(0, 3).Draw(rt, "what") {
+	case 0:
+		pod.Spec.Containers[0].Resources.Requests = list(fmt.Sprintf("%dm", rapid.IntRange(100, 900).Draw(rt, "cpu")), "200Mi")
+		pod.Status.ContainerStatuses[0].Resources = &pod.Spec.Containers[0].Resources
+	case 1:
+		pod.Status.QOSClass = corev1.PodQOSGuaranteed
+	case 2: // another one of that name, elsewhere
+		pod.UID, pod.Spec.NodeName = types.UID(pod.ResourceVersion), fmt.Sprintf("n%d", rapid.IntRange(1, 4).Draw(rt, "node"))
+	case 3:
+		pod.OwnerReferences = nil
+	}
+	var trimmer client.Trimmer
+	trimmed, err := trimmer.Trim(pod)
+	require.NoError(t, err)
+	require.NoError(t, store.Update(trimmed))
+}
+
+func removeOne(rt *rapid.T, t *testing.T, store cache.Store) {
+	if pod, ok := one[*corev1.Pod](rt, store); ok {
+		require.NoError(t, store.Delete(pod))
+	}
+}
+
+func changeVPA(rt *rapid.T, t *testing.T, store cache.Store) {
+	known, ok := one[*vpav1.VerticalPodAutoscaler](rt, store)
+	require.True(t, ok)
+	vpa := known.DeepCopy()
+	c := &vpa.Status.Recommendation.ContainerRecommendations[0]
+	c.LowerBound = list(fmt.Sprintf("%dm", rapid.IntRange(10, 200).Draw(rt, "base")), "100Mi")
+	delete(vpa.Annotations, recipe.Annotation)
+	if rapid.Bool().Draw(rt, "another recipe") {
+		vpa.Annotations = map[string]string{recipe.Annotation: rapid.SampledFrom([]string{"vpa", "loadline:cpu=shared"}).Draw(rt, "recipe")}
+	}
+	require.NoError(t, store.Update(vpa))
+}
+
+func changeNode(rt *rapid.T, t *testing.T, store cache.Store) {
+	known, ok := one[*corev1.Node](rt, store)
+	if !ok {
+		return
+	}
+	n := known.DeepCopy()
+	switch rapid.IntRange(0, 3).Draw(rt, "what") {
+	case 0:
+		n.Status.Allocatable = list(fmt.Sprintf("%dm", rapid.IntRange(0, 2000).Draw(rt, "cpu")), "10000Gi")
+	case 1:
+		n.Spec.Unschedulable = !n.Spec.Unschedulable
+	case 2:
+		n.Status.NodeInfo.KubeletVersion = "v1.32.1"
+	case 3:
+		require.NoError(t, store.Delete(n))
+		return
+	}
+	require.NoError(t, store.Update(n))
+}
+
+// A round in which nothing changed allocates next to nothing, however many pods there are, and one
+// in which a pod moved what its node takes.
+func TestARoundOfSharingAllocatesForWhatMoved(t *testing.T) {
+	loop, _, c := quiet{vpas: 400, pods: 5, nodes: 100, policies: sharedEverywhere()}.filled(t)
+	pods := c.pods.Core().V1().Pods().Informer().GetStore()
+	_, err := loop.reader.Read(t.Context(), noon, func(string) {})
+	require.NoError(t, err)
+	round := func() {
+		_, err := loop.reader.Share(t.Context(), noon)
+		require.NoError(t, err)
+	}
+	round()
+	round()
+	rest := testing.AllocsPerRun(5, round)
+	require.LessOrEqual(t, rest, 1000.0, "2000 pods on 100 nodes")
+	n := 0
+	moved := testing.AllocsPerRun(5, func() { n++; touch(t, pods, 1, n); round() }) - testing.AllocsPerRun(5, func() { n++; touch(t, pods, 1, n) })
+	require.LessOrEqual(t, moved-rest, 300.0, "one pod of 20 on one node")
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/generated/clientset/versioned"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/updater/view"
+)
+
+// conditionSharing of a SizingPolicy says whether its pods share what their nodes have left. It
+// is there where spec.sharing.mode is On; the recommender writes the other conditions.
+const conditionSharing = "Sharing"
+
+// The reasons of the condition, from that which counts first.
+const (
+	reasonAnotherUpdater = "AnotherUpdater"
+	reasonNodesUnknown   = "NodesUnknown"
+	reasonNodeAutoscaler = "NodeAutoscaler"
+	reasonNotServed      = "NotServed"
+)
+
+// sharingConditions says on each policy that wants pods to share whether they do.
+type sharingConditions struct {
+	client   versioned.Interface
+	policies *sizing.Policies
+	nodes    func() bool  // whether nodes can be seen; nil: they cannot
+	growth   *view.Growth // whether nodes are added and removed
+	// holder returns which other updater holds the Lease of updaters; empty: none does. nil: this
+	// one does.
+	holder func(ctx context.Context, now time.Time) (string, error)
+}
+
+// write brings the conditions to what a round found; nil: no pod shares.
+func (c *sharingConditions) write(ctx context.Context, found *view.Sharing, now time.Time) {
+	policies := c.policies.Now()
+	if policies == nil {
+		return
+	}
+	var cluster metav1.Condition // what holds for all policies
+	asked := false
+	for _, p := range policies.Objects() {
+		value := policies.Set().Policy(p.Name)
+		var wanted *metav1.Condition
+		if value.Sharing.Mode == fleet.SharingOn {
+			if !asked {
+				cluster, asked = c.everywhere(ctx, now), true
+			}
+			wanted = new(c.of(value, cluster, found))
+			wanted.ObservedGeneration, wanted.LastTransitionTime = p.Generation, metav1.NewTime(now.UTC().Truncate(time.Second))
+		}
+		if err := c.set(ctx, p, wanted); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			klog.FromContext(ctx).Error(err, "Cannot write condition Sharing of a SizingPolicy, trying again in the next round", "policy", p.Name)
+		}
+	}
+}
+
+// everywhere returns the condition of all policies if something is in the way of them all; its
+// reason is empty if nothing is. What a policy may accept is NodeAutoscaler.
+func (c *sharingConditions) everywhere(ctx context.Context, now time.Time) metav1.Condition {
+	if c.holder != nil {
+		switch holder, err := c.holder(ctx, now); {
+		case err != nil:
+			return notSharing(reasonAnotherUpdater, "acts as DryRun: it cannot be read whether another updater works beside this one: "+err.Error())
+		case holder != "":
+			return notSharing(reasonAnotherUpdater, "acts as DryRun: another updater holds the Lease: "+holder+"; let only one of them run, or give all of them --leader-elect")
+		}
+	}
+	if c.nodes == nil || !c.nodes() {
+		return notSharing(reasonNodesUnknown, view.ErrNodesUnknown.Error())
+	}
+	c.growth.Look(ctx, now)
+	switch {
+	case !c.growth.Known():
+		return notSharing(reasonNodeAutoscaler, "acts as DryRun: it cannot be read whether nodes are added and removed; with spec.sharing.nodeAutoscaler: Accept that does not matter")
+	case c.growth.Seen():
+		return notSharing(reasonNodeAutoscaler, "acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: "+c.growth.Sign()+
+			"; spec.sharing.nodeAutoscaler: Accept shares all the same")
+	}
+	return metav1.Condition{}
+}
+
+// of returns the condition of a policy.
+func (c *sharingConditions) of(p *fleet.Policy, cluster metav1.Condition, found *view.Sharing) metav1.Condition {
+	if cluster.Reason != "" && (cluster.Reason != reasonNodeAutoscaler || !p.Sharing.BesideNodeAutoscaler) {
+		return cluster
+	}
+	var of *view.PolicySharing
+	if found != nil {
+		of = found.Policies[p.Name]
+	}
+	if of != nil {
+		switch {
+		case of.Apart[fleet.ModeTooCautious] > 0:
+			return notSharing(string(fleet.ModeTooCautious), "acts as DryRun for workloads of which not all running pods may be changed: "+
+				"On needs spec.rollout.mode Auto, or Canary once that has come to all pods, and no VPA that a person wrote in mode Off or Initial")
+		case of.Apart[view.RecipeDoesNotShare] > 0:
+			return notSharing(string(view.RecipeDoesNotShare), "workloads do not share whose recipe is not made for it: name one that is in spec.recipe, such as "+recipesThatShare)
+		}
+	}
+	return notSharing(reasonNotServed, "On is not served yet: acts as DryRun")
+}
+
+// recipesThatShare are recipes to name in a message.
+const recipesThatShare = `"loadline:cpu=shared,memory=following" or "cruisekube"`
+
+func notSharing(reason, message string) metav1.Condition {
+	return metav1.Condition{Type: conditionSharing, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+// set writes the condition of a policy if it is not as it should be; nil: there must be none. It
+// replaces the list of conditions, unless somebody else has written the policy meanwhile.
+func (c *sharingConditions) set(ctx context.Context, p *loadlinev1alpha1.SizingPolicy, wanted *metav1.Condition) error {
+	conditions := slices.Clone(p.Status.Conditions)
+	switch {
+	case wanted == nil && !meta.RemoveStatusCondition(&conditions, conditionSharing):
+		return nil
+	case wanted != nil && !meta.SetStatusCondition(&conditions, *wanted):
+		return nil
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": p.UID, "resourceVersion": p.ResourceVersion},
+		"status":   map[string]any{"conditions": conditions},
+	})
+	if err != nil {
+		return fmt.Errorf("print the conditions: %w", err)
+	}
+	_, err = c.client.LoadlineV1alpha1().SizingPolicies().Patch(ctx, p.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
+	return err
+}

@@ -1,0 +1,474 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	logtesting "k8s.io/klog/v2/ktesting"
+
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/updater/view"
+)
+
+// shared is a policy that only recommends, with a recipe that shares and spec.sharing of a mode.
+func shared(mode loadlinev1alpha1.SharingMode, changes ...func(*loadlinev1alpha1.SizingPolicySpec)) *loadlinev1alpha1.SizingPolicy {
+	return sizingPolicy(loadlinev1alpha1.RolloutModeRecommend, append([]func(*loadlinev1alpha1.SizingPolicySpec){func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Recipe, s.Sharing = new("cruisekube"), &loadlinev1alpha1.Sharing{Mode: &mode}
+	}}, changes...)...)
+}
+
+func evicting(s *loadlinev1alpha1.SizingPolicySpec) { s.Sharing.Evict = new(true) }
+
+func automatic(s *loadlinev1alpha1.SizingPolicySpec) {
+	s.Rollout.Mode = new(loadlinev1alpha1.RolloutModeAuto)
+}
+
+// peaking returns a made VPA of containers that nearly always use 0.5 cores and at times 1.4.
+func peaking() *vpav1.VerticalPodAutoscaler {
+	vpa := madeVPA()
+	c := &vpa.Status.Recommendation.ContainerRecommendations[0]
+	c.LowerBound, c.Target, c.UpperBound = list("500m", "100Mi"), list("1400m", "200Mi"), list("2", "200Mi")
+	return vpa
+}
+
+// kubelet returns a node that can resize pods in place.
+func kubelet(name, cpu string, changes ...func(*corev1.Node)) *corev1.Node {
+	n := node(name, cpu)
+	n.Status.NodeInfo.KubeletVersion = "v1.33.2"
+	for _, change := range changes {
+		change(n)
+	}
+	return n
+}
+
+// pods returns the Deployment with pods that request 1.4 cores.
+func peakingPods(pods int, change func(*corev1.Pod)) []runtime.Object {
+	return deployment(pods, func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = list("1400m", "200Mi")
+		if change != nil {
+			change(p)
+		}
+	})
+}
+
+// shares makes a round and returns what it finds.
+func (w *world) shares(now time.Time) *view.Sharing {
+	w.t.Helper()
+	_, _, err := w.loop.look(w.t.Context(), now, func(string) {})
+	require.NoError(w.t, err)
+	found, err := w.loop.reader.Share(w.t.Context(), now)
+	require.NoError(w.t, err)
+	return found
+}
+
+// gauges are what the metrics of sharing say: pods, cores of headroom and saved, evictions.
+func (w *world) gauges() string {
+	value := func(name string) float64 { return w.value("loadline_sharing_"+name, "mode", "DryRun") }
+	return fmt.Sprintf("%g pods, headroom %.3f, saved %.3f, %g bytes, %g evictions", value("pods"), value("headroom_cores"), value("saved_cores"), value("saved_bytes"), value("evictions_total"))
+}
+
+// Three equal pods (0.5 / 1.4 cores) would have 0.8 each in place of 1.4.
+func TestADryRunOfSharingShowsWhatItWouldDoAndWritesNothing(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+	w.vpa.ClearActions()
+	w.pass(noon)
+	require.Equal(t, "3 pods, headroom 0.900, saved 1.800, 0 bytes, 0 evictions", w.gauges())
+	require.Empty(t, w.writes())
+	for _, a := range w.vpa.Actions() {
+		require.Contains(t, []string{"get", "list", "watch"}, a.GetVerb())
+	}
+	require.Empty(t, w.told())
+}
+
+func TestEachRoundOfSharingSaysWhatItFoundOnEachNode(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"), kubelet("n2", "8"))...)
+	logger := logtesting.NewLogger(t, logtesting.NewConfig(logtesting.BufferLogs(true)))
+	underlier, _ := logger.GetSink().(logtesting.Underlier)
+	w.loop.RunOnce(klog.NewContext(t.Context(), logger), noon)
+	var lines []string
+	for _, e := range underlier.GetBuffer().Data() {
+		if strings.HasPrefix(e.Message, "Sharing") {
+			lines = append(lines, fmt.Sprint(e.Message, e.ParameterKVList))
+		}
+	}
+	require.Equal(t, []string{
+		"Sharing, dry run[node n1 pods 3 cpu available 8.000 cores, bases 1.500 cores, headroom 0.900 cores, requested 4.200 cores, saved 1.800 cores]",
+		"Sharing, dry run: a policy[policy fleet pods 3]",
+	}, lines)
+}
+
+func TestARoundOfSharingIsMadeEveryFiveMinutes(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+	w.pass(noon.Add(3 * time.Minute))
+	require.NoError(t, w.kube.CoreV1().Pods("shop").Delete(t.Context(), "web-1-2", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool {
+		_, err := w.caches.pods.Core().V1().Pods().Lister().Pods("shop").Get("web-1-2")
+		return err != nil
+	}, time.Minute, time.Millisecond)
+	w.pass(noon.Add(4 * time.Minute))
+	require.Contains(t, w.gauges(), "3 pods", "what is shown stays for five minutes")
+	w.pass(noon.Add(5 * time.Minute))
+	require.Equal(t, "2 pods, headroom 0.900, saved 0.900, 0 bytes, 0 evictions", w.gauges())
+}
+
+func TestWhoDoesNotShare(t *testing.T) {
+	gpu := func(n *corev1.Node) { n.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("1") }
+	created := func(at time.Time) func([]runtime.Object) {
+		return func(objects []runtime.Object) {
+			objects[0].(*appsv1.Deployment).CreationTimestamp = metav1.NewTime(at)
+		}
+	}
+	template := func(key, value string) func([]runtime.Object) {
+		return func(objects []runtime.Object) {
+			objects[0].(*appsv1.Deployment).Spec.Template.Annotations = map[string]string{key: value}
+		}
+	}
+	onPods := func(change func(*corev1.Pod)) func([]runtime.Object) {
+		return func(objects []runtime.Object) {
+			for _, o := range objects {
+				if pod, ok := o.(*corev1.Pod); ok {
+					change(pod)
+				}
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		policy *loadlinev1alpha1.SizingPolicy
+		node   *corev1.Node
+		more   runtime.Object
+		change func([]runtime.Object)
+		want   map[string]int
+	}{
+		"a policy that is off":   {policy: shared(loadlinev1alpha1.SharingOff)},
+		"another recipe":         {policy: shared(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline") }), want: map[string]int{"NoRecommendation": 2}},
+		"the recommender's":      {policy: shared(loadlinev1alpha1.SharingDryRun, func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = nil }), want: map[string]int{"NoRecommendation": 2}},
+		"paused":                 {policy: shared(loadlinev1alpha1.SharingDryRun, pausedPolicy), want: map[string]int{"Excluded": 2}},
+		"opted out":              {change: template("loadline.dev/sharing", "off"), want: map[string]int{"SharingOff": 2}},
+		"skipped":                {change: template("loadline.dev/skip", "true"), want: map[string]int{"Excluded": 2}},
+		"a node with GPUs":       {node: kubelet("n1", "8", gpu), want: map[string]int{"GPUNode": 2}},
+		"a young workload":       {change: created(noon.Add(-59 * time.Minute)), want: map[string]int{"NewWorkload": 2}},
+		"an HPA on CPU":          {more: hpa(), want: map[string]int{"HPAOnResource": 2}},
+		"a class of its own":     {change: onPods(func(p *corev1.Pod) { p.Status.QOSClass = corev1.PodQOSGuaranteed }), want: map[string]int{"Guaranteed": 2}},
+		"pods that are pending":  {change: onPods(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }), want: map[string]int{"NotRunning": 2}},
+		"pods that are boosted":  {change: onPods(func(p *corev1.Pod) { p.Annotations = map[string]string{"vpaCpuStartupBoost/app": "{}"} }), want: map[string]int{"Boosted": 2}},
+		"sizes of the whole pod": {change: onPods(func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("2", "1Gi")} }), want: map[string]int{"PodLevelResources": 2}},
+		"a resize": {change: onPods(func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Resources: &corev1.ResourceRequirements{Requests: list("1", "200Mi")}}}
+		}), want: map[string]int{"Resizing": 2}},
+	} {
+		if c.policy == nil {
+			c.policy = shared(loadlinev1alpha1.SharingDryRun)
+		}
+		if c.node == nil {
+			c.node = kubelet("n1", "8")
+		}
+		objects := append(peakingPods(2, nil), peaking(), c.policy, c.node)
+		if c.change != nil {
+			c.change(objects)
+		}
+		if c.more != nil {
+			objects = append(objects, c.more)
+		}
+		found := newWorld(t, Default(), objects...).shares(noon)
+		if c.want == nil {
+			require.Nil(t, found, name)
+			continue
+		}
+		apart := map[string]int{}
+		for why, pods := range found.Apart {
+			apart[string(why)] = pods
+		}
+		require.Equal(t, c.want, apart, name)
+		require.Empty(t, found.Nodes, name)
+	}
+}
+
+// An hour after its workload was made a pod shares, though nothing of it has changed.
+func TestAWorkloadGrowsOldEnoughToShare(t *testing.T) {
+	objects := append(peakingPods(2, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))
+	objects[0].(*appsv1.Deployment).CreationTimestamp = metav1.NewTime(noon)
+	w := newWorld(t, Default(), objects...)
+	require.Empty(t, w.shares(noon.Add(59*time.Minute)).Nodes)
+	require.Equal(t, 2, w.shares(noon.Add(time.Hour)).Nodes[0].Pods)
+}
+
+func TestWhatANodeHasForThoseThatShare(t *testing.T) {
+	other := func(name, node, cpu string, phase corev1.PodPhase) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: name, UID: types.UID(name)},
+			Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: list(cpu, "1Gi")}}}}, Status: corev1.PodStatus{Phase: phase}}
+	}
+	going := other("going", "n1", "250m", corev1.PodRunning)
+	going.DeletionTimestamp, going.Finalizers = &metav1.Time{Time: noon}, []string{"example.com/wait"}
+	w := newWorld(t, Default(), append(peakingPods(2, func(p *corev1.Pod) {
+		always := corev1.ContainerRestartPolicyAlways
+		p.Spec.InitContainers = []corev1.Container{{Name: "proxy", RestartPolicy: &always, Resources: corev1.ResourceRequirements{Requests: list("100m", "10Mi")}}}
+	}), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"),
+		other("a", "n1", "500m", corev1.PodRunning), other("b", "n2", "500m", corev1.PodRunning), going)...)
+	n := w.shares(noon).Nodes[0]
+	require.InDelta(t, 7250, n.Available[resources.CPU], 1e-6, "what a pod that goes away requests is not free yet")
+	require.InDelta(t, 1200, n.Bases[resources.CPU], 1e-6, "sidecars request what they always do")
+	require.InDelta(t, 900, n.Headroom[resources.CPU], 1e-6)
+	require.InDelta(t, 3000, n.Requested[resources.CPU], 1e-6)
+	require.InDelta(t, 900, n.Saved[resources.CPU], 1e-6)
+}
+
+// What limits of a VPA or of the namespace raise or cut counts so in all sums.
+func TestLimitsCountInTheSumsOfSharing(t *testing.T) {
+	vpa := peaking()
+	vpa.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: list("1", "0"), MaxAllowed: list("1200m", "1Gi")}}}
+	least := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "least"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+		Type: corev1.LimitTypeContainer, Min: corev1.ResourceList{"cpu": resource.MustParse("1")}}}}}
+	above := peaking() // what is always used is more than the pods may have
+	above.Spec.ResourcePolicy = &vpav1.PodResourcePolicy{ContainerPolicies: []vpav1.ContainerResourcePolicy{{ContainerName: "*", MinAllowed: list("2", "0")}}}
+	for name, c := range map[string]struct {
+		limit                  []runtime.Object
+		bases, headroom, saved float64
+	}{
+		"of the VPA":             {[]runtime.Object{vpa}, 3000, 200, 400},
+		"of the namespace":       {[]runtime.Object{peaking(), least}, 3000, 400, 800},
+		"a least above the peak": {[]runtime.Object{above}, 6000, 0, 0},
+	} {
+		w := newWorld(t, Default(), append(append(peakingPods(3, nil), c.limit...), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+		n := w.shares(noon).Nodes[0]
+		require.InDelta(t, c.bases, n.Bases[resources.CPU], 1e-6, name)
+		require.InDelta(t, c.headroom, n.Headroom[resources.CPU], 1e-6, name)
+		require.InDelta(t, c.saved, n.Saved[resources.CPU], 1e-6, name)
+	}
+}
+
+func TestNodesOnWhichNothingCouldBeShared(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*corev1.Node)
+		problem view.NodeProblem
+		saved   float64
+	}{
+		"as usual":                {func(*corev1.Node) {}, "", 900},
+		"a release of 1.33":       {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.33.0-gke.17" }, "", 900},
+		"an old kubelet":          {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.32.9" }, view.KubeletTooOld, 900},
+		"an unknown kubelet":      {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "" }, view.KubeletTooOld, 900},
+		"nothing is said":         {func(n *corev1.Node) { n.Status.Allocatable = nil }, view.AllocatableUnknown, 0},
+		"no memory is said":       {func(n *corev1.Node) { delete(n.Status.Allocatable, corev1.ResourceMemory) }, view.AllocatableUnknown, 0},
+		"it takes no pods":        {func(n *corev1.Node) { n.Spec.Unschedulable = true }, "", 0},
+		"GPUs that are not there": {func(n *corev1.Node) { n.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("0") }, "", 900},
+	} {
+		w := newWorld(t, Default(), append(peakingPods(2, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8", c.change))...)
+		n := w.shares(noon).Nodes[0]
+		require.Equal(t, c.problem, n.Problem, name)
+		require.Equal(t, 2, n.Pods, name)
+		require.InDelta(t, c.saved, n.Saved[resources.CPU], 1e-6, name)
+		require.Equal(t, c.problem == view.AllocatableUnknown, n.Headroom[resources.CPU] == 0, name)
+	}
+}
+
+// Two policies with different recipes and resources on one node: the more careful rule counts, and
+// what one does not share it takes in full.
+func TestTwoPoliciesOnOneNode(t *testing.T) {
+	other := func(o metav1.Object) {
+		o.SetNamespace("pay")
+		o.SetUID(types.UID("pay-" + string(o.GetUID())))
+	}
+	memory := shared(loadlinev1alpha1.SharingDryRun, evicting, func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Namespaces.Names, s.Sharing.Resources, s.Recipe = []string{"pay"}, []corev1.ResourceName{"memory"}, new("loadline:cpu=shared,memory=following")
+	})
+	memory.Name = "pay"
+	objects := append(peakingPods(2, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), memory, kubelet("n1", "8"))
+	vpa := peaking()
+	vpa.Labels["loadline.dev/policy"] = "pay"
+	for _, o := range append(peakingPods(2, nil), vpa) {
+		other(o.(metav1.Object))
+		objects = append(objects, o)
+	}
+	found := newWorld(t, Default(), objects...).shares(noon)
+	n := found.Nodes[0]
+	require.Equal(t, 4, n.Pods)
+	require.Equal(t, 2, found.Policies["pay"].Pods)
+	require.InDelta(t, 2*500+2*1400, n.Bases[resources.CPU], 1e-6, "two do not share CPU")
+	require.InDelta(t, 900*1.4142135623730951, n.Headroom[resources.CPU], 1e-6, "pooled by the root: one of the recipes does")
+	require.InDelta(t, float64((2*100+2*200)<<20), n.Bases[resources.Memory], 1, "two do not share memory")
+	require.InDelta(t, 100*1.4142135623730951*(1<<20), n.Headroom[resources.Memory], 1)
+}
+
+// What is named to leave is counted once for as long as it is to.
+func TestPodsThatWouldLeaveAFullNodeAreCountedOnce(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(4, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "2"))...)
+	w.pass(noon)
+	require.Equal(t, "4 pods, headroom 0.900, saved 0.900, 0 bytes, 2 evictions", w.gauges())
+	w.pass(noon.Add(5 * time.Minute))
+	require.Contains(t, w.gauges(), " 2 evictions")
+	require.Empty(t, w.evictions())
+
+	w = newWorld(t, Default(), append(peakingPods(4, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "2"))...)
+	w.pass(noon)
+	require.Equal(t, "4 pods, headroom 0.000, saved 3.600, 0 bytes, 0 evictions", w.gauges(), "nobody leaves without evict, and there is no headroom")
+	require.False(t, w.shares(noon).Nodes[0].Overcommitted[resources.CPU], "the bases fit exactly")
+	w = newWorld(t, Default(), append(peakingPods(5, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "2"))...)
+	require.True(t, w.shares(noon).Nodes[0].Overcommitted[resources.CPU])
+}
+
+func TestWhoseTurnItIsToLeave(t *testing.T) {
+	ranked := func(rank string) []runtime.Object {
+		objects := append(peakingPods(4, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun, evicting), kubelet("n1", "2"))
+		objects[0].(*appsv1.Deployment).Spec.Template.Annotations = map[string]string{"loadline.dev/eviction-ranking": rank}
+		return objects
+	}
+	require.Len(t, newWorld(t, Default(), ranked("high")...).shares(noon).Nodes[0].Leaves, 2)
+	require.Empty(t, newWorld(t, Default(), ranked("no-eviction")...).shares(noon).Nodes[0].Leaves)
+	require.Empty(t, newWorld(t, Default(), ranked("never")...).shares(noon).Nodes[0].Leaves, "it cannot be read, so it is the most cautious one")
+}
+
+func TestANodeThatIsGoneIsForgotten(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+	require.Len(t, w.shares(noon).Nodes, 1)
+	require.NoError(t, w.kube.CoreV1().Nodes().Delete(t.Context(), "n1", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool { return len(w.shares(noon).Nodes) == 0 }, time.Minute, 10*time.Millisecond)
+	_, err := w.kube.CoreV1().Nodes().Create(t.Context(), kubelet("n1", "8"), metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(w.shares(noon).Nodes) == 1 }, time.Minute, 10*time.Millisecond)
+	require.Equal(t, 3, w.shares(noon).Nodes[0].Pods, "its pods come back with it")
+}
+
+// The gauges go when no policy wants sharing any more.
+func TestSharingEndsWithItsPolicy(t *testing.T) {
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingDryRun), kubelet("n1", "8"))...)
+	w.pass(noon)
+	require.Contains(t, w.gauges(), "3 pods")
+	require.NoError(t, w.vpa.LoadlineV1alpha1().SizingPolicies().Delete(t.Context(), "fleet", metav1.DeleteOptions{}))
+	w.decided(peaking(), "PolicyUnknown")
+	w.pass(noon.Add(5 * time.Minute))
+	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
+}
+
+// said returns the condition Sharing of the policy after a pass: its reason and its message.
+func (w *world) said(after time.Duration) string {
+	w.t.Helper()
+	w.pass(noon.Add(after))
+	policy, err := w.vpa.LoadlineV1alpha1().SizingPolicies().Get(w.t.Context(), "fleet", metav1.GetOptions{})
+	require.NoError(w.t, err)
+	c := meta.FindStatusCondition(policy.Status.Conditions, "Sharing")
+	if c == nil {
+		return ""
+	}
+	require.Equal(w.t, metav1.ConditionFalse, c.Status)
+	return c.Reason + ": " + c.Message
+}
+
+func TestAPolicyThatSharesSaysWhatIsInTheWay(t *testing.T) {
+	scaled := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}}
+	held := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"}, Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: new("other-1"), LeaseDurationSeconds: new(int32(15)), RenewTime: &metav1.MicroTime{Time: noon.Add(-5 * time.Second)}}}
+	expired := held.DeepCopy()
+	expired.Spec.RenewTime.Time = noon.Add(-15 * time.Second)
+	karpenter := kubelet("n1", "8", func(n *corev1.Node) { n.Labels = map[string]string{"karpenter.sh/nodepool": "default"} })
+	accepts := func(s *loadlinev1alpha1.SizingPolicySpec) {
+		s.Sharing.NodeAutoscaler = new(loadlinev1alpha1.SharingNodeAutoscalerAccept)
+	}
+	calm := func(s *loadlinev1alpha1.SizingPolicySpec) { s.Recipe = new("loadline") }
+	const on, dryRun = loadlinev1alpha1.SharingOn, loadlinev1alpha1.SharingDryRun
+	for name, c := range map[string]struct {
+		policy *loadlinev1alpha1.SizingPolicy
+		more   []runtime.Object
+		want   string
+	}{
+		"a dry run":                      {shared(dryRun, automatic), []runtime.Object{scaled}, ""},
+		"a mode that is too cautious":    {shared(on), nil, "ModeTooCautious: acts as DryRun for workloads of which not all running pods may be changed"},
+		"a recipe that does not share":   {shared(on, automatic, calm), nil, "RecipeDoesNotShare: workloads do not share whose recipe is not made for it"},
+		"another updater":                {shared(on, automatic), []runtime.Object{held}, "AnotherUpdater: acts as DryRun: another updater holds the Lease: other-1"},
+		"another updater that is gone":   {shared(on, automatic), []runtime.Object{expired}, "NotServed"},
+		"cluster-autoscaler":             {shared(on, automatic), []runtime.Object{scaled}, "NodeAutoscaler: acts as DryRun: nodes seem to be added and removed"},
+		"Karpenter":                      {shared(on, automatic), []runtime.Object{karpenter}, "NodeAutoscaler: acts as DryRun: nodes seem to be added and removed, and what sharing saves would be bought again: label karpenter.sh/nodepool of node n1"},
+		"an autoscaler that is accepted": {shared(on, automatic, accepts), []runtime.Object{scaled}, "NotServed"},
+		"nothing":                        {shared(on, automatic), nil, "NotServed: On is not served yet: acts as DryRun"},
+	} {
+		if !slices.ContainsFunc(c.more, func(o runtime.Object) bool { _, is := o.(*corev1.Node); return is }) {
+			c.more = append(c.more, kubelet("n1", "8"))
+		}
+		w := newWorld(t, Default(), append(append(peakingPods(3, nil), peaking(), c.policy), c.more...)...)
+		got := w.said(0)
+		require.True(t, strings.HasPrefix(got, c.want) && (c.want != "" || got == ""), "%s: %s", name, got)
+	}
+}
+
+// The updater that holds the Lease itself does not stand in its own way.
+func TestTheLeaderMayShare(t *testing.T) {
+	config := Default()
+	config.Election.Enabled = true
+	held := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "vpa-updater"}, Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: new("me"), RenewTime: &metav1.MicroTime{Time: noon}}}
+	w := newWorld(t, config, append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingOn, automatic), kubelet("n1", "8"), held)...)
+	require.Contains(t, w.said(0), "NotServed")
+}
+
+// An updater of one namespace does not know what nodes have.
+func TestSharingNeedsAllNamespaces(t *testing.T) {
+	config := Default()
+	config.Kube.Namespace = "shop"
+	w := newWorld(t, config, append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingOn, automatic), kubelet("n1", "8"))...)
+	require.Contains(t, w.said(0), "NodesUnknown: nodes cannot be seen")
+	require.NotContains(t, strings.Join(describe(w.registry, t), "\n"), "loadline_sharing_pods")
+}
+
+// The condition is written once, beside those of the recommender, and goes with mode On.
+func TestTheConditionOfSharingIsWrittenOnceAndGoes(t *testing.T) {
+	policy := shared(loadlinev1alpha1.SharingOn)
+	policy.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Served"}}
+	w := newWorld(t, Default(), append(peakingPods(3, nil), peaking(), policy, kubelet("n1", "8"))...)
+	w.vpa.ClearActions()
+	require.Contains(t, w.said(0), "ModeTooCautious")
+	seen := func(has bool) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			return meta.IsStatusConditionFalse(w.caches.policies.Now().Object("fleet").Status.Conditions, "Sharing") == has
+		}, time.Minute, time.Millisecond)
+	}
+	seen(true)
+	w.said(5 * time.Minute)
+	patches := func() (n int) {
+		for _, a := range w.vpa.Actions() {
+			if a.GetVerb() == "patch" {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, 1, patches())
+
+	policies := w.vpa.LoadlineV1alpha1().SizingPolicies()
+	now, err := policies.Get(t.Context(), "fleet", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.True(t, meta.IsStatusConditionTrue(now.Status.Conditions, "Ready"))
+	now.Spec.Sharing.Mode = new(loadlinev1alpha1.SharingDryRun)
+	_, err = policies.Update(t.Context(), now, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return *w.caches.policies.Now().Object("fleet").Spec.Sharing.Mode == loadlinev1alpha1.SharingDryRun
+	}, time.Minute, time.Millisecond)
+	require.Empty(t, w.said(10*time.Minute))
+	require.Equal(t, 2, patches())
+	seen(false)
+	require.Empty(t, w.said(15*time.Minute))
+	require.Equal(t, 2, patches())
+}
+
+// In --dry-run no condition is written either.
+func TestARehearsalWritesNoConditionOfSharing(t *testing.T) {
+	config := Default()
+	config.DryRun = true
+	w := newWorld(t, config, append(peakingPods(3, nil), peaking(), shared(loadlinev1alpha1.SharingOn), kubelet("n1", "8"))...)
+	require.Empty(t, w.said(0))
+	require.Contains(t, w.gauges(), "3 pods")
+}
