@@ -86,7 +86,7 @@ func CheckPolicy(p *loadlinev1alpha1.SizingPolicy) (problems field.ErrorList, wa
 		ch.safety(spec.Safety, at.Child("safety"))
 	}
 	if spec.Sharing != nil {
-		ch.sharing(spec.Sharing, at.Child("sharing"))
+		ch.sharing(spec, at.Child("sharing"))
 	}
 	return ch.problems, ch.warnings
 }
@@ -352,10 +352,14 @@ func (ch *policyCheck) safety(s *loadlinev1alpha1.Safety, at *field.Path) {
 	}
 }
 
-func (ch *policyCheck) sharing(s *loadlinev1alpha1.Sharing, at *field.Path) {
+func (ch *policyCheck) sharing(spec *loadlinev1alpha1.SizingPolicySpec, at *field.Path) {
+	s := spec.Sharing
 	oneOf(ch, at.Child("mode"), s.Mode, loadlinev1alpha1.SharingOff, loadlinev1alpha1.SharingDryRun, loadlinev1alpha1.SharingOn)
-	if s.Mode != nil && *s.Mode != loadlinev1alpha1.SharingOff {
-		ch.warn("%s: sharing is not served yet: acts as Off", at.Child("mode"))
+	if mode := sharingOf(s).Mode; mode != fleet.SharingOff {
+		if mode == fleet.SharingOn {
+			ch.warn("%s: On is not served yet: acts as DryRun", at.Child("mode"))
+		}
+		ch.sharingRecipe(spec.Recipe, at.Child("mode"))
 	}
 	for i := range s.Resources {
 		if i >= mostProblems {
@@ -365,6 +369,17 @@ func (ch *policyCheck) sharing(s *loadlinev1alpha1.Sharing, at *field.Path) {
 	}
 	oneOf(ch, at.Child("cpuLimit"), s.CPULimit, loadlinev1alpha1.SharingCPULimitKeep, loadlinev1alpha1.SharingCPULimitRemove, loadlinev1alpha1.SharingCPULimitNodeAllocatable)
 	oneOf(ch, at.Child("nodeAutoscaler"), s.NodeAutoscaler, loadlinev1alpha1.SharingNodeAutoscalerDryRun, loadlinev1alpha1.SharingNodeAutoscalerAccept)
+}
+
+// sharingRecipe warns where pods will not share because of their recipe.
+func (ch *policyCheck) sharingRecipe(text *string, at *field.Path) {
+	if text == nil || *text == "" {
+		ch.warn("%s: only pods share whose recipe is made for it, and spec.recipe names none: it counts for VPAs with the annotation %s", at, recipe.Annotation)
+		return
+	}
+	if r, err := recipe.Parse(*text); err == nil && r.Sharing == nil {
+		ch.warn("%s: pods with the recipe %q do not share: use one that is made for it, such as cruisekube", at, short(*text))
+	}
 }
 
 // oneOf refuses a value that is not among the known ones; nil is absent.

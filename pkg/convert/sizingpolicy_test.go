@@ -111,6 +111,7 @@ func TestPoliciesThatMakeSenseAreAccepted(t *testing.T) {
 		`"rollout":{"schedule":{"timezone":"UTC"},"initialSizing":"Off","hpa":"Proceed","method":"InPlaceOrRecreate"}`,
 		`"safety":{"observationPeriod":"1m","restarts":1,"throttle":"0","pressure":"1.0"}`,
 		`"sharing":{"mode":"Off","resources":["cpu","memory"],"cpuLimit":"Remove","nodeAutoscaler":"Accept"}`,
+		`"sharing":{"mode":"DryRun"},"recipe":"loadline:cpu=shared,memory=following"`,
 	} {
 		problems, warnings := CheckPolicy(sizing(t, fields))
 		require.Empty(t, problems, fields)
@@ -120,12 +121,13 @@ func TestPoliciesThatMakeSenseAreAccepted(t *testing.T) {
 
 func TestWhatIsAcceptedButMayNotBeMeantIsSaid(t *testing.T) {
 	for fields, want := range map[string]string{
-		`"namespaces":{"names":["*"]}`:                                        `spec.namespaces.names: "*" selects every namespace but kube-system, kube-public, kube-node-lease and that of the programs: name in exclude those that are to stay as they are`,
-		`"namespaces":{"names":["a","b"],"exclude":["b","a"]}`:                `spec.namespaces: no namespace is selected: exclude has all that names has`,
-		`"sharing":{"mode":"DryRun"}`:                                         `spec.sharing.mode: sharing is not served yet: acts as Off`,
-		`"namespaces":{"names":["*","a"]},"rollout":{"mode":"Inherit"}`:       `spec.namespaces.names: "*" selects every namespace but`,
-		`"namespaces":{"names":["a"],"exclude":["a"]},"recommender":"night"`:  `spec.namespaces: no namespace is selected`,
-		`"sharing":{"mode":"On"},"rollout":{"mode":"Observe"},"vpas":"Never"`: `spec.sharing.mode: sharing is not served yet: acts as Off`,
+		`"namespaces":{"names":["*"]}`:                                       `spec.namespaces.names: "*" selects every namespace but kube-system, kube-public, kube-node-lease and that of the programs: name in exclude those that are to stay as they are`,
+		`"namespaces":{"names":["a","b"],"exclude":["b","a"]}`:               `spec.namespaces: no namespace is selected: exclude has all that names has`,
+		`"sharing":{"mode":"DryRun"}`:                                        `spec.sharing.mode: only pods share whose recipe is made for it, and spec.recipe names none: it counts for VPAs with the annotation loadline.dev/recipe`,
+		`"sharing":{"mode":"DryRun"},"recipe":"loadline:cpu=tracking"`:       `spec.sharing.mode: pods with the recipe "loadline:cpu=tracking" do not share: use one that is made for it, such as cruisekube`,
+		`"namespaces":{"names":["*","a"]},"rollout":{"mode":"Inherit"}`:      `spec.namespaces.names: "*" selects every namespace but`,
+		`"namespaces":{"names":["a"],"exclude":["a"]},"recommender":"night"`: `spec.namespaces: no namespace is selected`,
+		`"sharing":{"mode":"On"},"recipe":"cruisekube","vpas":"Never"`:       `spec.sharing.mode: On is not served yet: acts as DryRun`,
 	} {
 		problems, warnings := CheckPolicy(sizing(t, fields))
 		require.Empty(t, problems, fields)

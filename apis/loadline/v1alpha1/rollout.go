@@ -238,12 +238,12 @@ type Safety struct {
 // it uses nearly always and a part of one headroom that they have together, in
 // place of each having room for its own peak. Only pods share whose recipe is made
 // for it; the annotation loadline.dev/sharing: "off" on a workload, its pod template
-// or its VerticalPodAutoscaler keeps its pods out. It is not served yet.
+// or its VerticalPodAutoscaler keeps its pods out.
 type Sharing struct {
 	// mode switches sharing: "Off", "DryRun" (only metrics and the log show what it
 	// would do) or "On". On needs rollout.mode Auto, or Canary once all pods may be
-	// changed; until then it acts as DryRun. Default: Off. Not served yet: acts as
-	// Off.
+	// changed; until then it acts as DryRun. Default: Off. On is not served yet: acts
+	// as DryRun.
 	// +optional
 	Mode *SharingMode `json:"mode,omitempty"`
 
