@@ -11,6 +11,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
 )
 
 // Policy returns a SizingPolicy as a value. One that CheckPolicy refuses cannot be used, but
@@ -69,8 +70,8 @@ var (
 	sharingModes = map[loadlinev1alpha1.SharingMode]fleet.SharingMode{
 		loadlinev1alpha1.SharingDryRun: fleet.SharingDryRun, loadlinev1alpha1.SharingOn: fleet.SharingOn,
 	}
-	cpuLimits = map[loadlinev1alpha1.SharingCPULimit]fleet.CPULimit{
-		loadlinev1alpha1.SharingCPULimitRemove: fleet.RemoveCPULimit, loadlinev1alpha1.SharingCPULimitNodeAllocatable: fleet.RaiseCPULimitToAll,
+	cpuLimits = map[loadlinev1alpha1.SharingCPULimit]sharing.CPULimit{
+		loadlinev1alpha1.SharingCPULimitRemove: sharing.RemoveLimit, loadlinev1alpha1.SharingCPULimitNodeAllocatable: sharing.NodeLimit,
 	}
 )
 

@@ -12,6 +12,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/core/fleet"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
 )
 
 // sizing reads a policy with fields of its spec, and with a namespace and a kind where
@@ -197,10 +198,10 @@ func TestWhatAPolicySaysAboutSharing(t *testing.T) {
 		`"sharing":{"mode":"Off"}`:    {Kinds: cpu},
 		`"sharing":{"mode":"DryRun"}`: {Mode: fleet.SharingDryRun, Kinds: cpu},
 		`"sharing":{"mode":"On","resources":["memory"],"evict":true,"cpuLimit":"NodeAllocatable","nodeAutoscaler":"Accept"}`: {
-			Mode: fleet.SharingOn, Kinds: memory, Evict: true, CPULimit: fleet.RaiseCPULimitToAll, BesideNodeAutoscaler: true},
+			Mode: fleet.SharingOn, Kinds: memory, Evict: true, CPULimit: sharing.NodeLimit, BesideNodeAutoscaler: true},
 		`"sharing":{"mode":"On","resources":["memory","cpu"],"evict":false,"cpuLimit":"Remove","nodeAutoscaler":"DryRun"}`: {
-			Mode: fleet.SharingOn, Kinds: [resources.Kinds]bool{true, true}, CPULimit: fleet.RemoveCPULimit},
-		`"sharing":{"cpuLimit":"Keep"}`: {Kinds: cpu, CPULimit: fleet.KeepCPULimit},
+			Mode: fleet.SharingOn, Kinds: [resources.Kinds]bool{true, true}, CPULimit: sharing.RemoveLimit},
+		`"sharing":{"cpuLimit":"Keep"}`: {Kinds: cpu, CPULimit: sharing.KeepLimit},
 	} {
 		require.Equal(t, want, Policy(sizing(t, fields)).Sharing, fields)
 	}

@@ -23,20 +23,10 @@ type Sharing struct {
 	// Evict says that pods may be evicted where those of a node need more than it has.
 	Evict bool
 	// CPULimit is what becomes of the CPU limits of pods that share.
-	CPULimit CPULimit
+	CPULimit sharing.CPULimit
 	// BesideNodeAutoscaler says that SharingOn holds also where nodes are added and removed.
 	BesideNodeAutoscaler bool
 }
-
-// CPULimit is what becomes of the CPU limits of pods that share.
-type CPULimit uint8
-
-// What becomes of them.
-const (
-	KeepCPULimit       CPULimit = iota // as without sharing
-	RemoveCPULimit                     // new pods have none
-	RaiseCPULimitToAll                 // that of a running pod becomes what its node has
-)
 
 // The reasons why less is shared than the policy says, besides those that stop every change.
 const (

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
 )
 
 // The pods of a node that share what it has left (package sharing) request what their neighbours
@@ -28,21 +29,11 @@ import (
 // Sharing is how pods share their node.
 type Sharing struct {
 	Kinds    [resources.Kinds]bool // that are shared; the others are sized as those of any other pod
-	CPULimit CPULimit
+	CPULimit sharing.CPULimit
 	NodeCPU  resources.Amount // millicores that the node of a running pod has for pods; 0: not known
 	New      bool             // the pod is being created
 	Daemon   bool             // it belongs to its node
 }
-
-// CPULimit is what becomes of the CPU limit of a pod that shares.
-type CPULimit uint8
-
-// What becomes of it.
-const (
-	KeepLimit   CPULimit = iota
-	RemoveLimit          // from new pods; that of a running pod cannot be taken away
-	NodeLimit            // of running pods: what the node has for pods
-)
 
 // Bounds of what pods that share request, and how far they may be off: in millicores and bytes.
 var (
@@ -178,11 +169,11 @@ func (p *part) shareCPU(ranges Ranges) {
 	s, limit := p.rule.Sharing, p.container.Limits.Value(k)
 	switch {
 	case limit <= 0:
-	case s.New && s.CPULimit == RemoveLimit && (p.rule.RequestsOnly || ranges.wantLimit(k)):
+	case s.New && s.CPULimit == sharing.RemoveLimit && (p.rule.RequestsOnly || ranges.wantLimit(k)):
 		p.notes = append(p.notes, Note{k, LimitStays})
-	case s.New && s.CPULimit == RemoveLimit:
+	case s.New && s.CPULimit == sharing.RemoveLimit:
 		p.container.Limits, p.drops[k] = p.container.Limits.Without(k), true
-	case !s.New && s.CPULimit == NodeLimit && s.NodeCPU > 0:
+	case !s.New && s.CPULimit == sharing.NodeLimit && s.NodeCPU > 0:
 		p.setLimit(k, s.NodeCPU, ranges)
 	}
 	if s.New && s.Daemon {

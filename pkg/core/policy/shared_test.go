@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
 )
 
 const mb = resources.Amount(1e6)
@@ -24,14 +25,14 @@ func created(changes ...func(*Sharing)) *Sharing {
 	return running(append(changes, func(s *Sharing) { s.New = true })...)
 }
 
-func removing(s *Sharing)   { s.CPULimit = RemoveLimit }
+func removing(s *Sharing)   { s.CPULimit = sharing.RemoveLimit }
 func ofDaemon(s *Sharing)   { s.Daemon = true }
 func withoutMB(s *Sharing)  { s.Kinds[resources.Memory] = false }
 func withoutCPU(s *Sharing) { s.Kinds[resources.CPU] = false }
 
 // onNode raises CPU limits to those of a node.
 func onNode(cpu resources.Amount) func(*Sharing) {
-	return func(s *Sharing) { s.CPULimit, s.NodeCPU = NodeLimit, cpu }
+	return func(s *Sharing) { s.CPULimit, s.NodeCPU = sharing.NodeLimit, cpu }
 }
 
 // shared is what a container gets that shares CPU and memory.
@@ -215,7 +216,7 @@ func drawShared(t *rapid.T) (world, *Sharing) {
 	w := d.world()
 	s := &Sharing{
 		Kinds:    [resources.Kinds]bool{rapid.Bool().Draw(t, "CPU"), rapid.Bool().Draw(t, "memory")},
-		CPULimit: CPULimit(rapid.IntRange(0, 2).Draw(t, "limit")), NodeCPU: resources.Amount(rapid.Int64Range(0, 64000).Draw(t, "node")),
+		CPULimit: sharing.CPULimit(rapid.IntRange(0, 2).Draw(t, "limit")), NodeCPU: resources.Amount(rapid.Int64Range(0, 64000).Draw(t, "node")),
 		New: rapid.Bool().Draw(t, "new"), Daemon: rapid.Bool().Draw(t, "daemon"),
 	}
 	w.rules.Sharing = s
