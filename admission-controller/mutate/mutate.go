@@ -22,6 +22,7 @@ import (
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/policy"
 	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
 	"loadline.dev/loadline/pkg/kube/client"
 )
 
@@ -38,11 +39,12 @@ type Mutation struct {
 	Warnings []string                // for the person who creates the pod
 }
 
-// Namespace is what a namespace demands of its pods. The zero value demands
-// nothing.
+// Namespace is what a namespace demands of one of its pods, and how that shares its node. The
+// zero value demands nothing.
 type Namespace struct {
-	Ranges convert.LimitRanges
-	Room   Room // for this pod
+	Ranges  convert.LimitRanges
+	Room    Room            // for this pod
+	Sharing *policy.Sharing // by its SizingPolicy; nil: it does not share
 }
 
 // Patch returns what the pod gets from its VPA. Before it changes a container it
@@ -57,7 +59,7 @@ func (c Config) Patch(pod *corev1.Pod, vpa *vpav1.VerticalPodAutoscaler, namespa
 	if convert.SizedAsWhole(pod) {
 		m.warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": containers left unchanged, because spec.resources of the pod bounds them"}
 	} else {
-		sizes, err := m.sizes(namespace.Room)
+		sizes, err := m.sizes(namespace.Room, m.sharing(namespace))
 		if err != nil {
 			return Mutation{}, err
 		}
@@ -118,9 +120,9 @@ type size struct {
 
 // sizes returns what each container gets: from the recommendation, with its boost,
 // and as far as the quotas have room.
-func (m *mutation) sizes(room Room) ([]size, error) {
+func (m *mutation) sizes(room Room, shares *policy.Sharing) ([]size, error) {
 	current, rules := convert.NewPod(m.pod), convert.Rules(m.vpa)
-	m.given = m.recommendation()
+	rules.Sharing, m.given = shares, m.recommendation()
 	fitted := policy.Fit(current, m.given, rules, m.ranges.Ranges).Containers
 	sizes, ruleOf := make([]size, len(fitted)), rules.Lookup()
 	for i := range fitted {
@@ -135,6 +137,7 @@ func (m *mutation) sizes(room Room) ([]size, error) {
 		}
 	}
 	if room != (Room{}) {
+		rules.Sharing = nil // it leaves no pod as it is
 		kept := policy.Fit(current, unsized(current, m.given), rules, m.ranges.Ranges).Containers
 		for i := range kept {
 			if sizes[i].boosted && !kept[i].Requests.Has(resources.CPU) {
@@ -149,6 +152,19 @@ func (m *mutation) sizes(room Room) ([]size, error) {
 		sizes[i].Fitted = fitted[i]
 	}
 	return sizes, nil
+}
+
+// sharing returns how the pod shares its node. A CPU limit stays where a quota refuses pods
+// without one.
+func (m *mutation) sharing(namespace Namespace) *policy.Sharing {
+	s := namespace.Sharing
+	if s == nil || s.CPULimit != sharing.RemoveLimit || !namespace.Room.Limits.Has(resources.CPU) {
+		return s
+	}
+	m.warn("CPU limits stay although the pod shares its node, because a ResourceQuota of namespace %s demands them", m.pod.Namespace)
+	kept := *s
+	kept.CPULimit = sharing.KeepLimit
+	return &kept
 }
 
 // recommendation is that of the VPA; in mode Off there is none.
@@ -201,7 +217,7 @@ func (m *mutation) warn(format string, args ...any) {
 // people write them.
 func (m *mutation) container(i int, fitted size, sizes corev1.ResourceRequirements) {
 	container := &m.pod.Spec.Containers[i]
-	if len(sizes.Requests)+len(sizes.Limits) == 0 {
+	if len(sizes.Requests)+len(sizes.Limits) == 0 && fitted.WithoutLimit == [resources.Kinds]bool{} {
 		return
 	}
 	m.steps = append(m.steps, client.PatchName(i, container))
@@ -209,11 +225,21 @@ func (m *mutation) container(i int, fitted size, sizes corev1.ResourceRequiremen
 		m.annotate(convert.BoostAnnotation(*container))
 	}
 	m.steps = client.AppendSizes(m.steps, i, container, sizes)
+	for k, gone := range fitted.WithoutLimit {
+		if gone {
+			m.steps = append(m.steps, client.PatchRemove(client.PatchPath("spec", "containers", strconv.Itoa(i), "resources", "limits", resources.Kind(k).String())))
+		}
+	}
 	m.begin(i)
 	m.notes(fitted.Fitted)
 	m.moves(container, fitted.Fitted)
 	m.listed(sizes.Requests, " request")
 	m.listed(sizes.Limits, " limit")
+	for k, gone := range fitted.WithoutLimit {
+		if gone {
+			m.note(resources.Kind(k).String(), " limit removed")
+		}
+	}
 }
 
 // listed notes what is written of a list.
@@ -267,6 +293,8 @@ func (m *mutation) notes(fitted policy.Fitted) {
 		switch {
 		case n.Refused():
 			m.warn("container %s: %s; the pod will probably be refused", fitted.Name, n)
+		case n.Reason == policy.LimitStays:
+			m.warn("container %s: %s", fitted.Name, n)
 		case n.Cut():
 			cut[n.Kind] = n.Reason
 		}
@@ -298,7 +326,7 @@ func (m *mutation) bound(r policy.Reason) string {
 	case policy.CutToMax:
 		return "maxAllowed"
 	case policy.CutToLimit:
-		return "the limit of the container, which RequestsOnly keeps"
+		return "the limit of the container, which stays"
 	}
 	return "the LimitRanges of namespace " + m.pod.Namespace
 }

@@ -141,7 +141,7 @@ func TestATargetThatCannotBeIsCutWithAWarning(t *testing.T) {
 		"maxAllowed":      {vpav1.ContainerResourcePolicy{MaxAllowed: testkit.List("cpu=300m")}, Namespace{}, "cpu cut from 900m to 300m to fit maxAllowed"},
 		"the narrower":    {vpav1.ContainerResourcePolicy{MaxAllowed: testkit.List("cpu=300m")}, limits(corev1.LimitTypeContainer), "cpu cut from 900m to 300m to fit maxAllowed"},
 		"a limit that stays": {vpav1.ContainerResourcePolicy{ControlledValues: &only}, Namespace{},
-			"cpu cut from 900m to 100m to fit the limit of the container, which RequestsOnly keeps"},
+			"cpu cut from 900m to 100m to fit the limit of the container, which stays"},
 	} {
 		c.policy.ContainerName = "c"
 		vpa := testkit.VPA("v", testkit.Recommend("c", "cpu=900m memory=50Mi"), testkit.Policy(c.policy))

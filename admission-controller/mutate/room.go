@@ -86,8 +86,8 @@ func (r Room) Cut(pod policy.Pod, least, wanted []policy.Fitted) ([]policy.Fitte
 			continue
 		}
 		for i := range cut {
-			from, ok := wanted[i].Requests.Get(k)
-			if !ok {
+			from, requested := wanted[i].Requests.Get(k)
+			if !requested && !wanted[i].Limits.Has(k) {
 				continue
 			}
 			cut[i] = toward(least[i], cut[i], k, max(share, 0))
