@@ -39,6 +39,11 @@ var handlers = map[string]vectors.Handler{
 	"attune/memory_limit_floor":    vectors.Typed(memoryLimitFloor),
 	"attune/savings":               vectors.Typed(savings),
 	"cruisekube/peak":              vectors.Typed(peak),
+	"cruisekube/node":              within(1e-9, vectors.Typed(shareNode)),
+	"cruisekube/apply":             vectors.Typed(applyShare),
+	"cruisekube/eligible":          vectors.Typed(optimizable),
+	"cruisekube/default_rank":      vectors.Typed(defaultRank),
+	"cruisekube/admission":         vectors.Typed(newPod),
 
 	// recommender.json
 	"bucketing":       vectors.Typed(bucketing),
@@ -62,8 +67,16 @@ var handlers = map[string]vectors.Handler{
 	"vpa_matching":   vectors.Typed(vpaMatching),
 }
 
+// within lets numbers with a fraction differ by a relative tolerance, as the notes of a file say.
+func within(tolerance float64, h vectors.Handler) vectors.Handler {
+	return func(c vectors.Case) error {
+		c.Tolerance = tolerance
+		return h(c)
+	}
+}
+
 // byDesign are the cases in which production code differs from the reference by design,
-// by their name. docs/compatibility.md names them, too.
+// by their key. docs/compatibility.md names them, too.
 //
 //go:embed by_design.json
 var byDesign []byte

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"loadline.dev/loadline/admission-controller/mutate"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	"loadline.dev/loadline/pkg/convert"
+	"loadline.dev/loadline/pkg/core/disruption"
+	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/policy"
+	"loadline.dev/loadline/pkg/core/resources"
+	"loadline.dev/loadline/pkg/core/sharing"
+	"loadline.dev/loadline/pkg/kube/client"
+)
+
+// written amounts of CPU and memory; empty: none.
+type writtenSizes struct {
+	CPU    string `json:"cpu"`
+	Memory string `json:"memory"`
+}
+
+// list reads what is written.
+func (s writtenSizes) list() (list corev1.ResourceList, err error) {
+	for k, text := range [resources.Kinds]string{resources.CPU: s.CPU, resources.Memory: s.Memory} {
+		if text == "" {
+			continue
+		}
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			return nil, fmt.Errorf("input: quantity %q: %w", text, err)
+		}
+		if list == nil {
+			list = corev1.ResourceList{}
+		}
+		list[convert.ResourceName(resources.Kind(k))] = q
+	}
+	return list, nil
+}
+
+// decimal prints an amount as the cases do.
+func decimal(k resources.Kind, a resources.Amount) string {
+	q := convert.Quantity(k, a)
+	q.Format = resource.DecimalSI
+	return q.String()
+}
+
+// amountOf reads cores or megabytes. Fractions of a millicore are cut, as in every recommendation.
+func amountOf(k resources.Kind, a float64) resources.Amount {
+	return resources.FromFloat(a * [resources.Kinds]float64{resources.CPU: perCore, resources.Memory: perMegabyte}[k])
+}
+
+type applyInput struct {
+	CurrentLimits       writtenSizes `json:"currentLimits"`
+	CurrentRequests     writtenSizes `json:"currentRequests"`
+	Memory7DayMaxMB     float64      `json:"memory7DayMaxMB"`
+	NodeAllocatableCPU  float64      `json:"nodeAllocatableCPU"`
+	OOMMemoryMB         float64      `json:"oomMemoryMB"`
+	RecommendedCPU      float64      `json:"recommendedCPU"`
+	RecommendedMemoryMB float64      `json:"recommendedMemoryMB"`
+}
+
+type applyOutput struct {
+	CPUPatch      map[string]string `json:"cpuPatch"`
+	MemoryPatch   map[string]string `json:"memoryPatch"`
+	MemorySkipped bool              `json:"memorySkipped"`
+}
+
+// applyShare gives a share to the container of a running pod. What the cases send in two calls
+// is one resize.
+func applyShare(in applyInput) (out applyOutput, err error) {
+	c := policy.Container{Name: app}
+	for _, one := range []struct {
+		into *resources.List
+		from writtenSizes
+	}{{&c.Requests, in.CurrentRequests}, {&c.Limits, in.CurrentLimits}} {
+		list, err := one.from.list()
+		if err != nil {
+			return out, err
+		}
+		*one.into = convert.Resources(list)
+	}
+	share := resources.Of(amountOf(resources.CPU, in.RecommendedCPU), amountOf(resources.Memory, in.RecommendedMemoryMB))
+	upper := share.With(resources.Memory, amountOf(resources.Memory, max(in.Memory7DayMaxMB, in.OOMMemoryMB)))
+	fitted := policy.Fit(policy.Pod{Containers: []policy.Container{c}}, map[string]resources.Bounds{app: {Lower: share, Target: share, Upper: upper}},
+		policy.Rules{Sharing: &policy.Sharing{Kinds: bothKinds, CPULimit: sharing.NodeLimit, NodeCPU: amountOf(resources.CPU, in.NodeAllocatableCPU)}}, policy.Ranges{}).Containers[0]
+	container := disruption.Container{Observed: true, Current: c, Asked: c, Fitted: fitted}
+	patch := func(k resources.Kind) map[string]string {
+		if !container.Changes(k, container.Asked) {
+			return nil
+		}
+		sent := map[string]string{"subresource": "resize"}
+		if a, ok := fitted.Requests.Get(k); ok {
+			sent[k.String()+"Request"] = decimal(k, a)
+		}
+		if a, ok := fitted.Limits.Get(k); ok {
+			sent[k.String()+"Limit"] = decimal(k, a)
+		}
+		return sent
+	}
+	out = applyOutput{CPUPatch: patch(resources.CPU), MemoryPatch: patch(resources.Memory), MemorySkipped: !fitted.Requests.Has(resources.Memory)}
+	return out, nil
+}
+
+type newPodInput struct {
+	CPUMax10m                 float64      `json:"cpuMax10m"`
+	CPUPeak                   float64      `json:"cpuPeak"`
+	HPAOnCPU                  bool         `json:"hpaOnCPU"`
+	Limits                    writtenSizes `json:"limits"`
+	Memory7DayMaxMB           float64      `json:"memory7DayMaxMB"`
+	MemoryApplicationDisabled bool         `json:"memoryApplicationDisabled"`
+	MemoryMax30mMB            float64      `json:"memoryMax30mMB"`
+	MemoryPeakMB              float64      `json:"memoryPeakMB"`
+	NewWorkload               bool         `json:"newWorkload"`
+	OOMMemoryMB               float64      `json:"oomMemoryMB"`
+	OverrideDisabled          bool         `json:"overrideDisabled"`
+	Requests                  writtenSizes `json:"requests"`
+	WorkloadKind              string       `json:"workloadKind"`
+}
+
+type newPodOutput struct {
+	Patches []client.PatchOperation `json:"patches"`
+}
+
+// newPod lets the webhook size a pod of a workload whose policy shares.
+func newPod(in newPodInput) (out newPodOutput, err error) {
+	out.Patches = []client.PatchOperation{}
+	if in.skipped() {
+		return out, nil
+	}
+	requests, err := in.Requests.list()
+	if err != nil {
+		return out, err
+	}
+	limits, err := in.Limits.list()
+	if err != nil {
+		return out, err
+	}
+	pod := &corev1.Pod{}
+	pod.Spec.Containers = []corev1.Container{{Name: app, Resources: corev1.ResourceRequirements{Requests: requests, Limits: limits}}}
+	recommended, shared := in.recommended()
+	vpa := &vpav1.VerticalPodAutoscaler{}
+	vpa.Status.Recommendation = &vpav1.RecommendedPodResources{ContainerRecommendations: []vpav1.RecommendedContainerResources{recommended}}
+	demands := mutate.Namespace{}
+	if sharing.Eligible(in.facts(shared)) == "" {
+		demands.Sharing = &policy.Sharing{Kinds: shared, CPULimit: sharing.RemoveLimit, New: true, Daemon: in.WorkloadKind == "DaemonSet"}
+	}
+	mutation, err := mutate.Config{}.Patch(pod, vpa, demands)
+	if err != nil {
+		return out, err
+	}
+	out.Patches = append(out.Patches, in.asPrinted(mutation.Patch)...)
+	return out, nil
+}
+
+// skipped asks the policy of a workload that is taken out of it.
+func (in newPodInput) skipped() bool {
+	w := fleet.Workload{Kind: in.WorkloadKind, Namespace: "default", VPA: fleet.VPA{Author: fleet.Loadline}}
+	if in.OverrideDisabled {
+		w.Annotations = map[string]string{fleet.SkipAnnotation: "true"}
+	}
+	set := fleet.NewSet([]fleet.Policy{{
+		Mode: fleet.Auto, Namespaces: fleet.Namespaces{Names: []string{fleet.AllNamespaces}}, Workloads: []fleet.Match{{Kind: in.WorkloadKind}},
+	}}, fleet.Options{})
+	return set.For(w).NewPods(fleet.Loadline, true) != ""
+}
+
+func (in newPodInput) facts(shared [resources.Kinds]bool) sharing.Facts {
+	f := sharingFacts()
+	f.Shared, f.HPA[resources.CPU] = shared, in.HPAOnCPU
+	if in.NewWorkload {
+		f.Age = 0
+	}
+	return f
+}
+
+// recommended is what the recommender publishes, with what the recipe folds into the target, and
+// of which kinds. The webhook leaves out that at which an HPA looks.
+func (in newPodInput) recommended() (r vpav1.RecommendedContainerResources, kinds [resources.Kinds]bool) {
+	kinds = [resources.Kinds]bool{resources.CPU: true, resources.Memory: !in.MemoryApplicationDisabled}
+	target := resources.List{}.With(resources.CPU, amountOf(resources.CPU, cmp.Or(in.CPUPeak, in.CPUMax10m)))
+	upper := target
+	if kinds[resources.Memory] {
+		target = target.With(resources.Memory, amountOf(resources.Memory, max(in.MemoryPeakMB, in.MemoryMax30mMB, in.OOMMemoryMB)))
+		upper = upper.With(resources.Memory, amountOf(resources.Memory, max(in.Memory7DayMaxMB, in.OOMMemoryMB)))
+	}
+	if in.HPAOnCPU {
+		target, upper = target.Without(resources.CPU), upper.Without(resources.CPU)
+	}
+	format := convert.Format{}
+	return vpav1.RecommendedContainerResources{ContainerName: app, LowerBound: format.List(target), Target: format.List(target), UpperBound: format.List(upper)}, kinds
+}
+
+// asPrinted returns the steps of a patch that are about sizes, in the order and the words of the
+// cases: those replace what is there, which is the same as to add it.
+func (in newPodInput) asPrinted(patch []client.PatchOperation) (steps []client.PatchOperation) {
+	const own = "/spec/containers/0/resources/"
+	for _, s := range patch {
+		list, name, found := strings.Cut(strings.TrimPrefix(s.Path, own), "/")
+		if !strings.HasPrefix(s.Path, own) {
+			continue
+		}
+		if found && s.Op == "add" {
+			there := map[string]writtenSizes{"requests": in.Requests, "limits": in.Limits}[list]
+			k, has := resources.CPU, there.CPU
+			if name == resources.Memory.String() {
+				k, has = resources.Memory, there.Memory
+			}
+			text, _ := s.Value.(string)
+			gets := convert.Amount(k, resource.MustParse(text))
+			s.Value = decimal(k, gets)
+			if has != "" {
+				s.Op = "replace"
+				if convert.Amount(k, resource.MustParse(has)) == gets {
+					s.Value = has
+				}
+			}
+		}
+		steps = append(steps, s)
+	}
+	rank := func(s client.PatchOperation) int {
+		switch {
+		case s.Value != nil && !isText(s.Value):
+			return 0 // an object that holds what follows
+		case s.Op == "remove":
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(steps, func(a, b client.PatchOperation) int { return cmp.Compare(rank(a), rank(b)) })
+	return steps
+}
+
+func isText(v any) bool {
+	_, is := v.(string)
+	return is
+}
