@@ -19,6 +19,7 @@ import (
 	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
 	"loadline.dev/loadline/pkg/convert"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/sizing"
 )
@@ -44,6 +45,7 @@ type podHandler struct {
 	policies *sizing.Policies                 // nil: there are none
 	records  *sizing.Records                  // of workloads under a policy; nil: they cannot be read
 	hpas     *sizing.HorizontalPodAutoscalers // nil: they cannot be read
+	recipes  *recipe.Book                     // says of a recipe whether pods share by it
 }
 
 func (h podHandler) handler() server.Handler {
@@ -114,27 +116,27 @@ func (h podHandler) sizes(ctx context.Context, request *admissionv1.AdmissionReq
 	if problem := convert.Unreadable(vpa); problem != "" {
 		return server.Answer{Warnings: []string{"VerticalPodAutoscaler " + vpa.Name + ": not used, because it cannot be read: " + problem}}
 	}
-	acting, warnings, why := h.underPolicy(vpa, pod)
-	if why != "" {
-		return unchanged(ctx, request, klog.KObj(pod), klog.KObj(vpa), why)
+	may := h.underPolicy(vpa, pod)
+	if may.why != "" {
+		return unchanged(ctx, request, klog.KObj(pod), klog.KObj(vpa), may.why)
 	}
 	if h.outdated != nil && h.outdated(vpa) {
-		acting = convert.WithoutRecommendation(acting)
-		warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": not used, because it may have had another target when its recommendation was made; the recommender has not seen its present one yet"}
+		may.vpa = convert.WithoutRecommendation(may.vpa)
+		may.warnings = []string{"VerticalPodAutoscaler " + vpa.Name + ": not used, because it may have had another target when its recommendation was made; the recommender has not seen its present one yet"}
 	}
 	objects, err := h.limitRanges.LimitRanges(request.Namespace).List(labels.Everything())
 	if err != nil {
 		return server.Answer{Cause: server.CauseLimitRange, Err: fmt.Errorf("list the LimitRanges of namespace %s: %w", request.Namespace, err)}
 	}
-	demands := mutate.Namespace{Ranges: convert.Ranges(objects)}
+	demands := mutate.Namespace{Ranges: convert.Ranges(objects), Sharing: may.sharing}
 	if h.quotas != nil {
 		demands.Room = mutate.RoomFor(pod, h.quotas(request.Namespace))
 	}
-	mutation, err := h.mutation.Patch(pod, acting, demands)
+	mutation, err := h.mutation.Patch(pod, may.vpa, demands)
 	if err != nil {
 		return server.Answer{Cause: server.CauseBoost, Err: fmt.Errorf("VerticalPodAutoscaler %s: %w", klog.KObj(vpa), err)}
 	}
-	mutation.Warnings = append(warnings, mutation.Warnings...)
+	mutation.Warnings = append(may.warnings, mutation.Warnings...)
 	return server.Answer{Patch: mutation.Patch, Warnings: mutation.Warnings, After: func() {
 		report(ctx, request, mutation, klog.KObj(pod), klog.KObj(vpa))
 	}}

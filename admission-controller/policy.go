@@ -18,18 +18,25 @@ import (
 	"loadline.dev/loadline/pkg/kube/target"
 )
 
-// underPolicy returns a VPA as the SizingPolicy that is responsible, if one is, lets it change
-// a new pod, and warnings about that; or why the pod stays as it is written. It reads caches
-// only.
-func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) (acting *vpav1.VerticalPodAutoscaler, warnings []string, why fleet.Reason) {
+// permitted is what a SizingPolicy lets a VPA do with a new pod.
+type permitted struct {
+	vpa      *vpav1.VerticalPodAutoscaler // as it is to act
+	sharing  *policy.Sharing              // how the pod shares its node; nil: it does not
+	warnings []string
+	why      fleet.Reason // why the pod stays as it is written; empty: it does not, and else all of the above is nil
+}
+
+// underPolicy returns what the SizingPolicy that is responsible, if one is, lets a VPA do with a
+// new pod. It reads caches only.
+func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Pod) permitted {
 	d := h.policies.ForPod(vpa, pod)
 	if d.Policy == nil && d.Reason == "" {
-		return vpa, nil, ""
+		return permitted{vpa: vpa}
 	}
-	made := convert.MadeForPolicy(vpa)
+	made, now := convert.MadeForPolicy(vpa), time.Now()
 	by := sizing.Author(vpa, made).Author
-	if why = d.NewPods(by, true); why != "" { // whatever is remembered
-		return nil, nil, why
+	if why := d.NewPods(by, true); why != "" { // whatever is remembered
+		return permitted{why: why}
 	}
 	var remembered rollout.State
 	err := sizing.ErrUnknown
@@ -37,19 +44,20 @@ func (h podHandler) underPolicy(vpa *vpav1.VerticalPodAutoscaler, pod *corev1.Po
 		remembered, err = h.records.State(workload)
 	}
 	if made && err != nil { // nobody knows what did harm before
-		return nil, nil, fleet.Reason(disruption.NoRecord)
+		return permitted{why: fleet.Reason(disruption.NoRecord)}
 	}
-	if why = sizing.NewPods(d, by, remembered); why != "" {
-		return nil, nil, why
+	if why := sizing.NewPods(d, by, remembered); why != "" {
+		return permitted{why: why}
 	}
+	shares := h.sharing(&d, vpa, pod, remembered, now)
 	if made {
 		vpa = sizingNewPods(vpa)
 		if !d.Policy.BesideHPAs {
 			vpa = without(vpa, h.hpas.LooksAt(sizing.ScaleTargetOf(target.RefKey(vpa.Namespace, vpa.Spec.TargetRef))))
 		}
 	}
-	acting, warnings = keeping(vpa, pod, remembered, d.Policy.RolloutHash, time.Now())
-	return acting, warnings, ""
+	acting, warnings := keeping(vpa, pod, remembered, d.Policy.RolloutHash, now)
+	return permitted{vpa: acting, sharing: shares, warnings: warnings}
 }
 
 // sizingNewPods returns a made VPA in a mode in which it sizes new pods: its own is Off. It

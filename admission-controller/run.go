@@ -16,6 +16,7 @@ import (
 	"loadline.dev/loadline/admission-controller/server"
 	"loadline.dev/loadline/admission-controller/validate"
 	"loadline.dev/loadline/pkg/core/fleet"
+	"loadline.dev/loadline/pkg/core/recipe"
 	"loadline.dev/loadline/pkg/kube/client"
 	"loadline.dev/loadline/pkg/kube/sizing"
 	"loadline.dev/loadline/pkg/kube/target"
@@ -228,9 +229,13 @@ func fillCaches(ctx context.Context, config Config, clients *client.Clients) (ca
 		return caches{}, err
 	}
 	around := &validate.Cluster{Kube: clients.Kube, Namespace: config.Kube.Namespace, VPAs: informer.GetIndexer(), Targets: remembering}
+	recipes, err := recipe.NewBook("", recipe.DefaultConfig())
+	if err != nil {
+		return caches{}, fmt.Errorf("read the recipes: %w", err)
+	}
 	pods := podHandler{
 		serves: config.Kube.Serves, finder: finder, limitRanges: limitRanges.Lister(), quotas: around.Quotas,
-		mutation: config.mutation(), outdated: generations.Outdated, policies: policies, records: records, hpas: hpas,
+		mutation: config.mutation(), outdated: generations.Outdated, policies: policies, records: records, hpas: hpas, recipes: recipes,
 	}
 	return caches{
 		handlers: []server.Handler{pods.handler(), vpaHandler(config.validation(), around.Advise), policyHandler(config.validation())},

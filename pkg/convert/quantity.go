@@ -2,6 +2,7 @@ package convert
 
 import (
 	"math"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,6 +16,12 @@ func ResourceName(k resources.Kind) corev1.ResourceName {
 		return corev1.ResourceCPU
 	}
 	return corev1.ResourceMemory
+}
+
+// IsGPU reports whether a resource is a GPU or a part of one: an extended resource that is called
+// so, or any of NVIDIA's.
+func IsGPU(name corev1.ResourceName) bool {
+	return strings.Contains(string(name), "gpu") || strings.HasPrefix(string(name), "nvidia.com/")
 }
 
 // Amount reads a quantity as millicores or bytes, rounded up. What is negative

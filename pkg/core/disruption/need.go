@@ -80,6 +80,9 @@ func classOf(containers []policy.Container) class {
 	return burstable
 }
 
+// Guaranteed reports whether containers, all of their pod, make it one of class Guaranteed.
+func Guaranteed(containers []policy.Container) bool { return classOf(containers) == guaranteed }
+
 // ChangesClass reports whether the change would give the pod another class, which
 // cannot be done to one that runs.
 func (p *Pod) ChangesClass() bool {

@@ -19,6 +19,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -164,6 +165,16 @@ func (s *Snapshot) Object(name string) *loadlinev1alpha1.SizingPolicy {
 		return nil
 	}
 	return s.objects[name]
+}
+
+// ConditionSharing of a SizingPolicy says whether its pods share what their nodes have left. The
+// updater writes it where spec.sharing.mode is On.
+const ConditionSharing = "Sharing"
+
+// Shares reports whether the updater says that pods of a policy share.
+func (s *Snapshot) Shares(policy string) bool {
+	o := s.Object(policy)
+	return o != nil && meta.IsStatusConditionTrue(o.Status.Conditions, ConditionSharing)
 }
 
 // Set returns all policies, to ask for many workloads.

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"loadline.dev/loadline/admission-controller/server"
+	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
+	loadlinev1alpha1 "loadline.dev/loadline/apis/loadline/v1alpha1"
+	"loadline.dev/loadline/pkg/core/recipe"
+	"loadline.dev/loadline/pkg/core/sharing"
+	vpafake "loadline.dev/loadline/pkg/generated/clientset/versioned/fake"
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/kube/sizing"
+	"loadline.dev/loadline/pkg/testkit"
+)
+
+// sharingCase is a new pod of the Deployment "web", under a policy whose pods share.
+type sharingCase struct {
+	policy *loadlinev1alpha1.SizingPolicy
+	vpa    *vpav1.VerticalPodAutoscaler
+	web    *appsv1.Deployment
+	pod    *corev1.Pod
+	hpa    *autoscalingv2.HorizontalPodAutoscaler // nil: none
+}
+
+func newSharingCase(changes ...func(*sharingCase)) sharingCase {
+	long := metav1.NewTime(time.Now().Add(-24 * time.Hour))
+	c := sharingCase{
+		policy: sizingPolicy(loadlinev1alpha1.RolloutModeAuto, func(s *loadlinev1alpha1.SizingPolicySpec) {
+			s.Recipe = new("cruisekube")
+			s.Sharing = &loadlinev1alpha1.Sharing{
+				Mode: new(loadlinev1alpha1.SharingOn), Resources: []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory},
+				CPULimit: new(loadlinev1alpha1.SharingCPULimitRemove),
+			}
+		}),
+		vpa: madeVPA(vpav1.UpdateModeOff),
+		pod: testkit.Pod("p", testkit.Container("c", "cpu=2 memory=2000M", "cpu=4 memory=3000M")),
+	}
+	c.policy.Status.Conditions = []metav1.Condition{{Type: sizing.ConditionSharing, Status: metav1.ConditionTrue}}
+	testkit.Recommend("c", "cpu=1250m memory=700M")(c.vpa)
+	c.vpa.Status.Recommendation.ContainerRecommendations = c.vpa.Status.Recommendation.ContainerRecommendations[1:]
+	c.vpa.Status.Recommendation.ContainerRecommendations[0].UpperBound = testkit.List("cpu=2 memory=900M")
+	c.vpa.CreationTimestamp = long
+	c.web = webOf(clusterWithWeb(nil), long)
+	for _, change := range changes {
+		change(&c)
+	}
+	return c
+}
+
+// webOf returns the Deployment of a cluster, created at some time.
+func webOf(kube *fake.Clientset, created metav1.Time) *appsv1.Deployment {
+	object, err := kube.Tracker().Get(appsv1.SchemeGroupVersion.WithResource("deployments"), testkit.Namespace, "web")
+	if err != nil {
+		panic(err)
+	}
+	web, _ := object.(*appsv1.Deployment)
+	web = web.DeepCopy()
+	web.CreationTimestamp = created
+	return web
+}
+
+func (c sharingCase) answer(t *testing.T) server.Answer {
+	t.Helper()
+	kube, vpas := clusterWithWeb(nil), vpafake.NewSimpleClientset(c.vpa)
+	require.NoError(t, kube.Tracker().Update(appsv1.SchemeGroupVersion.WithResource("deployments"), c.web, testkit.Namespace))
+	if c.hpa != nil {
+		require.NoError(t, kube.Tracker().Add(c.hpa))
+	}
+	if c.policy != nil {
+		require.NoError(t, vpas.Tracker().Add(c.policy))
+	}
+	answer := webhookOf(t, kube, vpas).Answer(t.Context(), ask(t, c.pod))
+	require.NoError(t, answer.Err)
+	return answer
+}
+
+// How the pod of a sharingCase is sized.
+var (
+	asShared = []client.PatchOperation{
+		client.PatchAdd("/spec/containers/0/resources/requests/cpu", "1250m"),
+		client.PatchAdd("/spec/containers/0/resources/requests/memory", "700M"),
+		client.PatchAdd("/spec/containers/0/resources/limits/memory", "1800M"),
+		client.PatchRemove("/spec/containers/0/resources/limits/cpu"),
+	}
+	asAnyOther = []client.PatchOperation{
+		client.PatchAdd("/spec/containers/0/resources/requests/cpu", "1250m"),
+		client.PatchAdd("/spec/containers/0/resources/requests/memory", "700M"),
+		client.PatchAdd("/spec/containers/0/resources/limits/cpu", "2500m"),
+		client.PatchAdd("/spec/containers/0/resources/limits/memory", "1050M"),
+	}
+)
+
+func sharingSettings(change func(*loadlinev1alpha1.Sharing)) func(*sharingCase) {
+	return func(c *sharingCase) { change(c.policy.Spec.Sharing) }
+}
+
+func TestNewPodsUnderAPolicyThatShares(t *testing.T) {
+	mode := func(m loadlinev1alpha1.SharingMode) func(*sharingCase) {
+		return sharingSettings(func(s *loadlinev1alpha1.Sharing) { s.Mode = &m })
+	}
+	says := func(status metav1.ConditionStatus) func(*sharingCase) {
+		return func(c *sharingCase) { c.policy.Status.Conditions[0].Status = status }
+	}
+	onCPU := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: testkit.Namespace, Name: "web"}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"},
+		Metrics:        []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU}}},
+	}}
+	for name, c := range map[string]struct {
+		change func(*sharingCase)
+		want   []client.PatchOperation
+	}{
+		"shares":                      {func(*sharingCase) {}, asShared},
+		"no policy":                   {func(c *sharingCase) { c.policy = nil }, nil},
+		"sharing is not mentioned":    {func(c *sharingCase) { c.policy.Spec.Sharing = nil }, asAnyOther},
+		"off":                         {mode(loadlinev1alpha1.SharingOff), asAnyOther},
+		"a dry run":                   {mode(loadlinev1alpha1.SharingDryRun), asAnyOther},
+		"the updater does not share":  {says(metav1.ConditionFalse), asAnyOther},
+		"the updater has not said it": {func(c *sharingCase) { c.policy.Status.Conditions = nil }, asAnyOther},
+		"a mode that is too cautious": {func(c *sharingCase) {
+			c.policy.Spec.Rollout.Mode = new(loadlinev1alpha1.RolloutModeOneShot)
+			c.policy.Spec.Rollout.InitialSizing = new(loadlinev1alpha1.InitialSizingTarget)
+		}, asAnyOther},
+		"a recipe that does not":         {func(c *sharingCase) { c.policy.Spec.Recipe = new("vpa") }, asAnyOther},
+		"the recipe of the command line": {func(c *sharingCase) { c.policy.Spec.Recipe = nil }, asAnyOther},
+		"its VPA has another recipe":     {func(c *sharingCase) { c.vpa.Annotations = map[string]string{recipe.Annotation: "vpa"} }, asAnyOther},
+		"or one that shares": {func(c *sharingCase) {
+			c.policy.Spec.Recipe, c.vpa.Annotations = nil, map[string]string{recipe.Annotation: "cruisekube"}
+		}, asShared},
+		"opted out": {func(c *sharingCase) { c.web.Annotations = map[string]string{sharing.OffAnnotation: "off"} }, asAnyOther},
+		"too young": {func(c *sharingCase) { c.web.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Minute)) }, asAnyOther},
+		"sized as a whole": {func(c *sharingCase) {
+			c.pod.Spec.Resources = &corev1.ResourceRequirements{Requests: testkit.List("cpu=8")}
+		}, nil},
+		"with a GPU": {func(c *sharingCase) {
+			c.pod.Spec.Containers[0].Resources.Limits["nvidia.com/gpu"] = testkit.List("x=1")["x"]
+		}, asAnyOther},
+		"an HPA on CPU": {func(c *sharingCase) { c.hpa = onCPU }, []client.PatchOperation{
+			client.PatchAdd("/spec/containers/0/resources/requests/memory", "700M"), client.PatchAdd("/spec/containers/0/resources/limits/memory", "1050M"),
+		}},
+		"Guaranteed": {func(c *sharingCase) {
+			c.pod.Spec.Containers[0] = testkit.Container("c", "cpu=2 memory=2000M", "cpu=2 memory=2000M")
+		}, []client.PatchOperation{
+			client.PatchAdd("/spec/containers/0/resources/requests/cpu", "1250m"), client.PatchAdd("/spec/containers/0/resources/requests/memory", "700M"),
+			client.PatchAdd("/spec/containers/0/resources/limits/cpu", "1250m"), client.PatchAdd("/spec/containers/0/resources/limits/memory", "700M"),
+		}},
+		"memory is not shared": {sharingSettings(func(s *loadlinev1alpha1.Sharing) { s.Resources = nil }), []client.PatchOperation{
+			client.PatchAdd("/spec/containers/0/resources/requests/cpu", "1250m"), client.PatchAdd("/spec/containers/0/resources/requests/memory", "700M"),
+			client.PatchAdd("/spec/containers/0/resources/limits/memory", "1050M"), client.PatchRemove("/spec/containers/0/resources/limits/cpu"),
+		}},
+		"CPU limits stay": {sharingSettings(func(s *loadlinev1alpha1.Sharing) { s.CPULimit = nil }), asShared[:3]},
+	} {
+		var sizes []client.PatchOperation
+		for _, step := range newSharingCase(c.change).answer(t).Patch {
+			if step.Op != "test" && len(step.Path) > len("/spec/") && step.Path[:len("/spec/")] == "/spec/" {
+				sizes = append(sizes, step)
+			}
+		}
+		require.Equal(t, c.want, sizes, name)
+	}
+}
+
+// The pods of a DaemonSet keep what they request.
+func TestNewDaemonPodsThatShare(t *testing.T) {
+	c := newSharingCase()
+	d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: testkit.Namespace, Name: "agent", UID: "agent-uid", CreationTimestamp: c.web.CreationTimestamp},
+		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}
+	vpa := testkit.VPA("agent", testkit.Mode(vpav1.UpdateModeRecreate))
+	vpa.Status.Recommendation = c.vpa.Status.Recommendation
+	vpa.Spec.TargetRef.Kind, vpa.Spec.TargetRef.Name = "DaemonSet", "agent"
+	c.pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", Controller: new(true)}}
+	c.policy.Spec.Workloads[0].Kind = "DaemonSet"
+	kube, vpas := clusterWithWeb(nil), vpafake.NewSimpleClientset(vpa, c.policy)
+	require.NoError(t, kube.Tracker().Add(d))
+	answer := webhookOf(t, kube, vpas).Answer(t.Context(), ask(t, c.pod))
+	require.NoError(t, answer.Err)
+	require.Contains(t, answer.Patch, client.PatchRemove("/spec/containers/0/resources/limits/cpu"))
+	require.Contains(t, answer.Patch, client.PatchAdd("/spec/containers/0/resources/limits/memory", "3G"))
+	for _, step := range answer.Patch {
+		require.NotContains(t, step.Path, "/requests/")
+	}
+}
