@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/capacity"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/updater/nodeload"
 )
 
 // CapacityReader reads from caches. The zero value knows nothing.
@@ -63,7 +64,7 @@ func free(objects []*corev1.Node, pods corelisters.PodLister) ([]capacity.Node, 
 	nodes := make(map[string]*capacity.Node, len(objects))
 	for _, o := range objects {
 		size := convert.Resources(o.Status.Allocatable)
-		nodes[o.Name] = &capacity.Node{Name: o.Name, Size: size, Free: size, Open: !o.Spec.Unschedulable}
+		nodes[o.Name] = &capacity.Node{Name: o.Name, Size: size, Free: size, Open: !o.Spec.Unschedulable && !nodeload.Tainted(o)}
 	}
 	err := client.EachPod(pods, func(p *corev1.Pod) {
 		node, known := nodes[p.Spec.NodeName]

@@ -33,6 +33,7 @@ func TestNodesCountAllTheirPods(t *testing.T) {
 	}
 	nodes, err := free([]*corev1.Node{
 		{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{Unschedulable: true}, Status: corev1.NodeStatus{Allocatable: list("cpu", "1")}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "loadline.dev/overloaded", Effect: corev1.TaintEffectNoSchedule}}}, Status: corev1.NodeStatus{Allocatable: list("cpu", "1")}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Allocatable: list("cpu", "2")}},
 	}, corelisters.NewPodLister(index))
 	require.NoError(t, err)
@@ -40,6 +41,7 @@ func TestNodesCountAllTheirPods(t *testing.T) {
 	require.Equal(t, []capacity.Node{
 		{Name: "a", Size: cpu(2000), Free: cpu(1500), Open: true},
 		{Name: "b", Size: cpu(1000), Free: cpu(1000)},
+		{Name: "c", Size: cpu(1000), Free: cpu(1000)},
 	}, nodes)
 }
 

@@ -1,0 +1,275 @@
+package nodeload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"loadline.dev/loadline/pkg/kube/client"
+	"loadline.dev/loadline/pkg/serving"
+)
+
+const (
+	interval = time.Minute // between two rounds, and the longest that one may take
+	// syncTimeout is how long the first round waits for nodes: without permission they never come.
+	syncTimeout = 30 * time.Second
+	// shown is how many nodes a line of the log names.
+	shown = 10
+)
+
+// Where a round may fail, for Metrics.
+const (
+	FromPrometheus = "prometheus" // what it was asked is not known, or not of all nodes
+	FromAPIServer  = "apiserver"  // nodes cannot be read, or one was not written
+)
+
+var (
+	errUnread  = errors.New("the list of nodes is not there, or may not be read")
+	errChanged = errors.New("others have changed the node since it was read, so it is written a minute later")
+)
+
+// Metrics are told what comes of a round.
+type Metrics interface {
+	NodeLoad(c Counts)
+	NodeLoadFailed(source string)
+}
+
+// Counts are numbers of nodes after a round.
+type Counts struct {
+	Overloaded int // above the threshold
+	Tainted    int // that are to have the taint, in a dry run that would
+	Capped     int // overloaded, but without it because of Limits.Most
+	Unknown    int // of which the load is not known
+}
+
+// Watcher makes the rounds of the modes DryRun and On. All exported fields must be set.
+type Watcher struct {
+	Config  Config
+	Source  *Source
+	Kube    kubernetes.Interface
+	Nodes   corelisters.NodeLister
+	Synced  func() bool // whether nodes are known
+	Metrics Metrics
+
+	// imagined are the nodes that would have the taint after the last dry run; nil: there was none.
+	imagined map[string]bool
+
+	reading, asking, writing, capping serving.Reminder
+}
+
+// Run makes a round at once and then every minute, until ctx ends. The taints stay as they are
+// then, for the process that goes on.
+func (w *Watcher) Run(ctx context.Context) {
+	await, cancel := context.WithTimeout(ctx, syncTimeout)
+	cache.WaitForCacheSync(await.Done(), w.Synced)
+	cancel()
+	everyMinute(ctx, w.RunOnce)
+}
+
+// everyMinute makes a round at once and then one every minute, until ctx ends.
+func everyMinute(ctx context.Context, round func(ctx context.Context, now time.Time)) {
+	bounded := func(now time.Time) {
+		ctx, cancel := context.WithTimeout(ctx, interval)
+		defer cancel()
+		round(ctx, now)
+	}
+	if ctx.Err() == nil {
+		bounded(time.Now())
+	}
+	serving.RunEvery(ctx, interval, nil, bounded, nil)
+}
+
+// RunOnce makes one round. It ends early when ctx does.
+func (w *Watcher) RunOnce(ctx context.Context, now time.Time) {
+	nodes, err := w.read()
+	w.failed(ctx, now, &w.reading, FromAPIServer, err, "Nodes cannot be read, so overloaded ones get no taint, and none is taken off", "Nodes can be read again")
+	if err != nil {
+		return
+	}
+	loads, err := w.Source.Loads(ctx, nodes, now)
+	if ctx.Err() != nil {
+		return // this process ends: that nobody answers any more says nothing
+	}
+	w.failed(ctx, now, &w.asking, FromPrometheus, err, "The load of some nodes, or all, is not known: these take new pods", "Prometheus answers for nodes again")
+	d := Decide(w.views(nodes, loads), w.Config.Limits)
+	w.Metrics.NodeLoad(Counts{Overloaded: d.Overloaded, Tainted: len(d.Keep) + len(d.Taint), Capped: len(d.Capped), Unknown: d.Unknown})
+	w.capped(ctx, &d, now)
+	if w.Config.Mode == On {
+		err := w.carryOut(ctx, nodes, &d)
+		w.failed(ctx, now, &w.writing, FromAPIServer, err, "Taints of nodes are not as they should be: it is tried again in a minute", "Nodes can be written again")
+		return
+	}
+	w.rehearse(ctx, &d)
+}
+
+// read returns all nodes, by name.
+func (w *Watcher) read() ([]*corev1.Node, error) {
+	if !w.Synced() {
+		return nil, errUnread
+	}
+	nodes, err := w.Nodes.List(labels.Everything())
+	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return nodes, err
+}
+
+// views returns what Decide looks at.
+func (w *Watcher) views(nodes []*corev1.Node, loads map[string]float64) []Node {
+	views := make([]Node, len(nodes))
+	for i, n := range nodes {
+		load, known := loads[n.Name]
+		if !known {
+			load = math.NaN()
+		}
+		tainted := Tainted(n)
+		if w.imagined != nil {
+			tainted = w.imagined[n.Name]
+		}
+		views[i] = Node{
+			Name: n.Name, Load: load, Cores: n.Status.Capacity.Cpu().AsApproximateFloat64(),
+			Tainted: tainted, Closed: n.Spec.Unschedulable || !ready(n), Reserved: reserved(n),
+		}
+	}
+	return views
+}
+
+func ready(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// carryOut writes first the nodes that lose the taint. One that has it all the same takes the
+// place of another, so that there are never more than may have it. What failed is tried again in
+// the next round; the error says so, but for nodes that others have changed meanwhile.
+func (w *Watcher) carryOut(ctx context.Context, nodes []*corev1.Node, d *Decision) error {
+	byName := make(map[string]*corev1.Node, len(nodes))
+	for _, n := range nodes {
+		byName[n.Name] = n
+	}
+	var errs []error
+	log := klog.FromContext(ctx)
+	done := func(c Change, on bool) bool {
+		err := write(ctx, w.Kube, byName[c.Node], on)
+		if errors.Is(err, errChanged) {
+			log.V(2).Info("Node not written", "node", c.Node, "reason", err)
+			return false
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+		return err == nil
+	}
+	stuck := 0
+	for _, c := range d.Free {
+		if !done(c, false) {
+			stuck++
+			continue
+		}
+		log.Info("Node takes new pods again", "node", c.Node, "reason", c.Reason, "load", text(c.Load))
+	}
+	for _, c := range d.Taint[:max(len(d.Taint)-max(stuck-d.Spare, 0), 0)] {
+		if done(c, true) {
+			log.Info("Node is overloaded and takes no new pods", "node", c.Node, "load", text(c.Load), "taint", taint.ToString())
+		}
+	}
+	if len(errs) > 1 {
+		return fmt.Errorf("%w, and %d others", errs[0], len(errs)-1)
+	}
+	return errors.Join(errs...)
+}
+
+// rehearse says what carryOut would do.
+func (w *Watcher) rehearse(ctx context.Context, d *Decision) {
+	for _, c := range d.Free {
+		klog.FromContext(ctx).Info("Dry run: node would take new pods again", "node", c.Node, "reason", c.Reason, "load", text(c.Load))
+	}
+	w.imagined = map[string]bool{}
+	for _, name := range d.Keep {
+		w.imagined[name] = true
+	}
+	for _, c := range d.Taint {
+		klog.FromContext(ctx).Info("Dry run: node is overloaded and would take no new pods", "node", c.Node, "load", text(c.Load), "taint", taint.ToString())
+		w.imagined[c.Node] = true
+	}
+}
+
+// text prints the load for each CPU.
+func text(load float64) string {
+	if math.IsNaN(load) {
+		return "unknown"
+	}
+	return fmt.Sprintf("%.2f", load)
+}
+
+// capped logs which overloaded nodes do not have the taint because others have it.
+func (w *Watcher) capped(ctx context.Context, d *Decision, now time.Time) {
+	problem := ""
+	if len(d.Capped) > 0 {
+		problem = fmt.Sprintf("--node-load-most=%v allows the taint on %d of %d nodes that take new pods", w.Config.Most, d.Most, d.Open)
+	}
+	if due, _ := w.capping.Due(problem, now); due && problem != "" {
+		klog.FromContext(ctx).Info("Overloaded nodes go on taking new pods: "+problem, "count", len(d.Capped), "nodes", some(d.Capped))
+	}
+}
+
+// some joins the first of some names.
+func some(names []string) string {
+	if len(names) > shown {
+		names = append(slices.Clone(names[:shown]), "...")
+	}
+	return strings.Join(names, ", ")
+}
+
+// failed counts a problem, and logs it with a sentence when it begins, changes, and every ten
+// minutes, and with another one that it is over.
+func (w *Watcher) failed(ctx context.Context, now time.Time, reminder *serving.Reminder, source string, err error, sentence, over string) {
+	if err != nil {
+		w.Metrics.NodeLoadFailed(source)
+	}
+	remind(ctx, reminder, now, err, sentence, over)
+}
+
+func remind(ctx context.Context, reminder *serving.Reminder, now time.Time, err error, sentence, over string) {
+	problem := ""
+	if err != nil {
+		problem = err.Error()
+	}
+	due, lasted := reminder.Due(problem, now)
+	switch {
+	case due && err != nil:
+		klog.FromContext(ctx).Error(err, sentence, "for", lasted.Round(time.Second))
+	case due:
+		klog.FromContext(ctx).Info(over, "after", lasted.Round(time.Second))
+	}
+}
+
+// write puts the taint on a node, or takes it off. A node that is gone needs neither.
+func write(ctx context.Context, kube kubernetes.Interface, node *corev1.Node, on bool) error {
+	body, err := patch(node, on)
+	if err == nil {
+		_, err = kube.CoreV1().Nodes().Patch(client.Once(ctx), node.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	}
+	switch {
+	case err == nil || apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("taints of node %s: %w", node.Name, errChanged)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("taints of node %s: %w: apply deploy/node-load, which gives the permission", node.Name, err)
+	}
+	return fmt.Errorf("taints of node %s: %w", node.Name, err)
+}
