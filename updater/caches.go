@@ -23,6 +23,7 @@ import (
 	"loadline.dev/loadline/updater/boost"
 	"loadline.dev/loadline/updater/budgets"
 	"loadline.dev/loadline/updater/evidence"
+	"loadline.dev/loadline/updater/nodeload"
 	"loadline.dev/loadline/updater/observe"
 	"loadline.dev/loadline/updater/records"
 	"loadline.dev/loadline/updater/view"
@@ -34,6 +35,7 @@ type caches struct {
 	surroundings      informers.SharedInformerFactory // nodes, quotas and what else guards pods
 	retry             time.Duration                   // of what may not be read; 0: client.RetryForbidden at first
 	whole             bool                            // all namespaces are seen, so nodes can be judged
+	loads             bool                            // the load of nodes is looked at
 	static            labels.Selector                 // nodes with the static CPU manager policy
 	vpas              externalversions.SharedInformerFactory
 	targets           *target.Resolver
@@ -65,6 +67,7 @@ func newCaches(config *Config, clients *client.Clients) *caches {
 
 		surroundings: client.Factory(clients.Kube, namespace, client.ControllerResync, ""),
 		whole:        namespace == "",
+		loads:        config.NodeLoad.Mode != nodeload.Off,
 	}
 	c.static, _ = view.ParseStaticCPUNodes(config.Static) // has been validated
 	c.targets = target.New(c.controllers, scales.Scale)
@@ -136,11 +139,14 @@ func (c *caches) surround() error {
 	if c.hpas, err = sizing.WatchHPAs(c.surroundings, "HorizontalPodAutoscalers cannot be read, so no pod is changed because of a SizingPolicy in mode OneShot, Canary or Auto"); err != nil {
 		return err
 	}
-	if !c.whole {
+	if !c.whole && !c.loads {
 		return nil
 	}
-	nodes := c.surroundings.Core().V1().Nodes().Informer()
-	err = errors.Join(nodes.SetTransform(view.TrimNode(c.static)),
+	nodes, trim := c.surroundings.Core().V1().Nodes().Informer(), view.TrimNode(c.static)
+	if c.loads {
+		trim = nodeload.Trim(trim)
+	}
+	err = errors.Join(nodes.SetTransform(trim),
 		client.Optional(nodes, c.retry, "Nodes cannot be read, so it is not asked whether they have room for a change, and which have the static CPU manager policy shows only when they refuse"))
 	if err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
@@ -247,6 +253,28 @@ func (c *caches) observer(config *Config, executor observe.Executor, m *metrics)
 		}
 	}
 	return observe.New(settings), nil
+}
+
+// nodeLoad returns what keeps new pods off overloaded nodes: it works until its context ends, in
+// the mode off only as long as taints of before are left. A dry run of the whole updater writes
+// no nodes either.
+func (c *caches) nodeLoad(config *Config, p parts) (func(context.Context), error) {
+	settings := config.NodeLoad
+	switch {
+	case settings.Mode == nodeload.Off && config.DryRun:
+		return func(context.Context) {}, nil
+	case settings.Mode == nodeload.Off:
+		return func(ctx context.Context) { nodeload.Clear(ctx, p.nodes) }, nil
+	case config.DryRun:
+		settings.Mode = nodeload.DryRun
+	}
+	source, err := nodeload.NewSource(settings, config.Evidence.Client(config.Evidence.Address))
+	if err != nil {
+		return nil, fmt.Errorf("--prometheus-address: %w", err)
+	}
+	nodes := c.surroundings.Core().V1().Nodes()
+	watcher := &nodeload.Watcher{Config: settings, Source: source, Kube: p.nodes, Nodes: nodes.Lister(), Synced: nodes.Informer().HasSynced, Metrics: p.metrics}
+	return watcher.Run, nil
 }
 
 // shutdown waits until everything that fill started has ended.

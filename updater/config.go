@@ -12,6 +12,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/flags"
 	"loadline.dev/loadline/updater/evidence"
+	"loadline.dev/loadline/updater/nodeload"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -34,6 +35,7 @@ type Config struct {
 	Static     string        // selector of the nodes with the static CPU manager policy
 	DryRun     bool          // print what would be done, write nothing
 	Evidence   evidence.Config
+	NodeLoad   nodeload.Config
 	Policies   flags.Policies
 }
 
@@ -80,6 +82,7 @@ func Default() *Config {
 		Room:       roomAuto,
 		Static:     "cpumanager=true",
 		Evidence:   evidence.DefaultConfig(),
+		NodeLoad:   nodeload.DefaultConfig(),
 	}
 }
 
@@ -127,6 +130,7 @@ func (c *Config) addOwnFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Static, "static-cpu-nodes", c.Static, "Label selector of the nodes whose kubelet has the static CPU manager policy. It refuses pods of class Guaranteed other CPU in place, so they are not asked for it. Empty: known only of nodes that have refused.")
 	fs.BoolVar(&c.DryRun, "dry-run", c.DryRun, "Print what would be done to standard output and write nothing to the cluster, no Lease either.")
 	c.Evidence.AddFlags(fs)
+	c.NodeLoad.AddFlags(fs)
 	c.Policies.AddFlags(fs)
 }
 
@@ -154,6 +158,7 @@ func (c *Config) Validate() error {
 		flags.Check(c.Heartbeat.Timeout > 0, "admission-controller-status-lease-timeout", c.Heartbeat.Timeout, "must be longer than 0"),
 		flags.Check(c.Heartbeat.Name != "" || !c.Heartbeat.Required, "admission-controller-status-lease-name", `""`, "must be the name of a Lease"),
 		c.Evidence.Validate(),
+		c.NodeLoad.Validate(c.Evidence.Address),
 	)
 }
 

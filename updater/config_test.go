@@ -19,6 +19,7 @@ import (
 	vpav1 "loadline.dev/loadline/apis/autoscaling/v1"
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/flags"
+	"loadline.dev/loadline/updater/nodeload"
 )
 
 // The names, types and defaults of the reference VPA are frozen; own flags are
@@ -52,6 +53,8 @@ func TestMetricsAreFrozen(t *testing.T) {
 	m.NoHeartbeat("error")
 	m.Stopwatch().Total()
 	m.Publish([]*score{s}, map[disruption.Reason]int{})
+	m.NodeLoad(nodeload.Counts{})
+	m.NodeLoadFailed(nodeload.FromPrometheus)
 	golden(t, "metrics.golden", describe(registry, t))
 }
 
@@ -95,6 +98,14 @@ func TestBadInputGivesOneLineEach(t *testing.T) {
 		{[]string{"--static-cpu-nodes=a=("}, flags.Usage, "--static-cpu-nodes=a=(: must be a label selector such as cpumanager=true: "},
 		{[]string{"--eviction-tolerance=NaN"}, flags.Usage, "must be between 0 and 1"},
 		{[]string{"--stabilization-window=25h"}, flags.Usage, "--stabilization-window=25h0m0s: must be from 0 to 24h"},
+		{[]string{"--node-load-taint=yes"}, flags.Usage, "--node-load-taint=yes: must be off, dry-run or on"},
+		{[]string{"--node-load-taint=dry-run"}, flags.Usage, "--node-load-taint=dry-run: needs --prometheus-address, or the load of no node is known"},
+		{[]string{"--node-load-metric="}, flags.Usage, `--node-load-metric="": must be a metric such as node_load1, or a PromQL expression`},
+		{[]string{"--node-load-label=the node"}, flags.Usage, "--node-load-label=the node: must be the name of a label: "},
+		{[]string{"--node-load-threshold=0"}, flags.Usage, "--node-load-threshold=0: must be more than 0"},
+		{[]string{"--node-load-threshold=NaN"}, flags.Usage, "--node-load-threshold=NaN: must be more than 0"},
+		{[]string{"--node-load-most=1"}, flags.Usage, "--node-load-most=1: must be more than 0 and less than 1: some node must be left for new pods"},
+		{[]string{"--node-load-most=0"}, flags.Usage, "--node-load-most=0: must be more than 0 and less than 1"},
 		{[]string{"--left-alone-event-after=-1s"}, flags.Usage, "--left-alone-event-after=-1s: must not be negative"},
 		{[]string{"--address=" + listener.Addr().String()}, flags.Failed, "address already in use"},
 		{[]string{"--address=127.0.0.1:0", "--kubeconfig=/no/such/file"}, flags.Failed, "must be a readable kubeconfig file"},

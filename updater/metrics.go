@@ -13,6 +13,7 @@ import (
 	"loadline.dev/loadline/pkg/core/disruption"
 	"loadline.dev/loadline/pkg/core/resources"
 	"loadline.dev/loadline/pkg/core/rollout"
+	"loadline.dev/loadline/updater/nodeload"
 	"loadline.dev/loadline/updater/view"
 )
 
@@ -41,6 +42,9 @@ type metrics struct {
 	// By mode, which is DryRun: shown from the first round of sharing on.
 	sharedHeadroom, sharedCores, sharedBytes, sharedPods *prometheus.GaugeVec
 	sharedEvictions                                      *prometheus.CounterVec
+	// Nodes, without labels: shown from the first round of --node-load-taint on.
+	overloaded, tainted, capped, unknownLoad *prometheus.GaugeVec
+	loadErrors                               *prometheus.CounterVec
 
 	seen sync.Map // cache.ObjectName of a VPA -> seen, in the last pass
 }
@@ -58,6 +62,9 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "vpa", Subsystem: "updater", Name: name, Help: help}, labels)
+	}
+	nodes := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "node", Name: name, Help: help}, nil)
 	}
 	const size, mode, name, namespace, reason = "vpa_size_log2", "update_mode", "vpa_name", "vpa_namespace", "reason"
 	m := &metrics{
@@ -89,6 +96,12 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 			Help: "Attempts to take a change back that did not come about; each is tried again."}, nil),
 		missing: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "updater", Name: "evidence_missing_total",
 			Help: "Pods under observation of which a source did not say what it was asked."}, []string{"source"}),
+		overloaded:  nodes("overloaded_nodes", "Nodes whose load is above --node-load-threshold."),
+		tainted:     nodes("tainted_nodes", "Nodes that are to have the taint of overloaded nodes; in a dry run, that would."),
+		capped:      nodes("capped_nodes", "Overloaded nodes that go on taking new pods because of --node-load-most."),
+		unknownLoad: nodes("unknown_load_nodes", "Nodes of which the load is not known."),
+		loadErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "loadline", Subsystem: "node", Name: "load_errors_total",
+			Help: "Rounds in which not all loads of nodes were known, or not all nodes were read and written, by who did not answer as asked."}, []string{"source"}),
 	}
 	shared := func(name, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "loadline", Subsystem: "sharing", Name: name, Help: help}, []string{"mode"})
@@ -101,7 +114,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		Help: "Pods that leave their nodes, or would in mode DryRun, because those that share need more than there is."}, []string{"mode"})
 	registry.MustRegister(m.sharedHeadroom, m.sharedCores, m.sharedBytes, m.sharedPods, m.sharedEvictions)
 	registry.MustRegister(m.controlled, m.evictable, m.withEvictable, m.withEvicted, m.updatable, m.withUpdatable, m.withUpdated,
-		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped, m.reverts, m.observed, m.recordErrors, m.revertErrors, m.missing)
+		m.evicted, m.updated, m.failedEvictions, m.failedResizes, m.infeasible, m.latency, m.heartbeat, m.skipped, m.reverts, m.observed, m.recordErrors, m.revertErrors, m.missing,
+		m.overloaded, m.tainted, m.capped, m.unknownLoad, m.loadErrors)
 	return m
 }
 
@@ -220,6 +234,17 @@ func (m *metrics) SharingEnded() {
 		g.Reset()
 	}
 }
+
+// NodeLoad sets how many nodes are overloaded, and what comes of it.
+func (m *metrics) NodeLoad(c nodeload.Counts) {
+	m.overloaded.WithLabelValues().Set(float64(c.Overloaded))
+	m.tainted.WithLabelValues().Set(float64(c.Tainted))
+	m.capped.WithLabelValues().Set(float64(c.Capped))
+	m.unknownLoad.WithLabelValues().Set(float64(c.Unknown))
+}
+
+// NodeLoadFailed counts a round in which Prometheus or the API server did not answer as asked.
+func (m *metrics) NodeLoadFailed(source string) { m.loadErrors.WithLabelValues(source).Inc() }
 
 // FailedEviction counts an eviction that did not come about.
 func (m *metrics) FailedEviction(s *score, reason string) {

@@ -51,8 +51,8 @@ type parts struct {
 	metrics *metrics
 	// events writes events, and judge takes changes back, each at a rate of its own: a change
 	// must not wait because the event of the one before it is being written, and what did harm
-	// not because a pass has much to do.
-	events, judge kubernetes.Interface
+	// not because a pass has much to do. So has nodes, which writes the taints of nodes.
+	events, judge, nodes kubernetes.Interface
 }
 
 // connect reaches the API server and works while this process leads.
@@ -78,13 +78,13 @@ func (p *parts) dial(kube flags.Kube) (*client.Clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all [3]*client.Clients
+	var all [4]*client.Clients
 	for i := range all {
 		if all[i], err = client.New(rest); err != nil {
 			return nil, err
 		}
 	}
-	p.events, p.judge = all[1].Kube, all[2].Kube
+	p.events, p.judge, p.nodes = all[1].Kube, all[2].Kube, all[3].Kube
 	return all[0], nil
 }
 
@@ -150,9 +150,14 @@ func work(ctx context.Context, config *Config, out io.Writer, p parts, clients *
 	if err := observer.Watch(caches.pods.Core().V1().Pods().Informer()); err != nil {
 		return err
 	}
+	watchLoad, err := caches.nodeLoad(config, p)
+	if err != nil {
+		return err
+	}
 	var working sync.WaitGroup
 	working.Go(func() { loop.nodes.Await(ctx); boosts.Run(ctx) })
 	working.Go(func() { observer.Run(ctx) })
+	working.Go(func() { watchLoad(ctx) })
 	defer func() { stop(); working.Wait() }()
 	rises, err := caches.memoryRises()
 	if err != nil {

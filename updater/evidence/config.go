@@ -35,7 +35,7 @@ func DefaultConfig() Config {
 func (c *Config) AddFlags(fs *pflag.FlagSet) {
 	c.Access.AddFlags(fs)
 	text := func(field *string, name, usage string) { fs.StringVar(field, name, *field, usage) }
-	text(&c.Address, "prometheus-address", "URL of the Prometheus that is asked whether containers with less CPU are throttled or wait for it. Empty: none is asked, and no change is taken back for that.")
+	text(&c.Address, "prometheus-address", "URL of the Prometheus that is asked whether containers with less CPU are throttled or wait for it, and with --node-load-taint for the load of nodes. Empty: none is asked, and no change is taken back for that.")
 	text(&c.Job, "prometheus-cadvisor-job-name", "Value of the label job of the metrics of containers. Empty: any; of a container that several jobs scrape nothing is known then.")
 	text(&c.NamespaceLabel, "container-namespace-label", "Label with the namespace in the metrics of containers.")
 	text(&c.PodLabel, "container-pod-name-label", "Label with the name of the pod in the metrics of containers.")
