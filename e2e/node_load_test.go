@@ -1,0 +1,235 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"loadline.dev/loadline/e2e/harness"
+)
+
+// overloadedTaint keeps new pods off overloaded nodes.
+const overloadedTaint = "loadline.dev/overloaded"
+
+// loads answers like a Prometheus that scrapes node_exporter: the load of nodes over one minute.
+type loads struct {
+	mu sync.Mutex
+	of map[string]float64
+}
+
+func (l *loads) set(node string, load float64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of[node] = load
+}
+
+func (l *loads) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	number := func(name string) float64 {
+		n, _ := strconv.ParseFloat(r.FormValue(name), 64)
+		return n
+	}
+	start, end, step := number("start"), number("end"), number("step")
+	if r.URL.Path != "/api/v1/query_range" || r.FormValue("query") != "node_load1" || step <= 0 {
+		http.Error(w, "this server knows only the load of nodes", http.StatusBadRequest)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	result := []any{}
+	for node, load := range l.of {
+		var values [][2]any
+		for at := start; at <= end; at += step {
+			values = append(values, [2]any{at, fmt.Sprint(load)})
+		}
+		result = append(result, map[string]any{"metric": map[string]string{"__name__": "node_load1", "instance": node + ":9100"}, "values": values})
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}})
+}
+
+// overloaded are the nodes with the taint.
+func overloaded(t *testing.T) (names []string) {
+	t.Helper()
+	nodes, err := cluster.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	for _, n := range nodes.Items {
+		if slices.ContainsFunc(n.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == overloadedTaint }) {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// awaitOverloaded waits until just these nodes have the taint, and requires that never more than
+// one has.
+func awaitOverloaded(t *testing.T, names ...string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the nodes with the taint are %v", names), func() error {
+		now := overloaded(t)
+		require.LessOrEqual(t, len(now), 1, "more than --node-load-most allows: %v", now)
+		if !slices.Equal(now, names) {
+			return fmt.Errorf("%v have it", now)
+		}
+		return nil
+	})
+}
+
+// mayTaintNodes applies deploy/node-load and waits until it counts. It returns a client with the
+// rights of the updater.
+func mayTaintNodes(t *testing.T) *kubernetes.Clientset {
+	t.Helper()
+	require.NoError(t, cluster.Kubectl(t.Context(), "apply", "--validate=strict", "-k", filepath.Join(cluster.Root, "deploy", "node-load")))
+	eventually(t, "the API server knows that the updater may taint nodes", func() error {
+		answer, err := cluster.Kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "system:serviceaccount:" + harness.SystemNamespace + ":vpa-updater", ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "nodes"},
+		}}, metav1.CreateOptions{})
+		if err == nil && !answer.Status.Allowed {
+			err = errors.New("it may not")
+		}
+		return err
+	})
+	path, err := cluster.Credentials(t.Context(), "updater", "node-load-patches")
+	require.NoError(t, err)
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	return client
+}
+
+// tolerant is a workload of one pod on a node of a test.
+func tolerant(t *testing.T, ns, name, node string) harness.Workload {
+	t.Helper()
+	w := plain(t, ns, 1)
+	w.Name, w.Node, w.Tolerate = name, node, ownTaint
+	require.NoError(t, cluster.CreateWorkload(t.Context(), w))
+	return w
+}
+
+// listening serves what a handler answers at the address of a service, until gone is called.
+func listening(service *harness.Service, handler http.Handler) (gone func()) {
+	server := httptest.NewServer(handler)
+	address, _ := url.Parse(server.URL)
+	service.Add(address.Host)
+	return func() {
+		service.Remove(address.Host)
+		server.CloseClientConnections()
+		server.Close()
+	}
+}
+
+// New pods stay off the most overloaded node, and come again as soon as it is not overloaded, or
+// nobody knows. Of the nodes of the local control plane one may have the taint at once.
+func TestOverloadedNodesTakeNoNewPods(t *testing.T) {
+	together(t)
+	ns := namespace(t, "node-load")
+	for _, name := range []string{"load-a", "load-b", "load-c"} {
+		ownNode(t, name)
+	}
+	account := mayTaintNodes(t)
+	service, err := harness.NewService()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, service.Close()) })
+	known := &loads{of: map[string]float64{"load-a": 3, "load-b": 2, "load-c": 1}} // each has one CPU
+	gone := listening(service, known)
+	args := []string{"--node-load-most=0.12", "--prometheus-address=http://" + service.Address()}
+
+	rehearsing := ownUpdater(t, ns, "node-load-dry", append(args, "--node-load-taint=dry-run")...)
+	awaitLoads(t, rehearsing)
+	require.Empty(t, overloaded(t), "a dry run writes nothing")
+	require.Equal(t, 1, logLines(t, rehearsing, 0, "Dry run: node is overloaded and would take no new pods"))
+	rehearsing.Stop()
+
+	working := ownUpdater(t, ns, "node-load", append(args, "--node-load-taint=on")...)
+	awaitOverloaded(t, "load-a")
+	awaitLoads(t, working)
+	waits, runs := tolerant(t, ns, "waits", "load-a"), tolerant(t, ns, "runs", "load-b")
+	awaitRunning(t, runs)
+	eventually(t, "the new pod waits because of the taint", func() error {
+		for _, pod := range pods(t, waits) {
+			for _, c := range pod.Status.Conditions {
+				if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, "untolerated taint") {
+					return nil
+				}
+			}
+		}
+		return errors.New("it does not")
+	})
+
+	known.set("load-a", 1)
+	awaitOverloaded(t, "load-b")
+	awaitRunning(t, waits)
+	require.Len(t, awaitRunning(t, runs), 1, "who was there stays")
+
+	gone()
+	awaitOverloaded(t)
+	gone = listening(service, known)
+	t.Cleanup(func() { gone() })
+	awaitOverloaded(t, "load-b")
+	onlyTheTaint(t, account, "load-c")
+
+	working.Stop()
+	ownUpdater(t, ns, "node-load-off")
+	awaitOverloaded(t)
+}
+
+// awaitLoads waits until an updater counts two overloaded nodes, of which one may have the taint.
+func awaitLoads(t *testing.T, d *harness.Daemon) {
+	t.Helper()
+	eventually(t, "two overloaded nodes are counted", func() error {
+		metrics, err := d.Metrics(t.Context())
+		if err != nil {
+			return err
+		}
+		for name, want := range map[string]float64{"overloaded_nodes": 2, "tainted_nodes": 1, "capped_nodes": 1} {
+			if got, there := metrics["loadline_node_"+name]; got != want || !there {
+				return fmt.Errorf("%s is %v", name, got)
+			}
+		}
+		return nil
+	})
+}
+
+// onlyTheTaint requires that nothing else of a node can be changed with the token of the updater.
+func onlyTheTaint(t *testing.T, account *kubernetes.Clientset, node string) {
+	t.Helper()
+	patch := func(body string) error {
+		_, err := account.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		return err
+	}
+	tries := 0
+	eventually(t, "a label of a node is refused", func() error {
+		tries++ // what stays as it is is allowed
+		if err := patch(fmt.Sprintf(`{"metadata":{"labels":{"team":"%d"}}}`, tries)); !apierrors.IsForbidden(err) {
+			return errors.Join(err, errors.New("it is not"))
+		}
+		return nil
+	})
+	for what, body := range map[string]string{
+		"an annotation":             `{"metadata":{"annotations":{"team":"shop"}}}`,
+		"a finalizer":               `{"metadata":{"finalizers":["example.com/keep"]}}`,
+		"to cordon":                 `{"spec":{"unschedulable":true}}`,
+		"to remove another's taint": `{"spec":{"taints":null}}`,
+		"to evict all pods":         `{"spec":{"taints":[{"key":"` + ownTaint + `","effect":"NoSchedule"},{"key":"` + overloadedTaint + `","effect":"NoExecute"}]}}`,
+	} {
+		require.True(t, apierrors.IsForbidden(patch(body)), what)
+	}
+	require.NoError(t, patch(`{"spec":{"taints":[{"key":"`+ownTaint+`","effect":"NoSchedule"}]}}`), "what is there already")
+}
